@@ -62,7 +62,7 @@ type needed struct {
 // starts nothing.
 func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, error) {
 	a := m.Agent()
-	n := needed{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: daemon.LookTwice(a)}
+	n := needed{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: daemon.Warnings(a)}
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {
 		return n, err
@@ -129,7 +129,7 @@ func (n *needed) with(found []registry.Found, may func(*agent.Tool) bool) {
 		on, ok := t.Binding.(agent.OnServer)
 		return ok && shells[on.Alias]
 	})
-	n.reach, n.watch = others.Reach(), daemon.LookTwice(&others)
+	n.reach, n.watch = others.Reach(), daemon.Warnings(&others)
 	n.reach.SideEffects = n.agent.Reach().SideEffects
 	for _, s := range n.agent.Servers {
 		if shells[s.Alias] {

@@ -221,7 +221,7 @@ func (t *terminal) runHTTP(ctx context.Context, a *host.Agent, h home.Home, list
 		t.notef("serving at %s; for this run only:", url)
 		t.notef("%s", connectLine(a.Name(), url, key))
 	}
-	face := front.NewHTTP(front.HTTPOptions{Keys: keys})
+	face := front.NewHTTP(a.Front(), front.HTTPOptions{Keys: keys})
 	defer face.Close()
 	want := sha256.Sum256([]byte("Bearer " + key))
 	server := &http.Server{
@@ -235,7 +235,7 @@ func (t *terminal) runHTTP(ctx context.Context, a *host.Agent, h home.Home, list
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				http.Error(w, "the key is missing or wrong", http.StatusUnauthorized)
 			default:
-				face.Serve(w, r, a.Front(), identity.LocalName())
+				face.Serve(w, r, identity.LocalName())
 			}
 		}),
 	}

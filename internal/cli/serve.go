@@ -180,8 +180,8 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *st
 		d.Close()
 		return err
 	}
-	err = d.OpenConsole(ctx, &daemon.Room{
-		Books: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator, PolicyFile: h.Policy(),
+	err = d.OpenConsole(ctx, &daemon.ConsoleOptions{
+		Store: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator, PolicyFile: h.Policy(),
 		Needs: t.consoleNeeds,
 	})
 	if err != nil {

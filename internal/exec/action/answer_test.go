@@ -81,7 +81,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestRetryAfterIsTold(t *testing.T) {
+func TestRetryAfterIsReported(t *testing.T) {
 	r := newRig(t, agent.HTTP{}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Retry-After", "120")
 		w.WriteHeader(http.StatusTooManyRequests)

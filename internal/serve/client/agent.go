@@ -13,34 +13,31 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Bounds of an agent's folder, so that a wrong path does not copy a disk.
+// Limits of an agent's folder, so that a wrong path does not copy a whole disk.
 const (
 	maxFiles = 20_000
 	maxBytes = 512 << 20
 )
 
-// Staged is a copy of an agent that is not in its place yet.
+// Staged is a copy of an agent that is not yet in its place.
 type Staged struct {
-	// Dir is the folder that holds the copy under the agent's NAME, as agents
-	// folders do.
+	// Dir is the folder that contains the copy under the agent's NAME, like an agents folder.
 	Dir string
-	// Left are the files that were not copied, from the agent's folder on.
+	// Left are the files that were not copied, relative to the agent's folder.
 	Left []string
 
 	name, place  string
 	files, bytes int64
-	lost         bool // what was installed could not be put back, and is in Dir
+	lost         bool // the previous version could not be restored and is in Dir
 }
 
-// Stage copies an agent aside, beside the place where it will be. The whole
-// folder of the manifest is copied, or only the files named, which lie in it.
-// Files whose names begin with a dot are left out of a whole folder: they are
-// for tools and often hold secrets. Links are not followed: they could lead
-// anywhere.
+// Stage copies an agent next to its future place: the whole folder of the manifest, or only the
+// named files in it. Of a whole folder, files that begin with a dot are left out: they are for
+// tools and often contain secrets. Links are not followed, because they could lead anywhere.
 //
-// Only the owner may write the copy; to everybody else it is as open as what it
-// was made of, whatever the umask. Root's programs run as nobody in particular,
-// and read no file that is closed to others. The agents folder itself is closed.
+// Only the owner may write the copy. Other users may read it if they may read the original,
+// whatever the umask: programs of root run as an unprivileged user and must read these files. The
+// agents folder itself is closed.
 func Stage(agents, name, folder string, whole bool, files []string) (*Staged, error) {
 	if err := os.MkdirAll(agents, 0o700); err != nil {
 		return nil, err
@@ -86,11 +83,11 @@ func (s *Staged) copyAll(folder string) error {
 		case e.IsDir():
 			return s.copyFolder(folder, rel, e)
 		case e.Type()&fs.ModeSymlink != 0 && inModules(rel):
-			// Package managers link their programs; nothing needs them here.
+			// Package managers link their programs, which are not needed here.
 			s.Left = append(s.Left, rel)
 			return nil
 		case !e.Type().IsRegular():
-			return fmt.Errorf("%s is not a file: a link or device is not copied", rel)
+			return fmt.Errorf("%s is not a regular file: links and devices are not copied", rel)
 		}
 		return s.copyFile(folder, rel)
 	})
@@ -100,7 +97,7 @@ func inModules(rel string) bool {
 	return strings.Contains(string(filepath.Separator)+rel, string(filepath.Separator)+"node_modules"+string(filepath.Separator))
 }
 
-// copyFolder makes a folder that is as open as the one in the agent's folder.
+// copyFolder creates a folder with the permissions of the original.
 func (s *Staged) copyFolder(folder, rel string, e fs.DirEntry) error {
 	info, err := e.Info()
 	if err != nil {
@@ -116,11 +113,10 @@ func (s *Staged) copyFolder(folder, rel string, e fs.DirEntry) error {
 	return os.Chmod(to, 0o700|openness(info))
 }
 
-// copyFile copies one file of the folder, opened so that no link leads out of
-// it.
+// copyFile copies one file of the folder. No link can lead out of the folder.
 func (s *Staged) copyFile(folder, rel string) error {
 	if !filepath.IsLocal(rel) {
-		return fmt.Errorf("%s lies outside of the manifest's folder", rel)
+		return fmt.Errorf("%s is outside the manifest's folder", rel)
 	}
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -137,7 +133,7 @@ func (s *Staged) copyFile(folder, rel string) error {
 		return err
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a file", rel)
+		return fmt.Errorf("%s is not a regular file", rel)
 	}
 	if err := s.count(folder, info.Size()); err != nil {
 		return err
@@ -154,10 +150,10 @@ func (s *Staged) copyFile(folder, rel string) error {
 	return errors.Join(err, out.Chmod(0o600|openness(info)), out.Close())
 }
 
-// openness is the mode of what is copied, less what lets others write.
+// openness returns the permissions of the original, without write access for others.
 func openness(info fs.FileInfo) fs.FileMode { return info.Mode().Perm() &^ 0o022 }
 
-// count holds the copy to its bounds.
+// count enforces the limits.
 func (s *Staged) count(folder string, size int64) error {
 	s.files++
 	s.bytes += size
@@ -172,15 +168,15 @@ func (s *Staged) Write(rel string, text []byte) error {
 	return os.WriteFile(filepath.Join(s.Dir, s.name, rel), text, 0o600)
 }
 
-// Commit puts the copy into its place. What was there goes, but not before the copy
-// is on the disk: a crash leaves one of them whole.
+// Commit moves the copy into its place and removes the previous version. The copy is synced to disk
+// first, so that a crash leaves one of them complete.
 func (s *Staged) Commit() error {
 	defer s.Discard()
 	made, old := filepath.Join(s.Dir, s.name), filepath.Join(s.Dir, "old")
 	if s.name == "old" {
 		old += "-"
 	}
-	if err := lasting(made); err != nil {
+	if err := syncAll(made); err != nil {
 		return err
 	}
 	err := os.Rename(s.place, old)
@@ -193,23 +189,23 @@ func (s *Staged) Commit() error {
 		}
 		_ = os.Rename(s.place, made)
 	}
-	// Back to what was there; the first error is the one to tell.
+	// Restore the previous version; the first error is the one to report.
 	if back := os.Rename(old, s.place); back != nil && !errors.Is(back, fs.ErrNotExist) {
 		s.lost = true
-		return fmt.Errorf("%w; what was installed lies in %s", err, old)
+		return fmt.Errorf("%w; the previous version is in %s", err, old)
 	}
 	return err
 }
 
-// How files and folders get onto the disk. Tests look on.
+// Variables for tests.
 var (
 	syncFile   = (*os.File).Sync
 	syncFolder = home.SyncFolder
 )
 
-// lasting puts a folder and all that is in it onto the disk: when everything is
-// written, which takes far less than one file after the other.
-func lasting(folder string) error {
+// syncAll syncs a folder and its content to disk after everything is written, which is much faster
+// than file by file.
+func syncAll(folder string) error {
 	return filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -225,26 +221,26 @@ func lasting(folder string) error {
 	})
 }
 
-// Discard removes what is left of it.
+// Discard removes the copy.
 func (s *Staged) Discard() {
 	if !s.lost {
 		_ = os.RemoveAll(s.Dir)
 	}
 }
 
-// ValidName says why a NAME cannot be that of an installed agent; nil if it can.
+// ValidName returns why an installed agent cannot have this NAME, or nil.
 func ValidName(name string) error {
 	switch {
 	case name == "" || len(name) > 128:
-		return errors.New("a name has 1 to 128 characters")
+		return errors.New("a name must have 1 to 128 characters")
 	case strings.HasPrefix(name, ".") || strings.HasPrefix(name, "-") || name == "node_modules":
-		return fmt.Errorf("an agent cannot be called %q", name)
+		return fmt.Errorf("an agent cannot be named %q", name)
 	case !filepath.IsLocal(name) || strings.ContainsAny(name, `/\:*?"<>|`):
-		return fmt.Errorf("an agent cannot be called %q: its name is that of a folder", name)
+		return fmt.Errorf("an agent cannot be named %q: the name is used for a folder", name)
 	}
 	for _, r := range name {
 		if r < ' ' || r == 0x7f {
-			return errors.New("a name has no control characters in it")
+			return errors.New("a name must not contain control characters")
 		}
 	}
 	return nil

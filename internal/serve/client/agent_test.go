@@ -48,8 +48,8 @@ func TestStage(t *testing.T) {
 	}
 }
 
-// An agent's copy is on the disk before it is put in its place, and its place is
-// before what was there goes. If that fails, what was there is there again.
+// The copy is synced before it is moved into its place, and the place before the previous version
+// is removed. If that fails, the previous version is restored.
 func TestCommitLasts(t *testing.T) {
 	from, agents := t.TempDir(), t.TempDir()
 	write := func(text string) *Staged {
@@ -117,8 +117,8 @@ func TestCommitLasts(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBePutBackStays: the copy of what was installed is the only one.
-func TestWhatCannotBePutBackStays(t *testing.T) {
+// If the previous version cannot be restored, its only copy is kept.
+func TestPreviousVersionIsKept(t *testing.T) {
 	agents := t.TempDir()
 	stage := func(text string) *Staged {
 		from := t.TempDir()
@@ -149,7 +149,7 @@ func TestWhatCannotBePutBackStays(t *testing.T) {
 		return broken
 	}
 	err := s.Commit()
-	s.Discard() // as whoever staged it does in any case
+	s.Discard() // like the caller of Stage
 	old := filepath.Join(s.Dir, "old")
 	if text, lost := os.ReadFile(filepath.Join(old, "findagent.json")); !errors.Is(err, broken) || !strings.Contains(err.Error(), old) || string(text) != "first" {
 		t.Errorf("it ended with %v, and what was there is %q, %v", err, text, lost)

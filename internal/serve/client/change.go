@@ -15,7 +15,7 @@ import (
 	"reflect"
 )
 
-// FileError says why a client's file was not changed.
+// FileError is why a client's file was not changed.
 type FileError struct {
 	Client *Client
 	File   string
@@ -23,20 +23,20 @@ type FileError struct {
 	Hint   string
 }
 
-func (e *FileError) Error() string { return fmt.Sprintf("%s is left alone: %s", e.File, e.Reason) }
+func (e *FileError) Error() string { return fmt.Sprintf("%s was not changed: %s", e.File, e.Reason) }
 
-// Change is an edit of one client's file that is planned or done.
+// Change is an edit of one client's file.
 type Change struct {
 	Client *Client
 	File   string
 	Key    string
 	// Diff shows the edit; empty if nothing changes.
 	Diff string
-	// Theirs says that an entry of somebody else's is replaced.
+	// Theirs means that the change replaces an entry of another program.
 	Theirs bool
 
 	entry Entry
-	want  any // what the file says under Key afterwards, nil for nothing
+	want  any // the value under Key afterwards, or nil
 	edit  func(text []byte) (edited, error)
 	now   snapshot
 	next  edited
@@ -46,13 +46,13 @@ type Change struct {
 
 // snapshot is a file as it was read.
 type snapshot struct {
-	real   string // behind links
+	real   string // with links resolved
 	text   []byte
 	exists bool
 	mode   fs.FileMode
 }
 
-// maxFile bounds a client's file. Some keep their whole history in it.
+// maxFile bounds a client's file. Some clients store their whole history in it.
 const maxFile = 256 << 20
 
 func readSnapshot(file string) (snapshot, error) {
@@ -79,7 +79,7 @@ func readSnapshot(file string) (snapshot, error) {
 	case err != nil:
 		return s, plain(err)
 	case !info.Mode().IsRegular():
-		return s, errors.New("it is not a file")
+		return s, errors.New("it is not a regular file")
 	case info.Size() > maxFile:
 		return s, errors.New("it is too large")
 	}
@@ -96,8 +96,8 @@ func plain(err error) error {
 	return err
 }
 
-// Plan works out how an entry gets into a client's file. The written record is
-// what the ledger remembers of this agent there, nil if nothing.
+// Plan plans the edit that adds an entry to a client's file. written is the ledger's record of this
+// agent, or nil.
 func (c *Client) Plan(s System, name string, e Entry, written *Written) (*Change, error) {
 	file, _ := c.File(s, name)
 	ch := &Change{Client: c, File: file, Key: c.Key(name), entry: e, want: c.editor.meaning(e)}
@@ -111,7 +111,7 @@ func (c *Client) Plan(s System, name string, e Entry, written *Written) (*Change
 	})
 }
 
-// PlanRemoval works out how what was written gets out again.
+// PlanRemoval plans the removal of an entry.
 func (c *Client) PlanRemoval(w *Written, force bool) (*Change, error) {
 	ch := &Change{Client: c, File: w.File, Key: w.Key}
 	ch.edit = func(text []byte) (edited, error) {
@@ -122,7 +122,7 @@ func (c *Client) PlanRemoval(w *Written, force bool) (*Change, error) {
 		}
 		before, err := os.ReadFile(w.Backup)
 		if err != nil || sum(before) != w.Before {
-			return out, nil // what is left of the backup is no help
+			return out, nil // the backup is damaged
 		}
 		out.text = before
 		ch.want, err = c.editor.get(before, w.Key)
@@ -130,14 +130,13 @@ func (c *Client) PlanRemoval(w *Written, force bool) (*Change, error) {
 	}
 	return ch, ch.plan(func(there any) error {
 		if there != nil && hash(there) != w.Entry && !force {
-			return errors.New("its entry was changed since ambit wrote it")
+			return errors.New("its entry has changed since ambit wrote it")
 		}
 		return nil
 	})
 }
 
-// plan reads the file and makes the edit in memory. The check sees what the
-// file says now.
+// plan reads the file and makes the edit in memory. check gets the current value.
 func (ch *Change) plan(check func(there any) error) error {
 	failed := func(err error, hint string) error {
 		return &FileError{Client: ch.Client, File: ch.File, Reason: err.Error(), Hint: hint}
@@ -148,10 +147,10 @@ func (ch *Change) plan(check func(there any) error) error {
 	}
 	there, err := ch.Client.editor.get(ch.now.text, ch.Key)
 	if err != nil {
-		return failed(err, "mend the file, or move it away")
+		return failed(err, "fix the file, or move it away")
 	}
 	if err := check(there); err != nil {
-		return failed(err, "look at it, then use --force")
+		return failed(err, "review it, then use --force")
 	}
 	if same(there, ch.want) {
 		ch.next = edited{text: ch.now.text}
@@ -159,31 +158,30 @@ func (ch *Change) plan(check func(there any) error) error {
 		return nil
 	}
 	if ch.now.exists && ch.now.mode&0o200 == 0 {
-		return failed(errors.New("it is read-only"), "allow yourself to write it")
+		return failed(errors.New("it is read-only"), "make it writable")
 	}
 	if ch.next, err = ch.edit(ch.now.text); err != nil {
 		return failed(err, "edit the file by hand")
 	}
 	got, err := ch.Client.editor.get(ch.next.text, ch.Key)
 	if err != nil || !same(got, ch.want) {
-		return failed(errors.New("the edit would not say what it should"), "edit the file by hand")
+		return failed(errors.New("the edit would not have the intended result"), "edit the file by hand")
 	}
 	ch.Diff = ch.next.diff(ch.Theirs)
 	return nil
 }
 
-// Changes reports whether there is anything to do.
+// Changes reports whether the file would change.
 func (ch *Change) Changes() bool { return ch.Diff != "" }
 
-// errMoved says that somebody else wrote the file in between.
-var errMoved = errors.New("it keeps changing: another program is writing it")
+// errMoved reports that another program wrote the file in between.
+var errMoved = errors.New("another program keeps changing it")
 
-// write replaces the file. A file that has changed since it was read is
-// planned anew.
+// write replaces the file. If the file has changed since it was read, the edit is planned again.
 func (ch *Change) write() error {
 	again := func(there any) error {
 		if ch.want != nil && there != nil && !same(there, ch.want) && !ch.Theirs && ch.next.removed == "" {
-			return errors.New("another program has just written an entry of this name")
+			return errors.New("another program has just written an entry with this name")
 		}
 		return nil
 	}
@@ -191,7 +189,7 @@ func (ch *Change) write() error {
 		err := ch.replace()
 		if !errors.Is(err, errMoved) {
 			if err != nil {
-				return &FileError{Client: ch.Client, File: ch.File, Reason: plain(err).Error(), Hint: "check that the file and its folder may be written"}
+				return &FileError{Client: ch.Client, File: ch.File, Reason: plain(err).Error(), Hint: "check that the file and its folder are writable"}
 			}
 			return ch.check()
 		}
@@ -205,15 +203,14 @@ func (ch *Change) write() error {
 	return &FileError{Client: ch.Client, File: ch.File, Reason: errMoved.Error(), Hint: "close the client and try again"}
 }
 
-// replace puts the new text in place in one step, unless the file is no longer
-// the one that was read.
+// replace replaces the file in one step, unless it has changed since it was read.
 func (ch *Change) replace() error {
 	tmp := filepath.Join(filepath.Dir(ch.now.real), ".ambit-"+rand.Text())
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp) // gone already if all went well
+	defer os.Remove(tmp) // already renamed on success
 	_, err = f.Write(ch.next.text)
 	if err = errors.Join(err, f.Chmod(ch.mode()), f.Sync(), f.Close()); err != nil {
 		return err
@@ -231,7 +228,7 @@ func (ch *Change) replace() error {
 	return os.Rename(tmp, ch.now.real)
 }
 
-// mode is that of the file; a program that is new can be run.
+// mode is the file's mode; a new program is executable.
 func (ch *Change) mode() fs.FileMode {
 	if _, program := ch.Client.editor.(launcher); program && !ch.now.exists {
 		return 0o755
@@ -239,13 +236,13 @@ func (ch *Change) mode() fs.FileMode {
 	return ch.now.mode
 }
 
-// check reads the file once more.
+// check reads the file again.
 func (ch *Change) check() error {
 	now, err := readSnapshot(ch.File)
 	if err == nil {
 		var there any
 		if there, err = ch.Client.editor.get(now.text, ch.Key); err == nil && !same(there, ch.want) {
-			err = errors.New("the entry is not there after it was written")
+			err = errors.New("the entry is missing after it was written")
 		}
 	}
 	if err != nil {
@@ -256,7 +253,7 @@ func (ch *Change) check() error {
 
 func same(a, b any) bool { return reflect.DeepEqual(a, b) }
 
-// hash stands for what an entry says, however it is laid out.
+// hash is the hash of an entry's value, independent of its layout.
 func hash(entry any) string {
 	text, err := json.Marshal(entry)
 	if err != nil {

@@ -24,22 +24,22 @@ func plan(t *testing.T, sc *scene) (*Change, error) {
 	return sc.client.Plan(sc.system, sc.name, sc.entry, l.Of(sc.name, sc.client.Name))
 }
 
-// TestFilesThatAreLeftAlone wants a reason, and not a byte changed.
+// Invalid files are not changed, and the error has the reason.
 func TestFilesThatAreLeftAlone(t *testing.T) {
 	tests := []struct {
 		name, head, text, reason string
 	}{
-		{"cut off", cursorLinux, `{"mcpServers": {"canary": `, "it is not JSON: line 1, column 27"},
-		{"two values", cursorLinux, "{}\n{}", "it is not JSON: line 2, column 1"},
-		{"a list", cursorLinux, "[]", "does not hold a JSON object"},
+		{"cut off", cursorLinux, `{"mcpServers": {"canary": `, "it is not valid JSON: error in line 1, column 27"},
+		{"two values", cursorLinux, "{}\n{}", "it is not valid JSON: error in line 2, column 1"},
+		{"a list", cursorLinux, "[]", "does not contain a JSON object"},
 		{"servers as a list", cursorLinux, `{"mcpServers": []}`, `"mcpServers" is not an object`},
-		{"servers twice", cursorLinux, `{"mcpServers": {}, "mcpServers": {}}`, `has "mcpServers" twice`},
-		{"the entry twice", cursorLinux, `{"mcpServers": {"report-builder": 1, "report-builder": 2}}`, `has "report-builder" twice`},
+		{"servers twice", cursorLinux, `{"mcpServers": {}, "mcpServers": {}}`, `contains "mcpServers" twice`},
+		{"the entry twice", cursorLinux, `{"mcpServers": {"report-builder": 1, "report-builder": 2}}`, `contains "report-builder" twice`},
 		{"comments for Claude Code", "client: claude-code\nos: linux", "{ // canary\n}", "comments or trailing commas"},
 		{"a trailing comma for Gemini", "client: gemini-cli\nos: linux", `{"a": [1,],}`, "trailing comma"},
 		{"a trailing comma deep inside", "client: gemini-cli\nos: linux", `{"a": [1,]}`, "trailing comma"},
-		{"no TOML", "client: chatgpt\nos: linux", "a = 1\nb = canary\n", "it is not TOML: line 2"},
-		{"an inline table", "client: chatgpt\nos: linux", "mcp_servers = { a = { command = \"a\" } }\n", "takes no further table"},
+		{"no TOML", "client: chatgpt\nos: linux", "a = 1\nb = canary\n", "it is not valid TOML: error in line 2"},
+		{"an inline table", "client: chatgpt\nos: linux", "mcp_servers = { a = { command = \"a\" } }\n", "allows no further table"},
 		{"servers as a value", "client: chatgpt\nos: linux", "mcp_servers = 1\n", "is not a table"},
 	}
 	for _, tt := range tests {
@@ -168,7 +168,7 @@ func TestConcurrentEdits(t *testing.T) {
 		sc.put(t, []byte("{}\n"))
 		same := strings.Replace(theirs, "theirs", "report-builder", 1)
 		if err := write(sc, func(int) { sc.put(t, []byte(same)) }); err == nil {
-			t.Fatal("an entry was replaced that nobody was asked about")
+			t.Fatal("an entry was replaced without asking")
 		}
 		if got := string(sc.read(t)); got != same {
 			t.Errorf("the file is %q", got)
@@ -176,8 +176,8 @@ func TestConcurrentEdits(t *testing.T) {
 	})
 }
 
-// TestOthersAreKept installs and changes in every order, and wants what others
-// wrote to be there in the end, and nothing of ours.
+// TestOthersAreKept installs and changes in every order. In the end all entries of others are left,
+// and none of ours.
 func TestOthersAreKept(t *testing.T) {
 	second := func(sc *scene) *scene {
 		other := *sc
@@ -263,7 +263,7 @@ func TestForeignEntry(t *testing.T) {
 		sc.put(t, []byte(text))
 		ch, err := plan(t, sc)
 		if err != nil || !ch.Theirs {
-			t.Fatalf("%s: somebody else's entry is taken for ours: %v", head, err)
+			t.Fatalf("%s: an entry of another program counts as ours: %v", head, err)
 		}
 		if strings.Contains(ch.Diff, "canary") || !strings.Contains(ch.Diff, "not shown") {
 			t.Errorf("the diff:\n%s", ch.Diff)
@@ -288,7 +288,7 @@ func TestEntryThatWasChangedStays(t *testing.T) {
 	l := sc.ledger(t)
 	defer l.Close()
 	w := l.Of(sc.name, "cursor")
-	if _, err := sc.client.PlanRemoval(w, false); err == nil || !strings.Contains(err.Error(), "was changed since") {
+	if _, err := sc.client.PlanRemoval(w, false); err == nil || !strings.Contains(err.Error(), "has changed since") {
 		t.Fatalf("got %v", err)
 	}
 	ch, err := sc.client.PlanRemoval(w, true)
@@ -340,7 +340,7 @@ func TestLedgerWithoutAgentsIsRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "installs.json"), []byte(`{"version": 1, "agents": null}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadLedger(dir); err == nil || !strings.Contains(err.Error(), "names no agents") {
+	if _, err := ReadLedger(dir); err == nil || !strings.Contains(err.Error(), "agents is missing") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -392,9 +392,9 @@ func TestFit(t *testing.T) {
 	hints := &agent.Agent{Compatibility: map[string]string{"claude": ">=2.1", "gemini": "soon"}}
 	for _, tt := range []struct{ client, version, want string }{
 		{"claude-code", "2.1.197", ""},
-		{"claude-code", "2.0.9", "Claude Code here is 2.0.9"},
-		{"claude-code", "", "was not checked"},
-		{"gemini-cli", "1.0.0", "was not checked"},
+		{"claude-code", "2.0.9", "installed Claude Code is 2.0.9"},
+		{"claude-code", "", "could not be checked"},
+		{"gemini-cli", "1.0.0", "could not be checked"},
 		{"cursor", "", ""},
 	} {
 		if got := Named(tt.client).Unmet(hints, tt.version); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {

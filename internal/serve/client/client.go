@@ -1,51 +1,48 @@
-// Package client puts agents into the MCP clients that people use, and takes
-// them out again.
+// Package client installs agents into the MCP clients that people use, and removes them again.
 //
-// Every client is told the same: start ambit, by its absolute path, with run
-// and the agent's NAME. So no secret ever enters a client's file, one shape
-// fits all, and the door stays the only way to the agent's tools. What differs
-// is a table here: where the file lies on each system, under which key servers
-// stand, and what the client can read.
+// Every client gets the same entry: ambit's absolute path, with run and the agent's NAME. So no
+// secret enters a client's file, one form fits all, and the gateway stays the only way to the
+// agent's tools. A table here has the differences: the location of the file on each system, the key
+// of the servers, and the syntax that the client accepts.
 //
-// A client's file belongs to its owner. A [Change] is the smallest edit of its
-// text that adds or removes one entry: comments, order, indentation, line ends,
-// a byte order mark, the file's mode and a link to it all stay. It is planned
-// first, so that people see it before anything is written. The file is then
-// copied aside, replaced in one step, and read again; a file that changed in
-// between is edited anew, never overwritten. A file that cannot be read as what
-// it should be, or may not be written, is left alone.
+// A client's file belongs to its owner. A [Change] is the smallest edit that adds or removes one
+// entry: comments, order, indentation, line ends, a byte order mark, the file's mode and a link to
+// it all stay. It is planned first, so that people see it before the file is written. Then the file
+// is backed up, replaced in one step, and read again. If it changed in between, the edit is planned
+// again and overwrites nothing. A file that is invalid or read-only is left unchanged.
 //
-// A diff shows only what is added and what ambit itself had written. The lines
-// around are somebody else's and may hold secrets.
+// A diff shows only the added lines and those that ambit itself had written. The other lines belong
+// to the user and may contain secrets.
 //
-// The [Ledger] remembers what was written. Taking an agent out of a file that
-// nobody has touched since restores its bytes; otherwise exactly our entry is
-// removed, and only if it is still the one that was written.
+// The [Ledger] records what was written. Removing an agent from an unchanged file restores the
+// original bytes. Otherwise only ambit's entry is removed, and only if it is still the one that was
+// written.
 package client
 
 import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 )
 
 // System is the machine as clients see it.
 type System struct {
-	// OS is named as in runtime.GOOS.
+	// OS is a value of runtime.GOOS.
 	OS string
 	// Home is the user's home folder, Ambit that of ambit.
 	Home, Ambit string
 	Getenv      func(string) string
 }
 
-// Here is this machine.
+// Here returns this machine.
 func Here(ambit string) (System, error) {
 	home, err := os.UserHomeDir()
 	return System{OS: runtime.GOOS, Home: home, Ambit: ambit, Getenv: os.Getenv}, err
 }
 
-// from is the folder that a variable names, else the given one in the home.
+// from returns the folder in an environment variable, or else the given one in the home.
 func (s System) from(variable string, otherwise ...string) string {
 	if dir := s.Getenv(variable); filepath.IsAbs(dir) {
 		return dir
@@ -57,7 +54,7 @@ func (s System) home(parts ...string) string {
 	return filepath.Join(append([]string{s.Home}, parts...)...)
 }
 
-// config is where applications of the desktop keep their settings.
+// config is the folder for settings of desktop applications.
 func (s System) config() string {
 	switch s.OS {
 	case "darwin":
@@ -71,21 +68,21 @@ func (s System) config() string {
 // Client is a program that agents are installed into.
 type Client struct {
 	Name, Title string
-	// After is what a person does for the client to see the change.
+	// After is the step that makes the client see the change.
 	After string
 	// Binary is the client's own program on PATH, empty if it has none.
 	Binary string
-	// Family is the name that compatibility hints use for it.
+	// Family is its name in compatibility hints.
 	Family string
 
 	editor editor
-	// plain says that the client takes only letters, digits, - and _ as names.
+	// plain means that names may contain only letters, digits, - and _.
 	plain bool
-	// place is the file, and the folder that shows that the client is here.
+	// place returns the file, and the folder that shows that the client is installed.
 	place func(System, string) (file, sign string)
 }
 
-// Clients are all of them, in the order in which manifests name them.
+// Clients are all clients, in the order of manifests.
 var Clients = []*Client{
 	{
 		Name: "claude-desktop", Title: "Claude Desktop", After: "quit Claude Desktop and start it again", Family: "claude",
@@ -149,10 +146,9 @@ var Clients = []*Client{
 	{Name: Web, Title: "web clients"},
 }
 
-// Web stands for all clients that can only connect to an address.
+// Web is the name for clients that can only connect to an address.
 const Web = "web"
 
-// Names are the names of all clients.
 func Names() []string {
 	names := make([]string, len(Clients))
 	for i, c := range Clients {
@@ -161,18 +157,16 @@ func Names() []string {
 	return names
 }
 
-// Named is the client of that name, or nil.
+// Named returns nil for an unknown name.
 func Named(name string) *Client {
-	for _, c := range Clients {
-		if c.Name == name {
-			return c
-		}
+	if i := slices.Index(Names(), name); i >= 0 {
+		return Clients[i]
 	}
 	return nil
 }
 
-// claudeDesktop knows that on Windows the packaged app reads only a copy of
-// its folder that lies elsewhere.
+// claudeDesktop handles the packaged app on Windows, which reads a copy of its folder in another
+// place.
 func claudeDesktop(s System, _ string) (file, sign string) {
 	dir := filepath.Join(s.config(), "Claude")
 	if s.OS == "windows" {
@@ -186,8 +180,8 @@ func claudeDesktop(s System, _ string) (file, sign string) {
 	return filepath.Join(dir, "claude_desktop_config.json"), dir
 }
 
-// escapeGlob keeps a folder's name from being read as a pattern. On Windows
-// nothing can be escaped, and only [ is both a sign and allowed in a name.
+// escapeGlob escapes a folder's name in a pattern. Windows has no escapes, and of the special
+// characters only [ may occur in a name.
 func escapeGlob(dir string) string {
 	if runtime.GOOS == "windows" {
 		return strings.ReplaceAll(dir, "[", "?")
@@ -195,8 +189,8 @@ func escapeGlob(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(dir)
 }
 
-// windsurf has been Devin Desktop since 2026, with a folder of its own. Which
-// of the two is there tells which one is used.
+// windsurf has been Devin Desktop since 2026, with its own folder. The existing folder shows which
+// one is used.
 func windsurf(s System, _ string) (file, sign string) {
 	devin := filepath.Join(s.from("XDG_CONFIG_HOME", ".config"), "devin")
 	if s.OS == "windows" {
@@ -214,8 +208,8 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// File is where the client reads of an agent, and whether there is any sign
-// that the client is on this machine. Web clients have none.
+// File returns the file in which the client looks for an agent, and whether the client seems to be
+// installed. Web clients have none.
 func (c *Client) File(s System, name string) (file string, found bool) {
 	if c.place == nil {
 		return "", false
@@ -225,7 +219,7 @@ func (c *Client) File(s System, name string) (file string, found bool) {
 	return file, err == nil || isFolder(sign)
 }
 
-// Key is the name of an agent in the client's file.
+// Key is the agent's name in the client's file.
 func (c *Client) Key(name string) string {
 	if !c.plain {
 		return name
@@ -238,24 +232,23 @@ func (c *Client) Key(name string) string {
 	}, name)
 }
 
-// Entry is what a client starts.
+// Entry is the command that a client starts.
 type Entry struct {
 	Command string
 	Args    []string
-	// Home is AMBIT_HOME for a client that would not know it; empty is the
-	// usual one.
+	// Home is AMBIT_HOME for a client that does not have it; empty means the default.
 	Home string
 }
 
-// NewEntry is the entry of an agent: ambit run NAME.
+// NewEntry returns the entry of an agent: ambit run NAME.
 func NewEntry(ambit, name, home string) Entry {
 	return Entry{Command: ambit, Args: []string{"run", name}, Home: home}
 }
 
-// homeVariable is the one setting that an entry may hold.
+// homeVariable is the only variable that an entry may set.
 const homeVariable = "AMBIT_HOME"
 
-// meaning is the entry as a parsed file holds it.
+// meaning is the entry in a parsed file.
 func (e Entry) meaning(typed bool) map[string]any {
 	args := make([]any, len(e.Args))
 	for i, a := range e.Args {

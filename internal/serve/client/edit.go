@@ -9,33 +9,33 @@ import (
 
 // editor changes one entry in the text of a client's file.
 type editor interface {
-	// get is what the file says under key, nil if nothing.
+	// get returns the value under key, or nil.
 	get(text []byte, key string) (any, error)
-	// set adds the entry, or puts it in the place of what is there.
+	// set adds or replaces the entry.
 	set(text []byte, key string, e Entry) (edited, error)
-	// remove takes the entry out, and with it what was made to hold it.
+	// remove removes the entry, and its container if that was created for it.
 	remove(text []byte, key string, made bool) (edited, error)
-	// meaning is what get finds of an entry.
+	// meaning is the value that get returns for an entry.
 	meaning(e Entry) any
 }
 
-// edited is a text after an edit.
+// edited is the result of an edit.
 type edited struct {
 	text []byte
 	// line is where the edit begins, from 1.
 	line           int
 	removed, added string
-	// made says that what holds the entries was not there before.
+	// made means that the container of the entries was created.
 	made bool
 }
 
-// diff shows an edit. What others had written is counted, not shown.
+// diff shows an edit. Lines that others had written are counted, not shown.
 func (e edited) diff(theirs bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "@@ line %d @@\n", e.line)
 	if theirs && e.removed != "" {
 		n := strings.Count(strings.Trim(e.removed, "\r\n"), "\n") + 1
-		fmt.Fprintf(&b, "- (another entry of this name, %d lines, not shown)\n", n)
+		fmt.Fprintf(&b, "- (another entry with this name, %d lines, not shown)\n", n)
 	} else {
 		mark(&b, "-", e.removed)
 	}
@@ -59,7 +59,7 @@ type splice struct {
 	text     string
 }
 
-// apply carries out splices, which are in order and apart.
+// apply applies splices, which are sorted and do not overlap.
 func apply(text []byte, splices ...splice) []byte {
 	var b bytes.Buffer
 	at := 0
@@ -72,7 +72,7 @@ func apply(text []byte, splices ...splice) []byte {
 	return b.Bytes()
 }
 
-// eolOf is the line end that a text uses.
+// eolOf returns the line end that a text uses.
 func eolOf(text []byte) string {
 	if i := bytes.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
 		return "\r\n"
@@ -84,7 +84,7 @@ func lineAt(text []byte, offset int) int { return bytes.Count(text[:offset], []b
 
 const byteOrderMark = "\ufeff"
 
-// splitMark takes the byte order mark off, which parsers do not know.
+// splitMark removes the byte order mark, which parsers do not accept.
 func splitMark(text []byte) (mark string, rest []byte) {
 	if rest, ok := bytes.CutPrefix(text, []byte(byteOrderMark)); ok {
 		return byteOrderMark, rest
@@ -94,13 +94,13 @@ func splitMark(text []byte) (mark string, rest []byte) {
 
 func blank(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 }
 
-// quoted is a text as JSON, which is a TOML basic string too.
+// quoted is a JSON string, which is also a TOML basic string.
 func quoted(s string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a text can always be written
-	// TOML wants what JSON may leave as it is.
+	_ = e.Encode(s) // strings can always be encoded
+	// TOML requires an escape that JSON does not.
 	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007f`)
 }
 

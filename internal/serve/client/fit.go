@@ -18,16 +18,15 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// Hosted agents run only on a server.
-const hosted = "findagent-hosted"
+const hosted = "findagent-hosted" // runs only on a server
 
-// Refuse says why the client can never reach the agent, and what to do; empty
-// if it can.
+// Refuse returns why the client can never reach the agent, and what to do; empty if it can.
 func (c *Client) Refuse(a *agent.Agent) (reason, hint string) {
 	remote := slices.Contains(a.Delivery.Modes, "mcp.remote") && a.Delivery.URL != ""
 	switch {
 	case c.Name == Web && !remote && !slices.Contains(a.Delivery.Modes, "prompt"):
-		return "it runs on this machine, and a web client can only connect to an address", "serve it where the client can reach it, with ambit serve, and connect to URL/mcp/NAME there"
+		return "the agent runs on this machine, and a web client can only connect to an address",
+			"serve it with ambit serve where the client can reach it, and connect to URL/mcp/NAME there"
 	case c.Name == Web || a.Delivery.Exec != hosted:
 		return "", ""
 	}
@@ -35,34 +34,34 @@ func (c *Client) Refuse(a *agent.Agent) (reason, hint string) {
 	if remote {
 		hint = "connect the client to " + a.Delivery.URL
 	}
-	return "it is hosted: it runs only on a server, and " + c.Title + " would have to start it here", hint
+	return "the agent is hosted: it runs only on a server, and " + c.Title + " would have to start it here", hint
 }
 
-// Meant reports whether the agent's manifest names the client, or names none.
+// Meant reports whether the agent's manifest names the client, or no client at all.
 func (c *Client) Meant(a *agent.Agent) bool {
 	return len(a.Delivery.Targets) == 0 || slices.Contains(a.Delivery.Targets, c.Name)
 }
 
-// Steps are what a person does where there is no file to write.
+// Steps are the manual steps for a client without a file.
 func (c *Client) Steps(a *agent.Agent) []string {
 	switch {
 	case c.Name != Web:
 		return nil
 	case a.Delivery.URL == "":
-		return []string{"it is a recipe: paste its prompt into the client"}
+		return []string{"the agent is a recipe: paste its prompt into the client"}
 	}
-	steps := []string{"open the client's settings and add a custom connector", "give it the address " + a.Delivery.URL}
+	steps := []string{"open the client's settings and add a custom connector", "enter the address " + a.Delivery.URL}
 	switch a.Delivery.Auth {
 	case "api-key":
-		steps = append(steps, "give the connector your API key when it asks; it is not kept here")
+		steps = append(steps, "enter your API key when the client asks; ambit does not store it")
 	case "oauth-device":
-		steps = append(steps, "sign in when it asks")
+		steps = append(steps, "sign in when the client asks")
 	}
 	return steps
 }
 
-// Link is an address that opens the client and installs the entry; empty if
-// the client knows none.
+// Link returns an address that opens the client and installs the entry; empty if the client has
+// none.
 func (c *Client) Link(key string, e Entry) string {
 	one := style{oneLine: true}
 	switch c.Name {
@@ -78,8 +77,7 @@ func (c *Client) Link(key string, e Entry) string {
 
 var versionIn = regexp.MustCompile(`\d+(\.\d+){1,2}`)
 
-// Installed asks the client's own program for its version; empty if it cannot
-// be told.
+// Installed returns the version that the client's own program reports, or nothing.
 func (c *Client) Installed(ctx context.Context) string {
 	if c.Binary == "" {
 		return ""
@@ -99,21 +97,21 @@ func (c *Client) Installed(ctx context.Context) string {
 	return versionIn.FindString(string(out))
 }
 
-// Unmet compares the hints of a manifest with a client's version, empty where
-// it is not known, and says what does not fit.
+// Unmet compares the compatibility hints of a manifest with a client's version (empty if unknown),
+// and returns what does not match.
 func (c *Client) Unmet(a *agent.Agent, version string) string {
 	for _, family := range slices.Sorted(maps.Keys(a.Compatibility)) {
 		if !strings.EqualFold(family, c.Family) && !strings.EqualFold(family, c.Name) {
 			continue
 		}
-		wants := a.Compatibility[family]
-		constraint, err := semver.NewConstraint(wants)
+		required := a.Compatibility[family]
+		constraint, err := semver.NewConstraint(required)
 		have, versionErr := semver.NewVersion(cmp.Or(version, "?"))
 		switch {
 		case err != nil || versionErr != nil:
-			return fmt.Sprintf("it asks for %s %s, and that was not checked", family, wants)
+			return fmt.Sprintf("the agent requires %s %s, which could not be checked", family, required)
 		case !constraint.Check(have):
-			return fmt.Sprintf("it asks for %s %s, and %s here is %s", family, wants, c.Title, version)
+			return fmt.Sprintf("the agent requires %s %s, but the installed %s is %s", family, required, c.Title, version)
 		}
 	}
 	return ""

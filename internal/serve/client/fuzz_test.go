@@ -28,7 +28,8 @@ func seeds(f *testing.F) {
 	}
 }
 
-// meaningOf is a file with our entry and what is empty without it left out.
+// meaningOf returns a file's content without our entry and without containers that this leaves
+// empty.
 func meaningOf(t *testing.T, root map[string]any, holder, key string) string {
 	t.Helper()
 	if h, ok := root[holder].(map[string]any); ok {
@@ -61,8 +62,7 @@ func decodeJSON(t *testing.T, text []byte) map[string]any {
 	return root
 }
 
-// FuzzJSON edits any file that can be read, and wants nothing else in it to
-// change its meaning.
+// FuzzJSON edits any readable file and checks that nothing else changes its meaning.
 func FuzzJSON(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, text []byte, key string) {

@@ -216,9 +216,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestEditsUndoThemselves takes every golden original through other line ends,
-// indentations and a byte order mark, and wants the edit that removes to undo
-// the edit that adds, without a backup to help.
+// TestEditsUndoThemselves converts every golden original to other line ends, indentations and a
+// byte order mark. Removing the entry must undo adding it, without a backup.
 func TestEditsUndoThemselves(t *testing.T) {
 	files, err := filepath.Glob("testdata/golden/*.txtar")
 	if err != nil {

@@ -5,12 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tailscale/hujson"
 )
 
-// What a client takes beyond standard JSON.
+// leniency is what a client accepts beyond standard JSON.
 type leniency int
 
 const (
@@ -19,17 +20,17 @@ const (
 	trailing // comments and trailing commas
 )
 
-// jsonFile is a JSON file that holds entries in the object under key.
+// jsonFile is a JSON file with its entries in the object under key.
 type jsonFile struct {
 	key   string
 	reads leniency
-	// typed entries say that they are of type stdio.
+	// typed entries have the type stdio.
 	typed bool
 }
 
 func (f jsonFile) meaning(e Entry) any { return e.meaning(f.typed) }
 
-// parsed is the file with the object that holds the entries.
+// parsed is a parsed file and the object with its entries.
 type parsed struct {
 	mark string
 	text []byte
@@ -40,7 +41,7 @@ type parsed struct {
 	style  style
 }
 
-// style is how the file's author lays it out.
+// style is the layout of the file.
 type style struct {
 	eol, unit string
 	oneLine   bool
@@ -54,14 +55,14 @@ func (f jsonFile) parse(text []byte) (*parsed, error) {
 	}
 	v, err := hujson.Parse(p.text)
 	if err != nil {
-		return nil, fmt.Errorf("it is not JSON: %s", syntax(err))
+		return nil, fmt.Errorf("it is not valid JSON: %s", syntax(err))
 	}
 	if err := f.readable(v); err != nil {
 		return nil, err
 	}
 	root, ok := v.Value.(*hujson.Object)
 	if !ok {
-		return nil, errors.New("it does not hold a JSON object")
+		return nil, errors.New("it does not contain a JSON object")
 	}
 	p.root, p.at = root, &v
 	if p.holder, err = member(root, f.key); err != nil {
@@ -81,22 +82,22 @@ func (f jsonFile) parse(text []byte) (*parsed, error) {
 	return p, nil
 }
 
-// syntax is a parser's complaint without the text that it complains of.
+// syntax is a parser's error without the quoted text, which may be secret.
 func syntax(err error) string {
 	place, ok := strings.CutPrefix(err.Error(), "hujson: line ")
 	if place, _, found := strings.Cut(place, ": "); ok && found {
-		return "line " + place + " cannot be read"
+		return "error in line " + place
 	}
-	return "it cannot be read"
+	return "syntax error"
 }
 
-// readable refuses what the client itself would not read.
+// readable refuses syntax that the client itself would not accept.
 func (f jsonFile) readable(v hujson.Value) error {
 	if f.reads == trailing {
 		return nil
 	}
 	if f.reads == standard && !v.IsStandard() {
-		return errors.New("it has comments or trailing commas in it, which this client does not read")
+		return errors.New("it contains comments or trailing commas, which this client does not accept")
 	}
 	for part := range v.All() {
 		last := hujson.Extra(nil)
@@ -111,19 +112,19 @@ func (f jsonFile) readable(v hujson.Value) error {
 			}
 		}
 		if last != nil {
-			return errors.New("it has a trailing comma in it, which this client does not read")
+			return errors.New("it contains a trailing comma, which this client does not accept")
 		}
 	}
 	return nil
 }
 
-// member finds a member by name. Of two, programs disagree which one counts.
+// member finds a member by name. It refuses duplicates, because programs disagree which one counts.
 func member(o *hujson.Object, name string) (*hujson.ObjectMember, error) {
 	var found *hujson.ObjectMember
 	for i := range o.Members {
 		if literal, ok := o.Members[i].Name.Value.(hujson.Literal); ok && literal.String() == name {
 			if found != nil {
-				return nil, fmt.Errorf("it has %q twice", name)
+				return nil, fmt.Errorf("it contains %q twice", name)
 			}
 			found = &o.Members[i]
 		}
@@ -131,7 +132,7 @@ func member(o *hujson.Object, name string) (*hujson.ObjectMember, error) {
 	return found, nil
 }
 
-// indentOf is the white space before something that starts a line.
+// indentOf returns the white space before a token that starts a line.
 func indentOf(before hujson.Extra) (indent string, startsLine bool) {
 	i := bytes.LastIndexByte(before, '\n')
 	if i < 0 {
@@ -199,8 +200,8 @@ func (f jsonFile) set(text []byte, key string, e Entry) (edited, error) {
 	}), nil
 }
 
-// insert adds a member at the end of an object. The value is rendered for the
-// indentation of its line, which is empty where all stands on one.
+// insert adds a member at the end of an object. render gets the indentation of its line, which is
+// empty if the object is on one line.
 func (p *parsed) insert(object *hujson.Value, outer, name string, render func(indent string) string) edited {
 	o := object.Value.(*hujson.Object)
 	from, to := object.StartOffset+1, object.EndOffset-1
@@ -215,7 +216,7 @@ func (p *parsed) insert(object *hujson.Value, outer, name string, render func(in
 		}
 		last = o.Members[n-1].Value.EndOffset
 		if o.Members[n-1].Value.AfterExtra != nil {
-			closing = "," // as its author has it
+			closing = "," // like the author's trailing comma
 		} else {
 			comma = ","
 		}
@@ -230,7 +231,7 @@ func (p *parsed) insert(object *hujson.Value, outer, name string, render func(in
 	return p.done(end, splice{last, last, comma}, splice{end, end, added})
 }
 
-// done carries out splices, the last of which is the one that people see.
+// done applies splices; the last one is shown in the diff.
 func (p *parsed) done(at int, splices ...splice) edited {
 	shown := splices[len(splices)-1]
 	line := lineAt(p.text, at)
@@ -243,7 +244,7 @@ func (p *parsed) done(at int, splices ...splice) edited {
 	}
 }
 
-// render writes an entry, its lines behind the indentation of the first.
+// render writes an entry with the indentation of its first line.
 func (f jsonFile) render(e Entry, s style, indent string) string {
 	var fields []string
 	colon := ": "
@@ -290,7 +291,7 @@ func (f jsonFile) remove(text []byte, key string, made bool) (edited, error) {
 	case made:
 		whole := again.cut(again.root, f.key)
 		out.text = whole.text
-		// What is left may be an object that lost its only member.
+		// The remaining object may have lost its only member.
 		if last, err := f.parse(out.text); err == nil && len(last.root.Members) == 0 {
 			out.text = last.collapse(last.at)
 		}
@@ -302,12 +303,10 @@ func (f jsonFile) remove(text []byte, key string, made bool) (edited, error) {
 
 // cut removes a member with the white space before it, and one comma.
 func (p *parsed) cut(o *hujson.Object, name string) edited {
-	i := 0
-	for ; i < len(o.Members); i++ {
-		if literal, ok := o.Members[i].Name.Value.(hujson.Literal); ok && literal.String() == name {
-			break
-		}
-	}
+	i := slices.IndexFunc(o.Members, func(m hujson.ObjectMember) bool {
+		literal, ok := m.Name.Value.(hujson.Literal)
+		return ok && literal.String() == name
+	})
 	m := o.Members[i]
 	before := m.Name.BeforeExtra
 	start := m.Name.StartOffset - (len(before) - len(bytes.TrimRight(before, " \t\r\n")))
@@ -316,19 +315,17 @@ func (p *parsed) cut(o *hujson.Object, name string) edited {
 	last := i == len(o.Members)-1
 	switch {
 	case !last || m.Value.AfterExtra != nil:
-		end += len(m.Value.AfterExtra) + 1 // with the comma behind it
+		end += len(m.Value.AfterExtra) + 1 // with the comma after it
 	case i > 0:
-		// The one before is now the last, and loses its comma.
+		// The member before it is now the last one and loses its comma.
 		comma := o.Members[i-1].Value.EndOffset + len(o.Members[i-1].Value.AfterExtra)
-		if comma+1 > start {
-			start = comma + 1
-		}
+		start = max(start, comma+1)
 		splices = append(splices, splice{comma, comma + 1, ""})
 	}
 	return p.done(m.Name.StartOffset, append(splices, splice{start, end, ""})...)
 }
 
-// collapse writes an empty object as {}, if there is no comment in it.
+// collapse writes an empty object as {}, if it contains no comment.
 func (p *parsed) collapse(object *hujson.Value) []byte {
 	from, to := object.StartOffset+1, object.EndOffset-1
 	if !blank(p.text[from:to]) {

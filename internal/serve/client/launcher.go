@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// launcher is a small program of its own that starts the agent: a shell script,
-// or a batch file on Windows, which the entry's command tells.
+// launcher is a small program that starts the agent: a shell script, or a batch file on Windows,
+// recognised by the entry's command.
 type launcher struct{}
 
 func (launcher) meaning(e Entry) any { return script(e) }
@@ -21,7 +21,7 @@ func (launcher) get(text []byte, _ string) (any, error) {
 
 func (launcher) set(text []byte, _ string, e Entry) (edited, error) {
 	if strings.ContainsAny(e.Command+e.Home+strings.Join(e.Args, ""), "\r\n\x00") {
-		return edited{}, errors.New("a path with a line break in it cannot be put into a script")
+		return edited{}, errors.New("a script cannot contain a path with a line break")
 	}
 	s := script(e)
 	return edited{text: []byte(s), line: 1, removed: string(text), added: s}, nil
@@ -59,7 +59,7 @@ func script(e Entry) string {
 // shell quotes a word for sh.
 func shell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// batch doubles what cmd would expand. A path on Windows has no quotes in it.
+// batch escapes characters that cmd would expand. Windows paths contain no quotes.
 func batch(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, `"`, ""), "%", "%%")
 }

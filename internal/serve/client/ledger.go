@@ -14,8 +14,8 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// Ledger is what ambit has written into clients, by the NAME of the agent. It
-// is installs.json in ambit's home.
+// Ledger records what ambit has written into clients, by the agent's NAME. Its file is
+// installs.json in ambit's home.
 type Ledger struct {
 	Version int                 `json:"version"`
 	Agents  map[string]*Install `json:"agents"`
@@ -24,9 +24,9 @@ type Ledger struct {
 	unlock func()
 }
 
-// Install is one agent.
+// Install is the record of one agent.
 type Install struct {
-	// Copied says that the agent's folder was made by an installation.
+	// Copied means that an installation created the agent's folder.
 	Copied  bool       `json:"copied"`
 	Clients []*Written `json:"clients"`
 }
@@ -36,15 +36,15 @@ type Written struct {
 	Client string `json:"client"`
 	File   string `json:"file"`
 	Key    string `json:"key"`
-	// Entry stands for what was written.
+	// Entry is the hash of the entry.
 	Entry string `json:"entry"`
-	// Before and After stand for the whole file, and Backup is the first of
-	// them; empty if it cannot be restored as a whole.
+	// Before and After are hashes of the whole file. Backup is a copy of the file before; empty if
+	// the file cannot be restored as a whole.
 	Before string `json:"before"`
 	After  string `json:"after"`
 	Backup string `json:"backup,omitempty"`
-	// Created says that there was no file, Made that it had nothing to hold
-	// entries, and Folders were made for it.
+	// Created means that there was no file, Made that the file had no object for entries. Folders
+	// were created for the file.
 	Created bool     `json:"created"`
 	Made    bool     `json:"made"`
 	Folders []string `json:"folders,omitempty"`
@@ -52,8 +52,7 @@ type Written struct {
 
 const ledgerVersion = 1
 
-// OpenLedger reads the ledger, and holds it against other processes until it
-// is closed.
+// OpenLedger reads the ledger and locks it against other processes until Close.
 func OpenLedger(home string) (*Ledger, error) {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return nil, err
@@ -71,7 +70,7 @@ func OpenLedger(home string) (*Ledger, error) {
 	return l, nil
 }
 
-// ReadLedger only looks.
+// ReadLedger reads the ledger without a lock.
 func ReadLedger(home string) (*Ledger, error) {
 	l := &Ledger{Version: ledgerVersion, Agents: map[string]*Install{}, dir: home}
 	text, err := os.ReadFile(l.file())
@@ -82,18 +81,18 @@ func ReadLedger(home string) (*Ledger, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(text, l); err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %w", l.file(), err)
+		return nil, fmt.Errorf("%s is invalid: %w", l.file(), err)
 	}
 	if l.Version != ledgerVersion {
-		return nil, fmt.Errorf("%s is of version %d, and this ambit knows %d", l.file(), l.Version, ledgerVersion)
+		return nil, fmt.Errorf("%s has version %d, but this ambit supports version %d", l.file(), l.Version, ledgerVersion)
 	}
 	if l.Agents == nil {
-		return nil, fmt.Errorf("%s names no agents", l.file())
+		return nil, fmt.Errorf("%s is invalid: agents is missing", l.file())
 	}
 	return l, nil
 }
 
-// Close lets others have it.
+// Close releases the lock.
 func (l *Ledger) Close() {
 	if l.unlock != nil {
 		l.unlock()
@@ -113,7 +112,7 @@ func (l *Ledger) save() error {
 	return l.keep(l.file(), b.Bytes())
 }
 
-// keep writes a file of ours in one step.
+// keep replaces a file of ours in one step.
 func (l *Ledger) keep(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
@@ -123,7 +122,7 @@ func (l *Ledger) keep(file string, text []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp) // gone already if all went well
+	defer os.Remove(tmp) // already renamed on success
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
@@ -131,7 +130,7 @@ func (l *Ledger) keep(file string, text []byte) error {
 	return os.Rename(tmp, file)
 }
 
-// Of is what was written of an agent into a client; nil if nothing.
+// Of returns the record of an agent in a client, or nil.
 func (l *Ledger) Of(name, client string) *Written {
 	if in := l.Agents[name]; in != nil {
 		for _, w := range in.Clients {
@@ -143,18 +142,20 @@ func (l *Ledger) Of(name, client string) *Written {
 	return nil
 }
 
-// Copied notes that the agent's folder is ours to remove.
+// Copied records that the agent's folder may be removed.
 func (l *Ledger) Copied(name string) error {
-	in := l.Agents[name]
-	if in == nil {
-		in = &Install{}
-		l.Agents[name] = in
-	}
-	in.Copied = true
+	l.install(name).Copied = true
 	return l.save()
 }
 
-// Write carries out a planned change and remembers it.
+func (l *Ledger) install(name string) *Install {
+	if l.Agents[name] == nil {
+		l.Agents[name] = &Install{}
+	}
+	return l.Agents[name]
+}
+
+// Write carries out a planned change and records it.
 func (l *Ledger) Write(name string, ch *Change) error {
 	old := l.Of(name, ch.Client.Name)
 	w := &Written{Client: ch.Client.Name, File: ch.File, Key: ch.Key, Entry: hash(ch.want)}
@@ -162,13 +163,13 @@ func (l *Ledger) Write(name string, ch *Change) error {
 		if old != nil {
 			return nil
 		}
-		// It was there already: there is nothing to go back to.
+		// The entry existed already: there is no earlier state to restore.
 		w.Before, w.After = sum(ch.now.text), sum(ch.now.text)
 		return l.remember(name, w)
 	}
 	var err error
 	if w.Folders, err = makeFolders(filepath.Dir(ch.now.real)); err != nil {
-		return &FileError{Client: ch.Client, File: ch.File, Reason: plain(err).Error(), Hint: "check that its folder can be made"}
+		return &FileError{Client: ch.Client, File: ch.File, Reason: plain(err).Error(), Hint: "check that its folder can be created"}
 	}
 	first := ch.now
 	if err := l.backUp(w, first); err != nil {
@@ -178,7 +179,7 @@ func (l *Ledger) Write(name string, ch *Change) error {
 		return err
 	}
 	if !bytes.Equal(first.text, ch.now.text) {
-		// Somebody wrote it in between: what to go back to is what they wrote.
+		// Another program wrote the file in between: its version is the one to restore.
 		if err := l.backUp(w, ch.now); err != nil {
 			return err
 		}
@@ -189,29 +190,25 @@ func (l *Ledger) Write(name string, ch *Change) error {
 		if old.After == w.Before {
 			w.Before, w.Backup = old.Before, old.Backup
 		} else {
-			// Others changed the file since: there is no one state to go back to.
+			// Other programs changed the file since: there is no single state to restore.
 			w.Backup = ""
 		}
 	}
 	return l.remember(name, w)
 }
 
-// backUp copies a file aside. It may hold somebody's secrets.
+// backUp copies a file, which may contain secrets, into ambit's home.
 func (l *Ledger) backUp(w *Written, s snapshot) error {
 	w.Before = sum(s.text)
 	w.Backup = filepath.Join(l.dir, "backups", w.Client+"-"+sum([]byte(w.File))[:8]+"-"+w.Before[:16])
 	if err := l.keep(w.Backup, s.text); err != nil {
-		return fmt.Errorf("the backup of %s cannot be kept: %w", w.File, err)
+		return fmt.Errorf("the backup of %s cannot be written: %w", w.File, err)
 	}
 	return nil
 }
 
 func (l *Ledger) remember(name string, w *Written) error {
-	in := l.Agents[name]
-	if in == nil {
-		in = &Install{}
-		l.Agents[name] = in
-	}
+	in := l.install(name)
 	in.Clients = slices.DeleteFunc(in.Clients, func(o *Written) bool { return o.Client == w.Client })
 	in.Clients = append(in.Clients, w)
 	if err := l.save(); err != nil {
@@ -220,7 +217,7 @@ func (l *Ledger) remember(name string, w *Written) error {
 	return l.sweep()
 }
 
-// Remove carries out a planned removal and forgets it.
+// Remove carries out a planned removal and deletes its record.
 func (l *Ledger) Remove(name string, ch *Change, w *Written) error {
 	last := w.Created && l.other(w) == nil
 	if ch.Changes() {
@@ -234,11 +231,11 @@ func (l *Ledger) Remove(name string, ch *Change, w *Written) error {
 		}
 		for _, dir := range slices.Backward(w.Folders) {
 			if os.Remove(dir) != nil {
-				break // somebody else has put something there
+				break // another program uses the folder
 			}
 		}
 	}
-	// Another agent in the same file is now the one who leaves it last.
+	// Another agent in the same file is now responsible for its removal.
 	if heir := l.other(w); heir != nil {
 		heir.Created, heir.Made = heir.Created || w.Created, heir.Made || w.Made
 		if len(heir.Folders) == 0 {
@@ -253,13 +250,13 @@ func (l *Ledger) Remove(name string, ch *Change, w *Written) error {
 	return l.sweep()
 }
 
-// emptied reports whether nothing is left in a file that was made for an entry.
+// emptied reports whether nothing is left in a file that was created for an entry.
 func emptied(ch *Change) bool {
 	_, text := splitMark(ch.next.text)
 	return blank(text) || string(bytes.Join(bytes.Fields(text), nil)) == "{}"
 }
 
-// other is another entry in the same file.
+// other returns another entry in the same file.
 func (l *Ledger) other(w *Written) *Written {
 	for _, in := range l.Agents {
 		for _, o := range in.Clients {
@@ -271,13 +268,13 @@ func (l *Ledger) other(w *Written) *Written {
 	return nil
 }
 
-// Forget drops an agent.
+// Forget deletes the record of an agent.
 func (l *Ledger) Forget(name string) error {
 	delete(l.Agents, name)
 	return l.save()
 }
 
-// sweep removes the backups that nothing refers to.
+// sweep removes unused backups.
 func (l *Ledger) sweep() error {
 	used := map[string]bool{}
 	for _, in := range l.Agents {
@@ -298,8 +295,7 @@ func (l *Ledger) sweep() error {
 	return err
 }
 
-// makeFolders makes a folder and those above it, and says which were new, the
-// outermost first.
+// makeFolders creates a folder and its parents, and returns the new ones, outermost first.
 func makeFolders(dir string) ([]string, error) {
 	var made []string
 	for d := dir; !isFolder(d); d = filepath.Dir(d) {

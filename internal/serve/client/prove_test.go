@@ -16,8 +16,8 @@ import (
 // The clients themselves, as people get them.
 var packages = []string{"@anthropic-ai/claude-code@2.1.197", "@google/gemini-cli@0.61.0", "@openai/codex@0.166.0", "@modelcontextprotocol/inspector@0.15.0"}
 
-// TestRealClients installs an agent, and wants the clients to find it, to start
-// it where they do so without an account, and to find it no more afterwards.
+// TestRealClients installs an agent into real clients. They must find it, start it where no account
+// is needed, and no longer find it after removal.
 func TestRealClients(t *testing.T) {
 	dir := t.TempDir()
 	home := filepath.Join(dir, "home")

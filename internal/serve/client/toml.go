@@ -11,7 +11,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// tomlFile is a TOML file that holds each entry as a table below table.
+// tomlFile is a TOML file with one table per entry, below table.
 type tomlFile struct{ table string }
 
 func (f tomlFile) meaning(e Entry) any { return e.meaning(false) }
@@ -22,9 +22,9 @@ func (f tomlFile) parse(text []byte) (map[string]any, error) {
 	if err := toml.Unmarshal(text, &root); err != nil {
 		if e, ok := errors.AsType[*toml.DecodeError](err); ok {
 			line, _ := e.Position()
-			return nil, fmt.Errorf("it is not TOML: line %d cannot be read", line)
+			return nil, fmt.Errorf("it is not valid TOML: error in line %d", line)
 		}
-		return nil, errors.New("it is not TOML")
+		return nil, errors.New("it is not valid TOML")
 	}
 	if holder, there := root[f.table]; there {
 		if _, ok := holder.(map[string]any); !ok {
@@ -43,9 +43,8 @@ func (f tomlFile) get(text []byte, key string) (any, error) {
 	return holder[key], nil
 }
 
-// set writes the table at the end, where it disturbs nothing, or in the place
-// of the one that is there. That everything else still means the same is
-// checked, since a table can be written in ways that take no addition.
+// set writes the table at the end of the file, or replaces the existing one. It checks that
+// everything else keeps its meaning, because some notations of tables allow no addition.
 func (f tomlFile) set(text []byte, key string, e Entry) (edited, error) {
 	before, err := f.parse(text)
 	if err != nil {
@@ -70,12 +69,12 @@ func (f tomlFile) set(text []byte, key string, e Entry) (edited, error) {
 	}
 	after, err := f.parse(out.text)
 	if err != nil || !f.same(before, after, key) {
-		return edited{}, fmt.Errorf("%s is written in a way that takes no further table", f.table)
+		return edited{}, fmt.Errorf("%s has a notation that allows no further table", f.table)
 	}
 	return out, nil
 }
 
-// same compares everything but one entry.
+// same compares everything except one entry.
 func (f tomlFile) same(a, b map[string]any, key string) bool {
 	for _, root := range []map[string]any{a, b} {
 		if holder, ok := root[f.table].(map[string]any); ok {
@@ -100,7 +99,7 @@ func (f tomlFile) render(key string, e Entry, eol string) string {
 	return strings.Join(lines, eol) + eol
 }
 
-// tomlKey quotes a key unless it may stand bare.
+// tomlKey quotes a key if necessary.
 func tomlKey(key string) string {
 	for _, r := range key {
 		if r != '-' && r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') {
@@ -113,8 +112,8 @@ func tomlKey(key string) string {
 	return key
 }
 
-// find is where the table of an entry and those below it stand: whole lines,
-// without the comments that lead over to the next table.
+// find returns the lines of an entry's table and its subtables, without the comments that belong to
+// the next table.
 func (f tomlFile) find(text []byte, key string) (from, to int, ok bool) {
 	mark, rest := splitMark(text)
 	var p unstable.Parser
@@ -144,7 +143,7 @@ func (f tomlFile) find(text []byte, key string) (from, to int, ok bool) {
 	if from < 0 || p.Error() != nil {
 		return 0, 0, false
 	}
-	// Blank lines and comments before the next table belong to that.
+	// Blank lines and comments before the next table belong to that table.
 	for to > from && to < len(rest) {
 		start := bytes.LastIndexByte(rest[:to-1], '\n') + 1
 		if line := bytes.TrimSpace(rest[start:to]); len(line) > 0 && line[0] != '#' {
@@ -155,7 +154,7 @@ func (f tomlFile) find(text []byte, key string) (from, to int, ok bool) {
 	return from + len(mark), to + len(mark), true
 }
 
-// remove takes the table out with the blank line before it.
+// remove removes the table and the blank line before it.
 func (f tomlFile) remove(text []byte, key string, _ bool) (edited, error) {
 	before, err := f.parse(text)
 	if err != nil {
@@ -175,7 +174,7 @@ func (f tomlFile) remove(text []byte, key string, _ bool) (edited, error) {
 	out.text = apply(text, splice{from, to, ""})
 	after, err := f.parse(out.text)
 	if err != nil || !f.same(before, after, key) {
-		return edited{}, fmt.Errorf("the table of %q cannot be taken out alone", key)
+		return edited{}, fmt.Errorf("the table of %q cannot be removed alone", key)
 	}
 	return out, nil
 }

@@ -12,27 +12,25 @@ import (
 )
 
 const (
-	// span is how much time one point of a chart stands for, points how many
-	// there are.
+	// span is the time between two points of a chart; points is their number.
 	span   = 5 * time.Minute
 	points = 24 * 12
-	// maxPast bounds how much of the journal is read for the time before the
-	// daemon started.
+	// maxPast bounds how many older journal records are read.
 	maxPast = 20000
 )
 
-// activity counts what happened lately, for charts. It is fed by the journal, so
-// that it shows what other processes did too.
+// activity counts recent calls for the charts. It reads the journal, so that calls of other
+// processes are included.
 type activity struct {
 	watching atomic.Int64
 
 	mu    sync.Mutex
-	rest  *time.Timer     // nil while nobody looks
-	slots map[int64]*slot // by time over span
+	idle  *time.Timer     // nil while no page is open
+	slots map[int64]*slot // by time divided by span
 }
 
-// slot is one point in time. Latencies are kept as counts of powers of two of
-// microseconds: that is exact enough for a chart.
+// slot is one point of a chart. Latencies are counted by powers of two of microseconds, which is
+// precise enough for a chart.
 type slot struct {
 	calls, refused, unknown int
 	took                    [48]int
@@ -41,8 +39,7 @@ type slot struct {
 
 func newActivity() *activity { return &activity{slots: map[int64]*slot{}} }
 
-// take counts a record.
-func (a *activity) take(e *journal.Entry) {
+func (a *activity) count(e *journal.Entry) {
 	if e.Kind != "" || e.Erased {
 		return
 	}
@@ -60,7 +57,7 @@ func (a *activity) take(e *journal.Entry) {
 	}
 }
 
-// at is the slot of a time. The caller holds the lock.
+// at returns the slot of a time. The caller holds the lock.
 func (a *activity) at(t time.Time) *slot {
 	n := t.UnixNano() / int64(span)
 	s := a.slots[n]
@@ -76,8 +73,7 @@ func (a *activity) at(t time.Time) *slot {
 	return s
 }
 
-// spend notes what capped tools have used up today, as far as amounts are
-// numbers.
+// spend records what capped tools have spent today. Amounts that are not numbers are ignored.
 func (a *activity) spend(list []Spent, now time.Time) {
 	sum := 0.0
 	for _, s := range list {
@@ -90,7 +86,7 @@ func (a *activity) spend(list []Spent, now time.Time) {
 	a.at(now).spent = sum
 }
 
-// quantile is a latency that so much of the calls stayed under.
+// quantile returns the latency that a fraction q of the calls stayed below.
 func (s *slot) quantile(q float64) float64 {
 	n := 0
 	for _, c := range s.took {
@@ -108,13 +104,13 @@ func (s *slot) quantile(q float64) float64 {
 	return 0
 }
 
-// series is a line of a chart.
+// series is one line of a chart.
 type series struct {
 	Name, Class string
 	Values      []float64
 }
 
-// read makes the series of the charts, and the time of their first point.
+// read returns the lines of the charts and the time of their first point.
 func (a *activity) read(now time.Time) (start time.Time, calls, latency, spent []series) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,57 +131,55 @@ func (a *activity) read(now time.Time) (start time.Time, calls, latency, spent [
 		line("unknown", "c", func(s *slot) float64 { return float64(s.unknown) }),
 	}
 	latency = []series{
-		line("half of the calls", "a", func(s *slot) float64 { return s.quantile(0.5) }),
-		line("95 of 100", "b", func(s *slot) float64 { return s.quantile(0.95) }),
+		line("median", "a", func(s *slot) float64 { return s.quantile(0.5) }),
+		line("95th percentile", "b", func(s *slot) float64 { return s.quantile(0.95) }),
 	}
 	spent = []series{line("spent today", "a", func(s *slot) float64 { return s.spent })}
 	return start, calls, latency, spent
 }
 
-// idle is how long the journal is still followed when nobody looks any more.
-const idle = 10 * time.Minute
+// idleTime is how long the charts stay up to date after the last page view.
+const idleTime = 10 * time.Minute
 
-// seen says that somebody looks. Charts are kept up to date from then on, for a
-// while: nobody should pay for what nobody sees.
-func (c *Console) seen() {
+// watchActivity keeps the charts up to date until idleTime after the last request.
+func (c *Console) watchActivity() {
 	a := c.activity
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.rest != nil {
-		a.rest.Reset(idle)
+	if a.idle != nil {
+		a.idle.Reset(idleTime)
 		return
 	}
 	ctx, cancel := context.WithCancel(c.o.Context)
-	a.rest = time.AfterFunc(idle, cancel)
+	a.idle = time.AfterFunc(idleTime, cancel)
 	go func() {
 		err := c.follow(ctx)
 		if ctx.Err() == nil {
-			c.o.Log("the console's charts stand still: %v", err)
+			c.o.Log("console: the charts are no longer updated: %v", err)
 		}
 		cancel()
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.rest.Stop()
-		a.rest, a.slots = nil, map[int64]*slot{}
+		a.idle.Stop()
+		a.idle, a.slots = nil, map[int64]*slot{}
 	}()
 }
 
-// follow counts what the journal tells of the last day, and goes on until ctx
-// ends.
+// follow counts the calls of the last day, then new ones until ctx ends.
 func (c *Console) follow(ctx context.Context) error {
-	ends, err := c.o.House.Ends(ctx)
+	ends, err := c.o.Journal.Ends(ctx)
 	if err != nil {
 		return err
 	}
-	past, err := c.o.House.Show(ctx, journal.Filter{Since: time.Now().Add(-points * span), Limit: maxPast, Before: ends})
+	past, err := c.o.Journal.Show(ctx, journal.Filter{Since: time.Now().Add(-points * span), Limit: maxPast, Before: ends})
 	if err != nil {
 		return err
 	}
 	for i := range past {
-		c.activity.take(&past[i])
+		c.activity.count(&past[i])
 	}
-	return c.o.House.Follow(ctx, ends, journal.Filter{}, func(e journal.Entry) error {
-		c.activity.take(&e)
+	return c.o.Journal.Follow(ctx, ends, journal.Filter{}, func(e journal.Entry) error {
+		c.activity.count(&e)
 		return nil
 	})
 }

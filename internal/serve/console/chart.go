@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A chart is drawn on the server, as a drawing that needs no script. Colours
-// come from the style sheet by class, so that light and dark both work.
+// A chart is an SVG that needs no script. Colours come from the style sheet by class, for light and
+// dark mode.
 const (
 	chartWidth  = 720
 	chartHeight = 160
@@ -17,7 +17,7 @@ const (
 	chartBottom = 22
 )
 
-// chart draws lines over a day. unit follows the numbers of the axis.
+// chart draws lines over a day. unit follows the numbers on the axis.
 func chart(title, unit string, start time.Time, lines []series) template.HTML {
 	top := 0.0
 	for _, l := range lines {
@@ -27,8 +27,9 @@ func chart(title, unit string, start time.Time, lines []series) template.HTML {
 	}
 	top = roundUp(top)
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %d %d" role="img" aria-label="%s">`, chartWidth, chartHeight, template.HTMLEscapeString(title))
-	fmt.Fprintf(&b, `<title>%s</title>`, template.HTMLEscapeString(title))
+	title = template.HTMLEscapeString(title)
+	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %d %d" role="img" aria-label="%s"><title>%s</title>`,
+		chartWidth, chartHeight, title, title)
 	y := func(v float64) float64 {
 		return float64(chartHeight-chartBottom) - v/top*float64(chartHeight-chartBottom-10)
 	}
@@ -51,10 +52,10 @@ func chart(title, unit string, start time.Time, lines []series) template.HTML {
 		b.WriteString(`"/>`)
 	}
 	b.WriteString(`</svg>`)
-	return template.HTML(b.String()) // made here, of numbers and escaped words
+	return template.HTML(b.String()) // only numbers and escaped text
 }
 
-// roundUp is a round number that is not less.
+// roundUp returns the next round number.
 func roundUp(v float64) float64 {
 	if v <= 0 {
 		return 1

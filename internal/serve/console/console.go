@@ -1,25 +1,23 @@
-// Package console is the daemon's face for people: pages that show what agents are
-// and may do, what they did, and what waits for a decision.
+// Package console serves the daemon's web pages. They show the agents, what each agent may do, what
+// it did, and the calls that wait for approval.
 //
-// Pages are made on the server and work without scripts. One small script keeps
-// them live: it is told over an event stream that something changed, fetches the
-// page again, and puts the parts marked data-live in place. There is no build
-// step and nothing from elsewhere.
+// The server renders every page, and pages work without scripts. One small script keeps a page
+// live: an event stream reports a change, the script fetches the page again and replaces the parts
+// marked data-live. There is no build step, and nothing is loaded from other hosts.
 //
-// A person signs in with a link that is good once and for a few minutes. What
-// they get is a cookie that no script reads and no other site sends. It opens
-// nothing once the key is revoked, or the token over, that the link was made with:
-// that is asked at every request, and of every stream. With the daemon's own passing
-// key it opens nothing at any other daemon. Whatever changes something is a POST with
-// a token of that cookie. The content policy lets no inline script, style or frame
-// through, so that what a tool server writes stays text.
+// A person signs in with a link that works once, within ten minutes. The session is a cookie that
+// scripts cannot read and other sites cannot send. Every request and every stream checks the
+// session again: it ends when the API key of its link is revoked, or when its token expires. A
+// session from the daemon's temporary key works at that daemon only. Every change is a POST with
+// the session's form token. The content security policy blocks inline scripts, inline styles and
+// frames, so that the output of a tool server stays text.
 //
-// A browser sends a cookie to every port of its host, whoever listens there, but not
-// outside its path. So the pages of a session are below an address that nobody can
-// guess, which is the path of its cookie; neither opens anything without the other,
-// and no page tells its address to the next.
+// A browser sends a cookie to every port of its host, but not outside the cookie's path. So each
+// session has pages below an address that cannot be guessed, and that address is the path of its
+// cookie. The cookie and the address are only valid together, and no page sends its address as a
+// referrer.
 //
-// The console knows the daemon as a [House]: it imports nothing of it.
+// The console reaches the daemon through [Backend] and imports nothing of it.
 package console
 
 import (
@@ -32,6 +30,7 @@ import (
 	"html/template"
 	"io/fs"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,44 +40,51 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// House is what the console shows. Whoever signs in is an administrator.
-type House interface {
-	// Cards are all agents, in the order of the daemon.
+// Backend is the daemon as the console needs it. Every signed-in person is an administrator.
+type Backend interface {
+	// Cards returns all agents, in the daemon's order.
 	Cards() []Card
-	// Agent is one of them; nil if there is none of that name.
+	// Agent returns nil for an unknown name.
 	Agent(ctx context.Context, name string) *Agent
-	// Call makes a call through the agent's door, for the person at the console.
+	// Call makes a call through the agent's gateway, for the signed-in person.
 	Call(ctx context.Context, name string, c *call.Call) (call.Result, error)
-	// Why tells what the door would say of a call.
+	// Why explains what the gateway would decide about a call.
 	Why(ctx context.Context, name string, c *call.Call) (allowed bool, reasons []call.Reason, err error)
-	// KeepSecret fills a credential slot.
-	KeepSecret(ctx context.Context, name, ref, value string) error
+	// SetSecret fills a credential slot.
+	SetSecret(name, ref, value string) error
+	Intents(ctx context.Context) ([]Intent, error)
+	// Policy returns the user's policy file, its text and its problem, if it has one.
+	Policy() (file, text, problem string)
+	SpentToday(ctx context.Context) ([]Spent, error)
+	// Standing returns a [*call.Refusal] if the principal would be rejected now, and another error
+	// if that cannot be checked.
+	Standing(ctx context.Context, p *identity.Principal) error
+	// Changed returns nil when something may have changed, or ctx's error. Mark differs if it has.
+	Changed(ctx context.Context) error
+	Mark(ctx context.Context) string
+}
 
-	Approvals(ctx context.Context) ([]*approval.Question, error)
-	// Waiting is how many of them there are.
-	Waiting(ctx context.Context) (int, error)
+// Approvals are the calls that wait for a person.
+type Approvals interface {
+	List(ctx context.Context) ([]*approval.Question, error)
+	// Waiting is List without the arguments, which are large and sealed.
+	Waiting(ctx context.Context) ([]*approval.Question, error)
 	Decide(ctx context.Context, id string, yes bool, who, reason string) error
+}
 
+// Journal is the audit log; see [journal.Journal].
+type Journal interface {
 	Show(ctx context.Context, f journal.Filter) ([]journal.Entry, error)
 	Ends(ctx context.Context) (journal.Ends, error)
 	Follow(ctx context.Context, from journal.Ends, f journal.Filter, each func(journal.Entry) error) error
 	Prove(ctx context.Context, log, seq int64) (*journal.Proof, error)
-	Intents(ctx context.Context) ([]Intent, error)
-	// Policy is the text of the user's policy, where it lies, and what is wrong
-	// with it.
-	Policy() (file, text, problem string)
-	Spent(ctx context.Context) ([]Spent, error)
-	// Spend uses up what is good once, and reports whether it was the first time;
-	// IsSpent only looks.
-	Spend(ctx context.Context, id string, until time.Time) (bool, error)
-	IsSpent(ctx context.Context, id string) (bool, error)
-	// Standing says why somebody who was let in would not be now: with a
-	// [*call.Refusal], or with the error for which it cannot be told.
-	Standing(ctx context.Context, p *identity.Principal) error
-	// Changed returns when something may have changed, or with ctx's error. Mark
-	// is a text that is another one if it has.
-	Changed(ctx context.Context) error
-	Mark(ctx context.Context) string
+}
+
+// SingleUse records ids that may be used once: sign-in links and ended sessions.
+type SingleUse interface {
+	// Spend uses up an id and reports whether it was unused.
+	Spend(ctx context.Context, id string, until time.Time) (first bool, err error)
+	Spent(ctx context.Context, id string) (bool, error)
 }
 
 // Card is an agent in a list.
@@ -88,7 +94,7 @@ type Card struct {
 	Tools                                               int
 }
 
-// Agent is all that is shown of one.
+// Agent is an agent with all details.
 type Agent struct {
 	Card
 	Version, Kind, Digest, Path string
@@ -96,28 +102,28 @@ type Agent struct {
 	Servers                     []Server
 	Slots                       []Slot
 	Facts                       []Fact
-	Rails                       []Fact
+	Guardrails                  []Fact
 	Problems                    []Problem
-	// Watch is what to look at twice.
+	// Watch lists what deserves a second look.
 	Watch []string
 	Needs []Need
 }
 
-// Need is a server that an agent requires or can use, and what became of it here.
+// Need is a server that an agent requires or can use, and how it was resolved.
 type Need struct {
 	Server, Version, Resolved, Problem string
 	Optional                           bool
 	Scopes                             []Scope
 }
 
-// Scope is what an agent asks to do on such a server. Granted is whether it may, in
-// words; OK and Partly say it shortly.
+// Scope is a permission that an agent requests on such a server. Granted describes the grant; OK
+// and Partly summarise it.
 type Scope struct {
 	Name, Granted string
 	OK, Partly    bool
 }
 
-// Tool is a tool of an agent. Schema is that of its input.
+// Tool is a tool of an agent. Schema is its input schema.
 type Tool struct {
 	Name, URI, Description, SideEffect, Binding string
 	Callable                                    bool
@@ -126,7 +132,7 @@ type Tool struct {
 	Schema                                      json.RawMessage
 }
 
-// Server is what was found out about a tool server.
+// Server is the result of proving a tool server.
 type Server struct {
 	Alias, Code, Message, Protocol, Digest string
 	OK, Contained                          bool
@@ -134,17 +140,17 @@ type Server struct {
 	Changed                                []Drift
 }
 
-// Drift is a tool whose definition is not the locked one.
+// Drift is a tool whose definition differs from the locked one.
 type Drift struct{ Tool, Was, Is string }
 
-// Slot is a credential that an agent wants.
+// Slot is a credential that an agent needs.
 type Slot struct {
 	Ref, Type, Description string
 	Hosts                  []string
 	Required, Set          bool
 }
 
-// Fact is a line of a list: what it is about, and what there is to say.
+// Fact is a labelled list of values.
 type Fact struct {
 	Label  string
 	Values []string
@@ -156,43 +162,42 @@ type Problem struct {
 	Line, Column                         int
 }
 
-// Intent is something that was asked of a program.
+// Intent is a request to a program.
 type Intent struct {
 	ID, Agent, State, Priority, Principal string
 	Asked                                 time.Time
 	Took                                  time.Duration
 }
 
-// Spent is what a capped tool has used up today.
+// Spent is the amount that a capped tool has used today.
 type Spent struct{ Agent, Tool, Amount string }
 
-// Errors of a House.
-var (
-	// ErrNoAgent says that there is no agent of that name, or that it cannot be
-	// used.
-	ErrNoAgent = errors.New("there is no agent of that name, or it cannot be used")
-)
+// ErrNoAgent reports an agent that does not exist or cannot be served.
+var ErrNoAgent = errors.New("no agent with this name is being served")
 
-// Options are what a console is made of.
 type Options struct {
 	// Context ends with the daemon.
-	Context context.Context
-	House   House
+	Context   context.Context
+	Backend   Backend
+	Approvals Approvals
+	Journal   Journal
+	SingleUse SingleUse
 	// Keys seal cookies and links.
 	Keys *identity.Keys
-	// Secure says that people come by TLS.
+	// Secure marks cookies for TLS only.
 	Secure  bool
 	Version string
 	Log     func(format string, args ...any)
 }
 
-// Console answers people.
+// Console is the HTTP handler of the pages.
 type Console struct {
 	o        Options
 	mux      *http.ServeMux
 	pages    map[string]*template.Template
 	activity *activity
-	own      string // names the daemon's passing key, which ends with it
+	// daemonKey names the daemon's temporary key, which ends with the daemon.
+	daemonKey string
 }
 
 //go:embed pages/*.html
@@ -201,9 +206,11 @@ var pageFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// New makes a console.
 func New(o Options) (*Console, error) {
-	c := &Console{o: o, mux: http.NewServeMux(), pages: map[string]*template.Template{}, activity: newActivity(), own: rand.Text()}
+	c := &Console{
+		o: o, mux: http.NewServeMux(), pages: map[string]*template.Template{},
+		activity: newActivity(), daemonKey: rand.Text(),
+	}
 	names, err := fs.Glob(pageFiles, "pages/*.html")
 	if err != nil {
 		return nil, err
@@ -231,19 +238,19 @@ func New(o Options) (*Console, error) {
 		return nil, err
 	}
 	files := http.FileServerFS(assets)
-	c.mux.Handle("GET /assets/", http.StripPrefix("/assets/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c.mux.HandleFunc("GET /assets/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-cache")
-		files.ServeHTTP(w, r)
-	})))
-	c.mux.HandleFunc("GET /", c.stranger)
+		http.StripPrefix("/assets/", files).ServeHTTP(w, r)
+	})
+	c.mux.HandleFunc("GET /", c.signInFirst)
 	c.mux.HandleFunc("GET /login", c.loginPage)
 	c.mux.HandleFunc("POST /login", c.login)
 	for pattern, show := range map[string]page{
-		"GET /":                           (*Console).nowhere,
+		"GET /":                           (*Console).notFound,
 		"GET /{$}":                        (*Console).agents,
 		"GET /agents/{name}":              (*Console).agent,
 		"POST /agents/{name}/call":        (*Console).try,
-		"POST /agents/{name}/secrets":     (*Console).keepSecret,
+		"POST /agents/{name}/secrets":     (*Console).setSecret,
 		"GET /approvals":                  (*Console).approvals,
 		"POST /approvals/{id}":            (*Console).decide,
 		"GET /journal":                    (*Console).journal,
@@ -261,45 +268,41 @@ func New(o Options) (*Console, error) {
 	return c, nil
 }
 
-// page answers somebody who is signed in.
+// page answers a signed-in person.
 type page func(*Console, http.ResponseWriter, *http.Request, *session)
 
-// Owns reports whether a path is the console's. Names of pages without a session's
-// address are what people type or have kept: they lead to the page to sign in.
+// Owns reports whether a path belongs to the console. Page names without a session's address come
+// from bookmarks and typing; they lead to the sign-in page.
 func (c *Console) Owns(path string) bool {
-	if path == "/" {
-		return true
-	}
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	switch first {
-	case "assets", "login", "console", "agents", "approvals", "journal", "activity", "queue", "policy":
-		return true
-	}
-	return false
+	return path == "/" || slices.Contains([]string{
+		"assets", "login", "console", "agents", "approvals", "journal", "activity", "queue", "policy",
+	}, first)
 }
 
-// nowhere answers a person at an address that does not exist.
-func (c *Console) nowhere(w http.ResponseWriter, r *http.Request, s *session) {
-	c.sorry(w, r, s, http.StatusNotFound, "There is nothing at this address.", "The menu shows what there is.")
+func (c *Console) notFound(w http.ResponseWriter, r *http.Request, s *session) {
+	c.failed(w, r, s, http.StatusNotFound, "There is no page at this address.", "Use the menu above.")
 }
 
-// policyHeader lets a page have its own style, script, images and event stream,
-// and nothing else. There is nothing inline.
-const policyHeader = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types ambit"
+// policyHeader allows the console's own style sheet, script, images and event stream, and nothing
+// inline.
+const policyHeader = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'; " +
+	"require-trusted-types-for 'script'; trusted-types ambit"
 
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", policyHeader)
-	// No page tells its path. With no-referrer, a browser says of its own forms that
-	// they come from nowhere.
+	// The path is secret, so referrers contain the origin only. With no-referrer, browsers send
+	// "Origin: null" with the console's own forms.
 	w.Header().Set("Referrer-Policy", "strict-origin")
 	c.mux.ServeHTTP(w, r)
 }
 
-// view is what every page gets.
+// view is the data of every page.
 type view struct {
 	Title   string
-	Base    string // what links begin with
-	Here    string // which entry of the menu it belongs to
+	Base    string // prefix of all links
+	Here    string // current menu entry
 	Who     string
 	Token   string
 	Waiting int
@@ -307,32 +310,34 @@ type view struct {
 	Data    any
 }
 
-// show writes a page.
-func (c *Console) show(w http.ResponseWriter, r *http.Request, s *session, status int, name, title, here string, data any) {
+func (c *Console) show(
+	w http.ResponseWriter, r *http.Request, s *session, status int, name, title, here string, data any,
+) {
 	v := view{Title: title, Base: "/", Here: here, Version: c.o.Version, Data: data}
 	if s != nil {
 		v.Base, v.Who, v.Token = s.base(), s.Who.Name, s.Token
-		if waiting, err := c.o.House.Waiting(r.Context()); err == nil {
-			v.Waiting = waiting
+		if waiting, err := c.o.Approvals.Waiting(r.Context()); err == nil {
+			v.Waiting = len(waiting)
 		}
 	}
 	var out bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&out, "layout.html", v); err != nil {
-		c.o.Log("the page %s cannot be made: %v", name, err)
-		http.Error(w, "this page cannot be shown; the daemon's log says why", http.StatusInternalServerError)
+		c.o.Log("console: cannot render page %s: %v", name, err)
+		http.Error(w, "this page cannot be shown; see the daemon's log", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = out.WriteTo(w) // whoever asked may be gone
+	_, _ = out.WriteTo(w) // the client may be gone
 }
 
-// sorry shows that something did not work.
-func (c *Console) sorry(w http.ResponseWriter, r *http.Request, s *session, status int, what, hint string) {
-	c.show(w, r, s, status, "sorry", what, "", map[string]string{"What": what, "Hint": hint})
+// failed shows an error page.
+func (c *Console) failed(w http.ResponseWriter, r *http.Request, s *session, status int, what, hint string) {
+	c.show(w, r, s, status, "error", what, "", map[string]string{"What": what, "Hint": hint})
 }
 
-func (c *Console) broken(w http.ResponseWriter, r *http.Request, s *session, what string, err error) {
+// unavailable logs err and shows an error page without it.
+func (c *Console) unavailable(w http.ResponseWriter, r *http.Request, s *session, what string, err error) {
 	c.o.Log("console: %s: %v", what, err)
-	c.sorry(w, r, s, http.StatusServiceUnavailable, what, "The daemon's log says why.")
+	c.failed(w, r, s, http.StatusServiceUnavailable, what, "The daemon's log has the reason.")
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -11,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// field is an input of the form of a tool.
+// field is one input of a tool's form.
 type field struct {
 	Name, Label, Help, Kind, Value string // Kind: text, long, number, flag, choice, json
 	Required                       bool
@@ -19,11 +20,11 @@ type field struct {
 	Step                           string
 }
 
-// maxFields is how many inputs a form has at most; a tool with more takes JSON.
+// maxFields bounds the inputs of a form; tools with more take JSON.
 const maxFields = 40
 
-// formOf makes the form of an input schema. It is nil if the schema is not that
-// of an object with properties: then the arguments are written as JSON.
+// formOf makes a form from an input schema. It returns nil if the schema is not an object with
+// properties: then the arguments are entered as JSON.
 func formOf(schema json.RawMessage) []field {
 	var s struct {
 		Type       json.RawMessage `json:"type"`
@@ -68,10 +69,7 @@ func fieldOf(name string, schema jsontext.Value) field {
 	if json.Unmarshal(schema, &p) != nil {
 		return f
 	}
-	f.Help = p.Description
-	if p.Title != "" {
-		f.Label = p.Title
-	}
+	f.Help, f.Label = p.Description, cmp.Or(p.Title, name)
 	switch kind, _ := p.Type.(string); {
 	case len(p.Enum) > 0 && allStrings(p.Enum):
 		f.Kind = "choice"
@@ -80,7 +78,7 @@ func fieldOf(name string, schema jsontext.Value) field {
 		}
 	case kind == "string":
 		f.Kind = "text"
-		if long := strings.ToLower(name); p.MaxLength > 200 || long == "content" || long == "text" || long == "body" || long == "prompt" {
+		if p.MaxLength > 200 || slices.Contains([]string{"content", "text", "body", "prompt"}, strings.ToLower(name)) {
 			f.Kind = "long"
 		}
 	case kind == "integer":
@@ -104,16 +102,13 @@ func allStrings(list []any) bool {
 	return !slices.ContainsFunc(list, func(v any) bool { _, ok := v.(string); return !ok })
 }
 
-// argumentsOf reads the arguments that were filled in; what was left empty and
-// is not required is left out. It also returns the form as it was filled in.
+// argumentsOf returns the arguments of a filled form and the form with the entered values. It
+// leaves out empty optional fields.
 func argumentsOf(fields []field, sent url.Values) (json.RawMessage, []field, error) {
 	if fields == nil {
-		text := strings.TrimSpace(sent.Get("json"))
-		if text == "" {
-			text = "{}"
-		}
+		text := cmp.Or(strings.TrimSpace(sent.Get("json")), "{}")
 		if jsontext.Value(text).Kind() != '{' || !jsontext.Value(text).IsValid() {
-			return nil, nil, fmt.Errorf("the arguments are not one JSON object")
+			return nil, nil, fmt.Errorf("the arguments must be one JSON object")
 		}
 		return json.RawMessage(text), nil, nil
 	}
@@ -124,7 +119,7 @@ func argumentsOf(fields []field, sent url.Values) (json.RawMessage, []field, err
 	for i := range filled {
 		f := &filled[i]
 		f.Value = sent.Get("arg." + f.Name)
-		raw, problem := f.json(sent)
+		raw, problem := f.json()
 		if problem != "" {
 			wrong = append(wrong, f.Label+" "+problem)
 		}
@@ -147,8 +142,8 @@ func argumentsOf(fields []field, sent url.Values) (json.RawMessage, []field, err
 	return out.Bytes(), filled, nil
 }
 
-// json is the value of a field as JSON; nil leaves it out.
-func (f *field) json(sent url.Values) (raw json.RawMessage, problem string) {
+// json returns the value of a field as JSON; nil leaves the field out.
+func (f *field) json() (raw json.RawMessage, problem string) {
 	switch {
 	case f.Kind == "flag":
 		if f.Value == "true" {
@@ -163,11 +158,11 @@ func (f *field) json(sent url.Values) (raw json.RawMessage, problem string) {
 	case f.Kind == "number", f.Kind == "json":
 		text := strings.TrimSpace(f.Value)
 		v := jsontext.Value(text)
-		if text == "" || !v.IsValid() {
-			return nil, "is not " + map[string]string{"number": "a number", "json": "JSON"}[f.Kind]
-		}
-		if f.Kind == "number" && v.Kind() != '0' {
+		if f.Kind == "number" && (!v.IsValid() || v.Kind() != '0') {
 			return nil, "is not a number"
+		}
+		if text == "" || !v.IsValid() {
+			return nil, "is not JSON"
 		}
 		return json.RawMessage(text), ""
 	}

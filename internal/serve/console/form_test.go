@@ -20,7 +20,7 @@ const schema = `{"type":"object","required":["path","yes"],"properties":{
   "kind":{"enum":["a","b"],"title":"The kind"},
   "rest":{"type":"object"}}}`
 
-func TestFormOfASchema(t *testing.T) {
+func TestForm(t *testing.T) {
 	fields := formOf(json.RawMessage(schema))
 	kinds := ""
 	for _, f := range fields {
@@ -39,7 +39,7 @@ func TestFormOfASchema(t *testing.T) {
 	}
 }
 
-func TestArgumentsOfAForm(t *testing.T) {
+func TestFormArguments(t *testing.T) {
 	fields := formOf(json.RawMessage(schema))
 	for name, tt := range map[string]struct {
 		sent    string
@@ -60,7 +60,7 @@ func TestArgumentsOfAForm(t *testing.T) {
 			got, filled, err := argumentsOf(fields, sent)
 			if tt.problem != "" {
 				if err == nil || err.Error() != tt.problem {
-					t.Errorf("it says %v", err)
+					t.Errorf("error %v, want %s", err, tt.problem)
 				}
 				return
 			}
@@ -94,12 +94,12 @@ func TestActivity(t *testing.T) {
 	a := newActivity()
 	now := time.Now()
 	for i := range 100 {
-		a.take(&journal.Entry{Record: journal.Record{Time: now, Decision: journal.Allow, DurationUS: int64(1000 * (i + 1))}})
+		a.count(&journal.Entry{Record: journal.Record{Time: now, Decision: journal.Allow, DurationUS: int64(1000 * (i + 1))}})
 	}
-	a.take(&journal.Entry{Record: journal.Record{Time: now, Decision: journal.Deny}})
-	a.take(&journal.Entry{Record: journal.Record{Time: now, Decision: journal.Unknown}})
-	a.take(&journal.Entry{Record: journal.Record{Time: now, Kind: "log_born"}})
-	a.take(&journal.Entry{Record: journal.Record{Time: now.Add(-points * span)}}) // too old to be shown
+	a.count(&journal.Entry{Record: journal.Record{Time: now, Decision: journal.Deny}})
+	a.count(&journal.Entry{Record: journal.Record{Time: now, Decision: journal.Unknown}})
+	a.count(&journal.Entry{Record: journal.Record{Time: now, Kind: "log_born"}})
+	a.count(&journal.Entry{Record: journal.Record{Time: now.Add(-points * span)}}) // too old to be shown
 	a.spend([]Spent{{Amount: "10.50"}, {Amount: "0.25"}, {Amount: "odd"}}, now)
 	start, calls, latency, spent := a.read(now)
 	last := points - 1
@@ -107,7 +107,7 @@ func TestActivity(t *testing.T) {
 		t.Errorf("calls %v refused %v unknown %v", calls[0].Values[last], calls[1].Values[last], calls[2].Values[last])
 	}
 	if half := latency[0].Values[last]; half < 32 || half > 66 {
-		t.Errorf("half of the calls stayed under %v ms", half)
+		t.Errorf("the median is %v ms", half)
 	}
 	if spent[0].Values[last] != 10.75 {
 		t.Errorf("spent %v", spent[0].Values[last])

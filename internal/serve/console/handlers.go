@@ -2,12 +2,14 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,14 +23,14 @@ import (
 )
 
 func (c *Console) agents(w http.ResponseWriter, r *http.Request, s *session) {
-	c.show(w, r, s, http.StatusOK, "agents", "Agents", "agents", c.o.House.Cards())
+	c.show(w, r, s, http.StatusOK, "agents", "Agents", "agents", c.o.Backend.Cards())
 }
 
-// agentOf finds the agent of a path, or says that there is none.
+// agentOf finds the agent that the path names, or shows an error page.
 func (c *Console) agentOf(w http.ResponseWriter, r *http.Request, s *session) *Agent {
-	a := c.o.House.Agent(r.Context(), r.PathValue("name"))
+	a := c.o.Backend.Agent(r.Context(), r.PathValue("name"))
 	if a == nil {
-		c.sorry(w, r, s, http.StatusNotFound, "There is no agent of that name here.", "The list of agents shows what there is.")
+		c.failed(w, r, s, http.StatusNotFound, "There is no agent with this name.", "See the list of agents.")
 	}
 	return a
 }
@@ -39,8 +41,8 @@ func (c *Console) agent(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 }
 
-// trial is the page of one tool.
-type trial struct {
+// toolPage is the page of one tool.
+type toolPage struct {
 	Agent   *Agent
 	Tool    *Tool
 	Fields  []field
@@ -49,7 +51,7 @@ type trial struct {
 	Outcome *outcome
 }
 
-// outcome is what came of a call.
+// outcome is the result of a call.
 type outcome struct {
 	CallID    string
 	Took      time.Duration
@@ -59,17 +61,16 @@ type outcome struct {
 	Refusal   *call.Refusal
 }
 
-func (c *Console) toolOf(w http.ResponseWriter, r *http.Request, s *session, name string) *trial {
+func (c *Console) toolOf(w http.ResponseWriter, r *http.Request, s *session, name string) *toolPage {
 	a := c.agentOf(w, r, s)
 	if a == nil {
 		return nil
 	}
-	for i := range a.Tools {
-		if a.Tools[i].Name == name {
-			return &trial{Agent: a, Tool: &a.Tools[i], Fields: formOf(a.Tools[i].Schema)}
-		}
+	i := slices.IndexFunc(a.Tools, func(t Tool) bool { return t.Name == name })
+	if i >= 0 {
+		return &toolPage{Agent: a, Tool: &a.Tools[i], Fields: formOf(a.Tools[i].Schema)}
 	}
-	c.sorry(w, r, s, http.StatusNotFound, "The agent has no tool of that name.", "Its page shows what it has.")
+	c.failed(w, r, s, http.StatusNotFound, "The agent has no tool with this name.", "Its page lists its tools.")
 	return nil
 }
 
@@ -79,7 +80,7 @@ func (c *Console) tool(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 }
 
-// try makes a call, for the person who filled in the form.
+// try calls the tool with the arguments in the form.
 func (c *Console) try(w http.ResponseWriter, r *http.Request, s *session) {
 	t := c.toolOf(w, r, s, r.PostFormValue("tool"))
 	if t == nil {
@@ -93,13 +94,12 @@ func (c *Console) try(w http.ResponseWriter, r *http.Request, s *session) {
 		c.show(w, r, s, http.StatusBadRequest, "tool", t.Tool.Name, "agents", t)
 		return
 	}
-	// A person may have to be asked, which takes longer than a request.
+	// The call may wait for an approval, which takes longer than a request.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	asked := &call.Call{Tool: t.Tool.Name, Arguments: jsontext.Value(arguments), Principal: s.Who.Name}
-	if t.Tool.URI != "" {
-		asked.Tool = t.Tool.URI
+	asked := &call.Call{
+		Tool: cmp.Or(t.Tool.URI, t.Tool.Name), Arguments: jsontext.Value(arguments), Principal: s.Who.Name,
 	}
-	result, err := c.o.House.Call(r.Context(), t.Agent.Name, asked)
+	result, err := c.o.Backend.Call(r.Context(), t.Agent.Name, asked)
 	t.Outcome = &outcome{CallID: asked.ID, Took: result.Duration.Round(time.Millisecond / 10)}
 	if err != nil {
 		t.Outcome.Refusal = call.AsRefusal("act", err)
@@ -109,7 +109,7 @@ func (c *Console) try(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, r, s, http.StatusOK, "tool", t.Tool.Name, "agents", t)
 }
 
-// maxShown bounds what of a result is shown.
+// maxShown bounds how much of a result is shown.
 const maxShown = 64 << 10
 
 func (o *outcome) read(r call.Result) {
@@ -154,23 +154,23 @@ func pretty(raw []byte) string {
 	return out.String()
 }
 
-func (c *Console) keepSecret(w http.ResponseWriter, r *http.Request, s *session) {
+func (c *Console) setSecret(w http.ResponseWriter, r *http.Request, s *session) {
 	a := c.agentOf(w, r, s)
 	if a == nil {
 		return
 	}
-	err := c.o.House.KeepSecret(r.Context(), a.Name, r.PostFormValue("ref"), r.PostFormValue("value"))
+	err := c.o.Backend.SetSecret(a.Name, r.PostFormValue("ref"), r.PostFormValue("value"))
 	if err != nil {
-		c.sorry(w, r, s, http.StatusBadRequest, "The credential was not kept.", err.Error())
+		c.failed(w, r, s, http.StatusBadRequest, "The credential was not stored.", err.Error())
 		return
 	}
 	http.Redirect(w, r, s.base()+"agents/"+url.PathEscape(a.Name)+"#credentials", http.StatusSeeOther)
 }
 
 func (c *Console) approvals(w http.ResponseWriter, r *http.Request, s *session) {
-	waiting, err := c.o.House.Approvals(r.Context())
+	waiting, err := c.o.Approvals.List(r.Context())
 	if err != nil {
-		c.broken(w, r, s, "The approvals cannot be read at the moment.", err)
+		c.unavailable(w, r, s, "The approvals cannot be read at the moment.", err)
 		return
 	}
 	c.show(w, r, s, http.StatusOK, "approvals", "Approvals", "approvals", waiting)
@@ -179,21 +179,22 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, s *session) 
 func (c *Console) decide(w http.ResponseWriter, r *http.Request, s *session) {
 	decision := r.PostFormValue("decision")
 	if decision != "approve" && decision != "deny" {
-		c.sorry(w, r, s, http.StatusBadRequest, "The decision is neither approve nor deny.", "Use one of the two buttons.")
+		c.failed(w, r, s, http.StatusBadRequest, "The decision is neither approve nor deny.", "Use one of the two buttons.")
 		return
 	}
-	err := c.o.House.Decide(r.Context(), r.PathValue("id"), decision == "approve", s.Who.Name, r.PostFormValue("reason"))
+	err := c.o.Approvals.Decide(r.Context(), r.PathValue("id"), decision == "approve", s.Who.Name, r.PostFormValue("reason"))
 	switch {
 	case err == nil:
 		http.Redirect(w, r, s.base()+"approvals", http.StatusSeeOther)
 	case errors.Is(err, approval.ErrUnknown), errors.Is(err, approval.ErrDecided), errors.Is(err, approval.ErrOver):
-		c.sorry(w, r, s, http.StatusConflict, "This was not decided here: "+err.Error()+".", "The list shows what still waits.")
+		c.failed(w, r, s, http.StatusConflict, "Your decision was not recorded: "+err.Error()+".",
+			"See the list of waiting calls.")
 	default:
-		c.broken(w, r, s, "The decision could not be kept.", err)
+		c.unavailable(w, r, s, "The decision could not be stored.", err)
 	}
 }
 
-// journalPage is the journal, filtered.
+// journalPage shows records that match a filter.
 type journalPage struct {
 	Filter  map[string]string
 	Records []journal.Entry
@@ -208,12 +209,13 @@ func (c *Console) journal(w http.ResponseWriter, r *http.Request, s *session) {
 	for _, name := range []string{"agent", "tool", "principal", "call", "code", "decision"} {
 		p.Filter[name] = strings.TrimSpace(q.Get(name))
 	}
-	found, err := c.o.House.Show(r.Context(), journal.Filter{
-		Agent: p.Filter["agent"], Tool: p.Filter["tool"], Principal: p.Filter["principal"], Call: p.Filter["call"],
-		Code: p.Filter["code"], Decision: journal.Decision(p.Filter["decision"]), Unknown: q.Get("unknown") == "true", Limit: pageLength + 1,
+	found, err := c.o.Journal.Show(r.Context(), journal.Filter{
+		Agent: p.Filter["agent"], Tool: p.Filter["tool"], Principal: p.Filter["principal"],
+		Call: p.Filter["call"], Code: p.Filter["code"], Decision: journal.Decision(p.Filter["decision"]),
+		Unknown: q.Get("unknown") == "true", Limit: pageLength + 1,
 	})
 	if err != nil {
-		c.broken(w, r, s, "The journal cannot be read at the moment.", err)
+		c.unavailable(w, r, s, "The journal cannot be read at the moment.", err)
 		return
 	}
 	if p.More = len(found) > pageLength; p.More {
@@ -226,30 +228,31 @@ func (c *Console) journal(w http.ResponseWriter, r *http.Request, s *session) {
 func (c *Console) record(w http.ResponseWriter, r *http.Request, s *session) {
 	log, err1 := strconv.ParseInt(r.PathValue("log"), 10, 64)
 	seq, err2 := strconv.ParseInt(r.PathValue("seq"), 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
-		c.sorry(w, r, s, http.StatusNotFound, "The journal has no such record.", "")
+	var proof *journal.Proof
+	err := errors.Join(err1, err2)
+	if err == nil {
+		proof, err = c.o.Journal.Prove(r.Context(), log, seq)
+	}
+	if err1 != nil || err2 != nil || errors.Is(err, journal.ErrNoRecord) {
+		c.failed(w, r, s, http.StatusNotFound, "The journal has no such record.", "")
 		return
 	}
-	proof, err := c.o.House.Prove(r.Context(), log, seq)
-	switch {
-	case errors.Is(err, journal.ErrNoRecord):
-		c.sorry(w, r, s, http.StatusNotFound, "The journal has no such record.", "")
-		return
-	case err != nil:
-		c.show(w, r, s, http.StatusOK, "record", fmt.Sprintf("Record %d", seq), "journal", map[string]any{"Log": log, "Seq": seq, "Problem": err.Error()})
-		return
+	data := map[string]any{"Log": log, "Seq": seq}
+	if err != nil {
+		data["Problem"] = err.Error()
+	} else {
+		data["Proof"], data["Path"] = proof, len(proof.Path)
 	}
-	data := map[string]any{"Log": log, "Seq": seq, "Proof": proof, "Path": len(proof.Path)}
-	if proof.Record != nil {
+	if err == nil && proof.Record != nil {
 		data["Record"] = pretty([]byte(*proof.Record))
 	}
 	c.show(w, r, s, http.StatusOK, "record", fmt.Sprintf("Record %d", seq), "journal", data)
 }
 
 func (c *Console) charts(w http.ResponseWriter, r *http.Request, s *session) {
-	spent, err := c.o.House.Spent(r.Context())
+	spent, err := c.o.Backend.SpentToday(r.Context())
 	if err != nil {
-		c.broken(w, r, s, "What was spent cannot be read at the moment.", err)
+		c.unavailable(w, r, s, "Today's spending cannot be read at the moment.", err)
 		return
 	}
 	now := time.Now()
@@ -262,8 +265,9 @@ func (c *Console) charts(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 	c.show(w, r, s, http.StatusOK, "activity", "Activity", "activity", map[string]any{
 		"Charts": []drawn{
-			{"Calls and refusals, every five minutes", calls, chart("calls, refusals and unknown outcomes over the last day", "", start, calls)},
-			{"How long calls took", latency, chart("latency of calls over the last day", " ms", start, latency)},
+			{"Calls and refusals, every five minutes", calls,
+				chart("calls, refusals and unknown outcomes over the last day", "", start, calls)},
+			{"Latency of calls", latency, chart("latency of calls over the last day", " ms", start, latency)},
 			{"Spent against caps today", money, chart("amounts spent today by capped tools", "", start, money)},
 		},
 		"Spent": spent,
@@ -271,45 +275,42 @@ func (c *Console) charts(w http.ResponseWriter, r *http.Request, s *session) {
 }
 
 func (c *Console) queue(w http.ResponseWriter, r *http.Request, s *session) {
-	intents, err := c.o.House.Intents(r.Context())
+	intents, err := c.o.Backend.Intents(r.Context())
 	if err != nil {
-		c.broken(w, r, s, "The queue cannot be read at the moment.", err)
+		c.unavailable(w, r, s, "The queue cannot be read at the moment.", err)
 		return
 	}
 	c.show(w, r, s, http.StatusOK, "queue", "Queue", "queue", intents)
 }
 
-// policyPage is the user's policy, and what the door would say of a call.
+// policyPage shows the user's policy and explains one call.
 type policyPage struct {
 	File, Text, Problem     string
 	Agents                  []Card
 	Agent, Tool, Input, Who string
 	Asked, Allowed          bool
 	Reasons                 []call.Reason
-	Trouble                 string
+	Failed                  string
 }
 
 func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
 	q := r.URL.Query()
-	p := policyPage{Agents: c.o.House.Cards(), Agent: q.Get("agent"), Tool: strings.TrimSpace(q.Get("tool")), Input: q.Get("input"), Who: strings.TrimSpace(q.Get("as"))}
-	p.File, p.Text, p.Problem = c.o.House.Policy()
-	if p.Who == "" {
-		p.Who = s.Who.Name
+	p := policyPage{
+		Agents: c.o.Backend.Cards(), Agent: q.Get("agent"), Tool: strings.TrimSpace(q.Get("tool")),
+		Input: q.Get("input"), Who: cmp.Or(strings.TrimSpace(q.Get("as")), s.Who.Name),
 	}
+	p.File, p.Text, p.Problem = c.o.Backend.Policy()
 	if p.Asked = p.Agent != "" && p.Tool != ""; p.Asked {
-		asked := &call.Call{Tool: p.Tool, Principal: p.Who}
-		if p.Input != "" {
-			asked.Arguments = jsontext.Value(p.Input)
-		}
+		asked := &call.Call{Tool: p.Tool, Principal: p.Who, Arguments: jsontext.Value(p.Input)}
 		var err error
-		if p.Allowed, p.Reasons, err = c.o.House.Why(r.Context(), p.Agent, asked); err != nil {
-			p.Asked, p.Trouble = false, err.Error()
+		if p.Allowed, p.Reasons, err = c.o.Backend.Why(r.Context(), p.Agent, asked); err != nil {
+			p.Asked, p.Failed = false, err.Error()
 		}
 	}
 	c.show(w, r, s, http.StatusOK, "policy", "Policy", "policy", p)
 }
 
-// funcs are what pages use.
+// funcs are the functions of the templates.
 var funcs = template.FuncMap{
 	"ago": func(t time.Time) string {
 		switch d := time.Since(t); {
@@ -325,7 +326,7 @@ var funcs = template.FuncMap{
 	"left": func(t time.Time) string {
 		d := time.Until(t).Round(time.Second)
 		if d <= 0 {
-			return "over"
+			return "no time"
 		}
 		return d.String()
 	},

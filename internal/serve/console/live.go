@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// beat is how often a silent stream shows that it is alive.
+	// beat is how often a silent stream sends a comment.
 	beat = 20 * time.Second
-	// calm is the least time between two events.
+	// calm is the minimum time between two events.
 	calm = 300 * time.Millisecond
-	// maxWatching bounds how many pages are kept live at the same time.
+	// maxWatching bounds how many pages are live at the same time.
 	maxWatching = 200
 )
 
-// live tells a page that something may have changed, as an event stream.
+// live is an event stream that reports that something may have changed.
 func (c *Console) live(w http.ResponseWriter, r *http.Request, s *session) {
 	if c.activity.watching.Add(1) > maxWatching {
 		c.activity.watching.Add(-1)
@@ -27,7 +27,7 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, s *session) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	control := http.NewResponseController(w)
-	// The time for a request to arrive is over long before the stream is.
+	// The read deadline of requests would end the stream.
 	_ = control.SetReadDeadline(time.Time{})
 	send := func(text string) bool {
 		if _, err := fmt.Fprint(w, text); err != nil {
@@ -40,16 +40,16 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 	ctx, cancel := context.WithDeadline(r.Context(), time.Unix(s.Until, 0))
 	defer cancel()
-	last, mark := time.Now(), c.o.House.Mark(ctx)
+	last, mark := time.Now(), c.o.Backend.Mark(ctx)
 	for {
 		wait, stop := context.WithTimeout(ctx, beat)
-		err := c.o.House.Changed(wait)
+		err := c.o.Backend.Changed(wait)
 		stop()
-		// A session that ends takes its stream along. While that cannot be told the
-		// stream goes on: it says no more than that something has changed.
-		over, _ := c.over(ctx, s)
+		// A stream ends with its session. If the check fails, the stream stays open: it only
+		// reports that something has changed.
+		ended, _ := c.ended(ctx, s)
 		switch {
-		case over, ctx.Err() != nil:
+		case ended, ctx.Err() != nil:
 			return
 		case err != nil:
 			if !send(":\n\n") {
@@ -65,7 +65,7 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, s *session) {
 			}
 		}
 		last = time.Now()
-		now := c.o.House.Mark(ctx)
+		now := c.o.Backend.Mark(ctx)
 		if now == mark {
 			continue
 		}

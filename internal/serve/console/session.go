@@ -16,28 +16,27 @@ import (
 
 const (
 	cookieName = "ambit_console"
-	// linkLife is how long a link to sign in is good, sessionLife how long
-	// somebody stays signed in.
+	// linkLife is how long a sign-in link is valid, sessionLife how long a person stays signed in.
 	linkLife    = 10 * time.Minute
 	sessionLife = 12 * time.Hour
 
-	// homes is where every session has an address of its own.
+	// homes is the prefix of every session's own address.
 	homes = "/console/"
 
 	linkPurpose    = "console/link"
 	sessionPurpose = "console/session"
 )
 
-// link is what an address to sign in holds, sealed. Who also says with which key or
-// token it was made: neither it nor its session is good for longer than that.
+// link is the sealed content of a sign-in link. Who names the key or token of the link: neither the
+// link nor its session is valid for longer.
 type link struct {
 	ID    string              `json:"i"`
 	Who   *identity.Principal `json:"p"`
 	Until int64               `json:"u"`
 }
 
-// session is what a cookie holds, sealed. Token is what forms send along. Home is the
-// part of its pages' address that nobody can guess.
+// session is the sealed content of a cookie. Token is sent along with forms. Home is the part of
+// the address that cannot be guessed.
 type session struct {
 	Who   *identity.Principal `json:"p"`
 	Home  string              `json:"h"`
@@ -45,16 +44,16 @@ type session struct {
 	Until int64               `json:"u"`
 }
 
-// Link is the path of a link that signs a person in, once.
+// Link returns the path of a link that signs a person in once.
 func (c *Console) Link(p *identity.Principal) string {
 	who := &identity.Principal{Name: p.Name, Kind: p.Kind, KeyID: p.KeyID, Until: p.Until}
 	if who.Kind == identity.Local {
-		who.KeyID = c.own
+		who.KeyID = c.daemonKey
 	}
 	return "/login?ticket=" + c.seal(linkPurpose, link{ID: rand.Text(), Who: who, Until: until(who, linkLife)})
 }
 
-// until is when something ends that somebody has for a while.
+// until returns the end of a lifetime, bounded by the principal's own.
 func until(who *identity.Principal, life time.Duration) int64 {
 	end := time.Now().Add(life)
 	if !who.Until.IsZero() && who.Until.Before(end) {
@@ -63,16 +62,16 @@ func until(who *identity.Principal, life time.Duration) int64 {
 	return end.Unix()
 }
 
-// ours reports whether somebody came by a key that is not another daemon's passing
-// one: no store tells that such a key is over, and what opens a cookie outlives it.
+// ours reports whether a principal may use this daemon's console. The temporary key of another
+// daemon may not: no store records that it has ended, and the keys that seal cookies outlive it.
 func (c *Console) ours(who *identity.Principal) bool {
-	return who != nil && (who.Kind != identity.Local || who.KeyID == c.own)
+	return who != nil && (who.Kind != identity.Local || who.KeyID == c.daemonKey)
 }
 
 func (c *Console) seal(purpose string, what any) string {
 	plain, err := json.Marshal(what)
 	if err != nil {
-		panic(err) // they are strings and numbers
+		panic(err) // only strings and numbers
 	}
 	return base64.RawURLEncoding.EncodeToString(c.o.Keys.Seal(purpose, plain))
 }
@@ -89,37 +88,42 @@ func (c *Console) open(purpose, text string, into any) bool {
 	return err == nil && json.Unmarshal(plain, into) == nil
 }
 
-// loginPage shows a button, because whoever looks at links before a person does
-// must not use them up. The script presses it.
+// loginPage shows a button, because link previews must not use up a link. The script presses it.
 func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, nil, http.StatusOK, "login", "Sign in", "", map[string]string{"Ticket": r.URL.Query().Get("ticket")})
 }
 
-// stranger answers whoever is not signed in, or not at this address.
-func (c *Console) stranger(w http.ResponseWriter, r *http.Request) {
+// signInFirst answers requests without a session, or at an address that is not the session's.
+func (c *Console) signInFirst(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", "", map[string]string{})
 }
 
-// maxLogin bounds what a stranger may send.
+func (c *Console) loginFailed(w http.ResponseWriter, r *http.Request, status int, problem string) {
+	c.show(w, r, nil, status, "login", "Sign in", "", map[string]string{"Problem": problem})
+}
+
+// maxLogin bounds the size of a request without a session.
 const maxLogin = 16 << 10
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
 	if _, large := errors.AsType[*http.MaxBytesError](r.ParseForm()); large {
-		c.show(w, r, nil, http.StatusRequestEntityTooLarge, "login", "Sign in", "", map[string]string{"Problem": "This is larger than any link."})
+		c.loginFailed(w, r, http.StatusRequestEntityTooLarge, "The request is larger than any sign-in link.")
 		return
 	}
 	var l link
-	good := c.open(linkPurpose, r.PostForm.Get("ticket"), &l) && l.Until >= time.Now().Unix() && c.ours(l.Who) && c.o.House.Standing(r.Context(), l.Who) == nil
+	good := c.open(linkPurpose, r.PostForm.Get("ticket"), &l) && l.Until >= time.Now().Unix() &&
+		c.ours(l.Who) && c.o.Backend.Standing(r.Context(), l.Who) == nil
 	if good {
 		var err error
-		if good, err = c.o.House.Spend(r.Context(), "console link "+l.ID, time.Unix(l.Until, 0)); err != nil {
-			c.broken(w, r, nil, "You cannot be signed in at the moment.", err)
+		if good, err = c.o.SingleUse.Spend(r.Context(), "console link "+l.ID, time.Unix(l.Until, 0)); err != nil {
+			c.unavailable(w, r, nil, "Signing in is not possible at the moment.", err)
 			return
 		}
 	}
 	if !good {
-		c.show(w, r, nil, http.StatusForbidden, "login", "Sign in", "", map[string]string{"Problem": "This link was used before, or is too old, or its key is not good any more."})
+		c.loginFailed(w, r, http.StatusForbidden,
+			"This link has been used, has expired, or belongs to a key that is no longer valid.")
 		return
 	}
 	s := session{Who: l.Who, Home: rand.Text(), Token: rand.Text(), Until: until(l.Who, sessionLife)}
@@ -127,24 +131,26 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, s.base(), http.StatusSeeOther)
 }
 
-// logout ends a session everywhere: its cookie opens nothing any more.
+// logout ends a session: copies of its cookie are invalid too.
 func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
-	if _, err := c.o.House.Spend(r.Context(), s.id(), time.Unix(s.Until, 0)); err != nil {
-		c.broken(w, r, s, "You could not be signed out.", err)
+	if _, err := c.o.SingleUse.Spend(r.Context(), s.id(), time.Unix(s.Until, 0)); err != nil {
+		c.unavailable(w, r, s, "You are still signed in: signing out failed.", err)
 		return
 	}
 	http.SetCookie(w, c.cookie(s, "", -1))
 	http.Redirect(w, r, "/login", http.StatusSeeOther)
 }
 
-// cookie is one that a browser sends to the pages of its session and nowhere else.
+// cookie returns a cookie that browsers send to the pages of its session only.
 func (c *Console) cookie(s *session, value string, life int) *http.Cookie {
-	return &http.Cookie{Name: cookieName, Value: value, Path: s.base(), MaxAge: life, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.o.Secure}
+	return &http.Cookie{
+		Name: cookieName, Value: value, Path: s.base(), MaxAge: life,
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.o.Secure,
+	}
 }
 
-// who is the session of a request, nil if there is none: a cookie opens nothing but
-// its own address.
-func (c *Console) who(r *http.Request) *session {
+// sessionOf returns the session of a request, or nil. A cookie is valid at its own address only.
+func (c *Console) sessionOf(r *http.Request) *session {
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {
 		return nil
@@ -156,41 +162,41 @@ func (c *Console) who(r *http.Request) *session {
 	if subtle.ConstantTimeCompare([]byte(r.PathValue("home")), []byte(s.Home)) != 1 {
 		return nil
 	}
-	if over, err := c.over(r.Context(), &s); err != nil || over {
+	if ended, err := c.ended(r.Context(), &s); err != nil || ended {
 		return nil
 	}
 	return &s
 }
 
-// over reports whether a session has ended before its time: its person has signed
-// out, or what they signed in with is not good any more.
-func (c *Console) over(ctx context.Context, s *session) (bool, error) {
-	if ended, err := c.o.House.IsSpent(ctx, s.id()); err != nil || ended {
-		return ended, err
+// ended reports whether a session ended early: the person signed out, or the key or token of the
+// session is no longer valid.
+func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
+	if spent, err := c.o.SingleUse.Spent(ctx, s.id()); err != nil || spent {
+		return spent, err
 	}
-	err := c.o.House.Standing(ctx, s.Who)
+	err := c.o.Backend.Standing(ctx, s.Who)
 	if _, refused := errors.AsType[*call.Refusal](err); refused {
 		return true, nil
 	}
 	return false, err
 }
 
-// base is what the addresses of a session's pages begin with.
+// base is the prefix of the addresses of a session's pages.
 func (s *session) base() string { return homes + s.Home + "/" }
 
-// id is what a session is known by when it has ended.
+// id names the session among the ended ones.
 func (s *session) id() string { return "console session " + s.Token }
 
-// maxForm bounds what a form may send.
+// maxForm bounds the size of a form.
 const maxForm = 1 << 20
 
-// signedIn lets somebody pass who has a session, and forms that carry its token.
+// signedIn requires a session, and its form token for changes.
 func (c *Console) signedIn(next page) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s := c.who(r)
+		s := c.sessionOf(r)
 		if s == nil {
 			if r.Method == http.MethodGet {
-				c.stranger(w, r)
+				c.signInFirst(w, r)
 				return
 			}
 			http.Error(w, "sign in first", http.StatusUnauthorized)
@@ -199,13 +205,14 @@ func (c *Console) signedIn(next page) http.Handler {
 		if r.Method != http.MethodGet {
 			r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 			if subtle.ConstantTimeCompare([]byte(r.PostFormValue("token")), []byte(s.Token)) != 1 {
-				c.sorry(w, r, s, http.StatusForbidden, "This form is not of this session.", "Go back, reload the page, and try again.")
+				c.failed(w, r, s, http.StatusForbidden, "This form belongs to another session.",
+					"Go back, reload the page, and try again.")
 				return
 			}
 		}
-		c.seen()
-		// A call may wait for a person for longer than the key is good.
-		still := func(ctx context.Context) error { return c.o.House.Standing(ctx, s.Who) }
+		c.watchActivity()
+		// A call may wait for approval for longer than the key is valid.
+		still := func(ctx context.Context) error { return c.o.Backend.Standing(ctx, s.Who) }
 		next(c, w, r.WithContext(call.WithStanding(r.Context(), still)), s)
 	})
 }

@@ -22,91 +22,94 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// room is a house with one agent, whose one tool waits for a person.
-type room struct {
-	House
+// fakeBackend has one agent, whose one tool waits for an approval.
+type fakeBackend struct {
+	Backend
+	Approvals
+	Journal
 	changed  chan struct{}
-	answered chan struct{} // by the person whom a call waits for
+	approved chan struct{} // lets the waiting call continue
 
 	mu       sync.Mutex
 	spent    map[string]bool
-	standing error // of everybody
+	standing error // of every principal
 }
 
-// stand says how everybody stands from now on.
-func (r *room) stand(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.standing = err
+func (b *fakeBackend) setStanding(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.standing = err
 }
 
-func (r *room) Cards() []Card { return nil }
+func (b *fakeBackend) Cards() []Card { return nil }
 
-func (r *room) Agent(context.Context, string) *Agent {
+func (b *fakeBackend) Agent(context.Context, string) *Agent {
 	return &Agent{Card: Card{Name: "alpha"}, Tools: []Tool{{Name: "write", Callable: true}}}
 }
 
-func (r *room) Call(ctx context.Context, _ string, c *call.Call) (call.Result, error) {
-	<-r.answered
+func (b *fakeBackend) Call(ctx context.Context, _ string, c *call.Call) (call.Result, error) {
+	<-b.approved
 	if err := call.Standing(ctx); err != nil {
 		return call.Result{}, err
 	}
 	return call.Result{Raw: []byte(`{"content":[{"type":"text","text":"for ` + c.Principal + `"}]}`)}, nil
 }
 
-func (r *room) Approvals(context.Context) ([]*approval.Question, error) { return nil, nil }
+func (b *fakeBackend) List(context.Context) ([]*approval.Question, error) { return nil, nil }
 
-func (r *room) Waiting(context.Context) (int, error) { return 0, nil }
+func (b *fakeBackend) Waiting(context.Context) ([]*approval.Question, error) { return nil, nil }
 
-func (r *room) Ends(context.Context) (journal.Ends, error) {
+func (b *fakeBackend) Ends(context.Context) (journal.Ends, error) {
 	return journal.Ends{}, errors.New("there is no journal")
 }
 
-func (r *room) Spend(_ context.Context, id string, _ time.Time) (bool, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	first := !r.spent[id]
-	r.spent[id] = true
+func (b *fakeBackend) Spend(_ context.Context, id string, _ time.Time) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	first := !b.spent[id]
+	b.spent[id] = true
 	return first, nil
 }
 
-func (r *room) IsSpent(_ context.Context, id string) (bool, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.spent[id], nil
+func (b *fakeBackend) Spent(_ context.Context, id string) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.spent[id], nil
 }
 
-func (r *room) Standing(context.Context, *identity.Principal) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.standing
+func (b *fakeBackend) Standing(context.Context, *identity.Principal) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.standing
 }
 
-func (r *room) Changed(ctx context.Context) error {
+func (b *fakeBackend) Changed(ctx context.Context) error {
 	select {
-	case <-r.changed:
+	case <-b.changed:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (r *room) Mark(context.Context) string { return time.Now().String() }
+func (b *fakeBackend) Mark(context.Context) string { return time.Now().String() }
 
-// inRoom runs a test of a console by a clock of its own.
-func inRoom(t *testing.T, test func(t *testing.T, r *room, c *Console)) {
+// withConsole runs a test of a console with a fake clock.
+func withConsole(t *testing.T, test func(t *testing.T, b *fakeBackend, c *Console)) {
 	t.Helper()
 	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		r := &room{spent: map[string]bool{}, changed: make(chan struct{}), answered: make(chan struct{})}
-		c, err := New(Options{Context: t.Context(), House: r, Keys: keys, Log: func(string, ...any) {}})
+		b := &fakeBackend{spent: map[string]bool{}, changed: make(chan struct{}), approved: make(chan struct{})}
+		c, err := New(Options{
+			Context: t.Context(), Backend: b, Approvals: b, Journal: b, SingleUse: b, Keys: keys, Log: func(string, ...any) {},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		test(t, r, c)
+		test(t, b, c)
 	})
 }
 
@@ -123,12 +126,11 @@ func (c *Console) ask(t *testing.T, method, path, cookie string, form url.Values
 	return w
 }
 
-// guest is somebody who is signed in: what their browser has, and where their pages
-// are.
-type guest struct{ cookie, token, base string }
+// visitor is a signed-in browser: its cookie and form token, and the address of its pages.
+type visitor struct{ cookie, token, base string }
 
-// signIn uses a link.
-func (c *Console) signIn(t *testing.T, path string) guest {
+// signIn opens a sign-in link.
+func (c *Console) signIn(t *testing.T, path string) visitor {
 	t.Helper()
 	w := c.ask(t, "POST", "/login", "", url.Values{"ticket": {strings.TrimPrefix(path, "/login?ticket=")}})
 	cookies := w.Result().Cookies()
@@ -139,17 +141,17 @@ func (c *Console) signIn(t *testing.T, path string) guest {
 	if !c.open(sessionPurpose, cookies[0].Value, &s) {
 		t.Fatal("the cookie cannot be read")
 	}
-	return guest{cookies[0].Value, s.Token, w.Header().Get("Location")}
+	return visitor{cookies[0].Value, s.Token, w.Header().Get("Location")}
 }
 
 var ada = &identity.Principal{Name: "ada@example.com", Kind: identity.ByKey, KeyID: "k1", Admin: true}
 
-// refusal is what a house says of somebody who may not come in any more.
+// refusal is the standing of a principal with a revoked key.
 var refusal = call.Refuse("approve", call.ApprovalDenied, "the key has been revoked")
 
-// What was signed in for with a token is over with it, and so is a link.
+// A session and a link end with the token that they were created with.
 func TestSessionEndsWithItsToken(t *testing.T) {
-	inRoom(t, func(t *testing.T, _ *room, c *Console) {
+	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		by := func(life time.Duration) *identity.Principal {
 			return &identity.Principal{Name: "ada@example.com", Kind: identity.ByToken, Admin: true, Until: time.Now().Add(life)}
 		}
@@ -173,10 +175,10 @@ func TestSessionEndsWithItsToken(t *testing.T) {
 	})
 }
 
-// What the daemon's own passing key opened ends with the daemon, although what seals
-// cookies stays; what was opened with a key of the store goes on.
-func TestSessionEndsWithThePassingKey(t *testing.T) {
-	inRoom(t, func(t *testing.T, _ *room, c *Console) {
+// Sessions of the daemon's temporary key end with the daemon, although the keys that seal
+// cookies stay. Sessions of a stored key continue.
+func TestSessionEndsWithTheTemporaryKey(t *testing.T) {
+	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		next, err := New(c.o) // after a restart
 		if err != nil {
 			t.Fatal(err)
@@ -186,38 +188,38 @@ func TestSessionEndsWithThePassingKey(t *testing.T) {
 		asked.KeyID = "p1"
 		for name, tt := range map[string]struct {
 			who         *identity.Principal
-			page, login int // at the next one
+			page, login int // at the next daemon
 		}{
-			"the link that it printed": {&local, 401, 403},
-			"one that was asked for":   {&asked, 401, 403},
-			"a key of the store":       {ada, 200, 303},
+			"the printed link": {&local, 401, 403},
+			"a requested link": {&asked, 401, 403},
+			"a stored key":     {ada, 200, 303},
 		} {
 			g := c.signIn(t, c.Link(tt.who))
 			if w := c.ask(t, "GET", g.base, g.cookie, nil); w.Code != 200 {
-				t.Errorf("%s: at the daemon that made it, a page got %d", name, w.Code)
+				t.Errorf("%s: at its own daemon, a page returned %d", name, w.Code)
 			}
 			if w := next.ask(t, "GET", g.base, g.cookie, nil); w.Code != tt.page {
-				t.Errorf("%s: at the next, a page got %d, want %d", name, w.Code, tt.page)
+				t.Errorf("%s: at the next daemon, a page returned %d, want %d", name, w.Code, tt.page)
 			}
 			unused := strings.TrimPrefix(c.Link(tt.who), "/login?ticket=")
 			if w := next.ask(t, "POST", "/login", "", url.Values{"ticket": {unused}}); w.Code != tt.login {
-				t.Errorf("%s: at the next, a link got %d, want %d", name, w.Code, tt.login)
+				t.Errorf("%s: at the next daemon, a link returned %d, want %d", name, w.Code, tt.login)
 			}
 		}
 	})
 }
 
-// endless is a body that does not end, and counts what is taken of it.
-type endless struct{ taken int }
+// endless is an infinite body that counts the bytes read.
+type endless struct{ read int }
 
 func (e *endless) Read(b []byte) (int, error) {
-	e.taken += len(b)
+	e.read += len(b)
 	return copy(b, bytes.Repeat([]byte{'a'}, len(b))), nil
 }
 
-// A stranger cannot make the daemon read much, in whatever form it comes.
-func TestStrangersFormIsBounded(t *testing.T) {
-	inRoom(t, func(t *testing.T, _ *room, c *Console) {
+// Requests without a session are read up to a limit, in every encoding.
+func TestLoginFormIsBounded(t *testing.T) {
+	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		for _, tt := range []struct {
 			form, begins string
 			want         int
@@ -231,18 +233,18 @@ func TestStrangersFormIsBounded(t *testing.T) {
 			w := httptest.NewRecorder()
 			c.ServeHTTP(w, req)
 			if w.Code != tt.want || !strings.Contains(w.Body.String(), `role="alert"`) {
-				t.Errorf("%s: %d, want %d and a page that says why", tt.form, w.Code, tt.want)
+				t.Errorf("%s: %d, want %d and a page with the reason", tt.form, w.Code, tt.want)
 			}
-			if rest.taken > maxLogin {
-				t.Errorf("%s: it took %d bytes", tt.form, rest.taken)
+			if rest.read > maxLogin {
+				t.Errorf("%s: %d bytes were read", tt.form, rest.read)
 			}
 		}
 	})
 }
 
-// What does not say whose it is opens nothing: an older version made it.
+// Cookies and links of older versions name no principal and are invalid.
 func TestSessionOfAnOlderVersion(t *testing.T) {
-	inRoom(t, func(t *testing.T, _ *room, c *Console) {
+	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		until := time.Now().Add(time.Minute).Unix()
 		cookie := c.seal(sessionPurpose, map[string]any{"w": "ada@example.com", "h": "home", "t": "token", "u": until})
 		if w := c.ask(t, "GET", homes+"home/", cookie, nil); w.Code != http.StatusUnauthorized {
@@ -255,48 +257,46 @@ func TestSessionOfAnOlderVersion(t *testing.T) {
 	})
 }
 
-// Somebody of whom nobody can say whether they may come in does not, and may
-// again when it can be said.
-func TestStandingCannotBeTold(t *testing.T) {
-	inRoom(t, func(t *testing.T, r *room, c *Console) {
+// A principal whose standing cannot be checked is rejected until it can be.
+func TestStandingCannotBeChecked(t *testing.T) {
+	withConsole(t, func(t *testing.T, b *fakeBackend, c *Console) {
 		g := c.signIn(t, c.Link(ada))
 		for _, tt := range []struct {
 			standing  error
 			get, post int
 		}{{nil, 200, 400}, {errors.New("the disk is gone"), 401, 401}, {nil, 200, 400}, {refusal, 401, 401}} {
-			r.stand(tt.standing)
+			b.setStanding(tt.standing)
 			if w := c.ask(t, "GET", g.base, g.cookie, nil); w.Code != tt.get {
-				t.Errorf("%v: a page got %d", tt.standing, w.Code)
+				t.Errorf("%v: a page returned %d", tt.standing, w.Code)
 			}
 			if w := c.ask(t, "POST", g.base+"approvals/x", g.cookie, url.Values{"token": {g.token}}); w.Code != tt.post {
-				t.Errorf("%v: a form got %d", tt.standing, w.Code)
+				t.Errorf("%v: a form returned %d", tt.standing, w.Code)
 			}
 		}
 	})
 }
 
-// The stream of a session ends with it, however it ends, and not because it
-// cannot be told.
+// A stream ends with its session, but not because the standing cannot be checked.
 func TestStreamEndsWithItsSession(t *testing.T) {
-	for name, end := range map[string]func(*testing.T, *room, *Console, guest){
-		"signed out": func(t *testing.T, r *room, c *Console, g guest) {
+	for name, end := range map[string]func(*testing.T, *fakeBackend, *Console, visitor){
+		"signed out": func(t *testing.T, b *fakeBackend, c *Console, g visitor) {
 			if w := c.ask(t, "POST", g.base+"logout", g.cookie, url.Values{"token": {g.token}}); w.Code != http.StatusSeeOther {
 				t.Errorf("signing out: %d", w.Code)
 			}
-			r.changed <- struct{}{}
+			b.changed <- struct{}{}
 		},
-		"its key is revoked": func(_ *testing.T, r *room, _ *Console, _ guest) {
-			r.stand(refusal)
-			r.changed <- struct{}{}
+		"its key is revoked": func(_ *testing.T, b *fakeBackend, _ *Console, _ visitor) {
+			b.setStanding(refusal)
+			b.changed <- struct{}{}
 		},
-		"its key expires": func(_ *testing.T, r *room, _ *Console, _ guest) {
-			r.stand(refusal) // and nothing changes
+		"its key expires": func(_ *testing.T, b *fakeBackend, _ *Console, _ visitor) {
+			b.setStanding(refusal) // and nothing changes
 			time.Sleep(beat)
 		},
-		"its time is over": func(*testing.T, *room, *Console, guest) { time.Sleep(sessionLife) },
+		"its lifetime is over": func(*testing.T, *fakeBackend, *Console, visitor) { time.Sleep(sessionLife) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inRoom(t, func(t *testing.T, r *room, c *Console) {
+			withConsole(t, func(t *testing.T, b *fakeBackend, c *Console) {
 				g := c.signIn(t, c.Link(ada))
 				var w *httptest.ResponseRecorder
 				ended := make(chan struct{})
@@ -304,30 +304,29 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 					defer close(ended)
 					w = c.ask(t, "GET", g.base+"live", g.cookie, nil)
 				}()
-				r.changed <- struct{}{}
+				b.changed <- struct{}{}
 				synctest.Wait()
-				r.stand(errors.New("the disk is gone"))
+				b.setStanding(errors.New("the disk is gone"))
 				time.Sleep(2 * beat)
-				r.stand(nil)
+				b.setStanding(nil)
 				select {
 				case <-ended:
-					t.Fatalf("it ended too early: %s", w.Body)
+					t.Fatalf("the stream ended too early: %s", w.Body)
 				default:
 				}
-				end(t, r, c, g)
+				end(t, b, c, g)
 				synctest.Wait()
 				select {
 				case <-ended:
 				default:
-					t.Error("it goes on")
+					t.Error("the stream continues")
 				}
 			})
 		})
 	}
 }
 
-// A call that waits for a person is not made if the key of who signed in is
-// revoked meanwhile.
+// A call that waits for approval is not made if the key of the session is revoked meanwhile.
 func TestRevokedWhileACallWaits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		standing error
@@ -337,15 +336,15 @@ func TestRevokedWhileACallWaits(t *testing.T) {
 		"revoked": {refusal, "the key has been revoked"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inRoom(t, func(t *testing.T, r *room, c *Console) {
+			withConsole(t, func(t *testing.T, b *fakeBackend, c *Console) {
 				g := c.signIn(t, c.Link(ada))
 				asked := make(chan *httptest.ResponseRecorder)
 				go func() {
 					asked <- c.ask(t, "POST", g.base+"agents/alpha/call", g.cookie, url.Values{"token": {g.token}, "tool": {"write"}})
 				}()
 				synctest.Wait()
-				r.stand(tt.standing)
-				close(r.answered)
+				b.setStanding(tt.standing)
+				close(b.approved)
 				if w := <-asked; w.Code != 200 || !strings.Contains(w.Body.String(), tt.want) {
 					t.Errorf("%d %s", w.Code, w.Body)
 				}
@@ -354,10 +353,9 @@ func TestRevokedWhileACallWaits(t *testing.T) {
 	}
 }
 
-// A session is worth nothing without its address, and the address nothing without
-// the session.
+// A session is invalid without its address, and the address without the session.
 func TestSessionHasItsOwnAddress(t *testing.T) {
-	inRoom(t, func(t *testing.T, _ *room, c *Console) {
+	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		ours, theirs := c.signIn(t, c.Link(ada)), c.signIn(t, c.Link(ada))
 		if ours.base == theirs.base || len(ours.base) < len(homes)+22 {
 			t.Errorf("the addresses %q and %q", ours.base, theirs.base)
@@ -366,34 +364,33 @@ func TestSessionHasItsOwnAddress(t *testing.T) {
 			base, cookie string
 			get, post    int
 		}{
-			"both":                {ours.base, ours.cookie, 200, 400},
-			"the cookie alone":    {"/", ours.cookie, 401, 405},
-			"an older address":    {"/agents/", ours.cookie, 401, 405},
-			"no part":             {homes, ours.cookie, 401, 405},
-			"a part that is none": {homes + "x/", ours.cookie, 401, 401},
-			"a beginning of it":   {ours.base[:len(homes)+8] + "/", ours.cookie, 401, 401},
-			"another session's":   {theirs.base, ours.cookie, 401, 401},
-			"the address alone":   {ours.base, "", 401, 401},
+			"both":                    {ours.base, ours.cookie, 200, 400},
+			"the cookie alone":        {"/", ours.cookie, 401, 405},
+			"an older address":        {"/agents/", ours.cookie, 401, 405},
+			"no address":              {homes, ours.cookie, 401, 405},
+			"an unknown address":      {homes + "x/", ours.cookie, 401, 401},
+			"a prefix of the address": {ours.base[:len(homes)+8] + "/", ours.cookie, 401, 401},
+			"another session's":       {theirs.base, ours.cookie, 401, 401},
+			"the address alone":       {ours.base, "", 401, 401},
 		} {
 			w := c.ask(t, "GET", tt.base, tt.cookie, nil)
 			if w.Code != tt.get {
-				t.Errorf("%s: a page got %d, want %d", name, w.Code, tt.get)
+				t.Errorf("%s: a page returned %d, want %d", name, w.Code, tt.get)
 			}
 			if tt.get != 200 && (strings.Contains(w.Body.String(), ours.base) || strings.Contains(w.Body.String(), ours.token)) {
-				t.Errorf("%s: the page tells of the session", name)
+				t.Errorf("%s: the page reveals the session", name)
 			}
 			if w := c.ask(t, "POST", tt.base+"approvals/x", tt.cookie, url.Values{"token": {ours.token}}); w.Code != tt.post {
-				t.Errorf("%s: a form got %d, want %d", name, w.Code, tt.post)
+				t.Errorf("%s: a form returned %d, want %d", name, w.Code, tt.post)
 			}
 		}
 	})
 }
 
-// A browser is told to send the cookie to the pages of its session only, when
-// signing in and when signing out; no page tells its address to the next, and none
-// leads out of it.
+// The cookie is limited to the pages of its session, when signing in and when signing out.
+// No page sends its address as a referrer or links to another address.
 func TestSessionStaysAtItsAddress(t *testing.T) {
-	inRoom(t, func(t *testing.T, _ *room, c *Console) {
+	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		in := c.ask(t, "POST", "/login?to=http://evil.example/", "", url.Values{"ticket": {strings.TrimPrefix(c.Link(ada), "/login?ticket=")}, "to": {"//evil.example/"}})
 		base, cookie := in.Header().Get("Location"), in.Result().Cookies()[0]
 		var s session
@@ -403,11 +400,11 @@ func TestSessionStaysAtItsAddress(t *testing.T) {
 		for _, path := range []string{"", "agents/alpha", "agents/alpha/tools/write", "approvals", "nowhere"} {
 			w := c.ask(t, "GET", base+path, cookie.Value, nil)
 			if got := w.Header().Get("Referrer-Policy"); got != "strict-origin" {
-				t.Errorf("%q lets browsers tell its address: %q", path, got)
+				t.Errorf("%q has the Referrer-Policy %q", path, got)
 			}
 			for _, m := range leads.FindAllStringSubmatch(w.Body.String(), -1) {
 				if !strings.HasPrefix(m[1], base) && !strings.HasPrefix(m[1], "/assets/") && m[1] != "#main" {
-					t.Errorf("%q leads to %q", path, m[1])
+					t.Errorf("%q links to %q", path, m[1])
 				}
 			}
 		}
@@ -423,5 +420,5 @@ func TestSessionStaysAtItsAddress(t *testing.T) {
 	})
 }
 
-// leads finds what a page leads to.
+// leads finds the links of a page.
 var leads = regexp.MustCompile(`(?:href|action|src|data-live-page)="([^"]*)"`)

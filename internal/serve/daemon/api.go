@@ -22,7 +22,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Card is an agent as the list of agents shows it.
+// Card is an agent in the list of agents.
 type Card struct {
 	Name        string        `json:"name"`
 	ID          string        `json:"id"`
@@ -33,7 +33,7 @@ type Card struct {
 	Error       string        `json:"error"`
 }
 
-// Card is what there is to say of an agent that is not running.
+// Card describes an agent that is not running.
 func (f *Found) Card() Card {
 	c := Card{Name: f.Name, DisplayName: f.Name}
 	if f.Problem != nil {
@@ -64,11 +64,11 @@ func (d *Daemon) listAgents(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	doc := map[string]any{"agents": cards}
-	d.tellPolicy(doc, r)
+	d.addPolicyProblem(doc, r)
 	reply(w, http.StatusOK, doc)
 }
 
-// detail is all that is told of one agent.
+// detail is one agent with all details.
 type detail struct {
 	Card
 	Description string                `json:"description"`
@@ -196,7 +196,7 @@ func (d *Daemon) callTool(w http.ResponseWriter, r *http.Request) {
 	}
 	defer v.leave()
 	wait, cancel := context.WithTimeout(r.Context(), readyTime)
-	_ = v.running.Ready(wait) // if it is not, the door says so
+	_ = v.running.Ready(wait) // the gateway reports an agent that is not ready
 	cancel()
 	c := &call.Call{Tool: asked.Tool, Arguments: asked.Arguments, Principal: p.Name, IdempotencyKey: asked.IdempotencyKey}
 	result, err := v.running.Call(r.Context(), c)
@@ -212,29 +212,32 @@ func readJSON(r *http.Request, into any) *problem {
 	if err != nil {
 		return bodyProblem(err)
 	}
-	// Strict: no member twice, none unknown, names exact.
+	// Strict: no duplicate and no unknown members, exact names.
 	if err := jsonv2.Unmarshal(body, into, jsonv2.RejectUnknownMembers(true)); err != nil {
 		return badRequest(wrongJSON(err), "see GET /api/v1/openapi.json")
 	}
 	return nil
 }
 
-// wrongJSON says which member of a request is not as it should be.
+// wrongJSON names the invalid member of a request.
 func wrongJSON(err error) string {
 	at, ok := errors.AsType[*jsonv2.SemanticError](err)
 	switch {
 	case ok && errors.Is(err, jsonv2.ErrUnknownName):
-		return "the request has a member that is not known here: " + diag.Quote(string(at.JSONPointer))
+		return "the request has an unknown member: " + diag.Quote(string(at.JSONPointer))
 	case ok && at.JSONPointer != "":
-		return "the request has a member that is not of the type that is wanted: " + diag.Quote(string(at.JSONPointer))
+		return "a member of the request has the wrong type: " + diag.Quote(string(at.JSONPointer))
 	}
-	return "the request is not the JSON object that is wanted here"
+	return "the request body is not the expected JSON object"
 }
 
 func (d *Daemon) reload(w http.ResponseWriter, r *http.Request) {
 	c, err := d.Reload(r.Context())
 	if late, ok := errors.AsType[*QueueError](err); ok {
-		(&problem{status: http.StatusServiceUnavailable, Code: "unavailable", Message: late.Error(), Hint: "the agents are the new ones; reload again when the queue can be told"}).write(w)
+		(&problem{
+			status: http.StatusServiceUnavailable, Code: "unavailable", Message: late.Error(),
+			Hint: "the agents were replaced; reload again when the queue is available",
+		}).write(w)
 		return
 	}
 	if err != nil {
@@ -242,26 +245,29 @@ func (d *Daemon) reload(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, errLeaving) {
 			status = http.StatusServiceUnavailable
 		}
-		(&problem{status: status, Code: "reload_failed", Message: err.Error(), Hint: "everything is as before; mend it, or take it away, and reload again"}).write(w)
+		(&problem{
+			status: status, Code: "reload_failed", Message: err.Error(),
+			Hint: "nothing was changed; fix or remove the cause, then reload again",
+		}).write(w)
 		return
 	}
 	reply(w, http.StatusOK, c)
 }
 
-// Journal is what the API reads of the journal.
+// Journal is the audit log as the API reads it.
 type Journal interface {
 	Show(ctx context.Context, f journal.Filter) ([]journal.Entry, error)
 	Ends(ctx context.Context) (journal.Ends, error)
 	Checkpoint(ctx context.Context) ([]byte, error)
 	Key() journal.Key
-	// HandedOver says why nothing can be recorded by this process any more.
+	// HandedOver returns why this process can no longer record calls.
 	HandedOver() error
 }
 
 const (
 	maxRecords = 1000
-	// maxPages bounds how much of the journal one request reads for somebody who
-	// may see little of it.
+	// maxPages bounds how much of the journal one request reads for a caller who may see little of
+	// it.
 	maxPages = 20
 )
 
@@ -273,13 +279,13 @@ func (d *Daemon) showJournal(w http.ResponseWriter, r *http.Request) {
 	}
 	p := principalOf(r)
 	if !p.Admin {
-		f.Principal = p.Name // what others did is the operator's to see
+		f.Principal = p.Name // other callers' records are for administrators
 	}
 	want := f.Limit
 	if f.Before == nil {
 		ends, err := d.options.Journal.Ends(r.Context())
 		if err != nil {
-			d.storeTrouble(w, err)
+			d.unavailable(w, "the journal cannot be read", err)
 			return
 		}
 		f.Before = ends
@@ -293,7 +299,7 @@ func (d *Daemon) showJournal(w http.ResponseWriter, r *http.Request) {
 		}
 		found, err := d.options.Journal.Show(r.Context(), f)
 		if err != nil {
-			d.storeTrouble(w, err)
+			d.unavailable(w, "the journal cannot be read", err)
 			return
 		}
 		more = len(found) == f.Limit && !f.Unknown
@@ -306,7 +312,7 @@ func (d *Daemon) showJournal(w http.ResponseWriter, r *http.Request) {
 			if e.Seq >= 0 {
 				f.Before[e.Log] = min(f.Before[e.Log], e.Seq)
 			}
-			// Only an admin sees what has lost its agent.
+			// Only an admin sees records without an agent.
 			if p.Admin || !e.Erased && p.MayUse(e.Agent) {
 				records = append(records, e)
 			}
@@ -319,13 +325,13 @@ func (d *Daemon) showJournal(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, map[string]any{"records": records, "next": next})
 }
 
-// filterOf reads what a request wants of the journal.
+// filterOf parses the query parameters.
 func filterOf(r *http.Request) (journal.Filter, *problem) {
 	q := r.URL.Query()
 	known := []string{"agent", "tool", "principal", "call", "code", "decision", "since", "until", "unknown", "limit", "cursor"}
 	for name := range q {
 		if !slices.Contains(known, name) {
-			return journal.Filter{}, badRequest("there is no filter "+strconv.Quote(name), "use "+strings.Join(known, ", "))
+			return journal.Filter{}, badRequest("unknown filter "+strconv.Quote(name), "use "+strings.Join(known, ", "))
 		}
 	}
 	f := journal.Filter{
@@ -335,26 +341,26 @@ func filterOf(r *http.Request) (journal.Filter, *problem) {
 	var err error
 	if s := q.Get("limit"); s != "" {
 		if f.Limit, err = strconv.Atoi(s); err != nil || f.Limit < 1 || f.Limit > maxRecords {
-			return f, badRequest("limit is not a number from 1 to "+strconv.Itoa(maxRecords), "")
+			return f, badRequest("limit must be a number from 1 to "+strconv.Itoa(maxRecords), "")
 		}
 	}
 	for name, t := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		if s := q.Get(name); s != "" {
 			if *t, err = time.Parse(time.RFC3339, s); err != nil {
-				return f, badRequest(name+" is not a time", "write it as 2026-01-31T12:00:00Z")
+				return f, badRequest(name+" is not a valid time", "write it as 2026-01-31T12:00:00Z")
 			}
 		}
 	}
 	if s := q.Get("cursor"); s != "" {
 		var ok bool
 		if f.Before, ok = parseCursor(s); !ok {
-			return f, badRequest("the cursor is not one of ours", "take it from next, as it is")
+			return f, badRequest("the cursor is invalid", "use the value of next unchanged")
 		}
 	}
 	return f, nil
 }
 
-// cursor writes where a page of the journal ended: log:seq for each log.
+// cursor encodes the end of a journal page: log:seq for each log.
 func cursor(ends journal.Ends) string {
 	var parts []string
 	for _, log := range slices.Sorted(maps.Keys(ends)) {
@@ -378,19 +384,13 @@ func parseCursor(s string) (journal.Ends, bool) {
 }
 
 func (d *Daemon) checkpoint(w http.ResponseWriter, r *http.Request) {
-	if !principalOf(r).SeesAll() {
-		(&problem{status: http.StatusForbidden, Code: "forbidden", Message: "this needs a key that is not limited to some agents"}).write(w)
+	if !d.seesAll(w, r) {
 		return
 	}
 	note, err := d.options.Journal.Checkpoint(r.Context())
 	if err != nil {
-		d.storeTrouble(w, err)
+		d.unavailable(w, "the journal cannot be read", err)
 		return
 	}
 	reply(w, http.StatusOK, map[string]any{"checkpoint": string(note), "key": d.options.Journal.Key().String()})
-}
-
-func (d *Daemon) storeTrouble(w http.ResponseWriter, err error) {
-	d.options.Log("the journal cannot be read: %v", err)
-	(&problem{status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the journal cannot be read at the moment", Hint: "the daemon's log says why"}).write(w)
 }

@@ -61,15 +61,15 @@ func TestAgents(t *testing.T) {
 	if got := names(a.doc, "agents"); !slices.Equal(got, want) {
 		t.Errorf("the agents are %q, want %q", got, want)
 	}
-	for _, want := range []string{"the name of beta/alpha.json, alpha, is already that of alpha.json", "the id of zz-again.json, matrix://agent/alpha, is already that of alpha.json", "gamma agents cannot be run yet", "broken.json:1:"} {
+	for _, want := range []string{"beta/alpha.json has the name alpha, which alpha.json already has", "zz-again.json has the id matrix://agent/alpha, which alpha.json already has", "gamma agents cannot be run yet", "broken.json:1:"} {
 		if !strings.Contains(a.body, want) {
-			t.Errorf("nobody says %q: %s", want, a.body)
+			t.Errorf("no agent reports %q: %s", want, a.body)
 		}
 	}
 	if strings.Contains(a.body, r.folder) {
-		t.Errorf("the list tells where the daemon keeps things: %s", a.body)
+		t.Errorf("the list reveals the daemon's paths: %s", a.body)
 	}
-	// What is wrong with an agent is told in full.
+	// The page of an agent lists all its problems.
 	broken := r.ask(r.admin, "GET", "/api/v1/agents/broken", "")
 	if list := broken.doc["diagnostics"].([]any); broken.status != 200 || len(list) == 0 || list[0].(map[string]any)["line"] != 1.0 {
 		t.Errorf("of the broken one it says %s", broken.body)
@@ -84,7 +84,7 @@ func TestAgents(t *testing.T) {
 		}
 	}
 	if a := r.ask(r.admin, "POST", "/mcp/nobody", "{}"); a.status != 404 {
-		t.Errorf("of nobody: %d", a.status)
+		t.Errorf("of an unknown agent: %d", a.status)
 	}
 	r.agent("alpha").state.Store(Quarantined)
 	if a := r.ask(r.admin, "GET", "/api/v1/agents", ""); !strings.Contains(a.body, `"state":"quarantined","error":"server_drifted: server demo`) {
@@ -130,8 +130,7 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// A refusal that knows says after how long a retry can pass, in the body and in
-// the header.
+// A refusal with a known retry time has it in the body and in the header.
 func TestRetryAfter(t *testing.T) {
 	refusal := call.Refuse("act", call.ServerUnavailable, "it rests").Again()
 	refusal.RetryAfter = 12400 * time.Millisecond

@@ -10,37 +10,36 @@ import (
 	"github.com/ambit-run/ambit/internal/store"
 )
 
-// Approvals is what the API knows of calls that wait for a person. Only an
-// admin key decides: a key that carries an agent's traffic never does.
+// Approvals are the calls that wait for a person. Only admin keys decide: the key of an agent's
+// client never does.
 type Approvals interface {
 	List(ctx context.Context) ([]*approval.Question, error)
-	// Waiting is the same without arguments, which are large and sealed.
+	// Waiting is List without the arguments, which are large and sealed.
 	Waiting(ctx context.Context) ([]*approval.Question, error)
 	Decide(ctx context.Context, id string, yes bool, who, reason string) error
 }
 
-// ApprovalsOf are those in books.
-func ApprovalsOf(b *store.Store) Approvals { return bookedApprovals{b} }
+// ApprovalsOf returns the approvals of a store.
+func ApprovalsOf(s *store.Store) Approvals { return storedApprovals{s} }
 
-type bookedApprovals struct{ b *store.Store }
+type storedApprovals struct{ store *store.Store }
 
-func (a bookedApprovals) List(ctx context.Context) ([]*approval.Question, error) {
-	return approval.List(ctx, a.b, time.Now())
+func (a storedApprovals) List(ctx context.Context) ([]*approval.Question, error) {
+	return approval.List(ctx, a.store, time.Now())
 }
 
-func (a bookedApprovals) Waiting(ctx context.Context) ([]*approval.Question, error) {
-	return approval.Waiting(ctx, a.b, time.Now())
+func (a storedApprovals) Waiting(ctx context.Context) ([]*approval.Question, error) {
+	return approval.Waiting(ctx, a.store, time.Now())
 }
 
-func (a bookedApprovals) Decide(ctx context.Context, id string, yes bool, who, reason string) error {
-	return approval.Decide(ctx, a.b, id, yes, who, reason)
+func (a storedApprovals) Decide(ctx context.Context, id string, yes bool, who, reason string) error {
+	return approval.Decide(ctx, a.store, id, yes, who, reason)
 }
 
 func (d *Daemon) listApprovals(w http.ResponseWriter, r *http.Request) {
 	waiting, err := d.options.Approvals.List(r.Context())
 	if err != nil {
-		d.options.Log("the approvals cannot be read: %v", err)
-		(&problem{status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the approvals cannot be read at the moment", Hint: "the daemon's log says why"}).write(w)
+		d.unavailable(w, "the approvals cannot be read", err)
 		return
 	}
 	if waiting == nil {
@@ -59,7 +58,7 @@ func (d *Daemon) decideApproval(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if asked.Decision != "approve" && asked.Decision != "deny" {
-		badRequest("the decision is neither approve nor deny", `send {"decision": "approve"} or {"decision": "deny", "reason": …}`).write(w)
+		badRequest("the decision must be approve or deny", `send {"decision": "approve"} or {"decision": "deny", "reason": …}`).write(w)
 		return
 	}
 	id := r.PathValue("id")
@@ -68,11 +67,10 @@ func (d *Daemon) decideApproval(w http.ResponseWriter, r *http.Request) {
 	case err == nil:
 		reply(w, http.StatusOK, map[string]any{"id": id, "decision": asked.Decision})
 	case errors.Is(err, approval.ErrUnknown):
-		(&problem{status: http.StatusNotFound, Code: "not_found", Message: err.Error(), Hint: "see what waits: GET /api/v1/approvals"}).write(w)
+		(&problem{status: http.StatusNotFound, Code: "not_found", Message: err.Error(), Hint: "list the waiting approvals: GET /api/v1/approvals"}).write(w)
 	case errors.Is(err, approval.ErrDecided), errors.Is(err, approval.ErrOver):
-		(&problem{status: http.StatusConflict, Code: "conflict", Message: "approval " + id + ": " + err.Error(), Hint: "see what waits: GET /api/v1/approvals"}).write(w)
+		(&problem{status: http.StatusConflict, Code: "conflict", Message: "approval " + id + ": " + err.Error(), Hint: "list the waiting approvals: GET /api/v1/approvals"}).write(w)
 	default:
-		d.options.Log("an approval cannot be decided: %v", err)
-		(&problem{status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the approval cannot be decided at the moment", Hint: "the daemon's log says why"}).write(w)
+		d.unavailable(w, "the approval cannot be decided", err)
 	}
 }

@@ -11,38 +11,38 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// Checker tells who holds a key or a token.
+// Checker identifies the holder of a key or token.
 type Checker interface {
 	Check(ctx context.Context, text string) (*identity.Principal, error)
 }
 
-// Keys are API keys.
 type Keys interface {
 	Checker
-	// Standing tells whether a key that was checked before is still good.
+	// Standing reports whether a key that was checked before is still valid.
 	Standing(ctx context.Context, id string) error
 }
 
 type principalKey struct{}
 
-// principalOf is who makes a request that passed the door of the house.
+// principalOf returns the principal of an authenticated request; nil on open paths.
 func principalOf(r *http.Request) *identity.Principal {
 	p, _ := r.Context().Value(principalKey{}).(*identity.Principal)
 	return p
 }
 
-// authenticate returns a request with its principal, or refuses the request and
-// returns nil. Open paths need no principal.
+// authenticate returns a request with its principal, or refuses the request and returns nil. Open
+// paths need no principal.
 func (d *Daemon) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
 	if d.openTo(r.URL.Path) {
 		return r
 	}
-	p, trouble := d.whois(r)
+	p, trouble := d.principal(r)
 	if trouble != nil {
 		if trouble.status == http.StatusUnauthorized {
 			w.Header().Set("WWW-Authenticate", d.challenge(r, trouble.Code))
 		}
-		// Otherwise the server reads the whole body of a stranger before it answers.
+		// Otherwise the server reads the whole body of an unauthenticated request before it
+		// answers.
 		w.Header().Set("Connection", "close")
 		trouble.write(w)
 		return nil
@@ -52,7 +52,7 @@ func (d *Daemon) authenticate(w http.ResponseWriter, r *http.Request) *http.Requ
 		ctx = call.WithStanding(ctx, func(ctx context.Context) error { return d.standing(ctx, p) })
 	}
 	r = r.WithContext(ctx)
-	// The key is removed here, so that nothing behind can pass it on.
+	// The key is removed here, so that no later code can pass it on.
 	r.Header.Del("Authorization")
 	return r
 }
@@ -63,7 +63,7 @@ func (d *Daemon) openTo(path string) bool {
 	case path == "/healthz":
 		return true
 	case strings.HasPrefix(path, "/ui/"):
-		return true // the address holds a ticket
+		return true // the address contains a ticket
 	case path == "/metrics":
 		return d.options.MetricsOpen
 	}
@@ -75,16 +75,16 @@ const (
 	codeBadKey = "key_refused"
 )
 
-func (d *Daemon) whois(r *http.Request) (*identity.Principal, *problem) {
-	hint := "send Authorization: Bearer KEY; make a key with: ambit key new"
+func (d *Daemon) principal(r *http.Request) (*identity.Principal, *problem) {
+	hint := "send Authorization: Bearer KEY; create a key with: ambit key new"
 	values := r.Header.Values("Authorization")
 	if len(values) == 0 {
-		return nil, &problem{status: http.StatusUnauthorized, Code: codeNoKey, Message: "this needs an API key", Hint: hint}
+		return nil, &problem{status: http.StatusUnauthorized, Code: codeNoKey, Message: "this address requires an API key", Hint: hint}
 	}
 	scheme, text, ok := strings.Cut(values[0], " ")
 	text = strings.TrimSpace(text)
 	if len(values) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || text == "" {
-		return nil, &problem{status: http.StatusUnauthorized, Code: codeNoKey, Message: "the Authorization header is not Bearer and one key", Hint: hint}
+		return nil, &problem{status: http.StatusUnauthorized, Code: codeNoKey, Message: "the Authorization header must be Bearer and one key", Hint: hint}
 	}
 	if p := d.options.Passing.Check(text); p != nil {
 		return p, nil
@@ -95,7 +95,7 @@ func (d *Daemon) whois(r *http.Request) (*identity.Principal, *problem) {
 	}
 	p, err := check.Check(r.Context(), text)
 	refused := func(message string) *problem {
-		return &problem{status: http.StatusUnauthorized, Code: codeBadKey, Message: message, Hint: "make another with: ambit key new"}
+		return &problem{status: http.StatusUnauthorized, Code: codeBadKey, Message: message, Hint: "create another key with: ambit key new"}
 	}
 	switch {
 	case err == nil:
@@ -103,19 +103,22 @@ func (d *Daemon) whois(r *http.Request) (*identity.Principal, *problem) {
 	case errors.Is(err, identity.ErrExpired), errors.Is(err, identity.ErrRevoked), errors.Is(err, identity.ErrUnknown):
 		return nil, refused(err.Error())
 	case errors.Is(err, identity.ErrToken):
-		d.options.Log("a token was refused: %v", err)
-		return nil, &problem{status: http.StatusUnauthorized, Code: codeBadKey, Message: identity.ErrToken.Error(), Hint: "sign in again; the daemon's log says what is wrong with it"}
+		d.options.Log("rejected a token: %v", err)
+		return nil, &problem{status: http.StatusUnauthorized, Code: codeBadKey, Message: identity.ErrToken.Error(), Hint: "sign in again; the daemon's log has the reason"}
 	}
-	// Whoever cannot be known is not let in.
-	d.options.Log("nobody can be let in: %v", err)
-	return nil, &problem{status: http.StatusServiceUnavailable, Code: "unavailable", Message: "keys cannot be checked at the moment", Hint: "the daemon's log says why"}
+	// Without a check, no request is admitted.
+	d.options.Log("rejecting requests: keys cannot be checked: %v", err)
+	return nil, &problem{
+		status: http.StatusServiceUnavailable, Code: "unavailable",
+		Message: "keys cannot be checked at the moment", Hint: "the daemon's log has the reason",
+	}
 }
 
-// resourceMetadata is where RFC 9728 has a resource describe itself.
+// resourceMetadata is the path of RFC 9728 metadata.
 const resourceMetadata = "/.well-known/oauth-protected-resource"
 
-// challenge is the WWW-Authenticate header of a refusal. With an OpenID
-// provider it shows clients where to sign in.
+// challenge is the WWW-Authenticate header of a rejection. With an OpenID provider it names the
+// metadata for signing in.
 func (d *Daemon) challenge(r *http.Request, code string) string {
 	c := `Bearer realm="ambit"`
 	if code == codeBadKey {
@@ -131,7 +134,7 @@ func (d *Daemon) challenge(r *http.Request, code string) string {
 	return c
 }
 
-// base is the URL by which a request came.
+// base is the daemon's URL as the request used it.
 func (d *Daemon) base(r *http.Request) string {
 	if u := d.options.public; u != nil {
 		return strings.TrimSuffix(u.String(), "/")
@@ -140,11 +143,10 @@ func (d *Daemon) base(r *http.Request) string {
 	if r.TLS != nil {
 		scheme = "https://"
 	}
-	return scheme + r.Host // the shield knows it
+	return scheme + r.Host // the shield has checked it
 }
 
-// describeResource answers RFC 9728. It says the same whether there is an agent
-// of that name or not.
+// describeResource answers RFC 9728, in the same way whether the agent exists or not.
 func (d *Daemon) describeResource(w http.ResponseWriter, r *http.Request) {
 	resource := d.base(r)
 	if name := r.PathValue("name"); name != "" {

@@ -31,7 +31,7 @@ func (noTokens) Check(_ context.Context, text string) (*identity.Principal, erro
 	return nil, identity.ErrToken
 }
 
-func TestWhoMayDoWhat(t *testing.T) {
+func TestPermissions(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha"), "beta.json": matrix("beta")}, func(_ *rig, o *Options) { o.OIDC = noTokens{} })
 	r.Prove(t.Context())
 	gone := r.key(identity.KeySpec{})
@@ -75,7 +75,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		"plain":            {[8]int{200, 200, 200, 200, 200, 403, 200, 200}},
 		"admin":            {[8]int{200, 200, 200, 200, 200, 200, 200, 200}},
 		"daemon's":         {[8]int{200, 200, 200, 200, 200, 200, 200, 200}},
-		// Whoever cannot be known is not let in.
+		// Requests that cannot be authenticated are rejected.
 		"token while the provider is away": {[8]int{503, 503, 503, 503, 503, 503, 503, 503}},
 	} {
 		for i, p := range paths {
@@ -122,8 +122,7 @@ func TestRevokedWhileServing(t *testing.T) {
 	}
 }
 
-// Without an OpenID provider a token is only a wrong key, and nothing says
-// where to sign in.
+// Without an OpenID provider a token is just a wrong key, and no header names a place to sign in.
 func TestWithoutProvider(t *testing.T) {
 	r := newRig(t, nil, nil)
 	a := r.ask("eyGood", "GET", "/api/v1/whoami", "")
@@ -149,13 +148,13 @@ func TestProtectedResource(t *testing.T) {
 	if a := r.ask("", "GET", "/.well-known/oauth-protected-resource", ""); a.doc["resource"] != r.server.URL {
 		t.Errorf("the daemon describes itself as %s", a.body)
 	}
-	// Who is there is not told.
+	// The answer does not reveal whether the agent exists.
 	if a := r.ask("", "GET", "/.well-known/oauth-protected-resource/mcp/nobody", ""); a.status != 200 {
 		t.Errorf("of an agent that is not there: %d", a.status)
 	}
 }
 
-// What stands in the Authorization header goes no further than the daemon.
+// The Authorization header is not passed on.
 func TestKeyIsNotPassedOn(t *testing.T) {
 	seen := make(chan http.Header, 1)
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, _ *Options) {
@@ -195,7 +194,7 @@ func (brokenKeys) Check(context.Context, string) (*identity.Principal, error) {
 
 func (brokenKeys) Standing(context.Context, string) error { return errors.New("the disk is gone") }
 
-// If keys cannot be checked nobody is let in, and what is wrong stays inside.
+// If keys cannot be checked, requests are rejected, and the reason stays in the log.
 func TestKeysCannotBeChecked(t *testing.T) {
 	r := newRig(t, nil, func(_ *rig, o *Options) { o.APIKeys = brokenKeys{} })
 	a := r.ask("ambit_x", "GET", "/api/v1/agents", "")
@@ -204,7 +203,7 @@ func TestKeysCannotBeChecked(t *testing.T) {
 	}
 }
 
-// What the shield and a key cost a request, without the network.
+// BenchmarkKey measures the shield and the key check of a request, without the network.
 func BenchmarkKey(b *testing.B) {
 	keys := identity.NewAPIKeys(statetest.Open(b))
 	_, text, err := keys.New(b.Context(), identity.KeySpec{})

@@ -75,7 +75,7 @@ func TestCodesAreExplained(t *testing.T) {
 			t.Errorf("%s is not explained", m.Code)
 		}
 		if used[m.Code] == nil {
-			t.Errorf("%s is explained, and nobody answers with it", m.Code)
+			t.Errorf("%s is explained, but no handler answers with it", m.Code)
 		}
 		if explained[m.Code] || slices.ContainsFunc(call.Meanings, func(r call.Meaning) bool { return string(r.Code) == m.Code }) {
 			t.Errorf("%s has two meanings", m.Code)

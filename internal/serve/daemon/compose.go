@@ -8,18 +8,16 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// Neighbours lets the agents of a daemon call each other, each through the
-// other's own door. They are started before the daemon is there, so it is filled
-// in later.
+// Neighbours lets the agents of a daemon call each other through the callee's own gateway. Agents
+// are created before the daemon, which sets itself later.
 type Neighbours struct{ of atomic.Pointer[Daemon] }
 
-// CallAgent makes a call at the door of another agent. Who may use that agent
-// was decided when both were installed: the callee's manifest and rails hold,
-// and the principal stays who it was.
+// CallAgent calls another agent. The installation of both agents permitted this call; the callee's
+// manifest and guardrails apply, and the principal stays the same.
 func (n *Neighbours) CallAgent(ctx context.Context, name string, c *call.Call) (call.Result, error) {
 	d := n.of.Load()
 	if d == nil {
-		return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, "the agent %s is not up yet", name).Again())
+		return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, "the agent %s is still starting", name).Again())
 	}
 	v, trouble := d.fleet.enter(name, &identity.Principal{Name: c.Principal, Everywhere: true})
 	if trouble != nil {

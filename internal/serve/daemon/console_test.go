@@ -18,7 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// person is somebody at the console. Their pages are below base.
+// person is a user of the console. Their pages are below base.
 type person struct {
 	*http.Client
 	r    *rig
@@ -34,7 +34,7 @@ func consoleRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	b := &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
-	if err := r.OpenConsole(t.Context(), &Room{Books: b, Credentials: &credential.Source{}}); err != nil {
+	if err := r.OpenConsole(t.Context(), &ConsoleOptions{Store: b, Credentials: &credential.Source{}}); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -60,7 +60,7 @@ func (r *rig) person() *person {
 	return &person{Client: &http.Client{Jar: jar}, r: r}
 }
 
-// signIn uses a link, and tells what came of it.
+// signIn opens a link and returns the status.
 func (p *person) signIn(link string) int {
 	p.r.t.Helper()
 	u, err := url.Parse(link)
@@ -98,8 +98,8 @@ func (p *person) ask(ctx context.Context, method, path, form string) *http.Respo
 	return resp
 }
 
-// Whoever signed in with a key is out when it is revoked or expires: of pages, of
-// forms and of the stream. A link that it made lets nobody in, and others stay.
+// A session ends when its key is revoked or expires: for pages, forms and the stream. Links of that
+// key become invalid, and other sessions continue.
 func TestConsoleEndsWithItsKey(t *testing.T) {
 	for name, end := range map[string]func(*rig, string) error{
 		"revoked": func(r *rig, id string) error {
@@ -150,14 +150,14 @@ func TestConsoleEndsWithItsKey(t *testing.T) {
 				t.Errorf("a link: %d", got)
 			}
 			if got := stays.does("GET", "/journal", ""); got != 200 {
-				t.Errorf("somebody else: %d", got)
+				t.Errorf("another key: %d", got)
 			}
 		})
 	}
 }
 
-// Agents may be called alike, and are told apart by their ids.
-func TestPolicyPageTellsAgentsApart(t *testing.T) {
+// Agents may have the same display name; their ids distinguish them.
+func TestPolicyPageDistinguishesAgents(t *testing.T) {
 	r := consoleRig(t)
 	p := r.person()
 	if got := p.signIn(r.link(r.admin)); got != 200 {

@@ -61,7 +61,7 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 	}
 }
 
-// What waits for people is counted on both engines, and a store that is gone is told.
+// Unsettled calls and approvals are counted on both engines, and an unavailable store is reported.
 func TestUnsettledIsCounted(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		db := open()
@@ -96,7 +96,7 @@ func TestUnsettledIsCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := gauges(t, m); len(got) != 1 || got["ambit_store_up"] != 0 {
-			t.Errorf("of a store that is gone it tells %v", got)
+			t.Errorf("for an unavailable store it reports %v", got)
 		}
 	})
 }

@@ -12,10 +12,9 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// State is that of an agent on a daemon.
+// State is the state of an agent on a daemon.
 type State string
 
-// The states.
 const (
 	Starting    State = "starting"
 	Ready       State = "ready"
@@ -24,60 +23,58 @@ const (
 	Rejected    State = "rejected"
 )
 
-// Running is an agent that was started.
+// Running is a started agent.
 type Running interface {
-	// Ready waits until the agent is proven, or says why it is not.
+	// Ready waits until the agent is proven, or returns why it is not.
 	Ready(ctx context.Context) error
-	// State is any but Rejected.
+	// State is never Rejected.
 	State() State
 	Proofs() []toolserver.Proof
-	// Call takes a call through the agent's door.
+	// Call makes a call through the agent's gateway.
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
-	// ServeMCP answers a client.
-	ServeMCP(w http.ResponseWriter, r *http.Request, principal string)
+	// Serve answers an MCP client.
+	Serve(w http.ResponseWriter, r *http.Request, principal string)
 	Close()
 }
 
-// Starter starts an agent and returns at once. The context ends with the daemon.
+// Starter starts an agent without waiting for it. The context ends with the daemon.
 type Starter func(ctx context.Context, name string, m *manifest.Manifest) Running
 
-// entry is one agent of the fleet. Its life:
+// entry is one agent of the fleet. Its states:
 //
 //	waiting → running ⇄ parked → retired
 //
-// It is started by whoever comes first: the fleet in its turn, or a request. A
-// parked one was idle and is started again by the next request. A retired one
-// takes no more requests and ends when those under way have.
+// The fleet or the first request starts it. An idle agent is parked, and the next request starts it
+// again. A retired agent accepts no more requests and ends when the open ones have ended.
 type entry struct {
 	Found
 	start func() Running
-	idle  time.Duration // 0: it is never parked
-	ended func() error  // why no agent of this process can be called; nil if one can
+	idle  time.Duration // 0: never parked
+	ended func() error  // why no agent of this process can be called; nil if agents can
 
-	streams     context.Context // ends when it retires
-	endStreams  context.CancelFunc
-	mu          sync.Mutex
-	running     Running
-	users       int
-	listeners   int // those of the users that only listen
-	parked      bool
-	retired     bool
-	since       int           // counts visits, so that a late idle timer is noticed
-	parking     *time.Timer   // runs while nobody is there; nil if nobody ever left
-	noCalls     chan struct{} // closed when nobody is there any more who does not only listen
-	nobodyThere chan struct{}
+	streams    context.Context // ends when the agent retires
+	endStreams context.CancelFunc
+	mu         sync.Mutex
+	running    Running
+	users      int
+	listeners  int // the users that only listen
+	parked     bool
+	retired    bool
+	visits     int           // lets a late idle timer notice newer visits
+	parking    *time.Timer   // runs while there are no users; nil before the first left
+	noCalls    chan struct{} // closed when all remaining users only listen
+	noUsers    chan struct{}
 }
 
 func newEntry(f Found, idle time.Duration, start func() Running) *entry {
-	e := &entry{Found: f, start: start, idle: idle, ended: func() error { return nil }, noCalls: make(chan struct{}), nobodyThere: make(chan struct{})}
+	e := &entry{Found: f, start: start, idle: idle, ended: func() error { return nil }, noCalls: make(chan struct{}), noUsers: make(chan struct{})}
 	e.streams, e.endStreams = context.WithCancel(context.Background())
 	return e
 }
 
-// rejected reports whether the agent cannot be served at all.
 func (e *entry) rejected() bool { return e.Problem != nil }
 
-// state tells how the agent is, and why if it is not well.
+// state returns the agent's state, and the reason if it is not well.
 func (e *entry) state() (State, string) {
 	if e.rejected() {
 		return Rejected, e.Problem.Error()
@@ -96,7 +93,7 @@ func (e *entry) state() (State, string) {
 	}
 	s := running.State()
 	if s == Failed || s == Quarantined {
-		if err := running.Ready(over); err != nil && !errors.Is(err, context.Canceled) {
+		if err := running.Ready(alreadyCancelled); err != nil && !errors.Is(err, context.Canceled) {
 			return s, err.Error()
 		}
 		for _, p := range running.Proofs() {
@@ -108,14 +105,14 @@ func (e *entry) state() (State, string) {
 	return s, ""
 }
 
-// over is the context of a question that does not wait.
-var over = func() context.Context {
+// alreadyCancelled is for checks that must not wait.
+var alreadyCancelled = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// proofs are what was found out about its servers.
+// proofs returns the proofs of the agent's servers.
 func (e *entry) proofs() []toolserver.Proof {
 	e.mu.Lock()
 	running := e.running
@@ -126,8 +123,8 @@ func (e *entry) proofs() []toolserver.Proof {
 	return running.Proofs()
 }
 
-// enter lets a request in, and starts the agent if nobody has yet. It is false
-// if the agent has retired: there is another by now, or none.
+// enter counts a request and starts the agent if necessary. It returns false if the agent has
+// retired: there may be a successor.
 func (e *entry) enter() (running Running, leave func(), ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -138,8 +135,8 @@ func (e *entry) enter() (running Running, leave func(), ok bool) {
 		e.running, e.parked = e.start(), false
 	}
 	e.users++
-	e.since++
-	e.stay()
+	e.visits++
+	e.stopParking()
 	return e.running, e.leave, true
 }
 
@@ -149,25 +146,24 @@ func (e *entry) leave() {
 	e.users--
 	switch {
 	case e.retired:
-		e.leaving()
+		e.signal()
 	case e.users > 0:
 	case e.idle > 0:
-		visit := e.since
+		visit := e.visits
 		e.parking = time.AfterFunc(e.idle, func() { e.park(visit) })
 	}
 }
 
-// stay ends the wait for the agent to be idle. The caller holds the lock.
-func (e *entry) stay() {
+// stopParking stops the idle timer. The caller holds the lock.
+func (e *entry) stopParking() {
 	if e.parking != nil {
 		e.parking.Stop()
 	}
 }
 
-// leaving tells who waits for an agent that retires how far it has come. The
-// caller holds the lock.
-func (e *entry) leaving() {
-	over := func(c chan struct{}) {
+// signal notifies the retiring of an agent about its remaining users. The caller holds the lock.
+func (e *entry) signal() {
+	closeOnce := func(c chan struct{}) {
 		select {
 		case <-c:
 		default:
@@ -175,17 +171,17 @@ func (e *entry) leaving() {
 		}
 	}
 	if e.users == e.listeners {
-		over(e.noCalls)
+		closeOnce(e.noCalls)
 	}
 	if e.users == 0 {
-		over(e.nobodyThere)
+		closeOnce(e.noUsers)
 	}
 }
 
-// park ends the servers of an agent that nobody has used since a visit.
+// park stops the servers of an agent that has not been used since a visit.
 func (e *entry) park(visit int) {
 	e.mu.Lock()
-	if e.since != visit || e.users > 0 || e.retired || e.running == nil || e.running.State() != Ready {
+	if e.visits != visit || e.users > 0 || e.retired || e.running == nil || e.running.State() != Ready {
 		e.mu.Unlock()
 		return
 	}
@@ -195,15 +191,14 @@ func (e *entry) park(visit int) {
 	running.Close()
 }
 
-// retire ends the agent: at once if nobody is there, and otherwise when the
-// last has left or ctx has ended. Whoever listens is sent away at once, to come
-// back to the agent's successor, or last, if there is none: a client whose stream
-// is gone and does not come back gives its calls up too.
+// retire ends the agent when its last user has left, or when ctx ends. Listeners are disconnected
+// first, to reconnect to the successor; without a successor they are disconnected last, because a
+// client whose stream is lost gives up its calls too.
 func (e *entry) retire(ctx context.Context, listenersLast bool) {
 	e.mu.Lock()
 	e.retired = true
-	e.stay()
-	e.leaving()
+	e.stopParking()
+	e.signal()
 	e.mu.Unlock()
 	if listenersLast {
 		select {
@@ -213,7 +208,7 @@ func (e *entry) retire(ctx context.Context, listenersLast bool) {
 	}
 	e.endStreams()
 	select {
-	case <-e.nobodyThere:
+	case <-e.noUsers:
 	case <-ctx.Done():
 	}
 	e.mu.Lock()
@@ -225,8 +220,7 @@ func (e *entry) retire(ctx context.Context, listenersLast bool) {
 	}
 }
 
-// untilRetired is a context that also ends when the agent sends its listeners
-// away.
+// untilRetired returns a context that also ends when the agent disconnects its listeners.
 func (e *entry) untilRetired(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(e.streams, cancel)
@@ -242,6 +236,6 @@ func (e *entry) listen(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.listeners += n; e.retired {
-		e.leaving()
+		e.signal()
 	}
 }

@@ -3,15 +3,14 @@ package daemon
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/serve/console"
 )
 
-// factsOf is what an agent may do and reach, for a person. What it may not is a
-// part of the answer: a list that is empty says so.
+// factsOf lists what an agent may do and reach. Empty lists are shown as "none", because a missing
+// permission is part of the answer.
 func factsOf(a *agent.Agent) (facts []console.Fact) {
 	add := func(label string, values ...string) {
 		if len(values) > 0 {
@@ -55,7 +54,7 @@ func factsOf(a *agent.Agent) (facts []console.Fact) {
 	return facts
 }
 
-// Effects are what an agent's tools may do to the world, and what its manifest
+// Effects returns the side effects that an agent's tools may have, and those that its manifest
 // rules out.
 func Effects(a *agent.Agent, r agent.Reach) (may, never []string) {
 	for _, class := range agent.SideEffects {
@@ -67,12 +66,12 @@ func Effects(a *agent.Agent, r agent.Reach) (may, never []string) {
 		}
 	}
 	if len(a.Requirements) > 0 {
-		may = append(may, "those of the tools that you grant")
+		may = append(may, "the side effects of the tools that you grant")
 	}
 	return OrNone(may), never
 }
 
-// OrNone is a list that says so if it is empty.
+// OrNone replaces an empty list by "none".
 func OrNone(values []string) []string {
 	if len(values) == 0 {
 		return []string{"none"}
@@ -80,66 +79,61 @@ func OrNone(values []string) []string {
 	return values
 }
 
-// OrTheirs is OrNone, and says so if servers that are not known here would add to the
-// list.
+// OrTheirs is OrNone with a note if unresolved servers would add to the list.
 func OrTheirs(a *agent.Agent, values []string) []string {
 	if len(a.Servers) < len(a.Requirements) {
-		return append(slices.Clone(values), "those of the servers that it needs")
+		return append(slices.Clone(values), "those of the required servers")
 	}
 	return OrNone(values)
 }
 
-// LookTwice lists what a reviewer of an agent should look at twice.
-func LookTwice(a *agent.Agent) []string {
+// Warnings lists what a reviewer of an agent should check first.
+func Warnings(a *agent.Agent) []string {
 	var out []string
 	r := a.Reach()
 	note := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for i := range a.Servers {
 		s := &a.Servers[i]
 		if s.Transport == agent.Stdio && (s.Placeholder || s.Digest == "") {
-			note("server %s: its package is not pinned by a digest; what runs may differ from what was reviewed", s.Alias)
+			note("server %s: no digest pins its package; the code that runs may differ from the reviewed code", s.Alias)
 		}
 		if s.Transport == agent.StreamableHTTP {
-			note("server %s: it runs elsewhere; nothing here can prove which code answers", s.Alias)
+			note("server %s runs on another machine; its code cannot be verified here", s.Alias)
 		}
 	}
-	unasked := 0
+	unapproved := 0
 	for i := range a.Tools {
 		t := &a.Tools[i]
 		if a.Callable(t) && t.SideEffect != agent.Read && !t.Policy.HumanApproval {
-			unasked++
+			unapproved++
 		}
 		if d := t.Annotations.Destructive; d != nil && *d && !t.Policy.HumanApproval && a.Callable(t) {
-			note("tool %s: says that it destroys, and asks nobody first", t.Name)
+			note("tool %s is marked destructive and needs no approval", t.Name)
 		}
 	}
-	if unasked > 0 {
-		tools := "1 tool"
-		if unasked > 1 {
-			tools = strconv.Itoa(unasked) + " tools"
-		}
-		note("%s with effects may be called without asking a person", tools)
+	if unapproved == 1 {
+		note("1 tool with side effects may be called without approval")
+	} else if unapproved > 1 {
+		note("%d tools with side effects may be called without approval", unapproved)
 	}
-	for _, class := range r.SideEffects {
-		if class == agent.Shell {
-			note("it may run shell commands, and through them anything that its user may do")
-		}
+	if slices.Contains(r.SideEffects, agent.Shell) {
+		note("it may run shell commands, and so do anything that its user may do")
 	}
 	if r.AnyHost {
 		note("it can reach hosts that the manifest does not name: %s", r.AnyHostReason)
 	}
 	for _, s := range r.Secrets {
 		if len(s.Hosts) == 0 {
-			note("secret %s goes to %s, which may send it anywhere", s.Name, s.For)
+			note("secret %s is given to %s, which may send it anywhere", s.Name, s.For)
 		}
 	}
 	for _, path := range r.Paths {
-		if path == "/" || path == "~" || path == "$env:HOME" || path == "~/" {
-			note("it is given %s, and so everything below it", path)
+		if slices.Contains([]string{"/", "~", "~/", "$env:HOME"}, path) {
+			note("it may use %s and everything below it", path)
 		}
 	}
 	if a.Delivery.Auth == "none" && slices.Contains(a.Delivery.Modes, "mcp.remote") {
-		note("anyone who knows its address may call it: auth none")
+		note("any client that knows its address may call it: auth is none")
 	}
 	if a.SideEffects.Restricted && len(a.SideEffects.Allowed) == 0 {
 		note("no side effect is allowed, so every call will be refused")

@@ -16,37 +16,37 @@ import (
 )
 
 const (
-	// atOnce bounds how many agents are being proven at the same time.
-	atOnce = 4
-	// settleTime bounds how long a reload waits for agents to be proven before
-	// it lets them take over all the same.
+	// proveLimit bounds how many agents are proven at the same time.
+	proveLimit = 4
+	// settleTime bounds how long a reload waits for new agents to be proven. After that they take
+	// over anyway.
 	settleTime = 2 * time.Minute
 )
 
-// fleet is the agents of a daemon. What is served is one immutable list that a
-// reload replaces as a whole.
+// fleet is the agents of a daemon. The served agents are one immutable list, which a reload
+// replaces as a whole.
 type fleet struct {
 	options *Options
-	ctx     context.Context // of everything that is started
+	ctx     context.Context // of all agents
 	stop    context.CancelFunc
 	open    context.Context // ends when the daemon begins to shut down
 	shut    context.CancelFunc
 
 	reloading sync.Mutex
 	current   atomic.Pointer[lineup]
-	leaving   sync.WaitGroup // retired agents that have not ended yet
+	leaving   sync.WaitGroup // retired agents that are still running
 }
 
-// lineup is the agents at one time.
+// lineup is the list of agents at one time.
 type lineup struct {
-	all    []*entry // in the order they were found
+	all    []*entry // in the order of the folders
 	byName map[string]*entry
 }
 
 func newLineup(all []*entry) *lineup {
 	l := &lineup{all: all, byName: map[string]*entry{}}
 	for _, e := range all {
-		// A name is that of the one agent that is served under it, if there is one.
+		// A name belongs to the agent that is served under it, if there is one.
 		if l.byName[e.Name] == nil || !e.rejected() {
 			l.byName[e.Name] = e
 		}
@@ -54,7 +54,7 @@ func newLineup(all []*entry) *lineup {
 	return l
 }
 
-// StrictError says that agents were rejected where none may be.
+// StrictError reports rejected agents where none are allowed.
 type StrictError struct{ Rejected []Found }
 
 func (e *StrictError) Error() string {
@@ -66,7 +66,7 @@ func (e *StrictError) Error() string {
 	return fmt.Sprintf("%s cannot be served: %v%s", first.Name, first.Problem, more)
 }
 
-// newFleet reads the agents. Nothing is started yet.
+// newFleet reads the agents. It starts none.
 func newFleet(o *Options) (*fleet, error) {
 	f := &fleet{options: o}
 	f.ctx, f.stop = context.WithCancel(context.Background())
@@ -83,7 +83,7 @@ func newFleet(o *Options) (*fleet, error) {
 	return f, nil
 }
 
-// find reads the folders and judges what is there.
+// find reads the folders and checks every agent.
 func (f *fleet) find() ([]Found, error) {
 	found, err := readAll(f.options.Reading, f.options.Folders)
 	if err != nil {
@@ -117,9 +117,9 @@ func (f *fleet) entry(found Found) *entry {
 	return e
 }
 
-// prove starts agents, a few at a time, and waits until each is proven or not.
+// prove starts agents, a few at a time, and waits until each is proven or has failed.
 func (f *fleet) prove(ctx context.Context, entries []*entry) {
-	turns := make(chan struct{}, atOnce)
+	turns := make(chan struct{}, proveLimit)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, e := range entries {
@@ -145,7 +145,7 @@ func (f *fleet) prove(ctx context.Context, entries []*entry) {
 	}
 }
 
-// Change is what a reload did, by name.
+// Change lists the agents that a reload affected, by name.
 type Change struct {
 	Added    []string `json:"added"`
 	Changed  []string `json:"changed"`
@@ -154,13 +154,11 @@ type Change struct {
 	Rejected []string `json:"rejected"`
 }
 
-// errLeaving says that the daemon is on its way out.
 var errLeaving = errors.New("the daemon is shutting down")
 
-// reload reads the folders again. Agents that are as they were go on running;
-// the others are started and proven beside the old ones, then all change places
-// at once, and the old ones end when their last call has. An agent that is well is
-// not given up for one that cannot be served: then everything stays as it was.
+// reload reads the folders again. Unchanged agents keep running. The others are started and proven
+// beside the old ones; then the list is replaced in one step, and old agents end after their last
+// call. If a working agent would be replaced by one that cannot be served, reload changes nothing.
 func (f *fleet) reload(ctx context.Context) (Change, error) {
 	f.reloading.Lock()
 	defer f.reloading.Unlock()
@@ -204,7 +202,7 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 			c.Removed = append(c.Removed, e.Name)
 		}
 	}
-	// A caller that goes away does not leave a reload half done.
+	// A reload completes even if the caller disconnects.
 	wait, cancel := context.WithTimeout(f.open, settleTime)
 	defer cancel()
 	f.prove(wait, fresh)
@@ -221,7 +219,7 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 	return c, nil
 }
 
-// retire ends agents when their last call has.
+// retire ends agents after their last call.
 func (f *fleet) retire(entries []*entry) {
 	for _, e := range entries {
 		f.leaving.Go(func() {
@@ -232,8 +230,7 @@ func (f *fleet) retire(entries []*entry) {
 	}
 }
 
-// lost are the agents that are served and would not be any more, though their files
-// are still there.
+// lost returns the served agents that would no longer be served although their files exist.
 func (l *lineup) lost(found []Found) []Found {
 	var lost []Found
 	for _, e := range l.all {
@@ -242,10 +239,10 @@ func (l *lineup) lost(found []Found) []Found {
 			continue
 		}
 		if _, err := os.Lstat(e.Path); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			continue // it was taken away
+			continue // it was removed
 		}
 		one := e.Found
-		if one.Problem = errors.New("its file is no manifest any more"); at >= 0 {
+		if one.Problem = errors.New("its file is no longer a manifest"); at >= 0 {
 			one.Problem = found[at].Problem
 		}
 		lost = append(lost, one)
@@ -253,26 +250,26 @@ func (l *lineup) lost(found []Found) []Found {
 	return lost
 }
 
-// unproven are those of the new agents that do not work where one is well.
+// unproven returns the new agents that failed where the old agent works.
 func (l *lineup) unproven(fresh []*entry) []Found {
 	var lost []Found
 	for _, e := range fresh {
 		if s, why := e.state(); (s == Failed || s == Quarantined) && slices.ContainsFunc(l.all, func(was *entry) bool { return was.succeeded(e) && was.well() }) {
 			one := e.Found
-			one.Problem = fmt.Errorf("it is %s: %s", s, why)
+			one.Problem = fmt.Errorf("the agent is %s: %s", s, why)
 			lost = append(lost, one)
 		}
 	}
 	return lost
 }
 
-// succeeded reports whether another comes in an agent's place.
+// succeeded reports whether by replaces the agent.
 func (e *entry) succeeded(by *entry) bool {
 	return e.Name == by.Name || e.Path == by.Path || e.id() != "" && e.id() == by.id()
 }
 
-// vanished is a folder that is gone with the agents in it: rather a disk that is not
-// there than somebody's will.
+// vanished reports a folder that is missing together with its agents: more likely an unmounted disk
+// than a decision.
 func (f *fleet) vanished(old *lineup) error {
 	for _, folder := range f.options.Folders {
 		_, err := os.Stat(folder)
@@ -283,21 +280,20 @@ func (f *fleet) vanished(old *lineup) error {
 	return nil
 }
 
-// well reports whether an agent may go on as it is. One that failed is started
-// anew by a reload: that is what the reload is for.
+// well reports whether an agent may keep running as it is. A reload starts failed agents again.
 func (e *entry) well() bool {
 	s, _ := e.state()
 	return s == Ready || s == Starting
 }
 
-// visit is a request's stay at an agent.
+// visit is one request's use of an agent.
 type visit struct {
 	*entry
 	running Running
 	leave   func()
 }
 
-// enter finds an agent for a principal and lets the request in.
+// enter finds an agent for a principal and counts the request.
 func (f *fleet) enter(name string, p *identity.Principal) (*visit, *problem) {
 	for {
 		e, trouble := f.see(name, p)
@@ -305,7 +301,7 @@ func (f *fleet) enter(name string, p *identity.Principal) (*visit, *problem) {
 			return nil, trouble
 		}
 		if e.rejected() {
-			return nil, &problem{status: 503, Code: "agent_rejected", Message: "the agent " + name + " cannot be served", Hint: "see why: ambit agents"}
+			return nil, rejectedProblem(name)
 		}
 		if running, leave, ok := e.enter(); ok {
 			return &visit{e, running, leave}, nil
@@ -313,32 +309,42 @@ func (f *fleet) enter(name string, p *identity.Principal) (*visit, *problem) {
 		if f.open.Err() != nil {
 			return nil, leavingProblem()
 		}
-		// It retired between the two looks; its successor is in the list already.
+		// It retired meanwhile; its successor is already in the list.
 	}
 }
 
-// see finds an agent that a principal may know of.
+// see finds an agent that a principal may know about.
 func (f *fleet) see(name string, p *identity.Principal) (*entry, *problem) {
 	e := f.current.Load().byName[name]
 	switch {
 	case !p.MayUse(name):
-		// The same answer whether there is one or not.
-		return nil, &problem{status: 403, Code: "forbidden", Message: "this key may not use an agent of that name", Hint: "ask for a key for it: ambit key new --agents NAME"}
+		// The same answer whether the agent exists or not.
+		return nil, &problem{
+			status: 403, Code: "forbidden", Message: "this key may not use an agent with this name",
+			Hint: "request a key for it: ambit key new --agents NAME",
+		}
 	case e == nil:
-		return nil, &problem{status: 404, Code: "not_found", Message: "there is no agent of that name here", Hint: "list them: ambit agents"}
+		return nil, &problem{status: 404, Code: "not_found", Message: "there is no agent with this name", Hint: "list them: ambit agents"}
 	}
 	return e, nil
 }
 
-// close retires every agent: calls under way may end until ctx does.
+func rejectedProblem(name string) *problem {
+	return &problem{
+		status: 503, Code: "agent_rejected", Message: "the agent " + name + " cannot be served",
+		Hint: "see the reason: ambit agents",
+	}
+}
+
+// close retires every agent. Open calls may continue until ctx ends.
 func (f *fleet) close(ctx context.Context) {
-	f.shut() // ends the waiting of a reload
+	f.shut() // a waiting reload ends
 	f.reloading.Lock()
 	defer f.reloading.Unlock()
 	for _, e := range f.current.Load().all {
 		f.leaving.Go(func() { e.retire(ctx, true) })
 	}
-	// Those that a reload retired have their own time, but no more than this.
+	// Agents that a reload retired have their own deadline, but not beyond ctx.
 	defer context.AfterFunc(ctx, f.stop)()
 	f.leaving.Wait()
 	f.stop()

@@ -91,8 +91,8 @@ func TestStrictReload(t *testing.T) {
 	}
 }
 
-// An agent that works is not given up for one that cannot be served: nothing changes.
-func TestReloadGivesUpNoAgent(t *testing.T) {
+// A working agent is not replaced by one that cannot be served: nothing changes.
+func TestReloadKeepsWorkingAgents(t *testing.T) {
 	const file = "team/alpha.json"
 	// worse has alpha change into one that is in a bad state, in that file.
 	worse := func(r *rig, file string, s State) {
@@ -139,13 +139,13 @@ func TestReloadGivesUpNoAgent(t *testing.T) {
 			r.mu.Unlock()
 			for _, f := range started {
 				if f != alpha && f != beta {
-					<-f.closed // nothing of what was started stays
+					<-f.closed // all started agents are closed
 				}
 			}
 			if a := r.ask(r.admin, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo"}`); a.status != 200 {
 				t.Errorf("a call got %d: %s", a.status, a.body)
 			}
-			// Taken away, it goes.
+			// If the file is removed, the agent is removed.
 			if gone {
 				if err := os.Rename(away, r.folder); err != nil {
 					t.Fatal(err)
@@ -161,19 +161,18 @@ func TestReloadGivesUpNoAgent(t *testing.T) {
 	}
 }
 
-// brokenQueue is a queue that cannot be told.
+// brokenQueue cannot be notified.
 type brokenQueue struct{ Intents }
 
 func (brokenQueue) Reload(context.Context) error { return errors.New("the store is gone") }
 
-// A reload that cannot tell the queue has changed the agents all the same, and
-// says so.
+// A reload that cannot notify the queue has changed the agents, and reports the error.
 func TestReloadWithoutTheQueue(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(_ *rig, o *Options) { o.Intents = brokenQueue{} })
 	r.Prove(t.Context())
 	r.write("new.json", matrix("new"))
 	a := r.ask(r.admin, "POST", "/api/v1/reload", "")
-	if a.status != 503 || a.code() != "unavailable" || !strings.Contains(a.body, "the agents were read again, but the queue could not be told: the store is gone") || strings.Contains(a.body, "as before") {
+	if a.status != 503 || a.code() != "unavailable" || !strings.Contains(a.body, "the agents were reloaded, but the queue could not be notified: the store is gone") || strings.Contains(a.body, "as before") {
 		t.Errorf("it answered %d: %s", a.status, a.body)
 	}
 	if got := names(r.ask(r.admin, "GET", "/api/v1/agents", "").doc, "agents"); !slices.Equal(got, []string{"alpha/ready", "new/ready"}) {
@@ -211,7 +210,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			break
 		}
 		r.write("alpha.json", strings.Replace(matrix("alpha"), "1.0.0", fmt.Sprintf("1.0.%d", i+1), 1))
-		for range 5 { // calls go on
+		for range 5 { // calls continue
 			select {
 			case <-answered:
 			case <-lost:
@@ -282,8 +281,7 @@ func TestRetiring(t *testing.T) {
 	<-old.closed
 }
 
-// Who only listens is sent away at once if there is somebody to come back to, and
-// otherwise after the last call.
+// Listeners are disconnected at once if there is a successor, and otherwise after the last call.
 func TestListenersLeave(t *testing.T) {
 	for name, last := range map[string]bool{"at once": false, "last": true} {
 		t.Run(name, func(t *testing.T) {
@@ -308,11 +306,11 @@ func TestListenersLeave(t *testing.T) {
 				callEnds()
 				synctest.Wait()
 				if stream.Err() == nil {
-					t.Error("after the last call the stream goes on")
+					t.Error("after the last call the stream is still open")
 				}
 				select {
 				case <-running.(*fake).closed:
-					t.Error("it was closed while somebody listened")
+					t.Error("the agent was closed while a client listened")
 				default:
 				}
 				stop()
@@ -336,7 +334,7 @@ func TestAFewAtATime(t *testing.T) {
 	proven := make(chan struct{})
 	go func() { r.Prove(t.Context()); close(proven) }()
 	var waiting []*fake
-	for range atOnce {
+	for range proveLimit {
 		waiting = append(waiting, <-starts)
 	}
 	// The last in line is wanted now.
@@ -356,13 +354,13 @@ func TestAFewAtATime(t *testing.T) {
 	for _, f := range waiting {
 		close(f.ready)
 	}
-	for range 12 - atOnce - 1 {
+	for range 12 - proveLimit - 1 {
 		close((<-starts).ready)
 	}
 	<-proven
 }
 
-// An agent that nobody uses is parked, and started again when somebody comes.
+// An unused agent is parked, and the next request starts it again.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var started []*fake
@@ -389,7 +387,7 @@ func TestIdle(t *testing.T) {
 		if !ok {
 			t.Fatal("it is not let in")
 		}
-		time.Sleep(time.Hour) // somebody is there all the time
+		time.Sleep(time.Hour) // never without users
 		leave()
 		if closed(started[0]) {
 			t.Fatal("it was parked under a request")
@@ -400,7 +398,7 @@ func TestIdle(t *testing.T) {
 			t.Error("the timer of the visit before still runs, and every visit would leave one")
 		}
 		leave()
-		time.Sleep(9 * time.Minute) // the first timer would have run out, but somebody came
+		time.Sleep(9 * time.Minute) // the first timer would have expired without the new request
 		if closed(started[0]) {
 			t.Fatal("it was parked too early")
 		}
@@ -423,12 +421,12 @@ func TestIdle(t *testing.T) {
 			t.Error("it was not closed")
 		}
 		if _, _, ok := e.enter(); ok {
-			t.Error("a retired agent lets somebody in")
+			t.Error("a retired agent accepts requests")
 		}
 	})
 }
 
-// serveRig serves a rig on a listener of its own, as the daemon does.
+// serveRig serves a rig on its own listener, like the daemon.
 func serveRig(t *testing.T, r *rig) (url string, stop context.CancelFunc, ended <-chan error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -540,7 +538,7 @@ func TestShutdownIsBounded(t *testing.T) {
 	<-began
 	stop()
 	if err := <-ended; err == nil {
-		t.Error("it says that every call was finished")
+		t.Error("it reports that every call was finished")
 	}
 	<-r.agent("alpha").closed
 }

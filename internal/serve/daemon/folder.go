@@ -19,49 +19,46 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Found is a file in an agents folder that describes an agent, or means to.
+// Found is a file in an agents folder that describes an agent, or may be meant to.
 type Found struct {
-	// Name is what the agent is called on a daemon.
+	// Name is the agent's name on a daemon.
 	Name string
 	Path string
-	// short is the path as it is told: where agents lie on a machine is not for
-	// everybody.
+	// short is the path in messages: callers may not see where agents are stored.
 	short string
 	// Manifest is nil if the file cannot be read.
 	Manifest *manifest.Manifest
-	// Problem says why the agent cannot be served, nil if it can.
+	// Problem is why the agent cannot be served, or nil.
 	Problem error
 
-	stray bool // it cannot be read, and nothing says that it was ever a manifest
+	stray bool // it cannot be read, and may never have been a manifest
 	lock  *pack.Lock
-	seal  string // changes with the manifest's digest and with its lock
+	seal  string // digest of the path, the manifest and its lock
 }
 
-// Find looks for agents in folders: *.json, *.toml, */agent.toml,
-// */findagent.json and */*.json, sorted by path within each folder. A JSON or
-// TOML file that is something else is passed over, unless an agent may have been in
-// its place: agent.toml, and what alone has its folder's name. A folder that does not exist
-// holds none, and a file that is in two of them is one agent. Of two agents of one
-// name or one id the second has a Problem, also where the first cannot be served.
+// Find searches folders for agents: *.json, *.toml, */agent.toml, */findagent.json and */*.json,
+// sorted by path within each folder. It ignores other JSON and TOML files, except where an agent
+// may have been: agent.toml, and a file that is alone in having its folder's name. A missing folder
+// contains no agents, and a file that is in two folders is one agent. If two agents have the same
+// name or id, the second has a Problem, even if the first cannot be served.
 func Find(folders ...string) ([]Found, error) { return FindAs(manifest.Options{}, folders...) }
 
-// FindAs is Find with other options of reading.
+// FindAs is Find with options for reading manifests.
 func FindAs(o manifest.Options, folders ...string) ([]Found, error) {
 	all, err := readAll(o, folders)
-	settle(all) // strays too: they hold their names
+	settle(all) // strays reserve their names too
 	return slices.DeleteFunc(all, func(f Found) bool { return f.stray }), err
 }
 
-// List is Find for whoever wants to know what is there: it also has the files of the
-// folders themselves, and of those of single agents, that cannot be read, and may have been agents.
+// List is Find with the unreadable files that may have been agents.
 func List(folders ...string) ([]Found, error) {
 	all, err := readAll(manifest.Options{}, folders)
 	settle(all)
 	return all, err
 }
 
-// Pick is the first that fits and can be served, or where there is none, the first
-// that fits: one refused for what is another's does not stand in the way of that.
+// Pick returns the first match that can be served, or else the first match: a duplicate does not
+// hide the agent that it duplicates.
 func Pick(all []Found, fits func(*Found) bool) *Found {
 	var picked *Found
 	for i := range all {
@@ -73,7 +70,7 @@ func Pick(all []Found, fits func(*Found) bool) *Found {
 	return picked
 }
 
-// readAll reads what is in folders, strays too. Names are not settled yet.
+// readAll reads all folders, with strays. Names and ids are not checked yet.
 func readAll(o manifest.Options, folders []string) ([]Found, error) {
 	var all []Found
 	seen := map[string]bool{}
@@ -95,9 +92,8 @@ func readAll(o manifest.Options, folders []string) ([]Found, error) {
 	return all, nil
 }
 
-// above is where the paths in a folder are told from: the deepest one that holds all
-// of folders, so that they tell which of them is meant. Where that is only the root,
-// they begin with the folder's own name.
+// above returns the folder to which paths in messages are relative: the deepest one that contains
+// all folders. If that is the root, paths begin with the folder's own name.
 func above(folder string, folders []string) string {
 	top := filepath.Clean(folders[0])
 	for _, other := range folders[1:] {
@@ -116,10 +112,10 @@ func within(top, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// settle gives each name and each id to the first that has it. A file that cannot be
-// served holds them all the same, the id if its manifest is valid: what is wrong with one agent must
-// not put another in its place, and grants and memory go by the id. One that only has
-// what is another's holds nothing.
+// settle assigns each name and id to the first file that has it. A file that cannot be served
+// reserves them too, the id if its manifest is valid: a broken agent must not be replaced by
+// another one, because grants and memory belong to the id. A duplicate reserves neither name nor
+// id.
 func settle(all []Found) {
 	names, ids := map[string]*Found{}, map[string]*Found{}
 	for i := range all {
@@ -140,22 +136,22 @@ func settle(all []Found) {
 	}
 }
 
-// taken says that a name or an id is that of another, which came first; nil for none.
+// taken reports that an earlier file has the name or the id; nil if neither is taken.
 func (f *Found) taken(named, owner *Found) error {
 	switch {
 	case named != nil && named.Problem != nil:
-		return fmt.Errorf("the name of %s, %s, is that of %s, which cannot be served: mend or remove that, or rename this", f.short, f.Name, named.short)
+		return fmt.Errorf("%s has the name %s of %s, which cannot be served: fix or remove that file, or rename this one", f.short, f.Name, named.short)
 	case named != nil:
-		return fmt.Errorf("the name of %s, %s, is already that of %s: rename one of them", f.short, f.Name, named.short)
+		return fmt.Errorf("%s has the name %s, which %s already has: rename one of them", f.short, f.Name, named.short)
 	case owner != nil && owner.Problem != nil:
-		return fmt.Errorf("the id of %s, %s, is that of %s, which cannot be served: mend or remove that, or give this another", f.short, f.id(), owner.short)
+		return fmt.Errorf("%s has the id %s of %s, which cannot be served: fix or remove that file, or change this id", f.short, f.id(), owner.short)
 	case owner != nil:
-		return fmt.Errorf("the id of %s, %s, is already that of %s: give one of them another", f.short, f.id(), owner.short)
+		return fmt.Errorf("%s has the id %s, which %s already has: change one of them", f.short, f.id(), owner.short)
 	}
 	return nil
 }
 
-// id is that of the agent, empty if the manifest has none that can be told.
+// id is the agent's id, empty if it is unknown.
 func (f *Found) id() string {
 	if f.Manifest == nil || f.Manifest.Agent() == nil {
 		return ""
@@ -163,7 +159,7 @@ func (f *Found) id() string {
 	return f.Manifest.Agent().ID
 }
 
-// candidates are the files of an agents folder that may be manifests.
+// candidates returns the files of an agents folder that may be manifests.
 func candidates(folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder) // sorted
 	if errors.Is(err, fs.ErrNotExist) {
@@ -178,7 +174,7 @@ func candidates(folder string) ([]string, error) {
 		info, err := os.Stat(path)
 		switch {
 		case PassedOver(e.Name()):
-		case err != nil || !info.IsDir(): // a link that leads nowhere holds its name
+		case err != nil || !info.IsDir(): // a broken link reserves its name
 			if ext := extension(path); (err != nil || info.Mode().IsRegular()) && (ext == ".json" || ext == ".toml") {
 				files = append(files, path)
 			}
@@ -201,16 +197,16 @@ func candidates(folder string) ([]string, error) {
 	return files, nil
 }
 
-// PassedOver reports whether a file or folder of this name holds no agents. What checks
-// a folder of agents passes over the same ones: nothing is served that it did not see.
+// PassedOver reports whether a file or folder with this name contains no agents. Checks of a folder
+// must skip the same names, so that no unchecked agent is served.
 func PassedOver(name string) bool {
 	return strings.HasPrefix(name, ".") || name == "node_modules"
 }
 
 func extension(path string) string { return strings.ToLower(filepath.Ext(path)) }
 
-// read reads one file of a folder, whose path is told from top on; ok is false if it
-// is no manifest at all.
+// read reads one file of a folder. Messages show its path relative to top; ok is false if the file
+// is no manifest.
 func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 	f = Found{Path: path, Name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), short: path}
 	if short, err := filepath.Rel(top, path); err == nil {
@@ -228,8 +224,8 @@ func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 		return f, true
 	}
 	if m.Dialect == "" && !m.Suspect() {
-		// What lies deeper may be a tool's own file, and only nearly JSON. What has its
-		// folder's name may have been the agent, unless that has another file.
+		// A deeper file may belong to a tool, and be almost JSON. A file with its folder's name
+		// may have been the agent, unless the folder has another manifest.
 		own := deeper && f.Name == filepath.Base(filepath.Dir(path))
 		if deeper && !own || somethingElse(m) && !fixed && (!own || manifestBeside(path)) {
 			return f, false
@@ -248,7 +244,7 @@ func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 	return f, true
 }
 
-// manifestBeside reports whether a folder has a file that is always a manifest.
+// manifestBeside reports whether the folder has a file that is always a manifest.
 func manifestBeside(path string) bool {
 	return slices.ContainsFunc([]string{"agent.toml", "findagent.json"}, func(name string) bool {
 		info, err := os.Stat(filepath.Join(filepath.Dir(path), name))
@@ -256,14 +252,14 @@ func manifestBeside(path string) bool {
 	})
 }
 
-// somethingElse reports whether a file could be read, and is no manifest.
+// somethingElse reports whether a file is readable, but not a manifest.
 func somethingElse(m *manifest.Manifest) bool {
 	return slices.ContainsFunc(m.Diagnostics, func(d manifest.Diagnostic) bool {
 		return d.Code == diag.UnknownDialect.Code || d.Code == diag.NotObject.Code
 	})
 }
 
-// cause is an error without the path.
+// cause is an error without its path.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -271,7 +267,7 @@ func cause(err error) error {
 	return err
 }
 
-// readLock reads the lock beside the manifest, and seals what was read.
+// readLock reads the lock beside the manifest and computes the seal.
 func (f *Found) readLock() {
 	text, err := readBounded(filepath.Join(filepath.Dir(f.Path), pack.LockName))
 	missing := errors.Is(err, fs.ErrNotExist)
@@ -279,7 +275,7 @@ func (f *Found) readLock() {
 		f.lock, err = pack.ParseLock(pack.LockName, text)
 	}
 	if err != nil && !missing {
-		f.Problem = fmt.Errorf("its lock cannot be used: %w", cause(err))
+		f.Problem = fmt.Errorf("its ambit.lock is invalid: %w", cause(err))
 		return
 	}
 	h := sha256.New()
@@ -288,7 +284,7 @@ func (f *Found) readLock() {
 	f.seal = hex.EncodeToString(h.Sum(nil))
 }
 
-// readBounded reads a file, but no more than a lock may have and one byte.
+// readBounded reads at most one byte more than a lock may have.
 func readBounded(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -298,8 +294,7 @@ func readBounded(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, doc.MaxBytes+1))
 }
 
-// fitForProduction says what of an agent is good enough for trying things out
-// only.
+// fitForProduction reports what is acceptable only outside production.
 func (f *Found) fitForProduction() error {
 	a := f.Manifest.Agent()
 	var unpinned, unlocked []string
@@ -315,9 +310,9 @@ func (f *Found) fitForProduction() error {
 	slices.Sort(unpinned)
 	switch {
 	case len(unpinned) > 0:
-		return fmt.Errorf("--production takes no all-zero package_digest (server %s): pin it with ambit lock", strings.Join(unpinned, ", "))
+		return fmt.Errorf("--production does not accept an all-zero package_digest (server %s): run ambit lock", strings.Join(unpinned, ", "))
 	case len(unlocked) > 0:
-		return fmt.Errorf("--production needs a lock for http servers (server %s): make it with ambit lock", strings.Join(unlocked, ", "))
+		return fmt.Errorf("--production requires a lock for http servers (server %s): run ambit lock", strings.Join(unlocked, ", "))
 	}
 	return nil
 }

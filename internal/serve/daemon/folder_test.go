@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// put writes the files of folders, and tells where the folders are.
+// put writes the files of folders and returns their parent.
 func put(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,9 +27,8 @@ func put(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// TestNames: of two that are good, the first is served. One that is broken keeps its
-// name and its id, so that nobody is served in its place; one that is refused for the
-// name or id of another keeps none.
+// Of two valid agents, the first is served. A broken file reserves its name and id, so that no
+// other agent replaces it. A duplicate reserves neither.
 func TestNames(t *testing.T) {
 	broken := `{"schema_version": 1, "agent": "matrix://agent/notes", "servers": [}`
 	for name, tt := range map[string]struct {
@@ -37,17 +36,17 @@ func TestNames(t *testing.T) {
 		served []string
 		why    string
 	}{
-		"one that cannot be read":            {map[string]string{"a/bd/notes.json": broken, "a/notes.json": matrix("notes")}, nil, "the name of a/notes.json, notes, is that of a/bd/notes.json, which cannot be served: mend or remove that, or rename this"},
-		"one that is empty, as installed":    {map[string]string{"a/notes/notes.json": "", "b/zz/notes.json": matrix("notes")}, nil, "the name of b/zz/notes.json, notes, is that of a/notes/notes.json, which cannot be served"},
+		"one that cannot be read":            {map[string]string{"a/bd/notes.json": broken, "a/notes.json": matrix("notes")}, nil, "a/notes.json has the name notes of a/bd/notes.json, which cannot be served: fix or remove that file, or rename this one"},
+		"one that is empty, as installed":    {map[string]string{"a/notes/notes.json": "", "b/zz/notes.json": matrix("notes")}, nil, "b/zz/notes.json has the name notes of a/notes/notes.json, which cannot be served"},
 		"one that cannot be read, later":     {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": broken}, []string{"a/notes.json"}, "b/notes.json:1:"},
-		"one that cannot be run":             {map[string]string{"a/unfit/notes.json": matrix("more"), "b/notes.json": matrix("notes")}, nil, "the name of b/notes.json, notes, is that of a/unfit/notes.json, which cannot be served"},
-		"one whose id is taken":              {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, []string{"a/desk.json", "b/notes.json"}, "the id of b/bd/notes.json, matrix://agent/desk, is already that of a/desk.json"},
-		"the id of one that cannot be run":   {map[string]string{"a/unfit/notes.json": matrix("notes"), "b/other.json": matrix("notes")}, nil, "the id of b/other.json, matrix://agent/notes, is that of a/unfit/notes.json, which cannot be served: mend or remove that, or give this another"},
-		"the id of one with a broken lock":   {map[string]string{"a/bd/notes.json": matrix("notes"), "a/bd/ambit.lock": "{", "b/other.json": matrix("notes")}, nil, "the id of b/other.json, matrix://agent/notes, is that of a/bd/notes.json, which cannot be served"},
+		"one that cannot be run":             {map[string]string{"a/unfit/notes.json": matrix("more"), "b/notes.json": matrix("notes")}, nil, "b/notes.json has the name notes of a/unfit/notes.json, which cannot be served"},
+		"one whose id is taken":              {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, []string{"a/desk.json", "b/notes.json"}, "b/bd/notes.json has the id matrix://agent/desk, which a/desk.json already has"},
+		"the id of one that cannot be run":   {map[string]string{"a/unfit/notes.json": matrix("notes"), "b/other.json": matrix("notes")}, nil, "b/other.json has the id matrix://agent/notes of a/unfit/notes.json, which cannot be served: fix or remove that file, or change this id"},
+		"the id of one with a broken lock":   {map[string]string{"a/bd/notes.json": matrix("notes"), "a/bd/ambit.lock": "{", "b/other.json": matrix("notes")}, nil, "b/other.json has the id matrix://agent/notes of a/bd/notes.json, which cannot be served"},
 		"the id of one that is unfit, later": {map[string]string{"a/notes.json": matrix("notes"), "b/unfit/other.json": matrix("notes")}, []string{"a/notes.json"}, "not here"},
-		"the id of one whose name is taken":  {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more"), "b/other.json": matrix("more")}, []string{"a/notes.json", "b/other.json"}, "the name of b/notes.json, notes, is already that of a/notes.json: rename one of them"},
-		"two that are good":                  {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more")}, []string{"a/notes.json"}, "the name of b/notes.json, notes, is already that of a/notes.json: rename one of them"},
-		"two of one id":                      {map[string]string{"a/notes.json": matrix("notes"), "b/more.json": matrix("notes")}, []string{"a/notes.json"}, "the id of b/more.json, matrix://agent/notes, is already that of a/notes.json: give one of them another"},
+		"the id of one whose name is taken":  {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more"), "b/other.json": matrix("more")}, []string{"a/notes.json", "b/other.json"}, "b/notes.json has the name notes, which a/notes.json already has: rename one of them"},
+		"two that are good":                  {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more")}, []string{"a/notes.json"}, "b/notes.json has the name notes, which a/notes.json already has: rename one of them"},
+		"two of one id":                      {map[string]string{"a/notes.json": matrix("notes"), "b/more.json": matrix("notes")}, []string{"a/notes.json"}, "b/more.json has the id matrix://agent/notes, which a/notes.json already has: change one of them"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := put(t, tt.files)
@@ -78,9 +77,9 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoManifest is passed over, unless it may be one that is broken; a list
-// tells of all that cannot be read.
-func TestWhatIsNoManifest(t *testing.T) {
+// Files that are not manifests are ignored, unless they may be broken ones; a list has every
+// unreadable file.
+func TestNotAManifest(t *testing.T) {
 	dir := put(t, map[string]string{
 		"broken.json": "{", "broken.toml": "[", "empty.json": "",
 		"other.json": `{"name": "other"}`, "list.json": "[]", "other.toml": "a = 1\n",
@@ -148,8 +147,8 @@ func TestPathsAreTold(t *testing.T) {
 	}
 }
 
-// A file that may have been an agent holds its name also where it is not listed, and
-// one that was refused for another's id does not stand before the one that is served.
+// An unlisted file that may have been an agent reserves its name, and a duplicate does not hide the
+// served agent.
 func TestPick(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files  map[string]string

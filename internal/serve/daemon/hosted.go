@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"net/http"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -16,20 +15,19 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Hosting brings agents to life with their real servers.
+// Hosting starts agents with their real servers.
 type Hosting struct {
-	// Host is what every agent is started with; its name is filled in.
+	// Host are the options of every agent; Name is filled in.
 	Host host.Options
-	// HTTP is how agents face their clients. Each that is started has a face of
-	// its own, so that nothing of a session is left with an agent that is gone;
-	// the session itself is sealed, and its successor takes it.
+	// HTTP are the options of each agent's own HTTP front. Sessions are sealed, so that the
+	// agent's successor accepts them.
 	HTTP    front.HTTPOptions
 	Metrics *Metrics
-	// Turns bounds how many programs run at the same time; nil does not.
+	// Turns bounds how many programs run at the same time; nil sets no bound.
 	Turns Turns
 	// Production refuses agents with a server that is not contained.
 	Production bool
-	// Log is told what the servers of an agent write.
+	// Log receives what the servers of an agent write.
 	Log func(agent, alias, line string)
 }
 
@@ -39,10 +37,11 @@ func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) 
 	o.Name = name
 	o.Contain = h.Production
 	o.Log = func(alias, line string) { h.Log(name, alias, line) }
-	a := &hosted{hosting: h, name: name, face: front.NewHTTP(h.HTTP)}
+	a := &hosted{hosting: h, name: name}
 	o.Front = func(f *front.Agent) {
-		a.door = watchedDoor{f.Door, a}
-		f.Door = a.door
+		a.HTTP = front.NewHTTP(f, h.HTTP)
+		a.metered = meteredGateway{f.Gateway, a}
+		f.Gateway = a.metered
 		ready := f.Ready
 		f.Ready = func(ctx context.Context) error { return named(ready(ctx), name) }
 	}
@@ -50,8 +49,8 @@ func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) 
 	return a
 }
 
-// named is a refusal whose hint names the agent: where its manifest lies is not for
-// everybody who may call it.
+// named makes the hint of a refusal name the agent instead of the manifest's path, which callers
+// may not see.
 func named(err error, name string) error {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
@@ -61,18 +60,18 @@ func named(err error, name string) error {
 	if hint == r.Hint {
 		return err
 	}
-	told := *r // others may hold the same one
-	told.Hint = hint
-	return &told
+	copied := *r // others may hold the same refusal
+	copied.Hint = hint
+	return &copied
 }
 
-// hosted is an agent with real servers.
+// hosted is an agent with real servers and its HTTP front.
 type hosted struct {
 	*host.Agent
+	*front.HTTP
 	hosting *Hosting
 	name    string
-	face    *front.HTTP
-	door    watchedDoor
+	metered meteredGateway
 }
 
 var _ Running = (*hosted)(nil)
@@ -80,40 +79,36 @@ var _ Running = (*hosted)(nil)
 func (a *hosted) State() State { return State(a.Agent.State()) }
 
 func (a *hosted) Call(ctx context.Context, c *call.Call) (call.Result, error) {
-	return a.door.Call(ctx, c)
-}
-
-func (a *hosted) ServeMCP(w http.ResponseWriter, r *http.Request, principal string) {
-	a.face.Serve(w, r, a.Front(), principal)
+	return a.metered.Call(ctx, c)
 }
 
 func (a *hosted) Close() {
-	a.face.Close()
+	a.HTTP.Close()
 	a.Agent.Close()
 }
 
-// watchedDoor is the agent's gateway as the daemon counts its use.
-type watchedDoor struct {
-	front.Door
+// meteredGateway counts the calls of an agent, and makes calls of programs wait for their turn.
+type meteredGateway struct {
+	front.Gateway
 	agent *hosted
 }
 
-func (d watchedDoor) Call(ctx context.Context, c *call.Call) (result call.Result, err error) {
-	ended := d.agent.hosting.Metrics.Began(d.agent.name, c.Tool)
+func (g meteredGateway) Call(ctx context.Context, c *call.Call) (result call.Result, err error) {
+	ended := g.agent.hosting.Metrics.Began(g.agent.name, c.Tool)
 	defer func() {
-		err = named(err, d.agent.name)
-		ended(judged(err))
+		err = named(err, g.agent.name)
+		ended(decisionOf(err))
 	}()
-	done, err := d.agent.hosting.turn(ctx, d.agent.Manifest().Agent(), c)
+	done, err := g.agent.hosting.turn(ctx, g.agent.Manifest().Agent(), c)
 	if err != nil {
-		return d.agent.Refuse(ctx, c, notItsTurn(err))
+		return g.agent.Refuse(ctx, c, notItsTurn(err))
 	}
 	defer done()
-	return d.Door.Call(ctx, c)
+	return g.Gateway.Call(ctx, c)
 }
 
-// judged is a call's decision and refusal code, for the metrics.
-func judged(err error) (decision, code string) {
+// decisionOf returns a call's decision and refusal code for the metrics.
+func decisionOf(err error) (decision, code string) {
 	if err == nil {
 		return decisionAllow, ""
 	}
@@ -127,12 +122,12 @@ func judged(err error) (decision, code string) {
 	return "deny", string(r.Code)
 }
 
-func (d watchedDoor) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
-	answer, err := d.Door.Forward(ctx, f)
-	return answer, named(err, d.agent.name)
+func (g meteredGateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
+	answer, err := g.Gateway.Forward(ctx, f)
+	return answer, named(err, g.agent.name)
 }
 
-// Timed is a store whose transactions are counted.
+// Timed counts the transactions of a store.
 func (m *Metrics) Timed(db state.DB) state.DB {
 	m.db.Store(&db)
 	return timedDB{db, m}

@@ -127,7 +127,7 @@ func TestRealClient(t *testing.T) {
 	if a := r.ask(key, "POST", "/api/v1/agents/alpha/call", `{"tool":"nothing"}`); a.status != 404 || a.code() != "unknown_tool" {
 		t.Errorf("a refusal: %d %s", a.status, a.body)
 	}
-	// Every call of them is journaled, under the name of whoever holds the key.
+	// Every call is journaled, under the key's principal.
 	a = r.ask(key, "GET", "/api/v1/journal?principal=ci@example.com", "")
 	if records := a.doc["records"].([]any); len(records) != 6 {
 		t.Errorf("the journal has %d records: %s", len(records), a.body)
@@ -155,7 +155,7 @@ func TestRealClient(t *testing.T) {
 	}
 }
 
-// An agent whose server is not what the manifest says is served by nobody.
+// An agent whose server differs from the manifest is not served.
 func TestRealDrift(t *testing.T) {
 	r := realRig(t, map[string]string{
 		"good.json":    matrix("good"),
@@ -174,13 +174,13 @@ func TestRealDrift(t *testing.T) {
 	if server := a.doc["servers"].([]any)[0].(map[string]any); server["error"] != "server_drifted" || server["missing"].([]any)[0] != "gone" {
 		t.Errorf("it says %s", a.body)
 	}
-	// What mends it is read by a reload.
+	// A reload reads the fixed manifest.
 	r.write("drifted.json", matrix("drifted"))
 	if _, err := r.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if a := r.ask(r.admin, "POST", "/api/v1/agents/drifted/call", `{"tool":"echo"}`); a.status != 200 {
-		t.Errorf("the mended one answers %d: %s", a.status, a.body)
+		t.Errorf("the fixed agent answers %d: %s", a.status, a.body)
 	}
 }
 
@@ -228,15 +228,15 @@ func TestRealProduction(t *testing.T) {
 	}
 }
 
-// noTurn lets nothing go on.
+// noTurn gives no call its turn.
 type noTurn struct{ why error }
 
 func (n noTurn) Turn(context.Context, *agent.Agent, dispatch.Priority) (func(), error) {
 	return nil, n.why
 }
 
-// A call that does not get its turn is journaled as any other that is refused, and
-// also if whoever made it has gone.
+// A call that does not get its turn is journaled like other refusals, even if the caller has
+// disconnected.
 func TestNoTurnIsJournaled(t *testing.T) {
 	gone, hangUp := context.WithCancel(t.Context())
 	hangUp()
@@ -246,7 +246,7 @@ func TestNoTurnIsJournaled(t *testing.T) {
 		code call.Code
 	}{
 		"shutting down": {call.Refuse("dispatch", call.ServerUnavailable, "this ambit is shutting down").Again(), t.Context(), call.ServerUnavailable},
-		"given up":      {context.Canceled, gone, call.TimedOut},
+		"abandoned":     {context.Canceled, gone, call.TimedOut},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := realRig(t, map[string]string{"worker.toml": echoProgram, "main.py": ""}, func(h *Hosting, _ *Options) { h.Turns = noTurn{tt.why} })
@@ -269,8 +269,8 @@ func TestNoTurnIsJournaled(t *testing.T) {
 	}
 }
 
-// drifting is a door whose server has drifted.
-type drifting struct{ front.Door }
+// drifting is a gateway whose server has drifted.
+type drifting struct{ front.Gateway }
 
 func (drifting) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
 	r := call.Refuse("act", call.ServerDrifted, "server demo is another")
@@ -278,9 +278,9 @@ func (drifting) Forward(context.Context, *call.Forward) (jsontext.Value, error) 
 	return nil, r
 }
 
-// What is no call gets the same hints.
+// Other requests get the same hints as calls.
 func TestForwardHintsNameTheAgent(t *testing.T) {
-	_, err := watchedDoor{drifting{}, &hosted{name: "alpha"}}.Forward(t.Context(), &call.Forward{})
+	_, err := meteredGateway{drifting{}, &hosted{name: "alpha"}}.Forward(t.Context(), &call.Forward{})
 	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Hint != "ambit lock alpha" {
 		t.Errorf("it was refused with %+v", err)
 	}

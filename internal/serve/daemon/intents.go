@@ -18,21 +18,21 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// Intents is the desk that takes what is asked of programs.
+// Intents is the queue of requests to programs.
 type Intents interface {
 	Submit(ctx context.Context, r dispatch.Request) (*dispatch.Intent, error)
-	Call(ctx context.Context, r dispatch.Request, told func(*dispatch.Intent)) (*dispatch.Intent, error)
+	Call(ctx context.Context, r dispatch.Request, onChange func(*dispatch.Intent)) (*dispatch.Intent, error)
 	Get(ctx context.Context, id string) (*dispatch.Intent, error)
 	List(ctx context.Context, f dispatch.Filter) ([]*dispatch.Intent, error)
 	Cancel(ctx context.Context, id string) error
 	Reload(ctx context.Context) error
 }
 
-// Programs are the doors of the programs that a daemon serves. The desk is there
-// before the daemon is, so it is filled in later.
+// Programs finds the gateways of the programs that a daemon serves. The queue is created before the
+// daemon, which sets itself later.
 type Programs struct{ of atomic.Pointer[Daemon] }
 
-// Digests are those of the programs that are served now.
+// Digests returns the digests of the programs that are served now.
 func (p *Programs) Digests() []string {
 	var digests []string
 	if d := p.of.Load(); d != nil {
@@ -45,7 +45,7 @@ func (p *Programs) Digests() []string {
 	return digests
 }
 
-// Open finds the door of a program.
+// Open returns the gateway of a program, and a function that releases it.
 func (p *Programs) Open(digest string) (dispatch.Door, func(), bool) {
 	d := p.of.Load()
 	if d == nil {
@@ -57,13 +57,13 @@ func (p *Programs) Open(digest string) (dispatch.Door, func(), bool) {
 			continue
 		}
 		if running, leave, ok := e.enter(); ok {
-			return programDoor{running, a}, leave, true
+			return programGateway{running, a}, leave, true
 		}
 	}
 	return nil, nil, false
 }
 
-// program is the agent, if it can be given intents.
+// program returns the agent if it accepts intents, or nil.
 func (e *entry) program() *agent.Agent {
 	if e.rejected() || e.Manifest == nil || !dispatch.TakesIntents(e.Manifest.Agent()) {
 		return nil
@@ -71,15 +71,15 @@ func (e *entry) program() *agent.Agent {
 	return e.Manifest.Agent()
 }
 
-type programDoor struct {
+type programGateway struct {
 	Running
 	agent *agent.Agent
 }
 
-func (d programDoor) Agent() *agent.Agent { return d.agent }
+func (g programGateway) Agent() *agent.Agent { return g.agent }
 
-// asked is the body of a new intent.
-type asked struct {
+// newIntent is the body of a new intent.
+type newIntent struct {
 	Agent    string `json:"agent"`
 	Text     string `json:"text"`
 	Priority string `json:"priority"`
@@ -88,7 +88,7 @@ type asked struct {
 }
 
 func (d *Daemon) postIntent(w http.ResponseWriter, r *http.Request) {
-	var body asked
+	var body newIntent
 	if trouble := readJSON(r, &body); trouble != nil {
 		trouble.write(w)
 		return
@@ -101,7 +101,7 @@ func (d *Daemon) postIntent(w http.ResponseWriter, r *http.Request) {
 	if body.Wait != nil && !*body.Wait {
 		i, err := d.options.Intents.Submit(r.Context(), *request)
 		if err != nil {
-			d.intentTrouble(w, err)
+			d.intentProblem(w, err)
 			return
 		}
 		reply(w, http.StatusAccepted, map[string]any{"intent_id": dispatch.UUID(i.ID)})
@@ -110,14 +110,13 @@ func (d *Daemon) postIntent(w http.ResponseWriter, r *http.Request) {
 	d.waitForIntent(w, r, request)
 }
 
-// waitForIntent answers with the program's answer. Where nobody can do it, that
-// is told instead, and the intent is cancelled: whoever asks again, as they are
-// told to, would have it done twice.
+// waitForIntent answers with the program's answer. If no worker has the program, it refuses and
+// cancels the intent: the caller is advised to retry, which would run the intent twice.
 func (d *Daemon) waitForIntent(w http.ResponseWriter, r *http.Request, request *dispatch.Request) {
 	request.ID = gateway.NewID()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	nobody := make(chan struct{}, 1)
+	noWorker := make(chan struct{}, 1)
 	ended := make(chan struct{})
 	var i *dispatch.Intent
 	var err error
@@ -126,25 +125,26 @@ func (d *Daemon) waitForIntent(w http.ResponseWriter, r *http.Request, request *
 		i, err = d.options.Intents.Call(ctx, *request, func(i *dispatch.Intent) {
 			if i.State == dispatch.NoWorker {
 				select {
-				case nobody <- struct{}{}:
+				case noWorker <- struct{}{}:
 				default:
 				}
 			}
 		})
 	}()
 	select {
-	case <-nobody:
+	case <-noWorker:
 		cancel()
 		<-ended
-		r := call.Refuse("dispatch", call.ServerUnavailable, "no worker that is running has this version of the agent")
-		r.Hint = "serve the agent again, or, on a fleet, start a worker that has it: ambit worker; or ask with \"wait\": false to leave the intent in the queue"
+		r := call.Refuse("dispatch", call.ServerUnavailable, "no running worker has this version of the agent")
+		r.Hint = "serve the agent again, or start a worker that has it: ambit worker; " +
+			`or send "wait": false to leave the intent in the queue`
 		refusedProblem(r.Again(), dispatch.UUID(request.ID)).write(w)
 		return
 	case <-ended:
 	}
 	switch {
 	case err != nil:
-		d.intentTrouble(w, err)
+		d.intentProblem(w, err)
 	case i.Refusal != nil:
 		refusedProblem(i.Refusal, dispatch.UUID(i.ID)).write(w)
 	default:
@@ -152,12 +152,10 @@ func (d *Daemon) waitForIntent(w http.ResponseWriter, r *http.Request, request *
 	}
 }
 
-// answerOf is an answer as dispatch --json tells it.
+// answerOf is the JSON of ambit dispatch --json.
 func answerOf(i *dispatch.Intent) map[string]any {
-	doc := map[string]any{}
-	if json.Unmarshal(i.Answer(), &doc) != nil {
-		doc = map[string]any{}
-	}
+	var doc map[string]any
+	_ = json.Unmarshal(i.Answer(), &doc) // without an answer, the fields are null
 	answer := map[string]any{"intent_id": dispatch.UUID(i.ID), "status": doc["status"], "text": doc["text"], "sources": doc["sources"]}
 	if i.OverBudget {
 		answer["over_budget"] = true
@@ -165,8 +163,8 @@ func answerOf(i *dispatch.Intent) map[string]any {
 	return answer
 }
 
-// requestOf checks what was asked, all of it at once.
-func (d *Daemon) requestOf(body *asked, p *identity.Principal) (*dispatch.Request, *problem) {
+// requestOf checks the body of a request and reports all its problems together.
+func (d *Daemon) requestOf(body *newIntent, p *identity.Principal) (*dispatch.Request, *problem) {
 	r := &dispatch.Request{Text: body.Text, Priority: dispatch.Priority(body.Priority), Principal: p.Name}
 	if p.Kind == identity.ByKey {
 		r.Key = p.KeyID
@@ -175,22 +173,22 @@ func (d *Daemon) requestOf(body *asked, p *identity.Principal) (*dispatch.Reques
 	}
 	var wrong []string
 	if body.Agent == "" {
-		wrong = append(wrong, "it names no agent")
+		wrong = append(wrong, "agent is missing")
 	}
 	if body.Text == "" {
-		wrong = append(wrong, "it has no text")
+		wrong = append(wrong, "text is missing")
 	}
 	if body.Priority != "" && !slices.Contains(dispatch.Priorities, body.Priority) {
-		wrong = append(wrong, "its priority is none of "+strings.Join(dispatch.Priorities, ", "))
+		wrong = append(wrong, "priority must be one of "+strings.Join(dispatch.Priorities, ", "))
 	}
 	if body.Parent != "" {
 		var ok bool
 		if r.Parent, ok = dispatch.ParseID(body.Parent); !ok {
-			wrong = append(wrong, "its parent is not the id of an intent")
+			wrong = append(wrong, "parent is not the id of an intent")
 		}
 	}
 	if len(wrong) > 0 {
-		return nil, badRequest("the intent cannot be taken: "+strings.Join(wrong, "; "), `send {"agent": ID or NAME, "text": …}`)
+		return nil, badRequest("the intent is invalid: "+strings.Join(wrong, "; "), `send {"agent": ID or NAME, "text": …}`)
 	}
 	name := body.Agent
 	for _, e := range d.fleet.current.Load().all {
@@ -204,38 +202,38 @@ func (d *Daemon) requestOf(body *asked, p *identity.Principal) (*dispatch.Reques
 	}
 	if r.Agent = e.program(); r.Agent == nil {
 		if e.rejected() {
-			return nil, &problem{status: http.StatusServiceUnavailable, Code: "agent_rejected", Message: "the agent " + name + " cannot be served", Hint: "see why: ambit agents"}
+			return nil, rejectedProblem(name)
 		}
-		return nil, badRequest("the agent "+name+" is not a program that takes tasks", "call its tools: POST /api/v1/agents/"+name+"/call")
+		return nil, badRequest("the agent "+name+" is not a program that accepts intents", "call its tools: POST /api/v1/agents/"+name+"/call")
 	}
 	r.Name = name
 	return r, nil
 }
 
-// seen finds an intent for whoever asked for it, and for admins.
-func (d *Daemon) seen(r *http.Request) (*dispatch.Intent, error) {
+// intentOf finds an intent for its own caller and for admins.
+func (d *Daemon) intentOf(r *http.Request) (*dispatch.Intent, error) {
 	id, ok := dispatch.ParseID(r.PathValue("id"))
 	if !ok {
 		return nil, dispatch.ErrNoIntent
 	}
 	i, err := d.options.Intents.Get(r.Context(), id)
 	if p := principalOf(r); err == nil && !p.Admin && (i.Principal != p.Name || !p.MayUse(i.Name)) {
-		return nil, dispatch.ErrNoIntent // the same whether there is one or not
+		return nil, dispatch.ErrNoIntent // the same answer whether the intent exists or not
 	}
 	return i, err
 }
 
 func (d *Daemon) showIntent(w http.ResponseWriter, r *http.Request) {
-	i, err := d.seen(r)
+	i, err := d.intentOf(r)
 	if err != nil {
-		d.intentTrouble(w, err)
+		d.intentProblem(w, err)
 		return
 	}
 	reply(w, http.StatusOK, i)
 }
 
 func (d *Daemon) cancelIntent(w http.ResponseWriter, r *http.Request) {
-	i, err := d.seen(r)
+	i, err := d.intentOf(r)
 	if err == nil {
 		err = d.options.Intents.Cancel(r.Context(), i.ID)
 	}
@@ -243,13 +241,13 @@ func (d *Daemon) cancelIntent(w http.ResponseWriter, r *http.Request) {
 		i, err = d.options.Intents.Get(r.Context(), i.ID)
 	}
 	if err != nil {
-		d.intentTrouble(w, err)
+		d.intentProblem(w, err)
 		return
 	}
 	reply(w, http.StatusAccepted, i)
 }
 
-// maxIntents is how many one request lists.
+// maxIntents bounds the intents in one response.
 const maxIntents = 1000
 
 func (d *Daemon) listIntents(w http.ResponseWriter, r *http.Request) {
@@ -258,20 +256,20 @@ func (d *Daemon) listIntents(w http.ResponseWriter, r *http.Request) {
 	known := []string{"agent", "state", "limit", "before"}
 	for name := range q {
 		if !slices.Contains(known, name) {
-			badRequest("there is no filter "+strconv.Quote(name), "use "+strings.Join(known, ", ")).write(w)
+			badRequest("unknown filter "+strconv.Quote(name), "use "+strings.Join(known, ", ")).write(w)
 			return
 		}
 	}
 	var err error
 	if s := q.Get("limit"); s != "" {
 		if f.Limit, err = strconv.Atoi(s); err != nil || f.Limit < 1 || f.Limit > maxIntents {
-			badRequest("limit is not a number from 1 to "+strconv.Itoa(maxIntents), "").write(w)
+			badRequest("limit must be a number from 1 to "+strconv.Itoa(maxIntents), "").write(w)
 			return
 		}
 	}
 	if s := q.Get("before"); s != "" {
 		if f.Before, err = time.Parse(time.RFC3339, s); err != nil {
-			badRequest("before is not a time", "write it as 2026-01-31T12:00:00Z").write(w)
+			badRequest("before is not a valid time", "write it as 2026-01-31T12:00:00Z").write(w)
 			return
 		}
 	}
@@ -281,27 +279,26 @@ func (d *Daemon) listIntents(w http.ResponseWriter, r *http.Request) {
 	}
 	found, err := d.options.Intents.List(r.Context(), f)
 	if err != nil {
-		d.intentTrouble(w, err)
+		d.intentProblem(w, err)
 		return
 	}
 	found = slices.DeleteFunc(found, func(i *dispatch.Intent) bool { return !p.MayUse(i.Name) })
 	reply(w, http.StatusOK, map[string]any{"intents": found})
 }
 
-func (d *Daemon) intentTrouble(w http.ResponseWriter, err error) {
+func (d *Daemon) intentProblem(w http.ResponseWriter, err error) {
 	refusal, refused := errors.AsType[*call.Refusal](err)
 	switch {
 	case errors.Is(err, dispatch.ErrNoIntent):
-		(&problem{status: http.StatusNotFound, Code: "not_found", Message: "there is no intent of that id", Hint: "list them: GET /api/v1/intents"}).write(w)
+		(&problem{status: http.StatusNotFound, Code: "not_found", Message: "there is no intent with this id", Hint: "list them: GET /api/v1/intents"}).write(w)
 	case refused:
 		refusedProblem(refusal, "").write(w)
 	default:
-		d.options.Log("the intents cannot be read: %v", err)
-		(&problem{status: http.StatusServiceUnavailable, Code: "unavailable", Message: "the intents cannot be read at the moment", Hint: "the daemon's log says why"}).write(w)
+		d.unavailable(w, "the intents cannot be read", err)
 	}
 }
 
-// turn waits for a program's turn with a call that is no intent.
+// turn makes a call of a program that is not an intent wait for its turn.
 func (h *Hosting) turn(ctx context.Context, a *agent.Agent, c *call.Call) (done func(), err error) {
 	if h.Turns == nil || !dispatch.TakesIntents(a) {
 		return func() {}, nil
@@ -309,7 +306,7 @@ func (h *Hosting) turn(ctx context.Context, a *agent.Agent, c *call.Call) (done 
 	var args struct {
 		Priority dispatch.Priority `json:"priority"`
 	}
-	_ = json.Unmarshal(c.Arguments, &args) // the door looks at them properly
+	_ = json.Unmarshal(c.Arguments, &args) // the gateway validates them
 	return h.Turns.Turn(ctx, a, args.Priority)
 }
 
@@ -318,7 +315,7 @@ type Turns interface {
 	Turn(ctx context.Context, a *agent.Agent, p dispatch.Priority) (done func(), err error)
 }
 
-// notItsTurn is why a call went no further than the line.
+// notItsTurn is the refusal of a call that did not get its turn.
 func notItsTurn(err error) *call.Refusal {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
 		return r

@@ -21,14 +21,13 @@ import (
 
 const echoProgram = "[agent]\nid = \"echo@local\"\nname = \"echo\"\nversion = \"0.1.0\"\nruntime = \"python3\"\nentry = \"main.py\"\n[resources]\nnetwork = \"off\"\n"
 
-// behindDoor is an agent with a real door, and a program that does what its text
-// says.
-type behindDoor struct {
+// realGateway is an agent with a real gateway, and a program that does what its text says.
+type realGateway struct {
 	*fake
 	door *gateway.Gateway
 }
 
-func (b behindDoor) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+func (b realGateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	return b.door.Call(ctx, c)
 }
 
@@ -71,7 +70,7 @@ func newIntentRig(t *testing.T) (*rig, doesAsTold) {
 		start := o.Start
 		o.Start = func(ctx context.Context, name string, m *manifest.Manifest) Running {
 			f := start(ctx, name, m).(*fake)
-			return behindDoor{f, gateway.New(m.Agent(), gateway.Options{Name: name, Binding: does, Books: b, Participants: []gateway.Participant{dispatch.Participant(b, m.Agent(), false)}})}
+			return realGateway{f, gateway.New(m.Agent(), gateway.Options{Name: name, Binding: does, Books: b, Participants: []gateway.Participant{dispatch.Participant(b, m.Agent(), false)}})}
 		}
 	})
 	return r, does
@@ -97,7 +96,7 @@ func TestIntents(t *testing.T) {
 		status    int
 		says      string
 	}{
-		"everything wrong": {mine, `{"priority":"urgent","parent":"x"}`, 400, "names no agent; it has no text; its priority is none of low, normal, high; its parent"},
+		"everything wrong": {mine, `{"priority":"urgent","parent":"x"}`, 400, "agent is missing; text is missing; priority must be one of low, normal, high; parent"},
 		"an unknown field": {mine, `{"agent":"worker","text":"x","more":1}`, 400, ""},
 		"no program":       {mine, `{"agent":"a","text":"x"}`, 400, "not a program"},
 		"no such agent":    {mine, `{"agent":"b","text":"x"}`, 404, ""},
@@ -120,11 +119,11 @@ func TestIntents(t *testing.T) {
 	for _, key := range []string{other, narrow} {
 		for _, ask := range [][2]string{{"GET", ""}, {"POST", "/cancel"}} {
 			if a := r.ask(key, ask[0], "/api/v1/intents/"+id+ask[1], ""); a.status != http.StatusNotFound {
-				t.Errorf("somebody else's: %d %s", a.status, a.body)
+				t.Errorf("another principal's: %d %s", a.status, a.body)
 			}
 		}
 		if a := r.ask(key, "GET", "/api/v1/intents", ""); a.status != http.StatusOK || len(a.doc["intents"].([]any)) != 0 {
-			t.Errorf("somebody else's: %d %s", a.status, a.body)
+			t.Errorf("another principal's: %d %s", a.status, a.body)
 		}
 	}
 	if a := r.ask(mine, "POST", "/api/v1/intents/"+id+"/cancel", ""); a.status != http.StatusAccepted {
@@ -174,14 +173,14 @@ func TestHangingUp(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("it goes on")
+			t.Fatal("it is still running")
 		}
 	}
 }
 
-// TestNobodyCanDoIt takes a program away while somebody waits for its answer: they
-// are told, and what they are told to ask for again is not done as well.
-func TestNobodyCanDoIt(t *testing.T) {
+// TestNoWorker removes a program while a caller waits for its answer. The caller is refused, and
+// the intent is cancelled, so that a retry does not run it twice.
+func TestNoWorker(t *testing.T) {
 	r, does := newIntentRig(t)
 	var before []string // as many as there are turns
 	for range 2 {
@@ -189,8 +188,8 @@ func TestNobodyCanDoIt(t *testing.T) {
 		before = append(before, id)
 		<-does.began
 	}
-	told := make(chan *answer, 1)
-	go func() { told <- r.ask(r.admin, "POST", "/api/v1/intents", `{"agent":"worker","text":"x"}`) }()
+	answers := make(chan *answer, 1)
+	go func() { answers <- r.ask(r.admin, "POST", "/api/v1/intents", `{"agent":"worker","text":"x"}`) }()
 	for deadline := time.Now().Add(time.Minute); len(r.ask(r.admin, "GET", "/api/v1/intents?state=queued", "").doc["intents"].([]any)) == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("it does not wait")
@@ -205,9 +204,9 @@ func TestNobodyCanDoIt(t *testing.T) {
 			t.Fatalf("%d %s", a.status, a.body)
 		}
 	}
-	a := <-told
-	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "no worker that is running") || !strings.Contains(a.body, `"retryable":true`) {
-		t.Errorf("it was told %d %s", a.status, a.body)
+	a := <-answers
+	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "no running worker") || !strings.Contains(a.body, `"retryable":true`) {
+		t.Errorf("the answer is %d %s", a.status, a.body)
 	}
 	for deadline := time.Now().Add(time.Minute); len(r.ask(r.admin, "GET", "/api/v1/intents?state=cancelled", "").doc["intents"].([]any)) != 3; {
 		if time.Now().After(deadline) {

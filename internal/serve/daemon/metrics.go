@@ -1,7 +1,7 @@
 package daemon
 
 import (
-	"log"
+	stdlog "log"
 	"net/http"
 	"strings"
 	"sync"
@@ -15,22 +15,21 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Metrics are what a daemon counts:
+// Metrics are the daemon's metrics:
 //
-//	ambit_calls_total{agent,tool,decision,code}   calls that came to the door, by what became of them
-//	ambit_call_duration_seconds{agent}            how long they took
-//	ambit_calls_in_flight{agent}                  calls under way
+//	ambit_calls_total{agent,tool,decision,code}   calls to the gateway, by decision
+//	ambit_call_duration_seconds{agent}            duration of calls
+//	ambit_calls_in_flight{agent}                  open calls
 //	ambit_agents{state}                           agents, by state
-//	ambit_store_write_seconds                     how long a transaction took to be durable
+//	ambit_store_write_seconds                     duration of durable transactions
 //	ambit_reloads_total{result}                   reloads, ok or failed
 //	ambit_store_up                                whether the store can be read
-//	ambit_calls_unknown, …_oldest_seconds         calls whose outcome a person has to settle
-//	ambit_approvals_pending, …_oldest_seconds     questions that wait for a person
+//	ambit_calls_unknown, …_oldest_seconds         calls with an unknown outcome
+//	ambit_approvals_pending, …_oldest_seconds     approvals that wait for a person
 //
-// beside those of the Go runtime and the process. The names are promised, in
-// docs/metrics.md. Labels are bounded: an agent
-// or tool that no manifest names is counted as "other", so that nobody can make
-// up series by making up names.
+// together with those of the Go runtime and the process. docs/metrics.md promises
+// the names. Labels are bounded: an agent or tool that no manifest names is
+// counted as "other", so that callers cannot create series by inventing names.
 type Metrics struct {
 	registry *prometheus.Registry
 	calls    *prometheus.CounterVec
@@ -38,29 +37,27 @@ type Metrics struct {
 	inFlight *prometheus.GaugeVec
 	store    prometheus.Histogram
 	reloads  *prometheus.CounterVec
-	meters   sync.Map // of calls to a tool, by [2]string: to find them by their labels takes longer than to count
+	meters   sync.Map // *meter by [2]string{agent, tool}: looking up labels takes longer than counting
 	fleet    atomic.Pointer[fleet]
 	db       atomic.Pointer[state.DB]
 }
 
-// other stands for names that nobody declared.
+// other replaces undeclared names.
 const other = "other"
 
-// decisionAllow is what became of most calls.
 const decisionAllow = "allow"
 
-// maxTools bounds how many tools of one agent are counted apart.
+// maxTools bounds how many tools of one agent have series of their own.
 const maxTools = 256
 
-// NewMetrics starts counting.
 func NewMetrics() *Metrics {
 	seconds := []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ambit_calls_total", Help: "Calls that came to the door, by what became of them."}, []string{"agent", "tool", "decision", "code"}),
-		took:     prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "ambit_call_duration_seconds", Help: "How long calls took.", Buckets: seconds}, []string{"agent"}),
-		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "ambit_calls_in_flight", Help: "Calls under way."}, []string{"agent"}),
-		store:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "ambit_store_write_seconds", Help: "How long a transaction took to be durable.", Buckets: seconds}),
+		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ambit_calls_total", Help: "Calls to the gateway, by decision."}, []string{"agent", "tool", "decision", "code"}),
+		took:     prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "ambit_call_duration_seconds", Help: "Duration of calls.", Buckets: seconds}, []string{"agent"}),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "ambit_calls_in_flight", Help: "Open calls."}, []string{"agent"}),
+		store:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "ambit_store_write_seconds", Help: "Duration of durable store transactions.", Buckets: seconds}),
 		reloads:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ambit_reloads_total", Help: "Reloads, by result."}, []string{"result"}),
 	}
 	m.registry.MustRegister(m.calls, m.took, m.inFlight, m.store, m.reloads, (*agentStates)(m), (*unsettled)(m),
@@ -70,8 +67,7 @@ func NewMetrics() *Metrics {
 
 func (m *Metrics) watch(f *fleet) { m.fleet.Store(f) }
 
-// Began counts a call as under way until the returned function tells what
-// became of it.
+// Began counts an open call. The returned function records its outcome.
 func (m *Metrics) Began(agent, tool string) (ended func(decision, code string)) {
 	t := m.meter(m.known(agent, tool))
 	t.flying.Inc()
@@ -87,7 +83,7 @@ func (m *Metrics) Began(agent, tool string) (ended func(decision, code string)) 
 	}
 }
 
-// meter is what counts the calls to one tool.
+// meter counts the calls of one tool.
 type meter struct {
 	agent, tool string
 	flying      prometheus.Gauge
@@ -115,7 +111,7 @@ func (m *Metrics) reloaded(err error) {
 	m.reloads.WithLabelValues(result).Inc()
 }
 
-// known puts other in the place of names that no manifest declares.
+// known replaces names that no manifest declares by other.
 func (m *Metrics) known(agent, tool string) (string, string) {
 	f := m.fleet.Load()
 	if f == nil {
@@ -139,7 +135,7 @@ func (m *Metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
 
-// agentStates counts agents when somebody asks.
+// agentStates counts agents at each scrape.
 type agentStates Metrics
 
 var agentsDesc = prometheus.NewDesc("ambit_agents", "Agents, by state.", []string{"state"}, nil)
@@ -159,14 +155,12 @@ func (s *agentStates) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// logTo is the log of the HTTP server.
-func logTo(tell func(string, ...any)) *log.Logger {
-	return log.New(writerFunc(func(p []byte) (int, error) {
-		tell("%s", strings.TrimSpace(string(p)))
-		return len(p), nil
-	}), "", 0)
+// logTo returns the log of the HTTP server.
+func logTo(log func(string, ...any)) *stdlog.Logger { return stdlog.New(logWriter(log), "", 0) }
+
+type logWriter func(string, ...any)
+
+func (log logWriter) Write(p []byte) (int, error) {
+	log("%s", strings.TrimSpace(string(p)))
+	return len(p), nil
 }
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

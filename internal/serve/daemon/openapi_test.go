@@ -71,7 +71,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 	}
 }
 
-// What is described as open to all is open, and nothing else.
+// Exactly the addresses that are described as open need no key.
 func TestOpenAsDescribed(t *testing.T) {
 	doc, err := readOpenAPI()
 	if err != nil {
@@ -89,7 +89,7 @@ func TestOpenAsDescribed(t *testing.T) {
 	}
 }
 
-// describedBy says how an answer differs from what openapi.json describes.
+// describedBy returns how an answer differs from openapi.json.
 func describedBy(method, path string, status int, kind string, body []byte) error {
 	doc, err := readOpenAPI()
 	if err != nil {
@@ -104,7 +104,7 @@ func describedBy(method, path string, status int, kind string, body []byte) erro
 	}
 	resp, ok := ops[strings.ToLower(method)].Responses[strconv.Itoa(status)]
 	if !ok {
-		// What may happen to every request is not said of each.
+		// Errors that every request may have are not described for each.
 		if slices.Contains([]int{401, 403, 404, 405, 413, 421}, status) {
 			return validate("/components/schemas/Error", body)
 		}
@@ -156,7 +156,7 @@ func zip(a, b []string) [][2]string {
 	return out
 }
 
-// The description is held to its answers: one that has another shape is noticed.
+// An answer with another form than the description is noticed.
 func TestDescribedBy(t *testing.T) {
 	for name, tt := range map[string]struct {
 		path, body string

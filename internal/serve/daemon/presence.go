@@ -21,27 +21,26 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// A daemon leaves two files in its home, both for its own user only: run/*.key
-// holds its passing key, and daemon.json says where it is and which file that
-// is. Both go when it ends. If it is killed they stay, and are worthless: the
-// key lived in its memory.
+// A daemon writes two files to its home, readable by its own user only: run/*.key contains its
+// temporary key, and daemon.json its address and the path of the key. It removes both when it ends.
+// If it is killed they stay, but are useless: the key existed in its memory only.
 
-// Presence is what daemon.json holds.
+// Presence is the content of daemon.json.
 type Presence struct {
 	URL     string `json:"url"`
 	KeyFile string `json:"key_file"`
 	PID     int    `json:"pid"`
 	// Certificate is the sha256 of the TLS certificate; empty without TLS.
 	Certificate string `json:"certificate,omitempty"`
-	// Store is the address of its store without a password, empty for the one in
-	// the home. StorePassword says that one was left out.
+	// Store is the store's URL without a password, empty for the store in the home. StorePassword
+	// reports that a password was left out.
 	Store         string `json:"store,omitempty"`
 	StorePassword bool   `json:"store_password,omitempty"`
 }
 
 func presenceFile(h home.Home) string { return filepath.Join(h.Dir(), "daemon.json") }
 
-// WriteKey writes a passing key to a file of its own.
+// WriteKey writes a temporary key to a new file.
 func WriteKey(h home.Home, key string) (file string, err error) {
 	dir := filepath.Join(h.Dir(), "run")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -58,15 +57,15 @@ func WriteKey(h home.Home, key string) (file string, err error) {
 	return f.Name(), nil
 }
 
-// Announce writes daemon.json, unless another daemon that answers has: then it
-// tells which. The files of one that is gone are cleared away.
+// Announce writes daemon.json, unless another daemon is running: then it returns that one. It
+// removes the files of a daemon that has ended.
 func Announce(ctx context.Context, h home.Home, p Presence) (other *Presence, err error) {
 	if c, err := FindDaemon(h); err == nil {
 		if c.Alive(ctx) {
 			return &c.Presence, nil
 		}
 		if filepath.Dir(c.KeyFile) == filepath.Join(h.Dir(), "run") {
-			_ = os.Remove(c.KeyFile) // it opens nothing any more
+			_ = os.Remove(c.KeyFile) // useless by now
 		}
 	}
 	text, err := json.Marshal(p)
@@ -76,7 +75,7 @@ func Announce(ctx context.Context, h home.Home, p Presence) (other *Presence, er
 	return nil, home.Replace(presenceFile(h), 0o600, append(text, '\n'))
 }
 
-// Leave removes what a daemon wrote, and daemon.json only if it is still its own.
+// Leave removes a daemon's files, and daemon.json only if it is still its own.
 func Leave(h home.Home, p Presence) {
 	_ = os.Remove(p.KeyFile)
 	if c, err := FindDaemon(h); err == nil && c.Presence == p {
@@ -84,16 +83,16 @@ func Leave(h home.Home, p Presence) {
 	}
 }
 
-// Client asks the daemon of a home.
+// Client calls the daemon of a home.
 type Client struct {
 	Presence
 	http *http.Client
 }
 
-// ErrNoDaemon says that a home has no daemon.
+// ErrNoDaemon reports a home without a running daemon.
 var ErrNoDaemon = errors.New("no daemon is running")
 
-// FindDaemon is a client of a home's daemon, or ErrNoDaemon if none left word.
+// FindDaemon returns a client of a home's daemon, or ErrNoDaemon if there is no daemon.json.
 func FindDaemon(h home.Home) (*Client, error) {
 	text, err := os.ReadFile(presenceFile(h))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,13 +108,13 @@ func FindDaemon(h home.Home) (*Client, error) {
 		return nil, ErrNoDaemon
 	}
 	if c.Certificate != "" {
-		// The certificate may be made out to another name, or by nobody we know:
-		// it has to be this very one.
+		// The certificate may name another host or an unknown issuer: it must be exactly this
+		// one.
 		c.http.Transport = &http.Transport{TLSClientConfig: &tls.Config{
 			InsecureSkipVerify: true,
 			VerifyConnection: func(s tls.ConnectionState) error {
 				if got := Fingerprint(s.PeerCertificates[0].Raw); subtle.ConstantTimeCompare([]byte(got), []byte(c.Certificate)) != 1 {
-					return errors.New("this is not the certificate that the daemon started with")
+					return errors.New("the certificate is not the one that the daemon started with")
 				}
 				return nil
 			},
@@ -124,7 +123,7 @@ func FindDaemon(h home.Home) (*Client, error) {
 	return c, nil
 }
 
-// Fingerprint names a certificate.
+// Fingerprint is the SHA-256 of a certificate.
 func Fingerprint(raw []byte) string {
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:])
@@ -146,7 +145,7 @@ func (c *Client) Alive(ctx context.Context) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// APIError is an error that the daemon answered with.
+// APIError is an error response of the daemon.
 type APIError struct {
 	Status              int
 	Code, Message, Hint string
@@ -154,11 +153,11 @@ type APIError struct {
 
 func (e *APIError) Error() string { return e.Message }
 
-// maxAnswer bounds what is read of an answer.
+// maxAnswer bounds a response.
 const maxAnswer = 64 << 20
 
-// Do asks for a path of the API and reads the answer into out. It fails with
-// ErrNoDaemon if nobody answers, and with an *APIError if the daemon says no.
+// Do calls the API and decodes the response into out. It returns ErrNoDaemon if the daemon does not
+// answer, and an *APIError for an error response.
 func (c *Client) Do(ctx context.Context, method, path string, out any) error {
 	key, err := os.ReadFile(c.KeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -189,13 +188,13 @@ func (c *Client) Do(ctx context.Context, method, path string, out any) error {
 			Error struct{ Code, Message, Hint string } `json:"error"`
 		}
 		if json.Unmarshal(body, &doc) != nil || doc.Error.Code == "" {
-			// Somebody else answers at that address.
+			// Another program answers at that address.
 			return ErrNoDaemon
 		}
 		return &APIError{resp.StatusCode, doc.Error.Code, doc.Error.Message, doc.Error.Hint}
 	}
 	if err := json.NewDecoder(bytes.NewReader(body)).Decode(out); err != nil {
-		return fmt.Errorf("the daemon's answer cannot be read: %w", err)
+		return fmt.Errorf("the daemon's response is invalid: %w", err)
 	}
 	return nil
 }

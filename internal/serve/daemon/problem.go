@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -9,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// problem is the one shape of every error: {"error":{"code","message","hint"}}.
-// A refused call adds what the refusal says.
+// problem is the JSON of every error: {"error":{"code","message","hint"}}. A refused call adds the
+// fields of its refusal.
 type problem struct {
 	status int
 
@@ -21,7 +22,7 @@ type problem struct {
 	Stage     string      `json:"stage,omitempty"`
 	Effect    call.Effect `json:"effect,omitempty"`
 	Retryable *bool       `json:"retryable,omitempty"`
-	// RetryAfter is how many seconds to wait before a retry can pass.
+	// RetryAfter is the number of seconds until a retry can succeed.
 	RetryAfter *float64 `json:"retry_after,omitempty"`
 	CallID     string   `json:"call_id,omitempty"`
 }
@@ -33,20 +34,27 @@ func (p *problem) write(w http.ResponseWriter) {
 	reply(w, p.status, map[string]any{"error": p})
 }
 
+// unavailable logs an error and answers without it.
+func (d *Daemon) unavailable(w http.ResponseWriter, what string, err error) {
+	d.options.Log("%s: %v", what, err)
+	(&problem{
+		status: http.StatusServiceUnavailable, Code: "unavailable", Message: what + " at the moment",
+		Hint: "the daemon's log has the reason",
+	}).write(w)
+}
+
 func leavingProblem() *problem {
-	return &problem{status: http.StatusServiceUnavailable, Code: "shutting_down", Message: "the daemon is shutting down", Hint: "try again when it is back"}
+	return &problem{status: http.StatusServiceUnavailable, Code: "shutting_down", Message: "the daemon is shutting down", Hint: "retry when the daemon is running again"}
 }
 
 func badRequest(message, hint string) *problem {
 	return &problem{status: http.StatusBadRequest, Code: "bad_request", Message: message, Hint: hint}
 }
 
-// refusedProblem is a refusal as HTTP tells it.
+// refusedProblem converts a refusal. Codes that refusalStatus does not list are decisions against
+// the call.
 func refusedProblem(r *call.Refusal, id string) *problem {
-	status, ok := refusalStatus[r.Code]
-	if !ok {
-		status = http.StatusForbidden // what is not listed was decided against
-	}
+	status := cmp.Or(refusalStatus[r.Code], http.StatusForbidden)
 	return &problem{
 		status: status, Code: string(r.Code), Reason: r.Reason, Message: r.Message, Hint: r.Hint,
 		Stage: r.Stage, Effect: r.Effect, Retryable: &r.Retryable, RetryAfter: r.RetrySeconds(), CallID: id,
@@ -72,5 +80,5 @@ func reply(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // whoever asked may be gone
+	_ = e.Encode(v) // the client may be gone
 }

@@ -23,9 +23,9 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// TestReplicas has two daemons on one store and with one root key, as behind a
-// load balancer: a session that began at one goes on at the other, a key holds
-// at both until it is revoked, and one journal has it all.
+// TestReplicas runs two daemons on one store with one root key, as behind a load balancer: a
+// session continues at the other daemon, a key is valid at both until it is revoked, and one
+// journal has all calls.
 func TestReplicas(t *testing.T) {
 	upstream := mcp.NewServer(&mcp.Implementation{Name: "echo", Version: "1.0.0"}, nil)
 	mcp.AddTool(upstream, &mcp.Tool{Name: "echo"}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {

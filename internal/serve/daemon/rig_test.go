@@ -37,7 +37,7 @@ type fake struct {
 	m      *manifest.Manifest
 	state  atomic.Value // State
 	ready  chan struct{}
-	calls  chan string   // told of each call that began
+	calls  chan string   // receives the tool of each call
 	hold   chan struct{} // calls end when it is closed; nil: at once
 	closed chan struct{}
 	once   sync.Once
@@ -86,7 +86,7 @@ func (f *fake) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	return call.Result{Raw: []byte(`{"content":[{"type":"text","text":` + string(text) + `}],"structuredContent":{"n":12345678901234567890}}`)}, err
 }
 
-func (f *fake) ServeMCP(w http.ResponseWriter, r *http.Request, principal string) {
+func (f *fake) Serve(w http.ResponseWriter, r *http.Request, principal string) {
 	if f.seen != nil {
 		f.seen <- r.Header.Clone()
 	}
@@ -112,7 +112,7 @@ func (f *fake) Close() {
 	})
 }
 
-// compiling is held by whoever uses the compiler of the API's description.
+// compiling guards the compiler of the API's description.
 var compiling sync.Mutex
 
 // rig is a daemon of fakes.
@@ -312,7 +312,7 @@ func (r *rig) do(req *http.Request) *answer {
 	return a
 }
 
-// described wants an answer to be one that openapi.json has.
+// described checks an answer against openapi.json.
 func (r *rig) described(method, path string, status int, kind string, body []byte) {
 	compiling.Lock() // the compiler keeps what it has read
 	defer compiling.Unlock()

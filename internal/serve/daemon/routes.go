@@ -12,7 +12,7 @@ import (
 // route, and a test compares the two.
 type route struct {
 	method, path string
-	// admin routes are for admin keys only.
+	// admin routes require an admin key.
 	admin  bool
 	answer http.HandlerFunc
 }
@@ -48,14 +48,14 @@ func (d *Daemon) routes() []route {
 	}
 }
 
-// handler answers every request of the daemon.
+// handler is the daemon's HTTP handler.
 type handler struct {
 	daemon *Daemon
 	shield shield
 	mux    *http.ServeMux
 }
 
-// Handler answers every request of the daemon.
+// Handler returns the handler of all requests to the daemon.
 func (d *Daemon) Handler() http.Handler {
 	h := &handler{daemon: d, mux: d.mux(), shield: shield{
 		public: d.options.public, loopback: d.options.loopback, cross: http.NewCrossOriginProtection(),
@@ -66,13 +66,13 @@ func (d *Daemon) Handler() http.Handler {
 	return h
 }
 
-// ServeHTTP takes a request through the shield, to the console or through
-// authentication, and to its route.
+// ServeHTTP checks a request with the shield and passes it to the console, or through
+// authentication to its route.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if w = h.shield.admit(w, r); w == nil {
 		return
 	}
-	if c := h.daemon.console.of.Load(); c != nil && c.Owns(r.URL.Path) {
+	if c := h.daemon.console.Load(); c != nil && c.Owns(r.URL.Path) {
 		c.ServeHTTP(w, r)
 		return
 	}
@@ -113,21 +113,26 @@ func (d *Daemon) mux() *http.ServeMux {
 		}
 		if len(allowed) > 0 && !slices.Contains(allowed, r.Method) {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			(&problem{status: http.StatusMethodNotAllowed, Code: "method_not_allowed", Message: "this is asked for with " + strings.Join(allowed, " or ")}).write(w)
+			(&problem{
+				status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
+				Message: "this address accepts " + strings.Join(allowed, " and ") + " only",
+			}).write(w)
 			return
 		}
-		(&problem{status: http.StatusNotFound, Code: "not_found", Message: "there is nothing here", Hint: "what there is: GET /api/v1/openapi.json"}).write(w)
+		(&problem{
+			status: http.StatusNotFound, Code: "not_found", Message: "there is nothing at this address",
+			Hint: "see GET /api/v1/openapi.json",
+		}).write(w)
 	})
 	return mux
 }
 
-// adminOnly refuses keys that are not admin keys.
 func adminOnly(answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !principalOf(r).Admin {
 			(&problem{
 				status: http.StatusForbidden, Code: "forbidden", Message: "this needs an admin key",
-				Hint: "make one with: ambit key new --admin",
+				Hint: "create one with: ambit key new --admin",
 			}).write(w)
 			return
 		}
@@ -135,33 +140,34 @@ func adminOnly(answer http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// healthz says that the process answers, and nothing else.
+// healthz reports that the process answers.
 func (d *Daemon) healthz(w http.ResponseWriter, _ *http.Request) {
 	reply(w, http.StatusOK, map[string]any{"status": "ok"})
 }
 
-// readyz says whether requests should be sent here: the agents of the start
-// have been proven or not, the daemon is not on its way out, and its root key is
-// still the one in force.
+// readyz reports whether requests should be sent here: the initial proofs are complete, the daemon
+// is not shutting down, and its root key is still in force.
 func (d *Daemon) readyz(w http.ResponseWriter, r *http.Request) {
-	over := d.options.Journal.HandedOver()
+	handedOver := d.options.Journal.HandedOver()
 	switch {
 	case d.fleet.open.Err() != nil:
 		leavingProblem().write(w)
-	case over != nil:
-		(&problem{status: http.StatusServiceUnavailable, Code: "unavailable", Message: over.Error(), Hint: "restart the daemon: until then every call is refused"}).write(w)
+	case handedOver != nil:
+		(&problem{
+			status: http.StatusServiceUnavailable, Code: "unavailable", Message: handedOver.Error(),
+			Hint: "restart the daemon: until then it refuses every call",
+		}).write(w)
 	case !d.settled.Load():
 		(&problem{status: http.StatusServiceUnavailable, Code: "starting", Message: "agents are still being proven"}).write(w)
 	default:
 		doc := map[string]any{"status": "ok"}
-		d.tellPolicy(doc, r)
+		d.addPolicyProblem(doc, r)
 		reply(w, http.StatusOK, doc)
 	}
 }
 
-// tellPolicy tells whoever runs the daemon that the user's rules cannot be used
-// as they are.
-func (d *Daemon) tellPolicy(doc map[string]any, r *http.Request) {
+// addPolicyProblem shows administrators why the user's policy is not in force.
+func (d *Daemon) addPolicyProblem(doc map[string]any, r *http.Request) {
 	if p := principalOf(r); d.options.PolicyProblem == nil || p == nil || !p.Admin {
 		return
 	}
@@ -171,20 +177,29 @@ func (d *Daemon) tellPolicy(doc map[string]any, r *http.Request) {
 }
 
 func (d *Daemon) metrics(w http.ResponseWriter, r *http.Request) {
-	// They name every agent.
-	if p := principalOf(r); p != nil && !p.SeesAll() {
-		(&problem{status: http.StatusForbidden, Code: "forbidden", Message: "this needs a key that is not limited to some agents"}).write(w)
-		return
+	// Metrics name every agent. With --metrics-open there is no principal.
+	if principalOf(r) == nil || d.seesAll(w, r) {
+		d.options.Metrics.handler().ServeHTTP(w, r)
 	}
-	d.options.Metrics.handler().ServeHTTP(w, r)
+}
+
+// seesAll reports whether a key covers all agents; otherwise it refuses the request.
+func (d *Daemon) seesAll(w http.ResponseWriter, r *http.Request) bool {
+	ok := principalOf(r).SeesAll()
+	if !ok {
+		(&problem{
+			status: http.StatusForbidden, Code: "forbidden", Message: "this needs a key that is not limited to some agents",
+		}).write(w)
+	}
+	return ok
 }
 
 func (d *Daemon) openapi(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(api.OpenAPI) // whoever asked may be gone
+	_, _ = w.Write(api.OpenAPI) // the client may be gone
 }
 
-// mcp hands a client to its agent.
+// mcp passes an MCP request to its agent.
 func (d *Daemon) mcp(w http.ResponseWriter, r *http.Request) {
 	p := principalOf(r)
 	v, trouble := d.fleet.enter(r.PathValue("name"), p)
@@ -194,18 +209,18 @@ func (d *Daemon) mcp(w http.ResponseWriter, r *http.Request) {
 	}
 	defer v.leave()
 	if isStream(r) {
-		// A stream has no end of its own, so it ends when the agent retires, or
-		// when the key it was opened with is not good any more.
+		// A stream has no end of its own. It ends when the agent retires or its key is no longer
+		// valid.
 		ctx, stop := v.untilRetired(r.Context())
 		defer stop()
 		ctx, leave := d.streams.hold(ctx, p)
 		defer leave()
 		r = r.WithContext(ctx)
 	}
-	v.running.ServeMCP(w, r, p.Name)
+	v.running.Serve(w, r, p.Name)
 	if d.fleet.open.Err() != nil {
-		// The answer leaves before the streams end, which wait for this call.
-		_ = http.NewResponseController(w).Flush() // whoever asked may be gone
+		// The response must leave before the streams end, which wait for this call.
+		_ = http.NewResponseController(w).Flush() // the client may be gone
 	}
 }
 

@@ -1,34 +1,32 @@
-// Package daemon is the daemon: every agent of a folder at /mcp/NAME, a JSON API
-// beside them, and who may use which.
+// Package daemon serves every agent of a folder over HTTP: each at /mcp/NAME, beside a JSON API and
+// the console.
 //
-// # Who is let in
+// # Authentication
 //
-// What is not open ([Daemon.openTo]) wants a key: an API key, a token of the configured
-// OpenID provider, or the passing admin key that a daemon makes for itself when
-// it starts and writes to a file that only its own user can read. A key opens
-// the agents it is scoped to; an admin key opens all and runs the daemon. Who
-// calls is known before anything else looks at a request, and the key itself is
-// taken off it there, so that nothing behind can send it on. In front of that
-// stands a shield: other host names (DNS rebinding), other origins, requests
-// too large or too slow go no further. What goes on for long is looked at again:
-// a key that is revoked or expires ends its open streams, and a call that waits
-// for a person under it is not made.
+// All paths except the open ones ([Daemon.openTo]) require a key: an API key, a token of the
+// configured OpenID provider, or the temporary admin key that the daemon creates when it starts and
+// writes to a file that only its own user can read. A key gives access to the agents in its scope;
+// an admin key gives access to all agents and to the daemon itself. Authentication comes first and
+// removes the key from the request, so that no later code can pass it on. Before authentication, a
+// shield rejects other host names (DNS rebinding), other origins, and requests that are too large
+// or too slow. Long requests are checked again: a key that is revoked or expires ends its open
+// streams, and a call that waits for a person under that key is not made.
 //
 // # The fleet
 //
-// Agents come from folders (see [Find]). One that cannot be served is listed as
-// rejected with its reasons and the rest go on. What is served is one immutable
-// list; a reload reads everything, starts and proves what is new beside what is
-// old, changes the list in one step, and lets old agents finish the calls they
-// have. Agents whose manifest and lock are the same never notice.
+// Agents come from folders (see [Find]). An agent that cannot be served is listed as rejected with
+// its reasons; the others are served. The served agents are one immutable list. A reload reads
+// everything, starts and proves new agents beside the old ones, replaces the list in one step, and
+// lets old agents finish their calls. Agents with the same manifest and lock keep running.
 //
-// # The end
+// # Shutdown
 //
-// On shutdown no new request is taken, calls under way have [Options.Grace], then
-// streams end, and then everything is closed.
+// The daemon stops accepting requests, gives open calls [Options.Grace], ends the streams, and then
+// closes everything.
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -43,75 +41,70 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/serve/http1"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Tokens are bearer tokens of an OpenID provider.
 type Tokens interface {
 	Checker
 	Issuer() string
 }
 
-// Options say how a daemon serves.
 type Options struct {
-	// Folders are where agents are looked for.
+	// Folders contain the agents.
 	Folders []string
-	// Reading is how their manifests are read.
+	// Reading are the options for reading manifests.
 	Reading manifest.Options
-	// CanRun says why an agent that is valid cannot be run here; nil runs all.
+	// CanRun returns why a valid agent cannot run here; nil runs all.
 	CanRun func(*manifest.Manifest) error
 	Start  Starter
-	// Strict refuses to start, or to reload, if an agent is rejected.
+	// Strict refuses to start or to reload if an agent is rejected.
 	Strict bool
-	// Production refuses what is only good for trying things out.
+	// Production refuses settings that are meant for development.
 	Production bool
-	// Idle is how long an agent may be unused before its servers are ended; 0
-	// is for ever.
+	// Idle is how long an agent may be unused before its servers are stopped; 0 means forever.
 	Idle time.Duration
-	// Grace is how long calls under way may take at the end; 0 means 20 s.
+	// Grace is how long open calls may take at shutdown; 0 means 20 s.
 	Grace time.Duration
 
 	APIKeys Keys
-	// Passing is the daemon's own key; nil if it has none.
+	// Passing is the daemon's temporary key; nil if it has none.
 	Passing *identity.PassingKey
 	// OIDC is nil without a provider.
 	OIDC    Tokens
 	Journal Journal
-	// PolicyProblem says why the rules in force are not those of the user's file;
-	// empty if they are. Nil means that there is no policy.
+	// PolicyProblem returns why the user's policy is not in force; empty if it is. Nil means that
+	// there is no policy.
 	PolicyProblem func() string
 	// Approvals are the calls that wait for a person.
 	Approvals Approvals
-	// Intents takes what is asked of programs, and Programs is given the daemon so
-	// that it can be done.
+	// Intents queues requests to programs. Programs is given the daemon, so that the queue can run
+	// them.
 	Intents  Intents
 	Programs *Programs
-	// Tidy is asked now and then to delete what is past its time; nil if nobody
-	// does.
+	// Tidy deletes expired rows; nil deletes none.
 	Tidy Tidier
-	// Tickets seals the addresses of agents' pages; nil shows none.
+	// Tickets seals the addresses of agents' pages; nil serves no pages.
 	Tickets *identity.Keys
-	// Neighbours is given the daemon when it is there; nil if no agent calls
-	// another.
+	// Neighbours is given the daemon; nil if no agent calls another.
 	Neighbours *Neighbours
 	Metrics    *Metrics
-	// MetricsOpen lets everybody read the metrics.
+	// MetricsOpen serves the metrics without a key.
 	MetricsOpen bool
-	// Trace is nil if nobody wants traces.
+	// Trace is nil without tracing.
 	Trace *Trace
 
-	// Listen is an address; one that is not loopback needs TLS or BehindProxy.
+	// Listen is an address. An address that is not loopback requires TLS or BehindProxy.
 	Listen      string
 	Cert, Key   string
 	BehindProxy bool
-	// PublicURL is the URL that people know the daemon by, if it is not its
-	// address.
+	// PublicURL is the daemon's public URL, if it differs from its address.
 	PublicURL string
 
 	Version string
-	// Log is told what a person who runs the daemon should know.
+	// Log receives messages for the operator.
 	Log func(format string, args ...any)
 
 	public    *url.URL
@@ -124,22 +117,22 @@ type Options struct {
 type Daemon struct {
 	options Options
 	fleet   *fleet
-	settled atomic.Bool // the agents of the start have been proven, or not
+	settled atomic.Bool // the initial proofs are complete
 	cert    atomic.Pointer[tls.Certificate]
 	server  *http.Server
 	plain   *http1.Server // the same, for connections without TLS
 	streams streams
-	console faced
-	again   sync.Mutex // held by a reload, so that what was read last is what stays
+	console atomic.Pointer[console.Console]
+	again   sync.Mutex // held during a reload, so that the last one read is the one served
 }
 
-// UsageError says that options contradict each other.
+// UsageError reports contradictory options.
 type UsageError struct{ What, Hint string }
 
 func (e *UsageError) Error() string { return e.What }
 
-// New reads the agents. It fails with a *UsageError, a *StrictError, or because
-// a folder cannot be read.
+// New reads the agents. It returns a *UsageError, a *StrictError, or the error of a folder that
+// cannot be read.
 func New(o Options) (*Daemon, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
@@ -169,25 +162,17 @@ func New(o Options) (*Daemon, error) {
 	return d, nil
 }
 
-// fill checks options and fills in what was left out.
+// fill checks the options and sets defaults.
 func (o *Options) fill() error {
-	if o.Grace == 0 {
-		o.Grace = 20 * time.Second
-	}
-	if o.lookAgain == 0 {
-		o.lookAgain = lookAgain
-	}
-	if o.tidyEvery == 0 {
-		o.tidyEvery = tidyEvery
-	}
+	o.Grace = cmp.Or(o.Grace, 20*time.Second)
+	o.lookAgain = cmp.Or(o.lookAgain, lookAgain)
+	o.tidyEvery = cmp.Or(o.tidyEvery, tidyEvery)
+	o.Listen = cmp.Or(o.Listen, "127.0.0.1:0")
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics()
-	}
-	if o.Listen == "" {
-		o.Listen = "127.0.0.1:0"
 	}
 	host, port, err := net.SplitHostPort(o.Listen)
 	if err == nil {
@@ -200,11 +185,11 @@ func (o *Options) fill() error {
 	o.loopback = host == "localhost" || err == nil && addr.IsLoopback()
 	switch {
 	case (o.Cert == "") != (o.Key == ""):
-		return &UsageError{"--tls-cert and --tls-key go together", "give both"}
+		return &UsageError{"--tls-cert and --tls-key must be set together", "set both"}
 	case !o.loopback && o.Cert == "" && !o.BehindProxy:
 		return &UsageError{
-			fmt.Sprintf("--listen %s can be reached from elsewhere, and keys would travel in the clear", o.Listen),
-			"give --tls-cert and --tls-key, or say --behind-proxy if something in front of it does TLS",
+			fmt.Sprintf("--listen %s is reachable from other machines, and keys would be sent unencrypted", o.Listen),
+			"set --tls-cert and --tls-key, or --behind-proxy if a proxy in front of the daemon terminates TLS",
 		}
 	}
 	if o.PublicURL != "" {
@@ -217,7 +202,7 @@ func (o *Options) fill() error {
 	return nil
 }
 
-// PublicHosts are the names that the daemon is known by elsewhere.
+// PublicHosts returns the daemon's public host names.
 func (o *Options) PublicHosts() []string {
 	if u, err := url.Parse(o.PublicURL); err == nil && u.Host != "" {
 		return []string{u.Hostname()}
@@ -225,20 +210,19 @@ func (o *Options) PublicHosts() []string {
 	return nil
 }
 
-// readCertificate reads the certificate, at the start and at every reload; there is
-// none without TLS.
+// readCertificate reads the certificate, at the start and at every reload; nil without TLS.
 func (d *Daemon) readCertificate() (*tls.Certificate, error) {
 	if d.options.Cert == "" {
 		return nil, nil
 	}
 	pair, err := tls.LoadX509KeyPair(d.options.Cert, d.options.Key)
 	if err != nil {
-		return nil, fmt.Errorf("the TLS certificate cannot be used: %w", err)
+		return nil, fmt.Errorf("the TLS certificate is invalid: %w", err)
 	}
 	return &pair, nil
 }
 
-// Certificate names the TLS certificate; empty without TLS.
+// Certificate is the fingerprint of the TLS certificate; empty without TLS.
 func (d *Daemon) Certificate() string {
 	if d.options.Cert == "" {
 		return ""
@@ -248,7 +232,7 @@ func (d *Daemon) Certificate() string {
 
 func (d *Daemon) leaf() *x509.Certificate { return d.cert.Load().Leaf }
 
-// Listen takes the address and tells its URL.
+// Listen opens the address and returns its URL.
 func (d *Daemon) Listen() (net.Listener, string, error) {
 	l, err := net.Listen("tcp", d.options.Listen)
 	if err != nil {
@@ -265,7 +249,7 @@ func (d *Daemon) Listen() (net.Listener, string, error) {
 	return l, url, nil
 }
 
-// Agents tells how each agent is.
+// Agents returns the state of each agent.
 func (d *Daemon) Agents() []Card {
 	var cards []Card
 	for _, e := range d.fleet.current.Load().all {
@@ -277,26 +261,24 @@ func (d *Daemon) Agents() []Card {
 // Close ends the agents of a daemon that was never served.
 func (d *Daemon) Close() { d.fleet.close(context.Background()) }
 
-// Prove starts every agent, a few at a time, and returns when each is proven or
-// not. Requests are answered meanwhile.
+// Prove starts every agent, a few at a time, and returns when each is proven or has failed.
+// Requests are answered meanwhile.
 func (d *Daemon) Prove(ctx context.Context) {
 	d.fleet.prove(ctx, d.fleet.current.Load().all)
 	d.settled.Store(true)
 }
 
-// QueueError says that a reload has changed the agents, but that the queue could
-// not be told.
+// QueueError reports a reload that changed the agents but could not notify the queue.
 type QueueError struct{ err error }
 
 func (e *QueueError) Error() string {
-	return fmt.Sprintf("the agents were read again, but the queue could not be told: %v", e.err)
+	return fmt.Sprintf("the agents were reloaded, but the queue could not be notified: %v", e.err)
 }
 
-// Unwrap gives the reason.
 func (e *QueueError) Unwrap() error { return e.err }
 
-// Reload reads the agents and the certificate again. If that fails, everything
-// is as before, but after a *[QueueError].
+// Reload reads the agents and the certificate again. If it fails, nothing has changed, except after
+// a *[QueueError].
 func (d *Daemon) Reload(ctx context.Context) (Change, error) {
 	d.again.Lock()
 	defer d.again.Unlock()
@@ -316,7 +298,7 @@ func (d *Daemon) readAgain(ctx context.Context) (Change, error) {
 	}
 	d.cert.Store(cert)
 	if d.options.Intents != nil {
-		// A caller that goes away does not leave a reload half done.
+		// A reload completes even if the caller disconnects.
 		if err := d.options.Intents.Reload(context.WithoutCancel(ctx)); err != nil {
 			return c, &QueueError{err}
 		}
@@ -324,7 +306,7 @@ func (d *Daemon) readAgain(ctx context.Context) (Change, error) {
 	return c, nil
 }
 
-// Serve answers until ctx ends, then finishes what is under way.
+// Serve answers requests until ctx ends, then finishes open calls.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	var server interface {
 		Serve(net.Listener) error
@@ -354,8 +336,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.options.Grace)
 	defer cancel()
-	// Both at once: streams end when their agents retire, and the server waits
-	// for streams.
+	// At the same time: streams end when their agents retire, and the server waits for streams.
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -364,7 +345,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	err := server.Shutdown(grace)
 	<-closed
 	if err != nil {
-		return errors.Join(fmt.Errorf("not every call could be finished: %w", err), server.Close())
+		return errors.Join(fmt.Errorf("some calls did not finish in time: %w", err), server.Close())
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// What a request may be.
+// Limits of a request.
 const (
 	maxHeader   = 64 << 10
 	maxBody     = 32 << 20 // as large as a message on stdio
@@ -39,9 +39,9 @@ type shield struct {
 	cross    *http.CrossOriginProtection
 }
 
-// armour are the headers of every answer. Their values are shared, and have no
-// room for more: whoever adds to one gets a copy.
-var armour = map[string][]string{
+// securityHeaders are set on every response. Their values are shared and have no spare capacity:
+// appending to one copies it.
+var securityHeaders = map[string][]string{
 	"X-Content-Type-Options":       {"nosniff"},
 	"X-Frame-Options":              {"DENY"},
 	"Referrer-Policy":              {noReferrer},
@@ -54,7 +54,7 @@ var armour = map[string][]string{
 // and returns nil.
 func (s *shield) admit(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	h := w.Header()
-	for name, value := range armour {
+	for name, value := range securityHeaders {
 		h[name] = value
 	}
 	if s.cert != nil || s.public != nil && s.public.Scheme == "https" {
@@ -69,19 +69,19 @@ func (s *shield) admit(w http.ResponseWriter, r *http.Request) http.ResponseWrit
 	switch {
 	case !s.knowsHost(r.Host):
 		(&problem{
-			status: http.StatusMisdirectedRequest, Code: "bad_host", Message: "this daemon does not answer to that host name",
-			Hint: "use the address it printed, or name the host: ambit serve --public-url URL",
+			status: http.StatusMisdirectedRequest, Code: "bad_host", Message: "this daemon is not known by this host name",
+			Hint: "use the address that it printed, or set the name: ambit serve --public-url URL",
 		}).write(w)
 		return nil
 	case !s.sameOrigin(r) && !fromPages(r) || s.cross.Check(r) != nil:
-		(&problem{status: http.StatusForbidden, Code: "bad_origin", Message: "requests from other sites are not taken"}).write(w)
+		(&problem{status: http.StatusForbidden, Code: "bad_origin", Message: "requests from pages of other sites are not accepted"}).write(w)
 		return nil
 	}
-	steady := &steadyWriter{ResponseWriter: w, control: http.NewResponseController(w)}
+	bounded := &deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}
 	if r.Body != nil {
-		r.Body = http.MaxBytesReader(steady, r.Body, maxBody)
+		r.Body = http.MaxBytesReader(bounded, r.Body, maxBody)
 	}
-	return steady
+	return bounded
 }
 
 // knowsHost reports whether a Host header means this daemon. Addresses always
@@ -129,51 +129,49 @@ func (s *shield) sameOrigin(r *http.Request) bool {
 func hostname(host string) string {
 	if name, port, err := net.SplitHostPort(host); err == nil {
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil && port != "" {
-			return "" // no name that anybody answers to
+			return "" // not a valid host
 		}
 		return name
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 }
 
-func tooLarge() *problem {
-	return &problem{status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: "the request is larger than is taken here"}
-}
-
-// bodyProblem says what is wrong with a body that could not be read.
+// bodyProblem explains why a body cannot be read.
 func bodyProblem(err error) *problem {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return tooLarge()
+		return &problem{
+			status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: "the request body is larger than 32 MiB",
+		}
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return &problem{status: http.StatusRequestTimeout, Code: "timeout", Message: "the request did not arrive in time"}
 	}
-	return badRequest("the request cannot be read", "")
+	return badRequest("the request body cannot be read", "")
 }
 
-// steadyWriter gives up on whoever does not take an answer: each piece has to be
-// taken in time, however long all of it goes on.
-type steadyWriter struct {
+// deadlineWriter gives a slow client a deadline for each piece of a response, however long the
+// response is.
+type deadlineWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 }
 
-// WriteHeader counts too: an answer may have nothing else.
-func (w *steadyWriter) WriteHeader(status int) {
+// WriteHeader sets the deadline too: a response may have no body.
+func (w *deadlineWriter) WriteHeader(status int) {
 	_ = w.control.SetWriteDeadline(time.Now().Add(writeTime))
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *steadyWriter) Write(p []byte) (int, error) {
+func (w *deadlineWriter) Write(p []byte) (int, error) {
 	_ = w.control.SetWriteDeadline(time.Now().Add(writeTime)) // not every connection has one
 	return w.ResponseWriter.Write(p)
 }
 
 // Flush is for handlers that look for an [http.Flusher].
-func (w *steadyWriter) Flush() {
+func (w *deadlineWriter) Flush() {
 	_ = w.control.SetWriteDeadline(time.Now().Add(writeTime))
 	_ = w.control.Flush()
 }
 
 // Unwrap is for [http.ResponseController].
-func (w *steadyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

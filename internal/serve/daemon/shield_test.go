@@ -185,7 +185,7 @@ func TestTooSlow(t *testing.T) {
 	if r.Daemon.server.ReadTimeout == 0 || r.Daemon.server.ReadHeaderTimeout == 0 {
 		t.Fatal("it waits for ever")
 	}
-	// What comes has time, so that only what does not come is late.
+	// Times are generous, so that only missing bytes are late.
 	r.Daemon.server.ReadTimeout, r.Daemon.server.ReadHeaderTimeout = 20*time.Millisecond, time.Minute
 	url, stop, ended := serveRig(t, r)
 	defer func() { stop(); <-ended }()

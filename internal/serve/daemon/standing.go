@@ -10,29 +10,28 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// A key is checked when a request comes. Some requests go on for long: a stream,
-// and a call that waits for a person. Both are looked at again, so that a key
-// that was revoked or has expired ends what it has open.
+// Keys are checked at each request. Streams and calls that wait for a person last longer, so their
+// keys are checked again: a revoked or expired key ends what it opened.
 
-// lookAgain is how often the keys of open streams are.
+// lookAgain is how often the keys of open streams are checked.
 const lookAgain = time.Second
 
-// mayEnd reports whether what a principal showed can end before the daemon does.
+// mayEnd reports whether a principal's key or token can end before the daemon does.
 func mayEnd(p *identity.Principal) bool { return p.Kind == identity.ByKey || !p.Until.IsZero() }
 
-// standing says why a principal that was let in would not be now: with a refusal,
-// or with the error for which it cannot be told.
+// standing returns a refusal if a principal would be rejected now, and another error if that cannot
+// be checked.
 func (d *Daemon) standing(ctx context.Context, p *identity.Principal) error {
 	key := ""
-	if p.Kind == identity.ByKey { // the daemon's own is in no store
+	if p.Kind == identity.ByKey { // the daemon's own key is in no store
 		key = p.KeyID
 	}
 	over, err := identity.Over(ctx, d.options.APIKeys, key, p.Until)
 	if over == nil {
 		return err
 	}
-	refusal := call.Refuse("approve", call.ApprovalDenied, "%v while the call waited for a person, so it is not made", over)
-	refusal.Hint = "call again with a key that is good"
+	refusal := call.Refuse("approve", call.ApprovalDenied, "%v while the call waited for a person; the call was not made", over)
+	refusal.Hint = "call again with a valid key"
 	return refusal
 }
 
@@ -42,10 +41,10 @@ type streams struct {
 
 	mu   sync.Mutex
 	open map[*identity.Principal]context.CancelFunc
-	last chan struct{} // closed when the last of them has ended
+	last chan struct{} // closed when the last stream has ended
 }
 
-// hold is a context that also ends when the principal's key does.
+// hold returns a context that also ends with the principal's key.
 func (s *streams) hold(ctx context.Context, p *identity.Principal) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	if !mayEnd(p) {
@@ -57,13 +56,13 @@ func (s *streams) hold(ctx context.Context, p *identity.Principal) (context.Cont
 		s.open, s.last = map[*identity.Principal]context.CancelFunc{}, make(chan struct{})
 		go s.watch(s.last)
 	}
-	s.open[p] = cancel // each request has a principal of its own
+	s.open[p] = cancel // each request has its own principal
 	return ctx, func() {
 		cancel()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.open[p] == nil {
-			return // it was released before
+			return // already released
 		}
 		if delete(s.open, p); len(s.open) == 0 {
 			close(s.last)
@@ -71,7 +70,7 @@ func (s *streams) hold(ctx context.Context, p *identity.Principal) (context.Cont
 	}
 }
 
-// watch looks at the keys for as long as a stream is open.
+// watch checks the keys while a stream is open.
 func (s *streams) watch(last <-chan struct{}) {
 	tick := time.NewTicker(s.daemon.options.lookAgain)
 	defer tick.Stop()
@@ -97,8 +96,8 @@ func (s *streams) watch(last <-chan struct{}) {
 	}
 }
 
-// look ends the streams of one key, if it is not good any more. While that cannot
-// be told they go on: what comes by them was asked for when it was good.
+// look ends the streams of a key that is no longer valid. If the check fails, they stay open: they
+// were requested with a valid key.
 func (s *streams) look(of []*identity.Principal) {
 	ctx, cancel := context.WithTimeout(context.Background(), headerTime)
 	defer cancel()

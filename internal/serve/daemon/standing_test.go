@@ -29,7 +29,7 @@ func (shortToken) Check(context.Context, string) (*identity.Principal, error) {
 	return &identity.Principal{Name: "ada@example.com", Kind: identity.ByToken, Everywhere: true, Until: time.Now()}, nil
 }
 
-// What a key has open ends with it, and what others have open goes on.
+// Streams end with their key, and streams of other keys continue.
 func TestStreamsEndWithTheirKey(t *testing.T) {
 	expire := func(r *rig, id string) error {
 		return r.db.Write(t.Context(), func(tx state.Tx) error {
@@ -106,7 +106,7 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 
 // carefully is an agent whose one tool asks a person.
 const carefully = `{
-  "name": "Carefully", "description": "Writes prompts, once somebody has agreed.", "system_prompt": "You write prompts, one at a time, and only what you were asked for.", "kind": "mcp-tool", "example_prompts": ["Write about bees."],
+  "name": "Carefully", "description": "Writes prompts after approval.", "system_prompt": "You write prompts, one at a time, and only what you were asked for.", "kind": "mcp-tool", "example_prompts": ["Write about bees."],
   "tools": [{"name": "write", "description": "Write a prompt.",
     "input_schema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": false},
     "action": {"type": "prompt-template", "template": "Write about {text}."}}],
@@ -114,9 +114,9 @@ const carefully = `{
   "delivery": "mcp.stdio", "exec": "user-local", "targets": ["cli"]
 }`
 
-// A call that waits for a person is not made if its key is revoked meanwhile,
-// whatever the person says.
-func TestRevokedWhileAPersonThinks(t *testing.T) {
+// A call that waits for a person is not made if its key is revoked meanwhile, even if the person
+// approves.
+func TestRevokedWhileApprovalPending(t *testing.T) {
 	r := realRig(t, map[string]string{"carefully/findagent.json": carefully}, nil)
 	r.Prove(t.Context())
 	k, key, err := r.keys.New(t.Context(), identity.KeySpec{Principal: "ci"})
@@ -166,19 +166,19 @@ func TestRevokedWhileAPersonThinks(t *testing.T) {
 	if _, err := r.keys.Revoke(t.Context(), k.ID); err != nil {
 		t.Fatal(err)
 	}
-	// Nobody has to answer for it to end.
+	// The call ends without an answer of a person.
 	select {
 	case a := <-ended:
 		if a.status != 403 || a.code() != "approval_denied" || !strings.Contains(a.body, "the key has been revoked") {
 			t.Errorf("with a key that was revoked: %d %s", a.status, a.body)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("with a key that was revoked it goes on waiting")
+		t.Error("with a revoked key it is still waiting")
 	}
 }
 
-// Who signed in with a daemon's passing key is out at the one that comes after it,
-// although that opens the same cookies.
+// A session from a daemon's temporary key is invalid at the next daemon, although that daemon can
+// decrypt the cookie.
 func TestConsoleEndsWithTheDaemon(t *testing.T) {
 	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
 	if err != nil {
@@ -187,7 +187,7 @@ func TestConsoleEndsWithTheDaemon(t *testing.T) {
 	start := func() *rig {
 		r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 		b := &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
-		if err := r.OpenConsole(t.Context(), &Room{Books: b, Credentials: &credential.Source{}}); err != nil {
+		if err := r.OpenConsole(t.Context(), &ConsoleOptions{Store: b, Credentials: &credential.Source{}}); err != nil {
 			t.Fatal(err)
 		}
 		return r

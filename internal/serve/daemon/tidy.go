@@ -11,23 +11,22 @@ import (
 )
 
 const (
-	// tidyEvery is how often a daemon looks for what the store need not keep any
-	// longer, give or take a half, so that daemons of one store take turns.
+	// tidyEvery is how often a daemon deletes expired rows. The pause varies by half, so that
+	// daemons of one store take turns.
 	tidyEvery = 10 * time.Minute
-	// tidyBatch is how much of each kind it deletes in one transaction: few
-	// enough that calls do not notice.
+	// tidyBatch is how many rows of each kind one transaction deletes: few enough not to delay
+	// calls.
 	tidyBatch = 200
 )
 
-// Tidier deletes a batch of what is past its time, and tells how much that was
-// and whether there may be more.
+// Tidier deletes a batch of expired rows. It returns their number and whether there may be more.
 type Tidier func(ctx context.Context, now time.Time) (deleted int, more bool, err error)
 
-// TidierOf is that of a store: old questions to people, and old answers.
-func TidierOf(b *store.Store) Tidier {
+// TidierOf deletes old approvals and old answers of a store.
+func TidierOf(s *store.Store) Tidier {
 	return func(ctx context.Context, now time.Time) (deleted int, more bool, err error) {
 		for _, forget := range []func(context.Context, *store.Store, time.Time, int) (int, error){approval.Forget, gateway.ForgetAnswers} {
-			n, err := forget(ctx, b, now, tidyBatch)
+			n, err := forget(ctx, s, now, tidyBatch)
 			if err != nil {
 				return deleted, false, err
 			}
@@ -37,7 +36,7 @@ func TidierOf(b *store.Store) Tidier {
 	}
 }
 
-// tidy tidies up now and then, until ctx ends.
+// tidy deletes expired rows until ctx ends.
 func (d *Daemon) tidy(ctx context.Context) {
 	if d.options.Tidy == nil {
 		return
@@ -53,7 +52,7 @@ func (d *Daemon) tidy(ctx context.Context) {
 			var err error
 			if _, more, err = d.options.Tidy(ctx, time.Now()); err != nil {
 				if ctx.Err() == nil {
-					d.options.Log("what is past its time could not be deleted: %v", err)
+					d.options.Log("cannot delete expired rows: %v", err)
 				}
 				break
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// A daemon deletes what is past its time, in batches, and goes on if it cannot.
+// A daemon deletes expired rows in batches, and continues after an error.
 func TestDaemonTidiesUp(t *testing.T) {
 	var kept *store.Store
 	done := make(chan struct{})
@@ -78,7 +78,7 @@ func TestDaemonTidiesUp(t *testing.T) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !strings.Contains(r.log.String(), "could not be deleted: the store is busy") {
+	if !strings.Contains(r.log.String(), "cannot delete expired rows: the store is busy") {
 		t.Errorf("the log says %s", r.log.String())
 	}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -21,18 +22,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Trace sends traces to a collector: a span for every request that was let in, under the
-// caller's own span if it sent a traceparent. Spans say method, route, status
-// and agent, and nothing of what was asked or answered.
+// Trace sends a span for every admitted request to a collector, below the caller's own span if the
+// request has a traceparent. Spans contain method, route, status and agent, and nothing of the
+// content.
 type Trace struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 	incoming propagation.TraceContext
 }
 
-// TraceFromEnv sends traces where OTEL_EXPORTER_OTLP_ENDPOINT, or
-// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, says. It is nil, and costs nothing, if
-// neither is set. OTEL_EXPORTER_OTLP_HEADERS and OTEL_SERVICE_NAME count too.
+// TraceFromEnv sends traces to OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT.
+// It returns nil, which costs nothing, if neither is set. It also reads OTEL_EXPORTER_OTLP_HEADERS
+// and OTEL_SERVICE_NAME.
 func TraceFromEnv(getenv func(string) string, version string) (*Trace, error) {
 	address := getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	if address == "" {
@@ -43,7 +44,7 @@ func TraceFromEnv(getenv func(string) string, version string) (*Trace, error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("the address for traces is not a URL: it is spoken to by OTLP over HTTP")
+		return nil, fmt.Errorf("the address for traces is not an http or https URL (traces are sent as OTLP over HTTP)")
 	}
 	e := &otlp{address: address, header: http.Header{"Content-Type": {"application/json"}}, client: &http.Client{Timeout: 10 * time.Second}}
 	for pair := range strings.SplitSeq(getenv("OTEL_EXPORTER_OTLP_HEADERS"), ",") {
@@ -53,10 +54,7 @@ func TraceFromEnv(getenv func(string) string, version string) (*Trace, error) {
 			}
 		}
 	}
-	service := getenv("OTEL_SERVICE_NAME")
-	if service == "" {
-		service = "ambit"
-	}
+	service := cmp.Or(getenv("OTEL_SERVICE_NAME"), "ambit")
 	t := &Trace{provider: sdk.NewTracerProvider(
 		sdk.WithBatcher(e),
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.version", version))),
@@ -66,7 +64,7 @@ func TraceFromEnv(getenv func(string) string, version string) (*Trace, error) {
 	return t, nil
 }
 
-// Close sends what is left.
+// Close sends the remaining spans.
 func (t *Trace) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -74,8 +72,8 @@ func (t *Trace) Close(ctx context.Context) error {
 	return t.provider.Shutdown(ctx)
 }
 
-// begin starts the span of a request to a route. The request and its answer
-// continue with what it returns; end ends the span.
+// begin starts the span of a request. The caller continues with the returned writer and request;
+// the function ends the span.
 func (t *Trace) begin(w http.ResponseWriter, r *http.Request, route string) (*statusWriter, *http.Request, func()) {
 	ctx := t.incoming.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, span := t.tracer.Start(ctx, r.Method+" "+route, trace.WithSpanKind(trace.SpanKindServer),
@@ -94,7 +92,7 @@ func (t *Trace) begin(w http.ResponseWriter, r *http.Request, route string) (*st
 	}
 }
 
-// statusWriter remembers how a request was answered.
+// statusWriter records the status of a response.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -105,14 +103,14 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Flush is for handlers that look for an [http.Flusher].
+// Flush implements [http.Flusher].
 func (w *statusWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap implements the interface of [http.ResponseController].
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// otlp sends spans as OTLP in JSON over HTTP. The usual exporter would bring
-// gRPC and its generated code along for the same few fields.
+// otlp sends spans as OTLP in JSON over HTTP. The usual exporter would add gRPC and its generated
+// code for the same few fields.
 type otlp struct {
 	address string
 	header  http.Header
@@ -121,7 +119,7 @@ type otlp struct {
 
 var _ sdk.SpanExporter = (*otlp)(nil)
 
-// ExportSpans sends finished spans. Those that cannot be sent are lost.
+// ExportSpans sends finished spans. Spans that cannot be sent are lost.
 func (o *otlp) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	if len(spans) == 0 {
 		return nil
@@ -147,9 +145,9 @@ func (o *otlp) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error 
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be reused
 	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("the collector of traces answered %s", resp.Status)
+		return fmt.Errorf("the trace collector answered %s", resp.Status)
 	}
 	return nil
 }
@@ -170,7 +168,7 @@ func otlpSpan(s sdk.ReadOnlySpan) map[string]any {
 	if s.Parent().SpanID().IsValid() {
 		m["parentSpanId"] = s.Parent().SpanID().String()
 	}
-	// OTLP numbers them the other way round: 1 is ok, 2 an error.
+	// OTLP numbers them differently: 1 is ok, 2 is an error.
 	switch s.Status().Code {
 	case codes.Ok:
 		m["status"] = map[string]any{"code": 1}

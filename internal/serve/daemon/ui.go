@@ -17,30 +17,28 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// The pages of a bundle are a stranger's. They are served so that a browser
-// gives them nothing of the daemon's:
+// The pages of a bundle are untrusted. Browsers isolate them from the daemon:
 //
-//   - Every answer says that it is to be shown in a sandbox, also where no frame
-//     does: the page has an origin of its own that is nobody's, so that neither
-//     the API nor the console is the same site to it, and requests of it are
-//     refused by the shield.
-//   - It loads what lies beside it and nothing else, connects to nothing, sends
-//     no form and is framed by this daemon only.
-//   - A frame cannot send a key. Whoever has one asks for a ticket, which is part
-//     of the address, opens the pages of that one agent and nothing else, and is
-//     over in an hour, or with the key or token that it was made with.
+//   - Every response demands a sandbox, also outside a frame. The page has an opaque
+//     origin, so that the API and the console are other sites to it, and the shield
+//     refuses its requests.
+//   - A page loads files beside it and nothing else. It cannot connect, send forms,
+//     or be framed by another site.
+//   - A frame cannot send a key. A caller with a key requests a ticket, which is part
+//     of the address, opens the pages of one agent only, and expires within an hour,
+//     or with the key or token of the caller.
 
-// uiTime is how long a ticket is good.
+// uiTime is how long a ticket is valid.
 const uiTime = time.Hour
 
 const uiPurpose = "ui ticket"
 
-// maxPage bounds one file of the pages.
+// maxPage bounds one file.
 const maxPage = 32 << 20
 
-// Paged is a [Running] that has pages.
+// Paged is a [Running] with pages.
 type Paged interface {
-	// UI is its pages and the one that comes first; nil if there are none.
+	// UI returns the pages and the name of the first one; nil if there are none.
 	UI() (pages fs.FS, first string)
 }
 
@@ -48,11 +46,11 @@ type Paged interface {
 type ticket struct {
 	Agent string `json:"agent"`
 	Until int64  `json:"until"`
-	// Key is the id of the API key that it was made with; empty if there was none.
+	// Key is the id of the API key that requested it; empty for other callers.
 	Key string `json:"key,omitempty"`
 }
 
-// uiTicket tells whoever has a key where the pages of an agent are.
+// uiTicket answers with the address of an agent's pages.
 func (d *Daemon) uiTicket(w http.ResponseWriter, r *http.Request) {
 	p := principalOf(r)
 	v, trouble := d.fleet.enter(r.PathValue("name"), p)
@@ -82,15 +80,15 @@ func (d *Daemon) uiTicket(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, map[string]any{"url": "/ui/" + sealed, "expires_at": until.UTC().Format(time.RFC3339)})
 }
 
-// fromPages reports whether a page in its sandbox, which is of no site, asks for
-// a file beside it. It could show the answer, and cannot read it.
+// fromPages reports whether a sandboxed page, whose origin is null, requests a file beside it. The
+// page can show the response, but cannot read it.
 func fromPages(r *http.Request) bool {
 	origins := r.Header.Values("Origin")
 	return r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, "/ui/") && len(origins) == 1 && origins[0] == "null"
 }
 
 func noPages() *problem {
-	return &problem{status: http.StatusNotFound, Code: "not_found", Message: "there are no pages here", Hint: "ask for their address: GET /api/v1/agents/NAME/ui"}
+	return &problem{status: http.StatusNotFound, Code: "not_found", Message: "no pages are served at this address", Hint: "request their address: GET /api/v1/agents/NAME/ui"}
 }
 
 func uiOf(r *http.Request, running Running) (fs.FS, string) {
@@ -101,8 +99,8 @@ func uiOf(r *http.Request, running Running) (fs.FS, string) {
 	return paged.UI()
 }
 
-// admitted reads a ticket; empty if it is none, or over, or its key is not known
-// to be good.
+// admitted returns the agent of a ticket; empty if the ticket is invalid or expired, or its key is
+// not known to be valid.
 func (d *Daemon) admitted(ctx context.Context, text string) string {
 	sealed, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || d.options.Tickets == nil {
@@ -127,7 +125,7 @@ func (d *Daemon) uiFrame(w http.ResponseWriter, r *http.Request) {
 		h.Del("X-Frame-Options")
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src '"+frameStyleHash+"'; frame-src "+at+"; frame-ancestors 'self'; base-uri 'none'; form-action 'none'")
 		h.Set("Content-Type", "text/html; charset=utf-8")
-		// Whoever asked may be gone.
+		// the client may be gone
 		_ = framePage.Execute(w, map[string]any{"Name": name, "Source": at + (&url.URL{Path: first}).EscapedPath(), "Style": template.CSS(frameStyle)})
 	})
 }
@@ -144,21 +142,19 @@ var (
 `))
 )
 
-// hashSource names a text as a Content-Security-Policy does.
+// hashSource returns a text's hash in the form of a Content-Security-Policy.
 func hashSource(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// pageTypes are the types of files that pages are made of. What is not listed is
-// only ever saved.
+// pageTypes are the content types of pages. Browsers save files of other types.
 var pageTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8",
 	".json": "application/json", ".txt": "text/plain; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg",
 	".gif": "image/gif", ".webp": "image/webp", ".ico": "image/x-icon", ".woff": "font/woff", ".woff2": "font/woff2",
 }
 
-// uiPage is one file of the pages.
 func (d *Daemon) uiPage(w http.ResponseWriter, r *http.Request) {
 	d.withPages(w, r, func(_ string, pages fs.FS, first string) {
 		name := r.PathValue("path")
@@ -173,10 +169,10 @@ func (d *Daemon) uiPage(w http.ResponseWriter, r *http.Request) {
 		at := d.base(r) + "/ui/" + r.PathValue("ticket") + "/"
 		h := w.Header()
 		h.Del("X-Frame-Options")
-		// A page in a sandbox has no self, so everything is named in full.
+		// A sandboxed page has no 'self', so addresses are written in full.
 		h.Set("Content-Security-Policy", "sandbox allow-scripts; default-src 'none'; script-src "+at+"; style-src "+at+" 'unsafe-inline'; img-src "+at+
 			" data:; font-src "+at+"; connect-src 'none'; frame-ancestors "+d.base(r)+"; base-uri 'none'; form-action 'none'")
-		// A page in a sandbox is of no site, not even of this one.
+		// The opaque origin of a sandboxed page is not this site.
 		h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 		h.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=(), clipboard-read=(), clipboard-write=(), payment=(), usb=()")
 		kind, known := pageTypes[strings.ToLower(path.Ext(name))]
@@ -185,11 +181,11 @@ func (d *Daemon) uiPage(w http.ResponseWriter, r *http.Request) {
 			h.Set("Content-Disposition", "attachment")
 		}
 		h.Set("Content-Type", kind)
-		_, _ = w.Write(text) // whoever asked may be gone
+		_, _ = w.Write(text) // the client may be gone
 	})
 }
 
-// readPage reads a file of the pages; nil if there is none of that name.
+// readPage returns nil if there is no such file.
 func readPage(pages fs.FS, name string) []byte {
 	if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {
 		return nil

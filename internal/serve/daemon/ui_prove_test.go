@@ -21,11 +21,11 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// hostile tries what a stranger's page would, and tells what worked by the names
-// of pictures that it asks for.
+// hostile tries what an untrusted page might, and reports successes in the names of images that it
+// requests.
 const hostile = `
-const told = [];
-const attempt = async (name, f) => { try { await f(); told.push(name); } catch {} };
+const worked = [];
+const attempt = async (name, f) => { try { await f(); worked.push(name); } catch {} };
 (async () => {
   await attempt('api', async () => { const r = await fetch('/api/v1/whoami'); if (r.status === 0) throw 0; });
   await attempt('pages', () => fetch('app.js'));
@@ -37,17 +37,17 @@ const attempt = async (name, f) => { try { await f(); told.push(name); } catch {
   await attempt('eval', () => eval('1'));
   await attempt('top', () => { if (top === window) throw 0; top.location = 'about:blank'; });
   await attempt('popup', () => { if (!open('about:blank')) throw 0; });
-  new Image().src = 'told-' + (told.join('+') || 'nothing') + '.png';
+  new Image().src = 'worked-' + (worked.join('+') || 'nothing') + '.png';
 })();`
 
-// heard is pages that keep what was asked for.
+// heard records requests for pages.
 type heard struct {
 	fs.FS
 	told chan string
 }
 
 func (h heard) Open(name string) (fs.File, error) {
-	if strings.HasPrefix(name, "told-") {
+	if strings.HasPrefix(name, "worked-") {
 		select {
 		case h.told <- name:
 		default:
@@ -94,7 +94,7 @@ func TestUIInABrowser(t *testing.T) {
 		}
 		select {
 		case got := <-pages.told:
-			if got != "told-nothing.png" {
+			if got != "worked-nothing.png" {
 				t.Errorf("%q: %s", path, got)
 			}
 		case <-ctx.Done():

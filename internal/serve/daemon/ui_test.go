@@ -25,8 +25,7 @@ type paged struct {
 
 func (p paged) UI() (fs.FS, string) { return p.pages, "index.html" }
 
-// uiRig serves one agent with pages, one without, and tells the keys that its
-// tickets are sealed with.
+// uiRig serves one agent with pages and one without, and returns the keys that seal tickets.
 func uiRig(t *testing.T) (*rig, *identity.Keys) {
 	t.Helper()
 	dir := t.TempDir()
@@ -123,7 +122,7 @@ func TestUIPages(t *testing.T) {
 	}
 }
 
-// Nothing but the pages can be had, however it is asked for.
+// Only the pages are served, in every spelling of a path.
 func TestUIOutside(t *testing.T) {
 	r, _ := uiRig(t)
 	at, _ := r.ask(r.admin, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
@@ -137,7 +136,7 @@ func TestUIOutside(t *testing.T) {
 	}
 }
 
-// A ticket is for one agent, from whoever has a key for it, for an hour.
+// A ticket is for one agent and one hour, for callers with a key for that agent.
 func TestUITickets(t *testing.T) {
 	r, keys := uiRig(t)
 	if a := r.ask(r.admin, "GET", "/api/v1/agents/plain/ui", ""); a.status != 404 {
@@ -159,13 +158,13 @@ func TestUITickets(t *testing.T) {
 		ticket string
 		status int
 	}{
-		"good":          {good, 200},
-		"over":          {sealed(uiPurpose, fmt.Sprintf(`{"agent":"pages","until":%d}`, time.Now().Unix()-1)), 404},
-		"changed":       {string(flipped), 404},
-		"for another":   {sealed("session", `{"agent":"pages","until":99999999999}`), 404},
-		"without pages": {sealed(uiPurpose, `{"agent":"plain","until":99999999999}`), 404},
-		"for nobody":    {sealed(uiPurpose, `{"agent":"gone","until":99999999999}`), 404},
-		"none":          {"x", 404},
+		"good":                 {good, 200},
+		"over":                 {sealed(uiPurpose, fmt.Sprintf(`{"agent":"pages","until":%d}`, time.Now().Unix()-1)), 404},
+		"changed":              {string(flipped), 404},
+		"for another":          {sealed("session", `{"agent":"pages","until":99999999999}`), 404},
+		"without pages":        {sealed(uiPurpose, `{"agent":"plain","until":99999999999}`), 404},
+		"for an unknown agent": {sealed(uiPurpose, `{"agent":"gone","until":99999999999}`), 404},
+		"none":                 {"x", 404},
 	} {
 		for _, path := range []string{"", "/index.html"} {
 			if resp, _ := r.get("/ui/"+tt.ticket+path, nil); resp.StatusCode != tt.status {

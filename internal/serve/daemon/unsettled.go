@@ -9,19 +9,20 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// unsettled tells what waits for people, when somebody asks. All daemons of one
-// store tell the same numbers. Where the store cannot be read, it says only that.
+// unsettled reports the numbers that need a person's attention, read from the store at each scrape.
+// All daemons of a store report the same numbers. If the store cannot be read, only ambit_store_up
+// is reported.
 type unsettled Metrics
 
-// scrapeTime bounds the look into the store.
+// scrapeTime bounds reading the store.
 const scrapeTime = 5 * time.Second
 
 var (
 	storeDesc     = prometheus.NewDesc("ambit_store_up", "Whether the store can be read: 1 or 0.", nil, nil)
-	unknownDesc   = prometheus.NewDesc("ambit_calls_unknown", "Calls whose outcome is not known and that a person has to settle.", nil, nil)
+	unknownDesc   = prometheus.NewDesc("ambit_calls_unknown", "Calls with an unknown outcome, which a person must settle.", nil, nil)
 	unknownAge    = prometheus.NewDesc("ambit_calls_unknown_oldest_seconds", "The age of the oldest such call; 0 if there is none.", nil, nil)
-	approvalsDesc = prometheus.NewDesc("ambit_approvals_pending", "Questions that wait for a person.", nil, nil)
-	approvalsAge  = prometheus.NewDesc("ambit_approvals_oldest_seconds", "The age of the oldest such question; 0 if there is none.", nil, nil)
+	approvalsDesc = prometheus.NewDesc("ambit_approvals_pending", "Approvals that wait for a person.", nil, nil)
+	approvalsAge  = prometheus.NewDesc("ambit_approvals_oldest_seconds", "The age of the oldest such approval; 0 if there is none.", nil, nil)
 )
 
 func (u *unsettled) Describe(out chan<- *prometheus.Desc) {

@@ -56,7 +56,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	if strings.Contains(text, "made-up") || strings.Contains(text, "nobody") {
-		t.Error("a name that nobody declared became a label")
+		t.Error("an undeclared name became a label")
 	}
 	open := newRig(t, nil, func(_ *rig, o *Options) { o.MetricsOpen = true })
 	if a := open.ask("", "GET", "/metrics", ""); a.status != 200 {
@@ -110,7 +110,7 @@ func TestTrace(t *testing.T) {
 		}
 	}
 	if strings.Contains(string(text), "canary") || strings.Contains(string(text), "ambit_") {
-		t.Error("the trace says what was asked, or by whom")
+		t.Error("the trace reveals the content or the caller")
 	}
 	if header.Get("X-Team") != "a b" {
 		t.Errorf("the collector's headers are not sent: %v", header)
@@ -154,19 +154,19 @@ func TestPresence(t *testing.T) {
 	if err := c.Do(t.Context(), "GET", "/api/v1/agents", &doc); err != nil || len(doc.Agents) != 1 || doc.Agents[0].Name != "alpha" {
 		t.Errorf("it said %+v, %v", doc, err)
 	}
-	if err := c.Do(t.Context(), "GET", "/api/v1/agents/none", &doc); err == nil || err.Error() != "there is no agent of that name here" {
+	if err := c.Do(t.Context(), "GET", "/api/v1/agents/none", &doc); err == nil || err.Error() != "there is no agent with this name" {
 		t.Errorf("it said %v", err)
 	}
 	// A second daemon leaves the first its place.
 	second := Presence{URL: "http://127.0.0.1:1", KeyFile: filepath.Join(h.Dir(), "run", "x.key")}
 	if other, err := Announce(t.Context(), h, second); err != nil || other == nil || other.URL != p.URL {
-		t.Errorf("a second daemon was told %v, %v", other, err)
+		t.Errorf("a second daemon got %v, %v", other, err)
 	}
 	Leave(h, second)
 	if _, err := FindDaemon(h); err != nil {
 		t.Errorf("the second took the first's file with it: %v", err)
 	}
-	// One that was killed is cleared away.
+	// The files of a killed daemon are removed.
 	r.server.Close()
 	if other, err := Announce(t.Context(), h, second); other != nil || err != nil {
 		t.Errorf("after the first's end: %v, %v", other, err)

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// sender sends a body, and keeps how much more room there was for it, at any time,
-// than had been filled.
+// sender sends a body and records the largest unused part of the reader's buffer.
 type sender struct {
 	left, sent, ahead int
 }
@@ -25,8 +24,8 @@ func (s *sender) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// What a client announces costs nothing before it has sent about as much.
-func TestAnnouncedBodyTakesNoRoom(t *testing.T) {
+// Memory is allocated as a body arrives, not as it is announced.
+func TestAnnouncedBodyIsNotAllocated(t *testing.T) {
 	for _, tt := range []struct{ announced, sent int }{
 		{0, 0}, {1, 1}, {trusted, trusted}, {trusted + 1, trusted + 1}, {5*trusted + 7, 5*trusted + 7}, {maxMessage, 1}, {maxMessage, 3 * trusted}, {10, 9},
 	} {
@@ -34,7 +33,7 @@ func TestAnnouncedBodyTakesNoRoom(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/", from)
 		r.ContentLength = int64(tt.announced)
 		w := httptest.NewRecorder()
-		body, status := NewHTTP(HTTPOptions{}).body(w, r, http.NewResponseController(w))
+		body, status := NewHTTP(nil, HTTPOptions{}).body(w, r, http.NewResponseController(w))
 		if whole := tt.sent == tt.announced; (status == 0) != whole || whole && len(body) != tt.sent {
 			t.Errorf("%d of %d: %d bytes, status %d", tt.sent, tt.announced, len(body), status)
 		}
@@ -44,7 +43,7 @@ func TestAnnouncedBodyTakesNoRoom(t *testing.T) {
 			}
 		}
 		if from.ahead > 0 {
-			t.Errorf("%d of %d: room for %d bytes more than were sent", tt.sent, tt.announced, from.ahead)
+			t.Errorf("%d of %d: the buffer has %d unused bytes", tt.sent, tt.announced, from.ahead)
 		}
 	}
 }

@@ -10,14 +10,13 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// lookup follows names into nested objects of JSON that was checked.
+// lookup follows names into nested objects of valid JSON.
 func lookup(raw []byte, path ...string) jsontext.Value { return rawjson.Lookup(raw, path...) }
 
-// text is the value of a JSON string.
+// text returns the value of a JSON string.
 func text(raw []byte) (string, bool) { return rawjson.Text(raw) }
 
-// find returns where the value of a member of an object begins and ends; start is
-// -1 if there is no such member.
+// find returns the start and end of a member's value; start is -1 if there is no such member.
 func find(object []byte, name string) (start, end int) {
 	if start, end = rawjson.Find(object, name); start == end {
 		return -1, -1
@@ -25,8 +24,8 @@ func find(object []byte, name string) (start, end int) {
 	return start, end
 }
 
-// set gives a member of an object another value, or makes it the first one. All
-// other bytes stay as they are, and so does a value that is no object.
+// set replaces a member's value, or adds the member as the first one. It changes no other bytes,
+// and returns values that are not objects unchanged.
 func set(object []byte, name string, value jsontext.Value) jsontext.Value {
 	if start, end := find(object, name); start >= 0 {
 		return slices.Concat(object[:start], value, object[end:])
@@ -43,7 +42,7 @@ func set(object []byte, name string, value jsontext.Value) jsontext.Value {
 	return slices.Concat(object[:open+1], member, rest)
 }
 
-// fill makes a member of an object that has none of that name.
+// fill adds a member if the object has none with this name.
 func fill(object []byte, name string, value jsontext.Value) jsontext.Value {
 	if start, _ := find(object, name); start >= 0 {
 		return object
@@ -51,8 +50,7 @@ func fill(object []byte, name string, value jsontext.Value) jsontext.Value {
 	return set(object, name, value)
 }
 
-// oneLine takes the line ends out of JSON, which has them only between its
-// tokens.
+// oneLine replaces line ends in JSON, where they occur between tokens only.
 func oneLine(b []byte) {
 	for i, c := range b {
 		if c == '\n' || c == '\r' {

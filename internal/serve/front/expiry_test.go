@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// A session that is held here because it is in use ends with its time all the
-// same: what is in memory is not good for longer than what is sealed.
+// A session with state in memory ends when its sealed token expires.
 func TestHeldSessionEnds(t *testing.T) {
 	keys, err := testKeys()
 	if err != nil {
@@ -18,9 +17,9 @@ func TestHeldSessionEnds(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		const life = time.Minute
-		face := NewHTTP(HTTPOptions{Keys: keys, SessionLife: life, Idle: time.Hour})
-		defer face.Close()
 		agent := testAgent(t, &stage{began: make(chan string, 10), release: make(chan struct{}), gone: make(chan struct{}, 10)})
+		face := NewHTTP(agent, HTTPOptions{Keys: keys, SessionLife: life, Idle: time.Hour})
+		defer face.Close()
 		post := func(body, session string) *httptest.ResponseRecorder {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/mcp/x", strings.NewReader(body))
 			r.Header.Set("Content-Type", "application/json")
@@ -29,7 +28,7 @@ func TestHeldSessionEnds(t *testing.T) {
 				r.Header.Set("Mcp-Session-Id", session)
 			}
 			w := httptest.NewRecorder()
-			face.Serve(w, r, agent, "me@local")
+			face.Serve(w, r, "me@local")
 			return w
 		}
 		id := post(hello, "").Header().Get("Mcp-Session-Id")

@@ -16,21 +16,21 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// Resources, prompts and completions of servers pass here if they are exposed. With one
-// server everything passes as it is; with several, lists are put together, and
-// a request goes to the server that listed what it names.
+// The front passes on resources, prompts and completions of servers if they are exposed. With one
+// server everything is passed on unchanged. With several, lists are merged, and a request goes to
+// the server that listed the requested item.
 
-// routes are who listed what: the resources, templates and prompts of an agent
-// with several servers.
+// routes remembers which server listed which resource, template or prompt, for agents with several
+// servers.
 type routes struct {
 	mu sync.Mutex
 	to map[string]string // "uri X", "template X" or "prompt X" → alias
 }
 
-// aliases are the servers with a capability, in the manifest's order.
+// aliases returns the servers with a capability, in the manifest's order.
 func (a *Agent) aliases(capability string) []string {
 	var list []string
-	servers := a.Door.Agent().Servers
+	servers := a.Gateway.Agent().Servers
 	for i := range servers {
 		alias := servers[i].Alias
 		if a.Capabilities != nil && lookup(a.Capabilities(alias), capability) != nil {
@@ -40,7 +40,7 @@ func (a *Agent) aliases(capability string) []string {
 	return list
 }
 
-// forward is a client's request as it goes to a server.
+// forward makes the request to a server.
 func (a *Agent) forward(r *request, alias string) *call.Forward {
 	return &call.Forward{
 		ID: gateway.NewID(), Server: alias, Method: r.Method, Params: r.Params, Principal: r.principal,
@@ -48,8 +48,7 @@ func (a *Agent) forward(r *request, alias string) *call.Forward {
 	}
 }
 
-// exposed reports whether requests of this method pass at all, and which
-// capability a server has that takes them.
+// exposed returns the capability that servers need for a method, and whether the method is exposed.
 func (a *Agent) exposed(method string) (capability string, ok bool) {
 	switch group, _, _ := strings.Cut(method, "/"); group {
 	case "resources":
@@ -61,7 +60,7 @@ func (a *Agent) exposed(method string) (capability string, ok bool) {
 	}
 }
 
-// pass answers a request for what the agent or its servers have besides tools.
+// pass answers requests for resources, prompts and completions.
 func (a *Agent) pass(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	capability, exposed := a.exposed(r.Method)
 	own := capability == "prompts" && len(a.Prompts) > 0
@@ -90,15 +89,14 @@ func (a *Agent) pass(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	case list == "":
 		alias, found := a.route(ctx, r, servers)
 		if !found {
-			return nil, &rpcError{Code: notFound(r), Message: "no server has what " + r.Method + " asks for"}
+			return nil, &rpcError{Code: notFound(r), Message: "no server offers the item that " + r.Method + " requests"}
 		}
 		result, err = a.send(ctx, r, alias)
 	}
 	return a.complete(r, result), err
 }
 
-// notFound is the code of what is not there: it was another in the older
-// generation.
+// notFound is the error code for a missing item, which differs in the older generation.
 func notFound(r *request) int {
 	if r.Method == "resources/read" && !r.modern {
 		return -32002
@@ -106,7 +104,7 @@ func notFound(r *request) int {
 	return invalidParams
 }
 
-// listOf is the member of the result that a method's list is in.
+// listOf returns the member of the result that contains a method's list.
 func listOf(method string) string {
 	switch method {
 	case "resources/list":
@@ -119,7 +117,7 @@ func listOf(method string) string {
 	return ""
 }
 
-// complete adds what a client of the newer generation expects in a result.
+// complete adds the members that a client of the newer generation expects in a result.
 func (a *Agent) complete(r *request, result jsontext.Value) jsontext.Value {
 	if !r.modern || result == nil || asksMore(result) {
 		return result
@@ -130,7 +128,7 @@ func (a *Agent) complete(r *request, result jsontext.Value) jsontext.Value {
 	return fill(result, "resultType", jsontext.Value(`"complete"`))
 }
 
-// send takes a request to one server.
+// send sends a request to one server.
 func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Value, *rpcError) {
 	f := a.forward(r, alias)
 	c := &call.Call{ID: f.ID}
@@ -144,7 +142,7 @@ func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Va
 			rawjson.Members(c.More, func(name string, value jsontext.Value) { f.Params = set(f.Params, name, value) })
 		}
 	}
-	result, err := a.Door.Forward(ctx, f)
+	result, err := a.Gateway.Forward(ctx, f)
 	if refusal, ok := errors.AsType[*call.Refusal](err); ok {
 		if problem := a.gparsError("", refusal); problem != nil {
 			return nil, problem
@@ -164,7 +162,7 @@ func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Va
 	return result, nil
 }
 
-// without is an object without one of its members.
+// without returns an object without one of its members.
 func without(object jsontext.Value, name string) jsontext.Value {
 	rest := jsontext.Value("{}")
 	var names []string
@@ -187,14 +185,14 @@ func asRPC(err error) *rpcError {
 	return &rpcError{Code: internalError, Message: explain(err), Data: refusalData(err)}
 }
 
-// maxListed bounds a list that is put together, and its pages.
+// Limits of a merged list.
 const (
 	maxListed = 10000
 	maxPages  = 100
 )
 
-// merge puts the lists of several servers together, as one page, and remembers
-// who listed what. The agent's own prompts come first, and hide others.
+// merge merges the lists of several servers into one page and remembers their routes. The agent's
+// own prompts come first and hide others.
 func (a *Agent) merge(ctx context.Context, r *request, list string, servers []string) (jsontext.Value, *rpcError) {
 	var all []jsontext.Value
 	to := map[string]string{}
@@ -207,9 +205,9 @@ func (a *Agent) merge(ctx context.Context, r *request, list string, servers []st
 		f := a.forward(r, alias)
 		f.Params = without(without(f.Params, "cursor"), "requestState")
 		for range maxPages {
-			result, err := a.Door.Forward(ctx, f)
+			result, err := a.Gateway.Forward(ctx, f)
 			if err != nil {
-				break // the others' lists are worth having
+				break // the other lists are still useful
 			}
 			rawjson.Elements(lookup(result, list), func(item jsontext.Value) {
 				key := routeOf(list, item)
@@ -245,7 +243,7 @@ func toBytes(values []jsontext.Value) [][]byte {
 	return b
 }
 
-// routeOf is the key of a listed thing.
+// routeOf returns the route key of a listed item.
 func routeOf(list string, item jsontext.Value) string {
 	kind, member := "uri ", "uri"
 	switch list {
@@ -261,8 +259,8 @@ func routeOf(list string, item jsontext.Value) string {
 	return kind + name
 }
 
-// route finds the server that listed what a request names. What was never
-// listed to a client is asked for once.
+// route finds the server that listed the requested item. If no list contained it, route lists
+// everything once.
 func (a *Agent) route(ctx context.Context, r *request, servers []string) (string, bool) {
 	if len(servers) == 0 {
 		return "", false
@@ -302,7 +300,7 @@ func (a *Agent) routed(r *request) (string, bool) {
 			return alias, true
 		}
 	}
-	// The template whose fixed beginning fits it best.
+	// The template with the longest fixed prefix.
 	best, longest := "", -1
 	for key, alias := range a.routes.to {
 		template, ok := strings.CutPrefix(key, "template ")
@@ -314,7 +312,7 @@ func (a *Agent) routed(r *request) (string, bool) {
 	return best, longest >= 0
 }
 
-// ownPrompt gets one of the agent's own prompts.
+// ownPrompt returns one of the agent's own prompts.
 func (a *Agent) ownPrompt(ctx context.Context, r *request) (result jsontext.Value, problem *rpcError, found bool) {
 	name, _ := text(lookup(r.Params, "name"))
 	for _, p := range a.Prompts {
@@ -326,18 +324,17 @@ func (a *Agent) ownPrompt(ctx context.Context, r *request) (result jsontext.Valu
 			return result, nil, true
 		}
 	}
-	return nil, &rpcError{Code: invalidParams, Message: "there is no prompt " + clip(name)}, false
+	return nil, &rpcError{Code: invalidParams, Message: "unknown prompt " + clip(name)}, false
 }
 
-// subscribe begins or ends the watching of a resource for a client of the older
-// generation.
+// subscribe begins or ends a subscription to a resource, in the older generation.
 func (a *Agent) subscribe(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	if !a.exposes(gateway.Resources) || r.peer == nil {
 		return nil, unknownMethod(r.Method)
 	}
 	uri, ok := text(lookup(r.Params, "uri"))
 	if !ok {
-		return nil, &rpcError{Code: invalidParams, Message: r.Method + " needs a uri"}
+		return nil, &rpcError{Code: invalidParams, Message: r.Method + " requires a uri"}
 	}
 	if err := a.ready(ctx); err != nil {
 		return nil, err
@@ -355,9 +352,8 @@ func (a *Agent) subscribe(ctx context.Context, r *request) (jsontext.Value, *rpc
 	return jsontext.Value("{}"), nil
 }
 
-// claim notes that a client watches a resource, or does not any more, and reports
-// whether that is new. What is not new goes no further: the server may count its
-// watchers, and one must not be counted twice, or for another.
+// claim records that a client watches a resource or no longer does, and reports whether that is a
+// change. Repetitions are not forwarded: a server may count its watchers.
 func (p *peer) claim(uri string, on bool) (changed bool, problem *rpcError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -367,34 +363,34 @@ func (p *peer) claim(uri string, on bool) (changed bool, problem *rpcError) {
 	case !on:
 		delete(p.watched, uri)
 	case len(p.watched) >= maxWatched:
-		return false, &rpcError{Code: internalError, Message: "the client watches too many resources"}
+		return false, &rpcError{Code: internalError, Message: "the client is subscribed to too many resources"}
 	default:
 		p.watched[uri] = true
 	}
 	return true, nil
 }
 
-// watch asks the server of a resource to report its changes, or to stop.
+// watch subscribes to a resource at its server, or unsubscribes.
 func (a *Agent) watch(ctx context.Context, r *request, method, uri string) *rpcError {
 	asked := watching(r, method, uri)
 	alias, problem := a.holder(ctx, asked, uri)
 	if problem != nil {
 		return problem
 	}
-	if _, err := a.Door.Forward(ctx, a.forward(asked, alias)); err != nil {
+	if _, err := a.Gateway.Forward(ctx, a.forward(asked, alias)); err != nil {
 		return asRPC(err)
 	}
 	return nil
 }
 
-// watching is a client's request, as one for the changes of a resource.
+// watching turns a client's request into one for a resource's changes.
 func watching(r *request, method, uri string) *request {
 	asked := *r
 	asked.Method, asked.Params = method, slices.Concat([]byte(`{"uri":`), marshal(uri), []byte(`}`))
 	return &asked
 }
 
-// holder is the server of a resource.
+// holder returns the server of a resource.
 func (a *Agent) holder(ctx context.Context, r *request, uri string) (string, *rpcError) {
 	servers := a.aliases("resources")
 	if len(servers) == 1 {
@@ -403,5 +399,5 @@ func (a *Agent) holder(ctx context.Context, r *request, uri string) (string, *rp
 	if alias, found := a.route(ctx, r, servers); found {
 		return alias, nil
 	}
-	return "", &rpcError{Code: invalidParams, Message: "no server has the resource " + clip(uri)}
+	return "", &rpcError{Code: invalidParams, Message: "no server offers the resource " + clip(uri)}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// shelf is a door to servers that have resources and prompts.
+// shelf is a gateway to servers with resources and prompts.
 type shelf struct {
-	ajar
+	fakeGateway
 	forwarded []string // server, method and params
 }
 
@@ -52,8 +52,8 @@ func exposing(t *testing.T, servers []string, kinds ...string) (*client, *shelf)
 	t.Helper()
 	d := &shelf{}
 	c := connect(t, func(a *Agent) {
-		d.ajar = a.Door.(ajar)
-		a.Door, a.Expose = d, gateway.Exposed(kinds)
+		d.fakeGateway = a.Gateway.(fakeGateway)
+		a.Gateway, a.Expose = d, gateway.Exposed(kinds)
 		a.Capabilities = func(alias string) jsontext.Value {
 			if slices.Contains(servers, alias) {
 				return jsontext.Value(`{"resources":{},"prompts":{},"completions":{}}`)
@@ -83,22 +83,22 @@ func TestExposed(t *testing.T) {
 		method, params string
 		want           string
 	}{
-		{"hidden", []string{"fs"}, nil, "resources/read", `{"uri":"fs://a"}`, `"error":{"code":-32601,"message":"the method resources/read is not known"}`},
-		{"another kind", []string{"fs"}, []string{"prompts"}, "resources/list", `{}`, `"error":{"code":-32601,"message":"the method resources/list is not known"}`},
+		{"hidden", []string{"fs"}, nil, "resources/read", `{"uri":"fs://a"}`, `"error":{"code":-32601,"message":"unknown method resources/read"}`},
+		{"another kind", []string{"fs"}, []string{"prompts"}, "resources/list", `{}`, `"error":{"code":-32601,"message":"unknown method resources/list"}`},
 		{"one server, as it is", []string{"fs"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0}],"nextCursor":"2"}`},
 		{"one server, a page", []string{"fs"}, []string{"resources"}, "resources/list", `{"cursor":"2"}`, `"result":{"resources":[{"uri":"fs://b"}]}`},
 		{"its error", []string{"fs"}, []string{"resources"}, "resources/read", `{"uri":"fs://gone"}`, `"error":{"code":-32002, "message":"gone"}`},
 		{"two servers, one list", []string{"fs", "db"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0},{"uri":"fs://b"},{"uri":"db://b"}]}`},
-		{"to whoever listed it", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://b"}`, `"result":{"from": "db" }`},
+		{"to the server that listed it", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://b"}`, `"result":{"from": "db" }`},
 		{"to whose template it fits", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://rows/7"}`, `"result":{"from": "db" }`},
-		{"to nobody", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"web://x"}`, `"error":{"code":-32002,"message":"no server has what resources/read asks for"}`},
+		{"to no server", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"web://x"}`, `"error":{"code":-32002,"message":"no server offers the item that resources/read requests"}`},
 		{"completion by prompt", []string{"fs", "db"}, []string{"prompts"}, "completion/complete", `{"ref":{"type":"ref/prompt","name":"db"}}`, `"result":{"from": "db" }`},
 		{"the agent's own prompts come first", []string{"fs", "db"}, []string{"prompts"}, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true},{"name":"fs"},{"name":"db"}]}`},
-		{"and need nobody's leave", []string{"fs"}, nil, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true}]}`},
+		{"and need no exposure", []string{"fs"}, nil, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true}]}`},
 		{"its own prompt", []string{"fs"}, []string{"prompts"}, "prompts/get", `{"name":"own","arguments":{"a":1}}`, `"result":{"messages":[],"for":"me@local","with":{"a":1}}`},
 		{"a server's prompt", []string{"fs", "db"}, []string{"prompts"}, "prompts/get", `{"name":"db"}`, `"result":{"from": "db" }`},
-		{"a server's prompt that is hidden", []string{"fs"}, nil, "prompts/get", `{"name":"fs"}`, `"error":{"code":-32602,"message":"there is no prompt fs"}`},
-		{"nobody has any", nil, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[]}`},
+		{"a server's prompt that is hidden", []string{"fs"}, nil, "prompts/get", `{"name":"fs"}`, `"error":{"code":-32602,"message":"unknown prompt fs"}`},
+		{"no server has any", nil, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[]}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestExposed(t *testing.T) {
 	}
 }
 
-// Updates of a resource go to whoever watches it, and to nobody else.
+// Updates of a resource go only to the clients that watch it.
 func TestWatchedResources(t *testing.T) {
 	c, d := exposing(t, []string{"fs"}, "resources")
 	c.say(hello)
@@ -164,8 +164,7 @@ func TestWatchingIsForwardedOnce(t *testing.T) {
 	}
 }
 
-// A client that watches as much as it may is told so, rather than told that it
-// watches and left without news.
+// A client that reaches its limit of watched resources gets an error.
 func TestWatchingIsBounded(t *testing.T) {
 	p := newPeer(nil, "key", "me", nil)
 	for i := range maxWatched {
@@ -200,12 +199,12 @@ func TestLogLevel(t *testing.T) {
 	}
 	c.wants(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"x"}}`)
 	if b, _ := json.Marshal(told); string(b) != `["warning"]` {
-		t.Errorf("the servers were told %s", b)
+		t.Errorf("the servers got %s", b)
 	}
 }
 
-// A server that says nothing to a log level holds up the client for a while only,
-// and nobody at all where the client did not wait for it.
+// A server that does not answer to a log level delays the client for a bounded time, and not at all
+// if the client did not wait.
 func TestLogLevelIsNotWaitedForForEver(t *testing.T) {
 	for name, ready := range map[string]bool{"ready": true, "not yet": false} {
 		t.Run(name, func(t *testing.T) {
@@ -247,7 +246,7 @@ func TestSubscriptionEndsWhileItsServerIsAway(t *testing.T) {
 			cancel()
 		},
 	}
-	if _, problem := c.agent.subscribed(ctx, r); problem != nil {
+	if _, problem := c.agent.listen(ctx, r); problem != nil {
 		t.Error(problem)
 	}
 	want := []string{`fs resources/subscribe {"uri":"fs://a"}`, `fs resources/unsubscribe {"uri":"fs://a"}`}

@@ -1,50 +1,46 @@
-// Package front serves an agent over MCP: to a client it is one MCP server,
-// whatever is behind it, in both protocol generations.
+// Package front serves an agent over MCP. To a client the agent is one MCP server, in both protocol
+// generations.
 //
-// # What passes
+// # Messages
 //
-// It answers the protocol itself. Definitions of tools are the ones that were
-// proven, byte for byte, except where two servers have a tool of the same name
-// and both are served as <alias>_<tool>; there only the name is another.
-// Results pass as they came, and so do the errors with which a server answers;
-// a client of the newer generation gets the resultType that an older server
-// does not know of. Every call goes through the agent's gateway, and so does
-// whatever else goes to a server.
+// The front answers the protocol itself. Tool definitions are the proven ones, byte for byte. If
+// two servers have a tool with the same name, both are served as <alias>_<tool>, and only the name
+// differs. Results and errors of servers are passed on unchanged; a client of the newer generation
+// also gets the resultType that older servers do not send. Every call, and every other request to a
+// server, goes through the agent's gateway.
 //
-// Initialize is answered at once, whatever the servers are doing. tools/list
-// waits until they are proven, within reason. If one cannot be, the client
-// learns why wherever it may look: in the instructions, by a log message, and by
-// the answers to tools/list and to every call.
+// The front answers initialize immediately. tools/list waits until the servers are proven, within
+// limits. If a server cannot be proven, the client learns why in the instructions, in a log
+// message, and in the answers to tools/list and to every call.
 //
-// # What passes only if the operator exposes it
+// # Exposed requests
 //
-// Resources, prompts and completions of servers, and their requests for
-// sampling and roots, appear in no manifest. They pass only if [Agent.Expose] has them.
-// Elicitation passes to a client that takes it. A server can ask only by a
-// connection that one client owns, or in the newer generation by the result of
-// a call: that passes with a requestState of our own around the server's,
-// sealed, good once, and only for the same principal, agent, tool and arguments.
+// Manifests do not declare the resources, prompts and completions of servers, nor their requests
+// for sampling and roots. They are passed on only if [Agent.Expose] lists them. Elicitation is
+// passed on to clients that support it. A server can ask only over a connection that one client
+// owns or, in the newer generation, in the result of a call: that result carries our own
+// requestState around the server's. It is sealed, valid once, and only for the same principal,
+// agent, tool and arguments.
 //
 // # Refusals
 //
-// A refusal reaches the client in band, as a result with isError, so that the
-// model can read it. Its structuredContent.error says code, message, hint and
-// retryable. Clients hold structuredContent to the tool's outputSchema, also in
-// an error, so for a tool that has one the same object is in
-// _meta["ambit/error"] instead.
+// A refusal reaches the client in band, as a result with isError, so that the model can read it.
+// Its structuredContent.error contains code, message, hint and retryable. Clients validate
+// structuredContent against the tool's outputSchema, also in an error. For tools with an
+// outputSchema the object is in _meta["ambit/error"] instead.
 //
-// # Two faces
+// # Transports
 //
-// [ServeStdio] is the face for desktop clients: one JSON-RPC message a line.
-// [HTTP] is streamable HTTP, for any number of clients. A session of the older
-// generation is a sealed token that holds what it stands for, so that any
-// replica takes its requests; what cannot be moved (a stream, a question that
-// waits for its answer, a connection of the client's own) stays where it is and
-// ends with the session, or when it is idle. The newer generation has none.
+// [ServeStdio] serves one desktop client, one JSON-RPC message a line. [HTTP] is streamable HTTP
+// for any number of clients. A session of the older generation is a sealed token with all its
+// state, so that any replica accepts its requests. State that cannot move (a stream, an open
+// question, the client's own connection) stays on one replica and ends with the session, or when
+// the session is idle. The newer generation has no sessions.
 package front
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,79 +58,77 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// Protocol revisions that are spoken, newest first.
+// Supported protocol revisions, newest first.
 const modern = "2026-07-28"
 
 var handshakes = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 
 func supported() []string { return append([]string{modern}, handshakes...) }
 
-// Agent is an agent as it is served. Its fields are set before it is, and stay.
+// Agent is a served agent. Its fields are set before it is served, and do not change.
 type Agent struct {
-	// Door is the agent's gateway.
-	Door Door
-	// Definition is a tool's proven definition, nil if there is none.
+	Gateway Gateway
+	// Definition returns a tool's proven definition, or nil.
 	Definition func(*agent.Tool) []byte
-	// Skill narrows what may be called; nil if nothing does.
+	// Skill narrows what may be called; nil does not.
 	Skill call.Allowlist
-	// Skills are those that the operator registered, by the names under which a
-	// client may choose one. They can only narrow.
+	// Skills are the skills that the operator registered, by the names that clients use. A skill
+	// can only narrow.
 	Skills  map[string]call.Allowlist
 	Version string
-	// Ready waits until the servers are proven, or returns why they are not. Nil
-	// means that they always are.
+	// Ready waits until the servers are proven, or returns why they are not. Nil means that they
+	// always are.
 	Ready func(context.Context) error
 	// Prompts are the agent's own.
 	Prompts []Prompt
-	// Expose is what passes of the servers besides tools: some of [Exposable].
+	// Expose lists what servers may offer besides tools: some of [Exposable].
 	Expose gateway.Exposed
-	// Level sets the least level of log messages that servers send a client; nil
-	// if the servers have none.
+	// Level sets the minimum level of the log messages that servers send to a client; nil if the
+	// agent has no servers.
 	Level func(ctx context.Context, c *call.Client, level string)
-	// Capabilities are what a server says it can do, by its alias.
+	// Capabilities returns the capabilities of a server, by its alias.
 	Capabilities func(alias string) jsontext.Value
-	// Keys seal what clients bring back. They are asked for when they are needed.
+	// Keys returns the keys that seal states; it is called when they are needed.
 	Keys func() (*identity.Keys, error)
-	// Spend takes note that something sealed was used, and reports whether that
-	// was the first time. Nil means that only this process remembers.
+	// Spend records that a sealed state was used, and reports whether it was unused. Nil means
+	// that only this process remembers.
 	Spend func(ctx context.Context, id string, until time.Time) (first bool, err error)
 	// Release is called with the key of a client that has gone.
 	Release func(key string)
-	// Greeted is called with the one client on stdio, as soon as it is known.
+	// Greeted is called with the one client on stdio, as soon as its capabilities are known.
 	Greeted func(*call.Client)
 
-	spent  spentStates
-	late   atomic.Bool // a client asked before the servers were there
-	mu     sync.Mutex
-	ears   map[*ear]bool
-	routes routes
+	spent       spentStates
+	late        atomic.Bool // a client asked before the servers were ready
+	mu          sync.Mutex
+	subscribers map[*subscriber]bool
+	routes      routes
 }
 
-// Door is what the front sees of a gateway.
-type Door interface {
+// Gateway is the part of [gateway.Gateway] that the front uses.
+type Gateway interface {
 	Agent() *agent.Agent
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
 	call.Forwarder
 }
 
-var _ Door = (*gateway.Gateway)(nil)
+var _ Gateway = (*gateway.Gateway)(nil)
 
-// Roots is the kind of thing that servers learn from a client's roots. A server
-// may take them for folders that it is to work in, in the place of those that
-// the manifest names, so they pass only if the operator exposes them.
+// Roots exposes a client's roots to servers. A server may use them instead of the folders that the
+// manifest names, so they are passed on only if the operator exposes them.
 const Roots = "roots"
 
-// Exposable are the kinds of things that no manifest declares.
+// Exposable are the kinds that no manifest declares.
 var Exposable = []string{gateway.Sampling, gateway.Resources, gateway.Prompts, Roots}
 
 func (a *Agent) exposes(kind string) bool { return slices.Contains(a.Expose, kind) }
 
-// Prompt is one that the agent itself offers.
+// Prompt is a prompt of the agent itself.
 type Prompt struct {
-	// Definition is what prompts/list shows, with this name.
+	// Definition is the entry of prompts/list, with this name.
 	Name       string
 	Definition jsontext.Value
-	// Get makes the result of prompts/get.
+	// Get returns the result of prompts/get.
 	Get func(ctx context.Context, principal string, arguments jsontext.Value) (jsontext.Value, error)
 }
 
@@ -144,7 +138,7 @@ type rpcError struct {
 	Message string `json:"message"`
 	Data    any    `json:"data,omitempty"`
 
-	raw jsontext.Value // a server's own, sent as it is
+	raw jsontext.Value // a server's own, sent unchanged
 }
 
 func (e *rpcError) json() jsontext.Value {
@@ -165,23 +159,22 @@ const (
 	unsupportedVersion = -32022
 )
 
-// request is one message of a client, and all that the front knows about it.
+// request is one message of a client, with everything that the front knows about it.
 type request struct {
 	mcpwire.Message
 	meta      meta
 	principal string
 	modern    bool
-	peer      *peer // nil where there is no session
+	peer      *peer // nil without a session
 	gone      <-chan struct{}
 	notify    func(method string, params jsontext.Value)
-	round     int // how often the server has asked for more
+	round     int // how often the server has asked for input
 }
 
 // method answers one request with a result in JSON, or with an error.
 type method func(*Agent, context.Context, *request) (jsontext.Value, *rpcError)
 
-// The methods of both protocol generations, of the newer one, and of the older
-// ones.
+// The methods of both protocol generations, of the newer one, and of the older ones.
 var (
 	methods = map[string]method{
 		"tools/call":               (*Agent).call,
@@ -195,7 +188,7 @@ var (
 		"completion/complete":      (*Agent).pass,
 	}
 	newerMethods = map[string]method{
-		"subscriptions/listen": (*Agent).subscribed,
+		"subscriptions/listen": (*Agent).listen,
 	}
 	olderMethods = map[string]method{
 		"initialize":            (*Agent).initialize,
@@ -229,7 +222,7 @@ func (a *Agent) ping(context.Context, *request) (jsontext.Value, *rpcError) {
 }
 
 func unknownMethod(method string) *rpcError {
-	return &rpcError{Code: methodNotFound, Message: "the method " + clip(method) + " is not known"}
+	return &rpcError{Code: methodNotFound, Message: "unknown method " + clip(method)}
 }
 
 // check refuses a request that its protocol generation does not allow.
@@ -239,7 +232,7 @@ func (r *request) check() *rpcError {
 		return &rpcError{Code: invalidParams, Message: "_meta has no io.modelcontextprotocol/protocolVersion"}
 	case r.modern && r.meta.version != modern:
 		return &rpcError{
-			Code: unsupportedVersion, Message: "the protocol revision is not known here",
+			Code: unsupportedVersion, Message: "unsupported protocol revision",
 			Data: map[string]any{"supported": supported(), "requested": clip(r.meta.version)},
 		}
 	case r.modern && r.meta.capabilities == nil:
@@ -248,7 +241,7 @@ func (r *request) check() *rpcError {
 	return nil
 }
 
-// client is the connection that a request came by, for the gateway and servers.
+// client describes the client of a request to the gateway and to servers.
 func (a *Agent) client(r *request) *call.Client {
 	switch {
 	case r.modern:
@@ -263,7 +256,7 @@ func (a *Agent) client(r *request) *call.Client {
 	return nil
 }
 
-// offered is what servers may ask of a client that can be asked this.
+// offered returns the client capabilities that servers may use.
 func (a *Agent) offered(capabilities jsontext.Value) jsontext.Value {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -283,23 +276,20 @@ func (a *Agent) offered(capabilities jsontext.Value) jsontext.Value {
 	return b.Bytes()
 }
 
-// maxCapability bounds one capability that is kept for a client.
+// maxCapability bounds one capability that is stored for a client.
 const maxCapability = 512
 
 func (a *Agent) info() map[string]any {
-	who := a.Door.Agent()
+	who := a.Gateway.Agent()
 	return map[string]any{"name": "ambit/" + agent.Slug(who.Name), "title": who.Name, "version": a.Version}
 }
 
-// instructions are the agent's own; where it cannot work, they say why.
+// instructions are the agent's own, and why it cannot work, if it cannot.
 func (a *Agent) instructions() string {
-	who := a.Door.Agent()
-	text := who.Prompt
-	if text == "" {
-		text = who.Description
-	}
+	who := a.Gateway.Agent()
+	text := cmp.Or(who.Prompt, who.Description)
 	if why := a.broken(); why != "" {
-		text = "This agent cannot work at present: " + why + "\n\n" + text
+		text = "This agent is unavailable: " + why + "\n\n" + text
 	}
 	return text
 }
@@ -315,7 +305,7 @@ func (a *Agent) broken() string {
 	return ""
 }
 
-// alreadyCancelled is the context of a question that does not wait.
+// alreadyCancelled is for checks that must not wait.
 var alreadyCancelled = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -360,7 +350,7 @@ func (a *Agent) discover(context.Context, *request) (jsontext.Value, *rpcError) 
 	}), nil
 }
 
-// marshal writes our own values, which always can be.
+// marshal encodes our own values, which never fails.
 func marshal(v any) jsontext.Value {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

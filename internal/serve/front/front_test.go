@@ -48,10 +48,10 @@ const manifestText = `{
 type stage struct {
 	began   chan string   // gets the arguments of a call of wait
 	release chan struct{} // ends it
-	gone    chan struct{} // is told that it was cancelled, unless it is nil
+	gone    chan struct{} // notified of cancellations, unless it is nil
 
-	ask                   func(*call.Call) (jsontext.Value, error) // what consult does
-	asks                  string                                   // what ask answers
+	ask                   func(*call.Call) (jsontext.Value, error) // function of the tool consult
+	asks                  string                                   // answer of the tool ask
 	more, meta, continues string                                   // of the last call
 }
 
@@ -103,7 +103,7 @@ func (s *stage) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Resu
 	return text("{\n  \"content\": [ {\"type\":\"odd\",\"html\":\"<b>&\u2028\\u003c\"} ],\r\n  \"n\": 12345678901234567890.0, \"m\": 2, \"args\": " + string(c.Arguments) + "}")
 }
 
-// definitionOf is a definition that nobody would write.
+// definitionOf is an unusual definition.
 func definitionOf(t *agent.Tool) []byte {
 	if t.Name == "gone" || t.Name == "consult" || t.Name == "broken" {
 		return nil
@@ -122,15 +122,15 @@ type client struct {
 	stop  context.CancelFunc
 }
 
-// ajar is a door that everything passes, for tests of what is in front of it.
-type ajar struct {
+// fakeGateway admits every call.
+type fakeGateway struct {
 	agent *agent.Agent
 	*stage
 }
 
-func (d ajar) Agent() *agent.Agent { return d.agent }
+func (d fakeGateway) Agent() *agent.Agent { return d.agent }
 
-func (d ajar) Call(ctx context.Context, c *call.Call) (call.Result, error) {
+func (d fakeGateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	if len(c.Arguments) == 0 {
 		c.Arguments = jsontext.Value("{}")
 	}
@@ -142,7 +142,7 @@ func (d ajar) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	return call.Result{}, call.Refuse("resolve", call.UnknownTool, "there is no %s", c.Tool)
 }
 
-func (d ajar) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
+func (d fakeGateway) Forward(context.Context, *call.Forward) (jsontext.Value, error) {
 	return nil, call.Refuse("gate", call.PolicyDenied, "nothing is exposed")
 }
 
@@ -155,9 +155,9 @@ func testManifest(t testing.TB) *agent.Agent {
 	return m.Agent()
 }
 
-// testAgent is an agent behind a door that everything passes.
+// testAgent is an agent with a gateway that admits every call.
 func testAgent(t testing.TB, s *stage) *Agent {
-	return &Agent{Door: ajar{testManifest(t), s}, Definition: definitionOf, Version: "1.2.3"}
+	return &Agent{Gateway: fakeGateway{testManifest(t), s}, Definition: definitionOf, Version: "1.2.3"}
 }
 
 // testKeys are made once: they are the same for every agent of a home.
@@ -170,7 +170,7 @@ var testKeys = sync.OnceValues(func() (*identity.Keys, error) {
 	return identity.OpenKeys(filepath.Join(dir, "root"))
 })
 
-// gated is an agent behind its real door.
+// gated gives an agent its real gateway.
 func gated(t testing.TB) func(*Agent) {
 	t.Helper()
 	keys, err := testKeys()
@@ -180,7 +180,7 @@ func gated(t testing.TB) func(*Agent) {
 	db := statetest.Open(t)
 	b := &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}
 	return func(a *Agent) {
-		a.Door = gateway.New(testManifest(t), gateway.Options{Binding: a.Door.(ajar).stage, Books: b})
+		a.Gateway = gateway.New(testManifest(t), gateway.Options{Binding: a.Gateway.(fakeGateway).stage, Books: b})
 		a.Keys = testKeys
 	}
 }
@@ -288,8 +288,8 @@ func mustParse(t testing.TB, text string) mcpwire.Message {
 
 var sealed = regexp.MustCompile(`"requestState":"[\w-]{100,}"`)
 
-// play says what stands in a script and writes down what it hears: up to the
-// answer to what it said, or where that has none, to the answer to a ping.
+// play sends the lines of a script and records the answers: up to the answer to a line or, for a
+// line without one, to the answer to a ping.
 func play(t *testing.T, script string) string {
 	c := connect(t, gated(t))
 	var played strings.Builder
@@ -400,9 +400,9 @@ func TestCallsRunSideBySide(t *testing.T) {
 			c.call(i)
 		}
 		c.say(`{"jsonrpc":"2.0","id":"more","method":"tools/call","params":{"name":"wait"}}`)
-		c.wants(`{"jsonrpc":"2.0","id":"more","error":{"code":-32603,"message":"too many calls at once"}}`)
+		c.wants(`{"jsonrpc":"2.0","id":"more","error":{"code":-32603,"message":"too many open calls"}}`)
 		c.say(`{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{"name":"read"}}`)
-		c.wants(`{"jsonrpc":"2.0","id":0,"error":{"code":-32600,"message":"a request of this id is still running"}}`)
+		c.wants(`{"jsonrpc":"2.0","id":0,"error":{"code":-32600,"message":"a request with this id is still running"}}`)
 		close(c.stage.release)
 		var got []string
 		for range maxCalls {
@@ -413,7 +413,7 @@ func TestCallsRunSideBySide(t *testing.T) {
 				t.Errorf("there is no %s", want)
 			}
 		}
-		c.pinged() // and there is room again
+		c.pinged() // and calls are accepted again
 		c.in.Close()
 		<-c.ended
 	})
@@ -450,7 +450,7 @@ func TestCancelledAtOnce(t *testing.T) {
 		start := time.Now()
 		<-c.ended
 		if waited := time.Since(start); waited > 0 {
-			t.Errorf("the call went on for %v", waited)
+			t.Errorf("the call continued for %v", waited)
 		}
 	})
 }

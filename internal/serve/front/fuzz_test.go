@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// FuzzServeStdio says anything at all. Every answer is one line of JSON-RPC, and
-// no line gets more than one answer and a call's notifications.
+// FuzzServeStdio sends arbitrary lines. Every answer is one line of JSON-RPC, and no line gets more
+// than one answer and a call's notifications.
 func FuzzServeStdio(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
@@ -60,18 +60,18 @@ func FuzzServeStdio(f *testing.F) {
 	})
 }
 
-// FuzzHTTP posts anything at all. Every answer has a status that is meant, and
-// what is said to be JSON is.
+// FuzzHTTP posts arbitrary requests. Every answer has an expected status, and bodies with the type
+// JSON are JSON.
 func FuzzHTTP(f *testing.F) {
 	keys, err := testKeys()
 	if err != nil {
 		f.Fatal(err)
 	}
-	face := NewHTTP(HTTPOptions{Keys: keys})
 	release := make(chan struct{})
 	close(release)
 	a := testAgent(f, &stage{began: make(chan string, 1<<20), release: release})
 	a.Keys = testKeys
+	face := NewHTTP(a, HTTPOptions{Keys: keys})
 	post := func(ctx context.Context, body []byte, headers ...headerLine) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/mcp", bytes.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
@@ -79,7 +79,7 @@ func FuzzHTTP(f *testing.F) {
 			r.Header.Set(h.name, h.value)
 		}
 		w := httptest.NewRecorder()
-		face.Serve(w, r, a, "me")
+		face.Serve(w, r, "me")
 		return w
 	}
 	session := post(f.Context(), []byte(hello)).Header().Get("Mcp-Session-Id")
@@ -92,7 +92,7 @@ func FuzzHTTP(f *testing.F) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if method == "subscriptions/listen" {
-			cancel() // it would go on for ever
+			cancel() // it would never end
 		}
 		w := post(ctx, body, headerLine{"Mcp-Protocol-Version", version}, headerLine{"Mcp-Method", method}, headerLine{"Mcp-Name", name}, headerLine{"Mcp-Session-Id", id}, headerLine{"Accept", accept})
 		switch w.Code {

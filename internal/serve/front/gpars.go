@@ -6,8 +6,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/gate"
 )
 
-// The errors that GPARS defines. Its agents read these codes and not results in
-// band; every other refusal reaches them as it reaches other agents.
+// Error codes that GPARS defines. GPARS agents read these codes instead of results in band; other
+// refusals reach them like other agents.
 const (
 	gparsDenied      = -32001
 	gparsUnavailable = -32002
@@ -16,11 +16,11 @@ const (
 	serverUnavailable   = "SERVER_UNAVAILABLE"
 )
 
-// gparsError is a refusal in the form that GPARS defines; nil if GPARS defines none.
-// A denial reveals neither the rule nor whether there is such a tool. Only a call
-// that passed the policy learns which server is unavailable.
+// gparsError converts a refusal to the form that GPARS defines; nil if GPARS defines none. A denial
+// reveals neither the rule nor whether the tool exists. Only a call that passed the policy learns
+// which server is unavailable.
 func (a *Agent) gparsError(tool string, r *call.Refusal) *rpcError {
-	who := a.Door.Agent()
+	who := a.Gateway.Agent()
 	if who.Dialect != agent.GPARS {
 		return nil
 	}

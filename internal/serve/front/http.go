@@ -1,9 +1,11 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
@@ -17,78 +19,70 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// HTTPOptions say how agents are served over streamable HTTP.
+// HTTPOptions configure an agent's streamable HTTP.
 type HTTPOptions struct {
-	// Keys seal sessions. Replicas that share them take each other's.
+	// Keys seal sessions. Replicas that share them accept each other's sessions.
 	Keys *identity.Keys
-	// Hosts are the names, without a port, under which this is reached besides
-	// the loopback ones: in the Host header and in Origin.
+	// Hosts are the host names, without a port, that are accepted in the Host and Origin headers
+	// besides the loopback ones.
 	Hosts []string
 	// MaxBody bounds one request; 0 means 32 MiB.
 	MaxBody int64
-	// SessionLife is how long a session is good, Idle how long what it holds here
-	// stays without a request. 0 means a day and ten minutes.
+	// SessionLife is how long a session is valid, Idle how long its state is kept without a
+	// request. 0 means a day and ten minutes.
 	SessionLife, Idle time.Duration
 }
 
-// HTTP serves agents to any number of clients. Its caller has authenticated the
-// principal.
+// HTTP serves an agent to any number of clients. Its caller has authenticated the principal.
 type HTTP struct {
-	o HTTPOptions
+	agent *Agent
+	o     HTTPOptions
 
 	mu    sync.Mutex
-	peers map[string]*remote // by session key
-	// opened holds the same by session id, which then need not be opened again.
-	opened map[string]*remote
-	ended  map[string]time.Time // sessions that clients have ended, until they would have
+	peers map[string]*httpSession // by session key
+	// opened has the same sessions by session id, which then need not be decrypted again.
+	opened map[string]*httpSession
+	ended  map[string]time.Time // sessions that clients have ended, until they expire
 	swept  time.Time
-	held   map[string]int // how many peers each principal has
-	most   int            // how many it may have
+	held   map[string]int // the number of peers of each principal
+	most   int            // its limit
 }
 
 const (
-	// ioTimeout is how long a client may take to send a body, or to take a piece
-	// of an answer.
+	// ioTimeout is how long a client may take to send a body, or to read a piece of an answer.
 	ioTimeout = 30 * time.Second
-	// trusted is the largest announced body that is allocated at once.
+	// trusted is the largest announced body that is allocated in one step.
 	trusted = 64 << 10
-	// heartbeat is how often a silent stream shows that it is alive.
+	// heartbeat is how often a silent stream sends a comment.
 	heartbeat = 25 * time.Second
-	// maxPeers bounds the sessions that hold something here, and maxPeersEach those
-	// of one principal, so that no principal takes them all.
+	// maxPeers bounds the sessions with state on this replica, maxPeersEach those of one
+	// principal.
 	maxPeers     = 10000
 	maxPeersEach = 1000
 )
 
-// NewHTTP makes the HTTP face of any number of agents.
-func NewHTTP(o HTTPOptions) *HTTP {
-	if o.MaxBody == 0 {
-		o.MaxBody = maxMessage
+func NewHTTP(a *Agent, o HTTPOptions) *HTTP {
+	o.MaxBody = cmp.Or(o.MaxBody, maxMessage)
+	o.SessionLife = cmp.Or(o.SessionLife, 24*time.Hour)
+	o.Idle = cmp.Or(o.Idle, 10*time.Minute)
+	return &HTTP{
+		agent: a, o: o, peers: map[string]*httpSession{}, opened: map[string]*httpSession{},
+		ended: map[string]time.Time{}, held: map[string]int{}, most: maxPeersEach,
 	}
-	if o.SessionLife == 0 {
-		o.SessionLife = 24 * time.Hour
-	}
-	if o.Idle == 0 {
-		o.Idle = 10 * time.Minute
-	}
-	return &HTTP{o: o, peers: map[string]*remote{}, opened: map[string]*remote{}, ended: map[string]time.Time{}, held: map[string]int{}, most: maxPeersEach}
 }
 
-// Close ends every session that holds something here.
+// Close releases the state of every session.
 func (h *HTTP) Close() {
 	h.mu.Lock()
-	var all []*remote
-	for _, p := range h.peers {
-		all = append(all, p)
-	}
+	all := slices.Collect(maps.Values(h.peers))
 	h.mu.Unlock()
 	for _, p := range all {
 		h.drop(p, true)
 	}
 }
 
-// Serve answers one HTTP request to an agent, for a principal.
-func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, a *Agent, principal string) {
+// Serve answers one HTTP request of a principal.
+func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string) {
 	if why := h.foreign(r); why != "" {
 		http.Error(w, why, http.StatusForbidden)
 		return
@@ -96,14 +90,14 @@ func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, a *Agent, principal
 	switch r.Method {
 	case http.MethodPost:
 	case http.MethodGet:
-		h.get(w, r, a, principal)
+		h.get(w, r, principal)
 		return
 	case http.MethodDelete:
-		h.end(w, r, a, principal)
+		h.end(w, r, principal)
 		return
 	default:
 		w.Header().Set("Allow", "GET, POST, DELETE")
-		http.Error(w, "this address takes GET, POST and DELETE", http.StatusMethodNotAllowed)
+		http.Error(w, "this address accepts GET, POST and DELETE only", http.StatusMethodNotAllowed)
 		return
 	}
 	s, req := h.read(w, r)
@@ -112,29 +106,26 @@ func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, a *Agent, principal
 	}
 	req.principal = principal
 	defer s.release()
-	ctx := h.begin(r, s, a, req)
+	ctx := h.begin(r, s, req)
 	if ctx == nil {
 		return
 	}
-	result, problem := req.method()(a, ctx, req)
+	result, problem := req.method()(h.agent, ctx, req)
 	s.answer(ctx, req, result, problem)
 }
 
-// foreign returns why a request may come from a web page of another site; empty
-// if it does not. A page of another origin names it in Origin; one
-// whose name was made to point to this machine has that name in Host.
+// foreign returns why a request may come from a web page of another site, or nothing. Such a page
+// has its own origin in Origin, or, after DNS rebinding, its own name in Host.
 func (h *HTTP) foreign(r *http.Request) string {
 	host := hostname(r.Host)
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isLoopbackAddr(local) && !h.known(host) {
-		return "the Host header names another machine than this one"
+		return "the Host header names another machine"
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		u, err := url.Parse(origin)
-		if err != nil || u.Host == "" || !h.known(u.Hostname()) && !strings.EqualFold(u.Host, r.Host) {
-			return "requests from web pages of another origin are not taken"
-		}
-		if !h.known(host) && !strings.EqualFold(u.Host, r.Host) {
-			return "requests from web pages of another origin are not taken"
+		if err != nil || u.Host == "" ||
+			!strings.EqualFold(u.Host, r.Host) && !(h.known(u.Hostname()) && h.known(host)) {
+			return "requests from web pages of another origin are not accepted"
 		}
 	}
 	return ""
@@ -163,8 +154,8 @@ func isLoopbackAddr(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// accepts reports which forms of an answer a client takes, and whether it would
-// rather have a stream: the one it names first.
+// accepts returns which formats a client accepts, and whether it prefers a stream, which is then
+// listed first.
 func accepts(r *http.Request) (json, stream, streamFirst bool) {
 	values := r.Header.Values("Accept")
 	if len(values) == 0 {
@@ -195,7 +186,7 @@ func isJSON(contentType string) bool {
 	return err == nil && kind == "application/json"
 }
 
-// read reads the message of a request, or answers why it cannot and returns nil.
+// read reads the message of a request. If that fails, it answers with the error and returns nil.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request) (*reply, *request) {
 	if !isJSON(r.Header.Get("Content-Type")) {
 		http.Error(w, "the body must be application/json", http.StatusUnsupportedMediaType)
@@ -203,7 +194,7 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request) (*reply, *request) {
 	}
 	json, stream, streamFirst := accepts(r)
 	if !json && !stream {
-		http.Error(w, "the client takes neither application/json nor text/event-stream", http.StatusNotAcceptable)
+		http.Error(w, "the client accepts neither application/json nor text/event-stream", http.StatusNotAcceptable)
 		return nil, nil
 	}
 	s := &reply{w: w, control: http.NewResponseController(w), stream: stream, now: streamFirst || !json}
@@ -224,13 +215,12 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request) (*reply, *request) {
 	return s, req
 }
 
-// body reads the body of a request. A client that is slow to send it is not
-// waited for.
+// body reads the body of a request, with a deadline.
 func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.ResponseController) (body []byte, status int) {
-	// Not every server can; then its own timeouts hold.
+	// Some servers cannot; their own timeouts apply.
 	_ = control.SetReadDeadline(time.Now().Add(ioTimeout))
 	defer func() {
-		if status == 0 { // otherwise what is left of it is not waited for
+		if status == 0 { // otherwise the rest of the body is not waited for
 			_ = control.SetReadDeadline(time.Time{})
 		}
 	}()
@@ -251,9 +241,9 @@ func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.Respon
 	return body, 0
 }
 
-// readSized reads n bytes. Up to trusted it allocates all of them at once; beyond,
-// never more than twice the bytes that have arrived, so that a client cannot hold
-// memory by announcing a body that it does not send.
+// readSized reads n bytes. It allocates up to trusted bytes in one step, and beyond that at most
+// twice the bytes that have arrived, so that a client cannot occupy memory by announcing a body
+// that it does not send.
 func readSized(r io.Reader, n int64) ([]byte, error) {
 	body := make([]byte, min(n, trusted))
 	read := 0
@@ -268,25 +258,24 @@ func readSized(r io.Reader, n int64) ([]byte, error) {
 	}
 }
 
-// begin returns the context in which a request is answered: in its session, or
-// in the newer generation until the connection ends. It returns nil for messages
-// that need no further answer.
-func (h *HTTP) begin(r *http.Request, s *reply, a *Agent, req *request) context.Context {
+// begin returns the context in which a request is answered: in its session or, in the newer
+// generation, until the connection ends. It returns nil for messages that need no further answer.
+func (h *HTTP) begin(r *http.Request, s *reply, req *request) context.Context {
 	if !req.modern {
-		return h.beginInSession(r, s, a, req)
+		return h.beginInSession(r, s, req)
 	}
 	if req.ID == nil {
 		s.accepted()
 		return nil
 	}
-	if problem := headersMatch(r, req, a); problem != nil {
+	if problem := headersMatch(r, req, h.agent); problem != nil {
 		s.fail(statusOf(problem), req.ID, problem)
 		return nil
 	}
 	if req.Method == "subscriptions/listen" {
 		if !s.stream {
 			s.fail(http.StatusNotAcceptable, req.ID, &rpcError{
-				Code: invalidRequest, Message: "subscriptions/listen is answered by a stream",
+				Code: invalidRequest, Message: "subscriptions/listen requires Accept: text/event-stream",
 			})
 			return nil
 		}
@@ -296,8 +285,8 @@ func (h *HTTP) begin(r *http.Request, s *reply, a *Agent, req *request) context.
 	return r.Context()
 }
 
-// headersMatch compares the headers of a request of the newer generation with its
-// body, so that a proxy that routes by headers is not deceived.
+// headersMatch compares the headers of a request of the newer generation with its body, so that a
+// proxy that routes by headers cannot be deceived.
 func headersMatch(r *http.Request, req *request, a *Agent) *rpcError {
 	version := r.Header.Get("Mcp-Protocol-Version")
 	mismatch := func(what string) *rpcError { return &rpcError{Code: headerMismatch, Message: what} }
@@ -305,13 +294,13 @@ func headersMatch(r *http.Request, req *request, a *Agent) *rpcError {
 	case req.meta.version == "":
 		return req.check()
 	case version != req.meta.version:
-		return mismatch("the header Mcp-Protocol-Version is not the version in _meta")
+		return mismatch("the header Mcp-Protocol-Version differs from the version in _meta")
 	}
 	if problem := req.check(); problem != nil {
 		return problem
 	}
 	if method, ok := header(r, "Mcp-Method"); !ok || method != req.Method {
-		return mismatch("the header Mcp-Method is missing, or is not the method of the body")
+		return mismatch("the header Mcp-Method is missing or differs from the method in the body")
 	}
 	member := ""
 	switch req.Method {
@@ -324,7 +313,7 @@ func headersMatch(r *http.Request, req *request, a *Agent) *rpcError {
 	}
 	want, _ := text(lookup(req.Params, member))
 	if name, ok := header(r, "Mcp-Name"); !ok || name != want {
-		return mismatch("the header Mcp-Name is missing, or is not the " + member + " in the body")
+		return mismatch("the header Mcp-Name is missing or differs from the " + member + " in the body")
 	}
 	if definition := a.definition(want); req.Method == "tools/call" && definition != nil {
 		if what := mcpwire.HeaderMismatch(r.Header, lookup(definition, "inputSchema"), lookup(req.Params, "arguments")); what != "" {
@@ -334,7 +323,7 @@ func headersMatch(r *http.Request, req *request, a *Agent) *rpcError {
 	return nil
 }
 
-// header is the one value of a header, decoded.
+// header returns the single value of a header, decoded.
 func header(r *http.Request, name string) (string, bool) {
 	values := r.Header.Values(name)
 	if len(values) != 1 {
@@ -343,7 +332,7 @@ func header(r *http.Request, name string) (string, bool) {
 	return mcpwire.ReadHeader(values[0])
 }
 
-// statusOf is the HTTP status of an error in the newer generation.
+// statusOf returns the HTTP status of an error in the newer generation.
 func statusOf(e *rpcError) int {
 	switch e.Code {
 	case methodNotFound:
@@ -358,14 +347,14 @@ func statusOf(e *rpcError) int {
 	return http.StatusOK
 }
 
-// beginInSession is begin for the older generation. A request continues when its
-// connection breaks: only the client's cancellation ends it.
-func (h *HTTP) beginInSession(r *http.Request, s *reply, a *Agent, req *request) context.Context {
+// beginInSession is begin for the older generation. A request continues when its connection breaks:
+// only the client's cancellation ends it.
+func (h *HTTP) beginInSession(r *http.Request, s *reply, req *request) context.Context {
 	if req.Method == "initialize" && req.ID != nil {
-		h.initialize(r.Context(), s, a, req)
+		h.initialize(r.Context(), s, req)
 		return nil
 	}
-	p, status, why := h.session(r, a, req.principal)
+	p, status, why := h.session(r, req.principal)
 	if status != 0 {
 		s.fail(status, req.ID, &rpcError{Code: invalidRequest, Message: why})
 		return nil

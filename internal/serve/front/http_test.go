@@ -29,7 +29,7 @@ type web struct {
 	url   string
 }
 
-// who is the header by which the test's own authentication knows principals.
+// who is the header with the principal of a test request.
 const who = "X-Test-Principal"
 
 func serveHTTP(t *testing.T, o HTTPOptions, change ...func(*Agent)) *web {
@@ -39,14 +39,15 @@ func serveHTTP(t *testing.T, o HTTPOptions, change ...func(*Agent)) *web {
 		t.Fatal(err)
 	}
 	o.Keys = keys
-	w := &web{t: t, stage: &stage{began: make(chan string, 10), release: make(chan struct{}), gone: make(chan struct{}, 10)}, face: NewHTTP(o)}
+	w := &web{t: t, stage: &stage{began: make(chan string, 10), release: make(chan struct{}), gone: make(chan struct{}, 10)}}
 	w.agent = testAgent(t, w.stage)
 	w.agent.Keys = testKeys
 	for _, f := range change {
 		f(w.agent)
 	}
+	w.face = NewHTTP(w.agent, o)
 	w.url = http1test.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w.face.Serve(rw, r, w.agent, r.Header.Get(who))
+		w.face.Serve(rw, r, r.Header.Get(who))
 	}))
 	t.Cleanup(w.face.Close)
 	return w
@@ -149,9 +150,9 @@ func TestForeignSessions(t *testing.T) {
 	changed[len(changed)/2] ^= 1
 	expired := serveHTTP(t, HTTPOptions{SessionLife: -time.Minute}).session()
 	otherAgent := serveHTTP(t, HTTPOptions{}, func(a *Agent) {
-		other := *a.Door.Agent()
+		other := *a.Gateway.Agent()
 		other.ID = "matrix://agent/other"
-		a.Door = ajar{&other, a.Door.(ajar).stage}
+		a.Gateway = fakeGateway{&other, a.Gateway.(fakeGateway).stage}
 	}).session()
 	tests := []struct {
 		name    string
@@ -203,8 +204,8 @@ func TestForeignRequests(t *testing.T) {
 		{"a form", "POST", hello, []headerLine{{"Content-Type", "text/plain"}}, 415},
 		{"without a type", "POST", hello, []headerLine{{"Content-Type", ""}}, 415},
 		{"with a charset", "POST", hello, []headerLine{{"Content-Type", "application/json; charset=utf-8"}}, 200},
-		{"wants a picture", "POST", hello, []headerLine{{"Accept", "image/png"}}, 406},
-		{"wants anything", "POST", hello, []headerLine{{"Accept", "*/*"}}, 200},
+		{"accepts images only", "POST", hello, []headerLine{{"Accept", "image/png"}}, 406},
+		{"accepts anything", "POST", hello, []headerLine{{"Accept", "*/*"}}, 200},
 		{"too large", "POST", `{"x":"` + strings.Repeat("x", 1000) + `"}`, nil, 413},
 		{"no JSON", "POST", `{"jsonrpc":`, nil, 400},
 		{"a batch", "POST", `[` + hello + `]`, nil, 400},
@@ -232,7 +233,7 @@ func events(body string) (list []string) {
 	return list
 }
 
-// An answer is a stream only if there is more to say, or the client wants one.
+// An answer is a stream only if it has several messages, or the client prefers a stream.
 func TestStreamOrNot(t *testing.T) {
 	w := serveHTTP(t, HTTPOptions{})
 	s := w.session()
@@ -253,7 +254,7 @@ func TestStreamOrNot(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			resp, body := w.post(tt.body, s, headerLine{"Accept", tt.accept})
 			if is := resp.Header.Get("Content-Type") == "text/event-stream"; is != tt.stream {
-				t.Fatalf("it is %s: %s", resp.Header.Get("Content-Type"), body)
+				t.Fatalf("the agent is %s: %s", resp.Header.Get("Content-Type"), body)
 			}
 			if !tt.stream {
 				if body != last {
@@ -287,11 +288,11 @@ func TestCancelOverHTTP(t *testing.T) {
 			answered <- resp.StatusCode
 		}()
 		<-w.stage.began
-		// A session of somebody else cancels nothing.
+		// Another session cancels nothing.
 		other := w.session()
 		w.post(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`, other)
 		if len(w.stage.gone) > 0 {
-			t.Error("somebody else cancelled it")
+			t.Error("another session cancelled it")
 		}
 		w.post(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`, s)
 		<-w.stage.gone
@@ -413,7 +414,7 @@ func TestToolsChanged(t *testing.T) {
 	t.Run("in the older generation", func(t *testing.T) {
 		w := serveHTTP(t, HTTPOptions{})
 		resp := w.do("GET", "", w.session(), headerLine{"Accept", "text/event-stream"})
-		w.agent.Publish("notifications/resources/updated", jsontext.Value(`{"uri":"x"}`)) // nobody watches it
+		w.agent.Publish("notifications/resources/updated", jsontext.Value(`{"uri":"x"}`)) // not watched
 		w.agent.Publish("notifications/tools/list_changed", nil)
 		if got := stream(t, resp.Body)(); got != `{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}` {
 			t.Error(got)
@@ -437,8 +438,8 @@ func TestToolsChanged(t *testing.T) {
 	})
 }
 
-// A server's question reaches the client on the answer to its call, and the
-// client's answer the server; what is not exposed is not offered.
+// A server's question reaches the client on the answer to its call, and the client's answer reaches
+// the server. Capabilities that are not exposed are not offered.
 func TestAskedOverHTTP(t *testing.T) {
 	w := serveHTTP(t, HTTPOptions{})
 	offered := make(chan string, 1)
@@ -456,7 +457,7 @@ func TestAskedOverHTTP(t *testing.T) {
 	if question != `{"jsonrpc":"2.0","id":"ambit-1","method":"elicitation/create","params":{"message":"sure?"}}` {
 		t.Fatal(question)
 	}
-	// Somebody else's answer counts for nothing.
+	// Another session's answer is ignored.
 	w.post(`{"jsonrpc":"2.0","id":"ambit-1","result":{"action":"decline"}}`, w.session())
 	w.post(`{"jsonrpc":"2.0","id":"ambit-1","result":{"action":"accept"}}`, s)
 	if got := next(); !strings.Contains(got, `"result":{"content":[],"answer":{"action":"accept"}}`) {
@@ -477,9 +478,9 @@ func TestIdleSessionIsReleased(t *testing.T) {
 	<-released
 }
 
-// slowToLeave is a door whose servers take their time to let go of a resource.
+// slowToLeave is a gateway whose servers are slow to release a resource.
 type slowToLeave struct {
-	ajar
+	fakeGateway
 	leaving, left chan struct{}
 }
 
@@ -496,8 +497,8 @@ func TestSessionIsUsedWhileItIsLetGo(t *testing.T) {
 	d := slowToLeave{leaving: make(chan struct{}), left: make(chan struct{})}
 	released := make(chan string, 10)
 	w := serveHTTP(t, HTTPOptions{Idle: time.Millisecond}, func(a *Agent) {
-		d.ajar = a.Door.(ajar)
-		a.Door, a.Expose = d, gateway.Exposed{gateway.Resources}
+		d.fakeGateway = a.Gateway.(fakeGateway)
+		a.Gateway, a.Expose = d, gateway.Exposed{gateway.Resources}
 		a.Capabilities = func(alias string) jsontext.Value {
 			return map[string]jsontext.Value{"fs": jsontext.Value(`{"resources":{}}`)}[alias]
 		}
@@ -541,7 +542,7 @@ func TestEndedSessionsAreBounded(t *testing.T) {
 	}
 }
 
-// Nobody takes all the sessions that there are, and one that ends makes room.
+// A principal cannot use all sessions, and one that ends allows another.
 func TestSessionsOfOnePrincipal(t *testing.T) {
 	w := serveHTTP(t, HTTPOptions{})
 	w.face.most = 3
@@ -555,7 +556,7 @@ func TestSessionsOfOnePrincipal(t *testing.T) {
 		sessions = append(sessions, s)
 	}
 	more := w.session()
-	if resp, body := w.post(ping, more); resp.StatusCode != 429 || !strings.Contains(body, "me@local has 3 sessions open with this agent") {
+	if resp, body := w.post(ping, more); resp.StatusCode != 429 || !strings.Contains(body, "me@local has reached its limit of 3 open sessions with this agent") {
 		t.Errorf("one too many: %d %s", resp.StatusCode, body)
 	}
 	if resp, body := w.post(ping, sessions[0]); resp.StatusCode != 200 {
@@ -563,7 +564,7 @@ func TestSessionsOfOnePrincipal(t *testing.T) {
 	}
 	other := headerLine{who, "you@local"}
 	if resp, body := w.post(ping, w.session(other), other); resp.StatusCode != 200 {
-		t.Errorf("somebody else: %d %s", resp.StatusCode, body)
+		t.Errorf("another principal: %d %s", resp.StatusCode, body)
 	}
 	if resp := w.do(http.MethodDelete, "", sessions[0]); resp.StatusCode != 204 {
 		t.Fatal(resp.StatusCode)

@@ -6,8 +6,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Whatever a test starts ends with it, but for whoever reads the standard input
-// of a client that is left: that read ends with the input.
+// Goroutines end with their test, except for pending reads of a client's standard input, which end
+// with the input.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/ambit-run/ambit/internal/serve/front.readLines"))
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// Keys of _meta that mean something here.
+// Keys of _meta that the front reads.
 const (
 	metaVersion      = "io.modelcontextprotocol/protocolVersion"
 	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
@@ -16,13 +16,13 @@ const (
 	metaSkill        = "ambit/skill"
 )
 
-// meta is what a request's _meta says to us. The rest of it passes.
+// meta is the part of a request's _meta that the front reads. Servers get all of it.
 type meta struct {
-	raw          jsontext.Value // all of it, nil if there is none
+	raw          jsontext.Value // all of _meta, or nil
 	version      string
 	capabilities jsontext.Value // an object, or nil
-	token        jsontext.Value // of the client's progress
-	logs         bool           // whether it asks for log messages
+	token        jsontext.Value // the client's progress token
+	logs         bool           // the client asks for log messages
 	skill        jsontext.Value
 }
 
@@ -56,17 +56,16 @@ func parse(raw []byte) (mcpwire.Message, *rpcError) {
 	case !rawjson.Valid(raw):
 		return m, &rpcError{Code: parseError, Message: "the message is not JSON"}
 	}
-	return m, &rpcError{Code: invalidRequest, Message: "this is not one JSON-RPC 2.0 message: " + problem}
+	return m, &rpcError{Code: invalidRequest, Message: "not a JSON-RPC 2.0 message: " + problem}
 }
 
-// newRequest makes a request of a message.
 func newRequest(m mcpwire.Message) *request {
 	r := &request{Message: m, meta: readMeta(m.Params)}
 	r.modern = r.meta.version != ""
 	return r
 }
 
-// encode writes one message, whose values are written as they are.
+// encode joins the parts of one message.
 func encode(parts ...[]byte) []byte {
 	n := 1
 	for _, p := range parts {
@@ -80,7 +79,7 @@ func encode(parts ...[]byte) []byte {
 	return append(b, '}')
 }
 
-// notification is one as it is sent.
+// notification encodes a notification.
 func notification(method string, params jsontext.Value) []byte {
 	if len(params) == 0 {
 		params = jsontext.Value("{}")
@@ -88,7 +87,7 @@ func notification(method string, params jsontext.Value) []byte {
 	return encode([]byte(`{"jsonrpc":"2.0","method":`), marshal(method), []byte(`,"params":`), params)
 }
 
-// answer is the answer to a request; without an id, to what is none.
+// answer encodes the answer to a request; without an id, to an invalid message.
 func answer(id, result jsontext.Value, err *rpcError) []byte {
 	if id == nil {
 		id = jsontext.Value("null")

@@ -3,6 +3,7 @@ package front
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,19 +16,18 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// peer is a client that stays: the one on stdio, or a session of the older
-// generation over HTTP.
+// peer is a client with state: the one on stdio, or a session of the older generation over HTTP.
 type peer struct {
 	agent     *Agent
-	key       string // by which it owns connections: no other has it at the same time
+	key       string // unique among the current peers; owns connections to servers
 	principal string
-	// send takes a message to the client; false if there is no way at present.
+	// send sends a message to the client; false if no stream is open.
 	send func(message []byte) bool
 
 	mu           sync.Mutex
 	modern       bool
 	capabilities jsontext.Value
-	level        int             // of log messages; those below it are not wanted
+	level        int             // minimum level of log messages
 	watched      map[string]bool // resources
 	running      map[string]context.CancelFunc
 	asked        map[string]chan mcpwire.Message
@@ -42,38 +42,38 @@ func newPeer(a *Agent, key, principal string, send func([]byte) bool) *peer {
 }
 
 const (
-	// maxQuestions bounds what a client is asked at the same time.
+	// maxQuestions bounds the open questions to a client.
 	maxQuestions = 32
 	maxWatched   = 1000
-	// leaveTime bounds what is done for a client that has gone.
+	// leaveTime bounds the cleanup after a client that has gone.
 	leaveTime = 5 * time.Second
 )
 
-// greet keeps what the client said it can be asked.
+// greet stores the client's capabilities.
 func (p *peer) greet(capabilities jsontext.Value) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.capabilities = slices.Clone(capabilities)
 }
 
-// client is the peer, for the gateway and servers.
+// client describes the peer to the gateway and to servers.
 func (p *peer) client() *call.Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := &call.Client{Key: p.key, Notify: p.tell}
+	c := &call.Client{Key: p.key, Notify: p.notify}
 	if !p.modern {
 		c.Capabilities, c.Asker = p.capabilities, p
 	}
 	return c
 }
 
-// Ask asks the client something and waits for its answer.
+// Ask asks the client and waits for its answer.
 func (p *peer) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 	answered := make(chan mcpwire.Message, 1)
 	p.mu.Lock()
 	if len(p.asked) >= maxQuestions {
 		p.mu.Unlock()
-		return nil, fmt.Errorf("the client is being asked too much at once")
+		return nil, fmt.Errorf("the client has %d unanswered questions", maxQuestions)
 	}
 	p.questions++
 	id := strconv.Quote("ambit-" + strconv.Itoa(p.questions))
@@ -88,7 +88,7 @@ func (p *peer) Ask(ctx context.Context, method string, params jsontext.Value) (j
 		params = jsontext.Value("{}")
 	}
 	if !p.send(encode([]byte(`{"jsonrpc":"2.0","id":`), []byte(id), []byte(`,"method":`), marshal(method), []byte(`,"params":`), params)) {
-		return nil, fmt.Errorf("the client has no stream open to be asked by")
+		return nil, fmt.Errorf("the client has no open stream for questions")
 	}
 	select {
 	case m := <-answered:
@@ -102,7 +102,7 @@ func (p *peer) Ask(ctx context.Context, method string, params jsontext.Value) (j
 	}
 }
 
-// answered takes the client's answer to a question of ours.
+// answered handles the client's answer to a question.
 func (p *peer) answered(m mcpwire.Message) {
 	m.Result, m.Error = slices.Clone(m.Result), slices.Clone(m.Error)
 	p.mu.Lock()
@@ -130,35 +130,35 @@ func (p *peer) watch(uri string, on bool) {
 	}
 }
 
-// tell hands on what a server says by a connection that this client owns.
-func (p *peer) tell(method string, params jsontext.Value) {
+// notify passes on a notification from a connection that this client owns.
+func (p *peer) notify(method string, params jsontext.Value) {
 	p.mu.Lock()
 	modern := p.modern
 	p.mu.Unlock()
 	switch {
 	case modern && method != "notifications/message":
-		p.agent.Publish(method, params) // its subscribers hear it
-	case !modern && p.wants(method, params):
+		p.agent.Publish(method, params) // for its subscriptions
+	case !modern && p.accepts(method, params):
 		p.send(notification(method, bare(params)))
 	}
 }
 
-// hear sends the client the notifications of an ear, until ctx ends.
-func (p *peer) hear(ctx context.Context, e *ear) {
+// forward sends the client the notifications of a subscriber until ctx ends.
+func (p *peer) forward(ctx context.Context, s *subscriber) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case happened := <-e.heard:
-			if p.wants(happened.method, happened.params) {
-				p.send(notification(happened.method, bare(happened.params)))
+		case e := <-s.events:
+			if p.accepts(e.method, e.params) {
+				p.send(notification(e.method, bare(e.params)))
 			}
 		}
 	}
 }
 
-// wants reports whether this client is to hear a notification.
-func (p *peer) wants(method string, params jsontext.Value) bool {
+// accepts reports whether this client gets a notification.
+func (p *peer) accepts(method string, params jsontext.Value) bool {
 	switch method {
 	case "notifications/tools/list_changed", "notifications/elicitation/complete":
 		return true
@@ -180,7 +180,7 @@ func (p *peer) wants(method string, params jsontext.Value) bool {
 	return false
 }
 
-// bare takes a server's mark of its own subscription off a notification.
+// bare removes a server's own subscription id from a notification.
 func bare(params jsontext.Value) jsontext.Value {
 	if lookup(params, "_meta", metaSubscription) == nil {
 		return params
@@ -188,22 +188,22 @@ func bare(params jsontext.Value) jsontext.Value {
 	return set(params, "_meta", without(lookup(params, "_meta"), metaSubscription))
 }
 
-// enter makes the context of a request, which can be cancelled from here on.
+// enter returns the context of a request, which the client can cancel.
 func (p *peer) enter(ctx context.Context, id jsontext.Value) (context.Context, *rpcError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.running[string(id)] != nil:
-		return nil, &rpcError{Code: invalidRequest, Message: "a request of this id is still running"}
+		return nil, &rpcError{Code: invalidRequest, Message: "a request with this id is still running"}
 	case len(p.running) >= maxCalls:
-		return nil, &rpcError{Code: internalError, Message: "too many calls at once"}
+		return nil, &rpcError{Code: internalError, Message: "too many open calls"}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	p.running[string(id)] = cancel
 	return ctx, nil
 }
 
-// leave ends a request and reports whether its answer is still wanted.
+// leave ends a request and reports whether the client still waits for its answer.
 func (p *peer) leave(ctx context.Context, id jsontext.Value) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,16 +228,13 @@ func (p *peer) busy() bool {
 	return len(p.running) > 0
 }
 
-// gone ends everything that the client has of the agent.
+// gone releases everything that the client holds.
 func (p *peer) gone() {
 	p.mu.Lock()
 	for _, stop := range p.running {
 		stop()
 	}
-	var watched []string
-	for uri := range p.watched {
-		watched = append(watched, uri)
-	}
+	watched := slices.Collect(maps.Keys(p.watched))
 	p.mu.Unlock()
 	if a := p.agent; len(watched) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveTime)

@@ -10,48 +10,48 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// event is something that clients may want to hear.
+// event is a notification to clients.
 type event struct {
 	method string
 	params jsontext.Value
 }
 
-// ear is a listener. Events that it does not take in time are lost: every event
-// means that something has changed, and looking once is enough.
-type ear struct{ heard chan event }
+// subscriber receives events. Events that it does not read in time are lost: each one only reports
+// a change, and one look is enough.
+type subscriber struct{ events chan event }
 
-const earSize = 256
+const subscriberBuffer = 256
 
-func (a *Agent) listen() *ear {
-	e := &ear{heard: make(chan event, earSize)}
+func (a *Agent) addSubscriber() *subscriber {
+	s := &subscriber{events: make(chan event, subscriberBuffer)}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ears == nil {
-		a.ears = map[*ear]bool{}
+	if a.subscribers == nil {
+		a.subscribers = map[*subscriber]bool{}
 	}
-	a.ears[e] = true
-	return e
+	a.subscribers[s] = true
+	return s
 }
 
-func (a *Agent) deafen(e *ear) {
+func (a *Agent) removeSubscriber(s *subscriber) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.ears, e)
+	delete(a.subscribers, s)
 }
 
-// Publish notifies every client that listens. It does not wait for any.
+// Publish notifies every subscriber. It does not wait for any.
 func (a *Agent) Publish(method string, params jsontext.Value) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for e := range a.ears {
+	for s := range a.subscribers {
 		select {
-		case e.heard <- event{method, params}:
+		case s.events <- event{method, params}:
 		default:
 		}
 	}
 }
 
-// filter is what a client of the newer generation subscribes to.
+// filter is a subscription of a client of the newer generation.
 type filter struct {
 	Tools     bool     `json:"toolsListChanged,omitempty"`
 	Prompts   bool     `json:"promptsListChanged,omitempty"`
@@ -59,7 +59,7 @@ type filter struct {
 	URIs      []string `json:"resourceSubscriptions,omitempty"`
 }
 
-func (f *filter) wants(e event) bool {
+func (f *filter) matches(e event) bool {
 	switch e.method {
 	case "notifications/tools/list_changed":
 		return f.Tools
@@ -74,16 +74,16 @@ func (f *filter) wants(e event) bool {
 	return false
 }
 
-// filterOf is as much of what a client wants as it can have.
-func (a *Agent) filterOf(wanted jsontext.Value) filter {
-	is := func(name string) bool { return string(lookup(wanted, name)) == "true" }
+// filterOf returns the part of a requested subscription that is exposed.
+func (a *Agent) filterOf(requested jsontext.Value) filter {
+	is := func(name string) bool { return string(lookup(requested, name)) == "true" }
 	f := filter{
 		Tools:     is("toolsListChanged"),
 		Prompts:   is("promptsListChanged") && a.exposes(gateway.Prompts),
 		Resources: is("resourcesListChanged") && a.exposes(gateway.Resources),
 	}
 	if a.exposes(gateway.Resources) {
-		rawjson.Elements(lookup(wanted, "resourceSubscriptions"), func(value jsontext.Value) {
+		rawjson.Elements(lookup(requested, "resourceSubscriptions"), func(value jsontext.Value) {
 			if uri, ok := text(value); ok && len(f.URIs) < maxWatched {
 				f.URIs = append(f.URIs, uri)
 			}
@@ -92,16 +92,15 @@ func (a *Agent) filterOf(wanted jsontext.Value) filter {
 	return f
 }
 
-// subscribed answers subscriptions/listen: with what happens, for as long as
-// the client listens.
-func (a *Agent) subscribed(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
-	wanted := lookup(r.Params, "notifications")
-	if len(wanted) == 0 || wanted[0] != '{' {
-		return nil, &rpcError{Code: invalidParams, Message: "subscriptions/listen needs an object notifications"}
+// listen answers subscriptions/listen with notifications until the client disconnects.
+func (a *Agent) listen(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
+	requested := lookup(r.Params, "notifications")
+	if len(requested) == 0 || requested[0] != '{' {
+		return nil, &rpcError{Code: invalidParams, Message: "subscriptions/listen requires the object notifications"}
 	}
-	f := a.filterOf(wanted)
-	e := a.listen()
-	defer a.deafen(e)
+	f := a.filterOf(requested)
+	s := a.addSubscriber()
+	defer a.removeSubscriber(s)
 	if len(f.URIs) > 0 {
 		if err := a.ready(ctx); err != nil {
 			return nil, err
@@ -113,21 +112,22 @@ func (a *Agent) subscribed(ctx context.Context, r *request) (jsontext.Value, *rp
 		begin := watching(r, "resources/subscribe", uri)
 		alias, problem := a.holder(ctx, begin, uri)
 		if problem != nil {
-			continue // it is not among what is acknowledged
+			continue // it is not acknowledged
 		}
-		if _, err := a.Door.Forward(ctx, a.forward(begin, alias)); err != nil {
+		if _, err := a.Gateway.Forward(ctx, a.forward(begin, alias)); err != nil {
 			continue
 		}
 		f.URIs = append(f.URIs, uri)
 		defer func() {
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), listWait)
 			defer cancel()
-			// To the same server, also if it is away: it would be asked again.
-			_, _ = a.Door.Forward(ending, a.forward(watching(r, "resources/unsubscribe", uri), alias))
+			// To the same server even if it is down: a restarted server would be subscribed
+			// again.
+			_, _ = a.Gateway.Forward(ending, a.forward(watching(r, "resources/unsubscribe", uri), alias))
 		}()
 	}
 	mark := set(jsontext.Value("{}"), metaSubscription, r.ID)
-	tell := func(method string, params jsontext.Value) {
+	notify := func(method string, params jsontext.Value) {
 		if len(params) == 0 {
 			params = jsontext.Value("{}")
 		}
@@ -137,14 +137,14 @@ func (a *Agent) subscribed(ctx context.Context, r *request) (jsontext.Value, *rp
 		}
 		r.notify(method, set(params, "_meta", tagged))
 	}
-	tell("notifications/subscriptions/acknowledged", set(jsontext.Value("{}"), "notifications", marshal(f)))
+	notify("notifications/subscriptions/acknowledged", set(jsontext.Value("{}"), "notifications", marshal(f)))
 	for f.Tools || f.Prompts || f.Resources || len(f.URIs) > 0 {
 		select {
 		case <-ctx.Done():
 			return nil, nil
-		case happened := <-e.heard:
-			if f.wants(happened) {
-				tell(happened.method, happened.params)
+		case e := <-s.events:
+			if f.matches(e) {
+				notify(e.method, e.params)
 			}
 		}
 	}

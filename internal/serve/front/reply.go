@@ -10,34 +10,33 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// reply is the answer to one HTTP request: one JSON message if that is all there
-// is to say, otherwise a stream of events.
+// reply is the answer to one HTTP request: one JSON message, or a stream of events if there are
+// several.
 type reply struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	stream  bool // the client takes a stream
-	now     bool // it is to be one from the start
+	stream  bool // the client accepts a stream
+	now     bool // it must be a stream from the start
 
-	session  *remote // nil in the newer generation
-	stopBeat func()  // nil if the stream needs no heartbeat
+	session  *httpSession // nil in the newer generation
+	stopBeat func()       // nil if the stream needs no heartbeat
 
 	mu      sync.Mutex
-	started bool // it is a stream
-	over    bool
+	started bool // the stream has begun
+	done    bool
 }
 
-// event sends a message on the stream, which begins with the first one. It
-// reports whether that could be done.
+// event sends a message on the stream, which begins with the first event. It reports success.
 func (s *reply) event(message []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.over && s.stream && s.write("event: message\ndata: ", message)
+	return !s.done && s.stream && s.write("event: message\ndata: ", message)
 }
 
 // write sends a piece of the stream. The caller holds the lock.
 func (s *reply) write(head string, message []byte) bool {
 	s.begin()
-	// A client that does not read is not waited for.
+	// A client that does not read is disconnected.
 	_ = s.control.SetWriteDeadline(time.Now().Add(ioTimeout))
 	b := make([]byte, 0, len(head)+len(message)+2)
 	b = append(append(append(b, head...), message...), "\n\n"...)
@@ -67,10 +66,10 @@ var contentJSON = []string{"application/json"}
 func (s *reply) finish(status int, message []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
+	if s.done {
 		return
 	}
-	s.over = true
+	s.done = true
 	if s.started || s.now && status == http.StatusOK {
 		s.write("event: message\ndata: ", message)
 		return
@@ -80,7 +79,7 @@ func (s *reply) finish(status int, message []byte) {
 	h["Content-Type"] = contentJSON
 	h["Content-Length"] = []string{strconv.Itoa(len(message))}
 	s.w.WriteHeader(status)
-	_, _ = s.w.Write(message) // the client may have gone
+	_, _ = s.w.Write(message) // the client may be gone
 }
 
 // answer ends a request with its result, unless the client no longer waits.
@@ -103,13 +102,13 @@ func (s *reply) answer(ctx context.Context, req *request, result jsontext.Value,
 	}
 }
 
-// release ends what the request held.
+// release releases the request's session and heartbeat.
 func (s *reply) release() {
 	if s.stopBeat != nil {
 		s.stopBeat()
 	}
 	if s.session != nil {
-		s.session.rest()
+		s.session.release()
 	}
 }
 
@@ -117,17 +116,17 @@ func (s *reply) fail(status int, id jsontext.Value, problem *rpcError) {
 	s.finish(status, answer(id, nil, problem))
 }
 
-// accepted ends the answer to a message that needs none.
+// accepted answers a message that needs no answer.
 func (s *reply) accepted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.over && !s.started {
+	if !s.done && !s.started {
 		s.w.WriteHeader(http.StatusAccepted)
 	}
-	s.over = true
+	s.done = true
 }
 
-// beat begins the stream and keeps it alive until ctx ends or it is stopped.
+// beat sends heartbeats until ctx ends or stop is called.
 func (s *reply) beat(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -141,7 +140,7 @@ func (s *reply) beat(ctx context.Context) (stop func()) {
 				return
 			case <-tick.C:
 				s.mu.Lock()
-				if s.started && !s.over {
+				if s.started && !s.done {
 					s.write(":", nil)
 				}
 				s.mu.Unlock()

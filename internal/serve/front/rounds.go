@@ -18,41 +18,39 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// In 2026-07-28 a server that needs more answers with what it asks, and the
-// client repeats the request with the answers. The client carries the server's
-// state meanwhile: sealed, so that it cannot be changed, used twice, or used for
-// anything else.
+// In 2026-07-28 a server that needs input answers with its questions, and the client repeats the
+// request with the answers. Meanwhile the client carries the server's state, which is sealed: it
+// cannot be changed, used twice, or used for another request.
 
 const (
 	statePurpose = "mcp/requestState"
-	// stateLife is how long a client may think about its answers.
+	// stateLife is how long a client may take to answer.
 	stateLife = time.Hour
-	// maxRounds bounds the questions of one call that a client is asked one
-	// after the other: what was approved and counted once is not made for ever.
+	// maxRounds bounds the rounds of questions in one call, which was approved and counted once.
 	maxRounds = 10
 )
 
 // state is the content of a sealed requestState.
 type state struct {
-	Binding []byte         `json:"b"` // what it is good for
+	Binding []byte         `json:"b"` // hash of the request that it belongs to
 	ID      string         `json:"i"`
 	Call    string         `json:"c"` // the call that asked
 	Until   int64          `json:"u"`
 	Round   int            `json:"r"`
-	Server  jsontext.Value `json:"s,omitempty"` // the server's own, as it wrote it
+	Server  jsontext.Value `json:"s,omitempty"` // the server's own, unchanged
 }
 
-// binding is what a state is good for: this principal, this agent, this request.
+// binding hashes what a state is valid for: the principal, the agent and the request.
 func (a *Agent) binding(r *request) []byte {
 	h := sha256.New()
-	who := a.Door.Agent()
+	who := a.Gateway.Agent()
 	name := lookup(r.Params, "name")
 	if name == nil {
 		name = lookup(r.Params, "uri")
 	}
 	arguments := slices.Clone(lookup(r.Params, "arguments"))
 	if len(arguments) > 0 {
-		// The same arguments may be written in another order; numbers stay as they are.
+		// The same arguments may be in another order; numbers stay unchanged.
 		_ = arguments.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false), jsontext.AllowDuplicateNames(true))
 	} else {
 		arguments = jsontext.Value("{}")
@@ -64,21 +62,20 @@ func (a *Agent) binding(r *request) []byte {
 	return h.Sum(nil)
 }
 
-// asksMore reports whether a result is a question, however that is written.
+// asksMore reports whether a result asks for input.
 func asksMore(raw jsontext.Value) bool {
 	kind, _ := text(lookup(raw, "resultType"))
 	return kind == "input_required"
 }
 
-// mayAsk refuses questions that the operator does not let servers ask, those that
-// may be read as such, and those that have no end.
+// mayAsk refuses questions that the operator has not exposed, ambiguous ones, and too many rounds.
 func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 	if r.round >= maxRounds {
 		return call.Refuse("act", call.ServerUnavailable,
-			"the server asks for more, and has asked %d times already", maxRounds)
+			"the server asked for input %d times, which is the limit", maxRounds)
 	}
 	// The client must read the same questions that are checked here.
-	unclear := call.Refuse("act", call.OutputInvalid, "the server asks the client something that can be read in two ways")
+	unclear := call.Refuse("act", call.OutputInvalid, "the server's question to the client is ambiguous")
 	questions := lookup(raw, "inputRequests")
 	if questions != nil && (questions[0] != '{' && questions[0] != 'n' || !questions.IsValid() || rawjson.Twice(questions)) {
 		return unclear
@@ -92,32 +89,32 @@ func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 		case capability == "elicitation", capability != "" && a.exposes(capability):
 		case capability == "":
 			refusal = call.Refuse("act", call.PolicyDenied,
-				"the server asks the client for %q, which is not known", clip(method))
+				"the server sent the client the unknown request %q", clip(method))
 		default:
 			refusal = call.Refuse("act", call.PolicyDenied,
-				"the server asks the client for %s, which is not passed on", capability)
-			refusal.Hint = "the operator can allow it: --expose " + capability
+				"the server asked the client for %s, which is not exposed", capability)
+			refusal.Hint = "the operator can expose it: --expose " + capability
 		}
 	})
 	return refusal
 }
 
-// more deals with a question. For a client of the older generation, which cannot
-// be answered with one, the client is asked, and the call that continues is
-// returned; for one of the newer generation nothing is, and the question passes.
+// more handles a result that asks for input. A client of the older generation is asked directly,
+// and the continued call is returned. For a client of the newer generation it returns nil, and the
+// result is passed on.
 func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext.Value) (*call.Call, *call.Refusal) {
 	if refusal := a.mayAsk(r, raw); refusal != nil || r.modern {
 		return nil, refusal
 	}
 	if c.Client == nil || c.Client.Asker == nil {
-		return nil, call.Refuse("act", call.ServerUnavailable, "the server asks for more, and this client cannot be asked")
+		return nil, call.Refuse("act", call.ServerUnavailable, "the server asked for input, which this client does not support")
 	}
 	responses := jsontext.Value("{}")
 	var failure error
 	rawjson.Members(lookup(raw, "inputRequests"), func(key string, value jsontext.Value) {
 		method, _ := text(lookup(value, "method"))
 		if failure == nil && lookup(c.Client.Capabilities, call.CapabilityFor(method)) == nil {
-			failure = fmt.Errorf("it does not take %s", method)
+			failure = fmt.Errorf("the client does not support %s", method)
 		}
 		if failure != nil {
 			return
@@ -129,7 +126,7 @@ func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext
 	})
 	if failure != nil {
 		return nil, call.Refuse("act", call.ServerUnavailable,
-			"the server asks for more, and the client could not be asked: %v", failure)
+			"the server asked for input, but the client could not be asked: %v", failure)
 	}
 	next := *c
 	next.ID, next.Continues = gateway.NewID(), c.ID
@@ -137,7 +134,7 @@ func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext
 	return &next, nil
 }
 
-// further are the params with which a request continues.
+// further returns the params with which a request continues.
 func further(responses, server jsontext.Value) jsontext.Value {
 	var more jsontext.Value
 	for _, p := range []struct {
@@ -154,11 +151,10 @@ func further(responses, server jsontext.Value) jsontext.Value {
 	return more
 }
 
-// sealState puts our own state around the server's, in a result that asks for
-// more.
+// sealState puts our own state around the server's, in a result that asks for input.
 func (a *Agent) sealState(r *request, c *call.Call, raw jsontext.Value) (jsontext.Value, error) {
 	if a.Keys == nil {
-		return nil, errors.New("the server asks for more, and there is no key to seal its state with")
+		return nil, errors.New("the server asked for input, but no key is available to seal its state")
 	}
 	keys, err := a.Keys()
 	if err != nil {
@@ -171,21 +167,19 @@ func (a *Agent) sealState(r *request, c *call.Call, raw jsontext.Value) (jsontex
 	if err != nil {
 		return nil, err
 	}
-	return set(raw, "requestState", marshal(encodeState(keys.Seal(statePurpose, plain)))), nil
+	return set(raw, "requestState", marshal(base64.RawURLEncoding.EncodeToString(keys.Seal(statePurpose, plain)))), nil
 }
 
-func encodeState(sealed []byte) string { return base64.RawURLEncoding.EncodeToString(sealed) }
-
-// resume reads what a client brings back and makes the call go on. Answers
-// without a state belong to no call: they pass with a new one.
+// resume reads the client's answers and continues the call. Answers without a state belong to no
+// call and are passed on with the new one.
 func (a *Agent) resume(ctx context.Context, r *request, c *call.Call) *rpcError {
 	responses, sealed := lookup(r.Params, "inputResponses"), lookup(r.Params, "requestState")
 	if responses != nil && responses[0] != '{' {
-		return &rpcError{Code: invalidParams, Message: "inputResponses is no object"}
+		return &rpcError{Code: invalidParams, Message: "inputResponses must be an object"}
 	}
 	if (responses != nil || sealed != nil) && !r.Params.IsValid() {
-		// The state is bound to what is read here, and the server is to read the same.
-		return &rpcError{Code: invalidParams, Message: "the params have a member twice"}
+		// The state is bound to what is read here, and the server must read the same.
+		return &rpcError{Code: invalidParams, Message: "the params have a duplicate member"}
 	}
 	if sealed == nil {
 		c.More = further(responses, nil)
@@ -193,16 +187,16 @@ func (a *Agent) resume(ctx context.Context, r *request, c *call.Call) *rpcError 
 	}
 	s, err := a.openState(ctx, r, sealed)
 	if err != nil {
-		return &rpcError{Code: invalidParams, Message: "the requestState cannot be used: " + err.Error()}
+		return &rpcError{Code: invalidParams, Message: "the requestState is invalid: " + err.Error()}
 	}
 	c.Continues, c.More, r.round = s.Call, further(responses, s.Server), s.Round
 	return nil
 }
 
 var (
-	errForeignState = errors.New("it was not given out for this request, or was changed")
+	errForeignState = errors.New("it belongs to another request or was modified")
 	errOldState     = errors.New("it has expired")
-	errSpentState   = errors.New("it was used before")
+	errSpentState   = errors.New("it was already used")
 )
 
 func (a *Agent) openState(ctx context.Context, r *request, raw jsontext.Value) (*state, error) {
@@ -237,15 +231,14 @@ func (a *Agent) openState(ctx context.Context, r *request, raw jsontext.Value) (
 	first, err := spend(ctx, s.ID, until)
 	switch {
 	case err != nil:
-		return nil, errors.New("whether it was used before cannot be told")
+		return nil, errors.New("it cannot be checked whether it was already used")
 	case !first:
 		return nil, errSpentState
 	}
 	return &s, nil
 }
 
-// spentStates remembers which states were used, for as long as they would be
-// good.
+// spentStates remembers used states until they expire.
 type spentStates struct {
 	mu    sync.Mutex
 	until map[string]time.Time

@@ -2,6 +2,7 @@ package front
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -54,7 +55,7 @@ func TestRequestState(t *testing.T) {
 	sealed := ask(`{"a":1,"b":2.0}`)
 	tests := []struct {
 		name, principal, tool, arguments, state string
-		want                                    error // nil: it is taken
+		want                                    error // nil: it is accepted
 	}{
 		{"of another principal", "you", "ask", `{"a":1,"b":2.0}`, sealed, errForeignState},
 		{"for another tool", "me", "read", `{"a":1,"b":2.0}`, sealed, errForeignState},
@@ -88,14 +89,14 @@ func TestRequestState(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if problem := goes("me", "ask", `{}`, string(marshal(encodeState(keys.Seal(statePurpose, plain))))); problem == nil || !strings.HasSuffix(problem.Message, errOldState.Error()) {
+		if problem := goes("me", "ask", `{}`, string(marshal(base64.RawURLEncoding.EncodeToString(keys.Seal(statePurpose, plain))))); problem == nil || !strings.HasSuffix(problem.Message, errOldState.Error()) {
 			t.Errorf("got %+v", problem)
 		}
 	})
-	// A state is for what is read here, and the server reads the same.
+	// A state is bound to what the front reads, and the server reads the same.
 	s.more = ""
 	sealed = ask(`{}`)
-	if problem := goes("me", `read","name":"ask`, `{}`, sealed); problem == nil || problem.Code != invalidParams || !strings.Contains(problem.Message, "twice") || s.more != "" {
+	if problem := goes("me", `read","name":"ask`, `{}`, sealed); problem == nil || problem.Code != invalidParams || !strings.Contains(problem.Message, "duplicate") || s.more != "" {
 		t.Errorf("got %+v, and the server got %s", problem, s.more)
 	}
 	// Answers without a state belong to no call: it is a new one.
@@ -105,7 +106,7 @@ func TestRequestState(t *testing.T) {
 	}
 }
 
-// What the operator has not exposed is not asked.
+// Servers may ask only for what the operator exposes.
 func TestServersAskOnlyWhatIsExposed(t *testing.T) {
 	tests := []struct {
 		name, method string
@@ -151,7 +152,7 @@ func TestEscapedQuestionIsOne(t *testing.T) {
 	}
 }
 
-// A list of questions is none that anybody here has looked through.
+// Questions in a list are refused, because they are not checked.
 func TestQuestionsAreAnObject(t *testing.T) {
 	for questions, passes := range map[string]bool{`null`: true, `{}`: true, `[{"method":"sampling/createMessage"}]`: false, `"x"`: false} {
 		a := testAgent(t, &stage{asks: `{"resultType":"input_required","requestState":"x","inputRequests":` + questions + `}`})
@@ -177,7 +178,7 @@ func TestOlderClientIsAskedForMore(t *testing.T) {
 	if c.stage.more != `{"inputResponses":{"q":{"action":"accept"}},"requestState":"x"}` || c.stage.continues == "" {
 		t.Errorf("the server got %s, continuing %q", c.stage.more, c.stage.continues)
 	}
-	// One that cannot be asked gets a refusal.
+	// A client that cannot be asked gets a refusal.
 	c.stage.asks = `{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create","params":{}}}}`
 	c.say(strings.Replace(hello, `"elicitation":{},`, "", 1))
 	c.hear()
@@ -187,8 +188,8 @@ func TestOlderClientIsAskedForMore(t *testing.T) {
 	}
 }
 
-// restless is a door to a server that asks again whatever it is answered.
-type restless struct{ ajar }
+// restless is a gateway to a server that always asks again.
+type restless struct{ fakeGateway }
 
 const again = `{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create","params":{}}},"requestState":"x"}`
 
@@ -203,9 +204,9 @@ func (restless) Forward(context.Context, *call.Forward) (jsontext.Value, error) 
 // A server that asks again and again is asked no further, in either generation: one
 // approval is not for calls without end.
 func TestQuestionsHaveAnEnd(t *testing.T) {
-	const words = "the server asks for more, and has asked 10 times already"
+	const words = "the server asked for input 10 times, which is the limit"
 	open := func(a *Agent) {
-		a.Door, a.Keys, a.Expose = restless{a.Door.(ajar)}, testKeys, gateway.Exposed{gateway.Resources}
+		a.Gateway, a.Keys, a.Expose = restless{a.Gateway.(fakeGateway)}, testKeys, gateway.Exposed{gateway.Resources}
 		a.Capabilities = func(alias string) jsontext.Value {
 			return map[string]jsontext.Value{"fs": jsontext.Value(`{"resources":{}}`)}[alias]
 		}
@@ -269,7 +270,7 @@ func TestSkillByName(t *testing.T) {
 		{"work", `"worker"`, true},
 		{"fail", `"worker"`, false},
 		{"read", `"worker"`, false}, // it can only narrow
-		{"work", `"boss"`, false},   // nobody registered it
+		{"work", `"boss"`, false},   // not registered
 	}
 	for _, tt := range tests {
 		meta := ""
@@ -312,8 +313,7 @@ func TestMetaAndErrorsPass(t *testing.T) {
 	}
 }
 
-// Initialize does not wait for the servers; a list does, and says why they are
-// not there.
+// Initialize does not wait for the servers; a list does, and reports why they are not ready.
 func TestServersThatDoNotCome(t *testing.T) {
 	ready := make(chan error)
 	var why error
@@ -341,7 +341,7 @@ func TestServersThatDoNotCome(t *testing.T) {
 		t.Error(got)
 	}
 	c.say(strings.Replace(hello, `"id":1`, `"id":3`, 1))
-	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent cannot work at present: server_drifted: server fs is not what`) {
+	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent is unavailable: server_drifted: server fs is not what`) {
 		t.Error(got)
 	}
 }
@@ -360,14 +360,14 @@ func TestUnknownToolInBothGenerations(t *testing.T) {
 	if !strings.Contains(got, `"error":{"code":-32602,"message":"unknown_tool: the agent declares no tool`) || !strings.Contains(got, `"data":`+refusal) {
 		t.Errorf("in the newer generation: %s", got)
 	}
-	// What there is and may not be called is for the model to read in both.
+	// Tools that exist, but may not be called, are refused in band in both generations.
 	if _, got = w.post(newer("tools/call", `"name":"write"`), newerHeaders("tools/call", "write")...); !strings.Contains(got, `"isError":true`) {
 		t.Errorf("a tool that is denied: %s", got)
 	}
 }
 
-// A refusal says after how long a retry can pass, where that is known.
-func TestRetryAfterIsTold(t *testing.T) {
+// A refusal with a known retry time includes it.
+func TestRetryAfterIsReported(t *testing.T) {
 	refusal := call.Refuse("act", call.ServerUnavailable, "it rests").Again()
 	if got := refusalObject(refusal); got["retry_after"] != nil {
 		t.Errorf("it says %v", got)

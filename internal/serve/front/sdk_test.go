@@ -76,7 +76,7 @@ func TestSDKClient(t *testing.T) {
 			if _, err := session.CallTool(hanging, &mcp.CallToolParams{Name: "wait"}); err == nil {
 				t.Error("a cancelled call was answered")
 			}
-			<-s.gone // the SDK tells of it in its own time
+			<-s.gone // the SDK reports it asynchronously
 			if err := session.Close(); err != nil {
 				t.Error(err)
 			}

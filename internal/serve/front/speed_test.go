@@ -8,23 +8,23 @@ import (
 	"testing"
 )
 
-// discard is a response that nobody reads.
+// discard is a response that is not read.
 type discard struct{ header http.Header }
 
 func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(int)             {}
 
-// BenchmarkHTTP is a call over HTTP in each generation, without the network and
-// with a door that everything passes.
+// BenchmarkHTTP is a call over HTTP in each generation, without the network and with a gateway that
+// admits every call.
 func BenchmarkHTTP(b *testing.B) {
 	keys, err := testKeys()
 	if err != nil {
 		b.Fatal(err)
 	}
-	face := NewHTTP(HTTPOptions{Keys: keys})
-	defer face.Close()
 	a := testAgent(b, &stage{})
+	face := NewHTTP(a, HTTPOptions{Keys: keys})
+	defer face.Close()
 	recorder := httptest.NewRecorder()
 	post := func(body string, headers ...headerLine) *http.Request {
 		r := httptest.NewRequest(http.MethodPost, "http://localhost/mcp", strings.NewReader(body))
@@ -35,7 +35,7 @@ func BenchmarkHTTP(b *testing.B) {
 		}
 		return r
 	}
-	face.Serve(recorder, post(hello), a, "me")
+	face.Serve(recorder, post(hello), "me")
 	session := headerLine{"Mcp-Session-Id", recorder.Header().Get("Mcp-Session-Id")}
 	payload := `{"text":"` + strings.Repeat("x", 64) + `"}`
 	for _, tt := range []struct {
@@ -50,7 +50,7 @@ func BenchmarkHTTP(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				r.Body = io.NopCloser(strings.NewReader(tt.body))
-				face.Serve(&discard{http.Header{}}, r, a, "me")
+				face.Serve(&discard{http.Header{}}, r, "me")
 			}
 		})
 	}

@@ -17,20 +17,19 @@ import (
 const (
 	// maxMessage bounds one message from a client.
 	maxMessage = 32 << 20
-	// maxCalls bounds the calls of a client that run at the same time.
+	// maxCalls bounds the open calls of a client.
 	maxCalls = 256
-	// lastAnswers is how long calls may go on after the client's input has ended.
+	// lastAnswers is how long calls may continue after the client's input has ended.
 	lastAnswers = 10 * time.Second
 )
 
-// errTooLong ends a session: where the next message begins cannot be trusted
-// any more.
+// errTooLong ends a session: the start of the next message is unknown.
 var errTooLong = errors.New("the message is larger than 32 MiB")
 
 // stdioKey is the key of the one client on stdio.
 const stdioKey = "stdio"
 
-// session is one client on stdio.
+// session is the one client on stdio.
 type session struct {
 	agent   *Agent
 	peer    *peer
@@ -38,19 +37,18 @@ type session struct {
 	writing sync.Mutex
 	greeted sync.Once
 
-	listening context.Context // ends with the input
+	listening context.Context // ends with the client's input
 }
 
-// ServeStdio serves a client that speaks one JSON-RPC message a line, until its
-// input ends or ctx does. It returns when every call has ended. A read of the
-// input that is under way when ctx ends is left behind.
+// ServeStdio serves a client that sends one JSON-RPC message a line, until its input or ctx ends.
+// It returns when every call has ended. A pending read of the input is abandoned when ctx ends.
 func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &session{agent: a, out: out}
 	s.peer = newPeer(a, stdioKey, principal, s.send)
 	defer s.peer.gone()
-	// Streams of what happens end with the input; calls may go on.
+	// Subscriptions end with the input; calls may continue.
 	var stopListening context.CancelFunc
 	s.listening, stopListening = context.WithCancel(ctx)
 	defer stopListening()
@@ -64,17 +62,17 @@ func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, o
 		case <-ctx.Done():
 			return ctx.Err()
 		case line := <-lines:
-			s.take(ctx, line, &calls)
+			s.handle(ctx, line, &calls)
 		case err := <-ended:
 			if errors.Is(err, errTooLong) {
 				s.reply(nil, nil, &rpcError{Code: invalidRequest, Message: err.Error()})
 			}
 			stopListening()
 			s.greet(&request{}) // no greeting will come
-			// Requests that came before the input ended are still answered. The time
-			// that servers take to start does not count.
+			// Requests that came before the end of the input are still answered. The start of
+			// servers does not count towards the time limit.
 			if a.Ready != nil && s.peer.busy() {
-				_ = a.Ready(ctx) // the requests themselves report why not
+				_ = a.Ready(ctx) // the requests report why not
 			}
 			timer := time.AfterFunc(lastAnswers, cancel)
 			defer timer.Stop()
@@ -84,7 +82,7 @@ func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, o
 	}
 }
 
-// readLines hands on every line of the input, to its end.
+// readLines sends every line of the input to lines.
 func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 	scan := bufio.NewScanner(in)
 	scan.Buffer(make([]byte, 64<<10), maxMessage)
@@ -105,8 +103,8 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 	return scan.Err()
 }
 
-// take deals with one line of input.
-func (s *session) take(ctx context.Context, line []byte, calls *sync.WaitGroup) {
+// handle processes one line of input.
+func (s *session) handle(ctx context.Context, line []byte, calls *sync.WaitGroup) {
 	m, problem := parse(line)
 	switch {
 	case problem != nil:
@@ -116,20 +114,20 @@ func (s *session) take(ctx context.Context, line []byte, calls *sync.WaitGroup) 
 	case m.Method == "":
 		s.peer.answered(m)
 	case m.ID == nil:
-		// A notification of no interest.
+		// A notification that needs no action.
 	default:
 		s.serve(ctx, m, calls)
 	}
 }
 
-// serve answers a request. What may take its time does so aside.
+// serve answers a request. Requests that may take long run in their own goroutine.
 func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.WaitGroup) {
 	r := newRequest(m)
 	r.principal, r.peer, r.notify = s.peer.principal, s.peer, s.notify
 	if m.Method == "subscriptions/listen" {
 		ctx = s.listening
 	}
-	ctx, problem := s.peer.enter(ctx, m.ID) // from here on it can be cancelled
+	ctx, problem := s.peer.enter(ctx, m.ID) // from here on the client can cancel it
 	if problem != nil {
 		s.reply(m.ID, nil, problem)
 		return
@@ -154,8 +152,7 @@ func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.Wait
 	}
 }
 
-// greet reports the client, as soon as it has declared what it can be asked, and
-// begins to send it notifications.
+// greet reports the client as soon as its capabilities are known, and starts its notifications.
 func (s *session) greet(r *request) {
 	if r.Method == "ping" {
 		return
@@ -166,10 +163,10 @@ func (s *session) greet(r *request) {
 			s.peer.modern = true
 			s.peer.mu.Unlock()
 		} else if r.Method != "" {
-			e := s.agent.listen()
+			events := s.agent.addSubscriber()
 			go func() {
-				defer s.agent.deafen(e)
-				s.peer.hear(s.listening, e)
+				defer s.agent.removeSubscriber(events)
+				s.peer.forward(s.listening, events)
 			}()
 		}
 		if s.agent.Greeted != nil {
@@ -180,14 +177,13 @@ func (s *session) greet(r *request) {
 
 func (s *session) notify(method string, params jsontext.Value) { s.send(notification(method, params)) }
 
-// reply answers a request; without an id, a message that is no request.
+// reply answers a request; without an id, an invalid message.
 func (s *session) reply(id, result jsontext.Value, err *rpcError) { s.send(answer(id, result, err)) }
 
-// send writes one message.
 func (s *session) send(message []byte) bool {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	// A client that is gone ends its input too, which ends the session.
+	// A client that has gone ends its input too, which ends the session.
 	_, err := s.out.Write(append(message, '\n'))
 	return err == nil
 }

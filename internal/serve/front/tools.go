@@ -16,12 +16,12 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// listWait bounds how long a list waits for the servers. Clients give up about
-// then too; they are notified when the servers are there.
+// listWait bounds how long a list waits for the servers. Clients time out at about the same time;
+// they are notified when the servers are ready.
 const listWait = 50 * time.Second
 
-// levelWait bounds how long servers may take to hear of a log level: the client
-// waits for that, and has little of it.
+// levelWait bounds how long servers may take to change a log level, because the client waits for
+// it.
 const levelWait = 5 * time.Second
 
 // ready waits until the servers are proven.
@@ -37,20 +37,20 @@ func (a *Agent) ready(ctx context.Context) *rpcError {
 		return nil
 	case waiting.Err() != nil:
 		a.late.Store(true)
-		return &rpcError{Code: internalError, Message: "the agent's tool servers are still being started; its tools will be announced when they are there"}
+		return &rpcError{Code: internalError, Message: "the agent's tool servers are still starting; a notification follows when its tools are ready"}
 	}
 	return &rpcError{Code: internalError, Message: explain(err), Data: refusalData(err)}
 }
 
-// Up is called when the servers are there, or it is known why not. Clients that
-// asked too early are notified to ask again.
+// Up is called when the servers are proven or have failed. Clients that asked too early are
+// notified to ask again.
 func (a *Agent) Up() {
 	if a.late.Load() {
 		a.Publish("notifications/tools/list_changed", nil)
 	}
 }
 
-// explain is an error in words for a person.
+// explain describes an error to a person.
 func explain(err error) string {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
@@ -69,12 +69,12 @@ func refusalData(err error) any {
 	return nil
 }
 
-// list is the callable tools, as they were proven.
+// list returns the callable tools with their proven definitions.
 func (a *Agent) list(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	if err := a.ready(ctx); err != nil {
 		return nil, err
 	}
-	who := a.Door.Agent()
+	who := a.Gateway.Agent()
 	served := gateway.ServedNames(who)
 	var b bytes.Buffer
 	b.WriteString(`{"tools":[`)
@@ -103,11 +103,11 @@ func (a *Agent) list(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	return b.Bytes(), nil
 }
 
-// served is the tool that a client means by a name, nil if none is.
+// served finds a tool by the name that clients use, or returns nil.
 func (a *Agent) served(name string) *agent.Tool {
-	who := a.Door.Agent()
+	who := a.Gateway.Agent()
 	for i := range who.Tools {
-		// Most names differ in their ends.
+		// Most names have different ends.
 		if t := &who.Tools[i]; strings.HasSuffix(name, t.Name) && gateway.ServedName(who, t) == name || t.URI != nil && t.URI.String() == name {
 			return t
 		}
@@ -115,7 +115,7 @@ func (a *Agent) served(name string) *agent.Tool {
 	return nil
 }
 
-// definition is the one that a client has seen of the tool of that name.
+// definition returns the definition that clients see for a tool name.
 func (a *Agent) definition(name string) []byte {
 	t := a.served(name)
 	if t == nil {
@@ -124,14 +124,14 @@ func (a *Agent) definition(name string) []byte {
 	return a.Definition(t)
 }
 
-// call makes a tool call through the gateway and writes its result for the client.
+// call makes a tool call through the gateway and converts its result for the client.
 func (a *Agent) call(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	c, refusal, problem := a.newCall(ctx, r)
 	if problem != nil {
 		return nil, problem
 	}
 	for ; refusal == nil; r.round++ {
-		result, err := a.Door.Call(ctx, c)
+		result, err := a.Gateway.Call(ctx, c)
 		if err != nil {
 			refusal = call.AsRefusal("act", err)
 			break
@@ -164,12 +164,11 @@ func (a *Agent) call(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	return a.refused(r, c.Tool, refusal)
 }
 
-// newCall reads the call that a request asks for. The refusal or the problem says
-// why it cannot be made.
+// newCall reads the call from a request. The refusal or the problem says why it cannot be made.
 func (a *Agent) newCall(ctx context.Context, r *request) (*call.Call, *call.Refusal, *rpcError) {
 	name, ok := text(lookup(r.Params, "name"))
 	if !ok || name == "" {
-		return nil, nil, &rpcError{Code: invalidParams, Message: "tools/call needs a name and arguments"}
+		return nil, nil, &rpcError{Code: invalidParams, Message: "tools/call requires a name and arguments"}
 	}
 	c := &call.Call{
 		ID: gateway.NewID(), Tool: name, Arguments: lookup(r.Params, "arguments"), Meta: r.meta.raw,
@@ -182,9 +181,8 @@ func (a *Agent) newCall(ctx context.Context, r *request) (*call.Call, *call.Refu
 	return c, refusal, problem
 }
 
-// onNotify hands on what a server says about a request while it works on it: to
-// a client that asked for progress or, in the newer generation, for its log. Nil
-// if it did not.
+// onNotify passes on a server's notifications about a request to a client that asked for progress
+// or, in the newer generation, for the log. It is nil for other clients.
 func (r *request) onNotify() func(string, jsontext.Value) {
 	token := r.meta.token
 	if token == nil && !(r.modern && r.meta.logs) {
@@ -202,21 +200,21 @@ func (r *request) onNotify() func(string, jsontext.Value) {
 	}
 }
 
-// narrow puts a call under the skills that hold for it.
+// narrow applies the skills to a call.
 func (a *Agent) narrow(c *call.Call, r *request) (*call.Refusal, *rpcError) {
 	c.Skill = a.Skill
 	if r.meta.skill == nil {
 		return nil, nil
 	}
-	c.Meta = without(c.Meta, metaSkill) // no business of the server's
+	c.Meta = without(c.Meta, metaSkill) // not for the server
 	name, ok := text(r.meta.skill)
 	if !ok {
 		return nil, &rpcError{Code: invalidParams, Message: `_meta["` + metaSkill + `"] is not the name of a skill`}
 	}
 	chosen := a.Skills[name]
 	if chosen == nil {
-		refusal := call.Refuse("gate", call.NotInSkillAllowlist, "there is no skill %q here", clip(name))
-		refusal.Hint = "the operator registers skills; without one of them leave " + metaSkill + " out"
+		refusal := call.Refuse("gate", call.NotInSkillAllowlist, "unknown skill %q", clip(name))
+		refusal.Hint = "use a skill that the operator has registered, or omit " + metaSkill
 		return refusal, nil
 	}
 	if c.Skill != nil {
@@ -247,8 +245,8 @@ func refusalObject(r *call.Refusal) map[string]any {
 	return o
 }
 
-// refused is a refusal as a model reads it. The newer generation has an error of
-// the protocol for a tool that there is not, so there the refusal is in its data.
+// refused converts a refusal for the model. The newer generation has a protocol error for unknown
+// tools, which carries the refusal in its data.
 func (a *Agent) refused(r *request, tool string, refusal *call.Refusal) (jsontext.Value, *rpcError) {
 	if e := a.gparsError(tool, refusal); e != nil {
 		return nil, e
@@ -275,19 +273,19 @@ func (a *Agent) refused(r *request, tool string, refusal *call.Refusal) (jsontex
 	return marshal(result), nil
 }
 
-// levels are those of log messages, from the least to the worst.
+// levels are the log levels in ascending order.
 var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// setLevel sets the least level of log messages that the client asks for.
+// setLevel sets the minimum level of log messages to the client.
 func (a *Agent) setLevel(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	level, _ := text(lookup(r.Params, "level"))
 	if !slices.Contains(levels, level) {
-		return nil, &rpcError{Code: invalidParams, Message: "there is no such log level"}
+		return nil, &rpcError{Code: invalidParams, Message: "unknown log level"}
 	}
 	if r.peer != nil {
 		r.peer.setLevel(level)
 	}
-	tell := func(ctx context.Context) {
+	set := func(ctx context.Context) {
 		if a.Level != nil && a.ready(ctx) == nil {
 			ctx, cancel := context.WithTimeout(ctx, levelWait)
 			defer cancel()
@@ -295,9 +293,9 @@ func (a *Agent) setLevel(ctx context.Context, r *request) (jsontext.Value, *rpcE
 		}
 	}
 	if a.Ready != nil && a.Ready(alreadyCancelled) != nil {
-		go tell(context.WithoutCancel(ctx)) // once they are there
+		go set(context.WithoutCancel(ctx)) // when the servers are ready
 	} else {
-		tell(ctx)
+		set(ctx)
 	}
 	return jsontext.Value("{}"), nil
 }

@@ -16,11 +16,10 @@ import (
 	"github.com/ambit-run/ambit/internal/serve/login"
 )
 
-// binding is what does an agent's work, to its gateway. Tools on servers wait
-// while those are being proven; if the agent is not up, it says why.
+// binding carries out an agent's calls for its gateway. Tools on servers wait while these are being
+// proven.
 type binding struct{ of *Agent }
 
-// Act carries out a call.
 func (b binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	switch t.Binding.(type) {
 	case agent.OnServer:
@@ -37,8 +36,8 @@ func (b binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 }
 
 func (b binding) wait(ctx context.Context) (*toolserver.Manager, error) {
-	if !came(ctx, b.of.up) {
-		return nil, call.Refuse("act", call.ServerUnavailable, "the agent's tool servers are still being started").Again()
+	if !waitFor(ctx, b.of.up) {
+		return nil, call.Refuse("act", call.ServerUnavailable, "the agent's tool servers are still starting").Again()
 	}
 	if f := b.of.trouble(); f != nil {
 		return nil, f.Refusal
@@ -46,9 +45,9 @@ func (b binding) wait(ctx context.Context) (*toolserver.Manager, error) {
 	return b.of.servers, nil
 }
 
-// Forward takes another request to a server. Where only a policy grants, what an operator
-// exposes needs its permit too: to rules the request is a tool named after the method,
-// such as resources/read.
+// Forward sends another request to a server. Under GPARS, where only a policy grants, an exposed
+// request also needs a permit: to the rules it is a tool with the method's name, such as
+// resources/read.
 func (b binding) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	s, err := b.wait(ctx)
 	if err != nil {
@@ -64,8 +63,8 @@ func (b binding) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, 
 	return s.Forward(ctx, f)
 }
 
-// definition is a tool's definition: the one that its server was proven with,
-// or what its manifest says of it. Nil if the tool is not served.
+// definition returns the definition that a tool's server was proven with, or the manifest's. It is
+// nil if the tool is not served.
 func (a *Agent) definition(t *agent.Tool) []byte {
 	if _, ok := t.Binding.(agent.OnServer); !ok {
 		if a.options.Credentials != nil && !a.options.Credentials.Serves(a.manifest.Agent(), t) {
@@ -79,33 +78,33 @@ func (a *Agent) definition(t *agent.Tool) []byte {
 	return nil
 }
 
-// Tokens are those of the person's sign-ins.
+// Tokens are the tokens of the person's sign-ins.
 type Tokens interface {
-	// Token is the one for a server at an address, if a sign-in is meant for it.
+	// Token returns the token for a server, if a sign-in covers its address.
 	Token(ctx context.Context, address string) (token string, found bool, err error)
-	// Given are those that were given out, but for ones that are long over.
+	// Given returns the issued tokens, except those that expired long ago.
 	Given() []string
 }
 
-// Authorize says to an agent's remote servers who calls: with the token of the
-// sign-in that is meant for the server's host, and for no other. An agent that
-// wants a sign-in is not asked without one. Nil tokens are none.
+// Authorize returns a function that identifies the caller to an agent's remote servers, with the
+// token of the sign-in that covers the server's host. An agent that requires a sign-in is not
+// called without one. It returns nil for nil tokens.
 func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Server, http.Header) (string, error) {
 	if tokens == nil {
 		return nil
 	}
-	wanted := a.Hosted() && a.Delivery.Auth == "oauth-device"
+	required := a.Hosted() && a.Delivery.Auth == "oauth-device"
 	return func(ctx context.Context, s *agent.Server, h http.Header) (string, error) {
 		token, found, err := tokens.Token(ctx, s.Endpoint)
 		switch {
 		case err != nil:
-			r := call.Refuse("act", call.CredentialMissing, "the sign-in for server %s cannot be used: %v", s.Alias, err)
+			r := call.Refuse("act", call.CredentialMissing, "the sign-in for server %s is unusable: %v", s.Alias, err)
 			r.Hint = "sign in again: ambit login"
 			return "", r
-		case !found && wanted:
-			r := call.Refuse("act", call.CredentialMissing, "server %s wants to know who you are, and no sign-in is meant for it", s.Alias)
+		case !found && required:
+			r := call.Refuse("act", call.CredentialMissing, "server %s requires a sign-in, and no sign-in covers it", s.Alias)
 			if host, err := login.At(s.Endpoint); err == nil {
-				r.Hint = "if you trust it with who you are, sign in: ambit login --host " + host
+				r.Hint = "if you trust it with your identity, sign in: ambit login --host " + host
 			}
 			return "", r
 		case found:
@@ -115,11 +114,11 @@ func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Serve
 	}
 }
 
-// known are the credentials that no result may hold.
+// known returns the credentials that no result may contain.
 func (a *Agent) known() ([]guard.Known, error) {
 	var known []guard.Known
-	if wants := a.wanted(); len(wants) > 0 {
-		secrets, err := a.options.Credentials.Known(a.who(), wants)
+	if wanted := a.wantedSecrets(); len(wanted) > 0 {
+		secrets, err := a.options.Credentials.Known(a.who(), wanted)
 		if err != nil {
 			return nil, err
 		}
@@ -135,21 +134,21 @@ func (a *Agent) known() ([]guard.Known, error) {
 	return known, nil
 }
 
-// wants are the secrets that an agent asks for. A manifest that names no servers
-// of its own asks for others once they are found.
-type wants struct {
+// wantedSecrets caches the secrets that an agent needs. An agent with required servers
+// needs more once they are resolved.
+type wantedSecrets struct {
 	of  *agent.Agent
 	all []credential.Wanted
 }
 
-// wanted are the agent's wants. Every scan asks, so they are found once.
-func (a *Agent) wanted() []credential.Wanted {
+// wantedSecrets is called by every scan, so the result is cached.
+func (a *Agent) wantedSecrets() []credential.Wanted {
 	who := a.who()
-	if w := a.wants.Load(); w != nil && w.of == who {
+	if w := a.wanted.Load(); w != nil && w.of == who {
 		return w.all
 	}
-	w := &wants{who, credential.Wants(who)}
-	a.wants.Store(w)
+	w := &wantedSecrets{who, credential.Wants(who)}
+	a.wanted.Store(w)
 	return w.all
 }
 

@@ -14,13 +14,13 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// A code bundle is checked and copied when its agent starts, and runs from that
-// copy. One that is its own MCP server is started, proven and kept running like
-// any tool server, under the alias bundle; only what starts it is another.
+// A code bundle is verified and copied when its agent starts, and runs from that copy. A bundle
+// that is an MCP server is started, proven and kept running like any tool server, under the alias
+// bundle.
 
 const bundleAlias = "bundle"
 
-// openBundle makes the code ready and reports whether it may run.
+// openBundle prepares the code and reports whether it may run.
 func (a *Agent) openBundle(o *toolserver.Options) bool {
 	who := a.manifest.Agent()
 	settings, err := program.Settings(a.options.Home, a.name)
@@ -29,8 +29,9 @@ func (a *Agent) openBundle(o *toolserver.Options) bool {
 		return false
 	}
 	b, err := program.OpenBundle(a.ctx, program.BundleOptions{
-		Path: a.manifest.Path, Manifest: a.manifest.Digest(), Isolation: a.options.Isolation, Egress: a.options.Switches, Credentials: a.options.Credentials,
-		Settings: settings, Reviewed: a.options.Reviewed, Home: a.options.Home, Pool: a.options.Pool,
+		Path: a.manifest.Path, Manifest: a.manifest.Digest(), Isolation: a.options.Isolation, Egress: a.options.Switches,
+		Credentials: a.options.Credentials, Settings: settings, Reviewed: a.options.Reviewed,
+		Home: a.options.Home, Pool: a.options.Pool,
 		Log: func(line string) { a.options.Log(bundleAlias, line) },
 	})
 	if err != nil {
@@ -62,12 +63,11 @@ func (a *Agent) openBundle(o *toolserver.Options) bool {
 	return true
 }
 
-// codeBinding does the work of an agent that is a bundle.
+// codeBinding carries out the calls of a bundle.
 type codeBinding struct{ of *Agent }
 
 var _ call.Binding = codeBinding{}
 
-// Act carries out a call, once the code is ready.
 func (b codeBinding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	servers, err := binding(b).wait(ctx)
 	if err != nil {
@@ -84,8 +84,8 @@ func (b codeBinding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call
 	return servers.Act(ctx, &served, c)
 }
 
-// UI is the pages of the agent and the one that comes first. It is nil if the
-// agent has none, or is not up.
+// UI returns the agent's pages and the name of the first one; nil if the agent has none or is not
+// up.
 func (a *Agent) UI() (pages fs.FS, first string) {
 	select {
 	case <-a.up:
@@ -107,5 +107,5 @@ func (a *Agent) UI() (pages fs.FS, first string) {
 	return pages, first
 }
 
-// isCode reports whether an agent is code that runs here, and not elsewhere.
+// isCode reports whether an agent is code that runs on this machine.
 func isCode(a *agent.Agent) bool { return a.Kind == agent.CodeBundle && len(a.Servers) == 0 }

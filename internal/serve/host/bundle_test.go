@@ -13,8 +13,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// A call that never reached the code of a bundle says so, and then counts towards
-// no limit.
+// A call that never reached a bundle's code is marked as unsent, and counts towards no limit.
 func TestBundleUnsent(t *testing.T) {
 	sandboxtest.Need(t)
 	for _, tt := range []struct {

@@ -19,7 +19,7 @@ import (
 
 const firstKey, secondKey = "first-value-7421", "second-value-8532"
 
-// parrot is a tool server whose tool tell says for ever what it was sent first.
+// parrot is a tool server whose tool tell always repeats the first secret that it was sent.
 func parrot(t *testing.T) string {
 	t.Helper()
 	var once sync.Once
@@ -40,7 +40,7 @@ func parrot(t *testing.T) string {
 	return far.URL
 }
 
-// rotating is a credential that somebody changes while an agent runs.
+// rotating is a credential that changes while an agent runs.
 type rotating struct{ atomic.Value }
 
 func newRotating() *rotating {
@@ -55,8 +55,8 @@ func (r *rotating) source() *credential.Source {
 
 const tellsNothing = `"text":"it is [secret:credential]"`
 
-// A credential that a server got at its start is found in what it says, although
-// another had taken its place before anything was scanned.
+// A credential that a server got at its start is found in its output, although it was replaced
+// before the first scan.
 func TestFormerCredentialIsFound(t *testing.T) {
 	key := newRotating()
 	far := on("far", parrot(t), "tell")

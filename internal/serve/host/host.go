@@ -1,17 +1,15 @@
-// Package host brings an agent to life: its tool servers, its gateway and its front,
-// for every verb that needs them.
+// Package host starts an agent: its tool servers, its gateway and its front.
 //
-// An agent that requires servers by id is resolved first ([Resolve]): from then on all
-// dialects are treated alike. [Start] makes the gateway and returns. Requirements are
-// resolved, and servers started and proven, in the background; calls, lists and
-// [Agent.Ready] wait for that. An agent is up only when all of its servers are proven;
-// one that could not be proven refuses every call with the reason, through the gateway,
-// so that the refusal is journaled like any other. Servers that were resolved are lazy:
-// they come and go, and the agent is up without them.
+// An agent that requires servers by id is resolved first ([Resolve]); after that all dialects are
+// treated alike. [Start] creates the gateway and returns. It resolves requirements, and starts and
+// proves servers, in the background; calls, lists and [Agent.Ready] wait for that. An agent is up
+// only when all its servers are proven. An agent that could not be proven refuses every call with
+// the reason, through the gateway, so that the refusal is journaled. Resolved servers are lazy:
+// they start on demand, and the agent is up without them.
 //
-// With [Options.Sole] the agent has one client, on stdio. Its servers start as
-// soon as that client has said what it can be asked, or shortly after if it
-// says nothing, because a server is told so when it is greeted.
+// With [Options.Sole] the agent has one client, on stdio. Its servers start when that client has
+// sent its capabilities, or shortly after if it sends none, because servers receive them in their
+// handshake.
 package host
 
 import (
@@ -45,61 +43,56 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Options say how an agent is brought to life.
+// Options configure an agent.
 type Options struct {
 	Home home.Home
-	// Name is what the agent runs under; empty stands for the slug of its name.
+	// Name is the name that the agent runs under; empty means the slug of its name.
 	Name    string
 	Version string
-	// Books keep what happens. They belong to the caller. Without them nothing can be
-	// called, and NoBooks says why.
+	// Books is the store. It belongs to the caller. Without it no call can be made, and NoBooks is
+	// the reason.
 	Books   *store.Store
 	NoBooks error
-	// Resolved is the agent with its servers; nil has the agent resolve itself.
+	// Resolved is the agent with its servers; if nil, the agent is resolved by Start.
 	Resolved *Resolved
-	// Front changes how the agent meets its clients, before it starts; nil if nothing
-	// does.
+	// Front changes the front before the agent starts; nil changes nothing.
 	Front func(*front.Agent)
-	// Credentials finds the secrets of slots and of $env:NAME references; nil
-	// means the environment alone.
+	// Credentials finds the secrets of slots and of $env:NAME references; nil means the
+	// environment alone.
 	Credentials *credential.Source
-	// Tokens says who calls, to remote servers that want to know; nil says it to
-	// none.
+	// Tokens identifies the caller to remote servers that require it; nil identifies it to none.
 	Tokens Tokens
 	// Egress sends the requests of http actions; it belongs to the caller.
 	Egress *egress.Client
-	// Switches are the development switches that Egress was made with.
+	// Switches are Egress's development switches.
 	Switches egress.Switches
-	// Reviewed says why a code bundle of that digest may not run; nil runs all.
+	// Reviewed returns why a code bundle with this digest may not run; nil runs all.
 	Reviewed func(ctx context.Context, digest string) error
-	// Isolation is the tier in which programs run; empty is the standard one.
+	// Isolation is the sandbox tier of programs; empty is the standard one.
 	Isolation sandbox.Tier
-	// Unconfined runs Covenant programs without any, for trusted local
-	// development.
+	// Unconfined runs Covenant programs without a sandbox, for trusted local development.
 	Unconfined bool
-	// Agents reaches the agents that compose actions name.
+	// Agents calls the agents that compose actions name.
 	Agents action.Caller
 	// Pool keeps sandboxes ready for programs; it belongs to the caller.
 	Pool *sandbox.Pool
-	// Log is told what servers write and what becomes of them, Progress what is
-	// being done, for a person who waits.
+	// Log receives the output and state changes of servers, Progress the current step for a person
+	// who waits.
 	Log      func(alias, line string)
 	Progress func(alias, step string)
-	// Rules are what the gate asks besides the manifest. Grants are those of the
-	// books, if they are nil.
+	// Rules are the gate's rules besides the manifest. Nil Grants are those of the store.
 	Rules gate.Rules
-	// Operator are the rails that hold for every agent.
+	// Operator are the guardrails of every agent.
 	Operator  guard.Operator
 	Approvals gateway.Approvals
-	// Expose is what passes of the servers besides tools.
+	// Expose lists what servers may offer besides tools.
 	Expose gateway.Exposed
-	// Skill narrows what may be called; Skills are those that a client may choose.
+	// Skill narrows what may be called; clients may choose from Skills.
 	Skill  call.Allowlist
 	Skills map[string]call.Allowlist
-	// Sole says that there is one client, on stdio.
+	// Sole means one client, on stdio.
 	Sole bool
-	// Persist tries a server again whose first start failed: for an agent that
-	// stays, where nobody waits for the outcome.
+	// Persist retries a server whose first start failed, for long-running agents.
 	Persist bool
 	// Contain refuses servers whose program cannot be contained.
 	Contain bool
@@ -107,11 +100,9 @@ type Options struct {
 	ServerIdle time.Duration
 }
 
-// helloWait is how long servers wait for the one client to say what it can be
-// asked.
+// helloWait is how long servers wait for the one client to send its capabilities.
 const helloWait = time.Second
 
-// The states of an agent.
 const (
 	Starting    = "starting"
 	Ready       = "ready"
@@ -122,24 +113,23 @@ const (
 // Failure is why an agent is not up.
 type Failure struct {
 	Refusal *call.Refusal
-	// Lacking says that something is missing on this machine.
+	// Lacking reports that something is missing on this machine.
 	Lacking bool
 }
 
 func (f *Failure) Error() string { return f.Refusal.Error() }
 
-// Unwrap gives the refusal.
 func (f *Failure) Unwrap() error { return f.Refusal }
 
-// Agent is an agent that lives.
+// Agent is a started agent.
 type Agent struct {
 	manifest *manifest.Manifest
 	name     string
 	options  Options
 	front    *front.Agent
-	actions  call.Binding    // does what no server does
-	programs call.Binding    // but this
-	bundle   *program.Bundle // the code that it is; nil if it is none, or not up
+	actions  call.Binding    // carries out tools without a server
+	programs call.Binding    // carries out programs
+	bundle   *program.Bundle // the agent's code; nil if it has none or is not up
 
 	ctx        context.Context
 	cancel     context.CancelFunc
@@ -147,20 +137,20 @@ type Agent struct {
 
 	gateway  *gateway.Gateway
 	memory   *memory.Memory
-	shut     error         // why nothing can be called; nil if there is a store
-	lookedUp chan struct{} // closed when the servers were looked up
+	noStore  error         // why no call can be made; nil if there is a store
+	lookedUp chan struct{} // closed when the servers are resolved
 	resolved atomic.Pointer[Resolved]
-	// newLock is one that was never seen, until it is remembered.
+	// newLock is a lock that was never seen, until it is remembered.
 	newLock struct {
 		mu           sync.Mutex
 		path, digest string
 	}
-	up      chan struct{} // closed when the servers are proven, or not to be
+	up      chan struct{} // closed when the servers are proven or have failed
 	servers *toolserver.Manager
-	failure *Failure    // why it cannot work, for as long as it lives
-	late    atomic.Bool // a server failed at first, and not all have come up since
-	skills  *skillSet   // nil if there are none
-	wants   atomic.Pointer[wants]
+	failure *Failure    // permanent
+	late    atomic.Bool // a server failed to start, and not all are up yet
+	skills  *skillSet   // nil without skills
+	wanted  atomic.Pointer[wantedSecrets]
 
 	hello struct {
 		once   sync.Once
@@ -169,20 +159,21 @@ type Agent struct {
 	}
 }
 
-// Start brings an agent to life. It does not wait for servers; the agent must be closed.
+// Start starts an agent. It does not wait for servers; the agent must be closed.
 func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
-	a := asleep(m, o)
+	a := newAgent(m, o)
 	o = a.options
-	a.actions, a.programs = actions(m.Agent(), o), programs(a, m, o)
+	a.programs = programs(a, m, o)
+	a.actions = action.New(m.Agent(), action.Options{Name: o.Name, Credentials: o.Credentials, Egress: o.Egress, Agents: o.Agents})
 	if isCode(m.Agent()) {
 		a.programs = codeBinding{a}
 	}
 	a.hello.said = make(chan struct{})
 	a.ctx, a.cancel = context.WithCancel(ctx)
-	made, err := a.outfit()
-	a.shut, a.gateway = err, gateway.New(m.Agent(), made)
+	made, err := a.gatewayOptions()
+	a.noStore, a.gateway = err, gateway.New(m.Agent(), made)
 	a.front = &front.Agent{
-		Door: a.gateway, Definition: a.definition, Skill: o.Skill, Skills: o.Skills, Version: o.Version,
+		Gateway: a.gateway, Definition: a.definition, Skill: o.Skill, Skills: o.Skills, Version: o.Version,
 		Ready: a.listed, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release,
 		Spend: a.spend, Level: a.level,
 	}
@@ -197,12 +188,12 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	return a
 }
 
-// asleep is an agent that is not brought to life yet.
-func asleep(m *manifest.Manifest, o Options) *Agent {
+// newAgent returns an agent that is not started.
+func newAgent(m *manifest.Manifest, o Options) *Agent {
 	if o.Credentials == nil {
 		o.Credentials = &credential.Source{}
 	}
-	// Before the name is one that the manifest gives: nothing is kept for that.
+	// By the given name only: no secrets are stored under a name that the manifest chose.
 	o.Credentials = o.Credentials.For(o.Name)
 	if o.Name == "" {
 		o.Name = agent.Slug(m.Agent().Name)
@@ -218,15 +209,12 @@ func asleep(m *manifest.Manifest, o Options) *Agent {
 	return a
 }
 
-// programs runs the program that the agent is, in its sandbox.
+// programs runs the agent's program in its sandbox.
 func programs(a *Agent, m *manifest.Manifest, o Options) call.Binding {
 	return program.New(m.Agent(), program.Options{
-		Manifest: m.Path, Isolation: o.Isolation, Unconfined: o.Unconfined, Pool: o.Pool, Egress: o.Switches, Home: o.Home, Pubkey: a.pubkey, Memory: remembered{a}, Log: func(line string) { o.Log("program", line) },
+		Manifest: m.Path, Isolation: o.Isolation, Unconfined: o.Unconfined, Pool: o.Pool, Egress: o.Switches,
+		Home: o.Home, Pubkey: a.pubkey, Memory: remembered{a}, Log: func(line string) { o.Log("program", line) },
 	})
-}
-
-func actions(a *agent.Agent, o Options) call.Binding {
-	return action.New(a, action.Options{Name: o.Name, Credentials: o.Credentials, Egress: o.Egress, Agents: o.Agents})
 }
 
 // start starts and proves the servers.
@@ -237,7 +225,7 @@ func (a *Agent) start() {
 				a.fail(r, true)
 			}
 		}
-		if a.failure == nil && a.shut == nil {
+		if a.failure == nil && a.noStore == nil {
 			a.background.Go(a.recover)
 		}
 		close(a.up)
@@ -252,7 +240,7 @@ func (a *Agent) start() {
 		return
 	}
 	lock, err := pack.ReadLock(filepath.Join(folder, pack.LockName))
-	resolved, problem := a.resolve(lock) // also with a bad lock: the agent's tools then say so
+	resolved, problem := a.resolve(lock) // also with a bad lock, because the agent's tools report it
 	if err != nil && !errors.Is(err, pack.LockMissing) {
 		r := call.Refuse("act", call.ServerDrifted, "%v", err)
 		r.Hint = pack.HintOf(err)
@@ -277,7 +265,7 @@ func (a *Agent) start() {
 		Persist: a.options.Persist, Contain: a.options.Contain, Idle: a.options.ServerIdle,
 		OnProven: func(alias string, definitions map[string][]byte) {
 			if err := resolved.Learn(alias, definitions); err != nil {
-				a.options.Log(alias, "its tools cannot be remembered: "+err.Error())
+				a.options.Log(alias, "cannot store its tools: "+err.Error())
 			}
 		},
 	}
@@ -296,15 +284,14 @@ func (a *Agent) start() {
 		for _, w := range p.Warnings {
 			a.options.Log(p.Alias, "warning: "+w)
 		}
-		if !p.OK && a.late.Swap(true) { // of the first, whoever waits is told
-			a.options.Log(p.Alias, a.hush(p.Refusal).Error())
+		if !p.OK && a.late.Swap(true) { // the first failure is returned by Ready
+			a.options.Log(p.Alias, a.redact(p.Refusal).Error())
 		}
 	}
 	a.proveSkills()
 }
 
-// resolve looks up the servers that the agent requires by their ids, and lets calls go on
-// that wait for their tools.
+// resolve resolves the servers that the agent requires, and releases the calls that wait for it.
 func (a *Agent) resolve(lock *pack.Lock) (*Resolved, error) {
 	if r := a.resolved.Load(); r != nil {
 		return r, nil
@@ -330,19 +317,19 @@ func (a *Agent) fail(r *call.Refusal, lacking bool) {
 	a.failure = &Failure{Refusal: r, Lacking: lacking}
 }
 
-// trouble is why the agent is not up, once that has been found out; nil if it is.
-// It passes when every server that failed at first has come up; from then on a
-// server that ends takes only its own tools with it.
+// trouble returns why the agent is not up, once that is known; nil if it is up. It clears when
+// every server that failed to start is up; after that a server that ends affects only its own
+// tools.
 func (a *Agent) trouble() *Failure {
 	if f := a.failure; f != nil {
-		return &Failure{Refusal: a.hush(f.Refusal), Lacking: f.Lacking}
+		return &Failure{Refusal: a.redact(f.Refusal), Lacking: f.Lacking}
 	}
 	if !a.late.Load() {
 		return nil
 	}
 	for _, p := range a.servers.Proofs() {
 		if !p.OK && !p.Lazy {
-			return &Failure{Refusal: a.hush(p.Refusal), Lacking: p.Lacking}
+			return &Failure{Refusal: a.redact(p.Refusal), Lacking: p.Lacking}
 		}
 	}
 	if r := a.rememberLock(); r != nil {
@@ -352,41 +339,40 @@ func (a *Agent) trouble() *Failure {
 	return nil
 }
 
-// hush takes the secrets out of what is told to others: it may be a server's word.
-func (a *Agent) hush(r *call.Refusal) *call.Refusal {
+// redact removes secrets from a refusal before others see it: its text may come from a server.
+func (a *Agent) redact(r *call.Refusal) *call.Refusal {
 	if r == nil {
 		return nil
 	}
 	if g := a.Gateway(); g != nil {
 		return g.Hush(r)
 	}
-	told := *r
-	told.Message, told.Hint = "why is not told: without a store it cannot be searched for secrets", ""
-	return &told
+	copied := *r
+	copied.Message, copied.Hint = "the reason is withheld: without a store it cannot be searched for secrets", ""
+	return &copied
 }
 
 // message is a failure as a log message to clients.
 func message(f *Failure) jsontext.Value {
-	text, err := jsontext.AppendQuote(nil, "The agent cannot work: "+f.Error())
+	text, err := jsontext.AppendQuote(nil, "The agent is unavailable: "+f.Error())
 	if err != nil {
-		text = []byte(`"The agent cannot work."`)
+		text = []byte(`"The agent is unavailable."`)
 	}
 	return fmt.Appendf(nil, `{"level":"error","logger":"ambit","data":%s}`, text)
 }
 
-// notified hands on what servers announce, through the scan that everything they
-// say goes through. Their log is for the operator: who else it concerns cannot be
-// told where several clients share a server.
+// notified passes on notifications of servers, after the same scan as results. Log messages are for
+// the operator only: several clients may share a server, and the message may concern any of them.
 func (a *Agent) notified(_, method string, params jsontext.Value) {
 	if method == "notifications/message" {
 		return
 	}
-	if g := a.Gateway(); g != nil { // otherwise nothing can be called either
+	if g := a.Gateway(); g != nil { // otherwise no call can be made either
 		g.Guard(&call.Client{Notify: a.front.Publish}).Notify(method, params)
 	}
 }
 
-// greeted is told who the one client is.
+// greeted records the one client.
 func (a *Agent) greeted(c *call.Client) {
 	a.hello.once.Do(func() {
 		a.hello.client = c
@@ -394,7 +380,7 @@ func (a *Agent) greeted(c *call.Client) {
 	})
 }
 
-// owner waits for the one client to say who it is.
+// owner waits for the one client.
 func (a *Agent) owner(ctx context.Context) *call.Client {
 	timer := time.NewTimer(helloWait)
 	defer timer.Stop()
@@ -409,24 +395,22 @@ func (a *Agent) owner(ctx context.Context) *call.Client {
 	default:
 		return nil
 	}
-	if a.shut != nil {
-		return nil // nothing can be called
+	if a.noStore != nil {
+		return nil // no call can be made
 	}
 	return a.gateway.Guard(a.hello.client)
 }
 
-// Name is what the agent runs under.
+// Name is the name that the agent runs under.
 func (a *Agent) Name() string { return a.name }
 
-// Manifest is what it was made of.
 func (a *Agent) Manifest() *manifest.Manifest { return a.manifest }
 
-// Front is how clients see it.
 func (a *Agent) Front() *front.Agent { return a.front }
 
-// Gateway carries out its calls; nil if there is no store.
+// Gateway returns the agent's gateway; nil without a store.
 func (a *Agent) Gateway() *gateway.Gateway {
-	if a.shut != nil {
+	if a.noStore != nil {
 		return nil
 	}
 	return a.gateway
@@ -441,14 +425,13 @@ func (a *Agent) listed(ctx context.Context) error {
 	return err
 }
 
-// Ready waits until every server that is not lazy is proven. The error is a *Failure,
-// or that of ctx.
+// Ready waits until every server that is not lazy is proven. The error is a *Failure, or ctx's.
 func (a *Agent) Ready(ctx context.Context) error {
-	if !came(ctx, a.up) {
+	if !waitFor(ctx, a.up) {
 		return ctx.Err()
 	}
-	if a.shut != nil {
-		return &Failure{Refusal: call.Refuse("record", call.StoreUnavailable, "%v", a.shut), Lacking: true}
+	if a.noStore != nil {
+		return &Failure{Refusal: call.Refuse("record", call.StoreUnavailable, "%v", a.noStore), Lacking: true}
 	}
 	if f := a.trouble(); f != nil {
 		return f
@@ -456,16 +439,16 @@ func (a *Agent) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Proofs are what was found out about each server, nil while that goes on.
+// Proofs returns the proof of each server, nil while servers are being proven.
 func (a *Agent) Proofs() []toolserver.Proof {
 	proofs := a.proofs()
 	for i := range proofs {
-		proofs[i].Refusal = a.hush(proofs[i].Refusal)
+		proofs[i].Refusal = a.redact(proofs[i].Refusal)
 	}
 	return proofs
 }
 
-// proofs are the proofs in the words of servers.
+// proofs returns proofs with unredacted messages.
 func (a *Agent) proofs() []toolserver.Proof {
 	if s := a.manager(); s != nil {
 		return s.Proofs()
@@ -473,7 +456,7 @@ func (a *Agent) proofs() []toolserver.Proof {
 	return nil
 }
 
-// State is one word for how the agent is.
+// State is one of the state constants.
 func (a *Agent) State() string {
 	select {
 	case <-a.up:
@@ -514,7 +497,7 @@ func (a *Agent) Close() {
 	a.gateway.Close()
 }
 
-// manager is the servers, nil while they are being proven.
+// manager returns the servers, nil while they are being proven.
 func (a *Agent) manager() *toolserver.Manager {
 	select {
 	case <-a.up:
@@ -545,16 +528,16 @@ func (a *Agent) release(key string) {
 
 func (a *Agent) keys() (*identity.Keys, error) {
 	if a.options.Books == nil {
-		return nil, a.shut
+		return nil, a.noStore
 	}
 	return a.options.Books.Keys, nil
 }
 
-// pubkey is what programs know a principal by.
+// pubkey is the public key by which programs know a principal.
 func (a *Agent) pubkey(principal string) string {
 	keys, err := a.keys()
 	if err != nil {
-		return "" // and nothing can be called
+		return "" // and no call can be made
 	}
 	return keys.PublicOf(principal)
 }

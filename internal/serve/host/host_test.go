@@ -151,7 +151,7 @@ func (c *client) say(line string) {
 func (c *client) hear() string {
 	c.t.Helper()
 	if !c.out.Scan() {
-		c.t.Fatalf("it says nothing any more: %v", c.out.Err())
+		c.t.Fatalf("it no longer answers: %v", c.out.Err())
 	}
 	return c.out.Text()
 }
@@ -162,7 +162,7 @@ func TestStartDoesNotWait(t *testing.T) {
 	open := make(chan struct{})
 	a := begin(t, declare(t, on("far", serve(t, server(), open), "ask")), nil)
 	if a.State() != Starting || a.Name() != "near" || a.Proofs() != nil {
-		t.Errorf("it is %s: %s, %v", a.Name(), a.State(), a.Proofs())
+		t.Errorf("the agent is %s: %s, %v", a.Name(), a.State(), a.Proofs())
 	}
 	c := connect(t, a)
 	c.say(hello)
@@ -187,14 +187,14 @@ func TestNotAsDeclared(t *testing.T) {
 	if !ok || f.Refusal.Code != call.ServerDrifted || f.Lacking || a.State() != Quarantined {
 		t.Fatalf("%v, %s", err, a.State())
 	}
-	// Every call is refused with the reason, through the door.
+	// Every call is refused with the reason, through the gateway.
 	_, err = a.Gateway().Call(t.Context(), &call.Call{Tool: "good_ask", Principal: "me@local"})
 	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Code != call.ServerDrifted {
 		t.Errorf("a call got %v", err)
 	}
 	c := connect(t, a)
 	c.say(hello)
-	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent cannot work at present: server_drifted: server far is not what the manifest says: it does not advertise \"tell\"`) {
+	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent is unavailable: server_drifted: server far is not what the manifest says: it does not advertise \"tell\"`) {
 		t.Error(got)
 	}
 }
@@ -236,9 +236,8 @@ func TestSoleClientIsAsked(t *testing.T) {
 	}
 }
 
-// A client is told when the tools of a server have changed, and that they cannot
-// be called.
-func TestClientIsToldOfDrift(t *testing.T) {
+// Clients are notified when the tools of a server have changed, and these tools cannot be called.
+func TestClientIsNotifiedOfDrift(t *testing.T) {
 	far := server()
 	a := begin(t, declare(t, on("far", serve(t, far, now), "ask")), nil)
 	c := connect(t, a)
@@ -262,8 +261,8 @@ func TestClientIsToldOfDrift(t *testing.T) {
 	}
 }
 
-// Why an agent does not come up may be what its server said.
-func TestFailureTellsNoSecret(t *testing.T) {
+// The reason of a failed start may contain text of the server.
+func TestFailureIsRedacted(t *testing.T) {
 	secret := "ghp" + "_b3Nf81TqWz6HsLc0Xv5Rk9Jd2Pm7Ey4GaUiO"
 	begun := make(chan struct{})
 	far := server()
@@ -292,20 +291,19 @@ func TestFailureTellsNoSecret(t *testing.T) {
 			t.Errorf("%s: %s", what, got)
 		}
 	}
-	// Without a store nobody knows what is a secret.
+	// Without a store, secrets are unknown.
 	a = begin(t, m, func(o *Options) {
 		o.Books, o.NoBooks = nil, errors.New("the disk is gone")
 	})
 	if err := a.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "the disk is gone") {
-		t.Errorf("it is told %v", err)
+		t.Errorf("the error is %v", err)
 	}
-	if got := fmt.Sprint(a.Proofs()[0].Refusal); strings.Contains(got, secret) || !strings.Contains(got, "why is not told") {
+	if got := fmt.Sprint(a.Proofs()[0].Refusal); strings.Contains(got, secret) || !strings.Contains(got, "the reason is withheld") {
 		t.Error(got)
 	}
 }
 
-// What servers announce to whoever listens goes through the scan that what they
-// say to one client does.
+// Notifications of servers to all clients are scanned like those to one client.
 func TestAnnouncementsAreScanned(t *testing.T) {
 	a := begin(t, declare(t, on("far", serve(t, server(), now), "ask")), nil)
 	c := connect(t, a)

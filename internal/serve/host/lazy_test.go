@@ -34,7 +34,7 @@ type far struct {
 	up    atomic.Bool
 	asked atomic.Int64
 	busy  chan struct{} // gets a word when the tool wait has begun, or note://slow is read
-	read  chan struct{} // what that waits for
+	read  chan struct{} // released by the test
 	cut   chan struct{} // closed, it ends every connection
 }
 
@@ -190,7 +190,7 @@ func (r *rig) start() *Agent {
 	return a
 }
 
-// anything is a policy that permits all but what it is told.
+// anything is a policy that permits all tools except the denied ones.
 type anything struct{ denied []string }
 
 func (p anything) Judge(_ context.Context, _ *agent.Agent, _ string, t *agent.Tool, _ *call.Call) []call.Reason {
@@ -285,7 +285,7 @@ func (d *dialled) tools() []string {
 	return names
 }
 
-// refusesUnavailable wants the answer that GPARS has for a server that cannot be had.
+// refusesUnavailable expects the GPARS answer for an unavailable server.
 func refusesUnavailable(t *testing.T, m answer, server string) {
 	t.Helper()
 	if m.Error == nil || m.Error.Code != -32002 {
@@ -330,7 +330,7 @@ func TestLazyFirstUse(t *testing.T) {
 	}
 	works(t, d.call("one"), "one")
 	if two.asked.Load() != 0 {
-		t.Error("a server that nobody used was reached")
+		t.Error("an unused server was reached")
 	}
 	if got := d.tools(); !slices.Equal(got, []string{"one", "two"}) {
 		t.Errorf("tools %v", got)
@@ -355,7 +355,7 @@ func TestLazyIdle(t *testing.T) {
 	works(t, d.call("one"), "one")
 }
 
-// A server that is not there keeps nobody from starting, and its tools say so.
+// An unavailable server does not prevent the start, and calls of its tools report it.
 func TestLazyRequiredIsDown(t *testing.T) {
 	r := newRig(t)
 	one, two := newFar(t, "one"), newFar(t, "two")
@@ -434,8 +434,7 @@ func TestLazyUnsatisfied(t *testing.T) {
 	}
 }
 
-// What is denied is denied before anything is found out about the server, and
-// nothing is told of the policy.
+// A denied call is refused before the server is looked up, and reveals nothing of the policy.
 func TestLazyDenied(t *testing.T) {
 	r := newRig(t)
 	r.policy = anything{denied: []string{"one"}}
@@ -454,7 +453,7 @@ func TestLazyDenied(t *testing.T) {
 	}
 }
 
-// An optional server that cannot be had at that version has no tools.
+// An optional server that is unavailable in that version has no tools.
 func TestLazyOptionalUnsatisfied(t *testing.T) {
 	r := newRig(t)
 	one, two := newFar(t, "one"), newFar(t, "two")
@@ -474,7 +473,7 @@ func TestLazyOptionalUnsatisfied(t *testing.T) {
 	}
 }
 
-// What an operator exposes of a server needs the user's permit all the same.
+// Exposed requests to a server also need the user's permit.
 func TestLazyExposed(t *testing.T) {
 	for name, denied := range map[string][]string{"permitted": nil, "denied": {"resources/read"}} {
 		t.Run(name, func(t *testing.T) {
@@ -489,7 +488,7 @@ func TestLazyExposed(t *testing.T) {
 				t.Errorf("%s %+v", m.Result, m.Error)
 			}
 			if m.Error != nil && (m.Error.Code != -32001 || strings.Contains(m.Error.Message+string(m.Error.Data), "rule 7")) {
-				t.Errorf("it is no denial, or tells of the policy: %+v", m.Error)
+				t.Errorf("it is no denial, or reveals the policy: %+v", m.Error)
 			}
 		})
 	}

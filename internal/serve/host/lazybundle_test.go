@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// The same small server in two languages. Its tool look tells what it was given,
-// and whether it can see a file that it must not.
+// The same small server in two languages. Its tool look returns its configuration, and whether it
+// can read a forbidden file.
 const (
 	nodeServer = `
 const fs = require('fs'), own = require('./own')
@@ -140,8 +140,7 @@ func TestLazyBundle(t *testing.T) {
 	})
 }
 
-// What was published under the same address later is not what the registry's hash
-// is of, and what was changed in the store is not run.
+// A package that differs from the registry's hash, or was modified in the store, is not run.
 func TestLazyBundleChanged(t *testing.T) {
 	files := map[string]string{
 		"manifest.json": `{"server":{"type":"node","entry_point":"index.js","mcp_config":{"command":"node","env":{"KEY":"k"}}}}`,

@@ -6,8 +6,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Whatever a test starts ends with it, but for the thread that starts programs: the
-// kernel would end them with it.
+// Goroutines end with their test, except for the thread that starts programs: the kernel would kill
+// the programs with it.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/ambit-run/ambit/internal/exec/toolserver.startPrograms"))
 }

@@ -15,13 +15,12 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// lostLock refuses an agent whose lock has gone since it was last seen, or is
-// one that another has replaced: whoever can take the lock away could otherwise
-// undo it. One that was never seen is newer, and is remembered once the agent works:
-// otherwise the last that did could not be put back.
+// lostLock refuses an agent whose lock is missing although it was seen before, or is older than the
+// last one: otherwise deleting the lock would disable it. A lock that was never seen is newer. It
+// is remembered once the agent works, so that the last working lock can be restored.
 func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
-	if a.shut != nil {
-		return nil // nothing can be called anyway
+	if a.noStore != nil {
+		return nil // no call can be made anyway
 	}
 	who := a.manifest.Agent()
 	path := filepath.Join(folder, filepath.Base(a.manifest.Path))
@@ -32,19 +31,20 @@ func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
 	}
 	switch {
 	case err != nil:
-		return call.Refuse("act", call.StoreUnavailable, "what was locked before cannot be read: %v", err)
+		return call.Refuse("act", call.StoreUnavailable, "the last lock cannot be read from the store: %v", err)
 	case newest == "" && digest == "", newest == digest:
 		return nil
 	case digest == "":
-		return drifted("its lock has gone", "restore ambit.lock, or lock it anew: ambit lock "+a.manifest.Path)
+		return drifted("its ambit.lock is missing", "restore ambit.lock, or create a new one: ambit lock "+a.manifest.Path)
 	case seen != "":
-		return drifted("its lock is older than the one that was used last", "restore the newer ambit.lock, or say that this one holds: ambit lock "+a.manifest.Path)
+		return drifted("its ambit.lock is older than the last one used",
+			"restore the newer ambit.lock, or accept this one: ambit lock "+a.manifest.Path)
 	}
 	a.newLock.path, a.newLock.digest = path, digest
 	return nil
 }
 
-// rememberLock has the lock that was not seen before count as seen.
+// rememberLock records a lock that was not seen before.
 func (a *Agent) rememberLock() *call.Refusal {
 	a.newLock.mu.Lock()
 	defer a.newLock.mu.Unlock()
@@ -52,7 +52,7 @@ func (a *Agent) rememberLock() *call.Refusal {
 		return nil
 	}
 	if err := rememberLock(a.ctx, a.options.Books, a.newLock.path, a.newLock.digest); err != nil {
-		return call.Refuse("act", call.StoreUnavailable, "the lock cannot be remembered: %v", err)
+		return call.Refuse("act", call.StoreUnavailable, "the lock cannot be recorded: %v", err)
 	}
 	a.newLock.digest = ""
 	return nil
@@ -64,7 +64,7 @@ func drifted(what, fix string) *call.Refusal {
 	return r
 }
 
-// RememberLock makes a lock the newest one that was seen of the agent at path.
+// RememberLock records a lock as the newest of the agent at path.
 func RememberLock(ctx context.Context, b *store.Store, path string, who *agent.Agent, lock *pack.Lock) error {
 	digest, err := lockDigest(who, lock)
 	if err != nil || digest == "" {
@@ -84,7 +84,7 @@ ON CONFLICT (agent, digest) DO UPDATE SET seen = excluded.seen`, path, digest, t
 	})
 }
 
-// lockSeen is the digest itself if it was seen before, and the newest one.
+// lockSeen returns digest if it was seen before, and the newest digest.
 func lockSeen(ctx context.Context, b *store.Store, path, digest string) (seen, newest string, err error) {
 	err = b.DB.Read(ctx, func(tx state.Tx) error {
 		seen, newest = "", ""
@@ -99,7 +99,7 @@ func lockSeen(ctx context.Context, b *store.Store, path, digest string) (seen, n
 	return seen, newest, err
 }
 
-// lockDigest stands for what a lock says of one agent; empty if it says nothing.
+// lockDigest is the digest of a lock's entry for an agent; empty if it has none.
 func lockDigest(who *agent.Agent, lock *pack.Lock) (string, error) {
 	if lock == nil || lock.Agents[who.ID] == nil {
 		return "", nil

@@ -23,23 +23,22 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// The skills of a bundle are prompts to clients, the router first. A client
-// learns of them at once, from the manifest; whoever asks for one waits until the
-// bundle has been read. A bundle that is not what the manifest says is not
-// served at all, and the agent is down.
+// Clients see the skills of a bundle as prompts, the router first. The manifest names them, so they
+// are listed immediately; prompts/get waits until the bundle has been read. If a bundle differs
+// from its manifest, the agent is not served.
 
-// skillsWait bounds the reading of a bundle.
+// skillsWait bounds reading a bundle.
 const skillsWait = time.Minute
 
-// skillSet is the skills of an agent, while they are being read and after.
+// skillSet is the skills of an agent, while they are being read and afterwards.
 type skillSet struct {
-	read    chan struct{} // closed when bundle or refusal is there
+	read    chan struct{} // closed when bundle or refusal is set
 	bundle  *skill.Bundle
 	refusal *call.Refusal
 	lacking bool
 }
 
-// serveSkills puts the skills of a bundle before clients, and begins to read them.
+// serveSkills offers the skills of a bundle to clients and starts reading them.
 func (a *Agent) serveSkills() {
 	declared := a.manifest.Agent().Skills
 	if declared == nil || len(declared.List) == 0 {
@@ -49,20 +48,20 @@ func (a *Agent) serveSkills() {
 	narrowing := make(map[string]call.Allowlist, len(declared.List))
 	prompts := make([]front.Prompt, 0, len(declared.List))
 	for _, s := range declared.List {
-		p := front.Prompt{Name: s.ID, Definition: promptDefinition(s), Get: func(ctx context.Context, principal string, _ jsontext.Value) (jsontext.Value, error) {
-			door := a.Gateway()
-			if door == nil {
-				return nil, call.Refuse("record", call.StoreUnavailable, "there is no store to record in that the skill was read")
+		get := func(ctx context.Context, principal string, _ jsontext.Value) (jsontext.Value, error) {
+			if g := a.Gateway(); g != nil {
+				return g.Prompt(ctx, principal, s.ID, a.skills.prompt)
 			}
-			return door.Prompt(ctx, principal, s.ID, a.skills.prompt)
-		}}
+			return nil, call.Refuse("record", call.StoreUnavailable, "no store is available to record the use of the skill")
+		}
+		p := front.Prompt{Name: s.ID, Definition: promptDefinition(s), Get: get}
 		if narrowing[s.ID] = (skillTools{a.skills, s.ID}); s.ID == declared.Router {
 			prompts = append([]front.Prompt{p}, prompts...)
 		} else {
 			prompts = append(prompts, p)
 		}
 	}
-	maps.Copy(narrowing, a.options.Skills) // what the operator registered counts
+	maps.Copy(narrowing, a.options.Skills) // the operator's skills take precedence
 	a.front.Prompts, a.front.Skills = prompts, narrowing
 	a.background.Go(a.readSkills)
 }
@@ -102,14 +101,14 @@ func skillsRefusal(err error) (r *call.Refusal, lacking bool) {
 	if refusal, ok := errors.AsType[*call.Refusal](err); ok {
 		return refusal, true
 	}
-	r = call.Refuse("act", call.ServerUnavailable, "the skills cannot be had: %v", err)
+	r = call.Refuse("act", call.ServerUnavailable, "the skills are unavailable: %v", err)
 	if errors.Is(err, skill.ErrNoBundle) {
-		r.Hint = "skills_source.key names a folder beside the manifest, or with [skills] in config.toml a key in that bucket"
+		r.Hint = "set skills_source.key to a folder beside the manifest or, with [skills] in config.toml, to a key in that bucket"
 	}
 	return r, true
 }
 
-// SkillTools are the names of tools that a skill of an agent may list.
+// SkillTools returns the names of tools that a skill of an agent may list.
 func SkillTools(a *agent.Agent) []string {
 	var tools []string
 	for i := range a.Tools {
@@ -120,9 +119,8 @@ func SkillTools(a *agent.Agent) []string {
 	return tools
 }
 
-// ReadSkills reads the skills of an agent: from the store that config.toml names,
-// or else from the folder beside the manifest. The error may be a
-// [*skill.Invalid].
+// ReadSkills reads the skills of an agent from the store in config.toml, or else from the folder
+// beside the manifest. The error may be a [*skill.Invalid].
 func ReadSkills(ctx context.Context, m *manifest.Manifest, h home.Home, credentials *credential.Source) (*skill.Bundle, error) {
 	who := m.Agent()
 	tools := SkillTools(who)
@@ -145,14 +143,14 @@ func ReadSkills(ctx context.Context, m *manifest.Manifest, h home.Home, credenti
 	return skill.Read(ctx, folder, who.Skills, tools)
 }
 
-// SkillsFolder is the folder with an agent's skills: beside the manifest, and for
-// a bundle of code that of the manifest itself. It must be closed.
+// SkillsFolder opens the folder with an agent's skills: beside the manifest or, for a code bundle,
+// the manifest's own. It must be closed.
 func SkillsFolder(m *manifest.Manifest) (*skill.Folder, error) {
 	return skill.OpenFolder(filepath.Dir(m.Path), cmp.Or(m.Agent().Skills.SourceKey, "."))
 }
 
-// storeCredential finds the credentials of the store. They are ambit's own, and
-// not looked for where those of an agent called ambit would be.
+// storeCredential finds the credentials of the skills store. They belong to ambit itself, and are
+// not those of an agent named ambit.
 func storeCredential(config *skill.StoreConfig, s *credential.Source) skill.Credential {
 	return func(ref, variable string) (string, error) {
 		missing := func(format string, args ...any) error {
@@ -164,9 +162,9 @@ func storeCredential(config *skill.StoreConfig, s *credential.Source) skill.Cred
 			secret, found, err := s.Vault.Get(credential.Own, ref)
 			switch {
 			case err != nil:
-				return "", missing("the credential %s of the store of skills cannot be read: %v", diag.Quote(ref), err)
+				return "", missing("the credential %s of the skills store cannot be read: %v", diag.Quote(ref), err)
 			case found && !config.Covered(secret.Hosts()):
-				return "", missing("the credential %s was set for other hosts than %s", diag.Quote(ref), config.Host())
+				return "", missing("the credential %s was set for hosts other than %s", diag.Quote(ref), config.Host())
 			case found:
 				return secret.Reveal(), nil
 			}
@@ -178,7 +176,7 @@ func storeCredential(config *skill.StoreConfig, s *credential.Source) skill.Cred
 		if value, ok := environ(variable); ok && value != "" {
 			return value, nil
 		}
-		return "", missing("the credential %s of the store of skills is not set", diag.Quote(ref))
+		return "", missing("the credential %s of the skills store is not set", diag.Quote(ref))
 	}
 }
 
@@ -196,7 +194,7 @@ func promptDefinition(s agent.Skill) jsontext.Value {
 	return mustJSON(d)
 }
 
-// prompt is the result of prompts/get.
+// prompt returns the result of prompts/get.
 func (s *skillSet) prompt(ctx context.Context, id string) (jsontext.Value, error) {
 	select {
 	case <-s.read:
@@ -221,7 +219,7 @@ func (s *skillSet) prompt(ctx context.Context, id string) (jsontext.Value, error
 	}{d.Description, []message{{"user", content{"text", d.Text}}}}), nil
 }
 
-// mustJSON writes our own values, which always can be.
+// mustJSON encodes our own values, which never fails.
 func mustJSON(v any) jsontext.Value {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -230,8 +228,8 @@ func mustJSON(v any) jsontext.Value {
 	return b
 }
 
-// skillTools is what a skill of the bundle lets its user call. Whoever asks waits
-// until the skill has been read; one that could not be allows nothing.
+// skillTools is the allowlist of a skill. It waits until the skill has been read; a skill that
+// could not be read allows nothing.
 type skillTools struct {
 	of *skillSet
 	id string

@@ -79,7 +79,7 @@ func TestSkillsArePrompts(t *testing.T) {
 	}
 }
 
-// Who reads a skill is journaled, and a secret in one is not handed on.
+// Reading a skill is journaled, and secrets in it are redacted.
 func TestPromptsAreJournaled(t *testing.T) {
 	token := base64.StdEncoding.EncodeToString([]byte("the token is ghp_" + (rand.Text() + rand.Text())[:36]))
 	var b *store.Store
@@ -143,7 +143,7 @@ func TestBadSkills(t *testing.T) {
 	}
 }
 
-// Whoever asks for a skill that is still being read does not wait for ever.
+// Waiting for a skill that is still being read is bounded.
 func TestPromptWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

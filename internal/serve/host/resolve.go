@@ -21,15 +21,14 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry"
 )
 
-// Resolved is an agent whose requirements were turned into servers. An agent that
-// declares its own servers is resolved as it is.
+// Resolved is an agent whose requirements were resolved to servers. An agent that declares its own
+// servers stays unchanged.
 //
-// Tools that neither a lock, the catalogue nor an earlier start of the server on this
-// machine names are unknown until the server has been proven once. [Resolved.Agent]
-// then returns a copy of the agent with them; the agent that a call holds is never
-// changed.
+// Tools that neither the lock, the catalogue nor an earlier start names are unknown until the
+// server is proven. [Resolved.Agent] then returns a copy of the agent with them; it never changes
+// an agent that a call holds.
 type Resolved struct {
-	// Resolver is how the requirements were looked up; nil if there are none.
+	// Resolver looked up the requirements; nil if there are none.
 	Resolver *registry.Resolver
 
 	declared *agent.Agent
@@ -40,21 +39,20 @@ type Resolved struct {
 	agent atomic.Pointer[agent.Agent]
 }
 
-// ResolveOptions say where servers are looked up.
+// ResolveOptions say where to look up servers.
 type ResolveOptions struct {
 	Home home.Home
-	// Lock is that of the manifest's folder; nil if there is none.
+	// Lock is the lock in the manifest's folder; nil if there is none.
 	Lock *pack.Lock
-	// Offline asks no registry.
+	// Offline uses no registry.
 	Offline bool
-	// Anew leaves out which dependencies a lock lists: packages are installed anew.
+	// Anew ignores the dependencies in the lock: packages are installed again.
 	Anew bool
 }
 
-// Resolve turns the server ids, version constraints and scopes that an agent requires
-// into servers and tools: from the lock, the catalogue and registries. It starts
-// nothing. A requirement that nothing meets is no error: its [registry.Found] has the
-// problem. The agent runs under the name.
+// Resolve resolves the server ids, version constraints and scopes that an agent requires to servers
+// and tools, from the lock, the catalogue and registries. It starts nothing. An unmet requirement
+// is no error: its [registry.Found] has the problem. The agent runs under the name.
 func Resolve(ctx context.Context, a *agent.Agent, name string, o ResolveOptions) (*Resolved, error) {
 	r := &Resolved{declared: a, name: name}
 	r.agent.Store(a)
@@ -74,10 +72,10 @@ func Resolve(ctx context.Context, a *agent.Agent, name string, o ResolveOptions)
 	return r, nil
 }
 
-// Agent returns the agent with the servers and tools that are known by now.
+// Agent returns the agent with the servers and tools that are known now.
 func (r *Resolved) Agent() *agent.Agent { return r.agent.Load() }
 
-// Found returns what each requirement came to, in the manifest's order.
+// Found returns the result of each requirement, in the manifest's order.
 func (r *Resolved) Found() []registry.Found {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,8 +99,8 @@ func (r *Resolved) Trust(f *registry.Found, p pack.LockedPackage) error {
 	return r.Resolver.Trust(f, p)
 }
 
-// Servers are the servers as the tool server manager starts them; nil for an agent that
-// declares them. Requests to addresses that a registry named go through the client.
+// Servers returns the specs of the resolved servers; nil for an agent that declares its servers.
+// Requests to addresses from a registry go through the client.
 func (r *Resolved) Servers(o toolserver.Options, client *egress.Client, lazy bool) []toolserver.Spec {
 	var specs []toolserver.Spec
 	for i, f := range r.Found() {
@@ -123,8 +121,8 @@ func (r *Resolved) Servers(o toolserver.Options, client *egress.Client, lazy boo
 	return specs
 }
 
-// prepare looks a server up again if nothing provided it, makes its work folder and pins
-// its package.
+// prepare looks up a server again if it was not found, creates its work folder and pins its
+// package.
 func (r *Resolved) prepare(ctx context.Context, i int, progress pack.Progress) (*registry.Found, error) {
 	f := r.Found()[i]
 	if f.Problem != nil {
@@ -135,7 +133,7 @@ func (r *Resolved) prepare(ctx context.Context, i int, progress pack.Progress) (
 	}
 	if f.Work != "" {
 		if err := os.MkdirAll(f.Work, 0o700); err != nil {
-			return nil, unavailable(&f, fmt.Errorf("it has no work folder: %w", err))
+			return nil, unavailable(&f, fmt.Errorf("cannot create its work folder: %w", err))
 		}
 	}
 	if err := registry.Pin(ctx, r.Resolver.Home, &f, progress); err != nil {
@@ -150,19 +148,19 @@ func (r *Resolved) prepare(ctx context.Context, i int, progress pack.Progress) (
 // unavailable is why the server of a requirement cannot be started.
 func unavailable(f *registry.Found, why error) *toolserver.Unavailable {
 	r := call.Refuse("act", call.ServerUnavailable, "server %s is unavailable: %v", f.Requirement.Server, why).Again()
-	r.Hint = "see what it is and what it needs: ambit catalog show " + f.Requirement.Server
+	r.Hint = "see the server and its needs: ambit catalog show " + f.Requirement.Server
 	return &toolserver.Unavailable{
 		Refusal: r, NotFound: f.Problem != nil, Lacking: registry.Lacking(why),
 	}
 }
 
-// complete is the spec of a server that was found.
+// complete returns the spec of a server that was found.
 func complete(f *registry.Found, s toolserver.Spec, o toolserver.Options, client *egress.Client) toolserver.Spec {
 	s.Server, s.Definitions, s.Find, s.Problem = f.Server, f.Definitions, nil, nil
 	for i := range f.Tools {
 		s.Tools = append(s.Tools, f.Tools[i].Name)
 	}
-	// Tools that were seen at an earlier start are no promise of the registry.
+	// Tools from an earlier start are not promised by the registry.
 	s.Learn = f.From == registry.FromRegistry || len(f.Tools) == 0
 	switch {
 	case f.Recipe.Kind == pack.Builtin:
@@ -175,21 +173,20 @@ func complete(f *registry.Found, s toolserver.Spec, o toolserver.Options, client
 	return s
 }
 
-// public sends requests to addresses that a registry named: to public ones only.
+// public sends requests to addresses from a registry, which must be public.
 type public struct{ client *egress.Client }
 
 func (p public) RoundTrip(req *http.Request) (*http.Response, error) { return p.client.Do(req) }
 
-// launch starts a server that is a part of ambit, within this process. Its commands run
-// in a sandbox of their own.
+// launch starts a built-in server in this process. Its commands run in their own sandbox.
 func launch(ctx context.Context, f *registry.Found, o toolserver.Options) (*toolserver.Launched, error) {
 	if f.Recipe.Name != bashserver.Name {
-		return nil, fmt.Errorf("this ambit has no server %s", f.Recipe.Name)
+		return nil, fmt.Errorf("this version of ambit has no built-in server %s", f.Recipe.Name)
 	}
 	if err := sandbox.Check(ctx, sandbox.Standard, o.Home.Dir()); err != nil {
 		return nil, err
 	}
-	// The server ends when it is stopped, so that its end is not taken for a crash.
+	// The server ends when it is stopped, so that its end does not count as a crash.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
@@ -204,8 +201,8 @@ func launch(ctx context.Context, f *registry.Found, o toolserver.Options) (*tool
 	return &toolserver.Launched{Stdin: toServer, Stdout: fromServer, Stop: stop}, nil
 }
 
-// Learn keeps the definitions that a required server was proven with. The error says
-// that they are not remembered for the next process.
+// Learn stores the definitions that a required server was proven with. The error means that the
+// next process will not have them.
 func (r *Resolved) Learn(alias string, definitions map[string][]byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,8 +32,8 @@ require('readline').createInterface({input: process.stdin}).on('line', line => {
   say({error: {code: -32601, message: 'no'}})
 })`
 
-// turner is an agent whose server is turning, from a registry and without a lock;
-// describe says what its tool is for.
+// turner is an agent whose server is turning, from a registry and without a lock; describe sets the
+// description of its tool.
 func turner(t *testing.T, idle time.Duration) (a *Agent, d *dialled, describe func(words string)) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "words")
@@ -84,8 +84,7 @@ func TestLazyComesBackAsItWas(t *testing.T) {
 	eventually(t, "it comes back", func() bool { return d.call("look").Error == nil })
 }
 
-// older is a tool server elsewhere, of the older generation, that can be told a log
-// level.
+// older is a remote tool server of the older generation that accepts log levels.
 func older(t *testing.T, tool string, level func(context.Context)) *far {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -144,6 +143,6 @@ func TestLazyLevelReachesAllServers(t *testing.T) {
 	select {
 	case <-heard:
 	default:
-		t.Error("only the first was told")
+		t.Error("only the first got the level")
 	}
 }

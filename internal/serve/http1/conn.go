@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	firstRoom = 4 << 10
-	// lingerTime is how long a client that still sends is listened to, so that it
-	// can read the answer that ends its connection.
+	firstBuffer = 4 << 10
+	// lingerTime is how long a closing connection is still read, so that a client that is sending
+	// can read the response.
 	lingerTime = 500 * time.Millisecond
 	lingerSize = 256 << 10
 )
 
-// long is a time that has passed: it ends a read.
-var long = time.Unix(1, 0)
+// aLongTimeAgo is a deadline that ends a read.
+var aLongTimeAgo = time.Unix(1, 0)
 
-// What a connection is doing.
+// States of a connection.
 const (
 	waiting int32 = iota // for a request
 	working
@@ -39,39 +39,39 @@ type conn struct {
 	s      *Server
 	nc     net.Conn
 	remote string
-	ctx    context.Context // what the contexts of requests are made of
+	ctx    context.Context // parent of the requests' contexts
 
-	buf  []byte // buf[r:w] has been read and not used
+	buf  []byte // buf[r:w] has been read, but not used
 	r, w int
 	now  *exchange
-	// held and out are room for answers: what is held back, and what leaves.
+	// held and out are buffers of responses: held back, and ready to send.
 	held, out []byte
 
 	reading, writing deadline
 
 	state atomic.Int32
-	// turn is odd while a request is answered.
+	// turn is odd while a request is being answered.
 	turn atomic.Uint64
 
 	mu       sync.Mutex
-	cancel   context.CancelFunc // of the request
-	watching chan struct{}      // closed when nobody reads on any more
-	ahead    []byte             // what was read by whoever watched
+	cancel   context.CancelFunc // cancels the request
+	watching chan struct{}      // closed when the watching read has ended
+	ahead    []byte             // read by the watcher
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
 	ctx := context.WithValue(context.Background(), http.ServerContextKey, s.HTTP)
 	ctx = context.WithValue(ctx, http.LocalAddrContextKey, nc.LocalAddr())
-	c := &conn{s: s, nc: nc, remote: nc.RemoteAddr().String(), ctx: ctx, buf: make([]byte, firstRoom)}
+	c := &conn{s: s, nc: nc, remote: nc.RemoteAddr().String(), ctx: ctx, buf: make([]byte, firstBuffer)}
 	c.reading.set, c.writing.set = nc.SetReadDeadline, nc.SetWriteDeadline
 	return c
 }
 
-// serve answers plain requests until there is one that is not, or no more.
+// serve answers plain requests until one is not plain, or the connection ends.
 func (c *conn) serve() {
 	left, first := false, true
 	defer func() {
-		if !left { // whatever a handler did
+		if !left { // also if a handler panics
 			c.end()
 		}
 	}()
@@ -100,7 +100,7 @@ func (c *conn) end() {
 	_ = c.nc.Close()
 }
 
-// leave hands the connection to net/http, with what was read of it.
+// leave passes the connection to net/http, with the bytes that were read.
 func (c *conn) leave() {
 	c.s.forget(c)
 	c.reading.clear()
@@ -108,8 +108,8 @@ func (c *conn) leave() {
 	c.s.give(withAhead(c.nc, c.buf[c.r:c.w]))
 }
 
-// next waits for a head and returns its size; 0 if the connection is over. What
-// cannot become plain is not waited for.
+// next waits for a head and returns its size; 0 if the connection has ended. It does not wait for
+// more of a head that is not plain.
 func (c *conn) next(first bool) (n int, plain bool) {
 	if c.r == c.w {
 		c.r, c.w = 0, 0
@@ -147,7 +147,7 @@ func (c *conn) next(first bool) (n int, plain bool) {
 	}
 }
 
-// bareNewline reports whether a line ends as none of a plain head does.
+// bareNewline reports whether a line ends without a carriage return.
 func bareNewline(b []byte) bool {
 	for i, c := range b {
 		if c == '\n' && (i == 0 || b[i-1] != '\r') {
@@ -157,9 +157,9 @@ func bareNewline(b []byte) bool {
 	return false
 }
 
-// fill reads more, behind what there is.
+// fill reads more bytes after the buffered ones.
 func (c *conn) fill() error {
-	c.room()
+	c.grow()
 	n, err := c.nc.Read(c.buf[c.w:])
 	c.w += n
 	if n > 0 {
@@ -168,28 +168,28 @@ func (c *conn) fill() error {
 	return err
 }
 
-// room makes some behind what there is.
-func (c *conn) room() {
+// grow makes space after the buffered bytes.
+func (c *conn) grow() {
 	if c.w < len(c.buf) {
 		return
 	}
-	room := c.buf
+	grown := c.buf
 	if c.r == 0 {
-		room = make([]byte, 2*len(c.buf))
+		grown = make([]byte, 2*len(c.buf))
 	}
-	c.w = copy(room, c.buf[c.r:c.w])
-	c.r, c.buf = 0, room
+	c.w = copy(grown, c.buf[c.r:c.w])
+	c.r, c.buf = 0, grown
 }
 
-// exchange is a request and its answer. Each has its own, so that whoever keeps
-// hold of one cannot reach the next.
+// exchange is a request and its response. They are not reused, so that a handler that keeps one
+// cannot reach the next.
 type exchange struct {
 	url  url.URL
 	body body
 	out  response
 }
 
-// answer has a request answered, and reports whether there may be another.
+// answer answers a request and reports whether another may follow.
 func (c *conn) answer(h *head) (more bool) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	x := &exchange{url: url.URL{Path: h.path}, body: body{c: c, left: h.length}}
@@ -202,12 +202,12 @@ func (c *conn) answer(h *head) (more bool) {
 	if !c.s.looking.Load() && c.s.looking.CompareAndSwap(false, true) {
 		go c.s.look()
 	}
-	// The steps are undone in any case: a handler may panic.
+	// Deferred, because a handler may panic.
 	defer func() {
 		if p := recover(); p != nil {
 			more = false
 			if p != http.ErrAbortHandler {
-				c.s.logf("a request of %s made the server panic: %v\n%s", c.remote, p, debug.Stack())
+				c.s.logf("panic while serving %s: %v\n%s", c.remote, p, debug.Stack())
 			}
 		}
 		cancel()
@@ -235,7 +235,7 @@ func (c *conn) request(ctx context.Context, h *head, x *exchange) *http.Request 
 	return r.WithContext(ctx)
 }
 
-// linger ends the connection of a client that has not sent all of its request.
+// linger closes the connection of a client that has not sent its whole request.
 func (c *conn) linger() {
 	if half, ok := c.nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		_ = c.nc.SetReadDeadline(time.Now().Add(lingerTime))
@@ -243,7 +243,7 @@ func (c *conn) linger() {
 	}
 }
 
-// watch reads on while a request is answered, to notice that its client is gone.
+// watch reads ahead while a request is being answered, to notice a disconnected client.
 func (c *conn) watch(turn uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,14 +258,14 @@ func (c *conn) watch(turn uint64) {
 		defer close(done)
 		b := make([]byte, 1)
 		n, err := c.nc.Read(b)
-		c.ahead = b[:n] // the next request, before this one is answered
+		c.ahead = b[:n] // the next request, sent before this response
 		if n == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
 			cancel()
 		}
 	}()
 }
 
-// unwatch ends the turn, and waits for whoever reads.
+// unwatch ends the turn and waits for the watching read.
 func (c *conn) unwatch() {
 	c.mu.Lock()
 	c.turn.Add(1)
@@ -275,23 +275,23 @@ func (c *conn) unwatch() {
 	if watched == nil {
 		return
 	}
-	c.reading.at(long)
+	c.reading.at(aLongTimeAgo)
 	<-watched
 	if len(c.ahead) > 0 {
-		c.room()
+		c.grow()
 		c.w += copy(c.buf[c.w:], c.ahead)
 		c.ahead = nil
 	}
 }
 
-// endIdle ends the connection if it has no request.
+// endIdle closes the connection if it has no request.
 func (c *conn) endIdle() {
 	if c.state.CompareAndSwap(waiting, ended) {
 		_ = c.nc.Close()
 	}
 }
 
-// abort ends the connection and its request.
+// abort closes the connection and cancels its request.
 func (c *conn) abort() {
 	c.state.Store(ended)
 	c.mu.Lock()
@@ -303,15 +303,14 @@ func (c *conn) abort() {
 	_ = c.nc.Close()
 }
 
-// body is the body of a request.
 type body struct {
 	c      *conn
-	unread atomic.Bool // some of it may yet come
+	unread atomic.Bool // some of it may not have arrived
 
 	mu    sync.Mutex
 	left  int64
-	until time.Time // when all of it must have come; zero leaves that to the server
-	own   time.Time // when the server wants it, from the first wait on
+	until time.Time // deadline set by the handler for the whole body; zero means the server's
+	own   time.Time // the server's deadline, set at the first wait
 	over  bool
 }
 
@@ -345,7 +344,7 @@ func (b *body) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// setDeadline bounds the wait for the whole of the body, not for each piece.
+// setDeadline bounds the wait for the whole body, not for each piece.
 func (b *body) setDeadline() {
 	c := b.c
 	if wait := c.s.HTTP.ReadTimeout; b.own.IsZero() && wait > 0 {
@@ -361,25 +360,25 @@ func (b *body) setDeadline() {
 	}
 }
 
-// Close is for handlers; the connection does without.
+// Close does nothing: the connection ends the body.
 func (b *body) Close() error { return nil }
 
-// by has all of the body come by some time.
+// by sets the deadline for the whole body.
 func (b *body) by(t time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.until = t
 }
 
-// here reports whether all of the body has come.
+// here reports whether the whole body has arrived.
 func (b *body) here() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.over || b.left <= int64(b.c.w-b.c.r)
 }
 
-// end passes over what nobody has read, and reports whether all of it was there.
-// Nothing can be read afterwards.
+// end skips the unread rest of the body, and reports whether all of it had arrived. Later reads
+// fail.
 func (b *body) end() (whole bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -390,14 +389,14 @@ func (b *body) end() (whole bool) {
 	return whole
 }
 
-// deadline is one of a connection. It is moved only where that matters, because
-// moving it costs more than a header does.
+// deadline is a read or write deadline. It moves only if necessary, because moving it costs more
+// than a header.
 type deadline struct {
 	set  func(time.Time) error
 	when time.Time
 }
 
-// in moves it to some time from now. It may be a sixteenth of that too early.
+// in sets the deadline to wait from now. It may be a sixteenth of wait too early.
 func (d *deadline) in(wait time.Duration) {
 	if wait <= 0 {
 		d.clear()
@@ -421,7 +420,7 @@ func (d *deadline) clear() {
 	}
 }
 
-// withAhead is a connection of which something was read already.
+// withAhead returns a connection that begins with bytes that were already read.
 func withAhead(nc net.Conn, ahead []byte) net.Conn {
 	if len(ahead) == 0 {
 		return nc
@@ -443,8 +442,7 @@ func (b *begun) Read(p []byte) (int, error) {
 	return b.Conn.Read(p)
 }
 
-// CloseWrite is for net/http, which lets clients read an answer that ends their
-// connection.
+// CloseWrite lets net/http close its side while the client still reads.
 func (b *begun) CloseWrite() error {
 	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -60,7 +60,7 @@ func TestInPieces(t *testing.T) {
 	})
 }
 
-// What is not plain goes to net/http, wherever in a connection it comes.
+// A request that is not plain moves its connection to net/http, at any position.
 func TestHandedOver(t *testing.T) {
 	r := overTCP(t, dump)
 	c := r.dial()
@@ -129,7 +129,7 @@ func TestLongRequest(t *testing.T) {
 				t.Fatalf("%s is answered by %q", text, body)
 			}
 		}
-		// What a client sends meanwhile is not lost.
+		// Bytes that a client sends meanwhile are not lost.
 		in := bufio.NewReader(c)
 		go func() {
 			_, _ = io.WriteString(c, request("/", "long"))
@@ -144,7 +144,7 @@ func TestLongRequest(t *testing.T) {
 	})
 }
 
-// Nobody looks at requests when there are none.
+// The watcher runs only while there are requests.
 func TestLooksOnlyWhileNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := inMemory(t, echo)
@@ -152,12 +152,12 @@ func TestLooksOnlyWhileNeeded(t *testing.T) {
 		defer c.Close()
 		ask(t, c, request("/", "abc"))
 		if !r.server.looking.Load() {
-			t.Error("nobody looked while there was one")
+			t.Error("the watcher did not run during a request")
 		}
 		time.Sleep(idleTime / 2)
 		synctest.Wait()
 		if r.server.looking.Load() {
-			t.Error("somebody still looks")
+			t.Error("the watcher is still running")
 		}
 	})
 }
@@ -173,8 +173,8 @@ func TestRefusedEarly(t *testing.T) {
 	}
 }
 
-// A handler that panics ends its connection, and no other; what it said is
-// logged unless it is how handlers break off.
+// A handler that panics ends its own connection only. The panic is logged, unless it is
+// http.ErrAbortHandler.
 func TestPanic(t *testing.T) {
 	for _, c := range []struct {
 		value  any
@@ -204,8 +204,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// Who keeps hold of a request that was answered reaches neither the next request
-// nor its answer.
+// A handler that keeps an answered request reaches neither the next request nor its response.
 func TestAfterTheEnd(t *testing.T) {
 	var kept struct {
 		w http.ResponseWriter
@@ -263,14 +262,14 @@ func TestWriteDeadline(t *testing.T) {
 		if _, body := ask(t, c, request("/", "x")); body != "an answer" {
 			t.Errorf("the next is %q", body)
 		}
-		go func() { _, _ = io.WriteString(c, request("/soon", "x")) }() // and nobody reads
+		go func() { _, _ = io.WriteString(c, request("/soon", "x")) }() // and the client does not read
 		if err := <-failed; !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "timeout") {
 			t.Errorf("it failed with %v", err)
 		}
 	})
 }
 
-// Pieces of an answer leave when the handler says so.
+// Pieces of a response are sent when the handler flushes.
 func TestFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		more := make(chan struct{})
@@ -339,7 +338,7 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// A shutdown whose time is over says so, and Close then ends everything.
+// A shutdown that runs out of time returns an error, and Close then ends everything.
 func TestShutdownInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := inMemory(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
@@ -359,7 +358,7 @@ func TestShutdownInTime(t *testing.T) {
 	})
 }
 
-// A server that was closed takes nobody.
+// A closed server accepts no connections.
 func TestClosed(t *testing.T) {
 	s := New(&http.Server{Handler: http.HandlerFunc(echo)})
 	if err := s.Close(); err != nil {
@@ -387,7 +386,7 @@ func TestListenerFails(t *testing.T) {
 		if err := s.server.Serve(&failing{errs: []error{passingError{}, passingError{}, broken}}); !errors.Is(err, broken) {
 			t.Errorf("it is %v", err)
 		}
-		if n := strings.Count(s.log.String(), "cannot be taken"); n != 2 {
+		if n := strings.Count(s.log.String(), "cannot accept"); n != 2 {
 			t.Errorf("the log is %q", s.log.String())
 		}
 		_ = s.server.Close()
@@ -451,14 +450,14 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// A stream whose client cannot be written to is cancelled, also where the client
-// had sent something before it went.
+// A stream whose client cannot be written to is cancelled, even if the client had sent bytes before
+// it disconnected.
 func TestStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		over := false
 		r := inMemory(t, func(w http.ResponseWriter, r *http.Request) {
 			for r.Context().Err() == nil {
-				_, _ = io.WriteString(w, ":\n\n") // as if nobody looked at errors
+				_, _ = io.WriteString(w, ":\n\n") // like a handler that ignores errors
 				_ = http.NewResponseController(w).Flush()
 				select {
 				case <-r.Context().Done():
@@ -481,7 +480,7 @@ func TestStreamEnds(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if !over {
-			t.Error("the stream goes on")
+			t.Error("the stream is still open")
 		}
 	})
 }
@@ -508,13 +507,12 @@ func TestGoneInTheSecond(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if !cancelled {
-			t.Error("nobody noticed that the client has gone")
+			t.Error("the disconnected client was not noticed")
 		}
 	})
 }
 
-// An answer is over before its request's context has ended: who waits for that to
-// write writes to nobody.
+// A response ends before its request's context does: later writes are discarded.
 func TestLateWriter(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()
@@ -538,7 +536,7 @@ func TestLateWriter(t *testing.T) {
 	}
 }
 
-// What is written after a flush is framed as what was before, with a type or not.
+// Writes after a flush are framed like those before, with a type or without.
 func TestFlushThenWrite(t *testing.T) {
 	r := overTCP(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.(http.Flusher).Flush()

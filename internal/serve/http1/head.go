@@ -9,43 +9,41 @@ import (
 )
 
 const (
-	// maxHead is the largest head that is plain.
+	// maxHead is the largest plain head.
 	maxHead = 16 << 10
-	// maxFields is the largest number of header fields that are.
+	// maxFields is the largest number of header fields in a plain head.
 	maxFields = 64
-	// maxLength is the largest body that is.
+	// maxLength is the largest plain body.
 	maxLength = 1 << 20
 )
 
-// head is what a plain request begins with.
+// head is the head of a plain request.
 type head struct {
 	method, path, host string
 
 	length int64
 	header http.Header
-	values []string // what the header's values lie in
+	values []string // the backing array of the header's values
 }
 
-// methods are those of plain requests.
 var methods = []string{http.MethodPost, http.MethodGet, http.MethodDelete}
 
 var (
 	version = []byte(" HTTP/1.1\r\n")
-	// The end of a head, which is the end of its last line and an empty one.
+	// emptyLine is the end of the last line and an empty line.
 	emptyLine = []byte("\r\n\r\n")
 )
 
-// read reads a head up to its empty line, and reports whether it is plain: a
-// POST, GET or DELETE of HTTP/1.1 to a path without anything to decode or to
-// clean up, with one host and, if it is a POST, one length, whose lines end as
-// they should, and with no field that changes how the request is read or the
+// read parses a head up to its empty line and reports whether it is plain: a POST, GET or DELETE in
+// HTTP/1.1, a path without escapes or elements to clean up, one host, one length for a POST and
+// none otherwise, lines that end in CRLF, and no field that changes how the request is read or the
 // connection is used.
 func (h *head) read(b []byte) bool {
 	end := bytes.Index(b, version)
 	if end < 0 {
 		return false
 	}
-	text := string(b) // everything that is kept lies in it
+	text := string(b) // backs everything that is kept
 	method, path, ok := strings.Cut(text[:end], " ")
 	if !ok || !slices.Contains(methods, method) || !plainPath(path) {
 		return false
@@ -69,7 +67,7 @@ func (h *head) read(b []byte) bool {
 	return h.host != "" && h.length >= 0
 }
 
-// begins reports whether the first bytes of a request may be those of a plain one.
+// begins reports whether the first bytes may begin a plain request.
 func begins(b []byte) bool {
 	for _, method := range methods {
 		if n := min(len(b), len(method)); string(b[:n]) == method[:n] {
@@ -79,7 +77,7 @@ func begins(b []byte) bool {
 	return false
 }
 
-// field reads one line, and reports whether it is plain.
+// field parses one line and reports whether it is plain.
 func (h *head) field(line string) bool {
 	colon := strings.IndexByte(line, ':')
 	if colon <= 0 {
@@ -111,17 +109,17 @@ func (h *head) field(line string) bool {
 			return false
 		}
 	case "Transfer-Encoding", "Expect", "Upgrade", "Trailer", "Te", "Proxy-Connection", "Keep-Alive", "Http2-Settings",
-		"Pragma": // of which net/http makes another field
+		"Pragma": // net/http derives another field from it
 		return false
 	}
 	h.add(name, value)
 	return true
 }
 
-// add gives a field a value, in room that all of them share.
+// add adds a value in the shared backing array.
 func (h *head) add(name, value string) {
 	if had := h.header[name]; had != nil {
-		h.header[name] = append(had, value) // which has no room, so it moves
+		h.header[name] = append(had, value) // full, so it is copied
 		return
 	}
 	h.values = append(h.values, value)
@@ -143,8 +141,7 @@ func (h *head) setLength(value string) bool {
 	return h.length <= maxLength
 }
 
-// plainPath reports whether a path is one that means what it says: no escapes,
-// no query, nothing that would be cleaned up.
+// plainPath reports whether a path has no escapes, no query and nothing to clean up.
 func plainPath(p string) bool {
 	if !strings.HasPrefix(p, "/") {
 		return false
@@ -180,7 +177,7 @@ func isName(s string) bool {
 	return s != ""
 }
 
-// inName are the bytes of names of fields.
+// inName are the bytes of field names.
 var inName = func() (in [256]bool) {
 	for c := range 256 {
 		b := byte(c)

@@ -12,7 +12,7 @@ import (
 
 const plainHead = "POST /mcp/x HTTP/1.1\r\nHost: 127.0.0.1:80\r\nContent-Type: application/json\r\nAccept: application/json\r\nAccept: text/event-stream\r\nContent-Length: 3\r\n\r\n"
 
-// What is plain, and one odd thing at a time.
+// A plain head, then one deviation at a time.
 func TestPlain(t *testing.T) {
 	with := func(fields string) string {
 		return strings.Replace(plainHead, "Content-Length: 3\r\n", "Content-Length: 3\r\n"+fields, 1)

@@ -1,20 +1,17 @@
-// Package http1 serves the requests that clients of agents send all the time,
-// small and plain ones over HTTP/1.1, without most of what net/http does for each.
+// Package http1 serves small, plain HTTP/1.1 requests, which clients of agents send all the time,
+// with less work per request than net/http.
 //
-// net/http starts a goroutine with every request, to notice that the client is
-// gone, and wakes it again to end it; it sets several deadlines; it makes every
-// header anew. Beside a tool call of a fraction of a millisecond that is a quarter
-// of the CPU (docs/benchmarks.md). Here a connection is one goroutine that reads a
-// request, has it answered and writes the answer. Clients are watched for having
-// gone only where a request takes long, and deadlines are moved only when they
-// would be too near.
+// net/http starts a goroutine for every request to notice a disconnected client, wakes it again to
+// end it, sets several deadlines, and allocates every header. For a tool call of a fraction of a
+// millisecond that is a quarter of the CPU time (docs/benchmarks.md). Here one goroutine per
+// connection reads a request, calls the handler and writes the response. Only slow requests are
+// watched for a disconnected client, and deadlines move only when they are too near.
 //
-// What a request means is not decided here. A head that is exactly as plain as
-// this package expects (see [head.read]) means the same to net/http, which a fuzz
-// test holds it to. Whatever is not, be it good or bad, is left to net/http: the
-// connection goes there with every byte of it, for good. So there is one place
-// that judges odd requests, and it is not this one. Answers are made by the
-// [http.Handler] of the same [http.Server], whose timeouts and log hold for both.
+// This package does not interpret unusual requests. A head that is exactly as plain as [head.read]
+// expects means the same to net/http; a fuzz test compares the two. For all other heads, valid or
+// not, the connection moves to net/http for good, with every byte that was read. So one parser
+// decides about unusual requests, and it is not this one. The [http.Handler] of the same
+// [http.Server] answers both, and its timeouts and log apply to both.
 package http1
 
 import (
@@ -29,43 +26,41 @@ import (
 	"time"
 )
 
-// lookEvery is how often requests under way are looked at. One that is there
-// twice has its client watched.
+// lookEvery is how often open requests are checked. A request that is seen twice has its client
+// watched.
 const lookEvery = 50 * time.Millisecond
 
-// Server serves connections, those with requests that are not plain by HTTP.
+// Server serves connections, and passes those with requests that are not plain to HTTP.
 type Server struct {
 	HTTP *http.Server
 
 	mu      sync.Mutex
 	conns   map[*conn]struct{}
 	closing atomic.Bool
-	left    chan struct{} // made by whoever waits for the last connection to end
-	others  *others
+	left    chan struct{} // closed with the last connection; nil unless Shutdown waits
+	handed  *handedOver
 	plain   net.Listener
-	end     chan struct{} // closed when no more connections are taken
-	cut     chan struct{} // closed when none are left
+	end     chan struct{} // closed when no more connections are accepted
+	cut     chan struct{} // closed when all connections are cut
 	once    sync.Once
 	looking atomic.Bool
 }
 
-// New makes a server of one that is set up and not serving. Its handler, log and
-// timeouts count; its BaseContext, ConnContext and ConnState are told only of the
-// connections that it gets.
+// New wraps a configured server that is not serving. Its handler, log and timeouts apply; its
+// BaseContext, ConnContext and ConnState see only the connections that move to it.
 func New(h *http.Server) *Server {
 	return &Server{HTTP: h, conns: map[*conn]struct{}{}, end: make(chan struct{}), cut: make(chan struct{})}
 }
 
-// Serve takes connections until the server is shut down or closed, when it
-// returns [http.ErrServerClosed].
+// Serve accepts connections until Shutdown or Close, and then returns [http.ErrServerClosed].
 func (s *Server) Serve(l net.Listener) error {
-	o := &others{addr: l.Addr(), conns: make(chan net.Conn), end: make(chan struct{})}
+	o := &handedOver{addr: l.Addr(), conns: make(chan net.Conn), end: make(chan struct{})}
 	s.mu.Lock()
 	if s.closing.Load() {
 		s.mu.Unlock()
 		return errors.Join(http.ErrServerClosed, l.Close())
 	}
-	s.others, s.plain = o, l
+	s.handed, s.plain = o, l
 	s.mu.Unlock()
 	ended := make(chan struct{})
 	go func() {
@@ -74,7 +69,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}()
 	err := s.accept(l)
 	_ = o.Close()
-	<-ended // because of that
+	<-ended // because o is closed
 	return err
 }
 
@@ -84,16 +79,16 @@ func (s *Server) accept(l net.Listener) error {
 		switch {
 		case err == nil:
 			pause = 0
-			s.take(c)
+			s.start(c)
 			continue
 		case s.closing.Load():
 			return http.ErrServerClosed
-		case !passing(err):
+		case !temporary(err):
 			return err
 		}
-		// No more files, say: others may end meanwhile.
+		// Too many open files, for example: connections may end meanwhile.
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-		s.logf("a connection cannot be taken: %v", err)
+		s.logf("cannot accept a connection: %v", err)
 		select {
 		case <-s.end:
 		case <-time.After(pause):
@@ -101,8 +96,8 @@ func (s *Server) accept(l net.Listener) error {
 	}
 }
 
-// passing reports whether a listener may yet take connections after an error.
-func passing(err error) bool {
+// temporary reports whether a listener can continue after an error.
+func temporary(err error) bool {
 	t, ok := errors.AsType[interface {
 		error
 		Temporary() bool
@@ -110,8 +105,8 @@ func passing(err error) bool {
 	return ok && t.Temporary()
 }
 
-// take begins to serve a connection.
-func (s *Server) take(nc net.Conn) {
+// start begins to serve a connection.
+func (s *Server) start(nc net.Conn) {
 	c := newConn(s, nc)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +118,7 @@ func (s *Server) take(nc net.Conn) {
 	go c.serve()
 }
 
-// forget is told that a connection has ended, or is no longer served here.
+// forget removes a connection that has ended or moved to net/http.
 func (s *Server) forget(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,17 +129,17 @@ func (s *Server) forget(c *conn) {
 	}
 }
 
-// give hands a connection to net/http.
+// give passes a connection to net/http.
 func (s *Server) give(c net.Conn) {
 	select {
-	case s.others.conns <- c:
-	case <-s.others.end:
+	case s.handed.conns <- c:
+	case <-s.handed.end:
 		_ = c.Close()
 	}
 }
 
-// Shutdown takes no more connections and ends those without a request. It
-// returns when the others have ended, or ctx has.
+// Shutdown stops accepting connections and closes idle ones. It returns when the others have ended,
+// or ctx has.
 func (s *Server) Shutdown(ctx context.Context) error {
 	var left chan struct{}
 	s.stop((*conn).endIdle)
@@ -167,14 +162,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// Close ends every connection.
+// Close closes every connection.
 func (s *Server) Close() error {
 	s.stop((*conn).abort)
 	s.once.Do(func() { close(s.cut) })
 	return s.HTTP.Close()
 }
 
-// stop takes no more connections, and ends those that there are.
+// stop stops accepting connections and calls end for the open ones.
 func (s *Server) stop(end func(*conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,9 +184,8 @@ func (s *Server) stop(end func(*conn)) {
 	}
 }
 
-// look finds requests that take long and has their clients watched. It goes on
-// while there are requests: between calls that follow each other nothing is
-// started or ended.
+// look finds slow requests and has their clients watched. It runs while there are requests, so that
+// nothing is started or stopped between consecutive calls.
 func (s *Server) look() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -216,7 +210,7 @@ func (s *Server) look() {
 	}
 }
 
-// underWay are the connections that have a request, with its number.
+// underWay returns the connections with an open request, and its number.
 func (s *Server) underWay() map[*conn]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,14 +223,13 @@ func (s *Server) underWay() map[*conn]uint64 {
 	return under
 }
 
-// rest lets the next request have another look, unless one has begun that saw
-// this one still going.
+// rest stops looking, unless a request has begun meanwhile that relied on it.
 func (s *Server) rest() bool {
 	s.looking.Store(false)
 	return len(s.underWay()) == 0 || !s.looking.CompareAndSwap(false, true)
 }
 
-// headTime is how long a head may take, by the rules of net/http.
+// headTime is the timeout for a head, by the rules of net/http.
 func (s *Server) headTime() time.Duration {
 	return cmp.Or(s.HTTP.ReadHeaderTimeout, s.HTTP.ReadTimeout)
 }
@@ -249,15 +242,15 @@ func (s *Server) logf(format string, args ...any) {
 	log.Printf(format, args...)
 }
 
-// others is a listener for connections that net/http is to serve.
-type others struct {
+// handedOver is a listener for the connections that move to net/http.
+type handedOver struct {
 	addr  net.Addr
 	conns chan net.Conn
 	once  sync.Once
 	end   chan struct{}
 }
 
-func (o *others) Accept() (net.Conn, error) {
+func (o *handedOver) Accept() (net.Conn, error) {
 	select {
 	case c := <-o.conns:
 		return c, nil
@@ -266,9 +259,9 @@ func (o *others) Accept() (net.Conn, error) {
 	}
 }
 
-func (o *others) Close() error {
+func (o *handedOver) Close() error {
 	o.once.Do(func() { close(o.end) })
 	return nil
 }
 
-func (o *others) Addr() net.Addr { return o.addr }
+func (o *handedOver) Addr() net.Addr { return o.addr }

@@ -122,7 +122,7 @@ func ask(t *testing.T, c net.Conn, text string) (*http.Response, string) {
 	t.Helper()
 	sent := make(chan error, 1)
 	go func() { _, err := io.WriteString(c, text); sent <- err }()
-	defer func() { <-sent }() // who is refused may not have sent all of it
+	defer func() { <-sent }() // a refused client may not have sent everything
 	return read(t, bufio.NewReader(c))
 }
 
@@ -169,8 +169,7 @@ func dump(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %d.%d %d %v %v %v %v %q %v\n", r.Proto, r.ProtoMajor, r.ProtoMinor, r.ContentLength, r.TransferEncoding, r.Close, local, remote != "", body, err)
 }
 
-// Whatever is sent, and whatever a handler does, clients get from here what they
-// get from net/http.
+// For any request and any handler, clients get the same response as from net/http.
 func TestSameAsNetHTTP(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/dump", dump)
@@ -264,8 +263,7 @@ func TestSameAsNetHTTP(t *testing.T) {
 	}
 }
 
-// answerTo is what a server says to a text, but for the time and for how it is
-// cut into pieces.
+// answerTo returns a server's response to a text, without the date and the framing.
 func answerTo(c net.Conn, text string) string {
 	defer c.Close()
 	go func() { _, _ = io.WriteString(c, text) }() // until the server has heard enough

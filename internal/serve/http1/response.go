@@ -3,6 +3,7 @@ package http1
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -13,30 +14,29 @@ import (
 	"time"
 )
 
-// maxHeld is how much of an answer is held back, so that small ones leave in one
-// piece and with their length.
+// maxHeld is how much of a response is held back, so that small ones are sent in one piece with
+// their length.
 const maxHeld = 64 << 10
 
-// maxKept is how much room a connection keeps between answers.
+// maxKept is the largest buffer that a connection keeps between responses.
 const maxKept = 16 << 10
 
-// response is the answer to a request. Whoever writes to it when it is over
-// writes to nobody.
+// response is the response to a request. Writes after the end are discarded.
 type response struct {
 	c      *conn
 	body   *body
-	cancel context.CancelFunc // of the request
+	cancel context.CancelFunc // cancels the request
 	header http.Header
 
 	mu      sync.Mutex
 	status  int       // 0 until it is known
-	begun   bool      // the head has left
-	length  int64     // what the handler has named; -1 if it has not
+	begun   bool      // the head has been sent
+	length  int64     // set by the handler; -1 if it is not
 	written int64     // by the handler
-	until   time.Time // when what is sent must have been taken; zero leaves that to the server
+	until   time.Time // write deadline of the handler; zero means the server's
 	typed   bool      // it has a Content-Type
 	chunked bool
-	last    bool // no request is taken after this one
+	last    bool // the connection closes after this response
 	over    bool
 	failed  error
 }
@@ -46,8 +46,8 @@ var (
 	_ http.Flusher        = (*response)(nil)
 )
 
-// errOver is what handlers get that write when they have returned.
-var errOver = errors.New("http1: the answer is over")
+// errOver is returned to handlers that write after they have returned.
+var errOver = errors.New("http1: write after the end of the response")
 
 func (w *response) Header() http.Header { return w.header }
 
@@ -57,8 +57,8 @@ func (w *response) WriteHeader(status int) {
 	w.setStatus(status)
 }
 
-// setStatus has the first one count, with the fields as they are then. Those
-// before it, of 1xx, say nothing that is needed here.
+// setStatus fixes the status and the header fields at the first call. It ignores informational
+// statuses (1xx).
 func (w *response) setStatus(status int) {
 	if w.over || w.status != 0 || status < 200 {
 		return
@@ -67,7 +67,7 @@ func (w *response) setStatus(status int) {
 	h := w.header
 	_, w.typed = h["Content-Type"]
 	if h.Get("Content-Encoding") != "" {
-		w.typed = true // what is seen is not what it is
+		w.typed = true // the encoded bytes do not show the type
 	}
 	w.last = strings.EqualFold(h.Get("Connection"), "close")
 	if text := h["Content-Length"]; len(text) == 1 && hasBody(status) {
@@ -78,14 +78,11 @@ func (w *response) setStatus(status int) {
 	b := append(w.c.out, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(status), 10)
 	b = append(append(append(b, ' '), http.StatusText(status)...), "\r\n"...)
-	names := make([]string, 0, 16)
-	for name := range h {
-		names = append(names, name)
-	}
+	names := slices.AppendSeq(make([]string, 0, 16), maps.Keys(h))
 	slices.Sort(names)
 	for _, name := range names {
 		if name == "Date" || name == "Transfer-Encoding" || name == "Content-Length" && w.length < 0 {
-			continue // these are the connection's
+			continue // set by the connection
 		}
 		for _, value := range h[name] {
 			b = appendField(b, name, value)
@@ -123,10 +120,10 @@ func (w *response) Write(p []byte) (int, error) {
 	return len(p), w.failed
 }
 
-// Flush is for handlers that look for a [http.Flusher].
+// Flush implements [http.Flusher].
 func (w *response) Flush() { _ = w.FlushError() }
 
-// FlushError is for [http.ResponseController].
+// FlushError implements an interface of [http.ResponseController].
 func (w *response) FlushError() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,8 +135,8 @@ func (w *response) FlushError() error {
 	return w.failed
 }
 
-// SetWriteDeadline is for [http.ResponseController]. It holds for what is written
-// from then on, and not for the next answer.
+// SetWriteDeadline implements an interface of [http.ResponseController]. It applies to later writes
+// of this response only.
 func (w *response) SetWriteDeadline(t time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,24 +144,24 @@ func (w *response) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// SetReadDeadline is for [http.ResponseController]. It is for what is left of
-// the body; none means the server's own.
+// SetReadDeadline implements an interface of [http.ResponseController]. It applies to the rest of
+// the body; zero means the server's own.
 func (w *response) SetReadDeadline(t time.Time) error {
 	w.body.by(t)
 	return nil
 }
 
-// finish sends what is left, and reports whether another request can follow.
+// finish sends the rest, and reports whether another request can follow.
 func (w *response) finish() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.setStatus(http.StatusOK)
 	w.send(true)
-	w.over = true // before anybody is told that the request has ended
+	w.over = true // before the client can see the end of the response
 	return w.failed == nil && !w.last && (w.length < 0 || w.written == w.length || !hasBody(w.status))
 }
 
-// end lets nobody write any more, and forgets what has not left.
+// end rejects later writes and discards unsent bytes.
 func (w *response) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,8 +169,8 @@ func (w *response) end() {
 	w.c.held, w.c.out = kept(w.c.held), kept(w.c.out)
 }
 
-// send lets go of what was held back. The last piece of an answer that has not
-// begun is all of it, so its length is known.
+// send sends the held bytes. The last piece of a response that has not begun is all of it, so its
+// length is known.
 func (w *response) send(all bool) {
 	if !w.begun {
 		w.begun = true
@@ -191,7 +188,7 @@ func (w *response) send(all bool) {
 	c.out = kept(c.out)
 }
 
-// frame puts a piece of the body behind what leaves.
+// frame appends a piece of the body to the output.
 func (w *response) frame(p []byte) {
 	c := w.c
 	if !w.chunked {
@@ -201,7 +198,7 @@ func (w *response) frame(p []byte) {
 	}
 }
 
-// pass sends a large piece as it is.
+// pass sends a large piece without copying.
 func (w *response) pass(p []byte) {
 	if w.chunked {
 		w.push(net.Buffers{appendSize(nil, p), p, []byte("\r\n")})
@@ -214,7 +211,7 @@ func appendSize(b, chunk []byte) []byte {
 	return append(strconv.AppendInt(b, int64(len(chunk)), 16), "\r\n"...)
 }
 
-// push writes to the client. One that cannot be written to is gone.
+// push writes to the client. After an error the request is cancelled.
 func (w *response) push(pieces net.Buffers) {
 	if w.failed != nil {
 		return
@@ -234,7 +231,7 @@ func (w *response) push(pieces net.Buffers) {
 	}
 }
 
-// kept is room for the next time, unless it has grown too large to keep.
+// kept returns a buffer for reuse, unless it has grown too large.
 func kept(b []byte) []byte {
 	if cap(b) > maxKept {
 		return nil
@@ -242,7 +239,7 @@ func kept(b []byte) []byte {
 	return b[:0]
 }
 
-// endHead writes the fields that say how the answer is sent, and ends its head.
+// endHead appends the fields that describe the transfer, and ends the head.
 func (w *response) endHead(all bool) {
 	c := w.c
 	b := append(append(c.out, "Date: "...), today()...)
@@ -262,7 +259,7 @@ func (w *response) endHead(all bool) {
 	c.out = append(b, "\r\n\r\n"...)
 }
 
-// appendField writes one field. Nothing in it can begin another one.
+// appendField appends one field. The value cannot begin another field.
 func appendField(b []byte, name, value string) []byte {
 	if !isName(name) {
 		return b
@@ -278,12 +275,12 @@ func appendField(b []byte, name, value string) []byte {
 	return append(b, "\r\n"...)
 }
 
-// hasBody reports whether answers of a status have a body.
+// hasBody reports whether responses with this status have a body.
 func hasBody(status int) bool {
 	return status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// date is a moment as answers write it.
+// date is a formatted second.
 type date struct {
 	second int64
 	text   string
@@ -291,7 +288,7 @@ type date struct {
 
 var lastDate atomic.Pointer[date]
 
-// today is the time as answers write it, made once a second.
+// today is the current time in the format of HTTP, formatted once a second.
 func today() string {
 	now := time.Now()
 	if d := lastDate.Load(); d != nil && d.second == now.Unix() {

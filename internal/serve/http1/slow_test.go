@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Whoever is slow to send is not waited for longer than the server says.
+// Slow clients are disconnected after the server's timeouts.
 func TestSlowClients(t *testing.T) {
 	for _, c := range []struct {
 		name, sent string
@@ -49,7 +49,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// drip sends a text a byte at a time, as long as somebody takes it.
+// drip sends a text one byte at a time until a write fails.
 func drip(c net.Conn, text string, every time.Duration) *sync.WaitGroup {
 	var dripping sync.WaitGroup
 	dripping.Go(func() {

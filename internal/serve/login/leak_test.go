@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Whatever a test starts ends with it.
+// Goroutines end with their test.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,15 +1,13 @@
-// Package login keeps the sign-ins of the person who runs ambit, and gives their
-// tokens out.
+// Package login stores the sign-ins of the person who runs ambit, and issues their tokens.
 //
-// A sign-in is ambit's own secret, not an agent's. It lies in the vault, and the
-// vault seals it together with its audience: the hosts that the person named when
-// they signed in. A token goes to these hosts, exactly, and to no other, whatever
-// a manifest says: a manifest that names an address must not get to choose who
-// hears who you are. On this machine anybody may listen at some port, and in the
-// clear, so there the audience is a host and its port.
+// A sign-in belongs to ambit, not to an agent. The vault seals it together with its audience: the
+// hosts that the person named when signing in. A token is sent to exactly these hosts, whatever a
+// manifest says, because a manifest that names an address must not choose who learns the person's
+// identity. On this machine any process may listen on a port, without TLS, so there the audience is
+// a host with its port.
 //
-// A token that has ended is renewed when it is asked for. What renews it is good
-// once, so one process does it at a time, and the others take what it got.
+// An expired token is renewed on demand. A refresh token is valid once, so one process renews at a
+// time, and the others use its result.
 package login
 
 import (
@@ -33,64 +31,61 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// owner is whose secret a sign-in is: ambit's own. Its refs have a colon in
-// them, which no ref in a manifest can.
+// owner is ambit itself. Refs of sign-ins contain a colon, which refs in manifests cannot.
 const owner = credential.Own
 
 const prefix = "login:"
 
-// NoneError says that nobody has signed in; Where is empty for nowhere at all.
+// NoneError reports a missing sign-in; Where is empty if there is none at all.
 type NoneError struct{ Where string }
 
 func (e *NoneError) Error() string {
 	if e.Where == "" {
-		return "you are not signed in anywhere"
+		return "you are not signed in"
 	}
 	return "you are not signed in at " + e.Where
 }
 
-// SeveralError says that it is not clear which of several sign-ins is meant.
+// SeveralError reports that several sign-ins match.
 type SeveralError struct{ Where []string }
 
 func (e *SeveralError) Error() string {
 	return "you are signed in at several providers: " + diag.Words(e.Where, "and")
 }
 
-// PortlessError says that a sign-in is for a host of this machine without a port,
-// as they once were, so its token is not sent.
+// PortlessError reports a sign-in for a host of this machine without a port, as earlier versions
+// stored it. Its token is not sent.
 type PortlessError struct{ Where, Host string }
 
 func (e *PortlessError) Error() string {
-	return "the sign-in at " + e.Where + " is for " + e.Host + " without a port, and a token stays with one: sign in again with --host HOST:PORT"
+	return "the sign-in at " + e.Where + " is for " + e.Host + " without a port: sign in again with --host HOST:PORT"
 }
 
-// VaultError says that the vault cannot be used.
+// VaultError reports that the vault is unusable.
 type VaultError struct{ Err error }
 
 func (e *VaultError) Error() string { return e.Err.Error() }
 
-// Unwrap is what the vault said.
 func (e *VaultError) Unwrap() error { return e.Err }
 
-// Keeper keeps sign-ins.
+// Keeper stores sign-ins.
 type Keeper struct {
 	home  home.Home
 	vault credential.Vault
 	now   func() time.Time
 
-	nobody atomic.Int64 // when there was no sign-in at all
+	empty atomic.Int64 // when the vault last had no sign-in
 
 	mu    sync.Mutex
-	given []string // tokens that were given out, the oldest first
+	given []string // issued tokens, the oldest first
 }
 
-// glance is how long it is believed that nobody has signed in: every call asks.
+// glance is how long an empty vault is not read again, because every call asks.
 const glance = 2 * time.Millisecond
 
-// New is the keeper of a home.
 func New(h home.Home, v credential.Vault) *Keeper { return &Keeper{home: h, vault: v, now: time.Now} }
 
-// Keep keeps a sign-in for some hosts.
+// Keep stores a sign-in for some hosts.
 func (k *Keeper) Keep(l *identity.Login, hosts []string) error {
 	s, err := credential.New(credential.JSON, l.Reveal(), hosts)
 	if err != nil {
@@ -99,12 +94,11 @@ func (k *Keeper) Keep(l *identity.Login, hosts []string) error {
 	if err := k.vault.Set(owner, identity.LoginRef(l.Issuer), s); err != nil {
 		return &VaultError{err}
 	}
-	k.nobody.Store(0)
+	k.empty.Store(0)
 	return nil
 }
 
-// Kept is the sign-in at an issuer and the hosts it is for. No issuer means the
-// only sign-in there is.
+// Kept returns the sign-in at an issuer and its hosts. An empty issuer means the only sign-in.
 func (k *Keeper) Kept(issuer string) (*identity.Login, []string, error) {
 	ref := identity.LoginRef(issuer)
 	if issuer == "" {
@@ -134,13 +128,15 @@ func (k *Keeper) open(ref string) (*identity.Login, []string, error) {
 	return l, s.Hosts(), err
 }
 
-// entries are the sign-ins that are kept.
+// entries returns the stored sign-ins.
 func (k *Keeper) entries() ([]credential.Entry, error) {
 	all, err := k.vault.List()
 	if err != nil {
 		return nil, &VaultError{err}
 	}
-	return slices.DeleteFunc(all, func(e credential.Entry) bool { return e.Agent != owner || !strings.HasPrefix(e.Ref, prefix) }), nil
+	return slices.DeleteFunc(all, func(e credential.Entry) bool {
+		return e.Agent != owner || !strings.HasPrefix(e.Ref, prefix)
+	}), nil
 }
 
 func places(entries []credential.Entry) []string {
@@ -151,7 +147,7 @@ func places(entries []credential.Entry) []string {
 	return names
 }
 
-// Forget takes a sign-in out of the vault.
+// Forget removes a sign-in from the vault.
 func (k *Keeper) Forget(issuer string) error {
 	if _, err := k.vault.Remove(owner, identity.LoginRef(issuer)); err != nil {
 		return &VaultError{err}
@@ -159,8 +155,7 @@ func (k *Keeper) Forget(issuer string) error {
 	return nil
 }
 
-// Device is the flow at a provider. A client that has a secret has it in the
-// vault.
+// Device starts the device flow at a provider. The vault has the secrets of confidential clients.
 func (k *Keeper) Device(ctx context.Context, c identity.LoginConfig) (*identity.Device, error) {
 	secret, found, err := k.vault.Get(owner, "client-"+identity.LoginRef(c.Issuer))
 	if err != nil {
@@ -173,7 +168,7 @@ func (k *Keeper) Device(ctx context.Context, c identity.LoginConfig) (*identity.
 	return identity.NewDevice(ctx, c, reveal)
 }
 
-// Fresh is a sign-in whose token is good, renewed if need be.
+// Fresh returns a sign-in with a valid token, renewed if necessary.
 func (k *Keeper) Fresh(ctx context.Context, issuer string) (*identity.Login, error) {
 	l, _, err := k.Kept(issuer)
 	if err != nil || l.Good(k.now()) {
@@ -198,24 +193,23 @@ func (k *Keeper) Fresh(ctx context.Context, issuer string) (*identity.Login, err
 	return l, k.Keep(l, hosts)
 }
 
-// lock waits until no other process renews a token, and no longer than the caller:
-// that process may have been stopped.
+// lock waits until no other process renews a token, or until ctx ends: that process may be
+// suspended.
 func (k *Keeper) lock(ctx context.Context) (unlock func(), err error) {
 	unlock, err = home.Hold(ctx, filepath.Join(k.home.Dir(), "logins.lock"))
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, fmt.Errorf("another process is renewing the sign-in, or was stopped while it did: %w", err)
+		return nil, fmt.Errorf("another process is renewing the sign-in or was suspended meanwhile: %w", err)
 	case err != nil:
 		return nil, &VaultError{err}
 	}
 	return unlock, nil
 }
 
-// Token is the token for a server at an address, if a sign-in is meant for its
-// host.
+// Token returns the token for a server, if a sign-in covers its host.
 func (k *Keeper) Token(ctx context.Context, address string) (token string, found bool, err error) {
 	now := k.now().UnixNano()
-	if age := now - k.nobody.Load(); age >= 0 && age < int64(glance) {
+	if age := now - k.empty.Load(); age >= 0 && age < int64(glance) {
 		return "", false, nil
 	}
 	entries, err := k.entries()
@@ -223,12 +217,12 @@ func (k *Keeper) Token(ctx context.Context, address string) (token string, found
 		return "", false, err
 	}
 	if len(entries) == 0 {
-		k.nobody.Store(now)
+		k.empty.Store(now)
 		return "", false, nil
 	}
 	host, err := audience(address)
 	if err != nil {
-		return "", false, nil // nothing secret goes there
+		return "", false, nil // no secret is sent there
 	}
 	portless := portless(entries, host)
 	entries = slices.DeleteFunc(entries, func(e credential.Entry) bool { return !slices.Contains(e.Hosts, host) })
@@ -250,11 +244,11 @@ func (k *Keeper) Token(ctx context.Context, address string) (token string, found
 	return l.Token(), true, nil
 }
 
-// maxGiven is how many tokens are remembered. Each was good for minutes or hours;
-// the oldest of so many is over.
+// maxGiven bounds the remembered tokens. Tokens are valid for minutes or hours; the oldest of so
+// many has expired.
 const maxGiven = 256
 
-// give remembers a token that leaves.
+// give remembers an issued token.
 func (k *Keeper) give(token string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -267,15 +261,14 @@ func (k *Keeper) give(token string) {
 	k.given = append(k.given, token)
 }
 
-// Given are the tokens that were given out, for the scan of what comes back.
+// Given returns the issued tokens, which results are searched for.
 func (k *Keeper) Given() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.given)
 }
 
-// portless is the error of a sign-in that was for a place on this machine when
-// ports did not count; nil if there is none.
+// portless returns the error of a sign-in for a loopback host without a port, or nil.
 func portless(entries []credential.Entry, place string) error {
 	host, _, err := net.SplitHostPort(place)
 	if err != nil {
@@ -289,8 +282,7 @@ func portless(entries []credential.Entry, place string) error {
 	return nil
 }
 
-// Host is a host that a sign-in can be for: a name, or a name or address of this
-// machine with a port.
+// Host validates a host of a sign-in: a name, or a loopback name or address with a port.
 func Host(text string) (string, error) {
 	if host, port, err := net.SplitHostPort(text); err == nil {
 		host = bare(host)
@@ -300,23 +292,24 @@ func Host(text string) (string, error) {
 	}
 	host := bare(text)
 	if egress.IsLoopback(host) {
-		return "", fmt.Errorf("%s is this machine, where anybody may listen: which port is meant?", diag.Quote(text))
+		return "", fmt.Errorf("%s is this machine, where any process may listen: add the port", diag.Quote(text))
 	}
 	if !isName(host) {
-		return "", fmt.Errorf("%s is not the name of a host", diag.Quote(text))
+		return "", fmt.Errorf("%s is not a host name", diag.Quote(text))
 	}
 	return host, nil
 }
 
-// bare is a host's name as it is compared.
+// bare normalises a host name for comparison.
 func bare(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
 
 func isName(host string) bool {
 	u, err := url.Parse("https://" + host)
-	return err == nil && host != "" && u.Host == host && u.Hostname() == host && u.Path == "" && !strings.ContainsAny(host, "*@ ") && !strings.HasSuffix(host, ".")
+	return err == nil && host != "" && u.Host == host && u.Hostname() == host && u.Path == "" &&
+		!strings.ContainsAny(host, "*@ ") && !strings.HasSuffix(host, ".")
 }
 
-// At is the host that a sign-in is for if it is meant for an address.
+// At returns the host of a sign-in that would cover an address.
 func At(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -333,7 +326,8 @@ func At(address string) (string, error) {
 	return Host(net.JoinHostPort(host, port))
 }
 
-// audience is who at an address may hear a token: over https, or on this machine.
+// audience returns the host that may receive a token for an address: over https, or on this
+// machine.
 func audience(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -83,8 +83,7 @@ func TestGivenIsBounded(t *testing.T) {
 	}
 }
 
-// A token goes to the host it is for, over a connection that nobody reads, and
-// nowhere else.
+// A token is sent to its host only, and only over an encrypted connection.
 func TestTokenGoesToItsHost(t *testing.T) {
 	k := newKeeper(t)
 	signedIn(t, k, "https://login.example.com", "canary-token", time.Now().Add(time.Hour), "agents.example.com", "127.0.0.1:80", "[::1]:8443")
@@ -103,9 +102,9 @@ func TestTokenGoesToItsHost(t *testing.T) {
 		}
 	}
 	if got := k.Given(); !slices.Equal(got, []string{"canary-token"}) {
-		t.Errorf("%d tokens were given out", len(got))
+		t.Errorf("%d tokens were issued", len(got))
 	}
-	// Two sign-ins for one host: nobody guesses.
+	// Two sign-ins for one host are ambiguous.
 	signedIn(t, k, "https://other.example.com", "canary-other", time.Now().Add(time.Hour), "agents.example.com")
 	_, found, err := k.Token(t.Context(), "https://agents.example.com/")
 	if several, ok := errors.AsType[*SeveralError](err); !ok || found || len(several.Where) != 2 {
@@ -116,8 +115,8 @@ func TestTokenGoesToItsHost(t *testing.T) {
 	}
 }
 
-// A sign-in of the time when ports did not count is sent nowhere on this machine,
-// and says what to do. One with the port goes first.
+// A sign-in without a port is not used on this machine, and the error has the fix. A sign-in with
+// the port takes precedence.
 func TestLoopbackWithoutPort(t *testing.T) {
 	k := newKeeper(t)
 	signedIn(t, k, "https://login.example.com", "canary-token", time.Now().Add(time.Hour), "localhost", "::1", "agents.example.com")
@@ -128,7 +127,7 @@ func TestLoopbackWithoutPort(t *testing.T) {
 		}
 	}
 	if len(k.Given()) > 0 {
-		t.Error("a token was given out")
+		t.Error("a token was issued")
 	}
 	if _, found, err := k.Token(t.Context(), "https://agents.example.com/"); !found || err != nil {
 		t.Errorf("its other host: %t, %v", found, err)
@@ -160,15 +159,15 @@ func TestTokenIsRenewedOnce(t *testing.T) {
 	if _, hosts, err := k.Kept(p.URL); err != nil || !slices.Equal(hosts, []string{"agents.example.com"}) || p.renewed != 1 {
 		t.Errorf("it is for %q, renewed %d times, %v", hosts, p.renewed, err)
 	}
-	// What the provider does not renew has ended.
+	// A sign-in that the provider does not renew has ended.
 	signedIn(t, k, p.URL, "ended", time.Now().Add(-time.Hour), "agents.example.com")
 	if _, _, err := k.Token(t.Context(), "https://agents.example.com/"); !errors.Is(err, identity.ErrSignedOut) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A process that was stopped while it renewed a token holds up nobody for longer
-// than they can wait.
+// A process that is suspended while it renews a token delays others no longer than their own
+// deadline.
 func TestStoppedRenewal(t *testing.T) {
 	p := newProvider(t)
 	k := newKeeper(t)
@@ -188,9 +187,9 @@ func TestStoppedRenewal(t *testing.T) {
 	}
 }
 
-func TestNobodySignedIn(t *testing.T) {
+func TestNoSignIn(t *testing.T) {
 	k := newKeeper(t)
-	for issuer, want := range map[string]string{"": "you are not signed in anywhere", "https://login.example.com": "you are not signed in at login.example.com"} {
+	for issuer, want := range map[string]string{"": "you are not signed in", "https://login.example.com": "you are not signed in at login.example.com"} {
 		_, err := k.Fresh(t.Context(), issuer)
 		if _, ok := errors.AsType[*NoneError](err); !ok || err.Error() != want {
 			t.Errorf("%q: %v", issuer, err)
@@ -208,8 +207,7 @@ func TestNobodySignedIn(t *testing.T) {
 	}
 }
 
-// That nobody has signed in is believed for a moment, but not over somebody who
-// just has, and not for longer.
+// A missing sign-in is remembered briefly, but a new sign-in in this process counts at once.
 func TestSignInCountsAtOnce(t *testing.T) {
 	k := newKeeper(t)
 	now := time.Now()
@@ -223,19 +221,19 @@ func TestSignInCountsAtOnce(t *testing.T) {
 		return found
 	}
 	if token() {
-		t.Fatal("a token of nobody")
+		t.Fatal("a token without a sign-in")
 	}
 	signedIn(t, k, "https://login.example.com", "canary-token", now.Add(time.Hour), "agents.example.com")
 	if !token() {
 		t.Error("who has just signed in is not known")
 	}
-	k.nobody.Store(now.UnixNano()) // as if another process had kept it since
+	k.empty.Store(now.UnixNano()) // as if another process had stored it since
 	if now = now.Add(glance); !token() {
 		t.Error("who has signed in elsewhere is not known after a moment")
 	}
 }
 
-// A vault that cannot be used is said to be that.
+// An unusable vault is reported as such.
 func TestBrokenVault(t *testing.T) {
 	k := newKeeper(t)
 	k.vault = broken{}

@@ -54,7 +54,7 @@ func TestConsole(t *testing.T) {
 	// What to look at twice, and what it may never do.
 	b.open("/agents/loose")
 	b.text(".watch", "it may run shell commands")
-	b.text(".watch", "server away: it runs elsewhere")
+	b.text(".watch", "server away runs on another machine")
 	b.text(".facts", "Never")
 	b.look("watch")
 
@@ -77,7 +77,7 @@ func TestConsole(t *testing.T) {
 
 	// Another process waits for this person, whose page changes by itself.
 	b.open("/approvals")
-	b.text("#approvals", "Nothing waits")
+	b.text("#approvals", "No calls are waiting")
 	other := d.command("call", d.agentPath(), "increase_campaign_budget", "--input", spend, "--json")
 	var said output.Buffer
 	other.Stdout, other.Stderr = &said, &said
@@ -93,7 +93,7 @@ func TestConsole(t *testing.T) {
 
 	// By keyboard alone: from the reason to the first button behind it.
 	b.do(chromedp.Focus(chromedp.CSS(".approval input[name=reason]")), chromedp.SendKeys(chromedp.CSS(".approval input[name=reason]"), "fine"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
-	b.text("#approvals", "Nothing waits")
+	b.text("#approvals", "No calls are waiting")
 	if err := <-ended; err != nil {
 		t.Errorf("the call ended with %v: %s", err, said.String())
 	}
@@ -115,7 +115,7 @@ func TestConsole(t *testing.T) {
 	b.text("#records", "unknown_tool")
 
 	b.open("/activity")
-	b.text("#charts", "How long calls took")
+	b.text("#charts", "Latency of calls")
 	b.look("activity")
 	b.open("/policy?agent=report&tool=increase_campaign_budget")
 	b.text(".verdict", "yes")

@@ -203,8 +203,8 @@ func serve(t *testing.T, url string, expose ...string) string {
 	if err := a.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	face := front.NewHTTP(front.HTTPOptions{Keys: b.Keys})
-	url = http1test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, a.Front(), "tester") }))
+	face := front.NewHTTP(a.Front(), front.HTTPOptions{Keys: b.Keys})
+	url = http1test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, "tester") }))
 	t.Cleanup(face.Close)
 	return url + "/mcp"
 }

@@ -87,14 +87,14 @@ func newRig(t *testing.T) *rig {
 	if err := r.agent.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	face := front.NewHTTP(front.HTTPOptions{Keys: r.books.Keys})
+	face := front.NewHTTP(r.agent.Front(), front.HTTPOptions{Keys: r.books.Keys})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	// As a daemon does, with its times.
 	server := http1.New(&http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { face.Serve(w, req, r.agent.Front(), "soak") }),
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { face.Serve(w, req, "soak") }),
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 	})
 	served := make(chan error, 1)

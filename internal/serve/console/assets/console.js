@@ -1,7 +1,7 @@
-// Keeps a page live. The server makes every page; when it says that something
-// changed, the page is fetched again and the parts marked data-live take the
-// place of their elders. Parsed markup comes from our own server, and goes
-// through one policy, so that nothing else can write to the page.
+// Keeps a page live. The server renders every page. When the event stream reports
+// a change, this script fetches the page again and replaces the parts marked
+// data-live. Only one trusted-types policy can create markup, and its input comes
+// from this server.
 
 const policy = self.trustedTypes ? trustedTypes.createPolicy('ambit', { createHTML: (s) => s }) : { createHTML: (s) => s };
 
@@ -15,7 +15,7 @@ async function refresh() {
   try {
     answer = await fetch(location.href, { headers: { Accept: 'text/html' }, cache: 'no-store' });
   } catch {
-    return; // the stream tells when the daemon is back
+    return; // the event stream reconnects
   }
   if (!answer.ok) return;
   const next = new DOMParser().parseFromString(policy.createHTML(await answer.text()), 'text/html');

@@ -1,5 +1,4 @@
-// Package http1test serves handlers in tests with the loop that the daemon
-// serves with, so that what they show holds for what people run.
+// Package http1test serves handlers in tests with the daemon's own server loop.
 package http1test
 
 import (
@@ -10,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/serve/http1"
 )
 
-// Serve serves a handler on loopback until the test ends, and returns where.
+// Serve serves a handler on loopback until the test ends, and returns its URL.
 func Serve(t testing.TB, h http.Handler) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

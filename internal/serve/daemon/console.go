@@ -11,53 +11,49 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
-	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
-	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Room is what the console shows besides what the API does.
-type Room struct {
-	Books *store.Store
-	// Credentials tell which slots are filled, and Vault fills them.
+// ConsoleOptions are what the console needs besides the daemon.
+type ConsoleOptions struct {
+	Store *store.Store
+	// Credentials looks up which slots are filled; Vault fills them.
 	Credentials *credential.Source
 	Vault       credential.Vault
 	Operator    guard.Operator
-	// PolicyFile is where the user's policy lies.
+	// PolicyFile is the path of the user's policy.
 	PolicyFile string
-	// Needs tells what the requirements of an agent come to, and what of them is
-	// granted; nil if nobody can.
+	// Needs returns an agent's required servers and their grants; nil shows none.
 	Needs func(ctx context.Context, m *manifest.Manifest) []console.Need
 }
 
-// house is the daemon as the console sees it.
-type house struct {
+// backend is the daemon as the console sees it.
+type backend struct {
 	*Daemon
-	room *Room
+	o *ConsoleOptions
 }
 
-var _ console.House = house{}
+var _ console.Backend = backend{}
 
-// everything is what a person at the console may see.
-var everything = &identity.Principal{Admin: true}
+// consoleUser may use every agent.
+var consoleUser = &identity.Principal{Admin: true}
 
-func (h house) Cards() []console.Card {
+func (b backend) Cards() []console.Card {
 	var cards []console.Card
-	for _, e := range h.fleet.current.Load().all {
+	for _, e := range b.fleet.current.Load().all {
 		cards = append(cards, cardOf(e))
 	}
 	return cards
@@ -77,8 +73,8 @@ func cardOf(e *entry) console.Card {
 	return out
 }
 
-func (h house) Agent(ctx context.Context, name string) *console.Agent {
-	e := h.fleet.current.Load().byName[name]
+func (b backend) Agent(ctx context.Context, name string) *console.Agent {
+	e := b.fleet.current.Load().byName[name]
 	if e == nil {
 		return nil
 	}
@@ -99,16 +95,16 @@ func (h house) Agent(ctx context.Context, name string) *console.Agent {
 	for _, p := range proofs {
 		out.Servers = append(out.Servers, serverOf(p))
 	}
-	out.Facts, out.Rails, out.Watch = factsOf(a), h.railsOf(a), LookTwice(a)
-	if h.room.Needs != nil && len(a.Requirements) > 0 {
-		out.Needs = h.room.Needs(ctx, e.Manifest)
+	out.Facts, out.Guardrails, out.Watch = factsOf(a), b.guardrailsOf(a), Warnings(a)
+	if b.o.Needs != nil && len(a.Requirements) > 0 {
+		out.Needs = b.o.Needs(ctx, e.Manifest)
 	}
 	for _, w := range credential.Wants(a) {
 		slot := console.Slot{Ref: w.Ref, Type: string(w.Type), Hosts: w.Hosts, Required: w.Required}
 		if s := a.Slot(w.Ref); s != nil {
 			slot.Description = cmp.Or(s.Description, s.Label)
 		}
-		_, where, _, err := h.room.Credentials.For(name).Find(a, w)
+		_, where, _, err := b.o.Credentials.For(name).Find(a, w)
 		slot.Set = err == nil && where != ""
 		out.Slots = append(out.Slots, slot)
 	}
@@ -138,7 +134,7 @@ func toolOf(a *agent.Agent, t *agent.Tool, proofs []toolserver.Proof) console.To
 	if t.Binding != nil {
 		out.Binding = t.Binding.Kind()
 	}
-	// The server knows the schema of a tool that its manifest only names.
+	// A server knows the schema of a tool that the manifest only names.
 	if on, ok := t.Binding.(agent.OnServer); ok {
 		for _, p := range proofs {
 			if p.Alias != on.Alias {
@@ -194,8 +190,8 @@ func serverOf(p toolserver.Proof) console.Server {
 	return out
 }
 
-func (h house) railsOf(a *agent.Agent) (facts []console.Fact) {
-	r := guard.Merge(h.room.Operator, a.Guardrails)
+func (b backend) guardrailsOf(a *agent.Agent) (facts []console.Fact) {
+	r := guard.Merge(b.o.Operator, a.Guardrails)
 	if r.MaxLength > 0 {
 		facts = append(facts, console.Fact{Label: "Arguments", Values: []string{fmt.Sprintf("at most %d bytes", r.MaxLength)}})
 	}
@@ -212,37 +208,37 @@ func (h house) railsOf(a *agent.Agent) (facts []console.Fact) {
 	if len(r.Schemas) > 0 {
 		facts = append(facts, console.Fact{Label: "Results", Values: []string{"checked against a schema"}})
 	}
-	leak := "taken out of every result"
+	leak := "redacted in every result"
 	if r.OnLeak == agent.LeakBlock {
-		leak = "a result that holds one is withheld"
+		leak = "a result that contains one is withheld"
 	}
 	return append(facts, console.Fact{Label: "Secrets", Values: []string{leak}})
 }
 
-func (h house) Call(ctx context.Context, name string, c *call.Call) (call.Result, error) {
-	v, trouble := h.fleet.enter(name, everything)
+func (b backend) Call(ctx context.Context, name string, c *call.Call) (call.Result, error) {
+	v, trouble := b.fleet.enter(name, consoleUser)
 	if trouble != nil {
 		return call.Result{}, call.Refuse("act", call.ServerUnavailable, "%v", console.ErrNoAgent)
 	}
 	defer v.leave()
 	wait, cancel := context.WithTimeout(ctx, readyTime)
-	_ = v.running.Ready(wait) // if it is not, the door says so
+	_ = v.running.Ready(wait) // the gateway reports an agent that is not ready
 	cancel()
 	return v.running.Call(ctx, c)
 }
 
-// judge is an agent whose door can be asked.
-type judge interface {
+// explainer is an agent whose gateway can explain decisions.
+type explainer interface {
 	Why(ctx context.Context, c *call.Call) (bool, []call.Reason)
 }
 
-func (h house) Why(ctx context.Context, name string, c *call.Call) (bool, []call.Reason, error) {
-	v, trouble := h.fleet.enter(name, everything)
+func (b backend) Why(ctx context.Context, name string, c *call.Call) (bool, []call.Reason, error) {
+	v, trouble := b.fleet.enter(name, consoleUser)
 	if trouble != nil {
 		return false, nil, console.ErrNoAgent
 	}
 	defer v.leave()
-	j, ok := v.running.(judge)
+	j, ok := v.running.(explainer)
 	if !ok {
 		return false, nil, console.ErrNoAgent
 	}
@@ -250,17 +246,17 @@ func (h house) Why(ctx context.Context, name string, c *call.Call) (bool, []call
 	return allowed, reasons, nil
 }
 
-// Why asks the agent's door.
+// Why asks the agent's gateway.
 func (a *hosted) Why(ctx context.Context, c *call.Call) (bool, []call.Reason) {
-	door := a.Gateway()
-	if door == nil {
-		return false, []call.Reason{{Stage: "record", Code: call.StoreUnavailable, Detail: "there is no store to record the call in"}}
+	g := a.Gateway()
+	if g == nil {
+		return false, []call.Reason{{Stage: "record", Code: call.StoreUnavailable, Detail: "no store is available to record the call"}}
 	}
-	return door.Why(ctx, c)
+	return g.Why(ctx, c)
 }
 
-func (h house) KeepSecret(_ context.Context, name, ref, value string) error {
-	e := h.fleet.current.Load().byName[name]
+func (b backend) SetSecret(name, ref, value string) error {
+	e := b.fleet.current.Load().byName[name]
 	if e == nil || e.Manifest == nil || e.Manifest.Agent() == nil {
 		return console.ErrNoAgent
 	}
@@ -273,46 +269,19 @@ func (h house) KeepSecret(_ context.Context, name, ref, value string) error {
 		if err != nil {
 			return err
 		}
-		return h.room.Vault.Set(name, ref, s.Of(credential.ID(a)))
+		return b.o.Vault.Set(name, ref, s.Of(credential.ID(a)))
 	}
-	return errors.New("the agent has no slot of that name")
+	return errors.New("the agent has no credential slot with this name")
 }
 
-func (h house) Approvals(ctx context.Context) ([]*approval.Question, error) {
-	return h.options.Approvals.List(ctx)
-}
-
-func (h house) Waiting(ctx context.Context) (int, error) {
-	waiting, err := h.options.Approvals.Waiting(ctx)
-	return len(waiting), err
-}
-
-func (h house) Decide(ctx context.Context, id string, yes bool, who, reason string) error {
-	return h.options.Approvals.Decide(ctx, id, yes, who, reason)
-}
-
-func (h house) Show(ctx context.Context, f journal.Filter) ([]journal.Entry, error) {
-	return h.room.Books.Journal.Show(ctx, f)
-}
-
-func (h house) Ends(ctx context.Context) (journal.Ends, error) { return h.room.Books.Journal.Ends(ctx) }
-
-func (h house) Follow(ctx context.Context, from journal.Ends, f journal.Filter, each func(journal.Entry) error) error {
-	return h.room.Books.Journal.Follow(ctx, from, f, each)
-}
-
-func (h house) Prove(ctx context.Context, log, seq int64) (*journal.Proof, error) {
-	return h.room.Books.Journal.Prove(ctx, log, seq)
-}
-
-// shownIntents is how many intents the queue shows.
+// shownIntents bounds the intents on the queue page.
 const shownIntents = 100
 
-func (h house) Intents(ctx context.Context) (out []console.Intent, err error) {
-	if h.options.Intents == nil {
+func (b backend) Intents(ctx context.Context) (out []console.Intent, err error) {
+	if b.options.Intents == nil {
 		return nil, nil
 	}
-	list, err := h.options.Intents.List(ctx, dispatch.Filter{Limit: shownIntents})
+	list, err := b.options.Intents.List(ctx, dispatch.Filter{Limit: shownIntents})
 	for _, i := range list {
 		one := console.Intent{ID: dispatch.UUID(i.ID), Agent: i.Name, State: string(i.State), Priority: string(i.Priority), Principal: i.Principal, Asked: i.Asked}
 		if !i.Ended.IsZero() && !i.Started.IsZero() {
@@ -323,19 +292,19 @@ func (h house) Intents(ctx context.Context) (out []console.Intent, err error) {
 	return out, err
 }
 
-func (h house) Policy() (file, text, problem string) {
-	raw, err := os.ReadFile(h.room.PolicyFile)
+func (b backend) Policy() (file, text, problem string) {
+	raw, err := os.ReadFile(b.o.PolicyFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		problem = "the file cannot be read"
+		problem = "the policy file cannot be read"
 	}
-	if h.options.PolicyProblem != nil {
-		problem = cmp.Or(h.options.PolicyProblem(), problem)
+	if b.options.PolicyProblem != nil {
+		problem = cmp.Or(b.options.PolicyProblem(), problem)
 	}
-	return h.room.PolicyFile, string(raw), problem
+	return b.o.PolicyFile, string(raw), problem
 }
 
-func (h house) Spent(ctx context.Context) (out []console.Spent, err error) {
-	err = h.room.Books.DB.Read(ctx, func(tx state.Tx) error {
+func (b backend) SpentToday(ctx context.Context) (out []console.Spent, err error) {
+	err = b.o.Store.DB.Read(ctx, func(tx state.Tx) error {
 		all, err := limit.SpentToday(tx, time.Now())
 		out = nil
 		for _, s := range all {
@@ -346,74 +315,63 @@ func (h house) Spent(ctx context.Context) (out []console.Spent, err error) {
 	return out, err
 }
 
-func (h house) Spend(ctx context.Context, id string, until time.Time) (bool, error) {
-	return h.room.Books.Spend(ctx, id, until)
+func (b backend) Standing(ctx context.Context, p *identity.Principal) error {
+	return b.standing(ctx, p)
 }
 
-func (h house) IsSpent(ctx context.Context, id string) (bool, error) {
-	return h.room.Books.Spent(ctx, id)
-}
+func (b backend) Changed(ctx context.Context) error { return b.o.Store.DB.Changed(ctx) }
 
-func (h house) Standing(ctx context.Context, p *identity.Principal) error { return h.standing(ctx, p) }
-
-func (h house) Changed(ctx context.Context) error { return h.room.Books.DB.Changed(ctx) }
-
-// Mark tells states, approvals and records of one moment from those of another.
-func (h house) Mark(ctx context.Context) string {
-	var b strings.Builder
-	for _, e := range h.fleet.current.Load().all {
+// Mark changes with the agents' states, the waiting approvals, the journal and the queue.
+func (b backend) Mark(ctx context.Context) string {
+	var text strings.Builder
+	for _, e := range b.fleet.current.Load().all {
 		s, _ := e.state()
-		fmt.Fprintf(&b, "%p%s ", e, s)
+		fmt.Fprintf(&text, "%p%s ", e, s)
 	}
-	if waiting, err := h.options.Approvals.Waiting(ctx); err == nil {
+	if waiting, err := b.options.Approvals.Waiting(ctx); err == nil {
 		for _, q := range waiting {
-			b.WriteString(q.ID + " ")
+			text.WriteString(q.ID + " ")
 		}
 	}
-	if ends, err := h.room.Books.Journal.Ends(ctx); err == nil {
-		b.WriteString(cursor(ends))
+	if ends, err := b.o.Store.Journal.Ends(ctx); err == nil {
+		text.WriteString(cursor(ends))
 	}
-	if intents, err := h.Intents(ctx); err == nil {
+	if intents, err := b.Intents(ctx); err == nil {
 		for _, i := range intents {
-			b.WriteString(i.ID + i.State + " ")
+			text.WriteString(i.ID + i.State + " ")
 		}
 	}
-	return b.String()
+	return text.String()
 }
 
-// faced is a daemon's console, once it has one.
-type faced struct {
-	of atomic.Pointer[console.Console]
-}
-
-// OpenConsole gives the daemon its face for people, until ctx ends.
-func (d *Daemon) OpenConsole(ctx context.Context, room *Room) error {
+// OpenConsole serves the console until ctx ends.
+func (d *Daemon) OpenConsole(ctx context.Context, o *ConsoleOptions) error {
 	c, err := console.New(console.Options{
-		Context: ctx, House: house{d, room}, Keys: room.Books.Keys, Version: d.options.Version, Log: d.options.Log,
+		Context: ctx, Backend: backend{d, o}, Approvals: d.options.Approvals, Journal: o.Store.Journal, SingleUse: o.Store,
+		Keys: o.Store.Keys, Version: d.options.Version, Log: d.options.Log,
 		Secure: d.options.Cert != "" || d.options.public != nil && d.options.public.Scheme == "https",
 	})
 	if err != nil {
 		return err
 	}
-	d.console.of.Store(c)
+	d.console.Store(c)
 	return nil
 }
 
-// ConsoleLink is an address, good once, by which a person signs in, for as long as
-// what makes them who they are is good.
+// ConsoleLink returns an address that signs a person in once; empty if there is no console. The
+// session ends with the principal's key or token.
 func (d *Daemon) ConsoleLink(base string, p *identity.Principal) string {
-	c := d.console.of.Load()
+	c := d.console.Load()
 	if c == nil {
 		return ""
 	}
 	return strings.TrimSuffix(base, "/") + c.Link(p)
 }
 
-// makeLink answers whoever has an admin key with such an address.
 func (d *Daemon) makeLink(w http.ResponseWriter, r *http.Request) {
 	link := d.ConsoleLink(d.base(r), principalOf(r))
 	if link == "" {
-		(&problem{status: http.StatusNotFound, Code: "not_found", Message: "this daemon has no console"}).write(w)
+		(&problem{status: http.StatusNotFound, Code: "not_found", Message: "this daemon serves no console"}).write(w)
 		return
 	}
 	reply(w, http.StatusOK, map[string]any{"url": link})

@@ -18,7 +18,7 @@ func (w *timed) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// Whatever an answer has, whoever does not take it is not waited for.
+// Every kind of response has a write deadline.
 func TestEveryAnswerHasADeadline(t *testing.T) {
 	for name, h := range map[string]http.HandlerFunc{
 		"a head": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) },

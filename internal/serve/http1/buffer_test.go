@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 )
 
-// A large answer leaves no large room behind: not while its stream goes on, and
-// not when it has ended, however it did.
-func TestRoomIsGivenBack(t *testing.T) {
+// Large buffers are released after a large response, both while its stream is open and after its
+// end.
+func TestBuffersAreReleased(t *testing.T) {
 	large := strings.Repeat("x", maxHeld)
 	for _, c := range []struct {
 		name string

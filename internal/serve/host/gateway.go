@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -16,15 +17,12 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// outfit is what every gateway of the agent is made of: whichever a call comes to, it
-// is judged by the same rules, and the same is left out of its record.
-func (a *Agent) outfit() (gateway.Options, error) {
+// gatewayOptions are the same for every gateway of the agent: the same rules apply to a call, and
+// the same secrets are redacted in its record.
+func (a *Agent) gatewayOptions() (gateway.Options, error) {
 	b := a.options.Books
 	if b == nil {
-		err := a.options.NoBooks
-		if err == nil {
-			err = errors.New("there is no store")
-		}
+		err := cmp.Or(a.options.NoBooks, errors.New("no store is available"))
 		return gateway.Options{NoBooks: err}, err
 	}
 	ttl, err := memory.TTL(a.options.Home)
@@ -42,13 +40,14 @@ func (a *Agent) outfit() (gateway.Options, error) {
 	}
 	rules.Lacks = a.lacks
 	return gateway.Options{
-		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose, Operator: a.options.Operator, Known: a.known, Quotas: quotas,
+		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose,
+		Operator: a.options.Operator, Known: a.known, Quotas: quotas,
 		Participants: a.participants(b), Approvals: a.options.Approvals, Learned: a.learned,
 		OnAsk: func(message string) { a.options.Log("approvals", message) },
 	}, nil
 }
 
-// participants take part in the calls of a program; other agents have none.
+// participants take part in the transactions of a program's calls; other agents have none.
 func (a *Agent) participants(b *store.Store) []gateway.Participant {
 	who := a.manifest.Agent()
 	if !dispatch.TakesIntents(who) {
@@ -59,14 +58,14 @@ func (a *Agent) participants(b *store.Store) []gateway.Participant {
 	}
 }
 
-// remembered is the memory of an agent's program, which is read behind the gateway.
+// remembered is the memory of the agent's program.
 type remembered struct{ of *Agent }
 
 func (r remembered) Lines(ctx context.Context, agentID string) ([]byte, int, error) {
 	return r.of.memory.Lines(ctx, agentID)
 }
 
-// who is the agent as it is known now.
+// who returns the agent with the servers and tools that are known now.
 func (a *Agent) who() *agent.Agent {
 	if r := a.resolved.Load(); r != nil {
 		return r.Agent()
@@ -74,17 +73,17 @@ func (a *Agent) who() *agent.Agent {
 	return a.manifest.Agent()
 }
 
-// learned is who, for calls: it waits until the servers were looked up.
+// learned is who for calls: it waits until the servers are resolved.
 func (a *Agent) learned(ctx context.Context) (*agent.Agent, *call.Refusal) {
-	if !came(ctx, a.lookedUp) {
-		return a.who(), call.Refuse("resolve", call.TimedOut, "the agent's servers were not looked up in time").Again()
+	if !waitFor(ctx, a.lookedUp) {
+		return a.who(), call.Refuse("resolve", call.TimedOut, "the agent's servers were not resolved in time").Again()
 	}
 	return a.who(), nil
 }
 
-// came waits for something that happens once, and reports whether it has before
-// ctx ended. Once it has, that costs nothing.
-func came(ctx context.Context, happened <-chan struct{}) bool {
+// waitFor waits for an event and reports whether it came before ctx ended. The first select makes
+// past events cheap.
+func waitFor(ctx context.Context, happened <-chan struct{}) bool {
 	select {
 	case <-happened:
 		return true
@@ -98,8 +97,7 @@ func came(ctx context.Context, happened <-chan struct{}) bool {
 	}
 }
 
-// lacks is the refusal of a request whose credential is not there; nil if it is, or
-// if the tool needs none.
+// lacks returns the refusal of a tool whose credential is missing, or nil.
 func (a *Agent) lacks(t *agent.Tool) *call.Refusal {
 	h, ok := t.Binding.(agent.HTTP)
 	if !ok || h.AuthRef == "" {
@@ -114,28 +112,27 @@ func (a *Agent) lacks(t *agent.Tool) *call.Refusal {
 	return r
 }
 
-// spend records that something that is good once was used, for every process that
-// shares the store, and reports whether this was the first time.
+// spend uses up an id in the store, for every process that shares it, and reports whether it was
+// unused.
 func (a *Agent) spend(ctx context.Context, id string, until time.Time) (first bool, err error) {
 	if a.options.Books == nil {
-		return false, call.Refuse("record", call.StoreUnavailable, "%v", a.shut)
+		return false, call.Refuse("record", call.StoreUnavailable, "%v", a.noStore)
 	}
 	return a.options.Books.Spend(ctx, id, until)
 }
 
-// recoverEvery is how often calls of dead processes are looked for.
+// recoverEvery is how often calls of dead processes are searched.
 const recoverEvery = 15 * time.Second
 
-// recover takes over calls that other processes left when they died, for as long
-// as the agent lives.
+// recover takes over calls of processes that died, until the agent is closed.
 func (a *Agent) recover() {
 	ticker := time.NewTicker(recoverEvery)
 	defer ticker.Stop()
 	for {
-		// Calls that are sent again need servers that are up.
+		// Calls that are repeated need servers that are up.
 		if a.trouble() == nil {
 			if err := a.gateway.Recover(a.ctx); err != nil && a.ctx.Err() == nil {
-				a.options.Log("store", "calls of ended processes cannot be looked for: "+err.Error())
+				a.options.Log("store", "cannot search for calls of ended processes: "+err.Error())
 			}
 		}
 		select {
@@ -146,37 +143,36 @@ func (a *Agent) recover() {
 	}
 }
 
-// Closed is the gateway of an agent that is not started: it judges and records calls as
-// the agent's own would, and refuses those that pass with why. A nil why says that the
-// agent was not started for this call. The options have books and the resolved agent.
+// Closed returns the gateway of an agent that is not started. It decides and records calls like the
+// agent's own, and refuses permitted calls with why. A nil why means that the agent was not started
+// for this call. The options must have a store and the resolved agent.
 func Closed(m *manifest.Manifest, o Options, why *call.Refusal) (*gateway.Gateway, error) {
-	a := asleep(m, o)
-	made, err := a.outfit()
+	a := newAgent(m, o)
+	made, err := a.gatewayOptions()
 	if err != nil {
 		return nil, err
 	}
 	if made.Shut = why; why == nil {
-		made.Binding = notStarted{} // limits and people may have their say first
+		made.Binding = notStarted{} // limits and approvals are checked first
 	}
 	return gateway.New(a.who(), made), nil
 }
 
-// notStarted is behind the gateway of an agent that was not started.
+// notStarted is the binding of an agent that was not started.
 type notStarted struct{}
 
-// Act refuses a call.
 func (notStarted) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
-	const why = "the agent was not started, since the call was to be refused"
+	const why = "the agent was not started, because the call was expected to be refused"
 	return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, why).Again())
 }
 
-// refuseTime bounds the recording of a call that was not made.
+// refuseTime bounds the recording of a refused call.
 const refuseTime = 30 * time.Second
 
-// Refuse has a call refused at the agent's gateway for a reason that lies before it. A
-// repeated call gets its answer.
+// Refuse refuses a call at the agent's gateway for a reason outside the gateway. A repeated call
+// gets its stored answer.
 func (a *Agent) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {
-	// The caller may have gone, which may be the reason.
+	// The caller may have disconnected, which may be the reason.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refuseTime)
 	defer cancel()
 	c.Refused = why

@@ -16,8 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway"
 )
 
-// token is what a session id holds, sealed. With it, any replica knows whom it
-// is talking to.
+// token is the sealed content of a session id. It gives any replica the whole session.
 type token struct {
 	Key          string         `json:"k"`
 	Principal    string         `json:"p"`
@@ -30,47 +29,47 @@ type token struct {
 const (
 	tokenPurpose = "mcp/session"
 	maxToken     = 4 << 10
-	// maxEnded bounds how many sessions are remembered as ended. A session that is
-	// forgotten early opens again only to its principal, with a good key.
+	// maxEnded bounds how many ended sessions are remembered. A session that is forgotten early
+	// can be used again only by its principal, with a valid key.
 	maxEnded = 10000
 )
 
-// remote is a session over HTTP, as far as it holds something here.
-type remote struct {
+// httpSession is the state of an HTTP session on this replica.
+type httpSession struct {
 	h     *HTTP
 	peer  *peer
-	key   string // of its token
+	key   string // key of its token
 	id    string // the session id that opened it
 	until int64
 
 	mu      sync.Mutex
-	replies []*reply // the answers under way, which can carry what servers say
-	stream  *reply   // the stream that the client opened for the rest
-	closed  func()   // ends it
+	replies []*reply // open answers, which can carry messages of servers
+	stream  *reply   // the stream that the client opened for other messages
+	closed  func()   // closes the stream
 	users   int
 	idle    *time.Timer
 }
 
 // initialize begins a session.
-func (h *HTTP) initialize(ctx context.Context, s *reply, a *Agent, req *request) {
+func (h *HTTP) initialize(ctx context.Context, s *reply, req *request) {
+	a := h.agent
 	capabilities := a.offered(lookup(req.Params, "capabilities"))
 	result, _ := a.initialize(ctx, req)
 	version, _ := text(lookup(result, "protocolVersion"))
 	plain, err := json.Marshal(token{
-		Key: gateway.NewID(), Principal: req.principal, Agent: a.Door.Agent().ID, Version: version,
+		Key: gateway.NewID(), Principal: req.principal, Agent: a.Gateway.Agent().ID, Version: version,
 		Capabilities: capabilities, Until: time.Now().Add(h.o.SessionLife).Unix(),
 	})
 	if err != nil {
-		s.fail(http.StatusInternalServerError, req.ID, &rpcError{Code: internalError, Message: "the session cannot be made"})
+		s.fail(http.StatusInternalServerError, req.ID, &rpcError{Code: internalError, Message: "the session cannot be created"})
 		return
 	}
 	s.w.Header()["Mcp-Session-Id"] = []string{base64.RawURLEncoding.EncodeToString(h.o.Keys.Seal(tokenPurpose, plain))}
 	s.finish(http.StatusOK, answer(req.ID, result, nil))
 }
 
-// open reads a session id; nil if it is none of ours, or not for this agent and
-// principal.
-func (h *HTTP) open(id string, a *Agent, principal string) *token {
+// open decodes a session id; nil if it is invalid, or belongs to another agent or principal.
+func (h *HTTP) open(id, principal string) *token {
 	if len(id) > maxToken {
 		return nil
 	}
@@ -83,47 +82,43 @@ func (h *HTTP) open(id string, a *Agent, principal string) *token {
 		return nil
 	}
 	var t token
-	if json.Unmarshal(plain, &t) != nil || t.Principal != principal || t.Agent != a.Door.Agent().ID || time.Now().Unix() > t.Until {
+	if json.Unmarshal(plain, &t) != nil || t.Principal != principal || t.Agent != h.agent.Gateway.Agent().ID || time.Now().Unix() > t.Until {
 		return nil
 	}
 	return &t
 }
 
-// session finds the session of a request. It must be left with rest.
-func (h *HTTP) session(r *http.Request, a *Agent, principal string) (p *remote, status int, why string) {
+// session finds the session of a request. The caller must release it.
+func (h *HTTP) session(r *http.Request, principal string) (p *httpSession, status int, why string) {
 	ids := r.Header.Values("Mcp-Session-Id")
 	if len(ids) != 1 {
-		return nil, http.StatusBadRequest, "the request has no Mcp-Session-Id: begin with initialize"
+		return nil, http.StatusBadRequest, "the request needs one Mcp-Session-Id: begin with initialize"
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p = h.opened[ids[0]]; p != nil && p.peer.agent == a && p.peer.principal == principal && time.Now().Unix() <= p.until {
+	if p = h.opened[ids[0]]; p != nil && p.peer.principal == principal && time.Now().Unix() <= p.until {
 		p.use()
 		return p, 0, ""
 	}
 	h.sweep()
-	t := h.open(ids[0], a, principal)
+	t := h.open(ids[0], principal)
 	if t == nil || !h.ended[t.Key].IsZero() {
-		return nil, http.StatusNotFound, "there is no such session: begin again with initialize"
+		return nil, http.StatusNotFound, "the session is unknown or has ended: begin again with initialize"
 	}
 	p = h.peers[t.Key]
-	if p != nil && p.peer.agent != a { // the agent was loaded anew
-		h.forget(p)
-		go p.leave()
-		p = nil
-	}
 	if p == nil {
 		switch {
 		case h.held[principal] >= h.most:
-			return nil, http.StatusTooManyRequests, fmt.Sprintf("%s has %d sessions open with this agent, and more are not taken: end some with DELETE, or wait until idle ones are let go after %v", principal, h.most, h.o.Idle)
+			return nil, http.StatusTooManyRequests, fmt.Sprintf("%s has reached its limit of %d open sessions with this agent: "+
+				"end sessions with DELETE, or wait until idle ones are released after %v", principal, h.most, h.o.Idle)
 		case len(h.peers) >= maxPeers:
-			return nil, http.StatusServiceUnavailable, "too many sessions at once"
+			return nil, http.StatusServiceUnavailable, "too many open sessions"
 		}
 		h.held[principal]++
-		p = &remote{h: h, key: t.Key, id: ids[0], until: t.Until}
-		// The connections of an earlier peer of the session may still be ending: this
-		// peer has a key of its own.
-		p.peer = newPeer(a, gateway.NewID(), principal, p.send)
+		p = &httpSession{h: h, key: t.Key, id: ids[0], until: t.Until}
+		// Connections of an earlier peer of the session may still be closing, so this peer gets
+		// its own key.
+		p.peer = newPeer(h.agent, gateway.NewID(), principal, p.send)
 		p.peer.greet(t.Capabilities)
 		p.idle = time.AfterFunc(h.o.Idle, func() { h.drop(p, false) })
 		h.peers[t.Key], h.opened[p.id] = p, p
@@ -132,16 +127,16 @@ func (h *HTTP) session(r *http.Request, a *Agent, principal string) (p *remote, 
 	return p, 0, ""
 }
 
-// use counts a request of the session. It ends with rest.
-func (p *remote) use() {
+// use counts a request of the session; release ends it.
+func (p *httpSession) use() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.users++
 	p.idle.Stop()
 }
 
-// forget takes a session out of what is held here. The caller has the lock.
-func (h *HTTP) forget(p *remote) {
+// forget removes a session from this replica. The caller holds the lock.
+func (h *HTTP) forget(p *httpSession) {
 	delete(h.peers, p.key)
 	delete(h.opened, p.id)
 	if h.held[p.peer.principal]--; h.held[p.peer.principal] == 0 {
@@ -149,10 +144,10 @@ func (h *HTTP) forget(p *remote) {
 	}
 }
 
-// remember takes note that a session has ended, and forgets another if there are
-// too many. The caller holds the lock.
-func (h *HTTP) remember(p *remote) {
-	h.ended[p.key] = time.Unix(p.until+1, 0) // it is good during its last second
+// remember records that a session has ended, and forgets another if there are too many. The caller
+// holds the lock.
+func (h *HTTP) remember(p *httpSession) {
+	h.ended[p.key] = time.Unix(p.until+1, 0) // the last second is included
 	for key := range h.ended {
 		if len(h.ended) <= maxEnded {
 			return
@@ -177,8 +172,8 @@ func (h *HTTP) sweep() {
 	}
 }
 
-// rest ends a request of the session.
-func (p *remote) rest() {
+// release ends a request of the session.
+func (p *httpSession) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.users--; p.users == 0 {
@@ -186,9 +181,8 @@ func (p *remote) rest() {
 	}
 }
 
-// drop ends what a session holds here, unless it is in use. The session itself
-// stays good.
-func (h *HTTP) drop(p *remote, inUse bool) {
+// drop releases a session's state, unless the session is in use. The session stays valid.
+func (h *HTTP) drop(p *httpSession, inUse bool) {
 	h.mu.Lock()
 	p.mu.Lock()
 	keep := h.peers[p.key] != p || p.users > 0 && !inUse
@@ -202,8 +196,8 @@ func (h *HTTP) drop(p *remote, inUse bool) {
 	}
 }
 
-// leave ends everything that the session holds here.
-func (p *remote) leave() {
+// leave releases everything that the session holds here.
+func (p *httpSession) leave() {
 	p.mu.Lock()
 	p.idle.Stop()
 	closed := p.closed
@@ -214,9 +208,9 @@ func (p *remote) leave() {
 	p.peer.gone()
 }
 
-// end ends a session for its client.
-func (h *HTTP) end(w http.ResponseWriter, r *http.Request, a *Agent, principal string) {
-	p, status, why := h.session(r, a, principal)
+// end ends a session at the client's request.
+func (h *HTTP) end(w http.ResponseWriter, r *http.Request, principal string) {
+	p, status, why := h.session(r, principal)
 	if status != 0 {
 		http.Error(w, why, status)
 		return
@@ -228,22 +222,21 @@ func (h *HTTP) end(w http.ResponseWriter, r *http.Request, a *Agent, principal s
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// open makes an answer one that can carry what servers say meanwhile.
-func (p *remote) open(s *reply) {
+// open lets an answer carry messages of servers.
+func (p *httpSession) open(s *reply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.replies = append(p.replies, s)
 }
 
-func (p *remote) close(s *reply) {
+func (p *httpSession) close(s *reply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.replies = slices.DeleteFunc(p.replies, func(other *reply) bool { return other == s })
 }
 
-// send takes a message to the client: by the answer that is under way, else by
-// the stream that it opened.
-func (p *remote) send(message []byte) bool {
+// send sends a message to the client: on an open answer, or else on the stream that it opened.
+func (p *httpSession) send(message []byte) bool {
 	p.mu.Lock()
 	ways := slices.Clone(p.replies)
 	if p.stream != nil {
@@ -258,21 +251,21 @@ func (p *remote) send(message []byte) bool {
 	return false
 }
 
-// get opens the stream of a session for what belongs to no request. A new one
-// takes the place of an old one, which may be dead without anybody knowing.
-func (h *HTTP) get(w http.ResponseWriter, r *http.Request, a *Agent, principal string) {
+// get opens the session's stream for messages that belong to no request. A new stream replaces the
+// old one, which may be dead.
+func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	version := r.Header.Get("Mcp-Protocol-Version")
 	if version != "" && !slices.Contains(handshakes, version) || !strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
 		w.Header().Set("Allow", "POST")
-		http.Error(w, "a stream is for a session of 2025-11-25 or before, and for a client that accepts text/event-stream", http.StatusMethodNotAllowed)
+		http.Error(w, "GET requires a session of revision 2025-11-25 or earlier and Accept: text/event-stream", http.StatusMethodNotAllowed)
 		return
 	}
-	p, status, why := h.session(r, a, principal)
+	p, status, why := h.session(r, principal)
 	if status != 0 {
 		http.Error(w, why, status)
 		return
 	}
-	defer p.rest()
+	defer p.release()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	s := &reply{w: w, control: http.NewResponseController(w), stream: true, now: true}
@@ -282,16 +275,16 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, a *Agent, principal s
 	}
 	p.stream, p.closed = s, cancel
 	p.mu.Unlock()
-	e := a.listen()
-	defer a.deafen(e)
+	events := h.agent.addSubscriber()
+	defer h.agent.removeSubscriber(events)
 	s.mu.Lock()
 	s.write(":", nil)
 	s.mu.Unlock()
 	stop := s.beat(ctx)
 	defer stop()
-	p.peer.hear(ctx, e)
+	p.peer.forward(ctx, events)
 	s.mu.Lock()
-	s.over = true
+	s.done = true
 	s.mu.Unlock()
 	p.mu.Lock()
 	if p.stream == s {
