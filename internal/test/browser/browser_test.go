@@ -54,7 +54,7 @@ func TestConsole(t *testing.T) {
 	// Warnings, and what the agent may never do.
 	b.open("/agents/loose")
 	b.text(".watch", "it may run shell commands")
-	b.text(".watch", "server away: it runs elsewhere")
+	b.text(".watch", "server away runs on another machine")
 	b.text(".facts", "Never")
 	b.look("watch")
 
@@ -115,7 +115,7 @@ func TestConsole(t *testing.T) {
 	b.text("#records", "unknown_tool")
 
 	b.open("/activity")
-	b.text("#charts", "How long calls took")
+	b.text("#charts", "Latency of calls")
 	b.look("activity")
 	b.open("/policy?agent=report&tool=increase_campaign_budget")
 	b.text(".verdict", "yes")
