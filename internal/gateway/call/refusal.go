@@ -197,7 +197,7 @@ var Meanings = []Meaning{
 	},
 	{
 		Code: ProgramFailed, Title: "the program broke its contract",
-		Why: "The program wrote no answer, more than one, an invalid one, or exited with an error; reason says which.",
+		Why: "The program wrote no answer, more than one, an invalid one, or exited with an error; see reason.",
 		Fix: "run it by hand with one line of JSON on standard input",
 	},
 	{
