@@ -18,7 +18,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// How JSON becomes Cedar:
+// The conversion of JSON to Cedar:
 //
 //	string, true, false   the same
 //	object                a record; a member that is null is not there
@@ -28,10 +28,10 @@ import (
 //	                      has up to four digits after the point and fits; else a
 //	                      record {"number": "…"}, which compares with nothing
 //
-// So a comparison with a number that Cedar does not have is an error, which a
-// forbid takes for a match and a permit for none.
+// So a comparison with a number that Cedar cannot represent is an error: a forbid then
+// matches and a permit does not.
 
-// Mapping says that to a person.
+// Mapping describes the conversion to a person.
 var Mapping = []string{
 	"null counts as absent, and is {\"null\": true} inside a list",
 	"a list is a set: order and repetition are lost",
@@ -40,44 +40,42 @@ var Mapping = []string{
 	"a larger or finer number is {\"number\": \"…\"}: comparing it is an error, which a forbid takes for a match",
 }
 
-// The bounds of what rules are shown. More is refused, where rules look at it:
-// Cedar's sets take time quadratic in their size where somebody chooses values
-// that collide.
+// The bounds of the arguments that rules read; larger ones are refused. Cedar's sets take
+// quadratic time if an attacker chooses values that collide.
 const (
 	maxValues   = 10_000
 	maxElements = 1_000
 	maxBases    = 16
 )
 
-// errTooMuch says that arguments are beyond what rules can be shown.
-var errTooMuch = errors.New("the arguments hold more values than rules can look at")
+// errTooMuch means that the arguments exceed the bounds.
+var errTooMuch = errors.New("the arguments have more values than rules can read")
 
-// moment is what the context holds besides the arguments.
+// moment has the parts of the context that do not come from the arguments.
 type moment struct {
 	caller, sideEffect, skill string
 	time                      time.Time
 	annotations               agent.Annotations
 }
 
-// facts are what is known of one call, before any of it is made into Cedar: tests
-// that Cedar need not make are made on them.
+// facts are the data of one call from which the Cedar context is made.
 type facts struct {
 	view *view
 	m    moment
-	// arguments are those that rules look at.
+	// arguments are the arguments that rules read.
 	arguments types.RecordMap
 	pathOf    map[string]*places
 	paths     places
 	hosts     places
 	databases map[string]bool
 
-	// respelt says that names of arguments got the spelling of the rules, and asSent
-	// that they keep their own.
+	// respelt is set if names of arguments have the spelling of the rules, and asSent if
+	// they keep their own.
 	respelt, asSent bool
 }
 
-// gather finds out what rules read of a call. An error says, without quoting any
-// value, why the arguments cannot be judged.
+// gather collects the data that rules read of a call. An error gives the reason why the
+// arguments cannot be judged, without quoting a value.
 func (v *view) gather(m moment, arguments []byte, asSent bool) (*facts, error) {
 	f := &facts{view: v, m: m, asSent: asSent}
 	if !v.uses.has(ofArguments) {
@@ -181,11 +179,11 @@ var errUnreadable = errors.New("the arguments are not valid JSON")
 // text is one text among the arguments.
 type text struct {
 	text string
-	key  string // the name of the member that holds it
-	// name says that the text is itself the name of a member.
+	key  string // the name of its member
+	// name is set if the text is itself the name of a member.
 	name bool
-	// read says that a rule reads the argument as it was sent, and pathOf are the
-	// spellings under which a rule reads it as a path.
+	// read is set if a rule reads the argument as it was sent. pathOf are the spellings
+	// under which a rule reads it as a path.
 	read   bool
 	pathOf []string
 }
@@ -196,7 +194,7 @@ type reader struct {
 	d     *jsontext.Decoder
 	texts []text
 	bases []string // absolute folders that relative paths may start from
-	// siblings says that an argument names such a folder.
+	// siblings is set if an argument names such a folder.
 	siblings bool
 	values   int
 	top      text // how rules read the argument that is being read
@@ -466,7 +464,7 @@ func (r *reader) host(t *text, words []string) flaw {
 	single := !strings.ContainsAny(s, `.:/\[%@`)
 	switch {
 	case perhaps && strings.ContainsAny(s, " \n") && !urlStart.MatchString(s):
-		r.f.hosts.unknown() // the address of a house
+		r.f.hosts.unknown() // a postal address
 		return flaw{}
 	case perhaps && single && isASCII(s):
 		r.f.hosts.addHost(strings.ToLower(s))

@@ -124,8 +124,8 @@ func (p *places) addHost(host string) {
 	p.add(host, under)
 }
 
-// addURLByLooks takes the host of a text that starts with a URL. What follows a space
-// is prose.
+// addURLByLooks adds the host of a text that starts with a URL. The text after a space is
+// prose.
 func (p *places) addURLByLooks(text string) flaw {
 	s := strings.Trim(strings.Map(visible, text), wrapping+" ")
 	if _, ok := escape(s); ok && s[0] == '%' && strings.Contains(s, ":") && !strings.ContainsAny(s, " ") {

@@ -89,25 +89,25 @@ type Rules struct {
 	byID map[types.PolicyID]*rule
 }
 
-// rule is one of them.
+// rule is one rule.
 type rule struct {
 	id     types.PolicyID
 	forbid bool
 	cedar  *cedar.Policy
 	ast    *ast.Policy
 	uses   uses
-	name   string // how people are told of it
-	// permits says that it permits a call.
+	name   string // for messages
+	// permits is the reason for a call that the rule permits.
 	permits string
 	line    int
-	// start and end are where its text stands.
+	// start and end are the offsets of its text.
 	start, end int
 }
 
 // Parse reads rules. The file's name is for messages.
 func Parse(file string, text []byte) (*Rules, error) {
 	if len(text) > maxFile {
-		return nil, fmt.Errorf("%s has %d bytes; at most %d are taken", file, len(text), maxFile)
+		return nil, fmt.Errorf("%s has %d bytes; at most %d are allowed", file, len(text), maxFile)
 	}
 	list, err := cedar.NewPolicyListFromBytes(file, text)
 	if err != nil {
@@ -115,12 +115,13 @@ func Parse(file string, text []byte) (*Rules, error) {
 	}
 	spans := statements(text)
 	if len(spans) != len(list) {
-		return nil, &SyntaxError{File: file, What: fmt.Sprintf("%d rules were read, and %d stand there", len(list), len(spans))}
+		return nil, &SyntaxError{File: file, What: fmt.Sprintf("%d rules were parsed, but the text has %d", len(list), len(spans))}
 	}
 	r := &Rules{file: file, byID: make(map[types.PolicyID]*rule, len(list))}
 	for i, p := range list {
 		one := &rule{
-			id: types.PolicyID(fmt.Sprintf("rule%d", i)), forbid: p.Effect() == cedar.Forbid, cedar: p, ast: (*ast.Policy)(p.AST()),
+			id: types.PolicyID(fmt.Sprintf("rule%d", i)), forbid: p.Effect() == cedar.Forbid,
+			cedar: p, ast: (*ast.Policy)(p.AST()),
 			line: spans[i].line, start: spans[i].start, end: spans[i].end,
 		}
 		one.name = one.title(p.Annotations())
@@ -132,10 +133,10 @@ func Parse(file string, text []byte) (*Rules, error) {
 	return r, nil
 }
 
-// SyntaxError says where a file is not Cedar.
+// SyntaxError is the position of a syntax error in a file.
 type SyntaxError struct {
 	File         string
-	Line, Column int // 0 if it is not known
+	Line, Column int // 0 if unknown
 	What         string
 }
 
@@ -146,7 +147,7 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("%s:%d:%d is not valid Cedar: %s", e.File, e.Line, e.Column, e.What)
 }
 
-// parserWords is how Cedar's parser tells a place.
+// parserWords matches a position in the message of Cedar's parser.
 var parserWords = regexp.MustCompile(`(?s)parse error at .*?:(\d+):(\d+) (.*)`)
 
 func syntaxError(file string, err error) *SyntaxError {
@@ -170,7 +171,7 @@ func (r *Rules) Len() int {
 	return len(r.list)
 }
 
-// withoutPermits are the same rules, but nothing is permitted.
+// withoutPermits returns the forbid rules.
 func (r *Rules) withoutPermits() *Rules {
 	rest := &Rules{file: r.file, byID: map[types.PolicyID]*rule{}}
 	for _, one := range r.list {
@@ -199,18 +200,17 @@ func (r *rule) title(notes cedar.Annotations) string {
 
 func (r *rule) String() string { return r.name }
 
-// short is the last part of the file's name.
+// short returns the base name of the file.
 func (r *Rules) short() string { return filepath.Base(r.file) }
 
-// subject is who calls and what is called, as far as it is the same for every
-// call.
+// subject is the agent and the tool of a call: the parts that are the same for every call.
 type subject struct {
 	agent, dialect, server, tool, sideEffect string
 }
 
-// view is what the rules have to say of one subject.
+// view has the rules and entities for one subject.
 type view struct {
-	rules             rules // those whose scope fits, in order
+	rules             rules // the rules whose scope matches, in order
 	uses              uses
 	principal         types.EntityUID
 	resource          types.EntityUID
@@ -220,7 +220,7 @@ type view struct {
 	hint, unpermitted string // what to do if nothing permits the call, and that nothing does
 }
 
-// view works out which rules can apply, and the entities that they see.
+// view selects the rules that can apply to a subject, and builds its entities.
 func (r *Rules) view(s subject, scopes []string) *view {
 	v := &view{
 		principal: types.NewEntityUID(agentType, types.String(s.agent)),
@@ -239,7 +239,8 @@ func (r *Rules) view(s subject, scopes []string) *view {
 			"name": types.String(s.agent), "dialect": types.String(s.dialect),
 		})},
 		v.resource: {UID: v.resource, Parents: types.NewEntityUIDSet(parents...), Attributes: types.NewRecord(types.RecordMap{
-			"name": types.String(s.tool), "server": types.String(s.server), "side_effect": types.String(s.sideEffect), "scopes": types.NewSet(covered...),
+			"name": types.String(s.tool), "server": types.String(s.server),
+			"side_effect": types.String(s.sideEffect), "scopes": types.NewSet(covered...),
 		})},
 		callAction: {UID: callAction},
 	}
@@ -251,7 +252,8 @@ func (r *Rules) view(s subject, scopes []string) *view {
 		if !one.forbid && s.dialect != string(agent.GPARS) {
 			continue // the manifest is the permit
 		}
-		if fits(one.ast.Principal, []types.EntityUID{v.principal}) && fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, line) {
+		if fits(one.ast.Principal, []types.EntityUID{v.principal}) &&
+			fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, line) {
 			v.rules = append(v.rules, one)
 			v.uses.add(one.uses)
 		}
@@ -259,17 +261,10 @@ func (r *Rules) view(s subject, scopes []string) *view {
 	return v
 }
 
-// fits reports whether the scope of a rule can hold for something, given with all
-// that it is in.
+// fits reports whether the scope of a rule matches line[0], an entity that is followed by
+// its ancestors.
 func fits(scope ast.IsScopeNode, line []types.EntityUID) bool {
-	in := func(e types.EntityUID) bool {
-		for _, one := range line {
-			if one == e {
-				return true
-			}
-		}
-		return false
-	}
+	in := func(e types.EntityUID) bool { return slices.Contains(line, e) }
 	switch s := scope.(type) {
 	case ast.ScopeTypeAll:
 		return true
@@ -278,18 +273,13 @@ func fits(scope ast.IsScopeNode, line []types.EntityUID) bool {
 	case ast.ScopeTypeIn:
 		return in(s.Entity)
 	case ast.ScopeTypeInSet:
-		for _, e := range s.Entities {
-			if in(e) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(s.Entities, in)
 	case ast.ScopeTypeIs:
 		return line[0].Type == s.Type
 	case ast.ScopeTypeIsIn:
 		return line[0].Type == s.Type && in(s.Entity)
 	}
-	return true // whatever it is, Cedar will say
+	return true // Cedar evaluates other scopes
 }
 
 // failure is a rule that could not be evaluated, and why.
@@ -298,7 +288,7 @@ type failure struct {
 	why  string
 }
 
-// verdict is what all rules said.
+// verdict is the result of all rules.
 type verdict struct {
 	forbids rules
 	broken  []failure // forbids that could not be evaluated, and forbid all the same
@@ -309,7 +299,7 @@ type verdict struct {
 // denies reports whether a rule forbids the call.
 func (v *verdict) denies() bool { return len(v.forbids)+len(v.broken) > 0 }
 
-// rules are given to Cedar one after the other.
+// rules is the list of rules that Cedar evaluates.
 type rules []*rule
 
 func (r rules) All() iter.Seq2[types.PolicyID, *cedar.Policy] {
@@ -342,7 +332,7 @@ func (r *Rules) decide(v *view, m moment, arguments []byte) (verdict, error) {
 	return sent, nil
 }
 
-// judge lets Cedar evaluate the rules of a view.
+// judge evaluates the rules of a view with Cedar.
 func (r *Rules) judge(f *facts) verdict {
 	v := f.view
 	decision, said := cedar.Authorize(v.rules, v.entities, cedar.Request{
@@ -367,7 +357,7 @@ func (r *Rules) judge(f *facts) verdict {
 	return out
 }
 
-// plainly tells an evaluation error in words that hold no value of a call.
+// plainly describes an evaluation error without quoting a value of the call.
 func plainly(message string) string {
 	const missing = "does not have the attribute `"
 	if _, attribute, ok := strings.Cut(message, missing); ok {
@@ -380,7 +370,7 @@ func plainly(message string) string {
 	case strings.Contains(message, "type error"):
 		return "a value is of another type than the rule expects"
 	case strings.Contains(message, "does not exist"):
-		return "it names what is not there"
+		return "it names an entity that does not exist"
 	}
 	return "a value could not be read"
 }

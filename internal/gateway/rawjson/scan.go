@@ -15,7 +15,7 @@ const MaxDepth = 1000
 type scanner struct {
 	data    []byte
 	problem string
-	badUTF8 bool // a string contains bytes that are not UTF-8; the scan goes on
+	badUTF8 bool // a string contains bytes that are not UTF-8; the scan continues
 }
 
 func (s *scanner) fail(problem string) int {

@@ -279,7 +279,7 @@ var removals = []removal{
 	{"P134", "internal/exec/lock/review.go", `return lockedFirst(now), nil`, `return nil, nil`, "./internal/exec/lock", "TestRelocked"},
 	{"P135", "internal/store/state/postgres/proven.go", `(c == nil || c.InsecureSkipVerify)`, `(c == nil)`, "./internal/store/state/postgres", "TestUnproven"},
 	{"P136", "internal/gateway/policy/live.go", `		select {
-		case l.turn <- struct{}{}:
+		case l.reading <- struct{}{}:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
@@ -314,7 +314,7 @@ var removals = []removal{
 	{"P145", "internal/store/rotate.go", `if err := identity.Replaceable(h.Root()); err != nil {`, `if err := error(nil); err != nil {`, "./internal/cli", "TestScripts/rotate"},
 	{"P146", "internal/supply/importer/arguments.go", `if left >= 0 && (len(out) > left || !named) {`, `if false && left > 0 && named {`, "./internal/supply/importer", "TestSomethingElse"},
 	{"P147", "internal/cli/secret.go", `if o.broken != "" {`, `if false {`, "./internal/cli", "TestScripts/secret-name"},
-	{"P148", "internal/gateway/record.go", `if !p.railed {`, `if false {`, "./internal/gateway", "TestRefusedCallsAreImpersonal"},
+	{"P148", "internal/gateway/record.go", `if !p.checked {`, `if false {`, "./internal/gateway", "TestRefusedCallsAreImpersonal"},
 	{"P56", "internal/gateway/gateway.go", `	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.rules)`, `	if p.Parent != "" {
 		return nil
 	}
