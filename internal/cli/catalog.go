@@ -196,13 +196,13 @@ func (t *terminal) showEntry(id string, f *registry.Found, e *catalog.Entry) err
 }
 
 // adding are the flags of catalog add.
-type adding struct {
+type addFlags struct {
 	version, description, license string
 	args, env, scopes, effects    []string
 }
 
 func newCatalogAdd(t *terminal) *cobra.Command {
-	var f adding
+	var f addFlags
 	cmd := &cobra.Command{
 		Use:   "add ID PACKAGE",
 		Short: "Add a server of your own",
@@ -260,7 +260,7 @@ func newCatalogRemove(t *terminal) *cobra.Command {
 }
 
 // entry reads the flags. Every problem is told at once.
-func (f *adding) entry(id, spec string) (*catalog.Entry, error) {
+func (f *addFlags) entry(id, spec string) (*catalog.Entry, error) {
 	var problems []string
 	if host, rest, ok := strings.Cut(id, "/"); !ok || !strings.Contains(host, ".") || rest == "" || strings.ContainsAny(id, " \t@\\") || strings.ToLower(host) != host {
 		problems = append(problems, fmt.Sprintf("%s is not the id of a server: write HOST/NAME", diag.Quote(id)))
@@ -306,7 +306,7 @@ func (f *adding) entry(id, spec string) (*catalog.Entry, error) {
 }
 
 // addEntry pins the package, sees what it offers and writes the entry.
-func (t *terminal) addEntry(ctx context.Context, id, spec string, f adding) error {
+func (t *terminal) addEntry(ctx context.Context, id, spec string, f addFlags) error {
 	e, err := f.entry(id, spec)
 	if err != nil {
 		return err

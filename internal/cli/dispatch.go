@@ -20,15 +20,15 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// dispatched are the flags of ambit dispatch.
-type dispatched struct {
+// dispatchFlags are the flags of ambit dispatch.
+type dispatchFlags struct {
 	priority, parent, store string
-	isolation               isolating
-	asOther
+	isolation               isolationFlag
+	actAs
 }
 
 func newDispatch(t *terminal) *cobra.Command {
-	var f dispatched
+	var f dispatchFlags
 	cmd := &cobra.Command{
 		Use:     "dispatch ID TEXT",
 		GroupID: groupRun,
@@ -52,19 +52,19 @@ func newDispatch(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// isolating is how far programs are kept away.
-type isolating struct{ tier string }
+// isolationFlag is how far programs are kept away.
+type isolationFlag struct{ tier string }
 
 // noIsolation is the word for none at all.
 const noIsolation = "none"
 
-func (i *isolating) flag(cmd *cobra.Command) {
+func (i *isolationFlag) flag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&i.tier, "isolation", string(sandbox.Standard), "how far programs are kept away: standard or strong; none is for trusted local development")
 	complete(cmd, "isolation", []string{string(sandbox.Standard), string(sandbox.Strong), noIsolation})
 }
 
 // apply says it to what runs programs, and loudly to whoever reads.
-func (i *isolating) apply(t *terminal, o *host.Options, production bool) error {
+func (i *isolationFlag) apply(t *terminal, o *host.Options, production bool) error {
 	switch i.tier {
 	case "": // the verb has no such flag
 		return nil
@@ -83,12 +83,12 @@ func (i *isolating) apply(t *terminal, o *host.Options, production bool) error {
 	return nil
 }
 
-func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatched) error {
-	request, err := f.request(text)
+func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatchFlags) error {
+	request, err := f.request(t, text)
 	if err != nil {
 		return err
 	}
-	o, err := t.hosting(development{isolation: f.isolation}, false)
+	o, err := t.hostOptions(development{isolation: f.isolation}, false)
 	if err != nil {
 		return err
 	}
@@ -96,13 +96,13 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatched)
 	if err != nil {
 		return err
 	}
-	b, err := t.books(ctx, f.store)
+	b, err := t.openStore(ctx, f.store)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
 	request.Agent, request.Name = m.Agent(), registered(o.Home, m)
-	desk := dispatch.Options{Books: b, URL: f.store, Log: t.tell}
+	desk := dispatch.Options{Books: b, URL: f.store, Log: t.logf}
 	if f.store == "" {
 		o.Books, o.Name = b, request.Name
 		o.Log = func(_, line string) { t.serverLog(request.Name, line) }
@@ -111,7 +111,7 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatched)
 		if err := a.Ready(ctx); err != nil {
 			return asFailure(err)
 		}
-		desk.Doors = oneDoor{a}
+		desk.Doors = oneAgent{a}
 	}
 	return t.ask(ctx, desk, *request)
 }
@@ -152,11 +152,11 @@ func (t *terminal) about(i *dispatch.Intent, a *agent.Agent) {
 }
 
 // request is the intent that the flags ask for.
-func (f *dispatched) request(text string) (*dispatch.Request, error) {
+func (f *dispatchFlags) request(t *terminal, text string) (*dispatch.Request, error) {
 	if f.priority != "" && !slices.Contains(dispatch.Priorities, f.priority) {
 		return nil, usage("use low, normal or high", "there is no priority %q", f.priority)
 	}
-	principal, by, err := f.who()
+	principal, by, err := f.who(t)
 	if err != nil {
 		return nil, err
 	}
@@ -171,12 +171,12 @@ func (f *dispatched) request(text string) (*dispatch.Request, error) {
 	return r, nil
 }
 
-// oneDoor is the door of the one agent that a verb has brought to life.
-type oneDoor struct{ of *host.Agent }
+// oneAgent is the door of the one agent that a verb has brought to life.
+type oneAgent struct{ of *host.Agent }
 
-func (o oneDoor) Digests() []string { return []string{o.of.Manifest().Agent().Digest} }
+func (o oneAgent) Digests() []string { return []string{o.of.Manifest().Agent().Digest} }
 
-func (o oneDoor) Open(digest string) (dispatch.Door, func(), bool) {
+func (o oneAgent) Open(digest string) (dispatch.Door, func(), bool) {
 	return o.of.Gateway(), func() {}, digest == o.of.Manifest().Agent().Digest
 }
 
@@ -247,4 +247,4 @@ func (t *terminal) answered(i *dispatch.Intent) error {
 	return t.document(doc)
 }
 
-var _ dispatch.Doors = oneDoor{}
+var _ dispatch.Doors = oneAgent{}

@@ -464,7 +464,7 @@ func (in *installing) rememberLock(ctx context.Context, base string) error {
 	if err != nil || lock == nil || lock.Agents[in.m.Agent().ID] == nil {
 		return err
 	}
-	b, err := in.t.books(ctx, "")
+	b, err := in.t.openStore(ctx, "")
 	if err != nil {
 		return err
 	}

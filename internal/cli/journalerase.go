@@ -33,7 +33,7 @@ func newJournalErase(t *terminal, store *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.withBegun(cmd.Context(), *store, func(j *journal.Journal) error {
+			return t.withExistingJournal(cmd.Context(), *store, func(j *journal.Journal) error {
 				n, err := j.Erase(cmd.Context(), at, identity.LocalName())
 				if err != nil {
 					return no("what was erased so far is journaled; run it again", "the journal cannot be erased: %w", err)
@@ -98,10 +98,10 @@ func (t *terminal) retain(ctx context.Context, h home.Home, j *journal.Journal) 
 			if at, err := parsePast(age, time.Now()); err == nil {
 				n, err := j.Erase(ctx, at, "retention")
 				if n > 0 {
-					t.tell("erased the content of %s older than %s", count(int(n), "record"), age)
+					t.logf("erased the content of %s older than %s", count(int(n), "record"), age)
 				}
 				if err != nil && ctx.Err() == nil {
-					t.tell("not all of the old journal records are gone, and it is tried again in an hour: %v", err)
+					t.logf("not all of the old journal records are gone, and it is tried again in an hour: %v", err)
 				}
 			}
 			select {
@@ -128,10 +128,10 @@ func newSettle(t *terminal, store *string) *cobra.Command {
 			if done == notDone {
 				return usage("say one of --done and --not-done", "settle needs to know whether the call was carried out")
 			}
-			if err := wantBegun(t.sharedBegun(cmd.Context(), *store)); err != nil {
+			if err := t.requireSharedStore(cmd.Context(), *store); err != nil {
 				return err
 			}
-			b, err := t.sharedBooks(cmd.Context(), *store)
+			b, err := t.sharedStore(cmd.Context(), *store)
 			if err != nil {
 				return err
 			}

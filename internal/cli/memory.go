@@ -106,7 +106,7 @@ func (t *terminal) memory(ctx context.Context, storeURL, name string, f func(*me
 	if err != nil {
 		return err
 	}
-	return t.owning(ctx, "only the owner may look into the memory of agents", storeURL, func(b *store.Store) error {
+	return t.asOwner(ctx, "only the owner may look into the memory of agents", storeURL, func(b *store.Store) error {
 		return f(memory.Of(b, ttl), id)
 	})
 }

@@ -252,7 +252,7 @@ func newPolicyInit(t *terminal) *cobra.Command {
 }
 
 func (t *terminal) policyInit(h home.Home) error {
-	if err := checkOwner("only the owner may write a policy"); err != nil {
+	if err := t.checkOwner("only the owner may write a policy"); err != nil {
 		return err
 	}
 	written, kept := []string{}, []string{}

@@ -25,9 +25,13 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// serverOptions are what every verb that starts servers needs.
+// serverOptions returns the options of verbs that start servers. It looks for the home itself:
+// ambit tools and ambit verify --offline get here only for some manifests.
 func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, error) {
-	h := t.home
+	h, err := home.Find()
+	if err != nil {
+		return toolserver.Options{}, err
+	}
 	folder, err := filepath.Abs(filepath.Dir(m.Path))
 	if err != nil {
 		return toolserver.Options{}, err
@@ -65,7 +69,7 @@ func resolveWith(ctx context.Context, m *manifest.Manifest, o host.ResolveOption
 }
 
 // whole is resolve for verbs that act on the agent: it prints the warnings.
-func (t *terminal) whole(ctx context.Context, m *manifest.Manifest) (*host.Resolved, error) {
+func (t *terminal) resolveAndWarn(ctx context.Context, m *manifest.Manifest) (*host.Resolved, error) {
 	r, err := t.resolve(ctx, m)
 	if err != nil {
 		return nil, err
@@ -120,7 +124,7 @@ func nothingToProve(m *manifest.Manifest) string {
 // development are the switches that loosen what http actions may reach.
 type development struct {
 	loopbackHTTP bool
-	isolation    isolating // of verbs that run programs
+	isolation    isolationFlag // of verbs that run programs
 }
 
 func (d *development) flags(cmd *cobra.Command) {
@@ -140,7 +144,7 @@ func (t *terminal) announce(s egress.Switches) {
 }
 
 // hosting is how agents are brought to life here.
-func (t *terminal) hosting(d development, production bool) (host.Options, error) {
+func (t *terminal) hostOptions(d development, production bool) (host.Options, error) {
 	h := t.home
 	if err := checkSettings(h); err != nil {
 		return host.Options{}, err
@@ -150,7 +154,7 @@ func (t *terminal) hosting(d development, production bool) (host.Options, error)
 		return host.Options{}, usage("", "%w", err)
 	}
 	t.announce(switches)
-	operator, err := operatorRails(h)
+	operator, err := operatorGuardrails(h)
 	if err != nil {
 		return host.Options{}, err
 	}
@@ -166,8 +170,8 @@ func (t *terminal) hosting(d development, production bool) (host.Options, error)
 	return o, d.isolation.apply(t, &o, production)
 }
 
-// operatorRails reads guardrails.json, which may not be there.
-func operatorRails(h home.Home) (guard.Operator, error) {
+// operatorGuardrails reads guardrails.json, which may not be there.
+func operatorGuardrails(h home.Home) (guard.Operator, error) {
 	text, err := os.ReadFile(h.Guardrails())
 	if errors.Is(err, fs.ErrNotExist) {
 		return guard.Operator{}, nil

@@ -92,7 +92,7 @@ func (t *terminal) verify(ctx context.Context, m *manifest.Manifest, offline boo
 	if err := interrupted(ctx, unproven); err != nil {
 		return err
 	}
-	proofs = guided(proofs, r.Agent(), o.Lock)
+	proofs = addHints(proofs, r.Agent(), o.Lock)
 	reports := make([]provenServer, len(proofs))
 	found := r.Found()
 	needed := proofs
@@ -173,7 +173,7 @@ func (t *terminal) provingOptions(m *manifest.Manifest) (toolserver.Options, err
 // guided adds to the refusals of servers what their reader needs to go on: how the
 // manifest differs from the lock, where a server was not started because of that, and
 // what to do about one that was imported without its tools.
-func guided(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []toolserver.Proof {
+func addHints(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []toolserver.Proof {
 	for i := range proofs {
 		p := &proofs[i]
 		s := a.Server(p.Alias)
@@ -365,7 +365,7 @@ func (t *terminal) toolEntries(p toolserver.Proof) {
 	entries := make([]string, len(tools))
 	for i, tool := range tools {
 		entry, _ := json.Marshal(matrix.ToolEntry{Name: tool.Name, SideEffectClass: string(tool.SideEffect)}) // texts, which have a form in JSON
-		entries[i] = "      " + harmless(string(entry))
+		entries[i] = "      " + escapeJSON(string(entry))
 	}
 	t.printf("%s\n", strings.Join(entries, ",\n"))
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// wondering finds out what the door cannot say of a call that nobody makes: what
-// was not judged, and what the work would lack.
-type wondering struct {
+// dryRun lists what the gateway cannot know without making the call: checks that need
+// arguments, and what the call would lack.
+type dryRun struct {
 	t        *terminal
 	home     home.Home
 	m        *manifest.Manifest
@@ -32,67 +32,51 @@ type wondering struct {
 	verdict  *whyVerdict
 }
 
-func (w *wondering) ask(stage, hint, format string, args ...any) {
+func (w *dryRun) ask(stage, hint, format string, args ...any) {
 	w.verdict.Unknown = append(w.verdict.Unknown, openQuestion{stage, fmt.Sprintf(format, args...), hint})
 }
 
-// unjudged lists what only arguments could decide, if there are none.
-func (w *wondering) unjudged(name string) {
+// unjudged lists the checks that depend on arguments, if none were given.
+func (w *dryRun) unjudged(name string) {
 	if len(w.call.Arguments) > 0 {
 		return
 	}
 	about := func(stage, format string, args ...any) {
 		w.verdict.arguments = true
-		w.ask(stage, "say with which arguments: --input '{…}'", format, args...)
+		w.ask(stage, "give the arguments: --input '{…}'", format, args...)
 	}
 	if w.t.rules(w.home).Foresee(w.agent, name, w.tool, w.call.Principal) == policy.Depends {
-		about("gate", "rules of your policy look at the arguments, and there are none")
+		about("gate", "rules of your policy depend on the arguments, and none were given")
 	}
 	if !w.verdict.Allowed {
 		return
 	}
-	if rails := w.rails(); rails != "" {
-		about(guard.StageIn, "the arguments were not looked at: %s", rails)
+	if checks := w.argumentChecks(); checks != "" {
+		about(guard.StageIn, "the arguments were not checked: %s", checks)
 	}
 	if limited(w.tool) {
-		about("limit", "the limits were not looked at: %s", strings.Join(limitsOf(w.tool), ", "))
+		about("limit", "the limits were not checked: %s", strings.Join(limitsOf(w.tool), ", "))
 	}
 }
 
-// rails is what holds the arguments of the tool, in words.
-func (w *wondering) rails() string {
-	rails := guard.Merge(w.operator, w.agent.Guardrails)
-	var held []string
+// argumentChecks describes the guardrails for the arguments of the tool.
+func (w *dryRun) argumentChecks() string {
+	guardrails := guard.Merge(w.operator, w.agent.Guardrails)
+	var checks []string
 	if w.tool.InputSchema != "" {
-		held = append(held, "the tool's schema")
+		checks = append(checks, "the tool's schema")
 	}
-	if rails.MaxLength > 0 {
-		held = append(held, fmt.Sprintf("at most %d bytes", rails.MaxLength))
+	if guardrails.MaxLength > 0 {
+		checks = append(checks, fmt.Sprintf("at most %d bytes", guardrails.MaxLength))
 	}
-	if n := len(rails.Input.Deny); n > 0 {
-		held = append(held, count(n, "deny pattern"))
+	if n := len(guardrails.Input.Deny); n > 0 {
+		checks = append(checks, count(n, "deny pattern"))
 	}
-	return strings.Join(held, ", ")
+	return strings.Join(checks, ", ")
 }
 
-func limitsOf(t *agent.Tool) []string {
-	var limits []string
-	if t.Policy.Rate != nil {
-		limits = append(limits, "at most "+t.Policy.Rate.String())
-	}
-	if s := t.Policy.Spend; s != nil {
-		for _, c := range [][2]string{{s.PerCall, "in a call"}, {s.PerDay, "in a day"}} {
-			if c[0] != "" {
-				limits = append(limits, strings.Join(strings.Fields("at most "+c[0]+" "+s.Currency+" "+c[1]), " "))
-			}
-		}
-	}
-	return limits
-}
-
-// needs refuses a call for want of a credential or a program, as the work itself
-// would.
-func (w *wondering) needs() {
+// needs refuses a call if a credential or the program is missing, as the call itself would.
+func (w *dryRun) needs() {
 	source := &credential.Source{Agent: registered(w.home, w.m), Vault: credential.Open(w.home)}
 	var missing []*call.Refusal
 	switch b := w.tool.Binding.(type) {
@@ -118,8 +102,8 @@ func (w *wondering) needs() {
 	}
 }
 
-// entry is why the program of an agent that is one cannot be started: it is not there.
-func (w *wondering) entry() []*call.Refusal {
+// entry returns a refusal if the file of a Covenant program does not exist.
+func (w *dryRun) entry() []*call.Refusal {
 	if w.agent.Dialect != agent.Covenant {
 		return nil
 	}
@@ -142,9 +126,9 @@ func asRefusals(err error) []*call.Refusal {
 	return nil
 }
 
-// lookedUp are the references of servers that lead nowhere. An agent whose
-// servers its manifest starts is up only with all of them.
-func (w *wondering) lookedUp(source *credential.Source, alias string) []*call.Refusal {
+// lookedUp returns a refusal for each unset credential of the servers. A GPARS agent needs
+// those of one server; other agents start only with all servers.
+func (w *dryRun) lookedUp(source *credential.Source, alias string) []*call.Refusal {
 	lookup := source.Lookup(w.agent)
 	var missing []*call.Refusal
 	var seen []string
@@ -167,22 +151,22 @@ func (w *wondering) lookedUp(source *credential.Source, alias string) []*call.Re
 	return missing
 }
 
-// untried says what is found out only by doing the work.
-func (w *wondering) untried() {
+// untried lists what only the call itself can show.
+func (w *dryRun) untried() {
 	switch b := w.tool.Binding.(type) {
 	case agent.OnServer:
 		w.unlocked(b.Alias)
-		w.ask("act", "prove it: ambit verify "+diag.ShellWord(w.m.Path), "server %s was not started; a call starts and proves it first", b.Alias)
+		w.ask("act", "prove it: ambit verify "+diag.ShellWord(w.m.Path), "server %s was not started; a call first starts and proves it", b.Alias)
 	case agent.RunProgram:
 		w.ask("act", "see whether programs can run here: ambit doctor", "the program was not started")
 	case agent.Compose:
-		w.ask("act", "", "the agent %s has a say too, and was not asked about its tool %s", b.Agent, b.Tool)
+		w.ask("act", "", "the agent %s decides about its tool %s, and was not asked", b.Agent, b.Tool)
 	}
 }
 
-// unlocked holds the arguments to the schema that the server was locked with. The
-// server itself decides about them.
-func (w *wondering) unlocked(alias string) {
+// unlocked checks the arguments against the locked schema of the server. The result is not a
+// refusal, because the server itself decides.
+func (w *dryRun) unlocked(alias string) {
 	folder, err := filepath.Abs(filepath.Dir(w.m.Path))
 	if err != nil || len(w.call.Arguments) == 0 {
 		return
@@ -200,6 +184,6 @@ func (w *wondering) unlocked(alias string) {
 		return
 	}
 	if r := guard.NewSchema(string(schema)).Input(w.call.Arguments); r != nil {
-		w.ask("act", "", "by its locked schema the server is likely to refuse the arguments: %s", r.Message)
+		w.ask("act", "", "the server will probably refuse the arguments, which do not match its locked schema: %s", r.Message)
 	}
 }
