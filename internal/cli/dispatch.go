@@ -52,10 +52,10 @@ func newDispatch(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// isolationFlag is how far programs are kept away.
+// isolationFlag chooses the isolation tier of programs.
 type isolationFlag struct{ tier string }
 
-// noIsolation is the word for none at all.
+// noIsolation turns isolation off.
 const noIsolation = "none"
 
 func (i *isolationFlag) flag(cmd *cobra.Command) {
@@ -63,7 +63,7 @@ func (i *isolationFlag) flag(cmd *cobra.Command) {
 	complete(cmd, "isolation", []string{string(sandbox.Standard), string(sandbox.Strong), noIsolation})
 }
 
-// apply says it to what runs programs, and loudly to whoever reads.
+// apply sets the tier in the options, and warns loudly if it is none.
 func (i *isolationFlag) apply(t *terminal, o *host.Options, production bool) error {
 	switch i.tier {
 	case "": // the verb has no such flag
@@ -116,7 +116,7 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatchFla
 	return t.ask(ctx, desk, *request)
 }
 
-// ask puts one intent before a desk and prints the answer.
+// ask dispatches one intent and prints the answer.
 func (t *terminal) ask(ctx context.Context, o dispatch.Options, r dispatch.Request) error {
 	d, err := dispatch.Open(ctx, o)
 	if err != nil {
@@ -137,10 +137,10 @@ func (t *terminal) ask(ctx context.Context, o dispatch.Options, r dispatch.Reque
 	return t.answered(i)
 }
 
-// closeTime is how long a desk may take to put its things away.
+// closeTime bounds the shutdown of a desk.
 const closeTime = 5 * time.Second
 
-// about tells whoever waits what they should know.
+// about prints notes on an intent that waits.
 func (t *terminal) about(i *dispatch.Intent, a *agent.Agent) {
 	switch {
 	case i.State == dispatch.NoWorker:
@@ -151,7 +151,7 @@ func (t *terminal) about(i *dispatch.Intent, a *agent.Agent) {
 	}
 }
 
-// request is the intent that the flags ask for.
+// request returns the intent that the flags describe.
 func (f *dispatchFlags) request(t *terminal, text string) (*dispatch.Request, error) {
 	if f.priority != "" && !slices.Contains(dispatch.Priorities, f.priority) {
 		return nil, usage("use low, normal or high", "there is no priority %q", f.priority)
@@ -171,7 +171,7 @@ func (f *dispatchFlags) request(t *terminal, text string) (*dispatch.Request, er
 	return r, nil
 }
 
-// oneAgent is the door of the one agent that a verb has brought to life.
+// oneAgent gives a desk the gateway of the one agent that a verb started.
 type oneAgent struct{ of *host.Agent }
 
 func (o oneAgent) Digests() []string { return []string{o.of.Manifest().Agent().Digest} }
@@ -180,7 +180,7 @@ func (o oneAgent) Open(digest string) (dispatch.Door, func(), bool) {
 	return o.of.Gateway(), func() {}, digest == o.of.Manifest().Agent().Digest
 }
 
-// programFolders are where programs are looked for.
+// programFolders returns the folders to search for programs.
 func programFolders(h home.Home) []string {
 	folders := []string{h.Agents()}
 	if covenant := os.Getenv("COVENANT_HOME"); covenant != "" {
@@ -196,7 +196,7 @@ func (t *terminal) programOf(h home.Home, id string) (*manifest.Manifest, error)
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(f daemon.Found) bool { return f.Manifest == nil || f.Manifest.Agent() == nil })
-	// An id comes first, as for the daemon: a folder can have any name.
+	// An id takes precedence, as in the daemon: a folder can have any name.
 	f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Manifest.Agent().ID == id })
 	if f == nil {
 		f = daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == id })

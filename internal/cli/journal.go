@@ -47,7 +47,7 @@ func newJournal(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// withJournal opens the books for one piece of work.
+// withJournal runs f with the journal of the shared store.
 func (t *terminal) withJournal(ctx context.Context, store string, f func(*journal.Journal) error) error {
 	b, err := t.sharedStore(ctx, store)
 	if err != nil {
@@ -56,7 +56,7 @@ func (t *terminal) withJournal(ctx context.Context, store string, f func(*journa
 	return errors.Join(f(b.Journal), closing(b))
 }
 
-// withExistingJournal is withJournal for work that needs one that is there already.
+// withExistingJournal is withJournal for verbs that must not create a store.
 func (t *terminal) withExistingJournal(ctx context.Context, store string, f func(*journal.Journal) error) error {
 	if err := t.requireSharedStore(ctx, store); err != nil {
 		return err
@@ -146,8 +146,8 @@ func (t *terminal) verifyExport(file, key string, want journal.Check) (err error
 	return t.journalReport(report, &known)
 }
 
-// journalReport tells what a verification found. Known says whether an export's key is
-// one that we have from elsewhere.
+// journalReport prints the result of a verification. Known reports whether the key of an
+// export is known from another source; nil for the store's own journal.
 func (t *terminal) journalReport(r journal.Report, known *bool) error {
 	if t.interactive() {
 		t.countRecords(0, 0)
@@ -189,7 +189,7 @@ func (t *terminal) journalReport(r journal.Report, known *bool) error {
 	return nil
 }
 
-// warnUnknownKey warns of a key that only the file itself speaks for.
+// warnUnknownKey warns of a key that only the file itself names.
 func (t *terminal) warnUnknownKey(key journal.Key, known *bool) {
 	if known == nil || *known || key.IsZero() {
 		return
@@ -198,7 +198,7 @@ func (t *terminal) warnUnknownKey(key journal.Key, known *bool) {
 	t.hintf("this machine does not know that key: compare it with the expected one, or give that one with --key")
 }
 
-// isOurs reports whether a key is that of this home. It makes nothing.
+// isOurs reports whether a key belongs to this home. It creates nothing.
 func isOurs(key journal.Key) bool {
 	h, err := home.Find()
 	if err != nil {
@@ -373,8 +373,8 @@ func newJournalExport(t *terminal, store *string) *cobra.Command {
 	return cmd
 }
 
-// deliver writes an answer to stdout, or to a file that appears whole or not at
-// all and is for its user alone.
+// deliver writes an answer to stdout, or to a private file that appears complete or not at
+// all.
 func (t *terminal) deliver(file string, write func(io.Writer) error) (err error) {
 	if file == "" {
 		if err := write(t.out); err != nil {
@@ -410,7 +410,7 @@ func writeJSON(w io.Writer, v any) error {
 	return err
 }
 
-// readSmall reads a file that a person named, and no more than it can be.
+// readSmall reads a file with a limit on its size.
 func readSmall(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -48,7 +48,7 @@ func newJournalErase(t *terminal, store *string) *cobra.Command {
 	return cmd
 }
 
-// parsePast reads a time that is over: an age, or a date.
+// parsePast parses an age, or a date in the past.
 func parsePast(s string, now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, s); err == nil && at.Before(now) {
 		return at, nil
@@ -64,8 +64,8 @@ func isDate(s string) bool {
 	return err == nil
 }
 
-// readRetention is how long the content of the journal is kept, as [retention] of
-// config.toml says; empty if it says nothing.
+// readRetention returns how long [retention] of config.toml keeps the content of the journal;
+// empty if it is not set.
 func readRetention(h home.Home) (age string, err error) {
 	var keep struct {
 		Journal string `toml:"journal"`
@@ -82,7 +82,7 @@ func readRetention(h home.Home) (age string, err error) {
 // retentionCheck is how often a daemon looks for what is too old.
 const retentionCheck = time.Hour
 
-// retain erases what has been kept for long enough, until ctx ends.
+// retain erases old records regularly until ctx ends.
 func (t *terminal) retain(ctx context.Context, h home.Home, j *journal.Journal) error {
 	age, err := readRetention(h)
 	if err != nil {

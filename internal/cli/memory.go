@@ -111,8 +111,8 @@ func (t *terminal) memory(ctx context.Context, storeURL, name string, f func(*me
 	})
 }
 
-// agentID is the id that somebody means: of an agent that is here, of one whose
-// manifest they name, or of one that is gone.
+// agentID returns the id for a name: of an agent that is here, of a manifest by its path, or
+// of an agent that is gone.
 func (t *terminal) agentID(h home.Home, name string) (string, error) {
 	if strings.Contains(name, "@") && !strings.ContainsAny(name, `/\`) {
 		return name, nil // every program has one in its id, also one that is gone; a folder can have any name
@@ -132,7 +132,7 @@ func (t *terminal) agentID(h home.Home, name string) (string, error) {
 	return m.Agent().ID, nil
 }
 
-// memoryDocument is a record as --json tells it.
+// memoryDocument is a record in the output of --json.
 type memoryDocument struct {
 	memory.Record
 	ExpiresAt string `json:"expires_at"`

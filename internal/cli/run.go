@@ -167,12 +167,12 @@ func (t *terminal) runStdio(ctx context.Context, a *host.Agent) error {
 	return notUp(ctx, a)
 }
 
-// notUp is why the agent never came up, if it did not.
+// notUp returns the failure of an agent that did not start; nil if it did.
 func notUp(ctx context.Context, a *host.Agent) error {
 	err := a.Ready(ctx)
 	down, ok := errors.AsType[*host.Failure](err)
 	if !ok || ctx.Err() != nil {
-		return nil // it is up, or somebody has ended it
+		return nil // it is up, or the run was ended
 	}
 	f := refused(down.Refusal)
 	if down.Lacking {

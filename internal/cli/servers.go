@@ -68,7 +68,7 @@ func resolveWith(ctx context.Context, m *manifest.Manifest, o host.ResolveOption
 	return r, nil
 }
 
-// whole is resolve for verbs that act on the agent: it prints the warnings.
+// resolveAndWarn is resolve with its warnings printed.
 func (t *terminal) resolveAndWarn(ctx context.Context, m *manifest.Manifest) (*host.Resolved, error) {
 	r, err := t.resolve(ctx, m)
 	if err != nil {
@@ -116,7 +116,7 @@ func onServers(m *manifest.Manifest) bool {
 	return m.Dialect == agent.Matrix || m.Dialect == agent.GPARS || m.Agent().Hosted()
 }
 
-// nothingToProve says why there is nothing to start, compare or pin.
+// nothingToProve explains why there is nothing to start, compare or pin.
 func nothingToProve(m *manifest.Manifest) string {
 	return fmt.Sprintf("nothing to prove: a %s agent has no tool servers of its own", m.Dialect)
 }
@@ -136,14 +136,14 @@ func (d *development) manifestFlag(f *pflag.FlagSet) {
 	f.BoolVar(&d.loopbackHTTP, "allow-loopback-http", false, "for development: FindAgent actions and slots may name this machine, also over plain http")
 }
 
-// announce says loudly which development switches are on.
+// announce warns which development switches are on.
 func (t *terminal) announce(s egress.Switches) {
 	if loud := s.Announce(); loud != "" {
 		t.alertf("%s", loud)
 	}
 }
 
-// hosting is how agents are brought to life here.
+// hostOptions returns the options with which agents are started here.
 func (t *terminal) hostOptions(d development, production bool) (host.Options, error) {
 	h := t.home
 	if err := checkSettings(h); err != nil {
@@ -170,7 +170,7 @@ func (t *terminal) hostOptions(d development, production bool) (host.Options, er
 	return o, d.isolation.apply(t, &o, production)
 }
 
-// operatorGuardrails reads guardrails.json, which may not be there.
+// operatorGuardrails reads guardrails.json, which is optional.
 func operatorGuardrails(h home.Home) (guard.Operator, error) {
 	text, err := os.ReadFile(h.Guardrails())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -186,7 +186,7 @@ func operatorGuardrails(h home.Home) (guard.Operator, error) {
 	return operator, nil
 }
 
-// start brings an agent to life and waits until its servers are proven.
+// start starts an agent and waits until its servers are proven.
 func (t *terminal) start(ctx context.Context, m *manifest.Manifest, o host.Options) (a *host.Agent, end func(), err error) {
 	others := newNeighbours(ctx, m, o)
 	o.Agents = others

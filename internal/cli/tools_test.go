@@ -25,6 +25,6 @@ func TestTakes(t *testing.T) {
 		}
 	}
 	if long := argumentList(`{"properties": {"` + strings.Repeat("x", 1000) + `": {}}}`); utf8.RuneCountInString(long) > 400 {
-		t.Errorf("a long name is told in %d characters", utf8.RuneCountInString(long))
+		t.Errorf("a long name is printed in %d characters", utf8.RuneCountInString(long))
 	}
 }

@@ -55,8 +55,8 @@ func newVerify(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// verifyNothing tells of an agent without tool servers. Whether what it runs can
-// run here is another question, and others answer it.
+// verifyNothing reports on an agent without tool servers. ambit doctor checks whether its
+// program can run here.
 func (t *terminal) verifyNothing(m *manifest.Manifest, offline bool) error {
 	return t.show(map[string]any{"ok": true, "offline": offline, "locked": false, "servers": []any{}, "note": nothingToProve(m)}, func() {
 		t.printf("%s %s: the file is valid; %s\n", t.paint(green, "ok:"), diag.Printable(m.Agent().ID), nothingToProve(m))
@@ -370,8 +370,8 @@ func (t *terminal) toolEntries(p toolserver.Proof) {
 	t.printf("%s\n", strings.Join(entries, ",\n"))
 }
 
-// nextStep is what to do about a server that is refused. It does not send whoever
-// has just seen the difference to look at it.
+// nextStep returns the hint for a refused server, without the advice to look at the
+// difference that is already shown.
 func nextStep(p toolserver.Proof) string {
 	if p.OK {
 		return ""
@@ -398,8 +398,8 @@ func (t *terminal) differences(indent string, list []pack.Difference) {
 	}
 }
 
-// mostShown is how much is shown of a text that differs. What comes after it is
-// said to be there: somebody is about to accept it.
+// mostShown bounds the text that is shown of a difference. The length of the rest is
+// printed, because a person is about to accept it.
 const mostShown = 4000
 
 func atLength(text string) string {

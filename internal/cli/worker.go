@@ -18,7 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store"
 )
 
-// working are the flags of ambit worker.
+// workerFlags are the flags of ambit worker.
 type workerFlags struct {
 	store       string
 	concurrency int
@@ -36,8 +36,8 @@ func newWorker(t *terminal) *cobra.Command {
 		Long: "Take dispatches from the queue that a PostgreSQL store holds, and do them. There may be any number of workers,\n" +
 			"on any machines; each does what the programs in its own AMBIT_HOME and COVENANT_HOME can do, to the byte of their\n" +
 			"manifests, and leaves the rest to others. All of them need the same root key: copy keys/root in AMBIT_HOME.\n" +
-			"SIGHUP reads the programs again; what is under way goes on. SIGTERM and SIGINT take no more, and finish what is\n" +
-			"under way.",
+			"SIGHUP reloads the programs; running dispatches continue. SIGTERM and SIGINT finish running dispatches, then\n" +
+			"exit.",
 		Example: "  ambit worker --store postgres://ambit@db/ambit\n  ambit worker --store postgres://ambit@db/ambit --concurrency 8",
 		Args:    exactly(0, "no arguments"),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.worker(cmd.Context(), &f) },
@@ -100,8 +100,7 @@ func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 	})
 }
 
-// reseat reads the programs again. What cannot be read leaves everything as it
-// is.
+// reloadPrograms reads the programs again. If that fails, nothing changes.
 func (t *terminal) reloadPrograms(ctx context.Context, d *dispatch.Desk, w *programSet, o host.Options) {
 	err := t.loadPrograms(ctx, w, o)
 	if err == nil {
@@ -114,7 +113,7 @@ func (t *terminal) reloadPrograms(ctx context.Context, d *dispatch.Desk, w *prog
 	t.logf("read again: taking dispatches to %s", count(len(w.Digests()), "program"))
 }
 
-// work takes dispatches while until goes on.
+// takeDispatches takes dispatches until the function until returns.
 func (t *terminal) takeDispatches(ctx context.Context, f *workerFlags, b *store.Store, w *programSet, until func(*dispatch.Desk)) error {
 	d, err := dispatch.Open(ctx, dispatch.Options{
 		Books: b, URL: f.store, Doors: w, Concurrency: f.concurrency, Log: t.logf,
@@ -149,16 +148,16 @@ type programSet struct {
 	closing  sync.WaitGroup
 }
 
-// seat is a program and how many dispatches it does. One that is gone is closed
-// after the last of them.
+// runningProgram is a program with the number of its running dispatches. A removed program is
+// closed after the last of them.
 type runningProgram struct {
 	*host.Agent
 	users int
 	gone  bool
 }
 
-// seat brings every program to life that can be found here and is not alive yet,
-// and lets go of those that are gone. What cannot be used is told and left out.
+// loadPrograms starts new programs and releases removed ones. It logs and skips programs that
+// cannot be used.
 func (t *terminal) loadPrograms(ctx context.Context, w *programSet, o host.Options) error {
 	found, err := daemon.Find(programFolders(o.Home)...)
 	if err != nil {
@@ -273,7 +272,7 @@ func (t *terminal) openDesk(ctx context.Context, s *serveFlags, o *host.Options)
 	return d, nil
 }
 
-// closeWith closes a desk when ctx ends, and tells when that is done.
+// closeWith closes a desk when ctx ends; the channel is closed when that is done.
 func closeWith(ctx context.Context, d *dispatch.Desk, grace time.Duration) <-chan struct{} {
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() {
