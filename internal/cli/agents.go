@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// stateValid is that of an agent which could be served, where no daemon runs.
+// stateValid is the state of an agent that can be served while no daemon runs.
 const stateValid daemon.State = "valid"
 
 func newAgents(t *terminal) *cobra.Command {
@@ -21,14 +21,13 @@ func newAgents(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "agents",
 		GroupID: groupRun,
-		Short:   "List the agents, and how each is",
-		Long: "List the agents of the daemon that runs, and how each is: ready, starting, quarantined, failed or rejected.\n" +
-			"Without a daemon, or with --agents, list those of the folder: valid or rejected.",
+		Short:   "List the agents and their states",
+		Long: "List the agents of the running daemon and their states: ready, starting, quarantined, failed or rejected.\n" +
+			"Without a daemon, or with --agents, list the agents of the folder: valid or rejected.",
 		Example: "  ambit agents\n  ambit agents --json | jq -r '.agents[] | select(.state != \"ready\").name'",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			h := t.home
-			cards, url, trouble, err := listAgents(cmd.Context(), h, folder)
+			cards, url, trouble, err := listAgents(cmd.Context(), t.home, folder)
 			if err != nil {
 				return err
 			}
@@ -45,7 +44,7 @@ func newAgents(t *terminal) *cobra.Command {
 			defer t.policyTrouble(trouble)
 			if len(cards) == 0 {
 				t.notef("there are no agents")
-				t.hintf("put a manifest into %s, or start with: ambit new NAME", h.Agents())
+				t.hintf("put a manifest into %s, or start with: ambit new NAME", t.home.Agents())
 				return nil
 			}
 			t.agentTable(cards, url)
@@ -59,8 +58,8 @@ func newAgents(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// listAgents asks the daemon, or without one reads the folders. Trouble is why the
-// user's rules are not those of their file.
+// listAgents asks the daemon, or reads the folders if there is none. Trouble explains why
+// the rules in force are not those of the policy file.
 func listAgents(ctx context.Context, h home.Home, folder string) (cards []daemon.Card, url, trouble string, err error) {
 	cards = []daemon.Card{}
 	if folder == "" {
@@ -87,28 +86,26 @@ func listAgents(ctx context.Context, h home.Home, folder string) (cards []daemon
 		return nil, "", "", err
 	}
 	for i := range found {
-		f := &found[i]
-		c := f.Card()
-		if f.Problem == nil {
-			c.State = stateValid
+		cards = append(cards, found[i].Card())
+		if found[i].Problem == nil {
+			cards[i].State = stateValid
 		}
-		cards = append(cards, c)
 	}
 	return cards, "", policy.Open(policyOptions(h)).Status().Problem, nil
 }
 
-// daemonFailure is why a daemon could not be asked.
+// daemonFailure explains a failed request to the daemon.
 func daemonFailure(err error) error {
 	if e, ok := errors.AsType[*daemon.APIError](err); ok {
 		return no(e.Hint, "%w", err)
 	}
 	if errors.Is(err, daemon.ErrNoDaemon) {
-		return &failure{code: exitMissing, err: err, hint: "start one with: ambit serve"}
+		return missing("start one with: ambit serve", "%w", err)
 	}
 	return err
 }
 
-// agentTable shows agents, with their addresses where there is a daemon.
+// agentTable prints agents, with their addresses if a daemon serves them.
 func (t *terminal) agentTable(cards []daemon.Card, url string) {
 	rows := make([][]string, len(cards))
 	for i, c := range cards {
@@ -123,17 +120,9 @@ func (t *terminal) agentTable(cards []daemon.Card, url string) {
 		case daemon.Starting:
 			style = yellow
 		}
-		rows[i] = []string{t.paint(style, string(c.State)), t.paint(bold, diag.Printable(c.Name)), diag.Printable(string(c.Dialect)), diag.Printable(last)}
-	}
-	t.table("  ", rows)
-}
-
-// firstServed is the first agent that is up, or on its way.
-func firstServed(cards []daemon.Card) string {
-	for _, c := range cards {
-		if c.State == daemon.Ready || c.State == daemon.Starting {
-			return c.Name
+		rows[i] = []string{
+			t.paint(style, string(c.State)), t.paint(bold, diag.Printable(c.Name)), diag.Printable(string(c.Dialect)), diag.Printable(last),
 		}
 	}
-	return ""
+	t.table("  ", rows)
 }

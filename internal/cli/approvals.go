@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,16 +21,16 @@ func newApprovals(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "approvals",
 		GroupID: groupDecide,
-		Short:   "Decide about calls that wait for a person",
-		Long: "List the calls that wait for a person's approval, with their exact arguments, and decide about them.\n" +
-			"An approval lets one very call through, once: other arguments are another question.",
+		Short:   "Approve or deny calls that wait for a person",
+		Long: "List the calls that wait for a person's approval, with their exact arguments, and approve or deny them.\n" +
+			"An approval allows exactly one call, once: a call with other arguments needs another approval.",
 		Example: "  ambit approvals\n  ambit approvals approve 4f2a…\n  ambit approvals deny 4f2a… --reason 'not this customer'",
 		Args:    exactly(0, "no arguments of its own"),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.listApprovals(cmd.Context(), store) },
 	}
 	sharedStoreFlag(cmd.PersistentFlags(), &store)
 	list := &cobra.Command{
-		Use: "list", Short: "Show what waits", Args: exactly(0, "no arguments"),
+		Use: "list", Short: "List the calls that wait", Args: exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.listApprovals(cmd.Context(), store) },
 	}
 	decide := func(verb, short string, yes bool) *cobra.Command {
@@ -41,18 +43,14 @@ func newApprovals(t *terminal) *cobra.Command {
 		c.Flags().StringVar(&reason, "reason", "", "`why`, for the caller")
 		return c
 	}
-	cmd.AddCommand(list, decide("approve", "Let the call through, once", true), decide("deny", "Refuse the call", false))
+	cmd.AddCommand(list, decide("approve", "Allow the call, once", true), decide("deny", "Refuse the call", false))
 	return cmd
 }
 
 func (t *terminal) listApprovals(ctx context.Context, store string) error {
 	var waiting []*approval.Question
-	some, err := t.sharedBegun(ctx, store)
-	if err != nil {
-		return err
-	}
-	if some {
-		b, err := t.sharedBooks(ctx, store)
+	if t.hasSharedStore(ctx, store) {
+		b, err := t.sharedStore(ctx, store)
 		if err != nil {
 			return err
 		}
@@ -76,15 +74,15 @@ func (t *terminal) listApprovals(ctx context.Context, store string) error {
 		t.printf("  asked by %s, expires in %s\n", diag.Printable(q.Principal), time.Until(q.Expires).Round(time.Second))
 		t.printf("  %s\n", diag.Printable(string(q.Arguments)))
 	}
-	t.notef("decide: ambit approvals approve ID, or ambit approvals deny ID")
+	t.notef("to decide: ambit approvals approve ID, or ambit approvals deny ID")
 	return nil
 }
 
 func (t *terminal) decide(ctx context.Context, store, id string, yes bool, reason string) error {
-	if err := wantBegun(t.sharedBegun(ctx, store)); err != nil {
+	if err := t.requireSharedStore(ctx, store); err != nil {
 		return err
 	}
-	b, err := t.sharedBooks(ctx, store)
+	b, err := t.sharedStore(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -95,9 +93,9 @@ func (t *terminal) decide(ctx context.Context, store, id string, yes bool, reaso
 	}
 	switch {
 	case errors.Is(err, approval.ErrUnknown):
-		return no("see what waits: ambit approvals", "%w", err)
+		return no("list the calls that wait: ambit approvals", "%w", err)
 	case errors.Is(err, approval.ErrDecided), errors.Is(err, approval.ErrOver):
-		return no("see what waits: ambit approvals", "approval %s: %w", diag.Printable(id), err)
+		return no("list the calls that wait: ambit approvals", "approval %s: %w", diag.Printable(id), err)
 	case err != nil:
 		return no("", "the approval cannot be decided: %w", err)
 	}
@@ -105,11 +103,14 @@ func (t *terminal) decide(ctx context.Context, store, id string, yes bool, reaso
 	if yes {
 		decision = "approved"
 	}
-	return t.say(map[string]any{"id": q.ID, "decision": decision, "agent": q.Agent, "tool": q.Tool, "arguments": json.RawMessage(q.Arguments)}, "%s %s of %s with %s\n", decision, diag.Printable(q.Tool), diag.Printable(q.Agent), diag.Printable(string(q.Arguments)))
+	doc := map[string]any{
+		"id": q.ID, "decision": decision, "agent": q.Agent, "tool": q.Tool, "arguments": json.RawMessage(q.Arguments),
+	}
+	return t.say(doc, "%s %s of %s with %s\n", decision,
+		diag.Printable(q.Tool), diag.Printable(q.Agent), diag.Printable(string(q.Arguments)))
 }
 
-// fullApproval finds an approval by its id, or by the beginning of the id of
-// one that waits.
+// fullApproval finds an approval by its id, or a pending one by a unique prefix of its id.
 func fullApproval(ctx context.Context, b *store.Store, id string) (*approval.Question, error) {
 	q, err := approval.Get(ctx, b, id)
 	if !errors.Is(err, approval.ErrUnknown) || len(id) < 6 {
@@ -119,17 +120,9 @@ func fullApproval(ctx context.Context, b *store.Store, id string) (*approval.Que
 	if listErr != nil {
 		return nil, listErr
 	}
-	var found *approval.Question
-	for _, w := range waiting {
-		if len(w.ID) > len(id) && w.ID[:len(id)] == id {
-			if found != nil {
-				return nil, err // it could be either
-			}
-			found = w
-		}
-	}
-	if found == nil {
+	waiting = slices.DeleteFunc(waiting, func(q *approval.Question) bool { return !strings.HasPrefix(q.ID, id) })
+	if len(waiting) != 1 {
 		return nil, err
 	}
-	return found, nil
+	return waiting[0], nil
 }

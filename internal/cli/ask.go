@@ -13,17 +13,19 @@ import (
 )
 
 // errInterrupted ends a verb that was interrupted while it waited for an answer.
-var errInterrupted = &failure{code: exitInterrupted, err: errors.New("interrupted before an answer: nothing was done after the question")}
+var errInterrupted = &failure{
+	code: exitInterrupted, err: errors.New("interrupted before an answer: nothing was done after the question"),
+}
 
-// canAsk reports whether a person is there to answer.
+// canAsk reports whether a person can answer questions.
 func (t *terminal) canAsk() bool {
 	in, ok := t.in.(*os.File)
 	return ok && !t.json && term.IsTerminal(int(in.Fd()))
 }
 
-// await waits for an answer, or for the signal that ends the verb: what is typed
-// after that is no answer. Nothing ends a read of a terminal, so an interrupted one
-// is left behind; the process is about to end.
+// await waits for an answer or for the signal that ends the verb. Input after the signal is
+// discarded. A read from a terminal cannot be cancelled, so it is abandoned: the process is
+// about to exit.
 func (t *terminal) await(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	var text []byte
 	var err error
@@ -56,15 +58,13 @@ func (t *terminal) askHidden(ctx context.Context, in *os.File, question string) 
 	fmt.Fprint(t.err, question)
 	text, err := t.await(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
 	if t.interrupted {
-		// Whoever interrupts gets a terminal back that shows what is typed.
-		_ = term.Restore(fd, state)
+		_ = term.Restore(fd, state) // the abandoned read has turned echo off
 	}
 	fmt.Fprintln(t.err)
 	return text, err
 }
 
-// agreed asks a question where somebody is there to answer it; anything but a clear
-// yes is no.
+// agreed asks a yes-or-no question if a person can answer. Anything but a clear yes is no.
 func (t *terminal) agreed(ctx context.Context, question string) (bool, error) {
 	if !t.canAsk() {
 		return false, nil
@@ -76,7 +76,7 @@ func (t *terminal) agreed(ctx context.Context, question string) (bool, error) {
 	return err == nil && slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))), nil
 }
 
-// askShown asks for a line. It reads that, and not a byte more.
+// askShown asks for a line. It reads no byte after it.
 func (t *terminal) askShown(ctx context.Context, question string) (string, error) {
 	_ = t.flush()
 	fmt.Fprint(t.err, question)

@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// questions is what a person reads, and tells when a question is there.
+// questions collects the output, and signals when a question appears.
 type questions struct {
 	mu    sync.Mutex
 	shown bytes.Buffer
@@ -59,16 +59,16 @@ func interruptAt(t *testing.T, question, answer string, args ...string) {
 	hidden := !strings.Contains(question, "[y/N]")
 	for deadline := time.Now().Add(30 * time.Second); hidden && echoes(t, program); {
 		if time.Now().After(deadline) {
-			t.Fatal("the terminal goes on showing what is typed")
+			t.Fatal("the terminal still echoes input")
 		}
-		time.Sleep(time.Millisecond) // a poll: the kernel tells nobody
+		time.Sleep(time.Millisecond) // a poll: there is no event to wait for
 	}
 	interrupt()
 	var code int
 	select {
 	case code = <-ended:
 	case <-time.After(30 * time.Second):
-		t.Fatal("it goes on waiting for an answer")
+		t.Fatal("it still waits for an answer")
 	}
 	if !echoes(t, program) {
 		t.Error("the terminal does not show again what is typed")
@@ -81,7 +81,7 @@ func interruptAt(t *testing.T, question, answer string, args ...string) {
 	}
 }
 
-// What is typed after an interrupt is no answer: nothing is kept or written.
+// Input after an interrupt is no answer: nothing is stored or written.
 func TestInterruptedQuestion(t *testing.T) {
 	t.Run("secret", func(t *testing.T) {
 		t.Setenv("AMBIT_HOME", t.TempDir())

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -24,8 +23,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/sqlite"
 )
 
-// sealing are the flags that say how a backup is encrypted, or opened.
-type sealing struct {
+// sealFlags are the flags about the encryption of a backup.
+type sealFlags struct {
 	passphrase, identity string
 	recipients           []string
 	plain                bool
@@ -33,14 +32,14 @@ type sealing struct {
 }
 
 func newBackup(t *terminal) *cobra.Command {
-	var f sealing
+	var f sealFlags
 	cmd := &cobra.Command{
 		Use:     "backup FILE",
 		GroupID: groupRecords,
 		Short:   "Copy everything that ambit keeps into one encrypted file",
-		Long: "Copy the store, the keys, the vault, the installed agents, what registries gave, policy and settings into one file,\n" +
-			"while everything goes on running. The file holds the keys, so it is encrypted: to a passphrase, which is asked for or\n" +
-			"read from a file, or to age recipients. It can be restored into either kind of store.",
+		Long: "Copy the store, the keys, the vault, the installed agents, data from registries, policy and settings into one file,\n" +
+			"while ambit keeps running. The file contains the keys, so it is encrypted with a passphrase, from a prompt or a file,\n" +
+			"or to age recipients. It can be restored into either kind of store.",
 		Example: "  ambit backup monday.ambit\n  ambit backup monday.ambit --recipient age1…\n  ambit backup - --passphrase-file key.txt --store postgres://… >monday.ambit",
 		Args:    exactly(1, "a file"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return t.backup(cmd.Context(), args[0], &f) },
@@ -53,14 +52,14 @@ func newBackup(t *terminal) *cobra.Command {
 }
 
 func newRestore(t *terminal) *cobra.Command {
-	var f sealing
+	var f sealFlags
 	cmd := &cobra.Command{
 		Use:     "restore FILE",
 		GroupID: groupRecords,
-		Short:   "Bring back what ambit backup copied",
-		Long: "Bring back what ambit backup copied, into an AMBIT_HOME and a store that are empty: nothing is overwritten. The store\n" +
-			"comes back whole or not at all, and after the files; a restore that was broken off is simply done again. Calls that\n" +
-			"were under way when the backup was made are treated as after a crash.",
+		Short:   "Restore a backup",
+		Long: "Restore a file of ambit backup into an empty AMBIT_HOME and an empty store: nothing is overwritten. The store is\n" +
+			"restored after the files, completely or not at all; an interrupted restore can be repeated. Calls that were running\n" +
+			"when the backup was made are treated as after a crash.",
 		Example: "  AMBIT_HOME=/srv/ambit ambit restore monday.ambit\n  ambit restore monday.ambit --identity key.txt --store postgres://…",
 		Args:    exactly(1, "a file"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return t.restore(cmd.Context(), args[0], &f) },
@@ -71,22 +70,22 @@ func newRestore(t *terminal) *cobra.Command {
 	return cmd
 }
 
-func (t *terminal) backup(ctx context.Context, file string, f *sealing) error {
+func (t *terminal) backup(ctx context.Context, file string, f *sealFlags) error {
 	h := t.home
 	lock, err := t.lockFor(ctx, f)
 	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(h.Dir()); f.store == "" && errors.Is(err, fs.ErrNotExist) {
-		return &failure{code: exitMissing, err: fmt.Errorf("there is nothing in %s yet", h.Dir()), hint: "check AMBIT_HOME"}
+		return missing("check AMBIT_HOME", "there is nothing in %s yet", h.Dir())
 	}
-	b, err := t.books(ctx, f.store)
+	b, err := t.openStore(ctx, f.store)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
 	if err := b.Journal.Post(ctx); err != nil {
-		return &failure{code: exitMissing, err: fmt.Errorf("the write-ahead log cannot be posted: %w", err)}
+		return missing("", "the write-ahead log cannot be posted: %w", err)
 	}
 	out, finish, err := t.backupTo(file)
 	if err != nil {
@@ -97,7 +96,7 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealing) error {
 		return taken(file)
 	}
 	if err != nil {
-		return &failure{code: exitMissing, err: fmt.Errorf("the backup was not made: %w", err)}
+		return missing("", "the backup was not made: %w", err)
 	}
 	t.leftOut(summary.LeftOut)
 	if t.json && file != "-" {
@@ -107,11 +106,11 @@ func (t *terminal) backup(ctx context.Context, file string, f *sealing) error {
 	return nil
 }
 
-// leftOut says what a backup does not hold, though it lies where files are kept.
+// leftOut warns of files in the home that the backup does not contain.
 func (t *terminal) leftOut(names []string) {
 	const most = 5
 	for _, name := range names[:min(len(names), most)] {
-		t.alertf("%s is not in the backup: it is a link, or no plain file; keep what it leads to yourself", diag.Printable(name))
+		t.alertf("%s is not in the backup: it is not a regular file; back up its target yourself", diag.Printable(name))
 	}
 	if more := len(names) - most; more > 0 {
 		t.alertf("the same goes for %s; --json names them all", count(more, "more file"))
@@ -127,11 +126,11 @@ func writeBackup(ctx context.Context, out io.Writer, lock backup.Lock, h home.Ho
 	return summary, errors.Join(err, sealed.Close())
 }
 
-// backupTo opens where a backup goes. A file appears whole or not at all.
+// backupTo opens the output of a backup. A file appears complete or not at all.
 func (t *terminal) backupTo(file string) (io.Writer, func(error) error, error) {
 	if file == "-" {
 		if t.file != nil && term.IsTerminal(int(t.file.Fd())) {
-			return nil, nil, usage("name a file, or redirect it", "a backup is not for a terminal")
+			return nil, nil, usage("name a file, or redirect standard output", "a backup cannot be written to a terminal")
 		}
 		return t.raw, func(err error) error { return err }, nil
 	}
@@ -139,40 +138,29 @@ func (t *terminal) backupTo(file string) (io.Writer, func(error) error, error) {
 		return nil, nil, taken(file)
 	}
 	dir := filepath.Dir(file)
-	// Nobody who may write to the folder can have made it before.
+	// A new file with a random name: another user of the folder cannot have prepared it.
 	f, err := os.CreateTemp(dir, ".ambit-*") // mode 0600
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, &failure{code: exitMissing, err: fmt.Errorf("there is no folder %s", dir), hint: "make it first: mkdir -p " + diag.ShellWord(dir)}
+		return nil, nil, missing("make it first: mkdir -p "+diag.ShellWord(dir), "there is no folder %s", dir)
 	}
 	if err != nil {
-		err = fmt.Errorf("nothing can be written to the folder %s: %w", dir, errors.Unwrap(err))
-		return nil, nil, &failure{code: exitMissing, err: err, hint: "name a file in a folder that you may write to"}
+		return nil, nil, missing("name a file in a folder that you may write to",
+			"cannot write to the folder %s: %w", dir, errors.Unwrap(err))
 	}
 	return f, func(err error) error {
 		defer os.Remove(f.Name()) // gone already if it was renamed
 		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 			return err
 		}
-		// A link, unlike a rename, never replaces what is there. Where there are
-		// no links, looking first is the best there is.
-		err = os.Link(f.Name(), file)
-		if _, statErr := os.Lstat(file); err != nil && errors.Is(statErr, fs.ErrNotExist) {
-			err = os.Rename(f.Name(), file)
-		}
-		return errors.Join(err, home.SyncFolder(dir))
+		return errors.Join(renameNew(f.Name(), file), home.SyncFolder(dir))
 	}, nil
 }
 
-func taken(file string) error { return no("name another file", "%s is there already", file) }
+func taken(file string) error { return no("name another file", "%s already exists", file) }
 
-// lockFor finds out how a backup is to be encrypted.
-func (t *terminal) lockFor(ctx context.Context, f *sealing) (lock backup.Lock, err error) {
-	ways := 0
-	for _, used := range []bool{f.plain, f.passphrase != "", len(f.recipients) > 0} {
-		if used {
-			ways++
-		}
-	}
+// lockFor returns how to encrypt a backup.
+func (t *terminal) lockFor(ctx context.Context, f *sealFlags) (lock backup.Lock, err error) {
+	ways := btoi(f.plain) + btoi(f.passphrase != "") + btoi(len(f.recipients) > 0)
 	if ways > 1 {
 		return lock, usage("use one of them", "--passphrase-file, --recipient and --plain exclude each other")
 	}
@@ -184,19 +172,20 @@ func (t *terminal) lockFor(ctx context.Context, f *sealing) (lock backup.Lock, e
 	return lock, err
 }
 
-// minPassphrase is how many characters the passphrase of a new backup has at least.
-// One that was made with fewer can still be restored.
+// minPassphrase is the minimum length of the passphrase of a new backup. Old backups with a
+// shorter one can still be restored.
 const minPassphrase = 12
 
 func longEnough(passphrase string) error {
 	if utf8.RuneCountInString(passphrase) < minPassphrase {
-		return usage("take a longer one, or use --recipient age1…", "a passphrase of fewer than %d characters can be guessed, and a backup holds your keys", minPassphrase)
+		return usage("choose a longer one, or use --recipient age1…",
+			"a passphrase of fewer than %d characters can be guessed, and a backup contains your keys", minPassphrase)
 	}
 	return nil
 }
 
-// passphrase reads a passphrase from a file, or asks for it. A new one is long, and
-// asked for twice.
+// passphrase reads a passphrase from a file or from the terminal. A new one is checked for its
+// length and asked for twice.
 func (t *terminal) passphrase(ctx context.Context, file string, fresh bool) (string, error) {
 	if file != "" {
 		text, err := os.ReadFile(file)
@@ -221,7 +210,7 @@ func (t *terminal) passphrase(ctx context.Context, file string, fresh bool) (str
 		return "", usage("", "the passphrase cannot be read: %w", err)
 	}
 	if len(first) == 0 {
-		return "", usage("a backup holds your keys", "the passphrase is empty")
+		return "", usage("a backup contains your keys", "the passphrase is empty")
 	}
 	if fresh {
 		if err := longEnough(string(first)); err != nil {
@@ -229,13 +218,13 @@ func (t *terminal) passphrase(ctx context.Context, file string, fresh bool) (str
 		}
 		again, err := t.askHidden(ctx, in, "once more: ")
 		if err != nil || string(again) != string(first) {
-			return "", usage("try again", "the two are not the same")
+			return "", usage("try again", "the two passphrases differ")
 		}
 	}
 	return string(first), nil
 }
 
-func (t *terminal) restore(ctx context.Context, file string, f *sealing) error {
+func (t *terminal) restore(ctx context.Context, file string, f *sealFlags) error {
 	if err := isStore(f.store); err != nil {
 		return err
 	}
@@ -258,17 +247,18 @@ func (t *terminal) restore(ctx context.Context, file string, f *sealing) error {
 			io.Closer
 		}{r, in}, nil
 	}
-	summary, err := backup.Restore(ctx, src, h, func() (state.DB, error) { return openStore(ctx, h, f.store) })
+	summary, err := backup.Restore(ctx, src, h, func() (state.DB, error) { return openDB(ctx, h, f.store) })
 	if err != nil {
 		return restoreFailed(err, file, f)
 	}
 	return t.show(summary, func() {
-		t.notef("%s and %s of %s are back; check them: ambit journal verify", count(int(summary.Rows), "row"), count(summary.Files, "file"), summary.Made.Format("2006-01-02 15:04 MST"))
+		t.notef("restored %s and %s of %s; to check: ambit journal verify",
+			count(int(summary.Rows), "row"), count(summary.Files, "file"), summary.Made.Format("2006-01-02 15:04 MST"))
 	})
 }
 
-// keyFor finds out what opens a backup, if it needs opening.
-func (t *terminal) keyFor(ctx context.Context, file string, f *sealing) (key backup.Key, err error) {
+// keyFor returns the key of a backup; zero if it is not encrypted.
+func (t *terminal) keyFor(ctx context.Context, file string, f *sealFlags) (key backup.Key, err error) {
 	in, err := os.Open(file)
 	if err != nil {
 		return key, unreadable(file, err)
@@ -289,9 +279,8 @@ func (t *terminal) keyFor(ctx context.Context, file string, f *sealing) (key bac
 	return key, err
 }
 
-// openStore opens no more than the store: whoever opens the books makes keys where
-// there are none yet.
-func openStore(ctx context.Context, h home.Home, url string) (db state.DB, err error) {
+// openDB opens the database alone. terminal.openStore would create keys.
+func openDB(ctx context.Context, h home.Home, url string) (db state.DB, err error) {
 	if url == "" {
 		db, err = sqlite.Open(ctx, h.State())
 	} else {
@@ -303,7 +292,7 @@ func openStore(ctx context.Context, h home.Home, url string) (db state.DB, err e
 	return db, nil
 }
 
-func restoreFailed(err error, file string, f *sealing) error {
+func restoreFailed(err error, file string, f *sealFlags) error {
 	if failed, ok := errors.AsType[*failure](err); ok {
 		return failed
 	}
@@ -311,7 +300,8 @@ func restoreFailed(err error, file string, f *sealing) error {
 	case errors.Is(err, backup.ErrSealed):
 		return no(f.otherKey(), "%w", err)
 	case errors.Is(err, backup.ErrHalf):
-		return &failure{code: exitMissing, err: fmt.Errorf("the restore was broken off: %w", err), hint: "start nothing there yet; fix this, and restore again: restored files stay as they are"}
+		return missing("do not start ambit there yet; fix this and restore again: restored files stay as they are",
+			"the restore was interrupted: %w", err)
 	case errors.Is(err, backup.ErrNotEmpty):
 		hint := "restore into a new home: AMBIT_HOME=FOLDER ambit restore " + diag.ShellWord(file)
 		if f.store != "" {
@@ -321,20 +311,20 @@ func restoreFailed(err error, file string, f *sealing) error {
 	case errors.Is(err, backup.ErrSchema):
 		return no("", "nothing was restored: %w", err)
 	case errors.Is(err, backup.ErrFormat):
-		return no("is it a file of ambit backup, and all of it? If it was cut short or damaged, use another copy", "nothing was restored: %w", err)
+		return no("check that it is a complete file of ambit backup; if it is damaged, use another copy", "nothing was restored: %w", err)
 	case errors.Is(err, state.ErrReadOnly), errors.Is(err, state.ErrFull):
 		return err
 	}
-	return &failure{code: exitMissing, err: fmt.Errorf("nothing was restored: %w", err)}
+	return missing("", "nothing was restored: %w", err)
 }
 
-// otherKey is what to do where a key does not open a backup.
-func (f *sealing) otherKey() string {
+// otherKey is the hint if a key does not open a backup.
+func (f *sealFlags) otherKey() string {
 	switch {
 	case f.identity != "":
 		return "use the --identity of one of its recipients, or its --passphrase-file"
 	case f.passphrase != "":
-		return "is its passphrase in another file than " + f.passphrase + "? What was made with --recipient needs --identity"
+		return "check that its passphrase is in " + f.passphrase + "; a backup made with --recipient needs --identity"
 	}
-	return "wrong passphrase; try again. What was made with --recipient needs --identity"
+	return "wrong passphrase; try again. A backup made with --recipient needs --identity"
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Whoever may write to the folder of a backup neither gets it nor has anything
-// overwritten by it, and two backups of one name do not mix.
+// Another user of the folder neither gets the backup nor has a file overwritten by it, and two
+// backups of one name do not mix.
 func TestBackupIsWrittenToAFileOfItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "monday.ambit")

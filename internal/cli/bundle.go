@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func openBundle(path string) (*bundle.Bundle, error) {
 	return b, nil
 }
 
-// bundleReport is a bundle as --json tells it.
+// bundleReport is a bundle in the output of --json.
 type bundleReport struct {
 	Path     string           `json:"path"`
 	OK       bool             `json:"ok"`
@@ -73,10 +74,7 @@ func reportOf(b *bundle.Bundle) bundleReport {
 // bundleProblems shows what is wrong, each with its place.
 func (t *terminal) bundleProblems(b *bundle.Bundle) {
 	for _, p := range b.Problems {
-		place := p.Path
-		if place == "" {
-			place = filepath.Base(b.Path)
-		}
+		place := cmp.Or(p.Path, filepath.Base(b.Path))
 		if p.Line > 0 {
 			place = fmt.Sprintf("%s:%d", place, p.Line)
 		}
@@ -98,7 +96,7 @@ func newBundleScan(t *terminal) *cobra.Command {
 		Short: "Report every problem of a bundle",
 		Long: "Report every problem of a bundle, without running any of it: paths that lead out, links,\n" +
 			"too much of anything, secrets, hosts that are not declared, compiled code. Exits 1 if there is an error,\n" +
-			"with --strict also if there is a warning. What a code means: ambit explain CODE.",
+			"with --strict also if there is a warning. ambit explain CODE explains a code.",
 		Example: "  ambit bundle scan ./my-agent\n  ambit bundle scan my-agent.tgz --json",
 		Args:    exactly(1, "an archive or a folder"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -107,19 +105,11 @@ func newBundleScan(t *terminal) *cobra.Command {
 				return err
 			}
 			r := reportOf(b)
-			if strict && len(b.Problems) > 0 {
-				r.OK = false
-			}
-			if t.json {
-				err = t.document(r)
-			} else {
+			r.OK = r.OK && (!strict || len(b.Problems) == 0)
+			return t.judge(r.OK, r, func() {
 				t.bundleProblems(b)
 				t.scanned(b, r.OK)
-			}
-			if err == nil && !r.OK {
-				return errNo
-			}
-			return err
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "warnings are errors")
@@ -167,10 +157,7 @@ func newBundlePack(t *terminal) *cobra.Command {
 				t.bundleProblems(b)
 				return no("", "%s is not packed: %s", args[0], count(b.Errors(), "error"))
 			}
-			file := out
-			if file == "" {
-				file = agent.Slug(b.Agent().Name) + ".tgz"
-			}
+			file := cmp.Or(out, agent.Slug(b.Agent().Name)+".tgz")
 			if err := home.ReplaceBy(file, 0o644, b.Tree.Pack); err != nil {
 				return err
 			}
@@ -194,7 +181,7 @@ func newBundleReview(t *terminal) *cobra.Command {
 	var note, store string
 	cmd := &cobra.Command{
 		Use:   "review FILE|DIR",
-		Short: "Say that a person has read a bundle",
+		Short: "Record that you have reviewed a bundle",
 		Long: "Show what there is to review: what the bundle may reach, its files, and what the scan found. With --approve,\n" +
 			"record that you have read it and that it may run; ambit serve --production runs no bundle without that. A\n" +
 			"review is of exactly these files, and is journaled with your name.",
@@ -225,7 +212,7 @@ func (t *terminal) review(ctx context.Context, b *bundle.Bundle, store, note str
 		}
 		return no("see: ambit bundle scan "+diag.ShellWord(b.Path), "%s cannot be approved: %s", b.Path, count(b.Errors(), "error"))
 	}
-	k, err := t.books(ctx, store)
+	k, err := t.openStore(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -240,7 +227,7 @@ func (t *terminal) review(ctx context.Context, b *bundle.Bundle, store, note str
 			r.Verdict = review.Withdrawn
 		}
 		if err := review.Record(ctx, k, gateway.NewID(), r); err != nil {
-			return &failure{code: exitMissing, err: fmt.Errorf("the review cannot be kept: %w", err)}
+			return missing("", "the review cannot be recorded: %w", err)
 		}
 	}
 	last, err := review.Last(ctx, k, digest)
@@ -271,7 +258,7 @@ func hostsOf(b *bundle.Bundle) []string {
 	return []string{}
 }
 
-// toReview shows what a reviewer has to know.
+// toReview prints what a reviewer has to know.
 func (t *terminal) toReview(b *bundle.Bundle) {
 	if a := b.Agent(); a != nil {
 		t.printf("%s\n", t.paint(bold, diag.Printable(a.Name)))
@@ -303,7 +290,7 @@ func entryOf(p *agent.Program) string {
 }
 
 func newBundleRun(t *terminal) *cobra.Command {
-	var f asked
+	var f callFlags
 	var isolation string
 	cmd := &cobra.Command{
 		Use:     "run FILE|DIR TOOL",
@@ -340,8 +327,8 @@ func newBundleRun(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// bundleManifest is the manifest of a bundle that may run. An archive is
-// unpacked somewhere for it.
+// bundleManifest returns the manifest of a valid bundle. It unpacks an archive into a
+// temporary folder, which end removes.
 func (t *terminal) bundleManifest(path string) (m *manifest.Manifest, end func(), err error) {
 	b, err := openBundle(path)
 	if err != nil {
@@ -376,14 +363,14 @@ func (t *terminal) bundleManifest(path string) (m *manifest.Manifest, end func()
 	return m, end, nil
 }
 
-// bundleCall is callOnce at a given isolation.
-func (t *terminal) bundleCall(ctx context.Context, path string, m *manifest.Manifest, c *call.Call, f *asked, tier sandbox.Tier) (call.Result, error) {
-	b, err := t.books(ctx, f.store)
+// bundleCall makes one call to a bundle at an isolation tier.
+func (t *terminal) bundleCall(ctx context.Context, path string, m *manifest.Manifest, c *call.Call, f *callFlags, tier sandbox.Tier) (call.Result, error) {
+	b, err := t.openStore(ctx, f.store)
 	if err != nil {
 		return call.Result{}, err
 	}
 	defer b.Close()
-	o, err := t.hosting(f.development, false)
+	o, err := t.hostOptions(f.development, false)
 	if err != nil {
 		return call.Result{}, err
 	}
@@ -400,7 +387,7 @@ func (t *terminal) bundleCall(ctx context.Context, path string, m *manifest.Mani
 	return result, nil
 }
 
-// reviewed refuses bundles that nobody has reviewed, where that is asked for.
+// reviewed returns the check of production that a bundle is reviewed; nil otherwise.
 func reviewed(b *store.Store, production bool) func(context.Context, string) error {
 	if !production {
 		return nil
@@ -408,7 +395,7 @@ func reviewed(b *store.Store, production bool) func(context.Context, string) err
 	return func(ctx context.Context, digest string) error { return review.Need(ctx, b, digest) }
 }
 
-// canServe says why an agent cannot be served: it is code that nobody has reviewed.
+// canServe returns the check that an agent's code is reviewed if production requires it.
 func canServe(ctx context.Context, b *store.Store, production bool) func(*manifest.Manifest) error {
 	need := reviewed(b, production)
 	return func(m *manifest.Manifest) error {

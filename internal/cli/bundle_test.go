@@ -101,7 +101,7 @@ func TestBundleTypeScript(t *testing.T) {
 	}
 }
 
-// A bundle that is its own server is held to the tools that it declares.
+// A bundle that is its own server must have exactly the tools that it declares.
 func TestBundleNativeDrift(t *testing.T) {
 	b := newBundles(t)
 	from := os.DirFS(filepath.Join(b.agents, "code-bundle-native"))

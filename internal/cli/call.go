@@ -22,23 +22,23 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// asked are the flags of verbs that ask for a call.
-type asked struct {
+// callFlags are the flags of verbs that make or explain a call.
+type callFlags struct {
 	input, skill, key, store string
 	timeout                  time.Duration
 	development
-	asOther
+	actAs
 }
 
-func (f *asked) flags(cmd *cobra.Command) {
+func (f *callFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.input, "input", "{}", "the arguments as a JSON `object`; @FILE reads a file, - standard input")
 	cmd.Flags().StringVar(&f.skill, "skill", "", "a skill `file` whose §TOOLS section narrows what may be called")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "give up after this `time`")
-	f.asOther.flags(cmd)
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "stop waiting after this `time`")
+	f.actAs.flags(cmd)
 }
 
-func (f *asked) call(t *terminal, tool string) (*call.Call, error) {
-	principal, by, err := f.who()
+func (f *callFlags) call(t *terminal, tool string) (*call.Call, error) {
+	principal, by, err := f.who(t)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (f *asked) call(t *terminal, tool string) (*call.Call, error) {
 }
 
 func newCall(t *terminal) *cobra.Command {
-	var f asked
+	var f callFlags
 	cmd := &cobra.Command{
 		Use:     "call PATH TOOL",
 		GroupID: groupRun,
@@ -95,7 +95,7 @@ func newCall(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// explain helps whoever made a call that was refused, in words for the command line.
+// explain adds a hint for the command line to a refused call.
 func explain(err error, c *call.Call, m *manifest.Manifest) error {
 	r, refusal := errors.AsType[*call.Refusal](err)
 	if failed, ok := errors.AsType[*failure](err); ok && refusal {
@@ -104,7 +104,7 @@ func explain(err error, c *call.Call, m *manifest.Manifest) error {
 	return err
 }
 
-// hintOn is a hint for whoever called by hand; empty leaves it to the refusal.
+// hintOn returns a hint for calls from the command line; empty keeps that of the refusal.
 func hintOn(r *call.Refusal, c *call.Call, m *manifest.Manifest) string {
 	switch {
 	case r.Code == call.InputInvalid && r.Stage == "remember":
@@ -121,8 +121,8 @@ func hintOn(r *call.Refusal, c *call.Call, m *manifest.Manifest) string {
 
 const moreTime = "for more time: --timeout, within timeout_ms of the manifest"
 
-// aboutArguments shows how arguments are written to whoever did not write them so,
-// and otherwise which ones the tool takes, if the manifest says it.
+// aboutArguments is the hint for invalid arguments: how to write them, or which ones the
+// tool takes if the manifest declares them.
 func aboutArguments(code call.Code, c *call.Call, t *agent.Tool, path string) string {
 	switch {
 	case code != call.InputInvalid:
@@ -132,61 +132,60 @@ func aboutArguments(code call.Code, c *call.Call, t *agent.Tool, path string) st
 	case t == nil || t.InputSchema == "":
 		return ""
 	}
-	return "it takes " + takes(t.InputSchema) + "; the whole schema: ambit tools --json " + diag.ShellWord(path)
+	return "it takes " + argumentList(t.InputSchema) + "; for the whole schema: ambit tools --json " + diag.ShellWord(path)
 }
 
-// callOnce brings an agent to life for one call. One that would be refused
-// anyway starts nothing; it is journaled all the same, as is that of an agent
-// which does not come up.
+// callOnce starts an agent for one call. A call that would be refused anyway starts nothing.
+// Every call is journaled, also if the agent does not start.
 func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.Call, store string, d development) (call.Result, error) {
 	if err := soleID(m); err != nil {
 		return call.Result{}, err
 	}
-	o, err := t.hosting(d, false)
+	o, err := t.hostOptions(d, false)
 	if err != nil {
 		return call.Result{}, err
 	}
-	b, err := t.books(ctx, store)
+	b, err := t.openStore(ctx, store)
 	if err != nil {
 		return call.Result{}, err
 	}
 	defer b.Close()
 	o.Books, o.Name = b, registered(o.Home, m)
-	if o.Resolved, err = t.whole(ctx, m); err != nil {
+	if o.Resolved, err = t.resolveAndWarn(ctx, m); err != nil {
 		return call.Result{}, err
 	}
-	door, err := host.Closed(m, o, nil)
+	gw, err := host.Closed(m, o, nil)
 	if err != nil {
 		return call.Result{}, err
 	}
 	var broken *failure
 	var down *call.Refusal
-	if allowed, _ := door.Why(ctx, c); allowed {
+	if allowed, _ := gw.Why(ctx, c); allowed {
 		a, end, err := t.start(ctx, m, o)
 		switch {
 		case err == nil:
 			defer end()
-			door = a.Gateway()
+			gw = a.Gateway()
 		case !errors.As(err, &broken) || !errors.As(err, &down):
 			return call.Result{}, err
 		default:
-			if door, err = host.Closed(m, o, down); err != nil {
+			if gw, err = host.Closed(m, o, down); err != nil {
 				return call.Result{}, err
 			}
 		}
 	}
-	result, err := door.Call(ctx, c)
+	result, err := gw.Call(ctx, c)
 	if err == nil {
 		return result, nil
 	}
 	f := asFailure(err)
 	if r, ok := errors.AsType[*call.Refusal](err); ok && down != nil && r.Code == down.Code {
-		f.code = broken.code // it may be that something is missing here
+		f.code = broken.code // exitMissing if something is missing here
 	}
 	return result, f
 }
 
-// asFailure is why an agent did not come up, or why a call was refused.
+// asFailure converts the error of an agent that did not start, or of a refused call.
 func asFailure(err error) *failure {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
@@ -194,7 +193,7 @@ func asFailure(err error) *failure {
 	}
 	f := refused(r)
 	if r.Reason == string(program.Cancelled) {
-		f.hint = "" // whoever cancelled it knows why
+		f.hint = "" // the caller cancelled it
 	}
 	if down, ok := errors.AsType[*host.Failure](err); ok && down.Lacking {
 		f.code = exitMissing
@@ -202,22 +201,12 @@ func asFailure(err error) *failure {
 	return f
 }
 
-// answer tells what came of a call, and ends the verb by it.
+// answer prints the result of a call, and fails if the tool reported an error.
 func (t *terminal) answer(c *call.Call, r call.Result) error {
-	if t.json {
-		if err := t.document(r.Document(c.ID)); err != nil {
-			return err
-		}
-	} else {
-		t.result(r)
-	}
-	if r.IsError {
-		return errNo
-	}
-	return nil
+	return t.judge(!r.IsError, r.Document(c.ID), func() { t.result(r) })
 }
 
-// result prints the texts of a result; other content is named.
+// result prints the texts of a result, and the type of other content.
 func (t *terminal) result(r call.Result) {
 	var raw struct {
 		Content []struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Whoever cancels a program needs no advice on how to run it by hand.
+// A cancelled program gets no hint: the caller knows why.
 func TestCancelledGivesNoHint(t *testing.T) {
 	for _, reason := range []program.Reason{program.Cancelled, program.NoAnswer} {
 		r := call.Refuse("act", call.ProgramFailed, "%s", reason)

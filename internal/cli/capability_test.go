@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// exitsWith runs one command line and wants an exit code.
+// exitsWith runs one command line and checks its exit code.
 func exitsWith(t *testing.T, want int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -137,8 +137,7 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// TestOwnersOnly is what others may not do in somebody's home, although they can
-// read its keys.
+// TestOwnersOnly refuses other users of a home, even if they can read its keys.
 func TestOwnersOnly(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "home"))
@@ -168,7 +167,7 @@ func TestOwnersOnly(t *testing.T) {
 		{"memory", "list", "one@local"},
 		{"memory", "purge", "one@local"},
 	} {
-		if _, errOut := exitsWith(t, 1, args...); !strings.Contains(errOut, "only the owner may") || !strings.Contains(errOut, "hint: do it as the user who owns") {
+		if _, errOut := exitsWith(t, 1, args...); !strings.Contains(errOut, "only the owner may") || !strings.Contains(errOut, "hint: run it as the user who owns") {
 			t.Errorf("%v: %s", args, errOut)
 		}
 	}

@@ -33,7 +33,7 @@ func newCatalog(t *terminal) *cobra.Command {
 	return group(cmd, newCatalogList(t), newCatalogShow(t), newCatalogAdd(t), newCatalogRemove(t))
 }
 
-// entryReport is an entry as --json tells of it.
+// entryReport is an entry in the output of --json.
 type entryReport struct {
 	ID string `json:"id"`
 	*catalog.Entry
@@ -138,7 +138,7 @@ func newCatalogShow(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// showEntry tells of one server.
+// showEntry prints one server.
 func (t *terminal) showEntry(id string, f *registry.Found, e *catalog.Entry) error {
 	if t.json {
 		doc := map[string]any{"id": id, "version": f.Version, "from": f.From, "package": f.Recipe, "tools": []any{}, "scopes": map[string][]string{}, "warnings": append([]string{}, f.Warnings...)}
@@ -196,13 +196,13 @@ func (t *terminal) showEntry(id string, f *registry.Found, e *catalog.Entry) err
 }
 
 // adding are the flags of catalog add.
-type adding struct {
+type addFlags struct {
 	version, description, license string
 	args, env, scopes, effects    []string
 }
 
 func newCatalogAdd(t *terminal) *cobra.Command {
-	var f adding
+	var f addFlags
 	cmd := &cobra.Command{
 		Use:   "add ID PACKAGE",
 		Short: "Add a server of your own",
@@ -228,7 +228,7 @@ func newCatalogRemove(t *terminal) *cobra.Command {
 	return &cobra.Command{
 		Use:     "rm ID",
 		Short:   "Take a server of your own out again",
-		Long:    "Take a server out of the catalogue of this home. One that ambit brings stays, or counts again if yours stood\nin its place. What is locked stays locked.",
+		Long:    "Remove a server from the catalogue of this home. An entry that ships with ambit stays, and applies again if yours\nreplaced it. Locks stay as they are.",
 		Example: "  ambit catalog rm registry.openmcp.org/time",
 		Args:    exactly(1, "the id of a server"),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -259,8 +259,8 @@ func newCatalogRemove(t *terminal) *cobra.Command {
 	}
 }
 
-// entry reads the flags. Every problem is told at once.
-func (f *adding) entry(id, spec string) (*catalog.Entry, error) {
+// entry reads the flags and reports every problem at once.
+func (f *addFlags) entry(id, spec string) (*catalog.Entry, error) {
 	var problems []string
 	if host, rest, ok := strings.Cut(id, "/"); !ok || !strings.Contains(host, ".") || rest == "" || strings.ContainsAny(id, " \t@\\") || strings.ToLower(host) != host {
 		problems = append(problems, fmt.Sprintf("%s is not the id of a server: write HOST/NAME", diag.Quote(id)))
@@ -306,7 +306,7 @@ func (f *adding) entry(id, spec string) (*catalog.Entry, error) {
 }
 
 // addEntry pins the package, sees what it offers and writes the entry.
-func (t *terminal) addEntry(ctx context.Context, id, spec string, f adding) error {
+func (t *terminal) addEntry(ctx context.Context, id, spec string, f addFlags) error {
 	e, err := f.entry(id, spec)
 	if err != nil {
 		return err
@@ -340,7 +340,7 @@ func (t *terminal) discover(ctx context.Context, h home.Home, id string, e *cata
 	set := config.Servers[id]
 	work := set.Work
 	if work == "" {
-		// It is nobody's server yet, so it has no agent's folder to work in.
+		// No agent uses the server yet, so there is no work folder of an agent.
 		if work, err = os.MkdirTemp("", "ambit-catalog-"); err == nil {
 			defer os.RemoveAll(work)
 		}
@@ -367,7 +367,7 @@ func (t *terminal) discover(ctx context.Context, h home.Home, id string, e *cata
 	return proof.Tools, nil
 }
 
-// classify fills in what nobody has said of the tools of a server.
+// classify fills in the classes and scopes that the flags leave open.
 func classify(e *catalog.Entry, id string, definitions map[string][]byte) {
 	said := len(e.Scopes) > 0
 	for _, tool := range registry.Tools(id, definitions, e) {

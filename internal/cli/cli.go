@@ -164,8 +164,8 @@ var everyday = []string{
 	"init", "import", "validate", "inspect", "install", "serve", "call", "why", "approvals", "journal", "doctor",
 }
 
-// homeless are the verbs that work where there is no home folder at all.
-var homeless = []string{
+// worksWithoutHome are the verbs that never need a home folder.
+var worksWithoutHome = []string{
 	"", " help", " completion", " version", " man", " schema", " explain", " doctor", " validate", " tools", " diff",
 	" convert", " new", " import", " export", " bundle scan", " bundle pack",
 }
@@ -206,7 +206,7 @@ func newRoot(t *terminal) *cobra.Command {
 	complete(root, "color", []string{"auto", "always", "never"})
 	root.Version = version
 	root.SetVersionTemplate("ambit {{.Version}}\n")
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return t.setUp(cmd) }
+	root.PersistentPreRunE = t.setUp
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.AddGroup(
 		&cobra.Group{ID: groupWrite, Title: "Write an agent"},
@@ -222,7 +222,8 @@ func newRoot(t *terminal) *cobra.Command {
 		newNew(t), newInit(t), newConvert(t), newImport(t), newExport(t), newSchema(t),
 		newValidate(t), newInspect(t), newTools(t), newDiff(t), newExplain(t),
 		newVerify(t), newLock(t), newInstall(t), newUninstall(t), newCatalog(t), newBundle(t),
-		newRun(t), newServe(t), newCall(t), newDispatch(t), newWorker(t), newToolServer(t), newAgents(t), newReload(t), newConsole(t),
+		newRun(t), newServe(t), newCall(t), newDispatch(t), newWorker(t), newToolServer(t),
+		newAgents(t), newReload(t), newConsole(t),
 		newWhy(t), newApprovals(t), newPolicy(t), newGrant(t), newRevoke(t), newGrants(t),
 		newSecret(t), newLogin(t), newLogout(t), newWhoami(t), newKey(t), newRotate(t),
 		newJournal(t), newMemory(t), newBackup(t), newRestore(t),
@@ -241,16 +242,12 @@ func Verbs() *cobra.Command {
 // group makes cmd a verb that has only verbs of its own.
 func group(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(verbs...)
-	var names []string
-	for _, v := range verbs {
-		names = append(names, v.Name())
-	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
 		// The argument is not repeated: it may be a value that was meant for a prompt.
-		return usage("use "+diag.Words(names, "or"), "%s has no such verb", cmd.CommandPath())
+		return usage("use "+diag.Words(verbNames(cmd), "or"), "%s has no such verb", cmd.CommandPath())
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd
@@ -269,20 +266,21 @@ func between(least, most int, what string) cobra.PositionalArgs {
 			return nil
 		}
 		path := cmd.CommandPath()
-		return usage("see: "+path+" --help", "%s takes %s, and got %s", path, what, count(len(args), "argument"))
+		return usage("see: "+path+" --help", "%s takes %s, but got %s", path, what, count(len(args), "argument"))
 	}
 }
 
 // complete offers words as the values of a flag.
 func complete(cmd *cobra.Command, flag string, words []string) {
-	// It fails only for a flag that does not exist, which every test would show.
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err)
+	values := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
+	if err := cmd.RegisterFlagCompletionFunc(flag, values); err != nil {
+		panic(err) // there is no such flag
 	}
 }
 
 func dialectFlag(cmd *cobra.Command, dialect *string) {
-	cmd.Flags().StringVar(dialect, "dialect", "", "read the manifest as this `dialect` instead of detecting it: "+strings.Join(dialectNames(), ", "))
+	cmd.Flags().StringVar(dialect, "dialect", "",
+		"read the manifest as this `dialect` instead of detecting it: "+strings.Join(dialectNames(), ", "))
 	complete(cmd, "dialect", dialectNames())
 }
 
@@ -293,13 +291,13 @@ func storeFlag(set *pflag.FlagSet, store *string) {
 
 // sharedStoreFlag adds --store to a verb that uses the daemon's store by default.
 func sharedStoreFlag(set *pflag.FlagSet, store *string) {
-	set.StringVar(store, "store", "", "the store as a postgres:// `URL`; the default is that of the daemon of AMBIT_HOME, or the one in there")
+	set.StringVar(store, "store", "", "the store as a postgres:// `URL`; the default is the store of the running daemon, or the one in AMBIT_HOME")
 }
 
 // outputFlags add -o and --force to a verb that writes a new file.
 func outputFlags(cmd *cobra.Command, output *string, force *bool, usage string) {
 	cmd.Flags().StringVarP(output, "output", "o", "", usage)
-	cmd.Flags().BoolVar(force, "force", false, "overwrite what is there")
+	cmd.Flags().BoolVar(force, "force", false, "overwrite existing files")
 }
 
 func count(n int, noun string) string {
@@ -309,8 +307,19 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// needsHome reports whether a verb cannot do without a home folder.
-func needsHome(cmd *cobra.Command) bool {
+// needsHome reports whether a verb needs a home folder. A few verbs need none with certain
+// arguments; the rest of their code that does, such as serverOptions, looks for it again.
+func needsHome(cmd *cobra.Command, args []string) bool {
 	path := strings.TrimPrefix(cmd.CommandPath(), "ambit")
-	return !slices.Contains(homeless, path) && !strings.HasPrefix(path, " completion") && !strings.HasPrefix(path, " __complete")
+	switch path {
+	case " journal verify":
+		return len(args) == 0
+	case " journal prove":
+		return !cmd.Flags().Changed("check")
+	case " verify":
+		return !cmd.Flags().Changed("offline")
+	case " policy init":
+		return cmd.Flag("print-schema").Value.String() != "true"
+	}
+	return !slices.Contains(worksWithoutHome, path) && !strings.HasPrefix(path, " completion") && !strings.HasPrefix(path, " __complete")
 }

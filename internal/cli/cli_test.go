@@ -56,7 +56,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("PATH", strings.Join(path, string(os.PathListSeparator)))
 			e.Setenv("NO_COLOR", "")
-			e.Setenv("GORACE", "atexit_sleep_ms=0") // with the race detector, ending takes a second unless told
+			e.Setenv("GORACE", "atexit_sleep_ms=0") // with the race detector, exiting takes a second by default
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "jsonpath": jsonpath, "upstream": upstream, "sources": sources},

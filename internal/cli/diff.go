@@ -29,18 +29,10 @@ func newDiff(t *terminal) *cobra.Command {
 				return err
 			}
 			d := manifest.Diff(before.Agent(), after.Agent())
-			if t.json {
-				err = t.document(map[string]any{
-					"widened": append([]manifest.Change{}, d.Widened...), "narrowed": append([]manifest.Change{}, d.Narrowed...),
-					"changed": append([]manifest.Change{}, d.Changed...), "digests": []string{before.Digest(), after.Digest()},
-				})
-			} else {
-				t.delta(d)
-			}
-			if err == nil && len(d.Widened) > 0 {
-				return errNo
-			}
-			return err
+			return t.judge(len(d.Widened) == 0, map[string]any{
+				"widened": append([]manifest.Change{}, d.Widened...), "narrowed": append([]manifest.Change{}, d.Narrowed...),
+				"changed": append([]manifest.Change{}, d.Changed...), "digests": []string{before.Digest(), after.Digest()},
+			}, func() { t.delta(d) })
 		},
 	}
 }

@@ -20,15 +20,15 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// dispatched are the flags of ambit dispatch.
-type dispatched struct {
+// dispatchFlags are the flags of ambit dispatch.
+type dispatchFlags struct {
 	priority, parent, store string
-	isolation               isolating
-	asOther
+	isolation               isolationFlag
+	actAs
 }
 
 func newDispatch(t *terminal) *cobra.Command {
-	var f dispatched
+	var f dispatchFlags
 	cmd := &cobra.Command{
 		Use:     "dispatch ID TEXT",
 		GroupID: groupRun,
@@ -52,19 +52,19 @@ func newDispatch(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// isolating is how far programs are kept away.
-type isolating struct{ tier string }
+// isolationFlag chooses the isolation tier of programs.
+type isolationFlag struct{ tier string }
 
-// noIsolation is the word for none at all.
+// noIsolation turns isolation off.
 const noIsolation = "none"
 
-func (i *isolating) flag(cmd *cobra.Command) {
+func (i *isolationFlag) flag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&i.tier, "isolation", string(sandbox.Standard), "how far programs are kept away: standard or strong; none is for trusted local development")
 	complete(cmd, "isolation", []string{string(sandbox.Standard), string(sandbox.Strong), noIsolation})
 }
 
-// apply says it to what runs programs, and loudly to whoever reads.
-func (i *isolating) apply(t *terminal, o *host.Options, production bool) error {
+// apply sets the tier in the options, and warns loudly if it is none.
+func (i *isolationFlag) apply(t *terminal, o *host.Options, production bool) error {
 	switch i.tier {
 	case "": // the verb has no such flag
 		return nil
@@ -83,12 +83,12 @@ func (i *isolating) apply(t *terminal, o *host.Options, production bool) error {
 	return nil
 }
 
-func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatched) error {
-	request, err := f.request(text)
+func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatchFlags) error {
+	request, err := f.request(t, text)
 	if err != nil {
 		return err
 	}
-	o, err := t.hosting(development{isolation: f.isolation}, false)
+	o, err := t.hostOptions(development{isolation: f.isolation}, false)
 	if err != nil {
 		return err
 	}
@@ -96,13 +96,13 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatched)
 	if err != nil {
 		return err
 	}
-	b, err := t.books(ctx, f.store)
+	b, err := t.openStore(ctx, f.store)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
 	request.Agent, request.Name = m.Agent(), registered(o.Home, m)
-	desk := dispatch.Options{Store: b, URL: f.store, Log: t.tell}
+	desk := dispatch.Options{Store: b, URL: f.store, Log: t.logf}
 	if f.store == "" {
 		o.Books, o.Name = b, request.Name
 		o.Log = func(_, line string) { t.serverLog(request.Name, line) }
@@ -111,12 +111,12 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatched)
 		if err := a.Ready(ctx); err != nil {
 			return asFailure(err)
 		}
-		desk.Gateways = oneDoor{a}
+		desk.Gateways = oneAgent{a}
 	}
 	return t.ask(ctx, desk, *request)
 }
 
-// ask puts one intent before a desk and prints the answer.
+// ask dispatches one intent and prints the answer.
 func (t *terminal) ask(ctx context.Context, o dispatch.Options, r dispatch.Request) error {
 	d, err := dispatch.Open(ctx, o)
 	if err != nil {
@@ -137,10 +137,10 @@ func (t *terminal) ask(ctx context.Context, o dispatch.Options, r dispatch.Reque
 	return t.answered(i)
 }
 
-// closeTime is how long a desk may take to put its things away.
+// closeTime bounds the shutdown of a desk.
 const closeTime = 5 * time.Second
 
-// about tells whoever waits what they should know.
+// about prints notes on an intent that waits.
 func (t *terminal) about(i *dispatch.Intent, a *agent.Agent) {
 	switch {
 	case i.State == dispatch.NoWorker:
@@ -151,12 +151,12 @@ func (t *terminal) about(i *dispatch.Intent, a *agent.Agent) {
 	}
 }
 
-// request is the intent that the flags ask for.
-func (f *dispatched) request(text string) (*dispatch.Request, error) {
+// request returns the intent that the flags describe.
+func (f *dispatchFlags) request(t *terminal, text string) (*dispatch.Request, error) {
 	if f.priority != "" && !slices.Contains(dispatch.Priorities, f.priority) {
 		return nil, usage("use low, normal or high", "there is no priority %q", f.priority)
 	}
-	principal, by, err := f.who()
+	principal, by, err := f.who(t)
 	if err != nil {
 		return nil, err
 	}
@@ -171,16 +171,16 @@ func (f *dispatched) request(text string) (*dispatch.Request, error) {
 	return r, nil
 }
 
-// oneDoor is the door of the one agent that a verb has brought to life.
-type oneDoor struct{ of *host.Agent }
+// oneAgent gives a desk the gateway of the one agent that a verb started.
+type oneAgent struct{ of *host.Agent }
 
-func (o oneDoor) Digests() []string { return []string{o.of.Manifest().Agent().Digest} }
+func (o oneAgent) Digests() []string { return []string{o.of.Manifest().Agent().Digest} }
 
-func (o oneDoor) Open(digest string) (dispatch.Gateway, func(), bool) {
+func (o oneAgent) Open(digest string) (dispatch.Gateway, func(), bool) {
 	return o.of.Gateway(), func() {}, digest == o.of.Manifest().Agent().Digest
 }
 
-// programFolders are where programs are looked for.
+// programFolders returns the folders to search for programs.
 func programFolders(h home.Home) []string {
 	folders := []string{h.Agents()}
 	if covenant := os.Getenv("COVENANT_HOME"); covenant != "" {
@@ -196,7 +196,7 @@ func (t *terminal) programOf(h home.Home, id string) (*manifest.Manifest, error)
 		return nil, err
 	}
 	found = slices.DeleteFunc(found, func(f daemon.Found) bool { return f.Manifest == nil || f.Manifest.Agent() == nil })
-	// An id comes first, as for the daemon: a folder can have any name.
+	// An id takes precedence, as in the daemon: a folder can have any name.
 	f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Manifest.Agent().ID == id })
 	if f == nil {
 		f = daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == id })
@@ -247,4 +247,4 @@ func (t *terminal) answered(i *dispatch.Intent) error {
 	return t.document(doc)
 }
 
-var _ dispatch.Gateways = oneDoor{}
+var _ dispatch.Gateways = oneAgent{}

@@ -20,17 +20,17 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// ailment is one check of ambit doctor.
-type ailment struct {
+// doctorCheck is one check of ambit doctor.
+type doctorCheck struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
 	Fix    string `json:"fix"`
-	// Spare marks what ambit works without.
-	Spare bool `json:"optional"`
+	// Optional means that ambit works without it.
+	Optional bool `json:"optional"`
 }
 
-// doctorTime bounds every check together.
+// doctorTime bounds all checks together.
 const doctorTime = 2 * time.Minute
 
 func newDoctor(t *terminal) *cobra.Command {
@@ -44,92 +44,85 @@ func newDoctor(t *terminal) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), doctorTime)
 			defer cancel()
-			checks := t.examine(ctx)
-			var err error
-			if t.json {
-				err = t.document(map[string]any{"checks": checks})
-			} else {
-				t.ailments(checks)
+			checks := t.runChecks(ctx)
+			if err := t.show(map[string]any{"checks": checks}, func() { t.printChecks(checks) }); err != nil {
+				return err
 			}
-			for _, c := range checks {
-				if err == nil && !c.OK && !c.Spare {
-					return errMissing
-				}
+			if slices.ContainsFunc(checks, func(c doctorCheck) bool { return !c.OK && !c.Optional }) {
+				return errMissing
 			}
-			return err
+			return nil
 		},
 	}
 }
 
-// examine carries out the checks.
-func (t *terminal) examine(ctx context.Context) []ailment {
+// runChecks runs all checks.
+func (t *terminal) runChecks(ctx context.Context) []doctorCheck {
 	h, homeErr := home.Find()
-	var checks []ailment
+	var checks []doctorCheck
 	checks = append(checks, examineSandbox(sandbox.Survey(ctx, ""))...)
 	checks = append(checks, examineGVisor(ctx, h))
 	checks = append(checks, examineRuntime(ctx, "node", "nodejs"), examineRuntime(ctx, "python3", "python3"), examineNPM(ctx))
 	if homeErr != nil {
-		return append(checks, ailment{Name: "store", Detail: homeErr.Error(), Fix: "set AMBIT_HOME to a folder"})
+		return append(checks, doctorCheck{Name: "store", Detail: homeErr.Error(), Fix: "set AMBIT_HOME to a folder"})
 	}
 	return append(checks, examineSettings(h), t.examineStore(ctx, h), examineVault(h))
 }
 
-// examineSandbox takes over what was found. Namespaces are tried with bubblewrap:
-// where that is missing, nothing is known of them.
-func examineSandbox(found []sandbox.Finding) (checks []ailment) {
+// examineSandbox converts the findings of the sandbox. Namespaces are tested with bubblewrap,
+// so without it their state is unknown.
+func examineSandbox(found []sandbox.Finding) (checks []doctorCheck) {
 	lacking := slices.ContainsFunc(found, func(f sandbox.Finding) bool { return f.Name == "bubblewrap" && !f.OK })
 	for _, f := range found {
 		if f.Name == "user namespaces" && lacking {
-			f.Detail, f.Fix = "not looked at without bubblewrap", "install bubblewrap first"
+			f.Detail, f.Fix = "not tested without bubblewrap", "install bubblewrap first"
 		}
-		checks = append(checks, ailment{Name: f.Name, OK: f.OK, Detail: f.Detail, Fix: f.Fix})
+		checks = append(checks, doctorCheck{Name: f.Name, OK: f.OK, Detail: f.Detail, Fix: f.Fix})
 	}
 	return checks
 }
 
-func examineSettings(h home.Home) ailment {
+func examineSettings(h home.Home) doctorCheck {
 	if err := checkSettings(h); err != nil {
-		return ailment{Name: "settings", Detail: err.Error(), Fix: "edit " + diag.ShellWord(h.Config())}
+		return doctorCheck{Name: "settings", Detail: err.Error(), Fix: "edit " + diag.ShellWord(h.Config())}
 	}
 	if _, err := os.Stat(h.Config()); err != nil {
-		return ailment{Name: "settings", OK: true, Detail: "there are none; they would be in " + h.Config()}
+		return doctorCheck{Name: "settings", OK: true, Detail: "there are none; they would be in " + h.Config()}
 	}
-	return ailment{Name: "settings", OK: true, Detail: h.Config()}
+	return doctorCheck{Name: "settings", OK: true, Detail: h.Config()}
 }
 
-// programPath is where programs in the sandbox find their runtimes.
+// programPath is the PATH of programs in the sandbox.
 var programPath = []string{"/usr/local/bin", "/usr/bin", "/bin"}
 
-// examineRuntime looks for an interpreter where programs find it, which is not
-// where a person's shell does.
-func examineRuntime(ctx context.Context, name, pack string) ailment {
+// examineRuntime looks for an interpreter in programPath, not in the PATH of the shell.
+func examineRuntime(ctx context.Context, name, pack string) doctorCheck {
 	for _, dir := range programPath {
 		if version, err := versionOf(ctx, filepath.Join(dir, name)); err == nil {
-			return ailment{Name: name, OK: true, Detail: version + " in " + dir}
+			return doctorCheck{Name: name, OK: true, Detail: version + " in " + dir}
 		}
 	}
-	return ailment{
+	return doctorCheck{
 		Name: name, Detail: "there is none in " + strings.Join(programPath, ", ") + ", which is where programs find it",
 		Fix: "install it for the whole machine, for example: apt install " + pack,
 	}
 }
 
-func examineNPM(ctx context.Context) ailment {
+func examineNPM(ctx context.Context) doctorCheck {
 	version, err := versionOf(ctx, "npm")
 	if err != nil {
-		return ailment{Name: "npm", Detail: "there is none", Fix: "install npm to lock and start servers that are npm packages", Spare: true}
+		return doctorCheck{Name: "npm", Detail: "there is none", Fix: "install npm to lock and start servers that are npm packages", Optional: true}
 	}
-	return ailment{Name: "npm", OK: true, Detail: version, Spare: true}
+	return doctorCheck{Name: "npm", OK: true, Detail: version, Optional: true}
 }
 
-// examineGVisor tries the tier strong, which nothing needs that does not ask for
-// it.
-func examineGVisor(ctx context.Context, h home.Home) ailment {
+// examineGVisor tests the isolation tier strong, which is optional.
+func examineGVisor(ctx context.Context, h home.Home) doctorCheck {
 	f := sandbox.SurveyStrong(ctx, h.Dir())
-	return ailment{Name: f.Name, OK: f.OK, Detail: f.Detail, Fix: f.Fix, Spare: true}
+	return doctorCheck{Name: f.Name, OK: f.OK, Detail: f.Detail, Fix: f.Fix, Optional: true}
 }
 
-// versionOf is the first line that a program says of itself.
+// versionOf returns the first line of a program's --version.
 func versionOf(ctx context.Context, program string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -140,33 +133,35 @@ func versionOf(ctx context.Context, program string) (string, error) {
 	return strings.TrimSpace(first), err
 }
 
-// examineStore opens the store if there is one, and makes none: that it could be
-// made is tried.
-func (t *terminal) examineStore(ctx context.Context, h home.Home) ailment {
+// examineStore opens the store if there is one. If not, it tests whether one can be created.
+func (t *terminal) examineStore(ctx context.Context, h home.Home) doctorCheck {
 	if err := h.Writable(); err != nil {
-		return ailment{Name: "store", Detail: "nothing can be kept in " + h.Dir() + ": " + err.Error(), Fix: writableHome}
+		return doctorCheck{Name: "store", Detail: "cannot write to " + h.Dir() + ": " + err.Error(), Fix: writableHome}
 	}
 	if _, err := os.Stat(h.State()); errors.Is(err, fs.ErrNotExist) {
-		return ailment{Name: "store", OK: true, Detail: "there is none yet; it will be made in " + h.Dir()}
+		return doctorCheck{Name: "store", OK: true, Detail: "there is none yet; it will be created in " + h.Dir()}
 	}
-	b, err := t.books(ctx, "")
+	b, err := t.openStore(ctx, "")
 	if err == nil {
 		err = b.Close()
 	}
 	if err != nil {
-		c := ailment{Name: "store", Detail: err.Error(), Fix: "see what is wrong there, or use another AMBIT_HOME"}
+		c := doctorCheck{Name: "store", Detail: err.Error(), Fix: "see what is wrong there, or use another AMBIT_HOME"}
 		if f, ok := errors.AsType[*failure](err); ok && f.hint != "" {
 			c.Fix = f.hint
 		}
 		return c
 	}
 	if openToAll(h.Root()) {
-		return ailment{Name: "store", Detail: "everybody on this machine can read " + h.Root() + ", and with it sign and unseal", Fix: "chmod 600 " + diag.ShellWord(h.Root()) + "; then make a new one: ambit rotate root"}
+		return doctorCheck{
+			Name: "store", Detail: "every user of this machine can read " + h.Root() + ", and with it sign and unseal",
+			Fix: "chmod 600 " + diag.ShellWord(h.Root()) + "; then replace the key: ambit rotate root",
+		}
 	}
-	return ailment{Name: "store", OK: true, Detail: h.State()}
+	return doctorCheck{Name: "store", OK: true, Detail: h.State()}
 }
 
-// openToAll reports whether any user of the machine can read a key of the home.
+// openToAll reports whether every user of the machine can read a key of the home.
 func openToAll(key string) bool {
 	if runtime.GOOS == "windows" {
 		return false // there these bits say nothing
@@ -182,25 +177,25 @@ func openToAll(key string) bool {
 	return true
 }
 
-func examineVault(h home.Home) ailment {
+func examineVault(h home.Home) doctorCheck {
 	entries, err := credential.Open(h).List()
 	if err != nil {
-		c := ailment{Name: "vault", Detail: err.Error()}
+		c := doctorCheck{Name: "vault", Detail: err.Error()}
 		if f, ok := errors.AsType[*failure](vaultFailure(err)); ok && f.hint != "" {
 			c.Fix = f.hint
 		}
 		return c
 	}
-	return ailment{Name: "vault", OK: true, Detail: count(len(entries), "credential")}
+	return doctorCheck{Name: "vault", OK: true, Detail: count(len(entries), "credential")}
 }
 
-func (t *terminal) ailments(checks []ailment) {
+func (t *terminal) printChecks(checks []doctorCheck) {
 	missing := 0
 	for _, c := range checks {
 		mark, detail, remedy := t.paint(green, "✓"), diag.Printable(c.Detail), "to fix it: "
 		switch {
 		case c.OK:
-		case c.Spare:
+		case c.Optional:
 			mark, detail, remedy = t.paint(yellow, "-"), "not installed, and most agents work without it: "+detail, "to have it: "
 		default:
 			mark = t.paint(red, "✗")

@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
 )
 
-// TestDoctorIsContent: where all is there, it says so and exits 0.
+// TestDoctorIsContent: if nothing is missing, doctor exits 0.
 func TestDoctorIsContent(t *testing.T) {
 	sandboxtest.Need(t)
 	t.Setenv("AMBIT_HOME", filepath.Join(t.TempDir(), "home"))

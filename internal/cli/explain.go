@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// meaning is a code of any kind, for a person.
+// meaning explains a code of any kind.
 type meaning struct {
 	Code     string `json:"code"`
 	Kind     string `json:"kind"`
@@ -71,10 +72,7 @@ func newExplain(t *terminal) *cobra.Command {
 				}
 				codes = append(codes, m.Code)
 			}
-			hint := diag.DidYouMean(args[0], codes)
-			if hint == "" {
-				hint = "ambit explain lists them all"
-			}
+			hint := cmp.Or(diag.DidYouMean(args[0], codes), "ambit explain lists them all")
 			return usage(hint, "there is no code %s", diag.Quote(args[0]))
 		},
 	}
@@ -82,11 +80,7 @@ func newExplain(t *terminal) *cobra.Command {
 
 func (t *terminal) explain(m meaning) error {
 	return t.show(m, func() {
-		kind := m.Kind
-		if m.Severity != "" {
-			kind = m.Severity
-		}
-		t.printf("%s  %s %s\n\n", t.paint(bold, m.Code), m.Title, t.paint(dim, "("+kind+")"))
+		t.printf("%s  %s %s\n\n", t.paint(bold, m.Code), m.Title, t.paint(dim, "("+cmp.Or(m.Severity, m.Kind)+")"))
 		t.printf("%s\n", wrap(m.Why, "  ", t.width))
 		if m.Fix != "" {
 			t.printf("\n%s\n%s\n", t.paint(bold, "To fix it"), wrap(m.Fix, "  ", t.width))
@@ -98,11 +92,7 @@ func (t *terminal) listMeanings(all []meaning) error {
 	return t.show(map[string]any{"codes": all}, func() {
 		rows := make([][]string, len(all))
 		for i, m := range all {
-			kind := m.Severity
-			if kind == "" {
-				kind = m.Kind
-			}
-			rows[i] = []string{t.paint(bold, m.Code), t.paint(dim, kind), m.Title}
+			rows[i] = []string{t.paint(bold, m.Code), t.paint(dim, cmp.Or(m.Severity, m.Kind)), m.Title}
 		}
 		t.table("", rows)
 	})

@@ -59,7 +59,7 @@ func newExport(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// export is what an agent becomes: one text, or files in a folder.
+// export is an agent in another form: one text, or files in a folder.
 type export struct {
 	as, name string
 	text     string
@@ -118,8 +118,8 @@ func skillsOf(ctx context.Context, m *manifest.Manifest) (*skill.Bundle, error) 
 	return b, nil
 }
 
-// entry is what an MCP client is told to start. It is ours and no one else's:
-// what a manifest names as its command is never written.
+// entry returns the configuration with which an MCP client starts ambit run. The command of
+// the manifest is never written.
 func (e *export) entry(m *manifest.Manifest) error {
 	if m.Path == stdinName {
 		return usage("name the file", "a manifest from standard input has no path for a client to start")
@@ -140,7 +140,7 @@ func (e *export) entry(m *manifest.Manifest) error {
 		return err
 	}
 	entry := map[string]any{"command": program, "args": []string{"run", path}}
-	// A client does not inherit what a terminal has set.
+	// A client does not inherit the variables of this shell.
 	if dir := os.Getenv("AMBIT_HOME"); dir != "" {
 		if dir, err = filepath.Abs(dir); err != nil {
 			return err
@@ -153,7 +153,7 @@ func (e *export) entry(m *manifest.Manifest) error {
 	return err
 }
 
-// export writes what an agent became.
+// export writes an agent in its other form.
 func (t *terminal) export(e *export, output string, force bool) error {
 	toFile := output != "" && output != "-"
 	if len(e.files) > 1 && !toFile && !t.json {
@@ -168,7 +168,7 @@ func (t *terminal) export(e *export, output string, force bool) error {
 		for _, f := range files {
 			file := filepath.Join(output, filepath.FromSlash(f.Path))
 			if _, err := os.Lstat(file); err == nil && !force {
-				return usage("choose another name, or overwrite it with --force", "%s is already there", file)
+				return usage("choose another name, or overwrite it with --force", "%s already exists", file)
 			}
 			written = append(written, file)
 		}

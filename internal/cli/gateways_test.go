@@ -64,7 +64,7 @@ func said(ctx context.Context, s *mcp.ClientSession, tool, text string) string {
 
 // TestGateways runs two daemons on one store as an operator does: clients reach
 // the same agents by both, a rate holds for both together, one journal has it
-// all, and a daemon that is told to end finishes the call it has.
+// all, and a daemon finishes its running call at shutdown.
 func TestGateways(t *testing.T) {
 	began, release := make(chan struct{}, 1), make(chan struct{})
 	upstream := mcp.NewServer(&mcp.Implementation{Name: "post", Version: "1.0.0"}, nil)
@@ -147,7 +147,7 @@ func TestGateways(t *testing.T) {
 			}
 		}
 
-		// The first is told to end while it has a call.
+		// The first is stopped while it has a call.
 		pondered := make(chan string, 1)
 		go func() { pondered <- said(context.Background(), a, "ponder", "this") }()
 		<-began
@@ -160,7 +160,7 @@ func TestGateways(t *testing.T) {
 			}
 			resp.Body.Close()
 			if time.Now().After(deadline) {
-				t.Fatal("it goes on taking requests")
+				t.Fatal("it still accepts requests")
 			}
 			time.Sleep(time.Millisecond) // between two looks
 		}

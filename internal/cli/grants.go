@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,28 +18,24 @@ func newGrants(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "grants",
 		GroupID: groupDecide,
-		Short:   "List who was granted what",
-		Long: "List the capabilities that are granted, and to whom. A grant whose row in the store was changed is listed as\n" +
-			"changed: it counts for nothing until it is granted anew.",
+		Short:   "List granted capabilities and scopes",
+		Long: "List the granted capabilities and their principals. A grant whose row in the store was modified is listed as\n" +
+			"changed and allows nothing until it is granted again.",
 		Example: "  ambit grants\n  ambit grants --all --json",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return t.listGrants(cmd.Context(), store, all)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "list also what has expired or was revoked")
+	cmd.Flags().BoolVar(&all, "all", false, "also list expired and revoked grants")
 	storeFlag(cmd.Flags(), &store)
 	return cmd
 }
 
 func (t *terminal) listGrants(ctx context.Context, store string, all bool) error {
 	var list []*grant.Grant
-	some, err := t.begun(ctx, store)
-	if err != nil {
-		return err
-	}
-	if some {
-		b, err := t.books(ctx, store)
+	if t.hasStore(ctx, store) {
+		b, err := t.openStore(ctx, store)
 		if err != nil {
 			return err
 		}
@@ -47,12 +45,9 @@ func (t *terminal) listGrants(ctx context.Context, store string, all bool) error
 		}
 	}
 	now := time.Now()
-	shown := list[:0]
-	for _, g := range list {
-		if all || g.Changed || g.State(now) == grant.Active {
-			shown = append(shown, g)
-		}
-	}
+	shown := slices.DeleteFunc(list, func(g *grant.Grant) bool {
+		return !all && !g.Changed && g.State(now) != grant.Active
+	})
 	scoped, err := t.scopesGranted()
 	if err != nil {
 		return err
@@ -61,12 +56,8 @@ func (t *terminal) listGrants(ctx context.Context, store string, all bool) error
 		for _, g := range scoped {
 			t.printf("%s %s\n", scopeState(g), scopeSentence(g))
 		}
-		if len(shown) == 0 && len(scoped) > 0 {
-			return
-		}
-		if len(shown) == 0 {
+		if len(shown)+len(scoped) == 0 {
 			t.notef("nothing is granted; grant with: ambit grant PRINCIPAL ACTION")
-			return
 		}
 		rows := [][]string{}
 		for _, g := range shown {
@@ -77,10 +68,7 @@ func (t *terminal) listGrants(ctx context.Context, store string, all bool) error
 			case "changed":
 				colour = boldRed
 			}
-			scope, until := "every agent", "no end"
-			if g.Scope != "" {
-				scope = diag.Printable(g.Scope)
-			}
+			scope, until := diag.Printable(cmp.Or(g.Scope, "every agent")), "no end"
 			if !g.Expires.IsZero() {
 				until = "until " + moment(g.Expires)
 			}
@@ -90,7 +78,7 @@ func (t *terminal) listGrants(ctx context.Context, store string, all bool) error
 	})
 }
 
-// grantDocument is a grant as --json tells it.
+// grantDocument is a grant in the output of --json.
 type grantDocument struct {
 	Subject   string  `json:"subject"`
 	Action    string  `json:"action"`
@@ -107,12 +95,16 @@ func grantDocuments(list []*grant.Grant) []grantDocument {
 	for i, g := range list {
 		docs[i] = grantDocument{
 			Subject: g.Subject, Action: g.Action, Scope: g.Scope, GrantedBy: g.GrantedBy,
-			GrantedAt: g.Granted.UTC().Format(time.RFC3339), State: g.State(now),
-		}
-		if !g.Expires.IsZero() {
-			end := g.Expires.UTC().Format(time.RFC3339)
-			docs[i].ExpiresAt = &end
+			GrantedAt: g.Granted.UTC().Format(time.RFC3339), State: g.State(now), ExpiresAt: expiry(g.Expires),
 		}
 	}
 	return docs
+}
+
+// expiry formats the end of a validity for --json; nil if there is none.
+func expiry(at time.Time) *string {
+	if at.IsZero() {
+		return nil
+	}
+	return new(at.UTC().Format(time.RFC3339))
 }

@@ -24,69 +24,65 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// A scope of a server is granted to an agent, by a rule of the user's policy; a
-// capability is granted to a principal, in the store. One verb does both, and
-// --server tells them apart.
+// ambit grant has two forms. With --server it grants a scope of a server to an agent, as a
+// rule in the user's policy. Without, it grants a capability to a principal, in the store.
 
-// onServer lets a verb that grants or revokes take --server.
-func (t *terminal) onServer(cmd *cobra.Command, f *granting, do func(t *terminal, ctx context.Context, agent string, f *granting) error) {
+// onServer adds --server to a verb that grants or revokes.
+func (t *terminal) onServer(cmd *cobra.Command, f *grantFlags, do func(t *terminal, ctx context.Context, agent string, f *grantFlags) error) {
 	cmd.Flags().StringVar(&f.server, "server", "", "the `id` of the server whose --scope is meant, for a GPARS agent")
 	args, run := cmd.Args, cmd.RunE
-	cmd.Args = func(cmd *cobra.Command, given []string) error {
+	cmd.Args = func(cmd *cobra.Command, names []string) error {
 		if f.server == "" {
-			return args(cmd, given)
+			return args(cmd, names)
 		}
 		if f.scope == "" {
 			return usage("name it with --scope, several separated by commas", "--server needs a scope")
 		}
-		return exactly(1, "an agent, with --server and --scope")(cmd, given)
+		return exactly(1, "an agent, with --server and --scope")(cmd, names)
 	}
-	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		if f.server == "" {
-			return run(cmd, given)
+			return run(cmd, names)
 		}
-		return do(t, cmd.Context(), given[0], f)
+		return do(t, cmd.Context(), names[0], f)
 	}
 }
 
-// scopeGrants are the grants that flags ask for, one for each scope.
-func (t *terminal) scopeGrants(name string, f *granting) ([]policy.Grant, error) {
+// scopeGrants returns a grant for each scope that the flags name.
+func (t *terminal) scopeGrants(name string, f *grantFlags) ([]policy.Grant, error) {
 	var problems []error
-	var end time.Time
-	if f.expires != "" {
-		var err error
-		if end, err = parseEnd(f.expires, time.Now()); err != nil {
-			problems = append(problems, err)
-		}
+	end, err := parseEnd(f.expires, time.Now())
+	if err != nil {
+		problems = append(problems, err)
+	}
+	if !end.IsZero() {
+		end = end.UTC().Truncate(time.Second)
 	}
 	var all []policy.Grant
 	for scope := range strings.SplitSeq(f.scope, ",") {
 		if scope = strings.TrimSpace(scope); scope == "" {
-			problems = append(problems, errors.New("--scope holds an empty name"))
+			problems = append(problems, errors.New("--scope contains an empty name"))
 		}
-		all = append(all, policy.Grant{Agent: name, Server: f.server, Scope: scope, By: identity.LocalName(), At: time.Now().UTC().Truncate(time.Second), Expires: end.UTC().Truncate(time.Second)})
+		all = append(all, policy.Grant{
+			Agent: name, Server: f.server, Scope: scope, By: identity.LocalName(), At: time.Now().UTC().Truncate(time.Second), Expires: end,
+		})
 	}
 	if strings.ContainsAny(name, "\n\r") || name == "" {
-		problems = append(problems, errors.New("the agent's name cannot be one"))
+		problems = append(problems, errors.New("the name of the agent is empty or has a line break"))
 	}
 	if len(problems) > 0 {
 		return nil, usage("see: ambit grant --help", "%w", errors.Join(problems...))
 	}
-	if end.IsZero() {
-		for i := range all {
-			all[i].Expires = time.Time{}
-		}
-	}
 	return all, nil
 }
 
-func (t *terminal) grantScope(ctx context.Context, name string, f *granting) error {
+func (t *terminal) grantScope(ctx context.Context, name string, f *grantFlags) error {
 	grants, err := t.scopeGrants(name, f)
 	if err != nil {
 		return err
 	}
-	h, err := ownHome("only the owner may grant")
-	if err != nil {
+	h := t.home
+	if err := t.checkOwner("only the owner may grant"); err != nil {
 		return err
 	}
 	if m := manifestOf(name); m != nil && installedAs(h, name) == "" {
@@ -112,14 +108,13 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *granting) err
 			t.printf("%s %s\n", t.paint(green, "granted:"), scopeSentence(g))
 		}
 		if !fresh {
-			t.remarkf("it was granted already")
+			t.remarkf("it was already granted")
 		}
 		t.scopeNotes(h, grants)
 	})
 }
 
-// manifestOf is the manifest in a file that was named where no file is taken; nil if
-// it is none.
+// manifestOf reads a file that was named in place of an id; nil if it is not a manifest.
 func manifestOf(file string) *manifest.Manifest {
 	path, err := manifestIn(file)
 	if err != nil {
@@ -132,7 +127,7 @@ func manifestOf(file string) *manifest.Manifest {
 	return m
 }
 
-// scopeNotes says what a grant comes to, where that is less than it seems.
+// scopeNotes prints the tools that a grant covers, and warns if it has no effect.
 func (t *terminal) scopeNotes(h home.Home, grants []policy.Grant) {
 	scopes, err := policy.ReadScopes(h.Config())
 	if err != nil {
@@ -147,7 +142,7 @@ func (t *terminal) scopeNotes(h home.Home, grants []policy.Grant) {
 	for _, g := range grants {
 		m := scopes.Map(catalogue, g.Server, g.Scope)
 		if len(m.Tools) == 0 {
-			t.warnf("the scope %s of %s is mapped to no tool, so it covers none", diag.Quote(g.Scope), diag.Printable(g.Server))
+			t.warnf("the scope %s of %s covers no tool", diag.Quote(g.Scope), diag.Printable(g.Server))
 			hint := fmt.Sprintf("map it in %s: [scopes.%q] %s = [TOOL, …]", h.Config(), g.Server, g.Scope)
 			t.hintf("%s", cmp.Or(diag.DidYouMean(g.Scope, catalogue.ScopesOf(g.Server)), hint))
 			continue
@@ -157,21 +152,22 @@ func (t *terminal) scopeNotes(h home.Home, grants []policy.Grant) {
 	file := installedAs(h, grants[0].Agent)
 	if file == "" {
 		t.warnf("no agent is registered as %s yet", diag.Quote(grants[0].Agent))
-		t.hintf("it counts for a manifest file of that name; to keep the agent here: ambit install PATH")
+		t.hintf("the grant applies to a manifest file of that name; to install the agent: ambit install PATH")
 		return
 	}
 	m, err := t.load(file, "")
 	switch {
 	case err != nil:
 	case m.Dialect != agent.GPARS:
-		t.warnf("%s is a %s agent: its manifest is its permit, and a grant of a scope changes nothing", diag.Quote(grants[0].Agent), m.Dialect)
+		t.warnf("the grant has no effect: %s is a %s agent, and its manifest alone permits its calls",
+			diag.Quote(grants[0].Agent), m.Dialect)
 	default:
 		t.unasked(m.Agent(), grants)
 	}
 }
 
-// unasked warns of grants that the agent did not ask for: a typo grants what nobody
-// uses, and what was meant stays refused.
+// unasked warns of grants that the agent does not ask for: after a typo, the intended scope
+// stays refused.
 func (t *terminal) unasked(a *agent.Agent, grants []policy.Grant) {
 	var servers, scopes []string
 	for _, q := range a.Requirements {
@@ -196,13 +192,13 @@ func (t *terminal) unasked(a *agent.Agent, grants []policy.Grant) {
 	}
 }
 
-func (t *terminal) revokeScope(ctx context.Context, name string, f *granting) error {
+func (t *terminal) revokeScope(ctx context.Context, name string, f *grantFlags) error {
 	grants, err := t.scopeGrants(name, f)
 	if err != nil {
 		return err
 	}
-	h, err := ownHome("only the owner may revoke")
-	if err != nil {
+	h := t.home
+	if err := t.checkOwner("only the owner may revoke"); err != nil {
 		return err
 	}
 	var removed []policy.Grant
@@ -237,10 +233,10 @@ func (t *terminal) revokeScope(ctx context.Context, name string, f *granting) er
 	})
 }
 
-// journalScopes writes down who gives or takes which scopes, before the policy
-// changes: what cannot be journaled does not happen.
+// journalScopes records a change of grants before the policy changes: a change that cannot
+// be journaled is not made.
 func (t *terminal) journalScopes(ctx context.Context, store, verb, what string, list []policy.Grant) error {
-	b, err := t.books(ctx, store)
+	b, err := t.openStore(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -260,30 +256,22 @@ func (t *terminal) journalScopes(ctx context.Context, store, verb, what string, 
 		return nil
 	})
 	if err = errors.Join(err, b.Close()); err != nil {
-		return &failure{code: exitMissing, err: fmt.Errorf("nothing was changed, since it cannot be journaled: %w", err)}
+		return missing("", "nothing was changed, because the change cannot be journaled: %w", err)
 	}
 	return nil
 }
 
-func ownHome(rule string) (home.Home, error) {
-	h, err := home.Find()
-	if err != nil {
-		return h, err
-	}
-	return h, checkOwner(rule)
-}
-
-// scopesGranted are the grants in the user's policy.
+// scopesGranted returns the grants in the user's policy.
 func (t *terminal) scopesGranted() ([]policy.Grant, error) {
-	h := t.home
-	text, err := os.ReadFile(h.Policy())
+	file := t.home.Policy()
+	text, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, unreadable(h.Policy(), err)
+		return nil, unreadable(file, err)
 	}
-	rules, err := policy.Parse(h.Policy(), text)
+	rules, err := policy.Parse(file, text)
 	if err != nil {
 		return nil, no("fix it: ambit policy check", "%w", err)
 	}
@@ -297,13 +285,11 @@ func (t *terminal) scopesGranted() ([]policy.Grant, error) {
 func scopeDocuments(list []policy.Grant) []grantDocument {
 	docs := make([]grantDocument, len(list))
 	for i, g := range list {
-		docs[i] = grantDocument{Subject: g.Agent, Action: g.Server, Scope: g.Scope, GrantedBy: g.By, State: scopeState(g)}
+		docs[i] = grantDocument{
+			Subject: g.Agent, Action: g.Server, Scope: g.Scope, GrantedBy: g.By, State: scopeState(g), ExpiresAt: expiry(g.Expires),
+		}
 		if !g.At.IsZero() {
 			docs[i].GrantedAt = g.At.UTC().Format(time.RFC3339)
-		}
-		if !g.Expires.IsZero() {
-			end := g.Expires.UTC().Format(time.RFC3339)
-			docs[i].ExpiresAt = &end
 		}
 	}
 	return docs

@@ -73,7 +73,7 @@ func (t *terminal) importAgent(src, output string, force bool) error {
 		})
 	}
 	if output == "" {
-		t.printf("%s", harmless(string(r.Text)))
+		t.printf("%s", escapeJSON(string(r.Text)))
 	}
 	for _, n := range r.Notes {
 		s := yellow

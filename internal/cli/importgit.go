@@ -30,15 +30,15 @@ func cloneTo(src, output string) string {
 	return filepath.Join(filepath.Dir(output), strings.TrimSuffix(path.Base(src), ".git"))
 }
 
-// clone copies a repository beside the manifest that will name its files, and
-// tells where. Nothing of it is run: no hooks, no filters, no submodules.
+// clone clones a repository into the folder of the manifest, and returns the path. It runs
+// nothing from the repository: no hooks, no filters, no submodules.
 func (t *terminal) clone(ctx context.Context, src, output string) (string, error) {
 	if output == "" || output == "-" {
-		return "", usage("say -o FILE", "a repository is cloned beside its manifest, so there has to be a file")
+		return "", usage("add -o FILE", "a repository is cloned into the folder of its manifest, so the manifest needs a file")
 	}
 	to := cloneTo(src, output)
 	if _, err := os.Lstat(to); err == nil {
-		return "", no("import that folder, or move it away", "%s is there already", to)
+		return "", no("import that folder, or move it away", "%s already exists", to)
 	}
 	ctx, cancel := context.WithTimeout(ctx, cloneTime)
 	defer cancel()
@@ -47,7 +47,7 @@ func (t *terminal) clone(ctx context.Context, src, output string) (string, error
 	cmd.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_LFS_SKIP_SMUDGE=1")
 	if said, err := cmd.CombinedOutput(); err != nil {
 		if _, missing := exec.LookPath("git"); missing != nil {
-			return "", &failure{code: exitMissing, err: missing, hint: "install git, or clone it elsewhere and import the folder"}
+			return "", &failure{code: exitMissing, err: missing, hint: "install git, or clone the repository elsewhere and import the folder"}
 		}
 		return "", no("check the address, and that git can reach it", "the repository cannot be cloned: %s", diag.Printable(strings.TrimSpace(string(said))))
 	}

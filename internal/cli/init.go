@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -78,17 +79,12 @@ func newInit(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// foreign are the flags that say nothing in a dialect: an answer that is not
-// used would be taken for one that is.
+// foreign returns the flags that a dialect does not use. They are refused, because a person
+// would expect an effect.
 func foreign(d *draft.Draft) []string {
 	var names []string
 	say := func(name string, given bool, dialects ...agent.Dialect) {
-		for _, one := range dialects {
-			if one == d.Dialect {
-				return
-			}
-		}
-		if given {
+		if given && !slices.Contains(dialects, d.Dialect) {
 			names = append(names, "--"+name)
 		}
 	}
@@ -148,7 +144,7 @@ func (t *terminal) writeDraft(d *draft.Draft, known *catalog.Catalog, output str
 	})
 }
 
-// badDraft tells everything that is wrong with the answers.
+// badDraft reports every problem of the answers.
 func (t *terminal) badDraft(p *draft.Problems) error {
 	if p.Manifest != nil {
 		if !t.json {
@@ -167,8 +163,7 @@ func (t *terminal) badDraft(p *draft.Problems) error {
 
 const noDraft = "nothing was written; what can be said: ambit init --help"
 
-// badAnswers tells what is wrong with a manifest that is in no file, so without
-// places.
+// badAnswers prints the problems of a manifest that is not in a file, without locations.
 func (t *terminal) badAnswers(m *manifest.Manifest) {
 	for _, d := range m.Diagnostics {
 		t.notef("%s %s %s", t.paint(red, d.Severity.String()+":"), d.Message, t.paint(dim, "["+d.Code+"]"))
@@ -186,7 +181,7 @@ func manifestValue(d agent.Dialect, text []byte) any {
 	return json.RawMessage(text)
 }
 
-// placeOf is where an agent of a dialect lives.
+// placeOf returns the default path of an agent's manifest.
 func placeOf(d agent.Dialect, name string) string {
 	switch d {
 	case agent.Covenant:

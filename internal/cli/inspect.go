@@ -13,7 +13,6 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
-	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -34,7 +33,7 @@ func newInspect(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rails, err := effectiveRails(m.Agent())
+			guardrails, err := t.effectiveGuardrails(m.Agent())
 			if err != nil {
 				return err
 			}
@@ -42,8 +41,8 @@ func newInspect(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.show(inspection(m, needs, rails), func() {
-				t.inspect(m, needs, rails)
+			return t.show(t.inspection(m, needs, guardrails), func() {
+				t.inspect(m, needs, guardrails)
 				t.showNeeds(needs)
 			})
 		},
@@ -88,8 +87,8 @@ type inspected struct {
 	Warnings      []manifest.Diagnostic `json:"warnings"`
 }
 
-// effective are the rails that hold for an agent here: its own, and those that
-// the operator sets for every agent.
+// effective are the guardrails of an agent here: its own, and those that the operator sets
+// for every agent.
 type effective struct {
 	MaxLength    int64        `json:"max_length"`
 	DenyPatterns []string     `json:"deny_patterns"`
@@ -99,12 +98,8 @@ type effective struct {
 	Schemas      int          `json:"output_schemas"`
 }
 
-func effectiveRails(a *agent.Agent) (effective, error) {
-	h, err := home.Find()
-	if err != nil {
-		return effective{}, err
-	}
-	operator, err := operatorRails(h)
+func (t *terminal) effectiveGuardrails(a *agent.Agent) (effective, error) {
+	operator, err := operatorGuardrails(t.home)
 	if err != nil {
 		return effective{}, err
 	}
@@ -127,14 +122,15 @@ type programReport struct {
 	Digest string   `json:"digest"`
 }
 
-func inspection(m *manifest.Manifest, needs needed, rails effective) inspected {
+func (t *terminal) inspection(m *manifest.Manifest, needs needed, guardrails effective) inspected {
 	a, r := needs.agent, needs.reach
 	out := inspected{
-		ID: a.ID, Called: calledHere(m), Dialect: a.Dialect, Kind: a.Kind, Name: a.Name, Description: a.Description, Prompt: a.Prompt, Version: a.Version, Digest: a.Digest,
+		ID: a.ID, Called: registered(t.home, m), Dialect: a.Dialect, Kind: a.Kind, Name: a.Name,
+		Description: a.Description, Prompt: a.Prompt, Version: a.Version, Digest: a.Digest,
 		SideEffects: append([]agent.SideEffect{}, r.SideEffects...), Tools: toolReports(a), Hosts: []string{}, AnyHost: r.AnyHostReason,
 		Paths: append([]string{}, r.Paths...), Secrets: []string{}, SecretDetails: []secretReport{}, Programs: []programReport{},
 		Settings: append([]string{}, settings(a)...), Agents: append([]string{}, r.Agents...), Requirements: append([]agent.Requirement{}, a.Requirements...),
-		Required: needs.required, Optional: needs.optional, Capabilities: a.Capabilities, Resources: a.Resources, Settlement: a.Settlement, Guardrails: a.Guardrails, Effective: rails,
+		Required: needs.required, Optional: needs.optional, Capabilities: a.Capabilities, Resources: a.Resources, Settlement: a.Settlement, Guardrails: a.Guardrails, Effective: guardrails,
 		Delivery: a.Delivery, Skills: a.Skills, Watch: append([]string{}, needs.watch...),
 		Warnings: append([]manifest.Diagnostic{}, m.Diagnostics...),
 	}
@@ -151,7 +147,7 @@ func inspection(m *manifest.Manifest, needs needed, rails effective) inspected {
 	return out
 }
 
-func (t *terminal) inspect(m *manifest.Manifest, needs needed, rails effective) {
+func (t *terminal) inspect(m *manifest.Manifest, needs needed, guardrails effective) {
 	a := needs.agent
 	t.printf("%s  %s\n", t.paint(bold, diag.Printable(a.Name)), t.paint(dim, diag.Printable(a.ID)))
 	if a.Description != "" {
@@ -159,7 +155,7 @@ func (t *terminal) inspect(m *manifest.Manifest, needs needed, rails effective) 
 	}
 	t.printf("\n")
 	facts := [][]string{
-		{t.paint(dim, "called"), diag.Printable(calledHere(m)) + "  " + t.paint(dim, "by verbs, keys and addresses")},
+		{t.paint(dim, "called"), diag.Printable(registered(t.home, m)) + "  " + t.paint(dim, "by verbs, keys and addresses")},
 		{t.paint(dim, "dialect"), string(a.Dialect) + ", " + string(a.Kind)},
 		{t.paint(dim, "digest"), a.Digest},
 	}
@@ -168,7 +164,7 @@ func (t *terminal) inspect(m *manifest.Manifest, needs needed, rails effective) 
 	}
 	t.table("  ", t.hang(facts))
 	t.section("What it may do", t.mayDo(a, needs.reach))
-	t.section("What holds it back", t.limits(a, rails))
+	t.section("Limits", t.limits(a, guardrails))
 	t.toolList(a)
 	t.prompt(a)
 	t.lookTwice(needs.watch)
@@ -182,15 +178,6 @@ func (t *terminal) inspect(m *manifest.Manifest, needs needed, rails effective) 
 			t.printf("  %s\n", line)
 		}
 	}
-}
-
-// calledHere is the one name of an agent that verbs take.
-func calledHere(m *manifest.Manifest) string {
-	h, err := home.Find()
-	if err != nil {
-		return m.Path
-	}
-	return registered(h, m)
 }
 
 func (t *terminal) lookTwice(notes []string) {
@@ -211,28 +198,28 @@ func (t *terminal) section(title string, rows [][]string) {
 	t.table("  ", t.hang(rows))
 }
 
-// hang breaks the last column of rows that are wider than the screen, so that it
-// goes on under itself. Where nobody looks, a row stays one line.
+// hang wraps the last column of rows that are wider than the terminal. Without a terminal, a
+// row stays one line.
 func (t *terminal) hang(rows [][]string) [][]string {
 	if !t.cut || len(rows) == 0 {
 		return rows
 	}
 	last := len(rows[0]) - 1
-	room := t.width - len("  ")
+	space := t.width - len("  ")
 	for column := range last {
 		widest := 0
 		for _, r := range rows {
 			widest = max(widest, visible(r[column]))
 		}
-		room -= widest + len("  ")
+		space -= widest + len("  ")
 	}
 	var out [][]string
 	for _, r := range rows {
-		if visible(r[last]) <= room {
+		if visible(r[last]) <= space {
 			out = append(out, r)
 			continue
 		}
-		for i, line := range strings.Split(wrap(r[last], "", max(room, 20)), "\n") {
+		for i, line := range strings.Split(wrap(r[last], "", max(space, 20)), "\n") {
 			broken := make([]string, len(r))
 			if i == 0 {
 				copy(broken, r)
@@ -305,8 +292,8 @@ func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
 	return t.fact(rows, "reached by", delivery(a.Delivery)...)
 }
 
-// settings are what servers are given beside their arguments: a variable can
-// change what a program does as much as an argument.
+// settings returns the environment and headers of servers: they can change what a program
+// does as much as its arguments.
 func settings(a *agent.Agent) []string {
 	var out []string
 	for _, s := range a.Servers {
@@ -317,7 +304,7 @@ func settings(a *agent.Agent) []string {
 	return out
 }
 
-// delivery says how clients get at the agent.
+// delivery describes how clients reach the agent.
 func delivery(d agent.Delivery) []string {
 	var out []string
 	for _, mode := range d.Modes {
@@ -348,7 +335,7 @@ func shortDigest(d string) string {
 	return d
 }
 
-func (t *terminal) limits(a *agent.Agent, rails effective) [][]string {
+func (t *terminal) limits(a *agent.Agent, guardrails effective) [][]string {
 	var rows [][]string
 	if res := a.Resources; res != nil {
 		rows = t.fact(rows, "one run", fmt.Sprintf("%d ms, %d MiB memory, %d MiB disk", res.WallClock.Milliseconds(), res.MemoryMB, res.DiskMB))
@@ -361,18 +348,18 @@ func (t *terminal) limits(a *agent.Agent, rails effective) [][]string {
 		}
 		rows = t.fact(rows, "cost", budget+", priority "+string(s.Priority))
 	}
-	if rails.MaxLength > 0 {
-		rows = t.fact(rows, "arguments", fmt.Sprintf("at most %d bytes", rails.MaxLength))
+	if guardrails.MaxLength > 0 {
+		rows = t.fact(rows, "arguments", fmt.Sprintf("at most %d bytes", guardrails.MaxLength))
 	}
-	denied := rails.DenyPatterns
-	if rails.DenyDefaults {
+	denied := guardrails.DenyPatterns
+	if guardrails.DenyDefaults {
 		denied = append(slices.Clone(denied), "the patterns that ship with ambit")
 	}
 	rows = t.fact(rows, "denied", denied...)
-	if len(rails.PII) > 0 {
-		rows = t.fact(rows, "redacted", strings.Join(rails.PII, ", "))
+	if len(guardrails.PII) > 0 {
+		rows = t.fact(rows, "redacted", strings.Join(guardrails.PII, ", "))
 	}
-	if rails.Schemas > 0 {
+	if guardrails.Schemas > 0 {
 		rows = t.fact(rows, "results", "checked against a schema")
 	}
 	if p := a.Program; p != nil && p.Contract != agent.OneLine {
@@ -380,8 +367,8 @@ func (t *terminal) limits(a *agent.Agent, rails effective) [][]string {
 	}
 	if len(rows) > 0 || a.Dialect == agent.FindAgent {
 		scan := "results are always scanned for them"
-		if rails.OnLeak == agent.LeakBlock {
-			scan = "a result that holds one is withheld"
+		if guardrails.OnLeak == agent.LeakBlock {
+			scan = "a result that contains one is withheld"
 		}
 		rows = t.fact(rows, "secrets", scan)
 	}
@@ -414,9 +401,8 @@ func (t *terminal) toolList(a *agent.Agent) {
 			text = "✗ " + r.Why
 		}
 		rows = append(rows, []string{class, diag.Printable(name), t.paint(dim, text)})
-		if len(r.Rails) > 0 {
-			// What holds a tool back is never cut.
-			rows = append(rows, []string{"", "", strings.Join(r.Rails, ", ")})
+		if len(r.Limits) > 0 { // never cut to the width
+			rows = append(rows, []string{"", "", strings.Join(r.Limits, ", ")})
 		}
 	}
 	title := "Tools (" + fmt.Sprint(len(reports))
@@ -426,7 +412,7 @@ func (t *terminal) toolList(a *agent.Agent) {
 	t.section(title+")", rows)
 }
 
-// prompt shows what the model is told, and which skills there are.
+// prompt prints the skills and the system prompt.
 func (t *terminal) prompt(a *agent.Agent) {
 	if a.Skills != nil {
 		var rows [][]string
@@ -445,11 +431,11 @@ func (t *terminal) prompt(a *agent.Agent) {
 		more = fmt.Sprintf(" … (%d more; --json shows all)", len(text)-shown)
 		text = text[:shown]
 	}
-	t.printf("\n%s\n%s\n", t.paint(bold, fmt.Sprintf("What the model is told (%d characters)", len([]rune(a.Prompt)))),
+	t.printf("\n%s\n%s\n", t.paint(bold, fmt.Sprintf("System prompt (%d characters)", len([]rune(a.Prompt)))),
 		t.paint(dim, wrap(diag.Printable(strings.Join(strings.Fields(string(text)), " "))+more, "  ", t.width)))
 }
 
-// clip cuts a text to a width, and leaves it out where there is no room.
+// clip cuts a text to a width; a very small width leaves nothing.
 func clip(s string, width int) string {
 	r := []rune(s)
 	switch {

@@ -23,8 +23,8 @@ const crowded = `{
   }]
 }`
 
-// On a narrow screen a long row goes on under its own column, and nothing of it
-// is lost; in a pipe it stays one line.
+// On a narrow screen a long row is wrapped in its own column without loss; in a pipe it stays
+// one line.
 func TestInspectWraps(t *testing.T) {
 	m, err := manifest.Parse("crowded.json", []byte(crowded), manifest.Options{})
 	if err != nil {
@@ -45,7 +45,7 @@ func TestInspectWraps(t *testing.T) {
 	}
 	const row = "npx -y pkg@1.0.0 --first one --second two --third three --fourth four"
 	if out := show(60, false); !strings.Contains(out, row) {
-		t.Errorf("a row is broken although nobody looks:\n%s", out)
+		t.Errorf("a row is wrapped without a terminal:\n%s", out)
 	}
 	out := show(60, true)
 	lines := strings.Split(out, "\n")
@@ -54,7 +54,7 @@ func TestInspectWraps(t *testing.T) {
 			t.Errorf("%d characters: %s", utf8.RuneCountInString(line), line)
 		}
 		if before, _, ok := strings.Cut(line, "npx "); ok && !strings.HasPrefix(lines[i+1], strings.Repeat(" ", len(before))+"-") {
-			t.Errorf("it goes on elsewhere:\n%s\n%s", line, lines[i+1])
+			t.Errorf("it continues elsewhere:\n%s\n%s", line, lines[i+1])
 		}
 	}
 	if words := strings.Join(strings.Fields(out), " "); !strings.Contains(words, row) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,8 +107,7 @@ func (t *terminal) install(ctx context.Context, path string, f installFlags) err
 		return usage("name the manifest's file", "an agent is installed from its file, not from standard input")
 	}
 	h := t.home
-	// What is named here is what is installed, also where it has the name of an
-	// agent that is there already.
+	// Install the file, also if an installed agent has the same name.
 	if _, err := os.Stat(path); err == nil && installed(path) != "" {
 		path = "." + string(filepath.Separator) + path
 	}
@@ -139,10 +139,7 @@ func chosen(names []string) ([]*client.Client, error) {
 	for _, name := range names {
 		c := client.Named(name)
 		if c == nil {
-			hint := diag.DidYouMean(name, client.Names())
-			if hint == "" {
-				hint = "use some of " + strings.Join(client.Names(), ", ")
-			}
+			hint := cmp.Or(diag.DidYouMean(name, client.Names()), "use some of "+strings.Join(client.Names(), ", "))
 			return nil, usage(hint, "there is no client %s", diag.Quote(name))
 		}
 		if !slices.Contains(clients, c) {
@@ -187,7 +184,7 @@ func (in *installing) run(ctx context.Context) error {
 	return in.credentials(ctx)
 }
 
-// fits refuses what cannot work, and warns of what may not.
+// fits refuses clients that cannot run the agent, and warns of those that may not.
 func (in *installing) fits(ctx context.Context) error {
 	a := in.m.Agent()
 	for _, c := range in.clients {
@@ -216,7 +213,7 @@ func (in *installing) warn(format string, args ...any) {
 	}
 }
 
-// compare names the agent, and looks at the one of that name that is there.
+// compare names the agent, and compares it with the installed agent of that name.
 func (in *installing) compare(ctx context.Context) error {
 	path, err := filepath.Abs(in.m.Path)
 	if err != nil {
@@ -265,8 +262,7 @@ func (in *installing) compare(ctx context.Context) error {
 	return in.consent(ctx, manifest.Diff(in.there.Agent(), a))
 }
 
-// introduce says what an agent may do that was not there before: whoever installs
-// it says yes to that.
+// introduce prints what a new agent may do: installing it is the consent.
 func (in *installing) introduce(ctx context.Context) error {
 	with, err := in.t.needs(ctx, in.m)
 	if err != nil {
@@ -293,7 +289,7 @@ func sameFile(a, b string) bool {
 	return err == nil && otherErr == nil && os.SameFile(one, other)
 }
 
-// consent shows how the new agent differs, and asks if it wants more.
+// consent prints how the new agent differs, and asks if it may do more.
 func (in *installing) consent(ctx context.Context, d manifest.Delta) error {
 	a, old := in.m.Agent(), in.there.Agent()
 	if a.ID != old.ID {
@@ -400,7 +396,7 @@ func (in *installing) copyAgent(ctx context.Context) error {
 	}
 	in.staged = s
 	defer s.Discard()
-	// What was read and shown is what is installed.
+	// Install exactly the text that was read and shown.
 	if err := s.Write(base, []byte(in.m.Source.Text)); err != nil {
 		return err
 	}
@@ -441,7 +437,7 @@ func (in *installing) localFiles(base string) ([]string, error) {
 	return files, nil
 }
 
-// alone refuses a folder with other agents in it, which nobody has looked at.
+// alone refuses a folder that contains other agents, because they were not reviewed.
 func (in *installing) alone(base string) error {
 	found, err := daemon.Find(in.staged.Dir)
 	if err != nil {
@@ -464,7 +460,7 @@ func (in *installing) rememberLock(ctx context.Context, base string) error {
 	if err != nil || lock == nil || lock.Agents[in.m.Agent().ID] == nil {
 		return err
 	}
-	b, err := in.t.books(ctx, "")
+	b, err := in.t.openStore(ctx, "")
 	if err != nil {
 		return err
 	}

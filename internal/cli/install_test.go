@@ -12,7 +12,7 @@ import (
 )
 
 // TestInstalledProgram installs a program and calls it by its name. Root's programs
-// run as somebody else, who has to be able to read the copy.
+// run as another user, who must be able to read the copy.
 func TestInstalledProgram(t *testing.T) {
 	sandboxtest.Need(t)
 	dir := t.TempDir()

@@ -57,8 +57,8 @@ func (in *installing) credentials(ctx context.Context) error {
 	return nil
 }
 
-// ask gets one credential from a person: what it is for stands above the field,
-// what is secret is not shown, and JSON is checked. An empty answer is for later.
+// ask asks a person for one credential. It prints the purpose, hides secrets and checks JSON.
+// An empty answer postpones it.
 func (in *installing) ask(ctx context.Context, vault *credential.File, w credential.Wanted) (kept bool, err error) {
 	t := in.t
 	o := ownerOf(in.name, in.m.Agent())
@@ -92,7 +92,7 @@ func (in *installing) ask(ctx context.Context, vault *credential.File, w credent
 			return false, err
 		}
 		if err != nil || value == "" {
-			return false, nil // there is nobody to ask any more, or not now
+			return false, nil // postponed, or the input has ended
 		}
 		if file, ok := strings.CutPrefix(value, "@"); ok && w.Type == credential.JSON {
 			if value, err = t.secretValue(ctx, o, w, file); err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// installed is the manifest of an installed agent; empty if asked is not its
-// NAME. Clients start agents by NAME, in folders that hold anybody's files, so a
-// file that happens to be called like one must not take its place: it is
-// ./NAME. The slug of an agent's name counts where there is no such file.
+// installed returns the manifest of the installed agent with a NAME; empty if there is none.
+// Clients start agents by NAME from arbitrary folders, so a file of the same name must not
+// take the agent's place: that file is ./NAME. If there is no such file, the slug of an
+// agent's name works too.
 func installed(asked string) string {
 	if !mayBeName(asked) {
 		return ""
@@ -41,22 +41,22 @@ func installed(asked string) string {
 	return f.Path
 }
 
-// mayBeName tells what can be a NAME from what can only be a path.
+// mayBeName reports whether an argument can be a NAME, and not only a path.
 func mayBeName(asked string) bool {
 	ext := strings.ToLower(filepath.Ext(asked))
 	return asked != "" && !strings.ContainsAny(asked, `/\`) && !strings.HasPrefix(asked, ".") && ext != ".json" && ext != ".toml"
 }
 
-// installedAs is the manifest that has a NAME in the agents folder; empty if none
-// has. It is the one that a daemon would serve under it, if there is one.
+// installedAs returns the manifest that a daemon would serve under a NAME from the agents
+// folder, or any file that reserves the NAME; empty if there is none.
 func installedAs(h home.Home, name string) string {
 	if found, err := daemon.List(h.Agents()); err == nil {
 		if f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == name }); f != nil {
 			return f.Path
 		}
 	}
-	// A file that is no manifest any more, or that lies in a folder which cannot be
-	// read whole, holds its name: nothing from elsewhere takes its place.
+	// A file that is no longer a valid manifest, or is in a folder that cannot be read
+	// completely, keeps its name: no other file may act under it.
 	place := filepath.Join(h.Agents(), name)
 	for _, file := range []string{
 		filepath.Join(place, "agent.toml"), filepath.Join(place, "findagent.json"), filepath.Join(place, name+".json"), place + ".json", place + ".toml",

@@ -25,7 +25,7 @@ import (
 
 func newJournal(t *terminal) *cobra.Command {
 	var store string
-	var chosen shown
+	var chosen recordFlags
 	cmd := &cobra.Command{
 		Use:     "journal",
 		GroupID: groupRecords,
@@ -47,18 +47,18 @@ func newJournal(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// withJournal opens the books for one piece of work.
+// withJournal runs f with the journal of the shared store.
 func (t *terminal) withJournal(ctx context.Context, store string, f func(*journal.Journal) error) error {
-	b, err := t.sharedBooks(ctx, store)
+	b, err := t.sharedStore(ctx, store)
 	if err != nil {
 		return err
 	}
 	return errors.Join(f(b.Journal), closing(b))
 }
 
-// withBegun is withJournal for work that needs one that is there already.
-func (t *terminal) withBegun(ctx context.Context, store string, f func(*journal.Journal) error) error {
-	if err := wantBegun(t.sharedBegun(ctx, store)); err != nil {
+// withExistingJournal is withJournal for verbs that must not create a store.
+func (t *terminal) withExistingJournal(ctx context.Context, store string, f func(*journal.Journal) error) error {
+	if err := t.requireSharedStore(ctx, store); err != nil {
 		return err
 	}
 	return t.withJournal(ctx, store, f)
@@ -98,7 +98,7 @@ func newJournalVerify(t *terminal, store *string) *cobra.Command {
 			if key != "" {
 				return usage("the store's own key is used", "--key is for an export")
 			}
-			return t.withBegun(cmd.Context(), *store, func(j *journal.Journal) error {
+			return t.withExistingJournal(cmd.Context(), *store, func(j *journal.Journal) error {
 				report, err := j.Verify(cmd.Context(), want)
 				if err != nil {
 					return no(givenHint(want), "the journal cannot be verified: %w", err)
@@ -146,8 +146,8 @@ func (t *terminal) verifyExport(file, key string, want journal.Check) (err error
 	return t.journalReport(report, &known)
 }
 
-// journalReport tells what a verification found. Known says whether an export's key is
-// one that we have from elsewhere.
+// journalReport prints the result of a verification. Known reports whether the key of an
+// export is known from another source; nil for the store's own journal.
 func (t *terminal) journalReport(r journal.Report, known *bool) error {
 	if t.interactive() {
 		t.countRecords(0, 0)
@@ -182,15 +182,15 @@ func (t *terminal) journalReport(r journal.Report, known *bool) error {
 		t.printf("%s %s\n", t.paint(boldRed, "the journal was changed:"), diag.Printable(r.Problem))
 		t.printf("  first bad record: %d of log %d\n", r.FirstBad.Seq, r.FirstBad.Log)
 	}
-	t.tellKey(r.Key, known)
+	t.warnUnknownKey(r.Key, known)
 	if !r.OK {
 		return errNo
 	}
 	return nil
 }
 
-// tellKey warns of a key that only the file itself speaks for.
-func (t *terminal) tellKey(key journal.Key, known *bool) {
+// warnUnknownKey warns of a key that only the file itself names.
+func (t *terminal) warnUnknownKey(key journal.Key, known *bool) {
 	if known == nil || *known || key.IsZero() {
 		return
 	}
@@ -198,7 +198,7 @@ func (t *terminal) tellKey(key journal.Key, known *bool) {
 	t.hintf("this machine does not know that key: compare it with the expected one, or give that one with --key")
 }
 
-// isOurs reports whether a key is that of this home. It makes nothing.
+// isOurs reports whether a key belongs to this home. It creates nothing.
 func isOurs(key journal.Key) bool {
 	h, err := home.Find()
 	if err != nil {
@@ -255,7 +255,7 @@ func newJournalProve(t *terminal, store *string) *cobra.Command {
 				}
 				prove = func(j *journal.Journal) (*journal.Proof, error) { return j.Prove(cmd.Context(), log, seq) }
 			}
-			return t.withBegun(cmd.Context(), *store, func(j *journal.Journal) error {
+			return t.withExistingJournal(cmd.Context(), *store, func(j *journal.Journal) error {
 				proof, err := prove(j)
 				switch {
 				case errors.Is(err, journal.ErrNoRecord):
@@ -317,7 +317,7 @@ func (t *terminal) checkProof(file, key string) error {
 	} else {
 		t.printf("%s the older %d records of log %d are the first of the %d\n", t.paint(green, "the proof holds:"), proven.Older, proven.Log, proven.Size)
 	}
-	t.tellKey(proven.Key, &known)
+	t.warnUnknownKey(proven.Key, &known)
 	return nil
 }
 
@@ -331,7 +331,7 @@ func newJournalCheckpoint(t *terminal, store *string) *cobra.Command {
 		Example: "  ambit journal checkpoint -o /mnt/elsewhere/checkpoint",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return t.withBegun(cmd.Context(), *store, func(j *journal.Journal) error {
+			return t.withExistingJournal(cmd.Context(), *store, func(j *journal.Journal) error {
 				text, err := j.Checkpoint(cmd.Context())
 				if err != nil {
 					return no("", "cannot sign a checkpoint: %w", err)
@@ -364,7 +364,7 @@ func newJournalExport(t *terminal, store *string) *cobra.Command {
 			if t.json && out == "" {
 				return usage("write to a file with -o, or leave --json out: it is JSON Lines", "an export is not one JSON document")
 			}
-			return t.withBegun(cmd.Context(), *store, func(j *journal.Journal) error {
+			return t.withExistingJournal(cmd.Context(), *store, func(j *journal.Journal) error {
 				return t.deliver(out, func(w io.Writer) error { return j.Export(cmd.Context(), w) })
 			})
 		},
@@ -373,8 +373,8 @@ func newJournalExport(t *terminal, store *string) *cobra.Command {
 	return cmd
 }
 
-// deliver writes an answer to stdout, or to a file that appears whole or not at
-// all and is for its user alone.
+// deliver writes an answer to stdout, or to a private file that appears complete or not at
+// all.
 func (t *terminal) deliver(file string, write func(io.Writer) error) (err error) {
 	if file == "" {
 		if err := write(t.out); err != nil {
@@ -406,11 +406,11 @@ func writeJSON(w io.Writer, v any) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	_, err := io.WriteString(w, harmless(b.String()))
+	_, err := io.WriteString(w, escapeJSON(b.String()))
 	return err
 }
 
-// readSmall reads a file that a person named, and no more than it can be.
+// readSmall reads a file with a limit on its size.
 func readSmall(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -63,7 +63,7 @@ func (k *keeper) exec(query string, args ...any) {
 	}
 }
 
-// says runs ambit and wants an exit code and, for each of want, its text.
+// says runs ambit and checks its exit code and that its output contains each of want.
 func says(t *testing.T, code int, args []string, want ...string) string {
 	t.Helper()
 	var out, log bytes.Buffer
@@ -199,7 +199,7 @@ func TestJournalVerifyAndProve(t *testing.T) {
 	says(t, 0, []string{"journal", "prove", "--check", in("since")}, "the older 10 records of log 0 are the first of the 11")
 	says(t, 1, []string{"journal", "prove", "99"}, "no such record")
 
-	// Elsewhere nobody knows the key.
+	// Another home does not know the key.
 	t.Setenv("AMBIT_HOME", in("elsewhere"))
 	says(t, 0, []string{"journal", "verify", in("export")}, "does not know that key", report.Key)
 	says(t, 0, []string{"journal", "prove", "--check", in("proof")}, "does not know that key")

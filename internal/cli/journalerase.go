@@ -33,7 +33,7 @@ func newJournalErase(t *terminal, store *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return t.withBegun(cmd.Context(), *store, func(j *journal.Journal) error {
+			return t.withExistingJournal(cmd.Context(), *store, func(j *journal.Journal) error {
 				n, err := j.Erase(cmd.Context(), at, identity.LocalName())
 				if err != nil {
 					return no("what was erased so far is journaled; run it again", "the journal cannot be erased: %w", err)
@@ -48,7 +48,7 @@ func newJournalErase(t *terminal, store *string) *cobra.Command {
 	return cmd
 }
 
-// parsePast reads a time that is over: an age, or a date.
+// parsePast parses an age, or a date in the past.
 func parsePast(s string, now time.Time) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, s); err == nil && at.Before(now) {
 		return at, nil
@@ -64,8 +64,8 @@ func isDate(s string) bool {
 	return err == nil
 }
 
-// readRetention is how long the content of the journal is kept, as [retention] of
-// config.toml says; empty if it says nothing.
+// readRetention returns how long [retention] of config.toml keeps the content of the journal;
+// empty if it is not set.
 func readRetention(h home.Home) (age string, err error) {
 	var keep struct {
 		Journal string `toml:"journal"`
@@ -82,7 +82,7 @@ func readRetention(h home.Home) (age string, err error) {
 // retentionCheck is how often a daemon looks for what is too old.
 const retentionCheck = time.Hour
 
-// retain erases what has been kept for long enough, until ctx ends.
+// retain erases old records regularly until ctx ends.
 func (t *terminal) retain(ctx context.Context, h home.Home, j *journal.Journal) error {
 	age, err := readRetention(h)
 	if err != nil {
@@ -98,10 +98,10 @@ func (t *terminal) retain(ctx context.Context, h home.Home, j *journal.Journal) 
 			if at, err := parsePast(age, time.Now()); err == nil {
 				n, err := j.Erase(ctx, at, "retention")
 				if n > 0 {
-					t.tell("erased the content of %s older than %s", count(int(n), "record"), age)
+					t.logf("erased the content of %s older than %s", count(int(n), "record"), age)
 				}
 				if err != nil && ctx.Err() == nil {
-					t.tell("not all of the old journal records are gone, and it is tried again in an hour: %v", err)
+					t.logf("not all of the old journal records are gone, and it is tried again in an hour: %v", err)
 				}
 			}
 			select {
@@ -128,10 +128,10 @@ func newSettle(t *terminal, store *string) *cobra.Command {
 			if done == notDone {
 				return usage("say one of --done and --not-done", "settle needs to know whether the call was carried out")
 			}
-			if err := wantBegun(t.sharedBegun(cmd.Context(), *store)); err != nil {
+			if err := t.requireSharedStore(cmd.Context(), *store); err != nil {
 				return err
 			}
-			b, err := t.sharedBooks(cmd.Context(), *store)
+			b, err := t.sharedStore(cmd.Context(), *store)
 			if err != nil {
 				return err
 			}

@@ -15,30 +15,30 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// shown are the flags that choose records.
-type shown struct {
+// recordFlags select records.
+type recordFlags struct {
 	agent, tool, principal, decision, code, call, since, until string
 	unknown, follow                                            bool
 	limit                                                      int
 }
 
-func (s *shown) flags(cmd *cobra.Command) {
+func (s *recordFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.IntVar(&s.limit, "limit", 100, "show at most this `many`")
 	f.StringVar(&s.agent, "agent", "", "only of this `agent`: a name, an id or a digest")
 	f.StringVar(&s.tool, "tool", "", "only of this `tool`: a name or a URI")
-	f.StringVar(&s.principal, "principal", "", "only what this `principal` asked for")
+	f.StringVar(&s.principal, "principal", "", "only calls by this `principal`")
 	f.StringVar(&s.decision, "decision", "", "only with this `decision`: allow, deny or unknown")
 	f.StringVar(&s.code, "code", "", "only refusals with this `code`")
 	f.StringVar(&s.call, "call", "", "only the call with this `id`")
-	f.StringVar(&s.since, "since", "", "only from this `time` on: RFC 3339, a date, or how long ago, like 90m")
-	f.StringVar(&s.until, "until", "", "only up to this `time`")
+	f.StringVar(&s.since, "since", "", "only since this `time`: RFC 3339, a date, or an age such as 90m")
+	f.StringVar(&s.until, "until", "", "only until this `time`")
 	f.BoolVar(&s.unknown, "unknown", false, "only calls whose outcome is unknown")
-	f.BoolVar(&s.follow, "follow", false, "go on showing records as they come")
+	f.BoolVar(&s.follow, "follow", false, "keep running and print new records as they are written")
 	complete(cmd, "decision", []string{"allow", "deny", "unknown"})
 }
 
-func (s *shown) filter() (journal.Filter, error) {
+func (s *recordFlags) filter() (journal.Filter, error) {
 	f := journal.Filter{
 		Agent: s.agent, Tool: s.tool, Principal: s.principal, Code: s.code, Call: s.call,
 		Decision: journal.Decision(s.decision), Unknown: s.unknown, Limit: s.limit,
@@ -46,13 +46,13 @@ func (s *shown) filter() (journal.Filter, error) {
 	switch f.Decision {
 	case "", journal.Allow, journal.Deny, journal.Unknown:
 	default:
-		return f, usage("use allow, deny or unknown", "--decision does not take %q", s.decision)
+		return f, usage("use allow, deny or unknown", "--decision cannot be %q", s.decision)
 	}
 	if s.limit < 1 {
-		return f, usage("", "--limit takes a number from 1 on")
+		return f, usage("", "--limit must be at least 1")
 	}
 	if s.unknown && s.follow {
-		return f, usage("leave one of them out", "--unknown and --follow do not go together")
+		return f, usage("leave one of them out", "--unknown and --follow exclude each other")
 	}
 	var err error
 	if f.Since, err = parseTime("--since", s.since); err == nil {
@@ -73,17 +73,17 @@ func parseTime(flag, s string) (time.Time, error) {
 			return at, nil
 		}
 	}
-	return time.Time{}, usage("use 2026-01-31, 2026-01-31T12:00:00Z or 90m", "%s does not take %q", flag, s)
+	return time.Time{}, usage("use 2026-01-31, 2026-01-31T12:00:00Z or 90m", "%s cannot be %q", flag, s)
 }
 
 func newJournalShow(t *terminal, store *string) *cobra.Command {
-	var chosen shown
+	var chosen recordFlags
 	cmd := &cobra.Command{
 		Use:   "show",
 		Short: "List the newest records",
-		Long: "List the newest records, the newest first. One is written when a call has ended or was refused, and its time is\n" +
-			"when the call began. With --json they have their arguments and reasons too. With --follow they come as they are\n" +
-			"written, the oldest first, and --json then prints a document for each, one to a line.",
+		Long: "List the newest records, newest first. A record is written when a call has ended or was refused; its time is when\n" +
+			"the call began. --json adds arguments and reasons. With --follow, records are printed as they are written, oldest\n" +
+			"first, and --json prints one document on each line.",
 		Example: "  ambit journal show --since 1h --decision deny\n  ambit journal show --unknown\n  ambit journal show --follow --json",
 		Args:    onlyFlags,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.journalShow(cmd.Context(), *store, &chosen) },
@@ -92,26 +92,22 @@ func newJournalShow(t *terminal, store *string) *cobra.Command {
 	return cmd
 }
 
-// onlyFlags wants no arguments, and says where those go that people try.
+// onlyFlags refuses arguments, with a hint for the ones that people try.
 func onlyFlags(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	return usage("one call: "+cmd.CommandPath()+" --call ID; one record, with its proof: ambit journal prove SEQ",
-		"%s takes no arguments, and got %s", cmd.CommandPath(), count(len(args), "argument"))
+		"%s takes no arguments, but got %s", cmd.CommandPath(), count(len(args), "argument"))
 }
 
-func (t *terminal) journalShow(ctx context.Context, store string, chosen *shown) error {
+func (t *terminal) journalShow(ctx context.Context, store string, chosen *recordFlags) error {
 	filter, err := chosen.filter()
 	if err != nil {
 		return err
 	}
-	if !chosen.follow {
-		if some, err := t.sharedBegun(ctx, store); err != nil {
-			return err
-		} else if !some {
-			return t.newest(nil)
-		}
+	if !chosen.follow && !t.hasSharedStore(ctx, store) {
+		return t.newest(nil)
 	}
 	return t.withJournal(ctx, store, func(j *journal.Journal) error {
 		if chosen.follow {
@@ -125,7 +121,7 @@ func (t *terminal) journalShow(ctx context.Context, store string, chosen *shown)
 	})
 }
 
-// newest lists records, the newest first.
+// newest prints records that are sorted from newest to oldest.
 func (t *terminal) newest(entries []journal.Entry) error {
 	if t.json {
 		docs := make([]recordDocument, len(entries))
@@ -141,7 +137,7 @@ func (t *terminal) newest(entries []journal.Entry) error {
 	return nil
 }
 
-// journalFollow shows what there is, oldest first, and then what comes.
+// journalFollow prints the existing records, oldest first, and then new ones as they come.
 func (t *terminal) journalFollow(ctx context.Context, j *journal.Journal, filter journal.Filter) error {
 	ends, err := j.Ends(ctx)
 	if err != nil {
@@ -159,7 +155,7 @@ func (t *terminal) journalFollow(ctx context.Context, j *journal.Journal, filter
 			if err != nil {
 				return err
 			}
-			t.printf("%s\n", harmless(string(line)))
+			t.printf("%s\n", escapeJSON(string(line)))
 		} else {
 			t.records([]journal.Entry{e}, false)
 		}
@@ -173,11 +169,11 @@ func (t *terminal) journalFollow(ctx context.Context, j *journal.Journal, filter
 	if err := j.Follow(ctx, ends, filter, one); ctx.Err() == nil {
 		return no("", "the journal cannot be followed: %w", err)
 	}
-	return nil // a person has seen enough
+	return nil // interrupted
 }
 
-// records prints a table. What its columns are, and where there is more, is told to
-// people, and not to programs that read it.
+// records prints a table. Column names and the hint about --json are for terminals only:
+// programs that read the table get rows alone.
 func (t *terminal) records(entries []journal.Entry, named bool) {
 	rows := make([][]string, 0, len(entries)+1)
 	named = named && t.cut && len(entries) > 0
@@ -226,7 +222,7 @@ func (t *terminal) records(entries []journal.Entry, named bool) {
 	}
 	t.table("", rows)
 	if named {
-		t.notef("%s", t.paint(dim, "arguments and reasons: "+myself()+" journal show --json --call ID"))
+		t.remarkf("arguments and reasons: %s journal show --json --call ID", myself())
 	}
 }
 
@@ -241,7 +237,7 @@ func decisionStyle(d journal.Decision) style {
 	}
 }
 
-// recordDocument is a record as --json tells it. What has no place in the
+// recordDocument is a record in the output of --json. A record without a place in the
 // journal yet has no seq.
 type recordDocument struct {
 	Seq *int64 `json:"seq"`

@@ -9,8 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// The columns have names for people, who are told where there is more; what a program
-// reads has none.
+// The columns have names and a hint on a terminal only.
 func TestJournalHeader(t *testing.T) {
 	entry := journal.Entry{Record: journal.Record{Agent: "counter", Tool: "count", Decision: journal.Allow}}
 	for watched, want := range map[bool]string{true: "SEQ", false: "0"} {
@@ -29,7 +28,7 @@ func TestJournalHeader(t *testing.T) {
 	}
 }
 
-// What became of a question to a person is told apart from the call that asked it.
+// The answer to an approval differs from the record of the call.
 func TestJournalTellsPeoplesAnswers(t *testing.T) {
 	var b bytes.Buffer
 	term := &terminal{out: bufio.NewWriter(&b), width: 100}

@@ -24,17 +24,16 @@ func newKey(t *terminal) *cobra.Command {
 		Use:     "key",
 		GroupID: groupSecrets,
 		Short:   "Make, list, rotate and revoke the API keys of the daemon",
-		Long: "Make, list, rotate and revoke the API keys that a daemon takes. A key is shown once, when it is made; only its hash is\n" +
-			"kept. A revoked key opens nothing from that moment on, also in a daemon that runs.",
+		Long: "Make, list, rotate and revoke the API keys that a daemon accepts. A key is shown once, when it is made; only its\n" +
+			"hash is stored. A revoked key stops working immediately, also in a running daemon.",
 	}
 	sharedStoreFlag(cmd.PersistentFlags(), &store)
 	return group(cmd, newKeyNew(t, &store), newKeyList(t, &store), newKeyRotate(t, &store), newKeyRevoke(t, &store))
 }
 
-// apiKeys opens the keys of a store for the time of f. What becomes of them meanwhile
-// is journaled.
+// apiKeys runs f with the keys of a store. Every change that f makes is journaled.
 func (t *terminal) apiKeys(ctx context.Context, store string, f func(*identity.APIKeys) error) error {
-	b, err := t.sharedBooks(ctx, store)
+	b, err := t.sharedStore(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -57,83 +56,84 @@ func newKeyNew(t *terminal, store *string) *cobra.Command {
 	var expires string
 	cmd := &cobra.Command{
 		Use:     "new",
-		Short:   "Make a key, and show it this once",
+		Short:   "Make a key and show it once",
 		Example: "  ambit key new --name ci --agents default --expires 30d\n  ambit key new --admin --json",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if expires != "" {
-				end, err := parseEnd(expires, time.Now())
-				if err != nil {
-					return err
-				}
-				spec.Expires = end
+			var err error
+			if spec.Expires, err = parseEnd(expires, time.Now()); err != nil {
+				return err
 			}
 			if spec.Admin && len(spec.Agents) > 0 {
 				return usage("leave one of the two out", "--admin opens every agent, so --agents cannot limit it")
 			}
 			if slices.Contains(spec.Agents, "") {
-				return usage("name agents as ambit agents lists them", "--agents holds an empty name")
+				return usage("use the names that ambit agents lists", "--agents contains an empty name")
 			}
 			return t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) error {
 				k, text, err := keys.New(cmd.Context(), spec)
 				if err != nil {
 					return no("", "%w", err)
 				}
-				strange := strangers(cmd.Context(), spec.Agents)
+				unknown := t.unknownAgents(cmd.Context(), spec.Agents)
 				if t.json {
 					doc := keyDocument(k, time.Now())
-					doc["key"], doc["unknown_agents"] = text, append([]string{}, strange...)
+					doc["key"], doc["unknown_agents"] = text, append([]string{}, unknown...)
 					return t.document(doc)
 				}
 				t.printf("%s\n", text)
-				for _, name := range strange {
-					t.warnf("no agent here is called %s: the key opens it once there is one", diag.Quote(name))
+				for _, name := range unknown {
+					t.warnf("there is no agent %s here yet: the key opens it once it exists", diag.Quote(name))
 				}
-				if len(strange) > 0 {
-					t.hintf("agents are named as ambit agents lists them")
+				if len(unknown) > 0 {
+					t.hintf("use the names that ambit agents lists")
 				}
-				t.notef("%s", t.paint(dim, "this is shown only now; its id is "+k.ID+", and it opens "+opens(k)))
+				t.keyShown(k)
 				return nil
 			})
 		},
 	}
-	cmd.Flags().StringVar(&spec.Name, "name", "", "a `word` for people to know it by")
+	cmd.Flags().StringVar(&spec.Name, "name", "", "a `name` for people")
 	cmd.Flags().StringSliceVar(&spec.Agents, "agents", nil, "the only `agents` it opens, separated by commas (default all)")
 	cmd.Flags().BoolVar(&spec.Admin, "admin", false, "let it run the daemon too")
 	cmd.Flags().StringVar(&expires, "expires", "", "when it ends: a `time` from now (30d, 12h) or a date (2027-01-31T00:00:00Z)")
-	cmd.Flags().StringVar(&spec.Principal, "principal", "", "`who` its holder acts as (default the key itself)")
+	cmd.Flags().StringVar(&spec.Principal, "principal", "", "the `principal` that its holder acts as (default the key itself)")
 	return cmd
 }
 
-// strangers are the names that no agent has: of the daemon's, or of those that are
-// installed. A key may be made before its agent is there, so they are no error.
-func strangers(ctx context.Context, names []string) []string {
+// keyShown prints what a person must know about a key that was just printed.
+func (t *terminal) keyShown(k *identity.APIKey) {
+	t.remarkf("this is shown only now; its id is %s, and it opens %s", k.ID, opens(k))
+}
+
+// unknownAgents returns the names that neither the daemon nor the home has an agent for. They
+// are no error: a key may be made before its agent.
+func (t *terminal) unknownAgents(ctx context.Context, names []string) []string {
 	if len(names) == 0 {
 		return nil
 	}
-	h, err := home.Find()
+	cards, _, _, err := listAgents(ctx, t.home, "")
 	if err != nil {
 		return nil
-	}
-	cards, _, _, err := listAgents(ctx, h, "")
-	if err != nil {
-		return nil // nobody can say
 	}
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		return slices.ContainsFunc(cards, func(c daemon.Card) bool { return c.Name == name })
 	})
 }
 
-// parseEnd reads when something ends: 30d, 12h or a date.
+// parseEnd parses the value of --expires, 30d, 12h or a date; zero if s is empty.
 func parseEnd(s string, now time.Time) (time.Time, error) {
 	var end time.Time
+	if s == "" {
+		return end, nil
+	}
 	if d, err := home.Duration(s); err == nil {
 		end = now.Add(d)
 	} else if at, err := time.Parse(time.RFC3339, s); err == nil {
 		end = at
 	}
 	if !end.After(now) {
-		return end, usage("write it as 30d, 12h or 2027-01-31T00:00:00Z", "--expires %q is no time that is still to come", s)
+		return end, usage("write it as 30d, 12h or 2027-01-31T00:00:00Z", "--expires %q is not a time in the future", s)
 	}
 	return end, nil
 }
@@ -141,20 +141,14 @@ func parseEnd(s string, now time.Time) (time.Time, error) {
 func newKeyList(t *terminal, store *string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the keys, also those that have ended",
+		Short: "List the keys, including expired and revoked ones",
 		Args:  exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var list []*identity.APIKey
-			some, err := t.sharedBegun(cmd.Context(), *store)
-			if err != nil {
-				return err
-			}
-			if some {
+			if t.hasSharedStore(cmd.Context(), *store) {
 				err := t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) (err error) {
-					if list, err = keys.List(cmd.Context()); err != nil {
-						return err
-					}
-					return nil
+					list, err = keys.List(cmd.Context())
+					return err
 				})
 				if err != nil {
 					return err
@@ -197,14 +191,13 @@ func (t *terminal) keyList(list []*identity.APIKey, now time.Time) error {
 func newKeyRevoke(t *terminal, store *string) *cobra.Command {
 	return &cobra.Command{
 		Use:     "revoke ID",
-		Short:   "End a key at once",
+		Short:   "Revoke a key immediately",
 		Example: "  ambit key revoke 7kq2m4xw9p",
 		Args:    exactly(1, "the id of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id := args[0]
-			if identity.LooksLikeKey(id) {
-				// The key itself does not belong into a command line, or in our answer.
-				return usage("its id is between its first two _, and in: ambit key list", "revoke takes the id of a key, not the key")
+			if err := refuseKey("revoke", id); err != nil {
+				return err
 			}
 			return t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) error {
 				ok, err := keys.Revoke(cmd.Context(), id)
@@ -212,7 +205,7 @@ func newKeyRevoke(t *terminal, store *string) *cobra.Command {
 					return err
 				}
 				if !ok {
-					return no("see: ambit key list", "there is no key %q that could be revoked", id)
+					return no("see: ambit key list", "there is no valid key %q to revoke", id)
 				}
 				return t.say(map[string]any{"id": id, "revoked": true}, "%s %s\n", t.paint(green, "revoked:"), id)
 			})
@@ -220,15 +213,20 @@ func newKeyRevoke(t *terminal, store *string) *cobra.Command {
 	}
 }
 
+// refuseKey refuses a key in the place of its id. A key does not belong on a command line,
+// so the message does not repeat it.
+func refuseKey(verb, id string) error {
+	if identity.LooksLikeKey(id) {
+		return usage("its id is between its first two _, and in: ambit key list", "%s takes the id of a key, not the key", verb)
+	}
+	return nil
+}
+
 func keyDocument(k *identity.APIKey, now time.Time) map[string]any {
-	doc := map[string]any{
+	return map[string]any{
 		"id": k.ID, "name": k.Name, "principal": cmp.Or(k.Principal, "key:"+k.ID), "agents": append([]string{}, k.Agents...), "admin": k.Admin,
-		"made_at": k.Made.UTC().Format(time.RFC3339), "expires_at": nil, "state": keyState(k, now),
+		"made_at": k.Made.UTC().Format(time.RFC3339), "expires_at": expiry(k.Expires), "state": keyState(k, now),
 	}
-	if !k.Expires.IsZero() {
-		doc["expires_at"] = k.Expires.UTC().Format(time.RFC3339)
-	}
-	return doc
 }
 
 func keyState(k *identity.APIKey, now time.Time) string {
@@ -241,7 +239,7 @@ func keyState(k *identity.APIKey, now time.Time) string {
 	return "good"
 }
 
-// opens says what a key is good for.
+// opens describes what a key gives access to.
 func opens(k *identity.APIKey) string {
 	what := "every agent"
 	switch {
@@ -256,7 +254,7 @@ func opens(k *identity.APIKey) string {
 	return what
 }
 
-// keyRecord says what became of a key, which is told by its id.
+// keyRecord returns the journal record of a change of a key.
 func keyRecord(c identity.KeyChange) *journal.Record {
 	if c.Revoked != "" {
 		return &journal.Record{Tool: "key revoke", Detail: "key " + c.Revoked + " was revoked"}
@@ -269,7 +267,7 @@ func keyRecord(c identity.KeyChange) *journal.Record {
 	return r
 }
 
-// keyEnd says until when a key is good, if not for ever.
+// keyEnd describes when a key expires; empty if it does not.
 func keyEnd(k *identity.APIKey) string {
 	if k.Expires.IsZero() {
 		return ""

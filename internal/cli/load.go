@@ -18,7 +18,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// stdinName is what "-" stands for in places and messages.
+// stdinName is the name of standard input in locations and messages.
 const stdinName = "<stdin>"
 
 // read reads a manifest that was named on the command line, valid or not.
@@ -28,7 +28,7 @@ func (t *terminal) read(path string, o manifest.Options) (*manifest.Manifest, er
 		if err != nil {
 			return nil, usage("", "cannot read standard input: %w", err)
 		}
-		m, _ := manifest.Parse(stdinName, src, o) // the manifest has its errors
+		m, _ := manifest.Parse(stdinName, src, o) // the manifest contains its errors
 		return m, nil
 	}
 	asked := path
@@ -49,7 +49,7 @@ func (t *terminal) read(path string, o manifest.Options) (*manifest.Manifest, er
 	return m, nil
 }
 
-// manifestIn takes a folder for the one manifest in it that has a fixed name.
+// manifestIn returns path, or for a folder the manifest with a fixed name in it.
 func manifestIn(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {
@@ -69,16 +69,16 @@ func unreadable(path string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return usage(cmp.Or(withExtension(path), "check the path"), "there is no file %s", path)
 	case errors.Is(err, fs.ErrPermission):
-		return usage("check the file's permissions", "%s may not be read", path)
+		return usage("check the file's permissions", "no permission to read %s", path)
 	}
 	return usage("", "%w", err)
 }
 
-// unknown is said of a NAME that nothing has.
+// unknown refuses a NAME that no installed agent and no file has.
 func unknown(name string) error {
-	hint := "list those that are installed: ambit agents; any other is named by its path"
+	hint := "list the installed agents: ambit agents; name any other by its path"
 	if h, err := home.Find(); err == nil {
-		found, _ := daemon.Find(h.Agents()) // what cannot be read has no name to offer
+		found, _ := daemon.Find(h.Agents()) // only for the hint
 		names := make([]string, len(found))
 		for i := range found {
 			names[i] = found[i].Name
@@ -87,10 +87,10 @@ func unknown(name string) error {
 			hint = near + " " + hint
 		}
 	}
-	return usage(cmp.Or(withExtension(name), hint), "no installed agent and no file is called %s", name)
+	return usage(cmp.Or(withExtension(name), hint), "there is no installed agent and no file %s", name)
 }
 
-// withExtension offers the file whose extension was left out, if there is one.
+// withExtension suggests the file whose extension was left out; empty if there is none.
 func withExtension(path string) string {
 	for _, meant := range []string{path + ".json", path + ".toml"} {
 		if _, err := os.Stat(meant); err == nil {
@@ -100,7 +100,7 @@ func withExtension(path string) string {
 	return ""
 }
 
-// load reads a manifest that must be valid, and shows its problems if not.
+// load reads a manifest that must be valid, and prints its problems if it is not.
 func (t *terminal) load(path, dialect string) (*manifest.Manifest, error) {
 	return t.loadFor(development{}, path, dialect)
 }
@@ -126,7 +126,7 @@ func (t *terminal) loadFor(dev development, path, dialect string) (*manifest.Man
 	return m, nil
 }
 
-// parseDialect takes the name of a dialect; empty means to find out.
+// parseDialect parses the name of a dialect; empty means to detect it.
 func parseDialect(name string) (agent.Dialect, error) {
 	if name == "" {
 		return "", nil

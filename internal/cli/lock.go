@@ -104,7 +104,7 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 		Agree: func(ctx context.Context, asked lock.Asked, differences []pack.Difference) error {
 			return t.agreeToLock(ctx, m, asked, differences, f.yes, doc)
 		},
-		Books:    func(ctx context.Context) (*store.Store, error) { return t.books(ctx, "") },
+		Books:    func(ctx context.Context) (*store.Store, error) { return t.openStore(ctx, "") },
 		Remember: host.RememberLock,
 	}
 	if f.check {
@@ -115,7 +115,7 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 		if err != nil {
 			return t.notLocked(ctx, m, err, doc)
 		}
-		t.report(guided(proofs, resolved.Agent(), o.Lock), true, doc)
+		t.report(addHints(proofs, resolved.Agent(), o.Lock), true, doc)
 		return verdict(proofs)
 	}
 	r, err := l.Run(ctx)
@@ -176,7 +176,7 @@ func (t *terminal) notLocked(ctx context.Context, m *manifest.Manifest, err erro
 		return stopped
 	}
 	if unproven, ok := errors.AsType[*lock.UnprovenError](err); ok {
-		t.report(guided(unproven.Proofs, m.Agent(), nil), false, doc)
+		t.report(addHints(unproven.Proofs, m.Agent(), nil), false, doc)
 		t.alertf("nothing was locked: %s does not match its servers", diag.Printable(m.Path))
 		return verdict(unproven.Proofs)
 	}

@@ -30,7 +30,7 @@ func TestInterruptedProof(t *testing.T) {
 		}
 		return file
 	}
-	// It says that it is there, and never a word of its protocol.
+	// It starts, but never answers in its protocol.
 	write("server.mjs", fmt.Sprintf("import { connect } from 'node:net'\nconnect(%d, '127.0.0.1')\n", l.Addr().(*net.TCPAddr).Port))
 	const text = `{"schema_version": 1, "agent": "matrix://agent/notes", "allowed_side_effects": ["read"], "servers": [
   {"alias": "s", "transport": "stdio", "command": "node", "args": ["server.mjs"],

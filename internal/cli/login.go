@@ -98,7 +98,7 @@ func newLogout(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// login signs somebody in.
+// login signs the user in.
 func (t *terminal) login(ctx context.Context, asked loginFlags) error {
 	h := t.home
 	c, err := loginConfig(h, asked.LoginConfig)
@@ -145,7 +145,7 @@ func (t *terminal) login(ctx context.Context, asked loginFlags) error {
 	return nil
 }
 
-// loginHosts are whom a token is sent to.
+// loginHosts returns the hosts that get the token.
 func loginHosts(named []string, resource string) ([]string, error) {
 	read := login.Host
 	if u, err := url.Parse(resource); len(named) == 0 && err == nil && u.Hostname() != "" {
@@ -164,7 +164,7 @@ func loginHosts(named []string, resource string) ([]string, error) {
 	return hosts, nil
 }
 
-// loginConfig is where to sign in.
+// loginConfig merges the flags with the settings.
 func loginConfig(h home.Home, asked identity.LoginConfig) (identity.LoginConfig, error) {
 	file := h.Config()
 	c, err := identity.ReadLogin(file)
@@ -223,8 +223,7 @@ func signInFailure(err error) error {
 	return no("", "%w", err)
 }
 
-// logout forgets a sign-in. What the provider says to that does not matter to
-// what is kept here.
+// logout forgets a sign-in, also if the provider cannot revoke it.
 func (t *terminal) logout(ctx context.Context, issuer string) error {
 	h := t.home
 	k := keeper(h)

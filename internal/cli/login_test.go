@@ -192,7 +192,7 @@ func TestLoginAtARealProvider(t *testing.T) {
 		t.Errorf("got %s", out)
 	}
 	if !regexp.MustCompile(`^open \S+/device and enter the code [A-Z]{4}-[A-Z]{4}\n`).MatchString(errOut) {
-		t.Errorf("a person is told: %s", errOut)
+		t.Errorf("the message is %s", errOut)
 	}
 	if _, out, _ := ambit(t, "secret", "list"); !strings.Contains(out, doc.Ref) {
 		t.Errorf("secret list: %s", out)
@@ -240,7 +240,7 @@ func TestLoginAtARealProvider(t *testing.T) {
 	}
 }
 
-// userinfo tells how the provider takes a token.
+// userinfo returns how the provider answers a token.
 func userinfo(t *testing.T, issuer, token string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, issuer+"/me", nil)

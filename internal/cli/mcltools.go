@@ -194,8 +194,7 @@ func (c *mcl) listTools(context.Context) error {
 	return nil
 }
 
-// describe tells of one tool what the manifest declares, and its definition as
-// it was locked.
+// describe prints the declaration of one tool, and its locked definition.
 func (c *mcl) describe(ctx context.Context) error {
 	c.t.json = true
 	m, err := c.load()

@@ -106,13 +106,13 @@ func (t *terminal) memory(ctx context.Context, storeURL, name string, f func(*me
 	if err != nil {
 		return err
 	}
-	return t.owning(ctx, "only the owner may look into the memory of agents", storeURL, func(b *store.Store) error {
+	return t.asOwner(ctx, "only the owner may look into the memory of agents", storeURL, func(b *store.Store) error {
 		return f(memory.New(b, ttl), id)
 	})
 }
 
-// agentID is the id that somebody means: of an agent that is here, of one whose
-// manifest they name, or of one that is gone.
+// agentID returns the id for a name: of an agent that is here, of a manifest by its path, or
+// of an agent that is gone.
 func (t *terminal) agentID(h home.Home, name string) (string, error) {
 	if strings.Contains(name, "@") && !strings.ContainsAny(name, `/\`) {
 		return name, nil // every program has one in its id, also one that is gone; a folder can have any name
@@ -132,7 +132,7 @@ func (t *terminal) agentID(h home.Home, name string) (string, error) {
 	return m.Agent().ID, nil
 }
 
-// memoryDocument is a record as --json tells it.
+// memoryDocument is a record in the output of --json.
 type memoryDocument struct {
 	memory.Record
 	ExpiresAt string `json:"expires_at"`

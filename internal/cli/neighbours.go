@@ -11,9 +11,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// neighbours are the agents that an agent's compose actions can call: those in
-// the folder of its manifest, and the installed ones. Each is brought to life
-// when it is first called.
+// neighbours are the agents that an agent's compose actions can call: those in the folder of
+// its manifest, and the installed ones. Each is started at its first call.
 type neighbours struct {
 	ctx     context.Context
 	folders []string
@@ -26,15 +25,14 @@ type neighbours struct {
 func newNeighbours(ctx context.Context, m *manifest.Manifest, o host.Options) *neighbours {
 	folder := filepath.Dir(m.Path)
 	if alwaysManifest(filepath.Base(m.Path)) {
-		folder = filepath.Dir(folder) // it is one of several folders with one agent each
+		folder = filepath.Dir(folder) // the agents are in sibling folders
 	}
-	n := &neighbours{ctx: ctx, folders: []string{folder, o.Home.Agents()}, live: map[string]*host.Agent{}}
-	n.options = o
+	n := &neighbours{ctx: ctx, folders: []string{folder, o.Home.Agents()}, options: o, live: map[string]*host.Agent{}}
 	n.options.Agents, n.options.Sole, n.options.Name = n, false, ""
 	return n
 }
 
-// CallAgent makes a call at another agent's door.
+// CallAgent makes a call through another agent's gateway.
 func (n *neighbours) CallAgent(ctx context.Context, name string, c *call.Call) (call.Result, error) {
 	a, stopped := n.find(name)
 	if stopped != nil {
@@ -46,8 +44,8 @@ func (n *neighbours) CallAgent(ctx context.Context, name string, c *call.Call) (
 	return a.Gateway().Call(ctx, c)
 }
 
-// find is the agent of a name. One that cannot be used keeps its name, as on a
-// daemon: nothing else is called in its place.
+// find returns the agent with a name, started. An unusable agent keeps its name, as on a
+// daemon: no other agent is called in its place.
 func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -56,11 +54,11 @@ func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	}
 	all, err := daemon.FindAs(manifest.Options{LoopbackHTTP: n.options.Switches.LoopbackHTTP}, n.folders...)
 	if err != nil {
-		return nil, call.Refuse("act", call.ServerUnavailable, "agents cannot be looked for: %v", err)
+		return nil, call.Refuse("act", call.ServerUnavailable, "cannot search for agents: %v", err)
 	}
 	found := daemon.Pick(all, func(f *daemon.Found) bool { return f.Name == name })
 	if found == nil {
-		return nil, call.Refuse("act", call.UnknownTool, "there is no agent %s here that can be run", name)
+		return nil, call.Refuse("act", call.UnknownTool, "there is no agent %s here", name)
 	}
 	if err = found.Problem; err == nil {
 		err = soleID(found.Manifest)

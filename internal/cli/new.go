@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"io/fs"
@@ -77,7 +78,7 @@ func isName(s string) bool {
 	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
 }
 
-// origin is what a new agent starts as.
+// origin is the manifest that a new agent is forked from.
 type origin struct {
 	m *manifest.Manifest
 	// files is the folder among the shipped agents whose other files belong to
@@ -97,10 +98,7 @@ func (t *terminal) origin(from string, d agent.Dialect) (*origin, error) {
 		shipped, ok := agents.Find(from)
 		if !ok {
 			if _, err := os.Stat(from); err != nil {
-				hint := diag.DidYouMean(from, agents.Names())
-				if hint == "" {
-					hint = "shipped agents: " + strings.Join(agents.Names(), ", ")
-				}
+				hint := cmp.Or(diag.DidYouMean(from, agents.Names()), "shipped agents: "+strings.Join(agents.Names(), ", "))
 				return nil, usage(hint, "there is no shipped agent and no file %s", diag.Quote(from))
 			}
 			m, err := t.load(from, "")
@@ -140,10 +138,10 @@ func (t *terminal) writeAgent(name, output string, d agent.Dialect, files string
 	if err != nil {
 		return no("", "%w", err)
 	}
-	// All of it or nothing: a manifest without its program is worth little.
+	// Write all files or none: a manifest without its program does not work.
 	for _, f := range beside {
 		if _, err := os.Lstat(f.to); err == nil && !force {
-			return usage("choose another folder, or overwrite it with --force", "%s is already there", f.to)
+			return usage("choose another folder, or overwrite it with --force", "%s already exists", f.to)
 		}
 	}
 	if err := writeNew(output, text, force); err != nil {
@@ -169,7 +167,7 @@ type besideFile struct {
 	content []byte
 }
 
-// filesBeside are what stands beside a shipped manifest, and where it goes.
+// filesBeside returns the other files of a shipped agent, with their new paths.
 func filesBeside(from, to string) (files []besideFile, err error) {
 	if from == "" {
 		return nil, nil
@@ -185,7 +183,7 @@ func filesBeside(from, to string) (files []besideFile, err error) {
 	return files, err
 }
 
-// writeNew writes a file that must not be there yet, whole or not at all.
+// writeNew writes a file that must not exist, completely or not at all.
 func writeNew(file string, content []byte, force bool) error {
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -209,21 +207,26 @@ func writeNew(file string, content []byte, force bool) error {
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return no("", "cannot write %s: %w", file, err)
 	}
+	rename := renameNew
 	if force {
-		err = os.Rename(tmp.Name(), file)
-	} else {
-		// A link, unlike a rename, never replaces what is there. Where there are
-		// no links, looking first is the best there is.
-		err = os.Link(tmp.Name(), file)
-		if _, statErr := os.Lstat(file); err != nil && errors.Is(statErr, fs.ErrNotExist) {
-			err = os.Rename(tmp.Name(), file)
-		}
+		rename = os.Rename
 	}
+	err = rename(tmp.Name(), file)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return usage("choose another name, or overwrite it with --force", "%s is already there", file)
+		return usage("choose another name, or overwrite it with --force", "%s already exists", file)
 	case err != nil:
 		return no("", "cannot write %s: %w", file, err)
 	}
 	return nil
+}
+
+// renameNew renames a file and fails if the new name exists. A link, unlike a rename, never
+// replaces a file; a file system without links is only checked beforehand.
+func renameNew(old, file string) error {
+	err := os.Link(old, file)
+	if _, statErr := os.Lstat(file); err != nil && errors.Is(statErr, fs.ErrNotExist) {
+		err = os.Rename(old, file)
+	}
+	return err
 }

@@ -69,7 +69,7 @@ func (t *terminal) policyCheck(h home.Home, file string, named, strict bool) err
 	text, err := os.ReadFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !named:
-		report.Notes = append(report.Notes, "there is no policy: nothing is granted to GPARS agents, and the others are held to their manifests alone")
+		report.Notes = append(report.Notes, "there is no policy: GPARS agents are granted nothing, and other agents are limited by their manifests alone")
 		return t.policyChecked(report)
 	case err != nil:
 		return unreadable(file, err)
@@ -99,8 +99,8 @@ func (t *terminal) policyCheck(h home.Home, file string, named, strict bool) err
 	return t.policyChecked(report)
 }
 
-// checking is what the rules are held to: the schema beside them, the agents that
-// are registered, and what maps scopes.
+// checking returns what the rules are compared with: the schema, the registered agents and
+// the scopes.
 func (t *terminal) checking(h home.Home, schema string, report *policyReport) (policy.Checking, error) {
 	var c policy.Checking
 	switch text, err := os.ReadFile(schema); {
@@ -236,7 +236,7 @@ func newPolicyInit(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "init",
 		Short:   "Write a policy to start from, and the schema of what rules can speak of",
-		Long:    "Write policy.cedar and policy.cedarschema in AMBIT_HOME. What is there already is left as it is.",
+		Long:    "Write policy.cedar and policy.cedarschema in AMBIT_HOME. Existing files are left as they are.",
 		Example: "  ambit policy init\n  ambit policy init --print-schema",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
@@ -252,7 +252,7 @@ func newPolicyInit(t *terminal) *cobra.Command {
 }
 
 func (t *terminal) policyInit(h home.Home) error {
-	if err := checkOwner("only the owner may write a policy"); err != nil {
+	if err := t.checkOwner("only the owner may write a policy"); err != nil {
 		return err
 	}
 	written, kept := []string{}, []string{}

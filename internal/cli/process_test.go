@@ -29,8 +29,7 @@ type process struct {
 	err   error
 }
 
-// start runs ambit until the test ends, or before, and waits until it says that
-// it is ready.
+// start runs ambit until the test ends at the latest, and waits until it is ready.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{Cmd: exec.Command("ambit", args...), t: t, more: make(chan struct{}, 1), ended: make(chan struct{})}
@@ -86,7 +85,7 @@ func (p *process) Write(text []byte) (int, error) {
 	defer p.mu.Unlock()
 	select {
 	case p.more <- struct{}{}:
-	default: // whoever waits has not looked yet
+	default: // a wake-up is already pending
 	}
 	return p.log.Write(text)
 }
@@ -97,7 +96,7 @@ func (p *process) said() string {
 	return p.log.String()
 }
 
-// until waits for a word in what the process tells.
+// until waits for a text in the output of the process.
 func (p *process) until(word string) {
 	p.t.Helper()
 	never := time.After(time.Minute)
@@ -117,7 +116,7 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// goes waits for the end of a process that was told to end, and wants a good one.
+// goes waits for a stopped process, which must exit with 0.
 func (p *process) goes() {
 	p.t.Helper()
 	select {
@@ -130,7 +129,7 @@ func (p *process) goes() {
 	}
 }
 
-// stop tells the process to end, and waits for that.
+// stop stops the process and waits for its end.
 func (p *process) stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)

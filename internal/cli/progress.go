@@ -10,9 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// bar is the one line at the foot of a terminal that tells how far downloads,
-// locks and starts are. It is drawn over itself, and taken away before anything
-// else is written, so that what stays on the screen is the answer.
+// bar is a progress line for downloads, locks and starts. It is redrawn in place and removed
+// before any other output.
 type bar struct {
 	mu    sync.Mutex
 	out   io.Writer
@@ -24,8 +23,7 @@ type bar struct {
 	shown bool
 }
 
-// stages are the steps on the way of a server, by their first word, and how much
-// of the way is then behind it. What is fetched takes longest.
+// stages maps the first word of a step to its progress in percent. Downloads take longest.
 var stages = map[string]int{
 	"downloading": 5, "installing": 30, "running": 50, "hashing": 70, "connecting": 75, "starting": 75, "proving": 90, "ready": 100, "refused": 100,
 }

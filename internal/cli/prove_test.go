@@ -40,8 +40,8 @@ type verified struct {
 	Error struct{ Message, Hint string }
 }
 
-// cleanHome is an AMBIT_HOME in which nothing is yet. What is in its store is
-// sealed, and has to be unsealed to be removed.
+// cleanHome is an empty AMBIT_HOME. Its package store is read-only, and has to be made
+// writable to be removed.
 func cleanHome(t *testing.T) string {
 	t.Helper()
 	home := t.TempDir()
@@ -115,7 +115,7 @@ func TestProveReferenceServers(t *testing.T) {
 				return v
 			}
 
-			// What it advertises is in the refusal to lock a manifest that is wrong.
+			// The refusal to lock a wrong manifest lists the advertised tools.
 			ref.write(t)
 			var v verified
 			code := verb(t, &v, "lock", "agent.json")

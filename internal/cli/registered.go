@@ -15,10 +15,9 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// registered is the name under which the agent of a manifest acts: that of its
-// file, as on a daemon, and never what the manifest says of itself. A file
-// elsewhere that is called like an installed agent, and is another, acts under
-// its whole path: it must not get what was granted to the installed one.
+// registered returns the name under which an agent acts: the name of its file, as on a
+// daemon, and never a name from inside the manifest. A different file with the name of an
+// installed agent acts under its full path: it must not get the installed agent's grants.
 func registered(h home.Home, m *manifest.Manifest) string {
 	if m.Path == stdinName {
 		return "stdin"
@@ -45,8 +44,8 @@ func registered(h home.Home, m *manifest.Manifest) string {
 	return path
 }
 
-// registeredBundle is registered for a bundle, which may be an archive: that acts
-// under the name of its file, or its whole path if an installed agent has that.
+// registeredBundle is registered for a bundle. An archive acts under the name of its file,
+// or under its full path if an installed agent has that name.
 func registeredBundle(h home.Home, path string, m *manifest.Manifest) string {
 	if info, err := os.Stat(path); err == nil && info.IsDir() || filepath.Base(path) == bundle.ManifestName {
 		return registered(h, m)
@@ -62,8 +61,7 @@ func registeredBundle(h home.Home, path string, m *manifest.Manifest) string {
 	return path
 }
 
-// policyOptions returns where the rules of a home are, and the catalogue that maps
-// its scopes.
+// policyOptions returns the files of a home's rules and the catalogue that maps scopes.
 func policyOptions(h home.Home) policy.Options {
 	return policy.Options{
 		File: h.Policy(), Config: h.Config(), CatalogueFile: catalog.File(h),
@@ -72,7 +70,7 @@ func policyOptions(h home.Home) policy.Options {
 	}
 }
 
-// rules are the user's policy, as everything that judges a call is given it.
+// rules returns the user's policy. All checks of a process share it.
 func (t *terminal) rules(h home.Home) *policy.Live {
 	if t.policy == nil {
 		o := policyOptions(h)
@@ -83,9 +81,9 @@ func (t *terminal) rules(h home.Home) *policy.Live {
 	return t.policy
 }
 
-// policyTrouble tells a person that the rules are not those of the file.
+// policyTrouble warns that the rules in force are not those of the policy file.
 func (t *terminal) policyTrouble(problem string) {
 	if problem != "" {
-		t.alertf("the policy is not what its file says: %s", diag.Printable(problem))
+		t.alertf("the policy file is not in force: %s", diag.Printable(problem))
 	}
 }

@@ -9,21 +9,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/serve/daemon"
-	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 func newReload(t *terminal) *cobra.Command {
 	return &cobra.Command{
 		Use:     "reload",
 		GroupID: groupRun,
-		Short:   "Have the daemon read its agents again",
-		Long: "Have the daemon read its agents again. Agents whose manifest and lock are as they were go on running. The\n" +
-			"others are started and proven first, then take over at once; calls under way are finished.",
+		Short:   "Reload the agents of the daemon",
+		Long: "Reload the agents of the daemon. Agents with an unchanged manifest and lock keep running. Changed agents are\n" +
+			"started and proven before they replace the old ones; running calls are finished.",
 		Example: "  ambit reload",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var c daemon.Change
-			if err := tellDaemon(cmd.Context(), "/api/v1/reload", &c); err != nil {
+			if err := t.postToDaemon(cmd.Context(), "/api/v1/reload", &c); err != nil {
 				return err
 			}
 			return t.say(c, "%s %s\n", t.paint(green, "reloaded:"), changes(c))
@@ -31,13 +30,9 @@ func newReload(t *terminal) *cobra.Command {
 	}
 }
 
-// tellDaemon has the daemon that runs here do something.
-func tellDaemon(ctx context.Context, path string, into any) error {
-	h, err := home.Find()
-	if err != nil {
-		return err
-	}
-	d, err := daemon.FindDaemon(h)
+// postToDaemon sends a request to the daemon of this home and decodes its answer.
+func (t *terminal) postToDaemon(ctx context.Context, path string, into any) error {
+	d, err := daemon.FindDaemon(t.home)
 	if err == nil {
 		err = d.Do(ctx, http.MethodPost, path, into)
 	}
@@ -47,16 +42,16 @@ func tellDaemon(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// reloaded tells of a reload that a signal asked for.
+// reloaded logs the result of a reload that a signal requested.
 func (t *terminal) reloaded(c daemon.Change, err error) {
 	if err != nil {
-		t.tell("not reloaded, everything is as before: %v", err)
+		t.logf("not reloaded, nothing has changed: %v", err)
 		return
 	}
-	t.tell("reloaded: %s", changes(c))
+	t.logf("reloaded: %s", changes(c))
 }
 
-// changes says in a line what a reload did.
+// changes describes the result of a reload in one line.
 func changes(c daemon.Change) string {
 	var parts []string
 	for _, p := range []struct {
@@ -67,7 +62,7 @@ func changes(c daemon.Change) string {
 			parts = append(parts, p.verb+" "+strings.Join(p.names, " "))
 		}
 	}
-	return strings.Join(append(parts, fmt.Sprintf("%d as before", len(c.Kept))), ", ")
+	return strings.Join(append(parts, fmt.Sprintf("%d unchanged", len(c.Kept))), ", ")
 }
 
 func newConsole(t *terminal) *cobra.Command {
@@ -75,15 +70,15 @@ func newConsole(t *terminal) *cobra.Command {
 		Use:     "console",
 		GroupID: groupRun,
 		Short:   "Print a link that signs you into the daemon's console",
-		Long: "Print a link that signs you into the console of the daemon that runs here: what agents may do and did, calls that\n" +
-			"wait for your approval, credentials, the journal. The link is good once, for ten minutes.",
+		Long: "Print a link that signs you into the console of the running daemon: what agents may do and did, calls that wait\n" +
+			"for your approval, credentials, the journal. The link works once, for ten minutes.",
 		Example: "  ambit console\n  xdg-open \"$(ambit console)\"",
 		Args:    exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var made struct {
 				URL string `json:"url"`
 			}
-			if err := tellDaemon(cmd.Context(), "/api/v1/console", &made); err != nil {
+			if err := t.postToDaemon(cmd.Context(), "/api/v1/console", &made); err != nil {
 				return err
 			}
 			return t.say(made, "%s\n", made.URL)

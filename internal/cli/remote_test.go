@@ -141,7 +141,7 @@ func TestLoginReachesItsHosts(t *testing.T) {
 	} {
 		for header := range there.tokens() {
 			if token := strings.TrimPrefix(header, "Bearer "); token == "" || strings.Contains(said, token) {
-				t.Errorf("%s tells a token, or sends none", what)
+				t.Errorf("%s prints a token, or sends none", what)
 			}
 		}
 		if strings.Contains(what, "a ") && !strings.Contains(said, "you are [secret:") {
@@ -149,7 +149,7 @@ func TestLoginReachesItsHosts(t *testing.T) {
 		}
 	}
 	if len(there.tokens()) < 4 {
-		t.Errorf("%d tokens for what wants one each", len(there.tokens()))
+		t.Errorf("%d tokens, one for each server", len(there.tokens()))
 	}
 
 	// A port that the sign-in is not for hears nothing of it.
@@ -171,7 +171,7 @@ func must(t *testing.T, want int, args ...string) string {
 	return out + errOut
 }
 
-// A hosted agent that wants a key gets the one that was set for its host.
+// A hosted agent that needs a key gets the one that was set for its host.
 func TestHostedAgentWithAKey(t *testing.T) {
 	const key = "not-a-real-key-of-any-known-shape"
 	t.Setenv("AMBIT_HOME", t.TempDir())
@@ -192,7 +192,7 @@ func TestHostedAgentWithAKey(t *testing.T) {
 	if out := trusting(t, other, 3, "", "call", moved, "whoami"); !strings.Contains(out, "credential_missing") || strings.Contains(out, key) {
 		t.Errorf("it said %s", out)
 	}
-	// It is not run here, unless somebody wants it relayed.
+	// It is not run here without --remote.
 	if out := trusting(t, server, 1, "", "run", agent); !strings.Contains(out, "it is hosted at "+server.URL+"/mcp") {
 		t.Errorf("it said %s", out)
 	}

@@ -39,8 +39,8 @@ type needReport struct {
 // scopeReport is a scope that the agent asks for.
 type scopeReport struct {
 	Scope string `json:"scope"`
-	// Granted says that every tool it covers may be called; a scope that covers
-	// none is not granted.
+	// Granted means that every tool it covers may be called; a scope without tools is
+	// not granted.
 	Granted bool     `json:"granted"`
 	Tools   []string `json:"tools"`
 	// Allowed are those of the tools that the policy lets through, and Depends

@@ -22,19 +22,19 @@ func newRotate(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:       "rotate root",
 		GroupID:   groupSecrets,
-		Short:     "Replace the root key, from which the keys of journal, seals and grants come",
+		Short:     "Replace the root key, from which the keys of the journal, seals and grants are derived",
 		ValidArgs: []string{"root"},
-		Long: "Make a new root key, and with it new keys that sign the journal and grants, and that seal what the store keeps. The\n" +
-			"older roots stay behind it, to read what is sealed and to check what was signed; the journal records the hand-over,\n" +
-			"signed by both keys. Sessions and pending approvals begin anew. Restart every daemon, worker and client of this store\n" +
-			"afterwards: until then they are refused. Where machines share a store, copy keys/root to all of them. A store that is\n" +
-			"still under an older root of this home, because another one was rotated, is handed over to the newest: none is made.",
+		Long: "Make a new root key, and with it new keys that sign the journal and grants and that seal data in the store. Older\n" +
+			"roots are kept to unseal old data and to check old signatures; the journal records the hand-over, signed by both\n" +
+			"keys. Sessions and pending approvals end. Afterwards, restart every daemon, worker and client of this store: they are\n" +
+			"refused until then. If machines share a store, copy keys/root to all of them. A store that still uses an older root\n" +
+			"of this home, because another store was rotated, is handed over to the newest root, and no new root is made.",
 		Example: "  ambit rotate root\n  ambit rotate root --store postgres://…",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 && args[0] == "root" {
 				return nil
 			}
-			return usage("write: ambit rotate root. For API keys: ambit key rotate ID", "rotate takes the word root")
+			return usage("write: ambit rotate root. For API keys: ambit key rotate ID", "rotate needs the argument root")
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return t.rotateRoot(cmd.Context(), storeURL) },
 	}
@@ -44,11 +44,11 @@ func newRotate(t *terminal) *cobra.Command {
 
 func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
 	h := t.home
-	if err := wantBegun(t.begun(ctx, storeURL)); err != nil {
-		return err
+	if !t.hasStore(ctx, storeURL) {
+		return t.noStore()
 	}
-	t.elsewhere(ctx, storeURL)
-	b, err := t.openBooks(ctx, storeURL, store.OpenToRotate)
+	t.warnElsewhere(ctx, storeURL)
+	b, err := t.openStoreWith(ctx, storeURL, store.OpenToRotate)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
 	})
 	if err != nil {
 		b.Journal = nil
-		err = no("nothing is lost: run it again when that is fixed", "the root key cannot be rotated: %w", err)
+		err = no("nothing is lost: fix the problem and run it again", "the root key cannot be rotated: %w", err)
 		return errors.Join(err, b.DB.Close())
 	}
 	now := b.Journal.Key().String()
@@ -75,11 +75,11 @@ func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
 	}
 	return t.show(map[string]any{"old_key": was, "key": now, "grants": grants, "root": h.Root()}, func() {
 		t.printf("%s the journal is now signed with %s\n", t.paint(green, "rotated:"), now)
-		t.notef("signed anew: %s; before, the journal was signed with %s", count(grants, "grant"), was)
+		t.notef("signed again: %s; the old key of the journal is %s", count(grants, "grant"), was)
 		if resumed {
-			t.notef("this ended a rotation that was begun before: if others may have seen its key since, run it once more")
+			t.notef("this finished an earlier rotation: if others may have seen its key since, run it once more")
 		}
-		t.notef("restart every daemon, worker and client of this store; where machines share it, copy %s to all of them first", h.Root())
+		t.notef("restart every daemon, worker and client of this store; if machines share it, first copy %s to all of them", h.Root())
 	})
 }
 
@@ -87,16 +87,15 @@ func newKeyRotate(t *terminal, storeURL *string) *cobra.Command {
 	overlap := "24h"
 	cmd := &cobra.Command{
 		Use:   "rotate ID",
-		Short: "Make a key in the place of another, which ends after a while",
-		Long: "Make a key in the place of another: for the same principal, with the same rights, and for as long as the old one was\n" +
-			"made for. It is shown this once. The old one stays good for --overlap, so that nothing stops while the new one is\n" +
-			"brought to where it is used; with --overlap 0 it ends at once.",
+		Short: "Replace a key; the old one expires after --overlap",
+		Long: "Replace a key with a new one for the same principal, with the same rights and the same lifetime. The new key is\n" +
+			"shown once. The old key stays valid for --overlap, so that clients keep working while you distribute the new one;\n" +
+			"with --overlap 0 it ends immediately.",
 		Example: "  ambit key rotate 7kq2m4xw9p\n  ambit key rotate 7kq2m4xw9p --overlap 0",
 		Args:    exactly(1, "the id of a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if identity.LooksLikeKey(args[0]) {
-				// The key itself does not belong into a command line, or in our answer.
-				return usage("its id is between its first two _, and in: ambit key list", "rotate takes the id of a key, not the key")
+			if err := refuseKey("rotate", args[0]); err != nil {
+				return err
 			}
 			lap, err := parseOverlap(overlap)
 			if err != nil {
@@ -106,7 +105,7 @@ func newKeyRotate(t *terminal, storeURL *string) *cobra.Command {
 				fresh, old, text, err := keys.Rotate(cmd.Context(), args[0], lap)
 				switch {
 				case errors.Is(err, identity.ErrNoKey):
-					return no("see: ambit key list", "there is no key %q that is good and could be rotated", args[0])
+					return no("see: ambit key list", "there is no valid key %q to rotate", args[0])
 				case err != nil:
 					return err
 				}
@@ -118,22 +117,22 @@ func newKeyRotate(t *terminal, storeURL *string) *cobra.Command {
 					return t.document(doc)
 				}
 				t.printf("%s\n", text)
-				t.notef("%s", t.paint(dim, "this is shown only now; its id is "+fresh.ID+", and it opens "+opens(fresh)))
+				t.keyShown(fresh)
 				t.notef("the old key %s ends at %s", old.ID, ends)
 				return nil
 			})
 		},
 	}
-	cmd.Flags().StringVar(&overlap, "overlap", overlap, "how long the old key stays good: a `time` (12h, 7d), or 0")
+	cmd.Flags().StringVar(&overlap, "overlap", overlap, "how long the old key stays valid: a `time` (12h, 7d), or 0")
 	return cmd
 }
 
-// parseOverlap reads how long two keys are good side by side.
+// parseOverlap parses how long the old and the new key are both valid.
 func parseOverlap(s string) (time.Duration, error) {
 	const most = 90 * 24 * time.Hour
 	d, err := home.Duration(s)
 	if err != nil || d > most {
-		return 0, usage("write it as 12h or 7d, up to 90d", "--overlap %q is no such time", s)
+		return 0, usage("write it as 12h or 7d, up to 90d", "--overlap %q is not a valid time", s)
 	}
 	return d, nil
 }

@@ -73,7 +73,7 @@ func newRun(t *terminal) *cobra.Command {
 	cmd.Flags().StringVar(&f.skill, "skill", "", "a skill `file` whose §TOOLS section narrows what may be called")
 	f.development.flags(cmd)
 	f.isolation.flag(cmd)
-	f.approving.flags(cmd)
+	f.approvalFlags.flags(cmd)
 	cmd.Flags().BoolVar(&f.remote, "remote", false, "serve a hosted agent from where it is hosted, through the gateway here")
 	cmd.Flags().StringVar(&f.address, "http", "", "serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
 	cmd.Flags().StringSliceVar(&f.expose, "expose", nil, "let pass what no manifest declares: "+strings.Join(front.Exposable, ", "))
@@ -85,7 +85,7 @@ type runFlags struct {
 	expose         []string
 	remote         bool
 	development
-	approving
+	approvalFlags
 }
 
 // manifest is the one of the agent, if that may run here at all.
@@ -115,7 +115,7 @@ func (f *runFlags) manifest(t *terminal, path string) (*manifest.Manifest, error
 }
 
 func (f *runFlags) options(t *terminal, m *manifest.Manifest) (host.Options, error) {
-	o, err := t.hosting(f.development, false)
+	o, err := t.hostOptions(f.development, false)
 	if err != nil {
 		return o, err
 	}
@@ -141,10 +141,10 @@ func narrowing(file string) (call.Allowlist, error) {
 	return tools, nil
 }
 
-// approving has the flags about a person's approval.
-type approving struct{ gateway.Approvals }
+// approvalFlags has the flags about a person's approval.
+type approvalFlags struct{ gateway.Approvals }
 
-func (a *approving) flags(cmd *cobra.Command) {
+func (a *approvalFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&a.TTL, "approval-ttl", 10*time.Minute, "how long a person has to approve a call (`time`)")
 	cmd.Flags().BoolVar(&a.TrustElicitation, "trust-elicitation", false, "let the person at the client approve: only where a program cannot answer in its place")
 }
@@ -167,12 +167,12 @@ func (t *terminal) runStdio(ctx context.Context, a *host.Agent) error {
 	return notUp(ctx, a)
 }
 
-// notUp is why the agent never came up, if it did not.
+// notUp returns the failure of an agent that did not start; nil if it did.
 func notUp(ctx context.Context, a *host.Agent) error {
 	err := a.Ready(ctx)
 	down, ok := errors.AsType[*host.Failure](err)
 	if !ok || ctx.Err() != nil {
-		return nil // it is up, or somebody has ended it
+		return nil // it is up, or the run was ended
 	}
 	f := refused(down.Refusal)
 	if down.Lacking {

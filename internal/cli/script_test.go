@@ -12,8 +12,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// exits runs ambit and wants an exact exit code: exits CODE ambit ARGS…. What
-// it printed is then in stdout and stderr, as after exec.
+// exits runs ambit and checks its exit code: exits CODE ambit ARGS…. Its output is then in
+// stdout and stderr, as after exec.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND [ARGS]")

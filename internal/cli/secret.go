@@ -136,7 +136,7 @@ func newSecretSet(t *terminal, dev *development) *cobra.Command {
 		Example: "  ambit secret set agents/examples/mcp-tool analytics_token\n  pass show analytics | ambit secret set reports analytics_token\n  ambit secret set reports service_account --file key.json",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 2 {
-				// What stands there may be the value itself: it is not repeated.
+				// The argument may be the value itself, so the message does not repeat it.
 				return usage("give the value on standard input, or with --file", "a value is never given as an argument, where others can see it")
 			}
 			return exactly(2, "an agent and a ref")(cmd, args)
@@ -165,8 +165,7 @@ func newSecretSet(t *terminal, dev *development) *cobra.Command {
 	return cmd
 }
 
-// maxSecret is more than any vault keeps, so that what is too long is told as
-// such.
+// maxSecret is above the limit of the vault, which then reports a value as too long.
 const maxSecret = 1 << 20
 
 // secretValue gets a value from a person, a file or a program.
@@ -237,7 +236,7 @@ func vaultFailure(err error) error {
 		"restore BACKUP), or remove the file secrets and set them again", "%w", err)
 }
 
-// secretReportRow is a credential as list tells it.
+// secretReportRow is a credential in the output of list.
 type secretReportRow struct {
 	Agent    string          `json:"agent"`
 	Ref      string          `json:"ref"`
@@ -358,7 +357,7 @@ func newSecretRemove(t *terminal, dev *development) *cobra.Command {
 			v := credential.Open(h)
 			removed, err := v.Remove(o.name, args[1])
 			if asked := strings.TrimPrefix(args[0], "matrix://agent/"); err == nil && !removed && asked != o.name {
-				// One that is kept under an id, as it once was.
+				// Older vaults store credentials under the agent's id.
 				if removed, err = v.Remove(asked, args[1]); removed {
 					o.name = asked
 				}

@@ -59,9 +59,9 @@ func TestSecretIsAskedHidden(t *testing.T) {
 	}()
 	for deadline := time.Now().Add(30 * time.Second); echoes(t, program); {
 		if time.Now().After(deadline) {
-			t.Fatal("the terminal goes on showing what is typed")
+			t.Fatal("the terminal still echoes input")
 		}
-		time.Sleep(time.Millisecond) // a poll: the kernel tells nobody
+		time.Sleep(time.Millisecond) // a poll: there is no event to wait for
 	}
 	if _, err := person.WriteString(canary + "\n"); err != nil {
 		t.Fatal(err)

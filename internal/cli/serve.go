@@ -30,55 +30,55 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// serving are the flags of serve.
-type serving struct {
+// serveFlags are the flags of serve.
+type serveFlags struct {
 	daemon.Options
 	store       string
 	folders     []string
 	dev         development
-	approval    approving
+	approval    approvalFlags
 	expose      []string
 	concurrency int
 	serverLog   string
 }
 
 func newServe(t *terminal) *cobra.Command {
-	var s serving
+	var s serveFlags
 	cmd := &cobra.Command{
 		Use:     "serve",
 		GroupID: groupRun,
 		Short:   "Serve every agent of a folder over HTTP",
-		Long: "Serve every agent of a folder: each at /mcp/NAME, with a JSON API beside them. Everything needs a key: make\n" +
-			"one with ambit key new, or take the one in the key file, which is made for this run and gone after it. An\n" +
-			"agent that cannot be served is listed as rejected, and the rest run. SIGHUP, or ambit reload, reads the\n" +
-			"folder again; SIGTERM and SIGINT finish the calls that are under way.",
+		Long: "Serve every agent of a folder at /mcp/NAME, and a JSON API. Every request needs a key: make one with\n" +
+			"ambit key new, or use the one in the key file, which is valid for this run only. An agent that cannot be\n" +
+			"served is listed as rejected, and the rest run. SIGHUP or ambit reload reads the folder again; SIGTERM and\n" +
+			"SIGINT finish running calls, then exit.",
 		Example: "  ambit serve\n  ambit serve --agents ./agents --listen 127.0.0.1:0 --json\n  ambit serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --production",
 		Args:    exactly(0, "no arguments"),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.serve(cmd.Context(), &s) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&s.Listen, "listen", "127.0.0.1:7411", "the `address` to listen on; port 0 picks a free one")
-	f.StringArrayVar(&s.folders, "agents", nil, "a `folder` of agents, also several times (default agents/ in AMBIT_HOME)")
+	f.StringArrayVar(&s.folders, "agents", nil, "a `folder` of agents; may be repeated (default agents/ in AMBIT_HOME)")
 	f.StringVar(&s.store, "store", "", "keep state at this postgres:// `URL` instead of in AMBIT_HOME")
 	f.BoolVar(&s.Strict, "strict", false, "do not start, or reload, if an agent is rejected")
-	f.BoolVar(&s.Production, "production", false, "refuse what is only good for trying things out")
+	f.BoolVar(&s.Production, "production", false, "refuse settings that are only safe for development")
 	f.StringVar(&s.Cert, "tls-cert", "", "the `file` of the TLS certificate")
-	f.StringVar(&s.Key, "tls-key", "", "the `file` of its key")
-	f.BoolVar(&s.BehindProxy, "behind-proxy", false, "listen beyond loopback without TLS: a proxy in front does it")
-	f.StringVar(&s.PublicURL, "public-url", "", "the `URL` that people know it by")
-	f.BoolVar(&s.MetricsOpen, "metrics-open", false, "let everybody read /metrics")
-	f.DurationVar(&s.Idle, "idle", 0, "stop the servers of an agent that was idle for this `time`; they start again when needed")
-	f.StringSliceVar(&s.expose, "expose", nil, "let pass what no manifest declares: "+strings.Join(front.Exposable, ", "))
+	f.StringVar(&s.Key, "tls-key", "", "the `file` of the TLS key")
+	f.BoolVar(&s.BehindProxy, "behind-proxy", false, "listen beyond loopback without TLS, because a proxy in front terminates it")
+	f.StringVar(&s.PublicURL, "public-url", "", "the `URL` that clients use")
+	f.BoolVar(&s.MetricsOpen, "metrics-open", false, "serve /metrics without a key")
+	f.DurationVar(&s.Idle, "idle", 0, "stop the servers of an agent after this idle `time`; they start again when needed")
+	f.StringSliceVar(&s.expose, "expose", nil, "pass through what no manifest declares: "+strings.Join(front.Exposable, ", "))
 	s.dev.flags(cmd)
 	s.approval.flags(cmd)
 	s.dev.isolation.flag(cmd)
 	f.IntVar(&s.concurrency, "concurrency", runtime.NumCPU(), "how many programs run at the same time (`N`)")
-	f.StringVar(&s.serverLog, "server-log", "", "write what tool servers say to this `file` instead of to standard error")
-	f.DurationVar(&s.Grace, "grace", 20*time.Second, "how much `time` calls under way have at the end")
+	f.StringVar(&s.serverLog, "server-log", "", "write the output of tool servers to this `file` instead of standard error")
+	f.DurationVar(&s.Grace, "grace", 20*time.Second, "how much `time` running calls get at shutdown")
 	return cmd
 }
 
-func (t *terminal) serve(ctx context.Context, s *serving) error {
+func (t *terminal) serve(ctx context.Context, s *serveFlags) error {
 	h := t.home
 	var err error
 	if s.Folders, err = agentFolders(h, s.folders...); err != nil {
@@ -100,7 +100,7 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 	if oidc != nil {
 		s.OIDC = identity.NewOIDC(*oidc)
 	}
-	b, err := t.openBooks(ctx, s.store, store.Open)
+	b, err := t.openStoreWith(ctx, s.store, store.Open)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if traceErr := s.Trace.Close(last); traceErr != nil {
-		t.tell("the last traces could not be sent: %v", traceErr)
+		t.logf("cannot send the last traces: %v", traceErr)
 	}
 	if closeErr := b.Close(); err == nil && closeErr != nil {
 		return &failure{code: exitMissing, err: closeErr}
@@ -117,19 +117,19 @@ func (t *terminal) serve(ctx context.Context, s *serving) error {
 	return err
 }
 
-// waitingSandboxes is how many sandboxes stand ready for programs. One is made for
-// the next run when one like it has ended, so a daemon without programs has none.
+// waitingSandboxes bounds the pool of prepared sandboxes. A sandbox is prepared when one
+// like it has ended, so a daemon without programs has none.
 const waitingSandboxes = 4
 
-// serveWith serves with open books.
-func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *store.Store) error {
+// serveWith serves with an open store.
+func (t *terminal) serveWith(ctx context.Context, s *serveFlags, h home.Home, b *store.Store) error {
 	ctx, reloads, stop := takeSignals(ctx)
 	defer stop()
 	s.Metrics = daemon.NewMetrics()
 	timed := *b
 	timed.DB = s.Metrics.Timed(b.DB)
 	b.Journal.Through(timed.DB)
-	o, err := t.hosting(s.dev, s.Production)
+	o, err := t.hostOptions(s.dev, s.Production)
 	if err != nil {
 		return err
 	}
@@ -158,9 +158,10 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *st
 		return err
 	}
 	hosting.Host.Agents = s.Neighbours
-	passing, key := identity.NewPassingKey()
-	s.Start, s.CanRun, s.APIKeys, s.Passing, s.Journal = hosting.Start, s.canRun(canServe(ctx, b, s.Production)), identity.NewAPIKeys(b.DB), passing, b.Journal
-	s.Version, s.Log = version, t.tell
+	runKey, key := identity.NewPassingKey()
+	s.Start, s.CanRun = hosting.Start, s.canRun(canServe(ctx, b, s.Production))
+	s.APIKeys, s.Passing, s.Journal = identity.NewAPIKeys(b.DB), runKey, b.Journal
+	s.Version, s.Log = version, t.logf
 	s.PolicyProblem = func() string { return t.rules(h).Status().Problem }
 	desk, err := t.openDesk(ctx, s, &o)
 	if err != nil {
@@ -168,7 +169,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *st
 	}
 	closed := closeWith(ctx, desk, s.Grace)
 	defer func() {
-		stop() // if it was not the end of ctx that ended it
+		stop() // ends ctx, on which closed depends
 		<-closed
 	}()
 	hosting.Turns = desk
@@ -191,9 +192,9 @@ func (t *terminal) serveWith(ctx context.Context, s *serving, h home.Home, b *st
 	return t.listen(ctx, s, h, d, key, reloads)
 }
 
-// canRun says why an agent cannot be served. In the folders of the home no two have
-// one id; in folders that were named a program may have that of an installed one.
-func (s *serving) canRun(canServe func(*manifest.Manifest) error) func(*manifest.Manifest) error {
+// canRun returns a check whether an agent can be served. In the folders of the home ids are
+// unique; in a folder given by --agents, a program may have the id of an installed one.
+func (s *serveFlags) canRun(canServe func(*manifest.Manifest) error) func(*manifest.Manifest) error {
 	if len(s.folders) == 0 {
 		return canServe
 	}
@@ -205,9 +206,9 @@ func (s *serving) canRun(canServe func(*manifest.Manifest) error) func(*manifest
 	}
 }
 
-// listen answers until ctx ends, and reads the agents again as often as it is told.
-// The key is the one of this run.
-func (t *terminal) listen(ctx context.Context, s *serving, h home.Home, d *daemon.Daemon, key string, reloads <-chan os.Signal) error {
+// listen serves until ctx ends, and reloads the agents on each signal. The key is valid for
+// this run.
+func (t *terminal) listen(ctx context.Context, s *serveFlags, h home.Home, d *daemon.Daemon, key string, reloads <-chan os.Signal) error {
 	l, url, err := d.Listen()
 	if err != nil {
 		d.Close()
@@ -225,9 +226,10 @@ func (t *terminal) listen(ctx context.Context, s *serving, h home.Home, d *daemo
 	other, err := daemon.Announce(ctx, h, presence)
 	switch {
 	case err != nil:
-		t.tell("other verbs will not find this daemon: %v", err)
+		t.logf("other commands will not find this daemon: %v", err)
 	case other != nil:
-		t.tell("another daemon runs at %s, and ambit agents, ambit reload and ambit console ask that one: stop it, or give this one another AMBIT_HOME", other.URL)
+		t.logf("another daemon runs at %s, and ambit agents, ambit reload and ambit console use that one: "+
+			"stop it, or start this one with another AMBIT_HOME", other.URL)
 	}
 	proven := make(chan struct{})
 	go func() {
@@ -235,7 +237,7 @@ func (t *terminal) listen(ctx context.Context, s *serving, h home.Home, d *daemo
 		d.Prove(ctx)
 	}()
 	if err := t.ready(ctx, d, s, presence, err == nil && other == nil, proven); err != nil {
-		t.tell("%v", err)
+		t.logf("%v", err)
 	}
 	for {
 		select {
@@ -245,39 +247,37 @@ func (t *terminal) listen(ctx context.Context, s *serving, h home.Home, d *daemo
 			}
 			return nil
 		case <-reloads:
-			// An end is not kept waiting by a slow start: the daemon sees it meanwhile,
-			// and ends the reload.
-			t.reload(ctx, d)
+			t.reload(ctx, d) // the daemon ends it early at shutdown
 		}
 	}
 }
 
-// reload reads the agents again because a signal asked for it.
+// reload reads the agents again after a signal.
 func (t *terminal) reload(ctx context.Context, d *daemon.Daemon) {
 	c, err := d.Reload(ctx)
 	if late, ok := errors.AsType[*daemon.QueueError](err); ok {
-		t.tell("%v", late)
+		t.logf("%v", late)
 		err = nil
 	}
 	t.reloaded(c, err)
 }
 
-// addressHint is what to do if nobody can listen at an address: where the daemon of
-// this home is the one that does, it is named.
+// addressHint is the hint if the address cannot be listened on. It names the daemon of this
+// home if that one is running.
 func addressHint(ctx context.Context, h home.Home) string {
 	hint := "choose another address with --listen, or port 0 for any free one"
 	if d, err := daemon.FindDaemon(h); err == nil && d.Alive(ctx) {
-		hint = fmt.Sprintf("a daemon of this home runs already, at %s (process %d): use that one or end it; or %s", d.URL, d.PID, hint)
+		hint = fmt.Sprintf("a daemon of this home is already running at %s (process %d): use or stop it; or %s", d.URL, d.PID, hint)
 	}
 	return hint
 }
 
-// settleTime is how long the word that the daemon is ready waits for agents to
-// be proven. It answers before.
+// settleTime is how long the ready message waits for agents to be proven. The daemon serves
+// requests before that.
 const settleTime = 10 * time.Second
 
-// ready says what is served where. Announced says that other verbs find this daemon.
-func (t *terminal) ready(ctx context.Context, d *daemon.Daemon, s *serving, p daemon.Presence, announced bool, proven <-chan struct{}) error {
+// ready prints what is served where. Announced means that other commands find this daemon.
+func (t *terminal) ready(ctx context.Context, d *daemon.Daemon, s *serveFlags, p daemon.Presence, announced bool, proven <-chan struct{}) error {
 	timer := time.NewTimer(settleTime)
 	defer timer.Stop()
 	select {
@@ -309,14 +309,16 @@ func (t *terminal) ready(ctx context.Context, d *daemon.Daemon, s *serving, p da
 		t.printf("  %s\n", t.paint(dim, "put a manifest into "+diag.Printable(s.Folders[0])+", or start with "+myself()+" new NAME; then: "+myself()+" reload"))
 	}
 	if slices.ContainsFunc(cards, func(c daemon.Card) bool { return c.State == daemon.Starting }) {
-		t.printf("  %s\n", t.paint(dim, "what is starting is still being proven; how far it is: "+myself()+" agents"))
+		t.printf("  %s\n", t.paint(dim, "starting agents are still being proven; to see their state: "+myself()+" agents"))
 	}
-	good := "the link is good once, for ten minutes"
+	good := "the link works once, for ten minutes"
 	if announced {
-		good += "; another: " + myself() + " console"
+		good += "; to get another: " + myself() + " console"
 	}
 	t.printf("\n  console: %s\n  %s\n", t.paint(bold, link), t.paint(dim, good))
-	if name := firstServed(cards); name != "" {
+	up := func(c daemon.Card) bool { return c.State == daemon.Ready || c.State == daemon.Starting }
+	if i := slices.IndexFunc(cards, up); i >= 0 {
+		name := cards[i].Name
 		t.printf("\n")
 		if line := installLine(s.Folders, name); line != "" {
 			t.printf("  into a client: %s\n", t.paint(bold, line))
@@ -326,19 +328,20 @@ func (t *terminal) ready(ctx context.Context, d *daemon.Daemon, s *serving, p da
 	}
 	t.printf("  the API:       curl -H \"Authorization: Bearer $(cat %s)\" %s/api/v1/agents\n", diag.ShellWord(p.KeyFile), p.URL)
 	if s.serverLog != "" {
-		t.printf("  %s\n", t.paint(dim, "what tool servers write: "+nearest(s.serverLog)))
+		t.printf("  %s\n", t.paint(dim, "output of tool servers: "+nearest(s.serverLog)))
 	}
 	return t.flush()
 }
 
-// connectLine is the command that connects a client to an agent. A shell runs it, so
-// the name and the address are quoted; key is a text or a $(command) without quotes.
+// connectLine returns the shell command that connects a client to an agent. The name and
+// address are quoted; key is a text or a $(command) without quotes.
 func connectLine(name, address, key string) string {
-	return "claude mcp add --transport http " + diag.ShellWord(name) + " " + diag.ShellWord(address) + ` --header "Authorization: Bearer ` + key + `"`
+	return "claude mcp add --transport http " + diag.ShellWord(name) + " " + diag.ShellWord(address) +
+		` --header "Authorization: Bearer ` + key + `"`
 }
 
-// takeSignals takes the signals over: the end of a daemon takes longer than the
-// few seconds that other verbs get. A second signal ends it at once.
+// takeSignals replaces the signal handling of Main: the shutdown of a daemon takes longer
+// than the few seconds that other verbs get. A second signal ends it immediately.
 func takeSignals(ctx context.Context) (ended context.Context, reloads <-chan os.Signal, stop func()) {
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	signal.Reset(ends...)
@@ -349,8 +352,8 @@ func takeSignals(ctx context.Context) (ended context.Context, reloads <-chan os.
 	return ended, hup, func() { signal.Stop(hup); cancel() }
 }
 
-// agentFolders are where agents are looked for: the folders that were named, or
-// that of the home, and that of Covenant.
+// agentFolders returns the folders to search for agents: the named ones or that of the home,
+// and that of Covenant.
 func agentFolders(h home.Home, named ...string) ([]string, error) {
 	var folders []string
 	for _, name := range named {
@@ -365,7 +368,7 @@ func agentFolders(h home.Home, named ...string) ([]string, error) {
 			return nil, unreadable(name, err)
 		}
 		if !info.IsDir() {
-			return nil, usage("name the folder that holds the agents", "%s is not a folder", name)
+			return nil, usage("name the folder that contains the agents", "%s is not a folder", name)
 		}
 		folder, err := filepath.Abs(name)
 		if err != nil {
@@ -385,8 +388,8 @@ func agentFolders(h home.Home, named ...string) ([]string, error) {
 	return folders, nil
 }
 
-// storeArgument is what a verb beside this daemon has to be told that cannot find it
-// by itself; whoever reads it fills in the password themselves.
+// storeArgument returns the --store argument for commands that cannot find the store of this
+// daemon because its URL has a password. The reader fills in the password.
 func storeArgument(url string) string {
 	if _, left := withoutPassword(url); !left {
 		return ""
@@ -394,13 +397,12 @@ func storeArgument(url string) string {
 	return " --store postgres://…"
 }
 
-// fitForProduction refuses switches that only development may use, and a store
-// that anybody on the way to it could stand in for: grants, keys and the journal
-// are there.
+// fitForProduction refuses development switches, and a store that a man in the middle could
+// impersonate: it contains grants, keys and the journal.
 func fitForProduction(store string) error {
 	for _, name := range []string{"AMBIT_DEV_RESOLVE", "AMBIT_DEV_CA"} {
 		if os.Getenv(name) != "" {
-			return usage("unset it", "--production does not go with the development switch %s", name)
+			return usage("unset it", "--production excludes the development switch %s", name)
 		}
 	}
 	if host := postgres.Unproven(store); host != "" && store != "" {
@@ -410,7 +412,7 @@ func fitForProduction(store string) error {
 	return nil
 }
 
-// cannotServe is why a daemon did not start.
+// cannotServe explains why a daemon did not start.
 func (t *terminal) cannotServe(err error) error {
 	if u, ok := errors.AsType[*daemon.UsageError](err); ok {
 		return usage(u.Hint, "%w", err)
@@ -428,7 +430,7 @@ func (t *terminal) cannotServe(err error) error {
 	return err
 }
 
-// tell writes a line of the daemon's log.
-func (t *terminal) tell(format string, args ...any) {
+// logf writes a line of the daemon's log.
+func (t *terminal) logf(format string, args ...any) {
 	t.notef("%s %s", t.paint(dim, "ambit:"), diag.Printable(fmt.Sprintf(format, args...)))
 }

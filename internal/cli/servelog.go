@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 )
 
-// logServersTo has what tool servers write go to a file, so that it does not
-// drown what the daemon says.
+// logServersTo returns the log function for the output of tool servers: to stderr, or to a
+// file so that the daemon's own lines stay readable.
 func (t *terminal) logServersTo(name string) (func(agent, alias, line string), func(), error) {
 	if name == "" {
 		return func(agent, alias, line string) { t.serverLog(agent+"/"+alias, line) }, func() {}, nil
@@ -22,14 +22,14 @@ func (t *terminal) logServersTo(name string) (func(agent, alias, line string), f
 		return nil, nil, usage("name a file that can be written", "cannot open the log of the tool servers: %w", err)
 	}
 	write := func(agent, alias, line string) {
-		// A full disk must not end the daemon.
+		// Ignoring the error keeps the daemon alive on a full disk.
 		_, _ = fmt.Fprintf(f, "[%s] %s\n", diag.Printable(agent+"/"+alias), diag.Printable(line))
 	}
 	return write, func() { _ = f.Close() }, nil
 }
 
-// installLine is the command that puts a served agent into a client; empty if
-// its file is not found any more.
+// installLine returns the command that installs a served agent into a client; empty if its
+// file is gone.
 func installLine(folders []string, name string) string {
 	all, err := daemon.Find(folders...)
 	if err != nil {
@@ -43,7 +43,7 @@ func installLine(folders []string, name string) string {
 	return ""
 }
 
-// nearest is a path as somebody here would write it.
+// nearest returns a path relative to the current folder if it is inside it.
 func nearest(path string) string {
 	here, err := os.Getwd()
 	if err != nil {
@@ -55,7 +55,7 @@ func nearest(path string) string {
 	return path
 }
 
-// myself is how a person calls this program from here.
+// myself returns the command with which a person runs this program from here.
 func myself() string {
 	if _, err := exec.LookPath("ambit"); err == nil || !strings.ContainsRune(os.Args[0], filepath.Separator) {
 		return "ambit"

@@ -25,9 +25,13 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// serverOptions are what every verb that starts servers needs.
+// serverOptions returns the options of verbs that start servers. It looks for the home itself:
+// ambit tools and ambit verify --offline get here only for some manifests.
 func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, error) {
-	h := t.home
+	h, err := home.Find()
+	if err != nil {
+		return toolserver.Options{}, err
+	}
 	folder, err := filepath.Abs(filepath.Dir(m.Path))
 	if err != nil {
 		return toolserver.Options{}, err
@@ -64,8 +68,8 @@ func resolveWith(ctx context.Context, m *manifest.Manifest, o host.ResolveOption
 	return r, nil
 }
 
-// whole is resolve for verbs that act on the agent: it prints the warnings.
-func (t *terminal) whole(ctx context.Context, m *manifest.Manifest) (*host.Resolved, error) {
+// resolveAndWarn is resolve with its warnings printed.
+func (t *terminal) resolveAndWarn(ctx context.Context, m *manifest.Manifest) (*host.Resolved, error) {
 	r, err := t.resolve(ctx, m)
 	if err != nil {
 		return nil, err
@@ -112,7 +116,7 @@ func onServers(m *manifest.Manifest) bool {
 	return m.Dialect == agent.Matrix || m.Dialect == agent.GPARS || m.Agent().Hosted()
 }
 
-// nothingToProve says why there is nothing to start, compare or pin.
+// nothingToProve explains why there is nothing to start, compare or pin.
 func nothingToProve(m *manifest.Manifest) string {
 	return fmt.Sprintf("nothing to prove: a %s agent has no tool servers of its own", m.Dialect)
 }
@@ -120,7 +124,7 @@ func nothingToProve(m *manifest.Manifest) string {
 // development are the switches that loosen what http actions may reach.
 type development struct {
 	loopbackHTTP bool
-	isolation    isolating // of verbs that run programs
+	isolation    isolationFlag // of verbs that run programs
 }
 
 func (d *development) flags(cmd *cobra.Command) {
@@ -132,15 +136,15 @@ func (d *development) manifestFlag(f *pflag.FlagSet) {
 	f.BoolVar(&d.loopbackHTTP, "allow-loopback-http", false, "for development: FindAgent actions and slots may name this machine, also over plain http")
 }
 
-// announce says loudly which development switches are on.
+// announce warns which development switches are on.
 func (t *terminal) announce(s egress.Switches) {
 	if loud := s.Announce(); loud != "" {
 		t.alertf("%s", loud)
 	}
 }
 
-// hosting is how agents are brought to life here.
-func (t *terminal) hosting(d development, production bool) (host.Options, error) {
+// hostOptions returns the options with which agents are started here.
+func (t *terminal) hostOptions(d development, production bool) (host.Options, error) {
 	h := t.home
 	if err := checkSettings(h); err != nil {
 		return host.Options{}, err
@@ -150,7 +154,7 @@ func (t *terminal) hosting(d development, production bool) (host.Options, error)
 		return host.Options{}, usage("", "%w", err)
 	}
 	t.announce(switches)
-	operator, err := operatorRails(h)
+	operator, err := operatorGuardrails(h)
 	if err != nil {
 		return host.Options{}, err
 	}
@@ -166,8 +170,8 @@ func (t *terminal) hosting(d development, production bool) (host.Options, error)
 	return o, d.isolation.apply(t, &o, production)
 }
 
-// operatorRails reads guardrails.json, which may not be there.
-func operatorRails(h home.Home) (guard.Operator, error) {
+// operatorGuardrails reads guardrails.json, which is optional.
+func operatorGuardrails(h home.Home) (guard.Operator, error) {
 	text, err := os.ReadFile(h.Guardrails())
 	if errors.Is(err, fs.ErrNotExist) {
 		return guard.Operator{}, nil
@@ -182,7 +186,7 @@ func operatorRails(h home.Home) (guard.Operator, error) {
 	return operator, nil
 }
 
-// start brings an agent to life and waits until its servers are proven.
+// start starts an agent and waits until its servers are proven.
 func (t *terminal) start(ctx context.Context, m *manifest.Manifest, o host.Options) (a *host.Agent, end func(), err error) {
 	others := newNeighbours(ctx, m, o)
 	o.Agents = others

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/exec/memory"
@@ -12,9 +13,8 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/skill"
 )
 
-// checkSettings reads all of config.toml before anything of it is used. So what is
-// wrong in it is told as such, and not as the trouble of whoever reads it first; and
-// a setting that only the daemon reads is not taken for one that works.
+// checkSettings reads all of config.toml before any setting is used. Problems are then
+// reported as problems of the file, also for settings that only the daemon reads.
 func checkSettings(h home.Home) error {
 	file := h.Config()
 	failed := func(err error) error { return no("fix "+diag.ShellWord(file), "%w", err) }
@@ -27,25 +27,14 @@ func checkSettings(h home.Home) error {
 	_, registries := registry.ReadConfig(h)
 	_, age := readRetention(h)
 	_, skills := skill.ReadStore(file)
-	var problems []error
+	var problems []string
 	for _, err := range []error{oidc, quotas, ttl, registries, age, skills} {
 		if err != nil {
-			problems = append(problems, err)
+			problems = append(problems, err.Error())
 		}
 	}
 	if len(problems) > 0 {
-		return failed(together(problems))
+		return failed(errors.New(strings.Join(problems, "; ")))
 	}
 	return nil
-}
-
-// together are several errors on one line.
-type together []error
-
-func (e together) Error() string {
-	texts := make([]string, len(e))
-	for i, err := range e {
-		texts[i] = err.Error()
-	}
-	return strings.Join(texts, "; ")
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// soleID refuses a program from elsewhere that has the id of one that is
-// installed. An id is what grants are scoped to and what memory belongs to, and
-// any manifest can say that it has it.
+// soleID refuses a program that has the id of a different, installed program. Grants and
+// memory belong to an id, and any manifest can claim any id.
 func soleID(m *manifest.Manifest) error {
 	if !dispatch.TakesIntents(m.Agent()) {
 		return nil
@@ -38,6 +37,6 @@ func soleID(m *manifest.Manifest) error {
 	if theirs, err := os.Stat(f.Path); err == nil && os.SameFile(mine, theirs) {
 		return nil
 	}
-	return no("use the one that is installed: "+diag.ShellWord(f.Path)+"; or give this one an id of its own",
-		"%s is not the agent %s: another one of that id is installed at %s", m.Path, diag.Quote(m.Agent().ID), f.Path)
+	return no("use the installed agent: "+diag.ShellWord(f.Path)+"; or give this one another id",
+		"%s has the id %s of another agent, which is installed at %s", m.Path, diag.Quote(m.Agent().ID), f.Path)
 }

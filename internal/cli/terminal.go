@@ -1,20 +1,16 @@
 package cli
 
-// The rules of everything that ambit shows:
+// The rules for all output:
 //
-//   - The answer goes to stdout; what is said about it (losses, progress, next
-//     steps, errors) goes to stderr.
-//   - An error is "ambit: what happened", and what to do next stands below it
-//     as "  hint: …". Sentences start small and end without a full stop.
-//   - Colours only on a terminal that wants them; NO_COLOR and --color=never
-//     turn them off, CLICOLOR_FORCE and --color=always on. Nothing is said by
-//     colour alone.
-//   - Text from a manifest is printed through diag.Printable, so that it
-//     cannot drive the terminal. What is not, a file's name or an error, drives
-//     nothing either: notef lets no character through that is not seen, and
-//     printf no control character, but for the colours.
-//   - With --json there is exactly one document on stdout. In JSON the same
-//     characters are written as escapes.
+//   - The answer goes to stdout. Losses, progress, next steps and errors go to stderr.
+//   - An error is "ambit: what happened"; the line below is "  hint: " and the next
+//     step. Sentences start in lower case and end without a full stop.
+//   - Colours are used only on a terminal. NO_COLOR and --color=never turn them off,
+//     CLICOLOR_FORCE and --color=always on. Colour is never the only carrier of meaning.
+//   - Text from a manifest is printed through diag.Printable, so that it cannot control
+//     the terminal. As a second line of defence for file names and errors, notef escapes
+//     every invisible character, and printf every control character except colours.
+//   - With --json, stdout is exactly one document, with the same characters escaped.
 
 import (
 	"bufio"
@@ -45,24 +41,24 @@ type terminal struct {
 	in     io.Reader
 	raw    io.Writer // stdout itself, for a protocol
 	out    *bufio.Writer
-	outMu  sync.Mutex // logs of what runs beside are shown after what was said before
+	outMu  sync.Mutex // guards out: background work logs too
 	err    io.Writer
 	file   *os.File // stdout, if it is a file
 	json   bool
 	colour string
 	styled bool
 	width  int
-	cut    bool         // lines are cut to the width: somebody looks at them
-	bar    *bar         // how far servers are, for a person who watches
-	policy *policy.Live // the user's rules, once they were read
-	home   home.Home    // zero for a verb of homeless without one
-	// lastRead is the manifest that the verb is about, or the last of them.
+	cut    bool         // stdout is a terminal: lines are cut to its width
+	bar    *bar         // the progress of servers; nil until it is shown
+	policy *policy.Live // the user's rules; nil until they are read
+	home   home.Home    // zero if there is none and needsHome is false
+	// lastRead is the path of the last manifest that was loaded.
 	lastRead string
-	// interrupted says that the signal came in place of an answer.
+	// interrupted means that a signal came in place of an answer.
 	interrupted bool
 }
 
-// shared is a writer that several may use at once, as a file is.
+// shared makes a writer safe for concurrent use, as a file is.
 type shared struct {
 	mu sync.Mutex
 	to io.Writer
@@ -90,8 +86,8 @@ func newTerminal(in io.Reader, out, errOut io.Writer) *terminal {
 }
 
 // setUp applies the flags of every verb and finds the home.
-func (t *terminal) setUp(cmd *cobra.Command) (err error) {
-	if t.home, err = home.Find(); err != nil && needsHome(cmd) {
+func (t *terminal) setUp(cmd *cobra.Command, args []string) (err error) {
+	if t.home, err = home.Find(); err != nil && needsHome(cmd, args) {
 		return err
 	}
 	switch t.colour {
@@ -102,7 +98,7 @@ func (t *terminal) setUp(cmd *cobra.Command) (err error) {
 	case "auto":
 		t.styled = t.wantsColour()
 	default:
-		return usage("use auto, always or never", "--color does not take %q", t.colour)
+		return usage("use auto, always or never", "--color cannot be %q", t.colour)
 	}
 	return nil
 }
@@ -117,7 +113,7 @@ func (t *terminal) wantsColour() bool {
 	return t.file != nil && term.IsTerminal(int(t.file.Fd())) && os.Getenv("TERM") != "dumb"
 }
 
-// interactive reports whether a person watches stderr.
+// interactive reports whether stderr is a terminal.
 func (t *terminal) interactive() bool {
 	f, ok := t.err.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
@@ -153,10 +149,10 @@ func (t *terminal) paint(s style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[" + string(normal) + "m"
 }
 
-// tamed is a text after tame, which does not get to see the colours.
-func (t *terminal) tamed(text string, tame func(string) string) string {
+// escapeBetweenStyles applies escape to the text between our own colour codes.
+func (t *terminal) escapeBetweenStyles(text string, escape func(string) string) string {
 	if !t.styled {
-		return tame(text)
+		return escape(text)
 	}
 	var b strings.Builder
 	for i, part := range strings.Split(text, "\x1b[") {
@@ -169,12 +165,12 @@ func (t *terminal) tamed(text string, tame func(string) string) string {
 		default:
 			rest = "\x1b[" + part
 		}
-		b.WriteString(tame(rest))
+		b.WriteString(escape(rest))
 	}
 	return b.String()
 }
 
-// printableLines is what diag.Printable makes of each line.
+// printableLines applies diag.Printable to each line.
 func printableLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {
@@ -183,12 +179,11 @@ func printableLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// withoutControls makes control characters visible that do not end a line, or stand
-// in one as a tab: no document has them, so that it stays what it is.
+// withoutControls escapes control characters except tabs and line ends. Documents contain
+// none, so they stay as they are.
 func withoutControls(text string) string { return escaped(text, unicode.IsControl) }
 
-// escaped writes the odd characters of a text as escapes, but not what ends a line or
-// stands in one as a tab.
+// escaped escapes the odd characters of a text, except tabs and line ends.
 func escaped(text string, odd func(rune) bool) string {
 	shown := func(r rune) bool { return odd(r) && r != '\n' && r != '\t' }
 	if strings.IndexFunc(text, shown) < 0 && utf8.ValidString(text) {
@@ -209,36 +204,34 @@ func escaped(text string, odd func(rune) bool) string {
 func (t *terminal) printf(format string, args ...any) {
 	t.outMu.Lock()
 	defer t.outMu.Unlock()
-	fmt.Fprint(t.out, t.tamed(fmt.Sprintf(format, args...), withoutControls))
+	fmt.Fprint(t.out, t.escapeBetweenStyles(fmt.Sprintf(format, args...), withoutControls))
 }
 
-// text prints a document, which may hold what a manifest says. JSON stays what it is;
-// in others characters that nobody sees cannot always be written otherwise.
+// text prints a document that may contain text from a manifest. Escapes keep the meaning of
+// JSON; other documents change, and the reader is warned.
 func (t *terminal) text(document string) {
 	document = strings.TrimRight(document, "\r\n")
 	if jsontext.Value(document).IsValid() {
-		t.printf("%s\n", harmless(document))
+		t.printf("%s\n", escapeJSON(document))
 		return
 	}
-	// Blanks and joiners have work to do in many languages, and in emoji.
+	// Many languages and emoji need blanks and joiners.
 	shown := escaped(document, func(r rune) bool {
 		return diag.Unseen(r) && !unicode.Is(unicode.Zs, r) && r != '\u200c' && r != '\u200d'
 	})
 	t.printf("%s\n", shown)
 	if shown != document {
-		t.notef("%s", t.paint(dim, "invisible characters are shown as escapes; -o FILE writes them as they are"))
+		t.remarkf("invisible characters are shown as escapes; -o FILE writes them as they are")
 	}
 }
 
 // notef writes a line about the answer.
 func (t *terminal) notef(format string, args ...any) {
-	// What was said first is shown first; that it cannot be written is told at
-	// the end.
-	_ = t.flush()
-	fmt.Fprintln(t.err, t.tamed(fmt.Sprintf(format, args...), printableLines))
+	_ = t.flush() // keeps the order of stdout and stderr; Run reports a write error
+	fmt.Fprintln(t.err, t.escapeBetweenStyles(fmt.Sprintf(format, args...), printableLines))
 }
 
-// show prints the answer of a verb: the document with --json, or what text prints.
+// show prints the answer of a verb: the document with --json, otherwise with text.
 func (t *terminal) show(document any, text func()) error {
 	if t.json {
 		return t.document(document)
@@ -247,7 +240,15 @@ func (t *terminal) show(document any, text func()) error {
 	return nil
 }
 
-// say is show for an answer of one line, or a few.
+// judge is show for an answer that is yes or no: it ends the verb with errNo if ok is false.
+func (t *terminal) judge(ok bool, document any, text func()) error {
+	if err := t.show(document, text); err != nil || ok {
+		return err
+	}
+	return errNo
+}
+
+// say is show for a short text.
 func (t *terminal) say(document any, format string, args ...any) error {
 	return t.show(document, func() { t.printf(format, args...) })
 }
@@ -257,7 +258,7 @@ func (t *terminal) warnf(format string, args ...any) {
 	t.notef("%s %s", t.paint(yellow, "warning:"), fmt.Sprintf(format, args...))
 }
 
-// hintf writes what to do about the line above it.
+// hintf writes how to fix the problem in the line above.
 func (t *terminal) hintf(format string, args ...any) {
 	t.notef("  %s %s", t.paint(dim, "hint:"), fmt.Sprintf(format, args...))
 }
@@ -279,9 +280,9 @@ func (t *terminal) document(v any) error {
 	return writeJSON(t.out, v)
 }
 
-// harmless is JSON in which no character drives a terminal, or hides: written as
-// escapes they mean the same.
-func harmless(text string) string {
+// escapeJSON escapes the characters of JSON that are invisible or control a terminal. The
+// meaning stays the same.
+func escapeJSON(text string) string {
 	odd := func(r rune) bool { return r >= 0x7f && diag.Unseen(r) }
 	if strings.IndexFunc(text, odd) < 0 {
 		return text
@@ -312,13 +313,14 @@ func (t *terminal) hint(f *failure) string {
 	return f.hint
 }
 
-// fail says why a verb ended.
+// fail prints why a verb failed.
 func (t *terminal) fail(f *failure) {
 	hint := t.hint(f)
 	if t.json {
 		body := map[string]any{"message": f.Error(), "hint": hint, "exit_code": f.code}
 		if r, ok := errors.AsType[*call.Refusal](f.err); ok {
-			body["code"], body["stage"], body["message"], body["retryable"], body["effect"] = r.Code, r.Stage, r.Message, r.Retryable, r.Effect
+			body["code"], body["stage"], body["message"] = r.Code, r.Stage, r.Message
+			body["retryable"], body["effect"] = r.Retryable, r.Effect
 			if r.Reason != "" {
 				body["reason"] = r.Reason
 			}
@@ -331,9 +333,9 @@ func (t *terminal) fail(f *failure) {
 			return
 		}
 	}
-	t.notef("%s %s", t.paint(boldRed, "ambit:"), diag.Printable(f.Error()))
+	t.alertf("%s", diag.Printable(f.Error()))
 	if hint != "" {
-		t.notef("  %s %s", t.paint(dim, "hint:"), diag.Printable(hint))
+		t.hintf("%s", diag.Printable(hint))
 	}
 }
 
@@ -363,7 +365,7 @@ func (t *terminal) table(indent string, rows [][]string) {
 	}
 }
 
-// visible counts the characters of s that take up room.
+// visible counts the characters of s without colour codes.
 func visible(s string) int {
 	n := 0
 	for {
@@ -380,7 +382,7 @@ func visible(s string) int {
 	}
 }
 
-// wrap breaks a text into lines of at most width, each behind indent.
+// wrap breaks a text into indented lines of at most width characters.
 func wrap(text, indent string, width int) string {
 	var b strings.Builder
 	line := 0
@@ -402,6 +404,6 @@ func wrap(text, indent string, width int) string {
 	return b.String()
 }
 
-// moment formats a time for people, in this machine's zone and with its name: the
-// console and other machines write UTC.
+// moment formats a time for people, in the local time zone. The zone is named because the
+// console shows UTC.
 func moment(at time.Time) string { return at.Local().Format("2006-01-02 15:04:05 MST") }

@@ -8,8 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/lock"
 )
 
-// TestOnlyColoursDrive shows names of files that drive a terminal, in the places where
-// nobody made them printable before.
+// TestOnlyColoursDrive prints file names with control characters that no caller has escaped.
 func TestOnlyColoursDrive(t *testing.T) {
 	const name = "n\x1b]0;PWNED\a\x1b[2J\x1b[31\x9b\u202e\r\nambit: all is well"
 	const start = `n\u001b]0;PWNED\u0007\u001b[2J\u001b[31` + "\ufffd"
@@ -62,7 +61,7 @@ func TestDocumentsAreShown(t *testing.T) {
 			t.Errorf("%q is shown as\n%q, want\n%q", text, out.String(), want)
 		}
 		if told := notes.Len() > 0; told != strings.HasPrefix(text, "Hi") {
-			t.Errorf("of %q it is told %q", text, notes.String())
+			t.Errorf("%q is printed as %q", text, notes.String())
 		}
 	}
 }

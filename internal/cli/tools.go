@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -13,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// toolReport is a tool as inspect and tools tell of it.
+// toolReport is a tool in the output of inspect and tools.
 type toolReport struct {
 	Name        string           `json:"name"`
 	URI         string           `json:"uri"`
@@ -22,12 +23,11 @@ type toolReport struct {
 	Server      string           `json:"server,omitempty"`
 	Host        string           `json:"host,omitempty"`
 	Description string           `json:"description"`
-	// Callable says whether the manifest lets it be called; Why, if not, what
-	// stands against it.
+	// Callable reports whether the manifest allows calls; Why explains why not.
 	Callable bool     `json:"callable"`
 	Why      string   `json:"why_not,omitempty"`
-	Rails    []string `json:"rails,omitempty"`
-	// InputSchema is what the manifest says of the arguments, if it does.
+	Limits   []string `json:"rails,omitempty"`
+	// InputSchema is the schema of the arguments, if the manifest has one.
 	InputSchema json.RawMessage `json:"input_schema,omitempty"`
 }
 
@@ -37,7 +37,7 @@ func toolReports(a *agent.Agent) []toolReport {
 		t := &a.Tools[i]
 		r := toolReport{
 			Name: t.Name, SideEffect: t.SideEffect, Description: t.Description, Binding: "none",
-			Callable: a.Callable(t), Rails: rails(t), InputSchema: json.RawMessage(t.InputSchema),
+			Callable: a.Callable(t), Limits: toolLimits(t), InputSchema: json.RawMessage(t.InputSchema),
 		}
 		if t.URI != nil {
 			r.URI = t.URI.String()
@@ -65,39 +65,37 @@ func toolReports(a *agent.Agent) []toolReport {
 	return reports
 }
 
-// rails lists in words what holds a tool back.
-func rails(t *agent.Tool) []string {
+// toolLimits describes the conditions on calls of a tool.
+func toolLimits(t *agent.Tool) []string {
 	var out []string
-	p := t.Policy
-	if p.HumanApproval {
+	if t.Policy.HumanApproval {
 		out = append(out, "asks a person")
 	}
-	if p.Rate != nil {
-		out = append(out, "at most "+p.Rate.String())
-	}
-	if p.Spend != nil {
-		if p.Spend.PerCall != "" {
-			out = append(out, "at most "+p.Spend.PerCall+money(p.Spend.Currency)+" a call")
-		}
-		if p.Spend.PerDay != "" {
-			out = append(out, "at most "+p.Spend.PerDay+money(p.Spend.Currency)+" a day")
-		}
-	}
-	if p.Idempotent {
+	out = append(out, limitsOf(t)...)
+	if t.Policy.Idempotent {
 		out = append(out, "may be repeated after a crash")
 	}
 	return out
 }
 
-func money(currency string) string {
-	if currency == "" {
-		return ""
+// limitsOf describes the rate and spending limits of a tool.
+func limitsOf(t *agent.Tool) []string {
+	var limits []string
+	if t.Policy.Rate != nil {
+		limits = append(limits, "at most "+t.Policy.Rate.String())
 	}
-	return " " + currency
+	if s := t.Policy.Spend; s != nil {
+		for _, c := range [][2]string{{s.PerCall, "a call"}, {s.PerDay, "a day"}} {
+			if c[0] != "" {
+				limits = append(limits, strings.Join(strings.Fields("at most "+c[0]+" "+s.Currency+" "+c[1]), " "))
+			}
+		}
+	}
+	return limits
 }
 
-// takes lists in words the arguments of a schema, those that are required first.
-func takes(schema string) string {
+// argumentList describes the arguments of a schema, required ones first.
+func argumentList(schema string) string {
 	var s struct {
 		Properties map[string]struct {
 			Type any `json:"type"`
@@ -150,7 +148,7 @@ func newTools(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			resolved, err := t.whole(cmd.Context(), m)
+			resolved, err := t.resolveAndWarn(cmd.Context(), m)
 			if err != nil {
 				return err
 			}
@@ -159,17 +157,13 @@ func newTools(t *terminal) *cobra.Command {
 				if len(reports) == 0 {
 					t.notef("%s declares no tools", diag.Printable(m.Path))
 					if len(m.Agent().Requirements) > 0 {
-						t.hintf("its servers declare them, and are resolved where it runs: ambit inspect %s", diag.ShellWord(args[0]))
+						t.hintf("its servers declare them: ambit inspect %s", diag.ShellWord(args[0]))
 					}
 					return
 				}
 				rows := make([][]string, len(reports))
 				for i, r := range reports {
-					name := r.URI
-					if name == "" {
-						name = r.Name
-					}
-					note := ""
+					name, note := cmp.Or(r.URI, r.Name), ""
 					if !r.Callable {
 						note = t.paint(dim, "not callable: "+r.Why)
 					}

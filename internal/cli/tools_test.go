@@ -20,11 +20,11 @@ func TestTakes(t *testing.T) {
 		{"none", `{"type": "object"}`, "what its schema says"},
 		{"no object", `true`, "what its schema says"},
 	} {
-		if got := takes(tt.schema); got != tt.want {
+		if got := argumentList(tt.schema); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	if long := takes(`{"properties": {"` + strings.Repeat("x", 1000) + `": {}}}`); utf8.RuneCountInString(long) > 400 {
-		t.Errorf("a long name is told in %d characters", utf8.RuneCountInString(long))
+	if long := argumentList(`{"properties": {"` + strings.Repeat("x", 1000) + `": {}}}`); utf8.RuneCountInString(long) > 400 {
+		t.Errorf("a long name is printed in %d characters", utf8.RuneCountInString(long))
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ran is a line of a transcript that runs ambit, with the exit code it wants.
+// ran is a line of a transcript that runs ambit, with the expected exit code.
 var ran = regexp.MustCompile(`(?m)^(?:\[[^]]*\] )?(?:(! )?exec|exits (\d+)) ambit (.*)$`)
 
-// TestTranscripts wants every verb in a transcript, and a refusal of each that
-// can refuse.
+// TestTranscripts requires every verb in a transcript, and a refusal of each verb that can
+// refuse.
 func TestTranscripts(t *testing.T) {
 	root := newRoot(newTerminal(strings.NewReader(""), io.Discard, io.Discard))
 	root.InitDefaultCompletionCmd()

@@ -115,7 +115,7 @@ func (t *terminal) uninstall(h home.Home, name string, f installFlags) error {
 	})
 }
 
-// whereLeft says what stays of an agent that was taken out of some clients only.
+// whereLeft describes where an agent is still installed.
 func whereLeft(name string, in *client.Install) string {
 	if len(in.Clients) == 0 {
 		return "; no client has it any more, and it stays installed until: ambit uninstall " + diag.ShellWord(name)
@@ -149,7 +149,7 @@ func (t *terminal) removeAgent(h home.Home, ledger *client.Ledger, name string) 
 	return ledger.Forget(name)
 }
 
-// keptSecrets says which credentials stay, and how to forget them.
+// keptSecrets prints the credentials that stay in the vault, and how to remove them.
 func (t *terminal) keptSecrets(h home.Home, o *owner) {
 	entries, err := credential.Open(h).List()
 	if err != nil {

@@ -130,14 +130,13 @@ func (c *checked) add(m *manifest.Manifest) {
 	}
 }
 
-// pass goes on without a file or folder that cannot be read. What was not seen
-// is not valid.
+// pass skips a file or folder that cannot be read, and counts it as an error.
 func (c *checked) pass(path string, err error) {
 	c.skipped = append(c.skipped, skipped{path, "cannot be read: " + cause(err)})
 	c.errors++
 }
 
-// cause is an error without the path, which stands before it.
+// cause returns an error without the path, which is printed before it.
 func cause(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err.Error()
@@ -186,7 +185,7 @@ func (c *checked) behind(link string, o manifest.Options) {
 	}
 }
 
-// check checks a file of a folder. One that is no manifest is skipped, and said to be.
+// check checks a file of a folder, and lists it as skipped if it is no manifest.
 func (c *checked) check(path string, o manifest.Options) {
 	if ext := strings.ToLower(filepath.Ext(path)); ext != ".json" && ext != ".toml" {
 		return

@@ -55,8 +55,8 @@ func newVerify(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// verifyNothing tells of an agent without tool servers. Whether what it runs can
-// run here is another question, and others answer it.
+// verifyNothing reports on an agent without tool servers. ambit doctor checks whether its
+// program can run here.
 func (t *terminal) verifyNothing(m *manifest.Manifest, offline bool) error {
 	return t.show(map[string]any{"ok": true, "offline": offline, "locked": false, "servers": []any{}, "note": nothingToProve(m)}, func() {
 		t.printf("%s %s: the file is valid; %s\n", t.paint(green, "ok:"), diag.Printable(m.Agent().ID), nothingToProve(m))
@@ -92,7 +92,7 @@ func (t *terminal) verify(ctx context.Context, m *manifest.Manifest, offline boo
 	if err := interrupted(ctx, unproven); err != nil {
 		return err
 	}
-	proofs = guided(proofs, r.Agent(), o.Lock)
+	proofs = addHints(proofs, r.Agent(), o.Lock)
 	reports := make([]provenServer, len(proofs))
 	found := r.Found()
 	needed := proofs
@@ -173,7 +173,7 @@ func (t *terminal) provingOptions(m *manifest.Manifest) (toolserver.Options, err
 // guided adds to the refusals of servers what their reader needs to go on: how the
 // manifest differs from the lock, where a server was not started because of that, and
 // what to do about one that was imported without its tools.
-func guided(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []toolserver.Proof {
+func addHints(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []toolserver.Proof {
 	for i := range proofs {
 		p := &proofs[i]
 		s := a.Server(p.Alias)
@@ -366,7 +366,7 @@ func (t *terminal) toolEntries(p toolserver.Proof) {
 	entries := make([]string, len(tools))
 	for i, tool := range tools {
 		entry, _ := json.Marshal(matrix.ToolEntry{Name: tool.Name, SideEffectClass: string(tool.SideEffect)}) // texts, which have a form in JSON
-		entries[i] = "      " + harmless(string(entry))
+		entries[i] = "      " + escapeJSON(string(entry))
 	}
 	t.printf("%s\n", strings.Join(entries, ",\n"))
 }
@@ -390,8 +390,8 @@ func (t *terminal) differences(indent string, list []pack.Difference) {
 	}
 }
 
-// mostShown is how much is shown of a text that differs. What comes after it is
-// said to be there: somebody is about to accept it.
+// mostShown bounds the text that is shown of a difference. The length of the rest is
+// printed, because a person is about to accept it.
 const mostShown = 4000
 
 func atLength(text string) string {

@@ -44,7 +44,7 @@ func TestGuided(t *testing.T) {
 			}
 			tt.proof.Alias, tt.proof.Refusal = "s", &call.Refusal{Message: "no", Hint: hint}
 			before := tt.proof.Refusal
-			if r := guided([]toolserver.Proof{tt.proof}, a, lock)[0].Refusal; r.Message != tt.message || r.HintFor("") != tt.hint {
+			if r := addHints([]toolserver.Proof{tt.proof}, a, lock)[0].Refusal; r.Message != tt.message || r.HintFor("") != tt.hint {
 				t.Errorf("message %q, hint %q", r.Message, r.HintFor(""))
 			}
 			if before.Message != "no" || before.Hint != hint {

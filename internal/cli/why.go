@@ -3,7 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -24,7 +24,7 @@ import (
 )
 
 func newWhy(t *terminal) *cobra.Command {
-	var f asked
+	var f callFlags
 	cmd := &cobra.Command{
 		Use:     "why PATH TOOL",
 		GroupID: groupDecide,
@@ -52,18 +52,11 @@ func newWhy(t *terminal) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if t.json {
-				err = t.document(v)
-			} else {
-				t.verdict(v)
-			}
-			switch {
-			case err != nil || v.Allowed:
-				return err
-			case v.lacking:
+			err = t.judge(v.Allowed, v, func() { t.verdict(v) })
+			if errors.Is(err, errNo) && v.lacking {
 				return errMissing
 			}
-			return errNo
+			return err
 		},
 	}
 	f.flags(cmd)
@@ -71,16 +64,16 @@ func newWhy(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// whyVerdict is what can be said of a call that nobody makes.
+// whyVerdict is the answer of ambit why.
 type whyVerdict struct {
 	Allowed bool          `json:"allowed"`
 	Reasons []call.Reason `json:"reasons"`
-	// Unknown is what was not judged, and what would have to be done to know.
+	// Unknown lists what was not checked, and how to find out.
 	Unknown []openQuestion `json:"unknown"`
 
-	lacking   bool // all that stands in the way is not here
-	asks      bool // a person has to say yes
-	arguments bool // what is unknown depends on arguments that were not given
+	lacking   bool // refused only because something is missing here
+	asks      bool // a person has to approve
+	arguments bool // the verdict depends on arguments that were not given
 }
 
 type openQuestion struct {
@@ -89,8 +82,7 @@ type openQuestion struct {
 	Hint   string `json:"hint"`
 }
 
-// why asks a door that carries out nothing. Where there is a store already, what
-// was used up so far counts.
+// why asks a gateway that makes no calls. If there is a store, the limits used so far count.
 func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) (*whyVerdict, error) {
 	h := t.home
 	if err := checkSettings(h); err != nil {
@@ -98,26 +90,26 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	}
 	o := gateway.Options{Name: registered(h, m), Rules: gate.Rules{Policy: t.rules(h)}}
 	var err error
-	if o.Operator, err = operatorRails(h); err != nil {
+	if o.Operator, err = operatorGuardrails(h); err != nil {
 		return nil, err
 	}
 	if o.Quotas, err = limit.ReadQuotas(h); err != nil {
 		return nil, err
 	}
-	resolved, err := t.whole(ctx, m)
+	resolved, err := t.resolveAndWarn(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	who := resolved.Agent()
 	tool := toolAsked(who, c.Tool)
 	if _, err := os.Stat(h.State()); err == nil {
-		if o.Books, err = t.books(ctx, ""); err != nil {
+		if o.Books, err = t.openStore(ctx, ""); err != nil {
 			return nil, err
 		}
 		defer o.Books.Close()
 		o.Rules.Grants = grant.Of(o.Books).For(m.Agent().ID)
 	} else if limited(tool) && len(c.Arguments) > 0 {
-		b, end, err := freshBooks(ctx)
+		b, end, err := emptyStore(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -149,23 +141,22 @@ func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) 
 	return v, nil
 }
 
-// freshBooks are the books of a home in which nothing has happened yet, to ask for
-// limits where there is no store.
-func freshBooks(ctx context.Context) (b *store.Store, end func(), err error) {
+// emptyStore opens a temporary store, to check limits in a home without one.
+func emptyStore(ctx context.Context) (b *store.Store, end func(), err error) {
 	dir, err := os.MkdirTemp("", "ambit-why-")
 	if err == nil {
 		b, err = store.Open(ctx, home.At(dir), "")
 	}
 	if err != nil {
 		os.RemoveAll(dir)
-		return nil, nil, &failure{code: exitMissing, err: fmt.Errorf("limits cannot be asked for: %w", err)}
+		return nil, nil, missing("", "the limits cannot be checked: %w", err)
 	}
 	return b, func() { b.Close(); os.RemoveAll(dir) }, nil
 }
 
 func limited(t *agent.Tool) bool { return t != nil && (t.Policy.Rate != nil || t.Policy.Spend != nil) }
 
-// toolAsked is the declared tool that a name or URI is about, whatever version the
+// toolAsked returns the declared tool of a name or URI, regardless of the version that the
 // URI pins; nil if there is none.
 func toolAsked(a *agent.Agent, asked string) *agent.Tool {
 	var bare *agent.Tool
@@ -210,13 +201,13 @@ func (t *terminal) verdict(v *whyVerdict) {
 	t.printf("%s\n", v.sentence(t.paint))
 }
 
-// sentence is the verdict in words. It never says more than is known.
+// sentence describes the verdict, and claims no more than is known.
 func (v *whyVerdict) sentence(paint func(style, string) string) string {
 	switch {
 	case v.lacking && v.arguments:
-		return paint(boldRed, "it would be refused, until what it needs is here; then it depends on the arguments")
+		return paint(boldRed, "it would be refused because something it needs is missing; with that, it depends on the arguments")
 	case v.lacking:
-		return paint(boldRed, "it would be refused, until what it needs is here")
+		return paint(boldRed, "it would be refused because something it needs is missing")
 	case !v.Allowed && v.arguments:
 		return paint(boldRed, "it would be refused without arguments; others may be allowed")
 	case !v.Allowed:
@@ -224,7 +215,7 @@ func (v *whyVerdict) sentence(paint func(style, string) string) string {
 	}
 	colour, text := green, "it would be allowed"
 	if v.asks {
-		colour, text = yellow, text+" once a person has said yes"
+		colour, text = yellow, text+" once a person has approved it"
 	}
 	if v.arguments {
 		colour, text = yellow, strings.Replace(text, "would", "can", 1)+"; that depends on the arguments"

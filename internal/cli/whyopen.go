@@ -70,21 +70,6 @@ func (w *openQuestions) unjudged(name string) {
 	}
 }
 
-func limitsOf(t *agent.Tool) []string {
-	var limits []string
-	if t.Policy.Rate != nil {
-		limits = append(limits, "at most "+t.Policy.Rate.String())
-	}
-	if s := t.Policy.Spend; s != nil {
-		for _, c := range [][2]string{{s.PerCall, "in a call"}, {s.PerDay, "in a day"}} {
-			if c[0] != "" {
-				limits = append(limits, strings.Join(strings.Fields("at most "+c[0]+" "+s.Currency+" "+c[1]), " "))
-			}
-		}
-	}
-	return limits
-}
-
 // needs refuses a call that lacks a credential or a program, as the call itself would.
 func (w *openQuestions) needs() {
 	source := &credential.Source{Agent: registered(w.home, w.m), Vault: credential.Open(w.home)}

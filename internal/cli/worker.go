@@ -18,17 +18,17 @@ import (
 	"github.com/ambit-run/ambit/internal/store"
 )
 
-// working are the flags of ambit worker.
-type working struct {
+// workerFlags are the flags of ambit worker.
+type workerFlags struct {
 	store       string
 	concurrency int
 	grace       time.Duration
 	production  bool
-	isolation   isolating
+	isolation   isolationFlag
 }
 
 func newWorker(t *terminal) *cobra.Command {
-	var f working
+	var f workerFlags
 	cmd := &cobra.Command{
 		Use:     "worker --store URL",
 		GroupID: groupRun,
@@ -36,8 +36,8 @@ func newWorker(t *terminal) *cobra.Command {
 		Long: "Take dispatches from the queue that a PostgreSQL store holds, and do them. There may be any number of workers,\n" +
 			"on any machines; each does what the programs in its own AMBIT_HOME and COVENANT_HOME can do, to the byte of their\n" +
 			"manifests, and leaves the rest to others. All of them need the same root key: copy keys/root in AMBIT_HOME.\n" +
-			"SIGHUP reads the programs again; what is under way goes on. SIGTERM and SIGINT take no more, and finish what is\n" +
-			"under way.",
+			"SIGHUP reloads the programs; running dispatches continue. SIGTERM and SIGINT finish running dispatches, then\n" +
+			"exit.",
 		Example: "  ambit worker --store postgres://ambit@db/ambit\n  ambit worker --store postgres://ambit@db/ambit --concurrency 8",
 		Args:    exactly(0, "no arguments"),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return t.worker(cmd.Context(), &f) },
@@ -50,7 +50,7 @@ func newWorker(t *terminal) *cobra.Command {
 	return cmd
 }
 
-func (t *terminal) worker(ctx context.Context, f *working) error {
+func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 	switch {
 	case f.store == "":
 		return usage("give --store postgres://…; on one machine ambit dispatch needs no worker", "a worker takes from a shared store, and none is named")
@@ -62,7 +62,7 @@ func (t *terminal) worker(ctx context.Context, f *working) error {
 			return err
 		}
 	}
-	o, err := t.hosting(development{isolation: f.isolation}, f.production)
+	o, err := t.hostOptions(development{isolation: f.isolation}, f.production)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (t *terminal) worker(ctx context.Context, f *working) error {
 			return asFailure(err) // it would take what it cannot do
 		}
 	}
-	b, err := t.books(ctx, f.store)
+	b, err := t.openStore(ctx, f.store)
 	if err != nil {
 		return err
 	}
@@ -80,44 +80,43 @@ func (t *terminal) worker(ctx context.Context, f *working) error {
 	defer o.Pool.Close()
 	ctx, reloads, stop := takeSignals(ctx)
 	defer stop()
-	bench := &workbench{programs: map[string]*seat{}}
+	bench := &programSet{programs: map[string]*runningProgram{}}
 	defer bench.close()
-	if err := t.seat(ctx, bench, o); err != nil {
+	if err := t.loadPrograms(ctx, bench, o); err != nil {
 		return err
 	}
 	if len(bench.Digests()) == 0 {
 		return no("put their folders into agents/ in AMBIT_HOME or COVENANT_HOME", "there is no program here that could be given a task")
 	}
-	return t.work(ctx, f, b, bench, func(d *dispatch.Queue) {
+	return t.takeDispatches(ctx, f, b, bench, func(d *dispatch.Queue) {
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-reloads:
-				t.reseat(ctx, d, bench, o)
+				t.reloadPrograms(ctx, d, bench, o)
 			}
 		}
 	})
 }
 
-// reseat reads the programs again. What cannot be read leaves everything as it
-// is.
-func (t *terminal) reseat(ctx context.Context, d *dispatch.Queue, w *workbench, o host.Options) {
-	err := t.seat(ctx, w, o)
+// reloadPrograms reads the programs again. If that fails, nothing changes.
+func (t *terminal) reloadPrograms(ctx context.Context, d *dispatch.Queue, w *programSet, o host.Options) {
+	err := t.loadPrograms(ctx, w, o)
 	if err == nil {
 		err = d.Reload(ctx)
 	}
 	if err != nil {
-		t.tell("the programs could not be read again: %v", err)
+		t.logf("the programs could not be read again: %v", err)
 		return
 	}
-	t.tell("read again: taking dispatches to %s", count(len(w.Digests()), "program"))
+	t.logf("read again: taking dispatches to %s", count(len(w.Digests()), "program"))
 }
 
-// work takes dispatches while until goes on.
-func (t *terminal) work(ctx context.Context, f *working, b *store.Store, w *workbench, until func(*dispatch.Queue)) error {
+// takeDispatches takes dispatches until the function until returns.
+func (t *terminal) takeDispatches(ctx context.Context, f *workerFlags, b *store.Store, w *programSet, until func(*dispatch.Queue)) error {
 	d, err := dispatch.Open(ctx, dispatch.Options{
-		Store: b, URL: f.store, Gateways: w, Concurrency: f.concurrency, Log: t.tell,
+		Store: b, URL: f.store, Gateways: w, Concurrency: f.concurrency, Log: t.logf,
 	})
 	if err != nil {
 		return err
@@ -135,31 +134,31 @@ func (t *terminal) work(ctx context.Context, f *working, b *store.Store, w *work
 		return err
 	}
 	until(d)
-	t.tell("finishing what is under way")
+	t.logf("finishing what is under way")
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.grace)
 	defer cancel()
 	d.Close(last)
 	return nil
 }
 
-// workbench is the programs of a worker, by the digest of their manifest.
-type workbench struct {
+// programSet is the programs of a worker, by the digest of their manifest.
+type programSet struct {
 	mu       sync.Mutex
-	programs map[string]*seat
+	programs map[string]*runningProgram
 	closing  sync.WaitGroup
 }
 
-// seat is a program and how many dispatches it does. One that is gone is closed
-// after the last of them.
-type seat struct {
+// runningProgram is a program with the number of its running dispatches. A removed program is
+// closed after the last of them.
+type runningProgram struct {
 	*host.Agent
 	users int
 	gone  bool
 }
 
-// seat brings every program to life that can be found here and is not alive yet,
-// and lets go of those that are gone. What cannot be used is told and left out.
-func (t *terminal) seat(ctx context.Context, w *workbench, o host.Options) error {
+// loadPrograms starts new programs and releases removed ones. It logs and skips programs that
+// cannot be used.
+func (t *terminal) loadPrograms(ctx context.Context, w *programSet, o host.Options) error {
 	found, err := daemon.Find(programFolders(o.Home)...)
 	if err != nil {
 		return err
@@ -168,7 +167,7 @@ func (t *terminal) seat(ctx context.Context, w *workbench, o host.Options) error
 	for _, f := range found {
 		switch {
 		case f.Problem != nil:
-			t.tell("%s cannot be used: %v", f.Name, f.Problem)
+			t.logf("%s cannot be used: %v", f.Name, f.Problem)
 		case dispatch.TakesIntents(f.Manifest.Agent()):
 			usable[f.Manifest.Agent().Digest] = f
 		}
@@ -184,7 +183,7 @@ func (t *terminal) seat(ctx context.Context, w *workbench, o host.Options) error
 }
 
 // replace makes the programs those that were found.
-func (w *workbench) replace(found map[string]daemon.Found, start func(daemon.Found) *host.Agent) {
+func (w *programSet) replace(found map[string]daemon.Found, start func(daemon.Found) *host.Agent) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for digest, s := range w.programs {
@@ -198,17 +197,17 @@ func (w *workbench) replace(found map[string]daemon.Found, start func(daemon.Fou
 		}
 	}
 	for digest, f := range found {
-		w.programs[digest] = &seat{Agent: start(f)}
+		w.programs[digest] = &runningProgram{Agent: start(f)}
 	}
 }
 
-func (w *workbench) Digests() []string {
+func (w *programSet) Digests() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Keys(w.programs))
 }
 
-func (w *workbench) Open(digest string) (dispatch.Gateway, func(), bool) {
+func (w *programSet) Open(digest string) (dispatch.Gateway, func(), bool) {
 	w.mu.Lock()
 	s := w.programs[digest]
 	if s != nil {
@@ -232,7 +231,7 @@ func (w *workbench) Open(digest string) (dispatch.Gateway, func(), bool) {
 	return s.Gateway(), leave, true
 }
 
-func (w *workbench) names() []string {
+func (w *programSet) names() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var names []string
@@ -243,25 +242,25 @@ func (w *workbench) names() []string {
 	return names
 }
 
-func (w *workbench) close() {
+func (w *programSet) close() {
 	w.replace(nil, nil)
 	w.closing.Wait()
 }
 
-var _ dispatch.Gateways = (*workbench)(nil)
+var _ dispatch.Gateways = (*programSet)(nil)
 
 // openDesk opens the desk of a daemon.
-func (t *terminal) openDesk(ctx context.Context, s *serving, o *host.Options) (*dispatch.Queue, error) {
+func (t *terminal) openDesk(ctx context.Context, s *serveFlags, o *host.Options) (*dispatch.Queue, error) {
 	if s.concurrency < 1 {
 		return nil, usage("give 1 or more", "no program can run if %d run at the same time", s.concurrency)
 	}
 	s.Programs = new(daemon.Programs)
 	options := dispatch.Options{
-		Store: o.Books, URL: s.store, Gateways: s.Programs, Concurrency: s.concurrency, Daemon: true, Log: t.tell,
+		Store: o.Books, URL: s.store, Gateways: s.Programs, Concurrency: s.concurrency, Daemon: true, Log: t.logf,
 	}
 	if s.store != "" && !o.Unconfined {
 		if err := sandbox.Check(ctx, o.Isolation, o.Home.Dir()); err != nil {
-			t.tell("dispatches are left to workers, since this machine cannot isolate programs: %v", err)
+			t.logf("dispatches are left to workers, since this machine cannot isolate programs: %v", err)
 			options.Gateways = nil
 		}
 	}
@@ -273,7 +272,7 @@ func (t *terminal) openDesk(ctx context.Context, s *serving, o *host.Options) (*
 	return d, nil
 }
 
-// closeWith closes a desk when ctx ends, and tells when that is done.
+// closeWith closes a desk when ctx ends; the channel is closed when that is done.
 func closeWith(ctx context.Context, d *dispatch.Queue, grace time.Duration) <-chan struct{} {
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() {

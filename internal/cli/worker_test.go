@@ -53,7 +53,7 @@ func (h *programHome) program(name, network, code string, more ...string) {
 	}
 }
 
-// dispatch runs the verb and wants an exit code.
+// dispatch runs the verb and checks its exit code.
 func (h *programHome) dispatch(want int, args ...string) (stdout, stderr string) {
 	h.t.Helper()
 	if h.store != "" {
@@ -99,8 +99,8 @@ func TestWorker(t *testing.T) {
 	})
 }
 
-// TestWorkerReload: a worker that is told so takes dispatches to programs that
-// came later, and what it has under way goes on.
+// TestWorkerReload: after a reload, a worker takes dispatches to new programs, and running
+// dispatches continue.
 func TestWorkerReload(t *testing.T) {
 	onPostgres(t, func(t *testing.T, url string) {
 		h := newProgramHome(t)

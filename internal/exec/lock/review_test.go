@@ -41,7 +41,7 @@ func TestRelocked(t *testing.T) {
 	// at is the agent in a folder with a lock, or without one.
 	at := func(servers map[string]*pack.LockedServer) *manifest.Manifest {
 		folder := t.TempDir()
-		m, err := manifest.Load(filepath.Join("..", "..", "agents", "default.json"), manifest.Options{})
+		m, err := manifest.Load(filepath.Join("..", "..", "..", "agents", "default.json"), manifest.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

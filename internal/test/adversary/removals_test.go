@@ -264,7 +264,7 @@ var removals = []removal{
 	{"P128", "internal/store/journal/erase.go", `if err == nil && !ed25519.Verify(`, `if err == nil && e.By == nil && !ed25519.Verify(`, "./internal/store/journal", "TestForgedErasures"},
 	{"P129", "internal/store/backup/restore.go", `cmp.Compare(rank(b.rel), rank(a.rel))`, `cmp.Compare(rank(a.rel), rank(b.rel))`, "./internal/store/backup", "TestInterruptedRestore"},
 	{"P130", "internal/store/backup/backup.go", `err != nil || !bytes.Equal(now, root) {`, `err != nil || !bytes.Equal(now, root) && root == nil {`, "./internal/store/backup", "TestBackupAcrossARotation"},
-	{"P131", "internal/cli/backup.go", `err = os.Link(f.Name(), file)`, `err = os.Rename(f.Name(), file)`, "./internal/cli", "TestBackupIsWrittenToAFileOfItsOwn"},
+	{"P131", "internal/cli/new.go", `err := os.Link(old, file)`, `err := os.Rename(old, file)`, "./internal/cli", "TestBackupIsWrittenToAFileOfItsOwn"},
 	{"P132", "internal/cli/neighbours.go", `err = soleID(found.Manifest)`, `err = nil`, "./internal/cli", "TestScripts/neighbours"},
 	{"P133", "internal/gateway/policy/canonical.go", `case ok && (b <= ' '-1 ||`, `case ok && inURL && (b <= ' '-1 ||`, "./internal/gateway/policy", "TestComparedPathsAreCanonical"},
 	{"P133", "internal/gateway/policy/canonical.go", `case r == '\\':`, `case r == '\\' && inURL:`, "./internal/gateway/policy", "TestComparedPathsAreCanonical"},

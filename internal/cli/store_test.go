@@ -65,7 +65,7 @@ func TestStoreOfTheDaemon(t *testing.T) {
 				}
 				d.signal(os.Kill)
 				<-d.ended
-				// One that is gone has no store any more.
+				// A stopped daemon has no store.
 				if _, says := ambit("approvals"); strings.Contains(says, "daemon") {
 					t.Errorf("after its end: %q", says)
 				}
