@@ -265,8 +265,10 @@ func (c *Console) charts(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 	c.show(w, r, s, http.StatusOK, "activity", "Activity", "activity", map[string]any{
 		"Charts": []drawn{
-			{"Calls and refusals, every five minutes", calls,
-				chart("calls, refusals and unknown outcomes over the last day", "", start, calls)},
+			{
+				"Calls and refusals, every five minutes", calls,
+				chart("calls, refusals and unknown outcomes over the last day", "", start, calls),
+			},
 			{"Latency of calls", latency, chart("latency of calls over the last day", " ms", start, latency)},
 			{"Spent against caps today", money, chart("amounts spent today by capped tools", "", start, money)},
 		},

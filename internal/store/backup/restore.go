@@ -201,8 +201,11 @@ func rows(ctx context.Context, src Source, db state.DB, schema int) (n int64, er
 // empty fails if a store contains data, or if a home with another root already uses it.
 func empty(tx state.Tx) error {
 	for _, table := range [][2]string{
-		{"leaves", "a journal"}, {"calls", "calls"}, {"approvals", "approvals"},
-		{"api_keys", "API keys"}, {"begun", "a root key already"},
+		{"leaves", "a journal"},
+		{"calls", "calls"},
+		{"approvals", "approvals"},
+		{"api_keys", "API keys"},
+		{"begun", "a root key already"},
 	} {
 		var n int64
 		err := tx.Query(`SELECT count(*) FROM `+table[0], nil, func(r state.Row) error { return r.Scan(&n) })
