@@ -236,7 +236,7 @@ func TestJournalVerifySaysWhatWasChanged(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &doc); err != nil || doc.OK || doc.FirstBad.Seq != 6 {
 		t.Errorf("%s: %v", out, err)
 	}
-	says(t, 1, []string{"journal", "prove", "6"}, "cannot be proven")
+	says(t, 1, []string{"journal", "prove", "6"}, "there is no proof")
 
 	// Another home has another journal.
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "other"))

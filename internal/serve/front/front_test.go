@@ -363,7 +363,7 @@ func TestEveryRefusalIsInBand(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := answer.Result.StructuredContent.Error
-		if answer.ID != i || !answer.Result.IsError || e.Code != m.Code || e.Message != `because of "<b>"` || e.Hint != m.Fix || !e.Retryable {
+		if answer.ID != i || !answer.Result.IsError || e.Code != m.Code || e.Message != `because of "<b>"` || e.Hint != m.Command.After(m.Fix, "") || !e.Retryable {
 			t.Errorf("%s: %+v", m.Code, answer)
 		}
 		if len(answer.Result.Content) != 1 || !strings.HasPrefix(answer.Result.Content[0].Text, string(m.Code)+": because of") {

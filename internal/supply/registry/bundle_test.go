@@ -29,15 +29,15 @@ func TestDownload(t *testing.T) {
 	for _, tt := range []struct{ name, host, url, want string }{
 		{"from the registry", "mcp.example.com", own.URL + "/ok", ""},
 		{"redirected within it", "mcp.example.com", own.URL + "/moved", ""},
-		{"redirected to another server here", "mcp.example.com", own.URL + "/away", "over https"},
-		{"redirected to the cloud's own address", "mcp.example.com", own.URL + "/cloud", "over https"},
-		{"redirected to a file", "mcp.example.com", own.URL + "/file", "over https"},
+		{"redirected to another server here", "mcp.example.com", own.URL + "/away", "must use https"},
+		{"redirected to the cloud's own address", "mcp.example.com", own.URL + "/cloud", "must use https"},
+		{"redirected to a file", "mcp.example.com", own.URL + "/file", "must use https"},
 		{"redirected for ever", "mcp.example.com", own.URL + "/round", "more than 5 times"},
 		{"redirected to nowhere", "mcp.example.com", own.URL + "/nowhere", "no address"},
 		{"not there", "mcp.example.com", own.URL + "/none", "status 404"},
-		{"another server here", "mcp.example.com", other.URL + "/ok", "over https"},
-		{"an address in place of a name", "mcp.example.com", "https://127.0.0.1/ok", "not the name of a host"},
-		{"a registry that is not this one's", "registry.openmcp.org", own.URL + "/ok", "over https"},
+		{"another server here", "mcp.example.com", other.URL + "/ok", "must use https"},
+		{"an address in place of a name", "mcp.example.com", "https://127.0.0.1/ok", "is not a host name"},
+		{"a registry that is not this one's", "registry.openmcp.org", own.URL + "/ok", "must use https"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var b bytes.Buffer

@@ -136,7 +136,7 @@ func TestKeyboard(t *testing.T) {
 		seen = append(seen, ask[string](b, `document.activeElement.textContent.trim() + '|' + (getComputedStyle(document.activeElement).outlineStyle !== 'none')`))
 	}
 	all := strings.Join(seen, "\n")
-	for _, want := range []string{"Skip to the page|true", "ambit|true", "Agents|true", "Approvals|true", "Journal|true", "Activity|true", "Queue|true", "Policy|true", "Sign out|true"} {
+	for _, want := range []string{"Skip to content|true", "ambit|true", "Agents|true", "Approvals|true", "Journal|true", "Activity|true", "Queue|true", "Policy|true", "Sign out|true"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q cannot be reached, or is not shown as focused:\n%s", want, all)
 		}
