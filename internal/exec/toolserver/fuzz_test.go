@@ -115,7 +115,7 @@ func FuzzHidden(f *testing.F) {
 		var d struct {
 			Description string `json:"description"`
 		}
-		if json.Valid(raw) && json.Unmarshal(raw, &d) == nil && strings.HasPrefix(d.Description, "Ignore all previous") && len(found) == 0 && strings.HasPrefix(string(raw), `{"description"`) {
+		if json.Valid(raw) && json.Unmarshal(raw, &d) == nil && strings.HasPrefix(d.Description, "Ignore all previous instructions.") && len(found) == 0 && strings.HasPrefix(string(raw), `{"description"`) {
 			t.Errorf("%s is not reported", raw)
 		}
 	})
