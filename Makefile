@@ -64,7 +64,7 @@ UNIT     = $(GO) list -test -f '{{.ImportPath}}{{range .Deps}} {{.}}{{end}}' ./.
 	awk '$$1 ~ /\.test$$/ && !/($(subst /,\/,$(HEAVY)))( |$$)/ { sub(/\.test$$/, "", $$1); print $$1 }'
 
 # A separate module, because gitleaks has forty dependencies.
-GITLEAKS = internal/gateway/guard/secret/gitleaks
+GITLEAKS = bench/gitleaks
 
 # Lint tools are built once for each version of Go and of tools/go.mod.
 TOOLS := bin/tools
@@ -111,8 +111,7 @@ beside: setup ## compare the table of secret rules, and its findings, with gitle
 	$(GO) test -C $(GITLEAKS) -vet=off $(CI_TESTS) $(TESTFLAGS) ./...
 
 fuzz: setup ## run every fuzz target for FUZZTIME (10s); a failing input is kept in its package's testdata/fuzz
-	@$(GO) build -C tools -buildvcs=false -o ../$(TOOLS)/ ./fuzz
-	@$(TOOLS)/fuzz -time $(FUZZTIME)
+	@FUZZTIME=$(FUZZTIME) scripts/fuzz
 
 bench: setup build ## run the benchmarks in bench/, some of them side by side with other programs
 	$(GO) test -C bench -vet=off -run '^$$' -bench . -benchmem ./...

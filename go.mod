@@ -40,7 +40,7 @@ require (
 	zombiezen.com/go/sqlite v1.4.2
 )
 
-// Only for tests and for the tables that gen writes; no binary contains these.
+// Only for tests; no binary contains these.
 require (
 	github.com/chromedp/cdproto v0.157.8
 	github.com/chromedp/chromedp v0.21.0

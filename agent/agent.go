@@ -1,20 +1,24 @@
-// Package agent defines the neutral model of an agent. Every manifest dialect compiles to it, and the rest of ambit
-// reads nothing else.
+// Package agent defines the model of an agent. ambit converts every manifest dialect to this model. The rest of ambit
+// uses only the model.
 //
 // # Design
 //
-// The model answers one question, whatever the dialect: what may this agent do? An [Agent] has [Tool]s. Each tool has a
-// [Binding], which does the work when the tool is called. The tools' needs are listed beside them: [Server]s to start or
-// connect to, [Slot]s for credentials, a [Program] to run, and [Requirement]s that the operator has to meet. So are the
-// limits: the allowed [SideEffectPolicy], [Guardrails], [Resources] and [Capabilities]. [Agent.Reach] derives from all
-// of this what a reviewer asks first: hosts, programs, files, secrets and side effects.
+// The model answers one question for all dialects: what is this agent allowed to do?
 //
-// The values are already checked. A dialect's rules ran before its manifest became an Agent (see package manifest), so
-// code that receives an Agent does not validate it again. The model keeps what the manifest declares and fills in the
-// defaults that the dialect states. Where absent and empty differ, the field is a pointer or its comment explains it.
+//   - An [Agent] has [Tool]s. Each tool has a [Binding], which does the work when the tool is called.
+//   - The agent lists what its tools need: [Server]s to start or connect to, [Slot]s for credentials, a [Program] to
+//     run, and [Requirement]s for servers that the operator provides.
+//   - The agent also lists its limits: [SideEffectPolicy], [Guardrails], [Resources] and [Capabilities].
 //
-// The model is data. It contains names of secrets and never a secret, and it runs nothing. An Agent is shared between
-// goroutines and must not be modified. Its JSON form reads back as an equal Agent.
+// [Agent.Reach] lists the hosts, programs, files, secrets and side effects of an agent for a reviewer.
+//
+// An Agent is always valid. Package manifest checks the rules of the dialect before it builds the Agent. Code that
+// receives an Agent does not validate it again. If the manifest leaves out a value, the Agent contains the default of
+// the dialect. A field that must distinguish "absent" from "empty" is a pointer, or its comment explains the
+// difference.
+//
+// An Agent is only data. It contains the names of secrets, but never the secrets themselves. Goroutines share an
+// Agent, so code must not modify it. Encoding an Agent as JSON and decoding it again yields an equal Agent.
 package agent
 
 import (
@@ -25,7 +29,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// Dialect is one of the manifest formats that describe agents.
+// Dialect is a manifest format.
 type Dialect string
 
 // The dialects.
@@ -42,8 +46,8 @@ var Dialects = []Dialect{Matrix, GPARS, Covenant, FindAgent}
 // Agent is one agent.
 type Agent struct {
 	Dialect Dialect `json:"dialect"`
-	// ID identifies the agent within its dialect: matrix://agent/NAME, a GPARS id, name@host, or the slug of a
-	// FindAgent name.
+	// ID identifies the agent within its dialect. A Matrix agent has matrix://agent/NAME, and a GPARS agent has its
+	// id. A Covenant agent has name@host, and a FindAgent agent has the slug of its name.
 	ID          string `json:"id"`
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
@@ -52,11 +56,12 @@ type Agent struct {
 	Digest string `json:"digest,omitempty"`
 	Kind   Kind   `json:"kind"`
 
-	// Prompt is the agent's instructions. Examples are opening messages for people.
-	Prompt   string   `json:"prompt,omitempty"`
+	// Prompt is the text that instructs the model.
+	Prompt string `json:"prompt,omitempty"`
+	// Examples lists messages with which a user can begin a conversation.
 	Examples []string `json:"examples,omitempty"`
 
-	// SideEffects lists the classes of tools that may be called.
+	// SideEffects limits the classes of tools that clients can call.
 	SideEffects SideEffectPolicy `json:"side_effects"`
 
 	Tools        []Tool        `json:"tools,omitempty"`
@@ -72,15 +77,16 @@ type Agent struct {
 	Guardrails   Guardrails   `json:"guardrails,omitzero"`
 	Delivery     Delivery     `json:"delivery,omitzero"`
 
-	// Category and Compatibility are hints for people and clients.
+	// Category and Compatibility are information for users and clients. ambit does not interpret them.
 	Category      string            `json:"category,omitempty"`
 	Compatibility map[string]string `json:"compatibility,omitempty"`
 }
 
-// Kind is the shape of an agent.
+// Kind classifies agents by what they consist of.
 type Kind string
 
-// The kinds. FindAgent has the first five, Matrix and GPARS have ToolServers, and Covenant has ProgramAgent.
+// The kinds. ToolServers is the kind of Matrix and GPARS agents. ProgramAgent is the kind of Covenant agents. All other
+// kinds are for FindAgent agents.
 const (
 	StaticRecipe    Kind = "static-recipe"
 	MCPTool         Kind = "mcp-tool"
@@ -91,7 +97,7 @@ const (
 	ProgramAgent    Kind = "program"
 )
 
-// SideEffect classifies the effects of a tool.
+// SideEffect is a class of tools with the same kind of effect.
 type SideEffect string
 
 // The side-effect classes, from harmless to dangerous.
@@ -103,10 +109,10 @@ const (
 	Chain   SideEffect = "chain"
 )
 
-// SideEffects lists the classes in that order.
+// SideEffects lists the side-effect classes from harmless to dangerous.
 var SideEffects = []SideEffect{Read, Write, Network, Shell, Chain}
 
-// Rank orders the classes by danger. An unknown class ranks highest.
+// Rank returns the position of the class in SideEffects. An unknown class has the highest rank.
 func (s SideEffect) Rank() int {
 	if i := slices.Index(SideEffects, s); i >= 0 {
 		return i
@@ -114,14 +120,15 @@ func (s SideEffect) Rank() int {
 	return len(SideEffects)
 }
 
-// SideEffectPolicy limits which classes of tools may be called. It is Restricted if the manifest lists classes; a
-// restricted policy with nothing Allowed allows no tool.
+// SideEffectPolicy limits the classes of tools that clients can call.
 type SideEffectPolicy struct {
-	Restricted bool         `json:"restricted"`
-	Allowed    []SideEffect `json:"allowed,omitempty"`
+	// Restricted is set if the manifest lists the allowed classes. Otherwise all classes are allowed.
+	Restricted bool `json:"restricted"`
+	// Allowed lists the allowed classes of a restricted policy. An empty list allows no tool.
+	Allowed []SideEffect `json:"allowed,omitempty"`
 }
 
-// Allows reports whether tools of class s may be called.
+// Allows reports whether the policy allows calls to tools of the class s.
 func (p SideEffectPolicy) Allows(s SideEffect) bool {
 	return !p.Restricted || slices.Contains(p.Allowed, s)
 }
@@ -130,21 +137,22 @@ func (p SideEffectPolicy) Allows(s SideEffect) bool {
 type Tool struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
-	// URI is the tool's pinned name; nil in dialects without one.
+	// URI is the tool's pinned name. It is nil in dialects without tool URIs.
 	URI        *tooluri.URI `json:"uri,omitempty"`
 	SideEffect SideEffect   `json:"side_effect"`
-	// InputSchema and OutputSchema are the text of JSON Schemas; empty if the manifest has none.
+	// InputSchema and OutputSchema are JSON Schemas in JSON. A schema is empty if the manifest has none.
 	InputSchema  string      `json:"input_schema,omitempty"`
 	OutputSchema string      `json:"output_schema,omitempty"`
 	Annotations  Annotations `json:"annotations,omitzero"`
-	// Timeout bounds one call; 0 means the runtime's default.
+	// Timeout limits the duration of one call. The value 0 means the default of the runtime.
 	Timeout time.Duration `json:"-"`
 	Policy  ToolPolicy    `json:"policy,omitzero"`
-	// Binding does the work. A tool without a binding is shown to people and never served.
+	// Binding defines how calls to the tool are carried out. If Binding is nil, users see the tool, but clients cannot
+	// call it.
 	Binding Binding `json:"-"`
 }
 
-// Annotations are a tool's own hints about its behaviour; nil means that the tool gives no hint.
+// Annotations are a tool's hints about its own behaviour. A field is nil if the tool does not give the hint.
 type Annotations struct {
 	Title       string `json:"title,omitempty"`
 	ReadOnly    *bool  `json:"readOnlyHint,omitempty"`
@@ -153,7 +161,8 @@ type Annotations struct {
 	OpenWorld   *bool  `json:"openWorldHint,omitempty"`
 }
 
-// Tool returns the tool with that name, or nil. The server is empty for a tool that is not on a server.
+// Tool returns the tool with the given name on the given server, or nil. The server is identified by its alias. The
+// alias is empty for a tool that is not on a server.
 func (a *Agent) Tool(server, name string) *Tool {
 	for i := range a.Tools {
 		t := &a.Tools[i]
@@ -165,7 +174,7 @@ func (a *Agent) Tool(server, name string) *Tool {
 	return nil
 }
 
-// Callable reports whether the manifest itself allows calls of t.
+// Callable reports whether the manifest allows calls to the tool t. Later checks can still refuse a call.
 func (a *Agent) Callable(t *Tool) bool {
 	if _, native := t.Binding.(Native); native || t.Binding == nil {
 		return false
@@ -176,25 +185,25 @@ func (a *Agent) Callable(t *Tool) bool {
 // Program is code that the agent runs.
 type Program struct {
 	Runtime Runtime `json:"runtime"`
-	// RuntimeVersion is a hint, and may be empty.
+	// RuntimeVersion is the version constraint for the runtime of a code bundle. It may be empty.
 	RuntimeVersion string `json:"runtime_version,omitempty"`
-	// Entry is the file to run, relative to the manifest unless absolute.
+	// Entry is the path of the file to run. A relative path is relative to the manifest's folder.
 	Entry string `json:"entry"`
-	// Export is the name that a bundle's entry exports; empty for other programs.
+	// Export is the name of the function that a code bundle's entry exports. It is empty for other programs.
 	Export string `json:"export,omitempty"`
 	// Contract is the protocol between ambit and the program.
 	Contract Contract `json:"contract"`
 	// Command and Args start a program with the contract NativeMCP.
 	Command string   `json:"command,omitempty"`
 	Args    []string `json:"args,omitempty"`
-	// Hosts are the only hosts that a bundle may reach.
+	// Hosts lists the only hosts that a code bundle can reach.
 	Hosts []string `json:"hosts,omitempty"`
-	// UI is a folder of static pages, and may be empty.
+	// UI is the path of a folder with static pages. It may be empty.
 	UI  string   `json:"ui,omitempty"`
 	Env []EnvVar `json:"env,omitempty"`
 }
 
-// Runtime runs a program.
+// Runtime is the interpreter that runs a program.
 type Runtime string
 
 // The runtimes.
@@ -209,23 +218,23 @@ type Contract string
 
 // The contracts.
 const (
-	// OneLine reads one line of JSON and writes one line of JSON.
+	// OneLine programs read one line of JSON and write one line of JSON.
 	OneLine Contract = "one-line"
-	// Wrapped exports a function, which the runtime serves over MCP.
+	// Wrapped programs export a function. ambit calls this function for each tool call.
 	Wrapped Contract = "wrap"
-	// NativeMCP is an MCP server itself.
+	// NativeMCP programs are MCP servers.
 	NativeMCP Contract = "native"
 )
 
-// EnvVar is a setting that a program expects. It is never a secret.
+// EnvVar is an environment variable that a program expects. The variable must not be a secret.
 type EnvVar struct {
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
 }
 
-// Skills is a bundle of instructions that ambit serves as prompts.
+// Skills is a bundle of instructions. ambit serves each skill as a prompt.
 type Skills struct {
-	// SourceKind and SourceKey locate the files.
+	// SourceKind and SourceKey identify the location of the files.
 	SourceKind string  `json:"source_kind"`
 	SourceKey  string  `json:"source_key"`
 	Router     string  `json:"router,omitempty"`
@@ -240,11 +249,11 @@ type Skill struct {
 	Tags        []string `json:"tags,omitempty"`
 }
 
-// Delivery is how clients reach the agent.
+// Delivery describes how clients connect to the agent.
 type Delivery struct {
-	// Modes contains prompt, mcp.stdio and mcp.remote.
+	// Modes lists the supported modes: prompt, mcp.stdio or mcp.remote.
 	Modes []string `json:"modes,omitempty"`
-	// Command and Args are the command that the manifest names for clients. ambit shows it and never executes it.
+	// Command and Args are the command that clients run. ambit shows the command, but never runs it.
 	Command string   `json:"command,omitempty"`
 	Args    []string `json:"args,omitempty"`
 	URL     string   `json:"url,omitempty"`
@@ -253,20 +262,20 @@ type Delivery struct {
 	Targets []string `json:"targets,omitempty"`
 }
 
-// RemoteAlias is the alias of the server of a hosted agent, and RemoteKey the name of
-// its API key.
 const (
+	// RemoteAlias is the alias of a hosted agent's only server; see [Agent.Remote].
 	RemoteAlias = "remote"
-	RemoteKey   = "FINDAGENT_TOKEN"
+	// RemoteKey is the name of the secret with the API key for that server.
+	RemoteKey = "FINDAGENT_TOKEN"
 )
 
-// Hosted reports whether the agent runs at a URL that its manifest names.
+// Hosted reports whether the agent is hosted at the URL in its manifest.
 func (a *Agent) Hosted() bool {
 	return a.Delivery.Exec == "findagent-hosted" && a.Delivery.URL != ""
 }
 
-// Remote returns a hosted agent as seen from this machine: the same tools and guardrails, but the server at the agent's
-// URL does the work. The program and the skills stay with the host.
+// Remote returns a copy of a hosted agent. The copy has the same tools and guardrails, but all calls go to the server
+// at the agent's URL. The copy has no program and no skills, because the host runs both.
 func (a *Agent) Remote() *Agent {
 	r := *a
 	r.Program, r.Skills = nil, nil

@@ -17,13 +17,13 @@ func TestSideEffectPolicy(t *testing.T) {
 	some := agent.SideEffectPolicy{Restricted: true, Allowed: []agent.SideEffect{agent.Read}}
 	for _, class := range agent.SideEffects {
 		if !open.Allows(class) {
-			t.Errorf("an unrestricted agent may not %s", class)
+			t.Errorf("an unrestricted policy does not allow %s", class)
 		}
 		if closed.Allows(class) {
-			t.Errorf("an agent that may nothing may %s", class)
+			t.Errorf("a policy without allowed classes allows %s", class)
 		}
 		if some.Allows(class) != (class == agent.Read) {
-			t.Errorf("an agent that may only read: %s is %t", class, some.Allows(class))
+			t.Errorf("a policy that allows only read: Allows(%s) = %t", class, some.Allows(class))
 		}
 	}
 	if agent.SideEffect("nonsense").Rank() <= agent.Chain.Rank() {
@@ -44,7 +44,7 @@ func TestCallable(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := a.Callable(&tt.tool); got != tt.want {
-			t.Errorf("%+v: callable %t", tt.tool, got)
+			t.Errorf("Callable(%+v) = %t, want %t", tt.tool, got, tt.want)
 		}
 	}
 }
@@ -64,11 +64,11 @@ func TestRateAtMost(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := tt.a.AtMost(tt.b); got != tt.want {
-			t.Errorf("%s at most %s: %t", tt.a, tt.b, got)
+			t.Errorf("(%s).AtMost(%s) = %t, want %t", tt.a, tt.b, got, tt.want)
 		}
 	}
 	if s := hour(10).String(); s != "10/hour" {
-		t.Errorf("10 an hour prints as %q", s)
+		t.Errorf("String() = %q, want 10/hour", s)
 	}
 }
 
@@ -89,7 +89,7 @@ func TestAmountAtMost(t *testing.T) {
 	}
 	for _, tt := range tests {
 		if got := agent.AmountAtMost(tt.a, tt.b); got != tt.want {
-			t.Errorf("%q at most %q: %t", tt.a, tt.b, got)
+			t.Errorf("AmountAtMost(%q, %q) = %t, want %t", tt.a, tt.b, got, tt.want)
 		}
 	}
 }
@@ -115,25 +115,25 @@ func TestReach(t *testing.T) {
 	}
 	r := a.Reach()
 	if !slices.Equal(r.SideEffects, []agent.SideEffect{agent.Read}) {
-		t.Errorf("side effects %v", r.SideEffects)
+		t.Errorf("got side effects %v, want only read", r.SideEffects)
 	}
 	if got := fmt.Sprint(r.Hosts); got != "[{api.example.com [tool h tool h2]} {mcp.example.com [server web]}]" {
-		t.Errorf("hosts %s", got)
+		t.Errorf("got hosts %s", got)
 	}
 	if !r.AnyHost || r.AnyHostReason == "" {
-		t.Error("a program that may use the network reaches only named hosts")
+		t.Error("AnyHost is not set, although a stdio server can use the network")
 	}
 	if got := strings.Join(r.Paths, " "); got != "/data ./x $env:HOME/memory" {
-		t.Errorf("paths %s", got)
+		t.Errorf("got paths %s", got)
 	}
 	if len(r.Secrets) != 2 || r.Secrets[0].Name != "TOKEN" || len(r.Secrets[0].Hosts) != 0 || r.Secrets[1].Name != "WEB" || r.Secrets[1].Hosts[0] != "mcp.example.com" {
-		t.Errorf("secrets %+v", r.Secrets)
+		t.Errorf("got secrets %+v", r.Secrets)
 	}
 	if len(r.Programs) != 2 || r.Programs[0].Digest != "sha256:x" || r.Programs[1].Digest != "" {
-		t.Errorf("programs %+v", r.Programs)
+		t.Errorf("got programs %+v", r.Programs)
 	}
 	if !slices.Equal(r.Agents, []string{"other/t"}) {
-		t.Errorf("agents %v", r.Agents)
+		t.Errorf("got agents %v, want other/t", r.Agents)
 	}
 }
 

@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// Binding does the work when a tool is called. The set is closed: OnServer, HTTP, Prompt, Compose, RunProgram, Native.
+// Binding defines how calls to a tool are carried out. The only implementations are OnServer, HTTP, Prompt, Compose,
+// RunProgram and Native.
 type Binding interface {
-	// Kind names the binding for people: server, http, prompt-template, …
+	// Kind returns the kind of binding for display, such as server or http.
 	Kind() string
 	sealed()
 }
@@ -20,18 +21,18 @@ type OnServer struct {
 	Alias string `json:"alias"`
 }
 
-// HTTP sends a request. URL, headers and body may contain {param} placeholders; see [Placeholders].
+// HTTP sends an HTTP request. URL, Headers and Body can contain placeholders such as {param}; see [Placeholders].
 type HTTP struct {
 	Method  string            `json:"method"`
 	URL     string            `json:"url"`
 	Host    string            `json:"host"`
 	Headers map[string]string `json:"headers,omitempty"`
 	Body    string            `json:"body_template,omitempty"`
-	// AuthRef names the slot whose credential is attached to the request.
+	// AuthRef is the ref of a credential slot. The request carries the credential of that slot.
 	AuthRef string `json:"auth_ref,omitempty"`
 }
 
-// Prompt fills a template and returns it.
+// Prompt fills in a template and returns the text.
 type Prompt struct {
 	Template string `json:"template"`
 }
@@ -42,10 +43,10 @@ type Compose struct {
 	Tool  string `json:"tool"`
 }
 
-// RunProgram hands the call to the agent's Program.
+// RunProgram passes the call to the agent's Program.
 type RunProgram struct{}
 
-// Native is a tool of the host program. It is declared and cannot be called yet.
+// Native is a tool that the host program provides. Manifests can declare native tools, but ambit cannot call them.
 type Native struct {
 	Namespace string `json:"namespace"`
 	Digest    string `json:"digest"`
@@ -65,7 +66,8 @@ func (Compose) sealed()    {}
 func (RunProgram) sealed() {}
 func (Native) sealed()     {}
 
-// toolJSON is the JSON form of a Tool: the timeout in milliseconds, and the binding under its kind.
+// toolJSON is the JSON encoding of a Tool. The timeout is in milliseconds. The binding is an object with one member,
+// whose key is the kind of binding.
 type toolJSON[B any] struct {
 	*plainTool
 	TimeoutMS int64        `json:"timeout_ms,omitempty"`
@@ -74,7 +76,7 @@ type toolJSON[B any] struct {
 
 type plainTool Tool
 
-// MarshalJSON writes the tool with its binding under the binding's kind.
+// MarshalJSON encodes the tool as toolJSON.
 func (t Tool) MarshalJSON() ([]byte, error) {
 	j := toolJSON[Binding]{plainTool: (*plainTool)(&t), TimeoutMS: t.Timeout.Milliseconds()}
 	if t.Binding != nil {
@@ -83,7 +85,7 @@ func (t Tool) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// UnmarshalJSON reads the form that MarshalJSON writes.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (t *Tool) UnmarshalJSON(b []byte) error {
 	var read Tool
 	j := toolJSON[json.RawMessage]{plainTool: (*plainTool)(&read)}
@@ -91,36 +93,26 @@ func (t *Tool) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	if len(j.Binding) > 1 {
-		return fmt.Errorf("tool %q has %d bindings, not one", read.Name, len(j.Binding))
+		return fmt.Errorf("tool %q has %d bindings; only one is allowed", read.Name, len(j.Binding))
 	}
 	for kind, raw := range j.Binding {
-		binding, err := readBinding(kind, raw)
-		if err != nil {
+		readBinding := bindingReaders[kind]
+		if readBinding == nil {
+			return fmt.Errorf("tool %q has an unknown kind of binding: %q", read.Name, kind)
+		}
+		var err error
+		if read.Binding, err = readBinding(raw); err != nil {
 			return fmt.Errorf("tool %q: %w", read.Name, err)
 		}
-		read.Binding = binding
 	}
 	read.Timeout = Milliseconds(j.TimeoutMS)
 	*t = read
 	return nil
 }
 
-func readBinding(kind string, raw []byte) (Binding, error) {
-	switch kind {
-	case OnServer{}.Kind():
-		return readInto[OnServer](raw)
-	case HTTP{}.Kind():
-		return readInto[HTTP](raw)
-	case Prompt{}.Kind():
-		return readInto[Prompt](raw)
-	case Compose{}.Kind():
-		return readInto[Compose](raw)
-	case RunProgram{}.Kind():
-		return readInto[RunProgram](raw)
-	case Native{}.Kind():
-		return readInto[Native](raw)
-	}
-	return nil, fmt.Errorf("unknown binding %q", kind)
+var bindingReaders = map[string]func([]byte) (Binding, error){
+	OnServer{}.Kind(): readInto[OnServer], HTTP{}.Kind(): readInto[HTTP], Prompt{}.Kind(): readInto[Prompt],
+	Compose{}.Kind(): readInto[Compose], RunProgram{}.Kind(): readInto[RunProgram], Native{}.Kind(): readInto[Native],
 }
 
 func readInto[B Binding](raw []byte) (Binding, error) {
@@ -129,13 +121,13 @@ func readInto[B Binding](raw []byte) (Binding, error) {
 	return b, err
 }
 
-// Milliseconds converts a number of milliseconds. A number beyond the range of a Duration (292 years) becomes the
-// longest one.
+// Milliseconds converts a number of milliseconds to a Duration. A number that is too large for a Duration (292 years)
+// yields the longest Duration in whole milliseconds.
 func Milliseconds(n int64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
-// Transport connects to a tool server.
+// Transport is a way to connect to a tool server.
 type Transport string
 
 // The transports.
@@ -144,7 +136,7 @@ const (
 	StreamableHTTP Transport = "http"
 )
 
-// Server is an MCP tool server that the agent starts or connects to.
+// Server is an MCP tool server that ambit starts or connects to.
 type Server struct {
 	Alias     string    `json:"alias"`
 	Transport Transport `json:"transport"`
@@ -154,13 +146,13 @@ type Server struct {
 	Env       []Setting `json:"env,omitempty"`
 	Headers   []Setting `json:"headers,omitempty"`
 	Version   string    `json:"version"`
-	// Digest is the digest of the published package; a remote server may have none. Placeholder reports that the
-	// digest is all zeros, so that it pins nothing yet.
-	Digest      string `json:"package_digest,omitempty"`
-	Placeholder bool   `json:"placeholder,omitempty"`
+	// Digest is the digest of the published package. It may be empty for a remote server.
+	Digest string `json:"package_digest,omitempty"`
+	// Placeholder is set if the digest is all zeros. The package is then not pinned.
+	Placeholder bool `json:"placeholder,omitempty"`
 }
 
-// Server returns the server with that alias, or nil.
+// Server returns the server with the given alias, or nil if the agent has no such server.
 func (a *Agent) Server(alias string) *Server {
 	for i := range a.Servers {
 		if a.Servers[i].Alias == alias {
@@ -170,16 +162,17 @@ func (a *Agent) Server(alias string) *Server {
 	return nil
 }
 
-// Setting is an environment variable or header of a server. Its value may refer to secrets as $env:NAME and never
-// contains one.
+// Setting is an environment variable or an HTTP header for a server. The value can refer to secrets as $env:NAME, but
+// never contains a secret.
 type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Refs lists the names that the value refers to.
+	// Refs lists the names in the value's $env:NAME references.
 	Refs []string `json:"refs,omitempty"`
 }
 
-// Slot is a credential that the operator supplies, with the only hosts that may receive it.
+// Slot is a credential slot: a credential that the operator supplies. Only the hosts in Hosts and their subdomains
+// can receive the credential.
 type Slot struct {
 	Ref         string   `json:"ref"`
 	Label       string   `json:"label"`
@@ -190,7 +183,7 @@ type Slot struct {
 	Hosts       []string `json:"allowed_hosts"`
 }
 
-// Slot returns the slot with that ref, or nil.
+// Slot returns the slot with the given ref, or nil if the agent has no such slot.
 func (a *Agent) Slot(ref string) *Slot {
 	for i := range a.Slots {
 		if a.Slots[i].Ref == ref {
@@ -200,10 +193,11 @@ func (a *Agent) Slot(ref string) *Slot {
 	return nil
 }
 
-// Covers reports whether host may receive the slot's credential; see [Covers].
+// Covers reports whether the host is allowed to receive the slot's credential.
 func (s *Slot) Covers(host string) bool { return Covers(s.Hosts, host) }
 
-// Covers reports whether host is one of hosts or a subdomain of one. It ignores letter case and a final dot.
+// Covers reports whether the list contains the host or one of its parent domains. It ignores case, and a trailing dot
+// in the host.
 func Covers(hosts []string, host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	for _, h := range hosts {
@@ -218,7 +212,8 @@ func Covers(hosts []string, host string) bool {
 	return false
 }
 
-// Requirement is an MCP server that the operator provides, and the scopes that the agent needs on it. It grants nothing.
+// Requirement is an MCP server that the agent needs and the operator provides. Scopes lists the permissions that the
+// agent needs on this server. A Requirement grants nothing.
 type Requirement struct {
 	Server   string   `json:"server_id"`
 	Version  string   `json:"version,omitempty"`
@@ -226,7 +221,7 @@ type Requirement struct {
 	Optional bool     `json:"optional,omitempty"`
 }
 
-// Capabilities are the actions that a caller must be granted to use the agent.
+// Capabilities lists the actions that an agent uses. A caller needs a grant for every required action.
 type Capabilities struct {
 	Required []string `json:"required,omitempty"`
 	Optional []string `json:"optional,omitempty"`
@@ -235,7 +230,7 @@ type Capabilities struct {
 // ActionNamespaces are the namespaces of capability actions.
 var ActionNamespaces = []string{"intent", "memory", "identity", "tool", "agent"}
 
-// NetworkAccess limits the hosts that a program may reach.
+// NetworkAccess limits the network connections of a program.
 type NetworkAccess string
 
 // The kinds of network access, from none to all.
@@ -245,7 +240,7 @@ const (
 	NetworkFull  NetworkAccess = "full"
 )
 
-// Resources bound one run of a program.
+// Resources limits one run of a program.
 type Resources struct {
 	WallClock time.Duration
 	MemoryMB  int64
@@ -253,7 +248,7 @@ type Resources struct {
 	Network   NetworkAccess
 }
 
-// resourcesJSON is the JSON form of Resources, with Covenant's names and units.
+// resourcesJSON is the JSON encoding of Resources. It uses the names and units of Covenant.
 type resourcesJSON struct {
 	WallClockMS int64         `json:"cpu_ms_per_task"`
 	MemoryMB    int64         `json:"memory_mb"`
@@ -261,12 +256,12 @@ type resourcesJSON struct {
 	Network     NetworkAccess `json:"network"`
 }
 
-// MarshalJSON writes the resources with Covenant's names and units.
+// MarshalJSON encodes the resources as resourcesJSON.
 func (r Resources) MarshalJSON() ([]byte, error) {
 	return json.Marshal(resourcesJSON{r.WallClock.Milliseconds(), r.MemoryMB, r.DiskMB, r.Network})
 }
 
-// UnmarshalJSON reads the form that MarshalJSON writes.
+// UnmarshalJSON decodes the output of MarshalJSON.
 func (r *Resources) UnmarshalJSON(b []byte) error {
 	var j resourcesJSON
 	err := json.Unmarshal(b, &j)
@@ -274,13 +269,13 @@ func (r *Resources) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Settlement limits the cost of a program. A budget of 0 is no budget.
+// Settlement limits the cost of a program. If CreditsPerHour is 0, the cost has no limit.
 type Settlement struct {
 	CreditsPerHour int64    `json:"budget_credits_per_hour"`
 	Priority       Priority `json:"priority"`
 }
 
-// Priority orders the waiting tasks of a program.
+// Priority decides the order in which a program's waiting tasks run.
 type Priority string
 
 // The priorities.

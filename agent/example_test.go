@@ -37,7 +37,8 @@ func ExampleCovers() {
 	// notexample.com false
 }
 
-// Braces around anything but a name are text, as in JSON; their offsets are returned.
+// Braces that do not enclose a name are plain text, so a template can contain JSON. Placeholders returns the offsets
+// of these braces as its second result.
 func ExamplePlaceholders() {
 	found, stray := agent.Placeholders(`{ "amount": {amount}, "to": "{name}" }`)
 	for _, p := range found {

@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// Guardrails are the checks on content that an agent declares. The runtime enforces them, and the operator may add more.
+// Guardrails are an agent's checks on arguments and results. ambit enforces the guardrails, and the operator can add
+// more.
 type Guardrails struct {
-	// MaxLength caps the bytes of a call's arguments; 0 declares no cap.
+	// MaxLength is the maximum size of a call's arguments in bytes. The value 0 means that there is no limit.
 	MaxLength int64 `json:"max_length,omitempty"`
-	// DenyPatterns are regular expressions. A call is refused if an argument matches one.
+	// DenyPatterns lists regular expressions. A call is refused if an argument matches any of them.
 	DenyPatterns []string `json:"deny_patterns,omitempty"`
 	// PII lists the categories of personal data that are redacted from arguments.
 	PII []string `json:"pii_redaction,omitempty"`
-	// OutputSchema is the text of the JSON Schema for results.
+	// OutputSchema is the JSON Schema of results, in JSON.
 	OutputSchema string `json:"output_schema,omitempty"`
-	// OnLeak is the action on a result that contains a secret; empty means LeakRedact.
+	// OnLeak decides what happens to a result that contains a secret. The default is LeakRedact.
 	OnLeak OnLeak `json:"on_leak,omitempty"`
 }
 
-// OnLeak is the action on a result that contains a secret.
+// OnLeak decides what happens to a result that contains a secret.
 type OnLeak string
 
-// The actions on a leak.
+// The values of OnLeak.
 const (
 	LeakRedact OnLeak = "redact" // return the result without the secret
 	LeakBlock  OnLeak = "block"  // withhold the whole result
@@ -33,11 +34,11 @@ func (g Guardrails) IsZero() bool {
 	return g.MaxLength == 0 && len(g.DenyPatterns) == 0 && len(g.PII) == 0 && g.OutputSchema == "" && g.OnLeak == ""
 }
 
-// ToolPolicy limits the calls of one tool.
+// ToolPolicy limits the calls to one tool.
 type ToolPolicy struct {
-	// HumanApproval requires a person's approval before every call.
+	// HumanApproval is set if a person must approve every call.
 	HumanApproval bool `json:"human_approval,omitempty"`
-	// Idempotent allows the runtime to repeat a call after a crash.
+	// Idempotent is set if ambit is allowed to repeat a call after a crash.
 	Idempotent bool  `json:"idempotent,omitempty"`
 	Rate       *Rate `json:"rate_limit,omitempty"`
 	Spend      *Cap  `json:"max_amount,omitempty"`
@@ -49,7 +50,7 @@ type Rate struct {
 	Per   time.Duration `json:"per"`
 }
 
-// AtMost reports whether r never allows more than other in any window.
+// AtMost reports whether r allows no more calls than the other rate, in a period that is at least as long.
 func (r Rate) AtMost(other Rate) bool { return r.Count <= other.Count && r.Per >= other.Per }
 
 func (r Rate) String() string {
@@ -61,19 +62,21 @@ func (r Rate) String() string {
 	return big.NewInt(r.Count).String() + " per " + r.Per.String()
 }
 
-// RateUnits are the windows that a rate limit can name.
+// RateUnits contains the units of rate limits with their lengths.
 var RateUnits = map[string]time.Duration{
 	"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour,
 }
 
-// Cap bounds the spending of calls. Amounts are decimals in the manifest's spelling; an empty amount is no cap.
+// Cap limits the amount of money that calls spend. An amount is a decimal number as written in the manifest. An empty
+// amount means that there is no limit.
 type Cap struct {
 	PerCall  string `json:"per_call,omitempty"`
 	PerDay   string `json:"per_day,omitempty"`
 	Currency string `json:"currency,omitempty"`
 }
 
-// AmountAtMost reports whether the decimal a is at most b. An empty amount is above every other.
+// AmountAtMost reports whether the amount a is at most the amount b. Amounts are decimal numbers. An empty amount
+// means no limit, and is higher than every number.
 func AmountAtMost(a, b string) bool {
 	if b == "" {
 		return true
@@ -86,7 +89,7 @@ func AmountAtMost(a, b string) bool {
 	return okX && okY && x.Cmp(y) <= 0
 }
 
-// PIICategories are the categories that pii_redaction can name.
+// PIICategories lists the categories that Guardrails.PII can contain.
 var PIICategories = []string{
 	"credit_card", "email", "phone", "iban", "national_id", "ip_address", "mac_address", "passport",
 	"date_of_birth", "crypto_wallet",

@@ -50,13 +50,13 @@ func TestToolJSONRefusesBindings(t *testing.T) {
 	} {
 		var tool agent.Tool
 		if err := json.Unmarshal([]byte(text), &tool); err == nil {
-			t.Errorf("%s: read as %+v", name, tool)
+			t.Errorf("%s: got %+v, want an error", name, tool)
 		}
 	}
 }
 
 func TestMillisecondsDoesNotOverflow(t *testing.T) {
 	if d := agent.Milliseconds(math.MaxInt64); d < 290*365*24*time.Hour {
-		t.Errorf("the longest time is %s", d)
+		t.Errorf("Milliseconds(math.MaxInt64) = %s, want about 292 years", d)
 	}
 }

@@ -6,51 +6,52 @@ import (
 	"strings"
 )
 
-// Reach lists what an agent can touch. It is derived from the manifest alone.
+// Reach lists the hosts, programs, files, secrets and side effects that an agent can use, according to its manifest.
 type Reach struct {
-	// SideEffects are the classes of the callable tools.
+	// SideEffects lists the classes of the callable tools.
 	SideEffects []SideEffect
-	// Hosts are the hosts that the manifest names.
+	// Hosts lists the hosts that the manifest names.
 	Hosts []Host
-	// AnyHost reports whether the agent can also reach hosts that the manifest does not name, and AnyHostReason why.
-	AnyHost       bool
+	// AnyHost reports whether the agent can also reach hosts that the manifest does not name.
+	AnyHost bool
+	// AnyHostReason explains why AnyHost is set.
 	AnyHostReason string
-	// Secrets are the credentials that the agent receives.
+	// Secrets lists the credentials that the agent receives.
 	Secrets []Secret
-	// Programs are the programs that run on this machine.
+	// Programs lists the programs that run on this machine.
 	Programs []Command
-	// Paths are the files and folders that the manifest names.
+	// Paths lists the files and folders that the manifest names.
 	Paths []string
-	// Agents are the tools of other agents that it calls, as NAME/tool.
+	// Agents lists the tools of other agents that this agent calls, as NAME/tool.
 	Agents []string
 
 	paths map[string]bool
 	hosts map[string]int
 }
 
-// Host is a host, and the tools and servers that reach it.
+// Host is a host that the agent connects to. By lists the tools, servers and programs that connect to the host.
 type Host struct {
 	Name string
 	By   []string
 }
 
-// Secret is the name of a credential, its user, and the hosts that may receive it.
+// Secret is a credential that the agent receives.
 type Secret struct {
 	Name     string
-	For      string
-	Hosts    []string
+	For      string   // the slot or server that uses the credential
+	Hosts    []string // the hosts that can receive the credential
 	Required bool
 }
 
-// Command is a program with its arguments.
+// Command is a program with its arguments, run for a server or for the agent itself.
 type Command struct {
 	For  string
 	Argv []string
-	// Digest is the digest of the program's package; empty if the package is not pinned.
+	// Digest is the digest of the program's package. It is empty if the package is not pinned.
 	Digest string
 }
 
-// Reach returns what the agent can touch.
+// Reach returns the hosts, programs, files, secrets and side effects that the agent can use.
 func (a *Agent) Reach() Reach {
 	var r Reach
 	for i := range a.Tools {
@@ -78,7 +79,7 @@ func (a *Agent) Reach() Reach {
 		r.program(a)
 	}
 	if len(a.Servers) < len(a.Requirements) {
-		r.anyHost("it depends on the servers you choose; they may reach any host")
+		r.anyHost("the operator chooses the agent's servers, and they can reach any host")
 	}
 	return r
 }
@@ -113,7 +114,7 @@ func (r *Reach) server(s *Server) {
 			r.host(u.Hostname(), by)
 		}
 	case Stdio:
-		r.anyHost("its tool servers are programs that may use the network")
+		r.anyHost("the agent's tool servers are programs that can use the network")
 		digest := s.Digest
 		if s.Placeholder {
 			digest = ""
@@ -136,7 +137,8 @@ func (r *Reach) server(s *Server) {
 	}
 }
 
-// path adds s, or the value of the flag s, if it is a path.
+// path adds s to the reachable paths if s looks like a path. If s is a flag such as --dir=/data, path checks the value
+// of the flag.
 func (r *Reach) path(s string) {
 	if _, value, ok := strings.Cut(s, "="); ok && strings.HasPrefix(s, "-") {
 		s = value
@@ -153,10 +155,9 @@ func (r *Reach) path(s string) {
 	}
 }
 
-// PlainEnv are the variables that every tool server receives. They are not secrets.
+// PlainEnv lists the environment variables that every tool server receives. They are not secrets.
 var PlainEnv = []string{"PATH", "HOME", "LANG", "TMPDIR"}
 
-// isPath reports whether an argument looks like a path.
 func isPath(arg string) bool {
 	return arg == "." || arg == ".." || arg == "~" || strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, "./") ||
 		strings.HasPrefix(arg, "../") || strings.HasPrefix(arg, "~/") || len(arg) > 2 && arg[1] == ':' && arg[2] == '\\'
@@ -180,9 +181,9 @@ func (r *Reach) program(a *Agent) {
 	if a.Resources != nil {
 		switch a.Resources.Network {
 		case NetworkHTTPS:
-			r.anyHost("its program may connect to any host over https")
+			r.anyHost("the agent's program can connect to any host over https")
 		case NetworkFull:
-			r.anyHost("its program may connect to any host")
+			r.anyHost("the agent's program can connect to any host")
 		}
 	}
 }

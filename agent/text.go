@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// Slug turns a display name into a NAME: lower-case letters, digits and single hyphens, at most 64 in all. It returns
-// "agent" if nothing is left.
+// Slug converts a display name to lower-case ASCII letters, digits and single hyphens. The result has at most 64
+// bytes. If nothing remains, Slug returns "agent".
 func Slug(name string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(name) {
@@ -27,7 +27,7 @@ func Slug(name string) string {
 	return "agent"
 }
 
-// CommandLine formats a command for people, with quotes around arguments that need them.
+// CommandLine formats a command for display. Arguments with special characters are quoted.
 func CommandLine(argv []string) string {
 	out := make([]string, len(argv))
 	for i, arg := range argv {
@@ -38,15 +38,16 @@ func CommandLine(argv []string) string {
 	return strings.Join(out, " ")
 }
 
-// Placeholder is a {name} in a template, at the bytes from Start to End.
+// Placeholder is a placeholder in a template, such as {name}. The placeholder is template[Start:End], including the
+// braces.
 type Placeholder struct {
 	Name       string
 	Start, End int
 }
 
-// Placeholders returns the {name} placeholders of a template, and the offsets of all other braces. A name is a letter or
-// underscore, then letters, digits, underscores, hyphens and dots. {} and { "a": 1 } are plain text, so that a template
-// can contain JSON.
+// Placeholders returns the placeholders of a template, and the offsets of all braces outside placeholders. A
+// placeholder's name begins with a letter or underscore. Letters, digits, underscores, hyphens and dots can follow.
+// Texts such as {} and { "a": 1 } are not placeholders, so a template can contain JSON.
 func Placeholders(template string) (found []Placeholder, stray []int) {
 	for i := 0; i < len(template); i++ {
 		switch template[i] {

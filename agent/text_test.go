@@ -38,7 +38,7 @@ func FuzzPlaceholders(f *testing.F) {
 			braces, last = braces+2, p.End
 		}
 		if want := strings.Count(text, "{") + strings.Count(text, "}"); braces != want {
-			t.Errorf("%q: %d braces are accounted for, there are %d", text, braces, want)
+			t.Errorf("%q: got %d braces in placeholders and stray, want %d", text, braces, want)
 		}
 	})
 }
@@ -51,10 +51,10 @@ func TestCovers(t *testing.T) {
 		"api.example.org..": false,
 	} {
 		if got := slot.Covers(host); got != want {
-			t.Errorf("%q: %v", host, got)
+			t.Errorf("Covers(%q) = %v, want %v", host, got, want)
 		}
 	}
 	if agent.Covers([]string{""}, "example.com") || agent.Covers(nil, "example.com") {
-		t.Error("no host covers nothing")
+		t.Error("an empty list of hosts, or an empty host, covers example.com")
 	}
 }

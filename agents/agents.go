@@ -1,6 +1,5 @@
-// Package agents holds the agents that ship with ambit: the three Matrix
-// agents default, neo and forge, one worked example for every dialect and
-// kind, and a small valid starting point for each dialect.
+// Package agents contains the agents that ship with ambit: the Matrix agents default, neo and forge, and examples for
+// every dialect and every kind of agent. The package also contains a minimal valid manifest for each dialect.
 package agents
 
 import (
@@ -12,16 +11,18 @@ import (
 	"strings"
 )
 
-// Files contains the manifests, and the files that each example needs.
+// Files contains the manifests and all other files of the shipped agents.
 //
 //go:embed *.json examples starters
 var Files embed.FS
 
-// Find returns the path in Files of the shipped agent with that name: default, or the
-// folder or file name of an example.
+// Find returns the path in Files of the shipped agent with the given name. An example has the name of its folder, or
+// of its file without .json. The second result reports whether the agent exists.
 func Find(name string) (string, bool) {
-	for _, file := range []string{name + ".json", "examples/" + name + ".json", "examples/" + name + "/findagent.json", "examples/" + name + "/agent.toml"} {
-		// An invalid name, such as ../x, is not a valid path either.
+	example := "examples/" + name
+	files := []string{name + ".json", example + ".json", example + "/findagent.json", example + "/agent.toml"}
+	for _, file := range files {
+		// ValidPath rejects names such as "..".
 		if fs.ValidPath(file) && !strings.Contains(name, "/") {
 			if _, err := fs.Stat(Files, file); err == nil {
 				return file, true
@@ -31,13 +32,13 @@ func Find(name string) (string, bool) {
 	return "", false
 }
 
-// Names lists the shipped agents.
+// Names returns the names of the shipped agents in sorted order.
 func Names() []string {
 	var names []string
 	for _, dir := range []string{".", "examples"} {
 		entries, err := Files.ReadDir(dir)
 		if err != nil {
-			continue // both are embedded: a build without them does not compile
+			continue // cannot happen: both folders are embedded
 		}
 		for _, e := range entries {
 			name := strings.TrimSuffix(e.Name(), path.Ext(e.Name()))
@@ -50,8 +51,8 @@ func Names() []string {
 	return names
 }
 
-// Starter returns the path in Files of a dialect's starting point. Starting points are
-// nested too deeply for the daemon to load them as agents.
+// Starter returns the path in Files of a dialect's minimal manifest. The daemon does not load these manifests as
+// agents, because their folders are nested too deeply.
 func Starter(dialect string) string {
 	file := map[string]string{"covenant": "agent.toml", "findagent": "findagent.json"}[dialect]
 	return path.Join("starters", dialect, cmp.Or(file, "agent.json"))

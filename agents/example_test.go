@@ -7,11 +7,11 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// What ships is embedded, and is read like any other manifest.
+// The shipped agents are embedded in the binary. They are parsed like any other manifest.
 func ExampleFind() {
 	path, ok := agents.Find("default")
 	if !ok {
-		fmt.Println("it does not ship")
+		fmt.Println("no agent named default ships with ambit")
 		return
 	}
 	text, err := agents.Files.ReadFile(path)

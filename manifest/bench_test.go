@@ -8,8 +8,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// BenchmarkParse reads one shipped manifest of each dialect and holds it to
-// every rule.
+// BenchmarkParse parses one shipped manifest of each dialect and checks every rule.
 func BenchmarkParse(b *testing.B) {
 	for name, file := range map[string]string{
 		"matrix": "default.json", "gpars": "examples/gpars-researcher.json",

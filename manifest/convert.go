@@ -12,22 +12,22 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// Note is one thing that a conversion lost or added.
+// Note describes a part of an agent that a conversion lost, or a field that it added.
 type Note = convert.Note
 
-// ErrNothingSurvives reports that the target dialect can express nothing that the agent does.
+// ErrNothingSurvives means that the target dialect cannot express any part of the agent.
 var ErrNothingSurvives = convert.ErrNothingSurvives
 
 // Converted is a manifest in another dialect.
 type Converted struct {
 	Text []byte
-	// Lost lists what the target dialect cannot express. Added lists what it requires and ambit filled in; a person
-	// should check it.
+	// Lost lists the parts of the agent that the target dialect cannot express. Added lists the required fields that
+	// ambit filled in. A person should check the added fields.
 	Lost, Added []Note
 }
 
-// Convert translates a valid manifest to another dialect. The error wraps ErrNothingSurvives if nothing that the agent
-// does would be left.
+// Convert translates a valid manifest to another dialect. The error wraps ErrNothingSurvives if the target dialect
+// cannot express any part of the agent.
 func Convert(m *Manifest, to agent.Dialect) (*Converted, error) {
 	if !m.Valid() {
 		return nil, &InvalidError{m}
@@ -54,7 +54,7 @@ func Convert(m *Manifest, to agent.Dialect) (*Converted, error) {
 	return &Converted{Text: bytes.TrimRight(text, "\n"), Lost: notes.Lost, Added: notes.Added}, nil
 }
 
-// Fork returns the text of a valid manifest with another agent name. It changes nothing else, not even the layout.
+// Fork returns the text of a valid manifest with a different agent name. The rest of the text does not change.
 func Fork(m *Manifest, name string) ([]byte, error) {
 	if !m.Valid() {
 		return nil, &InvalidError{m}
@@ -82,11 +82,11 @@ func Fork(m *Manifest, name string) ([]byte, error) {
 	case agent.FindAgent:
 		edits = []edit{{root.Get("name"), name}}
 	}
-	// Edit from the end, so that the earlier offsets stay right.
+	// Edit the end of the text first, so that the offsets of the other edits stay valid.
 	slices.SortFunc(edits, func(a, b edit) int { return b.at.Place().Start - a.at.Place().Start })
 	text := m.Source.Text
 	for _, e := range edits {
-		// A JSON string is also a TOML basic string.
+		// A JSON string is also valid as a TOML basic string.
 		quoted, err := json.Marshal(e.text)
 		if err != nil {
 			return nil, err

@@ -13,9 +13,9 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// TestConvertEveryPair converts every shipped agent to every dialect. The
-// result is valid and lists its losses, or the conversion is refused; the
-// golden file holds which, and the account.
+// TestConvertEveryPair converts every shipped agent to every dialect. Each conversion either returns a valid manifest
+// and lists its losses, or is refused. The golden file contains the losses, the additions and the reasons for
+// refusals.
 func TestConvertEveryPair(t *testing.T) {
 	var b strings.Builder
 	for _, file := range []string{
@@ -47,10 +47,10 @@ func TestConvertEveryPair(t *testing.T) {
 			}
 			again, _ := manifest.Parse(name, c.Text, manifest.Options{})
 			if !again.Valid() || again.Dialect != to {
-				t.Errorf("%s to %s: the result is read as %q\n%s", file, to, again.Dialect, listing(again))
+				t.Errorf("%s to %s: the result is invalid or is detected as dialect %q:\n%s", file, to, again.Dialect, listing(again))
 			}
 			if len(c.Lost) == 0 {
-				t.Errorf("%s to %s: nothing is lost, which cannot be", file, to)
+				t.Errorf("%s to %s: the conversion lists no losses, but no two dialects can express the same agent", file, to)
 			}
 			for _, n := range c.Lost {
 				fmt.Fprintf(&b, "lost %s: %s\n", n.What, n.Detail)
@@ -83,12 +83,12 @@ func TestForkKeepsEverythingElse(t *testing.T) {
 			continue
 		}
 		if !strings.Contains(string(text), want[1]) || want[0] != "" && strings.Contains(string(text), want[0]) {
-			t.Errorf("%s: the fork has not the name it should have", file)
+			t.Errorf("%s: the fork does not have the new name", file)
 		}
 		fork, _ := manifest.Parse(file, text, manifest.Options{})
 		d := manifest.Diff(m.Agent(), fork.Agent())
 		if len(d.Widened)+len(d.Narrowed) > 0 && m.Dialect != agent.Covenant {
-			t.Errorf("%s: the fork is another agent: %+v", file, d)
+			t.Errorf("%s: the fork has other permissions than the original: %+v", file, d)
 		}
 	}
 }

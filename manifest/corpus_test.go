@@ -14,10 +14,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestCorpus reads every bad manifest under testdata/bad and compares its
-// problems with the golden file beside it. A file is named after the code it
-// is there for, CODE-why.json, so that -update cannot make a wrong answer the
-// expected one. A name with -strict- is read strictly.
+// TestCorpus parses every bad manifest under testdata/bad and compares its problems with the golden file next to it.
+// The name of a manifest starts with the code that must be reported, as in CODE-why.json. So the flag -update cannot
+// hide a missing code. If the name contains -strict-, the manifest is parsed with Options.Strict.
 func TestCorpus(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*/*")
 	if err != nil {
@@ -50,17 +49,17 @@ func TestCorpus(t *testing.T) {
 		})
 	}
 	if cases < 150 {
-		t.Errorf("the corpus holds %d bad manifests, fewer than 150", cases)
+		t.Errorf("the corpus contains %d bad manifests, want at least 150", cases)
 	}
 	for _, r := range manifest.Rules() {
-		// These need a file too large to keep; other tests make them.
+		// Only very large files break these rules; other tests generate such files.
 		if !codes[r.Code] && r.Code != diag.TooLarge.Code && r.Code != diag.TooManyValues.Code && r.Code != diag.TooMany.Code {
 			t.Errorf("no bad manifest in the corpus breaks %s (%s)", r.Code, r.Title)
 		}
 	}
 }
 
-// listing is one line for each problem: where, what, and what to do.
+// listing formats every problem of m: its location, severity, code, pointer, message and hint.
 func listing(m *manifest.Manifest) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "dialect %s\n", m.Dialect)
@@ -82,9 +81,9 @@ func compareGolden(t *testing.T, file, got string) {
 	}
 	want, err := os.ReadFile(file)
 	if err != nil {
-		t.Fatalf("%v (make it with: go test ./manifest -update)", err)
+		t.Fatalf("%v (create the file with: go test ./manifest -update)", err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs (if that is right: go test ./manifest -update)\ngot:\n%s\nwant:\n%s", file, got, want)
+		t.Errorf("%s differs (if the new text is right, run: go test ./manifest -update)\ngot:\n%s\nwant:\n%s", file, got, want)
 	}
 }

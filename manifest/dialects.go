@@ -21,15 +21,16 @@ import (
 
 type parseFunc func(doc.Value, *diag.Reporter) compiler
 
-// format describes a dialect.
+// format describes the manifests of one dialect.
 type format struct {
-	keys  []string // the top-level keys that no other dialect has
+	keys  []string // top-level keys that only this dialect has
 	rules []*diag.Rule
-	toml  bool // written in TOML, not JSON
+	toml  bool // set if manifests are TOML, not JSON
 	parse parseFunc
-	// parseLoopback is parse under Options.LoopbackHTTP; nil if the option has no effect.
+	// parseLoopback replaces parse if Options.LoopbackHTTP is set. It is nil if the option does not affect the
+	// dialect.
 	parseLoopback parseFunc
-	namePath      []string // the path to the agent's name
+	namePath      []string // the keys that lead from the root to the agent's name
 	from          func(*agent.Agent, *convert.Notes) (any, error)
 }
 
@@ -47,7 +48,7 @@ var formats = func() map[agent.Dialect]*format {
 	return all
 }()
 
-// newFormat hides the dialect's own type M.
+// newFormat wraps the functions of a dialect. The wrappers hide M, the dialect's own manifest type.
 func newFormat[M compiler](
 	namePath string, keys []string, rules []*diag.Rule,
 	parse func(doc.Value, *diag.Reporter) M, from func(*agent.Agent, *convert.Notes) (M, error),
@@ -59,8 +60,8 @@ func newFormat[M compiler](
 	}
 }
 
-// name returns the value that names the agent.
-func (f *format) name(root doc.Value) doc.Value {
+// nameOf returns the value that contains the agent's name.
+func (f *format) nameOf(root doc.Value) doc.Value {
 	for _, key := range f.namePath {
 		root = root.Get(key)
 	}
@@ -79,7 +80,7 @@ func (f *format) encode(typed any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Rules returns the rules of all dialects, the shared ones first.
+// Rules returns the rules that all dialects share, followed by the rules of each dialect.
 func Rules() []*Rule {
 	rules := slices.Clone(diag.Shared)
 	for _, d := range agent.Dialects {
@@ -88,8 +89,8 @@ func Rules() []*Rule {
 	return rules
 }
 
-// Detect returns the dialect with the most top-level keys of its own in the manifest. It returns "" if there are no such
-// keys, or as many of one dialect as of another.
+// Detect returns the dialect of a manifest. It counts the top-level keys that belong to only one dialect. The dialect
+// with the most such keys wins. If there is a tie, Detect returns "".
 func Detect(name string, src []byte) agent.Dialect {
 	r, readable := decode(name, string(src), false)
 	if !readable {
@@ -99,19 +100,21 @@ func Detect(name string, src []byte) agent.Dialect {
 	return detect(t.Root(), nil, true)
 }
 
-// otherFiles are the other kinds of files that people pass to ambit, each with a key that identifies it.
+// otherFiles describes files that people pass to ambit by mistake. The key identifies the kind of file. The text is
+// the hint for the user.
 var otherFiles = []struct{ key, what string }{
-	{"mcpServers", "this is an MCP client's configuration; import it to get a manifest"},
-	{"mcp_servers", "this is an MCP client's configuration; import it to get a manifest"},
-	{"openapi", "this is an OpenAPI description; convert it to a manifest: ambit import FILE"},
-	{"dependencies", "this is a package's own manifest, not an agent's"},
+	{"mcpServers", "this is an MCP client's configuration; to convert it to a manifest, run: ambit import FILE"},
+	{"mcp_servers", "this is an MCP client's configuration; to convert it to a manifest, run: ambit import FILE"},
+	{"openapi", "this is an OpenAPI description; to convert it to a manifest, run: ambit import FILE"},
+	{"dependencies", "this is the manifest of a package, not of an agent"},
 	{"lockfileVersion", "this is a package manager's lock file"},
-	{"packages", "this is a registry's server.json; import it to get a manifest"},
-	{"remotes", "this is a registry's server.json; import it to get a manifest"},
-	{"capabilities", "the later GPARS form with capabilities is not supported; list required_mcp_servers"},
+	{"packages", "this is a registry's server.json; to convert it to a manifest, run: ambit import FILE"},
+	{"remotes", "this is a registry's server.json; to convert it to a manifest, run: ambit import FILE"},
+	{"capabilities", "ambit does not support GPARS drafts with \"capabilities\"; use \"required_mcp_servers\""},
 }
 
-// owners and ownersTOML map a top-level key to the one dialect that has it, in JSON and in TOML.
+// owners and ownersTOML map a top-level key to the only dialect that has this key. The first map is for JSON files, and
+// the second map is for TOML files.
 var owners, ownersTOML = ownKeys(false), ownKeys(true)
 
 func ownKeys(toml bool) map[string]agent.Dialect {
@@ -126,26 +129,26 @@ func ownKeys(toml bool) map[string]agent.Dialect {
 	return keys
 }
 
-// ownerOf returns the one dialect that has this top-level member, or "".
+// ownerOf returns the only dialect with this top-level key, or "" if no dialect or several dialects have the key.
 func ownerOf(m doc.Value) agent.Dialect {
 	if m.TOML() {
 		return ownersTOML[m.Key()]
 	}
 	if m.Key() == "agent" && !m.Is(doc.String) {
-		return "" // in Matrix it is a string, in other files an object
+		return "" // "agent" belongs to Matrix only if its value is a string
 	}
 	return owners[m.Key()]
 }
 
-// detect counts the keys that belong to one dialect. It reports to r, which may be nil, why there is no winner, unless
-// the file could not be parsed completely.
+// detect implements Detect for a parsed file. If no dialect wins, detect reports the reason to r. It reports nothing
+// if r is nil, or if a syntax error makes the tree incomplete.
 func detect(root doc.Value, r *diag.Reporter, complete bool) agent.Dialect {
 	type tally struct {
 		dialect agent.Dialect
 		keys    int
 		first   doc.Value
 	}
-	var found [4]tally // in the order of agent.Dialects
+	var found [4]tally
 	api := isOpenAPI(root)
 	for m := range root.Each() {
 		if api && m.Key() == "servers" {
@@ -163,20 +166,20 @@ func detect(root doc.Value, r *diag.Reporter, complete bool) agent.Dialect {
 		return best.dialect
 	case r == nil || !complete:
 	case best.keys > 0:
-		r.Report(diag.MixedDialects, second.first.KeyPlace(), "", "%s is a key of %s, but %s is one of %s",
+		r.Report(diag.MixedDialects, second.first.KeyPlace(), "", "the key %s belongs to %s, but the key %s belongs to %s",
 			diag.Quote(second.first.Key()), second.dialect, diag.Quote(best.first.Key()), best.dialect)
 	default:
-		r.Report(diag.UnknownDialect, root.Head(), unknownHint(root), "no key of this file belongs to a known dialect")
+		r.Report(diag.UnknownDialect, root.Head(), unknownHint(root), "no key in the file belongs to a known dialect")
 	}
 	return ""
 }
 
-// isOpenAPI reports whether a file is an OpenAPI description, which has servers like a Matrix manifest.
+// isOpenAPI reports whether the file is an OpenAPI description. Such a file has a key "servers", as a Matrix manifest
+// does.
 func isOpenAPI(root doc.Value) bool {
 	return root.Get("openapi").Is(doc.String) && root.Get("info").Is(doc.Object)
 }
 
-// isSchema reports whether a file is a JSON Schema.
 func isSchema(root doc.Value) bool {
 	_, address, _ := strings.Cut(root.Get("$schema").Text(), "://")
 	return strings.HasPrefix(address, "json-schema.org/")
@@ -192,7 +195,7 @@ func unknownHint(root doc.Value) string {
 		}
 	}
 	if root.Get("agent").Is(doc.Object) {
-		return "Covenant manifests are TOML: write [agent] in a file that ends in .toml"
+		return "Covenant manifests are TOML; put the table [agent] in a .toml file"
 	}
 	var all []string
 	for _, d := range agent.Dialects {
@@ -201,11 +204,11 @@ func unknownHint(root doc.Value) string {
 	looked := 0
 	for m := range root.Each() {
 		if looked++; looked > 64 {
-			break // not a manifest with a typing mistake
+			break // a file with so many keys is not a manifest with a typing error
 		}
 		if hint := diag.DidYouMean(m.Key(), all); hint != "" && len(m.Key()) > 3 {
 			return fmt.Sprintf("for %s: %s", diag.Quote(m.Key()), hint)
 		}
 	}
-	return "name the dialect with --dialect " + strings.Join(words(agent.Dialects), "|")
+	return "specify the dialect with --dialect " + strings.Join(words(agent.Dialects), "|")
 }

@@ -9,24 +9,24 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// Change is one difference between two agents.
+// Change is a difference between two agents.
 type Change struct {
 	What   string `json:"what"`
 	Detail string `json:"detail"`
 }
 
-// Delta is the difference between two versions of an agent, as seen by the person who
-// approved the old one.
+// Delta is the difference between two versions of an agent. It helps a person to decide whether to approve the new
+// version.
 type Delta struct {
-	// Widened lists what only the new version may do, reach or spend.
+	// Widened lists changes that give the agent more rights, such as new actions, more hosts or higher spending limits.
 	Widened []Change
-	// Narrowed lists what only the old version could.
+	// Narrowed lists changes that give the agent fewer rights.
 	Narrowed []Change
-	// Changed lists differences that neither widen nor narrow.
+	// Changed lists all other differences.
 	Changed []Change
 }
 
-// Diff compares two agents. A change that may give the agent more counts as widened.
+// Diff compares two versions of an agent. If the effect of a change is unclear, the change is listed in Widened.
 func Diff(old, new *agent.Agent) Delta {
 	var d differ
 	d.text("dialect", string(old.Dialect), string(new.Dialect))
@@ -46,8 +46,8 @@ func Diff(old, new *agent.Agent) Delta {
 	d.reach(old.Reach(), new.Reach())
 	d.slots(old, new)
 	d.requirements(old, new)
-	d.set("capability", old.Capabilities.Required, new.Capabilities.Required)
-	d.set("optional capability", old.Capabilities.Optional, new.Capabilities.Optional)
+	d.compareSets("capability", old.Capabilities.Required, new.Capabilities.Required)
+	d.compareSets("optional capability", old.Capabilities.Optional, new.Capabilities.Optional)
 	d.program(old, new)
 	d.resources(old, new)
 	d.settlement(old, new)
@@ -92,8 +92,9 @@ func quoted(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// set compares two lists as sets: more is wider.
-func (d *differ) set(what string, old, new []string) {
+// compareSets compares two sets of permissions. A new permission gives the agent more rights, and a removed permission
+// gives it fewer.
+func (d *differ) compareSets(what string, old, new []string) {
 	for _, s := range without(new, old) {
 		d.widen(what, "new: %s", s)
 	}
@@ -102,8 +103,9 @@ func (d *differ) set(what string, old, new []string) {
 	}
 }
 
-// checks compares two lists of checks as sets: fewer is wider.
-func (d *differ) checks(what string, old, new []string) {
+// compareChecks compares two sets of checks. A removed check gives the agent more rights, and a new check gives it
+// fewer.
+func (d *differ) compareChecks(what string, old, new []string) {
 	for _, s := range without(old, new) {
 		d.widen(what, "no longer: %s", s)
 	}
@@ -127,8 +129,8 @@ func without(list, other []string) []string {
 	return out
 }
 
-// number compares two limits: larger is wider.
-func number[T cmp.Ordered](d *differ, what string, old, new T) {
+// compareLimits compares two limits. A higher limit gives the agent more rights.
+func compareLimits[T cmp.Ordered](d *differ, what string, old, new T) {
 	switch {
 	case new > old:
 		d.widen(what, "%v → %v", old, new)
@@ -137,8 +139,8 @@ func number[T cmp.Ordered](d *differ, what string, old, new T) {
 	}
 }
 
-// capped compares two limits, for which 0 means no limit.
-func (d *differ) capped(what string, old, new int64) {
+// compareCapped compares two limits, where 0 means that there is no limit.
+func (d *differ) compareCapped(what string, old, new int64) {
 	switch {
 	case old == new:
 	case new == 0:
@@ -146,7 +148,7 @@ func (d *differ) capped(what string, old, new int64) {
 	case old == 0:
 		d.narrow(what, "no limit → %d", new)
 	default:
-		number(d, what, old, new)
+		compareLimits(d, what, old, new)
 	}
 }
 
@@ -158,7 +160,7 @@ func (d *differ) sideEffects(old, new *agent.Agent) {
 		return words(a.SideEffects.Allowed)
 	}
 	if old.SideEffects.Restricted || new.SideEffects.Restricted {
-		d.set("side effect", classes(old), classes(new))
+		d.compareSets("side effect", classes(old), classes(new))
 	}
 }
 
@@ -170,7 +172,8 @@ func words[T ~string](list []T) []string {
 	return out
 }
 
-// toolKey names a tool within an agent, whatever its version.
+// toolKey returns a key that identifies a tool within an agent. The key stays the same when the tool's version
+// changes.
 func toolKey(t *agent.Tool) string {
 	switch b := t.Binding.(type) {
 	case agent.OnServer:
@@ -194,8 +197,9 @@ func byKey[T any](list []T, key func(*T) string) (map[string]*T, []string) {
 	return m, keys
 }
 
-// pairs calls f for every key of either list, with nil if one list lacks it.
-func pairs[T any](old, new []T, key func(*T) string, f func(key string, old, new *T)) {
+// eachPair calls f for every key in either list, with the element from each list. The element is nil if its list does
+// not contain the key.
+func eachPair[T any](old, new []T, key func(*T) string, f func(key string, old, new *T)) {
 	before, oldKeys := byKey(old, key)
 	after, newKeys := byKey(new, key)
 	for _, k := range oldKeys {
@@ -209,7 +213,7 @@ func pairs[T any](old, new []T, key func(*T) string, f func(key string, old, new
 }
 
 func (d *differ) tools(old, new *agent.Agent) {
-	pairs(old.Tools, new.Tools, toolKey, func(name string, before, after *agent.Tool) {
+	eachPair(old.Tools, new.Tools, toolKey, func(name string, before, after *agent.Tool) {
 		switch {
 		case before == nil && new.Callable(after):
 			d.widen("tool", "new: %s (%s)", name, after.SideEffect)
@@ -227,40 +231,41 @@ func (d *differ) tool(name string, old, new *agent.Tool, could, can bool) {
 	what := "tool " + name
 	switch {
 	case can && !could:
-		d.widen(what, "may be called now")
+		d.widen(what, "can now be called")
 	case could && !can:
-		d.narrow(what, "may no longer be called")
+		d.narrow(what, "can no longer be called")
 	}
 	switch {
 	case new.SideEffect.Rank() > old.SideEffect.Rank():
 		d.widen(what, "side effect %s → %s", old.SideEffect, new.SideEffect)
 	case new.SideEffect != old.SideEffect:
-		// The tool is the same, but fewer rules apply to it.
-		d.widen(what, "relabelled %s → %s: rules on %s no longer apply to it", old.SideEffect, new.SideEffect, old.SideEffect)
+		// Policy rules for the old class no longer apply, even if the tool itself is the same.
+		d.widen(what, "side effect %s → %s, so %s rules no longer apply to this tool", old.SideEffect, new.SideEffect,
+			old.SideEffect)
 	}
 	d.text(what+" description", old.Description, new.Description)
 	if old.InputSchema != new.InputSchema {
-		d.widen(what+" input schema", "rewritten: other arguments may pass")
+		d.widen(what+" input schema", "the schema has changed and may accept different arguments")
 	}
 	d.text(what+" output schema", old.OutputSchema, new.OutputSchema)
-	d.capped(what+" timeout_ms", old.Timeout.Milliseconds(), new.Timeout.Milliseconds())
+	d.compareCapped(what+" timeout_ms", old.Timeout.Milliseconds(), new.Timeout.Milliseconds())
 	d.binding(what, old.Binding, new.Binding)
 	d.policy(what, old.Policy, new.Policy)
 	d.annotations(what, old.Annotations, new.Annotations)
 }
 
-// annotations compares a tool's hints about itself. Without a hint of danger the tool
-// passes where it was refused before.
+// annotations compares a tool's hints about its own behaviour. Removing a hint about a danger gives the agent more
+// rights, because policy rules that refuse tools with this hint no longer apply.
 func (d *differ) annotations(what string, old, new agent.Annotations) {
-	says := func(b *bool) bool { return b != nil && *b }
-	if says(old.Destructive) && !says(new.Destructive) {
-		d.widen(what, "is no longer marked destructive")
+	isSet := func(b *bool) bool { return b != nil && *b }
+	if isSet(old.Destructive) && !isSet(new.Destructive) {
+		d.widen(what, "is no longer marked as destructive")
 	}
-	if says(old.OpenWorld) && !says(new.OpenWorld) {
-		d.widen(what, "is no longer marked as reaching outside")
+	if isSet(old.OpenWorld) && !isSet(new.OpenWorld) {
+		d.widen(what, "is no longer marked as using external services")
 	}
-	if !says(old.Idempotent) && says(new.Idempotent) {
-		d.change(what, "is now marked as repeatable")
+	if !isSet(old.Idempotent) && isSet(new.Idempotent) {
+		d.change(what, "is now marked as safe to repeat")
 	}
 }
 
@@ -275,27 +280,27 @@ func (d *differ) binding(what string, old, new agent.Binding) {
 	after, http := new.(agent.HTTP)
 	switch {
 	case bindingKind(old) != bindingKind(new):
-		d.widen(what, "has another binding: %s → %s", bindingKind(old), bindingKind(new))
+		d.widen(what, "has a different kind of action: %s → %s", bindingKind(old), bindingKind(new))
 	case sameKind && http:
-		// Another request can have any effect on the service.
+		// A different request can have any effect on the service.
 		if before.Method != after.Method || before.URL != after.URL {
-			d.widen(what, "sends another request: %s %s → %s %s", before.Method, before.URL, after.Method, after.URL)
+			d.widen(what, "sends a different request: %s %s → %s %s", before.Method, before.URL, after.Method, after.URL)
 		}
 		if before.Body != after.Body || !maps.Equal(before.Headers, after.Headers) {
-			d.widen(what, "sends another body or other headers")
+			d.widen(what, "sends a different body or headers")
 		}
 		if before.AuthRef != after.AuthRef {
 			if after.AuthRef != "" {
-				d.widen(what, "is given the credential %s", after.AuthRef)
+				d.widen(what, "now uses the credential %s", after.AuthRef)
 			} else {
-				d.narrow(what, "is no longer given the credential %s", before.AuthRef)
+				d.narrow(what, "no longer uses the credential %s", before.AuthRef)
 			}
 		}
 	case old == new:
 	case bindingKind(old) == "prompt-template":
-		d.change(what, "its template has changed")
+		d.change(what, "has a different template")
 	default:
-		d.widen(what, "does something else: %+v → %+v", old, new)
+		d.widen(what, "has a different action: %+v → %+v", old, new)
 	}
 }
 
@@ -309,16 +314,16 @@ func bindingKind(b agent.Binding) string {
 func (d *differ) policy(what string, old, new agent.ToolPolicy) {
 	if old.HumanApproval != new.HumanApproval {
 		if old.HumanApproval {
-			d.widen(what, "no longer needs a person's approval")
+			d.widen(what, "no longer needs human approval")
 		} else {
-			d.narrow(what, "now needs a person's approval")
+			d.narrow(what, "now needs human approval")
 		}
 	}
 	if old.Idempotent != new.Idempotent {
 		if new.Idempotent {
-			d.widen(what, "may now be repeated after a crash")
+			d.widen(what, "can now be repeated after a crash")
 		} else {
-			d.narrow(what, "may no longer be repeated after a crash")
+			d.narrow(what, "can no longer be repeated after a crash")
 		}
 	}
 	switch before, after := old.Rate, new.Rate; {

@@ -7,12 +7,11 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// This file compares all parts except the tools: servers, secrets, programs and
-// guardrails.
+// This file compares the parts of an agent other than its tools.
 
 func (d *differ) servers(old, new *agent.Agent) {
 	key := func(s *agent.Server) string { return s.Alias }
-	pairs(old.Servers, new.Servers, key, func(alias string, before, after *agent.Server) {
+	eachPair(old.Servers, new.Servers, key, func(alias string, before, after *agent.Server) {
 		what := "server " + alias
 		switch {
 		case before == nil:
@@ -23,18 +22,18 @@ func (d *differ) servers(old, new *agent.Agent) {
 			return
 		}
 		if where(before) != where(after) {
-			// Other code, or another machine, answers under the old name.
+			// Different code or a different machine now serves the same alias.
 			d.widen(what, "%s → %s", where(before), where(after))
 		}
 		d.text(what+" version", before.Version, after.Version)
 		switch {
 		case before.Digest == after.Digest:
 		case after.Placeholder || after.Digest == "":
-			d.widen(what, "its package is no longer pinned by a digest")
+			d.widen(what, "the package is no longer pinned by a digest")
 		case before.Placeholder || before.Digest == "":
-			d.narrow(what, "its package is now pinned by a digest")
+			d.narrow(what, "the package is now pinned by a digest")
 		default:
-			d.widen(what, "another package runs: %s → %s", before.Digest, after.Digest)
+			d.widen(what, "runs a different package: %s → %s", before.Digest, after.Digest)
 		}
 		d.settings(what+" env", before.Env, after.Env)
 		d.settings(what+" header", before.Headers, after.Headers)
@@ -50,10 +49,10 @@ func where(s *agent.Server) string {
 
 func (d *differ) settings(what string, old, new []agent.Setting) {
 	key := func(s *agent.Setting) string { return s.Name }
-	pairs(old, new, key, func(name string, before, after *agent.Setting) {
+	eachPair(old, new, key, func(name string, before, after *agent.Setting) {
 		switch {
-		// A setting can do anything to a program: NODE_OPTIONS, a proxy, a missing
-		// READ_ONLY=1.
+		// Treat every difference as giving the agent more rights, because a setting can change a program in any way. Examples
+		// are NODE_OPTIONS, a proxy, and the removal of READ_ONLY=1.
 		case before == nil:
 			d.widen(what, "new: %s=%s", name, after.Value)
 		case after == nil:
@@ -64,7 +63,7 @@ func (d *differ) settings(what string, old, new []agent.Setting) {
 	})
 }
 
-// reach compares the derived parts: hosts, secrets, other agents.
+// reach compares what the old and the new agent can use: hosts, secrets, other agents and paths.
 func (d *differ) reach(old, new agent.Reach) {
 	hosts := func(r agent.Reach) (names []string) {
 		for _, h := range r.Hosts {
@@ -72,26 +71,26 @@ func (d *differ) reach(old, new agent.Reach) {
 		}
 		return names
 	}
-	d.set("host", hosts(old), hosts(new))
+	d.compareSets("host", hosts(old), hosts(new))
 	secrets := func(r agent.Reach) (names []string) {
 		for _, s := range r.Secrets {
 			names = append(names, s.Name)
 		}
 		return names
 	}
-	d.set("secret", secrets(old), secrets(new))
-	d.set("agent called", old.Agents, new.Agents)
-	d.set("path", old.Paths, new.Paths)
+	d.compareSets("secret", secrets(old), secrets(new))
+	d.compareSets("agent called", old.Agents, new.Agents)
+	d.compareSets("path", old.Paths, new.Paths)
 	if !old.AnyHost && new.AnyHost {
 		d.widen("host", "%s", new.AnyHostReason)
 	} else if old.AnyHost && !new.AnyHost {
-		d.narrow("host", "it reaches only the hosts it names")
+		d.narrow("host", "the agent can now connect only to the hosts that it names")
 	}
 }
 
 func (d *differ) slots(old, new *agent.Agent) {
 	key := func(s *agent.Slot) string { return s.Ref }
-	pairs(old.Slots, new.Slots, key, func(ref string, before, after *agent.Slot) {
+	eachPair(old.Slots, new.Slots, key, func(ref string, before, after *agent.Slot) {
 		what := "credential slot " + ref
 		switch {
 		case before == nil:
@@ -101,9 +100,9 @@ func (d *differ) slots(old, new *agent.Agent) {
 			d.narrow("credential slot", "gone: %s", ref)
 			return
 		}
-		d.set(what+" host", before.Hosts, after.Hosts)
+		d.compareSets(what+" host", before.Hosts, after.Hosts)
 		if before.Env != after.Env {
-			d.widen(what, "is filled from %s instead of %s", after.Env, before.Env)
+			d.widen(what, "now uses the environment variable %s instead of %s", after.Env, before.Env)
 		}
 		d.text(what+" type", before.Type, after.Type)
 		if before.Required != after.Required {
@@ -114,7 +113,7 @@ func (d *differ) slots(old, new *agent.Agent) {
 
 func (d *differ) requirements(old, new *agent.Agent) {
 	key := func(r *agent.Requirement) string { return r.Server }
-	pairs(old.Requirements, new.Requirements, key, func(id string, before, after *agent.Requirement) {
+	eachPair(old.Requirements, new.Requirements, key, func(id string, before, after *agent.Requirement) {
 		what := "server " + id
 		switch {
 		case before == nil:
@@ -124,9 +123,9 @@ func (d *differ) requirements(old, new *agent.Agent) {
 			d.narrow("server", "gone: %s", id)
 			return
 		}
-		d.set(what+" scope", before.Scopes, after.Scopes)
+		d.compareSets(what+" scope", before.Scopes, after.Scopes)
 		if before.Version != after.Version {
-			d.widen(what, "accepts other versions: %s → %s", quoted(before.Version), quoted(after.Version))
+			d.widen(what, "accepts different versions: %s → %s", quoted(before.Version), quoted(after.Version))
 		}
 		if before.Optional != after.Optional {
 			d.change(what, "optional %t → %t", before.Optional, after.Optional)
@@ -151,7 +150,7 @@ func (d *differ) program(old, new *agent.Agent) {
 		d.narrow("program", "gone: %s", describe(before))
 	default:
 		if describe(before) != describe(after) || before.Contract != after.Contract {
-			d.widen("program", "is another program: %s → %s", describe(before), describe(after))
+			d.widen("program", "runs a different program: %s → %s", describe(before), describe(after))
 		}
 		d.text("program ui", before.UI, after.UI)
 		if !slices.Equal(before.Env, after.Env) {
@@ -177,15 +176,15 @@ func (d *differ) resources(old, new *agent.Agent) {
 	case before == nil && after == nil:
 		return
 	case after == nil:
-		d.widen("resources", "no longer bounded")
+		d.widen("resources", "no longer limited")
 		return
 	case before == nil:
-		d.narrow("resources", "now bounded")
+		d.narrow("resources", "now limited")
 		return
 	}
-	number(d, "cpu_ms_per_task", before.WallClock.Milliseconds(), after.WallClock.Milliseconds())
-	number(d, "memory_mb", before.MemoryMB, after.MemoryMB)
-	number(d, "disk_mb", before.DiskMB, after.DiskMB)
+	compareLimits(d, "cpu_ms_per_task", before.WallClock.Milliseconds(), after.WallClock.Milliseconds())
+	compareLimits(d, "memory_mb", before.MemoryMB, after.MemoryMB)
+	compareLimits(d, "disk_mb", before.DiskMB, after.DiskMB)
 	switch b, a := networkRank[before.Network], networkRank[after.Network]; {
 	case a > b:
 		d.widen("network", "%s → %s", before.Network, after.Network)
@@ -204,7 +203,7 @@ func (d *differ) settlement(old, new *agent.Agent) {
 		}
 		return
 	}
-	d.capped("budget_credits_per_hour", before.CreditsPerHour, after.CreditsPerHour)
+	d.compareCapped("budget_credits_per_hour", before.CreditsPerHour, after.CreditsPerHour)
 	switch b, a := priorityRank[before.Priority], priorityRank[after.Priority]; {
 	case a > b:
 		d.widen("priority", "%s → %s", before.Priority, after.Priority)
@@ -221,9 +220,9 @@ func present(b bool) string {
 }
 
 func (d *differ) guardrails(old, new agent.Guardrails) {
-	d.capped("guardrail max_length", old.MaxLength, new.MaxLength)
-	d.checks("guardrail deny_patterns", old.DenyPatterns, new.DenyPatterns)
-	d.checks("guardrail pii_redaction", old.PII, new.PII)
+	d.compareCapped("guardrail max_length", old.MaxLength, new.MaxLength)
+	d.compareChecks("guardrail deny_patterns", old.DenyPatterns, new.DenyPatterns)
+	d.compareChecks("guardrail pii_redaction", old.PII, new.PII)
 	switch {
 	case old.OutputSchema == new.OutputSchema:
 	case new.OutputSchema == "":
@@ -231,7 +230,7 @@ func (d *differ) guardrails(old, new agent.Guardrails) {
 	case old.OutputSchema == "":
 		d.narrow("guardrail output schema", "results are now checked")
 	default:
-		d.widen("guardrail output schema", "rewritten: other results may pass")
+		d.widen("guardrail output schema", "the schema has changed and may accept different results")
 	}
 	if old.OnLeak != new.OnLeak {
 		if old.OnLeak == agent.LeakBlock {
@@ -254,9 +253,10 @@ func (d *differ) delivery(old, new agent.Delivery) {
 	d.text("exec", old.Exec, new.Exec)
 	d.text("delivery", strings.Join(old.Modes, ", "), strings.Join(new.Modes, ", "))
 	d.text("targets", strings.Join(old.Targets, ", "), strings.Join(new.Targets, ", "))
-	before, after := agent.CommandLine(append([]string{old.Command}, old.Args...)), agent.CommandLine(append([]string{new.Command}, new.Args...))
+	before, after := agent.CommandLine(append([]string{old.Command},
+		old.Args...)), agent.CommandLine(append([]string{new.Command}, new.Args...))
 	if before != after {
-		// ambit never runs it, but a client that trusts the manifest would.
+		// ambit never runs this command, but a client may run it.
 		d.widen("delivery command", "%s → %s", quoted(before), quoted(after))
 	}
 	if old.URL != new.URL {
@@ -266,7 +266,7 @@ func (d *differ) delivery(old, new agent.Delivery) {
 
 func (d *differ) skills(old, new *agent.Agent) {
 	before, after := skillIDs(old.Skills), skillIDs(new.Skills)
-	// A skill is text for the model; it runs nothing.
+	// Skills are only text for the model. They do not change what the agent is allowed to do.
 	for _, s := range without(after, before) {
 		d.change("skill", "new: %s", s)
 	}

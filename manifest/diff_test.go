@@ -65,8 +65,8 @@ priority = "normal"
 
 const gparsBase = `{"id": "org:x/agent:y", "required_mcp_servers": [{"server_id": "registry.openmcp.org/fs", "version": ">=1.0.0", "permission_scopes": ["read"]}]}`
 
-// TestDiff changes one thing at a time. The reverse of a widening must be a
-// narrowing, unless its direction is unclear ("both").
+// TestDiff makes one change to a manifest in each case. If the change widens, the reverse change must not widen. A
+// change with an unclear direction ("both") must count as widening in both directions.
 func TestDiff(t *testing.T) {
 	tests := []struct {
 		name, base, old, new string
@@ -139,7 +139,7 @@ func TestDiff(t *testing.T) {
 				name = "x.toml"
 			}
 			if strings.Count(tt.base, tt.old) == 0 {
-				t.Fatalf("%q is not in the base", tt.old)
+				t.Fatalf("%q is not in the base manifest", tt.old)
 			}
 			load := func(text string) *manifest.Manifest {
 				m, _ := manifest.Parse(name, []byte(text), manifest.Options{})
@@ -162,23 +162,23 @@ func TestDiff(t *testing.T) {
 			switch tt.want {
 			case "widened":
 				if !has(forward.Widened) || has(back.Widened) && !strings.Contains(tt.name, "hidden") {
-					t.Errorf("forward %+v\nback %+v", forward, back)
+					t.Errorf("want %s %q\nforward %+v\nback %+v", tt.want, tt.what, forward, back)
 				}
 			case "narrowed":
 				if has(forward.Widened) || !has(forward.Narrowed) {
-					t.Errorf("forward %+v", forward)
+					t.Errorf("want %s %q\nforward %+v", tt.want, tt.what, forward)
 				}
 			case "changed":
 				if !has(forward.Changed) || len(forward.Widened) > 0 {
-					t.Errorf("forward %+v", forward)
+					t.Errorf("want %s %q\nforward %+v", tt.want, tt.what, forward)
 				}
 			case "both":
 				if !has(forward.Widened) || !has(back.Widened) {
-					t.Errorf("forward %+v\nback %+v", forward, back)
+					t.Errorf("want %s %q\nforward %+v\nback %+v", tt.want, tt.what, forward, back)
 				}
 			case "same":
 				if len(forward.Widened)+len(forward.Narrowed)+len(forward.Changed) > 0 {
-					t.Errorf("forward %+v", forward)
+					t.Errorf("want %s %q\nforward %+v", tt.want, tt.what, forward)
 				}
 			}
 		})

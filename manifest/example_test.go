@@ -58,7 +58,7 @@ func ExampleLoad() {
 	// Output:
 	// matrix false
 	// 4:28 error MX004: "raed" is not a side-effect class (did you mean "read"?)
-	// 5:14 warning MX060: the agent has no servers and so can do nothing (add a server)
+	// 5:14 warning MX060: the agent has no servers, so it cannot do anything (add a server)
 }
 
 // List the tools of an agent, and what it can reach.
@@ -89,7 +89,7 @@ func ExampleDiff() {
 	}
 	// Output:
 	// side effect: new: write
-	// tool fs/write_file: may be called now
+	// tool fs/write_file: can now be called
 }
 
 // Convert a manifest to another dialect. Lost and Added list the differences.

@@ -19,15 +19,15 @@ func TestReadFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := readFile(path)
-		// Of a file that is too large, one byte more than may be is enough.
+		// readFile reads at most one byte more than the limit.
 		if want = want[:min(size, doc.MaxBytes+1)]; err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%d bytes: got %d, %v", size, len(got), err)
+			t.Errorf("a file of %d bytes: got %d bytes, error %v", size, len(got), err)
 		}
 	}
 	if _, err := readFile(dir); err == nil || !strings.Contains(err.Error(), "is a folder") {
-		t.Errorf("a folder: %v", err)
+		t.Errorf("reading a folder: got error %v, want \"is a folder\"", err)
 	}
 	if _, err := readFile(filepath.Join(dir, "absent")); !os.IsNotExist(err) {
-		t.Errorf("no file: %v", err)
+		t.Errorf("reading a missing file: got error %v", err)
 	}
 }

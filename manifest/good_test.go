@@ -35,20 +35,20 @@ func goodFiles(t *testing.T) map[string][]byte {
 	return files
 }
 
-// dialectOf reads the dialect off the name of a good manifest: gpars-minimal.json.
+// dialectOf returns the dialect in the file name of a good manifest, such as gpars for gpars-minimal.json.
 func dialectOf(name string) agent.Dialect {
 	dialect, _, _ := strings.Cut(name, "-")
 	return agent.Dialect(dialect)
 }
 
-// TestGoodManifests: nothing at all is said about a good manifest, its dialect
-// is found, and it compiles.
+// TestGoodManifests checks that a good manifest has no diagnostics, that its dialect is detected, and that it
+// compiles.
 func TestGoodManifests(t *testing.T) {
 	seen := map[agent.Dialect]bool{}
 	for name, src := range goodFiles(t) {
 		m, _ := manifest.Parse(name, src, manifest.Options{})
 		if len(m.Diagnostics) > 0 || m.Dialect != dialectOf(name) || m.Agent() == nil || m.Digest() == "" {
-			t.Errorf("%s:\n%s", name, listing(m))
+			t.Errorf("%s has problems, a wrong dialect or no agent:\n%s", name, listing(m))
 		}
 		seen[m.Dialect] = true
 	}
@@ -59,8 +59,8 @@ func TestGoodManifests(t *testing.T) {
 	}
 }
 
-// TestGoodManifestsUseEveryField: a field that no good manifest uses is one
-// that no test reads.
+// TestGoodManifestsUseEveryField checks that the good manifests use every field of every dialect. So the tests
+// cover every field.
 func TestGoodManifestsUseEveryField(t *testing.T) {
 	used := map[string]bool{}
 	for name, src := range goodFiles(t) {
@@ -73,11 +73,11 @@ func TestGoodManifestsUseEveryField(t *testing.T) {
 		}
 	}
 	if len(used) < 80 {
-		t.Errorf("only %d fields were found", len(used))
+		t.Errorf("the manifests have only %d fields, want at least 80", len(used))
 	}
 }
 
-// noteFields notes of every field of every struct in v whether it is used.
+// noteFields records for every field of every struct in v whether its value is not zero.
 func noteFields(v reflect.Value, used map[string]bool) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -100,8 +100,8 @@ func noteFields(v reflect.Value, used map[string]bool) {
 	}
 }
 
-// TestTypedRoundTrip: a dialect's own type, written out and read again, makes
-// the same agent. Only the digest may differ: defaults are written out.
+// TestTypedRoundTrip encodes a parsed manifest and parses the result. Both must compile to the same agent. Only the
+// digest may differ, because the encoded manifest contains the defaults.
 func TestTypedRoundTrip(t *testing.T) {
 	for name, src := range goodFiles(t) {
 		first, _ := manifest.Parse(name, src, manifest.Options{})
@@ -116,20 +116,20 @@ func TestTypedRoundTrip(t *testing.T) {
 		}
 		second, _ := manifest.Parse(name, text, manifest.Options{})
 		if len(second.Diagnostics) > 0 {
-			t.Errorf("%s, written out:\n%s\n%s", name, listing(second), text)
+			t.Errorf("%s: the encoded manifest has problems:\n%s\n%s", name, listing(second), text)
 			continue
 		}
 		got, want := *second.Agent(), *first.Agent()
 		got.Digest, want.Digest = "", ""
 		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s, written out, is another agent:\ngot  %+v\nwant %+v\n%s", name, got, want, text)
+			t.Errorf("%s: the encoded manifest is a different agent:\ngot  %+v\nwant %+v\n%s", name, got, want, text)
 		}
 	}
 }
 
-// The examples of the dialects' own documentation, word for word.
+// These are exact copies of the examples in the documentation of the dialects.
 const (
-	// The digest is elided there, as sha256:0000….
+	// The documentation shortens the digest to sha256:0000….
 	seedMatrix = `{
   "schema_version": 1,
   "agent": "matrix://agent/default",
@@ -157,7 +157,7 @@ const (
   "required_mcp_servers": []
 }
 `
-	// This one shows a single field: it has no id.
+	// This example shows a single field, so it has no id.
 	seedGPARSServers = `{
   "required_mcp_servers": [
     {
@@ -230,9 +230,8 @@ priority                = "normal"
 `
 )
 
-// TestSeedExamples: the dialects' own examples load. The text about each is
-// all that is wrong with it as printed there: a placeholder for a digest, a
-// field shown by itself, and a system_prompt that was cut to 41 characters.
+// TestSeedExamples parses the examples in the documentation of the dialects. Some have a known problem: a placeholder
+// digest, a missing id, and a system_prompt that was shortened to 41 characters. No other problem may be reported.
 func TestSeedExamples(t *testing.T) {
 	tests := []struct {
 		name, text string
@@ -256,19 +255,19 @@ func TestSeedExamples(t *testing.T) {
 			}
 		}
 		if m.Dialect != test.dialect || strings.Join(places, "\n") != test.want {
-			t.Errorf("%s: want %s\n%s", test.name, test.want, listing(m))
+			t.Errorf("%s: want dialect %s and %q, got\n%s", test.name, test.dialect, test.want, listing(m))
 		}
 		if valid := !strings.Contains(test.want, " error "); valid != (m.Agent() != nil) {
-			t.Errorf("%s: valid %v, agent %+v", test.name, valid, m.Agent())
+			t.Errorf("%s: want valid=%v, got agent %+v", test.name, valid, m.Agent())
 		}
 	}
 	m, _ := manifest.Parse("findagent.json", []byte(seedFindAgent), manifest.Options{})
-	if d := m.Diagnostics[0]; d.Message != `"system_prompt" has 41 characters; it needs at least 50` {
-		t.Errorf("the example is refused for another reason: %+v", d)
+	if d := m.Diagnostics[0]; d.Message != `"system_prompt" has 41 characters, but it must have at least 50` {
+		t.Errorf("the first problem has an unexpected message: %+v", d)
 	}
 }
 
-// Every valid manifest's model reads back from its JSON, and goroutines share one model.
+// All goroutines get the same model of a manifest. Decoding the JSON of a model returns an equal model.
 func TestModelRoundTripsAndIsShared(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "good", "*"))
 	if err != nil || len(files) == 0 {
@@ -287,7 +286,7 @@ func TestModelRoundTripsAndIsShared(t *testing.T) {
 		wg.Wait()
 		for _, other := range models {
 			if other != models[0] {
-				t.Errorf("%s: callers have different models", file)
+				t.Errorf("%s: two callers of Agent got different models", file)
 			}
 		}
 		text, err := json.Marshal(models[0])
@@ -299,7 +298,7 @@ func TestModelRoundTripsAndIsShared(t *testing.T) {
 			t.Fatal(err)
 		}
 		if again, err := json.Marshal(&back); err != nil || string(again) != string(text) {
-			t.Errorf("%s: %s\nreads back as %s (%v)", file, text, again, err)
+			t.Errorf("%s: %s\nis decoded as %s (%v)", file, text, again, err)
 		}
 	}
 }

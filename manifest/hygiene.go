@@ -9,10 +9,11 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// checkHygiene checks every text of a manifest for secrets and invisible characters.
-// It runs last, so that a span that a dialect's rule has masked is not reported again.
+// checkHygiene checks every key and string of a manifest for secrets and invisible characters. Secrets that the rules
+// of the dialect already masked are not reported again.
 func checkHygiene(t *doc.Tree, r *diag.Reporter) {
-	// One pass over the file usually shows that no plain text contains a secret.
+	// If MayHold returns false, ordinary texts contain no secret. Texts with an escape in the source, and texts that are
+	// not printable ASCII, still must be checked.
 	if secretlike.MayHold(t.Source.Text) {
 		for v := range t.All() {
 			checkTexts(v, r)
@@ -24,7 +25,7 @@ func checkHygiene(t *doc.Tree, r *diag.Reporter) {
 	}
 }
 
-// checkName refuses the one name that is reserved.
+// checkName reports an agent with the reserved name "ambit".
 func checkName(v doc.Value, r *diag.Reporter) {
 	if !v.Is(doc.String) {
 		return
@@ -36,7 +37,6 @@ func checkName(v doc.Value, r *diag.Reporter) {
 	}
 }
 
-// checkTexts checks a value's key and text.
 func checkTexts(v doc.Value, r *diag.Reporter) {
 	checkText(r, v.Key(), func(int, int) diag.Place { return v.KeyPlace() })
 	if v.Is(doc.String) {
@@ -44,8 +44,8 @@ func checkTexts(v doc.Value, r *diag.Reporter) {
 	}
 }
 
-// maskNamed masks values whose name is that of a secret in every frame, even where no
-// rule expects one.
+// maskNamed masks every value whose name is typical of secrets, such as an API key. Diagnostics show source lines,
+// and must not show such a value. The rules of a dialect mask secrets only in the fields that they check.
 func maskNamed(t *doc.Tree, src *diag.Source) {
 	for v := range t.All() {
 		text := v.Text()
@@ -57,8 +57,9 @@ func maskNamed(t *doc.Tree, src *diag.Source) {
 			src.Mask(at.Start, at.End)
 			continue
 		}
-		// "Authorization: Bearer …", "--api-key …", "API_KEY=…".
-		if i := strings.IndexAny(text, ":= "); i > 0 && i < len(text)-1 && secretlike.Name(text[:i]) && !strings.Contains(text, "$env:") {
+		// A text can also contain the name, as in "Authorization: Bearer …", "--api-key …" or "API_KEY=…".
+		if i := strings.IndexAny(text, ":= "); i > 0 && i < len(text)-1 && secretlike.Name(text[:i]) &&
+			!strings.Contains(text, "$env:") {
 			at := v.Within(i+1, len(text))
 			src.Mask(at.Start, at.End)
 		}
@@ -66,14 +67,14 @@ func maskNamed(t *doc.Tree, src *diag.Source) {
 }
 
 func checkText(r *diag.Reporter, s string, place func(start, end int) diag.Place) {
-	told := false
+	reported := false
 	for _, f := range secretlike.All(s) {
 		at := place(f.Start, f.End)
 		known := r.Source.Masked(at.Start, at.End)
 		r.Source.Mask(at.Start, at.End)
-		if !known && !told {
-			told = true
-			r.Report(diag.SecretValue, at, "", "this looks like a secret: %s", f.Kind)
+		if !known && !reported {
+			reported = true
+			r.Report(diag.SecretValue, at, "", "this value looks like a secret: %s", f.Kind)
 		}
 	}
 	if start, end, what := diag.HiddenRun(s); what != "" {

@@ -1,29 +1,32 @@
-// Package manifest reads agent manifests in four dialects, reports every problem, and compares, converts and forks
-// manifests.
+// Package manifest parses agent manifests in four dialects and reports all their problems. It also compares, converts
+// and forks manifests.
 //
 // # Use
 //
-// [Load] reads a file and [Parse] reads bytes. Both detect the dialect, check the dialect's rules and return a [Manifest]
-// with all its problems as [Diagnostic]s, each with a location, a stable code and a hint. If one of them is an error, the
-// returned error is an [*InvalidError], and the manifest is returned with it. [Manifest.Agent] is the neutral model
-// (package agent) of a valid manifest. [Diff] compares two models and separates wider permissions from narrower ones;
-// [Convert] translates a manifest to another dialect and lists what was lost and added; [Fork] changes the name.
+// [Load] parses a file, and [Parse] parses bytes. Both detect the dialect, check its rules and return a [Manifest]
+// with all its problems. Each problem is a [Diagnostic] with a location, a stable code and a hint. If any problem is
+// an error, Load and Parse return the manifest together with an [*InvalidError].
+//
+// [Manifest.Agent] returns the agent that a valid manifest describes; see package agent. [Diff] compares two agents.
+// It separates changes that allow the agent more from changes that allow the agent less. [Convert] translates a
+// manifest to another dialect, and lists losses and additions. [Fork] renames an agent.
 //
 // # Design
 //
-// All dialects are read in the same steps:
+// Manifests of all dialects go through the same steps:
 //
 //	bytes → encoding → syntax → dialect → rules of the dialect → hygiene → sorted diagnostics
 //
-// A syntax error that hides the rest of the file stops the rules, which would only report consequences of that error.
-// All other problems are reported together. Hygiene applies to every dialect: no text may look like a secret or contain
-// invisible characters. Secrets are masked wherever a problem is shown.
+// If a syntax error stops the parser, the rules do not run, because they would report consequences of the syntax
+// error. All other problems are reported together. The hygiene step is the same for every dialect. It reports texts
+// that look like a secret or contain invisible characters. Diagnostics never show a secret.
 //
-// The digest of a manifest ([Manifest.Digest]) is the sha256 of its RFC 8785 form, so that layout and key order do not
-// matter. TOML is first converted to JSON.
+// The digest of a manifest ([Manifest.Digest]) is the SHA-256 of its canonical JSON (RFC 8785). White space and key
+// order do not change the digest. TOML is first converted to JSON.
 //
-// Work and memory are bounded: 16 MiB, 100 levels, a million values, 10,000 diagnostics. The package runs nothing, opens
-// no connection and reads no other file. A Manifest may be used by several goroutines at once.
+// Time and memory are limited: a manifest can have at most 16 MiB, 100 levels, a million values and 10,000
+// diagnostics. The package runs no programs, opens no connections and reads only the manifest file. Several
+// goroutines can use a Manifest at the same time.
 package manifest
 
 import (
@@ -44,37 +47,37 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// Diagnostic is one problem of a manifest: its location, a stable code, a message and a hint. Rule is the explanation of
-// a code.
+// Diagnostic is a problem in a manifest, with a location, a stable code, a message and a hint. Rule explains a code.
 type (
 	Diagnostic = diag.Diagnostic
 	Rule       = diag.Rule
 )
 
-// Options change how a manifest is read. The zero value is right for most uses.
+// Options controls how a manifest is checked. The zero value is right for most uses.
 type Options struct {
-	// Dialect skips the detection if it is one of agent.Dialects.
+	// Dialect is the dialect of the manifest. An empty or unknown dialect means that the dialect is detected.
 	Dialect agent.Dialect
-	// Strict turns warnings into errors and adds checks.
+	// Strict turns warnings into errors and enables additional checks.
 	Strict bool
-	// LoopbackHTTP is for development. It allows FindAgent actions and slots to use localhost and loopback addresses,
-	// also over plain http.
+	// LoopbackHTTP allows localhost and loopback addresses in FindAgent actions and slots. Actions can also use plain
+	// http with these addresses. The option is for development.
 	LoopbackHTTP bool
 }
 
-// Manifest is a manifest with its problems, if it has any.
+// Manifest is a parsed manifest with its problems.
 type Manifest struct {
 	// Path is the file name that was passed to Load or Parse.
 	Path string
-	// Dialect is empty if it could not be detected.
+	// Dialect is the dialect of the manifest, or "" if the dialect is not known.
 	Dialect agent.Dialect
-	// Diagnostics are all problems, in the order of the file.
+	// Diagnostics lists all problems in file order.
 	Diagnostics []Diagnostic
-	// Source is the text. Its method Frame returns the lines around a diagnostic.
+	// Source is the text of the manifest. Source.Frame returns the source line of a diagnostic.
 	Source *diag.Source
 
-	typed compiler
-	model func() *agent.Agent
+	typed   compiler
+	compile sync.Once
+	agent   *agent.Agent // set by compile
 }
 
 type compiler interface{ Compile() *agent.Agent }
@@ -95,18 +98,19 @@ func (e *InvalidError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s [%s]%s", m.Path, d.Line, d.Column, d.Message, d.Code, more)
 }
 
-// Load reads the manifest at path. If the manifest has errors, Load returns it with an *InvalidError. Any other error
-// means that the file could not be read.
+// Load parses the manifest file at path. If the manifest has errors, Load returns the manifest and an *InvalidError.
+// Any other error means that the file could not be read.
 func Load(path string, o Options) (*Manifest, error) {
 	src, err := readFile(path)
 	if err != nil {
 		return nil, err
 	}
-	// The bytes are never written again, so the string needs no copy.
+	// Nothing modifies src later, so the string can share its memory.
 	return parse(path, unsafe.String(unsafe.SliceData(src), len(src)), o)
 }
 
-// readFile reads a file up to one byte more than a manifest may have.
+// readFile reads a manifest file, up to one byte more than the maximum size. The extra byte shows the caller that the
+// file is too large.
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -125,8 +129,9 @@ func readFile(path string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Parse reads a manifest from memory. The name's extension selects JSON or TOML; without one, the text does. If the
-// manifest has errors, Parse returns it with an *InvalidError; there is no other error.
+// Parse parses a manifest in memory. A name that ends in .json or .toml selects the syntax. For other names, the
+// syntax depends on Options.Dialect or on the text. If the manifest has errors, Parse returns the manifest and an
+// *InvalidError. It returns no other errors.
 func Parse(name string, src []byte, o Options) (*Manifest, error) {
 	return parse(name, string(src), o)
 }
@@ -148,15 +153,11 @@ func parse(name, src string, o Options) (*Manifest, error) {
 	if !m.Valid() {
 		return m, &InvalidError{m}
 	}
-	m.model = sync.OnceValue(func() *agent.Agent {
-		a := m.typed.Compile()
-		a.Digest = m.tree().Digest()
-		return a
-	})
 	return m, nil
 }
 
-// parseTree reads the source of r. The dialect d may be empty.
+// parseTree parses the source of r as JSON or TOML. The dialect d may be empty. The second result is false if an
+// error stopped the parser.
 func parseTree(r *diag.Reporter, d agent.Dialect) (t *doc.Tree, complete bool) {
 	if isTOML(r.Source.Name, r.Source.Text, d) {
 		return doc.ParseTOML(r.Source, r)
@@ -164,18 +165,18 @@ func parseTree(r *diag.Reporter, d agent.Dialect) (t *doc.Tree, complete bool) {
 	return doc.ParseJSON(r.Source, r)
 }
 
-// tree parses the text again. A Manifest does not keep the tree, because most callers only need the diagnostics.
+// tree parses the text again. A Manifest does not keep the tree, because most callers need only the diagnostics.
 func (m *Manifest) tree() *doc.Tree {
 	t, _ := parseTree(diag.Open(m.Path, m.Source.Text, false), m.Dialect)
 	return t
 }
 
-// read detects the dialect and checks its rules.
+// read detects the dialect of a parsed manifest and checks the dialect's rules.
 func (m *Manifest) read(root doc.Value, complete bool, r *diag.Reporter, o Options) {
 	if root.Ok() && !root.Is(doc.Object) {
-		// A syntax error is already reported, and its value reads as null.
+		// The parser replaces an unknown word with null and reports the word. Do not report the null as well.
 		if complete && (!root.Is(doc.Null) || r.Errors() == 0) {
-			r.Report(diag.NotObject, root.Head(), "", "a manifest is an object, and this is %s", root.Kind())
+			r.Report(diag.NotObject, root.Head(), "", "a manifest must be an object, not %s", root.Kind())
 		}
 		return
 	}
@@ -188,11 +189,12 @@ func (m *Manifest) read(root doc.Value, complete bool, r *diag.Reporter, o Optio
 			parse = f.parseLoopback
 		}
 		m.typed = parse(root, r)
-		checkName(f.name(root), r)
+		checkName(f.nameOf(root), r)
 	}
 }
 
-// decode checks size and encoding and removes a byte order mark. It reports whether there is text to parse.
+// decode checks the size and encoding of a manifest, and removes a byte order mark. It returns a reporter for the
+// remaining text, and whether this text can be parsed.
 func decode(name, src string, strict bool) (r *diag.Reporter, readable bool) {
 	fail := func(rule *diag.Rule, hint, format string, args ...any) (*diag.Reporter, bool) {
 		r := diag.Open(name, "", strict)
@@ -236,8 +238,8 @@ func isTOML(name, text string, d agent.Dialect) bool {
 	return !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{")
 }
 
-// Suspect reports whether a file of no known dialect is probably a broken manifest: it has the name of a manifest, or it
-// cannot be parsed and contains a key that only manifests have.
+// Suspect reports whether a file of unknown dialect is probably a broken manifest. The file name can be typical of
+// manifests, or a file that cannot be parsed can contain a text that occurs only in manifests.
 func (m *Manifest) Suspect() bool {
 	if m.Dialect != "" || m.Valid() {
 		return false
@@ -246,10 +248,10 @@ func (m *Manifest) Suspect() bool {
 	named := base == "agent.toml" || base == "findagent.json"
 	for _, d := range m.Diagnostics {
 		switch d.Code {
-		case diag.UnknownDialect.Code: // it was parsed, and is another kind of file
+		case diag.UnknownDialect.Code: // the file was parsed and is not a manifest
 			return named && !isSchema(m.tree().Root())
 		case diag.MixedDialects.Code, diag.NotUTF8.Code, diag.TooLarge.Code:
-			return true // fail closed: an unreadable file may be a manifest
+			return true // fail closed: an unreadable file could be a manifest
 		}
 	}
 	for _, key := range ownWords {
@@ -260,7 +262,7 @@ func (m *Manifest) Suspect() bool {
 	return named
 }
 
-// ownWords are keys that only manifests contain.
+// ownWords lists texts that occur only in manifests.
 var ownWords = []string{
 	`"allowed_side_effects"`, `"side_effect_class"`, "matrix://agent/", `"required_mcp_servers"`, `"permission_scopes"`,
 	`"system_prompt"`, `"example_prompts"`, `"credential_slots"`, "cpu_ms_per_task", "budget_credits_per_hour",
@@ -269,7 +271,7 @@ var ownWords = []string{
 // Valid reports whether the manifest has no errors.
 func (m *Manifest) Valid() bool { return !slices.ContainsFunc(m.Diagnostics, isError) }
 
-// Errors returns the diagnostics that make the manifest invalid.
+// Errors returns the diagnostics with severity Error.
 func (m *Manifest) Errors() []Diagnostic {
 	var errs []Diagnostic
 	for _, d := range m.Diagnostics {
@@ -282,7 +284,7 @@ func (m *Manifest) Errors() []Diagnostic {
 
 func isError(d Diagnostic) bool { return d.Severity == diag.Error }
 
-// Digest returns the sha256 of the manifest's canonical form. It is empty for a manifest with errors.
+// Digest returns the SHA-256 of the manifest's canonical JSON, or "" if the manifest has errors.
 func (m *Manifest) Digest() string {
 	if a := m.Agent(); a != nil {
 		return a.Digest
@@ -290,23 +292,27 @@ func (m *Manifest) Digest() string {
 	return ""
 }
 
-// Agent returns the neutral model, which all callers share. It is nil for a manifest with errors.
+// Agent returns the agent that the manifest describes, or nil if the manifest has errors. All callers share the same
+// Agent and must not modify it.
 func (m *Manifest) Agent() *agent.Agent {
-	if m.model == nil {
-		return nil
-	}
-	return m.model()
+	m.compile.Do(func() {
+		if m.agent == nil && m.typed != nil && m.Valid() {
+			a := m.typed.Compile()
+			a.Digest = m.tree().Digest()
+			m.agent = a // assigned last, so that a panic cannot leave an agent without a digest
+		}
+	})
+	return m.agent
 }
 
-// Remote returns the manifest of a hosted agent as seen from this machine; see [agent.Agent.Remote]. For other agents it
-// returns m.
+// Remote returns a copy of a hosted agent's manifest. The copy describes the agent that [agent.Agent.Remote] returns.
+// If the agent is not hosted, Remote returns m.
 func (m *Manifest) Remote() *Manifest {
 	a := m.Agent()
 	if a == nil || !a.Hosted() {
 		return m
 	}
-	remote := *m
-	hosted := a.Remote()
-	remote.model = func() *agent.Agent { return hosted }
-	return &remote
+	return &Manifest{
+		Path: m.Path, Dialect: m.Dialect, Diagnostics: m.Diagnostics, Source: m.Source, agent: a.Remote(),
+	}
 }

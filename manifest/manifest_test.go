@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ func TestEncodings(t *testing.T) {
 		{"a list", []byte("[]"), "AM015 1:1", false},
 		{"a text", []byte(`"x"`), "AM015 1:1", false},
 		{"null", []byte("null"), "AM015 1:1", false},
-		{"a word, which is not null", []byte("hello"), "AM005 1:1", false},
+		{"an unknown word", []byte("hello"), "AM005 1:1", false},
 		{"NUL", []byte("{\x00}"), "AM005 1:2", false},
 	}
 	for _, tt := range tests {
@@ -59,7 +60,7 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// A file far beyond the limit is refused after reading no more than the limit.
+// Load rejects a file that is far too large, and does not read the whole file into memory.
 func TestHugeFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "huge.json")
 	f, err := os.Create(file)
@@ -78,12 +79,12 @@ func TestHugeFile(t *testing.T) {
 		t.Errorf("got %v, %v", m, err)
 	}
 	if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 200 {
-		t.Errorf("a file of 100 MiB made us allocate %d MiB", used)
+		t.Errorf("loading a file of 100 MiB allocated %d MiB", used)
 	}
 }
 
-// A megabyte and more of each dialect, valid and not. Quadratic reading of any of
-// them takes longer than the test binary may run.
+// TestLargeManifests parses valid and invalid manifests of about a megabyte or more in each dialect. If parsing took
+// quadratic time, the test would time out.
 func TestLargeManifests(t *testing.T) {
 	tool := func(i int) string {
 		return fmt.Sprintf(`{"name": "tool_%d", "description": "Does thing number %d and says so.", "side_effect_class": "read"}`, i, i)
@@ -136,29 +137,29 @@ func TestLargeManifests(t *testing.T) {
 	}
 }
 
-// What may be a broken manifest is not taken for another file.
+// Suspect must return true for every file that could be a broken manifest.
 func TestSuspect(t *testing.T) {
 	const schema = `{"$schema": "https://json-schema.org/draft/2020-12/schema", "properties": {"system_prompt": {}}}`
 	for name, tt := range map[string]struct {
 		path, text string
 		want       bool
 	}{
-		"another file":                        {"x.json", `{"name": "x"}`, false},
-		"a schema":                            {"x.json", schema, false},
-		"a schema with a manifest's name":     {"schema/findagent.json", schema, false},
-		"one that is broken off":              {"schema/findagent.json", schema[:40], true},
-		"a manifest's name":                   {"a/findagent.json", `{"name": "x"}`, true},
-		"a manifest's name, in TOML":          {"a/agent.toml", "name = 'x'", true},
-		"a schema of its own":                 {"findagent.json", `{"$schema": "https://ambit.run/schema/findagent.json", "nmae": "x"}`, true},
-		"an address that only holds the name": {"findagent.json", `{"$schema": "https://example.com/json-schema.org/"}`, true},
-		"no object":                           {"findagent.json", `[]`, true},
-		"a key of manifests, broken off":      {"x.json", `{"agents": [{"system_prompt": "x"`, true},
-		"an empty file":                       {"x.json", ``, false},
-		"an empty file with the name":         {"agent.toml", ``, true},
+		"another file":                          {"x.json", `{"name": "x"}`, false},
+		"a schema":                              {"x.json", schema, false},
+		"a schema with a manifest's name":       {"schema/findagent.json", schema, false},
+		"a truncated schema":                    {"schema/findagent.json", schema[:40], true},
+		"a manifest's name":                     {"a/findagent.json", `{"name": "x"}`, true},
+		"a manifest's name, in TOML":            {"a/agent.toml", "name = 'x'", true},
+		"a $schema that is not json-schema.org": {"findagent.json", `{"$schema": "https://ambit.run/schema/findagent.json", "nmae": "x"}`, true},
+		"json-schema.org only in the path":      {"findagent.json", `{"$schema": "https://example.com/json-schema.org/"}`, true},
+		"not an object":                         {"findagent.json", `[]`, true},
+		"a truncated file with a manifest key":  {"x.json", `{"agents": [{"system_prompt": "x"`, true},
+		"an empty file":                         {"x.json", ``, false},
+		"an empty file with a manifest's name":  {"agent.toml", ``, true},
 	} {
 		m, _ := manifest.Parse(tt.path, []byte(tt.text), manifest.Options{})
 		if got := m.Suspect(); got != tt.want {
-			t.Errorf("%s: suspect is %t, want %t", name, got, tt.want)
+			t.Errorf("%s: Suspect() = %t, want %t", name, got, tt.want)
 		}
 	}
 }
@@ -183,7 +184,7 @@ func TestDetect(t *testing.T) {
 		{"x.json", `{"servers": [], "required_mcp_servers": []}`, "", "AM021"},
 		{"x.json", `{"servers": [], "schema_version": 1, "required_mcp_servers": []}`, agent.Matrix, ""},
 		{"x.toml", "name = 'x'\n", "", "AM020"},
-		// An OpenAPI description has servers too; what else a manifest has makes it one.
+		// An OpenAPI description also has the key servers, so another manifest key must decide.
 		{"x.json", `{"openapi": "3.1.0", "info": {}, "servers": []}`, "", "AM020"},
 		{"x.json", `{"openapi": "3.1.0", "info": {}, "servers": [], "allowed_side_effects": []}`, agent.Matrix, ""},
 		{"x.json", `{"openapi": "3.1.0", "info": {}, "servers": [], "system_prompt": "x"}`, agent.FindAgent, ""},
@@ -197,18 +198,18 @@ func TestDetect(t *testing.T) {
 		}
 		m, _ := manifest.Parse(tt.name, []byte(tt.text), manifest.Options{})
 		if m.Dialect != tt.want || tt.code != "" && !strings.Contains(codes(m), tt.code) {
-			t.Errorf("%s: dialect %q, %s", tt.text, m.Dialect, codes(m))
+			t.Errorf("%s: got dialect %q and codes %s", tt.text, m.Dialect, codes(m))
 		}
 	}
 }
 
-// A dialect that does not exist is looked for: reading by no rules would find
-// everything valid.
+// If Options.Dialect is not a known dialect, Parse must detect the dialect. Without rules, every manifest would be
+// valid.
 func TestUnknownDialectOption(t *testing.T) {
 	for text, valid := range map[string]bool{small: true, strings.Replace(small, `"a"`, `"A"`, 1): false} {
 		m, _ := manifest.Parse("x.json", []byte(text), manifest.Options{Dialect: "klingon"})
 		if m.Dialect != agent.Matrix || m.Valid() != valid {
-			t.Errorf("%s: read as %q, valid %t", text, m.Dialect, m.Valid())
+			t.Errorf("%s: got dialect %q, valid=%t", text, m.Dialect, m.Valid())
 		}
 	}
 }
@@ -222,13 +223,13 @@ func TestDigest(t *testing.T) {
 		}
 		before := m.Digest()
 		if m.Agent().Digest != before || m.Digest() != before {
-			t.Error("the digest depends on when it is asked for")
+			t.Error("two calls of Digest returned different digests")
 		}
 		return before
 	}
 	base := digest("x.json", small)
 	if got := digest("x.json", strings.ReplaceAll(small, ", ", " ,\n\t")); got != base {
-		t.Error("layout changes the digest")
+		t.Error("white space changes the digest")
 	}
 	if got := digest("x.json", strings.Replace(small, `"schema_version": 1, "agent": "matrix://agent/x"`, `"agent": "matrix:\/\/agent\/\u0078", "schema_version": 1`, 1)); got != base {
 		t.Error("key order or escapes change the digest")
@@ -237,7 +238,7 @@ func TestDigest(t *testing.T) {
 		t.Error("a byte order mark changes the digest")
 	}
 	if got := digest("x.json", strings.Replace(small, "agent/x", "agent/y", 1)); got == base {
-		t.Error("another agent has the same digest")
+		t.Error("a manifest with another name has the same digest")
 	}
 	if m, _ := manifest.Parse("x.json", []byte(`{"schema_version": 1}`), manifest.Options{}); m.Digest() != "" || m.Agent() != nil {
 		t.Error("an invalid manifest has a digest or an agent")
@@ -248,7 +249,7 @@ func TestRulesAreWellFormed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range manifest.Rules() {
 		if seen[r.Code] {
-			t.Errorf("%s is there twice", r.Code)
+			t.Errorf("the rule %s appears twice", r.Code)
 		}
 		seen[r.Code] = true
 		if len(r.Code) != 5 || r.Title == "" || r.Why == "" || !strings.HasSuffix(r.Why, ".") {
@@ -257,8 +258,8 @@ func TestRulesAreWellFormed(t *testing.T) {
 	}
 }
 
-// A secret, by its look or by its name, is in no message, hint or frame,
-// whichever problem is shown.
+// No message, hint, pointer or frame of any problem may contain a secret. This applies to secrets that are
+// recognized by their format, and to secrets that are recognized by their name.
 func TestSecretsAreNeverShown(t *testing.T) {
 	canary := "ghp" + "_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6canary"
 	plain := "correct-horse-canary"
@@ -288,7 +289,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 		}
 		m, _ := manifest.Parse(name, []byte(text), manifest.Options{})
 		if m.Valid() {
-			t.Errorf("accepted: %s", text)
+			t.Errorf("the manifest is valid, want errors: %s", text)
 		}
 		for _, d := range m.Diagnostics {
 			if shown := d.Message + d.Hint + d.Pointer + m.Source.Frame(d).Text; strings.Contains(shown, "canary") {
@@ -302,11 +303,11 @@ func TestSecretsAreNeverShown(t *testing.T) {
 func TestProblemsArePrintable(t *testing.T) {
 	m, _ := manifest.Parse("x.json", []byte(strings.Replace(small, `"version"`, `"headers": {"\r\n\u001b[2JTOKEN": "literal"}, "version"`, 1)), manifest.Options{})
 	if m.Valid() {
-		t.Fatal("accepted")
+		t.Fatal("the manifest is valid, want errors")
 	}
 	for _, d := range m.Diagnostics {
 		if shown := d.Message + d.Hint + d.Pointer + m.Source.Frame(d).Text; strings.ContainsAny(shown, "\x1b\r\n") {
-			t.Errorf("%s: %q", d.Code, shown)
+			t.Errorf("%s contains a control character: %q", d.Code, shown)
 		}
 	}
 }
@@ -337,7 +338,7 @@ func FuzzParse(f *testing.F) {
 		m, _ := manifest.Parse(name, src, manifest.Options{Strict: strict})
 		for _, d := range m.Diagnostics {
 			if d.Line < 1 || d.Column < 1 || d.EndLine < d.Line || d.Message == "" {
-				t.Fatalf("%+v", d)
+				t.Fatalf("unexpected diagnostics: %+v", d)
 			}
 			m.Source.Frame(d)
 		}
@@ -345,17 +346,56 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if m.Agent() == nil || m.Digest() == "" {
-			t.Fatal("valid, but no agent or digest")
+			t.Fatal("a valid manifest has no agent or no digest")
 		}
 		if d := manifest.Diff(m.Agent(), m.Agent()); len(d.Widened)+len(d.Narrowed)+len(d.Changed) > 0 {
-			t.Fatalf("differs from itself: %+v", d)
+			t.Fatalf("a manifest differs from itself: %+v", d)
 		}
 		for _, to := range agent.Dialects {
 			if _, err := manifest.Convert(m, to); err != nil {
 				if _, invalid := errors.AsType[*manifest.InvalidError](err); invalid {
-					t.Fatalf("converted to %s it is invalid: %v", to, err)
+					t.Fatalf("the conversion to %s is invalid: %v", to, err)
 				}
 			}
 		}
 	})
+}
+
+// Several goroutines can use a Manifest. Under the race detector, this test also finds data races.
+func TestFramesAtTheSameTime(t *testing.T) {
+	m, _ := manifest.Parse("agent.json", []byte(strings.Replace(small, `"t"`, `"t", "api_key": "canary", "bogus": 1`, 1)), manifest.Options{})
+	if len(m.Diagnostics) == 0 {
+		t.Fatal("the manifest has no problems")
+	}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for _, d := range m.Diagnostics {
+				if f := m.Source.Frame(d); strings.Contains(f.Text, "canary") {
+					t.Errorf("the frame shows the secret: %s", f.Text)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A panic while the digest is computed leaves no agent without a digest.
+func TestNoAgentWithoutDigest(t *testing.T) {
+	m, err := manifest.Parse("agent.json", []byte(small), manifest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Source = nil
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("Agent did not panic without the text of the manifest")
+			}
+		}()
+		m.Agent()
+	}()
+	if a := m.Agent(); a != nil {
+		t.Errorf("the agent has the digest %q", a.Digest)
+	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// mutator breaks every constraint of a schema in one manifest after another.
+// mutator changes valid manifests. Each changed manifest is called a mutant and breaks one constraint of a schema.
 type mutator struct {
 	t       *testing.T
 	dialect agent.Dialect
@@ -23,20 +23,21 @@ type mutator struct {
 	all     map[string]bool
 	broken  map[string]bool
 	file    string
-	// place is the path of the current value; all items of a list share one.
+	// place is the path of the current value; all items of a list have the same place.
 	place string
-	// tried counts how often each constraint was tried at each place.
+	// tried counts the attempts to break each constraint at each place.
 	tried map[string]int
-	// last marks a file that is used only for constraints that no other file breaks.
+	// If the field last is set, the file is used only for constraints that no other file breaks.
 	last    bool
 	mutants int
 }
 
-// enough is how often it is tried to break a constraint at one place: a list
-// of forty tools need not have each of them broken in every way.
+// enough limits the attempts to break one constraint at one place. Without this limit, a list of forty tools would
+// need too many attempts.
 const enough = 20
 
-// try checks one mutant: rebuild puts the bad value into its document.
+// try checks one mutant: the document that rebuild returns for the value bad. The parameter where is the path of
+// the constraint.
 func (m *mutator) try(where string, bad any, rebuild func(any) any) {
 	key := where + " " + m.place
 	if m.tried[key] >= enough || m.last && m.broken[where] {
@@ -45,7 +46,7 @@ func (m *mutator) try(where string, bad any, rebuild func(any) any) {
 	m.tried[key]++
 	doc := rebuild(bad)
 	if m.schema.Validate(doc) == nil {
-		return // another branch of the schema allows it
+		return // another branch of the schema allows the value
 	}
 	name, src, ok := encode(m.dialect, doc)
 	if !ok {
@@ -54,12 +55,11 @@ func (m *mutator) try(where string, bad any, rebuild func(any) any) {
 	m.mutants++
 	m.broken[where] = true
 	if got, _ := manifest.Parse(name, src, manifest.Options{Dialect: m.dialect}); got.Valid() {
-		m.t.Errorf("%s, breaking %s: the schema refuses it, but the rules accept it\n%s\n%s", m.file, where, clip(src), listing(got))
+		m.t.Errorf("%s: a mutant that breaks %s is rejected by the schema but accepted by the rules\n%s\n%s", m.file, where, clip(src), listing(got))
 	}
 }
 
-// bound checks a value that only just meets a constraint: where the schema says
-// yes, the rules do too.
+// bound checks a value at the limit of a constraint. If the schema accepts the value, the rules must accept it too.
 func (m *mutator) bound(where string, value any, rebuild func(any) any) {
 	doc := rebuild(value)
 	name, src, ok := encode(m.dialect, doc)
@@ -69,7 +69,7 @@ func (m *mutator) bound(where string, value any, rebuild func(any) any) {
 	got, _ := manifest.Parse(name, src, manifest.Options{Dialect: m.dialect})
 	for _, d := range got.Diagnostics {
 		if d.Severity == diag.Error && beyondSchema[d.Code] == "" {
-			m.t.Errorf("%s, at the bound of %s: the schema accepts it, but the rules refuse it: %s %s", m.file, where, d.Code, d.Message)
+			m.t.Errorf("%s: a value at the limit of %s is accepted by the schema but rejected by the rules: %s %s", m.file, where, d.Code, d.Message)
 		}
 	}
 }
@@ -81,8 +81,8 @@ func clip(b []byte) string {
 	return string(b)
 }
 
-// constraints are the keywords that can be broken, annotations those that say
-// nothing about a value. There may be no others: they would go untested.
+// The map constraints lists the keywords that a value can break. The map annotations lists the keywords that do not
+// restrict a value. The test fails if a schema uses any other keyword, because that keyword would not be tested.
 var (
 	constraints = map[string]bool{
 		"type": true, "const": true, "enum": true, "minLength": true, "maxLength": true, "pattern": true, "minItems": true,
@@ -95,7 +95,8 @@ var (
 	}
 )
 
-// collect lists every constraint of a schema, so that none goes unbroken.
+// collect adds every constraint of a schema to m.all. The test uses m.all to report constraints that no mutant
+// broke.
 func (m *mutator) collect(where string, s any) {
 	switch s := s.(type) {
 	case map[string]any:
@@ -120,7 +121,7 @@ func (m *mutator) collect(where string, s any) {
 					m.collect(fmt.Sprintf("%s/%d", at, i), sub)
 				}
 			default:
-				m.t.Errorf("%s: this test does not know how to break it", at)
+				m.t.Errorf("%s: the test does not support this keyword", at)
 			}
 		}
 	}
@@ -141,7 +142,7 @@ func (m *mutator) resolve(where string, s map[string]any) (string, map[string]an
 	}
 }
 
-// walk breaks each constraint of s at the value v.
+// walk breaks each constraint of the schema at the value v.
 func (m *mutator) walk(where string, schema any, v any, rebuild func(any) any) {
 	s, ok := schema.(map[string]any)
 	if !ok {
@@ -222,7 +223,7 @@ func (m *mutator) walk(where string, schema any, v any, rebuild func(any) any) {
 	}
 }
 
-// below walks the values one level down.
+// below calls walk for a child value, with step added to the place.
 func (m *mutator) below(step, where string, schema any, v any, rebuild func(any) any) {
 	place := m.place
 	m.place += "/" + step
@@ -256,7 +257,7 @@ func (m *mutator) items(at string, sub any, v any, rebuild func(any) any) {
 	}
 }
 
-// breakNot tries what the schema forbids: a pattern, a constant or a field.
+// breakNot tries values that a "not" keyword forbids: a constant, a field, or a text that matches a pattern.
 func (m *mutator) breakNot(at string, arg, v any, rebuild func(any) any) {
 	s, ok := arg.(map[string]any)
 	if !ok {
@@ -329,8 +330,8 @@ func otherTypes(arg any) []any {
 	return out
 }
 
-// manyItems repeats a list's items under other names, so that only their
-// number is wrong.
+// manyItems returns n copies of the items in list. The copies have unique names, so only the number of items is
+// wrong.
 func manyItems(list []any, n int64) []any {
 	var out []any
 	for i := int64(0); i < n; i++ {

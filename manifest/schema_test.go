@@ -19,7 +19,6 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// compileSchema compiles a dialect's schema.
 func compileSchema(t *testing.T, d agent.Dialect) *jsonschema.Schema {
 	t.Helper()
 	raw, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema.Of(d)))
@@ -39,9 +38,9 @@ func compileSchema(t *testing.T, d agent.Dialect) *jsonschema.Schema {
 
 const goodFolder, badFolder = "testdata/good", "testdata/bad"
 
-// valid lists the valid manifests of a dialect as JSON values: those that ship,
-// fuller ones under testdata/good that use every field, and those under
-// testdata/bad that only get warnings.
+// valid returns the valid manifests of a dialect as JSON values, by file name. These are the shipped manifests, the
+// manifests under testdata/good, and the manifests under testdata/bad that have only warnings. The manifests under
+// testdata/good use every field.
 func valid(t *testing.T, d agent.Dialect) map[string]any {
 	t.Helper()
 	docs := map[string]any{}
@@ -99,8 +98,8 @@ func decodeAny(t *testing.T, file string, src []byte) any {
 	return v
 }
 
-// encode writes a JSON value in the syntax of its dialect; false if it has no
-// such form (TOML knows no null).
+// encode encodes a JSON value in the syntax of the dialect d. It returns ok = false if the syntax cannot express
+// the value, such as null in TOML.
 func encode(d agent.Dialect, v any) (name string, src []byte, ok bool) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -126,7 +125,7 @@ func encode(d agent.Dialect, v any) (name string, src []byte, ok bool) {
 	return "mutant.toml", b, err == nil
 }
 
-// numbers makes integers and floats of JSON's numbers.
+// numbers converts every json.Number in v to an int64 or a float64.
 func numbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -147,53 +146,53 @@ func numbers(v any) any {
 	return v
 }
 
-// TestSchemasAcceptValidManifests: whatever ships passes both.
+// TestSchemasAcceptValidManifests checks that the schemas accept every manifest that the rules accept.
 func TestSchemasAcceptValidManifests(t *testing.T) {
 	for _, d := range agent.Dialects {
 		s := compileSchema(t, d)
 		for file, doc := range valid(t, d) {
 			if err := s.Validate(doc); err != nil {
-				t.Errorf("%s: the schema refuses it: %v", file, err)
+				t.Errorf("%s: the schema rejects the manifest: %v", file, err)
 			}
 		}
 	}
 }
 
-// beyondSchema lists the codes of errors that a schema cannot see, or not in
-// every case, with the reason.
+// beyondSchema lists the errors that a JSON Schema cannot detect in every case. It maps each code to what a schema
+// cannot check.
 var beyondSchema = map[string]string{
 	"AM108": "a name in any spelling",
-	"AM110": "what looks like a secret",
-	"MX011": "two entries with one name",
-	"MX023": "two fields that differ",
-	"MX032": "two entries with one name",
-	"MX041": "two entries with one name",
-	"MX042": "names that stand for secrets",
+	"AM110": "whether a text looks like a secret",
+	"MX011": "entries with the same name",
+	"MX023": "whether two fields are equal",
+	"MX032": "entries with the same name",
+	"MX041": "entries with the same name",
+	"MX042": "names that are typical of secrets",
 	"MX043": "references of other formats",
-	"MX051": "two entries with one name",
-	"GP013": "two entries with one name",
+	"MX051": "entries with the same name",
+	"GP013": "entries with the same name",
 	"FA010": "whether any tool has an action",
-	"FA021": "two entries with one name",
-	"FA035": "two entries with one name",
-	"FA037": "names that stand for secrets",
-	"FA039": "what a text is once it is filled in",
+	"FA021": "entries with the same name",
+	"FA035": "entries with the same name",
+	"FA037": "names that are typical of secrets",
+	"FA039": "a text after its placeholders are replaced",
 	"FA040": "a name that must exist elsewhere",
-	"FA041": "hosts that do not cover one another",
+	"FA041": "whether one list of hosts covers another",
 	"FA052": "a name that must exist elsewhere",
-	"FA053": "what a placeholder stands for",
-	"FA054": "what a placeholder stands for",
-	"FA055": "what a placeholder stands for",
-	"FA071": "two entries with one name",
-	"FA073": "two entries with one name",
-	"FA080": "whether a pattern can be read",
-	"FA102": "two entries with one name",
+	"FA053": "the argument that a placeholder refers to",
+	"FA054": "the argument that a placeholder refers to",
+	"FA055": "the argument that a placeholder refers to",
+	"FA071": "entries with the same name",
+	"FA073": "entries with the same name",
+	"FA080": "whether a pattern compiles",
+	"FA102": "entries with the same name",
 	"FA103": "a name that must exist elsewhere",
-	"FA117": "two entries with one name",
-	"FA118": "names that stand for secrets",
+	"FA117": "entries with the same name",
+	"FA118": "names that are typical of secrets",
 }
 
-// TestSchemasRefuseBadManifests: what the rules refuse, the schema refuses,
-// unless every error is of a kind that a schema cannot see.
+// TestSchemasRefuseBadManifests checks that the schema rejects every manifest that the rules reject. The test skips
+// a manifest if all its errors are in beyondSchema.
 func TestSchemasRefuseBadManifests(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*/*")
 	if err != nil {
@@ -221,15 +220,15 @@ func TestSchemasRefuseBadManifests(t *testing.T) {
 			}
 		}
 		if len(seen) > 0 && !unread && schemas[m.Dialect].Validate(decodeAny(t, file, []byte(m.Source.Text))) == nil {
-			t.Errorf("%s: the rules refuse it (%s), but the schema accepts it", file, strings.Join(seen, " "))
+			t.Errorf("%s: the rules reject the manifest (%s), but the schema accepts it", file, strings.Join(seen, " "))
 		}
 	}
 }
 
-// TestSchemaAndRulesAgree breaks every constraint of every schema, one at a
-// time, wherever it holds in a valid manifest, and wants a no from the schema
-// and from the rules. A constraint that no manifest could be made to break is a failure too:
-// then either the constraint or the manifests are missing something.
+// TestSchemaAndRulesAgree breaks the constraints of every schema one by one. It breaks a constraint at each place of
+// a valid manifest where the constraint applies. The rules must reject every mutant that the schema rejects. The
+// test also fails for a constraint that no mutant breaks. Either this constraint is wrong, or no manifest has a
+// value to which the constraint applies.
 func TestSchemaAndRulesAgree(t *testing.T) {
 	for _, d := range agent.Dialects {
 		t.Run(string(d), func(t *testing.T) {
@@ -244,13 +243,13 @@ func TestSchemaAndRulesAgree(t *testing.T) {
 			for file := range docs {
 				files = append(files, file)
 			}
-			// The fuller ones first, those with warnings last.
+			// The manifests that use every field come first, and those with warnings last.
 			slices.SortFunc(files, func(a, b string) int {
 				return cmp.Or(strings.Index(b, goodFolder)-strings.Index(a, goodFolder), strings.Index(a, badFolder)-strings.Index(b, badFolder), strings.Compare(a, b))
 			})
 			for _, file := range files {
 				if compiled.Validate(docs[file]) != nil {
-					continue // TestSchemasAcceptValidManifests says so
+					continue // TestSchemasAcceptValidManifests reports this
 				}
 				m.file, m.last = file, strings.HasPrefix(file, badFolder)
 				m.walk("#", m.root, docs[file], func(v any) any { return v })
@@ -261,10 +260,10 @@ func TestSchemaAndRulesAgree(t *testing.T) {
 			}
 			for _, where := range sorted(m.all) {
 				if !m.broken[where] {
-					t.Errorf("%s: no valid manifest could be made to break it", where)
+					t.Errorf("no mutant of any valid manifest breaks the constraint %s", where)
 				}
 			}
-			t.Logf("%s: %d constraints, each broken at least once, %d violations in all", d, len(m.all), m.mutants)
+			t.Logf("%s: %d constraints, broken by %d mutants", d, len(m.all), m.mutants)
 		})
 	}
 }

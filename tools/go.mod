@@ -25,3 +25,5 @@ require (
 	honnef.co/go/tools v0.8.2 // indirect
 	mvdan.cc/gofumpt v0.12.0 // indirect
 )
+
+require github.com/CycloneDX/cyclonedx-go v0.12.0

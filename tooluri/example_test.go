@@ -21,7 +21,7 @@ func ExampleParse() {
 	// matrix://tool/mcp/fs/read_file@2026.1.14
 }
 
-// A moving version is not a pin. The error differs from that of a malformed URI.
+// A version that can change later, such as latest, is not a pin. Parse returns a different error for a malformed URI.
 func ExampleParse_refused() {
 	for _, s := range []string{
 		"matrix://tool/mcp/fs/read_file",

@@ -1,22 +1,20 @@
 // Package tooluri parses and formats the pinned names of an agent's tools.
 //
-// A tool URI names the tool's server and the exact version of that server:
+// A tool URI identifies a tool and its exact version. It has one of two forms:
 //
 //	matrix://tool/mcp/<server-alias>/<tool-name>@<version>
 //	matrix://tool/<namespace>/<tool-name>@<version>
 //
-// The first form names a tool on an MCP tool server, the second a native tool.
-// The version is a pin: either a semantic version (2026.1.14) or the sha256 of
-// the published package (sha256:<64 lower-case hex digits>). Without a pin the
-// server could change after a person approved it, so [Parse] refuses such a name
-// with [ErrUnpinnedTool]. Moving targets such as latest, next or 1.x are not pins
-// and return ErrUnpinnedTool too. Every other text that is not of the two forms
-// returns [ErrInvalidURI].
+// The first form is for a tool on an MCP tool server. The second form is for a native tool. The version is a pin:
+// either a semantic version (2026.1.14) or the SHA-256 digest of the published package (sha256:<64 lower-case hex
+// digits>).
 //
-// Parsing and printing are exact inverses: for every u that Parse accepts,
-// Parse(u.String()) is u, and a text that Parse accepts is what String prints.
-// There is no escaping, no normalisation and no case folding, so two URIs name
-// the same tool exactly when they are equal strings.
+// Without a pin, a server could change after a person approved it. [Parse] therefore returns [ErrUnpinnedTool] if the
+// version is missing. Versions such as latest, next and 1.x can mean a different package later, and cause the same
+// error. For any other malformed string, Parse returns [ErrInvalidURI].
+//
+// Parse and [URI.String] are exact inverses: there is no escaping, no normalization and no case folding. Two URIs
+// identify the same tool if and only if their strings are equal.
 package tooluri
 
 import (
@@ -26,25 +24,25 @@ import (
 )
 
 var (
-	// ErrUnpinnedTool reports that a tool URI names no exact version.
+	// ErrUnpinnedTool means that a tool URI has no exact version.
 	ErrUnpinnedTool = errors.New("tool URI is not pinned to a version")
-	// ErrInvalidURI reports that a text is not a tool URI.
+	// ErrInvalidURI means that a string is not a tool URI.
 	ErrInvalidURI = errors.New("invalid tool URI")
 )
 
 // Scheme is the prefix of every tool URI.
 const Scheme = "matrix://tool/"
 
-// maxPart bounds each part of a URI. MCP asks tool names to stay within 128.
+// maxPart is the maximum length of each part of a URI. MCP recommends at most 128 characters for tool names.
 const maxPart = 128
 
 // URI is a parsed tool URI.
 type URI struct {
-	// Server is the alias of an MCP tool server, empty for a native tool.
+	// Server is the alias of an MCP tool server. The alias is empty for a native tool.
 	Server string
-	// Namespace is the namespace of a native tool, empty for a tool on a server.
+	// Namespace is the namespace of a native tool. It is empty for a tool on a server.
 	Namespace string
-	// Name is the tool's own name.
+	// Name is the name of the tool on its server or in its namespace.
 	Name string
 	// Pin is the exact version.
 	Pin Pin
@@ -54,9 +52,9 @@ type URI struct {
 func Parse(s string) (URI, error) {
 	rest, ok := strings.CutPrefix(s, Scheme)
 	if !ok {
-		return URI{}, invalid(s, "it does not start with "+Scheme)
+		return URI{}, invalid(s, "the URI does not start with "+Scheme)
 	}
-	// The last @ splits: a version never contains one.
+	// The last @ starts the version, because a version never contains @.
 	body, version := rest, ""
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
 		body, version = rest[:at], rest[at+1:]
@@ -64,21 +62,21 @@ func Parse(s string) (URI, error) {
 	var u URI
 	if server, ok := strings.CutPrefix(body, "mcp/"); ok {
 		if u.Server, u.Name, ok = strings.Cut(server, "/"); !ok {
-			return URI{}, invalid(s, "it names a server but no tool")
+			return URI{}, invalid(s, "the URI names a server but no tool")
 		}
 		if !IsAlias(u.Server) {
 			return URI{}, invalid(s, "the server alias may contain only a-z, 0-9, _ and -")
 		}
 	} else {
 		if u.Namespace, u.Name, ok = strings.Cut(body, "/"); !ok || u.Namespace == "mcp" {
-			return URI{}, invalid(s, "it must name mcp/<server>/<tool> or <namespace>/<tool>")
+			return URI{}, invalid(s, "the URI must contain mcp/<server>/<tool> or <namespace>/<tool>")
 		}
 		if !IsAlias(u.Namespace) {
 			return URI{}, invalid(s, "the namespace may contain only a-z, 0-9, _ and -")
 		}
 	}
 	if !IsName(u.Name) {
-		return URI{}, invalid(s, "the tool name must be 1 to 128 of A-Z, a-z, 0-9, _, - and .")
+		return URI{}, invalid(s, "the tool name must have 1 to 128 characters from A-Z, a-z, 0-9, _, - and .")
 	}
 	pin, err := ParsePin(version)
 	if err != nil {
@@ -88,7 +86,7 @@ func Parse(s string) (URI, error) {
 	return u, nil
 }
 
-// String returns the URI in the form that Parse accepts.
+// String formats the URI. Parse accepts the result.
 func (u URI) String() string {
 	if u.Server != "" {
 		return Scheme + "mcp/" + u.Server + "/" + u.Name + "@" + u.Pin.String()
@@ -96,13 +94,13 @@ func (u URI) String() string {
 	return Scheme + u.Namespace + "/" + u.Name + "@" + u.Pin.String()
 }
 
-// Native reports whether the URI names a native tool.
+// Native reports whether the URI identifies a native tool.
 func (u URI) Native() bool { return u.Namespace != "" }
 
-// MarshalText returns the URI as a string, so that JSON contains it.
+// MarshalText returns the same text as String. JSON therefore contains the URI as a string.
 func (u URI) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// UnmarshalText parses a URI and returns the errors of Parse.
+// UnmarshalText parses a URI. It returns the same errors as Parse.
 func (u *URI) UnmarshalText(b []byte) error {
 	v, err := Parse(string(b))
 	if err == nil {
@@ -125,8 +123,8 @@ func IsAlias(s string) bool {
 	return true
 }
 
-// IsName reports whether s is a tool name by MCP's rules: 1 to 128 letters, digits,
-// underscores, hyphens and dots.
+// IsName reports whether MCP allows s as a tool name. A tool name has 1 to 128 letters, digits, underscores, hyphens
+// and dots.
 func IsName(s string) bool {
 	if s == "" || len(s) > maxPart {
 		return false
@@ -147,7 +145,7 @@ func invalid(s, why string) error {
 	return fmt.Errorf("%w %q: %s", ErrInvalidURI, clip(s), why)
 }
 
-// clip keeps error texts short: a URI comes from outside and may be any size.
+// clip shortens a URI for an error message. A URI in a manifest can have any length.
 func clip(s string) string {
 	const most = 160
 	if len(s) > most {

@@ -96,7 +96,7 @@ func TestJSON(t *testing.T) {
 		t.Errorf("got %s, %v; want %s", b, err, s)
 	}
 	if err := json.Unmarshal([]byte(`"matrix://tool/mcp/fs/read"`), &u); !errors.Is(err, tooluri.ErrUnpinnedTool) {
-		t.Errorf("an unpinned URI in JSON: %v", err)
+		t.Errorf("an unpinned URI in JSON: got %v, want ErrUnpinnedTool", err)
 	}
 }
 
@@ -113,22 +113,22 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if u.String() != s {
-			t.Fatalf("%q prints as %q", s, u)
+			t.Fatalf("Parse(%q).String() = %q", s, u)
 		}
 		if again, err := tooluri.Parse(u.String()); err != nil || again != u {
-			t.Fatalf("%q does not read back: %+v, %v", s, again, err)
+			t.Fatalf("the second Parse(%q) = %+v, %v; want %+v", s, again, err, u)
 		}
 	})
 }
 
-// FuzzPin holds the reader of versions against the library of the field.
+// FuzzPin checks that ParsePin accepts exactly the versions that the Masterminds semver library accepts.
 func FuzzPin(f *testing.F) {
 	for _, s := range []string{"1.2.3", "01.2.3", "1.2.3-rc.1+b.5", "1.2.3-01", "1.2.3-0a", "1.2", "1.2.3+", "1.2.3-+x", "1.2.3+a-b", "1.2.3-a+b+c"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if strings.HasPrefix(s, "sha256:") || len(s) > 60 {
-			return // no versions, or numbers beyond what the library counts
+			return // a digest, or a version whose numbers can be too large for the library
 		}
 		_, err := tooluri.ParsePin(s)
 		v, libErr := semver.StrictNewVersion(s)
@@ -138,7 +138,7 @@ func FuzzPin(f *testing.F) {
 					return // larger than the library's integers
 				}
 			}
-			t.Fatalf("%q: %v, but the library says %v %v", s, err, v, libErr)
+			t.Fatalf("%q: ParsePin returned %v, but the library returned %v, %v", s, err, v, libErr)
 		}
 	})
 }

@@ -1,15 +1,16 @@
-// Command boot measures the time from the start of an agent until its tool servers have answered tools/list.
+// Command boot measures how long an agent's tool servers take to start and to answer tools/list.
 //
 //	bench/run boot
 //
-// The agent is agents/default.json with its four servers from npm. Three ways are compared: all servers through
-// "ambit run" with the lock that ships, which hashes each package before it runs; the same servers one after the other;
-// and the commands that people have in their clients today, npx -y package@version, all four together and from a warm
-// cache. npx still asks the registry for the package, so it is measured again with --prefer-offline, which does not. The
-// ways take turns in every round, and the median of the rounds is shown.
+// The agent is agents/default.json with its four npm servers. The command compares these ways to start the servers:
 //
-// The first start of each way downloads the packages into a temporary folder and does not count. The command needs
-// bin/ambit: make build.
+//   - all servers through "ambit run", which uses the lock file in agents and hashes each package before it runs;
+//   - each server alone through "ambit run";
+//   - all servers at the same time with "npx -y package@version", the usual command in MCP clients, from a warm cache.
+//     Even then, npx sends a request to the registry, so npx is also measured with --prefer-offline, which prevents that.
+//
+// Every round measures each way once, in a different order. The first round downloads the packages into a temporary
+// folder and does not count. The output shows medians. The command needs bin/ambit, which make build creates.
 package main
 
 import (
@@ -44,7 +45,7 @@ func main() {
 // way is one way to start servers.
 type way struct {
 	name  string
-	start func(ctx context.Context) (time.Duration, error) // returns the time until all are ready
+	start func(ctx context.Context) (time.Duration, error) // returns the time until all servers are ready
 	took  []time.Duration
 }
 
@@ -118,7 +119,7 @@ func report(rounds int, together, npx, offline *way, alone []*way) error {
 	return nil
 }
 
-// bench is a temporary folder with the agent to start.
+// bench holds a temporary folder with the manifests of the agents to start.
 type bench struct {
 	ambit, dir string
 	servers    []server
@@ -130,10 +131,10 @@ type server struct {
 	Args    []string `json:"args"`
 }
 
-// all is the name of the manifest with every server. Manifests with one server are named after it.
+// all names the manifest with all servers. Each manifest with a single server is named after its server.
 const all = "all servers"
 
-// write writes the manifests and the lock that ships.
+// write writes the manifests and copies the lock file to the temporary folder.
 func (b *bench) write(agents string) error {
 	text, err := os.ReadFile(filepath.Join(agents, "default.json"))
 	if err != nil {
@@ -173,12 +174,11 @@ func (b *bench) write(agents string) error {
 
 func (b *bench) together(ctx context.Context) (time.Duration, error) { return b.run(ctx, all) }
 
-// run starts an agent with ambit run.
 func (b *bench) run(ctx context.Context, name string) (time.Duration, error) {
 	return b.ready(ctx, b.ambit, "run", name+".json")
 }
 
-// npx starts the commands of all servers at the same time, with the given options of npx.
+// npx starts all servers at the same time with npx and the given options.
 func (b *bench) npx(ctx context.Context, options ...string) (time.Duration, error) {
 	took, errs := make([]time.Duration, len(b.servers)), make([]error, len(b.servers))
 	var wg sync.WaitGroup
@@ -189,7 +189,7 @@ func (b *bench) npx(ctx context.Context, options ...string) (time.Duration, erro
 	return slices.Max(took), errors.Join(errs...)
 }
 
-// ready starts a program, returns the time until it has listed its tools, and ends it.
+// ready starts a program, waits until it has listed its tools, and stops it. It returns the time until the list.
 func (b *bench) ready(ctx context.Context, program string, args ...string) (time.Duration, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.WaitDelay = b.dir, time.Second
@@ -216,7 +216,7 @@ func (b *bench) ready(ctx context.Context, program string, args ...string) (time
 	return took, err
 }
 
-// removeAll also removes the read-only folders of the package store.
+// removeAll removes a folder, including the read-only folders of the package store.
 func removeAll(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
 		if d != nil && d.IsDir() {

@@ -1,2 +1,2 @@
-// Package cpu measures the CPU time of its own process. On a busy machine it is more meaningful than wall-clock time.
+// Package cpu measures the CPU time of its own process. On a busy machine, CPU time varies less than wall-clock time.
 package cpu

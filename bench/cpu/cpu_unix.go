@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Used returns the CPU time of this process so far, user and system.
+// Used returns the user and system CPU time that this process has used so far.
 func Used() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

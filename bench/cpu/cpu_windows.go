@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Used returns the CPU time of this process so far, user and system.
+// Used returns the user and system CPU time that this process has used so far.
 func Used() time.Duration {
 	self, err := syscall.GetCurrentProcess()
 	if err != nil {

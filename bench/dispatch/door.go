@@ -15,30 +15,31 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// doing makes the gateway that carries out intents.
-type doing func(context.Context, home.Home, *store.Store, *manifest.Manifest) (dispatch.Gateway, func())
+// opener returns a gateway for the intents, and a function that closes the gateway.
+type opener func(context.Context, home.Home, *store.Store, *manifest.Manifest) (dispatch.Gateway, func())
 
-// sandboxed runs the program as ambit does.
+// sandboxed returns a gateway that runs the program in the sandbox.
 func sandboxed(ctx context.Context, h home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Gateway, func()) {
-	a := host.Start(ctx, m, host.Options{Home: h, Books: b})
+	a := host.Start(ctx, m, host.Options{Home: h, Store: b})
 	return a.Gateway(), a.Close
 }
 
-// idle answers at once, and slow takes a moment, so that the queue is what is
-// measured.
+// idle returns a gateway that answers at once without running a program. It leaves only the cost of the queue.
 func idle(_ context.Context, _ home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Gateway, func()) {
 	return without(b, m, 0)
 }
 
+// slow returns a gateway that answers after a short time without running a program.
 func slow(_ context.Context, _ home.Home, b *store.Store, m *manifest.Manifest) (dispatch.Gateway, func()) {
 	return without(b, m, pace)
 }
 
-func without(b *store.Store, m *manifest.Manifest, takes time.Duration) (dispatch.Gateway, func()) {
-	g := gateway.New(m.Agent(), gateway.Options{Books: b, Binding: echo(takes), Participants: []gateway.Participant{dispatch.Participant(b, m.Agent(), false)}})
+func without(b *store.Store, m *manifest.Manifest, delay time.Duration) (dispatch.Gateway, func()) {
+	g := gateway.New(m.Agent(), gateway.Options{Store: b, Binding: echo(delay), Participants: []gateway.Participant{dispatch.Participant(b, m.Agent(), false)}})
 	return g, g.Close
 }
 
+// echo is a binding that answers after a delay.
 type echo time.Duration
 
 func (e echo) Act(_ context.Context, _ *agent.Tool, c *call.Call) (call.Result, error) {
@@ -46,11 +47,11 @@ func (e echo) Act(_ context.Context, _ *agent.Tool, c *call.Call) (call.Result, 
 	return call.Result{Raw: fmt.Appendf(nil, `{"content":[],"structuredContent":{"intent_id":%q,"status":"ok","text":"","sources":[]}}`, dispatch.UUID(c.ID))}, nil
 }
 
-// one contains a single gateway.
-type one struct{ door dispatch.Gateway }
+// one provides a single gateway to the queue.
+type one struct{ gateway dispatch.Gateway }
 
-func (o one) Digests() []string { return []string{o.door.Agent().Digest} }
+func (o one) Digests() []string { return []string{o.gateway.Agent().Digest} }
 
 func (o one) Open(digest string) (dispatch.Gateway, func(), bool) {
-	return o.door, func() {}, digest == o.door.Agent().Digest
+	return o.gateway, func() {}, digest == o.gateway.Agent().Digest
 }

@@ -1,6 +1,9 @@
-// Command dispatch measures the queue of intents: the throughput in process and with four workers on one PostgreSQL,
-// compared with starting the program directly; the cost of the queue itself, with a program that does nothing; and how
-// long an urgent intent waits during a flood of others.
+// Command dispatch measures the queue of intents:
+//
+//   - the throughput in one process and with four workers on one PostgreSQL server, compared with starting the program
+//     directly;
+//   - the cost of the queue itself, without a program;
+//   - how long an urgent intent waits while the queue contains many other intents.
 package main
 
 import (
@@ -26,15 +29,15 @@ import (
 )
 
 const (
-	real    = 200  // intents for a real program
-	nothing = 2000 // intents for a program that does nothing
+	real    = 200  // intents that run a real program
+	nothing = 2000 // intents that run no program
 	workers = 4
 	flood   = 1000
 	many    = 64                   // concurrent callers of the queue
-	pace    = 5 * time.Millisecond // duration of an intent of the flood
+	pace    = 5 * time.Millisecond // how long each intent of the flood takes
 )
 
-// few is the number of concurrent callers that keeps the CPUs busy with programs.
+// few is the number of concurrent callers that keeps all CPUs busy with programs.
 var few = 2 * runtime.NumCPU()
 
 func main() {
@@ -91,7 +94,7 @@ entry = "echo"
 network = "off"
 `
 
-// build builds the agent.
+// build builds the agent's program. It returns the manifest and the path of the program.
 func build(ctx context.Context, dir string) (*manifest.Manifest, string, error) {
 	folder := filepath.Join(dir, "echo")
 	err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(folder, 0o755),
@@ -117,8 +120,8 @@ func bare(ctx context.Context, program string) error {
 	})
 }
 
-// report runs a function many times, with so many callers, and prints the durations.
-func report(name string, times, callers int, once func(n int) error) error {
+// report calls f the given number of times from concurrent callers and prints the durations.
+func report(name string, times, callers int, f func(n int) error) error {
 	var mu sync.Mutex
 	var took []time.Duration
 	var failed error
@@ -129,7 +132,7 @@ func report(name string, times, callers int, once func(n int) error) error {
 		wg.Go(func() {
 			for n := range turns {
 				start := time.Now()
-				err := once(n)
+				err := f(n)
 				mu.Lock()
 				took, failed = append(took, time.Since(start)), errors.Join(failed, err)
 				mu.Unlock()
@@ -161,7 +164,7 @@ func onOne(ctx context.Context, dir string, m *manifest.Manifest) error {
 	return report("in process, SQLite, sandboxed", real, few, d.ask)
 }
 
-// onFour measures four workers on one PostgreSQL.
+// onFour measures four workers on one PostgreSQL server.
 func onFour(ctx context.Context, dir string, m *manifest.Manifest) error {
 	asker, end, err := four(ctx, filepath.Join(dir, "four"), m, sandboxed, max(1, runtime.NumCPU()/2))
 	if err != nil {
@@ -171,7 +174,7 @@ func onFour(ctx context.Context, dir string, m *manifest.Manifest) error {
 	return report(fmt.Sprintf("%d workers, PostgreSQL, sandboxed", workers), real, few, asker.ask)
 }
 
-// overhead measures the queue alone.
+// overhead measures the queue without programs.
 func overhead(ctx context.Context, dir string, m *manifest.Manifest) error {
 	d, err := newDesk(ctx, filepath.Join(dir, "alone"), "", m, idle, runtime.NumCPU())
 	if err != nil {
@@ -190,7 +193,7 @@ func overhead(ctx context.Context, dir string, m *manifest.Manifest) error {
 	return report(fmt.Sprintf("%d workers, PostgreSQL, no program", workers), nothing, many, asker.ask)
 }
 
-// urgent measures urgent intents during a flood.
+// urgent measures urgent intents while the queue is full of other intents.
 func urgent(ctx context.Context, dir string, m *manifest.Manifest) error {
 	d, err := newDesk(ctx, filepath.Join(dir, "flood"), "", m, slow, runtime.NumCPU())
 	if err != nil {
@@ -209,8 +212,9 @@ func urgent(ctx context.Context, dir string, m *manifest.Manifest) error {
 	return asker.flooded(fmt.Sprintf("%d workers, PostgreSQL", workers))
 }
 
-// four opens four workers, and a desk that only submits.
-func four(ctx context.Context, dir string, m *manifest.Manifest, does doing, each int) (*desk, func(), error) {
+// four starts four workers on one PostgreSQL server. Each worker runs a given number of intents at the same time. The
+// returned desk only submits intents.
+func four(ctx context.Context, dir string, m *manifest.Manifest, open opener, each int) (*desk, func(), error) {
 	url, err := statetest.Database(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -222,11 +226,11 @@ func four(ctx context.Context, dir string, m *manifest.Manifest, does doing, eac
 		}
 	}
 	for n := range workers + 1 {
-		what := does
+		with := open
 		if n == 0 {
-			what = nil
+			with = nil
 		}
-		d, err := newDesk(ctx, dir, url, m, what, each)
+		d, err := newDesk(ctx, dir, url, m, with, each)
 		if err != nil {
 			end()
 			return nil, nil, err
@@ -236,27 +240,28 @@ func four(ctx context.Context, dir string, m *manifest.Manifest, does doing, eac
 	return all[0], end, nil
 }
 
-// desk is one process's share of a queue.
+// desk connects one process to the queue.
 type desk struct {
 	*dispatch.Queue
 	ctx   context.Context
-	books *store.Store
+	store *store.Store
 	end   func()
 	m     *manifest.Manifest
 }
 
-func newDesk(ctx context.Context, dir, url string, m *manifest.Manifest, does doing, concurrency int) (*desk, error) {
+// newDesk returns a desk. If open is nil, the desk only submits intents.
+func newDesk(ctx context.Context, dir, url string, m *manifest.Manifest, open opener, concurrency int) (*desk, error) {
 	h := home.At(dir)
 	b, err := store.Open(ctx, h, url)
 	if err != nil {
 		return nil, err
 	}
-	d := &desk{ctx: ctx, books: b, m: m, end: func() {}}
+	d := &desk{ctx: ctx, store: b, m: m, end: func() {}}
 	o := dispatch.Options{Store: b, URL: url, Concurrency: concurrency}
-	if does != nil {
-		var door dispatch.Gateway
-		door, d.end = does(ctx, h, b, m)
-		o.Gateways = one{door}
+	if open != nil {
+		var g dispatch.Gateway
+		g, d.end = open(ctx, h, b, m)
+		o.Gateways = one{g}
 	}
 	if d.Queue, err = dispatch.Open(ctx, o); err != nil {
 		return nil, errors.Join(err, b.Close())
@@ -269,7 +274,7 @@ func (d *desk) close() {
 	defer cancel()
 	d.Close(ctx)
 	d.end()
-	_ = d.books.Close() // the store is thrown away
+	_ = d.store.Close() // the store is temporary
 }
 
 func (d *desk) request(p dispatch.Priority) dispatch.Request {
@@ -288,7 +293,8 @@ func (d *desk) ask(int) error {
 	return err
 }
 
-// flooded submits many intents of low priority, then a few of high priority.
+// flooded submits many intents with low priority and then some with high priority. It prints how long the intents
+// waited.
 func (d *desk) flooded(name string) error {
 	begun := time.Now()
 	var mu sync.Mutex

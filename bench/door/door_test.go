@@ -25,7 +25,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// BenchmarkDoor is for profiles: it runs a whole ambit in this process, between a plain HTTP client and a cheap server.
+// BenchmarkDoor is meant for profiling. It runs the complete gateway in this process, between a plain HTTP client and
+// a cheap tool server.
 func BenchmarkDoor(b *testing.B) {
 	for _, way := range []string{"read", "write"} {
 		for _, size := range sizes {
@@ -67,7 +68,7 @@ func benchDoor(b *testing.B, way string, size int) {
 	timed.DB = metrics.Timed(kept.DB)
 	kept.Journal.Through(timed.DB)
 	hosting := &daemon.Hosting{
-		Host: host.Options{Home: h, Books: &timed, Version: "bench"}, HTTP: front.HTTPOptions{Keys: kept.Keys},
+		Host: host.Options{Home: h, Store: &timed, Version: "bench"}, HTTP: front.HTTPOptions{Keys: kept.Keys},
 		Metrics: metrics, Log: func(string, string, string) {},
 	}
 	passing, secret := identity.NewPassingKey()
@@ -125,7 +126,7 @@ func benchDoor(b *testing.B, way string, size int) {
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			if _, got := post(session, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d`, ids.Add(1))+ask); !bytes.Contains(got, []byte(text)) {
-				b.Errorf("the answer is %.300s", got)
+				b.Errorf("the answer does not contain the text: %.300s", got)
 				return
 			}
 		}

@@ -1,16 +1,16 @@
-// Command door measures one tool call directly to a server, through httputil.ReverseProxy, and through ambit with journal
-// and guardrails.
+// Command door compares the cost of a tool call in three cases: directly to the server, through
+// httputil.ReverseProxy, and through ambit with journal and guardrails.
 //
 //	make build && bench/run door
 //
-// Server and client use the official Go SDK; the server has one tool, echo. Client, server, proxy and ambit are separate
-// programs, so that the kernel reports the cost of each: the columns CPU and RSS belong to the process in the middle. One
-// proxy runs in the client's binary, to show how much that helps it. Another writes a block to the disk before each
-// answer, to show the least cost of a durable journal.
+// Server and client use the official Go SDK, and the server has one tool. Client, server, proxy and ambit are
+// separate processes, because the kernel measures CPU time and memory for each process. The columns CPU and RSS
+// describe the process between client and server. One proxy runs from the client's own binary, which makes it faster.
+// Another proxy writes a block to the disk before each answer. This is the minimum cost of a durable journal.
 //
-// The ways take turns every few calls, in several rounds of one run, and every answer is checked. The server answers in
-// JSON, because its event streams sometimes end without an answer behind ReverseProxy. A read costs ambit one durable
-// commit, a write two, and a quota one more.
+// All cases are measured in turn, 50 calls at a time, in several rounds. Every answer is checked. The server answers
+// in JSON, because event streams through ReverseProxy sometimes end without an answer. In ambit, a read needs one
+// durable commit, a write needs two, and a quota needs one more.
 package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 	ambit := flag.String("ambit", "bin/ambit", "the binary to measure")
 	before := flag.String("before", "", "another ambit binary to compare with")
 	only := flag.String("only", "", "measure only the ways whose names contain this, and their baselines")
-	flag.IntVar(&size, "size", 0, "measure only this number of bytes")
+	flag.IntVar(&size, "size", 0, "measure only this size, in bytes")
 	flag.Parse()
 	if size > 0 {
 		sizes = []int{size}
@@ -62,7 +62,7 @@ func main() {
 	}
 }
 
-// sizes lists the bytes in a call and its answer.
+// sizes lists the sizes of the text in a call and its answer, in bytes.
 var sizes = []int{64, 8 << 10}
 
 const together = 32
@@ -78,17 +78,17 @@ type tally struct {
 	one  *mcp.ClientSession
 	text string
 
-	times    []time.Duration // of this round's sequential calls
-	cpu      time.Duration   // of this round, in the middle
-	made     int64           // calls in this round
-	p50, p99 []time.Duration
-	rate     []float64       // calls a second, 32 at once
-	cpus     []time.Duration // per call
-	rss      int64
+	times    []time.Duration // the durations of the sequential calls in this round
+	cpu      time.Duration   // the CPU time of the middle process in this round
+	made     int64           // the number of calls in this round
+	p50, p99 []time.Duration // one value for each round
+	rate     []float64       // calls per second of 32 concurrent clients in each round
+	cpus     []time.Duration // CPU time per call in each round
+	rss      int64           // the maximum over all rounds
 }
 
-// slice is the number of sequential calls before the next way's turn. It is small, so that other load on the machine
-// affects all ways alike.
+// slice is the number of sequential calls before the next way is measured. With short turns, other load on the
+// machine affects all ways equally.
 const slice = 50
 
 func run(ambit, before, only string, calls, rounds int, span time.Duration) error {
@@ -112,7 +112,7 @@ func run(ambit, before, only string, calls, rounds int, span time.Duration) erro
 	return nil
 }
 
-// measure calls every way with one size, in rounds. The first round does not count.
+// measure measures all ways with one text size. The first round does not count.
 func measure(ctx context.Context, ways []*way, size, calls, rounds int, span time.Duration, tallies map[key]*tally) error {
 	for _, w := range ways {
 		one, err := w.connect(ctx)
@@ -141,7 +141,7 @@ func measure(ctx context.Context, ways []*way, size, calls, rounds int, span tim
 	return nil
 }
 
-// oneByOne makes a slice of sequential calls.
+// oneByOne makes sequential calls.
 func oneByOne(ctx context.Context, w *way, t *tally) error {
 	before := w.used()
 	for range slice {
@@ -156,7 +156,7 @@ func oneByOne(ctx context.Context, w *way, t *tally) error {
 	return nil
 }
 
-// close ends a round.
+// close ends a round. It keeps the round's results only if the round counts.
 func (t *tally) close(w *way, counts bool) {
 	if counts {
 		slices.Sort(t.times)
@@ -170,7 +170,7 @@ func (t *tally) close(w *way, counts bool) {
 	t.times, t.cpu, t.made = t.times[:0], 0, 0
 }
 
-// crowd makes concurrent calls, each client with its own session. On stdio, which has one client, they share a session.
+// crowd makes concurrent calls. Each client has its own session, except on stdio.
 func crowd(ctx context.Context, w *way, t *tally, span time.Duration) error {
 	sessions := make([]*mcp.ClientSession, together)
 	for i := range sessions {
@@ -220,7 +220,7 @@ func echo(ctx context.Context, s *mcp.ClientSession, tool, text string) error {
 	}
 	if content, ok := result.Content[0].(*mcp.TextContent); !ok || content.Text != text {
 		got, _ := json.Marshal(result)
-		return fmt.Errorf("the answer has another text: %.300s", got)
+		return fmt.Errorf("the answer contains a different text: %.300s", got)
 	}
 	return nil
 }
@@ -230,14 +230,15 @@ func median[T int64 | float64 | time.Duration](list []T) T {
 	return list[len(list)/2]
 }
 
-// ratio returns the median of the ratios of each round, because other load affects both sides of a round alike.
-func ratio[T int64 | float64 | time.Duration](list, beside []T) string {
+// ratio returns the median of the ratios to the baseline, one for each round. Other load on the machine affects both
+// values of a round equally.
+func ratio[T int64 | float64 | time.Duration](list, baseline []T) string {
 	var ratios []float64
 	for i := range list {
-		if list[i] == 0 || beside[i] == 0 {
+		if list[i] == 0 || baseline[i] == 0 {
 			return "–"
 		}
-		ratios = append(ratios, float64(list[i])/float64(beside[i]))
+		ratios = append(ratios, float64(list[i])/float64(baseline[i]))
 	}
 	return fmt.Sprintf("%.2f", median(ratios))
 }
@@ -250,7 +251,7 @@ func report(ways []*way, tallies map[key]*tally, calls, rounds int) {
 		fmt.Fprintln(table, "way\tp50 µs\tp99 µs\tcalls/s\tCPU µs\tRSS MiB\tp50 ×\tcalls/s ×\tCPU ×\t")
 		for _, w := range ways {
 			t := tallies[key{w.name, size}]
-			base := tallies[key{w.beside, size}]
+			base := tallies[key{w.baseline, size}]
 			p50, rate, cpu := median(t.p50), median(t.rate), median(t.cpus)
 			fmt.Fprintf(table, "%s\t%d\t%d\t%.0f\t%d\t%.0f\t%s\t%s\t%s\t\n", w.name, p50.Microseconds(), median(t.p99).Microseconds(), rate,
 				cpu.Microseconds(), float64(t.rss)/(1<<20),

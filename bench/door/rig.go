@@ -21,11 +21,11 @@ import (
 
 // way is one path from the client to the tool.
 type way struct {
-	name, beside string
-	tool         string
-	shared       bool // all clients share one session
-	connect      func(context.Context) (*mcp.ClientSession, error)
-	middle       *os.Process // the measured process; nil on a direct way
+	name, baseline string // baseline names the way to compare with
+	tool           string
+	shared         bool // whether all clients share one session
+	connect        func(context.Context) (*mcp.ClientSession, error)
+	middle         *os.Process // the process between client and server; nil if there is none
 }
 
 // rig holds the running processes and the ways through them.
@@ -33,7 +33,7 @@ type rig struct {
 	ways  []*way
 	procs []*exec.Cmd
 	dir   string
-	home  string // AMBIT_HOME of the next process
+	home  string // AMBIT_HOME for the next process
 }
 
 func (r *rig) close() {
@@ -48,18 +48,18 @@ func (r *rig) close() {
 	_ = os.RemoveAll(r.dir)
 }
 
-// keep drops the ways whose names do not contain a text, except their baselines.
+// keep removes all ways except those whose names contain the given text, and their baselines.
 func (r *rig) keep(only string) {
 	wanted := map[string]bool{}
 	for _, w := range r.ways {
 		if strings.Contains(w.name, only) {
-			wanted[w.name], wanted[w.beside] = true, true
+			wanted[w.name], wanted[w.baseline] = true, true
 		}
 	}
 	r.ways = slices.DeleteFunc(r.ways, func(w *way) bool { return !wanted[w.name] })
 }
 
-// start runs a process and returns the first line it prints.
+// start starts a process and returns the first line that it prints.
 func (r *rig) start(ctx context.Context, name string, args ...string) (*os.Process, string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "AMBIT_HOME="+r.home)
@@ -85,8 +85,8 @@ func (r *rig) start(ctx context.Context, name string, args ...string) (*os.Proce
 	return cmd.Process, strings.TrimSpace(line), nil
 }
 
-// compile builds a separate program. Processes of one binary share code addresses, which helps branch prediction and
-// caches; a real proxy and its clients do not.
+// compile builds one of the benchmark's programs. Real proxies and clients are different binaries too. Processes of
+// the same binary share code addresses, which helps branch prediction and caches.
 func (r *rig) compile(ctx context.Context, name string) (string, error) {
 	path := filepath.Join(r.dir, name)
 	out, err := exec.CommandContext(ctx, "go", "build", "-C", "bench", "-o", path, "./door/"+name).CombinedOutput()
@@ -112,7 +112,7 @@ func build(ctx context.Context, ambit, before string) (*rig, error) {
 	if err != nil {
 		return r, err
 	}
-	r.ways = []*way{{name: "direct", beside: floor, tool: "echo", connect: overHTTP(echo, "")}}
+	r.ways = []*way{{name: "direct", baseline: floor, tool: "echo", connect: overHTTP(echo, "")}}
 	agents := filepath.Join(dir, "agents")
 	if err := writeAgents(agents, echo, server); err != nil {
 		return r, err
@@ -123,15 +123,14 @@ func build(ctx context.Context, ambit, before string) (*rig, error) {
 	if err := r.gateways(ctx, ambit, before, agents); err != nil {
 		return r, err
 	}
-	stdio := &way{name: "direct, stdio", beside: "direct, stdio", tool: "echo", shared: true}
+	stdio := &way{name: "direct, stdio", baseline: "direct, stdio", tool: "echo", shared: true}
 	stdio.connect = stdio.overStdio(r, false, server, "-stdio")
-	through := &way{name: "ambit, stdio to stdio", beside: "direct, stdio", tool: "echo", shared: true}
+	through := &way{name: "ambit, stdio to stdio", baseline: "direct, stdio", tool: "echo", shared: true}
 	through.connect = through.overStdio(r, true, ambit, "run", filepath.Join(agents, "pipe.json"))
 	r.ways = append(r.ways, stdio, through)
 	return r, nil
 }
 
-// proxies starts the proxies.
 func (r *rig) proxies(ctx context.Context, echo string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -153,12 +152,13 @@ func (r *rig) proxies(ctx context.Context, echo string) error {
 		if err != nil {
 			return err
 		}
-		r.ways = append(r.ways, &way{name: p.name, beside: floor, tool: "echo", connect: overHTTP(address, ""), middle: process})
+		r.ways = append(r.ways, &way{name: p.name, baseline: floor, tool: "echo", connect: overHTTP(address, ""), middle: process})
 	}
 	return nil
 }
 
-// gateways starts ambit with its mandatory checks only, ambit with all guardrails and, if given, another build of ambit.
+// gateways starts two ambit daemons: one with only the mandatory checks, and one with all guardrails. If before is
+// not empty, it also starts this other ambit binary.
 func (r *rig) gateways(ctx context.Context, ambit, before, agents string) error {
 	guarded, err := writeGuardrails(r.dir)
 	if err != nil {
@@ -166,7 +166,7 @@ func (r *rig) gateways(ctx context.Context, ambit, before, agents string) error 
 	}
 	for _, d := range []struct {
 		program, home string
-		ways          [][2]string // the name, and the agent
+		ways          [][2]string // the names of the ways and of their agents
 	}{
 		{ambit, filepath.Join(r.dir, "home"), [][2]string{
 			{"ambit, HTTP to HTTP, read", "reads"}, {"ambit, HTTP to HTTP, write", "writes"}, {"ambit, HTTP to stdio", "pipe"},
@@ -187,13 +187,13 @@ func (r *rig) gateways(ctx context.Context, ambit, before, agents string) error 
 			return err
 		}
 		for _, w := range d.ways {
-			r.ways = append(r.ways, &way{name: w[0], beside: floor, tool: "echo", connect: overHTTP(url+"/mcp/"+w[1], bearer), middle: daemon})
+			r.ways = append(r.ways, &way{name: w[0], baseline: floor, tool: "echo", connect: overHTTP(url+"/mcp/"+w[1], bearer), middle: daemon})
 		}
 	}
 	return nil
 }
 
-// serve starts a daemon in r.home.
+// serve starts an ambit daemon with the home folder r.home.
 func (r *rig) serve(ctx context.Context, ambit, agents string) (p *os.Process, url, bearer string, err error) {
 	p, line, err := r.start(ctx, ambit, "serve", "--listen", "127.0.0.1:0", "--agents", agents, "--json")
 	if err != nil {
@@ -210,8 +210,8 @@ func (r *rig) serve(ctx context.Context, ambit, agents string) (p *os.Process, u
 	return p, ready.URL, strings.TrimSpace(string(secret)), err
 }
 
-// writeGuardrails makes a home with every guardrail that an operator can set for all agents, a policy and a quota. Every
-// call is checked against all of them, and none of them stops one.
+// writeGuardrails writes a home folder with a policy, a quota and all guardrails that an operator can set. They allow
+// every call of the benchmark, but ambit has to check them.
 func writeGuardrails(dir string) (home string, err error) {
 	home = filepath.Join(dir, "home-guarded")
 	err = os.MkdirAll(home, 0o700)
@@ -227,7 +227,6 @@ func writeGuardrails(dir string) (home string, err error) {
 	return home, err
 }
 
-// writeAgents writes one agent for each way through the daemon.
 func writeAgents(dir, echo, program string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -271,7 +270,7 @@ func overHTTP(address, bearer string) func(context.Context) (*mcp.ClientSession,
 	}
 }
 
-// withKey adds the API key.
+// withKey adds the API key to requests.
 type withKey struct {
 	http.RoundTripper
 	bearer string
@@ -285,6 +284,8 @@ func (w withKey) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
+// overStdio returns a function that starts a server and connects to it over stdio. If measured is true, the server is
+// the process that is measured.
 func (w *way) overStdio(r *rig, measured bool, name string, args ...string) func(context.Context) (*mcp.ClientSession, error) {
 	return func(ctx context.Context) (*mcp.ClientSession, error) {
 		cmd := exec.CommandContext(ctx, name, args...)
@@ -297,8 +298,8 @@ func (w *way) overStdio(r *rig, measured bool, name string, args ...string) func
 	}
 }
 
-// used returns the CPU time of the process in the middle, summed over its threads; a Go program does not end threads. The
-// time of the process as a whole has a resolution of 10 ms, too coarse for a few calls.
+// used returns the CPU time of the middle process. It adds up the times of the threads, because the time of a whole
+// process has a resolution of only 10 ms. Threads of Go programs do not exit, so no time is lost.
 func (w *way) used() (total time.Duration) {
 	if w.middle == nil {
 		return 0
@@ -314,7 +315,7 @@ func (w *way) used() (total time.Duration) {
 	return total
 }
 
-// memory returns the resident memory of the process in the middle.
+// memory returns the resident memory of the middle process in bytes.
 func (w *way) memory() int64 {
 	if w.middle == nil {
 		return 0

@@ -18,6 +18,6 @@ func TestGuardrails(t *testing.T) {
 		t.Fatal(err)
 	}
 	if quotas == nil || quotas.PerMinute < 1e9 || quotas.PerDay < 1e9 {
-		t.Errorf("the quota is %+v", quotas)
+		t.Errorf("the quota is %+v, want at least 1e9 calls", quotas)
 	}
 }

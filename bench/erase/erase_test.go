@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestRun checks that every work is measured for both sizes of rows.
+// TestRun checks that both kinds of work are measured with both sizes of rows.
 func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(&out, 1, 2, 3); err != nil {
@@ -39,9 +39,9 @@ func TestWays(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Longer than the hashes of 32 bytes, which stay in the file.
+			// The test looks for more than 32 bytes, because the 32-byte hashes stay in the file.
 			if got := bytes.Contains(text, bytes.Repeat([]byte("x"), 100)); got != holds {
-				t.Errorf("secure_delete %d, rows of %d bytes: found in the file: %v", secure, j.size, got)
+				t.Errorf("secure_delete %d, rows of %d bytes: the file contains deleted content: %v, want %v", secure, j.size, got, holds)
 			}
 		}
 	}

@@ -1,12 +1,12 @@
-// Command erase measures the cost of overwriting deleted rows with zeros: SQLite with PRAGMA secure_delete, as in ambit's
-// store, compared with SQLite without it.
+// Command erase measures the cost of overwriting deleted rows with zeros. ambit's store does that with the SQLite
+// setting secure_delete. The command measures SQLite with and without the setting.
 //
 //	bench/run erase
 //
-// It measures the database alone, with the store's other settings: write-ahead log, and every commit synced. "Deleted"
-// deletes rows one at a time with a commit each, as when calls are settled. "Erased" clears the content of many rows in
-// one commit, as when journal records expire. Rows of 600 bytes fit into a page; rows of 20,000 bytes have pages of their
-// own, which are written again. Both ways take turns.
+// The databases have the settings of the store: a write-ahead log and a sync for every commit. "Deleted" deletes each
+// row in its own commit, as ambit does when it settles calls. "Erased" clears many rows in one commit, as ambit does
+// when journal records expire. Several rows of 600 bytes share a page. A row of 20,000 bytes has pages of its own,
+// which secure_delete must write again. The two databases are measured in turn.
 package main
 
 import (
@@ -38,15 +38,14 @@ func main() {
 	}
 }
 
-// work is one kind of work that both ways do.
 type work struct {
 	name string
-	size int // bytes of a row
+	size int // bytes in a row
 	rows int
 	do   func(c *sqlite.Conn, rows int) error
 }
 
-// times contains the time per row of each round.
+// times contains the time per row in each round, without and with secure_delete.
 type times struct{ plain, zeroed []time.Duration }
 
 func run(w io.Writer, rounds, deleted, erased int) error {
@@ -80,7 +79,7 @@ func run(w io.Writer, rounds, deleted, erased int) error {
 			if err != nil {
 				return err
 			}
-			if round > 0 { // the files grow in the first round
+			if round > 0 { // the first round does not count, because the files grow
 				took[i].plain, took[i].zeroed = append(took[i].plain, without), append(took[i].zeroed, with)
 			}
 		}
@@ -98,7 +97,7 @@ func run(w io.Writer, rounds, deleted, erased int) error {
 	return table.Flush()
 }
 
-// open creates a database with the settings of ambit's store and the given secure_delete.
+// open creates a database with the settings of ambit's store and the given secure_delete setting.
 func open(file string, secure int) (*sqlite.Conn, error) {
 	c, err := sqlite.OpenConn(file, sqlite.OpenReadWrite, sqlite.OpenCreate, sqlite.OpenWAL)
 	if err != nil {
@@ -129,7 +128,7 @@ func open(file string, secure int) (*sqlite.Conn, error) {
 	return c, nil
 }
 
-// time fills the table and returns the time per row of the work.
+// time fills the table and returns the time per row that the work takes.
 func (j *work) time(c *sqlite.Conn) (time.Duration, error) {
 	if err := j.fill(c); err != nil {
 		return 0, err
@@ -141,7 +140,7 @@ func (j *work) time(c *sqlite.Conn) (time.Duration, error) {
 	return time.Since(start) / time.Duration(j.rows), nil
 }
 
-// fill replaces the rows of the table and empties the log.
+// fill replaces the rows of the table and empties the write-ahead log.
 func (j *work) fill(c *sqlite.Conn) (err error) {
 	if err := sqlitex.ExecuteTransient(c, `DELETE FROM leaves`, nil); err != nil {
 		return err

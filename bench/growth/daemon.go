@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// writeAgent writes an agent with one server of so many tools.
+// writeAgent writes the manifest of an agent with one server that has the given number of tools.
 func (s *setup) writeAgent(dir, name string, tools int) error {
 	list := make([]any, tools)
 	for i := range list {
@@ -36,17 +36,17 @@ func (s *setup) writeAgent(dir, name string, tools int) error {
 	return os.WriteFile(filepath.Join(dir, name+".json"), text, 0o600)
 }
 
-// daemon is a running ambit serve.
+// daemon is a running "ambit serve".
 type daemon struct {
 	cmd    *exec.Cmd
 	url    string
 	bearer string
-	up     time.Duration // from its start until it listens
-	ready  time.Duration // from its start until every agent is proven
+	up     time.Duration // from the start of the process until it listens
+	ready  time.Duration // from the start of the process until all agents are ready
 	client *http.Client
 }
 
-// serve starts a daemon with the agents of a folder in a new home and waits until all are ready.
+// serve starts a daemon with a new home folder. It waits until the wanted number of agents is ready.
 func (s *setup) serve(ctx context.Context, agents string, want int) (*daemon, error) {
 	home, err := os.MkdirTemp(s.dir, "home-")
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *setup) serve(ctx context.Context, agents string, want int) (*daemon, er
 	return s.serveIn(ctx, home, agents, want)
 }
 
-// serveIn starts a daemon in an existing home.
+// serveIn is like serve, but it uses an existing home folder.
 func (s *setup) serveIn(ctx context.Context, home, agents string, want int) (*daemon, error) {
 	cmd := exec.CommandContext(ctx, s.ambit, "serve", "--listen", "127.0.0.1:0", "--agents", agents, "--json")
 	cmd.Env = append(os.Environ(), "AMBIT_HOME="+home)
@@ -98,7 +98,7 @@ func (s *setup) serveIn(ctx context.Context, home, agents string, want int) (*da
 	return d, nil
 }
 
-// wait polls until every agent is ready.
+// wait polls the daemon until the wanted number of agents is ready.
 func (d *daemon) wait(ctx context.Context, want int) error {
 	for {
 		var list struct {
@@ -145,7 +145,7 @@ func (d *daemon) get(ctx context.Context, path string, into any) error {
 	return json.NewDecoder(answer.Body).Decode(into)
 }
 
-// memory returns the daemon's resident memory.
+// memory returns the daemon's resident memory in bytes.
 func (d *daemon) memory() int64 {
 	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", d.cmd.Process.Pid))
 	if err != nil {
@@ -161,7 +161,8 @@ func (d *daemon) used() time.Duration {
 	if err != nil {
 		return 0
 	}
-	// The name in parentheses may contain spaces. utime and stime are the 12th and 13th fields after it, in ticks of 10 ms.
+	// The process name in parentheses can contain spaces. After the name, utime and stime are the 12th and 13th
+	// fields, in ticks of 10 ms.
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	f := strings.Fields(rest)
 	user, _ := strconv.ParseInt(f[11], 10, 64)
@@ -177,7 +178,7 @@ func (d *daemon) close() {
 	timer.Stop()
 }
 
-// session is an MCP client of one agent.
+// session is a client's MCP session with one agent.
 type session struct {
 	d   *daemon
 	url string
@@ -191,7 +192,7 @@ func (d *daemon) connect(ctx context.Context, agent string) (*session, error) {
 	return s, err
 }
 
-// ask sends one request and returns the whole answer.
+// ask sends a request and returns the whole answer.
 func (s *session) ask(ctx context.Context, method, params string) ([]byte, error) {
 	s.n++
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, s.n, method, params)

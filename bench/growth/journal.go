@@ -19,10 +19,11 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// batch is the number of records that one transaction appends.
+// batch is the number of records in one transaction.
 const batch = 5000
 
-// growJournal fills a journal, queries it with the command line and starts a daemon with it.
+// growJournal measures journals of several sizes. For each size, it fills the journal, starts a daemon and runs the
+// commands of "ambit journal".
 func growJournal(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
 	lines := map[string]*chart.Line{}
 	line := func(name string) *chart.Line {
@@ -63,7 +64,7 @@ func growJournal(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error
 			{"a tool never used", []string{"show", "--json", "--tool", "never"}, counts(0)},
 			{"a call by its id", []string{"show", "--json", "--call", callName(1)}, counts(1)},
 			{"unknown outcomes", []string{"show", "--json", "--unknown"}, counts(0)},
-			// Export runs last, because the disk is busy for a while after it.
+			// The export runs last, because it keeps the disk busy for a while.
 			{"export", []string{"export", "-o", export}, nil},
 		} {
 			took, most, err := s.journal(ctx, where, ask.args, ask.want)
@@ -100,10 +101,10 @@ func pick(lines map[string]*chart.Line, names ...string) (list []chart.Line) {
 	return list
 }
 
-// rare is the tool of the first record only, and part of its principal.
+// rare is the tool of the first record only. The principal of that record contains it too.
 const rare = "used_once"
 
-// fill appends records, with times one second apart, until the journal has want of them.
+// fill adds records to the journal until it contains the wanted number. Their times are one second apart.
 func fill(ctx context.Context, where home.Home, have, want int) (err error) {
 	b, err := store.Open(ctx, where, "")
 	if err != nil {
@@ -127,7 +128,7 @@ func fill(ctx context.Context, where home.Home, have, want int) (err error) {
 	return nil
 }
 
-// record returns a record like the gateway's, of about 600 bytes.
+// record returns a journal record of about 600 bytes, like those of the gateway.
 func record(i int, at time.Time) *journal.Record {
 	tool, principal := toolName(i%32), "someone@local"
 	if i == 0 {
@@ -142,8 +143,8 @@ func record(i int, at time.Time) *journal.Record {
 
 func callName(i int) string { return fmt.Sprintf("01J%023d", i) }
 
-// starts starts a daemon with one agent over the journal a few times. It returns the fastest start and the largest memory.
-// It makes no calls, so the journal does not grow.
+// starts starts a daemon with the journal several times. It returns the times of the fastest start and the largest
+// memory. It makes no calls, so the journal does not grow.
 func (s *setup) starts(ctx context.Context, where home.Home, agents string) (up, ready time.Duration, most int64, err error) {
 	for run := 0; run < 3; run++ {
 		d, err := s.serveIn(ctx, where.Dir(), agents, 1)
@@ -155,14 +156,15 @@ func (s *setup) starts(ctx context.Context, where home.Home, agents string) (up,
 		if run == 0 || d.ready < ready {
 			up, ready = d.up, d.ready
 		}
-		if d.ready > 2*time.Second { // long enough to measure once
+		if d.ready > 2*time.Second { // one measurement is enough
 			break
 		}
 	}
 	return up, ready, most, nil
 }
 
-// journal runs ambit journal a few times. It returns the fastest run and the largest memory.
+// journal runs an "ambit journal" command several times. It returns the time of the fastest run and the largest
+// memory.
 func (s *setup) journal(ctx context.Context, where home.Home, args []string, want func([]byte) bool) (best time.Duration, most int64, err error) {
 	for run := 0; run < 5; run++ {
 		cmd := exec.CommandContext(ctx, s.ambit, append([]string{"journal"}, args...)...)
@@ -188,13 +190,14 @@ func (s *setup) journal(ctx context.Context, where home.Home, args []string, wan
 		if run == 0 || took < best {
 			best = took
 		}
-		if took > 2*time.Second { // long enough to measure once
+		if took > 2*time.Second { // one measurement is enough
 			break
 		}
 	}
 	return best, most, nil
 }
 
+// verified returns a check for the output of "ambit journal verify --json".
 func verified(records int) func([]byte) bool {
 	return func(out []byte) bool {
 		var doc map[string]any
@@ -202,6 +205,7 @@ func verified(records int) func([]byte) bool {
 	}
 }
 
+// counts returns a check for the number of records in the output of "ambit journal show --json".
 func counts(want int) func([]byte) bool {
 	return func(out []byte) bool {
 		var doc struct{ Records []any }
@@ -209,7 +213,7 @@ func counts(want int) func([]byte) bool {
 	}
 }
 
-// weigh returns the store's size on the disk.
+// weigh returns the size of the store's files in bytes.
 func weigh(where home.Home) (sum int64, err error) {
 	files, err := filepath.Glob(where.State() + "*")
 	for _, f := range files {

@@ -15,7 +15,7 @@ import (
 
 const envAmbit = "AMBIT_TEST_BE_AMBIT"
 
-// TestMain makes the test binary run as ambit if the variable is set.
+// TestMain makes the test binary behave like the ambit binary if the variable envAmbit is set.
 func TestMain(m *testing.M) {
 	if os.Getenv(envAmbit) != "" {
 		os.Exit(cli.Main())
@@ -23,7 +23,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestJournal checks that every line has a value for each size. Memory is measured on Linux only.
+// TestJournal checks that every line of the chart has a value for each size. It runs only on Linux, because memory is
+// not measured on other systems.
 func TestJournal(t *testing.T) {
 	t.Setenv(envAmbit, "1")
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector sleeps for a second at exit by default
@@ -36,7 +37,7 @@ func TestJournal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stub.close()
-	// A measurement that includes this memory is of this process instead of ambit.
+	// This process allocates 512 MiB. If a measurement is that large, it is the memory of this process, not of ambit.
 	ballast, err := syscall.Mmap(-1, 0, 512<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_POPULATE)
 	if err != nil {
 		t.Fatal(err)
@@ -51,21 +52,21 @@ func TestJournal(t *testing.T) {
 		for _, l := range p.Lines {
 			names = append(names, l.Name)
 			if len(l.Points) != 2 || l.Points[0][0] != 3200 || l.Points[1][0] != 3300 {
-				t.Errorf("%s has the points %v", l.Name, l.Points)
+				t.Errorf("%s has the points %v, want points at 3200 and 3300", l.Name, l.Points)
 			}
 			for _, point := range l.Points {
 				if point[1] <= 0 {
-					t.Errorf("%s is %v at %v records", l.Name, point[1], point[0])
+					t.Errorf("%s is %v at %v records, want more than 0", l.Name, point[1], point[0])
 				}
 				if strings.HasSuffix(l.Name, "resident") && point[1] >= 512 {
-					t.Errorf("%s is %v MiB, the memory of this process", l.Name, point[1])
+					t.Errorf("%s is %v MiB, which is the memory of this process and not of ambit", l.Name, point[1])
 				}
 			}
 		}
 	}
 	for _, want := range []string{"daemon listening", "daemon's agent proven", "daemon, resident", "export, resident", "verify, resident"} {
 		if !slices.Contains(names, want) {
-			t.Errorf("%q is missing in %q", want, names)
+			t.Errorf("the chart has no line %q: %q", want, names)
 		}
 	}
 }

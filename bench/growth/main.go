@@ -1,13 +1,13 @@
-// Command growth measures how ambit's costs grow with the number of agents in a daemon, tools in an agent, concurrent
-// clients, and records in the journal.
+// Command growth measures how ambit's costs grow with the number of agents, tools, concurrent clients and journal
+// records.
 //
 //	make build && bench/run growth
 //
-// Tool servers are cheap HTTP stubs in this process. ambit is the real binary in its own process, and the kernel reports
-// its memory. The command prints tables and writes JSON for bench/plot.
+// The tool servers are cheap HTTP stubs in this process. ambit is the real binary in its own process, whose memory
+// the kernel reports. The command prints tables and writes JSON for bench/plot.
 //
-// Each part takes a list of sizes. The journal grows to five million records, which takes some minutes and 8 GB of
-// temporary files; -journal 10000,100000 is quick.
+// Each part is measured for a list of sizes. By default, the journal grows to five million records. This takes some
+// minutes and 8 GB of temporary files. For a quick run, use -journal 10000,100000.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/ambit-run/ambit/bench/plot/chart"
 )
 
-// sizes is a flag with a list of numbers.
+// sizes is a flag value: a list of numbers.
 type sizes []int
 
 func (s *sizes) String() string {
@@ -51,12 +51,11 @@ func (s *sizes) Set(text string) error {
 	return nil
 }
 
-// setup is shared by all parts.
 type setup struct {
 	ambit string
 	dir   string
 	stub  *stub
-	span  time.Duration
+	span  time.Duration // how long clients make concurrent calls
 }
 
 // part measures one kind of growth.
@@ -122,7 +121,7 @@ func run(ambit, only, out string, span time.Duration, parts []part) error {
 	return nil
 }
 
-// table prints a chart's numbers: a row for each size.
+// table prints the numbers of a chart, one row for each size.
 func table(c chart.Chart) {
 	fmt.Printf("%s\n", c.Title)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -147,7 +146,7 @@ func table(c chart.Chart) {
 	fmt.Println()
 }
 
-// keep writes a chart into the file and replaces an older one.
+// keep stores a chart in a file. An older chart with the same name is replaced.
 func keep(file string, c chart.Chart) error {
 	var all []chart.Chart
 	text, err := os.ReadFile(file)

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/bench/plot/chart"
 )
 
-// growAgents measures a daemon with more and more agents.
+// growAgents measures daemons with more and more agents.
 func growAgents(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
 	var up, ready, rss chart.Line
 	up.Name, ready.Name, rss.Name = "listening", "all agents proven", "resident"
@@ -38,7 +38,7 @@ func growAgents(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error)
 	}, nil
 }
 
-// growTools measures an agent with more and more tools.
+// growTools measures agents with more and more tools.
 func growTools(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) {
 	var list, call, ready, rss chart.Line
 	list.Name, call.Name, ready.Name, rss.Name = "tools/list p50", "call p50", "agent proven", "resident"
@@ -80,7 +80,7 @@ func growTools(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error) 
 	}, nil
 }
 
-// listAll reads all pages of the list of tools and counts the tools.
+// listAll reads all pages of the tool list and checks the number of tools.
 func (s *session) listAll(ctx context.Context, want int) error {
 	n, params := 0, `{}`
 	for {
@@ -102,7 +102,7 @@ func (s *session) listAll(ctx context.Context, want int) error {
 	return nil
 }
 
-// median returns the median time of n runs, after one that does not count.
+// median returns the median duration of n calls of f, after one call that does not count.
 func median(n int, f func(int) error) (time.Duration, error) {
 	took := make([]time.Duration, 0, n)
 	for i := range n + 1 {
@@ -153,7 +153,8 @@ func growClients(ctx context.Context, s *setup, sizes sizes) (chart.Chart, error
 	}, nil
 }
 
-// crowd makes concurrent calls for a while and returns their durations, sorted.
+// crowd makes concurrent calls from n clients for the given time. It returns the sorted durations of the calls and
+// the elapsed time.
 func crowd(ctx context.Context, d *daemon, n int, span time.Duration) ([]time.Duration, time.Duration, error) {
 	clients := make([]*session, n)
 	for i := range clients {

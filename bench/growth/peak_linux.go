@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// peak polls the peak memory of a process until it ends. The kernel's value for an ended process is useless here, because
-// it includes the memory of the parent before exec.
+// peak returns the peak memory of a process. It polls until the channel is closed. The kernel's value after the exit
+// cannot be used, because it includes the memory of the parent process before exec.
 func peak(pid int, ended <-chan struct{}) (most int64) {
 	look := time.NewTicker(2 * time.Millisecond)
 	defer look.Stop()

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// stub serves many tool servers at one address: the server at /N has N tools.
+// stub serves many tool servers at one address. The server at /N has N tools.
 type stub struct {
 	url    string
 	server *http.Server
-	lists  sync.Map // of json.RawMessage, by number of tools
+	lists  sync.Map // the tools/list result (json.RawMessage) for each number of tools
 }
 
 func newStub() (*stub, error) {
@@ -31,9 +31,9 @@ func newStub() (*stub, error) {
 
 func (s *stub) close() { _ = s.server.Close() }
 
-// toolName returns the name of the nth tool.
 func toolName(n int) string { return fmt.Sprintf("tool_%05d", n) }
 
+// list returns the result of tools/list for n tools.
 func (s *stub) list(n int) json.RawMessage {
 	if list, ok := s.lists.Load(n); ok {
 		return list.(json.RawMessage)
@@ -55,7 +55,7 @@ func (s *stub) list(n int) json.RawMessage {
 func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	tools, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
 	if err != nil || r.Method != http.MethodPost {
-		http.Error(w, "no", http.StatusMethodNotAllowed)
+		http.Error(w, "send a POST request to /N, where N is the number of tools", http.StatusMethodNotAllowed)
 		return
 	}
 	var q struct {
@@ -69,7 +69,7 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		} `json:"params"`
 	}
 	if json.NewDecoder(r.Body).Decode(&q) != nil {
-		http.Error(w, "no JSON", http.StatusBadRequest)
+		http.Error(w, "the request is not JSON", http.StatusBadRequest)
 		return
 	}
 	if q.ID == nil {

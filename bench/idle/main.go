@@ -2,8 +2,8 @@
 //
 //	make build && bench/run idle
 //
-// Each agent has its own tool server. The daemon proves it at its start and stops it when it is idle. The numbers are the
-// daemon's resident memory and the number of its child processes.
+// Each agent has its own tool server. The daemon starts every server once to verify it, and stops idle servers. The
+// command prints the daemon's resident memory and the number of its child processes.
 package main
 
 import (
@@ -117,12 +117,12 @@ func run(ambit string, agents int) error {
 	}
 }
 
-// children counts the direct children of a process.
+// children counts the direct child processes of a process.
 func children(pid int) int {
 	n := 0
 	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, t := range tasks {
-		text, _ := os.ReadFile(t) // the thread may have gone
+		text, _ := os.ReadFile(t) // fails if the thread has exited
 		n += len(strings.Fields(string(text)))
 	}
 	return n

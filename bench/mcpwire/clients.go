@@ -18,7 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
 )
 
-// oursClient calls through mcpwire.
+// oursClient calls tools through ambit's package mcpwire.
 type oursClient struct{ conn *mcpwire.Conn }
 
 func connectOurs(ctx context.Context, t mcpwire.Transport, legacy bool) (client, error) {
@@ -39,7 +39,7 @@ func (c oursClient) echo(ctx context.Context, arguments json.RawMessage, text []
 
 func (c oursClient) close() { _ = c.conn.Close() }
 
-// sdkClient calls through the Go SDK.
+// sdkClient calls tools through the official Go SDK.
 type sdkClient struct{ session *mcp.ClientSession }
 
 func connectSDK(ctx context.Context, t mcp.Transport, legacy bool) (client, error) {
@@ -60,7 +60,7 @@ func (c sdkClient) echo(ctx context.Context, arguments json.RawMessage, text []b
 	if err != nil {
 		return err
 	}
-	// server-everything puts "Echo: " in front.
+	// The reference server adds "Echo: " before the text.
 	if got, ok := result.Content[0].(*mcp.TextContent); !ok || !strings.HasSuffix(got.Text, string(text)) {
 		return errAnotherText
 	}
@@ -91,7 +91,7 @@ func connect(ctx context.Context) (settings []setting, closeAll func(), err erro
 	build := exec.CommandContext(ctx, "go", "build", "-C", "bench", "-o", echo, "./mcpwire/echoserver")
 	build.Stderr = os.Stderr
 	if err := build.Run(); err != nil {
-		return nil, nil, fmt.Errorf("building echoserver, from the top folder of the project: %w", err)
+		return nil, nil, fmt.Errorf("cannot build echoserver; run the benchmark from the top folder of the project: %w", err)
 	}
 
 	s, err := start(echo, 4)
@@ -138,12 +138,12 @@ func connect(ctx context.Context) (settings []setting, closeAll func(), err erro
 	return settings, closeAll, nil
 }
 
-// addEverything adds the reference server, if it is installed.
+// addEverything adds the reference server server-everything, if it is installed.
 func addEverything(add func(string, []int, bool, mcpwire.Transport, mcp.Transport) error, closers *[]func()) error {
 	script := "bench/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 	node, err := exec.LookPath("node")
 	if _, missing := os.Stat(script); err != nil || missing != nil {
-		fmt.Fprintln(os.Stderr, "bench: skipping server-everything: node or its package is missing; run npm ci --prefix bench")
+		fmt.Fprintln(os.Stderr, "bench: skipping server-everything: node or its package is missing; run: npm ci --prefix bench")
 		return nil
 	}
 	var ends [2]pipePair
@@ -167,7 +167,7 @@ func addEverything(add func(string, []int, bool, mcpwire.Transport, mcp.Transpor
 		mcpwire.Stdio(ends[0].out, ends[0].in), &mcp.IOTransport{Reader: ends[1].out, Writer: ends[1].in})
 }
 
-// pipePair is the client's end of two pipes; in is the server's input.
+// pipePair contains the client's ends of two pipes, which are the server's input and output.
 type pipePair struct {
 	in  io.WriteCloser
 	out io.ReadCloser

@@ -1,15 +1,14 @@
-// Command mcpwire compares a tool call through ambit's own MCP client with the same call through the client of the
-// official Go SDK.
+// Command mcpwire compares tool calls through two MCP clients: ambit's client and the official Go SDK's client.
 //
 //	bench/run mcpwire
 //
-// Both call the same tool of the same server process with the same arguments, and take turns of a few hundred calls. The
-// columns are per call and of the client only: CPU time by getrusage, allocations, bytes allocated, and the time until
-// the answer. The two clients differ on purpose: the SDK decodes the result into its types, while ambit checks that it is
-// JSON and passes it on.
+// Both clients call the same tool of the same server process with the same arguments. They take turns of a few
+// hundred calls. The columns show what one call costs the client: CPU time, allocations, allocated bytes, and the
+// time until the answer. The clients differ by design. The SDK decodes the result into Go types. ambit only checks
+// that the result is JSON and passes it on.
 //
-// The server is the cheap echoserver. If node and @modelcontextprotocol/server-everything are installed in
-// bench/node_modules, that server is measured too, with one process for each client.
+// The server is the small echoserver. The command also measures @modelcontextprotocol/server-everything, with one
+// process for each client. It skips this server if node or the package is missing.
 package main
 
 import (
@@ -31,7 +30,7 @@ import (
 
 func main() {
 	calls := flag.Int("calls", 300, "calls in one turn")
-	turns := flag.Int("turns", 12, "turns of each side")
+	turns := flag.Int("turns", 12, "turns of each client")
 	flag.Parse()
 	if err := run(*calls, *turns); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -39,23 +38,22 @@ func main() {
 	}
 }
 
-// A client calls the tool echo once and checks that the text comes back.
+// client is an MCP client. Its method echo calls a tool once and checks that the answer contains the text.
 type client interface {
 	echo(ctx context.Context, arguments json.RawMessage, text []byte) error
 	close()
 }
 
-var errAnotherText = errors.New("the answer has another text")
+var errAnotherText = errors.New("the answer contains a different text")
 
-// setting is one way to reach the server.
 type setting struct {
 	name  string
-	size  int // bytes of the text
+	size  int // the size of the text in bytes
 	ours  client
 	peers client
 }
 
-// tally collects the costs of one side.
+// tally collects the costs of one client.
 type tally struct {
 	calls     int
 	cpu       time.Duration
@@ -129,7 +127,7 @@ func (t *tally) perCall() []float64 {
 	}
 }
 
-// measure lets the two sides take turns. The first side changes with every turn.
+// measure measures the two clients in turn. They take turns in starting, too.
 func (s setting) measure(ctx context.Context, calls, turns int) (ours, peers *tally, err error) {
 	text := strings.Repeat("ambit ", s.size/6+1)[:s.size]
 	arguments, err := json.Marshal(map[string]string{"message": text})
@@ -145,7 +143,7 @@ func (s setting) measure(ctx context.Context, calls, turns int) (ours, peers *ta
 		for _, side := range sides {
 			kept := side.tally
 			if turn == 0 {
-				kept = new(tally) // to warm up
+				kept = new(tally) // this turn is for warm-up
 			}
 			if err := kept.turn(ctx, side.client, arguments, []byte(text), calls); err != nil {
 				return nil, nil, err
@@ -156,7 +154,8 @@ func (s setting) measure(ctx context.Context, calls, turns int) (ours, peers *ta
 	return ours, peers, nil
 }
 
-// turn makes the calls of one turn. It first collects the garbage of the previous turn, so that each turn pays for its own.
+// turn makes the calls of one turn. It first collects the garbage of the previous turn, so each turn pays only for
+// its own garbage.
 func (t *tally) turn(ctx context.Context, c client, arguments json.RawMessage, text []byte, calls int) error {
 	runtime.GC()
 	debug.FreeOSMemory()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// describe writes what a reader needs to judge the numbers, without names or paths of the machine.
+// describe writes a description of the machine, without host names and paths. Readers need it to judge the numbers.
 func describe(w io.Writer) error {
 	lines := [][2]string{
 		{"measured", time.Now().UTC().Format(time.DateOnly)},
@@ -31,7 +31,7 @@ func describe(w io.Writer) error {
 
 const unknown = "unknown"
 
-// field returns the value of a name in a file of "name : value" lines.
+// field returns the value of a name in a file with lines of the form "name : value".
 func field(file, name string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -53,7 +53,7 @@ func memory() string {
 	return fmt.Sprintf("%.0f GiB", float64(kib)/(1<<20))
 }
 
-// kernel returns the kernel's version without the suffix of a distribution or host.
+// kernel returns the kernel version without the suffix of the distribution.
 func kernel() string {
 	out, err := exec.Command("uname", "-r").Output()
 	if err != nil {

@@ -3,9 +3,9 @@
 //	bin/bench/plot            draw the charts and rewrite the tables of the page
 //	bin/bench/plot -machine   describe this machine
 //
-// The text of the page is written by hand. The command replaces the text between the comments "bench NAME" and "/bench":
-// with a table from bench/results/growth.json if it contains a chart of that name, and otherwise with the output of the
-// benchmark in bench/results/NAME.txt. Without results the page stays unchanged.
+// The page is written by hand, except the text between the comments "bench NAME" and "/bench". The command replaces
+// this text with a table, if bench/results/growth.json contains a chart with that name. Otherwise, it uses the
+// benchmark's output in bench/results/NAME.txt. Without results, the text stays unchanged.
 package main
 
 import (
@@ -85,7 +85,8 @@ const (
 	closing = "<!-- /bench -->"
 )
 
-// rewrite replaces the text between the marks of a page. A part without new text stays.
+// rewrite replaces the text between the marks of a page. The callback returns the new text for a name, or "" to keep
+// the old text.
 func rewrite(page string, fresh func(name string) (string, error)) (string, error) {
 	var out strings.Builder
 	for {
@@ -97,7 +98,7 @@ func rewrite(page string, fresh func(name string) (string, error)) (string, erro
 		name, rest, ok := strings.Cut(rest, " -->\n")
 		old, rest, closed := strings.Cut(rest, closing)
 		if !ok || !closed || strings.Contains(old, opening) {
-			return "", fmt.Errorf("the part %.40q has no end", name)
+			return "", fmt.Errorf("the part %.40q has no end: add the line %s", name, closing)
 		}
 		part, err := fresh(name)
 		if err != nil {
@@ -111,7 +112,7 @@ func rewrite(page string, fresh func(name string) (string, error)) (string, erro
 	}
 }
 
-// markdown renders a chart as a table below its command.
+// markdown returns the command of a chart and the chart as a Markdown table.
 func markdown(c *chart.Chart) string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "`%s`\n\n| %s |", c.Command, c.X)

@@ -66,12 +66,12 @@ func TestPage(t *testing.T) {
 func TestPageWithoutEnd(t *testing.T) {
 	for _, page := range []string{"<!-- bench a -->\ntext\n", "<!-- bench a -->\n<!-- bench b -->\n<!-- /bench -->\n", "<!-- bench a"} {
 		if got, err := rewrite(page, func(string) (string, error) { return "", nil }); err == nil {
-			t.Errorf("%q became %q", page, got)
+			t.Errorf("rewrite(%q) returned %q, want an error", page, got)
 		}
 	}
 }
 
-// TestPicture checks that a picture is XML and contains every point and name.
+// TestPicture checks that a picture is well-formed XML and contains every point and name.
 func TestPicture(t *testing.T) {
 	c := sample()
 	picture := draw(&c)
@@ -107,10 +107,10 @@ func TestPicture(t *testing.T) {
 func TestAxis(t *testing.T) {
 	log := newAxis([]float64{3, 5000}, true)
 	if log.at(1) != 0 || log.at(10000) != 1 || len(log.ticks) != 5 {
-		t.Errorf("the logarithmic axis goes from %v to %v with %v", log.from, log.to, log.ticks)
+		t.Errorf("the logarithmic axis goes from 10^%v to 10^%v with the ticks %v, want 1 to 10000 with 5 ticks", log.from, log.to, log.ticks)
 	}
 	linear := newAxis([]float64{3, 165}, false)
 	if linear.at(0) != 0 || linear.at(175) != 1 {
-		t.Errorf("the linear axis goes from %v to %v with %v", linear.from, linear.to, linear.ticks)
+		t.Errorf("the linear axis goes from %v to %v with the ticks %v, want 0 to 175", linear.from, linear.to, linear.ticks)
 	}
 }

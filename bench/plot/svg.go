@@ -10,15 +10,16 @@ import (
 	"github.com/ambit-run/ambit/bench/plot/chart"
 )
 
-// The dimensions of a chart, in pixels.
+// These are the dimensions of a chart in pixels.
 const (
 	width, height = 300.0, 190.0 // the area inside a panel's axes
-	left, right   = 62.0, 22.0   // margins
-	top, legend   = 58.0, 16.0   // margin above, and height of a legend's line
-	below         = 46.0
+	left, right   = 62.0, 22.0   // the margins beside a panel
+	top, legend   = 58.0, 16.0   // the margin above a panel; the height of a legend line
+	below         = 46.0         // the space between a panel and its legend
 )
 
-// The colours are distinguishable on white and black, and for colour-blind readers. Lines also differ in their dashes.
+// The colours can be told apart on white and on black, and by colour-blind readers. Lines also differ in their
+// dashes.
 var (
 	colours = []string{"#3b82c4", "#d9822b", "#2f9e77", "#c2569b", "#8a7f2e", "#6a5acd", "#b8443a", "#5f6b73"}
 	dashes  = []string{"", "6 3", "2 3", "8 3 2 3", "1 3"}
@@ -85,15 +86,15 @@ func drawPanel(b *bytes.Buffer, c *chart.Chart, p *chart.Panel, x0 float64) {
 	}
 }
 
-// axis maps numbers to 0…1.
+// axis maps values to the range from 0 to 1. If log is set, its limits are exponents of ten.
 type axis struct {
 	log      bool
 	from, to float64
 	ticks    []float64
 }
 
-// newAxis returns an axis that covers the values: between powers of ten if logarithmic, otherwise from 0 to a round
-// number.
+// newAxis returns an axis that covers the values. A logarithmic axis begins and ends at a power of ten. A linear axis
+// begins at 0 and ends at a round number.
 func newAxis(values []float64, log bool) axis {
 	low, high := math.Inf(1), 0.0
 	for _, v := range values {
@@ -133,7 +134,7 @@ func (a axis) at(v float64) float64 {
 	return (v - a.from) / (a.to - a.from)
 }
 
-// short formats a tick: 10k, 1M.
+// short formats the value of a tick, such as 10k or 1M.
 func short(v float64) string {
 	for _, unit := range []struct {
 		size float64

@@ -1,5 +1,5 @@
-// Command policy measures the cost of a policy decision with 200 rules: through ambit, and with Cedar alone, which
-// evaluates all rules on every call.
+// Command policy measures the cost of a policy decision with 200 policy rules. It compares ambit with plain Cedar,
+// which evaluates all rules for every call.
 package main
 
 import (
@@ -26,7 +26,7 @@ const (
 	calls = 20_000
 )
 
-// usual returns a typical policy: most rules are about one agent, a few about all agents.
+// usual returns a typical policy. Most rules apply to one agent, and a few apply to all agents.
 func usual() string {
 	var b strings.Builder
 	for i := range rules - 5 {
@@ -43,7 +43,7 @@ forbid (principal, action, resource) when { context.time < datetime("2020-01-01"
 	return b.String()
 }
 
-// guards returns rules that all apply to the call; each compares an argument with one text.
+// guards returns rules that all apply to the call. Each rule compares an argument with a text.
 func guards() string {
 	var b strings.Builder
 	b.WriteString("permit (principal, action, resource);\n")
@@ -54,10 +54,10 @@ func guards() string {
 	return b.String()
 }
 
-// patterns returns rules that all match an argument with a pattern.
+// patterns returns rules that all match an argument against a pattern.
 func patterns() string { return strings.ReplaceAll(guards(), `mode == "m`, `mode like "m`) }
 
-// sums returns rules that all calculate with an argument.
+// sums returns rules that all do arithmetic with an argument.
 func sums() string {
 	var b strings.Builder
 	b.WriteString("permit (principal, action, resource);\n")
@@ -138,7 +138,8 @@ func measure(w *tabwriter.Writer, dir, name, text, arguments string) error {
 	return nil
 }
 
-// plain returns the same call with entities and context prepared, so that Cedar alone only evaluates.
+// plain returns the measured call as a Cedar request with its entities. It is prepared in advance, because only
+// Cedar's evaluation is measured.
 func plain() (types.EntityMap, cedar.Request) {
 	server := types.NewEntityUID("Server", "registry.openmcp.org/filesystem")
 	tool := types.NewEntityUID("Tool", "registry.openmcp.org/filesystem/read_file")
@@ -161,13 +162,12 @@ func plain() (types.EntityMap, cedar.Request) {
 	})}
 }
 
-// measured is one row of the table.
 type measured struct {
 	text string
 	p50  time.Duration
 }
 
-// row measures one kind of decision.
+// row measures one kind of decision and returns a row of the table.
 func row(name string, decide func()) measured {
 	for range calls / 10 {
 		decide()

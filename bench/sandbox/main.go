@@ -1,6 +1,13 @@
-// Command sandbox measures what the sandbox adds to a program's run. The ways are: bare with an empty environment, plain
-// bubblewrap with namespaces and mounts, a sandbox made for the run (cold), a sandbox from the pool (warm), and an
-// interpreter started ahead. They take turns. Each time is a whole run, including the removal of the cgroup.
+// Command sandbox measures how much time the sandbox adds to a program's run. It compares these ways to run a
+// program:
+//
+//   - bare: without a sandbox, with an empty environment;
+//   - bubblewrap: with bubblewrap alone, which sets up namespaces and mounts;
+//   - cold: in a sandbox that is created for the run;
+//   - warm: in a sandbox from the pool;
+//   - interpreter ahead: in a sandbox from the pool with an interpreter that is already running.
+//
+// Every round measures each way once. Each time covers a whole run, including the removal of the cgroup.
 package main
 
 import (
@@ -14,7 +21,7 @@ import (
 	"strings"
 	"time"
 
-	_ "github.com/ambit-run/ambit/internal/cli" // the shim starts with all of ambit's packages, as in ambit
+	_ "github.com/ambit-run/ambit/internal/cli" // the sandbox's shim loads all of ambit's packages, as in ambit
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
@@ -27,10 +34,9 @@ func main() {
 	}
 }
 
-// way is one way to start a program.
 type way struct {
 	name    string
-	prepare func(argv []string) error // before and after a run, not measured
+	prepare func(argv []string) error // runs before and after each run; not measured
 	run     func(argv []string) error
 	took    []time.Duration
 }
@@ -50,7 +56,7 @@ func measure(ctx context.Context) error {
 	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, "empty"), nil, 0o644)); err != nil {
 		return err
 	}
-	plain, ahead := sandbox.NewPool(1, false), sandbox.NewPool(1, true)
+	plain, ahead := sandbox.NewPool(2, false), sandbox.NewPool(2, true)
 	defer plain.Close()
 	defer ahead.Close()
 	spec := func(argv []string, pool *sandbox.Pool) sandbox.Spec {

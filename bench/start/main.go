@@ -2,8 +2,8 @@
 //
 //	bench/run start
 //
-// It compares "ambit run" with the default agent to a minimal Go program, which reads a line and writes one. Both take
-// turns. The command needs bin/ambit: make build.
+// It compares "ambit run" and the default agent with a minimal Go program. The minimal program reads one line and
+// writes one line. The two programs are started in turn. The command needs bin/ambit, which make build creates.
 package main
 
 import (
@@ -54,7 +54,7 @@ func run(ambit, agent string, rounds int) error {
 		if err != nil {
 			return err
 		}
-		if i > 0 { // the first start reads the binary from the disk
+		if i > 0 { // the first start does not count, because it reads the binary from the disk
 			theirs, ours = append(theirs, took), append(ours, took2)
 		}
 	}
@@ -72,7 +72,7 @@ func run(ambit, agent string, rounds int) error {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// first returns the time until a program's first line, and kills the program.
+// first starts a program, waits for its first line of output, and kills it. It returns the time until the line.
 func first(env []string, argv ...string) (time.Duration, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = env
@@ -91,9 +91,9 @@ func first(env []string, argv ...string) (time.Duration, error) {
 	_, err = io.WriteString(in, hello)
 	line, readErr := bufio.NewReader(out).ReadString('\n')
 	took := time.Since(began)
-	// Its background work must not disturb the next start.
+	// Background work of the program must not disturb the next start.
 	killErr := cmd.Process.Kill()
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // always fails, because the program was killed
 	if err := errors.Join(err, readErr, killErr); err != nil {
 		return 0, err
 	}

@@ -1,10 +1,10 @@
 // Validates every file of a folder with ajv's compiled schemas, once for each
-// line of input, and answers with a line of JSON: how long, how many valid.
+// line of input, and prints the times and the number of valid files as a line of JSON.
 //
 //   node ajv.mjs FOLDER SCHEMAS
 //
-// Two things are timed: from the file to the verdict, as a validator works,
-// and from bytes in memory to the verdict. TOML is parsed by smol-toml.
+// It measures the time from the file to the verdict and the time from bytes in
+// memory to the verdict. smol-toml parses TOML.
 import { readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";

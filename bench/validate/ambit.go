@@ -20,10 +20,11 @@ type file struct {
 	src  []byte
 }
 
-// serveAmbit measures a folder once for each line of input.
+// serveAmbit validates the manifests in a folder once for each line on stdin. It prints the measurements as a line of
+// JSON.
 func serveAmbit(folder string) error {
 	runtime.GOMAXPROCS(1)
-	debug.SetGCPercent(400) // as the command line does
+	debug.SetGCPercent(400) // as in the ambit binary
 	groups, err := readGroups(folder)
 	if err != nil {
 		return err
@@ -77,7 +78,7 @@ func readGroups(folder string) ([][]file, error) {
 	return groups, nil
 }
 
-// measure returns the cost of each group and the number of valid files.
+// measure validates all files. It returns the cost of each group and the number of valid files.
 func measure(groups [][]file, isValid func(*file) bool) (costs []cost, valid int) {
 	for _, files := range groups {
 		wall, used := time.Now(), cpu.Used()

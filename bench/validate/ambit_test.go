@@ -7,7 +7,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// BenchmarkParse is for profiles: ambit's side of the comparison, from memory.
+// BenchmarkParse is meant for profiling. It validates the same manifests as the comparison, from memory, with ambit
+// only.
 func BenchmarkParse(b *testing.B) {
 	dir := b.TempDir()
 	if _, err := generate(dir, 1000); err != nil {

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// generate writes count manifests of mixed dialects, the same every time, and returns their size. One in ten breaks a rule
-// that a schema can express.
+// generate writes manifests of all dialects and returns their total size in bytes. Every call writes the same
+// manifests. One in ten breaks a rule that a JSON Schema can express.
 func generate(folder string, count int) (size int, err error) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for i := range count {

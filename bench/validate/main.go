@@ -1,15 +1,16 @@
-// Command validate compares the validation of manifests by ambit with ajv and compiled schemas, on the same files and the
-// same core.
+// Command validate compares two validators of manifests: ambit, and ajv with compiled schemas. Both get the same
+// files and the same CPU core.
 //
 //	bench/run validate
 //
-// It writes 10,000 manifests of all four dialects, nine in ten of them valid, into a temporary folder. Both sides start
-// once and take turns, a round each; the first rounds warm them up and do not count. Both are measured from the file to
-// the verdict, and from bytes in memory to the verdict.
+// The command writes 10,000 manifests of all four dialects into a temporary folder. Nine in ten are valid. Each
+// validator starts once, and then they take turns. The first rounds are for warm-up. The command measures validation
+// from the file and from memory.
 //
-// The table shows CPU time of the whole process, with garbage collection and compiler threads, and wall-clock time. ambit
-// does more for each manifest: it detects the dialect, while ajv gets the schema to use; it keeps locations, searches for
-// secrets and hidden characters, resolves references between fields, and writes a message for every problem.
+// The table shows wall-clock time and the CPU time of the whole process, including garbage collection and compiler
+// threads. ambit does more work for each manifest. It detects the dialect, while ajv is given the schema. It also
+// records locations, searches for secrets and hidden characters, resolves references between fields, and writes a
+// message for every problem.
 package main
 
 import (
@@ -29,17 +30,17 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/schema"
 )
 
-// round is one side's result of one round, in the order of agent.Dialects.
+// round is the result of one validator in one round. The costs are in the order of agent.Dialects.
 type round struct {
 	Valid  int    `json:"valid"`
 	Disk   []cost `json:"disk"`
 	Memory []cost `json:"memory"`
-	// Allocs and Bytes are the allocations per manifest from memory, of ambit only.
+	// Allocs and Bytes are the number and the size of the allocations per manifest in memory. Only ambit sets them.
 	Allocs uint64 `json:"allocs"`
 	Bytes  uint64 `json:"bytes"`
 }
 
-// cost is the time for the manifests of one dialect, in nanoseconds.
+// cost is the time for all manifests of one dialect, in nanoseconds.
 type cost struct {
 	Files int   `json:"files"`
 	Wall  int64 `json:"wall"`
@@ -49,7 +50,7 @@ type cost struct {
 func main() {
 	count := flag.Int("n", 10_000, "number of manifests")
 	rounds := flag.Int("rounds", 15, "number of rounds")
-	serve := flag.String("serve", "", "run as ambit's side: measure this folder once for each line of input")
+	serve := flag.String("serve", "", "act as the ambit process of the comparison: validate this folder once for each line of input")
 	flag.Parse()
 	var err error
 	if *serve != "" {
@@ -63,7 +64,7 @@ func main() {
 	}
 }
 
-// warmUp is the number of rounds that do not count, because ajv's compiler needs a few.
+// warmUp is the number of rounds that do not count. JavaScript code becomes fast only after a few rounds.
 const warmUp = 4
 
 func compare(count, rounds int) error {
@@ -110,14 +111,14 @@ func compare(count, rounds int) error {
 		return err
 	}
 	if ours[0].Valid != theirs[0].Valid {
-		return fmt.Errorf("ambit finds %d of %d manifests valid, ajv %d", ours[0].Valid, count, theirs[0].Valid)
+		return fmt.Errorf("the validators disagree: of %d manifests, %d are valid for ambit and %d for ajv", count, ours[0].Valid, theirs[0].Valid)
 	}
 	fmt.Printf("validate %d manifests (%.1f MB, %d valid), one core, median of %d rounds in turn\n", count, float64(size)/1e6, ours[0].Valid, rounds)
 	report(ours[warmUp:], theirs[warmUp:])
 	return nil
 }
 
-// report prints the manifests per second of each side, and the ratio.
+// report prints the manifests per second of both validators and their ratio.
 func report(ours, theirs []round) {
 	fmt.Printf("  %-30s %30s   %30s\n", "", "per second of CPU time", "per second on the wall")
 	fmt.Printf("  %-30s %10s %10s %8s   %10s %10s %8s\n", "", "ambit", "ajv 8.20.0", "ratio", "ambit", "ajv 8.20.0", "ratio")
@@ -155,7 +156,7 @@ func sum(costs []cost) (all cost) {
 	return all
 }
 
-// perSecond returns the median over the rounds.
+// perSecond returns the manifests per second: the median of the rounds.
 func perSecond(rounds []round, pick func(*round) cost, time func(cost) int64) float64 {
 	rates := make([]float64, len(rounds))
 	for i := range rounds {
@@ -166,14 +167,14 @@ func perSecond(rounds []round, pick func(*round) cost, time func(cost) int64) fl
 	return rates[len(rates)/2]
 }
 
-// side is a running program that measures a round for each line it is sent.
+// side is a running validator. It measures one round for each line of input.
 type side struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-// start starts a side, on one core if taskset is installed.
+// start starts a validator. If taskset is installed, the validator runs on one CPU core.
 func start(command string, args ...string) (*side, error) {
 	if _, err := exec.LookPath("taskset"); err == nil {
 		args = append([]string{"-c", "0", command}, args...)
@@ -203,5 +204,5 @@ func (s *side) turn() (r round, err error) {
 	return r, json.Unmarshal(line, &r)
 }
 
-// stop ends a side, which stops when there are no more lines.
+// stop closes the validator's input, which makes the validator exit.
 func (s *side) stop() error { return errors.Join(s.in.Close(), s.cmd.Wait()) }

@@ -1,4 +1,5 @@
-// Command ambit runs agents that do what their manifest says, and nothing else.
+// Command ambit is a gateway between AI agents and their MCP tool servers. Agents can do only what their manifests
+// declare.
 package main
 
 import (

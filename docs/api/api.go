@@ -3,7 +3,7 @@ package api
 
 import _ "embed"
 
-// OpenAPI is the description, OpenAPI 3.1 in JSON.
+// OpenAPI is the description, in the format OpenAPI 3.1, as JSON.
 //
 //go:embed openapi.json
 var OpenAPI []byte

@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/docs/api"
 )
 
-// The description is JSON, for whatever reads OpenAPI.
+// The description is JSON, so any OpenAPI tool can read it.
 func Example() {
 	var head struct{ OpenAPI string }
 	if err := json.Unmarshal(api.OpenAPI, &head); err != nil {

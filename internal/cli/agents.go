@@ -13,54 +13,47 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// stateValid is the state of an agent that can be served while no daemon runs.
+// stateValid is the state that ambit agents shows for a valid agent if no daemon is running.
 const stateValid daemon.State = "valid"
 
 func newAgents(t *terminal) *cobra.Command {
 	var folder string
-	cmd := &cobra.Command{
-		Use:     "agents",
-		GroupID: groupRun,
-		Short:   "List the agents and their states",
-		Long: "List the agents of the running daemon and their states: ready, starting, quarantined, failed or rejected.\n" +
-			"Without a daemon, or with --agents, list the agents of the folder: valid or rejected.",
-		Example: "  ambit agents\n  ambit agents --json | jq -r '.agents[] | select(.state != \"ready\").name'",
-		Args:    exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cards, url, trouble, err := listAgents(cmd.Context(), t.home, folder)
-			if err != nil {
-				return err
-			}
-			if t.json {
-				doc := map[string]any{"agents": cards, "daemon": nil}
-				if trouble != "" {
-					doc["policy"] = trouble
-				}
-				if url != "" {
-					doc["daemon"] = url
-				}
-				return t.document(doc)
-			}
-			defer t.policyTrouble(trouble)
-			if len(cards) == 0 {
-				t.notef("there are no agents")
-				t.hintf("put a manifest into %s, or start with: ambit new NAME", t.home.Agents())
-				return nil
-			}
+	cmd := verb("agents", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		cards, url, policyProblem, err := listAgents(ctx, t.home, folder)
+		if err != nil {
+			return err
+		}
+		doc := map[string]any{"agents": cards, "daemon": nil}
+		if policyProblem != "" {
+			doc["policy"] = policyProblem
+		}
+		if url != "" {
+			doc["daemon"] = url
+		}
+		return t.show(doc, func() {
 			t.agentTable(cards, url)
-			if url == "" {
-				t.remarkf("no daemon is running; start it with: ambit serve")
+			switch {
+			case len(cards) == 0:
+				t.notef("there are no agents")
+				t.hintf("put a manifest into %s, or run: ambit install PATH --client cli", t.home.Agents())
+			case url == "":
+				t.remarkf("no daemon is running; to start one, run: ambit serve")
 			}
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&folder, "agents", "", "list the agents of this `folder` instead of asking a daemon")
+			if policyProblem != "" {
+				t.alertf("the policy file is not in force: %s", diag.Printable(policyProblem))
+			}
+		})
+	})
+	cmd.Flags().StringVar(&folder, "agents", "", "list the agents in this `folder` instead of asking the daemon")
 	return cmd
 }
 
-// listAgents asks the daemon, or reads the folders if there is none. Trouble explains why
-// the rules in force are not those of the policy file.
-func listAgents(ctx context.Context, h home.Home, folder string) (cards []daemon.Card, url, trouble string, err error) {
+// listAgents returns the agents of the running daemon and the daemon's URL. If no daemon is running, or if a folder
+// is given, listAgents reads the manifests instead, and the URL is empty. The third result explains why the policy
+// file is not in force. It is empty if the policy file is in force.
+func listAgents(
+	ctx context.Context, h home.Home, folder string,
+) (cards []daemon.Card, url, policyProblem string, err error) {
 	cards = []daemon.Card{}
 	if folder == "" {
 		d, err := daemon.FindDaemon(h)
@@ -68,9 +61,9 @@ func listAgents(ctx context.Context, h home.Home, folder string) (cards []daemon
 			doc := struct {
 				Agents *[]daemon.Card `json:"agents"`
 				Policy *string        `json:"policy"`
-			}{&cards, &trouble}
+			}{&cards, &policyProblem}
 			if err = d.Do(ctx, http.MethodGet, "/api/v1/agents", &doc); err == nil {
-				return cards, d.URL, trouble, nil
+				return cards, d.URL, policyProblem, nil
 			}
 		}
 		if !errors.Is(err, daemon.ErrNoDaemon) {
@@ -91,38 +84,33 @@ func listAgents(ctx context.Context, h home.Home, folder string) (cards []daemon
 			cards[i].State = stateValid
 		}
 	}
-	return cards, "", policy.Open(policyOptions(h)).Status().Problem, nil
+	return cards, "", policy.Open(policyOptions(h)).Problem(), nil
 }
 
-// daemonFailure explains a failed request to the daemon.
+// daemonFailure adds a hint to an error from the daemon.
 func daemonFailure(err error) error {
 	if e, ok := errors.AsType[*daemon.APIError](err); ok {
 		return no(e.Hint, "%w", err)
 	}
 	if errors.Is(err, daemon.ErrNoDaemon) {
-		return missing("start one with: ambit serve", "%w", err)
+		return missing("run: ambit serve", "%w", err)
 	}
 	return err
 }
 
-// agentTable prints agents, with their addresses if a daemon serves them.
+// agentTable prints a table of agents. The URL of the daemon is empty if no daemon is running.
 func (t *terminal) agentTable(cards []daemon.Card, url string) {
-	rows := make([][]string, len(cards))
-	for i, c := range cards {
-		style := red
-		last := c.Error
-		switch c.State {
-		case daemon.Ready, stateValid:
-			style, last = green, c.ID
-			if url != "" {
-				last = url + "/mcp/" + c.Name
-			}
-		case daemon.Starting:
+	t.table("  ", each(cards, func(c daemon.Card) []string {
+		style, last := red, c.Error
+		switch {
+		case c.State == daemon.Starting:
 			style = yellow
+		case c.State == daemon.Ready && url != "":
+			style, last = green, url+"/mcp/"+c.Name
+		case c.State == daemon.Ready, c.State == stateValid:
+			style, last = green, c.ID
 		}
-		rows[i] = []string{
-			t.paint(style, string(c.State)), t.paint(bold, diag.Printable(c.Name)), diag.Printable(string(c.Dialect)), diag.Printable(last),
-		}
-	}
-	t.table("  ", rows)
+		name, dialect := diag.Printable(c.Name), diag.Printable(string(c.Dialect))
+		return []string{t.paint(style, string(c.State)), t.paint(bold, name), dialect, diag.Printable(last)}
+	}))
 }

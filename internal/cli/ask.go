@@ -12,20 +12,21 @@ import (
 	"golang.org/x/term"
 )
 
-// errInterrupted ends a verb that was interrupted while it waited for an answer.
+// errInterrupted is returned if a signal arrives while a verb waits for the user's answer.
 var errInterrupted = &failure{
-	code: exitInterrupted, err: errors.New("interrupted before an answer: nothing was done after the question"),
+	code: exitInterrupted, err: errors.New("interrupted while waiting for your answer, so ambit did nothing more"),
 }
 
-// canAsk reports whether a person can answer questions.
+// canAsk reports whether ambit can ask the user questions. Standard input must be a terminal, and --json must not be
+// set.
 func (t *terminal) canAsk() bool {
 	in, ok := t.in.(*os.File)
 	return ok && !t.json && term.IsTerminal(int(in.Fd()))
 }
 
-// await waits for an answer or for the signal that ends the verb. Input after the signal is
-// discarded. A read from a terminal cannot be cancelled, so it is abandoned: the process is
-// about to exit.
+// await calls the given function and returns its results. If a signal arrives before the function returns, await
+// returns errInterrupted. A read from a terminal cannot be cancelled, so the abandoned read continues until the process
+// exits.
 func (t *terminal) await(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	var text []byte
 	var err error
@@ -47,7 +48,7 @@ func (t *terminal) await(ctx context.Context, read func() ([]byte, error)) ([]by
 	return text, err
 }
 
-// askHidden asks for a line that the terminal does not show.
+// askHidden asks a question and reads one line of input without showing what the user types.
 func (t *terminal) askHidden(ctx context.Context, in *os.File, question string) ([]byte, error) {
 	fd := int(in.Fd())
 	state, err := term.GetState(fd)
@@ -58,13 +59,14 @@ func (t *terminal) askHidden(ctx context.Context, in *os.File, question string) 
 	fmt.Fprint(t.err, question)
 	text, err := t.await(ctx, func() ([]byte, error) { return term.ReadPassword(fd) })
 	if t.interrupted {
-		_ = term.Restore(fd, state) // the abandoned read has turned echo off
+		_ = term.Restore(fd, state) // ReadPassword turned echo off, but was interrupted before it could turn echo on again
 	}
 	fmt.Fprintln(t.err)
 	return text, err
 }
 
-// agreed asks a yes-or-no question if a person can answer. Anything but a clear yes is no.
+// agreed asks a yes-or-no question and reports whether the answer is y or yes. It returns false if ambit cannot ask the
+// user.
 func (t *terminal) agreed(ctx context.Context, question string) (bool, error) {
 	if !t.canAsk() {
 		return false, nil
@@ -76,7 +78,7 @@ func (t *terminal) agreed(ctx context.Context, question string) (bool, error) {
 	return err == nil && slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))), nil
 }
 
-// askShown asks for a line. It reads no byte after it.
+// askShown asks a question and reads one line. It does not read any input after that line.
 func (t *terminal) askShown(ctx context.Context, question string) (string, error) {
 	_ = t.flush()
 	fmt.Fprint(t.err, question)

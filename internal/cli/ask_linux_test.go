@@ -15,7 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// questions collects the output, and signals when a question appears.
+// questions collects the output of ambit. It closes the channel asked when the output contains the text
+// in the field wait.
 type questions struct {
 	mu    sync.Mutex
 	shown bytes.Buffer
@@ -40,8 +41,8 @@ func (q *questions) String() string {
 	return q.shown.String()
 }
 
-// interruptAt interrupts ambit at a question, waits for its end, and only then
-// gives an answer.
+// interruptAt interrupts ambit while it waits for the answer to a question. It types the answer only after
+// ambit has exited.
 func interruptAt(t *testing.T, question, answer string, args ...string) {
 	t.Helper()
 	person, program := terminalPair(t)
@@ -68,20 +69,20 @@ func interruptAt(t *testing.T, question, answer string, args ...string) {
 	select {
 	case code = <-ended:
 	case <-time.After(30 * time.Second):
-		t.Fatal("it still waits for an answer")
+		t.Fatal("ambit still waits for an answer 30 seconds after the interrupt")
 	}
 	if !echoes(t, program) {
-		t.Error("the terminal does not show again what is typed")
+		t.Error("after the interrupt, the terminal does not echo input")
 	}
 	if _, err := person.WriteString(answer + "\n"); err != nil {
 		t.Fatal(err)
 	}
-	if want := question + "\nambit: interrupted before an answer: nothing was done after the question\n"; code != 130 || !strings.HasSuffix(shown.String(), want) {
+	if want := question + "\nambit: interrupted while waiting for your answer, so ambit did nothing more\n"; code != 130 || !strings.HasSuffix(shown.String(), want) {
 		t.Errorf("exit %d: %s", code, shown)
 	}
 }
 
-// Input after an interrupt is no answer: nothing is stored or written.
+// ambit ignores input that is typed after an interrupt. It stores and writes nothing.
 func TestInterruptedQuestion(t *testing.T) {
 	t.Run("secret", func(t *testing.T) {
 		t.Setenv("AMBIT_HOME", t.TempDir())
@@ -94,9 +95,9 @@ func TestInterruptedQuestion(t *testing.T) {
 	t.Run("backup", func(t *testing.T) {
 		t.Setenv("AMBIT_HOME", t.TempDir())
 		file := filepath.Join(t.TempDir(), "file")
-		interruptAt(t, "passphrase of the backup: ", "canary-3e9d51", "backup", file)
+		interruptAt(t, "passphrase for the backup: ", "canary-3e9d51", "backup", file)
 		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("there is a backup: %v", err)
+			t.Errorf("the backup file exists, or Stat failed: %v", err)
 		}
 	})
 	t.Run("lock", func(t *testing.T) {
@@ -113,16 +114,16 @@ func TestInterruptedQuestion(t *testing.T) {
 		if code := cli.Run(t.Context(), []string{"lock", "agent.json"}, strings.NewReader(""), &out, &errOut); code != 0 {
 			t.Fatalf("exit %d: %s", code, errOut.String())
 		}
-		// The next lock would rewrite both.
+		// Without the interrupt, the next lock would rewrite both files.
 		for name, text := range map[string]string{"agent.json": read("unlocked.json"), "tools.json": read("poisoned.json")} {
 			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
 		lock := read("ambit.lock")
-		interruptAt(t, "lock it as it is now? [y/N] ", "y", "lock", "agent.json")
+		interruptAt(t, "lock these changes? [y/N] ", "y", "lock", "agent.json")
 		if read("ambit.lock") != lock || read("agent.json") != read("unlocked.json") {
-			t.Error("something was written")
+			t.Error("ambit.lock or agent.json was written after the interrupt")
 		}
 	})
 }

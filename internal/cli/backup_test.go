@@ -3,14 +3,15 @@ package cli
 import (
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
-// Another user of the folder neither gets the backup nor has a file overwritten by it, and two
-// backups of one name do not mix.
+// Other users may be able to write to the folder. Even then, only the owner can read the backup, and ambit does
+// not follow another user's link. If two backups write to the same file at the same time, the second backup
+// fails.
 func TestBackupIsWrittenToAFileOfItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "monday.ambit")
@@ -19,32 +20,30 @@ func TestBackupIsWrittenToAFileOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	term := new(terminal)
-	var finish [2]func(error) error
-	for i, text := range []string{"one", "two"} {
-		out, done, err := term.backupTo(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(out, text); err != nil {
-			t.Fatal(err)
-		}
-		finish[i] = done
+	write := func(text string, during func()) error {
+		return term.writeBackup(file, func(out io.Writer) error {
+			during()
+			_, err := io.WriteString(out, text)
+			return err
+		})
 	}
-	if err := finish[0](nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := finish[1](nil); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("the second says %v", err)
+	err := write("two", func() {
+		if err := write("one", func() {}); err != nil {
+			t.Error(err)
+		}
+	})
+	if err == nil || !strings.HasSuffix(err.Error(), "already exists") {
+		t.Errorf("the second backup returned %v, want an error that ends in: already exists", err)
 	}
 	for name, want := range map[string]string{file: "one", theirs: "theirs"} {
 		if got, err := os.ReadFile(name); err != nil || string(got) != want {
-			t.Errorf("%s holds %q, error %v", name, got, err)
+			t.Errorf("%s: got %q, %v; want %q", name, got, err, want)
 		}
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
-		t.Errorf("%v, error %v", info, err)
+		t.Errorf("got %v, %v; want a file with mode 0600", info, err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 3 {
-		t.Errorf("there are %v, error %v", entries, err)
+		t.Errorf("got the files %v, %v; want 3 files", entries, err)
 	}
 }

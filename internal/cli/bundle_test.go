@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
 )
 
-// bundles is where bundles run for real.
+// bundles runs bundles in a real sandbox, with a temporary home.
 type bundles struct {
 	*testing.T
 	home, agents string
@@ -34,7 +34,7 @@ func (b *bundles) run(want int, args ...string) (stdout, stderr string) {
 	b.Helper()
 	var out, errOut bytes.Buffer
 	if code := cli.Run(b.Context(), args, strings.NewReader(""), &out, &errOut); code != want {
-		b.Fatalf("%v: exit code %d: %s%s", args, code, out.String(), errOut.String())
+		b.Fatalf("%v: exit code %d, want %d: %s%s", args, code, want, out.String(), errOut.String())
 	}
 	return out.String(), errOut.String()
 }
@@ -48,8 +48,7 @@ func (b *bundles) file(name, text string) string {
 	return file
 }
 
-// The bundles that ship run, each in its own way: from the folder, from an
-// archive, and by ambit call.
+// The shipped bundles run from a folder, from an archive, and with ambit call.
 func TestBundleExamples(t *testing.T) {
 	b := newBundles(t)
 	out, _ := b.run(0, "bundle", "run", filepath.Join(b.agents, "code-bundle"), "repository_digest", "--input", `{"commits":[{"message":"feat: one","author":"a"}]}`)
@@ -62,11 +61,11 @@ func TestBundleExamples(t *testing.T) {
 	if !strings.Contains(out, `"most": 3`) {
 		t.Errorf("python: %s", out)
 	}
-	// A setting of the manifest's env, from config.toml.
+	// config.toml sets an environment variable that the manifest lists.
 	b.file("config.toml", "[bundles.code-bundle-python.env]\nTABLE_MAX_ROWS = \"1\"\n")
 	out, _ = b.run(1, "call", filepath.Join(b.agents, "code-bundle-python"), "profile_table", "--input", `{"csv":"a\n1\n2\n"}`)
 	if !strings.Contains(out, "more than 1 rows") {
-		t.Errorf("the setting: %s", out)
+		t.Errorf("with TABLE_MAX_ROWS = 1: %s", out)
 	}
 	out, _ = b.run(0, "call", filepath.Join(b.agents, "code-bundle-native"), "convert_unit", "--input", `{"value":1,"from":"mi","to":"km"}`)
 	if out != "1 mi = 1.609344 km\n" {
@@ -74,7 +73,7 @@ func TestBundleExamples(t *testing.T) {
 	}
 	out, _ = b.run(1, "call", filepath.Join(b.agents, "code-bundle-native"), "convert_unit", "--input", `{"value":1,"from":"mi","to":"kg"}`)
 	if !strings.Contains(out, "not units of one kind") {
-		t.Errorf("the server's own no: %q", out)
+		t.Errorf("an error that the server reports: %q", out)
 	}
 	out, _ = b.run(0, "journal", "show", "--json")
 	for _, want := range []string{"repository_digest", "profile_table", "convert_unit"} {
@@ -101,7 +100,7 @@ func TestBundleTypeScript(t *testing.T) {
 	}
 }
 
-// A bundle that is its own server must have exactly the tools that it declares.
+// A bundle that is an MCP server must advertise exactly the tools that its manifest declares.
 func TestBundleNativeDrift(t *testing.T) {
 	b := newBundles(t)
 	from := os.DirFS(filepath.Join(b.agents, "code-bundle-native"))
@@ -116,16 +115,16 @@ func TestBundleNativeDrift(t *testing.T) {
 	b.file("native/server/main.mjs", strings.Replace(string(text), "list_units: {", "list_all_units: {", 1))
 	out, _ := b.run(1, "call", dir, "convert_unit", "--input", `{"value":1,"from":"mi","to":"km"}`, "--json")
 	if !strings.Contains(out, "server_drifted") || !strings.Contains(out, "list_all_units") {
-		t.Errorf("another tool: %s", out)
+		t.Errorf("the server advertises a different tool: %s", out)
 	}
 	b.file("native/server/main.mjs", "process.exit(3);\n")
 	if out, _ := b.run(1, "call", dir, "convert_unit", "--input", `{"value":1,"from":"mi","to":"km"}`, "--json"); !strings.Contains(out, "server_unavailable") {
-		t.Errorf("a server that ends: %s", out)
+		t.Errorf("the server exits at the start: %s", out)
 	}
 }
 
-// TestBundleInProduction: a bundle that a person has approved is served there,
-// and one that was changed after that is not.
+// With --production, the daemon serves a bundle that a person has approved. After a change, the daemon rejects the
+// bundle.
 func TestBundleInProduction(t *testing.T) {
 	b := newBundles(t)
 	dir := filepath.Join(b.home, "served", "native")
@@ -140,10 +139,10 @@ func TestBundleInProduction(t *testing.T) {
 		return text
 	}
 	if got := states(); !strings.Contains(got, `"state":"ready"`) {
-		t.Errorf("approved: %s", got)
+		t.Errorf("the approved bundle is not ready: %s", got)
 	}
 	b.file("served/native/server/more.mjs", "// one more file\n")
-	if got := states(); !strings.Contains(got, `"state":"rejected"`) || !strings.Contains(got, "has no review") {
-		t.Errorf("changed: %s", got)
+	if got := states(); !strings.Contains(got, `"state":"rejected"`) || !strings.Contains(got, "has not been reviewed") {
+		t.Errorf("the changed bundle is not rejected: %s", got)
 	}
 }

@@ -14,9 +14,8 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// TestBundleNativeCredential: a bundle that is its own server and was started
-// without a credential it requires refuses calls, and is started again with it
-// once there is one.
+// A bundle that is an MCP server refuses calls while a required credential is missing. After the credential is
+// set, ambit starts the server again with the credential.
 func TestBundleNativeCredential(t *testing.T) {
 	b := newBundles(t)
 	const value = "tok-0123456789abcdefghij"
@@ -61,19 +60,19 @@ func TestBundleNativeCredential(t *testing.T) {
 				return answers.Text()
 			}
 		}
-		t.Fatalf("%s is not answered", method)
+		t.Fatalf("the request %s got no answer", method)
 		return ""
 	}
 	ask("initialize", `{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"test","version":"1"}}`)
 	list := `{"name":"list_units","arguments":{}}`
 	if got := ask("tools/call", list); !strings.Contains(got, "credential_missing") || strings.Contains(got, "token of") {
-		t.Fatalf("without it: %s", got)
+		t.Fatalf("without the credential: %s", got)
 	}
 	var out bytes.Buffer
 	if code := cli.Run(t.Context(), []string{"secret", "set", dir, "token"}, strings.NewReader(value), &out, &out); code != 0 {
 		t.Fatalf("exit code %d: %s", code, out.String())
 	}
 	if got, want := ask("tools/call", list), fmt.Sprintf("token of %d ", len(value)); !strings.Contains(got, want) {
-		t.Errorf("with it: %s", got)
+		t.Errorf("with the credential: got %s, want %s", got, want)
 	}
 }

@@ -19,10 +19,11 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// callFlags are the flags of verbs that make or explain a call.
+// callFlags contains the flags of verbs that make or explain a call.
 type callFlags struct {
 	input, skill, key, store string
 	timeout                  time.Duration
@@ -31,18 +32,21 @@ type callFlags struct {
 }
 
 func (f *callFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.input, "input", "{}", "the arguments as a JSON `object`; @FILE reads a file, - standard input")
-	cmd.Flags().StringVar(&f.skill, "skill", "", "a skill `file` whose §TOOLS section narrows what may be called")
+	cmd.Flags().StringVar(&f.input, "input", "{}",
+		"the arguments as a JSON `object`; @FILE reads them from a file, and - reads them from standard input")
+	cmd.Flags().StringVar(&f.skill, "skill", "", "allow only the tools in the §TOOLS section of this skill `file`")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "stop waiting after this `time`")
 	f.actAs.flags(cmd)
 }
 
 func (f *callFlags) call(t *terminal, tool string) (*call.Call, error) {
-	principal, by, err := f.who(t)
+	principal, by, err := f.principals(t)
 	if err != nil {
 		return nil, err
 	}
-	c := &call.Call{ID: gateway.NewID(), Tool: tool, Timeout: f.timeout, Principal: principal, By: by, IdempotencyKey: f.key}
+	c := &call.Call{
+		ID: gateway.NewID(), Tool: tool, Timeout: f.timeout, Principal: principal, By: by, IdempotencyKey: f.key,
+	}
 	input := []byte(f.input)
 	switch {
 	case f.input == "-":
@@ -61,102 +65,127 @@ func (f *callFlags) call(t *terminal, tool string) (*call.Call, error) {
 	return c, err
 }
 
-func newCall(t *terminal) *cobra.Command {
-	var f callFlags
-	cmd := &cobra.Command{
-		Use:     "call PATH TOOL",
-		GroupID: groupRun,
-		Short:   "Make one call through the gateway",
-		Long:    "Make one call through the gateway: the agent's servers are started and proven, the call is resolved, checked\nand carried out, and its result printed. TOOL is a name or a matrix:// URI.",
-		Example: "  ambit call agents/default.json list_directory --input '{\"path\": \".\"}'\n  ambit call agents/default.json matrix://tool/mcp/thinking/sequentialthinking@2026.8.31 --input @thought.json",
-		Args:    exactly(2, "a manifest and a tool"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := t.loadFor(f.development, args[0], "")
-			if err != nil {
-				return err
-			}
-			m = m.Remote()
-			c, err := f.call(t, args[1])
-			if err != nil {
-				return err
-			}
-			result, err := t.callOnce(cmd.Context(), m, c, f.store, f.development)
-			if err != nil {
-				return explain(err, c, m)
-			}
-			return t.answer(c, result)
-		},
-	}
-	f.flags(cmd)
-	f.development.flags(cmd)
-	f.development.isolation.flag(cmd)
-	cmd.Flags().StringVar(&f.key, "idempotency-key", "", "a `key` that makes a repeated call the same call: it is made once, and answered alike")
-	storeFlag(cmd.Flags(), &f.store)
-	return cmd
+// actAs is the flag --as. It lets the owner of the home act as another principal.
+type actAs struct{ as string }
+
+func (f *actAs) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.as, "as", "", "act as this `principal` (only for the owner of the home)")
 }
 
-// explain adds a hint for the command line to a refused call.
-func explain(err error, c *call.Call, m *manifest.Manifest) error {
-	r, refusal := errors.AsType[*call.Refusal](err)
-	if failed, ok := errors.AsType[*failure](err); ok && refusal {
-		failed.hint = cmp.Or(hintOn(r, c, m), failed.hint)
+// principals returns the principal of a call. With --as, the second result is the owner of the home, who acts as that
+// principal. Without --as, the second result is empty.
+func (f *actAs) principals(t *terminal) (principal, actor string, err error) {
+	me := identity.LocalName()
+	if f.as == "" || f.as == me {
+		return me, "", nil
+	}
+	if !identity.ValidName(f.as) {
+		return "", "", usage("write a name such as "+me,
+			"--as %s is not a valid name for a principal", diag.Quote(f.as))
+	}
+	return f.as, me, t.checkOwner("only the owner may act as another principal")
+}
+
+// checkOwner returns an error if the user does not own the home. The error message begins with the given rule.
+func (t *terminal) checkOwner(rule string) error {
+	err := identity.CheckOwner(t.home.Root())
+	if errors.Is(err, identity.ErrNotOwner) {
+		return no("run the command as the user who owns "+t.home.Dir(), "%s: %w", rule, err)
 	}
 	return err
 }
 
-// hintOn returns a hint for calls from the command line; empty keeps that of the refusal.
-func hintOn(r *call.Refusal, c *call.Call, m *manifest.Manifest) string {
-	switch {
-	case r.Code == call.InputInvalid && r.Stage == "remember":
-		return "use another --idempotency-key"
-	case r.Code == call.ApprovalDenied && !r.Retryable: // no key ends on a command line
-		return "call again once the person who refused it agrees"
-	case r.Code == call.TimedOut && r.Effect == call.EffectUnknown:
-		return "see whether an answer came: ambit journal show --unknown; " + moreTime
-	case r.Code == call.TimedOut && c.Timeout > 0:
-		return moreTime
-	}
-	return aboutArguments(r.Code, c, toolAsked(m.Agent(), c.Tool), m.Path)
+func newCall(t *terminal) *cobra.Command {
+	var f callFlags
+	cmd := verb("call PATH TOOL", exactly(2, "a manifest and a tool"), func(ctx context.Context, args []string) error {
+		m, err := t.loadFor(f.development, args[0], "")
+		if err != nil {
+			return err
+		}
+		m = m.Remote()
+		c, err := f.call(t, args[1])
+		if err != nil {
+			return err
+		}
+		result, err := t.callOnce(ctx, m, c, f.store, f.development, registeredName(t.home, m))
+		if err != nil {
+			return explain(err, c, m)
+		}
+		return t.answer(c, result)
+	})
+	f.flags(cmd)
+	f.development.flags(cmd)
+	f.development.isolation.flag(cmd)
+	cmd.Flags().StringVar(&f.key, "idempotency-key", "",
+		"a `key` of your choice: repeated calls with the same key run once and get the same answer")
+	storeFlag(cmd.Flags(), &f.store)
+	return cmd
 }
 
-const moreTime = "for more time: --timeout, within timeout_ms of the manifest"
+// explain gives a refused call a better hint, which mentions flags and commands. Other errors stay unchanged.
+func explain(err error, c *call.Call, m *manifest.Manifest) error {
+	r, refusal := errors.AsType[*call.Refusal](err)
+	failed, ok := errors.AsType[*failure](err)
+	if !ok || !refusal {
+		return err
+	}
+	const moreTime = "to allow more time, use --timeout (at most the timeout_ms in the manifest)"
+	switch {
+	case r.Code == call.InputInvalid && r.Stage == "remember":
+		failed.hint = "use another --idempotency-key"
+	case r.Code == call.ApprovalDenied && !r.Retryable:
+		// Only a person can have denied the call, because the command line uses no API key that could expire.
+		failed.hint = "a person denied the call; try again only after that person agrees"
+	case r.Code == call.TimedOut && r.Effect == call.EffectUnknown:
+		failed.hint = "to see whether an answer came later, run: ambit journal show --unknown; " + moreTime
+	case r.Code == call.TimedOut && c.Timeout > 0:
+		failed.hint = moreTime
+	default:
+		failed.hint = cmp.Or(argumentHint(r.Code, c, toolAsked(m.Agent(), c.Tool), m.Path), failed.hint)
+	}
+	return err
+}
 
-// aboutArguments is the hint for invalid arguments: how to write them, or which ones the
-// tool takes if the manifest declares them.
-func aboutArguments(code call.Code, c *call.Call, t *agent.Tool, path string) string {
+// argumentHint returns a hint for a call with invalid arguments. The hint shows how to write arguments, or lists the
+// arguments that the manifest declares. For other refusals, the hint is empty.
+func argumentHint(code call.Code, c *call.Call, t *agent.Tool, path string) string {
 	switch {
 	case code != call.InputInvalid:
 		return ""
 	case !c.Arguments.IsValid() || c.Arguments.Kind() != '{':
-		return `write them as a JSON object, such as --input '{"text": "hello"}'`
+		return `write the arguments as a JSON object, such as --input '{"text": "hello"}'`
 	case t == nil || t.InputSchema == "":
 		return ""
 	}
-	return "it takes " + argumentList(t.InputSchema) + "; for the whole schema: ambit tools --json " + diag.ShellWord(path)
+	list := argumentList(t.InputSchema)
+	return "the tool takes " + list + "; for the whole schema, run: ambit tools --json " + diag.ShellWord(path)
 }
 
-// callOnce starts an agent for one call. A call that would be refused anyway starts nothing.
-// Every call is journaled, also if the agent does not start.
-func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.Call, store string, d development) (call.Result, error) {
+// callOnce starts an agent, makes one call and stops the agent. The journal and the store use the given name for the
+// agent. If the gateway would refuse the call, the agent is not started. Every call is journaled, even if the start
+// fails.
+func (t *terminal) callOnce(
+	ctx context.Context, m *manifest.Manifest, c *call.Call, store string, d development, name string,
+) (result call.Result, err error) {
 	if err := soleID(m); err != nil {
-		return call.Result{}, err
+		return result, err
 	}
 	o, err := t.hostOptions(d, false)
 	if err != nil {
-		return call.Result{}, err
+		return result, err
 	}
 	b, err := t.openStore(ctx, store)
 	if err != nil {
-		return call.Result{}, err
+		return result, err
 	}
 	defer b.Close()
-	o.Books, o.Name = b, registered(o.Home, m)
+	o.Store, o.Name = b, name
 	if o.Resolved, err = t.resolveAndWarn(ctx, m); err != nil {
-		return call.Result{}, err
+		return result, err
 	}
 	gw, err := host.Closed(m, o, nil)
 	if err != nil {
-		return call.Result{}, err
+		return result, err
 	}
 	var broken *failure
 	var down *call.Refusal
@@ -167,25 +196,24 @@ func (t *terminal) callOnce(ctx context.Context, m *manifest.Manifest, c *call.C
 			defer end()
 			gw = a.Gateway()
 		case !errors.As(err, &broken) || !errors.As(err, &down):
-			return call.Result{}, err
+			return result, err
 		default:
 			if gw, err = host.Closed(m, o, down); err != nil {
-				return call.Result{}, err
+				return result, err
 			}
 		}
 	}
-	result, err := gw.Call(ctx, c)
-	if err == nil {
+	if result, err = gw.Call(ctx, c); err == nil {
 		return result, nil
 	}
 	f := asFailure(err)
 	if r, ok := errors.AsType[*call.Refusal](err); ok && down != nil && r.Code == down.Code {
-		f.code = broken.code // exitMissing if something is missing here
+		f.code = broken.code // exitMissing if this machine lacks something that the agent needs
 	}
 	return result, f
 }
 
-// asFailure converts the error of an agent that did not start, or of a refused call.
+// asFailure converts an error from a call, or from starting an agent, to a failure.
 func asFailure(err error) *failure {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
@@ -193,7 +221,7 @@ func asFailure(err error) *failure {
 	}
 	f := refused(r)
 	if r.Reason == string(program.Cancelled) {
-		f.hint = "" // the caller cancelled it
+		f.hint = "" // the caller cancelled the call, so there is nothing to fix
 	}
 	if down, ok := errors.AsType[*host.Failure](err); ok && down.Lacking {
 		f.code = exitMissing
@@ -201,13 +229,13 @@ func asFailure(err error) *failure {
 	return f
 }
 
-// answer prints the result of a call, and fails if the tool reported an error.
+// answer prints the result of a call. It returns errNo if the tool reported an error.
 func (t *terminal) answer(c *call.Call, r call.Result) error {
-	return t.judge(!r.IsError, r.Document(c.ID), func() { t.result(r) })
+	return t.judge(!r.IsError, r.Document(c.ID), func() { t.printResult(r) })
 }
 
-// result prints the texts of a result, and the type of other content.
-func (t *terminal) result(r call.Result) {
+// printResult prints the texts in a result. For other content, such as an image, it prints only the type.
+func (t *terminal) printResult(r call.Result) {
 	var raw struct {
 		Content []struct {
 			Type     string `json:"type"`
@@ -227,9 +255,10 @@ func (t *terminal) result(r call.Result) {
 			}
 			continue
 		}
-		t.printf("%s\n", t.paint(dim, "("+diag.Printable(strings.TrimSpace(c.Type+" "+c.MIMEType+" "+c.URI))+"; --json shows it)"))
+		kind := strings.TrimSpace(c.Type + " " + c.MIMEType + " " + c.URI)
+		t.printf("%s\n", t.paint(dim, "("+diag.Printable(kind)+"; --json shows it)"))
 	}
 	if r.IsError {
-		t.alertf("the tool reports an error")
+		t.alertf("the tool reported an error")
 	}
 }

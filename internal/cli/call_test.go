@@ -8,14 +8,14 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// A cancelled program gets no hint: the caller knows why.
+// The error of a cancelled program has no hint, because the caller cancelled it.
 func TestCancelledGivesNoHint(t *testing.T) {
 	for _, reason := range []program.Reason{program.Cancelled, program.NoAnswer} {
 		r := call.Refuse("act", call.ProgramFailed, "%s", reason)
 		r.Reason = string(reason)
 		f, ok := errors.AsType[*failure](asFailure(r))
 		if !ok || (f.hint == "") != (reason == program.Cancelled) {
-			t.Errorf("%s: %+v", reason, f)
+			t.Errorf("%s: got %+v; only a cancelled program has no hint", reason, f)
 		}
 	}
 }

@@ -18,13 +18,13 @@ func exitsWith(t *testing.T, want int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	if code := cli.Run(t.Context(), args, strings.NewReader(""), &out, &errOut); code != want {
-		t.Fatalf("%v: exit code %d: %s%s", args, code, out.String(), errOut.String())
+		t.Fatalf("%v: exit code %d, want %d: %s%s", args, code, want, out.String(), errOut.String())
 	}
 	return out.String(), errOut.String()
 }
 
-// remembering writes a program that answers with what it was asked and what it
-// remembers.
+// remembering writes a program that answers with the text of its task, the caller, and the records in its memory. It
+// returns the program's folder.
 func remembering(t *testing.T, dir, name, capabilities string) string {
 	t.Helper()
 	folder := filepath.Join(dir, name)
@@ -55,8 +55,7 @@ print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': i['text'] + ' ' 
 	return folder
 }
 
-// TestCapabilities dispatches programs that require capabilities and have a
-// memory, each with its own.
+// TestCapabilities dispatches tasks to two programs that require capabilities. Each program has its own memory.
 func TestCapabilities(t *testing.T) {
 	sandboxtest.Need(t)
 	dir := t.TempDir()
@@ -80,18 +79,18 @@ func TestCapabilities(t *testing.T) {
 		}
 	}
 	exitsWith(t, 0, "grant", me, "tool.web_search")
-	says(one, "a", "null") // neither kept nor seen
+	says(one, "a", "null") // without grants for memory, the program reads and stores nothing
 	exitsWith(t, 0, "grant", me, "memory.write", "memory.read", "--scope", "one@local")
 	says(one, "b", "[]")
 	says(one, "c", `["b"]`)
 	exitsWith(t, 0, "grant", me, "memory.write", "memory.read")
-	says(two, "canary", "[]") // another agent's memory is not its own
+	says(two, "canary", "[]") // a program does not see the memory of another agent
 	says(one, "d", `["b", "c"]`)
 	exitsWith(t, 0, "revoke", me, "memory.write")
 	says(one, "e", `["b", "c", "d"]`)
 	says(one, "f", `["b", "c", "d"]`)
 
-	// In another's name, with another's grants and key.
+	// With --as, the grants and the public key of the other principal are used.
 	exitsWith(t, 1, "dispatch", one, "g", "--as", "ci@example.com")
 	exitsWith(t, 0, "grant", "ci@example.com", "tool.web_search")
 	says(one, "g", "null", "--as", "ci@example.com")
@@ -113,7 +112,7 @@ func TestCapabilities(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 
-	// The owner sees the memory of each, and purges it.
+	// The owner can list and purge the memory of each agent.
 	out, _ = exitsWith(t, 0, "memory", "list", one)
 	if strings.Count(out, "\n") != 3 || strings.Contains(out, "canary") || !strings.Contains(out, me) {
 		t.Errorf("%s", out)
@@ -133,11 +132,12 @@ func TestCapabilities(t *testing.T) {
 	says(one, "j", "[]")
 	left, err := filepath.Glob(filepath.Join(tmp, "ambit.*"))
 	if err != nil || len(left) > 0 {
-		t.Errorf("%v %v", left, err)
+		t.Errorf("temporary files are left: %v, %v", left, err)
 	}
 }
 
-// TestOwnersOnly refuses other users of a home, even if they can read its keys.
+// TestOwnersOnly checks that some verbs work only for the owner of the home. They refuse another user, even
+// if this user can read the keys of the home.
 func TestOwnersOnly(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "home"))
@@ -150,7 +150,7 @@ func TestOwnersOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else {
-		// Root's, in the place of ours.
+		// Replace the root key with a file that belongs to the user root.
 		if err := os.Remove(root); err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func TestOwnersOnly(t *testing.T) {
 		{"memory", "list", "one@local"},
 		{"memory", "purge", "one@local"},
 	} {
-		if _, errOut := exitsWith(t, 1, args...); !strings.Contains(errOut, "only the owner may") || !strings.Contains(errOut, "hint: run it as the user who owns") {
+		if _, errOut := exitsWith(t, 1, args...); !strings.Contains(errOut, "only the owner may") || !strings.Contains(errOut, "hint: run the command as the user who owns") {
 			t.Errorf("%v: %s", args, errOut)
 		}
 	}

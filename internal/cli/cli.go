@@ -1,22 +1,21 @@
-// Package cli is the command line: one file per verb.
+// Package cli implements the ambit command. Each verb has its own file.
 //
-// A verb reads its arguments, asks the packages below for the answer and prints
-// it through a [terminal], which alone writes to the screen (terminal.go starts
-// with its rules). A verb returns nil, a [failure] with its exit code, or any
-// other error, which means that something it needs is missing:
+// A verb parses its arguments, gets the answer from other packages, and prints the answer through a [terminal]. Only
+// the terminal writes to the screen. The rules for output are at the top of terminal.go. A verb returns nil or an
+// error. A [failure] is an error with an exit code. Any other error means exit code 3. The exit codes are:
 //
-//	0  yes
-//	1  no: invalid, widened, refused, failed
-//	2  wrong usage
-//	3  something needed is missing here
+//	0  the answer is yes, or the work is done
+//	1  the answer is no: invalid, widened, refused or failed
+//	2  the command line is wrong
+//	3  something that the verb needs is missing on this machine
 //
-// Every verb accepts --json and then prints exactly one JSON document on stdout;
-// a failure is {"error":{"message","hint"}} unless the verb has a document of its
-// own for a negative answer. Verbs, flags, exit codes and the fields of these
-// documents are a contract: they are added to, never renamed.
+// With --json, every verb prints exactly one JSON document on standard output. The document of a failure is
+// {"error":{"message","hint"}}. Some verbs have their own document for a negative answer. Scripts depend on the names
+// of verbs, flags and document fields, and on the exit codes. New names can be added, but old names never change.
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,26 +42,26 @@ const (
 	exitNo      = 1
 	exitUsage   = 2
 	exitMissing = 3
-	// exitInterrupted is what shells use for an interrupted command.
+	// exitInterrupted is the code that shells use for an interrupted command.
 	exitInterrupted = 130
 )
 
-// failure is an error with an exit code and a hint how to fix it.
+// failure is an error with an exit code. The hint tells the user how to fix the problem.
 type failure struct {
 	code int
 	err  error
 	hint string
-	// printed means that the verb has already printed everything.
+	// printed is set if the verb has already printed the message.
 	printed bool
 }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// errNo ends a verb whose output already contains the negative answer.
+// errNo is returned by a verb that has already printed a negative answer.
 var errNo = &failure{code: exitNo, err: errors.New("no"), printed: true}
 
-// errMissing ends a verb whose output already names what is missing.
+// errMissing is returned by a verb that has already printed what is missing.
 var errMissing = &failure{code: exitMissing, err: errors.New("something is missing"), printed: true}
 
 func no(hint, format string, args ...any) error {
@@ -77,14 +76,13 @@ func missing(hint, format string, args ...any) error {
 	return &failure{code: exitMissing, err: fmt.Errorf(format, args...), hint: hint}
 }
 
-// Main runs the command line of this process and returns its exit code.
+// Main runs the command line of the process and returns the exit code.
 func Main() int {
-	// A command is short-lived: collecting less often is worth some memory.
+	// Most commands exit soon, so trade memory for less garbage collection.
 	debug.SetGCPercent(400)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// After a signal, servers have three seconds to exit before the process does; a
-	// second signal ends it immediately.
+	// After a signal, tool servers have three seconds to exit. A second signal terminates this process immediately.
 	context.AfterFunc(ctx, func() {
 		stop()
 		time.AfterFunc(3*time.Second, func() { os.Exit(exitInterrupted) })
@@ -95,7 +93,7 @@ func Main() int {
 	return Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 }
 
-// Run runs one command line and returns its exit code.
+// Run runs a command line and returns the exit code.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	t := newTerminal(in, out, errOut)
 	root := newRoot(t)
@@ -110,9 +108,9 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	f := failureOf(err)
 	switch {
 	case t.interrupted:
-		f = errInterrupted // whatever the verb returned
+		f = errInterrupted
 	case ctx.Err() != nil:
-		// The verb's message stays; the exit code is that of interrupted programs.
+		// Keep the verb's message, but exit with exitInterrupted.
 		ended := *f
 		ended.code, f = exitInterrupted, &ended
 	}
@@ -122,7 +120,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	return f.code
 }
 
-// failureOf returns the failure that ends a verb with err.
+// failureOf converts any error to a failure.
 func failureOf(err error) *failure {
 	f, ok := errors.AsType[*failure](err)
 	if !ok {
@@ -134,9 +132,9 @@ func failureOf(err error) *failure {
 	return f
 }
 
-const writableHome = "set AMBIT_HOME to a folder that can be written"
+const writableHome = "set AMBIT_HOME to a folder that you can write to"
 
-// homeUnwritable reports whether an error comes from a home that cannot be written.
+// homeUnwritable reports whether the error occurred because the user cannot write to the home folder.
 func homeUnwritable(err error) bool {
 	at, ok := errors.AsType[*fs.PathError](err)
 	if !ok {
@@ -147,24 +145,15 @@ func homeUnwritable(err error) bool {
 	return err == nil && within && h.Writable() != nil
 }
 
-// The groups of verbs, in the order in which help --all lists them.
-const (
-	groupWrite   = "write"
-	groupReview  = "review"
-	groupInstall = "install"
-	groupRun     = "run"
-	groupDecide  = "decide"
-	groupSecrets = "secrets"
-	groupRecords = "records"
-	groupHelp    = "help"
-)
+// groupHelp is the id of the group for verbs about ambit itself, such as version.
+const groupHelp = "help"
 
-// everyday are the verbs that bare ambit shows, in the order of a person's day.
-var everyday = []string{
+// everydayVerbs lists the verbs that the short help shows, in the order in which they are usually used.
+var everydayVerbs = []string{
 	"init", "import", "validate", "inspect", "install", "serve", "call", "why", "approvals", "journal", "doctor",
 }
 
-// worksWithoutHome are the verbs that never need a home folder.
+// worksWithoutHome lists the verbs that never need a home folder. The entries do not include the leading "ambit".
 var worksWithoutHome = []string{
 	"", " help", " completion", " version", " man", " schema", " explain", " doctor", " validate", " tools", " diff",
 	" convert", " new", " import", " export", " bundle scan", " bundle pack",
@@ -174,8 +163,8 @@ func newRoot(t *terminal) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ambit",
 		Short: "An agent does what its manifest says, and nothing else.",
-		Long: "ambit reads an agent's manifest, proves that its tool servers match it, and runs the agent so that every\n" +
-			"call goes through one gateway. It reads four dialects: Matrix, GPARS, Covenant and FindAgent.",
+		Long: "ambit reads an agent's manifest, checks the agent's tool servers, and runs the agent so that every\n" +
+			"call goes through one gateway. Manifests have four dialects: Matrix, GPARS, Covenant and FindAgent.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs,
@@ -203,57 +192,66 @@ func newRoot(t *terminal) *cobra.Command {
 	})
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print one JSON document")
 	root.PersistentFlags().StringVar(&t.colour, "color", "auto", "`when` to use colours: auto, always or never")
-	complete(root, "color", []string{"auto", "always", "never"})
+	complete(root, "color", colourChoices)
 	root.Version = version
 	root.SetVersionTemplate("ambit {{.Version}}\n")
 	root.PersistentPreRunE = t.setUp
 	root.CompletionOptions.HiddenDefaultCmd = false
-	root.AddGroup(
-		&cobra.Group{ID: groupWrite, Title: "Write an agent"},
-		&cobra.Group{ID: groupReview, Title: "Review an agent"},
-		&cobra.Group{ID: groupInstall, Title: "Prove and install"},
-		&cobra.Group{ID: groupRun, Title: "Run and call"},
-		&cobra.Group{ID: groupDecide, Title: "Decide what is allowed"},
-		&cobra.Group{ID: groupSecrets, Title: "Credentials and keys"},
-		&cobra.Group{ID: groupRecords, Title: "Records and backups"},
-		&cobra.Group{ID: groupHelp, Title: "Help"},
-	)
-	root.AddCommand(
-		newNew(t), newInit(t), newConvert(t), newImport(t), newExport(t), newSchema(t),
-		newValidate(t), newInspect(t), newTools(t), newDiff(t), newExplain(t),
-		newVerify(t), newLock(t), newInstall(t), newUninstall(t), newCatalog(t), newBundle(t),
-		newRun(t), newServe(t), newCall(t), newDispatch(t), newWorker(t), newToolServer(t),
-		newAgents(t), newReload(t), newConsole(t),
-		newWhy(t), newApprovals(t), newPolicy(t), newGrant(t), newRevoke(t), newGrants(t),
-		newSecret(t), newLogin(t), newLogout(t), newWhoami(t), newKey(t), newRotate(t),
-		newJournal(t), newMemory(t), newBackup(t), newRestore(t),
-		newDoctor(t), newVersion(t), newMan(t),
-	)
+	add := func(id, title string, verbs ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, v := range verbs {
+			v.GroupID = id
+		}
+		root.AddCommand(verbs...)
+	}
+	add("write", "Write an agent",
+		newNew(t), newInit(t), newConvert(t), newImport(t), newExport(t), newSchema(t))
+	add("review", "Review an agent",
+		newValidate(t), newInspect(t), newTools(t), newDiff(t), newExplain(t))
+	add("install", "Prove and install",
+		newVerify(t), newLock(t), newInstall(t), newUninstall(t), newCatalog(t), newBundle(t))
+	add("run", "Run and call", newRun(t), newServe(t), newCall(t), newDispatch(t), newWorker(t), newToolServer(t),
+		newAgents(t), newReload(t), newConsole(t))
+	add("decide", "Decide what is allowed",
+		newWhy(t), newApprovals(t), newPolicy(t), newGrant(t), newRevoke(t), newGrants(t))
+	add("secrets", "Credentials and keys",
+		newSecret(t), newLogin(t), newLogout(t), newWhoami(t), newKey(t), newRotate(t))
+	add("records", "Records and backups", newJournal(t), newMemory(t), newBackup(t), newRestore(t))
+	add(groupHelp, "Help", newDoctor(t), newVersion(t), newMan(t))
+	describe(root)
 	ownHelp(t, root)
-	hintVerbs(root)
 	return root
 }
 
-// Verbs returns the tree of all verbs, from which the reference pages are generated.
+// Verbs returns the root command with all verbs. The reference pages are generated from the commands.
 func Verbs() *cobra.Command {
 	return newRoot(newTerminal(strings.NewReader(""), io.Discard, io.Discard))
 }
 
-// group makes cmd a verb that has only verbs of its own.
+// verb returns a command that checks its arguments and then calls run. The file verbs.txt contains the help texts.
+func verb(use string, args cobra.PositionalArgs, run func(context.Context, []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Args: args,
+		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args) },
+	}
+}
+
+// group adds verbs to a command. Without a verb, the command prints its help.
 func group(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(verbs...)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
 		}
-		// The argument is not repeated: it may be a value that was meant for a prompt.
-		return usage("use "+diag.Words(verbNames(cmd), "or"), "%s has no such verb", cmd.CommandPath())
+		// Do not repeat the argument in the message, because the user may have typed a secret here by mistake.
+		hint := cmp.Or(nearVerb(cmd, args[0]), "use "+diag.Words(verbNames(cmd), "or"))
+		return usage(hint, "%s has no such verb", cmd.CommandPath())
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	return cmd
 }
 
-// exactly requires n arguments; what describes them.
+// exactly returns a check that requires n arguments. The error message contains the given description of the arguments.
 func exactly(n int, what string) cobra.PositionalArgs { return between(n, n, what) }
 
 func atMost(n int, what string) cobra.PositionalArgs { return between(0, n, what) }
@@ -265,39 +263,55 @@ func between(least, most int, what string) cobra.PositionalArgs {
 		if len(args) >= least && len(args) <= most {
 			return nil
 		}
-		path := cmd.CommandPath()
-		return usage("see: "+path+" --help", "%s takes %s, but got %s", path, what, count(len(args), "argument"))
+		path, near := cmd.CommandPath(), ""
+		if len(args) > 0 {
+			near = nearVerb(cmd, args[0])
+		}
+		hint := cmp.Or(near, "see: "+path+" --help")
+		return usage(hint, "%s takes %s, but got %s", path, what, count(len(args), "argument"))
 	}
 }
 
-// complete offers words as the values of a flag.
+// complete sets the words that shell completion offers for a flag.
 func complete(cmd *cobra.Command, flag string, words []string) {
 	values := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 	if err := cmd.RegisterFlagCompletionFunc(flag, values); err != nil {
-		panic(err) // there is no such flag
+		panic(err) // the flag does not exist
 	}
 }
 
 func dialectFlag(cmd *cobra.Command, dialect *string) {
 	cmd.Flags().StringVar(dialect, "dialect", "",
-		"read the manifest as this `dialect` instead of detecting it: "+strings.Join(dialectNames(), ", "))
+		"do not detect the dialect of the manifest; use this `dialect`: "+strings.Join(dialectNames(), ", "))
 	complete(cmd, "dialect", dialectNames())
 }
 
-// storeFlag adds --store to a verb that uses the store of the home by default.
+// storeFlag adds --store to a verb. Without the flag, the verb uses the store in the home folder.
 func storeFlag(set *pflag.FlagSet, store *string) {
-	set.StringVar(store, "store", "", "the store as a postgres:// `URL`; the default is the one in AMBIT_HOME")
+	set.StringVar(store, "store", "", "the store as a postgres:// `URL` (default: the store in AMBIT_HOME)")
 }
 
-// sharedStoreFlag adds --store to a verb that uses the daemon's store by default.
+// sharedStoreFlag adds --store to a verb. Without the flag, the verb uses the running daemon's store, or the store in
+// the home folder.
 func sharedStoreFlag(set *pflag.FlagSet, store *string) {
-	set.StringVar(store, "store", "", "the store as a postgres:// `URL`; the default is the store of the running daemon, or the one in AMBIT_HOME")
+	set.StringVar(store, "store", "",
+		"the store as a postgres:// `URL` (default: the running daemon's store, or the store in AMBIT_HOME)")
 }
 
-// outputFlags add -o and --force to a verb that writes a new file.
+// outputFlags adds -o and --force to a verb that writes a file.
 func outputFlags(cmd *cobra.Command, output *string, force *bool, usage string) {
 	cmd.Flags().StringVarP(output, "output", "o", "", usage)
 	cmd.Flags().BoolVar(force, "force", false, "overwrite existing files")
+}
+
+// each applies f to every element of a list and returns the results. It never returns nil, so JSON contains [] and not
+// null.
+func each[T, R any](list []T, f func(T) R) []R {
+	results := make([]R, len(list))
+	for i, element := range list {
+		results[i] = f(element)
+	}
+	return results
 }
 
 func count(n int, noun string) string {
@@ -307,8 +321,8 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// needsHome reports whether a verb needs a home folder. A few verbs need none with certain
-// arguments; the rest of their code that does, such as serverOptions, looks for it again.
+// needsHome reports whether a verb cannot run without a home folder. Some verbs need the home only with certain
+// arguments.
 func needsHome(cmd *cobra.Command, args []string) bool {
 	path := strings.TrimPrefix(cmd.CommandPath(), "ambit")
 	switch path {
@@ -321,5 +335,6 @@ func needsHome(cmd *cobra.Command, args []string) bool {
 	case " policy init":
 		return cmd.Flag("print-schema").Value.String() != "true"
 	}
-	return !slices.Contains(worksWithoutHome, path) && !strings.HasPrefix(path, " completion") && !strings.HasPrefix(path, " __complete")
+	completes := strings.HasPrefix(path, " completion") || strings.HasPrefix(path, " __complete")
+	return !completes && !slices.Contains(worksWithoutHome, path)
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// The test binary is ambit when it is called so.
+// If the test binary is started under the name ambit or mcl-tools, it runs that program instead of the tests.
 func TestMain(m *testing.M) {
 	ambit := func() { os.Exit(cli.Main()) }
 	testscript.Main(leakless{m}, map[string]func(){"ambit": ambit, "mcl-tools": ambit})
 }
 
-// leakless are the tests, which also leave nothing running. The thread that starts
-// programs stays for as long as ambit does.
+// leakless runs the tests and then fails if goroutines are left. The goroutine that starts programs is allowed,
+// because it runs until the process exits.
 type leakless struct{ *testing.M }
 
 func (l leakless) Run() int {
@@ -38,8 +38,8 @@ func (l leakless) Run() int {
 
 var update = flag.Bool("update", false, "rewrite the expected output in the scripts")
 
-// TestScripts runs the transcripts in testdata: one for each verb and each
-// refusal. $AGENTS is the folder of the agents that ship.
+// TestScripts runs the scripts in testdata, which cover each verb and each refusal. $AGENTS is the folder of the
+// shipped agents.
 func TestScripts(t *testing.T) {
 	agents, err := filepath.Abs("../../agents")
 	if err != nil {

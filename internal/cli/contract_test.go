@@ -16,17 +16,16 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// TestContract breaks a program's contract in every way there is, from the verb to
-// the journal: each has an outcome of its own, is journaled, and leaves nothing
-// running.
+// TestContract dispatches tasks to programs that break the contract, each in a different way. Each failure must have
+// its own reason, must be journaled, and must leave no process running.
 func TestContract(t *testing.T) {
 	h := newProgramHome(t)
 	marker := "marker-" + rand.Text()
-	// A child in a session of its own, which would live on for ten minutes.
+	// This code starts a child in a new session, which would keep running for ten minutes.
 	daemon := "if os.fork() == 0:\n    os.setsid()\n    os.execv('/usr/bin/python3', ['python3', '-c', 'import time; time.sleep(600)', '" + marker + "'])\n"
 	for _, tt := range []struct {
 		name, code, text string
-		reason           string // empty is a good answer
+		reason           string // empty if the program answers correctly
 		more             string
 	}{
 		{name: "noline", code: "pass", reason: "no_answer"},
@@ -45,7 +44,7 @@ func TestContract(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := &programHome{t: t, dir: h.dir}
 			h.program(tt.name, "off", tt.code, tt.more)
-			if tt.code == "raw" { // it does not even read
+			if tt.code == "raw" { // the program does not read its input
 				if err := os.WriteFile(filepath.Join(h.dir, "agents", tt.name, "main.py"), []byte("pass\n"), 0o644); err != nil {
 					t.Fatal(err)
 				}
@@ -64,16 +63,16 @@ func TestContract(t *testing.T) {
 			}
 			r := lastRecord(t)
 			if r.Agent != tt.name || (r.Decision == "allow") != (tt.reason == "") || !strings.HasPrefix(r.Detail, tt.reason) {
-				t.Errorf("the journal says %+v", r)
+				t.Errorf("got the journal record %+v", r)
 			}
 			if says := map[string]string{"exit": "last words\n", "daemon": "forked\n"}[tt.name]; says != "" {
 				sum := sha256.Sum256([]byte(says))
 				if !strings.HasSuffix(r.Detail, "sha256:"+hex.EncodeToString(sum[:])) {
-					t.Errorf("the journal says of stderr: %s", r.Detail)
+					t.Errorf("got %s, want the hash of the program's stderr", r.Detail)
 				}
 			}
 			if left := running(t, marker); left != "" {
-				t.Errorf("%s is left running", left)
+				t.Errorf("a process is still running: %s", left)
 			}
 		})
 	}
@@ -81,12 +80,12 @@ func TestContract(t *testing.T) {
 
 type record struct{ Agent, Decision, Code, Detail string }
 
-// lastRecord is the newest in the journal.
+// lastRecord returns the newest record in the journal.
 func lastRecord(t *testing.T) record {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	if code := cli.Run(t.Context(), []string{"journal", "show", "--json", "--limit", "1"}, strings.NewReader(""), &out, &errOut); code != 0 {
-		t.Fatalf("%d: %s", code, errOut.String())
+		t.Fatalf("exit code %d: %s", code, errOut.String())
 	}
 	var doc struct{ Records []record }
 	if err := json.Unmarshal(out.Bytes(), &doc); err != nil || len(doc.Records) != 1 {
@@ -95,7 +94,8 @@ func lastRecord(t *testing.T) record {
 	return doc.Records[0]
 }
 
-// running is a process that has a word in its command line.
+// running finds a process that has the word in its command line. It returns the /proc file of this
+// process, or "" if there is no such process.
 func running(t *testing.T, word string) string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -103,7 +103,7 @@ func running(t *testing.T, word string) string {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		// A process may end before it is looked at.
+		// A process can exit before its file is read.
 		if text, err := os.ReadFile(file); err == nil && bytes.Contains(text, []byte(word)) {
 			return file
 		}

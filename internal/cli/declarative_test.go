@@ -18,8 +18,8 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// api is the upstream of the shipped example, on loopback with a certificate of
-// its own. It repeats the token it was given, as careless servers do.
+// api is the upstream server of the shipped example. Like a careless server, it repeats the token of a request in its
+// answer.
 type api struct {
 	mu    sync.Mutex
 	heard []string
@@ -40,9 +40,9 @@ func (a *api) calls() []string {
 	return append([]string(nil), a.heard...)
 }
 
-// TestDeclarativeAgent takes the shipped example through everything: a
-// credential from the vault to its host and nowhere else, a rail, a person's
-// approval from another process, and the journal.
+// TestDeclarativeAgent makes calls with the shipped example. It checks that a credential goes from the vault only to
+// its host. It also checks that a guardrail refuses a call, and that a person can approve a call from another
+// process. At the end, the journal must be intact.
 func TestDeclarativeAgent(t *testing.T) {
 	const token = "not-a-real-token-of-any-known-shape"
 	upstream := &api{}
@@ -73,18 +73,18 @@ func TestDeclarativeAgent(t *testing.T) {
 	}
 
 	if _, e := ambit(3, "", "call", agent, "get_traffic_summary", "--input", `{"range":"last-7-days"}`); !strings.Contains(e, "credential_missing") || !strings.Contains(e, "ambit secret set") {
-		t.Errorf("without its credential: %s", e)
+		t.Errorf("without the credential: %s", e)
 	}
 	ambit(0, token, "secret", "set", agent, "analytics_token")
 	if out, _ := ambit(0, "", "call", agent, "get_traffic_summary", "--input", `{"range":"last-7-days"}`); !strings.Contains(out, `"visits":12`) {
-		t.Errorf("it said %s", out)
+		t.Errorf("got the output %s", out)
 	}
 	if got := upstream.calls(); len(got) != 1 || got[0] != "GET api.example.com/v1/traffic?range=last-7-days  Bearer "+token {
-		t.Errorf("the server heard %q", got)
+		t.Errorf("the server got the requests %q", got)
 	}
 	ambit(1, "", "call", agent, "get_traffic_summary", "--input", `{"range":"all of it"}`)
 
-	// A person decides about spending, from another process.
+	// From another process, a person approves the spending.
 	spend := []string{"call", agent, "increase_campaign_budget", "--json", "--input", `{"campaign":"c1","amount":10.50,"currency":"EUR","reason":"because it pays"}`}
 	ended := make(chan string)
 	go func() {
@@ -105,17 +105,17 @@ func TestDeclarativeAgent(t *testing.T) {
 	}
 	var shown bytes.Buffer
 	if err := json.Compact(&shown, waiting.Approvals[0].Arguments); err != nil || shown.String() != `{"amount":10.50,"campaign":"c1","currency":"EUR","reason":"because it pays"}` {
-		t.Errorf("the person sees %s, %v", shown.String(), err)
+		t.Errorf("the approval shows the arguments %s, %v", shown.String(), err)
 	}
 	if n := len(upstream.calls()); n != 1 {
-		t.Errorf("it was called before anybody said yes: %d calls", n)
+		t.Errorf("the server got %d calls before the approval, want 1", n)
 	}
 	ambit(0, "", "approvals", "approve", waiting.Approvals[0].ID[:8])
 	if out := <-ended; !strings.Contains(out, `"is_error": false`) {
-		t.Errorf("it said %s", out)
+		t.Errorf("got the output %s", out)
 	}
 	if got := upstream.calls(); len(got) != 2 || !strings.HasPrefix(got[1], `POST api.example.com/v1/campaigns/c1/budget-increases {"amount": 10.50, "currency": "EUR", "reason": "because it pays"} Bearer `) {
-		t.Errorf("the server heard %q", got)
+		t.Errorf("the server got the requests %q", got)
 	}
 
 	ambit(0, "", "journal", "verify")
@@ -123,7 +123,7 @@ func TestDeclarativeAgent(t *testing.T) {
 	if strings.Contains(said.String(), token) {
 		t.Error("the token was printed")
 	}
-	// Nothing that was written holds it in the clear, and that includes the store.
+	// No file in the home, including the store, contains the token in plain text.
 	err := filepath.WalkDir(home, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err

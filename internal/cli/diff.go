@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -8,33 +10,24 @@ import (
 )
 
 func newDiff(t *terminal) *cobra.Command {
-	return &cobra.Command{
-		Use:     "diff OLD NEW",
-		GroupID: groupReview,
-		Short:   "Show what NEW may do that OLD could not",
-		Long: "Show what NEW may do that OLD could not: a new tool, host, scope, side effect or secret, a larger budget, a\n" +
-			"looser guardrail. Exits 1 if NEW may do more, 0 if not.",
-		Example: "  ambit diff installed.json update.json\n  git show HEAD:agents/default.json | ambit diff - agents/default.json",
-		Args:    exactly(2, "two manifests"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if args[0] == "-" && args[1] == "-" {
-				return usage("give at least one of them as a file", "only one manifest can come from standard input")
-			}
-			before, err := t.load(args[0], "")
-			if err != nil {
-				return err
-			}
-			after, err := t.load(args[1], "")
-			if err != nil {
-				return err
-			}
-			d := manifest.Diff(before.Agent(), after.Agent())
-			return t.judge(len(d.Widened) == 0, map[string]any{
-				"widened": append([]manifest.Change{}, d.Widened...), "narrowed": append([]manifest.Change{}, d.Narrowed...),
-				"changed": append([]manifest.Change{}, d.Changed...), "digests": []string{before.Digest(), after.Digest()},
-			}, func() { t.delta(d) })
-		},
-	}
+	return verb("diff OLD NEW", exactly(2, "two manifests"), func(_ context.Context, args []string) error {
+		if args[0] == "-" && args[1] == "-" {
+			return usage("give at least one manifest as a file", "only one manifest can come from standard input")
+		}
+		before, err := t.load(args[0], "")
+		if err != nil {
+			return err
+		}
+		after, err := t.load(args[1], "")
+		if err != nil {
+			return err
+		}
+		d := manifest.Diff(before.Agent(), after.Agent())
+		return t.judge(len(d.Widened) == 0, map[string]any{
+			"widened": notNil(d.Widened), "narrowed": notNil(d.Narrowed),
+			"changed": notNil(d.Changed), "digests": []string{before.Digest(), after.Digest()},
+		}, func() { t.delta(d) })
+	})
 }
 
 func (t *terminal) delta(d manifest.Delta) {
@@ -48,14 +41,14 @@ func (t *terminal) delta(d manifest.Delta) {
 		}
 		t.printf("\n")
 	}
-	part("widened: it may do more", "+", red, d.Widened)
-	part("narrowed: it may do less", "-", green, d.Narrowed)
+	part("widened: the agent may do more", "+", red, d.Widened)
+	part("narrowed: the agent may do less", "-", green, d.Narrowed)
 	part("changed", "~", yellow, d.Changed)
 	switch {
 	case len(d.Widened) > 0:
-		t.printf("%s: %s\n", t.paint(boldRed, "it may do more than before"), count(len(d.Widened), "widening"))
+		t.printf("%s: %s\n", t.paint(boldRed, "the agent may do more than before"), count(len(d.Widened), "widening"))
 	case len(d.Narrowed)+len(d.Changed) > 0:
-		t.printf("%s\n", t.paint(green, "it may do no more than before"))
+		t.printf("%s\n", t.paint(green, "the agent is not allowed to do more than before"))
 	default:
 		t.printf("%s\n", t.paint(green, "no difference"))
 	}

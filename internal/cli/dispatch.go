@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -20,7 +18,6 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// dispatchFlags are the flags of ambit dispatch.
 type dispatchFlags struct {
 	priority, parent, store string
 	isolation               isolationFlag
@@ -29,22 +26,12 @@ type dispatchFlags struct {
 
 func newDispatch(t *terminal) *cobra.Command {
 	var f dispatchFlags
-	cmd := &cobra.Command{
-		Use:     "dispatch ID TEXT",
-		GroupID: groupRun,
-		Short:   "Give a program one task and print its answer",
-		Long: "Give a program one task and print its answer. ID is an agent's id or name, in AMBIT_HOME or COVENANT_HOME, or the\n" +
-			"path of its manifest. The program runs in a sandbox, with the time, memory, disk and network that its manifest\n" +
-			"says; what it writes to stderr is shown on stderr. With --store the task goes into the queue that workers share\n" +
-			"(ambit worker), and one of them does it. An interrupt cancels it.",
-		Example: "  ambit dispatch research@local 'what is Landlock?'\n  ambit dispatch agents/examples/wordcount 'to be or not to be' --json",
-		Args:    exactly(2, "an agent and a text"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.dispatch(cmd.Context(), args[0], args[1], &f)
-		},
-	}
-	cmd.Flags().StringVar(&f.priority, "priority", "", "low, normal or high; without it, what the manifest says")
-	cmd.Flags().StringVar(&f.parent, "parent", "", "the `intent` that this one is part of")
+	what := exactly(2, "an agent and the text of a task")
+	cmd := verb("dispatch ID TEXT", what, func(ctx context.Context, args []string) error {
+		return t.dispatch(ctx, args[0], args[1], &f)
+	})
+	cmd.Flags().StringVar(&f.priority, "priority", "", "low, normal or high (default: the priority in the manifest)")
+	cmd.Flags().StringVar(&f.parent, "parent", "", "the id of the `intent` that this new intent is a part of")
 	f.flags(cmd)
 	storeFlag(cmd.Flags(), &f.store)
 	f.isolation.flag(cmd)
@@ -52,33 +39,34 @@ func newDispatch(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// isolationFlag chooses the isolation tier of programs.
+// isolationFlag is the flag --isolation. It chooses how strongly programs are isolated.
 type isolationFlag struct{ tier string }
 
-// noIsolation turns isolation off.
+// noIsolation is the value of --isolation that turns the sandbox off.
 const noIsolation = "none"
 
 func (i *isolationFlag) flag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&i.tier, "isolation", string(sandbox.Standard), "how far programs are kept away: standard or strong; none is for trusted local development")
+	cmd.Flags().StringVar(&i.tier, "isolation", string(sandbox.Standard),
+		"how strongly programs are isolated: standard, strong, or none (only for trusted local development)")
 	complete(cmd, "isolation", []string{string(sandbox.Standard), string(sandbox.Strong), noIsolation})
 }
 
-// apply sets the tier in the options, and warns loudly if it is none.
+// apply sets the isolation tier in the options. If the tier is "none", apply prints a warning, or returns an error in
+// production.
 func (i *isolationFlag) apply(t *terminal, o *host.Options, production bool) error {
-	switch i.tier {
-	case "": // the verb has no such flag
+	switch tier := sandbox.Tier(i.tier); {
+	case tier == "": // the verb has no flag --isolation
 		return nil
-	case string(sandbox.Standard), string(sandbox.Strong):
-		o.Isolation = sandbox.Tier(i.tier)
+	case tier == sandbox.Standard || tier == sandbox.Strong:
+		o.Isolation = tier
 		return nil
-	case noIsolation:
-	default:
-		return usage("use standard, strong or none", "there is no isolation %q", i.tier)
+	case tier != noIsolation:
+		return usage("use standard, strong or none", "unknown isolation %q", i.tier)
+	case production:
+		return usage("leave out --isolation none", "--production and --isolation none cannot be combined")
 	}
-	if production {
-		return usage("leave it out", "--production does not go with --isolation none")
-	}
-	t.alertf("programs run WITHOUT isolation: they can do whatever you can, and no limit but time holds. For trusted local development only.")
+	t.alertf("programs run WITHOUT isolation: they can do everything that you can do, and only the time limit applies. " +
+		"Use --isolation none only for trusted local development.")
 	o.Unconfined = true
 	return nil
 }
@@ -92,7 +80,7 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatchFla
 	if err != nil {
 		return err
 	}
-	m, err := t.programOf(o.Home, id)
+	m, err := t.programOf(id)
 	if err != nil {
 		return err
 	}
@@ -101,62 +89,57 @@ func (t *terminal) dispatch(ctx context.Context, id, text string, f *dispatchFla
 		return err
 	}
 	defer b.Close()
-	request.Agent, request.Name = m.Agent(), registered(o.Home, m)
-	desk := dispatch.Options{Store: b, URL: f.store, Log: t.logf}
+	request.Agent, request.Name = m.Agent(), registeredName(o.Home, m)
+	options := dispatch.Options{Store: b, URL: f.store, Log: t.logf}
 	if f.store == "" {
-		o.Books, o.Name = b, request.Name
+		o.Store, o.Name = b, request.Name
 		o.Log = func(_, line string) { t.serverLog(request.Name, line) }
 		a := host.Start(ctx, m, o)
 		defer a.Close()
 		if err := a.Ready(ctx); err != nil {
 			return asFailure(err)
 		}
-		desk.Gateways = oneAgent{a}
+		options.Gateways = oneAgent{a}
 	}
-	return t.ask(ctx, desk, *request)
+	return t.ask(ctx, options, *request)
 }
 
-// ask dispatches one intent and prints the answer.
+// ask queues an intent (a call to a program), waits for the answer and prints the answer.
 func (t *terminal) ask(ctx context.Context, o dispatch.Options, r dispatch.Request) error {
 	d, err := dispatch.Open(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
-		defer cancel()
-		d.Close(last)
-	}()
-	i, err := d.Call(ctx, r, func(i *dispatch.Intent) { t.about(i, r.Agent) })
+	defer closeQueue(ctx, d, closeTime)
+	i, err := d.Call(ctx, r, func(i *dispatch.Intent) {
+		name := diag.Printable(i.Agent)
+		switch {
+		case i.State == dispatch.NoWorker:
+			t.alertf("no running worker has %s with the digest %s, so the intent %s waits; to start a worker, run: ambit worker",
+				name, i.Digest, dispatch.UUID(i.ID))
+		case i.State == dispatch.Queued && i.OverBudget:
+			credits := r.Agent.Settlement.CreditsPerHour
+			t.alertf("%s has used its %d credits for this hour, so this intent runs at low priority", name, credits)
+		}
+	})
+	if err == nil && i.Refusal != nil {
+		err = i.Refusal
+	}
 	if err != nil {
 		return asFailure(err)
-	}
-	if i.Refusal != nil {
-		return asFailure(i.Refusal)
 	}
 	return t.answered(i)
 }
 
-// closeTime bounds the shutdown of a desk.
+// closeTime is the maximum time for shutting down a queue.
 const closeTime = 5 * time.Second
 
-// about prints notes on an intent that waits.
-func (t *terminal) about(i *dispatch.Intent, a *agent.Agent) {
-	switch {
-	case i.State == dispatch.NoWorker:
-		t.notef("%s no worker that is running has %s with the digest %s: the intent %s waits; start one with ambit worker",
-			t.paint(boldRed, "ambit:"), diag.Printable(i.Agent), i.Digest, dispatch.UUID(i.ID))
-	case i.State == dispatch.Queued && i.OverBudget:
-		t.alertf("%s has used its %d credits of this hour: this runs at low priority", diag.Printable(i.Agent), a.Settlement.CreditsPerHour)
-	}
-}
-
-// request returns the intent that the flags describe.
+// request returns the dispatch request for the text of a task. The flags set the priority, parent and principal.
 func (f *dispatchFlags) request(t *terminal, text string) (*dispatch.Request, error) {
 	if f.priority != "" && !slices.Contains(dispatch.Priorities, f.priority) {
 		return nil, usage("use low, normal or high", "there is no priority %q", f.priority)
 	}
-	principal, by, err := f.who(t)
+	principal, by, err := f.principals(t)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +154,7 @@ func (f *dispatchFlags) request(t *terminal, text string) (*dispatch.Request, er
 	return r, nil
 }
 
-// oneAgent gives a desk the gateway of the one agent that a verb started.
+// oneAgent implements dispatch.Gateways for a verb that starts a single agent.
 type oneAgent struct{ of *host.Agent }
 
 func (o oneAgent) Digests() []string { return []string{o.of.Manifest().Agent().Digest} }
@@ -180,57 +163,46 @@ func (o oneAgent) Open(digest string) (dispatch.Gateway, func(), bool) {
 	return o.of.Gateway(), func() {}, digest == o.of.Manifest().Agent().Digest
 }
 
-// programFolders returns the folders to search for programs.
-func programFolders(h home.Home) []string {
-	folders := []string{h.Agents()}
-	if covenant := os.Getenv("COVENANT_HOME"); covenant != "" {
-		folders = append(folders, filepath.Join(covenant, "agents"))
-	}
-	return folders
-}
+// programFolders returns the folders of installed programs.
+func programFolders(h home.Home) []string { return withCovenant(h.Agents()) }
 
-// programOf finds a program by its id or name, or by the path of its manifest.
-func (t *terminal) programOf(h home.Home, id string) (*manifest.Manifest, error) {
-	found, err := daemon.Find(programFolders(h)...)
+// programOf returns the manifest of the program with the given id, name or path.
+func (t *terminal) programOf(id string) (*manifest.Manifest, error) {
+	found, err := agentsIn(manifest.Options{}, programFolders(t.home)...)
 	if err != nil {
 		return nil, err
 	}
-	found = slices.DeleteFunc(found, func(f daemon.Found) bool { return f.Manifest == nil || f.Manifest.Agent() == nil })
-	// An id takes precedence, as in the daemon: a folder can have any name.
+	// An id takes precedence over a name, because a folder can have any name. The daemon has the same rule.
 	f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Manifest.Agent().ID == id })
 	if f == nil {
 		f = daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == id })
 	}
-	if f != nil && f.Problem != nil {
-		return nil, no("", "%s cannot be used: %w", f.Manifest.Path, f.Problem)
-	}
+	var m *manifest.Manifest
 	if f != nil {
-		return onlyProgram(f.Manifest)
+		if m = f.Manifest; f.Problem != nil {
+			return nil, no("", "%s cannot be used: %w", m.Path, f.Problem)
+		}
+	} else {
+		if _, err := os.Stat(id); err != nil {
+			return nil, no("to list the agents, run: ambit agents; or give the path of a manifest",
+				"there is no agent %s", diag.Quote(id))
+		}
+		if m, err = t.load(id, ""); err == nil {
+			err = soleID(m)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	if _, err := os.Stat(id); err != nil {
-		return nil, no("see: ambit agents; a manifest elsewhere is named by its path", "there is no agent %s", diag.Quote(id))
-	}
-	m, err := t.load(id, "")
-	if err != nil {
-		return nil, err
-	}
-	if err := soleID(m); err != nil {
-		return nil, err
-	}
-	return onlyProgram(m)
-}
-
-func onlyProgram(m *manifest.Manifest) (*manifest.Manifest, error) {
 	if !dispatch.TakesIntents(m.Agent()) {
-		return nil, no("ambit call makes a call to another agent", "%s is not a program that takes tasks", m.Path)
+		return nil, no("to call a tool, run: ambit call PATH TOOL", "%s is not a program that takes tasks", m.Path)
 	}
 	return m, nil
 }
 
-// answered prints a program's answer.
 func (t *terminal) answered(i *dispatch.Intent) error {
 	if !t.json {
-		t.result(*i.Result)
+		t.printResult(*i.Result)
 		return nil
 	}
 	var doc struct {
@@ -246,5 +218,3 @@ func (t *terminal) answered(i *dispatch.Intent) error {
 	doc.OverBudget = i.OverBudget
 	return t.document(doc)
 }
-
-var _ dispatch.Gateways = oneAgent{}

@@ -12,8 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
 )
 
-// TestDispatch gives tasks to programs, found in each of the ways that there
-// are.
+// TestDispatch finds programs by id, by name and by path, and gives them tasks.
 func TestDispatch(t *testing.T) {
 	sandboxtest.Need(t)
 	dir := t.TempDir()
@@ -44,13 +43,13 @@ print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': ' '.join([i['tex
 		t.Helper()
 		var out, errOut bytes.Buffer
 		if code := cli.Run(t.Context(), append([]string{"dispatch"}, args...), strings.NewReader(""), &out, &errOut); code != want {
-			t.Fatalf("%v: exit code %d: %s%s", args, code, out.String(), errOut.String())
+			t.Fatalf("%v: exit code %d, want %d: %s%s", args, code, want, out.String(), errOut.String())
 		}
 		return out.String(), errOut.String()
 	}
 	out, errOut := run(0, "flat@local", "hello")
 	if !strings.HasPrefix(out, "hello normal None ") || !strings.HasSuffix(out, "@local 44\n") || !strings.Contains(errOut, "[flat] thinking") {
-		t.Errorf("%q %q", out, errOut)
+		t.Errorf("got stdout %q and stderr %q", out, errOut)
 	}
 	parent := "01234567-89ab-cdef-0123-456789abcdef"
 	out, _ = run(0, "flat", "hello", "--json", "--priority", "high", "--parent", parent)

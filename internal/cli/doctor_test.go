@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
 )
 
-// TestDoctorIsContent: if nothing is missing, doctor exits 0.
-func TestDoctorIsContent(t *testing.T) {
+// If nothing is missing, ambit doctor exits with 0.
+func TestDoctorFindsNothingMissing(t *testing.T) {
 	sandboxtest.Need(t)
 	t.Setenv("AMBIT_HOME", filepath.Join(t.TempDir(), "home"))
 	var out, errOut bytes.Buffer
@@ -30,7 +30,7 @@ func TestDoctorIsContent(t *testing.T) {
 	}
 	for _, c := range doc.Checks {
 		if c.Detail == "" || c.OK == (c.Fix != "") {
-			t.Errorf("%+v", c)
+			t.Errorf("a check needs a detail, and a fix only if it failed: %+v", c)
 		}
 	}
 }

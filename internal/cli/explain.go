@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 
@@ -18,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// meaning explains a code of any kind.
+// meaning is the explanation of a code that ambit prints, such as the code of a diagnostic or refusal.
 type meaning struct {
 	Code     string `json:"code"`
 	Kind     string `json:"kind"`
@@ -39,43 +40,35 @@ func meanings() []meaning {
 	for _, m := range policy.Meanings {
 		all = append(all, meaning{m.Code, "policy", "", m.Title, m.Why, m.Fix})
 	}
-	for _, m := range daemon.Meanings {
+	for _, m := range daemon.Meanings() {
 		all = append(all, meaning{m.Code, "api", "", m.Title, m.Why, m.Fix})
 	}
 	return all
 }
 
 func newExplain(t *terminal) *cobra.Command {
-	return &cobra.Command{
-		Use:     "explain [CODE]",
-		GroupID: groupReview,
-		Short:   "Explain a code and how to fix it",
-		Long:    "Explain the code of a diagnostic (MX010), of a refusal (rate_limited), of a rule's problem (no_guard) or of the\ndaemon's API (key_missing): what it means, why it matters and how to fix it. Without a code, list them all.",
-		Example: "  ambit explain MX022\n  ambit explain side_effect_denied",
-		Args:    atMost(1, "one code, or none"),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			var codes []string
-			for _, m := range meanings() {
-				codes = append(codes, m.Code+"\t"+m.Title)
-			}
-			return codes, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(_ *cobra.Command, args []string) error {
-			all := meanings()
-			if len(args) == 0 {
-				return t.listMeanings(all)
-			}
-			var codes []string
-			for _, m := range all {
-				if strings.EqualFold(m.Code, args[0]) {
-					return t.explain(m)
-				}
-				codes = append(codes, m.Code)
-			}
-			hint := cmp.Or(diag.DidYouMean(args[0], codes), "ambit explain lists them all")
-			return usage(hint, "there is no code %s", diag.Quote(args[0]))
-		},
+	cmd := verb("explain [CODE]", atMost(1, "one code, or none"), func(_ context.Context, args []string) error {
+		all := meanings()
+		if len(args) == 0 {
+			return t.show(map[string]any{"codes": all}, func() {
+				t.table("", each(all, func(m meaning) []string {
+					return []string{t.paint(bold, m.Code), t.paint(dim, cmp.Or(m.Severity, m.Kind)), m.Title}
+				}))
+			})
+		}
+		at := slices.IndexFunc(all, func(m meaning) bool { return strings.EqualFold(m.Code, args[0]) })
+		if at >= 0 {
+			return t.explain(all[at])
+		}
+		codes := each(all, func(m meaning) string { return m.Code })
+		hint := cmp.Or(diag.DidYouMean(args[0], codes), "to list all codes, run: ambit explain")
+		return usage(hint, "there is no code %s", diag.Quote(args[0]))
+	})
+	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		codes := each(meanings(), func(m meaning) string { return m.Code + "\t" + m.Title })
+		return codes, cobra.ShellCompDirectiveNoFileComp
 	}
+	return cmd
 }
 
 func (t *terminal) explain(m meaning) error {
@@ -85,15 +78,5 @@ func (t *terminal) explain(m meaning) error {
 		if m.Fix != "" {
 			t.printf("\n%s\n%s\n", t.paint(bold, "To fix it"), wrap(m.Fix, "  ", t.width))
 		}
-	})
-}
-
-func (t *terminal) listMeanings(all []meaning) error {
-	return t.show(map[string]any{"codes": all}, func() {
-		rows := make([][]string, len(all))
-		for i, m := range all {
-			rows[i] = []string{t.paint(bold, m.Code), t.paint(dim, cmp.Or(m.Severity, m.Kind)), m.Title}
-		}
-		t.table("", rows)
 	})
 }

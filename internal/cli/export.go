@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// The forms of an export.
+// Values of --as.
 const (
 	asRecipe  = "recipe"
 	asMCPJSON = "mcp.json"
@@ -31,35 +31,25 @@ var exportForms = []string{asRecipe, asMCPJSON, asSkills}
 func newExport(t *terminal) *cobra.Command {
 	var as, output, dialect string
 	var force bool
-	cmd := &cobra.Command{
-		Use:     "export PATH --as FORM",
-		GroupID: groupWrite,
-		Short:   "Write an agent as a recipe, an mcp.json or Agent Skills",
-		Long: "Write an agent in another form: recipe, the text to paste into a chat (instructions, tools in words,\n" +
-			"examples); mcp.json, the entry with which an MCP client starts ambit run; skills, a folder of Agent Skills.\n" +
-			"Credentials are named, never written.",
-		Example: "  ambit export agents/examples/mcp-tool --as recipe\n  ambit export agents/default.json --as mcp.json -o .mcp.json\n  ambit export agents/examples/skills-bundle --as skills -o .claude/skills",
-		Args:    exactly(1, "one manifest"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := t.load(args[0], dialect)
-			if err != nil {
-				return err
-			}
-			e, err := exported(cmd.Context(), m, as)
-			if err != nil {
-				return err
-			}
-			return t.export(e, output, force)
-		},
-	}
-	cmd.Flags().StringVar(&as, "as", "", "the `form` to write: "+strings.Join(exportForms, ", "))
+	cmd := verb("export PATH --as FORMAT", exactly(1, "one manifest"), func(ctx context.Context, args []string) error {
+		m, err := t.load(args[0], dialect)
+		if err != nil {
+			return err
+		}
+		e, err := exported(ctx, m, as)
+		if err != nil {
+			return err
+		}
+		return t.export(e, output, force)
+	})
+	cmd.Flags().StringVar(&as, "as", "", "the `format` to write: "+strings.Join(exportForms, ", "))
 	dialectFlag(cmd, &dialect)
-	outputFlags(cmd, &output, &force, "write to `file` instead of standard output; for skills a folder")
+	outputFlags(cmd, &output, &force, "write to `file`, or to a folder with --as skills, instead of standard output")
 	complete(cmd, "as", exportForms)
 	return cmd
 }
 
-// export is an agent in another form: one text, or files in a folder.
+// export is an agent in an export format. It contains either a text or files.
 type export struct {
 	as, name string
 	text     string
@@ -72,12 +62,12 @@ func exported(ctx context.Context, m *manifest.Manifest, as string) (*export, er
 	e := &export{as: as, name: agent.Slug(a.Name)}
 	switch as {
 	case asMCPJSON:
-		return e, e.entry(m)
+		return e, e.setClientConfig(m)
 	case asRecipe, asSkills:
 	case "":
-		return nil, usage("add --as with one of "+strings.Join(exportForms, ", "), "export needs the form to write")
+		return nil, usage("add --as with one of "+strings.Join(exportForms, ", "), "ambit export needs --as")
 	default:
-		return nil, usage("use one of "+strings.Join(exportForms, ", "), "there is no form %q", as)
+		return nil, usage("use one of "+strings.Join(exportForms, ", "), "unknown format %q", as)
 	}
 	skills, err := skillsOf(ctx, m)
 	if err != nil {
@@ -88,7 +78,8 @@ func exported(ctx context.Context, m *manifest.Manifest, as string) (*export, er
 			e.notes = append(e.notes, "warning: "+w.String())
 		}
 		if skills.Others > 0 {
-			e.notes = append(e.notes, count(skills.Others, "other file")+" of the bundle left behind: only the skills' own text is written")
+			e.notes = append(e.notes,
+				"left out "+count(skills.Others, "other file")+" of the bundle: only the skills' text is exported")
 		}
 	}
 	if as == asRecipe {
@@ -99,7 +90,7 @@ func exported(ctx context.Context, m *manifest.Manifest, as string) (*export, er
 	return e, nil
 }
 
-// skillsOf reads the skills of an agent; nil if it has none to read.
+// skillsOf reads the skills of an agent. It returns nil if the agent has no skills.
 func skillsOf(ctx context.Context, m *manifest.Manifest) (*skill.Bundle, error) {
 	if s := m.Agent().Skills; s == nil || len(s.List) == 0 {
 		return nil, nil
@@ -112,24 +103,21 @@ func skillsOf(ctx context.Context, m *manifest.Manifest) (*skill.Bundle, error) 
 	if invalid, ok := errors.AsType[*skill.Invalid](err); ok {
 		return nil, no(invalid.Hint(), "%w", err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return b, nil
+	return b, err
 }
 
-// entry returns the configuration with which an MCP client starts ambit run. The command of
-// the manifest is never written.
-func (e *export) entry(m *manifest.Manifest) error {
+// setClientConfig sets the text to a configuration for MCP clients, which tells the client to run "ambit run" with the
+// manifest. The configuration never contains the command that the manifest declares.
+func (e *export) setClientConfig(m *manifest.Manifest) error {
 	if m.Path == stdinName {
-		return usage("name the file", "a manifest from standard input has no path for a client to start")
+		return usage("give the path of a file", "a client cannot start a manifest that comes from standard input")
 	}
 	if d := m.Agent().Delivery; d.Exec == "findagent-hosted" {
-		hint := "install it where ambit serve runs, and connect to URL/mcp/NAME there"
+		hint := "install the agent where a daemon runs (ambit serve), and connect clients to URL/mcp/NAME there"
 		if d.URL != "" {
-			hint = "it is hosted at " + d.URL + "; connect a client to that, with ambit login for its token"
+			hint = "connect clients to " + d.URL + "; to get a token for it, run: ambit login"
 		}
-		return no(hint, "%s is hosted: no client can start it", m.Path)
+		return no(hint, "%s is a hosted agent, which a client cannot start", m.Path)
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -140,7 +128,7 @@ func (e *export) entry(m *manifest.Manifest) error {
 		return err
 	}
 	entry := map[string]any{"command": program, "args": []string{"run", path}}
-	// A client does not inherit the variables of this shell.
+	// A client does not inherit the environment of this shell.
 	if dir := os.Getenv("AMBIT_HOME"); dir != "" {
 		if dir, err = filepath.Abs(dir); err != nil {
 			return err
@@ -153,22 +141,26 @@ func (e *export) entry(m *manifest.Manifest) error {
 	return err
 }
 
-// export writes an agent in its other form.
+// export writes an exported agent to the output file or folder. If the output is empty or "-", it prints the text.
 func (t *terminal) export(e *export, output string, force bool) error {
 	toFile := output != "" && output != "-"
 	if len(e.files) > 1 && !toFile && !t.json {
-		return usage("add -o FOLDER", "there are %d skills, and each is a file of its own", len(e.files))
+		return usage("add -o FOLDER", "there are %d skills, and each needs its own file", len(e.files))
 	}
 	written := []string{}
+	doc := map[string]any{"as": e.as, "name": e.name, "notes": notNil(e.notes)}
+	files := e.files
+	if files != nil {
+		doc["files"] = files
+	} else {
+		doc["text"] = e.text
+		files = []recipe.File{{Text: e.text}}
+	}
 	if toFile {
-		files := e.files
-		if files == nil {
-			files = []recipe.File{{Text: e.text}}
-		}
 		for _, f := range files {
 			file := filepath.Join(output, filepath.FromSlash(f.Path))
 			if _, err := os.Lstat(file); err == nil && !force {
-				return usage("choose another name, or overwrite it with --force", "%s already exists", file)
+				return usage("choose another name, or overwrite the file with --force", "%s already exists", file)
 			}
 			written = append(written, file)
 		}
@@ -178,27 +170,16 @@ func (t *terminal) export(e *export, output string, force bool) error {
 			}
 		}
 	}
-	if t.json {
-		doc := map[string]any{"as": e.as, "name": e.name, "written": written, "notes": append([]string{}, e.notes...)}
-		if e.files != nil {
-			doc["files"] = e.files
-		} else {
-			doc["text"] = e.text
+	doc["written"] = written
+	return t.show(doc, func() {
+		for _, file := range written {
+			t.printf("%s\n", diag.Printable(file))
 		}
-		return t.document(doc)
-	}
-	for _, file := range written {
-		t.printf("%s\n", diag.Printable(file))
-	}
-	if !toFile {
-		text := e.text
-		if e.files != nil {
-			text = e.files[0].Text
+		if !toFile {
+			t.text(files[0].Text)
 		}
-		t.text(text)
-	}
-	for _, n := range e.notes {
-		t.notef("%s", t.paint(dim, diag.Printable(n)))
-	}
-	return nil
+		for _, n := range e.notes {
+			t.remarkf("%s", diag.Printable(n))
+		}
+	})
 }

@@ -32,7 +32,7 @@ func (k keyHolder) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// client is one of an agent at the daemon.
+// client connects to an agent of the daemon with the given protocol version.
 func (p *process) client(t *testing.T, agent, key, version string) *mcp.ClientSession {
 	t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
@@ -46,8 +46,8 @@ func (p *process) client(t *testing.T, agent, key, version string) *mcp.ClientSe
 	return session
 }
 
-// said calls a tool and returns the text of its answer.
-func said(ctx context.Context, s *mcp.ClientSession, tool, text string) string {
+// callText calls a tool and returns the text of its answer.
+func callText(ctx context.Context, s *mcp.ClientSession, tool, text string) string {
 	result, err := s.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"text": text}})
 	if err != nil {
 		return "error: " + err.Error()
@@ -62,9 +62,8 @@ func said(ctx context.Context, s *mcp.ClientSession, tool, text string) string {
 	return content.Text
 }
 
-// TestGateways runs two daemons on one store as an operator does: clients reach
-// the same agents by both, a rate holds for both together, one journal has it
-// all, and a daemon finishes its running call at shutdown.
+// TestGateways runs two daemons on one store. Clients reach the same agents through both daemons. A rate limit counts
+// the calls of both daemons, and one journal records all calls. At shutdown, a daemon finishes its running call.
 func TestGateways(t *testing.T) {
 	began, release := make(chan struct{}, 1), make(chan struct{})
 	upstream := mcp.NewServer(&mcp.Implementation{Name: "post", Version: "1.0.0"}, nil)
@@ -110,7 +109,7 @@ func TestGateways(t *testing.T) {
 
 	statetest.Places(t, func(t *testing.T, place string) {
 		t.Setenv("AMBIT_HOME", filepath.Join(t.TempDir(), "home"))
-		var store []string // SQLite's is the home's
+		var store []string // empty for SQLite, which uses the store of the home
 		if strings.HasPrefix(place, "postgres://") {
 			store = []string{"--store", place}
 		}
@@ -131,53 +130,53 @@ func TestGateways(t *testing.T) {
 		for i := range 3 {
 			text := fmt.Sprint("letter ", i)
 			for name, s := range map[string]*mcp.ClientSession{"first": a, "second": b} {
-				if got := said(t.Context(), s, "send", text); got != "sent "+text {
-					t.Errorf("by the %s: %s", name, got)
+				if got := callText(t.Context(), s, "send", text); got != "sent "+text {
+					t.Errorf("through the %s daemon: %s", name, got)
 				}
 			}
 		}
 		few := []*mcp.ClientSession{first.client(t, "few", key, "2026-07-28"), second.client(t, "few", key, "2025-11-25")}
 		for i := range 6 {
-			got, want := said(t.Context(), few[i%2], "write", "bees"), "Write about bees."
+			got, want := callText(t.Context(), few[i%2], "write", "bees"), "Write about bees."
 			if i >= 3 {
 				want = "rate_limited: "
 			}
 			if !strings.HasPrefix(got, want) {
-				t.Errorf("call %d of a tool that may be called three times: %s", i+1, got)
+				t.Errorf("call %d of a tool with the limit 3/hour: got %s, want %s", i+1, got, want)
 			}
 		}
 
-		// The first is stopped while it has a call.
+		// Stop the first daemon during a call.
 		pondered := make(chan string, 1)
-		go func() { pondered <- said(context.Background(), a, "ponder", "this") }()
+		go func() { pondered <- callText(context.Background(), a, "ponder", "this") }()
 		<-began
 		first.signal(syscall.SIGTERM)
 		deadline := time.Now().Add(30 * time.Second)
 		for {
 			resp, err := http.Get(first.url + "/healthz")
 			if err != nil {
-				break // it takes no more requests
+				break // the daemon accepts no more requests
 			}
 			resp.Body.Close()
 			if time.Now().After(deadline) {
-				t.Fatal("it still accepts requests")
+				t.Fatal("the stopped daemon still accepts requests")
 			}
-			time.Sleep(time.Millisecond) // between two looks
+			time.Sleep(time.Millisecond) // a poll: there is no event to wait for
 		}
 		select {
 		case got := <-pondered:
-			t.Fatalf("the call was not finished: %s", got)
+			t.Fatalf("the call ended before the server answered: %s", got)
 		case <-first.ended:
-			t.Fatalf("it ended without its call: %v", first.err)
+			t.Fatalf("the daemon exited before its call ended: %v", first.err)
 		default:
 		}
 		release <- struct{}{}
 		if got := <-pondered; got != "sent this" {
-			t.Errorf("the call under way: %s", got)
+			t.Errorf("the call that was running at shutdown: %s", got)
 		}
-		first.goes()
-		if got := said(t.Context(), b, "send", "one more"); got != "sent one more" {
-			t.Errorf("by the one that is left: %s", got)
+		first.waitForExit()
+		if got := callText(t.Context(), b, "send", "one more"); got != "sent one more" {
+			t.Errorf("through the second daemon: %s", got)
 		}
 		second.stop()
 
@@ -204,7 +203,7 @@ func TestGateways(t *testing.T) {
 			Records int
 		}
 		if err := json.Unmarshal(ambit("journal", "verify", "--json"), &report); err != nil || !report.OK || report.Records < 14 {
-			t.Errorf("%+v, %v", report, err)
+			t.Errorf("journal verify: got %+v, %v", report, err)
 		}
 	})
 }

@@ -1,93 +1,121 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/grant"
+	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
+	"github.com/ambit-run/ambit/manifest"
 )
 
-// grantFlags are the flags of ambit grant and ambit revoke.
+// grantFlags contains the flags of ambit grant and ambit revoke. With --server, these verbs change the user's policy
+// file, whose rules let an agent use a server's scopes. Without --server, the verbs change grants in the store, which
+// let a principal perform actions.
 type grantFlags struct{ scope, expires, store, server string }
+
+func (f *grantFlags) flags(cmd *cobra.Command, scope string) {
+	cmd.Flags().StringVar(&f.scope, "scope", "", scope)
+	cmd.Flags().StringVar(&f.server, "server", "", "for a GPARS agent: the `id` of the server that --scope belongs to")
+	storeFlag(cmd.Flags(), &f.store)
+}
+
+// args checks the arguments. With --server, the only argument is an agent.
+func (f *grantFlags) args(cmd *cobra.Command, args []string) error {
+	switch {
+	case f.server == "":
+		return atLeast(2, "a principal and actions")(cmd, args)
+	case f.scope == "":
+		return usage("add --scope SCOPE; separate several scopes with commas", "--server needs --scope")
+	}
+	return exactly(1, "an agent, with --server and --scope")(cmd, args)
+}
 
 func newGrant(t *terminal) *cobra.Command {
 	var f grantFlags
-	cmd := &cobra.Command{
-		Use:     "grant PRINCIPAL ACTION…",
-		GroupID: groupDecide,
-		Short:   "Grant a principal the capabilities that agents require",
-		Long: "Grant capabilities to a principal. An agent that requires actions accepts work only from principals who hold all\n" +
-			"of them. A grant is signed and checked at each use. It ends when it expires or with ambit revoke.",
-		Example: "  ambit grant me@local tool.web_search\n  ambit grant ci@example.com tool.web_search memory.write --scope research@local --expires 1h\n  ambit grant coder --server registry.openmcp.org/filesystem --scope read,write",
-		Args:    atLeast(2, "a principal and actions"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.grantActions(cmd.Context(), args[0], args[1:], f)
-		},
-	}
-	cmd.Flags().StringVar(&f.scope, "scope", "", "limit the grant to the agent with this `id`; the default is every agent")
-	cmd.Flags().StringVar(&f.expires, "expires", "", "when it ends: a `time` from now (30d, 1h) or a date (2027-01-31T00:00:00Z)")
-	storeFlag(cmd.Flags(), &f.store)
-	t.onServer(cmd, &f, (*terminal).grantScope)
+	cmd := verb("grant PRINCIPAL ACTION…", f.args, func(ctx context.Context, args []string) error {
+		if f.server != "" {
+			return t.grantScope(ctx, args[0], &f)
+		}
+		return t.grantActions(ctx, args[0], args[1:], &f)
+	})
+	f.flags(cmd, "limit the grant to the agent with this `id` (default: every agent)")
+	cmd.Flags().StringVar(&f.expires, "expires", "",
+		"when the grant expires: a `time` from now (30d, 1h) or a date (2027-01-31T00:00:00Z)")
 	return cmd
 }
 
-func (t *terminal) grantActions(ctx context.Context, principal string, actions []string, f grantFlags) error {
+func newRevoke(t *terminal) *cobra.Command {
+	var f grantFlags
+	cmd := verb("revoke PRINCIPAL ACTION…", f.args, func(ctx context.Context, args []string) error {
+		if f.server != "" {
+			return t.revokeScope(ctx, args[0], &f)
+		}
+		return t.revokeActions(ctx, args[0], args[1:], &f)
+	})
+	f.flags(cmd, "revoke only grants for the agent with this `id` (default: all grants)")
+	return cmd
+}
+
+func newGrants(t *terminal) *cobra.Command {
+	var store string
+	var all bool
+	cmd := verb("grants", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		return t.listGrants(ctx, store, all)
+	})
+	cmd.Flags().BoolVar(&all, "all", false, "also list expired and revoked grants")
+	storeFlag(cmd.Flags(), &store)
+	return cmd
+}
+
+func (t *terminal) grantActions(ctx context.Context, principal string, actions []string, f *grantFlags) error {
 	if m := manifestOf(f.scope); m != nil {
-		return usage("did you mean --scope "+diag.ShellWord(m.Agent().ID)+"?", "nothing was granted: %s is a file, and --scope takes the id of an agent", f.scope)
+		return usage("did you mean --scope "+diag.ShellWord(m.Agent().ID)+"?",
+			"nothing was granted, because %s is a file and --scope takes the id of an agent", f.scope)
 	}
 	end, err := parseEnd(f.expires, time.Now())
 	if err != nil {
 		return err
 	}
 	asked := grant.Asked{Subject: principal, Actions: actions, Scope: f.scope, Expires: end}
-	return t.asOwner(ctx, "only the owner may grant", f.store, func(b *store.Store) error {
+	return t.asOwner(ctx, "only the owner may grant capabilities", f.store, func(b *store.Store) error {
 		granted, err := grant.Of(b).Give(ctx, asked, identity.LocalName())
 		if problems, ok := errors.AsType[grant.Problems](err); ok {
-			return usage("an action is for example tool.web_search or memory.write", "nothing was granted: %w", problems)
+			return usage("write an action such as tool.web_search or memory.write", "nothing was granted: %w", problems)
 		}
 		if err != nil {
 			return err
 		}
 		return t.show(map[string]any{"grants": grantDocuments(granted)}, func() {
 			for _, g := range granted {
-				t.printf("%s %s\n", t.paint(green, "granted:"), sentence(g))
+				t.printf("%s %s\n", t.paint(green, "granted:"), withExpiry(grantText(g, "to"), g.Expires))
 			}
 		})
 	})
 }
 
-func newRevoke(t *terminal) *cobra.Command {
-	var f grantFlags
-	cmd := &cobra.Command{
-		Use:     "revoke PRINCIPAL ACTION…",
-		GroupID: groupDecide,
-		Short:   "Revoke granted capabilities immediately",
-		Long: "Revoke granted capabilities. The change applies from the next call on, also in a running daemon. If one of the\n" +
-			"actions is not granted, nothing is revoked.",
-		Example: "  ambit revoke me@local tool.web_search\n  ambit revoke ci@example.com memory.write --scope research@local",
-		Args:    atLeast(2, "a principal and actions"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return t.revokeActions(cmd.Context(), args[0], args[1:], f)
-		},
-	}
-	cmd.Flags().StringVar(&f.scope, "scope", "", "revoke only grants for the agent with this `id`; the default is all")
-	storeFlag(cmd.Flags(), &f.store)
-	t.onServer(cmd, &f, (*terminal).revokeScope)
-	return cmd
-}
-
-func (t *terminal) revokeActions(ctx context.Context, principal string, actions []string, f grantFlags) error {
-	return t.asOwner(ctx, "only the owner may revoke", f.store, func(b *store.Store) error {
+func (t *terminal) revokeActions(ctx context.Context, principal string, actions []string, f *grantFlags) error {
+	return t.asOwner(ctx, "only the owner may revoke grants", f.store, func(b *store.Store) error {
 		revoked, err := grant.Of(b).Revoke(ctx, principal, actions, f.scope, identity.LocalName())
 		if absent, ok := errors.AsType[grant.NotHeld](err); ok {
-			return no("see what is granted: ambit grants", "nothing was revoked: %s does not hold %s", diag.Quote(principal), diag.Printable(strings.Join(absent, ", ")))
+			return no("to list the grants, run: ambit grants", "nothing was revoked, because %s does not hold %s",
+				diag.Quote(principal), diag.Printable(strings.Join(absent, ", ")))
 		}
 		if err != nil {
 			return err
@@ -100,7 +128,8 @@ func (t *terminal) revokeActions(ctx context.Context, principal string, actions 
 	})
 }
 
-// asOwner runs f with the store, for verbs that only the owner may use.
+// asOwner opens the store and calls f. If the user does not own the home, asOwner returns an error whose message begins
+// with the given rule.
 func (t *terminal) asOwner(ctx context.Context, rule, store string, f func(*store.Store) error) error {
 	if err := t.checkOwner(rule); err != nil {
 		return err
@@ -109,27 +138,350 @@ func (t *terminal) asOwner(ctx context.Context, rule, store string, f func(*stor
 	if err != nil {
 		return err
 	}
-	err = f(b)
-	if closeErr := b.Close(); err == nil && closeErr != nil {
-		err = &failure{code: exitMissing, err: closeErr}
-	}
-	return err
+	return errors.Join(f(b), b.Close())
 }
 
-// grantText describes a grant without its end.
-func grantText(g *grant.Grant, way string) string {
-	s := g.Action + " " + way + " " + g.Subject
+// grantText describes a grant without its expiry. The parameter preposition is "to" or "from".
+func grantText(g *grant.Grant, preposition string) string {
+	s := g.Action + " " + preposition + " " + g.Subject
 	if g.Scope != "" {
 		s += " for " + g.Scope
 	}
 	return s
 }
 
-// sentence describes a grant with its end.
-func sentence(g *grant.Grant) string {
-	s := grantText(g, "to")
-	if !g.Expires.IsZero() {
-		s += " until " + moment(g.Expires)
+// withExpiry appends the expiry to the description of a grant.
+func withExpiry(grant string, end time.Time) string {
+	if !end.IsZero() {
+		grant += " until " + moment(end)
 	}
-	return diag.Printable(s)
+	return diag.Printable(grant)
+}
+
+func (t *terminal) listGrants(ctx context.Context, store string, all bool) error {
+	var list []*grant.Grant
+	if t.hasStore(ctx, store) {
+		b, err := t.openStore(ctx, store)
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		if list, err = grant.Of(b).List(ctx); err != nil {
+			return err
+		}
+	}
+	now := time.Now()
+	shown := slices.DeleteFunc(list, func(g *grant.Grant) bool {
+		return !all && !g.Changed && g.State(now) != grant.Active
+	})
+	granted, err := t.scopesGranted()
+	if err != nil {
+		return err
+	}
+	scoped := scopesAsGrants(granted)
+	return t.show(map[string]any{"grants": append(grantDocuments(shown), grantDocuments(scoped)...)}, func() {
+		for i, g := range granted {
+			t.printf("%s %s\n", scoped[i].State(now), scopeSentence(g))
+		}
+		if len(shown)+len(scoped) == 0 {
+			t.notef("there are no grants; to add one, run: ambit grant PRINCIPAL ACTION, " +
+				"or ambit grant AGENT --server ID --scope S")
+		}
+		colours := map[string]style{grant.Active: green, "changed": boldRed}
+		t.table("", each(shown, func(g *grant.Grant) []string {
+			state, end := g.State(now), "no end"
+			if !g.Expires.IsZero() {
+				end = "until " + moment(g.Expires)
+			}
+			return []string{
+				t.paint(cmp.Or(colours[state], dim), state), diag.Printable(g.Subject), diag.Printable(g.Action),
+				diag.Printable(cmp.Or(g.Scope, "every agent")), end, "by " + diag.Printable(g.GrantedBy),
+			}
+		}))
+	})
+}
+
+// grantDocument is the JSON document for a grant.
+type grantDocument struct {
+	Subject   string  `json:"subject"`
+	Action    string  `json:"action"`
+	Scope     string  `json:"scope"`
+	GrantedBy string  `json:"granted_by"`
+	GrantedAt string  `json:"granted_at"`
+	ExpiresAt *string `json:"expires_at"`
+	State     string  `json:"state"`
+}
+
+func grantDocuments(list []*grant.Grant) []grantDocument {
+	return each(list, func(g *grant.Grant) grantDocument {
+		d := grantDocument{g.Subject, g.Action, g.Scope, g.GrantedBy, "", expiry(g.Expires), g.State(time.Now())}
+		if at := expiry(g.Granted); at != nil { // for some scopes, the time of the grant is unknown
+			d.GrantedAt = *at
+		}
+		return d
+	})
+}
+
+// expiry formats a time for JSON. It returns nil for the zero time.
+func expiry(at time.Time) *string {
+	if at.IsZero() {
+		return nil
+	}
+	return new(at.UTC().Format(time.RFC3339))
+}
+
+// scopesAsGrants converts granted server scopes to grants, so that grantDocuments can format both kinds.
+func scopesAsGrants(list []policy.Grant) []*grant.Grant {
+	return each(list, func(g policy.Grant) *grant.Grant {
+		return &grant.Grant{
+			Subject: g.Agent, Action: g.Server, Scope: g.Scope, GrantedBy: g.By, Granted: g.At, Expires: g.Expires,
+		}
+	})
+}
+
+func scopeSentence(g policy.Grant) string {
+	return withExpiry(g.Scope+" on "+g.Server+" to "+g.Agent, g.Expires)
+}
+
+// scopeGrants returns a grant for each scope in --scope. Each grant belongs to the named agent.
+func (f *grantFlags) scopeGrants(name string) ([]policy.Grant, error) {
+	now := time.Now()
+	end, problems := parseEnd(f.expires, now)
+	if !end.IsZero() {
+		end = end.UTC().Truncate(time.Second)
+	}
+	var all []policy.Grant
+	for scope := range strings.SplitSeq(f.scope, ",") {
+		if scope = strings.TrimSpace(scope); scope == "" {
+			problems = errors.Join(problems, errors.New("--scope contains an empty name"))
+		}
+		all = append(all, policy.Grant{
+			Agent: name, Server: f.server, Scope: scope,
+			By: identity.LocalName(), At: now.UTC().Truncate(time.Second), Expires: end,
+		})
+	}
+	if strings.ContainsAny(name, "\n\r") || name == "" {
+		problems = errors.Join(problems, errors.New("the name of the agent is empty or has a line break"))
+	}
+	if problems != nil {
+		return nil, usage("see: ambit grant --help", "%w", problems)
+	}
+	return all, nil
+}
+
+func (t *terminal) grantScope(ctx context.Context, name string, f *grantFlags) error {
+	grants, err := f.scopeGrants(name)
+	if err != nil {
+		return err
+	}
+	if err := t.checkOwner("only the owner may grant capabilities"); err != nil {
+		return err
+	}
+	if m := manifestOf(name); m != nil && installedAs(t.home, name) == "" {
+		if meant := registeredName(t.home, m); meant != name {
+			return usage("did you mean "+diag.ShellWord(meant)+"?",
+				"nothing was granted, because %s is a file and a grant needs the name of an agent", name)
+		}
+	}
+	fresh, file := false, t.home.Policy()
+	err = t.editPolicy("granted", func(text []byte) (out []byte, err error) {
+		if out, fresh, err = policy.Add(file, text, grants); err == nil && fresh {
+			err = t.journalScopes(ctx, f.store, "grant", "was granted", grants)
+		}
+		return out, err
+	})
+	if err != nil {
+		return err
+	}
+	doc := map[string]any{"grants": grantDocuments(scopesAsGrants(grants)), "policy": file, "changed": fresh}
+	return t.show(doc, func() {
+		for _, g := range grants {
+			t.printf("%s %s\n", t.paint(green, "granted:"), scopeSentence(g))
+		}
+		if !fresh {
+			t.remarkf("nothing changed, because the grant already existed")
+		}
+		t.scopeNotes(grants)
+	})
+}
+
+func (t *terminal) revokeScope(ctx context.Context, name string, f *grantFlags) error {
+	grants, err := f.scopeGrants(name)
+	if err != nil {
+		return err
+	}
+	if err := t.checkOwner("only the owner may revoke grants"); err != nil {
+		return err
+	}
+	var removed []policy.Grant
+	file := t.home.Policy()
+	if _, statErr := os.Stat(file); statErr == nil {
+		err = t.editPolicy("revoked", func(text []byte) (out []byte, err error) {
+			out, removed, err = policy.Remove(file, text, grants)
+			if err == nil && len(removed) < len(grants) {
+				return text, nil // revoke all scopes or none
+			}
+			if err == nil {
+				err = t.journalScopes(ctx, f.store, "revoke", "no longer has", removed)
+			}
+			return out, err
+		})
+	}
+	if err != nil {
+		return err
+	}
+	if len(removed) < len(grants) {
+		return no("to list the grants, run: ambit grants", "nothing was revoked: %s does not have all of the scopes %s on %s",
+			diag.Quote(name), diag.Quote(f.scope), diag.Quote(f.server))
+	}
+	return t.show(map[string]any{"revoked": grantDocuments(scopesAsGrants(removed)), "policy": file}, func() {
+		for _, g := range removed {
+			g.Expires = time.Time{} // do not print the expiry of a revoked grant
+			t.printf("%s %s\n", t.paint(green, "revoked:"), scopeSentence(g))
+		}
+	})
+}
+
+// editPolicy changes the user's policy file with the given function. Error messages contain the given word, which is
+// "granted" or "revoked".
+func (t *terminal) editPolicy(word string, edit func([]byte) ([]byte, error)) error {
+	file := t.home.Policy()
+	err := policy.Edit(file, edit)
+	failed, ok := errors.AsType[*failure](err)
+	switch {
+	case err == nil:
+		return nil
+	case ok:
+		return failed
+	case errors.Is(err, policy.ErrChanged):
+		return no("edit "+file+" by hand", "nothing was %s: %w", word, err)
+	}
+	return no("fix the policy file first; to see its problems, run: ambit policy check", "nothing was %s: %w", word, err)
+}
+
+// manifestOf returns the valid manifest at a path, or nil. It is used to detect a path that was given instead of an id.
+func manifestOf(file string) *manifest.Manifest {
+	path, err := manifestIn(file)
+	if err != nil {
+		return nil
+	}
+	m, err := manifest.Load(path, manifest.Options{})
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+// scopeNotes prints the tools that each grant covers. It warns about grants that have no effect.
+func (t *terminal) scopeNotes(grants []policy.Grant) {
+	h, name := t.home, diag.Quote(grants[0].Agent)
+	scopes, err := policy.ReadScopes(h.Config())
+	catalogue, catalogueErr := catalog.Open(h)
+	if err := cmp.Or(err, catalogueErr); err != nil {
+		t.warnf("%v", err)
+		return
+	}
+	for _, g := range grants {
+		m := scopes.Map(catalogue, g.Server, g.Scope)
+		if len(m.Tools) == 0 {
+			t.warnf("the scope %s of %s does not cover any tools", diag.Quote(g.Scope), diag.Printable(g.Server))
+			hint := fmt.Sprintf("add the scope to %s: [scopes.%q] %s = [TOOL, …]", h.Config(), g.Server, g.Scope)
+			t.hintf("%s", cmp.Or(diag.DidYouMean(g.Scope, catalogue.ScopesOf(g.Server)), hint))
+			continue
+		}
+		t.remarkf("the grant covers %s (%s)", diag.Printable(strings.Join(m.Tools, ", ")), m.From)
+	}
+	file := installedAs(h, grants[0].Agent)
+	if file == "" {
+		t.warnf("no agent named %s is installed yet", name)
+		t.hintf("the grant applies to a manifest file with that name; " +
+			"to install the agent, run: ambit install PATH --client cli")
+		return
+	}
+	m, err := t.load(file, "")
+	switch {
+	case err != nil:
+	case m.Dialect != agent.GPARS:
+		t.warnf("the grant has no effect, because %s is a %s agent and only its manifest decides what it may call",
+			name, m.Dialect)
+	default:
+		t.warnUnrequested(m.Agent(), grants)
+	}
+}
+
+// warnUnrequested warns about a grant whose server or scope the agent does not request, because the user might have
+// mistyped the name.
+func (t *terminal) warnUnrequested(a *agent.Agent, grants []policy.Grant) {
+	var servers, scopes []string
+	for _, q := range a.Requirements {
+		servers = append(servers, q.Server)
+		if q.Server == grants[0].Server {
+			scopes = append(scopes, q.Scopes...)
+		}
+	}
+	warn := func(what, name string, asked []string) {
+		if slices.Contains(asked, name) {
+			return
+		}
+		t.warnf("%s does not request the %s %s", diag.Quote(grants[0].Agent), what, diag.Quote(name))
+		t.hintf("the agent requests %s", diag.Printable(cmp.Or(diag.Words(asked, "and"), "none")))
+	}
+	if !slices.Contains(servers, grants[0].Server) {
+		warn("server", grants[0].Server, servers)
+		return
+	}
+	for _, g := range grants {
+		warn("scope", g.Scope, scopes)
+	}
+}
+
+// journalScopes records changed grants in the journal. It must be called before the policy file is changed. If
+// journalScopes fails, the policy file must stay unchanged.
+func (t *terminal) journalScopes(ctx context.Context, store, verb, what string, list []policy.Grant) error {
+	b, err := t.openStore(ctx, store)
+	if err != nil {
+		return err
+	}
+	err = b.DB.Write(ctx, func(tx state.Tx) error {
+		for _, g := range list {
+			detail := fmt.Sprintf("%s %s the scope %s on %s", g.Agent, what, g.Scope, g.Server)
+			if verb == "grant" {
+				detail += untilUTC(g.Expires)
+			}
+			_, err := b.Journal.Append(tx, &journal.Record{
+				Call: rand.Text(), Agent: g.Agent, Principal: identity.LocalName(), Tool: verb,
+				Decision: journal.Allow, Stage: "grant", Detail: detail,
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err = errors.Join(err, b.Close()); err != nil {
+		return missing("", "nothing was changed, because the change could not be written to the journal: %w", err)
+	}
+	return nil
+}
+
+// scopesGranted returns the server scopes that the user's policy file grants. They are sorted by agent, server and
+// scope.
+func (t *terminal) scopesGranted() ([]policy.Grant, error) {
+	file := t.home.Policy()
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, unreadable(file, err)
+	}
+	rules, err := policy.Parse(file, text)
+	if err != nil {
+		return nil, no("fix the policy file; to see its problems, run: ambit policy check", "%w", err)
+	}
+	all := rules.Grants()
+	slices.SortStableFunc(all, func(a, b policy.Grant) int {
+		return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Server, b.Server), cmp.Compare(a.Scope, b.Scope))
+	})
+	return all, nil
 }

@@ -2,7 +2,7 @@ package cli
 
 import (
 	"cmp"
-	"errors"
+	_ "embed"
 	"slices"
 	"strings"
 
@@ -12,12 +12,41 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// noVerb refuses words that are no verb of cmd, and offers the closest one.
-func noVerb(cmd *cobra.Command, words []string) error {
-	return usage(cmp.Or(nearVerb(cmd, words[0]), "see: ambit help --all"), "there is no verb %s", diag.Quote(strings.Join(words, " ")))
+// verbTexts contains the help texts. Each verb has a heading, a short text, a long text and indented examples.
+//
+//go:embed verbs.txt
+var verbTexts string
+
+// describe sets the help texts of all verbs from verbs.txt.
+func describe(root *cobra.Command) {
+	for section := range strings.SplitSeq(strings.TrimPrefix(verbTexts, "# ambit "), "\n# ambit ") {
+		path, text, _ := strings.Cut(section, "\n")
+		cmd := root
+		for _, name := range strings.Fields(path) { // do not use cobra's Find, which also merges flags
+			all := cmd.Commands()
+			i := slices.IndexFunc(all, func(c *cobra.Command) bool { return c.Name() == name })
+			if i < 0 {
+				panic("verbs.txt describes ambit " + path + ", which is not a verb")
+			}
+			cmd = all[i]
+		}
+		cmd.Short, text, _ = strings.Cut(strings.TrimRight(text, "\n"), "\n\n")
+		if at := strings.LastIndex("\n\n"+text, "\n\n  "); at >= 0 {
+			cmd.Example = text[at:]
+			text = text[:max(0, at-2)]
+		}
+		cmd.Long = text
+	}
 }
 
-// nearVerb offers the verb below cmd that a word resembles; empty if none does.
+// noVerb returns the error for an unknown verb. The hint suggests the verb with the most similar name.
+func noVerb(cmd *cobra.Command, words []string) error {
+	hint := cmp.Or(nearVerb(cmd, words[0]), "see: ambit help --all")
+	return usage(hint, "there is no verb %s", diag.Quote(strings.Join(words, " ")))
+}
+
+// nearVerb returns a hint that suggests the verb whose name is most similar to the word. The hint is empty if no verb
+// has a similar name.
 func nearVerb(cmd *cobra.Command, word string) string {
 	if near := diag.Closest(word, verbNames(cmd)); near != "" {
 		return "did you mean: " + cmd.CommandPath() + " " + near + "?"
@@ -26,33 +55,11 @@ func nearVerb(cmd *cobra.Command, word string) string {
 }
 
 func verbNames(cmd *cobra.Command) []string {
-	var names []string
-	for _, c := range cmd.Commands() {
-		names = append(names, c.Name())
-	}
-	return names
+	return each(cmd.Commands(), (*cobra.Command).Name)
 }
 
-// hintVerbs lets verbs that have verbs of their own offer the closest one.
-func hintVerbs(root *cobra.Command) {
-	for _, cmd := range root.Commands() {
-		check := cmd.Args
-		if !cmd.HasSubCommands() || check == nil {
-			continue
-		}
-		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			err := check(cmd, args)
-			if f, ok := errors.AsType[*failure](err); ok && len(args) > 0 {
-				f.hint = cmp.Or(nearVerb(cmd, args[0]), f.hint)
-			}
-			return err
-		}
-	}
-}
-
-// ownHelp gives cobra's help and completion verbs what they lack: --all, and a
-// refusal of words that they do not know. By themselves they print some help and
-// exit 0.
+// ownHelp changes the verbs help and completion, which cobra provides. It adds the flag --all to ambit help, and makes
+// both verbs reject unknown arguments. Without ownHelp, cobra would print help for unknown arguments and exit with 0.
 func ownHelp(t *terminal, root *cobra.Command) {
 	root.SetHelpCommandGroupID(groupHelp)
 	root.SetCompletionCommandGroupID(groupHelp)
@@ -62,8 +69,8 @@ func ownHelp(t *terminal, root *cobra.Command) {
 		switch cmd.Name() {
 		case "help":
 			var all bool
-			cmd.Short = "Show the help of a verb, or of all verbs with --all"
-			cmd.Long = "Show the help of a verb. With --all, list every verb by what it is for."
+			cmd.Short = "Show the help for a verb, or list all verbs with --all"
+			cmd.Long = "Show the help for a verb. With --all, list every verb, grouped by purpose."
 			cmd.Example = "  ambit help --all\n  ambit help journal show"
 			cmd.Flags().BoolVar(&all, "all", false, "list every verb")
 			cmd.Run, cmd.RunE = nil, func(_ *cobra.Command, args []string) error {
@@ -78,13 +85,7 @@ func ownHelp(t *terminal, root *cobra.Command) {
 				return about.Help()
 			}
 		case "completion":
-			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-			cmd.Args = func(cmd *cobra.Command, args []string) error {
-				if len(args) == 0 {
-					return nil
-				}
-				return usage("use "+diag.Words(verbNames(cmd), "or"), "there is no completion for %s", diag.Quote(args[0]))
-			}
+			group(cmd)
 			for _, shell := range cmd.Commands() {
 				shell.Args = exactly(0, "no arguments")
 			}
@@ -92,12 +93,13 @@ func ownHelp(t *terminal, root *cobra.Command) {
 	}
 }
 
-// help prints the help of a verb, and for ambit itself the everyday verbs.
+// help prints the help of a verb. For ambit itself, it lists the everyday verbs.
 func (t *terminal) help(cmd *cobra.Command) {
 	t.printf("%s\n\n", cmp.Or(cmd.Long, cmd.Short))
 	if !cmd.HasParent() {
 		t.printf("%s\n  ambit VERB [flags]\n", t.paint(bold, "Usage"))
-		t.verbs("Verbs, in the order of a day", cmd, func(c *cobra.Command) bool { return slices.Contains(everyday, c.Name()) })
+		t.printVerbs("Everyday verbs", cmd,
+			func(c *cobra.Command) bool { return slices.Contains(everydayVerbs, c.Name()) })
 		t.printf("\nAll verbs: %s\nOne verb:  %s\n", t.paint(bold, "ambit help --all"), t.paint(bold, "ambit VERB --help"))
 		return
 	}
@@ -105,41 +107,40 @@ func (t *terminal) help(cmd *cobra.Command) {
 	if cmd.Example != "" {
 		t.printf("\n%s\n%s\n", t.paint(bold, "Examples"), cmd.Example)
 	}
-	t.verbs("Verbs", cmd, func(*cobra.Command) bool { return true })
+	t.printVerbs("Verbs", cmd, func(*cobra.Command) bool { return true })
 	t.flags("Flags", cmd.LocalFlags())
 	for at := cmd.Parent(); at.HasParent(); at = at.Parent() {
-		t.flags("Flags of all verbs of "+at.CommandPath(), at.PersistentFlags())
+		t.flags("Flags for all verbs of "+at.CommandPath(), at.PersistentFlags())
 	}
-	t.flags("Flags of every verb", cmd.Root().PersistentFlags())
+	t.flags("Flags for every verb", cmd.Root().PersistentFlags())
 }
 
-// allVerbs lists every verb in its group.
+// allVerbs prints all verbs by group, the common flags and the exit codes.
 func (t *terminal) allVerbs(root *cobra.Command) {
 	t.printf("%s\n\n%s\n  ambit VERB [flags]\n", root.Long, t.paint(bold, "Usage"))
 	for _, g := range root.Groups() {
-		t.verbs(g.Title, root, func(c *cobra.Command) bool { return c.GroupID == g.ID })
+		t.printVerbs(g.Title, root, func(c *cobra.Command) bool { return c.GroupID == g.ID })
 	}
-	t.flags("Flags of every verb", root.PersistentFlags())
-	t.printf("\n%s\n", t.paint(bold, "Exit codes"))
-	t.printf("  0 yes · 1 no (invalid, refused, failed) · 2 wrong usage · 3 something needed is missing here · 130 interrupted\n")
+	t.flags("Flags for every verb", root.PersistentFlags())
+	t.printf("\n%s\n  0 yes · 1 no (invalid, refused, failed) · 2 wrong usage · "+
+		"3 something needed is missing · 130 interrupted\n", t.paint(bold, "Exit codes"))
 }
 
-// verbs lists some verbs of cmd, the everyday ones in their order.
-func (t *terminal) verbs(title string, cmd *cobra.Command, listed func(*cobra.Command) bool) {
-	all := slices.DeleteFunc(slices.Clone(cmd.Commands()), func(c *cobra.Command) bool { return !c.IsAvailableCommand() || !listed(c) })
+// printVerbs prints those verbs of a command for which the callback returns true. The everyday verbs come first.
+func (t *terminal) printVerbs(title string, cmd *cobra.Command, include func(*cobra.Command) bool) {
+	all := slices.Clone(cmd.Commands())
 	if cmd == cmd.Root() {
 		slices.SortStableFunc(all, func(a, b *cobra.Command) int {
-			return cmp.Compare(uint(slices.Index(everyday, a.Name())), uint(slices.Index(everyday, b.Name())))
+			return cmp.Compare(uint(slices.Index(everydayVerbs, a.Name())), uint(slices.Index(everydayVerbs, b.Name())))
 		})
 	}
 	var rows [][]string
 	for _, c := range all {
-		rows = append(rows, []string{t.paint(cyan, c.Name()), c.Short})
+		if c.IsAvailableCommand() && include(c) {
+			rows = append(rows, []string{t.paint(cyan, c.Name()), c.Short})
+		}
 	}
-	if len(rows) > 0 {
-		t.printf("\n%s\n", t.paint(bold, title))
-		t.table("  ", rows)
-	}
+	t.section(title, rows)
 }
 
 func (t *terminal) flags(title string, set *pflag.FlagSet) {
@@ -153,7 +154,7 @@ func (t *terminal) flags(title string, set *pflag.FlagSet) {
 			name = "-" + f.Shorthand + ", " + name
 		}
 		kind, text := pflag.UnquoteUsage(f)
-		text = strings.TrimSuffix(text, " ("+kind+")") // it is there only for its name
+		text = strings.TrimSuffix(text, " ("+kind+")") // the table already shows the value's name
 		if kind == "string" || kind == "strings" {
 			kind = f.Name
 		}
@@ -165,8 +166,5 @@ func (t *terminal) flags(title string, set *pflag.FlagSet) {
 		}
 		rows = append(rows, []string{t.paint(cyan, name), text})
 	})
-	if len(rows) > 0 {
-		t.printf("\n%s\n", t.paint(bold, title))
-		t.table("  ", t.hang(rows))
-	}
+	t.section(title, rows)
 }

@@ -1,10 +1,17 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
+	"os"
+	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,36 +22,26 @@ import (
 func newImport(t *terminal) *cobra.Command {
 	var output string
 	var force bool
-	cmd := &cobra.Command{
-		Use:     "import SRC",
-		GroupID: groupWrite,
-		Short:   "Make a manifest of an MCP configuration, bundle, skills or OpenAPI",
-		Long: "Make a valid manifest of what is there already: the configuration of an MCP client (JSON, TOML or YAML), a\n" +
-			"registry's server.json, an MCPB bundle, a Claude sub-agent (.md), a folder of skills or rules, or an OpenAPI 3\n" +
-			"description. The address of a git repository (https://….git) is cloned beside the manifest and read as a folder.\n" +
-			"Nothing is run, and nothing else is fetched. Secrets are not copied: values become $env:NAME references or\n" +
-			"credential slots, and doubtful arguments are left out. What was guessed or left out is listed; look at it, and at\n" +
-			"args, before you share or run the agent.",
-		Example: "  ambit import ~/.cursor/mcp.json -o team.json\n  ambit import petstore.yaml -o petstore/findagent.json\n  ambit import ./skills -o findagent.json",
-		Args:    exactly(1, "one file, folder or repository"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			src := args[0]
-			if isRepository(src) {
-				var err error
-				if src, err = t.clone(cmd.Context(), src, output); err != nil {
-					return err
-				}
+	what := exactly(1, "one file, folder or repository")
+	cmd := verb("import SRC", what, func(ctx context.Context, args []string) error {
+		src := args[0]
+		if repository.MatchString(src) {
+			folder, err := t.clone(ctx, src, output)
+			if err != nil {
+				return err
 			}
-			return t.importAgent(src, output, force)
-		},
-	}
+			src = folder
+		}
+		return t.importAgent(src, output, force)
+	})
 	outputFlags(cmd, &output, &force, "write to `file` instead of standard output")
 	return cmd
 }
 
 func (t *terminal) importAgent(src, output string, force bool) error {
 	if src == "-" || strings.Contains(src, "://") {
-		return usage("save it to a file first; a repository's address ends in .git", "import takes a file, a folder or a git repository")
+		return usage("save the source to a file first; the address of a git repository must end in .git",
+			"ambit import takes a file, a folder or a git repository")
 	}
 	if output == "-" {
 		output = ""
@@ -57,46 +54,70 @@ func (t *terminal) importAgent(src, output string, force bool) error {
 		return unreadable(src, err)
 	}
 	if output != "" {
-		if err := t.writeImported(r, output, force); err != nil {
+		if err := writeNew(output, r.Text, force); err != nil {
 			return err
 		}
-	}
-	where := output
-	if where == "" {
-		where = "FILE"
-	}
-	next := "ambit " + r.Next + " " + diag.ShellWord(where)
-	if t.json {
-		return t.document(map[string]any{
-			"source": r.Source, "dialect": r.Dialect, "name": r.Name, "manifest": json.RawMessage(r.Text),
-			"notes": append([]importer.Note{}, r.Notes...), "next": next, "output": output,
-		})
-	}
-	if output == "" {
-		t.printf("%s", escapeJSON(string(r.Text)))
-	}
-	for _, n := range r.Notes {
-		s := yellow
-		if n.Kind == importer.Guessed {
-			s = cyan
+		if _, err := r.Unpack(filepath.Dir(output)); err != nil {
+			hint := ""
+			if e, ok := errors.AsType[*importer.Error](err); ok {
+				hint = e.Hint
+			}
+			return no(hint, "the manifest was written, but its files were not: %w", err)
 		}
-		t.notef("%s %s: %s", t.paint(s, n.Kind), diag.Printable(n.What), diag.Printable(n.Detail))
 	}
-	t.notef("%s, as a %s manifest; %s to check", diag.Printable(r.Source), r.Dialect, count(len(r.Notes), "thing"))
-	t.notef("next: %s", diag.Printable(next))
-	return nil
+	next := "ambit " + r.Next + " " + diag.ShellWord(cmp.Or(output, "FILE"))
+	return t.show(map[string]any{
+		"source": r.Source, "dialect": r.Dialect, "name": r.Name, "manifest": json.RawMessage(r.Text),
+		"notes": notNil(r.Notes), "next": next, "output": output,
+	}, func() {
+		if output == "" {
+			t.printf("%s", escapeJSON(string(r.Text)))
+		}
+		for _, n := range r.Notes {
+			s := yellow
+			if n.Kind == importer.Guessed {
+				s = cyan
+			}
+			t.notef("%s %s: %s", t.paint(s, n.Kind), diag.Printable(n.What), diag.Printable(n.Detail))
+		}
+		t.notef("imported %s as a %s manifest; check %s", diag.Printable(r.Source), r.Dialect, count(len(r.Notes), "thing"))
+		t.notef("next: %s", diag.Printable(next))
+	})
 }
 
-// writeImported writes the manifest, and first the files that it needs.
-func (t *terminal) writeImported(r *importer.Result, output string, force bool) error {
-	if err := writeNew(output, r.Text, force); err != nil {
-		return err
+// cloneTime is the maximum time for cloning a repository.
+const cloneTime = 5 * time.Minute
+
+var repository = regexp.MustCompile(`^(https://|ssh://|git@|file://).*\.git$`)
+
+// cloneTo returns the folder for a clone. The folder is next to the manifest and has the name of the repository.
+func cloneTo(src, output string) string {
+	return filepath.Join(filepath.Dir(output), strings.TrimSuffix(path.Base(src), ".git"))
+}
+
+// clone clones a git repository into a folder next to the manifest and returns the folder. Nothing from the
+// repository runs: no hooks, no filters and no submodules.
+func (t *terminal) clone(ctx context.Context, src, output string) (string, error) {
+	if output == "" || output == "-" {
+		return "", usage("add -o FILE",
+			"the repository is cloned into the manifest's folder, so the manifest must be written to a file")
 	}
-	if _, err := r.Unpack(filepath.Dir(output)); err != nil {
-		if e, ok := errors.AsType[*importer.Error](err); ok {
-			return no(e.Hint, "the manifest is written, and its files are not: %w", err)
+	to := cloneTo(src, output)
+	if _, err := os.Lstat(to); err == nil {
+		return "", no("import that folder instead, or move it away", "%s already exists", to)
+	}
+	ctx, cancel := context.WithTimeout(ctx, cloneTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git",
+		"-c", "core.hooksPath="+os.DevNull, "-c", "core.symlinks=false", "-c", "protocol.ext.allow=never",
+		"-c", "core.fsmonitor=false", "clone", "--quiet", "--depth=1", "--no-recurse-submodules", "--", src, to)
+	cmd.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_LFS_SKIP_SMUDGE=1")
+	if message, err := cmd.CombinedOutput(); err != nil {
+		if errors.Is(err, exec.ErrNotFound) {
+			return "", missing("install git, or clone the repository elsewhere and import the folder", "%w", err)
 		}
-		return no("", "the manifest is written, and its files are not: %w", err)
+		return "", no("check the address, and check that git can reach it",
+			"the repository cannot be cloned: %s", diag.Printable(strings.TrimSpace(string(message))))
 	}
-	return nil
+	return to, nil
 }

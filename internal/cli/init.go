@@ -1,114 +1,107 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"charm.land/huh/v2"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/draft"
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
-	"github.com/ambit-run/ambit/manifest"
 )
 
 func newInit(t *terminal) *cobra.Command {
 	var d draft.Draft
 	var dialect, output string
 	var force bool
-	cmd := &cobra.Command{
-		Use:     "init [NAME]",
-		GroupID: groupWrite,
-		Short:   "Build an agent from a few answers",
-		Long: "Build an agent from a few answers. On a terminal they are asked for, and each is checked while you type; elsewhere, or\n" +
-			"with a NAME and --dialect, they are flags. Tool servers are those of the catalogue (ambit catalog list), with\n" +
-			"their packages pinned and every tool listed. Nothing is written that is not a valid manifest.\n\n" +
-			"Other ways to start: ambit new forks an agent that ships, ambit import takes what you have.",
-		Example: "  ambit init\n" +
-			"  ambit init scribe --dialect matrix --server filesystem,memory --allow read,write\n" +
-			"  ambit init reader --dialect gpars --server filesystem --allow read\n" +
-			"  ambit init greeter --dialect covenant --runtime python3\n" +
-			"  ambit init users --dialect findagent --http 'get_user=GET https://api.example.com/users/{id}' --credential token=api.example.com",
-		Args: atMost(1, "one NAME, or none"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				d.Name = args[0]
+	var f *pflag.FlagSet
+	cmd := verb("init [NAME]", atMost(1, "one NAME, or none"), func(ctx context.Context, args []string) error {
+		if len(args) == 1 {
+			d.Name = args[0]
+		}
+		var err error
+		if d.Dialect, err = parseDialect(dialect); err != nil {
+			return err
+		}
+		known, err := t.catalogue()
+		if err != nil {
+			return err
+		}
+		if d.Name == "" || d.Dialect == "" {
+			if !t.canAsk() {
+				return usage("run: ambit init NAME --dialect "+strings.Join(dialectNames(), "|"),
+					"ambit init needs NAME and --dialect, because it cannot ask for them here")
 			}
-			var err error
-			if d.Dialect, err = parseDialect(dialect); err != nil {
+			if err := t.askDraft(ctx, &d, known); err != nil {
 				return err
 			}
-			h := t.home
-			known, err := catalog.Open(h)
-			if err != nil {
-				return no("fix the file: "+catalog.File(h), "%w", err)
-			}
-			if d.Name == "" || d.Dialect == "" {
-				if !t.canAsk() {
-					return usage("give them: ambit init NAME --dialect "+strings.Join(dialectNames(), "|"), "init needs a NAME and a --dialect where it cannot ask")
-				}
-				if err := t.askDraft(cmd.Context(), &d, known); err != nil {
-					return err
-				}
-			}
-			return t.writeDraft(&d, known, output, force)
-		},
-	}
-	f := cmd.Flags()
+		}
+		if names := unsupportedFlags(f, d.Dialect); len(names) > 0 {
+			return usage("leave out these flags, or choose another dialect",
+				"%s agents do not support %s", d.Dialect, diag.Words(names, "and"))
+		}
+		return t.writeDraft(&d, known, output, force)
+	})
+	f = cmd.Flags()
 	f.StringVar(&dialect, "dialect", "", "the `dialect`: "+strings.Join(dialectNames(), ", "))
-	f.StringVar(&d.Description, "description", "", "what it is for, in a sentence (`text`)")
-	f.StringSliceVar(&d.Servers, "server", nil, "a tool server of the catalogue, by its `id` or the last part of it (matrix, gpars)")
-	f.StringSliceVar(&d.Allow, "allow", nil, "the side effects (matrix) or scopes (gpars) that it may have, as a `list` (default read)")
-	f.StringVar(&d.Runtime, "runtime", "", "what runs the program: python3, node or binary (covenant; default python3) (`name`)")
+	f.StringVar(&d.Description, "description", "", "a sentence that says what the agent is for (`text`)")
+	f.StringSliceVar(&d.Servers, "server", nil,
+		"a tool server from the catalogue: its `id` or the last part of the id (matrix, gpars)")
+	f.StringSliceVar(&d.Allow, "allow", nil,
+		"the side effects (matrix) or scopes (gpars) that the agent may have, as a `list` (default read)")
+	f.StringVar(&d.Runtime, "runtime", "",
+		"the `name` of the program's runtime: python3, node or binary (covenant; default python3)")
 	f.StringVar(&d.Entry, "entry", "", "the program's `file` (covenant)")
-	f.StringVar(&d.Network, "network", "", "its network: off, outbound-https-only or full (covenant; default off) (`kind`)")
-	f.StringSliceVar(&d.Requires, "requires", nil, "a `capability` that its callers must hold (covenant)")
-	f.StringVar(&d.Prompt, "prompt", "", "its instructions (findagent) (`text`)")
-	f.StringArrayVar(&d.Examples, "example", nil, "an example of what to ask it (findagent) (`text`)")
-	f.StringArrayVar(&d.HTTP, "http", nil, "a tool that makes a request: `NAME=METHOD URL`, with {holes} for its arguments (findagent)")
-	f.StringArrayVar(&d.Templates, "template", nil, "a tool that writes a prompt: `NAME=TEXT`, with {holes} for its arguments (findagent)")
-	f.StringSliceVar(&d.Credentials, "credential", nil, "a credential for the tools on one host: `REF=HOST` (findagent)")
-	f.StringVarP(&output, "output", "o", "", "write to `file`; - prints to standard output")
+	f.StringVar(&d.Network, "network", "",
+		"the program's network access: off, outbound-https-only or full (covenant; default off) (`kind`)")
+	f.StringSliceVar(&d.Requires, "requires", nil, "a `capability` that callers must hold (covenant)")
+	f.StringVar(&d.Prompt, "prompt", "", "the agent's instructions (findagent) (`text`)")
+	f.StringArrayVar(&d.Examples, "example", nil, "an example of a request to the agent (findagent) (`text`)")
+	f.StringArrayVar(&d.HTTP, "http", nil,
+		"a tool that makes an HTTP request: `NAME=METHOD URL`, with {placeholders} for arguments (findagent)")
+	f.StringArrayVar(&d.Templates, "template", nil,
+		"a tool that writes a prompt: `NAME=TEXT`, with {placeholders} for arguments (findagent)")
+	f.StringSliceVar(&d.Credentials, "credential", nil,
+		"a credential for the tools on one host: `REF=HOST` (findagent)")
+	f.StringVarP(&output, "output", "o", "", "write to `file`; use - for standard output")
 	f.BoolVar(&force, "force", false, "overwrite the file")
 	complete(cmd, "dialect", dialectNames())
 	return cmd
 }
 
-// foreign returns the flags that a dialect does not use. They are refused, because a person
-// would expect an effect.
-func foreign(d *draft.Draft) []string {
-	var names []string
-	say := func(name string, given bool, dialects ...agent.Dialect) {
-		if given && !slices.Contains(dialects, d.Dialect) {
-			names = append(names, "--"+name)
+// dialectFlags lists the flags that only some dialects use.
+var dialectFlags = map[agent.Dialect][]string{
+	agent.Matrix:    {"description", "server", "allow"},
+	agent.GPARS:     {"server", "allow"},
+	agent.Covenant:  {"runtime", "entry", "network", "requires"},
+	agent.FindAgent: {"description", "prompt", "example", "http", "template", "credential"},
+}
+
+// unsupportedFlags returns the flags on the command line that the dialect d does not support. ambit init rejects these
+// flags, because they would have no effect.
+func unsupportedFlags(flags *pflag.FlagSet, d agent.Dialect) (names []string) {
+	all := slices.Concat(slices.Collect(maps.Values(dialectFlags))...)
+	flags.Visit(func(f *pflag.Flag) {
+		if slices.Contains(all, f.Name) && !slices.Contains(dialectFlags[d], f.Name) {
+			names = append(names, "--"+f.Name)
 		}
-	}
-	say("description", d.Description != "", agent.Matrix, agent.FindAgent)
-	say("server", len(d.Servers) > 0, agent.Matrix, agent.GPARS)
-	say("allow", len(d.Allow) > 0, agent.Matrix, agent.GPARS)
-	say("runtime", d.Runtime != "", agent.Covenant)
-	say("entry", d.Entry != "", agent.Covenant)
-	say("network", d.Network != "", agent.Covenant)
-	say("requires", len(d.Requires) > 0, agent.Covenant)
-	say("prompt", d.Prompt != "", agent.FindAgent)
-	say("example", len(d.Examples) > 0, agent.FindAgent)
-	say("http", len(d.HTTP) > 0, agent.FindAgent)
-	say("template", len(d.Templates) > 0, agent.FindAgent)
-	say("credential", len(d.Credentials) > 0, agent.FindAgent)
+	})
 	return names
 }
 
 func (t *terminal) writeDraft(d *draft.Draft, known *catalog.Catalog, output string, force bool) error {
 	if !isName(d.Name) {
 		return usage("use letters, digits, -, _ and .", "%s cannot be the name of an agent", diag.Quote(d.Name))
-	}
-	if names := foreign(d); len(names) > 0 {
-		return usage("leave them out, or choose another dialect", "%s agents have no %s", d.Dialect, diag.Words(names, "and"))
 	}
 	r, err := d.Make(known)
 	if problems, ok := errors.AsType[*draft.Problems](err); ok {
@@ -117,11 +110,13 @@ func (t *terminal) writeDraft(d *draft.Draft, known *catalog.Catalog, output str
 	if err != nil {
 		return no("", "%w", err)
 	}
+	doc := map[string]any{"name": d.Name, "dialect": d.Dialect}
 	if output == "-" {
-		return t.say(map[string]any{"name": d.Name, "dialect": d.Dialect, "manifest": manifestValue(d.Dialect, r.Text)}, "%s", r.Text)
+		doc["manifest"] = manifestValue(d.Dialect, r.Text)
+		return t.say(doc, "%s", r.Text)
 	}
 	if output == "" {
-		output = placeOf(d.Dialect, d.Name)
+		output = defaultPath(d.Dialect, d.Name)
 	}
 	if err := writeNew(output, r.Text, force); err != nil {
 		return err
@@ -129,51 +124,48 @@ func (t *terminal) writeDraft(d *draft.Draft, known *catalog.Catalog, output str
 	for _, f := range r.Files {
 		file := filepath.Join(filepath.Dir(output), filepath.FromSlash(f.Name))
 		if _, err := os.Lstat(file); err == nil {
-			continue // a program that is there is the person's own
+			continue // keep the user's own program
 		}
 		if err := writeNew(file, []byte(f.Text), false); err != nil {
 			return err
 		}
 	}
 	next := nextAfterInit(d, r, output)
-	return t.show(map[string]any{"name": d.Name, "dialect": d.Dialect, "path": output, "digest": r.Manifest.Digest(), "next": next}, func() {
+	doc["path"], doc["digest"], doc["next"] = output, r.Manifest.Digest(), next
+	return t.show(doc, func() {
 		t.printf("%s\n", output)
 		for _, line := range next {
-			t.notef("%s", t.paint(dim, "next: "+line))
+			t.remarkf("next: %s", line)
 		}
 	})
 }
 
-// badDraft reports every problem of the answers.
+// badDraft reports all problems in the user's answers. Problems in the manifest have no location, because the manifest
+// was not written to a file.
 func (t *terminal) badDraft(p *draft.Problems) error {
+	const hint = "nothing was written; for the possible answers, run: ambit init --help"
 	if p.Manifest != nil {
-		if !t.json {
-			t.badAnswers(p.Manifest)
+		for _, d := range p.Manifest.Diagnostics {
+			if t.json {
+				break
+			}
+			t.notef("%s %s %s", t.paint(red, d.Severity.String()+":"), d.Message, t.paint(dim, "["+d.Code+"]"))
+			if d.Hint != "" {
+				t.hintf("%s", d.Hint)
+			}
 		}
-		return no(noDraft, "that would not be a valid manifest: %w", p)
+		return no(hint, "the answers do not make a valid manifest: %w", p)
 	}
 	if len(p.Answers) == 1 || t.json {
-		return usage(noDraft, "%w", p)
+		return usage(hint, "%w", p)
 	}
 	for _, a := range p.Answers {
 		t.notef("%s %s", t.paint(red, "error:"), diag.Printable(a))
 	}
-	return usage(noDraft, "%s with the answers", count(len(p.Answers), "problem"))
+	return usage(hint, "the answers have %s", count(len(p.Answers), "problem"))
 }
 
-const noDraft = "nothing was written; what can be said: ambit init --help"
-
-// badAnswers prints the problems of a manifest that is not in a file, without locations.
-func (t *terminal) badAnswers(m *manifest.Manifest) {
-	for _, d := range m.Diagnostics {
-		t.notef("%s %s %s", t.paint(red, d.Severity.String()+":"), d.Message, t.paint(dim, "["+d.Code+"]"))
-		if d.Hint != "" {
-			t.hintf("%s", d.Hint)
-		}
-	}
-}
-
-// manifestValue returns a manifest for a JSON document: JSON as it is, TOML as a string.
+// manifestValue returns a manifest as a value for a JSON document. A TOML manifest becomes a string.
 func manifestValue(d agent.Dialect, text []byte) any {
 	if d == agent.Covenant {
 		return string(text)
@@ -181,8 +173,8 @@ func manifestValue(d agent.Dialect, text []byte) any {
 	return json.RawMessage(text)
 }
 
-// placeOf returns the default path of an agent's manifest.
-func placeOf(d agent.Dialect, name string) string {
+// defaultPath returns the default path for a new agent's manifest.
+func defaultPath(d agent.Dialect, name string) string {
 	switch d {
 	case agent.Covenant:
 		return filepath.Join(name, "agent.toml")
@@ -193,7 +185,7 @@ func placeOf(d agent.Dialect, name string) string {
 	}
 }
 
-// nextAfterInit are the commands that bring the agent to its first call.
+// nextAfterInit returns the commands that the user should run next.
 func nextAfterInit(d *draft.Draft, r *draft.Result, path string) []string {
 	word := diag.ShellWord(path)
 	next := []string{"ambit inspect " + word}
@@ -202,7 +194,8 @@ func nextAfterInit(d *draft.Draft, r *draft.Result, path string) []string {
 		next = append(next, "ambit lock "+word)
 	case agent.GPARS:
 		for _, n := range r.Manifest.Agent().Requirements {
-			next = append(next, "ambit grant "+diag.ShellWord(d.Name)+" --server "+diag.ShellWord(n.Server)+" --scope "+diag.ShellWord(strings.Join(n.Scopes, ",")))
+			scopes := diag.ShellWord(strings.Join(n.Scopes, ","))
+			next = append(next, "ambit grant "+diag.ShellWord(d.Name)+" --server "+diag.ShellWord(n.Server)+" --scope "+scopes)
 		}
 	case agent.Covenant:
 		next = append(next, "ambit call "+word+" "+diag.ShellWord(d.Name)+" --input '{\"text\": \"hello\"}'")
@@ -215,4 +208,180 @@ func nextAfterInit(d *draft.Draft, r *draft.Result, path string) []string {
 		}
 	}
 	return next
+}
+
+// dialectWords contains a short description of each dialect.
+var dialectWords = map[agent.Dialect]string{
+	agent.Matrix:    "tools on MCP servers, all pinned and listed in the manifest",
+	agent.GPARS:     "servers named by their ids; your policy decides on every call",
+	agent.Covenant:  "your own program, in a sandbox",
+	agent.FindAgent: "a prompt whose tools are HTTP requests and templates",
+}
+
+// askDraft asks the user for every value that the flags do not set. It shows forms, or plain lines of text if the
+// terminal cannot show forms. If the environment variable ACCESSIBLE is set, it also uses plain lines, which screen
+// readers can read.
+func (t *terminal) askDraft(ctx context.Context, d *draft.Draft, known *catalog.Catalog) error {
+	plain := !t.interactive() || os.Getenv("TERM") == "dumb" || os.Getenv("ACCESSIBLE") != ""
+	var first []huh.Field
+	if d.Name == "" {
+		input := huh.NewInput().Title("What is the agent called?").Description("letters, digits, -, _ and .").Value(&d.Name)
+		first = append(first, input.Validate(func(s string) error {
+			if !isName(s) {
+				return errors.New("use letters, digits, dots, - and _")
+			}
+			return nil
+		}))
+	}
+	if d.Dialect == "" {
+		dialects := each(agent.Dialects, func(d agent.Dialect) huh.Option[agent.Dialect] {
+			return huh.NewOption(string(d)+": "+dialectWords[d], d)
+		})
+		choice := huh.NewSelect[agent.Dialect]().Title("What kind of agent is it?")
+		first = append(first, choice.Options(dialects...).Value(&d.Dialect))
+	}
+	if err := t.form(ctx, plain, first...); err != nil {
+		return err
+	}
+	return t.form(ctx, plain, t.questions(d, known)...)
+}
+
+func (t *terminal) questions(d *draft.Draft, known *catalog.Catalog) []huh.Field {
+	// check reports an error if one answer, together with the chosen servers, does not make a valid manifest.
+	check := func(set func(*draft.Draft)) error {
+		probe := draft.Draft{Dialect: d.Dialect, Name: d.Name, Servers: d.Servers, Allow: d.Allow}
+		set(&probe)
+		_, err := probe.Make(known)
+		return err
+	}
+	about := huh.NewInput().Title("What is the agent for?").Description("a sentence for people who find the agent").
+		Value(&d.Description).
+		Validate(func(s string) error { return check(func(p *draft.Draft) { p.Description = s }) })
+	list := func(title, description string, list *[]string, set func(p *draft.Draft, lines []string)) huh.Field {
+		return huh.NewText().Title(title).Description(description).Lines(3).Accessor(&lineList{list}).
+			Validate(func(s string) error { return check(func(p *draft.Draft) { set(p, split(s)) }) })
+	}
+	switch d.Dialect {
+	case agent.Matrix:
+		return []huh.Field{t.whichServers(d, known), whichEffects(d), about}
+	case agent.GPARS:
+		scopes := whichScopes(d, known)
+		return []huh.Field{t.whichServers(d, known), scopes.Validate(func(chosen []string) error {
+			return check(func(p *draft.Draft) { p.Allow = chosen })
+		})}
+	case agent.Covenant:
+		language := huh.NewSelect[string]().Title("What is the program written in?").
+			Options(huh.NewOptions("python3", "node", "binary")...)
+		network := huh.NewSelect[string]().Title("May the program use the network?").Options(huh.NewOption("no", "off"),
+			huh.NewOption("only HTTPS to other machines", "outbound-https-only"), huh.NewOption("without limits", "full"))
+		return []huh.Field{language.Value(&d.Runtime), network.Value(&d.Network)}
+	}
+	prompt := huh.NewText().Title("Instructions for the agent").
+		Description("what the agent does, what it must not do, and how it answers").Lines(5).Value(&d.Prompt).
+		Validate(func(s string) error { return check(func(p *draft.Draft) { p.Prompt = s }) })
+	return []huh.Field{
+		about, prompt,
+		list("HTTP requests that the agent may make",
+			"NAME=METHOD URL, one per line, such as get_user=GET https://api.example.com/users/{id}",
+			&d.HTTP, func(p *draft.Draft, lines []string) { p.HTTP = lines }),
+		list("Credentials for these requests",
+			"REF=HOST, one per line, such as token=api.example.com; ambit asks for the credential's value later",
+			&d.Credentials, func(p *draft.Draft, lines []string) { p.HTTP, p.Credentials = d.HTTP, lines }),
+		list("Prompts that the agent can write",
+			"NAME=TEXT, one per line, such as summarize=Summarize this text in three sentences: {text}",
+			&d.Templates, func(p *draft.Draft, lines []string) { p.Templates = lines }),
+	}
+}
+
+func (t *terminal) whichServers(d *draft.Draft, known *catalog.Catalog) huh.Field {
+	var all []huh.Option[string]
+	for _, id := range known.IDs() {
+		e := known.Entries[id]
+		if d.Dialect == agent.Matrix && e.Package.Kind == catalog.Builtin {
+			continue // Matrix agents need a package that can be pinned
+		}
+		text := id[strings.LastIndexByte(id, '/')+1:] + ": " + e.Description
+		all = append(all, huh.NewOption(clip(diag.Printable(text), min(t.width, 100)-12), id))
+	}
+	servers := huh.NewMultiSelect[string]().Title("Which tool servers does the agent use?").Options(all...)
+	return servers.Height(min(len(all)+2, 16)).Value(&d.Servers).Validate(func(chosen []string) error {
+		if len(chosen) == 0 {
+			return errors.New("choose at least one server with the x key or the space bar")
+		}
+		return nil
+	})
+}
+
+func whichEffects(d *draft.Draft) huh.Field {
+	if d.Allow == nil {
+		d.Allow = []string{"read"}
+	}
+	return huh.NewMultiSelect[string]().Title("What may the agent's tools do?").Options(
+		huh.NewOption("read: look, but change nothing", "read"), huh.NewOption("write: change things here", "write"),
+		huh.NewOption("network: reach other machines", "network"), huh.NewOption("shell: run programs", "shell"),
+	).Height(6).Value(&d.Allow)
+}
+
+func whichScopes(d *draft.Draft, known *catalog.Catalog) *huh.MultiSelect[string] {
+	return huh.NewMultiSelect[string]().Title("Which scopes does the agent need?").
+		Description("choosing a scope does not grant it; to grant the scopes, run: ambit grant").
+		OptionsFunc(func() []huh.Option[string] {
+			var names []string
+			for _, s := range d.Servers {
+				if _, e, err := draft.Find(known, s); err == nil {
+					names = slices.AppendSeq(names, maps.Keys(e.Scopes))
+				}
+			}
+			slices.Sort(names)
+			return huh.NewOptions(slices.Compact(names)...)
+		}, &d.Servers).Value(&d.Allow)
+}
+
+// lineList makes a list editable as text, with one element per line.
+type lineList struct{ list *[]string }
+
+func (l *lineList) Get() string  { return strings.Join(*l.list, "\n") }
+func (l *lineList) Set(s string) { *l.list = split(s) }
+
+func split(s string) []string {
+	var all []string
+	for line := range strings.Lines(s) {
+		if line = strings.TrimSpace(line); line != "" {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// form asks the user questions. It returns an error if the user cancels.
+func (t *terminal) form(ctx context.Context, plain bool, fields ...huh.Field) error {
+	if len(fields) == 0 {
+		return nil
+	}
+	groups := each(fields, func(f huh.Field) *huh.Group { return huh.NewGroup(f) })
+	theme := huh.ThemeFunc(huh.ThemeBase16)
+	if !t.styled {
+		theme = huh.ThemeFunc(huh.ThemeBase)
+	}
+	form := huh.NewForm(groups...).WithInput(t.in).WithOutput(t.err).WithAccessible(plain).WithTheme(theme).
+		WithWidth(min(t.width, 100))
+	run := func() ([]byte, error) { return nil, form.RunWithContext(ctx) }
+	var err error
+	if plain {
+		_, err = t.await(ctx, run) // a plain form ignores ctx
+		if t.interrupted {
+			t.notef("") // end the line with the question
+		}
+	} else {
+		_, err = run() // the form restores the terminal when ctx is cancelled
+	}
+	switch {
+	case ctx.Err() != nil:
+		return errInterrupted
+	case errors.Is(err, huh.ErrUserAborted):
+		return &failure{code: exitInterrupted, err: errors.New("cancelled: nothing was written")}
+	case err != nil:
+		return no("", "the questions cannot be asked: %w", err)
+	}
+	return nil
 }

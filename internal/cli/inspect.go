@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -19,151 +20,83 @@ import (
 func newInspect(t *terminal) *cobra.Command {
 	var dialect string
 	var dev development
-	cmd := &cobra.Command{
-		Use:     "inspect PATH",
-		GroupID: groupReview,
-		Short:   "Show what an agent is and may do",
-		Long: "Show what an agent is and may do, before you approve it: side effects, hosts, files, secrets,\n" +
-			"programs and limits at a glance, then every tool, then the risks. Nothing is started.",
-		Example: "  ambit inspect agents/default.json\n  ambit inspect agents/examples/mcp-tool --json | jq .hosts",
-		Args:    exactly(1, "one manifest"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			t.announce(egress.Switches{LoopbackHTTP: dev.loopbackHTTP})
-			m, err := t.loadFor(dev, args[0], dialect)
-			if err != nil {
-				return err
-			}
-			guardrails, err := t.effectiveGuardrails(m.Agent())
-			if err != nil {
-				return err
-			}
-			needs, err := t.needs(cmd.Context(), m)
-			if err != nil {
-				return err
-			}
-			return t.show(t.inspection(m, needs, guardrails), func() {
-				t.inspect(m, needs, guardrails)
-				t.showNeeds(needs)
-			})
-		},
-	}
+	cmd := verb("inspect PATH", exactly(1, "one manifest"), func(ctx context.Context, args []string) error {
+		t.announce(egress.Switches{LoopbackHTTP: dev.loopbackHTTP})
+		m, err := t.loadFor(dev, args[0], dialect)
+		if err != nil {
+			return err
+		}
+		operator, err := operatorGuardrails(t.home)
+		if err != nil {
+			return err
+		}
+		guardrails := guard.Merge(operator, m.Agent().Guardrails)
+		needs, err := t.findNeeds(ctx, m)
+		if err != nil {
+			return err
+		}
+		return t.show(t.inspection(m, needs, guardrails), func() {
+			t.inspect(m, needs, guardrails)
+			t.showNeeds(needs)
+		})
+	})
 	dev.manifestFlag(cmd.Flags())
 	dialectFlag(cmd, &dialect)
 	return cmd
 }
 
-// inspected is the document of inspect.
-type inspected struct {
-	ID            string                `json:"id"`
-	Called        string                `json:"called"`
-	Dialect       agent.Dialect         `json:"dialect"`
-	Kind          agent.Kind            `json:"kind"`
-	Name          string                `json:"name"`
-	Description   string                `json:"description"`
-	Prompt        string                `json:"prompt"`
-	Version       string                `json:"version"`
-	Digest        string                `json:"digest"`
-	SideEffects   []agent.SideEffect    `json:"side_effects"`
-	Tools         []toolReport          `json:"tools"`
-	Hosts         []string              `json:"hosts"`
-	AnyHost       string                `json:"any_host"`
-	Paths         []string              `json:"paths"`
-	Secrets       []string              `json:"secrets"`
-	SecretDetails []secretReport        `json:"secret_details"`
-	Programs      []programReport       `json:"programs"`
-	Settings      []string              `json:"settings"`
-	Agents        []string              `json:"agents"`
-	Requirements  []agent.Requirement   `json:"requirements"`
-	Required      []needReport          `json:"required_servers"`
-	Optional      []needReport          `json:"optional_servers"`
-	Capabilities  agent.Capabilities    `json:"capabilities"`
-	Resources     *agent.Resources      `json:"resources"`
-	Settlement    *agent.Settlement     `json:"settlement"`
-	Guardrails    agent.Guardrails      `json:"guardrails"`
-	Effective     effective             `json:"effective_guardrails"`
-	Delivery      agent.Delivery        `json:"delivery"`
-	Skills        *agent.Skills         `json:"skills"`
-	Watch         []string              `json:"watch"`
-	Warnings      []manifest.Diagnostic `json:"warnings"`
-}
-
-// effective are the guardrails of an agent here: its own, and those that the operator sets
-// for every agent.
-type effective struct {
-	MaxLength    int64        `json:"max_length"`
-	DenyPatterns []string     `json:"deny_patterns"`
-	DenyDefaults bool         `json:"deny_defaults"`
-	PII          []string     `json:"pii_redaction"`
-	OnLeak       agent.OnLeak `json:"on_leak"`
-	Schemas      int          `json:"output_schemas"`
-}
-
-func (t *terminal) effectiveGuardrails(a *agent.Agent) (effective, error) {
-	operator, err := operatorGuardrails(t.home)
-	if err != nil {
-		return effective{}, err
+func (t *terminal) facts(list []console.Fact) (rows [][]string) {
+	for _, f := range list {
+		rows = t.fact(rows, strings.ToLower(f.Label), f.Values...)
 	}
-	r := guard.Merge(operator, a.Guardrails)
-	return effective{
-		r.MaxLength, append([]string{}, r.Input.Deny...), r.Input.DenyDefaults, append([]string{}, r.Input.PII...), r.OnLeak, len(r.Schemas),
-	}, nil
+	return rows
 }
 
-type secretReport struct {
-	Name     string   `json:"name"`
-	For      string   `json:"for"`
-	Hosts    []string `json:"hosts"`
-	Required bool     `json:"required"`
-}
+// notNil returns a copy of a list. The copy is never nil, so JSON contains [] and not null.
+func notNil[T any](list []T) []T { return append([]T{}, list...) }
 
-type programReport struct {
-	For    string   `json:"for"`
-	Argv   []string `json:"argv"`
-	Digest string   `json:"digest"`
-}
-
-func (t *terminal) inspection(m *manifest.Manifest, needs needed, guardrails effective) inspected {
+// inspection returns the JSON document of ambit inspect. The guardrails g combine the agent's guardrails with the
+// operator's guardrails.
+func (t *terminal) inspection(m *manifest.Manifest, needs needSet, g guard.Rails) map[string]any {
 	a, r := needs.agent, needs.reach
-	out := inspected{
-		ID: a.ID, Called: registered(t.home, m), Dialect: a.Dialect, Kind: a.Kind, Name: a.Name,
-		Description: a.Description, Prompt: a.Prompt, Version: a.Version, Digest: a.Digest,
-		SideEffects: append([]agent.SideEffect{}, r.SideEffects...), Tools: toolReports(a), Hosts: []string{}, AnyHost: r.AnyHostReason,
-		Paths: append([]string{}, r.Paths...), Secrets: []string{}, SecretDetails: []secretReport{}, Programs: []programReport{},
-		Settings: append([]string{}, settings(a)...), Agents: append([]string{}, r.Agents...), Requirements: append([]agent.Requirement{}, a.Requirements...),
-		Required: needs.required, Optional: needs.optional, Capabilities: a.Capabilities, Resources: a.Resources, Settlement: a.Settlement, Guardrails: a.Guardrails, Effective: guardrails,
-		Delivery: a.Delivery, Skills: a.Skills, Watch: append([]string{}, needs.watch...),
-		Warnings: append([]manifest.Diagnostic{}, m.Diagnostics...),
+	hosts := each(r.Hosts, func(h agent.Host) string { return h.Name })
+	secrets := each(r.Secrets, func(s agent.Secret) string { return s.Name })
+	details := each(r.Secrets, func(s agent.Secret) map[string]any {
+		return map[string]any{"name": s.Name, "for": s.For, "hosts": notNil(s.Hosts), "required": s.Required}
+	})
+	programs := each(r.Programs, func(p agent.Command) map[string]any {
+		return map[string]any{"for": p.For, "argv": p.Argv, "digest": p.Digest}
+	})
+	return map[string]any{
+		"id": a.ID, "called": registeredName(t.home, m), "dialect": a.Dialect, "kind": a.Kind, "name": a.Name,
+		"description": a.Description, "prompt": a.Prompt, "version": a.Version, "digest": a.Digest,
+		"side_effects": notNil(r.SideEffects), "tools": toolReports(a), "hosts": hosts, "any_host": r.AnyHostReason,
+		"paths": notNil(r.Paths), "secrets": secrets, "secret_details": details, "programs": programs,
+		"settings": notNil(daemon.Settings(a)), "agents": notNil(r.Agents), "requirements": notNil(a.Requirements),
+		"required_servers": needs.required, "optional_servers": needs.optional, "capabilities": a.Capabilities,
+		"resources": a.Resources, "settlement": a.Settlement, "delivery": a.Delivery, "skills": a.Skills,
+		"guardrails": a.Guardrails, "effective_guardrails": map[string]any{
+			"max_length": g.MaxLength, "deny_patterns": notNil(g.Input.Deny), "deny_defaults": g.Input.DenyDefaults,
+			"pii_redaction": notNil(g.Input.PII), "on_leak": g.OnLeak, "output_schemas": len(g.Schemas),
+		},
+		"watch": notNil(needs.watch), "warnings": notNil(m.Diagnostics),
 	}
-	for _, h := range r.Hosts {
-		out.Hosts = append(out.Hosts, h.Name)
-	}
-	for _, s := range r.Secrets {
-		out.Secrets = append(out.Secrets, s.Name)
-		out.SecretDetails = append(out.SecretDetails, secretReport{s.Name, s.For, append([]string{}, s.Hosts...), s.Required})
-	}
-	for _, p := range r.Programs {
-		out.Programs = append(out.Programs, programReport{p.For, p.Argv, p.Digest})
-	}
-	return out
 }
 
-func (t *terminal) inspect(m *manifest.Manifest, needs needed, guardrails effective) {
+func (t *terminal) inspect(m *manifest.Manifest, needs needSet, guardrails guard.Rails) {
 	a := needs.agent
 	t.printf("%s  %s\n", t.paint(bold, diag.Printable(a.Name)), t.paint(dim, diag.Printable(a.ID)))
 	if a.Description != "" {
 		t.printf("%s\n", wrap(diag.Printable(a.Description), "  ", t.width))
 	}
 	t.printf("\n")
-	facts := [][]string{
-		{t.paint(dim, "called"), diag.Printable(registered(t.home, m)) + "  " + t.paint(dim, "by verbs, keys and addresses")},
-		{t.paint(dim, "dialect"), string(a.Dialect) + ", " + string(a.Kind)},
-		{t.paint(dim, "digest"), a.Digest},
-	}
-	if a.Version != "" {
-		facts = append(facts, []string{t.paint(dim, "version"), diag.Printable(a.Version)})
-	}
-	t.table("  ", t.hang(facts))
-	t.section("What it may do", t.mayDo(a, needs.reach))
+	name := diag.Printable(registeredName(t.home, m)) + "  " + t.paint(dim, "(in commands, keys and addresses)")
+	facts := [][]string{{t.paint(dim, "called"), name}}
+	facts = t.fact(facts, "dialect", string(a.Dialect)+", "+string(a.Kind))
+	facts = t.fact(facts, "digest", a.Digest)
+	facts = t.fact(facts, "version", a.Version)
+	t.table("  ", t.wrapLastColumn(facts))
+	t.section("What the agent may do", t.facts(daemon.Facts(a, needs.reach)))
 	t.section("Limits", t.limits(a, guardrails))
 	t.toolList(a)
 	t.prompt(a)
@@ -171,7 +104,8 @@ func (t *terminal) inspect(m *manifest.Manifest, needs needed, guardrails effect
 	if len(m.Diagnostics) > 0 {
 		t.printf("\n%s\n", t.paint(bold, "Warnings"))
 		for _, d := range m.Diagnostics {
-			line := fmt.Sprintf("%s %s %s", t.paint(yellow, fmt.Sprintf("%d:%d", d.Line, d.Column)), d.Message, t.paint(dim, "["+d.Code+"]"))
+			place := t.paint(yellow, fmt.Sprintf("%d:%d", d.Line, d.Column))
+			line := place + " " + d.Message + " " + t.paint(dim, "["+d.Code+"]")
 			if t.cut {
 				line = strings.TrimLeft(wrap(line, "    ", t.width), " ")
 			}
@@ -195,23 +129,19 @@ func (t *terminal) section(title string, rows [][]string) {
 		return
 	}
 	t.printf("\n%s\n", t.paint(bold, title))
-	t.table("  ", t.hang(rows))
+	t.table("  ", t.wrapLastColumn(rows))
 }
 
-// hang wraps the last column of rows that are wider than the terminal. Without a terminal, a
-// row stays one line.
-func (t *terminal) hang(rows [][]string) [][]string {
+// wrapLastColumn wraps the last column of every row that is wider than the terminal. If the output is not a terminal,
+// the rows stay unchanged.
+func (t *terminal) wrapLastColumn(rows [][]string) [][]string {
 	if !t.cut || len(rows) == 0 {
 		return rows
 	}
 	last := len(rows[0]) - 1
 	space := t.width - len("  ")
-	for column := range last {
-		widest := 0
-		for _, r := range rows {
-			widest = max(widest, visible(r[column]))
-		}
-		space -= widest + len("  ")
+	for _, width := range widths(rows)[:last] {
+		space -= width + len("  ")
 	}
 	var out [][]string
 	for _, r := range rows {
@@ -231,144 +161,38 @@ func (t *terminal) hang(rows [][]string) [][]string {
 	return out
 }
 
-// fact makes rows of one label and several values.
+// fact appends a row for each non-empty value. Only the first row has the label.
 func (t *terminal) fact(rows [][]string, label string, values ...string) [][]string {
-	for i, v := range values {
-		if i > 0 {
+	for _, v := range values {
+		if v != "" {
+			rows = append(rows, []string{t.paint(dim, label), diag.Printable(v)})
 			label = ""
 		}
-		rows = append(rows, []string{t.paint(dim, label), diag.Printable(v)})
 	}
 	return rows
 }
 
-func (t *terminal) mayDo(a *agent.Agent, r agent.Reach) [][]string {
-	var rows [][]string
-	rows = t.fact(rows, "side effects", effects(a, r))
-	var hosts []string
-	for _, h := range r.Hosts {
-		hosts = append(hosts, h.Name+"  ("+strings.Join(h.By, ", ")+")")
-	}
-	if r.AnyHost {
-		hosts = append(hosts, "any: "+r.AnyHostReason)
-	}
-	rows = t.fact(rows, "hosts", daemon.OrNone(hosts)...)
-	rows = t.fact(rows, "files", daemon.OrTheirs(a, r.Paths)...)
-	var secrets []string
-	for _, s := range r.Secrets {
-		text := s.Name + "  → " + s.For
-		if len(s.Hosts) > 0 {
-			text += ", only to " + strings.Join(s.Hosts, ", ")
-		}
-		if !s.Required {
-			text += " (optional)"
-		}
-		secrets = append(secrets, text)
-	}
-	rows = t.fact(rows, "secrets", daemon.OrTheirs(a, secrets)...)
-	var programs []string
-	for _, p := range r.Programs {
-		text := agent.CommandLine(p.Argv) + "  (" + p.For + ")"
-		if p.Digest != "" {
-			text += "  " + shortDigest(p.Digest)
-		}
-		programs = append(programs, text)
-	}
-	rows = t.fact(rows, "programs", daemon.OrTheirs(a, programs)...)
-	rows = t.fact(rows, "settings", settings(a)...)
-	rows = t.fact(rows, "agents", r.Agents...)
-	for _, q := range a.Requirements {
-		need := "needs"
-		if q.Optional {
-			need = "can use"
-		}
-		rows = t.fact(rows, need, strings.TrimSpace(q.Server+" "+q.Version)+"  scopes: "+strings.Join(daemon.OrNone(q.Scopes), ", "))
-	}
-	capabilities := slices.Clone(a.Capabilities.Required)
-	for _, c := range a.Capabilities.Optional {
-		capabilities = append(capabilities, c+" (optional)")
-	}
-	rows = t.fact(rows, "capabilities", capabilities...)
-	return t.fact(rows, "reached by", delivery(a.Delivery)...)
-}
-
-// settings returns the environment and headers of servers: they can change what a program
-// does as much as its arguments.
-func settings(a *agent.Agent) []string {
-	var out []string
-	for _, s := range a.Servers {
-		for _, set := range slices.Concat(s.Env, s.Headers) {
-			out = append(out, set.Name+"="+set.Value+"  (server "+s.Alias+")")
-		}
-	}
-	return out
-}
-
-// delivery describes how clients reach the agent.
-func delivery(d agent.Delivery) []string {
-	var out []string
-	for _, mode := range d.Modes {
-		switch {
-		case mode == "mcp.stdio" && d.Command != "":
-			mode += ", " + agent.CommandLine(append([]string{d.Command}, d.Args...)) + " (ambit never runs this itself)"
-		case mode == "mcp.remote":
-			mode += ", auth " + cmp.Or(d.Auth, "as the daemon asks")
-		}
-		out = append(out, mode)
-	}
-	return out
-}
-
-func effects(a *agent.Agent, r agent.Reach) string {
-	may, never := daemon.Effects(a, r)
-	text := strings.Join(may, ", ")
-	if len(never) > 0 {
-		text += "  (never: " + strings.Join(never, ", ") + ")"
-	}
-	return text
-}
-
-func shortDigest(d string) string {
-	if len(d) > 19 {
-		return d[:19] + "…"
-	}
-	return d
-}
-
-func (t *terminal) limits(a *agent.Agent, guardrails effective) [][]string {
-	var rows [][]string
-	if res := a.Resources; res != nil {
-		rows = t.fact(rows, "one run", fmt.Sprintf("%d ms, %d MiB memory, %d MiB disk", res.WallClock.Milliseconds(), res.MemoryMB, res.DiskMB))
-		rows = t.fact(rows, "network", string(res.Network))
-	}
-	if s := a.Settlement; s != nil {
-		budget := "no budget"
-		if s.CreditsPerHour > 0 {
-			budget = fmt.Sprintf("%d credits an hour", s.CreditsPerHour)
-		}
-		rows = t.fact(rows, "cost", budget+", priority "+string(s.Priority))
-	}
+func (t *terminal) limits(a *agent.Agent, guardrails guard.Rails) [][]string {
+	rows := t.facts(daemon.Limits(a))
 	if guardrails.MaxLength > 0 {
 		rows = t.fact(rows, "arguments", fmt.Sprintf("at most %d bytes", guardrails.MaxLength))
 	}
-	denied := guardrails.DenyPatterns
-	if guardrails.DenyDefaults {
-		denied = append(slices.Clone(denied), "the patterns that ship with ambit")
+	denied := slices.Clone(guardrails.Input.Deny)
+	if guardrails.Input.DenyDefaults {
+		denied = append(denied, "the patterns that ship with ambit")
 	}
 	rows = t.fact(rows, "denied", denied...)
-	if len(guardrails.PII) > 0 {
-		rows = t.fact(rows, "redacted", strings.Join(guardrails.PII, ", "))
-	}
-	if guardrails.Schemas > 0 {
+	rows = t.fact(rows, "redacted", strings.Join(guardrails.Input.PII, ", "))
+	if len(guardrails.Schemas) > 0 {
 		rows = t.fact(rows, "results", "checked against a schema")
 	}
 	if p := a.Program; p != nil && p.Contract != agent.OneLine {
-		rows = t.fact(rows, "sandbox", "runs only isolated, and reaches only the hosts above")
+		rows = t.fact(rows, "sandbox", "runs only in isolation, and reaches only the hosts above")
 	}
 	if len(rows) > 0 || a.Dialect == agent.FindAgent {
-		scan := "results are always scanned for them"
+		scan := "results are always scanned for secrets"
 		if guardrails.OnLeak == agent.LeakBlock {
-			scan = "a result that contains one is withheld"
+			scan = "a result that contains a secret is withheld"
 		}
 		rows = t.fact(rows, "secrets", scan)
 	}
@@ -401,7 +225,7 @@ func (t *terminal) toolList(a *agent.Agent) {
 			text = "✗ " + r.Why
 		}
 		rows = append(rows, []string{class, diag.Printable(name), t.paint(dim, text)})
-		if len(r.Limits) > 0 { // never cut to the width
+		if len(r.Limits) > 0 { // limits are never shortened
 			rows = append(rows, []string{"", "", strings.Join(r.Limits, ", ")})
 		}
 	}
@@ -412,13 +236,11 @@ func (t *terminal) toolList(a *agent.Agent) {
 	t.section(title+")", rows)
 }
 
-// prompt prints the skills and the system prompt.
 func (t *terminal) prompt(a *agent.Agent) {
 	if a.Skills != nil {
-		var rows [][]string
-		for _, s := range a.Skills.List {
-			rows = append(rows, []string{diag.Printable(s.ID), t.paint(dim, clip(diag.Printable(s.Description), t.width-30))})
-		}
+		rows := each(a.Skills.List, func(s agent.Skill) []string {
+			return []string{diag.Printable(s.ID), t.paint(dim, clip(diag.Printable(s.Description), t.width-30))}
+		})
 		t.section(fmt.Sprintf("Skills (%d, served as text)", len(rows)), rows)
 	}
 	if a.Prompt == "" {
@@ -435,7 +257,8 @@ func (t *terminal) prompt(a *agent.Agent) {
 		t.paint(dim, wrap(diag.Printable(strings.Join(strings.Fields(string(text)), " "))+more, "  ", t.width)))
 }
 
-// clip cuts a text to a width; a very small width leaves nothing.
+// clip shortens a string to the given number of characters. If the string is too long and the width is less than 12,
+// clip returns "".
 func clip(s string, width int) string {
 	r := []rune(s)
 	switch {

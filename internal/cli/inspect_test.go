@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -23,8 +24,8 @@ const crowded = `{
   }]
 }`
 
-// On a narrow screen a long row is wrapped in its own column without loss; in a pipe it stays
-// one line.
+// On a narrow terminal, a long row is wrapped within its column, and no word is lost. If the output is not a
+// terminal, the row stays on one line.
 func TestInspectWraps(t *testing.T) {
 	m, err := manifest.Parse("crowded.json", []byte(crowded), manifest.Options{})
 	if err != nil {
@@ -33,11 +34,11 @@ func TestInspectWraps(t *testing.T) {
 	show := func(width int, cut bool) string {
 		var b bytes.Buffer
 		term := &terminal{out: bufio.NewWriter(&b), width: width, cut: cut}
-		needs, err := term.needs(t.Context(), m)
+		needs, err := term.findNeeds(t.Context(), m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		term.inspect(m, needs, effective{})
+		term.inspect(m, needs, guard.Rails{})
 		if err := term.flush(); err != nil {
 			t.Fatal(err)
 		}
@@ -51,10 +52,10 @@ func TestInspectWraps(t *testing.T) {
 	lines := strings.Split(out, "\n")
 	for i, line := range lines {
 		if utf8.RuneCountInString(line) > 60 && !strings.Contains(line, "sha256:") {
-			t.Errorf("%d characters: %s", utf8.RuneCountInString(line), line)
+			t.Errorf("a line has %d characters, want at most 60: %s", utf8.RuneCountInString(line), line)
 		}
 		if before, _, ok := strings.Cut(line, "npx "); ok && !strings.HasPrefix(lines[i+1], strings.Repeat(" ", len(before))+"-") {
-			t.Errorf("it continues elsewhere:\n%s\n%s", line, lines[i+1])
+			t.Errorf("the row continues in another column:\n%s\n%s", line, lines[i+1])
 		}
 	}
 	if words := strings.Join(strings.Fields(out), " "); !strings.Contains(words, row) {

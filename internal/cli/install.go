@@ -13,12 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/lock"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/client"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/serve/host"
-	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -30,42 +30,31 @@ type installFlags struct {
 
 func newInstall(t *terminal) *cobra.Command {
 	var f installFlags
-	cmd := &cobra.Command{
-		Use:     "install PATH --client CLIENT[,CLIENT]",
-		GroupID: groupInstall,
-		Short:   "Put an agent into the clients that people use",
-		Long: "Keep a copy of an agent among the installed ones, and let clients start it: their files get an entry that\n" +
-			"runs ambit by its full path, and never a secret. Each edit is shown, the file is kept aside, and everything\n" +
-			"else in it stays as it is. An agent that is installed again is compared with the one that is there; if it\n" +
-			"may do more, it needs your consent, or --force. Clients: " + strings.Join(client.Names(), ", ") + ".",
-		Example: "  ambit install agents/default.json --client claude-code,cursor\n  ambit install agents/examples/mcp-tool --client vscode --dry-run",
-		Args:    exactly(1, "one manifest"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return t.install(cmd.Context(), args[0], f) },
-	}
-	cmd.Flags().StringSliceVar(&f.clients, "client", nil, "the `clients` to install into, with commas between")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would change, and change nothing")
-	cmd.Flags().BoolVar(&f.force, "force", false, "also if the agent may do more than before, is not meant for the client, or replaces an entry")
+	one := exactly(1, "one manifest")
+	cmd := verb("install PATH --client CLIENT[,CLIENT]", one, func(ctx context.Context, args []string) error {
+		return t.install(ctx, args[0], f)
+	})
+	cmd.Flags().StringSliceVar(&f.clients, "client", nil, "the `clients` to install into, separated by commas")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would change, but change nothing")
+	cmd.Flags().BoolVar(&f.force, "force", false,
+		"install even if the agent may do more than before, is not meant for the client, or replaces an entry")
 	complete(cmd, "client", client.Names())
 	return cmd
 }
 
-// installing is an agent on its way into clients.
-type installing struct {
+// installer holds the state of one run of ambit install.
+type installer struct {
 	t       *terminal
 	flags   installFlags
-	home    home.Home
 	system  client.System
 	m       *manifest.Manifest
 	name    string
 	clients []*client.Client
 	ledger  *client.Ledger
-	entry   client.Entry
-	// there is the agent of this name that is installed already; nil if none.
-	there  *manifest.Manifest
-	staged *client.Staged
-	rows   []changeRow
-	plans  []*client.Change
-	doc    installDocument
+	// prior is the installed agent with the same name. It is nil if there is no such agent.
+	prior *manifest.Manifest
+	plans []*client.Change // plans[i] belongs to doc.Changes[i]; nil for a client without a configuration file
+	doc   installDocument
 }
 
 type installDocument struct {
@@ -77,16 +66,16 @@ type installDocument struct {
 	Widened  []string        `json:"widened"`
 	Warnings []string        `json:"warnings"`
 	Missing  []missingSecret `json:"missing"`
-	// Watch is what to look at twice before saying yes to the agent.
+	// Watch lists what the user should check before installing the agent.
 	Watch []string `json:"watch"`
 }
 
-// changeRow is one client in the answer.
+// changeRow describes the change to one client's configuration.
 type changeRow struct {
 	Client string `json:"client"`
 	File   string `json:"file"`
 	Diff   string `json:"diff"`
-	// Next is what a person does for the client to see it, Undo how to go back.
+	// Next tells the user how to make the client load the agent. Undo is the command that removes the agent.
 	Next string `json:"next"`
 	Undo string `json:"undo"`
 	Link string `json:"link,omitempty"`
@@ -99,47 +88,46 @@ type missingSecret struct {
 }
 
 func (t *terminal) install(ctx context.Context, path string, f installFlags) error {
-	clients, err := chosen(f.clients)
+	clients, err := clientsNamed(f.clients)
 	if err != nil {
 		return err
 	}
 	if path == "-" {
-		return usage("name the manifest's file", "an agent is installed from its file, not from standard input")
+		return usage("give the path of the manifest", "an agent can be installed from a file, but not from standard input")
 	}
-	h := t.home
-	// Install the file, also if an installed agent has the same name.
-	if _, err := os.Stat(path); err == nil && installed(path) != "" {
+	// A file takes precedence over an installed agent with the same name. The prefix ./ always means a file.
+	if _, err := os.Stat(path); err == nil && installedManifest(path) != "" {
 		path = "." + string(filepath.Separator) + path
 	}
 	m, err := t.load(path, "")
 	if err != nil {
 		return err
 	}
-	system, err := client.Here(h.Dir())
+	system, err := client.Here(t.home.Dir())
 	if err != nil {
 		return err
 	}
-	in := &installing{t: t, flags: f, home: h, system: system, m: m, clients: clients}
-	in.doc = installDocument{DryRun: f.dryRun, Agent: m.Agent().ID, Changes: []changeRow{}, Widened: []string{}, Warnings: []string{}, Missing: []missingSecret{}, Watch: []string{}}
+	in := &installer{t: t, flags: f, system: system, m: m, clients: clients}
+	in.doc = installDocument{
+		DryRun: f.dryRun, Agent: m.Agent().ID, Changes: []changeRow{}, Widened: []string{}, Warnings: []string{},
+		Missing: []missingSecret{}, Watch: []string{},
+	}
 	if err := in.run(ctx); err != nil {
 		return err
 	}
-	if t.json {
-		return t.document(in.doc)
-	}
-	return nil
+	return t.show(in.doc, func() {})
 }
 
-// chosen are the clients that were named.
-func chosen(names []string) ([]*client.Client, error) {
+// clientsNamed returns the clients with the given names, without duplicates.
+func clientsNamed(names []string) ([]*client.Client, error) {
 	if len(names) == 0 {
-		return nil, usage("use some of "+strings.Join(client.Names(), ", "), "install needs --client")
+		return nil, usage("use one or more of "+strings.Join(client.Names(), ", "), "ambit install needs --client")
 	}
 	var clients []*client.Client
 	for _, name := range names {
 		c := client.Named(name)
 		if c == nil {
-			hint := cmp.Or(diag.DidYouMean(name, client.Names()), "use some of "+strings.Join(client.Names(), ", "))
+			hint := cmp.Or(diag.DidYouMean(name, client.Names()), "use one or more of "+strings.Join(client.Names(), ", "))
 			return nil, usage(hint, "there is no client %s", diag.Quote(name))
 		}
 		if !slices.Contains(clients, c) {
@@ -149,43 +137,35 @@ func chosen(names []string) ([]*client.Client, error) {
 	return clients, nil
 }
 
-// run checks everything before it changes anything.
-func (in *installing) run(ctx context.Context) error {
-	if err := in.fits(ctx); err != nil {
+// run installs the agent. It performs all checks before it changes anything.
+func (in *installer) run(ctx context.Context) error {
+	err := in.checkClients(ctx)
+	if err != nil {
 		return err
 	}
-	var err error
 	if in.flags.dryRun {
-		in.ledger, err = client.ReadLedger(in.home.Dir())
+		in.ledger, err = client.ReadLedger(in.t.home.Dir())
 	} else {
-		in.ledger, err = client.OpenLedger(in.home.Dir())
+		in.ledger, err = client.OpenLedger(in.t.home.Dir())
 	}
 	if err != nil {
-		return &failure{code: exitMissing, err: fmt.Errorf("what is installed cannot be read: %w", err)}
+		return missing("", "the list of installed agents cannot be read: %w", err)
 	}
 	defer in.ledger.Close()
-	if err := in.compare(ctx); err != nil {
-		return err
-	}
-	if err := in.plan(); err != nil {
-		return err
-	}
-	if err := in.introduce(ctx); err != nil {
-		return err
-	}
-	if !in.flags.dryRun {
-		if err := in.copyAgent(ctx); err != nil {
+	for _, step := range []func(context.Context) error{
+		in.compare, in.plan, in.introduce, in.copyAgent, in.write, in.askCredentials,
+	} {
+		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	if err := in.write(); err != nil {
-		return err
-	}
-	return in.credentials(ctx)
+	return nil
 }
 
-// fits refuses clients that cannot run the agent, and warns of those that may not.
-func (in *installing) fits(ctx context.Context) error {
+// checkClients returns an error if a client cannot run the agent. Without --force, it also returns an error if the
+// agent is not meant for one of the clients. If a client does not meet the agent's requirements, checkClients prints a
+// warning.
+func (in *installer) checkClients(ctx context.Context) error {
 	a := in.m.Agent()
 	for _, c := range in.clients {
 		if reason, hint := c.Refuse(a); reason != "" {
@@ -194,18 +174,20 @@ func (in *installing) fits(ctx context.Context) error {
 	}
 	for _, c := range in.clients {
 		if !c.Meant(a) && !in.flags.force {
-			return no("use --force if it is what you want", "%s is meant for %s, and not for %s", in.m.Path, diag.Words(a.Delivery.Targets, "and"), c.Name)
+			return no("to install it anyway, use --force", "%s is meant for %s, not for %s",
+				in.m.Path, diag.Words(a.Delivery.Targets, "and"), c.Name)
 		}
-		if len(a.Compatibility) > 0 {
-			if unmet := c.Unmet(a, c.Installed(ctx)); unmet != "" {
-				in.warn("%s: %s", c.Name, unmet)
-			}
+		if len(a.Compatibility) == 0 {
+			continue
+		}
+		if unmet := c.Unmet(a, c.Installed(ctx)); unmet != "" {
+			in.warn("%s: %s", c.Name, unmet)
 		}
 	}
 	return nil
 }
 
-func (in *installing) warn(format string, args ...any) {
+func (in *installer) warn(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	in.doc.Warnings = append(in.doc.Warnings, text)
 	if !in.t.json {
@@ -213,75 +195,80 @@ func (in *installing) warn(format string, args ...any) {
 	}
 }
 
-// compare names the agent, and compares it with the installed agent of that name.
-func (in *installing) compare(ctx context.Context) error {
+func (in *installer) note(format string, args ...any) {
+	if !in.t.json {
+		in.t.notef("%s", diag.Printable(fmt.Sprintf(format, args...)))
+	}
+}
+
+// compare derives the agent's name from the path of the manifest. It then compares the agent with the installed agent
+// of the same name.
+func (in *installer) compare(ctx context.Context) error {
 	path, err := filepath.Abs(in.m.Path)
 	if err != nil {
 		return err
 	}
 	in.name = strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
-	if alwaysManifest(filepath.Base(path)) {
+	whole := alwaysManifest(filepath.Base(path))
+	if whole {
 		in.name = filepath.Base(filepath.Dir(path))
 	}
 	if err := client.ValidName(in.name); err != nil {
-		return no("rename the file, or for agent.toml and findagent.json their folder", "%s cannot be installed: %w", in.m.Path, err)
+		return no("rename the file; if it is agent.toml or findagent.json, rename its folder",
+			"%s cannot be installed: %w", in.m.Path, err)
 	}
-	in.doc.Name, in.doc.Path = in.name, filepath.Join(in.home.Agents(), in.name)
-	found, err := daemon.Find(in.home.Agents())
+	in.doc.Name, in.doc.Path = in.name, filepath.Join(in.t.home.Agents(), in.name)
+	found, err := daemon.Find(in.t.home.Agents())
 	if err != nil {
 		return err
 	}
 	a := in.m.Agent()
-	for i := range found {
-		other := found[i].Manifest
-		mine := found[i].Name == in.name
-		if mine && sameFile(found[i].Path, path) {
-			// It lies among the installed agents already, and stays as it is.
-			in.there, in.doc.Path = other, filepath.Dir(path)
-			continue
-		}
-		if mine && filepath.Dir(found[i].Path) != in.doc.Path {
-			return no("move that file away, or rename one of the two", "an agent %s is already there: %s", in.name, found[i].Path)
-		}
-		if other == nil || other.Agent() == nil {
-			continue
-		}
-		switch {
-		case mine:
-			in.there = other
-		case other.Agent().ID == a.ID:
-			return no("take the other one out first: ambit uninstall "+diag.ShellWord(found[i].Name), "%s is installed already, as %s", a.ID, found[i].Name)
+	for _, f := range found {
+		readable := f.Manifest != nil && f.Manifest.Agent() != nil
+		switch mine := f.Name == in.name; {
+		case mine && sameFile(f.Path, path):
+			// The manifest is already in the folder of installed agents, so it is not copied.
+			in.prior, in.doc.Path = f.Manifest, filepath.Dir(path)
+		case mine && filepath.Dir(f.Path) != in.doc.Path:
+			return no("move that file away, or rename one of the two",
+				"an agent named %s already exists: %s", in.name, f.Path)
+		case mine && readable:
+			in.prior = f.Manifest
+		case readable && f.Manifest.Agent().ID == a.ID:
+			return no("first run: ambit uninstall "+diag.ShellWord(f.Name),
+				"%s is already installed as %s", a.ID, f.Name)
 		}
 	}
-	if a.Program != nil && !in.inPlace() && !alwaysManifest(filepath.Base(path)) {
-		return no("call it agent.toml or findagent.json, in a folder with its program", "%s cannot be installed: its program would not come along", in.m.Path)
+	if a.Program != nil && !in.inPlace() && !whole {
+		return no("put the manifest and its program into one folder, and name the manifest agent.toml or findagent.json",
+			"%s has a program, so the manifest must be named agent.toml or findagent.json", in.m.Path)
 	}
-	if in.there == nil || in.inPlace() {
+	if in.prior == nil || in.inPlace() {
 		return nil
 	}
-	return in.consent(ctx, manifest.Diff(in.there.Agent(), a))
+	return in.consent(ctx, manifest.Diff(in.prior.Agent(), a))
 }
 
-// introduce prints what a new agent may do: installing it is the consent.
-func (in *installing) introduce(ctx context.Context) error {
-	with, err := in.t.needs(ctx, in.m)
+// introduce prints what a new agent is allowed to do, before the agent is installed.
+func (in *installer) introduce(ctx context.Context) error {
+	with, err := in.t.findNeeds(ctx, in.m)
 	if err != nil {
 		return err
 	}
-	a := with.agent
+	t, a := in.t, with.agent
 	in.doc.Watch = append(in.doc.Watch, with.watch...)
-	if in.t.json || in.there != nil {
+	if t.json || in.prior != nil {
 		return nil
 	}
-	in.t.printf("%s  %s\n", in.t.paint(bold, diag.Printable(in.name)), in.t.paint(dim, diag.Printable(a.ID)))
-	in.t.section("What it may do", in.t.mayDo(a, with.reach))
-	in.t.lookTwice(in.doc.Watch)
-	in.t.printf("\n")
+	t.printf("%s  %s\n", t.paint(bold, diag.Printable(in.name)), t.paint(dim, diag.Printable(a.ID)))
+	t.section("What the agent may do", t.facts(daemon.Facts(a, with.reach)))
+	t.lookTwice(in.doc.Watch)
+	t.printf("\n")
 	return nil
 }
 
-// inPlace reports whether the manifest is the installed one itself.
-func (in *installing) inPlace() bool { return in.there != nil && sameFile(in.m.Path, in.there.Path) }
+// inPlace reports whether the manifest is already in the folder of installed agents.
+func (in *installer) inPlace() bool { return in.prior != nil && sameFile(in.m.Path, in.prior.Path) }
 
 func sameFile(a, b string) bool {
 	one, err := os.Stat(a)
@@ -289,81 +276,80 @@ func sameFile(a, b string) bool {
 	return err == nil && otherErr == nil && os.SameFile(one, other)
 }
 
-// consent prints how the new agent differs, and asks if it may do more.
-func (in *installing) consent(ctx context.Context, d manifest.Delta) error {
-	a, old := in.m.Agent(), in.there.Agent()
+// consent prints the differences between the new agent and the installed agent. If the new agent is allowed to do more,
+// the user must agree. If the user does not agree, consent returns an error.
+func (in *installer) consent(ctx context.Context, d manifest.Delta) error {
+	a, old := in.m.Agent(), in.prior.Agent()
 	if a.ID != old.ID {
-		d.Widened = append(d.Widened, manifest.Change{What: "identity", Detail: fmt.Sprintf("another agent: %s → %s", old.ID, a.ID)})
+		detail := fmt.Sprintf("a different agent: %s → %s", old.ID, a.ID)
+		d.Widened = append(d.Widened, manifest.Change{What: "identity", Detail: detail})
 	}
-	relocked, err := lock.Relocked(in.there, in.m)
+	relocked, err := lock.Relocked(in.prior, in.m)
 	if err != nil {
 		return no(pack.HintOf(err), "%w", err)
 	}
 	d.Widened = append(d.Widened, relocked...)
-	for _, c := range d.Widened {
-		in.doc.Widened = append(in.doc.Widened, c.What+": "+c.Detail)
-	}
+	in.doc.Widened = each(d.Widened, func(c manifest.Change) string { return c.What + ": " + c.Detail })
 	if !in.t.json && len(d.Widened)+len(d.Narrowed)+len(d.Changed) > 0 {
 		in.t.delta(d)
 	}
 	if len(d.Widened) == 0 || in.flags.force || in.flags.dryRun {
 		return nil
 	}
-	if yes, err := in.t.agreed(ctx, "install it all the same?"); err != nil || yes {
+	if yes, err := in.t.agreed(ctx, "install it anyway?"); err != nil || yes {
 		return err
 	}
+	more := ""
 	if in.t.json {
-		return no("look at it with ambit diff, then use --force", "%s may do more than the installed agent: %s", in.m.Path, strings.Join(in.doc.Widened, "; "))
+		more = ": " + strings.Join(in.doc.Widened, "; ")
 	}
-	return no("use --force if that is right", "%s may do more than the installed agent", in.m.Path)
+	return no("to see the differences, run: ambit diff OLD NEW; to install it anyway, use --force",
+		"%s may do more than the installed agent%s", in.m.Path, more)
 }
 
-// plan works out every edit, so that a file that cannot be edited stops all.
-func (in *installing) plan() error {
+// plan computes all edits of configuration files, but writes nothing. If one of the files cannot be edited, plan
+// returns an error before anything has changed.
+func (in *installer) plan(context.Context) error {
 	ambit, err := ownPath()
 	if err != nil {
 		return err
 	}
-	in.entry = client.NewEntry(ambit, in.name, "")
+	entry := client.NewEntry(ambit, in.name, "")
 	if os.Getenv("AMBIT_HOME") != "" {
-		// A client starts programs without the variables of this shell.
-		in.entry.Home = in.home.Dir()
+		// A client does not inherit the environment of this shell.
+		entry.Home = in.t.home.Dir()
 	}
-	a := in.m.Agent()
 	for _, c := range in.clients {
-		row := changeRow{Client: c.Name, Next: c.After, Undo: "ambit uninstall " + diag.ShellWord(in.name) + " --client " + c.Name}
-		if c.Name == client.Web {
-			row.Next, row.Undo = strings.Join(c.Steps(a), "; "), ""
-			in.rows, in.plans = append(in.rows, row), append(in.plans, nil)
-			continue
+		row := changeRow{Client: c.Name, Next: strings.Join(c.Steps(in.m.Agent()), "; ")}
+		var ch *client.Change
+		if c.Name != client.Web {
+			if _, found := c.File(in.system, in.name); !found {
+				in.warn("%s: %s was not found on this machine; its configuration file is created anyway", c.Name, c.Title)
+			}
+			if ch, err = c.Plan(in.system, in.name, entry, in.ledger.Of(in.name, c.Name)); err != nil {
+				return fileFailure(err)
+			}
+			if ch.Theirs && !in.flags.force {
+				return no("to replace that entry with this agent, use --force",
+					"%s already has a different entry called %s", ch.File, diag.Quote(ch.Key))
+			}
+			row.Next, row.Undo = c.After, "ambit uninstall "+diag.ShellWord(in.name)+" --client "+c.Name
+			row.File, row.Diff, row.Link = ch.File, ch.Diff, c.Link(ch.Key, entry)
 		}
-		if _, found := c.File(in.system, in.name); !found {
-			in.warn("%s: nothing of %s was found here; its file is made all the same", c.Name, c.Title)
-		}
-		ch, err := c.Plan(in.system, in.name, in.entry, in.ledger.Of(in.name, c.Name))
-		if err != nil {
-			return fileFailure(err)
-		}
-		if ch.Theirs && !in.flags.force {
-			return no("use --force to put this agent in its place", "%s has another entry called %s", ch.File, diag.Quote(ch.Key))
-		}
-		row.File, row.Diff, row.Link = ch.File, ch.Diff, c.Link(ch.Key, in.entry)
-		in.rows, in.plans = append(in.rows, row), append(in.plans, ch)
+		in.doc.Changes, in.plans = append(in.doc.Changes, row), append(in.plans, ch)
 	}
 	return nil
 }
 
-// ownPath is where this program is. The place on PATH is preferred, since it
-// stays the same when ambit is updated.
+// ownPath returns the path of the ambit program. It prefers the path that the shell finds, because that path stays the
+// same when ambit is updated.
 func ownPath() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return "", fmt.Errorf("cannot find out where ambit is: %w", err)
+		return "", fmt.Errorf("the path of the ambit program cannot be determined: %w", err)
 	}
-	if found, err := exec.LookPath("ambit"); err == nil && filepath.IsAbs(found) {
-		if sameFile(self, found) {
-			return found, nil
-		}
+	if found, err := exec.LookPath("ambit"); err == nil && filepath.IsAbs(found) && sameFile(self, found) {
+		return found, nil
 	}
 	return self, nil
 }
@@ -375,39 +361,36 @@ func fileFailure(err error) error {
 	return err
 }
 
-// copyAgent puts the agent among the installed ones.
-func (in *installing) copyAgent(ctx context.Context) error {
-	if in.inPlace() {
+func (in *installer) copyAgent(ctx context.Context) error {
+	if in.inPlace() || in.flags.dryRun {
 		return nil
 	}
-	folder := filepath.Dir(in.m.Path)
-	base := filepath.Base(in.m.Path)
+	folder, base := filepath.Split(in.m.Path)
 	whole := alwaysManifest(base)
 	var files []string
+	var err error
 	if !whole {
-		var err error
 		if files, err = in.localFiles(base); err != nil {
 			return err
 		}
 	}
-	s, err := client.Stage(in.home.Agents(), in.name, folder, whole, files)
+	s, err := client.Stage(in.t.home.Agents(), in.name, filepath.Clean(folder), whole, files)
 	if err != nil {
 		return no("", "%s cannot be copied: %w", in.m.Path, err)
 	}
-	in.staged = s
 	defer s.Discard()
-	// Install exactly the text that was read and shown.
+	// Install exactly the text that the user saw, because the file may have changed since then.
 	if err := s.Write(base, []byte(in.m.Source.Text)); err != nil {
 		return err
 	}
-	if err := in.alone(base); err != nil {
+	if err := in.checkNoOtherAgents(s.Dir, base); err != nil {
 		return err
 	}
 	if len(s.Left) > 0 {
 		in.warn("not copied: %s", strings.Join(s.Left, ", "))
 	}
 	if err := s.Commit(); err != nil {
-		return &failure{code: exitMissing, err: fmt.Errorf("the agent cannot be kept: %w", err)}
+		return missing("", "the agent cannot be stored in the folder of installed agents: %w", err)
 	}
 	if err := in.ledger.Copied(in.name); err != nil {
 		return err
@@ -415,9 +398,9 @@ func (in *installing) copyAgent(ctx context.Context) error {
 	return in.rememberLock(ctx, base)
 }
 
-// localFiles are what a manifest without a folder of its own needs beside it:
-// its lock, and servers that are files.
-func (in *installing) localFiles(base string) ([]string, error) {
+// localFiles returns the files to copy for a manifest whose folder can also contain unrelated files. These are the
+// manifest, the lock file, and servers that are single files.
+func (in *installer) localFiles(base string) ([]string, error) {
 	files := []string{base}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(in.m.Path), pack.LockName)); err == nil {
 		files = append(files, pack.LockName)
@@ -429,33 +412,35 @@ func (in *installing) localFiles(base string) ([]string, error) {
 		}
 		rel := filepath.Clean(ref.Name)
 		if !filepath.IsLocal(rel) {
-			return nil, no("move the server's file below the manifest, or name it by its full path", "server %s is the file %s, which lies outside of the manifest's folder", s.Alias, diag.Quote(ref.Name))
+			return nil, no("move the server's file into the manifest's folder, or use its absolute path",
+				"server %s is the file %s, which is outside the manifest's folder", s.Alias, diag.Quote(ref.Name))
 		}
-		in.warn("server %s is a file: it is copied without what it may import", s.Alias)
+		in.warn("server %s is a single file, so it is copied without the files that it imports", s.Alias)
 		files = append(files, rel)
 	}
 	return files, nil
 }
 
-// alone refuses a folder that contains other agents, because they were not reviewed.
-func (in *installing) alone(base string) error {
-	found, err := daemon.Find(in.staged.Dir)
+// checkNoOtherAgents returns an error if the copied folder contains other agents, because the user has not reviewed
+// these agents.
+func (in *installer) checkNoOtherAgents(staged, base string) error {
+	found, err := daemon.Find(staged)
 	if err != nil {
 		return err
 	}
-	for i := range found {
-		if filepath.Base(found[i].Path) != base {
-			return no("move it elsewhere", "the folder of %s holds another agent: %s", in.m.Path, filepath.Base(found[i].Path))
+	for _, f := range found {
+		if other := filepath.Base(f.Path); other != base {
+			return no("move the other agent to another folder", "the folder of %s contains another agent: %s", in.m.Path, other)
 		}
-		if found[i].Problem != nil {
-			return no("", "the copy cannot be served: %w", found[i].Problem)
+		if f.Problem != nil {
+			return no("", "the copy cannot be served: %w", f.Problem)
 		}
 	}
 	return nil
 }
 
-// rememberLock makes the lock that a person has just installed the newest one.
-func (in *installing) rememberLock(ctx context.Context, base string) error {
+// rememberLock records the installed lock file in the store, as the agent's newest lock file.
+func (in *installer) rememberLock(ctx context.Context, base string) error {
 	lock, err := readLock(in.doc.Path)
 	if err != nil || lock == nil || lock.Agents[in.m.Agent().ID] == nil {
 		return err
@@ -466,62 +451,133 @@ func (in *installing) rememberLock(ctx context.Context, base string) error {
 	}
 	err = host.RememberLock(ctx, b, filepath.Join(in.doc.Path, base), in.m.Agent(), lock)
 	if err = errors.Join(err, b.Close()); err != nil {
-		return &failure{code: exitMissing, err: fmt.Errorf("the lock cannot be remembered: %w", err)}
+		return missing("", "the lock file cannot be recorded in the store: %w", err)
 	}
 	return nil
 }
 
-// write shows each edit and makes it.
-func (in *installing) write() error {
-	for i, row := range in.rows {
-		if !in.t.json {
-			in.t.changed(row)
-		}
+// write prints and makes every edit of a configuration file. With --dry-run, it only prints the edits.
+func (in *installer) write(context.Context) error {
+	for i, row := range in.doc.Changes {
+		in.t.printChange(row)
 		if ch := in.plans[i]; ch != nil && !in.flags.dryRun {
 			if err := in.ledger.Write(in.name, ch); err != nil {
 				return fileFailure(err)
 			}
 		}
-		in.doc.Changes = append(in.doc.Changes, row)
+	}
+	if in.flags.dryRun {
+		in.note("nothing was changed, because this was a dry run")
+		return nil
 	}
 	if in.t.json {
 		return nil
 	}
-	if in.flags.dryRun {
-		in.t.notef("nothing was changed: this was a dry run")
-		return nil
-	}
 	in.t.printf("%s %s in %s\n", in.t.paint(green, "installed:"), diag.Printable(in.name), diag.Printable(in.doc.Path))
-	for _, row := range in.rows {
-		in.t.notef("  %s: %s", row.Client, row.Next)
+	for _, row := range in.doc.Changes {
+		in.note("  %s: %s", row.Client, row.Next)
 		if row.Link != "" {
-			in.t.notef("    or open: %s", diag.Printable(row.Link))
+			in.note("    or open: %s", row.Link)
 		}
 		if row.Undo != "" {
-			in.t.notef("    undo: %s", diag.Printable(row.Undo))
+			in.note("    undo: %s", row.Undo)
 		}
 	}
 	return nil
 }
 
-func (t *terminal) changed(row changeRow) {
-	switch {
-	case row.File == "":
-		return
-	case row.Diff == "":
-		t.printf("%s  %s\n  nothing to change\n", t.paint(bold, row.Client), diag.Printable(row.File))
-		return
-	}
-	t.printf("%s  %s\n", t.paint(bold, row.Client), diag.Printable(row.File))
-	for line := range strings.Lines(row.Diff) {
-		line = strings.TrimSuffix(line, "\n")
-		s := dim
-		switch line[0] {
-		case '+':
-			s = green
-		case '-':
-			s = red
+// askCredentials asks the user for the credentials that the agent lacks. If the user skips a credential, askCredentials
+// prints the command that sets it.
+func (in *installer) askCredentials(ctx context.Context) error {
+	vault := credential.Open(in.t.home)
+	a := in.m.Agent()
+	source := &credential.Source{Agent: in.name, Vault: vault}
+	for _, w := range credential.References(a) {
+		_, where, _, err := source.Find(a, w)
+		if err != nil {
+			return vaultFailure(err)
 		}
-		t.printf("  %s\n", t.paint(s, diag.Printable(line)))
+		if where == credential.InVault {
+			in.note("the agent uses the credential %s that is stored for %s", w.Ref, in.name)
+			continue
+		}
+		// A client does not inherit the environment of this shell.
+		if where == credential.InEnvironment {
+			in.note("%s is set in this shell only; clients do not see it", w.Ref)
+		}
+		if in.t.canAsk() && !in.flags.dryRun {
+			kept, err := in.ask(ctx, vault, w)
+			if err != nil {
+				return err
+			}
+			if kept {
+				continue
+			}
+		}
+		if former := source.Former(a, w.Ref); former != "" && !in.t.json {
+			in.t.warnf("%s: %s", diag.Printable(w.Ref), diag.Printable(former))
+		}
+		command := "ambit secret set " + diag.ShellWord(in.name) + " " + diag.ShellWord(w.Ref)
+		in.doc.Missing = append(in.doc.Missing, missingSecret{w.Ref, w.Required, command})
 	}
+	if len(in.doc.Missing) > 0 {
+		in.note("the agent needs credentials; to set them, run:")
+	}
+	for _, s := range in.doc.Missing {
+		if s.Required {
+			in.note("  %s", s.Command)
+		} else {
+			in.note("  %s  (optional)", s.Command)
+		}
+	}
+	return nil
+}
+
+// ask asks the user for a credential and stores the answer. It reports whether the credential was stored. An empty
+// answer stores nothing.
+func (in *installer) ask(ctx context.Context, vault *credential.File, w credential.Reference) (kept bool, err error) {
+	t := in.t
+	o := ownerOf(in.name, in.m.Agent())
+	label := w.Ref
+	t.notef("")
+	if slot := in.m.Agent().Slot(w.Ref); slot != nil {
+		label = cmp.Or(slot.Label, label)
+		if slot.Description != "" {
+			t.notef("%s", diag.Printable(slot.Description))
+		}
+	}
+	if len(w.Hosts) > 0 {
+		t.notef("%s", t.paint(dim, "this credential is sent only to "+diag.Printable(diag.Words(w.Hosts, "and"))))
+	}
+	if w.Type == credential.JSON {
+		t.remarkf("type the JSON on one line, or type @FILE to read it from a file")
+	}
+	question := diag.Printable(label) + " (leave empty to set it later): "
+	for range 3 {
+		var value string
+		if w.Type == credential.String {
+			value, err = t.askShown(ctx, question)
+		} else {
+			var text []byte
+			text, err = t.askHidden(ctx, t.in.(*os.File), question)
+			value = strings.TrimSuffix(string(text), "\r")
+		}
+		if t.interrupted {
+			return false, err
+		}
+		if err != nil || value == "" {
+			return false, nil // the user skipped the question, or the input ended
+		}
+		if file, ok := strings.CutPrefix(value, "@"); ok && w.Type == credential.JSON {
+			value, err = t.secretValue(ctx, o, w, file)
+		}
+		if err == nil {
+			_, err = credential.New(w.Type, value, w.Hosts)
+		}
+		if err == nil {
+			return true, t.keepSecret(vault, o, w, value)
+		}
+		t.notef("%s %s", t.paint(red, "not stored:"), diag.Printable(err.Error()))
+	}
+	return false, nil
 }

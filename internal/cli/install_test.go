@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
 )
 
-// TestInstalledProgram installs a program and calls it by its name. Root's programs
-// run as another user, who must be able to read the copy.
+// TestInstalledProgram installs a program and calls it by its name. If the test runs as root, the program runs as
+// another user. This user must be able to read the installed copy.
 func TestInstalledProgram(t *testing.T) {
 	sandboxtest.Need(t)
 	dir := t.TempDir()

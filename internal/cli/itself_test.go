@@ -4,5 +4,6 @@ package cli_test
 
 import "testing"
 
-// program is empty: the ambit that scripts call is the test binary, which is in PATH.
+// program returns no folders for PATH. PATH already contains the test binary, and scripts run this binary as
+// ambit.
 func program(*testing.T) []string { return nil }

@@ -19,10 +19,10 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// keeper writes a journal into a home of its own.
+// keeper writes records into the journal of a temporary home.
 type keeper struct {
 	t     *testing.T
-	books *store.Store
+	store *store.Store
 }
 
 func newKeeper(t *testing.T) *keeper {
@@ -49,7 +49,7 @@ func (k *keeper) write(change func(*journal.Record)) {
 		Principal: "ada@local", Tool: "list", SideEffect: "read", Decision: journal.Allow,
 	}
 	change(&r)
-	err := k.books.DB.Write(k.t.Context(), func(tx state.Tx) error { _, err := k.books.Journal.Append(tx, &r); return err })
+	err := k.store.DB.Write(k.t.Context(), func(tx state.Tx) error { _, err := k.store.Journal.Append(tx, &r); return err })
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -57,13 +57,13 @@ func (k *keeper) write(change func(*journal.Record)) {
 
 func (k *keeper) exec(query string, args ...any) {
 	k.t.Helper()
-	err := k.books.DB.Write(k.t.Context(), func(tx state.Tx) error { _, err := tx.Exec(query, args...); return err })
+	err := k.store.DB.Write(k.t.Context(), func(tx state.Tx) error { _, err := tx.Exec(query, args...); return err })
 	if err != nil {
 		k.t.Fatal(err)
 	}
 }
 
-// says runs ambit and checks its exit code and that its output contains each of want.
+// says runs ambit, checks its exit code, and checks that its output contains every string in want.
 func says(t *testing.T, code int, args []string, want ...string) string {
 	t.Helper()
 	var out, log bytes.Buffer
@@ -74,7 +74,7 @@ func says(t *testing.T, code int, args []string, want ...string) string {
 	}
 	for _, w := range want {
 		if !strings.Contains(all, w) {
-			t.Errorf("ambit %s does not say %q:\n%s", strings.Join(args, " "), w, all)
+			t.Errorf("the output of ambit %s does not contain %q:\n%s", strings.Join(args, " "), w, all)
 		}
 	}
 	return out.String()
@@ -94,14 +94,14 @@ func TestJournalShow(t *testing.T) {
 	text := says(t, 0, []string{"journal", "show"}, local, "side_effect_denied", "ada@local")
 	for _, shown := range []string{text, says(t, 0, []string{"journal", "show", "--json"})} {
 		if strings.ContainsAny(shown, "\x1b\x07\u202e\u3164") {
-			t.Errorf("a record drives the terminal, or hides: %q", shown)
+			t.Errorf("the output contains control or invisible characters: %q", shown)
 		}
 	}
 	if lines := strings.Split(text, "\n"); !strings.HasPrefix(lines[0], "2 ") || !strings.HasPrefix(lines[2], "0 ") {
-		t.Errorf("not the newest first:\n%s", text)
+		t.Errorf("the newest record is not first:\n%s", text)
 	}
 	if says(t, 0, []string{"journal"}) != text {
-		t.Error("journal alone is not journal show")
+		t.Error("ambit journal and ambit journal show print different texts")
 	}
 	says(t, 0, []string{"journal", "show", "--agent", "nobody"}, "no records")
 
@@ -110,7 +110,7 @@ func TestJournalShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(doc.Records) != 1 {
-		t.Fatalf("%v", doc)
+		t.Fatalf("got %v, want one record", doc)
 	}
 	for key, want := range map[string]any{
 		"seq": 1.0, "log": 0.0, "time": "2026-03-01T12:00:00Z", "agent": "shop", "id": "matrix://agent/shop", "digest": "sha256:00", "principal": "ada@local",
@@ -127,7 +127,7 @@ func TestJournalShow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(doc.Records) != 1 || doc.Records[0]["seq"] != nil || doc.Records[0]["decision"] != "unknown" {
-		t.Errorf("%v", doc.Records)
+		t.Errorf("got %v, want one unknown record without a number", doc.Records)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestJournalFollow(t *testing.T) {
 	stop()
 	go func() { _, _ = io.Copy(io.Discard, read) }()
 	if code := <-done; code != 0 {
-		t.Errorf("exited %d", code)
+		t.Errorf("exit code %d, want 0", code)
 	}
 }
 
@@ -164,10 +164,10 @@ func TestJournalVerifyAndProve(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 
-	says(t, 0, []string{"journal", "checkpoint", "-o", in("kept")}, "written")
+	says(t, 0, []string{"journal", "checkpoint", "-o", in("kept")}, "wrote")
 	k.write(func(*journal.Record) {})
-	says(t, 0, []string{"journal", "verify"}, "the journal is whole: 11 records, the newest 1 not yet signed")
-	says(t, 0, []string{"journal", "verify", "--checkpoint", in("kept")}, "whole")
+	says(t, 0, []string{"journal", "verify"}, "the journal is intact: 11 records, the newest 1 not yet signed")
+	says(t, 0, []string{"journal", "verify", "--checkpoint", in("kept")}, "intact")
 	var report struct {
 		OK       bool
 		Records  int
@@ -186,17 +186,17 @@ func TestJournalVerifyAndProve(t *testing.T) {
 		t.Errorf("%+v", report)
 	}
 
-	says(t, 0, []string{"journal", "export", "-o", in("export")}, "written")
+	says(t, 0, []string{"journal", "export", "-o", in("export")}, "wrote")
 	says(t, 0, []string{"journal", "verify", in("export")}, "11 records, all signed")
-	says(t, 0, []string{"journal", "verify", in("export"), "--key", report.Key, "--checkpoint", in("kept")}, "whole")
+	says(t, 0, []string{"journal", "verify", in("export"), "--key", report.Key, "--checkpoint", in("kept")}, "intact")
 	if info, err := os.Stat(in("export")); err != nil || info.Mode().Perm()&0o077 != 0 {
-		t.Errorf("others may read the export: %v, %v", info, err)
+		t.Errorf("other users can read the export: %v, %v", info, err)
 	}
 	says(t, 0, []string{"journal", "prove", "4", "-o", in("proof")})
-	says(t, 0, []string{"journal", "prove", "--check", in("proof")}, "the proof holds: record 4", "c-4")
+	says(t, 0, []string{"journal", "prove", "--check", in("proof")}, "the proof is valid: record 4", "c-4")
 	says(t, 0, []string{"journal", "prove", "--check", in("proof"), "--key", report.Key, "--json"}, `"ok": true`, `"key_known": true`, `"seq": 4`)
 	says(t, 0, []string{"journal", "prove", "--since", in("kept"), "-o", in("since")})
-	says(t, 0, []string{"journal", "prove", "--check", in("since")}, "the older 10 records of log 0 are the first of the 11")
+	says(t, 0, []string{"journal", "prove", "--check", in("since")}, "log 0 now has 11 records, and the first 10 are the records of the older checkpoint")
 	says(t, 1, []string{"journal", "prove", "99"}, "no such record")
 
 	// Another home does not know the key.
@@ -204,11 +204,11 @@ func TestJournalVerifyAndProve(t *testing.T) {
 	says(t, 0, []string{"journal", "verify", in("export")}, "does not know that key", report.Key)
 	says(t, 0, []string{"journal", "prove", "--check", in("proof")}, "does not know that key")
 	if _, err := os.Stat(in("elsewhere")); err == nil {
-		t.Error("checking a file made a home")
+		t.Error("checking a file created a home")
 	}
 }
 
-func TestJournalVerifySaysWhatWasChanged(t *testing.T) {
+func TestJournalVerifyNamesChangedRecord(t *testing.T) {
 	k := newKeeper(t)
 	for range 10 {
 		k.write(func(*journal.Record) {})
@@ -224,10 +224,10 @@ func TestJournalVerifySaysWhatWasChanged(t *testing.T) {
 	if err := os.WriteFile(export, bytes.Replace(text, []byte("ada@local"), []byte("eve@local"), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	says(t, 1, []string{"journal", "verify", export}, "record 0 of log 0 was changed", "first bad record: 0 of log 0")
+	says(t, 1, []string{"journal", "verify", export}, "record 0 of log 0 was changed", "the first bad record is record 0 of log 0")
 
 	k.exec(`DELETE FROM leaves WHERE place = 6`)
-	says(t, 1, []string{"journal", "verify"}, "record 6 of log 0 is missing", "first bad record: 6 of log 0")
+	says(t, 1, []string{"journal", "verify"}, "record 6 of log 0 is missing", "the first bad record is record 6 of log 0")
 	out := says(t, 1, []string{"journal", "verify", "--json"})
 	var doc struct {
 		OK       bool
@@ -238,11 +238,11 @@ func TestJournalVerifySaysWhatWasChanged(t *testing.T) {
 	}
 	says(t, 1, []string{"journal", "prove", "6"}, "there is no proof")
 
-	// Another home has another journal.
+	// In another home, the checkpoint does not belong to the journal.
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "other"))
 	says(t, 3, []string{"journal", "verify", "--checkpoint", kept}, "there is no journal in ")
-	says(t, 0, []string{"whoami"}) // makes its root, and no store
+	says(t, 0, []string{"whoami"}) // creates the root key, but no store
 	says(t, 3, []string{"journal", "verify", "--checkpoint", kept}, "there is no journal in ")
-	says(t, 0, []string{"memory", "list", "gone@local"}) // makes its store
+	says(t, 0, []string{"memory", "list", "gone@local"}) // creates the store
 	says(t, 1, []string{"journal", "verify", "--checkpoint", kept}, "not signed by this journal's key")
 }

@@ -2,20 +2,23 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// recordFlags select records.
+// recordFlags contains the flags that select journal records.
 type recordFlags struct {
 	agent, tool, principal, decision, code, call, since, until string
 	unknown, follow                                            bool
@@ -24,16 +27,16 @@ type recordFlags struct {
 
 func (s *recordFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.IntVar(&s.limit, "limit", 100, "show at most this `many`")
-	f.StringVar(&s.agent, "agent", "", "only of this `agent`: a name, an id or a digest")
-	f.StringVar(&s.tool, "tool", "", "only of this `tool`: a name or a URI")
+	f.IntVar(&s.limit, "limit", 100, "show at most this `number` of records")
+	f.StringVar(&s.agent, "agent", "", "only records of this `agent`: a name, an id or a digest")
+	f.StringVar(&s.tool, "tool", "", "only records of this `tool`: a name or a URI")
 	f.StringVar(&s.principal, "principal", "", "only calls by this `principal`")
-	f.StringVar(&s.decision, "decision", "", "only with this `decision`: allow, deny or unknown")
+	f.StringVar(&s.decision, "decision", "", "only records with this `decision`: allow, deny or unknown")
 	f.StringVar(&s.code, "code", "", "only refusals with this `code`")
 	f.StringVar(&s.call, "call", "", "only the call with this `id`")
-	f.StringVar(&s.since, "since", "", "only since this `time`: RFC 3339, a date, or an age such as 90m")
-	f.StringVar(&s.until, "until", "", "only until this `time`")
-	f.BoolVar(&s.unknown, "unknown", false, "only calls whose outcome is unknown")
+	f.StringVar(&s.since, "since", "", "only records since this `time`: RFC 3339, a date, or an age such as 90m")
+	f.StringVar(&s.until, "until", "", "only records until this `time`")
+	f.BoolVar(&s.unknown, "unknown", false, "only calls with an unknown outcome")
 	f.BoolVar(&s.follow, "follow", false, "keep running and print new records as they are written")
 	complete(cmd, "decision", []string{"allow", "deny", "unknown"})
 }
@@ -52,7 +55,7 @@ func (s *recordFlags) filter() (journal.Filter, error) {
 		return f, usage("", "--limit must be at least 1")
 	}
 	if s.unknown && s.follow {
-		return f, usage("leave one of them out", "--unknown and --follow exclude each other")
+		return f, usage("use only one of these flags", "--unknown and --follow cannot be combined")
 	}
 	var err error
 	if f.Since, err = parseTime("--since", s.since); err == nil {
@@ -61,11 +64,13 @@ func (s *recordFlags) filter() (journal.Filter, error) {
 	return f, err
 }
 
+// parseTime parses a flag value that is a date or an age. The age 90m, for example, means 90 minutes ago. An empty
+// value yields the zero time.
 func parseTime(flag, s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
-	if ago, err := time.ParseDuration(s); err == nil {
+	if ago, err := home.Duration(s); err == nil {
 		return time.Now().Add(-ago), nil
 	}
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04", time.DateOnly} {
@@ -73,71 +78,58 @@ func parseTime(flag, s string) (time.Time, error) {
 			return at, nil
 		}
 	}
-	return time.Time{}, usage("use 2026-01-31, 2026-01-31T12:00:00Z or 90m", "%s cannot be %q", flag, s)
+	return time.Time{}, usage("use 2026-01-31, 2026-01-31T12:00:00Z, 7d or 90m", "%s cannot be %q", flag, s)
 }
 
-func newJournalShow(t *terminal, store *string) *cobra.Command {
+func newJournalShow(t *terminal, storeURL *string) *cobra.Command {
 	var chosen recordFlags
-	cmd := &cobra.Command{
-		Use:   "show",
-		Short: "List the newest records",
-		Long: "List the newest records, newest first. A record is written when a call has ended or was refused; its time is when\n" +
-			"the call began. --json adds arguments and reasons. With --follow, records are printed as they are written, oldest\n" +
-			"first, and --json prints one document on each line.",
-		Example: "  ambit journal show --since 1h --decision deny\n  ambit journal show --unknown\n  ambit journal show --follow --json",
-		Args:    onlyFlags,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return t.journalShow(cmd.Context(), *store, &chosen) },
-	}
+	cmd := verb("show", onlyFlags, func(ctx context.Context, _ []string) error {
+		return t.journalShow(ctx, *storeURL, &chosen)
+	})
 	chosen.flags(cmd)
 	return cmd
 }
 
-// onlyFlags refuses arguments, with a hint for the ones that people try.
+// onlyFlags rejects all arguments. The hint contains the commands that show a single call or record.
 func onlyFlags(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usage("one call: "+cmd.CommandPath()+" --call ID; one record, with its proof: ambit journal prove SEQ",
+	return usage("for one call, run: "+cmd.CommandPath()+" --call ID; for one record, run: ambit journal prove SEQ",
 		"%s takes no arguments, but got %s", cmd.CommandPath(), count(len(args), "argument"))
 }
 
-func (t *terminal) journalShow(ctx context.Context, store string, chosen *recordFlags) error {
+func (t *terminal) journalShow(ctx context.Context, storeURL string, chosen *recordFlags) error {
 	filter, err := chosen.filter()
 	if err != nil {
 		return err
 	}
-	if !chosen.follow && !t.hasSharedStore(ctx, store) {
-		return t.newest(nil)
+	if !chosen.follow && !t.hasSharedStore(ctx, storeURL) {
+		return t.showNewest(nil)
 	}
-	return t.withJournal(ctx, store, func(j *journal.Journal) error {
+	return t.withSharedStore(ctx, storeURL, func(b *store.Store) error {
 		if chosen.follow {
-			return t.journalFollow(ctx, j, filter)
+			return t.journalFollow(ctx, b.Journal, filter)
 		}
-		entries, err := j.Show(ctx, filter)
+		entries, err := b.Journal.Show(ctx, filter)
 		if err != nil {
 			return no("", "the journal cannot be read: %w", err)
 		}
-		return t.newest(entries)
+		return t.showNewest(entries)
 	})
 }
 
-// newest prints records that are sorted from newest to oldest.
-func (t *terminal) newest(entries []journal.Entry) error {
-	if t.json {
-		docs := make([]recordDocument, len(entries))
-		for i := range entries {
-			docs[i] = newRecordDocument(&entries[i])
+// showNewest prints records, which must be sorted from newest to oldest.
+func (t *terminal) showNewest(entries []journal.Entry) error {
+	return t.show(map[string]any{"records": each(entries, newRecordDocument)}, func() {
+		if len(entries) == 0 {
+			t.notef("no records")
 		}
-		return t.document(map[string]any{"records": docs})
-	}
-	if len(entries) == 0 {
-		t.notef("no records")
-	}
-	t.records(entries, true)
-	return nil
+		t.printRecords(entries, true)
+	})
 }
 
-// journalFollow prints the existing records, oldest first, and then new ones as they come.
+// journalFollow prints the existing records, oldest first. It then prints new records until ctx is cancelled.
 func (t *terminal) journalFollow(ctx context.Context, j *journal.Journal, filter journal.Filter) error {
 	ends, err := j.Ends(ctx)
 	if err != nil {
@@ -151,14 +143,9 @@ func (t *terminal) journalFollow(ctx context.Context, j *journal.Journal, filter
 	slices.Reverse(entries)
 	one := func(e journal.Entry) error {
 		if t.json {
-			line, err := json.Marshal(newRecordDocument(&e))
-			if err != nil {
-				return err
-			}
-			t.printf("%s\n", escapeJSON(string(line)))
-		} else {
-			t.records([]journal.Entry{e}, false)
+			return t.jsonLine(newRecordDocument(e))
 		}
+		t.printRecords([]journal.Entry{e}, false)
 		return t.flush()
 	}
 	for _, e := range entries {
@@ -169,76 +156,67 @@ func (t *terminal) journalFollow(ctx context.Context, j *journal.Journal, filter
 	if err := j.Follow(ctx, ends, filter, one); ctx.Err() == nil {
 		return no("", "the journal cannot be followed: %w", err)
 	}
-	return nil // interrupted
+	return nil // ctx was cancelled
 }
 
-// records prints a table. Column names and the hint about --json are for terminals only:
-// programs that read the table get rows alone.
-func (t *terminal) records(entries []journal.Entry, named bool) {
+// printRecords prints a table of journal records. If named is set and the output is a terminal, it also prints column
+// names and a hint about --json. Programs that read the output get only the rows.
+func (t *terminal) printRecords(entries []journal.Entry, named bool) {
 	rows := make([][]string, 0, len(entries)+1)
 	named = named && t.cut && len(entries) > 0
 	if named {
-		var head []string
-		for _, name := range []string{"SEQ", "TIME", "DECISION", "AGENT", "TOOL", "PRINCIPAL", "CALL", "WHY"} {
-			head = append(head, t.paint(dim, name))
-		}
-		rows = append(rows, head)
+		head := []string{"SEQ", "TIME", "DECISION", "AGENT", "TOOL", "PRINCIPAL", "CALL", "WHY"}
+		rows = append(rows, each(head, func(name string) string { return t.paint(dim, name) }))
 	}
 	for i := range entries {
 		e := &entries[i]
 		place := "-"
 		if e.Seq >= 0 {
-			place = strconv.FormatInt(e.Seq, 10)
+			place = fmt.Sprint(e.Seq)
 		}
 		if e.Log != 0 {
-			place = strconv.FormatInt(e.Log, 10) + "/" + place
+			place = fmt.Sprint(e.Log) + "/" + place
 		}
-		switch {
-		case e.Erased:
-			rows = append(rows, []string{t.paint(dim, place), t.paint(dim, "erased")})
-			continue
-		case e.Kind != "":
-			what := e.Kind
-			switch {
-			case e.Handover != nil:
-				what = fmt.Sprintf("%s rotated the root: from record %d of log %d on, a new key signs", e.Principal, e.Handover.Size, e.Handover.Log)
-			case e.Roster != nil:
-				what = fmt.Sprintf("%s erased the records before %d of log %d", e.Principal, e.Roster.Size, e.Roster.Log)
-			}
-			rows = append(rows, []string{t.paint(dim, place), t.paint(yellow, diag.Printable(what))})
-			continue
-		}
-		why := e.Code
-		switch {
-		case e.ToolError:
-			why = "the tool reports an error"
-		case why == "" && e.Stage == "approve":
-			why = "a person's answer"
-		}
-		rows = append(rows, []string{
-			t.paint(dim, place), moment(e.Time), t.paint(decisionStyle(e.Decision), diag.Printable(string(e.Decision))),
-			diag.Printable(e.Agent), diag.Printable(e.Tool), diag.Printable(e.Principal), diag.Printable(e.Call), t.paint(dim, diag.Printable(why)),
-		})
+		rows = append(rows, append([]string{t.paint(dim, place)}, t.recordColumns(e)...))
 	}
 	t.table("", rows)
 	if named {
-		t.remarkf("arguments and reasons: %s journal show --json --call ID", myself())
+		t.remarkf("to see the arguments and reasons, run: %s journal show --json --call ID", ownCommand())
 	}
 }
 
-func decisionStyle(d journal.Decision) style {
-	switch d {
-	case journal.Allow:
-		return green
-	case journal.Deny:
-		return red
-	default:
-		return yellow
+// recordColumns returns all columns of a record except its number.
+func (t *terminal) recordColumns(e *journal.Entry) []string {
+	style, why := yellow, e.Code
+	switch {
+	case e.Erased:
+		return []string{t.paint(dim, "erased")}
+	case e.Handover != nil:
+		h := e.Handover
+		return []string{t.paint(yellow, diag.Printable(fmt.Sprintf(
+			"%s rotated the root key; the new key signs record %d of log %d and all later ones", e.Principal, h.Size, h.Log)))}
+	case e.Roster != nil:
+		return []string{t.paint(yellow, diag.Printable(fmt.Sprintf(
+			"%s erased the records before record %d of log %d", e.Principal, e.Roster.Size, e.Roster.Log)))}
+	case e.Kind != "":
+		return []string{t.paint(yellow, diag.Printable(e.Kind))}
+	case e.Decision == journal.Allow:
+		style = green
+	case e.Decision == journal.Deny:
+		style = red
 	}
+	switch {
+	case e.ToolError:
+		why = "the tool reported an error"
+	case why == "" && e.Stage == "approve":
+		why = "decided by a person"
+	}
+	names := each([]string{e.Agent, e.Tool, e.Principal, e.Call}, diag.Printable)
+	decision := t.paint(style, diag.Printable(string(e.Decision)))
+	return slices.Concat([]string{moment(e.Time), decision}, names, []string{t.paint(dim, diag.Printable(why))})
 }
 
-// recordDocument is a record in the output of --json. A record without a place in the
-// journal yet has no seq.
+// recordDocument is the JSON document for a journal record. Seq is nil if the record has no number yet.
 type recordDocument struct {
 	Seq *int64 `json:"seq"`
 	journal.Entry
@@ -249,10 +227,113 @@ type recordDocument struct {
 	Hash       *tlog.Hash `json:"hash,omitempty"`
 }
 
-func newRecordDocument(e *journal.Entry) recordDocument {
-	d := recordDocument{Entry: *e, URI: e.URI, SideEffect: e.SideEffect, Code: e.Code, Stage: e.Stage}
+func newRecordDocument(e journal.Entry) recordDocument {
+	d := recordDocument{Entry: e, URI: e.URI, SideEffect: e.SideEffect, Code: e.Code, Stage: e.Stage}
 	if e.Seq >= 0 {
 		d.Seq, d.Hash = &e.Seq, &e.Hash
 	}
 	return d
+}
+
+func newJournalErase(t *terminal, storeURL *string) *cobra.Command {
+	var before string
+	cmd := verb("erase --before TIME", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		if before == "" {
+			return usage("see: ambit journal erase --help", "ambit journal erase needs --before TIME")
+		}
+		at, err := parseTime("--before", before)
+		if err != nil {
+			return err
+		}
+		if at.After(time.Now()) {
+			return usage("use a time in the past", "--before %q is in the future", before)
+		}
+		return t.withJournal(ctx, *storeURL, func(j *journal.Journal) error {
+			n, err := j.Erase(ctx, at, identity.LocalName())
+			if err != nil {
+				return no("to erase the rest, run the command again", "not all records were erased: %w", err)
+			}
+			return t.show(map[string]any{"erased": n, "before": at.UTC()}, func() {
+				t.notef("erased the content of %s", count(int(n), "record"))
+			})
+		})
+	})
+	cmd.Flags().StringVar(&before, "before", "",
+		"erase records before this `time`: an age (90d, 12h) or a date (2026-01-31T00:00:00Z)")
+	return cmd
+}
+
+// readRetention returns how long ambit keeps the content of journal records. The setting is in the [retention] table of
+// config.toml. If it is not set, readRetention returns 0.
+func readRetention(h home.Home) (age time.Duration, err error) {
+	var keep struct {
+		Journal string `toml:"journal"`
+	}
+	if _, err := home.ReadTable(h.Config(), "retention", &keep); err != nil || keep.Journal == "" {
+		return 0, err
+	}
+	if age, err = home.Duration(keep.Journal); err != nil || age == 0 {
+		return 0, fmt.Errorf(`%s: [retention]: journal must be an age such as "90d"`, h.Config())
+	}
+	return age, nil
+}
+
+// retentionCheck is the interval at which a daemon erases old records.
+const retentionCheck = time.Hour
+
+// startRetention starts a goroutine that regularly erases old records until ctx is cancelled. If no retention time is
+// set, startRetention does nothing.
+func (t *terminal) startRetention(ctx context.Context, h home.Home, j *journal.Journal) error {
+	age, err := readRetention(h)
+	if err != nil {
+		return no("fix "+diag.ShellWord(h.Config()), "%w", err)
+	}
+	if age == 0 {
+		return nil
+	}
+	go func() {
+		tick := time.NewTicker(retentionCheck)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			n, err := j.Erase(ctx, time.Now().Add(-age), "retention")
+			if n > 0 {
+				t.logf("erased the content of %s older than %s", count(int(n), "record"), age)
+			}
+			if err != nil && ctx.Err() == nil {
+				t.logf("ambit will try again in an hour, because some old records could not be erased: %v", err)
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return nil
+}
+
+func newSettle(t *terminal, storeURL *string) *cobra.Command {
+	var done, notDone bool
+	cmd := verb("settle ID", exactly(1, "the id of a call"), func(ctx context.Context, args []string) error {
+		if done == notDone {
+			return usage("add --done or --not-done", "ambit journal settle needs to know whether the call was carried out")
+		}
+		return t.withExistingStore(ctx, *storeURL, func(b *store.Store) error {
+			err := gateway.Settle(ctx, b, args[0], done, identity.LocalName())
+			switch {
+			case errors.Is(err, gateway.ErrNotUnknown):
+				return no("to list the calls with an unknown outcome, run: ambit journal show --unknown", "%w", err)
+			case err != nil:
+				return no("", "the call cannot be settled: %w", err)
+			}
+			outcome := "was not carried out"
+			if done {
+				outcome = "was carried out"
+			}
+			doc := map[string]any{"call": args[0], "done": done}
+			return t.say(doc, "settled: call %s %s\n", diag.Printable(args[0]), outcome)
+		})
+	})
+	cmd.Flags().BoolVar(&done, "done", false, "the call was carried out")
+	cmd.Flags().BoolVar(&notDone, "not-done", false, "the call was definitely not carried out")
+	return cmd
 }

@@ -3,6 +3,9 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,8 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
@@ -19,21 +24,16 @@ import (
 )
 
 func newKey(t *terminal) *cobra.Command {
-	var store string
-	cmd := &cobra.Command{
-		Use:     "key",
-		GroupID: groupSecrets,
-		Short:   "Make, list, rotate and revoke the API keys of the daemon",
-		Long: "Make, list, rotate and revoke the API keys that a daemon accepts. A key is shown once, when it is made; only its\n" +
-			"hash is stored. A revoked key stops working immediately, also in a running daemon.",
-	}
-	sharedStoreFlag(cmd.PersistentFlags(), &store)
-	return group(cmd, newKeyNew(t, &store), newKeyList(t, &store), newKeyRotate(t, &store), newKeyRevoke(t, &store))
+	var storeURL string
+	cmd := &cobra.Command{Use: "key"}
+	sharedStoreFlag(cmd.PersistentFlags(), &storeURL)
+	return group(cmd,
+		newKeyNew(t, &storeURL), newKeyList(t, &storeURL), newKeyRotate(t, &storeURL), newKeyRevoke(t, &storeURL))
 }
 
-// apiKeys runs f with the keys of a store. Every change that f makes is journaled.
-func (t *terminal) apiKeys(ctx context.Context, store string, f func(*identity.APIKeys) error) error {
-	b, err := t.sharedStore(ctx, store)
+// apiKeys calls f with the API keys in a store. All changes to the keys are journaled.
+func (t *terminal) apiKeys(ctx context.Context, storeURL string, f func(*identity.APIKeys) error) error {
+	b, err := t.sharedStore(ctx, storeURL)
 	if err != nil {
 		return err
 	}
@@ -44,70 +44,66 @@ func (t *terminal) apiKeys(ctx context.Context, store string, f func(*identity.A
 		_, err := b.Journal.Append(tx, r)
 		return err
 	}
-	err = f(keys)
-	if closeErr := b.Close(); err == nil && closeErr != nil {
-		err = &failure{code: exitMissing, err: closeErr}
-	}
-	return err
+	return errors.Join(f(keys), b.Close())
 }
 
-func newKeyNew(t *terminal, store *string) *cobra.Command {
+func newKeyNew(t *terminal, storeURL *string) *cobra.Command {
 	var spec identity.KeySpec
 	var expires string
-	cmd := &cobra.Command{
-		Use:     "new",
-		Short:   "Make a key and show it once",
-		Example: "  ambit key new --name ci --agents default --expires 30d\n  ambit key new --admin --json",
-		Args:    exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			if spec.Expires, err = parseEnd(expires, time.Now()); err != nil {
-				return err
+	cmd := verb("new", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		var err error
+		if spec.Expires, err = parseEnd(expires, time.Now()); err != nil {
+			return err
+		}
+		if spec.Admin && len(spec.Agents) > 0 {
+			return usage("leave out --admin or --agents", "--admin gives access to every agent, so do not add --agents")
+		}
+		if slices.Contains(spec.Agents, "") {
+			return usage("to list the names, run: ambit agents", "--agents contains an empty name")
+		}
+		return t.apiKeys(ctx, *storeURL, func(keys *identity.APIKeys) error {
+			k, text, err := keys.New(ctx, spec)
+			if err != nil {
+				return no("", "%w", err)
 			}
-			if spec.Admin && len(spec.Agents) > 0 {
-				return usage("leave one of the two out", "--admin opens every agent, so --agents cannot limit it")
-			}
-			if slices.Contains(spec.Agents, "") {
-				return usage("use the names that ambit agents lists", "--agents contains an empty name")
-			}
-			return t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) error {
-				k, text, err := keys.New(cmd.Context(), spec)
-				if err != nil {
-					return no("", "%w", err)
-				}
-				unknown := t.unknownAgents(cmd.Context(), spec.Agents)
-				if t.json {
-					doc := keyDocument(k, time.Now())
-					doc["key"], doc["unknown_agents"] = text, append([]string{}, unknown...)
-					return t.document(doc)
-				}
-				t.printf("%s\n", text)
+			unknown := t.unknownAgents(ctx, spec.Agents)
+			more := map[string]any{"unknown_agents": append([]string{}, unknown...)}
+			return t.printNewKey(k, text, more, func() {
 				for _, name := range unknown {
-					t.warnf("there is no agent %s here yet: the key opens it once it exists", diag.Quote(name))
+					t.warnf("there is no agent %s yet; the key gives access once the agent exists", diag.Quote(name))
 				}
 				if len(unknown) > 0 {
-					t.hintf("use the names that ambit agents lists")
+					t.hintf("to list the names of the agents, run: ambit agents")
 				}
-				t.keyShown(k)
-				return nil
 			})
-		},
-	}
-	cmd.Flags().StringVar(&spec.Name, "name", "", "a `name` for people")
-	cmd.Flags().StringSliceVar(&spec.Agents, "agents", nil, "the only `agents` it opens, separated by commas (default all)")
-	cmd.Flags().BoolVar(&spec.Admin, "admin", false, "let it run the daemon too")
-	cmd.Flags().StringVar(&expires, "expires", "", "when it ends: a `time` from now (30d, 12h) or a date (2027-01-31T00:00:00Z)")
-	cmd.Flags().StringVar(&spec.Principal, "principal", "", "the `principal` that its holder acts as (default the key itself)")
+		})
+	})
+	cmd.Flags().StringVar(&spec.Name, "name", "", "a `name` by which people recognize the key")
+	cmd.Flags().StringSliceVar(&spec.Agents, "agents", nil,
+		"the only `agents` that the key gives access to, separated by commas (default all)")
+	cmd.Flags().BoolVar(&spec.Admin, "admin", false, "let the key also administer the daemon")
+	cmd.Flags().StringVar(&expires, "expires", "",
+		"when the key expires: a `time` from now (30d, 12h) or a date (2027-01-31T00:00:00Z)")
+	cmd.Flags().StringVar(&spec.Principal, "principal", "",
+		"the `principal` for calls made with the key (default: the key itself)")
 	return cmd
 }
 
-// keyShown prints what a person must know about a key that was just printed.
-func (t *terminal) keyShown(k *identity.APIKey) {
-	t.remarkf("this is shown only now; its id is %s, and it opens %s", k.ID, opens(k))
+// printNewKey prints a new API key, which is never shown again. It adds the entries of extra to the JSON document, and
+// calls printNotes after it has printed the key.
+func (t *terminal) printNewKey(k *identity.APIKey, text string, extra map[string]any, printNotes func()) error {
+	doc := keyDocument(k)
+	doc["key"] = text
+	maps.Copy(doc, extra)
+	return t.show(doc, func() {
+		t.printf("%s\n", text)
+		t.remarkf("the key is shown only once; its id is %s, and the key gives access to %s", k.ID, accessOf(k))
+		printNotes()
+	})
 }
 
-// unknownAgents returns the names that neither the daemon nor the home has an agent for. They
-// are no error: a key may be made before its agent.
+// unknownAgents returns those names that do not belong to an agent of the daemon or the home. An unknown name is not an
+// error, because a key can be created before its agent.
 func (t *terminal) unknownAgents(ctx context.Context, names []string) []string {
 	if len(names) == 0 {
 		return nil
@@ -121,7 +117,7 @@ func (t *terminal) unknownAgents(ctx context.Context, names []string) []string {
 	})
 }
 
-// parseEnd parses the value of --expires, 30d, 12h or a date; zero if s is empty.
+// parseEnd parses the value of --expires: a duration such as 30d, or a date. An empty value yields the zero time.
 func parseEnd(s string, now time.Time) (time.Time, error) {
 	var end time.Time
 	if s == "" {
@@ -133,114 +129,93 @@ func parseEnd(s string, now time.Time) (time.Time, error) {
 		end = at
 	}
 	if !end.After(now) {
-		return end, usage("write it as 30d, 12h or 2027-01-31T00:00:00Z", "--expires %q is not a time in the future", s)
+		return end, usage("write a time such as 30d, 12h or 2027-01-31T00:00:00Z",
+			"--expires %q is not a time in the future", s)
 	}
 	return end, nil
 }
 
-func newKeyList(t *terminal, store *string) *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "List the keys, including expired and revoked ones",
-		Args:  exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list []*identity.APIKey
-			if t.hasSharedStore(cmd.Context(), *store) {
-				err := t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) (err error) {
-					list, err = keys.List(cmd.Context())
-					return err
-				})
-				if err != nil {
-					return err
-				}
-			}
-			return t.keyList(list, time.Now())
-		},
-	}
-}
-
-func (t *terminal) keyList(list []*identity.APIKey, now time.Time) error {
-	if t.json {
-		docs := make([]any, len(list))
-		for i, k := range list {
-			docs[i] = keyDocument(k, now)
-		}
-		return t.document(map[string]any{"keys": docs})
-	}
-	if len(list) == 0 {
-		t.notef("there are no keys; make one with: ambit key new")
-		return nil
-	}
-	rows := [][]string{}
-	for _, k := range list {
-		state := keyState(k, now)
-		colour := green
-		if state != "good" {
-			colour = dim
-		}
-		until := "no end"
-		if !k.Expires.IsZero() {
-			until = "until " + moment(k.Expires)
-		}
-		rows = append(rows, []string{t.paint(colour, state), k.ID, diag.Printable(cmp.Or(k.Name, "-")), until, opens(k)})
-	}
-	t.table("", rows)
-	return nil
-}
-
-func newKeyRevoke(t *terminal, store *string) *cobra.Command {
-	return &cobra.Command{
-		Use:     "revoke ID",
-		Short:   "Revoke a key immediately",
-		Example: "  ambit key revoke 7kq2m4xw9p",
-		Args:    exactly(1, "the id of a key"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id := args[0]
-			if err := refuseKey("revoke", id); err != nil {
+func newKeyList(t *terminal, storeURL *string) *cobra.Command {
+	return verb("list", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		var list []*identity.APIKey
+		if t.hasSharedStore(ctx, *storeURL) {
+			err := t.apiKeys(ctx, *storeURL, func(keys *identity.APIKeys) (err error) {
+				list, err = keys.List(ctx)
+				return err
+			})
+			if err != nil {
 				return err
 			}
-			return t.apiKeys(cmd.Context(), *store, func(keys *identity.APIKeys) error {
-				ok, err := keys.Revoke(cmd.Context(), id)
-				if err != nil {
-					return err
-				}
-				if !ok {
-					return no("see: ambit key list", "there is no valid key %q to revoke", id)
-				}
-				return t.say(map[string]any{"id": id, "revoked": true}, "%s %s\n", t.paint(green, "revoked:"), id)
-			})
-		},
-	}
+		}
+		return t.show(map[string]any{"keys": each(list, keyDocument)}, func() {
+			if len(list) == 0 {
+				t.notef("there are no keys; to create one, run: ambit key new")
+			}
+			t.table("", each(list, t.keyRow))
+		})
+	})
 }
 
-// refuseKey refuses a key in the place of its id. A key does not belong on a command line,
-// so the message does not repeat it.
+func (t *terminal) keyRow(k *identity.APIKey) []string {
+	state, colour, until := keyState(k), green, "no end"
+	if state != "good" {
+		colour = dim
+	}
+	if !k.Expires.IsZero() {
+		until = "until " + moment(k.Expires)
+	}
+	return []string{t.paint(colour, state), k.ID, diag.Printable(cmp.Or(k.Name, "-")), until, accessOf(k)}
+}
+
+func newKeyRevoke(t *terminal, storeURL *string) *cobra.Command {
+	return verb("revoke ID", exactly(1, "the id of a key"), func(ctx context.Context, args []string) error {
+		id := args[0]
+		if err := refuseKey("revoke", id); err != nil {
+			return err
+		}
+		return t.apiKeys(ctx, *storeURL, func(keys *identity.APIKeys) error {
+			ok, err := keys.Revoke(ctx, id)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				return no("to list the keys, run: ambit key list", "there is no valid key %q to revoke", id)
+			}
+			return t.say(map[string]any{"id": id, "revoked": true}, "%s %s\n", t.paint(green, "revoked:"), id)
+		})
+	})
+}
+
+// refuseKey returns an error if the argument is a complete API key instead of an id. The error message does not repeat
+// the key, because the key is a secret.
 func refuseKey(verb, id string) error {
 	if identity.LooksLikeKey(id) {
-		return usage("its id is between its first two _, and in: ambit key list", "%s takes the id of a key, not the key", verb)
+		return usage("the id is between the key's first two underscores; to list the ids, run: ambit key list",
+			"ambit key %s takes the id of a key, not the key itself", verb)
 	}
 	return nil
 }
 
-func keyDocument(k *identity.APIKey, now time.Time) map[string]any {
+func keyDocument(k *identity.APIKey) map[string]any {
 	return map[string]any{
-		"id": k.ID, "name": k.Name, "principal": cmp.Or(k.Principal, "key:"+k.ID), "agents": append([]string{}, k.Agents...), "admin": k.Admin,
-		"made_at": k.Made.UTC().Format(time.RFC3339), "expires_at": expiry(k.Expires), "state": keyState(k, now),
+		"id": k.ID, "name": k.Name, "principal": cmp.Or(k.Principal, "key:"+k.ID),
+		"agents": append([]string{}, k.Agents...), "admin": k.Admin, "state": keyState(k),
+		"made_at": k.Made.UTC().Format(time.RFC3339), "expires_at": expiry(k.Expires),
 	}
 }
 
-func keyState(k *identity.APIKey, now time.Time) string {
+func keyState(k *identity.APIKey) string {
 	switch {
 	case !k.Revoked.IsZero():
 		return "revoked"
-	case !k.Expires.IsZero() && !now.Before(k.Expires):
+	case !k.Expires.IsZero() && !time.Now().Before(k.Expires):
 		return "expired"
 	}
 	return "good"
 }
 
-// opens describes what a key gives access to.
-func opens(k *identity.APIKey) string {
+// accessOf describes the agents that an API key gives access to.
+func accessOf(k *identity.APIKey) string {
 	what := "every agent"
 	switch {
 	case k.Admin:
@@ -254,23 +229,110 @@ func opens(k *identity.APIKey) string {
 	return what
 }
 
-// keyRecord returns the journal record of a change of a key.
+// keyRecord returns the journal record for a change to an API key.
 func keyRecord(c identity.KeyChange) *journal.Record {
 	if c.Revoked != "" {
 		return &journal.Record{Tool: "key revoke", Detail: "key " + c.Revoked + " was revoked"}
 	}
-	r := &journal.Record{Tool: "key new", Detail: "key " + c.Made.ID + " was made and opens " + opens(c.Made) + keyEnd(c.Made)}
-	if c.Old != nil {
-		r.Tool = "key rotate"
-		r.Detail += ", in the place of key " + c.Old.ID + ", which is good" + keyEnd(c.Old)
+	detail := "key " + c.Made.ID + " was created and gives access to " + accessOf(c.Made) + untilUTC(c.Made.Expires)
+	if c.Old == nil {
+		return &journal.Record{Tool: "key new", Detail: detail}
 	}
-	return r
+	detail += ", to replace key " + c.Old.ID + ", which is valid" + untilUTC(c.Old.Expires)
+	return &journal.Record{Tool: "key rotate", Detail: detail}
 }
 
-// keyEnd describes when a key expires; empty if it does not.
-func keyEnd(k *identity.APIKey) string {
-	if k.Expires.IsZero() {
+// untilUTC describes an expiry in a journal record. It returns "" for the zero time, which means "never".
+func untilUTC(end time.Time) string {
+	if end.IsZero() {
 		return ""
 	}
-	return " until " + k.Expires.UTC().Format(time.RFC3339)
+	return " until " + end.UTC().Format(time.RFC3339)
+}
+
+func newRotate(t *terminal) *cobra.Command {
+	var storeURL string
+	cmd := &cobra.Command{
+		Use:       "rotate root",
+		ValidArgs: []string{"root"},
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 && args[0] == "root" {
+				return nil
+			}
+			return usage("run: ambit rotate root; for an API key, run: ambit key rotate ID",
+				"ambit rotate needs the argument \"root\"")
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return t.rotateRoot(cmd.Context(), storeURL) },
+	}
+	storeFlag(cmd.Flags(), &storeURL)
+	return cmd
+}
+
+func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
+	h := t.home
+	if !t.hasStore(ctx, storeURL) {
+		return t.noStore()
+	}
+	t.warnElsewhere(ctx, storeURL)
+	b, err := t.openStoreWith(ctx, storeURL, store.OpenToRotate)
+	if err != nil {
+		return err
+	}
+	resumed := identity.Rotating(h.Root())
+	was, by, grants := b.Journal.Key().String(), identity.LocalName(), 0
+	err = b.Rotate(ctx, h, by, func(tx state.Tx, next *store.Store) (err error) {
+		if grants, err = grant.Resign(tx, b, next); err != nil {
+			return err
+		}
+		_, err = next.Journal.Append(tx, &journal.Record{
+			Call: gateway.NewID(), Principal: by, Tool: "rotate root", Decision: journal.Allow,
+			Detail: fmt.Sprintf("the journal's key was %s and is now %s", was, next.Journal.Key()),
+		})
+		return err
+	})
+	if err != nil {
+		b.Journal = nil
+		err = no("nothing is lost; fix the problem, then try again", "the root key cannot be rotated: %w", err)
+		return errors.Join(err, b.DB.Close())
+	}
+	now := b.Journal.Key().String()
+	if err := closing(b); err != nil {
+		return err
+	}
+	return t.show(map[string]any{"old_key": was, "key": now, "grants": grants, "root": h.Root()}, func() {
+		t.printf("%s the journal is now signed with %s\n", t.paint(green, "rotated:"), now)
+		t.notef("signed %s again; the old key of the journal is %s", count(grants, "grant"), was)
+		if resumed {
+			t.notef("this completed an interrupted rotation; if anyone could have seen the new key, run the command again")
+		}
+		t.notef("restart every daemon, worker and client of this store; "+
+			"if several machines share the store, first copy %s to all of them", h.Root())
+	})
+}
+
+func newKeyRotate(t *terminal, storeURL *string) *cobra.Command {
+	overlap := "24h"
+	cmd := verb("rotate ID", exactly(1, "the id of a key"), func(ctx context.Context, args []string) error {
+		if err := refuseKey("rotate", args[0]); err != nil {
+			return err
+		}
+		lap, err := home.Duration(overlap)
+		if err != nil || lap > 90*24*time.Hour {
+			return usage("write a time such as 12h or 7d, up to 90d", "--overlap %q is not a valid time", overlap)
+		}
+		return t.apiKeys(ctx, *storeURL, func(keys *identity.APIKeys) error {
+			fresh, old, text, err := keys.Rotate(ctx, args[0], lap)
+			switch {
+			case errors.Is(err, identity.ErrNoKey):
+				return no("to list the keys, run: ambit key list", "there is no valid key %q to rotate", args[0])
+			case err != nil:
+				return err
+			}
+			ends := old.Expires.UTC().Format(time.RFC3339)
+			more := map[string]any{"replaces": map[string]any{"id": old.ID, "expires_at": ends}}
+			return t.printNewKey(fresh, text, more, func() { t.notef("the old key %s expires at %s", old.ID, ends) })
+		})
+	})
+	cmd.Flags().StringVar(&overlap, "overlap", overlap, "how long the old key stays valid: a `time` (12h, 7d), or 0")
+	return cmd
 }

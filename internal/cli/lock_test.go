@@ -13,8 +13,8 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// TestInterruptedProof interrupts verbs while a server is being started: that is no
-// word on the server, and nothing is written.
+// TestInterruptedProof interrupts verbs while a server is starting. The verbs must not report a result about the
+// server, and must not write anything.
 func TestInterruptedProof(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -30,14 +30,14 @@ func TestInterruptedProof(t *testing.T) {
 		}
 		return file
 	}
-	// It starts, but never answers in its protocol.
+	// The server starts and connects to the listener, but never answers a request.
 	write("server.mjs", fmt.Sprintf("import { connect } from 'node:net'\nconnect(%d, '127.0.0.1')\n", l.Addr().(*net.TCPAddr).Port))
 	const text = `{"schema_version": 1, "agent": "matrix://agent/notes", "allowed_side_effects": ["read"], "servers": [
   {"alias": "s", "transport": "stdio", "command": "node", "args": ["server.mjs"],
    "package_digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000", "version": "1.0.0",
    "tools": [{"name": "read", "side_effect_class": "read"}]}]}`
 	notes := write("notes.json", text)
-	locked := "interrupted; nothing was locked: " + notes + " is as it was"
+	locked := "interrupted; nothing was locked: " + notes + " is unchanged"
 	for _, tt := range []struct {
 		args []string
 		want string
@@ -57,20 +57,21 @@ func TestInterruptedProof(t *testing.T) {
 			}()
 			var out, errOut bytes.Buffer
 			code := cli.Run(ctx, tt.args, strings.NewReader(""), &out, &errOut)
-			said := out.String() + errOut.String()
-			if code != 130 || !strings.Contains(said, tt.want) || strings.Contains(said, "canceled") {
-				t.Errorf("exit code %d: %s", code, said)
+			all := out.String() + errOut.String()
+			if code != 130 || !strings.Contains(all, tt.want) || strings.Contains(all, "canceled") {
+				t.Errorf("exit code %d: %s", code, all)
 			}
 			if now, err := os.ReadFile(notes); err != nil || string(now) != text {
-				t.Errorf("%s, %v", now, err)
+				t.Errorf("the manifest was changed to %s, %v", now, err)
 			}
 		})
 	}
 	if _, err := os.Stat(filepath.Join(dir, "ambit.lock")); err == nil {
-		t.Error("there is a lock")
+		t.Error("ambit.lock was written")
 	}
 
-	// Interrupted before it began, servers that are found by their ids.
+	// Interrupt the verbs before they begin. Use a GPARS agent, because ambit looks up its servers
+	// by id.
 	needs := filepath.Join("..", "..", "agents", "examples", "gpars-researcher.json")
 	for verb, want := range map[string]string{"lock": "interrupted; nothing was locked", "verify": "interrupted; nothing is proven"} {
 		ctx, interrupt := context.WithCancel(t.Context())

@@ -19,13 +19,13 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// loginFlags say where to sign in; what they leave out is in config.toml.
+// loginFlags contains the flags of ambit login and related verbs. Missing values come from config.toml.
 type loginFlags struct {
 	identity.LoginConfig
 	hosts []string
 }
 
-// keeper keeps the sign-ins of a home.
+// keeper returns the object that stores the sign-ins of a home.
 func keeper(h home.Home) *login.Keeper { return login.New(h, credential.Open(h)) }
 
 func (f *loginFlags) issuer(cmd *cobra.Command) {
@@ -34,74 +34,47 @@ func (f *loginFlags) issuer(cmd *cobra.Command) {
 
 func newLogin(t *terminal) *cobra.Command {
 	var f loginFlags
-	cmd := &cobra.Command{
-		Use:     "login",
-		GroupID: groupSecrets,
-		Short:   "Sign in at an OpenID provider, on any device",
-		Long: "Sign in at an OpenID provider by the device flow: open the page it shows on any device, enter the code and\n" +
-			"agree. The token is kept in the vault and renewed when it is needed. It is sent to the hosts that --host\n" +
-			"names, or else to that of --resource, and to no other: to hosted agents and to tool servers there. A host of this\n" +
-			"machine is named with its port, such as localhost:8080. ambit login token prints the token for other programs.\n" +
-			"The provider and the client id come from the flags, or from [login] in config.toml.",
-		Example: "  ambit login --issuer https://login.example.com --client-id ambit --host agents.example.com\n  curl -H \"Authorization: Bearer $(ambit login token)\" https://ambit.example.com/api/v1/agents\n  ambit logout",
-		Args:    exactly(0, "no arguments"),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return t.login(cmd.Context(), f) },
-	}
+	cmd := verb("login", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		return t.login(ctx, f)
+	})
 	f.issuer(cmd)
-	cmd.Flags().StringVar(&f.ClientID, "client-id", "", "the `id` under which the provider knows ambit")
+	cmd.Flags().StringVar(&f.ClientID, "client-id", "", "the client `id` that the provider gave to ambit")
 	cmd.Flags().StringSliceVar(&f.Scopes, "scope", nil, "the `scopes` to ask for (default openid,offline_access)")
-	cmd.Flags().StringVar(&f.Resource, "resource", "", "whom the token is for: the `URL` of an ambit serve, if the provider asks")
-	cmd.Flags().StringSliceVar(&f.hosts, "host", nil, "the `hosts` of agents and tool servers that the token is sent to (default that of --resource)")
+	cmd.Flags().StringVar(&f.Resource, "resource", "",
+		"the `URL` of the daemon that the token is for, if the provider requires it")
+	cmd.Flags().StringSliceVar(&f.hosts, "host", nil,
+		"the `hosts` of agents and tool servers to which the token is sent (default: the host of --resource)")
 	cmd.AddCommand(newLoginToken(t))
 	return cmd
 }
 
 func newLoginToken(t *terminal) *cobra.Command {
 	var f loginFlags
-	cmd := &cobra.Command{
-		Use:     "token",
-		Short:   "Print the access token, renewed if need be",
-		Long:    "Print the access token of a sign-in, renewed if necessary. It is a secret: until it expires, its holder acts as you.",
-		Example: "  curl -H \"Authorization: Bearer $(ambit login token)\" https://ambit.example.com/api/v1/agents",
-		Args:    exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			h := t.home
-			l, err := keeper(h).Fresh(cmd.Context(), f.Issuer)
-			if err != nil {
-				return signInFailure(err)
-			}
-			if t.json {
-				doc := loginDocument(l)
-				doc["access_token"] = l.Token()
-				return t.document(doc)
-			}
-			t.printf("%s\n", l.Token())
-			return nil
-		},
-	}
+	cmd := verb("token", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		l, err := keeper(t.home).Fresh(ctx, f.Issuer)
+		if err != nil {
+			return signInFailure(err)
+		}
+		doc := loginDocument(l)
+		doc["access_token"] = l.Token()
+		return t.say(doc, "%s\n", l.Token())
+	})
 	f.issuer(cmd)
 	return cmd
 }
 
 func newLogout(t *terminal) *cobra.Command {
 	var f loginFlags
-	cmd := &cobra.Command{
-		Use:     "logout",
-		GroupID: groupSecrets,
-		Short:   "Forget a sign-in",
-		Long:    "Forget a sign-in: revoke its tokens at the provider, and remove them from the vault.",
-		Example: "  ambit logout\n  ambit logout --issuer https://login.example.com",
-		Args:    exactly(0, "no arguments"),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return t.logout(cmd.Context(), f.Issuer) },
-	}
+	cmd := verb("logout", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		return t.logout(ctx, f.Issuer)
+	})
 	f.issuer(cmd)
 	return cmd
 }
 
-// login signs the user in.
+// login signs the user in at the OpenID provider and stores the tokens.
 func (t *terminal) login(ctx context.Context, asked loginFlags) error {
-	h := t.home
-	c, err := loginConfig(h, asked.LoginConfig)
+	c, err := loginConfig(t.home, asked.LoginConfig)
 	if err != nil {
 		return err
 	}
@@ -109,7 +82,7 @@ func (t *terminal) login(ctx context.Context, asked loginFlags) error {
 	if err != nil {
 		return err
 	}
-	k := keeper(h)
+	k := keeper(t.home)
 	d, err := k.Device(ctx, c)
 	if err != nil {
 		return signInFailure(err)
@@ -118,34 +91,35 @@ func (t *terminal) login(ctx context.Context, asked loginFlags) error {
 	if err != nil {
 		return signInFailure(err)
 	}
-	t.notef("open %s and enter the code %s", t.paint(bold, diag.Printable(code.URL)), t.paint(bold, diag.Printable(code.UserCode)))
+	page, userCode := t.paint(bold, diag.Printable(code.URL)), t.paint(bold, diag.Printable(code.UserCode))
+	t.notef("open %s and enter the code %s", page, userCode)
 	if code.CompleteURL != "" {
 		t.notef("or open %s", diag.Printable(code.CompleteURL))
 	}
-	t.notef("%s", t.paint(dim, "waiting until "+code.Expires.Format("15:04")+" for your consent there"))
+	t.remarkf("waiting until %s for you to approve the sign-in on that page", code.Expires.Format("15:04"))
 	l, err := d.Wait(ctx, code)
+	if err == nil {
+		err = k.Keep(l, hosts)
+	}
 	if err != nil {
 		return signInFailure(err)
 	}
-	if err := k.Keep(l, hosts); err != nil {
-		return signInFailure(err)
-	}
-	if t.json {
-		doc := loginDocument(l)
-		doc["hosts"] = hosts
-		return t.document(doc)
-	}
-	t.printf("%s at %s as %s\n", t.paint(green, "signed in"), diag.Printable(l.Issuer), diag.Printable(cmp.Or(l.Subject, "a person whom the provider does not name")))
-	if len(hosts) > 0 {
-		t.printf("its token is sent to %s, and to no other host\n", diag.Words(hosts, "and"))
-	}
-	if !l.Renewable() {
-		t.notef("%s", t.paint(dim, "the provider gave nothing to renew the token with, so it is good until "+moment(l.Expires)))
-	}
-	return nil
+	doc := loginDocument(l)
+	doc["hosts"] = hosts
+	return t.show(doc, func() {
+		who := diag.Printable(cmp.Or(l.Subject, "an unnamed user"))
+		t.printf("%s at %s as %s\n", t.paint(green, "signed in"), diag.Printable(l.Issuer), who)
+		if len(hosts) > 0 {
+			t.printf("the token is sent to %s, and to no other host\n", diag.Words(hosts, "and"))
+		}
+		if !l.Renewable() {
+			t.remarkf("the provider gave no refresh token, so the token is valid only until %s", moment(l.Expires))
+		}
+	})
 }
 
-// loginHosts returns the hosts that get the token.
+// loginHosts returns the hosts that receive the token. If no host is given, the host of the resource URL receives the
+// token.
 func loginHosts(named []string, resource string) ([]string, error) {
 	read := login.Host
 	if u, err := url.Parse(resource); len(named) == 0 && err == nil && u.Hostname() != "" {
@@ -155,7 +129,8 @@ func loginHosts(named []string, resource string) ([]string, error) {
 	for _, name := range named {
 		host, err := read(name)
 		if err != nil {
-			return nil, usage("write the host's name alone, such as agents.example.com, or one of this machine with its port, such as localhost:8080", "%w", err)
+			return nil, usage("write only the name of a host, such as agents.example.com; "+
+				"for this machine, add the port, such as localhost:8080", "%w", err)
 		}
 		if !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
@@ -164,38 +139,36 @@ func loginHosts(named []string, resource string) ([]string, error) {
 	return hosts, nil
 }
 
-// loginConfig merges the flags with the settings.
+// loginConfig merges the flags with the settings in config.toml. Flags take precedence.
 func loginConfig(h home.Home, asked identity.LoginConfig) (identity.LoginConfig, error) {
 	file := h.Config()
 	c, err := identity.ReadLogin(file)
-	if err != nil {
-		return c, usage("fix the file, or remove the table", "%w", err)
-	}
-	if c.Issuer == "" && asked.Issuer == "" {
-		// The provider whose tokens the daemon here takes.
-		o, err := identity.ReadOIDC(file)
-		if err != nil {
-			return c, usage("fix the file, or remove the table", "%w", err)
-		}
-		if o != nil {
+	if err == nil && c.Issuer == "" && asked.Issuer == "" {
+		// Use the provider whose tokens the daemon accepts.
+		var o *identity.OIDCConfig
+		if o, err = identity.ReadOIDC(file); o != nil {
 			c.Issuer = o.Issuer
 		}
 	}
-	if asked.Issuer != "" && c.Issuer != "" && asked.Issuer != c.Issuer {
-		c.ClientID, c.Resource = "", "" // those are for the other one
+	if err != nil {
+		return c, usage("fix config.toml, or remove the invalid table from it", "%w", err)
 	}
-	c.Issuer, c.ClientID, c.Resource = cmp.Or(asked.Issuer, c.Issuer), cmp.Or(asked.ClientID, c.ClientID), cmp.Or(asked.Resource, c.Resource)
+	if asked.Issuer != "" && c.Issuer != "" && asked.Issuer != c.Issuer {
+		c.ClientID, c.Resource = "", "" // these settings belong to the issuer in config.toml
+	}
+	c.Issuer, c.ClientID = cmp.Or(asked.Issuer, c.Issuer), cmp.Or(asked.ClientID, c.ClientID)
+	c.Resource = cmp.Or(asked.Resource, c.Resource)
 	if len(asked.Scopes) > 0 {
 		c.Scopes = asked.Scopes
 	}
 	switch {
 	case c.Issuer == "":
-		return c, usage("add --issuer URL, or [login] with issuer to "+file, "there is no provider to sign in at")
+		return c, usage("add --issuer URL, or set issuer under [login] in "+file, "no OpenID provider is configured")
 	case c.ClientID == "":
-		return c, usage("add --client-id ID, or client_id to [login] in "+file, "the provider needs a client id")
+		return c, usage("add --client-id ID, or set client_id under [login] in "+file, "the provider needs a client id")
 	}
 	if err := identity.CheckIssuer(c.Issuer); err != nil {
-		return c, usage("write it as the provider's discovery document does", "%w", err)
+		return c, usage("write the issuer exactly as the provider's discovery document does", "%w", err)
 	}
 	return c, nil
 }
@@ -205,28 +178,27 @@ func signInFailure(err error) error {
 		return usage("add --issuer URL", "%w", several)
 	}
 	if none, ok := errors.AsType[*login.NoneError](err); ok {
-		return no("sign in: ambit login", "%w", none)
+		return no("run: ambit login", "%w", none)
 	}
 	if locked, ok := errors.AsType[*login.VaultError](err); ok {
 		return vaultFailure(locked.Err)
 	}
 	switch {
 	case errors.Is(err, identity.ErrProvider):
-		return &failure{code: exitMissing, err: err, hint: "check the issuer's address, and that it can be reached from here"}
+		return missing("check the issuer's address, and check that this machine can reach it", "%w", err)
 	case errors.Is(err, identity.ErrNoDevice):
-		return no("ask its administrator to allow the device flow (RFC 8628) for this client", "%w", err)
+		return no("ask the provider's administrator to allow the device flow (RFC 8628) for this client", "%w", err)
 	case errors.Is(err, identity.ErrCodeExpired):
-		return no("run it again", "%w", err)
+		return no("run the command again", "%w", err)
 	case errors.Is(err, identity.ErrSignedOut):
-		return no("sign in again: ambit login", "%w", err)
+		return no("to sign in again, run: ambit login", "%w", err)
 	}
 	return no("", "%w", err)
 }
 
-// logout forgets a sign-in, also if the provider cannot revoke it.
+// logout revokes and deletes the tokens of a sign-in. It deletes the tokens even if revoking fails.
 func (t *terminal) logout(ctx context.Context, issuer string) error {
-	h := t.home
-	k := keeper(h)
+	k := keeper(t.home)
 	l, _, err := k.Kept(issuer)
 	if err != nil {
 		return signInFailure(err)
@@ -239,12 +211,14 @@ func (t *terminal) logout(ctx context.Context, issuer string) error {
 		return signInFailure(removeErr)
 	}
 	if err != nil {
-		t.notef("%s the provider could not be reached, so the tokens stay valid there until they expire: %s", t.paint(yellow, "ambit:"), diag.Printable(err.Error()))
+		t.warnf("the provider could not be reached, so the tokens stay valid there until they expire: %s",
+			diag.Printable(err.Error()))
 	}
-	return t.say(map[string]any{"issuer": l.Issuer, "removed": true, "revoked": err == nil}, "%s at %s\n", t.paint(green, "signed out"), diag.Printable(l.Issuer))
+	doc := map[string]any{"issuer": l.Issuer, "removed": true, "revoked": err == nil}
+	return t.say(doc, "%s at %s\n", t.paint(green, "signed out"), diag.Printable(l.Issuer))
 }
 
-// loginDocument is a sign-in without its tokens.
+// loginDocument returns the JSON document for a sign-in. It does not contain tokens.
 func loginDocument(l *identity.Login) map[string]any {
 	doc := map[string]any{
 		"issuer": l.Issuer, "client_id": l.ClientID, "subject": l.Subject, "scopes": append([]string{}, l.Scopes...),
@@ -257,24 +231,15 @@ func loginDocument(l *identity.Login) map[string]any {
 }
 
 func newWhoami(t *terminal) *cobra.Command {
-	return &cobra.Command{
-		Use:     "whoami",
-		GroupID: groupSecrets,
-		Short:   "Show who calls from here, and which key this ambit signs with",
-		Long: "Show who calls from here: the name that grants and the journal use, and the public key that programs see with it.\n" +
-			"signer is the key by which this ambit signs grants and the journal.",
-		Args: exactly(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error {
-			h := t.home
-			keys, err := identity.OpenKeys(h.Root())
-			if err != nil {
-				return notOpened(h, "", err)
-			}
-			name := identity.LocalName()
-			signer := base64.StdEncoding.EncodeToString(keys.Signer().Public().(ed25519.PublicKey))
-			return t.show(map[string]string{"principal": name, "pubkey": keys.PublicOf(name), "signer": signer}, func() {
-				t.table("", [][]string{{"principal", name}, {"pubkey", keys.PublicOf(name)}, {"signer", signer}})
-			})
-		},
-	}
+	return verb("whoami", exactly(0, "no arguments"), func(context.Context, []string) error {
+		keys, err := identity.OpenKeys(t.home.Root())
+		if err != nil {
+			return notOpened(t.home, "", err)
+		}
+		name := identity.LocalName()
+		signer := base64.StdEncoding.EncodeToString(keys.Signer().Public().(ed25519.PublicKey))
+		return t.show(map[string]string{"principal": name, "pubkey": keys.PublicOf(name), "signer": signer}, func() {
+			t.table("", [][]string{{"principal", name}, {"pubkey", keys.PublicOf(name)}, {"signer", signer}})
+		})
+	})
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// openProvider starts an OpenID provider, the npm package oidc-provider at a
-// pinned version, whose access tokens live for so many seconds.
+// openProvider starts an OpenID provider: a pinned version of the npm package oidc-provider. Its access tokens expire
+// after ttl, which is a number of seconds.
 func openProvider(t *testing.T, ttl string) (issuer string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func openProvider(t *testing.T, ttl string) (issuer string) {
 	}
 	t.Cleanup(func() {
 		in.Close()
-		_ = provider.Wait() // it may have been ended with the test's context
+		_ = provider.Wait() // fails if the context of the test ended the provider
 		if t.Failed() {
 			t.Logf("the provider wrote:\n%s", log.String())
 		}
@@ -76,8 +76,8 @@ func openProvider(t *testing.T, ttl string) (issuer string) {
 	return strings.TrimSpace(line)
 }
 
-// person opens a page and goes through its forms, as a browser would: agreeing,
-// or refusing on the first page that asks.
+// person opens a page and submits its forms, as a person with a browser would. If agrees is false, person refuses on
+// the first page that asks for consent.
 func person(t *testing.T, page string, agrees bool) {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -93,7 +93,7 @@ func person(t *testing.T, page string, agrees bool) {
 		doc, parseErr := html.Parse(resp.Body)
 		resp.Body.Close()
 		if parseErr != nil || resp.StatusCode >= 400 {
-			t.Fatalf("the page %s answers %s, %v", resp.Request.URL, resp.Status, parseErr)
+			t.Fatalf("the page %s has the status %s, %v", resp.Request.URL, resp.Status, parseErr)
 		}
 		action, fields, found := formOf(doc, agrees)
 		if !found {
@@ -109,10 +109,10 @@ func person(t *testing.T, page string, agrees bool) {
 			return
 		}
 	}
-	t.Fatal("the forms do not end")
+	t.Fatal("there are still forms after 10 pages")
 }
 
-// formOf is the first form of a page, filled in.
+// formOf returns the first form of a page, with its fields filled in.
 func formOf(doc *html.Node, agrees bool) (action string, fields url.Values, found bool) {
 	fields = url.Values{}
 	for n := range doc.Descendants() {
@@ -149,7 +149,7 @@ func ambit(t *testing.T, args ...string) (code int, out, errOut string) {
 	return code, o.String(), e.String()
 }
 
-// signIn runs login while a person does their part.
+// signIn runs ambit login, and signs in on the page that ambit prints.
 func signIn(t *testing.T, issuer string, agrees bool, more ...string) (code int, out, errOut string) {
 	t.Helper()
 	r, w := io.Pipe()
@@ -172,7 +172,7 @@ func signIn(t *testing.T, issuer string, agrees bool, more ...string) (code int,
 }
 
 func TestLoginAtARealProvider(t *testing.T) {
-	// Tokens that end so soon count as ended: each use renews them.
+	// The provider issues tokens that expire after 20 seconds. ambit treats them as expired, so each use renews them.
 	issuer := openProvider(t, "20")
 	home := t.TempDir()
 	t.Setenv("AMBIT_HOME", home)
@@ -192,13 +192,14 @@ func TestLoginAtARealProvider(t *testing.T) {
 		t.Errorf("got %s", out)
 	}
 	if !regexp.MustCompile(`^open \S+/device and enter the code [A-Z]{4}-[A-Z]{4}\n`).MatchString(errOut) {
-		t.Errorf("the message is %s", errOut)
+		t.Errorf("got the message %s", errOut)
 	}
 	if _, out, _ := ambit(t, "secret", "list"); !strings.Contains(out, doc.Ref) {
 		t.Errorf("secret list: %s", out)
 	}
 
-	// Many at once: each renews in its turn, with the token of the one before.
+	// Several commands run at the same time. Each renews the sign-in with the refresh token that the previous
+	// command received.
 	tokens := make([]string, 4)
 	var wait sync.WaitGroup
 	for i := range tokens {
@@ -214,18 +215,18 @@ func TestLoginAtARealProvider(t *testing.T) {
 	seen := map[string]bool{}
 	for _, token := range tokens {
 		if seen[token] || token == "" {
-			t.Errorf("the token was not renewed")
+			t.Error("the token was not renewed")
 		}
 		seen[token] = true
 		if got := userinfo(t, issuer, token); got != http.StatusOK {
-			t.Errorf("a renewed token is answered %d", got)
+			t.Errorf("the provider answers a renewed token with the status %d", got)
 		}
 	}
 	if kept, err := os.ReadFile(filepath.Join(home, "secrets")); err != nil || bytes.Contains(kept, []byte(tokens[0])) {
-		t.Errorf("the vault is %v", err)
+		t.Errorf("the vault cannot be read, or contains the token in plain text: %v", err)
 	}
 	if strings.Contains(out+errOut, tokens[0]) {
-		t.Error("login shows a token")
+		t.Error("ambit login printed a token")
 	}
 
 	_, last, _ := ambit(t, "login", "token", "--issuer", issuer)
@@ -233,14 +234,14 @@ func TestLoginAtARealProvider(t *testing.T) {
 		t.Errorf("logout: %d %s", code, out)
 	}
 	if got := userinfo(t, issuer, strings.TrimSpace(last)); got != http.StatusUnauthorized {
-		t.Errorf("after logout the token is answered %d", got)
+		t.Errorf("after logout, the provider answers the token with the status %d", got)
 	}
 	if code, out, _ := ambit(t, "login", "token"); code != 1 || out != "" {
-		t.Errorf("after logout: %d %s", code, out)
+		t.Errorf("ambit login token after logout: exit code %d: %s", code, out)
 	}
 }
 
-// userinfo returns how the provider answers a token.
+// userinfo sends a request with the token to the provider. It returns the status of the answer.
 func userinfo(t *testing.T, issuer, token string) int {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, issuer+"/me", nil)
@@ -260,10 +261,10 @@ func TestLoginRefusedAtARealProvider(t *testing.T) {
 	issuer := openProvider(t, "600")
 	t.Setenv("AMBIT_HOME", t.TempDir())
 	code, out, errOut := signIn(t, issuer, false)
-	if code != 1 || !strings.Contains(out, "the sign-in was refused") {
+	if code != 1 || !strings.Contains(out, "the sign-in was denied") {
 		t.Errorf("exit %d\n%s\n%s", code, out, errOut)
 	}
-	if code, _, errOut := ambit(t, "login", "--issuer", issuer, "--client-id", "somebody"); code != 1 || !strings.Contains(errOut, `the provider reports "invalid_client"`) {
-		t.Errorf("another client: %d %s", code, errOut)
+	if code, _, errOut := ambit(t, "login", "--issuer", issuer, "--client-id", "somebody"); code != 1 || !strings.Contains(errOut, `the provider returned the error "invalid_client"`) {
+		t.Errorf("with an unknown client id: exit code %d: %s", code, errOut)
 	}
 }

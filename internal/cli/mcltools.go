@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,19 +18,17 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/manifest"
-	"github.com/ambit-run/ambit/tooluri"
 )
 
-// Started as mcl-tools, the binary takes the verbs that this name promises to
-// users of Matrix agents, with their flags and their exit codes:
+// Users of Matrix agents know the program mcl-tools. If ambit is started under that name, it accepts the program's
+// verbs and flags. The exit codes are also the same:
 //
 //	0  ok
 //	1  the manifest, a server or the call failed
-//	2  wrong usage, a bad URI, or the gate said no
+//	2  wrong usage, a bad URI, or the gateway refused the call
 //	3  the tool reported an error
 //
-// They are ambit's own verbs underneath; nothing is allowed here that is not
-// allowed there.
+// These verbs share the code of ambit's own verbs, including all checks.
 const (
 	mclFailed    = 1
 	mclNo        = 2
@@ -45,18 +44,15 @@ const mclUsage = `usage: mcl-tools VERB -manifest FILE [FLAGS]
   call -uri URI [-args JSON] [-timeout SECONDS]   one call, as JSON
 `
 
-// mcl is one command line of mcl-tools.
+// mcl contains the flags of an mcl-tools command line.
 type mcl struct {
-	t        *terminal
-	verb     string
-	manifest string
-	uri      string
-	args     string
-	timeout  float64
-	json     bool
+	t                   *terminal
+	manifest, uri, args string
+	timeout             float64
+	json                bool
 }
 
-// mclTools runs one command line of mcl-tools and returns its exit code.
+// mclTools runs an mcl-tools command line and returns the exit code.
 func mclTools(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	c := &mcl{t: newTerminal(in, out, errOut)}
 	run, err := c.parse(args)
@@ -64,8 +60,12 @@ func mclTools(ctx context.Context, args []string, in io.Reader, out, errOut io.W
 		fmt.Fprintf(errOut, "mcl-tools: %v\n\n%s", err, mclUsage)
 		return mclNo
 	}
+	var m *manifest.Manifest
 	if c.t.home, err = home.Find(); err == nil {
-		err = run(ctx)
+		m, err = c.t.load(c.manifest, string(agent.Matrix))
+	}
+	if err == nil {
+		err = run(ctx, m)
 	}
 	if err != nil && !failureOf(err).printed {
 		c.t.fail(failureOf(err))
@@ -73,12 +73,14 @@ func mclTools(ctx context.Context, args []string, in io.Reader, out, errOut io.W
 	if flushErr := c.t.flush(); err == nil {
 		err = flushErr
 	}
+	// The call is made in the stage "act". A refusal in any other stage means that nothing was started.
+	refusal, ok := errors.AsType[*call.Refusal](err)
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, errTool):
 		return mclToolError
-	case c.saidNo(err):
+	case ok && refusal.Stage != "act":
 		return mclNo
 	}
 	return mclFailed
@@ -86,74 +88,54 @@ func mclTools(ctx context.Context, args []string, in io.Reader, out, errOut io.W
 
 var errTool = &failure{err: errors.New("the tool reported an error"), printed: true}
 
-// saidNo reports whether a call was refused before anything was started.
-func (c *mcl) saidNo(err error) bool {
-	r, ok := errors.AsType[*call.Refusal](err)
-	return ok && r.Stage != "act"
-}
-
-func (c *mcl) parse(args []string) (run func(context.Context) error, err error) {
+func (c *mcl) parse(args []string) (run func(context.Context, *manifest.Manifest) error, err error) {
 	if len(args) == 0 {
-		return nil, errors.New("name a verb")
+		return nil, errors.New("the verb is missing")
 	}
+	verb := args[0]
 	set := flag.NewFlagSet("mcl-tools", flag.ContinueOnError)
 	set.SetOutput(io.Discard)
 	set.StringVar(&c.manifest, "manifest", "", "")
-	c.verb = args[0]
-	needsURI := false
-	switch c.verb {
+	switch verb {
 	case "verify":
-		run = c.verify
+		run = func(ctx context.Context, m *manifest.Manifest) error { return c.t.verify(ctx, m, false) }
 	case "list-servers":
-		set.BoolVar(&c.json, "json", false, "")
 		run = c.listServers
 	case "list-tools", "list":
-		set.BoolVar(&c.json, "json", false, "")
 		run = c.listTools
 	case "describe-tool", "describe":
-		set.StringVar(&c.uri, "uri", "", "")
-		run, needsURI = c.describe, true
+		run = c.describe
 	case "call":
-		set.StringVar(&c.uri, "uri", "", "")
+		run = c.call
 		set.StringVar(&c.args, "args", "{}", "")
 		set.Float64Var(&c.timeout, "timeout", 0, "")
-		run, needsURI = c.call, true
 	default:
-		return nil, fmt.Errorf("there is no verb %q", c.verb)
+		return nil, fmt.Errorf("there is no verb %q", verb)
+	}
+	lists := strings.HasPrefix(verb, "list")
+	c.t.json = !lists && verb != "verify"
+	if lists {
+		set.BoolVar(&c.json, "json", false, "")
+	} else if c.t.json {
+		set.StringVar(&c.uri, "uri", "", "")
 	}
 	if err := set.Parse(args[1:]); err != nil {
 		return nil, err
 	}
 	switch {
 	case set.NArg() > 0:
-		return nil, fmt.Errorf("%s takes flags only, and got %q", c.verb, set.Arg(0))
+		return nil, fmt.Errorf("%s takes only flags, but got %q", verb, set.Arg(0))
 	case c.manifest == "":
 		return nil, errors.New("-manifest is missing")
-	case needsURI && !strings.Contains(c.uri, "://"):
+	case c.t.json && !strings.Contains(c.uri, "://"):
 		return nil, errors.New("-uri must be a matrix://tool/ URI")
 	case c.timeout < 0 || c.timeout > 24*60*60:
-		return nil, errors.New("-timeout is a number of seconds")
+		return nil, errors.New("-timeout must be a number of seconds, at most 86400")
 	}
 	return run, nil
 }
 
-// load reads the manifest, which must be of a Matrix agent.
-func (c *mcl) load() (*manifest.Manifest, error) { return c.t.load(c.manifest, string(agent.Matrix)) }
-
-func (c *mcl) verify(ctx context.Context) error {
-	m, err := c.load()
-	if err != nil {
-		return err
-	}
-	return c.t.verify(ctx, m, false)
-}
-
-func (c *mcl) listServers(context.Context) error {
-	m, err := c.load()
-	if err != nil {
-		return err
-	}
-	a := m.Agent()
+func (c *mcl) listServers(_ context.Context, m *manifest.Manifest) error {
 	type report struct {
 		Alias         string `json:"alias"`
 		Transport     string `json:"transport"`
@@ -161,29 +143,25 @@ func (c *mcl) listServers(context.Context) error {
 		PackageDigest string `json:"package_digest"`
 		Tools         int    `json:"tools"`
 	}
-	reports, rows := []report{}, [][]string{}
-	for _, s := range a.Servers {
+	reports := each(m.Agent().Servers, func(s agent.Server) report {
 		r := report{Alias: s.Alias, Transport: string(s.Transport), Version: s.Version, PackageDigest: s.Digest}
-		for i := range a.Tools {
-			if on, ok := a.Tools[i].Binding.(agent.OnServer); ok && on.Alias == s.Alias {
+		for _, t := range m.Agent().Tools {
+			if on, ok := t.Binding.(agent.OnServer); ok && on.Alias == s.Alias {
 				r.Tools++
 			}
 		}
-		reports = append(reports, r)
-		rows = append(rows, []string{r.Alias, r.Transport, r.Version, r.PackageDigest, count(r.Tools, "tool")})
-	}
+		return r
+	})
 	if c.json {
 		return c.t.document(map[string]any{"servers": reports})
 	}
-	c.t.table("", rows)
+	c.t.table("", each(reports, func(r report) []string {
+		return []string{r.Alias, r.Transport, r.Version, r.PackageDigest, count(r.Tools, "tool")}
+	}))
 	return nil
 }
 
-func (c *mcl) listTools(context.Context) error {
-	m, err := c.load()
-	if err != nil {
-		return err
-	}
+func (c *mcl) listTools(_ context.Context, m *manifest.Manifest) error {
 	reports := toolReports(m.Agent())
 	if c.json {
 		return c.t.document(map[string]any{"tools": reports})
@@ -194,50 +172,31 @@ func (c *mcl) listTools(context.Context) error {
 	return nil
 }
 
-// describe prints the declaration of one tool, and its locked definition.
-func (c *mcl) describe(ctx context.Context) error {
-	c.t.json = true
-	m, err := c.load()
-	if err != nil {
-		return err
-	}
+// describe prints the declaration of a tool, with the tool's definition from the lock file.
+func (c *mcl) describe(ctx context.Context, m *manifest.Manifest) error {
 	_, reasons := gateway.New(m.Agent(), gateway.Options{}).Why(ctx, &call.Call{Tool: c.uri})
 	if last := reasons[len(reasons)-1]; last.Stage == "resolve" {
 		return refused(last.Refusal())
-	}
-	u, err := tooluri.Parse(c.uri)
-	if err != nil {
-		return usage("", "%w", err)
 	}
 	o, err := c.t.serverOptions(m)
 	if err != nil {
 		return err
 	}
-	for i, r := range toolReports(m.Agent()) {
-		t := &m.Agent().Tools[i]
-		if t.URI.Name != u.Name || t.URI.Server != u.Server || t.URI.Namespace != u.Namespace {
-			continue
-		}
-		doc := map[string]any{"tool": r, "timeout_ms": t.Timeout.Milliseconds()}
-		if locked := o.Lock.Server(m.Agent().ID, u.Server); locked != nil {
-			doc["definition"] = locked.Tools[t.Name].Definition
-		}
-		return c.t.document(doc)
+	tool := toolAsked(m.Agent(), c.uri)
+	at := slices.IndexFunc(m.Agent().Tools, func(t agent.Tool) bool { return t.URI == tool.URI })
+	doc := map[string]any{"tool": toolReports(m.Agent())[at], "timeout_ms": tool.Timeout.Milliseconds()}
+	if locked := o.Lock.Server(m.Agent().ID, tool.URI.Server); locked != nil {
+		doc["definition"] = locked.Tools[tool.Name].Definition
 	}
-	return nil
+	return c.t.document(doc)
 }
 
-func (c *mcl) call(ctx context.Context) error {
-	c.t.json = true
-	m, err := c.load()
-	if err != nil {
-		return err
-	}
+func (c *mcl) call(ctx context.Context, m *manifest.Manifest) error {
 	asked := &call.Call{
 		ID: gateway.NewID(), Tool: c.uri, Arguments: jsontext.Value(c.args), Principal: identity.LocalName(),
 		Timeout: time.Duration(c.timeout * float64(time.Second)),
 	}
-	result, err := c.t.callOnce(ctx, m, asked, "", development{})
+	result, err := c.t.callOnce(ctx, m, asked, "", development{}, registeredName(c.t.home, m))
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// neighbours are the agents that an agent's compose actions can call: those in the folder of
-// its manifest, and the installed ones. Each is started at its first call.
+// neighbours contains the other agents that an agent can call. These are the agents in the folder of its manifest, and
+// the installed agents. An agent is started when it is called for the first time.
 type neighbours struct {
 	ctx     context.Context
 	folders []string
@@ -25,27 +25,28 @@ type neighbours struct {
 func newNeighbours(ctx context.Context, m *manifest.Manifest, o host.Options) *neighbours {
 	folder := filepath.Dir(m.Path)
 	if alwaysManifest(filepath.Base(m.Path)) {
-		folder = filepath.Dir(folder) // the agents are in sibling folders
+		folder = filepath.Dir(folder) // this manifest has its own folder, so other agents are in sibling folders
 	}
 	n := &neighbours{ctx: ctx, folders: []string{folder, o.Home.Agents()}, options: o, live: map[string]*host.Agent{}}
 	n.options.Agents, n.options.Sole, n.options.Name = n, false, ""
 	return n
 }
 
-// CallAgent makes a call through another agent's gateway.
+// CallAgent makes a call through the gateway of the named agent.
 func (n *neighbours) CallAgent(ctx context.Context, name string, c *call.Call) (call.Result, error) {
 	a, stopped := n.find(name)
 	if stopped != nil {
 		return call.Result{}, call.Unsent(stopped)
 	}
 	if err := a.Ready(ctx); err != nil {
-		return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, "the agent %s is not up: %v", name, err))
+		down := call.Refuse("act", call.ServerUnavailable, "the agent %s is not running: %v", name, err)
+		return call.Result{}, call.Unsent(down)
 	}
 	return a.Gateway().Call(ctx, c)
 }
 
-// find returns the agent with a name, started. An unusable agent keeps its name, as on a
-// daemon: no other agent is called in its place.
+// find returns the named agent, and starts the agent if necessary. If the agent cannot be used, find returns a refusal.
+// It never falls back to another agent with the same name. A daemon has the same rule.
 func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -58,7 +59,7 @@ func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	}
 	found := daemon.Pick(all, func(f *daemon.Found) bool { return f.Name == name })
 	if found == nil {
-		return nil, call.Refuse("act", call.UnknownTool, "there is no agent %s here", name)
+		return nil, call.Refuse("act", call.UnknownTool, "there is no agent %s that this agent can call", name)
 	}
 	if err = found.Problem; err == nil {
 		err = soleID(found.Manifest)
@@ -67,7 +68,7 @@ func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 		return nil, call.Refuse("act", call.ServerUnavailable, "the agent %s cannot be used: %v", name, err)
 	}
 	o := n.options
-	o.Name, o.Resolved = registered(n.options.Home, found.Manifest), nil
+	o.Name, o.Resolved = registeredName(n.options.Home, found.Manifest), nil
 	n.live[name] = host.Start(n.ctx, found.Manifest, o)
 	return n.live[name], nil
 }

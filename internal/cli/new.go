@@ -2,12 +2,14 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,175 +23,142 @@ import (
 func newNew(t *terminal) *cobra.Command {
 	var from, dialect, output string
 	var force bool
-	cmd := &cobra.Command{
-		Use:     "new NAME",
-		GroupID: groupWrite,
-		Short:   "Start an agent, or fork one",
-		Long: "Start an agent: fork a shipped one or any manifest (--from), or take the small starting point of a dialect\n" +
-			"(--dialect). Without either it forks the shipped agent default. With both, the fork is converted.\n\n" +
-			"Shipped agents: " + strings.Join(agents.Names(), ", "),
-		Example: "  ambit new mine --from default\n  ambit new scout --dialect covenant\n  ambit new helper --from ./their-agent/findagent.json -o helper.json",
-		Args:    exactly(1, "one NAME"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			name := args[0]
-			if !isName(name) {
-				return usage("use letters, digits, -, _ and .", "%s cannot be the name of an agent", diag.Quote(name))
-			}
-			d, err := parseDialect(dialect)
-			if err != nil {
-				return err
-			}
-			source, err := t.origin(from, d)
-			if err != nil {
-				return err
-			}
-			text, err := manifest.Fork(source.m, name)
+	cmd := verb("new NAME", exactly(1, "one NAME"), func(_ context.Context, args []string) error {
+		name := args[0]
+		if !isName(name) {
+			return usage("use letters, digits, -, _ and .", "%s cannot be the name of an agent", diag.Quote(name))
+		}
+		d, err := parseDialect(dialect)
+		if err != nil {
+			return err
+		}
+		source, files, err := t.origin(from, d)
+		if err != nil {
+			return err
+		}
+		text, err := manifest.Fork(source, name)
+		if err != nil {
+			return no("", "%w", err)
+		}
+		written := source.Dialect
+		if d != "" && d != written {
+			fork, err := manifest.Parse(source.Path, text, manifest.Options{Dialect: written})
 			if err != nil {
 				return no("", "%w", err)
 			}
-			written := source.m.Dialect
-			if d != "" && d != written {
-				fork, err := manifest.Parse(source.m.Path, text, manifest.Options{Dialect: written})
-				if err != nil {
-					return no("", "%w", err)
-				}
-				c, err := manifest.Convert(fork, d)
-				if err != nil {
-					return no("", "%w", err)
-				}
-				t.convertedNotes(c)
-				text, written, source.files = c.Text, d, ""
+			c, err := manifest.Convert(fork, d)
+			if err != nil {
+				return no("", "%w", err)
 			}
-			return t.writeAgent(name, output, written, source.files, text, force)
-		},
-	}
-	cmd.Flags().StringVar(&from, "from", "", "the `agent` to fork: a shipped one by name, or a manifest by path")
+			t.convertedNotes(c)
+			text, written, files = c.Text, d, ""
+		}
+		return t.writeAgent(name, output, written, files, text, force)
+	})
+	cmd.Flags().StringVar(&from, "from", "", "the `agent` to copy: the name of a shipped agent, or the path of a manifest")
 	cmd.Flags().StringVar(&dialect, "dialect", "", "the `dialect` of the new agent: "+strings.Join(dialectNames(), ", "))
-	outputFlags(cmd, &output, &force, "write to `file`, and what belongs to the agent beside it; - prints the manifest to standard output")
+	outputFlags(cmd, &output, &force,
+		"write the manifest to `file`, and the agent's other files into the same folder; use - to print the manifest")
 	complete(cmd, "from", agents.Names())
 	complete(cmd, "dialect", dialectNames())
 	return cmd
 }
 
-func isName(s string) bool {
-	if s == "" || len(s) > 64 || s[0] == '.' || s[0] == '-' {
-		return false
-	}
-	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") == ""
-}
+// isName reports whether a string can be the name of an agent.
+var isName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$`).MatchString
 
-// origin is the manifest that a new agent is forked from.
-type origin struct {
-	m *manifest.Manifest
-	// files is the folder among the shipped agents whose other files belong to
-	// the agent; empty if there are none.
-	files string
-}
-
-func (t *terminal) origin(from string, d agent.Dialect) (*origin, error) {
-	file := ""
-	switch {
-	case from == "" && d != "":
+// origin returns the manifest that a new agent is copied from. If a shipped agent consists of several files, the
+// second result is the agent's folder in agents.Files.
+func (t *terminal) origin(from string, d agent.Dialect) (m *manifest.Manifest, files string, err error) {
+	file, shipped := agents.Find(cmp.Or(from, "default"))
+	if from == "" && d != "" {
 		file = agents.Starter(string(d))
-	case from == "":
-		from = "default"
 	}
-	if file == "" {
-		shipped, ok := agents.Find(from)
-		if !ok {
-			if _, err := os.Stat(from); err != nil {
-				hint := cmp.Or(diag.DidYouMean(from, agents.Names()), "shipped agents: "+strings.Join(agents.Names(), ", "))
-				return nil, usage(hint, "there is no shipped agent and no file %s", diag.Quote(from))
-			}
-			m, err := t.load(from, "")
-			if err == nil && (m.Agent().Program != nil || m.Agent().Skills != nil) {
-				t.notef("%s only the manifest is forked; copy what it needs from %s", t.paint(yellow, "note:"), filepath.Dir(m.Path))
-			}
-			return &origin{m: m}, err
+	if !shipped {
+		if _, err := os.Stat(from); err != nil {
+			hint := cmp.Or(diag.DidYouMean(from, agents.Names()), "use a shipped agent: "+strings.Join(agents.Names(), ", "))
+			return nil, "", usage(hint, "there is no shipped agent or file named %s", diag.Quote(from))
 		}
-		file = shipped
+		m, err = t.load(from, "")
+		if err == nil && (m.Agent().Program != nil || m.Agent().Skills != nil) {
+			t.notef("%s only the manifest is copied; copy the other files yourself from %s",
+				t.paint(yellow, "note:"), filepath.Dir(m.Path))
+		}
+		return m, "", err
 	}
 	src, err := agents.Files.ReadFile(file)
-	if err != nil {
-		return nil, no("", "%w", err)
+	if err == nil {
+		m, err = manifest.Parse(file, src, manifest.Options{})
 	}
-	m, err := manifest.Parse(file, src, manifest.Options{})
 	if err != nil {
-		return nil, no("", "%w", err)
+		return nil, "", no("", "%w", err)
 	}
-	o := &origin{m: m}
 	if dir := path.Dir(file); path.Dir(dir) == "examples" {
-		o.files = dir
+		files = dir
 	}
-	return o, nil
+	return m, files, nil
 }
 
-// writeAgent puts the manifest where an agent of its dialect lives, with the
-// files that belong to it.
+// writeAgent writes a manifest to the output file, and the agent's other files into the same folder. If no output file
+// is given, the path depends on the dialect.
 func (t *terminal) writeAgent(name, output string, d agent.Dialect, files string, text []byte, force bool) error {
 	text = append([]byte(strings.TrimRight(string(text), "\n")), '\n')
 	if output == "-" {
 		return t.say(map[string]any{"name": name, "dialect": d, "manifest": string(text)}, "%s", text)
 	}
 	if output == "" {
-		output = placeOf(d, name)
+		output = defaultPath(d, name)
 	}
-	beside, err := filesBeside(files, filepath.Dir(output))
+	others, err := otherFiles(files, filepath.Dir(output))
 	if err != nil {
 		return no("", "%w", err)
 	}
-	// Write all files or none: a manifest without its program does not work.
-	for _, f := range beside {
-		if _, err := os.Lstat(f.to); err == nil && !force {
-			return usage("choose another folder, or overwrite it with --force", "%s already exists", f.to)
+	// Write all files or none, because a manifest without its program does not work.
+	for file := range others {
+		if _, err := os.Lstat(file); err == nil && !force {
+			return usage("choose another folder, or overwrite the file with --force", "%s already exists", file)
 		}
 	}
 	if err := writeNew(output, text, force); err != nil {
 		return err
 	}
-	for _, f := range beside {
-		if err := writeNew(f.to, f.content, force); err != nil {
+	for file, content := range others {
+		if err := writeNew(file, content, force); err != nil {
 			return err
 		}
 	}
 	return t.show(map[string]any{"name": name, "dialect": d, "path": output}, func() {
 		t.printf("%s\n", output)
-		t.remarkf("next: edit it, then ambit validate %s", diag.ShellWord(output))
+		t.remarkf("next: edit the file, then run: ambit validate %s", diag.ShellWord(output))
 		if d == agent.Covenant && files == "" {
-			t.remarkf("it is a program: write its entry beside it (one JSON line in, one JSON line out)")
+			t.remarkf(`write the program that "entry" in the manifest names; it must read and print one line of JSON`)
 		}
 	})
 }
 
-// besideFile is a file that belongs to a shipped agent.
-type besideFile struct {
-	to      string
-	content []byte
-}
-
-// filesBeside returns the other files of a shipped agent, with their new paths.
-func filesBeside(from, to string) (files []besideFile, err error) {
-	if from == "" {
-		return nil, nil
+// otherFiles returns all files of a shipped agent except the manifest. The parameter folder is the agent's folder in
+// agents.Files. The keys of the result are paths in the target folder.
+func otherFiles(folder, target string) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	if folder == "" {
+		return files, nil
 	}
-	err = fs.WalkDir(agents.Files, from, func(file string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || e.Name() == "agent.toml" || e.Name() == "findagent.json" {
+	return files, fs.WalkDir(agents.Files, folder, func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || alwaysManifest(e.Name()) {
 			return err
 		}
-		b, err := agents.Files.ReadFile(file)
-		files = append(files, besideFile{filepath.Join(to, filepath.FromSlash(strings.TrimPrefix(file, from+"/"))), b})
+		files[filepath.Join(target, strings.TrimPrefix(file, folder))], err = agents.Files.ReadFile(file)
 		return err
 	})
-	return files, err
 }
 
-// writeNew writes a file that must not exist, completely or not at all.
+// writeNew writes a file completely or not at all. If force is not set, the file must not exist.
 func writeNew(file string, content []byte, force bool) error {
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return no("", "cannot make the folder %s: %w", dir, err)
+		return no("", "cannot create the folder %s: %w", dir, err)
 	}
-	mode := fs.FileMode(0o666) // less what the user's umask takes away
+	mode := fs.FileMode(0o666) // the umask reduces the mode
 	info, err := os.Stat(file)
 	switch {
 	case err != nil:
@@ -200,9 +169,9 @@ func writeNew(file string, content []byte, force bool) error {
 	}
 	tmp, err := os.OpenFile(filepath.Join(dir, ".ambit-"+rand.Text()), os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 	if err != nil {
-		return no("", "cannot write in %s: %w", dir, err)
+		return no("", "cannot write to %s: %w", dir, err)
 	}
-	defer os.Remove(tmp.Name()) // gone already if all went well
+	defer os.Remove(tmp.Name()) // has no effect after the rename
 	_, err = tmp.Write(content)
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return no("", "cannot write %s: %w", file, err)
@@ -214,15 +183,15 @@ func writeNew(file string, content []byte, force bool) error {
 	err = rename(tmp.Name(), file)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return usage("choose another name, or overwrite it with --force", "%s already exists", file)
+		return usage("choose another name, or overwrite the file with --force", "%s already exists", file)
 	case err != nil:
 		return no("", "cannot write %s: %w", file, err)
 	}
 	return nil
 }
 
-// renameNew renames a file and fails if the new name exists. A link, unlike a rename, never
-// replaces a file; a file system without links is only checked beforehand.
+// renameNew renames a file, but never replaces an existing file. It creates a hard link, because a rename would replace
+// an existing file. If hard links are not supported, it checks that the new name is free and then renames the file.
 func renameNew(old, file string) error {
 	err := os.Link(old, file)
 	if _, statErr := os.Lstat(file); err != nil && errors.Is(statErr, fs.ErrNotExist) {

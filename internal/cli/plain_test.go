@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// program is the folder of the ambit that scripts call. They start it more than a
-// thousand times, and under the race detector a start takes three times as long,
-// so here it goes without: make prove runs all of them with it.
+// program builds ambit without the race detector. It returns the folder of the program, which scripts have in
+// their PATH. Scripts start ambit more than a thousand times. With the race detector, each start takes three times
+// as long. "make prove" runs the scripts with the race detector.
 func program(t *testing.T) []string {
 	dir := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", filepath.Join(dir, "ambit"), "../../cmd/ambit")

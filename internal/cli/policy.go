@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,49 +15,34 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
-	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
+	"github.com/ambit-run/ambit/manifest"
 )
 
 func newPolicy(t *terminal) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "policy",
-		GroupID: groupDecide,
-		Short:   "Write, check and test your own rules for what agents may do",
-		Long: "Write, check and test your own rules for what agents may do: policy.cedar in AMBIT_HOME, in Cedar. A GPARS agent\n" +
-			"may do what a rule permits and none forbids. For every other agent the manifest is the permit, and rules can only\n" +
-			"forbid. A rule counts from the next call on, also in a daemon that runs.",
-	}
-	return group(cmd, newPolicyCheck(t), newPolicyTest(t), newPolicyInit(t))
+	return group(&cobra.Command{Use: "policy"}, newPolicyCheck(t), newPolicyTest(t), newPolicyInit(t))
 }
 
-// schemaFile is where the schema of a policy file is.
+// schemaFile returns the path of the schema for a policy file.
 func schemaFile(file string) string { return strings.TrimSuffix(file, ".cedar") + ".cedarschema" }
 
 func newPolicyCheck(t *terminal) *cobra.Command {
 	var strict bool
-	cmd := &cobra.Command{
-		Use:   "check [FILE]",
-		Short: "Check the rules: syntax, types, missing has, unused and shadowed ones",
-		Long: "Check the rules: they are parsed and compared with the schema, and every argument counts as one that may be\n" +
-			"absent. Rules that apply to nothing registered here, and rules that others leave nothing to decide, are reported too.\n" +
-			"Exits 1 if there are errors, with --strict also if there are warnings.",
-		Example: "  ambit policy check\n  ambit policy check new-policy.cedar --strict --json",
-		Args:    atMost(1, "one file, or none"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			h := t.home
-			file := h.Policy()
-			if len(args) == 1 {
-				file = args[0]
-			}
-			return t.policyCheck(h, file, len(args) == 1, strict)
-		},
-	}
+	cmd := verb("check [FILE]", atMost(1, "one file, or none"), func(_ context.Context, args []string) error {
+		report, err := t.policyCheck(args)
+		if err != nil {
+			return err
+		}
+		for _, p := range report.Problems {
+			report.OK = report.OK && p.Severity != policy.Error && !strict
+		}
+		return t.judge(report.OK, report, func() { t.policyChecked(report) })
+	})
 	cmd.Flags().BoolVar(&strict, "strict", false, "treat warnings as errors")
 	return cmd
 }
 
-// policyReport is what a check says.
+// policyReport is the result of ambit policy check. With --json, it is printed as the JSON document.
 type policyReport struct {
 	File     string           `json:"file"`
 	OK       bool             `json:"ok"`
@@ -64,210 +51,171 @@ type policyReport struct {
 	Notes    []string         `json:"notes"`
 }
 
-func (t *terminal) policyCheck(h home.Home, file string, named, strict bool) error {
-	report := policyReport{File: file, OK: true, Problems: []policy.Problem{}, Notes: []string{}}
-	text, err := os.ReadFile(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && !named:
-		report.Notes = append(report.Notes, "there is no policy: GPARS agents are granted nothing, and other agents are limited by their manifests alone")
-		return t.policyChecked(report)
-	case err != nil:
-		return unreadable(file, err)
+// policyCheck checks the given policy file. If no file is given, it checks the policy file in the home folder.
+func (t *terminal) policyCheck(named []string) (policyReport, error) {
+	report := policyReport{File: t.home.Policy(), OK: true, Problems: []policy.Problem{}, Notes: []string{}}
+	if len(named) > 0 {
+		report.File = named[0]
 	}
-	rules, err := policy.Parse(file, text)
+	text, err := os.ReadFile(report.File)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && len(named) == 0:
+		report.Notes = append(report.Notes, "there is no policy file, so "+
+			"GPARS agents are granted nothing, and other agents are limited only by their manifests")
+		return report, nil
+	case err != nil:
+		return report, unreadable(report.File, err)
+	}
+	rules, err := policy.Parse(report.File, text)
 	if err != nil {
-		report.OK = false
-		line, message := 0, err.Error()
+		p := policy.Problem{Code: policy.NotCedar, Severity: policy.Error, Message: err.Error()}
 		if at, ok := errors.AsType[*policy.SyntaxError](err); ok {
-			line, message = at.Line, "it is not valid Cedar: "+at.What
+			p.Line, p.Message = at.Line, "the file is not valid Cedar: "+at.What
 		}
-		report.Problems = append(report.Problems, policy.Problem{Code: policy.NotCedar, Severity: policy.Error, Line: line, Message: message, Hint: "fix it; until then a running ambit applies the last good rules, and one that starts allows nothing"})
-		return t.policyChecked(report)
+		p.Hint = "fix the file; until then, ambit uses the last valid rules, but after a restart it allows nothing"
+		report.Problems = append(report.Problems, p)
+		return report, nil
 	}
 	report.Rules = rules.Len()
-	known, err := t.checking(h, schemaFile(file), &report)
+	known, err := t.checkAgainst(&report)
 	if err != nil {
-		return err
+		return report, err
 	}
 	report.Problems = append(report.Problems, rules.Check(known)...)
-	for _, p := range report.Problems {
-		report.OK = report.OK && p.Severity != policy.Error && !strict
-	}
 	if rules.LooksAtArguments() {
 		report.Notes = append(report.Notes, policy.Mapping...)
 	}
-	return t.policyChecked(report)
+	return report, nil
 }
 
-// checking returns what the rules are compared with: the schema, the registered agents and
-// the scopes.
-func (t *terminal) checking(h home.Home, schema string, report *policyReport) (policy.Checking, error) {
-	var c policy.Checking
+// checkAgainst returns the data that policy rules are checked against: the schema, the installed agents and the scopes.
+// It adds problems in the schema to the report.
+func (t *terminal) checkAgainst(report *policyReport) (c policy.Checking, err error) {
+	schema := schemaFile(report.File)
 	switch text, err := os.ReadFile(schema); {
 	case err == nil:
 		if c.Declared, err = policy.ParseSchema(schema, text); err != nil {
-			report.Problems = append(report.Problems, policy.Problem{Code: policy.NotASchema, Severity: policy.Error, Message: err.Error(), Hint: "take the file away, and ambit policy init writes it anew"})
+			report.Problems = append(report.Problems, policy.Problem{
+				Code: policy.NotASchema, Severity: policy.Error, Message: err.Error(),
+				Hint: "delete the file and run: ambit policy init",
+			})
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return c, unreadable(schema, err)
 	}
-	var err error
-	if c.Scopes, err = policy.ReadScopes(h.Config()); err != nil {
-		return c, no("fix the file", "%w", err)
+	if c.Scopes, err = policy.ReadScopes(t.home.Config()); err == nil {
+		c.Catalogue, err = catalog.Open(t.home)
 	}
-	if c.Catalogue, err = catalog.Open(h); err != nil {
-		return c, no("fix the file", "%w", err)
+	if err != nil {
+		return c, no("fix the file named in the message", "%w", err)
 	}
-	folders, err := agentFolders(h, "")
+	folders, err := agentFolders(t.home)
 	if err != nil {
 		return c, err
 	}
-	found, err := daemon.Find(folders...)
-	if err != nil {
-		return c, err
-	}
-	for i := range found {
-		if m := found[i].Manifest; m != nil && m.Agent() != nil {
-			c.Agents = append(c.Agents, policy.Known{Name: found[i].Name, Agent: m.Agent()})
-		}
-	}
-	return c, nil
+	found, err := agentsIn(manifest.Options{}, folders...)
+	c.Agents = each(found, func(f daemon.Found) policy.Known {
+		return policy.Known{Name: f.Name, Agent: f.Manifest.Agent()}
+	})
+	return c, err
 }
 
-func (t *terminal) policyChecked(r policyReport) error {
-	var err error
-	if t.json {
-		err = t.document(r)
-	} else {
-		for _, p := range r.Problems {
-			style := yellow
-			if p.Severity == policy.Error {
-				style = red
-			}
-			place := diag.Printable(r.File)
-			if p.Line > 0 {
-				place = fmt.Sprintf("%s:%d", place, p.Line)
-			}
-			t.printf("%s: %s %s %s\n", place, t.paint(style, string(p.Severity)+":"), diag.Printable(p.Message), t.paint(dim, "["+p.Code+"]"))
-			if p.Hint != "" {
-				t.printf("  %s %s\n", t.paint(dim, "hint:"), diag.Printable(p.Hint))
-			}
+func (t *terminal) policyChecked(r policyReport) {
+	for _, p := range r.Problems {
+		style := yellow
+		if p.Severity == policy.Error {
+			style = red
 		}
-		if r.OK {
-			t.printf("%s %s in %s\n", t.paint(green, "ok:"), count(r.Rules, "rule"), diag.Printable(r.File))
+		place := diag.Printable(r.File)
+		if p.Line > 0 {
+			place = fmt.Sprintf("%s:%d", place, p.Line)
 		}
-		for _, note := range r.Notes {
-			t.notef("%s", t.paint(dim, "note: "+note))
+		severity, code := t.paint(style, string(p.Severity)+":"), t.paint(dim, "["+p.Code+"]")
+		t.printf("%s: %s %s %s\n", place, severity, diag.Printable(p.Message), code)
+		if p.Hint != "" {
+			t.printf("  %s %s\n", t.paint(dim, "hint:"), diag.Printable(p.Hint))
 		}
 	}
-	if err == nil && !r.OK {
-		return errNo
+	if r.OK {
+		t.printf("%s %s in %s\n", t.paint(green, "ok:"), count(r.Rules, "rule"), diag.Printable(r.File))
 	}
-	return err
+	for _, note := range r.Notes {
+		t.remarkf("note: %s", note)
+	}
 }
 
 func newPolicyTest(t *terminal) *cobra.Command {
 	var file string
-	cmd := &cobra.Command{
-		Use:     "test FILE",
-		Short:   "Test the rules with a file of calls and expected verdicts",
-		Long:    "Compare the verdicts of the rules with a file of calls and expected verdicts, which docs/policy.md describes.\nExits 1 if one differs.",
-		Example: "  ambit policy test policy-cases.toml\n  ambit policy test policy-cases.toml --policy new-policy.cedar",
-		Args:    exactly(1, "a file of cases"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			h := t.home
-			s, err := policy.ReadSuite(args[0])
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-				return unreadable(args[0], err)
-			}
-			if err != nil {
-				return usage("docs/policy.md describes the file", "%w", err)
-			}
-			if file != "" {
-				s.Policy = file
-			}
-			// Without its rules, every case would be judged by none.
-			if _, err := os.Stat(s.Policy); s.Policy != "" && err != nil {
-				return unreadable(s.Policy, err)
-			}
-			o := policyOptions(h)
-			o.Log = func(message string) { t.alertf("%s", diag.Printable(message)) }
-			return t.policyTested(s.Run(o))
-		},
-	}
-	cmd.Flags().StringVar(&file, "policy", "", "test this `file` of rules instead of the one that the cases name")
+	cmd := verb("test FILE", exactly(1, "a file with test cases"), func(_ context.Context, args []string) error {
+		s, err := policy.ReadSuite(args[0])
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			return unreadable(args[0], err)
+		}
+		if err != nil {
+			return usage("docs/policy.md describes the format of the file", "%w", err)
+		}
+		if file != "" {
+			s.Policy = file
+		}
+		// Without this check, a missing policy file would be treated as a policy without rules.
+		if _, err := os.Stat(s.Policy); s.Policy != "" && err != nil {
+			return unreadable(s.Policy, err)
+		}
+		o := policyOptions(t.home)
+		o.Log = func(message string) { t.alertf("%s", diag.Printable(message)) }
+		return t.policyTested(s.Run(o))
+	})
+	cmd.Flags().StringVar(&file, "policy", "", "test this policy `file` instead of the one named in the test cases")
 	return cmd
 }
 
 func (t *terminal) policyTested(outcomes []policy.Outcome) error {
-	failed := 0
-	for i := range outcomes {
-		o := &outcomes[i]
-		if o.OK {
-			continue
-		}
-		failed++
-		if t.json {
-			continue
-		}
-		t.printf("%s %s: %s\n", t.paint(red, "failed:"), diag.Printable(o.Name), diag.Printable(o.Problem))
-		for _, r := range o.Reasons {
-			t.printf("  %s\n", diag.Printable(r.Detail))
-		}
-	}
-	var err error
-	if t.json {
-		err = t.document(map[string]any{"ok": failed == 0, "passed": len(outcomes) - failed, "failed": failed, "cases": outcomes})
-	} else {
+	bad := slices.DeleteFunc(slices.Clone(outcomes), func(o policy.Outcome) bool { return o.OK })
+	failed := len(bad)
+	doc := map[string]any{"ok": failed == 0, "passed": len(outcomes) - failed, "failed": failed, "cases": outcomes}
+	return t.judge(failed == 0, doc, func() {
 		style := green
-		if failed > 0 {
+		for _, o := range bad {
 			style = red
+			t.printf("%s %s: %s\n", t.paint(red, "failed:"), diag.Printable(o.Name), diag.Printable(o.Problem))
+			for _, r := range o.Reasons {
+				t.printf("  %s\n", diag.Printable(r.Detail))
+			}
 		}
 		t.printf("%s\n", t.paint(style, fmt.Sprintf("%s, %d failed", count(len(outcomes), "case"), failed)))
-	}
-	if err == nil && failed > 0 {
-		return errNo
-	}
-	return err
+	})
 }
 
 func newPolicyInit(t *terminal) *cobra.Command {
 	var printSchema bool
-	cmd := &cobra.Command{
-		Use:     "init",
-		Short:   "Write a policy to start from, and the schema of what rules can speak of",
-		Long:    "Write policy.cedar and policy.cedarschema in AMBIT_HOME. Existing files are left as they are.",
-		Example: "  ambit policy init\n  ambit policy init --print-schema",
-		Args:    exactly(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error {
-			if printSchema {
-				return t.say(map[string]any{"schema": policy.Schema}, "%s", policy.Schema)
-			}
-			h := t.home
-			return t.policyInit(h)
-		},
-	}
+	cmd := verb("init", exactly(0, "no arguments"), func(context.Context, []string) error {
+		if printSchema {
+			return t.say(map[string]any{"schema": policy.Schema}, "%s", policy.Schema)
+		}
+		return t.policyInit()
+	})
 	cmd.Flags().BoolVar(&printSchema, "print-schema", false, "print the schema and write nothing")
 	return cmd
 }
 
-func (t *terminal) policyInit(h home.Home) error {
+func (t *terminal) policyInit() error {
 	if err := t.checkOwner("only the owner may write a policy"); err != nil {
 		return err
 	}
 	written, kept := []string{}, []string{}
-	for _, one := range []struct{ file, text string }{{h.Policy(), policy.Starter}, {schemaFile(h.Policy()), policy.Schema}} {
-		made, err := makeFile(one.file, one.text)
+	rules, schema := t.home.Policy(), schemaFile(t.home.Policy())
+	for _, f := range []struct{ name, text string }{{rules, policy.Starter}, {schema, policy.Schema}} {
+		made, err := makeFile(f.name, f.text)
 		switch {
 		case err != nil:
 			return err
 		case made:
-			written = append(written, one.file)
+			written = append(written, f.name)
 		default:
-			kept = append(kept, one.file)
+			kept = append(kept, f.name)
 		}
 	}
-	return t.show(map[string]any{"policy": h.Policy(), "schema": schemaFile(h.Policy()), "written": written, "kept": kept}, func() {
+	return t.show(map[string]any{"policy": rules, "schema": schema, "written": written, "kept": kept}, func() {
 		for _, file := range written {
 			t.printf("%s %s\n", t.paint(green, "written:"), file)
 		}
@@ -277,7 +225,7 @@ func (t *terminal) policyInit(h home.Home) error {
 	})
 }
 
-// makeFile writes a file that is not there yet, and reports whether it did.
+// makeFile creates a file if it does not exist. It reports whether it created the file.
 func makeFile(file, text string) (bool, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return false, err

@@ -15,25 +15,25 @@ import (
 	"time"
 )
 
-// process is ambit as a process of its own: a daemon or a worker.
+// process is ambit in a separate process: a daemon or a worker.
 type process struct {
 	*exec.Cmd
 	t        *testing.T
-	url, key string // of a daemon
+	url, key string // set only for a daemon
 
 	mu   sync.Mutex
 	log  bytes.Buffer
-	more chan struct{} // something was added to the log
+	more chan struct{} // receives a value when text is added to log
 
-	ended chan struct{} // closed once err says how
+	ended chan struct{} // closed after the process has exited and err is set
 	err   error
 }
 
-// start runs ambit until the test ends at the latest, and waits until it is ready.
+// start starts ambit and waits until it is ready. The process is killed at the end of the test.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{Cmd: exec.Command("ambit", args...), t: t, more: make(chan struct{}, 1), ended: make(chan struct{})}
-	p.Stderr, p.WaitDelay = p, 10*time.Second // what it started may hold its stderr
+	p.Stderr, p.WaitDelay = p, 10*time.Second // a child of ambit can keep stderr open
 	out, err := p.StdoutPipe()
 	if err == nil {
 		err = p.Start()
@@ -50,7 +50,7 @@ func start(t *testing.T, args ...string) *process {
 		_ = p.Process.Kill()
 		<-p.ended
 		if t.Failed() {
-			t.Logf("%v said: %s", args, p.said())
+			t.Logf("the output of %v: %s", args, p.output())
 		}
 	})
 	var ready struct {
@@ -61,7 +61,7 @@ func start(t *testing.T, args ...string) *process {
 		err = json.Unmarshal(line, &ready)
 	}
 	if err != nil {
-		t.Fatalf("%v does not start: %v, %q", args, err, line)
+		t.Fatalf("%v did not start: %v, %q", args, err, line)
 	}
 	p.url = ready.URL
 	if ready.KeyFile != "" {
@@ -74,7 +74,7 @@ func start(t *testing.T, args ...string) *process {
 	return p
 }
 
-// startDaemon starts one at an address of its own.
+// startDaemon starts a daemon on a free port.
 func startDaemon(t *testing.T, args ...string) *process {
 	t.Helper()
 	return start(t, append([]string{"serve", "--json", "--listen", "127.0.0.1:0"}, args...)...)
@@ -90,21 +90,21 @@ func (p *process) Write(text []byte) (int, error) {
 	return p.log.Write(text)
 }
 
-func (p *process) said() string {
+func (p *process) output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.log.String()
 }
 
-// until waits for a text in the output of the process.
-func (p *process) until(word string) {
+// waitFor waits until the output of the process contains text.
+func (p *process) waitFor(text string) {
 	p.t.Helper()
-	never := time.After(time.Minute)
-	for !strings.Contains(p.said(), word) {
+	timeout := time.After(time.Minute)
+	for !strings.Contains(p.output(), text) {
 		select {
 		case <-p.more:
-		case <-never:
-			p.t.Fatalf("it never says %q: %s", word, p.said())
+		case <-timeout:
+			p.t.Fatalf("the output does not contain %q: %s", text, p.output())
 		}
 	}
 }
@@ -116,27 +116,27 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// goes waits for a stopped process, which must exit with 0.
-func (p *process) goes() {
+// waitForExit waits until a process that was told to stop has exited. It fails the test if the exit code is not 0.
+func (p *process) waitForExit() {
 	p.t.Helper()
 	select {
 	case <-p.ended:
 		if p.err != nil {
-			p.t.Errorf("it ended with %v: %s", p.err, p.said())
+			p.t.Errorf("the process exited with %v: %s", p.err, p.output())
 		}
 	case <-time.After(time.Minute):
-		p.t.Error("it does not end")
+		p.t.Error("the process has not exited after a minute")
 	}
 }
 
-// stop stops the process and waits for its end.
+// stop stops the process and waits until it has exited.
 func (p *process) stop() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
-	p.goes()
+	p.waitForExit()
 }
 
-// ask sends a request with the daemon's own key.
+// ask sends a request with the key from the daemon's key file.
 func (p *process) ask(method, path, body string) (status int, text string) {
 	p.t.Helper()
 	req, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))

@@ -16,13 +16,13 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// verb runs ambit in this process and reads its document.
+// verb runs ambit with --json in this process and decodes its output into document.
 func verb(t *testing.T, document any, args ...string) (code int) {
 	t.Helper()
 	var out, log bytes.Buffer
 	code = cli.Run(t.Context(), append(args, "--json"), strings.NewReader(""), &out, &log)
 	if err := json.Unmarshal(out.Bytes(), document); err != nil {
-		t.Fatalf("ambit %s said %q: %v; %s", strings.Join(args, " "), out.String(), err, log.String())
+		t.Fatalf("ambit %s printed %q: %v; %s", strings.Join(args, " "), out.String(), err, log.String())
 	}
 	if t.Failed() {
 		t.Logf("ambit %s: %s\n%s", strings.Join(args, " "), out.String(), log.String())
@@ -40,8 +40,8 @@ type verified struct {
 	Error struct{ Message, Hint string }
 }
 
-// cleanHome is an empty AMBIT_HOME. Its package store is read-only, and has to be made
-// writable to be removed.
+// cleanHome creates an empty AMBIT_HOME. The package store in this folder is read-only and cannot be removed. So
+// cleanHome makes all folders writable at the end of the test.
 func cleanHome(t *testing.T) string {
 	t.Helper()
 	home := t.TempDir()
@@ -59,7 +59,7 @@ func cleanHome(t *testing.T) string {
 
 const referenceVersion = "2026.8.31"
 
-// reference is a manifest of one of the reference servers.
+// reference describes a manifest that uses one of the MCP reference servers.
 type reference struct {
 	pkg, version, digest string
 	args                 []string
@@ -87,8 +87,8 @@ func (r reference) write(t *testing.T) {
 	}
 }
 
-// TestProveReferenceServers takes the reference servers from the registry to a
-// call, and makes sure that whatever differs is named.
+// TestProveReferenceServers locks, verifies and calls the MCP reference servers from the npm registry. It then checks
+// that ambit verify names every kind of difference.
 func TestProveReferenceServers(t *testing.T) {
 	for _, tt := range []struct {
 		name, tool, input string
@@ -110,7 +110,7 @@ func TestProveReferenceServers(t *testing.T) {
 				t.Helper()
 				var v verified
 				if got := verb(t, &v, "verify", "agent.json"); got != code || len(v.Servers) != 1 {
-					t.Fatalf("%s: verify exits %d and says %+v", what, got, v)
+					t.Fatalf("%s: verify exits with %d, want %d: %+v", what, got, code, v)
 				}
 				return v
 			}
@@ -123,7 +123,7 @@ func TestProveReferenceServers(t *testing.T) {
 				t.Skipf("this test needs the npm registry: %+v", v)
 			}
 			if code != 1 || len(v.Servers) != 1 || !slices.Equal(v.Servers[0].Missing, ref.tools) {
-				t.Fatalf("lock exits %d and says %+v", code, v)
+				t.Fatalf("lock exits with %d: %+v", code, v)
 			}
 			ref.tools = v.Servers[0].Unexpected
 			ref.write(t)
@@ -134,22 +134,22 @@ func TestProveReferenceServers(t *testing.T) {
 				}
 			}
 			if code := verb(t, &locked, "lock", "agent.json"); code != 0 || len(locked.Servers) != 1 || len(locked.Servers[0].Tools) != len(ref.tools) {
-				t.Fatalf("lock exits %d and says %+v", code, locked)
+				t.Fatalf("lock exits with %d: %+v", code, locked)
 			}
 			ref.digest = locked.Servers[0].Digest
 			v = verify("as locked", 0)
 			if d := v.Servers[0].Digest; d.Status != "verified" || d.Declared != ref.digest || d.Actual != ref.digest {
-				t.Errorf("package %+v", d)
+				t.Errorf("got the package digest %+v, want %s", d, ref.digest)
 			}
 			var result struct {
 				Content []struct{ Text string }
 				IsError bool `json:"is_error"`
 			}
 			if code := verb(t, &result, "call", "agent.json", tt.tool, "--input", tt.input); code != 0 || result.IsError || len(result.Content) == 0 {
-				t.Errorf("call exits %d and says %+v", code, result)
+				t.Errorf("call exits with %d: %+v", code, result)
 			}
 
-			// One tool less in the manifest, one more.
+			// The manifest lists one tool fewer than the server, then one more.
 			less := ref
 			less.tools = ref.tools[1:]
 			if len(less.tools) == 0 {
@@ -157,16 +157,16 @@ func TestProveReferenceServers(t *testing.T) {
 			}
 			less.write(t)
 			if v = verify("one less", 1); !slices.Equal(v.Servers[0].Unexpected, ref.tools[:1]) {
-				t.Errorf("one less: %+v", v)
+				t.Errorf("one tool less: %+v", v)
 			}
 			more := ref
 			more.tools = append(slices.Clone(ref.tools), "one_more")
 			more.write(t)
 			if v = verify("one more", 1); !slices.Equal(v.Servers[0].Missing, []string{"one_more"}) || len(v.Servers[0].Unexpected) != 0 {
-				t.Errorf("one more: %+v", v)
+				t.Errorf("one tool more: %+v", v)
 			}
 
-			// Another version, with and without its digest.
+			// The manifest names another version, first with the old digest and then with another one.
 			swapped := ref
 			swapped.version = "2025.11.25"
 			swapped.write(t)
@@ -180,7 +180,7 @@ func TestProveReferenceServers(t *testing.T) {
 				t.Errorf("another version and digest: %+v", v)
 			}
 
-			// One bit of one file in the store.
+			// One bit of a file in the package store is different.
 			ref.write(t)
 			file, restore := flip(t, filepath.Join(home, "packages"))
 			v = verify("tampered with", 1)
@@ -193,12 +193,12 @@ func TestProveReferenceServers(t *testing.T) {
 	}
 }
 
-// flip changes one bit of a file that some package in the store runs.
+// flip changes one bit of a file in the package store. It returns the path of the file in its package.
 func flip(t *testing.T, store string) (file string, restore func()) {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(store, "*", "*", "tree", "node_modules", "zod", "package.json"))
 	if err != nil || len(found) == 0 {
-		t.Fatalf("there is nothing to tamper with in %s: %v", store, err)
+		t.Fatalf("no file to change was found in %s: %v", store, err)
 	}
 	b, err := os.ReadFile(found[0])
 	if err != nil {
@@ -222,8 +222,7 @@ func flip(t *testing.T, store string) (file string, restore func()) {
 	return "node_modules/zod/package.json", func() { put(b) }
 }
 
-// TestProveShippedAgents starts the agents that ship, from the lock that ships
-// with them and from nothing else.
+// TestProveShippedAgents verifies the shipped agents with an empty home and the shipped lock file.
 func TestProveShippedAgents(t *testing.T) {
 	agents, err := filepath.Abs("../../agents")
 	if err != nil {
@@ -239,7 +238,7 @@ func TestProveShippedAgents(t *testing.T) {
 				t.Skipf("this test needs the npm registry: %+v", v)
 			}
 			if code != 0 || !v.OK {
-				t.Fatalf("verify exits %d and says %+v", code, v)
+				t.Fatalf("verify exits with %d: %+v", code, v)
 			}
 			for _, s := range v.Servers {
 				if s.Digest.Status != "verified" {

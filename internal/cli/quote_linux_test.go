@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestConnectLineIsQuoted runs the command that is printed for an agent whose folder
-// has a hostile name: the shell passes the name on and runs none of it.
+// TestConnectLineIsQuoted runs the command that ambit prints for an agent in a folder with a hostile name. The shell
+// must pass the name as one argument, and must not run any part of the name.
 func TestConnectLineIsQuoted(t *testing.T) {
 	const name = "z$(echo pwned >&2)`echo pwned >&2`'\";echo pwned >&2"
 	line := connectLine(name, "http://127.0.0.1:7411/mcp/z$(echo pwned >&2)", "$(echo secret)")
@@ -18,6 +18,6 @@ func TestConnectLineIsQuoted(t *testing.T) {
 	got := strings.Split(strings.TrimSpace(string(out)), "\n")
 	want := []string{"<mcp>", "<add>", "<--transport>", "<http>", "<" + name + ">", "<http://127.0.0.1:7411/mcp/z$(echo pwned >&2)>", "<--header>", "<Authorization: Bearer secret>"}
 	if strings.Join(got, "|") != strings.Join(want, "|") {
-		t.Errorf("the shell gets %q\nwant %q", got, want)
+		t.Errorf("got the arguments %q\nwant %q", got, want)
 	}
 }

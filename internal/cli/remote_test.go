@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// remote is an MCP server that lets in whom accept takes, and repeats what it
-// was told.
+// remote is an MCP server. It refuses a request if the function accept returns false. Its answer repeats the token
+// of the request.
 type remote struct {
 	accept func(authorization string) bool
 
@@ -88,7 +88,7 @@ func hostedAt(t *testing.T, endpoint, auth string) string {
 		"example_prompts":["Who am I?"],"delivery":{"mcp":{"remote":{"url":"`+endpoint+`"}}},"exec":"findagent-hosted","auth":"`+auth+`"}`)
 }
 
-// trusting runs ambit as a program that trusts a server's certificate.
+// trusting runs ambit in a separate process that trusts the certificate of the server s.
 func trusting(t *testing.T, s *httptest.Server, want int, in string, args ...string) string {
 	t.Helper()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
@@ -99,15 +99,15 @@ func trusting(t *testing.T, s *httptest.Server, want int, in string, args ...str
 	cmd.Env, cmd.Stdin = append(os.Environ(), "SSL_CERT_FILE="+ca), strings.NewReader(in)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	_ = cmd.Run() // what counts is the exit code
+	_ = cmd.Run() // the exit code is checked below
 	if got := cmd.ProcessState.ExitCode(); got != want {
 		t.Errorf("ambit %s exited %d, want %d: %s", strings.Join(args, " "), got, want, out.String())
 	}
 	return out.String()
 }
 
-// TestLoginReachesItsHosts signs in at a real provider, and calls servers that
-// ask that provider who it is. The tokens end at once, so each is renewed.
+// TestLoginReachesItsHosts signs in at a real provider, and calls servers that check the token at that provider. The
+// tokens have a short lifetime, so each use renews them.
 func TestLoginReachesItsHosts(t *testing.T) {
 	issuer := openProvider(t, "20")
 	t.Setenv("AMBIT_HOME", t.TempDir())
@@ -121,12 +121,12 @@ func TestLoginReachesItsHosts(t *testing.T) {
 	agent := matrixAt(t, server.URL+"/mcp")
 	findagent := hostedAt(t, hosted.URL+"/mcp", "oauth-device")
 
-	// Without a sign-in for it, nothing is asked.
+	// Without a sign-in for the agent's host, ambit sends no request.
 	if out := trusting(t, hosted, 3, "", "call", findagent, "whoami"); !strings.Contains(out, "credential_missing") || !strings.Contains(out, "ambit login --host "+strings.TrimPrefix(hosted.URL, "https://")) {
-		t.Errorf("it said %s", out)
+		t.Errorf("got the output %s", out)
 	}
 	if len(there.tokens()) != 0 {
-		t.Errorf("it heard %d", len(there.tokens()))
+		t.Errorf("the server got %d tokens, want none", len(there.tokens()))
 	}
 
 	at := []string{strings.TrimPrefix(server.URL, "http://"), strings.TrimPrefix(hosted.URL, "https://")}
@@ -135,9 +135,9 @@ func TestLoginReachesItsHosts(t *testing.T) {
 	}
 	for what, said := range map[string]string{
 		"a tool server":  must(t, 0, "call", agent, "whoami"),
-		"proving it":     must(t, 0, "verify", agent),
+		"verify matrix":  must(t, 0, "verify", agent),
 		"a hosted agent": trusting(t, hosted, 0, "", "call", findagent, "whoami"),
-		"proving that":   trusting(t, hosted, 0, "", "verify", findagent),
+		"verify hosted":  trusting(t, hosted, 0, "", "verify", findagent),
 	} {
 		for header := range there.tokens() {
 			if token := strings.TrimPrefix(header, "Bearer "); token == "" || strings.Contains(said, token) {
@@ -149,16 +149,16 @@ func TestLoginReachesItsHosts(t *testing.T) {
 		}
 	}
 	if len(there.tokens()) < 4 {
-		t.Errorf("%d tokens, one for each server", len(there.tokens()))
+		t.Errorf("the servers got %d different tokens, want at least 4", len(there.tokens()))
 	}
 
-	// A port that the sign-in is not for hears nothing of it.
+	// The token is not sent to another port of the same machine.
 	elsewhere := &remote{accept: func(string) bool { return true }}
 	other := httptest.NewServer(elsewhere)
 	defer other.Close()
 	must(t, 0, "call", matrixAt(t, other.URL), "whoami")
 	if got := elsewhere.tokens(); len(got) != 1 || !got[""] {
-		t.Errorf("another port heard %d", len(got))
+		t.Errorf("another port got %d tokens, want only an empty one", len(got))
 	}
 }
 
@@ -171,7 +171,7 @@ func must(t *testing.T, want int, args ...string) string {
 	return out + errOut
 }
 
-// A hosted agent that needs a key gets the one that was set for its host.
+// A hosted agent with API-key authentication gets the key that was set for its host. No other host gets this key.
 func TestHostedAgentWithAKey(t *testing.T) {
 	const key = "not-a-real-key-of-any-known-shape"
 	t.Setenv("AMBIT_HOME", t.TempDir())
@@ -181,24 +181,24 @@ func TestHostedAgentWithAKey(t *testing.T) {
 	defer other.Close()
 	agent := hostedAt(t, server.URL+"/mcp", "api-key")
 	if out := trusting(t, server, 3, "", "call", agent, "whoami"); !strings.Contains(out, "credential_missing") || len(there.tokens()) != 0 {
-		t.Errorf("it said %s", out)
+		t.Errorf("got the output %s", out)
 	}
 	trusting(t, server, 0, key, "secret", "set", agent, "FINDAGENT_TOKEN")
 	if out := trusting(t, server, 0, "", "call", agent, "whoami"); !strings.Contains(out, "you are [secret:") || strings.Contains(out, key) {
-		t.Errorf("it said %s", out)
+		t.Errorf("got the output %s", out)
 	}
-	// The same agent, said to be elsewhere.
+	// The same agent, but its manifest names another host.
 	moved := hostedAt(t, strings.Replace(other.URL, "127.0.0.1", "localhost", 1), "api-key")
 	if out := trusting(t, other, 3, "", "call", moved, "whoami"); !strings.Contains(out, "credential_missing") || strings.Contains(out, key) {
-		t.Errorf("it said %s", out)
+		t.Errorf("got the output %s", out)
 	}
-	// It is not run here without --remote.
-	if out := trusting(t, server, 1, "", "run", agent); !strings.Contains(out, "it is hosted at "+server.URL+"/mcp") {
-		t.Errorf("it said %s", out)
+	// Without --remote, ambit run refuses a hosted agent.
+	if out := trusting(t, server, 1, "", "run", agent); !strings.Contains(out, "connect the client to "+server.URL+"/mcp") {
+		t.Errorf("got the output %s", out)
 	}
 	hello := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}` + "\n" +
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n" + `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"whoami","arguments":{}}}` + "\n"
 	if out := trusting(t, server, 0, hello, "run", "--remote", agent); !strings.Contains(out, "you are [secret:") || strings.Contains(out, key) {
-		t.Errorf("it said %s", out)
+		t.Errorf("got the output %s", out)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What git is given is an address of a known kind, no option and no program, and
-// the clone lies in a folder of its own.
+// ambit import passes only addresses with known schemes to git, never an option or a command. The clone has the name
+// of the repository.
 func TestRepositories(t *testing.T) {
 	for src, want := range map[string]string{
 		"https://example.com/a/b.git":  "b",
@@ -18,19 +18,19 @@ func TestRepositories(t *testing.T) {
 		"-c.git":                       "",
 		"http://example.com/b.git":     "",
 		"https://example.com/b":        "",
-		"https://example.com/...git":   "..", // there already, as the next ones are, so that nothing is cloned
+		"https://example.com/...git":   "..", // this folder and the next two always exist, so nothing is cloned
 		"https://example.com/..git":    ".",
 		"https://example.com/.git":     ".",
 		"https://example.com/a/..git/": "",
 	} {
-		if got := isRepository(src); got != (want != "") {
-			t.Errorf("%q is a repository: %t", src, got)
+		if got := repository.MatchString(src); got != (want != "") {
+			t.Errorf("repository.MatchString(%q) = %t", src, got)
 		}
 		if want == "" {
 			continue
 		}
 		if got := cloneTo(src, filepath.Join("folder", "agent.json")); got != filepath.Join("folder", want) {
-			t.Errorf("%q is cloned into %q", src, got)
+			t.Errorf("cloneTo(%q) = %q, want the folder %q", src, got, want)
 		}
 	}
 }

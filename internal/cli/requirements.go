@@ -23,11 +23,11 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// needReport is a required or optional server and what it was resolved to.
+// needReport describes a server that the agent requires, with the version and package that ambit found.
 type needReport struct {
 	Server     string `json:"server_id"`
 	Constraint string `json:"version"`
-	// Resolved is the version that was found, empty if none was.
+	// Resolved is the version that ambit found. It is empty if ambit found none.
 	Resolved string        `json:"resolved"`
 	From     string        `json:"from"`
 	Package  string        `json:"package"`
@@ -36,66 +36,65 @@ type needReport struct {
 	Scopes   []scopeReport `json:"scopes"`
 }
 
-// scopeReport is a scope that the agent asks for.
+// scopeReport describes a scope that the agent requests.
 type scopeReport struct {
 	Scope string `json:"scope"`
-	// Granted means that every tool it covers may be called; a scope without tools is
-	// not granted.
+	// Granted is set if the policy allows every tool of the scope. It is not set for a scope without tools.
 	Granted bool     `json:"granted"`
 	Tools   []string `json:"tools"`
-	// Allowed are those of the tools that the policy lets through, and Depends
-	// those that it lets through with some arguments and not with others.
+	// Allowed lists the tools that the policy allows with any arguments. Depends lists the tools that the policy
+	// allows only with some arguments.
 	Allowed []string `json:"allowed"`
 	Depends []string `json:"depends"`
 }
 
-// needed are the required and optional servers of an agent, and the agent with them: what
-// it reaches and what to check twice.
-type needed struct {
+// needSet describes an agent and the servers that it requires. The agent includes the servers that ambit found. The
+// field watch lists what the user should check.
+type needSet struct {
 	required, optional []needReport
 	agent              *agent.Agent
 	reach              agent.Reach
 	watch              []string
 }
 
-// needs resolves an agent's requirements and reports which scopes the policy grants. It
-// starts nothing.
-func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, error) {
+// findNeeds finds the servers that an agent requires, and the scopes that the policy grants. It does not start the
+// servers.
+func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet, error) {
 	a := m.Agent()
-	n := needed{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: daemon.Warnings(a)}
+	n := needSet{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: daemon.Warnings(a)}
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {
 		return n, err
 	}
 	found := resolved.Found()
-	h := t.home
-	scopes, err := policy.ReadScopes(h.Config())
+	scopes, err := policy.ReadScopes(t.home.Config())
 	if err != nil {
-		return n, no("fix the file", "%w", err)
+		return n, no("fix the file named in the message", "%w", err)
 	}
-	c := resolved.Resolver.Catalog
-	name, rules := registered(h, m), t.rules(h)
-	door := gateway.New(resolved.Agent(), gateway.Options{Name: name, Rules: gate.Rules{Policy: rules}})
-	n.with(found, func(of *agent.Tool) bool {
+	c, me := resolved.Resolver.Catalog, identity.LocalName()
+	name, rules := registeredName(t.home, m), t.rules(t.home)
+	gw := gateway.New(resolved.Agent(), gateway.Options{Name: name, Rules: gate.Rules{Policy: rules}})
+	n.addServers(found, func(of *agent.Tool) bool {
 		on, _ := of.Binding.(agent.OnServer)
 		asked := func(q agent.Requirement) bool {
 			covers := func(scope string) bool { return slices.Contains(scopes.Map(c, q.Server, scope).Tools, of.Name) }
 			return q.Server == on.Alias && slices.ContainsFunc(q.Scopes, covers)
 		}
-		return slices.ContainsFunc(a.Requirements, asked) || rules.Foresee(door.Agent(), name, of, identity.LocalName()) != policy.Never
+		return slices.ContainsFunc(a.Requirements, asked) || rules.Foresee(gw.Agent(), name, of, me) != policy.Never
 	})
 	for i := range found {
 		r := needOf(&found[i])
 		for _, scope := range found[i].Requirement.Scopes {
 			s := scopeReport{Scope: scope, Tools: scopes.Map(c, r.Server, scope).Tools, Allowed: []string{}, Depends: []string{}}
 			for _, tool := range s.Tools {
-				if at := slices.IndexFunc(found[i].Tools, func(t agent.Tool) bool { return t.Name == tool }); at < 0 {
+				if !slices.ContainsFunc(found[i].Tools, func(t agent.Tool) bool { return t.Name == tool }) {
 					continue
 				}
-				of := door.Agent().Tool(r.Server, tool)
-				if ok, _ := door.Why(ctx, &call.Call{Tool: gateway.ServedName(door.Agent(), of), Principal: identity.LocalName()}); ok {
+				of := gw.Agent().Tool(r.Server, tool)
+				asked := &call.Call{Tool: gateway.ServedName(gw.Agent(), of), Principal: me}
+				if ok, _ := gw.Why(ctx, asked); ok {
 					s.Allowed = append(s.Allowed, tool)
-				} else if rules.Foresee(door.Agent(), name, of, identity.LocalName()) == policy.Depends {
+				} else if rules.Foresee(gw.Agent(), name, of, me) == policy.Depends {
 					s.Depends = append(s.Depends, tool)
 				}
 			}
@@ -111,20 +110,23 @@ func (t *terminal) needs(ctx context.Context, m *manifest.Manifest) (needed, err
 	return n, nil
 }
 
-// with adds the servers that were found, and those of their tools that the agent may call.
-func (n *needed) with(found []registry.Found, may func(*agent.Tool) bool) {
+// addServers adds the servers that ambit found to the agent. It adds only those tools for which the callback returns
+// true.
+func (n *needSet) addServers(found []registry.Found, include func(*agent.Tool) bool) {
 	n.agent = registry.Agent(n.agent, found)
-	n.agent.Tools = slices.DeleteFunc(n.agent.Tools, func(t agent.Tool) bool { return !may(&t) })
-	// The sandbox of ambit's own shell is known, so its reach is not that of any program.
+	n.agent.Tools = slices.DeleteFunc(n.agent.Tools, func(t agent.Tool) bool { return !include(&t) })
+	// ambit's own shell server runs commands in a sandbox, so its commands can reach less than other programs.
 	shells := map[string]bool{}
-	for i := range found {
-		if f := &found[i]; f.Recipe.Kind == pack.Builtin && f.Recipe.Name == bashserver.Name && f.Server.Alias != "" {
+	for _, f := range found {
+		if f.Recipe.Kind == pack.Builtin && f.Recipe.Name == bashserver.Name && f.Server.Alias != "" {
 			shells[f.Server.Alias] = true
 		}
 	}
 	others := *n.agent
-	others.Servers = slices.DeleteFunc(slices.Clone(others.Servers), func(s agent.Server) bool { return shells[s.Alias] })
-	others.Requirements = slices.DeleteFunc(slices.Clone(others.Requirements), func(q agent.Requirement) bool { return shells[q.Server] })
+	isShell := func(s agent.Server) bool { return shells[s.Alias] }
+	others.Servers = slices.DeleteFunc(slices.Clone(others.Servers), isShell)
+	needsShell := func(q agent.Requirement) bool { return shells[q.Server] }
+	others.Requirements = slices.DeleteFunc(slices.Clone(others.Requirements), needsShell)
 	others.Tools = slices.DeleteFunc(slices.Clone(others.Tools), func(t agent.Tool) bool {
 		on, ok := t.Binding.(agent.OnServer)
 		return ok && shells[on.Alias]
@@ -133,13 +135,13 @@ func (n *needed) with(found []registry.Found, may func(*agent.Tool) bool) {
 	n.reach.SideEffects = n.agent.Reach().SideEffects
 	for _, s := range n.agent.Servers {
 		if shells[s.Alias] {
-			n.shell(s)
+			n.addShell(s)
 		}
 	}
 }
 
-// shell adds what ambit's own shell reaches.
-func (n *needed) shell(s agent.Server) {
+// addShell adds what ambit's own shell server can reach.
+func (n *needSet) addShell(s agent.Server) {
 	own := (&agent.Agent{Servers: []agent.Server{s}}).Reach()
 	for _, p := range own.Programs {
 		p.For += "; commands run in the sandbox, without a network"
@@ -151,12 +153,16 @@ func (n *needed) shell(s agent.Server) {
 			n.reach.Paths = append(n.reach.Paths, path)
 		}
 	}
-	n.watch = append([]string{fmt.Sprintf("it may run shell commands without asking a person: server %s runs them in the sandbox, without a network, and they may change %s",
-		s.Alias, diag.Words(daemon.OrNone(own.Paths), "and"))}, n.watch...)
+	watch := fmt.Sprintf("the agent may run shell commands without approval; server %s runs them in the sandbox, "+
+		"without a network, and the commands can change %s", s.Alias, diag.Words(daemon.OrNone(own.Paths), "and"))
+	n.watch = append([]string{watch}, n.watch...)
 }
 
 func needOf(f *registry.Found) needReport {
-	r := needReport{Server: f.Requirement.Server, Constraint: f.Requirement.Version, Resolved: f.Version, From: f.From, Digest: f.Recipe.Digest, Scopes: []scopeReport{}}
+	r := needReport{
+		Server: f.Requirement.Server, Constraint: f.Requirement.Version, Resolved: f.Version, From: f.From,
+		Digest: f.Recipe.Digest, Scopes: []scopeReport{},
+	}
 	if f.Recipe.Kind != "" {
 		r.Package = strings.TrimSuffix(string(f.Recipe.Kind)+":"+f.Recipe.Name+"@"+f.Recipe.Version, "@")
 	}
@@ -166,18 +172,14 @@ func needOf(f *registry.Found) needReport {
 	return r
 }
 
-// showNeeds prints the servers with what was found and granted.
-func (t *terminal) showNeeds(n needed) {
-	t.needList("Required servers", n.required)
-	t.needList("Optional servers", n.optional)
-}
-
-func (t *terminal) needList(title string, list []needReport) {
-	if len(list) == 0 {
-		return
-	}
-	t.printf("\n%s\n", t.paint(bold, title))
-	for _, r := range list {
+// showNeeds prints the required servers with their versions and scopes.
+func (t *terminal) showNeeds(n needSet) {
+	for i, r := range slices.Concat(n.required, n.optional) {
+		if i == len(n.required) {
+			t.printf("\n%s\n", t.paint(bold, "Optional servers"))
+		} else if i == 0 {
+			t.printf("\n%s\n", t.paint(bold, "Required servers"))
+		}
 		what := t.paint(red, "not resolved: "+diag.Printable(r.Problem))
 		if r.Resolved != "" {
 			what = diag.Printable(r.Resolved) + "  " + t.paint(dim, diag.Printable(r.From+", "+r.Package))
@@ -191,7 +193,7 @@ func (t *terminal) needList(title string, list []needReport) {
 			switch {
 			case s.Granted:
 				mark = t.paint(green, "✓")
-			case s.partly():
+			case s.partlyGranted():
 				mark = t.paint(yellow, "!")
 			}
 			t.printf("    %s %s  %s\n", mark, diag.Printable(s.Scope), s.words())
@@ -199,46 +201,42 @@ func (t *terminal) needList(title string, list []needReport) {
 	}
 }
 
-// words describes whether a scope is granted.
 func (s *scopeReport) words() string {
 	switch {
 	case s.Granted:
 		return "granted"
 	case len(s.Tools) == 0:
-		return "not granted: no catalogue entry or setting lists its tools"
+		return "not granted, because no catalogue entry or setting lists the scope's tools"
 	case len(s.Allowed)+len(s.Depends) == len(s.Tools):
 		return "granted, depending on the arguments"
-	case s.partly():
+	case s.partlyGranted():
 		return "granted in part: " + strconv.Itoa(len(s.Allowed)+len(s.Depends)) + " of " + count(len(s.Tools), "tool")
 	}
 	return "not granted"
 }
 
-// partly reports whether some of its tools may be called, or with some arguments.
-func (s *scopeReport) partly() bool { return len(s.Allowed)+len(s.Depends) > 0 }
+// partlyGranted reports whether the policy allows at least one tool of the scope, at least with some arguments.
+func (s *scopeReport) partlyGranted() bool { return len(s.Allowed)+len(s.Depends) > 0 }
 
-// needsTime is how long a console page waits for the resolution of an agent's servers.
+// needsTime is the maximum time that a console page waits for ambit to find the agent's servers.
 const needsTime = 3 * time.Second
 
-// consoleNeeds is needs for the console.
+// consoleNeeds returns the required servers of an agent for the console.
 func (t *terminal) consoleNeeds(ctx context.Context, m *manifest.Manifest) []console.Need {
 	ctx, cancel := context.WithTimeout(ctx, needsTime)
 	defer cancel()
-	n, err := t.needs(ctx, m)
+	n, err := t.findNeeds(ctx, m)
 	if err != nil {
-		return []console.Need{{Server: "its servers", Problem: err.Error()}}
+		return []console.Need{{Server: "the agent's servers", Problem: err.Error()}}
 	}
 	var out []console.Need
-	add := func(list []needReport, optional bool) {
-		for _, r := range list {
-			need := console.Need{Server: r.Server, Version: r.Constraint, Resolved: r.Resolved, Problem: r.Problem, Optional: optional}
-			for _, s := range r.Scopes {
-				need.Scopes = append(need.Scopes, console.Scope{Name: s.Scope, Granted: s.words(), OK: s.Granted, Partly: s.partly()})
-			}
-			out = append(out, need)
-		}
+	for i, r := range slices.Concat(n.required, n.optional) {
+		need := console.Need{Server: r.Server, Version: r.Constraint, Resolved: r.Resolved, Problem: r.Problem}
+		need.Optional = i >= len(n.required)
+		need.Scopes = each(r.Scopes, func(s scopeReport) console.Scope {
+			return console.Scope{Name: s.Scope, Granted: s.words(), OK: s.Granted, Partly: s.partlyGranted()}
+		})
+		out = append(out, need)
 	}
-	add(n.required, false)
-	add(n.optional, true)
 	return out
 }

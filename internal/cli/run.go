@@ -2,16 +2,10 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -20,10 +14,10 @@ import (
 
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/serve/front"
 	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store"
-	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/supply/skill"
 	"github.com/ambit-run/ambit/manifest"
@@ -31,52 +25,44 @@ import (
 
 func newRun(t *terminal) *cobra.Command {
 	var f runFlags
-	cmd := &cobra.Command{
-		Use:     "run PATH|NAME",
-		GroupID: groupRun,
-		Short:   "Serve an agent over MCP on standard input and output",
-		Long: "Serve an agent to an MCP client on standard input and output, or with --http over streamable HTTP. The\n" +
-			"client is answered at once, while the tool servers are started and proven. If any is not what the\n" +
-			"manifest says, nothing can be called, and the client gets the reason. The output of servers goes to stderr.",
-		Example: "  ambit run agents/default.json\n  ambit run agents/default.json --http 127.0.0.1:0\n  claude mcp add files -- ambit run /path/to/default.json",
-		Args:    exactly(1, "one manifest"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			m, err := f.manifest(t, args[0])
-			if err != nil {
+	cmd := verb("run PATH|NAME", exactly(1, "one manifest"), func(ctx context.Context, args []string) error {
+		m, err := f.manifest(t, args[0])
+		if err != nil {
+			return err
+		}
+		o, err := f.options(t, m)
+		if err != nil {
+			return err
+		}
+		if o.Store, o.StoreErr = store.OpenLong(ctx, o.Home, ""); o.Store != nil {
+			defer o.Store.Close()
+		}
+		var listener net.Listener
+		if f.address != "" {
+			if listener, err = listenLoopback(ctx, f.address); err != nil {
 				return err
 			}
-			o, err := f.options(t, m)
-			if err != nil {
-				return err
-			}
-			if o.Books, o.NoBooks = store.OpenLong(ctx, o.Home, ""); o.Books != nil {
-				defer o.Books.Close()
-			}
-			others := newNeighbours(ctx, m, o)
-			defer others.close()
-			o.Agents = others
-			if f.address == "" {
-				a := host.Start(ctx, m, o)
-				defer a.Close()
-				return t.runStdio(ctx, a)
-			}
-			listener, err := listenLoopback(ctx, f.address)
-			if err != nil {
-				return err
-			}
-			a := host.Start(ctx, m, o)
-			defer a.Close()
-			return t.runHTTP(ctx, a, o.Home, listener)
-		},
-	}
-	cmd.Flags().StringVar(&f.skill, "skill", "", "a skill `file` whose §TOOLS section narrows what may be called")
+		}
+		others := newNeighbours(ctx, m, o)
+		defer others.close()
+		o.Agents = others
+		a := host.Start(ctx, m, o)
+		defer a.Close()
+		if listener == nil {
+			return t.runStdio(ctx, a)
+		}
+		return t.runHTTP(ctx, a, listener)
+	})
+	cmd.Flags().StringVar(&f.skill, "skill", "", "allow only the tools in the §TOOLS section of this skill `file`")
 	f.development.flags(cmd)
 	f.isolation.flag(cmd)
 	f.approvalFlags.flags(cmd)
-	cmd.Flags().BoolVar(&f.remote, "remote", false, "serve a hosted agent from where it is hosted, through the gateway here")
-	cmd.Flags().StringVar(&f.address, "http", "", "serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
-	cmd.Flags().StringSliceVar(&f.expose, "expose", nil, "let pass what no manifest declares: "+strings.Join(front.Exposable, ", "))
+	cmd.Flags().BoolVar(&f.remote, "remote", false,
+		"serve a hosted agent by sending its calls through this gateway to the agent's server")
+	cmd.Flags().StringVar(&f.address, "http", "",
+		"serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
+	cmd.Flags().StringSliceVar(&f.expose, "expose", nil,
+		"pass through these server features, even though no manifest declares them: "+strings.Join(front.Exposable, ", "))
 	return cmd
 }
 
@@ -88,7 +74,7 @@ type runFlags struct {
 	approvalFlags
 }
 
-// manifest is the one of the agent, if that may run here at all.
+// manifest loads the manifest at path. It returns an error if ambit run cannot run the agent.
 func (f *runFlags) manifest(t *terminal, path string) (*manifest.Manifest, error) {
 	m, err := t.loadFor(f.development, path, "")
 	if err != nil {
@@ -97,7 +83,7 @@ func (f *runFlags) manifest(t *terminal, path string) (*manifest.Manifest, error
 	hosted := m.Agent().Hosted()
 	if f.remote {
 		if !hosted {
-			return nil, usage("leave --remote out", "%s is not hosted anywhere that its manifest says", m.Path)
+			return nil, usage("leave out --remote", "%s does not say where the agent is hosted", m.Path)
 		}
 		m = m.Remote()
 	}
@@ -105,11 +91,11 @@ func (f *runFlags) manifest(t *terminal, path string) (*manifest.Manifest, error
 		return nil, err
 	}
 	if m.Agent().Delivery.Exec == "findagent-hosted" && !f.remote {
-		hint := "install it where ambit serve runs, and connect to URL/mcp/NAME there"
+		hint := "install the agent where a daemon runs (ambit serve), and connect clients to URL/mcp/NAME there"
 		if hosted {
-			hint = "it is hosted at " + m.Agent().Delivery.URL + ": connect the client to that, or let ambit run --remote do it"
+			hint = "connect the client to " + m.Agent().Delivery.URL + ", or run: ambit run --remote PATH"
 		}
-		return nil, no(hint, "%s is hosted: it runs only under ambit serve", m.Path)
+		return nil, no(hint, "%s is a hosted agent, which runs only in a daemon (ambit serve)", m.Path)
 	}
 	return m, nil
 }
@@ -119,7 +105,7 @@ func (f *runFlags) options(t *terminal, m *manifest.Manifest) (host.Options, err
 	if err != nil {
 		return o, err
 	}
-	o.Name = registered(o.Home, m)
+	o.Name = registeredName(o.Home, m)
 	o.Sole = f.address == ""
 	o.Approvals = f.Approvals
 	if o.Expose, err = exposed(f.expose); err != nil {
@@ -129,139 +115,114 @@ func (f *runFlags) options(t *terminal, m *manifest.Manifest) (host.Options, err
 	return o, err
 }
 
-// narrowing is what a skill file lets be called; nil if none is named.
+// narrowing returns the tools that a skill file allows. If no file is given, it returns nil, which allows all tools.
 func narrowing(file string) (call.Allowlist, error) {
 	if file == "" {
 		return nil, nil
 	}
 	tools, err := skill.Load(file)
 	if err != nil {
-		return nil, usage("a §TOOLS section lists pinned tool URIs, one to a line, or none", "the skill cannot be used: %w", err)
+		return nil, usage("a §TOOLS section lists pinned tool URIs, one per line; the section may be empty",
+			"the skill cannot be used: %w", err)
 	}
 	return tools, nil
 }
 
-// approvalFlags has the flags about a person's approval.
+// approvalFlags contains the flags for calls that a person must approve.
 type approvalFlags struct{ gateway.Approvals }
 
 func (a *approvalFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&a.TTL, "approval-ttl", 10*time.Minute, "how long a person has to approve a call (`time`)")
-	cmd.Flags().BoolVar(&a.TrustElicitation, "trust-elicitation", false, "let the person at the client approve: only where a program cannot answer in its place")
+	cmd.Flags().DurationVar(&a.TTL, "approval-ttl", 10*time.Minute, "how long to wait for an approval (`time`)")
+	cmd.Flags().BoolVar(&a.TrustElicitation, "trust-elicitation", false,
+		"let the person at the client approve calls; use this only if no program can answer for that person")
 }
 
-// exposed checks the kinds of things that are to pass.
 func exposed(kinds []string) (gateway.Exposed, error) {
 	for _, kind := range kinds {
 		if !slices.Contains(front.Exposable, kind) {
-			return nil, usage("use some of "+strings.Join(front.Exposable, ", "), "there is nothing called %q to expose", kind)
+			return nil, usage("use one or more of "+strings.Join(front.Exposable, ", "), "--expose cannot be %q", kind)
 		}
 	}
 	return kinds, nil
 }
 
-// runStdio serves the one client on standard input and output.
 func (t *terminal) runStdio(ctx context.Context, a *host.Agent) error {
 	if err := front.ServeStdio(ctx, a.Front(), identity.LocalName(), t.in, t.raw); err != nil && ctx.Err() == nil {
 		return no("", "the client's input cannot be read: %w", err)
 	}
-	return notUp(ctx, a)
+	return waitForStart(ctx, a)
 }
 
-// notUp returns the failure of an agent that did not start; nil if it did.
-func notUp(ctx context.Context, a *host.Agent) error {
+// waitForStart waits until the agent has started. It returns an error if the start fails, and nil if ctx is cancelled.
+func waitForStart(ctx context.Context, a *host.Agent) error {
 	err := a.Ready(ctx)
-	down, ok := errors.AsType[*host.Failure](err)
-	if !ok || ctx.Err() != nil {
-		return nil // it is up, or the run was ended
+	if _, down := errors.AsType[*host.Failure](err); !down || ctx.Err() != nil {
+		return nil // the agent is running, or ctx was cancelled
 	}
-	f := refused(down.Refusal)
-	if down.Lacking {
-		f.code = exitMissing
-	}
-	return f
+	return asFailure(err)
 }
 
-// listenLoopback opens an address that only this machine can reach.
+// listenLoopback listens on a loopback address. Other machines cannot connect to it.
 func listenLoopback(ctx context.Context, address string) (net.Listener, error) {
 	name, _, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(name); err != nil || name != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, usage("use 127.0.0.1:PORT, or ambit serve for other machines", "%q is not a loopback address with a port", address)
+		return nil, usage("use 127.0.0.1:PORT; to serve other machines, run: ambit serve",
+			"%q is not a loopback address with a port", address)
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, &failure{code: exitMissing, err: err, hint: "choose another port, or 0 for any"}
+		return nil, missing("choose another port, or use 0 for any free port", "%w", err)
 	}
 	return listener, nil
 }
 
-// runHTTP serves clients of this machine that know the key.
-func (t *terminal) runHTTP(ctx context.Context, a *host.Agent, h home.Home, listener net.Listener) error {
-	keys, err := identity.OpenKeys(h.Root())
+// runHTTP serves local clients over HTTP. Clients must send the key, which is valid only during this run.
+func (t *terminal) runHTTP(ctx context.Context, a *host.Agent, listener net.Listener) error {
+	keys, err := identity.OpenKeys(t.home.Root())
 	if err != nil {
-		return notOpened(h, "", err)
+		return notOpened(t.home, "", err)
 	}
-	secret := make([]byte, 32)
-	rand.Read(secret) // never fails
-	key := base64.RawURLEncoding.EncodeToString(secret)
+	passing, key := identity.NewPassingKey()
 	url := "http://" + listener.Addr().String() + "/mcp"
 	if t.json {
-		file, err := writeKey(h, key)
+		file, err := daemon.WriteKey(t.home, key)
 		if err != nil {
 			return err
 		}
 		defer os.Remove(file)
-		line, err := json.Marshal(map[string]string{"url": url, "key_file": file})
-		if err != nil {
-			return err
-		}
-		if _, err := t.raw.Write(append(line, '\n')); err != nil {
+		if err := t.jsonLine(map[string]string{"url": url, "key_file": file}); err != nil {
 			return err
 		}
 	} else {
-		t.notef("serving at %s; for this run only:", url)
+		t.notef("serving at %s; until ambit stops, you can connect a client with:", url)
 		t.notef("%s", connectLine(a.Name(), url, key))
 	}
 	face := front.NewHTTP(a.Front(), front.HTTPOptions{Keys: keys})
 	defer face.Close()
-	want := sha256.Sum256([]byte("Bearer " + key))
 	server := &http.Server{
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			got := sha256.Sum256([]byte(r.Header.Get("Authorization")))
-			switch {
+			text, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+			switch holder := passing.Check(text); {
 			case r.URL.Path != "/mcp":
 				http.NotFound(w, r)
-			case subtle.ConstantTimeCompare(got[:], want[:]) != 1:
+			case !bearer || holder == nil:
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				http.Error(w, "the key is missing or wrong", http.StatusUnauthorized)
 			default:
-				face.Serve(w, r, identity.LocalName())
+				face.Serve(w, r, holder.Name)
 			}
 		}),
 	}
 	go func() {
-		if err := notUp(ctx, a); err != nil {
+		if err := waitForStart(ctx, a); err != nil {
 			t.serverLog(a.Name(), err.Error())
 		}
 	}()
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return no("", "serving has ended: %w", err)
+		return no("", "the HTTP server stopped: %w", err)
 	}
 	return nil
-}
-
-// writeKey puts the key of a run into a file that only this user can read.
-func writeKey(h home.Home, key string) (string, error) {
-	dir := filepath.Dir(h.Root())
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	f, err := os.CreateTemp(dir, "run-*.key") // mode 0600
-	if err != nil {
-		return "", err
-	}
-	_, err = f.WriteString(key + "\n")
-	return f.Name(), errors.Join(err, f.Close())
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/test/output"
 )
 
-// unpack writes the files of a transcript into a folder of the test's own.
+// unpack writes the files of a script in testdata into a temporary folder.
 func unpack(t *testing.T, script string) string {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", script))
@@ -35,7 +35,7 @@ func unpack(t *testing.T, script string) string {
 	return dir
 }
 
-// A signal ends run although the client keeps its end of the input open.
+// A signal ends ambit run, even if the client keeps standard input open.
 func TestRunEndsWithItsContext(t *testing.T) {
 	dir := unpack(t, "run.txtar")
 	t.Chdir(dir)
@@ -45,7 +45,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	code := make(chan int, 1)
-	var log output.Buffer // a server may go on for a moment after ambit has ended
+	var log output.Buffer // a server can still write for a moment after ambit has exited
 	go func() {
 		code <- cli.Run(ctx, []string{"run", "agent.json"}, in, out, &log)
 		out.Close()
@@ -55,25 +55,25 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 	line, err := bufio.NewReader(answers).ReadString('\n')
 	if err != nil || line != `{"jsonrpc":"2.0","id":1,"result":{}}`+"\n" {
-		t.Fatalf("it said %q, %v", line, err)
+		t.Fatalf("got %q, %v", line, err)
 	}
 	cancel()
 	if got := <-code; got != 0 {
-		t.Errorf("it ended with %d: %s", got, log.String())
+		t.Errorf("exit code %d, want 0: %s", got, log.String())
 	}
 	client.Close()
 }
 
-// Over HTTP a client needs the key of this run, which goes when the run does.
+// Over HTTP, a client needs the key of this run. The key file is removed at the end of the run.
 func TestRunOverHTTP(t *testing.T) {
 	dir := unpack(t, "run.txtar")
 	t.Chdir(dir)
 	t.Setenv("AMBIT_HOME", filepath.Join(dir, "home"))
-	said, out := io.Pipe()
+	stdout, out := io.Pipe()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	code := make(chan int, 1)
-	var log output.Buffer // a server may go on for a moment after ambit has ended
+	var log output.Buffer // a server can still write for a moment after ambit has exited
 	go func() {
 		code <- cli.Run(ctx, []string{"run", "agent.json", "--http", "127.0.0.1:0", "--json"}, strings.NewReader(""), out, &log)
 		out.Close()
@@ -82,16 +82,16 @@ func TestRunOverHTTP(t *testing.T) {
 		URL     string `json:"url"`
 		KeyFile string `json:"key_file"`
 	}
-	line, err := bufio.NewReader(said).ReadBytes('\n')
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
 	if err != nil || json.Unmarshal(line, &ready) != nil {
-		t.Fatalf("it said %q, %v", line, err)
+		t.Fatalf("got %q, %v", line, err)
 	}
 	key, err := os.ReadFile(ready.KeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(ready.KeyFile); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the key file is %v, %v", info.Mode(), err)
+		t.Errorf("the key file has the mode %v, %v; want 0600", info.Mode(), err)
 	}
 	post := func(authorization string) (int, string) {
 		t.Helper()
@@ -115,19 +115,19 @@ func TestRunOverHTTP(t *testing.T) {
 	}
 	secret := strings.TrimSpace(string(key))
 	if status, body := post("Bearer " + secret); status != 200 || !strings.Contains(body, `"name":"ambit/demo"`) {
-		t.Errorf("%d %s", status, body)
+		t.Errorf("with the key: status %d, body %s", status, body)
 	}
 	for _, wrong := range []string{"", "Bearer ", "Bearer x" + secret, secret} {
 		if status, _ := post(wrong); status != http.StatusUnauthorized {
-			t.Errorf("a wrong key got %d", status)
+			t.Errorf("with a wrong key: got the status %d, want 401", status)
 		}
 	}
 	cancel()
 	if got := <-code; got != 0 {
-		t.Errorf("it ended with %d", got)
+		t.Errorf("exit code %d, want 0", got)
 	}
 	if _, err := os.Stat(ready.KeyFile); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the key is still there: %v", err)
+		t.Errorf("the key file still exists: %v", err)
 	}
 	if strings.Contains(log.String(), secret) {
 		t.Error("the key is in the log")

@@ -12,8 +12,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// exits runs ambit and checks its exit code: exits CODE ambit ARGS…. Its output is then in
-// stdout and stderr, as after exec.
+// exits is the script command "exits CODE COMMAND ARGS…". It runs a command and checks its exit code. The output of
+// the command is then in stdout and stderr, as after exec.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND [ARGS]")
@@ -32,11 +32,12 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// jsonpath compares one value of the JSON document on stdout:
-// jsonpath files.0.valid true. A number in the path is an index; len is a length.
+// jsonpath is the script command "jsonpath PATH VALUE". It compares the value at PATH in the JSON document on stdout
+// with VALUE. An example is "jsonpath files.0.valid true". A number in the path is an index. The word len in the path
+// is the length of a list or object.
 func jsonpath(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 1 {
-		args = append(args, "") // the empty text
+		args = append(args, "") // without VALUE, compare with the empty string
 	}
 	if len(args) != 2 {
 		ts.Fatalf("usage: jsonpath PATH [VALUE]")
@@ -48,7 +49,7 @@ func jsonpath(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("stdout is not JSON: %v", err)
 	}
 	if d.More() {
-		ts.Fatalf("stdout holds more than one JSON document")
+		ts.Fatalf("stdout contains more than one JSON document")
 	}
 	for _, part := range strings.Split(args[0], ".") {
 		switch v := cur.(type) {
@@ -69,14 +70,14 @@ func jsonpath(ts *testscript.TestScript, neg bool, args []string) {
 			}
 			i, err := strconv.Atoi(part)
 			if err != nil || i >= len(v) {
-				ts.Fatalf("there is no item %q of %d in %s", part, len(v), args[0])
+				ts.Fatalf("there is no index %q in a list of %d items in %s", part, len(v), args[0])
 			}
 			cur = v[i]
 		default:
-			ts.Fatalf("%s leads through %T", args[0], cur)
+			ts.Fatalf("%s: a value of type %T contains no other values", args[0], cur)
 		}
 	}
 	if got := fmt.Sprint(cur); (got == os.Expand(args[1], ts.Getenv)) == neg {
-		ts.Fatalf("%s is %s", args[0], got)
+		ts.Fatalf("%s has the value %s", args[0], got)
 	}
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// terminalPair opens a pseudo-terminal: the side of the person, and that of the
-// program.
+// terminalPair opens a pseudo-terminal. It returns the ends that the person and the program use.
 func terminalPair(t *testing.T) (person, program *os.File) {
 	t.Helper()
 	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -46,8 +45,8 @@ func echoes(t *testing.T, f *os.File) bool {
 	return state.Lflag&unix.ECHO != 0
 }
 
-// TestSecretIsAskedHidden types a value once the terminal has stopped showing
-// what is typed, and looks at what the terminal showed.
+// TestSecretIsAskedHidden waits until the terminal has turned echo off, and then types a value. The terminal must not
+// show the value.
 func TestSecretIsAskedHidden(t *testing.T) {
 	const canary = "canary-3e9d51"
 	t.Setenv("AMBIT_HOME", t.TempDir())
@@ -70,9 +69,9 @@ func TestSecretIsAskedHidden(t *testing.T) {
 		t.Fatalf("exit %d: %s", code, errOut.String())
 	}
 	if !echoes(t, program) {
-		t.Error("the terminal does not show again what is typed")
+		t.Error("after the answer, the terminal does not echo input")
 	}
-	// Everything that was shown comes before this mark.
+	// The terminal shows everything else before this mark.
 	if _, err := program.WriteString("\nmark"); err != nil {
 		t.Fatal(err)
 	}
@@ -84,11 +83,11 @@ func TestSecretIsAskedHidden(t *testing.T) {
 		}
 		shown = append(shown, buf[:n]...)
 	}
-	if all := string(shown) + out.String() + errOut.String(); strings.Contains(all, canary) || !strings.Contains(all, "kept: token of somebody") {
-		t.Errorf("%q", all)
+	if all := string(shown) + out.String() + errOut.String(); strings.Contains(all, canary) || !strings.Contains(all, "stored: token of somebody") {
+		t.Errorf("the output contains the value, or no confirmation: %q", all)
 	}
 	var list bytes.Buffer
 	if code := cli.Run(t.Context(), []string{"secret", "list"}, strings.NewReader(""), &list, &errOut); code != 0 || !strings.Contains(list.String(), "token") {
-		t.Errorf("%d, %s", code, list.String())
+		t.Errorf("ambit secret list: exit code %d: %s", code, list.String())
 	}
 }

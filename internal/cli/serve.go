@@ -2,12 +2,13 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -27,10 +28,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/state/postgres"
-	"github.com/ambit-run/ambit/manifest"
 )
 
-// serveFlags are the flags of serve.
 type serveFlags struct {
 	daemon.Options
 	store       string
@@ -44,44 +43,36 @@ type serveFlags struct {
 
 func newServe(t *terminal) *cobra.Command {
 	var s serveFlags
-	cmd := &cobra.Command{
-		Use:     "serve",
-		GroupID: groupRun,
-		Short:   "Serve every agent of a folder over HTTP",
-		Long: "Serve every agent of a folder at /mcp/NAME, and a JSON API. Every request needs a key: make one with\n" +
-			"ambit key new, or use the one in the key file, which is valid for this run only. An agent that cannot be\n" +
-			"served is listed as rejected, and the rest run. SIGHUP or ambit reload reads the folder again; SIGTERM and\n" +
-			"SIGINT finish running calls, then exit.",
-		Example: "  ambit serve\n  ambit serve --agents ./agents --listen 127.0.0.1:0 --json\n  ambit serve --listen 0.0.0.0:443 --tls-cert cert.pem --tls-key key.pem --production",
-		Args:    exactly(0, "no arguments"),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return t.serve(cmd.Context(), &s) },
-	}
+	cmd := verb("serve", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		return t.serve(ctx, &s)
+	})
 	f := cmd.Flags()
-	f.StringVar(&s.Listen, "listen", "127.0.0.1:7411", "the `address` to listen on; port 0 picks a free one")
-	f.StringArrayVar(&s.folders, "agents", nil, "a `folder` of agents; may be repeated (default agents/ in AMBIT_HOME)")
-	f.StringVar(&s.store, "store", "", "keep state at this postgres:// `URL` instead of in AMBIT_HOME")
-	f.BoolVar(&s.Strict, "strict", false, "do not start, or reload, if an agent is rejected")
-	f.BoolVar(&s.Production, "production", false, "refuse settings that are only safe for development")
+	f.StringVar(&s.Listen, "listen", "127.0.0.1:7411", "the `address` to listen on; port 0 picks a free port")
+	f.StringArrayVar(&s.folders, "agents", nil, "a `folder` of agents; can be repeated (default agents/ in AMBIT_HOME)")
+	f.StringVar(&s.store, "store", "", "store all state at this postgres:// `URL` instead of in AMBIT_HOME")
+	f.BoolVar(&s.Strict, "strict", false, "do not start or reload if any agent is rejected")
+	f.BoolVar(&s.Production, "production", false, "refuse settings that are safe only for development")
 	f.StringVar(&s.Cert, "tls-cert", "", "the `file` of the TLS certificate")
 	f.StringVar(&s.Key, "tls-key", "", "the `file` of the TLS key")
-	f.BoolVar(&s.BehindProxy, "behind-proxy", false, "listen beyond loopback without TLS, because a proxy in front terminates it")
+	f.BoolVar(&s.BehindProxy, "behind-proxy", false,
+		"listen beyond loopback without TLS, because a proxy in front of ambit terminates TLS")
 	f.StringVar(&s.PublicURL, "public-url", "", "the `URL` that clients use")
 	f.BoolVar(&s.MetricsOpen, "metrics-open", false, "serve /metrics without a key")
 	f.DurationVar(&s.Idle, "idle", 0, "stop the servers of an agent after this idle `time`; they start again when needed")
-	f.StringSliceVar(&s.expose, "expose", nil, "pass through what no manifest declares: "+strings.Join(front.Exposable, ", "))
+	f.StringSliceVar(&s.expose, "expose", nil,
+		"pass through these server features, even though no manifest declares them: "+strings.Join(front.Exposable, ", "))
 	s.dev.flags(cmd)
 	s.approval.flags(cmd)
 	s.dev.isolation.flag(cmd)
 	f.IntVar(&s.concurrency, "concurrency", runtime.NumCPU(), "how many programs run at the same time (`N`)")
-	f.StringVar(&s.serverLog, "server-log", "", "write the output of tool servers to this `file` instead of standard error")
-	f.DurationVar(&s.Grace, "grace", 20*time.Second, "how much `time` running calls get at shutdown")
+	f.StringVar(&s.serverLog, "server-log", "",
+		"write the output of tool servers to this `file` instead of standard error")
+	f.DurationVar(&s.Grace, "grace", 20*time.Second, "how much `time` running calls have to finish at shutdown")
 	return cmd
 }
 
-func (t *terminal) serve(ctx context.Context, s *serveFlags) error {
-	h := t.home
-	var err error
-	if s.Folders, err = agentFolders(h, s.folders...); err != nil {
+func (t *terminal) serve(ctx context.Context, s *serveFlags) (err error) {
+	if s.Folders, err = agentFolders(t.home, s.folders...); err != nil {
 		return err
 	}
 	if s.Production {
@@ -91,11 +82,11 @@ func (t *terminal) serve(ctx context.Context, s *serveFlags) error {
 	}
 	s.Trace, err = daemon.TraceFromEnv(os.Getenv, version)
 	if err != nil {
-		return usage("write it as http://HOST:4318", "%w", err)
+		return usage("write the endpoint as http://HOST:4318", "%w", err)
 	}
-	oidc, err := identity.ReadOIDC(h.Config())
+	oidc, err := identity.ReadOIDC(t.home.Config())
 	if err != nil {
-		return usage("fix the file, or remove the table", "%w", err)
+		return usage("fix the file, or remove the [oidc] table from it", "%w", err)
 	}
 	if oidc != nil {
 		s.OIDC = identity.NewOIDC(*oidc)
@@ -104,25 +95,25 @@ func (t *terminal) serve(ctx context.Context, s *serveFlags) error {
 	if err != nil {
 		return err
 	}
-	b.Journal.KeepDaybook()
-	err = t.serveWith(ctx, s, h, b)
+	b.Journal.StartWAL()
+	err = t.serveWith(ctx, s, b)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if traceErr := s.Trace.Close(last); traceErr != nil {
 		t.logf("cannot send the last traces: %v", traceErr)
 	}
 	if closeErr := b.Close(); err == nil && closeErr != nil {
-		return &failure{code: exitMissing, err: closeErr}
+		return missing("", "%w", closeErr)
 	}
 	return err
 }
 
-// waitingSandboxes bounds the pool of prepared sandboxes. A sandbox is prepared when one
-// like it has ended, so a daemon without programs has none.
+// waitingSandboxes is the maximum number of sandboxes that are prepared in advance. ambit prepares a sandbox only after
+// a similar sandbox was used, so a daemon that runs no programs prepares none.
 const waitingSandboxes = 4
 
-// serveWith serves with an open store.
-func (t *terminal) serveWith(ctx context.Context, s *serveFlags, h home.Home, b *store.Store) error {
+func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store) error {
+	h := t.home
 	ctx, reloads, stop := takeSignals(ctx)
 	defer stop()
 	s.Metrics = daemon.NewMetrics()
@@ -134,8 +125,8 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, h home.Home, b 
 		return err
 	}
 	s.Reading.LoopbackHTTP = s.dev.loopbackHTTP
-	o.Books, o.Approvals = &timed, s.approval.Approvals
-	o.Reviewed, s.Tickets = reviewed(b, s.Production), b.Keys
+	o.Store, o.Approvals = &timed, s.approval.Approvals
+	o.Reviewed, s.Tickets = reviewCheck(b, s.Production), b.Keys
 	o.Persist = true
 	if o.Expose, err = exposed(s.expose); err != nil {
 		return err
@@ -147,78 +138,67 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, h home.Home, b 
 		return err
 	}
 	defer closeLog()
+	s.Served, s.Approvals, s.Tidy = new(daemon.Served), daemon.ApprovalsOf(b), daemon.TidierOf(b)
+	o.Agents = s.Served
 	hosting := &daemon.Hosting{
 		Host: o, HTTP: front.HTTPOptions{Keys: b.Keys, Hosts: s.PublicHosts()},
-		Metrics: s.Metrics, Production: s.Production,
-		Log: log,
+		Metrics: s.Metrics, Production: s.Production, Log: log,
 	}
-	s.Neighbours, s.Approvals = new(daemon.Neighbours), daemon.ApprovalsOf(b)
-	s.Tidy = daemon.TidierOf(b)
-	if err := t.retain(ctx, h, b.Journal); err != nil {
+	if err := t.startRetention(ctx, h, b.Journal); err != nil {
 		return err
 	}
-	hosting.Host.Agents = s.Neighbours
 	runKey, key := identity.NewPassingKey()
-	s.Start, s.CanRun = hosting.Start, s.canRun(canServe(ctx, b, s.Production))
+	s.Start, s.CanRun = hosting.Start, canServe(ctx, b, s.Production, len(s.folders) > 0)
 	s.APIKeys, s.Passing, s.Journal = identity.NewAPIKeys(b.DB), runKey, b.Journal
 	s.Version, s.Log = version, t.logf
-	s.PolicyProblem = func() string { return t.rules(h).Status().Problem }
-	desk, err := t.openDesk(ctx, s, &o)
+	s.PolicyProblem = func() string { return t.rules(h).Problem() }
+	queue, err := t.openQueue(ctx, s, &o)
 	if err != nil {
 		return err
 	}
-	closed := closeWith(ctx, desk, s.Grace)
+	closed := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(closed)
+		closeQueue(ctx, queue, s.Grace)
+	})
 	defer func() {
-		stop() // ends ctx, on which closed depends
+		stop() // cancels ctx, which closes the queue
 		<-closed
 	}()
-	hosting.Turns = desk
+	hosting.Turns = queue
 	d, err := daemon.New(s.Options)
 	if err != nil {
 		return t.cannotServe(err)
 	}
-	if err := desk.Reload(ctx); err != nil {
-		d.Close()
-		return err
+	if err = queue.Reload(ctx); err == nil {
+		err = d.OpenConsole(ctx, &daemon.ConsoleOptions{
+			Store: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator,
+			PolicyFile: h.Policy(), Needs: t.consoleNeeds,
+		})
 	}
-	err = d.OpenConsole(ctx, &daemon.ConsoleOptions{
-		Store: b, Credentials: o.Credentials, Vault: credential.Open(h), Operator: o.Operator, PolicyFile: h.Policy(),
-		Needs: t.consoleNeeds,
-	})
 	if err != nil {
 		d.Close()
 		return err
 	}
-	return t.listen(ctx, s, h, d, key, reloads)
+	return t.listen(ctx, s, d, key, reloads)
 }
 
-// canRun returns a check whether an agent can be served. In the folders of the home ids are
-// unique; in a folder given by --agents, a program may have the id of an installed one.
-func (s *serveFlags) canRun(canServe func(*manifest.Manifest) error) func(*manifest.Manifest) error {
-	if len(s.folders) == 0 {
-		return canServe
-	}
-	return func(m *manifest.Manifest) error {
-		if err := soleID(m); err != nil {
-			return err
-		}
-		return canServe(m)
-	}
-}
-
-// listen serves until ctx ends, and reloads the agents on each signal. The key is valid for
-// this run.
-func (t *terminal) listen(ctx context.Context, s *serveFlags, h home.Home, d *daemon.Daemon, key string, reloads <-chan os.Signal) error {
+// listen serves requests until ctx is cancelled. It reloads the agents whenever a signal arrives on the channel. The
+// key is the API key of this run.
+func (t *terminal) listen(
+	ctx context.Context, s *serveFlags, d *daemon.Daemon, key string, reloads <-chan os.Signal,
+) error {
+	h := t.home
 	l, url, err := d.Listen()
 	if err != nil {
 		d.Close()
-		return &failure{code: exitMissing, err: err, hint: addressHint(ctx, h)}
+		return missing(addressHint(ctx, h), "%w", err)
 	}
 	presence := daemon.Presence{URL: url, PID: os.Getpid(), Certificate: d.Certificate()}
 	presence.Store, presence.StorePassword = withoutPassword(s.store)
 	if presence.KeyFile, err = daemon.WriteKey(h, key); err != nil {
 		d.Close()
-		return &failure{code: exitMissing, err: errors.Join(err, l.Close())}
+		return missing("", "%w", errors.Join(err, l.Close()))
 	}
 	defer daemon.Leave(h, presence)
 	ended := make(chan error, 1)
@@ -228,16 +208,23 @@ func (t *terminal) listen(ctx context.Context, s *serveFlags, h home.Home, d *da
 	case err != nil:
 		t.logf("other commands will not find this daemon: %v", err)
 	case other != nil:
-		t.logf("another daemon runs at %s, and ambit agents, ambit reload and ambit console use that one: "+
-			"stop it, or start this one with another AMBIT_HOME", other.URL)
+		t.logf("another daemon runs at %s, and commands such as ambit reload use that daemon; "+
+			"stop that daemon, or start this one with another AMBIT_HOME", other.URL)
 	}
 	proven := make(chan struct{})
 	go func() {
 		defer close(proven)
 		d.Prove(ctx)
 	}()
-	if err := t.ready(ctx, d, s, presence, err == nil && other == nil, proven); err != nil {
-		t.logf("%v", err)
+	select {
+	case <-proven:
+	case <-time.After(settleTime):
+	case <-ctx.Done():
+	}
+	if ctx.Err() == nil {
+		if err := t.printReady(d, s, presence, err == nil && other == nil); err != nil {
+			t.logf("%v", err)
+		}
 	}
 	for {
 		select {
@@ -247,53 +234,45 @@ func (t *terminal) listen(ctx context.Context, s *serveFlags, h home.Home, d *da
 			}
 			return nil
 		case <-reloads:
-			t.reload(ctx, d) // the daemon ends it early at shutdown
+			t.reload(ctx, d) // at shutdown, the daemon cancels the reload
 		}
 	}
 }
 
-// reload reads the agents again after a signal.
 func (t *terminal) reload(ctx context.Context, d *daemon.Daemon) {
 	c, err := d.Reload(ctx)
-	if late, ok := errors.AsType[*daemon.QueueError](err); ok {
+	late, ok := errors.AsType[*daemon.QueueError](err)
+	switch {
+	case ok:
 		t.logf("%v", late)
-		err = nil
+	case err != nil:
+		t.logf("the reload failed, and nothing has changed: %v", err)
+		return
 	}
-	t.reloaded(c, err)
+	t.logf("reloaded: %s", changes(c))
 }
 
-// addressHint is the hint if the address cannot be listened on. It names the daemon of this
-// home if that one is running.
+// addressHint returns the hint for an address that is already in use. If this home has a running daemon, the hint
+// names the daemon.
 func addressHint(ctx context.Context, h home.Home) string {
-	hint := "choose another address with --listen, or port 0 for any free one"
+	hint := "choose another address with --listen, or use port 0 for any free port"
 	if d, err := daemon.FindDaemon(h); err == nil && d.Alive(ctx) {
-		hint = fmt.Sprintf("a daemon of this home is already running at %s (process %d): use or stop it; or %s", d.URL, d.PID, hint)
+		return fmt.Sprintf("a daemon for this AMBIT_HOME already runs at %s (process %d); use it, stop it, or %s",
+			d.URL, d.PID, hint)
 	}
 	return hint
 }
 
-// settleTime is how long the ready message waits for agents to be proven. The daemon serves
-// requests before that.
+// settleTime is the maximum time that the ready message waits for all agents to be verified. The daemon serves
+// requests in the meantime.
 const settleTime = 10 * time.Second
 
-// ready prints what is served where. Announced means that other commands find this daemon.
-func (t *terminal) ready(ctx context.Context, d *daemon.Daemon, s *serveFlags, p daemon.Presence, announced bool, proven <-chan struct{}) error {
-	timer := time.NewTimer(settleTime)
-	defer timer.Stop()
-	select {
-	case <-proven:
-	case <-timer.C:
-	case <-ctx.Done():
-		return nil
-	}
+// printReady prints the served agents and how to connect to them. If announced is set, other commands can find this
+// daemon.
+func (t *terminal) printReady(d *daemon.Daemon, s *serveFlags, p daemon.Presence, announced bool) error {
 	link := d.ConsoleLink(p.URL, &identity.Principal{Name: identity.LocalName(), Kind: identity.Local})
 	if t.json {
-		line, err := json.Marshal(map[string]string{"url": p.URL, "console": link, "key_file": p.KeyFile})
-		if err != nil {
-			return err
-		}
-		t.printf("%s\n", line)
-		return t.flush()
+		return t.jsonLine(map[string]string{"url": p.URL, "console": link, "key_file": p.KeyFile})
 	}
 	cards := d.Agents()
 	rejected, note := 0, ""
@@ -306,14 +285,15 @@ func (t *terminal) ready(ctx context.Context, d *daemon.Daemon, s *serveFlags, p
 	t.printf("%s %s at %s%s\n", t.paint(green, "serving"), count(len(cards)-rejected, "agent"), t.paint(bold, p.URL), note)
 	t.agentTable(cards, p.URL)
 	if len(cards) == 0 {
-		t.printf("  %s\n", t.paint(dim, "put a manifest into "+diag.Printable(s.Folders[0])+", or start with "+myself()+" new NAME; then: "+myself()+" reload"))
+		first := "put a manifest into " + diag.Printable(s.Folders[0]) + ", or run: " + ownCommand() + " new NAME"
+		t.printf("  %s\n", t.paint(dim, first+"; then run: "+ownCommand()+" reload"))
 	}
 	if slices.ContainsFunc(cards, func(c daemon.Card) bool { return c.State == daemon.Starting }) {
-		t.printf("  %s\n", t.paint(dim, "starting agents are still being proven; to see their state: "+myself()+" agents"))
+		t.printf("  %s\n", t.paint(dim, "some agents are still being verified; to see them, run: "+ownCommand()+" agents"))
 	}
-	good := "the link works once, for ten minutes"
+	good := "the link works only once, within the next ten minutes"
 	if announced {
-		good += "; to get another: " + myself() + " console"
+		good += "; for another link, run: " + ownCommand() + " console"
 	}
 	t.printf("\n  console: %s\n  %s\n", t.paint(bold, link), t.paint(dim, good))
 	up := func(c daemon.Card) bool { return c.State == daemon.Ready || c.State == daemon.Starting }
@@ -323,25 +303,30 @@ func (t *terminal) ready(ctx context.Context, d *daemon.Daemon, s *serveFlags, p
 		if line := installLine(s.Folders, name); line != "" {
 			t.printf("  into a client: %s\n", t.paint(bold, line))
 		}
-		key := fmt.Sprintf("$(%s key new%s --agents %s)", myself(), storeArgument(s.store), diag.ShellWord(name))
+		store := ""
+		if p.StorePassword {
+			store = " --store postgres://…" // the user fills in the password
+		}
+		key := fmt.Sprintf("$(%s key new%s --agents %s)", ownCommand(), store, diag.ShellWord(name))
 		t.printf("  or over HTTP:  %s\n", connectLine(name, p.URL+"/mcp/"+url.PathEscape(name), key))
 	}
-	t.printf("  the API:       curl -H \"Authorization: Bearer $(cat %s)\" %s/api/v1/agents\n", diag.ShellWord(p.KeyFile), p.URL)
+	t.printf("  the API:       curl -H \"Authorization: Bearer $(cat %s)\" %s/api/v1/agents\n",
+		diag.ShellWord(p.KeyFile), p.URL)
 	if s.serverLog != "" {
-		t.printf("  %s\n", t.paint(dim, "output of tool servers: "+nearest(s.serverLog)))
+		t.printf("  %s\n", t.paint(dim, "output of tool servers: "+relativePath(s.serverLog)))
 	}
 	return t.flush()
 }
 
-// connectLine returns the shell command that connects a client to an agent. The name and
-// address are quoted; key is a text or a $(command) without quotes.
+// connectLine returns the shell command that connects a client to an agent. The key is not quoted, because it can be
+// a command substitution.
 func connectLine(name, address, key string) string {
 	return "claude mcp add --transport http " + diag.ShellWord(name) + " " + diag.ShellWord(address) +
 		` --header "Authorization: Bearer ` + key + `"`
 }
 
-// takeSignals replaces the signal handling of Main: the shutdown of a daemon takes longer
-// than the few seconds that other verbs get. A second signal ends it immediately.
+// takeSignals replaces the signal handling of Main, because a daemon needs more time to shut down. The first signal
+// cancels the returned context. A second signal terminates the process immediately.
 func takeSignals(ctx context.Context) (ended context.Context, reloads <-chan os.Signal, stop func()) {
 	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	signal.Reset(ends...)
@@ -352,8 +337,8 @@ func takeSignals(ctx context.Context) (ended context.Context, reloads <-chan os.
 	return ended, hup, func() { signal.Stop(hup); cancel() }
 }
 
-// agentFolders returns the folders to search for agents: the named ones or that of the home,
-// and that of Covenant.
+// agentFolders returns the folders to search for agents. These are the given folders, or the agents folder of the home
+// if no folder is given. If COVENANT_HOME is set, the agents folder in COVENANT_HOME is added.
 func agentFolders(h home.Home, named ...string) ([]string, error) {
 	var folders []string
 	for _, name := range named {
@@ -361,14 +346,13 @@ func agentFolders(h home.Home, named ...string) ([]string, error) {
 			continue
 		}
 		info, err := os.Stat(name)
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			return nil, usage("check the path", "there is no folder %s", name)
-		}
-		if err != nil {
+		case err != nil:
 			return nil, unreadable(name, err)
-		}
-		if !info.IsDir() {
-			return nil, usage("name the folder that contains the agents", "%s is not a folder", name)
+		case !info.IsDir():
+			return nil, usage("give the path of the folder that contains the agents", "%s is not a folder", name)
 		}
 		folder, err := filepath.Abs(name)
 		if err != nil {
@@ -379,40 +363,38 @@ func agentFolders(h home.Home, named ...string) ([]string, error) {
 	if len(folders) == 0 {
 		folders = []string{h.Agents()}
 	}
-	if dir := os.Getenv("COVENANT_HOME"); dir != "" {
-		covenant := filepath.Join(dir, "agents")
-		if !slices.ContainsFunc(folders, func(folder string) bool { return sameFile(covenant, folder) }) {
-			folders = append(folders, covenant)
-		}
-	}
-	return folders, nil
+	return withCovenant(folders...), nil
 }
 
-// storeArgument returns the --store argument for commands that cannot find the store of this
-// daemon because its URL has a password. The reader fills in the password.
-func storeArgument(url string) string {
-	if _, left := withoutPassword(url); !left {
-		return ""
+// withCovenant adds the agents folder in COVENANT_HOME to the list. It adds nothing if COVENANT_HOME is not set or if
+// the folder is already in the list.
+func withCovenant(folders ...string) []string {
+	covenant := filepath.Join(os.Getenv("COVENANT_HOME"), "agents")
+	same := func(folder string) bool { return sameFile(covenant, folder) }
+	if os.Getenv("COVENANT_HOME") == "" || slices.ContainsFunc(folders, same) {
+		return folders
 	}
-	return " --store postgres://…"
+	return append(folders, covenant)
 }
 
-// fitForProduction refuses development switches, and a store that a man in the middle could
-// impersonate: it contains grants, keys and the journal.
+// fitForProduction returns an error if a development switch is set. It also returns an error if the connection to the
+// store does not verify the identity of the database server, because the store contains grants, keys and the journal.
 func fitForProduction(store string) error {
 	for _, name := range []string{"AMBIT_DEV_RESOLVE", "AMBIT_DEV_CA"} {
 		if os.Getenv(name) != "" {
-			return usage("unset it", "--production excludes the development switch %s", name)
+			return usage("unset this variable", "--production does not allow the development switch %s", name)
 		}
 	}
 	if host := postgres.Unproven(store); host != "" && store != "" {
-		return usage("add sslmode=verify-full to the URL, and sslrootcert=FILE if an authority of your own signed its certificate",
-			"--production requires PostgreSQL at %s to prove its identity", diag.Quote(host))
+		return usage("add sslmode=verify-full to the URL, "+
+			"and sslrootcert=FILE if your own authority signed the server's certificate",
+			"with --production, the PostgreSQL server at %s must prove its identity", diag.Quote(host))
 	}
 	return nil
 }
 
-// cannotServe explains why a daemon did not start.
+// cannotServe adds a hint to the error of a daemon that did not start. With --strict, it also prints why agents were
+// rejected.
 func (t *terminal) cannotServe(err error) error {
 	if u, ok := errors.AsType[*daemon.UsageError](err); ok {
 		return usage(u.Hint, "%w", err)
@@ -421,16 +403,110 @@ func (t *terminal) cannotServe(err error) error {
 		if !t.json {
 			for _, f := range strict.Rejected {
 				if f.Manifest != nil && !f.Manifest.Valid() {
-					t.problems(t.err, f.Manifest)
+					t.printProblems(t.err, f.Manifest)
 				}
 			}
 		}
-		return no("fix them, or leave --strict out to serve the rest", "%w", err)
+		return no("fix the rejected agents, or leave out --strict to serve the others", "%w", err)
 	}
 	return err
 }
 
-// logf writes a line of the daemon's log.
+// logf writes a line to the log of the daemon.
 func (t *terminal) logf(format string, args ...any) {
 	t.notef("%s %s", t.paint(dim, "ambit:"), diag.Printable(fmt.Sprintf(format, args...)))
+}
+
+// logServersTo opens the log for the output of tool servers. The first result writes a line, and the second result
+// closes the log. If no file name is given, the log is standard error.
+func (t *terminal) logServersTo(name string) (func(agent, alias, line string), func(), error) {
+	if name == "" {
+		return func(agent, alias, line string) { t.serverLog(agent+"/"+alias, line) }, func() {}, nil
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, nil, usage("choose a file that you can write to", "cannot open the log of the tool servers: %w", err)
+	}
+	write := func(agent, alias, line string) {
+		// Ignore errors, so that a full disk does not stop the daemon.
+		_, _ = fmt.Fprintf(f, "[%s] %s\n", diag.Printable(agent+"/"+alias), diag.Printable(line))
+	}
+	return write, func() { _ = f.Close() }, nil
+}
+
+// installLine returns the command that installs an agent into a client. It returns "" if the agent's file no longer
+// exists.
+func installLine(folders []string, name string) string {
+	all, err := daemon.Find(folders...)
+	f := daemon.Pick(all, func(f *daemon.Found) bool { return f.Name == name && f.Problem == nil })
+	if err != nil || f == nil {
+		return ""
+	}
+	return ownCommand() + " install " + diag.ShellWord(relativePath(f.Path)) + " --client claude-code"
+}
+
+// relativePath returns the path relative to the current folder if the path is in that folder. Otherwise it returns the
+// path unchanged.
+func relativePath(path string) string {
+	here, _ := os.Getwd() // if this fails, the path stays unchanged
+	if rel, err := filepath.Rel(here, path); err == nil && filepath.IsLocal(rel) {
+		return rel
+	}
+	return path
+}
+
+// ownCommand returns the command that the user can type to run this program.
+func ownCommand() string {
+	if _, err := exec.LookPath("ambit"); err == nil || !strings.ContainsRune(os.Args[0], filepath.Separator) {
+		return "ambit"
+	}
+	return diag.ShellWord(relativePath(os.Args[0]))
+}
+
+func newReload(t *terminal) *cobra.Command {
+	return verb("reload", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		var c daemon.Change
+		if err := t.postToDaemon(ctx, "/api/v1/reload", &c); err != nil {
+			return err
+		}
+		return t.say(c, "%s %s\n", t.paint(green, "reloaded:"), changes(c))
+	})
+}
+
+// postToDaemon sends a request to the daemon of this home and decodes the response.
+func (t *terminal) postToDaemon(ctx context.Context, path string, into any) error {
+	d, err := daemon.FindDaemon(t.home)
+	if err == nil {
+		err = d.Do(ctx, http.MethodPost, path, into)
+	}
+	if err != nil {
+		return daemonFailure(err)
+	}
+	return nil
+}
+
+// changes describes the result of a reload.
+func changes(c daemon.Change) string {
+	var parts []string
+	for _, p := range []struct {
+		verb  string
+		names []string
+	}{{"added", c.Added}, {"changed", c.Changed}, {"removed", c.Removed}, {"rejected", c.Rejected}} {
+		if len(p.names) > 0 {
+			parts = append(parts, p.verb+" "+strings.Join(p.names, " "))
+		}
+	}
+	return strings.Join(append(parts, fmt.Sprintf("%d unchanged", len(c.Kept))), ", ")
+}
+
+func newConsole(t *terminal) *cobra.Command {
+	return verb("console", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		var made struct {
+			URL string `json:"url"`
+		}
+		if err := t.postToDaemon(ctx, "/api/v1/console", &made); err != nil {
+			return err
+		}
+		return t.say(made, "%s\n", made.URL)
+	})
 }

@@ -7,26 +7,32 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/exec/memory"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/gateway/gate"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
+	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/supply/pack"
+	"github.com/ambit-run/ambit/internal/supply/registry"
+	"github.com/ambit-run/ambit/internal/supply/skill"
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// serverOptions returns the options of verbs that start servers. It looks for the home itself:
-// ambit tools and ambit verify --offline get here only for some manifests.
+// serverOptions returns the options for starting servers. It calls home.Find itself, because ambit tools and ambit
+// verify --offline need a home only for some manifests.
 func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, error) {
 	h, err := home.Find()
 	if err != nil {
@@ -40,15 +46,14 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 	if err != nil {
 		return toolserver.Options{}, err
 	}
+	source := &credential.Source{Agent: registeredName(h, m), Vault: credential.Open(h)}
 	return toolserver.Options{
-		Home: h, Folder: folder, Lookup: (&credential.Source{Agent: registered(h, m), Vault: credential.Open(h)}).Lookup(m.Agent()), Lock: lock, Version: version,
-		Authorize: host.Authorize(m.Agent(), keeper(h)),
-		Log:       t.serverLog, Progress: t.progress(),
+		Home: h, Folder: folder, Lookup: source.Lookup(m.Agent()), Lock: lock, Version: version,
+		Authorize: host.Authorize(m.Agent(), keeper(h)), Log: t.serverLog, Progress: t.progress(),
 	}, nil
 }
 
-// resolve turns the servers that an agent requires by their ids into servers that can be
-// started. It starts nothing.
+// resolve finds the servers that an agent requires by id. It does not start the servers.
 func (t *terminal) resolve(ctx context.Context, m *manifest.Manifest) (*host.Resolved, error) {
 	if len(m.Agent().Requirements) == 0 {
 		return host.Resolve(ctx, m.Agent(), "", host.ResolveOptions{})
@@ -61,14 +66,14 @@ func (t *terminal) resolve(ctx context.Context, m *manifest.Manifest) (*host.Res
 }
 
 func resolveWith(ctx context.Context, m *manifest.Manifest, o host.ResolveOptions) (*host.Resolved, error) {
-	r, err := host.Resolve(ctx, m.Agent(), registered(o.Home, m), o)
+	r, err := host.Resolve(ctx, m.Agent(), registeredName(o.Home, m), o)
 	if err != nil {
-		return nil, no("fix the file that the message names", "%w", err)
+		return nil, no("fix the file named in the message", "%w", err)
 	}
 	return r, nil
 }
 
-// resolveAndWarn is resolve with its warnings printed.
+// resolveAndWarn is like resolve, but also prints warnings.
 func (t *terminal) resolveAndWarn(ctx context.Context, m *manifest.Manifest) (*host.Resolved, error) {
 	r, err := t.resolve(ctx, m)
 	if err != nil {
@@ -82,7 +87,7 @@ func (t *terminal) resolveAndWarn(ctx context.Context, m *manifest.Manifest) (*h
 	return r, nil
 }
 
-// readLock reads the lock file of a folder, nil if there is none.
+// readLock reads the lock file in a folder. It returns nil if the folder has no lock file.
 func readLock(folder string) (*pack.Lock, error) {
 	lock, err := pack.ReadLock(filepath.Join(folder, pack.LockName))
 	switch {
@@ -94,13 +99,13 @@ func readLock(folder string) (*pack.Lock, error) {
 	return lock, nil
 }
 
-// serverLog shows a line that a server wrote, with its alias in front.
+// serverLog prints a line of a server's output, with the alias of the server.
 func (t *terminal) serverLog(alias, line string) {
 	t.notef("%s %s", t.paint(dim, "["+diag.Printable(alias)+"]"), diag.Printable(line))
 }
 
-// progress shows what is being done about each server, to a person who waits
-// at a terminal.
+// progress returns a function that displays the current step of each server. If standard error is not a terminal, the
+// function does nothing.
 func (t *terminal) progress() func(alias, step string) {
 	if !t.interactive() || os.Getenv("TERM") == "dumb" {
 		return func(string, string) {}
@@ -111,87 +116,85 @@ func (t *terminal) progress() func(alias, step string) {
 	return t.bar.step
 }
 
-// onServers reports whether an agent has tool servers to prove: its own, or required ones.
+// onServers reports whether an agent's tools run on tool servers, which can be verified.
 func onServers(m *manifest.Manifest) bool {
 	return m.Dialect == agent.Matrix || m.Dialect == agent.GPARS || m.Agent().Hosted()
 }
 
-// nothingToProve explains why there is nothing to start, compare or pin.
 func nothingToProve(m *manifest.Manifest) string {
-	return fmt.Sprintf("nothing to prove: a %s agent has no tool servers of its own", m.Dialect)
+	return fmt.Sprintf("nothing to verify, because a %s agent has no tool servers", m.Dialect)
 }
 
-// development are the switches that loosen what http actions may reach.
+// development contains the switches that relax restrictions during development.
 type development struct {
 	loopbackHTTP bool
-	isolation    isolationFlag // of verbs that run programs
+	isolation    isolationFlag // only for verbs that run programs
 }
 
 func (d *development) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&d.loopbackHTTP, "allow-loopback-http", false, "for development: http actions may reach this machine without TLS; AMBIT_DEV_RESOLVE=HOST:443=127.0.0.1:PORT and AMBIT_DEV_CA=FILE say where a name leads, and whose certificate it has there")
+	cmd.Flags().BoolVar(&d.loopbackHTTP, "allow-loopback-http", false,
+		"for development: let http actions reach this machine without TLS; AMBIT_DEV_RESOLVE=HOST:443=127.0.0.1:PORT "+
+			"redirects a host to this machine, and AMBIT_DEV_CA=FILE trusts an additional certificate authority")
 }
 
-// manifestFlag is the one switch that matters to verbs that only read manifests.
+// manifestFlag adds --allow-loopback-http to a verb that reads manifests but runs nothing.
 func (d *development) manifestFlag(f *pflag.FlagSet) {
-	f.BoolVar(&d.loopbackHTTP, "allow-loopback-http", false, "for development: FindAgent actions and slots may name this machine, also over plain http")
+	f.BoolVar(&d.loopbackHTTP, "allow-loopback-http", false,
+		"for development: let FindAgent actions and slots name this machine, even over plain http")
 }
 
-// announce warns which development switches are on.
+// announce warns about active development switches.
 func (t *terminal) announce(s egress.Switches) {
 	if loud := s.Announce(); loud != "" {
 		t.alertf("%s", loud)
 	}
 }
 
-// hostOptions returns the options with which agents are started here.
 func (t *terminal) hostOptions(d development, production bool) (host.Options, error) {
 	h := t.home
-	if err := checkSettings(h); err != nil {
-		return host.Options{}, err
-	}
-	switches, err := egress.Read(os.LookupEnv, d.loopbackHTTP, production)
-	if err != nil {
-		return host.Options{}, usage("", "%w", err)
-	}
-	t.announce(switches)
-	operator, err := operatorGuardrails(h)
-	if err != nil {
-		return host.Options{}, err
-	}
 	o := host.Options{
-		Operator: operator, Rules: gate.Rules{Policy: t.rules(h)},
-		Home: h, Version: version, Log: t.serverLog, Progress: t.progress(), Egress: egress.New(switches), Switches: switches,
-		Tokens: keeper(h),
-		Credentials: &credential.Source{
-			Vault:   credential.Open(h),
-			OnError: func(err error) { t.serverLog("vault", err.Error()) },
-		},
+		Home: h, Version: version, Tokens: keeper(h), Log: t.serverLog, Progress: t.progress(),
 	}
+	err := checkSettings(h)
+	if err != nil {
+		return o, err
+	}
+	if o.Switches, err = egress.Read(os.LookupEnv, d.loopbackHTTP, production); err != nil {
+		return o, usage("", "%w", err)
+	}
+	t.announce(o.Switches)
+	o.Egress = egress.New(o.Switches)
+	if o.Operator, err = operatorGuardrails(h); err != nil {
+		return o, err
+	}
+	o.Rules = gate.Rules{Policy: t.rules(h)}
+	report := func(err error) { t.serverLog("vault", err.Error()) }
+	o.Credentials = &credential.Source{Vault: credential.Open(h), OnError: report}
 	return o, d.isolation.apply(t, &o, production)
 }
 
-// operatorGuardrails reads guardrails.json, which is optional.
-func operatorGuardrails(h home.Home) (guard.Operator, error) {
+// operatorGuardrails reads the operator's guardrails from guardrails.json. If the file does not exist, there are no
+// guardrails.
+func operatorGuardrails(h home.Home) (operator guard.Operator, err error) {
 	text, err := os.ReadFile(h.Guardrails())
 	if errors.Is(err, fs.ErrNotExist) {
-		return guard.Operator{}, nil
+		return operator, nil
 	}
-	var operator guard.Operator
 	if err == nil {
 		operator, err = guard.ParseOperator(h.Guardrails(), text)
 	}
 	if err != nil {
-		return operator, no("fix or remove the file", "%w", err)
+		return operator, no("fix or remove the file named in the message", "%w", err)
 	}
 	return operator, nil
 }
 
-// start starts an agent and waits until its servers are proven.
-func (t *terminal) start(ctx context.Context, m *manifest.Manifest, o host.Options) (a *host.Agent, end func(), err error) {
+// start starts an agent and waits until its servers are verified. The second result stops the agent.
+func (t *terminal) start(ctx context.Context, m *manifest.Manifest, o host.Options) (*host.Agent, func(), error) {
 	others := newNeighbours(ctx, m, o)
 	o.Agents = others
-	a = host.Start(ctx, m, o)
-	end = func() { a.Close(); others.close() }
+	a := host.Start(ctx, m, o)
+	end := func() { a.Close(); others.close() }
 	if err := a.Ready(ctx); err != nil {
 		end()
 		return nil, nil, asFailure(err)
@@ -199,11 +202,31 @@ func (t *terminal) start(ctx context.Context, m *manifest.Manifest, o host.Optio
 	return a, end, nil
 }
 
-// refused is a refusal as the end of a verb.
+// refused converts a refusal to a failure.
 func refused(r *call.Refusal) *failure {
 	code := exitNo
 	if r.Code == call.IsolationUnavailable || r.Code == call.CredentialMissing {
 		code = exitMissing
 	}
 	return &failure{code: code, err: r, hint: r.Hint}
+}
+
+// checkSettings checks all settings in config.toml, including settings that only the daemon uses. It must be called
+// before any setting is used, so that error messages always name the file.
+func checkSettings(h home.Home) error {
+	file := h.Config()
+	failed := func(err error) error { return no("fix "+diag.ShellWord(file), "%w", err) }
+	if err := home.CheckConfig(file); err != nil {
+		return failed(err)
+	}
+	_, oidc := identity.ReadOIDC(file)
+	_, quotas := limit.ReadQuotas(h)
+	_, ttl := memory.TTL(h)
+	_, registries := registry.ReadConfig(h)
+	_, age := readRetention(h)
+	_, skills := skill.ReadStore(file)
+	if err := errors.Join(oidc, quotas, ttl, registries, age, skills); err != nil {
+		return failed(errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")))
+	}
+	return nil
 }

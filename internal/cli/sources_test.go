@@ -22,11 +22,10 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// sources serves one small tool server on this machine for the rest of a script, in
-// every form in which servers are published: sources SERVER.js SERVER.py FILE….
-// It is the npm package @ambit-test/notes, the Python package ambit-notes and a
-// bundle, and com.example/notes-npm, -pypi, -mcpb, -oci and -bad of a registry. Its
-// port is written in place of PORT in the files.
+// sources is the script command "sources SERVER.js SERVER.py FILE…". It publishes one small tool server on this
+// machine in every form, until the end of the script. The forms are the npm package @ambit-test/notes, the Python
+// package ambit-notes, a bundle, and registry entries. The registry entries are com.example/notes-npm, -pypi, -mcpb,
+// -oci and -bad. In each FILE, it replaces PORT with the port of the registry.
 func sources(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: sources SERVER.js SERVER.py FILE...")

@@ -17,14 +17,14 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// openStore opens the store, the keys and the journal of the home, or those at a
-// postgres:// URL. It warns if the daemon of this home uses another store.
+// openStore opens the store at the given URL, or the store in the home if the URL is empty. It warns if the daemon uses
+// a different store.
 func (t *terminal) openStore(ctx context.Context, storeURL string) (*store.Store, error) {
 	t.warnElsewhere(ctx, storeURL)
 	return t.openStoreWith(ctx, storeURL, store.Open)
 }
 
-// warnElsewhere warns if no store is named and the daemon uses another one.
+// warnElsewhere warns if the daemon's store is not in the home. It does not warn if the user specified a store.
 func (t *terminal) warnElsewhere(ctx context.Context, storeURL string) {
 	if storeURL == "" {
 		if d := t.daemonElsewhere(ctx); d != nil {
@@ -34,17 +34,34 @@ func (t *terminal) warnElsewhere(ctx context.Context, storeURL string) {
 	}
 }
 
-// sharedStore is openStore for verbs that read or decide what the daemon records: without a
-// URL it opens the store of the daemon of this home.
+// sharedStore opens the store at the given URL. If the URL is empty, it opens the running daemon's store, or the
+// store in the home.
 func (t *terminal) sharedStore(ctx context.Context, storeURL string) (*store.Store, error) {
 	if d := t.sharedDaemon(ctx); storeURL == "" && d != nil {
-		t.notef("%s", t.paint(dim, "this is the store of the daemon at "+d.URL+": "+diag.Printable(d.Store)))
+		t.notef("%s", t.paint(dim, "using the store of the daemon at "+d.URL+": "+diag.Printable(d.Store)))
 		return t.openStoreWith(ctx, d.Store, store.Open)
 	}
 	return t.openStore(ctx, storeURL)
 }
 
-// sharedDaemon returns the daemon of this home if sharedStore opens its store.
+// withSharedStore calls f with the store that sharedStore opens.
+func (t *terminal) withSharedStore(ctx context.Context, storeURL string, f func(*store.Store) error) error {
+	b, err := t.sharedStore(ctx, storeURL)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(b), closing(b))
+}
+
+func closing(b *store.Store) error {
+	if err := b.Close(); err != nil {
+		return no("", "the store cannot be closed: %w", err)
+	}
+	return nil
+}
+
+// sharedDaemon returns the running daemon if its store is not in the home and this command can open the store.
+// Otherwise it returns nil.
 func (t *terminal) sharedDaemon(ctx context.Context) *daemon.Client {
 	if d := t.daemonElsewhere(ctx); d != nil && (!d.StorePassword || os.Getenv("PGPASSWORD") != "") {
 		return d
@@ -52,8 +69,8 @@ func (t *terminal) sharedDaemon(ctx context.Context) *daemon.Client {
 	return nil
 }
 
-// hasStore reports whether there is a store to read. Opening a store that does not exist
-// would create it, with keys of its own.
+// hasStore reports whether the store exists. Verbs that only read must call hasStore first, because opening a missing
+// store creates the store and new keys.
 func (t *terminal) hasStore(ctx context.Context, storeURL string) bool {
 	if _, err := os.Stat(t.home.State()); storeURL != "" || !errors.Is(err, fs.ErrNotExist) {
 		return true
@@ -62,26 +79,25 @@ func (t *terminal) hasStore(ctx context.Context, storeURL string) bool {
 	return false
 }
 
-// hasSharedStore is hasStore for sharedStore.
+// hasSharedStore is like hasStore, but for the store that sharedStore opens.
 func (t *terminal) hasSharedStore(ctx context.Context, storeURL string) bool {
 	return storeURL == "" && t.sharedDaemon(ctx) != nil || t.hasStore(ctx, storeURL)
 }
 
-// requireSharedStore ends a verb that cannot create the shared store.
-func (t *terminal) requireSharedStore(ctx context.Context, storeURL string) error {
-	if t.hasSharedStore(ctx, storeURL) {
-		return nil
+// withExistingStore is like withSharedStore, but returns an error if the store does not exist.
+func (t *terminal) withExistingStore(ctx context.Context, storeURL string, f func(*store.Store) error) error {
+	if !t.hasSharedStore(ctx, storeURL) {
+		return t.noStore()
 	}
-	return t.noStore()
+	return t.withSharedStore(ctx, storeURL, f)
 }
 
 func (t *terminal) noStore() error {
-	return missing("the first call creates it; if you made calls before, check AMBIT_HOME",
+	return missing("the first call creates the journal; if you made calls before, check AMBIT_HOME",
 		"there is no journal in %s yet", t.home.Dir())
 }
 
-// daemonElsewhere returns the daemon of this home if it runs and uses a store outside
-// the home.
+// daemonElsewhere returns the running daemon if its store is not in the home. Otherwise it returns nil.
 func (t *terminal) daemonElsewhere(ctx context.Context) *daemon.Client {
 	d, err := daemon.FindDaemon(t.home)
 	if err != nil || d.Store == "" || !store.IsURL(d.Store) || !d.Alive(ctx) {
@@ -90,30 +106,30 @@ func (t *terminal) daemonElsewhere(ctx context.Context) *daemon.Client {
 	return d
 }
 
-// withoutPassword returns the URL of a store without its password, and whether it had one.
-func withoutPassword(storeURL string) (address string, left bool) {
+// withoutPassword removes the password from a store's URL. The second result reports whether the URL had a password.
+func withoutPassword(storeURL string) (address string, removed bool) {
 	u, err := url.Parse(storeURL)
 	if err != nil || u.Scheme == "" {
 		return "", false
 	}
-	if _, left = u.User.Password(); left {
+	if _, removed = u.User.Password(); removed {
 		u.User = url.User(u.User.Username())
 	}
 	query := u.Query()
 	for _, name := range []string{"password", "sslpassword"} {
 		if query.Has(name) {
 			query.Del(name)
-			left = true
+			removed = true
 		}
 	}
 	u.RawQuery = query.Encode()
-	return u.String(), left
+	return u.String(), removed
 }
 
 func (t *terminal) openStoreWith(
 	ctx context.Context, storeURL string, open func(context.Context, home.Home, string) (*store.Store, error),
 ) (*store.Store, error) {
-	if err := isStore(storeURL); err != nil {
+	if err := checkStoreURL(storeURL); err != nil {
 		return nil, err
 	}
 	b, err := open(ctx, t.home, storeURL)
@@ -123,15 +139,15 @@ func (t *terminal) openStoreWith(
 	return b, nil
 }
 
-// isStore checks the value of --store.
-func isStore(url string) error {
+// checkStoreURL returns an error if the value of --store is not valid.
+func checkStoreURL(url string) error {
 	if !store.IsURL(url) {
-		return usage("leave it out for the store in AMBIT_HOME", "a store is named by a postgres:// URL")
+		return usage("leave out --store to use the store in AMBIT_HOME", "--store must be a postgres:// URL")
 	}
 	return nil
 }
 
-// notOpened explains why a store could not be opened, with a hint how to fix it.
+// notOpened adds a hint to the error for a store that cannot be opened.
 func notOpened(h home.Home, url string, err error) error {
 	const again = "AMBIT_HOME=FOLDER ambit restore BACKUP"
 	f := &failure{code: exitMissing, err: oneLine{err}}
@@ -139,50 +155,51 @@ func notOpened(h home.Home, url string, err error) error {
 	case errors.Is(err, state.ErrNetworkDisk):
 		f.hint = "set AMBIT_HOME to a folder on a local disk, or use --store postgres://…"
 	case errors.Is(err, identity.ErrNoRoot) && url == "":
-		f.hint = "put the file back: " + again + " creates a new folder that has it in keys. To start again, " +
-			"without the old journal and store, move state.db* and daybooks out of " + diag.ShellWord(h.Dir())
+		f.hint = "to get the root key back, run: " + again + " (then copy FOLDER/keys/root). To start again, " +
+			"without the old journal and store, move state.db* and daybooks/ out of " + diag.ShellWord(h.Dir())
 	case errors.Is(err, store.ErrBehind):
-		f.hint = "hand it over to the newest root: " + rotating(url)
-	case errors.Is(err, store.ErrBrokenOff):
-		f.hint = "finish the rotation: " + rotating(url)
+		f.hint = "to move the store to the newest root key, run: " + rotateCommand(url)
+	case errors.Is(err, store.ErrInterrupted):
+		f.hint = "to finish the rotation, run: " + rotateCommand(url)
 	case errors.Is(err, identity.ErrOldRoot):
 		f.err = oneLine{fmt.Errorf("%w than the one in %s", err, h.Root())}
-		f.hint = "copy keys/root from where it was rotated, or from a backup made since"
+		f.hint = "copy keys/root from the machine that rotated the key, or from a backup made after the rotation"
 		if _, err := os.Stat(h.State()); err == nil && url != "" {
-			f.hint = homeOfItsOwn(h)
+			f.hint = separateHome(h)
 		}
 	case errors.Is(err, identity.ErrNoRoot), errors.Is(err, identity.ErrOtherRoot) && url != "":
-		f.hint = "copy keys/root from a machine that uses this store, or from a backup: " + again +
-			" creates a new folder that has it. To start again, use an empty database"
+		f.hint = "copy keys/root from a machine that uses this store, or from a backup (" + again +
+			" creates a new folder with that file). To start again, use an empty database"
 		if _, err := os.Stat(h.State()); err == nil {
-			f.hint = homeOfItsOwn(h)
+			f.hint = separateHome(h)
 		}
 	case errors.Is(err, identity.ErrOtherRoot):
 		f.err = oneLine{fmt.Errorf("%w than the one in %s", err, h.Root())}
-		f.hint = "put its own root key back: " + again + " creates a new folder that has it in keys"
+		f.hint = "to get the store's root key back, run: " + again + " (then copy FOLDER/keys/root)"
 	case errors.Is(err, state.ErrDamaged) && url == "":
-		f.hint = "restore a backup into a new folder: " + again + ". Keep the damaged file: parts of it may still be readable"
+		f.hint = "to restore into a new folder, run: " + again + ". Keep the damaged file; parts may be readable"
 	case url != "":
 		f.hint = "check that PostgreSQL is running and that the URL is right"
 	}
 	return f
 }
 
-// homeOfItsOwn is the hint if the root key of this home belongs to another store.
-func homeOfItsOwn(h home.Home) string {
-	return "use a separate AMBIT_HOME for this store, with keys/root from a machine that uses it: " +
+// separateHome returns the hint for a store that cannot be used with this home, because the root key of this home
+// belongs to another store.
+func separateHome(h home.Home) string {
+	return "use a separate AMBIT_HOME for this store, with keys/root from a machine that uses the store; " +
 		"the root key here belongs to the store in " + diag.ShellWord(h.Dir())
 }
 
-// rotating returns the command that rotates the root of a store.
-func rotating(url string) string {
+// rotateCommand returns the command that rotates the root key of a store.
+func rotateCommand(url string) string {
 	if url != "" {
 		return "ambit rotate root --store postgres://…"
 	}
 	return "ambit rotate root"
 }
 
-// oneLine is an error with its line breaks replaced by spaces.
+// oneLine is an error whose message has no line breaks.
 type oneLine struct{ error }
 
 func (e oneLine) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }

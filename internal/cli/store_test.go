@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// TestStoreOfTheDaemon: verbs that ask find the store of the daemon that runs, and
-// say so. Its password is written down nowhere, so that with one they say which
-// store they do not look at.
+// Without --store, verbs use the store of the running daemon and print a note about it. ambit does not save the
+// password of a store. If the daemon's store has a password, the verbs use the store in AMBIT_HOME and print a
+// warning.
 func TestStoreOfTheDaemon(t *testing.T) {
 	onPostgres(t, func(t *testing.T, store string) {
 		home := filepath.Join(t.TempDir(), "home")
@@ -40,10 +40,10 @@ func TestStoreOfTheDaemon(t *testing.T) {
 			name string
 			user *url.Userinfo
 			says string
-			keys string // how many the verb sees without --store, in JSON
+			keys string // part of the output of ambit key list --json without --store
 		}{
-			{"without a password", address.User, "this is the store of the daemon at ", `"id"`},
-			{"with one", url.UserPassword(address.User.Username(), "canary"), "keeps its state at postgres://", `"keys": []`},
+			{"without a password", address.User, "using the store of the daemon at ", `"id"`},
+			{"with a password", url.UserPassword(address.User.Username(), "canary"), "keeps its state at postgres://", `"keys": []`},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				full := *address
@@ -52,7 +52,7 @@ func TestStoreOfTheDaemon(t *testing.T) {
 				ambit("key", "new", "--name", "mine", "--store", full.String())
 				out, says := ambit("key", "list", "--json")
 				if !strings.Contains(says, tt.says) || !strings.Contains(out, tt.keys) {
-					t.Errorf("it says %q, and there are %s", says, out)
+					t.Errorf("got stderr %q and stdout %s", says, out)
 				}
 				for _, args := range [][]string{{"approvals"}, {"journal", "show"}, {"grants"}} {
 					if _, says := ambit(args...); !strings.Contains(says, d.url) {
@@ -65,17 +65,17 @@ func TestStoreOfTheDaemon(t *testing.T) {
 				}
 				d.signal(os.Kill)
 				<-d.ended
-				// A stopped daemon has no store.
+				// The store of a daemon that has exited is not used.
 				if _, says := ambit("approvals"); strings.Contains(says, "daemon") {
-					t.Errorf("after its end: %q", says)
+					t.Errorf("after the daemon has exited: %q", says)
 				}
 			})
 		}
 	})
 }
 
-// TestRootOfASharedStore: a machine that comes to a store without its root neither
-// makes one nor signs with its own.
+// A machine may not have the root key of a shared store. Then ambit creates no root key there, and does not sign
+// with another root key.
 func TestRootOfASharedStore(t *testing.T) {
 	onPostgres(t, func(t *testing.T, store string) {
 		dir := t.TempDir()
@@ -90,22 +90,22 @@ func TestRootOfASharedStore(t *testing.T) {
 			return string(out), cmd.ProcessState.ExitCode()
 		}
 		root := func(home string) string { return filepath.Join(dir, home, "keys", "root") }
-		// The first begins the store, though it leaves no record.
+		// The first home creates the store, even though this command writes no record.
 		if says, code := ambit("first", "key", "list", "--store", store); code != 0 {
 			t.Fatal(says)
 		}
 		if says, code := ambit("new", "key", "list", "--store", store); code != 3 || !strings.Contains(says, "the root key is missing, or was never on this machine") || !strings.Contains(says, "hint: copy keys/root from a machine that uses this store") {
-			t.Errorf("without a root: exit %d, %s", code, says)
+			t.Errorf("without a root key: exit code %d: %s", code, says)
 		}
 		if _, err := os.Stat(root("new")); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("there is a root: %v", err)
+			t.Errorf("a root key was created, or Stat failed: %v", err)
 		}
-		if says, code := ambit("new", "whoami"); code != 0 { // makes one
+		if says, code := ambit("new", "whoami"); code != 0 { // creates a root key
 			t.Fatal(says)
 		}
 		for _, verb := range []string{"key list", "journal verify", "journal checkpoint", "rotate root", "worker"} {
-			if says, code := ambit("new", append(strings.Fields(verb), "--store", store)...); code != 3 || !strings.Contains(says, "created with another root key") || !strings.Contains(says, "hint: copy keys/root") {
-				t.Errorf("%s with a root of its own: exit %d, %s", verb, code, says)
+			if says, code := ambit("new", append(strings.Fields(verb), "--store", store)...); code != 3 || !strings.Contains(says, "created with a different root key") || !strings.Contains(says, "hint: copy keys/root") {
+				t.Errorf("%s with a different root key: exit code %d: %s", verb, code, says)
 			}
 		}
 		text, err := os.ReadFile(root("first"))
@@ -113,8 +113,8 @@ func TestRootOfASharedStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, home := range []string{"new", "first"} {
-			if says, code := ambit(home, "journal", "verify", "--store", store); code != 0 || !strings.Contains(says, "whole") {
-				t.Errorf("%s with its root: exit %d, %s", home, code, says)
+			if says, code := ambit(home, "journal", "verify", "--store", store); code != 0 || !strings.Contains(says, "intact") {
+				t.Errorf("home %s with the store's root key: exit code %d: %s", home, code, says)
 			}
 		}
 	})

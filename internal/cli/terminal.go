@@ -1,23 +1,25 @@
 package cli
 
-// The rules for all output:
+// All output follows these rules:
 //
-//   - The answer goes to stdout. Losses, progress, next steps and errors go to stderr.
-//   - An error is "ambit: what happened"; the line below is "  hint: " and the next
-//     step. Sentences start in lower case and end without a full stop.
-//   - Colours are used only on a terminal. NO_COLOR and --color=never turn them off,
-//     CLICOLOR_FORCE and --color=always on. Colour is never the only carrier of meaning.
-//   - Text from a manifest is printed through diag.Printable, so that it cannot control
-//     the terminal. As a second line of defence for file names and errors, notef escapes
-//     every invisible character, and printf every control character except colours.
-//   - With --json, stdout is exactly one document, with the same characters escaped.
+//   - The answer goes to stdout. Warnings, progress, next steps and errors go to stderr.
+//   - An error is "ambit: " and what happened. The next line is "  hint: " and the next step. Sentences start in
+//     lower case and end without a full stop.
+//   - Colours are used only on a terminal. NO_COLOR and --color=never turn colours off. CLICOLOR_FORCE and
+//     --color=always turn colours on. Colour is never the only carrier of meaning.
+//   - Text from a manifest is printed through diag.Printable, because the text could control the terminal. File names
+//     and errors could also do so. Therefore notef escapes all invisible characters, and printf escapes all control
+//     characters except colours.
+//   - With --json, stdout contains exactly one document, with the same characters escaped.
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -39,32 +41,32 @@ import (
 
 type terminal struct {
 	in     io.Reader
-	raw    io.Writer // stdout itself, for a protocol
+	raw    io.Writer // stdout without a buffer, for protocols such as MCP
 	out    *bufio.Writer
-	outMu  sync.Mutex // guards out: background work logs too
+	outMu  sync.Mutex // guards out, because goroutines also write to it
 	err    io.Writer
-	file   *os.File // stdout, if it is a file
+	file   *os.File // stdout, or nil if stdout is not a file
 	json   bool
 	colour string
 	styled bool
 	width  int
-	cut    bool         // stdout is a terminal: lines are cut to its width
-	bar    *bar         // the progress of servers; nil until it is shown
-	policy *policy.Live // the user's rules; nil until they are read
-	home   home.Home    // zero if there is none and needsHome is false
-	// lastRead is the path of the last manifest that was loaded.
+	cut    bool         // set if stdout is a terminal; lines are shortened to its width
+	bar    *bar         // shows the progress of servers; nil until first shown
+	policy *policy.Live // the user's policy; nil until first used
+	home   home.Home    // the zero Home if no home was found and the verb does not need one
+	// lastRead is the path of the last loaded manifest.
 	lastRead string
-	// interrupted means that a signal came in place of an answer.
+	// interrupted is set if a signal arrived while ambit waited for an answer.
 	interrupted bool
 }
 
-// shared makes a writer safe for concurrent use, as a file is.
-type shared struct {
+// syncWriter makes a writer safe for use by several goroutines. Files do not need it.
+type syncWriter struct {
 	mu sync.Mutex
 	to io.Writer
 }
 
-func (s *shared) Write(p []byte) (int, error) {
+func (s *syncWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.to.Write(p)
@@ -72,7 +74,7 @@ func (s *shared) Write(p []byte) (int, error) {
 
 func newTerminal(in io.Reader, out, errOut io.Writer) *terminal {
 	if _, file := errOut.(*os.File); !file {
-		errOut = &shared{to: errOut}
+		errOut = &syncWriter{to: errOut}
 	}
 	t := &terminal{in: in, raw: out, out: bufio.NewWriter(out), err: errOut, colour: "auto", width: 100}
 	t.file, _ = out.(*os.File)
@@ -85,21 +87,18 @@ func newTerminal(in io.Reader, out, errOut io.Writer) *terminal {
 	return t
 }
 
-// setUp applies the flags of every verb and finds the home.
+// colourChoices lists the values of --color.
+var colourChoices = []string{"auto", "always", "never"}
+
+// setUp applies the flags that all verbs have in common, and finds the home.
 func (t *terminal) setUp(cmd *cobra.Command, args []string) (err error) {
 	if t.home, err = home.Find(); err != nil && needsHome(cmd, args) {
 		return err
 	}
-	switch t.colour {
-	case "always":
-		t.styled = true
-	case "never":
-		t.styled = false
-	case "auto":
-		t.styled = t.wantsColour()
-	default:
+	if !slices.Contains(colourChoices, t.colour) {
 		return usage("use auto, always or never", "--color cannot be %q", t.colour)
 	}
+	t.styled = t.colour == "always" || t.colour == "auto" && t.wantsColour()
 	return nil
 }
 
@@ -126,7 +125,7 @@ func (t *terminal) flush() error {
 	return t.out.Flush()
 }
 
-// style is an ANSI colour or weight.
+// style is an ANSI code for a colour or a font weight.
 type style string
 
 const (
@@ -140,7 +139,11 @@ const (
 	normal  style = "0"
 )
 
-var styles = []style{bold, dim, red, green, yellow, cyan, boldRed, normal}
+// ownStyle matches the colour codes that terminal.paint writes. anyStyle matches every colour code.
+var (
+	ownStyle = regexp.MustCompile(`\x1b\[(?:0|1|2|31|32|33|36|1;31)m`)
+	anyStyle = regexp.MustCompile(`\x1b[^m]*m?`)
+)
 
 func (t *terminal) paint(s style, text string) string {
 	if !t.styled || text == "" {
@@ -149,49 +152,33 @@ func (t *terminal) paint(s style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[" + string(normal) + "m"
 }
 
-// escapeBetweenStyles applies escape to the text between our own colour codes.
+// escapeBetweenStyles applies the callback to all text except the colour codes of terminal.paint.
 func (t *terminal) escapeBetweenStyles(text string, escape func(string) string) string {
 	if !t.styled {
 		return escape(text)
 	}
 	var b strings.Builder
-	for i, part := range strings.Split(text, "\x1b[") {
-		code, rest, ended := strings.Cut(part, "m")
-		switch {
-		case i == 0:
-			rest = part
-		case ended && slices.Contains(styles, style(code)):
-			b.WriteString("\x1b[" + code + "m")
-		default:
-			rest = "\x1b[" + part
-		}
-		b.WriteString(escape(rest))
+	end := 0
+	for _, code := range ownStyle.FindAllStringIndex(text, -1) {
+		b.WriteString(escape(text[end:code[0]]) + text[code[0]:code[1]])
+		end = code[1]
 	}
-	return b.String()
+	return b.String() + escape(text[end:])
 }
 
-// printableLines applies diag.Printable to each line.
 func printableLines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = diag.Printable(lines[i])
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(each(strings.Split(text, "\n"), diag.Printable), "\n")
 }
 
-// withoutControls escapes control characters except tabs and line ends. Documents contain
-// none, so they stay as they are.
-func withoutControls(text string) string { return escaped(text, unicode.IsControl) }
+// withoutControls escapes control characters, except tabs and line breaks. It does not change JSON, which contains no
+// control characters.
+func withoutControls(text string) string { return escapeFunc(text, unicode.IsControl) }
 
-// escaped escapes the odd characters of a text, except tabs and line ends.
-func escaped(text string, odd func(rune) bool) string {
-	shown := func(r rune) bool { return odd(r) && r != '\n' && r != '\t' }
-	if strings.IndexFunc(text, shown) < 0 && utf8.ValidString(text) {
-		return text
-	}
+// escapeFunc escapes the characters for which the callback returns true, except tabs and line breaks.
+func escapeFunc(text string, odd func(rune) bool) string {
 	var b strings.Builder
 	for i, r := range text {
-		if shown(r) && !strings.HasPrefix(text[i:], "\r\n") {
+		if odd(r) && r != '\n' && r != '\t' && !strings.HasPrefix(text[i:], "\r\n") {
 			b.WriteString(diag.Printable(string(r)))
 		} else {
 			b.WriteRune(r)
@@ -200,38 +187,39 @@ func escaped(text string, odd func(rune) bool) string {
 	return b.String()
 }
 
-// printf writes a part of the answer.
+// printf writes part of the answer to stdout.
 func (t *terminal) printf(format string, args ...any) {
 	t.outMu.Lock()
 	defer t.outMu.Unlock()
 	fmt.Fprint(t.out, t.escapeBetweenStyles(fmt.Sprintf(format, args...), withoutControls))
 }
 
-// text prints a document that may contain text from a manifest. Escapes keep the meaning of
-// JSON; other documents change, and the reader is warned.
+// text prints a document that can contain text from a manifest. It escapes invisible characters, which does not change
+// the meaning of JSON. If the escapes change a document that is not JSON, text tells the user.
 func (t *terminal) text(document string) {
 	document = strings.TrimRight(document, "\r\n")
 	if jsontext.Value(document).IsValid() {
 		t.printf("%s\n", escapeJSON(document))
 		return
 	}
-	// Many languages and emoji need blanks and joiners.
-	shown := escaped(document, func(r rune) bool {
+	// Do not escape spaces and joiners, because many languages and emoji need them.
+	shown := escapeFunc(document, func(r rune) bool {
 		return diag.Unseen(r) && !unicode.Is(unicode.Zs, r) && r != '\u200c' && r != '\u200d'
 	})
 	t.printf("%s\n", shown)
 	if shown != document {
-		t.remarkf("invisible characters are shown as escapes; -o FILE writes them as they are")
+		t.remarkf("invisible characters are shown as escapes; to write them unchanged, use -o FILE")
 	}
 }
 
-// notef writes a line about the answer.
+// notef writes a line to stderr.
 func (t *terminal) notef(format string, args ...any) {
-	_ = t.flush() // keeps the order of stdout and stderr; Run reports a write error
+	_ = t.flush() // keeps stdout and stderr in order; Run reports a write error
 	fmt.Fprintln(t.err, t.escapeBetweenStyles(fmt.Sprintf(format, args...), printableLines))
 }
 
-// show prints the answer of a verb: the document with --json, otherwise with text.
+// show prints the answer of a verb. With --json, it prints the document. Otherwise it calls the callback, which
+// prints the answer for people.
 func (t *terminal) show(document any, text func()) error {
 	if t.json {
 		return t.document(document)
@@ -240,7 +228,7 @@ func (t *terminal) show(document any, text func()) error {
 	return nil
 }
 
-// judge is show for an answer that is yes or no: it ends the verb with errNo if ok is false.
+// judge prints a positive or negative answer in the same way as show. It returns errNo for a negative answer.
 func (t *terminal) judge(ok bool, document any, text func()) error {
 	if err := t.show(document, text); err != nil || ok {
 		return err
@@ -248,61 +236,66 @@ func (t *terminal) judge(ok bool, document any, text func()) error {
 	return errNo
 }
 
-// say is show for a short text.
+// say prints an answer in the same way as show. The format and its arguments are used for the human-readable answer.
 func (t *terminal) say(document any, format string, args ...any) error {
 	return t.show(document, func() { t.printf(format, args...) })
 }
 
-// warnf writes a warning to stderr.
 func (t *terminal) warnf(format string, args ...any) {
 	t.notef("%s %s", t.paint(yellow, "warning:"), fmt.Sprintf(format, args...))
 }
 
-// hintf writes how to fix the problem in the line above.
+// hintf prints how to fix the problem in the previous line.
 func (t *terminal) hintf(format string, args ...any) {
 	t.notef("  %s %s", t.paint(dim, "hint:"), fmt.Sprintf(format, args...))
 }
 
-// remarkf writes a line that a person may skip.
+// remarkf prints a less important line in a dim colour.
 func (t *terminal) remarkf(format string, args ...any) {
 	t.notef("%s", t.paint(dim, fmt.Sprintf(format, args...)))
 }
 
-// alertf writes a line that a person must not miss.
+// alertf prints a line that the user must not miss.
 func (t *terminal) alertf(format string, args ...any) {
 	t.notef("%s %s", t.paint(boldRed, "ambit:"), fmt.Sprintf(format, args...))
 }
 
-// document prints the one JSON document of a verb.
+// document prints the only JSON document of a verb.
 func (t *terminal) document(v any) error {
 	t.outMu.Lock()
 	defer t.outMu.Unlock()
 	return writeJSON(t.out, v)
 }
 
-// escapeJSON escapes the characters of JSON that are invisible or control a terminal. The
-// meaning stays the same.
+// jsonLine prints a JSON document on one line and flushes the output. It is for verbs that keep running.
+func (t *terminal) jsonLine(v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	t.printf("%s\n", escapeJSON(string(line)))
+	return t.flush()
+}
+
+// escapeJSON escapes the characters in a JSON text that are invisible or that control a terminal. The JSON value stays
+// the same.
 func escapeJSON(text string) string {
 	odd := func(r rune) bool { return r >= 0x7f && diag.Unseen(r) }
-	if strings.IndexFunc(text, odd) < 0 {
-		return text
-	}
 	var b strings.Builder
 	for _, r := range text {
-		switch first, second := utf16.EncodeRune(r); {
-		case !odd(r):
+		if !odd(r) {
 			b.WriteRune(r)
-		case r > 0xffff:
-			fmt.Fprintf(&b, `\u%04x\u%04x`, first, second)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
 		}
 	}
 	return b.String()
 }
 
-// hint returns the hint of a failure. If it is the hint of the error below, the command
-// that completes it names the manifest.
+// hint returns the hint of a failure. If the hint of a refusal or package error ends in a command, hint adds the path
+// of the last loaded manifest to the command.
 func (t *terminal) hint(f *failure) string {
 	if r, ok := errors.AsType[*call.Refusal](f.err); ok && f.hint == r.Hint {
 		return r.HintFor(t.lastRead)
@@ -313,7 +306,6 @@ func (t *terminal) hint(f *failure) string {
 	return f.hint
 }
 
-// fail prints why a verb failed.
 func (t *terminal) fail(f *failure) {
 	hint := t.hint(f)
 	if t.json {
@@ -339,8 +331,8 @@ func (t *terminal) fail(f *failure) {
 	}
 }
 
-// table prints rows with their columns aligned; the last column runs free.
-func (t *terminal) table(indent string, rows [][]string) {
+// widths returns the width of each column. The last cell of each row is ignored, because it needs no padding.
+func widths(rows [][]string) []int {
 	var widths []int
 	for _, r := range rows {
 		for i, c := range r {
@@ -352,6 +344,12 @@ func (t *terminal) table(indent string, rows [][]string) {
 			}
 		}
 	}
+	return widths
+}
+
+// table prints rows with aligned columns.
+func (t *terminal) table(indent string, rows [][]string) {
+	widths := widths(rows)
 	for _, r := range rows {
 		var b strings.Builder
 		b.WriteString(indent)
@@ -365,24 +363,10 @@ func (t *terminal) table(indent string, rows [][]string) {
 	}
 }
 
-// visible counts the characters of s without colour codes.
-func visible(s string) int {
-	n := 0
-	for {
-		i := strings.IndexByte(s, 0x1b)
-		if i < 0 {
-			return n + utf8.RuneCountInString(s)
-		}
-		n += utf8.RuneCountInString(s[:i])
-		end := strings.IndexByte(s[i:], 'm')
-		if end < 0 {
-			return n
-		}
-		s = s[i+end+1:]
-	}
-}
+// visible returns the number of characters of s, without colour codes.
+func visible(s string) int { return utf8.RuneCountInString(anyStyle.ReplaceAllString(s, "")) }
 
-// wrap breaks a text into indented lines of at most width characters.
+// wrap breaks a text into indented lines of at most the given width.
 func wrap(text, indent string, width int) string {
 	var b strings.Builder
 	line := 0
@@ -404,6 +388,55 @@ func wrap(text, indent string, width int) string {
 	return b.String()
 }
 
-// moment formats a time for people, in the local time zone. The zone is named because the
-// console shows UTC.
+// moment formats a time in the local time zone. It includes the name of the zone, because the console shows UTC.
 func moment(at time.Time) string { return at.Local().Format("2006-01-02 15:04:05 MST") }
+
+// bar is a progress line for downloads and server starts. It is redrawn in place, and removed before other output.
+type bar struct {
+	mu    sync.Mutex
+	out   io.Writer
+	width int
+	paint func(style, string) string
+
+	steps map[string]string // the current step of each server
+	shown bool
+}
+
+// step sets the current step of a server and redraws the line.
+func (b *bar) step(name, step string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.steps == nil {
+		b.steps = map[string]string{}
+	}
+	b.steps[name] = step
+	done := 0
+	for _, step := range b.steps {
+		done += btoi(step == "ready" || step == "refused")
+	}
+	b.clear()
+	if done == len(b.steps) {
+		b.steps = nil // start a new count with the next step
+		return
+	}
+	text := fmt.Sprintf("%d of %s  %s: %s", done, count(len(b.steps), "server"), name, step)
+	fmt.Fprint(b.out, b.paint(dim, clip(diag.Printable(text), b.width)))
+	b.shown = true
+}
+
+// hide removes the line. The receiver may be nil.
+func (b *bar) hide() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.clear()
+}
+
+func (b *bar) clear() {
+	if b.shown {
+		fmt.Fprint(b.out, "\r\x1b[K")
+		b.shown = false
+	}
+}

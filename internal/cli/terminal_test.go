@@ -8,8 +8,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/lock"
 )
 
-// TestOnlyColoursDrive prints file names with control characters that no caller has escaped.
-func TestOnlyColoursDrive(t *testing.T) {
+// printf and notef escape control characters, except colours, even in text that the caller did not escape.
+func TestControlCharactersAreEscaped(t *testing.T) {
 	const name = "n\x1b]0;PWNED\a\x1b[2J\x1b[31\x9b\u202e\r\nambit: all is well"
 	const start = `n\u001b]0;PWNED\u0007\u001b[2J\u001b[31` + "\ufffd"
 	const note, part, line = start + `\u202e\u000d` + "\nambit: all is well", start + "\u202e\r\nambit: all is well", start + `\u202e\u000d\u000aambit: all is well`
@@ -23,29 +23,29 @@ func TestOnlyColoursDrive(t *testing.T) {
 
 		term.notef("%s %s %s", term.paint(boldRed, "ambit:"), name, term.paint(boldRed, name))
 		if got, want := errOut.String(), painted("ambit:")+" "+note+" "+painted(note)+"\n"; got != want {
-			t.Errorf("a note is\n%q, want\n%q", got, want)
+			t.Errorf("notef: got\n%q, want\n%q", got, want)
 		}
 		term.printf("%s %s\n\tit's %s", term.paint(boldRed, "no:"), name, term.paint(boldRed, "m"))
 		if err := term.flush(); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := out.String(), painted("no:")+" "+part+"\n\tit's "+painted("m"); got != want {
-			t.Errorf("a part of the answer is\n%q, want\n%q", got, want)
+			t.Errorf("printf: got\n%q, want\n%q", got, want)
 		}
 		out.Reset()
-		term.locked(name, &lock.Result{File: name, Changed: true}, &lockDocument{})
+		term.reportLocked(name, &lock.Result{File: name, Changed: true}, &lockDocument{})
 		if err := term.flush(); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := out.String(), line+" is locked; "+line+" is written\n"; got != want {
-			t.Errorf("a lock is shown as\n%q, want\n%q", got, want)
+			t.Errorf("locked: got\n%q, want\n%q", got, want)
 		}
 	}
 }
 
-// TestDocumentsAreShown: a document is what it was, but for what drives a terminal or
-// hides, which JSON can write otherwise.
-func TestDocumentsAreShown(t *testing.T) {
+// ambit prints a document unchanged, but escapes invisible and control characters. If escapes change a document
+// that is not JSON, ambit prints a note.
+func TestDocumentsAreEscaped(t *testing.T) {
 	for text, want := range map[string]string{
 		"{\"a\": \"\u202e\u200b\u00a0\"}\n":                       `{"a": "\u202e\u200b\u00a0"}` + "\n",
 		"Hi\u202e\u2028\u200b!\r\n":                               `Hi\u202e\u2028\u200b!` + "\n",
@@ -58,10 +58,10 @@ func TestDocumentsAreShown(t *testing.T) {
 			t.Fatal(err)
 		}
 		if out.String() != want {
-			t.Errorf("%q is shown as\n%q, want\n%q", text, out.String(), want)
+			t.Errorf("text(%q): got\n%q, want\n%q", text, out.String(), want)
 		}
-		if told := notes.Len() > 0; told != strings.HasPrefix(text, "Hi") {
-			t.Errorf("%q is printed as %q", text, notes.String())
+		if noted := notes.Len() > 0; noted != strings.HasPrefix(text, "Hi") {
+			t.Errorf("text(%q): got the note %q", text, notes.String())
 		}
 	}
 }

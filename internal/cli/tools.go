@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// toolReport is a tool in the output of inspect and tools.
+// toolReport describes a tool in the output of ambit inspect and ambit tools.
 type toolReport struct {
 	Name        string           `json:"name"`
 	URI         string           `json:"uri"`
@@ -23,21 +24,19 @@ type toolReport struct {
 	Server      string           `json:"server,omitempty"`
 	Host        string           `json:"host,omitempty"`
 	Description string           `json:"description"`
-	// Callable reports whether the manifest allows calls; Why explains why not.
+	// Callable is set if the manifest allows calls to the tool. Otherwise Why contains the reason.
 	Callable bool     `json:"callable"`
 	Why      string   `json:"why_not,omitempty"`
 	Limits   []string `json:"rails,omitempty"`
-	// InputSchema is the schema of the arguments, if the manifest has one.
+	// InputSchema is the schema of the arguments. It is empty if the manifest contains no schema.
 	InputSchema json.RawMessage `json:"input_schema,omitempty"`
 }
 
 func toolReports(a *agent.Agent) []toolReport {
-	reports := make([]toolReport, 0, len(a.Tools))
-	for i := range a.Tools {
-		t := &a.Tools[i]
+	return each(a.Tools, func(t agent.Tool) toolReport {
 		r := toolReport{
 			Name: t.Name, SideEffect: t.SideEffect, Description: t.Description, Binding: "none",
-			Callable: a.Callable(t), Limits: toolLimits(t), InputSchema: json.RawMessage(t.InputSchema),
+			Callable: a.Callable(&t), Limits: toolLimits(&t), InputSchema: json.RawMessage(t.InputSchema),
 		}
 		if t.URI != nil {
 			r.URI = t.URI.String()
@@ -54,31 +53,30 @@ func toolReports(a *agent.Agent) []toolReport {
 		switch {
 		case r.Callable:
 		case t.Binding == nil:
-			r.Why = "it has no action: described, not served"
+			r.Why = "the manifest describes the tool, but declares no action for it"
 		case r.Binding == "native":
 			r.Why = "native tools cannot be called yet"
 		default:
-			r.Why = "its side effect " + string(t.SideEffect) + " is not allowed"
+			r.Why = "the side-effect class " + string(t.SideEffect) + " is not allowed"
 		}
-		reports = append(reports, r)
-	}
-	return reports
+		return r
+	})
 }
 
-// toolLimits describes the conditions on calls of a tool.
+// toolLimits describes the conditions for calls to a tool.
 func toolLimits(t *agent.Tool) []string {
 	var out []string
 	if t.Policy.HumanApproval {
-		out = append(out, "asks a person")
+		out = append(out, "needs a person's approval")
 	}
 	out = append(out, limitsOf(t)...)
 	if t.Policy.Idempotent {
-		out = append(out, "may be repeated after a crash")
+		out = append(out, "calls can be repeated after a crash")
 	}
 	return out
 }
 
-// limitsOf describes the rate and spending limits of a tool.
+// limitsOf describes the rate limit and the spending limits of a tool.
 func limitsOf(t *agent.Tool) []string {
 	var limits []string
 	if t.Policy.Rate != nil {
@@ -94,7 +92,7 @@ func limitsOf(t *agent.Tool) []string {
 	return limits
 }
 
-// argumentList describes the arguments of a schema, required ones first.
+// argumentList describes the arguments that a schema allows. Required arguments come first.
 func argumentList(schema string) string {
 	var s struct {
 		Properties map[string]struct {
@@ -103,17 +101,12 @@ func argumentList(schema string) string {
 		Required []string `json:"required"`
 	}
 	if json.Unmarshal([]byte(schema), &s) != nil || len(s.Properties) == 0 {
-		return "what its schema says"
+		return "the arguments in its schema"
 	}
 	const most = 8
+	optional := func(name string) int { return btoi(!slices.Contains(s.Required, name)) }
 	names := slices.SortedFunc(maps.Keys(s.Properties), func(a, b string) int {
-		if first := slices.Contains(s.Required, a); first != slices.Contains(s.Required, b) {
-			if first {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(optional(a)-optional(b), strings.Compare(a, b))
 	})
 	words := make([]string, 0, most+1)
 	for _, name := range names[:min(len(names), most)] {
@@ -137,53 +130,37 @@ func argumentList(schema string) string {
 
 func newTools(t *terminal) *cobra.Command {
 	var dialect string
-	cmd := &cobra.Command{
-		Use:     "tools PATH",
-		GroupID: groupReview,
-		Short:   "List an agent's tools with their URIs",
-		Example: "  ambit tools agents/default.json\n  ambit tools agents/default.json --json | jq -r '.tools[].uri'",
-		Args:    exactly(1, "one manifest"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := t.load(args[0], dialect)
-			if err != nil {
-				return err
-			}
-			resolved, err := t.resolveAndWarn(cmd.Context(), m)
-			if err != nil {
-				return err
-			}
-			reports := toolReports(resolved.Agent())
-			return t.show(map[string]any{"agent": m.Agent().ID, "digest": m.Digest(), "tools": reports}, func() {
-				if len(reports) == 0 {
-					t.notef("%s declares no tools", diag.Printable(m.Path))
-					if len(m.Agent().Requirements) > 0 {
-						t.hintf("its servers declare them: ambit inspect %s", diag.ShellWord(args[0]))
-					}
-					return
+	cmd := verb("tools PATH", exactly(1, "one manifest"), func(ctx context.Context, args []string) error {
+		m, err := t.load(args[0], dialect)
+		if err != nil {
+			return err
+		}
+		resolved, err := t.resolveAndWarn(ctx, m)
+		if err != nil {
+			return err
+		}
+		reports := toolReports(resolved.Agent())
+		return t.show(map[string]any{"agent": m.Agent().ID, "digest": m.Digest(), "tools": reports}, func() {
+			if len(reports) == 0 {
+				t.notef("%s declares no tools", diag.Printable(m.Path))
+				if len(m.Agent().Requirements) > 0 {
+					t.hintf("the tools come from the required servers; to see them, run: ambit inspect %s", diag.ShellWord(args[0]))
 				}
-				rows := make([][]string, len(reports))
-				for i, r := range reports {
-					name, note := cmp.Or(r.URI, r.Name), ""
-					if !r.Callable {
-						note = t.paint(dim, "not callable: "+r.Why)
-					}
-					rows[i] = []string{t.paint(classStyle(r.SideEffect), string(r.SideEffect)), diag.Printable(name), note}
+				return
+			}
+			t.table("", each(reports, func(r toolReport) []string {
+				name, note := cmp.Or(r.URI, r.Name), ""
+				if !r.Callable {
+					note = t.paint(dim, "not callable: "+r.Why)
 				}
-				t.table("", rows)
-			})
-		},
-	}
+				return []string{t.paint(classStyle(r.SideEffect), string(r.SideEffect)), diag.Printable(name), note}
+			}))
+		})
+	})
 	dialectFlag(cmd, &dialect)
 	return cmd
 }
 
 func classStyle(s agent.SideEffect) style {
-	switch s {
-	case agent.Read:
-		return green
-	case agent.Write, agent.Network:
-		return yellow
-	default:
-		return red
-	}
+	return cmp.Or(map[agent.SideEffect]style{agent.Read: green, agent.Write: yellow, agent.Network: yellow}[s], red)
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ran is a line of a transcript that runs ambit, with the expected exit code.
+// ran matches a line of a script that runs ambit. It captures the expected exit code and the arguments.
 var ran = regexp.MustCompile(`(?m)^(?:\[[^]]*\] )?(?:(! )?exec|exits (\d+)) ambit (.*)$`)
 
-// TestTranscripts requires every verb in a transcript, and a refusal of each verb that can
-// refuse.
+// TestTranscripts checks that the scripts in testdata run every verb. Each verb that can fail must also fail in one
+// of the scripts.
 func TestTranscripts(t *testing.T) {
 	root := newRoot(newTerminal(strings.NewReader(""), io.Discard, io.Discard))
 	root.InitDefaultCompletionCmd()
 	shown, refused := map[*cobra.Command]bool{}, map[*cobra.Command]bool{}
 	scripts, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(scripts) == 0 {
-		t.Fatal("there are no transcripts", err)
+		t.Fatal("there are no scripts in testdata", err)
 	}
 	for _, script := range scripts {
 		text, err := os.ReadFile(script)
@@ -32,7 +32,7 @@ func TestTranscripts(t *testing.T) {
 		for _, m := range ran.FindAllStringSubmatch(string(text), -1) {
 			verb, _, err := root.Find(strings.Fields(m[3]))
 			if err != nil {
-				continue // a verb that does not exist is refused as such
+				continue // the line tests an unknown verb
 			}
 			shown[verb] = true
 			if m[1] != "" || m[2] > "0" {
@@ -40,20 +40,23 @@ func TestTranscripts(t *testing.T) {
 			}
 		}
 	}
-	content := func(verb *cobra.Command) bool { // it takes no argument and needs nothing
+	neverFails := func(verb *cobra.Command) bool { // the verb has no arguments and needs nothing
 		return verb.Name() == "man" || verb.Parent().Name() == "completion"
 	}
 	var look func(verb *cobra.Command)
 	look = func(verb *cobra.Command) {
+		if verb.Short == "" {
+			t.Errorf("verbs.txt does not describe %s", verb.CommandPath())
+		}
 		for _, below := range verb.Commands() {
 			look(below)
 		}
 		switch name := verb.CommandPath(); {
 		case verb.HasSubCommands() || verb.Hidden:
 		case !shown[verb]:
-			t.Errorf("%s is in no transcript", name)
-		case !refused[verb] && !content(verb):
-			t.Errorf("no transcript shows how %s refuses", name)
+			t.Errorf("no script runs %s", name)
+		case !refused[verb] && !neverFails(verb):
+			t.Errorf("no script shows how %s fails", name)
 		}
 	}
 	look(root)

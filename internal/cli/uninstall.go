@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,43 +14,32 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/client"
-	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 func newUninstall(t *terminal) *cobra.Command {
 	var f installFlags
-	cmd := &cobra.Command{
-		Use:     "uninstall NAME",
-		GroupID: groupInstall,
-		Short:   "Take an agent out of clients again",
-		Long: "Take an installed agent out of every client that install put it into, and away itself; with --client only out\n" +
-			"of those. A file that was not changed since gets its old bytes back; from any other only the entry is removed.\n" +
-			"Credentials stay in the vault.",
-		Example: "  ambit uninstall default\n  ambit uninstall ga-report-builder --client cursor",
-		Args:    exactly(1, "the name of an agent"),
-		RunE: func(_ *cobra.Command, args []string) error {
-			h := t.home
-			return t.uninstall(h, args[0], f)
-		},
-	}
-	cmd.Flags().StringSliceVar(&f.clients, "client", nil, "take it only out of these `clients`")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would change, and change nothing")
-	cmd.Flags().BoolVar(&f.force, "force", false, "also if an entry was changed since")
+	cmd := verb("uninstall NAME", exactly(1, "the name of an agent"), func(_ context.Context, args []string) error {
+		return t.uninstall(args[0], f)
+	})
+	cmd.Flags().StringSliceVar(&f.clients, "client", nil, "remove the agent only from these `clients`")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would change, but change nothing")
+	cmd.Flags().BoolVar(&f.force, "force", false, "remove entries even if they were changed after the installation")
 	complete(cmd, "client", client.Names())
 	return cmd
 }
 
-func (t *terminal) uninstall(h home.Home, name string, f installFlags) error {
-	if len(f.clients) > 0 {
-		if _, err := chosen(f.clients); err != nil {
+func (t *terminal) uninstall(name string, f installFlags) error {
+	gone := len(f.clients) == 0
+	if !gone {
+		if _, err := clientsNamed(f.clients); err != nil {
 			return err
 		}
 	}
-	// Before anything is made: a home that is not there has no agents.
-	if l, err := client.ReadLedger(h.Dir()); err == nil && l.Agents[name] == nil {
+	// Use ReadLedger first, because OpenLedger would create a missing home.
+	if l, err := client.ReadLedger(t.home.Dir()); err == nil && l.Agents[name] == nil {
 		return notInstalled(l, name)
 	}
-	ledger, err := client.OpenLedger(h.Dir())
+	ledger, err := client.OpenLedger(t.home.Dir())
 	if err != nil {
 		return err
 	}
@@ -59,106 +49,113 @@ func (t *terminal) uninstall(h home.Home, name string, f installFlags) error {
 		return notInstalled(ledger, name)
 	}
 	rows := []changeRow{}
-	type removal struct {
-		change  *client.Change
-		written *client.Written
-	}
-	var todo []removal
+	var removals []func() error
 	for _, w := range in.Clients {
-		if len(f.clients) > 0 && !slices.Contains(f.clients, w.Client) {
+		if !gone && !slices.Contains(f.clients, w.Client) {
 			continue
 		}
 		c := client.Named(w.Client)
 		if c == nil {
-			return no("use the ambit that installed it", "there is no client %s", diag.Quote(w.Client))
+			return no("use the version of ambit that installed the agent",
+				"this version of ambit does not know the client %s", diag.Quote(w.Client))
 		}
 		ch, err := c.PlanRemoval(w, f.force)
 		if err != nil {
 			return fileFailure(err)
 		}
-		todo = append(todo, removal{ch, w})
+		removals = append(removals, func() error { return ledger.Remove(name, ch, w) })
 		rows = append(rows, changeRow{Client: w.Client, File: w.File, Diff: ch.Diff, Next: c.After})
 	}
-	if len(f.clients) > 0 && len(todo) == 0 {
-		return no("see where it is in "+filepath.Join(h.Dir(), "installs.json"), "%s is not installed into %s", diag.Quote(name), strings.Join(f.clients, ", "))
+	if !gone && len(rows) == 0 {
+		return no("to see where the agent is installed, open "+filepath.Join(t.home.Dir(), "installs.json"),
+			"%s is not installed into %s", diag.Quote(name), strings.Join(f.clients, ", "))
 	}
-	for i, r := range todo {
-		if !t.json {
-			t.changed(rows[i])
-		}
+	for i, remove := range removals {
+		t.printChange(rows[i])
 		if f.dryRun {
 			continue
 		}
-		if err := ledger.Remove(name, r.change, r.written); err != nil {
+		if err := remove(); err != nil {
 			return fileFailure(err)
 		}
 	}
-	gone := len(f.clients) == 0
 	if gone && !f.dryRun {
-		if err := t.removeAgent(h, ledger, name); err != nil {
+		if err := t.removeAgent(ledger, name); err != nil {
 			return err
 		}
 	}
-	return t.show(map[string]any{"name": name, "changes": rows, "removed": gone && !f.dryRun, "dry_run": f.dryRun}, func() {
+	doc := map[string]any{"name": name, "changes": rows, "removed": gone && !f.dryRun, "dry_run": f.dryRun}
+	return t.show(doc, func() {
 		if f.dryRun {
-			t.notef("nothing was changed: this was a dry run")
+			t.notef("nothing was changed, because this was a dry run")
 			return
 		}
 		done, left := "uninstalled:", ""
 		if !gone {
-			done, left = "taken out:", whereLeft(name, ledger.Agents[name])
+			done, left = "removed:", whereLeft(name, ledger.Agents[name])
 		}
 		t.printf("%s %s%s\n", t.paint(green, done), diag.Printable(name), left)
 		for _, row := range rows {
-			t.notef("  %s: taken out", row.Client)
+			t.notef("  %s: removed", row.Client)
 		}
 	})
 }
 
-// whereLeft describes where an agent is still installed.
+// whereLeft describes the clients in which an agent is still installed.
 func whereLeft(name string, in *client.Install) string {
 	if len(in.Clients) == 0 {
-		return "; no client has it any more, and it stays installed until: ambit uninstall " + diag.ShellWord(name)
+		return "; no client uses the agent; to remove the agent, run: ambit uninstall " + diag.ShellWord(name)
 	}
-	names := make([]string, len(in.Clients))
-	for i, w := range in.Clients {
-		names[i] = w.Client
-	}
-	return "; still in " + diag.Words(names, "and")
+	return "; still in " + diag.Words(each(in.Clients, func(w *client.Written) string { return w.Client }), "and")
 }
 
 func notInstalled(l *client.Ledger, name string) error {
 	names := slices.Sorted(maps.Keys(l.Agents))
-	hint := "nothing is installed"
+	hint := "no agent is installed"
 	if len(names) > 0 {
-		hint = cmp.Or(diag.DidYouMean(name, names), "these are: "+diag.Printable(strings.Join(names, ", ")))
+		hint = cmp.Or(diag.DidYouMean(name, names), "installed agents: "+diag.Printable(strings.Join(names, ", ")))
 	}
-	return no(hint, "no agent %s was installed", diag.Quote(name))
+	return no(hint, "no agent %s is installed", diag.Quote(name))
 }
 
-// removeAgent removes the copy of an agent, if it was made by install.
-func (t *terminal) removeAgent(h home.Home, ledger *client.Ledger, name string) error {
+// removeAgent deletes the copy that ambit install made, and removes the agent from the ledger.
+func (t *terminal) removeAgent(ledger *client.Ledger, name string) error {
 	if ledger.Agents[name].Copied && client.ValidName(name) == nil {
-		if o, err := t.owner(h, name); err == nil && !t.json {
-			t.keptSecrets(h, o)
+		if !t.json {
+			t.keptSecrets(name)
 		}
-		if err := os.RemoveAll(filepath.Join(h.Agents(), name)); err != nil {
+		if err := os.RemoveAll(filepath.Join(t.home.Agents(), name)); err != nil {
 			return err
 		}
 	}
 	return ledger.Forget(name)
 }
 
-// keptSecrets prints the credentials that stay in the vault, and how to remove them.
-func (t *terminal) keptSecrets(h home.Home, o *owner) {
-	entries, err := credential.Open(h).List()
+// keptSecrets prints the agent's credentials that stay in the vault, with the commands that remove them.
+func (t *terminal) keptSecrets(name string) {
+	entries, err := credential.Open(t.home).List()
 	if err != nil {
-		t.notef("the vault cannot be read, so its credentials are not listed: %s", diag.Printable(err.Error()))
-		return
+		t.notef("the vault cannot be read, so the agent's credentials are not listed: %s", diag.Printable(err.Error()))
 	}
 	for _, e := range entries {
-		if e.Agent == o.name {
-			t.notef("its credential %s is kept; forget it with: ambit secret rm %s %s", diag.Printable(e.Ref), diag.ShellWord(o.name), diag.ShellWord(e.Ref))
+		if e.Agent == name {
+			t.notef("the agent's credential %s stays in the vault; to remove it, run: ambit secret rm %s %s",
+				diag.Printable(e.Ref), diag.ShellWord(name), diag.ShellWord(e.Ref))
 		}
+	}
+}
+
+// printChange prints the edit of a client's configuration file, unless --json is set.
+func (t *terminal) printChange(row changeRow) {
+	if t.json || row.File == "" {
+		return
+	}
+	t.printf("%s  %s\n", t.paint(bold, row.Client), diag.Printable(row.File))
+	if row.Diff == "" {
+		t.printf("  nothing to change\n")
+	}
+	for line := range strings.Lines(row.Diff) {
+		colour := map[byte]style{'+': green, '-': red}[line[0]]
+		t.printf("  %s\n", t.paint(cmp.Or(colour, dim), diag.Printable(strings.TrimSuffix(line, "\n"))))
 	}
 }

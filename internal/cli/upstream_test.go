@@ -11,9 +11,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// upstream starts a plain http server on this machine for the rest of a script,
-// and writes its port in place of PORT in some files: upstream LOG FILE…. What
-// it is asked is appended to LOG, and it answers with what it was asked.
+// upstream is the script command "upstream LOG FILE…". Until the end of the script, it runs a plain HTTP server on
+// this machine. In each FILE, it replaces PORT with the port of the server. The server appends every request to LOG.
+// Its answer contains the host and the URL of the request.
 func upstream(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: upstream LOG FILE...")

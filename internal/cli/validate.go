@@ -3,8 +3,10 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
+	"fmt"
+	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/supply/skill"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -24,67 +27,49 @@ func newValidate(t *terminal) *cobra.Command {
 	var dialect, format string
 	var strict bool
 	var dev development
-	cmd := &cobra.Command{
-		Use:     "validate PATH...",
-		GroupID: groupReview,
-		Short:   "Check manifests and report every problem",
-		Long: "Check manifests and report every problem with its location, code and fix. In a folder, every manifest is\n" +
-			"checked, except in hidden folders and in node_modules. The skills that a manifest lists are checked too if\n" +
-			"they are beside it. - is standard input.",
-		Example: "  ambit validate agents/\n  ambit validate --strict agent.toml\n  ambit validate --format sarif . > problems.sarif",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage("name a manifest or a folder, or - for standard input", "validate takes at least one path")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := parseDialect(dialect)
-			if err != nil {
-				return err
-			}
-			if t.json && format != "text" && format != "json" {
-				return usage("leave one of the two out", "--json and --format %s contradict each other", format)
-			}
-			if format == "json" {
-				t.json = true
-			}
-			show, ok := reports[format]
-			if !ok {
-				return usage("use text, json, sarif or github", "there is no format %q", format)
-			}
-			if t.json {
-				show = (*terminal).reportJSON
-			}
-			t.announce(egress.Switches{LoopbackHTTP: dev.loopbackHTTP})
-			checked, err := t.validate(cmd.Context(), args, manifest.Options{Dialect: d, Strict: strict, LoopbackHTTP: dev.loopbackHTTP})
-			if err != nil {
-				return err
-			}
-			if err := show(t, checked); err != nil {
-				return err
-			}
-			if checked.errors > 0 {
-				return errNo
-			}
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&dialect, "dialect", "", "read as this `dialect` instead of finding out: "+strings.Join(dialectNames(), ", "))
+	cmd := verb("validate PATH...", cobra.ArbitraryArgs, func(ctx context.Context, args []string) error {
+		if len(args) == 0 {
+			return usage("give a manifest or a folder, or - for standard input", "ambit validate takes at least one path")
+		}
+		d, err := parseDialect(dialect)
+		if err != nil {
+			return err
+		}
+		if t.json && format != "text" && format != "json" {
+			return usage("use only one of these flags", "--json and --format %s cannot be combined", format)
+		}
+		show, ok := reports[format]
+		if !ok {
+			return usage("use text, json, sarif or github", "unknown format %q", format)
+		}
+		if t.json = t.json || format == "json"; t.json {
+			show = (*terminal).reportJSON
+		}
+		t.announce(egress.Switches{LoopbackHTTP: dev.loopbackHTTP})
+		o := manifest.Options{Dialect: d, Strict: strict, LoopbackHTTP: dev.loopbackHTTP}
+		checked, err := t.validate(ctx, args, o)
+		if err != nil {
+			return err
+		}
+		if err := show(t, checked); err != nil || checked.errors == 0 {
+			return err
+		}
+		return errNo
+	})
+	dialectFlag(cmd, &dialect)
 	cmd.Flags().BoolVar(&strict, "strict", false, "treat warnings as errors")
-	cmd.Flags().StringVar(&format, "format", "text", "how to report: text, json, sarif or github (`format`)")
+	cmd.Flags().StringVar(&format, "format", "text", "the format of the report: text, json, sarif or github (`format`)")
 	dev.manifestFlag(cmd.Flags())
-	complete(cmd, "dialect", dialectNames())
 	complete(cmd, "format", []string{"text", "json", "sarif", "github"})
 	return cmd
 }
 
-// checked is what validate found.
-type checked struct {
+// validation is the result of ambit validate.
+type validation struct {
 	files            []*manifest.Manifest
 	skipped          []skipped
 	errors, warnings int
-	attached         int // files that belong to manifests
+	attached         int // the number of files that are skills, not manifests
 }
 
 type skipped struct {
@@ -92,8 +77,8 @@ type skipped struct {
 	Reason string `json:"reason"`
 }
 
-func (t *terminal) validate(ctx context.Context, paths []string, o manifest.Options) (*checked, error) {
-	c := &checked{}
+func (t *terminal) validate(ctx context.Context, paths []string, o manifest.Options) (*validation, error) {
+	c := &validation{}
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		switch {
@@ -111,7 +96,8 @@ func (t *terminal) validate(ctx context.Context, paths []string, o manifest.Opti
 				return nil, unreadable(path, err)
 			}
 			if len(c.files) == before {
-				return nil, no("a manifest is JSON or TOML with the keys of one of the dialects", "no manifest found in %s (%s skipped)", path, count(len(c.skipped), "file"))
+				return nil, no("a manifest is a JSON or TOML file that uses the keys of a known dialect",
+					"no manifest found in %s (%s skipped)", path, count(len(c.skipped), "file"))
 			}
 		}
 	}
@@ -119,39 +105,28 @@ func (t *terminal) validate(ctx context.Context, paths []string, o manifest.Opti
 	return c, nil
 }
 
-func (c *checked) add(m *manifest.Manifest) {
+func (c *validation) add(m *manifest.Manifest) {
 	c.files = append(c.files, m)
 	c.errors += len(m.Errors())
-	c.warnings += len(m.Diagnostics)
-	for _, d := range m.Diagnostics {
-		if d.Severity == diag.Error {
-			c.warnings--
-		}
-	}
+	c.warnings += len(m.Diagnostics) - len(m.Errors())
 }
 
-// pass skips a file or folder that cannot be read, and counts it as an error.
-func (c *checked) pass(path string, err error) {
-	c.skipped = append(c.skipped, skipped{path, "cannot be read: " + cause(err)})
+// addUnreadable records that a file or folder cannot be read. The file is listed as skipped, and is also counted as an
+// error.
+func (c *validation) addUnreadable(path string, err error) {
+	c.skipped = append(c.skipped, skipped{path, "cannot be read: " + home.WithoutPath(err).Error()})
 	c.errors++
 }
 
-// cause returns an error without the path, which is printed before it.
-func cause(err error) string {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Err.Error()
-	}
-	return err.Error()
-}
-
-// walk checks every manifest below a folder, and in the folders that links in it lead
-// to: an agents folder has its agents there too.
-func (c *checked) walk(root string, o manifest.Options) error {
-	root = filepath.Clean(root) + string(filepath.Separator) // where it is a link itself, it is followed
+// walk checks all manifests in a folder and its subfolders. It also follows links at the top level, because an agents
+// folder can contain links to agents.
+func (c *validation) walk(root string, o manifest.Options) error {
+	// With a trailing separator, WalkDir follows a root that is a link.
+	root = filepath.Clean(root) + string(filepath.Separator)
 	return filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil && path != root:
-			c.pass(path, err)
+			c.addUnreadable(path, err)
 			return nil
 		case err != nil:
 			return err
@@ -159,55 +134,39 @@ func (c *checked) walk(root string, o manifest.Options) error {
 			if path != root && daemon.PassedOver(e.Name()) {
 				return filepath.SkipDir
 			}
-		case isFile(path, e):
-			c.check(path, o)
 		case e.Type()&fs.ModeSymlink != 0 && filepath.Dir(path) == filepath.Clean(root) && !daemon.PassedOver(e.Name()):
-			c.behind(path, o)
+			// In a linked folder, check the files but not the subfolders.
+			entries, err := os.ReadDir(path)
+			if info, statErr := os.Stat(path); err != nil && statErr == nil && info.IsDir() {
+				c.addUnreadable(path, err)
+			}
+			c.check(path, o)
+			for _, e := range entries {
+				c.check(filepath.Join(path, e.Name()), o)
+			}
+		default:
+			c.check(path, o)
 		}
 		return nil
 	})
 }
 
-// behind checks the files of the folder that a link leads to, and goes no deeper.
-func (c *checked) behind(link string, o manifest.Options) {
-	if info, err := os.Stat(link); err != nil || !info.IsDir() {
-		return
-	}
-	entries, err := os.ReadDir(link)
-	if err != nil {
-		c.pass(link, err)
-		return
-	}
-	for _, e := range entries {
-		if path := filepath.Join(link, e.Name()); isFile(path, e) {
-			c.check(path, o)
-		}
-	}
-}
-
-// check checks a file of a folder, and lists it as skipped if it is no manifest.
-func (c *checked) check(path string, o manifest.Options) {
-	if ext := strings.ToLower(filepath.Ext(path)); ext != ".json" && ext != ".toml" {
+// check checks a JSON or TOML file. A file that is not a manifest is recorded as skipped.
+func (c *validation) check(path string, o manifest.Options) {
+	info, err := os.Stat(path)
+	ext := strings.ToLower(filepath.Ext(path))
+	if err != nil || !info.Mode().IsRegular() || ext != ".json" && ext != ".toml" {
 		return
 	}
 	m, err := manifest.Load(path, o)
 	switch {
 	case m == nil:
-		c.pass(path, err)
+		c.addUnreadable(path, err)
 	case m.Dialect == "" && !m.Suspect():
 		c.skipped = append(c.skipped, skipped{path, "not a manifest: " + reason(m)})
 	default:
 		c.add(m)
 	}
-}
-
-// isFile reports whether an entry is a file, or a link to one.
-func isFile(path string, e fs.DirEntry) bool {
-	if e.Type()&fs.ModeSymlink == 0 {
-		return e.Type().IsRegular()
-	}
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular()
 }
 
 func alwaysManifest(name string) bool { return name == "agent.toml" || name == "findagent.json" }
@@ -218,24 +177,23 @@ func reason(m *manifest.Manifest) string {
 			return d.Message
 		}
 	}
-	return "it has no key of a known dialect"
+	return "the file has no key of a known dialect"
 }
 
-// reports are the ways to show what was found.
-var reports = map[string]func(*terminal, *checked) error{
+// reports maps the values of --format to the functions that print the report.
+var reports = map[string]func(*terminal, *validation) error{
 	"text":   (*terminal).reportText,
 	"json":   (*terminal).reportJSON,
 	"sarif":  (*terminal).reportSARIF,
 	"github": (*terminal).reportGitHub,
 }
 
-func (t *terminal) reportText(c *checked) error {
+func (t *terminal) reportText(c *validation) error {
 	for _, m := range c.files {
-		if len(m.Diagnostics) == 0 {
-			continue
+		if len(m.Diagnostics) > 0 {
+			t.printProblems(t.out, m)
+			t.printf("\n")
 		}
-		t.problems(t.out, m)
-		t.printf("\n")
 	}
 	for _, m := range c.files {
 		mark, verdict := t.paint(green, "✓"), "valid"
@@ -245,20 +203,22 @@ func (t *terminal) reportText(c *checked) error {
 		case len(m.Diagnostics) > 0:
 			mark, verdict = t.paint(yellow, "✓"), "valid, "+count(len(m.Diagnostics), "warning")
 		}
-		t.printf("%s %s  %s\n", mark, diag.Printable(m.Path), t.paint(dim, cmp.Or(string(m.Dialect), "unknown dialect")+", "+verdict))
+		verdict = cmp.Or(string(m.Dialect), "unknown dialect") + ", " + verdict
+		t.printf("%s %s  %s\n", mark, diag.Printable(m.Path), t.paint(dim, verdict))
 	}
 	for _, s := range c.skipped {
-		t.notef("%s", t.paint(dim, "- "+diag.Printable(s.Path)+"  skipped, "+s.Reason))
+		t.remarkf("- %s  skipped, %s", diag.Printable(s.Path), s.Reason)
 	}
 	if len(c.files) > 1 || c.errors+c.warnings > 0 {
-		t.printf("%s checked: %s, %s", count(len(c.files)-c.attached, "manifest"), count(c.errors, "error"), count(c.warnings, "warning"))
+		left := ""
 		if len(c.skipped) > 0 {
-			t.printf("; %s skipped", count(len(c.skipped), "file"))
+			left = "; " + count(len(c.skipped), "file") + " skipped"
 		}
-		t.printf("\n")
+		t.printf("%s checked: %s, %s%s\n", count(len(c.files)-c.attached, "manifest"),
+			count(c.errors, "error"), count(c.warnings, "warning"), left)
 	}
 	if c.errors+c.warnings > 0 {
-		t.remarkf("what a code means: ambit explain CODE")
+		t.remarkf("for the meaning of a code, run: ambit explain CODE")
 	}
 	return nil
 }
@@ -271,25 +231,22 @@ type fileReport struct {
 	Diagnostics []manifest.Diagnostic `json:"diagnostics"`
 }
 
-func (t *terminal) reportJSON(c *checked) error {
+func (t *terminal) reportJSON(c *validation) error {
 	report := struct {
 		Valid    bool         `json:"valid"`
 		Errors   int          `json:"errors"`
 		Warnings int          `json:"warnings"`
 		Files    []fileReport `json:"files"`
 		Skipped  []skipped    `json:"skipped"`
-	}{c.errors == 0, c.errors, c.warnings, []fileReport{}, append([]skipped{}, c.skipped...)}
-	for _, m := range c.files {
-		report.Files = append(report.Files, fileReport{
-			Path: m.Path, Dialect: string(m.Dialect), Valid: m.Valid(), Digest: m.Digest(),
-			Diagnostics: append([]manifest.Diagnostic{}, m.Diagnostics...),
-		})
-	}
+	}{c.errors == 0, c.errors, c.warnings, nil, notNil(c.skipped)}
+	report.Files = each(c.files, func(m *manifest.Manifest) fileReport {
+		return fileReport{m.Path, string(m.Dialect), m.Valid(), m.Digest(), notNil(m.Diagnostics)}
+	})
 	return t.document(report)
 }
 
-// readSkills checks the skills that manifests list. Skills that are kept elsewhere are not fetched.
-func (c *checked) readSkills(ctx context.Context, strict bool) {
+// readSkills checks the skills that manifests list. Skills that are not in the manifest's folder are skipped.
+func (c *validation) readSkills(ctx context.Context, strict bool) {
 	for _, m := range slices.Clone(c.files) {
 		a := m.Agent()
 		if a == nil || a.Skills == nil || len(a.Skills.List) == 0 || m.Path == stdinName {
@@ -297,12 +254,12 @@ func (c *checked) readSkills(ctx context.Context, strict bool) {
 		}
 		folder, err := host.SkillsFolder(m)
 		if err != nil {
-			c.skipped = append(c.skipped, skipped{m.Path, "its skills are not beside it, so they were not checked"})
+			c.skipped = append(c.skipped, skipped{m.Path, "skills outside the manifest folder were not checked"})
 			continue
 		}
 		found, err := skill.Check(ctx, folder, a.Skills, host.SkillTools(a), strict)
 		if err != nil {
-			c.pass(folder.Name(), err)
+			c.addUnreadable(folder.Name(), err)
 		}
 		folder.Close()
 		for _, r := range found {
@@ -310,4 +267,107 @@ func (c *checked) readSkills(ctx context.Context, strict bool) {
 			c.attached++
 		}
 	}
+}
+
+// shownProblems is the maximum number of problems that the text report shows for each file. Other reports contain all
+// problems.
+const shownProblems = 100
+
+// printProblems prints the diagnostics of a manifest. Each diagnostic shows the source line:
+//
+//	path:4:16: error: what is wrong [MX010]
+//	    4 |       "alias": "FS",
+//	      |                ^^^^
+//	      = hint: what to do
+func (t *terminal) printProblems(w io.Writer, m *manifest.Manifest) {
+	path := diag.Printable(m.Path)
+	if strings.HasPrefix(strings.TrimSpace(path), "::") {
+		path = "./" + path // CI systems treat a line that starts with :: as a command
+	}
+	for i, d := range m.Diagnostics {
+		if i == shownProblems {
+			left := count(len(m.Diagnostics)-i, "problem")
+			fmt.Fprintf(w, "%s: %s not shown here; --json shows all\n", path, left)
+			return
+		}
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		colour := red
+		if d.Severity == diag.Warning {
+			colour = yellow
+		}
+		fmt.Fprintf(w, "%s %s %s %s\n",
+			t.paint(bold, fmt.Sprintf("%s:%d:%d:", path, d.Line, d.Column)),
+			t.paint(colour, d.Severity.String()+":"), d.Message, t.paint(dim, "["+d.Code+"]"))
+		if m.Source.Text != "" {
+			f := m.Source.Frame(d)
+			gutter := fmt.Sprintf("%5d | ", f.Line)
+			blank := strings.Repeat(" ", len(gutter)-2) + "| "
+			marks := strings.Repeat(" ", f.Before) + t.paint(colour, strings.Repeat("^", f.Marked))
+			fmt.Fprintf(w, "%s%s\n%s%s\n", t.paint(dim, gutter), f.Text, t.paint(dim, blank), marks)
+		}
+		if d.Hint != "" {
+			fmt.Fprintf(w, "      %s %s\n", t.paint(dim, "= hint:"), d.Hint)
+		}
+	}
+}
+
+// reportGitHub prints GitHub workflow commands. GitHub shows the messages next to the source lines.
+func (t *terminal) reportGitHub(c *validation) error {
+	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
+	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
+	for _, m := range c.files {
+		path := diag.Printable(property.Replace(m.Path))
+		for _, d := range m.Diagnostics {
+			message := d.Message
+			if d.Hint != "" {
+				message += "\nhint: " + d.Hint
+			}
+			t.printf("::%s file=%s,line=%d,col=%d,endLine=%d,endColumn=%d,title=%s::%s\n",
+				d.Severity, path, d.Line, d.Column, d.EndLine, d.EndColumn, d.Code, data.Replace(message))
+		}
+	}
+	return nil
+}
+
+// reportSARIF prints a SARIF 2.1.0 report with the parts that code scanners read.
+func (t *terminal) reportSARIF(c *validation) error {
+	type object = map[string]any
+	text := func(s string) object { return object{"text": s} }
+	rules, results, index := []object{}, []object{}, map[string]int{}
+	for _, r := range slices.Concat(manifest.Rules(), skill.Rules) {
+		index[r.Code] = len(rules)
+		rules = append(rules, object{
+			"id": r.Code, "shortDescription": text(r.Title), "fullDescription": text(r.Why),
+			"help": text(cmp.Or(r.Fix, "ambit explain "+r.Code)), "defaultConfiguration": object{"level": r.Severity.String()},
+		})
+	}
+	for _, m := range c.files {
+		for _, d := range m.Diagnostics {
+			message := d.Message
+			if d.Hint != "" {
+				message += " (hint: " + d.Hint + ")"
+			}
+			region := object{"startLine": d.Line, "startColumn": d.Column, "endLine": d.EndLine, "endColumn": d.EndColumn}
+			place := object{"physicalLocation": object{"artifactLocation": object{"uri": fileURI(m.Path)}, "region": region}}
+			if d.Pointer != "" {
+				place["logicalLocations"] = []object{{"fullyQualifiedName": d.Pointer}}
+			}
+			results = append(results, object{
+				"ruleId": d.Code, "ruleIndex": index[d.Code], "level": d.Severity.String(),
+				"message": text(message), "locations": []object{place},
+			})
+		}
+	}
+	driver := object{"name": "ambit", "version": version, "rules": rules}
+	run := object{"tool": object{"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+	const schema = "https://json.schemastore.org/sarif-2.1.0.json"
+	return t.document(object{"$schema": schema, "version": "2.1.0", "runs": []object{run}})
+}
+
+// fileURI converts a path to a relative URI.
+func fileURI(path string) string {
+	query := url.QueryEscape(strings.ReplaceAll(path, `\`, "/"))
+	return strings.NewReplacer("+", "%20", "%2F", "/").Replace(query)
 }

@@ -25,54 +25,46 @@ import (
 
 func newVerify(t *terminal) *cobra.Command {
 	var offline bool
-	cmd := &cobra.Command{
-		Use:     "verify PATH",
-		GroupID: groupInstall,
-		Short:   "Prove that tool servers match a manifest",
-		Long: "Prove that an agent's tool servers match its manifest: start them, compare what they advertise with what is\n" +
-			"declared, and the packages with their digests. With a lock beside the manifest, whole definitions are\n" +
-			"compared. Exits 1 and names every difference if there is one. For a GPARS agent, every required server must\n" +
-			"be available exactly as locked; an optional one that is not is a warning. An agent without tool servers has\n" +
-			"nothing to prove.",
-		Example: "  ambit verify agents/default.json\n  ambit verify --offline agents/default.json",
-		Args:    exactly(1, "one manifest"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := t.load(args[0], "")
-			if err != nil {
-				return err
-			}
-			if !onServers(m) {
-				return t.verifyNothing(m, offline)
-			}
-			m = m.Remote()
-			if offline && m.Dialect != agent.GPARS {
-				return t.verifyOffline(m)
-			}
-			return t.verify(cmd.Context(), m, offline)
-		},
-	}
+	cmd := verb("verify PATH", exactly(1, "one manifest"), func(ctx context.Context, args []string) error {
+		m, err := t.load(args[0], "")
+		if err != nil {
+			return err
+		}
+		if !onServers(m) {
+			return t.verifyNothing(m, offline)
+		}
+		m = m.Remote()
+		if offline && m.Dialect != agent.GPARS {
+			return t.verifyOffline(m)
+		}
+		return t.verify(ctx, m, offline)
+	})
 	cmd.Flags().BoolVar(&offline, "offline", false, "check only the file; start nothing")
 	return cmd
 }
 
-// verifyNothing reports on an agent without tool servers. ambit doctor checks whether its
-// program can run here.
+// verifyNothing prints the result for an agent without tool servers. It does not check the agent's program, because
+// ambit doctor does that.
 func (t *terminal) verifyNothing(m *manifest.Manifest, offline bool) error {
-	return t.show(map[string]any{"ok": true, "offline": offline, "locked": false, "servers": []any{}, "note": nothingToProve(m)}, func() {
-		t.printf("%s %s: the file is valid; %s\n", t.paint(green, "ok:"), diag.Printable(m.Agent().ID), nothingToProve(m))
+	note := nothingToProve(m)
+	doc := map[string]any{"ok": true, "offline": offline, "locked": false, "servers": []any{}, "note": note}
+	return t.show(doc, func() {
+		t.printf("%s %s: the file is valid; %s\n", t.paint(green, "ok:"), diag.Printable(m.Agent().ID), note)
 		if m.Agent().Program != nil {
-			t.hintf("whether its program can run here: ambit doctor")
+			t.hintf("to check whether the program can run here, run: ambit doctor")
 		}
 	})
 }
 
 func (t *terminal) verifyOffline(m *manifest.Manifest) error {
 	a := m.Agent()
-	return t.say(map[string]any{"ok": true, "offline": true, "servers": []any{}}, "%s %s: %s, %s; the file is valid, nothing was started\n", t.paint(green, "ok:"), diag.Printable(a.ID), count(len(a.Servers), "server"), count(len(a.Tools), "tool"))
+	return t.say(map[string]any{"ok": true, "offline": true, "servers": []any{}},
+		"%s %s: %s, %s; the file is valid, nothing was started\n",
+		t.paint(green, "ok:"), diag.Printable(a.ID), count(len(a.Servers), "server"), count(len(a.Tools), "tool"))
 }
 
-// verify proves that each server is what was declared, required or locked. An optional
-// server that is unavailable is a warning. Offline, required servers are only looked up.
+// verify proves that every server matches the manifest and the lock file. An optional server that is unavailable
+// causes only a warning. Offline, verify finds the servers but does not start them.
 func (t *terminal) verify(ctx context.Context, m *manifest.Manifest, offline bool) error {
 	o, err := t.provingOptions(m)
 	if err != nil {
@@ -83,7 +75,7 @@ func (t *terminal) verify(ctx context.Context, m *manifest.Manifest, offline boo
 		return err
 	}
 	o.Servers = r.Servers(o, egress.New(egress.Switches{}), false)
-	proofs := knownHere(o.Servers)
+	proofs := offlineProofs(o.Servers)
 	if !offline {
 		servers := toolserver.Start(ctx, r.Agent(), o)
 		defer servers.Close()
@@ -115,40 +107,34 @@ func (t *terminal) verify(ctx context.Context, m *manifest.Manifest, offline boo
 	}
 	end := verdict(needed)
 	locked := o.Lock != nil && o.Lock.Agents[m.Agent().ID] != nil
-	switch {
-	case t.json:
-		err = t.document(map[string]any{"ok": end == nil, "offline": offline, "locked": locked, "servers": reports})
-	case m.Dialect == agent.GPARS:
-		t.requirements(reports, proofs, end == nil, offline, locked)
-	default:
-		t.proofs(proofs, locked)
-	}
-	if err == nil {
-		err = end
-	}
-	return err
+	doc := map[string]any{"ok": end == nil, "offline": offline, "locked": locked, "servers": reports}
+	err = t.show(doc, func() {
+		if m.Dialect == agent.GPARS {
+			t.printRequirements(reports, proofs, end == nil, offline, locked)
+		} else {
+			t.printProofs(proofs, locked)
+		}
+	})
+	return cmp.Or(err, end)
 }
 
-// knownHere is what can be said of servers that are not started.
-func knownHere(servers []toolserver.Spec) []toolserver.Proof {
-	proofs := make([]toolserver.Proof, len(servers))
-	for i, s := range servers {
-		proofs[i] = toolserver.Proof{
+// offlineProofs returns the proofs for servers that are not started. A server passes if ambit knows how to start it.
+func offlineProofs(servers []toolserver.Spec) []toolserver.Proof {
+	return each(servers, func(s toolserver.Spec) toolserver.Proof {
+		if missing, ok := errors.AsType[*toolserver.Unavailable](s.Problem); ok {
+			return toolserver.Proof{Alias: s.Alias, Refusal: missing.Refusal, Lacking: missing.Lacking}
+		}
+		return toolserver.Proof{
 			Alias: s.Alias, OK: true, Tools: s.Definitions,
 			Package: toolserver.PackageDigest{Declared: s.Digest, Status: toolserver.Absent},
 		}
-		if missing, ok := errors.AsType[*toolserver.Unavailable](s.Problem); ok {
-			proofs[i] = toolserver.Proof{Alias: s.Alias, Refusal: missing.Refusal, Lacking: missing.Lacking}
-		}
-	}
-	return proofs
+	})
 }
 
-// unproven is what an interrupted proof comes down to.
+// unproven is the message for an interrupted verification.
 const unproven = "nothing is proven"
 
-// interrupted ends a verb that a signal came to before it had its answer; nil if
-// none came. What servers say after that is no word on them.
+// interrupted returns an error if a signal cancelled ctx. In that case, the results from the servers are not reliable.
 func interrupted(ctx context.Context, state string) error {
 	if ctx.Err() == nil {
 		return nil
@@ -156,8 +142,7 @@ func interrupted(ctx context.Context, state string) error {
 	return &failure{code: exitInterrupted, err: errors.New("interrupted; " + state)}
 }
 
-// provingOptions are those of verbs that prove servers. Where no bar shows how far
-// they are, each package that is fetched is one line: that takes long.
+// provingOptions returns the options for verifying servers. Without a progress line, every download is logged.
 func (t *terminal) provingOptions(m *manifest.Manifest) (toolserver.Options, error) {
 	o, err := t.serverOptions(m)
 	if err == nil && t.bar == nil {
@@ -170,9 +155,8 @@ func (t *terminal) provingOptions(m *manifest.Manifest) (toolserver.Options, err
 	return o, err
 }
 
-// guided adds to the refusals of servers what their reader needs to go on: how the
-// manifest differs from the lock, where a server was not started because of that, and
-// what to do about one that was imported without its tools.
+// addHints improves the refusals of servers. If the manifest does not match the lock file, the message describes the
+// difference. If a server was imported without its tools, the hint explains how to add the tools.
 func addHints(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []toolserver.Proof {
 	for i := range proofs {
 		p := &proofs[i]
@@ -187,30 +171,34 @@ func addHints(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []tool
 				declared, was = s.Endpoint, locked.Package.Name
 			}
 			if declared != was {
-				r.Message += fmt.Sprintf(": %s is declared, and %s is locked", declared, cmp.Or(was, "nothing"))
-				r.Hint, r.Command = "restore the locked version, or, if the change is yours, lock the declared one", diag.Command{Verb: "lock"}
+				r.Message += fmt.Sprintf(": declared %s, locked %s", declared, cmp.Or(was, "nothing"))
+				r.Hint = "restore the locked version; or, if you made the change, lock the declared version"
+				r.Command = diag.Command{Verb: "lock"}
 			}
 		}
 		if toolsUnknown(p) {
-			verb := "lock"
-			if ref, err := pack.Identify(*s); err == nil && (ref.Kind == pack.NPM || ref.Kind == pack.PyPI) && s.Version == importer.UnknownVersion {
-				verb = "lock --update"
+			r.Hint = `replace the placeholder in "tools" with these, check each side-effect class ` +
+				"(the server chose them), then run"
+			r.Command = diag.Command{Verb: "lock"}
+			ref, err := pack.Identify(*s)
+			published := err == nil && (ref.Kind == pack.NPM || ref.Kind == pack.PyPI)
+			if published && s.Version == importer.UnknownVersion {
+				r.Command.Verb = "lock --update"
 			}
-			r.Hint = `paste these into "tools", check each side-effect class (the server chose them), then run`
-			r.Command = diag.Command{Verb: verb}
 		}
 		p.Refusal = &r
 	}
 	return proofs
 }
 
-// toolsUnknown reports whether a server was imported without its tools.
+// toolsUnknown reports whether the manifest has a placeholder instead of the server's tools. ambit import writes the
+// placeholder.
 func toolsUnknown(p *toolserver.Proof) bool {
 	return slices.Equal(p.Missing, []string{importer.UnknownTool}) && len(p.Unexpected) > 0
 }
 
-// verdict is what proofs come down to: no if a server is not what it should be,
-// and something missing if that is all that keeps them from being proven.
+// verdict returns nil if every server matches its declaration, and errNo if a server does not match. If the only
+// problem is that this machine lacks something, the error has the exit code exitMissing.
 func verdict(proofs []toolserver.Proof) error {
 	var end error
 	for _, p := range proofs {
@@ -239,13 +227,13 @@ type proofReport struct {
 	Warnings      []string                 `json:"warnings"`
 }
 
-// provenServer is a server in the document of verify.
+// provenServer is the JSON document for a server in the output of ambit verify.
 type provenServer struct {
 	proofReport
 	*requirementReport
 }
 
-// requirementReport is what verify adds about a server that is required by its id.
+// requirementReport contains additional fields for a server that the agent requires by id.
 type requirementReport struct {
 	Optional bool   `json:"optional"`
 	Asked    string `json:"asked"`
@@ -255,99 +243,95 @@ type requirementReport struct {
 }
 
 func proofReports(proofs []toolserver.Proof) []proofReport {
-	reports := make([]proofReport, len(proofs))
-	for i, p := range proofs {
+	return each(proofs, func(p toolserver.Proof) proofReport {
 		r := proofReport{
-			Alias: p.Alias, OK: p.OK, Missing: append([]string{}, p.Missing...), Unexpected: append(append([]string{}, p.Unexpected...), p.Twice...),
-			Changed: append([]pack.Difference{}, p.Changed...), PackageDigest: p.Package, Protocol: p.Protocol,
-			Contained: p.Contained, Warnings: append([]string{}, p.Warnings...),
+			Alias: p.Alias, OK: p.OK, PackageDigest: p.Package, Protocol: p.Protocol, Contained: p.Contained,
+			Missing: append([]string{}, p.Missing...), Warnings: append([]string{}, p.Warnings...),
+			Unexpected: append(append([]string{}, p.Unexpected...), p.Twice...),
+			Changed:    append([]pack.Difference{}, p.Changed...),
 		}
 		if p.Refusal != nil {
 			r.Error, r.Message = string(p.Refusal.Code), p.Refusal.Message
 		}
-		reports[i] = r
-	}
-	return reports
+		return r
+	})
 }
 
-func (t *terminal) proofs(proofs []toolserver.Proof, locked bool) {
+// printProofs prints the results for the servers of a manifest. If locked is set, the servers were also compared with a
+// lock file.
+func (t *terminal) printProofs(proofs []toolserver.Proof, locked bool) {
 	bad := 0
 	for _, p := range proofs {
-		mark, verdict := t.paint(green, "✓"), count(len(p.Tools), "tool")+" as declared, package "+string(p.Package.Status)
-		if !p.OK {
-			bad++
-			mark, verdict = t.paint(red, "✗"), string(p.Refusal.Code)
-		}
-		t.printf("%s %s  %s\n", mark, t.paint(bold, diag.Printable(p.Alias)), t.paint(dim, verdict))
-		t.whyNot(p)
-		for _, w := range p.Warnings {
-			t.printf("    %s %s\n", t.paint(yellow, "!"), diag.Printable(w))
-		}
+		bad += btoi(!p.OK)
+		t.printProof(p, "", count(len(p.Tools), "tool")+" as declared, package "+string(p.Package.Status), false, p.Warnings)
 	}
+	style, text := green, fmt.Sprintf("every server matches the manifest (%d)", len(proofs))
 	switch {
 	case bad > 0:
-		t.printf("%s\n", t.paint(boldRed, fmt.Sprintf("%d of %s refused", bad, count(len(proofs), "server"))))
+		style, text = boldRed, fmt.Sprintf("%d of %s refused", bad, count(len(proofs), "server"))
 	case locked:
-		t.printf("%s\n", t.paint(green, fmt.Sprintf("every server is what the manifest and the lock say (%d)", len(proofs))))
-	default:
-		t.printf("%s\n", t.paint(green, fmt.Sprintf("every server is what the manifest says (%d)", len(proofs))))
+		text = fmt.Sprintf("every server matches the manifest and the lock file (%d)", len(proofs))
 	}
+	t.printf("%s\n", t.paint(style, text))
 }
 
-// requirements prints what became of the servers that are required by their ids.
-func (t *terminal) requirements(reports []provenServer, proofs []toolserver.Proof, ok, offline, locked bool) {
-	for i := range reports {
-		t.requirement(&reports[i], proofs[i], offline)
+// printRequirements prints the results for servers that the agent requires by id.
+func (t *terminal) printRequirements(reports []provenServer, proofs []toolserver.Proof, ok, offline, locked bool) {
+	for i, r := range reports {
+		p, verdict := proofs[i], r.Version+" from the "+r.From
+		if !offline {
+			verdict += ", " + count(len(p.Tools), "tool") + ", package " + string(p.Package.Status)
+		}
+		if p.OK && !r.Locked {
+			r.Warnings = append(r.Warnings, "the server is not locked, so its package can change; run: ambit lock")
+		}
+		t.printProof(p, " "+r.Asked, verdict, r.Optional, r.Warnings)
 	}
+	style, text := green, "every required server was verified"
 	switch {
 	case !ok:
-		t.printf("%s\n", t.paint(boldRed, "a required server is unavailable or does not match"))
+		style, text = boldRed, "a required server is unavailable or does not match"
 	case offline:
-		t.printf("%s\n", t.paint(green, "every required server is known here; nothing was started"))
+		text = "every required server was found; nothing was started"
 	case locked:
-		t.printf("%s\n", t.paint(green, "every required server is what the lock says"))
-	default:
-		t.printf("%s\n", t.paint(green, "every required server is proven"))
+		text = "every required server matches the lock file"
 	}
+	t.printf("%s\n", t.paint(style, text))
 }
 
-func (t *terminal) requirement(r *provenServer, p toolserver.Proof, offline bool) {
-	mark, verdict := t.paint(green, "✓"), r.Version+" from the "+r.From
+// printProof prints the result for one server. The parameter verdict is the text to print if the server matches its
+// declaration.
+func (t *terminal) printProof(p toolserver.Proof, asked, verdict string, optional bool, warnings []string) {
+	mark := t.paint(green, "✓")
 	switch {
-	case !p.OK && r.Optional:
+	case !p.OK && optional:
 		mark, verdict = t.paint(yellow, "!"), "optional: "+string(p.Refusal.Code)
 	case !p.OK:
 		mark, verdict = t.paint(red, "✗"), string(p.Refusal.Code)
-	case !offline:
-		verdict += ", " + count(len(p.Tools), "tool") + ", package " + string(p.Package.Status)
 	}
-	alias, verdict := t.paint(bold, diag.Printable(r.Alias)), t.paint(dim, diag.Printable(verdict))
-	t.printf("%s %s %s  %s\n", mark, alias, diag.Printable(r.Asked), verdict)
+	alias := t.paint(bold, diag.Printable(p.Alias)) + diag.Printable(asked)
+	t.printf("%s %s  %s\n", mark, alias, t.paint(dim, diag.Printable(verdict)))
 	t.whyNot(p)
-	for _, w := range r.Warnings {
+	for _, w := range warnings {
 		t.printf("    %s %s\n", t.paint(yellow, "!"), diag.Printable(w))
-	}
-	if p.OK && !r.Locked {
-		t.printf("    %s it is not locked: what it is may change (ambit lock)\n", t.paint(yellow, "!"))
 	}
 }
 
-// whyNot shows every way in which a server is not what it should be.
+// whyNot prints the differences between a server and its declaration. It also prints the hint of the refusal.
 func (t *terminal) whyNot(p toolserver.Proof) {
-	for _, name := range p.Missing {
-		note := ""
-		if now := p.Renamed[name]; now != "" {
-			note = "; was it renamed to " + diag.Quote(now) + "?"
+	list := func(mark, what string, names []string) {
+		for _, name := range names {
+			what := what + ": " + diag.Quote(name)
+			if now := p.Renamed[name]; now != "" && mark == "-" {
+				what += "; was it renamed to " + diag.Quote(now) + "?"
+			}
+			t.printf("    %s %s\n", t.paint(red, mark), what)
 		}
-		t.printf("    %s declared, but not advertised: %s%s\n", t.paint(red, "-"), diag.Quote(name), note)
 	}
-	for _, name := range p.Unexpected {
-		t.printf("    %s advertised, but not declared: %s\n", t.paint(red, "+"), diag.Quote(name))
-	}
-	for _, name := range p.Twice {
-		t.printf("    %s advertised more than once: %s\n", t.paint(red, "+"), diag.Quote(name))
-	}
-	t.differences("    ", p.Changed)
+	list("-", "declared, but not advertised", p.Missing)
+	list("+", "advertised, but not declared", p.Unexpected)
+	list("+", "advertised more than once", p.Twice)
+	t.printDifferences("    ", p.Changed)
 	if !p.OK && len(p.Missing)+len(p.Unexpected)+len(p.Twice)+len(p.Changed) == 0 {
 		t.printf("    %s\n", strings.TrimLeft(wrap(diag.Printable(p.Refusal.Message), "    ", t.width), " "))
 	}
@@ -359,20 +343,20 @@ func (t *terminal) whyNot(p toolserver.Proof) {
 	}
 }
 
-// toolEntries shows what to write into a manifest for the tools of a server. Their
-// classes are what it says of itself, so a person has to look at each.
+// toolEntries prints manifest entries for the tools of a server. The user must check the side-effect classes, because
+// the server chose them.
 func (t *terminal) toolEntries(p toolserver.Proof) {
 	tools := registry.Tools(p.Alias, p.Tools, nil)
-	entries := make([]string, len(tools))
-	for i, tool := range tools {
-		entry, _ := json.Marshal(matrix.ToolEntry{Name: tool.Name, SideEffectClass: string(tool.SideEffect)}) // texts, which have a form in JSON
-		entries[i] = "      " + escapeJSON(string(entry))
-	}
+	entries := each(tools, func(tool agent.Tool) string {
+		// A struct of strings can always be encoded.
+		entry, _ := json.Marshal(matrix.ToolEntry{Name: tool.Name, SideEffectClass: string(tool.SideEffect)})
+		return "      " + escapeJSON(string(entry))
+	})
 	t.printf("%s\n", strings.Join(entries, ",\n"))
 }
 
-// differences shows what is not as it was locked.
-func (t *terminal) differences(indent string, list []pack.Difference) {
+// printDifferences prints the differences between servers and the lock file.
+func (t *terminal) printDifferences(indent string, list []pack.Difference) {
 	for _, d := range list {
 		what := "server " + diag.Quote(d.Server)
 		if d.Tool != "" {
@@ -390,8 +374,8 @@ func (t *terminal) differences(indent string, list []pack.Difference) {
 	}
 }
 
-// mostShown bounds the text that is shown of a difference. The length of the rest is
-// printed, because a person is about to accept it.
+// mostShown is the maximum number of characters to show of a changed text. If a text is longer, the output says how
+// many characters are hidden, because the user is about to accept the change.
 const mostShown = 4000
 
 func atLength(text string) string {
@@ -399,5 +383,5 @@ func atLength(text string) string {
 	if len(r) <= mostShown {
 		return text
 	}
-	return fmt.Sprintf("%s… (%d more characters; --json has them all)", string(r[:mostShown]), len(r)-mostShown)
+	return fmt.Sprintf("%s… (%d more characters; --json shows all of them)", string(r[:mostShown]), len(r)-mostShown)
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// TestGuided checks the guidance that verify adds to refusals of servers.
-func TestGuided(t *testing.T) {
+// TestAddHints checks the hints that ambit verify adds to the refusals of servers.
+func TestAddHints(t *testing.T) {
 	const hint = "as it was"
 	file := agent.Server{Alias: "s", Transport: agent.Stdio, Command: "./server", Digest: "sha256:b", Version: importer.UnknownVersion}
 	npm := agent.Server{Alias: "s", Transport: agent.Stdio, Command: "npx", Args: []string{"notes"}, Version: importer.UnknownVersion}
 	remote := agent.Server{Alias: "s", Transport: agent.StreamableHTTP, Endpoint: "https://b.example/mcp"}
-	lockAgain := "restore the locked version, or, if the change is yours, lock the declared one: ambit lock PATH"
-	write := `paste these into "tools", check each side-effect class (the server chose them), then run: ambit `
+	lockAgain := "restore the locked version; or, if you made the change, lock the declared version: ambit lock PATH"
+	write := `replace the placeholder in "tools" with these, check each side-effect class (the server chose them), then run: ambit `
 	imported := toolserver.Proof{Missing: []string{importer.UnknownTool}, Unexpected: []string{"list"}}
 	for name, tt := range map[string]struct {
 		server        agent.Server
@@ -25,9 +25,9 @@ func TestGuided(t *testing.T) {
 		proof         toolserver.Proof
 		message, hint string
 	}{
-		"another package":             {file, &pack.LockedPackage{Digest: "sha256:a"}, toolserver.Proof{}, "no: sha256:b is declared, and sha256:a is locked", lockAgain},
-		"another address":             {remote, &pack.LockedPackage{Kind: pack.Remote, Name: "https://a.example/mcp"}, toolserver.Proof{}, "no: https://b.example/mcp is declared, and https://a.example/mcp is locked", lockAgain},
-		"a package, locked as remote": {file, &pack.LockedPackage{Kind: pack.Remote, Name: "https://a.example/mcp"}, toolserver.Proof{}, "no: sha256:b is declared, and nothing is locked", lockAgain},
+		"another package":             {file, &pack.LockedPackage{Digest: "sha256:a"}, toolserver.Proof{}, "no: declared sha256:b, locked sha256:a", lockAgain},
+		"another address":             {remote, &pack.LockedPackage{Kind: pack.Remote, Name: "https://a.example/mcp"}, toolserver.Proof{}, "no: declared https://b.example/mcp, locked https://a.example/mcp", lockAgain},
+		"a package, locked as remote": {file, &pack.LockedPackage{Kind: pack.Remote, Name: "https://a.example/mcp"}, toolserver.Proof{}, "no: declared sha256:b, locked nothing", lockAgain},
 		"as locked":                   {file, &pack.LockedPackage{Digest: "sha256:b"}, toolserver.Proof{}, "no", hint},
 		"not locked":                  {file, nil, toolserver.Proof{}, "no", hint},
 		"an imported package":         {npm, nil, imported, "no", write + "lock --update PATH"},
@@ -45,10 +45,10 @@ func TestGuided(t *testing.T) {
 			tt.proof.Alias, tt.proof.Refusal = "s", &call.Refusal{Message: "no", Hint: hint}
 			before := tt.proof.Refusal
 			if r := addHints([]toolserver.Proof{tt.proof}, a, lock)[0].Refusal; r.Message != tt.message || r.HintFor("") != tt.hint {
-				t.Errorf("message %q, hint %q", r.Message, r.HintFor(""))
+				t.Errorf("got the message %q and the hint %q", r.Message, r.HintFor(""))
 			}
 			if before.Message != "no" || before.Hint != hint {
-				t.Error("the refusal of the server itself was changed")
+				t.Error("addHints changed the original refusal")
 			}
 		})
 	}

@@ -2,11 +2,9 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
-	"maps"
+	"errors"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,11 +12,11 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/serve/front"
 	"github.com/ambit-run/ambit/internal/serve/host"
-	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/manifest"
 )
 
-// workerFlags are the flags of ambit worker.
 type workerFlags struct {
 	store       string
 	concurrency int
@@ -29,23 +27,15 @@ type workerFlags struct {
 
 func newWorker(t *terminal) *cobra.Command {
 	var f workerFlags
-	cmd := &cobra.Command{
-		Use:     "worker --store URL",
-		GroupID: groupRun,
-		Short:   "Take dispatches from the shared queue",
-		Long: "Take dispatches from the queue that a PostgreSQL store holds, and do them. There may be any number of workers,\n" +
-			"on any machines; each does what the programs in its own AMBIT_HOME and COVENANT_HOME can do, to the byte of their\n" +
-			"manifests, and leaves the rest to others. All of them need the same root key: copy keys/root in AMBIT_HOME.\n" +
-			"SIGHUP reloads the programs; running dispatches continue. SIGTERM and SIGINT finish running dispatches, then\n" +
-			"exit.",
-		Example: "  ambit worker --store postgres://ambit@db/ambit\n  ambit worker --store postgres://ambit@db/ambit --concurrency 8",
-		Args:    exactly(0, "no arguments"),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return t.worker(cmd.Context(), &f) },
-	}
+	cmd := verb("worker --store URL", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		return t.worker(ctx, &f)
+	})
 	cmd.Flags().StringVar(&f.store, "store", "", "the store as a postgres:// `URL`")
-	cmd.Flags().IntVar(&f.concurrency, "concurrency", runtime.NumCPU(), "how many dispatches are done at the same time (`N`)")
-	cmd.Flags().DurationVar(&f.grace, "grace", 20*time.Second, "how much `time` dispatches under way have at the end")
-	cmd.Flags().BoolVar(&f.production, "production", false, "refuse what is only good for trying things out")
+	cmd.Flags().IntVar(&f.concurrency, "concurrency", runtime.NumCPU(),
+		"how many dispatches run at the same time (`N`)")
+	cmd.Flags().DurationVar(&f.grace, "grace", 20*time.Second,
+		"how much `time` running dispatches have to finish at shutdown")
+	cmd.Flags().BoolVar(&f.production, "production", false, "refuse settings that are safe only for development")
 	f.isolation.flag(cmd)
 	return cmd
 }
@@ -53,9 +43,10 @@ func newWorker(t *terminal) *cobra.Command {
 func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 	switch {
 	case f.store == "":
-		return usage("give --store postgres://…; on one machine ambit dispatch needs no worker", "a worker takes from a shared store, and none is named")
+		return usage("add --store postgres://…; on a single machine, no worker is needed, so run: ambit dispatch",
+			"a worker takes tasks from a shared store, but --store is missing")
 	case f.concurrency < 1:
-		return usage("give 1 or more", "a worker that does %d dispatches at a time does none", f.concurrency)
+		return usage("use 1 or more", "--concurrency cannot be %d", f.concurrency)
 	}
 	if f.production {
 		if err := fitForProduction(f.store); err != nil {
@@ -68,7 +59,7 @@ func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 	}
 	if !o.Unconfined {
 		if err := sandbox.Check(ctx, o.Isolation, o.Home.Dir()); err != nil {
-			return asFailure(err) // it would take what it cannot do
+			return asFailure(err) // otherwise the worker would accept tasks that it cannot run
 		}
 	}
 	b, err := t.openStore(ctx, f.store)
@@ -76,191 +67,99 @@ func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 		return err
 	}
 	defer b.Close()
-	o.Books, o.Pool = b, sandbox.NewPool(f.concurrency+1, true)
+	o.Store, o.Pool = b, sandbox.NewPool(f.concurrency+1, true)
 	defer o.Pool.Close()
 	ctx, reloads, stop := takeSignals(ctx)
 	defer stop()
-	bench := &programSet{programs: map[string]*runningProgram{}}
-	defer bench.close()
-	if err := t.loadPrograms(ctx, bench, o); err != nil {
+	programs := new(daemon.Served)
+	d, err := t.programDaemon(o, programs)
+	if err != nil {
 		return err
 	}
-	if len(bench.Digests()) == 0 {
-		return no("put their folders into agents/ in AMBIT_HOME or COVENANT_HOME", "there is no program here that could be given a task")
+	defer d.Close()
+	names := t.programNames(d)
+	if len(names) == 0 {
+		return no("put a program's folder into the folder agents/ in AMBIT_HOME or COVENANT_HOME",
+			"no program on this machine takes tasks")
 	}
-	return t.takeDispatches(ctx, f, b, bench, func(d *dispatch.Queue) {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-reloads:
-				t.reloadPrograms(ctx, d, bench, o)
+	queue, err := dispatch.Open(ctx, dispatch.Options{
+		Store: b, URL: f.store, Gateways: programs, Concurrency: f.concurrency, Log: t.logf,
+	})
+	if err != nil {
+		return err
+	}
+	defer closeQueue(ctx, queue, f.grace)
+	if t.json {
+		err = t.jsonLine(map[string]any{"programs": names, "concurrency": f.concurrency})
+	} else {
+		what := count(len(names), "program")
+		t.printf("%s dispatches for %s, %d at a time\n", t.paint(green, "taking"), what, f.concurrency)
+		err = t.flush()
+	}
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			t.logf("shutting down after the running dispatches have finished")
+			return nil
+		case <-reloads:
+			t.reload(ctx, d)
+			t.programNames(d)
+			if err := queue.Reload(ctx); err != nil {
+				t.logf("the queue could not be notified: %v", err)
 			}
 		}
+	}
+	return err
+}
+
+var errNoProgram = errors.New("the agent is not a program that takes tasks")
+
+// programDaemon returns a daemon that runs the programs of this machine for a worker. The daemon does not listen for
+// requests.
+func (t *terminal) programDaemon(o host.Options, programs *daemon.Served) (*daemon.Daemon, error) {
+	hosting := &daemon.Hosting{
+		Host: o, HTTP: front.HTTPOptions{Keys: o.Store.Keys}, Metrics: daemon.NewMetrics(),
+		Log: func(agent, _, line string) { t.serverLog(agent, line) },
+	}
+	return daemon.New(daemon.Options{
+		Folders: programFolders(o.Home), Start: hosting.Start, Journal: o.Store.Journal,
+		Served: programs, Log: t.logf,
+		Grace: 24 * time.Hour, // lets dispatches to a replaced program finish
+		CanRun: func(m *manifest.Manifest) error {
+			if !dispatch.TakesIntents(m.Agent()) {
+				return errNoProgram
+			}
+			return nil
+		},
 	})
 }
 
-// reloadPrograms reads the programs again. If that fails, nothing changes.
-func (t *terminal) reloadPrograms(ctx context.Context, d *dispatch.Queue, w *programSet, o host.Options) {
-	err := t.loadPrograms(ctx, w, o)
-	if err == nil {
-		err = d.Reload(ctx)
-	}
-	if err != nil {
-		t.logf("the programs could not be read again: %v", err)
-		return
-	}
-	t.logf("read again: taking dispatches to %s", count(len(w.Digests()), "program"))
-}
-
-// takeDispatches takes dispatches until the function until returns.
-func (t *terminal) takeDispatches(ctx context.Context, f *workerFlags, b *store.Store, w *programSet, until func(*dispatch.Queue)) error {
-	d, err := dispatch.Open(ctx, dispatch.Options{
-		Store: b, URL: f.store, Gateways: w, Concurrency: f.concurrency, Log: t.logf,
-	})
-	if err != nil {
-		return err
-	}
-	if t.json {
-		line, err := json.Marshal(map[string]any{"programs": w.names(), "concurrency": f.concurrency})
-		if err != nil {
-			return err
-		}
-		t.printf("%s\n", line)
-	} else {
-		t.printf("%s dispatches to %s, %d at a time\n", t.paint(green, "taking"), count(len(w.Digests()), "program"), f.concurrency)
-	}
-	if err := t.flush(); err != nil {
-		return err
-	}
-	until(d)
-	t.logf("finishing what is under way")
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.grace)
-	defer cancel()
-	d.Close(last)
-	return nil
-}
-
-// programSet is the programs of a worker, by the digest of their manifest.
-type programSet struct {
-	mu       sync.Mutex
-	programs map[string]*runningProgram
-	closing  sync.WaitGroup
-}
-
-// runningProgram is a program with the number of its running dispatches. A removed program is
-// closed after the last of them.
-type runningProgram struct {
-	*host.Agent
-	users int
-	gone  bool
-}
-
-// loadPrograms starts new programs and releases removed ones. It logs and skips programs that
-// cannot be used.
-func (t *terminal) loadPrograms(ctx context.Context, w *programSet, o host.Options) error {
-	found, err := daemon.Find(programFolders(o.Home)...)
-	if err != nil {
-		return err
-	}
-	usable := map[string]daemon.Found{}
-	for _, f := range found {
+// programNames returns the names of the usable programs. It logs why other programs cannot be used.
+func (t *terminal) programNames(d *daemon.Daemon) (names []string) {
+	for _, c := range d.Agents() {
 		switch {
-		case f.Problem != nil:
-			t.logf("%s cannot be used: %v", f.Name, f.Problem)
-		case dispatch.TakesIntents(f.Manifest.Agent()):
-			usable[f.Manifest.Agent().Digest] = f
+		case c.State != daemon.Rejected:
+			names = append(names, c.Name)
+		case c.Error != errNoProgram.Error():
+			t.logf("%s cannot be used: %s", c.Name, c.Error)
 		}
-	}
-	w.replace(usable, func(f daemon.Found) *host.Agent {
-		one := o
-		one.Name = f.Name
-		one.Log = func(_, line string) { t.serverLog(f.Name, line) }
-		// Programs go on to their end: the desk says when.
-		return host.Start(context.WithoutCancel(ctx), f.Manifest, one)
-	})
-	return nil
-}
-
-// replace makes the programs those that were found.
-func (w *programSet) replace(found map[string]daemon.Found, start func(daemon.Found) *host.Agent) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for digest, s := range w.programs {
-		if f, ok := found[digest]; ok && f.Manifest.Path == s.Manifest().Path && f.Name == s.Name() {
-			delete(found, digest)
-			continue
-		}
-		delete(w.programs, digest)
-		if s.gone = true; s.users == 0 {
-			w.closing.Go(s.Close)
-		}
-	}
-	for digest, f := range found {
-		w.programs[digest] = &runningProgram{Agent: start(f)}
-	}
-}
-
-func (w *programSet) Digests() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.Collect(maps.Keys(w.programs))
-}
-
-func (w *programSet) Open(digest string) (dispatch.Gateway, func(), bool) {
-	w.mu.Lock()
-	s := w.programs[digest]
-	if s != nil {
-		s.users++
-	}
-	w.mu.Unlock()
-	if s == nil {
-		return nil, nil, false
-	}
-	leave := func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if s.users--; s.users == 0 && s.gone {
-			w.closing.Go(s.Close)
-		}
-	}
-	if s.Gateway() == nil {
-		leave()
-		return nil, nil, false
-	}
-	return s.Gateway(), leave, true
-}
-
-func (w *programSet) names() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var names []string
-	for _, s := range w.programs {
-		names = append(names, s.Name())
 	}
 	slices.Sort(names)
 	return names
 }
 
-func (w *programSet) close() {
-	w.replace(nil, nil)
-	w.closing.Wait()
-}
-
-var _ dispatch.Gateways = (*programSet)(nil)
-
-// openDesk opens the desk of a daemon.
-func (t *terminal) openDesk(ctx context.Context, s *serveFlags, o *host.Options) (*dispatch.Queue, error) {
+// openQueue opens the dispatch queue of a daemon. If the store is shared and this machine cannot isolate programs,
+// the queue leaves all dispatches to workers.
+func (t *terminal) openQueue(ctx context.Context, s *serveFlags, o *host.Options) (*dispatch.Queue, error) {
 	if s.concurrency < 1 {
-		return nil, usage("give 1 or more", "no program can run if %d run at the same time", s.concurrency)
+		return nil, usage("use 1 or more", "--concurrency cannot be %d", s.concurrency)
 	}
-	s.Programs = new(daemon.Programs)
 	options := dispatch.Options{
-		Store: o.Books, URL: s.store, Gateways: s.Programs, Concurrency: s.concurrency, Daemon: true, Log: t.logf,
+		Store: o.Store, URL: s.store, Gateways: s.Served, Concurrency: s.concurrency, Daemon: true, Log: t.logf,
 	}
 	if s.store != "" && !o.Unconfined {
 		if err := sandbox.Check(ctx, o.Isolation, o.Home.Dir()); err != nil {
-			t.logf("dispatches are left to workers, since this machine cannot isolate programs: %v", err)
+			t.logf("dispatches are left to workers, because this machine cannot isolate programs: %v", err)
 			options.Gateways = nil
 		}
 	}
@@ -272,14 +171,9 @@ func (t *terminal) openDesk(ctx context.Context, s *serveFlags, o *host.Options)
 	return d, nil
 }
 
-// closeWith closes a desk when ctx ends; the channel is closed when that is done.
-func closeWith(ctx context.Context, d *dispatch.Queue, grace time.Duration) <-chan struct{} {
-	closed := make(chan struct{})
-	context.AfterFunc(ctx, func() {
-		defer close(closed)
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-		defer cancel()
-		d.Close(last)
-	})
-	return closed
+// closeQueue closes a queue. Running dispatches can finish within the grace period, even if ctx is already cancelled.
+func closeQueue(ctx context.Context, d *dispatch.Queue, grace time.Duration) {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
+	d.Close(last)
 }

@@ -23,7 +23,7 @@ import (
 type programHome struct {
 	t     *testing.T
 	dir   string
-	store string // empty is the home's own
+	store string // empty for the store in the home
 }
 
 func newProgramHome(t *testing.T) *programHome {
@@ -35,7 +35,7 @@ func newProgramHome(t *testing.T) *programHome {
 	return h
 }
 
-// program writes a program in python; more is added to its manifest.
+// program writes a Python program. The lines in more are added to its manifest.
 func (h *programHome) program(name, network, code string, more ...string) {
 	h.t.Helper()
 	folder := filepath.Join(h.dir, "agents", name)
@@ -53,7 +53,7 @@ func (h *programHome) program(name, network, code string, more ...string) {
 	}
 }
 
-// dispatch runs the verb and checks its exit code.
+// dispatch runs ambit dispatch and checks its exit code.
 func (h *programHome) dispatch(want int, args ...string) (stdout, stderr string) {
 	h.t.Helper()
 	if h.store != "" {
@@ -61,12 +61,12 @@ func (h *programHome) dispatch(want int, args ...string) (stdout, stderr string)
 	}
 	var out, errOut bytes.Buffer
 	if code := cli.Run(h.t.Context(), append([]string{"dispatch"}, args...), strings.NewReader(""), &out, &errOut); code != want {
-		h.t.Fatalf("%v: exit code %d: %s%s", args, code, out.String(), errOut.String())
+		h.t.Fatalf("%v: exit code %d, want %d: %s%s", args, code, want, out.String(), errOut.String())
 	}
 	return out.String(), errOut.String()
 }
 
-// worker starts one and waits until it takes dispatches.
+// worker starts a worker and waits until it accepts dispatches.
 func (h *programHome) worker(args ...string) *process {
 	h.t.Helper()
 	return start(h.t, append([]string{"worker", "--json", "--store", h.store}, args...)...)
@@ -92,15 +92,14 @@ func TestWorker(t *testing.T) {
 		if !strings.Contains(out, `"text": "hello high"`) {
 			t.Error(out)
 		}
-		if !strings.Contains(p.said(), "[echo] thinking") {
-			t.Errorf("the worker says %q", p.said())
+		if !strings.Contains(p.output(), "[echo] thinking") {
+			t.Errorf("the output of the worker is %q", p.output())
 		}
 		p.stop()
 	})
 }
 
-// TestWorkerReload: after a reload, a worker takes dispatches to new programs, and running
-// dispatches continue.
+// After a reload, a worker runs dispatches to new programs, and running dispatches continue.
 func TestWorkerReload(t *testing.T) {
 	onPostgres(t, func(t *testing.T, url string) {
 		h := newProgramHome(t)
@@ -113,7 +112,7 @@ func TestWorkerReload(t *testing.T) {
 			cli.Run(t.Context(), []string{"dispatch", "slow@local", "x", "--json", "--store", url}, strings.NewReader(""), &out, &errOut)
 			slow <- out.String() + errOut.String()
 		}()
-		p.until("[slow] begun")
+		p.waitFor("[slow] begun")
 		h.program("later", "off", "answer('later')")
 		if err := os.Rename(filepath.Join(h.dir, "agents", "slow", "agent.toml"), filepath.Join(h.dir, "agents", "slow", "gone")); err != nil {
 			t.Fatal(err)
@@ -125,12 +124,12 @@ func TestWorkerReload(t *testing.T) {
 		if out := <-slow; !strings.Contains(out, `"text": "slow"`) {
 			t.Error(out)
 		}
-		p.until("read again: taking dispatches to 1 program")
+		p.waitFor("reloaded: added later, removed slow")
 	})
 }
 
-// TestWorkersOfADaemon: what is posted at a daemon that cannot isolate programs
-// is done by workers, and the daemon has the answer.
+// If a daemon cannot isolate programs, workers run the intents posted to the daemon. The daemon returns the
+// answers.
 func TestWorkersOfADaemon(t *testing.T) {
 	onPostgres(t, func(t *testing.T, url string) {
 		h := newProgramHome(t)
@@ -139,8 +138,8 @@ func TestWorkersOfADaemon(t *testing.T) {
 		p := h.worker("--concurrency", "2")
 		t.Setenv("PATH", bareFolder(t)) // no bubblewrap
 		d := startDaemon(t, "--store", url)
-		if !strings.Contains(d.said(), "dispatches are left to workers") {
-			t.Errorf("the daemon says %q", d.said())
+		if !strings.Contains(d.output(), "dispatches are left to workers") {
+			t.Errorf("the output of the daemon is %q", d.output())
 		}
 		if status, text := d.ask("POST", "/api/v1/intents", `{"agent":"echo","text":"at once"}`); status != http.StatusOK || !strings.Contains(text, `"at once"`) {
 			t.Errorf("%d %s", status, text)
@@ -157,13 +156,13 @@ func TestWorkersOfADaemon(t *testing.T) {
 				t.Fatal(text)
 			}
 		}
-		if !strings.Contains(text, `"later"`) || strings.Count(p.said(), "[echo] thinking") != 2 {
-			t.Errorf("%s; the worker says %q", text, p.said())
+		if !strings.Contains(text, `"later"`) || strings.Count(p.output(), "[echo] thinking") != 2 {
+			t.Errorf("got %s; the output of the worker is %q", text, p.output())
 		}
 	})
 }
 
-// bareFolder has the test's own ambit, and nothing else.
+// bareFolder returns a folder that contains only ambit.
 func bareFolder(t *testing.T) string {
 	t.Helper()
 	file, err := exec.LookPath("ambit")
@@ -177,12 +176,12 @@ func bareFolder(t *testing.T) string {
 	return dir
 }
 
-// TestLargestAmounts: bounds that are more than any machine can count are bounds
-// all the same.
+// Limits that are too large for a time.Duration or for any machine do not overflow.
 func TestLargestAmounts(t *testing.T) {
 	h := newProgramHome(t)
 	const most = "9007199254740992"
-	// As nanoseconds, these are below zero, almost nothing, and some time.
+	// Converted to nanoseconds, these values would overflow. The results would be negative, very short, and
+	// arbitrary.
 	for _, ms := range []string{"10000000000000", "18446744073710", most} {
 		h.program("patient", "off", "answer('x')", "cpu_ms_per_task = "+ms, "memory_mb = "+most, "disk_mb = "+most)
 		if out, _ := h.dispatch(0, "patient", "x", "--json"); !strings.Contains(out, `"text": "x"`) {

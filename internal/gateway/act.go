@@ -14,19 +14,20 @@ import (
 const (
 	stageAct       = "act"
 	defaultTimeout = 30 * time.Second
-	// lateGrace is how long the gateway waits for an answer after a call's timeout.
+	// lateGrace is how long the gateway waits for an answer after the call has timed out.
 	lateGrace = 60 * time.Second
-	// longest bounds a manifest's timeout, so that adding to it cannot overflow a time.Duration.
-	longest = 100 * 365 * 24 * time.Hour
-	// sandboxTime is the time to create and remove the sandbox of a program.
+	// maxTimeout is the longest timeout that a manifest can set. It is small enough that sums of timeouts cannot
+	// overflow time.Duration.
+	maxTimeout = 100 * 365 * 24 * time.Hour
+	// sandboxTime is added to a program's timeout, because creating and removing a sandbox takes time.
 	sandboxTime = 15 * time.Second
 )
 
-// act carries out the call, within the tool's timeout. A call with effects continues
-// after the timeout: the caller gets a refusal, and the gateway still waits for the
-// answer.
+// act carries out the call within the tool's timeout. If the call has an intent (a row written before sending), the
+// call is not stopped at the timeout. Instead, the caller gets a refusal, and the gateway waits up to lateGrace for
+// the answer.
 func act(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
-	if p.tool.Binding == nil || g.binding == nil {
+	if p.tool.Binding == nil || g.options.Binding == nil {
 		r := call.Refuse(stageAct, call.UnknownTool, "%s is declared but not served", p.tool.Name)
 		r.Unsent = true
 		return r
@@ -44,13 +45,13 @@ func act(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	answers := make(chan call.Outcome, 1)
 	carryOut := func() {
 		defer stop()
-		answers <- g.outcome(g.binding.Act(work, p.tool, c))
+		answers <- g.outcome(g.options.Binding.Act(work, p.tool, c))
 	}
 	if !p.intended {
 		carryOut()
 		return p.finish(<-answers)
 	}
-	defer context.AfterFunc(ctx, stop)() // a caller that cancels ends the work
+	defer context.AfterFunc(ctx, stop)() // cancelling the call cancels the work
 	g.late.Go(carryOut)
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -61,12 +62,12 @@ func act(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		heard.leave()
 		p.late = answers
 		return call.Uncertain(stageAct, call.TimedOut,
-			"%s did not answer within %v; whether it was carried out is unknown", p.tool.Name, timeout)
+			"%s did not answer within %v; it is unknown whether the call was carried out", p.tool.Name, timeout)
 	}
 }
 
-// outcome returns the result of a binding. Its refusals may quote a server, so they are
-// scanned for secrets too.
+// outcome converts the result and the error of a binding to an outcome. It removes secrets from the refusal, because
+// a refusal can quote a server.
 func (g *Gateway) outcome(result call.Result, err error) call.Outcome {
 	if err == nil {
 		return call.Outcome{Result: result}
@@ -74,21 +75,21 @@ func (g *Gateway) outcome(result call.Result, err error) call.Outcome {
 	return call.Outcome{Result: call.Result{Log: result.Log}, Refusal: g.guards.redact(call.AsRefusal(stageAct, err))}
 }
 
-// finish sets the result of the call.
 func (p *inflight) finish(o call.Outcome) *call.Refusal {
 	p.result = o.Result
 	return o.Refusal
 }
 
-// timeout returns the timeout of a call, from the tool or its program in the manifest.
+// timeout returns the call's timeout: the tool's timeout, the program's wall-clock limit, or the default timeout. A
+// caller can shorten the timeout but cannot extend it.
 func (g *Gateway) timeout(p *inflight) time.Duration {
 	timeout := defaultTimeout
 	_, runs := p.tool.Binding.(agent.RunProgram)
 	switch bounds := g.agent.Resources; {
 	case p.tool.Timeout > 0:
-		timeout = min(p.tool.Timeout, longest)
+		timeout = min(p.tool.Timeout, maxTimeout)
 	case runs && bounds != nil && bounds.WallClock > 0:
-		timeout = min(bounds.WallClock, longest) + sandboxTime
+		timeout = min(bounds.WallClock, maxTimeout) + sandboxTime
 	}
 	if p.Timeout > 0 {
 		timeout = min(timeout, p.Timeout)
@@ -96,14 +97,15 @@ func (g *Gateway) timeout(p *inflight) time.Duration {
 	return timeout
 }
 
-// guarded returns a copy of a call whose messages to the client are scanned.
+// guarded returns a copy of the call. In the copy, secrets are removed from messages to the client.
 func (g *Gateway) guarded(c *call.Call) *call.Call {
 	copied := *c
-	copied.OnNotify, copied.Client = g.guards.hear(c.OnNotify), g.guards.client(c.Client)
+	copied.OnNotify, copied.Client = g.guards.guardNotify(c.OnNotify), g.guards.client(c.Client)
 	return &copied
 }
 
-// listener passes notifications on until the caller has its answer.
+// listener forwards a server's notifications to the caller. When the call times out, the method leave stops the
+// forwarding, because the caller has already received an answer.
 type listener struct {
 	mu     sync.Mutex
 	notify func(string, jsontext.Value)

@@ -1,13 +1,13 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
 const (
@@ -16,12 +16,12 @@ const (
 	maxDepth     = 100
 )
 
-// exactNumbers keeps the digits of numbers: as doubles, different large integers would
-// become equal.
+// exactNumbers makes Canonicalize keep the digits of every number. By default, Canonicalize converts numbers to
+// float64, so that some different large integers become equal.
 var exactNumbers = []jsontext.Options{jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)}
 
-// admit bounds the arguments and parses them strictly: one JSON object without duplicate
-// keys, nested at most maxDepth deep. Later stages rely on that.
+// admit checks the size and the syntax of the arguments. The arguments must be one JSON object without duplicate
+// keys, at most maxDepth levels deep. Later stages rely on these checks.
 func admit(_ *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.Waited {
 		if stopped := stillAllowed(ctx, stageAdmit); stopped != nil {
@@ -38,12 +38,12 @@ func admit(_ *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.Arguments.Kind() != '{' {
 		return call.Refuse(stageAdmit, call.InputInvalid, "the arguments are not a JSON object")
 	}
-	if deeper(p.Arguments, maxDepth) {
+	if rawjson.Deeper(p.Arguments, maxDepth) {
 		return call.Refuse(stageAdmit, call.InputInvalid, "the arguments are nested more than %d levels deep", maxDepth)
 	}
 	canonical := p.Arguments.Clone()
 	if err := canonical.Canonicalize(exactNumbers...); err != nil {
-		// The parser's message quotes the arguments, so only the position is reported.
+		// The refusal contains only the position, because the parser's error quotes the arguments.
 		what, at := "a syntax error", int64(0)
 		if errors.Is(err, jsontext.ErrDuplicateName) {
 			what = "a duplicate key"
@@ -57,7 +57,7 @@ func admit(_ *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	return nil
 }
 
-// stillAllowed stops a call whose caller has lost access while it waited.
+// stillAllowed returns a refusal if the caller lost access while the call waited.
 func stillAllowed(ctx context.Context, stage string) *call.Refusal {
 	err := call.Standing(ctx)
 	if err == nil {
@@ -67,32 +67,4 @@ func stillAllowed(ctx context.Context, stage string) *call.Refusal {
 		return stopped
 	}
 	return StoreFailed(stage, err)
-}
-
-// deeper reports whether brackets are nested more than levels deep. The JSON may be
-// invalid.
-func deeper(b []byte, levels int) bool {
-	depth := 0
-	for i := 0; i < len(b); i++ {
-		switch b[i] {
-		case '{', '[':
-			if depth++; depth > levels {
-				return true
-			}
-		case '}', ']':
-			depth--
-		case '"':
-			for i++; i < len(b) && b[i] != '"'; i++ {
-				skip := bytes.IndexAny(b[i:], `"\`)
-				if skip < 0 {
-					return false // a string without an end, as the reader will say
-				}
-				if i += skip; b[i] == '"' {
-					break
-				}
-				i++ // whatever is escaped
-			}
-		}
-	}
-	return false
 }

@@ -14,26 +14,25 @@ import (
 )
 
 const (
-	stageApprove = "approve"
-	// defaultApprovalTTL is how long a question waits for a person by default.
+	stageApprove       = "approve"
 	defaultApprovalTTL = 10 * time.Minute
 )
 
-// approve waits for a person's approval, if the tool needs one. The limits are not
-// charged yet, and only intend uses the approval.
+// approve waits until a person approves the call. It returns at once if the tool needs no approval. The later stage
+// intend charges the limits and uses up the approval.
 func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if !p.tool.Policy.HumanApproval || p.Continues != "" {
 		return nil
 	}
 	if len(p.More) > 0 {
-		// They would be sent with the approved arguments, and the person would not see them.
+		// Refuse the call, because the server would receive these responses, but the approver sees only the arguments.
 		return call.Refuse(stageApprove, call.InputInvalid,
-			"%s needs approval, and the call has inputResponses that the approver would not see", p.tool.Name)
+			"%s needs approval, but the call has inputResponses that the approver would not see", p.tool.Name)
 	}
 	now := time.Now()
 	q, err := approval.Ask(ctx, g.store, &approval.Question{
 		ID: NewID(), Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal, Call: p.ID,
-		Arguments: json.RawMessage(p.sent()), Asked: now, Expires: now.Add(g.approvals.TTL),
+		Arguments: json.RawMessage(p.toSend()), Asked: now, Expires: now.Add(g.options.Approvals.TTL),
 	})
 	switch {
 	case errors.Is(err, approval.ErrTooMany):
@@ -46,7 +45,7 @@ func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		return nil
 	}
 	g.reportWaiting(p, q)
-	if g.approvals.TrustElicitation && p.canElicit() {
+	if g.options.Approvals.TrustElicitation && p.canElicit() {
 		return g.elicit(ctx, p, q)
 	}
 	return g.waitForPerson(ctx, p, q)
@@ -56,7 +55,7 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *inflight, q *approval.Qu
 	ctx, cancel := context.WithDeadline(ctx, q.Expires)
 	defer cancel()
 	if p.Gone != nil {
-		// A call whose client has gone is not made, even if it is approved.
+		// If the client has disconnected, the call is not made, even if a person approves it.
 		go func() {
 			select {
 			case <-p.Gone:
@@ -70,16 +69,16 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *inflight, q *approval.Qu
 		switch {
 		case ctx.Err() != nil:
 			r := call.Refuse(stageApprove, call.ApprovalExpired,
-				"the call of %s is not approved yet (approval %s)", p.tool.Name, q.ID).Again()
-			if time.Now().Before(q.Expires) { // the caller did not wait for the answer
-				r.Hint = fmt.Sprintf("approve it by %s: ambit approvals approve %s; then make the same call again",
+				"the call to %s is not approved yet (approval %s)", p.tool.Name, q.ID).Again()
+			if time.Now().Before(q.Expires) { // the caller stopped waiting before the question expired
+				r.Hint = fmt.Sprintf("to approve it before %s, run: ambit approvals approve %s; then repeat the call",
 					q.Expires.Local().Format("15:04:05 MST"), q.ID)
 			}
 			return r
 		case err != nil:
 			return StoreFailed(stageApprove, err)
 		}
-		// A caller that has lost access gets no call, even if it is approved.
+		// If the caller has lost access, the call is not made, even if a person approves it.
 		if stopped := stillAllowed(ctx, stageApprove); stopped != nil {
 			return stopped
 		}
@@ -90,18 +89,19 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *inflight, q *approval.Qu
 			return usedUp(q.ID)
 		case now.State != approval.Pending:
 			reason := strings.TrimSuffix(": "+clip(now.Reason), ": ")
-			return call.Refuse(stageApprove, call.ApprovalDenied, "%s refused the call of %s%s", now.Decider, p.tool.Name, reason)
+			return call.Refuse(stageApprove, call.ApprovalDenied, "%s refused the call to %s%s", now.Decider,
+				p.tool.Name, reason)
 		}
 		g.waitForChange(ctx)
 	}
 }
 
-// reportWaiting informs the operator, and a client that listens that the call waits for
-// approval.
+// reportWaiting tells the operator and the client that the call waits for approval.
 func (g *Gateway) reportWaiting(p *inflight, q *approval.Question) {
-	message := fmt.Sprintf("waiting for a person to approve %s: ambit approvals approve %s", p.tool.Name, q.ID)
-	if g.onAsk != nil {
-		g.onAsk(message)
+	message := fmt.Sprintf("waiting for a person to approve %s; to approve, run: ambit approvals approve %s",
+		p.tool.Name, q.ID)
+	if g.options.OnAsk != nil {
+		g.options.OnAsk(message)
 	}
 	if p.OnNotify == nil {
 		return
@@ -112,7 +112,7 @@ func (g *Gateway) reportWaiting(p *inflight, q *approval.Question) {
 	}
 }
 
-// canElicit reports whether the client can ask its user.
+// canElicit reports whether the client can ask its user a question.
 func (p *inflight) canElicit() bool {
 	if p.Client == nil || p.Client.Asker == nil {
 		return false
@@ -123,25 +123,25 @@ func (p *inflight) canElicit() bool {
 	return json.Unmarshal(p.Client.Capabilities, &c) == nil && c.Elicitation != nil
 }
 
-// elicit asks the user of the client. It is used only if the operator trusts that a
-// person answers there.
+// elicit asks the client's user to approve the call. The operator must have enabled TrustElicitation, because a
+// client could answer without asking a person.
 func (g *Gateway) elicit(ctx context.Context, p *inflight, q *approval.Question) *call.Refusal {
 	ctx, cancel := context.WithDeadline(ctx, q.Expires)
 	defer cancel()
 	params, err := json.Marshal(map[string]any{
-		"message": fmt.Sprintf("%s asks to call %s with these arguments:\n%s", g.agent.Name, nameOf(p.tool), p.sent()),
+		"message": fmt.Sprintf("%s asks to call %s with these arguments:\n%s", g.agent.Name, nameOf(p.tool), p.toSend()),
 		"requestedSchema": map[string]any{
 			"type": "object", "required": []string{"approve"},
 			"properties": map[string]any{"approve": map[string]any{"type": "boolean", "title": "Approve this call"}},
 		},
 	})
 	if err != nil {
-		return call.Refuse(stageApprove, call.ApprovalDenied, "the question cannot be encoded: %v", err)
+		return call.Refuse(stageApprove, call.ApprovalDenied, "the request for approval cannot be encoded: %v", err)
 	}
 	raw, err := p.Client.Asker.Ask(ctx, "elicitation/create", params)
 	if err != nil {
 		return call.Refuse(stageApprove, call.ApprovalExpired,
-			"the client did not answer whether the call of %s is approved", p.tool.Name).Again()
+			"the client did not answer the request to approve the call to %s", p.tool.Name).Again()
 	}
 	var answer struct {
 		Action  string `json:"action"`
@@ -157,7 +157,7 @@ func (g *Gateway) elicit(ctx context.Context, p *inflight, q *approval.Question)
 	return g.waitForPerson(ctx, p, q)
 }
 
-// useApproval uses up the approval of a call that needs one.
+// useApproval uses up the call's approval, if the call needs one.
 func (g *Gateway) useApproval(tx state.Tx, p *inflight) (*call.Refusal, error) {
 	if p.approval == "" {
 		return nil, nil
@@ -171,5 +171,5 @@ func (g *Gateway) useApproval(tx state.Tx, p *inflight) (*call.Refusal, error) {
 
 func usedUp(id string) *call.Refusal {
 	return call.Refuse(stageApprove, call.ApprovalExpired,
-		"the approval %s was used by another call, or has expired", id).Again()
+		"approval %s has expired or was used by another call", id).Again()
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// careful is an agent one of whose tools asks a person.
+// careful returns an agent with the tool do_asked, which needs a person's approval.
 func careful() *agent.Agent {
 	a := clerk()
 	a.Tools = append(a.Tools, agent.Tool{
@@ -27,7 +27,8 @@ func careful() *agent.Agent {
 	return a
 }
 
-// asking makes a call that waits for a person, and returns its question.
+// asking starts a call that waits for approval. It returns the pending approval and the channel that receives the
+// error of the call.
 func asking(t *testing.T, g *Gateway, args string) (*approval.Question, <-chan error) {
 	t.Helper()
 	ended := make(chan error, 1)
@@ -46,7 +47,7 @@ func asking(t *testing.T, g *Gateway, args string) (*approval.Question, <-chan e
 	<-asked
 	list, err := approval.List(t.Context(), g.store, time.Now())
 	if err != nil || len(list) != 1 {
-		t.Fatalf("there are %d questions: %v", len(list), err)
+		t.Fatalf("got %d pending approvals, want 1: %v", len(list), err)
 	}
 	return list[0], ended
 }
@@ -62,33 +63,33 @@ func TestApproval(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		w := newWorld()
 		b := open(t, connect())
-		g := New(careful(), Options{Binding: w, Books: b})
+		g := New(careful(), Options{Binding: w, Store: b})
 
 		q, ended := asking(t, g, `{"to": "bob", "n": 12345678901234567890}`)
 		if string(q.Arguments) != `{"n":12345678901234567890,"to":"bob"}` || q.Principal != "me" || q.Tool != "do_asked" {
-			t.Errorf("the person sees %+v", q)
+			t.Errorf("the approver sees %+v", q)
 		}
 		if w.count() != 0 {
-			t.Fatal("it was called before anybody said yes")
+			t.Fatal("the tool was called before the call was approved")
 		}
 		if err := approval.Decide(t.Context(), b, q.ID, false, "boss@local", "not today"); err != nil {
 			t.Fatal(err)
 		}
 		err := <-ended
 		if codeOf(err) != call.ApprovalDenied || !strings.Contains(err.Error(), "not today") {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("the call ended with %v", err)
 		}
 		if err := approval.Decide(t.Context(), b, q.ID, true, "boss@local", ""); !errors.Is(err, approval.ErrDecided) {
-			t.Errorf("a no became a yes: %v", err)
+			t.Errorf("a denied call was approved afterwards: %v", err)
 		}
 
-		// A yes is good for this call, once.
+		// An approval admits one call only.
 		q, ended = asking(t, g, `{"to":"bob"}`)
 		if err := approval.Decide(t.Context(), b, q.ID, true, "boss@local", ""); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-ended; err != nil || w.count() != 1 {
-			t.Errorf("it ended with %v, sent %d times", err, w.count())
+			t.Errorf("the call ended with %v, sent %d times", err, w.count())
 		}
 		q, ended = asking(t, g, `{"to":"bob"}`)
 		if err := approval.Decide(t.Context(), b, q.ID, false, "boss@local", ""); err != nil {
@@ -98,33 +99,33 @@ func TestApproval(t *testing.T) {
 			t.Errorf("an approval was used twice: %v, sent %d times", err, w.count())
 		}
 		if report, err := b.Journal.Verify(t.Context(), journal.Check{}); err != nil || !report.OK {
-			t.Errorf("%+v, %v", report, err)
+			t.Errorf("verifying the journal failed: %+v, %v", report, err)
 		}
 	})
 }
 
-// TestApprovalStands answers after the call stopped waiting: the answer applies to an
-// identical call in another process, and to no other.
+// TestApprovalStands approves a call that has stopped waiting. The approval must admit an identical call in another
+// process, and no different call.
 func TestApprovalStands(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		w := newWorld()
 		first := open(t, connect())
-		g := New(careful(), Options{Binding: w, Books: first, Approvals: Approvals{TTL: time.Hour}})
+		g := New(careful(), Options{Binding: w, Store: first, Approvals: Approvals{TTL: time.Hour}})
 		gone, cancel := context.WithCancel(t.Context())
 		told := func(string, jsontext.Value) { cancel() }
 		_, err := g.Call(gone, &call.Call{Tool: "do_asked", Arguments: jsontext.Value(`{"n":1}`), Principal: "me", OnNotify: told})
 		if codeOf(err) != call.ApprovalExpired {
-			t.Fatalf("it ended with %v", err)
+			t.Fatalf("the call ended with %v", err)
 		}
 		list, err := approval.List(t.Context(), first, time.Now())
 		if err != nil || len(list) != 1 {
-			t.Fatalf("the question has gone: %v, %v", list, err)
+			t.Fatalf("got the pending approvals %v, want one: %v", list, err)
 		}
 		if err := approval.Decide(t.Context(), first, list[0].ID, true, "boss@local", ""); err != nil {
 			t.Fatal(err)
 		}
 		if w.count() != 0 {
-			t.Fatal("it ran unattended")
+			t.Fatal("the call was made although its caller has gone")
 		}
 
 		db := connect()
@@ -134,9 +135,9 @@ func TestApprovalStands(t *testing.T) {
 			a.Digest = digest
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			_, err := New(a, Options{Binding: w, Books: b}).Call(ctx, &call.Call{
+			_, err := New(a, Options{Binding: w, Store: b}).Call(ctx, &call.Call{
 				Tool: "do_asked", Arguments: jsontext.Value(args), Principal: principal,
-				OnNotify: func(string, jsontext.Value) { cancel() }, // it has to ask
+				OnNotify: func(string, jsontext.Value) { cancel() }, // called only if the call needs a new approval
 			})
 			return err
 		}
@@ -146,16 +147,16 @@ func TestApprovalStands(t *testing.T) {
 			"other manifest":  other("sha256:d2", "me", `{"n":1}`),
 		} {
 			if codeOf(err) != call.ApprovalExpired || w.count() != 0 {
-				t.Errorf("%s: it ended with %v, sent %d times", name, err, w.count())
+				t.Errorf("%s: the call ended with %v, sent %d times", name, err, w.count())
 			}
 		}
 		if err := other("sha256:d1", "me", ` {"n" : 1} `); err != nil || w.count() != 1 {
-			t.Errorf("the same call: %v, sent %d times", err, w.count())
+			t.Errorf("the identical call ended with %v, sent %d times", err, w.count())
 		}
 	})
 }
 
-// TestOneApprovalAdmitsOneCall has identical calls at once, with one yes.
+// TestOneApprovalAdmitsOneCall makes identical calls concurrently and approves once.
 func TestOneApprovalAdmitsOneCall(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		w := newWorld()
@@ -166,7 +167,7 @@ func TestOneApprovalAdmitsOneCall(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for range n {
 			db := connect()
-			g := New(careful(), Options{Binding: w, Books: &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}})
+			g := New(careful(), Options{Binding: w, Store: &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}})
 			go func() {
 				_, err := g.Call(ctx, &call.Call{Tool: "do_asked", Principal: "me", OnNotify: func(string, jsontext.Value) { told <- struct{}{} }})
 				ended <- err
@@ -177,7 +178,7 @@ func TestOneApprovalAdmitsOneCall(t *testing.T) {
 		}
 		list, err := approval.List(t.Context(), first, time.Now())
 		if err != nil || len(list) != 1 {
-			t.Fatalf("%d questions for one call: %v", len(list), err)
+			t.Fatalf("got %d pending approvals for identical calls, want 1: %v", len(list), err)
 		}
 		if err := approval.Decide(t.Context(), first, list[0].ID, true, "boss@local", ""); err != nil {
 			t.Fatal(err)
@@ -189,41 +190,41 @@ func TestOneApprovalAdmitsOneCall(t *testing.T) {
 		}
 		cancel()
 		if w.count() != 1 {
-			t.Errorf("one approval let %d calls through", w.count())
+			t.Errorf("one approval admitted %d calls", w.count())
 		}
 	})
 }
 
-// TestNobodyWaits approves a call whose caller has gone: it is not made.
+// TestNobodyWaits checks that a call is not made if its client goes away while the call waits for approval.
 func TestNobodyWaits(t *testing.T) {
 	w := newWorld()
-	g := New(careful(), Options{Binding: w, Books: open(t, statetest.Open(t))})
+	g := New(careful(), Options{Binding: w, Store: open(t, statetest.Open(t))})
 	gone := make(chan struct{})
 	_, err := g.Call(t.Context(), &call.Call{Tool: "do_asked", Principal: "me", Gone: gone, OnNotify: func(string, jsontext.Value) { close(gone) }})
 	if codeOf(err) != call.ApprovalExpired || w.count() != 0 {
-		t.Errorf("it ended with %v, sent %d times", err, w.count())
+		t.Errorf("the call ended with %v, sent %d times", err, w.count())
 	}
 }
 
 func TestApprovalExpires(t *testing.T) {
 	w := newWorld()
 	b := open(t, statetest.Open(t))
-	g := New(careful(), Options{Binding: w, Books: b, Approvals: Approvals{TTL: 20 * time.Millisecond}})
+	g := New(careful(), Options{Binding: w, Store: b, Approvals: Approvals{TTL: 20 * time.Millisecond}})
 	_, err := g.Call(t.Context(), &call.Call{Tool: "do_asked", Principal: "me"})
 	if codeOf(err) != call.ApprovalExpired || w.count() != 0 {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the call ended with %v", err)
 	}
 	if list, err := approval.List(t.Context(), b, time.Now()); err != nil || len(list) != 0 {
-		t.Errorf("an expired question still waits: %v, %v", list, err)
+		t.Errorf("an expired approval is still pending: %v, %v", list, err)
 	}
 }
 
-// person is who sits at a client that can ask.
+// person is the user of a client that supports elicitation. The user always gives the same answer.
 type person struct{ answer string }
 
 func (p person) Ask(_ context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 	if method != "elicitation/create" || !strings.Contains(string(params), `{\"n\":1}`) {
-		return nil, errors.New("asked something else: " + string(params))
+		return nil, errors.New("unexpected request: " + string(params))
 	}
 	return jsontext.Value(p.answer), nil
 }
@@ -242,9 +243,9 @@ func TestElicitation(t *testing.T) {
 		{`{"action":"accept","content":{"approve":true}}`, false, call.ApprovalExpired},
 	} {
 		w := newWorld()
-		g := New(careful(), Options{Binding: w, Books: open(t, statetest.Open(t)), Approvals: Approvals{TTL: time.Minute, TrustElicitation: tt.trust}})
+		g := New(careful(), Options{Binding: w, Store: open(t, statetest.Open(t)), Approvals: Approvals{TTL: time.Minute, TrustElicitation: tt.trust}})
 		if !tt.trust {
-			g.approvals.TTL = 20 * time.Millisecond // no other answer will come
+			g.options.Approvals.TTL = 20 * time.Millisecond // the call can only expire
 		}
 		client := &call.Client{Capabilities: jsontext.Value(`{"elicitation":{}}`), Asker: person{tt.answer}}
 		_, err := g.Call(t.Context(), &call.Call{Tool: "do_asked", Arguments: jsontext.Value(`{"n":1}`), Principal: "me", Client: client})

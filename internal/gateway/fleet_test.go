@@ -19,8 +19,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// TestFleet has 32 clients at two gateways on one store: a rate, a cap and an
-// approval hold over both, exactly.
+// TestFleet runs 32 clients against two gateways that share one store. A rate limit, a spending cap and an approval
+// must be enforced exactly across both gateways.
 func TestFleet(t *testing.T) {
 	const clients = 32
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
@@ -33,11 +33,11 @@ func TestFleet(t *testing.T) {
 		tool("do_spend", agent.ToolPolicy{Spend: &agent.Cap{PerDay: "100.00"}})
 		tool("do_once", agent.ToolPolicy{HumanApproval: true})
 		first := open(t, connect())
-		gateways := []*Gateway{New(a, Options{Binding: w, Books: first})}
+		gateways := []*Gateway{New(a, Options{Binding: w, Store: first})}
 		db := connect()
-		gateways = append(gateways, New(a, Options{Binding: w, Books: &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
+		gateways = append(gateways, New(a, Options{Binding: w, Store: &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
 
-		// together has every client make a call, and counts those that pass.
+		// together makes one call from every client at the same time and returns how many succeed.
 		together := func(tool, args string, ctx context.Context, want call.Code, told func(string, jsontext.Value)) (passed int) {
 			t.Helper()
 			var mu sync.Mutex
@@ -58,7 +58,7 @@ func TestFleet(t *testing.T) {
 			return passed
 		}
 		if n := together("do_rate", `{}`, t.Context(), call.RateLimited, nil); n != 10 {
-			t.Errorf("10/minute let %d calls pass", n)
+			t.Errorf("a rate of 10/minute allowed %d calls", n)
 		}
 		spent := new(big.Rat)
 		for range 2 {
@@ -66,7 +66,7 @@ func TestFleet(t *testing.T) {
 				spent.Add(spent, big.NewRat(337, 100))
 			}
 		}
-		if spent.FloatString(2) != "97.73" { // 29 times; once more would be 101.10
+		if spent.FloatString(2) != "97.73" { // 29 calls; a 30th would make 101.10
 			t.Errorf("spent %s of 100.00", spent.FloatString(2))
 		}
 
@@ -78,7 +78,7 @@ func TestFleet(t *testing.T) {
 			}
 			list, err := approval.List(t.Context(), first, time.Now())
 			if err != nil || len(list) != 1 {
-				t.Errorf("%d questions for one call: %v", len(list), err)
+				t.Errorf("got %d pending approvals for identical calls, want 1: %v", len(list), err)
 				cancel()
 				return
 			}
@@ -91,7 +91,7 @@ func TestFleet(t *testing.T) {
 		n := together("do_once", `{"n":1}`, ctx, call.ApprovalExpired, func(string, jsontext.Value) { waiting <- struct{}{} })
 		cancel()
 		if n != 1 || w.count()-before != 1 {
-			t.Errorf("one approval let %d calls pass, %d were sent", n, w.count()-before)
+			t.Errorf("one approval admitted %d calls; %d were sent", n, w.count()-before)
 		}
 		if report, err := first.Journal.Verify(t.Context(), journal.Check{}); err != nil || !report.OK {
 			t.Error(fmt.Sprintf("%+v", report), err)

@@ -17,19 +17,19 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// Exposed are the kinds of requests that no manifest declares and that the operator
-// allows: sampling, resources, prompts.
+// Exposed lists the kinds of requests that the operator allows: sampling, resources or prompts. Manifests do not
+// declare these requests.
 type Exposed []string
 
-// The kinds.
+// The kinds of requests that an operator can expose.
 const (
 	Sampling  = "sampling"
 	Resources = "resources"
 	Prompts   = "prompts"
 )
 
-// Allows reports whether a method is exposed. Completion belongs to both prompts and
-// resources.
+// Allows reports whether requests with this method are exposed. Completions are exposed if prompts or resources are
+// exposed.
 func (e Exposed) Allows(method string) bool {
 	family, _, _ := strings.Cut(method, "/")
 	switch family {
@@ -41,10 +41,11 @@ func (e Exposed) Allows(method string) bool {
 	return false
 }
 
-// Forward sends a request for something that no manifest declares to a server, if
-// the operator has exposed it, and records it like a call.
+// Forward sends a request to a server and returns the server's answer. Manifests do not declare such requests, so
+// Forward returns a refusal unless the operator has exposed this kind of request. Forwarded requests are recorded in
+// the journal like calls.
 func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
-	if stopped := g.unrecorded(); stopped != nil {
+	if stopped := g.checkStore(); stopped != nil {
 		return nil, stopped
 	}
 	if f.ID == "" {
@@ -52,12 +53,12 @@ func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	}
 	start := time.Now()
 	var found inflight
-	held := *f // redaction changes it
+	held := *f // a copy, because redaction changes the params
 	answer, err := g.forward(ctx, &held, found.note)
 	return g.recorded(start, &held, f.Server+":"+f.Method, found.notes, answer, err)
 }
 
-// recorded returns an answer once the journal has its record.
+// recorded writes the journal record of a request and then returns the given answer and error.
 func (g *Gateway) recorded(
 	start time.Time, f *call.Forward, what string, notes []string, answer jsontext.Value, err error,
 ) (jsontext.Value, error) {
@@ -88,13 +89,14 @@ func (g *Gateway) recorded(
 }
 
 func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guard.Finding)) (jsontext.Value, error) {
-	servers, ok := g.binding.(call.Forwarder)
-	if !ok || !g.expose.Allows(f.Method) {
-		stopped := call.Refuse(gate.Stage, call.PolicyDenied, "%s is not exposed: no manifest declares it", clip(f.Method))
-		stopped.Hint = "the operator can allow it: --expose resources,prompts,sampling"
+	servers, ok := g.options.Binding.(call.Forwarder)
+	if !ok || !g.options.Expose.Allows(f.Method) {
+		stopped := call.Refuse(gate.Stage, call.PolicyDenied,
+			"the method %s is refused, because the operator has not exposed it", clip(f.Method))
+		stopped.Hint = "the operator can allow the method with the flag --expose resources,prompts,sampling"
 		return nil, stopped
 	}
-	// The server must parse the params exactly as the gateway does.
+	// These checks ensure that the server and the gateway parse the params in the same way.
 	if len(f.Params) > 0 {
 		if stopped := admit(g, ctx, &inflight{Call: &call.Call{Arguments: f.Params}}); stopped != nil {
 			return nil, stopped
@@ -103,8 +105,8 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	if stopped := g.guards.request(f, note); stopped != nil {
 		return nil, stopped
 	}
-	// Lists are read often and not counted, as those of tools are. A caller without
-	// quota may still unsubscribe.
+	// Lists are requested often, so they do not count toward the quota. Unsubscribing must work even if the quota is
+	// used up.
 	if !strings.HasSuffix(f.Method, "/list") && f.Method != "resources/unsubscribe" {
 		if stopped := quota(g, ctx, &inflight{Call: &call.Call{Principal: f.Principal}}); stopped != nil {
 			return nil, stopped
@@ -113,7 +115,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
 	copied := *f
-	copied.OnNotify, copied.Client = g.guards.hear(f.OnNotify), g.guards.client(f.Client)
+	copied.OnNotify, copied.Client = g.guards.guardNotify(f.OnNotify), g.guards.client(f.Client)
 	answer, err := servers.Forward(ctx, &copied)
 	if said, ok := errors.AsType[*call.Answer](err); ok {
 		raw, stopped := g.guards.answer(said.Raw, note)
@@ -134,12 +136,12 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 
 var _ call.Forwarder = (*Gateway)(nil)
 
-// Prompt returns one of the agent's prompts, made by get. It is scanned like a result,
-// and the journal records the read.
+// Prompt returns the agent's prompt with the given name, as fetched by the callback get. It removes secrets from the
+// prompt and records the read in the journal.
 func (g *Gateway) Prompt(
 	ctx context.Context, principal, name string, get func(ctx context.Context, name string) (jsontext.Value, error),
 ) (jsontext.Value, error) {
-	if stopped := g.unrecorded(); stopped != nil {
+	if stopped := g.checkStore(); stopped != nil {
 		return nil, stopped
 	}
 	start := time.Now()
@@ -148,7 +150,7 @@ func (g *Gateway) Prompt(
 	if err == nil {
 		var stopped *call.Refusal
 		if answer, stopped = g.guards.scan(answer, found.note); stopped != nil {
-			stopped.Effect = call.NoEffect // it was read, and nothing else
+			stopped.Effect = call.NoEffect // reading a prompt changes nothing
 			err = stopped
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// shelf is a server with things that no manifest declares.
+// shelf is a server with resources that no manifest declares. It records the params of the requests it gets.
 type shelf struct {
 	absent
 	asked []string
@@ -30,12 +30,12 @@ func TestForward(t *testing.T) {
 	tests := []struct {
 		name, method, params string
 		code                 call.Code
-		asked                string // what the server hears
-		kept                 string // what the journal has
+		asked                string // params that the server gets
+		kept                 string // arguments in the journal
 	}{
 		{"plain", "resources/read", `{"uri":"file:///a"}`, "", `{"uri":"file:///a"}`, `{"uri":"file:///a"}`},
 		{"a list", "resources/list", ``, "", ``, ``},
-		{"let go", "resources/unsubscribe", `{"uri":"file:///a"}`, "", `{"uri":"file:///a"}`, `{"uri":"file:///a"}`},
+		{"unsubscribe", "resources/unsubscribe", `{"uri":"file:///a"}`, "", `{"uri":"file:///a"}`, `{"uri":"file:///a"}`},
 		{"not exposed", "prompts/get", `{"name":"a"}`, call.PolicyDenied, "", `{"name":"a"}`},
 		{"personal", "resources/read", `{"uri":"mail:bob@example.com"}`, "", `{"uri":"mail:[email]"}`, `{"uri":"mail:[email]"}`},
 		{"denied", "resources/read", `{"uri":"drop table"}`, call.DeniedPattern, "", `{"uri":"drop table"}`},
@@ -46,17 +46,17 @@ func TestForward(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &shelf{}
 			g := New(railed(agent.Guardrails{PII: []string{"email"}, DenyPatterns: []string{"drop table"}, MaxLength: 100}), Options{
-				Binding: s, Books: open(t, statetest.Open(t)), Expose: Exposed{Resources}, Quotas: &limit.Quotas{Quota: limit.Quota{PerDay: 1}},
+				Binding: s, Store: open(t, statetest.Open(t)), Expose: Exposed{Resources}, Quotas: &limit.Quotas{Quota: limit.Quota{PerDay: 1}},
 			})
 			ask := func() error {
 				_, err := g.Forward(t.Context(), &call.Forward{Server: "s", Method: tt.method, Params: jsontext.Value(tt.params), Principal: "me"})
 				return err
 			}
 			if err := ask(); codeOf(err) != tt.code {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("the request ended with %v", err)
 			}
 			if tt.code == "" && (len(s.asked) != 1 || s.asked[0] != tt.asked) || tt.code != "" && s.asked != nil {
-				t.Errorf("the server was asked %q", s.asked)
+				t.Errorf("the server got the params %q", s.asked)
 			}
 			entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 			if err != nil || len(entries) != 1 {
@@ -70,7 +70,7 @@ func TestForward(t *testing.T) {
 				want = call.RateLimited
 			}
 			if err := ask(); codeOf(err) != want {
-				t.Errorf("the second of a day for one ended with %v", err)
+				t.Errorf("with a quota of one request a day, the second request ended with %v, want %q", err, want)
 			}
 		})
 	}

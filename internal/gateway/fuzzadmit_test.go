@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// FuzzDeeper: what is let through nests no deeper than the bound, as a reader
-// counts it.
+// FuzzDeeper compares rawjson.Deeper with the depth that encoding/json finds.
 func FuzzDeeper(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `{"a":[[[1]]]}`, `"[[[["`, `"\\\"[[[["`, `[[[[[[]]]]]]`, `]]]][[[[`, `{"a\\":[[[[[1]]]]]}`, `"`, `"\`, strings.Repeat("[", 200), strings.Repeat(`{"a":`, 90) + "1" + strings.Repeat("}", 90),
@@ -18,7 +19,7 @@ func FuzzDeeper(f *testing.F) {
 	const levels = 4
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if !json.Valid(text) {
-			_ = deeper(text, levels)
+			_ = rawjson.Deeper(text, levels)
 			return
 		}
 		deepest, depth := 0, 0
@@ -35,8 +36,8 @@ func FuzzDeeper(f *testing.F) {
 				depth--
 			}
 		}
-		if got := deeper(text, levels); got != (deepest > levels) {
-			t.Errorf("%s is %d deep, and is said to be deeper than %d: %t", text, deepest, levels, got)
+		if got := rawjson.Deeper(text, levels); got != (deepest > levels) {
+			t.Errorf("Deeper(%s, %d) = %t, but the text is nested %d levels deep", text, levels, got, deepest)
 		}
 	})
 }

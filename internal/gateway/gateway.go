@@ -1,12 +1,11 @@
-// Package gateway judges, carries out and records calls: every call of every agent
-// goes through [Gateway.Call], and there is no other way to a tool.
+// Package gateway checks tool calls, carries them out and records them. Every call of every agent goes through
+// [Gateway.Call]. There is no other way to reach a tool.
 //
-// A call passes the stages of one list in order. Each stage is a file of its own and can
-// stop the call with a typed refusal. The outcome is recorded either way, and the answer
-// is released only when the record is durable. docs/call-lifecycle.md shows the states
-// of a call and the effect of a crash in each.
+// A call passes through a fixed list of stages. Each stage can stop the call with a [call.Refusal]. The gateway
+// records the outcome of every call in the journal. It returns the answer only after the journal record is durable.
+// The file docs/call-lifecycle.md describes the states of a call and the effect of a crash in each state.
 //
-// A [call.Binding] carries out the call. Only the gateway has access to it.
+// A [call.Binding] connects the gateway to the tools. Only the gateway can use the binding.
 package gateway
 
 import (
@@ -27,85 +26,73 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Options configure a gateway.
+// Options configures a gateway.
 type Options struct {
-	// Name is the name that the agent runs under; empty means the slug of its name.
+	// Name is the name that the agent runs under. The default is the slug of the agent's own name.
 	Name string
-	// Binding carries out the calls that pass.
+	// Binding carries out the calls that the gateway allows.
 	Binding call.Binding
-	// Shut is the refusal of every call, for a gateway that only judges and records. A
-	// repeated call still gets its answer.
+	// If Shut is not nil, the gateway returns it as the refusal of every call that would otherwise be made. The gateway
+	// still checks and records these calls. If a call repeats an answered call, it still gets the earlier answer.
 	Shut *call.Refusal
-	// Books is the store with the journal. Without it a gateway can only explain
-	// decisions; NoBooks is then the reason for refusing calls.
-	Books   *store.Store
-	NoBooks error
-	// Learned returns the agent with its known tools. While tools are being looked up, it
-	// waits until ctx ends and then returns a refusal. Nil if the agent's tools do not
-	// change.
+	// Store contains the journal. If Store is nil, the gateway can only explain its decisions. It refuses every call and
+	// gives StoreErr as the reason.
+	Store    *store.Store
+	StoreErr error
+	// Learned returns the agent with all its tools. If some tools are not known yet, Learned waits for them. If ctx ends
+	// first, Learned returns the tools known so far and a refusal. If Learned is nil, the agent's tools never change.
 	Learned func(ctx context.Context) (*agent.Agent, *call.Refusal)
-	// Rules are checked by the gate besides the manifest.
+	// Rules are the rules that the gate checks in addition to the manifest.
 	Rules gate.Rules
-	// Expose lists the kinds of requests to forward although no manifest declares them.
+	// Expose lists the kinds of requests that the gateway forwards to servers. No manifest declares these requests.
 	Expose Exposed
-	// Operator are the guardrails of every agent.
+	// Operator contains the guardrails that the operator sets for every agent.
 	Operator guard.Operator
-	// Known returns the credentials that no result may contain. Every scan calls it.
+	// Known returns the credentials that must not appear in any result. Every scan calls Known again.
 	Known func() ([]guard.Known, error)
-	// Participants take part in the two transactions of every call.
+	// Participants add their own rows to the two transactions of every call.
 	Participants []Participant
-	// Quotas bound the calls of principals to all agents together; nil means no bound.
+	// Quotas limits each principal's total number of calls to all agents. Nil means no limit.
 	Quotas    *limit.Quotas
 	Approvals Approvals
-	// OnAsk is called when a call waits for a person.
+	// OnAsk is called when a call begins to wait for a person's approval.
 	OnAsk func(message string)
 }
 
-// Approvals say how a person approves calls.
+// Approvals configures how a person approves calls.
 type Approvals struct {
-	// TTL is how long a person has to approve a call; 0 means 10 minutes.
+	// TTL is how long the gateway waits for a person to approve a call. The default is 10 minutes.
 	TTL time.Duration
-	// TrustElicitation counts the answer of the person at the client.
+	// If TrustElicitation is set, a user can approve a call by answering a question in the client.
 	TrustElicitation bool
 }
 
-// Participant writes rows of its own in the two transactions of a call, so that
-// they are durable exactly if the call's own rows are. Programs have two: the
-// queue of intents and the memory.
+// Participant adds rows to the two transactions of a call. The added rows and the call's own rows become durable
+// together. The queue of intents and the memory are participants.
 type Participant interface {
-	// Begin runs last in the transaction that commits to a call. A refusal or an
-	// error undoes that transaction.
+	// Begin runs at the end of the transaction that is committed before the call is sent. A refusal or an error from
+	// Begin rolls back the transaction.
 	Begin(tx state.Tx, c *call.Call) (*call.Refusal, error)
-	// Record runs in the transaction that records the outcome of a call. An error undoes
-	// the record.
+	// Record runs in the transaction that records the call's outcome. An error from Record rolls back the
+	// transaction.
 	Record(tx state.Tx, c *call.Call, o call.Outcome) error
 }
 
 // Gateway carries out the calls of one agent.
 type Gateway struct {
 	agent   *agent.Agent
-	learned func(context.Context) (*agent.Agent, *call.Refusal)
 	name    string
-	binding call.Binding
 	store   *store.Store
-	noStore error
-	rules   gate.Rules
-	expose  Exposed
+	options Options
 	guards  *guards
-	quotas  *limit.Quotas
-	shut    *call.Refusal
 
-	approvals    Approvals
-	onAsk        func(string)
-	participants []Participant
-
-	late      sync.WaitGroup // answers that may still come
+	late      sync.WaitGroup // goroutines that can outlive their call
 	closing   chan struct{}
 	closed    sync.Once
 	lateGrace time.Duration
 }
 
-// New makes the gateway of an agent.
+// New returns a gateway for the agent a.
 func New(a *agent.Agent, o Options) *Gateway {
 	if o.Name == "" {
 		o.Name = agent.Slug(a.Name)
@@ -116,20 +103,18 @@ func New(a *agent.Agent, o Options) *Gateway {
 	if o.Learned == nil {
 		o.Learned = func(context.Context) (*agent.Agent, *call.Refusal) { return a, nil }
 	}
-	if o.NoBooks == nil {
-		o.NoBooks = errors.New("there is no store to record the call in")
+	if o.StoreErr == nil {
+		o.StoreErr = errors.New("there is no store to record the call in")
 	}
 	return &Gateway{
-		agent: a, learned: o.Learned, name: o.Name, binding: o.Binding, store: o.Books, noStore: o.NoBooks,
-		rules: o.Rules, expose: o.Expose, quotas: o.Quotas, shut: o.Shut, guards: newGuards(a, o),
-		approvals: o.Approvals, onAsk: o.OnAsk, participants: o.Participants,
+		agent: a, name: o.Name, store: o.Store, options: o, guards: newGuards(a, o),
 		lateGrace: lateGrace, closing: make(chan struct{}),
 	}
 }
 
-// Agent returns the agent with its known tools, without waiting.
+// Agent returns the agent with the tools that are known so far. It does not wait until all tools are known.
 func (g *Gateway) Agent() *agent.Agent {
-	a, _ := g.learned(alreadyCancelled)
+	a, _ := g.options.Learned(alreadyCancelled)
 	return a
 }
 
@@ -142,56 +127,57 @@ var alreadyCancelled = func() context.Context {
 // Name returns the name that the agent runs under.
 func (g *Gateway) Name() string { return g.name }
 
-// Close waits for late answers. Callers close the bindings first, so that the wait ends.
+// Close waits for the answers of calls that timed out. The caller should close the bindings first. If the bindings
+// are still open, Close can take as long as lateGrace.
 func (g *Gateway) Close() {
 	g.closed.Do(func() { close(g.closing) })
 	g.late.Wait()
 }
 
-// inflight is a call on its way through the stages.
+// inflight is a call that passes through the stages.
 type inflight struct {
 	*call.Call
 	start time.Time
 	tool  *agent.Tool
-	// canonical are the arguments in canonical JSON.
+	// canonical contains the caller's arguments in canonical JSON.
 	canonical []byte
-	// forwarded are the canonical arguments to send, if some were redacted.
+	// forwarded contains the arguments without personal data, in canonical JSON. It is nil if no personal data was
+	// redacted.
 	forwarded []byte
-	// checked is set once the guardrails have passed the arguments and redacted personal data.
+	// checked is set when the arguments have passed the guardrails.
 	checked bool
-	// notes are the findings of the guards, for the journal.
+	// notes describe the guardrails' findings for the journal.
 	notes []string
-	// taken is the time when the call was counted towards its limits; zero before.
+	// taken is the time at which the call was counted toward its limits. It is zero until then.
 	taken time.Time
-	// intended is set once an intent is in the store.
+	// intended is set when the call's intent, a row written before sending, is in the store.
 	intended bool
-	// resent is set if a process that has exited sent the call before.
+	// resent is set if another process had already sent this call and then died.
 	resent bool
-	// approval is the id of the approval that intend uses.
+	// approval is the id of the approval that the stage intend uses up. It is empty if the call needs no approval.
 	approval string
-	// replayed is the earlier call whose answer this one gets.
+	// replayed is the id of the earlier call if this call gets the answer of an earlier call. Otherwise, it is empty.
 	replayed string
 	result   call.Result
-	// late delivers an answer after the timeout; wasUnknown is set once it has.
+	// late delivers the answer to a call that timed out. When the answer arrives, wasUnknown is set.
 	late       <-chan call.Outcome
 	wasUnknown bool
 }
 
-// stage lets a call pass or stops it.
+// stage is one step of a call. Its function returns nil to let the call continue, or a refusal to stop it.
 type stage struct {
 	name string
 	run  func(*Gateway, context.Context, *inflight) *call.Refusal
 }
 
-// stages are all stages in order. A stage that stops or answers a call ends the list;
-// record follows in any case.
+// stages lists all stages in order. The first stage that stops or answers a call is the call's last stage.
 var stages = []stage{
 	{stageAdmit, admit},
 	{stageResolve, resolveStage},
 	{gate.Stage, gateStage},
 	{guard.StageIn, guardIn},
 	{stageRemember, remember},
-	{stageShut, shut},
+	{stageShut, refuseShut},
 	{stageLimit, limits},
 	{stageApprove, approve},
 	{stageLimit, quota},
@@ -200,20 +186,20 @@ var stages = []stage{
 	{guard.StageOut, guardOut},
 }
 
-// shut stops a call that was refused before it came here, and every call if the
-// gateway only judges and records.
-func shut(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
-	why := cmp.Or(p.Refused, g.shut)
+// refuseShut stops a call that was refused before it reached the gateway. If Options.Shut is set, it stops every
+// call.
+func refuseShut(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
+	why := cmp.Or(p.Refused, g.options.Shut)
 	if why == nil {
 		return nil
 	}
-	own := *why // other calls share this refusal
+	own := *why // a copy, because other calls share the refusal
 	return g.guards.redact(&own)
 }
 
-// Call makes a call, or returns a *call.Refusal.
+// Call makes a call and returns its result. The error is always a [*call.Refusal].
 func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
-	if stopped := g.unrecorded(); stopped != nil {
+	if stopped := g.checkStore(); stopped != nil {
 		return call.Result{}, stopped
 	}
 	if c.ID == "" {
@@ -239,10 +225,10 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	return p.result, nil
 }
 
-// unrecorded refuses a call that could not be recorded.
-func (g *Gateway) unrecorded() *call.Refusal {
+// checkStore returns a refusal if the gateway cannot record calls.
+func (g *Gateway) checkStore() *call.Refusal {
 	if g.store == nil {
-		return call.Refuse(stageRecord, call.StoreUnavailable, "%v", g.noStore)
+		return call.Refuse(stageRecord, call.StoreUnavailable, "%v", g.options.StoreErr)
 	}
 	if err := g.store.Journal.HandedOver(); err != nil {
 		return StoreFailed(stageRecord, err)
@@ -250,15 +236,15 @@ func (g *Gateway) unrecorded() *call.Refusal {
 	return nil
 }
 
-// sent returns the canonical arguments to send.
-func (p *inflight) sent() []byte {
+// toSend returns the arguments to send: canonical JSON, with personal data redacted.
+func (p *inflight) toSend() []byte {
 	if p.forwarded != nil {
 		return p.forwarded
 	}
 	return p.canonical
 }
 
-// nameOf returns the name of a tool in messages and in the journal.
+// nameOf returns the tool's URI, or the tool's name if it has no URI.
 func nameOf(t *agent.Tool) string {
 	if t.URI != nil {
 		return t.URI.String()
@@ -267,7 +253,7 @@ func nameOf(t *agent.Tool) string {
 }
 
 func resolveStage(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
-	who, stopped := g.learned(ctx)
+	who, stopped := g.options.Learned(ctx)
 	if stopped == nil {
 		p.tool, stopped = resolve(who, p.Tool)
 	}
@@ -275,7 +261,7 @@ func resolveStage(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 }
 
 func gateStage(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
-	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.rules)
+	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.options.Rules)
 	p.Held = d.Held
 	return d.Refusal()
 }

@@ -38,7 +38,7 @@ func testAgent(t *testing.T) *agent.Agent {
 	return m.Agent()
 }
 
-// recorder is a binding that notes what reaches it.
+// recorder is a binding that records the calls and the deadline it gets.
 type recorder struct {
 	calls    []string
 	deadline time.Duration
@@ -60,7 +60,7 @@ func TestCall(t *testing.T) {
 	tests := []struct {
 		name, tool, args string
 		skill            call.Allowlist
-		code             call.Code // empty: it is carried out
+		code             call.Code // empty: the call is carried out
 		stage            string
 	}{
 		{"by name", "read", `{"path":"a"}`, nil, "", ""},
@@ -96,7 +96,7 @@ func TestCall(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			servers := &recorder{}
-			g := New(testAgent(t), Options{Binding: servers, Books: open(t, statetest.Open(t))})
+			g := New(testAgent(t), Options{Binding: servers, Store: open(t, statetest.Open(t))})
 			_, err := g.Call(t.Context(), &call.Call{Tool: tt.tool, Arguments: jsontext.Value(tt.args), Skill: tt.skill})
 			if tt.code == "" {
 				if err != nil || len(servers.calls) != 1 {
@@ -109,7 +109,7 @@ func TestCall(t *testing.T) {
 				t.Errorf("got %v (%+v), want %s at %s", err, r, tt.code, tt.stage)
 			}
 			if len(servers.calls) != 0 {
-				t.Errorf("refused, and carried out: %v", servers.calls)
+				t.Errorf("a refused call was carried out: %v", servers.calls)
 			}
 			if ok && strings.Contains(r.Message, "xxxx") {
 				t.Error("the refusal repeats the arguments")
@@ -124,7 +124,7 @@ func TestWhyGivesEveryReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	servers := &recorder{}
-	g := New(testAgent(t), Options{Binding: servers, Books: open(t, statetest.Open(t))})
+	g := New(testAgent(t), Options{Binding: servers, Store: open(t, statetest.Open(t))})
 	allowed, reasons := g.Why(t.Context(), &call.Call{Tool: "write", Skill: onlyList})
 	var codes []string
 	for _, r := range reasons {
@@ -136,13 +136,13 @@ func TestWhyGivesEveryReason(t *testing.T) {
 		t.Errorf("allowed=%t, %v", allowed, codes)
 	}
 	if allowed, _ := g.Why(t.Context(), &call.Call{Tool: "read"}); !allowed || len(servers.calls) != 0 {
-		t.Errorf("asking why made a call, or said no: %v", servers.calls)
+		t.Errorf("Why denied an allowed call or made a call: allowed=%t, calls %v", allowed, servers.calls)
 	}
 }
 
 func TestCallIsBoundedByTheToolsTime(t *testing.T) {
 	servers := &recorder{}
-	g := New(testAgent(t), Options{Binding: servers, Books: open(t, statetest.Open(t))})
+	g := New(testAgent(t), Options{Binding: servers, Store: open(t, statetest.Open(t))})
 	if _, err := g.Call(t.Context(), &call.Call{Tool: "read"}); err != nil {
 		t.Fatal(err)
 	}

@@ -15,29 +15,30 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// guards check the content of calls against the agent's guardrails.
+// guards checks arguments and results against the agent's guardrails.
 type guards struct {
 	rules   guard.Rails
 	input   *guard.Input
 	schemas map[*agent.Tool]shapes
-	results []*guard.Schema // every result must match these
+	results []*guard.Schema // every result must match these schemas
 	known   func() ([]guard.Known, error)
-	broken  error // why the guardrails cannot be used; every call is then refused
-	// personal finds only personal data.
+	broken  error // if set, the guardrails cannot be used and every call is refused
+	// personal returns an input check that looks only for personal data.
 	personal func() (*guard.Input, error)
 
 	mu     sync.Mutex
-	sought []guard.Known // the credentials that output searches for
+	sought []guard.Known // the credentials that output looks for
 	output *guard.Output // nil before the first scan
 }
 
-// shapes are the schemas that a tool declares.
 type shapes struct{ in, out *guard.Schema }
 
 func newGuards(a *agent.Agent, o Options) *guards {
 	w := &guards{rules: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known}
 	w.input, w.broken = guard.NewInput(w.rules.Input)
-	w.personal = sync.OnceValues(func() (*guard.Input, error) { return guard.NewInput(guard.InputRules{PII: w.rules.Input.PII}) })
+	w.personal = sync.OnceValues(func() (*guard.Input, error) {
+		return guard.NewInput(guard.InputRules{PII: w.rules.Input.PII})
+	})
 	for i := range a.Tools {
 		t := &a.Tools[i]
 		w.schemas[t] = shapes{guard.NewSchema(t.InputSchema), guard.NewSchema(t.OutputSchema)}
@@ -48,14 +49,11 @@ func newGuards(a *agent.Agent, o Options) *guards {
 	return w
 }
 
-// guardIn checks the arguments against the tool's schema and the guardrails. No
-// later stage sees personal data that is redacted here.
+// guardIn checks the arguments against the tool's schema and the guardrails. It redacts personal data in everything
+// that the server receives.
 func guardIn(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
 	w := g.guards
-	if w.broken != nil {
-		return call.Refuse(guard.StageIn, call.InputInvalid, "the agent's guardrails cannot be used: %v", w.broken)
-	}
-	if stopped := guard.TooLong(len(p.Arguments)+len(p.Meta)+len(p.More), w.rules.MaxLength); stopped != nil {
+	if stopped := w.checkSize(len(p.Arguments) + len(p.Meta) + len(p.More)); stopped != nil {
 		return stopped
 	}
 	if p.tool.InputSchema != "" {
@@ -63,25 +61,16 @@ func guardIn(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
 			return stopped
 		}
 	}
-	// Metadata and further params reach the server too.
-	for _, beside := range []*jsontext.Value{&p.Meta, &p.More} {
-		if len(*beside) == 0 {
-			continue
-		}
-		out, found, stopped := w.input.Check(*beside)
-		if p.note(found); stopped != nil {
+	// Check the metadata and the additional params too, because the server also receives them.
+	redacted := false
+	for _, part := range []*jsontext.Value{&p.Meta, &p.More, &p.Arguments} {
+		var stopped *call.Refusal
+		if redacted, stopped = w.check(part, p.note); stopped != nil {
 			return stopped
 		}
-		*beside = out
 	}
-	out, found, stopped := w.input.Check(p.Arguments)
-	p.note(found)
-	if stopped != nil {
-		return stopped
-	}
-	if len(found) > 0 {
-		p.Arguments = out
-		forwarded := out.Clone()
+	if redacted {
+		forwarded := p.Arguments.Clone()
 		if err := forwarded.Canonicalize(exactNumbers...); err != nil {
 			return call.Refuse(guard.StageIn, call.InputInvalid,
 				"the arguments cannot be parsed after personal data was redacted")
@@ -92,9 +81,29 @@ func guardIn(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
 	return nil
 }
 
-// impersonal removes personal data from arguments that the guardrails refused. It
-// returns nil if that fails.
-func (w *guards) impersonal(arguments jsontext.Value) jsontext.Value {
+// checkSize returns a refusal if the request is too long. If the guardrails cannot be used, it refuses every request.
+func (w *guards) checkSize(size int) *call.Refusal {
+	if w.broken != nil {
+		return call.Refuse(guard.StageIn, call.InputInvalid, "the agent's guardrails cannot be used: %v", w.broken)
+	}
+	return guard.TooLong(size, w.rules.MaxLength)
+}
+
+// check checks one part of a request against the guardrails and redacts its personal data.
+func (w *guards) check(part *jsontext.Value, note func([]guard.Finding)) (redacted bool, stopped *call.Refusal) {
+	if len(*part) == 0 {
+		return false, nil
+	}
+	out, found, stopped := w.input.Check(*part)
+	if note(found); stopped == nil {
+		*part = out
+	}
+	return len(found) > 0, stopped
+}
+
+// withoutPersonal removes personal data from arguments that have not passed the guardrails. It returns nil if the
+// arguments cannot be checked.
+func (w *guards) withoutPersonal(arguments jsontext.Value) jsontext.Value {
 	if len(w.rules.Input.PII) == 0 {
 		return arguments
 	}
@@ -109,50 +118,39 @@ func (w *guards) impersonal(arguments jsontext.Value) jsontext.Value {
 	return out
 }
 
-// request checks the params of a forwarded request against the guardrails, and redacts
-// them like arguments.
+// request checks the params of a forwarded request and redacts their personal data.
 func (w *guards) request(f *call.Forward, note func([]guard.Finding)) *call.Refusal {
-	if w.broken != nil {
-		return call.Refuse(guard.StageIn, call.InputInvalid, "the agent's guardrails cannot be used: %v", w.broken)
-	}
-	if len(f.Params) == 0 {
-		return nil
-	}
-	if stopped := guard.TooLong(len(f.Params), w.rules.MaxLength); stopped != nil {
+	if stopped := w.checkSize(len(f.Params)); stopped != nil {
 		return stopped
 	}
-	out, found, stopped := w.input.Check(f.Params)
-	note(found)
-	if stopped == nil {
-		f.Params = out
-	}
+	_, stopped := w.check(&f.Params, note)
 	return stopped
 }
 
-// guardOut refuses results that are ambiguous, contain a secret or do not match their
-// schema.
+// guardOut redacts the secrets in a result. It returns a refusal if the result is ambiguous, must be withheld, or
+// does not match the schemas that apply to it.
 func guardOut(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
 	raw, stopped := g.guards.answer(p.result.Raw, p.note)
 	if stopped == nil && p.result.Failure != nil {
-		p.result.Failure, stopped = g.guards.answer(p.result.Failure, func([]guard.Finding) {})
+		p.result.Failure, stopped = g.guards.answer(p.result.Failure, discard)
 	}
 	if stopped == nil {
 		p.result.Raw = raw
 		if !p.result.IsError {
-			stopped = g.guards.shape(p.tool, raw)
+			stopped = g.guards.checkSchemas(p.tool, raw)
 		}
 	}
 	if stopped != nil {
 		stopped.Effect = call.EffectDone
 		if !p.intended {
-			stopped.Effect = call.NoEffect // a read
+			stopped.Effect = call.NoEffect // a call that has no intent only reads
 		}
 	}
 	return stopped
 }
 
-// answer checks and redacts an answer of a server. It refuses duplicate keys: parsers
-// that keep the first and parsers that keep the last would see different answers.
+// answer redacts the secrets in a server's answer. It refuses an answer with duplicate keys, because parsers differ
+// in which value of such a key they use.
 func (w *guards) answer(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
 	if rawjson.Twice(raw) {
 		return nil, call.Refuse(guard.StageOut, call.OutputInvalid,
@@ -161,7 +159,7 @@ func (w *guards) answer(raw jsontext.Value, note func([]guard.Finding)) (jsontex
 	return w.scan(raw, note)
 }
 
-// redact removes secrets from a refusal, which may quote a server.
+// redact removes secrets from a refusal, because a refusal can quote a server.
 func (w *guards) redact(r *call.Refusal) *call.Refusal {
 	if _, err := w.scanner(); err != nil {
 		hidden := *r
@@ -172,19 +170,18 @@ func (w *guards) redact(r *call.Refusal) *call.Refusal {
 	if message == r.Message && hint == r.Hint {
 		return r
 	}
-	clean := *r // other calls may share the refusal
+	clean := *r // a copy, because other calls can share the refusal
 	clean.Message, clean.Hint = message, hint
 	return &clean
 }
 
-// redacted removes secrets from a text. It replaces a text that cannot be scanned or
-// must be withheld.
+// redacted returns the text without secrets. If the text cannot be scanned, redacted returns the constant withheld.
 func (w *guards) redacted(text string) string {
 	quoted, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(text, "\uFFFD"))
 	if err != nil {
 		return withheld
 	}
-	scanned, stopped := w.scan(quoted, func([]guard.Finding) {})
+	scanned, stopped := w.scan(quoted, discard)
 	if stopped != nil {
 		return withheld
 	}
@@ -199,11 +196,11 @@ func (w *guards) redacted(text string) string {
 }
 
 const (
-	vaultHint = "find the problem with the vault: ambit doctor"
+	vaultHint = "to find the problem with the vault, run: ambit doctor"
 	withheld  = "the error is withheld, because it may contain a secret"
 )
 
-// scan redacts the secrets in an answer, or withholds the answer.
+// scan redacts the secrets in an answer, or returns a refusal for the whole answer.
 func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
 	scanner, err := w.scanner()
 	if err != nil {
@@ -217,60 +214,54 @@ func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.
 	return raw, stopped
 }
 
-// hear returns a function that forwards a server's notifications without secrets. It
-// drops notifications that cannot be scanned or are ambiguous.
-func (w *guards) hear(notify func(string, jsontext.Value)) func(string, jsontext.Value) {
+// guardNotify returns a function that removes secrets from a notification and then forwards the notification. The
+// function drops notifications that cannot be scanned or that have duplicate keys.
+func (w *guards) guardNotify(notify func(string, jsontext.Value)) func(string, jsontext.Value) {
 	if notify == nil {
 		return nil
 	}
 	return func(method string, params jsontext.Value) {
-		if len(params) > 0 {
-			var stopped *call.Refusal
-			if params, stopped = w.answer(params, func([]guard.Finding) {}); stopped != nil {
-				return
-			}
+		if params, stopped := w.answer(params, discard); stopped == nil {
+			notify(method, params)
 		}
-		notify(method, params)
 	}
 }
 
-// client returns a client that receives scanned messages from servers.
+// client returns a copy of c that removes secrets from all messages that servers send to it.
 func (w *guards) client(c *call.Client) *call.Client {
 	if c == nil {
 		return nil
 	}
 	guarded := *c
-	guarded.Notify = w.hear(c.Notify)
+	guarded.Notify = w.guardNotify(c.Notify)
 	if c.Asker != nil {
 		guarded.Asker = guardedAsker{w, c.Asker}
 	}
 	return &guarded
 }
 
-// guardedAsker removes secrets from a server's questions.
+// guardedAsker removes secrets from a server's requests to the client.
 type guardedAsker struct {
 	guards *guards
 	call.Asker
 }
 
 func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
-	if len(params) > 0 {
-		var stopped *call.Refusal
-		if params, stopped = a.guards.answer(params, func([]guard.Finding) {}); stopped != nil {
-			return nil, stopped
-		}
+	params, stopped := a.guards.answer(params, discard)
+	if stopped != nil {
+		return nil, stopped
 	}
 	return a.Asker.Ask(ctx, method, params)
 }
 
-// Guard returns a client that receives scanned notifications and questions from servers.
+// Guard returns a copy of c that removes secrets from the servers' notifications and requests.
 func (g *Gateway) Guard(c *call.Client) *call.Client { return g.guards.client(c) }
 
-// Hush returns a refusal without the secrets that a server may have named.
-func (g *Gateway) Hush(r *call.Refusal) *call.Refusal { return g.guards.redact(r) }
+// Redact removes secrets from a refusal, because a refusal can quote a server.
+func (g *Gateway) Redact(r *call.Refusal) *call.Refusal { return g.guards.redact(r) }
 
-// scanner searches for the agent's current credentials and for earlier ones that
-// were handed out.
+// scanner returns a scanner for the credentials that Options.Known currently returns. It creates a new scanner only
+// if the credentials have changed.
 func (w *guards) scanner() (*guard.Output, error) {
 	var known []guard.Known
 	if w.known != nil {
@@ -291,8 +282,8 @@ func (w *guards) scanner() (*guard.Output, error) {
 	return output, err
 }
 
-// shape checks a result against the schemas of the tool and of the guardrails.
-func (w *guards) shape(t *agent.Tool, raw jsontext.Value) *call.Refusal {
+// checkSchemas checks a result against the tool's schema and the guardrails' schemas.
+func (w *guards) checkSchemas(t *agent.Tool, raw jsontext.Value) *call.Refusal {
 	if t.OutputSchema == "" && len(w.results) == 0 {
 		return nil
 	}
@@ -310,15 +301,15 @@ func (w *guards) shape(t *agent.Tool, raw jsontext.Value) *call.Refusal {
 	return nil
 }
 
-// content returns the value of a result: its structured content, or else its text,
-// parsed if it is JSON.
+// content returns the part of a result that schemas describe. This is structuredContent or, if that is missing, the
+// first text. A text that is valid JSON is parsed.
 func content(raw jsontext.Value) jsontext.Value {
 	if v := rawjson.Lookup(raw, "structuredContent"); v != nil {
 		return v
 	}
 	list := rawjson.Lookup(raw, "content")
 	if len(list) > 0 && !list.IsValid() {
-		return list // it is ambiguous, and matches no schema
+		return list // invalid JSON matches no schema
 	}
 	first := jsontext.Value(nil)
 	d := jsontext.NewDecoder(bytes.NewBuffer(list))
@@ -337,10 +328,11 @@ func content(raw jsontext.Value) jsontext.Value {
 	return first
 }
 
-// maxNotes bounds the findings in the journal.
+// maxNotes limits the number of findings in a journal record.
 const maxNotes = 20
 
-// note records findings for the journal: rule and position, never the value.
+// note stores findings for the journal. A note contains the rule and the position of the value, but never the value
+// itself.
 func (p *inflight) note(found []guard.Finding) {
 	for _, f := range found {
 		if len(p.notes) == maxNotes {
@@ -349,3 +341,6 @@ func (p *inflight) note(found []guard.Finding) {
 		p.notes = append(p.notes, strings.TrimSpace(string(f.Kind)+" "+f.Rule+" at "+f.Pointer))
 	}
 }
+
+// discard is a callback that ignores findings, because they do not belong in the call's journal record.
+func discard([]guard.Finding) {}

@@ -16,13 +16,14 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// leaked is a credential of a shape that everybody knows. It is made up.
+// leaked is a made-up credential in a well-known format.
 var leaked = "ghp" + "_x7Kd92LmQp4RtVz8Wb3Ns6Yc1Hf5Jg0AeUoI"
 
-// held is a credential of no known shape, which ambit holds.
+// held is a credential in no known format. ambit finds it only because it is stored.
 const held = "correct horse battery staple"
 
-// mouth is a binding that returns a given answer and records its calls.
+// mouth is a binding that answers with the text in the field says. It records the arguments that it
+// gets.
 type mouth struct {
 	heard string
 	says  string
@@ -37,7 +38,7 @@ func (m *mouth) Act(_ context.Context, _ *agent.Tool, c *call.Call) (call.Result
 	return call.Result{Raw: jsontext.Value(m.says)}, nil
 }
 
-// railed is an agent with rails, and one tool.
+// railed returns an agent with the given guardrails and one tool.
 func railed(rails agent.Guardrails) *agent.Agent {
 	return &agent.Agent{
 		Name: "Railed", ID: "railed", Digest: "sha256:r", Guardrails: rails,
@@ -66,8 +67,8 @@ func TestGuards(t *testing.T) {
 		rails            agent.Guardrails
 		operator         guard.Operator
 		code             call.Code
-		heard, told      string // what reaches the binding, and the caller; empty: not looked at
-		detail           string // what the journal says of it
+		heard, told      string // what the binding and the caller get; empty: not checked
+		detail           string // the detail in the journal record; empty: not checked
 	}{
 		{name: "clean", args: `{"n":1}`, says: fine, heard: `{"n":1}`, told: fine},
 		{name: "schema", args: `{"n":"x"}`, says: fine, code: call.InputInvalid},
@@ -86,46 +87,46 @@ func TestGuards(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := &mouth{says: tt.says}
 			g := New(railed(tt.rails), Options{
-				Binding: m, Books: open(t, statetest.Open(t)), Operator: tt.operator,
+				Binding: m, Store: open(t, statetest.Open(t)), Operator: tt.operator,
 				Known: func() ([]guard.Known, error) { return []guard.Known{{Name: "token", Value: held}}, nil },
 			})
 			result, err := g.Call(t.Context(), &call.Call{Tool: "tell", Arguments: jsontext.Value(tt.args), Principal: "me"})
 			if codeOf(err) != tt.code || tt.code == "" && err != nil {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("the call ended with %v", err)
 			}
 			if tt.heard != "" && m.heard != tt.heard {
-				t.Errorf("the binding heard %s", m.heard)
+				t.Errorf("the binding got %s, want %s", m.heard, tt.heard)
 			}
 			if tt.told != "" && string(result.Raw) != tt.told {
-				t.Errorf("the caller got %s", result.Raw)
+				t.Errorf("the caller got %s, want %s", result.Raw, tt.told)
 			}
 			if tt.code != "" && result.Raw != nil {
-				t.Errorf("refused with %s", result.Raw)
+				t.Errorf("a refused call returned the result %s", result.Raw)
 			}
 			entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 			if err != nil || len(entries) != 1 {
 				t.Fatalf("%d records: %v", len(entries), err)
 			}
 			if tt.detail != "" && entries[0].Detail != tt.detail {
-				t.Errorf("the journal says %q", entries[0].Detail)
+				t.Errorf("the journal has the detail %q, want %q", entries[0].Detail, tt.detail)
 			}
 			said := string(entries[0].Arguments) + entries[0].Detail
 			for _, secret := range []string{leaked, held, "bob@example.com"} {
 				if strings.Contains(said, secret) && tt.name != "clean" {
-					t.Errorf("the journal holds what it must not: %s", said)
+					t.Errorf("the journal contains a secret or personal data: %s", said)
 				}
 			}
 		})
 	}
 }
 
-// TestCredentialsChange: every scan looks for the credentials that there are at
-// that moment, also if there were others at first.
+// TestCredentialsChange checks that every scan finds the credentials that exist at that moment, even if earlier scans
+// looked for other credentials.
 func TestCredentialsChange(t *testing.T) {
 	var now []guard.Known
 	m := &mouth{}
 	g := New(railed(agent.Guardrails{}), Options{
-		Binding: m, Books: open(t, statetest.Open(t)),
+		Binding: m, Store: open(t, statetest.Open(t)),
 		Known: func() ([]guard.Known, error) { return now, nil },
 	})
 	first, second := guard.Known{Name: "token", Value: "first-value-7421"}, guard.Known{Name: "token", Value: "second-value-8532"}
@@ -143,24 +144,23 @@ func TestCredentialsChange(t *testing.T) {
 	}
 }
 
-// TestScanFails withholds a result when the scanner cannot know what to look
-// for.
+// TestScanFails checks that a result is withheld if the known credentials cannot be read.
 func TestScanFails(t *testing.T) {
 	g := New(railed(agent.Guardrails{}), Options{
-		Binding: &mouth{says: fine}, Books: open(t, statetest.Open(t)),
+		Binding: &mouth{says: fine}, Store: open(t, statetest.Open(t)),
 		Known: func() ([]guard.Known, error) { return nil, errors.New("the vault is broken") },
 	})
 	result, err := g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me"})
 	if codeOf(err) != call.SecretLeak || result.Raw != nil {
-		t.Errorf("it ended with %v and %s", err, result.Raw)
+		t.Errorf("the call ended with %v and %s", err, result.Raw)
 	}
 }
 
-// TestLateAnswerIsScanned: a late answer is kept, without its secrets, for a repeated call
+// TestLateAnswerIsScanned checks that a late answer is stored without its secrets, and returned to a repeated call
 // with the same key.
 func TestLateAnswerIsScanned(t *testing.T) {
 	m := &mouth{says: saying("the key is " + leaked), wait: make(chan struct{})}
-	g := New(railed(agent.Guardrails{}), Options{Binding: m, Books: open(t, statetest.Open(t))})
+	g := New(railed(agent.Guardrails{}), Options{Binding: m, Store: open(t, statetest.Open(t))})
 	ask := func() (call.Result, error) {
 		return g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me", IdempotencyKey: "k", Timeout: time.Millisecond})
 	}
@@ -175,7 +175,7 @@ func TestLateAnswerIsScanned(t *testing.T) {
 	}
 }
 
-// chatty is a binding whose server talks, asks and fails with a secret.
+// chatty is a binding whose server puts a secret in its notifications, its request to the client and its failure.
 type chatty struct{ asked jsontext.Value }
 
 func (b *chatty) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
@@ -190,7 +190,7 @@ func (b *chatty) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	return call.Result{Raw: jsontext.Value(`{"content":[],"isError":true}`), IsError: true, Failure: leak}, nil
 }
 
-// ear is a client that remembers what it heard.
+// ear is a client that records what it receives.
 type ear struct{ heard []string }
 
 func (e *ear) Ask(_ context.Context, _ string, params jsontext.Value) (jsontext.Value, error) {
@@ -198,31 +198,31 @@ func (e *ear) Ask(_ context.Context, _ string, params jsontext.Value) (jsontext.
 	return jsontext.Value(`{}`), nil
 }
 
-// TestNothingIsSaidUnscanned follows a secret along every way from a server to a
-// client that is not the result.
+// TestNothingIsSaidUnscanned checks that a secret is redacted in everything that a server sends to a client besides
+// results: notifications, requests and failures.
 func TestNothingIsSaidUnscanned(t *testing.T) {
 	e := &ear{}
 	tell := func(_ string, params jsontext.Value) { e.heard = append(e.heard, string(params)) }
-	g := New(railed(agent.Guardrails{}), Options{Binding: &chatty{}, Books: open(t, statetest.Open(t))})
+	g := New(railed(agent.Guardrails{}), Options{Binding: &chatty{}, Store: open(t, statetest.Open(t))})
 	result, err := g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me", OnNotify: tell, Client: &call.Client{Notify: tell, Asker: e}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.heard = append(e.heard, string(result.Failure))
 	if len(e.heard) != 4 {
-		t.Errorf("it heard %q", e.heard)
+		t.Errorf("the client received %d messages, want 4: %q", len(e.heard), e.heard)
 	}
 	for _, h := range e.heard {
 		if h != `{"message":"it is [secret:github-pat]"}` {
-			t.Errorf("it heard %s", h)
+			t.Errorf("the client received %s", h)
 		}
 	}
 }
 
-// TestJournalHoldsNoCredential puts credentials wherever a caller can.
+// TestJournalHoldsNoCredential puts credentials in every field of a call that a caller controls.
 func TestJournalHoldsNoCredential(t *testing.T) {
 	g := New(railed(agent.Guardrails{}), Options{
-		Binding: &mouth{says: fine}, Books: open(t, statetest.Open(t)),
+		Binding: &mouth{says: fine}, Store: open(t, statetest.Open(t)),
 		Known: func() ([]guard.Known, error) { return []guard.Known{{Name: "token", Value: held}}, nil },
 	})
 	for _, c := range []call.Call{
@@ -238,20 +238,21 @@ func TestJournalHoldsNoCredential(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := text.String(); strings.Contains(s, held) || strings.Contains(s, leaked) || strings.Count(s, `"tool"`) != 3 {
-		t.Errorf("the journal says %s", s)
+		t.Errorf("the journal contains %s", s)
 	}
 }
 
-// TestRailsHoldBesideTheArguments sends what is denied around them.
+// TestRailsHoldBesideTheArguments checks that deny patterns also apply to the metadata and the further params of a
+// call.
 func TestRailsHoldBesideTheArguments(t *testing.T) {
-	g := New(railed(agent.Guardrails{DenyPatterns: []string{"(?i)drop table"}}), Options{Binding: &mouth{says: fine}, Books: open(t, statetest.Open(t))})
+	g := New(railed(agent.Guardrails{DenyPatterns: []string{"(?i)drop table"}}), Options{Binding: &mouth{says: fine}, Store: open(t, statetest.Open(t))})
 	for _, c := range []*call.Call{
 		{Tool: "tell", Meta: jsontext.Value(`{"a":"DROP TABLE x"}`)},
 		{Tool: "tell", More: jsontext.Value(`{"inputResponses":{"a":"DROP TABLE x"}}`)},
 	} {
 		c.Principal = "me"
 		if _, err := g.Call(t.Context(), c); codeOf(err) != call.DeniedPattern {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("the call ended with %v", err)
 		}
 	}
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// handOver lets another key take over, as another process does that rotates the
-// root.
+// handOver makes a new key sign the journal from now on, as if another process had rotated the root key.
 func handOver(t *testing.T, b *store.Store, db state.DB) {
 	t.Helper()
 	_, next, err := ed25519.GenerateKey(nil)
@@ -30,24 +29,24 @@ func handOver(t *testing.T, b *store.Store, db state.DB) {
 	}
 }
 
-// refusedAfterRotation checks how a call ended that could not be recorded.
+// refusedAfterRotation checks that err is the refusal of a call that cannot be recorded after a key rotation.
 func refusedAfterRotation(t *testing.T, what string, err error) {
 	t.Helper()
 	r, _ := errors.AsType[*call.Refusal](err)
-	if r == nil || r.Code != call.StoreUnavailable || r.Effect != call.NoEffect || !strings.Contains(r.Message, "restart it") || !strings.Contains(r.Hint, "restart the daemon") || r.Retryable {
+	if r == nil || r.Code != call.StoreUnavailable || r.Effect != call.NoEffect || !strings.Contains(r.Message, "restart the process") || !strings.Contains(r.Hint, "restart the daemon") || r.Retryable {
 		t.Errorf("%s ended with %+v", what, err)
 	}
 }
 
-// TestNothingIsSentAfterRotation: what would have an effect is refused from the
-// first call on, and everything else as soon as this process has seen it.
+// TestNothingIsSentAfterRotation checks that requests are refused after a rotation. A call with an effect is
+// refused at once. Every other request is refused as soon as this process has noticed the rotation.
 func TestNothingIsSentAfterRotation(t *testing.T) {
 	for name, see := range map[string]func(*testing.T, *Gateway){
 		"by a call": func(t *testing.T, g *Gateway) {
 			_, err := g.Call(t.Context(), &call.Call{Tool: "do_write", Principal: "me"})
 			refusedAfterRotation(t, "the first call", err)
 		},
-		"by looking for calls of others": func(t *testing.T, g *Gateway) {
+		"by recovery": func(t *testing.T, g *Gateway) {
 			if err := g.Recover(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -56,9 +55,9 @@ func TestNothingIsSentAfterRotation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 				b, w, s := open(t, connect()), newWorld(), &shelf{}
-				g := New(clerk(), Options{Binding: w, Books: b, Expose: Exposed{Resources}})
+				g := New(clerk(), Options{Binding: w, Store: b, Expose: Exposed{Resources}})
 				defer g.Close()
-				shop := New(clerk(), Options{Binding: s, Books: b, Expose: Exposed{Resources}})
+				shop := New(clerk(), Options{Binding: s, Store: b, Expose: Exposed{Resources}})
 				defer shop.Close()
 				if _, err := g.Call(t.Context(), &call.Call{Tool: "do_write", Principal: "me"}); err != nil {
 					t.Fatal(err)
@@ -72,19 +71,19 @@ func TestNothingIsSentAfterRotation(t *testing.T) {
 				_, err := shop.Forward(t.Context(), &call.Forward{Server: "s", Method: "resources/read", Principal: "me"})
 				refusedAfterRotation(t, "a request", err)
 				_, err = g.Prompt(t.Context(), "me", "p", func(context.Context, string) (jsontext.Value, error) {
-					t.Error("a prompt was made")
+					t.Error("the prompt was fetched")
 					return nil, nil
 				})
 				refusedAfterRotation(t, "a prompt", err)
 				if w.count() != 1 || s.asked != nil || strings.Contains(kept(t, g), "call ") {
-					t.Errorf("sent %d calls, and %q; kept: %s", w.count(), s.asked, kept(t, g))
+					t.Errorf("%d calls were sent, want 1; forwarded %q; the store has: %s", w.count(), s.asked, kept(t, g))
 				}
 			})
 		})
 	}
 }
 
-// meanwhileDB does something when the store was first read.
+// meanwhileDB is a database that runs a function after every read.
 type meanwhileDB struct {
 	state.DB
 	then func()
@@ -95,13 +94,13 @@ func (m meanwhileDB) Read(ctx context.Context, f func(state.Tx) error) error {
 	return m.DB.Read(ctx, f)
 }
 
-// TestNothingIsSentAgainAfterRotation: a call of a dead process is left to those
-// who have the new key.
+// TestNothingIsSentAgainAfterRotation checks that a process with the old key does not recover the call of a dead
+// process. Only processes with the new key may recover the call.
 func TestNothingIsSentAgainAfterRotation(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 			b, w := open(t, connect()), newWorld()
-			g := New(clerk(), Options{Binding: w, Books: b})
+			g := New(clerk(), Options{Binding: w, Store: b})
 			defer g.Close()
 			orphaned(t, g)
 			rotate := sync.OnceFunc(func() { handOver(t, b, connect()) })
@@ -114,18 +113,18 @@ func TestNothingIsSentAgainAfterRotation(t *testing.T) {
 				t.Errorf("late %v: %v", late, err)
 			}
 			if got := kept(t, g); w.count() != 0 || got != "call sending, leaf " {
-				t.Errorf("late %v: sent %d times, kept: %s", late, w.count(), got)
+				t.Errorf("late %v: sent %d times; the store has: %s", late, w.count(), got)
 			}
 		})
 	}
 }
 
-// TestKeyIsNotWaitedForAfterRotation: this process cannot recover the call that had the
-// key, so it does not wait for an answer.
+// TestKeyIsNotWaitedForAfterRotation checks that a repeated call does not wait for the earlier call with the same
+// idempotency key. This process cannot recover the earlier call.
 func TestKeyIsNotWaitedForAfterRotation(t *testing.T) {
 	db := statetest.Open(t)
 	b := open(t, db)
-	g := New(clerk(), Options{Binding: newWorld(), Books: b})
+	g := New(clerk(), Options{Binding: newWorld(), Store: b})
 	defer g.Close()
 	again := &call.Call{Tool: "do_write", IdempotencyKey: "k", Principal: "me", Arguments: jsontext.Value(`{}`)}
 	p := &inflight{Call: again}
@@ -148,8 +147,8 @@ func TestKeyIsNotWaitedForAfterRotation(t *testing.T) {
 	}
 	handOver(t, b, db)
 	_, err = g.Call(t.Context(), again)
-	refusedAfterRotation(t, "the call of the same key", err)
+	refusedAfterRotation(t, "the call with the same key", err)
 	if r, _ := errors.AsType[*call.Refusal](err); r != nil && r.Stage != stageRemember {
-		t.Errorf("it was stopped at %s", r.Stage)
+		t.Errorf("the call was stopped at stage %s", r.Stage)
 	}
 }

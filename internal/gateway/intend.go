@@ -16,14 +16,14 @@ const (
 	stageIntend = "intend"
 )
 
-// States of a row in calls.
+// These are the states of a row in the table calls.
 const (
 	stateSending = "sending"
 	stateUnknown = "unknown"
 )
 
-// limits checks whether rate and spend allow the call. It consumes nothing: a
-// person may still have to approve it.
+// limits checks the tool's rate and spending limits. It does not charge them, because a person may still refuse the
+// call.
 func limits(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.tool.Policy.Rate == nil && p.tool.Policy.Spend == nil || p.Continues != "" {
 		return nil
@@ -50,11 +50,11 @@ func (g *Gateway) meter(p *inflight) limit.Meter {
 	}
 }
 
-// errStopped undoes a transaction whose call is refused.
+// errStopped is returned from a transaction to roll it back. It is not reported as a store error.
 var errStopped = errors.New("refused")
 
-// intend commits to the call before anything is sent. It repeats the checks of the
-// earlier stages, charges the limits and uses the approval.
+// intend stores the call's intent, a row in the table calls, before anything is sent. The same transaction repeats
+// the gate's checks, charges the limits and uses up the approval.
 func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if !p.needsIntent() {
 		return nil
@@ -63,17 +63,18 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		return call.Refuse(stageIntend, call.TimedOut, "the call was cancelled before it was made")
 	}
 	for {
-		// An approval may have taken long: the limits count from the time of sending.
+		// The limits use the time of sending, because the approval may have taken a long time.
 		p.taken = time.Now()
 		var stopped *call.Refusal
-		var e *earlier
-		// The outcome of this write must be known, so it cannot be cancelled.
+		var e *earlierCall
+		// Cancelling the call must not cancel this write. Otherwise, the gateway would not know whether the intent is
+		// stored.
 		err := g.store.DB.Write(context.WithoutCancel(ctx), func(tx state.Tx) (err error) {
 			stopped, e = nil, nil
 			if err = g.store.Journal.InForce(tx); err != nil {
 				return err
 			}
-			if stopped = gateStage(g, g.inside(ctx, tx), p); stopped != nil {
+			if stopped = gateStage(g, state.Within(ctx, tx), p); stopped != nil {
 				return errStopped
 			}
 			if p.IdempotencyKey != "" {
@@ -81,7 +82,7 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 					return errors.Join(err, errStopped)
 				}
 			}
-			if p.Continues == "" { // otherwise it was counted when it began
+			if p.Continues == "" { // a continued call was already charged when it began
 				if stopped, err = limit.Take(tx, g.meter(p)); err != nil || stopped != nil {
 					return errors.Join(err, errStopped)
 				}
@@ -89,7 +90,7 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 			if stopped, err = g.useApproval(tx, p); err != nil || stopped != nil {
 				return errors.Join(err, errStopped)
 			}
-			for _, participant := range g.participants {
+			for _, participant := range g.options.Participants {
 				if stopped, err = participant.Begin(tx, p.Call); err != nil || stopped != nil {
 					return errors.Join(err, errStopped)
 				}
@@ -105,19 +106,11 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		case e == nil:
 			return StoreFailed(stageIntend, err)
 		}
-		// Another call with the same key was first.
+		// Another call has reserved the same idempotency key.
 		if stopped := remember(g, ctx, p); stopped != nil || p.replayed != "" {
 			return stopped
 		}
 	}
-}
-
-// inside returns a context that makes the gate's rules read in the transaction.
-func (g *Gateway) inside(ctx context.Context, tx state.Tx) context.Context {
-	if g.rules.Grants == nil && g.rules.Policy == nil {
-		return ctx
-	}
-	return state.Within(ctx, tx)
 }
 
 const (
@@ -127,15 +120,15 @@ ON CONFLICT (agent, principal, idem) DO NOTHING`
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 )
 
-// claim reserves the call's key, or returns the call that has it.
-func (g *Gateway) claim(tx state.Tx, p *inflight) (*earlier, error) {
+// claim reserves the call's idempotency key. If an earlier call has reserved the key, claim returns that call.
+func (g *Gateway) claim(tx state.Tx, p *inflight) (*earlierCall, error) {
 	n, err := tx.Exec(insertClaim, g.name, p.Principal, p.IdempotencyKey, p.ID, g.keyMAC(p))
 	if err != nil || n == 1 {
 		return nil, err
 	}
 	e, err := g.findEarlier(tx, p)
 	if err == nil && e == nil {
-		e = &earlier{} // it was deleted since
+		e = &earlierCall{} // the earlier call has just been deleted
 	}
 	return e, err
 }
@@ -153,4 +146,27 @@ func (g *Gateway) writeIntent(tx state.Tx, p *inflight) error {
 		p.ID, g.name, g.agent.Digest, nameOf(p.tool), p.Principal, stateSending, g.store.DB.Owner(),
 		p.IdempotencyKey, sealed, draft, p.start.UnixMicro())
 	return err
+}
+
+// quota counts the call toward the principal's quota, which applies to all agents together. It runs after the
+// approval, so that a call that is never approved does not count. Each round of a continued call counts, because each
+// round is a request to the server. A call that was counted stays counted, even if it fails.
+func quota(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
+	if g.options.Quotas == nil {
+		return nil
+	}
+	return g.count(ctx, p, false)
+}
+
+// quotaLeft returns a refusal if the principal's quota is used up. It does not count the call.
+func quotaLeft(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
+	return g.count(ctx, p, true)
+}
+
+func (g *Gateway) count(ctx context.Context, p *inflight, dryRun bool) *call.Refusal {
+	stopped, err := g.options.Quotas.Count(ctx, g.store.DB, p.Principal, time.Now(), dryRun)
+	if err != nil {
+		return StoreFailed(stageLimit, err)
+	}
+	return stopped
 }

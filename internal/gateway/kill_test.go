@@ -27,8 +27,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// The kill test runs this binary again as workers, which call tools for as long
-// as they live, and kills them with SIGKILL at random.
+// The kill test starts this test binary as worker processes that call tools in a loop. It kills the workers with
+// SIGKILL at random moments.
 const (
 	envWorker = "AMBIT_TEST_WORKER_HOME"
 	envStore  = "AMBIT_TEST_WORKER_STORE"
@@ -56,7 +56,7 @@ func (o outside) Act(_ context.Context, t *agent.Tool, c *call.Call) (call.Resul
 	if key == "" {
 		key = "-"
 	}
-	// One write of a few bytes to a file that is appended to is not split by others.
+	// A single small write to a file opened with O_APPEND does not interleave with writes by other processes.
 	if _, err := fmt.Fprintf(o.file, "%s %s %s %s\n", c.ID, t.Name, key, c.Arguments); err != nil {
 		return call.Result{}, call.Refuse("act", call.ServerUnavailable, "%v", err)
 	}
@@ -75,7 +75,7 @@ func spender() *agent.Agent {
 	return a
 }
 
-// work is the life of a worker. It says on stdout that a call was answered.
+// work makes calls until the worker is killed. It prints a line to stdout for every answered call.
 func work(h home.Home, storeURL string) {
 	ctx := context.Background()
 	b, err := store.OpenLong(ctx, h, storeURL)
@@ -88,7 +88,7 @@ func work(h home.Home, storeURL string) {
 		fmt.Println("failed", err)
 		os.Exit(1)
 	}
-	g := New(spender(), Options{Binding: outside{file}, Books: b})
+	g := New(spender(), Options{Binding: outside{file}, Store: b})
 	if err := g.Recover(ctx); err != nil {
 		fmt.Println("failed", err)
 		os.Exit(1)
@@ -117,12 +117,11 @@ func work(h home.Home, storeURL string) {
 	calls.Wait()
 }
 
-// TestKill kills workers at random points, and then holds what happened
-// against what the journal says.
+// TestKill kills workers at random moments, and then compares the effects of their calls with the journal.
 func TestKill(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
 		if !strings.HasPrefix(place, "postgres://") {
-			place = "" // the store of the workers' own home
+			place = "" // the default store in the workers' home directory
 		}
 		testKill(t, place)
 	})
@@ -172,7 +171,7 @@ func testKill(t *testing.T, storeURL string) {
 	}
 	defer file.Close()
 	// PostgreSQL may take a moment to see that a client has died.
-	g := New(spender(), Options{Binding: outside{file}, Books: b})
+	g := New(spender(), Options{Binding: outside{file}, Store: b})
 	for until := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		if err := g.Recover(t.Context()); err != nil {
 			t.Fatal(err)
@@ -196,8 +195,8 @@ func underWay(t *testing.T, b *store.Store) (open int64) {
 	return open
 }
 
-// liveAndDie runs one worker for a random number of answers, and kills it. A
-// worker that is killed before its first answer dies while it starts.
+// liveAndDie runs one worker, and kills it after a random number of answers. If that number is 0, the worker is
+// killed while it starts.
 func liveAndDie(h home.Home, storeURL string) (ids []string, problem string) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envWorker+"="+h.Dir(), envStore+"="+storeURL)
@@ -210,7 +209,7 @@ func liveAndDie(h home.Home, storeURL string) (ids []string, problem string) {
 	}
 	lives := rand.IntN(40)
 	lines := bufio.NewScanner(out)
-	// Death comes at any moment after that many answers, not only between calls.
+	// A worker that hangs is killed after a minute.
 	later := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	for lives > 0 && lines.Scan() {
 		verb, rest, _ := strings.Cut(lines.Text(), " ")
@@ -222,6 +221,7 @@ func liveAndDie(h home.Home, storeURL string) (ids []string, problem string) {
 		lives--
 	}
 	later.Stop()
+	// The delay is random, so that the worker is also killed in the middle of a call.
 	time.AfterFunc(time.Duration(rand.IntN(3000))*time.Microsecond, func() { _ = cmd.Process.Kill() })
 	for lines.Scan() {
 		if verb, rest, _ := strings.Cut(lines.Text(), " "); verb == "answered" {
@@ -234,11 +234,11 @@ func liveAndDie(h home.Home, storeURL string) (ids []string, problem string) {
 	return ids, problem
 }
 
-// effect is a complete line. The kernel may cut the write of a killed process at the end
-// of a page: the rest precedes another line and is no effect.
+// effect matches a complete line. The kernel may cut off the write of a killed process at the end of a page. Such a
+// fragment is followed by the line of another process, and is not an effect.
 var effect = regexp.MustCompile(`([0-9a-f]{32}) (\w+) (\S+) \{.*\}\n`)
 
-// judgeKilled compares the world, the store and the journal.
+// judgeKilled compares the effects of the calls, the answers, the store and the journal.
 func judgeKilled(t *testing.T, h home.Home, b *store.Store, answered map[string]bool) {
 	text, err := os.ReadFile(filepath.Join(h.Dir(), "effects"))
 	if err != nil {
@@ -275,17 +275,17 @@ func judgeKilled(t *testing.T, h home.Home, b *store.Store, answered map[string]
 	}
 	unknown := 0
 	for id := range sent {
-		// A read that was under way leaves no trace: it has no effect.
+		// An interrupted read has no effect, so the journal need not contain it.
 		if len(decisions[id]) == 0 && !strings.Contains(string(text), id+" look ") {
-			t.Errorf("call %s was sent, and the journal does not know of it", id)
+			t.Errorf("call %s was sent, but is not in the journal", id)
 		}
 	}
 	for id, d := range decisions {
 		if len(d) != 1 {
-			t.Errorf("call %s has %d leaves: %v", id, len(d), d)
+			t.Errorf("call %s has %d journal records, want 1: %v", id, len(d), d)
 		}
 		if d[0] == journal.Allow && sent[id] == 0 {
-			t.Errorf("the journal records call %s as made, but it was not", id)
+			t.Errorf("the journal records call %s as made, but the call was not sent", id)
 		}
 		if d[0] == journal.Unknown {
 			unknown++
@@ -293,19 +293,19 @@ func judgeKilled(t *testing.T, h home.Home, b *store.Store, answered map[string]
 	}
 	for id := range answered {
 		if d := decisions[id]; len(d) != 1 || d[0] != journal.Allow {
-			t.Errorf("call %s was answered, and the journal has %v", id, d)
+			t.Errorf("call %s was answered, but the journal has %v", id, d)
 		}
 	}
 	report, err := b.Journal.Verify(t.Context(), journal.Check{})
 	if err != nil || !report.OK {
-		t.Errorf("the journal does not hold: %+v, %v", report, err)
+		t.Errorf("verifying the journal failed: %+v, %v", report, err)
 	}
 	if open := underWay(t, b); open != 0 {
-		t.Errorf("%d calls are still unfinished, with no process left", open)
+		t.Errorf("%d calls are still unfinished after recovery", open)
 	}
 	t.Logf("%d workers killed; %d calls sent, %d answered, %d unknown, %s spent of %s, %d records",
 		kills, len(sent), len(answered), unknown, spent.FloatString(2), dayCap, report.Records)
 	if len(sent) == 0 || unknown == 0 {
-		t.Error("the test did not hit anything: no call was sent, or none was killed under way")
+		t.Error("the test proves nothing: no call was sent, or no worker was killed during a call")
 	}
 }

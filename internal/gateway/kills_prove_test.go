@@ -2,5 +2,5 @@
 
 package gateway
 
-// kills is how many workers the kill test ends on each engine.
+// kills is how many workers the kill test kills for each database engine.
 const kills = 600

@@ -20,9 +20,9 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// TestKillAtEveryStage runs this binary again to make one call, and kills it as a stage
-// begins, or after the last one, before the answer is returned. It uses the gateway's own
-// list of stages, so a new stage is covered too.
+// TestKillAtEveryStage starts this test binary as a process that makes one call. The process is killed when a given
+// stage begins, or after the last stage, just before the answer is returned. The test uses the gateway's own list
+// of stages, so it covers a new stage too.
 const (
 	envStage  = "AMBIT_TEST_KILL_AT"
 	envTool   = "AMBIT_TEST_KILL_TOOL"
@@ -30,8 +30,8 @@ const (
 	beforeOut = "answer" // after record, before the answer is returned
 )
 
-// dieAt makes one call and is killed on the way, as the stage of that number
-// begins. Names are not enough: the list may have one twice.
+// dieAt makes one call and kills its own process when the stage with the given index begins. It takes an index
+// because the list can contain a stage name twice.
 func dieAt(number string, h home.Home, storeURL string) {
 	ctx := context.Background()
 	die := func(*Gateway, context.Context, *inflight) *call.Refusal {
@@ -40,7 +40,7 @@ func dieAt(number string, h home.Home, storeURL string) {
 			err = self.Kill()
 		}
 		fmt.Println("not killed", err)
-		select {} // until the signal is there
+		select {} // wait until the signal arrives
 	}
 	at, err := strconv.Atoi(number)
 	if err != nil {
@@ -65,7 +65,7 @@ func dieAt(number string, h home.Home, storeURL string) {
 	die(nil, ctx, nil)
 }
 
-// gatewayOf makes a gateway. The effects for each principal are in a file of their own.
+// gatewayOf makes a gateway. The effects of each principal's calls are in a separate file.
 func gatewayOf(ctx context.Context, h home.Home, storeURL, who string) (*store.Store, *Gateway, error) {
 	b, err := store.OpenLong(ctx, h, storeURL)
 	if err != nil {
@@ -75,10 +75,10 @@ func gatewayOf(ctx context.Context, h home.Home, storeURL, who string) (*store.S
 	if err != nil {
 		return nil, nil, err
 	}
-	return b, New(spender(), Options{Binding: outside{file}, Books: b}), nil
+	return b, New(spender(), Options{Binding: outside{file}, Store: b}), nil
 }
 
-// keyed is the one call that is made.
+// keyed returns the call that the killed process makes and that the test repeats.
 func keyed(tool, who string) *call.Call {
 	return &call.Call{ID: NewID(), Tool: tool, Principal: who, Arguments: jsontext.Value(`{"amount":0.25}`), IdempotencyKey: "once"}
 }
@@ -92,17 +92,17 @@ func TestKillAtEveryStage(t *testing.T) {
 	intended := slices.Index(points, stageIntend)
 	acted := slices.Index(points, stageAct)
 	statetest.Places(t, func(t *testing.T, place string) {
-		h := home.At(t.TempDir()) // the keys of one store
+		h := home.At(t.TempDir()) // all subtests use the keys of one store
 		for i, at := range points {
 			for _, tool := range []string{"pay", "repeat"} {
 				t.Run(at+"/"+tool, func(t *testing.T) {
 					k := killed{t: t, at: strconv.Itoa(i), tool: tool, who: fmt.Sprintf("%s-%d", tool, i), place: place, home: h}
 					switch {
-					case i <= intended: // nothing was written down, and nothing sent
+					case i <= intended: // nothing was stored or sent
 						k.leaves(0, nil, "made")
 					case at == beforeOut:
 						k.leaves(1, []journal.Decision{journal.Allow}, "replayed")
-					case tool == "repeat": // sent once more under its key
+					case tool == "repeat": // recovery sends it again with the same key
 						k.leaves(1+min(1, max(0, i-acted)), []journal.Decision{journal.Allow}, "replayed")
 					default:
 						k.leaves(min(1, i-acted), []journal.Decision{journal.Unknown}, "refused")
@@ -116,12 +116,12 @@ func TestKillAtEveryStage(t *testing.T) {
 type killed struct {
 	t               *testing.T
 	at, tool, place string
-	who             string // calls: the tests share a database
+	who             string // the principal, different in each test because the tests share a database
 	home            home.Home
 }
 
-// leaves kills a process, recovers, and checks the number of effects and the journal
-// leaves. Then it repeats the call, which is made, replayed or refused.
+// leaves kills a process during a call, recovers, and checks the number of effects and the journal records. Then it
+// repeats the call and compares the outcome with the last parameter: "made", "replayed" or "refused".
 func (k killed) leaves(effects int, want []journal.Decision, again string) {
 	k.t.Helper()
 	storeURL := k.place
@@ -132,7 +132,7 @@ func (k killed) leaves(effects int, want []journal.Decision, again string) {
 	cmd.Env = append(os.Environ(), envStage+"="+k.at, envTool+"="+k.tool, envWho+"="+k.who, envWorker+"="+k.home.Dir(), envStore+"="+storeURL)
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(err.Error(), "killed") {
-		k.t.Fatalf("it ended with %v: %s", err, out)
+		k.t.Fatalf("the call ended with %v: %s", err, out)
 	}
 	b, g, err := gatewayOf(k.t.Context(), k.home, storeURL, k.who)
 	if err != nil {
@@ -144,7 +144,7 @@ func (k killed) leaves(effects int, want []journal.Decision, again string) {
 		k.t.Fatal(err)
 	}
 	if n := k.effects(); n != effects {
-		k.t.Errorf("%d effects, want %d", n, effects)
+		k.t.Errorf("got %d effects, want %d", n, effects)
 	}
 	var got []journal.Decision
 	entries, err := b.Journal.Show(k.t.Context(), journal.Filter{Principal: k.who, Limit: 100})
@@ -163,10 +163,10 @@ func (k killed) leaves(effects int, want []journal.Decision, again string) {
 	switch {
 	case again == "made" && (err != nil || more != 1), again == "replayed" && (err != nil || more != 0),
 		again == "refused" && (!refused || refusal.Code != call.OutcomeUnknown || more != 0):
-		k.t.Errorf("asked for again it is to be %s: %v, %d more effects", again, err, more)
+		k.t.Errorf("the repeated call was not %s: error %v, %d more effects", again, err, more)
 	}
 	if report, err := b.Journal.Verify(k.t.Context(), journal.Check{}); err != nil || !report.OK {
-		k.t.Errorf("the journal does not hold: %+v, %v", report, err)
+		k.t.Errorf("verifying the journal failed: %+v, %v", report, err)
 	}
 }
 

@@ -22,12 +22,13 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// world is a binding that does what the tool's name says, and remembers.
+// world is a binding that records the calls that reach it. The first word of the tool's name selects the behavior
+// of the binding.
 type world struct {
 	mu      sync.Mutex
-	sent    []string      // ids of the calls that reached it
-	began   chan string   // receives calls of tools that wait
-	release chan struct{} // lets those go on
+	sent    []string      // ids of the calls that reached the binding
+	began   chan string   // receives the id of each call that begins to wait
+	release chan struct{} // closed to let the waiting calls continue
 }
 
 func newWorld() *world {
@@ -70,8 +71,8 @@ func (w *world) count() int {
 	return len(w.sent)
 }
 
-// clerk is an agent whose tools are named after what they do and how they are
-// held: <verb>_<class>.
+// clerk returns an agent whose tools are named <behavior>_<class>. The behavior is what the binding does, and
+// the class is the tool's side effect or policy.
 func clerk() *agent.Agent {
 	a := &agent.Agent{
 		Name: "Clerk", ID: "matrix://agent/clerk", Digest: "sha256:d1",
@@ -95,7 +96,7 @@ func clerk() *agent.Agent {
 	return a
 }
 
-// open opens a store.
+// open returns a store in db, with new keys.
 func open(t testing.TB, db state.DB) *store.Store {
 	t.Helper()
 	keys, err := identity.OpenKeys(t.TempDir() + "/root")
@@ -105,13 +106,13 @@ func open(t testing.TB, db state.DB) *store.Store {
 	return &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}
 }
 
-// newGateway makes a gateway with a store of its own.
+// newGateway makes a gateway with a new store.
 func newGateway(t testing.TB, w call.Binding) *Gateway {
 	t.Helper()
-	return New(clerk(), Options{Binding: w, Books: open(t, statetest.Open(t))})
+	return New(clerk(), Options{Binding: w, Store: open(t, statetest.Open(t))})
 }
 
-// kept is what the store holds after a call.
+// kept describes the calls, keys and journal records in the store.
 func kept(t testing.TB, g *Gateway) string {
 	t.Helper()
 	var rows []string
@@ -153,12 +154,12 @@ func kept(t testing.TB, g *Gateway) string {
 	return strings.Join(rows, ", ")
 }
 
-// TestLifecycle holds the code to docs/call-lifecycle.md: what each end of a
-// call leaves in the store.
+// TestLifecycle checks what the store contains after each possible end of a call, as docs/call-lifecycle.md
+// describes.
 func TestLifecycle(t *testing.T) {
 	tests := []struct {
 		tool, key, args string
-		code            call.Code // empty: it is answered
+		code            call.Code // empty: the call is answered
 		stage           string
 		effect          call.Effect
 		kept            string
@@ -194,10 +195,10 @@ func TestLifecycle(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r, _ := errors.AsType[*call.Refusal](err); tt.code != "" && (r == nil || r.Code != tt.code || r.Stage != tt.stage || r.Effect != tt.effect) {
-				t.Errorf("it ended with %v (%+v), want %s at %s with effect %s", err, r, tt.code, tt.stage, tt.effect)
+				t.Errorf("the call ended with %v (%+v), want %s at %s with effect %s", err, r, tt.code, tt.stage, tt.effect)
 			}
 			if got := kept(t, g); got != tt.kept {
-				t.Errorf("kept: %s\nwant: %s", got, tt.kept)
+				t.Errorf("the store has: %s\nwant: %s", got, tt.kept)
 			}
 			if w.count() != tt.sent {
 				t.Errorf("sent %d times, want %d", w.count(), tt.sent)
@@ -210,17 +211,17 @@ func TestKeys(t *testing.T) {
 	const same, other = `{"a":1,"b":[2]}`, `{"a":1.0,"b":[2]}`
 	tests := []struct {
 		name, first, second string // tools
-		args                string // of the second
-		principal           string // of the second
+		args                string // of the second call
+		principal           string // of the second call
 		code                call.Code
 		replayed            bool
 	}{
 		{name: "same", first: "do_write", second: "do_write", args: ` { "b" : [2], "a":1 } `, replayed: true},
-		{name: "a tool's own failure", first: "fail_write", second: "fail_write", args: same, replayed: true},
+		{name: "an error result of the tool", first: "fail_write", second: "fail_write", args: same, replayed: true},
 		{name: "other digits", first: "do_write", second: "do_write", args: other, code: call.InputInvalid},
 		{name: "other tool", first: "do_write", second: "do_idempotent", args: same, code: call.InputInvalid},
 		{name: "other principal", first: "do_write", second: "do_write", args: other, principal: "you"},
-		{name: "surely not carried out", first: "unreachable_write", second: "do_write", args: other},
+		{name: "certainly not carried out", first: "unreachable_write", second: "do_write", args: other},
 		{name: "unknown", first: "vanish_write", second: "vanish_write", args: same, code: call.OutcomeUnknown},
 		{name: "withheld", first: "withheld_write", second: "withheld_write", args: same, code: call.OutcomeUnknown},
 	}
@@ -239,28 +240,27 @@ func TestKeys(t *testing.T) {
 			switch {
 			case tt.code != "":
 				if r == nil || r.Code != tt.code || r.Effect != call.NoEffect {
-					t.Errorf("it ended with %v, want %s", err, tt.code)
+					t.Errorf("the call ended with %v, want %s", err, tt.code)
 				}
 			case err != nil:
 				t.Error(err)
 			case tt.replayed && (string(after.Raw) != string(before.Raw) || after.IsError != before.IsError):
-				t.Errorf("replayed %s for %s", after.Raw, before.Raw)
+				t.Errorf("replayed %s, want %s", after.Raw, before.Raw)
 			}
 			if again := w.count() > sent; again != (tt.code == "" && !tt.replayed) {
-				t.Errorf("sent again: %t", again)
+				t.Errorf("the second call was sent: %t", again)
 			}
 			if tt.replayed {
 				entries, err := g.store.Journal.Show(t.Context(), journal.Filter{Limit: 1})
 				if err != nil || entries[0].Record.Replay != first.ID {
-					t.Errorf("the journal does not say whose answer it was: %+v, %v", entries, err)
+					t.Errorf("the journal does not name the call that the answer belongs to: %+v, %v", entries, err)
 				}
 			}
 		})
 	}
 }
 
-// TestKeyWaits has many calls of one key at once: one is made, all get its
-// answer.
+// TestKeyWaits makes concurrent calls with the same key. One call must be sent, and all calls must get its answer.
 func TestKeyWaits(t *testing.T) {
 	w := newWorld()
 	g := newGateway(t, w)
@@ -277,7 +277,7 @@ func TestKeyWaits(t *testing.T) {
 	first := <-answers
 	for range n - 1 {
 		if again := <-answers; again != first {
-			t.Errorf("got %s and %s", first, again)
+			t.Errorf("got the different answers %s and %s", first, again)
 		}
 	}
 	if w.count() != 1 || !strings.Contains(first, `"was"`) {
@@ -285,25 +285,25 @@ func TestKeyWaits(t *testing.T) {
 	}
 }
 
-// TestLateAnswer settles a call whose time was over.
+// TestLateAnswer checks that a late answer settles a call that timed out.
 func TestLateAnswer(t *testing.T) {
 	w := newWorld()
 	g := newGateway(t, w)
 	_, err := g.Call(t.Context(), &call.Call{Tool: "wait_write", IdempotencyKey: "k", Principal: "me", Timeout: time.Millisecond})
 	if r, _ := errors.AsType[*call.Refusal](err); r == nil || r.Code != call.TimedOut || r.Effect != call.EffectUnknown || r.Retryable {
-		t.Fatalf("it ended with %v", err)
+		t.Fatalf("the call ended with %v", err)
 	}
 	if got := kept(t, g); got != "call unknown, key claimed, leaf unknown" {
-		t.Errorf("kept %s", got)
+		t.Errorf("the store has: %s", got)
 	}
 	close(w.release)
 	g.Close()
 	if got := kept(t, g); got != "key answered, leaf unknown, leaf allow" {
-		t.Errorf("kept %s", got)
+		t.Errorf("the store has: %s", got)
 	}
 }
 
-// TestCancelled has a caller that cancels: the call ends, and its outcome is unknown.
+// TestCancelled checks that a call ends with an unknown outcome if its caller cancels it.
 func TestCancelled(t *testing.T) {
 	w := newWorld()
 	g := newGateway(t, w)
@@ -316,10 +316,10 @@ func TestCancelled(t *testing.T) {
 	<-w.began
 	cancel()
 	if r, _ := errors.AsType[*call.Refusal](<-ended); r == nil || r.Effect != call.EffectUnknown {
-		t.Errorf("it ended with %+v", r)
+		t.Errorf("the call ended with %+v", r)
 	}
 	if got := kept(t, g); got != "call unknown, leaf unknown" {
-		t.Errorf("kept %s", got)
+		t.Errorf("the store has: %s", got)
 	}
 }
 
@@ -327,7 +327,7 @@ func TestSettle(t *testing.T) {
 	for _, tt := range []struct {
 		done bool
 		kept string
-		sent int // by a second call of the same key
+		sent int // calls sent after a second call with the same key
 	}{
 		{true, "key done, leaf unknown, leaf allow", 1},
 		{false, "leaf unknown, leaf deny", 2},
@@ -341,10 +341,10 @@ func TestSettle(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := kept(t, g); got != tt.kept {
-				t.Errorf("kept %s, want %s", got, tt.kept)
+				t.Errorf("the store has: %s, want %s", got, tt.kept)
 			}
 			if err := Settle(t.Context(), g.store, c.ID, tt.done, "me@local"); !errors.Is(err, ErrNotUnknown) {
-				t.Errorf("settled twice: %v", err)
+				t.Errorf("settling the call twice returned %v, want ErrNotUnknown", err)
 			}
 			_, _ = g.Call(t.Context(), &call.Call{Tool: "vanish_write", IdempotencyKey: "k", Principal: "me"})
 			if w.count() != tt.sent {
@@ -354,7 +354,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// brokenStore fails from some write on.
+// brokenStore fails all writes after a number of successful writes.
 type brokenStore struct {
 	state.DB
 	mu     sync.Mutex
@@ -372,14 +372,14 @@ func (b *brokenStore) Write(ctx context.Context, f func(state.Tx) error) error {
 	return b.DB.Write(ctx, f)
 }
 
-func (b *brokenStore) mend() {
+func (b *brokenStore) repair() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.writes = 1 << 30
 }
 
-// TestRecordedLater: a call whose outcome could not be recorded is settled once the store
-// works again. Its process still lives, so no other process would recover it.
+// TestRecordedLater checks a call whose outcome could not be recorded. The process settles the call as soon as
+// the store works again. No other process recovers such a call while this process is running.
 func TestRecordedLater(t *testing.T) {
 	g := newGateway(t, newWorld())
 	broken := &brokenStore{DB: g.store.DB, writes: 1}
@@ -388,15 +388,15 @@ func TestRecordedLater(t *testing.T) {
 	if codeOf(err) != call.OutcomeUnknown {
 		t.Fatal(err)
 	}
-	broken.mend()
+	broken.repair()
 	for kept(t, g) != "call unknown, leaf unknown" {
 		g.waitForChange(t.Context())
 	}
 	g.Close()
 }
 
-// TestNothingDoneRecordedLater: a call without effect may be repeated once its outcome can
-// be recorded. Its key is then free, and it is returned to its limits.
+// TestNothingDoneRecordedLater checks that a call without effect can be repeated once its outcome is recorded.
+// Recording it releases the call's idempotency key, and the call no longer counts towards its limits.
 func TestNothingDoneRecordedLater(t *testing.T) {
 	g := newGateway(t, absent{})
 	broken := &brokenStore{DB: g.store.DB, writes: 1}
@@ -406,24 +406,24 @@ func TestNothingDoneRecordedLater(t *testing.T) {
 		return err
 	}
 	if r, _ := errors.AsType[*call.Refusal](pay()); r == nil || r.Code != call.StoreUnavailable || !r.Retryable {
-		t.Fatalf("it ended with %+v", r)
+		t.Fatalf("the call ended with %+v", r)
 	}
-	broken.mend()
-	if err := pay(); codeOf(err) != call.ServerUnavailable { // which waits for the first
-		t.Errorf("the call that was to be made again ended with %v", err)
+	broken.repair()
+	if err := pay(); codeOf(err) != call.ServerUnavailable { // this call waits for the first
+		t.Errorf("the repeated call ended with %v", err)
 	}
 	if got := kept(t, g); got != "leaf deny, leaf deny" {
-		t.Errorf("kept: %s", got)
+		t.Errorf("the store has: %s", got)
 	}
 	g.Close()
 }
 
-// TestStoreFails shows that nothing happens that cannot be kept, and that no
-// answer is released.
+// TestStoreFails checks that a call with an effect is not made if its intent cannot be stored. It also checks
+// that an answer is not returned if the answer cannot be recorded.
 func TestStoreFails(t *testing.T) {
 	tests := []struct {
 		tool   string
-		writes int // that succeed
+		writes int // number of writes that succeed
 		code   call.Code
 		effect call.Effect
 		sent   int
@@ -443,7 +443,7 @@ func TestStoreFails(t *testing.T) {
 			result, err := g.Call(t.Context(), &call.Call{Tool: tt.tool, Principal: "me"})
 			r, _ := errors.AsType[*call.Refusal](err)
 			if r == nil || r.Code != tt.code || r.Effect != tt.effect || result.Raw != nil {
-				t.Errorf("it ended with %+v and %s", r, result.Raw)
+				t.Errorf("the call ended with %+v and %s", r, result.Raw)
 			}
 			if w.count() != tt.sent {
 				t.Errorf("sent %d times", w.count())

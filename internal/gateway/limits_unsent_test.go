@@ -18,7 +18,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// till is an agent that may pay 100 a day, and ask twice an hour, at an address.
+// The function till returns the gateway of an agent with the tools "pay" and "ask". Both tools send requests to
+// the given address. The tool "pay" may spend 100 a day. The tool "ask" may be called twice an hour.
 func till(t *testing.T, address string) *Gateway {
 	t.Helper()
 	a := &agent.Agent{Name: "Till", ID: "matrix://agent/till", Digest: "sha256:d1"}
@@ -33,7 +34,7 @@ func till(t *testing.T, address string) *Gateway {
 	}
 	client := egress.New(egress.Switches{LoopbackHTTP: true})
 	t.Cleanup(client.Close)
-	g := New(a, Options{Binding: action.New(a, action.Options{Egress: client}), Books: open(t, statetest.Open(t))})
+	g := New(a, Options{Binding: action.New(a, action.Options{Egress: client}), Store: open(t, statetest.Open(t))})
 	t.Cleanup(g.Close)
 	return g
 }
@@ -59,7 +60,7 @@ func TestSentCounts(t *testing.T) {
 				ended <- err
 			}()
 			select {
-			case err := <-ended: // it was not sent
+			case err := <-ended: // the call was not sent
 				return err
 			case <-arrived:
 				cancel()
@@ -68,16 +69,16 @@ func TestSentCounts(t *testing.T) {
 		}
 		for range 2 {
 			if err := use(); codeOf(err) != call.TimedOut {
-				t.Fatalf("%s: %v", tool, err)
+				t.Fatalf("%s: the call ended with %v", tool, err)
 			}
 		}
 		if err := use(); codeOf(err) != limit {
-			t.Errorf("%s: after two calls that were sent the third ended with %v", tool, err)
+			t.Errorf("%s: the third call, after two that were sent, ended with %v", tool, err)
 		}
 	}
 }
 
-// A server that cannot be reached uses up nothing.
+// A call that cannot reach its server does not count towards the limits.
 func TestUnsentDoesNotCount(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -89,14 +90,14 @@ func TestUnsentDoesNotCount(t *testing.T) {
 		for range 3 {
 			_, err := g.Call(t.Context(), &call.Call{Tool: tool, Arguments: jsontext.Value(`{"amount":50}`), Principal: "me"})
 			if codeOf(err) != call.ServerUnavailable {
-				t.Fatalf("%s: %v", tool, err)
+				t.Fatalf("%s: the call ended with %v", tool, err)
 			}
 		}
 	}
 }
 
-// A GET that may change something is no read: if it was sent and not answered, its effect
-// is unknown, and its key prevents a second call.
+// A GET request by a tool with write effects is not a read. If the server does not answer the request, the effect
+// is unknown. The idempotency key then prevents a second request.
 func TestChangeByGetIsMadeOnce(t *testing.T) {
 	var made atomic.Int32
 	s := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -111,23 +112,23 @@ func TestChangeByGetIsMadeOnce(t *testing.T) {
 	for _, want := range []call.Code{call.ServerUnavailable, call.OutcomeUnknown} {
 		_, err := g.Call(t.Context(), &call.Call{Tool: "ask", Principal: "me", IdempotencyKey: "k"})
 		if codeOf(err) != want {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 	if n := made.Load(); n != 1 {
-		t.Errorf("it was made %d times", n)
+		t.Errorf("the request was made %d times, want 1", n)
 	}
 }
 
-// says is a binding that refuses with the same words each time.
+// says is a binding that refuses every call with the same refusal.
 type says struct{ refusal *call.Refusal }
 
 func (s says) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
 	return call.Result{}, s.refusal
 }
 
-// Only a refusal with Unsent returns a call to its limits, and never a continued call,
-// which was not charged.
+// The charge for a refused call is refunded only if the refusal has Unsent set. The charge for a continued call
+// is never refunded, because only its first round was charged.
 func TestGivenBack(t *testing.T) {
 	refuse := func(effect call.Effect, unsent bool) *call.Refusal {
 		r := call.Refuse("act", call.ServerUnavailable, "no")
@@ -140,10 +141,10 @@ func TestGivenBack(t *testing.T) {
 		taken     int
 		want      call.Code
 	}{
-		"not sent":               {refuse(call.NoEffect, true), "", 2, call.ServerUnavailable},
-		"sent, and only read":    {refuse(call.NoEffect, false), "", 2, call.AmountExceeded},
-		"unknown, whatever else": {refuse(call.EffectUnknown, true), "", 2, call.AmountExceeded},
-		"a continuation":         {refuse(call.NoEffect, true), "1", 0, call.AmountExceeded},
+		"not sent":            {refuse(call.NoEffect, true), "", 2, call.ServerUnavailable},
+		"sent without effect": {refuse(call.NoEffect, false), "", 2, call.AmountExceeded},
+		"unknown effect":      {refuse(call.EffectUnknown, true), "", 2, call.AmountExceeded},
+		"a continuation":      {refuse(call.NoEffect, true), "1", 0, call.AmountExceeded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGateway(t, says{tt.refusal})
@@ -153,19 +154,19 @@ func TestGivenBack(t *testing.T) {
 				return codeOf(err)
 			}
 			if tt.continues != "" { // the first round was charged
-				g.binding = newWorld()
+				g.options.Binding = newWorld()
 				pay("")
 				pay("")
-				g.binding = says{tt.refusal}
+				g.options.Binding = says{tt.refusal}
 				pay(tt.continues)
 			}
 			for range tt.taken {
 				if got := pay(""); got != call.ServerUnavailable {
-					t.Fatalf("%s", got)
+					t.Fatalf("got %q, want %q", got, call.ServerUnavailable)
 				}
 			}
 			if got := pay(""); got != tt.want {
-				t.Errorf("the next one ended with %s, want %s", got, tt.want)
+				t.Errorf("the next call ended with %s, want %s", got, tt.want)
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// server is a binding with a given answer.
+// server is a binding that always returns the same answer or error.
 type server struct {
 	result  call.Result
 	answer  jsontext.Value
@@ -45,12 +45,12 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 		plain  bool // the tool declares no schema
 		code   call.Code
 	}{
-		"clean":             {result: call.Result{Raw: jsontext.Value(fine)}},
-		"an error, and not": {result: call.Result{Raw: jsontext.Value(`{"content":[],"isError":true,"isError":false}`), IsError: true}, code: call.OutputInvalid},
-		"escaped":           {result: call.Result{Raw: jsontext.Value(`{"content":[],"isError":true,"isErr\u006fr":false}`), IsError: true}, code: call.OutputInvalid},
-		"another case":      {result: call.Result{Raw: jsontext.Value(`{"content":[],"isError":true,"iserror":false}`), IsError: true}, code: call.OutputInvalid},
-		"two structures":    {result: call.Result{Raw: jsontext.Value(`{"content":[],"structuredContent":{"ok":true},"structuredContent":{}}`)}, code: call.OutputInvalid},
-		"complete, and not": {
+		"clean":              {result: call.Result{Raw: jsontext.Value(fine)}},
+		"error and no error": {result: call.Result{Raw: jsontext.Value(`{"content":[],"isError":true,"isError":false}`), IsError: true}, code: call.OutputInvalid},
+		"escaped":            {result: call.Result{Raw: jsontext.Value(`{"content":[],"isError":true,"isErr\u006fr":false}`), IsError: true}, code: call.OutputInvalid},
+		"another case":       {result: call.Result{Raw: jsontext.Value(`{"content":[],"isError":true,"iserror":false}`), IsError: true}, code: call.OutputInvalid},
+		"two structures":     {result: call.Result{Raw: jsontext.Value(`{"content":[],"structuredContent":{"ok":true},"structuredContent":{}}`)}, code: call.OutputInvalid},
+		"complete and incomplete": {
 			result: call.Result{Raw: jsontext.Value(`{"resultType":"complete","resultType":"input_required","inputRequests":{"q":{"method":"sampling/createMessage"}}}`)},
 			plain:  true, code: call.OutputInvalid,
 		},
@@ -58,51 +58,51 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 			result: call.Result{Raw: jsontext.Value(`{"content":[],"isError":true}`), IsError: true, Failure: jsontext.Value(`{"code":1,"code":2,"message":"no"}`)},
 			code:   call.OutputInvalid,
 		},
-		"twice in what is checked":  {result: call.Result{Raw: jsontext.Value(`{"content":[],"structuredContent":{"ok":true,"ok":"<script>"}}`)}, code: call.OutputInvalid},
-		"twice in the text":         {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"text","text":"{\"ok\":true,\"ok\":1}"}]}`)}, code: call.OutputInvalid},
-		"two texts":                 {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"text","text":"{\"ok\":true}","text":"{}"}]}`)}, code: call.OutputInvalid},
-		"twice in an unused member": {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"odd","a":1,"a":2}]}`)}, plain: true},
+		"duplicate in the checked value": {result: call.Result{Raw: jsontext.Value(`{"content":[],"structuredContent":{"ok":true,"ok":"<script>"}}`)}, code: call.OutputInvalid},
+		"duplicate in the text":          {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"text","text":"{\"ok\":true,\"ok\":1}"}]}`)}, code: call.OutputInvalid},
+		"two texts":                      {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"text","text":"{\"ok\":true}","text":"{}"}]}`)}, code: call.OutputInvalid},
+		"duplicate in an unused member":  {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"odd","a":1,"a":2}]}`)}, plain: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := railed(agent.Guardrails{})
-			// It takes everything, so that it refuses none of them by what they are.
+			// The schema accepts every value, so an answer can be refused only because it is ambiguous.
 			if a.Tools[0].OutputSchema = `{"properties":{"ok":{}}}`; tt.plain {
 				a.Tools[0].OutputSchema = ""
 			}
-			g := New(a, Options{Binding: &server{result: tt.result}, Books: open(t, statetest.Open(t))})
+			g := New(a, Options{Binding: &server{result: tt.result}, Store: open(t, statetest.Open(t))})
 			result, err := g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me"})
 			if codeOf(err) != tt.code || (err == nil) != (tt.code == "") || tt.code != "" && result.Raw != nil {
-				t.Errorf("it ended with %v and %s", err, result.Raw)
+				t.Errorf("the call ended with %v and %s", err, result.Raw)
 			}
 			if stopped, ok := errors.AsType[*call.Refusal](err); ok && stopped.Effect != call.EffectDone {
-				t.Errorf("its effect is %s", stopped.Effect)
+				t.Errorf("the refusal has effect %s, want %s", stopped.Effect, call.EffectDone)
 			}
 		})
 	}
 }
 
-// The same holds for what is no call, in both directions, and for what a server
-// says meanwhile.
+// A forwarded request is refused if its params or its answer are ambiguous. Ambiguous notifications and requests
+// from a server are refused too.
 func TestForwardIsReadInOneWay(t *testing.T) {
 	for name, tt := range map[string]struct {
 		params, answer string
 		stopped        error
 		code           call.Code
 	}{
-		"clean":               {params: `{"uri":"a"}`, answer: `{"contents":[]}`},
-		"two places":          {params: `{"uri":"a","uri":"b"}`, answer: `{}`, code: call.InputInvalid},
-		"two places inside":   {params: `{"ref":{"uri":"a","\u0075ri":"b"}}`, answer: `{}`, code: call.InputInvalid},
-		"no object":           {params: `[1]`, answer: `{}`, code: call.InputInvalid},
-		"an answer twice":     {params: `{"uri":"a"}`, answer: `{"resultType":"complete","resultType":"input_required"}`, code: call.OutputInvalid},
-		"an error with two":   {params: `{"uri":"a"}`, stopped: &call.Answer{Raw: jsontext.Value(`{"code":1,"message":"a","message":"b"}`)}, code: call.OutputInvalid},
-		"an error of its own": {params: `{"uri":"a"}`, stopped: &call.Answer{Raw: jsontext.Value(`{"code":1,"message":"a"}`)}},
+		"clean":                  {params: `{"uri":"a"}`, answer: `{"contents":[]}`},
+		"two URIs":               {params: `{"uri":"a","uri":"b"}`, answer: `{}`, code: call.InputInvalid},
+		"two nested URIs":        {params: `{"ref":{"uri":"a","\u0075ri":"b"}}`, answer: `{}`, code: call.InputInvalid},
+		"not an object":          {params: `[1]`, answer: `{}`, code: call.InputInvalid},
+		"two result types":       {params: `{"uri":"a"}`, answer: `{"resultType":"complete","resultType":"input_required"}`, code: call.OutputInvalid},
+		"two error messages":     {params: `{"uri":"a"}`, stopped: &call.Answer{Raw: jsontext.Value(`{"code":1,"message":"a","message":"b"}`)}, code: call.OutputInvalid},
+		"an error of the server": {params: `{"uri":"a"}`, stopped: &call.Answer{Raw: jsontext.Value(`{"code":1,"message":"a"}`)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &server{answer: jsontext.Value(tt.answer), stopped: tt.stopped}
-			g := New(railed(agent.Guardrails{}), Options{Binding: s, Books: open(t, statetest.Open(t)), Expose: Exposed{Resources}})
+			g := New(railed(agent.Guardrails{}), Options{Binding: s, Store: open(t, statetest.Open(t)), Expose: Exposed{Resources}})
 			_, err := g.Forward(t.Context(), &call.Forward{Server: "s", Method: "resources/read", Params: jsontext.Value(tt.params), Principal: "me"})
 			if codeOf(err) != tt.code || (len(s.asked) == 0) != (tt.code == call.InputInvalid) {
-				t.Errorf("it ended with %v, and the server was asked %q", err, s.asked)
+				t.Errorf("the request ended with %v, and the server got the params %q", err, s.asked)
 			}
 			entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 			if err != nil || len(entries) != 1 || entries[0].Code != string(tt.code) || entries[0].ArgumentsSize != len(tt.params) {
@@ -114,17 +114,17 @@ func TestForwardIsReadInOneWay(t *testing.T) {
 	e := &ear{}
 	tell := func(_ string, params jsontext.Value) { e.heard = append(e.heard, string(params)) }
 	twice := jsontext.Value(`{"message":"a","message":"b"}`)
-	w.hear(tell)("notifications/progress", twice)
+	w.guardNotify(tell)("notifications/progress", twice)
 	if _, err := w.client(&call.Client{Asker: e}).Asker.Ask(t.Context(), "elicitation/create", twice); codeOf(err) != call.OutputInvalid {
-		t.Errorf("the question ended with %v", err)
+		t.Errorf("the server's request ended with %v", err)
 	}
 	if e.heard != nil {
-		t.Errorf("it heard %q", e.heard)
+		t.Errorf("the client received %q", e.heard)
 	}
 }
 
-// The error of a binding may quote a server: credentials in it reach neither the caller
-// nor the journal.
+// An error from a binding may quote a server. Credentials in the error are removed for the caller
+// and the journal.
 func TestRefusalsAreScanned(t *testing.T) {
 	quoted := `server s went away during the call: HTTP status 500: "{\"tokens\":[\"` + leaked + `\",\"` + held + `\"]}"`
 	redacted := `server s went away during the call: HTTP status 500: "{\"tokens\":[\"[secret:github-pat]\",\"[secret:token]\"]}"`
@@ -133,10 +133,10 @@ func TestRefusalsAreScanned(t *testing.T) {
 		stopped error
 		want    string
 	}{
-		"redacted":       {"", call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), redacted},
-		"no refusal":     {"", errors.New(quoted), redacted},
-		"withheld":       {agent.LeakBlock, call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), withheld},
-		"nothing to see": {agent.LeakBlock, call.Refuse(stageAct, call.ServerUnavailable, "no \xff luck"), "no \xff luck"},
+		"redacted":   {"", call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), redacted},
+		"no refusal": {"", errors.New(quoted), redacted},
+		"withheld":   {agent.LeakBlock, call.Refuse(stageAct, call.ServerUnavailable, "%s", quoted), withheld},
+		"no secret":  {agent.LeakBlock, call.Refuse(stageAct, call.ServerUnavailable, "no \xff luck"), "no \xff luck"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if r, ok := tt.stopped.(*call.Refusal); ok {
@@ -144,7 +144,7 @@ func TestRefusalsAreScanned(t *testing.T) {
 			}
 			s := &server{stopped: tt.stopped, wait: make(chan struct{})}
 			g := New(railed(agent.Guardrails{OnLeak: tt.onLeak}), Options{
-				Binding: s, Books: open(t, statetest.Open(t)), Expose: Exposed{Resources},
+				Binding: s, Store: open(t, statetest.Open(t)), Expose: Exposed{Resources},
 				Known: func() ([]guard.Known, error) { return []guard.Known{{Name: "token", Value: held}}, nil },
 			})
 			check := func(what string, err error) {
@@ -155,7 +155,7 @@ func TestRefusalsAreScanned(t *testing.T) {
 				}
 			}
 			if _, err := g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me", Timeout: time.Millisecond}); codeOf(err) != call.TimedOut {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("the call ended with %v", err)
 			}
 			close(s.wait)
 			g.Close() // the late answer is recorded
@@ -168,16 +168,16 @@ func TestRefusalsAreScanned(t *testing.T) {
 				t.Fatal(err)
 			}
 			if said := text.String(); strings.Contains(said, leaked) || strings.Contains(said, held) || !strings.Contains(said, `"server_unavailable"`) {
-				t.Errorf("the journal says %s", said)
+				t.Errorf("the journal contains %s", said)
 			}
 		})
 	}
 }
 
-// Personal data is not journaled either for a call that stopped before the guardrails, or
-// at them.
+// If the guardrails or an earlier check stop a call, the journal contains no personal data from the
+// call.
 func TestRefusedCallsAreImpersonal(t *testing.T) {
-	g := New(railed(agent.Guardrails{PII: []string{"email"}, DenyPatterns: []string{"xyzzy"}}), Options{Binding: &server{}, Books: open(t, statetest.Open(t))})
+	g := New(railed(agent.Guardrails{PII: []string{"email"}, DenyPatterns: []string{"xyzzy"}}), Options{Binding: &server{}, Store: open(t, statetest.Open(t))})
 	for tool, code := range map[string]call.Code{"nosuch": call.UnknownTool, "tell": call.DeniedPattern} {
 		_, err := g.Call(t.Context(), &call.Call{Tool: tool, Principal: "me", Arguments: jsontext.Value(`{"text":"write xyzzy to ada@example.com"}`)})
 		if codeOf(err) != code {
@@ -186,11 +186,11 @@ func TestRefusedCallsAreImpersonal(t *testing.T) {
 	}
 	entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 	if err != nil || len(entries) != 2 {
-		t.Fatalf("%+v, %v", entries, err)
+		t.Fatalf("the journal has %+v, %v", entries, err)
 	}
 	for _, e := range entries {
 		if string(e.Arguments) != `{"text":"write xyzzy to [email]"}` {
-			t.Errorf("%s is journaled with %s", e.Code, e.Arguments)
+			t.Errorf("the record of the %s refusal has the arguments %s", e.Code, e.Arguments)
 		}
 	}
 }
@@ -202,7 +202,7 @@ func TestRefusalsWithoutAVault(t *testing.T) {
 		"a refusal": {stopped: call.Refuse(stageAct, call.ServerUnavailable, "HTTP status 500: %s", held)},
 		"an answer": {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"text","text":"` + held + `"}]}`)}},
 	} {
-		g := New(railed(agent.Guardrails{}), Options{Binding: s, Books: open(t, statetest.Open(t)), Known: func() ([]guard.Known, error) { return nil, broken }})
+		g := New(railed(agent.Guardrails{}), Options{Binding: s, Store: open(t, statetest.Open(t)), Known: func() ([]guard.Known, error) { return nil, broken }})
 		_, err := g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me"})
 		r, ok := errors.AsType[*call.Refusal](err)
 		if !ok || !strings.HasSuffix(r.Message, ": "+broken.Error()) || r.Hint != vaultHint || strings.Contains(r.Message, held) {
@@ -211,21 +211,21 @@ func TestRefusalsWithoutAVault(t *testing.T) {
 	}
 }
 
-// A person approves what is shown: a call with unrequested inputResponses cannot be
-// approved.
+// A call cannot be approved if it has inputResponses that no server requested. The approver would not see these
+// responses.
 func TestUnaskedAnswersAreNotApproved(t *testing.T) {
-	g := New(careful(), Options{Binding: &server{result: call.Result{Raw: jsontext.Value(fine)}}, Books: open(t, statetest.Open(t)), Approvals: Approvals{TTL: time.Millisecond}})
+	g := New(careful(), Options{Binding: &server{result: call.Result{Raw: jsontext.Value(fine)}}, Store: open(t, statetest.Open(t)), Approvals: Approvals{TTL: time.Millisecond}})
 	unasked := &call.Call{Tool: "do_asked", Principal: "me", More: jsontext.Value(`{"inputResponses":{"q":{"action":"accept"}}}`)}
 	if _, err := g.Call(t.Context(), unasked); codeOf(err) != call.InputInvalid {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the call ended with %v", err)
 	}
 	if list, err := approval.List(t.Context(), g.store, time.Now()); err != nil || len(list) != 0 {
-		t.Errorf("a person is asked %+v, %v", list, err)
+		t.Errorf("an approval is pending: %+v, %v", list, err)
 	}
-	// The answer to a question of the server's is part of the call that was approved.
+	// If the server requested a response, the response belongs to a call that was already approved.
 	asked := *unasked
 	asked.ID, asked.Continues = "", NewID()
 	if _, err := g.Call(t.Context(), &asked); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the call ended with %v", err)
 	}
 }

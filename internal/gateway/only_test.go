@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestOnlyDoor shows that no other package makes a binding act: every call
-// there is goes through this one.
+// TestOnlyDoor checks that only this package calls the Act method of a binding. Every call therefore goes
+// through the gateway.
 func TestOnlyDoor(t *testing.T) {
 	root := filepath.Join("..", "..")
 	calls := 0
@@ -31,7 +31,7 @@ func TestOnlyDoor(t *testing.T) {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			if f, ok := n.(*ast.FuncDecl); ok && f.Recv != nil && f.Name.Name == "Act" {
-				return false // a binding that hands on to another
+				return false // a binding that delegates to another binding
 			}
 			c, ok := n.(*ast.CallExpr)
 			if !ok {
@@ -40,7 +40,7 @@ func TestOnlyDoor(t *testing.T) {
 			if s, ok := c.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Act" {
 				calls++
 				if filepath.Dir(path) != filepath.Join(root, "internal", "gateway") {
-					t.Errorf("%s lets a binding act without the gateway", fset.Position(c.Pos()))
+					t.Errorf("%s calls Act outside the gateway", fset.Position(c.Pos()))
 				}
 			}
 			return true
@@ -51,6 +51,6 @@ func TestOnlyDoor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if calls != 1 {
-		t.Errorf("a binding acts in %d places; only the gateway may", calls)
+		t.Errorf("Act is called in %d places, want 1, in the gateway", calls)
 	}
 }

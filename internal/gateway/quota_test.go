@@ -11,26 +11,27 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// A principal has one quota for all agents and processes.
+// A principal has one quota for all agents and all processes together.
 func TestQuotaHoldsAcrossDoors(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, reopen func() state.DB) {
 		w := newWorld()
 		quotas := &limit.Quotas{Quota: limit.Quota{PerDay: 3}}
 		other := clerk()
 		other.Name, other.ID = "Other", "matrix://agent/other"
-		one := New(clerk(), Options{Binding: w, Books: open(t, reopen()), Quotas: quotas})
-		two := New(other, Options{Binding: w, Books: open(t, reopen()), Quotas: quotas})
+		one := New(clerk(), Options{Binding: w, Store: open(t, reopen()), Quotas: quotas})
+		two := New(other, Options{Binding: w, Store: open(t, reopen()), Quotas: quotas})
 		make := func(g *Gateway, tool, principal string) error {
 			_, err := g.Call(t.Context(), &call.Call{Tool: tool, Arguments: []byte(`{}`), Principal: principal})
 			return err
 		}
-		// A refusal of the gate does not count, and neither does the question why.
+		// Calls that the gate refuses do not count towards the quota. Calls to Why do not count
+		// either.
 		if err := make(one, "do_shell", "ada@local"); err == nil {
 			t.Fatal("a denied side effect passed")
 		}
 		for range 5 {
 			if ok, reasons := one.Why(t.Context(), &call.Call{Tool: "do_read", Arguments: []byte(`{}`), Principal: "ada@local"}); !ok {
-				t.Fatalf("%+v", reasons)
+				t.Fatalf("Why denied the call: %+v", reasons)
 			}
 		}
 		for i, step := range []struct {
@@ -44,7 +45,7 @@ func TestQuotaHoldsAcrossDoors(t *testing.T) {
 		for _, g := range []*Gateway{one, two} {
 			stopped, ok := errors.AsType[*call.Refusal](make(g, "do_read", "ada@local"))
 			if !ok || stopped.Code != call.RateLimited || stopped.Stage != stageLimit || stopped.Effect != call.NoEffect || !stopped.Retryable {
-				t.Errorf("%+v", stopped)
+				t.Errorf("got the refusal %+v", stopped)
 			}
 			if err := make(g, "do_read", "eve@local"); err != nil {
 				t.Errorf("another principal: %v", err)
@@ -52,14 +53,14 @@ func TestQuotaHoldsAcrossDoors(t *testing.T) {
 			for _, arguments := range []string{`{}`, ""} {
 				ok, reasons := g.Why(t.Context(), &call.Call{Tool: "do_read", Arguments: []byte(arguments), Principal: "ada@local"})
 				if last := reasons[len(reasons)-1]; ok || last.Stage != stageLimit || last.Code != call.RateLimited {
-					t.Errorf("asked why, with the arguments %q: %v, %+v", arguments, ok, last)
+					t.Errorf("Why with the arguments %q returned %v, %+v", arguments, ok, last)
 				}
 			}
 		}
 		if n := w.count(); n != 5 {
-			t.Errorf("%d calls were made", n)
+			t.Errorf("%d calls were made, want 5", n)
 		}
-		// A continued call counts again.
+		// Every round of a continued call counts.
 		before := ""
 		for i, want := range []call.Code{"", "", "", call.RateLimited} {
 			c := &call.Call{ID: NewID(), Tool: "do_read", Arguments: []byte(`{}`), Principal: "bob@local", Continues: before}
@@ -71,7 +72,7 @@ func TestQuotaHoldsAcrossDoors(t *testing.T) {
 		}
 		told, err := one.store.Journal.Show(t.Context(), journal.Filter{Code: string(call.RateLimited)})
 		if err != nil || len(told) != 3 {
-			t.Errorf("the journal has %d refusals, %v", len(told), err)
+			t.Errorf("the journal has %d refusals, want 3: %v", len(told), err)
 		}
 	})
 }

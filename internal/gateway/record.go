@@ -20,27 +20,26 @@ import (
 
 const (
 	stageRecord = "record"
-	// recordTime bounds the last commit, which no caller can cancel.
+	// recordTime is the timeout for the transaction that records an outcome. Callers cannot cancel this transaction.
 	recordTime = 30 * time.Second
-	// recordAgain is the interval at which a failed record is retried.
+	// recordAgain is the time between two attempts to record an outcome.
 	recordAgain = time.Second
 )
 
-// record writes the outcome of the call, with its journal leaf, in one transaction.
-// The answer is released only after that. The refusal it returns is the call's own,
-// or reports that the outcome could not be recorded.
+// record writes the call's outcome to the store and the journal in one transaction. It returns the call's refusal, or
+// a new refusal if the transaction fails. The answer must not be released before record has returned.
 func (g *Gateway) record(p *inflight, stopped *call.Refusal) *call.Refusal {
 	r := g.newRecord(p)
 	conclude(&r, p, stopped)
 	err := g.write(p, stopped, &r)
 	if err != nil {
-		// The intent, if there is one, stays: recovery finds it.
+		// The call's intent (its row in the table calls) is still stored, so recovery can find the call.
 		if p.intended && !p.wasUnknown {
 			g.late.Go(func() { g.recordLater(p, stopped, r) })
 		}
 		if p.intended && (stopped == nil || stopped.Effect != call.NoEffect) {
 			return call.Uncertain(stageRecord, call.OutcomeUnknown,
-				"%s was called, and its outcome could not be recorded: %v", p.tool.Name, err)
+				"%s was called, but its outcome could not be recorded: %v", p.tool.Name, err)
 		}
 		return StoreFailed(stageRecord, err)
 	}
@@ -50,9 +49,9 @@ func (g *Gateway) record(p *inflight, stopped *call.Refusal) *call.Refusal {
 	return stopped
 }
 
-// write makes the record durable. A call without an intent needs only the journal.
+// write makes the journal record durable. If the call has an intent, the same transaction updates the call's row.
 func (g *Gateway) write(p *inflight, stopped *call.Refusal, r *journal.Record) error {
-	if !p.intended && !p.wasUnknown && len(g.participants) == 0 {
+	if !p.intended && !p.wasUnknown && len(g.options.Participants) == 0 {
 		return g.store.Journal.Note(r)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recordTime)
@@ -60,7 +59,7 @@ func (g *Gateway) write(p *inflight, stopped *call.Refusal, r *journal.Record) e
 	return g.store.DB.Write(ctx, func(tx state.Tx) error {
 		if p.wasUnknown {
 			if n, err := tx.Exec(deleteUnknown, p.ID); err != nil || n == 0 {
-				return errors.Join(err, errStopped) // a person settled it first
+				return errors.Join(err, errStopped) // a person has already settled the call
 			}
 		}
 		if p.intended {
@@ -68,7 +67,7 @@ func (g *Gateway) write(p *inflight, stopped *call.Refusal, r *journal.Record) e
 				return err
 			}
 		}
-		for _, participant := range g.participants {
+		for _, participant := range g.options.Participants {
 			o := call.Outcome{Result: p.result, Refusal: stopped, Begun: p.intended}
 			if err := participant.Record(tx, p.Call, o); err != nil {
 				return err
@@ -79,16 +78,14 @@ func (g *Gateway) write(p *inflight, stopped *call.Refusal, r *journal.Record) e
 	})
 }
 
-// recordLater settles a call whose outcome could not be recorded, as soon as the store
-// accepts writes again. A call without effect is returned to its limits, because its
-// caller was asked to retry. The outcome of any other call is unknown, so a person
-// settles it.
+// recordLater tries to settle the call again and again until the store accepts writes. A call that had no effect is
+// settled as usual. The outcome of any other call becomes unknown, and a person must settle the call.
 func (g *Gateway) recordLater(p *inflight, stopped *call.Refusal, r journal.Record) {
 	known := stopped != nil && stopped.Effect == call.NoEffect
 	if !known {
 		r.Decision, r.Code = journal.Unknown, string(call.OutcomeUnknown)
 		r.Stage, r.Effect = stageRecord, string(call.EffectUnknown)
-		r.Detail = "the outcome of the call could not be recorded at once"
+		r.Detail = "the outcome of the call could not be recorded when the call ended"
 	}
 	pause := time.NewTicker(recordAgain)
 	defer pause.Stop()
@@ -100,9 +97,9 @@ func (g *Gateway) recordLater(p *inflight, stopped *call.Refusal, r journal.Reco
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), recordTime)
 		err := g.store.DB.Write(ctx, func(tx state.Tx) error {
-			n, err := tx.Exec(giveUpOwn, p.ID, g.store.DB.Owner())
+			n, err := tx.Exec(giveUpCall, p.ID, g.store.DB.Owner())
 			if err != nil || n == 0 {
-				return errors.Join(err, errStopped) // another process has settled it
+				return errors.Join(err, errStopped) // another process has settled the call
 			}
 			if known {
 				if err := g.settleRow(tx, p, stopped); err != nil {
@@ -119,7 +116,7 @@ func (g *Gateway) recordLater(p *inflight, stopped *call.Refusal, r journal.Reco
 	}
 }
 
-// newRecord returns the record of a call without its outcome.
+// newRecord returns the call's journal record without the outcome.
 func (g *Gateway) newRecord(p *inflight) journal.Record {
 	r := journal.Record{
 		Time: p.start, Call: p.ID, Parent: p.Parent,
@@ -138,9 +135,9 @@ func (g *Gateway) newRecord(p *inflight) journal.Record {
 	if p.canonical != nil {
 		mac := g.store.Keys.MAC("arguments", p.canonical)
 		r.ArgumentsMAC = hex.EncodeToString(mac[:])
-		shown := jsontext.Value(p.sent())
+		shown := jsontext.Value(p.toSend())
 		if !p.checked {
-			shown = g.guards.impersonal(shown)
+			shown = g.guards.withoutPersonal(shown)
 		}
 		if shown != nil {
 			r.Arguments = g.showable(shown)
@@ -149,7 +146,7 @@ func (g *Gateway) newRecord(p *inflight) journal.Record {
 	return r
 }
 
-// conclude adds the outcome of the call.
+// conclude adds the call's outcome to its journal record.
 func conclude(r *journal.Record, p *inflight, stopped *call.Refusal) {
 	r.DurationUS = p.result.Duration.Microseconds()
 	defer func() {
@@ -175,11 +172,12 @@ const (
 	deleteUnknown = `DELETE FROM calls WHERE id = $1 AND state = 'unknown'`
 	deleteCall    = `DELETE FROM calls WHERE id = $1`
 	leaveUnknown  = `UPDATE calls SET state = 'unknown', sealed = NULL, owner = '' WHERE id = $1`
-	keepAnswer    = `UPDATE answers SET sealed = $1, done = $2 WHERE agent = $3 AND principal = $4 AND idem = $5 AND call = $6`
-	dropClaim     = `DELETE FROM answers WHERE agent = $1 AND principal = $2 AND idem = $3 AND call = $4`
+	keepAnswer    = `UPDATE answers SET sealed = $1, done = $2
+WHERE agent = $3 AND principal = $4 AND idem = $5 AND call = $6`
+	dropClaim = `DELETE FROM answers WHERE agent = $1 AND principal = $2 AND idem = $3 AND call = $4`
 )
 
-// settleRow settles the row of an intended call.
+// settleRow deletes the call's row, or marks its outcome as unknown. It also updates the reserved idempotency key.
 func (g *Gateway) settleRow(tx state.Tx, p *inflight, stopped *call.Refusal) (err error) {
 	switch {
 	case stopped == nil:
@@ -188,7 +186,8 @@ func (g *Gateway) settleRow(tx state.Tx, p *inflight, stopped *call.Refusal) (er
 			_, err = tx.Exec(keepAnswer, sealed, time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
 	case stopped.Effect == call.NoEffect:
-		// A read that was sent counts; a continued call was counted when it began.
+		// Give back the charge only if the call was not sent, because a call that was sent counts toward the limits. A
+		// continued call was already charged when it began.
 		if _, err = tx.Exec(deleteCall, p.ID); err == nil && stopped.Unsent && p.Continues == "" {
 			err = limit.GiveBack(tx, g.meter(p))
 		}
@@ -196,7 +195,7 @@ func (g *Gateway) settleRow(tx state.Tx, p *inflight, stopped *call.Refusal) (er
 			_, err = tx.Exec(dropClaim, g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
 	case stopped.Effect == call.EffectDone:
-		// The call was carried out, and its answer was withheld.
+		// The call was carried out, but its answer was withheld.
 		if _, err = tx.Exec(deleteCall, p.ID); err == nil && p.IdempotencyKey != "" {
 			_, err = tx.Exec(keepAnswer, nil, time.Now().UnixMicro(), g.name, p.Principal, p.IdempotencyKey, p.ID)
 		}
@@ -206,23 +205,23 @@ func (g *Gateway) settleRow(tx state.Tx, p *inflight, stopped *call.Refusal) (er
 	return err
 }
 
-// hearLate settles a call whose answer came after its timeout.
+// hearLate waits for the answer to a call that timed out and then settles the call.
 func (g *Gateway) hearLate(p *inflight) {
 	o := <-p.late
-	stopped := p.sure(o.Refusal)
+	stopped := p.afterResend(o.Refusal)
 	if stopped != nil && stopped.Effect == call.EffectUnknown {
-		return // the call stays unknown
+		return // the outcome stays unknown
 	}
 	p.late, p.wasUnknown, p.result = nil, true, o.Result
 	p.result.Duration = time.Since(p.start)
 	if stopped == nil {
 		stopped = guardOut(g, context.Background(), p)
 	}
-	// A failure leaves the call unknown, for a person to settle.
+	// If this fails, the outcome stays unknown until a person settles the call.
 	_ = g.record(p, stopped)
 }
 
-// clip bounds the texts of callers and servers.
+// clip shortens strings that come from callers and servers.
 func clip(s string) string {
 	if len(s) > 300 {
 		return diag.Cut(s, 300) + "…"

@@ -13,15 +13,15 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// orphan is an unfinished call whose process may be dead.
+// orphan is a call without a recorded outcome. The process that made the call may be dead.
 type orphan struct {
 	id, agent, digest, tool, principal, state, owner, idem string
-	resendable                                             int64 // 1 if its arguments are stored
+	resendable                                             int64 // 1 if the sealed arguments are stored
 	record                                                 []byte
 }
 
-// The queries leave out the arguments, which can be large: every process runs them.
-// settled is always NULL; naming it lets the database use the index of open calls.
+// These queries do not read the arguments, because arguments can be large. The column settled is always NULL, but the
+// condition on settled lets the database use the index of open calls.
 const (
 	selectOwners = `SELECT DISTINCT owner FROM calls WHERE state IN ('sending', 'resending') AND settled IS NULL`
 	columns      = `SELECT id, agent, digest, tool, principal, state, owner, idem,
@@ -31,7 +31,6 @@ const (
 	selectSealed  = `SELECT sealed FROM calls WHERE id = $1`
 )
 
-// orphans returns the calls that a query finds.
 func orphans(tx state.Tx, query, arg string) (found []orphan, err error) {
 	err = tx.Query(query, []any{arg}, func(row state.Row) error {
 		var o orphan
@@ -43,9 +42,9 @@ func orphans(tx state.Tx, query, arg string) (found []orphan, err error) {
 	return found, err
 }
 
-// Recover takes over the unfinished calls of dead processes. It resends calls of
-// idempotent tools of the same manifest. Other calls become unknown, except idempotent
-// calls of another agent, which wait until that agent is served again.
+// Recover takes over the unfinished calls of dead processes. A call of an idempotent tool can be sent again, because
+// its arguments are stored. Recover sends such a call again if the call belongs to this agent and this manifest.
+// Otherwise, the call waits until its own agent is served. The outcome of every other call becomes unknown.
 func (g *Gateway) Recover(ctx context.Context) error {
 	var owners []string
 	err := g.store.DB.Read(ctx, func(tx state.Tx) error {
@@ -61,7 +60,7 @@ func (g *Gateway) Recover(ctx context.Context) error {
 		})
 	})
 	if errors.Is(err, journal.ErrHandedOver) {
-		return nil // processes with the new key recover it; calls report the handover
+		return nil // a process that uses the new root key will recover the calls
 	}
 	if err != nil {
 		return err
@@ -78,7 +77,7 @@ func (g *Gateway) Recover(ctx context.Context) error {
 	return nil
 }
 
-// inherit takes over the calls of a dead owner.
+// inherit takes over the calls of a dead process.
 func (g *Gateway) inherit(ctx context.Context, owner string) error {
 	var found []orphan
 	err := g.store.DB.Read(ctx, func(tx state.Tx) (err error) {
@@ -98,21 +97,20 @@ func (g *Gateway) takeOver(ctx context.Context, o *orphan) error {
 	case o.agent == g.name && o.digest == g.agent.Digest:
 		return g.resend(ctx, o)
 	}
-	return nil // its own agent may be served again
+	return nil // the call waits until its own agent is served
 }
 
 const (
 	takeCall   = `UPDATE calls SET state = 'resending', owner = $1 WHERE id = $2 AND owner = $3 AND state = 'sending'`
-	giveUpCall = `UPDATE calls SET state = 'unknown', sealed = NULL, owner = '' WHERE id = $1 AND owner = $2 AND state = $3`
-	giveUpOwn  = `UPDATE calls SET state = 'unknown', sealed = NULL, owner = ''
+	giveUpCall = `UPDATE calls SET state = 'unknown', sealed = NULL, owner = ''
 	WHERE id = $1 AND owner = $2 AND state IN ('sending', 'resending')`
 )
 
-// giveUp makes a call unknown, for a person to settle, unless another process settled
-// it first.
+// giveUp marks the call's outcome as unknown. A person must then settle the call. If another process has settled the
+// call, giveUp does nothing.
 func giveUp(ctx context.Context, b *store.Store, o *orphan) error {
 	err := b.DB.Write(ctx, func(tx state.Tx) error {
-		n, err := tx.Exec(giveUpCall, o.id, o.owner, o.state)
+		n, err := tx.Exec(giveUpCall, o.id, o.owner)
 		if err != nil || n == 0 {
 			return errors.Join(err, errStopped)
 		}
@@ -129,7 +127,7 @@ func giveUp(ctx context.Context, b *store.Store, o *orphan) error {
 	return err
 }
 
-// draft returns the record that was stored with the intent.
+// draft returns the journal record that was stored before the call was sent.
 func (o *orphan) draft() journal.Record {
 	var r journal.Record
 	if json.Unmarshal(o.record, &r) != nil {
@@ -139,7 +137,7 @@ func (o *orphan) draft() journal.Record {
 	return r
 }
 
-// resend sends an idempotent call again, under the same id and key.
+// resend sends an idempotent call again with the same id and idempotency key.
 func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	var sealed []byte
 	err := g.store.DB.Read(ctx, func(tx state.Tx) error {
@@ -150,7 +148,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 		return err
 	}
 	arguments, err := g.store.Keys.OpenKept(sealArguments+o.id, sealed)
-	if err != nil || len(g.participants) > 0 { // the queue begins an intent again itself
+	if err != nil || len(g.options.Participants) > 0 { // the queue of intents repeats its own calls
 		return giveUp(ctx, g.store, o)
 	}
 	draft := o.draft()
@@ -175,8 +173,8 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	if err != nil || taken == 0 {
 		return err
 	}
-	// The journal has the outcome; the caller is gone.
-	outcome := p.sure(act(g, ctx, p))
+	// The caller is gone. Only the journal receives the outcome.
+	outcome := p.afterResend(act(g, ctx, p))
 	if outcome == nil {
 		outcome = guardOut(g, ctx, p)
 	}
@@ -186,9 +184,9 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	return nil
 }
 
-// sure returns the refusal of a call that act stopped. If the call was resent, a refusal
-// of the second attempt leaves the outcome of the first unknown.
-func (p *inflight) sure(stopped *call.Refusal) *call.Refusal {
+// afterResend returns the given refusal of the call. If the call was resent, it changes NoEffect to EffectUnknown,
+// because the first attempt may have had an effect.
+func (p *inflight) afterResend(stopped *call.Refusal) *call.Refusal {
 	if stopped == nil || !p.resent || stopped.Effect != call.NoEffect {
 		return stopped
 	}
@@ -197,10 +195,11 @@ func (p *inflight) sure(stopped *call.Refusal) *call.Refusal {
 	return &unsure
 }
 
-// ErrNotUnknown means that no call with the id has an unknown outcome.
+// ErrNotUnknown means that no call with this id has an unknown outcome.
 var ErrNotUnknown = errors.New("no call with that id has an unknown outcome")
 
-// Settle records the outcome that a person found out for an unknown call.
+// Settle records what a person found out about a call with an unknown outcome. The argument done says whether the
+// call was carried out.
 func Settle(ctx context.Context, b *store.Store, id string, done bool, who string) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
 		found, err := orphans(tx, selectUnknown, id)
@@ -216,12 +215,12 @@ func Settle(ctx context.Context, b *store.Store, id string, done bool, who strin
 		}
 		r := o.draft()
 		r.Decision, r.Effect, r.Stage = journal.Allow, string(call.EffectDone), stageRecord
-		r.Detail = fmt.Sprintf("%s reported that it was carried out", who)
+		r.Detail = fmt.Sprintf("%s reported that the call was carried out", who)
 		claim := `UPDATE answers SET done = $1 WHERE agent = $2 AND principal = $3 AND idem = $4 AND call = $5`
 		args := []any{time.Now().UnixMicro(), o.agent, o.principal, o.idem, o.id}
 		if !done {
 			r.Decision, r.Effect = journal.Deny, string(call.NoEffect)
-			r.Detail = fmt.Sprintf("%s reported that it was not carried out", who)
+			r.Detail = fmt.Sprintf("%s reported that the call was not carried out", who)
 			claim, args = dropClaim, args[1:]
 		}
 		if _, err := tx.Exec(claim, args...); err != nil {

@@ -18,13 +18,12 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// TestRecover kills the owner of a call under way, and lets another process
-// find it.
+// TestRecover ends a process with an unfinished call. It then checks how another process recovers the call.
 func TestRecover(t *testing.T) {
 	tests := []struct {
-		tool, digest string // of the agent that the second process serves
-		crashes      int    // of owners, before the one that recovers
-		absent       bool   // no process can repeat it
+		tool, digest string // digest belongs to the agent that the recovering process serves
+		crashes      int    // how many processes crash before one recovers the call
+		absent       bool   // the server is unreachable when the call is resent
 		sent         int
 		kept         string
 	}{
@@ -42,7 +41,7 @@ func TestRecover(t *testing.T) {
 				w := newWorld()
 				free := sync.OnceFunc(func() { close(w.release) })
 				var dead sync.WaitGroup
-				dies := New(clerk(), Options{Binding: w, Books: first})
+				dies := New(clerk(), Options{Binding: w, Store: first})
 				doors := []*Gateway{dies}
 				defer func() {
 					free()
@@ -63,14 +62,14 @@ func TestRecover(t *testing.T) {
 					if tt.absent {
 						binding = absent{}
 					}
-					doors = append(doors, New(a, Options{Binding: binding, Books: &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
+					doors = append(doors, New(a, Options{Binding: binding, Store: &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
 					return doors[len(doors)-1]
 				}
 				g := next(tt.digest)
 				if err := g.Recover(t.Context()); err != nil || w.count() != 1 {
-					t.Fatalf("the call of a living process was taken over: sent %d times, %v", w.count(), err)
+					t.Fatalf("the call of a running process was taken over: sent %d times, %v", w.count(), err)
 				}
-				if err := first.DB.Close(); err != nil { // the end of its process, as far as others can see
+				if err := first.DB.Close(); err != nil { // to other processes the owner looks dead now
 					t.Fatal(err)
 				}
 				for range tt.crashes - 1 {
@@ -90,7 +89,7 @@ func TestRecover(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := kept(t, g); got != tt.kept {
-					t.Errorf("kept: %s\nwant: %s", got, tt.kept)
+					t.Errorf("the store has: %s\nwant: %s", got, tt.kept)
 				}
 				if w.count() != tt.sent {
 					t.Errorf("sent %d times, want %d", w.count(), tt.sent)
@@ -100,15 +99,15 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-// absent is a server that is not there, so that surely nothing was sent.
+// absent is a server that cannot be reached, so a call is certainly not sent.
 type absent struct{}
 
 func (absent) Act(context.Context, *agent.Tool, *call.Call) (call.Result, error) {
 	return call.Result{}, call.Unsent(call.Refuse(stageAct, call.ServerUnavailable, "the server is not there"))
 }
 
-// orphaned leaves a call of an idempotent tool under way, whose owner is gone. It was
-// made in another's name, as part of a call.
+// orphaned stores an unfinished call to an idempotent tool. The owner of the call is a dead process. The call
+// was made by owner@local on behalf of another principal, and has a parent call.
 func orphaned(t *testing.T, g *Gateway) {
 	t.Helper()
 	p := &inflight{Call: &call.Call{ID: NewID(), Tool: "do_idempotent", Principal: "me", By: "owner@local", Parent: "above"}, start: time.Now()}
@@ -127,21 +126,20 @@ func orphaned(t *testing.T, g *Gateway) {
 	}
 }
 
-// TestRecoverLeavesIntents shows that a call with a participant is not sent again
-// by recovery: the queue begins it again.
+// TestRecoverLeavesIntents checks that recovery does not resend calls if the gateway has participants. The queue of
+// intents repeats such calls.
 func TestRecoverLeavesIntents(t *testing.T) {
 	w := newWorld()
 	g := newGateway(t, w)
 	defer g.Close()
-	g.participants = []Participant{nil}
+	g.options.Participants = []Participant{nil}
 	orphaned(t, g)
 	if err := g.Recover(t.Context()); err != nil || w.count() != 0 || kept(t, g) != "call unknown, leaf unknown" {
-		t.Errorf("sent %d times, kept: %s, %v", w.count(), kept(t, g), err)
+		t.Errorf("sent %d times; the store has: %s; error %v", w.count(), kept(t, g), err)
 	}
 }
 
-// TestResentAsItWas: the record of a call that was sent again says in whose name it was
-// made, and what it was part of.
+// TestResentAsItWas checks that the record of a resent call names the parent call and who made the call.
 func TestResentAsItWas(t *testing.T) {
 	w := newWorld()
 	g := newGateway(t, w)
@@ -152,11 +150,12 @@ func TestResentAsItWas(t *testing.T) {
 	}
 	entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
 	if err != nil || len(entries) != 1 || entries[0].By != "owner@local" || entries[0].Parent != "above" {
-		t.Errorf("%+v, %v", entries, err)
+		t.Errorf("the journal has %+v, %v", entries, err)
 	}
 }
 
-// TestOrphansAreFoundByTheirIndex: everybody looks for them, all the time.
+// TestOrphansAreFoundByTheirIndex checks that the queries for orphans use the index, because every process runs them
+// often.
 func TestOrphansAreFoundByTheirIndex(t *testing.T) {
 	g := newGateway(t, newWorld())
 	defer g.Close()
@@ -172,34 +171,34 @@ func TestOrphansAreFoundByTheirIndex(t *testing.T) {
 			})
 		})
 		if err != nil || !strings.Contains(strings.Join(plan, "; "), "USING INDEX calls_open") {
-			t.Errorf("%s: %q, %v", query, plan, err)
+			t.Errorf("the plan of %s does not use the index calls_open: %q, %v", query, plan, err)
 		}
 	}
 }
 
-// TestResendRecordedLater: what became of a call that was sent again is unknown
-// once the store works again, if it could not be recorded.
+// TestResendRecordedLater resends a call while the store cannot record the outcome. The outcome must become
+// unknown when the store works again.
 func TestResendRecordedLater(t *testing.T) {
 	g := newGateway(t, newWorld())
 	defer g.Close()
 	orphaned(t, g)
-	broken := &brokenStore{DB: g.store.DB, writes: 1} // it is taken over, and that is all
+	broken := &brokenStore{DB: g.store.DB, writes: 1} // only the write that takes the call over succeeds
 	g.store.DB = broken
 	if err := g.Recover(t.Context()); err != nil || kept(t, g) != "call resending" {
-		t.Fatalf("kept: %s, %v", kept(t, g), err)
+		t.Fatalf("the store has: %s, %v", kept(t, g), err)
 	}
-	broken.mend()
+	broken.repair()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for kept(t, g) != "call unknown, leaf unknown" {
 		if ctx.Err() != nil {
-			t.Fatalf("kept: %s", kept(t, g))
+			t.Fatalf("the store has: %s", kept(t, g))
 		}
 		g.waitForChange(ctx)
 	}
 }
 
-// gone is a server that is found absent when the call's time is over.
+// The type gone is an unreachable server. It reports this only after the call has timed out.
 type gone struct{ release chan struct{} }
 
 func (g gone) Act(ctx context.Context, tool *agent.Tool, c *call.Call) (call.Result, error) {
@@ -207,8 +206,8 @@ func (g gone) Act(ctx context.Context, tool *agent.Tool, c *call.Call) (call.Res
 	return absent{}.Act(ctx, tool, c)
 }
 
-// TestResendNotSentLate: if a call was not resent, the outcome of the first attempt stays
-// unknown, even if the refusal comes after the timeout.
+// TestResendNotSentLate resends a call, and the resend fails after the timeout. The outcome of the call must stay
+// unknown. The first attempt may have had an effect.
 func TestResendNotSentLate(t *testing.T) {
 	away := gone{make(chan struct{})}
 	g := newGateway(t, away)
@@ -220,13 +219,14 @@ func TestResendNotSentLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(away.release)
-	g.Close() // which waits for what is late
+	g.Close() // waits for the late refusal
 	if got := kept(t, g); got != "call unknown, leaf unknown" {
-		t.Errorf("kept: %s", got)
+		t.Errorf("the store has: %s", got)
 	}
 }
 
-// first answers once, and is absent from then on.
+// The type first is a server that answers only the first call. After that call the server is
+// unreachable.
 type first struct{ answered bool }
 
 func (f *first) Act(ctx context.Context, tool *agent.Tool, c *call.Call) (call.Result, error) {
@@ -237,8 +237,8 @@ func (f *first) Act(ctx context.Context, tool *agent.Tool, c *call.Call) (call.R
 	return call.Result{Raw: jsontext.Value(fine)}, nil
 }
 
-// TestContinuationGivesNothingBack: what was counted when a call began is not
-// given back when its continuation is not sent.
+// TestContinuationGivesNothingBack checks the amount that was charged at the start of a call. The amount is
+// not given back if the continuation of the call cannot be sent.
 func TestContinuationGivesNothingBack(t *testing.T) {
 	g := newGateway(t, &first{})
 	defer g.Close()
@@ -255,6 +255,6 @@ func TestContinuationGivesNothingBack(t *testing.T) {
 		t.Fatalf("the continuation ended with %v", err)
 	}
 	if _, err := pay(""); codeOf(err) != call.AmountExceeded {
-		t.Errorf("60 of 100 are spent, and 60 more ended with %v", err)
+		t.Errorf("60 of 100 are spent, but a call for 60 more ended with %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
@@ -16,18 +17,18 @@ import (
 const (
 	stageRemember = "remember"
 	stageShut     = "shut"
-	// maxKey bounds an idempotency key.
+	// maxKey is the maximum length of an idempotency key in bytes.
 	maxKey = 256
 )
 
-// needsIntent reports whether an intent must be stored before the call is made.
+// needsIntent reports whether the call needs an intent, a row that is stored before sending.
 func (p *inflight) needsIntent() bool {
 	policy := p.tool.Policy
 	return p.tool.SideEffect != agent.Read || p.IdempotencyKey != "" ||
 		policy.Rate != nil || policy.Spend != nil || policy.HumanApproval
 }
 
-// keyMAC authenticates the tool and the arguments that a key was used with.
+// keyMAC returns a MAC of the call's tool and arguments.
 func (g *Gateway) keyMAC(p *inflight) []byte {
 	mac := g.store.Keys.MAC(keyPurpose(p), p.canonical)
 	return mac[:]
@@ -35,23 +36,24 @@ func (g *Gateway) keyMAC(p *inflight) []byte {
 
 func keyPurpose(p *inflight) string { return "idempotency " + nameOf(p.tool) }
 
-// earlier is an earlier call with the same key.
-type earlier struct {
+// earlierCall is an earlier call with the same idempotency key.
+type earlierCall struct {
 	call  string
-	same  bool   // it had the same tool and arguments
-	done  bool   // it was answered
-	sent  []byte // its sealed answer
-	state string // of a call that was not answered
+	same  bool   // whether the tool and arguments are the same as in the new call
+	done  bool   // whether it was carried out
+	sent  []byte // the sealed answer, or nil if unknown
+	state string // the state of the earlier call while it is not done
 	owner string
 }
 
-const selectEarlier = `SELECT a.call, a.mac, a.sealed, a.done, c.state, c.owner FROM answers a LEFT JOIN calls c ON c.id = a.call
+const selectEarlier = `SELECT a.call, a.mac, a.sealed, a.done, c.state, c.owner FROM answers a
+LEFT JOIN calls c ON c.id = a.call
 WHERE a.agent = $1 AND a.principal = $2 AND a.idem = $3`
 
-func (g *Gateway) findEarlier(tx state.Tx, p *inflight) (*earlier, error) {
-	var found *earlier
+func (g *Gateway) findEarlier(tx state.Tx, p *inflight) (*earlierCall, error) {
+	var found *earlierCall
 	err := tx.Query(selectEarlier, []any{g.name, p.Principal, p.IdempotencyKey}, func(row state.Row) error {
-		var e earlier
+		var e earlierCall
 		var had []byte
 		var done int64
 		err := row.Scan(&e.call, &had, &e.sent, &done, &e.state, &e.owner)
@@ -62,20 +64,22 @@ func (g *Gateway) findEarlier(tx state.Tx, p *inflight) (*earlier, error) {
 	return found, err
 }
 
-// remember answers a call whose idempotency key was used before.
+// remember answers a call whose idempotency key was used before. If the earlier call is still running, remember waits
+// for it.
 func remember(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.IdempotencyKey == "" {
 		return nil
 	}
-	if len(p.IdempotencyKey) > maxKey || strings.ContainsFunc(p.IdempotencyKey, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if len(p.IdempotencyKey) > maxKey || strings.ContainsFunc(p.IdempotencyKey,
+		func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return call.Refuse(stageRemember, call.InputInvalid,
-			"an idempotency key must have at most %d bytes, all printable", maxKey)
+			"an idempotency key must be at most %d bytes long and contain only printable characters", maxKey)
 	}
-	// The earlier call may take as long as this one.
+	// The earlier call has the same timeout as this call.
 	waiting, cancel := context.WithTimeout(ctx, g.timeout(p))
 	defer cancel()
 	for {
-		var e *earlier
+		var e *earlierCall
 		err := g.store.DB.Read(ctx, func(tx state.Tx) (err error) {
 			e, err = g.findEarlier(tx, p)
 			return err
@@ -83,40 +87,42 @@ func remember(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		if err != nil {
 			return StoreFailed(stageRemember, err)
 		}
-		again, stopped := g.judge(ctx, p, e)
+		again, stopped := g.compareEarlier(ctx, p, e)
 		if !again {
 			return stopped
 		}
 		g.waitForChange(waiting)
 		if waiting.Err() != nil {
-			return call.Refuse(stageRemember, call.TimedOut, "call %s of the same key is still running", e.call).Again()
+			return call.Refuse(stageRemember, call.TimedOut,
+				"call %s with the same idempotency key is still running", e.call).Again()
 		}
 	}
 }
 
-// missed bounds the wait for a change, which may have come before the wait began.
-const missed = time.Second
+// changeWait is the maximum time to wait for a change in the store. The wait needs a limit, because a change that
+// happens just before the wait goes unnoticed.
+const changeWait = time.Second
 
-// waitForChange returns when something may have changed in the store.
+// waitForChange waits until the store changes, but at most one second.
 func (g *Gateway) waitForChange(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, missed)
+	ctx, cancel := context.WithTimeout(ctx, changeWait)
 	defer cancel()
-	// The caller reads the store again in any case.
+	// The error can be ignored, because the caller reads the store again in any case.
 	_ = g.store.DB.Changed(ctx)
 }
 
-// judge decides a call by an earlier one with the same key; again means that the call
-// has to wait for it.
-func (g *Gateway) judge(ctx context.Context, p *inflight, e *earlier) (again bool, stopped *call.Refusal) {
+// compareEarlier compares a call with the earlier call e that has the same idempotency key. If e is nil, the call can
+// continue. If the first result is true, the caller must wait for a change in the store and then compare again.
+func (g *Gateway) compareEarlier(ctx context.Context, p *inflight, e *earlierCall) (again bool, stopped *call.Refusal) {
 	switch {
 	case e == nil:
 		return false, nil
 	case !e.same:
 		return false, call.Refuse(stageRemember, call.InputInvalid,
-			"the idempotency key was used before, by call %s, with another tool or other arguments", e.call)
+			"call %s used the same idempotency key with a different tool or different arguments", e.call)
 	case e.done && e.sent == nil:
 		return false, call.Refuse(stageRemember, call.OutcomeUnknown,
-			"call %s of the same key was carried out, and its answer is unknown", e.call)
+			"call %s with the same idempotency key was carried out, but its answer is unknown", e.call)
 	case e.done:
 		return false, g.replay(p, e)
 	case e.state == stateUnknown:
@@ -127,7 +133,7 @@ func (g *Gateway) judge(ctx context.Context, p *inflight, e *earlier) (again boo
 		return false, StoreFailed(stageRemember, err)
 	}
 	if !alive {
-		// Its process is dead, so this one recovers its calls.
+		// The earlier call belongs to a dead process, so this process recovers it.
 		if err := errors.Join(g.Recover(ctx), g.store.Journal.HandedOver()); err != nil {
 			return false, StoreFailed(stageRemember, err)
 		}
@@ -137,27 +143,27 @@ func (g *Gateway) judge(ctx context.Context, p *inflight, e *earlier) (again boo
 
 func unsettled(id string) *call.Refusal {
 	return call.Refuse(stageRemember, call.OutcomeUnknown,
-		"call %s of the same key was sent, and whether it was carried out is unknown", id)
+		"call %s with the same idempotency key was sent, but it is unknown whether it was carried out", id)
 }
 
-func (g *Gateway) replay(p *inflight, e *earlier) *call.Refusal {
+func (g *Gateway) replay(p *inflight, e *earlierCall) *call.Refusal {
 	raw, err := g.store.Keys.OpenKept(sealAnswer+e.call, e.sent)
 	if err != nil || len(raw) == 0 {
 		return call.Refuse(stageRemember, call.OutcomeUnknown,
-			"call %s of the same key was carried out, and its answer cannot be read", e.call)
+			"call %s with the same idempotency key was carried out, but its answer cannot be read", e.call)
 	}
 	p.result = call.Result{Raw: raw[1:], IsError: raw[0] == failedAnswer}
 	p.replayed = e.call
 	return nil
 }
 
-// The purposes of sealed values.
+// Each sealed value is bound to a purpose, which consists of one of these texts and the call's id.
 const (
 	sealAnswer    = "answer of call "
 	sealArguments = "arguments of call "
 )
 
-// The first byte of a stored answer.
+// The first byte of a stored answer specifies whether the tool reported a failure.
 const (
 	goodAnswer   = '+'
 	failedAnswer = '-'
@@ -171,13 +177,53 @@ func (g *Gateway) sealAnswer(p *inflight) []byte {
 	return g.store.Keys.Seal(sealAnswer+p.ID, append([]byte{mark}, p.result.Raw...))
 }
 
-// StoreFailed returns the refusal of a call that did nothing because the store failed.
-// After a handover to another key, the process must be restarted.
+// StoreFailed returns the refusal for a call that a store error prevented. If the root key has changed,
+// the refusal says that the process must be restarted.
 func StoreFailed(stage string, err error) *call.Refusal {
 	r := call.Refuse(stage, call.StoreUnavailable, "the store cannot be used: %v", err)
 	if errors.Is(err, journal.ErrHandedOver) {
-		r.Hint = "restart the daemon, or the client that started this process: until then every call is refused"
+		r.Hint = "restart the daemon, or the client that started this process; until then every call is refused"
 		return r
 	}
 	return r.Again()
+}
+
+// AnswersKept is how long an idempotency key is remembered after the call was answered. A later call with the same
+// key is a new call.
+const AnswersKept = 30 * 24 * time.Hour
+
+// ForgetAnswers deletes at most batch answers that are older than [AnswersKept]. It returns the number of deleted
+// answers. The keys of unanswered calls are never deleted.
+func ForgetAnswers(ctx context.Context, b *store.Store, now time.Time, batch int) (n int, err error) {
+	before := now.Add(-AnswersKept).UnixMicro()
+	type key struct{ agent, principal, idem string }
+	var keys []key
+	// First find the answers in a read transaction, so that the search does not block writers.
+	err = b.DB.Read(ctx, func(tx state.Tx) error {
+		keys = nil
+		return tx.Query(`SELECT agent, principal, idem FROM answers WHERE done > 0 AND done < $1 LIMIT $2`,
+			[]any{before, int64(batch)}, func(row state.Row) error {
+				var k key
+				err := row.Scan(&k.agent, &k.principal, &k.idem)
+				keys = append(keys, k)
+				return err
+			})
+	})
+	if err != nil || len(keys) == 0 {
+		return 0, err
+	}
+	err = b.DB.Write(ctx, func(tx state.Tx) error {
+		n = 0
+		for _, k := range keys {
+			gone, err := tx.Exec(`DELETE FROM answers WHERE agent = $1 AND principal = $2 AND idem = $3
+AND done > 0 AND done < $4`,
+				k.agent, k.principal, k.idem, before)
+			if err != nil {
+				return err
+			}
+			n += int(gone)
+		}
+		return nil
+	})
+	return n, err
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -12,16 +13,15 @@ import (
 
 const stageResolve = "resolve"
 
-// resolve finds the declared tool for a name or URI. A URI must pin the declared version,
-// or the digest of the declared package. A name is that of a tool on exactly one server,
-// or <alias>_<tool> if several servers have it.
+// resolve returns the declared tool with the given name or URI. A URI must pin the declared version or the digest of
+// the declared package. If several servers have a tool with the same name, the caller must use <alias>_<tool>.
 func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 	if strings.Contains(asked, "://") {
 		return resolveURI(a, asked)
 	}
 	var found []*agent.Tool
 	for i := range a.Tools {
-		// The suffix check is cheap and rules out most tools.
+		// Check the suffix first, because this check is fast and rules out most tools.
 		if t := &a.Tools[i]; strings.HasSuffix(asked, t.Name) && (t.Name == asked || ServedName(a, t) == asked) {
 			found = append(found, t)
 		}
@@ -35,18 +35,16 @@ func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 			names = append(names, a.Tools[i].Name)
 		}
 		r := call.Refuse(stageResolve, call.UnknownTool, "the agent declares no tool %s", diag.Quote(asked))
-		if near := diag.DidYouMean(asked, names); near != "" {
-			r.Hint = near
-		}
+		r.Hint = cmp.Or(diag.DidYouMean(asked, names), r.Hint)
 		return nil, r
 	}
-	// The served name of one tool may be the plain name of another: the served name wins.
+	// A tool's served name takes precedence over the plain name of another tool.
 	for _, t := range found {
 		if ServedName(a, t) == asked {
 			return t, nil
 		}
 	}
-	r := call.Refuse(stageResolve, call.UnknownTool, "%s is a tool of more than one server", diag.Quote(asked))
+	r := call.Refuse(stageResolve, call.UnknownTool, "more than one server has a tool named %s", diag.Quote(asked))
 	r.Hint = "call it as " + ServedName(a, found[0]) + " or by its URI"
 	return nil, r
 }
@@ -55,7 +53,7 @@ func resolveURI(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 	u, err := tooluri.Parse(asked)
 	switch {
 	case errors.Is(err, tooluri.ErrUnpinnedTool):
-		return nil, call.Refuse(stageResolve, call.UnpinnedTool, "%s names no exact version", diag.Quote(asked))
+		return nil, call.Refuse(stageResolve, call.UnpinnedTool, "%s has no exact version", diag.Quote(asked))
 	case err != nil:
 		return nil, call.Refuse(stageResolve, call.InvalidURI, "%v", err)
 	}
@@ -79,8 +77,8 @@ func resolveURI(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 	return nil, call.Refuse(stageResolve, call.UnknownTool, "the agent declares no tool %s", diag.Quote(asked))
 }
 
-// packageDigest returns the digest that a URI can pin: of the server's package, or of a
-// native tool.
+// packageDigest returns the digest that a URI can contain instead of a version. It is the digest of the server's
+// package or of the native tool. The result is empty if there is no such digest.
 func packageDigest(a *agent.Agent, t *agent.Tool) string {
 	switch b := t.Binding.(type) {
 	case agent.OnServer:
@@ -93,8 +91,8 @@ func packageDigest(a *agent.Agent, t *agent.Tool) string {
 	return ""
 }
 
-// ServedName returns the name under which a tool is served over MCP: its own, or
-// <alias>_<tool> if two servers of the agent have a tool of that name.
+// ServedName returns the name under which a tool is served over MCP. If no other tool of the agent has the same name,
+// this is the tool's own name. Otherwise, the served name is <alias>_<tool>.
 func ServedName(a *agent.Agent, t *agent.Tool) string {
 	on, ok := t.Binding.(agent.OnServer)
 	if !ok {
@@ -108,8 +106,8 @@ func ServedName(a *agent.Agent, t *agent.Tool) string {
 	return t.Name
 }
 
-// ServedNames returns ServedName for all tools of an agent. It searches for shared names
-// only once.
+// ServedNames returns a function with the same results as [ServedName]. It is faster for many tools, because it
+// counts the names only once.
 func ServedNames(a *agent.Agent) func(*agent.Tool) string {
 	times := make(map[string]int, len(a.Tools))
 	for i := range a.Tools {
@@ -123,9 +121,8 @@ func ServedNames(a *agent.Agent) func(*agent.Tool) string {
 	}
 }
 
-// prefix returns an alias in a form that clients accept in the name of a tool. An alias
-// that is a registry id has slashes and dots, which many clients reject. Its last part is
-// used if it is unique among the servers, otherwise all of it.
+// prefix converts a server's alias to the characters that clients accept in tool names. An alias can be a registry id
+// with slashes and dots. If the part after the last slash is unique, prefix uses only this part.
 func prefix(a *agent.Agent, alias string) string {
 	at := strings.LastIndexByte(alias, '/')
 	if at < 0 {

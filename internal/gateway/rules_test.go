@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// meanwhile lets something happen after the gate was first asked.
+// meanwhile runs a function after the gate has checked the grants for the first time.
 type meanwhile struct {
 	gate.Grants
 	happens func()
@@ -30,8 +30,8 @@ func (m *meanwhile) Missing(ctx context.Context, principal string, actions []str
 	return missing, err
 }
 
-// TestRevokedOnTheWay revokes a grant after the gate has let the call pass, and
-// before it is intended: it is not made.
+// TestRevokedOnTheWay revokes a grant after the gate has allowed the call. The intent is not stored yet. The call
+// must not be made.
 func TestRevokedOnTheWay(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, store func() state.DB) {
 		b := open(t, store())
@@ -46,8 +46,8 @@ func TestRevokedOnTheWay(t *testing.T) {
 		a.Capabilities = agent.Capabilities{Required: []string{"tool.a"}, Optional: []string{"tool.b"}}
 		tool := &recorder{}
 		rules := &meanwhile{Grants: grants.For(a.ID)}
-		door := New(a, Options{Binding: tool, Books: b, Rules: gate.Rules{Grants: rules}})
-		// The key makes a read one that is intended.
+		door := New(a, Options{Binding: tool, Store: b, Rules: gate.Rules{Grants: rules}})
+		// An intent is stored for a read only if the call has an idempotency key.
 		make := func(key string) error {
 			rules.asked = 0
 			_, err := door.Call(t.Context(), &call.Call{
@@ -57,7 +57,7 @@ func TestRevokedOnTheWay(t *testing.T) {
 		}
 		give()
 		if err := make("1"); err != nil || rules.asked != 2 || len(tool.calls) != 1 {
-			t.Fatalf("asked %d times: %v", rules.asked, err)
+			t.Fatalf("the grants were checked %d times, want 2: %v", rules.asked, err)
 		}
 		last, err := b.Journal.Show(t.Context(), journal.Filter{Limit: 1})
 		if err != nil {
@@ -65,7 +65,7 @@ func TestRevokedOnTheWay(t *testing.T) {
 		}
 		if c := last[0].Capabilities; c == nil || !slices.Equal(c.Required, []string{"tool.a"}) || !slices.Equal(c.Optional, []string{"tool.b"}) ||
 			!slices.Equal(c.Held, []string{"tool.a"}) || last[0].By != "owner@local" || last[0].Principal != "me@local" {
-			t.Errorf("%+v %+v", last[0], c)
+			t.Errorf("the record is %+v with the capabilities %+v", last[0], c)
 		}
 		rules.happens = func() {
 			if _, err := grants.Revoke(t.Context(), "me@local", []string{"tool.a"}, "", "owner@local"); err != nil {
@@ -74,7 +74,7 @@ func TestRevokedOnTheWay(t *testing.T) {
 		}
 		r, ok := errors.AsType[*call.Refusal](make("2"))
 		if !ok || r.Code != call.CapabilityMissing || r.Stage != gate.Stage || rules.asked != 2 || len(tool.calls) != 1 {
-			t.Errorf("asked %d times, made %d: %+v", rules.asked, len(tool.calls), r)
+			t.Errorf("the grants were checked %d times, and %d calls were made: %+v", rules.asked, len(tool.calls), r)
 		}
 	})
 }

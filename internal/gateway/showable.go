@@ -2,112 +2,81 @@ package gateway
 
 import (
 	"bytes"
-	"sync"
+	"errors"
+	"io"
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/ambit-run/ambit/internal/gateway/guard"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
 const (
-	// maxShown bounds the arguments in the journal.
+	// maxShown is the maximum size of the arguments in a journal record.
 	maxShown = 4 << 10
-	// maxLooked bounds the search for credentials that begin within maxShown.
-	maxLooked = maxShown + 16<<10
+	// maxScanned is the maximum size of arguments that are scanned for the journal. For larger arguments, the journal
+	// has only the size and a MAC.
+	maxScanned = 256 << 10
 )
 
-// maxScanned bounds the arguments that are scanned. The journal has only the size and
-// hash of larger ones.
-const maxScanned = 256 << 10
-
-// showable returns the arguments for the journal, shortened and without credentials:
-// those of ambit and those that a name or a pattern shows to be one. Arguments that
-// cannot be scanned are left out.
+// showable returns the arguments for the journal: shortened and without credentials. It removes all stored
+// credentials. It also removes values that look like a credential, or whose name is similar to "password". It returns
+// nil if the arguments cannot be scanned.
 func (g *Gateway) showable(canonical []byte) []byte {
 	if len(canonical) > maxScanned {
 		return nil
 	}
-	scanned, stopped := g.guards.scan(canonical, func([]guard.Finding) {})
+	scanned, stopped := g.guards.scan(canonical, discard)
 	if stopped != nil {
 		return nil
 	}
-	return shorten(scanned)
-}
-
-// shorten masks members with the name of a secret, and cuts.
-func shorten(canonical []byte) []byte {
-	shown := canonical
-	if secretlike.Find(string(canonical[:min(len(canonical), maxLooked)])).Found() || namesSecret(canonical) {
-		shown = masked(canonical)
-	}
+	shown := maskCredentials(scanned)
 	if len(shown) > maxShown {
-		b, _ := jsontext.AppendQuote(nil, diag.Cut(string(shown[:maxShown+1]), maxShown))
-		return b
+		shown, _ = jsontext.AppendQuote(nil, diag.Cut(string(shown[:maxShown+1]), maxShown))
 	}
 	return shown
 }
 
-// look is a reusable reader of arguments.
-type look struct {
-	bytes.Reader
-	decoder *jsontext.Decoder
-}
+const mask = `"[secret]"`
 
-var looks = sync.Pool{New: func() any { return &look{decoder: new(jsontext.Decoder)} }}
-
-// namesSecret reports whether a member within maxShown has the name of a secret.
-func namesSecret(b []byte) bool {
-	l := looks.Get().(*look)
-	defer looks.Put(l)
-	l.Reset(b)
-	d := l.decoder
-	// Canonical arguments have no duplicate keys.
-	d.Reset(&l.Reader, jsontext.AllowDuplicateNames(true))
-	for d.InputOffset() < maxShown {
-		t, err := d.ReadToken()
+// maskCredentials replaces each value that looks like a credential with the constant mask. It stops masking after
+// about maxShown bytes of output and appends the rest of b unmasked, so the caller must cut the output to maxShown
+// bytes. The result is nil if b is not valid JSON.
+func maskCredentials(b []byte) (out []byte) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(b), jsontext.AllowDuplicateNames(true))
+	done := 0   // the part of b before this offset is already in out
+	secret := 0 // the depth of the object that contains the current secret member, or 0
+	for len(out)+int(d.InputOffset())-done <= maxShown {
+		var v jsontext.Value
+		var err error
+		switch d.PeekKind() {
+		case '{', '[', '}', ']':
+			_, err = d.ReadToken()
+		default:
+			v, err = d.ReadValue()
+		}
+		if errors.Is(err, io.EOF) {
+			break
+		}
 		if err != nil {
-			return false
+			return nil
 		}
-		if kind, n := d.StackIndex(d.StackDepth()); t.Kind() == '"' && kind == '{' && n%2 == 1 && secretlike.Name(t.String()) {
-			return true
-		}
-	}
-	return false
-}
-
-const mask = "[secret]"
-
-// masked copies arguments, with a mask for each credential.
-func masked(b []byte) []byte {
-	var out bytes.Buffer
-	d, e := jsontext.NewDecoder(bytes.NewBuffer(b)), jsontext.NewEncoder(&out)
-	secret := 0 // the depth of the object with the secret member
-	for {
-		t, err := d.ReadToken()
-		if err != nil {
-			return bytes.TrimSpace(out.Bytes())
-		}
-		kind, n := d.StackIndex(d.StackDepth())
-		name := t.Kind() == '"' && kind == '{' && n%2 == 1
-		if name && secret == 0 && secretlike.Name(t.String()) {
-			secret = d.StackDepth()
-			_ = e.WriteToken(t)
+		within, n := d.StackIndex(d.StackDepth())
+		text, isText := rawjson.Text(v)
+		if isText && within == '{' && n%2 == 1 { // the name of a member
+			if secret == 0 && secretlike.Name(text) {
+				secret = d.StackDepth()
+			}
 			continue
 		}
-		if name && secret == d.StackDepth() {
-			secret = 0
+		if isText && (secret > 0 || secretlike.Find(text).Found()) || v.Kind() == '0' && secret > 0 {
+			end := int(d.InputOffset())
+			out, done = append(append(out, b[done:end-len(v)]...), mask...), end
 		}
-		switch {
-		case !name && (t.Kind() == '"' && (secret > 0 || secretlike.Find(t.String()).Found()) ||
-			t.Kind() == '0' && secret > 0):
-			_ = e.WriteToken(jsontext.String(mask))
-		default:
-			_ = e.WriteToken(t)
-		}
-		if !name && secret == d.StackDepth() {
-			secret = 0 // end of its value
+		if secret == d.StackDepth() {
+			secret = 0 // the secret member ends here
 		}
 	}
+	return append(out, b[done:]...)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// A shut gateway judges and records calls but charges nothing: no person is asked, no
-// limit or quota is used, no intent is stored.
+// A shut gateway judges and records calls. It asks no person for approval, uses no limit or quota, and stores no
+// intent.
 func TestShut(t *testing.T) {
 	why := call.Refuse(stageAct, call.ServerUnavailable, "it is down")
 	a := &agent.Agent{Name: "Desk", ID: "matrix://agent/desk", Digest: "sha256:d1", Tools: []agent.Tool{
@@ -25,7 +25,7 @@ func TestShut(t *testing.T) {
 		{Name: "wipe", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "s"}, Policy: agent.ToolPolicy{HumanApproval: true}},
 	}}
 	o := Options{
-		Binding: &server{result: call.Result{Raw: jsontext.Value(fine)}}, Books: open(t, statetest.Open(t)),
+		Binding: &server{result: call.Result{Raw: jsontext.Value(fine)}}, Store: open(t, statetest.Open(t)),
 		Quotas: &limit.Quotas{Quota: limit.Quota{PerDay: 1}}, Approvals: Approvals{TTL: time.Millisecond},
 	}
 	g := New(a, o)
@@ -43,48 +43,49 @@ func TestShut(t *testing.T) {
 			t.Errorf("the shut gateway answered %v", err)
 		}
 		if _, err := refuse(use(tool)); codeOf(err) != call.ServerUnavailable {
-			t.Errorf("it was refused with %v", err)
+			t.Errorf("the refused call ended with %v", err)
 		}
 	}
 	if _, err := refuse(use("nosuch")); codeOf(err) != call.UnknownTool {
-		t.Errorf("it was not judged: %v", err)
+		t.Errorf("the gateway did not judge a refused call: %v", err)
 	}
 	rows := 0
-	err := o.Books.DB.Read(t.Context(), func(tx state.Tx) error {
+	err := o.Store.DB.Read(t.Context(), func(tx state.Tx) error {
 		return tx.Query(`SELECT id FROM calls`, nil, func(state.Row) error { rows++; return nil })
 	})
 	if err != nil || rows != 0 {
-		t.Errorf("%d calls are left, %v", rows, err)
+		t.Errorf("the store has %d unfinished calls, want 0: %v", rows, err)
 	}
-	entries, err := o.Books.Journal.Show(t.Context(), journal.Filter{})
+	entries, err := o.Store.Journal.Show(t.Context(), journal.Filter{})
 	if err != nil || len(entries) != 5 {
 		t.Errorf("the journal has %+v, %v", entries, err)
 	}
 	once := use("pay")
 	once.IdempotencyKey = "once"
 	if _, err := g.Call(t.Context(), once); err != nil {
-		t.Errorf("they took from the limits: %v", err)
+		t.Errorf("refused calls used up the limits: %v", err)
 	}
 	once = use("pay")
 	once.IdempotencyKey = "once"
 	if again, err := refuse(once); err != nil || string(again.Raw) != fine {
-		t.Errorf("what is repeated got %s, %v", again.Raw, err)
+		t.Errorf("the repeat of an answered call got %s, %v", again.Raw, err)
 	}
 }
 
-// The reason for shutting a gateway may quote a server.
+// The reason for shutting a gateway may quote a server. The gateway therefore redacts secrets in
+// the reason.
 func TestShutTellsNoSecret(t *testing.T) {
 	token := "ghp_" + strings.Repeat("a1B2c3D4e5F6", 3)
 	a := &agent.Agent{Name: "Desk", ID: "matrix://agent/desk", Digest: "sha256:d1", Tools: []agent.Tool{
 		{Name: "look", SideEffect: agent.Read, Binding: agent.OnServer{Alias: "s"}},
 	}}
-	g := New(a, Options{Books: open(t, statetest.Open(t)), Shut: call.Refuse(stageAct, call.ServerUnavailable, "bad token %s", token)})
+	g := New(a, Options{Store: open(t, statetest.Open(t)), Shut: call.Refuse(stageAct, call.ServerUnavailable, "bad token %s", token)})
 	_, err := g.Call(t.Context(), &call.Call{Tool: "look", Arguments: jsontext.Value(`{}`), Principal: "me"})
 	entries, bad := g.store.Journal.Show(t.Context(), journal.Filter{})
 	if bad != nil || len(entries) != 1 {
 		t.Fatalf("the journal has %+v, %v", entries, bad)
 	}
 	if told := fmt.Sprintf("%v %+v", err, entries[0]); codeOf(err) != call.ServerUnavailable || strings.Contains(told, token) || !strings.Contains(told, "bad token [secret:") {
-		t.Errorf("it returned %s", told)
+		t.Errorf("the refusal and its record are %s", told)
 	}
 }

@@ -9,11 +9,10 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 )
 
-// Why returns the decision of each stage about a call, without making it or charging
-// limits. The gate returns all its reasons, not only the first denial. The stages after a
-// denial are skipped.
+// Why returns what each stage would decide about a call, without making the call. It charges no limits. The gate
+// reports all its reasons. The stages after a denial are skipped.
 func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons []call.Reason) {
-	copied := *c // redaction changes the arguments
+	copied := *c // a copy, because redaction changes the arguments
 	p := &inflight{Call: &copied}
 	ask := func(name string, run func(*Gateway, context.Context, *inflight) *call.Refusal, passed func() string) bool {
 		if r := run(g, ctx, p); r != nil {
@@ -25,30 +24,37 @@ func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons 
 		}
 		return true
 	}
-	if !ask(stageAdmit, admit, func() string { return "the arguments are one JSON object" }) ||
-		!ask(stageResolve, resolveStage, func() string { return "it is the declared tool " + nameOf(p.tool) }) {
+	if !ask(stageAdmit, admit, func() string { return "the arguments are a JSON object" }) ||
+		!ask(stageResolve, resolveStage, func() string { return "the manifest declares the tool " + nameOf(p.tool) }) {
 		return false, reasons
 	}
-	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.rules)
+	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.options.Rules)
 	reasons = append(reasons, d.Reasons...)
-	// Without arguments the question is about the tool.
+	// If there are no arguments, explain only whether the tool can be called.
 	if !d.Allowed || len(c.Arguments) > 0 && !ask(guard.StageIn, guardIn, p.guarded) {
 		return false, reasons
 	}
 	if g.store != nil && len(c.Arguments) > 0 && !ask(stageLimit, limits, p.limited) {
 		return false, reasons
 	}
-	if g.store != nil && g.quotas != nil && !ask(stageLimit, quotaLeft, func() string { return "the quota allows another call" }) {
+	if g.store != nil && g.options.Quotas != nil && !ask(stageLimit, quotaLeft,
+		func() string { return "the quota allows another call" }) {
 		return false, reasons
 	}
 	if p.tool.Policy.HumanApproval {
-		reasons = append(reasons, call.Reason{Stage: stageApprove, Allowed: true, Detail: "a person is asked first"})
+		reasons = append(reasons, call.Reason{
+			Stage: stageApprove, Allowed: true,
+			Detail: "a person must approve the call first",
+		})
 	}
 	return true, reasons
 }
 
 func (p *inflight) guarded() string {
-	if len(p.notes) == 0 {
+	switch {
+	case len(p.notes) == 0 && p.tool.InputSchema == "":
+		return "the arguments pass the guardrails; the manifest has no schema for them"
+	case len(p.notes) == 0:
 		return "the arguments pass the schema and the guardrails"
 	}
 	return "the arguments would be redacted: " + strings.Join(p.notes, "; ")
@@ -58,5 +64,5 @@ func (p *inflight) limited() string {
 	if p.tool.Policy.Rate == nil && p.tool.Policy.Spend == nil {
 		return ""
 	}
-	return "the limits allow it"
+	return "the limits allow the call"
 }

@@ -14,21 +14,21 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Rotate gives a home a new root, and with it new keys for signing, sealing and hashing.
-// The older roots are kept to open sealed data and to verify signatures.
+// Rotate replaces the root key of a home. The keys for signing, encryption and keyed hashes all derive from the root
+// key. The home keeps older root keys. Older data can still be decrypted, and older signatures can still be verified.
 //
-// Rotate first writes the new root to a file of its own, then hands the store over in one
-// transaction, and then puts the new root in place. The next rotation resumes an
-// interrupted one. In the same transaction it calls also, which updates other data that
-// depends on the keys. Afterwards b uses the new root. If the store is behind its home,
-// Rotate hands it over to the home's root and creates no new one.
+// Rotate first writes the new root key to a separate file. Then one transaction makes the new signing key the
+// journal's key. In the same transaction, the callback update changes other data that depends on the keys. Finally,
+// Rotate moves the new root key into place, and b uses the new keys. If a rotation is interrupted, the next call of
+// Rotate completes it. If the store still uses an older root key than the home, Rotate creates no new root key.
+// Rotate then moves the store to the home's current root key.
 //
-// Other processes that have the store open can no longer sign its journal until they
-// reopen it: they start no side effects, and their records are refused where a checkpoint
-// is due. Records that they append before that are signed with the new key.
+// Other processes that have the store open cannot sign the journal until they reopen the store. Until then they start
+// no side effects, and an append that requires a checkpoint fails. Records that they append before the next
+// checkpoint are signed with the new key.
 //
-// Only one process at a time may rotate: of two, the slower would restore an older root.
-func (b *Store) Rotate(ctx context.Context, h home.Home, by string, also func(state.Tx, *Store) error) error {
+// Rotate holds a file lock, because two simultaneous rotations could restore an older root key.
+func (b *Store) Rotate(ctx context.Context, h home.Home, by string, update func(state.Tx, *Store) error) error {
 	unlock, err := lockRoot(ctx, h)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (b *Store) Rotate(ctx context.Context, h home.Home, by string, also func(st
 		return err
 	}
 	if newest := cmp.Or(b.newer, b.Keys); !now.Signer().Equal(newest.Signer()) {
-		return errors.New("another process rotated it meanwhile; check it and try again")
+		return errors.New("another process has rotated the root key in the meantime; check the result and try again")
 	}
 	next := b.newer
 	if next == nil {
@@ -51,7 +51,7 @@ func (b *Store) Rotate(ctx context.Context, h home.Home, by string, also func(st
 		}
 	}
 	fresh, err := b.Journal.HandOver(ctx, next.Signer(), by, func(tx state.Tx, j *journal.Journal) error {
-		return also(tx, &Store{DB: b.DB, Keys: next, Journal: j})
+		return update(tx, &Store{DB: b.DB, Keys: next, Journal: j})
 	})
 	if err != nil {
 		return err
@@ -65,16 +65,16 @@ func (b *Store) Rotate(ctx context.Context, h home.Home, by string, also func(st
 	return nil
 }
 
-// lockWait bounds how long a rotation waits for another one.
+// lockWait is the maximum time that a rotation waits for another rotation.
 const lockWait = 10 * time.Second
 
-// lockRoot prevents other processes from rotating the root of a home.
+// lockRoot prevents other processes from rotating the root key of a home.
 func lockRoot(ctx context.Context, h home.Home) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	unlock, err = home.Hold(ctx, filepath.Join(h.Dir(), "rotate.lock"))
 	if err != nil && ctx.Err() != nil {
-		err = fmt.Errorf("another process is rotating it, or was stopped during a rotation: %w", err)
+		err = fmt.Errorf("another process is rotating the root key, or was suspended during a rotation: %w", err)
 	}
 	return unlock, err
 }

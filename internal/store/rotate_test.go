@@ -15,7 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// urlOf is the store's URL for Open: none for SQLite, which lies in the home.
+// urlOf returns the URL to pass to Open. It is empty for SQLite, because Open finds the SQLite database in the
+// home.
 func urlOf(place string) string {
 	if strings.HasPrefix(place, "postgres") {
 		return place
@@ -42,8 +43,8 @@ func note(t *testing.T, b *Store) error {
 
 func nothing(state.Tx, *Store) error { return nil }
 
-// A rotated home reads what it sealed, verifies what it signed, and shuts out
-// processes that still have the old root.
+// After a rotation, the home still decrypts its old data and verifies its old signatures. A process with
+// only the old root can no longer sign.
 func TestRotate(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
 		h, url := home.At(t.TempDir()), urlOf(place)
@@ -57,10 +58,10 @@ func TestRotate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := note(t, b); err != nil {
-			t.Errorf("the rotated store cannot be written: %v", err)
+			t.Errorf("writing to the rotated store failed: %v", err)
 		}
 		if _, err := old.Journal.Checkpoint(t.Context()); !errors.Is(err, journal.ErrHandedOver) {
-			t.Errorf("a process with the old root still signs: %v", err)
+			t.Errorf("signing with the old root: got error %v, want ErrHandedOver", err)
 		}
 		if err := errors.Join(b.Close(), old.DB.Close()); err != nil {
 			t.Fatal(err)
@@ -68,16 +69,17 @@ func TestRotate(t *testing.T) {
 		again := opened(t, h, url)
 		defer again.Close()
 		if got, err := again.Keys.OpenKept("row 1", sealed); err != nil || string(got) != "kept" {
-			t.Errorf("what lay sealed is %q, %v", got, err)
+			t.Errorf("decrypting data from before the rotation: got %q, %v", got, err)
 		}
 		report, err := again.Journal.Verify(context.WithoutCancel(t.Context()), journal.Check{})
 		if err != nil || !report.OK || report.Key.String() == old.Journal.Key().String() {
-			t.Errorf("the journal is %+v, %v", report, err)
+			t.Errorf("verifying the journal: got %+v, %v", report, err)
 		}
 	})
 }
 
-// TestRotateOneByOne: a rotation waits for another one, and then changes nothing.
+// A rotation waits while another rotation holds the lock. A store that was opened before another rotation
+// completed refuses to rotate.
 func TestRotateOneByOne(t *testing.T) {
 	h := home.At(t.TempDir())
 	b := opened(t, h, "")
@@ -88,39 +90,40 @@ func TestRotateOneByOne(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.Rotate(ctx, h, "ada@local", nothing); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "another process is rotating it") {
-		t.Errorf("two rotate at once: %v", err)
+	if err := b.Rotate(ctx, h, "ada@local", nothing); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "another process is rotating the root key") {
+		t.Errorf("rotating while another rotation holds the lock: got error %v", err)
 	}
 	if identity.Rotating(h.Root()) {
-		t.Error("a next root was made")
+		t.Error("a rotation that could not get the lock created a next root")
 	}
 	unlock()
 	late := opened(t, h, "")
 	if err := b.Rotate(t.Context(), h, "ada@local", nothing); err != nil {
 		t.Error(err)
 	}
-	if err := late.Rotate(t.Context(), h, "ada@local", nothing); err == nil || err.Error() != "another process rotated it meanwhile; check it and try again" {
-		t.Errorf("who came late got %v", err)
+	if err := late.Rotate(t.Context(), h, "ada@local", nothing); err == nil || err.Error() != "another process has rotated the root key in the meantime; check the result and try again" {
+		t.Errorf("rotating with a store opened before another rotation: got error %v", err)
 	}
 	if identity.Rotating(h.Root()) {
-		t.Error("who came late made a next root")
+		t.Error("the refused rotation created a next root")
 	}
 	if err := late.DB.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// A rotation that fails, or ends between the store and the key file, is taken up.
+// Rotate completes a rotation that failed. It also completes a rotation that was interrupted between
+// changing the store and changing the key file.
 func TestInterruptedRotation(t *testing.T) {
 	h := home.At(t.TempDir())
 	b := opened(t, h, "")
 	was := b.Journal.Key().String()
 	refused := errors.New("refused")
 	if err := b.Rotate(t.Context(), h, "ada@local", func(state.Tx, *Store) error { return refused }); !errors.Is(err, refused) {
-		t.Fatalf("it continued: %v", err)
+		t.Fatalf("got error %v, want the error of the callback", err)
 	}
 	if err := note(t, b); err != nil || b.Journal.Key().String() != was {
-		t.Fatalf("a rotation that failed left something: %v", err)
+		t.Fatalf("a failed rotation changed the store: %v", err)
 	}
 	next, err := identity.NextKeys(h.Root())
 	if err != nil {
@@ -129,15 +132,16 @@ func TestInterruptedRotation(t *testing.T) {
 	if _, err := b.Journal.HandOver(t.Context(), next.Signer(), "ada@local", nil); err != nil {
 		t.Fatal(err)
 	}
-	// A daemon that does not know yet has noted something that is not posted.
-	b.Journal.KeepDaybook()
+	// A daemon has not noticed the rotation. It writes a record to its write-ahead log, but not yet to the
+	// database.
+	b.Journal.StartWAL()
 	err = b.Journal.Note(&journal.Record{Call: "late", Tool: "echo", Decision: journal.Allow})
 	if err = errors.Join(err, b.DB.Close()); err != nil {
 		t.Fatal(err)
 	}
 	// The process ended here. Only a rotation may use the store now.
-	if b, err := Open(t.Context(), h, ""); !errors.Is(err, ErrBrokenOff) || b != nil {
-		t.Errorf("it says %v", err)
+	if b, err := Open(t.Context(), h, ""); !errors.Is(err, ErrInterrupted) || b != nil {
+		t.Errorf("opening the store after an interrupted rotation: got error %v, want ErrInterrupted", err)
 	}
 	second, err := OpenToRotate(t.Context(), h, "")
 	if err != nil {
@@ -145,17 +149,17 @@ func TestInterruptedRotation(t *testing.T) {
 	}
 	defer second.DB.Close()
 	if _, err := second.Journal.Checkpoint(t.Context()); !errors.Is(err, journal.ErrHandedOver) {
-		t.Errorf("the old root signs on: %v", err)
+		t.Errorf("signing with the old root: got error %v, want ErrHandedOver", err)
 	}
 	if err := second.Rotate(t.Context(), h, "ada@local", nothing); err != nil {
 		t.Fatal(err)
 	}
 	if err := second.Journal.Post(t.Context()); err != nil {
-		t.Errorf("what was noted is not posted: %v", err)
+		t.Errorf("posting the record of the write-ahead log: %v", err)
 	}
 	report, err := second.Journal.Verify(t.Context(), journal.Check{})
 	if err != nil || !report.OK || !second.Keys.Signer().Equal(next.Signer()) {
-		t.Errorf("the journal is %+v, %v", report, err)
+		t.Errorf("verifying the journal: got %+v, %v", report, err)
 	}
 }
 
@@ -182,12 +186,12 @@ func TestRotateAfterLeftBehind(t *testing.T) {
 	defer again.Close()
 	report, err := again.Journal.Verify(t.Context(), journal.Check{})
 	if err != nil || !report.OK || report.Key.String() == was {
-		t.Errorf("nothing was rotated: %+v, %v", report, err)
+		t.Errorf("the root was not rotated: %+v, %v", report, err)
 	}
 }
 
-// Of two stores under one root one is rotated: the other is handed over to the same
-// root when its turn comes.
+// Two stores share a root, and a rotation replaces the root of one store. The other store can then move to
+// the same new root.
 func TestBehind(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
 		h, url, other := home.At(t.TempDir()), urlOf(place), home.At(t.TempDir())
@@ -207,7 +211,7 @@ func TestBehind(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, err := Open(t.Context(), other, ""); !errors.Is(err, ErrBehind) || b != nil {
-			t.Errorf("it says %v", err)
+			t.Errorf("opening a store with an older root: got error %v, want ErrBehind", err)
 		}
 		behind, err := OpenToRotate(t.Context(), other, "")
 		if err != nil {
@@ -219,19 +223,19 @@ func TestBehind(t *testing.T) {
 		again := opened(t, other, "")
 		defer again.Close()
 		if got, err := again.Keys.OpenKept("row 1", sealed); err != nil || string(got) != "kept" {
-			t.Errorf("what lay sealed is %q, %v", got, err)
+			t.Errorf("decrypting data from before the rotation: got %q, %v", got, err)
 		}
 		report, err := again.Journal.Verify(t.Context(), journal.Check{})
 		if err != nil || !report.OK || report.Key.String() != b.Journal.Key().String() {
-			t.Errorf("the journal is %+v, %v", report, err)
+			t.Errorf("verifying the journal: got %+v, %v", report, err)
 		}
 		if now, err := os.ReadFile(other.Root()); err != nil || string(now) != string(root) || identity.Rotating(other.Root()) {
-			t.Errorf("another root was made: %v", err)
+			t.Errorf("handing the second store over created another root: %v", err)
 		}
 	})
 }
 
-// The root from before a rotation opens nothing, also if it is put back.
+// A root from before a rotation cannot open the store, even if its file is restored.
 func TestOldRoot(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
 		h, url, kept := home.At(t.TempDir()), urlOf(place), home.At(t.TempDir())
@@ -241,12 +245,12 @@ func TestOldRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		copyRoot(t, kept, h)
-		if _, err := identity.NextKeys(h.Root()); err != nil { // left by a rotation that failed
+		if _, err := identity.NextKeys(h.Root()); err != nil { // as after a failed rotation
 			t.Fatal(err)
 		}
 		for _, open := range []func(context.Context, home.Home, string) (*Store, error){Open, OpenLong, OpenToRotate} {
 			if b, err := open(t.Context(), h, url); !errors.Is(err, identity.ErrOldRoot) || b != nil {
-				t.Errorf("it says %v", err)
+				t.Errorf("opening the store with the old root: got error %v, want ErrOldRoot", err)
 			}
 		}
 	})

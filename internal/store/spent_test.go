@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// A used id stays used after it expired: a clock may have been ahead.
+// A used id stays used after it expires. The clock may have been ahead and may be set back.
 func TestSpentBeyondItsTime(t *testing.T) {
 	b := &Store{DB: statetest.Open(t)}
 	for _, c := range []struct {
@@ -17,13 +17,13 @@ func TestSpentBeyondItsTime(t *testing.T) {
 	}{{"good", time.Hour, false}, {"over", -24 * time.Hour, false}, {"long over", -40 * 24 * time.Hour, true}} {
 		until := time.Now().Add(c.until)
 		if first, err := b.Spend(t.Context(), c.id, until); !first || err != nil {
-			t.Fatalf("%s: %v, %v", c.id, first, err)
+			t.Fatalf("first use of %q: got first = %v, %v", c.id, first, err)
 		}
 		if _, err := b.Spend(t.Context(), "another of "+c.id, until); err != nil {
 			t.Fatal(err)
 		}
 		if first, err := b.Spend(t.Context(), c.id, until); first != c.again || err != nil {
-			t.Errorf("%s is spent again: %v, %v", c.id, first, err)
+			t.Errorf("second use of %q: got first = %v, %v", c.id, first, err)
 		}
 	}
 }

@@ -1,10 +1,9 @@
 // Package store opens a database together with its keys and its journal.
 //
-// The three are never opened separately: the journal is signed with the keys of the home
-// whose calls it records, and every permanent change of the database is journaled in the
-// same transaction. A process has one store, however many agents it serves. A long-running
-// process may use a write-ahead log (OpenLong); a short command writes to the database
-// directly.
+// The database, the keys and the journal are never opened separately. The keys of the home sign the journal. Every
+// permanent change to the database is recorded in the journal, in the same transaction. A process opens one store for
+// all agents that it serves. A long-running process opens the store with [OpenLong], which uses a write-ahead log. A
+// short command writes to the database directly.
 package store
 
 import (
@@ -23,26 +22,25 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/sqlite"
 )
 
-// Store is a database with its keys and its journal. All agents of a process share it.
+// Store is a database with its keys and its journal. All agents of a process share one Store.
 type Store struct {
 	DB      state.DB
 	Keys    *identity.Keys
 	Journal *journal.Journal
 
-	newer *identity.Keys // of the home, if the store still uses an older root
-	apart error          // why only a rotation may use the store
+	newer *identity.Keys // the keys of the home's current root key, if the store still uses an older root key
+	apart error          // why the store can be used only for a rotation, or nil
 }
 
-// ErrBehind means that the store uses an older root of its home: another store of the
-// same home was rotated without this one.
+// ErrBehind means that the store uses an older root key of its home. The root key was rotated while the home was used
+// with another store.
 var ErrBehind = errors.New("the store still uses an older root key of this home")
 
-// ErrBrokenOff means that a rotation ended after the store and before the home was
-// changed.
-var ErrBrokenOff = errors.New("a rotation of the root key was interrupted")
+// ErrInterrupted means that a rotation was interrupted. The store already uses the new root key, but the home does not.
+var ErrInterrupted = errors.New("a rotation of the root key was interrupted")
 
-// Open opens the store of a home: the database at a postgres:// URL or, if the URL is
-// empty, the SQLite database in the home.
+// Open opens the store of a home. The store is the PostgreSQL database at url. If url is empty, the store is the
+// SQLite database in the home.
 func Open(ctx context.Context, h home.Home, url string) (*Store, error) {
 	b, err := OpenToRotate(ctx, h, url)
 	if err == nil && b.apart != nil {
@@ -51,30 +49,30 @@ func Open(ctx context.Context, h home.Home, url string) (*Store, error) {
 	return b, err
 }
 
-// OpenToRotate also opens a store that uses an older root of its home, or the next root
-// of an interrupted rotation. Rotate repairs such a store; it must not be used for
-// anything else before that.
+// OpenToRotate is like Open, but also accepts a store that does not use the home's current root key. The store can
+// use an older root key, or the next root key of an interrupted rotation. The caller must repair such a store with
+// Rotate before any other use.
 func OpenToRotate(ctx context.Context, h home.Home, url string) (*Store, error) {
 	db, keys, err := open(ctx, h, url)
 	if err != nil {
 		return nil, err
 	}
-	b, err := under(ctx, db, keys)
-	if errors.Is(err, identity.ErrOldRoot) && brokenOff(ctx, db, h) {
-		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrBrokenOff}, nil
+	b, err := withKeys(ctx, db, keys)
+	if errors.Is(err, identity.ErrOldRoot) && interrupted(ctx, db, h) {
+		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrInterrupted}, nil
 	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	if url == "" {
-		b.Journal.Daybooks(h.Daybooks())
+		b.Journal.SetWALDir(h.WALDir())
 	}
 	return b, nil
 }
 
-// brokenOff reports whether a store uses the root that an interrupted rotation left in
-// its home.
-func brokenOff(ctx context.Context, db state.DB, h home.Home) bool {
+// interrupted reports whether a rotation was interrupted after the database adopted the next root key. An interrupted
+// rotation leaves the next root key in the home.
+func interrupted(ctx context.Context, db state.DB, h home.Home) bool {
 	if !identity.Rotating(h.Root()) {
 		return false
 	}
@@ -82,12 +80,13 @@ func brokenOff(ctx context.Context, db state.DB, h home.Home) bool {
 	if err != nil {
 		return false
 	}
-	b, err := under(ctx, db, next)
+	b, err := withKeys(ctx, db, next)
 	return err == nil && b.Keys == next
 }
 
-// under returns the store with those of a home's keys that are in force in the database.
-func under(ctx context.Context, db state.DB, keys *identity.Keys) (*Store, error) {
+// withKeys returns a store with the keys of the root key that the database uses. This is the home's current root key or
+// an older root key.
+func withKeys(ctx context.Context, db state.DB, keys *identity.Keys) (*Store, error) {
 	all := map[string]*Store{}
 	var names []string
 	for _, k := range keys.Roots() {
@@ -117,9 +116,9 @@ func journalOf(db state.DB, keys *identity.Keys) *journal.Journal {
 	return journal.New(db, keys.Signer(), "ambit")
 }
 
-// open opens the database and the keys. In a home the root is created before the
-// database, so a database without a root means that the root was lost. For a PostgreSQL
-// database, a root is created only if no root has used the database before.
+// open opens the database and the keys. For SQLite, the root key is created before the database. A SQLite database
+// without a root key therefore means that the root key was lost. For PostgreSQL, a missing root key is created only
+// if the database was never used with a root key.
 func open(ctx context.Context, h home.Home, url string) (db state.DB, keys *identity.Keys, err error) {
 	if url == "" {
 		if keys, err = identity.OpenKeys(h.Root()); err == nil {
@@ -142,16 +141,16 @@ func open(ctx context.Context, h home.Home, url string) (db state.DB, keys *iden
 	return db, keys, nil
 }
 
-// OpenLong is Open for a long-running process, which may use a write-ahead log.
+// OpenLong is like Open, but for a long-running process. If the store is SQLite, the journal uses a write-ahead log.
 func OpenLong(ctx context.Context, h home.Home, url string) (*Store, error) {
 	b, err := Open(ctx, h, url)
 	if err == nil {
-		b.Journal.KeepDaybook()
+		b.Journal.StartWAL()
 	}
 	return b, err
 }
 
-// IsURL reports whether Open accepts the value of a --store flag.
+// IsURL reports whether s, the value of a --store flag, is empty or a PostgreSQL URL. Open accepts only these values.
 func IsURL(s string) bool {
 	return s == "" || strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://")
 }
@@ -161,4 +160,37 @@ func (b *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return errors.Join(b.Journal.Close(ctx), b.DB.Close())
+}
+
+// spentKept is how long Spend keeps a used id after the id expired. If a clock was ahead and is set back, the used id
+// must not become usable again.
+const spentKept = 31 * 24 * time.Hour
+
+// Spend records the use of a single-use id and the time when the id expires. The first result reports whether this
+// was the first use in all processes that share the store. Spend also deletes ids that expired more than spentKept
+// ago.
+func (b *Store) Spend(ctx context.Context, id string, expires time.Time) (first bool, err error) {
+	err = b.DB.Write(ctx, func(tx state.Tx) error {
+		if _, err := tx.Exec(`DELETE FROM spent WHERE until < $1`, time.Now().Add(-spentKept).UnixMicro()); err != nil {
+			return err
+		}
+		n, err := tx.Exec(`INSERT INTO spent (id, until) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING`,
+			id, expires.UnixMicro())
+		first = n == 1
+		return err
+	})
+	return first, err
+}
+
+// Spent reports whether Spend has recorded the id.
+func (b *Store) Spent(ctx context.Context, id string) (spent bool, err error) {
+	err = b.DB.Read(ctx, func(tx state.Tx) error {
+		spent = false
+		var n int64
+		return tx.Query(`SELECT until FROM spent WHERE id = $1`, []any{id}, func(r state.Row) error {
+			spent = true
+			return r.Scan(&n)
+		})
+	})
+	return spent, err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// Store are opened with the root that they were begun with, by those that live on too.
+// A store opens only with the root that it was created with. The same is true of OpenLong.
 func TestOtherRoot(t *testing.T) {
 	one, other := home.At(t.TempDir()), home.At(t.TempDir())
 	for _, h := range []home.Home{one, other} {
@@ -30,7 +30,7 @@ func TestOtherRoot(t *testing.T) {
 	}
 	foreign, err := os.ReadFile(other.Root())
 	if err != nil || bytes.Equal(own, foreign) {
-		t.Fatalf("both homes have one root; error %v", err)
+		t.Fatalf("both homes have the same root, or reading it failed: %v", err)
 	}
 	for _, step := range []struct {
 		root []byte
@@ -41,7 +41,7 @@ func TestOtherRoot(t *testing.T) {
 		}
 		b, err := OpenLong(t.Context(), one, "")
 		if !errors.Is(err, step.want) || err != nil && b != nil {
-			t.Errorf("it says %v, want %v", err, step.want)
+			t.Errorf("OpenLong: got error %v, want %v", err, step.want)
 		}
 		if b != nil {
 			_ = b.DB.Close()
@@ -49,7 +49,8 @@ func TestOtherRoot(t *testing.T) {
 	}
 }
 
-// Where the root is gone, or a home has none for a store that others use, none is made.
+// Open does not create a root if the root of an existing store was deleted. It also creates no root if
+// others already use the store.
 func TestLostRoot(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
 		h, url := home.At(t.TempDir()), urlOf(place)
@@ -60,10 +61,10 @@ func TestLostRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		if b, err := Open(t.Context(), h, url); !errors.Is(err, identity.ErrNoRoot) || b != nil {
-			t.Errorf("it says %v", err)
+			t.Errorf("opening a store without its root: got error %v, want ErrNoRoot", err)
 		}
 		if _, err := os.Stat(h.Root()); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("a root was made: %v", err)
+			t.Errorf("a new root was created: %v", err)
 		}
 	})
 }

@@ -1,87 +1,99 @@
-package main
+// Package fuzz tests scripts/fuzz.
+package fuzz
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
-// TestTarget builds the targets in testdata without coverage instrumentation, which takes minutes to build. The fuzzer
-// behaves the same without it.
-func TestTarget(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "targets.test")
-	if _, err := output(t.Context(), "testdata/targets", "test", "-c", "-vet=off", "-o", binary, "."); err != nil {
+// run runs the script in a folder, with a go command that builds without coverage instrumentation: instrumenting
+// takes minutes, and the fuzzer behaves the same without it.
+func run(t *testing.T, dir string) (output string, ok bool) {
+	t.Helper()
+	script, err := filepath.Abs("../../scripts/fuzz")
+	if err != nil {
 		t.Fatal(err)
 	}
+	real, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	plain := "#!/bin/sh\nif [ \"$3\" = -vet=off ]; then shift 5; set -- test -c -vet=off \"$@\"; fi\nexec " + real + " \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(plain), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), script)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "FUZZTIME=1s", "PATH="+bin+":"+os.Getenv("PATH"), "GOFLAGS=", "TMPDIR="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		t.Fatal(err)
+	}
+	return string(out), err == nil
+}
+
+// TestTargets runs the script for each fuzz target. It copies testdata/targets to a new module, renames the other
+// targets, and runs the script there.
+func TestTargets(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		want    string // in the error; no error if empty
-		without string // not in the error
-		kept    int    // number of inputs
+		name string
+		want string // a part of the output if the target fails; empty if the target must not fail
+		kept int    // the number of failing inputs that the fuzzer must save
 	}{
 		{name: "FuzzHolds"},
 		{name: "FuzzBreaks", want: "broken by another input", kept: 1},
 		{name: "FuzzSeedBreaks", want: "broken by its seed"},
 		{name: "FuzzKilledOnce"},
-		{name: "FuzzKilledAlways", want: killed[0], without: "is kept in"},
+		{name: "FuzzKilledAlways", want: "signal: killed"},
 		{name: "FuzzHangs", want: "hung or terminated unexpectedly", kept: 1},
-		{name: "FuzzMissing", want: "it never began"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			target := &target{
-				pkg: "example.com/targets", name: c.name, binary: binary, dir: dir,
-				cache: filepath.Join(dir, "cache"), tmp: filepath.Join(dir, "tmp"), each: 3 * time.Second,
+			if err := os.CopyFS(dir, os.DirFS("testdata/targets")); err != nil {
+				t.Fatal(err)
 			}
-			runs, err := target.run(t.Context())
-			switch {
-			case c.want == "" && (err != nil || runs == 0):
-				t.Errorf("%d runs, %v", runs, err)
-			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("the error is %v, want one with %q", err, c.want)
-			case c.without != "" && strings.Contains(err.Error(), c.without):
-				t.Errorf("the error is %v, want one without %q", err, c.without)
-			case c.want != "" && !strings.Contains(err.Error(), "go test example.com/targets -run '^$' -fuzz '^"+c.name+"$'"):
-				t.Errorf("the error does not contain the command that fuzzes it again:\n%v", err)
+			file := filepath.Join(dir, "targets_test.go")
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
 			}
-			inputs, failure := target.inputs()
-			if failure != nil || len(inputs) != c.kept {
-				t.Fatalf("kept %v, %v; want %d", inputs, failure, c.kept)
+			only := strings.ReplaceAll(string(source), "func Fuzz", "func other")
+			only = strings.ReplaceAll(only, "func other"+strings.TrimPrefix(c.name, "Fuzz")+"(", "func "+c.name+"(")
+			if err := os.WriteFile(file, []byte(only), 0o600); err != nil {
+				t.Fatal(err)
 			}
-			for _, name := range inputs {
-				file := filepath.Join(target.corpus(), name)
-				text, _ := os.ReadFile(file)
-				for _, want := range []string{file, strings.TrimSpace(string(text)), "-run '^" + c.name + "$/^" + name + "$'"} {
-					if err == nil || !strings.Contains(err.Error(), want) {
-						t.Errorf("the error does not contain %s:\n%v", want, err)
+			out, ok := run(t, dir)
+			if ok != (c.want == "") || !strings.Contains(out, c.want) || !strings.Contains(out, "/targets "+c.name) {
+				t.Errorf("the script succeeded: %v, want %v; want %q in the output:\n%s", ok, c.want == "", c.want, out)
+			}
+			if !ok && !strings.Contains(out, "-run '^$' -fuzz '^"+c.name+"$'") {
+				t.Errorf("the output does not contain the command that fuzzes the target again:\n%s", out)
+			}
+			inputs, err := filepath.Glob(filepath.Join(dir, "testdata/fuzz", c.name, "*"))
+			if err != nil || len(inputs) != c.kept {
+				t.Fatalf("the fuzzer saved the inputs %v, %v; want %d inputs", inputs, err, c.kept)
+			}
+			for _, input := range inputs {
+				text, _ := os.ReadFile(input)
+				again := "-run '^" + c.name + "$/^" + filepath.Base(input) + "$'"
+				for _, want := range []string{input, strings.TrimSpace(string(text)), again} {
+					if !strings.Contains(out, want) {
+						t.Errorf("the output does not contain %s:\n%s", want, out)
 					}
 				}
-			}
-			if _, err := os.Stat(target.tmp); err == nil {
-				t.Error("the workers' temporary folder still exists")
 			}
 		})
 	}
 }
 
-func TestList(t *testing.T) {
-	t.Chdir("../..")
-	packages, err := list(t.Context(), []string{"./tooluri", "./cmd/ambit"})
-	if err != nil || len(packages) != 1 {
-		t.Fatalf("%d packages with fuzz targets, %v; want one", len(packages), err)
-	}
-	if got := packages[0].targets; !slices.Equal(got, []string{"FuzzParse", "FuzzPin"}) {
-		t.Errorf("tooluri has %v", got)
-	}
-}
-
 func TestNothingToFuzz(t *testing.T) {
-	t.Chdir("../..")
-	if err := fuzz(t.Context(), time.Second, []string{"./cmd/ambit"}); err == nil || !strings.Contains(err.Error(), "found no fuzz target") {
-		t.Errorf("a run without targets returns %v", err)
+	if out, ok := run(t, "../release"); ok || !strings.Contains(out, "found no fuzz target") {
+		t.Errorf("a run without fuzz targets: success is %v, want false and an error message:\n%s", ok, out)
 	}
 }

@@ -15,16 +15,17 @@ import (
 	"strings"
 )
 
-// source is a module's folder and the folders of its packages that are built.
+// source describes the source code of a module.
 type source struct {
 	module  string
 	version string
-	root    string
-	folders []string
-	embeds  []string // embedded files
+	root    string   // the module's top folder
+	folders []string // the folders of the module's packages that the binaries contain
+	embeds  []string // the files that these packages embed, relative to the top folder
 }
 
-// sources returns the modules of the binaries of all platforms.
+// sources returns the sources of the modules that the binaries for the given platforms contain. The keys are module
+// paths.
 func sources(env environment, platforms []string) (map[string]*source, error) {
 	root, err := env.run("env", "GOROOT")
 	if err != nil {
@@ -32,7 +33,7 @@ func sources(env environment, platforms []string) (map[string]*source, error) {
 	}
 	all := map[string]*source{"std": {module: "std", root: strings.TrimSpace(string(root))}}
 	for _, platform := range platforms {
-		out, err := env.on(platform).run("list", "-deps", "-json=Dir,Standard,EmbedFiles,Module", "./cmd/ambit")
+		out, err := env.forPlatform(platform).run("list", "-deps", "-json=Dir,Standard,EmbedFiles,Module", "./cmd/ambit")
 		if err != nil {
 			return nil, err
 		}
@@ -49,9 +50,9 @@ func sources(env environment, platforms []string) (map[string]*source, error) {
 				return nil, err
 			}
 			if p.Standard {
-				continue // Go's library has one licence
+				continue // the whole standard library has one licence
 			}
-			m := p.Module.effective()
+			m := p.Module.orReplacement()
 			s := all[m.Path]
 			if s == nil {
 				s = &source{module: m.Path, version: m.Version, root: m.Dir}
@@ -79,21 +80,23 @@ type module struct {
 	Replace            *module
 }
 
-func (m module) effective() module {
+// orReplacement returns the module that replaces m. If there is none, it returns m itself.
+func (m module) orReplacement() module {
 	if m.Replace != nil {
 		return *m.Replace
 	}
 	return m
 }
 
-// linked is a module in the binaries of some platforms.
-type linked struct {
+// linkedModule is a module and the platforms whose binaries contain it.
+type linkedModule struct {
 	*debug.Module
 	platforms []string
 }
 
-// modules returns the parts that are Go modules, and Go's own library. all is the number of platforms.
-func modules(in map[string]*linked, where map[string]*source, all int) ([]part, error) {
+// modules returns the parts that are Go modules, including the standard library. The map in contains the modules in
+// the binaries, and where contains their sources. The parameter all is the total number of platforms.
+func modules(in map[string]*linkedModule, where map[string]*source, all int) ([]part, error) {
 	var parts []part
 	var missing error
 	for _, path := range slices.Sorted(maps.Keys(in)) {
@@ -106,15 +109,16 @@ func modules(in map[string]*linked, where map[string]*source, all int) ([]part, 
 			p.texts, err = s.licences()
 		}
 		if err != nil || len(p.texts) == 0 {
-			missing = errors.Join(missing, fmt.Errorf("%s %s has no readable licence", path, p.version), err)
+			missing = errors.Join(missing, fmt.Errorf("found no readable licence for %s %s", path, p.version), err)
 		}
 		parts = append(parts, p)
 	}
 	return parts, missing
 }
 
-// licences returns the licences in a module's top folder and in the folders between it and its packages: vendored code
-// keeps its own.
+// licences returns the licences of a module. It looks in the module's top folder, in the folders of the module's
+// packages, and in all folders between them, because code that was copied from other projects can have its own
+// licences there.
 func (s *source) licences() ([]string, error) {
 	texts, err := licenceTexts(s.root)
 	if err != nil || len(texts) == 0 {
@@ -135,7 +139,8 @@ func (s *source) licences() ([]string, error) {
 	return texts, nil
 }
 
-// licences returns the licence texts of all parts. Equal texts are written once.
+// licences returns the content of LICENSES.txt, which consists of ambit's own licence and the licences of all parts.
+// If several parts have the same licence, the licence appears once, after the list of these parts.
 func licences(version, own string, parts []part) []byte {
 	users := map[string][]string{own: {ownPath + " " + version}}
 	order := []string{own}
@@ -154,7 +159,8 @@ func licences(version, own string, parts []part) []byte {
 		}
 	}
 	var b bytes.Buffer
-	b.WriteString("ambit is licensed under the Apache License 2.0. Its binaries contain third-party code under these licences.\n")
+	b.WriteString("ambit is licensed under the Apache License 2.0. " +
+		"Its binaries contain third-party code under these licences.\n")
 	for _, text := range order {
 		fmt.Fprintf(&b, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(users[text], "\n"), strings.TrimSpace(text))
 	}
@@ -163,10 +169,10 @@ func licences(version, own string, parts []part) []byte {
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|unlicense)([-._].*)?$`)
 
-// licenceTexts returns the licences in a folder, before its notices.
+// licenceTexts returns the contents of the licence and notice files in a folder, in the order of their names.
 func licenceTexts(dir string) ([]string, error) {
 	if dir == "" {
-		return nil, errors.New("its folder is unknown: run make modules")
+		return nil, errors.New("the module's folder is unknown; to download the modules, run: make modules")
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -186,8 +192,8 @@ func licenceTexts(dir string) ([]string, error) {
 	return texts, nil
 }
 
-// known lists sentences that identify a licence, the more specific first.
-var known = []struct{ name, sentence string }{
+// licenceSentences lists sentences that identify a licence. More specific sentences come first.
+var licenceSentences = []struct{ name, sentence string }{
 	{"Apache-2.0", "Apache License Version 2.0"},
 	{"MPL-2.0", "Mozilla Public License Version 2.0"},
 	{"MPL-2.0", "Mozilla Public License, version 2.0"},
@@ -201,19 +207,20 @@ var known = []struct{ name, sentence string }{
 	{"Unlicense", "This is free and unencumbered software released into the public domain"},
 }
 
-// nameOf returns the SPDX name of a licence, or "" if its text matches none or several.
-func nameOf(text string) string {
+// licenceName returns the SPDX identifier of a licence text. It returns "" if the text matches no known licence or
+// more than one.
+func licenceName(text string) string {
 	flat := strings.Join(strings.Fields(text), " ")
 	found := ""
-	for _, k := range known {
+	for _, k := range licenceSentences {
 		if !strings.Contains(flat, k.sentence) || k.name == found {
 			continue
 		}
 		switch {
 		case found == "":
 			found = k.name
-		case found == "BSD-3-Clause" && k.name == "BSD-2-Clause": // it contains the two clauses
-		case found == "Unicode-3.0" && k.name == "MIT": // it starts with MIT's words
+		case found == "BSD-3-Clause" && k.name == "BSD-2-Clause": // BSD-3-Clause contains BSD-2-Clause
+		case found == "Unicode-3.0" && k.name == "MIT": // Unicode-3.0 begins with the same words as MIT
 		default:
 			return ""
 		}

@@ -1,17 +1,19 @@
-// Command release builds a release: the binary for every platform, digests, a bill of materials, and the licences of all
-// third-party code.
+// Command release builds a release. A release consists of a binary for every platform, the digests of the files, a
+// bill of materials, and the licences of all third-party code.
 //
 //	bin/tools/release -version v1.2.3 -o dist linux/amd64 darwin/arm64 …
 //
-// The same sources with the same version of Go give the same bytes on any machine and in any folder: the binaries contain
-// no path, time, user or machine, cgo is off, and the only time, in the bill of materials, is SOURCE_DATE_EPOCH.
+// The same sources and the same version of Go result in the same bytes on any machine and in any folder. The binaries
+// contain no paths, times, user names or machine names, and are built without cgo. The only time in the bill of
+// materials is SOURCE_DATE_EPOCH.
 //
-// The bill is in CycloneDX. It lists the modules that the linker put into the binaries, with their platforms, and embedded
-// third-party tables. It does not list modules that are only in go.mod.
+// The bill of materials has the CycloneDX format. The bill lists the modules that the linker put into the binaries,
+// with their platforms, and the embedded tables of third-party data. Modules that are only in go.mod are not listed.
 //
-// Nothing is fetched: modules come from Go's cache and are hashed again first, because Go does not check them again by
-// itself. A part without a licence, an unlisted table or an uncommitted file fails the release. The previous release stays
-// until the new one is complete.
+// The command downloads nothing. The command takes modules from Go's module cache. The command first verifies the
+// hashes of the modules, because "go build" does not verify cached modules. The command fails if a part has no
+// licence, if a table is not listed in tables.go, or if a file is not committed. The previous release is replaced
+// only when the new release is complete.
 package main
 
 import (
@@ -21,7 +23,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -35,8 +36,8 @@ import (
 )
 
 func main() {
-	version := flag.String("version", "", "the `version` to stamp")
-	out := flag.String("o", "dist", "the `folder` to write to; an earlier release in it is replaced")
+	version := flag.String("version", "", "the `version` of the release")
+	out := flag.String("o", "dist", "the `folder` to write to; an earlier release in this folder is replaced")
 	flag.Parse()
 	if err := run(*version, *out, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
@@ -44,30 +45,30 @@ func main() {
 	}
 }
 
-// The version becomes part of file names and linker flags.
+// versionForm matches valid versions. A version must be safe to use in file names and linker flags.
 var versionForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]*$`)
 
 func run(version, out string, platforms []string) error {
 	made, err := epoch(os.Getenv("SOURCE_DATE_EPOCH"))
 	if !versionForm.MatchString(version) {
-		err = errors.Join(err, fmt.Errorf("%q is not a version: set -version to letters, digits and . + _ -", version))
+		err = errors.Join(err, fmt.Errorf("%q is not a valid -version; use letters, digits and . + _ -", version))
 	}
 	for i, p := range platforms {
 		if system, arch, ok := strings.Cut(p, "/"); !ok || system == "" || arch == "" {
-			err = errors.Join(err, fmt.Errorf("%q is not a platform: use the form linux/amd64", p))
+			err = errors.Join(err, fmt.Errorf("%q is not a platform: write system/architecture, as in linux/amd64", p))
 		}
 		if slices.Contains(platforms[:i], p) {
-			err = errors.Join(err, fmt.Errorf("%q appears twice", p))
+			err = errors.Join(err, fmt.Errorf("the platform %q is given twice", p))
 		}
 	}
 	if len(platforms) == 0 {
-		err = errors.Join(err, errors.New("no platforms: add some as arguments, such as linux/amd64"))
+		err = errors.Join(err, errors.New("no platforms are given: add arguments such as linux/amd64"))
 	}
-	if err = errors.Join(err, committed(version), replaceable(out)); err != nil {
+	if err = errors.Join(err, checkCommitted(version), checkReplaceable(out)); err != nil {
 		return err
 	}
-	out = filepath.Clean(out) // Dir("dist/") is "dist"
-	env, err := settings()
+	out = filepath.Clean(out) // without Clean, the parent folder of "dist/" would be "dist"
+	env, err := goEnvironment()
 	if err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func run(version, out string, platforms []string) error {
 // publish writes the files of a release into a folder.
 func publish(env environment, version, out string, platforms []string, made time.Time) error {
 	var files []string
-	in := map[string]*linked{}
+	in := map[string]*linkedModule{}
 	var goVersion string
 	for _, p := range platforms {
 		name, err := build(env, version, out, p)
@@ -118,7 +119,7 @@ func publish(env environment, version, out string, platforms []string, made time
 				m = m.Replace
 			}
 			if in[m.Path] == nil {
-				in[m.Path] = &linked{Module: m}
+				in[m.Path] = &linkedModule{Module: m}
 			}
 			in[m.Path].platforms = append(in[m.Path].platforms, p)
 		}
@@ -145,17 +146,19 @@ func publish(env environment, version, out string, platforms []string, made time
 	if err != nil {
 		return err
 	}
-	for name, text := range map[string][]byte{"sbom.cdx.json": bill, "LICENSES.txt": licences(version, string(own), parts)} {
+	texts := map[string][]byte{"sbom.cdx.json": bill, "LICENSES.txt": licences(version, string(own), parts)}
+	for name, text := range texts {
 		if err := os.WriteFile(filepath.Join(out, name), text, 0o644); err != nil {
 			return err
 		}
 		files = append(files, name)
 	}
-	return sums(out, files)
+	return writeSums(out, files)
 }
 
-// committed returns an error if files are not committed, unless the version ends in -dirty or there is no repository.
-func committed(version string) error {
+// checkCommitted returns an error if the working tree has uncommitted files. It accepts any version that ends in
+// -dirty, and any folder that is not a Git repository.
+func checkCommitted(version string) error {
 	if _, err := os.Lstat(".git"); err != nil || strings.HasSuffix(version, "-dirty") {
 		return nil
 	}
@@ -164,13 +167,14 @@ func committed(version string) error {
 		return fmt.Errorf("git status: %w", err)
 	}
 	if len(changes) > 0 {
-		return fmt.Errorf("some files are not committed; commit or remove them, or end the version in -dirty:\n%s", changes)
+		return fmt.Errorf("some files are not committed; commit or remove them, or use a version that ends in -dirty:\n%s",
+			changes)
 	}
 	return nil
 }
 
-// replaceable returns an error unless the folder is missing, empty, or an earlier release.
-func replaceable(out string) error {
+// checkReplaceable returns an error if a folder contains files that do not belong to an earlier release.
+func checkReplaceable(out string) error {
 	entries, err := os.ReadDir(out)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0 {
 		return nil
@@ -179,7 +183,7 @@ func replaceable(out string) error {
 		return err
 	}
 	if _, err := os.Lstat(filepath.Join(out, fileSums)); err != nil {
-		return fmt.Errorf("%s contains files and is not an earlier release: choose another folder with -o", out)
+		return fmt.Errorf("%s contains files that are not from a release; choose another folder with -o", out)
 	}
 	return nil
 }
@@ -188,17 +192,18 @@ func replaceable(out string) error {
 func epoch(text string) (time.Time, error) {
 	seconds, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seconds < 0 {
-		return time.Time{}, errors.New("set SOURCE_DATE_EPOCH to the commit's time in seconds: git log -1 --format=%ct")
+		return time.Time{}, errors.New("SOURCE_DATE_EPOCH is not a time in seconds: " +
+			"set it to the time of the commit; to print that time, run: git log -1 --format=%ct")
 	}
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// environment is the environment of the go command.
+// environment contains the environment variables for the go command.
 type environment []string
 
-// settings fixes the settings that would change the bytes or fetch something. Of the user's variables and go env -w
-// settings, only the locations of the caches are kept.
-func settings() (environment, error) {
+// goEnvironment returns an environment with fixed values for all Go settings that could change the binaries or cause
+// downloads. It ignores the user's settings, except the locations of the caches.
+func goEnvironment() (environment, error) {
 	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
 	caches := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if err != nil || len(caches) != 2 {
@@ -209,13 +214,13 @@ func settings() (environment, error) {
 		"CGO_ENABLED=0", "GOEXPERIMENT=", "GOFIPS140=off", "GOAMD64=v1", "GOARM64=v8.0"), nil
 }
 
-// on returns the environment that builds for a platform.
-func (e environment) on(platform string) environment {
+// forPlatform returns the environment for building binaries for a platform.
+func (e environment) forPlatform(platform string) environment {
 	system, arch, _ := strings.Cut(platform, "/")
 	return append(slices.Clone(e), "GOOS="+system, "GOARCH="+arch)
 }
 
-// run runs go and returns its output.
+// run runs the go command and returns its output.
 func (e environment) run(arguments ...string) ([]byte, error) {
 	cmd := exec.Command("go", arguments...)
 	cmd.Env = e
@@ -223,13 +228,13 @@ func (e environment) run(arguments ...string) ([]byte, error) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go %s: %w; if a module is missing, run make modules\n%s",
+		return nil, fmt.Errorf("go %s: %w; if a module is missing, run: make modules\n%s",
 			strings.Join(arguments, " "), err, stderr.Bytes())
 	}
 	return out, nil
 }
 
-// build builds the binary for one platform and returns its name.
+// build builds the binary for one platform and returns the name of the file.
 func build(env environment, version, out, platform string) (string, error) {
 	system, arch, _ := strings.Cut(platform, "/")
 	name := "ambit-" + version + "-" + system + "-" + arch
@@ -237,18 +242,19 @@ func build(env environment, version, out, platform string) (string, error) {
 		name += ".exe"
 	}
 	ldflags := "-s -w -buildid= -X github.com/ambit-run/ambit/internal/cli.version=" + version
-	if _, err := env.on(platform).run("build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags,
+	if _, err := env.forPlatform(platform).run("build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags,
 		"-o", filepath.Join(out, name), "./cmd/ambit"); err != nil {
 		return "", fmt.Errorf("%s: %w", platform, err)
 	}
 	return name, nil
 }
 
-// fileSums is written last, so it marks a complete release.
+// fileSums is the name of the file with the digests. This file is written last, so a folder that contains it is a
+// complete release.
 const fileSums = "SHA256SUMS"
 
-// sums writes the digests in the format of sha256sum --check.
-func sums(out string, files []string) error {
+// writeSums writes the digests of the files in the format that sha256sum --check reads.
+func writeSums(out string, files []string) error {
 	slices.Sort(files)
 	var b strings.Builder
 	for _, name := range files {
@@ -262,14 +268,6 @@ func sums(out string, files []string) error {
 }
 
 func digest(file string) (string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%x", h.Sum(nil)), nil
+	text, err := os.ReadFile(file)
+	return fmt.Sprintf("%x", sha256.Sum256(text)), err
 }

@@ -12,10 +12,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// TestSameBytes builds the same sources twice, the second time in another folder, with an empty cache and other settings,
-// and compares the bytes.
+// TestSameBytes builds the same sources twice and compares the bytes. The second build uses another folder, an
+// empty cache and other settings.
 func TestSameBytes(t *testing.T) {
 	here, elsewhere := filepath.Join(t.TempDir(), "here"), filepath.Join(t.TempDir(), "else", "where")
 	copySources(t, filepath.Join("..", ".."), here)
@@ -32,24 +34,24 @@ func TestSameBytes(t *testing.T) {
 	t.Setenv("GOAMD64", "v3")
 	t.Setenv("TZ", "Pacific/Kiritimati")
 	t.Chdir(elsewhere)
-	for range 2 { // the second replaces the first
+	for range 2 { // the second run replaces the release of the first run
 		if err := run("v0.0.0-test", second+string(filepath.Separator), platforms); err != nil {
 			t.Fatal(err)
 		}
 	}
 	a, b := read(t, first, fileSums), read(t, second, fileSums)
 	if a != b || strings.Count(a, "\n") != 4 {
-		t.Errorf("the digests are\n%s\nand\n%s", a, b)
+		t.Errorf("the digests of the two releases differ, or there are not 4:\n%s\n%s", a, b)
 	}
 	for line := range strings.Lines(b) {
 		sum, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
 		if got, err := digest(filepath.Join(second, name)); err != nil || got != sum {
-			t.Errorf("%s has the digest %s, %v", name, got, err)
+			t.Errorf("%s has the digest %s, %v; want %s", name, got, err, sum)
 		}
 	}
 	binary := "ambit-v0.0.0-test-" + runtime.GOOS + "-" + runtime.GOARCH
 	if out, err := exec.Command(filepath.Join(first, binary), "version").Output(); err != nil || !strings.Contains(string(out), "v0.0.0-test") {
-		t.Errorf("ambit version prints %q, %v", out, err)
+		t.Errorf("\"ambit version\" printed %q, %v; want the version v0.0.0-test", out, err)
 	}
 	bill, licences := read(t, first, "sbom.cdx.json"), read(t, first, "LICENSES.txt")
 	for name, text := range map[string]string{"binary": read(t, first, binary), "bill": bill, "list of licences": licences} {
@@ -58,8 +60,8 @@ func TestSameBytes(t *testing.T) {
 		}
 	}
 	doc := checkBill(t, []byte(bill))
-	if doc.Metadata.Time != "2026-01-01T00:00:00Z" {
-		t.Errorf("the bill's time is %s", doc.Metadata.Time)
+	if doc.Metadata.Timestamp != "2026-01-01T00:00:00Z" {
+		t.Errorf("the time in the bill is %s, want SOURCE_DATE_EPOCH", doc.Metadata.Timestamp)
 	}
 	for platform, file := range map[string]string{platforms[0]: binary, platforms[1]: "ambit-v0.0.0-test-windows-arm64.exe"} {
 		inside := inBinary(t, filepath.Join(first, file))
@@ -74,7 +76,7 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// inBinary returns the modules that go version lists for a binary, and Go's own library.
+// inBinary returns the modules that "go version -m" lists for a binary, and the standard library.
 func inBinary(t *testing.T, file string) []string {
 	t.Helper()
 	out, err := exec.Command("go", "version", "-m", file).Output()
@@ -94,11 +96,11 @@ func inBinary(t *testing.T, file string) []string {
 }
 
 // inBill returns the modules that a bill lists for a platform.
-func inBill(doc billDocument, platform string) []string {
+func inBill(doc cdx.BOM, platform string) []string {
 	var all []string
-	for _, c := range doc.Components {
-		only := slices.ContainsFunc(c.Properties, func(p property) bool { return p.Name == "ambit:only" })
-		if c.Type == "library" && (!only || slices.Contains(c.Properties, property{"ambit:only", platform})) {
+	for _, c := range *doc.Components {
+		only := slices.ContainsFunc(*c.Properties, func(p cdx.Property) bool { return p.Name == "ambit:only" })
+		if c.Type == "library" && (!only || slices.Contains(*c.Properties, cdx.Property{Name: "ambit:only", Value: platform})) {
 			all = append(all, c.Name+" "+c.Version)
 		}
 	}

@@ -13,9 +13,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// TestEveryPartHasALicence finds a missing licence or an unlisted table before a release does.
+// TestEveryPartHasALicence checks that every part of the binaries has a licence and that every table is listed. With
+// this test, a missing licence is noticed before the next release.
 func TestEveryPartHasALicence(t *testing.T) {
 	t.Chdir(filepath.Join("..", ".."))
 	// A build does not need gitleaks, so Go's cache may not contain it.
@@ -23,7 +26,7 @@ func TestEveryPartHasALicence(t *testing.T) {
 	if out, err := download.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	env, err := settings()
+	env, err := goEnvironment()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,16 +34,16 @@ func TestEveryPartHasALicence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	where["std"].version = "1.26" // a release reads it from the binaries
-	in := map[string]*linked{}
+	where["std"].version = "1.26" // a real release reads this version from the binaries
+	in := map[string]*linkedModule{}
 	for path, s := range where {
 		if path != ownPath {
-			in[path] = &linked{Module: &debug.Module{Path: path, Version: s.version}}
+			in[path] = &linkedModule{Module: &debug.Module{Path: path, Version: s.version}}
 		}
 	}
 	// Only tests use chromedp.
 	if in["std"] == nil || in["github.com/spf13/cobra"] == nil || in["github.com/chromedp/chromedp"] != nil {
-		t.Errorf("a build uses %q", slices.Sorted(maps.Keys(in)))
+		t.Errorf("a build uses the modules %q, want std and cobra, but not chromedp", slices.Sorted(maps.Keys(in)))
 	}
 	parts, err := modules(in, where, 0)
 	if err != nil {
@@ -57,7 +60,7 @@ func TestEveryPartHasALicence(t *testing.T) {
 	var named []string
 	for _, p := range made {
 		for _, text := range p.texts {
-			named = append(named, p.table+" "+nameOf(text))
+			named = append(named, p.table+" "+licenceName(text))
 		}
 	}
 	if want := []string{
@@ -75,7 +78,7 @@ func TestEveryPartHasALicence(t *testing.T) {
 
 	self := where[ownPath]
 	self.embeds = append(self.embeds, "internal/new.json.gz")
-	if _, err := tablesIn(env, where, string(own)); err == nil || !strings.Contains(err.Error(), "internal/new.json.gz is embedded without an owner") {
+	if _, err := tablesIn(env, where, string(own)); err == nil || !strings.Contains(err.Error(), "internal/new.json.gz is embedded, but its source is not listed") {
 		t.Errorf("an unlisted table: got %v", err)
 	}
 	self.embeds = nil
@@ -89,45 +92,46 @@ var (
 	serialForm  = regexp.MustCompile(`^urn:uuid:[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	urlForm     = regexp.MustCompile(`^pkg:(golang/[0-9a-z._~/-]+@[0-9A-Za-z.%_-]+(#[0-9a-z./]+)?|generic/[a-z.]+@[0-9.]+\?download_url=https://[0-9A-Za-z./]+)$`)
 	spdxNames   = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unicode-3.0", "Unlicense"}
-	partsOfKind = map[string]bool{"application": true, "library": true, "data": true}
+	partsOfKind = map[cdx.ComponentType]bool{"application": true, "library": true, "data": true}
 )
 
 // checkBill checks a bill's format and completeness.
-func checkBill(t *testing.T, text []byte) billDocument {
+func checkBill(t *testing.T, text []byte) cdx.BOM {
 	t.Helper()
-	var doc billDocument
+	var doc cdx.BOM
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&doc); err != nil {
 		t.Fatal(err)
 	}
-	if doc.Format != "CycloneDX" || doc.Spec != "1.6" || doc.Version != 1 || !serialForm.MatchString(doc.Serial) {
-		t.Errorf("the bill is %s %s %d %s", doc.Format, doc.Spec, doc.Version, doc.Serial)
+	if doc.BOMFormat != "CycloneDX" || doc.SpecVersion != cdx.SpecVersion1_6 || doc.Version != 1 || !serialForm.MatchString(doc.SerialNumber) {
+		t.Errorf("the format, version or serial number of the bill is wrong: %s %s %d %s", doc.BOMFormat, doc.SpecVersion, doc.Version, doc.SerialNumber)
 	}
-	if _, err := time.Parse(time.RFC3339, doc.Metadata.Time); err != nil {
+	if _, err := time.Parse(time.RFC3339, doc.Metadata.Timestamp); err != nil {
 		t.Error(err)
 	}
 	var refs []string
-	for _, c := range append([]component{doc.Metadata.Component}, doc.Components...) {
+	for _, c := range append([]cdx.Component{*doc.Metadata.Component}, *doc.Components...) {
 		switch {
-		case slices.Contains(refs, c.Ref) || c.Ref == "" || c.Name == "" || c.Version == "" || !partsOfKind[c.Type]:
+		case slices.Contains(refs, c.BOMRef) || c.BOMRef == "" || c.Name == "" || c.Version == "" || !partsOfKind[c.Type]:
 			t.Errorf("the component %+v is incomplete or a duplicate", c)
-		case !urlForm.MatchString(c.PURL):
-			t.Errorf("%q is not a package URL", c.PURL)
-		case len(c.Licences) == 0:
+		case !urlForm.MatchString(c.PackageURL):
+			t.Errorf("%q is not a package URL", c.PackageURL)
+		case len(*c.Licenses) == 0:
 			t.Errorf("%s has no licence", c.Name)
-		case (c.Type == "data") != slices.Equal(c.Data, []contents{{"dataset"}}):
+		case (c.Type == "data") != (c.Data != nil) || c.Data != nil && (*c.Data)[0].Type != "dataset":
 			t.Errorf("%s has the type %s and the data %v", c.Name, c.Type, c.Data)
 		}
-		for _, l := range c.Licences { // either an SPDX id or a name
-			if (l.Licence.ID == "") == (l.Licence.Name == "") || l.Licence.ID != "" && !slices.Contains(spdxNames, l.Licence.ID) {
+		for _, l := range *c.Licenses { // either an SPDX id or a name
+			if (l.License.ID == "") == (l.License.Name == "") || l.License.ID != "" && !slices.Contains(spdxNames, l.License.ID) {
 				t.Errorf("%s has the licence %+v", c.Name, l)
 			}
 		}
-		refs = append(refs, c.Ref)
+		refs = append(refs, c.BOMRef)
 	}
-	if len(doc.Dependencies) != 1 || doc.Dependencies[0].Ref != refs[0] || !slices.Equal(doc.Dependencies[0].Uses, refs[1:]) {
-		t.Errorf("the dependencies are %+v, want %q", doc.Dependencies, refs)
+	uses := *doc.Dependencies
+	if len(uses) != 1 || uses[0].Ref != refs[0] || !slices.Equal(*uses[0].Dependencies, refs[1:]) {
+		t.Errorf("the dependencies are %+v, want %q", uses, refs)
 	}
 	return doc
 }
@@ -143,19 +147,19 @@ func TestBillIsReproducible(t *testing.T) {
 		t.Fatal(err)
 	}
 	doc := checkBill(t, one)
-	if a := doc.Components[0]; a.Name != "example.com/Some/a" || a.PURL != "pkg:golang/example.com/some/a@v1.0.0%2Bincompatible" ||
-		a.Licences[0].Licence.ID != "MPL-2.0" || !slices.Equal(a.Properties, []property{{"ambit:go.sum", "h1:x"}, {"ambit:only", "windows/arm64"}}) {
-		t.Errorf("a part becomes %+v", a)
+	if a := (*doc.Components)[0]; a.Name != "example.com/Some/a" || a.PackageURL != "pkg:golang/example.com/some/a@v1.0.0%2Bincompatible" ||
+		(*a.Licenses)[0].License.ID != "MPL-2.0" || !slices.Equal(*a.Properties, []cdx.Property{{Name: "ambit:go.sum", Value: "h1:x"}, {Name: "ambit:only", Value: "windows/arm64"}}) {
+		t.Errorf("the component of the first part is wrong: %+v", a)
 	}
-	if b := doc.Components[1]; b.Licences[0].Licence.Name != "see LICENSES.txt" {
-		t.Errorf("a part with an unknown licence becomes %+v", b)
+	if b := (*doc.Components)[1]; (*b.Licenses)[0].License.Name != "see LICENSES.txt" {
+		t.Errorf("the component of a part with an unknown licence does not refer to LICENSES.txt: %+v", b)
 	}
 	two, err := billOf("v1", "go1.26", at, parts)
 	if err != nil || string(one) != string(two) {
-		t.Errorf("two bills differ: %v", err)
+		t.Errorf("two bills of the same parts differ: %v", err)
 	}
 	other, err := billOf("v1", "go1.26", at, parts[:1])
-	if err != nil || checkBill(t, other).Serial == doc.Serial {
+	if err != nil || checkBill(t, other).SerialNumber == doc.SerialNumber {
 		t.Errorf("bills of different parts have the same serial number: %v", err)
 	}
 }
@@ -172,13 +176,14 @@ func TestLicenceNames(t *testing.T) {
 		{mit + ". " + bsd, ""},
 		{"All rights reserved.", ""},
 	} {
-		if got := nameOf(tt.text); got != tt.want {
+		if got := licenceName(tt.text); got != tt.want {
 			t.Errorf("%.40q: got %q, want %q", tt.text, got, tt.want)
 		}
 	}
 }
 
-// TestLicencesOfAModule covers vendored code, folders that are not built, and modules without a licence.
+// The licences of a module include the licences of copied code in its packages. They do not include licences in
+// folders that are not built. A module without a readable licence is an error.
 func TestLicencesOfAModule(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
@@ -192,7 +197,7 @@ func TestLicencesOfAModule(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	in := map[string]*linked{"example.com/a": {Module: &debug.Module{Path: "example.com/a", Version: "v1.0.0"}, platforms: []string{"linux/amd64"}}}
+	in := map[string]*linkedModule{"example.com/a": {Module: &debug.Module{Path: "example.com/a", Version: "v1.0.0"}, platforms: []string{"linux/amd64"}}}
 	where := map[string]*source{"example.com/a": {root: root, folders: []string{filepath.Join(root, "taken", "deep"), root}}}
 	parts, err := modules(in, where, 2)
 	if err != nil || len(parts) != 1 || !slices.Equal(parts[0].texts, []string{"top\n", "notice", "taken"}) || !slices.Equal(parts[0].only, []string{"linux/amd64"}) {
@@ -209,13 +214,13 @@ func TestLicencesOfAModule(t *testing.T) {
 		"missing folder":   {root: filepath.Join(root, "gone")},
 		"unfetched module": {},
 	} {
-		if _, err := modules(in, map[string]*source{"example.com/a": s}, 1); err == nil || !strings.Contains(err.Error(), "example.com/a v1.0.0 has no readable licence") {
+		if _, err := modules(in, map[string]*source{"example.com/a": s}, 1); err == nil || !strings.Contains(err.Error(), "found no readable licence for example.com/a v1.0.0") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }
 
-// TestWrongUse checks that all problems are reported at once and nothing is deleted.
+// If the command line is wrong, run reports all problems together and deletes no files.
 func TestWrongUse(t *testing.T) {
 	dir := t.TempDir()
 	stays := filepath.Join(dir, "stays")
@@ -228,12 +233,12 @@ func TestWrongUse(t *testing.T) {
 		want           []string
 	}{
 		"platforms": {"1", "v1", []string{"linux", "/", "/"}, []string{
-			`"linux" is not a platform`, `"/" is not a platform`, `"/" appears twice`, "is not an earlier release",
+			`"linux" is not a platform`, `"/" is not a platform`, `the platform "/" is given twice`, "are not from a release",
 		}},
 		"no platforms": {"1", "v1", nil, []string{"no platforms"}},
 		"time":         {"yesterday", "v1", []string{"linux/amd64"}, []string{"SOURCE_DATE_EPOCH"}},
-		"version":      {"1", "v1 -X main.other=1", []string{"linux/amd64"}, []string{"is not a version"}},
-		"other files":  {"1", "v1", []string{"linux/amd64"}, []string{"contains files and is not an earlier release"}},
+		"version":      {"1", "v1 -X main.other=1", []string{"linux/amd64"}, []string{"is not a valid -version"}},
+		"other files":  {"1", "v1", []string{"linux/amd64"}, []string{"contains files that are not from a release"}},
 	} {
 		t.Setenv("SOURCE_DATE_EPOCH", tt.epoch)
 		err := run(tt.version, dir, tt.platforms)
@@ -250,22 +255,22 @@ func TestWrongUse(t *testing.T) {
 
 func TestUncommittedFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if err := committed("v1"); err != nil {
+	if err := checkCommitted("v1"); err != nil {
 		t.Errorf("without a repository: %v", err)
 	}
 	if out, err := exec.Command("git", "init", "-q").CombinedOutput(); err != nil {
 		t.Fatalf("git init: %v\n%s", err, out)
 	}
-	if err := committed("v1"); err != nil {
-		t.Errorf("without other files: %v", err)
+	if err := checkCommitted("v1"); err != nil {
+		t.Errorf("in a repository without files: %v", err)
 	}
 	if err := os.WriteFile("more.go", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := committed("v1"); err == nil || !strings.Contains(err.Error(), "more.go") {
-		t.Errorf("with an uncommitted file: %v", err)
+	if err := checkCommitted("v1"); err == nil || !strings.Contains(err.Error(), "more.go") {
+		t.Errorf("with an uncommitted file: got %v, want an error with its name", err)
 	}
-	if err := committed("v1-3-gabc-dirty"); err != nil {
+	if err := checkCommitted("v1-3-gabc-dirty"); err != nil {
 		t.Errorf("with a dirty version: %v", err)
 	}
 }

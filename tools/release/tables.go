@@ -8,39 +8,48 @@ import (
 	"slices"
 )
 
-// table is an embedded file made from third-party data. The linker does not know its source.
+// table is an embedded file that was created from third-party data. The build information of a binary does not contain
+// the source of the data, so the source is listed here.
 type table struct {
 	file   string
-	module string // its source, if that is a module
-	folder string // the folder whose go.mod requires the module
-	part   string // the file in the module
-	// name, version and from describe a source that is not a module.
+	module string // the module that contains the data; empty if the source is not a module
+	folder string // the folder with the go.mod that requires the module
+	part   string // the file in the module that contains the data
+	// These fields describe a source that is not a module. The last field is the package URL of the source.
 	name, version, from string
-	terms               string // terms in addition to the module's licence
+	terms               string // licence terms in addition to the module's licence
 }
 
-// unicodeTerms refers to Unicode's licence, because no module contains its text.
-const unicodeTerms = `Copyright © 1991-2025 Unicode, Inc. The table is a part of Unicode's confusables.txt in another form, under the
-UNICODE LICENSE V3 (SPDX-License-Identifier: Unicode-3.0): https://www.unicode.org/license.txt`
+// unicodeTerms refers to Unicode's licence, because none of the modules contains the text of that licence.
+const unicodeTerms = `Copyright © 1991-2025 Unicode, Inc. The table is a part of Unicode's confusables.txt in another
+form, under the UNICODE LICENSE V3 (SPDX-License-Identifier: Unicode-3.0): https://www.unicode.org/license.txt`
 
-// gitleaks is the folder of a separate module, which a build does not need.
-const gitleaks = "internal/gateway/guard/secret/gitleaks"
+const (
+	guard = "internal/gateway/guard/"
+	// gitleaks is the folder of a separate Go module. A build of ambit does not need that module.
+	gitleaks = "bench/gitleaks"
+)
 
-// tables returns all tables. own is ambit's licence, which is also that of libphonenumber, the source of the phone numbers.
+// tables returns all tables. The source of the phone numbers, libphonenumber, has the same licence as ambit. The
+// caller passes the text of that licence.
 func tables(own string) []table {
 	return []table{
-		{file: "internal/gateway/guard/secret/gitleaks.json.gz", module: "github.com/zricethezav/gitleaks/v8", folder: gitleaks, part: "config/gitleaks.toml"},
-		{file: "internal/gateway/guard/pii/phones.json.gz", module: "github.com/nyaruka/phonenumbers", folder: ".", terms: own},
 		{
-			file: "internal/gateway/guard/view/confusables.txt.gz", name: "Unicode confusables.txt", version: "17.0.0",
-			from:  "pkg:generic/confusables.txt@17.0.0?download_url=https://www.unicode.org/Public/17.0.0/security/confusables.txt",
+			file: guard + "secret/gitleaks.json.gz", module: "github.com/zricethezav/gitleaks/v8", folder: gitleaks,
+			part: "config/gitleaks.toml",
+		},
+		{file: guard + "pii/phones.json.gz", module: "github.com/nyaruka/phonenumbers", folder: ".", terms: own},
+		{
+			file: guard + "view/confusables.txt.gz", name: "Unicode confusables.txt", version: "17.0.0",
+			from: "pkg:generic/confusables.txt@17.0.0?download_url=" +
+				"https://www.unicode.org/Public/17.0.0/security/confusables.txt",
 			terms: unicodeTerms,
 		},
 	}
 }
 
-// tablesIn returns the tables as parts. Every embedded .gz file must be listed, because ambit's own files are not
-// compressed.
+// tablesIn returns the tables as parts. It returns an error if an embedded .gz file is not listed, because such a file
+// must contain third-party data: ambit's own files are not compressed.
 func tablesIn(env environment, where map[string]*source, own string) ([]part, error) {
 	self := where[ownPath]
 	if self == nil {
@@ -49,7 +58,7 @@ func tablesIn(env environment, where map[string]*source, own string) ([]part, er
 	listed := tables(own)
 	for _, file := range self.embeds {
 		if path.Ext(file) == ".gz" && !slices.ContainsFunc(listed, func(t table) bool { return t.file == file }) {
-			return nil, fmt.Errorf("%s is embedded without an owner: list it in tools/release/tables.go", file)
+			return nil, fmt.Errorf("%s is embedded, but its source is not listed in tools/release/tables.go", file)
 		}
 	}
 	var parts []part
@@ -67,7 +76,7 @@ func tablesIn(env environment, where map[string]*source, own string) ([]part, er
 			if err := json.Unmarshal(out, &m); err != nil {
 				return nil, err
 			}
-			m = m.effective()
+			m = m.orReplacement()
 			p.path, p.version = m.Path, m.Version
 			p.from = packageURL(m.Path, m.Version)
 			if t.part != "" {
@@ -78,7 +87,7 @@ func tablesIn(env environment, where map[string]*source, own string) ([]part, er
 				err = errors.New("not found")
 			}
 			if err != nil {
-				return nil, fmt.Errorf("the licence of %s %s, the source of %s: %w", m.Path, m.Version, t.file, err)
+				return nil, fmt.Errorf("cannot read the licence of %s %s, the source of %s: %w", m.Path, m.Version, t.file, err)
 			}
 		}
 		if t.terms != "" {

@@ -1,5 +1,5 @@
-// Command echo is the MCP server of the gateway benchmark. It listens on a loopback port and prints its address, or with
-// -stdio serves stdin and stdout.
+// Command echo is the MCP server of the gateway benchmark. It listens on a loopback port and prints its address. With
+// -stdio, it uses stdin and stdout instead.
 package main
 
 import (

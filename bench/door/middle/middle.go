@@ -1,5 +1,4 @@
-// Package middle contains the server and the proxy of the gateway benchmark: an MCP server with one tool, and Go's own
-// reverse proxy.
+// Package middle contains two programs of the gateway benchmark: an MCP server with one tool, and Go's reverse proxy.
 package middle
 
 import (
@@ -15,7 +14,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// MaxIdle is the number of idle connections to keep to one server, so that no client waits for a new one.
+// MaxIdle is the number of idle connections kept for one server. There are fewer clients, so no client has to wait
+// for a new connection.
 const MaxIdle = 64
 
 type echoArgs struct {
@@ -31,13 +31,13 @@ func Echo() *mcp.Server {
 	return s
 }
 
-// ServeEcho serves Echo over HTTP with JSON responses.
+// ServeEcho serves [Echo] over HTTP with JSON responses.
 func ServeEcho() error {
 	s := Echo()
 	return listen(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{JSONResponse: true}))
 }
 
-// ServeProxy forwards every request to the server at target. before, if not nil, runs before each answer.
+// ServeProxy forwards every request to the server at target. If before is not nil, it is called before each answer.
 func ServeProxy(target string, before func() error) error {
 	to, err := url.Parse(target)
 	if err != nil {
@@ -48,7 +48,7 @@ func ServeProxy(target string, before func() error) error {
 		Transport: &http.Transport{MaxIdleConnsPerHost: MaxIdle},
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
-			// Without this, larger answers are sometimes truncated.
+			// Without reading the body first, larger answers are sometimes truncated.
 			if body, err := io.ReadAll(r.In.Body); err == nil {
 				r.Out.Body = io.NopCloser(bytes.NewReader(body))
 			}
@@ -60,7 +60,7 @@ func ServeProxy(target string, before func() error) error {
 	return listen(p)
 }
 
-// listen serves on a free port and prints the address.
+// listen serves on a free loopback port and prints the address.
 func listen(h http.Handler) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command proxy is Go's reverse proxy in front of a server. With -sync it writes one block of a file to the disk before
-// each answer: the least cost of a durable journal.
+// Command proxy runs Go's reverse proxy in front of a server. With -sync, it writes one block to the disk before each
+// answer. This is the minimum cost of a durable journal.
 package main
 
 import (
@@ -36,12 +36,13 @@ const (
 	blocks = 256
 )
 
-// journal is a file of blocks that are overwritten in turn. Concurrent commits share a block.
+// journal is a file with a fixed number of blocks. Commits overwrite the blocks in turn, and concurrent commits share
+// a block.
 type journal struct {
 	f *os.File
 
-	writing sync.Mutex // held by the writer
-	mu      sync.Mutex
+	writing sync.Mutex // held while a block is written
+	mu      sync.Mutex // protects the fields below
 	next    int64
 	waiting *round
 }
@@ -63,7 +64,7 @@ func open(path string) (*journal, error) {
 	return &journal{f: f, waiting: &round{}}, err
 }
 
-// commit returns when a write that began after the call is on the disk.
+// commit returns when a block has been written to the disk. Concurrent commits share one write.
 func (j *journal) commit() error {
 	j.mu.Lock()
 	r := j.waiting
@@ -72,7 +73,8 @@ func (j *journal) commit() error {
 	return r.err
 }
 
-// write writes one block. Commits that arrive while it waits for its turn join the round; later ones join the next.
+// write writes one block. Commits that arrive before the write begins share it. Later commits belong to the next
+// round.
 func (j *journal) write() error {
 	j.writing.Lock()
 	defer j.writing.Unlock()

@@ -1,9 +1,10 @@
-// Command echoserver is a tiny MCP server with one tool, echo, that returns its arguments. It speaks both protocol
-// generations and serves several clients at once, so that clients can be compared on one process:
+// Command echoserver is a small MCP server. Its only tool, echo, returns the arguments. The server supports all
+// protocol revisions of the benchmark. It can serve several clients at once, because the benchmark compares clients
+// on the same server process:
 //
 //	echoserver            on stdin and stdout
 //	echoserver -pipes 2   also on the file descriptors 3 and 4, 5 and 6
-//	echoserver -http      also on a loopback port: /json answers in JSON, /sse with an
+//	echoserver -http      on a loopback port instead of stdin and stdout: /json answers in JSON, /sse with an
 //	                      event stream; stdout contains only the base URL
 package main
 
@@ -43,7 +44,7 @@ func main() {
 	os.Exit(1)
 }
 
-// serve answers line by line.
+// serve reads one message per line and answers it.
 func serve(r io.Reader, w io.Writer) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	var out []byte
@@ -98,7 +99,7 @@ const (
 	tools       = `{"resultType":"complete","ttlMs":0,"cacheScope":"private","tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"message":{"type":"string"}}}}]}`
 )
 
-// answer appends the answer to a message. A notification has none.
+// answer appends the answer to a message to out. Notifications have no answer.
 func answer(out, msg []byte) []byte {
 	var m message
 	if err := json.Unmarshal(msg, &m); err != nil || len(m.ID) == 0 {

@@ -1,5 +1,5 @@
-// Package chart is the format between bench/growth and bench/plot: panels of lines over one x axis, which is always
-// logarithmic because sizes grow by factors.
+// Package chart defines the file format that bench/growth writes and bench/plot reads. A chart consists of panels,
+// and a panel of lines. All panels have the same x axis. It is logarithmic, because sizes grow by factors.
 package chart
 
 import (
@@ -16,7 +16,7 @@ type Chart struct {
 	Panels  []Panel `json:"panels"`
 }
 
-// Panel has lines of one unit. Its y axis starts at 0 unless it is logarithmic.
+// Panel contains lines with the same unit. Its y axis is logarithmic if Log is set. Otherwise, it starts at 0.
 type Panel struct {
 	Title string `json:"title"`
 	Unit  string `json:"unit"`
@@ -24,16 +24,17 @@ type Panel struct {
 	Lines []Line `json:"lines"`
 }
 
-// Line is a number as a function of x.
+// Line is a list of points (x, y).
 type Line struct {
 	Name   string       `json:"name"`
 	Points [][2]float64 `json:"points"`
 }
 
-// Add adds a point.
+// Add appends a point to the line.
 func (l *Line) Add(x int, y float64) { l.Points = append(l.Points, [2]float64{float64(x), y}) }
 
-// Rows returns the chart as a table: x, then the value of every line. All lines of a chart have the same x.
+// Rows returns the chart as a table. Each row contains x and the value of every line at x. All lines must have the
+// same x values.
 func (c *Chart) Rows() [][]float64 {
 	var rows [][]float64
 	for _, p := range c.Panels {

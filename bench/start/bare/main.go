@@ -1,4 +1,4 @@
-// Command bare answers one line with another.
+// Command bare reads one line, answers with one line, and exits.
 package main
 
 import (

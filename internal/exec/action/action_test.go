@@ -23,7 +23,7 @@ func TestPrompt(t *testing.T) {
 	}
 	result, err := act(`{"range":"<last> {n}\n","n":[1, 2]}`)
 	if got := read(t, result, err); got.Content[0].Text != "For <last> {n}\n, as {\"a\": {}} says: [1,2] <last> {n}\n" {
-		t.Errorf("%s", result.Raw)
+		t.Errorf("the prompt is %s", result.Raw)
 	}
 	_, err = act(`{"range":"x"}`)
 	wantCode(t, err, call.InputInvalid, call.NoEffect)
@@ -47,7 +47,7 @@ func TestCompose(t *testing.T) {
 	answers := func(result call.Result, err error) Options {
 		return Options{Name: "reporter", Agents: callers(func(_ context.Context, name string, c *call.Call) (call.Result, error) {
 			if name != "wordcount" {
-				t.Errorf("it calls %s", name)
+				t.Errorf("the tool called the agent %s, want wordcount", name)
 			}
 			got = c
 			return result, err
@@ -57,29 +57,29 @@ func TestCompose(t *testing.T) {
 	raw := jsontext.Value(`{"content":[],"isError":true}`)
 	result, err := New(&agent.Agent{}, answers(call.Result{Raw: raw, IsError: true}, nil)).Act(t.Context(), &tool, c)
 	if err != nil || !result.IsError || string(result.Raw) != string(raw) {
-		t.Errorf("%+v, %v", result, err)
+		t.Errorf("result = %+v, %v; want the result of the inner call", result, err)
 	}
 	if got.Tool != "count" || got.Parent != "parent" || got.ID != "" || got.Principal != "ann@local" || got.By != "owner@local" || got.Gone != c.Gone || got.Skill != c.Skill || got.Client != nil ||
 		string(got.Arguments) != `{"text":"x"}` || got.IdempotencyKey != "" {
-		t.Errorf("%+v", got)
+		t.Errorf("the inner call is %+v", got)
 	}
 
-	// An idempotent call makes idempotent inner calls.
+	// The inner call of an idempotent call is idempotent too.
 	repeatable := tool
 	repeatable.Policy.Idempotent = true
 	if _, err := New(&agent.Agent{}, answers(call.Result{}, nil)).Act(t.Context(), &repeatable, c); err != nil || got.IdempotencyKey != "compose/reporter/parent" {
-		t.Errorf("%q, %v", got.IdempotencyKey, err)
+		t.Errorf("idempotency key %q, error %v; want the id of the outer call", got.IdempotencyKey, err)
 	}
 	keyed := *c
 	keyed.IdempotencyKey = "k1"
 	if _, err := New(&agent.Agent{}, answers(call.Result{}, nil)).Act(t.Context(), &tool, &keyed); err != nil || got.IdempotencyKey != "compose/reporter/k1" {
-		t.Errorf("%q, %v", got.IdempotencyKey, err)
+		t.Errorf("idempotency key %q, error %v; want the key of the outer call", got.IdempotencyKey, err)
 	}
 
 	no := call.Uncertain("guard", call.OutcomeUnknown, "unknown")
 	_, err = New(&agent.Agent{}, answers(call.Result{}, no)).Act(t.Context(), &tool, c)
 	if r := wantCode(t, err, call.OutcomeUnknown, call.EffectUnknown); r.Message != "agent wordcount: unknown" || no.Message != "unknown" || r.Stage != "guard" {
-		t.Errorf("%+v", r)
+		t.Errorf("refusal = %+v, want the inner refusal with the name of the agent", r)
 	}
 	other := errors.New("other")
 	if _, err = New(&agent.Agent{}, answers(call.Result{}, other)).Act(t.Context(), &tool, c); !errors.Is(err, other) {
@@ -103,9 +103,11 @@ func (h *group) CallAgent(ctx context.Context, name string, c *call.Call) (call.
 	return New(a, Options{Name: name, Agents: h}).Act(ctx, a.Tool("", c.Tool), &inner)
 }
 
+// composing returns a group of agents. For "a/t>b/u", the tool t of agent a calls the tool u of agent b. For "a/t", the
+// tool t of agent a is a prompt.
 func composing(pairs ...string) *group {
 	h := &group{agents: map[string]*agent.Agent{}}
-	for _, p := range pairs { // a/t>b/u
+	for _, p := range pairs {
 		from, to, _ := strings.Cut(p, ">")
 		name, tool, _ := strings.Cut(from, "/")
 		t := agent.Tool{Name: tool, Binding: agent.Prompt{Template: "done"}}
@@ -128,13 +130,13 @@ func TestComposeEnds(t *testing.T) {
 	h := composing("a/t>b/t", "b/t>a/u", "a/u>c/t", "c/t")
 	result, err := run(h)
 	if got := read(t, result, err); got.Content[0].Text != "done" || !slices.Equal(h.calls, []string{"a/t<top", "b/t<a", "a/u<b", "c/t<a"}) {
-		t.Errorf("%s, %v", result.Raw, h.calls)
+		t.Errorf("result %s after the calls %v", result.Raw, h.calls)
 	}
-	for _, circle := range [][]string{{"a/t>a/t"}, {"a/t>b/t", "b/t>a/t"}, {"a/t>b/t", "b/t>c/t", "c/t>b/t"}} {
-		h := composing(circle...)
+	for _, cycle := range [][]string{{"a/t>a/t"}, {"a/t>b/t", "b/t>a/t"}, {"a/t>b/t", "b/t>c/t", "c/t>b/t"}} {
+		h := composing(cycle...)
 		_, err := run(h)
-		if r := wantCode(t, err, call.PolicyDenied, call.NoEffect); !strings.Contains(r.Message, "circle") || len(h.calls) != len(circle) {
-			t.Errorf("%v: %s after %v", circle, r.Message, h.calls)
+		if r := wantCode(t, err, call.PolicyDenied, call.NoEffect); !strings.Contains(r.Message, "cycle") || len(h.calls) != len(cycle) {
+			t.Errorf("%v: %s after %v", cycle, r.Message, h.calls)
 		}
 	}
 	var long []string
@@ -143,7 +145,7 @@ func TestComposeEnds(t *testing.T) {
 	}
 	h = composing(append(long, "u/t")...)
 	_, err = run(h)
-	if r := wantCode(t, err, call.PolicyDenied, call.NoEffect); !strings.Contains(r.Message, "more than 8 deep") || len(h.calls) != maxDepth+1 {
+	if r := wantCode(t, err, call.PolicyDenied, call.NoEffect); !strings.Contains(r.Message, "more than 8 calls") || len(h.calls) != maxDepth+1 {
 		t.Errorf("%s after %d calls", r.Message, len(h.calls))
 	}
 }
@@ -152,7 +154,7 @@ func TestDefinition(t *testing.T) {
 	a := seedAgent(t)
 	want := `{"name":"get_traffic_summary","description":"Fetch a traffic summary for a date range.","inputSchema":{"properties":{"range":{"type":"string"}},"type":"object"},"annotations":{"readOnlyHint":true}}`
 	if got := string(Definition(a, &a.Tools[0])); got != want {
-		t.Errorf("%s", got)
+		t.Errorf("Definition = %s, want %s", got, want)
 	}
 	yes := true
 	for _, tt := range []struct {
@@ -167,19 +169,19 @@ func TestDefinition(t *testing.T) {
 				Annotations: agent.Annotations{Title: "X", Destructive: &yes},
 			}, `{"name":"x","title":"X","description":"a <b>","inputSchema":{"properties":{},"type":"object"},"outputSchema":{"type":"object"},"annotations":{"title":"X","destructiveHint":true}}`,
 		},
-		{"a list comes out", agent.Tool{Name: "x", OutputSchema: `{"type":"array"}`, Binding: agent.HTTP{}}, `{"name":"x","inputSchema":{"type":"object"}}`},
+		{"the output is a list", agent.Tool{Name: "x", OutputSchema: `{"type":"array"}`, Binding: agent.HTTP{}}, `{"name":"x","inputSchema":{"type":"object"}}`},
 		{"a prompt has no structure", agent.Tool{Name: "x", OutputSchema: `{"type":"object"}`, Binding: agent.Prompt{}}, `{"name":"x","inputSchema":{"type":"object"}}`},
-		{"anything goes in", agent.Tool{Name: "x", InputSchema: `true`, Binding: agent.Compose{}}, `{"name":"x","inputSchema":{"type":"object"}}`},
+		{"the input schema is true", agent.Tool{Name: "x", InputSchema: `true`, Binding: agent.Compose{}}, `{"name":"x","inputSchema":{"type":"object"}}`},
 		{"on a server", agent.Tool{Name: "x", Binding: agent.OnServer{Alias: "a"}}, ""},
-		{"described only", agent.Tool{Name: "x"}, ""},
+		{"no binding", agent.Tool{Name: "x"}, ""},
 	} {
 		if got := string(Definition(&agent.Agent{}, &tt.tool)); got != tt.want {
-			t.Errorf("%s: %s", tt.name, got)
+			t.Errorf("%s: Definition = %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }
 
-// TestShippedExample: every tool of the example that ships has a definition.
+// TestShippedExample checks that every tool of the shipped example has a definition.
 func TestShippedExample(t *testing.T) {
 	m, err := manifest.Load("../../../agents/examples/mcp-tool/findagent.json", manifest.Options{})
 	if err != nil {
@@ -188,7 +190,7 @@ func TestShippedExample(t *testing.T) {
 	a := m.Agent()
 	for i := range a.Tools {
 		if d := jsontext.Value(Definition(a, &a.Tools[i])); !d.IsValid() || len(d) == 0 {
-			t.Errorf("%s: %s", a.Tools[i].Name, d)
+			t.Errorf("%s: Definition = %q, want JSON", a.Tools[i].Name, d)
 		}
 	}
 	tool := a.Tool("", "increase_campaign_budget")
@@ -199,6 +201,6 @@ func TestShippedExample(t *testing.T) {
 	}
 	body := make([]byte, req.ContentLength)
 	if _, err := req.Body.Read(body); err != nil || string(body) != `{"amount": 40.50, "currency": "EUR", "reason": "it \"sold\" out"}` || req.URL.Path != "/v1/campaigns/c1/budget-increases" {
-		t.Errorf("%s %s, %v", req.URL, body, err)
+		t.Errorf("the request is %s with the body %s, error %v", req.URL, body, err)
 	}
 }

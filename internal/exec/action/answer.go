@@ -24,10 +24,10 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// maxError bounds the part of an error's body that is shown.
+// maxError is the maximum number of bytes shown from the body of an error response.
 const maxError = 4 << 10
 
-// answer is a tools/call result.
+// answer is the result of an MCP tools/call request.
 type answer struct {
 	Content    []content      `json:"content"`
 	Structured jsontext.Value `json:"structuredContent,omitempty"`
@@ -59,7 +59,7 @@ func (a answer) result() (call.Result, error) {
 	return call.Result{Raw: raw, IsError: a.IsError}, nil
 }
 
-// encode returns JSON that keeps <, > and & readable.
+// encode returns v as JSON without escaping <, > and &.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -68,8 +68,8 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// failed returns a result that reports an error.
-func failed(resp *http.Response, format string, args ...any) answer {
+// httpError returns an error result that contains the HTTP status of the response.
+func httpError(resp *http.Response, format string, args ...any) answer {
 	return answer{Content: []content{textContent(fmt.Sprintf(format, args...))}, IsError: true, Meta: status(resp)}
 }
 
@@ -77,11 +77,11 @@ func status(resp *http.Response) map[string]any {
 	return map[string]any{"ambit/http_status": resp.StatusCode}
 }
 
-// answer converts the server's answer to a result.
-func (b *binding) answer(req *http.Request, resp *http.Response, effect agent.SideEffect) (call.Result, error) {
+// toResult converts an HTTP response to a tool result.
+func (b *binding) toResult(req *http.Request, resp *http.Response, effect agent.SideEffect) (call.Result, error) {
 	host := req.URL.Hostname()
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 {
-		return redirected(host, resp).result()
+		return redirectAnswer(host, resp).result()
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, b.MaxResponse+1))
 	if err != nil {
@@ -90,16 +90,16 @@ func (b *binding) answer(req *http.Request, resp *http.Response, effect agent.Si
 	ok := resp.StatusCode >= 200 && resp.StatusCode < 300
 	switch {
 	case int64(len(body)) > b.MaxResponse && ok:
-		return failed(resp, "%s answered with more than %s; the answer was discarded", host, size(b.MaxResponse)).result()
+		return httpError(resp, "%s answered with more than %s; the answer was discarded", host, size(b.MaxResponse)).result()
 	case !ok:
 		return errorAnswer(host, resp, body).result()
 	case req.Method == http.MethodHead:
 		return headAnswer(resp).result()
 	case len(body) == 0:
-		text := host + " answered " + line(resp) + " with an empty body"
+		text := host + " answered " + statusLine(resp) + " with an empty body"
 		return answer{Content: []content{textContent(text)}, Meta: status(resp)}.result()
 	}
-	return success(req, resp, body).result()
+	return successAnswer(req, resp, body).result()
 }
 
 func size(n int64) string {
@@ -109,23 +109,24 @@ func size(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// line returns the status without the server's reason phrase, which could be any text.
-func line(resp *http.Response) string {
+// statusLine returns a status code with its standard text. It does not use the server's own reason phrase, because that
+// could be any text.
+func statusLine(resp *http.Response) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 }
 
-// redirected reports a redirect, but only the host of its target.
-func redirected(host string, resp *http.Response) answer {
-	to := "elsewhere"
+// redirectAnswer reports a redirect. Of the redirect target, it shows only the host.
+func redirectAnswer(host string, resp *http.Response) answer {
+	to := "an unknown host"
 	if u, err := resp.Request.URL.Parse(resp.Header.Get("Location")); err == nil && u.Hostname() != "" {
 		to = "host " + diag.Quote(u.Hostname())
 	}
-	return failed(resp, "%s answered %s and redirects to %s; redirects are not followed", host, line(resp), to)
+	return httpError(resp, "%s answered %s with a redirect to %s; redirects are not followed", host, statusLine(resp), to)
 }
 
-// errorAnswer reports an error status with the beginning of its body.
+// errorAnswer reports an error status and the beginning of the response body.
 func errorAnswer(host string, resp *http.Response, body []byte) answer {
-	text := host + " answered " + line(resp)
+	text := host + " answered " + statusLine(resp)
 	if after := resp.Header.Get("Retry-After"); after != "" && len(after) < 64 {
 		text += " (retry after: " + diag.Printable(after) + ")"
 	}
@@ -136,13 +137,13 @@ func errorAnswer(host string, resp *http.Response, body []byte) answer {
 		}
 		text += "\n\n" + said
 	}
-	return failed(resp, "%s", text)
+	return httpError(resp, "%s", text)
 }
 
-// headAnswer reports the answer to a HEAD request.
+// headAnswer reports the response to a HEAD request.
 func headAnswer(resp *http.Response) answer {
 	var b strings.Builder
-	b.WriteString(line(resp))
+	b.WriteString(statusLine(resp))
 	for _, name := range []string{"Content-Type", "Content-Length", "Last-Modified", "Etag"} {
 		if value := resp.Header.Get(name); value != "" {
 			b.WriteString("\n" + name + ": " + strings.ToValidUTF8(value, "\uFFFD"))
@@ -151,8 +152,9 @@ func headAnswer(resp *http.Response) answer {
 	return answer{Content: []content{textContent(b.String())}, Meta: status(resp)}
 }
 
-// success returns a successful answer in the form that clients show best.
-func success(req *http.Request, resp *http.Response, body []byte) answer {
+// successAnswer converts a successful response to text, an image, audio or a resource, depending on the media type. A
+// JSON object is also returned as structured content.
+func successAnswer(req *http.Request, resp *http.Response, body []byte) answer {
 	a := answer{Meta: status(resp)}
 	kind, params := mediaType(resp, body)
 	major, _, _ := strings.Cut(kind, "/")
@@ -174,7 +176,8 @@ func success(req *http.Request, resp *http.Response, body []byte) answer {
 	return a
 }
 
-// mediaType returns the declared media type. Without one, text is recognized by its bytes.
+// mediaType returns the media type and the parameters from the Content-Type header. If the header is missing or
+// invalid, mediaType inspects the body and returns the type for plain text or for binary data.
 func mediaType(resp *http.Response, body []byte) (string, map[string]string) {
 	kind, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err == nil && strings.Contains(kind, "/") {
@@ -196,7 +199,7 @@ func isText(kind string) bool {
 		strings.HasSuffix(kind, "+xml") || strings.HasSuffix(kind, "+yaml")
 }
 
-// decode converts a text to UTF-8. Invalid bytes become U+FFFD.
+// decode converts a text from the given charset to UTF-8. Invalid bytes become U+FFFD.
 func decode(body []byte, charset string) string {
 	var from encoding.Encoding = unicode.UTF8
 	if e, err := htmlindex.Get(charset); err == nil {

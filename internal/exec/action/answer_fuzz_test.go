@@ -12,8 +12,8 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// FuzzAnswer: every answer becomes one JSON value in valid UTF-8, an error status becomes an error, and a
-// redirect is reported on one line.
+// FuzzAnswer checks that every answer becomes one JSON value in valid UTF-8. An error status must become an error.
+// A redirect must be reported on one line.
 func FuzzAnswer(f *testing.F) {
 	for _, a := range []struct {
 		status      int
@@ -45,7 +45,7 @@ func FuzzAnswer(f *testing.F) {
 		status = 200 + ((status-200)%400+400)%400
 		h := http.Header{"Content-Type": {kind}, "Location": {other}, "Retry-After": {other}, "Etag": {other}}
 		resp := &http.Response{StatusCode: status, Header: h, Request: req, Body: io.NopCloser(strings.NewReader(string(body)))}
-		r, err := b.answer(req, resp, agent.Read)
+		r, err := b.toResult(req, resp, agent.Read)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +53,7 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("not JSON: %q", r.Raw)
 		}
 		if status >= 300 && !r.IsError {
-			t.Errorf("%d is taken for a yes: %s", status, r.Raw)
+			t.Errorf("status %d is not reported as an error: %s", status, r.Raw)
 		}
 		if status/100 == 3 && strings.Contains(string(r.Raw), `\n`) {
 			t.Errorf("a redirect is reported on several lines: %s", r.Raw)

@@ -44,16 +44,16 @@ func TestAnswers(t *testing.T) {
 		{"Latin 1", 200, "text/plain; charset=ISO-8859-1", "caf\xe9", "text café", "", false},
 		{"Japanese", 200, "text/html; charset=shift_jis", "\x93\xfa\x96{", "text 日本", "", false},
 		{"UTF-16", 200, "text/csv; charset=utf-16le", "a\x00\xe9\x00", "text aé", "", false},
-		{"marked UTF-16", 200, "text/plain", "\xff\xfea\x00\xe9\x00", "text aé", "", false},
-		{"marked UTF-8", 200, "application/json", "\xef\xbb\xbf{\"a\":1}", `text {"a":1}`, `{"a":1}`, false},
+		{"UTF-16 with a byte order mark", 200, "text/plain", "\xff\xfea\x00\xe9\x00", "text aé", "", false},
+		{"UTF-8 with a byte order mark", 200, "application/json", "\xef\xbb\xbf{\"a\":1}", `text {"a":1}`, `{"a":1}`, false},
 		{"not UTF-8", 200, "text/plain", "a\xffb", "text a\uFFFDb", "", false},
 		{"unknown charset", 200, "text/plain; charset=klingon", "a", "text a", "", false},
 		{"image", 200, "image/png", png, "image " + packed([]byte(png)) + " image/png", "", false},
 		{"drawing", 200, "image/svg+xml", "<svg/>", "text <svg/>", "", false},
 		{"audio", 200, "audio/mpeg", "\x00\x01", "audio AAE= audio/mpeg", "", false},
 		{"binary", 200, "application/pdf", "%PDF\x00", "resource https://api.example.com/v1 application/pdf " + packed([]byte("%PDF\x00")), "", false},
-		{"unsaid text", 200, "", "hello", "text hello", "", false},
-		{"unsaid binary", 200, "", "\x00\x01", "resource https://api.example.com/v1 application/octet-stream AAE=", "", false},
+		{"text without a type", 200, "", "hello", "text hello", "", false},
+		{"binary without a type", 200, "", "\x00\x01", "resource https://api.example.com/v1 application/octet-stream AAE=", "", false},
 		{"odd type", 200, ";;;", "hello", "text hello", "", false},
 		{"nothing", 204, "", "", "text api.example.com answered 204 No Content with an empty body", "", false},
 		{"not found", 404, "application/json", `{"error":"no such range"}`, "text api.example.com answered 404 Not Found\n\n{\"error\":\"no such range\"}", "", true},
@@ -75,7 +75,7 @@ func TestAnswers(t *testing.T) {
 				said = c.Type + " " + c.Resource.URI + " " + c.Resource.MIMEType + " " + c.Resource.Blob
 			}
 			if said != tt.want || string(got.StructuredContent) != tt.structured || got.IsError != tt.isError || got.Meta["ambit/http_status"] != float64(tt.status) {
-				t.Errorf("%s", result.Raw)
+				t.Errorf("result = %s, want %s", result.Raw, tt.want)
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestRetryAfterIsReported(t *testing.T) {
 	})
 	result, err := r.call(t, `{}`)
 	if got := read(t, result, err); !got.IsError || got.Content[0].Text != "api.example.com answered 429 Too Many Requests (retry after: 120)" {
-		t.Errorf("%s", result.Raw)
+		t.Errorf("result = %s, want the value of Retry-After", result.Raw)
 	}
 }
 
@@ -100,11 +100,11 @@ func TestHead(t *testing.T) {
 	})
 	result, err := r.call(t, `{}`)
 	if got := read(t, result, err); got.Content[0].Text != "200 OK\nContent-Type: text/csv\nEtag: \"e1\"" {
-		t.Errorf("%s", result.Raw)
+		t.Errorf("result = %s, want the status, Content-Type and Etag", result.Raw)
 	}
 }
 
-// TestLargeAnswers: the limit applies to the decompressed bytes.
+// TestLargeAnswers checks that the limit applies to the decompressed bytes.
 func TestLargeAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -114,10 +114,10 @@ func TestLargeAnswers(t *testing.T) {
 		isError bool
 		text    string
 	}{
-		{"just so", maxResponse, false, 0, false, ""},
-		{"one more", maxResponse + 1, false, 0, true, "api.example.com answered with more than 1 MiB; the answer was discarded"},
-		{"a bomb", 64 << 20, true, 0, true, "api.example.com answered with more than 1 MiB; the answer was discarded"},
-		{"a smaller bound", 101, false, 100, true, "api.example.com answered with more than 100 bytes; the answer was discarded"},
+		{"at the limit", maxResponse, false, 0, false, ""},
+		{"one byte too many", maxResponse + 1, false, 0, true, "api.example.com answered with more than 1 MiB; the answer was discarded"},
+		{"a gzip bomb", 64 << 20, true, 0, true, "api.example.com answered with more than 1 MiB; the answer was discarded"},
+		{"a smaller limit", 101, false, 100, true, "api.example.com answered with more than 100 bytes; the answer was discarded"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t, agent.HTTP{}, func(w http.ResponseWriter, r *http.Request) {
@@ -125,7 +125,7 @@ func TestLargeAnswers(t *testing.T) {
 				var to io.Writer = w
 				if tt.packed {
 					if r.Header.Get("Accept-Encoding") != "gzip" {
-						t.Error("packed answers are not taken")
+						t.Error("the request does not accept gzip")
 					}
 					w.Header().Set("Content-Encoding", "gzip")
 					z := gzip.NewWriter(w)
@@ -138,13 +138,13 @@ func TestLargeAnswers(t *testing.T) {
 			result, err := r.call(t, `{}`)
 			got := read(t, result, err)
 			if got.IsError != tt.isError || tt.text != "" && got.Content[0].Text != tt.text || !tt.isError && len(got.Content[0].Text) != tt.bytes {
-				t.Errorf("%d bytes, %v", len(result.Raw), got.IsError)
+				t.Errorf("the result has %d bytes, isError %v", len(result.Raw), got.IsError)
 			}
 		})
 	}
 }
 
-// TestEndlessAnswers: bytes beyond the limit are not read.
+// TestEndlessAnswers checks that the body is not read beyond the limit.
 func TestEndlessAnswers(t *testing.T) {
 	const all = 256 << 20
 	taken := make(chan int64, 1)
@@ -154,10 +154,10 @@ func TestEndlessAnswers(t *testing.T) {
 	})
 	result, err := r.call(t, `{}`)
 	if got := read(t, result, err); !got.IsError {
-		t.Error("it was taken")
+		t.Error("the endless answer was accepted")
 	}
 	if n := <-taken; n > all/4 {
-		t.Errorf("%d bytes were read", n)
+		t.Errorf("%d bytes were read, want at most %d", n, all/4)
 	}
 }
 
@@ -165,8 +165,8 @@ type endless64 struct{}
 
 func (endless64) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte("x"), len(p))), nil }
 
-// TestCutAnswers: after half an answer the effect is unknown, unless the tool only reads. A method that
-// reads is not enough.
+// TestCutAnswers checks calls whose answer breaks off. Such a call has an unknown effect. The exception is a
+// read-only tool with a read-only HTTP method.
 func TestCutAnswers(t *testing.T) {
 	cut := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")
@@ -188,7 +188,7 @@ func TestCutAnswers(t *testing.T) {
 		r.agent.Tools[0].SideEffect = tt.of
 		_, err := r.call(t, `{}`)
 		if got := wantCode(t, err, call.ServerUnavailable, tt.effect); got.Retryable != (tt.effect == call.NoEffect) || got.Unsent {
-			t.Errorf("%s by a tool that may %s: %+v", tt.method, tt.of, got)
+			t.Errorf("method %s, side effect %s: %+v", tt.method, tt.of, got)
 		}
 	}
 }

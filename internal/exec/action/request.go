@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/json"
+	"encoding/xml"
 	"fmt"
 	"io"
 	"net"
@@ -13,19 +15,21 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// http sends a request and converts the answer to a result.
+// http sends the request of an HTTP action and converts the response to a result.
 func (b *binding) http(ctx context.Context, t *agent.Tool, h agent.HTTP, c *call.Call) (call.Result, error) {
 	if b.Egress == nil {
-		return call.Result{}, call.Unsent(call.Refuse(stage, call.ServerUnavailable, "http actions are not available here"))
+		return call.Result{}, call.Unsent(call.Refuse(stage, call.ServerUnavailable, "HTTP actions are not available"))
 	}
 	req, err := b.request(ctx, t, h, c)
 	if err != nil {
@@ -36,10 +40,11 @@ func (b *binding) http(ctx context.Context, t *agent.Tool, h agent.HTTP, c *call
 		return call.Result{}, err
 	}
 	defer resp.Body.Close()
-	return b.answer(req, resp, t.SideEffect)
+	return b.toResult(req, resp, t.SideEffect)
 }
 
-// request fills an action's request. The credential is attached last.
+// request builds the request of an action from the templates and the values of the call. It attaches the credential
+// last.
 func (b *binding) request(ctx context.Context, t *agent.Tool, h agent.HTTP, c *call.Call) (*http.Request, error) {
 	args, err := readArguments(t, c)
 	if err != nil {
@@ -54,11 +59,11 @@ func (b *binding) request(ctx context.Context, t *agent.Tool, h agent.HTTP, c *c
 	for name, template := range h.Headers {
 		switch {
 		case strings.EqualFold(name, "Accept-Encoding"):
-			// The transport negotiates the encoding.
+			// Ignore this header in the manifest, because the transport negotiates the encoding.
 		case credential.Uses(template):
 			secret[name] = template
 		default:
-			value, err := args.fill(template, header)
+			value, err := args.fill(template, checkHeader)
 			if err != nil {
 				return nil, err
 			}
@@ -85,15 +90,15 @@ func (b *binding) attach(req *http.Request, h agent.HTTP, templates map[string]s
 		return err
 	}
 	return credential.Attach(b.Egress.Switches(), req, slot, value, templates, func(name string) (string, error) {
-		text, err := args.text(name)
+		text, err := args.textValue(name)
 		if err != nil {
 			return "", err
 		}
-		return header(text)
+		return checkHeader(text)
 	})
 }
 
-// setDefaults adds headers that the manifest may omit.
+// setDefaults adds default headers. Headers from the manifest take precedence.
 func setDefaults(req *http.Request, t *agent.Tool, c *call.Call) {
 	set := func(name, value string) {
 		if _, ok := req.Header[name]; !ok {
@@ -111,15 +116,16 @@ func setDefaults(req *http.Request, t *agent.Tool, c *call.Call) {
 	}
 }
 
-// header refuses values that a header cannot contain.
-func header(text string) (string, error) {
+// checkHeader returns a header value unchanged, or refuses it if a header cannot contain it.
+func checkHeader(text string) (string, error) {
 	if !httpguts.ValidHeaderFieldValue(text) {
-		return "", call.Refuse(stage, call.InputInvalid, "a value for a header contains a line break or control character")
+		return "", call.Refuse(stage, call.InputInvalid, "the value of a header has a line break or control character")
 	}
 	return text, nil
 }
 
-// address fills an action's URL and checks it against the manifest.
+// address returns the URL of an action, with its placeholders filled in. The scheme, host and port must be the same as
+// in the manifest.
 func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 	scheme, rest, ok := strings.Cut(h.URL, "://")
 	host, path := rest, ""
@@ -127,7 +133,7 @@ func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 		host, path = rest[:end], rest[end:]
 	}
 	if !ok || strings.ContainsAny(scheme+host, "{}") {
-		return nil, call.Refuse(stage, call.HostNotAllowed, "a placeholder would choose the host of the request")
+		return nil, call.Refuse(stage, call.HostNotAllowed, "a placeholder must not determine the host in the URL")
 	}
 	base, err := url.Parse(scheme + "://" + host)
 	if err != nil {
@@ -147,17 +153,17 @@ func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || !egress.Same(u, base) || u.User != nil || u.Opaque != "" || u.Fragment != "" {
 		return nil, call.Refuse(stage, call.HostNotAllowed,
-			"the filled-in URL of %s has another scheme, host or port than the manifest", a.tool.Name)
+			"the values would change the scheme, host or port in the URL of %s", a.tool.Name)
 	}
 	name, err := egress.Host(u.Hostname())
 	if err != nil {
-		name = strings.ToLower(u.Hostname()) // an IP address: the client refuses it unless a switch allows it
+		name = strings.ToLower(u.Hostname()) // by default, egress refuses IP addresses later
 	}
 	if name != h.Host {
-		return nil, call.Refuse(stage, call.HostNotAllowed, "the URL of %s has another host than was reviewed", a.tool.Name)
+		return nil, call.Refuse(stage, call.HostNotAllowed, "the host in the URL of %s was not reviewed", a.tool.Name)
 	}
 	if err == nil {
-		// One spelling, so that every later check sees the same host.
+		// Use the normalized host in all later checks.
 		u.Host = name
 		if port := base.Port(); port != "" {
 			u.Host = net.JoinHostPort(name, port)
@@ -166,7 +172,8 @@ func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 	return u, nil
 }
 
-// path fills a path, segment by segment.
+// path fills the placeholders of a path, segment by segment. It refuses a value that would change the structure of the
+// path.
 func (a arguments) path(template string) (string, error) {
 	segments := strings.Split(template, "/")
 	for i, s := range segments {
@@ -180,7 +187,7 @@ func (a arguments) path(template string) (string, error) {
 		}
 		if changesPath(filled) {
 			r := call.Refuse(stage, call.InputInvalid, "the value for %s would change the path", diag.Quote(found[0].Name))
-			r.Hint = "use a value that is not empty and contains no . or .. path segment"
+			r.Hint = "use a value that is not empty and does not contain \".\" or \"..\" as a path segment"
 			return "", r
 		}
 		segments[i] = filled
@@ -188,7 +195,8 @@ func (a arguments) path(template string) (string, error) {
 	return strings.Join(segments, "/"), nil
 }
 
-// changesPath reports whether a segment changes the path, also for a server that decodes it first.
+// changesPath reports whether a filled segment would change the structure of the path. Some servers decode a path
+// before they split it, so the decoded segment is split again.
 func changesPath(segment string) bool {
 	plain, err := url.PathUnescape(segment)
 	if err != nil || plain == "" {
@@ -198,7 +206,7 @@ func changesPath(segment string) bool {
 	return slices.Contains(parts, ".") || slices.Contains(parts, "..")
 }
 
-// setBody fills the body according to its content type.
+// setBody sets the body of a request. It sets no body if the method only reads.
 func (a arguments) setBody(req *http.Request, h agent.HTTP) error {
 	if h.Body == "" || egress.Reads(h.Method) {
 		return nil
@@ -213,4 +221,208 @@ func (a arguments) setBody(req *http.Request, h agent.HTTP) error {
 	req.Body = io.NopCloser(bytes.NewReader(text))
 	req.ContentLength = int64(len(text))
 	return nil
+}
+
+const (
+	typeJSON = "application/json"
+	typeForm = "application/x-www-form-urlencoded"
+	typeText = "text/plain; charset=utf-8"
+)
+
+// body fills the placeholders of a request body. It escapes the values as the content type requires. The second result
+// is the content type to use if the manifest sets none.
+func (a arguments) body(template, contentType string) ([]byte, string, error) {
+	kind, _, _ := strings.Cut(strings.ToLower(contentType), ";")
+	kind = strings.TrimSpace(kind)
+	if kind == "" && looksLikeJSON(template) {
+		kind = typeJSON
+	}
+	var esc escape
+	switch {
+	case isJSON(kind):
+		text, err := a.jsonBody(template)
+		return text, typeJSON, err
+	case kind == typeForm:
+		esc = percent
+	case kind == "application/xml", kind == "text/xml", kind == "text/html", strings.HasSuffix(kind, "+xml"):
+		esc = xmlText
+	case strings.HasPrefix(kind, "multipart/"):
+		esc = multipartText
+	default:
+		esc = plain
+	}
+	text, err := a.fill(template, esc)
+	return []byte(text), typeText, err
+}
+
+func isJSON(kind string) bool {
+	return kind == typeJSON || kind == "text/json" || strings.HasSuffix(kind, "+json")
+}
+
+// looksLikeJSON reports whether the template of a body seems to be JSON. It ignores an opening brace that belongs to a
+// placeholder.
+func looksLikeJSON(template string) bool {
+	template = strings.TrimLeft(template, " \t\r\n")
+	if template == "" || template[0] != '{' && template[0] != '[' {
+		return false
+	}
+	found, _ := agent.Placeholders(template)
+	return len(found) == 0 || found[0].Start > 0
+}
+
+// jsonBody fills the placeholders of a JSON template. A placeholder without quotes is replaced with a JSON value. A
+// placeholder inside quotes becomes part of the string.
+func (a arguments) jsonBody(template string) ([]byte, error) {
+	found, _ := agent.Placeholders(template)
+	var b bytes.Buffer
+	at, quoted := 0, false
+	for _, p := range found {
+		before := template[at:p.Start]
+		b.WriteString(before)
+		quoted = inString(before, quoted)
+		at = p.End
+		v, err := a.value(p.Name)
+		if err != nil {
+			return nil, err
+		}
+		if quoted {
+			if v, err = stringContent(v, a.missing(p.Name)); err != nil {
+				return nil, err
+			}
+		}
+		b.Write(v)
+	}
+	b.WriteString(template[at:])
+	if !jsontext.Value(b.Bytes()).IsValid() {
+		return nil, call.Refuse(stage, call.InputInvalid, "with these values, the body is not valid JSON")
+	}
+	return b.Bytes(), nil
+}
+
+// inString reports whether a text ends inside a JSON string. The parameter quoted reports whether the text begins
+// inside a string.
+func inString(text string, quoted bool) bool {
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] == '"':
+			quoted = !quoted
+		case text[i] == '\\' && quoted:
+			i++
+		}
+	}
+	return quoted
+}
+
+// stringContent returns a value as the content of a JSON string, without the quotes. If the value is null, it returns
+// the error missing.
+func stringContent(v jsontext.Value, missing error) (jsontext.Value, error) {
+	text, err := textOf(v, missing)
+	if err != nil {
+		return nil, err
+	}
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		return nil, missing
+	}
+	return quoted[1 : len(quoted)-1], nil
+}
+
+func xmlText(text string) (string, error) {
+	var b bytes.Buffer
+	err := xml.EscapeText(&b, []byte(text))
+	return b.String(), err
+}
+
+// multipartText refuses a value that could terminate a part of a multipart body.
+func multipartText(text string) (string, error) {
+	if strings.ContainsAny(text, "\r\n\"") {
+		return "", call.Refuse(stage, call.InputInvalid, "the value for a multipart body has a line break or quote")
+	}
+	return text, nil
+}
+
+// arguments contains the values of one call.
+type arguments struct {
+	tool   *agent.Tool
+	values map[string]jsontext.Value
+}
+
+func readArguments(t *agent.Tool, c *call.Call) (arguments, error) {
+	a := arguments{tool: t}
+	if len(c.Arguments) > 0 && json.Unmarshal(c.Arguments, &a.values) != nil {
+		return a, call.Refuse(stage, call.InputInvalid, "the arguments are not a JSON object")
+	}
+	return a, nil
+}
+
+// value returns an argument as compact JSON. If the argument is missing, value returns the default from the input
+// schema.
+func (a arguments) value(name string) (jsontext.Value, error) {
+	v, ok := a.values[name]
+	if !ok {
+		v = rawjson.Lookup([]byte(a.tool.InputSchema), "properties", name, "default")
+	}
+	if v = v.Clone(); v == nil || v.Compact() != nil {
+		return nil, a.missing(name)
+	}
+	return v, nil
+}
+
+func (a arguments) missing(name string) error {
+	r := call.Refuse(stage, call.InputInvalid, "the tool %s needs a value for %s", a.tool.Name, diag.Quote(name))
+	r.Hint = "pass the argument, or set its default in the manifest's input_schema"
+	return r
+}
+
+// textValue returns an argument as text: the content of a string, or the JSON of any other value. It treats null as a
+// missing value.
+func (a arguments) textValue(name string) (string, error) {
+	v, err := a.value(name)
+	if err != nil {
+		return "", err
+	}
+	return textOf(v, a.missing(name))
+}
+
+func textOf(v jsontext.Value, missing error) (string, error) {
+	switch v.Kind() {
+	case 'n':
+		return "", missing
+	case '"':
+		var text string
+		if json.Unmarshal(v, &text) != nil {
+			return "", missing
+		}
+		return text, nil
+	}
+	return string(v), nil
+}
+
+// escape escapes a value for its position in a template, or refuses it.
+type escape func(text string) (string, error)
+
+func plain(text string) (string, error) { return text, nil }
+
+// fill replaces each placeholder in a template with its escaped value.
+func (a arguments) fill(template string, esc escape) (string, error) {
+	found, _ := agent.Placeholders(template)
+	var b strings.Builder
+	at := 0
+	for _, p := range found {
+		text, err := a.textValue(p.Name)
+		if err == nil {
+			text, err = esc(text)
+		}
+		if err != nil {
+			return "", err
+		}
+		b.WriteString(template[at:p.Start] + text)
+		at = p.End
+	}
+	return b.String() + template[at:], nil
+}
+
+// percent percent-encodes a text. It leaves only unreserved characters unchanged.
+func percent(text string) (string, error) {
+	return strings.ReplaceAll(url.QueryEscape(text), "+", "%20"), nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// sent returns the request of a call as sent on the wire.
+// sent returns the request of a call, and the text that would be sent to the server.
 func sent(t testing.TB, h agent.HTTP, schema, arguments string, change ...func(*agent.Tool, *call.Call)) (*http.Request, string, error) {
 	t.Helper()
 	if h.URL == "" {
@@ -56,7 +56,7 @@ func TestAddress(t *testing.T) {
 		{"query name", "https://api.example.com/?{a}=1", `{"a":"x=y&z"}`, "https://api.example.com/?x%3Dy%26z=1", ""},
 		{"empty in a query", "https://api.example.com/?a={a}", `{"a":""}`, "https://api.example.com/?a=", ""},
 		{"number", "https://api.example.com/{a}", `{"a":12345678901234567890}`, "https://api.example.com/12345678901234567890", ""},
-		{"truth", "https://api.example.com/?a={a}", `{"a":true}`, "https://api.example.com/?a=true", ""},
+		{"boolean", "https://api.example.com/?a={a}", `{"a":true}`, "https://api.example.com/?a=true", ""},
 		{"list", "https://api.example.com/?a={a}", `{"a":[1, "b"]}`, "https://api.example.com/?a=%5B1%2C%22b%22%5D", ""},
 		{"placeholder in a value", "https://api.example.com/?a={a}&b={b}", `{"a":"{b}","b":"x"}`, "https://api.example.com/?a=%7Bb%7D&b=x", ""},
 		{"one spelling of the host", "https://API.Example.com.:8443/x", `{}`, "https://api.example.com:8443/x", ""},
@@ -69,8 +69,8 @@ func TestAddress(t *testing.T) {
 		{"empty segment", "https://api.example.com/users/{a}", `{"a":""}`, "", call.InputInvalid},
 		{"dot", "https://api.example.com/users/{a}/x", `{"a":"."}`, "", call.InputInvalid},
 		{"dots", "https://api.example.com/users/{a}/x", `{"a":".."}`, "", call.InputInvalid},
-		{"dots of two", "https://api.example.com/users/{a}{b}/x", `{"a":".","b":"."}`, "", call.InputInvalid},
-		{"dots with a template's own", "https://api.example.com/users/%2e{a}/x", `{"a":"."}`, "", call.InputInvalid},
+		{"dots from two values", "https://api.example.com/users/{a}{b}/x", `{"a":".","b":"."}`, "", call.InputInvalid},
+		{"a dot in the template and in the value", "https://api.example.com/users/%2e{a}/x", `{"a":"."}`, "", call.InputInvalid},
 		{"dots behind a slash", "https://api.example.com/users/{a}", `{"a":"x/../admin"}`, "", call.InputInvalid},
 		{"dots behind a backslash", "https://api.example.com/users/{a}", `{"a":"x\\..\\admin"}`, "", call.InputInvalid},
 		{"dots in a name", "https://api.example.com/users/{a}", `{"a":"a..b"}`, "https://api.example.com/users/a..b", ""},
@@ -79,7 +79,7 @@ func TestAddress(t *testing.T) {
 		{"port", "https://api.example.com:{a}/", `{"a":"443"}`, "", call.HostNotAllowed},
 		{"scheme", "{a}://api.example.com/", `{"a":"https"}`, "", call.HostNotAllowed},
 		{"all", "{a}", `{"a":"https://api.example.com/"}`, "", call.HostNotAllowed},
-		{"another host than was reviewed", "https://evil.test/", `{}`, "", call.HostNotAllowed},
+		{"a host that was not reviewed", "https://evil.test/", `{}`, "", call.HostNotAllowed},
 		{"user", "https://x@api.example.com/", `{}`, "", call.HostNotAllowed},
 		{"fragment", "https://api.example.com/#x", `{}`, "", call.HostNotAllowed},
 	} {
@@ -88,11 +88,11 @@ func TestAddress(t *testing.T) {
 			if tt.code != "" {
 				r := wantCode(t, err, tt.code, call.NoEffect)
 				if authority, _, _ := strings.Cut(strings.TrimPrefix(tt.url, "https://"), "/"); strings.Contains(authority, "{") && !strings.Contains(authority, "?") &&
-					!strings.Contains(r.Message, "would choose the host of the request") {
+					!strings.Contains(r.Message, "must not determine the host in the URL") {
 					t.Error(r.Message)
 				}
 			} else if err != nil || req.URL.String() != tt.want {
-				t.Errorf("%v, %v", req, err)
+				t.Errorf("request = %v, error %v; want %s", req, err, tt.want)
 			}
 		})
 	}
@@ -102,11 +102,11 @@ func TestDefaults(t *testing.T) {
 	schema := `{"type":"object","properties":{"a":{"type":"string","default":"last week"},"b":{"default":{"x":[1]}},"c":{"default":null},"d":true}}`
 	req, wire, err := sent(t, agent.HTTP{URL: "https://api.example.com/?a={a}", Body: `{"b":{b},"c":{c}}`}, schema, `{}`)
 	if err != nil || req.URL.RawQuery != "a=last%20week" || !strings.HasSuffix(wire, `{"b":{"x":[1]},"c":null}`) {
-		t.Errorf("%s, %v", wire, err)
+		t.Errorf("request = %s, error %v; want the defaults", wire, err)
 	}
 	req, _, err = sent(t, agent.HTTP{URL: "https://api.example.com/?a={a}"}, schema, `{"a":"today"}`)
 	if err != nil || req.URL.RawQuery != "a=today" {
-		t.Errorf("%v, %v", req, err)
+		t.Errorf("request = %v, error %v; want a=today", req, err)
 	}
 	for _, name := range []string{"c", "d", "e"} {
 		_, _, err := sent(t, agent.HTTP{URL: "https://api.example.com/?a={" + name + "}"}, schema, `{}`)
@@ -134,8 +134,8 @@ func TestBodies(t *testing.T) {
 		{"form", "application/x-www-form-urlencoded", `a={a}&b=1`, `{"a":"x&b=2 é"}`, `a=x%26b%3D2%20%C3%A9&b=1`, "application/x-www-form-urlencoded"},
 		{"XML", "application/xml", `<a b="{a}">{a}</a>`, `{"a":"<x>&\"'"}`, `<a b="&lt;x&gt;&amp;&#34;&#39;">&lt;x&gt;&amp;&#34;&#39;</a>`, "application/xml"},
 		{"text", "text/plain", "{a}\n{b}", `{"a":"<x>\n","b":2}`, "<x>\n\n2", "text/plain"},
-		{"unsaid text", "", "{a} and more", `{"a":"x"}`, "x and more", "text/plain; charset=utf-8"},
-		{"parts", "multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{a}\r\n--b--\r\n", `{"a":"x"}`, "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\r\n--b--\r\n", "multipart/form-data; boundary=b"},
+		{"text without a content type", "", "{a} and more", `{"a":"x"}`, "x and more", "text/plain; charset=utf-8"},
+		{"multipart", "multipart/form-data; boundary=b", "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{a}\r\n--b--\r\n", `{"a":"x"}`, "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\r\n--b--\r\n", "multipart/form-data; boundary=b"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := agent.HTTP{Body: tt.template}
@@ -148,23 +148,23 @@ func TestBodies(t *testing.T) {
 			}
 			_, body, _ := strings.Cut(wire, "\r\n\r\n")
 			if body != tt.want || req.Header.Get("Content-Type") != tt.wantKind {
-				t.Errorf("%q as %s", body, req.Header.Get("Content-Type"))
+				t.Errorf("body %q as %s, want %q as %s", body, req.Header.Get("Content-Type"), tt.want, tt.wantKind)
 			}
 		})
 	}
 	for name, tt := range map[string]struct{ kind, template, arguments string }{
-		"missing":            {"", `{"a":{a}}`, `{}`},
-		"null in quotes":     {"", `{"a":"{a}"}`, `{"a":null}`},
-		"a name twice":       {"", `{"{a}":1,"b":2}`, `{"a":"b"}`},
-		"a name that is not": {"", `{{a}:1}`, `{"a":[]}`},
-		"end of a part":      {"multipart/mixed; boundary=b", "{a}", `{"a":"\r\n--b"}`},
+		"missing":                     {"", `{"a":{a}}`, `{}`},
+		"null in quotes":              {"", `{"a":"{a}"}`, `{"a":null}`},
+		"a name twice":                {"", `{"{a}":1,"b":2}`, `{"a":"b"}`},
+		"a name that is not a string": {"", `{{a}:1}`, `{"a":[]}`},
+		"end of a part":               {"multipart/mixed; boundary=b", "{a}", `{"a":"\r\n--b"}`},
 	} {
 		h := agent.HTTP{Body: tt.template}
 		if tt.kind != "" {
 			h.Headers = map[string]string{"Content-Type": tt.kind}
 		}
 		if _, wire, err := sent(t, h, "", tt.arguments); err == nil {
-			t.Errorf("%s: sent %q", name, wire)
+			t.Errorf("%s: the request was accepted: %q", name, wire)
 		} else {
 			wantCode(t, err, call.InputInvalid, call.NoEffect)
 		}
@@ -190,12 +190,12 @@ func TestHeaders(t *testing.T) {
 	}{
 		{"filled in", `{"a":"x y"}`, map[string]string{"X-A": "<{a}>"}, "", nil, map[string]string{"X-A": "<x y>", "User-Agent": "ambit", "Idempotency-Key": ""}},
 		{"bearer", `{}`, nil, "token", nil, map[string]string{"Authorization": `Bearer {"id":"i1","key":"` + canary + `"}`}},
-		{"own place", `{"a":"{credential.key}"}`, map[string]string{"X-Key": "{a}:{credential.key}", "X-Id": "{credential.id}"}, "token", nil, map[string]string{"X-Key": "{credential.key}:" + canary, "X-Id": "i1", "Authorization": ""}},
-		{"the slot wins", `{"a":"mine"}`, map[string]string{"Authorization": "{a}"}, "token", nil, map[string]string{"Authorization": `Bearer {"id":"i1","key":"` + canary + `"}`}},
-		{"not compressed by a manifest", `{}`, map[string]string{"accept-encoding": "br", "User-Agent": "mine", "accept": "text/csv"}, "", nil, map[string]string{"Accept-Encoding": "", "User-Agent": "mine", "Accept": "text/csv"}},
+		{"in other headers", `{"a":"{credential.key}"}`, map[string]string{"X-Key": "{a}:{credential.key}", "X-Id": "{credential.id}"}, "token", nil, map[string]string{"X-Key": "{credential.key}:" + canary, "X-Id": "i1", "Authorization": ""}},
+		{"the credential replaces the header", `{"a":"mine"}`, map[string]string{"Authorization": "{a}"}, "token", nil, map[string]string{"Authorization": `Bearer {"id":"i1","key":"` + canary + `"}`}},
+		{"Accept-Encoding is ignored", `{}`, map[string]string{"accept-encoding": "br", "User-Agent": "mine", "accept": "text/csv"}, "", nil, map[string]string{"Accept-Encoding": "", "User-Agent": "mine", "Accept": "text/csv"}},
 		{"repeatable", `{}`, nil, "", idempotent, map[string]string{"Idempotency-Key": "id-1"}},
 		{"repeatable with a key", `{}`, nil, "", keyed("key-1"), map[string]string{"Idempotency-Key": "key-1"}},
-		{"with a key of the manifest's", `{"a":"z"}`, map[string]string{"idempotency-key": "{a}"}, "", keyed("key-1"), map[string]string{"Idempotency-Key": "z"}},
+		{"with a key from the manifest", `{"a":"z"}`, map[string]string{"idempotency-key": "{a}"}, "", keyed("key-1"), map[string]string{"Idempotency-Key": "z"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			change := tt.change
@@ -208,7 +208,7 @@ func TestHeaders(t *testing.T) {
 			}
 			for name, want := range tt.want {
 				if got := req.Header.Get(name); got != want {
-					t.Errorf("%s is %q", name, got)
+					t.Errorf("%s is %q, want %q", name, got, want)
 				}
 			}
 		})
@@ -217,7 +217,7 @@ func TestHeaders(t *testing.T) {
 	for range 2 {
 		req, _, err := sent(t, agent.HTTP{}, "", `{}`, keyed("a\nb"))
 		if err != nil || req.Header.Get("Idempotency-Key") != fmt.Sprintf("%x", sha256.Sum256([]byte("a\nb"))) {
-			t.Errorf("%v, %v", req, err)
+			t.Errorf("request = %v, error %v; want the hash of the key", req, err)
 		}
 	}
 	for _, value := range []string{"a\r\nX-Evil: 1", "a\nb", "a\rb", "a\x00b", "\x7f"} {
@@ -238,7 +238,7 @@ var templates = []string{
 	"https://api.example.com/v1/{a}/x?q={a}&r={b}", "https://api.example.com:8443/{a}{b}", "https://api.example.com?{a}={b}", "https://api.example.com/x/{a}-{b}/?z={b}",
 }
 
-// FuzzAddress: no value changes the host, the number of path segments or the names of query parameters.
+// FuzzAddress checks that no value changes the host, the number of path segments or the number of query parameters.
 func FuzzAddress(f *testing.F) {
 	for i := range templates {
 		for _, v := range []string{"", "x", "@evil.test", "://evil.test", "/../..", "?q=1#", "%2f%2e%2e", "\r\n", "\\\\evil.test", "{b}", "é\u2028"} {
@@ -263,15 +263,15 @@ func FuzzAddress(f *testing.F) {
 		if !egress.Same(u, w) || u.User != nil || u.Fragment != "" || u.Host != w.Host ||
 			strings.Count(u.EscapedPath(), "/") != strings.Count(w.EscapedPath(), "/") ||
 			strings.Count(u.RawQuery, "&") != strings.Count(w.RawQuery, "&") || strings.Count(u.RawQuery, "=") != strings.Count(w.RawQuery, "=") {
-			t.Errorf("%q and %q make %s", a, b, u)
+			t.Errorf("the values %q and %q result in the URL %s", a, b, u)
 		}
 		if lines := strings.Split(wire, "\r\n"); !strings.HasPrefix(wire, "GET /") || strings.Count(lines[0], " ") != 2 || lines[1] != "Host: "+w.Host {
-			t.Errorf("%q", wire)
+			t.Errorf("the request has a wrong first or second line: %q", wire)
 		}
 	})
 }
 
-// FuzzHeader: a value adds no line to a request.
+// FuzzHeader checks that no value adds a line to a request.
 func FuzzHeader(f *testing.F) {
 	for _, v := range []string{"x", "\r\nX-Evil: 1", "\n\n", "a\x00", "é", "{credential}", "\u2028"} {
 		f.Add(v)
@@ -289,15 +289,15 @@ func FuzzHeader(f *testing.F) {
 		}
 		head, body, _ := strings.Cut(wire, "\r\n\r\n")
 		if n := strings.Count(wire, "\n"); n != 8 || strings.Count(head, "\r") != 6 || body != "" || len(req.Header) != 4 {
-			t.Errorf("%d lines: %q", n, wire)
+			t.Errorf("the request has %d lines, want 8: %q", n, wire)
 		}
 		if strings.Contains(wire, canary) {
-			t.Errorf("%q brings out the other field", v)
+			t.Errorf("the value %q reveals another field of the credential", v)
 		}
 	})
 }
 
-// FuzzJSONBody: a body stays JSON, and a value stays in its place.
+// FuzzJSONBody checks that the filled body is valid JSON. A value must not change the rest of the body.
 func FuzzJSONBody(f *testing.F) {
 	for _, v := range []string{`"x"`, `"\""`, `"\",\"admin\":true,\"x\":\""`, `null`, `1e400`, `{"a":{}}`, `[]`, `"\ud800"`, `"{b}"`, ` 1 `} {
 		f.Add(v)
@@ -320,10 +320,10 @@ func FuzzJSONBody(f *testing.F) {
 		}
 		text, isText := got["s"].(string)
 		if len(got) != 3 || got["k"] != "end" || !isText || !strings.HasPrefix(text, "<") || !strings.HasSuffix(text, ">") {
-			t.Errorf("%q", body)
+			t.Errorf("the value changed the rest of the body: %q", body)
 		}
 		if s, ok := given["a"].(string); ok && (text != "<"+s+">" || got["v"] != s) {
-			t.Errorf("%q became %q", s, body)
+			t.Errorf("the value %q became the body %q", s, body)
 		}
 	})
 }

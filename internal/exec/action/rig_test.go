@@ -32,7 +32,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// canary is the token; only its audience may see it.
+// canary is the value of the token. Only hosts in its audience may receive it.
 const canary = "canary-4c1fe0b7a925"
 
 // authority signs certificates of test servers.
@@ -67,7 +67,7 @@ func newAuthority(t testing.TB) *authority {
 	return &authority{cert, key, file}
 }
 
-// server is a TLS server for some names. It keeps all that it was sent.
+// server is a TLS server for several host names. It records all requests.
 type server struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -108,7 +108,7 @@ func (s *server) requests() []string {
 	return append([]string(nil), s.seen...)
 }
 
-// switches map names, as name:port, to servers.
+// switches returns egress switches that redirect connections for name:port to test servers.
 func (a *authority) switches(t testing.TB, to map[string]*server) egress.Switches {
 	t.Helper()
 	var pairs []string
@@ -123,12 +123,12 @@ func (a *authority) switches(t testing.TB, to map[string]*server) egress.Switche
 	return sw
 }
 
-// token is a source that holds the canary for every slot.
+// token returns a source in which the environment variable ANALYTICS_TOKEN has the given value.
 func token(value string) *credential.Source {
 	return &credential.Source{Environ: func(name string) (string, bool) { return value, value != "" && name == "ANALYTICS_TOKEN" }}
 }
 
-// rig is an agent with one http tool that talks to a server.
+// rig is an agent with one HTTP tool, and the server that the tool calls.
 type rig struct {
 	*server
 	agent *agent.Agent
@@ -160,7 +160,7 @@ func (r *rig) call(t testing.TB, arguments string) (call.Result, error) {
 	return New(r.agent, r.o).Act(t.Context(), &r.agent.Tools[0], &call.Call{ID: "id-1", Tool: "tool", Arguments: jsontext.Value(arguments)})
 }
 
-// shown is a result as a test compares it.
+// shown is the decoded result of a tool.
 type shown struct {
 	Content []struct {
 		Type, Text, Data, MIMEType string
@@ -178,7 +178,7 @@ func read(t testing.TB, r call.Result, err error) shown {
 	}
 	var s shown
 	if err := json.Unmarshal(r.Raw, &s); err != nil || s.IsError != r.IsError || !r.Raw.IsValid() || len(s.Content) != 1 || strings.ContainsAny(string(r.Raw), "\n\r") {
-		t.Fatalf("%s: %v", r.Raw, err)
+		t.Fatalf("invalid result %s: %v", r.Raw, err)
 	}
 	return s
 }
@@ -195,7 +195,7 @@ func wantCode(t testing.TB, err error, code call.Code, effect call.Effect) *call
 	return r
 }
 
-// callers is a Caller made of a function.
+// callers is a function that implements Caller.
 type callers func(ctx context.Context, name string, c *call.Call) (call.Result, error)
 
 func (f callers) CallAgent(ctx context.Context, name string, c *call.Call) (call.Result, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// seed is the dialect's own example, with a prompt that is not cut short.
+// seed is the dialect's example manifest, with a complete system prompt.
 const seed = `{
   "name": "GA Report Builder",
   "description": "Pulls a traffic summary and writes it to a sheet.",
@@ -97,7 +97,7 @@ func TestSeedExample(t *testing.T) {
 	result, err := b.Act(t.Context(), &a.Tools[0], c)
 	got := read(t, result, err)
 	if got.IsError || string(got.StructuredContent) != `{"range":"last week & more","visits":9007199254740993}` || got.Content[0].Text != `{"range": "last week & more", "visits": 9007199254740993}` {
-		t.Errorf("%s", result.Raw)
+		t.Errorf("result = %s, want the answer of the server", result.Raw)
 	}
 	seen := api.requests()
 	if len(seen) != 1 || !strings.HasPrefix(seen[0], "GET api.example.com /v1/traffic?range=last%20week%20%26%20more ") {
@@ -120,9 +120,8 @@ func TestSeedExample(t *testing.T) {
 	}
 }
 
-// TestTokenGoesNowhereElse points the example's tool at hosts that are not the
-// token's, on a server that every one of these names leads to and that can prove
-// to be each of them.
+// TestTokenGoesNowhereElse checks that the token is not sent to hosts outside its audience. All these host names lead
+// to one server. The server has a valid certificate for each name.
 func TestTokenGoesNowhereElse(t *testing.T) {
 	ca := newAuthority(t)
 	names := []string{
@@ -149,7 +148,7 @@ func TestTokenGoesNowhereElse(t *testing.T) {
 		a := seedAgent(t)
 		h := a.Tools[0].Binding.(agent.HTTP)
 		h.URL = address
-		// Hosts that a reader of the manifest might mistake for the right one.
+		// The call must be refused, whichever host was reviewed.
 		for _, host := range []string{hostOf(address), "api.example.com", "evil.test"} {
 			h.Host = host
 			a.Tools[0].Binding = h
@@ -158,13 +157,14 @@ func TestTokenGoesNowhereElse(t *testing.T) {
 		}
 	}
 	if seen := trap.requests(); len(seen) != 0 {
-		t.Errorf("%d requests arrived", len(seen))
+		t.Errorf("the server received %d requests, want 0", len(seen))
 	}
-	// The trap works: without a token, a look-alike is a host like any other.
+	// Without a token, a request reaches the server. So the test above would have noticed a
+	// request.
 	a := seedAgent(t)
 	a.Tools[0].Binding = agent.HTTP{Method: "GET", URL: "https://evil.test/", Host: "evil.test"}
 	if _, err := New(a, Options{Egress: client}).Act(t.Context(), &a.Tools[0], &call.Call{ID: "1"}); err != nil || len(trap.requests()) != 1 {
-		t.Errorf("%v, %d requests", err, len(trap.requests()))
+		t.Errorf("error %v, %d requests; want 1 request", err, len(trap.requests()))
 	}
 }
 
@@ -176,7 +176,7 @@ func hostOf(address string) string {
 	return strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 }
 
-// TestRedirectsDoNotCarryTheToken: the right host sends elsewhere.
+// TestRedirectsDoNotCarryTheToken checks that a redirect by the token's host is reported and not followed.
 func TestRedirectsDoNotCarryTheToken(t *testing.T) {
 	ca := newAuthority(t)
 	trap := ca.server(t, func(http.ResponseWriter, *http.Request) {}, "evil.test", "sub.api.example.com")
@@ -184,7 +184,7 @@ func TestRedirectsDoNotCarryTheToken(t *testing.T) {
 		for location, want := range map[string]string{
 			"https://evil.test/path-" + canary: `host "evil.test"`, "https://user:pw@evil.test/": `host "evil.test"`, "//evil.test/": `host "evil.test"`,
 			"https://sub.api.example.com/": `host "sub.api.example.com"`, "/other": `host "api.example.com"`, "http://169.254.169.254/": `host "169.254.169.254"`,
-			"https://%zz": "elsewhere", "data:text/plain,x": "elsewhere",
+			"https://%zz": "an unknown host", "data:text/plain,x": "an unknown host",
 		} {
 			api := ca.server(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Location", location)
@@ -196,10 +196,10 @@ func TestRedirectsDoNotCarryTheToken(t *testing.T) {
 			result, err := New(a, Options{Egress: client, Credentials: token(canary)}).Act(t.Context(), &a.Tools[0], &call.Call{ID: "1", Arguments: jsontext.Value(`{"range":"x"}`)})
 			got := read(t, result, err)
 			if text := got.Content[0].Text; !got.IsError || !strings.Contains(text, want) || strings.Contains(text, "path-") || strings.Contains(text, "pw") {
-				t.Errorf("%d to %s: %s", code, location, text)
+				t.Errorf("status %d with the location %s is reported as %s", code, location, text)
 			}
 			if len(api.requests()) != 1 {
-				t.Errorf("%d: %d requests", code, len(api.requests()))
+				t.Errorf("status %d: the server received %d requests, want 1", code, len(api.requests()))
 			}
 			client.Close()
 			api.Close()
@@ -210,15 +210,14 @@ func TestRedirectsDoNotCarryTheToken(t *testing.T) {
 	}
 }
 
-// rebinding is a name that leads to this machine.
+// rebinding is a resolver that resolves every name to this machine.
 type rebinding struct{}
 
 func (rebinding) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
 	return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil
 }
 
-// TestReboundName: even the token's own host gets nothing when its name leads
-// into this network.
+// TestReboundName checks that no request is sent if the token's host resolves to a loopback address.
 func TestReboundName(t *testing.T) {
 	ca := newAuthority(t)
 	trap := ca.server(t, func(http.ResponseWriter, *http.Request) {}, "api.example.com")

@@ -1,22 +1,22 @@
-// Package bashserver is a small MCP tool server with one tool, execute, which runs a shell command in the
-// sandbox.
+// Package bashserver is a small MCP tool server. Its only tool, execute, runs a shell command in the sandbox.
 //
-// The limits do not depend on the command: the sandbox's standard tier, no network, bounded memory,
-// processes, time and output, only the machine's programs visible, and one writable work folder. Where the
-// sandbox is unavailable, every call is refused with isolation_unavailable. No option runs a command
-// without the sandbox.
+// Every command runs in the standard tier of the sandbox, without network. Memory, processes, time and output are
+// limited. A command can use the machine's programs. A command can write only to the work folder. If the sandbox is
+// unavailable, every call is refused with isolation_unavailable. No option runs a command without the sandbox.
 //
-// Each command is a separate run. Its processes end with it, and only the files in the work folder stay.
-// That folder is limited in bytes and in files: it is measured while a command runs, and a command that
-// fills it is ended. Commands can still delete files from a full folder.
+// All processes of a command are killed when the command ends. Only the files in the work folder are kept. The size
+// of the work folder and its number of files are limited. The server measures the folder while a command runs, and
+// kills a command that exceeds a limit. Commands can still delete files from a full folder.
 package bashserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +31,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Name is the name of the server.
+// Name is the name of the MCP server.
 const Name = "bash"
 
 // Work is the path of the work folder inside the sandbox.
@@ -39,7 +39,7 @@ const Work = "/work"
 
 const (
 	maxCommand = 64 << 10
-	// maxOutput bounds how much of each stream is returned.
+	// maxOutput is the maximum number of bytes in the result. It applies to stdout and stderr separately.
 	maxOutput   = 64 << 10
 	defaultTime = 30 * time.Second
 	maxTime     = 10 * time.Minute
@@ -50,32 +50,35 @@ const (
 
 // Options configure the server.
 type Options struct {
-	// Work is the absolute path of the work folder on this machine; empty means none.
+	// Work is the absolute path of the work folder on this machine. If Work is empty, commands have no work folder.
 	Work string
-	// Own allows root to give the files in Work to the sandbox's user, because no other user has files
-	// there. Otherwise files keep their owners, and commands change only what their permissions allow.
+	// Own makes the sandbox's user the owner of the files in Work, if ambit runs as root. If Own is not set, files keep
+	// their owners, and commands can change only files with suitable permissions. Set Own only if no other user has files
+	// in the folder.
 	Own bool
-	// Home contains the cached checks of the sandbox.
+	// Home is ambit's home folder, where the results of the sandbox's checks are cached.
 	Home    home.Home
 	Version string
 
-	maxWork size                                                         // zero means the default
-	run     func(context.Context, sandbox.Spec) (sandbox.Outcome, error) // nil means the sandbox
+	maxWork size                                                         // zero means the default limits
+	run     func(context.Context, sandbox.Spec) (sandbox.Outcome, error) // nil means sandbox.Run
 }
 
-const description = "Run a shell command with bash in a sandbox and return what it wrote. The command starts in " + Work +
-	", the only folder that is kept between calls. There is no network, and nothing keeps running when the command has ended."
+const description = "Run a shell command with bash in a sandbox and return its output. " +
+	"The command starts in " + Work + ", the only folder that is kept between calls. " +
+	"There is no network, and all processes are killed when the command ends."
 
 const inputSchema = `{"type":"object","additionalProperties":false,"required":["command"],"properties":{` +
-	`"command":{"type":"string","minLength":1,"maxLength":65536,"description":"The command, as bash reads it."},` +
-	`"timeout_seconds":{"type":"integer","minimum":1,"maximum":600,"description":"When it is ended; 30 if it is not said."}}}`
+	`"command":{"type":"string","minLength":1,"maxLength":65536,"description":"The bash command to run."},` +
+	`"timeout_seconds":{"type":"integer","minimum":1,"maximum":600,` +
+	`"description":"The time limit for the command in seconds. The default is 30."}}}`
 
 const outputSchema = `{"type":"object","required":["exit_code","stdout","stderr"],"properties":{` +
 	`"exit_code":{"type":"integer"},"stdout":{"type":"string"},"stderr":{"type":"string"},` +
 	`"truncated":{"type":"boolean"},"timed_out":{"type":"boolean"},"out_of_memory":{"type":"boolean"},` +
 	`"work_full":{"type":"boolean"},"duration_ms":{"type":"integer"}}}`
 
-// Serve speaks MCP until its input ends.
+// Serve serves MCP on the two streams until the end of the input.
 func Serve(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	if o.run == nil {
 		o.run = sandbox.Run
@@ -108,29 +111,30 @@ type Result struct {
 	DurationMS  int64  `json:"duration_ms"`
 }
 
-// execute runs one command. Errors are reported in the result.
+// execute runs one command. It reports errors in the result.
 func (o Options) execute(ctx context.Context, arguments []byte) *mcp.CallToolResult {
 	var asked struct {
 		Command string `json:"command"`
 		Timeout int    `json:"timeout_seconds"`
 	}
 	if err := json.Unmarshal(arguments, &asked); err != nil {
-		return failed(call.Refuse(sandbox.Stage, call.InputInvalid, "the arguments do not match the input schema of execute"))
+		return errorResult(call.Refuse(sandbox.Stage, call.InputInvalid,
+			"the arguments do not match the input schema of the tool \"execute\""))
 	}
 	wall := time.Duration(asked.Timeout) * time.Second
 	switch {
 	case asked.Command == "" || len(asked.Command) > maxCommand || strings.ContainsRune(asked.Command, 0):
-		return failed(call.Refuse(sandbox.Stage, call.InputInvalid,
-			"the command must have 1 to %d bytes and no NUL", maxCommand))
+		return errorResult(call.Refuse(sandbox.Stage, call.InputInvalid,
+			"the command must be 1 to %d bytes long and must not contain NUL", maxCommand))
 	case asked.Timeout < 0 || asked.Timeout > int(maxTime.Seconds()):
-		return failed(call.Refuse(sandbox.Stage, call.InputInvalid,
-			"timeout_seconds must be 1 to %d", int(maxTime.Seconds())))
+		return errorResult(call.Refuse(sandbox.Stage, call.InputInvalid,
+			"timeout_seconds must be from 1 to %d", int(maxTime.Seconds())))
 	case wall == 0:
 		wall = defaultTime
 	}
 	spec, stderr, err := o.spec(asked.Command, wall)
 	if err != nil {
-		return failed(call.Refuse(sandbox.Stage, call.ServerUnavailable, "%v", err))
+		return errorResult(call.Refuse(sandbox.Stage, call.ServerUnavailable, "%v", err))
 	}
 	full := func() bool { return false }
 	var most size
@@ -142,19 +146,19 @@ func (o Options) execute(ctx context.Context, arguments []byte) *mcp.CallToolRes
 	filled := full()
 	if err != nil && !(filled && errors.Is(err, errFull)) {
 		if r, ok := errors.AsType[*call.Refusal](err); ok {
-			return failed(r)
+			return errorResult(r)
 		}
-		return failed(call.Refuse(sandbox.Stage, call.ProgramFailed, "the command could not be run: %v", err))
+		return errorResult(call.Refuse(sandbox.Stage, call.ProgramFailed, "the command could not be run: %v", err))
 	}
 	if filled {
-		stderr.add("the work folder is limited to " + most.String() + ": remove files")
+		stderr.add("the work folder has reached its limit of " + most.String() + "; delete files to continue")
 	}
 	return result(outcome, stderr.String(), filled)
 }
 
-// spec describes the run of a command and collects its stderr.
-func (o Options) spec(command string, wall time.Duration) (sandbox.Spec, *lines, error) {
-	stderr := &lines{}
+// spec returns the sandbox settings for a command. The second result collects what the command writes to stderr.
+func (o Options) spec(command string, wall time.Duration) (sandbox.Spec, *stderrLines, error) {
+	stderr := &stderrLines{}
 	s := sandbox.Spec{
 		Tier: sandbox.Standard, Argv: []string{"/bin/bash", "--noprofile", "--norc", "-c", command}, Wall: wall,
 		MemoryMB: memoryMB, DiskMB: diskMB, PIDs: processes, OnStderr: stderr.add, Proofs: o.Home.Dir(),
@@ -162,7 +166,8 @@ func (o Options) spec(command string, wall time.Duration) (sandbox.Spec, *lines,
 	if o.Work == "" {
 		return s, stderr, nil
 	}
-	// The sandbox refuses links in paths, because another process could change them.
+	// Resolve symbolic links here. The sandbox refuses paths that contain them, because another process could change a
+	// link.
 	work, err := filepath.EvalSymlinks(o.Work)
 	if err == nil {
 		work, err = filepath.Abs(work)
@@ -179,7 +184,6 @@ func (o Options) spec(command string, wall time.Duration) (sandbox.Spec, *lines,
 	return s, stderr, nil
 }
 
-// result converts an outcome to a tool result.
 func result(out sandbox.Outcome, stderr string, full bool) *mcp.CallToolResult {
 	stdout, cut := clip(string(out.Stdout))
 	stderr, cutToo := clip(stderr)
@@ -196,9 +200,9 @@ func result(out sandbox.Outcome, stderr string, full bool) *mcp.CallToolResult {
 	case r.WorkFull:
 		b.WriteString("\n[the work folder is full]")
 	case r.TimedOut:
-		b.WriteString("\n[ended: time limit reached]")
+		b.WriteString("\n[the command reached its time limit and was killed]")
 	case r.OutOfMemory:
-		b.WriteString("\n[ended: memory limit reached]")
+		b.WriteString("\n[the command reached its memory limit and was killed]")
 	case r.ExitCode != 0:
 		fmt.Fprintf(&b, "\n[exit code %d]", r.ExitCode)
 	}
@@ -211,14 +215,14 @@ func result(out sandbox.Outcome, stderr string, full bool) *mcp.CallToolResult {
 	}
 }
 
-// clip keeps the beginning of a text, as valid UTF-8.
+// clip truncates a text to maxOutput bytes of valid UTF-8. The second result reports whether the text was longer.
 func clip(s string) (string, bool) {
 	return strings.ToValidUTF8(diag.Cut(s, maxOutput), "\uFFFD"), len(s) > maxOutput
 }
 
-// failed converts a refusal to a tool result. It has no structured content, because clients validate that
-// against the output schema.
-func failed(r *call.Refusal) *mcp.CallToolResult {
+// errorResult converts a refusal to a tool result. The result has no structured content, because clients would validate
+// it against the output schema.
+func errorResult(r *call.Refusal) *mcp.CallToolResult {
 	return &mcp.CallToolResult{
 		Content: []mcp.Content{&mcp.TextContent{Text: r.Error() + " (" + r.Hint + ")"}}, IsError: true,
 		Meta: mcp.Meta{"ambit/error": map[string]any{
@@ -227,13 +231,13 @@ func failed(r *call.Refusal) *mcp.CallToolResult {
 	}
 }
 
-// lines collects stderr up to the limit.
-type lines struct {
+// stderrLines collects lines from stderr. When the collected text is longer than maxOutput, it drops further lines.
+type stderrLines struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (l *lines) add(line string) {
+func (l *stderrLines) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.text.Len() <= maxOutput {
@@ -241,8 +245,82 @@ func (l *lines) add(line string) {
 	}
 }
 
-func (l *lines) String() string {
+func (l *stderrLines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.TrimSuffix(l.text.String(), "\n")
+}
+
+// The limits for a work folder. A folder that already exceeds a limit must not grow further.
+const (
+	maxWork      = 1 << 30
+	maxWorkFiles = 200_000
+	// checkInterval is the minimum pause between two measurements of the folder. For large folders the pause is longer,
+	// because measuring must take at most a tenth of the time.
+	checkInterval = 250 * time.Millisecond
+)
+
+// errFull is the cause for cancelling a command that filled its work folder.
+var errFull = errors.New("the work folder is full")
+
+// size is the disk usage of a folder and the number of its files.
+type size struct{ bytes, files int64 }
+
+func (s size) exceeds(most size) bool { return s.bytes > most.bytes || s.files > most.files }
+
+func (s size) String() string { return fmt.Sprintf("%d MiB or %d files", s.bytes>>20, s.files) }
+
+// measure returns the size of a folder without following links. A file that is created or deleted in the meantime may
+// or may not be counted.
+func measure(dir string) (s size) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // the file was deleted meanwhile
+		}
+		s.files++
+		if info, err := d.Info(); err == nil {
+			s.bytes += diskUsage(info)
+		}
+		return nil
+	})
+	return s
+}
+
+// limit returns the limits for the work folder during one command. If the folder already exceeds a default limit, its
+// current size is the limit.
+func (o Options) limit(dir string) size {
+	most := cmp.Or(o.maxWork, size{maxWork, maxWorkFiles})
+	now := measure(dir)
+	return size{max(most.bytes, now.bytes), max(most.files, now.files)}
+}
+
+// watch measures the work folder while a command runs. It cancels the returned context when the folder exceeds its
+// limits. The returned function stops watching and reports whether the folder is full.
+func watch(ctx context.Context, dir string, most size) (run context.Context, full func() bool) {
+	run, cancel := context.WithCancelCause(ctx)
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		pause := checkInterval
+		for {
+			timer := time.NewTimer(pause)
+			select {
+			case <-run.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			start := time.Now()
+			if measure(dir).exceeds(most) {
+				cancel(errFull)
+				return
+			}
+			pause = max(checkInterval, 9*time.Since(start))
+		}
+	}()
+	return run, func() bool {
+		cancel(nil)
+		<-looked
+		return errors.Is(context.Cause(run), errFull) || measure(dir).exceeds(most)
+	}
 }

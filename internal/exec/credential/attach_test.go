@@ -29,8 +29,8 @@ func refusedWith(err error, code call.Code) bool {
 	return ok && r.Code == code && r.Effect == call.NoEffect && !strings.Contains(fmt.Sprintf("%+v", r), canary)
 }
 
-// TestAudience: the secret is sent to the slot's host and its subdomains, and not to
-// hosts that only look like them.
+// TestAudience checks that the secret is sent to the slot's host and its subdomains. Hosts with
+// similar names must not get the secret.
 func TestAudience(t *testing.T) {
 	s := mustNew(t, Masked, canary)
 	for _, address := range []string{
@@ -38,7 +38,7 @@ func TestAudience(t *testing.T) {
 	} {
 		req := request(t, address)
 		if err := Attach(egress.Switches{}, req, slot, s, nil, nil); err != nil || req.Header.Get("Authorization") != "Bearer "+canary {
-			t.Errorf("%s: %v, %d headers", address, err, len(req.Header))
+			t.Errorf("%s: error %v, %d headers; want the secret to be sent", address, err, len(req.Header))
 		}
 	}
 	for _, address := range []string{
@@ -51,27 +51,26 @@ func TestAudience(t *testing.T) {
 	} {
 		u, err := url.Parse(address)
 		if err != nil {
-			continue // no request can be made of it
+			continue // no request can have this URL
 		}
 		req := &http.Request{Method: "GET", URL: u, Header: http.Header{}}
 		if err := Attach(egress.Switches{}, req, slot, s, nil, nil); !refusedWith(err, call.HostNotAllowed) || len(req.Header) != 0 {
-			t.Errorf("%s: %v, %d headers", address, err, len(req.Header))
+			t.Errorf("%s: error %v, %d headers; want host_not_allowed", address, err, len(req.Header))
 		}
 	}
 	req := request(t, "https://api.example.com/")
 	req.Host = "evil.test"
 	if err := Attach(egress.Switches{}, req, slot, s, nil, nil); !refusedWith(err, call.HostNotAllowed) {
-		t.Errorf("another Host header: %v", err)
+		t.Errorf("error for another Host header = %v, want host_not_allowed", err)
 	}
 	for _, hosts := range [][]string{nil, {""}, {"."}, {"com."}} {
 		if err := Attach(egress.Switches{}, request(t, "https://api.example.com/"), &agent.Slot{Ref: "token", Hosts: hosts}, s, nil, nil); !refusedWith(err, call.HostNotAllowed) {
-			t.Errorf("a slot for %q: %v", hosts, err)
+			t.Errorf("error for a slot with the hosts %q = %v, want host_not_allowed", hosts, err)
 		}
 	}
 }
 
-// TestSealedAudience: a host that the slot allowed only after the secret was set does
-// not get the secret.
+// TestSealedAudience checks that hosts added to the slot later do not get the secret.
 func TestSealedAudience(t *testing.T) {
 	s := mustNew(t, Masked, canary, "api.example.com")
 	wider := &agent.Slot{Ref: "token", Hosts: []string{"api.example.com", "evil.test"}}
@@ -81,7 +80,7 @@ func TestSealedAudience(t *testing.T) {
 	req := request(t, "https://evil.test/")
 	err := Attach(egress.Switches{}, req, wider, s, nil, nil)
 	if r, _ := errors.AsType[*call.Refusal](err); !refusedWith(err, call.HostNotAllowed) || len(req.Header) != 0 || !strings.Contains(r.Hint, "set the credential again") {
-		t.Errorf("%v", err)
+		t.Errorf("error = %v, want host_not_allowed with a hint to set the credential again", err)
 	}
 }
 
@@ -100,10 +99,10 @@ func TestTemplates(t *testing.T) {
 		{"own header", plain, map[string]string{"X-Api-Key": "{credential}"}, http.Header{"X-Api-Key": {canary}}, ""},
 		{"with text", plain, map[string]string{"authorization": "token {credential}!"}, http.Header{"Authorization": {"token " + canary + "!"}}, ""},
 		{"fields", key, map[string]string{"X-Id": "{credential.id}", "X-Key": "{credential.key}"}, http.Header{"X-Id": {"i1"}, "X-Key": {"k1"}}, ""},
-		{"all of it", key, nil, http.Header{"Authorization": {`Bearer {"id":"i1","key":"k1"}`}}, ""},
-		{"arguments beside it", key, map[string]string{"X-Id": "{a}:{credential.id}"}, http.Header{"X-Id": {"<a {credential}>:i1"}}, ""},
+		{"the whole secret", key, nil, http.Header{"Authorization": {`Bearer {"id":"i1","key":"k1"}`}}, ""},
+		{"together with an argument", key, map[string]string{"X-Id": "{a}:{credential.id}"}, http.Header{"X-Id": {"<a {credential}>:i1"}}, ""},
 		{"no such field", key, map[string]string{"X-Id": "{credential.secret}"}, http.Header{}, call.CredentialMissing},
-		{"field of a plain one", plain, map[string]string{"X-Id": "{credential.id}"}, http.Header{}, call.CredentialMissing},
+		{"field of a secret that is not JSON", plain, map[string]string{"X-Id": "{credential.id}"}, http.Header{}, call.CredentialMissing},
 		{"line break", mustNew(t, Masked, canary+"\r\nX-Evil: 1"), nil, http.Header{}, call.CredentialMissing},
 		{"line break in a field", mustNew(t, JSON, `{"id":"a\nb"}`), map[string]string{"X-Id": "{credential.id}"}, http.Header{}, call.CredentialMissing},
 	} {
@@ -126,14 +125,14 @@ func TestTemplates(t *testing.T) {
 	failing := func(string) (string, error) { return "", errors.New("no such argument") }
 	req := request(t, "https://api.example.com/")
 	if err := Attach(egress.Switches{}, req, slot, key, map[string]string{"X-A": "{credential.id}", "X-B": "{credential.id}{a}"}, failing); err == nil || len(req.Header) != 0 {
-		t.Errorf("%v, %d headers", err, len(req.Header))
+		t.Errorf("error %v, %d headers; want an error and no headers", err, len(req.Header))
 	}
 	if Uses("{a} {credentials} {credentialx.y}") || !Uses("x {credential}") || !Uses("{credential.a}") {
 		t.Error("Uses misreads a template")
 	}
 }
 
-// FuzzAudience: for any address, only the slot's host and its subdomains get the
+// FuzzAudience checks, for any address, that only the slot's host and its subdomains get the
 // secret.
 func FuzzAudience(f *testing.F) {
 	for _, seed := range []string{"https://api.example.com/", "https://a.api.example.com", "https://api.example.com.evil.test", "https://x@api.example.com", "https://[::1]", "https:/\\api.example.com"} {
@@ -150,16 +149,16 @@ func FuzzAudience(f *testing.F) {
 		host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 		mine := host == "api.example.com" || strings.HasSuffix(host, ".api.example.com")
 		if err == nil && (!mine || u.Scheme != "https" || u.User != nil) {
-			t.Errorf("%q gets the secret", address)
+			t.Errorf("%q got the secret", address)
 		}
 		if (err == nil) != (len(req.Header) == 1) {
-			t.Errorf("%q: %v, %d headers", address, err, len(req.Header))
+			t.Errorf("%q: error %v, but %d headers", address, err, len(req.Header))
 		}
 	})
 }
 
-// For development, a credential may be sent without TLS to the loopback address that
-// its slot allows, and to no other machine.
+// TestLoopbackAudience checks the development switch. With the switch, a credential can be sent
+// without TLS, but only to the slot's loopback addresses.
 func TestLoopbackAudience(t *testing.T) {
 	s := mustNew(t, Masked, canary)
 	here := &agent.Slot{Ref: "token", Hosts: []string{"127.0.0.1", "localhost", "::1", "api.example.com"}}
@@ -167,18 +166,18 @@ func TestLoopbackAudience(t *testing.T) {
 	for _, address := range []string{"http://127.0.0.1:8080/", "http://LOCALHOST/", "http://[::1]:8080/", "https://127.0.0.1/", "https://api.example.com/"} {
 		req := request(t, address)
 		if err := Attach(dev, req, here, s, nil, nil); err != nil || req.Header.Get("Authorization") != "Bearer "+canary {
-			t.Errorf("%s: %v", address, err)
+			t.Errorf("%s: error %v, want the secret to be sent", address, err)
 		}
 		if req := request(t, address); address != "https://api.example.com/" {
 			if err := Attach(egress.Switches{}, req, here, s, nil, nil); !refusedWith(err, call.HostNotAllowed) || len(req.Header) != 0 {
-				t.Errorf("%s without the switch: %v", address, err)
+				t.Errorf("%s without the switch: error %v, want host_not_allowed", address, err)
 			}
 		}
 	}
 	for _, address := range []string{"http://api.example.com/", "http://127.0.0.2/", "http://10.0.0.1/", "http://127.0.0.1.evil.test/", "http://localhost.evil.test/", "http://me@127.0.0.1/", "ftp://127.0.0.1/"} {
 		req := request(t, address)
 		if err := Attach(dev, req, here, s, nil, nil); !refusedWith(err, call.HostNotAllowed) || len(req.Header) != 0 {
-			t.Errorf("%s: %v", address, err)
+			t.Errorf("%s: error %v, want host_not_allowed", address, err)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// The zero Secret has no value, and no method panics.
+// TestNoSecret checks that the zero Secret has no value, and that none of its methods panics.
 func TestNoSecret(t *testing.T) {
 	var none Secret
 	if none.Type() != "" || none.Hosts() != nil || none.Reveal() != "" || !none.IsZero() || none.allows("example.com") {
@@ -23,11 +23,11 @@ func TestNoSecret(t *testing.T) {
 	s := mustNew(t, Masked, canary)
 	text, err := encoding.TextMarshaler(s).MarshalText()
 	if err != nil || strings.Contains(string(text)+s.GoString(), canary) {
-		t.Errorf("the zero Secret is printed: %v", err)
+		t.Errorf("MarshalText or GoString shows the value: %v", err)
 	}
 }
 
-// A failed write returns an error and keeps the old contents.
+// TestVaultCannotBeWritten checks that a failed write returns an error and stores nothing.
 func TestVaultCannotBeWritten(t *testing.T) {
 	s := mustNew(t, Masked, canary)
 	t.Run("a file in the place of the home", func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestVaultCannotBeWritten(t *testing.T) {
 		}
 		v := open(dir, nil)
 		if err := v.Set("a", "b", s); err == nil || strings.Contains(err.Error(), canary) {
-			t.Errorf("got %v", err)
+			t.Errorf("Set = %v, want an error without the value", err)
 		}
 	})
 	t.Run("a file in the place of the keys", func(t *testing.T) {
@@ -76,25 +76,25 @@ func TestVaultCannotBeWritten(t *testing.T) {
 	})
 }
 
-// Kept reports where the key is stored.
+// TestKeyKept checks that Kept reports where the key is stored.
 func TestKeyKept(t *testing.T) {
 	dir := t.TempDir()
 	k := keyFile{path: filepath.Join(dir, "keys", "vault")}
 	if where, err := (&File{key: k}).Kept(); where != "" || err != nil {
-		t.Errorf("none: %q, %v", where, err)
+		t.Errorf("Kept without a key = %q, %v", where, err)
 	}
 	if _, err := k.create(); err != nil {
 		t.Fatal(err)
 	}
 	if where, err := (&File{key: k}).Kept(); where != "file" || err != nil {
-		t.Errorf("a file: %q, %v", where, err)
+		t.Errorf("Kept with a key file = %q, %v", where, err)
 	}
 	if _, err := (&File{key: keyFile{path: dir}}).Kept(); err == nil {
 		t.Error("a folder was accepted as a key")
 	}
 }
 
-// Without AMBIT_HOME, ambit uses the session's keyring if there is one.
+// TestSessionKeyring checks that ambit uses the session's keyring only if AMBIT_HOME is not set.
 func TestSessionKeyring(t *testing.T) {
 	t.Setenv("AMBIT_HOME", t.TempDir())
 	if sessionKeyring() != nil {
@@ -114,23 +114,23 @@ func TestSessionKeyring(t *testing.T) {
 	}
 }
 
-// A slot's settings apply to servers that use the same credential. Without Environ,
-// this process's environment is read.
+// TestSlotAndServerWantTheSame checks that a slot's settings apply to servers with the same
+// credential. If Environ is nil, the environment of this process must be read.
 func TestSlotAndServerWantTheSame(t *testing.T) {
 	a := &agent.Agent{
 		ID: "x", Slots: []agent.Slot{{Ref: "TOKEN", Env: "TOKEN", Type: "secret", Hosts: []string{"api.example.com"}, Required: true}},
 		Servers: []agent.Server{{Alias: "s", Transport: agent.StreamableHTTP, Endpoint: "https://other.example.com/", Headers: []agent.Setting{{Name: "A", Value: "$env:TOKEN", Refs: []string{"TOKEN"}}}}},
 	}
-	wants := Wants(a)
+	wants := References(a)
 	if len(wants) != 1 || !slices.Equal(wants[0].Hosts, []string{"api.example.com"}) {
-		t.Errorf("Wants returned %+v", wants)
+		t.Errorf("References returned %+v", wants)
 	}
 	t.Setenv("TOKEN", canary)
 	secret, where, variable, err := (&Source{}).Find(a, wants[0])
 	if err != nil || where != InEnvironment || variable != "TOKEN" || secret.Reveal() != canary {
-		t.Errorf("found %s in %s, %v", variable, where, err)
+		t.Errorf("Find found %s in %s with error %v, want TOKEN in the environment", variable, where, err)
 	}
 	if v := Open(home.At(t.TempDir())); v == nil {
-		t.Error("a secret was found without a vault")
+		t.Error("Open returned no vault")
 	}
 }

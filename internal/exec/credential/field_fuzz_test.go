@@ -6,7 +6,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Field returns only texts of scalars inside an object.
+// FuzzField checks that field returns only the text of a scalar inside a JSON object.
 func FuzzField(f *testing.F) {
 	f.Add(`{"a":{"b":"c"},"a.b":"d","n":1e3}`, "a.b")
 	f.Add(`{"a":{"b":{"c":true}}}`, "a.b.c")
@@ -21,12 +21,12 @@ func FuzzField(f *testing.F) {
 			return
 		}
 		if v.Kind() != '{' || !v.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
-			t.Errorf("%q has a field %q", object, name)
+			t.Errorf("%q is not a JSON object, but has a field %q", object, name)
 		}
-		there := false
-		leaves(v, "", func(_, _, leaf string) { there = there || leaf == text })
-		if !there {
-			t.Errorf("%q of %q is %q, which is no scalar of the object", name, object, text)
+		found := false
+		eachScalar(v, "", func(_, _, leaf string) { found = found || leaf == text })
+		if !found {
+			t.Errorf("field %q of %q is %q, which is not a scalar of the object", name, object, text)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// locked is a keyring that waits for a person, and then returns the text or an error.
+// locked is a keyring that waits until it is unlocked, and then returns the text or an error.
 type locked struct {
 	asked    atomic.Int32
 	unlocked chan struct{}
@@ -33,7 +33,7 @@ func (l *locked) set(string, string) error {
 	return l.refuses
 }
 
-// lockedVault is a vault with one secret, whose key is in a locked keyring.
+// lockedVault returns a vault with one secret. The key of the vault is in a locked keyring.
 func lockedVault(t *testing.T) (*File, *locked) {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func lockedVault(t *testing.T) (*File, *locked) {
 	file := filepath.Join(dir, "keys", "vault")
 	key, err := os.ReadFile(file)
 	if err == nil {
-		err = os.WriteFile(file, []byte(inKeyring+"vault-1\n"), 0o600)
+		err = os.WriteFile(file, []byte(keyringPrefix+"vault-1\n"), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -54,17 +54,17 @@ func lockedVault(t *testing.T) (*File, *locked) {
 	return v, l
 }
 
-// TestLockedKeyring: all callers share one request to a locked keyring, and none waits
+// TestLockedKeyring checks that all callers share one request to a locked keyring. No caller waits
 // longer than keyringWait. A secret that cannot be read is an error, not a missing secret.
 func TestLockedKeyring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, l := lockedVault(t)
 		source := (&Source{Vault: v}).For("a")
-		wants := []Wanted{{Ref: "b"}, {Ref: "c"}, {Ref: "d"}}
+		wants := []Reference{{Ref: "b"}, {Ref: "c"}, {Ref: "d"}}
 		begun := time.Now()
 		fails := func() {
 			if known, err := source.Known(&agent.Agent{}, wants); err == nil || !strings.Contains(err.Error(), "did not answer") || len(known) > 0 {
-				t.Errorf("%d secrets are known, %v", len(known), err)
+				t.Errorf("%d secrets are known, error %v; want 0 and a timeout", len(known), err)
 			}
 		}
 		var wait sync.WaitGroup
@@ -76,7 +76,7 @@ func TestLockedKeyring(t *testing.T) {
 			fails()
 		}
 		if took, asked := time.Since(begun), l.asked.Load(); took != keyringWait || asked != 1 {
-			t.Errorf("the keyring was asked %d times and delayed calls for %v", asked, took)
+			t.Errorf("the keyring was asked %d times and delayed calls for %v, want once and %v", asked, took, keyringWait)
 		}
 		close(l.unlocked)
 		synctest.Wait()
@@ -86,7 +86,7 @@ func TestLockedKeyring(t *testing.T) {
 	})
 }
 
-// TestRefusingKeyring: a keyring that refuses is asked again only after keyringPause.
+// TestRefusingKeyring checks that a failed keyring is asked again only after keyringPause.
 func TestRefusingKeyring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, l := lockedVault(t)
@@ -95,22 +95,23 @@ func TestRefusingKeyring(t *testing.T) {
 		for round := range int32(2) {
 			for range 3 {
 				if _, ok, err := v.Get("a", "b"); ok || !errors.Is(err, l.refuses) {
-					t.Errorf("%v, %v", ok, err)
+					t.Errorf("Get = %v, %v; want the error of the keyring", ok, err)
 				}
 			}
 			if asked := l.asked.Load(); asked != round+1 {
-				t.Errorf("after %d pauses it was asked %d times", round, asked)
+				t.Errorf("after %d pauses the keyring was asked %d times, want %d", round, asked, round+1)
 			}
 			time.Sleep(keyringPause)
 		}
 		l.refuses = nil
 		if _, ok, err := v.Get("a", "b"); !ok || err != nil {
-			t.Errorf("unlocked: %v, %v", ok, err)
+			t.Errorf("Get after the keyring was unlocked = %v, %v; want the secret", ok, err)
 		}
 	})
 }
 
-// TestLostAnswer: an unanswered request is made again after keyringLost.
+// TestLostAnswer checks that a new request is made if the keyring has not answered for
+// keyringLost.
 func TestLostAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, l := lockedVault(t)
@@ -121,14 +122,14 @@ func TestLostAnswer(t *testing.T) {
 			time.Sleep(keyringLost - keyringWait)
 		}
 		if asked := l.asked.Load(); asked != 2 {
-			t.Errorf("the keyring was asked %d times", asked)
+			t.Errorf("the keyring was asked %d times, want 2", asked)
 		}
 		close(l.unlocked)
 	})
 }
 
-// TestFirstSecretDelaysNoReader: while a keyring is slow to store the key of a new
-// vault, readers find an empty vault at once.
+// TestFirstSecretDelaysNoReader checks that readers do not wait while a slow keyring stores the key
+// of a new vault. The readers find an empty vault.
 func TestFirstSecretDelaysNoReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &locked{unlocked: make(chan struct{})}
@@ -142,7 +143,7 @@ func TestFirstSecretDelaysNoReader(t *testing.T) {
 		synctest.Wait()
 		begun := time.Now()
 		if _, ok, err := v.Get("a", "b"); ok || err != nil || time.Since(begun) != 0 {
-			t.Errorf("%v, %v, after %v", ok, err, time.Since(begun))
+			t.Errorf("Get = %v, %v after %v; want no secret immediately", ok, err, time.Since(begun))
 		}
 		wait.Wait()
 		if kept, err := v.Kept(); kept != "file" || err != nil {

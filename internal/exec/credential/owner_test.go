@@ -12,8 +12,8 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// TestCopyGetsNothing: a stored secret goes only to the agent with the name it was set
-// for, and only if its manifest still has the same id.
+// TestCopyGetsNothing checks that a secret is returned only to the agent for which it was set. The
+// agent's name and the id in its manifest must both be the same.
 func TestCopyGetsNothing(t *testing.T) {
 	vault := vaultWith(t, "desk", "analytics_token", mustNew(t, Masked, canary).Of(ID(reporter)))
 	if err := vault.Set(Own, "analytics_token", mustNew(t, Masked, canary)); err != nil {
@@ -31,7 +31,7 @@ func TestCopyGetsNothing(t *testing.T) {
 		{"the agent itself", "desk", reporter, true, ""},
 		{"a copy under another name", "copy", reporter, false, "ambit secret set copy analytics_token"},
 		{"a copy under its id", ID(reporter), reporter, false, "ambit secret set ga-report-builder analytics_token"},
-		{"another agent that has got the name", "desk", &stranger, false, "belongs to an earlier agent named desk"},
+		{"another agent with the same name", "desk", &stranger, false, "belongs to an earlier agent named desk"},
 		{"the name is unknown", "", reporter, false, "ambit secret set AGENT analytics_token"},
 		{"under ambit's own name", Own, reporter, false, "rename the agent's file"},
 	} {
@@ -39,25 +39,25 @@ func TestCopyGetsNothing(t *testing.T) {
 			s := (&Source{Vault: vault, Environ: environ(nil)}).For(tt.as)
 			secret, err := s.Slot(tt.a, tt.a.Slot("analytics_token"))
 			if got := secret.Reveal() == canary; got != tt.gets || got == (err != nil) {
-				t.Fatalf("it got the secret: %t, %v", got, err)
+				t.Fatalf("the agent got the secret: %t, want %t; error %v", got, tt.gets, err)
 			}
 			if err != nil && !strings.Contains(hintOf(t, err), tt.hint) {
 				t.Error(hintOf(t, err))
 			}
 			if value, ok := s.Lookup(tt.a)("analytics_token"); ok != tt.gets || tt.gets != (value == canary) {
-				t.Errorf("a server got the secret: %t", ok)
+				t.Errorf("a server got the secret: %t, want %t", ok, tt.gets)
 			}
-			// Any agent with the name may read its variable.
+			// Every agent with the name desk can read the variable for that name.
 			env := (&Source{Environ: environ(map[string]string{variable: canary, EnvName(Own, "analytics_token"): canary})}).For(tt.as)
 			if secret, _ := env.Slot(tt.a, tt.a.Slot("analytics_token")); (secret.Reveal() == canary) != (tt.as == "desk") {
-				t.Error("the variable of the name gives another result")
+				t.Error("the variable must be read for the name desk, and only for that name")
 			}
 		})
 	}
 }
 
-// TestFormerVault: a secret that version 1 stored under an id goes to the agent whose
-// name is also that id. Other agents get a hint.
+// TestFormerVault checks secrets that version 1 of the vault stored under an id. Such a secret is
+// returned only if the agent's name and id both equal this id. Other agents get a hint.
 func TestFormerVault(t *testing.T) {
 	dir := t.TempDir()
 	v := open(dir, nil)
@@ -67,7 +67,7 @@ func TestFormerVault(t *testing.T) {
 	writeFormer(t, v)
 	slot := reporter.Slot("analytics_token")
 	if s, err := (&Source{Agent: ID(reporter), Vault: open(dir, nil), Environ: environ(nil)}).Slot(reporter, slot); err != nil || s.Reveal() != canary {
-		t.Errorf("its agent: %v", err)
+		t.Errorf("the agent with this name and id: %v", err)
 	}
 	_, err := (&Source{Agent: "desk", Vault: open(dir, nil), Environ: environ(nil)}).Slot(reporter, slot)
 	if err == nil || !strings.Contains(hintOf(t, err), "the secret stored for ga-report-builder is not used") || strings.Contains(hintOf(t, err), canary) {
@@ -76,7 +76,7 @@ func TestFormerVault(t *testing.T) {
 	stranger := *reporter
 	stranger.ID = "stranger"
 	if s, err := (&Source{Agent: ID(reporter), Vault: open(dir, nil), Environ: environ(nil)}).Slot(&stranger, slot); err == nil {
-		t.Errorf("another manifest that has the id for a name got %d bytes", len(s.Reveal()))
+		t.Errorf("an agent with this name and another id got %d bytes", len(s.Reveal()))
 	}
 	// The next change writes the current version, and no secret is lost.
 	if err := open(dir, nil).Set("other", "x", mustNew(t, Masked, canary)); err != nil {
@@ -84,7 +84,7 @@ func TestFormerVault(t *testing.T) {
 	}
 	entries, err := open(dir, nil).List()
 	if err != nil || len(entries) != 2 || entries[0].ID != ID(reporter) || entries[1].ID != "" {
-		t.Errorf("%+v, %v", entries, err)
+		t.Errorf("entries = %+v, error %v; want both secrets", entries, err)
 	}
 }
 

@@ -1,29 +1,26 @@
-// Package credential stores the secrets that agents need, and sends each secret
-// only to the hosts it was set for.
+// Package credential stores the secrets that agents need. Each secret is sent only to the hosts for which it was set.
 //
-// A [Secret] has a type and, if they are known, the hosts it may be sent to. All
-// ways of printing it show a placeholder. Only [Secret.Reveal] and [Secret.Field]
-// return the value, and both are easy to search for.
+// A [Secret] has a type and a list of hosts. Printing a Secret always prints a placeholder. Only [Secret.Reveal] and
+// [Secret.Field] return the value, and their callers are easy to find.
 //
-// Secrets that people set are stored in a [Vault]: one file, encrypted with age.
-// Its key is in the session's keyring if that works, and otherwise in a separate
-// file. A keyring alone would not do: it has no list of its entries, it limits the
-// size of values, and concurrent changes can be lost. Any program of the session
-// can ask the keyring, but without the vault file the key is of no use. AMBIT_HOME
-// moves all of ambit's files, so if it is set, the key is stored there too.
+// A [Vault] stores the secrets that people set. A vault is one file, encrypted with age. The vault's key is stored in
+// the session's keyring if possible, and otherwise in a separate file. The keyring does not store the secrets
+// themselves: a keyring cannot list its entries, limits the size of values, and can lose concurrent changes. Every
+// program of the session can read the key from the keyring, but the key is useless without the vault file. If
+// AMBIT_HOME is set, the key is stored in that folder, because AMBIT_HOME contains all of ambit's files.
 //
-// A secret belongs to the name under which an agent runs, which is the name of its
-// file. It does not belong to the id in the manifest, because anyone can copy an
-// id. The vault also stores that id and the audience: the hosts that the slot
-// allowed when the secret was set. If the manifest later allows more hosts, or
-// another agent gets the name, the secret is not used until it is set again.
+// A secret belongs to an agent's name, which is the name of the agent's file. A secret does not belong to the id in
+// the manifest, because anyone can copy an id. With each secret, the vault stores the id and the audience. The
+// audience is the list of hosts that the credential slot allowed when the secret was set. If the manifest later
+// allows more hosts, the new hosts do not get the secret. If another agent takes the name, that agent does not get
+// the secret. In these cases, a person must set the secret again.
 //
-// A [Source] looks for a secret in the vault, then in the environment under
-// ambit's variable ([EnvName]), then under the variable that the manifest names.
-// A vault that cannot be read is an error; the environment is not tried then.
+// A [Source] looks for a secret in three places: in the vault, in ambit's environment variable ([EnvName]), and in
+// the environment variable that the manifest names. If the vault cannot be read, the Source returns an error and does
+// not try the environment.
 //
-// [Attach] adds a secret to a request as the last step, and only if the request
-// goes to the secret's audience.
+// [Attach] adds a secret to a request as the last step. Attach refuses requests to hosts outside the secret's
+// audience.
 package credential
 
 import (
@@ -33,16 +30,23 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Type is the shape of a secret's value.
+// Type is the type of a secret in a manifest.
 type Type string
 
 const (
@@ -51,16 +55,15 @@ const (
 	JSON   Type = "json"
 )
 
-// maxValue bounds a value; a service account's key is a few kilobytes.
+// maxValue is the maximum size of a value in bytes. The key of a service account has a few kilobytes.
 const maxValue = 64 << 10
 
-// hidden is printed in place of a value.
 const hidden = "[secret]"
 
 // Secret is a value that is never printed. The zero Secret has no value.
 type Secret struct {
-	// A function, because fmt prints unexported fields without calling their
-	// methods, and follows pointers in them.
+	// The content is inside a function to hide it from fmt. For unexported fields, fmt follows pointers and does not
+	// call methods such as String.
 	in func() content
 }
 
@@ -68,10 +71,10 @@ type content struct {
 	value string
 	kind  Type
 	hosts []string
-	id    string // of the manifest that it was set for; empty for any of the name
+	id    string // the manifest id of the agent for which the secret was set; empty means any agent
 }
 
-// content returns the zero value for the zero Secret.
+// content returns the content of the secret. The zero Secret has empty content.
 func (s Secret) content() content {
 	if s.in == nil {
 		return content{}
@@ -79,8 +82,8 @@ func (s Secret) content() content {
 	return s.in()
 }
 
-// New makes a secret for some hosts. Without hosts, the slot alone decides where
-// it may be sent. The error does not contain the value.
+// New returns a secret that can be sent only to these hosts. If the list is empty, only the credential slot limits
+// the hosts. An error from New does not contain the value.
 func New(kind Type, value string, hosts []string) (Secret, error) {
 	switch {
 	case value == "":
@@ -88,7 +91,7 @@ func New(kind Type, value string, hosts []string) (Secret, error) {
 	case len(value) > maxValue:
 		return Secret{}, fmt.Errorf("the value has %d bytes; the limit is %d", len(value), maxValue)
 	case !utf8.ValidString(value) || strings.IndexByte(value, 0) >= 0:
-		return Secret{}, errors.New("the value is not text")
+		return Secret{}, errors.New("the value is not UTF-8 text or contains a NUL byte")
 	}
 	switch kind {
 	case String, Masked:
@@ -103,8 +106,8 @@ func New(kind Type, value string, hosts []string) (Secret, error) {
 	return Secret{func() content { return c }}, nil
 }
 
-// Of returns the secret bound to one manifest, by its [ID]. Another agent under
-// the same name does not get it.
+// The method Of returns a copy of the secret that is reserved for the agent with the given [ID]. A different agent
+// with the same name does not get the secret.
 func (s Secret) Of(id string) Secret {
 	if s.in == nil {
 		return s
@@ -114,13 +117,13 @@ func (s Secret) Of(id string) Secret {
 	return Secret{func() content { return c }}
 }
 
-// IsZero reports whether there is no secret.
+// IsZero reports whether the Secret has no value.
 func (s Secret) IsZero() bool { return s.in == nil }
 
-// Reveal returns the value.
+// Reveal returns the value of the secret.
 func (s Secret) Reveal() string { return s.content().value }
 
-// compact returns the value as it is sent: JSON without white space.
+// compact returns the value in the form that is sent in a header. White space is removed from JSON.
 func (s Secret) compact() string {
 	v := jsontext.Value(s.Reveal())
 	if s.Type() != JSON || v.Compact() != nil {
@@ -129,20 +132,20 @@ func (s Secret) compact() string {
 	return string(v)
 }
 
-// Type returns the shape of the value.
+// Type returns the type of the secret.
 func (s Secret) Type() Type { return s.content().kind }
 
-// Hosts returns the hosts that the secret was set for; none means any.
+// Hosts returns the hosts for which the secret was set. An empty list means any host.
 func (s Secret) Hosts() []string { return slices.Clone(s.content().hosts) }
 
-// allows reports whether the secret was set for a host.
+// The method allows reports whether the secret was set for a host.
 func (s Secret) allows(host string) bool {
 	hosts := s.content().hosts
 	return s.in != nil && (len(hosts) == 0 || agent.Covers(hosts, host))
 }
 
-// Field returns the text of a field of a JSON secret. A name with dots is a path
-// into objects, unless a field has exactly that name.
+// Field returns the text of a field of a JSON secret. If no field has exactly this name, a name with dots is treated
+// as a path into nested objects.
 func (s Secret) Field(name string) (string, bool) {
 	if s.Type() != JSON {
 		return "", false
@@ -179,7 +182,7 @@ func scalar(v jsontext.Value) (string, bool) {
 	return "", false
 }
 
-// String hides the value.
+// String returns a placeholder instead of the value.
 func (s Secret) String() string {
 	if s.in == nil {
 		return ""
@@ -187,17 +190,122 @@ func (s Secret) String() string {
 	return hidden
 }
 
-// GoString hides the value.
+// GoString returns a placeholder instead of the value.
 func (s Secret) GoString() string { return s.String() }
 
-// Format hides the value.
+// Format prints a placeholder instead of the value.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
-// MarshalJSON hides the value.
+// MarshalJSON returns a placeholder instead of the value.
 func (s Secret) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
-// MarshalText hides the value.
+// MarshalText returns a placeholder instead of the value.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// LogValue hides the value.
+// LogValue returns a placeholder instead of the value.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// placeholder is the name of the secret in header templates.
+const placeholder = "credential"
+
+// Uses reports whether a header template contains {credential} or {credential.FIELD}.
+func Uses(template string) bool {
+	found, _ := agent.Placeholders(template)
+	return slices.ContainsFunc(found, func(p agent.Placeholder) bool {
+		return p.Name == placeholder || strings.HasPrefix(p.Name, placeholder+".")
+	})
+}
+
+// Attach adds the secret of a credential slot to a request that is otherwise complete.
+//
+// The templates are the headers that contain {credential} or {credential.FIELD}. Without templates, the secret is
+// sent as Authorization: Bearer. The callback returns the values of all other placeholders.
+//
+// Attach returns a [*call.Refusal] if the request's host is outside the secret's audience. The request is then
+// unchanged.
+func Attach(
+	dev egress.Switches, req *http.Request, slot *agent.Slot, s Secret,
+	templates map[string]string, fill func(name string) (string, error),
+) error {
+	if err := Audience(dev, req, slot, s); err != nil {
+		return err
+	}
+	if len(templates) == 0 {
+		templates, fill = map[string]string{"Authorization": "Bearer {" + placeholder + "}"}, nil
+	}
+	filled := http.Header{}
+	for name, template := range templates {
+		value, err := expand(template, slot, s, fill)
+		if err != nil {
+			return err
+		}
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return call.Refuse(Stage, call.CredentialMissing,
+				"the credential %s cannot be sent in a header: it contains a line break or control character", slot.Ref)
+		}
+		filled.Set(name, value)
+	}
+	maps.Copy(req.Header, filled)
+	return nil
+}
+
+// expand fills a header template in one pass. Placeholders inside inserted values are not replaced.
+func expand(template string, slot *agent.Slot, s Secret, fill func(string) (string, error)) (string, error) {
+	found, _ := agent.Placeholders(template)
+	var b strings.Builder
+	at := 0
+	for _, p := range found {
+		b.WriteString(template[at:p.Start])
+		at = p.End
+		field, isField := strings.CutPrefix(p.Name, placeholder+".")
+		switch {
+		case p.Name == placeholder:
+			b.WriteString(s.compact())
+		case isField:
+			text, ok := s.Field(field)
+			if !ok {
+				return "", call.Refuse(Stage, call.CredentialMissing,
+					"the credential %s has no field %s", slot.Ref, diag.Quote(field))
+			}
+			b.WriteString(text)
+		default:
+			text, err := fill(p.Name)
+			if err != nil {
+				return "", err
+			}
+			b.WriteString(text)
+		}
+	}
+	return b.String() + template[at:], nil
+}
+
+// Audience returns an error if the secret must not be sent with a request. The request must use https. The credential
+// slot must allow the request's host now, and must have allowed the host when the secret was set.
+func Audience(dev egress.Switches, req *http.Request, slot *agent.Slot, s Secret) error {
+	host, err := destination(dev, req.URL, req.Host)
+	if err != nil {
+		return err
+	}
+	if !slot.Covers(host) {
+		return call.Refuse(Stage, call.HostNotAllowed, "the credential %s must not be sent to %s", slot.Ref, diag.Quote(host))
+	}
+	if !s.allows(host) {
+		r := call.Refuse(Stage, call.HostNotAllowed,
+			"when the credential %s was set, its slot did not allow the host %s", slot.Ref, diag.Quote(host))
+		r.Hint = "if the host is right, set the credential again; run: ambit secret set AGENT " + slot.Ref
+		return r
+	}
+	return nil
+}
+
+// destination returns the host of a request. URLs must use https. A URL that two parsers could read differently is
+// refused.
+func destination(dev egress.Switches, u *url.URL, host string) (string, error) {
+	if u.User == nil && u.Opaque == "" && (host == "" || host == u.Host) {
+		if name, err := dev.Host(u); err == nil {
+			return name, nil
+		}
+	}
+	return "", call.Refuse(Stage, call.HostNotAllowed,
+		"credentials are sent only over https, and only to the host in the URL")
+}

@@ -22,7 +22,7 @@ func mustNew(t testing.TB, kind Type, value string, hosts ...string) Secret {
 	return s
 }
 
-// TestSecretIsNotShown prints a secret in every way that Go has.
+// TestSecretIsNotShown checks that no way of printing a secret shows its value or its hosts.
 func TestSecretIsNotShown(t *testing.T) {
 	s := mustNew(t, Masked, canary, "api.example.com")
 	type holder struct {
@@ -55,7 +55,7 @@ func TestSecretIsNotShown(t *testing.T) {
 		t.Error("nothing was printed")
 	}
 	if s.Reveal() != canary || s.Type() != Masked || s.IsZero() || !(Secret{}).IsZero() || (Secret{}).String() != "" {
-		t.Error("Reveal or Hosts differ from what New was called with")
+		t.Error("Reveal, Type, IsZero or String returned a wrong value")
 	}
 }
 
@@ -70,8 +70,8 @@ func TestTypes(t *testing.T) {
 		{JSON, `{"a":1}`, ""},
 		{JSON, `"text"`, ""},
 		{String, "", "empty"},
-		{Masked, "a\x00b", "not text"},
-		{Masked, "\xff" + canary, "not text"},
+		{Masked, "a\x00b", "contains a NUL"},
+		{Masked, "\xff" + canary, "not UTF-8 text"},
 		{JSON, `{"a":` + canary, "not valid JSON"},
 		{JSON, `{"a":1,"a":2}`, "not valid JSON"},
 		{JSON, `{} {}`, "not valid JSON"},
@@ -81,7 +81,7 @@ func TestTypes(t *testing.T) {
 		_, err := New(tt.kind, tt.value, nil)
 		switch {
 		case tt.fails == "" && err != nil, tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)):
-			t.Errorf("%s: %v, want %q", tt.kind, err, tt.fails)
+			t.Errorf("New(%s) returned error %v, want %q in it", tt.kind, err, tt.fails)
 		case err != nil && strings.Contains(err.Error(), canary):
 			t.Errorf("the error contains the value: %v", err)
 		}
@@ -92,12 +92,12 @@ func TestFields(t *testing.T) {
 	s := mustNew(t, JSON, `{"id": "a\"b", "n": 12345678901234567890, "on": true, "none": null, "in": {"side": "x"}, "in.side": "y", "list": [1], "deep": {"er": {"z": "w"}}}`)
 	for name, want := range map[string]string{"id": `a"b`, "n": "12345678901234567890", "on": "true", "in.side": "y", "deep.er.z": "w"} {
 		if got, ok := s.Field(name); !ok || got != want {
-			t.Errorf("%s: %q, %v", name, got, ok)
+			t.Errorf("Field(%s) = %q, %v; want %q", name, got, ok, want)
 		}
 	}
 	for _, name := range []string{"", "none", "in", "list", "list.0", "id.x", "absent", "deep.er", "deep..z"} {
 		if got, ok := s.Field(name); ok {
-			t.Errorf("%q: %q", name, got)
+			t.Errorf("Field(%q) = %q, want no field", name, got)
 		}
 	}
 	if _, ok := mustNew(t, Masked, `{"id":"x"}`).Field("id"); ok {

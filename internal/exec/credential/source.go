@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -17,38 +18,36 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// Stage is the stage of the refusals for missing credentials.
+// Stage is the stage that appears in refusals about credentials.
 const Stage = "act"
 
-// Own is the name under which ambit stores its own secrets. An agent with that
-// name gets no stored secrets.
+// Own is the name under which ambit stores its own secrets. An agent with this name gets no stored secrets.
 const Own = "ambit"
 
 // Source finds the secrets of an agent.
 type Source struct {
-	// Agent is the name under which the agent runs: the name of its file, never a
-	// name from the manifest. Without it, only the environment variables that the
-	// manifest names are read.
+	// Agent is the name under which the agent runs. The name comes from the agent's file, never from the manifest. If
+	// Agent is empty, only the environment variables that the manifest names are read.
 	Agent string
-	// Vault is read first; nil if there is none.
+	// Vault is searched before the environment. Vault can be nil.
 	Vault Vault
-	// Environ reads the environment; nil reads that of this process.
+	// Environ returns the value of an environment variable. The default is the environment of this process.
 	Environ func(name string) (string, bool)
-	// OnError receives errors of the vault where none can be returned; nil ignores
-	// them.
+	// OnError receives the errors of functions that cannot return an error, such as the function from
+	// [Source.Lookup]. If OnError is nil, the errors are ignored.
 	OnError func(error)
 
-	issued *issued // nil remembers nothing
+	issued *issued // the secrets that the source has returned; if nil, they are not recorded
 }
 
-// Where a secret was found.
+// The places where a secret can be found.
 const (
 	InVault       = "vault"
 	InEnvironment = "environment"
 )
 
-// For returns a copy of the source for the agent with this name. The copy remembers
-// the secrets that it hands out, for [Source.Known].
+// For returns a copy of the source for the agent with the given name. The copy records every secret that it returns,
+// and [Source.Known] includes the recorded secrets.
 func (s *Source) For(name string) *Source {
 	c := *s
 	c.Agent = name
@@ -56,24 +55,22 @@ func (s *Source) For(name string) *Source {
 	return &c
 }
 
-// named reports whether secrets can be stored for the agent's name.
-func (s *Source) named() bool { return s.Agent != "" && s.Agent != Own }
+// canStore reports whether secrets can be stored under the agent's name.
+func (s *Source) canStore() bool { return s.Agent != "" && s.Agent != Own }
 
-// ID returns the agent id in a manifest.
+// ID returns the id of an agent as it is spelled in the manifest.
 func ID(a *agent.Agent) string { return strings.TrimPrefix(a.ID, "matrix://agent/") }
 
-// EnvName returns the environment variable for a ref of an agent:
-// AMBIT_SECRET_<AGENT>__<REF>, in capitals, with _ for all characters other than
-// letters and digits. Several names can map to one variable; only the agent whose
-// name is plain reads it.
+// EnvName returns ambit's environment variable for a secret of an agent: AMBIT_SECRET_<AGENT>__<REF>. Letters become
+// capitals, and all characters except letters and digits become _. Several agent names can map to the same variable.
+// An agent therefore reads the variable only if isPlain accepts the agent's name.
 func EnvName(agentName, ref string) string {
 	return "AMBIT_SECRET_" + capitals(agentName) + "__" + capitals(ref)
 }
 
-// plain reports whether a name has only small letters and digits, with single
-// hyphens between them. Two plain names never map to one variable: the first __
-// ends the name.
-func plain(name string) bool {
+// isPlain reports whether a name consists of lowercase letters and digits, with single hyphens between them.
+// Different plain names have different variables, because the first __ after the prefix marks the end of the name.
+func isPlain(name string) bool {
 	for part := range strings.SplitSeq(name, "-") {
 		if part == "" || strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
 			return false
@@ -94,8 +91,8 @@ func capitals(s string) string {
 	}, s)
 }
 
-// Wanted is a secret that a manifest refers to.
-type Wanted struct {
+// Reference is a secret that a manifest refers to.
+type Reference struct {
 	Ref      string
 	Type     Type
 	Env      string
@@ -103,30 +100,29 @@ type Wanted struct {
 	Required bool
 }
 
-// Wants lists the secrets that an agent's manifest refers to, in its slots and in
-// the settings of its servers.
-func Wants(a *agent.Agent) []Wanted {
-	var all []Wanted
+// References returns the secrets in the agent's credential slots and in the settings of its servers.
+func References(a *agent.Agent) []Reference {
+	var all []Reference
 	for _, s := range a.Slots {
-		all = append(all, Wanted{s.Ref, Type(s.Type), s.Env, s.Hosts, s.Required})
+		all = append(all, Reference{s.Ref, Type(s.Type), s.Env, s.Hosts, s.Required})
 	}
 	for i := range a.Servers {
-		all = wantedBy(all, a, &a.Servers[i])
+		all = addReferences(all, a, &a.Servers[i])
 	}
 	return all
 }
 
-// wantedBy adds the secrets that a server's settings refer to. A local program may
-// send a secret anywhere, so its audience is unknown.
-func wantedBy(all []Wanted, a *agent.Agent, s *agent.Server) []Wanted {
+// addReferences adds the secrets in the settings of a server. For a local program, the list of hosts is empty,
+// because the program could send the secret anywhere.
+func addReferences(all []Reference, a *agent.Agent, s *agent.Server) []Reference {
 	one := agent.Agent{Servers: []agent.Server{*s}}
 	for _, secret := range one.Reach().Secrets {
-		at := slices.IndexFunc(all, func(w Wanted) bool { return w.Ref == secret.Name })
+		at := slices.IndexFunc(all, func(w Reference) bool { return w.Ref == secret.Name })
 		switch {
 		case at < 0:
-			all = append(all, Wanted{secret.Name, Masked, secret.Name, secret.Hosts, true})
+			all = append(all, Reference{secret.Name, Masked, secret.Name, secret.Hosts, true})
 		case a.Slot(secret.Name) != nil:
-			// The slot is more specific.
+			// The credential slot takes precedence over the server's settings.
 		case len(all[at].Hosts) == 0 || len(secret.Hosts) == 0:
 			all[at].Hosts = nil
 		default:
@@ -137,10 +133,10 @@ func wantedBy(all []Wanted, a *agent.Agent, s *agent.Server) []Wanted {
 	return all
 }
 
-// Find looks for a secret. where is [InVault], [InEnvironment], or empty if it is
-// not set; variable is the name of the environment variable.
-func (s *Source) Find(a *agent.Agent, w Wanted) (secret Secret, where, variable string, err error) {
-	if s.Vault != nil && s.named() {
+// Find looks for a secret. The second result is [InVault] or [InEnvironment], or empty if the secret is not set. The
+// third result is the environment variable that contains the secret, if any.
+func (s *Source) Find(a *agent.Agent, w Reference) (secret Secret, where, variable string, err error) {
+	if s.Vault != nil && s.canStore() {
 		secret, ok, err := s.Vault.Get(s.Agent, w.Ref)
 		if err != nil {
 			return Secret{}, "", "", err
@@ -149,7 +145,7 @@ func (s *Source) Find(a *agent.Agent, w Wanted) (secret Secret, where, variable 
 			return secret, InVault, "", nil
 		}
 	}
-	for _, variable := range []string{s.ours(w.Ref), theirs(w.Env)} {
+	for _, variable := range []string{s.ambitVariable(w.Ref), manifestVariable(w.Env)} {
 		if variable == "" {
 			continue
 		}
@@ -164,7 +160,6 @@ func (s *Source) Find(a *agent.Agent, w Wanted) (secret Secret, where, variable 
 	return Secret{}, "", "", nil
 }
 
-// environ returns the value of a variable, or the empty string.
 func (s *Source) environ(variable string) string {
 	if s.Environ == nil {
 		return os.Getenv(variable)
@@ -173,29 +168,32 @@ func (s *Source) environ(variable string) string {
 	return value
 }
 
-// isFor reports whether a secret stored for an agent's name was set for this agent,
-// or for any agent with the name.
+// isFor reports whether a secret was set for this agent's id or for any id.
 func isFor(s Secret, a *agent.Agent) bool { return s.content().id == "" || s.content().id == ID(a) }
 
-// ours returns ambit's variable for a ref of the agent; empty if it has none.
-func (s *Source) ours(ref string) string {
-	if !s.named() || !plain(s.Agent) {
+// ambitVariable returns ambit's environment variable for a secret of the agent. It returns "" if the agent's name is
+// empty, reserved or not plain.
+func (s *Source) ambitVariable(ref string) string {
+	if !s.canStore() || !isPlain(s.Agent) {
 		return ""
 	}
 	return EnvName(s.Agent, ref)
 }
 
-// Former explains why an agent does not get a secret that looks like its own: the
-// secret was set for an earlier agent with the same name, or is stored under the id
-// as in version 1, or is in a variable that belongs to another name. It is empty if
-// there is no such secret.
+// Former explains why an agent does not get a secret that seems to belong to the agent. Former handles three cases:
+//
+//   - The secret was set for an earlier agent with the same name.
+//   - The secret is stored under the id in the manifest, as in version 1 of the vault.
+//   - The secret is in an environment variable to which several agent names map.
+//
+// In all other cases, Former returns "".
 func (s *Source) Former(a *agent.Agent, ref string) string {
-	if !s.named() {
+	if !s.canStore() {
 		return ""
 	}
-	if variable := EnvName(s.Agent, ref); !plain(s.Agent) && s.environ(variable) != "" {
-		return fmt.Sprintf("%s is not read for %s, because another name maps to the same variable: "+
-			"only names of small letters, digits and single hyphens have a variable", variable, s.Agent)
+	if variable := EnvName(s.Agent, ref); !isPlain(s.Agent) && s.environ(variable) != "" {
+		return fmt.Sprintf("%s is not read for %s, because another agent name maps to the same variable; "+
+			"to use a variable, rename the agent with only lowercase letters, digits and single hyphens", variable, s.Agent)
 	}
 	if s.Vault == nil {
 		return ""
@@ -213,24 +211,24 @@ func (s *Source) Former(a *agent.Agent, ref string) string {
 	return ""
 }
 
-// theirs returns the variable that a manifest names, or nothing if it is one of
-// ambit's: those may hold the secret of another agent.
-func theirs(variable string) string {
+// manifestVariable returns the environment variable that a manifest specifies for a secret. It returns "" if the
+// variable begins with AMBIT_, because such a variable can contain the secret of a different agent.
+func manifestVariable(variable string) string {
 	if strings.HasPrefix(strings.ToUpper(variable), "AMBIT_") {
 		return ""
 	}
 	return variable
 }
 
-// Slot returns the secret of a slot. The error is a [*call.Refusal].
+// Slot returns the secret of a credential slot. The error is a [*call.Refusal].
 func (s *Source) Slot(a *agent.Agent, slot *agent.Slot) (Secret, error) {
-	secret, where, _, err := s.Find(a, Wanted{slot.Ref, Type(slot.Type), slot.Env, slot.Hosts, slot.Required})
+	secret, where, _, err := s.Find(a, Reference{slot.Ref, Type(slot.Type), slot.Env, slot.Hosts, slot.Required})
 	if err != nil {
 		return Secret{}, call.Refuse(Stage, call.CredentialMissing, "the credential %s cannot be read: %v", slot.Ref, err)
 	}
 	if where == "" {
 		r := call.Refuse(Stage, call.CredentialMissing, "the credential %s (%s) is not set", slot.Ref, slot.Label)
-		r.Hint = s.howToSet(a, slot.Ref, theirs(slot.Env))
+		r.Hint = s.howToSet(a, slot.Ref, manifestVariable(slot.Env))
 		return Secret{}, r
 	}
 	s.issued.add(a, slot.Ref, secret)
@@ -240,13 +238,13 @@ func (s *Source) Slot(a *agent.Agent, slot *agent.Slot) (Secret, error) {
 // howToSet returns the hint for a missing secret.
 func (s *Source) howToSet(a *agent.Agent, ref, variable string) string {
 	if s.Agent == Own {
-		return "the name ambit is reserved for ambit's own secrets: rename the agent's file"
+		return "rename the agent's file, because the name \"ambit\" is reserved for ambit's own secrets"
 	}
-	variable = cmp.Or(variable, s.ours(ref))
+	variable = cmp.Or(variable, s.ambitVariable(ref))
 	if variable == "" && s.Agent == "" {
 		variable = EnvName("AGENT", ref)
 	}
-	hint := fmt.Sprintf("store it: ambit secret set %s %s", cmp.Or(s.Agent, "AGENT"), ref)
+	hint := fmt.Sprintf("store the secret: ambit secret set %s %s", cmp.Or(s.Agent, "AGENT"), ref)
 	if variable != "" {
 		hint += ", or set the environment variable " + variable
 	}
@@ -256,9 +254,8 @@ func (s *Source) howToSet(a *agent.Agent, ref, variable string) string {
 	return hint
 }
 
-// Serves reports whether clients see a tool. A tool whose optional credential is
-// missing is hidden. A tool whose required credential is missing is shown and
-// refuses its calls.
+// Serves reports whether a tool is shown to clients. A tool is hidden if its credential is optional and missing. If
+// the credential is required and missing, the tool is shown, but its calls are refused.
 func (s *Source) Serves(a *agent.Agent, t *agent.Tool) bool {
 	h, ok := t.Binding.(agent.HTTP)
 	if !ok || h.AuthRef == "" {
@@ -272,21 +269,20 @@ func (s *Source) Serves(a *agent.Agent, t *agent.Tool) bool {
 	return err == nil
 }
 
-// Lookup returns a function that resolves $env:NAME in the settings of an agent's
-// servers. A secret that was set for certain hosts is not passed to a server on
-// another host.
+// Lookup returns a function that resolves $env:NAME in the settings of an agent's servers. If a secret was set for
+// certain hosts, servers on other hosts do not get the secret.
 func (s *Source) Lookup(a *agent.Agent) func(name string) (string, bool) {
-	wants := Wants(a)
+	wants := References(a)
 	return func(name string) (string, bool) {
-		w := Wanted{Ref: name, Type: Masked, Env: name}
-		if at := slices.IndexFunc(wants, func(w Wanted) bool { return w.Ref == name }); at >= 0 {
+		w := Reference{Ref: name, Type: Masked, Env: name}
+		if at := slices.IndexFunc(wants, func(w Reference) bool { return w.Ref == name }); at >= 0 {
 			w = wants[at]
 			w.Env = name
 		}
 		secret, where, _, err := s.Find(a, w)
 		if err == nil && where != "" && !secret.covers(w.Hosts) {
-			err = fmt.Errorf("%[1]s was set for other hosts than its server's: set it again with ambit secret set %[2]s %[1]s",
-				name, cmp.Or(s.Agent, "AGENT"))
+			err = fmt.Errorf("the secret %[1]s was not set for the host of its server; "+
+				"if the host is right, run: ambit secret set %[2]s %[1]s", name, cmp.Or(s.Agent, "AGENT"))
 		}
 		if err != nil {
 			if s.OnError != nil {
@@ -301,8 +297,8 @@ func (s *Source) Lookup(a *agent.Agent) func(name string) (string, bool) {
 	}
 }
 
-// covers reports whether the secret was set for all of these hosts. Without hosts,
-// it may be sent anywhere.
+// The method covers reports whether the secret was set for all of the given hosts. An empty list means any host. In
+// that case, the secret must have been set without a list of hosts.
 func (s Secret) covers(hosts []string) bool {
 	if len(s.content().hosts) == 0 {
 		return true
@@ -310,9 +306,10 @@ func (s Secret) covers(hosts []string) bool {
 	return len(hosts) > 0 && !slices.ContainsFunc(hosts, func(h string) bool { return !s.allows(h) })
 }
 
-// Known returns the secrets that output is scanned for: the current values of these
-// secrets and all values that were handed out. The order is stable.
-func (s *Source) Known(a *agent.Agent, wants []Wanted) ([]Secret, error) {
+// Known returns the secrets to look for in output, in a stable order. The result contains the current values of the
+// references, and all values that the source has returned before. If a value cannot be read, Known returns the other
+// values and an error.
+func (s *Source) Known(a *agent.Agent, wants []Reference) ([]Secret, error) {
 	var known []Secret
 	var failed error
 	for _, w := range wants {
@@ -321,20 +318,20 @@ func (s *Source) Known(a *agent.Agent, wants []Wanted) ([]Secret, error) {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		known = append(known, parts(a, w.Ref, secret)...)
+		known = append(known, withFields(a, w.Ref, secret)...)
 	}
 	return append(known, s.issued.all()...), failed
 }
 
-// parts returns a secret and, if it is JSON, also its fields that are sent or look
-// secret.
-func parts(a *agent.Agent, ref string, secret Secret) []Secret {
+// withFields returns the secret itself. For a JSON secret, the result also contains the fields that are sent in
+// headers or look like secrets.
+func withFields(a *agent.Agent, ref string, secret Secret) []Secret {
 	all := []Secret{secret}
 	if secret.Type() != JSON {
 		return all
 	}
 	sent := sentFields(a)
-	leaves(jsontext.Value(secret.Reveal()), "", func(path, key, text string) {
+	eachScalar(jsontext.Value(secret.Reveal()), "", func(path, key, text string) {
 		if sent[ref+"."+path] || secretlike.Name(key) || secretlike.Find(text).Found() {
 			if part, err := New(Masked, text, secret.Hosts()); err == nil {
 				all = append(all, part)
@@ -344,7 +341,7 @@ func parts(a *agent.Agent, ref string, secret Secret) []Secret {
 	return all
 }
 
-// sentFields returns the fields of secrets that headers contain, as REF.FIELD.
+// sentFields returns the fields of JSON secrets that are sent in headers. Each field has the form REF.FIELD.
 func sentFields(a *agent.Agent) map[string]bool {
 	sent := map[string]bool{}
 	for i := range a.Tools {
@@ -361,14 +358,14 @@ func sentFields(a *agent.Agent) map[string]bool {
 	return sent
 }
 
-// leaves visits the scalars inside a JSON value, members in the order of their
-// names. The key of an array's item is empty.
-func leaves(v jsontext.Value, path string, visit func(path, key, text string)) {
+// eachScalar calls a callback for every scalar inside a JSON object or array. Members are visited in the order of
+// their names. An array item is visited with an empty key.
+func eachScalar(v jsontext.Value, path string, visit func(path, key, text string)) {
 	child := func(v jsontext.Value, path, key string) {
 		if text, ok := scalar(v); ok {
 			visit(path, key, text)
 		} else {
-			leaves(v, path, visit)
+			eachScalar(v, path, visit)
 		}
 	}
 	var members map[string]jsontext.Value
@@ -383,4 +380,48 @@ func leaves(v jsontext.Value, path string, visit func(path, key, text string)) {
 			child(item, path, "")
 		}
 	}
+}
+
+// maxIssued is the maximum number of values that are recorded for one secret. The oldest value is dropped first. A
+// value that a running program uses is therefore dropped only after the secret was replaced this many times.
+const maxIssued = 256
+
+// The type issued records the secrets that a source has returned. They are recorded because a running program can
+// print an old value after the secret was replaced.
+type issued struct {
+	mu sync.Mutex
+	// byRef contains the values of each secret, oldest first. Each value is a result of withFields.
+	byRef map[string][][]Secret
+}
+
+// add records a secret. A nil receiver records nothing.
+func (i *issued) add(a *agent.Agent, ref string, s Secret) {
+	if i == nil {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	values := i.byRef[ref]
+	if slices.ContainsFunc(values, func(v []Secret) bool {
+		return v[0].Type() == s.Type() && v[0].Reveal() == s.Reveal()
+	}) {
+		return
+	}
+	if len(values) == maxIssued {
+		values = slices.Delete(values, 0, 1)
+	}
+	i.byRef[ref] = append(values, withFields(a, ref, s))
+}
+
+// all returns the recorded secrets in a stable order.
+func (i *issued) all() (all []Secret) {
+	if i == nil {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, ref := range slices.Sorted(maps.Keys(i.byRef)) {
+		all = append(all, slices.Concat(i.byRef[ref]...)...)
+	}
+	return all
 }

@@ -47,8 +47,8 @@ var reporter = &agent.Agent{
 	},
 }
 
-// TestOrder: the vault precedes the environment, and the agent's own variable precedes
-// the one that the manifest names.
+// TestOrder checks that the vault takes precedence over the environment. Ambit's variable for the
+// agent must take precedence over the manifest's variable.
 func TestOrder(t *testing.T) {
 	slot := reporter.Slot("analytics_token")
 	own := EnvName("ga-report-builder", "analytics_token")
@@ -69,19 +69,19 @@ func TestOrder(t *testing.T) {
 	} {
 		s, err := (&Source{Agent: "ga-report-builder", Vault: tt.vault, Environ: environ(tt.env)}).Slot(reporter, slot)
 		if err != nil || s.Reveal() != tt.want {
-			t.Errorf("%s: %q, %v", tt.name, s.Reveal(), err)
+			t.Errorf("%s: secret = %q, %v; want %q", tt.name, s.Reveal(), err, tt.want)
 		}
 	}
 	_, err := (&Source{Agent: "ga-report-builder", Environ: environ(nil)}).Slot(reporter, slot)
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok || r.Code != call.CredentialMissing || r.Effect != call.NoEffect ||
-		r.Hint != "store it: ambit secret set ga-report-builder analytics_token, or set the environment variable ANALYTICS_TOKEN" {
-		t.Errorf("%+v", r)
+		r.Hint != "store the secret: ambit secret set ga-report-builder analytics_token, or set the environment variable ANALYTICS_TOKEN" {
+		t.Errorf("refusal = %+v, want credential_missing with a hint", r)
 	}
 }
 
-// TestOursIsNotTheirs: a manifest cannot name the variable of another agent, or
-// of ambit itself.
+// TestOursIsNotTheirs checks that a manifest cannot use the variable of another agent or of
+// ambit itself.
 func TestOursIsNotTheirs(t *testing.T) {
 	for _, name := range []string{EnvName("ga-report-builder", "analytics_token"), "AMBIT_STORE", "ambit_store"} {
 		s := &Source{Agent: "thief", Environ: environ(map[string]string{name: canary})}
@@ -90,15 +90,16 @@ func TestOursIsNotTheirs(t *testing.T) {
 			Servers: []agent.Server{{Transport: agent.Stdio, Env: []agent.Setting{{Name: "A", Value: "$env:" + name, Refs: []string{name}}}}},
 		}
 		if secret, err := s.Slot(thief, &thief.Slots[0]); err == nil || !secret.IsZero() {
-			t.Errorf("a slot gets %s", name)
+			t.Errorf("a slot got the value of %s", name)
 		}
 		if _, ok := s.Lookup(thief)(name); ok {
-			t.Errorf("a server gets %s", name)
+			t.Errorf("a server got the value of %s", name)
 		}
 	}
 }
 
-// TestVariableIsOfOneName: each variable belongs to one agent name.
+// TestVariableIsOfOneName checks that each of ambit's variables is read for only one agent
+// name.
 func TestVariableIsOfOneName(t *testing.T) {
 	slots := func(ref string) *agent.Agent {
 		return &agent.Agent{ID: "x", Slots: []agent.Slot{{Ref: ref, Label: "Key", Type: "string", Required: true, Hosts: []string{"api.example.com"}}}}
@@ -122,26 +123,26 @@ func TestVariableIsOfOneName(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := EnvName(tt.as, tt.ref); got != tt.variable {
-				t.Fatalf("the variable is %s", got)
+				t.Fatalf("EnvName = %s, want %s", got, tt.variable)
 			}
 			a := slots(tt.ref)
 			for _, vault := range []Vault{nil, open(t.TempDir(), nil)} {
 				s := &Source{Agent: tt.as, Vault: vault, Environ: environ(map[string]string{tt.variable: canary})}
 				secret, err := s.Slot(a, &a.Slots[0])
 				if got := secret.Reveal() == canary; got != tt.gets || got != (err == nil) {
-					t.Fatalf("it got the secret: %t, %v", got, err)
+					t.Fatalf("the agent got the secret: %t, want %t; error %v", got, tt.gets, err)
 				}
 				if _, ok := s.Lookup(a)(tt.ref); ok != tt.gets {
-					t.Errorf("a server got the secret: %t", ok)
+					t.Errorf("a server got the secret: %t, want %t", ok, tt.gets)
 				}
 				if err != nil && (strings.Contains(hintOf(t, err), "set the environment variable") || strings.Contains(hintOf(t, err), canary) ||
-					!strings.Contains(hintOf(t, err), "; "+tt.variable+" is not read for "+tt.as+", because another name maps to")) {
+					!strings.Contains(hintOf(t, err), "; "+tt.variable+" is not read for "+tt.as+", because another agent name maps to")) {
 					t.Error(hintOf(t, err))
 				}
 			}
-			// The hint names no variable that is unset or would not be read.
+			// Without a value, the hint names the variable only if the agent would read it.
 			_, err := (&Source{Agent: tt.as, Environ: environ(nil)}).Slot(a, &a.Slots[0])
-			want := "store it: ambit secret set " + tt.as + " " + tt.ref
+			want := "store the secret: ambit secret set " + tt.as + " " + tt.ref
 			if tt.gets {
 				want += ", or set the environment variable " + tt.variable
 			}
@@ -157,7 +158,7 @@ type broken struct{ Vault }
 
 func (broken) Get(string, string) (Secret, bool, error) { return Secret{}, false, ErrDamaged }
 
-// TestBrokenVault: if the vault cannot be read, the environment is not used instead.
+// TestBrokenVault checks that the environment is not used if the vault cannot be read.
 func TestBrokenVault(t *testing.T) {
 	var reported []error
 	s := &Source{Agent: "ga-report-builder", Vault: broken{}, Environ: environ(map[string]string{"ANALYTICS_TOKEN": canary}), OnError: func(err error) { reported = append(reported, err) }}
@@ -166,10 +167,10 @@ func TestBrokenVault(t *testing.T) {
 		t.Error(err)
 	}
 	if value, ok := s.Lookup(reporter)("ANALYTICS_TOKEN"); ok || value != "" || len(reported) != 1 || !errors.Is(reported[0], ErrDamaged) {
-		t.Errorf("%v, %v", ok, reported)
+		t.Errorf("Lookup found a value: %v; reported errors %v, want ErrDamaged once", ok, reported)
 	}
-	if known, err := s.Known(reporter, Wants(reporter)); !errors.Is(err, ErrDamaged) || len(known) != 0 {
-		t.Errorf("%v, %v", known, err)
+	if known, err := s.Known(reporter, References(reporter)); !errors.Is(err, ErrDamaged) || len(known) != 0 {
+		t.Errorf("Known = %v, %v; want ErrDamaged", known, err)
 	}
 }
 
@@ -181,8 +182,8 @@ func TestBadValueInTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestDegrades: a tool whose optional credential is missing is hidden; a tool whose
-// required credential is missing is shown.
+// TestDegrades checks that a tool is hidden if its optional credential is missing. A missing
+// required credential does not hide the tool.
 func TestDegrades(t *testing.T) {
 	served := func(s *Source) (names []string) {
 		for i := range reporter.Tools {
@@ -193,10 +194,10 @@ func TestDegrades(t *testing.T) {
 		return names
 	}
 	if got := served(&Source{Environ: environ(nil)}); !slices.Equal(got, []string{"summary", "open"}) {
-		t.Errorf("without: %v", got)
+		t.Errorf("without the optional credential, the tools are %v", got)
 	}
 	if got := served(&Source{Environ: environ(map[string]string{"SHEET": `{"client":"x"}`})}); !slices.Equal(got, []string{"summary", "write", "open"}) {
-		t.Errorf("with: %v", got)
+		t.Errorf("with the optional credential, the tools are %v", got)
 	}
 }
 
@@ -212,11 +213,11 @@ var matrix = &agent.Agent{
 
 func TestLookup(t *testing.T) {
 	var wants []string
-	for _, w := range Wants(matrix) {
+	for _, w := range References(matrix) {
 		wants = append(wants, fmt.Sprint(w.Ref, " ", w.Type, " ", w.Env, " ", w.Hosts, " ", w.Required))
 	}
 	if want := []string{"GIT_TOKEN secret GIT_TOKEN [] true", "WEB secret WEB [mcp.example.com c.example.com] true"}; !slices.Equal(wants, want) {
-		t.Errorf("%q", wants)
+		t.Errorf("References = %q, want %q", wants, want)
 	}
 	var reported []error
 	s := &Source{
@@ -225,17 +226,17 @@ func TestLookup(t *testing.T) {
 	}
 	for name, want := range map[string]string{"WEB": canary, "GIT_TOKEN": "from the environment", "ABSENT": ""} {
 		if value, ok := s.Lookup(matrix)(name); value != want || ok != (want != "") {
-			t.Errorf("%s: %v", name, ok)
+			t.Errorf("Lookup(%s) found a value: %v, want %v", name, ok, want != "")
 		}
 	}
-	// Another manifest under the same name, whose server has another host.
+	// Another manifest with the same name must not get the secret for its own server.
 	for _, server := range []agent.Server{
 		{Alias: "web", Transport: agent.StreamableHTTP, Endpoint: "https://evil.test/mcp", Headers: matrix.Servers[1].Headers},
 		{Alias: "web", Transport: agent.Stdio, Command: "x", Env: matrix.Servers[1].Headers},
 	} {
 		evil := &agent.Agent{ID: matrix.ID, Servers: []agent.Server{server}}
 		if _, ok := s.Lookup(evil)("WEB"); ok {
-			t.Errorf("%s %s gets the secret", server.Endpoint, server.Command)
+			t.Errorf("the server %s %s got the secret", server.Endpoint, server.Command)
 		}
 	}
 	if len(reported) != 2 || strings.Contains(reported[0].Error(), canary) {
@@ -246,7 +247,7 @@ func TestLookup(t *testing.T) {
 func TestKnown(t *testing.T) {
 	key := `{"type":"service_account","client":"client-1","private_key":"` + canary + `","nested":[{"password":"p1"},"plain"]}`
 	s := &Source{Environ: environ(map[string]string{"ANALYTICS_TOKEN": "token-1", "SHEET": key})}
-	known, err := s.Known(reporter, Wants(reporter))
+	known, err := s.Known(reporter, References(reporter))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,19 +257,19 @@ func TestKnown(t *testing.T) {
 	}
 	slices.Sort(values)
 	if want := []string{canary, "client-1", "p1", "token-1", key}; !slices.Equal(values, want) {
-		t.Errorf("%q", values)
+		t.Errorf("known values are %q, want %q", values, want)
 	}
 }
 
-// TestIssuedIsKnown: a value that was handed out stays known after it was replaced.
-// Values that were not handed out are not remembered.
+// TestIssuedIsKnown checks that Known still returns an issued value after the value was replaced.
+// Values that were never issued are not recorded.
 func TestIssuedIsKnown(t *testing.T) {
 	values := map[string]string{"PATH": "/usr/bin:/bin"}
 	s := (&Source{Environ: environ(values)}).For("neo")
 	knows := func(a *agent.Agent, want ...string) {
 		t.Helper()
 		clear(values)
-		known, err := s.Known(a, Wants(a))
+		known, err := s.Known(a, References(a))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,10 +281,10 @@ func TestIssuedIsKnown(t *testing.T) {
 			t.Errorf("known: %q, want %q", got, want)
 		}
 	}
-	s.Lookup(matrix)("PATH") // which is no secret
-	values["WEB"] = "only looked for"
-	if known, err := s.Known(matrix, Wants(matrix)); err != nil || len(known) != 1 {
-		t.Errorf("%d, %v", len(known), err)
+	s.Lookup(matrix)("PATH") // PATH is not a secret
+	values["WEB"] = "not returned"
+	if known, err := s.Known(matrix, References(matrix)); err != nil || len(known) != 1 {
+		t.Errorf("Known returned %d secrets and error %v, want 1 secret", len(known), err)
 	}
 	knows(matrix)
 	for _, value := range []string{"web-1", "web-2", "web-1"} {
@@ -301,8 +302,8 @@ func TestIssuedIsKnown(t *testing.T) {
 	}
 }
 
-// TestIssuedIsBounded: with too many values of one ref, the oldest is forgotten. Other
-// refs are not affected.
+// TestIssuedIsBounded checks that the oldest value of a ref is dropped if there are too many
+// values. Other refs must not be affected.
 func TestIssuedIsBounded(t *testing.T) {
 	values := map[string]string{"GIT_TOKEN": "git-1"}
 	s := (&Source{Environ: environ(values)}).For("neo")
@@ -313,6 +314,6 @@ func TestIssuedIsBounded(t *testing.T) {
 	}
 	all := s.issued.all()
 	if len(all) != maxIssued+1 || all[0].Reveal() != "git-1" || all[1].Reveal() != "web-2" || all[maxIssued].Reveal() != fmt.Sprint("web-", maxIssued+1) {
-		t.Errorf("%d values are remembered, %q to %q", len(all), all[0].Reveal(), all[len(all)-1].Reveal())
+		t.Errorf("%d values are recorded, %q to %q", len(all), all[0].Reveal(), all[len(all)-1].Reveal())
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Vault stores secrets by the name under which an agent runs, and ref.
+// Vault stores secrets. The name under which the agent runs and the ref in its manifest identify a secret.
 type Vault interface {
 	Get(agent, ref string) (Secret, bool, error)
 	Set(agent, ref string, s Secret) error
@@ -32,8 +32,8 @@ type Vault interface {
 // Entry is a stored secret without its value.
 type Entry struct {
 	Agent string `json:"agent"`
-	// ID is the id in the manifest that the secret was set for; empty for any agent
-	// with the name.
+	// ID is the manifest id of the agent for which the secret was set. If ID is empty, every agent with the same name
+	// gets the secret.
 	ID    string    `json:"id,omitempty"`
 	Ref   string    `json:"ref"`
 	Type  Type      `json:"type"`
@@ -41,24 +41,24 @@ type Entry struct {
 	Set   time.Time `json:"set"`
 }
 
-// ErrDamaged means that a vault cannot be decrypted with its key.
-var ErrDamaged = errors.New("the vault cannot be decrypted: it was modified, or encrypted with another key")
+// ErrDamaged means that the vault cannot be decrypted with its key.
+var ErrDamaged = errors.New("the vault cannot be decrypted, because it was modified or encrypted with another key")
 
-// File is the vault of a home: an encrypted file that processes share.
+// File is the vault in ambit's home folder. Several processes can use the encrypted file at the same time.
 type File struct {
 	path, lockPath string
 	key            keyFile
 	now            func() time.Time
 
-	mu     sync.Mutex  // not held while a person may be asked for the key
-	seen   fs.FileInfo // of the file that cached was read from
+	mu     sync.Mutex  // not held while the keyring may wait for a person
+	seen   fs.FileInfo // state of the file when the contents were cached
 	cached contents
-	ident  *age.X25519Identity
+	ident  *age.X25519Identity // the cached key, or nil
 }
 
 var _ Vault = (*File)(nil)
 
-// Open returns the vault of a home. Files are created by the first Set.
+// Open returns the vault in a home folder. The first call of [File.Set] creates the vault's files.
 func Open(h home.Home) *File { return open(h.Dir(), sessionKeyring()) }
 
 func open(dir string, k keyring) *File {
@@ -69,7 +69,7 @@ func open(dir string, k keyring) *File {
 	}
 }
 
-// contents is the decrypted file.
+// contents is the decrypted content of the vault file. The secrets are sorted by agent and ref.
 type contents struct {
 	Version int      `json:"version"`
 	Secrets []record `json:"secrets"`
@@ -80,7 +80,7 @@ type record struct {
 	Value string `json:"value"`
 }
 
-// Version 1 stored secrets under the id alone.
+// version is the version of the file format. In version 1, secrets were stored under the manifest id.
 const version = 2
 
 func (c *contents) find(agent, ref string) (int, bool) {
@@ -89,7 +89,7 @@ func (c *contents) find(agent, ref string) (int, bool) {
 	})
 }
 
-// Get returns a secret, and whether it exists.
+// Get returns a secret. The second result reports whether the secret exists.
 func (f *File) Get(agent, ref string) (Secret, bool, error) {
 	c, err := f.read()
 	if err != nil {
@@ -117,10 +117,10 @@ func (f *File) List() ([]Entry, error) {
 	return entries, nil
 }
 
-// Set stores a secret and replaces an earlier one.
+// Set stores a secret. An earlier secret with the same agent and ref is replaced.
 func (f *File) Set(agent, ref string, s Secret) error {
 	if s.IsZero() {
-		return errors.New("there is no value to store")
+		return errors.New("the secret has no value")
 	}
 	_, err := f.change(func(c *contents) bool {
 		set := f.now().UTC().Truncate(time.Second)
@@ -136,7 +136,7 @@ func (f *File) Set(agent, ref string, s Secret) error {
 	return err
 }
 
-// Remove deletes a secret.
+// Remove deletes a secret. The result reports whether the secret existed.
 func (f *File) Remove(agent, ref string) (bool, error) {
 	return f.change(func(c *contents) bool {
 		at, ok := c.find(agent, ref)
@@ -147,8 +147,8 @@ func (f *File) Remove(agent, ref string) (bool, error) {
 	})
 }
 
-// read returns the contents of the file. Writers replace the file as a whole, so
-// reading needs no lock.
+// The method read returns the contents of the vault, from the cache if the file has not changed. Reading needs no
+// file lock, because writers replace the whole file.
 func (f *File) read() (contents, error) {
 	info, err := os.Stat(f.path)
 	if err == nil {
@@ -163,7 +163,7 @@ func (f *File) read() (contents, error) {
 	return f.load(info, err)
 }
 
-// load reads and caches the file. info and err come from the os.Stat before.
+// load reads and caches the vault file. The caller passes the results of os.Stat for the file.
 func (f *File) load(info fs.FileInfo, err error) (contents, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		f.cache(nil, contents{})
@@ -173,9 +173,9 @@ func (f *File) load(info fs.FileInfo, err error) (contents, error) {
 		return contents{}, err
 	}
 	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		// The file is encrypted, but other users need not read it either.
+		// The file is encrypted, but other users do not need to read it.
 		if err := os.Chmod(f.path, 0o600); err != nil {
-			return contents{}, fmt.Errorf("other users can read the vault: %w", err)
+			return contents{}, fmt.Errorf("other users can access the vault, and its mode cannot be changed: %w", err)
 		}
 	}
 	c, err := f.decrypt()
@@ -212,7 +212,7 @@ func (f *File) decrypt() (contents, error) {
 		return contents{}, fmt.Errorf("%w (%s)", ErrDamaged, f.path)
 	}
 	if c.Version > version {
-		return contents{}, fmt.Errorf("the vault %s was written by a newer ambit", f.path)
+		return contents{}, fmt.Errorf("the vault %s was written by a newer version of ambit", f.path)
 	}
 	if c.Version == 1 {
 		for i := range c.Secrets {
@@ -222,7 +222,8 @@ func (f *File) decrypt() (contents, error) {
 	return c, nil
 }
 
-// identity returns the key of the vault. With create, it makes a missing key.
+// identity returns the key of the vault. If the key is missing, identity creates a key if create is true, and
+// otherwise returns an error.
 func (f *File) identity(create bool) (*age.X25519Identity, error) {
 	f.mu.Lock()
 	ident := f.ident
@@ -243,15 +244,15 @@ func (f *File) identity(create bool) (*age.X25519Identity, error) {
 	return ident, err
 }
 
-// setIdentity caches the key; nil drops it.
+// setIdentity caches the vault's key, or drops the cached key if the argument is nil.
 func (f *File) setIdentity(ident *age.X25519Identity) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ident = ident
 }
 
-// change reads, changes and replaces the file under a lock that excludes other
-// processes.
+// change reads the vault file and passes the contents to a callback. If the callback returns true, change writes the
+// file. A file lock excludes other processes.
 func (f *File) change(apply func(*contents) bool) (bool, error) {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return false, err
@@ -260,11 +261,11 @@ func (f *File) change(apply func(*contents) bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer lock.Close() // releases the lock
+	defer lock.Close() // releases the file lock
 	if err := home.Lock(lock); err != nil {
 		return false, fmt.Errorf("the vault cannot be locked: %w", err)
 	}
-	// Not from the cache: another process may just have replaced the file.
+	// Bypass the cache. Another process may have just replaced the file.
 	c, err := f.load(os.Stat(f.path))
 	if err != nil {
 		return false, err

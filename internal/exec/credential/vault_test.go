@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// TestMain also runs as a concurrent writer.
+// TestMain runs as a concurrent writer if TestTwoProcessesLoseNothing started this process.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("CREDENTIAL_TEST_WRITE"); dir != "" {
 		os.Exit(writeMany(dir, os.Getenv("CREDENTIAL_TEST_AS")))
@@ -44,8 +44,9 @@ func writeMany(dir, as string) int {
 	return 0
 }
 
-// TestTwoProcessesLoseNothing starts without vault and key, so that several processes
-// create them at once.
+// TestTwoProcessesLoseNothing checks that no secret is lost if several processes write to a
+// vault concurrently. It starts without a vault and a key, so the processes also create them
+// concurrently.
 func TestTwoProcessesLoseNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "home")
 	const processes = 3
@@ -62,7 +63,7 @@ func TestTwoProcessesLoseNothing(t *testing.T) {
 	}
 	for i, cmd := range running {
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("%v: %s", err, said[i].String())
+			t.Errorf("a writer failed: %v: %s", err, said[i].String())
 		}
 	}
 	v := open(dir, nil)
@@ -74,7 +75,7 @@ func TestTwoProcessesLoseNothing(t *testing.T) {
 		for i := range writes {
 			ref := fmt.Sprintf("p%d-%d", p, i)
 			if s, ok, err := v.Get("agent", ref); !ok || err != nil || s.Reveal() != canary+"-"+ref {
-				t.Errorf("%s: %v, %v", ref, ok, err)
+				t.Errorf("Get(%s) found a secret: %v, error %v; want its value", ref, ok, err)
 			}
 		}
 	}
@@ -96,12 +97,12 @@ func inNoFile(t *testing.T, dir string) {
 			t.Errorf("%s contains the value", path)
 		}
 		if info, infoErr := d.Info(); infoErr != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %v", path, info.Mode(), infoErr)
+			t.Errorf("the mode of %s is %v, error %v; want 0600", path, info.Mode(), infoErr)
 		}
 		return err
 	})
 	if err != nil || files == 0 {
-		t.Errorf("%d files, %v", files, err)
+		t.Errorf("%d files were checked, error %v", files, err)
 	}
 }
 
@@ -109,7 +110,7 @@ func TestVault(t *testing.T) {
 	dir := t.TempDir()
 	v := open(dir, nil)
 	if entries, err := v.List(); err != nil || len(entries) != 0 {
-		t.Fatalf("%v, %v", entries, err)
+		t.Fatalf("List of a new vault = %v, %v; want no entries", entries, err)
 	}
 	if names, err := os.ReadDir(dir); err != nil || len(names) != 0 {
 		t.Fatalf("reading created %v, %v", names, err)
@@ -132,17 +133,17 @@ func TestVault(t *testing.T) {
 	}
 	want := []string{"a/key json [a.example.com x.example.com] false", "b/other string [] false", "b/token secret [b.example.com] false"}
 	if err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v", got, err)
+		t.Errorf("entries = %v, error %v; want %v", got, err, want)
 	}
 	s, ok, err := other.Get("b", "token")
 	if err != nil || !ok || s.Reveal() != canary+"2" || !slices.Equal(s.Hosts(), []string{"b.example.com"}) {
-		t.Errorf("%v, %v, %v", s, ok, err)
+		t.Errorf("Get = %v, %v, %v; want the replaced secret", s, ok, err)
 	}
 	if removed, err := v.Remove("b", "token"); !removed || err != nil {
-		t.Errorf("%v, %v", removed, err)
+		t.Errorf("Remove = %v, %v; want true", removed, err)
 	}
 	if removed, err := v.Remove("b", "token"); removed || err != nil {
-		t.Errorf("again: %v, %v", removed, err)
+		t.Errorf("second Remove = %v, %v", removed, err)
 	}
 	if _, ok, err := other.Get("b", "token"); ok || err != nil {
 		t.Errorf("the removed secret is found, %v", err)
@@ -153,7 +154,7 @@ func TestVault(t *testing.T) {
 	inNoFile(t, dir)
 }
 
-// TestDamage: every modification of the file is reported, and a modified file is never
+// TestDamage checks that every modification of the file is reported. A modified file must never be
 // overwritten.
 func TestDamage(t *testing.T) {
 	dir := t.TempDir()
@@ -180,7 +181,7 @@ func TestDamage(t *testing.T) {
 			_, _, err := vault.Get("a", "b")
 			setErr := vault.Set("a", "c", mustNew(t, Masked, "x"))
 			if !errors.Is(err, ErrDamaged) || !errors.Is(setErr, ErrDamaged) || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), canary) {
-				t.Errorf("%s: %v; %v", name, err, setErr)
+				t.Errorf("%s: Get returned %v and Set returned %v, want ErrDamaged", name, err, setErr)
 			}
 		}
 		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, text) {
@@ -191,7 +192,7 @@ func TestDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s, ok, err := v.Get("a", "b"); !ok || err != nil || s.Reveal() != canary {
-		t.Errorf("as it was: %v, %v", ok, err)
+		t.Errorf("after the file was restored: %v, %v", ok, err)
 	}
 }
 
@@ -210,7 +211,7 @@ func TestKeyIsGuarded(t *testing.T) {
 		_, _, err := open(dir, nil).Get("a", "b")
 		setErr := open(dir, nil).Set("a", "c", mustNew(t, Masked, "x"))
 		if err == nil || setErr == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), strings.TrimSpace(string(secretKey))[:20]) {
-			t.Errorf("%s: %v; %v", name, err, setErr)
+			t.Errorf("%s: Get returned %v and Set returned %v, want %q", name, err, setErr, want)
 		}
 	}
 	if runtime.GOOS != "windows" {
@@ -228,7 +229,7 @@ func TestKeyIsGuarded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, ok, err := open(dir, nil).Get("a", "b"); !ok || err != nil {
-			t.Errorf("%v, %v", ok, err)
+			t.Errorf("Get after the mode was changed = %v, %v; want the secret", ok, err)
 		}
 		inNoFile(t, dir)
 	}
@@ -246,8 +247,8 @@ func TestKeyIsGuarded(t *testing.T) {
 	fails("a link", "not a regular file")
 }
 
-// TestStartingOver: after vault and key were deleted, a process that has cached the old
-// key creates new ones.
+// TestStartingOver checks a process with a cached key. After the vault and the key were deleted,
+// the process must create new ones.
 func TestStartingOver(t *testing.T) {
 	dir := t.TempDir()
 	v := open(dir, nil)
@@ -261,12 +262,12 @@ func TestStartingOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok, err := open(dir, nil).Get("a", "c"); !ok || err != nil {
-		t.Errorf("%v, %v", ok, err)
+		t.Errorf("Get = %v, %v; want the new secret", ok, err)
 	}
 }
 
-// TestChangesBypassTheCache: a file that another process has replaced may have the same
-// size and time as the cached one.
+// TestChangesBypassTheCache checks that Set does not use the cache. Another process may have
+// written a new file with the same size and time.
 func TestChangesBypassTheCache(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "secrets")
@@ -291,7 +292,7 @@ func TestChangesBypassTheCache(t *testing.T) {
 	set(other, "b", "two")
 	text, err := os.ReadFile(path)
 	if err == nil && int64(len(text)) != info.Size() {
-		t.Fatalf("%d bytes, then %d", info.Size(), len(text))
+		t.Fatalf("bad test: the file has %d bytes, and then %d bytes", info.Size(), len(text))
 	}
 	err = errors.Join(err, os.WriteFile(path+".old", text, 0o600), os.Chtimes(path+".old", info.ModTime(), info.ModTime()), os.Rename(path+".old", path))
 	if err != nil {
@@ -320,19 +321,19 @@ func TestKeyring(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "keys", "vault"))
-	if err != nil || strings.Contains(string(text), "AGE-SECRET") || !strings.HasPrefix(string(text), inKeyring) {
-		t.Fatalf("%q, %v", text, err)
+	if err != nil || strings.Contains(string(text), "AGE-SECRET") || !strings.HasPrefix(string(text), keyringPrefix) {
+		t.Fatalf("the key file contains %q, error %v; want a keyring account", text, err)
 	}
 	if kept, err := v.Kept(); kept != "keyring" || err != nil {
-		t.Errorf("%s, %v", kept, err)
+		t.Errorf("Kept = %s, %v; want keyring", kept, err)
 	}
-	// A process that stores new keys in files reads it too.
+	// A process that stores new keys in files can read the key from the keyring too.
 	if _, ok, err := open(dir, nil).Get("a", "b"); !ok || err != nil {
-		t.Errorf("%v, %v", ok, err)
+		t.Errorf("Get = %v, %v; want the secret", ok, err)
 	}
 	oskeyring.MockInitWithError(errors.New("locked"))
 	if _, _, err := open(dir, nil).Get("a", "b"); err == nil || !strings.Contains(err.Error(), "locked") {
-		t.Errorf("without the keyring: %v", err)
+		t.Errorf("error without the keyring = %v, want locked", err)
 	}
 	if err := open(dir, nil).Set("a", "c", mustNew(t, Masked, "x")); err == nil {
 		t.Error("a second key was created")
@@ -352,7 +353,7 @@ func TestKeyring(t *testing.T) {
 	}
 }
 
-// TestHomeKeepsEverything: with AMBIT_HOME set, nothing is stored elsewhere.
+// TestHomeKeepsEverything checks that the keyring is not used if AMBIT_HOME is set.
 func TestHomeKeepsEverything(t *testing.T) {
 	t.Setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nonexistent")
 	t.Setenv("AMBIT_HOME", t.TempDir())
@@ -371,7 +372,7 @@ func TestNewerVault(t *testing.T) {
 	if err := v.write(contents{Version: version + 1}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := open(dir, nil).List(); err == nil || !strings.Contains(err.Error(), "newer ambit") {
+	if _, err := open(dir, nil).List(); err == nil || !strings.Contains(err.Error(), "newer version of ambit") {
 		t.Error(err)
 	}
 }

@@ -6,13 +6,15 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// window is the period of a budget.
+// window is the period over which a budget is counted.
 const window = time.Hour
 
-// credits returns the cost of a run: one for each started second.
+// credits returns the cost of a run: one credit for each second or part of a second.
 func credits(ran time.Duration) int64 {
 	return max(1, int64((ran+time.Second-1)/time.Second))
 }
@@ -20,7 +22,7 @@ func credits(ran time.Duration) int64 {
 const (
 	insertCredits = `INSERT INTO credits (agent, at, call, used) VALUES ($1, $2, $3, $4)
 ON CONFLICT (agent, at, call) DO NOTHING`
-	// PostgreSQL's sum returns numeric.
+	// The cast is needed because PostgreSQL returns a sum as NUMERIC.
 	sumCredits       = `SELECT CAST(coalesce(sum(used), 0) AS BIGINT) FROM credits WHERE agent = $1 AND at > $2`
 	deleteOldCredits = `DELETE FROM credits WHERE agent = $1 AND at <= $2`
 )
@@ -43,8 +45,9 @@ func (q *Queue) OverBudget(ctx context.Context, a *agent.Agent) (bool, error) {
 	return used >= a.Settlement.CreditsPerHour, err
 }
 
-// Turn waits for the turn of a program's call that is not an intent: such calls and
-// intents share the turns of this process. The caller calls done at its end.
+// Turn waits until this process is allowed to run one more call to a program. Intents and other calls share the limit
+// [Options.Concurrency]. If the call belongs to an intent, Turn returns immediately, because the intent already has a
+// turn. The caller must call the returned function when the call has ended.
 func (q *Queue) Turn(ctx context.Context, a *agent.Agent, p Priority) (done func(), err error) {
 	if ctx.Value(hasTurn{}) != nil {
 		return func() {}, nil
@@ -58,11 +61,63 @@ func (q *Queue) Turn(ctx context.Context, a *agent.Agent, p Priority) (done func
 	}
 	if over {
 		p = Low
-		q.options.Log("agent %s is over its budget of %d credits an hour: this call runs at low priority",
+		q.options.Log("agent %s is over its budget of %d credits an hour; this call runs at low priority",
 			a.ID, a.Settlement.CreditsPerHour)
 	}
 	return q.turns.wait(ctx, p.level(), time.Now())
 }
 
-// hasTurn is the context key of an intent's call, which already has a turn.
+// hasTurn is a context key. It marks a call that belongs to an intent, because the intent already has a turn.
 type hasTurn struct{}
+
+// participant claims intents and stores their answers. It does so in the transactions of the gateway that makes the
+// calls.
+type participant struct {
+	store      *store.Store
+	agent      *agent.Agent
+	unconfined bool
+}
+
+// Participant returns a participant that connects the queue with the calls to an agent's program. The parameter
+// unconfined means that the program runs without a sandbox. The intents of such a program are never repeated, even if
+// the manifest allows it.
+func Participant(b *store.Store, a *agent.Agent, unconfined bool) gateway.Participant {
+	return participant{b, a, unconfined}
+}
+
+// Begin claims the intent of a call. It accepts a call that has no intent. It refuses the call if another process has
+// already claimed the intent.
+func (p participant) Begin(tx state.Tx, c *call.Call) (*call.Refusal, error) {
+	n, err := tx.Exec(claimIntent, p.store.DB.Owner(), time.Now().UnixMicro(), toInt(p.unconfined), c.ID)
+	if err != nil || n == 1 {
+		return nil, err
+	}
+	found, err := exists(tx, stateOf, c.ID)
+	if found {
+		return call.Refuse(stage, call.ServerUnavailable, "%v", errTaken), nil
+	}
+	return nil, err
+}
+
+// Record stores the answer to an intent and charges the run to the agent's budget.
+func (p participant) Record(tx state.Tx, c *call.Call, o call.Outcome) error {
+	if err := settle(tx, p.store, c.ID, o); err != nil {
+		return err
+	}
+	if p.agent.Settlement == nil || p.agent.Settlement.CreditsPerHour <= 0 || !startedProgram(o.Refusal) {
+		return nil
+	}
+	now := time.Now()
+	if _, err := tx.Exec(deleteOldCredits, p.agent.ID, now.Add(-window).UnixMicro()); err != nil {
+		return err
+	}
+	_, err := tx.Exec(insertCredits, p.agent.ID, now.UnixMicro(), c.ID, credits(o.Result.Duration))
+	return err
+}
+
+// startedProgram reports whether a call started the program, because only such a call costs credits. The argument is
+// the refusal of the call, or nil.
+func startedProgram(refusal *call.Refusal) bool {
+	return refusal == nil || refusal.Code == call.ProgramFailed ||
+		refusal.Code == call.TimedOut && refusal.Effect != call.NoEffect
+}

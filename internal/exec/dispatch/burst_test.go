@@ -7,13 +7,14 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// TestBurst submits many intents at once in several processes while others answer. All
-// are stored: conflicts of serializable transactions reach no caller.
+// TestBurst checks several queues that submit many intents concurrently while intents run. All
+// intents must be stored. Conflicts of serializable transactions must be retried, and never
+// returned to a caller.
 func TestBurst(t *testing.T) {
 	t.Parallel()
 	const openings, each = 4, 64
 	onPostgres(t, func(t *testing.T, place, dir string) {
-		a := echo(agent.NetworkOff, 1_000_000) // with a budget, so that what was used is read
+		a := echo(agent.NetworkOff, 1_000_000) // with a budget, so that Submit also reads the used credits
 		var rigs [openings]*rig
 		for n := range rigs {
 			rigs[n] = newRig(t, place, dir, a, answer, Options{Concurrency: 2})
@@ -28,7 +29,7 @@ func TestBurst(t *testing.T) {
 				<-begin
 				i, err := r.Submit(t.Context(), Request{Agent: a, Name: "echo", Text: "x", Principal: "me@local"})
 				if err != nil {
-					t.Errorf("%v", err)
+					t.Errorf("Submit: %v", err)
 					return
 				}
 				mu.Lock()
@@ -43,7 +44,7 @@ func TestBurst(t *testing.T) {
 		}
 		for id, r := range asked {
 			if i := r.wait(id); i.State != Done {
-				t.Errorf("%s is %s: %v", id, i.State, i.Refusal)
+				t.Errorf("intent %s is %s, want done: %v", id, i.State, i.Refusal)
 			}
 		}
 	})

@@ -24,7 +24,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// These tests run this binary again as workers and kill them with SIGKILL.
+// These tests run the test binary as worker processes and kill the workers with SIGKILL.
 const (
 	envPlace = "AMBIT_TEST_DISPATCH_PLACE"
 	envDir   = "AMBIT_TEST_DISPATCH_DIR"
@@ -33,13 +33,13 @@ const (
 
 // The points at which a worker can stop and wait to be killed.
 const (
-	atGateway = "gateway" // its job is fetched
-	atCall    = "call"    // it is about to make the call, which claims the intent
+	atGateway = "gateway" // the worker has fetched the job
+	atCall    = "call"    // the worker is about to make the call, which claims the intent
 	atWork    = "work"    // the program runs
-	atAnswer  = "answer"  // the answer is stored, and the River job is not completed
+	atAnswer  = "answer"  // the answer is stored, but the River job is not completed yet
 )
 
-// outside is the effect of a program: lines in a file, which outlive the program.
+// outside returns a program with a lasting effect: it appends the id of the call to a file.
 func outside(dir string) act {
 	return func(ctx context.Context, c *call.Call) (call.Result, error) {
 		f, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
@@ -50,7 +50,7 @@ func outside(dir string) act {
 		if err != nil {
 			return call.Result{}, call.Refuse("act", call.ServerUnavailable, "%v", err)
 		}
-		<-time.After(rand.N(30 * time.Millisecond)) // a program takes its time, so that some die at work
+		<-time.After(rand.N(30 * time.Millisecond)) // long enough that some programs are killed while they run
 		return answer(ctx, c)
 	}
 }
@@ -68,12 +68,13 @@ func effects(t *testing.T, dir string) map[string]int {
 	return seen
 }
 
-// mortal is a gateway at which a worker stops.
+// mortal is a gateway that stops the worker at a point.
 type mortal struct {
 	*gateway.Gateway
 	point string
 }
 
+// here marks the point at which the worker is killed. It prints a line and then blocks.
 func here() {
 	fmt.Println("here")
 	select {}
@@ -93,7 +94,7 @@ func (m mortal) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 type mortalGateways struct {
 	gateways map[string]mortal
 	mu       sync.Mutex
-	// passes is how many calls succeed before the worker stops.
+	// passes is how many calls of Open succeed before the worker stops.
 	passes int
 }
 
@@ -117,8 +118,8 @@ func (m *mortalGateways) Open(digest string) (Gateway, func(), bool) {
 	return d, func() {}, ok
 }
 
-// live is the main function of a worker. With a point, it submits an intent itself and
-// stops at that point; without one it keeps running.
+// live is the main function of a worker. If a point is set, live submits an intent itself and stops
+// at that point. Otherwise it keeps running.
 func live(place string) {
 	ctx := context.Background()
 	dir, point := os.Getenv(envDir), os.Getenv(envPoint)
@@ -135,12 +136,12 @@ func live(place string) {
 	b := &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "ambit")}
 	m := &mortalGateways{gateways: map[string]mortal{}}
 	if urlOf(place) == "" {
-		m.passes = 1 // Submit polls too
+		m.passes = 1 // Submit calls Open too
 	}
 	for _, network := range []agent.NetworkAccess{agent.NetworkOff, agent.NetworkFull} {
 		a := echo(network, 0)
 		work := outside(dir)
-		g := gateway.New(a, gateway.Options{Books: b, Participants: []gateway.Participant{Participant(b, a, false)}, Binding: act(func(ctx context.Context, c *call.Call) (call.Result, error) {
+		g := gateway.New(a, gateway.Options{Store: b, Participants: []gateway.Participant{Participant(b, a, false)}, Binding: act(func(ctx context.Context, c *call.Call) (call.Result, error) {
 			result, err := work(ctx, c)
 			if point == atWork {
 				here()
@@ -191,7 +192,7 @@ func beginWorker(t testing.TB, place, dir, point string) *workerProcess {
 	w := &workerProcess{Cmd: exec.Command(os.Args[0])}
 	w.Env = append(os.Environ(), envPlace+"="+place, envDir+"="+dir, envPoint+"="+point)
 	if testing.Verbose() {
-		w.Stderr = os.Stderr // who took over what
+		w.Stderr = os.Stderr // shows which worker took over which intent
 	}
 	out, err := w.StdoutPipe()
 	if err == nil {
@@ -226,7 +227,7 @@ func (w *workerProcess) kill() string {
 	return said
 }
 
-// TestDeath kills a worker at each point and starts another one.
+// TestDeath kills a worker at each point and checks what another worker does with the intent.
 func TestDeath(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -255,24 +256,24 @@ func TestDeath(t *testing.T) {
 				r := newRig(t, place, dir, echo(tt.network, 0), outside(dir), Options{Daemon: true})
 				i := r.wait(id)
 				if i.State != tt.state || i.Attempts != tt.attempts {
-					t.Errorf("the intent is %s after %d attempts, %v", i.State, i.Attempts, i.Refusal)
+					t.Errorf("the intent is %s after %d attempts (refusal %v), want %s after %d", i.State, i.Attempts, i.Refusal, tt.state, tt.attempts)
 				}
 				if got := effects(t, dir)[id]; got != tt.effects {
-					t.Errorf("%d effects", got)
+					t.Errorf("the program had %d effects, want %d", got, tt.effects)
 				}
 				if err := r.gate.Recover(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				if got := decisions(t, r.store, id); !slices.Equal(got, tt.journal) {
-					t.Errorf("the journal has %v", got)
+					t.Errorf("the journal has %v, want %v", got, tt.journal)
 				}
 			})
 		})
 	}
 }
 
-// TestKills kills workers at random moments, also during their start, while intents
-// arrive. No intent is lost or answered twice, and only repeatable ones run twice.
+// TestKills submits intents and kills workers at random moments, even while they start. No intent
+// may be lost or answered twice, and only repeatable intents may run twice.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -281,7 +282,7 @@ func TestKills(t *testing.T) {
 		for n := range workers {
 			workers[n] = startWorker(t, place, dir, "")
 		}
-		stood := len(workers) // workers that came to take intents
+		started := len(workers) // workers that became ready
 		stop := make(chan struct{})
 		var asked []*Intent
 		submitted := make(chan error, 1)
@@ -310,9 +311,9 @@ func TestKills(t *testing.T) {
 			workers[n%len(workers)] = beginWorker(t, place, dir, "")
 			switch said := old.kill(); {
 			case said == "ready":
-				stood++
+				started++
 			case said != "":
-				t.Errorf("a worker printed %q", said)
+				t.Errorf("a killed worker printed %q, want nothing or ready", said)
 			}
 		}
 		took := time.Since(begun)
@@ -323,7 +324,7 @@ func TestKills(t *testing.T) {
 		for _, i := range asked {
 			asker.wait(i.ID)
 		}
-		done := effects(t, dir) // when nothing is under way any more
+		done := effects(t, dir) // all intents have ended
 		states := map[State]int{}
 		again := 0
 		for _, i := range asked {
@@ -332,9 +333,9 @@ func TestKills(t *testing.T) {
 			repeatable := i.repeatable
 			switch {
 			case got.State != Done && (got.State != Unknown || repeatable):
-				t.Errorf("%s is %s: %v", i.ID, got.State, got.Refusal)
+				t.Errorf("intent %s is %s: %v", i.ID, got.State, got.Refusal)
 			case !repeatable && done[i.ID] > 1:
-				t.Errorf("%s ran %d times", i.ID, done[i.ID])
+				t.Errorf("intent %s ran %d times, but is not repeatable", i.ID, done[i.ID])
 			}
 			if got.Attempts > 1 {
 				again++
@@ -349,6 +350,6 @@ func TestKills(t *testing.T) {
 				t.Errorf("%s was answered %d times (%d done)", i.ID, allowed, want)
 			}
 		}
-		t.Logf("%d intents, %d kills in %v of %d workers that stood: %v, %d done again", len(asked), kills, took.Round(time.Second), stood, states, again)
+		t.Logf("%d intents, %d kills in %v, %d workers became ready: %v, %d intents ran again", len(asked), kills, took.Round(time.Second), started, states, again)
 	})
 }

@@ -1,42 +1,36 @@
-// Package dispatch is the queue of intents: tasks for programs, their order and
-// their answers.
+// Package dispatch is the queue of intents. An intent is a queued task for a program. The queue stores intents,
+// decides their order and stores their answers.
 //
-// An intent is a row in the store, from the request to the answer. Its id is also
-// the id of its call: one call through the agent's gateway does all the work. The
-// queue has two implementations with the same behaviour.
+// An intent is one row in the store, from the request to the answer. The id of the intent is also the id of its call
+// through the agent's gateway. The queue has two implementations with the same behavior.
 //
-//   - In process, on SQLite: the process that accepts an intent runs it, at most
-//     [Options.Concurrency] at a time. A daemon also runs intents of dead processes.
-//   - On PostgreSQL: River assigns intents to free workers. The River job is written
-//     in the transaction that writes the intent. River delivers a job at least once.
-//     The row makes that exactly once: only the worker that changes its state from
-//     queued to running does the work.
+//   - In process, on SQLite: the process that accepts an intent also runs the intent. A process runs at most
+//     [Options.Concurrency] intents at the same time. A daemon also runs the intents of dead processes.
+//   - On PostgreSQL: River assigns intents to free workers. The River job is written in the transaction that writes
+//     the intent. River can deliver a job more than once, but only the worker that changes the row's state from queued
+//     to running runs the intent.
 //
-// The decisions:
+// The rules of the queue:
 //
-//   - An answer is stored in the transaction that records the call (see
-//     [Participant]). So an intent has an answer if and only if the journal has its
-//     outcome, and it never has two.
-//   - If a worker dies, its intent runs again if the call never began, or if the call
-//     may be repeated: a program without network has no effects that outlive it.
-//     Otherwise the intent becomes unknown and a person decides. An owner is dead
-//     when its lock is free; clocks are not compared.
-//   - An intent is abandoned after [maxAttempts] dead workers, because it may be the
-//     cause of their death.
-//   - Priorities are ordered, and no intent starves: an intent rises by one level for
-//     each [Step] that it waits, and within a level the oldest is first. So an intent
-//     precedes all intents that were submitted two steps after it.
-//   - A worker accepts only intents of exactly the manifests that it serves, and only
-//     if they were sealed with its root key or an earlier one. The kind of the River
-//     job encodes both. Other workers take the rest; without such a worker the
-//     intent's state is [NoWorker].
-//   - A budget is soft: each started second of run time costs one credit. Over budget,
-//     an intent still runs, at low priority, and is marked.
-//   - An intent begins only if its caller would still be admitted. If the API key was
-//     revoked or has expired, the waiting intent is refused.
-//   - The waiting intents of each principal are bounded, over all processes. Limits
-//     and quotas count calls, so without this bound a caller that does not wait for
-//     answers could fill the store.
+//   - An answer is stored in the transaction that records the call (see [Participant]). An intent has an answer if
+//     and only if the journal has the outcome of the call. An intent never has two answers.
+//   - If a worker dies, its intent runs again if the call never began or can safely be repeated. A program without
+//     network can be repeated, because its effects do not outlast the run. Any other intent gets the state [Unknown],
+//     and a person must decide. A worker is dead if its lock is free. Clocks are not compared.
+//   - If [maxAttempts] workers died while they ran an intent, the intent also gets the state Unknown, because it may
+//     have made them crash.
+//   - Intents of higher priority run first, but every intent runs eventually. An intent rises by one level for each
+//     [Step] of waiting. Within a level, the oldest intent runs first. An intent therefore runs before all intents
+//     that are submitted two steps later.
+//   - A worker accepts an intent only if the worker serves exactly the same manifest. The intent must also be sealed
+//     with the worker's root key or an earlier root key. The kind of the River job encodes these conditions. If no
+//     live worker accepts an intent, the intent is shown in the state [NoWorker].
+//   - Each started second of run time costs one credit. If an agent is over its budget, its intents are marked and
+//     run at low priority.
+//   - An intent begins only if its caller still has access. If the caller's API key was revoked or has
+//     expired, the waiting intent is refused.
+//   - The number of waiting intents of each principal is limited across all processes. Rate limits and quotas count
+//     only calls. Without this limit, a caller that does not wait for answers could fill the store.
 package dispatch
 
 import (
@@ -68,7 +62,7 @@ const (
 // Priorities lists all priorities, lowest first.
 var Priorities = []string{string(Low), string(Normal), string(High)}
 
-// level returns the level of a priority in the queue; lower levels run first.
+// level returns the queue level of a priority. Lower levels run first.
 func (p Priority) level() int64 {
 	switch p {
 	case High:
@@ -82,8 +76,7 @@ func (p Priority) level() int64 {
 // State is the progress of an intent.
 type State string
 
-// NoWorker is not stored: a Queued intent is shown as NoWorker if no live worker
-// accepts it.
+// The states of an intent. NoWorker is never stored: a queued intent is shown as NoWorker if no live worker accepts it.
 const (
 	Queued    State = "queued"
 	NoWorker  State = "no_worker"
@@ -97,7 +90,7 @@ const (
 // Ended reports whether the intent has an answer.
 func (s State) Ended() bool { return s != Queued && s != NoWorker && s != Running }
 
-// Gateway runs the call of an intent.
+// Gateway makes the call of an intent.
 type Gateway interface {
 	Agent() *agent.Agent
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
@@ -105,76 +98,70 @@ type Gateway interface {
 
 // Gateways finds the gateways of the programs that this process serves.
 type Gateways interface {
-	// Digests returns the digests of their manifests.
+	// Digests returns the manifest digests of the programs.
 	Digests() []string
-	// Open returns the gateway for a digest, which stays open until release is
-	// called. ok is false if there is none.
+	// Open returns the gateway of the program with this manifest digest. The gateway stays open until the caller calls
+	// release. The third result is false if this process does not serve the program.
 	Open(digest string) (g Gateway, release func(), ok bool)
 }
 
 // Options configure a queue.
 type Options struct {
 	Store *store.Store
-	// URL is the address of the store's PostgreSQL; without it the queue is in
-	// process.
+	// URL is the address of the PostgreSQL store. If URL is empty, the queue runs in this process.
 	URL string
-	// Gateways run intents in this process; nil leaves all intents to others.
+	// Gateways provides the gateways that run intents in this process. If it is nil, this process runs no intents.
 	Gateways Gateways
-	// Concurrency is how many intents run at the same time; 0 means the number of
-	// CPUs.
+	// Concurrency is the maximum number of intents that run at the same time. Zero means the number of CPUs.
 	Concurrency int
-	// Daemon takes over the intents of dead processes.
+	// Daemon makes this process take over the intents of dead processes.
 	Daemon bool
 	// Log receives messages for the operator.
 	Log func(format string, args ...any)
-	// Step is how long an intent waits before it rises by one level; 0 means [Step].
+	// Step is how long an intent waits before it rises by one level. Zero means the constant [Step].
 	Step time.Duration
 }
 
-// Step is how long an intent waits before it rises by one level.
+// Step is the default time that an intent waits before it rises by one level.
 const Step = 30 * time.Second
 
 // Queue accepts and runs intents.
 type Queue struct {
 	options Options
 	store   *store.Store
-	turns   *turns
-	shared  *shared // nil in process
+	turns   *turnQueue
+	shared  *pgQueue // nil if the queue runs in this process
 
 	ctx           context.Context // ends when running intents must stop
 	cancel        context.CancelFunc
-	accepting     context.Context // ends when no intent may begin any more
+	accepting     context.Context // canceled when no more intents may be started
 	stopAccepting context.CancelFunc
 	work          sync.WaitGroup
 
-	// Used by maintain alone: when old intents were last deleted, and whether the
-	// handover to another key was logged.
-	lastDeleted time.Time
-	retired     bool
+	// Only the method maintain uses the next two fields.
+	lastDeleted time.Time // when old intents were last deleted
+	retired     bool      // set if the rotation of the root key was already logged
 
-	mu       sync.Mutex
-	cancels  map[string]context.CancelFunc // of intents that run or are reserved here
-	running  map[string]bool               // intents that run here
-	reserved map[string]chan struct{}      // intents reserved here; closed when released
-	watched  map[string]*watched           // intents of other processes that a caller here waits for
+	mu sync.Mutex
+	// The keys of the following maps are ids of intents.
+	cancels  map[string]context.CancelFunc // cancels an intent that is running or reserved in this process
+	running  map[string]bool               // the intents that run in this process
+	reserved map[string]chan struct{}      // the reserved intents; each channel is closed when its intent is released
+	watched  map[string]*watchedIntent     // the intents that callers wait for, unless they are reserved here
 	polling  bool                          // whether pollWatched is running
 }
 
-// Open opens the queue. Close it before its store.
+// Open opens the queue. The caller must close the queue before closing the store.
 func Open(ctx context.Context, o Options) (*Queue, error) {
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
-	if o.Concurrency <= 0 {
-		o.Concurrency = runtime.NumCPU()
-	}
-	if o.Step <= 0 {
-		o.Step = Step
-	}
+	o.Concurrency = cmp.Or(max(o.Concurrency, 0), runtime.NumCPU())
+	o.Step = cmp.Or(max(o.Step, 0), Step)
 	q := &Queue{
-		options: o, store: o.Store, turns: &turns{free: o.Concurrency, step: o.Step},
+		options: o, store: o.Store, turns: &turnQueue{free: o.Concurrency, step: o.Step},
 		cancels: map[string]context.CancelFunc{}, running: map[string]bool{},
-		reserved: map[string]chan struct{}{}, watched: map[string]*watched{},
+		reserved: map[string]chan struct{}{}, watched: map[string]*watchedIntent{},
 	}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	q.accepting, q.stopAccepting = context.WithCancel(q.ctx)
@@ -182,7 +169,7 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 		var err error
 		if q.shared, err = openShared(ctx, q); err != nil {
 			q.cancel()
-			return nil, fmt.Errorf("the shared queue cannot be opened: %w", err)
+			return nil, fmt.Errorf("cannot open the queue on PostgreSQL: %w", err)
 		}
 	}
 	if o.Daemon || o.URL != "" && o.Gateways != nil {
@@ -191,7 +178,7 @@ func Open(ctx context.Context, o Options) (*Queue, error) {
 	return q, nil
 }
 
-// Reload accepts the intents of the agents that are served now.
+// Reload makes the queue accept intents for the agents that [Options.Gateways] serves now.
 func (q *Queue) Reload(ctx context.Context) error {
 	if q.shared == nil {
 		return nil
@@ -199,8 +186,8 @@ func (q *Queue) Reload(ctx context.Context) error {
 	return q.shared.reload(ctx)
 }
 
-// Close begins no more intents and waits for the running ones until ctx ends. Then
-// it stops them; those that may be repeated return to the queue.
+// Close stops the queue. It starts no more intents and waits for the running intents until ctx is canceled. It then
+// stops the remaining intents and returns those that are repeatable to the queue.
 func (q *Queue) Close(ctx context.Context) {
 	q.stopAccepting()
 	ended := make(chan struct{})
@@ -225,42 +212,43 @@ func (q *Queue) Close(ctx context.Context) {
 
 // Request describes a new intent.
 type Request struct {
-	// ID is the intent's id, as 32 hex digits; empty creates one.
+	// ID is the intent's id, 32 hex digits. If ID is empty, [Queue.Submit] creates an id.
 	ID        string
 	Agent     *agent.Agent
 	Name      string // the name under which the agent runs
 	Text      string
-	Priority  Priority // empty uses the manifest's
-	Parent    string   // the parent intent; may be empty
+	Priority  Priority // empty means the priority in the manifest
+	Parent    string   // the id of the parent intent; may be empty
 	Principal string
-	By        string // the owner who acts for the principal; empty if the principal acts
-	// Key is the id of the caller's API key, and Until the expiry of a token that
-	// was used instead. Without both, the permission does not expire.
-	Key   string
+	By        string // the owner who acts for Principal; empty if Principal acts
+	// Key is the id of the caller's API key. Key is empty if the caller used a token.
+	Key string
+	// Until is the time when the caller's token expires. It is zero if the caller used an API key. If Key is empty and
+	// Until is zero, the caller's access does not expire.
 	Until time.Time
 }
 
 // ErrNotProgram means that an agent does not accept intents.
 var ErrNotProgram = errors.New("the agent is not a program that accepts tasks")
 
-// TakesIntents reports whether an agent is a program that reads one line and
-// answers with one.
+// TakesIntents reports whether an agent accepts intents. Such an agent is a program that reads one line of input and
+// answers with one line of output.
 func TakesIntents(a *agent.Agent) bool {
 	return a != nil && a.Program != nil && a.Program.Contract == agent.OneLine && len(a.Tools) == 1
 }
 
-// Submit stores an intent and schedules it.
+// Submit stores a new intent and schedules it.
 func (q *Queue) Submit(ctx context.Context, r Request) (*Intent, error) {
 	if !TakesIntents(r.Agent) {
 		return nil, ErrNotProgram
 	}
 	if q.accepting.Err() != nil {
-		return nil, call.Refuse(stage, call.ServerUnavailable, "this ambit is shutting down").Again()
+		return nil, call.Refuse(stage, call.ServerUnavailable, "this ambit process is shutting down").Again()
 	}
 	if q.shared == nil {
 		_, release, ok := q.gateway(r.Agent.Digest)
 		if !ok {
-			return nil, call.Refuse(stage, call.ServerUnavailable, "this process does not serve the agent")
+			return nil, call.Refuse(stage, call.ServerUnavailable, "this ambit process does not serve the agent %s", r.Agent.ID)
 		}
 		release()
 	}
@@ -283,7 +271,7 @@ func (q *Queue) Submit(ctx context.Context, r Request) (*Intent, error) {
 	return i, nil
 }
 
-// maxArguments bounds the arguments of an intent. The gateway has the same limit.
+// maxArguments is the maximum size of an intent's arguments in bytes. It is the same as the gateway's limit.
 const maxArguments = 16 << 20
 
 func (q *Queue) newIntent(ctx context.Context, r Request) (*Intent, []byte, error) {
@@ -294,20 +282,20 @@ func (q *Queue) newIntent(ctx context.Context, r Request) (*Intent, []byte, erro
 	i := &Intent{
 		ID: cmp.Or(r.ID, gateway.NewID()), Agent: r.Agent.ID, Digest: r.Agent.Digest, Name: r.Name,
 		Principal: r.Principal, Parent: r.Parent, Priority: cmp.Or(priority, Normal), State: Queued,
-		Asked: time.Now(), repeatable: repeatable(r.Agent),
+		Asked: time.Now(), repeatable: isRepeatable(r.Agent),
 	}
 	over, err := q.OverBudget(ctx, r.Agent)
 	if err != nil {
 		return nil, nil, gateway.StoreFailed(stage, err)
 	}
 	i.OverBudget = over
-	args, err := json.Marshal(map[string]string{"text": r.Text, "priority": string(i.effective())})
+	args, err := json.Marshal(map[string]string{"text": r.Text, "priority": string(i.effectivePriority())})
 	if err != nil {
 		return nil, nil, err
 	}
 	if len(args) > maxArguments {
 		return nil, nil, call.Refuse(stage, call.InputTooLong,
-			"the task has %d bytes; the limit is %d", len(args), maxArguments)
+			"the task is %d bytes long; the limit is %d bytes", len(args), maxArguments)
 	}
 	sealed, err := json.Marshal(sealedRequest{
 		Principal: r.Principal, By: r.By, Key: r.Key, Until: r.Until, Arguments: args,
@@ -315,8 +303,9 @@ func (q *Queue) newIntent(ctx context.Context, r Request) (*Intent, []byte, erro
 	return i, sealed, err
 }
 
-// repeatable reports whether an interrupted call may be repeated.
-func repeatable(a *agent.Agent) bool {
+// isRepeatable reports whether an interrupted call to an agent can safely be repeated. This requires that the tool is
+// idempotent or that the program has no network access.
+func isRepeatable(a *agent.Agent) bool {
 	if a.Tools[0].Policy.Idempotent {
 		return true
 	}
@@ -332,8 +321,8 @@ func (q *Queue) gateway(digest string) (Gateway, func(), bool) {
 	return q.options.Gateways.Open(digest)
 }
 
-// Call submits an intent and waits for its answer. onChange, if not nil, is called
-// with the new intent and with each later state. The end of ctx cancels the intent.
+// Call submits an intent and waits for its answer. If onChange is not nil, it is called with the new intent and after
+// each change of state. If ctx is canceled, Call cancels the intent.
 func (q *Queue) Call(ctx context.Context, r Request, onChange func(*Intent)) (*Intent, error) {
 	i, err := q.Submit(ctx, r)
 	if err != nil {
@@ -357,10 +346,10 @@ func (q *Queue) Call(ctx context.Context, r Request, onChange func(*Intent)) (*I
 	return nil, err
 }
 
-// cancelTimeout is how long a cancelled intent has to end.
+// cancelTimeout is how long Call waits for a cancelled intent to stop.
 const cancelTimeout = 10 * time.Second
 
-// UUID formats the 32 hex digits of an id as a UUID, the form shown outside.
+// UUID formats an id of 32 hex digits as a UUID. Users and the API see ids as UUIDs.
 func UUID(id string) string {
 	if len(id) != 32 {
 		return id
@@ -368,7 +357,7 @@ func UUID(id string) string {
 	return strings.Join([]string{id[:8], id[8:12], id[12:16], id[16:20], id[20:]}, "-")
 }
 
-// ParseID reads an id in either form and returns its 32 hex digits.
+// ParseID parses an id in the form of a UUID or 32 hex digits. The result has 32 hex digits.
 func ParseID(s string) (string, bool) {
 	id := strings.ToLower(strings.ReplaceAll(s, "-", ""))
 	if len(id) != 32 || strings.Trim(id, "0123456789abcdef") != "" {

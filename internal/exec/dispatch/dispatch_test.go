@@ -33,29 +33,29 @@ func TestIntent(t *testing.T) {
 		asked := r.submit("hello", High)
 		i := r.wait(asked.ID)
 		if i.State != Done || i.Attempts != 1 || i.Started.IsZero() || i.Ended.Before(i.Started) || i.Principal != "me@local" || !strings.Contains(string(i.Answer()), `"hello high"`) {
-			t.Errorf("%+v %s", i, i.Answer())
+			t.Errorf("intent = %+v with the answer %s, want done with the answer to hello", i, i.Answer())
 		}
 		if got := decisions(t, r.store, i.ID); !slices.Equal(got, []journal.Decision{journal.Allow}) {
 			t.Errorf("the journal has %v", got)
 		}
 		i = r.wait(r.submit("fail", "").ID)
 		if i.State != Failed || i.Refusal == nil || *i.Refusal != *failing || i.Result != nil {
-			t.Errorf("%+v", i)
+			t.Errorf("intent = %+v, want the refusal of the program", i)
 		}
 		text, err := json.Marshal(i)
 		if err != nil || !strings.Contains(string(text), `"error":{"code":"program_failed"`) || !strings.Contains(string(text), `"intent_id":"`+UUID(i.ID)) {
-			t.Errorf("%v %s", err, text)
+			t.Errorf("error %v, JSON %s; want the refusal and the id as a UUID", err, text)
 		}
 		if _, err := r.Get(t.Context(), strings.Repeat("0", 32)); !errors.Is(err, ErrNoIntent) {
-			t.Errorf("%v", err)
+			t.Errorf("error = %v, want ErrNoIntent", err)
 		}
 		for f, want := range map[Filter]int{{Limit: 10}: 2, {Limit: 1}: 1, {State: Failed, Limit: 10}: 1, {Principal: "you", Limit: 10}: 0, {Agent: "echo@local", Limit: 10}: 2} {
 			if found, err := r.List(t.Context(), f); err != nil || len(found) != want {
-				t.Errorf("%+v: %v %d", f, err, len(found))
+				t.Errorf("List(%+v) returned error %v and %d intents, want %d", f, err, len(found), want)
 			}
 		}
 		if _, err := r.Submit(t.Context(), Request{Agent: &agent.Agent{}}); !errors.Is(err, ErrNotProgram) {
-			t.Errorf("%v", err)
+			t.Errorf("error = %v, want ErrNotProgram", err)
 		}
 	})
 }
@@ -88,13 +88,13 @@ func TestOrder(t *testing.T) {
 			r.wait(i.ID)
 		}
 		if want := []string{"first", "high1", "high2", "normal1", "normal2", "low1", "low2"}; !slices.Equal(order, want) {
-			t.Errorf("%v", order)
+			t.Errorf("the intents ran in the order %v, want %v", order, want)
 		}
 	})
 }
 
-// TestNoStarvation keeps the queue full of urgent intents: one of low priority still
-// gets its turn.
+// TestNoStarvation checks that an intent of low priority gets its turn while the queue
+// is full of urgent intents.
 func TestNoStarvation(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
@@ -110,7 +110,7 @@ func TestNoStarvation(t *testing.T) {
 			if strings.HasPrefix(textOf(c), "low") {
 				lowDone.Store(true)
 			} else if !lowDone.Load() {
-				// Submit before this one ends, so that one more always waits.
+				// Submit the next intent before this one ends, so that an urgent intent is always waiting.
 				if err := more(); err != nil {
 					return call.Result{}, call.Refuse("act", call.ProgramFailed, "%v", err)
 				}
@@ -127,12 +127,12 @@ func TestNoStarvation(t *testing.T) {
 		i := r.wait(low.ID)
 		lowDone.Store(true)
 		if i.State != Done {
-			t.Errorf("%+v", i)
+			t.Errorf("the intent of low priority is %+v, want done", i)
 		}
 	})
 }
 
-// TestBegin: an intent can be claimed once.
+// TestBegin checks that an intent can be claimed only once.
 func TestBegin(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -145,7 +145,7 @@ func TestBegin(t *testing.T) {
 				return err
 			})
 			if err != nil || (stopped == nil) != want {
-				t.Errorf("%d: %v %v", n, err, stopped)
+				t.Errorf("Begin %d: error %v, refusal %v; want the claim to succeed: %v", n, err, stopped, want)
 			}
 		}
 		// A call that is not an intent is accepted.
@@ -162,7 +162,7 @@ func TestBegin(t *testing.T) {
 	})
 }
 
-// TestBudget uses up a budget.
+// TestBudget checks that an intent runs at low priority if the agent's hourly budget is used up.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
@@ -171,18 +171,18 @@ func TestBudget(t *testing.T) {
 		for n := range 4 {
 			used, err := r.Spent(t.Context(), r.agent.ID)
 			if err != nil || used < int64(n) {
-				t.Fatalf("%d: %d credits, %v", n, used, err)
+				t.Fatalf("before run %d: %d credits are used, %v", n, used, err)
 			}
 			want := used >= 2
 			i := r.wait(r.submit("x", High).ID)
 			if i.State != Done || i.OverBudget != want || i.Priority != High {
-				t.Errorf("%d: %+v", n, i)
+				t.Errorf("run %d: intent = %+v, want done and over budget: %v", n, i, want)
 			}
 			if low := strings.Contains(string(i.Answer()), `"x low"`); low != want {
-				t.Errorf("%d: the program received %s", n, i.Answer())
+				t.Errorf("run %d: the program received the wrong priority: %s", n, i.Answer())
 			}
 		}
-		// Runs of more than an hour ago do not count.
+		// Runs from more than an hour ago do not count.
 		err := r.store.DB.Write(t.Context(), func(tx state.Tx) error {
 			_, err := tx.Exec(`UPDATE credits SET at = at - $1`, time.Hour.Microseconds())
 			return err
@@ -199,7 +199,7 @@ func TestBudget(t *testing.T) {
 func TestCredits(t *testing.T) {
 	for ran, want := range map[time.Duration]int64{0: 1, time.Millisecond: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90} {
 		if got := credits(ran); got != want {
-			t.Errorf("%v costs %d", ran, got)
+			t.Errorf("credits(%v) = %d, want %d", ran, got, want)
 		}
 	}
 }
@@ -225,7 +225,7 @@ func TestCancel(t *testing.T) {
 		}
 		for i, attempts := range map[*Intent]int{waiting: 0, running: 1} {
 			if got := r.wait(i.ID); got.State != Cancelled || got.Attempts != attempts || got.Refusal == nil {
-				t.Errorf("%+v", got)
+				t.Errorf("intent = %+v, want cancelled", got)
 			}
 		}
 		// A caller that stops waiting cancels the intent.
@@ -233,12 +233,12 @@ func TestCancel(t *testing.T) {
 		go func() { <-began; cancel() }()
 		i, err := r.Call(ctx, Request{Agent: r.agent, Name: "echo", Text: "c", Principal: "me@local"}, nil)
 		if err != nil || i.State != Cancelled {
-			t.Errorf("%v %+v", err, i)
+			t.Errorf("error %v, intent %+v; want cancelled", err, i)
 		}
 	})
 }
 
-// TestTwice delivers every job twice: the intent runs once.
+// TestTwice checks that an intent runs only once if River delivers its job twice.
 func TestTwice(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -258,21 +258,22 @@ func TestTwice(t *testing.T) {
 		}
 		for _, i := range all {
 			if got := r.wait(i.ID); got.State != Done || got.Attempts != 1 {
-				t.Errorf("%+v", got)
+				t.Errorf("intent = %+v, want done after 1 attempt", got)
 			}
 		}
-		// Each job was fetched and completed, also the second one of an intent.
+		// Workers fetch and complete both jobs of each intent.
 		until(t, "River has no job left", func() bool { return r.jobs("completed") == 40 })
 		if acts.Load() != 20 {
-			t.Errorf("%d acts", acts.Load())
+			t.Errorf("the program ran %d times, want 20", acts.Load())
 		}
 	})
 }
 
-func (r *rig) jobs(is string) (n int64) {
+// jobs returns the number of River jobs with this status.
+func (r *rig) jobs(status string) (n int64) {
 	r.t.Helper()
 	err := r.store.DB.Read(r.t.Context(), func(tx state.Tx) error {
-		return tx.Query(`SELECT count(*) FROM river_job WHERE state::text = $1`, []any{is}, func(row state.Row) error { return row.Scan(&n) })
+		return tx.Query(`SELECT count(*) FROM river_job WHERE state::text = $1`, []any{status}, func(row state.Row) error { return row.Scan(&n) })
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -280,8 +281,8 @@ func (r *rig) jobs(is string) (n int64) {
 	return n
 }
 
-// TestNoWorker submits an intent that no worker accepts, because of another manifest or
-// another root key. The intent stays queued and is shown as no_worker.
+// TestNoWorker checks an intent for which every worker has a different manifest or root key. The
+// intent stays queued and is shown as no_worker.
 func TestNoWorker(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -294,12 +295,13 @@ func TestNoWorker(t *testing.T) {
 		until(t, "the intent is shown as no_worker", func() bool { got, err := r.Get(t.Context(), i.ID); return err == nil && got.State == NoWorker })
 		newRig(t, place, dir, echo(agent.NetworkOff, 0), answer, Options{})
 		if got := r.wait(i.ID); got.State != Done {
-			t.Errorf("%+v", got)
+			t.Errorf("intent = %+v, want done", got)
 		}
 	})
 }
 
-// TestClose closes a queue while an intent runs that does not end in time.
+// TestClose checks that Close returns a repeatable running intent to the queue. Any other running
+// intent ends as unknown.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
@@ -321,7 +323,7 @@ func TestClose(t *testing.T) {
 			r.Close(ctx)
 			got, err := r.Get(t.Context(), i.ID)
 			if err != nil || got.State != want {
-				t.Errorf("%s: %v %+v", network, err, got)
+				t.Errorf("network %s: error %v, intent %+v; want %s", network, err, got, want)
 			}
 			if _, err := r.Submit(t.Context(), Request{Agent: r.agent, Text: "y"}); err == nil {
 				t.Error("a closed queue accepts intents")
@@ -330,11 +332,11 @@ func TestClose(t *testing.T) {
 				continue
 			}
 			if n := callRows(t, r.store, i.ID); n != 0 {
-				t.Errorf("%d calls remain", n)
+				t.Errorf("%d calls of the requeued intent are still stored, want 0", n)
 			}
 			next := newRig(t, place, dir, r.agent, answer, Options{Daemon: true})
 			if got := next.wait(i.ID); got.State != Done || got.Attempts != 2 {
-				t.Errorf("%+v", got)
+				t.Errorf("intent = %+v, want done after 2 attempts", got)
 			}
 		}
 	})
@@ -344,12 +346,12 @@ func TestIDs(t *testing.T) {
 	id := "0123456789abcdef0123456789abcdef"
 	for _, s := range []string{id, UUID(id), strings.ToUpper(UUID(id))} {
 		if got, ok := ParseID(s); !ok || got != id {
-			t.Errorf("%s: %s %t", s, got, ok)
+			t.Errorf("ParseID(%s) = %s, %t; want %s", s, got, ok, id)
 		}
 	}
 	for _, s := range []string{"", "x", id[1:], id + "0", strings.Replace(id, "0", "g", 1)} {
 		if _, ok := ParseID(s); ok {
-			t.Errorf("%q is accepted as an id", s)
+			t.Errorf("ParseID accepts %q", s)
 		}
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzParseID: ParseID returns 32 hex digits, and reads them back from UUID's form.
+// FuzzParseID checks that ParseID returns 32 hex digits. The UUID form of these digits must give
+// the same result.
 func FuzzParseID(f *testing.F) {
 	for _, s := range []string{"0123456789abcdef0123456789ABCDEF", "01234567-89ab-cdef-0123-456789abcdef", "", "-", "0123456789abcdef0123456789abcdeg", "K123456789abcdef0123456789abcdef"} {
 		f.Add(s)

@@ -27,19 +27,19 @@ func handOver(t *testing.T, place, dir string) {
 	}
 }
 
-// TestNothingIsAcceptedAfterRotation: a queue whose key was handed over accepts and runs
-// no intent, and logs once that the process must be restarted.
+// TestNothingIsAcceptedAfterRotation checks that a queue stops after a rotation of its root key. It
+// accepts and runs no intents, and logs once that the process must be restarted.
 func TestNothingIsAcceptedAfterRotation(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
 		r := untended(t, place, dir)
 		if got := r.wait(r.submit("before", "").ID); got.State != Done {
-			t.Fatalf("%+v", got)
+			t.Fatalf("intent = %+v, want done", got)
 		}
 		handOver(t, place, dir)
 		_, err := r.Submit(t.Context(), Request{Agent: r.agent, Name: "echo", Text: "after", Principal: "me@local"})
-		if stopped, _ := errors.AsType[*call.Refusal](err); stopped == nil || stopped.Code != call.StoreUnavailable || !strings.Contains(stopped.Message, "restart it") || stopped.Retryable {
-			t.Errorf("the intent was accepted: %v", err)
+		if stopped, _ := errors.AsType[*call.Refusal](err); stopped == nil || stopped.Code != call.StoreUnavailable || !strings.Contains(stopped.Message, "restart the process") || stopped.Retryable {
+			t.Errorf("error = %v, want a refusal that asks for a restart", err)
 		}
 		for range 2 {
 			if err := r.cleanUp(t.Context()); err != nil {
@@ -49,14 +49,14 @@ func TestNothingIsAcceptedAfterRotation(t *testing.T) {
 		if r.shared != nil && r.announced() != 0 {
 			t.Error("the queue still announces its kinds")
 		}
-		if want := []string{"the root key was rotated since this process started: restart it; until then every call is refused"}; !slices.Equal(r.log, want) {
-			t.Errorf("it says %q", r.log)
+		if want := []string{"the root key has been rotated since this process started, so restart the process; until then every call is refused"}; !slices.Equal(r.log, want) {
+			t.Errorf("log = %q, want %q", r.log, want)
 		}
 	})
 }
 
-// TestWaitingIntentIsRefusedAfterRotation: running intents are recorded and waiting ones
-// do not begin, whether the queue or the gateway notices the rotation first.
+// TestWaitingIntentIsRefusedAfterRotation checks that a running intent is recorded, and a waiting
+// intent does not begin. Either the queue or the gateway can notice the rotation first.
 func TestWaitingIntentIsRefusedAfterRotation(t *testing.T) {
 	t.Parallel()
 	for _, seen := range []bool{false, true} {
@@ -94,8 +94,8 @@ func TestWaitingIntentIsRefusedAfterRotation(t *testing.T) {
 	}
 }
 
-// TestDoneAfterRotation: a process with the next key runs the intents that were waiting
-// when the root key was rotated.
+// TestDoneAfterRotation checks intents that wait while the root key is rotated. A process with the
+// next key must run these intents.
 func TestDoneAfterRotation(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -114,7 +114,7 @@ func TestDoneAfterRotation(t *testing.T) {
 		}
 		after := newRig(t, place, dir, echo(agent.NetworkOff, 0), answer, Options{})
 		if got := after.wait(waits.ID); got.State != Done {
-			t.Errorf("the waiting intent is %+v", got)
+			t.Errorf("the waiting intent is %+v, want done", got)
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Intent is a task for a program, and its outcome.
+// Intent is a queued task for a program, together with its outcome.
 type Intent struct {
 	ID        string `json:"intent_id"`
 	Agent     string `json:"agent"` // the agent's id
@@ -21,8 +21,7 @@ type Intent struct {
 	Parent    string `json:"parent,omitempty"`
 	// Priority is the requested priority.
 	Priority Priority `json:"priority"`
-	// OverBudget is set if the agent's budget was used up: the intent runs at low
-	// priority.
+	// OverBudget is set if the agent had already used up its budget. In that case, the intent runs at low priority.
 	OverBudget bool      `json:"over_budget"`
 	State      State     `json:"state"`
 	Attempts   int       `json:"attempts"`
@@ -30,7 +29,7 @@ type Intent struct {
 	Started    time.Time `json:"started_at,omitzero"`
 	Ended      time.Time `json:"ended_at,omitzero"`
 
-	// Result is set in state Done, Refusal in all other final states.
+	// Result is set if the state is Done. Refusal is set if the state is Failed, Cancelled or Unknown.
 	Result  *call.Result  `json:"-"`
 	Refusal *call.Refusal `json:"-"`
 
@@ -40,16 +39,17 @@ type Intent struct {
 	job        int64
 }
 
-// effective returns the priority with the budget applied.
-func (i *Intent) effective() Priority {
+// effectivePriority returns the priority at which the intent runs. If the agent is over its budget, the priority is
+// low.
+func (i *Intent) effectivePriority() Priority {
 	if i.OverBudget {
 		return Low
 	}
 	return i.Priority
 }
 
-// Answer returns the line that the program wrote: intent_id, status, text and
-// sources.
+// Answer returns the line of JSON that the program wrote, with intent_id, status, text and sources. It returns nil if
+// the intent has no answer.
 func (i *Intent) Answer() json.RawMessage {
 	if i.Result == nil {
 		return nil
@@ -63,7 +63,7 @@ func (i *Intent) Answer() json.RawMessage {
 	return doc.StructuredContent
 }
 
-// MarshalJSON returns the form of an intent in the API.
+// MarshalJSON encodes an intent as the API returns it.
 func (i *Intent) MarshalJSON() ([]byte, error) {
 	type fields Intent
 	f := fields(*i)
@@ -76,14 +76,15 @@ func (i *Intent) MarshalJSON() ([]byte, error) {
 	}{f, i.Answer(), i.Refusal})
 }
 
-// The purposes of sealed values. They are part of the stored data.
+// The purposes for which values are encrypted. A value can be decrypted only with the same purpose, so the strings must
+// never change.
 const (
 	sealAsked  = "what intent asks "
 	sealAnswer = "answer to intent "
 )
 
-// sealedRequest is the encrypted part of an intent. It includes the principal,
-// because a change of the row must not change on whose behalf the intent runs.
+// sealedRequest is the encrypted part of an intent. It includes the principal, so that changing the principal in the
+// row has no effect.
 type sealedRequest struct {
 	Principal string          `json:"principal"`
 	By        string          `json:"by,omitempty"`
@@ -92,17 +93,17 @@ type sealedRequest struct {
 	Arguments json.RawMessage `json:"arguments"`
 }
 
-const insertIntent = `INSERT INTO intents (id, agent, digest, name, principal, parent, priority, level, over, repeatable, sealed,
-state, owner, kind, job, attempts, cancel, asked, started, ended)
+const insertIntent = `INSERT INTO intents (id, agent, digest, name, principal, parent, priority, level, over,
+repeatable, sealed, state, owner, kind, job, attempts, cancel, asked, started, ended)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, 0, $15, 0, 0)`
 
-// insert writes a new intent, and its job if the queue is shared.
+// insert writes a new intent. If the queue runs on PostgreSQL, it also writes a job for the intent.
 func (q *Queue) insert(ctx context.Context, i *Intent, asked []byte) error {
 	sealed := q.store.Keys.Seal(sealAsked+i.ID, asked)
 	i.kind = kindsOf(q.store.Keys, i.Digest)[0]
 	if q.shared != nil {
-		// In a transaction of its own: counting and writing in one would conflict with
-		// every concurrent Submit. Concurrent Submits may exceed the bound together.
+		// Count in a separate transaction, because a transaction that counts and writes would conflict with every concurrent
+		// Submit. The drawback is that concurrent Submits together can exceed the limit.
 		err := q.store.DB.Read(ctx, func(tx state.Tx) error { return q.admit(tx, i.Principal, len(sealed)) })
 		if err != nil {
 			return err
@@ -110,7 +111,7 @@ func (q *Queue) insert(ctx context.Context, i *Intent, asked []byte) error {
 	}
 	return q.store.DB.Write(ctx, func(tx state.Tx) error {
 		args := []any{
-			i.ID, i.Agent, i.Digest, i.Name, i.Principal, i.Parent, string(i.Priority), i.effective().level(),
+			i.ID, i.Agent, i.Digest, i.Name, i.Principal, i.Parent, string(i.Priority), i.effectivePriority().level(),
 			toInt(i.OverBudget), toInt(i.repeatable), sealed, string(Queued),
 		}
 		if q.shared != nil {
@@ -124,18 +125,18 @@ func (q *Queue) insert(ctx context.Context, i *Intent, asked []byte) error {
 	})
 }
 
-// The bounds of the waiting intents of one principal.
+// The limits for the waiting intents of one principal.
 const (
 	maxWaiting      = 2000
 	maxWaitingBytes = 4 * maxArguments
 )
 
-// PostgreSQL's sum returns numeric.
+// The cast is needed because PostgreSQL returns a sum as NUMERIC.
 const countWaiting = `SELECT count(*), CAST(coalesce(sum(length(sealed)), 0) AS BIGINT) FROM intents
 WHERE ended = 0 AND state = 'queued' AND principal = $1`
 
-// admit refuses an intent if another root key is in force, or if its principal has
-// too many intents waiting.
+// admit refuses an intent if the root key of this process is no longer valid, or if the principal has too many waiting
+// intents.
 func (q *Queue) admit(tx state.Tx, principal string, size int) error {
 	if err := q.store.Journal.InForce(tx); err != nil {
 		return err
@@ -145,9 +146,9 @@ func (q *Queue) admit(tx state.Tx, principal string, size int) error {
 	if err != nil || n < maxWaiting && bytes+int64(size) <= maxWaitingBytes {
 		return err
 	}
-	r := call.Refuse(stage, call.RateLimited, "%d of your intents are waiting, with %d MiB; the limit is %d with %d MiB",
+	r := call.Refuse(stage, call.RateLimited, "you have %d waiting intents (%d MiB); the limit is %d intents or %d MiB",
 		n, bytes>>20, maxWaiting, maxWaitingBytes>>20).Again()
-	r.Hint = "retry when some of them are done, or cancel some"
+	r.Hint = "retry when some of your intents are done, or cancel some of them"
 	return r
 }
 
@@ -178,7 +179,7 @@ func scan(row state.Row, more ...any) (*Intent, error) {
 	return &i, nil
 }
 
-// collect returns a callback that appends the intents it reads to a list.
+// collect returns a callback that reads an intent from a row and appends it to a list.
 func collect(list *[]*Intent) func(state.Row) error {
 	return func(row state.Row) error {
 		i, err := scan(row)
@@ -187,7 +188,7 @@ func collect(list *[]*Intent) func(state.Row) error {
 	}
 }
 
-// collectText returns a callback that appends the texts it reads to a list.
+// collectText returns a callback that reads a string from a row and appends it to a list.
 func collectText(list *[]string) func(state.Row) error {
 	return func(row state.Row) error {
 		var text string
@@ -197,14 +198,16 @@ func collectText(list *[]string) func(state.Row) error {
 	}
 }
 
-// ErrNoIntent means that no intent has that id.
+// ErrNoIntent means that no intent has the given id.
 var ErrNoIntent = errors.New("no intent has that id")
 
-// Get returns an intent with its answer, or [ErrNoIntent].
+// Get returns an intent together with its answer, or [ErrNoIntent].
 func (q *Queue) Get(ctx context.Context, id string) (*Intent, error) {
 	var i *Intent
 	var answer []byte
-	reserved := q.isReserved(id) // before the read: an intent that ends in between is not unserved
+	// Check the reservation before reading the row. Otherwise an intent that ends between the two steps would be shown as
+	// NoWorker.
+	reserved := q.isReserved(id)
 	err := q.store.DB.Read(ctx, func(tx state.Tx) error {
 		i, answer = nil, nil
 		return tx.Query(`SELECT `+columns+`, answer FROM intents WHERE id = $1`, []any{id}, func(row state.Row) (err error) {
@@ -233,12 +236,17 @@ func (q *Queue) Get(ctx context.Context, id string) (*Intent, error) {
 	return i, nil
 }
 
-// storedAnswer is the form of an answer in the store, before it is sealed.
+// storedAnswer is the answer to an intent, before it is encrypted.
 type storedAnswer struct {
 	Raw     json.RawMessage `json:"raw,omitempty"`
 	IsError bool            `json:"is_error,omitempty"`
 	Took    time.Duration   `json:"took,omitempty"`
 	Refusal *call.Refusal   `json:"refusal,omitempty"`
+}
+
+func (a storedAnswer) seal(s *store.Store, id string) ([]byte, error) {
+	text, err := json.Marshal(a)
+	return s.Keys.Seal(sealAnswer+id, text), err
 }
 
 func (i *Intent) readAnswer(s *store.Store, sealed []byte) {
@@ -252,7 +260,8 @@ func (i *Intent) readAnswer(s *store.Store, sealed []byte) {
 	}
 	switch {
 	case err != nil:
-		i.Refusal = call.Refuse(stage, call.OutcomeUnknown, "the answer cannot be decrypted here: %v", err)
+		i.Refusal = call.Refuse(stage, call.OutcomeUnknown,
+			"the answer cannot be decrypted with the keys of this store: %v", err)
 	case k.Refusal != nil:
 		i.Refusal = k.Refusal
 	default:
@@ -260,7 +269,7 @@ func (i *Intent) readAnswer(s *store.Store, sealed []byte) {
 	}
 }
 
-// Filter selects intents; empty fields match all.
+// Filter selects intents. An empty field matches all intents.
 type Filter struct {
 	Agent, Principal string
 	State            State
@@ -290,42 +299,45 @@ const (
 repeatable = CASE WHEN $3 = 1 THEN 0 ELSE repeatable END WHERE id = $4 AND state = 'queued'`
 	setAnswer = `UPDATE intents SET state = CASE WHEN cancel = 1 AND $1 = 'failed' THEN 'cancelled' ELSE $1 END,
 ended = $2, answer = $3, sealed = NULL WHERE id = $4 AND `
-	// The owner settles a running intent, and a late answer settles an unknown one.
+	// settleIntent accepts the answer to a running intent only from the process that owns the intent. If the state is
+	// unknown, it accepts a late answer from any process.
 	settleIntent = setAnswer + `(state = 'running' AND owner = $5 OR state = 'unknown')`
-	// An intent that is refused before it begins has no owner yet.
+	// refuseIntent ends an intent that never began and therefore has no owner.
 	refuseIntent = setAnswer + `state = 'queued'`
 	stateOf      = `SELECT state FROM intents WHERE id = $1`
 )
 
-// errTaken means that another owner has the intent.
-var errTaken = errors.New("another process has the intent")
+// errTaken means that another process has claimed the intent, or that the intent has ended.
+var errTaken = errors.New("another process has claimed the intent")
 
-// settle writes the answer to an intent. It returns false if the call is not an
-// intent.
-func settle(tx state.Tx, b *store.Store, id string, o call.Outcome) (bool, error) {
+// settle stores the answer to an intent. It ignores a call that has no intent.
+func settle(tx state.Tx, b *store.Store, id string, o call.Outcome) error {
 	k := storedAnswer{Refusal: o.Refusal}
 	if r := o.Result; o.Refusal == nil {
 		k = storedAnswer{Raw: json.RawMessage(r.Raw), IsError: r.IsError, Took: r.Duration}
 	}
-	text, err := json.Marshal(k)
+	sealed, err := k.seal(b, id)
 	if err != nil {
-		return false, err
+		return err
 	}
 	query := refuseIntent
-	args := []any{string(endState(o.Refusal)), time.Now().UnixMicro(), b.Keys.Seal(sealAnswer+id, text), id}
+	args := []any{string(endState(o.Refusal)), time.Now().UnixMicro(), sealed, id}
 	if o.Begun {
 		query, args = settleIntent, append(args, b.DB.Owner())
 	}
 	n, err := tx.Exec(query, args...)
 	if err != nil || n == 1 {
-		return n == 1, err
+		return err
 	}
-	found := false
-	err = tx.Query(stateOf, []any{id}, func(state.Row) error { found = true; return nil })
-	if err == nil && found {
-		return true, errTaken
+	if found, err := exists(tx, stateOf, id); err != nil || !found {
+		return err
 	}
-	return false, err
+	return errTaken
+}
+
+func exists(tx state.Tx, query, id string) (found bool, err error) {
+	err = tx.Query(query, []any{id}, func(state.Row) error { found = true; return nil })
+	return found, err
 }
 
 func endState(stopped *call.Refusal) State {

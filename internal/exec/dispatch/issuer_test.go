@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// TestIssuerIsSealed changes the principal of a waiting intent in the store. The change
-// has no effect, because the principal decides what the intent may do.
+// TestIssuerIsSealed checks that changing the principal of a waiting intent in the store has no
+// effect. Otherwise, such a change would alter what the intent is allowed to do.
 func TestIssuerIsSealed(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {

@@ -2,9 +2,11 @@ package dispatch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -13,19 +15,20 @@ import (
 )
 
 const (
-	// cancelInterval is the pause between two looks for cancelled intents, and
-	// cleanUpInterval that for the intents of dead processes.
-	cancelInterval  = 250 * time.Millisecond
+	// cancelInterval is how often the queue searches for cancelled intents.
+	cancelInterval = 250 * time.Millisecond
+	// cleanUpInterval is how often the queue searches for intents of dead processes.
 	cleanUpInterval = 2 * time.Second
-	// maxAttempts is how many workers may die while they run one intent.
+	// maxAttempts is the number of workers that can die while they run the same intent. After that, the intent is not
+	// repeated.
 	maxAttempts = 5
-	// retention is how long an intent is stored after its end.
+	// retention is how long an intent is stored after it has ended.
 	retention      = 7 * 24 * time.Hour
 	deleteInterval = time.Hour
 )
 
-// maintain ages waiting intents, takes over orphans and stops cancelled intents
-// while the queue is open.
+// maintain runs while the queue accepts intents. It raises the priority of waiting intents, takes over the intents of
+// dead processes, and stops cancelled intents.
 func (q *Queue) maintain() {
 	ticker := time.NewTicker(cancelInterval)
 	defer ticker.Stop()
@@ -37,11 +40,11 @@ func (q *Queue) maintain() {
 	var cleaned, aged time.Time
 	for {
 		if q.shared != nil && time.Since(aged) >= q.options.Step/4 {
-			try("the priority of waiting intents cannot be raised", q.shared.age)
+			try("cannot raise the priority of waiting intents", q.shared.raisePriorities)
 			aged = time.Now()
 		}
 		if time.Since(cleaned) >= cleanUpInterval {
-			try("intents of ended processes cannot be taken over", q.cleanUp)
+			try("cannot take over the intents of dead processes", q.cleanUp)
 			cleaned = time.Now()
 		}
 		select {
@@ -49,7 +52,7 @@ func (q *Queue) maintain() {
 			return
 		case <-ticker.C:
 		}
-		try("cancelled intents cannot be read", q.stopCancelled)
+		try("cannot search for cancelled intents", q.stopCancelled)
 	}
 }
 
@@ -73,7 +76,7 @@ func (q *Queue) stopCancelled(ctx context.Context) error {
 	return err
 }
 
-// cleanUp takes over the intents of dead owners and deletes old intents.
+// cleanUp takes over the intents of dead processes and deletes old intents.
 func (q *Queue) cleanUp(ctx context.Context) error {
 	err := q.store.DB.Read(ctx, q.store.Journal.InForce)
 	if errors.Is(err, journal.ErrHandedOver) {
@@ -107,8 +110,8 @@ func (q *Queue) cleanUp(ctx context.Context) error {
 	})
 }
 
-// retire accepts no more intents and logs the reason once. Processes with the new
-// key take over the orphans.
+// retire stops accepting intents after a rotation of the root key, and logs the reason once. Processes that have the
+// new root key take over the intents of dead processes.
 func (q *Queue) retire(ctx context.Context, why error) error {
 	if !q.retired {
 		q.retired = true
@@ -117,8 +120,9 @@ func (q *Queue) retire(ctx context.Context, why error) error {
 	return q.Reload(ctx)
 }
 
-// orphans returns the intents whose owner is dead. In process these include this
-// owner's queued intents that are not reserved: they could not run in their turn.
+// orphans returns the intents that no process will run because their owner is dead. If the queue runs in this process,
+// orphans also returns those queued intents of this process that have no reservation, because an earlier attempt to run
+// them failed.
 func (q *Queue) orphans(ctx context.Context) ([]*Intent, error) {
 	var open []*Intent
 	query := `SELECT ` + columns + ` FROM intents WHERE ended = 0 AND state = `
@@ -133,7 +137,7 @@ func (q *Queue) orphans(ctx context.Context) ([]*Intent, error) {
 		return nil, err
 	}
 	if q.shared != nil {
-		lost, err := q.shared.lost(ctx)
+		lost, err := q.shared.withoutJob(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -160,8 +164,8 @@ func (q *Queue) orphans(ctx context.Context) ([]*Intent, error) {
 	return orphans, nil
 }
 
-// servedLocal reports whether a process on this machine will run an intent that is
-// not reserved here: its agent is served here, or its owner is alive elsewhere.
+// servedLocal reports whether a process on this machine will run an unreserved intent. This is the case if this process
+// serves the agent, or if another live process owns the intent.
 func (q *Queue) servedLocal(ctx context.Context, i *Intent) (bool, error) {
 	if q.options.Gateways != nil && slices.Contains(q.options.Gateways.Digests(), i.Digest) {
 		return true, nil
@@ -172,8 +176,7 @@ func (q *Queue) servedLocal(ctx context.Context, i *Intent) (bool, error) {
 	return q.store.DB.Alive(ctx, i.owner)
 }
 
-// errChanged means that an intent has changed since it was read.
-var errChanged = errors.New("the intent has changed")
+var errChanged = errors.New("the intent has changed since it was read")
 
 const (
 	selectUnchanged = `SELECT cancel FROM intents WHERE id = $1 AND state = $2 AND owner = $3 AND job = $4`
@@ -183,23 +186,24 @@ const (
 	endIntent       = `UPDATE intents SET state = $1, ended = $2, answer = $3, sealed = NULL WHERE id = $4`
 )
 
-// takeOver runs an orphan again, or ends it.
+// takeOver returns an orphaned intent to the queue. If the intent was cancelled or cannot be repeated, takeOver ends it
+// instead.
 func (q *Queue) takeOver(ctx context.Context, i *Intent) error {
-	_, release, here := q.gateway(i.Digest)
-	if here {
+	_, release, served := q.gateway(i.Digest)
+	if served {
 		release()
 	}
-	if q.shared == nil && i.State == Queued && !here {
-		return nil // its agent may be served again later
+	if q.shared == nil && i.State == Queued && !served {
+		return nil // another process may serve the agent later
 	}
 	again := false
 	err := q.store.DB.Write(ctx, func(tx state.Tx) error {
 		again = false
 		var cancel int64
-		found, begun := false, false
+		found := false
 		owner := i.owner
 		if q.shared != nil && i.State == Queued {
-			owner = "" // i.owner is the worker that fetched its job
+			owner = "" // the row has no owner; i.owner is the worker that fetched the job
 		}
 		err := tx.Query(selectUnchanged, []any{i.ID, string(i.State), owner, i.job}, func(row state.Row) error {
 			found = true
@@ -208,16 +212,17 @@ func (q *Queue) takeOver(ctx context.Context, i *Intent) error {
 		if err == nil && !found {
 			err = errChanged
 		}
-		if err == nil {
-			err = tx.Query(selectCall, []any{i.ID}, func(state.Row) error { begun = true; return nil })
+		if err != nil {
+			return err
 		}
+		begun, err := exists(tx, selectCall, i.ID)
 		if err != nil {
 			return err
 		}
 		switch {
 		case begun && (!i.repeatable || i.Attempts >= maxAttempts):
 			return q.end(tx, i, Unknown, call.Uncertain(stage, call.OutcomeUnknown,
-				"the worker died while it ran the program, in attempt %d; it is not known whether the task was done", i.Attempts))
+				"the worker died during attempt %d to run the program; it is unknown whether the task was done", i.Attempts))
 		case cancel != 0:
 			if _, err := tx.Exec(deleteCall, i.ID); err != nil {
 				return err
@@ -225,28 +230,30 @@ func (q *Queue) takeOver(ctx context.Context, i *Intent) error {
 			return q.end(tx, i, Cancelled, call.Refuse(stage, call.TimedOut, "the intent was cancelled"))
 		}
 		again = true
-		return q.requeueIntent(tx, i, here)
+		return q.requeueIntent(tx, i, served)
 	})
 	if err == nil {
-		q.options.Log("took over intent %s from %s, which ended while the intent was %s", UUID(i.ID), i.owner, i.State)
+		q.options.Log("took over intent %s from process %s, which ended while the intent was %s",
+			UUID(i.ID), i.owner, i.State)
 	}
 	switch {
 	case errors.Is(err, errChanged):
 		return nil
-	case err == nil && again && here && q.shared == nil:
+	case err == nil && again && served && q.shared == nil:
 		start, _ := q.reserve(i)
 		start()
 	}
 	return err
 }
 
-// requeueIntent returns an intent to the queue, as if its call had never begun.
-func (q *Queue) requeueIntent(tx state.Tx, i *Intent, here bool) error {
+// requeueIntent returns an intent to the queue as if its call had never begun. The parameter served reports whether
+// this process serves the agent.
+func (q *Queue) requeueIntent(tx state.Tx, i *Intent, served bool) error {
 	if _, err := tx.Exec(deleteCall, i.ID); err != nil {
 		return err
 	}
 	owner := ""
-	if q.shared == nil && here {
+	if q.shared == nil && served {
 		owner = q.store.DB.Owner()
 	}
 	if _, err := tx.Exec(requeue, owner, i.ID); err != nil || q.shared == nil {
@@ -256,16 +263,14 @@ func (q *Queue) requeueIntent(tx state.Tx, i *Intent, here bool) error {
 }
 
 func (q *Queue) end(tx state.Tx, i *Intent, s State, r *call.Refusal) error {
-	text, err := json.Marshal(storedAnswer{Refusal: r})
-	if err != nil {
-		return err
+	sealed, err := storedAnswer{Refusal: r}.seal(q.store, i.ID)
+	if err == nil {
+		_, err = tx.Exec(endIntent, string(s), time.Now().UnixMicro(), sealed, i.ID)
 	}
-	_, err = tx.Exec(endIntent, string(s), time.Now().UnixMicro(), q.store.Keys.Seal(sealAnswer+i.ID, text), i.ID)
 	return err
 }
 
-// requeueRunning returns the intents that run here, and may be repeated, to the
-// queue.
+// requeueRunning returns all repeatable intents that are running in this process to the queue.
 func (q *Queue) requeueRunning() {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
@@ -282,6 +287,135 @@ WHERE ended = 0 AND state = 'running' AND owner = $1 AND repeatable = 1 AND canc
 		return err
 	})
 	if err != nil {
-		q.options.Log("running intents could not be returned to the queue: %v", err)
+		q.options.Log("cannot return running intents to the queue: %v", err)
+	}
+}
+
+const (
+	// recheckInterval is how often a waiting caller reads its intent again. It is not enough to wait for commits, because
+	// workers can start and die without a commit.
+	recheckInterval = time.Second
+	// batchDelay is the pause between two polls, so that one poll can cover several commits.
+	batchDelay = 2 * time.Millisecond
+	// maxBatch is the maximum number of intents that one query reads.
+	maxBatch = 500
+)
+
+// watchedIntent is an intent that callers wait for. All callers in a process share one poller, because separate pollers
+// would all query the store after every commit.
+type watchedIntent struct {
+	ended chan struct{}
+	users int
+}
+
+// Wait waits until an intent has ended, and returns it. If ctx is canceled first, Wait returns the error of ctx. If
+// onChange is not nil, it is called after each change of state until the intent ends.
+func (q *Queue) Wait(ctx context.Context, id string, onChange func(*Intent)) (*Intent, error) {
+	ended, unwatch := q.watch(id)
+	defer unwatch()
+	timer := time.NewTicker(recheckInterval)
+	defer timer.Stop()
+	last := Queued
+	for {
+		i, err := q.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if i.State.Ended() {
+			return i, nil
+		}
+		if i.State != last && onChange != nil {
+			onChange(i)
+		}
+		last = i.State
+		select {
+		case <-ended:
+			ended = nil // a closed channel is always ready, so wait only for the ticker from now on
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// watch returns a channel that is closed when an intent may have ended. A caller that stops waiting must call the
+// returned function.
+func (q *Queue) watch(id string) (ended <-chan struct{}, unwatch func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if released := q.reserved[id]; released != nil {
+		return released, func() {}
+	}
+	w := q.watched[id]
+	if w == nil {
+		w = &watchedIntent{ended: make(chan struct{})}
+		q.watched[id] = w
+		if !q.polling {
+			q.polling = true
+			go q.pollWatched()
+		}
+	}
+	w.users++
+	return w.ended, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if w.users--; w.users == 0 && q.watched[id] == w {
+			delete(q.watched, id)
+		}
+	}
+}
+
+// pollWatched reads the watched intents after every commit. It returns when no more intents are watched.
+func (q *Queue) pollWatched() {
+	for {
+		q.mu.Lock()
+		ids := slices.Collect(maps.Keys(q.watched))
+		polling := len(ids) > 0 && q.ctx.Err() == nil
+		q.polling = polling
+		q.mu.Unlock()
+		if !polling {
+			return
+		}
+		for batch := range slices.Chunk(ids, maxBatch) {
+			q.notify(q.endedAmong(batch))
+		}
+		pause := batchDelay
+		if q.store.DB.Changed(q.ctx) != nil {
+			pause = recheckInterval // the store is unreachable
+		}
+		select {
+		case <-q.ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// endedAmong returns those of the ids whose intents have ended. If reading fails, it returns nil, and the next poll
+// tries again.
+func (q *Queue) endedAmong(ids []string) (ended []string) {
+	marks, args := make([]string, len(ids)), make([]any, len(ids))
+	for n, id := range ids {
+		marks[n], args[n] = "$"+strconv.Itoa(n+1), id
+	}
+	err := q.store.DB.Read(q.ctx, func(tx state.Tx) error {
+		ended = nil
+		return tx.Query(`SELECT id FROM intents WHERE id IN (`+strings.Join(marks, ", ")+`) AND ended > 0`,
+			args, collectText(&ended))
+	})
+	if err != nil {
+		return nil
+	}
+	return ended
+}
+
+// notify wakes up the callers that wait for these intents.
+func (q *Queue) notify(ids []string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, id := range ids {
+		if w := q.watched[id]; w != nil {
+			close(w.ended)
+			delete(q.watched, id)
+		}
 	}
 }

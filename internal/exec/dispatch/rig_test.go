@@ -40,7 +40,7 @@ func echo(network agent.NetworkAccess, credits int64) *agent.Agent {
 	}
 }
 
-// act is the program of a test.
+// act is a function that replaces the program in a test.
 type act func(ctx context.Context, c *call.Call) (call.Result, error)
 
 func (f act) Act(ctx context.Context, _ *agent.Tool, c *call.Call) (call.Result, error) {
@@ -61,7 +61,7 @@ func textOf(c *call.Call) string {
 	return args.Text + " " + args.Priority
 }
 
-// rig is one process's view of a store.
+// rig is a queue with its store and its gateway, as in one ambit process.
 type rig struct {
 	*Queue
 	t     testing.TB
@@ -69,23 +69,23 @@ type rig struct {
 	store *store.Store
 	agent *agent.Agent
 	gate  *gateway.Gateway
-	away  atomic.Bool // its agent is not served at the moment
+	away  atomic.Bool // set while the agent is not served
 	mu    sync.Mutex
 	log   []string
 }
 
-// gateways has the one gateway of a rig.
-type gateways struct{ of *rig }
+// gateways contains only the gateway of a rig.
+type gateways struct{ rig *rig }
 
 func (g gateways) Digests() []string {
-	if g.of.away.Load() {
+	if g.rig.away.Load() {
 		return nil
 	}
-	return []string{g.of.agent.Digest}
+	return []string{g.rig.agent.Digest}
 }
 
 func (g gateways) Open(digest string) (Gateway, func(), bool) {
-	return g.of.gate, func() {}, slices.Contains(g.Digests(), digest)
+	return g.rig.gate, func() {}, slices.Contains(g.Digests(), digest)
 }
 
 // openStore opens the store of a place as another process would, with the keys in dir.
@@ -106,8 +106,8 @@ func urlOf(place string) string {
 	return ""
 }
 
-// newRig opens a queue that runs the intents of an agent. Without an act it only submits
-// them, until the test sets a gateway.
+// newRig opens a queue that runs the intents of an agent. If do is nil, the queue accepts intents
+// but does not run them. A test can set Gateways later to run the intents.
 func newRig(t testing.TB, place, dir string, a *agent.Agent, do act, o Options) *rig {
 	t.Helper()
 	r := &rig{t: t, place: place, store: openStore(t, place, dir), agent: a}
@@ -115,7 +115,7 @@ func newRig(t testing.TB, place, dir string, a *agent.Agent, do act, o Options) 
 	if do == nil {
 		binding = answer
 	}
-	r.gate = gateway.New(a, gateway.Options{Binding: binding, Books: r.store, Participants: []gateway.Participant{Participant(r.store, a, false)}})
+	r.gate = gateway.New(a, gateway.Options{Binding: binding, Store: r.store, Participants: []gateway.Participant{Participant(r.store, a, false)}})
 	t.Cleanup(r.gate.Close)
 	o.Store, o.URL = r.store, urlOf(place)
 	if do != nil {
@@ -157,16 +157,16 @@ func (r *rig) wait(id string) *Intent {
 	defer cancel()
 	i, err := r.Wait(ctx, id, nil)
 	if err != nil {
-		r.t.Fatalf("%s: %v", id, err)
+		r.t.Fatalf("waiting for intent %s: %v", id, err)
 	}
 	return i
 }
 
-// until polls for a condition.
-func until(t testing.TB, what string, is func() bool) {
+// until polls until a condition holds, for at most a minute.
+func until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
-	for !is() {
+	for !holds() {
 		if time.Now().After(deadline) {
 			t.Fatalf("this did not happen in time: %s", what)
 		}
@@ -188,12 +188,13 @@ func decisions(t testing.TB, b *store.Store, id string) []journal.Decision {
 	return all
 }
 
+// each runs a test on SQLite and on PostgreSQL.
 func each(t *testing.T, test func(t *testing.T, place, dir string)) {
 	t.Helper()
 	statetest.Places(t, func(t *testing.T, place string) { test(t, place, t.TempDir()) })
 }
 
-// onPostgres runs a test of the shared queue.
+// onPostgres runs a test only on PostgreSQL, where the queue is shared.
 func onPostgres(t *testing.T, test func(t *testing.T, place, dir string)) {
 	t.Helper()
 	each(t, func(t *testing.T, place, dir string) {

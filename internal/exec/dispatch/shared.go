@@ -22,39 +22,38 @@ import (
 )
 
 const (
-	// riverQueue is the name of the queue in River.
 	riverQueue = "intents"
-	// fetchCooldown is the pause between two fetches. River's default of 100 ms is
-	// longer than a short program runs.
+	// fetchCooldown is the minimum time between two fetches of jobs. River's default of 100 ms is longer than a short
+	// program runs.
 	fetchCooldown = 2 * time.Millisecond
-	// pollInterval is how long a missed notification delays a new job.
+	// pollInterval is how often River polls for jobs. If a notification is missed, the job waits at most this long.
 	pollInterval = time.Second
-	// snooze delays a job whose agent is being replaced.
+	// snooze is how long a job is delayed if this worker does not serve its agent at the moment.
 	snooze = 2 * time.Second
-	// rescueAfter is when River retries a running job by the clock. Dead owners are
-	// recognised by their locks, so this only removes jobs without an intent.
+	// rescueAfter is the run time after which River considers a job stuck. The queue itself detects dead workers by their
+	// locks, so River only has to remove jobs that have no intent.
 	rescueAfter = 24 * time.Hour
-	// migrationLock is held while River's tables are created.
+	// migrationLock is the advisory lock that is held while River's tables are created.
 	migrationLock = 0x616d626974_03
 )
 
-// shared is the queue on PostgreSQL. River uses connections of its own and commits
-// its own transactions; an intent's transaction writes only the row of its job.
-type shared struct {
+// pgQueue is the queue on PostgreSQL. River uses its own connections and transactions. The transaction that writes
+// an intent writes only one row for River, which is the intent's job.
+type pgQueue struct {
 	queue *Queue
 	pool  *pgxpool.Pool
 
 	mu             sync.Mutex
 	client         *river.Client[pgx.Tx] // nil if this process accepts no intents
-	kinds          []string              // the kinds that client accepts
-	name           string                // the owner as which client runs
-	announced      []string              // the kinds in the table workers
-	announcedOwner string                // the owner under which they are there
+	kinds          []string              // the job kinds that the client accepts
+	name           string                // the owner name with which the client was started
+	announced      []string              // the job kinds of this process in the workers table
+	announcedOwner string                // the owner name of this process in the workers table
 }
 
-// kindsOf returns the kinds of River jobs for a manifest. All workers with the same
-// manifest and root key derive the same kinds. The first belongs to the key in
-// force; the others belong to intents from before a rotation of the key.
+// kindsOf returns the kinds of River jobs for the manifest with this digest. All workers with the same manifest and
+// root key derive the same kinds. The first kind is for the current root key. The other kinds are for intents that were
+// submitted before the root key was rotated.
 func kindsOf(k *identity.Keys, digest string) (kinds []string) {
 	for mac := range k.MACs("kind of job", []byte(digest)) {
 		kinds = append(kinds, "intent:"+hex.EncodeToString(mac[:16]))
@@ -62,13 +61,13 @@ func kindsOf(k *identity.Keys, digest string) (kinds []string) {
 	return kinds
 }
 
-func openShared(ctx context.Context, q *Queue) (_ *shared, err error) {
+func openShared(ctx context.Context, q *Queue) (_ *pgQueue, err error) {
 	config, err := pgxpool.ParseConfig(q.options.URL)
 	if err != nil {
 		return nil, err // pgx masks the password
 	}
 	config.ConnConfig.RuntimeParams["application_name"] = "ambit queue"
-	s := &shared{queue: q}
+	s := &pgQueue{queue: q}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, err
 	}
@@ -83,9 +82,8 @@ func openShared(ctx context.Context, q *Queue) (_ *shared, err error) {
 	return s, s.reload(ctx)
 }
 
-// migrate creates River's tables, under a lock: River does not prevent concurrent
-// migrations.
-func (s *shared) migrate(ctx context.Context) error {
+// migrate creates River's tables. It holds a lock, because River does not prevent concurrent migrations.
+func (s *pgQueue) migrate(ctx context.Context) error {
 	m, err := rivermigrate.New(riverpgxv5.New(s.pool), &rivermigrate.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
@@ -111,18 +109,17 @@ type job struct {
 	kind string
 }
 
-// Kind identifies the manifest, see [kindsOf].
+// Kind returns the kind of the job, which identifies the manifest and the root key (see [kindsOf]).
 func (j job) Kind() string { return j.kind }
 
-// worker runs the intents of one kind.
+// worker runs the intents of one job kind.
 type worker struct {
 	river.WorkerDefaults[job]
 	queue  *Queue
 	digest string
 }
 
-// Work runs an intent. For River the job is then complete; the outcome is in the
-// intent's row.
+// Work runs an intent. The job is complete even if the intent failed, because the intent's row stores the outcome.
 func (w *worker) Work(_ context.Context, j *river.Job[job]) error {
 	if err := w.queue.run(j.Args.Intent, w.digest); err != nil {
 		return river.JobSnooze(snooze)
@@ -130,22 +127,22 @@ func (w *worker) Work(_ context.Context, j *river.Job[job]) error {
 	return nil
 }
 
-// reload accepts and announces the kinds of the manifests that are served now. It
-// is called repeatedly, because PostgreSQL may be unreachable when the manifests
-// change, and because an owner that lost its connection gets another name.
-func (s *shared) reload(ctx context.Context) error {
+// reload makes this process accept the job kinds of its current manifests, and writes the kinds to the workers table.
+// It is called repeatedly for two reasons: PostgreSQL may be unreachable when the manifests change, and an owner that
+// lost its connection gets a new name.
+func (s *pgQueue) reload(ctx context.Context) error {
 	if s.queue.options.Gateways == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queue.accepting.Err() != nil {
-		return nil // Close would not stop a client that starts now
+		return nil // Close would not stop a client that is started now
 	}
 	workers := map[string]*worker{}
 	digests := s.queue.options.Gateways.Digests()
 	if s.queue.store.Journal.HandedOver() != nil {
-		digests = nil // every gateway here refuses
+		digests = nil // after a rotation of the root key, every gateway of this process refuses calls
 	}
 	for _, digest := range digests {
 		for _, kind := range kindsOf(s.queue.store.Keys, digest) {
@@ -159,7 +156,7 @@ func (s *shared) reload(ctx context.Context) error {
 			return err // the old client continues
 		}
 		if old := s.client; old != nil {
-			// The old client finishes its jobs beside the new one.
+			// The old client finishes its jobs while the new client is already running.
 			s.queue.work.Go(func() { _ = old.Stop(context.WithoutCancel(ctx)) })
 		}
 		s.client, s.kinds, s.name = client, kinds, owner
@@ -170,8 +167,8 @@ func (s *shared) reload(ctx context.Context) error {
 	return s.announce(ctx)
 }
 
-// start starts a client for these workers; without workers it returns nil.
-func (s *shared) start(ctx context.Context, owner string, workers map[string]*worker) (*river.Client[pgx.Tx], error) {
+// start starts a River client for these workers. If there are no workers, it returns nil.
+func (s *pgQueue) start(ctx context.Context, owner string, workers map[string]*worker) (*river.Client[pgx.Tx], error) {
 	if len(workers) == 0 {
 		return nil, nil
 	}
@@ -180,7 +177,7 @@ func (s *shared) start(ctx context.Context, owner string, workers map[string]*wo
 		river.AddWorkerArgs(registered, job{kind: kind}, worker)
 	}
 	client, err := river.NewClient(riverpgxv5.New(s.pool), &river.Config{
-		ID:      owner, // finds the jobs of a dead client by the lock of its owner
+		ID:      owner, // River writes this ID into each job that it fetches (see withoutJob)
 		Workers: registered, Queues: map[string]river.QueueConfig{riverQueue: {MaxWorkers: s.queue.options.Concurrency}},
 		FetchOnlyKnownKinds: true, FetchCooldown: fetchCooldown, FetchPollInterval: pollInterval,
 		JobTimeout: -1, RescueStuckJobsAfter: rescueAfter, CompletedJobRetentionPeriod: time.Hour,
@@ -189,16 +186,15 @@ func (s *shared) start(ctx context.Context, owner string, workers map[string]*wo
 	if err != nil {
 		return nil, err
 	}
-	// Start would check the connection too, but the end of its context also stops
-	// running jobs.
+	// Ping checks the connection with ctx. Start must not use ctx, because canceling ctx would stop the running jobs.
 	if err := s.pool.Ping(ctx); err != nil {
 		return nil, err
 	}
 	return client, client.Start(context.WithoutCancel(ctx))
 }
 
-// stop accepts no more jobs, and returns when the running ones have ended.
-func (s *shared) stop() {
+// stop stops accepting jobs and waits until all running jobs have ended.
+func (s *pgQueue) stop() {
 	s.mu.Lock()
 	client, owner := s.client, s.announcedOwner
 	s.mu.Unlock()
@@ -212,12 +208,12 @@ func (s *shared) stop() {
 		return err
 	})
 	if err != nil {
-		s.queue.options.Log("this worker could not be removed from the list of workers: %v", err)
+		s.queue.options.Log("cannot remove this worker from the list of workers: %v", err)
 	}
 }
 
-// announce writes the accepted kinds to the table workers, under this owner.
-func (s *shared) announce(ctx context.Context) error {
+// announce writes the accepted job kinds to the workers table, under the current owner name.
+func (s *pgQueue) announce(ctx context.Context) error {
 	var owner string
 	err := s.queue.store.DB.Write(ctx, func(tx state.Tx) error {
 		owner = s.queue.store.DB.Owner()
@@ -240,20 +236,24 @@ func (s *shared) announce(ctx context.Context) error {
 
 const (
 	insertRiverJob = `INSERT INTO river_job (args, kind, max_attempts, priority, queue, scheduled_at, created_at)
-VALUES (CAST($1 AS TEXT)::jsonb, $2, 25, $3, '` + riverQueue + `', to_timestamp($4 / 1000000.0), to_timestamp($4 / 1000000.0)) RETURNING id`
-	notifyWorkers = `SELECT CAST(count(pg_notify(current_schema() || '.river_insert', '{"queue": "` + riverQueue + `"}')) AS BIGINT)`
-	setJob        = `UPDATE intents SET job = $1 WHERE id = $2`
+VALUES (CAST($1 AS TEXT)::jsonb, $2, 25, $3, '` + riverQueue + `',
+to_timestamp($4 / 1000000.0), to_timestamp($4 / 1000000.0)) RETURNING id`
+	notifyWorkers = `SELECT CAST(count(pg_notify(current_schema() || '.river_insert',
+'{"queue": "` + riverQueue + `"}')) AS BIGINT)`
+	setJob = `UPDATE intents SET job = $1 WHERE id = $2`
 )
 
-const insertBoth = `WITH j AS (INSERT INTO river_job (args, kind, max_attempts, priority, queue, scheduled_at, created_at)
-VALUES (CAST($14 AS TEXT)::jsonb, $13, 25, $8, '` + riverQueue + `', to_timestamp($15 / 1000000.0), to_timestamp($15 / 1000000.0)) RETURNING id)
+const insertBoth = `WITH j AS (
+INSERT INTO river_job (args, kind, max_attempts, priority, queue, scheduled_at, created_at)
+VALUES (CAST($14 AS TEXT)::jsonb, $13, 25, $8, '` + riverQueue + `',
+to_timestamp($15 / 1000000.0), to_timestamp($15 / 1000000.0)) RETURNING id)
 INSERT INTO intents (id, agent, digest, name, principal, parent, priority, level, over, repeatable, sealed,
 state, owner, kind, job, attempts, cancel, asked, started, ended)
 SELECT $1, $2, $3, $4, $5, $6, $7, CAST($8 AS BIGINT), CAST($9 AS BIGINT), CAST($10 AS BIGINT), CAST($11 AS BYTEA),
 $12, '', $13, j.id, 0, 0, CAST($15 AS BIGINT), 0, 0 FROM j`
 
-// insertWithJob writes a new intent and its job. It is one statement that reads no
-// table, so it conflicts with no other transaction.
+// insertWithJob writes a new intent and its job. It uses a single statement that reads no table, so it does not
+// conflict with other transactions.
 func insertWithJob(tx state.Tx, i *Intent, args []any) error {
 	if _, err := tx.Exec(insertBoth, append(args, i.kind, i.jobArgs(), i.Asked.UnixMicro())...); err != nil {
 		return err
@@ -262,14 +262,14 @@ func insertWithJob(tx state.Tx, i *Intent, args []any) error {
 }
 
 func (i *Intent) jobArgs() string {
-	return fmt.Sprintf(`{"intent":%q,"level":%d}`, i.ID, i.effective().level())
+	return fmt.Sprintf(`{"intent":%q,"level":%d}`, i.ID, i.effectivePriority().level())
 }
 
-// insertJob writes another job for an intent, in the intent's transaction. River's
-// client would need a pgx transaction, and the store does not expose one. River
-// supports inserts with SQL; a test compares the two.
+// insertJob writes a new job for an existing intent, in the transaction that changes the intent. River's client would
+// need a pgx transaction, which the store does not expose, but River also supports jobs that are inserted with SQL. A
+// test compares these jobs with those of River's client.
 func insertJob(tx state.Tx, i *Intent) error {
-	err := tx.Query(insertRiverJob, []any{i.jobArgs(), i.kind, i.effective().level(), i.Asked.UnixMicro()},
+	err := tx.Query(insertRiverJob, []any{i.jobArgs(), i.kind, i.effectivePriority().level(), i.Asked.UnixMicro()},
 		func(row state.Row) error { return row.Scan(&i.job) })
 	if err != nil {
 		return err
@@ -282,20 +282,20 @@ func insertJob(tx state.Tx, i *Intent) error {
 
 const (
 	agedLevel = `greatest(1, (args->>'level')::int - floor(extract(epoch FROM now() - created_at) / $1)::int)`
-	ageJobs   = `UPDATE river_job SET priority = ` + agedLevel + ` WHERE state = 'available' AND queue = '` + riverQueue + `'
-AND priority > 1 AND created_at < now() - make_interval(secs => $1) AND priority > ` + agedLevel
+	ageJobs   = `UPDATE river_job SET priority = ` + agedLevel + `
+WHERE state = 'available' AND queue = '` + riverQueue + `' AND priority > 1
+AND created_at < now() - make_interval(secs => $1) AND priority > ` + agedLevel
 )
 
-// age raises the jobs that have waited, by the rule of [waiter.levelAt].
-func (s *shared) age(ctx context.Context) error {
+// raisePriorities raises the priority of waiting jobs according to the rule of [waiter.levelAt].
+func (s *pgQueue) raisePriorities(ctx context.Context) error {
 	_, err := s.pool.Exec(ctx, ageJobs, s.queue.options.Step.Seconds())
 	return err
 }
 
-// lost returns the queued intents without a job that is still to be fetched. Their
-// owner is the worker that has fetched the job: if it is alive, it is about to claim
-// the intent.
-func (s *shared) lost(ctx context.Context) ([]*Intent, error) {
+// withoutJob returns the queued intents that have no waiting job. If a worker has fetched the job, the intent is
+// returned with that worker as its owner. A worker that is alive is about to claim the intent.
+func (s *pgQueue) withoutJob(ctx context.Context) ([]*Intent, error) {
 	var found []*Intent
 	err := s.queue.store.DB.Read(ctx, func(tx state.Tx) error {
 		found = nil
@@ -313,7 +313,7 @@ AND (j.id IS NULL OR j.state IN ('running', 'completed', 'cancelled', 'discarded
 // servedShared reports whether a live worker accepts an intent.
 func (q *Queue) servedShared(ctx context.Context, i *Intent) (bool, error) {
 	if time.Since(i.Asked) < pollInterval {
-		return true, nil // a worker may be fetching the job
+		return true, nil // a worker may be fetching the job right now
 	}
 	var owners []string
 	err := q.store.DB.Read(ctx, func(tx state.Tx) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// untended returns a queue without maintain, so that only the test changes its state.
+// untended returns a queue on which maintain does not run. Only the test changes the queue's state.
 func untended(t *testing.T, place, dir string) *rig {
 	t.Helper()
 	r := newRig(t, place, dir, echo(agent.NetworkOff, 0), nil, Options{})
@@ -48,8 +48,8 @@ func (r *rig) announced() (n int) {
 	return n
 }
 
-// TestAnnouncedLater reloads while the store cannot be written: the kinds are announced
-// as soon as possible.
+// TestAnnouncedLater checks a reload that cannot write to the store. The next cleanUp must announce
+// the current kinds.
 func TestAnnouncedLater(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -59,20 +59,20 @@ func TestAnnouncedLater(t *testing.T) {
 		for _, away := range []bool{true, false} {
 			r.away.Store(away)
 			if err := r.shared.reload(gone); !errors.Is(err, context.Canceled) {
-				t.Fatalf("away %v: %v", away, err)
+				t.Fatalf("away %v: error = %v, want context.Canceled", away, err)
 			}
 			if err := r.cleanUp(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if told := r.announced(); (told == 0) != away {
-				t.Errorf("away %v: %d kinds are announced", away, told)
+			if n := r.announced(); (n == 0) != away {
+				t.Errorf("away %v: %d kinds are announced", away, n)
 			}
 		}
 	})
 }
 
-// TestServedLater reloads while PostgreSQL is unreachable: kinds are announced only if
-// they are accepted, and accepted as soon as possible.
+// TestServedLater checks a reload while PostgreSQL is unreachable. The reload announces no kinds,
+// because the queue cannot accept them. The next cleanUp announces the kinds.
 func TestServedLater(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -88,27 +88,27 @@ func TestServedLater(t *testing.T) {
 			if err := try(t.Context()); err == nil {
 				t.Error("the reload succeeded without PostgreSQL")
 			}
-			if told := r.announced(); told != 0 {
-				t.Errorf("%d kinds are announced", told)
+			if n := r.announced(); n != 0 {
+				t.Errorf("%d kinds are announced, want 0", n)
 			}
 		}
 		back()
 		if err := r.cleanUp(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if told := r.announced(); told != 1 {
-			t.Errorf("%d kinds are announced", told)
+		if n := r.announced(); n != 1 {
+			t.Errorf("%d kinds are announced, want 1", n)
 		}
 		if got := r.wait(i.ID); got.State != Done {
-			t.Errorf("%+v", got)
+			t.Errorf("intent = %+v, want done", got)
 		}
 	})
 }
 
 const fetchedBy = `SELECT j.attempted_by[array_upper(j.attempted_by, 1)] FROM intents i JOIN river_job j ON j.id = i.job WHERE i.id = $1`
 
-// TestNewName loses the connection that holds the owner's lock: jobs are fetched in the
-// new owner's name as soon as possible, and in the old one's until then.
+// TestNewName checks the owner name of fetched jobs after the connection with the owner's lock was
+// lost. Jobs have the old name until a new client is started, and then the new name.
 func TestNewName(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -140,19 +140,19 @@ func TestNewName(t *testing.T) {
 		}
 		back := r.unreachable()
 		if err := r.cleanUp(t.Context()); err == nil {
-			t.Error("a client was started without a server")
+			t.Error("cleanUp started a client while PostgreSQL was unreachable")
 		}
 		check(before)
 		back()
 		if err := r.cleanUp(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		r.work.Wait() // for the end of the old client
+		r.work.Wait() // wait for the old client to stop
 		check(r.store.DB.Owner())
 	})
 }
 
-// twins has two agents with one manifest.
+// twins serves two agents with the same manifest.
 type twins struct{ gateways }
 
 func (t twins) Digests() []string { return append(t.gateways.Digests(), t.gateways.Digests()...) }
@@ -166,13 +166,12 @@ func TestOneManifestTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := r.wait(r.submit("x", "").ID); got.State != Done || r.announced() != 1 {
-			t.Errorf("%+v", got)
+			t.Errorf("intent = %+v, want done and one announced kind", got)
 		}
 	})
 }
 
-// TestReloadAtClose reloads a queue that was just closed: it accepts and announces
-// nothing.
+// TestReloadAtClose checks that a reload during Close accepts and announces no kinds.
 func TestReloadAtClose(t *testing.T) {
 	t.Parallel()
 	onPostgres(t, func(t *testing.T, place, dir string) {
@@ -189,8 +188,8 @@ func TestReloadAtClose(t *testing.T) {
 			}
 		}}
 		r.Close(t.Context())
-		if told := r.announced(); r.away.Load() || told != 0 {
-			t.Errorf("a closed queue announces %d kinds", told)
+		if n := r.announced(); r.away.Load() || n != 0 {
+			t.Errorf("a closed queue announces %d kinds", n)
 		}
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// TestKeyEndsWhileItWaits revokes keys whose intents are waiting: the intents do not run.
-// A worker knows of a key only from the store.
+// TestKeyEndsWhileItWaits checks that a waiting intent does not run if its caller's key or
+// token is no longer valid. The worker reads the state of the key from the store.
 func TestKeyEndsWhileItWaits(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {
@@ -45,16 +45,16 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 		}
 		tests := []struct {
 			name  string
-			end   func(id string) error // what becomes of its key; nil asks without one
+			end   func(id string) error // changes the key; if nil, the intent is submitted without a key
 			until time.Time
-			says  string // empty if it is done
+			says  string // how the refusal begins; empty if the intent runs
 		}{
 			{"revoked", func(id string) error { _, err := keys.Revoke(t.Context(), id); return err }, time.Time{}, "the key has been revoked while"},
 			{"expired", change(`UPDATE api_keys SET expires = 1 WHERE id = $1`), time.Time{}, "the key has expired while"},
-			{"deleted", change(`DELETE FROM api_keys WHERE id = $1`), time.Time{}, "the key is not known here while"},
+			{"deleted", change(`DELETE FROM api_keys WHERE id = $1`), time.Time{}, "the key is unknown while"},
 			{"a good key", func(string) error { return nil }, time.Time{}, ""},
-			{"a token that is over", nil, time.Now(), "the token has expired while"},
-			{"a token that is not", nil, time.Now().Add(time.Hour), ""},
+			{"an expired token", nil, time.Now(), "the token has expired while"},
+			{"a valid token", nil, time.Now().Add(time.Hour), ""},
 			{"the command line", nil, time.Time{}, ""},
 		}
 		ids := make([]string, len(tests))
@@ -87,11 +87,11 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 			switch got := submitter.wait(ids[n]); {
 			case tt.says == "":
 				if got.State != Done {
-					t.Errorf("%s: %+v", tt.name, got)
+					t.Errorf("%s: intent = %+v, want done", tt.name, got)
 				}
 			case got.State != Failed || got.Attempts != 0 || got.Refusal == nil || got.Refusal.Code != call.ApprovalDenied ||
 				got.Refusal.Effect != call.NoEffect || !strings.HasPrefix(got.Refusal.Message, tt.says):
-				t.Errorf("%s: %+v, %v", tt.name, got, got.Refusal)
+				t.Errorf("%s: intent = %+v, refusal %v; want %q", tt.name, got, got.Refusal, tt.says)
 			case !slices.Equal(decisions(t, submitter.store, ids[n]), []journal.Decision{journal.Deny}):
 				t.Errorf("%s: the journal has %v", tt.name, decisions(t, submitter.store, ids[n]))
 			}

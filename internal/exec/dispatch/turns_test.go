@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// TestTurns assigns one turn every ten seconds while an urgent caller always waits. The
-// caller of low priority gets a turn when it has risen twice.
+// TestTurns assigns one turn every ten seconds while an urgent caller is always waiting. The
+// low-priority caller must get a turn after it has risen by two levels.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &turns{free: 1, step: 30 * time.Second}
+		l := &turnQueue{free: 1, step: 30 * time.Second}
 		done, err := l.wait(t.Context(), High.level(), time.Now())
 		if err != nil {
 			t.Fatal(err)
@@ -40,15 +40,15 @@ func TestTurns(t *testing.T) {
 		}
 		// Age decides only within a level.
 		if waited < 60*time.Second || waited > 80*time.Second {
-			t.Errorf("the turn came after %v", waited)
+			t.Errorf("the turn came after %v, want 60s to 80s", waited)
 		}
 	})
 }
 
-// TestStopWaiting cancels a wait, and a wait whose turn has just come.
+// TestStopWaiting checks that a cancelled wait uses no turn.
 func TestStopWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &turns{free: 1, step: time.Minute}
+		l := &turnQueue{free: 1, step: time.Minute}
 		done, err := l.wait(t.Context(), 1, time.Now())
 		if err != nil {
 			t.Fatal(err)
@@ -66,7 +66,7 @@ func TestStopWaiting(t *testing.T) {
 		}
 		done()
 		if l.free != 1 {
-			t.Errorf("%d turns are free", l.free)
+			t.Errorf("%d turns are free, want 1", l.free)
 		}
 	})
 }

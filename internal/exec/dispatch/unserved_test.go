@@ -13,8 +13,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// stranded returns a daemon with a waiting intent in process. A reload has removed the
-// intent's agent, and then the intent's turn has come.
+// stranded returns a daemon with an in-process queue, and an intent that the daemon could not run.
+// A reload had removed the agent before the intent's turn.
 func stranded(t *testing.T) (*rig, *Intent) {
 	t.Helper()
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -31,28 +31,28 @@ func stranded(t *testing.T) (*rig, *Intent) {
 	i := r.submit("second", "")
 	r.away.Store(true)
 	if got, err := r.Get(t.Context(), i.ID); err != nil || got.State != Queued {
-		t.Errorf("before its turn: %v %+v", err, got)
+		t.Errorf("before its turn: error %v, intent %+v; want queued", err, got)
 	}
 	close(end)
 	if got := r.wait(first.ID); got.State != Done {
-		t.Errorf("the running intent is %s", got.State)
+		t.Errorf("the running intent is %s, want done", got.State)
 	}
 	return r, i
 }
 
-// TestServedAgain adds the agent again: the intent runs once.
+// TestServedAgain checks that the intent runs once if the agent is added again.
 func TestServedAgain(t *testing.T) {
 	t.Parallel()
 	r, i := stranded(t)
 	until(t, "the intent is shown as no_worker", func() bool { got, err := r.Get(t.Context(), i.ID); return err == nil && got.State == NoWorker })
 	r.away.Store(false)
 	if got := r.wait(i.ID); got.State != Done || got.Attempts != 1 {
-		t.Errorf("%+v", got)
+		t.Errorf("intent = %+v, want done after 1 attempt", got)
 	}
 }
 
-// TestNeverServedAgain leaves the agent out: waiting callers see no_worker, and a
-// caller that stops waiting cancels the intent.
+// TestNeverServedAgain checks an intent whose agent is not added again. Waiting callers see
+// no_worker, and the intent can be canceled.
 func TestNeverServedAgain(t *testing.T) {
 	t.Parallel()
 	r, i := stranded(t)
@@ -70,18 +70,18 @@ func TestNeverServedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := r.Get(t.Context(), i.ID); err != nil || got.State != NoWorker {
-		t.Errorf("%v %+v", err, got)
+		t.Errorf("error %v, intent %+v; want no_worker", err, got)
 	}
 	if err := r.Cancel(t.Context(), i.ID); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.wait(i.ID); got.State != Cancelled || got.Attempts != 0 {
-		t.Errorf("%+v", got)
+		t.Errorf("intent = %+v, want cancelled without an attempt", got)
 	}
 }
 
-// TestOthersWait: an intent that waits in another live process is neither an orphan nor
-// without a worker for a daemon that does not serve its agent.
+// TestOthersWait checks an intent that waits in another live process. A daemon without the intent's
+// agent must ignore the intent. The intent is not an orphan and is not shown as no_worker.
 func TestOthersWait(t *testing.T) {
 	t.Parallel()
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -100,15 +100,15 @@ func TestOthersWait(t *testing.T) {
 	daemon := newRig(t, place, dir, echo(agent.NetworkFull, 0), answer, Options{Daemon: true})
 	for _, r := range []*rig{owner, daemon} {
 		if orphans, err := r.orphans(t.Context()); err != nil || len(orphans) != 0 {
-			t.Errorf("%v: %d orphans", err, len(orphans))
+			t.Errorf("error %v, %d orphans; want 0", err, len(orphans))
 		}
 		if got, err := r.Get(t.Context(), i.ID); err != nil || got.State != Queued {
-			t.Errorf("%v %+v", err, got)
+			t.Errorf("error %v, intent %+v; want queued", err, got)
 		}
 	}
 	close(end)
 	if got := daemon.wait(i.ID); got.State != Done || got.Attempts != 1 {
-		t.Errorf("%+v", got)
+		t.Errorf("intent = %+v, want done after 1 attempt", got)
 	}
 }
 
@@ -124,8 +124,8 @@ func (n nosy) Write(ctx context.Context, f func(state.Tx) error) error {
 	return err
 }
 
-// TestNewIsReserved polls for orphans at the moment an intent is written: it must not be
-// taken over from the process that is about to run it.
+// TestNewIsReserved searches for orphans right after an intent was written. The new intent
+// must not be an orphan, because this process is about to run it.
 func TestNewIsReserved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -134,12 +134,12 @@ func TestNewIsReserved(t *testing.T) {
 	r.store.DB = nosy{db, func() {
 		polls++
 		if orphans, err := r.orphans(t.Context()); err != nil || len(orphans) != 0 {
-			t.Errorf("%v: %d orphans", err, len(orphans))
+			t.Errorf("error %v, %d orphans; want 0", err, len(orphans))
 		}
 	}}
 	r.submit("x", "")
-	r.store.DB = db // it may begin when the turn is given back
+	r.store.DB = db // the intent may begin when the test releases its turn
 	if polls != 1 {
-		t.Errorf("%d writes", polls)
+		t.Errorf("Submit wrote %d times, want once", polls)
 	}
 }

@@ -11,30 +11,30 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// still is a store in which no intent ever ends.
-type still struct {
+// endless is a store in which no intent ever ends.
+type endless struct {
 	state.DB
 	changed func(context.Context) error
 }
 
-func (still) Read(context.Context, func(state.Tx) error) error { return nil }
-func (s still) Changed(ctx context.Context) error              { return s.changed(ctx) }
+func (endless) Read(context.Context, func(state.Tx) error) error { return nil }
+func (s endless) Changed(ctx context.Context) error              { return s.changed(ctx) }
 
 // watching returns a queue that can only watch intents.
 func watching(t *testing.T, changed func(context.Context) error) *Queue {
 	t.Helper()
-	d := &Queue{store: &store.Store{DB: still{changed: changed}}, watched: map[string]*watched{}}
+	d := &Queue{store: &store.Store{DB: endless{changed: changed}}, watched: map[string]*watchedIntent{}}
 	d.ctx, d.cancel = context.WithCancel(t.Context())
 	return d
 }
 
-// TestPollingContinues: polling continues after the store has failed.
+// TestPollingContinues checks that polling continues after an error from the store.
 func TestPollingContinues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		polls := 0
 		d := watching(t, func(ctx context.Context) error {
 			if polls++; polls == 1 {
-				return errors.New("it is away")
+				return errors.New("the store is unreachable")
 			}
 			<-ctx.Done()
 			return ctx.Err()
@@ -44,7 +44,7 @@ func TestPollingContinues(t *testing.T) {
 		time.Sleep(2 * recheckInterval)
 		synctest.Wait()
 		if polls != 2 {
-			t.Errorf("%d polls", polls)
+			t.Errorf("the store was polled %d times, want 2", polls)
 		}
 		d.cancel()
 		synctest.Wait()
@@ -54,8 +54,8 @@ func TestPollingContinues(t *testing.T) {
 	})
 }
 
-// TestOnePoller: a caller that arrives after the last one left, but before the poller
-// has noticed, does not start a second poller.
+// TestOnePoller checks a caller that arrives just after the last caller has left. If the old poller
+// is still running, the new caller must not start a second poller.
 func TestOnePoller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		polling, commit := 0, make(chan struct{})
@@ -72,7 +72,7 @@ func TestOnePoller(t *testing.T) {
 		for range 2 {
 			synctest.Wait()
 			if polling != 1 {
-				t.Errorf("%d pollers", polling)
+				t.Errorf("%d pollers are running, want 1", polling)
 			}
 			commit <- struct{}{}
 			time.Sleep(2 * batchDelay)
@@ -85,11 +85,11 @@ func TestOnePoller(t *testing.T) {
 		if d.polling || polling != 0 {
 			t.Error("the poller runs although no caller waits")
 		}
-		// The next caller starts it again.
+		// The next caller starts the poller again.
 		_, leave = d.watch("c")
 		synctest.Wait()
 		if polling != 1 {
-			t.Errorf("%d pollers", polling)
+			t.Errorf("%d pollers are running, want 1", polling)
 		}
 		leave()
 		close(commit)

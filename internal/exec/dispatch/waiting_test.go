@@ -15,7 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// asker returns a queue that runs nothing: it has no workers, or all turns are taken.
+// asker returns a queue that runs no intents: it has no worker, or the test holds its only
+// turn.
 func asker(t *testing.T, place, dir string) *rig {
 	t.Helper()
 	if urlOf(place) != "" {
@@ -30,7 +31,7 @@ func asker(t *testing.T, place, dir string) *rig {
 	return r
 }
 
-// ask submits an intent and returns its refusal.
+// ask submits an intent and returns its refusal, or nil.
 func (r *rig) ask(principal, text string) *call.Refusal {
 	r.t.Helper()
 	_, err := r.Submit(r.t.Context(), Request{Agent: r.agent, Name: "echo", Text: text, Principal: principal})
@@ -62,9 +63,9 @@ func (r *rig) waiting(principal string, n, size int) {
 	}
 }
 
-// TestRoom submits more intents than may wait, in any process of a store. Other
-// principals, and those with fewer waiting intents, are not affected.
-func TestRoom(t *testing.T) {
+// TestWaitingLimit checks a principal with too many waiting intents. Every process of the store
+// refuses the principal's new intents. Other principals are not affected.
+func TestWaitingLimit(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ n, size int }{
 		"many":  {maxWaiting - 1, 1},
@@ -80,7 +81,7 @@ func TestRoom(t *testing.T) {
 				}
 				for _, r := range []*rig{r, other} {
 					if stopped := r.ask("me@local", text); stopped == nil || stopped.Code != call.RateLimited || !stopped.Retryable || stopped.Effect != call.NoEffect {
-						t.Errorf("it is refused with %v", stopped)
+						t.Errorf("refusal = %v, want a retryable rate_limited without effect", stopped)
 					}
 					if stopped := r.ask("you@local", text); stopped != nil {
 						t.Error(stopped)
@@ -97,7 +98,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestLongText: Submit refuses a text exactly if the gateway would refuse it later.
+// TestLongText checks that Submit and the gateway have the same limit for the length of a
+// task.
 func TestLongText(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -105,19 +107,19 @@ func TestLongText(t *testing.T) {
 	long := strings.Repeat("x", maxArguments+1)
 	least := len(`{"priority":"normal","text":""}`)
 	if stopped := r.ask("me@local", long[least:]); stopped == nil || stopped.Code != call.InputTooLong {
-		t.Errorf("it is refused with %v", stopped)
+		t.Errorf("refusal = %v, want input_too_long", stopped)
 	}
 	if found, err := r.List(t.Context(), Filter{Limit: 1}); err != nil || len(found) != 0 {
-		t.Errorf("%v: %d intents are stored", err, len(found))
+		t.Errorf("error %v, %d intents are stored; want 0", err, len(found))
 	}
 	if stopped := r.ask("me@local", long[least+1:]); stopped != nil {
 		t.Error(stopped)
 	}
-	// The gateway has the same limit: below it, the call is refused for another reason.
+	// Below the limit, the gateway refuses the call for another reason.
 	for n, want := range []call.Code{call.InputTooLong, call.InputInvalid} {
 		_, err := r.gate.Call(t.Context(), &call.Call{ID: gateway.NewID(), Tool: "echo", Principal: "me@local", Arguments: jsontext.Value(long[n:])})
 		if stopped, ok := errors.AsType[*call.Refusal](err); !ok || stopped.Code != want {
-			t.Errorf("the gateway returned %v", err)
+			t.Errorf("the gateway returned %v, want %s", err, want)
 		}
 	}
 }

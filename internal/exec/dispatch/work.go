@@ -1,9 +1,12 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -13,10 +16,9 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// reserve marks an intent as handled by this process. It is called before the
-// intent is written, because a queued intent of this owner that is not reserved is
-// an orphan, see [Queue.orphans]. start runs the intent in its turn; release drops
-// the reservation.
+// reserve records that this process will run an intent. The caller must call reserve before it writes the intent.
+// Otherwise the queued intent would be treated as an orphan (see [Queue.orphans]). The caller must then call one of the
+// returned functions: start runs the intent as soon as it gets a turn, and release cancels the reservation.
 func (q *Queue) reserve(i *Intent) (start, release func()) {
 	released := make(chan struct{})
 	waiting, cancel := context.WithCancel(q.accepting)
@@ -34,31 +36,29 @@ func (q *Queue) reserve(i *Intent) (start, release func()) {
 	start = func() {
 		q.work.Go(func() {
 			defer release()
-			done, err := q.turns.wait(waiting, i.effective().level(), i.Asked)
+			done, err := q.turns.wait(waiting, i.effectivePriority().level(), i.Asked)
 			if err != nil {
-				return // it was cancelled, or another process will take it over
+				return // the intent was cancelled, or another process will take it over
 			}
 			defer done()
 			if err := q.run(i.ID, i.Digest); err != nil {
-				q.options.Log("intent %s waits: %v", UUID(i.ID), err)
+				q.options.Log("intent %s stays in the queue: %v", UUID(i.ID), err)
 			}
 		})
 	}
 	return start, release
 }
 
-// isReserved reports whether this process has reserved an intent.
 func (q *Queue) isReserved(id string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.reserved[id] != nil
 }
 
-// errNotServed means that this process does not serve the agent.
-var errNotServed = errors.New("the agent is no longer served here")
+var errNotServed = errors.New("this process no longer serves the agent")
 
-// run claims an intent and makes its call. If another process has claimed it, run
-// does nothing. The only error is errNotServed.
+// run claims an intent and makes its call. If another process has already claimed the intent, run does nothing. The
+// only possible error is errNotServed.
 func (q *Queue) run(id, digest string) error {
 	gateway, release, ok := q.gateway(digest)
 	if !ok {
@@ -67,9 +67,8 @@ func (q *Queue) run(id, digest string) error {
 	defer release()
 	ctx, cancel := context.WithCancel(context.WithValue(q.ctx, hasTurn{}, true))
 	defer cancel()
-	// Registered before the claim, so that a running intent can always be stopped.
-	// A job that is delivered twice may reach one process twice, and the claim
-	// distinguishes only processes.
+	// Every running intent must be stoppable, so set q.cancels before claiming the intent. The map q.running prevents a
+	// second run in this process: River can deliver a job to one process twice, and a claim excludes only other processes.
 	q.mu.Lock()
 	if q.running[id] {
 		q.mu.Unlock()
@@ -83,7 +82,7 @@ func (q *Queue) run(id, digest string) error {
 		delete(q.cancels, id)
 		q.mu.Unlock()
 	}()
-	c, asked, err := q.read(id)
+	c, asked, err := q.readCall(id)
 	if c == nil || err != nil {
 		if err != nil {
 			q.options.Log("intent %s cannot be read: %v", UUID(id), err)
@@ -91,7 +90,7 @@ func (q *Queue) run(id, digest string) error {
 		return nil
 	}
 	c.Tool, c.Waited = gateway.Agent().Tools[0].Name, true
-	ctx = call.WithStanding(ctx, func(ctx context.Context) error { return q.standing(ctx, asked) })
+	ctx = call.WithStanding(ctx, func(ctx context.Context) error { return q.checkAccess(ctx, asked) })
 	result, err := gateway.Call(ctx, c)
 	if err := q.conclude(id, result, err); err != nil {
 		q.options.Log("the outcome of intent %s could not be stored: %v", UUID(id), err)
@@ -101,9 +100,9 @@ func (q *Queue) run(id, digest string) error {
 
 const selectAsked = `SELECT parent, sealed FROM intents WHERE id = $1 AND state = 'queued'`
 
-// read returns the call of an intent, or nil if the intent is no longer queued. The
-// intent is claimed when its gateway commits to the call, see [Participant].
-func (q *Queue) read(id string) (*call.Call, *sealedRequest, error) {
+// readCall returns the call of an intent, or nil if the intent is no longer queued. It does not claim the intent. The
+// gateway claims it when the call begins (see [participant.Begin]).
+func (q *Queue) readCall(id string) (*call.Call, *sealedRequest, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
 	c := &call.Call{ID: id}
@@ -121,21 +120,22 @@ func (q *Queue) read(id string) (*call.Call, *sealedRequest, error) {
 		err = json.Unmarshal(text, &asked)
 	}
 	if err != nil {
-		refusal := call.Refuse(stage, call.StoreUnavailable, "the task cannot be decrypted: %v", err)
+		refusal := call.Refuse(stage, call.StoreUnavailable,
+			"the task cannot be decrypted with the keys of this store: %v", err)
 		return nil, nil, errors.Join(err, q.settleNow(ctx, id, call.Outcome{Refusal: refusal}))
 	}
 	c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)
 	return c, &asked, nil
 }
 
-// standing returns why the caller of an intent would no longer be admitted: a
-// refusal, or the error of the check.
-func (q *Queue) standing(ctx context.Context, a *sealedRequest) error {
-	over, err := identity.Over(ctx, identity.NewAPIKeys(q.store.DB), a.Key, a.Until)
+// checkAccess checks whether the caller of an intent still has access. If not, it returns a refusal. It returns a
+// different error if the check itself fails.
+func (q *Queue) checkAccess(ctx context.Context, a *sealedRequest) error {
+	over, err := identity.CredentialExpired(ctx, identity.NewAPIKeys(q.store.DB), a.Key, a.Until)
 	if over == nil {
 		return err
 	}
-	refusal := call.Refuse(stage, call.ApprovalDenied, "%v while the intent waited, so it was not run", over)
+	refusal := call.Refuse(stage, call.ApprovalDenied, "%v while the intent waited, so the intent was not run", over)
 	refusal.Hint = "submit the task again with a valid key"
 	return refusal
 }
@@ -143,11 +143,11 @@ func (q *Queue) standing(ctx context.Context, a *sealedRequest) error {
 const openState = `SELECT state FROM intents
 WHERE id = $1 AND state IN ('queued', 'running') AND (owner = $2 OR state = 'queued' AND $3 = 1)`
 
-// writeTimeout bounds writes that cannot be cancelled.
+// writeTimeout is the time limit for store operations that callers cannot cancel.
 const writeTimeout = 30 * time.Second
 
-// conclude stores the answer of an intent that ran here, if its gateway could not
-// store it with the record of the call.
+// conclude stores the answer to an intent that ran in this process. It does nothing if the gateway has already stored
+// the answer together with the record of the call.
 func (q *Queue) conclude(id string, result call.Result, err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
@@ -164,20 +164,18 @@ func (q *Queue) conclude(id string, result call.Result, err error) error {
 	if err != nil {
 		stopped = call.AsRefusal(stage, err)
 	}
-	// Another worker may reach the store, unless the key was handed over.
+	// If this process could not use the store, leave the intent to other workers. If the root key was rotated, refuse the
+	// intent.
 	others := q.shared != nil && q.store.Journal.HandedOver() == nil
 	if State(is) == Queued &&
 		(stopped == nil || stopped.Effect != call.NoEffect || others && stopped.Code == call.StoreUnavailable) {
-		return nil // the intent waits for another worker
+		return nil // the intent stays queued for another worker
 	}
 	return q.settleNow(ctx, id, call.Outcome{Result: result, Refusal: stopped, Begun: State(is) == Running})
 }
 
 func (q *Queue) settleNow(ctx context.Context, id string, o call.Outcome) error {
-	return q.store.DB.Write(ctx, func(tx state.Tx) error {
-		_, err := settle(tx, q.store, id, o)
-		return err
-	})
+	return q.store.DB.Write(ctx, func(tx state.Tx) error { return settle(tx, q.store, id, o) })
 }
 
 const (
@@ -186,15 +184,16 @@ WHERE id = $3 AND state = 'queued'`
 	cancelRunning = `UPDATE intents SET cancel = 1 WHERE id = $1 AND state = 'running'`
 )
 
-// Cancel ends an intent: at once if it has not begun, and otherwise when the process
-// that runs it reads the cancellation. It has no effect on an ended intent.
+// Cancel cancels an intent. A queued intent ends immediately. A running intent ends when its process notices the
+// cancellation. An intent that has already ended does not change.
 func (q *Queue) Cancel(ctx context.Context, id string) error {
-	text, err := json.Marshal(storedAnswer{Refusal: call.Refuse(stage, call.TimedOut, "the intent was cancelled before it began")})
+	refusal := call.Refuse(stage, call.TimedOut, "the intent was cancelled before it began")
+	sealed, err := storedAnswer{Refusal: refusal}.seal(q.store, id)
 	if err != nil {
 		return err
 	}
 	err = q.store.DB.Write(ctx, func(tx state.Tx) error {
-		n, err := tx.Exec(cancelQueued, time.Now().UnixMicro(), q.store.Keys.Seal(sealAnswer+id, text), id)
+		n, err := tx.Exec(cancelQueued, time.Now().UnixMicro(), sealed, id)
 		if err != nil || n == 1 {
 			return err
 		}
@@ -207,11 +206,82 @@ func (q *Queue) Cancel(ctx context.Context, id string) error {
 	return err
 }
 
-// stop cancels an intent that runs or is reserved in this process.
+// stop cancels an intent that is running or reserved in this process.
 func (q *Queue) stop(id string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if cancel := q.cancels[id]; cancel != nil {
 		cancel()
 	}
+}
+
+// turnQueue limits how many calls run in this process at the same time. A free turn goes to the waiter with the lowest
+// level (see [waiter.levelAt]).
+type turnQueue struct {
+	step time.Duration
+
+	mu      sync.Mutex
+	free    int
+	waiting []*waiter
+}
+
+type waiter struct {
+	level int64
+	since time.Time
+	turn  chan struct{} // closed when the waiter has its turn
+}
+
+// wait waits until the caller gets a turn or ctx is canceled. The caller must call the returned function at the end of
+// its turn.
+func (t *turnQueue) wait(ctx context.Context, level int64, since time.Time) (done func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	w := &waiter{level: level, since: since, turn: make(chan struct{})}
+	t.mu.Lock()
+	t.waiting = append(t.waiting, w)
+	t.assign()
+	t.mu.Unlock()
+	select {
+	case <-w.turn:
+		return t.done, nil
+	case <-ctx.Done():
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if at := slices.Index(t.waiting, w); at >= 0 {
+		t.waiting = slices.Delete(t.waiting, at, at+1)
+		return nil, ctx.Err()
+	}
+	t.free++ // the waiter got its turn just when ctx was canceled
+	t.assign()
+	return nil, ctx.Err()
+}
+
+func (t *turnQueue) done() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free++
+	t.assign()
+}
+
+// assign gives the free turns to the waiters with the lowest level. Within a level, the waiter that has waited longest
+// comes first. The caller must hold the mutex.
+func (t *turnQueue) assign() {
+	now := time.Now()
+	for t.free > 0 && len(t.waiting) > 0 {
+		next := slices.MinFunc(t.waiting, func(a, b *waiter) int {
+			return cmp.Or(cmp.Compare(a.levelAt(now, t.step), b.levelAt(now, t.step)), a.since.Compare(b.since))
+		})
+		at := slices.Index(t.waiting, next)
+		t.waiting = slices.Delete(t.waiting, at, at+1)
+		t.free--
+		close(next.turn)
+	}
+}
+
+// levelAt returns the level of a waiter at the given time. The level decreases by one for each step that the waiter has
+// waited. Level 1 is the lowest level and is served first.
+func (w *waiter) levelAt(now time.Time, step time.Duration) int64 {
+	return max(1, w.level-int64(now.Sub(w.since)/step))
 }

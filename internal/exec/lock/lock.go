@@ -1,15 +1,21 @@
-// Package lock pins an agent to what it runs.
+// Package lock pins an agent to exact packages and tool definitions, and records them in the lock file ambit.lock.
 //
-// Run fetches the package of every server, writes the digest and version of a declared
-// server into the text of the manifest, shows local files that differ from their pins, starts the
-// pinned servers, compares their tools with the manifest, shows what changed since
-// the last lock, and only then writes ambit.lock and the manifest. A run that is
-// refused or interrupted before that leaves both files as they were.
+// [Locking.Run] takes these steps:
+//
+//  1. It fetches the package of every server. For each server that the manifest declares, it puts the digest and
+//     version into the text of the manifest.
+//  2. It shows the local files that differ from their pins, and asks the user to accept the differences.
+//  3. It starts the pinned servers and compares their tools with the manifest.
+//  4. It shows the changes since the last lock file, and asks the user to accept the changes.
+//  5. It writes the lock file and the manifest.
+//
+// If Run is refused or interrupted before the last step, neither file changes.
 package lock
 
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -31,18 +37,19 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// ErrUnknownVersion reports a version that an import invented because it knew none.
-var ErrUnknownVersion = errors.New("its version is a placeholder for one that is not known")
+// ErrUnknownVersion means that the version of a server is a placeholder. An import inserts the placeholder if it does
+// not know the version.
+var ErrUnknownVersion = errors.New("the version is a placeholder, because the import did not know the real version")
 
-// ErrNotRemembered reports that the lock was written but the store does not know of it.
-var ErrNotRemembered = errors.New("the lock is written, but the store could not record it")
+// ErrNotRemembered means that the lock file was written, but could not be recorded in the store.
+var ErrNotRemembered = errors.New("the lock file was written, but could not be recorded in the store")
 
-// UnprovenError reports servers that do not match the manifest.
+// UnprovenError means that at least one server does not match the manifest.
 type UnprovenError struct{ Proofs []toolserver.Proof }
 
 func (e *UnprovenError) Error() string { return "a server does not match the manifest" }
 
-// ServerError reports why the package of a server is unavailable.
+// ServerError is the reason why the package of a server is unavailable.
 type ServerError struct {
 	Alias string
 	Err   error
@@ -51,24 +58,24 @@ type ServerError struct {
 func (e *ServerError) Error() string { return fmt.Sprintf("server %s: %v", e.Alias, e.Err) }
 func (e *ServerError) Unwrap() error { return e.Err }
 
-// UnavailableError reports required servers that were not found.
+// UnavailableError lists required servers that were not found.
 type UnavailableError struct {
 	Servers []string
-	Lacking bool // a registry or a program was missing, and nothing else was wrong
+	Lacking bool // every server is unavailable because a registry or program is missing
 }
 
 func (e *UnavailableError) Error() string {
-	return "nothing was locked; unavailable: " + strings.Join(e.Servers, ", ")
+	return "nothing was locked, because these servers are unavailable: " + strings.Join(e.Servers, ", ")
 }
 
-// LeftoverError reports a server that is in the lock and not in the manifest.
+// LeftoverError means that a server is in the lock file but not in the manifest.
 type LeftoverError struct{ Alias, Path string }
 
 func (e *LeftoverError) Error() string {
-	return fmt.Sprintf("the lock has a server %s, and %s has none", diag.Quote(e.Alias), e.Path)
+	return fmt.Sprintf("the lock file contains the server %s, but %s does not", diag.Quote(e.Alias), e.Path)
 }
 
-// Resolved is an agent whose requirements were turned into servers.
+// Resolved is an agent with the servers that were found for its requirements.
 type Resolved interface {
 	Agent() *agent.Agent
 	Found() []registry.Found
@@ -77,34 +84,35 @@ type Resolved interface {
 	Trust(f *registry.Found, p pack.LockedPackage) error
 }
 
-// Locking is one manifest on its way into a lock.
+// Locking locks one manifest.
 type Locking struct {
 	Manifest *manifest.Manifest
 	Resolved Resolved           // the manifest's agent with its servers
-	Servers  toolserver.Options // its Lock is the lock that is there
-	Update   bool               // move each package to its newest version
-	Scripts  []string           // the packages whose install scripts may run
-	// Agree shows differences; an error refuses them and ends the run.
+	Servers  toolserver.Options // Servers.Lock is the existing lock file; may be nil
+	Update   bool               // update each package to its newest version
+	Scripts  []string           // the packages that may run their install scripts
+	// Agree asks the user to accept differences. Run stops with any error from Agree.
 	Agree func(ctx context.Context, asked Asked, differences []pack.Difference) error
-	// Books opens the store that records the lock.
-	Books func(context.Context) (*store.Store, error)
-	// Remember makes a lock the newest one of the agent at path.
+	// OpenStore opens the store in which the lock file is recorded.
+	OpenStore func(context.Context) (*store.Store, error)
+	// Remember records in the store that this is the agent's newest lock file. The path parameter is the path of the
+	// manifest.
 	Remember func(ctx context.Context, b *store.Store, path string, a *agent.Agent, lock *pack.Lock) error
 
-	packages map[string]*pack.Package // by the alias of their server
-	text     []byte                   // the manifest with its pins
-	pinned   map[string]bool          // the servers whose pins text changes
-	repinned map[string]bool          // the servers whose files were asked about
-	accepted []pack.Difference        // the changes since the lock that is there
+	packages map[string]*pack.Package // the fetched packages, by server alias
+	text     []byte                   // the text of the manifest with the new pins
+	pinned   map[string]bool          // the server aliases that have a new pin in the text
+	repinned map[string]bool          // the server aliases with changed local files, about which Agree was asked
+	accepted []pack.Difference        // the differences from the existing lock file
 }
 
-// Asked is the reason why differences are shown.
+// Asked is the reason for asking the user to accept differences.
 type Asked int
 
 const (
-	// Repinned files are not those that the manifest and the lock pin.
+	// Repinned means that local files differ from the digests in the manifest or the lock file.
 	Repinned Asked = iota
-	// Changed servers are not as they were locked.
+	// Changed means that servers differ from the lock file.
 	Changed
 )
 
@@ -115,29 +123,29 @@ type Server struct {
 	PackageDigest string   `json:"package_digest"`
 	Version       string   `json:"version"`
 	Tools         []string `json:"tools"`
-	// Rewritten means that its digest or version was written into the manifest.
+	// Rewritten reports whether a new digest or version was written into the manifest.
 	Rewritten bool `json:"rewritten"`
-	// Kind is that of the package of a server that was found by its id.
+	// Kind is the kind of package. Kind is set only for a server that was found for a requirement.
 	Kind pack.Kind `json:"kind,omitempty"`
 }
 
-// Result is a lock that was written.
+// Result describes the lock file that was written.
 type Result struct {
 	File    string
-	Changed bool // the file is not as it was
+	Changed bool // the content of the file changed
 	Servers []Server
 }
 
-// Run locks the manifest. A result with an error means that the lock is written, but not
-// recorded as one that this machine made.
+// Run locks the manifest. If Run returns both a result and an error, the lock file was written but not recorded in
+// the store.
 func (l *Locking) Run(ctx context.Context) (*Result, error) {
-	if err := l.available(); err != nil {
+	if err := l.checkAvailable(); err != nil {
 		return nil, err
 	}
 	if err := l.pin(ctx); err != nil {
 		return nil, err
 	}
-	if err := l.agree(ctx, Repinned, l.swapped()); err != nil {
+	if err := l.agree(ctx, Repinned, l.changedLocalFiles()); err != nil {
 		return nil, err
 	}
 	pinned, err := manifest.Parse(l.Manifest.Path, l.text, manifest.Options{Dialect: l.Manifest.Dialect})
@@ -148,7 +156,7 @@ func (l *Locking) Run(ctx context.Context) (*Result, error) {
 	if len(a.Requirements) > 0 {
 		a = l.Resolved.Agent()
 	}
-	servers := l.start(ctx, a, l.fetched())
+	servers := l.start(ctx, a, l.fetchedOptions())
 	defer servers.Close()
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -172,9 +180,9 @@ func (l *Locking) Run(ctx context.Context) (*Result, error) {
 	return r, l.trust(entry)
 }
 
-// Check starts every server and compares it with the lock that is there.
+// Check starts every server and compares the servers with the existing lock file.
 func (l *Locking) Check(ctx context.Context) ([]toolserver.Proof, error) {
-	if err := l.available(); err != nil {
+	if err := l.checkAvailable(); err != nil {
 		return nil, err
 	}
 	a := l.Resolved.Agent()
@@ -188,8 +196,8 @@ func (l *Locking) Check(ctx context.Context) ([]toolserver.Proof, error) {
 	return servers.Proofs(), ctx.Err()
 }
 
-// available refuses if a required server was not found. An optional one may be missing.
-func (l *Locking) available() error {
+// checkAvailable returns an error if a required server was not found. Missing optional servers are ignored.
+func (l *Locking) checkAvailable() error {
 	e := &UnavailableError{Lacking: true}
 	for _, f := range l.Resolved.Found() {
 		if f.Problem != nil && !f.Requirement.Optional {
@@ -203,7 +211,8 @@ func (l *Locking) available() error {
 	return nil
 }
 
-// found returns the server of a requirement; nil for a server that the manifest declares.
+// The method found returns the server that was found for a requirement. For a server that the manifest declares,
+// found returns nil.
 func (l *Locking) found(alias string) *registry.Found {
 	for _, f := range l.Resolved.Found() {
 		if f.Requirement.Server == alias {
@@ -213,14 +222,14 @@ func (l *Locking) found(alias string) *registry.Found {
 	return nil
 }
 
-// start starts the servers that were found.
+// start starts the agent's servers, except optional servers that were not found.
 func (l *Locking) start(ctx context.Context, a *agent.Agent, o toolserver.Options) *toolserver.Manager {
 	o.Servers = l.Resolved.Servers(o, egress.New(egress.Switches{}), false)
 	o.Servers = slices.DeleteFunc(o.Servers, func(s toolserver.Spec) bool { return s.Problem != nil })
 	return toolserver.Start(ctx, a, o)
 }
 
-// trust records that this machine made the lock's choice of dependencies.
+// trust records that the packages in the lock file were chosen on this machine.
 func (l *Locking) trust(entry *pack.LockedAgent) error {
 	var err error
 	for _, f := range l.Resolved.Found() {
@@ -234,8 +243,8 @@ func (l *Locking) trust(entry *pack.LockedAgent) error {
 	return nil
 }
 
-// pin fetches every package. It writes the digest and version of a declared server into
-// the text.
+// pin fetches every package. For each server that the manifest declares, pin writes the digest and version into the
+// text of the manifest.
 func (l *Locking) pin(ctx context.Context) error {
 	l.text, l.pinned, l.packages = []byte(l.Manifest.Source.Text), map[string]bool{}, map[string]*pack.Package{}
 	servers := l.Resolved.Agent().Servers
@@ -254,7 +263,7 @@ func (l *Locking) pin(ctx context.Context) error {
 		}
 		l.packages[s.Alias] = p
 		if f != nil {
-			if f.Package == nil { // the digest of a bundle is known already
+			if f.Package == nil { // not for a bundle, whose digest is already known
 				l.Resolved.Fetched(s.Alias, p.Digest)
 			}
 			continue
@@ -269,7 +278,7 @@ func (l *Locking) pin(ctx context.Context) error {
 	return nil
 }
 
-// fetch fetches the package of a server; f is nil if the manifest declares the server.
+// fetch fetches the package of a server. The last argument is nil for a server that the manifest declares.
 func (l *Locking) fetch(ctx context.Context, s *agent.Server, f *registry.Found) (*pack.Package, error) {
 	progress := func(step string) { l.Servers.Progress(s.Alias, step) }
 	if f != nil && f.Package != nil {
@@ -284,13 +293,13 @@ func (l *Locking) fetch(ctx context.Context, s *agent.Server, f *registry.Found)
 	}
 	store, want := pack.Store{Dir: l.Servers.Home.Packages()}, pack.Want{Scripts: l.Scripts}
 	if f != nil {
-		want.Digest = f.Recipe.Digest // of the version that was just chosen
+		want.Digest = f.Recipe.Digest // the digest of the version that was just chosen
 	} else if l.Update {
 		ref.Version = ""
 	} else if !s.Placeholder {
 		want.Digest = s.Digest
-		if locked := l.before(s.Alias); locked != nil && slices.Equal(locked.Package.Scripts, want.Scripts) {
-			// A package that is locked and present is not resolved again.
+		if locked := l.previousEntry(s.Alias); locked != nil && slices.Equal(locked.Package.Scripts, want.Scripts) {
+			// A locked package in the package store is not resolved again.
 			if p, err := store.Open(ref, l.Servers.Lock.Want(locked.Package)); err == nil && p.Digest == s.Digest {
 				return p, nil
 			}
@@ -299,14 +308,13 @@ func (l *Locking) fetch(ctx context.Context, s *agent.Server, f *registry.Found)
 	return store.Fetch(ctx, ref, want, progress)
 }
 
-// before returns what the lock that is there has for a server.
-func (l *Locking) before(alias string) *pack.LockedServer {
+// previousEntry returns the entry of a server in the existing lock file, or nil.
+func (l *Locking) previousEntry(alias string) *pack.LockedServer {
 	return l.Servers.Lock.Server(l.Manifest.Agent().ID, alias)
 }
 
-// fetched returns the options to prove exactly the packages that were fetched, and
-// no other build of them.
-func (l *Locking) fetched() toolserver.Options {
+// fetchedOptions returns server options that accept only the packages that were just fetched.
+func (l *Locking) fetchedOptions() toolserver.Options {
 	o := l.Servers
 	o.Lock, o.Want = nil, map[string]pack.Want{}
 	for alias, p := range l.packages {
@@ -315,10 +323,10 @@ func (l *Locking) fetched() toolserver.Options {
 	return o
 }
 
-// swapped returns the servers whose files are not those that the manifest and the
-// lock pin; none of them is started before a person agrees. A fetched package has
-// been compared with its digest already.
-func (l *Locking) swapped() []pack.Difference {
+// changedLocalFiles returns the servers whose local files differ from the digests in the manifest or the lock file.
+// No server starts before the user accepts these differences. Downloaded packages are skipped, because their digests
+// were already compared.
+func (l *Locking) changedLocalFiles() []pack.Difference {
 	var out []pack.Difference
 	l.repinned = map[string]bool{}
 	a := l.Manifest.Agent()
@@ -332,7 +340,7 @@ func (l *Locking) swapped() []pack.Difference {
 		if !s.Placeholder {
 			pins = append(pins, s.Digest)
 		}
-		if locked := l.before(s.Alias); locked != nil {
+		if locked := l.previousEntry(s.Alias); locked != nil {
 			pins = append(pins, locked.Package.Digest)
 		}
 		if i := slices.IndexFunc(pins, func(pin string) bool { return pin != "" && pin != p.Digest }); i >= 0 {
@@ -343,7 +351,7 @@ func (l *Locking) swapped() []pack.Difference {
 	return out
 }
 
-// entry returns what the lock holds of a proven server, and its report.
+// entry returns the lock file entry and the report for a server that matches the manifest.
 func (l *Locking) entry(s *agent.Server, p toolserver.Proof) (*pack.LockedServer, Server, error) {
 	locked := &pack.LockedServer{
 		Package:  pack.LockedPackage{Kind: pack.Remote, Name: s.Endpoint, Version: s.Version},
@@ -356,7 +364,7 @@ func (l *Locking) entry(s *agent.Server, p toolserver.Proof) (*pack.LockedServer
 	}
 	if fetched := l.packages[p.Alias]; fetched != nil {
 		var was *pack.LockedPackage
-		if old := l.before(p.Alias); old != nil {
+		if old := l.previousEntry(p.Alias); old != nil {
 			was = &old.Package
 		}
 		locked.Package = fetched.Locked(was)
@@ -370,7 +378,7 @@ func (l *Locking) entry(s *agent.Server, p toolserver.Proof) (*pack.LockedServer
 	}
 	report := Server{
 		Agent: l.Manifest.Agent().ID, Alias: p.Alias, PackageDigest: p.Package.Actual, Version: s.Version,
-		Tools: diag.Sorted(slices.Collect(maps.Keys(p.Tools))), Rewritten: l.pinned[p.Alias],
+		Tools: slices.Sorted(maps.Keys(p.Tools)), Rewritten: l.pinned[p.Alias],
 	}
 	if f != nil {
 		report.PackageDigest, report.Version, report.Kind = locked.Package.Digest, f.Version, f.Recipe.Kind
@@ -378,18 +386,18 @@ func (l *Locking) entry(s *agent.Server, p toolserver.Proof) (*pack.LockedServer
 	return locked, report, nil
 }
 
-// write asks about the changes since the last lock, and writes the lock and, where
-// it was pinned, the manifest. It opens the store first, so that a run that is
-// interrupted or has no store leaves both files as they were.
+// write asks the user to accept the changes since the last lock file. The method then writes the lock file and, if
+// there are new pins, the manifest. The store is opened before a file is written. If the store is unavailable,
+// neither file changes.
 func (l *Locking) write(ctx context.Context, entry *pack.LockedAgent, locked []Server) (*Result, error) {
 	a := l.Manifest.Agent()
 	if before := l.Servers.Lock; before != nil && before.Agents[a.ID] != nil {
 		l.accepted = pack.Compare(before.Agents[a.ID], entry)
-		if err := l.agree(ctx, Changed, l.unasked()); err != nil {
+		if err := l.agree(ctx, Changed, l.unseenChanges()); err != nil {
 			return nil, err
 		}
 	}
-	b, err := l.Books(ctx)
+	b, err := l.OpenStore(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -411,8 +419,9 @@ func (l *Locking) agree(ctx context.Context, asked Asked, differences []pack.Dif
 	return l.Agree(ctx, asked, differences)
 }
 
-// unasked returns the accepted changes without the digests that swapped returned.
-func (l *Locking) unasked() []pack.Difference {
+// unseenChanges returns the changes that the user has not seen yet. The user has already seen the digests that
+// changedLocalFiles returned.
+func (l *Locking) unseenChanges() []pack.Difference {
 	var out []pack.Difference
 	for _, d := range l.accepted {
 		if d.What == pack.Changed && d.Tool == "" && l.repinned[d.Server] {
@@ -428,18 +437,19 @@ func (l *Locking) unasked() []pack.Difference {
 
 func (l *Locking) replace(file string, entry *pack.LockedAgent) (lock *pack.Lock, changed bool, err error) {
 	changed, err = pack.UpdateLock(file, func(lock *pack.Lock) error {
-		if err := l.unchanged(); err != nil {
+		if err := l.checkUnchanged(); err != nil {
 			return err
 		}
 		id := l.Manifest.Agent().ID
 		if was := lock.Agents[id]; was != nil && !reflect.DeepEqual(pack.Compare(was, entry), l.accepted) {
-			return errors.New("another process has locked the agent meanwhile, so nothing was written; run it again")
+			return errors.New("nothing was written, because another process locked the agent at the same time; " +
+				"run the command again")
 		}
 		lock.Agents[id] = entry
 		for _, p := range l.packages {
 			lock.Keep(p)
 		}
-		// The manifest is not pinned to a lock that cannot be written.
+		// Check that the lock file can be encoded before writing the manifest.
 		if _, err := lock.Encode(); err != nil {
 			return err
 		}
@@ -457,21 +467,22 @@ func (l *Locking) replace(file string, entry *pack.LockedAgent) (lock *pack.Lock
 	return lock, changed, err
 }
 
-// unchanged refuses to overwrite a manifest that was edited since it was read, and
-// to lock anything that is not in it.
-func (l *Locking) unchanged() error {
+// checkUnchanged returns an error if the manifest was edited after it was read. Without this check, Run would
+// overwrite the edit, or lock servers that are no longer in the manifest.
+func (l *Locking) checkUnchanged() error {
 	now, err := manifest.Load(l.Manifest.Path, manifest.Options{Dialect: l.Manifest.Dialect})
 	if now == nil {
-		return fmt.Errorf("nothing was written: %w", err)
+		return fmt.Errorf("nothing was written, because the manifest could not be reread: %w", err)
 	}
 	if now.Source.Text != l.Manifest.Source.Text {
-		return fmt.Errorf("%s was changed meanwhile, so nothing was written; run it again", l.Manifest.Path)
+		return fmt.Errorf("nothing was written, because %s was edited at the same time; run the command again",
+			l.Manifest.Path)
 	}
 	return nil
 }
 
-// rewrite replaces a file's content in one step. The file keeps its mode, and a
-// link to it stays a link.
+// rewrite replaces a file's content atomically. The file keeps its mode. If the path is a symbolic link, the link's
+// target is replaced.
 func rewrite(path string, content []byte) error {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -482,4 +493,94 @@ func rewrite(path string, content []byte) error {
 		return err
 	}
 	return home.Replace(path, info.Mode().Perm(), content)
+}
+
+// Relocked returns the differences between the lock file of an installed agent and the lock file of a new manifest.
+// The author of the new lock file decides which packages the agent's servers run. The user must therefore accept
+// every difference, as in [Locking.Run].
+func Relocked(installed, m *manifest.Manifest) ([]manifest.Change, error) {
+	was, err := lockOf(installed)
+	if err != nil {
+		detail := fmt.Sprintf("the lock of the installed agent cannot be read: %v", err)
+		return []manifest.Change{{What: "lock", Detail: detail}}, nil
+	}
+	now, err := lockOf(m)
+	if err != nil {
+		return nil, err
+	}
+	var out []manifest.Change
+	add := func(format string, args ...any) {
+		out = append(out, manifest.Change{What: "lock", Detail: fmt.Sprintf(format, args...)})
+	}
+	changed := func(of string, c pack.Change) {
+		was, is := c.Excerpt()
+		add("%s of %s changed from %s to %s", c.Field, of, was, is)
+	}
+	switch {
+	case was == nil && now == nil:
+		return nil, nil
+	case was == nil:
+		return lockedFirst(now), nil
+	case now == nil:
+		add("the installed agent has a lock file, but the new version has none")
+		return out, nil
+	}
+	for _, d := range pack.Compare(was, now) {
+		of := "server " + diag.Quote(d.Server)
+		if d.Tool != "" {
+			of = diag.Quote(d.Tool)
+		}
+		if d.What != pack.Changed {
+			add("%s was %s", of, d.What)
+		}
+		for _, c := range d.Changes {
+			changed(of, c)
+		}
+	}
+	for _, alias := range slices.Sorted(maps.Keys(now.Servers)) {
+		a, b := was.Servers[alias], now.Servers[alias]
+		if a == nil {
+			continue // the loop above has reported the new server
+		}
+		of := "server " + diag.Quote(alias)
+		if !a.Resolved.Equal(b.Resolved) {
+			before, _ := json.Marshal(a.Resolved) // strings can always be encoded as JSON
+			after, _ := json.Marshal(b.Resolved)
+			changed(of, pack.Change{Field: "the recipe", Old: string(before), New: string(after)})
+		}
+		if a.Package.Here() == (pack.Build{}) && b.Package.Here() != (pack.Build{}) {
+			add("the lock now decides which dependencies of %s are installed; before, this machine decided", of)
+		}
+	}
+	return out, nil
+}
+
+// lockedFirst returns the changes for an agent that was installed without a lock file and now gets one.
+func lockedFirst(now *pack.LockedAgent) []manifest.Change {
+	var out []manifest.Change
+	for _, alias := range slices.Sorted(maps.Keys(now.Servers)) {
+		p := now.Servers[alias].Package
+		if p.Here() == (pack.Build{}) && len(p.Scripts) == 0 {
+			continue
+		}
+		detail := fmt.Sprintf("the lock decides which dependencies are installed for server %s", diag.Quote(alias))
+		for _, name := range p.Scripts {
+			detail += fmt.Sprintf(", and lets the install scripts of %s run", diag.Quote(name))
+		}
+		out = append(out, manifest.Change{What: "lock", Detail: detail})
+	}
+	return out
+}
+
+// lockOf returns the agent's entry in the lock file in the manifest's folder. lockOf returns nil if the lock file or
+// the entry is missing.
+func lockOf(m *manifest.Manifest) (*pack.LockedAgent, error) {
+	lock, err := pack.ReadLock(filepath.Join(filepath.Dir(m.Path), pack.LockName))
+	if errors.Is(err, pack.LockMissing) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return lock.Agents[m.Agent().ID], nil
 }

@@ -18,8 +18,8 @@ const unpinned = `{"schema_version": 1, "agent": "matrix://agent/notes", "allowe
   {"alias": "s", "transport": "http", "endpoint": "https://notes.example/mcp", "version": "1.0.0",
    "tools": [{"name": "read", "side_effect_class": "read"}]}]}`
 
-// TestLockKeepsEdits changes a manifest after a lock has read it, as an editor does
-// while a person is asked: the edit is kept, and nothing is locked.
+// TestLockKeepsEdits checks that nothing is locked if the manifest is edited after it was read. An
+// edit can happen while the user is asked. The edit must be kept.
 func TestLockKeepsEdits(t *testing.T) {
 	const text = unpinned
 	pinned := strings.Replace(text, "1.0.0", "1.0.1", 1)
@@ -29,10 +29,10 @@ func TestLockKeepsEdits(t *testing.T) {
 	}{
 		"not edited":                    {text, text, pinned, pinned, ""},
 		"begins with a byte order mark": {"\ufeff" + text, "\ufeff" + text, pinned, pinned, ""},
-		"edited":                        {text, text + "\n", pinned, text + "\n", "was changed meanwhile, so nothing was written; run it again"},
-		"only the lock is written":      {text, text + "\n", "", text + "\n", "was changed meanwhile, so nothing was written; run it again"},
-		"no longer text":                {text, "\xff", pinned, "\xff", "was changed meanwhile, so nothing was written; run it again"},
-		"deleted":                       {text, "", pinned, "", "nothing was written: "},
+		"edited":                        {text, text + "\n", pinned, text + "\n", "was edited at the same time; run the command again"},
+		"only the lock is written":      {text, text + "\n", "", text + "\n", "was edited at the same time; run the command again"},
+		"no longer text":                {text, "\xff", pinned, "\xff", "was edited at the same time; run the command again"},
+		"deleted":                       {text, "", pinned, "", "nothing was written, because the manifest could not be reread: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -58,20 +58,20 @@ func TestLockKeepsEdits(t *testing.T) {
 			}
 			_, _, err = l.replace(lockFile, &pack.LockedAgent{Servers: map[string]*pack.LockedServer{}})
 			if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
-				t.Errorf("error %v", err)
+				t.Errorf("error = %v, want %q", err, tt.err)
 			}
 			if got, _ := os.ReadFile(path); string(got) != tt.want {
-				t.Errorf("the manifest is %q", got)
+				t.Errorf("the manifest is %q, want %q", got, tt.want)
 			}
 			if _, missing := os.Stat(lockFile); (missing == nil) != (tt.err == "") {
-				t.Errorf("the lock: %v", missing)
+				t.Errorf("os.Stat of the lock file: %v, want it to exist: %v", missing, tt.err == "")
 			}
 		})
 	}
 }
 
-// TestLockThatCannotBeWritten makes a lock that could not be read again: neither it nor
-// the manifest is written.
+// TestLockThatCannotBeWritten checks that neither the lock nor the manifest is written if
+// the lock would be invalid.
 func TestLockThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	path, lockFile := filepath.Join(dir, "notes.json"), filepath.Join(dir, pack.LockName)
@@ -85,17 +85,17 @@ func TestLockThatCannotBeWritten(t *testing.T) {
 	l := &Locking{Manifest: m, text: []byte(strings.Replace(unpinned, "1.0.0", "1.0.1", 1))}
 	entry := &pack.LockedAgent{Servers: map[string]*pack.LockedServer{"s": {Tools: map[string]pack.LockedTool{"read": {Hash: "none", Definition: []byte("{}")}}}}}
 	if _, _, err := l.replace(lockFile, entry); !errors.Is(err, pack.LockInvalid) {
-		t.Errorf("error %v", err)
+		t.Errorf("error = %v, want LockInvalid", err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != unpinned {
-		t.Errorf("the manifest is %q, %v", got, err)
+		t.Errorf("the manifest is %q, error %v; want it unchanged", got, err)
 	}
 	if _, err := os.Stat(lockFile); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the lock: %v", err)
+		t.Errorf("os.Stat of the lock file: %v, want it not to exist", err)
 	}
 }
 
-// unfound is an agent with a requirement that nothing met. A call of any other method panics.
+// unfound is an agent with a requirement for which no server was found. All methods except Found panic.
 type unfound struct {
 	Resolved
 	found registry.Found
@@ -103,8 +103,8 @@ type unfound struct {
 
 func (u unfound) Found() []registry.Found { return []registry.Found{u.found} }
 
-// TestRequiredServerUnavailable refuses to lock or check an agent before anything is
-// fetched or started.
+// TestRequiredServerUnavailable checks that Run and Check return an error if a required server is
+// unavailable. They must not fetch or start anything.
 func TestRequiredServerUnavailable(t *testing.T) {
 	for _, tt := range []struct {
 		problem error
@@ -117,7 +117,7 @@ func TestRequiredServerUnavailable(t *testing.T) {
 		for _, err := range []error{run, check} {
 			missing, ok := errors.AsType[*UnavailableError](err)
 			if !ok || missing.Lacking != tt.lacking || !strings.Contains(err.Error(), "a.example.com/x") {
-				t.Errorf("%v: error %v", tt.problem, err)
+				t.Errorf("problem %v: error = %v, want an UnavailableError", tt.problem, err)
 			}
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// TestRelocked names every difference between a lock and that of the installed agent.
+// TestRelocked checks that every difference between a lock and the lock of the installed
+// agent is returned.
 func TestRelocked(t *testing.T) {
 	tool := func(description string) map[string]pack.LockedTool {
 		locked, err := pack.LockTool([]byte(`{"name": "read", "description": "` + description + `", "inputSchema": {"type": "object"}}`))
@@ -38,7 +39,7 @@ func TestRelocked(t *testing.T) {
 	}
 	const evil = `{"evil":{}}`
 	digest := func(text string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text))) }
-	// at is the agent in a folder with a lock, or without one.
+	// at returns the agent in a new folder. The folder contains a lock unless servers is nil.
 	at := func(servers map[string]*pack.LockedServer) *manifest.Manifest {
 		folder := t.TempDir()
 		m, err := manifest.Load(filepath.Join("..", "..", "..", "agents", "default.json"), manifest.Options{})
@@ -77,29 +78,29 @@ func TestRelocked(t *testing.T) {
 		was, now *manifest.Manifest
 		want     string
 	}{
-		"the same":               {at(one(nil)), at(one(nil)), ""},
-		"locked for once":        {at(nil), at(one(nil)), ""},
-		"first dependencies":     {at(nil), locked(pack.NPM, map[string]string{there: evil}), `the lock chooses what is installed for server "fs"`},
-		"first of elsewhere":     {at(nil), locked(pack.PyPI, map[string]string{there: evil}), ""},
-		"first scripts":          {at(nil), at(one(func(s *pack.LockedServer) { s.Package.Scripts = []string{"evil"} })), `for server "fs", and runs the install scripts of "evil"`},
-		"never locked":           {at(nil), at(nil), ""},
-		"not locked":             {at(one(nil)), at(nil), "the installed agent is locked, and this one is not"},
-		"was damaged":            {damaged, at(one(nil)), "the lock of the installed agent cannot be compared"},
-		"another tool":           {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = map[string]pack.LockedTool{} })), `"read" was removed`},
-		"other words":            {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = tool("Sends.") })), `description of "read" changed: was "Reads.", is "Sends."`},
-		"another package":        {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Package.Version = "2" })), `version of server "fs" changed: was "1", is "2"`},
-		"one more":               {at(one(nil)), at(map[string]*pack.LockedServer{"fs": server(nil), "web": server(nil)}), `server "web" was added`},
-		"started otherwise":      {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Resolved.Recipe.Args = []string{"--all"} })), `the recipe of server "fs" changed: was {"version":"1"`},
-		"other dependencies":     {locked(pack.NPM, map[string]string{far: "{}"}), locked(pack.NPM, map[string]string{far: "{}", there: evil}), `builds.` + here + `.lockfile of server "fs" changed`},
-		"dependencies of a lock": {locked(pack.PyPI, map[string]string{far: "{}"}), locked(pack.PyPI, map[string]string{far: "{}", here: evil}), `the lock now chooses the dependencies of server "fs"`},
-		"locked elsewhere too":   {locked(pack.NPM, map[string]string{here: "{}"}), locked(pack.NPM, map[string]string{here: "{}", there: evil}), ""},
+		"the same":                               {at(one(nil)), at(one(nil)), ""},
+		"first lock":                             {at(nil), at(one(nil)), ""},
+		"first dependencies":                     {at(nil), locked(pack.NPM, map[string]string{there: evil}), `the lock decides which dependencies are installed for server "fs"`},
+		"first dependencies of another platform": {at(nil), locked(pack.PyPI, map[string]string{there: evil}), ""},
+		"first scripts":                          {at(nil), at(one(func(s *pack.LockedServer) { s.Package.Scripts = []string{"evil"} })), `for server "fs", and lets the install scripts of "evil" run`},
+		"never locked":                           {at(nil), at(nil), ""},
+		"no longer locked":                       {at(one(nil)), at(nil), "the installed agent has a lock file, but the new version has none"},
+		"was damaged":                            {damaged, at(one(nil)), "the lock of the installed agent cannot be read"},
+		"a removed tool":                         {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = map[string]pack.LockedTool{} })), `"read" was removed`},
+		"another description":                    {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Tools = tool("Sends.") })), `description of "read" changed from "Reads." to "Sends."`},
+		"another package":                        {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Package.Version = "2" })), `version of server "fs" changed from "1" to "2"`},
+		"another server":                         {at(one(nil)), at(map[string]*pack.LockedServer{"fs": server(nil), "web": server(nil)}), `server "web" was added`},
+		"other arguments":                        {at(one(nil)), at(one(func(s *pack.LockedServer) { s.Resolved.Recipe.Args = []string{"--all"} })), `the recipe of server "fs" changed from {"version":"1"`},
+		"other dependencies":                     {locked(pack.NPM, map[string]string{far: "{}"}), locked(pack.NPM, map[string]string{far: "{}", there: evil}), `builds.` + here + `.lockfile of server "fs" changed`},
+		"dependencies from the lock":             {locked(pack.PyPI, map[string]string{far: "{}"}), locked(pack.PyPI, map[string]string{far: "{}", here: evil}), `the lock now decides which dependencies of server "fs" are installed`},
+		"locked on another platform too":         {locked(pack.NPM, map[string]string{here: "{}"}), locked(pack.NPM, map[string]string{here: "{}", there: evil}), ""},
 	} {
 		got, err := Relocked(tt.was, tt.now)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if tt.want == "" && len(got) > 0 || tt.want != "" && (len(got) != 1 || !strings.Contains(got[0].Detail, tt.want)) {
-			t.Errorf("%s: %+v", name, got)
+			t.Errorf("%s: got %+v, want %q", name, got, tt.want)
 		}
 	}
 	if _, err := Relocked(at(one(nil)), damaged); err == nil {

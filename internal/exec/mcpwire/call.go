@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -12,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// Keys of _meta that belong to the connection; values of callers are replaced.
+// The connection always sets these members of _meta and replaces the caller's values.
 const (
 	metaVersion      = "io.modelcontextprotocol/protocolVersion"
 	metaClient       = "io.modelcontextprotocol/clientInfo"
@@ -20,8 +22,8 @@ const (
 	metaToken        = "progressToken"
 )
 
-// Call sends a request and returns its result, both as raw JSON. The params are an object or nil. In
-// 2026-07-28 the protocol's _meta is added to them.
+// Call sends a request and returns its result as raw JSON. The params must be a JSON object or nil. In revision
+// 2026-07-28, Call adds the required _meta to the params.
 func (c *Conn) Call(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 	return c.Do(ctx, Request{Method: method, Params: params})
 }
@@ -31,14 +33,15 @@ type Request struct {
 	Method string
 	Params jsontext.Value // an object, or nil
 
-	// Capabilities replace the connection's capabilities for this request, in 2026-07-28 only.
+	// Capabilities overrides the connection's capabilities for this request. It is used only in revision 2026-07-28.
 	Capabilities jsontext.Value
 
-	// OnNotification is like that of [ToolCall]. It sees the progressToken of the params' _meta.
+	// OnNotification receives notifications in the same way as in [ToolCall]. The notifications contain the progressToken
+	// from the _meta of Params.
 	OnNotification func(Notification)
 }
 
-// Do sends a request and returns its result as the server wrote it.
+// Do sends a request and returns the result exactly as the server sent it.
 func (c *Conn) Do(ctx context.Context, r Request) (jsontext.Value, error) {
 	s := c.server.Load()
 	if s == nil {
@@ -59,8 +62,7 @@ func (c *Conn) Do(ctx context.Context, r Request) (jsontext.Value, error) {
 		box = &mailbox{arrived: make(chan struct{}, 1), token: token}
 		token = progressToken(m.id)
 	}
-	body := c.newBody(len(params) + len(r.Method))
-	b := appendHead(body.b, m.id, r.Method)
+	b := appendHead(c.newBody(len(params)+len(r.Method)), m.id, r.Method)
 	switch {
 	case s.Modern || box != nil:
 		b = c.appendWithMeta(b, params, own, token)
@@ -72,13 +74,11 @@ func (c *Conn) Do(ctx context.Context, r Request) (jsontext.Value, error) {
 	if s.Modern {
 		m.name = nameOf(r.Method, params)
 	}
-	body.b = append(b, '}')
-	m.body = body.b
-	defer body.release()
+	m.body = append(b, '}')
 	return c.exchange(ctx, m, box, r.OnNotification)
 }
 
-// metaFor returns the connection's _meta members for a request; nil before 2026-07-28.
+// metaFor returns the _meta members that the connection adds to a request. Legacy servers get no such members.
 func (c *Conn) metaFor(s *Server, capabilities jsontext.Value) ([]byte, error) {
 	switch capabilities = trim(capabilities); {
 	case !s.Modern:
@@ -91,7 +91,7 @@ func (c *Conn) metaFor(s *Server, capabilities jsontext.Value) ([]byte, error) {
 	return c.appendOwnMeta(nil, capabilities), nil
 }
 
-// nameOf returns the value of a request's Mcp-Name header.
+// nameOf returns the value of the Mcp-Name header for a request, or "" if the method does not use this header.
 func nameOf(method string, params []byte) string {
 	key := "name"
 	switch method {
@@ -105,24 +105,25 @@ func nameOf(method string, params []byte) string {
 	return name
 }
 
-// ToolCall is a call of a tool. Its JSON is sent unchanged.
+// ToolCall is a request to call a tool. The JSON values are sent unchanged.
 type ToolCall struct {
 	Name      string
 	Arguments jsontext.Value // an object, or nil
 
-	// Meta is the _meta object, or nil. Members that belong to the connection (protocol version, client,
-	// capabilities) are replaced.
+	// Meta is the _meta object, or nil. The connection overwrites the protocol version, the client info and the
+	// capabilities in it.
 	Meta jsontext.Value
 
-	// Capabilities are like those of [Request].
+	// Capabilities overrides the connection's capabilities for this call. It is used only in revision 2026-07-28.
 	Capabilities jsontext.Value
 
-	// More contains further params, such as inputResponses and requestState, as an object, or nil.
+	// More is an object with additional params, such as inputResponses and requestState, or nil.
 	More jsontext.Value
 
-	// OnNotification receives the progress of this call and, over HTTP, its log messages. It runs in the
-	// calling goroutine, in order, and never after CallTool has returned. It sees the progressToken of
-	// Meta; the server sees another one. Without OnNotification the call requests no progress.
+	// OnNotification receives the progress notifications of this call, in order. Over HTTP, it also receives log messages.
+	// It runs in the calling goroutine, and never after CallTool has returned. The notifications contain the progressToken
+	// from Meta, although a different token is sent to the server. If OnNotification is nil, the call does not request
+	// progress.
 	OnNotification func(Notification)
 }
 
@@ -130,25 +131,24 @@ func (t *ToolCall) check() error {
 	for _, part := range [...]struct {
 		name string
 		json *jsontext.Value
-	}{{"arguments", &t.Arguments}, {"_meta", &t.Meta}, {"further params", &t.More}} {
+	}{{"arguments", &t.Arguments}, {"_meta", &t.Meta}, {"additional params", &t.More}} {
 		if *part.json = trim(*part.json); len(*part.json) > 0 && !isObject(*part.json) {
-			return errors.New("the " + part.name + " are not a JSON object")
+			return errors.New("the " + part.name + " must be a JSON object")
 		}
 	}
 	if len(t.More) > 0 {
 		w := rawjson.Walk(t.More)
 		for k, _, ok := w.Member(); ok; k, _, ok = w.Member() {
 			if rawjson.Named(k, "name") || rawjson.Named(k, "arguments") || rawjson.Named(k, "_meta") {
-				return errors.New("the further params contain name, arguments or _meta")
+				return errors.New("the additional params must not contain \"name\", \"arguments\" or \"_meta\"")
 			}
 		}
 	}
 	return nil
 }
 
-// CallTool calls a tool and returns its result as the server wrote it, also if the result reports an error
-// (isError) or requires input (resultType input_required). When ctx ends, CallTool cancels the call at the
-// server and returns at once.
+// CallTool calls a tool and returns the result exactly as the server sent it. The result can report an error (isError)
+// or ask for input (resultType input_required). If ctx is canceled, CallTool tells the server and returns immediately.
 func (c *Conn) CallTool(ctx context.Context, t ToolCall) (jsontext.Value, error) {
 	s := c.server.Load()
 	if s == nil {
@@ -176,8 +176,7 @@ func (c *Conn) CallTool(ctx context.Context, t ToolCall) (jsontext.Value, error)
 		token = progressToken(m.id)
 	}
 
-	body := c.newBody(len(t.Name) + len(t.Arguments) + len(t.Meta) + len(t.More))
-	b := appendHead(body.b, m.id, methodCallTool)
+	b := appendHead(c.newBody(len(t.Name)+len(t.Arguments)+len(t.Meta)+len(t.More)), m.id, methodCallTool)
 	b = appendString(append(b, `{"name":`...), t.Name)
 	if len(t.Arguments) > 0 {
 		b = append(append(b, `,"arguments":`...), t.Arguments...)
@@ -191,13 +190,11 @@ func (c *Conn) CallTool(ctx context.Context, t ToolCall) (jsontext.Value, error)
 			b = append(append(append(append(b, ','), k...), ':'), v...)
 		}
 	}
-	body.b = append(b, '}', '}')
-	m.body = body.b
-	defer body.release()
+	m.body = append(b, '}', '}')
 	return c.exchange(ctx, m, box, t.OnNotification)
 }
 
-// tokenPrefix distinguishes our progress tokens from the numbers of others.
+// tokenPrefix distinguishes the progress tokens of this package from the caller's tokens.
 const tokenPrefix = `"ambit-`
 
 func progressToken(id int64) []byte {
@@ -208,34 +205,25 @@ func tokenID(raw []byte) (int64, bool) {
 	if !bytes.HasPrefix(raw, []byte(tokenPrefix)) {
 		return 0, false
 	}
-	return number(raw[len(tokenPrefix) : len(raw)-1])
+	return parseID(raw[len(tokenPrefix) : len(raw)-1])
 }
 
-// messageBody is the buffer of a request. Over HTTP it is not reused, because the pool of connections may
-// still read it.
-type messageBody struct {
-	b      []byte
-	pooled *[]byte
-}
-
-var bodies = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
-
-func (c *Conn) newBody(size int) messageBody {
-	if c.http != nil {
-		return messageBody{b: make([]byte, 0, size+len(c.ownMeta)+128)}
+// newBody returns an empty buffer for a request. The parameter size is the number of bytes that come from the caller.
+func (c *Conn) newBody(size int) []byte {
+	size += len(c.ownMeta) + 128
+	if c.http == nil {
+		if b, ok := bodies.Get().(*[]byte); ok {
+			return slices.Grow((*b)[:0], size)
+		}
 	}
-	p := bodies.Get().(*[]byte)
-	return messageBody{b: (*p)[:0], pooled: p}
+	return make([]byte, 0, size)
 }
 
-func (m *messageBody) release() {
-	if m.pooled != nil && cap(m.b) <= readSize {
-		*m.pooled = m.b
-		bodies.Put(m.pooled)
-	}
-}
+// bodies contains buffers that can be reused after they were written to a server's input. HTTP requests do not reuse
+// buffers, because the HTTP transport may still hold them.
+var bodies sync.Pool
 
-// appendHead begins a request, up to its params.
+// appendHead appends the beginning of a request, up to the value of params.
 func appendHead(b []byte, id int64, method string) []byte {
 	b = append(b, `{"jsonrpc":"2.0","id":`...)
 	b = strconv.AppendInt(b, id, 10)
@@ -243,18 +231,12 @@ func appendHead(b []byte, id int64, method string) []byte {
 	return append(b, `,"params":`...)
 }
 
-// appendString writes a string as JSON.
 func appendString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < 0x20 || c > 0x7e || c == '"' || c == '\\' {
-			b, _ = jsontext.AppendQuote(b, s) // invalid UTF-8 becomes U+FFFD
-			return b
-		}
-	}
-	return append(append(append(b, '"'), s...), '"')
+	b, _ = jsontext.AppendQuote(b, s) // invalid UTF-8 becomes U+FFFD
+	return b
 }
 
-// appendWithMeta writes params with the protocol's _meta.
+// appendWithMeta appends the params of a request. It adds the connection's own members and the progress token to _meta.
 func (c *Conn) appendWithMeta(b, params, own, token []byte) []byte {
 	b = append(b, '{')
 	var meta []byte
@@ -271,8 +253,9 @@ func (c *Conn) appendWithMeta(b, params, own, token []byte) []byte {
 	return append(c.appendMeta(append(b, `"_meta":`...), meta, own, token), '}')
 }
 
-// appendMeta writes a _meta object: the caller's members without those of the connection, then the
-// connection's. Own is nil before 2026-07-28.
+// appendMeta appends a _meta object with the caller's members, the connection's own members and the progress token. It
+// omits members of the caller that only the connection is allowed to set. For a legacy server, own is nil. The token is
+// nil if the caller does not request progress.
 func (c *Conn) appendMeta(b, meta, own, token []byte) []byte {
 	b = append(b, '{')
 	start := len(b)
@@ -311,8 +294,120 @@ func (c *Conn) appendClientInfo(b []byte) []byte {
 	return append(b, '}')
 }
 
-// trim removes white space around JSON.
+// trim removes the white space around a JSON value.
 func trim(v jsontext.Value) jsontext.Value { return bytes.Trim(v, " \t\r\n") }
 
-// isObject reports whether the JSON is exactly one object.
+// isObject reports whether v is exactly one valid JSON object.
 func isObject(v []byte) bool { return len(v) > 0 && v[0] == '{' && rawjson.Valid(v) }
+
+// Tool is a tool in the server's list.
+type Tool struct {
+	Name string
+	Raw  jsontext.Value // the whole definition, exactly as the server sent it
+
+	// Invalid is set if the tool has invalid x-mcp-header annotations, in which case it must not be called. Only the tools
+	// of modern servers over HTTP are checked.
+	Invalid error
+}
+
+// maxPages is the maximum number of pages in a list of tools. [Options.MaxMessage] also limits the total size of the
+// list.
+const maxPages = 1000
+
+// ListTools returns the server's tools, from all pages of the list.
+func (c *Conn) ListTools(ctx context.Context) ([]Tool, error) {
+	var tools []Tool
+	var cursors []string
+	var params jsontext.Value
+	size := 0
+	for range maxPages {
+		result, err := c.Call(ctx, methodListTools, params)
+		if err != nil {
+			return nil, err
+		}
+		if size += len(result); size > c.opts.MaxMessage {
+			return nil, fmt.Errorf("%s: %w", methodListTools, &TooLargeError{Limit: c.opts.MaxMessage})
+		}
+		page, cursor, err := readTools(result)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", methodListTools, err)
+		}
+		tools = append(tools, page...)
+		if cursor == nil {
+			c.bindHeaders(tools)
+			return tools, nil
+		}
+		if slices.Contains(cursors, string(cursor)) {
+			return nil, fmt.Errorf("%s: %w", methodListTools, malformed("the list of tools repeats a page", cursor))
+		}
+		cursors = append(cursors, string(cursor))
+		params = slices.Concat([]byte(`{"cursor":`), cursor, []byte("}"))
+	}
+	return nil, fmt.Errorf("%s: the list has more than %d pages", methodListTools, maxPages)
+}
+
+// readTools reads one page of the list of tools. The second result is the cursor for the next page as a JSON string, or
+// nil if there are no more pages.
+func readTools(result []byte) (tools []Tool, cursor []byte, err error) {
+	if len(result) == 0 || result[0] != '{' {
+		return nil, nil, malformed("the result is not an object", result)
+	}
+	values, twice := pick(result, "tools", "nextCursor", "resultType")
+	list, cursor, kind := values[0], values[1], values[2]
+	switch {
+	case twice:
+		return nil, nil, malformed("a member appears twice", result)
+	case kind != nil && string(kind) != `"complete"`:
+		return nil, nil, malformed("the resultType is "+sample(string(kind))+" instead of complete", result)
+	case len(list) == 0 || list[0] != '[':
+		return nil, nil, malformed("the result has no list of tools", result)
+	case string(cursor) == "null" || string(cursor) == `""`:
+		cursor = nil
+	case cursor != nil && cursor[0] != '"':
+		return nil, nil, malformed("the cursor is not a string", result)
+	}
+	w := rawjson.Walk(list)
+	for raw, ok := w.Element(); ok; raw, ok = w.Element() {
+		name, err := toolName(raw)
+		if err != nil {
+			return nil, nil, err
+		}
+		tools = append(tools, Tool{Name: name, Raw: raw})
+	}
+	return tools, cursor, nil
+}
+
+// toolName returns the name of a tool. It returns an error if the definition has two names, because it would not be
+// clear which one to call.
+func toolName(raw []byte) (string, error) {
+	if raw[0] != '{' {
+		return "", malformed("a tool is not an object", raw)
+	}
+	name, twice := pick(raw, "name")
+	if twice {
+		return "", malformed("a tool has two names", raw)
+	}
+	s, ok := rawjson.Text(name[0])
+	if !ok || s == "" {
+		return "", malformed("a tool has no name", raw)
+	}
+	return s, nil
+}
+
+// bindHeaders records which arguments of each tool are also sent in headers. Only modern servers over HTTP require
+// these headers.
+func (c *Conn) bindHeaders(tools []Tool) {
+	if s := c.server.Load(); c.http == nil || s == nil || !s.Modern {
+		return
+	}
+	bound := make(map[string][]paramHeader)
+	for i := range tools {
+		headers, err := paramHeaders(rawjson.Lookup(tools[i].Raw, "inputSchema"))
+		if err != nil {
+			tools[i].Invalid = err
+		} else if len(headers) > 0 {
+			bound[tools[i].Name] = headers
+		}
+	}
+	c.headers.Store(&bound)
+}

@@ -14,8 +14,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// odd is JSON that decoding and encoding again would change: order, spaces,
-// numbers, escapes, duplicate keys, lone surrogates, unknown everything.
+// odd is JSON that changes if it is decoded and encoded again: it has unusual spaces, numbers and escapes, duplicate
+// keys, a lone surrogate and unknown members.
 const odd = `{ "zeta" : 1.0,"alpha":1e400, "n":123456789012345678901234567890,` +
 	`"content":[{"type":"hologram","beam":{"x":[ ]},"_meta":{"a/b":null}},{"type":"text","text":"\u0041\/\ud800 é\u2028"}],` +
 	`"_meta":{"io.example/x":[1,2 , 3]},"dup":1,"dup":2,"isError":false}`
@@ -29,7 +29,7 @@ func TestLossless(t *testing.T) {
 			play(t, Options{}, era.greet(func(f *fake) {
 				m := f.expect(methodCallTool)
 				if !strings.Contains(m.line, `,"arguments":`+odd) {
-					t.Errorf("arguments changed: %s", m.line)
+					t.Errorf("the arguments have changed: %s", m.line)
 				}
 				for _, want := range []string{`"io.example/trace":{ "id" : 1.50 }`, `"requestState":"s\u0020"`} {
 					if !strings.Contains(m.line, want) {
@@ -39,14 +39,14 @@ func TestLossless(t *testing.T) {
 				f.answer(m, odd)
 				m = f.expect("x/custom")
 				if !strings.Contains(m.line, `"zeta":1.0`) {
-					t.Errorf("params changed: %s", m.line)
+					t.Errorf("the params have changed: %s", m.line)
 				}
 				f.answer(m, odd)
 				m = f.expect(methodListTools)
 				f.answer(m, `{"tools":[{"description" : "é", "name":"on\u0065","execution":{"x":1}} , {"name":"two"}],"nextCursor":"c\u0031"}`)
 				m = f.expect(methodListTools)
 				if !strings.Contains(m.line, `"cursor":"c\u0031"`) {
-					t.Errorf("cursor changed: %s", m.line)
+					t.Errorf("the cursor has changed: %s", m.line)
 				}
 				f.answer(m, `{"tools":[{"name":"three"}],"nextCursor":null}`)
 				f.idle()
@@ -77,8 +77,8 @@ func TestLossless(t *testing.T) {
 	}
 }
 
-// TestLosslessLarge sends what does not fit the ordinary buffers, also several
-// at once, and keeps the results while more are read.
+// TestLosslessLarge checks that messages larger than the read buffers arrive unchanged, even if several calls run
+// concurrently.
 func TestLosslessLarge(t *testing.T) {
 	play(t, Options{}, legacy(func(f *fake) {
 		for m := f.recv(); m.line != ""; m = f.recv() {
@@ -103,7 +103,7 @@ func TestLosslessLarge(t *testing.T) {
 	})
 }
 
-// TestNewlines checks that white space in arguments cannot end the line.
+// TestNewlines checks that line breaks in the arguments do not end the line of the message.
 func TestNewlines(t *testing.T) {
 	play(t, Options{}, legacy(func(f *fake) {
 		m := f.expect(methodCallTool)
@@ -121,29 +121,29 @@ func TestNewlines(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	play(t, Options{}, legacy((*fake).idle), func(t *testing.T, c *Conn) {
 		if _, err := c.CallTool(t.Context(), ToolCall{Name: "tool"}); !errors.Is(err, ErrNotNegotiated) {
-			t.Errorf("before Negotiate: %v", err)
+			t.Errorf("error before Negotiate = %v, want ErrNotNegotiated", err)
 		}
 		negotiate(t, c)
 		for name, call := range map[string]ToolCall{
 			"arguments that close the envelope": {Arguments: []byte(`{}},"method":"tools/list","x":{"y":{}`)},
-			"arguments that are no object":      {Arguments: []byte(`[]`)},
-			"arguments that are no UTF-8":       {Arguments: []byte("{\"a\":\"\xff\"}")},
+			"arguments that are not an object":  {Arguments: []byte(`[]`)},
+			"arguments that are not UTF-8":      {Arguments: []byte("{\"a\":\"\xff\"}")},
 			"two values":                        {Arguments: []byte(`{}{}`)},
-			"meta that is no object":            {Meta: []byte(`1`)},
+			"meta that is not an object":        {Meta: []byte(`1`)},
 			"a second name":                     {More: []byte(`{"nam\u0065":"other"}`)},
 		} {
 			if _, err := c.CallTool(t.Context(), call); !errors.Is(err, ErrNotSent) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: error = %v, want ErrNotSent", name, err)
 			}
 		}
 		if _, err := c.Call(t.Context(), "x", []byte(`[1]`)); !errors.Is(err, ErrNotSent) {
-			t.Errorf("params that are an array: %v", err)
+			t.Errorf("params that are an array: error = %v, want ErrNotSent", err)
 		}
 	})
 }
 
-// TestOutOfOrder has many calls under way and answers them backwards, some of
-// them twice.
+// TestOutOfOrder checks that every call gets its own answer. The server answers the calls in reverse order and
+// answers each call twice.
 func TestOutOfOrder(t *testing.T) {
 	const calls = 50
 	play(t, Options{}, legacy(func(f *fake) {
@@ -187,7 +187,7 @@ func TestRPCError(t *testing.T) {
 			t.Errorf("error = %#v", err)
 		}
 		if errors.Is(err, ErrNotSent) {
-			t.Error("an answer is not unsent")
+			t.Error("the error wraps ErrNotSent, although the server answered")
 		}
 	})
 }
@@ -199,7 +199,7 @@ func TestCancel(t *testing.T) {
 		if want := fmt.Sprintf(`{"requestId":%s,`, m.ID); !strings.HasPrefix(string(cancelled.Params), want) {
 			t.Errorf("sent %s, want %s", cancelled.Params, want)
 		}
-		f.answer(m, `{"late":true}`) // a little too late
+		f.answer(m, `{"late":true}`) // after the call was cancelled
 		f.answer(f.expect(methodCallTool), `{"next":true}`)
 		f.idle()
 	}), func(t *testing.T, c *Conn) {
@@ -215,7 +215,7 @@ func TestCancel(t *testing.T) {
 		wantError(t, <-done, context.Canceled)
 		mustCall(t, c, "tool", `{}`, `{"next":true}`)
 		if got := c.Stats().Stray; got != 1 {
-			t.Errorf("%d stray answers, want the late one", got)
+			t.Errorf("%d stray answers, want 1 (the late answer)", got)
 		}
 	})
 }
@@ -225,19 +225,19 @@ func TestListToolsBounds(t *testing.T) {
 		page func(i int) string
 		want string
 	}{
-		"a circle":          {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i%3) }, "cycle"},
-		"no end":            {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i) }, "more than 1000 pages"},
-		"no end, large":     {func(i int) string { return fmt.Sprintf(`{"tools":[{"name":"%09999d"}],"nextCursor":"%d"}`, i, i) }, "larger than the limit"},
-		"no list":           {func(int) string { return `{}` }, "no list"},
-		"no object":         {func(int) string { return `[]` }, "not an object"},
-		"no name":           {func(int) string { return `{"tools":[{"title":"x"}]}` }, "no name"},
-		"two names":         {func(int) string { return `{"tools":[{"name":"a","n\u0061me":"b"}]}` }, "two names"},
-		"a name of numbers": {func(int) string { return `{"tools":[{"name":1}]}` }, "no name"},
-		"half a character":  {func(int) string { return `{"tools":[{"name":"\ud800"}]}` }, "no name"},
-		"null":              {func(int) string { return `{"tools":[null]}` }, "not an object"},
-		"two lists":         {func(int) string { return `{"tools":[],"tools":[{"name":"x"}]}` }, "twice"},
-		"input required":    {func(int) string { return `{"resultType":"input_required","tools":[]}` }, "input_required"},
-		"a cursor object":   {func(int) string { return `{"tools":[],"nextCursor":{}}` }, "cursor"},
+		"a cycle":          {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i%3) }, "repeats a page"},
+		"no end":           {func(i int) string { return fmt.Sprintf(`{"tools":[],"nextCursor":"%d"}`, i) }, "more than 1000 pages"},
+		"no end, large":    {func(i int) string { return fmt.Sprintf(`{"tools":[{"name":"%09999d"}],"nextCursor":"%d"}`, i, i) }, "larger than the limit"},
+		"no list":          {func(int) string { return `{}` }, "no list"},
+		"no object":        {func(int) string { return `[]` }, "not an object"},
+		"no name":          {func(int) string { return `{"tools":[{"title":"x"}]}` }, "no name"},
+		"two names":        {func(int) string { return `{"tools":[{"name":"a","n\u0061me":"b"}]}` }, "two names"},
+		"a number as name": {func(int) string { return `{"tools":[{"name":1}]}` }, "no name"},
+		"half a character": {func(int) string { return `{"tools":[{"name":"\ud800"}]}` }, "no name"},
+		"null":             {func(int) string { return `{"tools":[null]}` }, "not an object"},
+		"two lists":        {func(int) string { return `{"tools":[],"tools":[{"name":"x"}]}` }, "twice"},
+		"input required":   {func(int) string { return `{"resultType":"input_required","tools":[]}` }, "input_required"},
+		"a cursor object":  {func(int) string { return `{"tools":[],"nextCursor":{}}` }, "cursor"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, Options{MaxMessage: 1 << 20}, legacy(func(f *fake) {

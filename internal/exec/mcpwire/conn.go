@@ -13,43 +13,47 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Options configure a connection. The zero value is usable.
+// Options configures a connection. The zero value is usable.
 type Options struct {
-	// Name and Version identify the client. Default "ambit", "0".
+	// Name and Version identify the client to the server. The default name is "ambit", and the default version is "0".
 	Name, Version string
 
-	// Capabilities is the JSON object that the client declares. Default {}.
+	// Capabilities is a JSON object with the client's capabilities. The default is {}.
 	Capabilities jsontext.Value
 
-	// Legacy skips the probe for 2026-07-28 and sends initialize. Modern never falls back to initialize.
-	Legacy, Modern bool
+	// Legacy makes Negotiate send initialize at once, without probing for revision 2026-07-28.
+	Legacy bool
 
-	// ProbeTimeout bounds the wait for the answer to server/discover. Default 2 s, over HTTP 5 s.
+	// Modern makes Negotiate fail instead of falling back to initialize.
+	Modern bool
+
+	// ProbeTimeout is the time limit for the answer to server/discover. The default is 2 seconds for stdio and 5
+	// seconds for HTTP.
 	ProbeTimeout time.Duration
 
-	// MaxMessage bounds one message in bytes, in both directions. Default 32 MiB.
+	// MaxMessage is the maximum size of a message in bytes, in both directions. The default is 32 MiB.
 	MaxMessage int
 
-	// MaxPending bounds the calls that wait at the same time. Default 1024.
+	// MaxPending is the maximum number of calls that wait for an answer at the same time. The default is 1024.
 	MaxPending int
 
-	// MaxNoise bounds consecutive lines that are not messages before the connection fails. Default 1000;
-	// negative allows none.
+	// MaxNoise is the maximum number of consecutive lines that are not messages. If the server sends more, the connection
+	// is closed. The default is 1000. A negative value allows no such lines.
 	MaxNoise int
 
-	// OnNotification receives every notification that belongs to no call. It runs in the reading goroutine:
-	// it must not block or wait for this connection.
+	// OnNotification receives every notification that belongs to no call. It runs in the goroutine that reads from the
+	// server, so it must not block or wait for this connection.
 	OnNotification func(Notification)
 
-	// OnRequest answers the server's requests, except ping. Each request runs in its own goroutine; an
-	// [*RPCError] is sent as it is. Without OnRequest the answer is "method not found".
+	// OnRequest answers the server's requests, except ping. It runs in a new goroutine for each request. If it returns an
+	// [*RPCError], this error is sent unchanged. If OnRequest is nil, requests are answered with "method not found".
 	OnRequest func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error)
 
-	// OnNoise receives the beginning of every line of output that is not a message. It must not block.
+	// OnNoise receives the beginning of every output line that is not a message. OnNoise must not block.
 	OnNoise func(line []byte)
 
-	// OnGap reports that notifications may be lost: their session or stream was lost and opened again. With
-	// forgotten, the server may have lost its state, too. It must not block.
+	// OnGap is called after a session or stream was lost and reopened, because notifications may have been missed in
+	// between. The argument reports whether the server may also have lost its state. OnGap must not block.
 	OnGap func(forgotten bool)
 }
 
@@ -58,63 +62,53 @@ const (
 	defaultPending = 1024
 	defaultNoise   = 1000
 	maxNoiseLine   = 4 << 10
-	sideJobs       = 32 // concurrent goroutines that answer the server or clean up
+	sideJobs       = 32 // the maximum number of background goroutines that reply to the server or clean up
 )
 
-// Notification is a message from the server without an answer. The caller may keep Params, which are the
-// server's bytes.
+// Notification is a message from the server that needs no answer. Params contains the original bytes and can be kept by
+// the receiver.
 type Notification struct {
 	Method string
 	Params jsontext.Value
 }
 
-// Stats count what was left out, to be looked at when something seems odd.
-type Stats struct {
-	Stray   int64 // answers and progress for calls that are unknown or finished
-	Noise   int64 // lines that were not messages
-	Dropped int64 // notifications beyond a slow caller's mailbox, replies beyond the backlog
-}
-
-// Transport carries messages to and from one server, for one connection. [Stdio]
-// and [HTTP] return one.
+// Transport carries messages between one connection and its server. [Stdio] and [HTTP] return a Transport.
 type Transport interface {
-	// start is called once, first. The transport then passes every incoming
-	// message to [Conn.deliver] and the end of the connection to [Conn.fail].
+	// start is called once, before any other method. From then on, the transport passes every incoming message to
+	// [Conn.deliver]. It calls [Conn.fail] when the connection is lost.
 	start(c *Conn)
 
-	// send sends a message. Stdio does not use the message after send has
-	// returned. Over HTTP, send returns when the answer to a request has been
+	// send sends a message. The stdio transport takes over the message's body. Over HTTP, send returns when the answer was
 	// delivered or can no longer arrive.
 	send(ctx context.Context, m outgoing) error
 
-	// shut ends the transport without waiting for the server.
-	shut()
+	// close closes the transport without waiting for the server.
+	close()
 }
 
-// outgoing is a message to the server, with the values of its HTTP header fields.
+// outgoing is a message to the server, with the values for its HTTP headers.
 type outgoing struct {
 	body      []byte
-	id        int64  // 0 if it is not a request
-	method    string // of a request
+	id        int64  // the id of a request; 0 for other messages
+	method    string // the method of a request
 	version   string // the protocol revision; empty for initialize
-	name      string // of the tool, prompt or resource
+	name      string // the name of the requested tool or prompt, or the URI of the resource
 	headers   []header
-	quiet     bool // the server is not notified when the call is abandoned
-	droppable bool // dropped instead of waiting for space in the queue
+	quiet     bool // do not tell the server if the caller stops waiting
+	droppable bool // drop the message if the queue is full
 }
 
 type header struct{ name, value string }
 
-// Conn is a connection to one server. Its methods may be used concurrently.
+// Conn is a connection to one server. All methods can be called concurrently.
 type Conn struct {
 	transport Transport
-	http      *httpTransport // the same transport, if it is HTTP
+	http      *httpTransport // the transport if it is an HTTP transport, or nil
 	opts      Options
 	ownMeta   []byte // the _meta members of every modern request
 
 	ctx    context.Context // ends with the connection
 	cancel context.CancelFunc
-	done   chan struct{}
 
 	ids      atomic.Int64
 	server   atomic.Pointer[Server]
@@ -124,23 +118,25 @@ type Conn struct {
 	negotiation negotiation
 
 	mu      sync.Mutex
-	closed  error // the cause; nil while the connection is open
-	pending map[int64]*pending
-	pool    sync.Pool                     // of *pending
-	serving map[string]context.CancelFunc // the server's requests being answered, by id
+	closed  error // an ErrClosed with the cause; nil while the connection is open
+	pending map[int64]*pendingCall
+	spare   sync.Pool                     // of *pendingCall
+	serving map[string]context.CancelFunc // by request id; cancels the callback that answers a server's request
 
-	side                  chan struct{} // slots for background jobs
-	stray, noise, dropped atomic.Int64
+	side chan struct{} // contains one value for each running background job
+
+	stray   atomic.Int64 // counts messages about unknown or finished calls and requests
+	noise   atomic.Int64 // counts lines that were not usable messages
+	dropped atomic.Int64 // counts notifications that a slow caller missed, and replies that were not sent
 }
 
-// New makes a connection over a transport and owns the transport from then on. Call Negotiate next and
-// Close last.
+// New creates a connection over a transport and takes ownership of the transport. Call Negotiate before making any
+// calls, and Close at the end.
 func New(t Transport, o Options) *Conn {
 	c := &Conn{
 		transport: t,
 		opts:      o.withDefaults(),
-		done:      make(chan struct{}),
-		pending:   make(map[int64]*pending),
+		pending:   make(map[int64]*pendingCall),
 		serving:   make(map[string]context.CancelFunc),
 		side:      make(chan struct{}, sideJobs),
 	}
@@ -168,32 +164,27 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Close ends the connection and every call on it. It does not wait for the server, except to end an HTTP
-// session, for at most a second.
+// Close closes the connection and fails all pending calls. It does not wait for the server, except that closing an HTTP
+// session takes up to a second.
 func (c *Conn) Close() error {
 	c.fail(nil)
 	return nil
 }
 
-// Server returns the server's description of itself; nil before Negotiate.
+// Server returns the server's description of itself, or nil if Negotiate has not succeeded yet.
 func (c *Conn) Server() *Server { return c.server.Load() }
 
-// Done is closed when the connection ends.
-func (c *Conn) Done() <-chan struct{} { return c.done }
+// Done returns a channel that is closed when the connection is closed.
+func (c *Conn) Done() <-chan struct{} { return c.ctx.Done() }
 
-// Err returns an [ErrClosed] with its cause after the connection ended, or nil.
+// Err returns nil while the connection is open. After that, it returns an [ErrClosed] with the cause.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
 }
 
-// Stats returns the counts so far.
-func (c *Conn) Stats() Stats {
-	return Stats{Stray: c.stray.Load(), Noise: c.noise.Load(), Dropped: c.dropped.Load()}
-}
-
-// fail ends the connection, once, and every waiting call.
+// fail closes the connection and fails every pending call. Only the first invocation has an effect.
 func (c *Conn) fail(cause error) {
 	c.mu.Lock()
 	if c.closed != nil {
@@ -209,28 +200,27 @@ func (c *Conn) fail(cause error) {
 	for _, p := range waiting {
 		p.settle(nil, closed)
 	}
-	close(c.done)
-	c.transport.shut()
+	c.transport.close()
 }
 
-// pending is a waiting call. The goroutine that removes it from the table settles it, exactly once; the
-// caller then returns it to the pool.
-type pending struct {
-	settled chan struct{} // holds one token when result and err are set
+// pendingCall is a call that waits for its answer. The goroutine that removes it from [Conn.pending] must settle it, so
+// that every call is settled exactly once.
+type pendingCall struct {
+	settled chan struct{} // receives a value when the result and the error are set
 	result  jsontext.Value
 	err     error
 	box     *mailbox
 }
 
-func (p *pending) settle(result jsontext.Value, err error) {
+func (p *pendingCall) settle(result jsontext.Value, err error) {
 	p.result, p.err = result, err
 	p.settled <- struct{}{}
 }
 
-func (c *Conn) register(id int64, box *mailbox) (*pending, error) {
-	p, _ := c.pool.Get().(*pending)
-	if p == nil {
-		p = &pending{settled: make(chan struct{}, 1)}
+func (c *Conn) register(id int64, box *mailbox) (*pendingCall, error) {
+	p, ok := c.spare.Get().(*pendingCall)
+	if !ok {
+		p = &pendingCall{settled: make(chan struct{}, 1)}
 	}
 	p.box = box
 	c.mu.Lock()
@@ -245,8 +235,8 @@ func (c *Conn) register(id int64, box *mailbox) (*pending, error) {
 	return p, nil
 }
 
-// remove takes a call out of the table; nil if it is not there.
-func (c *Conn) remove(id int64) *pending {
+// remove removes a call from the table of pending calls and returns it. It returns nil if the call is not in the table.
+func (c *Conn) remove(id int64) *pendingCall {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.pending[id]
@@ -254,7 +244,7 @@ func (c *Conn) remove(id int64) *pending {
 	return p
 }
 
-// settle ends a call, unless it has ended already.
+// settle completes a call with an error. It reports whether the call was still pending.
 func (c *Conn) settle(id int64, err error) bool {
 	p := c.remove(id)
 	if p != nil {
@@ -263,7 +253,8 @@ func (c *Conn) settle(id int64, err error) bool {
 	return p != nil
 }
 
-// exchange sends a request and waits for its answer.
+// exchange sends a request and waits for its answer. If the request has a mailbox, the callback receives the
+// notifications about the request.
 func (c *Conn) exchange(
 	ctx context.Context, m outgoing, box *mailbox, callback func(Notification),
 ) (jsontext.Value, error) {
@@ -275,11 +266,11 @@ func (c *Conn) exchange(
 		return nil, fmt.Errorf("%s: %w", m.method, err)
 	}
 	if c.http != nil && box != nil {
-		// Another goroutine reads the stream, so that this one runs the callbacks, also for notifications
-		// that arrive by another stream.
-		go func() { c.sent(ctx, m, c.transport.send(ctx, m)) }()
+		// Read the stream in another goroutine, so that this goroutine can run the callbacks, even for notifications from
+		// other streams.
+		go func() { c.afterSend(ctx, m, c.transport.send(ctx, m)) }()
 	} else {
-		c.sent(ctx, m, c.transport.send(ctx, m))
+		c.afterSend(ctx, m, c.transport.send(ctx, m))
 	}
 	var mail <-chan struct{}
 	if box != nil {
@@ -293,18 +284,17 @@ func (c *Conn) exchange(
 		case <-mail:
 			box.flush(callback)
 		case <-abandoned:
-			// If another goroutine is settling the answer, it arrives in a moment.
+			// If the call is no longer pending, another goroutine is about to settle it.
 			abandoned = nil
 			c.settle(m.id, ctx.Err())
 		}
 	}
-	result, err := p.result, p.err
-	p.result, p.err, p.box = nil, nil, nil
-	c.pool.Put(p)
 	if box != nil {
 		box.flush(callback)
 	}
-	if err == nil {
+	result, err := p.result, p.err
+	p.result, p.err, p.box = nil, nil, nil
+	if c.spare.Put(p); err == nil {
 		return result, nil
 	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, ErrNotSent) && !m.quiet {
@@ -313,9 +303,10 @@ func (c *Conn) exchange(
 	return nil, fmt.Errorf("%s: %w", m.method, err)
 }
 
-// sent handles the result of sending a request. Over HTTP the answer has been delivered by then. A session
-// that the server has lost is replaced, once. A request that can no longer be answered is settled here.
-func (c *Conn) sent(ctx context.Context, m outgoing, err error) {
+// afterSend handles the outcome of sending a request. If the server no longer knows the session, the request is sent
+// again in a new session. If the request can no longer be answered, the call fails. An HTTP request can no longer be
+// answered after send has returned.
+func (c *Conn) afterSend(ctx context.Context, m outgoing, err error) {
 	if lost, ok := err.(*sessionLost); ok && m.method != methodInitialize {
 		err = c.sendAgain(ctx, m, lost.session)
 	}
@@ -327,8 +318,8 @@ func (c *Conn) sent(ctx context.Context, m outgoing, err error) {
 	}
 }
 
-// sendAgain sends a request once more, in a new session. The server received it before, so no error here is
-// [ErrNotSent].
+// sendAgain sends a request again in a new session. The error never wraps [ErrNotSent], because the server has
+// already received the request once.
 func (c *Conn) sendAgain(ctx context.Context, m outgoing, session string) error {
 	err := c.renew(ctx, session)
 	if err == nil {
@@ -346,19 +337,21 @@ func (c *Conn) sendAgain(ctx context.Context, m outgoing, session string) error 
 	return fmt.Errorf("%w: %v", ErrSessionLost, err)
 }
 
-// The origin of a message; a positive value is the id of the call whose stream it was.
+// A stream number identifies the stream on which a message arrived. A positive number is the id of the call to which
+// the stream belongs.
 const (
 	sharedStream = 0  // one stream for all messages
 	sideStream   = -1 // a stream without answers to calls
 )
 
-// deliver handles one message, or a batch, from the transport. With owned, the connection may keep the
-// bytes. It reports whether the call of the stream has ended, and the error of a malformed message.
+// deliver handles a message or a batch of messages from the transport. The parameter owned reports whether the
+// connection can keep the bytes. The first result reports whether a message was the answer to a call. An error means
+// that a message is malformed.
 func (c *Conn) deliver(msg []byte, owned bool, stream int64) (answered bool, err error) {
 	if !isBatch(msg) {
 		return c.deliverOne(msg, owned, stream)
 	}
-	parts, problem := batch(msg)
+	parts, problem := splitBatch(msg)
 	if problem != "" {
 		return false, malformed(problem, msg)
 	}
@@ -372,7 +365,7 @@ func (c *Conn) deliver(msg []byte, owned bool, stream int64) (answered bool, err
 }
 
 func (c *Conn) deliverOne(msg []byte, owned bool, stream int64) (answered bool, err error) {
-	e, badText, problem := open(msg)
+	e, badText, problem := readEnvelope(msg)
 	switch {
 	case problem != "":
 		return false, malformed(problem, msg)
@@ -381,7 +374,7 @@ func (c *Conn) deliverOne(msg []byte, owned bool, stream int64) (answered bool, 
 	case e.kind == kindOrphan && stream > 0:
 		return c.settle(stream, rpcError(e.failure)), nil
 	case e.kind == kindOrphan || badText:
-		c.reportNoise(msg) // no call waits for it
+		c.reportNoise(msg) // no call is waiting for this message
 	case e.kind == kindNotification:
 		c.notify(e, stream)
 	case e.kind == kindRequest:
@@ -390,7 +383,7 @@ func (c *Conn) deliverOne(msg []byte, owned bool, stream int64) (answered bool, 
 	return false, nil
 }
 
-// reportNoise reports a line that is not a usable message.
+// reportNoise counts and reports a line that is not a usable message.
 func (c *Conn) reportNoise(line []byte) {
 	c.noise.Add(1)
 	if c.opts.OnNoise != nil {
@@ -399,8 +392,8 @@ func (c *Conn) reportNoise(line []byte) {
 }
 
 func (c *Conn) answer(msg []byte, e envelope, badText, owned bool, stream int64) bool {
-	id, ok := number(e.id)
-	var p *pending
+	id, ok := parseID(e.id)
+	var p *pendingCall
 	if ok && stream != sideStream && (stream <= 0 || id == stream) {
 		p = c.remove(id)
 	}

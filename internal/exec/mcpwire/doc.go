@@ -1,60 +1,60 @@
-// Package mcpwire is a small MCP client for tool servers that loses nothing.
+// Package mcpwire is a small MCP client for tool servers. It passes every byte on unchanged.
 //
-// Arguments, results, tool definitions and notifications are raw JSON, in and
-// out: unknown content types, fields and _meta arrive byte for byte as the other
-// side wrote them. The package reads only the envelope of a message, once,
-// without building values. It checks that the rest is JSON and passes it on.
+// Arguments, results, tool definitions and notifications are raw JSON. Unknown content types, unknown fields and
+// _meta arrive exactly as the other side sent them. The package parses only the envelope of a message, which consists
+// of the members that JSON-RPC defines. All other content is only checked for valid JSON.
 //
 // # Life cycle
 //
 //	Stdio or HTTP → New → Negotiate → Call, CallTool, ListTools … → Close
 //
-// A [Transport] carries messages: [Stdio] over the two pipes of a process that
-// the caller has started, [HTTP] over streamable HTTP. [New] makes a [Conn] from
-// it and [Conn.Negotiate] greets the server, once. After that any number of calls
-// may be under way together. A closed connection stays closed: [Conn.Done] and
-// [Conn.Err] report it and the cause, every waiting call returns [ErrClosed] with
-// the cause, and the caller starts the server again.
+// A [Transport] carries the messages. [Stdio] uses the two pipes of a process that the caller has started. [HTTP]
+// uses streamable HTTP. [New] creates a [Conn] from a transport, and [Conn.Negotiate] opens the connection to the
+// server. After that, any number of calls can run concurrently.
+//
+// A closed connection stays closed. The caller has to start the server again. [Conn.Done] signals the end of the
+// connection, and [Conn.Err] returns the cause. Every waiting call returns [ErrClosed] with the cause.
 //
 // # Two generations
 //
-// 2026-07-28 has no handshake: version and capabilities travel with every
-// request. 2024-11-05 to 2025-11-25 begin with initialize. Negotiate asks
-// server/discover first and falls back. A silent server costs
-// [Options.ProbeTimeout], and its late answer is ignored; a server that exits
-// causes [ErrRespawnLegacy]. A caller that remembers the result sets
-// [Options.Legacy] or [Options.Modern] the next time. Negotiate sends initialize
-// once. Only an HTTP session that the server has forgotten is made again; the
-// call, which the server has refused unread, is then sent once more.
+// Revision 2026-07-28 is called modern. A modern server needs no handshake: every request contains the version and
+// the client's capabilities. The revisions 2024-11-05 to 2025-11-25 are called legacy. A legacy connection begins
+// with the request initialize.
+//
+// Negotiate sends server/discover first and falls back to initialize. If the server does not answer server/discover
+// within [Options.ProbeTimeout], a later answer is ignored. If the server exits instead, Negotiate returns
+// [ErrRespawnLegacy]. A caller that knows the server's generation can avoid the probe with [Options.Legacy] or
+// [Options.Modern].
+//
+// Initialize is sent only once, with one exception. If an HTTP server no longer knows the session, the connection
+// creates a new session and sends the failed call again.
 //
 // # Limits on servers
 //
 // A server cannot exhaust the client's memory, time or goroutines.
 //
-//   - A message is at most [Options.MaxMessage] long and 1000 levels deep, in
-//     UTF-8, without repeated envelope members. Over stdio a broken message ends
-//     the connection, because a call may wait for it; over HTTP it ends the call.
-//   - Lines on stdout that are not messages are skipped, up to a bound, and
-//     reported. Answers to unknown calls are counted.
-//   - A server that does not read its input blocks only itself: calls wait with
-//     their own deadline, and the backlog is bounded.
-//   - Notifications of a call wait in a bounded mailbox for the goroutine that
-//     called; a slow caller loses the oldest and does not delay other calls.
-//   - [Options.OnNotification], [Options.OnNoise] and [Options.OnGap] run in the
-//     reading goroutine, so a flood of messages slows down only that server. They
-//     must not block.
-//   - Redirects are not followed, and an address of the old HTTP+SSE transport
-//     is refused with [ErrSSEOnly].
+//   - A message must be valid UTF-8, at most [Options.MaxMessage] bytes long and at most 1000 levels deep. Members of
+//     the envelope must not be repeated. Over stdio, an invalid message ends the connection, because a call may be
+//     waiting for that message. Over HTTP, an invalid message ends only the call.
+//   - Lines on stdout that are not messages are reported and skipped. At most [Options.MaxNoise] lines in a row are
+//     allowed. Answers to unknown calls are counted and dropped.
+//   - If a server does not read its input, only calls to this server wait. These calls wait until their own
+//     deadlines. The queue of messages to the server is bounded.
+//   - Notifications about a call wait in a bounded mailbox until the calling goroutine reads them. A slow caller
+//     loses the oldest notifications, but other calls are not delayed.
+//   - [Options.OnNotification], [Options.OnNoise] and [Options.OnGap] run in the goroutine that reads from the
+//     server. A flood of messages slows down only that server. These callbacks must not block.
+//   - Redirects are not followed. A URL of the old HTTP+SSE transport is refused with [ErrSSEOnly].
 //
 // # HTTP
 //
-// Plain HTTP uses a small pool of HTTP/1.1 connections: the goroutine that calls
-// writes the request and reads the response. TLS, proxies and systems that
-// cannot peek at a connection (Windows) use [http.Transport]. No request is sent
-// twice.
+// For http URLs, the package uses a small pool of HTTP/1.1 connections. The calling goroutine writes the request and
+// reads the response. For https URLs and for proxies, the package uses [http.Transport]. The package also uses
+// [http.Transport] on systems such as Windows, which cannot check a connection without reading from it. A request
+// that may have reached the server is not sent a second time.
 //
 // # After an error
 //
-// An [*RPCError] is the server's answer. [ErrNotSent] is certain: the server
-// never got the call. After any other error the server may have acted.
+// An [*RPCError] is the server's answer. [ErrNotSent] means that the server certainly did not receive the call. After
+// any other error, the server may have executed the call.
 package mcpwire

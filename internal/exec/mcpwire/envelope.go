@@ -2,6 +2,7 @@ package mcpwire
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
@@ -14,11 +15,11 @@ const (
 	kindRequest kind = iota + 1
 	kindNotification
 	kindResponse
-	kindOrphan // an error that answers no particular request
+	kindOrphan // an error that does not answer a specific request
 )
 
-// envelope is the outer object of a message. Its slices are parts of the message.
-// Params, result and error were checked to be JSON and are otherwise unread.
+// envelope contains the members of a message that JSON-RPC defines. All slices point into the message. The fields
+// params, result and failure are valid JSON, but they are not parsed further.
 type envelope struct {
 	kind                    kind
 	method                  string
@@ -26,13 +27,13 @@ type envelope struct {
 	params, result, failure []byte
 }
 
-// open reads the envelope of one message, in one pass and without allocating. The
-// problem is empty for a JSON-RPC message; badText reports that a string in the
-// message is not UTF-8.
-func open(msg []byte) (e envelope, badText bool, problem string) {
+// readEnvelope reads the envelope of one message in one pass, without allocating memory. The second result reports
+// whether a string in the message contains invalid UTF-8. The third result says why the message is not valid JSON-RPC,
+// or is empty.
+func readEnvelope(msg []byte) (e envelope, badText bool, problem string) {
 	var version, method []byte
 	if !bytes.HasPrefix(bytes.TrimLeft(msg, " \t\r\n"), []byte("{")) {
-		return e, false, "not an object"
+		return e, false, "it is not a JSON object"
 	}
 	w := rawjson.Walk(msg)
 	for name, value, ok := w.Member(); ok; name, value, ok = w.Member() {
@@ -62,13 +63,12 @@ func open(msg []byte) (e envelope, badText bool, problem string) {
 		return e, false, problem
 	}
 	if string(version) != `"2.0"` {
-		return e, false, "not JSON-RPC 2.0"
+		return e, false, "the member \"jsonrpc\" is not \"2.0\""
 	}
 	return e, w.BadUTF8(), e.classify(method)
 }
 
-// classify sets the kind of the message. It accepts an answer with both a result
-// and an error if one of them is null.
+// classify sets the kind of a message. It ignores a null result next to an error, and a null error next to a result.
 func (e *envelope) classify(method []byte) (problem string) {
 	if string(e.failure) == "null" && e.result != nil {
 		e.failure = nil
@@ -81,11 +81,11 @@ func (e *envelope) classify(method []byte) (problem string) {
 	switch {
 	case method != nil:
 		var ok bool
-		if e.method, ok = methodName(method); !ok {
-			return "the method is not a name"
+		if e.method, ok = rawjson.Text(method); !ok {
+			return "the method is not a string"
 		}
 		if e.result != nil || e.failure != nil {
-			return "a request and an answer at once"
+			return "it is a request and a response at once"
 		}
 		switch {
 		case hasID:
@@ -96,48 +96,32 @@ func (e *envelope) classify(method []byte) (problem string) {
 			return "the id is neither a string nor a number"
 		}
 	case e.result != nil && e.failure != nil:
-		return "a result and an error at once"
+		return "it has a result and an error at once"
 	case hasID && (e.result != nil || e.failure != nil && e.failure[0] == '{'):
 		e.kind = kindResponse
 	case noID && e.failure != nil && e.failure[0] == '{':
 		e.kind = kindOrphan
 	default:
-		return "neither a request nor an answer"
+		return "it is neither a request nor a response"
 	}
 	return ""
 }
 
-// methodName turns the usual names into strings without allocating.
-func methodName(raw []byte) (string, bool) {
-	switch string(raw) {
-	case `"notifications/progress"`:
-		return methodProgress, true
-	case `"notifications/message"`:
-		return methodMessage, true
-	case `"notifications/tools/list_changed"`:
-		return MethodToolsChanged, true
-	case `"ping"`:
-		return methodPing, true
-	}
-	return rawjson.Text(raw)
-}
-
-// number reads an id or a progress token as a number that the client may have
-// assigned.
-func number(raw []byte) (int64, bool) {
+// parseID parses an id that this client assigned. These ids are non-negative integers.
+func parseID(raw []byte) (int64, bool) {
 	n, err := strconv.ParseUint(string(raw), 10, 63)
 	return int64(n), err == nil
 }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// isBatch reports whether the message is an array: 2025-03-26 sends some.
+// isBatch reports whether a message is a batch. Revision 2025-03-26 allows batches.
 func isBatch(msg []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(msg, " \t\r\n"), []byte("["))
 }
 
-// batch splits an array of messages. Nothing comes out unless all of it is JSON.
-func batch(msg []byte) (elements [][]byte, problem string) {
+// splitBatch splits an array of messages. It returns no messages if the array is not valid JSON.
+func splitBatch(msg []byte) (elements [][]byte, problem string) {
 	w := rawjson.Walk(msg)
 	for e, ok := w.Element(); ok; e, ok = w.Element() {
 		elements = append(elements, e)
@@ -146,18 +130,19 @@ func batch(msg []byte) (elements [][]byte, problem string) {
 	case w.Problem() != "":
 		return nil, w.Problem()
 	case len(elements) == 0:
-		return nil, "an empty batch"
+		return nil, "it is an empty batch"
 	}
 	return elements, ""
 }
 
-// looksLikeMessage reports whether a line is a broken message rather than noise.
+// looksLikeMessage reports whether an invalid line seems to be a damaged message, rather than some other output of the
+// server.
 func looksLikeMessage(line []byte) bool {
 	line = bytes.TrimLeft(line, " \t\r\n")
 	return len(line) > 0 && (line[0] == '{' || line[0] == '[') && bytes.Contains(line, []byte(`"jsonrpc"`))
 }
 
-// Message is one JSON-RPC message. Its parts are slices of it, as written.
+// Message is one JSON-RPC message. The raw values point into the original message.
 type Message struct {
 	Method string
 	ID     jsontext.Value // nil in a notification
@@ -166,10 +151,10 @@ type Message struct {
 	Error  jsontext.Value
 }
 
-// ReadMessage reads the envelope of one message with the checks of [Conn]. Problem describes an invalid
-// message.
+// ReadMessage reads the envelope of one message and makes the same checks as [Conn]. The second result says why the
+// message is invalid, or is empty.
 func ReadMessage(raw []byte) (m Message, problem string) {
-	e, badText, problem := open(raw)
+	e, badText, problem := readEnvelope(raw)
 	switch {
 	case problem != "":
 		return Message{}, problem
@@ -179,32 +164,34 @@ func ReadMessage(raw []byte) (m Message, problem string) {
 	return Message{Method: e.method, ID: e.id, Params: e.params, Result: e.result, Error: e.failure}, ""
 }
 
-// ReadError reads an error object; nil if it is not one.
+// ReadError reads a JSON-RPC error object. It returns nil if the object is invalid.
 func ReadError(raw []byte) *RPCError {
 	e, _ := rpcError(raw).(*RPCError)
 	return e
 }
 
-// rpcError reads an error object.
+// rpcError converts a JSON-RPC error object to an [*RPCError]. An invalid object becomes a [*MalformedError].
 func rpcError(raw []byte) error {
 	e := &RPCError{Raw: bytes.Clone(raw)}
-	var code, message, data []byte
-	w := rawjson.Walk(e.Raw)
-	for name, value, ok := w.Member(); ok; name, value, ok = w.Member() {
-		switch {
-		case rawjson.Named(name, "code"):
-			code = value
-		case rawjson.Named(name, "message"):
-			message = value
-		case rawjson.Named(name, "data"):
-			data = value
+	var err error
+	if e.Code, err = strconv.ParseInt(string(rawjson.Lookup(e.Raw, "code")), 10, 64); err != nil {
+		return malformed("the error object has no code", raw)
+	}
+	e.Message, _ = rawjson.Text(rawjson.Lookup(e.Raw, "message"))
+	e.Data = rawjson.Lookup(e.Raw, "data")
+	return e
+}
+
+// pick returns the values of an object's members with the given names, in the order of the names. The second result
+// reports whether one of these members appears more than once.
+func pick(object []byte, names ...string) (values [][]byte, twice bool) {
+	values = make([][]byte, len(names))
+	w := rawjson.Walk(object)
+	for k, v, ok := w.Member(); ok; k, v, ok = w.Member() {
+		if i := slices.IndexFunc(names, func(name string) bool { return rawjson.Named(k, name) }); i >= 0 {
+			twice = twice || values[i] != nil
+			values[i] = v
 		}
 	}
-	var err error
-	if e.Code, err = strconv.ParseInt(string(code), 10, 64); err != nil {
-		return malformed("an error without a code", raw)
-	}
-	e.Message, _ = rawjson.Text(message)
-	e.Data = data
-	return e
+	return values, twice
 }

@@ -30,16 +30,16 @@ func TestOpen(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"result":{},"error":{}}`:            {problem: "at once"},
 		`{"jsonrpc":"2.0","id":1,"method":"x","result":1}`:           {problem: "at once"},
 		`{"jsonrpc":"2.0","id":null,"method":"x"}`:                   {problem: "neither a string"},
-		`{"jsonrpc":"2.0","id":1,"method":1}`:                        {problem: "not a name"},
+		`{"jsonrpc":"2.0","id":1,"method":1}`:                        {problem: "not a string"},
 		`{"jsonrpc":"2.0","id":1,"id":2,"result":1}`:                 {problem: "twice"},
-		`{"jsonrpc":"1.0","id":1,"result":1}`:                        {problem: "JSON-RPC"},
-		`{"id":1,"result":1}`:                                        {problem: "JSON-RPC"},
+		`{"jsonrpc":"1.0","id":1,"result":1}`:                        {problem: "jsonrpc"},
+		`{"id":1,"result":1}`:                                        {problem: "jsonrpc"},
 		`{"jsonrpc":"2.0","id":1,"result":1} x`:                      {problem: "after the end"},
 		`[]`:                                                         {problem: "object"},
 		``:                                                           {problem: "object"},
 		`{"jsonrpc":"2.0","id":1,"result":`:                          {problem: "ends"},
 	} {
-		e, _, problem := open([]byte(in))
+		e, _, problem := readEnvelope([]byte(in))
 		if problem == "" && e.kind != want.kind || (problem == "") != (want.problem == "") || !strings.Contains(problem, want.problem) {
 			t.Errorf("open(%s) = %d, %q; want %d, %q", in, e.kind, problem, want.kind, want.problem)
 		}
@@ -49,15 +49,15 @@ func TestOpen(t *testing.T) {
 func TestOpenAllocatesNothing(t *testing.T) {
 	msg := []byte(`{"jsonrpc":"2.0","id":17,"result":{"content":[{"type":"text","text":"hello"}],"_meta":{"a":1}}}`)
 	if n := testing.AllocsPerRun(100, func() {
-		if _, _, problem := open(msg); problem != "" {
+		if _, _, problem := readEnvelope(msg); problem != "" {
 			t.Fatal(problem)
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("open allocates memory %v times, want 0", n)
 	}
 }
 
-// FuzzOpen compares the envelope with what encoding/json makes of the message.
+// FuzzOpen compares the envelope that open returns with the result of encoding/json.
 func FuzzOpen(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":1,"result":{"a":[1,-2.5e3,"x\u00e9\\"],"b":null}}`,
@@ -70,15 +70,15 @@ func FuzzOpen(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		e, badText, problem := open(msg)
+		e, badText, problem := readEnvelope(msg)
 		if depth(msg) > rawjson.MaxDepth {
 			if problem == "" {
-				t.Errorf("open takes what is %d deep", depth(msg))
+				t.Errorf("open accepts a message that is %d levels deep", depth(msg))
 			}
 			return
 		}
 		if got, want := rawjson.Valid(msg), json.Valid(msg) && utf8.Valid(msg); got != want {
-			t.Errorf("rawjson.Valid(%q) = %v", msg, got)
+			t.Errorf("rawjson.Valid(%q) = %v, want %v", msg, got, want)
 		}
 		if problem != "" {
 			if e := reference(msg); e != nil {
@@ -94,7 +94,7 @@ func FuzzOpen(f *testing.F) {
 			t.Fatalf("open(%q) = %+v; encoding/json does not read it", msg, e)
 		}
 		same := func(name string, got []byte) {
-			// A null may be left out of an answer.
+			// classify removes a result or error that is null.
 			if want := ref[name]; !bytes.Equal(got, want) && !(got == nil && string(want) == "null") {
 				t.Errorf("open(%q): %s is %q, want %q", msg, name, got, want)
 			}
@@ -112,14 +112,14 @@ func FuzzOpen(f *testing.F) {
 				t.Errorf("open(%q): method is %q, want %q", msg, e.method, method)
 			}
 		}
-		if parts, problem := batch(append(append([]byte("["), msg...), ']')); problem != "" || len(parts) != 1 {
-			t.Errorf("batch of %q: %d, %s", msg, len(parts), problem)
+		if parts, problem := splitBatch(append(append([]byte("["), msg...), ']')); problem != "" || len(parts) != 1 {
+			t.Errorf("batch of %q has %d messages, problem %q; want 1 message", msg, len(parts), problem)
 		}
 	})
 }
 
-// reference reads a message with encoding/json and returns its members; nil if it is not a JSON-RPC
-// message.
+// reference reads a message with encoding/json and returns its members. It returns nil if msg is not a valid
+// JSON-RPC message.
 func reference(msg []byte) map[string]json.RawMessage {
 	var m map[string]json.RawMessage
 	d := json.NewDecoder(bytes.NewReader(msg))
@@ -156,8 +156,7 @@ func reference(msg []byte) map[string]json.RawMessage {
 	_, hasError := m["error"]
 	if hasMethod {
 		if !is("method", `"`) || halfCharacter(m["method"]) || hasResult && !(null("result") && hasError && !null("error")) || hasError && !(null("error") && hasResult) {
-			// A method beside an answer is refused, whatever the nulls; so is a
-			// method that is no text.
+			// A message with a method must not have a result or an error. The method must be a valid string.
 			return nil
 		}
 		if hasResult || hasError || m["id"] != nil && !hasID {
@@ -177,8 +176,8 @@ func reference(msg []byte) map[string]json.RawMessage {
 	}
 }
 
-// halfCharacter reports whether a JSON string holds one half of a surrogate pair
-// as an escape: encoding/json puts a replacement character in its place.
+// halfCharacter reports whether a JSON string contains an escape for half of a surrogate pair. encoding/json
+// decodes such an escape as a replacement character.
 func halfCharacter(raw []byte) bool {
 	var s string
 	if !utf8.Valid(raw) || json.Unmarshal(raw, &s) != nil {
@@ -189,9 +188,9 @@ func halfCharacter(raw []byte) bool {
 	return strings.Count(s, replacement) > written
 }
 
-// depth is how deep the brackets of a text lie in each other, strings left out.
+// depth returns how deeply the brackets of a text are nested. It ignores brackets in strings.
 func depth(b []byte) (deepest int) {
-	now, inString := 0, false
+	level, inString := 0, false
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
 		case inString && c == '\\':
@@ -200,10 +199,10 @@ func depth(b []byte) (deepest int) {
 			inString = !inString
 		case inString:
 		case c == '{' || c == '[':
-			now++
-			deepest = max(deepest, now)
+			level++
+			deepest = max(deepest, level)
 		case c == '}' || c == ']':
-			now--
+			level--
 		}
 	}
 	return deepest

@@ -8,61 +8,61 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Errors to test for with [errors.Is].
+// Use [errors.Is] to test for these errors.
 var (
-	// ErrClosed is in every error of a call whose connection ended, by Close or by the server. The error
-	// contains the cause.
+	// ErrClosed is wrapped by the error of a call if the connection was closed before or during the call. The error also
+	// contains the cause, unless the connection was closed by Close.
 	ErrClosed = errors.New("the connection to the server is closed")
 
-	// ErrNotSent is in the error of a call that was certainly not sent: the server cannot have acted on it.
+	// ErrNotSent is wrapped by the error of a call that was certainly not sent, so the server cannot have executed it.
 	ErrNotSent = errors.New("not sent")
 
-	// ErrRespawnLegacy is in the error of Negotiate when the server exited, or stopped answering, after the
-	// probe for 2026-07-28. Start the server again with [Options.Legacy].
-	ErrRespawnLegacy = errors.New("the server did not survive server/discover: " +
-		"start it again and use the 2025-11-25 handshake (Options.Legacy)")
+	// ErrRespawnLegacy is wrapped by the error of Negotiate if the server exited or stopped answering after the probe for
+	// revision 2026-07-28. In this case, start the server again and set [Options.Legacy].
+	ErrRespawnLegacy = errors.New("the server exited or stopped answering after the request server/discover; " +
+		"start the server again with the 2025-11-25 handshake (Options.Legacy)")
 
-	// ErrSSEOnly is the error of an address that speaks only the HTTP+SSE transport of 2024-11-05.
-	ErrSSEOnly = errors.New("this address speaks only the HTTP+SSE transport, which was deprecated in " +
-		"2025-03-26: use the server's streamable HTTP address, often the same ending in /mcp")
+	// ErrSSEOnly is returned for a URL that supports only the HTTP+SSE transport of revision 2024-11-05.
+	ErrSSEOnly = errors.New("the server's URL supports only the HTTP+SSE transport, which was deprecated in revision " +
+		"2025-03-26; instead, use the server's URL for streamable HTTP, which often ends in /mcp")
 
-	// ErrSessionLost is in the error of a call whose session the server lost and which failed in a new
-	// session, too. The server received the call, so the error is not an [ErrNotSent].
+	// ErrSessionLost is wrapped by the error of a call if the server no longer knows the session and the call also failed
+	// in a new session. The error does not wrap [ErrNotSent], because the server has received the call.
 	ErrSessionLost = errors.New("the server no longer knows the session")
 
-	// ErrNoAnswer is in the error of a call whose stream ended without the answer.
-	ErrNoAnswer = errors.New("the server closed the stream without an answer")
+	// ErrNoAnswer is wrapped by the error of a call if the response stream ended before the answer arrived.
+	ErrNoAnswer = errors.New("the server closed the stream before it sent the answer")
 
-	// ErrTooManyPending is in the error of a call beyond [Options.MaxPending].
-	ErrTooManyPending = errors.New("too many calls are waiting for this server")
+	// ErrTooManyPending is wrapped by the error of a call that exceeds [Options.MaxPending].
+	ErrTooManyPending = errors.New("too many calls are waiting for an answer from this server")
 
-	// ErrNotNegotiated is the error of a call before Negotiate has succeeded.
+	// ErrNotNegotiated is wrapped by the error of a call that was made before Negotiate succeeded.
 	ErrNotNegotiated = errors.New("Negotiate must succeed before the first call")
 
-	errBacklog    = errors.New("the server does not read what it is sent")
+	errBacklog    = errors.New("the server does not read its input")
 	errUnlistened = errors.New("the server ended the subscription")
 )
 
-// RPCError is the server's error answer.
+// RPCError is a JSON-RPC error that the server sent as the answer to a request.
 type RPCError struct {
 	Code    int64
 	Message string
-	Data    jsontext.Value // as the server wrote it, or nil
-	Raw     jsontext.Value // the whole error object as the server wrote it
+	Data    jsontext.Value // as the server sent it, or nil
+	Raw     jsontext.Value // the whole error object, as the server sent it
 }
 
 func (e *RPCError) Error() string {
 	return fmt.Sprintf("the server answered with error %d: %s", e.Code, sample(e.Message))
 }
 
-// TooLargeError reports a message beyond the limit. The excess was not kept.
+// TooLargeError reports a message that exceeds the size limit. The message was dropped.
 type TooLargeError struct{ Limit int }
 
 func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the message is larger than the limit of %d bytes", e.Limit)
 }
 
-// MalformedError reports that the server sent an invalid message.
+// MalformedError reports an invalid message from the server.
 type MalformedError struct {
 	Problem string
 	Sample  string // the beginning of the message
@@ -73,22 +73,22 @@ func (e *MalformedError) Error() string {
 }
 
 func malformed(problem string, msg []byte) *MalformedError {
-	return &MalformedError{Problem: problem, Sample: beginning(string(msg[:min(len(msg), maxSample+1)]))}
+	return &MalformedError{Problem: problem, Sample: cutSample(string(msg[:min(len(msg), maxSample+1)]))}
 }
 
 // VersionError reports that client and server have no protocol revision in common.
 type VersionError struct{ Server []string }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("no common protocol revision: the server speaks %s, we speak %s and %s",
+	return fmt.Sprintf("there is no common protocol revision: the server supports %s, and ambit supports %s and %s",
 		sample(strings.Join(e.Server, ", ")), strings.Join(legacyVersions, ", "), modernVersion)
 }
 
-// HTTPError is an answer with an error status. RPC is the error in its body, if there is one.
+// HTTPError is an HTTP response with an error status.
 type HTTPError struct {
 	Status int
-	Sample string // the beginning of the body, if it is not an RPC error
-	RPC    *RPCError
+	Sample string    // the beginning of a body that is not a JSON-RPC error
+	RPC    *RPCError // the JSON-RPC error in the body, or nil
 }
 
 func (e *HTTPError) Error() string {
@@ -102,27 +102,27 @@ func (e *HTTPError) Error() string {
 	}
 }
 
-// Unwrap returns the error in the body.
+// Unwrap returns the JSON-RPC error in the body, or nil.
 func (e *HTTPError) Unwrap() error {
 	if e.RPC == nil {
-		return nil // not a nil pointer in an interface
+		return nil // as an error interface, a nil *RPCError would not be nil
 	}
 	return e.RPC
 }
 
-// RedirectError reports a redirect. Redirects are not followed, because credentials and arguments may go
-// only to the configured address.
+// RedirectError reports a redirect. Redirects are not followed, because credentials and arguments must reach only the
+// configured URL.
 type RedirectError struct {
 	Status   int
 	Location string
 }
 
 func (e *RedirectError) Error() string {
-	return fmt.Sprintf("the server redirects (HTTP status %d) to %s: redirects are not followed; "+
-		"if that is the right address, use it", e.Status, sample(e.Location))
+	return fmt.Sprintf("the server redirects (HTTP status %d) to %s, but redirects are not followed; "+
+		"if that is the right URL, set it as the server's URL", e.Status, sample(e.Location))
 }
 
-// closedError is ErrClosed with its cause.
+// closedError is an [ErrClosed] with its cause.
 type closedError struct{ cause error }
 
 func (e *closedError) Error() string {
@@ -135,7 +135,7 @@ func (e *closedError) Error() string {
 func (e *closedError) Is(target error) bool { return target == ErrClosed }
 func (e *closedError) Unwrap() error        { return e.cause }
 
-// sessionLost is ErrSessionLost with the lost session.
+// sessionLost is an [ErrSessionLost] with the id of the lost session.
 type sessionLost struct{ session string }
 
 func (e *sessionLost) Error() string   { return ErrSessionLost.Error() }
@@ -145,17 +145,17 @@ func notSent(err error) error { return fmt.Errorf("%w: %w", ErrNotSent, err) }
 
 const maxSample = 200
 
-// sample quotes the beginning of a server's text, safe for terminals.
+// sample quotes the beginning of a server's text so that it is safe to print on a terminal.
 func sample(s string) string {
 	if len(s) > maxSample {
-		return fmt.Sprintf("%q…", strings.ToValidUTF8(beginning(s), "�"))
+		return fmt.Sprintf("%q…", strings.ToValidUTF8(cutSample(s), "�"))
 	}
 	return fmt.Sprintf("%q", s)
 }
 
-// beginning returns the beginning of a text without the word at the cut: scanners do not recognize half of
-// a credential.
-func beginning(s string) string {
+// cutSample returns at most maxSample bytes from the start of a text. It cuts the text between words, because secret
+// scanners would not recognize half of a credential.
+func cutSample(s string) string {
 	if len(s) <= maxSample {
 		return s
 	}

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// fake is the server's end of a pipe, for a script to play the server on.
+// fake is the server's end of a connection. The script of a test uses it to act as the server.
 type fake struct {
 	t   *testing.T
 	in  *bufio.Reader
@@ -25,7 +25,7 @@ type fake struct {
 	w   *io.PipeWriter // the server's stdout
 }
 
-// message is what a fake reads.
+// message is a message that the fake server has read.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -43,9 +43,8 @@ func pair(t *testing.T, o Options) (*Conn, *fake) {
 	return c, &fake{t: t, in: bufio.NewReader(serverIn), out: serverOut, r: serverIn, w: serverOut}
 }
 
-// play runs a script as the server of a connection, inside a bubble: a
-// goroutine that is left behind there fails the test. The client's part comes
-// after.
+// play runs the two functions as server and client of a connection, in a synctest bubble. The test fails if a
+// goroutine is still running at the end.
 func play(t *testing.T, o Options, server func(*fake), client func(*testing.T, *Conn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +59,7 @@ func play(t *testing.T, o Options, server func(*fake), client func(*testing.T, *
 			t.Errorf("Close: %v", err)
 		}
 		if err := c.Close(); err != nil {
-			t.Errorf("Close again: %v", err)
+			t.Errorf("second Close: %v", err)
 		}
 		<-c.Done()
 		f.exit()
@@ -68,7 +67,7 @@ func play(t *testing.T, o Options, server func(*fake), client func(*testing.T, *
 	})
 }
 
-// recv reads the next message; a zero one when the client has gone.
+// recv reads the next message. It returns a zero message if the client has closed the connection.
 func (f *fake) recv() message {
 	line, err := f.in.ReadString('\n')
 	if err != nil {
@@ -82,7 +81,7 @@ func (f *fake) recv() message {
 	return m
 }
 
-// expect reads the next message, which must be of this method.
+// expect reads the next message and checks its method.
 func (f *fake) expect(method string) message {
 	m := f.recv()
 	if m.Method != method {
@@ -91,7 +90,7 @@ func (f *fake) expect(method string) message {
 	return m
 }
 
-// say writes one line. It does not matter if the client has gone.
+// say writes one line. It ignores errors, because the client may have closed the connection.
 func (f *fake) say(line string) { _, _ = io.WriteString(f.out, line+"\n") }
 
 func (f *fake) answer(m message, result string) {
@@ -102,13 +101,13 @@ func (f *fake) refuse(m message, code int, text string) {
 	f.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, m.ID, code, text))
 }
 
-// exit is what a process does that ends.
+// exit closes both pipes, like a server process that exits.
 func (f *fake) exit() {
 	f.w.Close()
 	f.r.Close()
 }
 
-// idle reads until the client goes.
+// idle reads until the client closes the connection.
 func (f *fake) idle() {
 	for f.recv().line != "" {
 	}
@@ -119,7 +118,7 @@ const (
 	discoverResult   = `{"resultType":"complete","supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}`
 )
 
-// greetLegacy plays a server that knows only initialize.
+// greetLegacy negotiates as a server that supports only initialize.
 func (f *fake) greetLegacy() {
 	m := f.recv()
 	if m.Method == methodDiscover {
@@ -135,7 +134,7 @@ func (f *fake) greetLegacy() {
 	}
 }
 
-// legacy is a connection that has been negotiated, for tests of what comes then.
+// legacy returns a script that negotiates as a legacy server and then runs the given script.
 func legacy(server func(*fake)) func(*fake) {
 	return func(f *fake) {
 		f.greetLegacy()
@@ -159,7 +158,7 @@ func negotiate(t *testing.T, c *Conn) *Server {
 	return s
 }
 
-// callTool calls a tool with a deadline that nothing should need.
+// callTool calls a tool with a deadline of a minute, much longer than a call needs.
 func callTool(t *testing.T, c *Conn, name, arguments string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -175,8 +174,8 @@ func mustCall(t *testing.T, c *Conn, name, arguments, want string) {
 	}
 }
 
-// wantError checks an error by errors.Is or, for a nil pointer of an error type
-// in a pointer, by errors.As.
+// wantError checks that err matches every target. It uses errors.Is for a target that is an error, and errors.As
+// for a pointer to an error type.
 func wantError(t *testing.T, err error, targets ...any) {
 	t.Helper()
 	for _, target := range targets {
@@ -193,7 +192,7 @@ func wantError(t *testing.T, err error, targets ...any) {
 	}
 }
 
-// diary is what callbacks write down.
+// diary records what callbacks write to it.
 type diary struct {
 	mu      sync.Mutex
 	entries []string
@@ -210,12 +209,12 @@ func (d *diary) want(t *testing.T, entries ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !slices.Equal(d.entries, entries) {
-		t.Errorf("heard %q, want %q", d.entries, entries)
+		t.Errorf("recorded %q, want %q", d.entries, entries)
 	}
 }
 
-// noLeaks fails the test if goroutines are left when it is over. It is for tests
-// that use the network, which a bubble cannot hold.
+// noLeaks fails the test if goroutines are still running at its end. It is for tests that use the network, which
+// synctest does not support.
 func noLeaks(t *testing.T) {
 	t.Helper()
 	before := runtime.NumGoroutine()
@@ -228,7 +227,15 @@ func noLeaks(t *testing.T) {
 				return
 			}
 			runtime.Gosched()
-			time.Sleep(time.Millisecond) // between two looks, up to a deadline
+			time.Sleep(time.Millisecond) // poll until the deadline
 		}
 	})
+}
+
+// Stats are the counters of a connection.
+type Stats struct{ Stray, Noise, Dropped int64 }
+
+// Stats returns the counts so far.
+func (c *Conn) Stats() Stats {
+	return Stats{Stray: c.stray.Load(), Noise: c.noise.Load(), Dropped: c.dropped.Load()}
 }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Our reader and net/http never read one head as two different answers.
+// FuzzHead checks that readHead and net/http never read the same head differently.
 func FuzzHead(f *testing.F) {
 	for _, head := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",
@@ -28,20 +28,20 @@ func FuzzHead(f *testing.F) {
 		}
 		for name, values := range resp.Header {
 			if !httpguts.ValidHeaderFieldName(name) || strings.ContainsAny(strings.Join(values, ""), "\r\n\x00") {
-				t.Errorf("the header %q has %q", name, values)
+				t.Errorf("the header %q has an invalid name or value: %q", name, values)
 			}
 		}
 		theirs, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(sent)), nil)
 		if err != nil {
-			return // ours may take what the other does not, and frames it strictly
+			return // readHead may accept more than net/http, because the method frame checks the lengths strictly
 		}
 		theirs.Body.Close()
 		if theirs.StatusCode != resp.StatusCode {
-			t.Errorf("the status is %d, and %d to the library", resp.StatusCode, theirs.StatusCode)
+			t.Errorf("readHead returns status %d, and net/http returns %d", resp.StatusCode, theirs.StatusCode)
 		}
 		for _, name := range []string{"Content-Type", "Mcp-Session-Id", "Location"} {
 			if resp.Header.Get(name) != theirs.Header.Get(name) {
-				t.Errorf("%s is %q, and %q to the library", name, resp.Header.Get(name), theirs.Header.Get(name))
+				t.Errorf("readHead returns %s %q, and net/http returns %q", name, resp.Header.Get(name), theirs.Header.Get(name))
 			}
 		}
 	})

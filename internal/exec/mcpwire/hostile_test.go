@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestHostile plays servers that break the rules. Each case describes the result of one call; play checks
-// that no goroutine is left.
+// TestHostile makes one call to each of several servers that violate the protocol. The function play checks that
+// no goroutine is left.
 func TestHostile(t *testing.T) {
 	echo := func(f *fake) {
 		for m := f.recv(); m.line != ""; m = f.recv() {
@@ -24,7 +24,7 @@ func TestHostile(t *testing.T) {
 		server  func(*fake)
 		want    string // the result; empty for an error
 		errors  []any
-		fails   bool // whether the connection is over afterwards
+		fails   bool // whether the connection must have ended afterwards
 		stats   Stats
 	}{
 		{
@@ -43,7 +43,7 @@ func TestHostile(t *testing.T) {
 			errors: []any{ErrClosed, io.EOF}, fails: true,
 		},
 		{
-			name:   "closes only its input", // noticed when the call is cancelled
+			name:   "closes only its input", // the client notices when it cancels the call
 			server: legacy(func(f *fake) { f.recv(); f.r.Close() }),
 			errors: []any{context.DeadlineExceeded}, fails: true,
 		},
@@ -80,7 +80,7 @@ func TestHostile(t *testing.T) {
 			want: `{"ok":1}`, stats: Stats{Noise: 4},
 		},
 		{
-			name:    "prints nothing but noise",
+			name:    "prints only noise",
 			options: Options{MaxNoise: 50},
 			server: legacy(func(f *fake) {
 				f.recv()
@@ -188,7 +188,7 @@ func TestHostile(t *testing.T) {
 			errors: []any{ErrClosed, new(*MalformedError)}, fails: true,
 		},
 		{
-			name: "answers with an error that is none",
+			name: "answers with an invalid error object",
 			server: legacy(func(f *fake) {
 				f.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":"x"}}`, f.recv().ID))
 				f.idle()
@@ -228,7 +228,7 @@ func TestHostile(t *testing.T) {
 			errors: []any{context.DeadlineExceeded},
 		},
 		{
-			name:   "behaves, for comparison",
+			name:   "follows the protocol, for comparison",
 			server: legacy(echo),
 			want:   `{"content":[]}`,
 		},
@@ -241,12 +241,12 @@ func TestHostile(t *testing.T) {
 					t.Errorf("result = %q, want %q", got, tc.want)
 				}
 				if (err == nil) != (tc.errors == nil) {
-					t.Errorf("error = %v", err)
+					t.Errorf("error = %v, want an error: %v", err, tc.errors != nil)
 				}
 				wantError(t, err, tc.errors...)
 				synctest.Wait()
 				if failed := c.Err() != nil; failed != tc.fails {
-					t.Errorf("connection error = %v, want one: %v", c.Err(), tc.fails)
+					t.Errorf("connection error = %v, want an error: %v", c.Err(), tc.fails)
 				}
 				if tc.fails {
 					_, err := callTool(t, c, "tool", `{}`)
@@ -260,7 +260,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// dead is closed when the client has closed its end, without reading from it.
+// dead returns a channel that is closed when the client has closed its end. It reads nothing from the client.
 func (f *fake) dead() <-chan struct{} {
 	ch := make(chan struct{})
 	go func() {
@@ -269,37 +269,37 @@ func (f *fake) dead() <-chan struct{} {
 			if _, err := f.w.Write([]byte("\n")); err != nil {
 				return
 			}
-			time.Sleep(time.Second) // a bubble's second: the clock of this server
+			time.Sleep(time.Second) // fake time
 		}
 	}()
 	return ch
 }
 
-// A quoted text of a server does not end inside a word, because scanners do not recognize half of a
-// credential.
+// TestSampleCutsNoWord checks that an error does not cut a server's text inside a word. Secret scanners do not
+// recognize half of a credential.
 func TestSampleCutsNoWord(t *testing.T) {
 	const secret = "hunter2-hunter2-hunter2"
 	before := `{"error":"` + strings.Repeat("no luck, ", 19)
 	body := before + `"token":"` + secret + `"}`
 	if len(body) <= maxSample || len(before)+10 >= maxSample {
-		t.Fatal("the secret does not lie across the cut")
+		t.Fatal("bad test: the secret must cross the limit of maxSample bytes")
 	}
 	for name, err := range map[string]error{
 		"malformed": malformed("odd", []byte(body)),
-		"status":    &HTTPError{Status: 500, Sample: beginning(body)},
+		"status":    &HTTPError{Status: 500, Sample: cutSample(body)},
 		"redirect":  &RedirectError{Status: 302, Location: body},
 	} {
 		if said := err.Error(); strings.Contains(said, "hunter2") || !strings.Contains(said, "no luck, ") {
-			t.Errorf("%s: %s", name, said)
+			t.Errorf("%s: the error shows part of the secret, or not the text before it: %s", name, said)
 		}
 	}
 	for text, want := range map[string]string{
 		strings.Repeat("x", maxSample):   strings.Repeat("x", maxSample),
 		strings.Repeat("x", maxSample+1): "",
-		strings.Repeat("é", maxSample):   strings.Repeat("é", maxSample/2-1), // no word of a credential
+		strings.Repeat("é", maxSample):   strings.Repeat("é", maxSample/2-1), // é does not appear in credentials, so it separates words
 	} {
-		if got := beginning(text); got != want {
-			t.Errorf("%q begins with %q", text, got)
+		if got := cutSample(text); got != want {
+			t.Errorf("beginning(%q) = %q, want %q", text, got, want)
 		}
 	}
 }

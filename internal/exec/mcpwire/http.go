@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -15,122 +16,102 @@ import (
 	"time"
 )
 
-// HTTPOptions configure the transport over streamable HTTP.
+// HTTPOptions configures the transport over streamable HTTP.
 type HTTPOptions struct {
-	// RoundTripper sends the requests. Default: an own pool of connections. Redirects are never followed.
+	// RoundTripper sends the requests. If RoundTripper is nil, the transport uses its own connections. Redirects are
+	// never followed.
 	RoundTripper http.RoundTripper
 
-	// Header adds headers, such as credentials, just before a request is sent. An error prevents the
-	// request.
+	// Header adds headers, such as credentials, to a request just before the request is sent. If Header returns an error,
+	// the request is not sent.
 	Header func(ctx context.Context, h http.Header) error
 }
 
-// HTTP returns a transport for a streamable HTTP address. It has no goroutine: the calling goroutine sends
-// the request and reads the answer.
+// HTTP returns a transport for the URL of a streamable HTTP server. The transport starts no goroutine of its own: the
+// calling goroutine sends the request and reads the answer.
 func HTTP(address string, o HTTPOptions) (Transport, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, errors.New("the server's address is not a URL") // without the address, which may contain a secret
+		// The address may contain a secret, so do not quote it.
+		return nil, errors.New("the server's address is not a URL")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("the server's address is not an http or https URL: scheme %q, host %q", u.Scheme, u.Host)
 	}
 	if u.User != nil {
-		return nil, errors.New("the server's address contains a user name or password: put credentials into headers")
+		return nil, errors.New("the server's address contains a user name or password; send credentials in headers")
 	}
 	u.Fragment = ""
-	t := &httpTransport{url: u, opts: o}
-	switch p := newPool(u); {
-	case o.RoundTripper != nil:
-		t.trips.Store(&trips{rt: o.RoundTripper})
-	case p != nil:
-		t.trips.Store(&trips{pool: p})
-	default:
-		t.trips.Store(newTransport())
+	t := &httpTransport{url: u, opts: o, roundTripper: o.RoundTripper}
+	if t.roundTripper == nil {
+		if t.pool = newPool(u); t.pool == nil {
+			t.roundTripper = newTransport()
+		}
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t, nil
 }
 
-// newTransport handles proxies and HTTP/2, which the pool does not support.
-func newTransport() *trips {
-	t := &http.Transport{
+// newTransport returns a transport for requests that the pool does not support: requests with TLS, a proxy or HTTP/2.
+func newTransport() *http.Transport {
+	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            (&net.Dialer{Timeout: dialTime}).DialContext,
 		TLSHandshakeTimeout:    handshakeTime,
 		ForceAttemptHTTP2:      true,
-		DisableCompression:     true,     // event streams must not wait for a full block
-		WriteBufferSize:        readSize, // most requests leave in one write
+		DisableCompression:     true,     // a server could delay a compressed event stream until a block is full
+		WriteBufferSize:        readSize, // most requests are sent in one write
 		MaxResponseHeaderBytes: maxHead,
 		MaxIdleConnsPerHost:    maxIdle,
 		IdleConnTimeout:        idleTime,
 	}
-	return &trips{rt: t, idle: t.CloseIdleConnections}
 }
 
-// trips send requests: with the pool, or with a RoundTripper.
-type trips struct {
-	pool *pool
-	rt   http.RoundTripper
-	idle func() // closes idle connections of our own RoundTripper
-}
-
-// trip sends a request and returns the answer as soon as its head has arrived.
-func (t *httpTransport) trip(req *http.Request, body []byte) (*http.Response, error) {
-	by := t.trips.Load()
-	if by.pool != nil {
-		resp, err := by.pool.do(req, body)
-		if err != errHTTP2 {
-			return resp, err
-		}
-		// Nothing was sent. The server requires HTTP/2 for all further requests, too.
-		by.pool.close()
-		next := newTransport()
-		if t.trips.CompareAndSwap(by, next) {
-			by = next
-		} else {
-			by = t.trips.Load()
-		}
+// roundTrip sends a request and returns the response as soon as the response headers have arrived.
+func (t *httpTransport) roundTrip(req *http.Request, body []byte) (*http.Response, error) {
+	if t.pool != nil {
+		return t.pool.do(req, body)
 	}
 	if body != nil {
 		req.ContentLength = int64(len(body))
-		// Without GetBody, net/http cannot send the request again when an HTTP/2 server claims to have
-		// refused it.
+		// Do not set GetBody. With it, net/http would send the request again if an HTTP/2 server claims to have refused it.
 		req.Body = io.NopCloser(bytes.NewReader(body))
 	}
-	return by.rt.RoundTrip(req)
+	return t.roundTripper.RoundTrip(req)
 }
 
 type httpTransport struct {
-	url   *url.URL
-	opts  HTTPOptions
-	trips atomic.Pointer[trips]
-	conn  *Conn
+	url  *url.URL
+	opts HTTPOptions
+	conn *Conn
+	pool *pool // nil if roundTripper sends the requests
 
-	ctx    context.Context // of every request; ends with the connection
+	roundTripper http.RoundTripper
+
+	ctx    context.Context // the parent of every request's context; canceled when the connection is closed
 	cancel context.CancelFunc
 	once   sync.Once
 
-	// session is the header value as it is sent; nil without a session.
+	// session is the value of the Mcp-Session-Id header, or nil if there is no session.
 	session atomic.Pointer[[]string]
 
-	// reopened counts how often the stream of notifications was opened again without an event.
+	// reopened counts how often the notification stream was reopened since its last event.
 	reopened atomic.Int64
 }
 
 var _ Transport = (*httpTransport)(nil)
 
 const (
-	maxSession   = 4 << 10  // bytes of a session id
-	maxErrorBody = 64 << 10 // bytes of an error's body that are read
-	lingerTime   = time.Second
-	leaveTime    = time.Second
+	maxSession   = 4 << 10     // the maximum length of a session id
+	maxErrorBody = 64 << 10    // the maximum number of bytes to read from an error response or from the rest of a stream
+	lingerTime   = time.Second // the time limit for reading the rest of a stream
+	leaveTime    = time.Second // the time limit for closing the session
 )
 
 func (t *httpTransport) start(c *Conn) { t.conn = c }
 
-// shut ends the session and every request under way.
-func (t *httpTransport) shut() {
+// close cancels every request and closes the session.
+func (t *httpTransport) close() {
 	t.once.Do(func() {
 		t.cancel()
 		if session := t.session.Load(); session != nil {
@@ -141,28 +122,27 @@ func (t *httpTransport) shut() {
 				m.version = s.Version
 			}
 			if req, _, err := t.newRequest(ctx, http.MethodDelete, m); err == nil {
-				if resp, err := t.trip(req, nil); err == nil {
+				if resp, err := t.roundTrip(req, nil); err == nil {
 					resp.Body.Close()
 				}
 			}
 		}
-		switch by := t.trips.Load(); {
-		case by.pool != nil:
-			by.pool.close()
-		case by.idle != nil:
-			by.idle()
+		if t.pool != nil {
+			t.pool.close()
+		} else if own, ok := t.roundTripper.(*http.Transport); ok && t.opts.RoundTripper == nil {
+			own.CloseIdleConnections()
 		}
 	})
 }
 
-// Constant header values, shared by all requests.
+// Header values that all requests share.
 var (
 	typeJSON   = []string{"application/json"}
 	acceptBoth = []string{"application/json, text/event-stream"}
 	acceptSSE  = []string{"text/event-stream"}
 )
 
-// newRequest makes a request and returns the session that it belongs to.
+// newRequest creates an HTTP request. The second result is the session id that the request contains, or "".
 func (t *httpTransport) newRequest(
 	ctx context.Context, method string, m outgoing,
 ) (req *http.Request, session string, err error) {
@@ -206,8 +186,8 @@ func (t *httpTransport) send(ctx context.Context, m outgoing) error {
 	if len(m.body) > t.conn.opts.MaxMessage {
 		return notSent(&TooLargeError{Limit: t.conn.opts.MaxMessage})
 	}
-	// The request has its own context: its stream is read to the end after the call, so that the connection
-	// can be reused.
+	// Do not use ctx for the request. After the call has returned, linger may still read the rest of the stream so that
+	// the HTTP connection can be reused.
 	rctx, cancel := context.WithCancel(t.ctx)
 	stop := context.AfterFunc(ctx, cancel)
 	lingering, err := t.post(rctx, cancel, m)
@@ -222,14 +202,14 @@ func (t *httpTransport) send(ctx context.Context, m outgoing) error {
 	return err
 }
 
-// post sends one message and delivers the answer. With lingering, a goroutine still reads the rest of the
-// stream and will call cancel.
+// post sends one message and delivers the answer. The first result reports whether a goroutine is still reading the
+// rest of the stream, in which case that goroutine calls cancel later.
 func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m outgoing) (lingering bool, err error) {
 	req, session, err := t.newRequest(ctx, http.MethodPost, m)
 	if err != nil {
 		return false, notSent(err)
 	}
-	resp, err := t.trip(req, m.body)
+	resp, err := t.roundTrip(req, m.body)
 	if err != nil {
 		return false, sendingFailed(err)
 	}
@@ -259,41 +239,38 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 	default:
 		resp.Body.Close()
 		kind := sample(resp.Header.Get("Content-Type"))
-		return false, malformed(fmt.Sprintf("HTTP status %d with content type %s", resp.StatusCode, kind), nil)
+		return false, malformed(fmt.Sprintf("HTTP status %d with unknown content type %s", resp.StatusCode, kind), nil)
 	}
 }
 
-// readJSON reads a body that is one message, or a batch.
+// answers contains buffers for response bodies. Reusing large buffers avoids copying a body of unknown length each time
+// its buffer grows.
+var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// readJSON reads and delivers a body that contains one message or a batch.
 func (t *httpTransport) readJSON(resp *http.Response, id int64) error {
 	limit := t.conn.opts.MaxMessage
 	if resp.ContentLength > int64(limit) {
 		return &TooLargeError{Limit: limit}
 	}
-	pooled := readBuffers.Get().(*[readSize]byte)
-	defer readBuffers.Put(pooled)
-	buf, n := pooled[:], 0
-	for {
-		k, err := resp.Body.Read(buf[n:])
-		if n += k; n > limit {
-			return &TooLargeError{Limit: limit}
+	b := answers.Get().(*bytes.Buffer)
+	defer func() {
+		if b.Cap() <= 2*readSize {
+			b.Reset()
+			answers.Put(b)
 		}
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		if n == len(buf) {
-			bigger := make([]byte, min(2*len(buf), max(limit, readSize)+readSize))
-			copy(bigger, buf)
-			buf = bigger
-		}
+	}()
+	if _, err := b.ReadFrom(io.LimitReader(resp.Body, int64(limit)+1)); err != nil {
+		return err
 	}
-	_, err := t.conn.deliver(buf[:n], len(buf) > readSize, id)
+	if b.Len() > limit {
+		return &TooLargeError{Limit: limit}
+	}
+	_, err := t.conn.deliver(b.Bytes(), false, id)
 	return err
 }
 
-// refusal converts an answer with an error status to an error.
+// refusal converts a response with a non-2xx status to an error.
 func (t *httpTransport) refusal(resp *http.Response, session string, m outgoing) error {
 	if resp.StatusCode/100 == 3 {
 		return &RedirectError{Status: resp.StatusCode, Location: resp.Header.Get("Location")}
@@ -303,14 +280,14 @@ func (t *httpTransport) refusal(resp *http.Response, session string, m outgoing)
 		return &sessionLost{session}
 	}
 	e := &HTTPError{Status: resp.StatusCode}
-	if env, badText, problem := open(body); problem == "" && !badText && env.failure != nil {
-		if id, ok := number(env.id); env.kind == kindOrphan || ok && id == m.id {
+	if env, badText, problem := readEnvelope(body); problem == "" && !badText && env.failure != nil {
+		if id, ok := parseID(env.id); env.kind == kindOrphan || ok && id == m.id {
 			if e.RPC = ReadError(env.failure); e.RPC != nil {
 				return e
 			}
 		}
 	}
-	e.Sample = beginning(string(body[:min(len(body), maxSample+1)]))
+	e.Sample = cutSample(string(body[:min(len(body), maxSample+1)]))
 	return e
 }
 
@@ -319,15 +296,15 @@ func (t *httpTransport) setSession(id string) error {
 		t.session.Store(nil)
 		return nil
 	}
-	if len(id) > maxSession || !printable(id) {
-		return malformed("a session id that cannot be sent back", []byte(id))
+	if len(id) > maxSession || !isPrintable(id) {
+		return malformed("the session id is too long or not printable", []byte(id))
 	}
 	t.session.Store(&[]string{id})
 	return nil
 }
 
-// linger reads the rest of a body in the background, for a bounded time, so that the connection can be
-// reused. It reports whether there is a rest.
+// linger reads the rest of a body in the background, for at most lingerTime, so that the HTTP connection can be reused.
+// If the body is empty, linger returns false, and the caller must call cancel itself.
 func linger(body io.ReadCloser, cancel context.CancelFunc) bool {
 	if body == http.NoBody {
 		return false
@@ -341,7 +318,7 @@ func linger(body io.ReadCloser, cancel context.CancelFunc) bool {
 	return true
 }
 
-// sendingFailed marks the errors that prove that the server received nothing.
+// sendingFailed wraps an error with [ErrNotSent] if the error proves that the server received nothing.
 func sendingFailed(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
 		return notSent(err)
@@ -350,4 +327,200 @@ func sendingFailed(err error) error {
 		return notSent(err)
 	}
 	return err
+}
+
+const (
+	firstPause = 500 * time.Millisecond // the pause before the first attempt to reopen a lost stream
+	maxPause   = 30 * time.Second       // the longest pause between two attempts
+	maxResumes = 5                      // the maximum number of consecutive attempts without a new event
+)
+
+// readAnswer reads the stream of a request up to the answer, and returns the rest of the stream. A legacy server can
+// close the stream before the answer. In that case, readAnswer resumes the stream if its events have ids.
+func (t *httpTransport) readAnswer(ctx context.Context, body io.ReadCloser, m outgoing) (io.ReadCloser, error) {
+	for idle, last := 0, ""; ; {
+		answered, at, err := t.readEvents(body, m.id)
+		if answered {
+			return body, nil
+		}
+		body.Close()
+		if !isBroken(err) {
+			return nil, err
+		}
+		if at.lastID == last {
+			idle++
+		} else {
+			idle, last = 0, at.lastID
+		}
+		if last == "" || idle >= maxResumes || m.version == modernVersion || ctx.Err() != nil {
+			return nil, noAnswer(err)
+		}
+		if err := pause(ctx, at.retry, idle); err != nil {
+			return nil, err
+		}
+		resp, err := t.get(ctx, m.version, last)
+		if err != nil {
+			return nil, noAnswer(err)
+		}
+		body = resp.Body
+	}
+}
+
+// noAnswer returns an [ErrNoAnswer] for a call that was sent. It does not wrap the reason, because an [ErrNotSent] in
+// the reason refers to the attempt to resume the stream, not to the call.
+func noAnswer(reason error) error {
+	if reason == io.EOF {
+		return ErrNoAnswer
+	}
+	return fmt.Errorf("%w: %v", ErrNoAnswer, reason)
+}
+
+// streamEnd describes how a stream ended.
+type streamEnd struct {
+	lastID string        // the id of the last event
+	retry  time.Duration // how long the server asks clients to wait before they resume
+	events int           // the number of events that were read
+}
+
+// readEvents delivers the messages of a stream until the call is answered or the stream ends.
+func (t *httpTransport) readEvents(body io.Reader, stream int64) (answered bool, at streamEnd, err error) {
+	events := newEventReader(body, t.conn.opts.MaxMessage)
+	defer events.release()
+	for {
+		name, data, err := events.nextEvent()
+		if err != nil {
+			at.lastID, at.retry = events.lastID, events.retry
+			return false, at, err
+		}
+		at.events++
+		if name != "" && name != "message" {
+			continue
+		}
+		answered, err := t.conn.deliver(data, true, stream)
+		if err != nil && stream == sideStream {
+			t.conn.reportNoise(data)
+			continue
+		}
+		if answered || err != nil {
+			return answered, at, err
+		}
+	}
+}
+
+// isBroken reports whether an error means that a stream ended early. It returns false if the stream had invalid or
+// oversized content.
+func isBroken(err error) bool {
+	_, large := errors.AsType[*TooLargeError](err)
+	_, bad := errors.AsType[*MalformedError](err)
+	return !large && !bad
+}
+
+// get opens a legacy server's stream for messages that belong to no call. If an event id is given, get instead resumes
+// the stream that contained this event.
+func (t *httpTransport) get(ctx context.Context, version, lastEventID string) (*http.Response, error) {
+	req, session, err := t.newRequest(ctx, http.MethodGet, outgoing{version: version})
+	if err != nil {
+		return nil, err
+	}
+	if lastEventID != "" {
+		req.Header["Last-Event-Id"] = []string{lastEventID}
+	}
+	resp, err := t.roundTrip(req, nil)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 != 2 {
+		defer resp.Body.Close()
+		return nil, t.refusal(resp, session, outgoing{})
+	}
+	if mediaType(resp.Header) != "text/event-stream" {
+		resp.Body.Close()
+		return nil, errNoStream
+	}
+	return resp, nil
+}
+
+var errNoStream = errors.New("the server offers no event stream")
+
+// listen keeps a legacy server's notification stream open until the server refuses to open it. The callback is called
+// each time the stream opens. If the server no longer knows the session, listen creates a new session. The new session
+// starts its own listener and stops this one.
+func (t *httpTransport) listen(ctx context.Context, version string, opened func()) {
+	after, retry, wasOpen := "", time.Duration(0), false
+	for first := true; ctx.Err() == nil; first = false {
+		if !first && pause(ctx, retry, int(t.reopened.Add(1))-1) != nil {
+			return
+		}
+		resp, err := t.get(ctx, version, after)
+		if lost, ok := err.(*sessionLost); ok && wasOpen {
+			t.renew(ctx, lost.session)
+			continue
+		}
+		if isRefusal(err) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		opened()
+		wasOpen = true
+		_, at, _ := t.readEvents(resp.Body, sideStream)
+		resp.Body.Close()
+		after, retry = at.lastID, at.retry
+		if at.events > 0 {
+			t.reopened.Store(0)
+		}
+	}
+}
+
+// renew creates a new session for the listener. Errors are ignored, because the next attempt to open the stream also
+// fails and calls renew again.
+func (t *httpTransport) renew(ctx context.Context, lost string) {
+	ctx, cancel := context.WithTimeout(ctx, maxPause)
+	defer cancel()
+	_ = t.conn.renew(ctx, lost)
+}
+
+// isRefusal reports whether an error means that the server would refuse another attempt too.
+func isRefusal(err error) bool {
+	status, isStatus := errors.AsType[*HTTPError](err)
+	_, redirect := errors.AsType[*RedirectError](err)
+	_, rpc := errors.AsType[*RPCError](err)
+	return isStatus && status.Status < 500 && status.Status != http.StatusTooManyRequests ||
+		redirect || rpc || errors.Is(err, ErrSessionLost) || err == errNoStream
+}
+
+// pause waits before a stream is reopened. The pause grows with the number of tries. It is at least as long as the
+// server requested, but never longer than maxPause.
+func pause(ctx context.Context, requested time.Duration, tries int) error {
+	d := min(firstPause<<min(tries, 10), maxPause)
+	d = max(d/2+rand.N(d/2), min(requested, maxPause))
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// speaksOnlySSE reports whether the server's URL supports only the HTTP+SSE transport. The first event in an HTTP+SSE
+// stream is named endpoint. The parameter status is the HTTP status with which the URL refused a message.
+func (t *httpTransport) speaksOnlySSE(ctx context.Context, status int) bool {
+	ctx, cancel := context.WithTimeout(ctx, t.conn.opts.ProbeTimeout)
+	defer cancel()
+	defer context.AfterFunc(t.ctx, cancel)()
+	resp, err := t.get(ctx, "", "")
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	events := newEventReader(resp.Body, maxErrorBody)
+	defer events.release()
+	name, _, err := events.nextEvent()
+	if err != nil {
+		return status == http.StatusMethodNotAllowed // the URL offers only a stream
+	}
+	return name == "endpoint"
 }

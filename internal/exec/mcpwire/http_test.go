@@ -44,12 +44,12 @@ func TestHTTPAnswers(t *testing.T) {
 			want: `"` + strings.Repeat("x", 5*readSize) + `"`,
 		},
 		{
-			name: "events, with all that may come between",
+			name: "events, with comments and other events between them",
 			answer: func(w http.ResponseWriter, _ *http.Request, m message) {
 				say := stream(w)
 				say(": hello\r\n\r\nid: 0\r\ndata:\r\n\r\nevent: other\r\ndata: {\"x\"\r\n\r\n")
-				say("event: message\rdata:{\"jsonrpc\":\"2.0\",\rdata: \"id\":%s,\r", m.ID)
-				say("data:\"result\":{\"lines\":3}}\r\r")
+				say("event: message\ndata:{\"jsonrpc\":\"2.0\",\r\ndata: \"id\":%s,\n", m.ID)
+				say("data:\"result\":{\"lines\":3}}\r\n\n")
 			},
 			want: `{"lines":3}`,
 		},
@@ -98,12 +98,12 @@ func TestHTTPAnswers(t *testing.T) {
 			errors: []any{new(*HTTPError)},
 		},
 		{
-			name:   "accepted, and nothing else",
+			name:   "status 202 without a body",
 			answer: func(w http.ResponseWriter, _ *http.Request, _ message) { w.WriteHeader(202) },
 			errors: []any{new(*MalformedError)},
 		},
 		{
-			name: "a page for people",
+			name: "an HTML page",
 			answer: func(w http.ResponseWriter, _ *http.Request, _ message) {
 				w.Header().Set("Content-Type", "text/html")
 				io.WriteString(w, "<html>")
@@ -222,10 +222,10 @@ func TestHTTPAnswers(t *testing.T) {
 			}
 			wantError(t, err, tc.errors...)
 			if errors.Is(err, ErrNotSent) {
-				t.Error("it was sent")
+				t.Error("the error wraps ErrNotSent, although the request was sent")
 			}
 			if c.Err() != nil {
-				t.Errorf("the connection is over: %v", c.Err())
+				t.Errorf("the connection has ended: %v", c.Err())
 			}
 			// The connection is still usable.
 			mustCall(t, c, "next", `{}`, `{"next":1}`)

@@ -14,18 +14,13 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// mediaType returns a response's content type without its parameters.
+// mediaType returns the content type of a response without parameters.
 func mediaType(h http.Header) string {
-	switch raw := h.Get("Content-Type"); raw {
-	case "application/json", "text/event-stream":
-		return raw
-	default:
-		t, _, err := mime.ParseMediaType(raw)
-		if err != nil {
-			return ""
-		}
-		return t
+	t, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil {
+		return ""
 	}
+	return t
 }
 
 const (
@@ -33,10 +28,10 @@ const (
 	encodedSuffix = "?="
 )
 
-// headerValue encodes a text for a header field by the rules of 2026-07-28: as it
-// is if the field can contain it, in base64 otherwise.
+// headerValue encodes a text as a header value of revision 2026-07-28. Printable ASCII stays unchanged. Other text is
+// encoded in base64.
 func headerValue(s string) string {
-	plain := printable(s) && strings.TrimSpace(s) == s &&
+	plain := isPrintable(s) && strings.TrimSpace(s) == s &&
 		!(strings.HasPrefix(s, encodedPrefix) && strings.HasSuffix(s, encodedSuffix))
 	if plain {
 		return s
@@ -44,15 +39,14 @@ func headerValue(s string) string {
 	return encodedPrefix + base64.StdEncoding.EncodeToString([]byte(s)) + encodedSuffix
 }
 
-// paramHeader is an argument that a tool also requires in a header field: the
-// path to the argument and the name of the field.
+// paramHeader describes a tool argument that is also sent in a header.
 type paramHeader struct {
-	path []string
-	name string
+	path []string // the path of member names that leads to the argument
+	name string   // the name of the header
 }
 
-// paramHeaders reads the x-mcp-header annotations of a tool's input schema.
-// The error is the reason that the annotations forbid calls of the tool.
+// paramHeaders reads the x-mcp-header annotations in a tool's input schema. A tool with invalid annotations must not
+// be called.
 func paramHeaders(schema []byte) ([]paramHeader, error) {
 	var found []paramHeader
 	seen := make(map[string]bool)
@@ -77,7 +71,7 @@ func paramHeaders(schema []byte) ([]paramHeader, error) {
 				case seen[low]:
 					return fmt.Errorf("x-mcp-header %q appears twice", name)
 				case kind != "string" && kind != "integer" && kind != "boolean":
-					return fmt.Errorf("x-mcp-header %q is on a value of type %s", name, sample(kind))
+					return fmt.Errorf("x-mcp-header %q is not allowed for a value of type %s", name, sample(kind))
 				default:
 					seen[low] = true
 					found = append(found, paramHeader{path: here, name: "Mcp-Param-" + name})
@@ -92,7 +86,8 @@ func paramHeaders(schema []byte) ([]paramHeader, error) {
 	return found, visit(rawjson.Lookup(schema, "properties"), nil)
 }
 
-// fromArguments returns the header field of one call, if the argument is present.
+// fromArguments returns the header for a call with these arguments. The second result is false if the argument is
+// missing or cannot be sent in a header.
 func (p paramHeader) fromArguments(arguments []byte) (header, bool) {
 	raw := rawjson.Lookup(arguments, p.path...)
 	if len(raw) == 0 {
@@ -105,7 +100,7 @@ func (p paramHeader) fromArguments(arguments []byte) (header, bool) {
 	case c == 't' || c == 'f':
 		return header{p.name, string(raw)}, true
 	case c == '-' || isDigit(c):
-		// 1e2 and 100.0 are integers too, as long as a double holds them exactly.
+		// 1e2 and 100.0 are integers too. An integer that a double cannot represent exactly is not sent.
 		f, err := strconv.ParseFloat(string(raw), 64)
 		const safe = 1<<53 - 1
 		if err != nil || f < -safe || f > safe || f != math.Trunc(f) {
@@ -117,23 +112,23 @@ func (p paramHeader) fromArguments(arguments []byte) (header, bool) {
 	}
 }
 
-// ReadHeader decodes a header value of 2026-07-28: plain text, or base64.
+// ReadHeader decodes a header value of revision 2026-07-28. The value is plain text or base64.
 func ReadHeader(value string) (text string, ok bool) {
 	value = strings.Trim(value, " \t")
 	if !strings.HasPrefix(value, encodedPrefix) || !strings.HasSuffix(value, encodedSuffix) ||
 		len(value) < len(encodedPrefix)+len(encodedSuffix) {
-		return value, printable(value)
+		return value, isPrintable(value)
 	}
 	b, err := base64.StdEncoding.Strict().DecodeString(value[len(encodedPrefix) : len(value)-len(encodedSuffix)])
 	return string(b), err == nil
 }
 
-// HeaderMismatch describes the Mcp-Param header that differs from the argument which the tool's input
-// schema binds to it; empty if all match.
+// HeaderMismatch checks whether the Mcp-Param headers of a call agree with the arguments, as the tool's input schema
+// requires. The result describes the first difference, or is empty.
 func HeaderMismatch(h http.Header, schema, arguments []byte) string {
 	wanted, err := paramHeaders(schema)
 	if err != nil {
-		return "" // the tool is not served
+		return "" // a tool with invalid annotations cannot be called
 	}
 	for _, p := range wanted {
 		got, sent := h[http.CanonicalHeaderKey(p.name)]
@@ -142,14 +137,14 @@ func HeaderMismatch(h http.Header, schema, arguments []byte) string {
 		case !set && !sent:
 			continue
 		case set && !sent:
-			return p.name + " is missing, but its argument is present"
+			return "the header " + p.name + " is missing, but the argument " + strings.Join(p.path, ".") + " is present"
 		case !set:
-			return p.name + " is present, but its argument is missing"
+			return "the header " + p.name + " is present, but the argument " + strings.Join(p.path, ".") + " is missing"
 		}
 		text, ok := ReadHeader(got[0])
 		expected, _ := ReadHeader(want.value)
 		if len(got) != 1 || !ok || text != expected {
-			return p.name + " does not match its argument"
+			return "the header " + p.name + " differs from the argument " + strings.Join(p.path, ".")
 		}
 	}
 	return ""

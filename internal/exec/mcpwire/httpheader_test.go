@@ -110,7 +110,7 @@ func TestHeaderValue(t *testing.T) {
 	}
 }
 
-// TestHTTPCredentials checks that the hook runs for every request and can refuse it.
+// TestHTTPCredentials checks that HTTPOptions.Header is called for every request and can refuse it.
 func TestHTTPCredentials(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -137,7 +137,7 @@ func TestHTTPAddress(t *testing.T) {
 	for _, address := range []string{"", "ftp://x/", "http://", "http://user:secret@host/", "://", "http://[::1/secret"} {
 		_, err := HTTP(address, HTTPOptions{})
 		if err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("HTTP(%q): %v", address, err)
+			t.Errorf("HTTP(%q) returned error %v, want an error without the secret", address, err)
 		}
 	}
 }

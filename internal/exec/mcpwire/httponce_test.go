@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// An HTTP/2 server that claims to have refused a call may have acted on it. This server hangs up at the
-// third request.
+// TestHTTP2NeverSendsTwice checks an HTTP/2 server that claims to have refused a call. The call is not sent again,
+// because the server may have executed it. The test's server hangs up at the third request.
 func TestHTTP2NeverSendsTwice(t *testing.T) {
 	for name, refuse := range map[string]func(*http2.Framer, uint32) error{
 		"REFUSED_STREAM": func(f *http2.Framer, id uint32) error { return f.WriteRSTStream(id, http2.ErrCodeRefusedStream) },
@@ -62,22 +62,22 @@ func TestHTTP2NeverSendsTwice(t *testing.T) {
 					go serve(conn)
 				}
 			}()
-			by := newTransport() // as for a server that requires HTTP/2
-			defer by.idle()
+			h2 := newTransport() // the pool does not support HTTP/2
+			defer h2.CloseIdleConnections()
 			roots := x509.NewCertPool()
 			roots.AddCert(s.Certificate())
-			by.rt.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: roots}
-			transport := &httpTransport{url: &url.URL{Scheme: "https", Host: l.Addr().String(), Path: "/mcp"}}
-			transport.trips.Store(by)
+			h2.TLSClientConfig = &tls.Config{RootCAs: roots}
+			address := &url.URL{Scheme: "https", Host: l.Addr().String(), Path: "/mcp"}
+			transport := &httpTransport{url: address, roundTripper: h2}
 			req, _, err := transport.newRequest(t.Context(), http.MethodPost, outgoing{method: methodCallTool, version: offeredVersion})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err = transport.trip(req, []byte("{}")); err == nil || errors.Is(sendingFailed(err), ErrNotSent) {
-				t.Errorf("it was sent, and %v", err)
+			if _, err = transport.roundTrip(req, []byte("{}")); err == nil || errors.Is(sendingFailed(err), ErrNotSent) {
+				t.Errorf("error = %v, want an error that does not wrap ErrNotSent", err)
 			}
 			if got.Load() != 1 {
-				t.Errorf("one call came %d times", got.Load())
+				t.Errorf("the server received the call %d times, want once", got.Load())
 			}
 		})
 	}

@@ -4,8 +4,8 @@ package mcpwire
 
 import "net"
 
-// canPeek is false where [http.Transport] is used: its goroutines notice when a
-// server closes a connection.
+// canPeek is false because this system cannot check a connection without reading from it. The package uses
+// [http.Transport] instead, which detects closed connections in a different way.
 const canPeek = false
 
-func isQuiet(*net.TCPConn) bool { return false }
+func isQuiet(net.Conn) bool { return false }

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// peer is a server scripted by a test: it gets each connection with its number.
+// peer is a server whose behavior a test defines, and the pool of connections to that server.
 type peer struct {
 	*pool
 	url   *url.URL
@@ -35,7 +35,7 @@ func newPeer(t *testing.T, serve func(n int64, c net.Conn, r *bufio.Reader)) *pe
 	p := &peer{pool: newPool(u), url: u}
 	if p.pool == nil {
 		if !canPeek {
-			t.Skip("connections cannot be looked at here, so net/http is used")
+			t.Skip("this system cannot check idle connections, so net/http is used")
 		}
 		t.Fatal("there is no pool for " + u.String())
 	}
@@ -56,7 +56,7 @@ func newPeer(t *testing.T, serve func(n int64, c net.Conn, r *bufio.Reader)) *pe
 	return p
 }
 
-// ask posts a body and reads all of the answer.
+// ask posts a body and returns the status and the body of the answer.
 func (p *peer) ask(ctx context.Context, body string) (string, error) {
 	resp, err := p.do(p.request(ctx, http.MethodPost), []byte(body))
 	if err != nil {
@@ -71,8 +71,8 @@ func (p *peer) request(ctx context.Context, method string) *http.Request {
 	return (&http.Request{Method: method, URL: p.url, Host: p.url.Host, Header: http.Header{"Content-Type": typeJSON}}).WithContext(ctx)
 }
 
-// take reads one request.
-func take(r *bufio.Reader) (string, bool) {
+// readRequest reads one request and returns its body.
+func readRequest(r *bufio.Reader) (string, bool) {
 	req, err := http.ReadRequest(r)
 	if err != nil {
 		return "", false
@@ -87,24 +87,24 @@ func TestPoolReadsAnswers(t *testing.T) {
 	long := strings.Repeat("x", 9000)
 	for _, tc := range []struct {
 		name, answer, want string
-		again              bool // the connection is used again
+		again              bool // whether the connection is reused
 	}{
 		{"with a length", okAnswer, "200 ok", true},
 		{"without a body", "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n", "202 ", true},
-		{"whose status has none", "HTTP/1.1 204 No Content\r\n\r\n", "204 ", true},
+		{"with a status that allows no body", "HTTP/1.1 204 No Content\r\n\r\n", "204 ", true},
 		{"in chunks, with a trailer", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1;x=y\r\nk\r\n0\r\nDigest: none\r\n\r\n", "200 ok", true},
-		{"after another head", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + okAnswer, "200 ok", true},
+		{"after informational responses", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + okAnswer, "200 ok", true},
 		{"with a long head", "HTTP/1.1 200 OK\r\nX-Long: " + long + "\r\nContent-Length: 2\r\n\r\nok", "200 ok", true},
 		{"with bare line ends", "HTTP/1.1 200 OK\nContent-Length: 2\n\nok", "200 ok", true},
 		{"with its length twice", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", "200 ok", true},
-		{"that is the last", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: foo, Close\r\n\r\nok", "200 ok", false},
-		{"of an old server", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "200 ok", false},
-		{"with something behind it", okAnswer + "HTTP/1.1 200 OK\r\n", "200 ok", false},
+		{"with Connection: close", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: foo, Close\r\n\r\nok", "200 ok", false},
+		{"of an HTTP/1.0 server", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "200 ok", false},
+		{"followed by more data", okAnswer + "HTTP/1.1 200 OK\r\n", "200 ok", false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
 				for {
-					if _, ok := take(r); !ok {
+					if _, ok := readRequest(r); !ok {
 						return
 					}
 					io.WriteString(c, tc.answer)
@@ -112,11 +112,11 @@ func TestPoolReadsAnswers(t *testing.T) {
 			})
 			for range 3 {
 				if got, err := p.ask(t.Context(), "{}"); got != tc.want || err != nil {
-					t.Fatalf("%q, %v; want %q", got, err, tc.want)
+					t.Fatalf("ask = %q, %v; want %q", got, err, tc.want)
 				}
 			}
 			if n := p.conns.Load(); (n == 1) != tc.again {
-				t.Errorf("%d connections for 3 requests", n)
+				t.Errorf("%d connections for 3 requests, want reuse: %v", n, tc.again)
 			}
 		})
 	}
@@ -147,23 +147,23 @@ func TestPoolRefusesAnswers(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var got atomic.Int64
 			p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
-				if _, ok := take(r); ok {
+				if _, ok := readRequest(r); ok {
 					got.Add(1)
 					io.WriteString(c, tc.answer)
 				}
 			})
 			said, err := p.ask(t.Context(), "{}")
 			if err == nil || errors.Is(err, ErrNotSent) {
-				t.Errorf("%q, %v", said, err)
+				t.Errorf("ask = %q, %v; want an error that does not wrap ErrNotSent", said, err)
 			}
 			if got.Load() != 1 {
-				t.Errorf("the server got it %d times", got.Load())
+				t.Errorf("the server received the request %d times, want once", got.Load())
 			}
 		})
 	}
 }
 
-// resting returns an idle connection, or nil, and the number of idle ones.
+// resting returns an idle connection, or nil, and the number of idle connections.
 func (p *pool) resting() (c *webConn, n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,18 +173,20 @@ func (p *pool) resting() (c *webConn, n int) {
 	return c, n
 }
 
-func TestPoolThrowsAwayWhatTheServerTouched(t *testing.T) {
+// TestPoolDiscardsTouchedConnections checks idle connections that the server has closed or used to send data.
+// The pool must not reuse these connections.
+func TestPoolDiscardsTouchedConnections(t *testing.T) {
 	for name, touch := range map[string]func(net.Conn){
-		"closed":           func(c net.Conn) { c.Close() },
-		"spoken to":        func(c net.Conn) { io.WriteString(c, okAnswer) },
-		"closed by a half": func(c net.Conn) { c.(*net.TCPConn).CloseWrite() },
+		"closed":      func(c net.Conn) { c.Close() },
+		"data sent":   func(c net.Conn) { io.WriteString(c, okAnswer) },
+		"half-closed": func(c net.Conn) { c.(*net.TCPConn).CloseWrite() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			served := make(chan net.Conn, 2)
 			var got atomic.Int64
 			p := newPeer(t, func(n int64, c net.Conn, r *bufio.Reader) {
 				for {
-					body, ok := take(r)
+					body, ok := readRequest(r)
 					if !ok {
 						return
 					}
@@ -198,23 +200,24 @@ func TestPoolThrowsAwayWhatTheServerTouched(t *testing.T) {
 			}
 			c, _ := p.resting()
 			touch(<-served)
-			eventually(t, "the touch", func() bool { return !isQuiet(c.raw) })
+			eventually(t, "the change of the idle connection", func() bool { return !isQuiet(c.Conn) })
 			if said, err := p.ask(t.Context(), "b"); said != "200 2b" || err != nil {
 				t.Error(said, err)
 			}
 			if got.Load() != 2 {
-				t.Errorf("2 requests came %d times", got.Load())
+				t.Errorf("the server received %d requests, want 2", got.Load())
 			}
 		})
 	}
 }
 
-// A server that reads a request and does not answer may have acted on it.
+// TestPoolNeverSendsTwice checks a server that reads a request and does not answer. The request is not sent
+// again, because the server may have executed it.
 func TestPoolNeverSendsTwice(t *testing.T) {
 	var got atomic.Int64
 	p := newPeer(t, func(n int64, c net.Conn, r *bufio.Reader) {
 		for {
-			body, ok := take(r)
+			body, ok := readRequest(r)
 			if !ok {
 				return
 			}
@@ -229,14 +232,16 @@ func TestPoolNeverSendsTwice(t *testing.T) {
 		t.Fatal(said, err)
 	}
 	if said, err := p.ask(t.Context(), "second"); err == nil || errors.Is(err, ErrNotSent) {
-		t.Errorf("%q, %v", said, err)
+		t.Errorf("ask = %q, %v; want an error that does not wrap ErrNotSent", said, err)
 	}
 	if got.Load() != 2 || p.conns.Load() != 1 {
-		t.Errorf("2 requests came %d times, on %d connections", got.Load(), p.conns.Load())
+		t.Errorf("the server received %d requests on %d connections, want 2 requests on 1 connection", got.Load(), p.conns.Load())
 	}
 }
 
-func TestPoolHearsWhyARequestIsNotTaken(t *testing.T) {
+// TestPoolReadsEarlyRefusal checks a server that refuses a request before it has read the whole request. The pool
+// must return the server's response.
+func TestPoolReadsEarlyRefusal(t *testing.T) {
 	p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
 		r.Peek(1)
 		io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
@@ -245,25 +250,70 @@ func TestPoolHearsWhyARequestIsNotTaken(t *testing.T) {
 		io.Copy(io.Discard, r)
 	})
 	if said, err := p.ask(t.Context(), strings.Repeat("x", 16<<20)); said != "413 " || err != nil {
-		t.Errorf("%q, %v", said, err)
+		t.Errorf("ask = %q, %v; want status 413", said, err)
 	}
 }
 
-func TestPoolSendsNoOddHeaders(t *testing.T) {
-	p := newPeer(t, func(_ int64, _ net.Conn, _ *bufio.Reader) { t.Error("it connected") })
+// halfWritten is a connection that fails in the middle of the second write and then returns a response.
+type halfWritten struct {
+	net.Conn
+	closed bool
+	strings.Reader
+}
+
+func (c *halfWritten) Read(p []byte) (int, error)      { return c.Reader.Read(p) }
+func (c *halfWritten) SetReadDeadline(time.Time) error { return nil }
+func (c *halfWritten) Close() error                    { c.closed = true; return nil }
+
+func (c *halfWritten) Write(p []byte) (int, error) {
+	return len(p) / 2, io.ErrClosedPipe
+}
+
+// The server would read the next request as the rest of a half-written one.
+func TestPoolDropsHalfWrittenConnections(t *testing.T) {
+	for answer, ok := range map[string]bool{
+		"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n":            true,
+		"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno":          true,
+		"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n":             false,
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n": false,
+	} {
+		p := &pool{}
+		conn := &halfWritten{Reader: *strings.NewReader(answer)}
+		c := &webConn{Conn: conn, pool: p, read: bufio.NewReader(conn)}
+		resp, _, err := c.exchange(&http.Request{}, []byte("message"), func() bool { return true })
+		if (err == nil) != ok {
+			t.Errorf("%q: %v", answer, err)
+		}
+		if err == nil {
+			if _, err := io.ReadAll(resp.Body); err != nil {
+				t.Errorf("%q: %v", answer, err)
+			}
+			if !conn.closed {
+				t.Errorf("%q: the connection is still open", answer)
+			}
+		}
+		if len(p.idle) != 0 {
+			t.Errorf("%q: the connection is in the pool", answer)
+		}
+		p.close()
+	}
+}
+
+func TestPoolRejectsInvalidHeaders(t *testing.T) {
+	p := newPeer(t, func(_ int64, _ net.Conn, _ *bufio.Reader) { t.Error("the pool connected to the server") })
 	for name, value := range map[string]string{"X-Token": "a\r\nX-Evil: b", "X Token": "a", "": "a", "X-Nul": "\x00"} {
 		req := p.request(t.Context(), http.MethodPost)
 		req.Header[name] = []string{value}
 		if _, err := p.do(req, nil); !errors.Is(err, ErrNotSent) || value != "a" && strings.Contains(err.Error(), value) {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("header %q: error = %v, want ErrNotSent without the value", name, err)
 		}
 	}
 }
 
-func TestPoolEndsWithTheCaller(t *testing.T) {
+func TestPoolAbortsCanceledRequests(t *testing.T) {
 	p := newPeer(t, func(_ int64, c net.Conn, r *bufio.Reader) {
-		take(r)
-		io.Copy(io.Discard, r) // until the client goes
+		readRequest(r)
+		io.Copy(io.Discard, r) // until the client closes the connection
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := make(chan error, 1)
@@ -277,11 +327,11 @@ func TestPoolEndsWithTheCaller(t *testing.T) {
 		t.Error(err)
 	}
 	if _, n := p.resting(); n != 0 {
-		t.Error("the connection was kept")
+		t.Error("the pool kept the connection of a canceled request")
 	}
 }
 
-func TestPoolLetsGoOfIdleConnections(t *testing.T) {
+func TestPoolClosesIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pool{}
 		here, there := net.Pipe()
@@ -289,102 +339,44 @@ func TestPoolLetsGoOfIdleConnections(t *testing.T) {
 		time.Sleep(idleTime + time.Second)
 		_, err := there.Read(make([]byte, 1))
 		if _, n := p.resting(); err != io.EOF || n != 0 {
-			t.Errorf("%d are kept: %v", n, err)
+			t.Errorf("the pool has %d idle connections after idleTime, want 0; the peer reads %v, want EOF", n, err)
 		}
 		for range maxIdle + 1 {
 			here, _ := net.Pipe()
 			p.put(&webConn{Conn: here, pool: p})
 		}
 		if _, n := p.resting(); n != maxIdle {
-			t.Errorf("%d are kept", n)
+			t.Errorf("the pool has %d idle connections, want %d", n, maxIdle)
 		}
 		p.close()
 		here, there = net.Pipe()
 		p.put(&webConn{Conn: here, pool: p})
 		if _, err := there.Read(make([]byte, 1)); err != io.EOF {
-			t.Error("kept after the end")
+			t.Error("a closed pool kept a connection")
 		}
 	})
 }
 
-func TestPoolOverTLS(t *testing.T) {
-	if !canPeek {
-		t.Skip("connections cannot be looked at here, so net/http is used")
-	}
-	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })
-	start := func(protocols ...string) (*pool, *url.URL) {
-		s := httptest.NewUnstartedServer(handler)
-		s.TLS = &tls.Config{NextProtos: protocols}
-		s.EnableHTTP2 = protocols[0] == "h2"
-		s.StartTLS()
-		t.Cleanup(s.Close)
-		u, err := url.Parse(s.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := newPool(u)
-		t.Cleanup(p.close)
-		p.tls.RootCAs = s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-		return p, u
-	}
-	t.Run("HTTP/1.1", func(t *testing.T) {
-		p, u := start("http/1.1")
-		for range 2 {
-			if said, err := (&peer{pool: p, url: u}).ask(t.Context(), "{}"); said != "200 HTTP/1.1" || err != nil {
-				t.Errorf("%q, %v", said, err)
-			}
-		}
-	})
-	t.Run("an untrusted server", func(t *testing.T) {
-		p, u := start("http/1.1")
-		p.tls.RootCAs = nil
-		_, err := (&peer{pool: p, url: u}).ask(t.Context(), "{}")
-		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok || !errors.Is(err, ErrNotSent) {
-			t.Error(err)
-		}
-	})
-	t.Run("not HTTP/1.1", func(t *testing.T) {
-		// Go's own TLS lets clients of HTTP/1.1 in where it is asked for h2.
-		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{NextProtos: []string{"other"}, Certificates: testCertificate(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				_ = c.(*tls.Conn).Handshake()
-				c.Close()
-			}
-		}()
-		transport, err := HTTP("https://"+l.Addr().String(), HTTPOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := transport.(*httpTransport)
-		req := (&http.Request{Method: http.MethodPost, URL: h.url, Header: http.Header{}}).WithContext(t.Context())
-		// That the certificate is not believed is said by net/http.
-		if _, err := h.trip(req, []byte("{}")); err == nil || h.trips.Load().pool != nil {
-			t.Errorf("%v, and the pool is %v", err, h.trips.Load().pool)
-		}
-	})
-}
-
-func testCertificate(t *testing.T) []tls.Certificate {
-	t.Helper()
-	s := httptest.NewUnstartedServer(nil)
-	s.StartTLS()
+// TestUntrustedServerGetsNothing checks that the client verifies the certificate before it sends the request.
+func TestUntrustedServerGetsNothing(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the untrusted server received a request") }))
 	defer s.Close()
-	return s.TLS.Certificates
+	transport, err := HTTP(s.URL, HTTPOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := transport.(*httpTransport)
+	req := (&http.Request{Method: http.MethodPost, URL: h.url, Header: http.Header{}}).WithContext(t.Context())
+	_, err = h.roundTrip(req, []byte("{}"))
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); !ok || !errors.Is(sendingFailed(err), ErrNotSent) {
+		t.Error(err)
+	}
 }
 
-// net/http handles everything that the pool does not support.
-func TestPoolKnowsItsLimits(t *testing.T) {
+// TestPoolUnsupportedURLs checks that newPool returns nil for URLs that only net/http supports.
+func TestPoolUnsupportedURLs(t *testing.T) {
 	for address, want := range map[string]bool{
-		"http://127.0.0.1:1/mcp": canPeek, "https://example.com/mcp": canPeek,
+		"http://127.0.0.1:1/mcp": canPeek, "https://example.com/mcp": false,
 		"http://bücher.example/": false, "http://[fe80::1%25eth0]:80/": false,
 	} {
 		u, err := url.Parse(address)
@@ -392,7 +384,7 @@ func TestPoolKnowsItsLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := newPool(u) != nil; got != want {
-			t.Errorf("%s: a pool is %v", address, got)
+			t.Errorf("newPool(%s) returned a pool: %v, want %v", address, got, want)
 		}
 	}
 }

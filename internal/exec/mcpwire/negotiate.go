@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -17,27 +19,28 @@ const (
 	offeredVersion = "2025-11-25"
 )
 
-// legacyVersions are the supported revisions with a handshake.
+// legacyVersions lists the supported revisions that begin with a handshake.
 var legacyVersions = []string{"2024-11-05", "2025-03-26", "2025-06-18", offeredVersion}
 
-// Error codes that only 2026-07-28 has.
+// These error codes exist only in revision 2026-07-28.
 const (
 	codeHeaderMismatch     = -32020
 	codeMissingCapability  = -32021
 	codeUnsupportedVersion = -32022
 )
 
-// Server is the server's description of itself from the greeting.
+// Server is the server's description of itself, from the answer to server/discover or initialize.
 type Server struct {
 	Version string         // the protocol revision in use
-	Modern  bool           // without a handshake: 2026-07-28
-	Result  jsontext.Value // the answer to server/discover or initialize, as written
+	Modern  bool           // set if the revision is 2026-07-28, which has no handshake
+	Result  jsontext.Value // the whole answer, as the server sent it
 }
 
-// Capabilities returns the server's capabilities as written, or nil.
+// Capabilities returns the server's capabilities as the server sent them, or nil.
 func (s *Server) Capabilities() jsontext.Value { return rawjson.Lookup(s.Result, "capabilities") }
 
-// negotiation happens once; turn is its lock.
+// negotiation holds the result of the first call to Negotiate. The channel turn is used as a mutex: sending a value
+// locks it.
 type negotiation struct {
 	turn   chan struct{}
 	done   bool
@@ -45,9 +48,9 @@ type negotiation struct {
 	err    error
 }
 
-// Negotiate agrees on a protocol revision with the server. It probes for 2026-07-28 first; a server that
-// refuses, does not know it or stays silent for [Options.ProbeTimeout] gets the handshake of 2025-11-25 and
-// earlier. Further calls return the result of the first.
+// Negotiate agrees on a protocol revision with the server. It first probes for revision 2026-07-28. If the server
+// refuses the probe or does not answer within [Options.ProbeTimeout], the server uses an earlier revision, so Negotiate
+// falls back to the earlier handshake. Further calls return the result of the first call.
 func (c *Conn) Negotiate(ctx context.Context) (*Server, error) {
 	n := &c.negotiation
 	select {
@@ -84,16 +87,16 @@ func (c *Conn) negotiate(ctx context.Context) (*Server, error) {
 			return nil, ErrSSEOnly
 		}
 	case !c.opts.Legacy && (errors.Is(err, ErrClosed) || ctx.Err() != nil):
-		// The probe may have made the server exit.
+		// The server may have exited because of the probe.
 		return nil, fmt.Errorf("%w: %w", ErrRespawnLegacy, err)
 	}
 	return nil, err
 }
 
-// noPost are the statuses of an HTTP+SSE address for a POST.
+// noPost lists the statuses with which a URL of the HTTP+SSE transport answers a POST.
 var noPost = []int{http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed}
 
-// discover probes for 2026-07-28. It returns neither a server nor an error if initialize must be tried.
+// discover probes for revision 2026-07-28. If both results are nil, the caller must try initialize.
 func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	asking := ctx
 	if !c.opts.Modern {
@@ -126,16 +129,16 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	case isRPC && rpc.Code == codeUnsupportedVersion:
 		return nil, c.fallBack(texts(rawjson.Lookup(rpc.Data, "supported")), err)
 	case isRPC && (rpc.Code == codeHeaderMismatch || rpc.Code == codeMissingCapability):
-		return nil, err // a modern server, and the client's error
+		return nil, err // the server is modern, but the client's request was wrong
 	case isStatus && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
-		return nil, err // initialize would be refused, too
+		return nil, err // the server would refuse initialize too
 	default:
 		return nil, c.fallBack(nil, err)
 	}
 }
 
-// fallBack decides whether initialize may work with a server that speaks these versions; without versions,
-// the server did not list any.
+// fallBack returns nil if Negotiate should try initialize after a failed probe. The parameter versions lists the
+// revisions that the server supports, if it listed any. The parameter err is the error of the probe.
 func (c *Conn) fallBack(versions []string, err error) error {
 	common := slices.ContainsFunc(versions, func(v string) bool { return slices.Contains(legacyVersions, v) })
 	switch {
@@ -149,7 +152,7 @@ func (c *Conn) fallBack(versions []string, err error) error {
 	return nil
 }
 
-// initialize performs the handshake of 2025-11-25 and earlier.
+// initialize performs the handshake that revision 2025-11-25 and earlier revisions use.
 func (c *Conn) initialize(ctx context.Context) (*Server, error) {
 	result, err := c.greet(ctx, methodInitialize, "", func(b []byte) []byte {
 		b = append(b, `{"protocolVersion":"`+offeredVersion+`","capabilities":`...)
@@ -176,27 +179,28 @@ func (c *Conn) initialize(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
-// greet sends one of the two requests that open a connection.
+// greet sends server/discover or initialize and returns the result. The callback appends the params of the request.
 func (c *Conn) greet(ctx context.Context, method, version string, params func([]byte) []byte) (jsontext.Value, error) {
 	id := c.ids.Add(1)
 	body := append(params(appendHead(nil, id, method)), '}')
 	return c.exchange(ctx, outgoing{body: body, id: id, method: method, version: version, quiet: true}, nil, nil)
 }
 
-// renew replaces a session that the server has lost, unless another call has done so.
-func (c *Conn) renew(ctx context.Context, lost string) error {
+// renew creates a new session after the server has forgotten the session with the given id. It does nothing if that
+// session has already been replaced.
+func (c *Conn) renew(ctx context.Context, oldID string) error {
 	select {
 	case c.negotiation.turn <- struct{}{}:
 		defer func() { <-c.negotiation.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if now := c.http.session.Load(); now == nil || (*now)[0] != lost {
+	if current := c.http.session.Load(); current == nil || (*current)[0] != oldID {
 		return nil
 	}
 	s, err := c.initialize(ctx)
 	if err != nil {
-		return fmt.Errorf("making a new session: %w", err)
+		return fmt.Errorf("a new session cannot be created: %w", err)
 	}
 	if c.opts.OnGap != nil {
 		c.opts.OnGap(true)
@@ -205,7 +209,7 @@ func (c *Conn) renew(ctx context.Context, lost string) error {
 	return nil
 }
 
-// texts reads an array of strings.
+// texts returns the first 100 strings of a JSON array.
 func texts(raw []byte) (list []string) {
 	if len(raw) == 0 || raw[0] != '[' {
 		return nil
@@ -217,4 +221,129 @@ func texts(raw []byte) (list []string) {
 		}
 	}
 	return list
+}
+
+// listenWait is how long a new connection waits for the notification stream to open.
+const listenWait = time.Second
+
+// listener is the state of the notification stream, which carries notifications that belong to no call. For a legacy
+// server over HTTP, the stream is the response to a GET request. For a modern server, it is a subscription. A legacy
+// server on stdio needs no such stream.
+type listener struct {
+	mu     sync.Mutex
+	id     int64              // the id of the subscription request
+	asked  bool               // the subscription request was sent but is not yet acknowledged
+	cancel context.CancelFunc // ends the stream
+	opened func()             // called each time the stream opens
+}
+
+func (l *listener) is(id int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.id != 0 && l.id == id
+}
+
+// handleAck handles the acknowledgement of a subscription. An acknowledgement without an id is assumed to be for the
+// listener. Acknowledgements of the caller's own subscriptions are ignored.
+func (l *listener) handleAck(id int64, known bool) {
+	l.mu.Lock()
+	ours := l.asked && (!known || l.id == id)
+	if ours {
+		l.asked = false
+	}
+	opened := l.opened
+	l.mu.Unlock()
+	if ours {
+		opened()
+	}
+}
+
+// listen opens the notification stream, if a callback needs it and the server offers it. The method waits up to
+// listenWait for the stream to open, so that no notification is missed.
+func (c *Conn) listen(ctx context.Context, s *Server) {
+	var run func(ctx context.Context, opened func())
+	switch filter := subscription(s.Capabilities()); {
+	case c.opts.OnNotification == nil && (s.Modern || c.opts.OnRequest == nil):
+		return
+	case s.Modern && filter == "", !s.Modern && c.http == nil:
+		return
+	case s.Modern:
+		run = func(ctx context.Context, _ func()) { c.subscribe(ctx, filter) }
+	default:
+		run = func(ctx context.Context, opened func()) { c.http.listen(ctx, s.Version, opened) }
+	}
+
+	lctx, cancel := context.WithCancel(c.ctx)
+	ready, over := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	opened := func() {
+		again := true
+		once.Do(func() { again = false; close(ready) })
+		if again && c.opts.OnGap != nil {
+			// A legacy server without sessions may have restarted without being noticed.
+			c.opts.OnGap(!s.Modern && c.http.session.Load() == nil)
+		}
+	}
+	c.listener.mu.Lock()
+	if c.listener.cancel != nil {
+		c.listener.cancel()
+	}
+	c.listener.cancel, c.listener.opened = cancel, opened
+	c.listener.mu.Unlock()
+	go func() {
+		defer close(over)
+		defer cancel()
+		run(lctx, opened)
+	}()
+
+	timer := time.NewTimer(listenWait)
+	defer timer.Stop()
+	select {
+	case <-ready:
+	case <-over:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// subscribe keeps a subscription open until the server refuses it or closes it too often.
+func (c *Conn) subscribe(ctx context.Context, filter string) {
+	for tries := 0; ctx.Err() == nil; tries++ {
+		if tries > 0 && pause(ctx, 0, tries-1) != nil {
+			return
+		}
+		id := c.ids.Add(1)
+		c.listener.mu.Lock()
+		c.listener.id, c.listener.asked = id, true
+		c.listener.mu.Unlock()
+
+		b := append(appendHead(nil, id, methodListen), `{"notifications":`...)
+		b = append(append(b, filter...), `,"_meta":`...)
+		b = append(c.appendMeta(b, nil, c.ownMeta, nil), '}', '}')
+		began := time.Now()
+		_, err := c.exchange(ctx, outgoing{body: b, id: id, method: methodListen, version: modernVersion}, nil, nil)
+		switch {
+		case isRefusal(err) || errors.Is(err, ErrClosed):
+			return
+		case time.Since(began) > maxPause:
+			tries = 0
+		case tries >= maxResumes && !errors.Is(err, ErrNotSent):
+			return // the server keeps closing the subscription; retries are unlimited only while it is unreachable
+		}
+	}
+}
+
+// subscription returns a filter that selects all lists whose changes the server can report. It returns "" if the server
+// reports no changes.
+func subscription(capabilities []byte) string {
+	filter := ""
+	for _, list := range []string{"tools", "prompts", "resources"} {
+		if string(rawjson.Lookup(capabilities, list, "listChanged")) == "true" {
+			filter += `,"` + list + `ListChanged":true`
+		}
+	}
+	if filter == "" {
+		return ""
+	}
+	return "{" + filter[1:] + "}"
 }

@@ -23,7 +23,7 @@ func TestNegotiate(t *testing.T) {
 		server  func(*fake)
 		version string
 		errors  []any
-		within  time.Duration // of the bubble's time
+		within  time.Duration // the expected duration, in fake time
 	}{
 		{
 			name:    "modern",
@@ -36,7 +36,7 @@ func TestNegotiate(t *testing.T) {
 			version: "2025-11-25",
 		},
 		{
-			name: "legacy refuses in words of its own",
+			name: "legacy refuses with another error",
 			server: func(f *fake) {
 				f.refuse(f.expect(methodDiscover), -32602, "Invalid request parameters")
 				initialize(f, strings.Replace(initializeResult, "2025-11-25", "2024-11-05", 1))
@@ -52,7 +52,7 @@ func TestNegotiate(t *testing.T) {
 			version: "2025-11-25", within: 2 * time.Second,
 		},
 		{
-			name:    "silent, with a deadline of our own",
+			name:    "silent, with a custom probe timeout",
 			options: Options{ProbeTimeout: 100 * time.Millisecond},
 			server: func(f *fake) {
 				f.expect(methodDiscover)
@@ -87,30 +87,30 @@ func TestNegotiate(t *testing.T) {
 			errors: []any{ErrRespawnLegacy, ErrClosed},
 		},
 		{
-			name:   "is silent for ever",
+			name:   "is silent forever",
 			server: (*fake).idle,
 			errors: []any{ErrRespawnLegacy, context.DeadlineExceeded}, within: time.Minute,
 		},
 		{
-			name:    "legacy is all we want",
+			name:    "only legacy is allowed",
 			options: Options{Legacy: true},
 			server:  func(f *fake) { initialize(f, initializeResult) },
 			version: "2025-11-25",
 		},
 		{
-			name:    "exits, and it was not for the question",
+			name:    "exits without a probe",
 			options: Options{Legacy: true},
 			server:  func(f *fake) { f.expect(methodInitialize); f.exit() },
 			errors:  []any{ErrClosed},
 		},
 		{
-			name:    "modern is all we want",
+			name:    "only modern is allowed",
 			options: Options{Modern: true},
 			server:  func(f *fake) { f.refuse(f.expect(methodDiscover), -32601, "Method not found"); f.idle() },
 			errors:  []any{new(*RPCError)},
 		},
 		{
-			name:    "modern is all we want, and the server is old",
+			name:    "only modern is allowed, and the server is legacy",
 			options: Options{Modern: true},
 			server: func(f *fake) {
 				f.answer(f.expect(methodDiscover), `{"supportedVersions":["2025-11-25"]}`)
@@ -161,7 +161,7 @@ func TestNegotiate(t *testing.T) {
 			errors: []any{new(*RPCError)},
 		},
 		{
-			name:    "our own capabilities are no JSON",
+			name:    "the client's capabilities are not JSON",
 			options: Options{Capabilities: []byte(`{"x":}`)},
 			server:  (*fake).idle,
 			errors:  []any{ErrNotSent},
@@ -174,12 +174,12 @@ func TestNegotiate(t *testing.T) {
 				began := time.Now()
 				s, err := c.Negotiate(ctx)
 				if took := time.Since(began); took != tc.within {
-					t.Errorf("took %v, want %v", took, tc.within)
+					t.Errorf("Negotiate took %v, want %v", took, tc.within)
 				}
 				wantError(t, err, tc.errors...)
 				if tc.errors != nil {
 					if tc.options.Legacy && errors.Is(err, ErrRespawnLegacy) {
-						t.Errorf("advice that was followed already: %v", err)
+						t.Errorf("error = %v advises Options.Legacy, which is already set", err)
 					}
 					return
 				}
@@ -189,10 +189,10 @@ func TestNegotiate(t *testing.T) {
 				if s.Version != tc.version || s.Modern != (tc.version == modernVersion) {
 					t.Errorf("server = %+v, want %s", s, tc.version)
 				}
-				// A second time changes nothing, and sends nothing: the scripts
-				// would complain.
+				// A second call must return the same result and send nothing; the scripts report unexpected
+				// messages.
 				if again, err := c.Negotiate(ctx); again != s || err != nil {
-					t.Errorf("again = %v, %v", again, err)
+					t.Errorf("second Negotiate = %v, %v; want the first result", again, err)
 				}
 				synctest.Wait()
 			})
@@ -247,8 +247,7 @@ func TestModernMeta(t *testing.T) {
 	})
 }
 
-// TestSubscription follows a modern server's subscription: opened, ended by the
-// server, opened again.
+// TestSubscription checks that the client opens a subscription again after a modern server has ended it.
 func TestSubscription(t *testing.T) {
 	var heard diary
 	o := Options{
@@ -261,7 +260,7 @@ func TestSubscription(t *testing.T) {
 		f.answer(f.expect(methodDiscover), strings.Replace(discoverResult, `"tools":{}`, `"tools":{"listChanged":true},"prompts":{"listChanged":false}`, 1))
 		m := f.expect(methodListen)
 		if !strings.HasPrefix(string(m.Params), `{"notifications":{"toolsListChanged":true},"_meta":{`) {
-			t.Errorf("subscribed with %s", m.Params)
+			t.Errorf("the client subscribed with the wrong params %s", m.Params)
 		}
 		f.say(ack)
 		f.say(changed)
@@ -272,13 +271,13 @@ func TestSubscription(t *testing.T) {
 		f.idle()
 	}, func(t *testing.T, c *Conn) {
 		negotiate(t, c)
-		time.Sleep(time.Minute) // of the bubble
+		time.Sleep(time.Minute) // fake time
 		heard.want(t, MethodToolsChanged, "gap", MethodToolsChanged)
 	})
 }
 
-// TestSubscriptionAcknowledgedOnce checks that an acknowledgement without an id, for another subscription,
-// is not a gap.
+// TestSubscriptionAcknowledgedOnce checks a caller's subscription that is acknowledged without an id. The client
+// must not report a gap.
 func TestSubscriptionAcknowledgedOnce(t *testing.T) {
 	gaps := 0
 	o := Options{OnNotification: func(Notification) {}, OnGap: func(bool) { gaps++ }}
@@ -294,17 +293,18 @@ func TestSubscriptionAcknowledgedOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		if gaps != 0 {
-			t.Errorf("%d gaps", gaps)
+			t.Errorf("OnGap was called %d times, want 0", gaps)
 		}
 	})
 }
 
-// TestSubscriptionRefused works without a subscription and does not repeat it for ever.
+// TestSubscriptionRefused checks that a connection works without a subscription. The client must not retry the
+// subscription forever.
 func TestSubscriptionRefused(t *testing.T) {
 	for name, answer := range map[string]func(*fake, message){
-		"by an error":       func(f *fake, m message) { f.refuse(m, -32601, "no") },
-		"by ending at once": func(f *fake, m message) { f.answer(m, `{}`) },
-		"by silence":        func(*fake, message) {},
+		"by an error":           func(f *fake, m message) { f.refuse(m, -32601, "no") },
+		"by ending immediately": func(f *fake, m message) { f.answer(m, `{}`) },
+		"by silence":            func(*fake, message) {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
@@ -318,23 +318,23 @@ func TestSubscriptionRefused(t *testing.T) {
 				began := time.Now()
 				negotiate(t, c)
 				if took := time.Since(began); took > listenWait {
-					t.Errorf("took %v", took)
+					t.Errorf("Negotiate took %v, want at most %v", took, listenWait)
 				}
-				time.Sleep(time.Hour) // of the bubble
+				time.Sleep(time.Hour) // fake time
 			})
 			if asked > maxResumes+1 {
-				t.Errorf("asked %d times", asked)
+				t.Errorf("the client asked for a subscription %d times, want at most %d", asked, maxResumes+1)
 			}
 		})
 	}
 }
 
-// roundTrip is a network.
+// roundTrip is a function that implements [http.RoundTripper].
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestSubscriptionAway keeps asking a server that cannot be reached.
+// TestSubscriptionAway checks that the client keeps retrying the subscription if the server is unreachable.
 func TestSubscriptionAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
@@ -355,10 +355,10 @@ func TestSubscriptionAway(t *testing.T) {
 		c := New(transport, Options{OnNotification: func(Notification) {}})
 		defer c.Close()
 		negotiate(t, c)
-		time.Sleep(time.Hour) // of the bubble
+		time.Sleep(time.Hour) // fake time
 		synctest.Wait()
 		if least, most := int(time.Hour/maxPause), 3*int(time.Hour/maxPause); asked < least || asked > most {
-			t.Errorf("it was asked %d times within an hour, want %d to %d", asked, least, most)
+			t.Errorf("the client asked %d times within an hour, want %d to %d", asked, least, most)
 		}
 	})
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// sdkServer is a server of the Go SDK's. Its tool "hang" returns when its call is
-// cancelled, or at the end.
+// sdkServer returns a server of the Go SDK. Its tool "hang" blocks until its call is cancelled or the given channel
+// is closed.
 func sdkServer(end <-chan struct{}) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, &mcp.ServerOptions{
-		//lint:ignore SA1019 servers still have it
+		//lint:ignore SA1019 servers still support logging
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: true}, Logging: &mcp.LoggingCapabilities{}},
 		PageSize:     2,
 	})
@@ -33,7 +33,7 @@ func sdkServer(end <-chan struct{}) *mcp.Server {
 	})
 	s.AddTool(&mcp.Tool{Name: "work", InputSchema: object}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		for i := range 3 {
-			// It fails where the answer is no stream.
+			// NotifyProgress fails if the answer is not a stream.
 			_ = r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 				ProgressToken: r.Params.GetProgressToken(), Progress: float64(i), Message: "step",
 			})
@@ -50,7 +50,7 @@ func sdkServer(end <-chan struct{}) *mcp.Server {
 	return s
 }
 
-// TestSDK speaks to the Go SDK's own server: both transports, both generations.
+// TestSDK connects to servers of the Go SDK over both transports and with both protocol generations.
 func TestSDK(t *testing.T) {
 	pipe := func(t *testing.T, s *mcp.Server) Transport {
 		clientIn, serverOut := io.Pipe()
@@ -80,7 +80,7 @@ func TestSDK(t *testing.T) {
 		transport func(*testing.T, *mcp.Server) Transport
 		options   Options
 		version   string
-		noChanges bool // the server cannot tell of them
+		noChanges bool // the server cannot report changes of its tools
 	}{
 		{"stdio modern", pipe, Options{}, "2026-07-28", false},
 		{"stdio legacy", pipe, Options{Legacy: true}, "2025-11-25", false},
@@ -123,9 +123,9 @@ func TestSDK(t *testing.T) {
 				t.Errorf("echo = %s, %v", result, err)
 			}
 			if _, err := c.CallTool(ctx, ToolCall{Name: "none"}); err == nil {
-				t.Error("a tool that is not there was called")
+				t.Error("calling an unknown tool succeeded")
 			} else if e, ok := errors.AsType[*RPCError](err); !ok || e.Code != -32602 {
-				t.Errorf("error = %v", err)
+				t.Errorf("error = %v, want code -32602", err)
 			}
 
 			var steps []string
@@ -148,7 +148,7 @@ func TestSDK(t *testing.T) {
 				select {
 				case <-changed:
 				case <-ctx.Done():
-					t.Error("the change of tools was not heard of")
+					t.Error("the client received no notification of the changed tools")
 				}
 			}
 		})

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// Method names.
+// The names of MCP methods.
 const (
 	methodDiscover    = "server/discover"
 	methodInitialize  = "initialize"
@@ -28,15 +28,16 @@ const (
 	methodMessage     = "notifications/message"
 	methodPing        = "ping"
 
-	// MethodToolsChanged is the notification that the list of tools has changed.
+	// MethodToolsChanged is the method of the notification that the list of tools has changed.
 	MethodToolsChanged = "notifications/tools/list_changed"
 )
 
-// replyTimeout bounds a message over HTTP without an answer.
+// replyTimeout is the time limit for sending a message to which no answer is expected.
 const replyTimeout = 5 * time.Second
 
-// notify passes a notification to its call, or to [Options.OnNotification]. Progress belongs to a call by
-// its token, a log message by its stream.
+// notify passes a notification to the call that it belongs to. Notifications that belong to no call are passed to
+// [Options.OnNotification]. A progress notification is matched to its call by the progress token, and a log message by
+// the stream.
 func (c *Conn) notify(e envelope, stream int64) {
 	switch e.method {
 	case methodProgress:
@@ -53,8 +54,8 @@ func (c *Conn) notify(e envelope, stream int64) {
 			return
 		}
 	case methodListening:
-		// The caller may have its own subscriptions, by [Conn.Do].
-		c.listener.acknowledged(number(rawjson.Lookup(e.params, "_meta", "io.modelcontextprotocol/subscriptionId")))
+		// The id can belong to a subscription that the caller made with [Conn.Do].
+		c.listener.handleAck(parseID(rawjson.Lookup(e.params, "_meta", "io.modelcontextprotocol/subscriptionId")))
 		return
 	case methodCancelled:
 		c.cancelledByServer(rawjson.Lookup(e.params, "requestId"))
@@ -80,9 +81,10 @@ func (c *Conn) toCall(id int64, e envelope) bool {
 	return true
 }
 
-// cancelledByServer ends our subscription, or the handling of a server's request.
+// cancelledByServer handles a notification that the server cancelled the request with this id. It closes the listener's
+// subscription, or cancels the OnRequest callback that answers the request.
 func (c *Conn) cancelledByServer(raw []byte) {
-	if id, ok := number(raw); ok && c.listener.is(id) {
+	if id, ok := parseID(raw); ok && c.listener.is(id) {
 		c.settle(id, errUnlistened)
 		return
 	}
@@ -94,10 +96,10 @@ func (c *Conn) cancelledByServer(raw []byte) {
 	}
 }
 
-// serve answers a request of the server.
+// serve answers a request from the server.
 func (c *Conn) serve(e envelope) {
 	if s := c.server.Load(); s != nil && s.Modern {
-		c.stray.Add(1) // 2026-07-28 has no requests from servers
+		c.stray.Add(1) // in revision 2026-07-28, servers send no requests
 		return
 	}
 	id := string(e.id)
@@ -137,7 +139,7 @@ func (c *Conn) serve(e envelope) {
 	}
 }
 
-// background runs a job in a goroutine if a slot is free.
+// background runs a job in a new goroutine. It returns false if too many jobs are already running.
 func (c *Conn) background(job func()) bool {
 	select {
 	case c.side <- struct{}{}:
@@ -151,12 +153,18 @@ func (c *Conn) background(job func()) bool {
 	return true
 }
 
-func (c *Conn) reply(id string, result jsontext.Value, err error) {
+// sendJob runs a job that sends a message. Over stdio, the job runs immediately, because sending does not block. Over
+// HTTP, it runs in the background.
+func (c *Conn) sendJob(job func()) {
 	if c.http == nil {
-		c.replyNow(id, result, err) // does not block
-	} else if !c.background(func() { c.replyNow(id, result, err) }) {
+		job()
+	} else if !c.background(job) {
 		c.dropped.Add(1)
 	}
+}
+
+func (c *Conn) reply(id string, result jsontext.Value, err error) {
+	c.sendJob(func() { c.replyNow(id, result, err) })
 }
 
 func (c *Conn) replyNow(id string, result jsontext.Value, err error) {
@@ -173,7 +181,7 @@ func (c *Conn) replyNow(id string, result jsontext.Value, err error) {
 func appendError(b []byte, err error) []byte {
 	e, ok := errors.AsType[*RPCError](err)
 	if !ok {
-		e = &RPCError{Code: -32603, Message: "internal error"} // the server does not learn the cause
+		e = &RPCError{Code: -32603, Message: "internal error"} // the cause is not sent to the server
 	}
 	b = strconv.AppendInt(append(b, `{"code":`...), e.Code, 10)
 	b = appendString(append(b, `,"message":`...), e.Message)
@@ -183,7 +191,7 @@ func appendError(b []byte, err error) []byte {
 	return append(b, '}')
 }
 
-// post sends a message without an answer.
+// post sends a message to which no answer is expected. A message that cannot be sent is dropped.
 func (c *Conn) post(body []byte) {
 	m := outgoing{body: body, droppable: true}
 	if s := c.server.Load(); s != nil {
@@ -196,24 +204,21 @@ func (c *Conn) post(body []byte) {
 	}
 }
 
-// sendCancelled notifies the server that the caller no longer waits. In 2026-07-28 over HTTP the end of the
-// stream does that.
+// sendCancelled tells the server that the caller no longer waits. A modern server over HTTP needs no message, because
+// it notices that the stream was closed.
 func (c *Conn) sendCancelled(m outgoing) {
 	b := append([]byte(nil), `{"jsonrpc":"2.0","method":"`+methodCancelled+`","params":{"requestId":`...)
 	b = strconv.AppendInt(b, m.id, 10)
-	b = append(b, `,"reason":"the caller no longer waits"}}`...)
-	switch {
-	case c.http == nil:
-		c.post(b)
-	case m.version != modernVersion && !c.background(func() { c.post(b) }):
-		c.dropped.Add(1)
+	b = append(b, `,"reason":"the caller is no longer waiting"}}`...)
+	if c.http == nil || m.version != modernVersion {
+		c.sendJob(func() { c.post(b) })
 	}
 }
 
-// mailbox holds notifications for a caller. When it is full, the oldest are dropped, because later progress
-// is more useful.
+// mailbox contains the notifications for a caller. When it is full, it drops the oldest notifications, because later
+// progress is more useful.
 type mailbox struct {
-	arrived chan struct{}  // holds a token when there are notifications
+	arrived chan struct{}  // contains a value if notifications have arrived
 	token   jsontext.Value // the caller's progress token, or nil
 
 	mu    sync.Mutex
@@ -222,11 +227,11 @@ type mailbox struct {
 }
 
 const (
-	maxNotes = 4096
-	maxMail  = 4 << 20
+	maxNotes = 4096    // the maximum number of notifications
+	maxMail  = 4 << 20 // the maximum total size of the params in bytes
 )
 
-// put adds a notification and returns the number of dropped ones.
+// put adds a notification and returns how many older notifications were dropped.
 func (b *mailbox) put(e envelope) (dropped int64) {
 	n := Notification{Method: e.method, Params: bytes.Clone(e.params)}
 	if b.token != nil && e.method == methodProgress {
@@ -236,7 +241,7 @@ func (b *mailbox) put(e envelope) (dropped int64) {
 	b.notes = append(b.notes, n)
 	b.size += len(n.Params)
 	if len(b.notes) > maxNotes || b.size > maxMail {
-		leaving := len(b.notes)/4 + 1 // several at once, so that a flood stays cheap
+		leaving := len(b.notes)/4 + 1 // drop a quarter at once, because each deletion shifts the rest
 		for _, old := range b.notes[:leaving] {
 			b.size -= len(old.Params)
 		}
@@ -248,7 +253,7 @@ func (b *mailbox) put(e envelope) (dropped int64) {
 	return dropped
 }
 
-// flush passes all notifications to the callback.
+// flush empties the mailbox and passes the notifications to the callback.
 func (b *mailbox) flush(callback func(Notification)) {
 	b.mu.Lock()
 	notes := b.notes
@@ -259,7 +264,7 @@ func (b *mailbox) flush(callback func(Notification)) {
 	}
 }
 
-// withToken replaces our progress token by the caller's and leaves all other bytes unchanged.
+// withToken replaces the progress token in the params with the caller's token. All other bytes stay the same.
 func withToken(params, token []byte) jsontext.Value {
 	start, end := rawjson.Find(params, "progressToken")
 	return slices.Concat(params[:start], token, params[end:])

@@ -15,12 +15,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// TestProgress maps tokens: two callers use the same one, and each sees its own
-// progress under it.
+// TestProgress checks two calls with the same progress token. Each call receives only its own progress, with that
+// token.
 func TestProgress(t *testing.T) {
 	play(t, Options{OnNotification: func(n Notification) {
 		if n.Method != "notifications/message" && n.Method != methodProgress {
-			t.Errorf("stray notification %s %s", n.Method, n.Params)
+			t.Errorf("OnNotification received an unexpected %s %s", n.Method, n.Params)
 		}
 	}}, legacy(func(f *fake) {
 		var all []message
@@ -41,7 +41,7 @@ func TestProgress(t *testing.T) {
 			}
 		}
 		f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"ambit-99","progress":1}}`) // stray
-		f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)          // not ours
+		f.say(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`)          // not a token of the client
 		f.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"log"}}`)
 		for _, m := range all {
 			f.answer(m, `{}`)
@@ -65,23 +65,23 @@ func TestProgress(t *testing.T) {
 					want = append(want, fmt.Sprintf(`{ "x":1.0,"progressToken" : "mine" , "progress":%d,"message":"%s"}`, step, name))
 				}
 				if !slices.Equal(got, want) {
-					t.Errorf("%s saw %q", name, got)
+					t.Errorf("call %s received %q, want %q", name, got, want)
 				}
 			})
 		}
 		wg.Wait()
 		if got := c.Stats(); got.Stray != 1 || got.Dropped != 0 {
-			t.Errorf("stats = %+v", got)
+			t.Errorf("stats = %+v, want Stray 1 and Dropped 0", got)
 		}
 	})
 }
 
-// TestNoToken checks that a caller who does not listen asks for no progress.
+// TestNoToken checks that a call without OnNotification requests no progress.
 func TestNoToken(t *testing.T) {
 	play(t, Options{}, legacy(func(f *fake) {
 		m := f.expect(methodCallTool)
 		if strings.Contains(m.line, "progressToken") {
-			t.Errorf("sent %s", m.line)
+			t.Errorf("the client sent %s, want no progressToken", m.line)
 		}
 		f.answer(m, `{}`)
 		f.idle()
@@ -93,8 +93,8 @@ func TestNoToken(t *testing.T) {
 	})
 }
 
-// TestSlowCallback has one caller whose callback blocks. It loses its oldest notifications, and other calls
-// are not affected.
+// TestSlowCallback checks a call whose callback blocks. The call loses its oldest notifications, but does not delay
+// other calls.
 func TestSlowCallback(t *testing.T) {
 	const sent = 3 * maxNotes
 	play(t, Options{}, legacy(func(f *fake) {
@@ -125,7 +125,7 @@ func TestSlowCallback(t *testing.T) {
 		<-done
 		dropped := int(c.Stats().Dropped)
 		if len(got)+dropped != sent || dropped == 0 || !strings.Contains(got[len(got)-1], fmt.Sprint(sent-1)) {
-			t.Errorf("%d seen, %d dropped of %d; the last is %s", len(got), dropped, sent, got[len(got)-1])
+			t.Errorf("received %d and dropped %d of %d notifications; the last one is %s", len(got), dropped, sent, got[len(got)-1])
 		}
 	})
 }
@@ -148,7 +148,7 @@ func TestServerRequests(t *testing.T) {
 	ask := func(f *fake, id, method, want string) {
 		f.say(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":{"a" : 1}}`)
 		if got := f.recv().line; got != `{"jsonrpc":"2.0","id":`+id+`,`+want+`}` {
-			t.Errorf("%s was answered %s", method, got)
+			t.Errorf("the answer to %s is %s, want %s", method, got, want)
 		}
 	}
 	t.Run("no handler", func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestServerRequests(t *testing.T) {
 			mustCall(t, c, "tool", `{}`, `{}`)
 		})
 	})
-	t.Run("modern servers may ask nothing", func(t *testing.T) {
+	t.Run("requests of modern servers are ignored", func(t *testing.T) {
 		play(t, Options{OnRequest: handler}, modern(func(f *fake) {
 			m := f.recv()
 			f.say(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
@@ -194,13 +194,13 @@ func TestServerRequests(t *testing.T) {
 			negotiate(t, c)
 			mustCall(t, c, "tool", `{}`, `{}`)
 			if c.Stats().Stray != 1 {
-				t.Errorf("stats = %+v", c.Stats())
+				t.Errorf("stats = %+v, want Stray 1", c.Stats())
 			}
 		})
 	})
 }
 
-// synctestWait lets everybody else in the bubble come to rest.
+// synctestWait waits until all other goroutines of the synctest bubble are blocked.
 func synctestWait() { time.Sleep(time.Millisecond) }
 
 func TestNotifications(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// responder is a server that answers every request at once and allocates
-// nothing, so that what is measured is ours.
+// responder is a server that answers every request immediately. It allocates no memory for a request, so the
+// benchmarks measure only the client.
 func responder(r io.Reader, w io.Writer) {
 	buf := make([]byte, 64<<10)
 	out := make([]byte, 0, 4<<10)
@@ -68,8 +68,8 @@ func TestCallAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if n > 5 { // one or two, and more under the race detector
-		t.Errorf("%v allocations for a call", n)
+	if n > 5 { // one or two, but more with the race detector
+		t.Errorf("a call allocates memory %v times, want at most 5", n)
 	}
 }
 
@@ -90,7 +90,7 @@ func BenchmarkOpen(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(msg)))
 			for b.Loop() {
-				if _, _, problem := open(msg); problem != "" {
+				if _, _, problem := readEnvelope(msg); problem != "" {
 					b.Fatal(problem)
 				}
 			}
@@ -98,8 +98,8 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// TestStress has many callers that often cancel, and a server that answers in any order, late, and twice.
-// Each caller gets its own answer or none.
+// TestStress checks that every call gets its own answer or an error. Many callers cancel their calls. The server
+// answers in any order, late and twice.
 func TestStress(t *testing.T) {
 	noLeaks(t)
 	c, f := pair(t, Options{Legacy: true})
@@ -137,7 +137,7 @@ func TestStress(t *testing.T) {
 				if i%3 == 0 {
 					call.OnNotification = func(n Notification) {
 						if !strings.Contains(string(n.Params), arguments) {
-							t.Errorf("caller %d heard %s", caller, n.Params)
+							t.Errorf("caller %d received a notification of another call: %s", caller, n.Params)
 						}
 					}
 				}
@@ -145,7 +145,7 @@ func TestStress(t *testing.T) {
 				result, err := c.CallTool(ctx, call)
 				cancel()
 				if err == nil && string(result) != arguments {
-					t.Errorf("caller %d asked %s and got %s", caller, arguments, result)
+					t.Errorf("caller %d sent %s and got %s", caller, arguments, result)
 				}
 				if err != nil && ctx.Err() == nil {
 					t.Errorf("caller %d: %v", caller, err)

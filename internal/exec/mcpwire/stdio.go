@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// Stdio returns a transport over a server's standard streams: r is its output, w its input. One message is
-// one line. Closing r and w must end a pending Read and Write, as it does for the pipes of os/exec, sockets
-// and io.Pipe.
+// Stdio returns a transport that reads from a server's output and writes to the server's input. Each message is one
+// line. Closing a stream must unblock a pending Read or Write, as it does for the pipes of os/exec, for sockets and
+// for io.Pipe.
 //
-// One goroutine reads and one writes, so a server that does not read its input blocks only itself. Waiting
-// messages share one buffer and leave together in the next write.
+// One goroutine reads and another goroutine writes. A server that does not read its input therefore delays only its
+// own calls. Messages that wait for the writer are sent together in the next write.
 func Stdio(r io.ReadCloser, w io.WriteCloser) Transport {
 	return &stdioTransport{
 		r: r, w: w,
@@ -31,18 +31,14 @@ type stdioTransport struct {
 
 	mu    sync.Mutex
 	queue []byte // whole lines for the writer
-	spare []byte // the buffer written last
 
-	wake  chan struct{} // holds a token when the queue is not empty
-	space chan struct{} // holds a token when the queue may have space again
-	over  chan struct{}
+	wake  chan struct{} // contains a value if the queue may not be empty
+	space chan struct{} // contains a value if the queue may have space again
+	over  chan struct{} // closed by the method close
 	once  sync.Once
 }
 
 var _ Transport = (*stdioTransport)(nil)
-
-// keepSpare is the largest write buffer that is kept for the next write.
-const keepSpare = 1 << 20
 
 func (t *stdioTransport) start(c *Conn) {
 	t.conn = c
@@ -50,7 +46,7 @@ func (t *stdioTransport) start(c *Conn) {
 	go t.write()
 }
 
-func (t *stdioTransport) shut() {
+func (t *stdioTransport) close() {
 	t.once.Do(func() {
 		close(t.over)
 		t.w.Close()
@@ -77,26 +73,28 @@ func (t *stdioTransport) send(ctx context.Context, m outgoing) error {
 	return nil
 }
 
-// enqueue adds a line to the queue and reports whether there was space. An empty queue accepts every
-// message.
+// enqueue adds a message to the queue as one line. It returns false if the queue is full. An empty queue accepts every
+// message. If enqueue returns true, the transport owns the body.
 func (t *stdioTransport) enqueue(body []byte) bool {
 	t.mu.Lock()
-	start := len(t.queue)
-	if start > 0 && start+len(body) > t.conn.opts.MaxMessage {
+	if len(t.queue) > 0 && len(t.queue)+len(body) > t.conn.opts.MaxMessage {
 		t.mu.Unlock()
 		return false
 	}
-	t.queue = append(t.queue, body...)
-	oneLine(t.queue[start:])
-	t.queue = append(t.queue, '\n')
+	oneLine(body)
+	if body = append(body, '\n'); len(t.queue) == 0 {
+		t.queue = body
+	} else {
+		t.queue = append(t.queue, body...)
+	}
 	t.mu.Unlock()
 	signal(t.wake)
 	return true
 }
 
-// oneLine replaces the line ends in a message. JSON contains them only as white space between tokens.
+// oneLine replaces the line breaks in a message with spaces. In valid JSON, line breaks occur only between tokens.
 func oneLine(b []byte) {
-	for _, end := range [...]byte{'\n', '\r'} {
+	for _, end := range []byte("\r\n") {
 		rest := b
 		for i := bytes.IndexByte(rest, end); i >= 0; i = bytes.IndexByte(rest, end) {
 			rest[i] = ' '
@@ -121,7 +119,7 @@ func (t *stdioTransport) write() {
 		}
 		t.mu.Lock()
 		lines := t.queue
-		t.queue, t.spare = t.spare[:0], nil
+		t.queue = nil
 		t.mu.Unlock()
 		if len(lines) == 0 {
 			continue
@@ -131,10 +129,8 @@ func (t *stdioTransport) write() {
 			t.conn.fail(err)
 			return
 		}
-		if cap(lines) <= keepSpare {
-			t.mu.Lock()
-			t.spare = lines
-			t.mu.Unlock()
+		if cap(lines) <= readSize {
+			bodies.Put(&lines)
 		}
 	}
 }
@@ -144,7 +140,7 @@ func (t *stdioTransport) read() {
 	defer lines.release()
 	noise := 0
 	for {
-		line, owned, err := lines.next()
+		line, owned, err := lines.nextLine()
 		if err != nil {
 			if errors.Is(err, io.EOF) {
 				err = errEnded
@@ -159,7 +155,7 @@ func (t *stdioTransport) read() {
 			noise = 0
 			continue
 		} else if looksLikeMessage(line) {
-			// A call may wait for this message.
+			// A call may be waiting for this message.
 			t.conn.fail(err)
 			return
 		} else if noise++; noise > t.conn.opts.MaxNoise {

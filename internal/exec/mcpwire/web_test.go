@@ -12,18 +12,17 @@ import (
 	"time"
 )
 
-// web is a server over HTTP, with the handshake done; tests say how it answers
-// the rest.
+// web is an HTTP server that answers the handshake. A test defines how it answers other requests.
 type web struct {
 	*httptest.Server
 	t        *testing.T
-	session  string // what session ids begin with; empty for none
+	session  string // the prefix of session ids; empty for a server without sessions
 	modern   bool
 	tools    string                                                  // the result of tools/list
-	call     func(w http.ResponseWriter, r *http.Request, m message) // every other request
+	call     func(w http.ResponseWriter, r *http.Request, m message) // handles every other request
 	get      http.HandlerFunc
-	reply    func(m message) // gets the client's answers
-	log      diary           // every request, in short
+	reply    func(m message) // receives the client's answers to the server's requests
+	log      diary           // the method and session of every request
 	conns    atomic.Int64
 	sessions atomic.Int64
 }
@@ -53,7 +52,7 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client has gone
+		return // the client has closed the connection
 	}
 	m := message{line: string(body)}
 	if err := json.Unmarshal(body, &m); err != nil {
@@ -61,7 +60,7 @@ func (s *web) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.log.write(m.Method + " " + r.Header.Get("Mcp-Session-Id"))
 	if got := r.Header.Get("Accept"); got != "application/json, text/event-stream" {
-		s.t.Errorf("Accept: %s", got)
+		s.t.Errorf("Accept is %q, want both content types", got)
 	}
 	switch {
 	case m.Method == methodDiscover && s.modern:
@@ -90,7 +89,7 @@ func answerJSON(w http.ResponseWriter, m message, result string) {
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
 }
 
-// stream begins an event stream and returns how to write to it.
+// stream begins an event stream and returns a function that writes to the stream.
 func stream(w http.ResponseWriter) func(format string, args ...any) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
@@ -101,11 +100,11 @@ func stream(w http.ResponseWriter) func(format string, args ...any) {
 	}
 }
 
-// await waits for a word from the test, or for the client to go: a handler that
-// stayed would keep its server from closing.
-func await[T any](r *http.Request, word <-chan T) (v T) {
+// await waits for a value from the test or for the end of the request. A handler that waits after the end of its
+// request prevents the server from closing.
+func await[T any](r *http.Request, values <-chan T) (v T) {
 	select {
-	case v = <-word:
+	case v = <-values:
 	case <-r.Context().Done():
 	}
 	return v
@@ -128,6 +127,6 @@ func eventually(t *testing.T, what string, happened func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not happen", what)
 		}
-		time.Sleep(time.Millisecond) // between two looks, up to a deadline
+		time.Sleep(time.Millisecond) // poll until the deadline
 	}
 }

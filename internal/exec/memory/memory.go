@@ -1,21 +1,17 @@
-// Package memory stores the answers of programs, so that the same programs can
-// read them in later runs.
+// Package memory stores the answers of programs. A program can read its earlier answers in later runs.
 //
-// A record belongs to one agent, identified by the agent's id. Only that agent's
-// program and the owner can read it. A record is written if the caller holds
-// memory.write, in the transaction that records the call, so the result has passed
-// the guards by then. A program sees the records if the caller holds memory.read.
-// The program reads them from a file with one line per record, made for that run.
-// Answering is the only way for a program to write to its memory.
+// A record belongs to one agent, identified by the agent's id. Only the agent's program and the owner can read the
+// record. A record is written only if the caller holds memory.write. The record is written in the transaction that
+// records the call, after the result has passed the guardrails. A program can read the records only if the caller
+// holds memory.read. For each run, the program gets a file with one line per record. A program can write to its
+// memory only by answering.
 //
-// Records are encrypted and bound to their agent and intent. A record that was
-// modified, or moved to another agent, cannot be decrypted: it is reported as
-// changed and its content is never shown.
+// A record is encrypted and bound to its agent and intent. A record that was modified or moved to another agent
+// cannot be decrypted. The record is then reported as changed, and its content is never shown.
 //
-// Memory is bounded. A text longer than [MaxText] is truncated and marked as cut.
-// An agent has at most [MaxRecords] records with [MaxBytes] bytes; the oldest are
-// deleted first. Expired records are hidden, and deleted when the next record is
-// written.
+// The memory of an agent is limited. A text longer than [MaxText] is truncated, and the record is marked. An agent
+// has at most [MaxRecords] records with at most [MaxBytes] bytes in total. The oldest records are deleted first.
+// Expired records are hidden immediately, and deleted when the next record is written.
 package memory
 
 import (
@@ -23,18 +19,22 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// The capabilities that a caller needs.
+// The capabilities that a caller needs to use an agent's memory.
 const (
 	Read  = "memory.read"
 	Write = "memory.write"
@@ -46,29 +46,29 @@ const (
 	MaxSource  = 2 << 10
 	MaxRecords = 1000
 	MaxBytes   = 16 << 20
-	// DefaultTTL is how long a record is kept unless config.toml sets ttl.
+	// DefaultTTL is how long a record is kept if config.toml does not set ttl.
 	DefaultTTL = 30 * 24 * time.Hour
 )
 
 // Record is an earlier answer of a program.
 type Record struct {
-	// ID is the id of the answered intent.
+	// ID is the id of the intent that was answered.
 	ID string `json:"id"`
-	// Time is in Unix milliseconds, as in the line that the program reads.
+	// Time is the time of the answer, in Unix milliseconds.
 	Time int64 `json:"time"`
 	// Issuer is the principal that made the call.
 	Issuer  string   `json:"issuer"`
 	Text    string   `json:"text"`
 	Sources []string `json:"sources"`
-	// Cut reports that text or sources were truncated.
+	// Cut reports whether Text or Sources were truncated.
 	Cut bool `json:"cut,omitempty"`
 
 	Expires time.Time `json:"-"`
-	// Changed reports that the record cannot be decrypted; only its ID is known.
+	// Changed reports whether the decryption failed. A changed record contains only the ID.
 	Changed bool `json:"-"`
 }
 
-// Memory holds the records of all agents of a store.
+// Memory contains the records of all agents of a store.
 type Memory struct {
 	store *store.Store
 	ttl   time.Duration
@@ -77,13 +77,12 @@ type Memory struct {
 	maxRecords, maxBytes int64
 }
 
-// New returns the memory in a store. Records expire after ttl; 0 means [DefaultTTL].
+// New returns the memory in a store. Records expire after the given time. Zero means [DefaultTTL].
 func New(s *store.Store, ttl time.Duration) *Memory {
 	return &Memory{store: s, ttl: cmp.Or(ttl, DefaultTTL), now: time.Now, maxRecords: MaxRecords, maxBytes: MaxBytes}
 }
 
-// Participant records the answers of one agent's program, in the transactions of
-// the agent's gateway.
+// Participant records the answers of one agent's program, in the transactions of the agent's gateway.
 type Participant struct {
 	Memory *Memory
 	Agent  *agent.Agent
@@ -92,7 +91,7 @@ type Participant struct {
 // Begin accepts every call.
 func (Participant) Begin(state.Tx, *call.Call) (*call.Refusal, error) { return nil, nil }
 
-// Record stores the answer of a call if its caller holds memory.write.
+// Record stores the answer of a call if the caller holds memory.write.
 func (p Participant) Record(tx state.Tx, c *call.Call, o call.Outcome) error {
 	if o.Refusal != nil || o.Result.IsError || p.Agent.Program == nil || !slices.Contains(c.Held, Write) {
 		return nil
@@ -105,7 +104,7 @@ func (p Participant) Record(tx state.Tx, c *call.Call, o call.Outcome) error {
 		} `json:"structuredContent"`
 	}
 	if err := json.Unmarshal(o.Result.Raw, &doc); err != nil || doc.Answer.ID == "" {
-		return nil // not the answer of a program
+		return nil // the result did not come from a program
 	}
 	return p.Memory.put(tx, p.Agent.ID, bound(Record{
 		ID: doc.Answer.ID, Time: p.Memory.now().UnixMilli(), Issuer: c.Principal,
@@ -113,7 +112,7 @@ func (p Participant) Record(tx state.Tx, c *call.Call, o call.Outcome) error {
 	}))
 }
 
-// bound truncates the text and sources of a record to their limits.
+// bound truncates the text and the sources of a record to their limits.
 func bound(r Record) Record {
 	cut := func(s string, n int) string {
 		if len(s) <= n {
@@ -134,20 +133,21 @@ func bound(r Record) Record {
 	return r
 }
 
-// purpose binds an encrypted record to its agent and intent.
+// purpose returns the string that binds an encrypted record to its agent and intent.
 func purpose(agentID, id string) string {
 	name, err := json.Marshal([]string{agentID, id})
 	if err != nil {
-		panic(err) // strings always have a JSON form
+		panic(err) // strings can always be encoded as JSON
 	}
 	return "memory " + string(name)
 }
 
-// A repeated answer, by an idempotency key, is the same record.
+// A repeated call with the same idempotency key has the same id, and its answer is not stored again.
 const insert = `INSERT INTO memories (agent, id, kept, expires, size, sealed) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (agent, id) DO NOTHING`
 
-// put stores a record, and deletes older ones that exceed the limits.
+// put stores a record and deletes expired records. If the agent exceeds its limits, put also deletes the oldest
+// records.
 func (m *Memory) put(tx state.Tx, agentID string, r Record) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -165,13 +165,13 @@ func (m *Memory) put(tx state.Tx, agentID string, r Record) error {
 	return m.trim(tx, agentID)
 }
 
-// trim deletes the oldest records of an agent until it is within its limits.
+// trim deletes the oldest records of an agent until the agent is within its limits.
 func (m *Memory) trim(tx state.Tx, agentID string) error {
 	for {
 		var records, bytes int64
-		// PostgreSQL's SUM returns numeric.
-		err := tx.Query(`SELECT COUNT(*), CAST(COALESCE(SUM(size), 0) AS BIGINT) FROM memories WHERE agent = $1`, []any{agentID},
-			func(row state.Row) error { return row.Scan(&records, &bytes) })
+		// The cast is needed because PostgreSQL's SUM returns numeric.
+		err := tx.Query(`SELECT COUNT(*), CAST(COALESCE(SUM(size), 0) AS BIGINT) FROM memories WHERE agent = $1`,
+			[]any{agentID}, func(row state.Row) error { return row.Scan(&records, &bytes) })
 		if err != nil || records <= m.maxRecords && bytes <= m.maxBytes {
 			return err
 		}
@@ -187,7 +187,7 @@ func (m *Memory) trim(tx state.Tx, agentID string) error {
 	}
 }
 
-// List returns the records of an agent, oldest first.
+// List returns the records of an agent that have not expired, oldest first.
 func (m *Memory) List(ctx context.Context, agentID string) (list []Record, err error) {
 	err = m.store.DB.Read(ctx, func(tx state.Tx) error {
 		list = nil
@@ -208,7 +208,7 @@ func (m *Memory) List(ctx context.Context, agentID string) (list []Record, err e
 	return list, err
 }
 
-// open decrypts one record. If that fails, the record is marked as changed.
+// The method open decrypts a record. If the decryption fails, open marks the record as changed.
 func (m *Memory) open(agentID, id string, sealed []byte) Record {
 	var r Record
 	text, err := m.store.Keys.OpenKept(purpose(agentID, id), sealed)
@@ -221,8 +221,8 @@ func (m *Memory) open(agentID, id string, sealed []byte) Record {
 	return r
 }
 
-// Lines returns the records as an agent's program reads them: one line of JSON for
-// each record, oldest first. changed counts the modified records that were left out.
+// Lines returns the records in the format that an agent's program reads. Each record is one line of JSON, oldest
+// first. Records that cannot be decrypted are omitted. The second result is the number of omitted records.
 func (m *Memory) Lines(ctx context.Context, agentID string) (lines []byte, changed int, err error) {
 	list, err := m.List(ctx, agentID)
 	if err != nil {
@@ -251,8 +251,8 @@ func (m *Memory) Get(ctx context.Context, agentID, id string) (Record, error) {
 	return Record{}, cmp.Or(err, ErrUnknown)
 }
 
-// Search returns the records of an agent that contain all words of a query in
-// their text, sources or issuer. It ignores case.
+// Search returns the records of an agent that contain all words of a query. The words can be in the text, the sources
+// or the issuer. Case is ignored.
 func (m *Memory) Search(ctx context.Context, agentID, query string) ([]Record, error) {
 	list, err := m.List(ctx, agentID)
 	words := strings.Fields(strings.ToLower(query))
@@ -262,5 +262,64 @@ func (m *Memory) Search(ctx context.Context, agentID, query string) ([]Record, e
 	}), err
 }
 
-// ErrUnknown means that an agent has no record with that id.
+// ErrUnknown means that an agent has no record with the given id.
 var ErrUnknown = errors.New("the agent's memory has no record with that id")
+
+// TTL returns how long records are kept. TTL reads ttl, such as "30d" or "12h", from the table [memory] in
+// config.toml. The default is [DefaultTTL].
+func TTL(h home.Home) (time.Duration, error) {
+	var table struct {
+		TTL string `toml:"ttl"`
+	}
+	file := h.Config()
+	found, err := home.ReadTable(file, "memory", &table)
+	if err != nil || !found || table.TTL == "" {
+		return DefaultTTL, err
+	}
+	ttl, err := home.Duration(table.TTL)
+	if err != nil || ttl == 0 {
+		return 0, fmt.Errorf(`%s: [memory]: ttl must be a duration such as "30d" or "12h"`, file)
+	}
+	return ttl, nil
+}
+
+// Purge deletes records of an agent and returns the number of deleted records. With ids, Purge deletes exactly these
+// records, or nothing if an id is unknown. Without ids, Purge deletes all records that are older than the cutoff
+// time. A zero cutoff means all records. The journal records who purged the memory.
+func (m *Memory) Purge(
+	ctx context.Context, agentID string, ids []string, cutoff time.Time, principal string,
+) (deleted int64, err error) {
+	err = m.store.DB.Write(ctx, func(tx state.Tx) (err error) {
+		deleted = 0
+		switch {
+		case len(ids) > 0:
+		case cutoff.IsZero():
+			deleted, err = tx.Exec(`DELETE FROM memories WHERE agent = $1`, agentID)
+		default:
+			deleted, err = tx.Exec(`DELETE FROM memories WHERE agent = $1 AND kept < $2`, agentID, cutoff.UnixMicro())
+		}
+		for _, id := range ids {
+			n, err := tx.Exec(`DELETE FROM memories WHERE agent = $1 AND id = $2`, agentID, id)
+			if err == nil && n == 0 {
+				err = fmt.Errorf("%w: %s", ErrUnknown, id)
+			}
+			if err != nil {
+				return err
+			}
+			deleted += n
+		}
+		if err != nil || deleted == 0 {
+			return err
+		}
+		_, err = m.store.Journal.Append(tx, &journal.Record{
+			Time: m.now(), Call: gateway.NewID(), ID: agentID, Principal: principal, Tool: "purge",
+			Decision: journal.Allow, Stage: "memory",
+			Detail: fmt.Sprintf("deleted %d records from the memory of %s", deleted, agentID),
+		})
+		return err
+	})
+	if err == nil {
+		err = m.store.DB.Scrub(ctx)
+	}
+	return deleted, err
+}

@@ -23,12 +23,13 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// each runs a test with the memory of a new store, on each engine.
+// each runs a test with the memory of a new store, on SQLite and on PostgreSQL.
 func each(t *testing.T, test func(*testing.T, *Memory)) {
 	t.Helper()
 	statetest.Each(t, func(t *testing.T, open func() state.DB) { test(t, in(t, open())) })
 }
 
+// in returns the memory in a database.
 func in(t *testing.T, db state.DB) *Memory {
 	t.Helper()
 	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
@@ -59,7 +60,7 @@ func keep(t *testing.T, m *Memory, agentID string, c *call.Call, r call.Result, 
 	}
 }
 
-// texts returns the records that an agent's program reads, as ID=TEXT.
+// texts returns the records that an agent's program reads, in the form ID=TEXT.
 func texts(t *testing.T, m *Memory, agentID string) string {
 	t.Helper()
 	lines, _, err := m.Lines(t.Context(), agentID)
@@ -81,7 +82,7 @@ func TestKept(t *testing.T) {
 	each(t, func(t *testing.T, m *Memory) {
 		keep(t, m, "a@local", asked(Write), answer(t, "1", "one\ntwo", "https://example.com"), nil)
 		keep(t, m, "a@local", asked(Write), answer(t, "2", "again"), nil)
-		keep(t, m, "a@local", asked(Write), answer(t, "2", "repeated by its key"), nil)
+		keep(t, m, "a@local", asked(Write), answer(t, "2", "repeated with its key"), nil)
 		keep(t, m, "b@local", asked(Write), answer(t, "1", "of another"), nil)
 		// These are not stored.
 		keep(t, m, "a@local", asked(Read), answer(t, "3", "without the capability"), nil)
@@ -89,25 +90,25 @@ func TestKept(t *testing.T) {
 		keep(t, m, "a@local", asked(Write), call.Result{Raw: jsontext.Value(`{"content":[]}`)}, nil)
 		keep(t, m, "a@local", asked(Write), call.Result{Raw: jsontext.Value(`{`)}, nil)
 		if got := texts(t, m, "a@local"); got != "1=one\ntwo 2=again" {
-			t.Errorf("%q", got)
+			t.Errorf("the records of a@local are %q", got)
 		}
 		if got := texts(t, m, "b@local"); got != "1=of another" {
-			t.Errorf("%q", got)
+			t.Errorf("the records of b@local are %q", got)
 		}
 		if got := texts(t, m, "c@local"); got != "" {
-			t.Errorf("%q", got)
+			t.Errorf("the records of c@local are %q, want none", got)
 		}
 		r, err := m.Get(t.Context(), "a@local", "1")
 		if err != nil || r.Issuer != "me@local" || len(r.Sources) != 1 || r.Cut || time.Since(time.UnixMilli(r.Time)) > time.Minute {
-			t.Errorf("%+v %v", r, err)
+			t.Errorf("record = %+v, error %v", r, err)
 		}
 		if _, err := m.Get(t.Context(), "c@local", "1"); !errors.Is(err, ErrUnknown) {
-			t.Errorf("%v", err)
+			t.Errorf("error = %v, want ErrUnknown", err)
 		}
 	})
 }
 
-// A record that was modified, or moved to another agent, is never shown.
+// TestMoved checks that a record is never shown if it was modified or moved to another agent.
 func TestMoved(t *testing.T) {
 	each(t, func(t *testing.T, m *Memory) {
 		for _, change := range []string{"agent = 'b@local'", "id = '2'", "sealed = $1"} {
@@ -127,7 +128,7 @@ func TestMoved(t *testing.T) {
 			for _, id := range []string{"a@local", "b@local"} {
 				lines, n, err := m.Lines(t.Context(), id)
 				if err != nil || len(lines) > 0 {
-					t.Errorf("%s: %s sees %s %v", change, id, lines, err)
+					t.Errorf("%s: the program of %s sees %s, error %v", change, id, lines, err)
 				}
 				changed += n
 				if found, err := m.Search(t.Context(), id, "canary"); err != nil || len(found) > 0 {
@@ -151,15 +152,15 @@ func TestForgotten(t *testing.T) {
 		keep(t, m, "a@local", asked(Write), answer(t, "1", "x"), nil)
 		now = now.Add(time.Hour - time.Microsecond)
 		if got := texts(t, m, "a@local"); got != "1=x" {
-			t.Errorf("before it expired: %q", got)
+			t.Errorf("the records before the expiry are %q", got)
 		}
 		now = now.Add(time.Microsecond)
 		if got := texts(t, m, "a@local"); got != "" {
-			t.Errorf("after it expired: %q", got)
+			t.Errorf("the records after the expiry are %q", got)
 		}
 		keep(t, m, "a@local", asked(Write), answer(t, "2", "y"), nil)
 		if n := rows(t, m); n != 1 {
-			t.Errorf("%d rows are left", n)
+			t.Errorf("%d rows are left, want 1", n)
 		}
 	})
 }
@@ -184,24 +185,24 @@ func bounds(t *testing.T, m *Memory) {
 	keep(t, m, "a@local", asked(Write), answer(t, "long", long, make([]string, MaxSources+1)...), nil)
 	r, err := m.Get(t.Context(), "a@local", "long")
 	if err != nil || !r.Cut || len(r.Text) > MaxText || !utf8.ValidString(r.Text) || len(r.Sources) != MaxSources {
-		t.Errorf("%d bytes, %d sources, cut %t, %v", len(r.Text), len(r.Sources), r.Cut, err)
+		t.Errorf("the record has %d bytes and %d sources, cut %t, error %v", len(r.Text), len(r.Sources), r.Cut, err)
 	}
 
 	if m.maxRecords != MaxRecords || m.maxBytes != MaxBytes {
-		t.Errorf("%d records of %d bytes", m.maxRecords, m.maxBytes)
+		t.Errorf("the limits are %d records and %d bytes", m.maxRecords, m.maxBytes)
 	}
-	// The oldest are deleted first.
+	// The oldest records are deleted first.
 	m.maxRecords, m.maxBytes = 20, 10*MaxText
 	now := time.Now()
 	m.now = func() time.Time { now = now.Add(time.Microsecond); return now }
 	flood(t, m, "a@local", 15, strings.Repeat("x", MaxText))
 	list, err := m.List(t.Context(), "a@local")
-	if err != nil || len(list) != 9 || list[0].ID != "6" { // each is a little more than its text
-		t.Errorf("%d records: %v", len(list), err)
+	if err != nil || len(list) != 9 || list[0].ID != "6" { // an encrypted record is a little larger than its text
+		t.Errorf("%d records, error %v; want 9, beginning with 6", len(list), err)
 	}
 	flood(t, m, "b@local", 25, "x")
 	if list, err := m.List(t.Context(), "b@local"); err != nil || len(list) != 20 || list[0].ID != "5" {
-		t.Errorf("%d records: %v", len(list), err)
+		t.Errorf("%d records, error %v; want 20, beginning with 5", len(list), err)
 	}
 }
 
@@ -235,7 +236,7 @@ func TestSearch(t *testing.T) {
 			ids = append(ids, r.ID)
 		}
 		if got := strings.Join(ids, " "); err != nil || got != want {
-			t.Errorf("%s: %s %v", query, got, err)
+			t.Errorf("Search(%s) = %s, %v; want %s", query, got, err, want)
 		}
 	}
 }
@@ -253,26 +254,26 @@ func TestPurge(t *testing.T) {
 			return m.Purge(t.Context(), "a@local", ids, before, "owner@local")
 		}
 		if _, err := purge(time.Time{}, "0", "nosuch"); !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "nosuch") {
-			t.Errorf("%v", err)
+			t.Errorf("error = %v, want ErrUnknown with the id", err)
 		}
 		if got := texts(t, m, "a@local"); got != "0=x 1=x 2=x 3=x" {
 			t.Errorf("a failed purge deleted records: %s", got)
 		}
 		if n, err := purge(time.Time{}, "2"); err != nil || n != 1 {
-			t.Errorf("%d %v", n, err)
+			t.Errorf("Purge of one id deleted %d records, error %v; want 1", n, err)
 		}
 		if n, err := purge(now.Add(-150 * time.Second)); err != nil || n != 2 || texts(t, m, "a@local") != "3=x" {
-			t.Errorf("%d %v %s", n, err, texts(t, m, "a@local"))
+			t.Errorf("Purge of old records deleted %d records, error %v; %s is left", n, err, texts(t, m, "a@local"))
 		}
 		if n, err := purge(time.Time{}); err != nil || n != 1 {
-			t.Errorf("%d %v", n, err)
+			t.Errorf("Purge of all records deleted %d records, error %v; want 1", n, err)
 		}
 		if got := texts(t, m, "b@local"); got != "0=x 1=x 2=x 3=x" {
 			t.Errorf("the purge deleted another agent's records: %s", got)
 		}
 		records, err := m.store.Journal.Show(t.Context(), journal.Filter{})
 		if err != nil || len(records) != 3 || records[0].Principal != "owner@local" || records[0].ID != "a@local" || records[0].Tool != "purge" {
-			t.Errorf("%d records %v", len(records), err)
+			t.Errorf("the journal has %d records, error %v; want 3 of the purges", len(records), err)
 		}
 	})
 }
@@ -292,7 +293,7 @@ func TestTTL(t *testing.T) {
 		}
 		got, err := TTL(home.At(dir))
 		if (err != nil) != (want == 0) || err == nil && got != want {
-			t.Errorf("%q: %s %v", text, got, err)
+			t.Errorf("TTL for %q = %s, %v; want %s", text, got, err, want)
 		}
 	}
 }

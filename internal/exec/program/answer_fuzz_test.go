@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzAnswer: an answer is accepted only if it is one line that repeats the intent's
-// id, and its result is one JSON value.
+// FuzzAnswer checks that readAnswer accepts only one line that repeats the intent's id. The result
+// must be valid JSON.
 func FuzzAnswer(f *testing.F) {
 	for _, line := range []string{
 		`{"intent_id":"i1","status":"ok","text":"done","sources":["a"]}`, `{"intent_id":"i1","status":"error","text":"no"}`, "{}\n{}", "", "null", "[]",
@@ -18,15 +18,15 @@ func FuzzAnswer(f *testing.F) {
 		a, failure := readAnswer(stdout, "i1")
 		if failure != nil {
 			if failure.Error() == "" || strings.ContainsAny(failure.Error(), "\n\x1b") {
-				t.Errorf("the failure says %q", failure.Error())
+				t.Errorf("failure = %q, want one printable line", failure.Error())
 			}
 			return
 		}
 		if *a.IntentID != "i1" || *a.Status != "ok" || a.Text == nil || a.Sources == nil {
-			t.Errorf("%+v was taken", a)
+			t.Errorf("readAnswer accepted %+v", a)
 		}
 		if strings.Contains(strings.TrimSpace(string(stdout)), "\n") {
-			t.Error("two lines were taken for one answer")
+			t.Error("readAnswer accepted two lines as one answer")
 		}
 		if v, err := a.result(); err == nil && !v.IsValid() {
 			t.Errorf("the result is not JSON: %s", v)

@@ -2,6 +2,8 @@ package program
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,11 +16,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/supply/bundle"
@@ -26,60 +31,60 @@ import (
 
 // BundleOptions configure a code bundle.
 type BundleOptions struct {
-	// Path is the bundle's folder, its manifest, or its archive.
+	// Path is the path of the bundle's folder, manifest or archive.
 	Path string
-	// Manifest is the digest of the manifest that was read before; empty accepts any.
+	// Manifest is the digest of the manifest that the caller has read. The bundle must contain the same manifest.
+	// If Manifest is empty, any manifest is accepted.
 	Manifest  string
 	Isolation sandbox.Tier
 	// Egress holds the development switches for network access.
 	Egress egress.Switches
-	// Credentials finds the secrets of slots.
+	// Credentials finds the credentials of slots.
 	Credentials *credential.Source
-	// Settings are the values of the manifest's env, by name. The code does not see
-	// others.
+	// Settings holds values for the environment variables that the manifest declares, by name. The code gets no
+	// other variables.
 	Settings map[string]string
-	// Reviewed returns an error if a bundle with that digest may not run; nil runs
-	// all.
+	// Reviewed returns an error if the bundle with the given digest is not allowed to run. If Reviewed is nil, every
+	// bundle is allowed to run.
 	Reviewed func(ctx context.Context, digest string) error
-	// Log receives the code's output and its connections, line by line.
+	// Log receives the lines of the code's output and a line for each connection.
 	Log func(line string)
-	// Pool provides prepared sandboxes for wrapped code; nil makes one for every
-	// call.
+	// Pool provides prepared sandboxes for wrapped code. If Pool is nil, every call gets a new sandbox.
 	Pool *sandbox.Pool
 	Home home.Home
 }
 
-// Lacking is a refusal because something is not installed on this machine.
+// Lacking is the error for a bundle that this machine cannot run, for example because an interpreter is not installed.
 type Lacking struct{ *call.Refusal }
 
 // Unwrap returns the refusal.
 func (l *Lacking) Unwrap() error { return l.Refusal }
 
-// Bundle is a code bundle that is ready to run. It runs a private copy of the code
-// that was checked, which the sandbox sees read-only.
+// Bundle is a code bundle that is ready to run. The sandbox runs a private, read-only copy of the code that was
+// checked.
 //
-// Wrapped code runs once for each call, so calls share no state. Code that is an MCP
-// server is started by [Bundle.Launch].
+// Wrapped code is started again for each call, so calls share no state. A bundle that is an MCP server is started by
+// [Bundle.Launch].
 //
-// The code gets the interpreter that the manifest requires and the settings that it
-// declares. It gets the value of a credential only if it can reach no hosts other
-// than the slot's. Otherwise it gets a placeholder ([egress.Swap]).
+// The code gets the interpreter and the settings that the manifest declares. The code gets the value of a credential
+// only if all hosts that the code can reach are allowed to receive the credential. Otherwise, the code gets a
+// placeholder ([egress.Swap]).
 type Bundle struct {
 	agent   *agent.Agent
 	options BundleOptions
 	digest  string
-	dir     string // contains code, the harness and the files of runs
+	dir     string // contains the code, the harness and the files of runs
 	lock    io.Closer
 	code    string
 	argv    []string
-	turns   chan struct{} // has one element for each current run
+	turns   chan struct{} // holds one element for each run in progress
 
 	mu     sync.Mutex
-	server *Server // launched last
-	lacks  bool    // server was launched without a required credential
+	server *Server // server that was launched last
+	lacks  bool    // whether the server lacks a required credential
 }
 
-// The folders that the code sees.
+// The code sees these folders inside the sandbox.
 const (
 	bundleDir  = "/bundle"
 	harnessDir = "/harness"
@@ -87,8 +92,8 @@ const (
 
 const bundleWall = 5 * time.Minute
 
-// OpenBundle checks a bundle and prepares it. The caller closes it. The error is a
-// refusal, and a [*Lacking] if something is not installed.
+// OpenBundle checks a bundle and prepares it to run. The caller must close the bundle. The error is a refusal. It
+// is a [*Lacking] if this machine cannot run the bundle.
 func OpenBundle(ctx context.Context, o BundleOptions) (*Bundle, error) {
 	if o.Log == nil {
 		o.Log = func(string) {}
@@ -98,19 +103,19 @@ func OpenBundle(ctx context.Context, o BundleOptions) (*Bundle, error) {
 		return nil, failed(NotStarted, "the bundle cannot be read: %v", err)
 	}
 	if read.Errors() > 0 {
-		f := failed(NotStarted, "the bundle may not run: %v", &bundle.Invalid{Bundle: read})
+		f := failed(NotStarted, "the bundle is not allowed to run: %v", &bundle.Invalid{Bundle: read})
 		f.Hint = "list all problems: ambit bundle scan " + o.Path
 		return nil, f
 	}
 	if o.Manifest != "" && read.Manifest.Digest() != o.Manifest {
-		return nil, failed(NotStarted, "the manifest differs from %s at the top of the bundle", bundle.ManifestName)
+		return nil, failed(NotStarted, "the given manifest is not the same as %s in the bundle", bundle.ManifestName)
 	}
 	b := &Bundle{
 		agent: read.Agent(), options: o, digest: read.Tree.Digest(), turns: make(chan struct{}, 2*runtime.NumCPU()),
 	}
 	if o.Reviewed != nil {
 		if err := o.Reviewed(ctx, b.digest); err != nil {
-			r := call.Refuse(sandbox.Stage, call.PolicyDenied, "the bundle may not run: %v", err)
+			r := call.Refuse(sandbox.Stage, call.PolicyDenied, "the bundle is not allowed to run: %v", err)
 			r.Hint = "read the code, then approve it: ambit bundle review " + o.Path + " --approve"
 			return nil, r
 		}
@@ -124,7 +129,7 @@ func OpenBundle(ctx context.Context, o BundleOptions) (*Bundle, error) {
 	}
 	for name := range o.Settings {
 		if !slices.ContainsFunc(b.agent.Program.Env, func(e agent.EnvVar) bool { return e.Name == name }) {
-			o.Log("config.toml sets " + diag.Quote(name) + ", which the manifest does not declare: the code does not get it")
+			o.Log("the setting " + diag.Quote(name) + " in config.toml is ignored, because the manifest does not declare it")
 		}
 	}
 	return b, nil
@@ -136,10 +141,10 @@ func (b *Bundle) Digest() string { return b.digest }
 // Agent returns the bundle's agent.
 func (b *Bundle) Agent() *agent.Agent { return b.agent }
 
-// Code returns the folder of the copy that runs.
+// Code returns the folder of the private copy of the code.
 func (b *Bundle) Code() string { return b.code }
 
-// Close removes the copy.
+// Close removes the private copy of the code.
 func (b *Bundle) Close() error {
 	if b.dir == "" {
 		return nil
@@ -152,40 +157,37 @@ func (b *Bundle) Close() error {
 	return err
 }
 
-// stage copies the code to a folder that only this user can change.
+// stage copies the code to a private folder. Other users cannot enter the folder.
 func (b *Bundle) stage(t bundle.Tree) error {
-	dir, err := sandbox.TempDir()
-	if err != nil {
+	var err error
+	if b.dir, err = sandbox.TempDir(); err != nil {
 		return err
 	}
-	b.dir = dir
-	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+	dir, err := filepath.EvalSymlinks(b.dir)
+	if err != nil {
 		return err
 	}
 	b.dir, b.code = dir, filepath.Join(dir, "code")
 	if b.lock, err = lockShared(dir); err != nil {
 		return err
 	}
-	// The outer folder is private. The sandbox's user reads these.
-	for _, d := range []string{b.code, filepath.Join(dir, "harness")} {
-		if err := errors.Join(os.Mkdir(d, 0o755), os.Chmod(d, 0o755)); err != nil {
-			return err
-		}
-	}
-	if err := t.Write(b.code); err != nil {
+	harness := filepath.Join(dir, "harness")
+	if err := errors.Join(os.Mkdir(b.code, 0o755), os.Mkdir(harness, 0o755)); err != nil {
 		return err
 	}
-	// The umask may have removed permissions.
-	err = filepath.WalkDir(b.code, func(path string, e os.DirEntry, err error) error {
-		if err == nil && e.IsDir() {
+	if err := errors.Join(t.Write(b.code), writeHarness(harness)); err != nil {
+		return err
+	}
+	// Only the outer folder is private. The user of the sandbox must be able to read the inner folders, even if the
+	// umask removed the permission.
+	return filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err == nil && e.IsDir() && path != dir {
 			err = os.Chmod(path, 0o755)
 		}
 		return err
 	})
-	return errors.Join(err, writeHarness(filepath.Join(dir, "harness")))
 }
 
-// command returns the command that runs inside the sandbox.
 func (b *Bundle) command(ctx context.Context) ([]string, error) {
 	p := b.agent.Program
 	kind := string(p.Runtime)
@@ -206,17 +208,17 @@ func (b *Bundle) command(ctx context.Context) ([]string, error) {
 	return append([]string{command}, p.Args...), nil
 }
 
-// run is one run of the code, with the credentials that it gets.
+// run is one run of the code, with its own credentials.
 type run struct {
 	sandbox.Spec
-	lent *lent
-	dir  string
+	credentials *runCredentials
+	dir         string
 }
 
-// prepare makes a run. The caller ends it.
-func (b *Bundle) prepare(l *lent) (*run, error) {
+// prepare makes a run with the given credentials. The caller must end the run with [run.end].
+func (b *Bundle) prepare(l *runCredentials) (*run, error) {
 	var err error
-	r := &run{lent: l}
+	r := &run{credentials: l}
 	if r.dir, err = os.MkdirTemp(b.dir, "run-"); err != nil {
 		return nil, unprepared(err)
 	}
@@ -247,7 +249,6 @@ func unprepared(err error) error {
 	return &Lacking{r}
 }
 
-// end removes the files of a run.
 func (r *run) end() { os.RemoveAll(r.dir) }
 
 // openEgress gives a run access to the hosts that the manifest lists.
@@ -256,7 +257,7 @@ func (b *Bundle) openEgress(r *run) error {
 	if len(hosts) == 0 {
 		return nil
 	}
-	policy := egress.Policy{Mode: egress.ModeAllowlist, Hosts: hosts, Swaps: r.lent.swaps}
+	policy := egress.Policy{Mode: egress.ModeAllowlist, Hosts: hosts, Swaps: r.credentials.swaps}
 	var extra []byte
 	if file := b.options.Egress.CAFile(); file != "" {
 		text, err := os.ReadFile(file)
@@ -274,7 +275,7 @@ func (b *Bundle) openEgress(r *run) error {
 		if err != nil {
 			return err
 		}
-		policy.Authority, policy.Finder = authority, r.lent.known
+		policy.Authority, policy.Finder = authority, r.credentials.known
 		extra = append(extra, authority.PEM()...)
 	}
 	if err := r.trust(extra); err != nil {
@@ -284,13 +285,14 @@ func (b *Bundle) openEgress(r *run) error {
 	return nil
 }
 
-// systemAuthorities are the files in which systems store the authorities they trust.
+// systemAuthorities lists the files in which various systems keep their trusted certificate authorities.
 var systemAuthorities = []string{
-	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem",
+	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+	"/etc/ssl/cert.pem",
 }
 
-// trust makes the code trust further authorities. Node adds them to its own list.
-// All other programs replace their list, so they get all authorities in one file.
+// trust makes the code trust additional certificate authorities. Node adds them to its own list. Other programs
+// replace their list with the given file, so the file also contains the system's authorities.
 func (r *run) trust(extra []byte) error {
 	if len(extra) == 0 {
 		return nil
@@ -323,10 +325,10 @@ func (r *run) trust(extra []byte) error {
 	return nil
 }
 
-// setEffect sets the possible effect of a failed run: none without network or if the
-// tool only reads. The call counts as sent, even if the harness reports that the
-// code could not be loaded.
-func (b *Bundle) setEffect(t *agent.Tool, f *Failure) error {
+// setEffect records the effect that a failed run may have had, and returns the refusal. There is no effect if the
+// code has no network access or the tool only reads. The call is always treated as sent, even if the code could not
+// be loaded.
+func (b *Bundle) setEffect(t *agent.Tool, f *call.Refusal) error {
 	f.Unsent = false
 	if len(b.agent.Program.Hosts) > 0 && t.SideEffect != agent.Read {
 		f.Effect = effectOf(f.Reason)
@@ -334,7 +336,7 @@ func (b *Bundle) setEffect(t *agent.Tool, f *Failure) error {
 	return f
 }
 
-// Settings reads the values of a bundle's env from config.toml:
+// Settings reads the environment variables of a bundle from config.toml:
 //
 //	[bundles.NAME.env]
 //	SETTING = "value"
@@ -346,4 +348,151 @@ func Settings(h home.Home, name string) (map[string]string, error) {
 		return nil, fmt.Errorf("the settings of bundles cannot be read: %w", err)
 	}
 	return bundles[name].Env, nil
+}
+
+// runCredentials holds the credentials of one run.
+type runCredentials struct {
+	env   []string // variables that contain credentials or placeholders
+	swaps []egress.Swap
+	// known finds credential values in output.
+	known *secret.Known
+	// missing contains a refusal for each required credential slot that is empty.
+	missing []*call.Refusal
+}
+
+// complete returns a refusal if a required credential is missing.
+func (l *runCredentials) complete() error {
+	if len(l.missing) == 0 {
+		return nil
+	}
+	return l.missing[0]
+}
+
+// credentials decides for each credential slot whether the run gets the value or a placeholder.
+func (b *Bundle) credentials() (*runCredentials, error) {
+	l := &runCredentials{}
+	var values []secret.Value
+	for i := range b.agent.Slots {
+		slot := &b.agent.Slots[i]
+		s, err := b.options.Credentials.Slot(b.agent, slot)
+		switch r, ok := errors.AsType[*call.Refusal](err); {
+		case ok && !slot.Required:
+			continue
+		case ok:
+			l.missing = append(l.missing, r)
+			continue
+		case err != nil:
+			return nil, err
+		}
+		values = append(values, secret.Value{Name: slot.Ref, Secret: s.Reveal()})
+		if b.mayHold(slot, s) {
+			l.env = append(l.env, slot.Env+"="+s.Reveal())
+			continue
+		}
+		text, err := l.substitute(slot, s, &values)
+		if err != nil {
+			return nil, call.Refuse(sandbox.Stage, call.CredentialMissing,
+				"no placeholder can be made for the credential %s: %v", slot.Ref, err)
+		}
+		l.env = append(l.env, slot.Env+"="+text)
+	}
+	for _, v := range values {
+		if len(l.swaps) > 0 && len(v.Secret) < minSecret {
+			return nil, call.Refuse(sandbox.Stage, call.CredentialMissing,
+				"the credential %s is too short to be found in responses, so it cannot be hidden from the code", v.Name)
+		}
+	}
+	var err error
+	if l.known, err = secret.NewKnown(values); err != nil {
+		return nil, call.Refuse(sandbox.Stage, call.CredentialMissing, "output cannot be scanned for credentials: %v", err)
+	}
+	return l, nil
+}
+
+// minSecret is the minimum length of a secret. Shorter values cannot be found reliably in responses.
+const minSecret = 6
+
+// mayHold reports whether the code is allowed to have the value of a secret. The slot and the secret must allow
+// every host that the code can reach.
+func (b *Bundle) mayHold(slot *agent.Slot, s credential.Secret) bool {
+	return !slices.ContainsFunc(b.agent.Program.Hosts, func(host string) bool {
+		return !slot.Covers(host) || len(s.Hosts()) > 0 && !agent.Covers(s.Hosts(), host)
+	})
+}
+
+// substitute returns a placeholder for a secret and adds the placeholder to the swaps. For a JSON object, it returns
+// an object of the same structure in which each string is a placeholder.
+func (l *runCredentials) substitute(slot *agent.Slot, s credential.Secret, values *[]secret.Value) (string, error) {
+	hosts := commonHosts(slot.Hosts, s.Hosts())
+	add := func(value string) string {
+		p := "ambit-placeholder-" + strings.ToLower(rand.Text())
+		l.swaps = append(l.swaps, egress.Swap{Placeholder: p, Value: func() string { return value }, Hosts: hosts})
+		return p
+	}
+	if s.Type() != credential.JSON || jsontext.Value(s.Reveal()).Kind() != '{' {
+		return add(s.Reveal()), nil
+	}
+	var document any
+	if err := json.Unmarshal([]byte(s.Reveal()), &document); err != nil {
+		return "", errors.New("the value of the credential is not JSON")
+	}
+	text, err := json.Marshal(replaceStrings(document, func(value string) string {
+		if len(value) < minSecret {
+			return "" // too short to be found in responses
+		}
+		*values = append(*values, secret.Value{Name: slot.Ref, Secret: value})
+		return add(value)
+	}))
+	return string(text), err
+}
+
+// replaceStrings returns a copy of a JSON document in which every string is replaced. Numbers and booleans become null.
+func replaceStrings(v any, replace func(string) string) any {
+	switch v := v.(type) {
+	case string:
+		return replace(v)
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key, member := range v {
+			out[key] = replaceStrings(member, replace)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, item := range v {
+			out[i] = replaceStrings(item, replace)
+		}
+		return out
+	}
+	return nil
+}
+
+// commonHosts returns the hosts that both the slot and the stored secret allow. If the secret was stored without
+// hosts, the result is all hosts of the slot.
+func commonHosts(slot, stored []string) []string {
+	if len(stored) == 0 {
+		return slot
+	}
+	var hosts []string
+	for _, a := range slot {
+		for _, b := range stored {
+			switch {
+			case agent.Covers([]string{b}, a):
+				hosts = append(hosts, a)
+			case agent.Covers([]string{a}, b):
+				hosts = append(hosts, b)
+			}
+		}
+	}
+	return hosts
+}
+
+// redact replaces credential values in a log line with [secret].
+func (l *runCredentials) redact(line string) string {
+	out, at := "", 0
+	for _, f := range l.known.Find([]byte(line)) {
+		out += line[at:f[0]] + "[secret]"
+		at = f[1]
+	}
+	return out + line[at:]
 }

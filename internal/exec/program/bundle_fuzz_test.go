@@ -7,8 +7,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
-// FuzzBundleAnswer: only a line with the mark is an answer, its result is one JSON
-// value, and no credential appears in the log.
+// FuzzBundleAnswer checks that only a line with the mark is an answer. The result must be valid
+// JSON, and the log must not contain a credential.
 func FuzzBundleAnswer(f *testing.F) {
 	const mark, lentValue = "mark-1 ", "kn0wn-cr3dential"
 	for _, s := range []string{
@@ -24,23 +24,23 @@ func FuzzBundleAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stdout []byte) {
 		b := &Bundle{options: BundleOptions{Log: func(line string) {
 			if strings.Contains(line, lentValue) || strings.HasPrefix(line, mark) {
-				t.Errorf("the log has %q", line)
+				t.Errorf("the log contains a credential or an answer: %q", line)
 			}
 		}}}
-		r := &run{lent: &lent{known: known}}
+		r := &run{credentials: &runCredentials{known: known}}
 		o := b.answer(r, stdout, mark)
 		if o != nil && !strings.Contains("\n"+string(stdout), "\n"+mark) {
-			t.Errorf("%q is taken for an answer", stdout)
+			t.Errorf("output without the mark is accepted as an answer: %q", stdout)
 		}
-		raw, isError, failure := o.result(r.lent)
+		raw, isError, failure := o.result(r.credentials)
 		if failure != nil {
 			if raw != nil || failure.Error() == "" || strings.ContainsAny(failure.Error(), "\n\x1b") || strings.Contains(failure.Error(), lentValue) {
-				t.Errorf("%s, and the failure says %q", raw, failure.Error())
+				t.Errorf("result %s with failure %q; want no result, and one printable line without the credential", raw, failure.Error())
 			}
 			return
 		}
 		if !raw.IsValid() || o.Thrown != nil && !isError {
-			t.Errorf("%q comes to %s, an error: %v", stdout, raw, isError)
+			t.Errorf("the result of %q is %s, isError %v", stdout, raw, isError)
 		}
 	})
 }

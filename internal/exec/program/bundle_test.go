@@ -105,14 +105,15 @@ func (r *bundleRig) call(t *testing.T, input string) (call.Result, error) {
 }
 
 func reasonOf(err error) program.Reason {
-	f, ok := errors.AsType[*program.Failure](err)
+	f, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
 		return ""
 	}
 	return f.Reason
 }
 
-// The value that a handler returns becomes a result, in both languages.
+// TestWrapResults checks, in both languages, that a handler's return value becomes the result of
+// the tool.
 func TestWrapResults(t *testing.T) {
 	for _, tt := range []struct {
 		name, node, python, want string
@@ -121,10 +122,10 @@ func TestWrapResults(t *testing.T) {
 		{"the input and the tool", "(x, tool) => ({ x, tool })", "lambda x, tool: {'x': x, 'tool': tool}", `"structuredContent":{"x":{"a":[1,"é"]},"tool":"echo"}`, false},
 		{"text", "() => 'hi'", "lambda x: 'hi'", `{"content":[{"type":"text","text":"hi"}]}`, false},
 		{"nothing", "() => undefined", "lambda x: None", `{"content":[]}`, false},
-		{"much", "() => 'x'.repeat(1 << 20)", "lambda x: 'x' * (1 << 20)", strings.Repeat("x", 1<<20), false},
+		{"a large text", "() => 'x'.repeat(1 << 20)", "lambda x: 'x' * (1 << 20)", strings.Repeat("x", 1<<20), false},
 		{"a list", "async () => [1, 2]", "lambda x, tool: [1, 2]", `{"content":[{"type":"text","text":"[1,2]"}]}`, false},
-		{"a result of its own", "() => ({ content: [{ type: 'text', text: 'own' }], isError: true })", "lambda x: {'content': [{'type': 'text', 'text': 'own'}], 'isError': True}", `{"content":[{"type":"text","text":"own"}],"isError":true}`, true},
-		{"a mistake", "() => { throw new Error('no such thing') }", "lambda x: (_ for _ in ()).throw(ValueError('no such thing'))", `{"content":[{"type":"text","text":"no such thing"}],"isError":true}`, true},
+		{"a complete tool result", "() => ({ content: [{ type: 'text', text: 'own' }], isError: true })", "lambda x: {'content': [{'type': 'text', 'text': 'own'}], 'isError': True}", `{"content":[{"type":"text","text":"own"}],"isError":true}`, true},
+		{"an exception", "() => { throw new Error('no such thing') }", "lambda x: (_ for _ in ()).throw(ValueError('no such thing'))", `{"content":[{"type":"text","text":"no such thing"}],"isError":true}`, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, language := range []string{"node", "python"} {
@@ -139,17 +140,17 @@ func TestWrapResults(t *testing.T) {
 					t.Fatalf("%s: %v\n%s", language, err, r.logged())
 				}
 				if got := strings.ReplaceAll(string(result.Raw), `, `, `,`); !strings.Contains(strings.ReplaceAll(got, `": `, `":`), tt.want) || result.IsError != tt.isError {
-					t.Errorf("%s: %.200s", language, result.Raw)
+					t.Errorf("%s: result = %.200s, want %.200s", language, result.Raw, tt.want)
 				}
 				if !strings.Contains(r.logged(), "printed") {
-					t.Errorf("%s: what it prints is not in the log: %s", language, r.logged())
+					t.Errorf("%s: the output of the code is not in the log: %s", language, r.logged())
 				}
 			}
 		})
 	}
 }
 
-// Code without an answer fails with the reason.
+// TestWrapFailures checks the reason in the refusal if the code returns no answer.
 func TestWrapFailures(t *testing.T) {
 	for name, tt := range map[string]struct {
 		code   string
@@ -158,9 +159,9 @@ func TestWrapFailures(t *testing.T) {
 		"it cannot be loaded":     {"export const handler = (", program.NotStarted},
 		"it exports another name": {"export const other = () => 1;", program.NotStarted},
 		"it exports no function":  {"export const handler = 1;", program.NotStarted},
-		"it ends":                 {"export const handler = () => process.exit(7);", program.ExitCode},
-		"it ends quietly":         {"export const handler = () => process.exit(0);", program.NoAnswer},
-		"it waits for nothing":    {"export const handler = () => new Promise(() => {});", program.ExitCode},
+		"it exits with a code":    {"export const handler = () => process.exit(7);", program.ExitCode},
+		"it exits with code 0":    {"export const handler = () => process.exit(0);", program.NoAnswer},
+		"it never resolves":       {"export const handler = () => new Promise(() => {});", program.ExitCode},
 		"it takes all memory":     {"export const handler = () => { const a = []; for (;;) a.push(Buffer.alloc(1 << 24, 1)); };", program.OOM},
 		"it prints without end":   {"import fs from 'node:fs'; export const handler = () => { for (;;) try { fs.writeSync(1, 'x'.repeat(1 << 20)); } catch {} };", program.TooLarge},
 	} {
@@ -169,12 +170,13 @@ func TestWrapFailures(t *testing.T) {
 			r.write(t, "main.mjs", tt.code)
 			result, err := r.call(t, `{}`)
 			if got := reasonOf(err); got != tt.reason {
-				t.Errorf("%s: %v %s", got, err, result.Raw)
+				t.Errorf("reason = %q, want %q: %v %s", got, tt.reason, err, result.Raw)
 			}
 		})
 	}
 }
 
+// TestWrapIsEnded checks that the code is killed when the call is cancelled.
 func TestWrapIsEnded(t *testing.T) {
 	r := newBundleRig(t)
 	r.write(t, "main.mjs", "export const handler = () => { console.log('begun'); for (;;); };")
@@ -194,7 +196,7 @@ func TestWrapIsEnded(t *testing.T) {
 	}
 }
 
-// The code sees the bundle, its settings and credentials, and nothing else.
+// TestBundleSees checks that the code sees only the bundle and the declared settings.
 func TestBundleSees(t *testing.T) {
 	t.Setenv("PLANTED_SECRET", "planted-in-the-parent")
 	r := newBundleRig(t)
@@ -229,10 +231,10 @@ export const handler = () => {
 		delete(got.Env, name)
 	}
 	if len(got.Env) != 1 || got.Env["DECLARED"] != "yes" {
-		t.Errorf("it sees %v", got.Env)
+		t.Errorf("the code sees the environment %v, want only DECLARED", got.Env)
 	}
 	if !slices.Equal(got.Files, []string{"findagent.json", "main.mjs"}) || got.CWD != "/bundle" || len(got.Wrote) > 0 || got.Home {
-		t.Errorf("%+v", got)
+		t.Errorf("the code sees %+v, want only the files of the bundle, read-only", got)
 	}
 	if !strings.Contains(r.logged(), `"UNDECLARED"`) {
 		t.Error("an undeclared setting is not logged")
@@ -242,18 +244,18 @@ export const handler = () => {
 func TestBundleRuntimes(t *testing.T) {
 	r := newBundleRig(t)
 	r.write(t, "main.mjs", "export const handler = () => process.version;")
-	for version, there := range map[string]bool{"": true, ">=18": true, ">=18 <99": true, "4": false, "99.x": false} {
+	for version, found := range map[string]bool{"": true, ">=18": true, ">=18 <99": true, "4": false, "99.x": false} {
 		runtime := map[string]any{"kind": "node"}
 		if version != "" {
 			runtime["version"] = version
 		}
 		r.doc["runtime"] = runtime
 		_, err := r.open(t)
-		if _, lacking := errors.AsType[*program.Lacking](err); lacking == there || there && err != nil {
-			t.Errorf("%q: %v", version, err)
+		if _, lacking := errors.AsType[*program.Lacking](err); lacking == found || found && err != nil {
+			t.Errorf("version %q: error = %v, want an interpreter: %v", version, err, found)
 		}
-		if !there && (!strings.Contains(err.Error(), "node "+version) || !strings.Contains(err.Error(), "installed")) {
-			t.Errorf("%q: %v", version, err)
+		if !found && (!strings.Contains(err.Error(), "node "+version) || !strings.Contains(err.Error(), "installed")) {
+			t.Errorf("version %q: the error does not name the missing version: %v", version, err)
 		}
 	}
 }
@@ -268,22 +270,23 @@ func TestBundleThatMayNotRun(t *testing.T) {
 	}
 	_, err := r.open(t)
 	if refusal, ok := errors.AsType[*call.Refusal](err); !ok || refusal.Code != call.PolicyDenied || !ran {
-		t.Errorf("not reviewed: %v", err)
+		t.Errorf("error for a bundle without a review = %v, want policy_denied", err)
 	}
 	r.options.Reviewed, r.options.Manifest = nil, "sha256:another"
 	if _, err := r.open(t); reasonOf(err) != program.NotStarted {
-		t.Errorf("another manifest: %v", err)
+		t.Errorf("error for a different manifest = %v, want not_started", err)
 	}
 	r.options.Manifest = ""
 	if err := os.Symlink("/etc/hosts", filepath.Join(r.folder, "link")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.open(t); reasonOf(err) != program.NotStarted || !strings.Contains(err.Error(), "CB003") {
-		t.Errorf("a link: %v", err)
+		t.Errorf("error for a bundle with a link = %v, want not_started with CB003", err)
 	}
 }
 
-// Cleaners of temporary files do not remove the copy of an open bundle.
+// TestBundleCopyIsHeld checks that an open bundle holds a lock on the copy of its code. The lock
+// protects the copy from programs that delete old temporary files.
 func TestBundleCopyIsHeld(t *testing.T) {
 	r := newBundleRig(t)
 	r.write(t, "main.mjs", "export const handler = () => 1;")
@@ -297,17 +300,18 @@ func TestBundleCopyIsHeld(t *testing.T) {
 	}
 	defer dir.Close()
 	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
-		t.Errorf("it is free to be taken: %v", err)
+		t.Errorf("the lock of an open bundle is free: %v", err)
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		t.Errorf("after the end: %v", err)
+		t.Errorf("the lock is still held after Close: %v", err)
 	}
 }
 
-// A bundle runs from the copy that was checked, not from its original folder.
+// TestBundleRunsWhatWasChecked checks that a bundle runs the copy of the code that was
+// checked, not the code in its original folder.
 func TestBundleRunsWhatWasChecked(t *testing.T) {
 	r := newBundleRig(t)
 	r.write(t, "main.mjs", "export const handler = () => 'checked';")
@@ -318,7 +322,7 @@ func TestBundleRunsWhatWasChecked(t *testing.T) {
 	r.write(t, "main.mjs", "export const handler = () => 'changed';")
 	result, err := b.Act(t.Context(), &b.Agent().Tools[0], &call.Call{ID: callID, Arguments: []byte(`{}`)})
 	if err != nil || !strings.Contains(string(result.Raw), "checked") {
-		t.Errorf("%v %s", err, result.Raw)
+		t.Errorf("error %v, result %s; want the checked code to run", err, result.Raw)
 	}
 }
 
@@ -357,8 +361,8 @@ func (r *bundleRig) hosts(t *testing.T) (received func(host string) string) {
 	return func(host string) string { mu.Lock(); defer mu.Unlock(); return all[host] }
 }
 
-// Each program sends the token to every host in a header, a path and a body, and
-// returns everything that it can see.
+// Each program sends the token to every host, in a header, a path and a body. It returns everything
+// that it can see.
 const (
 	askNode = `
 import fs from 'node:fs';
@@ -423,35 +427,36 @@ func TestBundleCredentials(t *testing.T) {
 			r.doc["allowed_hosts"] = []string{"api.example.com", "other.example.com"}
 			a := ask()
 			if got := a.StructuredContent; strings.Contains(fmt.Sprint(got), token) || !strings.HasPrefix(got.Token, "ambit-placeholder-") {
-				t.Errorf("the code has the token, or none: %s", got.Token)
+				t.Errorf("the code got %s, want a placeholder for the token", got.Token)
 			}
 			if got := received("api.example.com"); !strings.Contains(got, "Bearer "+token) || strings.Contains(got, "/p/"+token) || strings.Contains(got, "b "+token) {
-				t.Errorf("the slot's host did not get it in a header alone: %q\n%v\n%s", got, a.StructuredContent.Said, r.logged())
+				t.Errorf("the slot's host received %q, want the token only in a header\n%v\n%s", got, a.StructuredContent.Said, r.logged())
 			}
 			if got := received("other.example.com"); got == "" || strings.Contains(got, token) {
-				t.Errorf("the other host got the token, or nothing: %d bytes\n%v", len(got), a.StructuredContent.Said)
+				t.Errorf("the other host received the token or no request: %d bytes\n%v", len(got), a.StructuredContent.Said)
 			}
 			if !strings.Contains(a.StructuredContent.Said["api.example.com"], "you sent Bearer [secret]") {
-				t.Errorf("the echo: %v", a.StructuredContent.Said)
+				t.Errorf("the echoed header was not redacted: %v", a.StructuredContent.Said)
 			}
 
 			// The code can reach only the slot's host: it gets the value.
 			r.doc["allowed_hosts"] = []string{"api.example.com"}
 			a = ask()
 			if a.StructuredContent.Token != token || !strings.Contains(a.StructuredContent.Said["other.example.com"], "failed") {
-				t.Errorf("%v", a.StructuredContent.Said)
+				t.Errorf("the code did not get the token, or reached other.example.com: %v", a.StructuredContent.Said)
 			}
 
 			// A parent domain of the slot's host covers more hosts than the slot.
 			r.doc["allowed_hosts"] = []string{"example.com"}
 			if a = ask(); strings.Contains(fmt.Sprint(a.StructuredContent), token) {
-				t.Error("a name above the slot's host gets the token")
+				t.Error("code that can reach the parent domain of the slot's host got the token")
 			}
 		})
 	}
 }
 
-// A host that was added to the slot after the secret was set does not get the secret.
+// TestBundleCredentialKeepsItsAudience checks that a host added to the slot later does not get the
+// secret.
 func TestBundleCredentialKeepsItsAudience(t *testing.T) {
 	r := newBundleRig(t)
 	received := r.hosts(t)
@@ -465,7 +470,7 @@ func TestBundleCredentialKeepsItsAudience(t *testing.T) {
 	r.options.Credentials.Agent, r.options.Credentials.Vault = "bundle", oneSecret{secret}
 	result, err := r.call(t, `{"hosts":["api.example.com"]}`)
 	if err != nil || strings.Contains(string(result.Raw), token) || strings.Contains(received("api.example.com"), token) {
-		t.Errorf("%v: the token went where it was not set for", err)
+		t.Errorf("error %v; the token reached the code or a host that it was not set for", err)
 	}
 }
 
@@ -485,15 +490,16 @@ func TestBundleCredentialMissing(t *testing.T) {
 	delete(r.secrets, "API_TOKEN")
 	_, err := r.call(t, `{}`)
 	if refusal, ok := errors.AsType[*call.Refusal](err); !ok || refusal.Code != call.CredentialMissing {
-		t.Errorf("%v", err)
+		t.Errorf("error = %v, want credential_missing", err)
 	}
 	r.doc["credential_slots"].([]any)[0].(map[string]any)["required"] = false
 	if result, err := r.call(t, `{}`); err != nil || !strings.Contains(string(result.Raw), "undefined") {
-		t.Errorf("%v %s", err, result.Raw)
+		t.Errorf("error %v, result %s; want a run without the optional credential", err, result.Raw)
 	}
 }
 
-// For a JSON credential the code gets an object with a placeholder for each text.
+// TestBundleJSONCredential checks that the code gets an object with a placeholder for each
+// string of a JSON credential.
 func TestBundleJSONCredential(t *testing.T) {
 	r := newBundleRig(t)
 	received := r.hosts(t)
@@ -510,9 +516,9 @@ export const handler = async () => {
 };`)
 	result, err := r.call(t, `{}`)
 	if err != nil || strings.Contains(string(result.Raw), token) {
-		t.Fatalf("%v %t\n%s", err, strings.Contains(string(result.Raw), token), r.logged())
+		t.Fatalf("error %v, the result contains the token: %t\n%s", err, strings.Contains(string(result.Raw), token), r.logged())
 	}
 	if !strings.Contains(received("api.example.com"), token) || strings.Contains(received("other.example.com"), token) {
-		t.Error("the key did not go where it should")
+		t.Error("api.example.com did not receive the key, or other.example.com received it")
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// interpreter is installed under /usr, where sandboxes see it.
+// interpreter is an interpreter under /usr, where sandboxes can see it.
 type interpreter struct {
 	path    string
 	version *semver.Version
@@ -54,7 +54,7 @@ func installed(ctx context.Context, kind string) []interpreter {
 	for _, pattern := range interpreterPatterns[kind] {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
-			continue // the patterns are constants
+			continue // cannot happen, because the patterns are constants
 		}
 		for _, file := range files {
 			real, err := filepath.EvalSymlinks(file)
@@ -69,13 +69,13 @@ func installed(ctx context.Context, kind string) []interpreter {
 		}
 	}
 	slices.SortStableFunc(found, func(a, b interpreter) int { return b.version.Compare(a.version) })
-	if ctx.Err() == nil { // otherwise some may be missing
+	if ctx.Err() == nil { // otherwise, the list may be incomplete
 		interpreters.of[kind] = found
 	}
 	return found
 }
 
-// versionOf runs an interpreter to get its version; nil if that fails.
+// versionOf runs an interpreter to get its version. It returns nil if the run fails.
 func versionOf(ctx context.Context, file string) *semver.Version {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -96,8 +96,8 @@ func versionOf(ctx context.Context, file string) *semver.Version {
 	return v
 }
 
-// findInterpreter returns the newest installed interpreter that satisfies a version
-// constraint. An empty constraint accepts any.
+// findInterpreter returns the newest installed interpreter that satisfies a version constraint. An empty constraint
+// accepts every version.
 func findInterpreter(ctx context.Context, kind, version string) (string, error) {
 	all := installed(ctx, kind)
 	fits := func(*semver.Version) bool { return true }

@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
 )
 
-// fading is a context that ends at its second use.
+// fading is a context that ends when Deadline is called for the second time.
 type fading struct {
 	context.Context
 	end  context.CancelFunc
@@ -25,7 +25,8 @@ func (f *fading) Deadline() (time.Time, bool) {
 	return f.Context.Deadline()
 }
 
-// A call that ends during the search for interpreters caches no incomplete list.
+// TestInterpretersOfAnEndedCall checks that an incomplete list of interpreters is not
+// cached if the context ends during the search.
 func TestInterpretersOfAnEndedCall(t *testing.T) {
 	sandboxtest.Need(t)
 	const kind = "node or python3"
@@ -35,9 +36,9 @@ func TestInterpretersOfAnEndedCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	if found := installed(&fading{Context: ctx, end: cancel}, kind); len(found) != 1 {
-		t.Fatalf("%d were asked before the end, want one", len(found))
+		t.Fatalf("%d interpreters were found before the context ended, want 1", len(found))
 	}
 	if found := installed(t.Context(), kind); len(found) < 2 {
-		t.Errorf("%d are known after it", len(found))
+		t.Errorf("%d interpreters were found by the next search, want at least 2", len(found))
 	}
 }

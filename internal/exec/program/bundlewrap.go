@@ -6,9 +6,11 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"errors"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,7 +22,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/bundle"
 )
 
-// The harnesses run inside the sandbox and call the function that a bundle exports.
+// A harness runs inside the sandbox and calls the function that the bundle exports.
 var (
 	//go:embed harness/wrap.mjs
 	wrapNode []byte
@@ -36,46 +38,46 @@ func writeHarness(dir string) error {
 	return errors.Join(write("wrap.mjs", wrapNode), write("wrap.py", wrapPython))
 }
 
-// harness returns the command of a harness.
 func harness(kind, interpreter string) []string {
 	if kind == "node" {
 		return []string{interpreter, path.Join(harnessDir, "wrap.mjs")}
 	}
-	// Isolated mode: only the bundle and the standard library can be imported.
+	// The flag -I turns on isolated mode. The code can then import only the bundle and the standard library.
 	return []string{interpreter, "-I", "-B", path.Join(harnessDir, "wrap.py")}
 }
 
-// task is the input of a harness.
 type task struct {
 	Entry  string         `json:"entry"`
 	Export string         `json:"export"`
 	Tool   string         `json:"tool"`
 	Input  jsontext.Value `json:"input"`
-	// Mark is the prefix of the line with the answer. All other lines go to the log.
+	// Mark is the random prefix of the line with the answer. All other lines go to the log.
 	Mark string `json:"mark"`
 }
 
-// outcome is the answer of a harness; one of the fields is set.
+// outcome is the answer of a harness. Exactly one of its fields is set.
 type outcome struct {
+	// Value is the value that the function returned.
 	Value jsontext.Value `json:"value"`
-	// Thrown is an error of the tool. Broken means that there is no function to call.
+	// Thrown is the error that the function threw.
 	Thrown *string `json:"thrown"`
+	// Broken is the reason why the function could not be loaded.
 	Broken *string `json:"broken"`
 }
 
 // Act calls a tool of wrapped code.
 func (b *Bundle) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	if _, ok := t.Binding.(agent.RunProgram); !ok || b.agent.Program.Contract != agent.Wrapped {
-		return call.Result{}, failed(NotStarted, "%s is not a tool of wrapped code", diag.Quote(t.Name))
+		return call.Result{}, failed(NotStarted, "the tool %s is not implemented by wrapped code", diag.Quote(t.Name))
 	}
 	select {
 	case b.turns <- struct{}{}:
 		defer func() { <-b.turns }()
 	case <-ctx.Done():
-		refusal := call.Refuse(sandbox.Stage, call.TimedOut, "too many calls of the bundle are running")
+		refusal := call.Refuse(sandbox.Stage, call.TimedOut, "too many calls to the bundle are running")
 		return call.Result{}, call.Unsent(refusal.Again())
 	}
-	l, err := b.lend()
+	l, err := b.credentials()
 	if err == nil {
 		err = l.complete()
 	}
@@ -93,27 +95,28 @@ func (b *Bundle) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 		Input: c.Arguments, Mark: rand.Text(),
 	}
 	if r.Stdin, err = json.Marshal(job); err != nil {
-		return call.Result{}, call.Unsent(call.Refuse(sandbox.Stage, call.InputInvalid, "the arguments are not one JSON value"))
+		refusal := call.Refuse(sandbox.Stage, call.InputInvalid, "the arguments are not a single JSON value")
+		return call.Result{}, call.Unsent(refusal)
 	}
 	out, err := sandbox.Run(ctx, r.Spec)
 	result := call.Result{Duration: out.Duration}
 	if err != nil {
-		return result, notRun(ctx, err, func(f *Failure) error { return b.setEffect(t, f) })
+		return result, notRun(ctx, err, func(f *call.Refusal) error { return b.setEffect(t, f) })
 	}
 	answer := b.answer(r, out.Stdout, job.Mark)
 	f := exitFailure(&out, r.Wall)
 	if f != nil && (answer == nil || f.Reason == TimedOut || f.Reason == TooLarge) {
-		f.Hint = "" // it is about the manifests of programs
+		f.Hint = "" // this hint mentions fields that a bundle's manifest does not have
 		return result, b.setEffect(t, f)
 	}
-	if result.Raw, result.IsError, f = answer.result(r.lent); f != nil {
+	if result.Raw, result.IsError, f = answer.result(r.credentials); f != nil {
 		return result, b.setEffect(t, f)
 	}
 	return result, nil
 }
 
-// answer finds the line of the harness; nil if there is none. Other lines go to the
-// log.
+// answer parses the line that begins with the mark, which the harness wrote. It returns nil if there is no such
+// line. All other lines go to the log.
 func (b *Bundle) answer(r *run, stdout []byte, mark string) *outcome {
 	var found *outcome
 	for line := range bytes.Lines(stdout) {
@@ -121,7 +124,7 @@ func (b *Bundle) answer(r *run, stdout []byte, mark string) *outcome {
 		text, ok := bytes.CutPrefix(line, []byte(mark))
 		if !ok {
 			if len(line) > 0 {
-				b.options.Log(r.lent.redact(string(line)))
+				b.options.Log(r.credentials.redact(string(line)))
 			}
 			continue
 		}
@@ -133,14 +136,14 @@ func (b *Bundle) answer(r *run, stdout []byte, mark string) *outcome {
 	return found
 }
 
-// result converts the value that the code returned to the result of a tool.
-func (o *outcome) result(l *lent) (raw jsontext.Value, isError bool, f *Failure) {
+// result converts the answer of the harness to a tool result.
+func (o *outcome) result(l *runCredentials) (raw jsontext.Value, isError bool, f *call.Refusal) {
 	switch {
 	case o == nil:
-		return nil, false, failed(NoAnswer, "the code ended without an answer")
+		return nil, false, failed(NoAnswer, "the code exited without an answer")
 	case o.Broken != nil:
 		f := failed(NotStarted, "the code cannot be called: %s", diag.Quote(l.redact(*o.Broken)))
-		f.Hint = "see the log for its output"
+		f.Hint = "see the log for the output of the code"
 		return nil, false, f
 	}
 	var err error
@@ -178,8 +181,7 @@ type toolResult struct {
 	IsError    bool           `json:"isError,omitzero"`
 }
 
-// wholeResult reports whether the code returned a complete tool result: an object
-// with a list of typed content.
+// wholeResult reports whether a value is a complete tool result, which is an object with a list of typed content.
 func wholeResult(v jsontext.Value) (whole, isError bool) {
 	var r struct {
 		Content []struct {
@@ -199,3 +201,104 @@ func wholeResult(v jsontext.Value) (whole, isError bool) {
 }
 
 var _ call.Binding = (*Bundle)(nil)
+
+// An MCP server runs as long as its agent, so the limits are high.
+const (
+	serverWall = 365 * 24 * time.Hour
+	serverLog  = 256 << 20
+)
+
+// Server is the MCP server of a bundle. It runs in a sandbox.
+type Server struct {
+	Stdin  io.WriteCloser
+	Stdout io.ReadCloser
+
+	stop  context.CancelFunc
+	ended chan struct{}
+	err   error
+}
+
+// Native reports whether the bundle is an MCP server.
+func (b *Bundle) Native() bool { return b.agent.Program.Contract == agent.NativeMCP }
+
+// Launch starts the bundle's MCP server. The caller must stop the server. The error is a refusal.
+func (b *Bundle) Launch() (*Server, error) {
+	l, err := b.credentials()
+	if err != nil {
+		return nil, err
+	}
+	r, err := b.prepare(l)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{ended: make(chan struct{})}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	started := make(chan struct{})
+	r.Wall, r.MaxStderr, r.Pool = serverWall, serverLog, nil
+	r.Talk = func(stdin io.WriteCloser, stdout io.ReadCloser) {
+		s.Stdin, s.Stdout = stdin, stdout
+		close(started)
+	}
+	go func() {
+		defer close(s.ended)
+		defer r.end()
+		defer stop()
+		out, err := sandbox.Run(ctx, r.Spec)
+		if errors.Is(err, sandbox.ErrNotStarted) {
+			err = failed(NotStarted, "%v", err)
+		}
+		if f := exitFailure(&out, r.Wall); err == nil && f != nil {
+			err = f
+		}
+		s.err = err
+	}()
+	select {
+	case <-started:
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.server, b.lacks = s, len(l.missing) > 0
+		return s, nil
+	case <-s.ended:
+		if s.err == nil {
+			s.err = failed(NoAnswer, "the server exited before the first request")
+		}
+		return nil, s.err
+	}
+}
+
+// Stop kills all processes of the server. If the server had already exited, Stop returns the error of its run.
+func (s *Server) Stop() error {
+	select {
+	case <-s.ended:
+		return s.err
+	default:
+	}
+	s.stop()
+	<-s.ended
+	return nil
+}
+
+// Complete returns a refusal while a required credential is missing. The server runs without the credential,
+// because its tools must be listed and checked. Once the credential is set, Complete stops the server, and the
+// supervisor restarts it with the credential.
+func (b *Bundle) Complete() error {
+	b.mu.Lock()
+	server, lacks := b.server, b.lacks
+	b.mu.Unlock()
+	if !lacks {
+		return nil
+	}
+	l, err := b.credentials()
+	if err == nil {
+		err = l.complete()
+	}
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.lacks = false
+	b.mu.Unlock()
+	server.Stop()
+	return nil
+}

@@ -20,21 +20,21 @@ import (
 
 // Memory holds the earlier answers of agents.
 type Memory interface {
-	// Lines returns an agent's records, one line of JSON each. changed is how many
-	// were left out because they were modified in the store.
+	// Lines returns an agent's records as lines of JSON. It omits records that were modified in the store. The
+	// second result is the number of omitted records.
 	Lines(ctx context.Context, agentID string) (lines []byte, changed int, err error)
 }
 
 const (
-	// memoryFile is the program's memory inside the sandbox, and memoryVariable the
-	// environment variable with its path.
-	memoryFile     = "/memory.jsonl"
+	// memoryFile is the path of the memory file inside the sandbox.
+	memoryFile = "/memory.jsonl"
+	// memoryVariable is the environment variable that contains the path of the memory file.
 	memoryVariable = "AMBIT_MEMORY"
-	// memoryRead is the capability that the caller needs.
+	// memoryRead is the capability that a caller needs to give the program its memory.
 	memoryRead = "memory.read"
 )
 
-// mountMemory shows a program its memory if the caller holds memory.read. remove
+// mountMemory adds a file with the agent's memory to the run if the caller holds memory.read. The returned function
 // deletes the file.
 func (b *binding) mountMemory(ctx context.Context, c *call.Call, s *sandbox.Spec) (remove func(), err error) {
 	if b.options.Memory == nil || !slices.Contains(c.Held, memoryRead) {
@@ -45,10 +45,9 @@ func (b *binding) mountMemory(ctx context.Context, c *call.Call, s *sandbox.Spec
 		return nil, call.Refuse(sandbox.Stage, call.StoreUnavailable, "the agent's memory cannot be read: %v", err)
 	}
 	if changed > 0 {
-		b.options.Log("some records of the agent's memory were modified in the store; the program does not see them")
+		b.options.Log("some records in the agent's memory were changed in the store, so the program cannot see them")
 	}
-	// Other users cannot enter the folder. The file must be readable for the
-	// sandbox's user.
+	// Other users cannot enter the folder, but the user of the sandbox must be able to read the file.
 	folder, err := sandbox.TempDir()
 	if err != nil {
 		return nil, failed(NotStarted, "the program's memory cannot be written: %v", err)
@@ -83,14 +82,14 @@ type issuer struct {
 	Pubkey  string `json:"pubkey"`
 }
 
-// intent returns the line for a call.
+// intent returns the line for a call and the id of the intent.
 func (b *binding) intent(c *call.Call) (line []byte, id string, err error) {
 	var args struct {
 		Text     *string `json:"text"`
 		Priority string  `json:"priority"`
 	}
 	if err := json.Unmarshal(c.Arguments, &args); err != nil || args.Text == nil {
-		return nil, "", call.Refuse(sandbox.Stage, call.InputInvalid, "the arguments must be an object with a text")
+		return nil, "", call.Refuse(sandbox.Stage, call.InputInvalid, "the arguments must be an object with \"text\"")
 	}
 	i := intent{
 		ID: uuid(c.ID), Text: *args.Text, Issuer: issuer{Display: c.Principal},
@@ -111,7 +110,7 @@ func (b *binding) intent(c *call.Call) (line []byte, id string, err error) {
 	return append(line, '\n'), i.ID, err
 }
 
-// uuid formats the 32 hex digits of a call's ID as a UUID.
+// uuid formats the 32 hexadecimal digits of a call's id as a UUID.
 func uuid(id string) string {
 	if len(id) != 32 {
 		return id
@@ -127,8 +126,9 @@ type answer struct {
 	Sources  []string `json:"sources"`
 }
 
-// readAnswer reads the one line of a program that exited with code 0.
-func readAnswer(stdout []byte, id string) (*answer, *Failure) {
+// readAnswer parses the output of a program that exited with code 0. The output must be one line with the answer to
+// the intent with the given id.
+func readAnswer(stdout []byte, id string) (*answer, *call.Refusal) {
 	var only []byte
 	for line := range bytes.Lines(stdout) {
 		line = bytes.TrimSpace(line)
@@ -149,16 +149,16 @@ func readAnswer(stdout []byte, id string) (*answer, *Failure) {
 	}
 	var a answer
 	if err := json.Unmarshal(only, &a); err != nil {
-		// The library's error would quote the line.
+		// Omit the library's error, because it would quote the program's output.
 		return nil, failed(BadJSON, "the program's answer is not a JSON object with intent_id, status, text and sources")
 	}
 	switch {
 	case a.IntentID == nil || *a.IntentID != id:
 		return nil, failed(WrongIntent, "the answer's intent_id is not the id of the intent")
 	case a.Status == nil || *a.Status != "ok" && *a.Status != "error":
-		return nil, failed(BadStatus, "the answer's status is neither ok nor error")
+		return nil, failed(BadStatus, "the answer's status is neither \"ok\" nor \"error\"")
 	case a.Text == nil:
-		return nil, failed(BadJSON, "the program's answer has no text")
+		return nil, failed(BadJSON, "the program's answer has no \"text\"")
 	case *a.Status == "error":
 		return nil, failed(StatusError, "the program reported an error: %s", diag.Quote(*a.Text))
 	}
@@ -168,7 +168,6 @@ func readAnswer(stdout []byte, id string) (*answer, *Failure) {
 	return &a, nil
 }
 
-// result converts an answer to the result of a tool.
 func (a *answer) result() (jsontext.Value, error) {
 	structured, err := json.Marshal(a)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// warm is a pool of one sandbox. It records how many were left while a program ran.
+// warm is a pool of one sandbox. It records how many prepared sandboxes were left while a
+// program ran.
 type warm struct {
 	*sandbox.Pool
 	mu   sync.Mutex
@@ -41,21 +42,21 @@ func (w *warm) until(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); w.Waiting() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("no sandbox waits")
+			t.Fatal("no sandbox was prepared in time")
 		}
 	}
 }
 
-// took reports whether the last program ran in the prepared sandbox: while it ran, the
-// pool was empty.
+// took reports whether the last program ran in the prepared sandbox. In that case, the pool
+// was empty while the program ran.
 func (w *warm) took() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.left[len(w.left)-1] == 0
 }
 
-// TestBundlePool: a call of wrapped code uses a prepared sandbox, and sees nothing of
-// the call before.
+// TestBundlePool checks that a call of wrapped code uses a prepared sandbox and sees no
+// files of the previous call.
 func TestBundlePool(t *testing.T) {
 	for _, language := range []string{"node", "python"} {
 		r := newBundleRig(t)
@@ -89,10 +90,10 @@ def handler(x):
 		for i, n := range []string{"one", "two", "three"} {
 			result, err := b.Act(t.Context(), &b.Agent().Tools[0], &call.Call{ID: callID, Arguments: []byte(`{"n":"` + n + `"}`)})
 			if err != nil || !strings.Contains(string(result.Raw), `"`+n+` set"`) {
-				t.Fatalf("%s: %v %s", language, err, result.Raw)
+				t.Fatalf("%s: error %v, result %s", language, err, result.Raw)
 			}
 			if i > 0 && !w.took() {
-				t.Errorf("%s: the sandbox that waits is not taken", language)
+				t.Errorf("%s: the prepared sandbox was not used", language)
 			}
 			w.until(t)
 		}
@@ -106,8 +107,8 @@ func (reminder) Lines(context.Context, string) ([]byte, int, error) {
 	return []byte("{\"text\":\"earlier\"}\n"), 0, nil
 }
 
-// TestMemoryIsNotKeptReady: a sandbox with an agent's memory is used for one run and is
-// not taken from the pool.
+// TestMemoryIsNotKeptReady checks that a run with an agent's memory does not use a sandbox
+// from the pool.
 func TestMemoryIsNotKeptReady(t *testing.T) {
 	r := newRig(t)
 	w := newWarm(t)
@@ -133,17 +134,18 @@ print(json.dumps({'intent_id': i['id'], 'status': 'ok', 'text': text}))
 	w.until(t)
 	for range 3 {
 		if got := act("memory.read"); !strings.Contains(got, "earlier") || w.took() {
-			t.Errorf("%q, and what waited was taken: %t", got, w.took())
+			t.Errorf("the answer is %q, and the prepared sandbox was used: %t", got, w.took())
 		}
 	}
 	if got := act(); got != "none" || !w.took() {
-		t.Errorf("%q, and what waited was taken: %t", got, w.took())
+		t.Errorf("the answer is %q, and the prepared sandbox was used: %t", got, w.took())
 	}
 }
 
 var _ program.Memory = reminder{}
 
-// TestTrustIsNotKeptReady: a sandbox with the authority of one run is not pooled.
+// TestTrustIsNotKeptReady checks that a run with its own certificate authority does not use
+// a sandbox from the pool.
 func TestTrustIsNotKeptReady(t *testing.T) {
 	w := newWarm(t)
 	open := func(change func(*bundleRig)) func() string {
@@ -175,10 +177,10 @@ func TestTrustIsNotKeptReady(t *testing.T) {
 	w.until(t)
 	for range 3 {
 		if got := swapped(); !strings.Contains(got, `"placeholder"`) || w.took() {
-			t.Errorf("%s, and what waited was taken: %t", got, w.took())
+			t.Errorf("the answer is %s, and the prepared sandbox was used: %t", got, w.took())
 		}
 	}
 	if got := plain(); !strings.Contains(got, `"plain"`) || !w.took() {
-		t.Errorf("%s, and what waited was taken: %t", got, w.took())
+		t.Errorf("the answer is %s, and the prepared sandbox was used: %t", got, w.took())
 	}
 }

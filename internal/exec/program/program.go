@@ -1,19 +1,18 @@
-// Package program runs agents that are programs, in a sandbox: one line of JSON in,
-// one line of JSON out. It also runs code bundles ([Bundle]).
+// Package program runs agents that are programs. A program runs in a sandbox, reads one line of JSON and writes one
+// line of JSON. The package also runs code bundles ([Bundle]).
 //
-// The contract is enforced strictly. The program reads exactly one line, its intent,
-// and then the end of input. It writes exactly one line, its answer, and exits with
-// code 0. Blank lines are ignored. Any other behaviour is a [Failure] whose [Reason]
-// shows the program's author what to fix. Stderr goes to the operator's log.
+// The contract is strict. The program reads exactly one line, the intent. It must write exactly one line, the
+// answer, and exit with code 0. Blank lines in the output are ignored. If the program does anything else, the call
+// is refused. The [Reason] of the refusal tells the program's author what to fix. Stderr goes to the operator's
+// log.
 //
-// The sandbox enforces the network access, memory, disk and time of the manifest.
-// The program sees the folder of its manifest, read-only, as its working directory.
-// If the manifest is in a folder of manifests, it sees the folder of its entry
-// instead. It never sees a folder with ambit's own files, or a whole home directory.
+// The sandbox enforces the manifest's limits on network access, memory, disk and time. The program sees the folder
+// of its manifest, read-only, as its working directory. If the manifest is not named agent.toml, the folder may
+// contain several manifests. The program then sees the folder of its entry instead. The program never sees ambit's
+// own files or a whole home directory.
 //
-// The effect of a failed run depends on its network access. Without network there
-// is none. With network, a run that was killed has an unknown effect, and a run that
-// exited by itself counts as done.
+// The effect of a failed run depends on its network access. A run without network access has no effect. A run that
+// was killed has an unknown effect. Any other run with network access counts as done.
 package program
 
 import (
@@ -38,31 +37,30 @@ import (
 
 // Options configure the runs of an agent's program.
 type Options struct {
-	// Manifest is the path of the manifest. A relative entry starts at its folder.
+	// Manifest is the path of the manifest. If the entry is a relative path, it is relative to the manifest's folder.
 	Manifest string
-	// Isolation is the tier; empty means the standard one.
+	// Isolation is the tier of the sandbox. It defaults to the standard tier.
 	Isolation sandbox.Tier
-	// Unconfined runs the program without a sandbox. Only an explicit flag of the
-	// operator may set it.
+	// Unconfined runs the program without a sandbox. It must not be set unless the operator passed an explicit flag.
 	Unconfined bool
 	// Egress holds the development switches for network access.
 	Egress egress.Switches
-	// Pubkey returns the public key of a principal for the intent; nil leaves it
-	// empty.
+	// Pubkey returns the public key of a principal. The key becomes part of the intent. If Pubkey is nil, the
+	// intent contains no key.
 	Pubkey func(principal string) string
-	// Memory holds the agent's earlier answers; nil if there is no memory.
+	// Memory holds the agent's earlier answers. It is nil if the agent has no memory.
 	Memory Memory
-	// Log receives the program's stderr and its connections, line by line.
+	// Log receives the lines of the program's stderr and a line for each connection.
 	Log func(line string)
-	// Pool provides prepared sandboxes; nil makes one for every run.
+	// Pool provides prepared sandboxes. If Pool is nil, every run gets a new sandbox.
 	Pool *sandbox.Pool
-	// Home is hidden from programs, except for the agents in it. Sandboxes store
-	// there what this machine supports.
+	// Home is ambit's home folder. Programs cannot see anything in it except installed agents. The folder also stores
+	// which isolation tiers this machine supports.
 	Home home.Home
 }
 
-// Reason is how a program broke its contract.
-type Reason string
+// Reason says why a program failed. It is stored in [call.Refusal.Reason].
+type Reason = string
 
 const (
 	NotStarted  Reason = "not_started"
@@ -79,22 +77,13 @@ const (
 	Cancelled   Reason = "cancelled"
 )
 
-// Failure is a refusal with the code program_failed, and its reason.
-type Failure struct {
-	*call.Refusal
-	Reason Reason
-}
-
-// Unwrap returns the refusal.
-func (f *Failure) Unwrap() error { return f.Refusal }
-
-func failed(reason Reason, format string, args ...any) *Failure {
+// failed returns a refusal with the code program_failed and the given reason.
+func failed(reason Reason, format string, args ...any) *call.Refusal {
 	r := call.Refuse(sandbox.Stage, call.ProgramFailed, "%s: %s", reason, fmt.Sprintf(format, args...))
-	r.Reason, r.Unsent = string(reason), reason == NotStarted
-	return &Failure{r, reason}
+	r.Reason, r.Unsent = reason, reason == NotStarted
+	return r
 }
 
-// binding runs the program of one agent.
 type binding struct {
 	agent   *agent.Agent
 	options Options
@@ -108,7 +97,7 @@ func New(a *agent.Agent, o Options) call.Binding {
 	return &binding{a, o}
 }
 
-// The bounds of one run.
+// These are the limits of one run.
 const (
 	maxAnswer    = 16 << 20 // bytes of stdout
 	maxLog       = 16 << 20 // bytes of stderr
@@ -118,7 +107,7 @@ const (
 // Act runs the program for one intent.
 func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	if _, ok := t.Binding.(agent.RunProgram); !ok || b.agent.Program == nil || b.agent.Program.Contract != agent.OneLine {
-		return call.Result{}, failed(NotStarted, "%s is not a program that reads one line", diag.Quote(t.Name))
+		return call.Result{}, failed(NotStarted, "the tool %s is not a program that reads one line", diag.Quote(t.Name))
 	}
 	line, id, err := b.intent(c)
 	if err != nil {
@@ -142,8 +131,8 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	out, err := run(ctx, spec)
 	if err != nil {
 		err = notRun(ctx, err, b.setEffect)
-		if f, ok := errors.AsType[*Failure](err); ok && f.Reason == NotStarted {
-			f.Hint = "check runtime and entry: rust-bin needs an executable entry; python3 and node must be installed under /usr"
+		if f, ok := errors.AsType[*call.Refusal](err); ok && f.Reason == NotStarted {
+			f.Hint = "for the runtime rust-bin, make the entry executable; for python3 or node, install it under /usr"
 		}
 	} else if f := exitFailure(&out, spec.Wall); f != nil {
 		err = b.setEffect(f)
@@ -160,8 +149,8 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	return result, err
 }
 
-// transcript forwards the lines of stderr, and computes what identifies them in a
-// log.
+// transcript forwards the lines of stderr to the log. It also counts and hashes them, because the journal refers to
+// them.
 type transcript struct {
 	to func(line string)
 
@@ -180,7 +169,7 @@ func (t *transcript) line(text string) {
 	t.to(text)
 }
 
-// reference returns the journal's reference to the lines; empty if there were none.
+// reference returns the text with which the journal refers to the lines. It returns "" if there are no lines.
 func (t *transcript) reference() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -190,9 +179,9 @@ func (t *transcript) reference() string {
 	return fmt.Sprintf("stderr: %d lines, %d bytes, sha256:%x", t.lines, t.bytes, t.sum.Sum(nil))
 }
 
-// notRun converts the error of a run without an outcome. setEffect adds the effect
-// of a run that was interrupted.
-func notRun(ctx context.Context, err error, setEffect func(*Failure) error) error {
+// notRun returns the refusal for a run that failed without an outcome. If the run was interrupted, notRun calls
+// setEffect, because the run may have had an effect.
+func notRun(ctx context.Context, err error, setEffect func(*call.Refusal) error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrNotStarted):
 		return failed(NotStarted, "%v", err)
@@ -201,21 +190,21 @@ func notRun(ctx context.Context, err error, setEffect func(*Failure) error) erro
 	case ctx.Err() != nil:
 		return setEffect(failed(Cancelled, "the call was cancelled and the program was killed"))
 	}
-	return call.Unsent(err) // no sandbox could be made
+	return call.Unsent(err) // the sandbox could not be made
 }
 
-// exitFailure returns the failure of a program that did not exit with code 0.
-func exitFailure(out *sandbox.Outcome, wall time.Duration) *Failure {
+// exitFailure returns a refusal if the program was killed or did not exit with code 0. Otherwise, it returns nil.
+func exitFailure(out *sandbox.Outcome, wall time.Duration) *call.Refusal {
 	switch {
 	case out.TimedOut:
 		f := failed(TimedOut, "the program did not exit within %s and was killed", wall)
-		f.Hint = "make it faster, or raise cpu_ms_per_task in the manifest"
+		f.Hint = "make the program faster, or raise cpu_ms_per_task in the manifest"
 		return f
 	case out.TooLarge != "":
 		return failed(TooLarge, "the program wrote more to %s than is allowed and was killed", out.TooLarge)
 	case out.ExitCode != 0 && out.OOM:
 		f := failed(OOM, "the program exceeded its memory limit and was killed")
-		f.Hint = "make it use less memory, or raise memory_mb in the manifest; files that it writes count too"
+		f.Hint = "make the program use less memory, or raise memory_mb in the manifest; files it writes also count"
 		return f
 	case out.Signal != 0:
 		return failed(ExitCode, "the program was killed by signal %d", out.Signal)
@@ -225,15 +214,15 @@ func exitFailure(out *sandbox.Outcome, wall time.Duration) *Failure {
 	return nil
 }
 
-// setEffect sets the possible effect of a failed run.
-func (b *binding) setEffect(f *Failure) error {
+// setEffect records the effect that a failed run may have had, and returns the refusal.
+func (b *binding) setEffect(f *call.Refusal) error {
 	if b.network() != agent.NetworkOff {
 		f.Effect = effectOf(f.Reason)
 	}
 	return f
 }
 
-// effectOf returns the effect of a failed run that could reach a host.
+// effectOf returns the effect of a failed run that had network access.
 func effectOf(r Reason) call.Effect {
 	switch r {
 	case NotStarted:
@@ -254,7 +243,6 @@ func (b *binding) network() agent.NetworkAccess {
 	return b.agent.Resources.Network
 }
 
-// spec describes the run for one intent.
 func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 	s := sandbox.Spec{
 		Tier: b.options.Isolation, Stdin: line, PIDs: maxProcesses, MaxStdout: maxAnswer, MaxStderr: maxLog,
@@ -279,7 +267,7 @@ func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 	if file := b.options.Egress.CAFile(); file != "" {
 		file, err := resolved(file)
 		if err != nil {
-			return s, failed(NotStarted, "the development authority cannot be read: %v", err)
+			return s, failed(NotStarted, "the certificate authority for development cannot be read: %v", err)
 		}
 		const inside = "/authority.pem"
 		s.Mounts = append(s.Mounts, sandbox.Mount{Source: file, To: inside})
@@ -288,7 +276,7 @@ func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 	return s, nil
 }
 
-// logEgress logs the decisions of a proxy.
+// logEgress returns a function that logs the decisions of a proxy.
 func logEgress(log func(string)) func(egress.Decision) {
 	return func(d egress.Decision) {
 		if d.Refusal != nil {
@@ -299,14 +287,14 @@ func logEgress(log func(string)) func(egress.Decision) {
 	}
 }
 
-// The folders that a program sees.
+// A program sees these folders inside the sandbox.
 const (
 	agentDir = "/agent"
 	entryDir = "/entry"
 )
 
-// findEntry finds the entry and sets the command and the mounts of a run.
-func (b *binding) findEntry(s *sandbox.Spec) *Failure {
+// findEntry finds the entry file. It sets the command, the mounts and the working directory of a run.
+func (b *binding) findEntry(s *sandbox.Spec) *call.Refusal {
 	p := b.agent.Program
 	folder, err := resolved(filepath.Dir(b.options.Manifest))
 	if err != nil {
@@ -318,7 +306,7 @@ func (b *binding) findEntry(s *sandbox.Spec) *Failure {
 	}
 	if entry, err = resolved(entry); err != nil {
 		f := failed(NotStarted, "the entry %s cannot be found", diag.Quote(p.Entry))
-		f.Hint = "build the program first, or correct entry; it is relative to the manifest"
+		f.Hint = "build the program first, or correct its path in the manifest; the path is relative to the manifest"
 		return f
 	}
 	inside := within(folder, entry)
@@ -327,16 +315,16 @@ func (b *binding) findEntry(s *sandbox.Spec) *Failure {
 	}
 	s.Dir = agentDir
 	switch {
-	case filepath.Base(b.options.Manifest) != "agent.toml": // in a folder of manifests
+	case filepath.Base(b.options.Manifest) != "agent.toml": // the folder may contain several manifests
 		folder = filepath.Dir(entry)
 		inside = true
 	case !inside && !within("/usr", entry):
-		if f := b.visible(filepath.Dir(entry)); f != nil {
+		if f := b.checkVisible(filepath.Dir(entry)); f != nil {
 			return f
 		}
 		s.Mounts = append(s.Mounts, sandbox.Mount{Source: filepath.Dir(entry), To: entryDir})
 	}
-	if f := b.visible(folder); f != nil {
+	if f := b.checkVisible(folder); f != nil {
 		return f
 	}
 	s.Mounts = append(s.Mounts, sandbox.Mount{Source: folder, To: agentDir})
@@ -348,7 +336,7 @@ func (b *binding) findEntry(s *sandbox.Spec) *Failure {
 	case !within("/usr", entry):
 		seen = filepath.Join(entryDir, filepath.Base(entry))
 	}
-	if f := b.readable(entry, top); f != nil {
+	if f := b.checkReadable(entry, top); f != nil {
 		return f
 	}
 	switch p.Runtime {
@@ -362,38 +350,32 @@ func (b *binding) findEntry(s *sandbox.Spec) *Failure {
 	return nil
 }
 
-// visible refuses a folder that contains more than the program may see.
-func (b *binding) visible(folder string) *Failure {
+// checkVisible rejects a folder that contains files that the program must not see.
+func (b *binding) checkVisible(folder string) *call.Refusal {
 	f := failed(NotStarted, "the program's folder %s contains files that the program must not see", diag.Quote(folder))
 	f.Hint = "move the program to a folder of its own"
-	whole := []string{"/"} // folders that must not be seen as a whole
+	whole := []string{"/"} // these folders are rejected, but folders inside them are allowed
 	if home, err := os.UserHomeDir(); err == nil {
 		whole = append(whole, home)
 	}
-	var private []string // folders of which no part may be seen
+	var private []string // these folders and all folders inside them are rejected
 	if dir := b.options.Home.Dir(); dir != "" {
 		whole = append(whole, dir)
 		private = []string{filepath.Dir(b.options.Home.Root()), b.options.Home.State(), filepath.Join(dir, "secrets")}
 	}
-	for _, path := range append(whole, private...) {
+	for i, path := range append(whole, private...) {
 		path, err := resolved(path)
-		if err == nil && within(folder, path) {
-			return f
-		}
-	}
-	for _, path := range private {
-		path, err := resolved(path)
-		if err == nil && within(path, folder) {
+		if err == nil && (within(folder, path) || i >= len(whole) && within(path, folder)) {
 			return f
 		}
 	}
 	return nil
 }
 
-// readable checks that the unprivileged user of the sandbox can read the entry, if
-// ambit runs as root. It checks the folders up to top, the highest one that the
-// program sees. Without a sandbox, the program runs as root and needs no check.
-func (b *binding) readable(entry, top string) *Failure {
+// checkReadable checks that the entry is a regular file. If ambit is root, the unprivileged user of the sandbox must
+// also be able to read the entry and its folders. The top parameter is the highest folder that the program sees.
+// Without a sandbox, the program runs as root, and permissions are not checked.
+func (b *binding) checkReadable(entry, top string) *call.Refusal {
 	info, err := os.Stat(entry)
 	if err == nil && !info.Mode().IsRegular() {
 		return failed(NotStarted, "the entry is not a regular file")
@@ -407,9 +389,9 @@ func (b *binding) readable(entry, top string) *Failure {
 	}
 	for path := entry; within(top, path); path = filepath.Dir(path) {
 		if info, err := os.Stat(path); err == nil && info.Mode()&need == 0 {
-			f := failed(NotStarted, "%s is readable only by its owner, and programs never run as root", what)
-			f.Hint = "make the program's folder readable with chmod -R o+rX; " +
-				"for an installed program, change the folder it was installed from and install it again"
+			f := failed(NotStarted, "%s is readable only by its owner, but the program runs as another user", what)
+			f.Hint = "to make the program's folder readable, run: chmod -R o+rX FOLDER; " +
+				"for an installed program, do this in the folder it was installed from, then install it again"
 			return f
 		}
 		what, need = "the entry's folder", 0o001
@@ -425,7 +407,7 @@ func resolved(path string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// within reports whether path is folder or inside it.
+// within reports whether a path is the given folder or inside it.
 func within(folder, path string) bool {
 	rel, err := filepath.Rel(folder, path)
 	return err == nil && filepath.IsLocal(rel)

@@ -82,7 +82,7 @@ func structured(t *testing.T, r call.Result) map[string]any {
 		StructuredContent map[string]any
 	}
 	if err := json.Unmarshal(r.Raw, &doc); err != nil || len(doc.Content) != 1 || doc.Content[0]["text"] != doc.StructuredContent["text"] {
-		t.Fatalf("%v: %s", err, r.Raw)
+		t.Fatalf("error %v; the text and the structured content differ: %s", err, r.Raw)
 	}
 	return doc.StructuredContent
 }
@@ -132,16 +132,16 @@ func contract(t *testing.T, tier sandbox.Tier) {
 				build := exec.CommandContext(t.Context(), "go", "build", "-o", tt.entry, "main.go")
 				build.Dir, build.Env = r.folder, append(os.Environ(), "CGO_ENABLED=0")
 				if text, err := build.CombinedOutput(); err != nil {
-					t.Fatalf("%v: %s", err, text)
+					t.Fatalf("go build: %v: %s", err, text)
 				}
 			}
 			result, err := r.act(t.Context())
 			if err != nil {
-				t.Fatalf("%v %q", err, r.log)
+				t.Fatalf("error %v, log %q", err, r.log)
 			}
 			a := structured(t, result)
 			if a["intent_id"] != intentID || a["status"] != "ok" || len(a["sources"].([]any)) != 1 {
-				t.Errorf("%v", a)
+				t.Errorf("the answer is %v", a)
 			}
 			var seen []any
 			if err := json.Unmarshal([]byte(a["text"].(string)), &seen); err != nil {
@@ -151,10 +151,10 @@ func contract(t *testing.T, tier sandbox.Tier) {
 			issuer := i["issuer"].(map[string]any)
 			if seen[0] != 1.0 || seen[2] != "/agent" || len(i) != 6 || i["text"] != "two\nlines" || i["priority"] != "high" || i["issued_at"].(float64) < 1.7e12 ||
 				issuer["display"] != "me@local" || issuer["pubkey"] != "key of me@local" || i["parent"] != "ffffffff-ffff-ffff-ffff-ffffffffffff" {
-				t.Errorf("%v", seen)
+				t.Errorf("the program received %v", seen)
 			}
 			if tt.runtime == "python3" && (len(r.log) != 1 || r.log[0] != "working") {
-				t.Errorf("log %q", r.log)
+				t.Errorf("log = %q, want the line working", r.log)
 			}
 		})
 	}
@@ -196,18 +196,15 @@ func TestFailures(t *testing.T) {
 			}
 			r.write(t, "main.py", "import json, os, sys, time\ni = json.loads(sys.stdin.readline())\n"+tt.code+"\n")
 			_, err := r.act(t.Context())
-			f, ok := errors.AsType[*program.Failure](err)
-			if !ok || f.Reason != tt.reason || f.Refusal.Reason != string(tt.reason) || f.Code != call.ProgramFailed || f.Effect != call.NoEffect || !strings.HasPrefix(f.Message, string(tt.reason)+": ") {
-				t.Fatalf("%v", err)
-			}
-			if plain, ok := errors.AsType[*call.Refusal](err); !ok || plain != f.Refusal {
-				t.Error("the refusal does not show")
+			f, ok := errors.AsType[*call.Refusal](err)
+			if !ok || f.Reason != tt.reason || f.Code != call.ProgramFailed || f.Effect != call.NoEffect || !strings.HasPrefix(f.Message, string(tt.reason)+": ") {
+				t.Fatalf("error = %v, want program_failed with the reason %s", err, tt.reason)
 			}
 		})
 	}
 }
 
-// TestUnusual: unusual programs that still fulfil the contract.
+// TestUnusual checks that unusual programs are accepted if they fulfill the contract.
 func TestUnusual(t *testing.T) {
 	answer := "sys.stdout.write('{\"intent_id\":\"" + intentID + "\",\"status\":\"ok\",\"text\":\"t\",\"more\":1}')\nsys.stdout.flush()\n"
 	for name, code := range map[string]string{
@@ -223,7 +220,7 @@ func TestUnusual(t *testing.T) {
 				t.Fatal(err)
 			}
 			if a := structured(t, result); a["text"] != "t" || len(a["sources"].([]any)) != 0 {
-				t.Errorf("%v", a)
+				t.Errorf("the answer is %v, want the text t without sources", a)
 			}
 		})
 	}
@@ -236,8 +233,8 @@ func TestCancelled(t *testing.T) {
 	r.options.Log = func(string) { cancel() }
 	r.write(t, "main.py", "import sys, time\nprint('up', file=sys.stderr, flush=True)\ntime.sleep(600)\n")
 	_, err := r.act(ctx)
-	if f, ok := errors.AsType[*program.Failure](err); !ok || f.Reason != program.Cancelled || f.Effect != call.EffectUnknown {
-		t.Errorf("%v", err)
+	if f, ok := errors.AsType[*call.Refusal](err); !ok || f.Reason != program.Cancelled || f.Effect != call.EffectUnknown {
+		t.Errorf("error = %v, want cancelled with unknown effect", err)
 	}
 }
 
@@ -263,10 +260,10 @@ func TestEntry(t *testing.T) {
 		{"a device", "agent.toml", "/dev/zero", "", ""},
 		{"a link to a device", "x.toml", "device.py", "", ""},
 		{"not there", "agent.toml", "gone.py", "", ""},
-		{"what ambit keeps", "agent.toml", "$FOLDER/../hidden.py", "", "src"},
-		{"a folder around what ambit keeps", "agent.toml", "src/main.py", "", "src"},
-		{"a folder of ambit's keys", "agent.toml", "$FOLDER/keys/sub/main.py", "", "."},
-		{"an agent that is installed", "agent.toml", "src/main.py", "/agent/src/main.py /agent agent.toml device.py keys link.py other pipe.py src", ".."},
+		{"next to ambit's home", "agent.toml", "$FOLDER/../hidden.py", "", "src"},
+		{"a folder that contains ambit's home", "agent.toml", "src/main.py", "", "src"},
+		{"in the folder of ambit's keys", "agent.toml", "$FOLDER/keys/sub/main.py", "", "."},
+		{"an installed agent", "agent.toml", "src/main.py", "/agent/src/main.py /agent agent.toml device.py keys link.py other pipe.py src", ".."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
@@ -290,8 +287,8 @@ func TestEntry(t *testing.T) {
 			r.agent.Program.Entry = strings.Replace(tt.entry, "$FOLDER", r.folder, 1)
 			result, err := r.act(t.Context())
 			if tt.want == "" {
-				if f, ok := errors.AsType[*program.Failure](err); !ok || f.Reason != program.NotStarted {
-					t.Errorf("%v", err)
+				if f, ok := errors.AsType[*call.Refusal](err); !ok || f.Reason != program.NotStarted {
+					t.Errorf("error = %v, want not_started", err)
 				}
 				return
 			}
@@ -299,20 +296,20 @@ func TestEntry(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := structured(t, result)["text"]; got != tt.want {
-				t.Errorf("%s", got)
+				t.Errorf("the program sees %s, want %s", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestClosed: if ambit runs as root and only root can read the program, the refusal
-// names the closed file. For other users the program runs.
+// TestClosed checks a program that only its owner can read. If ambit runs as root, the refusal
+// names the unreadable file or folder. For other users, the program runs.
 func TestClosed(t *testing.T) {
 	for _, tt := range []struct{ closed, want string }{
 		{"src/main.py", "the entry is readable only by its owner"},
 		{"src", "the entry's folder is readable only by its owner"},
 		{".", "the entry's folder is readable only by its owner"},
-		{"..", ""}, // what lies above is not seen
+		{"..", ""}, // the program does not see the parent folder
 	} {
 		t.Run(tt.closed, func(t *testing.T) {
 			r := newRig(t)
@@ -328,12 +325,12 @@ func TestClosed(t *testing.T) {
 				}
 				return
 			}
-			if f, ok := errors.AsType[*program.Failure](err); !ok || !strings.Contains(f.Message, tt.want) || !strings.Contains(f.Hint, "chmod") {
-				t.Errorf("%v", err)
+			if f, ok := errors.AsType[*call.Refusal](err); !ok || !strings.Contains(f.Message, tt.want) || !strings.Contains(f.Hint, "chmod") {
+				t.Errorf("error = %v, want %q and a hint with chmod", err, tt.want)
 			}
 			r.options.Unconfined = true
 			if _, err := r.act(t.Context()); err != nil {
-				t.Errorf("without a sandbox: %v", err)
+				t.Errorf("error without a sandbox: %v", err)
 			}
 		})
 	}
@@ -377,15 +374,16 @@ print(json.dumps({'intent_id': '` + intentID + `', 'status': 'ok', 'text': get('
 				t.Fatal(err)
 			}
 			if got := structured(t, result)["text"]; got != want {
-				t.Errorf("%s %q", got, r.log)
+				t.Errorf("the program got %s, want %s; log %q", got, want, r.log)
 			}
 			if logged := strings.Join(r.log, "\n"); strings.Contains(logged, "connected to example.com:443") != strings.HasPrefix(want, "reached") {
-				t.Errorf("%q", logged)
+				t.Errorf("the log does not match the connections: %q", logged)
 			}
 		})
 	}
 }
 
+// TestNeverLess checks that a program does not run if the requested tier is unavailable.
 func TestNeverLess(t *testing.T) {
 	r := newRig(t)
 	r.write(t, "main.py", echoPython)
@@ -393,10 +391,10 @@ func TestNeverLess(t *testing.T) {
 		r.options.Isolation = tier
 		_, err := r.act(t.Context())
 		if f, ok := errors.AsType[*call.Refusal](err); !ok || f.Code != call.IsolationUnavailable {
-			t.Errorf("%s: %v", tier, err)
+			t.Errorf("tier %s: error = %v, want isolation_unavailable", tier, err)
 		}
 	}
 	if bytes.Contains([]byte(strings.Join(r.log, "")), []byte("working")) {
-		t.Error("it ran all the same")
+		t.Error("the program ran without the requested isolation")
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// TestContractAtTheTierStrong checks the contract in gVisor, for every runtime. A process
-// caches its proofs, so this needs another process than the tests without gVisor.
+// TestContractAtTheTierStrong checks the contract in gVisor, for every runtime. A process caches
+// which tiers work. This test therefore runs in its own process, with gVisor in PATH.
 func TestContractAtTheTierStrong(t *testing.T) {
-	const apart = "TEST_TIER_STRONG"
-	if os.Getenv(apart) != "" {
+	const inChild = "TEST_TIER_STRONG"
+	if os.Getenv(inChild) != "" {
 		contract(t, sandbox.Strong)
 		return
 	}
@@ -27,7 +27,7 @@ func TestContractAtTheTierStrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), apart+"=1", "PATH="+os.Getenv("PATH")+":"+filepath.Dir(strings.TrimSpace(string(text))))
+	cmd.Env = append(os.Environ(), inChild+"=1", "PATH="+os.Getenv("PATH")+":"+filepath.Dir(strings.TrimSpace(string(text))))
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Errorf("%v\n%s", err, out)

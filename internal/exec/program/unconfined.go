@@ -16,13 +16,12 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// waitDelay is how long the pipes of a killed program may stay open: a process that
-// left the program's group may still hold them.
+// waitDelay is how long to wait for the pipes of a killed program to be closed. A child process that left the
+// process group may keep them open.
 const waitDelay = time.Second
 
-// unconfined runs a program as the user of ambit, with all permissions of that user:
-// for trusted local development. Time and output are limited; memory, disk and
-// network are not.
+// unconfined runs a program without a sandbox, with all permissions of ambit's user. It is meant for the
+// development of trusted programs. Time and output are limited. Memory, disk and network are not limited.
 func unconfined(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
 	begun := time.Now()
 	home, err := sandbox.TempDir()
@@ -45,13 +44,14 @@ func unconfined(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
 	}
 	ownGroup(cmd)
 	var out sandbox.Outcome
+	var once sync.Once // stdout and stderr are copied by two goroutines
 	full := func(which string) func() {
-		return sync.OnceFunc(func() { out.TooLarge = which; cancel() })
+		return func() { once.Do(func() { out.TooLarge = which; cancel() }) }
 	}
 	var stdout bytes.Buffer
 	lines, w := io.Pipe()
-	cmd.Stdout = &capped{to: &stdout, left: s.MaxStdout, full: full("stdout")}
-	cmd.Stderr = &capped{to: w, left: s.MaxStderr, full: full("stderr")}
+	cmd.Stdout = &capped{to: &stdout, left: s.MaxStdout, onFull: full("stdout")}
+	cmd.Stderr = &capped{to: w, left: s.MaxStderr, onFull: full("stderr")}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -87,7 +87,7 @@ func unconfined(ctx context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
 	return out, nil
 }
 
-// hostPath converts a path inside the sandbox to the path outside.
+// hostPath converts a path inside the sandbox to the path on this machine.
 func hostPath(s *sandbox.Spec, path string) string {
 	for _, m := range s.Mounts {
 		if rest, ok := strings.CutPrefix(path, m.To); ok && (rest == "" || rest[0] == '/') {
@@ -97,17 +97,17 @@ func hostPath(s *sandbox.Spec, path string) string {
 	return path
 }
 
-// capped forwards writes until a limit, and then calls full.
+// The type capped forwards writes until a limit is exceeded. Then it calls onFull and discards all further bytes.
 type capped struct {
-	to   io.Writer
-	left int64
-	full func()
+	to     io.Writer
+	left   int64 // number of bytes that can still be written
+	onFull func()
 }
 
 func (c *capped) Write(p []byte) (int, error) {
 	if c.left -= int64(len(p)); c.left < 0 {
-		c.full()
-		return len(p), nil // the program is being killed; its pipe must not fill up
+		c.onFull()
+		return len(p), nil // the program is being killed; a full pipe would block it
 	}
 	return c.to.Write(p)
 }

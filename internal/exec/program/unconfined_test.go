@@ -17,8 +17,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestUnconfined: without a sandbox the contract and the time limit are enforced, and no
-// process of the program's group is left.
+// TestUnconfined checks that the contract and the time limit are enforced without a sandbox. No
+// process of the program's process group may keep running.
 func TestUnconfined(t *testing.T) {
 	marker := "marker-" + rand.Text()
 	child := "import subprocess\nsubprocess.Popen(['python3', '-c', 'import time; time.sleep(600)', '" + marker + "'])\n"
@@ -51,16 +51,16 @@ func TestUnconfined(t *testing.T) {
 			}
 			r.write(t, "main.py", "import json, os, sys, time\ni = json.loads(sys.stdin.readline())\n"+tt.code+"\n")
 			result, err := r.act(ctx)
-			f, failed := errors.AsType[*program.Failure](err)
+			f, failed := errors.AsType[*call.Refusal](err)
 			switch {
 			case tt.reason == "" && err != nil, failed && f.Reason != tt.reason, tt.reason != "" && !failed:
-				t.Fatalf("%v", err)
+				t.Fatalf("error = %v, want the reason %q", err, tt.reason)
 			case failed && f.Effect == call.NoEffect:
-				t.Error("an unconfined program may have had an effect")
+				t.Error("the refusal reports no effect, but an unconfined program may have had an effect")
 			case tt.reason == "":
 				text, _ := structured(t, result)["text"].(string)
 				if !strings.HasPrefix(text, r.folder+" ") || strings.Contains(text, "PLANTED") {
-					t.Errorf("the program sees %s", text)
+					t.Errorf("the program sees the wrong folder or the variable PLANTED: %s", text)
 				}
 			}
 			files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -70,7 +70,7 @@ func TestUnconfined(t *testing.T) {
 			for _, file := range files {
 				// A process may exit before its file is read.
 				if text, err := os.ReadFile(file); err == nil && bytes.Contains(text, []byte(marker)) {
-					t.Errorf("%s is left running", file)
+					t.Errorf("the process of %s is still running", file)
 				}
 			}
 		})

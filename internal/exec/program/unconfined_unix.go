@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// lockShared locks a folder, so that cleaners of old temporary files leave it alone:
-// a daemon may run longer than they wait.
+// lockShared locks a folder so that programs that clean up temporary files do not delete it. Such programs may
+// consider the folder of a long-running daemon to be old.
 func lockShared(dir string) (io.Closer, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -23,7 +23,7 @@ func lockShared(dir string) (io.Closer, error) {
 	return f, nil
 }
 
-// ownGroup puts the program into a process group, to kill it with its children.
+// ownGroup makes the program start in its own process group, so that the whole group can be killed.
 func ownGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { killGroup(cmd); return nil }
@@ -31,7 +31,7 @@ func ownGroup(cmd *exec.Cmd) {
 
 func killGroup(cmd *exec.Cmd) {
 	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group may be empty
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails if the group is empty
 	}
 }
 

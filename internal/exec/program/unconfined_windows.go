@@ -6,14 +6,14 @@ import (
 	"os/exec"
 )
 
-// lockShared does nothing: Windows does not remove files that are in use.
+// lockShared does nothing, because Windows does not remove files that are in use.
 func lockShared(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 func ownGroup(*exec.Cmd) {}
 
 func killGroup(cmd *exec.Cmd) {
 	if cmd.Process != nil {
-		_ = cmd.Process.Kill() // it may have exited
+		_ = cmd.Process.Kill() // fails if the process has exited
 	}
 }
 

@@ -12,16 +12,16 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// wantUnsent fails unless err is a refusal without effect and with this Unsent.
+// wantUnsent checks that err is a refusal without effect and with this value of Unsent.
 func wantUnsent(t *testing.T, err error, unsent bool) {
 	t.Helper()
 	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Effect != call.NoEffect || r.Unsent != unsent {
-		t.Errorf("%+v, want that it did not run: %t", r, unsent)
+		t.Errorf("refusal = %+v, want no effect and Unsent = %t", r, unsent)
 	}
 }
 
-// A call whose program ran counts as sent, even if it failed. A call whose program could
-// not be started does not.
+// TestUnsent checks that a call counts as sent only if the program was started. The call counts as
+// sent even if the program failed.
 func TestUnsent(t *testing.T) {
 	r := newRig(t)
 	_, err := r.act(t.Context())
@@ -40,8 +40,8 @@ func TestUnsent(t *testing.T) {
 	wantUnsent(t, err, true)
 }
 
-// The same holds for a bundle. If only the harness reports that the code was not loaded,
-// the call counts as sent.
+// TestBundleUnsent checks the same as TestUnsent, but for a bundle. If the harness was started but
+// could not load the code, the call counts as sent.
 func TestBundleUnsent(t *testing.T) {
 	r := newBundleRig(t)
 	r.write(t, "main.mjs", "export const handler = () => { console.log('begun'); for (;;); };")

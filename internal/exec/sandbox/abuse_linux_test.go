@@ -28,10 +28,10 @@ while True:
     except OSError: pass
 `), word), PIDs: 40, Wall: time.Second})
 	if !out.TimedOut {
-		t.Errorf("%+v", out)
+		t.Errorf("the fork bomb did not time out: %+v", out)
 	}
 	if n := holding(word); n != 0 {
-		t.Errorf("%d processes live on", n)
+		t.Errorf("%d processes are still running", n)
 	}
 }
 
@@ -48,7 +48,7 @@ print(n, flush=True)
 os._exit(0)
 `), PIDs: 20}))
 	if err != nil || n > 20 || n < 10 {
-		t.Errorf("%d processes, %v", n, err)
+		t.Errorf("the program started %d processes, want 10 to 20 (error %v)", n, err)
 	}
 }
 
@@ -59,15 +59,15 @@ func TestMemoryHog(t *testing.T) {
 		most += sentryMemory
 	}
 	if !out.OOM || strings.Contains(string(out.Stdout), "held") || out.ExitCode == 0 || out.MaxRSS > most {
-		t.Errorf("%+v", out)
+		t.Errorf("the program was not killed at the memory limit: %+v", out)
 	}
 	// With enough memory, the same program runs.
 	if got := do(t, Spec{Argv: python("b = bytearray(300 << 20); print('held')")}); got != "held" {
-		t.Error(got)
+		t.Errorf("with enough memory: got stdout %q, want held", got)
 	}
 }
 
-// TestDiskFill fills every writable folder; all are on one disk.
+// TestDiskFill fills all writable folders, which are on one disk.
 func TestDiskFill(t *testing.T) {
 	got := do(t, Spec{DiskMB: 16, Argv: python(`
 import os
@@ -82,7 +82,7 @@ for d in (os.environ['HOME'], '/tmp', '/dev/shm'):
 print(total >> 20, *failed)
 `)})
 	if f := strings.SplitN(got, " ", 2); len(f) != 2 || f[1] != "No space left on device" || f[0] != "15" && f[0] != "16" {
-		t.Error(got)
+		t.Errorf("the program wrote %q (MiB and error), want 15 or 16 and a full disk", got)
 	}
 }
 
@@ -98,11 +98,11 @@ func TestNothingElseIsWritable(t *testing.T) {
 	s.Mounts = append(s.Mounts, Mount{Source: folder, To: "/agent"})
 	adjust := " '/proc/self/oom_score_adj'"
 	if strong {
-		adjust = "" // its own kernel's
+		adjust = "" // this file belongs to gVisor's kernel
 	}
 	s.Argv = python(`
 import os
-# On the program's own disk, and what is open to everybody.
+# own is on the program's disk; everybody may open nodes.
 own, nodes = ('/scratch', '/tmp', '/dev/shm'), ('/dev/null', '/dev/zero', '/dev/full', '/dev/random', '/dev/urandom', '/dev/tty', '/dev/pts', '/dev/ptmx')
 mounts = {l.split()[1] for l in open('/proc/mounts')} | {'/', '/etc', '/usr/bin', '/usr/local', '/agent', '/dev', '/proc', '/sys', '/run', '/var', '/var/tmp', '/home', '/root', '/mnt'}
 for m in sorted(mounts):
@@ -124,7 +124,7 @@ for p in ('/agent/main.py', '/probe', '/usr/bin/python3', '/proc/self/exe', '/pr
 print('done')
 `)
 	if got := do(t, s); got != "done" {
-		t.Error(got)
+		t.Errorf("the program changed files: %s", got)
 	}
 }
 
@@ -138,7 +138,7 @@ while True:
     i += 1
 `)})
 	if out.TimedOut || !out.OOM && out.ExitCode != 0 {
-		t.Errorf("%+v", out)
+		t.Errorf("the flood of files was not stopped: %+v", out)
 	}
 }
 
@@ -159,7 +159,7 @@ print((t.children_user + t.children_system) / (time.monotonic() - begun))
 `)})
 	most := 0.45
 	if strong {
-		most = 0.9 // gVisor counts in its own time; without bounds it would be 2
+		most = 0.9 // gVisor measures with its own clock; without a limit, the share would be 2
 	}
 	if share, err := strconv.ParseFloat(got, 64); err != nil || share > most {
 		t.Errorf("used %s of a core", got)
@@ -167,16 +167,16 @@ print((t.children_user + t.children_system) / (time.monotonic() - begun))
 }
 
 func TestDeadline(t *testing.T) {
-	// Without a deadline the program would exit by itself.
+	// Without a deadline, the program would exit normally.
 	out, _ := attempt(t, Spec{Argv: []string{"sleep", "20"}, Wall: 300 * time.Millisecond})
 	if !out.TimedOut {
-		t.Errorf("%+v", out)
+		t.Errorf("the run did not time out: %+v", out)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
 	_, err := execute(ctx, Spec{Argv: []string{"sh", "-c", "echo up >&2; sleep 600"}, OnStderr: func(string) { cancel(why) }})
 	if !errors.Is(err, why) {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("the canceled run returned error %v, want %v", err, why)
 	}
 	nothingLeft(t)
 }
@@ -190,10 +190,10 @@ func TestDaemonsEnd(t *testing.T) {
 		}
 		out, _ := attempt(t, s)
 		if out.TimedOut == ends {
-			t.Errorf("ends %t: %+v", ends, out)
+			t.Errorf("program exits %t: got %+v", ends, out)
 		}
 		if n := holding(word); n != 0 {
-			t.Errorf("ends %t: %d processes live on", ends, n)
+			t.Errorf("program exits %t: %d processes are still running", ends, n)
 		}
 	}
 }
@@ -213,11 +213,11 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil || line != "up\n" || members(cmd.Process.Pid) < 3 || !strong && holding(word) < 2 {
-		t.Errorf("%q, %v, %d processes", line, err, members(cmd.Process.Pid))
+		t.Errorf("got line %q, error %v and %d processes, want at least 3", line, err, members(cmd.Process.Pid))
 	}
 	orphaned(t, cmd)
 	if n := holding(word); n != 0 {
-		t.Errorf("%d processes live on", n)
+		t.Errorf("%d processes are still running", n)
 	}
 }
 
@@ -229,18 +229,18 @@ func orphaned(t *testing.T, cmd *exec.Cmd) {
 	pid := cmd.Process.Pid
 	for deadline := time.Now().Add(time.Minute); members(pid) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d processes live on", members(pid))
+			t.Fatalf("%d processes are still running", members(pid))
 		}
 	}
 	for deadline := time.Now().Add(time.Minute); len(groupsOf(pid)) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("left behind: %v", groupsOf(pid))
+			t.Fatalf("cgroups were left behind: %v", groupsOf(pid))
 		}
 	}
 }
 
-// TestWatcherKilled: without its watcher, the programs of a killed ambit still end, and
-// the next ambit removes their cgroups.
+// TestWatcherKilled: the programs of a killed ambit process end even without the watcher process.
+// The next ambit process removes the cgroups of these programs.
 func TestWatcherKilled(t *testing.T) {
 	able(t)
 	cmd := exec.Command(probe())
@@ -253,7 +253,7 @@ func TestWatcherKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "up\n" {
-		t.Fatalf("%q, %v", line, err)
+		t.Fatalf("got line %q with error %v, want up", line, err)
 	}
 	pid, watchers := cmd.Process.Pid, 0
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -267,28 +267,28 @@ func TestWatcherKilled(t *testing.T) {
 		}
 	}
 	if watchers != 1 {
-		t.Errorf("%d watchers", watchers)
+		t.Errorf("found %d watchers, want 1", watchers)
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
 	for deadline := time.Now().Add(time.Minute); members(pid) > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d processes live on", members(pid))
+			t.Fatalf("%d processes are still running", members(pid))
 		}
 	}
 	if len(groupsOf(pid)) == 0 {
-		t.Error("nothing was left to remove")
+		t.Error("the killed ambit left no cgroups to remove")
 	}
 	next := exec.CommandContext(t.Context(), probe())
 	next.Env = []string{"GORACE=atexit_sleep_ms=0", "PROBE=deprived", "WITHOUT=nothing", "PATH=" + os.Getenv("PATH")}
 	next.Stderr = os.Stderr
 	if err := next.Run(); err != nil || len(groupsOf(pid)) > 0 {
-		t.Errorf("left behind: %v, %v", groupsOf(pid), err)
+		t.Errorf("cgroups were left behind: %v (error %v)", groupsOf(pid), err)
 	}
 }
 
-// TestKilledWhileMaking kills an ambit at random moments while it makes sandboxes. With
-// its watcher, no process is left. Without it, bubblewrap may be left, but no program.
+// TestKilledWhileMaking kills an ambit process at random moments while it makes sandboxes. With its
+// watcher, no process is left. Without the watcher, bubblewrap may be left, but no program.
 func TestKilledWhileMaking(t *testing.T) {
 	able(t)
 	for i := range 10 {
@@ -308,7 +308,7 @@ func TestKilledWhileMaking(t *testing.T) {
 			t.Fatal(err)
 		}
 		if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "up\n" {
-			t.Fatalf("%q, %v", line, err)
+			t.Fatalf("got line %q with error %v, want up", line, err)
 		}
 		<-time.After(rand.N(40 * time.Millisecond)) // any moment
 		if watched {
@@ -317,14 +317,14 @@ func TestKilledWhileMaking(t *testing.T) {
 			cmd.Process.Kill()
 			cmd.Wait()
 		}
-		// A process that is about to start has a moment to do so.
-		none := time.Now()
-		for deadline := none.Add(time.Minute); time.Since(none) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
+		// A program may be about to start, so require that none runs for some time.
+		noneSince := time.Now()
+		for deadline := noneSince.Add(time.Minute); time.Since(noneSince) < 300*time.Millisecond; time.Sleep(5 * time.Millisecond) {
 			if holding(word) == 0 {
 				continue
 			}
-			if none = time.Now(); none.After(deadline) {
-				t.Errorf("watched %t: %d programs live on", watched, holding(word))
+			if noneSince = time.Now(); noneSince.After(deadline) {
+				t.Errorf("watched %t: %d programs are still running", watched, holding(word))
 				break
 			}
 		}
@@ -332,7 +332,7 @@ func TestKilledWhileMaking(t *testing.T) {
 	}
 }
 
-// probeMake is an ambit that makes one sandbox after another.
+// probeMake acts as an ambit process that makes one sandbox after another.
 func probeMake() {
 	ctx := context.Background()
 	if os.Getenv("UNWATCHED") != "" {
@@ -350,8 +350,8 @@ func probeMake() {
 	}
 }
 
-// groupsOf returns the cgroups of a process's runs, members the number of processes in
-// them.
+// groupsOf returns the cgroups of a process's runs. members returns the number of processes in
+// those cgroups.
 func groupsOf(pid int) (all []string) {
 	for _, parent := range provenMachine().groups.folders() {
 		some, _ := filepath.Glob(filepath.Join(parent, fmt.Sprintf("ambit.*.%d.*", pid)))
@@ -371,8 +371,8 @@ func members(pid int) int {
 	return len(pids)
 }
 
-// TestSecretsStayUnseen plants secrets where a child could find them, and runs a program
-// that reads everything it can.
+// TestSecretsStayUnseen puts secrets where a child process could find them. A program that
+// reads everything it can must not find them.
 func TestSecretsStayUnseen(t *testing.T) {
 	const secret = "canary-7c1f0e55"
 	t.Setenv("AMBIT_TEST_SECRET", secret)
@@ -382,7 +382,7 @@ func TestSecretsStayUnseen(t *testing.T) {
 	if err := os.WriteFile(file, []byte(secret), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	// Every child would inherit this descriptor.
+	// Without the sandbox, every child would inherit this descriptor.
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -395,7 +395,7 @@ func TestSecretsStayUnseen(t *testing.T) {
 	defer leak.Close()
 	sys, first := " '/sys',", "'/proc/1/environ', '/proc/1/mem', '/proc/1/fd/0'"
 	if strong {
-		sys, first = "", "" // of gVisor's own, and of the program itself
+		sys, first = "", "" // /sys belongs to gVisor, and process 1 is the program itself
 	}
 	got := do(t, Spec{Stdin: []byte("in"), Argv: python(`
 import os
@@ -420,13 +420,13 @@ for n in (` + first + `):
 print('read' if seen > 20 else seen, sorted(os.environ))
 `)})
 	if want := "fds 0 1 2\nread ['HOME', 'LANG', 'PATH', 'TMPDIR', 'USER']"; got != want {
-		t.Errorf("%s", got)
+		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
 
 func TestSyscalls(t *testing.T) {
 	if strong {
-		t.Skip("a kernel of its own answers")
+		t.Skip("gVisor's kernel handles the system calls")
 	}
 	want := map[string]string{"socketpair": "ok", "tcp": "ok", "clone3": "ENOSYS", "newer": "ENOSYS", "x32": "ENOSYS"}
 	lines := strings.Split(do(t, native("syscalls")), "\n")
@@ -434,11 +434,11 @@ func TestSyscalls(t *testing.T) {
 		at := strings.LastIndexByte(line, ' ')
 		name, errno := line[:at], line[at+1:]
 		if expected, ok := want[name]; ok && errno != expected || !ok && errno != "EPERM" {
-			t.Error(line)
+			t.Errorf("system call with the wrong result: %s", line)
 		}
 	}
 	if len(lines) < 28 {
-		t.Errorf("only %d were tried", len(lines))
+		t.Errorf("only %d system calls were tried, want at least 28", len(lines))
 	}
 }
 
@@ -467,12 +467,12 @@ func TestNoWayOut(t *testing.T) {
 	}
 	for _, line := range lines[:len(outside)] {
 		if !strings.HasSuffix(line, " ENETUNREACH false") && !strings.HasSuffix(line, " EADDRNOTAVAIL false") {
-			t.Error(line)
+			t.Errorf("the network outside is reachable: %s", line)
 		}
 	}
 	// The program has its own loopback.
 	if line := lines[len(outside)]; !strings.HasSuffix(line, " ECONNREFUSED false") {
-		t.Error(line)
+		t.Errorf("the loopback of this machine is reachable: %s", line)
 	}
 }
 
@@ -486,40 +486,40 @@ func TestFloods(t *testing.T) {
 	} {
 		out, _ := attempt(t, Spec{Argv: []string{"sh", "-c", tt.shell}, MaxStdout: 1 << 20, MaxStderr: 1 << 20, OnStderr: func(string) {}})
 		if out.TooLarge != tt.where || len(out.Stdout) > 1<<20 || out.TimedOut {
-			t.Errorf("%s: %q, %d bytes", tt.name, out.TooLarge, len(out.Stdout))
+			t.Errorf("%s: got TooLarge %q with %d bytes of stdout, want %q", tt.name, out.TooLarge, len(out.Stdout), tt.where)
 		}
 	}
 	// Output of exactly the limit is accepted, and may contain any bytes.
 	out, _ := attempt(t, Spec{Argv: []string{"printf", "\\377\\376abc\\n"}, MaxStdout: 6})
 	if out.TooLarge != "" || string(out.Stdout) != "\xff\xfeabc\n" {
-		t.Errorf("%+v", out)
+		t.Errorf("output of exactly the limit: got %+v", out)
 	}
 }
 
-// TestStdinNotRead: a program that does not read its input neither blocks the
-// run nor fails it.
+// TestStdinNotRead: a program does not have to read its input. The run must not block or fail.
 func TestStdinNotRead(t *testing.T) {
 	if got := do(t, Spec{Argv: []string{"echo", "done"}, Stdin: make([]byte, 4<<20)}); got != "done" {
-		t.Error(got)
+		t.Errorf("got stdout %q, want done", got)
 	}
 }
 
 func TestExit(t *testing.T) {
 	if out, _ := attempt(t, Spec{Argv: []string{"sh", "-c", "exit 7"}}); out.ExitCode != 7 || out.Signal != 0 {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v, want exit code 7", out)
 	}
 	if out, _ := attempt(t, Spec{Argv: []string{"sh", "-c", "kill -SEGV $$"}}); out.Signal != 11 {
-		t.Errorf("%+v", out)
+		t.Errorf("got %+v, want signal 11", out)
 	}
 	for _, argv := range [][]string{{"/no/such/program"}, {"/etc/hosts"}, nil} {
 		if _, err := execute(t.Context(), Spec{Argv: argv}); !errors.Is(err, ErrNotStarted) {
-			t.Errorf("%v: %v", argv, err)
+			t.Errorf("%v: got error %v, want ErrNotStarted", argv, err)
 		}
 	}
-	// More arguments than the kernel accepts, and than an order may contain.
+	// The first environment is too large for the kernel. The second environment is too large for a
+	// shim.Order.
 	for _, size := range []int{4 << 20, 20 << 20} {
 		if _, err := execute(t.Context(), Spec{Argv: []string{"true"}, Env: []string{"X=" + strings.Repeat("x", size)}}); !errors.Is(err, ErrNotStarted) {
-			t.Errorf("an environment of %d MiB: %v", size>>20, err)
+			t.Errorf("with an environment of %d MiB: got error %v, want ErrNotStarted", size>>20, err)
 		}
 	}
 	nothingLeft(t)

@@ -12,28 +12,28 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// scratch is the writable memory disk.
+// scratch is the path of the writable memory disk.
 const scratch = "/scratch"
 
-// user is the only user id inside.
+// These constants hold the id of the sandbox's only user, as text and as a number.
 const (
 	user       = "1000"
 	insideUser = 1000
 )
 
-// path is the sandbox's PATH.
 const path = "PATH=/usr/local/bin:/usr/bin:/bin"
 
-// devices are the only devices inside.
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-// systemDirs are the system folders that programs need. Links stay links inside.
+// systemDirs are the system folders that programs need. A symbolic link on this machine is also a symbolic link in
+// the sandbox.
 var systemDirs = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// systemFiles are public files in /etc: certificates, library paths, the time zone.
+// systemFiles are public files in /etc, such as certificates, library paths and the time zone.
 var systemFiles = []string{
-	"/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/ca-trust/extracted",
-	"/etc/ca-certificates", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime",
+	"/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem",
+	"/etc/pki/ca-trust/extracted", "/etc/ca-certificates", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
+	"/etc/ld.so.conf.d", "/etc/localtime",
 }
 
 //go:embed node-proxy.cjs
@@ -41,7 +41,7 @@ var nodeProxy string
 
 const nodeProxyFile = "/etc/ambit/node-proxy.cjs"
 
-// syntheticFiles returns path and content of generated files.
+// syntheticFiles returns the path and the content of each file that ambit generates for the sandbox.
 func syntheticFiles(s shape) [][2]string {
 	files := [][2]string{
 		{"/etc/passwd", "agent:x:" + user + ":" + user + "::" + Home + ":/bin/sh\n"},
@@ -60,21 +60,20 @@ func syntheticFiles(s shape) [][2]string {
 	return files
 }
 
-// environment returns the complete environment of a program.
 func environment(s *Spec) []string {
 	env := []string{path, "HOME=" + Home, "TMPDIR=/tmp", "LANG=C.UTF-8", "USER=agent"}
 	if s.Egress != nil {
 		proxy := "http://" + shim.ProxyAddress
 		env = append(
-			env, "HTTPS_PROXY="+proxy, "https_proxy="+proxy, "HTTP_PROXY="+proxy, "http_proxy="+proxy, "ALL_PROXY="+proxy, "NO_PROXY=", "no_proxy=",
-			"NODE_OPTIONS=--require="+nodeProxyFile,
+			env, "HTTPS_PROXY="+proxy, "https_proxy="+proxy, "HTTP_PROXY="+proxy, "http_proxy="+proxy,
+			"ALL_PROXY="+proxy, "NO_PROXY=", "no_proxy=", "NODE_OPTIONS=--require="+nodeProxyFile,
 		)
 	}
 	return append(env, s.Env...)
 }
 
-// sources returns the mounted paths of this machine that may be replaced. System folders
-// are not replaced.
+// sources returns the mounted paths that can change while a prepared sandbox waits to be used. System folders are
+// not included, because they do not change.
 func sources(s shape) []string {
 	out := slices.Clone(systemFiles)
 	for _, m := range s.mounts {
@@ -83,13 +82,14 @@ func sources(s shape) []string {
 	return out
 }
 
-// prepareBubblewrap sets bubblewrap's arguments, and the plan's lists of files that the
-// program may open. Sources of mounts are staged if bubblewrap runs as another user.
+// prepareBubblewrap sets the plan's bubblewrap command and the lists of files that the program is allowed to open.
+// If bubblewrap runs as a different user than ambit, the source paths of the mounts are staged as described at
+// [shim.Plan].
 func prepareBubblewrap(p *shim.Plan, s shape, bwrap string) {
 	a := []string{
-		bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL",
-		"--uid", user, "--gid", user, "--hostname", "sandbox", "--json-status-fd", strconv.Itoa(shim.FDStatus),
-		"--ro-bind", "/usr", "/usr",
+		bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
+		"--clearenv", "--cap-drop", "ALL", "--uid", user, "--gid", user, "--hostname", "sandbox",
+		"--json-status-fd", strconv.Itoa(shim.FDStatus), "--ro-bind", "/usr", "/usr",
 	}
 	p.ReadOnly = []string{"/usr", "/etc", "/proc"}
 	for _, dir := range systemDirs {
@@ -113,10 +113,11 @@ func prepareBubblewrap(p *shim.Plan, s shape, bwrap string) {
 	}
 	p.Devices = devices
 	a = append(
-		a, "--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/proc/self/fd/0", "/dev/stdin", "--symlink", "/proc/self/fd/1", "/dev/stdout",
-		"--symlink", "/proc/self/fd/2", "/dev/stderr", "--symlink", scratch+"/shm", "/dev/shm", "--remount-ro", "/dev",
-		"--size", strconv.FormatInt(s.disk, 10), "--tmpfs", scratch, "--dir", Home, "--dir", scratch+"/tmp", "--dir", scratch+"/shm",
-		"--symlink", "scratch/tmp", "/tmp",
+		a, "--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/proc/self/fd/0", "/dev/stdin",
+		"--symlink", "/proc/self/fd/1", "/dev/stdout", "--symlink", "/proc/self/fd/2", "/dev/stderr",
+		"--symlink", scratch+"/shm", "/dev/shm", "--remount-ro", "/dev",
+		"--size", strconv.FormatInt(s.disk, 10), "--tmpfs", scratch, "--dir", Home,
+		"--dir", scratch+"/tmp", "--dir", scratch+"/shm", "--symlink", "scratch/tmp", "/tmp",
 	)
 	p.ReadWrite = []string{scratch}
 	for i, m := range s.mounts {

@@ -3,14 +3,18 @@
 package sandbox
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -20,15 +24,14 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// controllers bound a run.
 var controllers = []string{"memory", "pids", "cpu"}
 
-// hierarchy is the parent of the runs' cgroups: ambit's own cgroup, so that ambit's
-// limits apply to the runs too. Each controller is in the version 2 tree, or in a
-// version 1 tree of its own.
+// hierarchy locates ambit's own cgroup, which is the parent of the cgroups of all runs. Limits on ambit therefore
+// apply to the runs too. Each controller is in the cgroup version 2 tree or in a version 1 tree.
 type hierarchy struct {
-	// parents are folders by controller; several controllers may share one.
+	// parents maps a controller to its folder. Several controllers may share a folder.
 	parents map[string]string
+	// unified reports whether all controllers share one folder.
 	unified bool
 }
 
@@ -40,7 +43,8 @@ type group struct {
 
 var errNoController = errors.New("the controller is not available")
 
-// findHierarchy finds this process's cgroups from mountinfo and /proc/self/cgroup.
+// findHierarchy finds the cgroups of this process. Its arguments are the contents of /proc/self/mountinfo and
+// /proc/self/cgroup.
 func findHierarchy(mountinfo, own string) (hierarchy, error) {
 	h := hierarchy{parents: map[string]string{}}
 	paths := ownPaths(own)
@@ -64,7 +68,7 @@ func findHierarchy(mountinfo, own string) (hierarchy, error) {
 				continue
 			}
 			if filepath.Base(parent) == mainGroup {
-				parent = filepath.Dir(parent) // the ambit that started this one moved it there
+				parent = filepath.Dir(parent) // this process was started by an ambit process in mainGroup
 			}
 			for _, c := range controllers {
 				if _, taken := h.parents[c]; !taken && hasController(parent, c) {
@@ -82,7 +86,8 @@ func findHierarchy(mountinfo, own string) (hierarchy, error) {
 	return h, nil
 }
 
-// ownPaths parses /proc/self/cgroup; the key of version 2 is "".
+// ownPaths parses /proc/self/cgroup and returns the cgroup path of each controller. The key "" holds the path in
+// the version 2 tree.
 func ownPaths(own string) map[string]string {
 	paths := map[string]string{}
 	for line := range strings.Lines(own) {
@@ -96,7 +101,8 @@ func ownPaths(own string) map[string]string {
 	return paths
 }
 
-// groupDir returns the folder of a cgroup; root is the part of the tree that is mounted.
+// groupDir returns the folder of a cgroup, given the cgroup's path in the tree. The mount may expose only the part
+// of the tree below the given root.
 func groupDir(mount, root, path string) string {
 	if rest, ok := strings.CutPrefix(path, root); ok && root != "/" {
 		path = rest
@@ -109,11 +115,11 @@ func hasController(folder, controller string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(text)), controller)
 }
 
-// mainGroup is the cgroup of ambit itself, once its parent has bounded children.
+// mainGroup is the child cgroup into which hierarchy.prepare moves ambit.
 const mainGroup = "ambit.main"
 
-// prepare enables the controllers for children. In version 2 a cgroup either contains
-// processes or bounds its children, so ambit moves itself into a child.
+// prepare enables the controllers for child cgroups. In version 2, a cgroup that contains processes cannot limit its
+// children, so ambit moves itself to a child cgroup if necessary.
 func (h hierarchy) prepare() error {
 	if !h.unified {
 		return nil
@@ -152,8 +158,9 @@ func (h hierarchy) prepare() error {
 
 var runs atomic.Int64
 
-// groupPrefix returns the prefix of a process's cgroups and folders. Boot, pid namespace,
-// pid and start time identify the process, so that its end can be detected.
+// groupPrefix returns the name prefix of a process's cgroups and temporary folders. The prefix contains the boot id,
+// the pid namespace, the pid and the start time of the process. Other ambit processes use the prefix to find out
+// whether the process is still running.
 func groupPrefix(pid int) (string, error) {
 	boot, err := bootID()
 	if err != nil {
@@ -175,7 +182,7 @@ func startTime(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The name, in parentheses, may contain any character.
+	// The second field is a command name in parentheses, and the name may contain any character.
 	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(f) < 20 {
 		return "", errors.New("/proc does not show when the process started")
@@ -183,13 +190,14 @@ func startTime(pid int) (string, error) {
 	return f[19], nil
 }
 
-// sweepTime bounds how long a sweep waits for the killed processes of one cgroup.
+// sweepTime is how long sweep waits for the processes of one cgroup to exit.
 const sweepTime = time.Second
 
-// sweep removes the cgroups of ended ambit processes.
+// sweep cleans up after ambit processes that have exited. It kills the processes that they left behind, and removes
+// their cgroups.
 func (h hierarchy) sweep() {
 	for _, parent := range h.folders() {
-		for _, dir := range abandoned(parent) {
+		for _, dir := range abandonedEntries(parent) {
 			for deadline := time.Now().Add(sweepTime); ; time.Sleep(time.Millisecond) {
 				shim.KillAll(dir)
 				if err := os.Remove(dir); err == nil || errors.Is(err, os.ErrNotExist) || time.Now().After(deadline) {
@@ -200,9 +208,9 @@ func (h hierarchy) sweep() {
 	}
 }
 
-// abandoned returns the entries of a folder that belong to ended processes of this boot
-// and pid namespace.
-func abandoned(folder string) []string {
+// abandonedEntries returns the entries of a folder that were left behind by ambit processes that have exited. It
+// considers only processes of the current boot and pid namespace.
+func abandonedEntries(folder string) []string {
 	mine, err := groupPrefix(os.Getpid())
 	if err != nil {
 		return nil
@@ -212,28 +220,22 @@ func abandoned(folder string) []string {
 		name := filepath.Base(path)
 		pid, err := strconv.Atoi(strings.Split(name, ".")[2])
 		if err != nil {
-			return true // not ambit's
+			return true // the entry does not belong to ambit
 		}
 		owner, err := groupPrefix(pid)
-		if err != nil { // abandoned only if the process has ended, not if a file cannot be opened
+		if err != nil { // an entry is abandoned only if its process does not exist
 			return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH)
 		}
 		return strings.HasPrefix(name, owner)
 	})
 }
 
-// folders returns the parents without duplicates.
+// folders returns the parent folders of all controllers without duplicates.
 func (h hierarchy) folders() []string {
-	var out []string
-	for _, c := range controllers {
-		if p := h.parents[c]; !slices.Contains(out, p) {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.Compact(slices.Sorted(maps.Values(h.parents)))
 }
 
-// bounds are the limits of a group.
+// bounds are the limits of a cgroup. Memory is in bytes and CPU is in cores.
 type bounds struct {
 	memory, pids int64
 	cpu          float64
@@ -241,60 +243,64 @@ type bounds struct {
 
 const cpuPeriod = 100_000 // microseconds
 
-// create makes the cgroup of a run, with its limits.
+// create makes the cgroup of a run and sets its limits.
 func (h hierarchy) create(b bounds) (*group, error) {
 	prefix, err := groupPrefix(os.Getpid())
 	if err != nil {
 		return nil, err
 	}
 	g := &group{h, prefix + strconv.FormatInt(runs.Add(1), 10)}
-	for _, parent := range h.folders() {
-		if err := os.Mkdir(filepath.Join(parent, g.name), 0o755); err != nil {
-			g.remove()
-			return nil, err
+	for _, dir := range g.dirs() {
+		if err == nil {
+			err = os.Mkdir(dir, 0o755)
 		}
 	}
-	if err := g.bound(b); err != nil {
+	if err == nil {
+		err = g.bound(b)
+	}
+	if err != nil {
 		g.remove()
 		return nil, err
 	}
 	return g, nil
 }
 
-func (g *group) bound(b bounds) error {
-	quota := strconv.FormatInt(max(int64(b.cpu*cpuPeriod), 1000), 10)
-	memory, pids := strconv.FormatInt(b.memory, 10), strconv.FormatInt(b.pids, 10)
-	if err := g.set("pids", "pids.max", pids); err != nil {
-		return err
+// dirs returns the folders of the cgroup, one in each tree.
+func (g *group) dirs() []string {
+	dirs := g.folders()
+	for i, parent := range dirs {
+		dirs[i] = filepath.Join(parent, g.name)
 	}
-	if g.isV2("memory") {
-		for _, s := range [][2]string{{"memory.max", memory}, {"memory.oom.group", "1"}} {
-			if err := g.set("memory", s[0], s[1]); err != nil {
-				return err
-			}
-		}
-		if err := g.limitSwap("memory.swap.max", "0"); err != nil {
-			return err
-		}
-	} else {
-		if err := g.set("memory", "memory.limit_in_bytes", memory); err != nil {
-			return err
-		}
-		if err := g.limitSwap("memory.memsw.limit_in_bytes", memory); err != nil {
-			return err
-		}
-	}
-	if g.isV2("cpu") {
-		return g.write("cpu", "cpu.max", quota+" "+strconv.Itoa(cpuPeriod))
-	}
-	if err := g.set("cpu", "cpu.cfs_period_us", strconv.Itoa(cpuPeriod)); err != nil {
-		return err
-	}
-	return g.set("cpu", "cpu.cfs_quota_us", quota)
+	return dirs
 }
 
-// limitSwap prevents swapping. If the kernel does not account swap, the machine must
-// not have any.
+func (g *group) bound(b bounds) error {
+	quota, period := strconv.FormatInt(max(int64(b.cpu*cpuPeriod), 1000), 10), strconv.Itoa(cpuPeriod)
+	memory, pids := strconv.FormatInt(b.memory, 10), strconv.FormatInt(b.pids, 10)
+	limits := [][3]string{{"pids", "pids.max", pids}}
+	swap, most := "memory.memsw.limit_in_bytes", memory
+	if g.isV2("memory") {
+		limits = append(limits, [3]string{"memory", "memory.max", memory}, [3]string{"memory", "memory.oom.group", "1"})
+		swap, most = "memory.swap.max", "0"
+	} else {
+		limits = append(limits, [3]string{"memory", "memory.limit_in_bytes", memory})
+	}
+	if !g.isV2("cpu") {
+		limits = append(limits, [3]string{"cpu", "cpu.cfs_period_us", period}, [3]string{"cpu", "cpu.cfs_quota_us", quota})
+	}
+	for _, l := range limits {
+		if err := g.set(l[0], l[1], l[2]); err != nil {
+			return err
+		}
+	}
+	if err := g.limitSwap(swap, most); err != nil || !g.isV2("cpu") {
+		return err
+	}
+	return g.write("cpu", "cpu.max", quota+" "+period)
+}
+
+// limitSwap prevents the cgroup from using swap space. A kernel without swap accounting cannot prevent that. On such
+// a kernel, limitSwap returns an error if the machine has swap space.
 func (g *group) limitSwap(file, value string) error {
 	err := g.set("memory", file, value)
 	if errors.Is(err, os.ErrNotExist) {
@@ -305,7 +311,6 @@ func (g *group) limitSwap(file, value string) error {
 	return err
 }
 
-// isV2 reports whether a controller is in the version 2 tree.
 func (g *group) isV2(controller string) bool { return isV2Dir(g.dir(controller)) }
 
 func isV2Dir(dir string) bool {
@@ -315,7 +320,8 @@ func isV2Dir(dir string) bool {
 
 func (g *group) dir(controller string) string { return filepath.Join(g.parents[controller], g.name) }
 
-// write does not create the file: a new file would not be a limit.
+// write writes a value to an existing control file. It never creates a file, because a new file would limit
+// nothing.
 func (g *group) write(controller, file, value string) error {
 	f, err := os.OpenFile(filepath.Join(g.dir(controller), file), os.O_WRONLY, 0)
 	if err != nil {
@@ -325,7 +331,8 @@ func (g *group) write(controller, file, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// set writes a value and reads it back.
+// set writes a number to a control file and checks that the kernel accepted the number. The kernel may round the
+// number down by less than a page.
 func (g *group) set(controller, file, value string) error {
 	if err := g.write(controller, file, value); err != nil {
 		return err
@@ -335,12 +342,12 @@ func (g *group) set(controller, file, value string) error {
 		return err
 	}
 	if got := g.number(controller, file); got > want || got < 0 || want-got >= 4096 {
-		return fmt.Errorf("%s is %d and not %d", file, got, want)
+		return fmt.Errorf("%d was written to %s, but the file contains %d", want, file, got)
 	}
 	return nil
 }
 
-// number reads a file with one number; -1 if that fails.
+// number returns the number in a control file. It returns -1 if the file cannot be read or parsed.
 func (g *group) number(controller, file string) int64 {
 	text, err := os.ReadFile(filepath.Join(g.dir(controller), file))
 	if err != nil {
@@ -353,7 +360,8 @@ func (g *group) number(controller, file string) int64 {
 	return n
 }
 
-// counter reads the line NAME N of a file; 0 if there is none.
+// counter returns the value of a named counter in a control file. Each line of the file has the form "NAME NUMBER".
+// The result is 0 if the name does not occur.
 func (g *group) counter(controller, file, name string) int64 {
 	text, _ := os.ReadFile(filepath.Join(g.dir(controller), file))
 	for line := range strings.Lines(string(text)) {
@@ -365,7 +373,7 @@ func (g *group) counter(controller, file, name string) int64 {
 	return 0
 }
 
-// oom reports whether a process was killed because memory ran out.
+// oom reports whether the kernel killed a process because memory ran out.
 func (g *group) oom() bool {
 	file := "memory.oom_control"
 	if g.isV2("memory") {
@@ -374,7 +382,7 @@ func (g *group) oom() bool {
 	return g.counter("memory", file, "oom_kill") > 0
 }
 
-// peak returns the peak memory.
+// peak returns the peak memory use of the cgroup in bytes.
 func (g *group) peak() int64 {
 	file := "memory.max_usage_in_bytes"
 	if g.isV2("memory") {
@@ -383,63 +391,142 @@ func (g *group) peak() int64 {
 	return max(g.number("memory", file), 0)
 }
 
-// join returns the tasks files, one for each version 1 tree.
-func (g *group) join() []string {
+// tasksFiles returns the tasks files of the cgroup, one in each version 1 tree. A thread joins the cgroup by writing
+// to these files.
+func (g *group) tasksFiles() []string {
 	var out []string
-	for _, parent := range g.folders() {
-		if !isV2Dir(filepath.Join(parent, g.name)) {
-			out = append(out, filepath.Join(parent, g.name, "tasks"))
+	for _, dir := range g.dirs() {
+		if !isV2Dir(dir) {
+			out = append(out, filepath.Join(dir, "tasks"))
 		}
 	}
 	return out
 }
 
-// open opens the version 2 folder, in which processes can be started; nil if there is
-// none.
+// open opens the folder of the cgroup in the version 2 tree. The folder's descriptor can be used to start a process
+// in the cgroup. The result is nil if all controllers use version 1.
 func (g *group) open() (*os.File, error) {
-	for _, parent := range g.folders() {
-		if dir := filepath.Join(parent, g.name); isV2Dir(dir) {
+	for _, dir := range g.dirs() {
+		if isV2Dir(dir) {
 			return os.Open(dir)
 		}
 	}
 	return nil, nil
 }
 
-// emptyWait bounds how long the kernel may take to remove killed processes.
+// emptyWait is how long to wait for the kernel to remove killed processes.
 const emptyWait = 10 * time.Second
 
-// end kills the remaining processes and removes the group.
-func (g *group) end() error {
+// killAndRemove kills the remaining processes and removes the cgroup.
+func (g *group) killAndRemove() error {
 	var err error
 	for deadline := time.Now().Add(emptyWait); ; time.Sleep(time.Millisecond) {
-		left := 0
-		for _, parent := range g.folders() {
-			left += shim.KillAll(filepath.Join(parent, g.name))
-		}
+		left := g.kill()
 		if left == 0 {
 			if err = g.remove(); err == nil {
 				return nil
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%d processes of the run did not end: %w", left, errors.Join(err, os.ErrDeadlineExceeded))
+			return fmt.Errorf("%d processes of the run did not exit: %w", left, errors.Join(err, os.ErrDeadlineExceeded))
 		}
 	}
 }
 
 func (g *group) remove() error {
 	var errs []error
-	for _, parent := range g.folders() {
-		if err := os.Remove(filepath.Join(parent, g.name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	for _, dir := range g.dirs() {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// kill kills the current processes of the group.
-func (g *group) kill() {
-	for _, parent := range g.folders() {
-		shim.KillAll(filepath.Join(parent, g.name))
+func (g *group) kill() (processes int) {
+	for _, dir := range g.dirs() {
+		processes += shim.KillAll(dir)
 	}
+	return processes
 }
+
+// watch starts the watcher process. When ambit exits, the watcher kills the processes that remain in ambit's
+// cgroups. The parent death signal alone is not enough, because bubblewrap requests the signal only after a fork. If
+// bubblewrap is killed before the request, its child survives.
+//
+// The result is the write end of a pipe to the watcher. ambit never writes to the pipe. When ambit exits, the kernel
+// closes the pipe, which the watcher notices.
+func (h hierarchy) watch() (alive *os.File, err error) {
+	prefix, err := groupPrefix(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(shim.Watch{Folders: h.folders(), Prefix: prefix})
+	if err != nil {
+		return nil, err
+	}
+	config, err := memoryFile("watch", text)
+	if err != nil {
+		return nil, err
+	}
+	defer config.Close()
+	theirs, alive, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{"ambit", shim.Watcher}, Env: []string{}, Dir: "/",
+		Stdin: theirs, ExtraFiles: []*os.File{config}, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err = cmd.Start(); err == nil {
+		err = cmd.Process.Release() // the watcher outlives this process
+	}
+	if err != nil {
+		alive.Close()
+		return nil, err
+	}
+	return alive, nil
+}
+
+// TempDir makes a folder that other users cannot enter. The first call also removes the folders of ambit processes
+// that have exited.
+func TempDir() (string, error) {
+	prefix, err := groupPrefix(os.Getpid())
+	if err != nil {
+		return "", err
+	}
+	sweepOnce()
+	return os.MkdirTemp("", prefix+"*")
+}
+
+// bootID identifies the current boot of this machine. The first pid namespace has the same number on every machine,
+// and machines may share a temporary folder. Without the boot id, the folders of processes that run on another
+// machine would look abandoned.
+var bootID = sync.OnceValues(func() (string, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", err
+	}
+	id := strings.ReplaceAll(strings.TrimSpace(string(text)), "-", "")
+	if len(id) < bootLength {
+		return "", errors.New("/proc does not show the id of this boot")
+	}
+	return id[:bootLength], nil
+})
+
+// bootLength is how many hexadecimal digits of the boot id appear in names. 12 digits hold 48 random bits.
+const bootLength = 12
+
+var sweepOnce = sync.OnceFunc(func() {
+	for _, path := range abandonedEntries(os.TempDir()) {
+		info, err := os.Lstat(path)
+		if err != nil || !info.IsDir() {
+			continue
+		}
+		// Other users can create folders with matching names. Remove only the current user's folders.
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() {
+			os.RemoveAll(path)
+		}
+	}
+})

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// TestHierarchy parses the mounts of different machines.
+// TestHierarchy parses mounts as they are on different machines.
 func TestHierarchy(t *testing.T) {
 	unified := t.TempDir()
 	own := filepath.Join(unified, "user.slice", "a.scope")
@@ -24,10 +24,10 @@ func TestHierarchy(t *testing.T) {
 		want              string
 		unified           bool
 	}{
-		{"second version", "30 24 0:26 / " + unified + " rw - cgroup2 cgroup2 rw\n", "0::/user.slice/a.scope\n", own + " " + own + " " + own, true},
-		{"started by an ambit that has moved", "30 24 0:26 / " + unified + " rw - cgroup2 cgroup2 rw\n", "0::/user.slice/a.scope/ambit.main\n", own + " " + own + " " + own, true},
+		{"version 2", "30 24 0:26 / " + unified + " rw - cgroup2 cgroup2 rw\n", "0::/user.slice/a.scope\n", own + " " + own + " " + own, true},
+		{"started by an ambit in ambit.main", "30 24 0:26 / " + unified + " rw - cgroup2 cgroup2 rw\n", "0::/user.slice/a.scope/ambit.main\n", own + " " + own + " " + own, true},
 		{
-			"first version",
+			"version 1",
 			"1 2 0:1 / /c/memory rw - cgroup cgroup rw,memory\n1 2 0:2 / /c/pids rw shared:3 - cgroup cgroup rw,pids\n1 2 0:3 / /c/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n",
 			"4:memory:/x/y\n3:pids:/\n2:cpu,cpuacct:/z\n", "/c/memory/x/y /c/pids /c/cpu,cpuacct/z", false,
 		},
@@ -37,7 +37,7 @@ func TestHierarchy(t *testing.T) {
 			"4:memory:/docker/abc\n3:pids:/docker/abc/sub\n2:cpu:/docker/abc\n", "/c/memory /c/pids/sub /c/cpu", false,
 		},
 		{
-			"both, and the second has what the first has not",
+			"memory in version 1, the rest in version 2",
 			"1 2 0:1 / /c/memory rw - cgroup cgroup rw,memory\n30 24 0:26 / " + unified + " rw - cgroup2 cgroup2 rw\n",
 			"4:memory:/\n0::/user.slice/a.scope\n", "/c/memory " + own + " " + own, false,
 		},
@@ -48,25 +48,25 @@ func TestHierarchy(t *testing.T) {
 		got := strings.Join([]string{h.parents["memory"], h.parents["pids"], h.parents["cpu"]}, " ")
 		if tt.want == "" {
 			if !errors.Is(err, errNoController) {
-				t.Errorf("%s: %v", tt.name, err)
+				t.Errorf("%s: got error %v, want %v", tt.name, err, errNoController)
 			}
 			continue
 		}
 		if err != nil || got != tt.want || h.unified != tt.unified {
-			t.Errorf("%s: %s, %v", tt.name, got, err)
+			t.Errorf("%s: got %s with error %v, want %s", tt.name, got, err, tt.want)
 		}
 	}
 }
 
-// TestBoundsThatAreNone: a folder without cgroup files is refused.
+// TestBoundsThatAreNone: create fails in a folder without cgroup files, and leaves nothing behind.
 func TestBoundsThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	h := hierarchy{parents: map[string]string{"memory": dir, "pids": dir, "cpu": dir}, unified: true}
 	if _, err := h.create(bounds{memory: 1 << 20, pids: 10, cpu: 1}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v, want %v", err, os.ErrNotExist)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("folders were left behind: %v", left)
 	}
 }
 
@@ -83,10 +83,10 @@ func TestUsers(t *testing.T) {
 	} {
 		s, err := findUsers(uidMap)
 		if s.first != want || (err == nil) != (want != 0) {
-			t.Errorf("%q: %+v, %v", uidMap, s, err)
+			t.Errorf("%q: got %+v with error %v, want first id %d", uidMap, s, err, want)
 		}
 		if u := s.pick(); want != 0 && (u < s.first || u >= s.first+s.count) {
-			t.Errorf("%d is not among %+v", u, s)
+			t.Errorf("picked user %d, which is not in %+v", u, s)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func TestManyAtOnce(t *testing.T) {
 				word := fmt.Sprintf("%d-%d", i, j)
 				out, err := execute(t.Context(), Spec{Argv: []string{"sh", "-c", "cat; ls ~; touch ~/" + word}, Stdin: []byte(word)})
 				if err != nil || string(out.Stdout) != word {
-					t.Errorf("%v: %q", err, out.Stdout)
+					t.Errorf("got stdout %q with error %v, want %q", out.Stdout, err, word)
 				}
 			}
 		})
@@ -110,14 +110,14 @@ func TestManyAtOnce(t *testing.T) {
 	nothingLeft(t)
 }
 
-// TestSecondVersion starts a run in a version 2 cgroup on a machine that has both
-// versions: the kernel puts the process there and kills it with cgroup.kill. Limits are
-// not checked, because the controllers are in version 1. On a machine with version 2
-// alone, every other test covers this.
+// TestSecondVersion starts a run in a version 2 cgroup on a machine that has both versions.
+// The kernel must start the process in that cgroup, and kill it through cgroup.kill. Limits
+// are not checked, because the controllers are in version 1. On a machine that has only
+// version 2, all other tests cover this.
 func TestSecondVersion(t *testing.T) {
 	able(t)
 	if strong || provenMachine().groups.unified || os.Geteuid() != 0 {
-		return // an ordinary user has been given no other cgroups
+		return // an ordinary user cannot write to other cgroups
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -136,9 +136,9 @@ func TestSecondVersion(t *testing.T) {
 	}
 	if parent == "" {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("no cgroups of the second version are mounted")
+			t.Fatal("cgroup version 2 is not mounted")
 		}
-		t.Skip("no cgroups of the second version are mounted")
+		t.Skip("cgroup version 2 is not mounted")
 	}
 	m := *provenMachine()
 	m.groups = hierarchy{parents: map[string]string{"memory": parent, "pids": parent, "cpu": parent}, unified: true}
@@ -150,8 +150,8 @@ func TestSecondVersion(t *testing.T) {
 	if err := os.Mkdir(g.dir("memory"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if joins := g.join(); len(joins) > 0 {
-		t.Errorf("would be joined by %v", joins)
+	if joins := g.tasksFiles(); len(joins) > 0 {
+		t.Errorf("got version 1 tasks files %v, want none", joins)
 	}
 	up := make(chan struct{})
 	s := Spec{Argv: append(python(stubborn), "second"), OnStderr: func(string) { close(up) }, Wall: time.Minute}
@@ -166,7 +166,7 @@ func TestSecondVersion(t *testing.T) {
 		<-up
 		text, _ := os.ReadFile(filepath.Join(g.dir("memory"), "cgroup.procs"))
 		if n := len(strings.Fields(string(text))); n < 4 {
-			t.Errorf("%d processes are in it", n)
+			t.Errorf("the cgroup contains %d processes, want at least 4", n)
 		}
 		cancel(why)
 	}()
@@ -174,7 +174,7 @@ func TestSecondVersion(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(g.dir("memory")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("left behind: %v", err)
+		t.Errorf("the cgroup was left behind: %v", err)
 	}
 }
 
@@ -200,9 +200,9 @@ func TestBoundsOfTheSecondVersion(t *testing.T) {
 		got = append(got, string(text))
 	}
 	if want := "67108864|1|0|20|50000 100000"; strings.Join(got, "|") != want {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want %s", got, want)
 	}
-	// Each file is required, except that of swap on a kernel without swap accounting.
+	// Every file is required, except memory.swap.max, which needs swap accounting.
 	for _, name := range files[1:] {
 		if name == "memory.swap.max" {
 			continue
@@ -211,7 +211,7 @@ func TestBoundsOfTheSecondVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := g.bound(bounds{memory: 64 << 20, pids: 20, cpu: 0.5}); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("without %s: %v", name, err)
+			t.Errorf("without %s: got error %v, want %v", name, err, os.ErrNotExist)
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,23 +16,24 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unsafe"
 
+	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// proven caches the machine after its canaries were stopped. A failure is not cached,
-// because it may be fixed while a daemon runs.
+// proven caches the machine of each tier whose isolation was proven. A failed proof is not cached, because an
+// administrator may repair the machine while a daemon runs.
 var proven struct {
 	sync.Mutex
-	machine *machine // for Standard
-	strong  *machine
-	watched *os.File // open while this process lives; nil without a watcher
+	machines map[Tier]*machine
+	watched  *os.File // pipe to the watcher process; it stays open until ambit exits
 }
 
 func run(ctx context.Context, s Spec) (Outcome, error) {
-	m, err := ready(ctx, s.Tier, s.Proofs)
+	m, err := findProven(ctx, s.Tier, s.Proofs)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -41,64 +43,54 @@ func run(ctx context.Context, s Spec) (Outcome, error) {
 	} else {
 		out, _, err = m.run(ctx, &s, "")
 	}
-	if f, ok := errors.AsType[*setupError](err); ok {
-		err = unavailable(s.Tier, []Missing{missing(f)})
-	}
-	return out, err
+	return out, asRefusal(s.Tier, err)
 }
 
-func check(ctx context.Context, t Tier, proofs string) error {
-	_, err := ready(ctx, t, proofs)
+// asRefusal converts a *setupError to a refusal. It returns other errors unchanged.
+func asRefusal(t Tier, err error) error {
+	if f, ok := errors.AsType[*setupError](err); ok {
+		return unavailable(t, asMissing(f))
+	}
 	return err
 }
 
-// ready returns the machine after its isolation was proven.
-func ready(ctx context.Context, t Tier, proofs string) (*machine, error) {
+func check(ctx context.Context, t Tier, proofs string) error {
+	_, err := findProven(ctx, t, proofs)
+	return err
+}
+
+// findProven returns the machine for a tier after proving that its isolation works. It runs the canaries unless a
+// proof is cached or stored.
+func findProven(ctx context.Context, t Tier, proofs string) (*machine, error) {
 	proven.Lock()
 	defer proven.Unlock()
-	known := &proven.machine
-	if t == Strong {
-		known = &proven.strong
-	}
-	if *known != nil {
-		return *known, nil
+	if m := proven.machines[t]; m != nil {
+		return m, nil
 	}
 	m, err := find(t, proofs)
 	if err == nil {
 		m.groups.sweep()
-		err = watched(m.groups)
-	}
-	if err == nil {
-		key := m.key()
-		if !proofStored(proofs, t, key) {
-			if err = m.prove(ctx); err == nil {
-				storeProof(proofs, t, key)
-			}
+		if proven.watched == nil {
+			proven.watched, err = m.groups.watch()
 		}
 	}
-	if f, ok := errors.AsType[*setupError](err); ok {
-		return nil, unavailable(t, []Missing{missing(f)})
-	}
 	if err != nil {
-		return nil, err
+		return nil, asRefusal(t, asSetupError(err))
 	}
-	*known = m
+	if key := m.key(); !proofStored(proofs, t, key) {
+		if err := m.prove(ctx); err != nil {
+			return nil, asRefusal(t, err)
+		}
+		storeProof(proofs, t, key)
+	}
+	if proven.machines == nil {
+		proven.machines = map[Tier]*machine{}
+	}
+	proven.machines[t] = m
 	return m, nil
 }
 
-// watched starts the watcher before the first run.
-func watched(h hierarchy) error {
-	if proven.watched != nil {
-		return nil
-	}
-	var err error
-	if proven.watched, err = h.watch(); err != nil {
-		return setup(err)
-	}
-	return nil
-}
-
-// find locates the mechanisms. It does not prove that they work.
+// find locates the isolation mechanisms of a tier. It does not check that the mechanisms work.
 func find(t Tier, folder string) (*machine, error) {
 	m := &machine{tier: t}
 	var err error
@@ -147,10 +139,10 @@ func findBubblewrap() (string, error) {
 	return filepath.Abs(path)
 }
 
-// canaryWall is long, so that canaries also finish on a busy machine.
+// canaryWall is the time limit of a canary. It is long enough for a busy machine.
 const canaryWall = 30 * time.Second
 
-// prove runs the canaries and fails if one is not stopped.
+// prove runs the canaries. It returns an error if a forbidden action succeeds.
 func (m *machine) prove(ctx context.Context) error {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
@@ -169,9 +161,9 @@ func (m *machine) prove(ctx context.Context) error {
 		case err != nil:
 			return err
 		case report != nil && report.Text != "":
-			return &setupError{report.What, "not enforced, as a canary showed: " + report.Text}
+			return &setupError{report.What, "a canary found that this mechanism is not enforced: " + report.Text}
 		case canary == shim.CanaryMemory && !out.OOM:
-			return &setupError{"cgroup memory", "a canary exceeded the limit and was not killed"}
+			return &setupError{"cgroup memory", "a canary exceeded the memory limit and was not killed"}
 		case canary != shim.CanaryMemory && report == nil:
 			return &setupError{"sandbox", fmt.Sprintf("the canary for %s did not report (exit code %d)", canary, out.ExitCode)}
 		}
@@ -179,7 +171,8 @@ func (m *machine) prove(ctx context.Context) error {
 	return nil
 }
 
-// key hashes everything that a proof depends on.
+// key returns a hash of everything that a proof depends on. It returns "" if part of the data cannot be read. A
+// proof without a key is not stored.
 func (m *machine) key() string {
 	h := sha256.New()
 	var uts unix.Utsname
@@ -216,7 +209,6 @@ func (m *machine) key() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// proofName returns the name of the file with a proof.
 func proofName(t Tier) string { return "sandbox-proof-" + string(t) }
 
 func proofStored(folder string, t Tier, key string) bool {
@@ -227,7 +219,7 @@ func proofStored(folder string, t Tier, key string) bool {
 	return err == nil && strings.TrimSpace(string(text)) == key
 }
 
-// storeProof ignores errors: without the file, the proof is repeated.
+// storeProof stores the proof of a tier. It ignores errors, because the next process can run the canaries again.
 func storeProof(folder string, t Tier, key string) {
 	if folder == "" || key == "" || os.MkdirAll(folder, 0o700) != nil {
 		return
@@ -235,38 +227,114 @@ func storeProof(folder string, t Tier, key string) {
 	os.WriteFile(filepath.Join(folder, proofName(t)), []byte(key+"\n"), 0o600)
 }
 
-// missing adds the fix for a mechanism that failed.
-func missing(f *setupError) Missing {
+// asMissing converts a setup error to a [Missing], and adds a fix if one is known.
+func asMissing(f *setupError) Missing {
 	m := Missing{What: f.what, Detail: f.text}
 	switch {
 	case f.what == "bubblewrap" && strings.Contains(f.text, "bwrap is not installed"):
 		m.Fix = "install bubblewrap, for example: apt install bubblewrap"
 	case f.what == "gvisor" && strings.Contains(f.text, "runsc is not installed"):
-		m.Fix = "install gVisor's runsc on PATH or in AMBIT_HOME, or use --isolation standard if that is enough for this program"
+		m.Fix = "install gVisor's runsc on PATH or in AMBIT_HOME, " +
+			"or use --isolation standard if that is enough for this program"
 	case f.what == "gvisor":
 		m.Fix = "check that this user can run: runsc --rootless --network=none do true"
 	case strings.Contains(f.text, "Unknown option"):
 		m.Fix = "install bubblewrap 0.8 or newer"
 	case f.what == "bubblewrap" && (strings.Contains(f.text, "RTM_NEWADDR") || strings.Contains(f.text, "uid map")):
 		m.What = "user namespace"
-		m.Fix = "AppArmor restricts user namespaces: load a profile with the rule userns for bwrap, " +
-			"or set sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+		m.Fix = "because AppArmor restricts user namespaces, load a profile for bwrap with the rule `userns`, " +
+			"or run: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"
 	case f.what == "bubblewrap" && strings.Contains(f.text, "namespace"):
 		m.What = "user namespace"
 		m.Fix = "allow user namespaces: set sysctl kernel.unprivileged_userns_clone=1 and user.max_user_namespaces above 0"
 	case strings.HasPrefix(f.what, "cgroup"):
-		m.Fix = "give ambit cgroups with memory, pids and cpu: run it as root, as a service with Delegate=yes, " +
+		m.Fix = "give ambit cgroups with memory, pids and cpu: run ambit as root, as a service with Delegate=yes, " +
 			"or with systemd-run --user --scope -p Delegate=yes ambit …"
 	case f.what == "landlock":
-		m.Fix = "use Linux 5.19 or newer with Landlock, and enable it with lsm=landlock,… if it is off"
+		m.Fix = "use Linux 5.19 or newer; if Landlock is off, enable it with the boot parameter lsm=landlock,…"
 	case f.what == "seccomp":
 		m.Fix = "use a kernel with seccomp filters, and allow them if ambit runs in a container"
 	case strings.Contains(f.text, unix.ENOSPC.Error()):
-		m.Fix = "free disk space for temporary files, or set TMPDIR to another disk"
+		m.Fix = "make more disk space available for temporary files, or set TMPDIR to a folder on another disk"
 	case strings.Contains(f.text, unix.EMFILE.Error()):
-		m.Fix = "let ambit open more files: raise ulimit -n, or LimitNOFILE of its service"
+		m.Fix = "let ambit open more files: raise `ulimit -n`, or LimitNOFILE= in ambit's systemd service"
 	case f.what == "mounts":
 		m.Fix = "check that the program's folder exists, and that its path contains no symbolic link"
 	}
 	return m
+}
+
+// Survey checks the mechanisms of the standard tier. The last finding is the result of the canaries in a complete
+// sandbox. The other findings help to locate the cause of a failure.
+func Survey(ctx context.Context, proofs string) []Finding {
+	return []Finding{
+		surveyBubblewrap(ctx), surveyNamespaces(ctx), surveyCgroups(), surveyLandlock(), surveySeccomp(),
+		surveyTier(ctx, "sandbox", Standard, proofs),
+	}
+}
+
+// newFinding returns a finding. An empty fix means that the mechanism works.
+func newFinding(name, detail, fix string) Finding {
+	return Finding{Name: name, OK: fix == "", Detail: detail, Fix: fix}
+}
+
+func surveyBubblewrap(ctx context.Context) Finding {
+	text, err := exec.CommandContext(ctx, "bwrap", "--version").Output()
+	if err != nil {
+		return newFinding("bubblewrap", "bwrap cannot be run", "install bubblewrap, for example: apt install bubblewrap")
+	}
+	return newFinding("bubblewrap", strings.TrimSpace(string(text)), "")
+}
+
+func surveyNamespaces(ctx context.Context) Finding {
+	text, err := exec.CommandContext(ctx, "bwrap", "--unshare-all", "--unshare-user", "--disable-userns",
+		"--ro-bind", "/", "/", "--proc", "/proc", "true").CombinedOutput()
+	if err != nil {
+		m := asMissing(&setupError{"bubblewrap", strings.TrimSpace(string(text))})
+		return newFinding("user namespaces", "bwrap cannot create a user namespace",
+			cmp.Or(m.Fix, "allow user namespaces: set sysctl user.max_user_namespaces above 0"))
+	}
+	return newFinding("user namespaces", "available", "")
+}
+
+func surveyCgroups() Finding {
+	m, err := find(Standard, "")
+	if err == nil {
+		defer m.exe.Close()
+		var g *group
+		if g, err = m.groups.create(bounds{memory: 64 << 20, pids: minProcesses, cpu: 1}); err == nil {
+			err = g.remove()
+		}
+	}
+	if s, ok := errors.AsType[*setupError](err); ok && s.what == "bubblewrap" {
+		return newFinding("cgroups", "not checked, because bubblewrap is missing", "install bubblewrap first")
+	}
+	if err != nil {
+		return newFinding("cgroups", "memory, processes and CPU cannot be limited: "+err.Error(),
+			asMissing(&setupError{"cgroup", ""}).Fix)
+	}
+	version := "version 1"
+	if m.groups.unified {
+		version = "version 2"
+	}
+	return newFinding("cgroups", version+" with the controllers memory, pids and cpu", "")
+}
+
+func surveyLandlock() Finding {
+	version, err := ll.LandlockGetABIVersion()
+	if err != nil || version < 2 {
+		return newFinding("landlock", "the kernel has no Landlock, or a version that is too old",
+			asMissing(&setupError{"landlock", ""}).Fix)
+	}
+	return newFinding("landlock", fmt.Sprintf("version %d", version), "")
+}
+
+func surveySeccomp() Finding {
+	// This call only asks whether the kernel supports the action. It does not install a filter.
+	action := uint32(unix.SECCOMP_RET_KILL_PROCESS)
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
+	if errno != 0 {
+		return newFinding("seccomp", "filters cannot be installed: "+errno.Error(), asMissing(&setupError{"seccomp", ""}).Fix)
+	}
+	return newFinding("seccomp", "filters can be installed", "")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// heard sends messages to a sandbox, each with so many descriptors of one pipe, and
-// fails if one of them is still open afterwards.
+// heard sends messages to r.listen, each with a number of descriptors of the same pipe. It
+// fails if one of the descriptors is still open afterwards.
 func heard(t *testing.T, r *running, texts []string, each int) {
 	t.Helper()
 	theirs, ours, err := socketPair()
@@ -26,9 +26,9 @@ func heard(t *testing.T, r *running, texts []string, each int) {
 	}
 	defer read.Close()
 	r.control = ours
-	heard := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(heard)
+		defer close(done)
 		r.listen()
 	}()
 	var rights []byte
@@ -40,7 +40,7 @@ func heard(t *testing.T, r *running, texts []string, each int) {
 		rights = unix.UnixRights(fds...)
 	}
 	for _, text := range texts {
-		// If the reader has stopped, an empty message was the last.
+		// EPIPE is expected after an empty message, because listen returns then.
 		if err := unix.Sendmsg(int(theirs.Fd()), []byte(text), rights, nil, unix.MSG_NOSIGNAL); err != nil && !errors.Is(err, unix.EPIPE) {
 			t.Fatal(err)
 		}
@@ -48,8 +48,8 @@ func heard(t *testing.T, r *running, texts []string, each int) {
 	if err := errors.Join(theirs.Close(), write.Close()); err != nil {
 		t.Fatal(err)
 	}
-	<-heard
-	if err := ours.Close(); err != nil { // with what was not read
+	<-done
+	if err := ours.Close(); err != nil { // also closes the descriptors of unread messages
 		t.Fatal(err)
 	}
 	raw, err := read.SyscallConn()
@@ -65,19 +65,21 @@ func heard(t *testing.T, r *running, texts []string, each int) {
 		t.Fatal(err)
 	}
 	if n != 0 || readErr != nil { // end of file: all writers are closed
-		t.Errorf("after %q with %d descriptors, one is open: %v", texts, each, readErr)
+		t.Errorf("after %q with %d descriptors each, a descriptor is still open: %v", texts, each, readErr)
 	}
 }
 
+// listening returns a sandbox that can only receive messages.
 func listening() *running {
 	return &running{ready: make(chan struct{}), restricted: make(chan struct{})}
 }
 
-// Unused descriptors of messages are closed, so that a program cannot exhaust ambit's
-// limit of open files.
+// ambit closes the unused descriptors of messages. So a program cannot exhaust ambit's limit on
+// open files.
 func TestDescriptorsOfMessages(t *testing.T) {
 	for _, text := range []string{
-		"", "x", `{}`, `{"kind":"` + shim.Listener + `"}`, `{"kind":"` + shim.Ready + `"}`, `{"kind":"` + shim.Restricted + `"}`, `{"kind":"` + shim.CanaryReport + `"}`,
+		"", "x", `{}`, `{"kind":"` + shim.Listener + `"}`, `{"kind":"` + shim.Ready + `"}`,
+		`{"kind":"` + shim.Restricted + `"}`, `{"kind":"` + shim.CanaryReport + `"}`,
 		`{"kind":"` + shim.Failed + `"}`, `{"kind":"` + shim.NotStarted + `"}`, `{"kind":"` + shim.Dial + `"}`,
 	} {
 		for each := range 4 {
@@ -97,15 +99,18 @@ func TestDescriptorsOfMessages(t *testing.T) {
 	heard(t, served, []string{`{"kind":"` + shim.Listener + `"}`}, 1)
 }
 
-// FuzzListen: a program may send any message on the control socket.
+// FuzzListen: a program can send anything on the control socket. The method listen must not panic
+// or leave a descriptor open.
 func FuzzListen(f *testing.F) {
-	for _, kind := range []string{shim.Listener, shim.Ready, shim.Restricted, shim.CanaryReport, shim.Failed, shim.NotStarted, shim.Dial} {
+	for _, kind := range []string{
+		shim.Listener, shim.Ready, shim.Restricted, shim.CanaryReport, shim.Failed, shim.NotStarted, shim.Dial,
+	} {
 		f.Add(`{"kind":"`+kind+`"}`, `{"kind":"`+kind+`","what":"x","text":"y"}`, uint8(1))
 	}
 	f.Add("", "x", uint8(2))
 	f.Add(`{"kind":1}`, `[[[`, uint8(3))
 	f.Fuzz(func(t *testing.T, first, second string, each uint8) {
-		if len(first)+len(second) > 100_000 { // more than a socket takes at once
+		if len(first)+len(second) > 100_000 { // more than the socket's buffer holds
 			return
 		}
 		heard(t, listening(), []string{first, second}, int(each%4))

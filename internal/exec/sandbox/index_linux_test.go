@@ -12,16 +12,16 @@ import (
 	"testing"
 )
 
-// abuses is the number of known attacks.
+// abuses is the number of attacks in docs/sandbox-abuse.md.
 const abuses = 25
 
 var namedTest = regexp.MustCompile("`(internal/[a-z/]+)\\.(Test\\w+)(?:/([^`]+))?`")
 
-// TestAbuseIndex compares docs/sandbox-abuse.md with the source: every number has tests,
-// each of them exists with its case, and no attack of this package's tests is missing.
+// TestAbuseIndex compares docs/sandbox-abuse.md with the source. The page must list tests for each
+// attack. Every listed test and case must exist. Every test in abuse_linux_test.go must be listed.
 func TestAbuseIndex(t *testing.T) {
 	if again() {
-		t.Skip("the source is looked at once")
+		t.Skip("the source is checked only once")
 	}
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "sandbox-abuse.md"))
 	if err != nil {
@@ -34,7 +34,7 @@ func TestAbuseIndex(t *testing.T) {
 		tests := namedTest.FindAllStringSubmatch(line, -1)
 		if number, err := strconv.Atoi(strings.TrimSpace(strings.SplitN(line+"||", "|", 3)[1])); err == nil {
 			if number != next || len(tests) == 0 {
-				t.Errorf("number %d comes where %d should, with %d tests", number, next, len(tests))
+				t.Errorf("got number %d with %d tests, want number %d with at least one test", number, len(tests), next)
 			}
 			next = number + 1
 		}
@@ -55,7 +55,7 @@ func TestAbuseIndex(t *testing.T) {
 		}
 	}
 	if next != abuses+1 {
-		t.Errorf("the page ends with number %d", next-1)
+		t.Errorf("the page ends with number %d, want %d", next-1, abuses)
 	}
 	for name := range testsIn(t, ".", "abuse_linux_test.go") {
 		if strings.HasPrefix(name, "Test") && !named["internal/exec/sandbox."+name] {
@@ -64,7 +64,7 @@ func TestAbuseIndex(t *testing.T) {
 	}
 }
 
-// testsIn returns the functions in the tests of a package, or in some of its files.
+// testsIn returns the functions in the test files of a folder, or only in the given files.
 func testsIn(t *testing.T, dir string, files ...string) map[string]*ast.FuncDecl {
 	t.Helper()
 	if len(files) == 0 {
@@ -91,8 +91,8 @@ func testsIn(t *testing.T, dir string, files ...string) map[string]*ast.FuncDecl
 	return all
 }
 
-// tries reports whether a test has a case with a name: in itself, or in the probe of the
-// same name that it runs in the sandbox.
+// tries reports whether a test contains the name of a case as a string literal. It searches the
+// test function, and the probe function that the test runs in the sandbox.
 func tries(all map[string]*ast.FuncDecl, f *ast.FuncDecl, name string) (found bool) {
 	look := func(n ast.Node) bool {
 		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {

@@ -12,8 +12,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestLinks: ambit reads nothing from a program's disk, so links matter only inside and
-// in the sources of mounts.
+// TestLinks: a program cannot reach files of this machine through links. The source of a mount must
+// not contain a link. ambit itself reads nothing from a program's disk.
 func TestLinks(t *testing.T) {
 	const secret = "canary-1d8b42aa"
 	dir := t.TempDir()
@@ -42,20 +42,20 @@ for p in (host + '/secret', '/agent/absolute', '/usr/bin/python3', '/etc/hosts')
 print('done')
 `)}
 	if got := do(t, s); got != "done" {
-		t.Error(got)
+		t.Errorf("the program followed or made links: %s", got)
 	}
-	// A link in place of any folder of the path is refused.
+	// A mount is refused if any part of its source path is a link.
 	for _, source := range []string{filepath.Join(agent, "folder"), filepath.Join(agent, "absolute"), filepath.Join(agent, "folder", "secret"), agent + "/relative"} {
 		out, err := execute(t.Context(), Spec{Argv: []string{"cat", "/x", "/x/secret"}, Mounts: []Mount{{Source: source, To: "/x"}}})
-		if u, ok := errors.AsType[*Unavailable](err); !ok || u.Code != call.IsolationUnavailable || u.Missing[0].What != "mounts" || strings.Contains(string(out.Stdout), secret) {
-			t.Errorf("%s: %v %s", source, err, out.Stdout)
+		if u, ok := errors.AsType[*Unavailable](err); !ok || u.Code != call.IsolationUnavailable || u.Missing.What != "mounts" || strings.Contains(string(out.Stdout), secret) {
+			t.Errorf("mount of %s: got error %v and stdout %s, want a refusal", source, err, out.Stdout)
 		}
 	}
 	nothingLeft(t)
 }
 
-// TestSocketsOfTheHost: a program can connect neither to an abstract socket nor to one
-// in a mounted folder.
+// TestSocketsOfTheHost: a program cannot connect to an abstract socket of this machine or
+// to a socket in a mounted folder.
 func TestSocketsOfTheHost(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.Chmod(dir, 0o755)); err != nil {
@@ -93,12 +93,12 @@ for address in ('/agent/gram', '/agent/stream', '\\0' + os.environ['ABSTRACT']):
 print('done')
 `)})
 	if got != "done" {
-		t.Error(got)
+		t.Errorf("the program reached sockets: %s", got)
 	}
 }
 
-// TestLinksInAWorkFolder: a link that a program left in a writable folder must not
-// change the owner of its target.
+// TestLinksInAWorkFolder: a program can leave a link in a writable folder. If the sandbox's user
+// becomes the owner of the folder, the link's target must keep its owner.
 func TestLinksInAWorkFolder(t *testing.T) {
 	if strong || os.Geteuid() != 0 {
 		t.Skip("only root can change owners")
@@ -113,17 +113,17 @@ func TestLinksInAWorkFolder(t *testing.T) {
 	for _, command := range []string{"echo kept > /given/f; ln -s " + secret + " /given/soft; mkdir /given/d; ln -s " + dir + " /given/d/up", "cat /given/f /given/soft /given/hard 2>/dev/null; true"} {
 		out, err := execute(t.Context(), Spec{Argv: []string{"sh", "-c", command}, Mounts: mounts})
 		if err != nil || out.ExitCode != 0 || strings.Contains(string(out.Stdout), "x") {
-			t.Fatalf("%v %+v %s", err, out, out.Stdout)
+			t.Fatalf("the run failed with %v, or read the secret: %+v, stdout %s", err, out, out.Stdout)
 		}
 	}
 	for _, path := range []string{secret, dir, filepath.Join(work, "hard")} {
 		info, err := os.Stat(path)
 		if err != nil || info.Sys().(*syscall.Stat_t).Uid != 0 {
-			t.Errorf("%s was given away: %v", path, err)
+			t.Errorf("the owner of %s was changed (error %v)", path, err)
 		}
 	}
 	if text, err := os.ReadFile(filepath.Join(work, "f")); err != nil || string(text) != "kept\n" {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("the file in the writable folder contains %q (error %v), want kept", text, err)
 	}
 	nothingLeft(t)
 }

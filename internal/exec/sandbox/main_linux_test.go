@@ -21,8 +21,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// The test binary also runs as a native program in the sandbox, as a supervisor that is
-// killed, and as a process that lacks a mechanism.
+// Depending on PROBE, the test binary also runs as a native program in the sandbox, as a
+// supervisor that a test kills, or as a process that lacks a mechanism.
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROBE") {
 	case "":
@@ -72,8 +72,8 @@ var probe = sync.OnceValue(func() string {
 	return filepath.Join(dir, "probe")
 })
 
-// The same tests run in three ways: with a new sandbox for each run, with a pool, and at
-// the tier strong.
+// The same tests run in three ways: with a new sandbox for each run, with a pool, and in the strong
+// tier.
 var (
 	pooled = os.Getenv("PROBE_HOW") == "pool"
 	strong = os.Getenv("PROBE_HOW") == "strong"
@@ -89,12 +89,12 @@ func tier() Tier {
 // provenMachine returns the machine after its isolation was proven.
 func provenMachine() *machine {
 	if strong {
-		return proven.strong
+		return proven.machines[Strong]
 	}
-	return proven.machine
+	return proven.machines[Standard]
 }
 
-// execute is Run in the current way.
+// execute calls Run in the way that PROBE_HOW selects.
 func execute(ctx context.Context, s Spec) (Outcome, error) {
 	s.Tier = tier()
 	if pooled {
@@ -105,14 +105,14 @@ func execute(ctx context.Context, s Spec) (Outcome, error) {
 				return Outcome{}, err
 			}
 			if len(s.Pool.spare) != 1 || !s.Pool.spare[0].isIdle() {
-				return Outcome{}, errors.New("no sandbox waits")
+				return Outcome{}, errors.New("the pool has no idle sandbox")
 			}
 		}
 	}
 	return Run(ctx, s)
 }
 
-// able skips if this machine cannot isolate programs; in CI it fails.
+// able skips the test, or fails it in CI, if this machine cannot isolate programs.
 func able(t *testing.T) {
 	t.Helper()
 	if err := Check(t.Context(), tier(), ""); err != nil {
@@ -133,7 +133,7 @@ func do(t *testing.T, s Spec) string {
 	return strings.TrimSpace(string(out.Stdout))
 }
 
-// attempt runs a program with any outcome.
+// attempt runs a program and returns its outcome and stderr, whatever its exit code.
 func attempt(t *testing.T, s Spec) (Outcome, string) {
 	t.Helper()
 	able(t)
@@ -147,13 +147,14 @@ func attempt(t *testing.T, s Spec) (Outcome, string) {
 	}
 	out, err := execute(t.Context(), s)
 	if err != nil {
-		t.Fatalf("%v: %s", err, stderr.String())
+		t.Fatalf("the run failed: %v; stderr: %s", err, stderr.String())
 	}
 	nothingLeft(t)
 	return out, stderr.String()
 }
 
-// nothingLeft fails if a cgroup of this process exists. Only empty ones can be removed.
+// nothingLeft fails if a run's cgroup still exists. Only empty cgroups can be removed, so
+// this also shows that no process is left.
 func nothingLeft(t *testing.T) {
 	t.Helper()
 	prefix, err := groupPrefix(os.Getpid())
@@ -162,7 +163,7 @@ func nothingLeft(t *testing.T) {
 	}
 	for _, parent := range provenMachine().groups.folders() {
 		if left, _ := filepath.Glob(filepath.Join(parent, prefix+"*")); len(left) > 0 {
-			t.Errorf("left behind: %v", left)
+			t.Errorf("cgroups were left behind: %v", left)
 		}
 	}
 }
@@ -173,7 +174,7 @@ func native(name string) Spec {
 	return Spec{Argv: []string{"/probe"}, Env: []string{"PROBE=" + name, "GORACE=atexit_sleep_ms=0"}, Mounts: []Mount{{Source: probe(), To: "/probe"}}}
 }
 
-// holding counts the processes of this machine with a word among their arguments.
+// holding counts the processes on this machine whose command line contains the given word.
 func holding(word string) int {
 	n := 0
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -241,7 +242,7 @@ func errName(err error) string {
 	return err.Error()
 }
 
-// probeNetwork prints the result of a connection to each argument.
+// probeNetwork prints the result of a connection to each address in ADDRESSES.
 func probeNetwork() {
 	for _, address := range strings.Fields(os.Getenv("ADDRESSES")) {
 		conn, err := net.DialTimeout("tcp", address, time.Second)
@@ -253,7 +254,7 @@ func probeNetwork() {
 	}
 }
 
-// probeSupervise is an ambit that will be killed.
+// probeSupervise acts as an ambit process with a run in progress; the test kills it.
 func probeSupervise() {
 	execute(context.Background(), Spec{
 		Argv: append(python(stubborn), os.Getenv("WORD")), Wall: time.Minute,
@@ -261,7 +262,7 @@ func probeSupervise() {
 	})
 }
 
-// stubborn ignores signals and has a child in another session.
+// stubborn is a Python program that ignores signals and has a child in another session.
 const stubborn = `
 import ctypes, os, signal, sys, time
 main = os.getpid()
@@ -274,7 +275,7 @@ if os.fork() == 0:
 time.sleep(600)
 `
 
-// verdictOf is the result of a deprived process.
+// verdictOf is the result that probeDeprived prints.
 type verdictOf struct {
 	Code    call.Code
 	Missing []string
@@ -288,24 +289,21 @@ func probeDeprived() {
 	out, err := Run(context.Background(), Spec{Argv: []string{"sh", "-c", "echo ran"}, Wall: 20 * time.Second})
 	v := verdictOf{Ran: strings.Contains(string(out.Stdout), "ran")}
 	if u, ok := errors.AsType[*Unavailable](err); ok {
-		v.Code, v.Hint = u.Code, u.Hint
-		for _, m := range u.Missing {
-			v.Missing = append(v.Missing, m.What)
-		}
+		v.Code, v.Hint, v.Missing = u.Code, u.Hint, []string{u.Missing.What}
 	} else if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	json.NewEncoder(os.Stdout).Encode(v)
 }
 
-// TestAsAnOrdinaryUser runs the tests again without root, in cgroups that are delegated
-// as by a service manager.
+// TestAsAnOrdinaryUser runs the tests again without root. The user gets delegated cgroups, as from
+// a service manager.
 func TestAsAnOrdinaryUser(t *testing.T) {
 	if again() {
 		return
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("the user who tests is an ordinary one")
+		t.Skip("the tests already run as an ordinary user")
 	}
 	able(t)
 	ordinary(t, "", "")
@@ -323,14 +321,14 @@ func TestThroughAPool(t *testing.T) {
 	passes(t, cmd)
 }
 
-// again reports whether a test has started this process.
+// again reports whether another run of these tests has started this process.
 func again() bool { return os.Getenv("PROBE_FILE") != "" }
 
 func ordinary(t *testing.T, how, skip string) {
 	const user = 60123
 	name := "ambit-test-" + strconv.Itoa(os.Getpid()) + how
 	var join []string
-	for _, parent := range proven.machine.groups.folders() {
+	for _, parent := range proven.machines[Standard].groups.folders() {
 		dir := filepath.Join(parent, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -366,7 +364,7 @@ func ordinary(t *testing.T, how, skip string) {
 	passes(t, cmd)
 }
 
-// passes fails unless the tests of another process passed, and at least one ran.
+// passes runs the tests in another process. It fails if they fail or if none ran.
 func passes(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	text, err := cmd.CombinedOutput()

@@ -1,5 +1,5 @@
-// Makes node's https and fetch use the proxy of the sandbox: older versions ignore
-// HTTPS_PROXY.
+// Makes node's https and fetch use the sandbox's proxy, because older versions of node
+// ignore HTTPS_PROXY.
 'use strict';
 const http = require('http');
 const https = require('https');
@@ -41,8 +41,8 @@ https.Agent.prototype.createConnection = function createConnection(options, done
   tunnel(host, options.port || 443, rest, done);
 };
 
-// fetch gets its connections from a dispatcher. Its class is reachable only through
-// the current dispatcher, which exists once fetch has been loaded.
+// fetch gets its connections from a dispatcher. The dispatcher's class is reachable only
+// through the current dispatcher, which exists once fetch has been loaded.
 const key = Symbol.for('undici.globalDispatcher.1');
 const plain = globalThis.fetch;
 if (plain) {

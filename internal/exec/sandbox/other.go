@@ -11,7 +11,7 @@ import (
 func run(ctx context.Context, _ Spec) (Outcome, error) { return Outcome{}, check(ctx, Standard, "") }
 
 func check(_ context.Context, t Tier, _ string) error {
-	return unavailable(t, []Missing{{"linux", "this is " + runtime.GOOS + " on " + runtime.GOARCH, useLinux}})
+	return unavailable(t, Missing{"linux", "this is " + runtime.GOOS + " on " + runtime.GOARCH, useLinux})
 }
 
 const useLinux = "run programs on Linux, for example in a virtual machine"

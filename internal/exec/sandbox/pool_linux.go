@@ -4,21 +4,26 @@ package sandbox
 
 import (
 	"context"
+	_ "embed"
 	"errors"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// Pool holds prepared sandboxes, so that a run need not wait for one.
+// Pool holds sandboxes that were made in advance. A run that takes a sandbox from a pool starts sooner.
 //
-// A sandbox has a shape: its mounts, sizes and limits, and whether it has network. It is
-// prepared by the same code as without a pool. Program, environment, input and network
-// policy are set when a run takes it. Each sandbox is used once. After a run, another
-// sandbox of its shape is made. A full pool replaces its oldest sandbox.
+// Every sandbox has a shape: its mounts, its limits, and whether it has network access. A run takes a sandbox of the
+// right shape and adds the program, the environment, the input and the network policy. Each sandbox is used once.
+// After a run, the pool makes another sandbox of the same shape. In a full pool, the new sandbox replaces the oldest
+// sandbox of a different shape.
 //
-// With interpreters, python3 and node are prestarted. They wait in one of ambit's
-// scripts, so no file of the program is read before its run.
+// A pool can also start python3 and node in advance. The interpreter then executes a script of ambit that waits for
+// the run. It reads none of the program's files before the run.
 type Pool struct {
 	size         int
 	interpreters bool
@@ -26,44 +31,34 @@ type Pool struct {
 	mu     sync.Mutex
 	spare  []*running // oldest first
 	making int
-	made   sync.Cond // signalled when making decreases
 	closed bool
 	work   sync.WaitGroup
 }
 
-// NewPool makes a pool of at most size sandboxes. The caller closes it.
-func NewPool(size int, interpreters bool) *Pool {
-	p := &Pool{size: size, interpreters: interpreters}
-	p.made.L = &p.mu
-	return p
-}
+// NewPool returns a pool that holds at most size sandboxes. If interpreters is true, the pool also starts python3
+// and node in advance. The caller must close the pool.
+func NewPool(size int, interpreters bool) *Pool { return &Pool{size: size, interpreters: interpreters} }
 
 var (
 	errClosed = errors.New("the pool is closed")
-	errEnded  = errors.New("the sandbox ended before it was used")
+	errEnded  = errors.New("the sandbox exited before it was used")
 )
 
-// Prepare makes a sandbox for a run like this one, if the pool is not full, and returns
-// when one is ready. Runs at the tier strong or with a writable folder are not pooled.
+// Prepare makes a sandbox for runs with the given spec and waits until the sandbox is ready. It does nothing if the
+// pool is full of sandboxes of the same shape. It also does nothing if the tier is Strong or a mount is writable,
+// because these runs never use a pool.
 func (p *Pool) Prepare(ctx context.Context, s Spec) error {
 	s.defaults()
 	if !p.accepts(&s) {
 		return nil
 	}
-	m, err := ready(ctx, Standard, s.Proofs)
+	m, err := findProven(ctx, Standard, s.Proofs)
 	if err != nil {
 		return err
 	}
-	sh := p.shape(&s)
-	r, err := p.make(m, sh)
-	if r == nil && err == nil {
-		r = p.last(sh.key())
-	}
-	if f, ok := errors.AsType[*setupError](err); ok {
-		return unavailable(s.Tier, []Missing{missing(f)})
-	}
+	r, err := p.makeSandbox(m, p.shape(&s))
 	if err != nil || r == nil {
-		return err
+		return asRefusal(s.Tier, err)
 	}
 	select {
 	case <-r.idle:
@@ -75,21 +70,6 @@ func (p *Pool) Prepare(ctx context.Context, s Spec) error {
 	}
 }
 
-// last waits until no sandbox is being made, and returns the newest one of a shape.
-func (p *Pool) last(key string) *running {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.making > 0 {
-		p.made.Wait()
-	}
-	for _, r := range slices.Backward(p.spare) {
-		if r.shape.key() == key {
-			return r
-		}
-	}
-	return nil
-}
-
 // Waiting returns the number of prepared sandboxes.
 func (p *Pool) Waiting() int {
 	p.mu.Lock()
@@ -97,25 +77,26 @@ func (p *Pool) Waiting() int {
 	return len(p.spare)
 }
 
-// Close ends all prepared sandboxes and makes no more. Current runs continue.
+// Close terminates the prepared sandboxes and stops the pool from making more. Runs in progress continue.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	spare := p.spare
 	p.spare, p.closed = nil, true
 	p.mu.Unlock()
 	for _, r := range spare {
-		r.end()
+		r.terminate()
 	}
 	p.work.Wait()
 }
 
-// accepts reports whether sandboxes for such runs are pooled. Writable folders are not,
-// because their owner is changed when the sandbox is made.
+// accepts reports whether a run can use a sandbox from the pool. A run with a writable folder cannot, because the
+// folder's owner changes as soon as the sandbox is made.
 func (p *Pool) accepts(s *Spec) bool {
 	return p != nil && s.Tier == Standard && !slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Write })
 }
 
-// shape returns the shape of a sandbox for this run.
+// shape returns the shape of a sandbox for the run. It includes the interpreter if the interpreter can be started
+// in advance.
 func (p *Pool) shape(s *Spec) shape {
 	sh := shapeOf(s)
 	if p.interpreters {
@@ -124,7 +105,7 @@ func (p *Pool) shape(s *Spec) shape {
 	return sh
 }
 
-// run executes one run, in a prepared sandbox if there is one.
+// run executes a run in a prepared sandbox, or in a new sandbox if none is prepared.
 func (p *Pool) run(ctx context.Context, m *machine, s *Spec) (Outcome, error) {
 	begun := time.Now()
 	sh := p.shape(s)
@@ -132,10 +113,10 @@ func (p *Pool) run(ctx context.Context, m *machine, s *Spec) (Outcome, error) {
 	if r := p.take(sh.key()); r != nil {
 		o := order(s, "")
 		if sh.interpreter != "" {
-			o = nil // already sent
+			o = nil // the interpreter already received its order when it was prestarted
 		}
 		out, _, err := r.execute(ctx, s, o, begun)
-		// A sandbox that died was never ready, so the program has not run.
+		// A setup error means that the sandbox died before the program started. A new sandbox can be used.
 		if _, died := errors.AsType[*setupError](err); !died {
 			return out, err
 		}
@@ -144,7 +125,8 @@ func (p *Pool) run(ctx context.Context, m *machine, s *Spec) (Outcome, error) {
 	return out, err
 }
 
-// take removes a sandbox from the pool: an idle one, or else one that is starting.
+// take removes a sandbox with the given shape key from the pool and returns the sandbox. It prefers an idle sandbox
+// to a sandbox that is still starting. It returns nil if the pool has no sandbox with the key.
 func (p *Pool) take(key string) *running {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +136,7 @@ func (p *Pool) take(key string) *running {
 			return false
 		}
 		if r.hasExited() || !r.unchanged() {
-			p.work.Go(func() { r.end() })
+			p.work.Go(func() { r.terminate() })
 			return true
 		}
 		if found == nil || !found.isIdle() && r.isIdle() {
@@ -166,48 +148,48 @@ func (p *Pool) take(key string) *running {
 	return found
 }
 
-// refill makes a sandbox of the same shape.
 func (p *Pool) refill(m *machine, s shape) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
-		p.work.Go(func() { p.make(m, s) }) // the next run reports the error
+		p.work.Go(func() { p.makeSandbox(m, s) }) // the next run reports the error
 	}
 }
 
-// make adds a sandbox, unless the pool is full of the same shape.
-func (p *Pool) make(m *machine, s shape) (*running, error) {
+// makeSandbox adds a new sandbox to the pool and returns the sandbox. In a full pool, the new sandbox replaces the
+// oldest sandbox of a different shape. If all sandboxes in a full pool have the same shape as the new one,
+// makeSandbox returns nil.
+func (p *Pool) makeSandbox(m *machine, s shape) (*running, error) {
 	key := s.key()
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return nil, errClosed
 	}
-	var out *running
+	var replaced *running
 	if len(p.spare)+p.making >= p.size {
 		i := slices.IndexFunc(p.spare, func(r *running) bool { return r.shape.key() != key })
 		if i < 0 {
 			p.mu.Unlock()
 			return nil, nil
 		}
-		out = p.spare[i]
+		replaced = p.spare[i]
 		p.spare = slices.Delete(p.spare, i, i+1)
 	}
 	p.making++
-	p.work.Add(1) // Close waits for this
+	p.work.Add(1) // makes Close wait
 	defer p.work.Done()
 	p.mu.Unlock()
-	if out != nil {
-		out.end()
+	if replaced != nil {
+		replaced.terminate()
 	}
 	r, err := m.prepare(s)
 	if err == nil && s.interpreter != "" {
-		err = r.command(s.prestartOrder())
+		err = r.sendOrder(s.prestartOrder())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.making--
-	p.made.Broadcast()
 	switch {
 	case r == nil:
 		return nil, err
@@ -217,6 +199,58 @@ func (p *Pool) make(m *machine, s shape) (*running, error) {
 	case err == nil:
 		err = errClosed
 	}
-	p.work.Go(func() { r.end() })
+	p.work.Go(func() { r.terminate() })
 	return nil, err
+}
+
+// A prestarted interpreter waits in one of these scripts. The script writes one byte and waits for one byte. Then
+// it runs the program as if the interpreter had been started with the program.
+var (
+	//go:embed gate.py
+	pythonGate string
+	//go:embed gate.cjs
+	nodeGate string
+)
+
+const gateFolder = "/etc/ambit/"
+
+// gateScript returns the path and the text of the script that an interpreter executes while it waits.
+func gateScript(interpreter string) (file, text string) {
+	if interpreter == "node" {
+		return gateFolder + "gate.cjs", nodeGate
+	}
+	return gateFolder + "gate.py", pythonGate
+}
+
+// interpreterEnv lists the prefixes of environment variables that can make an interpreter load files. If a run sets
+// such a variable, the pool does not prestart the run's interpreter.
+var interpreterEnv = []string{"PYTHON", "NODE_", "LD_", "GCONV_", "LOCPATH", "OPENSSL_"}
+
+// prestart adds the program's interpreter to the shape if the pool can start it in advance. The program must be
+// python3 or node with a script as its first argument.
+func (sh *shape) prestart(s *Spec) {
+	if len(s.Argv) < 2 || strings.HasPrefix(s.Argv[1], "-") || s.Argv[0] != "python3" && s.Argv[0] != "node" {
+		return
+	}
+	for _, e := range s.Env {
+		loads := func(prefix string) bool { return strings.HasPrefix(e, prefix) }
+		if slices.ContainsFunc(interpreterEnv, loads) && !isCertificateFile(e) {
+			return
+		}
+	}
+	sh.interpreter, sh.argv, sh.env, sh.dir = s.Argv[0], s.Argv, environment(s), s.Dir
+}
+
+// isCertificateFile reports whether a variable is NODE_EXTRA_CA_CERTS with an absolute path. ambit sets this
+// variable itself. It is safe, because node loads only certificates from the file.
+func isCertificateFile(variable string) bool {
+	file, ok := strings.CutPrefix(variable, "NODE_EXTRA_CA_CERTS=")
+	return ok && filepath.IsAbs(file)
+}
+
+// prestartOrder returns the order that starts the interpreter with its gate script.
+func (sh *shape) prestartOrder() *shim.Order {
+	file, _ := gateScript(sh.interpreter)
+	argv := append([]string{sh.argv[0], file}, sh.argv[1:]...)
+	return &shim.Order{Argv: argv, Env: sh.env, Dir: sh.dir, Gate: true}
 }

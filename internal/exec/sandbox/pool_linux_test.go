@@ -31,7 +31,7 @@ func prepared(t *testing.T, interpreters bool, s Spec) *Pool {
 	return p
 }
 
-// taken runs a program with a pool, and reports whether it used a prepared sandbox.
+// taken runs a program with a pool, and reports whether the run used a prepared sandbox.
 func taken(t *testing.T, p *Pool, s Spec) (Outcome, bool) {
 	t.Helper()
 	p.mu.Lock()
@@ -45,14 +45,14 @@ func taken(t *testing.T, p *Pool, s Spec) (Outcome, bool) {
 	return out, slices.ContainsFunc(waited, (*running).hasExited)
 }
 
-// TestPoolIsNeverReused: a run uses a prepared sandbox and sees nothing of another run.
+// TestPoolIsNeverReused: a run uses a prepared sandbox and sees no trace of another run.
 func TestPoolIsNeverReused(t *testing.T) {
 	s := Spec{Argv: []string{"sh", "-c", "ls -A ~ /tmp; touch ~/a /tmp/b"}}
 	p := prepared(t, false, s)
 	for range 3 {
 		out, took := taken(t, p, s)
 		if len(strings.Fields(string(out.Stdout))) != 2 || out.ExitCode != 0 || !took {
-			t.Errorf("%q, taken %t", out.Stdout, took)
+			t.Errorf("got stdout %q, used a prepared sandbox: %t", out.Stdout, took)
 		}
 		if err := p.Prepare(t.Context(), s); err != nil {
 			t.Fatal(err)
@@ -65,22 +65,22 @@ func TestPoolFits(t *testing.T) {
 	folder := t.TempDir()
 	s := Spec{Argv: []string{"true"}, Mounts: []Mount{{Source: folder, To: "/agent"}}}
 	for name, other := range map[string]func(*Spec){
-		"other mounts":   func(s *Spec) { s.Mounts = []Mount{{Source: folder, To: "/other"}} },
-		"no mounts":      func(s *Spec) { s.Mounts = nil },
-		"less memory":    func(s *Spec) { s.MemoryMB = 100 },
-		"less disk":      func(s *Spec) { s.DiskMB = 10 },
-		"fewer pids":     func(s *Spec) { s.PIDs = 20 },
-		"less CPU":       func(s *Spec) { s.CPU = 0.5 },
-		"with a way out": func(s *Spec) { s.Egress = func(l net.Listener) { l.Close() } },
+		"other mounts": func(s *Spec) { s.Mounts = []Mount{{Source: folder, To: "/other"}} },
+		"no mounts":    func(s *Spec) { s.Mounts = nil },
+		"less memory":  func(s *Spec) { s.MemoryMB = 100 },
+		"less disk":    func(s *Spec) { s.DiskMB = 10 },
+		"fewer pids":   func(s *Spec) { s.PIDs = 20 },
+		"less CPU":     func(s *Spec) { s.CPU = 0.5 },
+		"with network": func(s *Spec) { s.Egress = func(l net.Listener) { l.Close() } },
 	} {
 		p := prepared(t, false, s)
 		differs := s
 		other(&differs)
 		if _, took := taken(t, p, differs); took {
-			t.Errorf("%s: taken all the same", name)
+			t.Errorf("%s: the run used a sandbox of another shape", name)
 		}
 		if _, took := taken(t, p, s); !took {
-			t.Errorf("%s: the right one is not taken", name)
+			t.Errorf("%s: a run of the same shape did not use the prepared sandbox", name)
 		}
 		p.Close()
 	}
@@ -103,11 +103,11 @@ func TestPoolNotices(t *testing.T) {
 	}
 	write("new")
 	if out, _ := taken(t, p, s); string(out.Stdout) != "new" {
-		t.Errorf("%q", out.Stdout)
+		t.Errorf("got stdout %q, want the content of the new folder", out.Stdout)
 	}
 }
 
-// TestPoolDead: a killed sandbox in the pool fails no run.
+// TestPoolDead: a run succeeds even if the prepared sandbox was killed.
 func TestPoolDead(t *testing.T) {
 	s := Spec{Argv: []string{"echo", "done"}}
 	p := prepared(t, false, s)
@@ -115,9 +115,9 @@ func TestPoolDead(t *testing.T) {
 	dead.group.kill()
 	<-dead.exited
 	if out, _ := taken(t, p, s); string(out.Stdout) != "done\n" {
-		t.Errorf("%q", out.Stdout)
+		t.Errorf("got stdout %q, want %q", out.Stdout, "done\n")
 	}
-	// A sandbox that dies while it is taken was never ready.
+	// If a sandbox dies just after it was taken, execute returns a setup error.
 	if err := p.Prepare(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestPoolDead(t *testing.T) {
 	<-dying.exited
 	s.defaults()
 	if _, _, err := dying.execute(t.Context(), &s, order(&s, ""), time.Now()); !isSetup(err) {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v, want a setup error", err)
 	}
 }
 
@@ -134,7 +134,7 @@ func shapeKey(s Spec) string { s.defaults(); return shapeOf(&s).key() }
 
 func isSetup(err error) bool { _, ok := errors.AsType[*setupError](err); return ok }
 
-// TestPoolIsBounded: a full pool drops the oldest, and Close leaves none.
+// TestPoolIsBounded: a full pool replaces its oldest sandbox, and Close ends all of them.
 func TestPoolIsBounded(t *testing.T) {
 	able(t)
 	p := NewPool(2, false)
@@ -143,20 +143,20 @@ func TestPoolIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(p.spare) > 2 {
-			t.Fatalf("%d wait", len(p.spare))
+			t.Fatalf("the pool has %d sandboxes, want at most 2", len(p.spare))
 		}
 	}
 	if p.spare[0].shape.bounds.memory != 103<<20 || p.spare[1].shape.bounds.memory != 104<<20 {
-		t.Error("the wrong ones had to go")
+		t.Error("the pool did not replace its oldest sandboxes")
 	}
 	p.Close()
 	nothingLeft(t)
 	if err := p.Prepare(t.Context(), Spec{}); !errors.Is(err, errClosed) {
-		t.Errorf("after it was closed: %v", err)
+		t.Errorf("Prepare after Close: got error %v, want %v", err, errClosed)
 	}
 	s := Spec{Argv: []string{"true"}, Pool: p}
 	if _, err := Run(t.Context(), s); err != nil {
-		t.Errorf("a run needs no pool: %v", err)
+		t.Errorf("a run with a closed pool failed: %v", err)
 	}
 	nothingLeft(t)
 }
@@ -188,13 +188,13 @@ func TestPoolClosedMeanwhile(t *testing.T) {
 		begun := time.Now()
 		for now, made := making(); now+made == 0; now, made = making() {
 			if time.Since(begun) > time.Minute {
-				t.Fatal("nothing is being made")
+				t.Fatal("no sandbox is being made")
 			}
 			time.Sleep(time.Millisecond)
 		}
 		p.Close()
 		if now, made := making(); now+made > 0 {
-			t.Errorf("%d wait, and %d are being made", made, now)
+			t.Errorf("after Close, %d sandboxes wait and %d are being made", made, now)
 		}
 		asked.Wait()
 		nothingLeft(t)
@@ -216,12 +216,12 @@ func TestPoolDiesWithAmbit(t *testing.T) {
 	}
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil || line != "up\n" || members(cmd.Process.Pid) < 6 {
-		t.Errorf("%q, %v, %d processes", line, err, members(cmd.Process.Pid))
+		t.Errorf("got line %q, error %v and %d processes, want at least 6", line, err, members(cmd.Process.Pid))
 	}
 	orphaned(t, cmd)
 }
 
-// probeKeep is an ambit with a pool; the test kills it.
+// probeKeep acts as an ambit process with a pool; the test kills it.
 func probeKeep() {
 	p := NewPool(2, true)
 	for _, argv := range [][]string{{"true"}, {"python3", "/agent/main.py"}} {
@@ -233,8 +233,8 @@ func probeKeep() {
 	select {}
 }
 
-// TestInterpretersAhead: a program cannot detect that its interpreter was prestarted,
-// and none of its files is read before its run.
+// TestInterpretersAhead: a program cannot detect that its interpreter was prestarted. None of the
+// program's files is read before the run.
 func TestInterpretersAhead(t *testing.T) {
 	folder := t.TempDir()
 	if err := os.Chmod(folder, 0o755); err != nil {
@@ -290,29 +290,29 @@ if (!isMainThread) { parentPort.postMessage('worker'); } else {
 			}
 			p := prepared(t, true, s)
 			if p.spare[0].shape.interpreter != tt.runtime {
-				t.Fatal("no interpreter waits")
+				t.Fatal("the interpreter is not prestarted")
 			}
-			// An interpreter that does not wait has the time of another run to show it.
+			// If the interpreter does not wait, it exits during this other run.
 			if _, err := Run(t.Context(), Spec{Argv: []string{tt.runtime, "--version"}}); err != nil {
 				t.Fatal(err)
 			}
 			if p.spare[0].hasExited() {
-				t.Fatal("it did not wait")
+				t.Fatal("the interpreter did not wait")
 			}
-			// The program is written only now.
+			// The interpreter has started before the program is written.
 			if text, ok := files[tt.file]; ok {
 				write(tt.file, text)
 			}
 			out, took := taken(t, p, s)
 			plain, err := Run(t.Context(), s)
 			if err != nil || !took || string(out.Stdout) != string(plain.Stdout) || out.ExitCode != plain.ExitCode {
-				t.Errorf("taken %t: %d, %s\nplainly: %d, %s%v", took, out.ExitCode, out.Stdout, plain.ExitCode, plain.Stdout, err)
+				t.Errorf("used the prepared sandbox: %t; got exit code %d, %s\nwant %d, %s (error %v)", took, out.ExitCode, out.Stdout, plain.ExitCode, plain.Stdout, err)
 			}
 		})
 	}
 }
 
-// TestNotAhead: a run whose settings could load code early is not prestarted.
+// TestNotAhead: the interpreter is not prestarted for a run whose settings could load code early.
 func TestNotAhead(t *testing.T) {
 	for _, s := range []Spec{
 		{Argv: []string{"python3", "-c", "0"}},
@@ -325,12 +325,12 @@ func TestNotAhead(t *testing.T) {
 	} {
 		var sh shape
 		if sh.prestart(&s); sh.interpreter != "" {
-			t.Errorf("%v with %v", s.Argv, s.Env)
+			t.Errorf("%v with environment %v is prestarted", s.Argv, s.Env)
 		}
 	}
 	s := Spec{Argv: []string{"node", "main.js"}, Env: []string{"NODE_EXTRA_CA_CERTS=/authority.pem", "TOKEN=x"}}
 	var sh shape
 	if sh.prestart(&s); sh.interpreter != "node" {
-		t.Error("an ordinary one is not")
+		t.Error("an ordinary node program is not prestarted")
 	}
 }

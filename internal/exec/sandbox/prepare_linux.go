@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,14 +21,15 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// shape describes a sandbox without the program that runs in it.
+// shape describes a sandbox, but not the program that runs in it.
 type shape struct {
 	tier   Tier
 	mounts []Mount
 	disk   int64 // in bytes
 	bounds bounds
 	egress bool
-	// interpreter waits inside, if set; the fields below are those of its program.
+	// interpreter, if not empty, is started before the run and waits inside the sandbox. In that case, the fields below
+	// describe the program that the interpreter will run.
 	interpreter string
 	argv, env   []string
 	dir         string
@@ -42,13 +45,13 @@ func shapeOf(s *Spec) shape {
 // key returns the same text for equal shapes.
 func (s shape) key() string { return fmt.Sprintf("%#v", s) }
 
-// identity identifies the file at a path.
+// identity identifies the file at a path by its device and inode numbers.
 type identity struct {
 	path        string
 	device, ino uint64
 }
 
-// identify returns zero numbers if there is no file.
+// identify returns the identity of the file at a path. The device and inode numbers are 0 if there is no file.
 func identify(path string) identity {
 	id := identity{path: path}
 	var st unix.Stat_t
@@ -58,8 +61,8 @@ func identify(path string) identity {
 	return id
 }
 
-// unchanged reports whether the sources of the mounts are still the same files. A mount
-// keeps the old file if another one replaces it.
+// unchanged reports whether the source paths of the mounts still refer to the same files. If a file was replaced,
+// the prepared sandbox would show the old file.
 func (r *running) unchanged() bool {
 	for _, id := range r.identities {
 		if identify(id.path) != id {
@@ -69,8 +72,8 @@ func (r *running) unchanged() bool {
 	return true
 }
 
-// prepare starts a sandbox, which then waits for its order. It returns before the
-// sandbox is ready.
+// prepare starts a sandbox and returns before the sandbox is ready. A ready sandbox waits for an order, which says
+// what program to run.
 func (m *machine) prepare(s shape) (*running, error) {
 	for _, mount := range s.mounts {
 		fd, err := shim.OpenPlain(mount.Source)
@@ -87,33 +90,39 @@ func (m *machine) prepare(s shape) (*running, error) {
 	if err != nil {
 		return nil, &setupError{"cgroup", err.Error()}
 	}
-	r := &running{shape: s, group: g, stop: make(chan struct{}), restricted: make(chan struct{}), ready: make(chan struct{}), exited: make(chan struct{})}
+	r := &running{
+		shape: s, group: g, stop: make(chan struct{}), restricted: make(chan struct{}),
+		ready: make(chan struct{}), exited: make(chan struct{}),
+	}
 	for _, path := range sources(s) {
 		r.identities = append(r.identities, identify(path))
 	}
 	if err := r.start(m); err != nil {
-		r.end() // removes the empty cgroup
-		return nil, setup(err)
+		r.terminate() // removes the empty cgroup
+		return nil, asSetupError(err)
 	}
 	return r, nil
 }
 
-// setup converts an error during the setup of a sandbox to a *setupError: files, pipes
-// and processes can run out.
-func setup(err error) error {
+// asSetupError converts an error that occurred while a sandbox was set up to a *setupError. For example, the machine
+// may have run out of files, pipes or processes.
+func asSetupError(err error) error {
 	if _, ok := errors.AsType[*setupError](err); ok {
 		return err
 	}
 	return &setupError{"sandbox", err.Error()}
 }
 
-// start starts the process that executes bubblewrap.
+// start starts the process that executes bubblewrap or gVisor.
 func (r *running) start(m *machine) error {
 	user := m.userFor(r.shape)
 	if err := chownMounts(r.shape, user); err != nil {
 		return err
 	}
-	plan := &shim.Plan{Parent: os.Getpid(), Join: r.group.join(), User: user, FileSize: uint64(r.shape.disk), Listen: r.shape.egress}
+	plan := &shim.Plan{
+		Parent: os.Getpid(), Join: r.group.tasksFiles(), User: user,
+		FileSize: uint64(r.shape.disk), Listen: r.shape.egress,
+	}
 	var files [][2]string
 	if r.shape.tier == Strong {
 		plan.ReadWrite = []string{Home}
@@ -134,26 +143,26 @@ func (r *running) start(m *machine) error {
 	if err != nil {
 		return err
 	}
-	planFile, err := e.memory("plan", text)
+	planFile, err := e.memoryFile("plan", text)
 	if err != nil {
 		return err
 	}
 	extra := []*os.File{e.control, m.exe, planFile, e.status, r.order, e.gate}
 	for _, f := range files {
-		data, err := e.memory("data", []byte(f[1]))
+		data, err := e.memoryFile("data", []byte(f[1]))
 		if err != nil {
 			return err
 		}
 		extra = append(extra, data)
 	}
 	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	second, err := r.group.open()
+	v2, err := r.group.open()
 	if err != nil {
 		return &setupError{"cgroup", err.Error()}
 	}
-	if second != nil {
-		e.all = append(e.all, second)
-		attr.UseCgroupFD, attr.CgroupFD = true, int(second.Fd())
+	if v2 != nil {
+		e.all = append(e.all, v2)
+		attr.UseCgroupFD, attr.CgroupFD = true, int(v2.Fd())
 	}
 	r.cmd = &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{"ambit", shim.Enter}, Env: []string{}, Dir: "/",
@@ -167,8 +176,8 @@ func (r *running) start(m *machine) error {
 	return nil
 }
 
-// remoteEnds are the sandbox's ends of pipes and sockets. They are closed here once the
-// process has inherited them.
+// remoteEnds are the sandbox's ends of its pipes and sockets. ambit closes its copies once the process of the
+// sandbox has inherited them.
 type remoteEnds struct {
 	stdin, stdout, stderr, status, gate, control *os.File
 	all                                          []*os.File
@@ -180,17 +189,16 @@ func (e *remoteEnds) close() {
 	}
 }
 
-// memory makes a memory file that is passed to the sandbox.
-func (e *remoteEnds) memory(name string, content []byte) (*os.File, error) {
-	f, err := memory(name, content)
+// memoryFile makes a memory file and adds it to the files that ambit closes.
+func (e *remoteEnds) memoryFile(name string, content []byte) (*os.File, error) {
+	f, err := memoryFile(name, content)
 	if err == nil {
 		e.all = append(e.all, f)
 	}
 	return f, err
 }
 
-// connect makes the pipes and sockets of a sandbox. The caller closes the remote ends,
-// also after an error.
+// connect makes the pipes and sockets of a sandbox. The caller must close the remote ends, even after an error.
 func (r *running) connect(user int) (*remoteEnds, error) {
 	e := &remoteEnds{}
 	outward := func() (theirs, ours *os.File, err error) {
@@ -217,19 +225,18 @@ func (r *running) connect(user int) (*remoteEnds, error) {
 	}
 	if user != 0 {
 		for _, pipe := range []*os.File{e.stdin, e.stdout, e.stderr, e.status} {
-			if err := pipe.Chown(user, user); err != nil { // so that /dev/stdout can be opened
+			if err := pipe.Chown(user, user); err != nil { // lets the program open /dev/stdout
 				return e, err
 			}
 		}
 	}
-	order, err := memory("order", nil)
+	order, err := memoryFile("order", nil)
 	if err == nil {
 		r.order, r.ours = order, append(r.ours, order)
 	}
 	return e, err
 }
 
-// startReaders starts reading from a new sandbox.
 func (r *running) startReaders() {
 	r.first = make(chan int, 1)
 	go firstProcess(r.status, r.first)
@@ -237,7 +244,7 @@ func (r *running) startReaders() {
 	r.idle = r.restricted
 	if r.shape.interpreter != "" {
 		r.idle = make(chan struct{})
-		go func() { // ends with the socket, which end closes
+		go func() { // returns at the latest when r.terminate closes the socket
 			if n, _ := r.gate.Read(make([]byte, 1)); n == 1 {
 				close(r.idle)
 			}
@@ -245,15 +252,15 @@ func (r *running) startReaders() {
 	}
 }
 
-// spawn starts the process from a thread that lives until the process ends, because the
-// kernel kills the process at the end of the thread.
+// spawn starts the process from a thread that lives until the process exits. Because of Pdeathsig, the kernel kills
+// the process when that thread exits.
 func (r *running) spawn() error {
-	begun := make(chan error)
+	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := r.cmd.Start()
-		begun <- err
+		started <- err
 		if err != nil {
 			return
 		}
@@ -261,7 +268,7 @@ func (r *running) spawn() error {
 		r.state = r.cmd.ProcessState
 		close(r.exited)
 	}()
-	return <-begun
+	return <-started
 }
 
 func socketPair() (theirs, ours *os.File, err error) {
@@ -269,7 +276,7 @@ func socketPair() (theirs, ours *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The other side uses blocking writes.
+	// The shim uses blocking system calls on its end of the socket.
 	if err := unix.SetNonblock(fds[0], false); err != nil {
 		unix.Close(fds[0])
 		unix.Close(fds[1])
@@ -278,8 +285,8 @@ func socketPair() (theirs, ours *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
 }
 
-// memory makes a file in memory with this content.
-func memory(name string, content []byte) (*os.File, error) {
+// memoryFile makes a file in memory with the given content.
+func memoryFile(name string, content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, err
@@ -290,7 +297,7 @@ func memory(name string, content []byte) (*os.File, error) {
 		_, err = f.Seek(0, io.SeekStart)
 	}
 	if err == nil {
-		err = f.Chmod(0o555) // readable for every user that has the descriptor
+		err = f.Chmod(0o555) // every user who has the descriptor can read and execute the file
 	}
 	if err != nil {
 		f.Close()
@@ -299,21 +306,21 @@ func memory(name string, content []byte) (*os.File, error) {
 	return f, nil
 }
 
-// firstProcess reads the pid of the namespace's first process. It discards the rest, so
-// that the writer does not block.
+// firstProcess reads the pid of the namespace's first process from bubblewrap's status pipe. It discards all later
+// output, because a full pipe would block bubblewrap.
 func firstProcess(status io.Reader, first chan<- int) {
-	var word struct {
+	var message struct {
 		Child int `json:"child-pid"`
 	}
-	if json.NewDecoder(status).Decode(&word) == nil {
-		first <- word.Child
+	if json.NewDecoder(status).Decode(&message) == nil {
+		first <- message.Child
 	}
 	close(first)
 	io.Copy(io.Discard, status)
 }
 
-// findUsers returns user ids for runs if ambit is root: ids that no account has and that
-// the current user namespace maps.
+// If ambit is root, findUsers returns a range of user ids for runs. No account has any of these ids. All of them
+// must be mapped in the current user namespace.
 func findUsers(uidMap string) (span, error) {
 	for _, s := range []span{{0x70000000, 1 << 28}, {61184, 4000}} {
 		for line := range strings.Lines(uidMap) {
@@ -328,14 +335,14 @@ func findUsers(uidMap string) (span, error) {
 			}
 		}
 	}
-	return span{}, errors.New("ambit's user namespace maps no unused user ids")
+	return span{}, errors.New("ambit's user namespace has no unused user ids")
 }
 
-// ownFile opens ambit's binary. If other users cannot execute it, it returns a copy in
-// memory.
-func ownFile(foreign bool) (*os.File, error) {
+// ownFile opens ambit's binary. If other users must execute the binary but do not have permission, ownFile returns a
+// copy in memory.
+func ownFile(forOtherUsers bool) (*os.File, error) {
 	f, err := os.Open("/proc/self/exe")
-	if err != nil || !foreign {
+	if err != nil || !forOtherUsers {
 		return f, err
 	}
 	info, err := f.Stat()
@@ -347,5 +354,60 @@ func ownFile(foreign bool) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return memory("ambit", content)
+	return memoryFile("ambit", content)
+}
+
+// userFor returns the user id of a run. Runs with writable folders share one id, because they must own the files of
+// earlier runs. Every other run gets a random id.
+func (m *machine) userFor(s shape) int {
+	if m.users.count > 0 && slices.ContainsFunc(s.mounts, func(mount Mount) bool { return mount.Write }) {
+		return m.users.first
+	}
+	return m.users.pick()
+}
+
+// If ambit is root, chownMounts makes the given user the owner of everything in writable mounts that have Give set.
+// It never follows a link, even if another process replaces files at the same time.
+func chownMounts(s shape, user int) error {
+	if user == 0 {
+		return nil
+	}
+	for _, m := range s.mounts {
+		if !m.Write || !m.Give {
+			continue
+		}
+		if err := chownTree(m.Source, user); err != nil {
+			return &setupError{"mounts", fmt.Sprintf("the owner of the writable folder cannot be changed: %v", err)}
+		}
+	}
+	return nil
+}
+
+func chownTree(dir string, user int) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := root.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // the file was deleted during the walk
+		}
+		if err != nil {
+			return err
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		// Skip a file with several hard links. One of the links may be outside the folder.
+		if ok && (int(st.Uid) == user || !info.IsDir() && st.Nlink > 1) {
+			return nil
+		}
+		if err := root.Lchown(path, user, user); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	})
 }

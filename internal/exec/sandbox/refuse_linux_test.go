@@ -19,14 +19,15 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestFailsClosed removes one mechanism after another in two ways: it fails, or it
-// reports success and does nothing, which only canaries can detect.
+// TestFailsClosed: without a mechanism, runs are refused. The test breaks each mechanism in two
+// ways: the mechanism fails, or it reports success but does nothing ("silently"), which only
+// canaries can detect.
 func TestFailsClosed(t *testing.T) {
 	able(t)
 	for _, tt := range []struct {
 		without string
 		missing string
-		root    bool // taking it away needs root
+		root    bool // only root can remove the mechanism
 	}{
 		{"bubblewrap", "bubblewrap", false},
 		{"bubblewrap that is something else", "bubblewrap", false},
@@ -49,7 +50,7 @@ func TestFailsClosed(t *testing.T) {
 	} {
 		t.Run(tt.without, func(t *testing.T) {
 			if tt.root && os.Geteuid() != 0 {
-				return // covered as root; an ordinary user has no such power
+				return // only root can remove the mechanism
 			}
 			cmd := exec.CommandContext(t.Context(), probe())
 			cmd.Env = []string{"GORACE=atexit_sleep_ms=0", "PROBE=deprived", "WITHOUT=" + tt.without, "PATH=" + os.Getenv("PATH"), "SPACE=" + space(t)}
@@ -60,22 +61,23 @@ func TestFailsClosed(t *testing.T) {
 			text, err := cmd.Output()
 			var v verdictOf
 			if err != nil || json.Unmarshal(text, &v) != nil {
-				t.Fatalf("%v: %s", err, text)
+				t.Fatalf("the process failed with %v and printed %s", err, text)
 			}
 			if tt.missing == "" {
 				if !v.Ran {
-					t.Errorf("with everything there, it is refused: %+v", v)
+					t.Errorf("the run was refused although no mechanism is missing: %+v", v)
 				}
 				return
 			}
 			if v.Ran || v.Code != call.IsolationUnavailable || v.Hint == "" || !slices.ContainsFunc(v.Missing, func(m string) bool { return strings.HasPrefix(m, tt.missing) }) {
-				t.Errorf("%+v", v)
+				t.Errorf("got %+v, want a refusal because %s is missing", v, tt.missing)
 			}
 		})
 	}
 }
 
-// space returns a folder that all users can reach, outside the folder of staged mounts.
+// space returns a folder that all users can reach. It is not in /tmp, which staged mounts
+// cover.
 func space(t *testing.T) string {
 	dir, err := os.MkdirTemp("/var/tmp", "ambit-test")
 	if err == nil {
@@ -88,7 +90,7 @@ func space(t *testing.T) string {
 	return dir
 }
 
-// TestCanariesNotice: canaries report missing limits.
+// TestCanariesNotice: canaries report that a limit or a rule is missing.
 func TestCanariesNotice(t *testing.T) {
 	able(t)
 	for canary, s := range map[string]Spec{
@@ -99,9 +101,9 @@ func TestCanariesNotice(t *testing.T) {
 	} {
 		s.Argv = []string{canary}
 		s.defaults()
-		out, report, err := proven.machine.run(t.Context(), &s, canary)
+		out, report, err := proven.machines[Standard].run(t.Context(), &s, canary)
 		if err != nil || out.OOM || report == nil || report.Text == "" {
-			t.Errorf("%s: %v, %+v", canary, err, report)
+			t.Errorf("canary %s: got error %v and report %+v, want a report of a missing limit", canary, err, report)
 		}
 	}
 }
@@ -147,33 +149,33 @@ func deprive(what string) {
 	case "close_range":
 		answer(unix.SYS_CLOSE_RANGE, 0, 0, silently)
 	case "rlimits":
-		answer(unix.SYS_PRLIMIT64, 32, ^uint32(0), silently) // where there is a new limit
+		answer(unix.SYS_PRLIMIT64, 32, ^uint32(0), silently) // only calls that set a new limit
 	case "open files":
 		// Enough files for the runtime, but not for the pipes of a run.
 		must(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 16, Max: 16}))
 	case "cgroups":
-		// The parent has prepared a mount namespace for this process.
+		// This process has its own mount namespace, so the mount affects no other process.
 		must(unix.Mount("tmpfs", "/sys/fs/cgroup", "tmpfs", 0, ""))
 	}
 }
 
-// wrapped puts a script in front of bubblewrap that drops an option, with its value if
-// it is a size.
-func wrapped(space, last, without string) {
+// wrapped puts a script named bwrap first in PATH. The script removes an option from its arguments.
+// For --size, it also removes the value. Then it executes a shell command.
+func wrapped(space, command, option string) {
 	real, err := exec.LookPath("bwrap")
 	script := `#!/bin/bash
 real=` + real + `
 args=()
 while [ $# -gt 0 ]; do
 	case $1 in
-	--size) [ "$1" = ` + without + ` ] && shift || args+=("$1") ;;
-	` + without + `) ;;
+	--size) [ "$1" = ` + option + ` ] && shift || args+=("$1") ;;
+	` + option + `) ;;
 	*) args+=("$1") ;;
 	esac
 	shift
 done
 set -- "${args[@]}"
-` + last + "\n"
+` + command + "\n"
 	if err := errors.Join(
 		err, os.WriteFile(filepath.Join(space, "bwrap"), []byte(script), 0o755),
 		os.Setenv("PATH", space+":"+os.Getenv("PATH")),
@@ -182,8 +184,8 @@ set -- "${args[@]}"
 	}
 }
 
-// answer makes a system call return an error, or success for 0. With bits, only calls
-// whose argument at the offset has one of them are affected.
+// answer makes a system call do nothing and return errno. An errno of 0 means success. If bits is
+// not 0, answer affects only calls with one of these bits in the argument at the offset.
 func answer(number uint32, offset, bits, errno uint32) {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 0, Size: 4},
@@ -206,7 +208,7 @@ func answer(number uint32, offset, bits, errno uint32) {
 		code[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
 	}
 	p := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
-	// All threads, because the runtime starts children from any of them.
+	// The filter applies to all threads, because Go's runtime starts children from any thread.
 	unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	if _, _, e := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, uintptr(unsafe.Pointer(&p))); e != 0 {
 		panic(e)

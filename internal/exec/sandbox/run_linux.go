@@ -24,19 +24,19 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// machine holds the mechanisms that runs use.
+// machine holds the isolation mechanisms of one tier on this machine.
 type machine struct {
 	tier   Tier
-	bwrap  string // for Standard
-	runsc  string // for Strong
+	bwrap  string // path of bubblewrap, for the standard tier
+	runsc  string // path of gVisor, for the strong tier
 	groups hierarchy
-	// users are the ids for the users of runs; empty if ambit is not root.
+	// users is the range of user ids for runs. It is empty if ambit is not root.
 	users span
-	// exe is ambit's binary; the user of a run can execute it.
+	// exe is ambit's binary. The user of a run can execute it.
 	exe *os.File
 }
 
-// span is count numbers from first on.
+// span is a range of integers.
 type span struct{ first, count int }
 
 func (s span) pick() int {
@@ -46,14 +46,14 @@ func (s span) pick() int {
 	return s.first + rand.IntN(s.count)
 }
 
-// ownProcesses are bubblewrap's two. The shim needs some threads before it executes the
-// program, so minProcesses is the lowest limit.
+// ownProcesses is the number of bubblewrap's own processes. They do not count toward the program's limit.
+// minProcesses is the smallest process limit of a run. The shim needs some threads before it executes the program.
 const (
 	ownProcesses = 2
 	minProcesses = 12
 )
 
-// run executes one run in a new sandbox.
+// run makes a sandbox and runs a program in it. If a canary is given, the canary runs instead of the program.
 func (m *machine) run(ctx context.Context, s *Spec, canary string) (Outcome, *shim.Message, error) {
 	begun := time.Now()
 	r, err := m.prepare(shapeOf(s))
@@ -67,9 +67,11 @@ func order(s *Spec, canary string) *shim.Order {
 	return &shim.Order{Argv: s.Argv, Env: environment(s), Dir: s.Dir, Canary: canary}
 }
 
-// execute runs a program in a prepared sandbox and removes the sandbox. The error is a
-// *setupError if the sandbox did not become ready.
-func (r *running) execute(ctx context.Context, s *Spec, o *shim.Order, begun time.Time) (Outcome, *shim.Message, error) {
+// execute runs a program in a prepared sandbox and then removes the sandbox. The error is a *setupError if the
+// sandbox did not become ready.
+func (r *running) execute(
+	ctx context.Context, s *Spec, o *shim.Order, begun time.Time,
+) (Outcome, *shim.Message, error) {
 	err := r.begin(s, o)
 	if err == nil {
 		timer := time.NewTimer(s.Wall - time.Since(begun))
@@ -83,7 +85,7 @@ func (r *running) execute(ctx context.Context, s *Spec, o *shim.Order, begun tim
 		case <-r.stop:
 		}
 	}
-	err = errors.Join(err, r.end())
+	err = errors.Join(err, r.terminate())
 	r.outcome.Duration = time.Since(begun)
 	if err != nil {
 		return r.outcome, nil, err
@@ -92,12 +94,12 @@ func (r *running) execute(ctx context.Context, s *Spec, o *shim.Order, begun tim
 	return out, r.report, err
 }
 
-// setupError is the failure of a mechanism during the setup of a sandbox.
+// setupError is an error from a mechanism during the setup of a sandbox.
 type setupError struct{ what, text string }
 
 func (e *setupError) Error() string { return e.what + ": " + e.text }
 
-// running is a sandbox from its start to its end. It is used for one run.
+// The type running represents a sandbox that has been started. It is used for one run.
 type running struct {
 	shape shape
 	group *group
@@ -105,15 +107,15 @@ type running struct {
 	cmd     *exec.Cmd
 	exited  chan struct{}
 	state   *os.ProcessState
-	first   chan int // receives the pid of the namespace's first process
+	first   chan int // receives the pid of the first process in the namespace
 	readers sync.WaitGroup
-	ours    []io.Closer // ambit's ends of pipes and sockets
+	ours    []io.Closer // ambit's ends of the pipes and sockets
 
 	stdin, stdout, stderr *os.File
 	status, control, gate *os.File
 	order                 *os.File
 	identities            []identity
-	folder                string // private folder of this run; may be empty
+	folder                string // path of the run's private folder; may be empty
 
 	stopOnce   sync.Once
 	stop       chan struct{} // closed when the program has written too much
@@ -122,16 +124,17 @@ type running struct {
 	ready      chan struct{} // closed when the program is about to start
 
 	mu          sync.Mutex
-	spec        *Spec // nil before begin
+	spec        *Spec // nil until the run begins
 	outcome     Outcome
-	earlyStderr bytes.Buffer // stderr before ready: bubblewrap's errors
+	earlyStderr bytes.Buffer // stderr before the program starts, such as errors from bubblewrap
 	failed      *shim.Message
 	report      *shim.Message
 	listener    net.Listener
 	closing     bool
 }
 
-// begin sends the order. With a nil order, it releases the prestarted interpreter.
+// begin starts the program by sending the order. If the order is nil, the prestarted interpreter is released
+// instead.
 func (r *running) begin(s *Spec, o *shim.Order) error {
 	r.mu.Lock()
 	r.spec = s
@@ -142,7 +145,7 @@ func (r *running) begin(s *Spec, o *shim.Order) error {
 		s.Talk(r.stdin, r.stdout)
 	} else {
 		r.readers.Go(r.readStdout)
-		go func() { // returns when end closes the pipe
+		go func() { // returns at the latest when r.terminate closes the pipe
 			r.stdin.Write(s.Stdin)
 			r.stdin.Close()
 		}()
@@ -151,10 +154,9 @@ func (r *running) begin(s *Spec, o *shim.Order) error {
 		r.gate.Write([]byte(".")) // fails only if the interpreter has exited
 		return nil
 	}
-	return r.command(o)
+	return r.sendOrder(o)
 }
 
-// isIdle reports whether the sandbox waits for a run.
 func (r *running) isIdle() bool { return closed(r.idle) }
 
 func (r *running) hasExited() bool { return closed(r.exited) }
@@ -168,8 +170,8 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// command writes the order and sends [shim.Go].
-func (r *running) command(o *shim.Order) error {
+// sendOrder writes the order to the memory file. Once all restrictions are in force, it sends [shim.Go] to the shim.
+func (r *running) sendOrder(o *shim.Order) error {
 	text, err := json.Marshal(o)
 	if err == nil && len(text) > shim.MaxOrder {
 		return fmt.Errorf("%w: the arguments and the environment are too long", ErrNotStarted)
@@ -178,12 +180,12 @@ func (r *running) command(o *shim.Order) error {
 		_, err = r.order.WriteAt(text, 0)
 	}
 	if err != nil {
-		return setup(err)
+		return asSetupError(err)
 	}
 	go func() { // returns when the sandbox ends
 		select {
 		case <-r.restricted:
-			// If the write fails, the shim has reported why it ended.
+			// If the write fails, the shim has already exited and reported why.
 			r.control.Write([]byte(shim.Go))
 		case <-r.exited:
 		}
@@ -191,7 +193,7 @@ func (r *running) command(o *shim.Order) error {
 	return nil
 }
 
-// listen receives the messages of the shim.
+// listen receives the messages of the shim until the control socket is closed.
 func (r *running) listen() {
 	raw, err := r.control.SyscallConn()
 	if err != nil {
@@ -206,14 +208,14 @@ func (r *running) listen() {
 			return recvErr != unix.EAGAIN
 		})
 		if recvErr == unix.ECONNRESET {
-			continue // the shim ended before it read its order; its messages follow
+			continue // the shim exited early, but its messages are still in the socket
 		}
 		if err != nil || recvErr != nil {
 			return
 		}
 		files := received(rights[:rn])
 		r.handle(buf[:n], files)
-		for _, f := range files { // handle has duplicated those it uses
+		for _, f := range files { // r.handle has duplicated the files that it uses
 			f.Close()
 		}
 		if n == 0 {
@@ -222,8 +224,8 @@ func (r *running) listen() {
 	}
 }
 
-// handle processes one message. A shim that runs beside its program shares its user, so
-// the message may come from the program; it can only harm its own run.
+// handle processes one message from the shim. At the strong tier, the shim keeps running as the same user as the
+// program. The program could therefore forge messages. A forged message can harm only the program's own run.
 func (r *running) handle(text []byte, files []*os.File) {
 	var m shim.Message
 	if json.Unmarshal(text, &m) != nil {
@@ -247,7 +249,7 @@ func (r *running) handle(text []byte, files []*os.File) {
 	}
 }
 
-// received returns the files that came with a message.
+// received returns the files that were passed with a message.
 func received(rights []byte) (files []*os.File) {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {
@@ -256,7 +258,7 @@ func received(rights []byte) (files []*os.File) {
 	for i := range messages {
 		fds, err := unix.ParseUnixRights(&messages[i])
 		if err != nil {
-			continue // another kind of control message, without files
+			continue // a control message of another kind carries no files
 		}
 		for _, fd := range fds {
 			files = append(files, os.NewFile(uintptr(fd), "received"))
@@ -265,7 +267,7 @@ func received(rights []byte) (files []*os.File) {
 	return files
 }
 
-// serve starts serving the listener that the shim opened.
+// serve starts to accept connections from the listener that the shim opened.
 func (r *running) serve(f *os.File) {
 	l, err := net.FileListener(f)
 	if err != nil {
@@ -277,7 +279,8 @@ func (r *running) serve(f *os.File) {
 	r.serveLocked()
 }
 
-// serveLocked serves network connections once both the listener and the spec are known.
+// serveLocked starts to serve network connections as soon as both the listener and the spec are known. The caller
+// must hold the mutex r.mu.
 func (r *running) serveLocked() {
 	switch {
 	case r.listener == nil:
@@ -311,7 +314,7 @@ func (r *running) readStdout() {
 	r.outcome.Stdout = b.Bytes()
 }
 
-// maxLine is the length at which a line of stderr is split.
+// maxLine is the length in bytes at which a long line of stderr is split.
 const maxLine = 8 << 10
 
 func (r *running) readStderr() {
@@ -332,7 +335,8 @@ func (r *running) readStderr() {
 	}
 }
 
-// stderrLine handles a line of stderr. Before the shim is ready, it is bubblewrap's.
+// stderrLine handles one line of stderr. Lines that arrive before the program starts come from bubblewrap. They are
+// kept for the error message.
 func (r *running) stderrLine(line string) {
 	if !closed(r.ready) {
 		r.mu.Lock()
@@ -346,7 +350,7 @@ func (r *running) stderrLine(line string) {
 	}
 }
 
-// kill kills the first process of the namespace and all processes in the cgroup.
+// kill kills all processes of the sandbox and waits until bubblewrap or gVisor has exited.
 func (r *running) kill() {
 	if !r.hasExited() {
 		select {
@@ -354,7 +358,7 @@ func (r *running) kill() {
 			if ok && pid > 0 {
 				syscall.Kill(pid, syscall.SIGKILL)
 			}
-		default: // it has not started yet
+		default: // the first process has not started yet
 		}
 		r.group.kill()
 		r.cmd.Process.Kill()
@@ -362,13 +366,13 @@ func (r *running) kill() {
 	}
 }
 
-// end kills the remaining processes, removes the cgroup, and waits for the readers.
-func (r *running) end() error {
+// terminate kills the remaining processes, removes the cgroup, and waits for the goroutines that read the output.
+func (r *running) terminate() error {
 	if r.cmd != nil {
 		r.kill()
 	}
 	r.outcome.OOM, r.outcome.MaxRSS = r.group.oom(), r.group.peak()
-	err := r.group.end()
+	err := r.group.killAndRemove()
 	r.mu.Lock()
 	r.closing = true
 	if r.listener != nil {
@@ -385,20 +389,19 @@ func (r *running) end() error {
 	return err
 }
 
-// result returns the outcome of an ended run.
 func (r *running) result() (Outcome, error) {
-	stood, out := closed(r.ready), r.outcome
+	wasReady, out := closed(r.ready), r.outcome
 	switch {
 	case r.failed != nil && r.failed.Kind == shim.NotStarted:
 		return out, fmt.Errorf("%w: %s: %s", ErrNotStarted, r.spec.Argv[0], r.failed.Text)
 	case r.failed != nil:
 		return out, &setupError{r.failed.What, r.failed.Text}
-	case !stood && out.OOM:
+	case !wasReady && out.OOM:
 		return out, nil // the memory limit is too low even for the shim
-	case !stood && !out.TimedOut:
+	case !wasReady && !out.TimedOut:
 		text, _, _ := strings.Cut(strings.TrimSpace(r.earlyStderr.String()), "\n")
 		if text == "" {
-			text = "it ended: " + r.state.String()
+			text = "the process ended: " + r.state.String()
 		}
 		what := "bubblewrap"
 		if r.shape.tier == Strong {

@@ -1,45 +1,43 @@
-// Package sandbox runs untrusted programs.
+// Package sandbox runs untrusted programs in isolation.
 //
-// At the tier [Standard] a program gets its own unprivileged user, a cgroup that
-// bounds memory, processes and CPU, and bubblewrap's namespaces. Package shim adds
-// Landlock, a seccomp filter and rlimits. The program sees the runtimes of this
-// machine and its mounts, all read-only. It writes to one memory disk of fixed size
-// (HOME and /tmp). It inherits no environment and no files except its three pipes.
-// Its only network is its own loopback, where a proxy may listen.
+// The tier [Standard] combines several mechanisms. Bubblewrap creates the namespaces. A cgroup limits
+// memory, processes and CPU. Package shim adds Landlock rules, a seccomp filter and rlimits. If ambit
+// is root, the program runs as a user that no account has.
 //
-// The decisions:
+// The program sees the system folders of the machine and its mounts. All of them are read-only, except
+// mounts with the field Write set. HOME and /tmp are on a memory disk of fixed size. The program
+// inherits no environment variables and no open files other than stdin, stdout and stderr. Its only
+// network interface is a private loopback. A proxy may listen there.
 //
-//   - Never weaker than requested. Before the first run, canaries try forbidden
-//     actions: they open a file, a socket and a namespace, look for inherited
-//     descriptors, start processes, allocate memory and fill the disk. If one of
-//     these is not stopped, every run is refused with isolation_unavailable. The
-//     existence of a file such as bwrap proves nothing and is not used as a test.
-//   - Every run fails closed. The shim reports when all restrictions are in force.
-//     The same thread executes the program after that.
-//   - The process tree dies as a whole. Its first process belongs to bubblewrap, not
-//     to the program, and the kernel ends a pid namespace with its first process.
-//     That process ends with bubblewrap, and bubblewrap ends with the thread that
-//     started it, also if ambit is killed. This chain is not complete while a sandbox
-//     is being made, so the program does not begin before, and a watcher process
-//     kills what an ended ambit leaves in its cgroups. At the deadline all processes
-//     in the cgroup are killed until it is empty.
-//   - If ambit is root, bubblewrap runs as a user id that no account has, a new one
-//     for each run, in a mount namespace where that user can reach the mounts.
-//   - Network access is a listener that the shim opens inside and passes to ambit,
-//     which accepts outside. There is no socket file and no process in between, and
-//     the listener identifies the run, so its policy applies to all its connections.
-//   - Files on the memory disk count as memory, because the kernel charges both
-//     alike.
-//   - A mount's source contains no symbolic link.
-//   - A sandbox can be made before its run ([Pool]), by the same code. It is used
-//     once.
+// The tier [Strong] uses gVisor's runsc instead of bubblewrap, Landlock and seccomp. gVisor's kernel
+// handles the program's system calls.
 //
-// At the tier [Strong] gVisor's runsc replaces bubblewrap, Landlock and seccomp: the
-// program's system calls go to gVisor's kernel. Cgroup, user, pipes and canaries are
-// the same.
+// Design decisions:
 //
-// Programs at the standard tier share the machine's kernel, so a vulnerability in
-// the kernel can break the isolation.
+//   - A run is never isolated less than requested. Before the first run, test programs called
+//     canaries try forbidden actions. For example, they open a forbidden file, create a Unix
+//     socket, and allocate too much memory. If a forbidden action succeeds, all runs are refused
+//     with the code isolation_unavailable.
+//   - Every run fails closed. The shim applies all restrictions and reports that they are in
+//     force. The same thread then executes the program.
+//   - No process outlives its run. The first process of the pid namespace belongs to bubblewrap.
+//     When the first process ends, the kernel kills all other processes in the namespace. The
+//     first process ends with bubblewrap, and bubblewrap ends with ambit, even if ambit is killed.
+//     The program starts only when these links are in place. A watcher process covers the time
+//     before: when ambit ends, the watcher kills the processes that remain in ambit's cgroups.
+//     At the deadline of a run, ambit kills the processes in its cgroup until the cgroup is empty.
+//   - If ambit is root, bubblewrap runs in a mount namespace of its own. The unprivileged user of
+//     the run can reach the mounts there.
+//   - For network access, the shim opens a listener inside the sandbox and passes it to ambit.
+//     ambit accepts the connections outside. No socket file or relay process is needed. Each run
+//     has its own listener, so each connection belongs to a known run.
+//   - Files on the memory disk count toward the memory limit. The kernel accounts for them as
+//     memory.
+//   - The source path of a mount must not contain a symbolic link.
+//   - A [Pool] makes sandboxes in advance, with the same code. Each sandbox is used for one run.
+//
+// Programs at the standard tier use the kernel of the machine. A vulnerability in the kernel can break
+// their isolation.
 package sandbox
 
 import (
@@ -49,34 +47,30 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Tier is the strength of the isolation. An unavailable tier is never replaced by a
-// weaker one.
+// Tier is the strength of the isolation. A run is refused if its tier is not available.
 type Tier string
 
 const (
-	// Standard is bubblewrap, cgroups, Landlock and seccomp.
+	// Standard uses bubblewrap, cgroups, Landlock and seccomp.
 	Standard Tier = "standard"
-	// Strong is gVisor's own kernel.
+	// Strong uses gVisor, which has its own kernel.
 	Strong Tier = "strong"
 )
 
-// Mount shows a file or folder of this machine to the program, read-only unless
-// Write is set.
+// Mount makes a file or folder of this machine visible to the program. A mount is read-only unless Write is set.
 type Mount struct {
-	// Source is the path on this machine, To the path inside. Both are absolute, and
-	// Source contains no symbolic link.
+	// Source is the absolute path on this machine. The path contains no symbolic link. To is the absolute path
+	// inside the sandbox.
 	Source, To string
-	// Write lets the program change a folder; the changes persist. DiskMB bounds
-	// each file in it, but not its total size.
+	// Write lets the program change a folder permanently. Spec.DiskMB limits each file in the folder, but not their
+	// total size.
 	Write bool
-	// Give makes the program's user the owner of everything in a writable folder, if
-	// ambit is root.
+	// Give makes the run's user the owner of everything in a writable folder. It has no effect if ambit is not root.
 	Give bool
 }
 
@@ -84,73 +78,69 @@ type Mount struct {
 type Spec struct {
 	// Tier defaults to Standard.
 	Tier Tier
-	// Argv is the program with its arguments, found by the sandbox's own PATH.
+	// Argv is the program and its arguments. The program is looked up in the PATH of the sandbox.
 	Argv []string
-	// Dir is the working directory; empty means Home.
+	// Dir is the working directory. It defaults to Home.
 	Dir    string
 	Mounts []Mount
-	// Env are further variables as NAME=value. Nothing else is inherited.
+	// Env lists additional environment variables as NAME=value. The program inherits no variables of ambit.
 	Env []string
-	// Stdin is the complete input.
+	// Stdin is the program's complete input.
 	Stdin []byte
-	// Talk receives the program's input and output, in place of Stdin and
-	// Outcome.Stdout, for an interactive program. It must not block. Both are closed
-	// at the end of the run. MaxStdout does not apply.
+	// Talk, if not nil, receives stdin and stdout of an interactive program. In that case, the fields Stdin, MaxStdout
+	// and Outcome.Stdout are not used. Talk must not block. The streams are closed when the run ends.
 	Talk func(stdin io.WriteCloser, stdout io.ReadCloser)
 
-	// MemoryMB, DiskMB and PIDs default to 512, 100 and 64. CPU is in cores and
-	// defaults to 1.
+	// MemoryMB, DiskMB and PIDs default to 512, 100 and 64. CPU is a number of cores and defaults to 1.
 	MemoryMB, DiskMB, PIDs int64
 	CPU                    float64
-	// Wall is the time limit of the run; 0 means 30 seconds.
+	// Wall is the time limit of the run. It defaults to 30 seconds.
 	Wall time.Duration
-	// MaxStdout and MaxStderr are in bytes, 16 MiB each by default. A program that
-	// writes more is killed.
+	// MaxStdout and MaxStderr are in bytes and default to 16 MiB. A program that writes more is killed.
 	MaxStdout, MaxStderr int64
 
-	// Egress serves the program's network connections until the listener is closed;
-	// nil means no network.
+	// Egress serves the program's network connections until the listener is closed. If Egress is nil, the program
+	// has no network access.
 	Egress func(net.Listener)
 	// OnStderr receives each line of stderr.
 	OnStderr func(line string)
-	// Pool provides prepared sandboxes; nil makes one for this run.
+	// Pool provides prepared sandboxes. If Pool is nil, the run gets a new sandbox.
 	Pool *Pool
-	// Proofs is a folder that stores the results of the canaries; empty keeps them
-	// in this process.
+	// Proofs is the folder that stores the results of the canaries. If Proofs is empty, the results are kept only
+	// in memory.
 	Proofs string
 }
 
 // Outcome is the result of a run.
 type Outcome struct {
-	// ExitCode is the program's; above 128 it is a signal, by convention.
+	// ExitCode is the program's exit code. A program that is killed by signal N has the exit code 128+N.
 	ExitCode int
-	// Signal killed the program; 0 if none did.
+	// Signal is ExitCode-128 if the exit code is above 128. Otherwise, Signal is 0.
 	Signal int
-	// OOM reports that a process was killed because memory ran out.
+	// OOM reports whether the kernel killed a process because memory ran out.
 	OOM bool
-	// TimedOut reports that the program was killed at the deadline. TooLarge names
-	// the stream that exceeded its limit: stdout or stderr.
+	// TimedOut reports whether the program was killed at the deadline. TooLarge is the stream that exceeded its
+	// limit: stdout or stderr.
 	TimedOut bool
 	TooLarge string
 	Stdout   []byte
 	Duration time.Duration
-	// MaxRSS is the peak memory of all processes in bytes, with files on the disk.
+	// MaxRSS is the peak memory use of the whole run in bytes. It includes files on the memory disk.
 	MaxRSS int64
 }
 
-// Home is the program's writable folder. /tmp is writable too.
+// Home is the program's home folder on the memory disk.
 const Home = "/scratch/home"
 
-// ErrNotStarted means that the sandbox was ready but the program could not be
-// executed.
+// ErrNotStarted means that the sandbox was ready but the program could not be executed.
 var ErrNotStarted = errors.New("the program could not be started")
 
-// Stage is the stage of the refusals of runs.
+// Stage is the stage that appears in refusals of runs.
 const Stage = "act"
 
-// Run runs a program and returns when all its processes have ended. The error is a
-// refusal with the code isolation_unavailable, or wraps ErrNotStarted or the cause
-// of ctx's end.
+// Run runs a program and returns when all of its processes have exited. If the tier is not available, the error is a
+// refusal with the code isolation_unavailable. If the program cannot be executed, the error wraps ErrNotStarted. If
+// ctx is canceled or times out, the error wraps context.Cause(ctx).
 func Run(ctx context.Context, s Spec) (Outcome, error) {
 	s.defaults()
 	if err := s.Tier.validate(); err != nil {
@@ -162,93 +152,68 @@ func Run(ctx context.Context, s Spec) (Outcome, error) {
 	return run(ctx, s)
 }
 
-// Check returns an error that lists what a tier lacks on this machine.
+// Check returns nil if the tier is available on this machine. Otherwise, the error says which mechanism is missing.
+// The proofs parameter is the folder described at [Spec.Proofs].
 func Check(ctx context.Context, t Tier, proofs string) error {
-	if t == "" {
-		t = Standard
-	}
+	t = cmp.Or(t, Standard)
 	if err := t.validate(); err != nil {
 		return err
 	}
 	return check(ctx, t, proofs)
 }
 
-// validate refuses an unknown tier.
 func (t Tier) validate() error {
 	if t == Standard || t == Strong {
 		return nil
 	}
-	return unavailable(t, []Missing{{"tier", "unknown name", "use --isolation standard or --isolation strong"}})
+	return unavailable(t, Missing{"tier", "unknown name", "use --isolation standard or --isolation strong"})
 }
 
-// maxMB is more than any machine has. A larger limit would overflow as a number of
-// bytes, and so be no limit.
+// maxMB is the largest limit in MiB. Larger numbers could overflow in the conversion to bytes.
 const maxMB = 1 << 30
 
 func (s *Spec) defaults() {
-	if s.Tier == "" {
-		s.Tier = Standard
-	}
-	set := func(v *int64, to int64) {
-		if *v <= 0 {
-			*v = to
-		}
-	}
-	set(&s.MemoryMB, 512)
-	set(&s.DiskMB, 100)
-	s.MemoryMB, s.DiskMB = min(s.MemoryMB, maxMB), min(s.DiskMB, maxMB)
-	set(&s.PIDs, 64)
-	set(&s.MaxStdout, 16<<20)
-	set(&s.MaxStderr, 16<<20)
-	if s.CPU <= 0 {
-		s.CPU = 1
-	}
-	if s.Wall <= 0 {
-		s.Wall = 30 * time.Second
-	}
-	if s.Dir == "" {
-		s.Dir = Home
-	}
+	s.Tier, s.Dir = cmp.Or(s.Tier, Standard), cmp.Or(s.Dir, Home)
+	s.MemoryMB = min(cmp.Or(max(s.MemoryMB, 0), 512), maxMB)
+	s.DiskMB = min(cmp.Or(max(s.DiskMB, 0), 100), maxMB)
+	s.PIDs = cmp.Or(max(s.PIDs, 0), 64)
+	s.MaxStdout = cmp.Or(max(s.MaxStdout, 0), 16<<20)
+	s.MaxStderr = cmp.Or(max(s.MaxStderr, 0), 16<<20)
+	s.CPU = cmp.Or(max(s.CPU, 0), 1)
+	s.Wall = cmp.Or(max(s.Wall, 0), 30*time.Second)
 }
 
-// Missing is a mechanism that isolation needs and this machine lacks.
+// Missing describes a mechanism that isolation needs but this machine does not have.
 type Missing struct {
-	// What names the mechanism: bubblewrap, user namespace, cgroup memory, …
+	// The field What holds the name of the mechanism, such as "bubblewrap", "user namespace" or "cgroup memory".
 	What, Detail, Fix string
 }
 
-// Unavailable is a refusal that lists what is missing.
+// Unavailable is the error for a run whose isolation tier is not available.
 type Unavailable struct {
 	*call.Refusal
-	Missing []Missing
+	Missing Missing
 }
 
 // Unwrap returns the refusal.
 func (u *Unavailable) Unwrap() error { return u.Refusal }
 
-func unavailable(t Tier, missing []Missing) error {
-	var what, fixes []string
-	for _, m := range missing {
-		what = append(what, m.What+" ("+m.Detail+")")
-		if m.Fix != "" {
-			fixes = append(fixes, m.Fix)
-		}
-	}
+func unavailable(t Tier, m Missing) error {
 	r := call.Refuse(Stage, call.IsolationUnavailable,
-		"the isolation tier %s is not available on this machine; missing: %s", t, strings.Join(what, ", "))
-	r.Hint = cmp.Or(strings.Join(fixes, "; "), r.Hint)
-	return &Unavailable{r, missing}
+		"the %s isolation tier is not available on this machine; missing: %s (%s)", t, m.What, m.Detail)
+	r.Hint = cmp.Or(m.Fix, r.Hint)
+	return &Unavailable{r, m}
 }
 
-// Finding is the state of one mechanism.
+// Finding describes the state of one mechanism on this machine.
 type Finding struct {
 	Name        string
 	OK          bool
 	Detail, Fix string
 }
 
-// SurveyStrong checks with canaries whether the tier strong is available. folder may
-// contain runsc, and stores the proof.
+// SurveyStrong runs the canaries of the strong tier. It looks for runsc in the given folder and then in PATH. The
+// results of the canaries are stored in the same folder.
 func SurveyStrong(ctx context.Context, folder string) Finding {
 	return surveyTier(ctx, "gvisor", Strong, folder)
 }
@@ -262,6 +227,6 @@ func surveyTier(ctx context.Context, name string, t Tier, proofs string) Finding
 		}
 		return f
 	}
-	f.OK, f.Detail = true, fmt.Sprintf("the isolation tier %s works: all canaries were stopped", t)
+	f.OK, f.Detail = true, fmt.Sprintf("the %s isolation tier works: all canaries were stopped", t)
 	return f
 }

@@ -5,11 +5,13 @@ package sandbox
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -18,18 +20,18 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// The tier strong replaces bubblewrap by gVisor. The cgroup, the unused user id, the
-// pipes and the shim are those of the other tier. The shim applies neither Landlock nor
-// a filter, because the program's system calls go to gVisor's kernel. A listener inside
-// gVisor cannot be passed out, so the shim stays beside the program and asks ambit for
-// a connection for each one to the proxy's address. The program itself can reach no
-// socket of the machine.
+// The strong tier runs gVisor instead of bubblewrap. The cgroup, the user id, the pipes and the shim are the same
+// as at the standard tier. The shim applies neither Landlock nor a seccomp filter, because gVisor's kernel handles
+// the program's system calls.
+//
+// The shim cannot pass a listener from gVisor to ambit. Therefore, the shim keeps running next to the program and
+// accepts the connections to the proxy's address. For each connection, the shim requests a second connection from
+// ambit and relays the data. The program itself cannot reach any socket of the machine.
 
-// Runsc is the name of gVisor's program. It is searched for in the folder of proofs, and
-// then in PATH.
+// Runsc is the name of gVisor's executable. ambit looks for it in the folder [Spec.Proofs] and then in PATH.
 const Runsc = "runsc"
 
-// The overhead of gVisor.
+// gVisor itself needs memory and threads. These amounts are added to the limits of a run.
 const (
 	sentryMemory    = 64 << 20
 	sentryThreads   = 256
@@ -53,36 +55,10 @@ func findRunsc(folder string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// bundle is the used part of an OCI bundle's config.json.
+// bundle is an OCI bundle. It consists of a root file system and the mounts for config.json.
 type bundle struct {
-	Version  string        `json:"ociVersion"`
-	Process  bundleProcess `json:"process"`
-	Root     bundleRoot    `json:"root"`
-	Hostname string        `json:"hostname"`
-	Mounts   []bundleMount `json:"mounts"`
-	Linux    bundleLinux   `json:"linux"`
-}
-
-type bundleProcess struct {
-	User struct {
-		UID int `json:"uid"`
-		GID int `json:"gid"`
-	} `json:"user"`
-	Args    []string      `json:"args"`
-	Dir     string        `json:"cwd"`
-	Limits  []bundleLimit `json:"rlimits"`
-	NoPrivs bool          `json:"noNewPrivileges"`
-}
-
-type bundleLimit struct {
-	Type string `json:"type"`
-	Hard uint64 `json:"hard"`
-	Soft uint64 `json:"soft"`
-}
-
-type bundleRoot struct {
-	Path     string `json:"path"`
-	ReadOnly bool   `json:"readonly"`
+	root   string
+	mounts []bundleMount
 }
 
 type bundleMount struct {
@@ -92,18 +68,13 @@ type bundleMount struct {
 	Options []string `json:"options,omitempty"`
 }
 
-type bundleLinux struct {
-	Namespaces []map[string]string `json:"namespaces"`
-}
-
-// prepareBundle writes an OCI bundle to the run's private folder, and sets gVisor's
-// arguments.
+// prepareBundle writes an OCI bundle to the run's private folder and sets the plan's runsc command.
 func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 	var err error
 	if r.folder, err = TempDir(); err != nil {
 		return err
 	}
-	// The user's folder is inside one that only ambit can enter.
+	// The user of the run will own this folder. Only ambit can enter the parent folder.
 	own := filepath.Join(r.folder, "bundle")
 	root, state := filepath.Join(own, "root"), filepath.Join(own, "state")
 	for _, dir := range []string{own, root, state} {
@@ -111,7 +82,7 @@ func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 			return err
 		}
 	}
-	// The path in gVisor's mount namespace.
+	// within returns the path at which gVisor's mount namespace contains a source file or folder.
 	within := func(source string) string {
 		if p.User == 0 {
 			return source
@@ -120,23 +91,23 @@ func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 		return shim.StagePath(len(p.Stage) - 1)
 	}
 	folder, runsc := within(own), within(runsc)
-	b := newBundle(r.shape, p.FileSize)
-	if err := b.addSystem(root, r.shape); err != nil {
+	b := &bundle{root: root}
+	if err := b.addSystem(r.shape); err != nil {
 		return err
 	}
 	for _, m := range r.shape.mounts {
 		if m.Write {
-			return &setupError{"mounts", "writable folders are not supported at this tier"}
+			return &setupError{"mounts", "writable folders are not supported in the strong isolation tier"}
 		}
-		if err := b.addMount(root, m.Source, m.To); err != nil {
+		if err := b.addMount(m.Source, m.To); err != nil {
 			return err
 		}
-		b.Mounts[len(b.Mounts)-1].Source = within(m.Source)
+		b.mounts[len(b.mounts)-1].Source = within(m.Source)
 	}
-	if err := b.addMemoryMounts(root, r.shape.disk); err != nil {
+	if err := b.addMemoryMounts(r.shape.disk); err != nil {
 		return err
 	}
-	if err := b.write(own); err != nil {
+	if err := b.write(own, r.shape, p.FileSize); err != nil {
 		return err
 	}
 	if p.User != 0 {
@@ -148,8 +119,9 @@ func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 		r.listener = newDialListener()
 	}
 	p.Exec = []string{
-		runsc, "--rootless", "--root", filepath.Join(folder, "state"), "--platform", "systrap", "--network", "none", "--ignore-cgroups", "--overlay2", "none",
-		"--file-access-mounts", "shared", "run", "--bundle", folder, "--exec-fd", strconv.Itoa(shim.FDExe),
+		runsc, "--rootless", "--root", filepath.Join(folder, "state"), "--platform", "systrap", "--network", "none",
+		"--ignore-cgroups", "--overlay2", "none", "--file-access-mounts", "shared",
+		"run", "--bundle", folder, "--exec-fd", strconv.Itoa(shim.FDExe),
 	}
 	for _, fd := range []int{shim.FDControl, shim.FDPlan, shim.FDOrder} {
 		p.Exec = append(p.Exec, "--pass-fd", strconv.Itoa(fd)+":"+strconv.Itoa(fd))
@@ -159,49 +131,21 @@ func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 	return nil
 }
 
-// newBundle returns a bundle that runs the shim, without files.
-func newBundle(s shape, fileSize uint64) *bundle {
-	b := &bundle{Version: "1.0.0", Root: bundleRoot{"root", true}, Hostname: "sandbox"}
-	b.Process.User.UID, b.Process.User.GID = insideUser, insideUser
-	b.Process.Args, b.Process.Dir, b.Process.NoPrivs = []string{"ambit", shim.Guest}, "/", true
-	for name, limit := range map[string]uint64{
-		"RLIMIT_NPROC": uint64(s.bounds.pids - ownProcesses), "RLIMIT_CORE": 0, "RLIMIT_FSIZE": fileSize,
-		"RLIMIT_NOFILE": shim.OpenFiles, "RLIMIT_MEMLOCK": shim.LockedMemory,
-	} {
-		b.Process.Limits = append(b.Process.Limits, bundleLimit{name, limit, limit})
-	}
-	for _, ns := range []string{"pid", "network", "ipc", "uts", "mount"} {
-		b.Linux.Namespaces = append(b.Linux.Namespaces, map[string]string{"type": ns})
-	}
-	return b
-}
-
-// addSystem adds the files that every sandbox has: the machine's programs, public files
-// in /etc, and generated files.
-func (b *bundle) addSystem(root string, s shape) error {
-	if err := b.addMount(root, "/usr", "/usr"); err != nil {
-		return err
-	}
-	for _, dir := range systemDirs {
-		if to, err := os.Readlink(dir); err == nil {
-			if err := os.Symlink(to, filepath.Join(root, dir)); err != nil {
-				return err
-			}
-		} else if _, err := os.Stat(dir); err == nil {
-			if err := b.addMount(root, dir, dir); err != nil {
-				return err
-			}
+// addSystem adds the files that every sandbox has: system folders, public files in /etc, and generated files.
+func (b *bundle) addSystem(s shape) error {
+	for _, path := range slices.Concat([]string{"/usr"}, systemDirs, systemFiles) {
+		var err error
+		if to, e := os.Readlink(path); e == nil && slices.Contains(systemDirs, path) {
+			err = os.Symlink(to, filepath.Join(b.root, path))
+		} else if _, e := os.Stat(path); e == nil {
+			err = b.addMount(path, path)
 		}
-	}
-	for _, file := range systemFiles {
-		if _, err := os.Stat(file); err == nil {
-			if err := b.addMount(root, file, file); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	for _, f := range syntheticFiles(s) {
-		at := filepath.Join(root, f[0])
+		at := filepath.Join(b.root, f[0])
 		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(f[1]), 0o444)); err != nil {
 			return err
 		}
@@ -209,55 +153,63 @@ func (b *bundle) addSystem(root string, s shape) error {
 	return nil
 }
 
-// addMemoryMounts adds /proc and the memory disks. They come last, so that they cover
-// earlier mounts.
-func (b *bundle) addMemoryMounts(root string, disk int64) error {
+// addMemoryMounts adds /proc and the memory disks. They come last, because later mounts cover earlier mounts.
+func (b *bundle) addMemoryMounts(disk int64) error {
 	for _, dir := range []string{"proc", "dev", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Join(b.root, dir), 0o755); err != nil {
 			return err
 		}
 	}
-	size := "size=" + strconv.FormatInt(disk, 10)
-	b.Mounts = append(
-		b.Mounts, bundleMount{"/proc", "proc", "proc", nil}, bundleMount{"/tmp", "tmpfs", "tmpfs", []string{size, "mode=0777", "nosuid", "nodev"}},
-		bundleMount{"/dev/shm", "tmpfs", "tmpfs", []string{"size=65536", "mode=0777", "nosuid", "nodev"}},
-	)
-	return os.Symlink("tmp", filepath.Join(root, scratch))
+	memory := func(to string, size int64) bundleMount {
+		return bundleMount{to, "tmpfs", "tmpfs", []string{fmt.Sprintf("size=%d", size), "mode=0777", "nosuid", "nodev"}}
+	}
+	b.mounts = append(b.mounts, bundleMount{"/proc", "proc", "proc", nil}, memory("/tmp", disk), memory("/dev/shm", 65536))
+	return os.Symlink("tmp", filepath.Join(b.root, scratch))
 }
 
-// addMount adds a read-only file or folder of the machine.
-func (b *bundle) addMount(root, source, to string) error {
+func (b *bundle) addMount(source, to string) error {
 	info, err := os.Stat(source)
 	if err != nil {
 		return &setupError{"mounts", err.Error()}
 	}
-	at := filepath.Join(root, to)
-	if err = os.MkdirAll(filepath.Dir(at), 0o755); err == nil {
-		if info.IsDir() {
-			err = os.MkdirAll(at, 0o755)
-		} else {
-			err = os.WriteFile(at, nil, 0o644)
-		}
+	b.mounts = append(b.mounts, bundleMount{to, "bind", source, []string{"ro", "rbind"}})
+	at := filepath.Join(b.root, to)
+	if info.IsDir() {
+		return os.MkdirAll(at, 0o755)
 	}
-	b.Mounts = append(b.Mounts, bundleMount{to, "bind", source, []string{"ro", "rbind"}})
-	return err
+	return errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, nil, 0o644))
 }
 
-// write writes the bundle's config.json.
-func (b *bundle) write(folder string) error {
-	text, err := json.Marshal(b)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(folder, "config.json"), text, 0o444)
+// write writes the bundle's config.json, which tells gVisor to start the shim. It also makes the bundle readable for
+// the run's user, regardless of ambit's umask.
+func (b *bundle) write(folder string, s shape, fileSize uint64) error {
+	type object = map[string]any
+	var limits, namespaces []object
+	for name, limit := range map[string]uint64{
+		"RLIMIT_NPROC": uint64(s.bounds.pids - ownProcesses), "RLIMIT_CORE": 0, "RLIMIT_FSIZE": fileSize,
+		"RLIMIT_NOFILE": shim.OpenFiles, "RLIMIT_MEMLOCK": shim.LockedMemory,
+	} {
+		limits = append(limits, object{"type": name, "hard": limit, "soft": limit})
 	}
-	if err == nil {
-		err = readable(folder)
+	for _, ns := range []string{"pid", "network", "ipc", "uts", "mount"} {
+		namespaces = append(namespaces, object{"type": ns})
 	}
-	return err
-}
-
-// readable makes the bundle readable for the run's user, regardless of the umask.
-func readable(dir string) error {
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	text, err := json.Marshal(object{
+		"ociVersion": "1.0.0", "hostname": "sandbox", "mounts": b.mounts,
+		"root":  object{"path": "root", "readonly": true},
+		"linux": object{"namespaces": namespaces},
+		"process": object{
+			"user": object{"uid": insideUser, "gid": insideUser}, "args": []string{"ambit", shim.Guest}, "cwd": "/",
+			"rlimits": limits, "noNewPrivileges": true,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "config.json"), text, 0o444); err != nil {
+		return err
+	}
+	return filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -270,8 +222,7 @@ func readable(dir string) error {
 	})
 }
 
-// dialListener is a listener for the connections that the shim requests with
-// [shim.Dial].
+// dialListener is a net.Listener. It accepts the connections that the shim requests with [shim.Dial].
 type dialListener struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -305,8 +256,8 @@ func (h *dialListener) Close() error {
 
 func (h *dialListener) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
 
-// dial makes a connection between the proxy and the guest. If that fails, the answer
-// carries no descriptor.
+// dial makes a connection to the proxy and sends the connection's descriptor to the guest, which is the shim in
+// gVisor. If no connection can be made, the answer to the guest contains no descriptor.
 func (r *running) dial() {
 	h, ok := r.listener.(*dialListener)
 	var rights []byte
@@ -315,7 +266,7 @@ func (r *running) dial() {
 		if err == nil {
 			defer theirs.Close()
 			rights = unix.UnixRights(int(theirs.Fd()))
-			h.conns <- ours // does not block: only dial sends
+			h.conns <- ours // does not block, because the channel has space and only dial sends to it
 		}
 	}
 	raw, err := r.control.SyscallConn()
@@ -333,7 +284,7 @@ func connection() (theirs *os.File, ours net.Conn, err error) {
 		return nil, nil, err
 	}
 	theirs = os.NewFile(uintptr(fds[0]), "guest")
-	f := os.NewFile(uintptr(fds[1]), "way out")
+	f := os.NewFile(uintptr(fds[1]), "proxy connection")
 	defer f.Close()
 	if ours, err = net.FileConn(f); err != nil {
 		theirs.Close()

@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestStrongIsNeverLess: without gVisor, or with another program of its name, the tier
-// strong refuses and reports what is missing.
+// TestStrongIsNeverLess: runs at the strong tier are refused if gVisor is missing or runsc is
+// another program. The refusal names what is missing.
 func TestStrongIsNeverLess(t *testing.T) {
 	if again() {
 		return
@@ -19,16 +19,16 @@ func TestStrongIsNeverLess(t *testing.T) {
 	able(t)
 	for name, script := range map[string]string{
 		"":                           "",
-		"something else":             "#!/bin/sh\necho ran\n",
-		"something that only starts": "#!/bin/sh\nexec /proc/self/fd/4 ambit-sandbox-guest\n",
-		"no place for its files":     "#!/bin/sh\necho ran\n",
+		"another program":            "#!/bin/sh\necho ran\n",
+		"a program without a kernel": "#!/bin/sh\nexec /proc/self/fd/4 ambit-sandbox-guest\n",
+		"no temporary folder":        "#!/bin/sh\necho ran\n",
 	} {
 		missing := "gvisor"
 		t.Setenv("TMPDIR", "/tmp")
 		switch name {
-		case "something that only starts":
-			missing = "mounts" // they are the machine's, where there is no such folder
-		case "no place for its files":
+		case "a program without a kernel":
+			missing = "mounts" // the guest sees the machine's folders and cannot make its own
+		case "no temporary folder":
 			missing = "sandbox"
 			t.Setenv("TMPDIR", "/dev/null/none")
 		}
@@ -41,11 +41,11 @@ func TestStrongIsNeverLess(t *testing.T) {
 		}
 		out, err := Run(t.Context(), Spec{Tier: Strong, Argv: []string{"echo", "ran"}, Proofs: folder})
 		u, ok := errors.AsType[*Unavailable](err)
-		if !ok || u.Code != call.IsolationUnavailable || u.Missing[0].What != missing || u.Hint == "" || strings.Contains(string(out.Stdout), "ran") {
-			t.Errorf("%s: %v", name, err)
+		if !ok || u.Code != call.IsolationUnavailable || u.Missing.What != missing || u.Hint == "" || strings.Contains(string(out.Stdout), "ran") {
+			t.Errorf("%s: got error %v, want that %s is missing", name, err, missing)
 		}
 		if left, _ := filepath.Glob(filepath.Join(folder, "sandbox-proof*")); len(left) > 0 {
-			t.Errorf("%s: a proof was kept: %v", name, left)
+			t.Errorf("%s: a proof was stored: %v", name, left)
 		}
 	}
 	nothingLeft(t)

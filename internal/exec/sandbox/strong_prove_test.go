@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// TestAtTheTierStrong builds gVisor if necessary and runs the same tests with it, as
-// this user and as an unprivileged one.
+// TestAtTheTierStrong builds gVisor if necessary and runs the same tests with it, as this
+// user and as an unprivileged user.
 func TestAtTheTierStrong(t *testing.T) {
-	const others = "TestFailsClosed|TestCanariesNotice|Pool|Ahead|Watcher" // of the tier standard
+	const others = "TestFailsClosed|TestCanariesNotice|Pool|Ahead|Watcher" // these test only the standard tier
 	if again() {
 		return
 	}
@@ -39,7 +39,7 @@ func TestAtTheTierStrong(t *testing.T) {
 	})
 	t.Run("as an ordinary user", func(t *testing.T) {
 		if os.Geteuid() != 0 {
-			t.Skip("that is this user")
+			t.Skip("this user is already an ordinary user")
 		}
 		t.Setenv("PROBE_RUNSC", filepath.Join(dir, Runsc))
 		ordinary(t, "strong", others)

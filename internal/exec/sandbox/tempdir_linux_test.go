@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// probeTemporary makes a folder and exits without removing it.
+// probeTemporary makes a folder and waits to be killed.
 func probeTemporary() {
 	dir, err := TempDir()
 	if err == nil {
@@ -39,7 +39,7 @@ func TestTempDir(t *testing.T) {
 		line, err := bufio.NewReader(stdout).ReadString('\n')
 		dir, ok := strings.CutSuffix(line, " <nil>\n")
 		if err != nil || !ok {
-			t.Fatalf("%q, %v", line, err)
+			t.Fatalf("got line %q with error %v, want a folder", line, err)
 		}
 		return dir, cmd
 	}
@@ -51,16 +51,17 @@ func TestTempDir(t *testing.T) {
 	dead, cmd := begin()
 	cmd.Process.Kill()
 	cmd.Wait()
-	// The same name from another machine, where its process may be alive.
+	// A folder of another machine: the process that made it may still run there.
 	boot, err := bootID()
 	if err != nil {
 		t.Fatal(err)
 	}
 	elsewhere := filepath.Join(temp, strings.Replace(filepath.Base(dead), boot, "0123456789ab", 1))
 	if elsewhere == dead {
-		t.Fatalf("%s does not tell the machine", dead)
+		t.Fatalf("%s does not contain the boot id %s", dead, boot)
 	}
-	// Entries with the ended process's prefix that are no folders, or another user's.
+	// Entries that have the prefix of the ended process but must stay: a link, a file, and another
+	// user's folder.
 	kept := t.TempDir()
 	link, file, foreign := dead+"1", dead+"2", dead+"3"
 	err = errors.Join(os.Mkdir(elsewhere, 0o700), os.Symlink(kept, link), os.WriteFile(file, nil, 0o600), os.Mkdir(foreign, 0o700), os.WriteFile(filepath.Join(kept, "f"), nil, 0o600))
@@ -72,13 +73,13 @@ func TestTempDir(t *testing.T) {
 	}
 	begin()
 	if there(dead) || !there(lives) || !there(link) || !there(file) || !there(filepath.Join(kept, "f")) || there(foreign) != (os.Geteuid() == 0) {
-		t.Errorf("ended process %t, live process %t, link %t, file %t, link's target %t, another user's %t",
+		t.Errorf("existing: folder of the ended process %t, of the live process %t, link %t, file %t, link's target %t, another user's folder %t",
 			there(dead), there(lives), there(link), there(file), there(filepath.Join(kept, "f")), there(foreign))
 	}
 	if !there(elsewhere) {
-		t.Error("another machine's is gone")
+		t.Error("the folder of another machine was removed")
 	}
 	if info, err := os.Stat(lives); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("got %v with error %v, want a folder with mode 0700", info, err)
 	}
 }

@@ -29,7 +29,7 @@ func dup(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "leak"), nil
 }
 
-// TestOrdinaryWork: ordinary programs run, so the refusals are not vacuous.
+// TestOrdinaryWork: ordinary programs run, so the sandbox does not just refuse everything.
 func TestOrdinaryWork(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -45,13 +45,13 @@ func TestOrdinaryWork(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := do(t, Spec{Argv: tt.argv, Stdin: []byte("input\n"), PIDs: 64}); got != tt.want {
-				t.Errorf("%q", got)
+				t.Errorf("got stdout %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestFolderOnThePath: a folder with the name of a program is skipped.
+// TestFolderOnThePath: a folder in PATH that has the name of the program is skipped.
 func TestFolderOnThePath(t *testing.T) {
 	dir := t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "echo"), 0o755), os.Chmod(dir, 0o755)); err != nil {
@@ -59,14 +59,15 @@ func TestFolderOnThePath(t *testing.T) {
 	}
 	s := Spec{Argv: []string{"echo", "found"}, Mounts: []Mount{{Source: dir, To: "/usr/local/bin"}}}
 	if got := do(t, s); got != "found" {
-		t.Error(got)
+		t.Errorf("got stdout %q, want found", got)
 	}
 	if !strong {
 		return
 	}
-	s.Egress = func(net.Listener) {} // the shim stays beside the program
+	// With network access, the shim starts a child process.
+	s.Egress = func(net.Listener) {}
 	if got := do(t, s); got != "found" {
-		t.Error(got)
+		t.Errorf("with network access: got stdout %q, want found", got)
 	}
 }
 
@@ -74,11 +75,11 @@ func TestFolderOnThePath(t *testing.T) {
 func TestUmask(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o077))
 	if got := do(t, Spec{Argv: python("import os; open(os.environ['HOME'] + '/x', 'w'); print(open('/etc/passwd').read()[:5], len(os.listdir('/usr')) > 0)")}); got != "agent True" {
-		t.Error(got)
+		t.Errorf("got stdout %q, want agent True", got)
 	}
 }
 
-// TestMountsOutOfReach: folders that only root can reach can be mounted.
+// TestMountsOutOfReach: a folder below a private folder of ambit's user can be mounted.
 func TestMountsOutOfReach(t *testing.T) {
 	dir := t.TempDir()
 	inner := filepath.Join(dir, "closed", "agent")
@@ -92,15 +93,15 @@ func TestMountsOutOfReach(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := do(t, Spec{Argv: []string{"cat", "/agent/f"}, Mounts: []Mount{{Source: inner, To: "/agent"}}}); got != "content" {
-		t.Error(got)
+		t.Errorf("got stdout %q, want content", got)
 	}
 	_, err := execute(t.Context(), Spec{Argv: []string{"true"}, Mounts: []Mount{{Source: inner + "x", To: "/agent"}}})
 	if u, ok := errors.AsType[*Unavailable](err); !ok || u.Code != call.IsolationUnavailable {
-		t.Errorf("a folder that is not there: %v", err)
+		t.Errorf("mounting a missing folder: got error %v, want isolation_unavailable", err)
 	}
 }
 
-// TestWayOut connects to an allowed host and to others, with common clients.
+// TestWayOut: common HTTP clients reach an allowed host through the proxy, and no other host.
 func TestWayOut(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -119,10 +120,11 @@ func TestWayOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	policy := egress.Policy{Mode: egress.ModeAllowlist, Hosts: []string{"example.com"}}
 	spec := func(argv []string) Spec {
 		return Spec{
 			Argv: argv, Mounts: []Mount{{Source: ca, To: "/ca.pem"}}, Env: []string{"SSL_CERT_FILE=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem"},
-			Egress: egress.NewProxy(egress.NewDialer(sw), egress.Policy{Mode: egress.ModeAllowlist, Hosts: []string{"example.com"}}, nil).Serve,
+			Egress: egress.NewProxy(egress.NewDialer(sw), policy, nil).Serve,
 		}
 	}
 	for _, tt := range []struct {
@@ -142,19 +144,19 @@ func TestWayOut(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := do(t, spec(tt.argv)); !strings.Contains(got, tt.want) {
-				t.Errorf("%q", got)
+				t.Errorf("got stdout %q, want %q in it", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestProofIsKept: a machine runs its canaries once.
+// TestProofIsKept: a stored proof is valid only for its tier and its key.
 func TestProofIsKept(t *testing.T) {
 	able(t)
 	dir := t.TempDir()
 	key := provenMachine().key()
 	storeProof(dir, Standard, key)
 	if key == "" || !proofStored(dir, Standard, key) || proofStored(dir, Standard, key+"x") || proofStored(dir, Strong, key) || proofStored(dir, Standard, "") || proofStored("", Standard, key) {
-		t.Error("a proof is not kept, or kept for something else")
+		t.Error("a proof is not found, or is found for another folder, tier or key")
 	}
 }

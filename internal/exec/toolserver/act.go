@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -17,21 +16,21 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// patience is how long a call waits for a server that is being started or proven again.
+// patience is how long a call waits for a server that is being started or verified again.
 const patience = 5 * time.Second
 
-// Act calls a tool on its server.
+// Act calls a tool on the server that provides it.
 func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	on, ok := t.Binding.(agent.OnServer)
 	s := m.servers[on.Alias]
 	if !ok || s == nil {
-		return call.Result{}, call.Unsent(call.Refuse(stage, call.UnknownTool, "%s is on no server of this agent", t.Name))
+		return call.Result{}, call.Unsent(call.Refuse(stage, call.UnknownTool, "no server of this agent provides %s", t.Name))
 	}
 	tc := mcpwire.ToolCall{Name: t.Name, Arguments: c.Arguments, Meta: c.Meta, More: c.More}
 	if c.OnNotify != nil {
 		tc.OnNotification = func(n mcpwire.Notification) { c.OnNotify(n.Method, s.secrets.maskJSON(n.Params)) }
 	}
-	defer s.use()()
+	defer s.keepRunning()()
 	start := time.Now()
 	var raw jsontext.Value
 	var err error
@@ -45,10 +44,10 @@ func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 		if !errors.Is(err, mcpwire.ErrNotSent) || !errors.Is(err, mcpwire.ErrClosed) {
 			break
 		}
-		// The server ended and never received the call: try once more.
+		// The server exited before it received the call, so the call can be sent again.
 	}
 	if rpc, ok := errors.AsType[*mcpwire.RPCError](err); ok {
-		// The server answered with an error, which is the tool's result.
+		// If the server answers with an error, that error becomes the result of the tool call.
 		rpc = s.redactError(rpc)
 		return call.Result{Raw: failed(rpc), IsError: true, Failure: rpc.Raw, Duration: time.Since(start)}, nil
 	}
@@ -59,10 +58,11 @@ func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 		}
 		return call.Result{}, stopped
 	}
-	return call.Result{Raw: raw, IsError: string(rawjson.Lookup(raw, "isError")) == "true", Duration: time.Since(start)}, nil
+	isError := string(rawjson.Lookup(raw, "isError")) == "true"
+	return call.Result{Raw: raw, IsError: isError, Duration: time.Since(start)}, nil
 }
 
-// ready returns the connection for a call. It waits while the server is being started or proven.
+// ready returns the shared connection for a call. It waits while the server is being started or verified.
 func (s *server) ready(ctx context.Context) (*mcpwire.Conn, error) {
 	var late <-chan time.Time
 	var starting bool
@@ -100,13 +100,13 @@ func (s *server) ready(ctx context.Context) (*mcpwire.Conn, error) {
 	}
 }
 
-// current returns the connection in use or the reason that there is none, and the channel that is closed
-// while this answer is final.
+// current returns the shared connection, or nil and the reason why there is no connection. While the returned channel
+// is open, a verification is pending, and the other two results are not final.
 func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil && s.conn.Err() != nil {
-		s.unsettle() // the supervisor is about to notice the end
+		s.unsettle() // supervise has not yet noticed that the connection was closed
 	}
 	if s.called != nil {
 		close(s.called)
@@ -123,12 +123,12 @@ func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 	return s.conn, why, s.settled
 }
 
-// failure converts the error of a call without an answer to a refusal.
+// failure converts the error of a call that got no answer to a refusal.
 func (s *server) failure(ctx context.Context, t *agent.Tool, err error) *call.Refusal {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
-		return r // refused before it was sent
+		return r // the call was refused before it was sent
 	}
-	// A read, or a call that was not sent, changed nothing. Any other call may have had its effect.
+	// A call that was not sent, or that only reads, has no effect. Any other call may have taken effect.
 	refuse := call.Uncertain
 	notSent := errors.Is(err, mcpwire.ErrNotSent)
 	if t.SideEffect == agent.Read || notSent {
@@ -139,10 +139,10 @@ func (s *server) failure(ctx context.Context, t *agent.Tool, err error) *call.Re
 	case context.DeadlineExceeded:
 		return refuse(stage, call.TimedOut, "%s on server %s did not answer in time", t.Name, s.alias).Again()
 	default:
-		return refuse(stage, call.TimedOut, "the call of %s was cancelled", t.Name)
+		return refuse(stage, call.TimedOut, "the call to %s was cancelled", t.Name)
 	}
 	if _, answered := errors.AsType[*mcpwire.HTTPError](err); s.remote() && !answered {
-		s.doubt() // another server may answer there the next time
+		s.requestRecheck() // next time, a different server may answer at this address
 	}
 	what := "stopped answering during the call"
 	if notSent {
@@ -151,15 +151,15 @@ func (s *server) failure(ctx context.Context, t *agent.Tool, err error) *call.Re
 	return refuse(stage, call.ServerUnavailable, "server %s %s: %s", s.alias, what, s.secrets.mask(err.Error())).Again()
 }
 
-// redactError removes credential values from a server's error.
+// redactError removes credential values from an error that a server sent.
 func (s *server) redactError(e *mcpwire.RPCError) *mcpwire.RPCError {
 	if masked := mcpwire.ReadError(s.secrets.maskJSON(e.Raw)); masked != nil {
 		return masked
 	}
-	return mcpwire.ReadError(fmt.Appendf(nil, `{"code":%d,"message":"the server's error is withheld"}`, e.Code))
+	return mcpwire.ReadError(fmt.Appendf(nil,
+		`{"code":%d,"message":"the server's error is withheld, because credentials could not be removed from it"}`, e.Code))
 }
 
-// failed returns a result that contains the server's error.
 func failed(e *mcpwire.RPCError) jsontext.Value {
 	text, err := json.Marshal(e.Error())
 	if err != nil {
@@ -169,20 +169,19 @@ func failed(e *mcpwire.RPCError) jsontext.Value {
 		[]byte(`}],"isError":true,"_meta":{"ambit/rpc_error":`), e.Raw, []byte(`}}`))
 }
 
-// Methods that change the state of a connection.
 const (
 	methodSubscribe   = "resources/subscribe"
 	methodUnsubscribe = "resources/unsubscribe"
 )
 
-// Forward sends a request other than a tool call to a server, unchanged. Only the gateway calls it, and the
-// gateway decides whether the request is allowed.
+// Forward sends a request other than a tool call to a server. Only the gateway calls Forward, after it has allowed
+// the request.
 func (m *Manager) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	s := m.servers[f.Server]
 	if s == nil {
 		return nil, call.Refuse(stage, call.ServerUnavailable, "the agent has no server %s", f.Server)
 	}
-	defer s.use()()
+	defer s.keepRunning()()
 	raw, err := s.forward(ctx, f)
 	rpc, isRPC := errors.AsType[*mcpwire.RPCError](err)
 	refusal, refused := errors.AsType[*call.Refusal](err)
@@ -194,35 +193,32 @@ func (m *Manager) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	case refused:
 		return nil, refusal
 	case ctx.Err() != nil:
-		return nil, call.Refuse(stage, call.TimedOut, "%s on server %s was not answered in time", f.Method, s.alias)
+		return nil, call.Refuse(stage, call.TimedOut, "server %s did not answer the request %s in time", s.alias, f.Method)
 	}
-	return nil, call.Refuse(stage, call.ServerUnavailable, "server %s: %s", s.alias, s.secrets.mask(err.Error())).Again()
+	return nil, call.Refuse(stage, call.ServerUnavailable, "the request %s to server %s failed: %s",
+		f.Method, s.alias, s.secrets.mask(err.Error())).Again()
 }
 
-// SetLevel sets the log level of every server that has a connection for this client alone. Shared servers
-// keep their level. The servers are notified in parallel, so that one silent server delays no other.
+// SetLevel sets the log level of each server that has a separate connection for the client. It sends all requests
+// in parallel, because a slow server must not delay the others.
 func (m *Manager) SetLevel(ctx context.Context, c *call.Client, level string) {
 	params, err := json.Marshal(map[string]string{"level": level})
 	if err != nil {
 		return
 	}
-	var wg sync.WaitGroup
-	for _, s := range m.order {
+	m.each(func(s *server) {
 		if rawjson.Lookup(m.Capabilities(s.alias), "logging") == nil {
-			continue
+			return
 		}
-		wg.Go(func() {
-			conn, _, err := s.connFor(ctx, c, true)
-			if err == nil && conn != nil && !conn.Server().Modern {
-				// The level is optional: ignore errors.
-				_, _ = conn.Call(ctx, "logging/setLevel", params)
-			}
-		})
-	}
-	wg.Wait()
+		conn, _, err := s.connFor(ctx, c, true)
+		if err == nil && conn != nil && !conn.Server().Modern {
+			// Clients do not depend on the level, so errors are ignored.
+			_, _ = conn.Call(ctx, "logging/setLevel", params)
+		}
+	})
 }
 
-// Capabilities returns the declared capabilities of a server; nil while it is unavailable.
+// Capabilities returns the capabilities that a server declared. It returns nil if the server is unavailable.
 func (m *Manager) Capabilities(alias string) jsontext.Value {
 	s := m.servers[alias]
 	if s == nil {
@@ -253,7 +249,6 @@ func (s *server) forward(ctx context.Context, f *call.Forward) (jsontext.Value, 
 	return conn.Do(ctx, r)
 }
 
-// forwardWatching begins or ends a subscription to a resource.
 func (s *server) forwardWatching(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	uri, ok := rawjson.Text(rawjson.Lookup(f.Params, "uri"))
 	if !ok {
@@ -277,7 +272,7 @@ func (s *server) forwardWatching(ctx context.Context, f *call.Forward) (jsontext
 		}
 		return result, err
 	case f.Method == methodUnsubscribe:
-		return jsontext.Value("{}"), nil // it was not watched
+		return jsontext.Value("{}"), nil // the client did not watch the resource
 	}
 	return s.watch(ctx, key, uri)
 }

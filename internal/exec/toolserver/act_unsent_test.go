@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// A call that was sent differs from a call that was not, also for a read.
+// A refusal reports whether the call was sent to the server, even for a tool that only reads.
 func TestUnsent(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"echo", "hang", "crash"}, "-do", "wait-in-second-life")
@@ -18,7 +18,7 @@ func TestUnsent(t *testing.T) {
 	want := func(refusal *call.Refusal, code call.Code, unsent bool) {
 		t.Helper()
 		if refusal == nil || refusal.Code != code || refusal.Effect != call.NoEffect || refusal.Unsent != unsent {
-			t.Errorf("%+v, want %s, and that it was not sent: %t", refusal, code, unsent)
+			t.Errorf("got %+v, want %s with Unsent %t", refusal, code, unsent)
 		}
 	}
 
@@ -33,13 +33,13 @@ func TestUnsent(t *testing.T) {
 	_, refusal = r.call(m, "one", "crash", `{}`)
 	want(refusal, call.ServerUnavailable, false)
 
-	_, refusal = r.act(ctx, m, "one", "echo", &call.Call{}) // it is away
+	_, refusal = r.act(ctx, m, "one", "echo", &call.Call{}) // the server is being restarted
 	want(refusal, call.TimedOut, true)
 	r.write("one/go", "")
 	_, refusal = r.call(m, "bad", "echo", `{}`)
 	want(refusal, call.ServerUnavailable, true)
 	if m.Proofs()[1].Refusal.Unsent {
-		t.Error("what is said of the server was changed by a call")
+		t.Error("a call changed the refusal in the server's proof")
 	}
 	m.Close()
 	_, refusal = r.call(m, "one", "echo", `{}`)

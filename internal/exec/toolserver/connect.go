@@ -11,14 +11,15 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// generation is the protocol generation that a server speaks. A wrong first greeting costs a second start
-// or a timeout, so the result is kept here and in the lock.
+// generation is the protocol generation of a server. If the first greeting uses the wrong generation, the server must
+// be started twice, or the greeting times out. Therefore, the type server remembers the generation, and the lock file
+// stores the MCP revision.
 type generation int
 
 const (
-	unknown   generation = iota // probe
-	handshake                   // initialize: up to 2025-11-25
-	stateless                   // no handshake: from 2026-07-28
+	unknown   generation = iota // before the first greeting
+	handshake                   // MCP revisions up to 2025-11-25, which begin with initialize
+	stateless                   // MCP revisions from 2026-07-28, which have no handshake
 )
 
 func generationOf(revision string) generation {
@@ -32,21 +33,22 @@ func generationOf(revision string) generation {
 }
 
 func (s *server) rememberedGeneration() generation {
-	if locked := s.locked(); locked != nil {
+	if locked := s.lockEntry(); locked != nil {
 		return generationOf(locked.Protocol)
 	}
 	return unknown
 }
 
-// another returns the generation to try after a failure, if another attempt may help.
-func (g generation) another(err error) (next generation, ok bool) {
+// fallback returns the generation to try next after a greeting in generation g failed with the given error. The
+// second result is false if another attempt would not help.
+func (g generation) fallback(err error) (next generation, ok bool) {
 	_, refused := errors.AsType[*mcpwire.RPCError](err)
 	_, foreign := errors.AsType[*mcpwire.VersionError](err)
 	switch {
 	case g == unknown && (errors.Is(err, mcpwire.ErrRespawnLegacy) || errors.Is(err, context.DeadlineExceeded)):
 		return handshake, true
 	case g == unknown && refused:
-		// The server has no handshake and was not up in time for the probe.
+		// The server does not support the handshake, and it started too slowly to answer the probe.
 		return stateless, true
 	case g != unknown && (refused || foreign || errors.Is(err, mcpwire.ErrClosed)):
 		return unknown, true // the remembered generation may be outdated
@@ -54,11 +56,11 @@ func (g generation) another(err error) (next generation, ok bool) {
 	return g, false
 }
 
-// connect starts or reaches the server and greets it. If the greeting fails, connect tries another
-// generation once.
+// connect starts a local server or connects to a remote server, and greets it. If the greeting fails, connect may try
+// once more with a different protocol generation.
 func (s *server) connect(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, *process, error) {
 	conn, proc, err := s.launch(ctx, l, p)
-	next, again := s.speaks.another(err)
+	next, again := s.speaks.fallback(err)
 	if err == nil || !again || ctx.Err() != nil {
 		return conn, proc, err
 	}
@@ -67,7 +69,8 @@ func (s *server) connect(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn,
 	return s.launch(ctx, l, p)
 }
 
-// launch starts the program, or connects to the address, and greets the server.
+// launch starts a local server or connects to a remote server. Then it sends a greeting in the protocol generation
+// that s.speaks contains.
 func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, *process, error) {
 	log := limited(s.log)
 	if s.remote() {
@@ -76,7 +79,7 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 			return nil, nil, err
 		}
 		s.progress("connecting")
-		conn := mcpwire.New(transport, s.wire(log, s.owner(ctx)))
+		conn := mcpwire.New(transport, s.connOptions(log, s.owner(ctx)))
 		return conn, nil, s.greet(ctx, conn, p)
 	}
 	env, err := s.environment(l)
@@ -89,17 +92,17 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 	if s.spec.Launch != nil {
 		proc, err = s.launched(ctx)
 	} else {
-		hide := append([]string{s.options.Home.Dir()}, l.hide...)
-		proc, err = start(program{argv: l.argv, env: env, hide: hide, show: l.show, log: log})
+		hidden := append([]string{s.options.Home.Dir()}, l.hidden...)
+		proc, err = start(program{argv: l.argv, env: env, hidden: hidden, visible: l.visible, log: log})
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	if p.Contained = proc.contained; !p.Contained {
 		p.notes = append(l.warnings,
-			"the server is not contained and can read ambit's files; bubblewrap (Linux) prevents that")
+			"the server is not contained and can read ambit's files; to prevent that on Linux, install bubblewrap")
 	}
-	conn := mcpwire.New(mcpwire.Stdio(proc.stdout, proc.stdin), s.wire(log, owner))
+	conn := mcpwire.New(mcpwire.Stdio(proc.stdout, proc.stdin), s.connOptions(log, owner))
 	err = s.greet(ctx, conn, p)
 	if errors.Is(err, mcpwire.ErrClosed) {
 		end(conn, proc)
@@ -115,7 +118,7 @@ func (s *server) transport() (mcpwire.Transport, error) {
 
 func (s *server) greet(ctx context.Context, conn *mcpwire.Conn, p *Proof) error {
 	if s.speaks == unknown {
-		// Leave time to start a server again that fails on the newer greeting.
+		// Some servers fail when they receive the newer greeting, so leave time for a second start.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.options.startTimeout/2)
 		defer cancel()
@@ -129,15 +132,16 @@ func (s *server) greet(ctx context.Context, conn *mcpwire.Conn, p *Proof) error 
 	return nil
 }
 
-// wire returns the options of a connection that belongs to owner; nil means that clients share it.
-func (s *server) wire(log func(string), owner *call.Client) mcpwire.Options {
+// connOptions returns the options for a new connection. The owner is the client to which the connection belongs, or
+// nil if clients share the connection.
+func (s *server) connOptions(log func(string), owner *call.Client) mcpwire.Options {
 	o := mcpwire.Options{
 		Name: "ambit", Version: s.options.Version, Legacy: s.speaks == handshake, Modern: s.speaks == stateless,
-		ProbeTimeout: s.options.probe, OnGap: s.gap,
+		ProbeTimeout: s.options.probe, OnGap: s.handleGap,
 		OnNotification: func(n mcpwire.Notification) {
 			switch n.Method {
 			case mcpwire.MethodToolsChanged:
-				s.doubt() // clients are notified after the next proof
+				s.requestRecheck() // clients are notified after the verification
 				return
 			case "notifications/message":
 				log(logMessage(n.Params))
@@ -148,7 +152,7 @@ func (s *server) wire(log func(string), owner *call.Client) mcpwire.Options {
 				s.options.OnNotify(s.alias, n.Method, s.secrets.maskJSON(n.Params))
 			}
 		},
-		OnNoise: func(line []byte) { log("(not a message) " + string(line)) },
+		OnNoise: func(line []byte) { log("(not an MCP message) " + string(line)) },
 	}
 	if owner != nil {
 		o.Capabilities, o.OnRequest = owner.Capabilities, relay(owner)
@@ -156,7 +160,6 @@ func (s *server) wire(log func(string), owner *call.Client) mcpwire.Options {
 	return o
 }
 
-// logMessage formats a log notification of a server.
 func logMessage(params []byte) string {
 	var m struct {
 		Level string          `json:"level"`
@@ -172,7 +175,7 @@ func logMessage(params []byte) string {
 	return m.Level + ": " + text
 }
 
-// headers adds the declared headers and credentials just before a request is sent.
+// headers adds the manifest's headers and the credentials to a request, just before the request is sent.
 func (s *server) headers(ctx context.Context, h http.Header) error {
 	for _, set := range s.spec.Headers {
 		value, err := s.resolve(set)
@@ -186,7 +189,7 @@ func (s *server) headers(ctx context.Context, h http.Header) error {
 	}
 	secret, err := s.options.Authorize(ctx, &s.spec.Server, h)
 	if err == nil && secret != "" {
-		s.secrets.keep("login", secret)
+		s.secrets.add("login", secret)
 	}
 	return err
 }

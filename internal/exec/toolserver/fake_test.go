@@ -29,18 +29,18 @@ func TestMain(m *testing.M) {
 		runFake(os.Args[1:])
 		return
 	}
-	// The thread that starts programs never ends: the kernel would end them with it.
+	// The thread that starts programs never ends: if it did, the kernel would kill the programs.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/ambit-run/ambit/internal/exec/toolserver.startPrograms"))
 }
 
-// fake is a tool server on stdio that misbehaves as its arguments say.
+// fake is a tool server on stdio that misbehaves as its arguments request.
 type fake struct {
-	does  []string // what it does, besides being a server
-	state string   // a folder that it shares with the test and with its next life
+	does  []string // the requested misbehaviors
+	state string   // a folder that the test and later starts of the server can read
 	tools []string
 	page  int
-	life  int  // counts how often it was started
-	asks  bool // its client can be asked
+	life  int  // how often the server was started, including this time
+	asks  bool // the client accepts elicitation requests
 	asked fakeRequest
 	out   io.Writer
 }
@@ -48,12 +48,12 @@ type fake struct {
 func runFake(args []string) {
 	f := &fake{out: os.Stdout}
 	flags := flag.NewFlagSet("fake", flag.ExitOnError)
-	flags.String("marker", "", "to be found by")
-	does := flags.String("do", "", "misdeeds")
+	flags.String("marker", "", "a word by which the test finds this process")
+	does := flags.String("do", "", "misbehaviors, separated by commas")
 	tools := flags.String("tools", "", "names")
 	flags.StringVar(&f.state, "state", "", "folder")
 	flags.IntVar(&f.page, "page", 1000, "tools on a page")
-	meet := flags.String("meet", "", "mine,other: start when the other does")
+	meet := flags.String("meet", "", "two files: create the first and wait for the second")
 	_ = flags.Parse(args)
 	f.does, f.tools = strings.Split(*does, ","), strings.Split(*tools, ",")
 	f.life = f.count("lives")
@@ -112,7 +112,7 @@ func (f *fake) await(name string) {
 		if _, err := os.Stat(f.path(name)); err == nil {
 			return
 		}
-		time.Sleep(time.Millisecond) // between two looks
+		time.Sleep(time.Millisecond) // before the next check
 	}
 }
 
@@ -183,7 +183,7 @@ func (f *fake) serve() {
 			f.list(r)
 		case "tools/call":
 			f.call(r)
-		case "": // what it has asked for
+		case "": // the client's answer to the request of the tool "ask"
 			f.answer(f.asked, fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, string(r.Result)+string(r.Error)))
 		case "notifications/cancelled":
 			f.write("cancelled", string(r.Params.RequestID))
@@ -206,7 +206,8 @@ func (f *fake) discover(r fakeRequest) {
 	}
 }
 
-// definitions are the lines of tools.json in the state folder, or plain ones.
+// definitions returns the lines of tools.json in the state folder, or simple definitions of f.tools if there is
+// no such file.
 func (f *fake) definitions() []string {
 	if b, err := os.ReadFile(f.path("tools.json")); err == nil {
 		return strings.FieldsFunc(string(b), func(r rune) bool { return r == '\n' })
@@ -260,7 +261,7 @@ func (f *fake) exists(name string) bool {
 	return err == nil
 }
 
-// call does what the tool's name says.
+// call answers a tool call. The name of the tool selects what happens.
 func (f *fake) call(r fakeRequest) {
 	var args struct {
 		Path, Content string

@@ -18,7 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// sdkServer is a server of the Go SDK's with these tools.
+// sdkServer returns a server that has these tools and uses the Go MCP SDK.
 func sdkServer(tools ...string) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "sdk", Version: "1"}, nil)
 	for _, name := range tools {
@@ -34,25 +34,25 @@ func handler(s *mcp.Server, stateless bool) http.Handler {
 	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, &mcp.StreamableHTTPOptions{Stateless: stateless})
 }
 
-// there is a network address whose server can change.
-type there struct {
+// endpoint is a network address. The test can replace the server that answers there.
+type endpoint struct {
 	url    string
 	answer atomic.Pointer[http.Handler]
-	header atomic.Pointer[http.Header] // of the last request
+	header atomic.Pointer[http.Header] // the header of the last request
 }
 
-func (h *there) set(now http.Handler) { h.answer.Store(&now) }
+func (h *endpoint) set(now http.Handler) { h.answer.Store(&now) }
 
-// down cuts all connections.
-func (h *there) down() {
+// down makes the server abort every request.
+func (h *endpoint) down() {
 	h.set(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 }
 
-// at declares a remote server. It must be called before the agent is started
-// and is closed after it.
-func (r *rig) at(alias string, tools []string, answer http.Handler, headers ...agent.Setting) *there {
+// at declares a remote server. It must be called before the agent is started. The server is closed after the
+// agent.
+func (r *rig) at(alias string, tools []string, answer http.Handler, headers ...agent.Setting) *endpoint {
 	r.t.Helper()
-	h := &there{}
+	h := &endpoint{}
 	h.set(answer)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		header := req.Header.Clone()
@@ -76,15 +76,15 @@ func TestRemoteServers(t *testing.T) {
 	for _, stateless := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stateless %t", stateless), func(t *testing.T) {
 			r := newRig(t)
-			there := r.at("web", []string{"echo"}, handler(sdkServer("echo"), stateless),
+			web := r.at("web", []string{"echo"}, handler(sdkServer("echo"), stateless),
 				agent.Setting{Name: "Authorization", Value: "Bearer $env:CANARY", Refs: []string{"CANARY"}})
 			r.fake("local", []string{"echo"})
 			r.o.Lookup = lookup(map[string]string{"CANARY": canary})
 			m := r.proven()
 			r.works(m, "web")
 			r.works(m, "local")
-			if got := there.header.Load().Get("Authorization"); got != "Bearer "+canary {
-				t.Errorf("the server got %q", got)
+			if got := web.header.Load().Get("Authorization"); got != "Bearer "+canary {
+				t.Errorf("the server got the Authorization header %q", got)
 			}
 			if p := m.Proofs()[0]; p.Package.Status != Unverifiable || p.Protocol == "" {
 				t.Errorf("proof %+v", p)
@@ -114,10 +114,10 @@ func TestRemoteServersRefused(t *testing.T) {
 		code   call.Code
 		words  []string
 	}{
-		{"says the credential back", says(401, "text/plain", "bad token HEADER"), call.ServerUnavailable, []string{"401", "Bearer $env:CANARY"}},
-		{"is no MCP server", says(200, "text/html", "<h1>HEADER</h1>"), call.ServerUnavailable, []string{"text/html"}},
-		{"speaks only the old transport", says(200, "text/event-stream", "event: endpoint\ndata: /messages\n\n"), call.ServerUnavailable, []string{"HTTP+SSE"}},
-		{"sends us elsewhere", http.RedirectHandler("https://evil.example/", http.StatusTemporaryRedirect), call.ServerUnavailable, []string{"redirects are not followed"}},
+		{"echoes the credential", says(401, "text/plain", "bad token HEADER"), call.ServerUnavailable, []string{"401", "Bearer $env:CANARY"}},
+		{"is not an MCP server", says(200, "text/html", "<h1>HEADER</h1>"), call.ServerUnavailable, []string{"text/html"}},
+		{"supports only the old transport", says(200, "text/event-stream", "event: endpoint\ndata: /messages\n\n"), call.ServerUnavailable, []string{"HTTP+SSE"}},
+		{"redirects", http.RedirectHandler("https://evil.example/", http.StatusTemporaryRedirect), call.ServerUnavailable, []string{"redirects are not followed"}},
 		{"has other tools", handler(sdkServer("echo", "exec"), false), call.ServerDrifted, []string{`advertises "exec"`}},
 	}
 	for _, tt := range tests {
@@ -138,17 +138,17 @@ func TestRemoteServersRefused(t *testing.T) {
 
 func TestRemoteCredentialMissing(t *testing.T) {
 	r := newRig(t)
-	there := r.at("web", []string{"echo"}, handler(sdkServer("echo"), true), agent.Setting{Name: "X-Key", Value: "$env:WEB_KEY", Refs: []string{"WEB_KEY"}})
+	web := r.at("web", []string{"echo"}, handler(sdkServer("echo"), true), agent.Setting{Name: "X-Key", Value: "$env:WEB_KEY", Refs: []string{"WEB_KEY"}})
 	key := new(atomic.Bool)
 	r.o.Lookup = func(string) (string, bool) { return canary, key.Load() }
 	m := r.start()
 	refused(t, m.Proofs()[0], call.CredentialMissing, "server web needs WEB_KEY")
-	if there.header.Load() != nil {
-		t.Error("a request was sent without it")
+	if web.header.Load() != nil {
+		t.Error("a request was sent without the credential")
 	}
 	m.Close()
 
-	// The header may also disappear later.
+	// The credential may also disappear later.
 	key.Store(true)
 	m = r.proven()
 	r.works(m, "web")
@@ -157,36 +157,36 @@ func TestRemoteCredentialMissing(t *testing.T) {
 	is(t, refusal, call.CredentialMissing, call.NoEffect, false)
 }
 
-// A remote server that was unreachable is proven again before it is used.
+// A remote server that was unreachable is verified again before it is used.
 func TestRemoteServerComesBack(t *testing.T) {
 	t.Run("the same", func(t *testing.T) {
 		r := newRig(t)
 		server := handler(sdkServer("echo"), true)
-		there := r.at("web", []string{"echo"}, server)
+		web := r.at("web", []string{"echo"}, server)
 		m := r.proven()
-		there.down()
+		web.down()
 		_, refusal := r.call(m, "web", "echo", `{}`)
 		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
-		there.set(server)
+		web.set(server)
 		r.works(m, "web")
 	})
-	t.Run("another", func(t *testing.T) {
+	t.Run("a different server", func(t *testing.T) {
 		r := newRig(t)
-		there := r.at("web", []string{"echo"}, handler(sdkServer("echo"), true))
+		web := r.at("web", []string{"echo"}, handler(sdkServer("echo"), true))
 		m := r.proven()
-		there.down()
+		web.down()
 		r.call(m, "web", "echo", `{}`)
-		there.set(handler(sdkServer("echo", "exec"), true))
+		web.set(handler(sdkServer("echo", "exec"), true))
 		_, refusal := r.call(m, "web", "echo", `{}`)
 		is(t, refusal, call.ServerDrifted, call.NoEffect, false)
 	})
-	t.Run("after very many tries", func(t *testing.T) {
+	t.Run("after many attempts", func(t *testing.T) {
 		r := newRig(t)
 		hand := r.byHand()
 		server := handler(sdkServer("echo"), true)
-		there := r.at("web", []string{"echo"}, server)
+		web := r.at("web", []string{"echo"}, server)
 		m := r.proven()
-		there.down()
+		web.down()
 		r.call(m, "web", "echo", `{}`)
 		for range 2 * quickRestarts {
 			hand.pass()
@@ -194,23 +194,23 @@ func TestRemoteServerComesBack(t *testing.T) {
 		hand.waits()
 		_, refusal := r.call(m, "web", "echo", `{}`)
 		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
-		there.set(server)
+		web.set(server)
 		hand.pass()
-		r.until("it is back", m.Proven)
+		r.until("the server is proven", m.Proven)
 		r.works(m, "web")
 	})
-	t.Run("an answer that is an error is no absence", func(t *testing.T) {
+	t.Run("an HTTP error does not cause a restart", func(t *testing.T) {
 		r := newRig(t)
 		server := handler(sdkServer("echo"), true)
-		there := r.at("web", []string{"echo"}, server)
+		web := r.at("web", []string{"echo"}, server)
 		m := r.proven()
-		there.set(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "slow down", http.StatusTooManyRequests) }))
+		web.set(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "slow down", http.StatusTooManyRequests) }))
 		_, refusal := r.call(m, "web", "echo", `{}`)
 		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
-		there.set(server)
+		web.set(server)
 		r.works(m, "web")
 		if strings.Contains(r.log(), "the server stopped") {
-			t.Errorf("log:\n%s", r.log())
+			t.Errorf("the server was restarted; log:\n%s", r.log())
 		}
 	})
 }

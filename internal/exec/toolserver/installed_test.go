@@ -58,27 +58,27 @@ func TestServerOfAnInstalledAgent(t *testing.T) {
 			m := r.proven()
 			r.works(m, "one")
 			if result, refusal := r.call(m, "one", "read", fmt.Sprintf(`{"path":%q}`, r.path("real/agents/mine/notes"))); refusal != nil || !strings.Contains(string(result.Raw), "mine to read") {
-				t.Errorf("it cannot read its own folder: %s, %v", result.Raw, refusal)
+				t.Errorf("the server cannot read its own folder: %s, %v", result.Raw, refusal)
 			}
 			for _, hidden := range []string{"secrets", "state.db", "keys/own", "policy.cedar", "agents/other/agent.json", "agents/mine/../../secrets"} {
 				result, refusal := r.call(m, "one", "read", fmt.Sprintf(`{"path":%q}`, filepath.Join(r.path("real"), hidden)))
 				if refusal != nil || !strings.Contains(string(result.Raw), "cannot") {
-					t.Errorf("it could read %s: %s, %v", hidden, result.Raw, refusal)
+					t.Errorf("the server could read %s: %s, %v", hidden, result.Raw, refusal)
 				}
 			}
 			for _, place := range []string{"agents/mine/forged", "agents/mine/notes", "agents/forged", "forged"} {
 				if result, refusal := r.call(m, "one", "write", fmt.Sprintf(`{"path":%q,"content":"x"}`, r.path("real/"+place))); refusal != nil || !strings.Contains(string(result.Raw), "cannot") {
-					t.Errorf("it could write %s: %s, %v", place, result.Raw, refusal)
+					t.Errorf("the server could write %s: %s, %v", place, result.Raw, refusal)
 				}
 			}
 			if result, refusal := r.call(m, "one", "uncover", fmt.Sprintf(`{"path":%q,"content":"secrets"}`, r.path("real"))); refusal != nil || strings.Contains(string(result.Raw), canary) {
-				t.Errorf("it could uncover the rest: %s, %v", result.Raw, refusal)
+				t.Errorf("the server could unmount the cover of ambit's home: %s, %v", result.Raw, refusal)
 			}
 		})
 	}
 }
 
-// A file elsewhere in ambit's home stays hidden and does not start.
+// A server is not started if its file is in ambit's home but not in the folder of an installed agent.
 func TestServerAmongWhatAmbitKeeps(t *testing.T) {
 	requireContainment(t)
 	for _, file := range []string{"server", "agents/server", "keys/server", "agents/mine/../../keys/server"} {
@@ -88,7 +88,7 @@ func TestServerAmongWhatAmbitKeeps(t *testing.T) {
 			r.installed(file)
 			refused(t, r.start().Proofs()[0], call.ServerUnavailable)
 			if r.read("one/lives") != "" {
-				t.Error("it was started")
+				t.Error("the server was started")
 			}
 		})
 	}

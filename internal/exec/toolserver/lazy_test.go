@@ -16,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// lazy makes the rig's servers lazy and learn their tools.
+// lazy makes the rig's servers lazy. Their tools are learned at the first start.
 func (r *rig) lazy() {
 	r.o.Servers = declared(r.agent)
 	for i := range r.o.Servers {
@@ -24,7 +24,7 @@ func (r *rig) lazy() {
 	}
 }
 
-// idles lets a lazy server be idle for long enough and reports whether it stopped.
+// idles makes a lazy server look unused for a long time, and reports whether it was stopped.
 func (r *rig) idles(s *server) bool {
 	s.mu.Lock()
 	s.demand.used = time.Time{}
@@ -51,14 +51,14 @@ func TestLazyServer(t *testing.T) {
 	}
 }
 
-// A server that was stopped comes back with the tools that it had, or is refused until
-// it has them again.
+// When an idle server starts again, it must advertise the same tools as before. Otherwise it is refused until
+// it does.
 func TestLazyServerComesBackAsItWas(t *testing.T) {
 	tests := []struct{ name, tools, words string }{
 		{"the same", definition("echo"), ""},
 		{"another definition", strings.Replace(definition("echo"), "It does", "It did", 1), `its definition of "echo" has changed`},
 		{"another tool", definition("exec"), `it does not advertise "echo"`},
-		{"a tool more", definition("echo") + "," + definition("exec"), `it advertises "exec"`},
+		{"an additional tool", definition("echo") + "," + definition("exec"), `it advertises "exec"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestLazyServerComesBackAsItWas(t *testing.T) {
 			r.works(m, "one")
 			r.stops(hand, m.order[0])
 			if m.Capabilities("one") != nil {
-				t.Error("it still has a connection")
+				t.Error("the stopped server still has a connection")
 			}
 			r.write("one/tools.json", tt.tools)
 			if tt.words == "" {
@@ -93,14 +93,13 @@ func TestLazyServerComesBackAsItWas(t *testing.T) {
 func (r *rig) stops(hand *handClock, s *server) {
 	r.t.Helper()
 	if got := hand.waits(); got != idleTime {
-		r.t.Errorf("it may be idle for %v, want %v", got, idleTime)
+		r.t.Errorf("the server may be idle for %v, want %v", got, idleTime)
 	}
 	hand.pass()
-	r.until("it was stopped", s.sleeping)
+	r.until("the server is stopped", s.sleeping)
 }
 
-// A server is in use while it answers a request, and while a client watches one of its
-// resources.
+// A lazy server is not stopped while it answers a request, or while a client watches one of its resources.
 func TestLazyServerStopsOnlyWhenIdle(t *testing.T) {
 	r := newRig(t)
 	r.at("notes", []string{"echo"}, &keeper{})
@@ -110,28 +109,28 @@ func TestLazyServerStopsOnlyWhenIdle(t *testing.T) {
 	if _, refusal := r.call(m, "notes", "echo", `{}`); refusal != nil {
 		t.Fatal(refusal)
 	}
-	done := s.use()
+	done := s.keepRunning()
 	if r.idles(s) {
-		t.Error("it was stopped while a request was under way")
+		t.Error("the server was stopped during a request")
 	}
 	done()
 	if s.stopIdle() {
-		t.Error("it was stopped right after a request")
+		t.Error("the server was stopped right after a request")
 	}
 	client := &call.Client{Key: "one"}
 	r.watches(m, client, "test://note")
 	if r.idles(s) {
-		t.Error("it was stopped while a client watched it")
+		t.Error("the server was stopped while a client watched a resource")
 	}
 	_, err := m.Forward(t.Context(), &call.Forward{
 		Server: "notes", Method: "resources/unsubscribe", Params: jsontext.Value(`{"uri":"test://note"}`), Client: client,
 	})
 	if err != nil || !r.idles(s) {
-		t.Errorf("it runs on, and no client uses it: %v", err)
+		t.Errorf("the unused server was not stopped (error %v)", err)
 	}
 }
 
-// A start that fails refuses calls with the reason at once, and is repeated.
+// After a failed start, calls are refused immediately with the reason, and the start is retried.
 func TestLazyServerStartFails(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -148,21 +147,21 @@ func TestLazyServerStartFails(t *testing.T) {
 		}
 	}
 	if p := m.Proofs(); len(p) != 1 || p[0].OK || p[0].NotFound {
-		t.Errorf("its proof is %+v", p)
+		t.Errorf("the proofs are %+v, want one failed start", p)
 	}
 	if got := hand.waits(); got != firstRetry {
-		t.Errorf("it is started again after %v, want %v", got, firstRetry)
+		t.Errorf("the start is retried after %v, want %v", got, firstRetry)
 	}
 	if err := os.Symlink(program, one.Command); err != nil {
 		t.Fatal(err)
 	}
 	hand.pass()
-	r.until("it is proven", func() bool { p := m.Proofs(); return len(p) == 1 && p[0].OK })
+	r.until("the server is proven", func() bool { p := m.Proofs(); return len(p) == 1 && p[0].OK })
 	r.works(m, "one")
 }
 
-// A required server that was not found is looked for again without a use, an optional
-// server is not.
+// If a required server is not found, ambit looks for it again after a pause. It looks for an optional server
+// only when the server is used.
 func TestLazyServerIsFoundLater(t *testing.T) {
 	for name, optional := range map[string]bool{"required": false, "optional": true} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +176,7 @@ func TestLazyServerIsFoundLater(t *testing.T) {
 				Lazy: true, Optional: optional, Problem: missing,
 				Find: func(context.Context, pack.Progress) (Spec, error) {
 					if !known {
-						return Spec{}, errors.New("it is asked for too early")
+						return Spec{}, errors.New("Find was called too early")
 					}
 					return found, nil
 				},
@@ -187,21 +186,21 @@ func TestLazyServerIsFoundLater(t *testing.T) {
 			p := m.Proofs()[0]
 			refused(t, p, call.ServerUnavailable, "no registry has it")
 			if p.NotFound == optional || !p.Lacking {
-				t.Errorf("its proof is %+v", p)
+				t.Errorf("the proof is %+v, want NotFound %t", p, !optional)
 			}
 			known = true
 			if optional {
 				hand.advance(firstRetry)
 			} else {
 				hand.pass()
-				r.until("it is proven", func() bool { return m.Proofs()[0].OK })
+				r.until("the server is proven", func() bool { return m.Proofs()[0].OK })
 			}
 			r.works(m, "one")
 		})
 	}
 }
 
-// The tools of an optional server are listed only while it is there.
+// The tools of an optional server are listed after its first successful start, even while it is stopped.
 func TestLazyServerIsOptional(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -212,13 +211,13 @@ func TestLazyServerIsOptional(t *testing.T) {
 	m := r.start()
 	echo := r.tool("one", "echo")
 	if m.Definition(echo) != nil {
-		t.Error("it is listed before it was started")
+		t.Error("the tool is listed before the server was started")
 	}
 	r.works(m, "one")
 	if m.Definition(echo) == nil {
-		t.Error("it is not listed while it runs")
+		t.Error("the tool is not listed while the server runs")
 	}
 	if r.stops(hand, m.order[0]); m.Definition(echo) == nil {
-		t.Error("it is not listed while it is stopped")
+		t.Error("the tool is not listed while the server is stopped")
 	}
 }

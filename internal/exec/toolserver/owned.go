@@ -16,45 +16,49 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// owned is a connection to a remote server for one client alone.
-type owned struct {
+// ownedConn is a connection to a remote server that only one client uses.
+type ownedConn struct {
 	opened chan struct{} // closed when conn or err is set
 	conn   *mcpwire.Conn
 	err    error
 }
 
 const (
-	// maxOwned bounds the separate connections to one server.
+	// maxOwned is the maximum number of separate client connections to one server. It is also the maximum number of
+	// watched resources on one server.
 	maxOwned = 1000
-	// ownTimeout bounds the time to open a separate connection.
+	// ownTimeout is the time limit for opening a separate connection.
 	ownTimeout = 30 * time.Second
 )
 
-// owner returns the one client that the server's connection belongs to, or nil.
+// owner returns the client to which the server's connection belongs. It returns nil if clients share the
+// connection.
 func (s *server) owner(ctx context.Context) *call.Client {
 	if s.options.Owner == nil {
 		return nil
 	}
 	if c := s.options.Owner(ctx); c != nil {
-		return s.allowed(c)
+		return s.restricted(c)
 	}
 	return nil
 }
 
-// allowed returns the client as the server may use it: without capabilities if the server may not ask.
-func (s *server) allowed(c *call.Client) *call.Client {
+// restricted returns a copy of the client without capabilities if the server must not send requests to clients.
+// Otherwise, it returns the client unchanged.
+func (s *server) restricted(c *call.Client) *call.Client {
 	if s.mayNotAsk {
 		return &call.Client{Key: c.Key, Notify: c.Notify}
 	}
 	return c
 }
 
-// ownerCanBeAsked reports whether the server's connection declared any capability.
+// ownerCanBeAsked reports whether the server can send requests to the owner of its connection. That is the case if
+// the connection declares a capability of the owner.
 func (s *server) ownerCanBeAsked() bool {
 	if s.options.Owner == nil || s.mayNotAsk {
 		return false
 	}
-	// The owner is known by now, so this does not wait.
+	// The owner is already known, so the function Owner returns immediately.
 	c := s.options.Owner(s.ctx)
 	return c != nil && declaresAny(c.Capabilities)
 }
@@ -63,7 +67,7 @@ func declaresAny(capabilities jsontext.Value) bool {
 	return len(bytes.Trim(capabilities, " \t\r\n{}")) > 0
 }
 
-// relay passes a server's requests to the client that owns the connection.
+// relay returns a handler that passes a server's requests to the owner of the connection.
 func relay(owner *call.Client) func(context.Context, string, jsontext.Value) (jsontext.Value, error) {
 	return func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 		capability := call.CapabilityFor(method)
@@ -80,9 +84,9 @@ func relay(owner *call.Client) func(context.Context, string, jsontext.Value) (js
 	}
 }
 
-// connFor returns the connection for a client's request, and the capabilities to declare with it where the
-// protocol supports that. A stateful request changes the connection, so it never uses a shared one; the
-// connection is nil if there is no other.
+// connFor returns the connection for a client's request. In the newer protocol generation, it also returns the
+// capabilities to send with the request. A stateful request changes the state of its connection, so it must not use a
+// connection that clients share. If a stateful request has no separate connection, the returned connection is nil.
 func (s *server) connFor(ctx context.Context, c *call.Client, stateful bool) (*mcpwire.Conn, jsontext.Value, error) {
 	conn, err := s.ready(ctx)
 	if err != nil {
@@ -94,8 +98,8 @@ func (s *server) connFor(ctx context.Context, c *call.Client, stateful bool) (*m
 		return conn, c.Capabilities, nil
 	case hello.Modern || s.options.Owner != nil:
 		return conn, nil, nil
-	case s.remote() && c != nil && c.Asker != nil && (stateful || s.owns(c)):
-		own, err := s.own(ctx, c)
+	case s.remote() && c != nil && c.Asker != nil && (stateful || s.needsOwnConn(c)):
+		own, err := s.ownConn(ctx, c)
 		return own, nil, err
 	case stateful:
 		return nil, nil, nil
@@ -103,15 +107,15 @@ func (s *server) connFor(ctx context.Context, c *call.Client, stateful bool) (*m
 	return conn, nil, nil
 }
 
-// owns reports whether a client has, or needs, its own connection.
-func (s *server) owns(c *call.Client) bool {
+// needsOwnConn reports whether a client needs a separate connection or already has one.
+func (s *server) needsOwnConn(c *call.Client) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.owned[c.Key] != nil || declaresAny(c.Capabilities) && !s.mayNotAsk
 }
 
-// own returns a client's own connection and opens it if necessary.
-func (s *server) own(ctx context.Context, c *call.Client) (*mcpwire.Conn, error) {
+// ownConn returns a client's separate connection to the server. It opens the connection if necessary.
+func (s *server) ownConn(ctx context.Context, c *call.Client) (*mcpwire.Conn, error) {
 	s.mu.Lock()
 	o := s.owned[c.Key]
 	if o != nil && o.over() {
@@ -122,11 +126,11 @@ func (s *server) own(ctx context.Context, c *call.Client) (*mcpwire.Conn, error)
 		if len(s.owned) >= maxOwned {
 			s.mu.Unlock()
 			return nil, call.Refuse(stage, call.ServerUnavailable,
-				"too many clients have a connection to server %s", s.alias).Again()
+				"the limit of %d client connections to server %s is reached", maxOwned, s.alias).Again()
 		}
-		o = &owned{opened: make(chan struct{})}
+		o = &ownedConn{opened: make(chan struct{})}
 		if s.owned == nil {
-			s.owned = map[string]*owned{}
+			s.owned = map[string]*ownedConn{}
 		}
 		s.owned[c.Key] = o
 		go s.connectFor(c, o)
@@ -140,8 +144,7 @@ func (s *server) own(ctx context.Context, c *call.Client) (*mcpwire.Conn, error)
 	}
 }
 
-// over reports whether a connection failed or has ended.
-func (o *owned) over() bool {
+func (o *ownedConn) over() bool {
 	select {
 	case <-o.opened:
 		return o.err != nil || o.conn.Err() != nil
@@ -150,8 +153,8 @@ func (o *owned) over() bool {
 	}
 }
 
-// connectFor opens a client's own connection and checks its tools.
-func (s *server) connectFor(c *call.Client, o *owned) {
+// connectFor opens a separate connection for a client and checks the tools that the server advertises there.
+func (s *server) connectFor(c *call.Client, o *ownedConn) {
 	defer close(o.opened)
 	ctx, cancel := context.WithTimeout(s.ctx, ownTimeout)
 	defer cancel()
@@ -160,9 +163,9 @@ func (s *server) connectFor(c *call.Client, o *owned) {
 		o.err = err
 		return
 	}
-	options := s.wire(limited(s.log), s.allowed(c))
+	options := s.connOptions(limited(s.log), s.restricted(c))
 	options.Legacy, options.Modern = true, false
-	options.OnGap = func(forgotten bool) { s.gapOf(c.Key, forgotten) }
+	options.OnGap = func(forgotten bool) { s.handleClientGap(c.Key, forgotten) }
 	conn := mcpwire.New(transport, options)
 	if _, err = conn.Negotiate(ctx); err == nil {
 		err = s.checkTools(ctx, conn)
@@ -175,8 +178,8 @@ func (s *server) connectFor(c *call.Client, o *owned) {
 	o.conn = conn
 }
 
-// checkTools compares the tools of a client's own connection with the proven tools. Additional tools are
-// allowed, but cannot be called.
+// checkTools checks that the server advertises all verified tools with the same definitions on a separate connection.
+// Additional tools are allowed, but they cannot be called.
 func (s *server) checkTools(ctx context.Context, conn *mcpwire.Conn) error {
 	advertised, err := conn.ListTools(ctx)
 	if err != nil {
@@ -193,22 +196,16 @@ func (s *server) checkTools(ctx context.Context, conn *mcpwire.Conn) error {
 		was, err1 := pack.LockTool(raw)
 		is, err2 := pack.LockTool(now[name])
 		if now[name] == nil || err1 != nil || err2 != nil || was.Hash != is.Hash {
-			s.doubt()
+			s.requestRecheck()
 			return call.Refuse(stage, call.ServerDrifted,
-				"server %s gives this client another definition of %s than was proven", s.alias, diag.Quote(name))
+				"server %s sends this client a definition of %s that was not verified", s.alias, diag.Quote(name))
 		}
 	}
 	return nil
 }
 
-// Release ends a client's own connections and subscriptions.
-func (m *Manager) Release(key string) {
-	var wg sync.WaitGroup
-	for _, s := range m.order {
-		wg.Go(func() { s.release(key) })
-	}
-	wg.Wait()
-}
+// Release closes a client's separate connections and cancels the client's subscriptions.
+func (m *Manager) Release(key string) { m.each(func(s *server) { s.release(key) }) }
 
 func (s *server) release(key string) {
 	s.mu.Lock()
@@ -217,11 +214,10 @@ func (s *server) release(key string) {
 	s.unwatchAll(key)
 	s.mu.Unlock()
 	if o != nil {
-		o.end()
+		o.close()
 	}
 }
 
-// releaseAll ends the own connections of every client.
 func (s *server) releaseAll() {
 	s.mu.Lock()
 	all := s.owned
@@ -229,13 +225,13 @@ func (s *server) releaseAll() {
 	s.mu.Unlock()
 	var wg sync.WaitGroup
 	for _, o := range all {
-		wg.Go(o.end)
+		wg.Go(o.close)
 	}
 	wg.Wait()
 }
 
-// end closes the connection as soon as it is open.
-func (o *owned) end() {
+// close waits until the connection is open or has failed. It then closes an open connection.
+func (o *ownedConn) close() {
 	<-o.opened
 	if o.conn != nil {
 		o.conn.Close()

@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// person answers every question with a name.
+// person is a client that answers when a server asks for its name.
 type person string
 
 func (p person) Ask(_ context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
@@ -31,7 +31,8 @@ func askable(name string) *call.Client {
 	return &call.Client{Key: name, Capabilities: jsontext.Value(`{"elicitation":{}}`), Asker: person(name)}
 }
 
-// asker is a server whose tool ask asks the client for its name.
+// asker returns a server with the tools echo and "ask". The tool "ask" asks the client for its
+// name.
 func asker() *mcp.Server {
 	s := sdkServer("echo")
 	s.AddTool(&mcp.Tool{Name: "ask", InputSchema: jsontext.Value(`{"type":"object"}`)}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -67,15 +68,15 @@ func TestEachClientIsAskedItself(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// A client without an own connection is not asked.
+	// Clients that share a connection are not asked.
 	for _, c := range []*call.Client{nil, {Key: "Eve", Asker: person("Eve")}} {
 		result, refusal := r.act(t.Context(), m, "far", "ask", &call.Call{Arguments: jsontext.Value("{}"), Client: c})
 		if refusal != nil || result.Failure == nil || strings.Contains(string(result.Raw), "hello") {
 			t.Errorf("got %s, %v", result.Raw, refusal)
 		}
 	}
-	if n := sessions(s); n != 3 { // the shared one, Ann's and Bob's
-		t.Errorf("there are %d sessions", n)
+	if n := sessions(s); n != 3 { // the shared session, Ann's and Bob's
+		t.Errorf("got %d sessions, want 3", n)
 	}
 	m.Release("Ann")
 	r.until("Ann's connection is closed", func() bool { return sessions(s) == 2 })
@@ -88,7 +89,7 @@ func TestEachClientIsAskedItself(t *testing.T) {
 	}
 }
 
-// A server that shows a client other tools than it was proven with has drifted.
+// A server has drifted if the tools on a client's own connection differ from the verified ones.
 func TestOwnConnectionIsProven(t *testing.T) {
 	r := newRig(t)
 	honest, poisoned := asker(), asker()
@@ -108,7 +109,7 @@ func TestOwnConnectionIsProven(t *testing.T) {
 	is(t, refusal, call.ServerDrifted, call.NoEffect, false)
 }
 
-// owned gives the manager one client.
+// owned makes c the only client of the manager.
 func (r *rig) owned(c *call.Client) {
 	r.o.Owner = func(context.Context) *call.Client { return c }
 }
@@ -134,14 +135,14 @@ func TestNobodyIsAskedWhoSharesAServer(t *testing.T) {
 	}
 }
 
-// If the tools depend on the capabilities, the server is used without them, as declared.
+// If a server advertises undeclared tools only to clients with capabilities, ambit declares no capabilities.
 func TestMoreToolsForAClientThatCanBeAsked(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"ask"}, "-do", "more-for-askable")
 	r.owned(askable("Ann"))
 	m := r.proven()
-	if w := strings.Join(m.Proofs()[0].Warnings, "\n"); !strings.Contains(w, "so it cannot ask") {
-		t.Errorf("warnings %s", w)
+	if w := strings.Join(m.Proofs()[0].Warnings, "\n"); !strings.Contains(w, "so ambit refuses its requests") {
+		t.Errorf("got the warnings %q", w)
 	}
 	result, refusal := r.act(t.Context(), m, "one", "ask", &call.Call{Arguments: jsontext.Value("{}")})
 	if refusal != nil || strings.Contains(string(result.Raw), "Ann") {
@@ -167,7 +168,7 @@ func TestForward(t *testing.T) {
 		if method == "notifications/resources/updated" {
 			select {
 			case updated <- string(params):
-			default: // one is enough
+			default: // one update is enough
 			}
 		}
 	}
@@ -194,7 +195,8 @@ func TestForward(t *testing.T) {
 			if _, err := m.Forward(t.Context(), &call.Forward{Server: "nowhere", Method: "resources/list"}); err == nil {
 				t.Error("a server that does not exist answered")
 			}
-			// Two clients watch over one connection: the server is asked once.
+			// Two clients watch a resource through the shared connection: ambit sends only one subscription
+			// to the server.
 			two := []*call.Client{{Key: "one"}, {Key: "two"}}
 			for _, client = range two {
 				if _, err := send("resources/subscribe", `{"uri":"test://note"}`); err != nil {
@@ -209,27 +211,27 @@ func TestForward(t *testing.T) {
 				}
 			}
 			if s := m.servers[tt.name]; len(s.watched) != 1 {
-				t.Error("a stranger ended what others watch")
+				t.Error("a client ended a subscription of others")
 			}
-			r.until("the server knows of it", func() bool { return subscribed.Load() == 1 })
-			r.until("an update comes", func() bool {
+			r.until("the server has the subscription", func() bool { return subscribed.Load() == 1 })
+			r.until("an update arrives", func() bool {
 				if err := s.ResourceUpdated(t.Context(), &mcp.ResourceUpdatedNotificationParams{URI: "test://note"}); err != nil {
 					t.Fatal(err)
 				}
 				return len(updated) > 0
 			})
 			if got := <-updated; !strings.Contains(got, `"uri":"test://note"`) {
-				t.Error(got)
+				t.Errorf("got the update %s", got)
 			}
 			for _, client = range two {
 				if unsubscribed.Load() != 0 {
-					t.Error("the first of two watchers ended it for both")
+					t.Error("the first of two clients ended the subscription of both")
 				}
 				if _, err := send("resources/unsubscribe", `{"uri":"test://note"}`); err != nil {
 					t.Fatal(err)
 				}
 			}
-			r.until("the server knows of the end", func() bool { return unsubscribed.Load() == 1 })
+			r.until("the subscription has ended at the server", func() bool { return unsubscribed.Load() == 1 })
 			for len(updated) > 0 {
 				<-updated
 			}
@@ -238,7 +240,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// Notifications and answers of a server reach the client without credentials.
+// Credentials are removed from a server's notifications and answers before they reach the client.
 func TestCredentialsAreNotToldToClients(t *testing.T) {
 	r := newRig(t)
 	s := r.fake("one", []string{"environment", "protocol_error"})

@@ -1,7 +1,6 @@
 package toolserver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -20,45 +18,45 @@ import (
 // PackageStatus is the result of checking a server's package.
 type PackageStatus string
 
-// The states of a package.
+// A package has one of these states.
 const (
-	// Verified: the program has the declared digest.
+	// Verified means that the program has the declared digest.
 	Verified PackageStatus = "verified"
-	// Placeholder: the manifest declares no real digest.
+	// Placeholder means that the manifest declares no digest, or only a placeholder.
 	Placeholder PackageStatus = "placeholder"
-	// Unverifiable: the server is remote.
+	// Unverifiable means that the server is remote, so its program cannot be hashed.
 	Unverifiable PackageStatus = "unverifiable"
-	// Mismatch: the digest differs from the declared or locked one.
+	// Mismatch means that the digest differs from the declared or locked digest.
 	Mismatch PackageStatus = "mismatch"
-	// Absent: the package is unavailable.
+	// Absent means that the package is not available.
 	Absent PackageStatus = "absent"
 )
 
-// PackageDigest compares the declared digest of a package with the actual one.
+// PackageDigest holds the declared and the actual digest of a package, and the result of the comparison.
 type PackageDigest struct {
 	Declared string        `json:"declared"`
 	Actual   string        `json:"actual"`
 	Status   PackageStatus `json:"status"`
 }
 
-// plan describes the program to start.
+// plan describes the program that will be started.
 type plan struct {
 	argv   []string
 	digest PackageDigest
-	// show is the folder that the program may read inside ambit's hidden home: its package in the store, or
-	// the folder of its file in an installed agent. hide lists folders outside from which the program could
-	// load code that was not hashed.
-	show string
-	hide []string
-	// env are variables that the package itself sets.
+	// visible is the only folder in ambit's home that the program can read. See [server.visibleDir].
+	visible string
+	// hidden lists folders outside ambit's home that the program cannot see. Otherwise, the program could load code from
+	// them that was not hashed.
+	hidden []string
+	// env holds the environment variables that the package sets.
 	env      map[string]string
 	warnings []string
-	// lacking reports that something is missing on this machine.
+	// lacking reports whether a runtime, a setting or access to the package is missing on this machine.
 	lacking bool
 }
 
-// prepare finds the program of a server and checks it against the manifest and the lock. The plan is never
-// nil.
+// prepare finds the program of a server and compares it with the manifest and the lock file. It returns a plan even
+// if it returns an error.
 func (s *server) prepare(ctx context.Context) (*plan, error) {
 	l := &plan{digest: PackageDigest{Declared: s.spec.Digest, Status: Absent}}
 	switch {
@@ -83,14 +81,14 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	ref, err := pack.Identify(s.spec.Server)
 	if l.digest.Status == Placeholder {
 		l.argv = append([]string{s.spec.Command}, s.spec.Args...)
-		l.warnings = []string{"the package is not pinned: the command may fetch another version at each start"}
+		l.warnings = []string{"the package is not pinned, so the command may fetch a different version at each start"}
 		if err == nil && ref.Kind == pack.File {
 			p, err := pack.OpenLocal(ref, s.options.Folder, "")
 			if err != nil {
 				return l, s.packageRefusal(l, err)
 			}
-			l.argv, l.show, l.digest.Actual = p.Argv(ref.Args), s.visibleDir(p), p.Digest
-			l.warnings = []string{"the file is not pinned: its content may differ at each start"}
+			l.argv, l.visible, l.digest.Actual = p.Argv(ref.Args), s.visibleDir(p), p.Digest
+			l.warnings = []string{"the file is not pinned, so its content may differ at each start"}
 		}
 		return l, nil
 	}
@@ -101,28 +99,25 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	if err != nil {
 		return l, s.packageRefusal(l, err)
 	}
-	l.argv, l.show, l.hide = p.Argv(ref.Args), s.visibleDir(p), p.Strays
+	l.argv, l.visible, l.hidden = p.Argv(ref.Args), s.visibleDir(p), p.Strays
 	l.digest.Actual, l.digest.Status = p.Digest, Verified
 	return l, nil
 }
 
-// uncontained reports whether the program would see ambit's files although [Options.Contain] forbids that.
-// The answer does not change while this process runs.
+// uncontained reports whether [Options.Contain] is set but the server's program cannot be contained. Such a server is
+// refused. The result does not change while ambit runs.
 func (s *server) uncontained() bool {
 	return s.options.Contain && !s.remote() && s.spec.Launch == nil && !containable()
 }
 
-// preparePackage plans a package that [Spec.Package] provides. It must have all the settings that it
-// requires.
+// preparePackage fills in the plan for the package that [Spec.Package] returns. It refuses the server if a required
+// variable or argument is not set.
 func (s *server) preparePackage(ctx context.Context, l *plan) error {
-	if err := s.turn.wait(ctx); err != nil {
-		return err
-	}
-	p, err := s.spec.Package(ctx, s.want(), s.progress)
+	p, err := s.spec.Package(ctx, s.wantedPackage(), s.progress)
 	if err != nil {
 		return s.packageRefusal(l, err)
 	}
-	l.argv, l.show, l.hide, l.env = p.Argv(s.spec.Args), p.Dir, p.Strays, p.Env
+	l.argv, l.visible, l.hidden, l.env = p.Argv(s.spec.Args), p.Dir, p.Strays, p.Env
 	l.digest.Actual, l.digest.Status = p.Digest, Verified
 	lacks := p.Lacks(s.spec.Args, func(name string) bool {
 		return slices.ContainsFunc(s.spec.Env, func(v agent.Setting) bool { return v.Name == name })
@@ -132,32 +127,33 @@ func (s *server) preparePackage(ctx context.Context, l *plan) error {
 	}
 	l.lacking = true
 	r := call.Refuse(stage, call.ServerUnavailable, "server %s needs %s", s.alias, strings.Join(lacks, ", "))
-	r.Hint = fmt.Sprintf("set it in config.toml, under [server.%q], in env or args", s.alias)
+	r.Hint = fmt.Sprintf("set variables in `env` and arguments in `args`, under [server.%q] in config.toml", s.alias)
 	return r
 }
 
-// compareWithLock refuses a server that the manifest declares differently from the lock.
+// compareWithLock refuses a server whose declaration in the manifest differs from the lock file.
 func (s *server) compareWithLock(l *plan) error {
 	if s.options.Lock == nil || s.options.Lock.Agents[s.agent] == nil {
 		return nil
 	}
 	drift := ""
-	switch locked := s.locked(); {
+	switch locked := s.lockEntry(); {
 	case locked == nil:
-		drift = "the lock contains the agent, but not this server"
+		drift = "the lock file contains the agent, but not this server"
 	case s.remote() && (locked.Package.Kind != pack.Remote || locked.Package.Name != s.spec.Endpoint):
-		drift = "the manifest declares another address than the lock"
+		drift = "the manifest and the lock file have different addresses"
 	case !s.remote() && locked.Package.Digest != s.spec.Digest:
 		l.digest.Status = Mismatch
 		l.digest.Actual = locked.Package.Digest
-		drift = "the manifest declares another package than the lock"
+		drift = "the manifest and the lock file have different packages"
 	default:
 		return nil
 	}
 	return call.Refuse(stage, call.ServerDrifted, "server %s: %s", s.alias, drift)
 }
 
-// open returns the package from the store and downloads it if it is not stored.
+// open returns the local program, or the package from the package store. If the package is not in the store, open
+// downloads it.
 func (s *server) open(ctx context.Context, l *plan, ref pack.Ref) (*pack.Package, error) {
 	if ref.Kind == pack.File || ref.Kind == pack.Program {
 		p, err := pack.OpenLocal(ref, s.options.Folder, "")
@@ -165,24 +161,20 @@ func (s *server) open(ctx context.Context, l *plan, ref pack.Ref) (*pack.Package
 			return p, err
 		}
 		l.digest.Actual = p.Digest
-		return pack.OpenLocal(ref, s.options.Folder, s.spec.Digest) // returns the error
+		return pack.OpenLocal(ref, s.options.Folder, s.spec.Digest) // returns an error, because the digest is wrong
 	}
-	if err := s.turn.wait(ctx); err != nil {
-		return nil, err
-	}
-	// A damaged package is refused and not replaced: someone may have tampered with it.
+	// A damaged package is refused and not downloaded again, because the damage may be a sign of tampering.
 	store := pack.Store{Dir: s.options.Home.Packages()}
-	p, err := store.Open(ref, s.want())
+	p, err := store.Open(ref, s.wantedPackage())
 	if errors.Is(err, pack.NotStored) {
-		s.turn.pass() // other servers do not wait for a download
-		return store.Fetch(ctx, ref, s.want(), s.progress)
+		return store.Fetch(ctx, ref, s.wantedPackage(), s.progress)
 	}
 	return p, err
 }
 
-// visibleDir returns the folder in ambit's home that a server may read: its package, or the folder of its
-// file in an installed agent. A file elsewhere in ambit's home stays hidden and does not start, because its
-// folder may contain private files.
+// visibleDir returns the folder in ambit's home that a server can read. For a package, it returns the package
+// folder. For a local file of an installed agent, it returns the folder of the file. For any other file, it returns
+// "", because the folder may contain private files. Such a file cannot start if it is in ambit's home.
 func (s *server) visibleDir(p *pack.Package) string {
 	if p.File == "" {
 		return p.Dir
@@ -201,9 +193,9 @@ func (s *server) visibleDir(p *pack.Package) string {
 	return dir
 }
 
-// want returns the expected package of the server.
-func (s *server) want() pack.Want {
-	if locked := s.locked(); locked != nil {
+// wantedPackage returns the package that the server is required to have.
+func (s *server) wantedPackage() pack.Want {
+	if locked := s.lockEntry(); locked != nil {
 		return s.options.Lock.Want(locked.Package)
 	}
 	if want, ok := s.options.Want[s.alias]; ok {
@@ -212,15 +204,14 @@ func (s *server) want() pack.Want {
 	return pack.Want{Digest: s.spec.Digest}
 }
 
-// locked returns the server's lock entry, or nil.
-func (s *server) locked() *pack.LockedServer {
+// lockEntry returns the server's entry in the lock file, or nil.
+func (s *server) lockEntry() *pack.LockedServer {
 	if s.options.Lock == nil {
 		return nil
 	}
 	return s.options.Lock.Server(s.agent, s.alias)
 }
 
-// packageRefusal converts an error of the package store to a refusal.
 func (s *server) packageRefusal(l *plan, err error) error {
 	code := call.ServerUnavailable
 	switch pack.CodeOf(err) {
@@ -235,8 +226,8 @@ func (s *server) packageRefusal(l *plan, err error) error {
 	return r
 }
 
-// environment returns the whole environment of a program: the variables that every program needs, those of
-// its package, and those of the manifest with resolved references.
+// environment returns the complete environment of the program. It consists of basic variables, the variables of the
+// package, and the variables of the manifest. References in the manifest's variables are resolved.
 func (s *server) environment(l *plan) ([]string, error) {
 	var env []string
 	for _, name := range agent.PlainEnv {
@@ -257,7 +248,8 @@ func (s *server) environment(l *plan) ([]string, error) {
 	return env, nil
 }
 
-// resolve replaces the references in a setting. The value is a secret and appears in no error.
+// resolve replaces the $env: references in a setting with their values. The values are secrets and never appear in
+// an error.
 func (s *server) resolve(set agent.Setting) (string, error) {
 	var value strings.Builder
 	rest := set.Value
@@ -265,63 +257,15 @@ func (s *server) resolve(set agent.Setting) (string, error) {
 		secret, ok := s.options.Lookup(ref)
 		if !ok {
 			r := call.Refuse(stage, call.CredentialMissing, "server %s needs %s, which is not set", s.alias, ref)
-			r.Hint = "set the environment variable " + ref + ", or store it"
+			r.Hint = "set the environment variable " + ref + ", or store the secret"
 			r.Command = diag.Command{Verb: "secret set", Arg: ref}
 			return "", r
 		}
-		s.secrets.keep(ref, secret)
-		// Replace from left to right, and never inside a replaced value.
+		s.secrets.add(ref, secret)
+		// Replace from left to right, so that an inserted value is never searched for references.
 		before, after, _ := strings.Cut(rest, "$env:"+ref)
 		value.WriteString(before + secret)
 		rest = after
 	}
 	return value.String() + rest, nil
-}
-
-// turn is a server's place in the queue for hashing.
-type turn struct {
-	before <-chan struct{} // closed when the previous package is hashed; nil for the first
-	passed chan struct{}
-	once   sync.Once
-}
-
-// orderHashing lets packages be hashed one after the other, the largest first. One hash uses all cores, so
-// parallel hashing gains nothing. The largest package usually belongs to the slowest server, so the others
-// are hashed while it starts.
-func orderHashing(servers []*server, size func(*server) int64) {
-	sizes := make(map[*server]int64, len(servers))
-	for _, s := range servers {
-		sizes[s] = size(s)
-	}
-	row := slices.Clone(servers)
-	slices.SortStableFunc(row, func(a, b *server) int { return cmp.Compare(sizes[b], sizes[a]) })
-	var before <-chan struct{}
-	for _, s := range row {
-		s.turn = &turn{before: before, passed: make(chan struct{})}
-		before = s.turn.passed
-	}
-}
-
-// wait returns when the server's package may be hashed.
-func (t *turn) wait(ctx context.Context) error {
-	if t.before == nil {
-		return nil
-	}
-	select {
-	case <-t.before:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// pass lets the next server hash its package. Further calls do nothing.
-func (t *turn) pass() { t.once.Do(func() { close(t.passed) }) }
-
-// packageSize returns the stored size of a server's package; 0 if it is not stored.
-func (s *server) packageSize() int64 {
-	if s.remote() || s.spec.Placeholder || s.spec.Digest == "" {
-		return 0
-	}
-	return (&pack.Store{Dir: s.options.Home.Packages()}).Size(s.want())
 }

@@ -13,51 +13,51 @@ import (
 	"time"
 )
 
-// program describes a program to start.
 type program struct {
 	argv []string
-	// env is the whole environment of the program.
+	// env is the complete environment of the program.
 	env []string
-	// hide lists folders that the program must not see; show is a folder inside them that it may read.
-	hide []string
-	show string
+	// hidden lists folders that the program cannot see.
+	hidden []string
+	// visible is a folder inside a hidden folder that the program can still read. It is "" if there is no such folder.
+	visible string
 	// log receives each line of stderr.
 	log func(line string)
 }
 
-// process is a running program with its descendants.
+// process is a running program and its child processes.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout io.ReadCloser
 	// contained reports whether the program runs in its own pid namespace.
 	contained bool
-	// initPID is the first process of that namespace, 0 without one.
+	// initPID is the pid of the first process in the pid namespace. It is 0 if there is no namespace.
 	initPID int
 
-	// stopLaunched ends a program that the caller started; nil for other programs.
+	// stopLaunched stops a program that [Spec.Launch] started. It is nil for other programs.
 	stopLaunched func() error
 
-	exited     chan struct{} // closed when the program has ended
-	err        error         // the exit error, after exited
-	forced     atomic.Bool   // ambit killed the program
-	drained    chan struct{} // closed when all of stderr was read
-	lastOutput string        // the last lines of stderr, after drained
+	exited     chan struct{} // closed when the program has exited
+	err        error         // exit error; valid after exited is closed
+	forced     atomic.Bool   // whether ambit killed the program
+	drained    chan struct{} // closed when stderr has been read to its end
+	lastOutput string        // last lines of stderr; valid after drained is closed
 }
 
-// Launched is a server that the caller started, in a sandbox.
+// Launched is a server that the caller started in a sandbox.
 type Launched struct {
 	Stdin  io.WriteCloser
 	Stdout io.ReadCloser
-	// Stop ends the server and its descendants. It returns the exit error if the program ended by itself,
-	// and may be called more than once.
+	// Stop stops the server and its child processes. If the program had already exited, Stop returns the exit
+	// error. Stop may be called more than once.
 	Stop func() error
 }
 
-// start starts a program. Its descendants end with it, and with this process.
+// start starts a program. Its child processes are terminated when the program or ambit exits.
 func start(s program) (*process, error) {
 	if len(s.argv) == 0 {
-		return nil, errors.New("there is no command")
+		return nil, errors.New("the server has no command")
 	}
 	path, err := exec.LookPath(s.argv[0])
 	if err != nil {
@@ -71,12 +71,13 @@ func start(s program) (*process, error) {
 	}
 	p.cmd.Env = s.env
 	if p.contained {
-		p.cmd.Env = []string{} // bubblewrap sets the program's environment
+		p.cmd.Env = []string{} // bubblewrap sets the environment of the program
 	}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	// Own pipes: exec would close its pipes when the program ends and lose buffered output.
+	// Do not let package exec create these pipes, because it would close them when the program exits, and buffered output
+	// would be lost.
 	stdout, stderr, err := p.outputs()
 	if err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func start(s program) (*process, error) {
 		stdout.Close()
 		stderr.Close()
 		if status != nil {
-			status() // closes the files; there is no status to read
+			status() // closes the files; no program has started
 		}
 		return nil, err
 	}
@@ -122,8 +123,8 @@ func (p *process) outputs() (stdout, stderr *os.File, err error) {
 	return stdout, stderr, nil
 }
 
-// stop closes the program's input and kills the program if it still runs after grace. No descendant
-// outlives it.
+// stop closes the program's input and waits for the program to exit. If the program is still running after the grace
+// period, stop kills it. In any case, stop kills the child processes.
 func (p *process) stop(grace time.Duration) {
 	p.stdin.Close()
 	if p.stopLaunched != nil {
@@ -141,24 +142,25 @@ func (p *process) stop(grace time.Duration) {
 	<-p.exited
 }
 
-// exitReport returns how a stopped program ended, if it ended by itself, and its last output.
+// exitReport describes for an error message how a program exited. The text contains the last lines of stderr. It also
+// contains the exit error, unless ambit killed the program.
 func (p *process) exitReport() string {
 	report := ""
 	if !p.forced.Load() && p.err != nil {
-		report = "; the program ended: " + p.err.Error()
+		report = "; the program exited: " + p.err.Error()
 	}
 	select {
 	case <-p.drained:
 		if p.lastOutput != "" {
 			report += "; last output: " + p.lastOutput
 		}
-	case <-time.After(grace): // another process still holds stderr
+	case <-time.After(grace): // another process still has stderr open
 	}
 	return report
 }
 
-// spawner starts every program from one thread that never ends: the kernel ties the parent-death signal to
-// the thread, not to the process.
+// spawner starts every program from one thread that never exits, because the kernel sends the parent death signal
+// when the thread that started the program exits.
 var spawner = sync.OnceValue(func() chan func() {
 	work := make(chan func())
 	go startPrograms(work)
@@ -181,12 +183,12 @@ func spawn(cmd *exec.Cmd) error {
 const (
 	maxLogLine  = 8 << 10
 	maxLogBytes = 1 << 20
-	lastLines   = 3 // of stderr, in an exit report
+	lastLines   = 3 // number of stderr lines in an exit report
 )
 
-// drain reads a program's stderr to its end, so that the program never blocks. It logs each line and
-// returns the last few, because the very last line may be only a hint or the end of a trace. Long lines are
-// cut.
+// drain reads a program's stderr to its end, because a full pipe would block the program. It logs each line and
+// returns the last few lines, because the last line alone may be only a hint or the end of a stack trace. A line
+// longer than maxLogLine is truncated.
 func drain(r io.Reader, log func(string)) string {
 	b := bufio.NewReaderSize(r, maxLogLine)
 	var last tail
@@ -203,8 +205,8 @@ func drain(r io.Reader, log func(string)) string {
 	}
 }
 
-// tail keeps the last lines of a program and the last error line before them. Lines stay whole: half of a
-// credential could not be recognized.
+// tail keeps the last lines of a program's stderr. It also keeps the latest line before them that contains "error".
+// It does not truncate lines, because a truncated credential could not be recognized and removed.
 type tail struct {
 	lines []string
 	fault string
@@ -231,7 +233,7 @@ func (w *tail) String() string {
 	return text
 }
 
-// limited bounds how much a server can write to the log.
+// limited returns a log function that drops all lines after the first maxLogBytes bytes.
 func limited(log func(string)) func(string) {
 	var mu sync.Mutex
 	total := 0
@@ -243,7 +245,7 @@ func limited(log func(string)) func(string) {
 		}
 		log(line)
 		if total += len(line) + 1; total >= maxLogBytes {
-			log(fmt.Sprintf("more than %d KiB of log; the rest is not shown", maxLogBytes>>10))
+			log(fmt.Sprintf("the server wrote more than %d KiB of log; the rest is not shown", maxLogBytes>>10))
 		}
 	}
 }

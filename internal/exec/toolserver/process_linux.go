@@ -19,7 +19,7 @@ import (
 
 func lockThread() { runtime.LockOSThread() }
 
-// bubblewrap is the path of bwrap, or empty if bwrap cannot create a pid namespace here.
+// bubblewrap returns the path of bwrap. It returns "" if bwrap is not installed or cannot create a pid namespace.
 var bubblewrap = sync.OnceValue(func() string {
 	path, err := exec.LookPath("bwrap")
 	if err != nil {
@@ -31,8 +31,8 @@ var bubblewrap = sync.OnceValue(func() string {
 	return path
 })
 
-// baseOptions make the whole file system visible, but give root only the basic devices: a raw disk device
-// would expose hidden files.
+// baseOptions returns bubblewrap options that make the whole file system visible. If ambit is root, only basic
+// devices are visible, because root could read hidden files from a raw disk device.
 func baseOptions() []string {
 	if os.Geteuid() == 0 {
 		return []string{"--bind", "/", "/", "--dev", "/dev", "--proc", "/proc"}
@@ -40,16 +40,21 @@ func baseOptions() []string {
 	return []string{"--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc"}
 }
 
-// runtimeDirs are the folders with the sockets of user sessions. Over the session bus a program could start
-// processes outside, which see hidden files, or query the keyring.
+// runtimeDirs returns the folders that contain the sockets of user sessions. These folders are hidden from
+// tool servers. Over the session bus, a program could query the keyring. It could also start processes
+// outside its namespace, which see the hidden files.
 //
-// Hiding these folders is not a sandbox: a tool server works with the user's files and network, and other
-// processes may act for it outside. Still reachable are the system bus, the socket of a container engine,
-// cron and at, files in the home folder that a shell or desktop runs at the next sign-in, abstract sockets
-// (they belong to the shared network namespace) and, for members of a disk group, the disks.
+// Hiding these folders is not a sandbox. A tool server still has access to the user's files and to the
+// network. It can still make processes outside its namespace act for it, through:
+//   - the system bus and the socket of a container engine
+//   - cron and at
+//   - files in the home folder that a shell or desktop runs at the next sign-in
+//   - abstract sockets, which belong to the shared network namespace
+//   - the disks, if the user is in a group that can read them
 func runtimeDirs() []string {
 	dirs := []string{"/run/user"}
-	// Another folder counts only if it is private, as the specification requires: some set /tmp.
+	// Hide XDG_RUNTIME_DIR only if the folder is private, as the XDG specification requires. Some systems set the
+	// variable to /tmp.
 	own := os.Getenv("XDG_RUNTIME_DIR")
 	if info, err := os.Stat(own); err == nil && filepath.IsAbs(own) && info.Mode().Perm()&0o077 == 0 {
 		dirs = append(dirs, own)
@@ -60,9 +65,9 @@ func runtimeDirs() []string {
 	})
 }
 
-// prepare creates the command. With bubblewrap the program gets its own pid namespace, in which it can
-// neither see nor signal outside processes and does not see hidden folders. The returned function waits for
-// the pid of the namespace's first process.
+// prepare creates the command. If bubblewrap is available, the program gets its own pid namespace. The program then
+// cannot see or signal other processes, and cannot see the hidden folders. The returned function waits for the pid
+// of the first process in the namespace. It is nil if there is no namespace.
 func (p *process) prepare(s *program, argv []string) (status func() int, err error) {
 	wrap := bubblewrap()
 	if wrap == "" {
@@ -73,8 +78,8 @@ func (p *process) prepare(s *program, argv []string) (status func() int, err err
 	args := append(baseOptions(), "--unshare-pid", "--die-with-parent", "--new-session",
 		"--json-status-fd", "3", "--cap-drop", "ALL")
 	if os.Geteuid() == 0 {
-		// With all capabilities, root could unmount the covers. These are enough to work on other users'
-		// files.
+		// Keep only the capabilities that root needs to work on the files of other users. With all capabilities, root could
+		// unmount the file systems that hide folders.
 		args = append(args, "--cap-add", "CAP_DAC_OVERRIDE", "--cap-add", "CAP_FOWNER", "--cap-add", "CAP_CHOWN")
 	}
 	covers, err := hideOptions(s)
@@ -100,9 +105,10 @@ func (p *process) prepare(s *program, argv []string) (status func() int, err err
 		var first struct {
 			Child int `json:"child-pid"`
 		}
-		// bubblewrap writes the status before it starts the program. If it ends, so does the pipe.
+		// Bubblewrap writes the status before it starts the program. If bubblewrap exits early, the pipe is closed,
+		// and Decode fails.
 		err := json.NewDecoder(read).Decode(&first)
-		go func() { // discard later messages, so that bubblewrap never blocks
+		go func() { // a full pipe would block bubblewrap
 			defer read.Close()
 			var rest [512]byte
 			for err == nil {
@@ -113,8 +119,8 @@ func (p *process) prepare(s *program, argv []string) (status func() int, err err
 	}, nil
 }
 
-// environment returns the options that set the program's environment. bubblewrap itself gets none:
-// variables that load code would take effect outside.
+// environment returns the options that set the program's environment. Bubblewrap itself runs without these variables,
+// because some variables make a program load code, and that code would run outside the namespace.
 func environment(env []string) []string {
 	options := []string{"--clearenv"}
 	for _, v := range env {
@@ -124,12 +130,12 @@ func environment(env []string) []string {
 	return options
 }
 
-// optionsFile returns a file with bubblewrap's options. Arguments would be visible to every user of the
-// machine.
+// optionsFile returns an in-memory file that contains bubblewrap's options. If the options were passed as arguments,
+// all users of the machine could read them.
 func optionsFile(options []string) (*os.File, error) {
 	for _, o := range options {
 		if strings.Contains(o, "\x00") {
-			// A NUL separates options, so the rest would become other options.
+			// NUL separates the options in the file, so the text after a NUL would be read as another option.
 			return nil, errors.New("a path or variable of the server contains a NUL character")
 		}
 	}
@@ -148,12 +154,12 @@ func optionsFile(options []string) (*os.File, error) {
 	return f, nil
 }
 
-// hideOptions returns the options that hide folders, session folders first, because they may contain the
-// others. It resolves links: hiding a link would not hide its target.
+// hideOptions returns the options that hide folders. Session folders come first, because they may contain the other
+// folders. Links are resolved, because hiding a link does not hide its target.
 func hideOptions(s *program) ([]string, error) {
 	var covers, seal, hidden []string
 	sessions := runtimeDirs()
-	for _, dir := range append(sessions, s.hide...) {
+	for _, dir := range append(sessions, s.hidden...) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
@@ -165,8 +171,8 @@ func hideOptions(s *program) ([]string, error) {
 		covers = append(covers, "--tmpfs", dir)
 		seal = append(seal, "--remount-ro", dir)
 	}
-	if s.show != "" {
-		show, err := filepath.EvalSymlinks(s.show)
+	if s.visible != "" {
+		show, err := filepath.EvalSymlinks(s.visible)
 		if err != nil {
 			return nil, err
 		}
@@ -175,8 +181,8 @@ func hideOptions(s *program) ([]string, error) {
 	return slices.Concat(covers, linkedPrograms(hidden[:len(sessions)], hidden), seal), nil
 }
 
-// linkedPrograms returns the options that keep PATH entries working that are links in a session folder, as
-// some version managers create. The target of such a link must not overlap a hidden folder.
+// linkedPrograms returns the options that keep PATH entries in session folders usable. Some version managers create
+// such entries as links. An entry stays hidden if its target overlaps a hidden folder.
 func linkedPrograms(sessions, hidden []string) []string {
 	within := func(path, dir string) bool {
 		rel, err := filepath.Rel(dir, path)
@@ -195,13 +201,14 @@ func linkedPrograms(sessions, hidden []string) []string {
 	return binds
 }
 
-// kill ends the program and its descendants at once. The kernel ends a pid namespace with its first
-// process. bubblewrap then exits by itself, which leaves no zombie; if it does not exit, it is killed too.
+// kill kills the program and its child processes. If the first process of the pid namespace is killed, the kernel
+// kills all processes in the namespace, and bubblewrap exits. If bubblewrap does not exit within a second, kill also
+// kills bubblewrap.
 func (p *process) kill() {
 	if p.initPID > 0 {
 		select {
 		case <-p.exited:
-			return // with its namespace
+			return // the namespace ended with bubblewrap
 		default:
 		}
 		syscall.Kill(p.initPID, syscall.SIGKILL)
@@ -216,5 +223,5 @@ func (p *process) kill() {
 	syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 }
 
-// containable reports whether this system can contain programs.
+// containable reports whether programs can be contained on this machine.
 func containable() bool { return bubblewrap() != "" }

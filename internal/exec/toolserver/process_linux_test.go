@@ -27,7 +27,7 @@ func said(t *testing.T, script string, change ...func(*program)) string {
 	return strings.TrimSpace(string(b))
 }
 
-// A tool server does not reach the session bus, which could start programs outside.
+// A tool server cannot reach the session bus, which could start programs outside its namespace.
 func TestSessionIsHidden(t *testing.T) {
 	requireContainment(t)
 	session := t.TempDir()
@@ -43,25 +43,25 @@ func TestSessionIsHidden(t *testing.T) {
 	defer l.Close()
 	script := fmt.Sprintf("ls -A %s /run/user 2>/dev/null | grep -c -v -e : -e '^$'; test -e %s && echo there || echo gone; echo x > %s/forged; env | grep -c -e XDG_ -e DBUS_", session, bus, session)
 	for name, hide := range map[string][]string{"": nil, "ambit's home is within": {filepath.Join(session, "home")}} {
-		if got := said(t, script, func(s *program) { s.hide = hide }); len(hide) == 0 && got != "0\ngone\n0" || len(hide) > 0 && got != "1\ngone\n0" {
-			t.Errorf("%s: it sees %q", name, got)
+		if got := said(t, script, func(s *program) { s.hidden = hide }); len(hide) == 0 && got != "0\ngone\n0" || len(hide) > 0 && got != "1\ngone\n0" {
+			t.Errorf("%s: the server sees %q", name, got)
 		}
 	}
 	if _, err := os.Stat(filepath.Join(session, "forged")); err == nil {
-		t.Error("it wrote into what is hidden from it")
+		t.Error("the server wrote to a hidden folder")
 	}
 
-	// A folder that every user may use does not belong to a session.
+	// If the folder is open to other users, it is not a session folder and stays visible.
 	if err := os.Chmod(session, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if got := said(t, "ls "+session); !strings.Contains(got, "bus") {
-		t.Errorf("another folder shows %q", got)
+		t.Errorf("the folder contains %q, want the file bus", got)
 	}
 }
 
-// Programs that a version manager links into a session folder are found, and such links expose no hidden
-// folder.
+// A server finds programs that a version manager has linked into a session folder. Such links do not make
+// hidden folders visible.
 func TestLinkedProgramsAreFound(t *testing.T) {
 	requireContainment(t)
 	all := t.TempDir()
@@ -87,17 +87,17 @@ func TestLinkedProgramsAreFound(t *testing.T) {
 	}
 	t.Setenv("XDG_RUNTIME_DIR", session)
 	t.Setenv("PATH", strings.Join(append(path, os.Getenv("PATH"), session), ":"))
-	got := said(t, "hello; cd "+session+"; ls; cat bus keys/secrets all/home/secrets root"+home+"/secrets self/bus; echo x > node/bin/hello", func(s *program) { s.hide = []string{home} })
+	got := said(t, "hello; cd "+session+"; ls; cat bus keys/secrets all/home/secrets root"+home+"/secrets self/bus; echo x > node/bin/hello", func(s *program) { s.hidden = []string{home} })
 	if got != "hello\nnode" {
-		t.Errorf("it sees %q", got)
+		t.Errorf("the server sees %q, want the program hello and the link node only", got)
 	}
 	if text, err := os.ReadFile(filepath.Join(programs, "hello")); err != nil || !strings.Contains(string(text), "hello") {
-		t.Errorf("the program is now %q, %v", text, err)
+		t.Errorf("the server changed a linked program to %q (error %v)", text, err)
 	}
 }
 
-// Root's tool servers have the basic devices and no disks. Other users' servers have the devices of their
-// user.
+// If ambit runs as root, tool servers can use the basic devices but no disks. Otherwise they can use the devices
+// of their user.
 func TestDevices(t *testing.T) {
 	requireContainment(t)
 	const script = `find /dev -type b | wc -l
@@ -107,15 +107,16 @@ test -c /dev/ptmx && test -c /dev/tty && test -e /dev/stdin && test -e /dev/fd/0
 	got, want := said(t, script), "4\n4\n4\nnull\nshm\nall"
 	disks, rest, _ := strings.Cut(got, "\n")
 	if rest != want {
-		t.Errorf("it has %q", rest)
+		t.Errorf("got %q, want %q", rest, want)
 	}
 	if os.Geteuid() == 0 && disks != "0" {
-		t.Errorf("it sees %s disks", disks)
+		t.Errorf("the server sees %s disks, want 0", disks)
 	}
 }
 
-// TestEnvironmentStaysInside: only the server gets the manifest's variables. bubblewrap has them neither in
-// its environment, where they could load code, nor in its arguments.
+// TestEnvironmentStaysInside: only the server gets the manifest's variables. The environment of bubblewrap
+// does not contain these variables, because they could make bubblewrap load code. The arguments of
+// bubblewrap do not contain them either.
 func TestEnvironmentStaysInside(t *testing.T) {
 	if !contained(t) {
 		if os.Getenv("CI") == "true" {
@@ -128,7 +129,7 @@ func TestEnvironmentStaysInside(t *testing.T) {
 		s.env = append(s.env, "TOKEN="+secret+"=x y", "EMPTY=", "LD_LIBRARY_PATH=/none", "BASH_ENV=/none")
 	})
 	if got, want := line(t, bufio.NewReader(p.stdout)), secret+"=x y|||/none|/none|BASH_ENV EMPTY LD_LIBRARY_PATH PATH PWD TOKEN"; got != want {
-		t.Errorf("the server has %q", got)
+		t.Errorf("the server has %q, want %q", got, want)
 	}
 	for _, name := range []string{"environ", "cmdline"} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", p.cmd.Process.Pid, name))
@@ -136,18 +137,17 @@ func TestEnvironmentStaysInside(t *testing.T) {
 			t.Fatal(err)
 		}
 		if name == "environ" && len(text) > 0 || strings.Contains(string(text), secret) {
-			t.Errorf("%s of what contains it is %q", name, text)
+			t.Errorf("the file %s of bubblewrap contains %q", name, text)
 		}
 	}
-	// Inside, the first process belongs to bubblewrap, too.
+	// The first process in the namespace belongs to bubblewrap too.
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.initPID))
 	if err != nil || strings.Contains(string(text), secret) {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("the first process has the arguments %q (error %v)", text, err)
 	}
 }
 
-// Where containment is required and unavailable, no program starts, calls are refused, and nothing is
-// retried.
+// If containment is required but unavailable, no program is started, calls are refused, and no start is retried.
 func TestMustBeContained(t *testing.T) {
 	r := newRig(t)
 	was := bubblewrap

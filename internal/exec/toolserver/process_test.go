@@ -42,7 +42,8 @@ func line(t *testing.T, r *bufio.Reader) string {
 	return strings.TrimSpace(s)
 }
 
-// gone waits until a process has released its file lock: until it has ended, in whatever pid namespace.
+// waitUnlocked waits until a process has released its file lock. The process has then ended; this works
+// across pid namespaces.
 func waitUnlocked(t *testing.T, file string) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o600)
@@ -62,8 +63,8 @@ func waitUnlocked(t *testing.T, file string) {
 	}
 }
 
-// holder is a script that holds a lock for as long as it lives, in a
-// grandchild that has left its parent's process group and ignores everything.
+// holder returns a script that starts a grandchild process. The grandchild holds a file lock until it
+// ends. It is in another process group and ignores signals.
 func holder(file string) string {
 	return fmt.Sprintf(`setsid flock -x %s sh -c 'trap "" TERM HUP INT; echo held; while :; do sleep 1000; done' & wait`, file)
 }
@@ -76,7 +77,7 @@ func TestOutputIsReadToTheEnd(t *testing.T) {
 		t.Errorf("read %d bytes, %v", len(b), err)
 	}
 	if ee, ok := p.err.(*exec.ExitError); !ok || ee.ExitCode() != 3 {
-		t.Errorf("ended with %v", p.err)
+		t.Errorf("the program ended with %v, want exit code 3", p.err)
 	}
 }
 
@@ -99,8 +100,8 @@ func TestKillEndsTheWholeTree(t *testing.T) {
 	waitUnlocked(t, file)
 }
 
-// TestTreeEndsWithItsParent starts this test binary again, which starts a
-// holder; then kills it without a chance to clean up.
+// TestTreeEndsWithItsParent: if the parent of a program is killed, the program and its children end. The
+// test runs its own binary as the parent.
 func TestTreeEndsWithItsParent(t *testing.T) {
 	if file := os.Getenv("TOOLSERVER_TEST_HOLD"); file != "" {
 		p := shell(t, holder(file))
@@ -124,11 +125,11 @@ func TestTreeEndsWithItsParent(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Wait() // it was killed: there is nothing to learn
+	cmd.Wait() // the error only says that the process was killed
 	waitUnlocked(t, file)
 }
 
-// requireContainment fails where a test needs bubblewrap and there is none.
+// requireContainment fails the test on Linux if bubblewrap does not work, and skips it on other systems.
 func requireContainment(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS == "linux" && !contained(t) {
@@ -157,17 +158,17 @@ func TestContained(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	hidden := func(s *program) { s.hide, s.show = []string{home}, filepath.Join(home, "packages") }
+	hidden := func(s *program) { s.hidden, s.visible = []string{home}, filepath.Join(home, "packages") }
 	us := strconv.Itoa(os.Getpid())
 	tests := []struct{ name, script, want string }{
-		{"sees no process of ours", "ls /proc | grep -c '^[0-9]*$' | awk '{print ($1 < 8) ? \"few\" : \"many\"}'", "few"},
-		{"cannot signal us", "kill -0 " + us + " 2>/dev/null && tr '\\0' ' ' < /proc/" + us + "/cmdline | grep -c toolserver || echo none", "none"},
-		{"cannot read our memory", "grep -l toolserver /proc/*/maps 2>/dev/null | head -1 | wc -l", "0"},
-		{"does not see what is hidden", "cat " + home + "/secrets 2>/dev/null || echo absent", "absent"},
-		{"cannot put anything there", "echo x > " + home + "/forged 2>/dev/null && echo wrote || echo refused", "refused"},
-		{"reads what is shown", "cat " + home + "/packages/tool.js", "code"},
-		{"cannot change what is shown", "echo x > " + home + "/packages/tool.js 2>/dev/null && echo wrote || echo refused", "refused"},
-		{"has only the environment it is given", "env | grep -v -e '^PATH=' -e '^PWD=' -e '^_=' -e '^SHLVL=' -e '^OLDPWD=' | wc -l", "0"},
+		{"cannot see ambit's processes", "ls /proc | grep -c '^[0-9]*$' | awk '{print ($1 < 8) ? \"few\" : \"many\"}'", "few"},
+		{"cannot signal ambit", "kill -0 " + us + " 2>/dev/null && tr '\\0' ' ' < /proc/" + us + "/cmdline | grep -c toolserver || echo none", "none"},
+		{"cannot read ambit's memory", "grep -l toolserver /proc/*/maps 2>/dev/null | head -1 | wc -l", "0"},
+		{"cannot read a hidden folder", "cat " + home + "/secrets 2>/dev/null || echo absent", "absent"},
+		{"cannot write to a hidden folder", "echo x > " + home + "/forged 2>/dev/null && echo wrote || echo refused", "refused"},
+		{"can read the visible folder", "cat " + home + "/packages/tool.js", "code"},
+		{"cannot write to the visible folder", "echo x > " + home + "/packages/tool.js 2>/dev/null && echo wrote || echo refused", "refused"},
+		{"has only the given environment", "env | grep -v -e '^PATH=' -e '^PWD=' -e '^_=' -e '^SHLVL=' -e '^OLDPWD=' | wc -l", "0"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -180,7 +181,7 @@ func TestContained(t *testing.T) {
 		})
 	}
 	if _, err := os.Stat(filepath.Join(home, "forged")); err == nil {
-		t.Error("the program wrote into what is hidden from it")
+		t.Error("the program wrote to a hidden folder")
 	}
 }
 
@@ -200,7 +201,7 @@ func TestStderrFloodIsBounded(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if bytes > 2*maxLogBytes || lines == 0 {
-		t.Errorf("%d lines, %d bytes of log", lines, bytes)
+		t.Errorf("got %d lines and %d bytes of log, want at most %d bytes", lines, bytes, 2*maxLogBytes)
 	}
 }
 
@@ -209,17 +210,17 @@ func TestStartRefusesWhatIsNotThere(t *testing.T) {
 		t.Error("a program that does not exist was started")
 	}
 	if _, err := start(program{}); err == nil {
-		t.Error("nothing was started")
+		t.Error("a program without a command was started")
 	}
 }
 
 // Text after a NUL in a value would become options of bubblewrap and could unhide folders.
 func TestVariableWithANUL(t *testing.T) {
 	home := t.TempDir()
-	s := program{argv: []string{"sh", "-c", "exit"}, env: []string{"X=a\x00--bind\x00" + home + "\x00" + home}, hide: []string{home}, log: func(string) {}}
+	s := program{argv: []string{"sh", "-c", "exit"}, env: []string{"X=a\x00--bind\x00" + home + "\x00" + home}, hidden: []string{home}, log: func(string) {}}
 	if p, err := start(s); err == nil {
 		p.kill()
 		<-p.exited
-		t.Error("it was started")
+		t.Error("the program was started")
 	}
 }

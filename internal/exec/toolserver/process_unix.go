@@ -9,15 +9,14 @@ import (
 
 func lockThread() {}
 
-// prepare creates the command, in its own process group.
+// prepare creates the command for a program that runs in its own process group.
 func (p *process) prepare(_ *program, argv []string) (status func() int, err error) {
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return nil, nil
 }
 
-// kill ends the program and its process group at once.
 func (p *process) kill() { syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) }
 
-// containable reports whether this system can contain programs.
+// containable reports whether programs can be contained on this machine.
 func containable() bool { return false }

@@ -4,14 +4,12 @@ import "os/exec"
 
 func lockThread() {}
 
-// prepare creates the command.
 func (p *process) prepare(_ *program, argv []string) (status func() int, err error) {
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	return nil, nil
 }
 
-// kill ends the program at once.
 func (p *process) kill() { p.cmd.Process.Kill() }
 
-// containable reports whether this system can contain programs.
+// containable reports whether programs can be contained on this machine.
 func containable() bool { return false }

@@ -14,56 +14,56 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// Proof is the result of checking one server.
+// Proof is the result of verifying one server.
 type Proof struct {
 	Alias string
 	OK    bool
-	// Refusal is the reason, if not OK.
+	// Refusal is the reason for a failed verification. It is nil if OK is true.
 	Refusal *call.Refusal
-	// Lacking reports that something is missing on this machine: a runtime, a credential, or access to the
-	// package.
+	// Lacking reports whether a runtime, a credential or access to the package is missing on this machine.
 	Lacking bool
-	// Missing are declared but not advertised, Unexpected the reverse, Twice advertised more than once.
-	// Renamed pairs names that seem to be the same tool.
+	// Missing lists the declared tools that are not advertised. Unexpected lists the advertised tools that are not
+	// declared. Twice lists the names that are advertised more than once.
 	Missing, Unexpected, Twice []string
-	Renamed                    map[string]string
-	// Changed lists the differences from the lock, by tool.
+	// Renamed maps the name of a missing tool to the most similar unexpected name.
+	Renamed map[string]string
+	// Changed lists the tools whose definitions differ from the lock file or from the first verification.
 	Changed []pack.Difference
-	// Warnings are for people: hidden text in a description, an unpinned package, a server that is not
-	// contained.
+	// Warnings are messages for the user. For example, they report hidden text in a description, an unpinned
+	// package, or a server that is not contained.
 	Warnings []string
 	Package  PackageDigest
-	// Protocol is the MCP revision in use.
+	// Protocol is the MCP revision of the connection.
 	Protocol string
-	// Contained reports whether the program runs in its own pid namespace, with ambit's files hidden.
+	// Contained reports whether the program runs in its own pid namespace and cannot see ambit's files.
 	Contained bool
-	// Tools are the advertised definitions, by name.
+	// Tools holds the advertised definitions, by tool name.
 	Tools map[string][]byte
-	// Lazy reports that the server starts on use, so that its agent works without it. NotFound reports that
-	// the agent requires the server and nothing provides it.
-	Lazy, NotFound bool
+	// Lazy reports whether the server starts only when it is used. Until then, the agent works without the server.
+	Lazy bool
+	// NotFound reports whether the agent requires the server, but no lock file, catalogue or registry provides it.
+	NotFound bool
 
-	notes []string // warnings that do not come from the definitions
+	notes []string // warnings that are not about tool definitions
 }
 
-// Drifted reports whether the proof failed because the server changed.
+// Drifted reports whether the server failed the comparison with the manifest or the lock file.
 func (p *Proof) Drifted() bool {
 	return !p.OK && p.Refusal != nil && p.Refusal.Code == call.ServerDrifted
 }
 
-// compare checks the advertised tools against the manifest and the lock.
+// compare compares the advertised tools with the manifest and the lock file. It stores the result in the proof.
 func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 	p.Tools = make(map[string][]byte, len(advertised))
 	p.Warnings = slices.Clone(p.notes)
 	now := make(map[string]pack.LockedTool, len(advertised))
 	var names []string
 	for _, t := range advertised {
-		if t.Invalid != nil { // unusable, so it counts as missing
+		if t.Invalid != nil { // an invalid tool counts as missing
 			p.Warnings = append(p.Warnings, fmt.Sprintf("tool %s: %v", diag.Quote(t.Name), t.Invalid))
 			continue
 		}
 		if _, twice := now[t.Name]; twice {
-			// Two tools with one name cannot both be the declared tool.
 			p.Twice = append(p.Twice, t.Name)
 			continue
 		}
@@ -78,22 +78,22 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 		now[t.Name] = tool
 	}
 	s.compareNames(p, names)
-	// Without a lock, the tools that were proven first hold while the agent runs.
+	// Without a lock file, the tools must be the same as at the first verification.
 	was := s.first
-	if locked := s.locked(); locked != nil {
+	if locked := s.lockEntry(); locked != nil {
 		was = locked.Tools
 	}
 	for _, d := range pack.CompareTools(s.alias, was, now) {
-		// A missing or unexpected tool is already in the other lists.
+		// Missing and unexpected tools have already been recorded.
 		if d.What == pack.Changed && p.Refusal == nil {
 			p.Changed = append(p.Changed, d)
 		}
 	}
 	if how := p.drift(); how != "" && p.Refusal == nil {
-		p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s is not what the manifest says: %s", s.alias, how)
+		p.Refusal = call.Refuse(stage, call.ServerDrifted, "server %s does not match the manifest: %s", s.alias, how)
 		if len(p.Missing) > 0 || len(p.Unexpected) > 0 {
 			p.Refusal.Hint = "declare exactly the advertised tools in the manifest, " +
-				"or use a server version with the declared ones"
+				"or use a version of the server that has the declared tools"
 		}
 	}
 	p.OK = p.Refusal == nil
@@ -103,14 +103,14 @@ func (s *server) compare(p *Proof, advertised []mcpwire.Tool) {
 	s.redact(p)
 }
 
-// compareNames compares the advertised names with the declared names.
+// compareNames compares the advertised names with the declared names. It sets Missing, Unexpected and Renamed.
 func (s *server) compareNames(p *Proof, names []string) {
 	declared := s.spec.Tools
 	if s.spec.Learn {
 		if s.first == nil {
 			return
 		}
-		declared = slices.Sorted(maps.Keys(s.first)) // the first advertised tools hold
+		declared = slices.Sorted(maps.Keys(s.first))
 	}
 	p.Missing, p.Unexpected = without(declared, names), without(names, declared)
 	for _, name := range p.Missing {
@@ -123,7 +123,6 @@ func (s *server) compareNames(p *Proof, names []string) {
 	}
 }
 
-// without returns the elements of a that are not in b.
 func without(a, b []string) (rest []string) {
 	in := make(map[string]bool, len(b))
 	for _, name := range b {
@@ -137,7 +136,7 @@ func without(a, b []string) (rest []string) {
 	return rest
 }
 
-// drift describes how a server differs; empty if it does not.
+// drift describes how the server differs from the declaration. It returns "" if there is no difference.
 func (p *Proof) drift() string {
 	var changed, parts []string
 	for _, d := range p.Changed {
@@ -159,7 +158,7 @@ func (p *Proof) drift() string {
 	return strings.Join(parts, "; ")
 }
 
-// redact removes credential values from the texts of a proof.
+// redact removes credential values from the texts in a proof.
 func (s *server) redact(p *Proof) {
 	if p.Refusal != nil {
 		r := *p.Refusal
@@ -176,7 +175,7 @@ func (s *server) redact(p *Proof) {
 	}
 }
 
-// maxQuoted bounds the names in one message.
+// maxQuoted is the maximum number of names in one message.
 const maxQuoted = 20
 
 func quoteAll(names []string) string {
@@ -190,35 +189,35 @@ func quoteAll(names []string) string {
 	return diag.Words(quoted, "and")
 }
 
-// modelOrders matches phrases in a tool's description that give orders to the model. The list is precise
-// and cheap, but not complete.
+// modelOrders matches phrases that give instructions to the model. It is fast and rarely matches by mistake, but it
+// does not find every such phrase.
 var modelOrders = regexp.MustCompile(`(?i)(ignore|disregard|forget|override)\s+(\w+\s+){0,3}` +
 	`(previous|prior|above|earlier|preceding|system)\b` +
 	`|do not (tell|inform|mention|show|reveal)\b.{0,40}\buser` +
 	`|<\s*/?\s*(important|system|instructions?|secret)\s*>` +
 	`|\b(before|after) (using|calling) (this|any other) tool\b.{0,80}\b(read|send|call|include)`)
 
-// maxWarnings bounds the warnings about one tool.
+// maxWarnings is the maximum number of warnings about one tool.
 const maxWarnings = 10
 
-// hiddenInstructions checks every text of a definition for invisible characters and for orders to the
-// model.
+// hiddenInstructions checks every string in a tool definition. It returns warnings about invisible characters and
+// about instructions to the model.
 func hiddenInstructions(name string, raw []byte) []string {
 	var definition any
 	if json.Unmarshal(raw, &definition) != nil {
-		return nil // hashing reports it
+		return nil // pack.LockTool reports the error
 	}
 	var warnings []string
 	walk(definition, "", func(path, text string) {
 		if len(warnings) >= maxWarnings {
-			return // enough to investigate
+			return
 		}
 		if what := diag.Hidden(text); what != "" {
-			warnings = append(warnings, fmt.Sprintf("tool %s: %s contains %s", diag.Quote(name), path, what))
+			warnings = append(warnings, fmt.Sprintf("in tool %s, %s contains %s", diag.Quote(name), path, what))
 		}
 		if m := modelOrders.FindString(text); m != "" {
 			warnings = append(warnings,
-				fmt.Sprintf("tool %s: %s gives orders to the model: %s", diag.Quote(name), path, diag.Quote(m)))
+				fmt.Sprintf("in tool %s, %s gives orders to the model: %s", diag.Quote(name), path, diag.Quote(m)))
 		}
 	})
 	return warnings
@@ -240,8 +239,8 @@ func walk(v any, path string, visit func(path, text string)) {
 	}
 }
 
-// maxPath bounds a path. Every nesting level has its own path of server-chosen keys, so long keys would
-// multiply the memory used.
+// maxPath is the maximum length of the path to a value in a definition. Each path contains all keys above the value.
+// The limit is necessary because the server chooses the keys, and long keys could use a lot of memory.
 const maxPath = 200
 
 func cutPath(path string) string {

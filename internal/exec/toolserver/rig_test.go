@@ -33,8 +33,8 @@ type rig struct {
 	o      Options
 
 	mu    sync.Mutex
-	lines []string // what was logged, with the alias in front
-	steps []string // the progress
+	lines []string // the logged lines, each with the server's alias in front
+	steps []string // the reported steps, each with the server's alias in front
 }
 
 func newRig(t *testing.T) *rig {
@@ -66,7 +66,8 @@ func newRig(t *testing.T) *rig {
 
 var primed sync.Once
 
-// prime creates long-lived state before the leak check.
+// prime starts the goroutines that run until the tests end. The leak check then does not count
+// these goroutines.
 func prime(t *testing.T) {
 	t.Helper()
 	primed.Do(func() {
@@ -81,16 +82,16 @@ func prime(t *testing.T) {
 	})
 }
 
-// until waits for a condition.
+// until waits for a condition, and fails the test if it is not met in time.
 func (r *rig) until(what string, done func() bool) {
 	r.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for !done() {
 		if time.Now().After(deadline) {
 			stacks := make([]byte, 1<<20)
-			r.t.Fatalf("it did not come true that %s; processes %q, log %q\n%s", what, r.processes(), r.log(), stacks[:runtime.Stack(stacks, true)])
+			r.t.Fatalf("timed out waiting until %s; processes %q, log %q\n%s", what, r.processes(), r.log(), stacks[:runtime.Stack(stacks, true)])
 		}
-		time.Sleep(time.Millisecond) // between two looks
+		time.Sleep(time.Millisecond) // before the next check
 	}
 }
 
@@ -136,9 +137,9 @@ func (r *rig) processes() []string {
 	return found
 }
 
-// fake declares a fake server. Its tools are named as what they do, with a
-// class behind a colon where they do not only read. Its state is in the rig's
-// folder of its alias.
+// fake declares a fake server. The name of each tool selects what the tool does (see [fake.call]). A side
+// effect other than read follows the name after a colon. The server keeps its state in a folder named after its
+// alias.
 func (r *rig) fake(alias string, tools []string, args ...string) *agent.Server {
 	r.t.Helper()
 	state := r.path(alias)
@@ -164,7 +165,7 @@ func (r *rig) fake(alias string, tools []string, args ...string) *agent.Server {
 	r.agent.Servers = append(r.agent.Servers, agent.Server{
 		Alias: alias, Transport: agent.Stdio, Command: program,
 		Args: append([]string{"-marker", r.marker, "-state", state, "-tools", strings.Join(names, ",")}, args...),
-		// A program with the race detector takes a second to end, unless configured.
+		// A program with the race detector takes a second to end, unless configured otherwise.
 		Env:     []agent.Setting{{Name: fakeEnv, Value: "1"}, {Name: "GORACE", Value: "atexit_sleep_ms=0"}},
 		Version: "1.0.0", Digest: tooluri.ZeroDigest, Placeholder: true,
 	})
@@ -173,7 +174,7 @@ func (r *rig) fake(alias string, tools []string, args ...string) *agent.Server {
 
 func (r *rig) server(alias string) *agent.Server { return r.agent.Server(alias) }
 
-// start starts the agent; it is closed with the test.
+// start starts the agent, which is closed when the test ends.
 func (r *rig) start() *Manager {
 	r.t.Helper()
 	m := Start(r.t.Context(), r.agent, r.o)
@@ -197,7 +198,7 @@ func (r *rig) tool(alias, name string) *agent.Tool {
 	r.t.Helper()
 	t := r.agent.Tool(alias, name)
 	if t == nil {
-		r.t.Fatalf("there is no %s on %s", name, alias)
+		r.t.Fatalf("the agent has no tool %s on server %s", name, alias)
 	}
 	return t
 }
@@ -218,21 +219,21 @@ func (r *rig) act(ctx context.Context, m *Manager, alias, name string, c *call.C
 	}
 	refusal, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
-		r.t.Fatalf("%s on %s: an error without a type: %v", name, alias, err)
+		r.t.Fatalf("%s on %s: got an error that is not a refusal: %v", name, alias, err)
 	}
 	return result, refusal
 }
 
-// works checks that a server answers.
+// works checks that a server answers a call to its tool echo.
 func (r *rig) works(m *Manager, alias string) {
 	r.t.Helper()
 	result, refusal := r.call(m, alias, "echo", `{"n":1}`)
 	if refusal != nil || !strings.Contains(string(result.Raw), `{\"n\":1}`) {
-		r.t.Errorf("echo on %s: %s, %v; log:\n%s", alias, result.Raw, refusal, r.log())
+		r.t.Errorf("echo on %s: got %s and refusal %v; log:\n%s", alias, result.Raw, refusal, r.log())
 	}
 }
 
-// lock makes the lock of what was just proven.
+// lock creates a lock for the servers that m has verified.
 func (r *rig) lock(m *Manager) {
 	r.t.Helper()
 	entry := &pack.LockedAgent{Servers: map[string]*pack.LockedServer{}}
@@ -258,24 +259,24 @@ func (r *rig) lock(m *Manager) {
 	r.o.Lock.Agents[r.agent.ID] = entry
 }
 
-// refused checks the code and the words of a failed proof.
+// refused checks the code and the words of a failed verification.
 func refused(t *testing.T, p Proof, code call.Code, words ...string) {
 	t.Helper()
 	if p.OK || p.Refusal == nil || p.Refusal.Code != code {
-		t.Fatalf("the proof of %s is %t with %v, want %s", p.Alias, p.OK, p.Refusal, code)
+		t.Fatalf("server %s: got proof OK %t with refusal %v, want %s", p.Alias, p.OK, p.Refusal, code)
 	}
 	for _, w := range words {
 		if !strings.Contains(p.Refusal.Message, w) {
-			t.Errorf("the refusal does not say %q: %s", w, p.Refusal.Message)
+			t.Errorf("the refusal does not contain %q: %s", w, p.Refusal.Message)
 		}
 	}
 }
 
-// is checks the refusal of a call.
+// is checks the code, the effect and the Retryable field of a call's refusal.
 func is(t *testing.T, r *call.Refusal, code call.Code, effect call.Effect, retryable bool) {
 	t.Helper()
 	if r == nil {
-		t.Fatalf("the call was carried out, want %s", code)
+		t.Fatalf("the call succeeded, want a refusal with %s", code)
 	}
 	if got, want := fmt.Sprint(r.Code, r.Effect, r.Retryable), fmt.Sprint(code, effect, retryable); got != want {
 		t.Errorf("refused with %s (%s), want %s", got, r.Message, want)

@@ -63,17 +63,17 @@ func TestCredentialsInTheEnvironment(t *testing.T) {
 		t.Errorf("the server's environment is %s", env)
 	}
 	// The server wrote the values to stderr, to stdout and to its log.
-	r.until("it is logged", func() bool { return strings.Count(r.log(), "Bearer $env:CANARY") >= 3 })
+	r.until("the environment is logged", func() bool { return strings.Count(r.log(), "Bearer $env:CANARY") >= 3 })
 	_, refusal = r.call(m, "one", "crash", `{}`)
 	if all := r.reported(m, refusal); strings.Contains(all, canary) || strings.Contains(all, "second-value") {
 		t.Errorf("a credential was leaked:\n%s", all)
 	}
 	if !strings.Contains(r.log(), "PLAIN=/home/me/x") {
-		t.Errorf("what is no secret was masked:\n%s", r.log())
+		t.Errorf("a value that is not secret was masked:\n%s", r.log())
 	}
 }
 
-// A server whose last output contains its credential.
+// If the last output of a server contains its credential, the refusal does not show the credential.
 func TestCredentialsInLastWords(t *testing.T) {
 	r := newRig(t)
 	s := r.fake("one", []string{"echo"}, "-do", "tell-environment")
@@ -103,14 +103,14 @@ func TestCredentialMissing(t *testing.T) {
 func TestMask(t *testing.T) {
 	var s secrets
 	if got := s.mask("nothing is known"); got != "nothing is known" {
-		t.Error(got)
+		t.Errorf("a text without secrets was changed to %q", got)
 	}
-	s.keep("A", "abcdef")
-	s.keep("LONG", "abcdefgh")
-	s.keep("SHORT", "1")
-	s.keep("HOME", "/home/me")
-	s.keep("KEY", "-----BEGIN-----\nMIIEpAIBAAKC\n-----END-----\n")
-	s.keep("QUOTED", `pass"word\`)
+	s.add("A", "abcdef")
+	s.add("LONG", "abcdefgh")
+	s.add("SHORT", "1")
+	s.add("HOME", "/home/me")
+	s.add("KEY", "-----BEGIN-----\nMIIEpAIBAAKC\n-----END-----\n")
+	s.add("QUOTED", `pass"word\`)
 	for in, want := range map[string]string{
 		"x abcdef y":                 "x $env:A y",
 		"abcdefgh":                   "$env:LONG", // not $env:A and the rest
@@ -128,7 +128,7 @@ func TestMask(t *testing.T) {
 	}
 }
 
-// A server sees none of ambit's files, by any path.
+// A server cannot reach ambit's files by any path, and cannot inspect or kill ambit.
 func TestServerCannotReachUs(t *testing.T) {
 	requireContainment(t)
 	for _, link := range []bool{false, true} {
@@ -146,27 +146,27 @@ func TestServerCannotReachUs(t *testing.T) {
 			r.fake("one", []string{"read", "write", "uncover", "signal", "echo"})
 			m := r.proven()
 			if !m.Proofs()[0].Contained {
-				t.Fatal("it is not contained")
+				t.Fatal("the server is not contained")
 			}
 			us := strconv.Itoa(os.Getpid())
 			for _, tt := range []struct{ what, tool, args string }{
 				{"read a secret", "read", fmt.Sprintf(`{"path":%q}`, filepath.Join(named, "secrets"))},
 				{"read a secret where it really is", "read", fmt.Sprintf(`{"path":%q}`, r.path("real/secrets"))},
-				{"read it through its first process", "read", fmt.Sprintf(`{"path":%q}`, "/proc/1/root"+r.path("real/secrets"))},
-				{"uncover it", "uncover", fmt.Sprintf(`{"path":%q,"content":"secrets"}`, r.path("real"))},
-				{"write there", "write", fmt.Sprintf(`{"path":%q,"content":"approved"}`, filepath.Join(named, "approvals"))},
-				{"read our environment", "read", `{"path":"/proc/` + us + `/environ"}`},
-				{"read our memory", "read", `{"path":"/proc/` + us + `/maps"}`},
-				{"end us", "signal", `{"pid":` + us + `}`},
+				{"read a secret through its first process", "read", fmt.Sprintf(`{"path":%q}`, "/proc/1/root"+r.path("real/secrets"))},
+				{"unmount the cover of the folder", "uncover", fmt.Sprintf(`{"path":%q,"content":"secrets"}`, r.path("real"))},
+				{"write to ambit's home", "write", fmt.Sprintf(`{"path":%q,"content":"approved"}`, filepath.Join(named, "approvals"))},
+				{"read ambit's environment", "read", `{"path":"/proc/` + us + `/environ"}`},
+				{"read ambit's memory map", "read", `{"path":"/proc/` + us + `/maps"}`},
+				{"kill ambit", "signal", `{"pid":` + us + `}`},
 			} {
 				result, refusal := r.call(m, "one", tt.tool, tt.args)
 				text := string(result.Raw)
 				if refusal != nil || strings.Contains(text, canary) || !strings.Contains(text, "cannot") && !strings.Contains(text, `"text":""`) {
-					t.Errorf("it could %s: %s, %v", tt.what, text, refusal)
+					t.Errorf("the server could %s: %s, %v", tt.what, text, refusal)
 				}
 			}
 			if _, err := os.Stat(r.path("real/approvals")); err == nil {
-				t.Error("it wrote among what ambit keeps")
+				t.Error("the server wrote to ambit's home")
 			}
 			r.works(m, "one")
 		})

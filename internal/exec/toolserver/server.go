@@ -5,62 +5,66 @@ import (
 	"errors"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
 // server is one tool server and its state.
 type server struct {
-	agent string // the agent's id
+	agent string // id of the agent
 	alias string
 	lazy  bool
-	// optional hides the server's tools from lists while the server is unavailable.
+	// If optional is set, the server's tools are omitted from lists while the server is unavailable.
 	optional bool
 	spec     *Spec
 	options  Options
 	secrets  secrets
-	turn     *turn // for hashing, at the start of the agent
 
-	ctx  context.Context // ends with close
+	ctx  context.Context // cancelled when the server is closed
 	stop context.CancelFunc
 	done sync.WaitGroup
 
-	// Used only by the goroutine that starts or proves the server.
-	speaks    generation                 // the protocol generation
-	first     map[string]pack.LockedTool // the tools that were proven first
-	mayNotAsk bool                       // the server advertises other tools to clients that it can ask
-	upSince   time.Time                  // when the server last came up
+	// Only the goroutine that starts or verifies the server uses the following fields.
+	speaks    generation                 // protocol generation of the server
+	first     map[string]pack.LockedTool // tools from the first verification
+	mayNotAsk bool                       // requests to clients are refused, because they change the server's tools
+	upSince   time.Time                  // time of the last successful start
 
-	recheck chan struct{} // signals that the tools must be compared again
+	recheck chan struct{} // signals that the server must be verified again
 
 	mu       sync.Mutex
 	proof    Proof
-	tools    map[string][]byte          // the definitions proven last
-	conn     *mcpwire.Conn              // nil without a proven connection
+	tools    map[string][]byte          // definitions from the last verification
+	conn     *mcpwire.Conn              // shared connection; nil if the server is not verified
 	process  *process                   // nil for a remote server
-	owned    map[string]*owned          // connections of single clients, by client key
-	watched  map[string]*watch          // resources watched over the shared connection
-	private  map[string]*privateWatches // resources watched over a client's own connection, by client key
-	forgot   bool                       // the server may have lost its subscriptions
-	called   chan struct{}              // closed by the next call; nil if nothing waits for one
-	doubts   int                        // counts the reasons to prove the server again
-	settled  chan struct{}              // closed while no proof is pending
-	resting  *resting                   // set while the server rests after too many ends
-	demand   demand                     // of a lazy server
-	missed   bool                       // clients may have seen a list without these tools
-	finished bool                       // no further proof will happen
+	owned    map[string]*ownedConn      // separate connections of clients, by client key
+	watched  map[string]*watch          // resources watched through the shared connection, by URI
+	private  map[string]*privateWatches // resources watched through separate connections, by client key
+	forgot   bool                       // whether the server may have lost its subscriptions
+	called   chan struct{}              // closed at the next call; nil if no goroutine waits for a call
+	doubts   int                        // counts how often a new verification became necessary
+	settled  chan struct{}              // closed while no verification is pending
+	resting  *resting                   // not nil while the server waits before a restart because it exited too often
+	demand   demand                     // how a lazy server is used
+	missed   bool                       // whether clients may have seen a list without this server's tools
+	finished bool                       // whether the server will never be verified again
 }
 
 func newServer(id string, spec Spec, o Options) *server {
 	s := &server{
 		agent: id, alias: spec.Alias, lazy: spec.Lazy, optional: spec.Optional, spec: &spec,
 		options: o, tools: spec.Definitions,
-		turn: &turn{passed: make(chan struct{})}, recheck: make(chan struct{}, 1), settled: make(chan struct{}),
+		recheck: make(chan struct{}, 1), settled: make(chan struct{}),
 		demand: demand{asleep: spec.Lazy, wanted: make(chan struct{}, 1)},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -71,7 +75,7 @@ func newServer(id string, spec Spec, o Options) *server {
 
 func (s *server) remote() bool { return s.spec.Transport == agent.StreamableHTTP }
 
-// log and progress report events without credential values.
+// log and progress remove credential values from the text before they pass it on.
 func (s *server) log(line string) { s.options.Log(s.alias, s.secrets.mask(line)) }
 
 func (s *server) progress(step string) { s.options.Progress(s.alias, s.secrets.mask(step)) }
@@ -87,8 +91,8 @@ func (s *server) lastProof() Proof {
 	return p
 }
 
-// definition returns a tool's definition as last proven, also while the server is unavailable. The tools of
-// an unavailable optional server are hidden.
+// definition returns a tool's definition from the last verification. It returns nil if the server is optional and
+// unavailable.
 func (s *server) definition(tool string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,12 +102,12 @@ func (s *server) definition(tool string) []byte {
 	return s.tools[tool]
 }
 
-// boot starts the server for the first time. It then supervises the server if the start succeeded or
-// [Options.Persist] is set. A lazy server waits for its first use.
+// boot starts the server for the first time and then supervises it. A failed server is supervised only if
+// [Options.Persist] is set. A lazy server is started later, at its first use.
 func (s *server) boot(ctx context.Context) {
 	if s.lazy {
 		if s.spec.Problem != nil {
-			_, _ = s.bringUp(ctx) // fails at once and records the problem in the proof
+			_, _ = s.bringUp(ctx) // fails immediately and stores the problem in s.proof
 			s.postpone(firstRetry)
 		}
 		s.done.Go(func() {
@@ -123,7 +127,7 @@ func (s *server) boot(ctx context.Context) {
 	})
 }
 
-// bringUp starts the server and puts it into use. Its proof records the result.
+// bringUp starts and verifies the server and makes it available to calls. It stores the result in s.proof.
 func (s *server) bringUp(ctx context.Context) (*mcpwire.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -138,7 +142,7 @@ func (s *server) bringUp(ctx context.Context) (*mcpwire.Conn, error) {
 		return nil, err
 	}
 	s.progress("ready")
-	s.upSince = s.options.clock.Now() // before a call can crash the server
+	s.upSince = s.options.clock.Now() // set before adopt, because after adopt a call can crash the server
 	s.options.OnProven(s.alias, p.Tools)
 	if !s.adopt(p, conn, proc, doubts) {
 		end(conn, proc)
@@ -147,14 +151,14 @@ func (s *server) bringUp(ctx context.Context) (*mcpwire.Conn, error) {
 	return conn, nil
 }
 
-// attempt prepares, starts, greets and proves the server.
+// attempt prepares, starts, greets and verifies the server. The third result is the value of s.doubts before the
+// verification.
 func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, proc *process, doubts int, err error) {
-	// No timeout yet: finding and preparing may download a package.
+	// The timeout begins after the methods find and prepare, because they may download a package.
 	l := &plan{}
 	if err = s.find(ctx); err == nil {
 		l, err = s.prepare(ctx)
 	}
-	s.turn.pass()
 	p.Package, p.notes, p.Lacking = l.digest, l.warnings, l.lacking
 	if u, ok := errors.AsType[*Unavailable](err); ok {
 		p.Lacking, p.NotFound = u.Lacking, u.NotFound && !s.optional
@@ -172,7 +176,7 @@ func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, pro
 		end(conn, proc)
 		s.mayNotAsk = true
 		*p = Proof{Alias: p.Alias, Package: p.Package, notes: append(l.warnings,
-			"the server advertises other tools to clients that it can ask, so it cannot ask")}
+			"the server advertises different tools to clients that accept its requests, so ambit refuses its requests")}
 		if conn, proc, err = s.connect(ctx, l, p); err == nil {
 			doubts, err = s.prove(ctx, conn, p)
 		}
@@ -183,7 +187,8 @@ func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, pro
 	return conn, proc, doubts, err
 }
 
-// prove lists and compares the tools. It returns the number of doubts that the answer settles.
+// prove requests the list of tools and compares it with the declared tools. The first result is the value of s.doubts
+// before the request. If s.doubts has increased since then, the server must be verified again.
 func (s *server) prove(ctx context.Context, conn *mcpwire.Conn, p *Proof) (doubts int, err error) {
 	s.mu.Lock()
 	doubts = s.doubts
@@ -199,7 +204,7 @@ func (s *server) prove(ctx context.Context, conn *mcpwire.Conn, p *Proof) (doubt
 	return doubts, nil
 }
 
-// refuse records in a proof why the server cannot be used.
+// refuse stores the reason for a failed start or verification in the proof.
 func (s *server) refuse(p *Proof, err error) {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
@@ -213,8 +218,8 @@ func (s *server) refuse(p *Proof, err error) {
 	s.redact(p)
 }
 
-// adopt makes a proof and a connection the current ones and releases waiting calls, unless new doubts came
-// up. It reports whether the server is still needed.
+// adopt replaces the current proof and connection with the given ones. Waiting calls then continue, unless s.doubts
+// has increased since the verification. The result is false if the server has been closed.
 func (s *server) adopt(p Proof, conn *mcpwire.Conn, proc *process, doubts int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,11 +243,12 @@ func (s *server) adopt(p Proof, conn *mcpwire.Conn, proc *process, doubts int) b
 	return wanted
 }
 
-// announce notifies clients that the tools came back, changed or disappeared. It does not wait, because its
-// callers hold the lock.
+// announce notifies clients that the server's tools appeared, changed or disappeared. It does not wait, because its
+// callers hold the mutex.
 func (s *server) announce() { go s.options.OnNotify(s.alias, mcpwire.MethodToolsChanged, nil) }
 
-// settle releases waiting calls if all doubts are settled. The caller holds the lock.
+// settle lets waiting calls continue if s.doubts is unchanged since the verification. The parameter is the value of
+// s.doubts before the verification. The caller holds the mutex.
 func (s *server) settle(doubts int) {
 	select {
 	case <-s.settled:
@@ -253,7 +259,7 @@ func (s *server) settle(doubts int) {
 	}
 }
 
-// finish marks that no further proof will happen.
+// finish records that the server will never be verified again and lets waiting calls continue.
 func (s *server) finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -261,8 +267,8 @@ func (s *server) finish() {
 	s.settle(s.doubts)
 }
 
-// doubt holds calls back until the server is proven again.
-func (s *server) doubt() {
+// requestRecheck requests another verification of the server and makes calls wait for it.
+func (s *server) requestRecheck() {
 	s.mu.Lock()
 	s.unsettle()
 	s.mu.Unlock()
@@ -272,7 +278,7 @@ func (s *server) doubt() {
 	}
 }
 
-// unsettle counts a doubt and makes calls wait. The caller holds the lock.
+// unsettle increments s.doubts and makes calls wait for the next verification. The caller holds the mutex.
 func (s *server) unsettle() {
 	if s.finished {
 		return
@@ -295,7 +301,8 @@ func (s *server) close() {
 	end()
 }
 
-// detach takes the server out of use. The caller holds the lock, releases it, and then calls endAll.
+// detach makes the server unavailable to calls. The returned function closes the connections and stops the program.
+// The caller holds the mutex and must release the mutex before calling the returned function.
 func (s *server) detach() (endAll func()) {
 	conn, proc := s.conn, s.process
 	s.conn, s.process, s.resting = nil, nil, nil
@@ -305,7 +312,7 @@ func (s *server) detach() (endAll func()) {
 	}
 }
 
-// grace is how long a program may run after its input is closed.
+// grace is how long a program may take to exit after its input is closed.
 const grace = 500 * time.Millisecond
 
 func end(conn *mcpwire.Conn, proc *process) {
@@ -315,4 +322,63 @@ func end(conn *mcpwire.Conn, proc *process) {
 	if proc != nil {
 		proc.stop(grace)
 	}
+}
+
+// secrets holds the credential values that a server received. A server may accidentally write such a value to a log
+// or an error, in plain text or encoded. ambit removes these values from logs and errors. A malicious server can
+// still encode a value in a way that ambit does not recognize.
+type secrets struct {
+	mu     sync.Mutex
+	values map[string]string // credential values, by name
+	known  *secret.Known
+	broken bool // whether known could not be created; all text is then withheld
+}
+
+// add adds a credential value. From then on, the method mask replaces this value.
+func (s *secrets) add(name, value string) {
+	if slices.Contains(agent.PlainEnv, name) {
+		return // the variable is not a secret
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.values[name] == value {
+		return
+	}
+	if s.values == nil {
+		s.values = map[string]string{}
+	}
+	s.values[name] = value
+	var all []secret.Value
+	for name, value := range s.values {
+		all = append(all, secret.Value{Name: name, Secret: value})
+		// Logs and errors are split into lines, so each line of a value is treated as a separate secret.
+		for part := range strings.Lines(value) {
+			all = append(all, secret.Value{Name: name, Secret: strings.TrimSpace(part)})
+		}
+	}
+	known, err := secret.NewKnown(all)
+	s.known, s.broken = known, err != nil
+}
+
+// maskJSON is like the method mask, but for JSON. It returns {} if the masked text is not valid JSON.
+func (s *secrets) maskJSON(raw jsontext.Value) jsontext.Value {
+	masked := s.mask(string(raw))
+	if masked == string(raw) {
+		return raw
+	}
+	if !rawjson.Valid([]byte(masked)) {
+		return jsontext.Value("{}")
+	}
+	return jsontext.Value(masked)
+}
+
+// mask replaces each credential value with a reference to its name, such as $env:TOKEN.
+func (s *secrets) mask(text string) string {
+	s.mu.Lock()
+	known, broken := s.known, s.broken
+	s.mu.Unlock()
+	if broken {
+		return "(not shown, because it cannot be checked for credentials)"
+	}
+	return known.Replace(text, func(name string) string { return "$env:" + name })
 }

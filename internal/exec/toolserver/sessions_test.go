@@ -18,21 +18,20 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// keeper is a server of the older generation, with the tool echo and any resource.
-// It can forget its sessions.
+// keeper is a server of the older generation, with the tool echo and any resource. It can forget its sessions.
 type keeper struct {
 	mu       sync.Mutex
-	sessions int           // so many were made
-	ended    int           // and the first of them are not known any more
-	gone     int           // nor is this one
-	heard    []string      // the methods, with the uri if there is one, and whether they were in no session
-	lost     string        // the method that it says it does not know the session of
-	streams  chan struct{} // closed when they end; nil if it has none
-	hold     chan int      // what it waits for before it answers a subscription, with this status; nil if it does not
-	deaf     bool          // it does not answer a log level
+	sessions int           // the number of sessions so far; they are numbered from 1
+	ended    int           // all sessions up to this number are forgotten
+	gone     int           // the session with this number is forgotten too
+	heard    []string      // the received requests: the method, the URI if any, and "lost" without a session
+	lost     string        // requests with this method are answered as if their session were forgotten
+	streams  chan struct{} // closed to end all streams; nil if the server has no streams
+	hold     chan int      // if not nil, the answer to a subscription waits for this status
+	deaf     bool          // the server does not answer requests for a log level
 }
 
-// forget ends all sessions, as a new start does, and their streams.
+// forget forgets all sessions, as a restart does, and ends their streams.
 func (k *keeper) forget() {
 	k.mu.Lock()
 	k.ended = k.sessions
@@ -50,7 +49,7 @@ func (k *keeper) cut() {
 	}
 }
 
-// stream answers a GET.
+// stream answers a GET request with a stream of notifications.
 func (k *keeper) stream(w http.ResponseWriter, r *http.Request, session int) {
 	k.mu.Lock()
 	cut, lost := k.streams, session <= k.ended || session == k.gone
@@ -75,7 +74,7 @@ func (k *keeper) stream(w http.ResponseWriter, r *http.Request, session int) {
 	}
 }
 
-// count is how often something was heard.
+// count returns how often the server received a request.
 func (k *keeper) count(what string) (n int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -149,8 +148,8 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
 }
 
-// A server that answers a call with an unknown session received the call and may have acted on it. After a
-// mere restart the call is repeated.
+// If a server does not know the session of a call, ambit opens a new session and repeats the call once. If
+// the repeated call fails too, the refusal reports that the call was sent and may have had an effect.
 func TestLostSessionWasSent(t *testing.T) {
 	for effect, unknown := range map[agent.SideEffect]call.Effect{agent.Read: call.NoEffect, agent.Write: call.EffectUnknown} {
 		t.Run(string(effect), func(t *testing.T) {
@@ -161,23 +160,23 @@ func TestLostSessionWasSent(t *testing.T) {
 			m := r.proven()
 			k.forget()
 			if _, refusal := r.call(m, "bank", "echo", `{}`); refusal != nil {
-				t.Errorf("after a new start: %v", refusal)
+				t.Errorf("the call after a restart was refused: %v", refusal)
 			}
 			k.mu.Lock()
 			k.lost, k.heard = "tools/call", nil
 			k.mu.Unlock()
 			_, refusal := r.call(m, "bank", "echo", `{}`)
 			if refusal == nil || refusal.Code != call.ServerUnavailable || refusal.Effect != unknown || refusal.Unsent {
-				t.Errorf("%+v", refusal)
+				t.Errorf("got %+v, want %s with effect %s", refusal, call.ServerUnavailable, unknown)
 			}
 			if n := k.count("tools/call lost"); n != 2 {
-				t.Errorf("it was sent %d times, want once in each session", n)
+				t.Errorf("the call was sent %d times, want once in each session", n)
 			}
 		})
 	}
 }
 
-// A server that does not answer does not delay the log level of the others.
+// SetLevel reaches all servers, even if one of them does not answer.
 func TestLevelReachesAllServers(t *testing.T) {
 	r := newRig(t)
 	deaf, keen := &keeper{deaf: true}, &keeper{}
@@ -185,18 +184,18 @@ func TestLevelReachesAllServers(t *testing.T) {
 	r.at("keen", []string{"echo"}, keen)
 	m := r.proven()
 	ctx, cancel := context.WithCancel(t.Context())
-	told := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(told)
+		defer close(done)
 		m.SetLevel(ctx, askable("one"), "error")
 	}()
-	r.until("both have heard", func() bool { return deaf.count("logging/setLevel")+keen.count("logging/setLevel") == 2 })
+	r.until("both servers received the request", func() bool { return deaf.count("logging/setLevel")+keen.count("logging/setLevel") == 2 })
 	cancel()
-	<-told
+	<-done
 }
 
-// Subscriptions are renewed at a server that may have lost them, except those of clients that have
-// disconnected meanwhile.
+// ambit renews subscriptions at a server that may have lost them. It does not renew the
+// subscriptions of clients that have disconnected meanwhile.
 func TestWatchedAgain(t *testing.T) {
 	const subscribe = "resources/subscribe test://note"
 	for name, client := range map[string]*call.Client{"shared": {Key: "one"}, "own": askable("one")} {
@@ -209,29 +208,29 @@ func TestWatchedAgain(t *testing.T) {
 				s := m.servers["notes"]
 				_, err := m.Forward(t.Context(), &call.Forward{Server: "notes", Method: "resources/subscribe", Params: jsontext.Value(`{"uri":"test://note"}`), Client: client})
 				if err != nil || k.count(subscribe) != 1 {
-					t.Fatalf("%v, the server heard %d times", err, k.count(subscribe))
+					t.Fatalf("got error %v, and the server received %d subscriptions, want 1", err, k.count(subscribe))
 				}
 				k.forget()
 				if away {
 					place.down()
 					if _, refusal := r.call(m, "notes", "echo", `{}`); refusal == nil {
-						t.Error("no answer")
+						t.Error("a call succeeded while the server was unreachable")
 					}
-					r.until("it is refused", func() bool { return !m.Proven() })
+					r.until("the server is unavailable", func() bool { return !m.Proven() })
 					place.set(k)
 				}
-				r.until("it answers again", func() bool {
+				r.until("the server answers again", func() bool {
 					_, refusal := r.call(m, "notes", "echo", `{}`)
 					return refusal == nil
 				})
-				r.until("it is asked again", func() bool { return k.count(subscribe) >= 2 })
+				r.until("the subscription is renewed", func() bool { return k.count(subscribe) >= 2 })
 				place.down()
 				r.call(m, "notes", "echo", `{}`)
 				m.Release("one")
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				if len(s.watched)+len(s.private) != 0 {
-					t.Error("it would be asked again for a client that has gone")
+					t.Error("the subscription of a released client is kept")
 				}
 			})
 		}

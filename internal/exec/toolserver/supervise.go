@@ -11,18 +11,19 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// A server that ends is restarted quickly a few times while calls wait. After that the pauses grow, and
-// calls are refused at once. Attempts never stop, because the cause may disappear.
+// A server that exits is restarted quickly at first, and calls wait for the restart. After quickRestarts attempts,
+// the pauses are longer, and calls are refused immediately. ambit never gives up, because the cause of the failures
+// may disappear.
 const (
 	quickRestarts = 5
 	firstPause    = 200 * time.Millisecond
 	longestPause  = 30 * time.Second
-	// forgiven is the run time that cancels one earlier end: a server that ends less often than this is
-	// always restarted at once.
-	forgiven = time.Minute / quickRestarts
+	// forgiveAfter is how long a server must run until one of its earlier exits no longer counts. A server that always
+	// runs longer than this is always restarted quickly.
+	forgiveAfter = time.Minute / quickRestarts
 )
 
-// clock is the time source for restarts.
+// clock is the source of time for restarts. Tests replace it.
 type clock interface {
 	Now() time.Time
 	After(time.Duration) <-chan time.Time
@@ -33,8 +34,8 @@ type wallClock struct{}
 func (wallClock) Now() time.Time                         { return time.Now() }
 func (wallClock) After(d time.Duration) <-chan time.Time { return time.After(d) }
 
-// supervise keeps the server running until it is closed, has drifted, or is lazy and idle. With the error
-// of a failed first start, it begins with a restart.
+// supervise keeps the server running until the server is closed, has drifted, or is lazy and idle. If the first start
+// failed, the given error is not nil, and supervise begins with a restart.
 func (s *server) supervise(conn *mcpwire.Conn, failed error) {
 	r := restarts{first: s.options.pause, since: s.upSince}
 	if failed != nil {
@@ -66,39 +67,39 @@ func (s *server) supervise(conn *mcpwire.Conn, failed error) {
 			return
 		}
 		s.log(fmt.Sprintf("the server stopped: %v", why))
-		s.retire(call.Refuse(stage, call.ServerUnavailable, "server %s is being started again", s.alias).Again())
+		s.retire(call.Refuse(stage, call.ServerUnavailable, "server %s is being restarted", s.alias).Again())
 		conn = s.restart(&r, why)
 	}
 }
 
-// restarts counts the recent ends of a server.
+// restarts counts the recent exits of a server.
 type restarts struct {
-	first time.Duration
-	ends  int       // not yet forgiven
-	since time.Time // when the server last came up; zero if it did not
+	first time.Duration // the pause after the first exit
+	ends  int           // exits and failed starts that still count
+	since time.Time     // when the server last started; zero if the last start failed
 }
 
-// ended counts an end and returns the pause before the next start.
-func (r *restarts) ended(now time.Time) (pause time.Duration) {
+// countExit counts an exit or a failed start. It returns the pause before the next start.
+func (r *restarts) countExit(now time.Time) (pause time.Duration) {
 	if !r.since.IsZero() {
-		r.ends = max(0, r.ends-int(now.Sub(r.since)/forgiven))
+		r.ends = max(0, r.ends-int(now.Sub(r.since)/forgiveAfter))
 		r.since = time.Time{}
 	}
 	r.ends++
 	return min(r.first<<min(r.ends-1, 20), longestPause)
 }
 
-// spread shortens a pause by up to half, so that servers that ended together do not restart together. The
-// share is from 0 to 1.
-func spread(pause time.Duration, share float64) time.Duration {
-	return pause - time.Duration(share*float64(pause)/2)
+// jitter shortens a pause by up to half, so that servers that exited together restart at different times. The
+// parameter random is between 0 and 1.
+func jitter(pause time.Duration, random float64) time.Duration {
+	return pause - time.Duration(random*float64(pause)/2)
 }
 
-// restart brings the server up again; nil if it is closed, idle or drifted. Why is the reason that it is
-// down.
+// restart tries to start the server, with pauses, until an attempt succeeds. It then returns the new connection. It
+// gives up and returns nil if the server is closed, idle or drifted. The given error is the reason for the restart.
 func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 	for {
-		pause := spread(r.ended(s.options.clock.Now()), rand.Float64())
+		pause := jitter(r.countExit(s.options.clock.Now()), rand.Float64())
 		if r.ends > quickRestarts {
 			s.rest(r.ends, pause, why)
 		}
@@ -119,7 +120,7 @@ func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 		if s.ctx.Err() != nil {
 			return nil
 		}
-		s.log(fmt.Sprintf("could not be started again: %v", err))
+		s.log(fmt.Sprintf("the restart failed: %v", err))
 		if drifted(err) {
 			return nil // another start would not help
 		}
@@ -127,23 +128,23 @@ func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 	}
 }
 
-// resting is the state of a server that ended too often and waits for its next start.
+// resting is the state of a server that exited too often and waits for its next start.
 type resting struct {
 	ends  int
 	until time.Time
 	why   string // the last error
 }
 
-// rest refuses calls at once until the next start.
+// rest makes the server refuse calls immediately until the next start.
 func (s *server) rest(ends int, pause time.Duration, why error) {
-	s.log(fmt.Sprintf("stopped or failed to start %d times in a row; next attempt in %v", ends, short(pause)))
+	s.log(fmt.Sprintf("the server stopped or failed to start %d times in a row; next attempt in %v", ends, short(pause)))
 	s.mu.Lock()
 	s.resting = &resting{ends, s.options.clock.Now().Add(pause), s.secrets.mask(reason(why))}
 	s.settle(s.doubts)
 	s.mu.Unlock()
 }
 
-// wake makes calls wait for the next start.
+// wake makes calls wait for the next start instead of being refused.
 func (s *server) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +154,7 @@ func (s *server) wake() {
 	}
 }
 
-// refusal returns the refusal of a call at this time.
+// refusal returns the refusal for a call to a resting server. It contains the time until the next start.
 func (r *resting) refusal(alias string, now time.Time) *call.Refusal {
 	left := max(r.until.Sub(now), time.Millisecond)
 	no := call.Refuse(stage, call.ServerUnavailable,
@@ -163,7 +164,7 @@ func (r *resting) refusal(alias string, now time.Time) *call.Refusal {
 	return no
 }
 
-// reason returns the message of an error, without the code of a refusal.
+// reason returns the message of an error. If the error is a refusal, the code is omitted.
 func reason(why error) string {
 	if r, ok := errors.AsType[*call.Refusal](why); ok {
 		return r.Message
@@ -171,7 +172,6 @@ func reason(why error) string {
 	return why.Error()
 }
 
-// short rounds a duration for people.
 func short(d time.Duration) time.Duration {
 	if d > time.Second {
 		return d.Round(time.Second)
@@ -184,8 +184,8 @@ func drifted(err error) bool {
 	return ok && r.Code == call.ServerDrifted
 }
 
-// reprove compares the server's tools again. A server that drifted is quarantined: it stays refused until
-// the agent is started again. With any other error the result is unknown.
+// reprove verifies a running server again. A server that has drifted is quarantined: its calls are refused until
+// the agent is restarted. Any other error means that the tools could not be compared.
 func (s *server) reprove(conn *mcpwire.Conn) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.options.startTimeout)
 	defer cancel()
@@ -208,14 +208,14 @@ func (s *server) reprove(conn *mcpwire.Conn) error {
 	return err
 }
 
-// retire takes the server out of use. Calls wait for its restart.
+// retire stops the server for the given reason. Calls then wait for the restart.
 func (s *server) retire(why *call.Refusal) {
 	p := s.lastProof()
 	p.OK, p.Refusal = false, why
 	s.dismiss(p)
 }
 
-// dismiss ends the server with the given proof.
+// dismiss stops the server and stores a proof that contains the reason.
 func (s *server) dismiss(p Proof) {
 	s.mu.Lock()
 	end := s.detach()
@@ -224,4 +224,234 @@ func (s *server) dismiss(p Proof) {
 	s.mu.Unlock()
 	end()
 	s.announce()
+}
+
+const (
+	// idleTime is how long an unused lazy server keeps running.
+	idleTime = 10 * time.Minute
+	// listPatience is how long a request for the list of tools waits for lazy servers.
+	listPatience = 5 * time.Second
+	// startPatience is how long a call waits for the start of a lazy server. It is shorter than the timeout of a tool, so
+	// that a call is refused before it is sent if the start is slow.
+	startPatience = 25 * time.Second
+	// lazyPatience is how long a call waits for a lazy server that has just exited.
+	lazyPatience = 800 * time.Millisecond
+	// firstRetry is the pause after the first failed start of a lazy server. The pauses grow up to lastRetry.
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// demand records how a lazy server is used. The server's mutex guards it.
+type demand struct {
+	asleep   bool          // whether the server is stopped and starts at its next use
+	starting bool          // whether the server is starting because it was used
+	wanted   chan struct{} // signals that the server must start
+	retry    time.Time     // after a failed start, the earliest time of the next start
+	busy     int           // number of requests in progress
+	used     time.Time     // time of the last use
+}
+
+// onDemand starts a lazy server when it is used and supervises the server until it is idle. It repeats both steps
+// until the server is closed or quarantined.
+func (s *server) onDemand() {
+	pause := firstRetry
+	for s.awaitUse() {
+		conn, err := s.bringUp(s.ctx)
+		if err == nil {
+			pause = firstRetry
+			for _, w := range s.lastProof().Warnings {
+				s.log("warning: " + w)
+			}
+			if s.supervise(conn, nil); s.sleeping() {
+				continue
+			}
+			return
+		}
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.postpone(pause)
+		pause = min(2*pause, lastRetry)
+	}
+}
+
+// postpone delays the next start of a server that failed to start. Until then, calls are refused with the reason for
+// the failure.
+func (s *server) postpone(pause time.Duration) {
+	s.log(s.lastProof().Refusal.Error())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.demand.asleep, s.demand.starting = true, false
+	s.demand.retry = s.options.clock.Now().Add(pause)
+	s.settle(s.doubts)
+}
+
+// awaitUse waits until the server is used and must start. It returns false if the server is closed. After a failed
+// start, awaitUse waits at most until the pause is over if the server was used recently, or if the agent requires the
+// server and nothing provides it.
+func (s *server) awaitUse() bool {
+	s.mu.Lock()
+	var again <-chan time.Time
+	now := s.options.clock.Now()
+	if d := &s.demand; s.proof.Refusal != nil && (s.proof.NotFound || now.Sub(d.used) < s.options.Idle) {
+		again = s.options.clock.After(d.retry.Sub(now))
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.ctx.Done():
+		return false
+	case <-s.demand.wanted:
+		return true
+	case <-again:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.demand.asleep {
+		s.markStarting()
+	} else {
+		<-s.demand.wanted // a use of the server has requested the start at the same time
+	}
+	return true
+}
+
+// markStarting records that the server is starting, which makes calls wait. The caller holds the mutex.
+func (s *server) markStarting() {
+	s.demand.asleep, s.demand.starting = false, true
+	s.unsettle()
+}
+
+// startOnUse records a use of a lazy server and starts the server if it is not running. After a failed start, it does
+// not start the server before the time in demand.retry. The caller holds the mutex.
+func (s *server) startOnUse() {
+	if !s.lazy {
+		return
+	}
+	now := s.options.clock.Now()
+	s.demand.used = now
+	if s.demand.asleep && !s.finished && !now.Before(s.demand.retry) {
+		s.markStarting()
+		s.demand.wanted <- struct{}{} // never blocks, because awaitUse empties the channel before asleep is set again
+	}
+}
+
+// keepRunning keeps a lazy server running until the returned function is called.
+func (s *server) keepRunning() (done func()) {
+	if !s.lazy {
+		return func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.demand.busy++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.demand.busy--
+		s.demand.used = s.options.clock.Now()
+	}
+}
+
+// idleCheck returns a channel that fires when a lazy server may be idle. The channel is nil for other servers.
+func (s *server) idleCheck() <-chan time.Time {
+	if !s.lazy {
+		return nil
+	}
+	s.mu.Lock()
+	left := s.options.Idle - s.options.clock.Now().Sub(s.demand.used)
+	s.mu.Unlock()
+	return s.options.clock.After(max(left, min(s.options.Idle, time.Second)))
+}
+
+// stopIdle stops a lazy server that is idle and has no watched resources. It reports whether the server was
+// stopped.
+func (s *server) stopIdle() bool {
+	s.mu.Lock()
+	d := &s.demand
+	if !s.lazy || d.busy > 0 || s.options.clock.Now().Sub(d.used) < s.options.Idle || s.isWatched() {
+		s.mu.Unlock()
+		return false
+	}
+	end := s.detach()
+	d.asleep, d.retry = true, time.Time{}
+	s.mu.Unlock()
+	end()
+	s.log("stopped the idle server")
+	return true
+}
+
+func (s *server) sleeping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.demand.asleep || s.demand.starting
+}
+
+// isWatched reports whether a client watches a resource of the server. The caller holds the mutex.
+func (s *server) isWatched() bool {
+	for _, a := range s.private {
+		if len(a.uris) > 0 {
+			return true
+		}
+	}
+	return len(s.watched) > 0
+}
+
+// patience returns how long a call waits for the server. The second result reports whether the call waits for the
+// start of a lazy server.
+func (s *server) patience() (_ time.Duration, starting bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.lazy:
+		return patience, false
+	case s.demand.starting:
+		return startPatience, true
+	}
+	return lazyPatience, false
+}
+
+// Wake starts the lazy servers and waits a few seconds for them. If a server becomes ready later, clients are
+// notified.
+func (m *Manager) Wake(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	m.each(func(s *server) {
+		if !s.lazy {
+			return
+		}
+		if _, err := s.ready(ctx); err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.missed = s.missed || s.conn == nil
+		}
+	})
+}
+
+func (s *server) find(ctx context.Context) error {
+	if s.spec.Find == nil {
+		return nil
+	}
+	if err := s.spec.Problem; err != nil {
+		s.spec.Problem = nil
+		return err
+	}
+	found, err := s.spec.Find(ctx, s.progress)
+	if err != nil {
+		return err
+	}
+	s.spec = &found
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tools == nil {
+		s.tools = found.Definitions
+	}
+	return nil
+}
+
+func (s *server) launched(ctx context.Context) (*process, error) {
+	l, err := s.spec.Launch(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{stdin: l.Stdin, stdout: l.Stdout, contained: true, stopLaunched: l.Stop, drained: make(chan struct{})}
+	close(p.drained) // Launch handles stderr
+	return p, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// handClock is a clock that only the test moves.
+// handClock is a clock that only the test advances.
 type handClock struct {
 	r       *rig
 	mu      sync.Mutex
@@ -52,7 +52,7 @@ func (c *handClock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// waits returns the pause of the restart that waits for the clock.
+// waits blocks until a restart is waiting for the clock, and returns the length of its pause.
 func (c *handClock) waits() time.Duration {
 	c.r.t.Helper()
 	if c.next == nil {
@@ -60,7 +60,7 @@ func (c *handClock) waits() time.Duration {
 		case t := <-c.pending:
 			c.next = &t
 		case <-time.After(30 * time.Second):
-			c.r.t.Fatalf("no restart waits; log:\n%s", c.r.log())
+			c.r.t.Fatalf("no restart is waiting for the clock; log:\n%s", c.r.log())
 		}
 	}
 	return c.next.pause
@@ -74,8 +74,8 @@ func (c *handClock) pass() {
 	c.next = nil
 }
 
-// A server that keeps ending rests for longer and longer. Calls are refused at once meanwhile, and work
-// again when the server stays up.
+// If a server exits repeatedly, the pauses before its restarts grow. During the longer pauses calls are refused
+// immediately. After a long run without an exit, the pauses are short again.
 func TestServerThatKeepsEnding(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -86,34 +86,34 @@ func TestServerThatKeepsEnding(t *testing.T) {
 		_, refusal := r.call(m, "one", "crash", `{}`)
 		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
 		hand.pass()
-		r.works(m, "one") // calls wait for it
+		r.works(m, "one") // the call waits for the restart
 	}
 	want := firstPause << quickRestarts
 	for n := quickRestarts + 1; n < quickRestarts+6; n++ {
 		r.call(m, "one", "crash", `{}`)
 		if got := hand.waits(); got > want || got < want/2 {
-			t.Errorf("end %d: it rests for %v, want %v or a little less", n, got, want)
+			t.Errorf("exit %d: got a pause of %v, want between %v and %v", n, got, want/2, want)
 		}
 		want = min(2*want, longestPause)
-		// The clock does not move, so a call that waits would wait for ever.
+		// The clock does not move, so a call that waits for the restart would never return.
 		_, refusal := r.act(t.Context(), m, "one", "echo", &call.Call{})
 		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
 		if refusal.RetryAfter != hand.waits() || !strings.Contains(refusal.Message, "next attempt in "+short(hand.waits()).String()) {
-			t.Errorf("refused with %q, to be tried again after %v", refusal.Message, refusal.RetryAfter)
+			t.Errorf("got the refusal %q with RetryAfter %v", refusal.Message, refusal.RetryAfter)
 		}
 		if p := m.Proofs()[0]; p.OK || p.Refusal == nil || p.Refusal.Message != refusal.Message {
-			t.Errorf("its proof is %+v", p)
+			t.Errorf("the proof is %+v, want the same refusal as for calls", p)
 		}
 		r.works(m, "two")
 		hand.pass()
-		r.until("it is back", m.Proven)
+		r.until("the server is proven", m.Proven)
 		r.works(m, "one")
 	}
-	// Ends that are long ago do not count: the next one is the first.
-	hand.advance(forgiven * 100)
+	// After a long run, earlier exits no longer count, and the next pause is the shortest.
+	hand.advance(forgiveAfter * 100)
 	r.call(m, "one", "crash", `{}`)
 	if got := hand.waits(); got > firstPause {
-		t.Errorf("after a long life it rests for %v", got)
+		t.Errorf("after a long run: got a pause of %v, want at most %v", got, firstPause)
 	}
 	hand.pass()
 	r.works(m, "one")
@@ -122,7 +122,7 @@ func TestServerThatKeepsEnding(t *testing.T) {
 	}
 }
 
-// The time until the next attempt runs while a server rests.
+// While a server rests, RetryAfter is the time that is left until the next attempt.
 func TestRetryAfterRuns(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -137,12 +137,12 @@ func TestRetryAfterRuns(t *testing.T) {
 	_, refusal := r.call(m, "one", "echo", `{}`)
 	is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
 	if refusal.RetryAfter != 2*time.Second || !strings.Contains(refusal.Message, "next attempt in 2s") {
-		t.Errorf("refused with %q, to be tried again after %v", refusal.Message, refusal.RetryAfter)
+		t.Errorf("got the refusal %q with RetryAfter %v, want 2s", refusal.Message, refusal.RetryAfter)
 	}
 }
 
-// A server that cannot be restarted is retried while the agent runs. Each refusal contains the reason, and
-// the server is proven before it is used.
+// The agent tries to restart a server for as long as the agent runs. After a restart, the agent checks the
+// server again before using it.
 func TestRestartFails(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -153,15 +153,15 @@ func TestRestartFails(t *testing.T) {
 		hand.pass()
 	}
 	hand.waits()
-	if !strings.Contains(r.log(), "could not be started again") || !strings.Contains(r.log(), "exit status 4") {
-		t.Errorf("log:\n%s", r.log())
+	if !strings.Contains(r.log(), "the restart failed") || !strings.Contains(r.log(), "exit status 4") {
+		t.Errorf("the log does not contain the reason of the failure:\n%s", r.log())
 	}
-	if err := os.Remove(r.path("one/lives")); err != nil { // it fails in every life but the first
+	if err := os.Remove(r.path("one/lives")); err != nil { // the server fails at every start except the first
 		t.Fatal(err)
 	}
 	r.write("one/tools.json", definition("echo")+"\n"+definition("exec"))
 	hand.pass()
-	r.until("it is quarantined", func() bool {
+	r.until("the server is quarantined", func() bool {
 		_, refusal := r.call(m, "one", "echo", `{}`)
 		return refusal.Code == call.ServerDrifted
 	})
@@ -183,7 +183,7 @@ func TestCloseWhileResting(t *testing.T) {
 	_, refusal := r.call(m, "one", "echo", `{}`)
 	is(t, refusal, call.ServerUnavailable, call.NoEffect, false)
 	if got := r.read("one/lives"); got != lives {
-		t.Errorf("it was started %s times, and then %s", lives, got)
+		t.Errorf("the server was started %s times before Close and %s times in total", lives, got)
 	}
 }
 
@@ -191,13 +191,13 @@ func TestPauses(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	tests := []struct {
 		name string
-		ran  []time.Duration // between two ends; 0: it did not come up
+		ran  []time.Duration // how long each run lasted; 0 if the start failed
 		want []time.Duration
 	}{
-		{"it never comes up", make([]time.Duration, 10), []time.Duration{200e6, 400e6, 800e6, 1600e6, 3200e6, 6400e6, 12800e6, 25600e6, 30e9, 30e9}},
-		{"as often as is forgiven", []time.Duration{1, forgiven, forgiven, forgiven, forgiven, forgiven, forgiven}, []time.Duration{200e6, 200e6, 200e6, 200e6, 200e6, 200e6, 200e6}},
-		{"a little too often", []time.Duration{1, forgiven - 1, forgiven - 1, forgiven - 1}, []time.Duration{200e6, 400e6, 800e6, 1600e6}},
-		{"a long life after many ends", []time.Duration{0, 0, 0, 0, 0, 0, time.Hour}, []time.Duration{200e6, 400e6, 800e6, 1600e6, 3200e6, 6400e6, 200e6}},
+		{"every start fails", make([]time.Duration, 10), []time.Duration{200e6, 400e6, 800e6, 1600e6, 3200e6, 6400e6, 12800e6, 25600e6, 30e9, 30e9}},
+		{"each run long enough", []time.Duration{1, forgiveAfter, forgiveAfter, forgiveAfter, forgiveAfter, forgiveAfter, forgiveAfter}, []time.Duration{200e6, 200e6, 200e6, 200e6, 200e6, 200e6, 200e6}},
+		{"each run a little too short", []time.Duration{1, forgiveAfter - 1, forgiveAfter - 1, forgiveAfter - 1}, []time.Duration{200e6, 400e6, 800e6, 1600e6}},
+		{"a long run after many exits", []time.Duration{0, 0, 0, 0, 0, 0, time.Hour}, []time.Duration{200e6, 400e6, 800e6, 1600e6, 3200e6, 6400e6, 200e6}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -207,8 +207,8 @@ func TestPauses(t *testing.T) {
 					r.since = now
 				}
 				now = now.Add(ran)
-				if got := r.ended(now); got != tt.want[i] {
-					t.Errorf("end %d: a pause of %v, want %v", i+1, got, tt.want[i])
+				if got := r.countExit(now); got != tt.want[i] {
+					t.Errorf("exit %d: got a pause of %v, want %v", i+1, got, tt.want[i])
 				}
 			}
 		})
@@ -216,14 +216,14 @@ func TestPauses(t *testing.T) {
 	t.Run("for years", func(t *testing.T) {
 		r := restarts{first: firstPause}
 		for range 1000 {
-			if got := r.ended(start); got <= 0 || got > longestPause {
-				t.Fatalf("end %d: a pause of %v", r.ends, got)
+			if got := r.countExit(start); got <= 0 || got > longestPause {
+				t.Fatalf("exit %d: got a pause of %v, want at most %v", r.ends, got, longestPause)
 			}
 		}
 	})
 	for share, want := range map[float64]time.Duration{0: 30 * time.Second, 0.5: 22500 * time.Millisecond, 1: 15 * time.Second} {
-		if got := spread(longestPause, share); got != want {
-			t.Errorf("a share of %v makes %v, want %v", share, got, want)
+		if got := jitter(longestPause, share); got != want {
+			t.Errorf("with the random number %v: got a pause of %v, want %v", share, got, want)
 		}
 	}
 }

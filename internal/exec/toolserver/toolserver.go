@@ -1,5 +1,5 @@
-// Package toolserver starts the tool servers of an agent, proves that each is the server that the manifest
-// declares, and keeps them running.
+// Package toolserver starts the tool servers of an agent, verifies them, and keeps them running. A
+// verified server offers exactly the tools that the manifest declares.
 //
 // # Life of a server
 //
@@ -7,48 +7,58 @@
 //	                            ↘ refused              ↘ drifted: quarantined
 //	                              ↘ with [Options.Persist]: start again
 //
-// Prepare finds the program. The package with the declared digest comes from the package store and is
-// hashed before every start. A remote server cannot be hashed.
+// Prepare finds the program. A package comes from the package store and is hashed before every start. A
+// remote server cannot be hashed.
 //
-// Start gives a program only the environment that it declares. With bubblewrap the program also gets its
-// own pid namespace, in which ambit's files are hidden.
+// Start runs the program. The program gets a few basic environment variables and the variables that the
+// manifest declares. If bubblewrap is installed, the program is contained: it runs in its own pid namespace
+// and cannot see ambit's files.
 //
-// Greet agrees on a protocol generation.
+// Greet agrees with the server on a protocol generation. The older generation of MCP begins with an
+// initialize handshake. The newer generation has no handshake.
 //
-// Prove compares the advertised tools with the declared tools. The names must be equal. With a lock, the
-// whole definitions must be equal; without a lock, the definitions that were proven first hold while the
-// agent runs. No tool can be called before its server is proven.
+// Prove verifies the server. The advertised tools must have the same names as the tools in the manifest. If
+// there is a lock file, the definitions of the tools must equal the locked definitions. Without a lock file,
+// the definitions must stay as they were at the first verification. A server that fails the comparison has
+// drifted. No tool can be called before its server is verified.
 //
-// All servers of an agent start at the same time, but their packages are hashed one after the other.
+// All servers of an agent start at the same time.
 //
 // # Restarts
 //
-// A server that ends is started again, with growing pauses, and proven again. A server that ends too often
-// rests between two attempts: calls are refused at once, with the time of the next attempt. Attempts never
-// stop. A server that announces other tools is proven again, and so is a remote server that could not be
-// reached. A server that drifted is quarantined: its calls are refused, and the agent's other servers keep
-// working.
+// If a server exits, the manager restarts the server after a pause and verifies it again. The pauses grow
+// with each exit. A server that exits too often rests between two attempts. During a rest, calls are refused
+// immediately, and the refusal says when the next attempt will be. The manager never stops trying.
 //
-// A call waits a few seconds for a server that is being started or proven. A call that was under way when
-// its server ended is refused and never repeated here. Subscriptions of clients are renewed when the server
-// is back.
+// The manager also verifies a server again if the server announces changed tools, or if a remote server
+// could not be reached. A server that has drifted is quarantined: its calls are refused. The other servers
+// of the agent keep working.
 //
-// A lazy server ([Spec.Lazy]) starts on its first use, a call or a list of tools, and stops when it was
-// idle for a while. It must come back with the tools that were proven first. While its start fails, calls
-// are refused with the reason, and the start is repeated with growing pauses.
+// A call waits a few seconds for a server that is being started or verified. If a server exits during a
+// call, the call is refused and never repeated. When the server is back, the manager renews the
+// subscriptions of clients.
 //
-// Credential values are removed from a server's log and errors before anything else sees them.
+// A lazy server ([Spec.Lazy]) starts when it is first used, by a call or by a request for the list of
+// tools. It stops after some time without use. After another start, it must advertise the same tools as at
+// the first verification. If the start fails, calls are refused with the reason. The manager retries the
+// start with growing pauses.
+//
+// Credential values are removed from a server's log and errors before any other code reads them.
 //
 // # Requests from servers
 //
-// A server may send requests to its client: elicitation, sampling, roots. A connection declares these
-// capabilities only if it belongs to one client. That is every connection if there is only one client
-// ([Options.Owner]). Otherwise a remote server of the older generation gets a separate connection for each
-// such client; in the newer generation the capabilities travel with each request. The tools of a separate
-// connection must equal the proven ones. A server that advertises other tools to a client that it can ask
-// is used without these capabilities.
+// MCP lets a server send requests to its client: elicitation, sampling and roots. ambit declares these
+// capabilities only if it knows which client must answer. If [Options.Owner] is set, there is a single
+// client, and every connection belongs to it. Otherwise, the protocol generation decides:
 //
-// A [Manager] is the [call.Binding] of tools on servers. Only the gateway holds one.
+//   - A remote server of the older generation gets a separate connection for each client that declares such
+//     capabilities. The tools of a separate connection must equal the verified tools.
+//   - In the newer generation, each request carries the capabilities of its client.
+//
+// Some servers advertise different tools to clients with these capabilities. ambit does not declare the
+// capabilities to such a server.
+//
+// A [Manager] is the [call.Binding] of tools on servers. Only the gateway uses a Manager.
 package toolserver
 
 import (
@@ -70,80 +80,84 @@ import (
 // Options configure the servers of an agent.
 type Options struct {
 	Home home.Home
-	// Folder contains the manifest; paths of local files are relative to it.
+	// Folder is the folder that contains the manifest. The paths of local files are relative to this folder.
 	Folder string
 	// Lookup resolves $env:NAME references.
 	Lookup func(name string) (string, bool)
-	// Authorize adds authorization headers to a request to a remote server if the manifest declares none;
-	// nil adds nothing. It returns the secret part.
+	// Authorize adds authorization headers to a request to a remote server. It is called only if the manifest declares no
+	// such header. It returns the secret part of the headers that it added. If Authorize is nil, no headers are added.
 	Authorize func(ctx context.Context, s *agent.Server, h http.Header) (secret string, err error)
-	// Lock contains the locked packages and definitions; nil without a lock.
+	// Lock is the content of the lock file. It is nil if there is no lock file.
 	Lock *pack.Lock
-	// Want is the expected package of a server, by alias, where no lock contains it. By default the
-	// declared digest decides.
+	// Want maps aliases to the expected packages of servers that are not in the lock file. If a server is neither in the
+	// lock file nor in Want, its package must have the digest in the manifest.
 	Want map[string]pack.Want
-	// Log receives the stderr lines of servers and the events of their lives.
+	// Log receives the stderr lines of servers, and messages about starts, stops and failures.
 	Log func(alias, line string)
-	// Progress receives the current step, for a person who waits.
+	// Progress receives the name of each step while a server starts, to show it to a waiting user.
 	Progress func(alias, step string)
-	// Servers are the servers to start; nil starts those of the manifest.
+	// Servers are the servers to start. If Servers is nil, the manager starts the servers of the manifest.
 	Servers []Spec
-	// Idle is how long an unused lazy server keeps running; 0 means 10 minutes.
+	// Idle is how long an unused lazy server keeps running. It defaults to 10 minutes.
 	Idle time.Duration
-	// OnProven receives the proven definitions of a server before any of its tools can be called.
+	// OnProven receives the verified definitions of a server before any of its tools can be called.
 	OnProven func(alias string, definitions map[string][]byte)
-	// Persist repeats a failed first start, as after a crash. Long-running agents can wait until the cause
-	// is gone.
+	// If Persist is set, the manager retries a failed first start in the same way as a failed restart. Long-running
+	// agents use Persist to wait until the cause of the failure is gone.
 	Persist bool
-	// Contain refuses servers whose program cannot be contained.
+	// If Contain is set, servers whose programs cannot be contained are refused. A contained program runs in its own pid
+	// namespace and cannot see ambit's files.
 	Contain bool
-	// Version is ambit's version, sent in the greeting.
+	// Version is ambit's version. It is sent to servers in the greeting.
 	Version string
-	// Owner waits for the one client that every connection belongs to and returns it, or nil. Without
-	// Owner, clients share the servers.
+	// Owner is set if all connections belong to a single client. It waits for this client and returns it, or returns nil.
+	// If the field Owner is nil, several clients share the servers.
 	Owner func(context.Context) *call.Client
-	// OnNotify receives the notifications of servers and each change of their tools. It must not block.
+	// OnNotify receives the servers' notifications. It is also called when the tools of a server change. It must not
+	// block.
 	OnNotify func(alias, method string, params jsontext.Value)
 
-	startTimeout time.Duration // bounds the start of one server without its download; 0 means 90 s
-	probe        time.Duration // how long to wait for the newer greeting; 0 is mcpwire's choice
-	pause        time.Duration // before the first restart
-	clock        clock         // nil is the system clock
+	startTimeout time.Duration // time limit for the start of a server, without the download; 0 means 90 s
+	probe        time.Duration // how long to wait for the answer to the newer greeting; 0 means mcpwire's default
+	pause        time.Duration // the pause before the first restart
+	clock        clock         // nil means the system clock
 }
 
-// Spec is a server and how to start it.
+// Spec describes a server and how to start it.
 type Spec struct {
 	agent.Server
 	// Tools are the names of the declared tools.
 	Tools []string
-	// Learn accepts the tools of the first proof in place of declared ones.
+	// If Learn is set, all tools are accepted at the first verification and are then treated as the declared tools. The
+	// field Tools is ignored.
 	Learn bool
-	// Definitions are the definitions known before the first start, by tool name.
+	// Definitions holds the tool definitions that are known before the first start, by tool name.
 	Definitions map[string][]byte
-	// Lazy starts the server on first use and stops it when it is idle.
+	// If Lazy is set, the server starts at its first use and stops when it is idle.
 	Lazy bool
-	// Optional leaves the tools of a lazy server out of lists while it is unavailable.
+	// If Optional is set, the tools of a lazy server are omitted from lists while the server is unavailable.
 	Optional bool
-	// Launch starts the program in place of the command; nil uses the command. The caller has verified the
-	// program.
+	// Launch starts the server's program, which the caller has already verified. If Launch is nil, the manager
+	// starts the server's command.
 	Launch func(context.Context) (*Launched, error)
-	// Package returns the freshly hashed package of a server that has no command; nil for other servers.
+	// Package hashes and returns the package of a server that has no command. It is nil for other servers.
 	Package func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
-	// RoundTripper sends requests to a remote server; nil uses mcpwire's own.
+	// RoundTripper sends requests to a remote server. If it is nil, mcpwire's default is used.
 	RoundTripper http.RoundTripper
-	// Find completes the spec before the first start. It is called again after it failed. The error may be
-	// an [*Unavailable]. Nil means that the spec is complete.
+	// Find completes the spec before the first start. If Find fails, it is called again before the next start. The error
+	// may be an [*Unavailable]. If Find is nil, the spec is already complete.
 	Find func(ctx context.Context, progress pack.Progress) (Spec, error)
-	// Problem is the error that Find would return, if it is known already.
+	// Problem is used instead of the first call to Find if the caller already knows that Find would fail with this error.
+	// Otherwise, it is nil.
 	Problem error
 }
 
-// Unavailable is the error of a server that cannot be prepared for its start.
+// Unavailable is the error for a server that cannot be prepared.
 type Unavailable struct {
 	Refusal *call.Refusal
-	// Lacking reports that a registry or something on this machine is missing.
+	// Lacking reports whether a registry is unavailable, or a file or program is missing on this machine.
 	Lacking bool
-	// NotFound reports that no lock, catalogue or registry provides the server.
+	// NotFound reports whether no lock file, catalogue or registry provides the server.
 	NotFound bool
 }
 
@@ -152,7 +166,6 @@ func (e *Unavailable) Error() string { return e.Refusal.Error() }
 // Unwrap returns the refusal.
 func (e *Unavailable) Unwrap() error { return e.Refusal }
 
-// declared returns the servers of the manifest.
 func declared(a *agent.Agent) []Spec {
 	specs := make([]Spec, len(a.Servers))
 	for i, s := range a.Servers {
@@ -172,9 +185,8 @@ type Manager struct {
 	order   []*server
 }
 
-// Start starts and proves every server of an agent, all at the same time. The manager is returned also if
-// some servers failed: their proofs contain the reason, and their tools refuse calls. The caller must close
-// the manager.
+// Start starts and verifies all servers of an agent at the same time. It always returns a manager. If a server fails,
+// its proof contains the reason, and calls to its tools are refused. The caller must close the manager.
 func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 	o.startTimeout = cmp.Or(o.startTimeout, 90*time.Second)
 	o.pause = cmp.Or(o.pause, firstPause)
@@ -201,26 +213,26 @@ func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 		o.Servers = declared(a)
 	}
 	m := &Manager{servers: map[string]*server{}}
-	var eager []*server
 	for _, spec := range o.Servers {
 		s := newServer(a.ID, spec, o)
 		m.servers[s.alias] = s
 		m.order = append(m.order, s)
-		if !s.lazy {
-			eager = append(eager, s)
-		}
 	}
-	orderHashing(eager, (*server).packageSize)
-	var wg sync.WaitGroup
-	for _, s := range m.order {
-		wg.Go(func() { s.boot(ctx) })
-	}
-	wg.Wait()
+	m.each(func(s *server) { s.boot(ctx) })
 	return m
 }
 
-// Proofs returns the proof of each server, in the manifest's order, without lazy servers that were never
-// used.
+// each calls a function for all servers in parallel and waits until all calls have returned.
+func (m *Manager) each(do func(*server)) {
+	var wg sync.WaitGroup
+	for _, s := range m.order {
+		wg.Go(func() { do(s) })
+	}
+	wg.Wait()
+}
+
+// Proofs returns the proofs of the servers in the manifest's order. A lazy server that is not running is included
+// only if its last start failed.
 func (m *Manager) Proofs() []Proof {
 	proofs := make([]Proof, 0, len(m.order))
 	for _, s := range m.order {
@@ -231,12 +243,12 @@ func (m *Manager) Proofs() []Proof {
 	return proofs
 }
 
-// Proven reports whether every server passed its proof.
+// Proven reports whether every server in Proofs passed its verification.
 func (m *Manager) Proven() bool {
 	return !slices.ContainsFunc(m.Proofs(), func(p Proof) bool { return !p.OK })
 }
 
-// Definition returns a tool's whole definition as last proven, or nil.
+// Definition returns the definition of a tool from the last verification. It returns nil for an unknown tool.
 func (m *Manager) Definition(t *agent.Tool) []byte {
 	on, ok := t.Binding.(agent.OnServer)
 	if !ok || m.servers[on.Alias] == nil {
@@ -245,16 +257,10 @@ func (m *Manager) Definition(t *agent.Tool) []byte {
 	return m.servers[on.Alias].definition(t.Name)
 }
 
-// Close ends every server.
-func (m *Manager) Close() {
-	var wg sync.WaitGroup
-	for _, s := range m.order {
-		wg.Go(s.close)
-	}
-	wg.Wait()
-}
+// Close stops every server.
+func (m *Manager) Close() { m.each((*server).close) }
 
 var _ call.Binding = (*Manager)(nil)
 
-// stage is the stage that refusals of this package name.
+// stage is the name of the stage in all refusals of this package.
 const stage = "act"

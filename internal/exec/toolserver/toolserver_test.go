@@ -36,12 +36,12 @@ func TestProvenServersAreCalled(t *testing.T) {
 
 	proofs := m.Proofs()
 	if proofs[0].Alias != "one" || proofs[1].Alias != "two" || !m.Proven() {
-		t.Errorf("proofs %+v", proofs)
+		t.Errorf("got the proofs %+v, want those of one and two", proofs)
 	}
 	if got := []string{proofs[0].Protocol, proofs[1].Protocol}; !reflect.DeepEqual(got, []string{"2025-11-25", "2026-07-28"}) {
-		t.Errorf("protocols %v", got)
+		t.Errorf("got the protocols %v", got)
 	}
-	// Definitions and results are the server's own bytes.
+	// Definitions and results are exactly the bytes that the server sent.
 	for _, tool := range r.agent.Tools {
 		if got := string(m.Definition(&tool)); got != definition(tool.Name) {
 			t.Errorf("the definition of %s is %s", tool.Name, got)
@@ -50,13 +50,13 @@ func TestProvenServersAreCalled(t *testing.T) {
 	result, refusal := r.call(m, "one", "echo", `{"a": 12345678901234567890}`)
 	const want = `{"content":[{"type":"text","text":"{\"a\": 12345678901234567890}"}],"odd":[1.50,{"_meta":null}]}`
 	if refusal != nil || string(result.Raw) != want || result.IsError || result.Duration <= 0 {
-		t.Errorf("echo gave %s, %v", result.Raw, refusal)
+		t.Errorf("echo: got %s and refusal %v, want %s", result.Raw, refusal, want)
 	}
-	// A server's error answer is a result.
+	// If the server answers with an error, the call has a result and no refusal.
 	for _, tool := range []string{"fail", "protocol_error"} {
 		result, refusal := r.call(m, "one", tool, `{}`)
 		if refusal != nil || !result.IsError || !strings.Contains(string(result.Raw), `"text":`) {
-			t.Errorf("%s gave %s, %v", tool, result.Raw, refusal)
+			t.Errorf("%s: got %s and refusal %v, want an error result", tool, result.Raw, refusal)
 		}
 	}
 	if _, refusal := r.call(m, "one", "log", `{}`); refusal != nil {
@@ -64,7 +64,7 @@ func TestProvenServersAreCalled(t *testing.T) {
 	}
 	r.until("the server's log message is logged", func() bool { return strings.Contains(r.log(), "one: warning: the disk is full") })
 	if got := r.progress(); !strings.Contains(got, "one: ready") || !strings.Contains(got, "two: starting") {
-		t.Errorf("progress %q", got)
+		t.Errorf("got the progress %q", got)
 	}
 	_, err := m.Act(t.Context(), &agent.Tool{Name: "elsewhere", Binding: agent.OnServer{Alias: "three"}}, &call.Call{})
 	is(t, err.(*call.Refusal), call.UnknownTool, call.NoEffect, false)
@@ -79,12 +79,12 @@ func TestCallsRunSideBySide(t *testing.T) {
 	m := r.proven()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { r.act(ctx, m, "one", "hang", &call.Call{}) }) // others do not wait for it
+	wg.Go(func() { r.act(ctx, m, "one", "hang", &call.Call{}) }) // other calls do not wait for this one
 	for i := range 50 {
 		wg.Go(func() {
 			result, refusal := r.call(m, "one", "echo", fmt.Sprintf(`{"i":%d}`, i))
 			if refusal != nil || !strings.Contains(string(result.Raw), fmt.Sprintf(`{\"i\":%d}`, i)) {
-				t.Errorf("call %d gave %s, %v", i, result.Raw, refusal)
+				t.Errorf("call %d: got %s and refusal %v", i, result.Raw, refusal)
 			}
 		})
 	}
@@ -93,7 +93,7 @@ func TestCallsRunSideBySide(t *testing.T) {
 	wg.Wait()
 }
 
-// Each of two servers answers only when the other has started.
+// All servers start at the same time: each of these two servers answers only after the other has started.
 func TestServersStartTogether(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"echo"}, "-meet", "../here-one,../here-two")
@@ -103,14 +103,14 @@ func TestServersStartTogether(t *testing.T) {
 	r.works(m, "two")
 }
 
-// The failure of one server is reported exactly, and the other server works.
+// The refusal of a bad server contains the reason, and other servers work.
 func TestBadServers(t *testing.T) {
 	tests := []struct {
 		name, do string
 		code     call.Code
 		words    []string
 	}{
-		{"exits at once", "exit", call.ServerUnavailable, []string{"exit status 3", "the database is on fire"}},
+		{"exits immediately", "exit", call.ServerUnavailable, []string{"exit status 3", "the database is on fire"}},
 		{"sends broken JSON", "broken-list", call.ServerUnavailable, []string{"malformed"}},
 		{"sends a line of 100 MB", "huge-list", call.ServerUnavailable, []string{"larger than the limit of 33554432 bytes"}},
 	}
@@ -122,7 +122,7 @@ func TestBadServers(t *testing.T) {
 			m := r.start()
 			refused(t, m.Proofs()[0], tt.code, tt.words...)
 			if m.Proven() {
-				t.Error("the agent is proven")
+				t.Error("Proven returned true although a server failed")
 			}
 			_, refusal := r.call(m, "bad", "echo", `{}`)
 			is(t, refusal, tt.code, call.NoEffect, false)
@@ -131,7 +131,7 @@ func TestBadServers(t *testing.T) {
 	}
 }
 
-// Servers that hang delay the start until their timeout, and no longer.
+// Servers that hang delay the start only until the timeout.
 func TestServersThatHang(t *testing.T) {
 	r := newRig(t)
 	r.o.startTimeout = 5 * time.Second
@@ -155,11 +155,11 @@ func TestWhatIsNotHere(t *testing.T) {
 	m := r.start()
 	refused(t, m.Proofs()[0], call.ServerUnavailable, "no-such-program-anywhere")
 	if !m.Proofs()[0].Lacking {
-		t.Error("nothing is lacking")
+		t.Error("got Lacking false, want true")
 	}
 }
 
-// Unusual but harmless servers.
+// Servers with unusual but harmless behavior work.
 func TestOddServersWork(t *testing.T) {
 	tests := []struct {
 		name, do string
@@ -169,8 +169,8 @@ func TestOddServersWork(t *testing.T) {
 	}{
 		{"exits on the newer greeting", "exit-on-discover", "2", "2025-11-25", time.Minute},
 		{"silent on the newer greeting", "silent-on-discover", "1", "2025-11-25", time.Millisecond},
-		{"mute since the newer greeting", "mute-on-discover", "2", "2025-11-25", time.Millisecond},
-		{"up too late for the newer greeting, and knows no other", "modern-only,slow", "2", "2026-07-28", time.Millisecond},
+		{"silent after the newer greeting", "mute-on-discover", "2", "2025-11-25", time.Millisecond},
+		{"knows only the newer greeting, and starts too slowly for it", "modern-only,slow", "2", "2026-07-28", time.Millisecond},
 		{"floods stderr", "flood", "1", "2025-11-25", time.Minute},
 		{"prints to stdout", "noise", "1", "2025-11-25", time.Minute},
 		{"answers twice", "answer-twice", "1", "2025-11-25", time.Minute},
@@ -182,31 +182,32 @@ func TestOddServersWork(t *testing.T) {
 			r := newRig(t)
 			r.o.probe = tt.probe
 			if strings.HasPrefix(tt.do, "mute") {
-				r.o.startTimeout = 8 * time.Second // half of it is spent on the first life
+				r.o.startTimeout = 8 * time.Second // the first start takes half of this time
 			}
 			r.fake("odd", []string{"echo"}, "-do", tt.do)
 			m := r.proven()
 			r.works(m, "odd")
 			r.works(m, "odd")
 			if got := r.read("odd/lives"); got != tt.lives {
-				t.Errorf("it was started %s times, want %s", got, tt.lives)
+				t.Errorf("the server was started %s times, want %s", got, tt.lives)
 			}
 			if got := m.Proofs()[0].Protocol; got != tt.protocol {
-				t.Errorf("it speaks %s", got)
+				t.Errorf("got protocol %s, want %s", got, tt.protocol)
 			}
 			if n := len(r.log()); n > 2*maxLogBytes {
-				t.Errorf("the log has %d bytes", n)
+				t.Errorf("the log has %d bytes, want at most %d", n, 2*maxLogBytes)
 			}
 		})
 	}
 }
 
-// A server is greeted as the lock remembers, and as it was greeted before.
+// ambit greets a server in the protocol generation from the lock or from the last start. If the greeting
+// fails, ambit tries the other generation.
 func TestGenerationIsRemembered(t *testing.T) {
 	tests := []struct {
 		name, do, locked string
-		discovers        string // how often it was asked for the newer way
-		greeted          string // whether there was a handshake
+		discovers        string // how often it received the newer greeting
+		greeted          string // "initialize" if it received the older greeting
 		lives            string
 	}{
 		{"not locked", "", "", "1", "initialize", "1"},
@@ -233,7 +234,7 @@ func TestGenerationIsRemembered(t *testing.T) {
 			r.works(r.proven(), "one")
 			for file, want := range map[string]string{"discovers": tt.discovers, "greeted": tt.greeted, "lives": tt.lives} {
 				if got := r.read("one/" + file); got != want {
-					t.Errorf("%s: %q, want %q", file, got, want)
+					t.Errorf("%s: got %q, want %q", file, got, want)
 				}
 			}
 		})
@@ -245,7 +246,7 @@ func TestGenerationIsRemembered(t *testing.T) {
 		r.call(m, "one", "crash", `{}`)
 		r.works(m, "one")
 		if got := r.read("one/discovers") + r.read("one/lives"); got != "12" {
-			t.Errorf("asked and started %s times", got)
+			t.Errorf("got newer greetings and starts %q, want 1 and 2", got)
 		}
 	})
 }
@@ -257,7 +258,7 @@ func TestCrashDuringACall(t *testing.T) {
 	m := r.proven()
 	_, refusal := r.call(m, "one", "crash", `{}`)
 	is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
-	r.works(m, "one") // it is there again
+	r.works(m, "one") // the server has been restarted
 	_, refusal = r.call(m, "one", "crash_write", `{}`)
 	is(t, refusal, call.ServerUnavailable, call.EffectUnknown, false)
 	r.works(m, "one")
@@ -285,7 +286,7 @@ func TestCallsWaitForARestart(t *testing.T) {
 	r.fake("one", []string{"echo", "crash"}, "-do", "wait-in-second-life")
 	m := r.proven()
 	r.call(m, "one", "crash", `{}`)
-	r.until("it has gone", func() bool { return !m.Proven() })
+	r.until("the server is unavailable", func() bool { return !m.Proven() })
 	ctx := &asked{Context: t.Context(), at: make(chan struct{})}
 	done := make(chan *call.Refusal, 1)
 	go func() {
@@ -295,14 +296,14 @@ func TestCallsWaitForARestart(t *testing.T) {
 	select {
 	case <-ctx.at:
 	case refusal := <-done:
-		t.Fatalf("it did not wait: %v", refusal)
+		t.Fatalf("the call did not wait for the restart: %v", refusal)
 	}
 	r.write("one/go", "")
 	if refusal := <-done; refusal != nil {
 		t.Error(refusal)
 	}
 
-	// The wait is bounded and ends with the call's context.
+	// The wait ends with the call's context.
 	if err := os.Remove(r.path("one/go")); err != nil {
 		t.Fatal(err)
 	}
@@ -362,8 +363,8 @@ func TestTimeoutOfTheManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := statetest.Open(t)
-	door := gateway.New(r.agent, gateway.Options{Binding: m, Books: &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}})
-	_, err = door.Call(t.Context(), &call.Call{Tool: "hang"})
+	g := gateway.New(r.agent, gateway.Options{Binding: m, Store: &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}})
+	_, err = g.Call(t.Context(), &call.Call{Tool: "hang"})
 	refusal, _ := err.(*call.Refusal)
 	is(t, refusal, call.TimedOut, call.EffectUnknown, false)
 }
@@ -383,18 +384,19 @@ func TestProgressPasses(t *testing.T) {
 	}
 	const note = `notifications/progress "progress":%d,"note":"step %d"}`
 	if want := []string{fmt.Sprintf(note, 0, 0), fmt.Sprintf(note, 1, 1), fmt.Sprintf(note, 2, 2)}; !reflect.DeepEqual(got, want) {
-		t.Errorf("progress %q", got)
+		t.Errorf("got the progress %q, want %q", got, want)
 	}
 }
 
-// A cancelled start ends everything that it began.
+// If the start is canceled, a server that is still starting is refused and ended. A verified server
+// keeps working.
 func TestStartIsCancelled(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"echo"}, "-do", "hang")
 	r.fake("two", []string{"echo"})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		r.until("it hangs", func() bool { return r.read("one/lives") != "" && strings.Contains(r.progress(), "two: ready") })
+		r.until("server one hangs", func() bool { return r.read("one/lives") != "" && strings.Contains(r.progress(), "two: ready") })
 		cancel()
 	}()
 	m := Start(ctx, r.agent, r.o)
@@ -420,7 +422,7 @@ func TestDigestOfAFile(t *testing.T) {
 		want         PackageDigest
 	}{
 		{"pinned", real, PackageDigest{real, real, Verified}},
-		{"pinned to another", other, PackageDigest{other, real, Mismatch}},
+		{"pinned to another digest", other, PackageDigest{other, real, Mismatch}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -429,12 +431,12 @@ func TestDigestOfAFile(t *testing.T) {
 			s.Digest, s.Placeholder = tt.digest, false
 			p := r.start().Proofs()[0]
 			if p.Package != tt.want {
-				t.Errorf("package %+v", p.Package)
+				t.Errorf("got the package %+v, want %+v", p.Package, tt.want)
 			}
 			if tt.want.Status == Mismatch {
 				refused(t, p, call.ServerDrifted, real, other)
 				if r.read("one/lives") != "" {
-					t.Error("it was started")
+					t.Error("the server was started")
 				}
 			}
 		})

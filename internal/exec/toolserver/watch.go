@@ -15,42 +15,42 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Subscriptions outlive their connection. Clients do not learn that a server was restarted, so ambit renews
-// the subscriptions.
+// Clients do not learn that a server was restarted. Therefore, subscriptions survive a restart: ambit renews them
+// when the server is running again.
 
-// watch is a resource that is watched by clients of the shared connection.
+// watch is a resource that clients watch through the shared connection.
 type watch struct {
-	// by counts the subscriptions of each client, by key, so that no client ends the subscription of
-	// another. Clients without a key count as one.
-	by     map[string]int
-	uri    jsontext.Value
-	conn   *mcpwire.Conn      // the connection of the subscription
-	cancel context.CancelFunc // ends it there; nil in the older generation
+	// clients counts the subscriptions of each client, by client key. A client can cancel only its own subscriptions. All
+	// clients without a key are treated as one client.
+	clients map[string]int
+	uri     jsontext.Value
+	conn    *mcpwire.Conn      // connection that carries the subscription
+	cancel  context.CancelFunc // cancels the subscription; nil in the older protocol generation
 
-	answered chan struct{} // closed when the server accepted or refused
+	answered chan struct{} // closed when the server has accepted or refused the subscription
 	result   jsontext.Value
 	err      error
 }
 
-// leave removes one subscription of a client and reports whether none is left.
+// leave removes one subscription of a client. It returns true if no subscription is left.
 func (w *watch) leave(key string) bool {
-	if w.by[key] > 1 {
-		w.by[key]--
+	if w.clients[key] > 1 {
+		w.clients[key]--
 		return false
 	}
-	delete(w.by, key)
-	return len(w.by) == 0
+	delete(w.clients, key)
+	return len(w.clients) == 0
 }
 
-// privateWatches are the resources that a client watches over its own connection.
+// privateWatches holds the resources that a client watches through its separate connection.
 type privateWatches struct {
 	client *call.Client
 	uris   map[string]jsontext.Value
-	forgot bool // the server may have lost them
+	forgot bool // whether the server may have lost these subscriptions
 }
 
-// watch subscribes to a resource over the shared connection, if the client is the first. All clients share
-// the answer, and the first client's cancellation does not affect the others.
+// watch adds a client's subscription to a resource. For the first client, it sends a request over the shared
+// connection. All clients get the answer to this request, even if the first client cancels.
 func (s *server) watch(ctx context.Context, key, uri string) (jsontext.Value, error) {
 	conn, err := s.ready(ctx)
 	if err != nil {
@@ -65,16 +65,17 @@ func (s *server) watch(ctx context.Context, key, uri string) (jsontext.Value, er
 	if w == nil {
 		if len(s.watched) >= maxOwned {
 			s.mu.Unlock()
-			return nil, call.Refuse(stage, call.ServerUnavailable, "too many resources of server %s are watched", s.alias)
+			return nil, call.Refuse(stage, call.ServerUnavailable,
+				"the limit of %d watched resources on server %s is reached", maxOwned, s.alias)
 		}
 		if s.watched == nil {
 			s.watched = map[string]*watch{}
 		}
-		w = &watch{by: map[string]int{}, uri: quoted, answered: make(chan struct{})}
+		w = &watch{clients: map[string]int{}, uri: quoted, answered: make(chan struct{})}
 		s.watched[uri] = w
 		go s.askFirst(uri, w, s.begin(w, conn))
 	}
-	w.by[key]++
+	w.clients[key]++
 	s.mu.Unlock()
 	select {
 	case <-w.answered:
@@ -83,13 +84,13 @@ func (s *server) watch(ctx context.Context, key, uri string) (jsontext.Value, er
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.watched[uri] == w && w.by[key] > 0 && w.leave(key) {
+	if s.watched[uri] == w && w.clients[key] > 0 && w.leave(key) {
 		s.drop(uri, w)
 	}
 	return nil, ctx.Err()
 }
 
-// askFirst subscribes to a resource that no other client watches.
+// askFirst sends the first subscribe request for a resource and stores the answer for all clients.
 func (s *server) askFirst(uri string, w *watch, ask func(context.Context) (jsontext.Value, error)) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.options.startTimeout)
 	defer cancel()
@@ -98,12 +99,13 @@ func (s *server) askFirst(uri string, w *watch, ask func(context.Context) (jsont
 	defer s.mu.Unlock()
 	w.result, w.err = result, err
 	close(w.answered)
-	if err != nil || len(w.by) == 0 {
-		s.drop(uri, w) // after an error the server may still have subscribed
+	if err != nil || len(w.clients) == 0 {
+		s.drop(uri, w) // even after an error, the server may have accepted the subscription
 	}
 }
 
-// begin returns the function that asks the server for updates of a resource. The caller holds the lock.
+// begin assigns a subscription to a connection. The returned function sends the subscribe request. The caller holds
+// the mutex.
 func (s *server) begin(w *watch, conn *mcpwire.Conn) (ask func(context.Context) (jsontext.Value, error)) {
 	if w.cancel != nil {
 		w.cancel()
@@ -124,9 +126,10 @@ func (s *server) begin(w *watch, conn *mcpwire.Conn) (ask func(context.Context) 
 	}
 }
 
-// listen keeps a subscription of the newer generation open while its connection is. The answer comes at the
-// end; updates arrive over the connection. A subscription that ends is repeated with growing pauses, or at
-// the next call if the server could not be reached.
+// listen keeps a subscription of the newer protocol generation open as long as the connection is open. Updates arrive
+// as notifications. The server answers the request only when the subscription ends. In this case, listen sends the
+// request again after a pause, which grows with each attempt. If the server could not be reached, the next call to
+// the server cuts the pause short.
 func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Request) {
 	clock := s.options.clock
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -138,7 +141,7 @@ func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Reque
 		status, _ := errors.AsType[*mcpwire.HTTPError](err)
 		_, refused := errors.AsType[*mcpwire.RPCError](err)
 		if refused && (status == nil || status.Status < http.StatusInternalServerError) {
-			s.log(fmt.Sprintf("a resource cannot be watched: %v", err))
+			s.log(fmt.Sprintf("the server refused to watch a resource: %v", err))
 			return
 		}
 		if clock.Now().Sub(began) > longestPause {
@@ -149,14 +152,14 @@ func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Reque
 			called = s.nextCall()
 		}
 		select {
-		case <-clock.After(spread(pause, rand.Float64())):
+		case <-clock.After(jitter(pause, rand.Float64())):
 		case <-called:
 		case <-ctx.Done():
 		}
 	}
 }
 
-// nextCall returns a channel that the next call of the server closes.
+// nextCall returns a channel that is closed at the next call to the server.
 func (s *server) nextCall() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,13 +173,14 @@ func subscribe(ctx context.Context, conn *mcpwire.Conn, method string, uri jsont
 	return conn.Do(ctx, mcpwire.Request{Method: method, Params: slices.Concat([]byte(`{"uri":`), uri, []byte(`}`))})
 }
 
-// unwatch removes one subscription of a client and reports whether there was one on the shared connection.
-// The last one ends the subscription at the server, which may be down.
+// unwatch removes one subscription of a client from the shared connection. It returns false if the client had no
+// subscription. If no subscription to the resource is left, ambit unsubscribes from the resource. The server need not
+// be running.
 func (s *server) unwatch(key, uri string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.watched[uri]
-	if w == nil || w.by[key] == 0 {
+	if w == nil || w.clients[key] == 0 {
 		return false
 	}
 	if w.leave(key) {
@@ -185,8 +189,9 @@ func (s *server) unwatch(key, uri string) bool {
 	return true
 }
 
-// drop ends a subscription without clients. A pending subscription is left to [server.askFirst], because
-// the end could overtake the beginning. The caller holds the lock.
+// drop cancels a subscription that failed or has no clients. It does nothing while the subscribe request is
+// unanswered, because the unsubscribe request could overtake it. In this case, [server.askFirst] calls drop again
+// after the answer. The caller holds the mutex.
 func (s *server) drop(uri string, w *watch) {
 	select {
 	case <-w.answered:
@@ -202,19 +207,19 @@ func (s *server) drop(uri string, w *watch) {
 	go func() { _, _ = subscribe(s.ctx, conn, methodUnsubscribe, w.uri) }()
 }
 
-// unwatchAll ends all subscriptions of a client. The caller holds the lock.
+// unwatchAll cancels all subscriptions of a client. The caller holds the mutex.
 func (s *server) unwatchAll(key string) {
 	delete(s.private, key)
 	for uri, w := range s.watched {
-		if w.by[key] > 0 {
-			if delete(w.by, key); len(w.by) == 0 {
+		if w.clients[key] > 0 {
+			if delete(w.clients, key); len(w.clients) == 0 {
 				s.drop(uri, w)
 			}
 		}
 	}
 }
 
-// notePrivate records a subscription on a client's own connection.
+// notePrivate records that a subscription on a client's separate connection began or ended.
 func (s *server) notePrivate(c *call.Client, method, uri string) {
 	quoted, err := json.Marshal(uri)
 	if err != nil {
@@ -241,27 +246,28 @@ func (s *server) notePrivate(c *call.Client, method, uri string) {
 	a.uris[uri] = quoted
 }
 
-// gap handles a gap in the notifications of the shared connection: the tools may have changed, and
-// subscriptions may be lost.
-func (s *server) gap(forgotten bool) {
+// handleGap is called if notifications of the shared connection may have been lost. The tools may have changed, so
+// the server is verified again. The parameter reports whether the server may have lost its subscriptions.
+func (s *server) handleGap(forgotten bool) {
 	s.mu.Lock()
 	s.forgot = s.forgot || forgotten
 	s.mu.Unlock()
-	s.doubt()
+	s.requestRecheck()
 }
 
-// gapOf is gap for a client's own connection.
-func (s *server) gapOf(key string, forgotten bool) {
+// handleClientGap is like handleGap, but for a client's separate connection.
+func (s *server) handleClientGap(key string, forgotten bool) {
 	s.mu.Lock()
 	if a := s.private[key]; a != nil {
 		a.forgot = a.forgot || forgotten
 	}
 	s.mu.Unlock()
-	s.doubt()
+	s.requestRecheck()
 }
 
-// resubscribe renews the subscriptions that a proven server may have lost. It does not wait. The caller
-// holds the lock, and close waits for the caller.
+// resubscribe renews the subscriptions that a verified server may have lost. It works in the background. The caller
+// must hold the mutex. It must also run in a goroutine that s.close waits for, because only such a goroutine is
+// allowed to add to s.done.
 func (s *server) resubscribe(conn *mcpwire.Conn) {
 	all := s.forgot
 	s.forgot = false
@@ -294,13 +300,14 @@ func (s *server) resubscribe(conn *mcpwire.Conn) {
 		defer cancel()
 		for _, ask := range asks {
 			if _, err := ask(ctx); err != nil {
-				s.log(fmt.Sprintf("a resource cannot be watched again: %v", err))
+				s.log(fmt.Sprintf("the subscription to a resource could not be renewed: %v", err))
 			}
 		}
 	})
 }
 
-// ownIfWatching returns the client's own connection; nil if the client no longer watches.
+// ownIfWatching returns the client's separate connection. It returns nil if the client no longer watches any
+// resource.
 func (s *server) ownIfWatching(ctx context.Context, a *privateWatches) (*mcpwire.Conn, error) {
 	here := func() bool {
 		s.mu.Lock()
@@ -310,7 +317,7 @@ func (s *server) ownIfWatching(ctx context.Context, a *privateWatches) (*mcpwire
 	if !here() {
 		return nil, nil
 	}
-	conn, err := s.own(ctx, a.client)
+	conn, err := s.ownConn(ctx, a.client)
 	if !here() {
 		s.release(a.client.Key)
 		return nil, nil

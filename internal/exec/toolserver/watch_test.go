@@ -39,22 +39,22 @@ func TestWatched(t *testing.T) {
 				return m.order[0].isWatched()
 			}
 			if watched() {
-				t.Error("it is watched before any client subscribes")
+				t.Error("the server is watched before a client subscribes")
 			}
 			r.watches(m, client, "test://note")
 			if !watched() {
-				t.Error("it is not watched")
+				t.Error("the server is not watched after a client subscribed")
 			}
 			_, err := m.Forward(t.Context(), &call.Forward{Server: "notes", Method: "resources/unsubscribe", Params: jsontext.Value(`{"uri":"test://note"}`), Client: client})
 			if err != nil || watched() {
-				t.Errorf("after the end: %v, watched %t", err, watched())
+				t.Errorf("after the unsubscription: got error %v and watched %t", err, watched())
 			}
 		})
 	}
 }
 
-// A lost session of a client's own connection renews the subscriptions of that client only; a reopened
-// stream renews none.
+// If the session of a client's own connection is lost, ambit renews only that client's subscriptions. If a
+// stream is reopened, ambit renews no subscriptions.
 func TestOnlyWhoIsForgottenAsksAgain(t *testing.T) {
 	r := newRig(t)
 	k := &keeper{streams: make(chan struct{})}
@@ -73,26 +73,26 @@ func TestOnlyWhoIsForgottenAsksAgain(t *testing.T) {
 		if _, refusal := r.act(t.Context(), m, "notes", "echo", &call.Call{Arguments: jsontext.Value("{}"), Client: askable(fmt.Sprint(i))}); refusal != nil {
 			t.Fatal(refusal)
 		}
-		r.until("it is asked again", func() bool { return k.count(fmt.Sprint("resources/subscribe test://", i)) >= 2 })
+		r.until("the subscription is renewed", func() bool { return k.count(fmt.Sprint("resources/subscribe test://", i)) >= 2 })
 	}
 	for i := range clients {
 		if n := k.count(fmt.Sprint("resources/subscribe test://", i)); n != 2 {
-			t.Errorf("client %d lost its session once, and its watch was asked for %d times", i, n)
+			t.Errorf("client %d lost its session once, but its subscription was sent %d times, want 2", i, n)
 		}
 	}
 }
 
-// A client that subscribes while another subscription is pending gets the server's answer, also if the
-// first client has gone, and not before that answer.
+// A client can subscribe while another client's subscription is pending. The new client then waits for the
+// server's answer and gets it, even if the first client has gone.
 func TestSecondWatcherGetsTheAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		status     int
 		secondGoes bool
-		kept, ends int // watches, and unsubscriptions
+		kept, ends int // the remaining subscriptions, and the unsubscriptions that were sent
 	}{
-		{"yes", http.StatusOK, false, 1, 0},
-		{"no", http.StatusForbidden, false, 0, 1},
+		{"accepted", http.StatusOK, false, 1, 0},
+		{"refused", http.StatusForbidden, false, 0, 1},
 		{"accepted without clients", http.StatusOK, true, 0, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestSecondWatcherGetsTheAnswer(t *testing.T) {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				if w := s.watched["test://note"]; w != nil {
-					return len(w.by)
+					return len(w.clients)
 				}
 				return 0
 			}
@@ -125,7 +125,7 @@ func TestSecondWatcherGetsTheAnswer(t *testing.T) {
 			defer secondGoes()
 			firstGoes()
 			if err := <-first; err == nil {
-				t.Error("the first was answered before the server was")
+				t.Error("the first client got an answer before the server answered")
 			}
 			if tt.secondGoes {
 				secondGoes()
@@ -133,25 +133,26 @@ func TestSecondWatcherGetsTheAnswer(t *testing.T) {
 			}
 			select {
 			case err := <-second:
-				t.Fatalf("the second was answered before the server was, with %v", err)
+				t.Fatalf("the second client got an answer before the server answered: error %v", err)
 			case k.hold <- tt.status:
 			}
 			if !tt.secondGoes {
 				if err := <-second; (err == nil) != (tt.status == http.StatusOK) {
-					t.Errorf("the second got %v", err)
+					t.Errorf("the second client got error %v", err)
 				}
 			}
-			r.until("the server knows of the end", func() bool { return k.count("resources/unsubscribe test://note") == tt.ends })
+			r.until("the unsubscriptions are sent", func() bool { return k.count("resources/unsubscribe test://note") == tt.ends })
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if len(s.watched) != tt.kept || k.count("resources/subscribe test://note") != 1 {
-				t.Errorf("%d watches are kept, the server was asked %d times", len(s.watched), k.count("resources/subscribe test://note"))
+				t.Errorf("got %d remaining subscriptions and %d requests, want %d and 1", len(s.watched), k.count("resources/subscribe test://note"), tt.kept)
 			}
 		})
 	}
 }
 
-// A session that is lost between calls is noticed by its stream.
+// If a session is lost between calls, the stream shows this to ambit, and ambit renews the
+// subscription.
 func TestIdleWatcherIsNotForgotten(t *testing.T) {
 	for name, client := range map[string]*call.Client{"shared": {Key: "one"}, "own": askable("one")} {
 		t.Run(name, func(t *testing.T) {
@@ -160,15 +161,15 @@ func TestIdleWatcherIsNotForgotten(t *testing.T) {
 			r.at("notes", []string{"echo"}, k)
 			r.watches(r.proven(), client, "test://note")
 			k.forget()
-			r.until("it is asked again", func() bool { return k.count("resources/subscribe test://note") >= 2 })
+			r.until("the subscription is renewed", func() bool { return k.count("resources/subscribe test://note") >= 2 })
 		})
 	}
 }
 
-// herald is a server of the newer generation with silent streams.
+// herald is a server of the newer generation. Its streams send nothing.
 type herald struct {
 	listens atomic.Int32
-	end     chan struct{} // takes one for each stream that is to end
+	end     chan struct{} // each element ends one stream
 }
 
 func (h *herald) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -201,7 +202,7 @@ func (h *herald) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result)
 }
 
-// A stream that the server ends is reopened, less and less often.
+// If the server ends a stream, ambit reopens it after a pause. The pauses grow.
 func TestWatchThatEndsIsBegunAgain(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -213,24 +214,24 @@ func TestWatchThatEndsIsBegunAgain(t *testing.T) {
 	for n := int32(1); n < 12; n++ {
 		h.end <- struct{}{}
 		if got := hand.waits(); got > want || got < want/2 || h.listens.Load() != n {
-			t.Errorf("after %d times it waits for %v, want %v or a little less; it was asked %d times", n, got, want, h.listens.Load())
+			t.Errorf("after stream %d: got a pause of %v and %d requests, want between %v and %v", n, got, h.listens.Load(), want/2, want)
 		}
 		want = min(2*want, longestPause)
 		hand.pass()
 	}
 	// A stream that lasted long resets the pause.
-	r.until("it is asked again", func() bool { return h.listens.Load() == 12 })
+	r.until("the stream is reopened", func() bool { return h.listens.Load() == 12 })
 	hand.advance(2 * longestPause)
 	h.end <- struct{}{}
 	if got := hand.waits(); got > firstPause {
-		t.Errorf("it waits for %v", got)
+		t.Errorf("got a pause of %v, want at most %v", got, firstPause)
 	}
 	hand.pass()
-	r.until("it is asked again", func() bool { return h.listens.Load() == 13 })
-	m.Release("one") // and no request follows
+	r.until("the stream is reopened", func() bool { return h.listens.Load() == 13 })
+	m.Release("one") // after this, no request follows
 }
 
-// away is a network on which subscriptions do not reach their server.
+// away is a network in which subscriptions cannot reach the server while unreached is set.
 type away struct {
 	http.RoundTripper
 	unreached atomic.Bool
@@ -243,7 +244,7 @@ func (a *away) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.RoundTripper.RoundTrip(r)
 }
 
-// A subscription at an unreachable server is renewed by the next call at the latest.
+// If the server was unreachable, the next call renews the subscription before the pause ends.
 func TestWatchIsBegunAgainByACall(t *testing.T) {
 	r := newRig(t)
 	hand := r.byHand()
@@ -254,14 +255,14 @@ func TestWatchIsBegunAgainByACall(t *testing.T) {
 	r.o.Servers[0].RoundTripper = a
 	m := r.proven()
 	r.watches(m, &call.Client{Key: "one"}, "test://note")
-	r.until("it is watched", func() bool { return h.listens.Load() == 1 })
+	r.until("the stream is open", func() bool { return h.listens.Load() == 1 })
 	a.unreached.Store(true)
 	h.end <- struct{}{}
 	hand.pass()
-	hand.waits() // and the clock does not move from here on
+	hand.waits() // the clock does not move after this
 	a.unreached.Store(false)
 	if _, refusal := r.call(m, "notes", "echo", `{}`); refusal != nil {
 		t.Error(refusal)
 	}
-	r.until("it is asked again", func() bool { return h.listens.Load() == 2 })
+	r.until("the stream is reopened", func() bool { return h.listens.Load() == 2 })
 }

@@ -1,19 +1,20 @@
 // Package approval asks a person to approve one specific call.
 //
-// An answer is bound to the agent and its manifest's digest, the tool, the exact
-// arguments to forward, and the principal; any other call needs its own approval. An
-// answer is valid once, and until it expires. The question outlives the process that
-// asked: a person may answer after the call stopped waiting, and the answer then applies
-// to an identical call. An answer alone never makes a call.
+// An approval is bound to the agent, the manifest's digest, the tool, the exact arguments and the principal. Any
+// other call needs its own approval. An approval can be used once, before it expires.
 //
-// An agent cannot answer, because no tool does. The decision comes from the command line
-// or the API, which identify the person: the owner, or an administrator by key.
+// A question outlives the process that asked it. If a person answers after the call has stopped waiting, the answer
+// applies to the next identical call. An answer alone never makes a call.
 //
-// The arguments are stored only while the question is pending, for the person to read;
-// the answer needs only their MAC.
+// An agent cannot answer a question, because no tool accepts an answer. Answers come from the command line or the
+// API. Both identify the person: the owner, or an administrator with a key.
+//
+// The arguments are stored only while the question is pending, for the person to read. Answers are matched to calls
+// by a MAC of the arguments.
 package approval
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,7 +29,7 @@ import (
 // State is the state of a question.
 type State string
 
-// The states. Used means that the approved call was made.
+// The states of a question. Used means that the approved call has been sent.
 const (
 	Pending  State = "pending"
 	Approved State = "approved"
@@ -36,7 +37,7 @@ const (
 	Used     State = "used"
 )
 
-// Question is one call that waits for a person.
+// Question is one call that waits for a person's decision.
 type Question struct {
 	ID     string `json:"id"`
 	Agent  string `json:"agent"`
@@ -45,7 +46,7 @@ type Question struct {
 	// Arguments is nil once the question is no longer pending.
 	Arguments json.RawMessage `json:"arguments"`
 	Principal string          `json:"principal"`
-	// Call is the id of the call that asked first.
+	// Call is the id of the first call that asked this question.
 	Call    string    `json:"call_id,omitempty"`
 	State   State     `json:"state"`
 	Asked   time.Time `json:"asked_at"`
@@ -56,47 +57,48 @@ type Question struct {
 	sealed []byte
 }
 
-// Over reports whether the time to answer, or to use an answer, has passed.
+// Over reports whether the question or its answer has expired.
 func (q *Question) Over(now time.Time) bool { return !now.Before(q.Expires) }
 
-// The bounds of the pending questions of one agent and principal. They protect the
-// person, the store and other callers from a flood of questions. One call may use half
-// of the bytes.
+// These limits apply to the pending questions of one agent and principal. They protect the person and the store from
+// a flood of questions. The arguments of one call can use at most half of maxPendingBytes.
 const (
 	maxPending      = 50
 	maxPendingBytes = 32 << 20
 )
 
-// Errors that callers distinguish.
+// Errors that callers can test for.
 var (
-	// ErrTooMany means that the pending questions of the agent are too many or too large.
-	ErrTooMany = errors.New("too many calls of this agent and principal wait for approval")
+	// ErrTooMany means that the agent and principal have too many pending questions, or too many bytes in their
+	// arguments.
+	ErrTooMany = errors.New("too many calls from this agent and principal are waiting for approval")
 	// ErrUnknown means that there is no such question.
-	ErrUnknown = errors.New("there is no approval of that id")
-	// ErrDecided means that the question was answered before.
-	ErrDecided = errors.New("it was decided before")
+	ErrUnknown = errors.New("there is no approval with that id")
+	// ErrDecided means that the question already has an answer.
+	ErrDecided = errors.New("the call has already been approved or refused")
 	// ErrOver means that the question has expired.
-	ErrOver = errors.New("it has expired")
+	ErrOver = errors.New("the approval request has expired")
 )
 
-// The columns of a question, with and without its arguments, which may be large and
-// must be decrypted.
+// allColumns lists all columns of a question. noArguments selects NULL instead of the encrypted arguments, which can be
+// large and slow to decrypt.
 const (
-	known = `id, agent, digest, tool, principal, call, state, asked, expires, decider, reason, `
-	whole = known + `sealed`
-	bare  = known + `CAST(NULL AS BYTEA)`
+	commonColumns = `id, agent, digest, tool, principal, call, state, asked, expires, decider, reason, `
+	allColumns    = commonColumns + `sealed`
+	noArguments   = commonColumns + `CAST(NULL AS BYTEA)`
 )
 
 func scan(row state.Row) (*Question, error) {
 	q := &Question{}
 	var asked, expires int64
 	var s string
-	err := row.Scan(&q.ID, &q.Agent, &q.Digest, &q.Tool, &q.Principal, &q.Call, &s, &asked, &expires, &q.Decider, &q.Reason, &q.sealed)
+	err := row.Scan(&q.ID, &q.Agent, &q.Digest, &q.Tool, &q.Principal, &q.Call, &s, &asked, &expires, &q.Decider,
+		&q.Reason, &q.sealed)
 	q.State, q.Asked, q.Expires = State(s), time.UnixMicro(asked), time.UnixMicro(expires)
 	return q, err
 }
 
-// mac authenticates everything that the answer is bound to.
+// mac returns a MAC of everything that an approval is bound to.
 func (q *Question) mac(b *store.Store) []byte {
 	bound, err := json.Marshal([]string{q.Agent, q.Digest, q.Tool, q.Principal})
 	if err != nil {
@@ -106,18 +108,19 @@ func (q *Question) mac(b *store.Store) []byte {
 	return mac[:]
 }
 
-// Find returns the newest question for an identical call that has not expired: a
-// pending one, or an unused approval. It returns nil if there is none.
+// Find returns the newest unexpired question about an identical call, if the question is pending or approved. It
+// returns nil if there is none.
 func Find(tx state.Tx, b *store.Store, q *Question, now time.Time) (found *Question, err error) {
-	err = tx.Query(`SELECT `+bare+` FROM approvals WHERE mac = $1 AND state IN ('pending', 'approved') AND expires > $2
-ORDER BY asked DESC LIMIT 1`, []any{q.mac(b), now.UnixMicro()}, func(row state.Row) (err error) {
+	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE mac = $1 AND state IN ('pending', 'approved')
+AND expires > $2 ORDER BY asked DESC LIMIT 1`, []any{q.mac(b), now.UnixMicro()}, func(row state.Row) (err error) {
 		found, err = scan(row)
 		return err
 	})
 	return found, err
 }
 
-// Ask stores a question, unless an identical one is open. It returns the open one.
+// Ask stores the question q and returns it. If an identical call already has a pending or approved question, Ask
+// returns that question instead.
 func Ask(ctx context.Context, b *store.Store, q *Question) (asked *Question, err error) {
 	err = b.DB.Write(ctx, func(tx state.Tx) (err error) {
 		if asked, err = Find(tx, b, q, q.Asked); err != nil || asked != nil {
@@ -136,11 +139,11 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', $9, $10)`,
 	return asked, err
 }
 
-// PostgreSQL returns a sum as numeric, so it is cast.
+// countWaiting casts the sum to BIGINT, because PostgreSQL returns a sum as NUMERIC.
 const countWaiting = `SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(sealed)), 0) AS BIGINT) FROM approvals
 WHERE agent = $1 AND principal = $2 AND state = 'pending' AND expires > $3`
 
-// checkBounds refuses a question that would exceed the bounds of its agent and principal.
+// checkBounds returns ErrTooMany if storing the new question would exceed the limits of its agent and principal.
 func checkBounds(tx state.Tx, q *Question, size int) error {
 	var waiting, held int64
 	err := tx.Query(countWaiting,
@@ -151,28 +154,26 @@ func checkBounds(tx state.Tx, q *Question, size int) error {
 	case waiting >= maxPending:
 		return ErrTooMany
 	case held+int64(size) > maxPendingBytes:
-		return fmt.Errorf("%w: with this call their arguments would exceed %d MiB", ErrTooMany, maxPendingBytes>>20)
+		return fmt.Errorf("%w: their arguments and those of this call exceed %d MiB", ErrTooMany, maxPendingBytes>>20)
 	}
-	// Expired questions are not counted, so their arguments are deleted here.
-	_, err = tx.Exec(`UPDATE approvals SET sealed = NULL WHERE agent = $1 AND principal = $2 AND expires <= $3 AND sealed IS NOT NULL`,
+	// Expired questions do not count toward the limits, so delete their arguments. Otherwise the store could grow without
+	// bound.
+	_, err = tx.Exec(`UPDATE approvals SET sealed = NULL WHERE agent = $1 AND principal = $2 AND expires <= $3
+AND sealed IS NOT NULL`,
 		q.Agent, q.Principal, q.Asked.UnixMicro())
 	return err
 }
 
 func purpose(id string) string { return "arguments of approval " + id }
 
-// Get returns a question, with its arguments if it is pending.
+// Get returns a question. A pending question has its arguments.
 func Get(ctx context.Context, b *store.Store, id string) (*Question, error) {
-	found, err := read(ctx, b, whole, id)
-	if err != nil {
-		return nil, err
-	}
-	return found, found.open(b)
+	return read(ctx, b, allColumns, id)
 }
 
-// Look returns a question without its arguments, for a call that waits for the answer.
+// Look returns a question without its arguments. Calls that wait for an answer poll it.
 func Look(ctx context.Context, b *store.Store, id string) (*Question, error) {
-	return read(ctx, b, bare, id)
+	return read(ctx, b, noArguments, id)
 }
 
 func read(ctx context.Context, b *store.Store, columns, id string) (found *Question, err error) {
@@ -180,7 +181,10 @@ func read(ctx context.Context, b *store.Store, columns, id string) (found *Quest
 		found, err = get(tx, columns, id)
 		return err
 	})
-	return found, err
+	if err != nil {
+		return nil, err
+	}
+	return found, found.decryptArguments(b)
 }
 
 func get(tx state.Tx, columns, id string) (found *Question, err error) {
@@ -194,7 +198,8 @@ func get(tx state.Tx, columns, id string) (found *Question, err error) {
 	return found, err
 }
 
-func (q *Question) open(b *store.Store) error {
+// decryptArguments decrypts the arguments of a question. It does nothing if the query did not select them.
+func (q *Question) decryptArguments(b *store.Store) error {
 	if q.sealed == nil {
 		return nil
 	}
@@ -203,23 +208,14 @@ func (q *Question) open(b *store.Store) error {
 	return err
 }
 
-// List returns the pending questions, oldest first.
+// List returns the pending questions with their arguments, oldest first.
 func List(ctx context.Context, b *store.Store, now time.Time) ([]*Question, error) {
-	list, err := waiting(ctx, b, whole, now)
-	if err != nil {
-		return nil, err
-	}
-	for _, q := range list {
-		if err := q.open(b); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
+	return waiting(ctx, b, allColumns, now)
 }
 
-// Waiting returns the same list without the arguments.
+// Waiting returns the pending questions without their arguments, oldest first.
 func Waiting(ctx context.Context, b *store.Store, now time.Time) ([]*Question, error) {
-	return waiting(ctx, b, bare, now)
+	return waiting(ctx, b, noArguments, now)
 }
 
 func waiting(ctx context.Context, b *store.Store, columns string, now time.Time) (list []*Question, err error) {
@@ -232,13 +228,17 @@ func waiting(ctx context.Context, b *store.Store, columns string, now time.Time)
 				return err
 			})
 	})
+	for _, q := range list {
+		err = cmp.Or(err, q.decryptArguments(b))
+	}
 	return list, err
 }
 
-// Decide answers a question once and journals the decision under the call that asked.
+// Decide answers a pending question and records the answer in the journal. It returns ErrDecided if the question
+// already has an answer, and ErrOver if it has expired.
 func Decide(ctx context.Context, b *store.Store, id string, yes bool, who, reason string) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
-		q, err := get(tx, bare, id)
+		q, err := get(tx, noArguments, id)
 		now := time.Now()
 		switch {
 		case err != nil:
@@ -269,10 +269,49 @@ WHERE id = $5 AND state = 'pending'`,
 	})
 }
 
-// Use marks an approval as used, in the transaction that writes the intent. It reports
-// whether the approval was still valid.
+// Use marks an approval as used and reports whether it was still valid. The gateway calls Use in the transaction that
+// it commits before it sends the call.
 func Use(tx state.Tx, id string, now time.Time) (bool, error) {
 	n, err := tx.Exec(`UPDATE approvals SET state = 'used' WHERE id = $1 AND state = 'approved' AND expires > $2`,
 		id, now.UnixMicro())
 	return n == 1, err
+}
+
+// Kept is how long an expired question stays in the store. The journal keeps every decision permanently.
+const Kept = 24 * time.Hour
+
+// Forget deletes questions that expired longer than [Kept] ago, and deletes the arguments of all other expired
+// questions. It changes at most batch questions and returns how many it changed.
+func Forget(ctx context.Context, b *store.Store, now time.Time, batch int) (n int, err error) {
+	before := now.Add(-Kept).UnixMicro()
+	var ids []string
+	// Search in a read transaction first, because a read transaction does not block writers.
+	err = b.DB.Read(ctx, func(tx state.Tx) error {
+		ids = nil
+		return tx.Query(`SELECT id FROM approvals WHERE expires < $1 OR expires <= $2 AND sealed IS NOT NULL LIMIT $3`,
+			[]any{before, now.UnixMicro(), int64(batch)}, func(row state.Row) error {
+				var id string
+				err := row.Scan(&id)
+				ids = append(ids, id)
+				return err
+			})
+	})
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	err = b.DB.Write(ctx, func(tx state.Tx) error {
+		n = 0
+		for _, id := range ids {
+			gone, err := tx.Exec(`DELETE FROM approvals WHERE id = $1 AND expires < $2`, id, before)
+			if err == nil && gone == 0 {
+				gone, err = tx.Exec(`UPDATE approvals SET sealed = NULL WHERE id = $1 AND expires <= $2`, id, now.UnixMicro())
+			}
+			if err != nil {
+				return err
+			}
+			n += int(gone)
+		}
+		return nil
+	})
+	return n, err
 }

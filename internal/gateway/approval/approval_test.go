@@ -27,7 +27,7 @@ func each(t *testing.T, test func(*testing.T, *store.Store)) {
 	})
 }
 
-// question is one that is good for an hour from a time on.
+// question returns a question that is asked at the given time and expires an hour later.
 func question(id, principal string, at time.Time) *Question {
 	return &Question{
 		ID: id, Agent: "payer", Digest: "sha256:d", Tool: "pay", Principal: principal, Call: "call-" + id,
@@ -35,7 +35,7 @@ func question(id, principal string, at time.Time) *Question {
 	}
 }
 
-// The number of pending questions is bounded, separately for each agent and principal.
+// The number of pending questions is limited, separately for each agent and principal.
 func TestPendingIsBounded(t *testing.T) {
 	each(t, func(t *testing.T, b *store.Store) {
 		now := time.Now()
@@ -43,7 +43,7 @@ func TestPendingIsBounded(t *testing.T) {
 			_, err := Ask(t.Context(), b, question(id, principal, at))
 			return err
 		}
-		if err := ask("long ago", "me", now.Add(-2*time.Hour)); err != nil { // which does not count any more
+		if err := ask("long ago", "me", now.Add(-2*time.Hour)); err != nil { // expired, so it does not count
 			t.Fatal(err)
 		}
 		for i := range maxPending {
@@ -52,12 +52,12 @@ func TestPendingIsBounded(t *testing.T) {
 			}
 		}
 		if err := ask("more", "me", now); !errors.Is(err, ErrTooMany) {
-			t.Errorf("one more was asked: %v", err)
+			t.Errorf("a question above the limit returned %v, want ErrTooMany", err)
 		}
 		if asked, err := Ask(t.Context(), b, &Question{
 			ID: "again", Agent: "payer", Digest: "sha256:d", Tool: "pay", Principal: "me", Arguments: json.RawMessage(`{"id":"q0"}`), Asked: now, Expires: now.Add(time.Hour),
 		}); err != nil || asked.ID != "q0" {
-			t.Errorf("the same question again is %+v, %v", asked, err)
+			t.Errorf("asking an identical question returned %+v, %v", asked, err)
 		}
 		if err := ask("yours", "you", now); err != nil {
 			t.Errorf("another principal cannot ask: %v", err)
@@ -66,12 +66,12 @@ func TestPendingIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := ask("more", "me", now); err != nil {
-			t.Errorf("after an answer: %v", err)
+			t.Errorf("asking after an answer failed: %v", err)
 		}
 	})
 }
 
-// The bytes of pending questions are bounded, and expired questions do not count.
+// The total size of the arguments of pending questions is limited. Expired questions do not count.
 func TestPendingBytesAreBounded(t *testing.T) {
 	each(t, func(t *testing.T, b *store.Store) {
 		now := time.Now()
@@ -82,19 +82,19 @@ func TestPendingBytesAreBounded(t *testing.T) {
 			return err
 		}
 		const half = maxPendingBytes/2 - 512
-		if err := ask("long ago", "me", now.Add(-2*time.Hour), 512); err != nil { // which does not count any more
+		if err := ask("long ago", "me", now.Add(-2*time.Hour), 512); err != nil { // expired, so it does not count
 			t.Fatal(err)
 		}
 		for _, id := range []string{"first", "second"} {
 			if err := ask(id, "me", now, half); err != nil {
-				t.Fatalf("%s: %v", id, err)
+				t.Fatalf("asking %s failed: %v", id, err)
 			}
 		}
 		if n := kept(t, b, "long ago"); n != 0 {
-			t.Errorf("%d bytes of an expired question are kept", n)
+			t.Errorf("%d bytes of an expired question are still stored", n)
 		}
 		if err := ask("third", "me", now, 2048); !errors.Is(err, ErrTooMany) || !strings.Contains(fmt.Sprint(err), "exceed 32 MiB") {
-			t.Errorf("one more was asked: %v", err)
+			t.Errorf("a question above the limit returned %v, want ErrTooMany", err)
 		}
 		if err := ask("yours", "you", now, 2048); err != nil {
 			t.Errorf("another principal cannot ask: %v", err)
@@ -104,25 +104,25 @@ func TestPendingBytesAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			if n := kept(t, b, id); n != 0 {
-				t.Errorf("%d bytes of a question are kept that was answered %v", n, yes)
+				t.Errorf("%d bytes are still stored of a question that was answered with %v", n, yes)
 			}
 			if q, err := Get(t.Context(), b, id); err != nil || q.Arguments != nil || q.Decider != "boss@local" {
-				t.Errorf("after the answer it is %+v, %v", q, err)
+				t.Errorf("the answered question is %+v, %v", q, err)
 			}
 		}
 		if err := ask("third", "me", now, 2048); err != nil {
-			t.Errorf("after the answers: %v", err)
+			t.Errorf("asking after the answers failed: %v", err)
 		}
-		// An answer is bound to arguments that are not kept.
+		// An approval still applies to an identical call although its arguments are no longer stored.
 		same := question("second again", "me", now)
 		same.Arguments = json.RawMessage(`{"id":"second` + strings.Repeat("x", half) + `"}`)
 		if q, err := Ask(t.Context(), b, same); err != nil || q.ID != "second" || q.State != Approved {
-			t.Errorf("the call that was approved gets %+v, %v", q, err)
+			t.Errorf("the approved call got %+v, %v", q, err)
 		}
 	})
 }
 
-// kept is how many bytes the store holds of a question's arguments.
+// kept returns how many bytes of a question's arguments are stored.
 func kept(t *testing.T, b *store.Store, id string) (n int64) {
 	t.Helper()
 	err := b.DB.Read(t.Context(), func(tx state.Tx) error {
@@ -134,8 +134,7 @@ func kept(t *testing.T, b *store.Store, id string) (n int64) {
 	return n
 }
 
-// Counting questions and waiting for an answer decrypt no arguments: both work without
-// the key.
+// Waiting and Look decrypt no arguments, so they work without the key.
 func TestCountingOpensNothing(t *testing.T) {
 	each(t, func(t *testing.T, b *store.Store) {
 		now := time.Now()
@@ -148,21 +147,21 @@ func TestCountingOpensNothing(t *testing.T) {
 		}
 		other := &store.Store{DB: b.DB, Keys: keys, Journal: b.Journal}
 		if list, err := Waiting(t.Context(), other, now); err != nil || len(list) != 1 || list[0].ID != "q" || list[0].sealed != nil || list[0].Arguments != nil {
-			t.Errorf("there wait %+v, %v", list, err)
+			t.Errorf("the pending questions are %+v, %v", list, err)
 		}
 		if q, err := Look(t.Context(), other, "q"); err != nil || q.State != Pending || q.sealed != nil || q.Arguments != nil {
-			t.Errorf("it is %+v, %v", q, err)
+			t.Errorf("the question is %+v, %v", q, err)
 		}
 		if _, err := List(t.Context(), other, now); err == nil {
-			t.Error("the arguments were opened with another key")
+			t.Error("the arguments were decrypted with another key")
 		}
 		if list, err := List(t.Context(), b, now); err != nil || len(list) != 1 || string(list[0].Arguments) != `{"id":"q"}` {
-			t.Errorf("there wait %+v, %v", list, err)
+			t.Errorf("the pending questions are %+v, %v", list, err)
 		}
 	})
 }
 
-// The journal says for which call it was decided.
+// The journal record of a decision names the call that was decided.
 func TestDecisionNamesItsCall(t *testing.T) {
 	each(t, func(t *testing.T, b *store.Store) {
 		if _, err := Ask(t.Context(), b, question("q", "me", time.Now())); err != nil {
@@ -181,8 +180,7 @@ func TestDecisionNamesItsCall(t *testing.T) {
 	})
 }
 
-// Expired questions lose their arguments and are deleted later, a few at a time; others
-// stay.
+// Forget deletes the arguments of expired questions, and later the questions, in small batches. Other questions stay.
 func TestForget(t *testing.T) {
 	each(t, func(t *testing.T, b *store.Store) {
 		now := time.Now()
@@ -192,24 +190,24 @@ func TestForget(t *testing.T) {
 			}
 		}
 		_, err := Ask(t.Context(), b, question("new", "me", now))
-		if err == nil { // asked last, since the next question takes the arguments of one that is over
+		if err == nil { // asked last, because asking deletes the arguments of expired questions
 			_, err = Ask(t.Context(), b, question("just over", "me", now.Add(-Kept)))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []int{2, 2, 2, 0} { // the last of them lost only its arguments
+		for i, want := range []int{2, 2, 2, 0} { // one of the six questions lost only its arguments
 			if n, err := Forget(t.Context(), b, now, 2); err != nil || n != want {
-				t.Errorf("batch %d deleted %d, want %d: %v", i+1, n, want, err)
+				t.Errorf("batch %d changed %d questions, want %d: %v", i+1, n, want, err)
 			}
 		}
 		for id, want := range map[string]string{"new": `{"id":"new"}`, "just over": ""} {
 			if q, err := Get(t.Context(), b, id); err != nil || string(q.Arguments) != want {
-				t.Errorf("%s: %+v, %v", id, q, err)
+				t.Errorf("the question %s is %+v, %v", id, q, err)
 			}
 		}
 		if _, err := Get(t.Context(), b, "old0"); !errors.Is(err, ErrUnknown) {
-			t.Errorf("an old one: %v", err)
+			t.Errorf("getting an old question returned %v, want ErrUnknown", err)
 		}
 	})
 }

@@ -13,136 +13,138 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Call is a call as its caller requested it.
+// Call is a tool call, as the caller requested it.
 type Call struct {
-	// ID names the call: 32 hex digits.
+	// ID identifies the call. It has 32 hex digits.
 	ID string
-	// Tool is the requested tool: a name or a matrix:// URI.
+	// Tool is the name or the matrix:// URI of the requested tool.
 	Tool string
-	// Arguments is a JSON object, as received.
+	// Arguments is a JSON object, exactly as the caller sent it.
 	Arguments jsontext.Value
-	// Meta is the _meta object of the request, as received; nil if there is none.
+	// Meta is the _meta object of the request, or nil if the request has none.
 	Meta jsontext.Value
-	// Continues is the ID of the call that this one continues after the server asked for
-	// more input; empty for a new call. It comes only from a request state that this ambit
-	// sealed.
+	// Continues is the ID of an earlier call. That call stopped because the server asked for more input, and this call
+	// supplies the input. Continues is empty for a new call. The ID comes from a request state that ambit encrypted, so a
+	// caller cannot forge it.
 	Continues string
-	// More is an object with the further params of a continued call: inputResponses and
-	// the server's requestState. Nil if there are none.
+	// More is a JSON object with the additional params of a call that continues an earlier call: inputResponses and the
+	// server's requestState. It is nil if there are none.
 	More jsontext.Value
 	// Principal is the caller.
 	Principal string
-	// By is the owner who calls on behalf of the principal; empty if the principal calls.
+	// By is the owner who makes the call on behalf of Principal. It is empty if Principal itself makes the call.
 	By string
-	// Held are the agent's capabilities that the principal holds. Only the gateway sets it.
+	// Held lists the capabilities in the agent's manifest that the principal holds. Only the gateway sets it.
 	Held []string
-	// Parent is the ID of the call that this one is part of; empty if none.
+	// Parent is the ID of the call that caused this call, or empty.
 	Parent string
-	// Waited is set if the call waited for its turn after its caller was
-	// authenticated, so that the caller is checked again.
+	// Waited is set if the call waited in a queue after the caller was authenticated. If Waited is set, the gateway checks
+	// the caller's access again.
 	Waited bool
-	// IdempotencyKey makes a repeated call the same call; empty if none.
+	// IdempotencyKey identifies retries of the same call. A second call with the same key gets the answer to the first
+	// call. The key is optional.
 	IdempotencyKey string
-	// Client is the client that made the call; nil if there is none.
+	// Client is the client that made the call, or nil.
 	Client *Client
-	// Refused is set if the call was refused before the gateway. The gateway still judges
-	// and records it, but charges no limits and quotas. A repeated call still gets its
-	// answer.
+	// Refused is set if the call was refused before it reached the gateway. The gateway still checks and records such a
+	// call, but does not count it toward any limit or quota. If the call repeats an answered call, it still gets the
+	// earlier answer.
 	Refused *Refusal
-	// Skill, if set, restricts the tools that may be called.
+	// Skill lists the tools that the skill in use allows. Nil means that no skill restricts the call.
 	Skill Allowlist
-	// Gone is closed when the client stops waiting without cancelling the call; nil if
-	// that cannot be detected.
+	// Gone is a channel that is closed when the client stops waiting for the answer without cancelling the call. Gone is
+	// nil if ambit cannot detect this.
 	Gone <-chan struct{}
-	// Timeout bounds the call; 0 means the tool's own timeout.
+	// Timeout shortens the tool's timeout for this call. Zero means no change.
 	Timeout time.Duration
-	// OnNotify receives progress and log messages during the call.
+	// OnNotify receives the server's progress and log messages during the call.
 	OnNotify func(method string, params jsontext.Value)
 }
 
-// Allowlist has the tools that a skill allows.
+// Allowlist is the list of tools that a skill allows.
 type Allowlist interface {
-	// Allows reports whether the tool of that URI may be called.
+	// Allows reports whether the skill allows the tool with this URI.
 	Allows(uri string) bool
-	// Name returns the name of the skill, for messages.
+	// Name returns the skill's name for messages.
 	Name() string
 }
 
 // Result is the result of a call that was carried out.
 type Result struct {
-	// Raw is the tools/call result of the binding, byte for byte.
+	// Raw is the tools/call result that the binding returned.
 	Raw jsontext.Value
 	// IsError is set if the tool itself reported a failure.
 	IsError bool
-	// Failure is the server's JSON-RPC error object, if it answered with one instead of a
-	// result. Raw then contains all of it in the form of a result.
+	// Failure is set if the server answered with a JSON-RPC error instead of a result. It is the error object, and Raw
+	// contains the same error as a tool result. Failure is nil for all other answers.
 	Failure  jsontext.Value
 	Duration time.Duration
-	// Log identifies what the call wrote to the operator's log, so that the log can be
-	// compared with the journal; empty if nothing. Failed calls have it too.
+	// Log identifies the call's output in the operator's log, so that the journal can refer to it. It is empty if there
+	// was no output. A failed call can have a Log too.
 	Log string
 }
 
-// Outcome is the outcome of a call.
+// Outcome is a call's result or refusal.
 type Outcome struct {
 	Result Result
-	// Refusal is set if there is no result.
+	// Refusal is nil if there is a result.
 	Refusal *Refusal
-	// Begun is set if the gateway had committed to the call.
+	// Begun is set if the gateway had already stored the intent, a row that it writes before it sends the call.
 	Begun bool
 }
 
-// Binding carries out calls that passed the gate.
+// Binding carries out the calls that the gateway allows.
 type Binding interface {
 	Act(ctx context.Context, tool *agent.Tool, c *Call) (Result, error)
 }
 
-// Effect is the side effect of a refused or failed call.
+// Effect says whether a refused or failed call had a side effect.
 type Effect string
 
-// The effects. Only a call without effect may be repeated.
+// The possible effects of a call. A call can be repeated safely only if its effect is NoEffect.
 const (
 	NoEffect      Effect = "none"
 	EffectDone    Effect = "done"
 	EffectUnknown Effect = "unknown"
 )
 
-// Refusal is the reason that a call was denied or failed.
+// Refusal explains why a call was denied or failed.
 type Refusal struct {
 	Code Code `json:"code"`
-	// Reason is the way in which a program failed; empty for other codes.
+	// Reason says how a program failed. It is set only if the code is program_failed.
 	Reason    string `json:"reason,omitempty"`
 	Stage     string `json:"stage"`
 	Message   string `json:"message"`
 	Hint      string `json:"hint,omitempty"`
 	Effect    Effect `json:"effect"`
 	Retryable bool   `json:"retryable"`
-	// RetryAfter is the time to wait before a retry; 0 if unknown.
+	// RetryAfter is how long to wait before a retry. Zero means unknown.
 	RetryAfter time.Duration `json:"-"`
-	// Command completes a hint that is not the code's own.
+	// Command is a shell command that is shown after Hint. It is not needed for the default hint of Code, which has its
+	// own command.
 	Command diag.Command `json:"-"`
-	// Unsent is set if the call was certainly not sent, so that it counts towards no
-	// limit. A read that was sent has no effect either, but counts.
+	// Unsent is set if the call certainly never reached the tool. An unsent call does not count toward any limit. A read
+	// that was sent also has NoEffect, but it does count.
 	Unsent bool `json:"-"`
 }
 
 func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
 
-// Refuse returns the refusal of a call without effect, with the code's own hint.
+// Refuse returns a refusal for a call that had no effect. The refusal has the default hint of its code.
 func Refuse(stage string, code Code, format string, args ...any) *Refusal {
 	message := fmt.Sprintf(format, args...)
 	return &Refusal{Code: code, Stage: stage, Message: message, Hint: meaningOf(code).Fix, Effect: NoEffect}
 }
 
-// Uncertain returns the refusal of a call that may have had an effect.
+// Uncertain returns a refusal for a call that may have had an effect.
 func Uncertain(stage string, code Code, format string, args ...any) *Refusal {
 	r := Refuse(stage, code, format, args...)
 	r.Effect = EffectUnknown
 	return r
 }
 
-// Unsent marks a refusal as that of a call that was never sent. It returns a copy,
-// because calls may share a refusal.
+// Unsent marks the refusal in err as unsent: the call never reached the tool. It returns a copy, because several
+// calls can share a refusal. An error that is not a refusal is returned unchanged.
 func Unsent(err error) error {
 	r, ok := errors.AsType[*Refusal](err)
 	if !ok || r.Unsent {
@@ -153,8 +155,8 @@ func Unsent(err error) error {
 	return &marked
 }
 
-// AsRefusal returns an error of a call as a refusal. The effect of a call that failed
-// with any other error is unknown.
+// AsRefusal converts the error of a call to a refusal. Any error that is not already a refusal becomes
+// ServerUnavailable with an unknown effect.
 func AsRefusal(stage string, err error) *Refusal {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		return r
@@ -162,13 +164,13 @@ func AsRefusal(stage string, err error) *Refusal {
 	return Uncertain(stage, ServerUnavailable, "%v", err)
 }
 
-// Again marks a refusal as retryable, if the call had no effect.
+// Again marks the refusal as retryable if the call had no effect.
 func (r *Refusal) Again() *Refusal {
 	r.Retryable = r.Effect == NoEffect
 	return r
 }
 
-// RetrySeconds returns RetryAfter in seconds; nil if unknown.
+// RetrySeconds returns RetryAfter in seconds, or nil if RetryAfter is unknown.
 func (r *Refusal) RetrySeconds() *float64 {
 	if r.RetryAfter <= 0 {
 		return nil
@@ -177,7 +179,7 @@ func (r *Refusal) RetrySeconds() *float64 {
 	return &s
 }
 
-// Advice returns the hint, and the command that completes it.
+// Advice returns the hint and the shell command to show after it.
 func (r *Refusal) Advice() (string, diag.Command) {
 	if m := meaningOf(r.Code); r.Hint == m.Fix {
 		return m.Fix, m.Command
@@ -185,26 +187,26 @@ func (r *Refusal) Advice() (string, diag.Command) {
 	return r.Hint, r.Command
 }
 
-// HintFor returns the hint with its command, for a reader who knows the agent's
-// manifest under this name or path; see [diag.Command].
+// HintFor returns the hint followed by its shell command. The parameter manifest is the name or path of the agent's
+// manifest, which HintFor inserts into the command. See [diag.Command].
 func (r *Refusal) HintFor(manifest string) string {
 	hint, command := r.Advice()
 	return command.After(hint, manifest)
 }
 
-// Reason is the result of one stage of a call.
+// Reason is the verdict of one stage on a call.
 type Reason struct {
 	Stage   string `json:"stage"`
 	Code    Code   `json:"code,omitempty"`
 	Allowed bool   `json:"allowed"`
 	Detail  string `json:"detail"`
-	// Hint says how to get a denied call allowed. If it is empty, the code's own applies.
+	// Hint says what to change so that a denied call is allowed. The default is the hint of Code.
 	Hint string `json:"hint,omitempty"`
-	// Command completes Hint.
+	// Command is a shell command that is shown after Hint.
 	Command diag.Command `json:"-"`
 }
 
-// Refusal returns the refusal for a reason that denies the call.
+// Refusal converts the reason for a denial to a refusal.
 func (r Reason) Refusal() *Refusal {
 	refusal := Refuse(r.Stage, r.Code, "%s", r.Detail)
 	if r.Hint != "" {
@@ -213,13 +215,13 @@ func (r Reason) Refusal() *Refusal {
 	return refusal
 }
 
-// Deny returns the reason of a stage that refused the call.
+// Deny converts a refusal to a [Reason] for the given stage.
 func (r *Refusal) Deny(stage string) Reason {
 	return Reason{Stage: stage, Code: r.Code, Detail: r.Message, Hint: r.Hint, Command: r.Command}
 }
 
-// Document returns the result of a call for ambit call --json and the daemon's API. Its
-// fields are a contract.
+// Document returns the result in the format that `ambit call --json` and the daemon's API use. The field names must
+// never change.
 func (r Result) Document(id string) map[string]any {
 	doc := map[string]any{"call_id": id, "duration_ms": r.Duration.Milliseconds(), "is_error": r.IsError}
 	var raw struct {
@@ -238,17 +240,86 @@ func (r Result) Document(id string) map[string]any {
 
 type standingKey struct{}
 
-// WithStanding adds a check of the caller to the context of a call. A call may wait for
-// its turn or for a person, and the caller's key may be revoked meanwhile.
+// WithStanding returns a copy of ctx that contains an access check. The check is needed because the caller's key can be
+// revoked while a call waits in a queue or for an approval. It reports whether the caller still has access.
 func WithStanding(ctx context.Context, still func(context.Context) error) context.Context {
 	return context.WithValue(ctx, standingKey{}, still)
 }
 
-// Standing returns an error if the caller may no longer call: a [*Refusal], or the error
-// of the check. Without a check, the caller is assumed valid.
+// Standing runs the access check in ctx. It returns a [*Refusal] if the caller has lost access, and any other error if
+// the check itself failed. If ctx contains no check, the caller has access.
 func Standing(ctx context.Context) error {
 	if still, ok := ctx.Value(standingKey{}).(func(context.Context) error); ok {
 		return still(ctx)
 	}
 	return nil
 }
+
+// Asker forwards a server's request to the client: elicitation/create, sampling/createMessage or roots/list. It changes
+// neither the params nor the result.
+type Asker interface {
+	Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error)
+}
+
+// CapabilityFor returns the capability that a client must declare to receive requests with this method. The result is
+// empty if the method needs no capability.
+func CapabilityFor(method string) string {
+	switch method {
+	case "elicitation/create":
+		return "elicitation"
+	case "sampling/createMessage":
+		return "sampling"
+	case "roots/list":
+		return "roots"
+	}
+	return ""
+}
+
+// Client is the client that made a call. A server can send requests to the client only over a connection that is not
+// shared with other clients.
+type Client struct {
+	// Key identifies the client while it is connected. Server connections that belong to this client alone are stored
+	// under this key.
+	Key string
+	// Capabilities is a JSON object with those client capabilities that servers are allowed to use. It contains only
+	// capabilities that the operator has allowed. Nil and {} mean none.
+	Capabilities jsontext.Value
+	// Asker sends requests to the client. It is nil if the client accepts no requests during a call.
+	Asker Asker
+	// Notify sends a server's notifications to the client. It is used only for server connections that belong to this
+	// client alone. Notify is nil if the client does not listen.
+	Notify func(method string, params jsontext.Value)
+}
+
+// Forward is a request for a server's resource, prompt or completion. Manifests do not declare such requests, so the
+// operator must expose each kind of request.
+type Forward struct {
+	// ID identifies the request. It has 32 hex digits, like [Call.ID].
+	ID string
+	// Server is the alias of the server.
+	Server string
+	// Method is an MCP method such as resources/read or prompts/get.
+	Method string
+	// Params is a JSON object, or nil.
+	Params jsontext.Value
+	// Principal is the caller.
+	Principal string
+	// Client is the client that sent the request, or nil.
+	Client *Client
+	// OnNotify receives the server's progress and log messages until the answer arrives.
+	OnNotify func(method string, params jsontext.Value)
+}
+
+// Forwarder forwards a request to a server. The gateway and the binding are forwarders. The error is a [*Refusal] if
+// ambit refused the request, or an [*Answer] if the server answered with an error.
+type Forwarder interface {
+	Forward(ctx context.Context, f *Forward) (jsontext.Value, error)
+}
+
+// Answer is an error with which a server answered a request.
+type Answer struct {
+	// Raw is the server's JSON-RPC error object, unchanged.
+	Raw jsontext.Value
+}
+
+func (a *Answer) Error() string { return "the server answered with an error" }

@@ -10,8 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestEveryCodeHasAMeaning reads the codes from the source, so that a new code needs a
-// meaning.
+// TestEveryCodeHasAMeaning reads the codes from the source, so it fails if a new code has no meaning.
 func TestEveryCodeHasAMeaning(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "refusal.go", nil, 0)
 	if err != nil {
@@ -44,7 +43,7 @@ func TestEveryCodeHasAMeaning(t *testing.T) {
 		return true
 	})
 	if codes != len(explained) {
-		t.Errorf("%d codes, %d meanings", codes, len(explained))
+		t.Errorf("refusal.go has %d codes, but there are %d meanings", codes, len(explained))
 	}
 }
 
@@ -58,7 +57,7 @@ func TestOnlyWhatDidNothingMayBeRepeated(t *testing.T) {
 		{call.Uncertain("act", call.ServerUnavailable, "x").Again(), false},
 	} {
 		if tt.refusal.Retryable != tt.retryable {
-			t.Errorf("%+v", tt.refusal)
+			t.Errorf("got the refusal %+v", tt.refusal)
 		}
 	}
 }
@@ -66,6 +65,6 @@ func TestOnlyWhatDidNothingMayBeRepeated(t *testing.T) {
 func TestRefusalNamesItsFix(t *testing.T) {
 	r := call.Refuse("gate", call.SideEffectDenied, "%s is %s", "rm", "shell")
 	if r.Hint == "" || r.Error() != "side_effect_denied: rm is shell" || r.Effect != call.NoEffect {
-		t.Errorf("%+v", r)
+		t.Errorf("got the refusal %+v", r)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Whatever a result is, its document can be written and has a list of content.
+// The document of any result, valid or not, can be marshaled and has a list as its content.
 func FuzzDocument(f *testing.F) {
 	for _, s := range []string{`{"content":[{"type":"text","text":"a"}],"structuredContent":{"n":1}}`, `{"content":{}}`, `{"content":null,"structuredContent":null}`, `nothing`, `{"CONTENT":[ ]}`, ``} {
 		f.Add([]byte(s))

@@ -12,7 +12,7 @@ func TestHintFor(t *testing.T) {
 	set.Hint, set.Command = "store it", diag.Command{Verb: "secret set", Arg: "A B"}
 	replaced := Refuse("act", ServerDrifted, "x")
 	replaced.Hint = "put it on the PATH"
-	accept := "review the difference with ambit verify, then accept it: ambit lock "
+	accept := "to see the difference, run ambit verify; if you accept the difference, run: ambit lock "
 	for _, tt := range []struct {
 		refusal        *Refusal
 		manifest, want string
@@ -25,7 +25,7 @@ func TestHintFor(t *testing.T) {
 		{Reason{Code: ServerDrifted}.Refusal(), "", accept + "PATH"},
 	} {
 		if got := tt.refusal.HintFor(tt.manifest); got != tt.want {
-			t.Errorf("%+v becomes %q, want %q", tt.refusal, got, tt.want)
+			t.Errorf("the hint of %+v is %q, want %q", tt.refusal, got, tt.want)
 		}
 	}
 }

@@ -11,13 +11,13 @@ func TestUnsent(t *testing.T) {
 	why := Refuse("act", ServerUnavailable, "it is not running")
 	r, ok := errors.AsType[*Refusal](Unsent(why))
 	if !ok || !r.Unsent || r.Message != why.Message || why.Unsent {
-		t.Errorf("%+v of %+v", r, why)
+		t.Errorf("Unsent returned %+v for %+v", r, why)
 	}
 	if got := Unsent(r); got != error(r) {
-		t.Errorf("%v was marked twice", got)
+		t.Errorf("Unsent copied a refusal that was marked already: %v", got)
 	}
 	if got := Unsent(io.EOF); got != io.EOF {
-		t.Errorf("%v is no refusal", got)
+		t.Errorf("Unsent(io.EOF) = %v, want io.EOF", got)
 	}
 	if got := Unsent(nil); got != nil {
 		t.Error(got)

@@ -17,15 +17,16 @@ import (
 
 // Dialer opens connections only to public addresses.
 type Dialer struct {
-	// Resolver finds the addresses of a name.
+	// Resolver looks up the addresses of a name.
 	Resolver Resolver
 
 	switches Switches
-	// open dials a checked address; control checks its socket again.
+	// open connects to an address that was already checked. Just before the socket connects, the function control checks
+	// the address again.
 	open func(ctx context.Context, address netip.AddrPort, control control) (net.Conn, error)
 }
 
-// Resolver is implemented by [net.Resolver].
+// Resolver looks up the addresses of a name. [net.Resolver] implements it.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
@@ -42,7 +43,7 @@ func open(ctx context.Context, address netip.AddrPort, control control) (net.Con
 	return d.DialContext(ctx, "tcp", address.String())
 }
 
-// DialContext connects to a host and port. The host is a name.
+// DialContext connects to an address of the form HOST:PORT. The host must be a name, not an IP address.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -50,7 +51,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || number == 0 || network != "tcp" && network != "tcp4" && network != "tcp6" {
-		return nil, call.Refuse(Stage, call.HostNotAllowed, "%s is not a port that can be dialled", diag.Quote(port))
+		return nil, call.Refuse(Stage, call.HostNotAllowed, "%s is not a valid TCP port", diag.Quote(port))
 	}
 	if to, ok := d.switches.resolve(host, port); ok {
 		return d.open(ctx, to, nil)
@@ -60,7 +61,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		if host, err = Host(host); err != nil {
 			return nil, err
 		}
-		// The final dot keeps the resolver from appending search domains.
+		// The name ends with a dot so that the resolver does not also try search domains.
 		allowed, name = public, host+"."
 	}
 	addresses, err := d.Resolver.LookupNetIP(ctx, "ip", name)
@@ -68,7 +69,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		return nil, err
 	}
 	for i, a := range addresses {
-		addresses[i] = a.Unmap() // resolvers return IPv4 addresses in either form
+		addresses[i] = a.Unmap() // some resolvers return IPv4 addresses in their IPv6 form
 		if allowed(addresses[i]) != nil {
 			return nil, blocked(host)
 		}
@@ -76,8 +77,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return d.first(ctx, host, addresses, uint16(number), allowed)
 }
 
-// first connects to the first address that accepts the connection.
-func (d *Dialer) first(ctx context.Context, host string, addresses []netip.Addr, port uint16, allowed func(netip.Addr) error) (net.Conn, error) {
+func (d *Dialer) first(
+	ctx context.Context, host string, addresses []netip.Addr, port uint16, allowed func(netip.Addr) error,
+) (net.Conn, error) {
 	judge := func(_, address string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(address)
 		if err != nil || allowed(to.Addr().Unmap()) != nil {
@@ -98,11 +100,11 @@ func (d *Dialer) first(ctx context.Context, host string, addresses []netip.Addr,
 	return nil, err
 }
 
-// guardian blocks the ranges that are not public: those of IANA's registries of special
-// addresses, and for IPv6 everything but global unicast. That includes mapped, translated
-// and tunnelled IPv4 addresses.
+// guardian blocks all addresses that are not public. It blocks the special-purpose address ranges in IANA's
+// registries. It also blocks all IPv6 addresses that are not global unicast, such as mapped, translated and tunneled
+// IPv4 addresses.
 var guardian = ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(
-	// A cloud's metadata service at an address that looks public.
+	// This is the address of Azure's metadata service. It looks like a public address.
 	netip.MustParsePrefix("168.63.129.16/32"),
 ))
 
@@ -111,7 +113,7 @@ var (
 	errNotLoopback = errors.New("not this machine")
 )
 
-// public refuses addresses that are not public. An address with a zone is link-local.
+// public returns an error if the address is not public. An address with a zone is link-local, so it is not public.
 func public(a netip.Addr) error {
 	if a.Zone() != "" {
 		return errZone

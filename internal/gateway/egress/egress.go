@@ -1,35 +1,36 @@
-// Package egress sends requests to the outside: those of http actions, and those of
-// programs in a sandbox.
+// Package egress sends requests to other hosts, for http actions and for programs in a sandbox.
 //
 // # Actions
 //
-// An action's host is a name from a manifest, and the owner of the name decides where it
-// leads. So the dialled address must be public:
+// The host of an action is a name from a manifest. The owner of the name decides to which address the
+// name resolves. Therefore, the client dials only public addresses:
 //
-//   - The dialer resolves a name once for each connection and checks every address of the
-//     answer. One blocked address refuses the connection: an honest name does not mix
-//     both. It dials exactly the addresses that it checked, so that a name that resolves
-//     differently the next time gains nothing, and checks the socket again as it opens.
-//   - Hosts are names. An address in place of a name is refused in every spelling, also
-//     in those that only some resolvers accept.
-//   - Only https, no proxies from the environment, no redirects, no cookies.
-//   - A request that may change something gets a connection of its own. On a reused
-//     connection that has died, or after an HTTP/2 refusal, net/http would send it again.
-//     The method alone does not decide, because a GET may have effects too.
-//     Clients never share connections: each agent has its own client.
+//   - The dialer resolves a name once for each connection and checks every address in the answer. A
+//     single blocked address refuses the connection, because an honest name does not mix public and
+//     blocked addresses. The dialer connects only to addresses that it has checked. A different
+//     answer to a later lookup therefore has no effect. The address is checked again when the
+//     socket is opened.
+//   - A host must be a name. An IP address is refused in every spelling, including spellings that
+//     only some resolvers accept.
+//   - The client uses only https. It follows no redirects, keeps no cookies, and uses no proxies
+//     from the environment.
+//   - A request that may change something gets a new connection. On a reused connection, net/http
+//     might send the request twice. A GET may have effects too, so the method alone does not
+//     decide.
+//   - Clients never share connections. Each agent has its own client.
 //
 // # The proxy
 //
-// A program in a sandbox has no network except a [Proxy]. The proxy connects to the hosts
-// in the manifest, at addresses that are checked like those of actions; with full network
-// access also over plain http. If a program has placeholders instead of credentials, the
-// proxy terminates TLS and inserts the credentials into requests to their hosts.
+// A program in a sandbox can reach the network only through a [Proxy]. The proxy connects to the hosts in
+// the manifest and checks addresses as for actions. If the manifest allows full network access, the proxy
+// also accepts plain http. A program may have placeholders instead of credentials. In that case, the proxy
+// terminates TLS and inserts each credential into requests to the credential's hosts.
 //
-// Every failure is a [call.Refusal]. It never contains an address, because addresses
-// inside this network must not leak.
+// Every failure is a [call.Refusal]. A refusal never contains an IP address, because addresses of the local
+// network must not leak.
 //
-// [Switches] are for development: they set where a name really dials, which further
-// authority is trusted, and whether plain http to this machine is allowed.
+// [Switches] are for development. They dial another address for a name, trust an additional certificate
+// authority, and allow plain http to this machine.
 package egress
 
 import (
@@ -48,7 +49,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Stage is the name of the stage in refusals.
+// Stage is the name of the stage in all refusals of this package.
 const Stage = "act"
 
 const (
@@ -58,20 +59,20 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-// Client sends requests. Each agent has one.
+// Client sends requests. Each agent has its own client.
 type Client struct {
 	dialer *Dialer
-	// reading reuses connections; changing closes them after one request.
-	reading, changing *http.Transport
+	// The first transport reuses connections. The second transport uses each connection for a single request.
+	reused, single *http.Transport
 }
 
-// New returns a client. The zero Switches are for production.
+// New returns a client with the given development switches. In production, all switches are off.
 func New(s Switches) *Client { return NewClient(NewDialer(s)) }
 
-// NewClient returns a client that connects with a dialer.
+// NewClient returns a client that uses the given dialer.
 func NewClient(d *Dialer) *Client {
-	c := &Client{dialer: d, reading: d.transport(), changing: d.transport()}
-	c.changing.DisableKeepAlives = true
+	c := &Client{dialer: d, reused: d.transport(), single: d.transport()}
+	c.single.DisableKeepAlives = true
 	return c
 }
 
@@ -88,9 +89,9 @@ func (d *Dialer) transport() *http.Transport {
 }
 
 // Close closes idle connections.
-func (c *Client) Close() { c.reading.CloseIdleConnections() }
+func (c *Client) Close() { c.reused.CloseIdleConnections() }
 
-// Switches returns the switches of the client; a nil client has none.
+// Switches returns the development switches of the client. For a nil client, all switches are off.
 func (c *Client) Switches() Switches {
 	if c == nil {
 		return Switches{}
@@ -98,14 +99,15 @@ func (c *Client) Switches() Switches {
 	return c.dialer.switches
 }
 
-// Reads reports whether a method asks the host to change nothing.
+// Reads reports whether the HTTP method is GET or HEAD. By definition, these methods change nothing.
 func Reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
-// Do sends a request like [Client.Send]; the method alone decides whether it changes something.
+// Do sends a request for a tool that only reads. Therefore, only the HTTP method determines whether the request can
+// change something.
 func (c *Client) Do(req *http.Request) (*http.Response, error) { return c.Send(req, agent.Read) }
 
-// Send sends a request of a tool with this side effect and returns the answer, whatever
-// its status. An error is a [*call.Refusal].
+// Send sends a request for a tool with the given side effect. It returns every HTTP response, whatever its status.
+// The error is a [*call.Refusal].
 func (c *Client) Send(req *http.Request, effect agent.SideEffect) (*http.Response, error) {
 	if err := c.dialer.switches.Destination(req); err != nil {
 		return nil, call.Unsent(err)
@@ -124,17 +126,19 @@ func (c *Client) Send(req *http.Request, effect agent.SideEffect) (*http.Respons
 	return nil, Failure(req, effect, err)
 }
 
-// read sends a request over any connection, and again if the connection has died.
+// read sends a request over a new or reused connection. If a reused connection has died, net/http sends the request
+// again.
 func (c *Client) read(req *http.Request) (_ *http.Response, connected bool, _ error) {
 	var got atomic.Bool
 	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { got.Store(true) }}
-	resp, err := c.reading.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
+	resp, err := c.reused.RoundTrip(req.WithContext(httptrace.WithClientTrace(req.Context(), trace)))
 	return resp, got.Load(), err
 }
 
-// change sends a request over a new connection, and never again.
+// change sends a request over a new connection. The request is never sent twice.
 func (c *Client) change(req *http.Request) (_ *http.Response, connected bool, _ error) {
-	conn, err := c.changing.NewClientConn(req.Context(), req.URL.Scheme, net.JoinHostPort(req.URL.Hostname(), port(req.URL)))
+	conn, err := c.single.NewClientConn(req.Context(), req.URL.Scheme,
+		net.JoinHostPort(req.URL.Hostname(), port(req.URL)))
 	if err != nil {
 		return nil, false, err
 	}
@@ -145,13 +149,14 @@ func (c *Client) change(req *http.Request) (_ *http.Response, connected bool, _ 
 	return resp, true, err
 }
 
-// reads reports whether neither the tool nor the method of a request changes anything.
+// reads reports whether a request changes nothing. This must be true for both the tool's side effect and the HTTP
+// method.
 func reads(req *http.Request, effect agent.SideEffect) bool {
 	return effect == agent.Read && Reads(req.Method)
 }
 
-// Failure returns the refusal for a request of a tool with this side effect that may have
-// reached the server and got no complete answer.
+// Failure returns the refusal for a request that may have reached the server but got no complete answer. Unless the
+// request only reads, the refusal says that the effect is unknown.
 func Failure(req *http.Request, effect agent.SideEffect, err error) *call.Refusal {
 	refuse := call.Uncertain
 	if reads(req, effect) {
@@ -160,7 +165,9 @@ func Failure(req *http.Request, effect agent.SideEffect, err error) *call.Refusa
 	return failure(req, refuse, "closed the connection before it answered", err)
 }
 
-func failure(req *http.Request, refuse func(string, call.Code, string, ...any) *call.Refusal, what string, err error) *call.Refusal {
+func failure(
+	req *http.Request, refuse func(string, call.Code, string, ...any) *call.Refusal, what string, err error,
+) *call.Refusal {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
 		return r
 	}
@@ -180,7 +187,7 @@ func failure(req *http.Request, refuse func(string, call.Code, string, ...any) *
 		what = "does not exist"
 	}
 	r := refuse(Stage, call.ServerUnavailable, "%s %s", host, what).Again()
-	r.Hint = "check the host and this machine's connection"
+	r.Hint = "check the host name and this machine's network connection"
 	return r
 }
 
@@ -189,8 +196,8 @@ func isTimeout(err error) bool {
 	return ok && timed.Timeout()
 }
 
-// badCertificate describes the problem with a certificate. The library's message would
-// quote the certificate.
+// badCertificate describes the problem with a certificate. It returns "" if the error has a different cause. It does
+// not use the error message of the TLS library, because that message quotes the certificate.
 func badCertificate(err error) string {
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return "its certificate is for another name"

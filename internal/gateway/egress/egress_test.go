@@ -23,8 +23,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// answers is a resolver that gives each list of addresses once, and the last
-// one for ever.
+// answers is a resolver. Each lookup returns the next list of addresses; the last list is
+// repeated.
 type answers struct {
 	mu    sync.Mutex
 	lists [][]netip.Addr
@@ -115,12 +115,12 @@ func TestAddresses(t *testing.T) {
 		"2606:4700::1111%en0", // a zone
 	} {
 		if public(netip.MustParseAddr(a).Unmap()) == nil {
-			t.Errorf("%s counts as public", a)
+			t.Errorf("%s is treated as public", a)
 		}
 	}
 	for _, a := range []string{"1.1.1.1", "93.184.216.34", "172.32.0.1", "100.128.0.1", "168.63.129.17", "2606:4700::1111", "::ffff:1.1.1.1"} {
 		if public(netip.MustParseAddr(a).Unmap()) != nil {
-			t.Errorf("%s does not count as public", a)
+			t.Errorf("%s is not treated as public", a)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestHost(t *testing.T) {
 		"API.Example.com.": "api.example.com", "xn--bcher-kva.example": "xn--bcher-kva.example", "a_b.example.com": "a_b.example.com",
 	} {
 		if got, err := Host(host); err != nil || got != want {
-			t.Errorf("Host(%q) = %q, %v", host, got, err)
+			t.Errorf("Host(%q) = %q, %v, want %q", host, got, err, want)
 		}
 	}
 	for _, host := range []string{
@@ -139,7 +139,7 @@ func TestHost(t *testing.T) {
 		strings.Repeat("a", 64) + ".com", strings.Repeat("a.", 130) + "com",
 	} {
 		if got, err := Host(host); err == nil {
-			t.Errorf("Host(%q) = %q", host, got)
+			t.Errorf("Host(%q) = %q, want an error", host, got)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func TestEncodedAddresses(t *testing.T) {
 	} {
 		_, err := get(t, c, "GET", "https://"+host+":"+port+"/")
 		wantCode(t, err, call.HostNotAllowed, call.NoEffect)
-		// The dialer does not rely on its caller.
+		// The dialer checks the host too, and does not rely on the client.
 		_, err = c.dialer.DialContext(t.Context(), "tcp", net.JoinHostPort(strings.Trim(host, "[]"), port))
 		wantCode(t, err, call.HostNotAllowed, call.NoEffect)
 	}
@@ -182,8 +182,8 @@ func TestDestination(t *testing.T) {
 	wantCode(t, err, call.HostNotAllowed, call.NoEffect)
 }
 
-// TestRebinding: what was judged is what is dialled. The name means a public
-// address the first time it is asked for and this machine from then on.
+// TestRebinding: the dialer dials exactly the address that it checked. The first lookup of
+// the name returns a public address, and all later lookups return this machine's address.
 func TestRebinding(t *testing.T) {
 	port, reached := trap(t)
 	number := netip.MustParseAddrPort("127.0.0.1:" + port).Port()
@@ -196,7 +196,7 @@ func TestRebinding(t *testing.T) {
 		if err := judge("tcp4", a.String(), nil); err != nil {
 			return nil, err
 		}
-		return nil, errors.New("nobody is there")
+		return nil, errors.New("connection refused")
 	}
 	_, err := d.DialContext(t.Context(), "tcp", "rebind.test:"+port)
 	if err == nil || len(dialled) != 1 || dialled[0] != netip.AddrPortFrom(netip.MustParseAddr("93.184.216.34"), number) {
@@ -205,12 +205,12 @@ func TestRebinding(t *testing.T) {
 	_, err = d.DialContext(t.Context(), "tcp", "rebind.test:"+port)
 	wantCode(t, err, call.AddressBlocked, call.NoEffect)
 	if len(names.asked) != 2 || names.asked[0] != "rebind.test." || reached.Load() != 0 {
-		t.Errorf("asked %v, reached %d times", names.asked, reached.Load())
+		t.Errorf("got lookups %v, and the server was reached %d times", names.asked, reached.Load())
 	}
 }
 
-// TestSocketIsJudged: even if an answer had been let through, the socket is not
-// opened to what is off limits.
+// TestSocketIsJudged: the address is checked again when the socket is opened. This check blocks an
+// address even if the check of the resolver's answer missed it.
 func TestSocketIsJudged(t *testing.T) {
 	port, reached := trap(t)
 	number := netip.MustParseAddrPort("127.0.0.1:" + port).Port()
@@ -228,24 +228,24 @@ func TestMixedAnswersAreRefused(t *testing.T) {
 		d := NewDialer(Switches{})
 		d.Resolver = &answers{lists: [][]netip.Addr{list}}
 		d.open = func(context.Context, netip.AddrPort, control) (net.Conn, error) {
-			t.Errorf("%v: something was dialled", list)
+			t.Errorf("%v: an address was dialled", list)
 			return nil, errors.New("no")
 		}
 		_, err := NewClient(d).Do(&http.Request{Method: "POST", URL: &url.URL{Scheme: "https", Host: "evil.test"}, Header: http.Header{}})
 		if r := wantCode(t, err, call.AddressBlocked, call.NoEffect); strings.Contains(r.Message, "10.0") || strings.Contains(r.Message, "fe80") {
-			t.Errorf("the message has an address of this network: %s", r.Message)
+			t.Errorf("the message contains an address of the local network: %s", r.Message)
 		}
 	}
 }
 
-// server is a TLS server of api.example.com with an authority of its own, and
-// the switches that lead there.
+// server starts a TLS server for example.com with its own certificate authority. The
+// returned switches make a client dial the server and trust the authority.
 func server(t *testing.T, h http.Handler) (*httptest.Server, Switches) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
 	s.EnableHTTP2 = true
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.StartTLS() // its certificate is for example.com and names below
+	s.StartTLS() // its certificate is for example.com and subdomains
 	t.Cleanup(s.Close)
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
@@ -273,19 +273,20 @@ func TestSwitchesLeadToTheServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		if body, err := io.ReadAll(resp.Body); string(body) != "example.com" || err != nil {
-			t.Errorf("%s: %q, %v", method, body, err)
+			t.Errorf("%s: got body %q with error %v, want example.com", method, body, err)
 		}
 	}
-	// Without its authority, and under a name that it cannot prove.
+	// The client refuses a server with an untrusted certificate authority or with a certificate for
+	// another name.
 	untrusted := sw
 	untrusted.roots = x509.NewCertPool()
 	_, err := get(t, New(untrusted), "POST", "https://example.com/")
 	if r := wantCode(t, err, call.ServerUnavailable, call.NoEffect); !strings.Contains(r.Message, "signed") {
-		t.Error(r.Message)
+		t.Errorf("without the authority: got message %q", r.Message)
 	}
 	_, err = get(t, c, "POST", "https://wrong.test/")
 	if r := wantCode(t, err, call.ServerUnavailable, call.NoEffect); !strings.Contains(r.Message, "another name") {
-		t.Error(r.Message)
+		t.Errorf("with the wrong name: got message %q", r.Message)
 	}
 }
 
@@ -293,7 +294,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	_, sw := server(t, http.RedirectHandler("https://wrong.test/", http.StatusFound))
 	resp, err := get(t, New(sw), "GET", "https://example.com/")
 	if err != nil || resp.StatusCode != http.StatusFound {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("got response %v with error %v, want status %d", resp, err, http.StatusFound)
 	}
 }
 
@@ -306,13 +307,13 @@ func TestProxiesOfTheEnvironmentAreNotUsed(t *testing.T) {
 	if _, err := get(t, New(sw), "GET", "https://example.com/"); err != nil || reached.Load() != 0 {
 		t.Errorf("%v; the proxy was reached %d times", err, reached.Load())
 	}
-	if New(Switches{}).reading.Proxy != nil || New(Switches{}).changing.Proxy != nil {
-		t.Error("there is a proxy")
+	if New(Switches{}).reused.Proxy != nil || New(Switches{}).single.Proxy != nil {
+		t.Error("a transport uses a proxy")
 	}
 }
 
-// TestEffects: a request that never left did nothing; one that did may have
-// done something, unless it only reads.
+// TestEffects: a request that was not sent has no effect. If a sent request fails, its effect is
+// unknown. A request that only reads never has an effect.
 func TestEffects(t *testing.T) {
 	_, sw := server(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
@@ -333,12 +334,12 @@ func TestEffects(t *testing.T) {
 	}{
 		{"read, cut off", "GET", agent.Read, "https://example.com/", call.ServerUnavailable, call.NoEffect, false},
 		{"write by a method that reads, cut off", "GET", agent.Write, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
-		{"something unknown, cut off", "HEAD", "", "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
+		{"unknown side effect, cut off", "HEAD", "", "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
 		{"read by a method that writes, cut off", "POST", agent.Read, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
 		{"write, cut off", "POST", agent.Write, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
 		{"delete, cut off", "DELETE", agent.Write, "https://example.com/", call.ServerUnavailable, call.EffectUnknown, false},
-		{"write, not taken", "POST", agent.Write, "https://closed.test/", call.ServerUnavailable, call.NoEffect, true},
-		{"read, not taken", "GET", agent.Read, "https://closed.test/", call.ServerUnavailable, call.NoEffect, true},
+		{"write, connection refused", "POST", agent.Write, "https://closed.test/", call.ServerUnavailable, call.NoEffect, true},
+		{"read, connection refused", "GET", agent.Read, "https://closed.test/", call.ServerUnavailable, call.NoEffect, true},
 		{"write, no certificate for that name", "POST", agent.Write, "https://wrong.test/", call.ServerUnavailable, call.NoEffect, true},
 		{"read, not allowed", "GET", agent.Read, "http://example.com/", call.HostNotAllowed, call.NoEffect, true},
 	} {
@@ -350,10 +351,10 @@ func TestEffects(t *testing.T) {
 			_, err = New(sw).Send((&http.Request{Method: tt.method, URL: u, Header: http.Header{}}).WithContext(t.Context()), tt.of)
 			r := wantCode(t, err, tt.code, tt.effect)
 			if r.Unsent != tt.unsent {
-				t.Errorf("that it was not sent is %t", r.Unsent)
+				t.Errorf("got Unsent %t, want %t", r.Unsent, tt.unsent)
 			}
 			if r.Retryable != (tt.effect == call.NoEffect && r.Code == call.ServerUnavailable && !strings.Contains(r.Message, "authenticated")) || strings.Contains(r.Message, "127.0.0.1") {
-				t.Errorf("%+v", r)
+				t.Errorf("the refusal has the wrong Retryable, or shows an address: %+v", r)
 			}
 		})
 	}
@@ -383,12 +384,12 @@ func TestTimeouts(t *testing.T) {
 		_, err := New(sw).Do(req)
 		r := wantCode(t, err, call.TimedOut, tt.effect)
 		if cancelled := tt.end == context.Canceled; strings.Contains(r.Message, "cancelled") != cancelled {
-			t.Error(r.Message)
+			t.Errorf("%s that ends with %v: got message %q", tt.method, tt.end, r.Message)
 		}
 	}
 }
 
-// ending is a context that the test ends.
+// ending is a context that the test ends with any error.
 type ending struct {
 	context.Context
 	mu   sync.Mutex
@@ -424,9 +425,10 @@ func TestLoopbackHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	if body, _ := io.ReadAll(resp.Body); string(body) != "here" {
-		t.Errorf("%q", body)
+		t.Errorf("got body %q, want here", body)
 	}
-	// It opens this machine, not names that lead there, and not plain http elsewhere.
+	// The switch allows http to this machine. It does not allow other names that resolve to this
+	// machine, or plain http to other hosts.
 	for _, address := range []string{"http://example.com:" + port + "/", "http://10.0.0.1/", "http://2130706433:" + port + "/", "http://localhost.:" + port + "/"} {
 		_, err := get(t, c, "GET", address)
 		wantCode(t, err, call.HostNotAllowed, call.NoEffect)
@@ -438,12 +440,12 @@ func TestLoopbackHTTP(t *testing.T) {
 
 func TestSwitches(t *testing.T) {
 	_, sw := server(t, nil)
-	if !sw.On() || !strings.Contains(sw.Announce(), "example.com:443 really dials 127.0.0.1:") || !strings.Contains(sw.Announce(), EnvCA) {
-		t.Errorf("%q", sw.Announce())
+	if !sw.On() || !strings.Contains(sw.Announce(), "connections to example.com:443 go to 127.0.0.1:") || !strings.Contains(sw.Announce(), EnvCA) {
+		t.Errorf("the warning does not list the switches: %q", sw.Announce())
 	}
 	none, err := Read(environ(nil), false, true)
 	if err != nil || none.On() || none.Announce() != "" {
-		t.Errorf("%+v, %v", none, err)
+		t.Errorf("with an empty environment: got switches %+v with error %v", none, err)
 	}
 	for _, tt := range []struct {
 		env      map[string]string
@@ -454,7 +456,7 @@ func TestSwitches(t *testing.T) {
 		{nil, true},
 	} {
 		if s, err := Read(environ(tt.env), tt.loopback, true); !errors.Is(err, ErrProduction) || s.On() {
-			t.Errorf("%v in production: %v", tt, err)
+			t.Errorf("%v in production: got error %v, want %v", tt, err, ErrProduction)
 		}
 	}
 	empty := filepath.Join(t.TempDir(), "empty.pem")
@@ -472,7 +474,7 @@ func TestSwitches(t *testing.T) {
 		{EnvCA: empty + "x"},
 	} {
 		if _, err := Read(environ(env), false, false); err == nil {
-			t.Errorf("%v is taken", env)
+			t.Errorf("%v is accepted", env)
 		}
 	}
 }
@@ -482,6 +484,6 @@ func TestMissingHost(t *testing.T) {
 	d.Resolver = &answers{}
 	_, err := NewClient(d).Do(&http.Request{Method: "POST", URL: &url.URL{Scheme: "https", Host: "gone.test"}, Header: http.Header{}})
 	if r := wantCode(t, err, call.ServerUnavailable, call.NoEffect); !strings.Contains(r.Message, "does not exist") {
-		t.Error(r.Message)
+		t.Errorf("got message %q, want that the host does not exist", r.Message)
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// The host that a request goes to, with and without the switch for this machine.
+// Switches.Host returns the host of a URL, or refuses it. LoopbackHTTP additionally allows
+// this machine.
 func TestSwitchesHost(t *testing.T) {
 	dev := Switches{LoopbackHTTP: true}
 	for _, tt := range []struct {
@@ -39,28 +40,28 @@ func TestSwitchesHost(t *testing.T) {
 		for want, s := range map[*string]Switches{&tt.plain: {}, &tt.dev: dev} {
 			got, err := s.Host(u)
 			if got != *want || (err == nil) != (*want != "") {
-				t.Errorf("%s under %+v: %q, %v", tt.address, s.LoopbackHTTP, got, err)
+				t.Errorf("%s with LoopbackHTTP %t: got %q and error %v, want %q", tt.address, s.LoopbackHTTP, got, err, *want)
 			}
 		}
 	}
 	if said := dev.Announce(); !strings.Contains(said, "--allow-loopback-http") || !strings.Contains(said, "DEVELOPMENT SWITCHES ARE ON") {
-		t.Errorf("it says %q", said)
+		t.Errorf("the warning is %q", said)
 	}
 	if c := New(dev); !c.Switches().LoopbackHTTP {
-		t.Error("the client has forgotten it")
+		t.Error("Client.Switches does not return LoopbackHTTP")
 	}
 	var none *Client
 	if none.Switches().On() || (Switches{}).roots != nil {
-		t.Error("no client has a switch on")
+		t.Error("a nil client or the zero value has a switch on")
 	}
 }
 
-// A name of this machine that leads elsewhere is not this machine.
+// With LoopbackHTTP, "localhost" is refused if it resolves to another machine.
 func TestLoopbackNameThatLeadsElsewhere(t *testing.T) {
 	d := NewDialer(Switches{LoopbackHTTP: true})
 	d.Resolver = &answers{lists: [][]netip.Addr{addrs("93.184.216.34")}}
 	d.open = func(context.Context, netip.AddrPort, control) (net.Conn, error) {
-		t.Error("it is dialled")
+		t.Error("the address of another machine is dialled")
 		return nil, errors.New("no")
 	}
 	_, err := d.DialContext(t.Context(), "tcp", "localhost:80")
@@ -70,7 +71,7 @@ func TestLoopbackNameThatLeadsElsewhere(t *testing.T) {
 	}
 }
 
-// A caller that cancels while addresses are tried does not wait for the rest.
+// If the caller cancels while the dialer tries the addresses, the dialer tries no further address.
 func TestDialGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	d, tries := NewDialer(Switches{}), 0
@@ -81,11 +82,12 @@ func TestDialGivesUp(t *testing.T) {
 		return nil, context.Canceled
 	}
 	if _, err := d.DialContext(ctx, "tcp", "example.com:443"); !errors.Is(err, context.Canceled) || tries != 1 {
-		t.Errorf("%d tries, %v", tries, err)
+		t.Errorf("got %d tries and error %v, want one try and %v", tries, err, context.Canceled)
 	}
 }
 
-// A certificate is called bad in our words, which do not quote it.
+// The refusal of a bad certificate uses ambit's own words and does not quote the
+// certificate.
 func TestBadCertificates(t *testing.T) {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.example.com/", nil)
 	if err != nil {
@@ -100,7 +102,7 @@ func TestBadCertificates(t *testing.T) {
 	} {
 		r := failure(req, call.Refuse, "could not be reached", bad)
 		if r.Code != call.ServerUnavailable || !strings.Contains(r.Message, want) || strings.Contains(r.Error(), "canary") {
-			t.Errorf("%v: %v", bad, r)
+			t.Errorf("%v: got %v, want %q in it and no quote", bad, r, want)
 		}
 	}
 }
@@ -119,7 +121,7 @@ func TestSame(t *testing.T) {
 		a, errA := url.Parse(tt.a)
 		b, errB := url.Parse(tt.b)
 		if errA != nil || errB != nil || Same(a, b) != tt.same {
-			t.Errorf("%s and %s: %v %v", tt.a, tt.b, errA, errB)
+			t.Errorf("Same(%s, %s) is not %t (errors %v, %v)", tt.a, tt.b, tt.same, errA, errB)
 		}
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// FuzzSwitches: in production no development switch is on, whatever it says, and
-// elsewhere a name that leads somewhere is a name.
+// FuzzSwitches: in production, any value of the variable is refused. In development, every
+// accepted entry maps a canonical host name to a valid address and port.
 func FuzzSwitches(f *testing.F) {
 	for _, text := range []string{
 		"api.example.com:443=127.0.0.1:9443", "a.example.com:443=[::1]:1,b.example.com:1=10.0.0.1:2", "127.0.0.1:443=127.0.0.1:1", "x:443=evil:1", ",,", "=", "a.example.com:443=127.0.0.1:0", "0x7f.1:443=127.0.0.1:1", "A.Example.COM.:443=127.0.0.1:1",
@@ -25,18 +25,18 @@ func FuzzSwitches(f *testing.F) {
 		s, err := Read(environ, false, false)
 		if err != nil {
 			if s.On() {
-				t.Errorf("%q is half on", text)
+				t.Errorf("%q is refused, but a switch is on", text)
 			}
 			return
 		}
 		for name, to := range s.names {
 			host, _, ok := cutLast(name)
 			if clean, err := Host(host); !ok || err != nil || clean != host || !to.IsValid() || to.Port() == 0 {
-				t.Errorf("%q leads to %v", name, to)
+				t.Errorf("the entry %q = %v was accepted", name, to)
 			}
 		}
 		if s.On() != (len(s.names) > 0) || s.On() && s.Announce() == "" {
-			t.Errorf("%q is on without a word", text)
+			t.Errorf("%q is on, but Announce returns no warning", text)
 		}
 	})
 }

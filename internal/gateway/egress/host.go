@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Host returns the canonical spelling of a host's name: lower case, without a final dot.
-// It refuses addresses in every spelling, and characters that programs read differently.
+// Host returns the canonical spelling of a host name: lower case and without a final dot. It rejects IP addresses in
+// every notation. It also rejects characters that different programs interpret in different ways.
 func Host(host string) (string, error) {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	labels := strings.Split(name, ".")
@@ -19,22 +19,22 @@ func Host(host string) (string, error) {
 	for _, l := range labels {
 		ok = ok && l != "" && len(l) <= 63 && strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 	}
-	if !ok || numeric(labels[len(labels)-1]) {
+	if !ok || isNumber(labels[len(labels)-1]) {
 		return "", call.Refuse(Stage, call.HostNotAllowed, "%s is not a host name", diag.Quote(host))
 	}
 	return name, nil
 }
 
-// numeric reports whether a last label makes resolvers read the whole name as an IPv4
-// address: 127.1, 2130706433, 0x7f.1, 0177.0.0.1.
-func numeric(label string) bool {
+// isNumber reports whether a label is a number. If the last label of a name is a number, some resolvers treat the
+// name as an IPv4 address. Examples are 127.1, 2130706433, 0x7f.1 and 0177.0.0.1.
+func isNumber(label string) bool {
 	if hex, ok := strings.CutPrefix(label, "0x"); ok {
 		return strings.Trim(hex, "0123456789abcdef") == ""
 	}
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// IsLoopback reports whether the text of a host names this machine.
+// IsLoopback reports whether a host is "localhost" or a loopback address.
 func IsLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -43,22 +43,23 @@ func IsLoopback(host string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-// Destination refuses a request that does not go over https to a host with a name, or
-// whose headers contradict that host.
+// Destination returns a refusal unless the URL of the request uses https and contains a host name. The Host header
+// must contain the same host name.
 func (s Switches) Destination(req *http.Request) error {
 	u := req.URL
 	if u.User != nil || u.Opaque != "" {
-		return call.Refuse(Stage, call.HostNotAllowed, "the address has more than a host in its host part")
+		return call.Refuse(Stage, call.HostNotAllowed,
+			"the URL must contain a host and must not contain a user name or password")
 	}
 	if req.Host != "" && !strings.EqualFold(req.Host, u.Host) {
-		return call.Refuse(Stage, call.HostNotAllowed, "the Host header differs from the host of the address")
+		return call.Refuse(Stage, call.HostNotAllowed, "the Host header differs from the host in the URL")
 	}
 	_, err := s.Host(u)
 	return err
 }
 
-// Host returns the canonical host of an address. The address must use https, or this
-// machine if that is switched on.
+// Host returns the canonical host of a URL. The URL must use https. If the switch LoopbackHTTP is on, the URL can
+// also use http to this machine.
 func (s Switches) Host(u *url.URL) (string, error) {
 	if s.LoopbackHTTP && IsLoopback(u.Hostname()) && (u.Scheme == "http" || u.Scheme == "https") {
 		return strings.ToLower(u.Hostname()), nil
@@ -69,7 +70,7 @@ func (s Switches) Host(u *url.URL) (string, error) {
 	return Host(u.Hostname())
 }
 
-// Same reports whether two addresses have the same scheme, host and port, in any spelling.
+// Same reports whether two URLs have the same scheme, host and port, even if the host is spelled differently.
 func Same(a, b *url.URL) bool {
 	return a.Scheme == b.Scheme && port(a) == port(b) &&
 		strings.EqualFold(strings.TrimSuffix(a.Hostname(), "."), strings.TrimSuffix(b.Hostname(), "."))

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// clientHello is what a TLS client says first.
+// clientHello returns the first message of a TLS client for a host.
 func clientHello(f *testing.F, host string) []byte {
 	f.Helper()
 	client, server := net.Pipe()
@@ -27,8 +27,7 @@ func clientHello(f *testing.F, host string) []byte {
 	return buf[:n]
 }
 
-// Whatever a program sends as the beginning of TLS: what was read is handed on as
-// it came, and a host is named only in its one spelling.
+// readHello returns the bytes of the ClientHello unchanged. names accepts the message only if it names the host.
 func FuzzHello(f *testing.F) {
 	for _, host := range []string{"api.example.com", "127.0.0.1", "a"} {
 		f.Add(clientHello(f, host))
@@ -41,16 +40,16 @@ func FuzzHello(f *testing.F) {
 			return
 		}
 		if !bytes.HasPrefix(sent, h.raw) {
-			t.Errorf("what is handed on is not what came")
+			t.Errorf("got %x, want the first bytes of %x", h.raw, sent)
 		}
-		if h.names("api.example.com") == nil && !strings.EqualFold(strings.TrimSuffix(h.host, "."), "api.example.com") {
-			t.Errorf("%q passes for another host", h.host)
+		if h.checkHost("api.example.com") == nil && !strings.EqualFold(strings.TrimSuffix(h.host, "."), "api.example.com") {
+			t.Errorf("%q is accepted for another host", h.host)
 		}
 	})
 }
 
-// A host that is taken is a name: no address in any spelling, one form of itself,
-// and nothing in it that means something to a shell, a header or a URL.
+// A host that is accepted is a name in canonical form. It is not an IP address in any
+// spelling, and contains no character that is special in a shell, a header or a URL.
 func FuzzHost(f *testing.F) {
 	for _, host := range []string{"api.example.com", "EXAMPLE.com.", "127.0.0.1", "127.1", "0x7f.1", "2130706433", "[::1]", "::ffff:127.0.0.1", "a..b", "a b", "a\r\nb", "xn--a", "1.2.3.4.5", "a@b", "example.0x1"} {
 		f.Add(host)
@@ -64,10 +63,10 @@ func FuzzHost(f *testing.F) {
 			t.Errorf("%q is an address", name)
 		}
 		if again, err := Host(name); err != nil || again != name {
-			t.Errorf("%q becomes %q, error %v", name, again, err)
+			t.Errorf("Host(%q) = %q, %v, want no change", name, again, err)
 		}
 		if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" || strings.HasSuffix(name, ".") {
-			t.Errorf("%q was taken", name)
+			t.Errorf("%q was accepted", name)
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// A credential with a line break in it does not become a header of its own.
+// A credential that contains a line break is not sent, because it would add a header.
 func TestSwapInjectsNoHeader(t *testing.T) {
 	sw, sent := site(t, nil)
 	policy, trusted := swapping(t, sw)
@@ -25,11 +25,11 @@ func TestSwapInjectsNoHeader(t *testing.T) {
 		proxy, decisions := proxied(t, NewDialer(sw), policy)
 		resp, body := send(t, through(trusted, proxy), request(t, "https://api.example.com/", ""))
 		if resp.StatusCode != http.StatusBadGateway || strings.Contains(body, value) {
-			t.Errorf("%q: %d %s", value, resp.StatusCode, body)
+			t.Errorf("%q: got status %d with body %s, want %d", value, resp.StatusCode, body, http.StatusBadGateway)
 		}
 		<-decisions // the tunnel
 		if d := <-decisions; d.Refusal == nil || !strings.Contains(d.Refusal.Error(), "cannot be sent in a header") || strings.Contains(d.Refusal.Error(), value) {
-			t.Errorf("%q: %+v", value, d)
+			t.Errorf("%q: got decision %+v, want a refusal without the value", value, d)
 		}
 	}
 	if n := len(sent()); n != 0 {
@@ -37,7 +37,8 @@ func TestSwapInjectsNoHeader(t *testing.T) {
 	}
 }
 
-// near is a proxy that may pass only so many bytes more.
+// near starts a proxy and returns the proxy's address. The proxy reaches its limit after the given
+// number of bytes.
 func near(t *testing.T, d *Dialer, p Policy, left int64) string {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "proxy"))
@@ -51,8 +52,8 @@ func near(t *testing.T, d *Dialer, p Policy, left int64) string {
 	return l.Addr().String()
 }
 
-// The bytes that a sandbox sends and receives are bounded, also if the proxy terminates
-// its TLS; a truncated answer is not taken for a complete one.
+// The limit on sent and received bytes also applies if the proxy terminates TLS. The program must
+// not mistake a truncated answer for a complete one.
 func TestSwapIsBounded(t *testing.T) {
 	sw, sent := site(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/large" {
@@ -60,35 +61,35 @@ func TestSwapIsBounded(t *testing.T) {
 		}
 	})
 	policy, trusted := swapping(t, sw)
-	const left = 32 << 10 // enough for TLS to begin
+	const left = 32 << 10 // enough for the TLS handshake
 	client := through(trusted, near(t, NewDialer(sw), policy, left))
 	if resp, err := client.Do(request(t, "https://api.example.com/large", "")); err == nil {
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err == nil {
-			t.Errorf("%d bytes were taken for the whole answer", len(body))
+			t.Errorf("%d bytes were accepted as the complete answer", len(body))
 		}
 	}
 	if len(sent()) != 1 {
-		t.Fatal("what fits into the share was not sent")
+		t.Fatal("a request within the limit was not sent")
 	}
 	client = through(trusted, near(t, NewDialer(sw), policy, left))
 	before := len(sent())
 	if resp, err := client.Do(request(t, "https://api.example.com/", strings.Repeat("y", 1<<20))); err == nil {
 		resp.Body.Close()
 		if resp.StatusCode == http.StatusOK {
-			t.Error("a request beyond the share was answered")
+			t.Error("a request beyond the limit was answered")
 		}
 	}
 	if all := sent(); len(all) > before && len(all[before].body) >= 1<<20 {
-		t.Error("all of it was sent")
+		t.Error("the complete body was sent")
 	}
 }
 
-// So are the addresses and headers of such requests, and the headers of answers:
-// they carry as much as a body.
+// If the proxy terminates TLS, the byte limit also covers URLs, request headers and answer headers.
+// They can carry as much data as a body.
 func TestSwapHeadsAreBounded(t *testing.T) {
-	const left, long = 48 << 10, 16 << 10 // so that two or three heads are the share
+	const left, long = 48 << 10, 16 << 10 // two or three headers reach the limit
 	sw, sent := site(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/answer" {
 			w.Header().Set("X-Long", strings.Repeat("a", long))
@@ -116,13 +117,13 @@ func TestSwapHeadsAreBounded(t *testing.T) {
 				}
 			}
 			if most := left / long; answered == 0 || answered > most || len(sent())-before > most {
-				t.Errorf("%d were sent and %d answered, and the share is that of less than %d", len(sent())-before, answered, most)
+				t.Errorf("%d requests were sent and %d answered, want 1 to %d", len(sent())-before, answered, most)
 			}
 		})
 	}
 }
 
-// So it is over plain http, where everything is allowed.
+// The limit on sent and received bytes also applies to plain http. It covers URLs too.
 func TestPlainIsBounded(t *testing.T) {
 	var got, asked atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -147,26 +148,26 @@ func TestPlainIsBounded(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err == nil && resp.StatusCode == http.StatusOK {
-			t.Errorf("%s: %d bytes were taken for the whole answer", name, len(body))
+			t.Errorf("%s: %d bytes were accepted as the complete answer", name, len(body))
 		}
 	}
 	if n := got.Load(); n >= 1<<20 {
-		t.Errorf("%d bytes were sent", n)
+		t.Errorf("%d bytes were sent, want less than %d", n, 1<<20)
 	}
 	client := through(sw, near(t, NewDialer(sw), Policy{Mode: ModeFull}, 1000))
 	if resp, err := client.Do(request(t, "http://plain.test/"+strings.Repeat("z", 2000), "")); err == nil {
 		resp.Body.Close()
 		if resp.StatusCode == http.StatusOK {
-			t.Error("a long address was answered")
+			t.Error("a request with a long URL was answered")
 		}
 	}
 	if asked.Load() != 0 {
-		t.Error("a long address was sent")
+		t.Error("a request with a long URL was sent")
 	}
 }
 
-// A program's request is sent once, also where the connection to the host dies on
-// it: whether to try again is for the program to say.
+// The proxy sends a program's request once, even if the connection to the host dies. Only
+// the program may decide to retry.
 func TestSwapSendsOnce(t *testing.T) {
 	var requests atomic.Int32
 	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { // HTTP/1.1
@@ -186,7 +187,7 @@ func TestSwapSendsOnce(t *testing.T) {
 	policy, trusted := swapping(t, sw)
 	proxy, _ := proxied(t, NewDialer(sw), policy)
 	client := through(trusted, proxy)
-	client.Transport.(*http.Transport).DisableKeepAlives = false // one tunnel, and so one connection to the host
+	client.Transport.(*http.Transport).DisableKeepAlives = false // use one tunnel, and therefore one connection to the host
 	defer client.CloseIdleConnections()
 	for _, want := range []int{http.StatusOK, http.StatusBadGateway} {
 		req := request(t, "https://api.example.com/", "")
@@ -196,11 +197,11 @@ func TestSwapSendsOnce(t *testing.T) {
 		}
 	}
 	if n := requests.Load(); n != 2 {
-		t.Errorf("two requests were sent %d times", n)
+		t.Errorf("the server got %d requests, want 2", n)
 	}
 }
 
-// An answer that the server cuts short is not made whole.
+// If the server cuts an answer short, the program must see an error, not a complete answer.
 func TestSwapCutAnswers(t *testing.T) {
 	sw, _ := site(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "half")
@@ -211,16 +212,16 @@ func TestSwapCutAnswers(t *testing.T) {
 	proxy, _ := proxied(t, NewDialer(sw), policy)
 	resp, err := through(trusted, proxy).Do(request(t, "https://api.example.com/", ""))
 	if err != nil {
-		return // told at once
+		return // the error came before the answer
 	}
 	defer resp.Body.Close()
 	if body, err := io.ReadAll(resp.Body); err == nil {
-		t.Errorf("%q was taken for the whole answer", body)
+		t.Errorf("%q was accepted as the complete answer", body)
 	}
 }
 
-// A program that does not trust the run's authority, or that hangs up, gets no answer,
-// and the proxy reports it.
+// A program may distrust the run's authority or close the connection. The proxy then sends no
+// request to the host and reports a refusal.
 func TestSwapHandshakeFails(t *testing.T) {
 	sw, sent := site(t, nil)
 	policy, trusted := swapping(t, sw)
@@ -228,11 +229,11 @@ func TestSwapHandshakeFails(t *testing.T) {
 	proxy, decisions := proxied(t, NewDialer(sw), policy)
 	if resp, err := through(trusted, proxy).Do(request(t, "https://api.example.com/", "")); err == nil {
 		resp.Body.Close()
-		t.Error("it was answered")
+		t.Error("the request was answered")
 	}
 	<-decisions // the tunnel
 	if d := <-decisions; d.Refusal == nil || d.Refusal.Code != call.HostNotAllowed {
-		t.Errorf("%+v", d)
+		t.Errorf("got decision %+v, want %s", d, call.HostNotAllowed)
 	}
 	conn, _, status := ask(t, proxy, "CONNECT api.example.com:443 HTTP/1.1\r\nHost: api.example.com:443")
 	if status != http.StatusOK {
@@ -240,14 +241,14 @@ func TestSwapHandshakeFails(t *testing.T) {
 	}
 	conn.Close()
 	if d := <-decisions; d.Refusal == nil {
-		t.Errorf("%+v", d)
+		t.Errorf("got decision %+v, want a refusal", d)
 	}
 	if n := len(sent()); n != 0 {
 		t.Errorf("the server got %d requests", n)
 	}
 }
 
-// Connections are not kept beyond the client that they belong to.
+// A client reuses connections for reads until it is closed.
 func TestClosedClientKeepsNoConnection(t *testing.T) {
 	from := make(chan string, 1)
 	_, sw := server(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { from <- r.RemoteAddr }))
@@ -270,11 +271,11 @@ func TestClosedClientKeepsNoConnection(t *testing.T) {
 	}
 	first := get()
 	if second := get(); second != first {
-		t.Errorf("a read does not use the connection again: %s, then %s", first, second)
+		t.Errorf("a read did not reuse the connection: got client address %s, then %s", first, second)
 	}
 	c.Close()
 	if third := get(); third == first {
-		t.Error("the connection stays open")
+		t.Error("Close left the connection open")
 	}
 	c.Close()
 }

@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Whatever a test starts ends with it.
+// Every goroutine that a test starts must end with the test.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// change sends a request of a tool that writes.
+// change sends a request for a tool whose side effect is [agent.Write].
 func change(t *testing.T, c *Client, method string) error {
 	t.Helper()
 	req := &http.Request{Method: method, URL: &url.URL{Scheme: "https", Host: "example.com"}, Header: http.Header{"Idempotency-Key": {"k"}}}
@@ -32,17 +32,17 @@ func change(t *testing.T, c *Client, method string) error {
 	return err
 }
 
-// speakHTTP1 keeps a client from speaking anything newer.
+// speakHTTP1 makes a client use HTTP/1.1 only.
 func speakHTTP1(c *Client) {
-	for _, transport := range []*http.Transport{c.reading, c.changing} {
+	for _, transport := range []*http.Transport{c.reused, c.single} {
 		transport.Protocols = new(http.Protocols)
 		transport.Protocols.SetHTTP1(true)
 	}
 }
 
-// TestChangesAreSentOnce: net/http sends a request again if the server closes a reused
-// connection as the request arrives, or if an HTTP/2 server refuses the request. A host
-// may act on any method.
+// TestChangesAreSentOnce: a request of a tool that writes is never resent, whatever its method. By
+// default, net/http resends a request in two cases. In the first case, the server closes a reused
+// connection when the request arrives. In the second case, an HTTP/2 server refuses the request.
 func TestChangesAreSentOnce(t *testing.T) {
 	for _, method := range []string{"POST", "GET", "HEAD", "DELETE"} {
 		t.Run("HTTP/1.1 "+method, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestChangesAreSentOnce(t *testing.T) {
 			}
 			wantCode(t, change(t, c, method), call.ServerUnavailable, call.EffectUnknown)
 			if n := requests.Load(); n != 2 {
-				t.Errorf("two requests were sent %d times", n)
+				t.Errorf("the server got %d requests, want 2", n)
 			}
 		})
 		for name, refuse := range map[string]func(*http2.Framer, uint32) error{
@@ -71,15 +71,16 @@ func TestChangesAreSentOnce(t *testing.T) {
 				sw, requests := refusing(t, refuse)
 				wantCode(t, change(t, New(sw), method), call.ServerUnavailable, call.EffectUnknown)
 				if n := requests.Load(); n != 1 {
-					t.Errorf("one request was sent %d times", n)
+					t.Errorf("the server got %d requests, want 1", n)
 				}
 			})
 		}
 	}
 }
 
-// refusing connects to an HTTP/2 server that refuses requests that it may have carried
-// out. It hangs up on the third connection.
+// refusing starts an HTTP/2 server that refuses each request. A real server might have carried out
+// the request. From the third request on, the server closes the connection. refusing returns the
+// switches for that server and the number of requests.
 func refusing(t *testing.T, refuse func(*http2.Framer, uint32) error) (Switches, *atomic.Int32) {
 	t.Helper()
 	s, sw := server(t, nil)
@@ -126,7 +127,7 @@ func refusing(t *testing.T, refuse func(*http2.Framer, uint32) error) (Switches,
 	return sw, requests
 }
 
-// telling reports when it is closed.
+// telling is a connection that calls the function closed when it is closed.
 type telling struct {
 	net.Conn
 	closed func()
@@ -137,7 +138,8 @@ func (c telling) Close() error {
 	return c.Conn.Close()
 }
 
-// The connection of a change ends with its answer, whatever is spoken there.
+// The connection of a request that changes something is closed after the answer, with any
+// version of HTTP.
 func TestChangeEndsItsConnection(t *testing.T) {
 	for protocol, speak := range map[string]func(*Client){"HTTP/1.1": speakHTTP1, "HTTP/2.0": func(*Client) {}} {
 		t.Run(protocol, func(t *testing.T) {
@@ -155,12 +157,12 @@ func TestChangeEndsItsConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := <-spoken; got != protocol {
-				t.Errorf("%s was spoken", got)
+				t.Errorf("got protocol %s, want %s", got, protocol)
 			}
 			select {
 			case <-closed:
 			case <-time.After(time.Minute):
-				t.Error("the connection is kept")
+				t.Error("the connection was not closed")
 			}
 		})
 	}

@@ -20,23 +20,24 @@ import (
 // Mode is the kind of traffic that a [Proxy] allows.
 type Mode string
 
-// The modes. All of them refuse addresses that are not public.
+// Every mode allows only public addresses.
 const (
-	// ModeHTTPS is TLS to port 443 of any host with a name.
+	// ModeHTTPS allows TLS connections to port 443 of any host. The host must be a name, not an IP address.
 	ModeHTTPS Mode = "outbound-https-only"
-	// ModeAllowlist is TLS to port 443 of some hosts and their subdomains.
+	// ModeAllowlist allows TLS connections to port 443 of the hosts in Policy.Hosts and their subdomains.
 	ModeAllowlist Mode = "allowlist"
-	// ModeFull is any port of any host with a name, and plain http.
+	// ModeFull allows any protocol, including plain http, on any port of any host. The host must be a name, not an IP
+	// address.
 	ModeFull Mode = "full"
 )
 
-// Policy is the traffic that a proxy allows. The zero value allows nothing.
+// Policy describes the traffic that a proxy allows. The zero value allows no traffic.
 type Policy struct {
 	Mode Mode
-	// Hosts are the allowed hosts of ModeAllowlist.
+	// Hosts are the hosts that ModeAllowlist allows.
 	Hosts []string
-	// Swaps are the secrets that the program has placeholders for. They require Authority
-	// and Finder: without these the proxy refuses the hosts of a swap.
+	// Swaps are the secrets that the program knows only as placeholders. If Authority or Finder is nil, the proxy refuses
+	// connections to the hosts that receive these secrets.
 	Swaps     []Swap
 	Authority *Authority
 	Finder    Finder
@@ -44,28 +45,27 @@ type Policy struct {
 
 // Decision is the proxy's decision on one connection.
 type Decision struct {
-	// Host and Port are as requested; they may be any text.
+	// Host and Port are the texts that the program sent. They may be invalid.
 	Host, Port string
-	// Refusal is nil for an allowed connection.
+	// Refusal is nil if the connection is allowed.
 	Refusal *call.Refusal
 }
 
-// Proxy is the only network access of one sandbox. It enforces one policy on every
-// connection to its listener.
+// Proxy is the only network access of one sandbox. It enforces one policy on every connection to its listener.
 //
-// It accepts CONNECT. The host is a name, which the proxy resolves and dials with a
-// [Dialer], so that the program cannot choose the address. Before any data passes, the
-// program must begin TLS and name the same host: otherwise a tunnel to a host that serves
-// many names would reach all of them. The proxy does not see requests inside TLS, and
-// cannot stop an allowed host from forwarding data.
+// The proxy accepts CONNECT requests. The host must be a name. The proxy resolves the name and connects to it with a
+// [Dialer], so the program cannot choose the address. Except in ModeFull, the program must begin TLS with the same
+// host name before any data is forwarded. Otherwise, a tunnel to a server with several host names would give access
+// to all of these hosts. The proxy does not see requests inside TLS, and it cannot stop an allowed host from
+// forwarding data.
 type Proxy struct {
 	dialer *Dialer
 	policy Policy
 	// onDecision may be nil.
 	onDecision func(Decision)
 
-	slots chan struct{}
-	bytes atomic.Int64
+	slots chan struct{} // holds one element for each open connection
+	bytes atomic.Int64  // total number of bytes sent and received
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
 	ended bool
@@ -79,15 +79,17 @@ const (
 	proxyHeader      = 16 << 10
 )
 
-var errShare = errors.New("the sandbox reached its limit of sent and received bytes")
+var errShare = errors.New("the sandbox has reached its limit for sent and received bytes")
 
 // NewProxy returns the proxy of one sandbox.
 func NewProxy(d *Dialer, p Policy, onDecision func(Decision)) *Proxy {
-	return &Proxy{dialer: d, policy: p, onDecision: onDecision, slots: make(chan struct{}, proxyConnections), conns: map[net.Conn]struct{}{}}
+	return &Proxy{
+		dialer: d, policy: p, onDecision: onDecision,
+		slots: make(chan struct{}, proxyConnections), conns: map[net.Conn]struct{}{},
+	}
 }
 
-// Serve accepts connections until the listener is closed. When it returns, all
-// connections are closed.
+// Serve accepts connections until the listener is closed. It closes all connections before it returns.
 func (p *Proxy) Serve(l net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -98,14 +100,14 @@ func (p *Proxy) Serve(l net.Listener) {
 		}
 		select {
 		case p.slots <- struct{}{}:
-		default: // too many connections of one sandbox
+		default: // the sandbox has too many connections
 			conn.Close()
 			continue
 		}
 		wg.Go(func() {
 			defer func() { <-p.slots }()
-			defer p.drop(conn)
-			if p.keep(conn) {
+			defer p.closeConn(conn)
+			if p.register(conn) {
 				p.handle(ctx, conn)
 			}
 		})
@@ -120,8 +122,9 @@ func (p *Proxy) Serve(l net.Listener) {
 	wg.Wait()
 }
 
-// keep registers a connection, so that Close can close it. It fails after Close.
-func (p *Proxy) keep(c net.Conn) bool {
+// register adds a connection to the connections that Serve closes before it returns. If Serve is already closing
+// them, register returns false.
+func (p *Proxy) register(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.ended {
@@ -130,14 +133,15 @@ func (p *Proxy) keep(c net.Conn) bool {
 	return !p.ended
 }
 
-func (p *Proxy) drop(c net.Conn) {
+// closeConn closes a connection and unregisters it.
+func (p *Proxy) closeConn(c net.Conn) {
 	p.mu.Lock()
 	delete(p.conns, c)
 	p.mu.Unlock()
 	c.Close()
 }
 
-// handle serves one connection: one tunnel, or one plain request.
+// handle serves one connection. The connection carries one tunnel or one plain request.
 func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 	conn.SetDeadline(time.Now().Add(proxyGreeting))
 	head := &io.LimitedReader{R: conn, N: proxyHeader}
@@ -146,21 +150,21 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 	if err != nil {
 		if head.N < proxyHeader { // the program sent something
 			r := call.Refuse(Stage, call.HostNotAllowed, "the request to the proxy cannot be parsed")
-			p.say("", "", r)
-			answer(conn, r)
+			p.report("", "", r)
+			sendRefusal(conn, r)
 		}
 		return
 	}
-	// The request counts towards the limit: a URL can carry as much data as a body.
+	// The request counts toward the byte limit, because a URL can carry as much data as a body.
 	if p.bytes.Add(proxyHeader-head.N-int64(buffered.Buffered())) > proxyBytes {
 		r := call.Refuse(Stage, call.HostNotAllowed, "%v", errShare)
-		p.say("", "", r)
-		answer(conn, r)
+		p.report("", "", r)
+		sendRefusal(conn, r)
 		return
 	}
-	head.N = proxyBytes // the header has been read
+	head.N = proxyBytes // the smaller limit proxyHeader applies only to the header
 	if req.Method != http.MethodConnect {
-		p.plain(ctx, conn, req)
+		p.forwardPlain(ctx, conn, req)
 		return
 	}
 	host, port, refusal := p.judge(req.RequestURI)
@@ -172,15 +176,15 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 	}
 	if refusal == nil {
 		up, err = p.dialer.DialContext(ctx, "tcp", net.JoinHostPort(host, port))
-		refusal = dialled(host, err)
+		refusal = dialRefusal(host, err)
 	}
 	if refusal != nil {
-		p.say(host, port, refusal)
-		answer(conn, refusal)
+		p.report(host, port, refusal)
+		sendRefusal(conn, refusal)
 		return
 	}
-	defer p.drop(up)
-	if !p.keep(up) {
+	defer p.closeConn(up)
+	if !p.register(up) {
 		return
 	}
 	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
@@ -190,25 +194,26 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 	if p.policy.Mode != ModeFull {
 		hello, err := readHello(from)
 		if err == nil {
-			err = hello.names(host)
+			err = hello.checkHost(host)
 		}
 		if err != nil {
-			p.say(host, port, call.Refuse(Stage, call.HostNotAllowed,
-				"the tunnel to %s was not used for TLS with that host: %v", diag.Quote(host), err))
+			p.report(host, port, call.Refuse(Stage, call.HostNotAllowed,
+				"the program did not use the tunnel to %s for TLS with that host: %v", diag.Quote(host), err))
 			return
 		}
 		from = io.MultiReader(strings.NewReader(string(hello.raw)), from)
 	}
-	p.say(host, port, nil)
+	p.report(host, port, nil)
 	p.join(conn, from, up)
 }
 
-// swap serves a tunnel to the host of a secret.
+// swap serves a tunnel to a host that receives a secret.
 func (p *Proxy) swap(ctx context.Context, conn net.Conn, from io.Reader, host, port string, swaps []Swap) {
 	if p.policy.Authority == nil || p.policy.Finder == nil || port != "443" {
-		r := call.Refuse(Stage, call.HostNotAllowed, "%s is the host of a credential and can be reached only through the credential proxy", diag.Quote(host))
-		p.say(host, port, r)
-		answer(conn, r)
+		r := call.Refuse(Stage, call.HostNotAllowed,
+			"%s receives a credential, so it can be reached only through the credential proxy", diag.Quote(host))
+		p.report(host, port, r)
+		sendRefusal(conn, r)
 		return
 	}
 	if _, err := io.WriteString(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
@@ -216,22 +221,23 @@ func (p *Proxy) swap(ctx context.Context, conn net.Conn, from io.Reader, host, p
 	}
 	hello, err := readHello(from)
 	if err == nil {
-		err = hello.names(host)
+		err = hello.checkHost(host)
 	}
 	if err == nil {
-		p.say(host, port, nil)
+		p.report(host, port, nil)
 		err = p.intercept(ctx, conn, io.MultiReader(strings.NewReader(string(hello.raw)), from), host, swaps)
 	}
 	if err != nil {
-		p.say(host, port, call.Refuse(Stage, call.HostNotAllowed, "the tunnel to %s was not used for TLS with that host: %v", diag.Quote(host), err))
+		p.report(host, port, call.Refuse(Stage, call.HostNotAllowed,
+			"the program did not use the tunnel to %s for TLS with that host: %v", diag.Quote(host), err))
 	}
 }
 
-// judge checks the target of a CONNECT against the policy.
+// judge checks the target of a CONNECT request against the policy. It returns the canonical host.
 func (p *Proxy) judge(target string) (host, port string, refusal *call.Refusal) {
 	host, port, err := net.SplitHostPort(target)
 	if err != nil || strings.ContainsAny(target, "[]") {
-		return target, "", call.Refuse(Stage, call.HostNotAllowed, "%s is not a host name and a port", diag.Quote(target))
+		return target, "", call.Refuse(Stage, call.HostNotAllowed, "%s does not have the form HOST:PORT", diag.Quote(target))
 	}
 	name, err := Host(host)
 	if err != nil {
@@ -244,21 +250,21 @@ func (p *Proxy) judge(target string) (host, port string, refusal *call.Refusal) 
 	case ModeHTTPS:
 	case ModeAllowlist:
 		if !agent.Covers(p.policy.Hosts, name) {
-			r := call.Refuse(Stage, call.HostNotAllowed, "%s is not one of the hosts that this program may reach", diag.Quote(name))
+			r := call.Refuse(Stage, call.HostNotAllowed, "this program is not allowed to connect to %s", diag.Quote(name))
 			r.Hint = "add it to the manifest's hosts, if the program should reach it"
 			return name, port, r
 		}
 	default:
-		return name, port, call.Refuse(Stage, call.HostNotAllowed, "this program has no network")
+		return name, port, call.Refuse(Stage, call.HostNotAllowed, "this program is not allowed to use the network")
 	}
 	if port != "443" {
-		return name, port, call.Refuse(Stage, call.HostNotAllowed, "only port 443 may be reached, not %s", diag.Quote(port))
+		return name, port, call.Refuse(Stage, call.HostNotAllowed, "only port 443 is allowed, not %s", diag.Quote(port))
 	}
 	return name, port, nil
 }
 
-// dialled returns the refusal for a failed dial; nil if it succeeded.
-func dialled(host string, err error) *call.Refusal {
+// dialRefusal converts the error of a connection attempt to a refusal. It returns nil if there is no error.
+func dialRefusal(host string, err error) *call.Refusal {
 	if err == nil {
 		return nil
 	}
@@ -268,32 +274,34 @@ func dialled(host string, err error) *call.Refusal {
 	return call.Refuse(Stage, call.ServerUnavailable, "%s could not be reached", diag.Quote(host))
 }
 
-func (p *Proxy) say(host, port string, r *call.Refusal) {
+// report passes a decision to onDecision. The refusal is nil if the connection is allowed.
+func (p *Proxy) report(host, port string, r *call.Refusal) {
 	if p.onDecision != nil {
 		p.onDecision(Decision{Host: host, Port: port, Refusal: r})
 	}
 }
 
-// answer refuses a request. The text appears in the program's log.
-func answer(conn net.Conn, r *call.Refusal) {
+// sendRefusal sends a refusal to the program. The program may write the text to its log.
+func sendRefusal(conn net.Conn, r *call.Refusal) {
 	code := http.StatusForbidden
 	if r.Code == call.ServerUnavailable {
 		code = http.StatusBadGateway
 	}
 	resp := http.Response{
 		StatusCode: code, ProtoMajor: 1, ProtoMinor: 1, Close: true, ContentLength: -1,
-		Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, Body: io.NopCloser(strings.NewReader(r.Error() + "\n")),
+		Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
+		Body:   io.NopCloser(strings.NewReader(r.Error() + "\n")),
 	}
 	resp.Write(conn)
 }
 
-// plain forwards a request over plain http, in ModeFull.
-func (p *Proxy) plain(ctx context.Context, conn net.Conn, req *http.Request) {
+// forwardPlain forwards a request over plain http. Only ModeFull allows such requests.
+func (p *Proxy) forwardPlain(ctx context.Context, conn net.Conn, req *http.Request) {
 	host, port := req.URL.Hostname(), port(req.URL)
 	if p.policy.Mode != ModeFull || req.URL.Scheme != "http" || req.URL.User != nil {
-		r := call.Refuse(Stage, call.HostNotAllowed, "the sandbox allows only https, by CONNECT")
-		p.say(host, port, r)
-		answer(conn, r)
+		r := call.Refuse(Stage, call.HostNotAllowed, "the sandbox allows only https connections through CONNECT")
+		p.report(host, port, r)
+		sendRefusal(conn, r)
 		return
 	}
 	transport := p.dialer.transport()
@@ -303,29 +311,29 @@ func (p *Proxy) plain(ctx context.Context, conn net.Conn, req *http.Request) {
 		req.Header.Del(h)
 	}
 	if req.Body != http.NoBody {
-		req.Body = &metered{req.Body, p}
+		req.Body = &meteredBody{req.Body, p}
 	}
 	conn.SetDeadline(time.Now().Add(proxyIdle))
 	resp, err := transport.RoundTrip(req.WithContext(ctx))
-	r := dialled(host, err)
-	p.say(host, port, r)
+	r := dialRefusal(host, err)
+	p.report(host, port, r)
 	if r != nil {
-		answer(conn, r)
+		sendRefusal(conn, r)
 		return
 	}
 	defer resp.Body.Close()
 	resp.Close = true
-	resp.Body = &metered{resp.Body, p}
+	resp.Body = &meteredBody{resp.Body, p}
 	resp.Write(conn)
 }
 
-// metered counts the bytes that a program sends or receives.
-type metered struct {
+// meteredBody counts the bytes of a body toward the byte limit of the sandbox.
+type meteredBody struct {
 	io.ReadCloser
 	proxy *Proxy
 }
 
-func (m *metered) Read(b []byte) (int, error) {
+func (m *meteredBody) Read(b []byte) (int, error) {
 	n, err := m.ReadCloser.Read(b)
 	if m.proxy.bytes.Add(int64(n)) > proxyBytes {
 		return 0, errShare
@@ -333,8 +341,8 @@ func (m *metered) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// join copies in both directions until one side closes, a timeout passes, or the sandbox
-// reaches its limit of bytes.
+// join copies data in both directions until a peer closes its connection. It also stops if no data is sent for the
+// duration proxyIdle, or if the sandbox reaches its byte limit.
 func (p *Proxy) join(conn net.Conn, from io.Reader, up net.Conn) {
 	conn.SetDeadline(time.Time{})
 	var wg sync.WaitGroup
@@ -343,6 +351,8 @@ func (p *Proxy) join(conn net.Conn, from io.Reader, up net.Conn) {
 	wg.Wait()
 }
 
+// copy copies data in one direction. If the sender only stops sending, copy closes this direction. In all other
+// cases, it closes both connections at the end.
 func (p *Proxy) copy(to net.Conn, from io.Reader, a, b net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -359,7 +369,7 @@ func (p *Proxy) copy(to net.Conn, from io.Reader, a, b net.Conn) {
 			}
 		}
 		if errors.Is(err, io.EOF) {
-			// Half closed: the other direction may still send.
+			// Close only this direction, because the other peer may still send data.
 			if half, ok := to.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 				return
 			}

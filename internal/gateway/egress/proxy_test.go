@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// proxied serves a proxy and returns where, and what it decides.
+// proxied starts a proxy and returns its address and its decisions.
 func proxied(t *testing.T, d *Dialer, p Policy) (address string, decisions chan Decision) {
 	t.Helper()
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "proxy"))
@@ -37,7 +37,7 @@ func proxied(t *testing.T, d *Dialer, p Policy) (address string, decisions chan 
 	return l.Addr().String(), decisions
 }
 
-// ask sends one request line and returns the connection and the status.
+// ask sends the lines of one request to a proxy and returns the connection and the status.
 func ask(t *testing.T, proxy, line string) (net.Conn, *bufio.Reader, int) {
 	t.Helper()
 	conn, err := net.Dial("unix", proxy)
@@ -56,7 +56,7 @@ func ask(t *testing.T, proxy, line string) (net.Conn, *bufio.Reader, int) {
 	return conn, r, resp.StatusCode
 }
 
-// through is a client that has no way but the proxy.
+// through returns a client that sends all requests through the proxy.
 func through(sw Switches, proxy string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:           func(*http.Request) (*url.URL, error) { return url.Parse("http://proxy") },
@@ -83,7 +83,7 @@ func TestProxyLetsThrough(t *testing.T) {
 				t.Errorf("%s: %d bytes, %v", p.Mode, len(body), err)
 			}
 			if d := <-decisions; d.Refusal != nil || d.Host != "example.com" || d.Port != "443" {
-				t.Errorf("%s: %+v", p.Mode, d)
+				t.Errorf("%s: got decision %+v, want example.com:443 allowed", p.Mode, d)
 			}
 		}
 	}
@@ -130,20 +130,21 @@ func TestProxyRefuses(t *testing.T) {
 			proxy, decisions := proxied(t, d, tt.policy)
 			_, _, status := ask(t, proxy, tt.line)
 			if status != http.StatusForbidden {
-				t.Errorf("status %d", status)
+				t.Errorf("got status %d, want %d", status, http.StatusForbidden)
 			}
 			if got := <-decisions; got.Refusal == nil || got.Refusal.Code != tt.code {
-				t.Errorf("decided %+v", got.Refusal)
+				t.Errorf("got decision %+v, want %s", got.Refusal, tt.code)
 			}
 		})
 	}
 	if reached.Load() != 0 {
-		t.Error("something inside was reached")
+		t.Error("the server on this machine was reached")
 	}
 }
 
-// TestProxyRebinding: a name that answers with a public address and later with
-// another, and one that mixes them.
+// TestProxyRebinding: the proxy never dials a blocked address. A name may resolve to a public
+// address first and to a blocked address later. A name may also resolve to both addresses at the
+// same time.
 func TestProxyRebinding(t *testing.T) {
 	_, reached := trap(t)
 	for _, lists := range [][][]netip.Addr{
@@ -162,7 +163,7 @@ func TestProxyRebinding(t *testing.T) {
 		_, _, first := ask(t, proxy, "CONNECT rebind.test:443 HTTP/1.1")
 		_, _, second := ask(t, proxy, "CONNECT rebind.test:443 HTTP/1.1")
 		if want := http.StatusForbidden; second != want || len(lists) == 1 && first != want {
-			t.Errorf("%v: %d, then %d", lists, first, second)
+			t.Errorf("%v: got status %d, then %d", lists, first, second)
 		}
 		close(dialled)
 		for a := range dialled {
@@ -172,11 +173,11 @@ func TestProxyRebinding(t *testing.T) {
 		}
 	}
 	if reached.Load() != 0 {
-		t.Error("something inside was reached")
+		t.Error("the server on this machine was reached")
 	}
 }
 
-// TestProxyWantsTLS: a tunnel is for TLS with the host that was asked for.
+// TestProxyWantsTLS: a tunnel can be used only for TLS with the requested host.
 func TestProxyWantsTLS(t *testing.T) {
 	_, sw := server(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "reached") }))
 	for _, tt := range []struct {
@@ -199,15 +200,16 @@ func TestProxyWantsTLS(t *testing.T) {
 			}
 			tt.talk(conn)
 			if d := <-decisions; d.Refusal == nil || d.Refusal.Code != call.HostNotAllowed {
-				t.Errorf("decided %+v", d.Refusal)
+				t.Errorf("got decision %+v, want %s", d.Refusal, call.HostNotAllowed)
 			}
 			if b, _ := io.ReadAll(r); len(b) != 0 {
-				t.Errorf("an answer came: %q", b)
+				t.Errorf("the program received %q, want nothing", b)
 			}
 		})
 	}
 }
 
+// In ModeFull, the proxy also forwards plain http. It removes the headers that are for the proxy.
 func TestProxyFullIsPlainToo(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.Host+" "+r.URL.Path+" "+r.Header.Get("Proxy-Authorization"))
@@ -226,11 +228,11 @@ func TestProxyFullIsPlainToo(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	if body, _ := io.ReadAll(resp.Body); string(body) != "plain.test /x " {
-		t.Errorf("%q", body)
+		t.Errorf("got body %q, want the host and the path only", body)
 	}
 }
 
-// TestProxyEnds: tunnels end with the listener, also silent ones.
+// TestProxyEnds: all connections end when the listener is closed, including idle ones.
 func TestProxyEnds(t *testing.T) {
 	_, sw := server(t, nil)
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "proxy"))
@@ -255,17 +257,17 @@ func TestProxyEnds(t *testing.T) {
 	l.Close()
 	<-done
 	if _, err := r.ReadByte(); err == nil {
-		t.Error("the tunnel stays open")
+		t.Error("the tunnel is still open")
 	}
 }
 
-// TestProxyBounds: one sandbox has so many connections and no more.
+// TestProxyBounds: the proxy limits the number of connections of a sandbox.
 func TestProxyBounds(t *testing.T) {
 	_, sw := server(t, nil)
 	proxy, _ := proxied(t, NewDialer(sw), Policy{Mode: ModeHTTPS})
 	for i := range proxyConnections {
 		if _, _, status := ask(t, proxy, "CONNECT example.com:443 HTTP/1.1"); status != http.StatusOK {
-			t.Fatalf("connection %d: %d", i, status)
+			t.Fatalf("connection %d: got status %d, want %d", i, status, http.StatusOK)
 		}
 	}
 	conn, err := net.Dial("unix", proxy)
@@ -274,6 +276,6 @@ func TestProxyBounds(t *testing.T) {
 	}
 	defer conn.Close()
 	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
-		t.Error("one connection too many is served")
+		t.Error("a connection beyond the limit is served")
 	}
 }

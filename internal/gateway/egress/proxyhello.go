@@ -9,37 +9,37 @@ import (
 	"time"
 )
 
-// hello is a ClientHello.
+// hello is a TLS ClientHello.
 type hello struct {
 	raw  []byte
-	host string
+	host string // "" if the message contains no host name
 }
 
 var (
 	errNotTLS    = errors.New("the first message is not TLS")
-	errNoName    = errors.New("the ClientHello names no host")
-	errOtherName = errors.New("the ClientHello names another host")
+	errNoName    = errors.New("the TLS ClientHello contains no host name")
+	errOtherName = errors.New("the TLS ClientHello contains a different host name")
 )
 
-// readHello reads a ClientHello and keeps its bytes in raw. crypto/tls parses it, and the
-// handshake is then aborted.
+// readHello reads a TLS ClientHello and stores its bytes in the field raw. It uses package crypto/tls to parse the
+// message and then aborts the handshake.
 func readHello(from io.Reader) (*hello, error) {
 	h := &hello{}
 	var raw bytes.Buffer
 	seen := false
-	server := tls.Server(listening{io.TeeReader(from, &raw)}, &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
+	config := &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 		seen, h.host = true, info.ServerName
 		return nil, io.EOF
-	}})
-	if err := server.Handshake(); !seen {
+	}}
+	if err := tls.Server(readOnlyConn{io.TeeReader(from, &raw)}, config).Handshake(); !seen {
 		return nil, errors.Join(errNotTLS, err)
 	}
 	h.raw = raw.Bytes()
 	return h, nil
 }
 
-// names returns an error unless the message names the host.
-func (h *hello) names(host string) error {
+// checkHost returns an error unless the message contains the given host name.
+func (h *hello) checkHost(host string) error {
 	if h.host == "" {
 		return errNoName
 	}
@@ -49,13 +49,13 @@ func (h *hello) names(host string) error {
 	return nil
 }
 
-// listening is a connection that only reads.
-type listening struct{ io.Reader }
+// readOnlyConn is a connection that reads from a reader and discards all writes.
+type readOnlyConn struct{ io.Reader }
 
-func (listening) Write(b []byte) (int, error)      { return len(b), nil }
-func (listening) Close() error                     { return nil }
-func (listening) LocalAddr() net.Addr              { return nil }
-func (listening) RemoteAddr() net.Addr             { return nil }
-func (listening) SetDeadline(time.Time) error      { return nil }
-func (listening) SetReadDeadline(time.Time) error  { return nil }
-func (listening) SetWriteDeadline(time.Time) error { return nil }
+func (readOnlyConn) Write(b []byte) (int, error)      { return len(b), nil }
+func (readOnlyConn) Close() error                     { return nil }
+func (readOnlyConn) LocalAddr() net.Addr              { return nil }
+func (readOnlyConn) RemoteAddr() net.Addr             { return nil }
+func (readOnlyConn) SetDeadline(time.Time) error      { return nil }
+func (readOnlyConn) SetReadDeadline(time.Time) error  { return nil }
+func (readOnlyConn) SetWriteDeadline(time.Time) error { return nil }

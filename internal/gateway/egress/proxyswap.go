@@ -27,53 +27,48 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Swap is a secret that a program has only a placeholder for. The program sends the
-// placeholder, and in requests to some hosts the proxy replaces it by the value.
+// Swap is a secret for which a program has only a placeholder. The program sends the placeholder. In requests to
+// the secret's hosts, the proxy replaces the placeholder with the secret.
 //
-// For those hosts the proxy terminates TLS, with a certificate of an [Authority] that
-// only this program trusts, and opens TLS to the host itself. Requests to every other
-// host stay encrypted end to end, with the placeholder in them.
+// For these hosts, the proxy terminates TLS with a certificate from an [Authority], which only this program trusts.
+// The proxy opens its own TLS connection to the host. Connections to all other hosts stay encrypted end to end, and
+// their requests still contain the placeholder.
 //
-// The proxy inserts the value only into header values, because hosts store, show and
-// forward paths and bodies. In answers it replaces the value by the placeholder, so that a
-// host that echoes a request does not reveal the value to the program. Partial answers are
-// neither requested nor accepted: each could contain a part of the value.
+// The proxy inserts the secret only into header values, because hosts store, show and forward paths and bodies. It
+// removes the secret from answers, because a host may echo a request. It neither requests nor accepts partial
+// answers, because they could reveal the secret piece by piece.
 type Swap struct {
 	Placeholder string
-	// Value returns the secret. It is a function so that nothing prints the secret.
+	// Value returns the secret. Because Value is a function, printing a Swap does not print the secret.
 	Value func() string
+	// Hosts are the hosts that receive the secret. The subdomains of these hosts receive it too.
 	Hosts []string
 }
 
-// Finder finds secrets in the answers of a host, in any encoding.
+// Finder finds secrets in the answers of a host, in several encodings.
 type Finder interface {
-	// Find returns their positions: pairs of offsets, in order, without overlaps.
+	// Find returns the start and end offsets of each secret in a text. The results are sorted and do not overlap.
 	Find(text []byte) [][2]int
-	// Longest is the maximal length of a secret in bytes.
+	// Longest returns the length in bytes of the longest text that Find can find.
 	Longest() int
-	// InLine reports whether every secret is within one line.
+	// InLine returns true if no secret contains a line break.
 	InLine() bool
 }
 
-// Authority signs the certificates that a proxy presents to one program. Its key exists
-// only in memory.
+// Authority is a certificate authority. It signs the certificates that a proxy presents to one program. Its key
+// exists only in memory.
 type Authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
 	leafKey     *ecdsa.PrivateKey
-	hosts       []string
-
-	mu     sync.Mutex
-	leaves map[string]*tls.Certificate
 }
 
-// authorityTime is much longer than a run.
+// authorityTime is how long certificates are valid. It is much longer than a run.
 const authorityTime = 366 * 24 * time.Hour
 
-// NewAuthority returns an authority whose certificates are valid only for some hosts and
-// their subdomains.
+// NewAuthority returns an authority that can sign certificates only for the given hosts and their subdomains.
 func NewAuthority(hosts []string) (*Authority, error) {
-	a := &Authority{hosts: slices.Clone(hosts), leaves: map[string]*tls.Certificate{}}
+	a := &Authority{}
 	var err error
 	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, err
@@ -83,9 +78,10 @@ func NewAuthority(hosts []string) (*Authority, error) {
 	}
 	now := time.Now()
 	template := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: "ambit, for one run"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(authorityTime),
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
-		PermittedDNSDomainsCritical: true, PermittedDNSDomains: a.hosts,
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "ambit, for one run"}, NotBefore: now.Add(-time.Hour),
+		NotAfter: now.Add(authorityTime),
+		IsCA:     true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign,
+		PermittedDNSDomainsCritical: true, PermittedDNSDomains: hosts,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
 	if err != nil {
@@ -102,18 +98,12 @@ func serial() *big.Int {
 	return new(big.Int).SetBytes(b[:])
 }
 
-// PEM returns the certificate, for the program to trust. It is not secret.
+// PEM returns the authority's certificate, which the program must trust. The certificate is not secret.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.certificate.Raw})
 }
 
-// leaf returns a certificate for a host.
 func (a *Authority) leaf(host string) (*tls.Certificate, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if c := a.leaves[host]; c != nil {
-		return c, nil
-	}
 	template := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
 		NotBefore: a.certificate.NotBefore, NotAfter: a.certificate.NotAfter,
@@ -123,29 +113,26 @@ func (a *Authority) leaf(host string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.leafKey}
-	a.leaves[host] = c
-	return c, nil
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.leafKey}, nil
 }
 
-// swaps returns the swaps for a host.
-func (p *Policy) swaps(host string) (held []Swap) {
+func (p *Policy) swaps(host string) (found []Swap) {
 	for _, s := range p.Swaps {
 		if agent.Covers(s.Hosts, host) {
-			held = append(held, s)
+			found = append(found, s)
 		}
 	}
-	return held
+	return found
 }
 
-// intercept terminates the program's TLS for a host and forwards its requests to the host.
+// intercept decrypts the program's TLS connection to a host and forwards the requests to the host.
 func (p *Proxy) intercept(ctx context.Context, conn net.Conn, from io.Reader, host string, swaps []Swap) error {
 	leaf, err := p.policy.Authority.leaf(host)
 	if err != nil {
 		return err
 	}
 	conn.SetDeadline(time.Now().Add(proxyGreeting))
-	secure := tls.Server(&counted{Conn: conn, from: from, proxy: p}, &tls.Config{
+	secure := tls.Server(&meteredConn{Conn: conn, from: from, proxy: p}, &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*leaf}, NextProtos: []string{"http/1.1"},
 	})
 	if err := secure.HandshakeContext(ctx); err != nil {
@@ -170,15 +157,16 @@ func (p *Proxy) intercept(ctx context.Context, conn net.Conn, from io.Reader, ho
 	return nil
 }
 
-// counted is a connection of a program whose first bytes have been read already. All
-// bytes count, because a URL and headers can carry as much data as a body.
-type counted struct {
+// meteredConn is a connection to a program. It reads from a separate reader, because the first bytes of the
+// connection have already been read. It counts all bytes toward the byte limit of the sandbox, because a URL and
+// headers can carry as much data as a body.
+type meteredConn struct {
 	net.Conn
 	from  io.Reader
 	proxy *Proxy
 }
 
-func (c *counted) Read(b []byte) (int, error) {
+func (c *meteredConn) Read(b []byte) (int, error) {
 	n, err := c.from.Read(b)
 	if c.proxy.bytes.Add(int64(n)) > proxyBytes {
 		return 0, errShare
@@ -186,24 +174,25 @@ func (c *counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (c *counted) Write(b []byte) (int, error) {
+func (c *meteredConn) Write(b []byte) (int, error) {
 	if c.proxy.bytes.Add(int64(len(b))) > proxyBytes {
 		return 0, errShare
 	}
 	return c.Conn.Write(b)
 }
 
-// oneConn is a listener for one connection. It closes with that connection.
+// oneConn is a listener that returns one existing connection. When the connection is closed, the listener is closed
+// too.
 type oneConn struct {
-	conn net.Conn
-	once sync.Once
-	done chan struct{}
-	took bool
+	conn     net.Conn
+	once     sync.Once
+	done     chan struct{}
+	accepted bool
 }
 
 func (l *oneConn) Accept() (net.Conn, error) {
-	if !l.took {
-		l.took = true
+	if !l.accepted {
+		l.accepted = true
 		return l.conn, nil
 	}
 	<-l.done
@@ -217,7 +206,8 @@ func (l *oneConn) Close() error {
 
 func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
 
-// swapper forwards requests with the values in place of their placeholders.
+// swapper is an HTTP handler that forwards requests to a host. It replaces placeholders in the requests with
+// secrets.
 type swapper struct {
 	proxy     *Proxy
 	host      string
@@ -225,33 +215,35 @@ type swapper struct {
 	transport *http.Transport
 }
 
-// perHop are the hop-by-hop headers.
+// perHop lists the hop-by-hop headers. A proxy must not forward them.
 var perHop = []string{
-	"Connection", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	"Connection", "Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate", "Keep-Alive", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade",
 }
 
-// partial are headers that request a part of an answer.
-var partial = []string{"Range", "If-Range"}
+// rangeHeaders lists the headers that request a part of an answer.
+var rangeHeaders = []string{"Range", "If-Range"}
 
 func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuse := func(status int, format string, args ...any) {
 		refusal := call.Refuse(Stage, call.HostNotAllowed, format, args...)
-		s.proxy.say(s.host, "443", refusal)
+		s.proxy.report(s.host, "443", refusal)
 		w.Header().Set("Connection", "close")
 		http.Error(w, refusal.Error(), status)
 	}
-	// The server of one name may serve others, which the credential is not for.
+	// The server may also serve other hosts, which must not receive the credential.
 	if name, err := Host(strings.TrimSuffix(r.Host, ":443")); err != nil || name != s.host {
-		refuse(http.StatusMisdirectedRequest, "a request inside TLS with %s was for another host", diag.Quote(s.host))
+		refuse(http.StatusMisdirectedRequest, "a request over TLS to %s is for a different host", diag.Quote(s.host))
 		return
 	}
 	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" || r.URL.IsAbs() {
-		refuse(http.StatusNotImplemented, "the host of a credential accepts only plain requests")
+		refuse(http.StatusNotImplemented,
+			"a request to a host that receives a credential must not use CONNECT, an upgrade or an absolute URL")
 		return
 	}
 	out := r.Clone(r.Context())
 	out.RequestURI, out.URL.Scheme, out.URL.Host, out.Host = "", "https", s.host, s.host
-	for _, name := range slices.Concat(listed(r.Header), perHop, partial) {
+	for _, name := range slices.Concat(connectionNames(r.Header), perHop, rangeHeaders) {
 		out.Header.Del(name)
 	}
 	out.Header.Set("Accept-Encoding", "identity")
@@ -261,7 +253,7 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, values := range out.Header {
 		for i, v := range values {
 			if out.Header[name][i] = s.fill(name, v); strings.ContainsAny(out.Header[name][i], "\r\n\x00") {
-				refuse(http.StatusBadGateway, "a credential cannot be sent in a header: it has a line break or control character")
+				refuse(http.StatusBadGateway, "a credential with a line break or NUL character cannot be sent in a header")
 				return
 			}
 		}
@@ -269,8 +261,8 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out.Body = onlyOnce{out.Body}
 	resp, err := s.transport.RoundTrip(out)
 	if err != nil {
-		refusal := dialled(s.host, err)
-		s.proxy.say(s.host, "443", refusal)
+		refusal := dialRefusal(s.host, err)
+		s.proxy.report(s.host, "443", refusal)
 		w.Header().Set("Connection", "close")
 		http.Error(w, refusal.Error(), http.StatusBadGateway)
 		return
@@ -284,15 +276,15 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusBadGateway, "%s sent a partial answer, which cannot be searched for secrets", diag.Quote(s.host))
 		return
 	}
-	s.hand(w, resp)
+	s.forwardAnswer(w, resp)
 }
 
-// onlyOnce is an empty body that net/http does not recognise as empty: it would resend a
-// request without a body if a reused connection has died.
+// onlyOnce hides from net/http that a body is empty. Otherwise, net/http would send a request with an empty body
+// again if a reused connection was closed.
 type onlyOnce struct{ io.ReadCloser }
 
-// listed returns the headers that a Connection header names.
-func listed(h http.Header) (names []string) {
+// connectionNames returns the header names that the Connection header lists.
+func connectionNames(h http.Header) (names []string) {
 	for _, v := range h.Values("Connection") {
 		for name := range strings.SplitSeq(v, ",") {
 			names = append(names, strings.TrimSpace(name))
@@ -301,19 +293,19 @@ func listed(h http.Header) (names []string) {
 	return names
 }
 
-// fill inserts values into a header. Basic authentication is decoded first.
+// fill replaces the placeholders in a header value. If the value is Basic authentication, fill decodes it first.
 func (s *swapper) fill(name, value string) string {
 	scheme, rest, _ := strings.Cut(value, " ")
 	if name == "Authorization" && strings.EqualFold(scheme, "Basic") {
 		if plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(rest)); err == nil {
-			return scheme + " " + base64.StdEncoding.EncodeToString([]byte(s.replaced(string(plain))))
+			return scheme + " " + base64.StdEncoding.EncodeToString([]byte(s.replace(string(plain))))
 		}
 	}
-	return s.replaced(value)
+	return s.replace(value)
 }
 
-// replaced replaces placeholders in one pass, so that inserted values are not searched.
-func (s *swapper) replaced(text string) string {
+// replace replaces placeholders with secrets in one pass, so that a placeholder inside a secret is not replaced.
+func (s *swapper) replace(text string) string {
 	var pairs []string
 	for _, swap := range s.swaps {
 		if strings.Contains(text, swap.Placeholder) {
@@ -326,9 +318,9 @@ func (s *swapper) replaced(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// hand sends an answer to the program, without the values.
-func (s *swapper) hand(w http.ResponseWriter, resp *http.Response) {
-	for _, name := range append(listed(resp.Header), perHop...) {
+// forwardAnswer sends an answer to the program. It replaces the secrets in the answer with hiddenText.
+func (s *swapper) forwardAnswer(w http.ResponseWriter, resp *http.Response) {
+	for _, name := range append(connectionNames(resp.Header), perHop...) {
 		resp.Header.Del(name)
 	}
 	find := s.proxy.policy.Finder
@@ -337,8 +329,8 @@ func (s *swapper) hand(w http.ResponseWriter, resp *http.Response) {
 			w.Header().Add(string(mask(find, []byte(name))), string(mask(find, []byte(v))))
 		}
 	}
-	w.Header().Del("Content-Length") // masking may change it
-	body := &masked{from: resp.Body, find: find}
+	w.Header().Del("Content-Length") // masking may change the length
+	body := &maskingReader{from: resp.Body, find: find}
 	w.WriteHeader(resp.StatusCode)
 	flush := http.NewResponseController(w)
 	buf := make([]byte, 32<<10)
@@ -361,10 +353,8 @@ func (s *swapper) hand(w http.ResponseWriter, resp *http.Response) {
 	}
 }
 
-// hiddenText replaces a secret.
 const hiddenText = "[secret]"
 
-// mask removes secrets from a text.
 func mask(find Finder, text []byte) []byte {
 	found := find.Find(text)
 	if len(found) == 0 {
@@ -381,19 +371,18 @@ func mask(find Finder, text []byte) []byte {
 	return b.Bytes()
 }
 
-// masked is a reader that removes secrets from a stream. It holds back bytes that may be
-// the beginning of a secret.
-type masked struct {
+// maskingReader masks the secrets in a stream. It holds back bytes that may be the beginning of a secret.
+type maskingReader struct {
 	from io.Reader
 	find Finder
 
 	buf   []byte
-	held  []byte // read but not searched completely
-	ready []byte // searched
+	held  []byte // bytes that were held back, because they may end with part of a secret
+	ready []byte // already masked
 	err   error
 }
 
-func (m *masked) Read(p []byte) (int, error) {
+func (m *maskingReader) Read(p []byte) (int, error) {
 	for len(m.ready) == 0 {
 		if m.err != nil {
 			return 0, m.err
@@ -410,11 +399,11 @@ func (m *masked) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// release searches the held bytes. A secret that ends in later bytes begins at most its
-// own length before the end.
-func (m *masked) release() {
+// release masks the held bytes and makes them ready to read. It holds back the bytes at the end that may be the
+// beginning of a secret. There are fewer of these bytes than in the longest secret.
+func (m *maskingReader) release() {
 	keep := min(m.find.Longest()-1, len(m.held))
-	if m.find.InLine() { // so that events that arrive line by line are not delayed
+	if m.find.InLine() { // hold back no complete line, because a stream of events must not be delayed
 		keep = min(keep, len(m.held)-1-bytes.LastIndexByte(m.held, '\n'))
 	}
 	if m.err != nil {
@@ -423,7 +412,7 @@ func (m *masked) release() {
 	cut := len(m.held) - keep
 	for _, f := range m.find.Find(m.held) {
 		if f[0] < cut && f[1] > cut {
-			cut = f[1] // release the secret completely
+			cut = f[1] // include the whole secret
 		}
 	}
 	m.ready = append(m.ready[:0], mask(m.find, m.held[:cut])...)

@@ -28,7 +28,7 @@ const (
 	standIn = "ambit-placeholder-0123456789abcdef"
 )
 
-// finder looks for one value as it is, and in base64 from a byte boundary.
+// finder finds a value in plain text, and in base64 if the value starts a base64 group.
 type finder struct{ forms []string }
 
 func newFinder(value string) *finder {
@@ -55,14 +55,14 @@ func (f *finder) Find(text []byte) (found [][2]int) {
 func (f *finder) Longest() int { return max(len(f.forms[0]), len(f.forms[1])) }
 func (f *finder) InLine() bool { return true }
 
-// seen is what a server was sent.
+// seen is a request that a server received.
 type seen struct {
 	host, uri, body string
 	header          http.Header
 }
 
-// site is a TLS server for api.example.com and other.example.com that keeps
-// what it is sent.
+// site starts a TLS server for api.example.com and other.example.com. The returned function
+// returns the requests that the server has received.
 func site(t *testing.T, answer http.HandlerFunc) (Switches, func() []seen) {
 	t.Helper()
 	var mu sync.Mutex
@@ -85,8 +85,8 @@ func site(t *testing.T, answer http.HandlerFunc) (Switches, func() []seen) {
 	return sw2, func() []seen { mu.Lock(); defer mu.Unlock(); return all }
 }
 
-// swapping is a policy that lends the token to api.example.com, and what a
-// program trusts under it.
+// swapping returns a policy that sends the token to api.example.com only, and switches with
+// the authorities that a program trusts.
 func swapping(t *testing.T, sw Switches) (Policy, Switches) {
 	t.Helper()
 	authority, err := NewAuthority([]string{"api.example.com"})
@@ -130,8 +130,8 @@ func request(t *testing.T, address, body string) *http.Request {
 	return req
 }
 
-// The token goes to the slot's host in headers, and to no other host, and into
-// no path and no body.
+// The proxy inserts the token only into headers of requests to the token's host. It does
+// not insert the token into paths or bodies, or into requests to other hosts.
 func TestSwap(t *testing.T) {
 	sw, sent := site(t, nil)
 	policy, trusted := swapping(t, sw)
@@ -141,15 +141,15 @@ func TestSwap(t *testing.T) {
 	for _, host := range []string{"api.example.com", "other.example.com"} {
 		resp, _ := send(t, client, request(t, "https://"+host+"/p/"+standIn+"?q="+standIn, "body "+standIn))
 		if resp.StatusCode != 200 {
-			t.Errorf("%s: %d", host, resp.StatusCode)
+			t.Errorf("%s: got status %d, want 200", host, resp.StatusCode)
 		}
 		if d := <-decisions; d.Refusal != nil || d.Host != host {
-			t.Errorf("%+v", d)
+			t.Errorf("got decision %+v, want %s allowed", d, host)
 		}
 	}
 	all := sent()
 	if len(all) != 2 {
-		t.Fatalf("%d requests", len(all))
+		t.Fatalf("the server got %d requests, want 2", len(all))
 	}
 	for _, s := range all {
 		want := token
@@ -157,10 +157,10 @@ func TestSwap(t *testing.T) {
 			want = standIn
 		}
 		if got := s.header.Get("Authorization"); got != "Bearer "+want {
-			t.Errorf("%s got the wrong Authorization: has the token %t", s.host, strings.Contains(got, token))
+			t.Errorf("%s got the wrong Authorization header; it contains the token: %t", s.host, strings.Contains(got, token))
 		}
 		if got := s.header.Get("X-Key"); got != "k="+want+";" {
-			t.Errorf("%s got the wrong X-Key: has the token %t", s.host, strings.Contains(got, token))
+			t.Errorf("%s got the wrong X-Key header; it contains the token: %t", s.host, strings.Contains(got, token))
 		}
 		if strings.Contains(s.uri+s.body, token) || !strings.Contains(s.uri, standIn) || s.body != "body "+standIn {
 			t.Errorf("%s: the path or body was changed", s.host)
@@ -176,12 +176,12 @@ func TestSwapInBasicAuthentication(t *testing.T) {
 	req.SetBasicAuth("me", standIn)
 	send(t, through(trusted, proxy), req)
 	if got, want := sent()[0].header.Get("Authorization"), "Basic "+base64.StdEncoding.EncodeToString([]byte("me:"+token)); got != want {
-		t.Error("the token is not in it")
+		t.Error("the Authorization header does not contain the token")
 	}
 }
 
-// A request for another host inside TLS with the slot's host would send the token to
-// other names on the same server.
+// The proxy refuses a request that names another host inside the TLS connection to the
+// token's host. Otherwise another host on the same server would receive the token.
 func TestSwapRefuses(t *testing.T) {
 	sw, sent := site(t, nil)
 	policy, trusted := swapping(t, sw)
@@ -191,9 +191,9 @@ func TestSwapRefuses(t *testing.T) {
 		status  int
 		refused bool
 	}{
-		{"as it should be", func(*http.Request) {}, 200, false},
+		{"correct", func(*http.Request) {}, 200, false},
 		{"another host", func(r *http.Request) { r.Host = "other.example.com" }, 421, true},
-		{"a host below", func(r *http.Request) { r.Host = "deep.api.example.com" }, 421, true},
+		{"a subdomain", func(r *http.Request) { r.Host = "deep.api.example.com" }, 421, true},
 		{"another port", func(r *http.Request) { r.Host = "api.example.com:8443" }, 421, true},
 		{"another protocol", func(r *http.Request) { r.Header.Set("Upgrade", "websocket"); r.Header.Set("Connection", "Upgrade") }, 501, true},
 	} {
@@ -204,16 +204,16 @@ func TestSwapRefuses(t *testing.T) {
 			tt.change(req)
 			resp, body := send(t, through(trusted, proxy), req)
 			if resp.StatusCode != tt.status || strings.Contains(body, token) {
-				t.Errorf("%d %s", resp.StatusCode, body)
+				t.Errorf("got status %d with body %s, want %d", resp.StatusCode, body, tt.status)
 			}
 			if (len(sent()) == before) != tt.refused {
-				t.Error("the server was reached, or was not")
+				t.Errorf("the request was refused %t, want %t", !tt.refused, tt.refused)
 			}
 			<-decisions // the tunnel
 			select {
-			case d := <-decisions: // told before the answer is
+			case d := <-decisions: // the proxy reports it before it answers
 				if !tt.refused || d.Refusal == nil || d.Refusal.Code != call.HostNotAllowed || strings.Contains(d.Refusal.Error(), token) {
-					t.Errorf("%+v", d)
+					t.Errorf("got decision %+v, want refused %t", d, tt.refused)
 				}
 			default:
 				if tt.refused {
@@ -224,8 +224,7 @@ func TestSwapRefuses(t *testing.T) {
 	}
 }
 
-// Without an authority, or without a finder for answers, the proxy refuses the slot's
-// host.
+// Without an authority or a finder, the proxy refuses connections to the token's host.
 func TestSwapNeedsAllParts(t *testing.T) {
 	sw, sent := site(t, nil)
 	for name, change := range map[string]func(*Policy){
@@ -236,7 +235,7 @@ func TestSwapNeedsAllParts(t *testing.T) {
 		change(&policy)
 		proxy, _ := proxied(t, NewDialer(sw), policy)
 		if _, _, status := ask(t, proxy, "CONNECT api.example.com:443 HTTP/1.1"); status != http.StatusForbidden {
-			t.Errorf("without %s: %d", name, status)
+			t.Errorf("without %s: got status %d, want %d", name, status, http.StatusForbidden)
 		}
 	}
 	if len(sent()) != 0 {
@@ -244,8 +243,8 @@ func TestSwapNeedsAllParts(t *testing.T) {
 	}
 }
 
-// The authority speaks for the slot's hosts only, and a host that cannot prove
-// who it is gets nothing.
+// The authority's certificates are valid only for the token's hosts. The proxy sends nothing
+// to a host with an untrusted certificate.
 func TestSwapAuthority(t *testing.T) {
 	authority, err := NewAuthority([]string{"api.example.com"})
 	if err != nil {
@@ -263,7 +262,7 @@ func TestSwapAuthority(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.Verify(x509.VerifyOptions{DNSName: host, Roots: roots}); (err == nil) != good {
-			t.Errorf("%s: %v", host, err)
+			t.Errorf("%s: got error %v, want a valid certificate: %t", host, err, good)
 		}
 	}
 	sw, sent := site(t, nil)
@@ -273,11 +272,11 @@ func TestSwapAuthority(t *testing.T) {
 	proxy, _ := proxied(t, NewDialer(untrusting), policy)
 	resp, body := send(t, through(trusted, proxy), request(t, "https://api.example.com/", ""))
 	if resp.StatusCode != http.StatusBadGateway || len(sent()) != 0 || strings.Contains(body, token) {
-		t.Errorf("%d %s, %d requests", resp.StatusCode, body, len(sent()))
+		t.Errorf("got status %d with body %s, and the server got %d requests", resp.StatusCode, body, len(sent()))
 	}
 }
 
-// A host that repeats what it was sent does not give the program the token.
+// If a host echoes a request, the program does not see the token in the answer.
 func TestSwapMasksEchoes(t *testing.T) {
 	encoded := base64.RawStdEncoding.EncodeToString([]byte(token))
 	for _, tt := range []struct {
@@ -311,11 +310,11 @@ func TestSwapMasksEchoes(t *testing.T) {
 			client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 			resp, body := send(t, client, request(t, "https://api.example.com/", ""))
 			if body != tt.want {
-				t.Errorf("%d bytes, with the token %t", len(body), strings.Contains(body, token))
+				t.Errorf("got a wrong body of %d bytes; it contains the token: %t", len(body), strings.Contains(body, token))
 			}
 			for name, values := range resp.Header {
 				if strings.Contains(strings.Join(values, ""), token) {
-					t.Errorf("the token is in %s", name)
+					t.Errorf("the header %s contains the token", name)
 				}
 			}
 		})
@@ -333,12 +332,12 @@ func TestSwapRefusesWhatCannotBeLookedThrough(t *testing.T) {
 	proxy, _ := proxied(t, NewDialer(sw), policy)
 	resp, body := send(t, through(trusted, proxy), request(t, "https://api.example.com/", ""))
 	if resp.StatusCode != http.StatusBadGateway || strings.Contains(body, token) {
-		t.Errorf("%d %q", resp.StatusCode, body)
+		t.Errorf("got status %d with body %q, want %d", resp.StatusCode, body, http.StatusBadGateway)
 	}
 }
 
-// An echo that comes in parts would show the token, a part at a time: no host is
-// asked for one, and none is taken from a host that gives it unasked.
+// The proxy neither requests nor accepts a partial answer: a host that echoes requests could
+// reveal the token in several parts.
 func TestSwapTakesNoParts(t *testing.T) {
 	sw, sent := site(t, func(w http.ResponseWriter, r *http.Request) {
 		echo := strings.NewReader("echo: " + r.Header.Get("X-Key"))
@@ -364,23 +363,23 @@ func TestSwapTakesNoParts(t *testing.T) {
 			req.Header.Set("If-Range", `"e"`)
 		}
 		if resp, body := send(t, client, req); resp.StatusCode != http.StatusOK || body != "echo: k="+hiddenText+";" {
-			t.Errorf("%s: %d %q", part, resp.StatusCode, body)
+			t.Errorf("%s: got status %d with body %q, want the complete answer", part, resp.StatusCode, body)
 		}
 	}
 	for _, path := range []string{"/206", "/range"} {
 		resp, body := send(t, client, request(t, "https://api.example.com"+path, ""))
 		if resp.StatusCode != http.StatusBadGateway || strings.Contains(body, token[:6]) || resp.Header.Get("Content-Range") != "" {
-			t.Errorf("%s: %d %q", path, resp.StatusCode, body)
+			t.Errorf("%s: got status %d with body %q, want %d", path, resp.StatusCode, body, http.StatusBadGateway)
 		}
 	}
 	for _, s := range sent() {
 		if s.header.Get("Range")+s.header.Get("If-Range") != "" {
-			t.Error("the host was asked for a part")
+			t.Error("the host got a request for a part")
 		}
 	}
 }
 
-// Events that come line by line are handed on as they come.
+// The proxy forwards each line of an event stream immediately.
 func TestSwapStreams(t *testing.T) {
 	more := make(chan struct{})
 	sw, _ := site(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -398,15 +397,15 @@ func TestSwapStreams(t *testing.T) {
 	defer resp.Body.Close()
 	first := make([]byte, len("data: 1\n\n"))
 	if _, err := io.ReadFull(resp.Body, first); err != nil || string(first) != "data: 1\n\n" {
-		t.Errorf("%q, %v", first, err)
+		t.Errorf("first event: got %q with error %v", first, err)
 	}
 	close(more)
 	if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "data: 2\n\n" {
-		t.Errorf("%q, %v", rest, err)
+		t.Errorf("second event: got %q with error %v", rest, err)
 	}
 }
 
-// A connection is used for many requests.
+// One connection from the program serves several requests.
 func TestSwapKeepsConnections(t *testing.T) {
 	sw, sent := site(t, nil)
 	policy, trusted := swapping(t, sw)
@@ -425,11 +424,11 @@ func TestSwapKeepsConnections(t *testing.T) {
 		send(t, client, request(t, "https://api.example.com/", "x"))
 	}
 	if opened != 1 || len(sent()) != 3 {
-		t.Errorf("%d connections, %d requests", opened, len(sent()))
+		t.Errorf("got %d connections and %d requests, want 1 and 3", opened, len(sent()))
 	}
 }
 
-// However a text comes, it is masked alike, and nothing is lost.
+// maskingReader produces the same text whatever the size of the reads, and passes errors on.
 func FuzzMasked(f *testing.F) {
 	f.Add("a"+token+"b", 1)
 	f.Add(strings.Repeat(token[:10], 3)+token, 7)
@@ -438,13 +437,13 @@ func FuzzMasked(f *testing.F) {
 		find := newFinder(token)
 		want := mask(find, []byte(text))
 		for name, r := range map[string]io.Reader{"whole": strings.NewReader(text), "bytes": iotest.OneByteReader(strings.NewReader(text)), "halves": iotest.HalfReader(strings.NewReader(text))} {
-			got, err := io.ReadAll(&masked{from: r, find: find})
+			got, err := io.ReadAll(&maskingReader{from: r, find: find})
 			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%s: %q, not %q (%v)", name, got, want, err)
+				t.Errorf("%s: got %q with error %v, want %q", name, got, err, want)
 			}
 		}
 		broken := errors.New("broken")
-		if _, err := io.ReadAll(&masked{from: io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken)), find: find}); !errors.Is(err, broken) {
+		if _, err := io.ReadAll(&maskingReader{from: io.MultiReader(strings.NewReader(text), iotest.ErrReader(broken)), find: find}); !errors.Is(err, broken) {
 			t.Errorf("the error is lost: %v", err)
 		}
 	})

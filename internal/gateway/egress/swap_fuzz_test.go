@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// A header is filled once: no placeholder of the host stays, also inside basic
-// authentication, and a header without one has no value in it.
+// fill replaces every placeholder in a header exactly once, including those in Basic
+// authentication. A header without a placeholder is not changed.
 func FuzzFill(f *testing.F) {
 	const placeholder = "ambit-placeholder-1"
-	const value = "s3cret-" + placeholder // what is put in is not looked at again
+	const value = "s3cret-" + placeholder // a placeholder in an inserted secret stays
 	f.Add("Authorization", "Bearer "+placeholder)
 	f.Add("Authorization", "basic "+base64.StdEncoding.EncodeToString([]byte("me:"+placeholder)))
 	f.Add("Authorization", "Basic !")

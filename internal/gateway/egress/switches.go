@@ -12,27 +12,27 @@ import (
 	"strings"
 )
 
-// The environment variables of the development switches.
+// Each of these environment variables turns on a development switch.
 const (
 	EnvResolve = "AMBIT_DEV_RESOLVE"
 	EnvCA      = "AMBIT_DEV_CA"
 )
 
-// ErrProduction means that a development switch is on in production.
+// ErrProduction is returned by [Read] if a development switch is on in production.
 var ErrProduction = errors.New("development switches are refused in production")
 
-// Switches weaken the checks of hosts, for development. In the zero value all are off.
+// Switches relax the host checks during development. In the zero value, all switches are off.
 type Switches struct {
-	// LoopbackHTTP allows requests to this machine, also over plain http.
+	// LoopbackHTTP allows requests to this machine, including plain http.
 	LoopbackHTTP bool
 
-	names  map[string]netip.AddrPort // by host:port
+	names  map[string]netip.AddrPort // address to dial for a HOST:PORT
 	caFile string
-	roots  *x509.CertPool // nil means the system's
+	roots  *x509.CertPool // trusted authorities; nil means the system's authorities
 }
 
-// Read reads the switches from the environment, besides the flag --allow-loopback-http.
-// In production no switch may be on.
+// Read returns the switches. Two of them come from environment variables. The third is the flag
+// --allow-loopback-http, which is passed as the parameter loopbackHTTP. In production, Read fails if a switch is on.
 func Read(environ func(string) (string, bool), loopbackHTTP, production bool) (Switches, error) {
 	s := Switches{LoopbackHTTP: loopbackHTTP}
 	names, _ := environ(EnvResolve)
@@ -65,7 +65,7 @@ func Read(environ func(string) (string, bool), loopbackHTTP, production bool) (S
 	return s, nil
 }
 
-// readNames parses api.example.com:443=127.0.0.1:9443,….
+// readNames parses a list such as "api.example.com:443=127.0.0.1:9443,…".
 func readNames(text string) (map[string]netip.AddrPort, error) {
 	names := map[string]netip.AddrPort{}
 	for pair := range strings.SplitSeq(text, ",") {
@@ -79,7 +79,7 @@ func readNames(text string) (map[string]netip.AddrPort, error) {
 		}
 		target, toErr := netip.ParseAddrPort(to)
 		if err != nil || toErr != nil || target.Port() == 0 {
-			return nil, fmt.Errorf("%s: %q is not NAME:PORT=IP:PORT, as api.example.com:443=127.0.0.1:9443 is", EnvResolve, pair)
+			return nil, fmt.Errorf("%s: %q is not NAME:PORT=IP:PORT (example: a.example:443=127.0.0.1:9443)", EnvResolve, pair)
 		}
 		names[net.JoinHostPort(host, port)] = target
 	}
@@ -96,7 +96,7 @@ func readRoots(file string) (*x509.CertPool, error) {
 		roots = x509.NewCertPool() // this machine has no trusted authorities
 	}
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s: %s contains no certificate in PEM form", EnvCA, file)
+		return nil, fmt.Errorf("%s: %s contains no certificate in PEM format", EnvCA, file)
 	}
 	return roots, nil
 }
@@ -104,7 +104,7 @@ func readRoots(file string) (*x509.CertPool, error) {
 // On reports whether any switch is on.
 func (s Switches) On() bool { return s.LoopbackHTTP || len(s.names) > 0 || s.caFile != "" }
 
-// Announce returns a warning that lists the switches that are on; empty if none is.
+// Announce returns a warning that lists the active switches. It returns "" if no switch is on.
 func (s Switches) Announce() string {
 	if !s.On() {
 		return ""
@@ -112,21 +112,22 @@ func (s Switches) Announce() string {
 	var b strings.Builder
 	b.WriteString("DEVELOPMENT SWITCHES ARE ON: do not use real credentials")
 	for _, name := range slices.Sorted(maps.Keys(s.names)) {
-		fmt.Fprintf(&b, "\n  %s really dials %s (%s)", name, s.names[name], EnvResolve)
+		fmt.Fprintf(&b, "\n  connections to %s go to %s instead (%s)", name, s.names[name], EnvResolve)
 	}
 	if s.caFile != "" {
 		fmt.Fprintf(&b, "\n  certificates signed by %s are trusted (%s)", s.caFile, EnvCA)
 	}
 	if s.LoopbackHTTP {
-		b.WriteString("\n  actions may reach this machine, also over plain http (--allow-loopback-http)")
+		b.WriteString("\n  actions can connect to this machine, even over plain http (--allow-loopback-http)")
 	}
 	return b.String()
 }
 
+// resolve returns the address that replaces a host and port because of a switch.
 func (s Switches) resolve(host, port string) (netip.AddrPort, bool) {
 	to, ok := s.names[net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)]
 	return to, ok
 }
 
-// CAFile returns the file of the additional trusted authority; empty if there is none.
+// CAFile returns the path of the file with the additional certificate authority, or "".
 func (s Switches) CAFile() string { return s.caFile }

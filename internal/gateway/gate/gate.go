@@ -1,15 +1,14 @@
-// Package gate answers one question about a call: may it happen?
+// Package gate decides whether a call is allowed.
 //
-// The gate checks declarations and grants and, before a person is asked, that the
-// credential exists. Only the user's rules read arguments here; package guard checks
-// their content. The gate does not stop at the first denial: every rule gives a reason,
-// so that ambit why can show all of them. One denying reason denies the call, and the
-// first one is the refusal that the caller gets and the journal records.
+// The gate checks the agent's manifest, the caller's capabilities and the user's policy. If a tool needs approval,
+// the gate also checks that the tool's credential exists. Of these checks, only the policy reads the arguments.
+// Package guard checks the content of the arguments.
 //
-// [Grants] contains the capabilities that an agent requires of its callers, [Policy] the
-// user's rules. Both are checked on every call, and again in the transaction that
-// commits to the call, so that a revocation takes effect at once. The context carries
-// that transaction: see [state.Within].
+// One denial is enough to deny the call. The gate still evaluates every rule, because `ambit why` shows all reasons.
+// The caller and the journal get only the first denial.
+//
+// Every call is checked twice. The second check runs in the transaction that is committed before the call is sent, so
+// that a revocation takes effect at once. The context contains this transaction (see [state.Within]).
 package gate
 
 import (
@@ -26,74 +25,75 @@ import (
 // Stage is the gate's name in reasons and refusals.
 const Stage = "gate"
 
-// Decision is a verdict with every reason for it.
+// Decision is the gate's verdict on a call, with all reasons.
 type Decision struct {
 	Allowed bool
 	Reasons []call.Reason
-	// Held are the agent's capabilities, required or optional, that the caller holds.
+	// Held lists the capabilities in the agent's manifest that the caller holds.
 	Held []string
 }
 
-// Grants knows who holds which capabilities.
+// Grants tells which capabilities a principal holds.
 type Grants interface {
-	// Missing returns the actions that a principal does not hold for this agent. An
-	// error refuses the call, and the refusal quotes it.
+	// Missing returns those of the given actions that the principal does not hold for this agent. If Missing returns an
+	// error, the call is refused and the refusal quotes the error.
 	Missing(ctx context.Context, principal string, actions []string) (missing []string, err error)
 }
 
-// Policy is the user's own rules.
+// Policy applies the user's policy rules.
 type Policy interface {
-	// Judge returns a reason for each rule that applies to a call. The agent is
-	// registered under name.
+	// Judge returns a reason for each policy rule that applies to the call. The parameter name is the name under which the
+	// agent is registered.
 	Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason
 }
 
-// Rules are checked besides the manifest. A nil rule is skipped; but without Grants
-// no caller holds any capability.
+// Rules contains the checks that are made in addition to the manifest's own rules. A nil field disables its check,
+// except that a nil Grants means that no caller holds any capability.
 type Rules struct {
 	Grants Grants
 	Policy Policy
-	// Lacks returns the credential that a tool would lack; nil if none. It is checked
-	// before a person is asked, so that no one approves a call that cannot be made.
+	// Lacks returns a refusal if the tool has no credential. It is called only for tools that need approval, so that
+	// nobody is asked to approve a call that cannot be made.
 	Lacks func(t *agent.Tool) *call.Refusal
 }
 
-// Decide judges a call to a tool of an agent that is registered under a name.
+// Decide judges a call to the tool t of the agent a. The parameter name is the name under which the agent is
+// registered.
 func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call, rules Rules) Decision {
 	d := Decision{Allowed: true}
 	allow := func(why string) { d.add(call.Reason{Stage: Stage, Allowed: true, Detail: why}) }
 	deny := func(code call.Code, why string) { d.add(call.Reason{Stage: Stage, Code: code, Detail: why}) }
 	if _, native := t.Binding.(agent.Native); native {
-		deny(call.NativeToolNotImplemented, "native tools are declared but cannot be called yet")
+		deny(call.NativeToolNotImplemented, "native tools can be declared but cannot be called yet")
 	}
 	switch {
 	case !a.SideEffects.Restricted:
-		allow("the dialect does not restrict side effects; " + t.Name + " is " + string(t.SideEffect))
+		allow("the manifest's dialect allows every side-effect class; " + t.Name + " has the class " + string(t.SideEffect))
 	case a.SideEffects.Allows(t.SideEffect):
-		allow("its side effect " + string(t.SideEffect) + " is allowed")
+		allow("the side-effect class " + string(t.SideEffect) + " is allowed")
 	default:
-		deny(call.SideEffectDenied, "its side effect "+string(t.SideEffect)+" is not in allowed_side_effects")
+		deny(call.SideEffectDenied, "the side-effect class "+string(t.SideEffect)+" is not in allowed_side_effects")
 	}
 	if c.Skill != nil {
-		uri := t.Name // where the dialect gives tools no URI
+		uri := t.Name // some dialects have no tool URIs
 		if t.URI != nil {
 			uri = t.URI.String()
 		}
 		if c.Skill.Allows(uri) {
-			allow("the skill " + c.Skill.Name() + " allows it")
+			allow("the skill " + c.Skill.Name() + " allows the tool")
 		} else {
 			deny(call.NotInSkillAllowlist, "the §TOOLS section of "+c.Skill.Name()+" does not list "+uri)
 		}
 	}
 	if len(a.Capabilities.Required)+len(a.Capabilities.Optional) > 0 {
-		d.capable(ctx, &a.Capabilities, c.Principal, rules.Grants)
+		d.checkCapabilities(ctx, &a.Capabilities, c.Principal, rules.Grants)
 	}
 	if rules.Policy != nil {
 		for _, r := range rules.Policy.Judge(ctx, a, name, t, c) {
 			d.add(r)
 		}
 	} else if a.Dialect == agent.GPARS {
-		// Only a policy grants scopes.
+		// Only a policy can grant scopes.
 		deny(call.ScopeNotGranted, "there is no policy, so no scope is granted")
 	}
 	if t.Policy.HumanApproval && rules.Lacks != nil {
@@ -109,9 +109,8 @@ func (d *Decision) add(r call.Reason) {
 	d.Reasons = append(d.Reasons, r)
 }
 
-// capable checks that the caller holds the required capabilities, and collects the
-// optional ones.
-func (d *Decision) capable(ctx context.Context, asked *agent.Capabilities, principal string, grants Grants) {
+// checkCapabilities checks that the caller holds all required capabilities. It also sets d.Held.
+func (d *Decision) checkCapabilities(ctx context.Context, asked *agent.Capabilities, principal string, grants Grants) {
 	all := slices.Concat(asked.Required, asked.Optional)
 	missing, err := all, error(nil)
 	if grants != nil {
@@ -124,10 +123,12 @@ func (d *Decision) capable(ctx context.Context, asked *agent.Capabilities, princ
 	r := call.Reason{Stage: Stage}
 	switch {
 	case len(required) > 0:
-		r.Code, r.Detail = call.CapabilityMissing, fmt.Sprintf("%s lacks %s, which the agent requires", who, strings.Join(required, ", "))
+		r.Code, r.Detail = call.CapabilityMissing,
+			fmt.Sprintf("%s lacks %s, which the agent requires", who, strings.Join(required, ", "))
 		r.Hint = grantHint(principal, required)
 	case err != nil && len(missing) > 0:
-		r.Code, r.Detail = call.CapabilityMissing, fmt.Sprintf("%s may not hold %s", who, strings.Join(missing, ", "))
+		r.Code, r.Detail = call.CapabilityMissing, fmt.Sprintf(
+			"cannot confirm that %s holds %s", who, strings.Join(missing, ", "))
 		r.Hint = grantHint(principal, missing)
 	case err != nil:
 		r.Code, r.Detail = call.StoreUnavailable, fmt.Sprintf("the grants of %s cannot be read", who)
@@ -142,7 +143,7 @@ func (d *Decision) capable(ctx context.Context, asked *agent.Capabilities, princ
 }
 
 func grantHint(principal string, actions []string) string {
-	command := "grant it: ambit grant " + diag.ShellWord(principal)
+	command := "grant the capability: ambit grant " + diag.ShellWord(principal)
 	for _, action := range actions {
 		command += " " + diag.ShellWord(action)
 	}
@@ -156,10 +157,11 @@ func heldDetail(who string, held, missing []string) string {
 	case len(held) == 0:
 		return fmt.Sprintf("%s lacks %s, which is optional", who, strings.Join(missing, ", "))
 	}
-	return fmt.Sprintf("%s holds %s and lacks %s, which is optional", who, strings.Join(held, ", "), strings.Join(missing, ", "))
+	return fmt.Sprintf("%s holds %s but not the optional %s", who, strings.Join(held, ", "),
+		strings.Join(missing, ", "))
 }
 
-// Refusal returns the first denial as a refusal, nil if the call is allowed.
+// Refusal returns the first denial as a refusal. It returns nil if the call is allowed.
 func (d Decision) Refusal() *call.Refusal {
 	for _, r := range d.Reasons {
 		if !r.Allowed {

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// skill allows the tools of these URIs.
+// skill is a skill that allows the tools with these URIs.
 type skill []string
 
 func (s skill) Allows(uri string) bool { return slices.Contains(s, uri) }
@@ -22,7 +22,7 @@ func (s skill) Name() string           { return "SKILL.md" }
 
 const pinned = "matrix://tool/fs/read_file@1.0.0"
 
-// restricted is the policy of a dialect that lists what is allowed.
+// restricted returns the policy of a manifest that allows only the given side effects.
 func restricted(allowed ...agent.SideEffect) agent.SideEffectPolicy {
 	return agent.SideEffectPolicy{Restricted: true, Allowed: allowed}
 }
@@ -38,15 +38,15 @@ func TestDecide(t *testing.T) {
 		policy  agent.SideEffectPolicy
 		tool    agent.Tool
 		skill   call.Allowlist
-		reasons string    // every one, in order: a code, or yes
-		refusal call.Code // the first no
+		reasons string    // all reasons in order: the code of a denial, or "yes"
+		refusal call.Code // the first denial
 	}{
 		{
 			name: "an allowed side effect", policy: restricted(agent.Read),
 			tool: agent.Tool{SideEffect: agent.Read, Binding: onServer, URI: &uri}, reasons: "yes",
 		},
 		{
-			name: "one that is not allowed", policy: restricted(agent.Read),
+			name: "a side effect that is not allowed", policy: restricted(agent.Read),
 			tool:    agent.Tool{SideEffect: agent.Write, Binding: onServer, URI: &uri},
 			reasons: "side_effect_denied", refusal: call.SideEffectDenied,
 		},
@@ -56,7 +56,7 @@ func TestDecide(t *testing.T) {
 			reasons: "side_effect_denied", refusal: call.SideEffectDenied,
 		},
 		{
-			name: "no side effect is none that is allowed", policy: restricted(agent.Read),
+			name: "a tool without a side effect", policy: restricted(agent.Read),
 			tool:    agent.Tool{Binding: onServer, URI: &uri},
 			reasons: "side_effect_denied", refusal: call.SideEffectDenied,
 		},
@@ -84,7 +84,7 @@ func TestDecide(t *testing.T) {
 			reasons: "yes not_in_skill_allowlist", refusal: call.NotInSkillAllowlist,
 		},
 		{
-			name: "a skill cannot widen", policy: restricted(agent.Read), skill: skill{pinned},
+			name: "a skill cannot allow more than the manifest", policy: restricted(agent.Read), skill: skill{pinned},
 			tool:    agent.Tool{SideEffect: agent.Write, Binding: onServer, URI: &uri},
 			reasons: "side_effect_denied yes", refusal: call.SideEffectDenied,
 		},
@@ -103,23 +103,23 @@ func TestDecide(t *testing.T) {
 			tt.tool.Name = "read_file"
 			d := gate.Decide(t.Context(), &agent.Agent{SideEffects: tt.policy}, "x", &tt.tool, &call.Call{Tool: pinned, Skill: tt.skill}, gate.Rules{})
 			if got := told(t, d); got != tt.reasons {
-				t.Errorf("reasons %s, want %s", got, tt.reasons)
+				t.Errorf("got the reasons %s, want %s", got, tt.reasons)
 			}
 			if d.Allowed != (tt.refusal == "") {
-				t.Errorf("allowed: %t", d.Allowed)
+				t.Errorf("got allowed=%t", d.Allowed)
 			}
 			r := d.Refusal()
 			switch {
 			case tt.refusal == "" && r != nil:
-				t.Errorf("refused: %v", r)
+				t.Errorf("the call was refused: %v", r)
 			case tt.refusal != "" && (r == nil || r.Code != tt.refusal || r.Stage != gate.Stage || r.Effect != call.NoEffect || r.Retryable || r.Hint == ""):
-				t.Errorf("refusal %+v, want %s", r, tt.refusal)
+				t.Errorf("got the refusal %+v, want %s", r, tt.refusal)
 			}
 		})
 	}
 }
 
-// told returns a decision's reasons in short; each must have a stage and a detail.
+// told returns the code of each reason of a decision, or "yes". It checks that each reason has a stage and a detail.
 func told(t *testing.T, d gate.Decision) string {
 	t.Helper()
 	var words []string
@@ -129,14 +129,14 @@ func told(t *testing.T, d gate.Decision) string {
 			word = "yes" + word
 		}
 		if r.Stage != gate.Stage || r.Detail == "" {
-			t.Errorf("a reason that says too little: %+v", r)
+			t.Errorf("a reason has a wrong stage or no detail: %+v", r)
 		}
 		words = append(words, word)
 	}
 	return strings.Join(words, " ")
 }
 
-// A decision names what it is about, so that a person can act on it.
+// A reason names the side effect, the skill and the tool, so that a person can act on it.
 func TestReasonsNameWhatTheyAreAbout(t *testing.T) {
 	uri, err := tooluri.Parse(pinned)
 	if err != nil {
@@ -152,7 +152,7 @@ func TestReasonsNameWhatTheyAreAbout(t *testing.T) {
 	}
 }
 
-// held is who holds which actions; or fails to know.
+// held lists the actions that each principal holds. If err is set, Missing returns that error.
 type held struct {
 	of  map[string][]string
 	err error
@@ -179,51 +179,51 @@ func TestCapabilities(t *testing.T) {
 		wants  agent.Capabilities
 		grants gate.Grants
 		code   call.Code
-		says   []string // of the one reason
+		says   []string // parts of the reason about capabilities
 		hint   string
 		held   string
 	}{
 		{"nothing is required", agent.Capabilities{}, nil, "", nil, "", ""},
-		{"there are no grants", wants, nil, call.CapabilityMissing, []string{`"me@local" lacks tool.a, tool.b, which`}, "grant it: ambit grant me@local tool.a tool.b", ""},
-		{"none held", wants, mine(), call.CapabilityMissing, []string{"tool.a, tool.b, which"}, "grant it: ambit grant me@local tool.a tool.b", ""},
-		{"one of two", wants, mine("tool.a", "memory.write"), call.CapabilityMissing, []string{"lacks tool.b, which"}, "grant it: ambit grant me@local tool.b", "tool.a memory.write"},
-		{"another's", wants, held{of: map[string][]string{"you@local": {"tool.a", "tool.b"}}}, call.CapabilityMissing, []string{"tool.a, tool.b"}, "grant it: ambit grant me@local tool.a tool.b", ""},
-		{"all required", wants, mine("tool.a", "tool.b"), "", []string{"holds tool.a, tool.b and lacks memory.write"}, "", "tool.a tool.b"},
+		{"there are no grants", wants, nil, call.CapabilityMissing, []string{`"me@local" lacks tool.a, tool.b, which`}, "grant the capability: ambit grant me@local tool.a tool.b", ""},
+		{"none held", wants, mine(), call.CapabilityMissing, []string{"tool.a, tool.b, which"}, "grant the capability: ambit grant me@local tool.a tool.b", ""},
+		{"one of two", wants, mine("tool.a", "memory.write"), call.CapabilityMissing, []string{"lacks tool.b, which"}, "grant the capability: ambit grant me@local tool.b", "tool.a memory.write"},
+		{"held by another principal", wants, held{of: map[string][]string{"you@local": {"tool.a", "tool.b"}}}, call.CapabilityMissing, []string{"tool.a, tool.b"}, "grant the capability: ambit grant me@local tool.a tool.b", ""},
+		{"all required", wants, mine("tool.a", "tool.b"), "", []string{"holds tool.a, tool.b but not the optional memory.write"}, "", "tool.a tool.b"},
 		{"everything", wants, mine("tool.a", "tool.b", "memory.write"), "", []string{"holds tool.a, tool.b, memory.write"}, "", "tool.a tool.b memory.write"},
 		{"only optional", agent.Capabilities{Optional: []string{"tool.c"}}, nil, "", []string{"lacks tool.c"}, "", ""},
 		{"the store fails", wants, held{err: errors.New("it broke")}, call.StoreUnavailable, []string{"cannot be read: it broke"}, "", ""},
 		{
-			"one was changed", wants,
+			"a required grant was modified", wants,
 			held{of: map[string][]string{"me@local": {"tool.a"}}, err: errors.New("it was changed")},
 			call.CapabilityMissing,
 			[]string{"lacks tool.b", ": it was changed"},
-			"grant it: ambit grant me@local tool.b", "tool.a",
+			"grant the capability: ambit grant me@local tool.b", "tool.a",
 		},
 		{
-			"an optional one was changed", wants,
+			"an optional grant was modified", wants,
 			held{of: map[string][]string{"me@local": {"tool.a", "tool.b"}}, err: errors.New("it was changed")},
 			call.CapabilityMissing,
 			[]string{"memory.write", ": it was changed"},
-			"grant it: ambit grant me@local memory.write", "tool.a tool.b",
+			"grant the capability: ambit grant me@local memory.write", "tool.a tool.b",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tool := &agent.Tool{Name: "x", SideEffect: agent.Write}
 			d := gate.Decide(t.Context(), &agent.Agent{Capabilities: tt.wants}, "x", tool, &call.Call{Principal: "me@local"}, gate.Rules{Grants: tt.grants})
 			if got := strings.Join(d.Held, " "); got != tt.held {
-				t.Errorf("held: %s", got)
+				t.Errorf("the caller holds %q, want %q", got, tt.held)
 			}
-			about := d.Reasons[1:] // the first is about side effects
+			about := d.Reasons[1:] // the first reason is about side effects
 			if d.Allowed != (tt.code == "") || len(about) != min(1, len(tt.says)) {
-				t.Fatalf("%+v", d)
+				t.Fatalf("got the decision %+v", d)
 			}
 			for _, says := range tt.says {
 				if !strings.Contains(about[0].Detail, says) || about[0].Code != tt.code {
-					t.Errorf("%+v does not say %s", about[0], says)
+					t.Errorf("the reason %+v does not contain %q", about[0], says)
 				}
 			}
 			if r := d.Refusal(); tt.code != "" && (r == nil || r.Code != tt.code || tt.hint != "" && r.Hint != tt.hint || r.Hint == "") {
-				t.Errorf("%+v", r)
+				t.Errorf("got the refusal %+v", r)
 			}
 		})
 	}
@@ -236,13 +236,13 @@ func TestHintIsOneCommand(t *testing.T) {
 		"me@local": "me@local", "auth0|7": "'auth0|7'", "$(x)": "'$(x)'", "it's": `'it'\''s'`, "": "''",
 	} {
 		d := gate.Decide(t.Context(), a, "x", &agent.Tool{}, &call.Call{Principal: principal}, gate.Rules{})
-		if r := d.Refusal(); r == nil || r.Hint != "grant it: ambit grant "+want+" tool.a" {
-			t.Errorf("%+v", r)
+		if r := d.Refusal(); r == nil || r.Hint != "grant the capability: ambit grant "+want+" tool.a" {
+			t.Errorf("got the refusal %+v", r)
 		}
 	}
 }
 
-// policy answers with these reasons.
+// policy is a policy that always returns these reasons.
 type policy []call.Reason
 
 func (p policy) Judge(_ context.Context, a *agent.Agent, name string, _ *agent.Tool, _ *call.Call) []call.Reason {
@@ -261,26 +261,26 @@ func TestPolicy(t *testing.T) {
 	}{{nil, true}, {policy{yes}, true}, {policy{yes, no}, false}, {policy{no, yes}, false}} {
 		d := gate.Decide(t.Context(), &agent.Agent{ID: "id"}, "registered", &agent.Tool{}, &call.Call{}, gate.Rules{Policy: tt.policy})
 		if d.Allowed != tt.allowed || len(d.Reasons) != 1+len(tt.policy) {
-			t.Errorf("%+v", d)
+			t.Errorf("got the decision %+v", d)
 		}
 		if r := d.Refusal(); !tt.allowed && (r == nil || r.Code != call.PolicyDenied || r.Hint != "ask") {
-			t.Errorf("%+v", r)
+			t.Errorf("got the refusal %+v", r)
 		}
 	}
 }
 
-// An agent that asks for no capability, under no policy, pays for neither.
+// The gate allocates nothing for grants if the agent requires no capabilities.
 func TestCostsNothing(t *testing.T) {
 	a, tool, c := &agent.Agent{}, &agent.Tool{Name: "x"}, &call.Call{Principal: "me@local"}
 	without := testing.AllocsPerRun(100, func() { gate.Decide(t.Context(), a, "x", tool, c, gate.Rules{}) })
 	with := testing.AllocsPerRun(100, func() { gate.Decide(t.Context(), a, "x", tool, c, gate.Rules{Grants: held{}}) })
 	if without != with {
-		t.Errorf("%v allocations without, %v with unused grants", without, with)
+		t.Errorf("got %v allocations without grants, %v with unused grants", without, with)
 	}
 }
 
-// A person is not asked to approve a call that lacks its credential. A tool without
-// approval refuses such a call later, with its own message.
+// A person is not asked to approve a call that lacks its credential. A tool that needs no approval
+// refuses such a call later, with its own message.
 func TestLacks(t *testing.T) {
 	lacks := func(*agent.Tool) *call.Refusal {
 		r := call.Refuse("act", call.CredentialMissing, "the credential token is not set")
@@ -291,10 +291,10 @@ func TestLacks(t *testing.T) {
 		tool := &agent.Tool{Policy: agent.ToolPolicy{HumanApproval: asks}}
 		d := gate.Decide(t.Context(), &agent.Agent{}, "x", tool, &call.Call{}, gate.Rules{Lacks: lacks})
 		if d.Allowed != want {
-			t.Errorf("asks a person: %v, allowed: %v", asks, d.Allowed)
+			t.Errorf("needs approval: %v, allowed: %v", asks, d.Allowed)
 		}
 		if r := d.Refusal(); asks && (r == nil || r.Code != call.CredentialMissing || r.Hint != "store it") {
-			t.Errorf("%+v", r)
+			t.Errorf("got the refusal %+v", r)
 		}
 	}
 }

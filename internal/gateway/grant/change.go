@@ -15,24 +15,24 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// maxGrants bounds the grants of one principal, because each call reads all of them.
+// maxGrants is the maximum number of grants for one principal. The number is limited because each call reads all grants
+// of its principal.
 const maxGrants = 1000
 
-// stage is the stage of grants in the journal.
 const stage = "grant"
 
 // Asked is a request to grant actions.
 type Asked struct {
 	Subject string
 	Actions []string
-	// Scope is the id of the only agent that the grants apply to; empty means every agent.
+	// Scope is the id of the agent that the grants apply to. If Scope is empty, the grants apply to every agent.
 	Scope string
 	// Expires is zero for grants that do not expire.
 	Expires time.Time
 }
 
-// Give grants all of the actions or, with [Problems], none. It replaces earlier grants
-// of the same actions.
+// Give grants all requested actions and replaces earlier grants of the same actions. If the request is invalid, Give
+// returns [Problems] and grants nothing.
 func (s *Grants) Give(ctx context.Context, a Asked, by string) (given []*Grant, err error) {
 	if err := check(a.Subject, a.Actions, a.Scope); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (s *Grants) Give(ctx context.Context, a Asked, by string) (given []*Grant, 
 		return nil, Problems{"the expiry is in the past"}
 	}
 	for _, action := range a.Actions {
-		// The store keeps microseconds, and the signature covers the stored values.
+		// The signature covers the stored values, and the store rounds times to microseconds.
 		given = append(given, &Grant{
 			Subject: a.Subject, Action: action, Scope: a.Scope, GrantedBy: by,
 			Granted: state.Instant(state.Micros(now)), Expires: state.Instant(state.Micros(a.Expires)),
@@ -76,7 +76,6 @@ const upsert = `INSERT INTO grants (` + columns + `) VALUES ($1, $2, $3, $4, $5,
 ON CONFLICT (subject, action, scope) DO UPDATE SET granted_by = excluded.granted_by, granted = excluded.granted,
 expires = excluded.expires, revoked = excluded.revoked, signature = excluded.signature`
 
-// put signs and stores a grant.
 func (s *Grants) put(tx state.Tx, g *Grant) error {
 	_, err := tx.Exec(upsert,
 		g.Subject, g.Action, g.Scope, g.GrantedBy, state.Micros(g.Granted), state.Micros(g.Expires), state.Micros(g.Revoked),
@@ -84,18 +83,21 @@ func (s *Grants) put(tx state.Tx, g *Grant) error {
 	return err
 }
 
-// NotHeld are actions that cannot be revoked, because the principal does not hold them.
+// NotHeld lists actions that cannot be revoked because the principal does not hold them.
 type NotHeld []string
 
 func (n NotHeld) Error() string { return strings.Join(n, ", ") }
 
-// Revoke ends the grants of all these actions at once: in every scope or, if scope is
-// not empty, only in that one. If the principal lacks one of them, nothing is revoked.
-func (s *Grants) Revoke(ctx context.Context, subject string, actions []string, scope, by string) (revoked []*Grant, err error) {
+// Revoke revokes all grants of the given actions. If scope is not empty, it revokes only the grants with this scope. If
+// the principal does not hold one of the actions, Revoke returns [NotHeld] and revokes nothing.
+func (s *Grants) Revoke(
+	ctx context.Context, subject string, actions []string, scope, by string,
+) (revoked []*Grant, err error) {
 	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
 		revoked = nil
 		now := state.Instant(state.Micros(s.now()))
-		list, err := s.query(tx, func(g *Grant) bool { return slices.Contains(actions, g.Action) }, `WHERE subject = $1`, subject)
+		list, err := s.query(tx, func(g *Grant) bool { return slices.Contains(actions, g.Action) },
+			`WHERE subject = $1`, subject)
 		if err != nil {
 			return err
 		}
@@ -107,7 +109,7 @@ func (s *Grants) Revoke(ctx context.Context, subject string, actions []string, s
 					continue
 				}
 				found = true
-				if err := s.end(tx, g, now); err != nil {
+				if err := s.revokeGrant(tx, g, now); err != nil {
 					return err
 				}
 				revoked = append(revoked, g)
@@ -120,7 +122,7 @@ func (s *Grants) Revoke(ctx context.Context, subject string, actions []string, s
 			return absent
 		}
 		return s.record(tx, "revoke", by, now,
-			fmt.Sprintf("%s was deprived of %s%s", subject, strings.Join(actions, ", "), scoped(scope)))
+			fmt.Sprintf("%s no longer has %s%s", subject, strings.Join(actions, ", "), scoped(scope)))
 	})
 	if err != nil {
 		return nil, err
@@ -128,8 +130,9 @@ func (s *Grants) Revoke(ctx context.Context, subject string, actions []string, s
 	return revoked, nil
 }
 
-// end revokes a grant. A modified grant is deleted, so that it is not signed again.
-func (s *Grants) end(tx state.Tx, g *Grant, now time.Time) error {
+// revokeGrant revokes a grant. If the grant's row was modified, revokeGrant deletes the row instead, because a new
+// signature would make the modified values valid.
+func (s *Grants) revokeGrant(tx state.Tx, g *Grant, now time.Time) error {
 	if g.Changed {
 		_, err := tx.Exec(`DELETE FROM grants WHERE subject = $1 AND action = $2 AND scope = $3`,
 			g.Subject, g.Action, g.Scope)
@@ -143,7 +146,8 @@ func (s *Grants) record(tx state.Tx, verb, by string, at time.Time, detail strin
 	var id [16]byte
 	rand.Read(id[:]) // never fails
 	_, err := s.store.Journal.Append(tx, &journal.Record{
-		Time: at, Call: hex.EncodeToString(id[:]), Principal: by, Tool: verb, Decision: journal.Allow, Stage: stage, Detail: detail,
+		Time: at, Call: hex.EncodeToString(id[:]), Principal: by, Tool: verb, Decision: journal.Allow, Stage: stage,
+		Detail: detail,
 	})
 	return err
 }
@@ -162,10 +166,10 @@ func until(t time.Time) string {
 	return " until " + t.UTC().Format(time.RFC3339)
 }
 
-// Resign signs every grant in the store again with the key of next, and returns their
-// number. A grant with a wrong signature stays as it is and is valid under neither key.
-func Resign(tx state.Tx, was, next *store.Store) (signed int, err error) {
-	list, err := Of(was).query(tx, func(*Grant) bool { return true }, "")
+// Resign re-signs all grants with the key of the store next, and returns how many it signed. Grants with an invalid
+// signature are skipped and stay invalid.
+func Resign(tx state.Tx, old, next *store.Store) (signed int, err error) {
+	list, err := Of(old).query(tx, func(*Grant) bool { return true }, "")
 	if err != nil {
 		return 0, err
 	}

@@ -1,15 +1,15 @@
 // Package grant stores the capabilities of principals.
 //
-// A grant gives a principal one action, for every agent or for one agent, named by its
-// id. Actions match exactly; there are no wildcards, so a grant gives no more than its
-// text shows. A grant ends when it expires or is revoked, and its row stays until the
-// same action is granted again.
+// A grant allows a principal one action, either for every agent or for the agent with a given id. Actions match
+// exactly, and there are no wildcards. A grant ends when it expires or is revoked. Its row stays in the store until
+// the same action is granted again.
 //
-// Every grant is signed with the key of this ambit over its whole row, including its
-// expiry, and the signature is checked on every use and listing. So an attacker who can
-// write to the store without the key cannot create, widen, extend or transfer a grant. A
-// modified row has no effect, and the call's refusal reports it. A signature does not
-// detect a deleted row, or an old row that was restored; the journal does, because it
+// Every grant is signed with the key of this ambit installation. The signature covers the whole row, including the
+// expiry. It is checked whenever a grant is used or listed. An attacker who can write to the store but has no key
+// cannot create, widen, extend or transfer a grant. A modified grant has no effect, and the refusal of a call reports
+// the modification.
+//
+// A signature cannot reveal that a row was deleted, or that an old row was restored. The journal can, because it
 // records every grant and revocation.
 package grant
 
@@ -32,24 +32,24 @@ import (
 
 // Grant is one capability of one principal.
 type Grant struct {
-	// Subject is the principal that holds it.
+	// Subject is the principal that holds the capability.
 	Subject string
-	// Action is the granted action, in one of the reserved namespaces.
+	// Action is the granted action. It belongs to one of the reserved namespaces.
 	Action string
-	// Scope is the id of the only agent that it applies to; empty means every agent.
+	// Scope is the id of the agent that the grant applies to. If Scope is empty, the grant applies to every agent.
 	Scope string
-	// GrantedBy is the owner who granted it, at Granted.
+	// GrantedBy is the owner who granted the capability at the time Granted.
 	GrantedBy string
 	Granted   time.Time
 	// Expires is zero if the grant does not expire.
 	Expires time.Time
 	// Revoked is zero if the grant was not revoked.
 	Revoked time.Time
-	// Changed is set if the signature does not match; such a grant has no effect.
+	// Changed is set if the signature does not match the row. Such a grant has no effect.
 	Changed bool
 }
 
-// State returns active, changed, revoked or expired.
+// State returns "active", "changed", "revoked" or "expired".
 func (g *Grant) State(now time.Time) string {
 	switch {
 	case g.Changed:
@@ -65,8 +65,7 @@ func (g *Grant) State(now time.Time) string {
 // Active is the state of a grant that is in force.
 const Active = "active"
 
-// bytes returns the signed bytes: a name for the format, every text with its length,
-// and the times.
+// bytes returns the data that is signed: a version line, each string with its length, and the times.
 func (g *Grant) bytes() []byte {
 	b := []byte("ambit grant v1\n")
 	for _, s := range []string{g.Subject, g.Action, g.Scope, g.GrantedBy} {
@@ -79,15 +78,15 @@ func (g *Grant) bytes() []byte {
 	return b
 }
 
-// Problems are the problems of a requested grant.
+// Problems lists the problems with a requested grant.
 type Problems []string
 
 func (p Problems) Error() string { return strings.Join(p, "; ") }
 
-// maxText bounds actions and scopes.
+// maxText is the maximum length of an action in bytes.
 const maxText = 256
 
-// check returns the [Problems] of grants of actions to a subject.
+// check returns the [Problems] with a requested grant, or nil.
 func check(subject string, actions []string, scope string) error {
 	var p Problems
 	add := func(format string, args ...any) { p = append(p, fmt.Sprintf(format, args...)) }
@@ -113,7 +112,7 @@ func check(subject string, actions []string, scope string) error {
 	return nil
 }
 
-// checkAction returns why an action cannot be granted; empty if it can.
+// checkAction returns the reason why an action cannot be granted, or "".
 func checkAction(action string) string {
 	namespace, names, _ := strings.Cut(action, ".")
 	switch {
@@ -122,14 +121,14 @@ func checkAction(action string) string {
 	case names == "" || slices.Contains(strings.Split(names, "."), ""):
 		return "has a part missing"
 	case strings.Contains(action, "*"):
-		return "contains a *: a grant names exactly one action"
+		return "contains a *, but a grant names exactly one action"
 	case len(action) > maxText || !identity.ValidName(action):
 		return "is too long or has invalid characters"
 	}
 	return ""
 }
 
-// Grants are the grants in one store.
+// Grants reads and changes the grants in one store.
 type Grants struct {
 	store *store.Store
 	now   func() time.Time
@@ -140,7 +139,8 @@ func Of(b *store.Store) *Grants { return &Grants{store: b, now: time.Now} }
 
 const columns = `subject, action, scope, granted_by, granted, expires, revoked, signature`
 
-// query reads the grants that include accepts, and checks the signature of each.
+// query returns the grants for which the include callback returns true. It sets Changed on every grant with an invalid
+// signature.
 func (s *Grants) query(tx state.Tx, include func(*Grant) bool, where string, args ...any) (list []*Grant, err error) {
 	public := s.store.Keys.Signer().Public().(ed25519.PublicKey)
 	err = tx.Query(`SELECT `+columns+` FROM grants `+where+` ORDER BY subject, action, scope`,
@@ -163,7 +163,7 @@ func (s *Grants) query(tx state.Tx, include func(*Grant) bool, where string, arg
 	return list, err
 }
 
-// List returns every grant, including those that have ended.
+// List returns all grants, including expired and revoked grants.
 func (s *Grants) List(ctx context.Context) (list []*Grant, err error) {
 	err = s.store.DB.Read(ctx, func(tx state.Tx) (err error) {
 		list, err = s.query(tx, func(*Grant) bool { return true }, "")
@@ -172,21 +172,21 @@ func (s *Grants) List(ctx context.Context) (list []*Grant, err error) {
 	return list, err
 }
 
-// For returns the grants that apply to the agent with this id.
+// For returns a [Held] for the agent with this id.
 func (s *Grants) For(agentID string) *Held { return &Held{s, agentID} }
 
-// Held reports the capabilities of principals towards one agent.
+// Held tells which capabilities principals hold for one agent.
 type Held struct {
 	grants *Grants
 	agent  string
 }
 
 // ErrChanged means that a grant in the store does not match its signature.
-var ErrChanged = errors.New("the grant in the store was modified, or signed by another ambit")
+var ErrChanged = errors.New("the grant in the store was modified or was signed by another ambit installation")
 
-// Missing returns the actions that a principal does not hold. The error is one of the
-// store, or ErrChanged if a modified grant is the reason. Inside a transaction of the
-// gateway it reads in that transaction.
+// Missing returns those of the given actions that the principal does not hold. The error is ErrChanged if an action is
+// missing because its grant was modified. If ctx contains a transaction of the gateway, Missing reads in that
+// transaction.
 func (h *Held) Missing(ctx context.Context, principal string, actions []string) (missing []string, err error) {
 	var list []*Grant
 	counts := func(g *Grant) bool {
@@ -202,18 +202,11 @@ func (h *Held) Missing(ctx context.Context, principal string, actions []string) 
 	now := h.grants.now()
 	var changed []string
 	for _, action := range actions {
-		held, modified := false, false
-		for _, g := range list {
-			if g.Action == action {
-				held = held || g.State(now) == Active
-				modified = modified || g.Changed
-			}
-		}
-		if held {
+		if slices.ContainsFunc(list, func(g *Grant) bool { return g.Action == action && g.State(now) == Active }) {
 			continue
 		}
 		missing = append(missing, action)
-		if modified {
+		if slices.ContainsFunc(list, func(g *Grant) bool { return g.Action == action && g.Changed }) {
 			changed = append(changed, action)
 		}
 	}

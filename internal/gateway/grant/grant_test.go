@@ -18,7 +18,7 @@ import (
 
 var _ gate.Grants = (*Held)(nil)
 
-// each runs a test with the grants of a new store, on each engine.
+// each runs a test with the grants of a new store, once for each database engine.
 func each(t *testing.T, test func(*testing.T, *Grants)) {
 	t.Helper()
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
@@ -42,7 +42,7 @@ func give(t *testing.T, s *Grants, a Asked) {
 	}
 }
 
-// missing asks for tool.a and tool.b in the name of me@local.
+// missing returns which of tool.a and tool.b the principal me@local does not hold.
 func missing(t *testing.T, s *Grants, agent string) string {
 	t.Helper()
 	list, err := s.For(agent).Missing(t.Context(), "me@local", []string{"tool.a", "tool.b"})
@@ -57,7 +57,7 @@ func TestWhoHoldsWhat(t *testing.T) {
 		now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 		s.now = func() time.Time { return now }
 		if got := missing(t, s, "x@local"); got != "tool.a tool.b" {
-			t.Errorf("of nothing, %s is missing", got)
+			t.Errorf("without grants, %q is missing", got)
 		}
 		give(t, s, Asked{Subject: "me@local", Actions: []string{"tool.a"}, Expires: now.Add(time.Hour)})
 		give(t, s, Asked{Subject: "me@local", Actions: []string{"tool.b"}, Scope: "x@local"})
@@ -68,15 +68,15 @@ func TestWhoHoldsWhat(t *testing.T) {
 		}{
 			{"both in scope", "x@local", "", 0},
 			{"another agent", "y@local", "tool.b", 0},
-			{"the moment before it expires", "x@local", "", time.Hour - time.Microsecond},
-			{"the moment it expires", "x@local", "tool.a", time.Hour},
+			{"just before the expiry", "x@local", "", time.Hour - time.Microsecond},
+			{"at the expiry", "x@local", "tool.a", time.Hour},
 		} {
 			s.now = func() time.Time { return now.Add(tt.after) }
 			if got := missing(t, s, tt.agent); got != tt.want {
-				t.Errorf("%s: %q is missing", tt.name, got)
+				t.Errorf("%s: %q is missing, want %q", tt.name, got, tt.want)
 			}
 		}
-		// Granted anew it begins anew.
+		// An action can be granted again after its grant has expired.
 		s.now = func() time.Time { return now.Add(2 * time.Hour) }
 		give(t, s, Asked{Subject: "me@local", Actions: []string{"tool.a"}})
 		if got := missing(t, s, "x@local"); got != "" {
@@ -95,26 +95,26 @@ func TestRevoke(t *testing.T) {
 		give(t, s, Asked{Subject: "me@local", Actions: []string{"tool.a"}, Scope: "x@local"})
 		give(t, s, Asked{Subject: "you@local", Actions: []string{"tool.a"}})
 
-		// All or nothing, and every name that is wrong.
+		// If one action is not held, nothing is revoked, and the error lists every action that is not held.
 		_, err := revoke("", "tool.a", "tool.c", "tool.d")
 		if absent, ok := errors.AsType[NotHeld](err); !ok || !slices.Equal(absent, NotHeld{"tool.c", "tool.d"}) {
-			t.Errorf("%v", err)
+			t.Errorf("Revoke returned %v, want NotHeld with tool.c and tool.d", err)
 		}
 		if got := missing(t, s, "y@local"); got != "" {
-			t.Errorf("%q was revoked by halves", got)
+			t.Errorf("a failed Revoke revoked %q", got)
 		}
 		if n, err := revoke("", "tool.a"); err != nil || n != 2 {
-			t.Errorf("%d grants: %v", n, err)
+			t.Errorf("Revoke ended %d grants: %v", n, err)
 		}
 		if got := missing(t, s, "x@local"); got != "tool.a" {
 			t.Errorf("%q is missing", got)
 		}
 		if _, err := revoke("", "tool.a"); err == nil {
-			t.Error("it was revoked twice")
+			t.Error("the action was revoked twice")
 		}
 		give(t, s, Asked{Subject: "me@local", Actions: []string{"tool.a"}, Scope: "x@local"})
 		if n, err := revoke("x@local", "tool.a"); err != nil || n != 1 {
-			t.Errorf("%d grants: %v", n, err)
+			t.Errorf("Revoke ended %d grants: %v", n, err)
 		}
 		states := map[string]int{}
 		list, err := s.List(t.Context())
@@ -122,13 +122,12 @@ func TestRevoke(t *testing.T) {
 			states[g.State(time.Now())]++
 		}
 		if err != nil || states["revoked"] != 2 || states[Active] != 2 {
-			t.Errorf("%v %v", states, err)
+			t.Errorf("the grants have the states %v, %v", states, err)
 		}
 	})
 }
 
-// TestChanged changes each column of a grant in turn: none of the changes grants
-// anything, and the error reports it.
+// TestChanged modifies each column of a grant. A modified grant must allow nothing, and the error must report it.
 func TestChanged(t *testing.T) {
 	each(t, func(t *testing.T, s *Grants) {
 		now := time.Now()
@@ -151,14 +150,14 @@ func TestChanged(t *testing.T) {
 			change(t, s, tt.set, tt.args...)
 			list, err := s.For("x@local").Missing(t.Context(), "me@local", []string{"tool.a"})
 			if !slices.Equal(list, []string{"tool.a"}) || !errors.Is(err, ErrChanged) || !strings.Contains(err.Error(), "tool.a") {
-				t.Errorf("%s: %v %v", tt.name, list, err)
+				t.Errorf("%s: Missing returned %v, %v", tt.name, list, err)
 			}
 			all, err := s.List(t.Context())
 			if err != nil || len(all) != 1 || all[0].State(now) != "changed" {
 				t.Errorf("%s: listed as %+v %v", tt.name, all[0], err)
 			}
 			if gone, err := s.Revoke(t.Context(), "me@local", []string{"tool.a"}, "", "owner@local"); err != nil || len(gone) != 1 {
-				t.Errorf("%s: it cannot be revoked: %v", tt.name, err)
+				t.Errorf("%s: the modified grant cannot be revoked: %v", tt.name, err)
 			}
 		}
 		// Clearing the revocation does not restore a grant.
@@ -168,12 +167,12 @@ func TestChanged(t *testing.T) {
 		}
 		change(t, s, "revoked = 0")
 		if _, err := s.For("x@local").Missing(t.Context(), "me@local", []string{"tool.a"}); !errors.Is(err, ErrChanged) {
-			t.Errorf("%v", err)
+			t.Errorf("Missing returned %v, want ErrChanged", err)
 		}
 	})
 }
 
-// change changes the one row that there is.
+// change modifies the only row in the table grants.
 func change(t *testing.T, s *Grants, set string, args ...any) {
 	t.Helper()
 	err := s.store.DB.Write(t.Context(), func(tx state.Tx) error {
@@ -188,12 +187,12 @@ func change(t *testing.T, s *Grants, set string, args ...any) {
 	}
 }
 
-// Another ambit's grants count for nothing here.
+// A grant that another ambit installation signed has no effect.
 func TestAnotherKey(t *testing.T) {
 	db := statetest.Open(t)
 	give(t, Of(keep(t, db)), Asked{Subject: "me@local", Actions: []string{"tool.a"}})
 	if _, err := Of(keep(t, db)).For("x").Missing(t.Context(), "me@local", []string{"tool.a"}); !errors.Is(err, ErrChanged) {
-		t.Errorf("%v", err)
+		t.Errorf("Missing returned %v, want ErrChanged", err)
 	}
 }
 
@@ -211,17 +210,17 @@ func TestProblems(t *testing.T) {
 		{"too long", Asked{Subject: "a", Actions: []string{"tool." + strings.Repeat("a", 300)}}, []string{"too long"}},
 		{"no action", Asked{Subject: "a"}, []string{"no action is given"}},
 		{"twice", Asked{Subject: "a", Actions: []string{"tool.a", "tool.a"}}, []string{"named twice"}},
-		{"all at once", Asked{Subject: "a b", Scope: "\x1b[0m", Actions: []string{"x"}}, []string{"name of a principal", "id of an agent", "outside the reserved namespaces"}},
-		{"over before it begins", Asked{Subject: "a", Actions: []string{"tool.a"}, Expires: time.Now().Add(-time.Second)}, []string{"the expiry is in the past"}},
+		{"several problems", Asked{Subject: "a b", Scope: "\x1b[0m", Actions: []string{"x"}}, []string{"name of a principal", "id of an agent", "outside the reserved namespaces"}},
+		{"already expired", Asked{Subject: "a", Actions: []string{"tool.a"}, Expires: time.Now().Add(-time.Second)}, []string{"the expiry is in the past"}},
 	} {
 		_, err := s.Give(t.Context(), tt.asked, "owner@local")
 		if _, ok := errors.AsType[Problems](err); !ok {
-			t.Errorf("%s: %v", tt.name, err)
+			t.Errorf("%s: Give returned %v, want Problems", tt.name, err)
 			continue
 		}
 		for _, want := range tt.want {
 			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v does not say %s", tt.name, err, want)
+				t.Errorf("%s: the error %q does not contain %q", tt.name, err, want)
 			}
 		}
 	}
@@ -238,7 +237,7 @@ func TestTooMany(t *testing.T) {
 	}
 	give(t, s, Asked{Subject: "me@local", Actions: actions})
 	if _, err := s.Give(t.Context(), Asked{Subject: "me@local", Actions: []string{"tool.z"}}, "owner@local"); err == nil {
-		t.Error("there is no end to grants")
+		t.Error("a principal can hold more than maxGrants grants")
 	}
 	if list, err := s.List(t.Context()); err != nil || len(list) != maxGrants {
 		t.Errorf("%d grants, %v", len(list), err)
@@ -257,14 +256,14 @@ func TestJournal(t *testing.T) {
 	}
 	revoked, granted := records[0], records[1]
 	if granted.Tool != "grant" || granted.Principal != "owner@local" || !strings.HasPrefix(granted.Detail, "me@local was granted tool.a, tool.b for x@local until ") {
-		t.Errorf("%+v", granted)
+		t.Errorf("the record of the grant is %+v", granted)
 	}
-	if revoked.Tool != "revoke" || revoked.Principal != "other@local" || revoked.Detail != "me@local was deprived of tool.b" {
-		t.Errorf("%+v", revoked)
+	if revoked.Tool != "revoke" || revoked.Principal != "other@local" || revoked.Detail != "me@local no longer has tool.b" {
+		t.Errorf("the record of the revocation is %+v", revoked)
 	}
 }
 
-// TestInsideATransaction asks in a transaction that revokes: it sees that.
+// TestInsideATransaction checks that Missing sees the changes of the transaction that its context carries.
 func TestInsideATransaction(t *testing.T) {
 	each(t, func(t *testing.T, s *Grants) {
 		give(t, s, Asked{Subject: "me@local", Actions: []string{"tool.a"}})
@@ -274,7 +273,7 @@ func TestInsideATransaction(t *testing.T) {
 			}
 			list, err := s.For("x").Missing(state.Within(t.Context(), tx), "me@local", []string{"tool.a"})
 			if err != nil || len(list) != 1 {
-				t.Errorf("%v %v", list, err)
+				t.Errorf("Missing returned %v, %v", list, err)
 			}
 			return nil
 		})
@@ -284,8 +283,7 @@ func TestInsideATransaction(t *testing.T) {
 	})
 }
 
-// BenchmarkMissing is what a call pays for two capabilities, each time the gate
-// is asked.
+// BenchmarkMissing measures one check of two capabilities by the gate.
 func BenchmarkMissing(b *testing.B) {
 	db := statetest.Open(b)
 	s := Of(keep(b, db))

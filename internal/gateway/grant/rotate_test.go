@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Grants count under the new key and not under the old one; one that was changed
-// in the store counts under neither.
+// After Resign, grants are valid under the new key and not under the old key. A grant that was modified in the store
+// is valid under neither key.
 func TestResign(t *testing.T) {
 	each(t, func(t *testing.T, s *Grants) {
 		give(t, s, Asked{Subject: "me@local", Actions: []string{"tool.a"}})
@@ -34,14 +34,14 @@ func TestResign(t *testing.T) {
 			return err
 		})
 		if err != nil || signed != 1 {
-			t.Fatalf("%d were signed, %v", signed, err)
+			t.Fatalf("%d grants were signed, want 1: %v", signed, err)
 		}
 		list, err := Of(next).List(t.Context())
 		if err != nil || len(list) != 2 || list[0].Changed || !list[1].Changed {
-			t.Errorf("under the new key there are %+v, %v", list, err)
+			t.Errorf("under the new key, the grants are %+v, %v", list, err)
 		}
 		if list, err = s.List(t.Context()); err != nil || len(list) != 2 || !list[0].Changed || !list[1].Changed {
-			t.Errorf("under the old key there are %+v, %v", list, err)
+			t.Errorf("under the old key, the grants are %+v, %v", list, err)
 		}
 	})
 }

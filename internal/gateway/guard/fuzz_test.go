@@ -11,8 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 )
 
-// The text that a fuzzer makes up, around a secret and in each of the ways that a
-// result can hold it.
+// FuzzOutput puts fuzzed text around a secret, in each form in which a result can contain the secret.
 func FuzzOutput(f *testing.F) {
 	for _, s := range []string{"", "token=", "a\u200bb", `{"x":"`, "\x00", `\u00`, "-----BEGIN ", "%41", "https://u:", "QUtJQQ==", `"`, "curl -u a:b -H 'x: "} {
 		f.Add(s, s, uint8(len(s)))
@@ -48,7 +47,7 @@ func FuzzOutput(f *testing.F) {
 		out, findings, refusal := o.Check(doc)
 		if refusal != nil {
 			if out != nil || strings.Contains(refusal.Message, secret) {
-				t.Fatal("a refusal comes with a result, or with the secret")
+				t.Fatal("a refusal comes with a result, or contains the secret")
 			}
 			return
 		}
@@ -60,7 +59,7 @@ func FuzzOutput(f *testing.F) {
 		}
 		for _, x := range findings {
 			if strings.Contains(x.Pointer+x.Rule, secret) {
-				t.Fatal("a finding holds the secret")
+				t.Fatal("a finding contains the secret")
 			}
 		}
 		again, findings, refusal := o.Check(out)
@@ -70,7 +69,7 @@ func FuzzOutput(f *testing.F) {
 	})
 }
 
-// Anything at all, as a result.
+// FuzzOutputBytes checks arbitrary bytes as a result.
 func FuzzOutputBytes(f *testing.F) {
 	for _, s := range []string{`{}`, text("x " + pat), `{"` + pat + `":["` + awsKey + `"]}`, `{"a":"\ud83d"}`, `[1,`, "{\"a\":\"\xff\"}", text(pem)} {
 		f.Add([]byte(s))
@@ -83,7 +82,7 @@ func FuzzOutputBytes(f *testing.F) {
 		in := string(doc)
 		out, findings, refusal := o.Check(doc)
 		if string(doc) != in {
-			t.Fatal("the result was written to")
+			t.Fatal("Check modified its input")
 		}
 		if refusal == nil && len(findings) == 0 && string(out) != in {
 			t.Fatal("a clean result was changed")
@@ -94,7 +93,7 @@ func FuzzOutputBytes(f *testing.F) {
 	})
 }
 
-// Anything at all, as arguments.
+// FuzzInput checks arbitrary bytes as arguments.
 func FuzzInput(f *testing.F) {
 	for _, s := range []string{
 		`{"a":"anna@example.org","b":[4111111111111111,"+1 415 555 2671"]}`, `{"ssn":"536-22-1234"}`, `{"a@b.co":{"c@d.net":1}}`,
@@ -110,7 +109,7 @@ func FuzzInput(f *testing.F) {
 		before := string(doc)
 		out, findings, refusal := in.Check(doc)
 		if string(doc) != before {
-			t.Fatal("the arguments were written to")
+			t.Fatal("Check modified its input")
 		}
 		if refusal != nil {
 			if out != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/deny"
 )
 
-// FuzzOperator: rails that are taken from guardrails.json can be used, and deny
-// not everything; a file that is not taken has a reason, and drives no terminal.
+// FuzzOperator checks that guardrails from a valid guardrails.json are usable and do not deny everything. It also
+// checks that the error for an invalid file contains no terminal control characters.
 func FuzzOperator(f *testing.F) {
 	for _, text := range []string{
 		`{}`, `{"input":{"max_length":100,"deny_patterns":["reveal"],"pii_redaction":["email"]},"output":{"on_leak":"block"}}`, `{"input":{"deny_patterns":[""]}}`,
@@ -22,16 +22,16 @@ func FuzzOperator(f *testing.F) {
 		if err != nil {
 			told, ok := errors.AsType[*FileError](err)
 			if !ok || strings.ContainsAny(told.Error(), "\x1b\u202e\u009b") {
-				t.Errorf("it says %q", err)
+				t.Errorf("the error is %q", err)
 			}
 			return
 		}
 		if o.MaxLength < 0 {
-			t.Errorf("at most %d bytes", o.MaxLength)
+			t.Errorf("MaxLength is %d", o.MaxLength)
 		}
 		for _, p := range o.DenyPatterns {
 			if deny.Check(p) != nil || deny.MatchesEmpty(p) {
-				t.Errorf("the pattern %q is taken", p)
+				t.Errorf("the invalid pattern %q was accepted", p)
 			}
 		}
 	})

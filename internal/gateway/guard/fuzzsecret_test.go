@@ -13,9 +13,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
-// The engine returns matches within the text, in order, and the same on a second scan.
-// It is fuzzed here because the tests beside it import much that would have to be built
-// for fuzzing.
+// The engine returns matches within the text and in order. A second scan returns the same matches. This fuzz test is
+// not in package secret, because the tests there have large imports that would slow down fuzzing.
 func FuzzSecrets(f *testing.F) {
 	for _, s := range []string{
 		"x=" + pat, `\u0067` + pat[1:], "https://u:p%67@example.com/?t=%67" + pat[1:], pat[:6] + "\u200b" + pat[6:],
@@ -38,17 +37,17 @@ func FuzzSecrets(f *testing.F) {
 		last := 0
 		for _, m := range matches {
 			if m.Start < last || m.End <= m.Start || m.End > len(text) || m.Rule == "" {
-				t.Fatalf("%q: %v after %d", text, m, last)
+				t.Fatalf("in %q, the match %v is invalid or overlaps the match that ends at %d", text, m, last)
 			}
 			last = m.End
 		}
 		if again, err := e.Scan(text, nil, nil); err != nil || !slices.Equal(again, matches) {
-			t.Fatalf("%q: found %v, and then %v, %v", text, matches, again, err)
+			t.Fatalf("in %q, the first scan found %v, the second %v, %v", text, matches, again, err)
 		}
 	})
 }
 
-// A value that ambit holds is found in any context and any encoding.
+// A credential that ambit stores is found in any context and any encoding.
 func FuzzKnown(f *testing.F) {
 	f.Add("kn0wn-cr3dential", "a", "b", uint8(0))
 	f.Add(`with "quotes" & ünïcode`, "", "=", uint8(5))
@@ -58,7 +57,7 @@ func FuzzKnown(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(value) < 12 { // of a shorter one, base64 has too few bytes that do not depend on the context
+		if len(value) < 12 { // the context changes too many base64 characters of a shorter value
 			return
 		}
 		var text string

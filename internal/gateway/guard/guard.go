@@ -1,22 +1,20 @@
 // Package guard checks the content of calls.
 //
-// [Input] checks the arguments before they are used: a denied pattern refuses the call,
-// and personal data is redacted. [Output] checks the result before the agent sees it:
-// secrets are redacted, or the whole result is withheld. [Schema] validates arguments
-// and results, and [Merge] combines the guardrails of the operator and the manifest.
+// [Input] checks the arguments of a call before they are used. It refuses a call that matches a denied pattern, and
+// it redacts personal data. [Output] checks a result before the agent sees it. It redacts secrets or withholds the
+// whole result. [Schema] validates arguments and results. [Merge] combines the guardrails of the operator and the
+// manifest.
 //
-// The package has no state and knows no tools, dialects or files: a check is a function
-// of its rules and the bytes. It promises:
-//   - Only redacted strings change. All other bytes stay as they were, and a clean text
-//     is returned as the same slice.
-//   - A finding names the rule and the position, as a JSON pointer. It never contains the
-//     value that was found.
-//   - A check that fails is a refusal, and no content can switch a check off.
-//   - Redaction is idempotent: a redacted text contains nothing to redact.
+// The result of a check depends only on the guardrails and the checked bytes. The package promises:
+//   - Only redacted values change. All other bytes stay as they were. If nothing is redacted, a check returns the
+//     same slice.
+//   - A finding names a rule and a position, as a JSON pointer. A finding never contains the value that was found.
+//   - If a check itself fails, the call is refused. No content can switch off a check.
+//   - Redaction is idempotent: redacted text contains nothing that would be redacted again.
 //
-// A deny list is precise and cheap, but no proof: it knows phrases, not intentions.
+// A deny list matches phrases, not intentions. It cannot prove that text is harmless.
 //
-// Tables and expressions are loaded on first use, never at start.
+// Tables and regular expressions are loaded on first use, not at startup.
 package guard
 
 import (
@@ -26,7 +24,7 @@ import (
 // Kind is the kind of a finding.
 type Kind string
 
-// The kinds.
+// The kinds of findings.
 const (
 	Secret  Kind = "secret"
 	PII     Kind = "pii"
@@ -34,23 +32,23 @@ const (
 	Hidden  Kind = "hidden"
 )
 
-// Finding is a secret, personal data or a denied pattern in a text. It never contains
-// the text itself.
+// Finding describes one match of a rule in a text. It never contains the text that matched.
 type Finding struct {
 	Kind Kind `json:"kind"`
-	// Rule names the secret, the category or the pattern.
+	// Rule is the kind of secret, the category of personal data, the name of the denied pattern, or the kind of
+	// hidden character.
 	Rule string `json:"rule"`
-	// Pointer is the position, as a JSON pointer. It is empty for a text that is not JSON.
+	// Pointer is a JSON pointer to the value. [Scan] does not set it.
 	Pointer string `json:"pointer,omitempty"`
-	// View is the reading of the text that shows it; empty if it shows as written.
+	// View is the reading of the text in which the pattern matched, such as "decoded". It is empty if the pattern matched
+	// the original text.
 	View string `json:"view,omitempty"`
-	// Start and End are offsets in a text passed to [Scan].
+	// Start and End are offsets in the text that was passed to [Scan]. Only Scan sets them.
 	Start int `json:"-"`
 	End   int `json:"-"`
 }
 
-// Scan finds the secrets in a text, for callers that redact it themselves. A text that
-// cannot be scanned is one finding from start to end.
+// Scan returns the secrets in text. If the scan fails, a single finding covers the whole text.
 func Scan(text []byte) (findings []Finding) {
 	defer func() {
 		if recover() != nil {
@@ -75,7 +73,7 @@ func unscanned(text []byte) []Finding {
 	return []Finding{{Kind: Secret, Rule: "unscanned", End: len(text)}}
 }
 
-// Redact returns text without its secrets. A text without secrets is the same slice.
+// Redact replaces each secret in text with a placeholder. If text has no secrets, Redact returns text itself.
 func Redact(text []byte) []byte {
 	findings := Scan(text)
 	if len(findings) == 0 {
@@ -89,7 +87,7 @@ func Redact(text []byte) []byte {
 	return append(out, text[done:]...)
 }
 
-// placeholder replaces a redacted value.
+// placeholder returns the string that replaces a redacted value.
 func placeholder(kind Kind, rule string) string {
 	if kind == Secret {
 		return "[secret:" + rule + "]"

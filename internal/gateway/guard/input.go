@@ -13,24 +13,24 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// InputRules are the guardrails of arguments. The zero rules check nothing.
+// InputRules contains the guardrails for arguments. The zero value checks nothing.
 type InputRules struct {
-	// Deny are expressions that no name, string or number may match.
+	// Deny lists regular expressions. A call is refused if one of them matches a name, string or number in the arguments.
 	Deny []string
 	// DenyDefaults adds the built-in patterns.
 	DenyDefaults bool
-	// PII are the categories of personal data to redact.
+	// PII lists the categories of personal data to redact.
 	PII []string
 }
 
-// Input checks arguments.
+// Input checks the arguments of calls.
 type Input struct {
 	deny  *deny.List
 	pii   *pii.Finder
 	views sync.Pool
 }
 
-// NewInput compiles rules. The error reports every problem.
+// NewInput compiles the rules. The error lists every invalid deny pattern.
 func NewInput(rules InputRules) (*Input, error) {
 	in := &Input{}
 	var patterns []deny.Pattern
@@ -55,8 +55,7 @@ func NewInput(rules InputRules) (*Input, error) {
 	return in, nil
 }
 
-// TooLong refuses arguments of more than limit bytes, before they are parsed; 0 means no
-// limit.
+// TooLong returns a refusal if the arguments have more bytes than the limit. A limit of 0 means no limit.
 func TooLong(size int, limit int64) *call.Refusal {
 	if limit <= 0 || int64(size) <= limit {
 		return nil
@@ -64,7 +63,7 @@ func TooLong(size int, limit int64) *call.Refusal {
 	return call.Refuse(StageIn, call.InputTooLong, "the arguments have %d bytes; at most %d are allowed", size, limit)
 }
 
-// scratch has the reusable buffers of a check.
+// scratch contains buffers that checks reuse.
 type scratch struct {
 	view  view.View
 	spans []pii.Span
@@ -72,9 +71,8 @@ type scratch struct {
 	stack [][]byte
 }
 
-// Check checks every name, string and number of arguments. A match of a denied pattern is
-// a refusal. Personal data is replaced by its category, and nothing else changes: clean
-// arguments are returned as the same slice.
+// Check returns the arguments with personal data redacted. It returns a refusal if a member name, string or number
+// matches a denied pattern. If there is nothing to redact, Check returns the same slice.
 func (in *Input) Check(arguments jsontext.Value) (out jsontext.Value, findings []Finding, refusal *call.Refusal) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -88,12 +86,12 @@ func (in *Input) Check(arguments jsontext.Value) (out jsontext.Value, findings [
 	defer in.views.Put(s)
 	out = arguments
 	for round := range 4 {
-		found, place := in.read(s, out, round == 0)
+		found, place := in.scanDocument(s, out, round == 0)
 		if place.refused {
 			f := Finding{Kind: Pattern, Rule: place.hit.Pattern, View: place.hit.View, Pointer: pointerAt(out, place.at)}
 			as := ""
 			if f.View != "" {
-				as = " when read " + f.View
+				as = " when read as " + f.View + " text"
 			}
 			return nil, append(findings, f), call.Refuse(StageIn, call.DeniedPattern,
 				"the arguments match a denied pattern (%s) at %q%s", f.Rule, f.Pointer, as)
@@ -113,10 +111,10 @@ func (in *Input) Check(arguments jsontext.Value) (out jsontext.Value, findings [
 		out = next
 	}
 	return nil, findings, call.Refuse(StageIn, call.InputInvalid,
-		"the arguments contain personal data that redaction does not remove")
+		"the arguments contain personal data that could not be redacted completely")
 }
 
-// outcome is the result of a pass over the arguments, besides the redactions.
+// outcome is what one pass over the arguments found, apart from personal data.
 type outcome struct {
 	refused bool
 	hit     deny.Hit
@@ -124,15 +122,16 @@ type outcome struct {
 	at      int
 }
 
-// read checks the scalars of a document in one pass.
-func (in *Input) read(s *scratch, doc []byte, patterns bool) (edits []edit, o outcome) {
+// scanDocument checks all strings and numbers of a document in one pass. It returns an edit for each piece of personal
+// data. If checkDeny is set, it also looks for denied patterns and hidden characters.
+func (in *Input) scanDocument(s *scratch, doc []byte, checkDeny bool) (edits []edit, o outcome) {
 	s.edits = s.edits[:0]
-	s.each(doc, func(start, end int, name bool, key []byte) bool {
+	s.visitValues(doc, func(start, end int, name bool, key []byte) bool {
 		text, viewed := doc[start:end], false
 		if bytes.IndexByte(text, '\\') >= 0 && s.view.JSON(text) {
 			text, viewed = s.view.Text, true
 		}
-		if patterns && in.deny != nil {
+		if checkDeny && in.deny != nil {
 			if hit, ok := in.deny.Find(text); ok {
 				o = outcome{refused: true, hit: hit, at: start}
 				return false
@@ -161,10 +160,11 @@ func (in *Input) read(s *scratch, doc []byte, patterns bool) (edits []edit, o ou
 	return s.edits, o
 }
 
-// each calls do for every string, without its quotes, and every number of a document,
-// with the name of its member. It does not validate: other code refuses invalid JSON, and
-// rewriting it fails.
-func (s *scratch) each(doc []byte, do func(start, end int, name bool, key []byte) bool) {
+// visitValues calls the callback for every string and number in a document, until the callback returns false. The
+// offsets of a string exclude the quotes. The callback's third argument reports whether the string is a member name,
+// and the fourth is the name of the member that contains the value. Invalid JSON is accepted here, because later stages
+// refuse it and rewrite returns an error for it.
+func (s *scratch) visitValues(doc []byte, do func(start, end int, name bool, key []byte) bool) {
 	s.stack = s.stack[:0]
 	var key []byte
 	for i := 0; i < len(doc); {
@@ -185,7 +185,8 @@ func (s *scratch) each(doc []byte, do func(start, end int, name bool, key []byte
 			i = next
 		case c == '-' || '0' <= c && c <= '9':
 			end := i + 1
-			for end < len(doc) && (doc[end] == '.' || doc[end] == '-' || doc[end] == '+' || doc[end]|0x20 == 'e' || '0' <= doc[end] && doc[end] <= '9') {
+			for end < len(doc) && (doc[end] == '.' || doc[end] == '-' || doc[end] == '+' || doc[end]|0x20 == 'e' ||
+				'0' <= doc[end] && doc[end] <= '9') {
 				end++
 			}
 			if !do(i, end, false, key) {
@@ -206,16 +207,17 @@ func (s *scratch) each(doc []byte, do func(start, end int, name bool, key []byte
 	}
 }
 
-// stringEnd returns the end of the string that begins at from.
-func stringEnd(doc []byte, from int) int {
-	for at := from; ; {
+// stringEnd returns the offset of a string's closing quote. The string begins at offset start, after the opening
+// quote. If there is no closing quote, stringEnd returns the length of the document.
+func stringEnd(doc []byte, start int) int {
+	for at := start; ; {
 		n := bytes.IndexByte(doc[at:], '"')
 		if n < 0 {
 			return len(doc)
 		}
 		at += n
 		slashes := 0
-		for i := at - 1; i >= from && doc[i] == '\\'; i-- {
+		for i := at - 1; i >= start && doc[i] == '\\'; i-- {
 			slashes++
 		}
 		if slashes%2 == 0 {
@@ -225,7 +227,7 @@ func stringEnd(doc []byte, from int) int {
 	}
 }
 
-// pointerAt returns the JSON pointer to the scalar at an offset.
+// pointerAt returns the JSON pointer to the scalar at the given offset in doc.
 func pointerAt(doc []byte, at int) (pointer string) {
 	var w walk
 	_ = w.scalars(doc, func(s scalar) {
@@ -233,5 +235,5 @@ func pointerAt(doc []byte, at int) (pointer string) {
 			pointer = w.pointer(s.name)
 		}
 	})
-	return string(Redact([]byte(pointer))) // member names may contain secrets
+	return string(Redact([]byte(pointer))) // member names can contain secrets
 }

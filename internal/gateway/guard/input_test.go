@@ -28,10 +28,10 @@ func TestCategoriesAreTheAgents(t *testing.T) {
 		}
 	}
 	if len(agent.PIICategories) != len(pii.Categories) {
-		t.Errorf("a manifest can name %v, and %v can be found", agent.PIICategories, pii.Categories)
+		t.Errorf("a manifest can name the categories %v, but package pii finds %v", agent.PIICategories, pii.Categories)
 	}
 	if _, err := guard.NewInput(guard.InputRules{PII: []string{"shoe_size"}}); err == nil {
-		t.Error("took a category that there is not")
+		t.Error("NewInput accepted an unknown category")
 	}
 }
 
@@ -39,9 +39,9 @@ func TestPersonalDataIsRedacted(t *testing.T) {
 	in := input(t, guard.InputRules{PII: agent.PIICategories})
 	tests := []struct{ name, in, want, at string }{
 		{"a string", `{"q":"mail anna@example.org now"}`, `{"q":"mail [email] now"}`, "/q"},
-		{"two in one", `{"q":"a@b.co or c@d.net"}`, `{"q":"[email] or [email]"}`, "/q"},
+		{"two in one string", `{"q":"a@b.co or c@d.net"}`, `{"q":"[email] or [email]"}`, "/q"},
 		{"nested", `{"a":[0,{"b/c":["x","8.8.8.8"]}]}`, `{"a":[0,{"b/c":["x","[ip_address]"]}]}`, "/a/1/b~1c/1"},
-		{"the name decides", `{"user":{"ssn":"536221234","order":"536221234"}}`, `{"user":{"ssn":"[national_id]","order":"536221234"}}`, "/user/ssn"},
+		{"the member name decides", `{"user":{"ssn":"536221234","order":"536221234"}}`, `{"user":{"ssn":"[national_id]","order":"536221234"}}`, "/user/ssn"},
 		{"camel case", `{"passportNumber":"123456789"}`, `{"passportNumber":"[passport]"}`, "/passportNumber"},
 		{"a list under a name", `{"ssns":[["536221234"]],"x":"536221234"}`, `{"ssns":[["[national_id]"]],"x":"536221234"}`, "/ssns/0/0"},
 		{"after a nested object", `{"ssn":[{"k":1},"536221234"]}`, `{"ssn":[{"k":1},"[national_id]"]}`, "/ssn/1"},
@@ -64,7 +64,7 @@ func TestPersonalDataIsRedacted(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", out, tt.want)
 			}
 			if len(findings) == 0 || findings[0].Kind != guard.PII || findings[0].Pointer != tt.at {
-				t.Errorf("findings %+v, want one at %q", findings, tt.at)
+				t.Errorf("got the findings %+v, want one at %q", findings, tt.at)
 			}
 			for _, f := range findings {
 				if strings.ContainsAny(f.Pointer+f.Rule, "@") || strings.Contains(f.Pointer, "8.8") {
@@ -92,10 +92,10 @@ func TestCleanArgumentsAreTheSameSlice(t *testing.T) {
 	args := jsontext.Value(`{"q":"How many orders were there on 2024-05-06?\n","n":[1,2.50,-3e2],"deep":{"a":{"b":null}},"ok":true}`)
 	out, findings, refusal := in.Check(args)
 	if refusal != nil || len(findings) > 0 || &out[0] != &args[0] {
-		t.Errorf("%s %v %v", out, findings, refusal)
+		t.Errorf("got %s, findings %v, refusal %v; want the same slice", out, findings, refusal)
 	}
 	if n := testing.AllocsPerRun(100, func() { in.Check(args) }); n > 2 && !race {
-		t.Errorf("%v allocations", n)
+		t.Errorf("got %v allocations, want at most 2", n)
 	}
 }
 
@@ -113,13 +113,13 @@ func TestDeniedPatternsRefuse(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			out, findings, refusal := in.Check(jsontext.Value(tt.in))
 			if refusal == nil || out != nil {
-				t.Fatalf("passed: %s", out)
+				t.Fatalf("the arguments passed as %s", out)
 			}
 			if refusal.Code != call.DeniedPattern || refusal.Stage != guard.StageIn || refusal.Effect != call.NoEffect || refusal.Hint == "" {
-				t.Errorf("refusal %+v", refusal)
+				t.Errorf("got the refusal %+v", refusal)
 			}
 			if len(findings) != 1 || findings[0].Rule != tt.rule || findings[0].Pointer != tt.at || findings[0].View != tt.view {
-				t.Errorf("findings %+v", findings)
+				t.Errorf("got the findings %+v", findings)
 			}
 		})
 	}
@@ -132,12 +132,11 @@ func TestTricksAreFindings(t *testing.T) {
 	in := input(t, guard.InputRules{Deny: []string{"zzz"}})
 	out, findings, refusal := in.Check(jsontext.Value(`{"a":"fine","b":"invoice\u202efdp.exe"}`))
 	if refusal != nil || out == nil || len(findings) != 1 || findings[0].Kind != guard.Hidden || findings[0].Rule != "bidi_control" || findings[0].Pointer != "/b" {
-		t.Errorf("%v %v", findings, refusal)
+		t.Errorf("got the findings %v and the refusal %v", findings, refusal)
 	}
 }
 
-// Without rails, arguments pass untouched; with them, what cannot be redacted in
-// place does not pass at all.
+// Without guardrails, arguments pass unchanged. With guardrails, arguments that cannot be redacted are refused.
 func TestNoRailsAndNoJSON(t *testing.T) {
 	none, err := guard.NewInput(guard.InputRules{})
 	if err != nil {
@@ -165,7 +164,7 @@ func TestBadPatternsAreAnError(t *testing.T) {
 
 func TestTooLong(t *testing.T) {
 	if r := guard.TooLong(len(`{"a":"ü"}`), 9); r == nil || r.Code != call.InputTooLong {
-		t.Errorf("ten bytes under a cap of nine: %v", r)
+		t.Errorf("ten bytes with a limit of nine: got %v", r)
 	}
 	if r := guard.TooLong(len(`{"a":"ü"}`), 10); r != nil {
 		t.Error(r)

@@ -20,33 +20,33 @@ const (
 	StageOut = "guard out"
 )
 
-// OutputRules are the guardrails of results. The zero rules scan and redact.
+// OutputRules contains the guardrails for results. The zero value scans results and redacts secrets.
 type OutputRules struct {
-	// OnLeak is the action on a secret; empty means redact.
+	// OnLeak says what to do with a result that contains a secret. The zero value redacts the secret.
 	OnLeak agent.OnLeak
-	// Known are the credentials that ambit holds. The scan finds them in any encoding.
+	// Known lists the credentials that ambit stores. The scan finds them in several encodings.
 	Known []Known
 }
 
-// Known is a credential that ambit holds.
+// Known is a credential that ambit stores.
 type Known struct {
-	// Name is the name of the slot or variable. It appears in findings and placeholders.
+	// Name is the name of the credential slot or variable. It appears in findings and placeholders.
 	Name  string
 	Value string
 }
 
-// Output checks results.
+// Output checks the results of calls.
 type Output struct {
 	block bool
 	known *secret.Known
 	views sync.Pool
 }
 
-// NewOutput compiles rules. The scan itself cannot be switched off.
+// NewOutput compiles the rules. The scan for secrets cannot be switched off.
 func NewOutput(rules OutputRules) (*Output, error) {
 	o := &Output{block: rules.OnLeak == agent.LeakBlock}
 	if rules.OnLeak != "" && rules.OnLeak != agent.LeakRedact && rules.OnLeak != agent.LeakBlock {
-		return nil, fmt.Errorf("on_leak must be redact or block, not %q", rules.OnLeak)
+		return nil, fmt.Errorf("on_leak must be \"redact\" or \"block\", not %q", rules.OnLeak)
 	}
 	values := make([]secret.Value, len(rules.Known))
 	for i, k := range rules.Known {
@@ -54,14 +54,15 @@ func NewOutput(rules OutputRules) (*Output, error) {
 	}
 	known, err := secret.NewKnown(values)
 	if err != nil {
-		return nil, fmt.Errorf("credentials to search for: %w", err)
+		return nil, fmt.Errorf("cannot prepare the search for credentials: %w", err)
 	}
 	o.known = known
 	o.views.New = func() any { return new(view.View) }
 	return o, nil
 }
 
-// label returns a name that is valid in a JSON string and a placeholder.
+// label converts the name of a credential to a form that is safe in JSON and in placeholders. It shortens the name to
+// 64 bytes and replaces unusual characters with underscores.
 func label(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r == '_' || r == '-' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
@@ -75,10 +76,9 @@ func label(name string) string {
 	return name
 }
 
-// Check scans a whole result: text, structured content, errors, resources and decoded
-// base64. A clean result is returned as the same slice. Depending on the rules, each
-// secret is replaced by its name or the result is refused. A result that cannot be
-// scanned is refused.
+// Check returns a result with its secrets redacted. It scans the whole JSON text, including base64 in the text. If
+// there is no secret, Check returns the same slice. Check refuses a result that it cannot scan. If OnLeak is
+// [agent.LeakBlock], it also refuses every result that contains a secret.
 func (o *Output) Check(result jsontext.Value) (out jsontext.Value, findings []Finding, refusal *call.Refusal) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -86,8 +86,7 @@ func (o *Output) Check(result jsontext.Value) (out jsontext.Value, findings []Fi
 		}
 	}()
 	out = result
-	// The text around a redacted secret can look like another secret, so the result is
-	// scanned again.
+	// After a redaction, the remaining text can look like another secret, so scan the result again.
 	for range 4 {
 		matches, err := o.scan(out)
 		if err != nil {
@@ -98,27 +97,27 @@ func (o *Output) Check(result jsontext.Value) (out jsontext.Value, findings []Fi
 			edits[i] = edit{Secret, m.Rule, m.Start, m.End}
 		}
 		if len(edits) == 0 {
-			if edits, err = o.split(out); err != nil {
+			if edits, err = o.findSplit(out); err != nil {
 				return nil, findings, withheld("the result could not be scanned for secrets, so it is withheld: %v", err)
 			}
 		}
 		if len(edits) == 0 {
 			return out, findings, nil
 		}
-		next, found, err := rewrite(out, edits, o.blob)
+		next, found, err := rewrite(out, edits, o.redactBase64)
 		findings = append(findings, found...)
 		switch {
 		case err != nil:
 			return nil, findings, withheld("the result contains a secret and could not be redacted, so it is withheld: %v", err)
 		case len(found) == 0:
-			return nil, findings, withheld("the result contains a secret whose position is unknown, so it is withheld")
+			return nil, findings, withheld("the result contains a secret at an unknown position, so it is withheld")
 		case o.block:
 			return nil, findings,
 				withheld("the result contains a secret (%s at %q), so it is withheld", found[0].Rule, found[0].Pointer)
 		}
 		out = next
 	}
-	return nil, findings, withheld("the result contains secrets that redaction does not remove, so it is withheld")
+	return nil, findings, withheld("the result contains secrets that could not be redacted completely, so it is withheld")
 }
 
 func withheld(format string, args ...any) *call.Refusal {
@@ -127,7 +126,7 @@ func withheld(format string, args ...any) *call.Refusal {
 	return r
 }
 
-// scan finds the secrets in a JSON text, as ranges of the text.
+// scan returns the positions of the secrets in a JSON document.
 func (o *Output) scan(doc []byte) ([]secret.Match, error) {
 	e, err := secret.Standard()
 	if err != nil {
@@ -145,8 +144,9 @@ func (o *Output) scan(doc []byte) ([]secret.Match, error) {
 	return matches, err
 }
 
-// blob redacts secrets inside of base64 and encodes the result again.
-func (o *Output) blob(text []byte) []byte {
+// redactBase64 decodes base64 text, redacts the secrets in it, and encodes it again. It returns nil if it finds no
+// secret.
+func (o *Output) redactBase64(text []byte) []byte {
 	plain, err := base64.StdEncoding.AppendDecode(nil, text)
 	if err != nil {
 		return nil

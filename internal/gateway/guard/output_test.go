@@ -16,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 )
 
-// Secrets are put together here, so that no scanner takes this file for a leak.
+// The secrets are concatenated from parts, so that secret scanners do not report this file as a leak.
 var (
 	pat    = "gh" + "p_" + "x7Kq2Vd9RmT4wLz8NcB1yHf6GsJ3uPe5aQoZ"
 	awsKey = "AK" + "IA" + "Q3EXZ7PLM2VN4RTY"
@@ -32,7 +32,7 @@ func output(t testing.TB, rules guard.OutputRules) *guard.Output {
 	return o
 }
 
-// quote is a text as a JSON string.
+// quote returns a text as a JSON string.
 func quote(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -108,10 +108,10 @@ func TestSecretsAreRedactedWhereverTheyAre(t *testing.T) {
 				t.Fatal("no finding")
 			}
 			if findings[0].Pointer != tt.at {
-				t.Errorf("at %q, want %q", findings[0].Pointer, tt.at)
+				t.Errorf("the finding is at %q, want %q", findings[0].Pointer, tt.at)
 			}
 			if said := fmt.Sprintf("%+v", findings); strings.Contains(said, pat[4:]) || strings.Contains(said, awsKey) {
-				t.Error("a finding says the secret")
+				t.Error("a finding contains the secret")
 			}
 		})
 	}
@@ -144,17 +144,17 @@ func TestKnownCredentialsAreFoundInEveryForm(t *testing.T) {
 				t.Fatal(refusal)
 			}
 			if name == "lower query" {
-				return // half of it is as it was, and not the secret
+				return // only a part of this form is escaped, so it need not be found
 			}
 			if len(findings) == 0 || findings[0].Rule != "db_password" {
-				t.Fatalf("findings %v in %s", findings, out)
+				t.Fatalf("got the findings %v in %s", findings, out)
 			}
 			if !strings.Contains(string(out), "[secret:db_password]") {
 				t.Errorf("got %s", out)
 			}
 		})
 	}
-	t.Run("the key inside of a JSON credential", func(t *testing.T) {
+	t.Run("the key inside a JSON credential", func(t *testing.T) {
 		o := output(t, guard.OutputRules{Known: []guard.Known{{Name: "SA", Value: `{"type":"service_account","private_key":"line-one-of-it\nline-two"}`}}})
 		out, findings, _ := o.Check(jsontext.Value(text("here: line-one-of-it\nline-two, of type service_account")))
 		if len(findings) != 1 || string(out) != text("here: [secret:SA], of type service_account") {
@@ -167,13 +167,13 @@ func TestBlockWithholdsTheResult(t *testing.T) {
 	o := output(t, guard.OutputRules{OnLeak: agent.LeakBlock})
 	out, findings, refusal := o.Check(jsontext.Value(text(pat)))
 	if out != nil || refusal == nil || refusal.Code != call.SecretLeak || refusal.Effect != call.EffectDone || refusal.Retryable {
-		t.Fatalf("out %s, refusal %+v", out, refusal)
+		t.Fatalf("got the result %s and the refusal %+v", out, refusal)
 	}
 	if len(findings) != 1 || strings.Contains(refusal.Message, pat[4:]) {
-		t.Errorf("findings %v, message %q", findings, refusal.Message)
+		t.Errorf("got the findings %v and the message %q", findings, refusal.Message)
 	}
 	if _, _, refusal := o.Check(jsontext.Value(text("fine"))); refusal != nil {
-		t.Errorf("a clean result: %v", refusal)
+		t.Errorf("a clean result was refused: %v", refusal)
 	}
 }
 
@@ -181,29 +181,29 @@ func TestWhatCannotBeRedactedIsWithheld(t *testing.T) {
 	o := output(t, guard.OutputRules{})
 	for _, in := range []string{`{"a":"` + pat, pat, `{"a":` + pat + `}`} {
 		if out, _, refusal := o.Check(jsontext.Value(in)); refusal == nil || out != nil {
-			t.Errorf("%d bytes that are not JSON: passed", len(in))
+			t.Errorf("invalid JSON of %d bytes with a secret passed", len(in))
 		}
 	}
 }
 
-// What takes too long to scan is not called clean, wherever it is.
+// A result that takes too long to scan is withheld, and Redact replaces such a text completely.
 func TestWhatCannotBeScannedIsWithheld(t *testing.T) {
 	hard := strings.Repeat("eyJhbGciOiJIUzI1NiJ9.", 5_000)
 	o := output(t, guard.OutputRules{})
 	if out, _, refusal := o.Check(jsontext.Value(text(hard))); refusal == nil || refusal.Code != call.SecretLeak || out != nil {
-		t.Errorf("a result: %v", refusal)
+		t.Errorf("the result passed: %v", refusal)
 	}
 	if f := guard.Scan([]byte(hard)); len(f) != 1 || f[0].Rule != "unscanned" || f[0].Start != 0 || f[0].End != len(hard) {
-		t.Errorf("a text: %v", f)
+		t.Errorf("Scan returned %v", f)
 	}
 	if got := string(guard.Redact([]byte(hard))); got != "[secret:unscanned]" {
 		t.Errorf("got %.60s", got)
 	}
 	half := len(hard) / 2 / 21 * 21
 	if _, _, refusal := o.Check(jsontext.Value(texts(hard[:half], hard[half:]))); refusal == nil {
-		t.Error("in two texts it passes")
+		t.Error("a result with two such texts passed")
 	}
-	// A name for a credential that is none of letters still has one.
+	// A credential without a name is redacted under the name "credential".
 	named := output(t, guard.OutputRules{Known: []guard.Known{{Name: "", Value: "correct horse battery"}}})
 	if out, _, _ := named.Check(jsontext.Value(text("the correct horse battery"))); !strings.Contains(string(out), "[secret:credential]") {
 		t.Errorf("got %s", out)
@@ -212,7 +212,7 @@ func TestWhatCannotBeScannedIsWithheld(t *testing.T) {
 
 func TestOnLeakIsOneOfTwoWords(t *testing.T) {
 	if _, err := guard.NewOutput(guard.OutputRules{OnLeak: "ignore"}); err == nil {
-		t.Error("took ignore")
+		t.Error("NewOutput accepted OnLeak \"ignore\"")
 	}
 }
 

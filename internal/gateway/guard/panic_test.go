@@ -17,7 +17,7 @@ func TestBrokenChecksRefuse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.views.New = func() any { return new(view.View) } // which is no scratch
+	in.views.New = func() any { return new(view.View) } // not a *scratch, so Check panics
 	if out, _, refusal := in.Check(text); out != nil || refusal == nil || refusal.Code != call.InputInvalid {
 		t.Errorf("the arguments pass as %s, %v", out, refusal)
 	}
@@ -26,14 +26,14 @@ func TestBrokenChecksRefuse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.views.New = func() any { return new(scratch) } // which is no view
+	o.views.New = func() any { return new(scratch) } // not a *view.View, so Check panics
 	if out, _, refusal := o.Check(text); out != nil || refusal == nil || refusal.Code != call.SecretLeak || refusal.Effect != call.EffectDone {
 		t.Errorf("the result passes as %s, %+v", out, refusal)
 	}
 
 	s := NewSchema(`{"type":"object"}`)
-	s.once.Do(func() {}) // and so it is not compiled
+	s.once.Do(func() {}) // the schema is never compiled, so Check panics
 	if problems, err := s.Check(text); err == nil {
-		t.Errorf("the value fits a schema that cannot be checked: %v", problems)
+		t.Errorf("Check returned no error for a schema that was not compiled: %v", problems)
 	}
 }

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	_ "embed"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,8 +14,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// Operator has the guardrails that the operator sets for every agent, in guardrails.json.
-// The fields are those of a manifest's guardrails:
+// Operator contains the guardrails that the operator sets for every agent, in guardrails.json. The file has the
+// same fields as the guardrails of a manifest, plus deny_defaults:
 //
 //	{
 //	  "input": {
@@ -24,25 +25,25 @@ import (
 //	}
 type Operator struct {
 	agent.Guardrails
-	// DenyDefaults switches the built-in patterns on or off. With nil they are on for
-	// agents that have deny patterns.
+	// DenyDefaults switches the built-in patterns on or off. If DenyDefaults is nil, the built-in patterns are on only for
+	// agents that have other deny patterns.
 	DenyDefaults *bool
 }
 
-// Rails are the guardrails of one agent.
+// Rails contains the guardrails of one agent.
 type Rails struct {
-	// MaxLength bounds the bytes of arguments; 0 means no bound.
+	// MaxLength is the maximum size of the arguments in bytes; 0 means no limit.
 	MaxLength int64
 	Input     InputRules
-	// OnLeak is the action on a result that contains a secret.
+	// OnLeak says what to do with a result that contains a secret.
 	OnLeak agent.OnLeak
-	// Schemas must all match a result.
+	// Schemas lists the JSON Schemas that every result must match.
 	Schemas []string
 }
 
-// Merge combines two sets of guardrails. The manifest can only tighten those of the
-// operator: the result has the lower bound, all patterns, all categories, both schemas,
-// and block rather than redact.
+// Merge combines the guardrails of the operator and of a manifest. A manifest can only tighten the operator's
+// guardrails. The result has the lower limit, all patterns, all categories and both schemas. It blocks leaks if the
+// operator or the manifest blocks leaks.
 func Merge(operator Operator, manifest agent.Guardrails) Rails {
 	r := Rails{OnLeak: agent.LeakRedact, MaxLength: operator.MaxLength}
 	if n := manifest.MaxLength; n > 0 && (r.MaxLength == 0 || n < r.MaxLength) {
@@ -65,7 +66,6 @@ func Merge(operator Operator, manifest agent.Guardrails) Rails {
 	return r
 }
 
-// union returns the elements of both lists, in order, without duplicates.
 func union(a, b []string) []string {
 	var out []string
 	for _, s := range slices.Concat(a, b) {
@@ -76,20 +76,17 @@ func union(a, b []string) []string {
 	return out
 }
 
-// The rules that apply only to guardrails.json.
-var (
-	ruleOperatorPattern = diag.NewError("GR001", "a deny pattern cannot be used",
-		"Deny patterns are matched against every call in linear time; this pattern cannot be.",
-		"write it in RE2's syntax, without look-around and backreferences")
-	ruleOperatorScan = diag.NewError("GR002", "the secret scan cannot be switched off",
-		"Every result is scanned for secrets; there is no setting for it.",
-		"remove the field; on_leak sets the action for a result with a secret")
-	ruleOperatorSchema = diag.NewError("GR003", "the output schema cannot be used",
-		"Every result would be refused.", "fix the schema")
-)
+//go:embed rules.txt
+var rulesText string
 
-// Rules are the rules of guardrails.json, besides the shared ones.
-var Rules = []*diag.Rule{ruleOperatorPattern, ruleOperatorScan, ruleOperatorSchema}
+// Rules lists the diagnostic rules that apply only to guardrails.json.
+var Rules = diag.ParseRules(rulesText)
+
+var (
+	ruleOperatorPattern = Rules.Get("GR001")
+	ruleOperatorScan    = Rules.Get("GR002")
+	ruleOperatorSchema  = Rules.Get("GR003")
+)
 
 // FileError reports every mistake in guardrails.json.
 type FileError struct {
@@ -99,7 +96,7 @@ type FileError struct {
 
 func (e *FileError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s cannot be used, so no agent is started under it:", e.Name)
+	fmt.Fprintf(&b, "%s cannot be used, so no agent can start:", e.Name)
 	for _, d := range e.Diagnostics {
 		fmt.Fprintf(&b, "\n  line %d, column %d: %s: %s", d.Line, d.Column, d.Code, d.Message)
 		if d.Hint != "" {
@@ -109,8 +106,8 @@ func (e *FileError) Error() string {
 	return b.String()
 }
 
-// ParseOperator parses guardrails.json. An unknown field is a mistake, because a
-// misspelt guardrail would have no effect. The error is a *[FileError].
+// ParseOperator parses guardrails.json. It rejects unknown fields, because a misspelt guardrail would have no effect.
+// The error is a *[FileError].
 func ParseOperator(name string, text []byte) (Operator, error) {
 	rep := diag.Open(name, string(text), true)
 	p := &operatorParser{read.Reader{Reporter: rep, Unknown: diag.UnknownField}}
@@ -136,7 +133,8 @@ func (p *operatorParser) operator(root doc.Value) (out Operator) {
 			if err := deny.Check(d.Text()); err != nil {
 				p.Report(ruleOperatorPattern, d.Place(), "", "the pattern %s: %v", diag.Quote(d.Text()), err)
 			} else if deny.MatchesEmpty(d.Text()) {
-				p.Report(ruleOperatorPattern, d.Place(), "", "the pattern %s matches the empty text, so it would deny every call", diag.Quote(d.Text()))
+				p.Report(ruleOperatorPattern, d.Place(), "", "the pattern %s matches the empty string, so it denies every call",
+					diag.Quote(d.Text()))
 			}
 			out.DenyPatterns = append(out.DenyPatterns, d.Text())
 		}

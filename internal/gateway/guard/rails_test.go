@@ -31,7 +31,7 @@ func TestTheManifestCanOnlyTighten(t *testing.T) {
 			guard.Rails{MaxLength: 10, Input: guard.InputRules{Deny: []string{"x"}, DenyDefaults: true, PII: []string{"email"}}, OnLeak: "block", Schemas: []string{"{}"}},
 		},
 		{
-			"a wider manifest changes nothing",
+			"a less strict manifest changes nothing",
 			guard.Operator{Guardrails: agent.Guardrails{MaxLength: 10, DenyPatterns: []string{"x"}, PII: []string{"email"}, OnLeak: "block", OutputSchema: "{}"}},
 			agent.Guardrails{MaxLength: 99, OnLeak: "redact"},
 			guard.Rails{MaxLength: 10, Input: guard.InputRules{Deny: []string{"x"}, DenyDefaults: true, PII: []string{"email"}}, OnLeak: "block", Schemas: []string{"{}"}},
@@ -43,7 +43,7 @@ func TestTheManifestCanOnlyTighten(t *testing.T) {
 			guard.Rails{MaxLength: 50, Input: guard.InputRules{Deny: []string{"x", "y"}, DenyDefaults: true, PII: []string{"email", "iban"}}, OnLeak: "redact", Schemas: []string{"true", "{}"}},
 		},
 		{
-			"only the operator switches the shipped list",
+			"only the operator can switch the built-in patterns off",
 			guard.Operator{DenyDefaults: &off},
 			agent.Guardrails{DenyPatterns: []string{"y"}},
 			guard.Rails{Input: guard.InputRules{Deny: []string{"y"}}, OnLeak: "redact"},
@@ -70,7 +70,7 @@ func TestOperatorFile(t *testing.T) {
 		t.Errorf("got %+v", o)
 	}
 	if _, err := guard.ParseOperator("guardrails.json", []byte(`{}`)); err != nil {
-		t.Errorf("an empty object: %v", err)
+		t.Errorf("an empty object was rejected: %v", err)
 	}
 }
 
@@ -93,15 +93,15 @@ func TestOperatorFileTellsOfEveryMistake(t *testing.T) {
 		"/input/deny_default", "/output/on_leak", "/output/schema/type", "/output/secret_leak_scan",
 	} {
 		if !strings.Contains("\n"+strings.Join(at, "\n")+"\n", "\n"+want+"\n") {
-			t.Errorf("nothing about %s in %v", want, at)
+			t.Errorf("no diagnostic for %s; got %v", want, at)
 		}
 	}
 	if !strings.Contains(err.Error(), "line 3, column ") || !strings.Contains(err.Error(), "deny_defaults") {
-		t.Errorf("the message has no place or no hint:\n%v", err)
+		t.Errorf("the message has no position or no hint:\n%v", err)
 	}
 	for _, bad := range []string{``, `[]`, `{"input":{},"input":{}}`, `{"input":1}`, `{} x`, `// c` + "\n{}"} {
 		if _, err := guard.ParseOperator("guardrails.json", []byte(bad)); err == nil {
-			t.Errorf("took %q", bad)
+			t.Errorf("ParseOperator accepted %q", bad)
 		}
 	}
 }
@@ -122,7 +122,7 @@ func TestSchemaSaysWhereAndNeverWhat(t *testing.T) {
 		{"deep", `{"id":1,"tags":["ok","HUNTER2"]}`, []string{`/tags/1 is longer than 5 characters`, `/tags/1 does not match the pattern "^[a-z]+$"`}},
 		{"unknown", `{"id":1,"hunter2":1}`, []string{` has 1 member that the schema does not allow`}},
 		{"enum", `{"id":1,"kind":"hunter2"}`, []string{`/kind is not one of the allowed values`}},
-		{"choices", `{"id":1,"either":5}`, []string{`/either matches none of the choices`}},
+		{"choices", `{"id":1,"either":5}`, []string{`/either matches none of the allowed alternatives`}},
 		{"not JSON", `{"id":`, []string{` is not JSON`}},
 	}
 	for _, tt := range tests {
@@ -140,17 +140,17 @@ func TestSchemaSaysWhereAndNeverWhat(t *testing.T) {
 			}
 			for _, r := range []*call.Refusal{s.Input(jsontext.Value(tt.value)), s.Output(jsontext.Value(tt.value))} {
 				if (r == nil) != (tt.want == nil) {
-					t.Errorf("refusal %v", r)
+					t.Errorf("got the refusal %v", r)
 				}
 				if r != nil && strings.Contains(strings.ToLower(r.Message), "hunter2") {
-					t.Errorf("the message says the value: %s", r.Message)
+					t.Errorf("the message contains the value: %s", r.Message)
 				}
 			}
 		})
 	}
 }
 
-// A checked value has no duplicate keys at any depth, so that every parser sees the same.
+// A value with a duplicate key at any depth does not match a schema, because parsers could read it differently.
 func TestCheckedValueIsReadInOneWay(t *testing.T) {
 	for value, fits := range map[string]bool{
 		`{"ok":true}`:                          true,
@@ -160,7 +160,7 @@ func TestCheckedValueIsReadInOneWay(t *testing.T) {
 		for _, schema := range []string{`{"properties":{"ok":{"const":true}}}`, ""} {
 			stopped := guard.NewSchema(schema).Output(jsontext.Value(value))
 			if (stopped == nil) != (fits || schema == "") {
-				t.Errorf("%s against %q: %v", value, schema, stopped)
+				t.Errorf("%s with the schema %q: got %v", value, schema, stopped)
 			}
 			if stopped != nil && (stopped.Code != call.OutputInvalid || stopped.Effect != call.EffectDone || !strings.Contains(stopped.Message, "duplicate key")) {
 				t.Errorf("%s is refused with %+v", value, stopped)
@@ -183,13 +183,13 @@ func TestSchemaWords(t *testing.T) {
 		{`{"multipleOf":3}`, `4`, "is not a multiple of 3"},
 		{`{"uniqueItems":true}`, `[1,1]`, "has a duplicate item"},
 		{`{"properties":{"a":false}}`, `{"a":1}`, "is not allowed here"},
-		{`{"oneOf":[{"type":"number"},{"type":"integer"}]}`, `1`, "does not match exactly one of the choices"},
+		{`{"oneOf":[{"type":"number"},{"type":"integer"}]}`, `1`, "does not match exactly one of the allowed alternatives"},
 		{`{"not":{"type":"string"}}`, `"x"`, "matches a schema that it must not match"},
 		{`{"dependentRequired":{"a":["b"]}}`, `{"a":1}`, "violates dependentRequired/a"},
 	} {
 		problems, err := guard.NewSchema(tt.schema).Check(jsontext.Value(tt.value))
 		if err != nil || len(problems) == 0 || problems[len(problems)-1].Message != tt.want && problems[0].Message != tt.want {
-			t.Errorf("%s: %v, %v", tt.schema, problems, err)
+			t.Errorf("%s: got the problems %v, %v", tt.schema, problems, err)
 		}
 	}
 	many := `[` + strings.TrimSuffix(strings.Repeat(`"x",`, 100), ",") + `]`
@@ -215,32 +215,32 @@ func sameSet(a, b []string) bool {
 }
 
 func TestSchemasStayAtHome(t *testing.T) {
-	// A file that is there and is a schema: it must not be read all the same.
+	// The file exists and contains a valid schema, but a reference to it must still be refused.
 	file := filepath.Join(t.TempDir(), "schema.json")
 	if err := os.WriteFile(file, []byte(`{"type":"object"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"a file that is there": `{"$ref":` + quote("file://"+filepath.ToSlash(file)) + `}`,
-		"http":                 `{"$ref":"https://example.com/schema.json"}`,
-		"file":                 `{"$ref":"file:///etc/passwd"}`,
-		"bad":                  `{"type":5}`,
-		"json":                 `{`,
-		"large":                `{"description":"` + strings.Repeat("x", 2<<20) + `"}`,
+		"an existing file": `{"$ref":` + quote("file://"+filepath.ToSlash(file)) + `}`,
+		"http":             `{"$ref":"https://example.com/schema.json"}`,
+		"file":             `{"$ref":"file:///etc/passwd"}`,
+		"bad":              `{"type":5}`,
+		"json":             `{`,
+		"large":            `{"description":"` + strings.Repeat("x", 2<<20) + `"}`,
 	} {
 		s := guard.NewSchema(text)
 		if _, err := s.Check(jsontext.Value(`{}`)); err == nil {
-			t.Errorf("%s: was taken", name)
+			t.Errorf("%s: Check accepted the schema", name)
 		}
 		if in, out := s.Input(jsontext.Value(`{}`)), s.Output(jsontext.Value(`{}`)); in == nil || in.Code != call.InputInvalid || out == nil || out.Code != call.OutputInvalid || out.Effect != call.EffectDone {
 			t.Errorf("%s: refusals %v and %v", name, in, out)
 		}
 	}
 	if problems, err := guard.NewSchema("").Check(jsontext.Value(`1`)); err != nil || problems != nil {
-		t.Error("no schema is not a schema")
+		t.Error("an empty schema did not accept the value")
 	}
 	local := guard.NewSchema(`{"$defs":{"n":{"type":"integer"}},"properties":{"a":{"$ref":"#/$defs/n"}}}`)
 	if problems, err := local.Check(jsontext.Value(`{"a":"x"}`)); err != nil || len(problems) != 1 || problems[0].Pointer != "/a" {
-		t.Errorf("%v %v", problems, err)
+		t.Errorf("got the problems %v, %v", problems, err)
 	}
 }

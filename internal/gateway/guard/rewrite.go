@@ -11,37 +11,37 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// edit is a range of a JSON text to redact. Edits are in order and do not overlap.
+// edit is a range of a JSON text to redact. Lists of edits are sorted and do not overlap.
 type edit struct {
 	kind       Kind
 	rule       string
 	start, end int
 }
 
-// lenient accepts duplicate keys and invalid UTF-8, because the guard must check every
-// text that another parser may accept.
+// lenient makes the parser accept duplicate keys and invalid UTF-8. Other parsers accept such text, so the guard must
+// be able to check it.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
-// scalar is a string, a number, a literal or the name of a member.
+// scalar is the position of a string, a number, a literal or a member name.
 type scalar struct {
 	start, end int
 	kind       jsontext.Kind
-	name       bool // it is the name of a member
+	name       bool // set if the scalar is the name of a member
 }
 
-// frame is one level of the position of a walk.
+// frame is one of the arrays and objects that contain the current position of a walk.
 type frame struct {
 	object bool
-	index  int    // of the value in a list
-	member string // the name of the member, after redaction
+	index  int    // the index of the current array element
+	member string // the name of the current object member, after redaction
 }
 
-// walk goes through the scalars of a document.
+// walk is the path to the current position in a document.
 type walk struct {
 	path []frame
 }
 
-// member returns the name of the innermost member at the position.
+// member returns the name of the innermost member that contains the current position.
 func (w *walk) member() string {
 	for i := len(w.path) - 1; i >= 0; i-- {
 		if w.path[i].object {
@@ -53,7 +53,8 @@ func (w *walk) member() string {
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer returns the JSON pointer to the position, without the name that is being read.
+// pointer returns a JSON pointer to the current position. For the name of a member, it returns a pointer to the
+// object.
 func (w *walk) pointer(name bool) string {
 	var b strings.Builder
 	path := w.path
@@ -71,7 +72,7 @@ func (w *walk) pointer(name bool) string {
 	return b.String()
 }
 
-// scalars calls do for every scalar of a document, in order.
+// scalars calls a callback for every scalar in a document, in order.
 func (w *walk) scalars(doc []byte, do func(s scalar)) error {
 	d := jsontext.NewDecoder(bytes.NewReader(doc), lenient)
 	for {
@@ -109,7 +110,6 @@ func (w *walk) scalars(doc []byte, do func(s scalar)) error {
 	}
 }
 
-// unquote decodes a JSON string.
 func unquote(v []byte) string {
 	b, err := jsontext.AppendUnquote(nil, v)
 	if err != nil && len(b) == 0 {
@@ -118,9 +118,10 @@ func unquote(v []byte) string {
 	return string(b)
 }
 
-// rewrite makes the edits in a document and returns them as findings. The result is JSON.
-// blob, if set, redacts inside of base64, and returns nil if it cannot.
-func rewrite(doc []byte, edits []edit, blob func(text []byte) []byte) ([]byte, []Finding, error) {
+// rewrite replaces ranges of a document with placeholders. It returns the new document and a finding for each
+// replacement. The callback redactBase64 can be nil; it redacts the secrets in base64 text and returns nil if it finds
+// none. The function returns an error if the old or the new document is not valid JSON.
+func rewrite(doc []byte, edits []edit, redactBase64 func(text []byte) []byte) ([]byte, []Finding, error) {
 	var (
 		findings []Finding
 		w        walk
@@ -144,8 +145,8 @@ func rewrite(doc []byte, edits []edit, blob func(text []byte) []byte) ([]byte, [
 			done = s.end
 			return
 		}
-		if m := w.member(); blob != nil && !s.name && (m == "blob" || m == "data") {
-			if text := blob(doc[s.start+1 : s.end-1]); text != nil {
+		if m := w.member(); redactBase64 != nil && !s.name && (m == "blob" || m == "data") {
+			if text := redactBase64(doc[s.start+1 : s.end-1]); text != nil {
 				note(edits[0])
 				out = append(append(out, doc[done:s.start+1]...), text...)
 				done = s.end - 1
@@ -168,7 +169,7 @@ func rewrite(doc []byte, edits []edit, blob func(text []byte) []byte) ([]byte, [
 		out = append(out, doc[done:s.end]...)
 		done = s.end
 		if edited && s.name {
-			// Two redacted names must stay different.
+			// Append a number to a redacted name that would otherwise be a duplicate.
 			text := string(out[at:])
 			if names[text]++; names[text] > 1 {
 				out = append(strconv.AppendInt(append(out[:len(out)-1], ' '), int64(names[text]), 10), '"')
@@ -181,7 +182,7 @@ func rewrite(doc []byte, edits []edit, blob func(text []byte) []byte) ([]byte, [
 	}
 	out = append(out, doc[done:]...)
 	if !valid(out) {
-		return nil, findings, errors.New("the redacted text is not JSON")
+		return nil, findings, errors.New("the redacted text is not valid JSON")
 	}
 	return out, findings, nil
 }

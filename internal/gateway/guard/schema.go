@@ -14,8 +14,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Schema validates values against a JSON Schema. It is compiled on first use, can refer
-// only to itself, and is safe for concurrent use.
+// Schema validates values against a JSON Schema. The schema is compiled on first use and cannot refer to other
+// schemas. A Schema is safe for concurrent use.
 type Schema struct {
 	text string
 
@@ -24,17 +24,16 @@ type Schema struct {
 	err    error
 }
 
-// Bounds of a schema and of the reported problems.
+// maxSchema is the maximum size of a schema in bytes. maxProblems is the maximum number of reported problems.
 const (
 	maxSchema   = 1 << 20
 	maxProblems = 5
 )
 
-// NewSchema returns the schema with this text. An empty text matches every value.
+// NewSchema returns a Schema for the text of a JSON Schema. An empty text accepts every value.
 func NewSchema(text string) *Schema { return &Schema{text: text} }
 
-// Problem is one way in which a value does not match its schema. It describes the
-// requirement and never contains the value.
+// Problem is a requirement of a schema that a value does not meet. It never contains the value.
 type Problem struct {
 	Pointer string `json:"pointer"`
 	Message string `json:"message"`
@@ -66,7 +65,7 @@ func (s *Schema) compile() {
 	}
 }
 
-// Check returns the ways in which a value does not match. The error is about the schema.
+// Check returns the requirements that a value does not meet. An error means that the schema itself cannot be used.
 func (s *Schema) Check(value jsontext.Value) (problems []Problem, err error) {
 	if s == nil || s.text == "" {
 		return nil, nil
@@ -93,14 +92,14 @@ func (s *Schema) Check(value jsontext.Value) (problems []Problem, err error) {
 	return describe(invalid, nil), nil
 }
 
-// describe collects the leaves of a tree of errors.
+// describe appends a problem for each leaf in a tree of validation errors.
 func describe(e *jsonschema.ValidationError, problems []Problem) []Problem {
 	if len(problems) == maxProblems {
 		return problems
 	}
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf, *kind.Not:
-		// The problems with each single choice do not help the reader.
+		// Report only this error, because listing the problems of every alternative would not help the reader.
 	default:
 		if len(e.Causes) > 0 {
 			for _, c := range e.Causes {
@@ -116,7 +115,7 @@ func describe(e *jsonschema.ValidationError, problems []Problem) []Problem {
 	return append(problems, Problem{pointer.String(), requirement(e.ErrorKind)})
 }
 
-// requirement describes the violated requirement of a schema, without the value.
+// requirement describes the requirement that a value violates. It does not quote the value.
 func requirement(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Type:
@@ -160,9 +159,9 @@ func requirement(k jsonschema.ErrorKind) string {
 	case *kind.FalseSchema:
 		return "is not allowed here"
 	case *kind.AnyOf:
-		return "matches none of the choices"
+		return "matches none of the allowed alternatives"
 	case *kind.OneOf:
-		return "does not match exactly one of the choices"
+		return "does not match exactly one of the allowed alternatives"
 	case *kind.Not:
 		return "matches a schema that it must not match"
 	}
@@ -176,7 +175,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// Input refuses arguments that do not match.
+// Input refuses arguments that do not match the schema.
 func (s *Schema) Input(arguments jsontext.Value) *call.Refusal {
 	problems, err := s.Check(arguments)
 	if err != nil {
@@ -189,14 +188,15 @@ func (s *Schema) Input(arguments jsontext.Value) *call.Refusal {
 	return call.Refuse(StageIn, call.InputInvalid, "the arguments do not match the tool's schema: %s", list(problems))
 }
 
-// Output refuses a result that does not match, or that is ambiguous to another parser.
+// Output refuses a result that does not match the schema. It also refuses a result with duplicate keys, because another
+// parser could use a different value than the one that was checked.
 func (s *Schema) Output(result jsontext.Value) *call.Refusal {
 	problems, err := s.Check(result)
 	if err == nil && len(problems) == 0 {
 		if s == nil || s.text == "" || result.IsValid() {
 			return nil
 		}
-		// Only the last of the duplicates was checked.
+		// If a key occurs twice, only the last value was checked against the schema.
 		problems = []Problem{{"", "has a duplicate key"}}
 	}
 	said := "could not be checked against its schema"

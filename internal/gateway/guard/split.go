@@ -7,26 +7,26 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// A reader joins the texts of a result, so a secret may be split over two of them. Each
-// text is scanned by itself; the code here scans the joins.
+// A client joins the text items of a result, so a secret can be split across several items. Output.scan does not find
+// such a secret, so the code in this file scans the joined text.
 
-// seam is the part of a long text that is joined, at either end: longer than any token.
-const seam = 4 << 10
+// edgeBytes is the number of bytes that are kept at the beginning and at the end of a long text. No token is longer.
+const edgeBytes = 4 << 10
 
-// gap replaces the middle of a long text. No secret contains it.
+// gap replaces the middle of a long text. No secret contains the bytes of gap.
 const gap = "\n\x00\n"
 
-// piece is a part of a text in the joined text.
+// piece is a part of a text item inside the joined text.
 type piece struct {
-	start, end int // in the joined text
-	base       int // of the text in the document
-	from       int // of the piece in the text
+	start, end int // offsets in the joined text
+	base       int // offset of the text in the document
+	from       int // offset of the piece in the text
 	escaped    *view.View
 }
 
-// split finds secrets that are split over several texts of a document. It returns the
-// edits of each text.
-func (o *Output) split(doc []byte) ([]edit, error) {
+// findSplit finds secrets that are split across several text items of a document. It returns an edit for each part of
+// such a secret.
+func (o *Output) findSplit(doc []byte) ([]edit, error) {
 	if !severalTexts(doc) {
 		return nil, nil
 	}
@@ -48,13 +48,13 @@ func (o *Output) split(doc []byte) ([]edit, error) {
 			p.end = len(joined)
 			pieces = append(pieces, p)
 		}
-		if len(text) <= 2*seam {
+		if len(text) <= 2*edgeBytes {
 			add(0, len(text))
 			return
 		}
-		add(0, seam)
+		add(0, edgeBytes)
 		joined = append(joined, gap...)
-		add(len(text)-seam, len(text))
+		add(len(text)-edgeBytes, len(text))
 	})
 	if err != nil || len(pieces) < 2 {
 		return nil, err
@@ -83,7 +83,8 @@ func (o *Output) split(doc []byte) ([]edit, error) {
 	return edits, err
 }
 
-// severalTexts reports whether a document may have more than one text, cheaply.
+// severalTexts reports whether a document may have more than one text item. The check is fast and never misses a second
+// item, but it can return true for a document with only one.
 func severalTexts(doc []byte) bool {
 	n := 0
 	for rest := doc; ; {
@@ -98,6 +99,6 @@ func severalTexts(doc []byte) bool {
 			}
 		}
 	}
-	// The name can be written with escapes.
+	// The name "text" can also be written with escapes.
 	return bytes.Contains(doc, []byte(`\u00`)) && bytes.Contains(doc, []byte(`":`))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 )
 
-// texts is a result of several texts.
+// texts returns a result with several texts.
 func texts(parts ...string) string {
 	items := make([]string, len(parts))
 	for i, p := range parts {
@@ -22,7 +22,7 @@ func texts(parts ...string) string {
 	return `{"content":[` + strings.Join(items, ",") + `]}`
 }
 
-// A secret that several texts hold together is taken out of each of them.
+// If a secret is split over several texts, each part is redacted.
 func TestSplitSecrets(t *testing.T) {
 	o := output(t, guard.OutputRules{Known: []guard.Known{{Name: "SLOT", Value: "correct horse battery"}}})
 	long := strings.Repeat("nothing to see in this line of text\n", 400)
@@ -47,11 +47,11 @@ func TestSplitSecrets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out, found, refusal := o.Check(jsontext.Value(texts(tt.in...)))
 			if refusal != nil || len(found) != tt.found {
-				t.Fatalf("found %v, %v", found, refusal)
+				t.Fatalf("got the findings %v, want %d: %v", found, tt.found, refusal)
 			}
 			for i, f := range found {
 				if f.Rule != tt.rule || f.Pointer != fmt.Sprintf("/content/%d/text", i) {
-					t.Errorf("found %+v", f)
+					t.Errorf("got the finding %+v", f)
 				}
 			}
 			if !out.IsValid() || strings.Contains(string(out), pat[9:20]) || strings.Contains(string(out), "rse battery") || strings.Count(string(out), `"type":"text"`) != len(tt.in) {
@@ -60,16 +60,16 @@ func TestSplitSecrets(t *testing.T) {
 		})
 	}
 	if _, _, refusal := output(t, guard.OutputRules{OnLeak: agent.LeakBlock}).Check(jsontext.Value(texts(pat[:9], pat[9:]))); refusal == nil || refusal.Code != call.SecretLeak {
-		t.Errorf("it passes where it must not: %v", refusal)
+		t.Errorf("a split secret passed although OnLeak is block: %v", refusal)
 	}
-	// The name of the member does not have to be written plainly.
+	// The member name "text" can be written with escapes.
 	hidden := strings.ReplaceAll(texts(pat[:9], pat[9:]), `"text":`, `"\u0074ext":`)
 	if out, found, _ := o.Check(jsontext.Value(hidden)); len(found) != 2 || strings.Contains(string(out), pat[9:]) {
 		t.Errorf("found %v in %s", found, out)
 	}
 }
 
-// Adjacent texts without a secret stay as they are.
+// Adjacent texts without a secret are not changed.
 func TestTextsWithoutSeamsStay(t *testing.T) {
 	o := output(t, guard.OutputRules{})
 	for _, in := range []string{

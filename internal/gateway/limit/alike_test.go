@@ -6,8 +6,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// A server may read Amount where amount was counted, so that both together are
-// not taken.
+// Arguments with both amount and Amount are refused, because a server may read Amount where ambit counts amount.
 func TestAmountsAlike(t *testing.T) {
 	for text, ok := range map[string]bool{
 		`{"amount":1}`:                        true,
@@ -19,7 +18,7 @@ func TestAmountsAlike(t *testing.T) {
 		`{"amount":{"a":1}}`:                  false,
 	} {
 		if amount, problem := (Meter{Spend: &agent.Cap{}, Arguments: []byte(text)}).amount(); (problem == "") != ok || ok && amount.Num().Int64() != 1 {
-			t.Errorf("%s: %v, %q", text, amount, problem)
+			t.Errorf("%s: got the amount %v and the problem %q", text, amount, problem)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// FuzzAmount: what counts against a cap is the amount that the tool is sent, is
-// not negative, and is no larger than the cap lets through.
+// FuzzAmount checks that the counted amount equals the amount that the tool receives, is not negative, and is
+// compared correctly with the limit.
 func FuzzAmount(f *testing.F) {
 	for _, text := range []string{
 		`{"amount":1}`, `{"amount":0,"AMount":1}`, `{"amount":"1.50"}`, `{"amount":-1}`, `{"amount":1e9}`, `{"amount":0.1,"amount":99}`, `{"a":{"amount":1}}`, `{"amount":"1/2"}`, `{"amount":"0x10"}`,
@@ -24,7 +24,7 @@ func FuzzAmount(f *testing.F) {
 		amount, problem := m.amount()
 		if problem != "" {
 			if amount != nil {
-				t.Errorf("%s: %v, and %s", arguments, amount, problem)
+				t.Errorf("%s: got both the amount %v and the problem %q", arguments, amount, problem)
 			}
 			return
 		}
@@ -32,10 +32,10 @@ func FuzzAmount(f *testing.F) {
 			t.Errorf("%s counts as %v", arguments, amount)
 		}
 		if over(amount, m.Spend.PerCall) != (amount.Cmp(limit) > 0) {
-			t.Errorf("%v is judged otherwise than it is", amount)
+			t.Errorf("the amount %v is compared wrongly with the limit 10", amount)
 		}
-		// Another reader, which does not care about capitals, finds the same number
-		// there, unless it is there twice, which is refused before.
+		// A parser that ignores case must find the same number. Arguments with two amounts are skipped, because the
+		// gateway refuses duplicate keys earlier.
 		var sent struct{ Amount json.Number }
 		var plain map[string]json.RawMessage
 		if json.Unmarshal(arguments, &plain) != nil || strings.Count(string(arguments), `"amount"`) != 1 || strings.Contains(string(arguments), `\u`) {
@@ -47,7 +47,7 @@ func FuzzAmount(f *testing.F) {
 			return
 		}
 		if other, ok := new(big.Rat).SetString(string(sent.Amount)); !ok || other.Cmp(amount) != 0 {
-			t.Errorf("%s counts as %v, and is %s", arguments, amount, sent.Amount)
+			t.Errorf("%s counts as %v, but another parser reads %s", arguments, amount, sent.Amount)
 		}
 	})
 }

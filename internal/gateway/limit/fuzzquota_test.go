@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Quotas that are taken are not negative, for anybody.
+// ReadQuotas accepts no negative quota for any principal.
 func FuzzQuotas(f *testing.F) {
 	for _, s := range []string{
 		"[quota]\ncalls_per_minute = 600\ncalls_per_day = 50000\n[quota.principals.\"ci\"]\ncalls_per_minute = 6000\n", "[quota]\ncalls_per_minute = -1\n",
@@ -17,7 +17,7 @@ func FuzzQuotas(f *testing.F) {
 	}
 	h := home.At(f.TempDir())
 	f.Fuzz(func(t *testing.T, text []byte) {
-		os.Remove(h.Config()) // to write over a file can wait for the disk
+		os.Remove(h.Config()) // overwriting a file can wait for the disk
 		if err := os.WriteFile(h.Config(), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -27,12 +27,12 @@ func FuzzQuotas(f *testing.F) {
 		}
 		for _, name := range []string{"ci", "", "somebody"} {
 			if own := q.of(name); own.PerMinute < 0 || own.PerDay < 0 {
-				t.Errorf("%q has %+v", name, own)
+				t.Errorf("the quota of %q is %+v", name, own)
 			}
 		}
 		for name := range q.Principals {
 			if own := q.of(name); own.PerMinute < 0 || own.PerDay < 0 {
-				t.Errorf("%q has %+v", name, own)
+				t.Errorf("the quota of %q is %+v", name, own)
 			}
 		}
 	})

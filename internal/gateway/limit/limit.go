@@ -1,85 +1,86 @@
 // Package limit enforces rate limits, spending limits and quotas.
 //
-// A rate is exact: no window of its length contains more calls than it allows, over
-// all processes and machines that share a store. A spending limit is exact too:
-// amounts are decimals of any precision and are reserved before the call, so that
-// concurrent calls together never exceed the limit. A call that was sent counts,
-// whatever its outcome and even if it only read; only a call that was certainly never
-// sent is returned to the limit.
+// Rate limits and spending limits are exact. A limit of 10 calls a minute allows at most 10 calls in any 60 seconds,
+// across all processes and machines that share a store. Amounts are decimals of any precision. An amount is reserved
+// before the call is sent, so that concurrent calls together cannot exceed the limit.
 //
-// [Look] checks and changes nothing. [Take] is part of the transaction that writes the
-// intent. Each machine uses its own clock: a clock that was set back makes windows
-// longer, never shorter.
+// Every call that was sent counts, even if it failed or only read data. [GiveBack] is only for a call that was
+// certainly never sent.
+//
+// Each machine uses its own clock. If a clock is moved back, windows become longer, but never shorter.
 package limit
 
 import (
-	"bytes"
 	"errors"
-	"io"
 	"math/big"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// stage is the name of the stage in refusals.
 const stage = "limit"
 
-// Meter is one call of a limited tool.
+// Meter describes one call of a limited tool.
 type Meter struct {
 	Agent, Tool string
-	// Call is the call's id, At its time.
+	// Call is the id of the call, and At is its time.
 	Call string
 	At   time.Time
-	// Rate and Spend are the tool's limits; nil where there is none.
+	// Rate and Spend are the tool's limits. Nil means no limit.
 	Rate  *agent.Rate
 	Spend *agent.Cap
-	// Arguments contain the amount to spend.
+	// Arguments is a JSON object. Its member "amount" is the amount that the call spends.
 	Arguments []byte
 }
 
-// Look returns the refusal that Take would return now.
+// Look returns the refusal that [Take] would return now, but changes nothing.
 func Look(tx state.Tx, m Meter) (*call.Refusal, error) {
-	if stopped, err := m.lookRate(tx); stopped != nil || err != nil {
-		return stopped, err
-	}
-	stopped, _, err := m.lookSpend(tx)
+	stopped, _, err := m.check(tx)
 	return stopped, err
 }
 
+// check checks the rate limit and the spending limits. The second result is the new total for the day, or nil if there
+// is no daily limit.
+func (m Meter) check(tx state.Tx) (*call.Refusal, *big.Rat, error) {
+	if stopped, err := m.checkRate(tx); stopped != nil || err != nil {
+		return stopped, nil, err
+	}
+	return m.checkSpend(tx)
+}
+
 const (
-	// touch creates the meter's row, or locks it: an update without a change locks in
-	// SQLite and in PostgreSQL.
-	touch    = `INSERT INTO meters (agent, tool, day, spent) VALUES ($1, $2, '', '0') ON CONFLICT (agent, tool) DO UPDATE SET spent = meters.spent`
+	// lockMeter creates the meter's row, or locks it if it exists. In SQLite and PostgreSQL, an update locks a row even if
+	// it changes nothing.
+	lockMeter = `INSERT INTO meters (agent, tool, day, spent) VALUES ($1, $2, '', '0')
+ON CONFLICT (agent, tool) DO UPDATE SET spent = meters.spent`
 	dropTick = `DELETE FROM ticks WHERE agent = $1 AND tool = $2 AND at = $3 AND call = $4`
 	addTick  = `INSERT INTO ticks (agent, tool, at, call) VALUES ($1, $2, $3, $4)`
 	oldTicks = `DELETE FROM ticks WHERE agent = $1 AND tool = $2 AND at <= $3`
 	setSpent = `UPDATE meters SET day = $1, spent = $2 WHERE agent = $3 AND tool = $4`
 )
 
-// Take counts the call and reserves its amount, or refuses.
+// Take counts the call and reserves its amount, or returns a refusal. The gateway calls Take in the transaction that it
+// commits before it sends the call.
 func Take(tx state.Tx, m Meter) (*call.Refusal, error) {
 	if m.Rate == nil && m.Spend == nil {
 		return nil, nil
 	}
-	if _, err := tx.Exec(touch, m.Agent, m.Tool); err != nil {
+	if _, err := tx.Exec(lockMeter, m.Agent, m.Tool); err != nil {
 		return nil, err
 	}
-	stopped, err := m.lookRate(tx)
-	if stopped != nil || err != nil {
-		return stopped, err
-	}
-	stopped, total, err := m.lookSpend(tx)
+	stopped, total, err := m.check(tx)
 	if stopped != nil || err != nil {
 		return stopped, err
 	}
 	if m.Rate != nil {
-		// Older ticks stay for one more window, because a clock may be set back.
+		// A tick is the time of a counted call. Keep ticks for two windows, because the clock may be moved back.
 		if _, err := tx.Exec(oldTicks, m.Agent, m.Tool, m.At.Add(-2*m.Rate.Per).UnixMicro()); err != nil {
 			return nil, err
 		}
@@ -88,14 +89,15 @@ func Take(tx state.Tx, m Meter) (*call.Refusal, error) {
 		}
 	}
 	if total != nil {
-		// Days are ISO dates, so they compare as text.
-		_, err = tx.Exec(`UPDATE meters SET spent = $1, day = CASE WHEN day > $2 THEN day ELSE $2 END WHERE agent = $3 AND tool = $4`,
+		// Days are ISO dates, so comparing the strings also compares the times.
+		_, err = tx.Exec(`UPDATE meters SET spent = $1, day = CASE WHEN day > $2 THEN day ELSE $2 END
+WHERE agent = $3 AND tool = $4`,
 			decimal(total), m.day(), m.Agent, m.Tool)
 	}
 	return nil, err
 }
 
-// GiveBack undoes Take for a call that was certainly never sent.
+// GiveBack undoes [Take] for a call that was certainly never sent.
 func GiveBack(tx state.Tx, m Meter) error {
 	if m.Rate != nil {
 		if _, err := tx.Exec(dropTick, m.Agent, m.Tool, m.At.UnixMicro(), m.Call); err != nil {
@@ -106,41 +108,36 @@ func GiveBack(tx state.Tx, m Meter) error {
 	if m.Spend == nil || m.Spend.PerDay == "" || amount == nil {
 		return nil
 	}
-	if _, err := tx.Exec(touch, m.Agent, m.Tool); err != nil {
+	if _, err := tx.Exec(lockMeter, m.Agent, m.Tool); err != nil {
 		return err
 	}
 	day, spent, err := m.spent(tx)
 	if err != nil || day != m.day() {
-		return err // the amount was reserved on another day
+		return err // the amount was reserved on a different day
 	}
 	spent.Sub(spent, amount)
 	_, err = tx.Exec(setSpent, day, decimal(spent), m.Agent, m.Tool)
 	return err
 }
 
-func (m Meter) windowStart() int64 { return m.At.Add(-m.Rate.Per).UnixMicro() }
+// A tick is the time of a counted call. It counts toward the limit for one window. Ticks in the future count too,
+// because another clock may be ahead.
+const nthTick = `SELECT at FROM ticks WHERE agent = $1 AND tool = $2 AND at > $3 ORDER BY at DESC LIMIT 1 OFFSET $4`
 
-// A tick counts for one window after it. Ticks in the future, of a clock that was
-// ahead, count too.
-const (
-	countTicks = `SELECT COUNT(*) FROM ticks WHERE agent = $1 AND tool = $2 AND at > $3`
-	nthTick    = `SELECT at FROM ticks WHERE agent = $1 AND tool = $2 AND at > $3 ORDER BY at DESC LIMIT 1 OFFSET $4`
-)
-
-func (m Meter) lookRate(tx state.Tx) (*call.Refusal, error) {
+func (m Meter) checkRate(tx state.Tx) (*call.Refusal, error) {
 	if m.Rate == nil {
 		return nil, nil
 	}
-	var n int64
-	one := func(into *int64) func(state.Row) error {
-		return func(row state.Row) error { return row.Scan(into) }
-	}
-	if err := tx.Query(countTicks, []any{m.Agent, m.Tool, m.windowStart()}, one(&n)); err != nil || n < m.Rate.Count {
-		return nil, err
-	}
-	// The next call is allowed when the oldest tick that fills the window has left it.
+	// The window is full if it contains Count ticks. The next call is allowed when the oldest of these ticks has left the
+	// window.
 	var at int64
-	if err := tx.Query(nthTick, []any{m.Agent, m.Tool, m.windowStart(), m.Rate.Count - 1}, one(&at)); err != nil {
+	full := m.Rate.Count < 1
+	err := tx.Query(nthTick, []any{m.Agent, m.Tool, m.At.Add(-m.Rate.Per).UnixMicro(), max(m.Rate.Count-1, 0)},
+		func(row state.Row) error {
+			full = true
+			return row.Scan(&at)
+		})
+	if err != nil || !full {
 		return nil, err
 	}
 	wait := time.UnixMicro(at).Add(m.Rate.Per).Sub(m.At)
@@ -150,7 +147,7 @@ func (m Meter) lookRate(tx state.Tx) (*call.Refusal, error) {
 	return stopped, nil
 }
 
-// tryAgain returns a hint with the wait, rounded up: to seconds if it is long.
+// tryAgain returns a hint with the time to wait, rounded up to milliseconds or to seconds.
 func tryAgain(wait time.Duration) string {
 	unit := time.Millisecond
 	if wait > time.Minute {
@@ -159,19 +156,19 @@ func tryAgain(wait time.Duration) string {
 	return "retry in " + (wait + unit - 1).Truncate(unit).String()
 }
 
-// lookSpend checks the amount and returns the day's total including it. The total is
-// nil without a limit per day.
-func (m Meter) lookSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
+// checkSpend checks the amount against the spending limits. It returns the day's total including the amount, or nil if
+// there is no daily limit.
+func (m Meter) checkSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 	if m.Spend == nil {
 		return nil, nil, nil
 	}
 	amount, problem := m.amount()
 	if problem != "" {
-		return call.Refuse(stage, call.AmountExceeded, "%s has a spending limit, and %s", m.Tool, problem), nil, nil
+		return call.Refuse(stage, call.AmountExceeded, "%s has a spending limit, but %s", m.Tool, problem), nil, nil
 	}
 	if over(amount, m.Spend.PerCall) {
 		return call.Refuse(stage, call.AmountExceeded,
-			"the amount exceeds the limit of %s for one call of %s", m.money(m.Spend.PerCall), m.Tool), nil, nil
+			"the amount exceeds the limit of %s for one call to %s", m.money(m.Spend.PerCall), m.Tool), nil, nil
 	}
 	if m.Spend.PerDay == "" {
 		return nil, nil, nil
@@ -181,12 +178,12 @@ func (m Meter) lookSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 		return nil, nil, err
 	}
 	total := amount
-	if day >= m.day() { // a clock that is set back does not restart a day
+	if day >= m.day() { // if the clock was moved back, continue the later day's total
 		total = new(big.Rat).Add(amount, spent)
 	}
 	if over(total, m.Spend.PerDay) {
 		return call.Refuse(stage, call.AmountExceeded,
-			"with this call %s would exceed its limit of %s a day", m.Tool, m.money(m.Spend.PerDay)), nil, nil
+			"this call would make %s exceed its limit of %s a day", m.Tool, m.money(m.Spend.PerDay)), nil, nil
 	}
 	return nil, total, nil
 }
@@ -195,14 +192,14 @@ func (m Meter) money(amount string) string { return strings.TrimSpace(amount + "
 
 func (m Meter) day() string { return dayOf(m.At) }
 
-// dayOf returns the day in UTC, the same on every machine.
+// dayOf returns the UTC date, because it is the same on all machines.
 func dayOf(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
-// Spent is the amount that a tool with a limit spent on a day.
+// Spent is the amount that a tool has spent on one day.
 type Spent struct{ Agent, Tool, Amount string }
 
-// SpentToday lists the amounts spent on the day of now. If a clock was set back, the
-// later day that was begun counts.
+// SpentToday returns the amounts spent on the UTC date of now. If a clock was moved back, the result includes amounts
+// from later days.
 func SpentToday(tx state.Tx, now time.Time) (all []Spent, err error) {
 	err = tx.Query(`SELECT agent, tool, spent FROM meters WHERE day >= $1 AND spent <> '0' ORDER BY agent, tool`,
 		[]any{dayOf(now)}, func(row state.Row) error {
@@ -240,18 +237,18 @@ func over(amount *big.Rat, limit string) bool {
 	return !ok || amount.Cmp(most) > 0
 }
 
-// maxDigits bounds the length of an amount, because arithmetic on amounts is exact.
+// maxDigits is the maximum length of an amount. It is limited because exact arithmetic with very long numbers is slow.
 const maxDigits = 40
 
-// amount returns the argument amount: a number or a string of digits. Exponents are
-// refused, because 1e999999999 is a short text and a huge number.
+// amount returns the argument "amount", which must be a number or a string with a decimal number. Exponents are not
+// allowed, because a short text such as 1e999999999 would have a billion digits.
 func (m Meter) amount() (amount *big.Rat, problem string) {
 	text, found, doubtful := member(m.Arguments, "amount")
 	switch {
 	case doubtful:
-		return nil, "another argument differs from amount only in case"
+		return nil, "the name of another argument differs from \"amount\" only in case"
 	case !found:
-		return nil, "the arguments have no amount"
+		return nil, "the arguments have no \"amount\""
 	case len(text) > maxDigits || !isDecimal(text):
 		return nil, "the amount is not a plain decimal number"
 	}
@@ -271,51 +268,28 @@ func isDecimal(s string) bool {
 	return digits(whole) && (!point || digits(fraction))
 }
 
-// member returns a number or string that is a direct member of the object. Some parsers
-// read Amount as amount, so a name that differs only in case makes the result doubtful.
+// member returns the text of a member of the object, if the value is a number or a string. The third result reports
+// whether another member's name differs only in case, because some parsers treat Amount as amount.
 func member(object []byte, name string) (text string, found, doubtful bool) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(object))
-	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
+	var members map[string]jsontext.Value
+	if json.Unmarshal(object, &members) != nil {
 		return "", false, false
 	}
-	for d.PeekKind() == '"' {
-		key, err := d.ReadToken()
-		if err != nil {
-			return "", found, doubtful
-		}
-		alike, exact := strings.EqualFold(key.String(), name), key.String() == name
-		doubtful = doubtful || alike && !exact
-		if !exact {
-			if err := d.SkipValue(); err != nil {
-				return text, found, doubtful
-			}
-			continue
-		}
-		v, err := d.ReadValue()
-		found = found || !errors.Is(err, io.EOF)
-		if err != nil {
-			return "", found, doubtful
-		}
-		if v.Kind() == '"' || v.Kind() == '0' {
-			text = scalar(v)
-		}
+	for other := range members {
+		doubtful = doubtful || other != name && strings.EqualFold(other, name)
+	}
+	value, found := members[name]
+	switch value.Kind() {
+	case '0':
+		text = string(value)
+	case '"':
+		text, _ = rawjson.Text(value)
 	}
 	return text, found, doubtful
 }
 
-// scalar returns the text of a string, or a number as written.
-func scalar(v jsontext.Value) string {
-	if v.Kind() != '"' {
-		return string(v)
-	}
-	text, err := jsontext.AppendUnquote(nil, v)
-	if err != nil {
-		return ""
-	}
-	return string(text)
-}
-
-// decimal formats an amount with all its digits. Sums of decimals are decimals.
+// decimal formats an amount exactly. This is always possible, because amounts are sums of decimals and have a finite
+// number of digits.
 func decimal(r *big.Rat) string {
 	n, _ := r.FloatPrec()
 	return r.FloatString(n)

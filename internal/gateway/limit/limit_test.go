@@ -20,7 +20,7 @@ var noon = time.Date(2026, 11, 15, 12, 0, 0, 0, time.UTC)
 
 var errRefused = errors.New("refused")
 
-// take does what the gateway does: a refusal rolls everything back.
+// take calls Take in a transaction that a refusal rolls back, as the gateway does.
 func take(t testing.TB, db state.DB, m Meter) *call.Refusal {
 	t.Helper()
 	var stopped *call.Refusal
@@ -59,10 +59,10 @@ func TestRateIsASlidingWindow(t *testing.T) {
 			looked := look(t, db, m)
 			stopped := take(t, db, m)
 			if (looked == nil) != (stopped == nil) {
-				t.Errorf("at %v: looking says %v, taking %v", seconds, looked, stopped)
+				t.Errorf("at %v: Look returned %v, Take returned %v", seconds, looked, stopped)
 			}
 			if stopped != nil && (stopped.Code != call.RateLimited || !stopped.Retryable || stopped.RetryAfter <= 0) {
-				t.Errorf("at %v: %+v", seconds, stopped)
+				t.Errorf("at %v: got the refusal %+v", seconds, stopped)
 			}
 			return stopped == nil
 		}
@@ -73,19 +73,19 @@ func TestRateIsASlidingWindow(t *testing.T) {
 			{0, true},
 			{30, true},
 			{59, true},
-			{59.5, false}, // full
-			{60, true},    // the one at 0 has left the window
+			{59.5, false}, // the window is full
+			{60, true},    // the call at 0 has left the window
 			{61, false},
-			{89.9, false}, // 30, 59 and 60 are in it
+			{89.9, false}, // the calls at 30, 59 and 60 are in the window
 			{90, true},
 			{90, false},
 			{1000, true},
 		} {
 			if got := try(tt.at); got != tt.pass {
-				t.Errorf("at %v: passed %t", tt.at, got)
+				t.Errorf("at %v: got %t, want %t", tt.at, got, tt.pass)
 			}
 		}
-		// Another agent's tool has its own window.
+		// A tool of another agent with the same name has a separate window.
 		if stopped := take(t, db, Meter{Agent: "b", Tool: "t", Call: "x", At: noon, Rate: rate}); stopped != nil {
 			t.Error(stopped)
 		}
@@ -120,7 +120,7 @@ func TestAmounts(t *testing.T) {
 	}{
 		{`{"amount":60}`, true},
 		{`{"amount":"40.00"}`, true},
-		{`{"amount":0.01}`, false}, // the day is full
+		{`{"amount":0.01}`, false}, // the limit for the day is used up
 		{`{"amount":0}`, true},
 		{`{}`, false},
 		{`{"amount":60.000000000000000000001}`, false},
@@ -145,12 +145,12 @@ func TestAmounts(t *testing.T) {
 		m := Meter{Agent: "a", Tool: "t", Call: fmt.Sprint(i), At: noon, Spend: limit, Arguments: []byte(tt.args)}
 		stopped := take(t, db, m)
 		if (stopped == nil) != tt.pass || stopped != nil && stopped.Code != call.AmountExceeded {
-			t.Errorf("%s: %v", tt.args, stopped)
+			t.Errorf("%s: got %v", tt.args, stopped)
 		}
 	}
 	tomorrow := Meter{Agent: "a", Tool: "t", Call: "x", At: noon.Add(12 * time.Hour), Spend: limit, Arguments: []byte(`{"amount":60}`)}
 	if stopped := take(t, db, tomorrow); stopped != nil {
-		t.Errorf("a new day: %v", stopped)
+		t.Errorf("a call on the next day was refused: %v", stopped)
 	}
 }
 
@@ -167,41 +167,41 @@ func TestGiveBack(t *testing.T) {
 		t.Fatal(stopped)
 	}
 	if take(t, db, m) == nil {
-		t.Fatal("0.7 twice is over 1")
+		t.Fatal("spending 0.7 twice was allowed with a limit of 1")
 	}
 	back(m)
 	if stopped := take(t, db, m); stopped != nil {
-		t.Fatalf("what was given back cannot be spent: %v", stopped)
+		t.Fatalf("an amount that was given back cannot be spent again: %v", stopped)
 	}
 	next := m
 	next.At = noon.Add(24 * time.Hour)
 	if stopped := take(t, db, next); stopped != nil {
 		t.Fatal(stopped)
 	}
-	back(m) // yesterday's, which must not give today more
+	back(m) // giving back yesterday's amount must not allow more today
 	if take(t, db, next) == nil {
-		t.Error("what was given back of another day was spent today")
+		t.Error("an amount of another day that was given back was spent today")
 	}
 }
 
-// TestMidnight has clocks that do not agree on the day: the cap holds.
+// TestMidnight checks that a limit holds even if clocks disagree about the day.
 func TestMidnight(t *testing.T) {
 	db := statetest.Open(t)
 	midnight := time.Date(2026, 11, 16, 0, 0, 0, 0, time.UTC)
 	passed := 0
 	for i := range 10 {
-		at := midnight.Add(time.Duration(i%2*2-1) * time.Second) // before it, after it, …
+		at := midnight.Add(time.Duration(i%2*2-1) * time.Second) // alternately before and after midnight
 		if take(t, db, Meter{Agent: "a", Tool: "t", Call: fmt.Sprint(i), At: at, Spend: &agent.Cap{PerDay: "100"}, Arguments: []byte(`{"amount":100}`)}) == nil {
 			passed++
 		}
 	}
-	if passed != 2 { // one for each of the two days
-		t.Errorf("a cap of one call a day let %d pass on two days", passed)
+	if passed != 2 { // one call for each of the two days
+		t.Errorf("a limit that allows one call a day allowed %d calls on two days", passed)
 	}
 }
 
-// TestSpentToday: the amount of a day is the amount that its limit counts, without the
-// day before.
+// TestSpentToday checks that SpentToday lists the amounts that count toward today's limits, but no amounts of the day
+// before.
 func TestSpentToday(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		db := connect()
@@ -235,16 +235,16 @@ func TestGiveBackOfARate(t *testing.T) {
 	}
 	m.Call = "2"
 	if stopped := take(t, db, m); stopped != nil {
-		t.Errorf("a call that was not carried out counts: %v", stopped)
+		t.Errorf("a call that was given back still counts: %v", stopped)
 	}
 	m.Call = "3"
 	if take(t, db, m) == nil {
-		t.Error("one an hour let two pass")
+		t.Error("a rate of one call an hour allowed two calls")
 	}
 }
 
-// TestTogether has many takers on several openings: the rate and the cap are
-// met exactly.
+// TestTogether makes concurrent calls over several connections to one store. The rate limit and the spending limit must be
+// enforced exactly.
 func TestTogether(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		stores := []state.DB{open(), open(), open()}
@@ -274,7 +274,7 @@ func TestTogether(t *testing.T) {
 		}
 		wg.Wait()
 		if rated != 10 {
-			t.Errorf("a rate of 10 let %d pass", rated)
+			t.Errorf("a rate of 10 a minute allowed %d calls", rated)
 		}
 		if spent.FloatString(2) != "9.90" {
 			t.Errorf("spent %s, want 9.90 of 10.00", spent.FloatString(2))
@@ -282,14 +282,14 @@ func TestTogether(t *testing.T) {
 	})
 }
 
-// A wait is rounded up for people.
+// The wait in a hint is rounded up.
 func TestTryAgain(t *testing.T) {
 	for wait, want := range map[time.Duration]string{
 		3*time.Hour + 48*time.Minute + 48*time.Second + 915*time.Millisecond: "retry in 3h48m49s",
 		time.Minute: "retry in 1m0s", 1500*time.Millisecond + 1: "retry in 1.501s", time.Millisecond: "retry in 1ms",
 	} {
 		if got := tryAgain(wait); got != want {
-			t.Errorf("%v: %q, want %q", wait, got, want)
+			t.Errorf("tryAgain(%v) = %q, want %q", wait, got, want)
 		}
 	}
 }

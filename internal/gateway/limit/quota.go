@@ -11,26 +11,25 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Quota bounds the calls of a principal to all agents and tools, over all machines that
-// share a store; 0 means no bound.
+// Quota limits how many calls one principal can make, across all agents and tools and all machines that share a
+// store. The value 0 means no limit.
 //
-// Unlike a rate, a quota uses fixed spans: the minutes of the clock and the days of UTC.
-// It needs one row per principal and span, whatever its size; around a full minute a
-// principal can make up to twice the number of calls. A call counts once it has passed
-// every check and approval, even if it then fails.
+// A quota counts calls in clock minutes and UTC days, so that the store needs only one row for each principal and
+// time span. As a result, a principal can make twice the allowed number of calls around the end of a span. A call
+// counts as soon as it has passed every check and approval, even if it then fails.
 type Quota struct {
 	PerMinute int64 `toml:"calls_per_minute"`
 	PerDay    int64 `toml:"calls_per_day"`
 }
 
-// Quotas has the quotas of all principals.
+// Quotas contains the quotas of all principals.
 type Quotas struct {
 	Quota
-	// Principals overrides the quota for some principals.
+	// Principals contains different quotas for individual principals.
 	Principals map[string]Quota `toml:"principals"`
 }
 
-// ReadQuotas reads the table [quota] of config.toml. It returns nil if there is none:
+// ReadQuotas reads the [quota] table of config.toml. It returns nil if the table is missing. Example:
 //
 //	[quota]
 //	calls_per_minute = 600
@@ -49,12 +48,11 @@ func ReadQuotas(h home.Home) (*Quotas, error) {
 		wrong = wrong || own.PerMinute < 0 || own.PerDay < 0
 	}
 	if wrong {
-		return nil, fmt.Errorf("%s: [quota]: a number of calls must be at least 1, or 0 for no limit", h.Config())
+		return nil, fmt.Errorf("%s: in [quota], a number of calls must be at least 1, or 0 for no limit", h.Config())
 	}
 	return q, nil
 }
 
-// of returns the quota of a principal.
 func (q *Quotas) of(principal string) Quota {
 	if own, ok := q.Principals[principal]; ok {
 		return own
@@ -62,17 +60,21 @@ func (q *Quotas) of(principal string) Quota {
 	return q.Quota
 }
 
-// countCall starts a new span if the old one is over; otherwise it counts up to the
-// quota. A clock that was set back does not restart a span.
-const countCall = `INSERT INTO quotas (principal, span, began, used) VALUES ($1, $2, $3, 1) ON CONFLICT (principal, span) DO UPDATE
-	SET used = CASE WHEN quotas.began < $3 THEN 1 ELSE quotas.used + 1 END, began = CASE WHEN quotas.began < $3 THEN $3 ELSE quotas.began END
+// countCall counts a call if the quota allows it. If the stored time span has ended, it starts a new one. Moving the
+// clock back does not start a new span.
+const countCall = `INSERT INTO quotas (principal, span, began, used) VALUES ($1, $2, $3, 1)
+	ON CONFLICT (principal, span) DO UPDATE SET used = CASE WHEN quotas.began < $3 THEN 1 ELSE quotas.used + 1 END,
+	began = CASE WHEN quotas.began < $3 THEN $3 ELSE quotas.began END
 	WHERE quotas.began < $3 OR quotas.used < $4`
 
-// errQuota rolls back the count of a refused call.
-var errQuota = errors.New("the quota is used up")
+// errUndone makes the store roll back the transaction. It is not returned to the caller.
+var errUndone = errors.New("undone")
 
-// Count counts a call of a principal, or refuses it.
-func (q *Quotas) Count(ctx context.Context, db state.DB, principal string, now time.Time) (stopped *call.Refusal, err error) {
+// Count counts a call of the principal, or returns a refusal if the quota is exhausted. If dryRun is set, Count changes
+// nothing.
+func (q *Quotas) Count(
+	ctx context.Context, db state.DB, principal string, now time.Time, dryRun bool,
+) (stopped *call.Refusal, err error) {
 	quota := q.of(principal)
 	if quota == (Quota{}) {
 		return nil, nil
@@ -93,7 +95,7 @@ func (q *Quotas) Count(ctx context.Context, db state.DB, principal string, now t
 				return err
 			}
 			if rows == 0 {
-				// A clock that was ahead may have started the span later.
+				// The stored span can begin later than now if another machine's clock is ahead.
 				err := tx.Query(`SELECT began FROM quotas WHERE principal = $1 AND span = $2`,
 					[]any{principal, span.name}, func(r state.Row) error {
 						var at int64
@@ -105,15 +107,18 @@ func (q *Quotas) Count(ctx context.Context, db state.DB, principal string, now t
 					return err
 				}
 				stopped = call.Refuse(stage, call.RateLimited,
-					"you reached your quota of %d calls a %s over all agents and tools", span.most, span.name).Again()
+					"you used up your quota of %d calls a %s for all agents and tools", span.most, span.name).Again()
 				stopped.RetryAfter = max(began.Add(span.long).Sub(now), time.Millisecond)
 				stopped.Hint = tryAgain(stopped.RetryAfter)
-				return errQuota
+				return errUndone
 			}
+		}
+		if dryRun {
+			return errUndone
 		}
 		return nil
 	})
-	if stopped != nil && errors.Is(err, errQuota) {
+	if errors.Is(err, errUndone) {
 		err = nil
 	}
 	return stopped, err

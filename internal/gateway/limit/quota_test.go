@@ -16,7 +16,7 @@ import (
 
 func count(t testing.TB, db state.DB, q *Quotas, principal string, at time.Time) *call.Refusal {
 	t.Helper()
-	stopped, err := q.Count(t.Context(), db, principal, at)
+	stopped, err := q.Count(t.Context(), db, principal, at, false)
 	if err != nil {
 		t.Error(err)
 	}
@@ -41,32 +41,32 @@ func TestQuota(t *testing.T) {
 			{"a clock set back", "ada", 30 * time.Second, "3 calls a day"},
 			{"the next day", "ada", 24 * time.Hour, ""},
 			{"a clock set back to the day before", "ada", 3 * time.Minute, ""},
-			{"and no more then", "ada", 3 * time.Minute, "2 calls a minute"},
+			{"a second call after the clock was set back", "ada", 3 * time.Minute, "2 calls a minute"},
 		} {
 			stopped := count(t, db, q, tt.principal, noon.Add(tt.after))
 			switch {
 			case stopped == nil && tt.stopped == "":
 			case stopped == nil || tt.stopped == "" || !strings.Contains(stopped.Message, tt.stopped):
-				t.Errorf("%s: %v", tt.name, stopped)
+				t.Errorf("%s: got %v, want %q", tt.name, stopped, tt.stopped)
 			case stopped.Code != call.RateLimited || stopped.Stage != stage || !stopped.Retryable || stopped.RetryAfter <= 0 || stopped.Effect != call.NoEffect:
-				t.Errorf("%s: %+v", tt.name, stopped)
+				t.Errorf("%s: got the refusal %+v", tt.name, stopped)
 			}
 		}
 		for range 10 {
 			if stopped := count(t, db, q, "free", noon); stopped != nil {
-				t.Errorf("no quota: %v", stopped)
+				t.Errorf("a principal without a quota was refused: %v", stopped)
 			}
 		}
 		for i := range 6 {
 			if stopped := count(t, db, q, "busy", noon); (stopped != nil) != (i == 5) {
-				t.Errorf("a quota of one's own, call %d: %v", i, stopped)
+				t.Errorf("principal with a separate quota, call %d: got %v", i, stopped)
 			}
 		}
 	})
 }
 
-// A clock that was ahead may have started a span in the future: the refusal has the wait
-// until that span ends.
+// A machine with a fast clock may have started a period in the future. The refusal must contain the wait until the
+// end of that period.
 func TestQuotaTellsWhenItIsFree(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		db := open()
@@ -82,19 +82,19 @@ func TestQuotaTellsWhenItIsFree(t *testing.T) {
 		} {
 			q := &Quotas{Quota: tt.quota}
 			if stopped := count(t, db, q, tt.name, noon.Add(tt.ahead)); stopped != nil {
-				t.Fatalf("%s: %v", tt.name, stopped)
+				t.Fatalf("%s: the first call was refused: %v", tt.name, stopped)
 			}
 			now := noon.Add(20 * time.Second)
 			stopped := count(t, db, q, tt.name, now)
 			if want := tt.free - 20*time.Second; stopped == nil || stopped.RetryAfter != want || stopped.Hint != "retry in "+want.String() {
-				t.Errorf("%s: %+v", tt.name, stopped)
+				t.Errorf("%s: got the refusal %+v", tt.name, stopped)
 				continue
 			}
 			if again := count(t, db, q, tt.name, now.Add(stopped.RetryAfter-time.Millisecond)); again == nil {
-				t.Errorf("%s: it was free before", tt.name)
+				t.Errorf("%s: a call before the end of the wait was allowed", tt.name)
 			}
 			if again := count(t, db, q, tt.name, now.Add(stopped.RetryAfter)); again != nil {
-				t.Errorf("%s: it is not free then: %v", tt.name, again)
+				t.Errorf("%s: a call after the wait was refused: %v", tt.name, again)
 			}
 		}
 	})
@@ -119,7 +119,7 @@ func TestQuotaIsShared(t *testing.T) {
 		}
 		all.Wait()
 		if n := passed.Load(); n != 30 {
-			t.Errorf("%d calls passed, not 30", n)
+			t.Errorf("%d calls were allowed, want 30", n)
 		}
 	})
 }
@@ -130,7 +130,7 @@ func TestReadQuotas(t *testing.T) {
 		{"all", "[quota]\ncalls_per_minute = 6\ncalls_per_day = 50\n\n[quota.principals.\"ci\"]\ncalls_per_minute = 60\n", ""},
 		{"misspelt", "[quota]\ncalls_per_hour = 6\n", "there is no setting calls_per_hour"},
 		{"below zero", "[quota]\ncalls_per_day = -1\n", "a number of calls must be at least 1"},
-		{"below zero for one", "[quota.principals.ci]\ncalls_per_minute = -1\n", "a number of calls must be at least 1"},
+		{"below zero for one principal", "[quota.principals.ci]\ncalls_per_minute = -1\n", "a number of calls must be at least 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := home.At(t.TempDir())
@@ -141,17 +141,17 @@ func TestReadQuotas(t *testing.T) {
 			switch {
 			case tt.wrong != "":
 				if err == nil || !strings.Contains(err.Error(), tt.wrong) {
-					t.Errorf("%v", err)
+					t.Errorf("ReadQuotas returned the error %v", err)
 				}
 			case err != nil:
 				t.Error(err)
 			case tt.name == "none":
 				if q != nil {
-					t.Errorf("%+v", q)
+					t.Errorf("ReadQuotas returned %+v, want nil", q)
 				}
 			default:
 				if q.of("ada") != (Quota{6, 50}) || q.of("ci") != (Quota{PerMinute: 60}) {
-					t.Errorf("%+v", q)
+					t.Errorf("ReadQuotas returned %+v", q)
 				}
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -16,56 +17,60 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Rules compare text, and tools read it: "/data/../etc" matches "/data/*" and opens
-// /etc. So a path, URL or host that a rule reads has one canonical spelling, and every
-// other spelling is refused. The functions of this file find the flaw of a spelling.
-// Each looks at a text once: the time is linear in its length.
+// A rule compares strings, but a tool interprets them. For example, "/data/../etc" matches "/data/*" but opens /etc. A
+// call is therefore refused unless every path, URL and host that a rule reads is in its canonical spelling. The
+// functions in this file find spellings that are not canonical. They run in linear time.
 
-// flaw is the reason why a text is not canonical, and the way to fix it; the zero
-// flaw means that the text is canonical. It quotes nothing of the text.
+// flaw describes why a string is not in its canonical spelling, and how to fix the string. The zero flaw means that the
+// string is canonical. The description never quotes the string.
 type flaw struct{ what, fix string }
 
-// flawError is a flaw of an argument.
+// flawError reports that an argument is not in its canonical spelling.
 type flawError struct {
 	flaw
-	where string // the argument, for a person
+	where string // describes the argument in messages
 }
 
 func (e *flawError) Error() string {
 	return fmt.Sprintf("%s is not in its canonical spelling: it %s; %s", e.where, e.what, e.fix)
 }
 
-// The bounds of a path. No system accepts a longer one.
+// The maximum length of a path, in bytes and in segments. Operating systems reject longer paths.
 const (
 	maxPath     = 4 << 10
 	maxSegments = 256
 )
 
 var (
-	dotSegment   = flaw{`has a "." or ".." segment`, "send the path that it leads to"}
-	escaped      = flaw{`has a %-escape of a letter, a digit or one of / \ . %`, "send the character itself"}
-	lookalike    = flaw{`has a character that some systems read as / \ . or %`, "send the plain character, or another name"}
+	dotSegment = flaw{`has a "." or ".." segment`, "send the path without such segments"}
+	escaped    = flaw{`has a %-escape of a letter, a digit or one of / \ . %`, "send the character itself"}
+	lookalike  = flaw{
+		`has a character that some systems read as / \ . or %`,
+		"send the plain character, or another name",
+	}
 	hidden       = flaw{"has a control or invisible character", "leave that character out"}
-	asciiLike    = flaw{"spells an ASCII name in other characters", "send the name in ASCII"}
-	oddAddress   = flaw{"is an address in an unusual spelling", "send it as 192.0.2.1 or 2001:db8::1"}
+	asciiLike    = flaw{"spells an ASCII name with non-ASCII characters", "send the name in ASCII"}
+	oddAddress   = flaw{"is an address in an unusual spelling", "write the address like 192.0.2.1 or 2001:db8::1"}
 	notAHost     = flaw{"is not a host name or an address", "send a host name in lower case and ASCII, or an address"}
-	wrapped      = flaw{"is a URL where a path belongs", "send the path itself"}
-	rootAlias    = flaw{"leads through another name of the file system's root", "send the path from the root"}
-	relativePath = flaw{"is a relative path, and nothing shows where it starts", "send an absolute path"}
+	wrapped      = flaw{"is a URL, but a path is expected", "send the path itself"}
+	rootAlias    = flaw{"goes through a folder that leads back to the root folder", "send the path from the root"}
+	notOneText   = flaw{"is not one string", "send a string"}
+	relativePath = flaw{"is a relative path, and its start folder is unknown", "send an absolute path"}
 )
 
-// lookalikes are separators on some systems, although NFKC leaves them alone.
+// lookalikes contains characters that some systems treat as separators, and that NFKC normalization does not convert
+// to separators.
 const lookalikes = "\u2044\u2215\u29f8\u29f5\u00a5\u20a9"
 
-// disguise finds characters that hide a separator, a dot or an escape. In a URL,
-// escapes of characters beyond ASCII are usual and pass.
-func disguise(s string, inURL bool) flaw {
+// disguiseFlaw finds characters that some systems treat as a separator, a dot or an escape. In a URL, escaped non-ASCII
+// characters are allowed, because they are common there.
+func disguiseFlaw(s string, inURL bool) flaw {
 	var last rune
 	beyond := false
 	for i, r := range s {
 		switch {
 		case r == '%':
-			switch b, ok := escape(s[i:]); {
+			switch b, ok := decodeEscape(s[i:]); {
 			case ok && b >= utf8.RuneSelf && inURL:
 				beyond = true
 			case ok && (b <= ' '-1 || b >= 0x7f || strings.IndexByte(`/\.%-_~`, b) >= 0 || isAlnum(b)):
@@ -87,15 +92,15 @@ func disguise(s string, inURL bool) flaw {
 		if err != nil || !utf8.ValidString(plain) {
 			return escaped
 		}
-		return disguise(strings.ReplaceAll(plain, "%", ""), false)
+		return disguiseFlaw(strings.ReplaceAll(plain, "%", ""), false)
 	}
 	return flaw{}
 }
 
 var unicodeEscape = regexp.MustCompile(`^%[uU][0-9a-fA-F]{4}`)
 
-// escape decodes the %xx that a text starts with.
-func escape(s string) (byte, bool) {
+// decodeEscape decodes the %xx at the start of a string. The second result reports whether the escape is valid.
+func decodeEscape(s string) (byte, bool) {
 	if len(s) < 3 {
 		return 0, false
 	}
@@ -103,14 +108,16 @@ func escape(s string) (byte, bool) {
 	return byte(b), err == nil && isAlnum(s[1]) // ParseUint accepts a sign
 }
 
-// disguisedRune judges a control character or one beyond ASCII.
+// disguisedRune checks r, which is a control character or a non-ASCII character. The second argument is the preceding
+// character.
 func disguisedRune(r, before rune) flaw {
 	switch {
-	case r == '\u200c' || r == '\u200d': // joiners belong to words of some scripts, and to emoji
+	case r == '\u200c' || r == '\u200d': // some scripts and emoji need joiners
 		if before < utf8.RuneSelf {
 			return hidden
 		}
-	case unicode.IsControl(r), unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point),
+	case unicode.IsControl(r), unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp,
+		unicode.Other_Default_Ignorable_Code_Point),
 		r == utf8.RuneError:
 		return hidden
 	case strings.ContainsRune(lookalikes, r):
@@ -131,47 +138,49 @@ func isASCII(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
 }
 
-// dotted reports whether a segment leads here or up to some system: "..", ".. " and
-// "..;x", which servers of Java cut at the semicolon.
-func dotted(segment string) bool {
+// isDotSegment reports whether some systems treat a path segment as "." or "..". For example, Windows ignores the space
+// in ".. ", and Java servers cut "..;x" at the semicolon.
+func isDotSegment(segment string) bool {
 	core, _, _ := strings.Cut(segment, ";")
 	return core != "" && strings.Trim(core, ". ") == ""
 }
 
 var (
-	// pathURL is a URL that leads to a file, or a prefix of a URL that some programs drop.
-	pathURL = regexp.MustCompile(`(?i)^(?:[a-z][a-z0-9+.-]+:/|(?:(?:url|jar|view-source|jdbc):)*(?:file|sqlite3?|duckdb):\S)`)
-	// otherRoot is a folder through which the whole file system can be reached once more.
-	otherRoot = regexp.MustCompile(`^/(?:proc/[^/]+/(?:.*/)?(?:root|cwd|fd|map_files)|dev/fd|private/(?:etc|var|tmp)|System/Volumes/Data)(?:/|$)`)
-	// pathList is a separator of lists with another path behind it.
+	// pathURL matches the start of a URL that some programs treat as a path.
+	pathURL = regexp.MustCompile(`(?i)^(?:[a-z][a-z0-9+.-]+:/|` +
+		`(?:(?:url|jar|view-source|jdbc):)*(?:file|sqlite3?|duckdb):\S)`)
+	// otherRoot matches folders such as /proc/self/root, which give a file a second path.
+	otherRoot = regexp.MustCompile(`^/(?:proc/[^/]+/(?:.*/)?(?:root|cwd|fd|map_files)|dev/fd|` +
+		`private/(?:etc|var|tmp)|System/Volumes/Data)(?:/|$)`)
+	// pathList matches a list separator that is followed by another path.
 	pathList = regexp.MustCompile(`[,;|:\s](?:[/~]|\.\.?/)`)
 )
 
-// wrapping is quotation that people and programs put around a path or URL.
-const wrapping = "\"'`<>"
+// quoteMarks contains the quotation marks that people and programs put around a path or URL.
+const quoteMarks = "\"'`<>"
 
-// pathFlaw finds why a text is not the canonical spelling of a path: segments
-// between single slashes, absolute or relative, or behind a drive letter.
+// pathFlaw reports why a path is not canonical. A canonical path has exactly one slash between two segments. It can be
+// absolute or relative, and can begin with a drive letter.
 func pathFlaw(s string) flaw {
 	if s == "" {
 		return flaw{}
 	}
-	if f := disguise(s, false); f.what != "" {
+	if f := disguiseFlaw(s, false); f.what != "" {
 		return f
 	}
 	body := s
 	switch {
 	case len(s) > maxPath:
 		return flaw{"is too long", fmt.Sprintf("send at most %d bytes", maxPath)}
-	case strings.Trim(s, wrapping) != s || strings.TrimSpace(s) != s:
-		return flaw{"starts or ends with a space or a quotation mark", "leave it out"}
+	case strings.Trim(s, quoteMarks) != s || strings.TrimSpace(s) != s:
+		return flaw{"starts or ends with a space or a quotation mark", "leave that character out"}
 	case s[0] == '~' || s[0] == '$':
 		return flaw{"starts with a home folder or a variable", "send the whole path"}
 	case (s[0] == '[' || s[0] == '{') && strings.ContainsAny(s, `"'`):
-		return flaw{"is a list inside a text", "send a list of paths"}
+		return flaw{"is a list inside a string", "send a list of paths"}
 	case len(s) > 1 && s[1] == ':' && isLetter(s[0]):
 		if s[0] >= 'a' || len(s) < 3 || s[2] != '/' {
-			return flaw{"has a drive that is not written as C:/", "write the drive so"}
+			return flaw{"has a drive that is not written like C:/", "write the drive like C:/"}
 		}
 		body = s[2:]
 	case pathURL.MatchString(s):
@@ -180,7 +189,7 @@ func pathFlaw(s string) flaw {
 		return rootAlias
 	}
 	if pathList.MatchString(body) {
-		return flaw{"has a second path behind a separator", "send a list of paths"}
+		return flaw{"has a second path after a separator", "send a list of paths"}
 	}
 	if body == "/" {
 		return flaw{}
@@ -189,18 +198,16 @@ func pathFlaw(s string) flaw {
 }
 
 func segmentsFlaw(body string) flaw {
-	count := 0
-	for segment := range strings.SplitSeq(body, "/") {
-		count++
+	for i, segment := range strings.Split(body, "/") {
 		switch {
 		case segment == "":
-			return flaw{"has a doubled slash or one at the end", "send single slashes, and none at the end"}
-		case dotted(segment):
+			return flaw{"has a double slash or a slash at the end", "send single slashes, and none at the end"}
+		case isDotSegment(segment):
 			return dotSegment
-		case count > maxSegments:
+		case i >= maxSegments:
 			return flaw{"has too many segments", fmt.Sprintf("send at most %d", maxSegments)}
 		case strings.TrimRightFunc(segment, func(r rune) bool { return r == '.' || unicode.IsSpace(r) }) != segment:
-			return flaw{"has a segment that ends in a dot or a space", "leave that out"}
+			return flaw{"has a segment that ends in a dot or a space", "leave that character out"}
 		case !isASCII(segment) && isASCII(norm.NFKC.String(segment)):
 			return asciiLike
 		}
@@ -209,62 +216,65 @@ func segmentsFlaw(body string) flaw {
 }
 
 var (
-	// urlStart is the start of a text that some program takes for a URL with a host.
-	urlStart = regexp.MustCompile(`(?i)^(?:[a-z][a-z0-9+.-]*(?::[a-z0-9+.-]+)*:@?//|//|(?:https?|wss?|ftp):[^\s]|[a-z][a-z0-9+.-]+:/[^/\s])`)
-	scheme   = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`)
-	urlList  = regexp.MustCompile(`[,;|][a-zA-Z][a-zA-Z0-9+.-]*://`)
+	// urlStart matches the start of a string that some programs accept as a URL with a host.
+	urlStart = regexp.MustCompile(`(?i)^(?:[a-z][a-z0-9+.-]*(?::[a-z0-9+.-]+)*:@?//|//|` +
+		`(?:https?|wss?|ftp):[^\s]|[a-z][a-z0-9+.-]+:/[^/\s])`)
+	scheme  = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`)
+	urlList = regexp.MustCompile(`[,;|][a-zA-Z][a-zA-Z0-9+.-]*://`)
 )
 
-// defaultPorts are the ports that a canonical URL leaves out.
+// defaultPorts contains the default port of each scheme. A canonical URL omits the default port.
 var defaultPorts = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21"}
 
-// urlFlaw finds why a text is not the canonical spelling of a URL, and returns its
-// host. A rule that compares the text also needs the slash behind the host.
+// urlFlaw returns the host of a URL, and the flaw if the URL is not canonical. If compared is set, a rule compares the
+// whole URL. The host must then be followed by a slash, and parts that many servers ignore are refused.
 func urlFlaw(s string, compared bool) (host string, f flaw) {
 	kind, rest, ok := strings.Cut(s, "://")
 	if !ok || !scheme.MatchString(kind) {
-		return "", flaw{"is not written as scheme://host/path with the scheme in lower case", "send it in that form"}
+		return "", flaw{"is not written as scheme://host/path with the scheme in lower case", "send the URL in that form"}
 	}
 	if strings.ContainsFunc(s, func(r rune) bool { return r == '\\' || unicode.IsSpace(r) || unicode.IsControl(r) }) {
-		return "", flaw{"has a space, a backslash or a control character", "escape it, or leave it out"}
+		return "", flaw{"has a space, a backslash or a control character", "escape that character, or leave it out"}
 	}
-	end := strings.IndexAny(rest, "/?#")
-	if end < 0 {
-		end = len(rest)
-	}
-	authority, tail := rest[:end], rest[end:]
+	authority, tail := cutAny(rest, "/?#")
 	if tail == "" && compared && defaultPorts[kind] != "" || tail != "" && tail[0] != '/' {
-		return "", flaw{"has no / behind its host", "add it"}
+		return "", flaw{"has no / after its host", "add the /"}
 	}
 	if host, f = hostFlaw(authority, kind); f.what != "" {
 		return "", f
 	}
-	path, query := tail, ""
-	if at := strings.IndexAny(tail, "?#"); at >= 0 {
-		path, query = tail[:at], tail[at:]
+	path, query := cutAny(tail, "?#")
+	if compared && (query == "?" || strings.Contains(query, "#") || strings.Contains(path, ";")) {
+		return "", flaw{"has a fragment, an empty query or a ; in its path", "leave that part out"}
 	}
-	if f := disguise(path, true); f.what != "" {
+	if f := disguiseFlaw(path, true); f.what != "" {
 		return "", f
 	}
 	if urlList.MatchString(query) {
-		return "", flaw{"has a second URL behind a separator", "send a list of URLs"}
+		return "", flaw{"has a second URL after a separator", "send a list of URLs"}
 	}
 	if strings.Contains(path, "//") {
-		return "", flaw{"has a doubled slash", "send single slashes"}
+		return "", flaw{"has a double slash", "send single slashes"}
 	}
-	for segment := range strings.SplitSeq(path, "/") {
-		if dotted(segment) {
-			return "", dotSegment
-		}
+	if slices.ContainsFunc(strings.Split(path, "/"), isDotSegment) {
+		return "", dotSegment
 	}
 	return host, flaw{}
 }
 
-// hostFlaw finds why a text is not the canonical spelling of a host with or without
-// a port, and returns the host. Without a scheme, an IPv6 address has no brackets.
+// cutAny splits s before the first occurrence of any of the given characters.
+func cutAny(s, chars string) (before, rest string) {
+	if at := strings.IndexAny(s, chars); at >= 0 {
+		return s[:at], s[at:]
+	}
+	return s, ""
+}
+
+// hostFlaw returns the host in s without the port, and the flaw if s is not canonical. The scheme is that of the URL,
+// or "" if s is not part of a URL.
 func hostFlaw(s, scheme string) (host string, f flaw) {
 	if strings.Contains(s, "@") {
-		return "", flaw{"has a user in front of its host", "send the host alone"}
+		return "", flaw{"has a user name before its host", "send the host alone"}
 	}
 	host, port, hasPort := s, "", false
 	switch {
@@ -280,8 +290,12 @@ func hostFlaw(s, scheme string) (host string, f flaw) {
 	case strings.Count(s, ":") == 1:
 		host, port, hasPort = strings.Cut(s, ":")
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); hasPort && (err != nil || strconv.FormatUint(n, 10) != port || port == defaultPorts[scheme]) {
-		return "", flaw{"has a port that is not needed, or not a plain number", "send the port in digits, and leave out the usual one"}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if hasPort && (err != nil || strconv.FormatUint(n, 10) != port || port == defaultPorts[scheme]) {
+		return "", flaw{
+			"has the default port, or a port that is not a plain number",
+			"write the port in digits, and leave the default port out",
+		}
 	}
 	if a, err := netip.ParseAddr(host); err == nil {
 		if a.String() != host || a.Zone() != "" || embedsIPv4(a) {
@@ -292,20 +306,22 @@ func hostFlaw(s, scheme string) (host string, f flaw) {
 	return host, nameFlaw(host)
 }
 
-// embedsIPv4 reports whether an address of IPv6 is one of IPv4 to a translator.
+// embedsIPv4 reports whether an IPv6 address contains an IPv4 address. Some networks route such an address to the IPv4
+// address.
 func embedsIPv4(a netip.Addr) bool {
 	if !a.Is6() || !a.Is4In6() && (a.IsLoopback() || a.IsUnspecified()) {
 		return false
 	}
 	b := a.As16()
 	zero := func(part []byte) bool { return strings.Trim(string(part), "\x00") == "" }
-	return a.Is4In6() || zero(b[:12]) || b[0] == 0x20 && b[1] == 0x02 || b[0] == 0 && b[1] == 0x64 && b[2] == 0xff && b[3] == 0x9b && zero(b[4:12])
+	return a.Is4In6() || zero(b[:12]) || b[0] == 0x20 && b[1] == 0x02 ||
+		b[0] == 0 && b[1] == 0x64 && b[2] == 0xff && b[3] == 0x9b && zero(b[4:12])
 }
 
 func nameFlaw(host string) flaw {
 	if !isASCII(host) {
 		if ascii, err := idna.Lookup.ToASCII(host); err == nil && nameFlaw(ascii).what == "" {
-			return flaw{"has characters beyond ASCII in its host", "send the host in ASCII, as in xn--bcher-kva.example"}
+			return flaw{"has non-ASCII characters in its host", "send the host in ASCII, as in xn--bcher-kva.example"}
 		}
 		return notAHost
 	}
@@ -324,5 +340,4 @@ func nameFlaw(host string) flaw {
 	return flaw{}
 }
 
-// quote writes a name that came with a call.
 func quote(s string) string { return diag.Quote(s) }

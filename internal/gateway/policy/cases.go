@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cedar-policy/cedar-go/types"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/pelletier/go-toml/v2"
 
@@ -17,36 +18,36 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// Suite is a file of test cases for rules. docs/policy.md describes the format.
+// Suite is a file with test cases for rules. docs/policy.md describes the format.
 type Suite struct {
-	// Policy is the policy file, relative to the suite's folder; empty means the
+	// Policy is the path of the policy file, relative to the suite's folder. If Policy is empty, the cases test the
 	// user's policy.
 	Policy string `toml:"policy"`
-	// Scopes maps scopes to tools. It overrides the user's map and the catalogue.
+	// Scopes maps scopes to tools. It takes precedence over the user's config.toml and the catalogue.
 	Scopes Scopes `toml:"scopes"`
-	// Time is the time of calls whose case has none.
+	// Time is the time of the call for cases that do not set their own time.
 	Time  time.Time `toml:"time"`
 	Cases []Case    `toml:"case"`
 }
 
-// Case is one call and its expected outcome.
+// Case is a call and its expected outcome.
 type Case struct {
 	Name    string `toml:"name"`
 	Agent   string `toml:"agent"`
 	Dialect string `toml:"dialect"`
-	// ID is the manifest's id. Rules ignore it, and cases can show that.
+	// ID is the id of the manifest. Rules cannot read the id, and a case can verify this.
 	ID string `toml:"id"`
 	// Tool is <server>/<tool>, as in Tool::"…".
 	Tool       string `toml:"tool"`
 	SideEffect string `toml:"side_effect"`
 	Caller     string `toml:"caller"`
 	Skill      string `toml:"skill"`
-	// Arguments is a JSON object, as it would be sent.
-	Arguments   string          `toml:"arguments"`
-	Annotations map[string]bool `toml:"annotations"`
-	Time        time.Time       `toml:"time"`
-	// Expect is allow or deny. If Code and Rule are set, the reasons must contain that
-	// code and the rule with that @id.
+	// Arguments is a JSON object, as a client would send it.
+	Arguments   string                `toml:"arguments"`
+	Annotations map[types.String]bool `toml:"annotations"`
+	Time        time.Time             `toml:"time"`
+	// Expect is allow or deny. If Code is set, at least one reason for a denial must have that code. If Rule is set, at
+	// least one reason must mention the rule with that @id.
 	Expect string `toml:"expect"`
 	Code   string `toml:"code"`
 	Rule   string `toml:"rule"`
@@ -62,7 +63,7 @@ type Outcome struct {
 	Reasons  []call.Reason `json:"reasons"`
 }
 
-// ReadSuite reads a file of cases. Its error reports every problem.
+// ReadSuite reads a file with test cases. The error lists every problem.
 func ReadSuite(file string) (*Suite, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -78,7 +79,7 @@ func ReadSuite(file string) (*Suite, error) {
 	return s, nil
 }
 
-// ParseSuite parses cases.
+// ParseSuite parses test cases. The error lists every problem.
 func ParseSuite(text []byte) (*Suite, error) {
 	var s Suite
 	if err := toml.NewDecoder(strings.NewReader(string(text))).DisallowUnknownFields().Decode(&s); err != nil {
@@ -99,7 +100,7 @@ func ParseSuite(text []byte) (*Suite, error) {
 		}
 	}
 	if len(s.Cases) == 0 {
-		problems = append(problems, errors.New("there is no [[case]]"))
+		problems = append(problems, errors.New("the file contains no [[case]]"))
 	}
 	return &s, errors.Join(problems...)
 }
@@ -126,20 +127,19 @@ func (c *Case) check() error {
 		wrong("arguments are not a JSON object")
 	}
 	for name := range c.Annotations {
-		if !slices.Contains([]string{"read_only", "destructive", "idempotent", "open_world"}, name) {
+		if annotations(&agent.Annotations{})[name] == nil {
 			wrong("there is no annotation %q", name)
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// Run evaluates every case. The rules are those of o, unless the suite names a file.
+// Run evaluates every case with the policy file of the suite. If the suite does not specify a file, Run uses o.File.
 func (s *Suite) Run(o Options) []Outcome {
 	if s.Policy != "" {
 		o.File = s.Policy
 	}
-	live := Open(o)
-	in := live.current.Load()
+	in := Open(o).current.Load()
 	merged := Scopes{}
 	for _, from := range []Scopes{in.scopes, s.Scopes} {
 		for server, scopes := range from {
@@ -149,10 +149,7 @@ func (s *Suite) Run(o Options) []Outcome {
 			maps.Copy(merged[server], scopes)
 		}
 	}
-	in = &snapshot{
-		rules: in.rules, scopes: merged, works: in.works, work: in.work, catalogue: in.catalogue,
-		problem: in.problem, shut: in.shut, loaded: in.loaded,
-	}
+	in.scopes = merged
 	outcomes := make([]Outcome, len(s.Cases))
 	for i := range s.Cases {
 		outcomes[i] = s.Cases[i].run(in, o, s.Time)
@@ -191,33 +188,24 @@ func (c *Case) run(in *snapshot, o Options, at time.Time) Outcome {
 	return out
 }
 
-// named is a skill with a name that allows every tool.
-type named string
+// namedSkill is a skill that allows every tool. The value is the name of the skill.
+type namedSkill string
 
-func (n named) Allows(string) bool { return true }
-func (n named) Name() string       { return string(n) }
+func (n namedSkill) Allows(string) bool { return true }
+func (n namedSkill) Name() string       { return string(n) }
 
-// call returns the arguments of [gate.Policy] for the case.
+// call returns the agent, the tool and the call that a case describes.
 func (c *Case) call() (*agent.Agent, *agent.Tool, *call.Call) {
 	at := strings.LastIndexByte(c.Tool, '/')
 	a := &agent.Agent{Dialect: agent.Dialect(c.Dialect), ID: c.ID, Name: c.ID}
 	t := &agent.Tool{Name: c.Tool[at+1:], SideEffect: agent.SideEffect(c.SideEffect)}
 	t.Binding = agent.OnServer{Alias: c.Tool[:at]}
 	for name, hint := range c.Annotations {
-		switch name {
-		case "read_only":
-			t.Annotations.ReadOnly = &hint
-		case "destructive":
-			t.Annotations.Destructive = &hint
-		case "idempotent":
-			t.Annotations.Idempotent = &hint
-		case "open_world":
-			t.Annotations.OpenWorld = &hint
-		}
+		*annotations(&t.Annotations)[name] = &hint
 	}
 	k := &call.Call{Tool: t.Name, Principal: c.Caller, Arguments: jsontext.Value(c.Arguments)}
 	if c.Skill != "" {
-		k.Skill = named(c.Skill)
+		k.Skill = namedSkill(c.Skill)
 	}
 	return a, t, k
 }

@@ -15,13 +15,13 @@ import (
 
 var onMe = subject{agent: "me", dialect: "gpars", server: "s", tool: "t", sideEffect: "read"}
 
-func meNow() moment {
+func meNow() callInfo {
 	yes := true
-	return moment{caller: "me@local", sideEffect: "read", time: now(), annotations: agent.Annotations{Destructive: &yes}}
+	return callInfo{caller: "me@local", sideEffect: "read", time: now(), annotations: agent.Annotations{Destructive: &yes}}
 }
 
-// sameAsCedar holds what is found of a call to what Cedar finds that knows nothing
-// of all this: it is given every rule, whole, and the whole context.
+// sameAsCedar compares the findings of this package for a call with the findings of plain Cedar. Plain Cedar
+// evaluates every rule with the complete context. The result is the number of findings.
 func sameAsCedar(t *testing.T, text, arguments []byte) (said int) {
 	t.Helper()
 	rules, err := Parse("x.cedar", text)
@@ -33,7 +33,7 @@ func sameAsCedar(t *testing.T, text, arguments []byte) (said int) {
 	all.uses.parts, all.uses.wholeArguments, all.uses.wholePathOf = everyPart, true, true
 	everything, err := all.gather(meNow(), arguments, false)
 	if err != nil {
-		return 0 // it is refused where rules look at what is too much
+		return 0 // such arguments are refused if rules read them
 	}
 	plain, err := cedar.NewPolicySetFromBytes("x.cedar", text)
 	if err != nil {
@@ -52,7 +52,7 @@ func sameAsCedar(t *testing.T, text, arguments []byte) (said int) {
 	}
 	for _, e := range diagnostic.Errors {
 		one := rules.list[number(e.PolicyID)]
-		want = append(want, fmt.Sprintf("%v fails: %s", one, plainly(e.Message)))
+		want = append(want, fmt.Sprintf("%v fails: %s", one, describeError(e.Message)))
 		forbidden = forbidden || one.forbid
 	}
 	for _, reason := range diagnostic.Reasons {
@@ -64,9 +64,9 @@ func sameAsCedar(t *testing.T, text, arguments []byte) (said int) {
 
 	f, err := v.gather(meNow(), arguments, false)
 	if err != nil {
-		t.Fatalf("all of %s can be judged, and a part cannot: %v", arguments, err)
+		t.Fatalf("all of %s can be judged, but not a part: %v", arguments, err)
 	}
-	found := rules.judge(f)
+	found := f.judge()
 	for _, one := range slices.Concat(found.broken, found.failed) {
 		got = append(got, fmt.Sprintf("%v fails: %s", one.rule, one.why))
 	}
@@ -76,15 +76,15 @@ func sameAsCedar(t *testing.T, text, arguments []byte) (said int) {
 	slices.Sort(want)
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
-		t.Fatalf("with %s\n%s\nCedar finds\n%s\nand we\n%s", arguments, text, strings.Join(want, "\n"), strings.Join(got, "\n"))
+		t.Fatalf("with the arguments %s and the rules\n%s\nCedar finds\n%s\nbut this package finds\n%s", arguments, text, strings.Join(want, "\n"), strings.Join(got, "\n"))
 	}
 	if yes := !found.denies() && len(found.permits) > 0; yes != allowed {
-		t.Fatalf("with %s\n%s\nallowed: Cedar %v, we %v", arguments, text, allowed, yes)
+		t.Fatalf("with the arguments %s and the rules\n%s\nallowed: Cedar %v, this package %v", arguments, text, allowed, yes)
 	}
 	return len(got)
 }
 
-// With any rules and arguments, what is found is what Cedar finds.
+// For random rules and arguments, this package returns the same findings as Cedar.
 func TestSameAsCedar(t *testing.T) {
 	dice := rand.New(rand.NewPCG(7, 11))
 	said := 0
@@ -96,11 +96,11 @@ func TestSameAsCedar(t *testing.T) {
 		said += sameAsCedar(t, []byte(text), []byte(arguments))
 	}
 	if said < 1000 {
-		t.Errorf("only %d rules ever said anything", said)
+		t.Errorf("there were only %d findings", said)
 	}
 }
 
-// A verdict that Foresee gives for any arguments holds for each of them.
+// If Foresee returns Always or Never, judging a call with any arguments gives the same verdict.
 func TestForeseenVerdictsHold(t *testing.T) {
 	dice := rand.New(rand.NewPCG(5, 3))
 	tool := &agent.Tool{Name: "t", SideEffect: agent.Read, Binding: agent.OnServer{Alias: "s"}}
@@ -111,12 +111,12 @@ func TestForeseenVerdictsHold(t *testing.T) {
 		if err != nil {
 			t.Fatal(text, err)
 		}
-		in := &snapshot{rules: rules, scopes: Scopes{"s": {"read": {"t"}}}}
+		in := &snapshot{fileData: fileData{rules: rules, scopes: Scopes{"s": {"read": {"t"}}}}}
 		for _, d := range []agent.Dialect{agent.GPARS, agent.Matrix} {
 			a := &agent.Agent{Dialect: d}
 			foreseen := in.foresee(Options{Now: now}, a, "me", tool, "me@local")
-			if _, err := in.rules.decide(in.view(a, subjectOf(a, "me", tool)), meNow(), []byte(arguments)); err != nil {
-				continue // a spelling that is refused whatever the rules say
+			if _, err := in.view(a, subjectOf(a, "me", tool)).decide(meNow(), []byte(arguments)); err != nil {
+				continue // the spelling is refused before the rules are evaluated
 			}
 			call := &call.Call{Principal: "me@local", Arguments: []byte(arguments)}
 			got := first(in.judge(Options{Now: now}, a, "me", tool, call))
@@ -133,7 +133,8 @@ func TestForeseenVerdictsHold(t *testing.T) {
 	}
 }
 
-// someRules makes rules and arguments that have something to do with each other.
+// someRules returns random rules and random arguments. The names and values of the arguments occur
+// in the rules.
 func someRules(dice *rand.Rand) (text, arguments string) {
 	pick := func(list ...string) string { return list[dice.IntN(len(list))] }
 	value := func() string {
@@ -186,8 +187,8 @@ func someRules(dice *rand.Rand) (text, arguments string) {
 	return b.String(), "{" + strings.Join(members, ", ") + "}"
 }
 
-// FuzzSameAsCedar: whatever the rules and the arguments are, what is found of a
-// call is what Cedar finds.
+// FuzzSameAsCedar checks that for any rules and arguments this package returns the same findings as
+// Cedar.
 func FuzzSameAsCedar(f *testing.F) {
 	dice := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

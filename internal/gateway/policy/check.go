@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"path"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
 	"github.com/cedar-policy/cedar-go/x/exp/eval"
+	schema "github.com/cedar-policy/cedar-go/x/exp/schema/ast"
 	"github.com/cedar-policy/cedar-go/x/exp/schema/validate"
 	"golang.org/x/net/idna"
 
@@ -21,15 +23,15 @@ import (
 // Severity is the severity of a problem.
 type Severity string
 
-// The severities. A rule with an error is still in force: a forbid that fails forbids,
-// a permit that fails permits nothing, and a place that never occurs ([NeverThere])
-// matches nothing.
+// The severities of problems. A rule with an error stays in force. A forbid rule that cannot be evaluated is treated as
+// matching, and a permit rule that cannot be evaluated permits nothing. A comparison with a spelling that never occurs
+// ([NeverThere]) is always false.
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
 )
 
-// Problem is a problem of a rule.
+// Problem is one problem in a rule.
 type Problem struct {
 	Code     string   `json:"code"`
 	Severity Severity `json:"severity"`
@@ -39,23 +41,23 @@ type Problem struct {
 	Hint     string   `json:"hint"`
 }
 
-// Known is a registered agent and its name.
+// Known is a registered agent and its registered name.
 type Known struct {
 	Name  string
 	Agent *agent.Agent
 }
 
-// Checking is the input of a check besides the rules.
+// Checking is the input of [Rules.Check].
 type Checking struct {
-	// Declared maps the arguments in the user's schema to their types.
-	Declared map[string]string
-	// Agents are the registered agents. If it is empty, no rule counts as unused.
+	// Declared contains the arguments that the user's schema declares.
+	Declared schema.RecordType
+	// Agents lists the registered agents. If the list is empty, unused rules are not reported.
 	Agents    []Known
 	Scopes    Scopes
 	Catalogue Catalogue
 }
 
-// Check returns the problems of the rules, in the order of the rules.
+// Check returns the problems that it finds in the rules, sorted by line.
 func (r *Rules) Check(c Checking) []Problem {
 	var all []Problem
 	for i, one := range r.list {
@@ -69,13 +71,13 @@ func (r *Rules) Check(c Checking) []Problem {
 		one.checkTypes(c.Declared, add)
 		one.checkText(add)
 		one.checkSpelling(add)
-		if by, how := r.shadow(i); by != nil {
-			add(Shadowed, Warning, "remove one of them", "it never decides anything: %s %s", by, how)
+		if by, how := r.shadowedBy(i); by != nil {
+			add(Shadowed, Warning, "remove one of the two rules", "the rule never decides anything: %s %s", by, how)
 		}
 		one.checkUse(c, add)
-		if _, whole := grantOf(one); !whole && one.cedar.Annotations()["ambit"] == mark {
+		if _, whole := grantOf(one); !whole && one.cedar.Annotations()["ambit"] == grantMark {
 			add(EditedGrant, Warning, `remove @ambit("grant") to keep the rule as your own`,
-				"ambit grant wrote it and it was edited since: ambit revoke does not remove it")
+				"the rule was edited after ambit grant wrote it, so ambit revoke does not remove it")
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
@@ -84,27 +86,33 @@ func (r *Rules) Check(c Checking) []Problem {
 
 type adder func(code string, severity Severity, hint, format string, args ...any)
 
-// checkTypes validates a rule against the schema.
-func (r *rule) checkTypes(declared map[string]string, add adder) {
-	e := expect(r.ast, declared)
+// checkTypes validates a rule against the schema and the inferred types of arguments.
+func (r *rule) checkTypes(declared schema.RecordType, add adder) {
+	e := expect(r.ast)
 	for _, problem := range e.problems {
-		add(TwoTypes, Error, "an argument has one type; use it with one type", "%s", problem)
+		add(TwoTypes, Error, "use the argument with one type only", "%s", problem)
 	}
-	s, err := schemaFor(e.arguments.schema(), e.pathOf)
+	arguments := e.arguments.record()
+	maps.Copy(arguments, declared)
+	s, err := schemaFor(arguments, e.pathOf)
 	if err != nil {
-		add(NotInSchema, Error, "", "its arguments match no schema: %v", err)
+		add(NotInSchema, Error, "", "no schema fits the arguments that the rule uses: %v", err)
 		return
 	}
-	found := flat(validate.New(s).Policy("", r.ast))
-	for i, problem := range found {
-		if i > 0 && strings.HasPrefix(problem.Error(), "unable to find an applicable action") {
+	err = validate.New(s).Policy("", r.ast)
+	if err == nil {
+		return
+	}
+	for i, problem := range strings.Split(err.Error(), "\n") {
+		if i > 0 && strings.HasPrefix(problem, "unable to find an applicable action") {
 			continue // a consequence of an earlier problem
 		}
-		r.typeProblem(problem.Error(), len(e.problems) > 0, add)
+		r.typeProblem(problem, len(e.problems) > 0, add)
 	}
 }
 
-// typeProblem reports a finding of the validator.
+// typeProblem reports a message of Cedar's validator. If reported is set, messages about types are skipped, because
+// checkTypes has already reported these problems.
 func (r *rule) typeProblem(message string, reported bool, add adder) {
 	const unguarded = "unable to guarantee safety of access to optional attribute `"
 	switch {
@@ -114,20 +122,21 @@ func (r *rule) typeProblem(message string, reported bool, add adder) {
 		if at := strings.LastIndexByte(name, '.'); at >= 0 {
 			where, last = "context."+name[:at], name[at+1:]
 		}
-		effect := "a permit that fails permits nothing"
+		effect := "the rule permits nothing"
 		if r.forbid {
-			effect = "a forbid that fails counts as matched"
+			effect = "the rule is treated as matching"
 		}
-		add(NoGuard, Warning, fmt.Sprintf("write %s has %s && … before it", where, last),
-			"it uses %s without a has before it; if it is absent the rule fails, and %s", quote("context."+name), effect)
+		add(NoGuard, Warning, fmt.Sprintf("write \"%s has %s && …\" before using the attribute", where, last),
+			"the rule uses %s without a \"has\" test; if the attribute is absent, %s", quote("context."+name), effect)
 	case strings.Contains(message, "extension constructors may not be called with non-literal expressions"):
 		effect := "permits nothing"
 		if r.forbid {
-			effect = "forbids"
+			effect = "forbids the call"
 		}
-		add(NotInSchema, Warning, "", "it converts an argument to an address, number or time; if that fails, it %s", effect)
+		add(NotInSchema, Warning, "",
+			"the rule converts an argument to an address, number or time; if the conversion fails, the rule %s", effect)
 	case reported && strings.Contains(message, "type"):
-		// The same problem again.
+		// This problem was already reported.
 	default:
 		hint := ""
 		if rest, ok := strings.CutPrefix(message, "attribute `"); ok && strings.Contains(rest, "` in context ") {
@@ -140,153 +149,129 @@ func (r *rule) typeProblem(message string, reported bool, add adder) {
 
 const inSchema = "list the names that rules can use: ambit policy init --print-schema"
 
-// nearPart returns a hint that names the closest part of the context, if any is close.
+// nearPart returns a hint with the most similar name in the context, or "" if no name is similar.
 func nearPart(name string) string {
-	if near := diag.Closest(name, slices.Sorted(maps.Keys(partNames))); near != "" {
+	var names []string
+	for _, p := range partTable {
+		names = append(names, string(p.name))
+	}
+	if near := diag.Closest(name, names); near != "" {
 		return "did you mean context." + near + "?"
 	}
 	return ""
 }
 
-func flat(err error) []error {
-	if err == nil {
-		return nil
-	}
-	if many, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, one := range many.Unwrap() {
-			all = append(all, flat(one)...)
-		}
-		return all
-	}
-	return []error{err}
-}
-
-// checkText finds paths and URLs that are compared as text.
+// checkText finds paths and URLs that a rule compares as plain text. It also finds "has" tests for attributes that
+// never exist, and containsAll tests that pass for an empty set.
 func (r *rule) checkText(add adder) {
 	for _, c := range r.ast.Conditions {
-		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
+		for n := range nodes(c.Body) {
 			var side ast.IsNode
 			text := ""
 			switch n := n.(type) {
 			case ast.NodeTypeHas:
-				if name := string(n.Value); isContext(n.Arg) && partNames[name] == 0 {
-					effect := "has is always false"
-					if c.Condition == ast.ConditionWhen && leading(c.Body) == n {
-						effect = "a rule that requires it first matches nothing"
+				if name := string(n.Value); isContext(n.Arg) && partNamed(n.Value) == 0 {
+					effect := "this \"has\" test is always false"
+					if c.Condition == ast.ConditionWhen && firstOperand(c.Body) == n {
+						effect = "the rule never matches, because its condition begins with this \"has\" test"
 					}
-					add(NotInSchema, Error, cmp.Or(nearPart(name), inSchema), "there is never a %s: %s", quote("context."+name), effect)
+					add(NotInSchema, Error, cmp.Or(nearPart(name), inSchema),
+						"%s does not exist: %s", quote("context."+name), effect)
 				}
 			case ast.NodeTypeLike:
-				side, text = n.Arg, strings.Trim(string(n.Value.MarshalCedar()), `"`)
+				side, text = n.Arg, pattern(n)
 			case ast.NodeTypeEquals:
 				side, text = n.Left, textOf(n.Right)
 			case ast.NodeTypeNotEquals:
 				side, text = n.Left, textOf(n.Right)
 			case ast.NodeTypeContainsAll:
 				access, ok := n.Right.(ast.NodeTypeAccess)
-				if ok && isContext(access.Arg) && contextSets[string(access.Value)] && !r.forbid && !r.checksEmpty(string(access.Value)) {
-					add(AllOfNone, Warning, fmt.Sprintf("add !context.%s.isEmpty() && …", access.Value),
-						"it also permits calls in which context.%s is empty", access.Value)
+				if ok && isContext(access.Arg) && partNamed(access.Value)&placeParts != 0 &&
+					!r.forbid && !r.checksEmpty(access.Value) {
+					add(AllOfNone, Warning, fmt.Sprintf("add \"!context.%s.isEmpty() && …\"", access.Value),
+						"the rule also permits calls in which context.%s is empty", access.Value)
 				}
 			}
-			if !isArgument(side) {
-				return true
-			}
 			switch {
+			case !isArgument(side):
 			case urlStart.MatchString(text):
 				add(RawText, Warning, "use context.hosts, context.hosts_any_under or context.hosts_all_under",
-					"it compares a URL as text, so it misses other arguments and other schemes")
+					"the rule compares a URL as text, so it misses other arguments and other schemes")
 			case startsLikePath.MatchString(text) || startsAtHome.MatchString(text):
-				add(RawText, Warning, "use context.paths_any_under in a forbid, context.paths_all_under or context.path_of in a permit",
-					"it compares a path as text, so it misses other arguments and relative paths")
+				add(RawText, Warning,
+					"in a forbid rule use context.paths_any_under; in a permit rule context.paths_all_under or context.path_of",
+					"the rule compares a path as text, so it misses other arguments and relative paths")
 			}
-			return true
-		})
+		}
 	}
 }
 
-// checkSpelling finds texts that a rule compares with paths, hosts or databases and
-// that never occur there, because those have one canonical form. A forbid of "/etc/"
-// would silently forbid nothing.
+// checkSpelling finds paths, hosts and databases in a rule that are not in canonical form. No call contains such a
+// spelling, so the comparison never matches. For example, a rule that forbids "/etc/" would silently forbid nothing.
 func (r *rule) checkSpelling(add adder) {
-	for _, c := range r.ast.Conditions {
-		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
-			var sides ast.BinaryNode
-			switch n := n.(type) {
-			case ast.NodeTypeContains:
-				sides = n.BinaryNode
-			case ast.NodeTypeContainsAny:
-				sides = n.BinaryNode
-			case ast.NodeTypeContainsAll:
-				sides = n.BinaryNode
-			default:
-				return true
-			}
+	for n := range r.nodes() {
+		if sides, ok := sidesOf(n); ok {
 			checkTexts(placesOf(sides.Left), sides.Right, add)
 			checkTexts(placesOf(sides.Right), sides.Left, add)
-			return true
-		})
+		}
 	}
 }
 
-// checkTexts checks the texts of a node that is compared with places.
+// checkTexts checks the strings in node n, which a rule compares with paths, hosts or databases. The argument kind says
+// with which of the three.
 func checkTexts(kind part, n ast.IsNode, add adder) {
-	// A text or set that is the same in every call evaluates without a context.
+	// A constant string or set can be evaluated without a context.
 	v, _ := eval.Eval(n, eval.Env{Entities: types.EntityMap{}})
 	for _, text := range textsIn(v) {
-		better, why := spell(kind, text)
+		better, why := checkPlace(kind, text)
 		if why == "" {
 			continue
 		}
-		hint := "write the full place"
+		hint := "write the full path or host"
 		if better != "" {
 			hint = "write " + quote(better)
 		}
-		add(NeverThere, Error, hint, "%s is never among %s: %s", quote(text), kindWords[kind], why)
+		add(NeverThere, Error, hint, "%s never occurs among %s: %s", quote(text), kindWords[kind], why)
 	}
 }
 
-var kindWords = map[part]string{somePaths: "the paths", someHosts: "the hosts", partDatabases: "the databases"}
+var kindWords = map[part]string{partPaths: "the paths", partHosts: "the hosts", partDatabases: "the databases"}
 
-// placesOf returns the kind of places that a set in the context contains; 0 for any other node.
+// placesOf returns the kind of a set in the context: a set of paths, hosts or databases. It returns 0 if the node is
+// not such a set.
 func placesOf(n ast.IsNode) part {
 	access, ok := n.(ast.NodeTypeAccess)
 	if !ok {
 		return 0
 	}
 	if of, ok := access.Arg.(ast.NodeTypeAccess); ok && isPart(of.Arg, "path_of") {
-		return somePaths // of one argument
+		return partPaths // the paths of one argument
 	}
 	if !isContext(access.Arg) {
 		return 0
 	}
-	for _, kind := range []part{somePaths, someHosts, partDatabases} {
-		if partNames[string(access.Value)]&kind != 0 {
-			return kind
-		}
-	}
-	return 0
+	return partNamed(access.Value) & placeParts
 }
 
-// spell returns the canonical spelling of a place, and why the text itself never occurs
-// as one; why is empty if it can occur.
-func spell(kind part, text string) (better, why string) {
+// checkPlace checks the spelling of a path, host or database in a rule. If the text can occur in a call, both results
+// are empty. Otherwise the second result explains why the text never occurs, and the first result is the canonical
+// spelling, or "" if there is none.
+func checkPlace(kind part, text string) (better, why string) {
 	switch kind {
-	case somePaths:
+	case partPaths:
 		clean := path.Clean(strings.ReplaceAll(strings.TrimPrefix(strings.TrimRight(text, "*"), "file://"), `\`, "/"))
 		if isDrive(clean) {
 			clean = strings.ToUpper(clean[:1]) + clean[1:]
 		}
 		switch {
 		case strings.Contains(text, "*"):
-			return clean, "a folder covers everything in it, and there are no patterns"
+			return clean, "there are no wildcards; a folder covers everything in it"
 		case strings.HasPrefix(text, "~"):
 			return "", "a path in a home folder must be written in full"
 		case pathFlaw(text).what != "":
 			return clean, "it " + pathFlaw(text).what
 		}
-	case someHosts:
+	case partHosts:
 		if host, f := hostFlaw(text, ""); f.what == "" && host == text {
 			break
 		}
@@ -298,19 +283,19 @@ func spell(kind part, text string) (better, why string) {
 			name = ascii
 		}
 		if host, f := hostFlaw(name, ""); f.what == "" {
-			return host, "hosts are in lower case and in ASCII, without scheme, port and pattern"
+			return host, "hosts are written in lower case and ASCII, without scheme, port or wildcard"
 		}
-		return "", "a host is only a name or an address"
+		return "", "a host must be a name or an address"
 	case partDatabases:
 		if name := foldName(text); name != text {
-			return name, "databases are in lower case and without quotes"
+			return name, "databases are written in lower case and without quotes"
 		}
 	}
 	return "", ""
 }
 
-// leading returns the first operand of a conjunction.
-func leading(n ast.IsNode) ast.IsNode {
+// firstOperand returns the first operand of a conjunction. It returns any other node unchanged.
+func firstOperand(n ast.IsNode) ast.IsNode {
 	for {
 		and, ok := n.(ast.NodeTypeAnd)
 		if !ok {
@@ -320,20 +305,25 @@ func leading(n ast.IsNode) ast.IsNode {
 	}
 }
 
-// checksEmpty reports whether a rule uses isEmpty on a set.
-func (r *rule) checksEmpty(part string) bool {
-	found := false
-	for _, c := range r.ast.Conditions {
-		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
-			if empty, ok := n.(ast.NodeTypeIsEmpty); ok {
-				if access, ok := empty.Arg.(ast.NodeTypeAccess); ok && string(access.Value) == part {
-					found = true
-				}
+// checksEmpty reports whether a rule calls isEmpty on this part of the context.
+func (r *rule) checksEmpty(part types.String) bool {
+	for n := range r.nodes() {
+		if empty, ok := n.(ast.NodeTypeIsEmpty); ok {
+			if access, ok := empty.Arg.(ast.NodeTypeAccess); ok && access.Value == part {
+				return true
 			}
-			return true
-		})
+		}
 	}
-	return found
+	return false
+}
+
+// nodes returns every node of the rule's conditions.
+func (r *rule) nodes() iter.Seq[ast.IsNode] {
+	var bodies []ast.IsNode
+	for _, c := range r.ast.Conditions {
+		bodies = append(bodies, c.Body)
+	}
+	return nodes(bodies...)
 }
 
 func textOf(n ast.IsNode) string {
@@ -345,8 +335,9 @@ func textOf(n ast.IsNode) string {
 	return ""
 }
 
-// shadow returns a rule that makes this one redundant, and how.
-func (r *Rules) shadow(i int) (*rule, string) {
+// shadowedBy returns a rule that makes rule i redundant, and a phrase that explains why. It returns nil if there is no
+// such rule.
+func (r *Rules) shadowedBy(i int) (*rule, string) {
 	one := r.list[i]
 	for j, other := range r.list {
 		if i == j || !covers(other.ast, one.ast) {
@@ -357,45 +348,53 @@ func (r *Rules) shadow(i int) (*rule, string) {
 		case len(other.ast.Conditions) > 0 && !same:
 			continue
 		case other.forbid && !one.forbid:
-			return other, "forbids everything that it permits"
+			return other, "forbids everything that this rule permits"
 		case other.forbid != one.forbid:
 			continue
 		case same && covers(one.ast, other.ast) && j > i:
 			continue // of two equal rules, the second is redundant
 		}
-		return other, "covers it"
+		return other, "already covers this rule"
 	}
 	return nil, ""
 }
 
-// covers reports whether the scope of a includes that of b.
+// covers reports whether the scope of rule a includes the scope of rule b.
 func covers(a, b *ast.Policy) bool {
 	return coversScope(a.Principal, b.Principal) && coversScope(a.Action, b.Action) && coversScope(a.Resource, b.Resource)
 }
 
 func coversScope(a, b ast.IsScopeNode) bool {
-	switch a := a.(type) {
+	e, alone := entityIn(b)
+	switch a.(type) {
 	case ast.ScopeTypeAll:
 		return true
-	case ast.ScopeTypeEq:
-		other, ok := b.(ast.ScopeTypeEq)
-		return ok && a.Entity == other.Entity
-	case ast.ScopeTypeIn:
-		switch b := b.(type) {
-		case ast.ScopeTypeEq:
-			return within(b.Entity, a.Entity)
-		case ast.ScopeTypeIn:
-			return within(b.Entity, a.Entity)
-		}
+	case ast.ScopeTypeIn, ast.ScopeTypeInSet:
+		return e.Type != "" && fits(a, withServer(e))
 	}
-	return false
+	return alone && fits(a, withServer(e))
 }
 
-// within reports whether the name of a tool or scope shows that it is in a server.
-func within(e, in types.EntityUID) bool {
-	rest, below := strings.CutPrefix(string(e.ID), string(in.ID)+"/")
-	return e == in ||
-		in.Type == serverType && (e.Type == toolType || e.Type == scopeType) && below && !strings.Contains(rest, "/")
+// entityIn returns the entity that a scope names. If the scope names no entity or more than one, the result is the zero
+// entity. The second result reports whether the scope matches only that entity.
+func entityIn(scope ast.IsScopeNode) (e types.EntityUID, alone bool) {
+	switch s := scope.(type) {
+	case ast.ScopeTypeEq:
+		return s.Entity, true
+	case ast.ScopeTypeIn:
+		return s.Entity, false
+	}
+	return e, false
+}
+
+// withServer returns a list that starts with the given entity. If the entity is a tool or a scope, the list also
+// contains its server, which is the first part of the entity's name.
+func withServer(e types.EntityUID) []types.EntityUID {
+	at := strings.LastIndexByte(string(e.ID), '/')
+	if at < 0 || e.Type != toolType && e.Type != scopeType {
+		return []types.EntityUID{e}
+	}
+	return []types.EntityUID{e, types.NewEntityUID(serverType, e.ID[:at])}
 }
 
 func sameConditions(a, b *ast.Policy) bool {
@@ -404,12 +403,13 @@ func sameConditions(a, b *ast.Policy) bool {
 	})
 }
 
-// checkUse finds rules that apply to no known tool or registered agent, and permits for
-// agents that need none.
+// checkUse finds rules that do not apply to any tool of a registered agent, grants for scopes that cover no tool, and
+// permit rules for agents that need no permit.
 func (r *rule) checkUse(c Checking, add adder) {
 	if g, ok := grantOf(r); ok && len(c.Scopes.Map(c.Catalogue, g.Server, g.Scope).Tools) == 0 {
-		add(ScopeUnknown, Warning, fmt.Sprintf("map it in config.toml: [scopes.%q] %s = [TOOL, …]", g.Server, g.Scope),
-			"the scope %s of %s is mapped to no tool, so it covers none", quote(g.Scope), quote(g.Server))
+		hint := fmt.Sprintf("map the scope in config.toml: [scopes.%q] %s = [TOOL, …]", g.Server, g.Scope)
+		add(ScopeUnknown, Warning, hint, "the scope %s of %s is not mapped to any tool, so the grant has no effect",
+			quote(g.Scope), quote(g.Server))
 	}
 	if len(c.Agents) == 0 {
 		return
@@ -424,47 +424,34 @@ func (r *rule) checkUse(c Checking, add adder) {
 	}
 	switch who, named := r.ast.Principal.(ast.ScopeTypeEq); {
 	case applies && !needed && !r.forbid:
-		add(NoEffect, Warning, "write a forbid for calls that they should not make", "it permits calls that need no permit: only GPARS agents need one")
-	case !applies && named && !slices.ContainsFunc(c.Agents, func(k Known) bool { return types.String(k.Name) == who.Entity.ID }):
-		add(Unused, Warning, "list the agents: ambit agents", "no agent is registered as %s", quote(string(who.Entity.ID)))
+		add(NoEffect, Warning, "write a forbid rule for the calls that the agents should not make",
+			"the rule permits calls that need no permit: only GPARS agents need one")
+	case !applies && named &&
+		!slices.ContainsFunc(c.Agents, func(k Known) bool { return k.Name == string(who.Entity.ID) }):
+		add(Unused, Warning, "for a list, run: ambit agents", "no agent is registered as %s", quote(string(who.Entity.ID)))
 	case !applies:
-		add(Unused, Warning, "list agents and tools: ambit agents, ambit tools", "it applies to no tool of a registered agent")
+		add(Unused, Warning, "to list the names, run ambit agents and ambit tools",
+			"the rule does not apply to any tool of a registered agent")
 	}
 }
 
-// appliesTo reports whether the resource of a rule can be a tool of an agent. A server
-// whose tools are unknown may have any tool.
+// appliesTo reports whether a rule can apply to any tool of an agent. If the tools of a server are unknown, appliesTo
+// assumes that the server can have any tool.
 func (r *rule) appliesTo(k Known) bool {
+	named, _ := entityIn(r.ast.Resource)
+	on := func(server string) bool {
+		return slices.Contains(withServer(named)[1:], types.NewEntityUID(serverType, types.String(server)))
+	}
 	for i := range k.Agent.Tools {
 		t := &k.Agent.Tools[i]
-		server := ServerOf(k.Name, t)
-		line := []types.EntityUID{types.NewEntityUID(toolType, types.String(server+"/"+t.Name)), types.NewEntityUID(serverType, types.String(server))}
-		if fits(r.ast.Resource, line) || onServer(r.ast.Resource, scopeType, server) {
+		tool := types.NewEntityUID(toolType, types.String(ServerOf(k.Name, t)+"/"+t.Name))
+		if fits(r.ast.Resource, withServer(tool)) || named.Type == scopeType && on(ServerOf(k.Name, t)) {
 			return true
 		}
 	}
-	for i := range k.Agent.Requirements {
-		server := k.Agent.Requirements[i].Server
-		if fits(r.ast.Resource, []types.EntityUID{types.NewEntityUID(toolType, types.String(server)), types.NewEntityUID(serverType, types.String(server))}) ||
-			onServer(r.ast.Resource, toolType, server) || onServer(r.ast.Resource, scopeType, server) {
-			return true
-		}
-	}
-	return false
-}
-
-// onServer reports whether a scope names an entity of this kind on a server.
-func onServer(scope ast.IsScopeNode, kind types.EntityType, server string) bool {
-	var e types.EntityUID
-	switch s := scope.(type) {
-	case ast.ScopeTypeEq:
-		e = s.Entity
-	case ast.ScopeTypeIn:
-		e = s.Entity
-	default:
-		return false
-	}
-	return e.Type == kind && within(e, types.NewEntityUID(serverType, types.String(server)))
+	return slices.ContainsFunc(k.Agent.Requirements, func(q agent.Requirement) bool {
+		return on(q.Server) || fits(r.ast.Resource, withServer(types.NewEntityUID(toolType, types.String(q.Server+"/"))))
+	})
 }
 
 // LooksAtArguments reports whether any rule reads arguments.

@@ -1,6 +1,6 @@
 package policy
 
-// The codes of problems.
+// The codes of problems that Check reports.
 const (
 	NotCedar     = "syntax"
 	NotASchema   = "schema"
@@ -17,74 +17,79 @@ const (
 	ScopeUnknown = "scope_unmapped"
 )
 
-// Meaning explains the code of a problem to a person.
+// Meaning explains the code of a problem to users.
 type Meaning struct{ Code, Title, Why, Fix string }
 
 // Meanings explains every code. A test compares the list with the codes.
 var Meanings = []Meaning{
 	{
 		NotCedar, "the policy is not valid Cedar",
-		"Rules that cannot be parsed have no effect. A running ambit keeps the last good rules; a starting one allows nothing.",
-		"fix the place that the message names, then run ambit policy check",
+		"Rules that cannot be parsed have no effect. " +
+			"A running ambit keeps the last valid rules. If ambit starts with such a file, ambit allows no calls.",
+		"fix the line named in the message, then run: ambit policy check",
 	},
 	{
 		NotASchema, "policy.cedarschema is not a valid schema",
-		"It declares the types of arguments, and rules cannot be checked against a file that cannot be parsed.",
-		"fix it, or delete it and run ambit policy init",
+		"policy.cedarschema declares the types of arguments. " +
+			"If the file cannot be parsed, ambit cannot check the rules against it.",
+		"fix the file, or delete it and run: ambit policy init",
 	},
 	{
 		NotInSchema, "a rule uses an attribute, entity or type that no call has",
-		"Such a rule fails: a forbid that fails forbids, a permit that fails permits nothing.",
-		"list what rules can use: ambit policy init --print-schema",
+		"Such a rule cannot be evaluated. A forbid rule is then treated as matching, and a permit rule permits nothing.",
+		"list the names that rules can use: ambit policy init --print-schema",
 	},
 	{
-		TwoTypes, "a rule uses an argument as two types",
+		TwoTypes, "a rule uses an argument with two types",
 		"A value has one type, so one of the comparisons always fails.",
-		"compare the argument in one way, or declare its type in policy.cedarschema",
+		"use the argument with one type only, or declare its type in policy.cedarschema",
 	},
 	{
-		NoGuard, "a rule uses an argument without a has before it",
-		"If the argument is absent the rule fails: a forbid then forbids, and a permit permits nothing.",
-		"write context.arguments has NAME && before it",
+		NoGuard, "a rule uses an argument without checking that it exists",
+		"If the argument is absent, the rule cannot be evaluated: " +
+			"a forbid rule is then treated as matching, and a permit rule permits nothing.",
+		"write \"context.arguments has NAME &&\" before using the argument",
 	},
 	{
 		RawText, "a rule compares a path or URL as text",
-		"Only the canonical spelling reaches the rule, but other arguments and relative paths pass by it.",
-		"use context.paths_any_under, context.hosts_any_under and the like",
+		"The rule sees one argument in its canonical spelling. It does not see other arguments and relative paths.",
+		"use a set such as context.paths_any_under or context.hosts_any_under",
 	},
 	{
-		AllOfNone, "a rule permits calls in which the set is empty",
-		"An empty set is under every folder, so a call without any path or host is permitted too.",
-		"add !context.NAME.isEmpty() &&",
+		AllOfNone, "a permit also matches if the set that it tests is empty",
+		"containsAll is true for an empty set, so a call without any path or host is permitted too.",
+		"add \"!context.NAME.isEmpty() &&\" to the condition",
 	},
 	{
-		NeverThere, "a rule looks for a spelling that never occurs",
-		"Paths, hosts and databases have one canonical spelling; a rule with another one matches nothing, even if it forbids.",
-		"write the place as the message shows",
+		NeverThere, "a rule tests for a spelling that never occurs",
+		"Paths, hosts and databases have one canonical spelling; " +
+			"a rule with any other spelling matches nothing, even if it is a forbid rule.",
+		"write the path, host or database as the message shows",
 	},
 	{
-		Unused, "a rule applies to nothing that is registered",
-		"Its agent or its tool does not exist, or has another name.",
+		Unused, "a rule applies to no registered agent or tool",
+		"The agent or tool that the rule names does not exist, or it has another name.",
 		"list the names: ambit agents, ambit tools PATH",
 	},
 	{
 		NoEffect, "a rule permits calls that need no permit",
-		"Only GPARS agents need one; for others rules can only forbid.",
-		"delete the rule, or write a forbid",
+		"Only GPARS agents need a permit. For agents of other dialects, rules can only forbid.",
+		"delete the rule, or write a forbid rule instead",
 	},
 	{
 		Shadowed, "a rule never decides anything",
-		"Another rule decides the same calls before it can.",
-		"delete one of them",
+		"Another rule already decides the same calls.",
+		"delete one of the two rules",
 	},
 	{
 		EditedGrant, "a grant was changed by hand",
-		"ambit revoke removes only rules exactly as ambit grant wrote them, and keeps this one.",
-		"delete @ambit(\"grant\") to keep the rule as your own, or grant again",
+		"ambit revoke removes only rules that are exactly as ambit grant wrote them. " +
+			"This rule was changed, so ambit revoke keeps it.",
+		"to keep the rule as your own, delete @ambit(\"grant\"); to replace it, delete the rule and run: ambit grant",
 	},
 	{
 		ScopeUnknown, "a grant covers no tool",
-		"Neither the catalogue nor config.toml maps its scope to a tool.",
-		"map it in config.toml, in the table scopes",
+		"Neither the catalogue nor config.toml maps the scope of the grant to a tool.",
+		"map the scope to tools in the table [scopes] of config.toml",
 	},
 }

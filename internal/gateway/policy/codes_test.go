@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/policy"
 )
 
-// TestMeanings holds the explanations to the codes.
+// TestMeanings checks that every code has exactly one explanation.
 func TestMeanings(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "codes.go", nil, 0)
 	if err != nil {
@@ -33,7 +33,7 @@ func TestMeanings(t *testing.T) {
 	}
 	for _, m := range policy.Meanings {
 		if !codes[m.Code] || m.Title == "" || m.Why == "" || m.Fix == "" {
-			t.Errorf("%s is explained twice, is no code, or has no words: %+v", m.Code, m)
+			t.Errorf("the explanation of %s is a duplicate, incomplete, or for an unknown code: %+v", m.Code, m)
 		}
 		delete(codes, m.Code)
 	}

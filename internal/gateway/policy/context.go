@@ -5,162 +5,137 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"math/bits"
+	"net/netip"
+	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+	"unicode"
 
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/ambit-run/ambit/agent"
 )
 
-// The conversion of JSON to Cedar:
+// JSON is converted to Cedar as follows:
 //
-//	string, true, false   the same
-//	object                a record; a member that is null is not there
-//	array                 a set; a null in it is {"null": true}
-//	number                a long, if it is a whole number of 64 bits, however it
-//	                      is spelt (100, 100.0 and 1e2 are one); a decimal, if it
-//	                      has up to four digits after the point and fits; else a
-//	                      record {"number": "…"}, which compares with nothing
+//	string, true, false   unchanged
+//	object                a record; a member that is null is left out
+//	array                 a set; a null in it becomes {"null": true}
+//	number                a long if it is a 64-bit integer in any spelling
+//	                      (100, 100.0 and 1e2 are equal); a decimal if it has at
+//	                      most four digits after the point and is in range;
+//	                      otherwise a record {"number": "…"}, which a rule
+//	                      cannot compare with a number
 //
-// So a comparison with a number that Cedar cannot represent is an error: a forbid then
-// matches and a permit does not.
+// A comparison with such a record is an error. A forbid rule with an error is treated as matching, and a permit rule
+// with an error permits nothing.
 
-// Mapping describes the conversion to a person.
+// Mapping explains to users how JSON is converted to Cedar.
 var Mapping = []string{
-	"null counts as absent, and is {\"null\": true} inside a list",
-	"a list is a set: order and repetition are lost",
+	"a member that is null is treated as absent; a null inside a list becomes {\"null\": true}",
+	"a list becomes a set: order and duplicates are lost",
 	"100, 100.0 and 1e2 are the same long",
-	"a number with up to four digits after the point is a decimal, to be compared with decimal(\"…\")",
-	"a larger or finer number is {\"number\": \"…\"}: comparing it is an error, which a forbid takes for a match",
+	"a number with up to four digits after the point becomes a decimal; compare it with decimal(\"…\")",
+	"a larger or more precise number becomes {\"number\": \"…\"}; " +
+		"comparing it is an error; a forbid rule with an error is treated as matching",
 }
 
-// The bounds of the arguments that rules read; larger ones are refused. Cedar's sets take
-// quadratic time if an attacker chooses values that collide.
+// Limits on the arguments that rules read. Larger arguments are refused, because an attacker could otherwise choose
+// values with colliding hashes, for which Cedar's sets take quadratic time.
 const (
 	maxValues   = 10_000
 	maxElements = 1_000
 	maxBases    = 16
+	maxFolders  = 10_000 // folders and domains in all sets together, including duplicates
 )
 
-// errTooMuch means that the arguments exceed the bounds.
-var errTooMuch = errors.New("the arguments have more values than rules can read")
+// errTooMuch means that the arguments exceed maxValues, maxElements or maxFolders.
+var errTooMuch = errors.New("the arguments have more values than the policy can check")
 
-// moment has the parts of the context that do not come from the arguments.
-type moment struct {
+// callInfo contains the values in the context that do not come from the arguments.
+type callInfo struct {
 	caller, sideEffect, skill string
 	time                      time.Time
 	annotations               agent.Annotations
 }
 
-// facts are the data of one call from which the Cedar context is made.
+// facts contains the data of one call from which the Cedar context is built.
 type facts struct {
 	view *view
-	m    moment
-	// arguments are the arguments that rules read.
+	m    callInfo
+	// arguments contains the arguments that rules read.
 	arguments types.RecordMap
 	pathOf    map[string]*places
 	paths     places
 	hosts     places
 	databases map[string]bool
+	folders   int // how many folders and domains were added to the sets of places
 
-	// respelt is set if names of arguments have the spelling of the rules, and asSent if
-	// they keep their own.
-	respelt, asSent bool
+	// renamed is set if an argument name was changed to the spelling in the rules. If asSent is set, argument names keep
+	// the spelling that the client sent.
+	renamed, asSent bool
 }
 
-// gather collects the data that rules read of a call. An error gives the reason why the
-// arguments cannot be judged, without quoting a value.
-func (v *view) gather(m moment, arguments []byte, asSent bool) (*facts, error) {
+// gather collects the data of a call that rules read. The error explains why the arguments cannot be checked, without
+// quoting a value.
+func (v *view) gather(m callInfo, arguments []byte, asSent bool) (*facts, error) {
 	f := &facts{view: v, m: m, asSent: asSent}
-	if !v.uses.has(ofArguments) {
-		return f, nil
+	if v.uses.has(ofArguments) {
+		return f, f.read(arguments)
 	}
-	return f, f.read(arguments)
+	return f, nil
 }
 
-// context is the context with some of its parts.
+// context returns the Cedar context with the given parts.
 func (f *facts) context(parts part) types.Record {
-	made := make(types.RecordMap, bits.OnesCount16(uint16(parts)))
-	put := func(name types.String, p part, value func() types.Value) {
-		if parts&p != 0 {
-			made[name] = value()
+	made := types.RecordMap{}
+	for _, p := range partTable {
+		if parts&p.part == 0 {
+			continue
 		}
-	}
-	put("caller", partCaller, func() types.Value { return types.String(f.m.caller) })
-	put("side_effect", partSideEffect, func() types.Value { return types.String(f.m.sideEffect) })
-	put("time", partTime, func() types.Value { return types.NewDatetime(f.m.time) })
-	put("annotations", partAnnotations, func() types.Value { return hints(f.m.annotations) })
-	if f.m.skill != "" {
-		put("skill", partSkill, func() types.Value { return types.String(f.m.skill) })
-	}
-	put("arguments", partArguments, func() types.Value { return types.NewRecord(f.arguments) })
-	put("path_of", partPathOf, func() types.Value {
-		all := make(types.RecordMap, len(f.pathOf))
-		for name, p := range f.pathOf {
-			all[types.String(name)] = p.record()
-		}
-		return types.NewRecord(all)
-	})
-	for p := partPaths; p <= partDatabases; p <<= 1 {
-		if parts&p != 0 {
-			made[nameOf[p]] = set(f.texts(p))
+		if v := p.value(f); v != nil {
+			made[p.name] = v
 		}
 	}
 	return types.NewRecord(made)
 }
 
-// texts are a part that is a set of texts.
-func (f *facts) texts(p part) map[string]bool {
-	switch p {
-	case partPaths:
-		return f.paths.values
-	case partPathsAny:
-		return f.paths.any
-	case partPathsAll:
-		return f.paths.all
-	case partHosts:
-		return f.hosts.values
-	case partHostsAny:
-		return f.hosts.any
-	case partHostsAll:
-		return f.hosts.all
+func (f *facts) skill() types.Value {
+	if f.m.skill == "" {
+		return nil
 	}
-	return f.databases
+	return types.String(f.m.skill)
+}
+
+func (f *facts) pathsOf() types.Value {
+	all := make(types.RecordMap, len(f.pathOf))
+	for name, p := range f.pathOf {
+		all[types.String(name)] = p.record()
+	}
+	return types.NewRecord(all)
+}
+
+// annotations returns pointers to a tool's hints, keyed by the names that the hints have in Cedar. A hint that the tool
+// does not declare is nil.
+func annotations(a *agent.Annotations) map[types.String]**bool {
+	return map[types.String]**bool{
+		"read_only": &a.ReadOnly, "destructive": &a.Destructive, "idempotent": &a.Idempotent, "open_world": &a.OpenWorld,
+	}
 }
 
 func hints(a agent.Annotations) types.Value {
 	parts := types.RecordMap{}
-	for _, name := range []types.String{"read_only", "destructive", "idempotent", "open_world"} {
-		if v := hint(a, name); v != nil {
-			parts[name] = v
+	for name, hint := range annotations(&a) {
+		if *hint != nil {
+			parts[name] = types.Boolean(**hint)
 		}
 	}
 	return types.NewRecord(parts)
-}
-
-// hint is one annotation; nil if the tool does not have it.
-func hint(a agent.Annotations, name types.String) types.Value {
-	var h *bool
-	switch name {
-	case "read_only":
-		h = a.ReadOnly
-	case "destructive":
-		h = a.Destructive
-	case "idempotent":
-		h = a.Idempotent
-	case "open_world":
-		h = a.OpenWorld
-	}
-	if h == nil {
-		return nil
-	}
-	return types.Boolean(*h)
 }
 
 func set(texts map[string]bool) types.Value {
@@ -171,20 +146,40 @@ func set(texts map[string]bool) types.Value {
 	return types.NewSet(values...)
 }
 
-// decoders are pooled, because making one costs more than reading most arguments.
-var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
-
 var errUnreadable = errors.New("the arguments are not valid JSON")
 
-// text is one text among the arguments.
+// member is the name of one member of an object.
+type member struct {
+	key   string
+	words []string // cached, because wordsOf(key) is slow for long names
+	// under contains the words of the innermost name that declares a place. This can be the name itself or the name of an
+	// enclosing object. A general name, as in {"host": {"name": "…"}}, inherits these words.
+	under     []string
+	inherited bool
+}
+
+func newMember(name string, parent *member) *member {
+	words := wordsOf(name)
+	switch {
+	case placeWords.any(words):
+		return &member{key: name, words: words, under: words}
+	case generalNames[fold(name)]:
+		return &member{key: name, words: parent.under, under: parent.under, inherited: true}
+	}
+	return &member{key: name, words: words, under: parent.under}
+}
+
+// text is one string among the arguments.
 type text struct {
-	text string
-	key  string // the name of its member
-	// name is set if the text is itself the name of a member.
-	name bool
-	// read is set if a rule reads the argument as it was sent. pathOf are the spellings
-	// under which a rule reads it as a path.
-	read   bool
+	text   string
+	member // the member that contains the string
+	// isName is set if the string is the name of a member, not a value.
+	isName bool
+	// isStart is set if the string is a relative path that other relative paths can be resolved against.
+	isStart bool
+	// isRead is set if a rule reads the argument through context.arguments. pathOf lists the names under which a rule
+	// reads the argument through context.path_of.
+	isRead bool
 	pathOf []string
 }
 
@@ -193,35 +188,37 @@ type reader struct {
 	f     *facts
 	d     *jsontext.Decoder
 	texts []text
-	bases []string // absolute folders that relative paths may start from
-	// siblings is set if an argument names such a folder.
-	siblings bool
-	values   int
-	top      text // how rules read the argument that is being read
+	bases []string // absolute paths that relative paths can be resolved against, at most maxBases+1
+	// hasAbsolute is set if the call itself contains an absolute path. hasFolder is set if bases contains a folder that
+	// the call declares, or the server's working folder. startCount is the number of texts with isStart set.
+	hasAbsolute, hasFolder bool
+	startCount, values     int
+	forBases               bool // set if every argument is read, because each can be the base folder of a path
+	top                    text // how rules read the current top-level argument
 }
 
-// read reads the arguments. Spelling is judged at the end, when all folders are known
-// that relative paths may start from.
+// read reads the arguments of a call. It checks spellings last, when all base folders of relative paths are known.
 func (f *facts) read(arguments []byte) error {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
 	}
-	d := decoders.Get().(*jsontext.Decoder)
-	defer decoders.Put(d)
-	d.Reset(bytes.NewBuffer(arguments)) // the decoder reads a buffer without a copy
-	r := &reader{f: f, d: d}
+	r := &reader{f: f, d: jsontext.NewDecoder(bytes.NewBuffer(arguments))} // a Buffer is not copied
+	r.forBases = f.view.uses.readsPaths()
+	f.paths.count, f.hosts.count = &f.folders, &f.folders
 	f.pathOf, f.databases = map[string]*places{}, map[string]bool{}
-	if open, err := d.ReadToken(); err != nil || open.Kind() != '{' {
+	if open, err := r.d.ReadToken(); err != nil || open.Kind() != '{' {
 		return errors.New("the arguments are not a JSON object")
 	}
-	members, err := r.object("")
+	members, err := r.object(nil)
 	if err != nil {
 		return err
 	}
-	f.arguments, r.siblings = members, len(r.bases) > 0
-	if base := f.view.base; base != "" {
-		r.bases = append(r.bases, base)
+	f.arguments = members
+	if f.view.base != "" {
+		r.hasFolder = true
+		r.addBase(f.view.base)
 	}
+	r.findBases()
 	for i := range r.texts {
 		if err := r.judge(&r.texts[i]); err != nil {
 			return err
@@ -230,10 +227,53 @@ func (f *facts) read(arguments []byte) error {
 	return nil
 }
 
-// object reads the members of an object up to its end. Members whose names rules use
-// get the spelling of the rules.
-func (r *reader) object(of string) (types.RecordMap, error) {
-	members, top := types.RecordMap{}, of == "" && r.values == 0
+// findBases finds the paths that relative paths can be resolved against. A tool can use any absolute path as its base
+// folder. A string with a space is treated as prose and skipped, unless the argument name declares a path.
+func (r *reader) findBases() {
+	var starts []string
+	for i := range r.texts {
+		t := &r.texts[i]
+		s := plainSlashes.Replace(strings.Trim(t.text, quoteMarks+" \t\r\n"))
+		if fileURL.MatchString(s) {
+			s = "/" + s[strings.IndexByte(s, ':')+1:]
+		}
+		folder, isPath := baseWords.any(t.words), pathWords.any(t.words)
+		prose := !folder && !isPath && !perhapsPaths.any(t.words) && strings.ContainsAny(s, " \t\n")
+		switch {
+		case t.isName || s == "" || prose || urlStart.MatchString(s) && s[0] != '/':
+		case s[0] == '/' || isDrive(s) && strings.HasPrefix(s[2:], "/"):
+			r.hasAbsolute, r.hasFolder = true, r.hasFolder || folder
+			for _, form := range forms(s) {
+				r.addBase(path.Clean(form))
+			}
+		case folder && path.Clean(s) != ".":
+			starts = append(starts, s)
+			if t.isStart = isPath || strings.ContainsAny(s, "/.~$"); t.isStart { // the value "main" of base is not a folder
+				r.startCount++
+			}
+		}
+	}
+	for _, start := range starts {
+		for _, base := range r.bases {
+			r.addBase(path.Join(base, start))
+		}
+	}
+}
+
+func (r *reader) addBase(base string) {
+	if len(r.bases) <= maxBases && !slices.Contains(r.bases, base) {
+		r.bases = append(r.bases, base)
+	}
+}
+
+// object reads the members of an object up to the closing brace. The parent is the member that contains the object, or
+// nil for the arguments themselves. If rules spell a member's name differently, the member is stored under the spelling
+// in the rules.
+func (r *reader) object(parent *member) (types.RecordMap, error) {
+	members, top := types.RecordMap{}, parent == nil
+	if top {
+		parent = &member{}
+	}
 	uses := &r.f.view.uses
 	seen := map[string]bool{}
 	for r.d.PeekKind() != '}' {
@@ -242,36 +282,39 @@ func (r *reader) object(of string) (types.RecordMap, error) {
 			return nil, errUnreadable
 		}
 		name := token.String()
-		folded := fold(name)
+		folded, m := fold(name), newMember(name, parent)
 		spellings := uses.members[folded]
-		if seen[folded] && (len(spellings) > 0 || len(uses.pathOf[folded]) > 0 || baseWords[folded]) {
-			return nil, fmt.Errorf("the argument %s has two spellings in one object; send one of them", quote(name))
+		if seen[folded] && (len(spellings) > 0 || len(uses.pathOf[folded]) > 0 || placeWords.any(m.words)) {
+			return nil, fmt.Errorf("an object contains the argument %s twice, spelled differently; send only one", quote(name))
 		}
 		seen[folded] = true
 		if top {
-			r.top = text{read: uses.wholeArguments || len(uses.arguments[folded]) > 0, pathOf: r.f.spelt(name, uses.pathOf[folded])}
+			r.top = text{
+				isRead: uses.wholeArguments || len(uses.arguments[folded]) > 0,
+				pathOf: r.f.namesInRules(name, uses.pathOf[folded]),
+			}
 			if uses.wholePathOf && len(r.top.pathOf) == 0 {
 				r.top.pathOf = []string{name}
 			}
-			if !r.wanted(name) {
+			if !r.isNeeded() {
 				if err := r.d.SkipValue(); err != nil {
 					return nil, errUnreadable
 				}
 				continue
 			}
-			r.values = 1
 		}
-		if strings.ContainsAny(name, `/\%:~.`) { // as in {"files": {"/etc/passwd": "…"}}
-			r.note(text{text: name, key: of, name: true})
+		// A name can itself be a path or a database, as in {"files": {"/etc/passwd": "…"}} or {"databases": {"prod": {}}}.
+		if strings.ContainsAny(name, `/\%:~.`) || databaseWords.any(parent.words) {
+			r.note(text{text: name, member: *parent, isName: true})
 		}
-		value, err := r.value(name)
+		value, err := r.value(m)
 		if err != nil {
 			return nil, err
 		}
-		if value == nil || top && !r.top.read {
+		if value == nil || top && !r.top.isRead {
 			continue
 		}
-		for _, spelling := range r.f.spelt(name, spellings) {
+		for _, spelling := range r.f.namesInRules(name, spellings) {
 			members[types.String(spelling)] = value
 		}
 		if len(spellings) == 0 {
@@ -284,38 +327,40 @@ func (r *reader) object(of string) (types.RecordMap, error) {
 	return members, nil
 }
 
-// spelt returns the spellings under which rules see a member: those that they use,
-// or, where names count as they were sent, that one alone.
-func (f *facts) spelt(name string, spellings []string) []string {
+// namesInRules returns the names under which rules see a member. These are the spellings in the rules. If asSent is
+// set, the only result is the name that the client sent.
+func (f *facts) namesInRules(name string, spellings []string) []string {
 	if len(spellings) == 0 || len(spellings) == 1 && spellings[0] == name {
 		return spellings
 	}
 	if !f.asSent {
-		f.respelt = true
+		f.renamed = true
 		return spellings
 	}
 	return []string{name}
 }
 
-// wanted reports whether anything in a top-level argument matters.
-func (r *reader) wanted(name string) bool {
-	uses := &r.f.view.uses
-	return r.top.read || len(r.top.pathOf) > 0 || uses.has(somePaths|someHosts|partDatabases) || baseWords.any(wordsOf(name))
+// isNeeded reports whether rules can depend on the current top-level argument.
+func (r *reader) isNeeded() bool {
+	return r.top.isRead || len(r.top.pathOf) > 0 || r.f.view.uses.has(placeParts) || r.forBases
 }
 
 func (r *reader) note(t text) {
-	t.read, t.pathOf = r.top.read, r.top.pathOf
+	t.isRead, t.pathOf = r.top.isRead, r.top.pathOf
 	r.texts = append(r.texts, t)
 }
 
-// value reads one value; nil stands for null.
-func (r *reader) value(key string) (types.Value, error) {
+// value reads one JSON value. It returns nil for null.
+func (r *reader) value(m *member) (types.Value, error) {
 	if r.values++; r.values > maxValues {
 		return nil, errTooMuch
 	}
 	t, err := r.d.ReadToken()
 	if err != nil {
 		return nil, errUnreadable
+	}
+	if kind := t.Kind(); kind != '"' && kind != 'n' && r.top.isRead && r.f.view.uses.single[fold(m.key)] {
+		return nil, &flawError{notOneText, "the argument " + quote(m.key)}
 	}
 	switch t.Kind() {
 	case 'n':
@@ -324,26 +369,27 @@ func (r *reader) value(key string) (types.Value, error) {
 		return types.Boolean(t.Bool()), nil
 	case '"':
 		s := t.String()
-		r.note(text{text: s, key: key})
-		if strings.HasPrefix(s, "/") && baseWords.any(wordsOf(key)) && len(r.bases) < maxBases {
-			r.bases = append(r.bases, s)
-		}
+		r.note(text{text: s, member: *m})
 		return types.String(s), nil
 	case '0':
-		n := number(t.String())
+		n := convertNumber(t.String())
 		if whole, ok := n.(types.Long); ok {
-			return n, r.number(key, int64(whole))
+			return n, r.checkNumber(m, int64(whole))
 		}
 		return n, nil
 	case '[':
 		var elements []types.Value
 		for r.d.PeekKind() != ']' {
-			one, err := r.value(key)
+			one, err := r.value(m)
 			if err != nil {
 				return nil, err
 			}
 			if one == nil {
 				one = nullElement
+			}
+			_, isPlace := r.f.view.uses.asPlace[fold(m.key)]
+			if _, nested := one.(types.Set); nested && isPlace && r.top.isRead {
+				return nil, &flawError{notOneText, "an element of the argument " + quote(m.key)}
 			}
 			if elements = append(elements, one); len(elements) > maxElements {
 				return nil, errTooMuch
@@ -352,69 +398,75 @@ func (r *reader) value(key string) (types.Value, error) {
 		_, err := r.d.ReadToken()
 		return types.NewSet(elements...), err
 	}
-	members, err := r.object(key)
+	members, err := r.object(m)
 	return types.NewRecord(members), err
 }
 
 var nullElement = types.NewRecord(types.RecordMap{"null": types.True})
 
-// number judges a whole number. Old resolvers read one as an address: 0 is this
-// machine, and numbers below 1.0.0.0 lead nowhere.
-func (r *reader) number(key string, n int64) error {
-	uses, words := &r.f.view.uses, wordsOf(key)
-	if (uses.has(someHosts) || r.top.read) && (hostWords.any(words) || perhapsHosts.any(words)) && (n == 0 || n >= 1<<24 && n < 1<<32) {
-		return &flawError{oddAddress, "the argument " + quote(key)}
+// checkNumber checks an integer in the arguments. If the argument name declares a host, integers that can be an address
+// are refused. Old resolvers accept integers as IPv4 addresses, and treat 0 as this machine. Integers from 1 to 1<<24-1
+// are not usable addresses and are allowed.
+func (r *reader) checkNumber(m *member, n int64) error {
+	uses, words := &r.f.view.uses, m.words
+	if (uses.has(partHosts) || r.top.isRead) && !m.inherited && (hostWords.any(words) || perhapsHosts.any(words)) &&
+		(n == 0 || n >= 1<<24 && n < 1<<32) {
+		return &flawError{oddAddress, "the argument " + quote(m.key)}
 	}
-	// db_timeout names no database.
-	if uses.has(partDatabases) && len(words) == 1 && databaseWords.any(words) {
+	// An argument with a longer name, such as db_timeout, does not contain a database name.
+	if uses.has(partDatabases) && databaseWords[fold(m.key)] {
 		r.f.addDatabase(strconv.FormatInt(n, 10))
 	}
 	return nil
 }
 
-// judge refuses a text that rules read as a place and that is not canonical, and
-// takes the places that it names.
+// judge checks a string that can be a path, host or database. It returns an error if the spelling is not canonical.
+// Otherwise it records the paths, hosts and databases in the string.
 func (r *reader) judge(t *text) error {
-	uses, words := &r.f.view.uses, wordsOf(t.key)
-	found := r.path(t, words)
+	uses, words := &r.f.view.uses, t.words
+	found := r.checkPath(t, words)
 	if found.what == "" {
-		found = r.host(t, words)
+		found = r.checkHost(t, words)
 	}
-	if found.what == "" && uses.has(partDatabases) && !t.name {
-		if found = r.f.addDatabases(words, t.text); len(r.f.databases) > maxElements {
-			return errTooMuch
-		}
+	if found.what == "" && uses.has(partDatabases) && (!t.isName || databaseWords.any(words)) {
+		found = r.f.addDatabases(words, t.text)
 	}
 	switch {
+	case r.f.folders > maxFolders || len(r.f.databases) > maxElements:
+		return errTooMuch
 	case found.what == "":
 		return nil
-	case t.name:
+	case t.isName:
 		return &flawError{found, "the name of an argument"}
 	}
 	return &flawError{found, "the argument " + quote(t.key)}
 }
 
-// path judges a text as a path where a name or a rule declares it one, or its looks do.
-func (r *reader) path(t *text, words []string) flaw {
+// checkPath checks and records a string that can be a path, judging by the argument name, the rules or the string
+// itself.
+func (r *reader) checkPath(t *text, words []string) flaw {
 	uses, s := &r.f.view.uses, t.text
+	if t.inherited && !strings.ContainsAny(s, `/\`) { // such as the name of a file, without a path
+		words = nil
+	}
 	perhaps := perhapsPaths.any(words) && !pathWords.any(words)
 	named := pathWords.any(words) || perhapsPaths.any(words)
 	isURL, place := uses.asPlace[fold(t.key)]
-	compared := t.read && !t.name && (place || named)
-	over := (len(t.pathOf) > 0 || named && uses.has(somePaths)) && (!t.name || strings.ContainsAny(s, `/\~`))
+	compared := t.isRead && !t.isName && (place || named)
+	over := (len(t.pathOf) > 0 || named && uses.has(partPaths)) && (!t.isName || strings.ContainsAny(s, `/\~`))
 	switch {
-	case !compared && !over && !uses.has(somePaths):
+	case !compared && !over && !uses.has(partPaths):
 		return flaw{}
 	case !compared && !over:
 		return r.f.paths.addLooks(s, r.bases)
 	}
-	into := make([]*places, 0, 1+len(t.pathOf))
-	if uses.has(somePaths) {
-		into = append(into, &r.f.paths)
+	if compared && uses.beyondASCII && !norm.NFC.IsNormalString(s) {
+		return flaw{"has characters that Unicode composes (NFC)", "send the text in NFC"}
 	}
+	into := []*places{&r.f.paths}
 	for _, name := range t.pathOf {
 		if r.f.pathOf[name] == nil {
-			r.f.pathOf[name] = new(places)
+			r.f.pathOf[name] = &places{count: &r.f.folders}
 		}
 		into = append(into, r.f.pathOf[name])
 	}
@@ -424,7 +476,7 @@ func (r *reader) path(t *text, words []string) flaw {
 		}
 	}
 	if urlStart.MatchString(s) && !fileURL.MatchString(s) && !strings.HasPrefix(s, "//") {
-		each((*places).unknown)
+		each((*places).addUnknown)
 		_, f := urlFlaw(s, compared)
 		return f
 	}
@@ -437,58 +489,58 @@ func (r *reader) path(t *text, words []string) flaw {
 	relative := s != "" && s[0] != '/' && !isDrive(s)
 	single := perhaps && len(t.pathOf) == 0 && !strings.Contains(s, "/")
 	switch {
-	case relative && compared && r.siblings, relative && over && len(r.bases) == 0 && !single:
+	case relative && compared && r.hasAbsolute, relative && over && !r.hasFolder && !single,
+		relative && (r.startCount > 1 || r.startCount == 1 && !t.isStart):
 		return relativePath
 	case relative && over && strings.ContainsAny(s, ",;|"):
-		return flaw{"is a relative path with a separator of lists", "send a list of absolute paths"}
+		return flaw{"is a relative path that contains a list separator", "send a list of absolute paths"}
 	case s == "":
-		each((*places).unknown)
-	default:
-		each(func(p *places) { p.addPath(s, r.bases) })
+		each((*places).addUnknown)
+		return flaw{}
 	}
-	return flaw{}
+	var f flaw
+	each(func(p *places) { f = p.addPath(s, r.bases) })
+	return f
 }
 
-// host judges a text as a URL or host where a name declares it one, or its looks do.
-func (r *reader) host(t *text, words []string) flaw {
+// checkHost checks and records a string that can be a URL or host, judging by the argument name or the string itself.
+func (r *reader) checkHost(t *text, words []string) flaw {
 	uses, s := &r.f.view.uses, t.text
-	perhaps := perhapsHosts.any(words) && !hostWords.any(words)
-	named := !t.name && (hostWords.any(words) || perhaps)
-	hosts := uses.has(someHosts)
+	strict := hostWords.any(words) && !t.inherited
+	perhaps := !strict && (hostWords.any(words) || perhapsHosts.any(words))
+	named := perhaps && !t.isName || strict && (!t.isName || strings.ContainsAny(s, ".:/"))
+	hosts := uses.has(partHosts)
 	switch {
-	case !hosts && !(t.read && named):
+	case !hosts && !(t.isRead && named):
 		return flaw{}
 	case !named:
 		return r.f.hosts.addURLByLooks(s)
 	}
 	single := !strings.ContainsAny(s, `.:/\[%@`)
 	switch {
-	case perhaps && strings.ContainsAny(s, " \n") && !urlStart.MatchString(s):
-		r.f.hosts.unknown() // a postal address
+	case perhaps && isProse(s):
+		r.f.hosts.addUnknown() // for example a postal address
 		return flaw{}
+	case strings.TrimSpace(s) != s || strings.ContainsFunc(s, unicode.IsControl):
+		return flaw{"has a space around it or a control character", "leave that character out"}
 	case perhaps && single && isASCII(s):
 		r.f.hosts.addHost(strings.ToLower(s))
 		return flaw{}
 	case fileURL.MatchString(s):
-		r.f.hosts.unknown()
+		r.f.hosts.addUnknown()
 		return new(places).addFileURL(s)
 	case s == "" || s[0] == '/' && !strings.HasPrefix(s, "//"):
-		r.f.hosts.unknown()
+		r.f.hosts.addUnknown()
 		return pathFlaw(s)
+	case opaqueURL.MatchString(s) && !urlStart.MatchString(s):
+		r.f.hosts.addUnknown() // mailto:, data: and similar URLs have no host
+		return disguiseFlaw(s, true)
 	}
-	var host string
-	var f flaw
-	if opaque := opaqueURL.MatchString(s); opaque || urlStart.MatchString(s) {
-		if opaque && !urlStart.MatchString(s) {
-			r.f.hosts.unknown() // mailto:, data: and the like lead to no host
-			return disguise(s, true)
-		}
-		host, f = urlFlaw(s, t.read)
-	} else {
-		host, f = hostFlaw(s, "")
-		if t.read && f.what == "" && host != s {
-			f = flaw{"has a port or brackets", "send the host alone"}
-		}
+	host, f := hostFlaw(s, "")
+	if urlStart.MatchString(s) {
+		host, f = urlFlaw(s, t.isRead)
+	} else if t.isRead && f.what == "" && host != s {
+		f = flaw{"has a port or brackets", "send the host alone"}
 	}
 	if f.what == "" {
 		r.f.hosts.addHost(host)
@@ -496,35 +548,44 @@ func (r *reader) host(t *text, words []string) flaw {
 	return f
 }
 
-// opaqueURL is a URL without a host.
-var opaqueURL = regexp.MustCompile(`^[a-zA-Z][a-zA-Z+-]+:[^0-9/]`)
+// opaqueURL matches a URL whose scheme has no host, such as mailto. After other schemes, as in url:evil.com, some
+// programs expect a host.
+var opaqueURL = regexp.MustCompile(`^(?:mailto|data|tel|urn|about):[^0-9/]`)
 
-// number is a JSON number in Cedar. The digits are bounded before they are
-// multiplied out: 1e999999999 is a short text and a long number.
-func number(lexeme string) types.Value {
+// isProse reports whether a string consists of several words, none of which is a URL or a host with a dot or a port. An
+// abbreviation such as P.O. is not treated as a host.
+func isProse(s string) bool {
+	words := strings.Fields(s)
+	return len(words) > 1 && !slices.ContainsFunc(words, func(word string) bool {
+		word = strings.ToLower(strings.Trim(word, quoteMarks+"()[],;."))
+		name, _ := cutAny(word, "/?#")
+		host, f := hostFlaw(name, "")
+		_, err := netip.ParseAddr(host)
+		return urlStart.MatchString(word) || f.what == "" && strings.ContainsAny(name, ".:") &&
+			(err == nil || len(host) == 1 || host[len(host)-2] != '.')
+	})
+}
+
+// convertNumber converts a JSON number to Cedar. It checks the length and the exponent first, because a short string
+// such as 1e999999999 can stand for a huge number.
+func convertNumber(lexeme string) types.Value {
 	odd := types.NewRecord(types.RecordMap{"number": types.String(lexeme)})
 	if len(lexeme) > 64 {
 		return odd
 	}
 	mantissa, exponent, _ := strings.Cut(strings.ToLower(lexeme), "e")
-	if len(strings.TrimLeft(exponent, "+-0")) > 2 && strings.Trim(mantissa, "-0.") != "" {
-		return odd
-	}
-	if strings.Trim(mantissa, "-0.") == "" {
+	switch {
+	case strings.Trim(mantissa, "-0.") == "":
 		return types.Long(0)
-	}
-	exact, ok := new(big.Rat).SetString(lexeme)
-	if !ok {
+	case len(strings.TrimLeft(exponent, "+-0")) > 2:
 		return odd
 	}
-	if exact.IsInt() {
-		if !exact.Num().IsInt64() {
-			return odd
-		}
+	exact, _ := new(big.Rat).SetString(lexeme) // SetString accepts every JSON number
+	if exact.IsInt() && exact.Num().IsInt64() {
 		return types.Long(exact.Num().Int64())
 	}
 	scaled := new(big.Rat).Mul(exact, big.NewRat(10_000, 1))
-	if !scaled.IsInt() || !scaled.Num().IsInt64() {
+	if exact.IsInt() || !scaled.IsInt() || !scaled.Num().IsInt64() {
 		return odd
 	}
 	d, err := types.NewDecimal(scaled.Num().Int64(), -4)

@@ -8,35 +8,34 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// Foresight is the verdict of the rules on a tool before its arguments are known.
+// Foresight predicts whether the rules allow calls to a tool, before the arguments are known.
 type Foresight uint8
 
-// Never and Always hold for any arguments; Depends means that the arguments decide.
+// Never and Always are predictions that hold for all arguments. Depends means that the result depends on the arguments.
 const (
 	Never Foresight = iota
 	Depends
 	Always
 )
 
-// Foresee reports whether a principal may call a tool of an agent. Cedar evaluates
-// the rules with the arguments as unknowns.
+// Foresee predicts whether the rules allow calls to a tool. It evaluates the rules with unknown arguments.
 func (l *Live) Foresee(a *agent.Agent, name string, t *agent.Tool, principal string) Foresight {
-	return l.now().foresee(l.options, a, name, t, principal)
+	return l.load().foresee(l.options, a, name, t, principal)
 }
 
 func (s *snapshot) foresee(o Options, a *agent.Agent, name string, t *agent.Tool, principal string) Foresight {
 	needsPermit := a.Dialect == agent.GPARS
 	switch {
-	case s.shut, s.rules == nil && needsPermit:
+	case s.refusesAll, s.rules == nil && needsPermit:
 		return Never
 	case s.rules == nil:
 		return Always
 	}
 	v := s.view(a, subjectOf(a, name, t))
-	m := moment{caller: principal, sideEffect: string(t.SideEffect), time: o.Now(), annotations: t.Annotations}
+	m := callInfo{caller: principal, sideEffect: string(t.SideEffect), time: o.Now(), annotations: t.Annotations}
 	env := eval.Env{
 		Entities: v.entities, Principal: v.principal, Action: callAction, Resource: v.resource,
-		Context: (&facts{view: v, m: m}).unknown(),
+		Context: (&facts{view: v, m: m}).unknownContext(),
 	}
 	forbidden, permitted := Never, Never
 	if !needsPermit {
@@ -58,22 +57,24 @@ func (s *snapshot) foresee(o Options, a *agent.Agent, name string, t *agent.Tool
 	return Depends
 }
 
-// unknown returns the context with an unknown for each part that depends on the
-// arguments.
-func (f *facts) unknown() types.Record {
+// unknownContext returns a context in which each part that comes from the arguments is replaced by a Cedar variable. A
+// variable stands for an unknown value.
+func (f *facts) unknownContext() types.Record {
 	parts := f.context(everyPart &^ ofArguments).Map()
-	for p := partArguments; p <= partDatabases; p <<= 1 {
-		parts[nameOf[p]] = eval.Variable(nameOf[p])
+	for _, p := range partTable {
+		if p.part&ofArguments != 0 {
+			parts[p.name] = eval.Variable(p.name)
+		}
 	}
 	return types.NewRecord(parts)
 }
 
-// foresee reports whether one rule applies. The conditions are evaluated one at a
-// time, because PartialPolicy drops a rule for a later condition that is false even
-// if an earlier one may fail, and a forbid that fails applies.
+// foresee predicts whether a rule matches. It evaluates each condition separately, because PartialPolicy drops a rule
+// if any condition is false. However, an earlier condition may cause an error, and a forbid rule with an error is
+// treated as matching.
 func (r *rule) foresee(env eval.Env) Foresight {
 	if r.uses.wholeArguments {
-		return Depends // a comparison with the whole context would take the unknowns for values
+		return Depends // Cedar would compare the variables themselves, not the values they stand for
 	}
 	for _, c := range r.ast.Conditions {
 		one := *r.ast

@@ -8,7 +8,7 @@ import (
 
 func TestForesee(t *testing.T) {
 	const permit, forbid = "permit (principal, action, resource)", "forbid (principal, action, resource)"
-	for text, want := range map[string][2]Foresight{ // of a GPARS agent, and of another
+	for text, want := range map[string][2]Foresight{ // for a GPARS agent, and for an agent of another dialect
 		"// none":    {Never, Always},
 		permit + ";": {Always, Always},
 		forbid + ";": {Never, Never},
@@ -20,10 +20,10 @@ func TestForesee(t *testing.T) {
 		permit + ` when { context.databases.isEmpty() };`:                                             {Depends, Always},
 		permit + ` when { context.arguments.a == 1 };`:                                                {Depends, Always},
 		permit + ` when { resource.name == "other" && context.paths_all_under.contains("/data") };`:   {Never, Always},
-		permit + ` when { context.paths_all_under.contains("/data") && resource.name == "other" };`:   {Depends, Always}, // the order is Cedar's
+		permit + ` when { context.paths_all_under.contains("/data") && resource.name == "other" };`:   {Depends, Always}, // Cedar evaluates from left to right
 		permit + `; ` + forbid + ` when { context.paths_any_under.contains("/etc") };`:                {Depends, Depends},
 		permit + `; ` + forbid + ` when { resource.name == "other" && context.arguments has a };`:     {Always, Always},
-		permit + `; ` + forbid + ` when { context.skill == "x" };`:                                    {Never, Never}, // it fails, which counts as a match
+		permit + `; ` + forbid + ` when { context.skill == "x" };`:                                    {Never, Never}, // an evaluation error is treated as a match
 		permit + ` when { context.time.toTime() < duration("13h") };`:                                 {Always, Always},
 		permit + ` when { context.time.toTime() < duration("11h") };`:                                 {Never, Always},
 		permit + ` when { context.arguments has a }; ` + permit + `; ` + forbid + ` when { 1 == 2 };`: {Always, Always},
@@ -35,7 +35,7 @@ func TestForesee(t *testing.T) {
 		b.live.options.Now = now
 		for i, d := range []agent.Dialect{agent.GPARS, agent.Matrix} {
 			if got := b.live.Foresee(&agent.Agent{Dialect: d}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, "me@local"); got != want[i] {
-				t.Errorf("%s, %s: %d, want %d", d, text, got, want[i])
+				t.Errorf("%s, %s: got %d, want %d", d, text, got, want[i])
 			}
 		}
 	}

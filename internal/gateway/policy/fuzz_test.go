@@ -11,8 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// gated are rules as people write them: a folder that everything must be in, a
-// folder that nothing may touch, domains and databases.
+// The constant gated contains typical rules: an allowed folder, a forbidden folder, domains and databases.
 const gated = `
 permit (principal == Agent::"inside", action, resource) when { context.paths_all_under.contains("/data") };
 permit (principal == Agent::"named", action, resource) when { context.path_of has path && context.path_of.path.all_under.contains("/data") };
@@ -24,13 +23,14 @@ forbid (principal, action, resource) when { context.databases.contains("prod") }
 forbid (principal == Agent::"all", action, resource) when { context.arguments.force };
 `
 
-// askGated asks whether one of the agents of gated may make a call.
+// askGated returns a function that evaluates the rules in gated. The function reports whether the named agent
+// may make a call.
 func askGated(f *testing.F) func(t *testing.T, name string, arguments map[string]any) bool {
 	rules, err := Parse("p", []byte(gated))
 	if err != nil {
 		f.Fatal(err)
 	}
-	in := &snapshot{rules: rules, scopes: Scopes{}}
+	in := &snapshot{fileData: fileData{rules: rules, scopes: Scopes{}}}
 	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
 	return func(t *testing.T, name string, arguments map[string]any) bool {
 		raw, err := json.Marshal(arguments)
@@ -41,9 +41,8 @@ func askGated(f *testing.F) func(t *testing.T, name string, arguments map[string
 	}
 }
 
-// FuzzNoArgumentOpens holds that no argument turns a no into a yes: what is
-// allowed stays inside by a plain reading of our own, and what was forbidden
-// stays so whatever is added.
+// FuzzNoArgumentOpens checks that no argument gets around the rules. Even a simple parser must read an allowed path
+// as a path inside the folder. A forbidden call must stay forbidden with any additional argument.
 func FuzzNoArgumentOpens(f *testing.F) {
 	for _, s := range []string{
 		"/data/x", "/data/../etc/passwd", `/data\..\..\etc`, "/data/%2e%2e/%2e%2e/etc", "/data/\uff0e\uff0e/etc", "/data/..\x00", "https://example.org@evil.com/",
@@ -55,15 +54,15 @@ func FuzzNoArgumentOpens(f *testing.F) {
 	}
 	ask := askGated(f)
 	f.Fuzz(func(t *testing.T, s, key string) {
-		s = strings.ToValidUTF8(s, "\ufffd") // JSON holds nothing else
+		s = strings.ToValidUTF8(s, "\ufffd") // JSON can contain only valid UTF-8
 		if ask(t, "stranger", map[string]any{key: s, "path": "/data/x"}) {
-			t.Fatal("no call was permitted")
+			t.Fatal("an agent without a permit was allowed to make a call")
 		}
 		for _, agent := range []string{"inside", "named"} {
 			if ask(t, agent, map[string]any{"path": s}) {
 				for _, reading := range plainReadings(s) {
 					if clean := path.Clean(reading); clean != "/data" && !strings.HasPrefix(clean, "/data/") {
-						t.Fatalf("%s may go to %q as %q", agent, s, clean)
+						t.Fatalf("%s is allowed to use %q, which can be read as %q", agent, s, clean)
 					}
 				}
 			}
@@ -71,27 +70,27 @@ func FuzzNoArgumentOpens(f *testing.F) {
 		if ask(t, "web", map[string]any{"url": s}) {
 			if u, err := url.Parse(s); err == nil && u.Host != "" {
 				if host := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."); host != "example.org" && !strings.HasSuffix(host, ".example.org") {
-					t.Fatalf("%q leads to %s", s, host)
+					t.Fatalf("%q is allowed, but its host is %s", s, host)
 				}
 			}
 		}
 		for what, value := range map[string]any{"path": "/etc/passwd", "url": "https://db.internal.example", "database": "prod", "force": true} {
 			beside := map[string]any{"force": false, key: s}
 			if beside[what] = value; key != what && ask(t, "all", beside) {
-				t.Fatalf("%s was forbidden, and is not with %q beside it", what, s)
+				t.Fatalf("%s is forbidden, but allowed with the additional argument %q", what, s)
 			}
 		}
 		if ask(t, "all", map[string]any{"force": false, key: s, "in": map[string]any{"path": "/etc/x"}}) {
-			t.Fatalf("a path deep inside was forbidden, and is not with %q beside it", s)
+			t.Fatalf("a nested path is forbidden, but allowed with the additional argument %q", s)
 		}
 		if ask(t, "all", map[string]any{"force": s}) {
-			t.Fatalf("a text in place of a truth value opened: %q", s)
+			t.Fatalf("the string %q in place of a boolean was allowed", s)
 		}
 	})
 }
 
-// FuzzForbiddenAtAnyLength holds that a path which is forbidden stays so, whatever
-// detours, steps up, escapes, query and fragment make it longer.
+// FuzzForbiddenAtAnyLength checks that a longer spelling of a forbidden path stays forbidden. It adds "." and ".."
+// segments, escapes, a query or a fragment.
 func FuzzForbiddenAtAnyLength(f *testing.F) {
 	for _, times := range []uint16{0, 1, 1362, 3000} {
 		for encoded := range uint8(6) {
@@ -122,8 +121,7 @@ func FuzzForbiddenAtAnyLength(f *testing.F) {
 	})
 }
 
-// plainReadings are what a careless tool may take a text for, worked out apart
-// from the code that is tested.
+// plainReadings returns the paths that a careless tool may read in a string. It does not use the code under test.
 func plainReadings(s string) []string {
 	all := []string{s, strings.ReplaceAll(s, `\`, "/")}
 	if d, err := url.PathUnescape(s); err == nil {
@@ -136,8 +134,8 @@ func plainReadings(s string) []string {
 	return append(all, before)
 }
 
-// FuzzParse: whatever the file holds, it is rules or an error, and judging by it
-// ends.
+// FuzzParse checks that Parse returns rules or an error for any file. It also evaluates calls with the parsed
+// rules.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(gated), []byte(`{"path": "/x", "a": [1, null, 1.5, {"b": "c"}]}`))
 	f.Add([]byte(Starter), []byte(`{}`))
@@ -148,17 +146,16 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		rules.Check(Checking{Agents: []Known{{"a", &agent.Agent{Dialect: agent.GPARS, Requirements: []agent.Requirement{{Server: "s"}}}}}})
-		in := &snapshot{rules: rules, scopes: Scopes{}}
+		in := &snapshot{fileData: fileData{rules: rules, scopes: Scopes{}}}
 		a, tool := &agent.Agent{Dialect: agent.GPARS}, &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
 		reasons := in.judge(Options{Now: now}, a, "a", tool, &call.Call{Arguments: arguments})
 		if len(reasons) == 0 {
-			t.Fatal("there is no word on a GPARS agent's call")
+			t.Fatal("the call of a GPARS agent got no reasons")
 		}
 	})
 }
 
-// FuzzSuite: whatever a file of cases holds, it is cases or an error, and every
-// case gets a verdict.
+// FuzzSuite parses any text as a file with test cases. Every parsed case must get a verdict.
 func FuzzSuite(f *testing.F) {
 	f.Add("[[case]]\nname = \"x\"\nagent = \"a\"\ndialect = \"gpars\"\ntool = \"s/t\"\narguments = '{\"path\": \"/x\"}'\nexpect = \"deny\"\n")
 	f.Add("[scopes.s]\nread = [\"t\"]\n[[case]]\nagent = \"a\"\ndialect = \"matrix\"\ntool = \"s/t\"\nexpect = \"allow\"\nannotations = {destructive = true}\n")
@@ -171,17 +168,16 @@ func FuzzSuite(f *testing.F) {
 		if err != nil {
 			return
 		}
-		in := &snapshot{rules: rules, scopes: s.Scopes}
+		in := &snapshot{fileData: fileData{rules: rules, scopes: s.Scopes}}
 		for i := range s.Cases {
 			if o := s.Cases[i].run(in, Options{}, now()); o.Got != "allow" && o.Got != "deny" {
-				t.Fatalf("%+v", o)
+				t.Fatalf("the case has the outcome %+v", o)
 			}
 		}
 	})
 }
 
-// A schema that is taken declares arguments by types that can be written into the
-// schema, where they are read again as what they were.
+// The arguments that a user's schema declares can be merged into ambit's schema.
 func FuzzSchema(f *testing.F) {
 	f.Add([]byte(Schema))
 	f.Add([]byte(`type Arguments = { amount?: Long, "a b"?: Set<String>, deep?: { x: ipaddr } };`))
@@ -193,11 +189,8 @@ func FuzzSchema(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for name, kind := range declared {
-			again, err := ParseSchema("schema", []byte("type Arguments = { x?: "+kind+" };"))
-			if err != nil || again["x"] != kind {
-				t.Fatalf("%q has the type %s, which is read as %v, %v", name, kind, again, err)
-			}
+		if _, err := schemaFor(declared, nil); err != nil {
+			t.Fatalf("no schema fits the arguments %v: %v", declared, err)
 		}
 	})
 }

@@ -20,22 +20,22 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Grant lets an agent use a scope of a server. In the policy file a grant is a rule
-// with the annotation @ambit("grant"), so that it can be revoked. Other rules belong to
-// the user and are never changed.
+// Grant allows an agent to use a scope of a server. In the policy file, a grant is a rule with the annotation
+// @ambit("grant"). ambit uses the annotation to find and revoke the grant. All other rules belong to the user, and
+// ambit never changes them.
 type Grant struct {
 	Agent  string
 	Server string
 	Scope  string
-	// By granted it at At; both are zero if unknown.
+	// By is the owner who made the grant. At is the time of the grant. Both are zero if unknown.
 	By string
 	At time.Time
-	// Expires is zero for a grant that does not expire.
+	// Expires is the zero time if the grant does not expire.
 	Expires time.Time
 }
 
-// mark is the annotation of a rule that a grant wrote.
-const mark = "grant"
+// grantMark is the value of the @ambit annotation in rules that ambit generated from a grant.
+const grantMark = "grant"
 
 // Rule returns the grant as a Cedar rule.
 func (g Grant) Rule() string {
@@ -54,22 +54,21 @@ permit (
   action == Action::"call",
   resource in Server::%s
 )
-when { %s };`, literal(mark), literal(g.By), at, literal(g.Agent), literal(g.Server), condition)
+when { %s };`, literal(grantMark), literal(g.By), at, literal(g.Agent), literal(g.Server), condition)
 }
 
-// stampForm is Cedar's format of a time.
 const stampForm = "2006-01-02T15:04:05.000Z"
 
 func stamp(t time.Time) string { return t.UTC().Format(stampForm) }
 
-// literal returns a Cedar string literal.
+// literal returns s as a Cedar string literal.
 func literal(s string) string { return string(types.String(s).MarshalCedar()) }
 
-// grantOf returns the grant that wrote a rule. A rule that was edited since is no
-// longer a grant.
+// grantOf returns the grant from which ambit generated a rule. The second result is false if a user wrote or edited the
+// rule.
 func grantOf(r *rule) (Grant, bool) {
 	notes := r.cedar.Annotations()
-	if notes["ambit"] != mark || r.forbid {
+	if notes["ambit"] != grantMark || r.forbid {
 		return Grant{}, false
 	}
 	who, ok1 := r.ast.Principal.(ast.ScopeTypeEq)
@@ -79,7 +78,7 @@ func grantOf(r *rule) (Grant, bool) {
 	}
 	g := Grant{Agent: string(who.Entity.ID), Server: string(where.Entity.ID), By: string(notes["granted_by"])}
 	g.At, _ = time.Parse(stampForm, string(notes["granted_at"]))
-	ast.Inspect(ast.NewNode(r.ast.Conditions[0].Body), func(n ast.IsNode) bool {
+	for n := range r.nodes() {
 		switch n := n.(type) {
 		case ast.NodeTypeContains:
 			g.Scope = cmp.Or(textOf(n.Right), g.Scope)
@@ -92,8 +91,7 @@ func grantOf(r *rule) (Grant, bool) {
 				g.Expires = d.Time().UTC()
 			}
 		}
-		return true
-	})
+	}
 	var written cedar.Policy
 	if err := written.UnmarshalCedar([]byte(g.Rule())); err != nil {
 		return Grant{}, false
@@ -112,11 +110,11 @@ func (r *Rules) Grants() []Grant {
 	return all
 }
 
-// ErrChanged means that a grant was edited by hand and is left as it is.
+// ErrChanged means that a rule was not removed because a user edited it.
 var ErrChanged = errors.New("the rule was edited by hand")
 
-// Add adds grants to a text of rules. An existing grant stays, with the new expiry;
-// changed reports whether the text differs.
+// Add adds grants to the text of a policy file. It replaces an existing grant of the same scope only if the expiry time
+// differs. The second result reports whether the text changed.
 func Add(file string, text []byte, grants []Grant) (out []byte, changed bool, err error) {
 	out = text
 	for _, g := range grants {
@@ -137,7 +135,7 @@ func Add(file string, text []byte, grants []Grant) (out []byte, changed bool, er
 			if was, _ := grantOf(at); was.Expires.Equal(g.Expires.Truncate(time.Millisecond)) {
 				continue
 			}
-			out = slices.Concat(out[:at.start], []byte(g.Rule()), out[at.end:])
+			out = slices.Concat(out[:at.start], []byte(g.Rule()), out[at.endOffset(out):])
 		}
 		changed = true
 	}
@@ -149,7 +147,8 @@ func Add(file string, text []byte, grants []Grant) (out []byte, changed bool, er
 	return out, changed, nil
 }
 
-// Remove removes grants from a text of rules and returns those that it contained.
+// Remove removes grants from the text of a policy file and returns the removed grants. It returns [ErrChanged] if a
+// user edited the rule of a grant.
 func Remove(file string, text []byte, grants []Grant) (out []byte, removed []Grant, err error) {
 	out = text
 	for _, g := range grants {
@@ -159,7 +158,7 @@ func Remove(file string, text []byte, grants []Grant) (out []byte, removed []Gra
 		}
 		at := rules.find(g)
 		if at == nil {
-			if other := rules.like(g); other != nil {
+			if other := rules.findEdited(g); other != nil {
 				return nil, nil, fmt.Errorf("%w: %s grants %s of %s to %s, but differs from the rule that ambit wrote",
 					ErrChanged, other, g.Scope, g.Server, g.Agent)
 			}
@@ -171,7 +170,8 @@ func Remove(file string, text []byte, grants []Grant) (out []byte, removed []Gra
 	return out, removed, nil
 }
 
-// find returns the rule for a grant's agent, server and scope.
+// find returns the rule that ambit generated from a grant with the agent, server and scope of g. It returns nil if
+// there is no such rule.
 func (r *Rules) find(g Grant) *rule {
 	for _, one := range r.list {
 		if is, ok := grantOf(one); ok && is.Agent == g.Agent && is.Server == g.Server && is.Scope == g.Scope {
@@ -181,10 +181,11 @@ func (r *Rules) find(g Grant) *rule {
 	return nil
 }
 
-// like returns an edited rule that was a grant to the same agent on the same server.
-func (r *Rules) like(g Grant) *rule {
+// findEdited returns a rule that ambit generated for the agent, server and scope of g, and that a user edited later. It
+// returns nil if there is no such rule.
+func (r *Rules) findEdited(g Grant) *rule {
 	for _, one := range r.list {
-		if _, whole := grantOf(one); whole || one.cedar.Annotations()["ambit"] != mark {
+		if _, whole := grantOf(one); whole || one.cedar.Annotations()["ambit"] != grantMark {
 			continue
 		}
 		text := string(one.cedar.MarshalCedar())
@@ -207,9 +208,24 @@ func appendRule(text []byte, rule string) []byte {
 	return append(append(out, rule...), '\n')
 }
 
+// endOffset returns the offset after the semicolon that terminates the rule. Semicolons in strings and comments are
+// skipped.
+func (r *rule) endOffset(text []byte) int {
+	for end := r.start; ; {
+		at := bytes.IndexByte(text[end:], ';')
+		if at < 0 {
+			return len(text)
+		}
+		end += at + 1
+		if new(cedar.Policy).UnmarshalCedar(text[r.start:end]) == nil {
+			return end
+		}
+	}
+}
+
 // removeRule removes a rule, the line break after it and the empty line before it.
 func removeRule(text []byte, r *rule) []byte {
-	start, end := r.start, r.end
+	start, end := r.start, r.endOffset(text)
 	if end < len(text) && text[end] == '\n' {
 		end++
 	}
@@ -219,15 +235,17 @@ func removeRule(text []byte, r *rule) []byte {
 	return slices.Concat(text[:start], text[end:])
 }
 
-// header begins a new policy file.
-const header = `// What ambit's agents may and may not do, in Cedar (https://www.cedarpolicy.com).
-// ambit policy check reports its problems; ambit why PATH TOOL explains its effect on a call.
+// header is the start of a new policy file.
+const header = `// This file contains rules for ambit's agents, in Cedar (https://www.cedarpolicy.com).
+// To find mistakes in it, run:       ambit policy check
+// To see its effect on a call, run:  ambit why PATH TOOL
 `
 
-// Edit changes a policy file atomically: a reader sees all of the change or none, and
-// concurrent edits wait for each other. A missing file is created.
+// Edit passes the text of a policy file to a callback and replaces the file with the result. The replacement is atomic:
+// a reader sees either the old file or the new file. Concurrent edits wait for each other. If the file does not exist,
+// Edit creates it.
 func Edit(file string, change func(text []byte) ([]byte, error)) error {
-	// A link stays a link.
+	// If the file is a symbolic link, replace its target and keep the link.
 	if target, err := filepath.EvalSymlinks(file); err == nil {
 		file = target
 	}

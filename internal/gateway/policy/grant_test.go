@@ -35,36 +35,36 @@ func TestGrantAndRevoke(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := fmt.Sprint(rules.Grants()), fmt.Sprint([]Grant{read, write, odd}); got != want {
-			t.Errorf("grants %s, want %s", got, want)
+			t.Errorf("got the grants %s, want %s", got, want)
 		}
 		again, changed, err := Add("p", out, []Grant{read, write, odd})
 		if err != nil || changed || string(again) != string(out) {
-			t.Errorf("granting twice changed something: %v", err)
+			t.Errorf("adding the same grants again changed the text: %v", err)
 		}
 		other := read
 		other.Expires = end
 		longer, changed, err := Add("p", out, []Grant{other})
 		if err != nil || !changed || strings.Count(string(longer), "@ambit") != 3 {
-			t.Errorf("a new end made another rule: %v\n%s", err, longer)
+			t.Errorf("a new expiry did not replace the rule: %v\n%s", err, longer)
 		}
 		back, removed, err := Remove("p", longer, []Grant{write, odd, {Agent: "coder", Server: "registry.openmcp.org/fs", Scope: "read"}})
 		if err != nil || len(removed) != 3 {
 			t.Fatal(removed, err)
 		}
 		if want := strings.TrimSuffix(text, "\n"); strings.TrimSuffix(string(back), "\n") != want {
-			t.Errorf("after revoking all:\n%q, want\n%q", back, want)
+			t.Errorf("after revoking all grants, got\n%q, want\n%q", back, want)
 		}
 		if _, removed, err := Remove("p", back, []Grant{read}); err != nil || removed != nil {
-			t.Errorf("what is not granted was revoked: %v, %v", removed, err)
+			t.Errorf("Remove removed a grant that does not exist: %v, %v", removed, err)
 		}
 	}
 }
 
-// An edited grant is no longer a grant.
+// Remove does not remove a grant that was edited.
 func TestRevokeLeavesChangedRules(t *testing.T) {
 	g := Grant{Agent: "coder", Server: "fs", Scope: "read", By: "me"}
 	for name, change := range map[string]func(string) string{
-		"a condition more": func(s string) string {
+		"an additional condition": func(s string) string {
 			return strings.Replace(s, `contains("read")`, `contains("read") && context.caller == "x"`, 1)
 		},
 		"another effect": func(s string) string { return strings.Replace(s, "permit", "forbid", 1) },
@@ -81,11 +81,11 @@ func TestRevokeLeavesChangedRules(t *testing.T) {
 
 func TestGrantIntoBrokenFile(t *testing.T) {
 	if out, _, err := Add("p", []byte("permit ("), []Grant{{Agent: "a", Server: "s", Scope: "x"}}); err == nil {
-		t.Errorf("written: %s", out)
+		t.Errorf("Add accepted an invalid file: %s", out)
 	}
 }
 
-// Two who change the file at once do not lose one another's rules.
+// Concurrent edits of the file do not lose rules.
 func TestEditTogether(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "home", "policy.cedar")
 	var all sync.WaitGroup
@@ -107,14 +107,14 @@ func TestEditTogether(t *testing.T) {
 	}
 	rules, err := Parse(file, text)
 	if err != nil || rules.Len() != 20 {
-		t.Errorf("%d rules, %v", rules.Len(), err)
+		t.Errorf("got %d rules, want 20: %v", rules.Len(), err)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info.Mode(), err)
+		t.Errorf("the file has the mode %v, %v", info.Mode(), err)
 	}
 }
 
-// A link to the file stays one.
+// If the file is a symbolic link, Edit changes the target and keeps the link.
 func TestEditFollowsALink(t *testing.T) {
 	dir := t.TempDir()
 	real, link := filepath.Join(dir, "real"), filepath.Join(dir, "policy.cedar")
@@ -122,7 +122,7 @@ func TestEditFollowsALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.Symlink(real, link); err != nil {
-		t.Skip("there are no links here:", err)
+		t.Skip("symbolic links are not supported:", err)
 	}
 	if err := Edit(link, func([]byte) ([]byte, error) { return []byte(mine), nil }); err != nil {
 		t.Fatal(err)
@@ -130,12 +130,12 @@ func TestEditFollowsALink(t *testing.T) {
 	info, err := os.Lstat(link)
 	text, readErr := os.ReadFile(real)
 	if err != nil || info.Mode()&os.ModeSymlink == 0 || readErr != nil || string(text) != mine {
-		t.Errorf("%v %v %q", info, err, text)
+		t.Errorf("the link is %v, %v, and the target contains %q", info, err, text)
 	}
 }
 
-// FuzzGrant: whatever the names and the text around, a grant can be read back
-// alone, and taking it out leaves the text.
+// FuzzGrant checks that a grant with any names adds exactly one rule to any text. Removing the grant must
+// restore the text.
 func FuzzGrant(f *testing.F) {
 	f.Add("coder", "registry.openmcp.org/fs", "read", mine)
 	f.Add("a\"b", "c\\", "\x00\u202e;", "")
@@ -146,12 +146,12 @@ func FuzzGrant(f *testing.F) {
 			return
 		}
 		g := Grant{Agent: name, Server: server, Scope: scope, By: name}
-		if before.find(g) != nil || before.like(g) != nil {
+		if before.find(g) != nil || before.findEdited(g) != nil {
 			return
 		}
 		out, _, err := Add("p", []byte(text), []Grant{g})
 		if err != nil {
-			return // a name that Cedar cannot write
+			return // Cedar cannot represent one of the names
 		}
 		after, err := Parse("p", out)
 		if err != nil || after.Len() != before.Len()+1 {
@@ -159,10 +159,10 @@ func FuzzGrant(f *testing.F) {
 		}
 		back, removed, err := Remove("p", out, []Grant{g})
 		if err != nil || len(removed) != 1 || removed[0] != g {
-			t.Fatalf("%+v, %v", removed, err)
+			t.Fatalf("Remove removed %+v, %v", removed, err)
 		}
 		if strings.TrimSuffix(string(back), "\n") != strings.TrimSuffix(text, "\n") {
-			t.Fatalf("%q became %q", text, back)
+			t.Fatalf("removing the grant from %q left %q", text, back)
 		}
 	})
 }

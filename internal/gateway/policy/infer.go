@@ -4,87 +4,88 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
+	"github.com/cedar-policy/cedar-go/x/exp/eval"
+	schema "github.com/cedar-policy/cedar-go/x/exp/schema/ast"
 )
 
-// A Cedar schema describes records of a fixed shape, but each tool has its own
-// arguments. So a check infers the shape that a rule expects from the way that the rule
-// uses each argument, and validates the rule against it. Every argument is optional.
+// A Cedar schema describes records with fixed members, but each tool has its own arguments. Rules.Check therefore
+// infers the type of each argument from its use in a rule. It then validates the rule against the inferred types.
+// Every argument is optional.
 
-// shape is the type that a rule expects of an argument, or its members.
+// shape is the type that a rule expects an argument to have: a named type, or a record with parts.
 type shape struct {
 	kind  string // empty while unknown
-	parts map[string]*shape
+	parts map[types.String]*shape
 }
 
-// expected collects the shapes that a rule expects. Problems are arguments that it
-// uses with two types.
-type expected struct {
+// expectedTypes collects the types that a rule expects its arguments to have. The problems describe arguments that the
+// rule uses with two types.
+type expectedTypes struct {
 	arguments shape
-	pathOf    map[string]string
+	pathOf    schema.RecordType
 	problems  []string
 }
 
-func expect(p *ast.Policy, declared map[string]string) *expected {
-	e := &expected{pathOf: map[string]string{}}
+func expect(p *ast.Policy) *expectedTypes {
+	e := &expectedTypes{pathOf: schema.RecordType{}}
 	for _, c := range p.Conditions {
 		e.expectType(c.Body, "Bool")
 		e.walk(c.Body)
 	}
-	for name, kind := range declared {
-		if e.arguments.parts == nil {
-			e.arguments.parts = map[string]*shape{}
-		}
-		e.arguments.parts[name] = &shape{kind: kind}
-	}
 	return e
 }
 
-// schema returns the expected arguments as the members of a record in a schema.
-func (s *shape) schema() map[string]string {
-	parts := map[string]string{}
+// record returns the shape's parts as a record type for a schema.
+func (s *shape) record() schema.RecordType {
+	members := schema.RecordType{}
 	for name, part := range s.parts {
-		switch {
-		case len(part.parts) > 0:
-			parts[name] = recordText(part.schema())
-		case part.kind != "":
-			parts[name] = part.kind
-		default:
-			parts[name] = "String" // the rule uses only has
+		kind := typeNamed(cmp.Or(part.kind, "String")) // a "has" test alone does not show the type
+		if len(part.parts) > 0 {
+			kind = part.record()
 		}
+		members[name] = schema.Attribute{Type: kind, Optional: true}
 	}
-	return parts
+	return members
 }
 
-// find returns the shape of an argument or of a member of one; nil for any other
-// expression.
-func (e *expected) find(n ast.IsNode) *shape {
+func typeNamed(kind string) schema.IsType {
+	if element, ok := strings.CutPrefix(kind, "Set<"); ok {
+		return schema.SetType{Element: typeNamed(strings.TrimSuffix(element, ">"))}
+	}
+	return schema.TypeRef(kind)
+}
+
+// find returns the shape of an argument or of a member of an argument. It returns nil for any other expression.
+func (e *expectedTypes) find(n ast.IsNode) *shape {
 	access, ok := n.(ast.NodeTypeAccess)
 	if !ok {
 		return nil
 	}
-	if isContext(access.Arg) {
-		if access.Value == "arguments" {
-			return &e.arguments
-		}
-		return nil
+	if isPart(access, "arguments") {
+		return &e.arguments
 	}
-	if above, ok := access.Arg.(ast.NodeTypeAccess); ok && isContext(above.Arg) && above.Value == "path_of" {
-		e.pathOf[string(access.Value)] = "Places"
+	if isPart(access.Arg, "path_of") {
+		e.expectPath(access.Value)
 		return nil
 	}
 	above := e.find(access.Arg)
 	if above == nil {
 		return nil
 	}
-	return above.part(string(access.Value))
+	return above.part(access.Value)
 }
 
-func (s *shape) part(name string) *shape {
+func (e *expectedTypes) expectPath(name types.String) {
+	e.pathOf[name] = schema.Attribute{Type: schema.TypeRef("Places"), Optional: true}
+}
+
+func (s *shape) part(name types.String) *shape {
 	if s.parts == nil {
-		s.parts = map[string]*shape{}
+		s.parts = map[types.String]*shape{}
 	}
 	if s.parts[name] == nil {
 		s.parts[name] = &shape{}
@@ -92,8 +93,8 @@ func (s *shape) part(name string) *shape {
 	return s.parts[name]
 }
 
-// expectType records that an expression is used with a type.
-func (e *expected) expectType(n ast.IsNode, kind string) {
+// expectType records that a rule uses an expression as a value of the given type.
+func (e *expectedTypes) expectType(n ast.IsNode, kind string) {
 	s := e.find(n)
 	if s == nil || s == &e.arguments || kind == "" || s.kind == kind {
 		return
@@ -109,32 +110,32 @@ func (e *expected) expectType(n ast.IsNode, kind string) {
 	}
 }
 
-// walk records the type of every expression.
-func (e *expected) walk(root ast.IsNode) {
-	ast.Inspect(ast.NewNode(root), func(n ast.IsNode) bool {
+// walk infers types from root and from all expressions below it.
+func (e *expectedTypes) walk(root ast.IsNode) {
+	for n := range nodes(root) {
 		switch n := n.(type) {
 		case ast.NodeTypeAccess:
 			e.find(n)
 		case ast.NodeTypeHas:
-			if access, ok := n.Arg.(ast.NodeTypeAccess); ok && isContext(access.Arg) && access.Value == "path_of" {
-				e.pathOf[string(n.Value)] = "Places"
+			if isPart(n.Arg, "path_of") {
+				e.expectPath(n.Value)
 			} else if s := e.find(n.Arg); s != nil {
-				s.part(string(n.Value))
+				s.part(n.Value)
 			}
 		case ast.NodeTypeLike:
 			e.expectType(n.Arg, "String")
 		case ast.NodeTypeEquals:
-			e.alike(n.BinaryNode)
+			e.expectSame(n.BinaryNode, "")
 		case ast.NodeTypeNotEquals:
-			e.alike(n.BinaryNode)
+			e.expectSame(n.BinaryNode, "")
 		case ast.NodeTypeLessThan:
-			e.ordered(n.BinaryNode)
+			e.expectSame(n.BinaryNode, "Long")
 		case ast.NodeTypeLessThanOrEqual:
-			e.ordered(n.BinaryNode)
+			e.expectSame(n.BinaryNode, "Long")
 		case ast.NodeTypeGreaterThan:
-			e.ordered(n.BinaryNode)
+			e.expectSame(n.BinaryNode, "Long")
 		case ast.NodeTypeGreaterThanOrEqual:
-			e.ordered(n.BinaryNode)
+			e.expectSame(n.BinaryNode, "Long")
 		case ast.NodeTypeAdd:
 			e.both(n.BinaryNode, "Long")
 		case ast.NodeTypeSub:
@@ -155,35 +156,25 @@ func (e *expected) walk(root ast.IsNode) {
 			e.expectType(n.Left, "Set<"+cmp.Or(kindOf(n.Right), "String")+">")
 			e.expectType(n.Right, elementOf(n.Left))
 		case ast.NodeTypeContainsAll:
-			e.sets(n.BinaryNode)
+			e.expectSame(n.BinaryNode, "Set<String>")
 		case ast.NodeTypeContainsAny:
-			e.sets(n.BinaryNode)
+			e.expectSame(n.BinaryNode, "Set<String>")
 		case ast.NodeTypeExtensionCall:
 			e.extension(n)
 		}
-		return true
-	})
+	}
 }
 
-func (e *expected) both(n ast.BinaryNode, kind string) {
+func (e *expectedTypes) both(n ast.BinaryNode, kind string) {
 	e.expectType(n.Left, kind)
 	e.expectType(n.Right, kind)
 }
 
-func (e *expected) alike(n ast.BinaryNode) {
-	e.expectType(n.Left, kindOf(n.Right))
-	e.expectType(n.Right, kindOf(n.Left))
-}
-
-// ordered records a comparison: of longs, unless a side has another type.
-func (e *expected) ordered(n ast.BinaryNode) {
-	e.expectType(n.Left, cmp.Or(kindOf(n.Right), "Long"))
-	e.expectType(n.Right, cmp.Or(kindOf(n.Left), "Long"))
-}
-
-func (e *expected) sets(n ast.BinaryNode) {
-	e.expectType(n.Left, "Set<"+cmp.Or(elementOf(n.Right), "String")+">")
-	e.expectType(n.Right, "Set<"+cmp.Or(elementOf(n.Left), "String")+">")
+// expectSame records that both operands of an operator have the same type. Each operand gets the type of the other one,
+// or the usual type if the type of the other one is unknown.
+func (e *expectedTypes) expectSame(n ast.BinaryNode, usual string) {
+	e.expectType(n.Left, cmp.Or(kindOf(n.Right), usual))
+	e.expectType(n.Right, cmp.Or(kindOf(n.Left), usual))
 }
 
 var (
@@ -192,7 +183,7 @@ var (
 	textMakers     = words("ip decimal datetime duration")
 )
 
-func (e *expected) extension(n ast.NodeTypeExtensionCall) {
+func (e *expectedTypes) extension(n ast.NodeTypeExtensionCall) {
 	kind := ""
 	switch name := string(n.Name); {
 	case decimalMethods[name]:
@@ -207,35 +198,21 @@ func (e *expected) extension(n ast.NodeTypeExtensionCall) {
 	}
 }
 
-// kindOf returns the type of an expression; empty if it does not show.
-func kindOf(n ast.IsNode) string {
-	switch n := n.(type) {
-	case ast.NodeValue:
-		return kindOfValue(n.Value)
-	case ast.NodeTypeExtensionCall:
-		switch n.Name {
-		case "ip":
-			return "ipaddr"
-		case "decimal", "datetime", "duration":
-			return string(n.Name)
-		}
-	case ast.NodeTypeSet:
-		return "Set<" + cmp.Or(elementOf(n), "String") + ">"
-	case ast.NodeTypeAccess:
-		if isContext(n.Arg) && contextTexts[string(n.Value)] {
-			return "String"
-		}
-		if v, ok := n.Arg.(ast.NodeTypeVariable); ok && (v.Name == "principal" || v.Name == "resource") && n.Value != "scopes" {
-			return "String"
-		}
+// sample is the environment of a call without arguments. It is used to evaluate expressions that do not depend on
+// arguments.
+var sample = func() eval.Env {
+	v := (&Rules{}).view(subject{}, nil)
+	return eval.Env{
+		Entities: v.entities, Principal: v.principal, Action: callAction, Resource: v.resource,
+		Context: (&facts{view: v, m: callInfo{skill: "x"}}).context(everyPart),
 	}
-	return ""
-}
+}()
 
-var (
-	contextTexts = words("caller side_effect skill")
-	contextSets  = words("paths paths_any_under paths_all_under hosts hosts_any_under hosts_all_under databases")
-)
+// kindOf returns the type of an expression, or "" if the expression depends on arguments.
+func kindOf(n ast.IsNode) string {
+	v, _ := eval.Eval(n, sample)
+	return kindOfValue(v)
+}
 
 func kindOfValue(v types.Value) string {
 	switch v := v.(type) {
@@ -262,23 +239,8 @@ func kindOfValue(v types.Value) string {
 	return ""
 }
 
-// elementOf returns the type of a set's elements; empty if it does not show.
+// elementOf returns the type of a set's elements, or "" if it is unknown.
 func elementOf(n ast.IsNode) string {
-	switch n := n.(type) {
-	case ast.NodeTypeSet:
-		if len(n.Elements) > 0 {
-			return kindOf(n.Elements[0])
-		}
-	case ast.NodeValue:
-		if s, ok := n.Value.(types.Set); ok {
-			for one := range s.All() {
-				return kindOfValue(one)
-			}
-		}
-	case ast.NodeTypeAccess:
-		if isContext(n.Arg) && contextSets[string(n.Value)] || n.Value == "scopes" {
-			return "String"
-		}
-	}
-	return ""
+	element, _ := strings.CutPrefix(strings.TrimSuffix(kindOf(n), ">"), "Set<")
+	return element
 }

@@ -10,85 +10,76 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/gate"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Options configure a [Live] policy.
+// Options configures a [Live] policy.
 type Options struct {
-	// File contains the rules, Config the user's map of scopes.
+	// File is the policy file. Config is config.toml, in which the user maps scopes to tools.
 	File, Config string
-	// Catalogue reads the map for scopes that Config does not map. CatalogueFile is
-	// the file to watch for changes of that map. A nil Catalogue maps no scopes.
+	// Catalogue loads the catalogue, which maps scopes that Config does not map. If Catalogue is nil, only Config maps
+	// scopes. CatalogueFile is the file of the catalogue, which is watched for changes.
 	Catalogue     func() (Catalogue, error)
 	CatalogueFile string
-	// Work returns the working folder for servers of a GPARS agent that have none in
-	// config.toml. Nil if it is unknown.
+	// Work returns the working folder of an agent's servers. It is called only for GPARS agents, and only for servers
+	// without a working folder in config.toml. If Work is nil, the folder is unknown.
 	Work func(agent string) string
-	// Log receives a message when rules were read and when reading them failed.
+	// Log receives a message each time the rules are read again or cannot be read.
 	Log func(message string)
-	// Now is the clock for rules; nil means time.Now.
+	// Now is the clock that rules use; nil means time.Now.
 	Now func() time.Time
-	// Glance is how long a check for changed files is valid. 0 checks before every
-	// decision, which is wasteful under load.
+	// Glance is the minimum time between two checks for changed files. If Glance is 0, the files are
+	// checked for every decision, which is slow under load.
 	Glance time.Duration
 }
 
-// Live is the current policy of the user, read again whenever its file changes. It
-// is a [gate.Policy].
+// Live is the user's current policy. It reads the policy file again whenever the file changes. It implements
+// [gate.Policy].
 //
-// A changed file replaces the rules completely or not at all. A file that was moved
-// into place is read at once. A file that is being written in place is read when the
-// writing has paused: half a file can be valid and forbid less. If the file cannot be
-// used, the last good rules stay in force. If the file is missing, only their forbids
-// stay, so that losing or deleting it permits nothing.
+// A changed file either replaces all rules or none. If a new file is moved into place, Live reads it immediately. If
+// the file is modified in place, Live waits until no more writes happen, because a half-written file could be valid but
+// forbid less. If the file cannot be used, the last valid rules stay in force. If the file is deleted, only its forbid
+// rules stay in force, and nothing is permitted.
 type Live struct {
 	options Options
 	current atomic.Pointer[snapshot]
-	reading chan struct{} // a lock that is held while files are checked and read
-	rules   source
-	others  []source // the files that map scopes
+	reading chan struct{} // a mutex, held while files are checked and read
+	files   []source      // the policy file, and the files that map scopes
 	opened  time.Time
-	checked atomic.Int64 // start of the last completed check of the files, since opened
+	checked atomic.Int64 // when the last completed check of the files began, as a duration since opened
 }
 
-// snapshot is the policy in force. Only its cache of views changes.
-type snapshot struct {
-	rules     *Rules // nil if there are none
+// fileData contains everything that was read from the files.
+type fileData struct {
+	rules     *Rules // nil if there is no policy file
 	scopes    Scopes
 	works     map[string]string // working folders by server, from config.toml
-	work      func(agent string) string
 	catalogue Catalogue
-	// problem is the reason that the current file is not in force. shut is set if no
-	// rules are in force, so that every call is refused.
-	problem error
-	shut    bool
-	loaded  time.Time
+}
+
+// snapshot is the policy at one point in time. Apart from its cache of views, a snapshot does not change.
+type snapshot struct {
+	fileData
+	work func(agent string) string
+	// problem is the reason why the current file is not in force. If refusesAll is set, no rules are in force and every
+	// call is refused.
+	problem    error
+	refusesAll bool
 
 	views sync.Map // viewKey → *view
 	count atomic.Int64
 }
 
-// Status describes the policy in force.
-type Status struct {
-	File   string    `json:"file"`
-	Rules  int       `json:"rules"`
-	Loaded time.Time `json:"loaded"`
-	// Problem is the reason that the current file is not in force; empty if it is.
-	Problem string `json:"problem"`
-}
-
 var _ gate.Policy = (*Live)(nil)
 
-// Open reads the policy. If the file cannot be used, the policy refuses every call
-// until the file is fixed.
+// Open reads the policy. If the file cannot be used, the policy refuses every call until the file is fixed.
 func Open(o Options) *Live {
 	if o.Log == nil {
 		o.Log = func(string) {}
@@ -96,35 +87,32 @@ func Open(o Options) *Live {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	l := &Live{options: o, reading: make(chan struct{}, 1), opened: time.Now(), rules: source{path: o.File}}
-	for _, path := range []string{o.Config, o.CatalogueFile} {
-		if path != "" {
-			l.others = append(l.others, source{path: path})
+	l := &Live{options: o, reading: make(chan struct{}, 1), opened: time.Now()}
+	for i, path := range []string{o.File, o.Config, o.CatalogueFile} {
+		if path != "" || i == 0 {
+			l.files = append(l.files, source{path: path})
 		}
 	}
-	l.now()
+	l.load()
 	return l
 }
 
-// Status returns the current status.
-func (l *Live) Status() Status {
-	s := l.now()
-	status := Status{File: l.options.File, Loaded: s.loaded, Rules: s.rules.Len()}
-	if s.problem != nil {
-		status.Problem = s.problem.Error()
+// Problem returns the reason why the current file is not in force. It returns "" if the file is in force.
+func (l *Live) Problem() string {
+	if s := l.load(); s.problem != nil {
+		return s.problem.Error()
 	}
-	return status
+	return ""
 }
 
-// now returns the policy in force. It waits as long as that takes.
-func (l *Live) now() *snapshot {
-	s, _ := l.refresh(context.Background()) // this context never ends
+// load reads changed files and returns the policy in force.
+func (l *Live) load() *snapshot {
+	s, _ := l.refresh(context.Background()) // this context is never canceled
 	return s
 }
 
-// refresh reads changed files and returns the policy in force. Concurrent callers wait
-// for the read, so that a rule revoked before their call no longer applies. The error
-// is that of ctx.
+// refresh reads changed files and returns the policy in force. Concurrent callers wait until the files are read,
+// because a revoked permit must not apply to their calls. If ctx is canceled first, refresh returns ctx.Err().
 func (l *Live) refresh(ctx context.Context) (*snapshot, error) {
 	asked := time.Since(l.opened)
 	known := func() *snapshot {
@@ -151,7 +139,7 @@ func (l *Live) refresh(ctx context.Context) (*snapshot, error) {
 	}
 	began := time.Since(l.opened)
 	was := l.current.Load()
-	if was == nil || l.changed() {
+	if was == nil || l.hasChanged() {
 		next := l.next(was)
 		l.current.Store(next)
 		l.report(was, next)
@@ -161,24 +149,24 @@ func (l *Live) refresh(ctx context.Context) (*snapshot, error) {
 	return was, nil
 }
 
-func (l *Live) changed() bool {
-	changed := l.rules.changed()
-	for i := range l.others {
-		changed = l.others[i].changed() || changed
+func (l *Live) hasChanged() bool {
+	changed := false
+	for i := range l.files {
+		changed = l.files[i].hasChanged() || changed
 	}
 	return changed
 }
 
-// next returns the policy in force after a change.
+// next reads the files and returns the new policy. The argument is the previous policy, or nil on the first read.
 func (l *Live) next(was *snapshot) *snapshot {
-	now := &snapshot{loaded: time.Now(), work: l.options.Work}
-	text, there, err := l.rules.read()
-	if err == nil && there {
-		now.rules, err = Parse(l.options.File, text)
+	now := &snapshot{work: l.options.Work}
+	var err error
+	for i := range l.files {
+		err = cmp.Or(err, l.files[i].read())
 	}
-	for i := range l.others {
-		_, _, failed := l.others[i].read()
-		err = cmp.Or(err, failed)
+	there := l.files[0].seen != nil
+	if err == nil && there {
+		now.rules, err = Parse(l.options.File, l.files[0].text)
 	}
 	if err == nil {
 		now.scopes, err = ReadScopes(l.options.Config)
@@ -190,52 +178,54 @@ func (l *Live) next(was *snapshot) *snapshot {
 		now.catalogue, err = l.options.Catalogue()
 	}
 	switch {
-	case err != nil && (was == nil || was.shut):
-		now.rules, now.problem, now.shut = nil, err, true
+	case err != nil && (was == nil || was.refusesAll):
+		now.rules, now.problem, now.refusesAll = nil, err, true
 	case err != nil:
-		now.rules, now.scopes, now.works, now.catalogue, now.loaded, now.problem = was.rules, was.scopes, was.works, was.catalogue, was.loaded, err
+		now.fileData, now.problem = was.fileData, err
 	case !there && was != nil && was.rules != nil:
-		now.rules, now.loaded = was.rules.withoutPermits(), was.loaded
+		now.rules = was.rules.withoutPermits()
 		now.problem = fmt.Errorf("%s is missing: its forbid rules stay in force, and nothing is permitted", l.options.File)
 	}
 	return now
 }
 
-// report logs a change. Problems are in capitals.
+// report logs that the policy changed. Messages about problems start with words in capital letters.
 func (l *Live) report(was, now *snapshot) {
 	if was != nil && was.problem != nil && now.problem != nil && was.problem.Error() == now.problem.Error() {
 		return // already reported
 	}
 	switch {
-	case now.shut:
+	case now.refusesAll:
 		l.options.Log(fmt.Sprintf("THE POLICY CANNOT BE USED, and every call is refused: %v", now.problem))
 	case now.problem != nil:
-		l.options.Log(fmt.Sprintf("THE POLICY CHANGED AND CANNOT BE USED; the last good rules stay in force: %v", now.problem))
+		l.options.Log(fmt.Sprintf("THE POLICY CHANGED AND CANNOT BE USED; the last good rules stay in force: %v",
+			now.problem))
 	case was != nil:
 		l.options.Log(fmt.Sprintf("the policy was read again: %s in force", counted(now.rules.Len())))
 	}
 }
 
-// source is a file that may change.
+// source is a file that is watched for changes.
 type source struct {
 	path string
-	seen fs.FileInfo // nil if it was not there
-	err  error       // why it could not be read
-	// young is set if the file was read so soon after a write that its modification
-	// time would not show another write.
-	young bool
-	text  []byte
+	seen fs.FileInfo // nil if the file was missing
+	err  error       // why the file could not be read
+	// justWritten is set if the file was read shortly after a write. In that case, a second write could leave the
+	// modification time unchanged.
+	justWritten bool
+	text        []byte
 }
 
-// A write counts as complete after settled. After trusted, a file's modification time
-// shows every later write.
+// writePause is how long a file must stay unchanged until a write is considered complete. minAge is the age after which
+// every later write changes the modification time of a file.
 const (
-	settled = 100 * time.Millisecond
-	trusted = time.Second
+	writePause = 100 * time.Millisecond
+	minAge     = time.Second
 )
 
-// changed reports whether the file differs from the one that was read, and is complete.
-func (s *source) changed() bool {
+// hasChanged reports whether the file has changed since the last read. It returns false while another process seems to
+// be writing the file.
+func (s *source) hasChanged() bool {
 	info, err := os.Stat(s.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -247,61 +237,48 @@ func (s *source) changed() bool {
 	}
 	same := os.SameFile(s.seen, info) && s.seen.Mode().Type() == info.Mode().Type()
 	if same && info.Size() == s.seen.Size() && info.ModTime().Equal(s.seen.ModTime()) {
-		return s.young && s.differs()
+		if !s.justWritten {
+			return false
+		}
+		was := s.text
+		return s.read() != nil || !bytes.Equal(s.text, was)
 	}
 	age := time.Since(info.ModTime())
-	return !same || age < 0 || age >= settled
+	return !same || age < 0 || age >= writePause
 }
 
-// differs compares the content of a file whose modification time cannot be trusted.
-func (s *source) differs() bool {
-	var text []byte
-	f, err := os.Open(s.path)
-	if err == nil {
-		text, err = io.ReadAll(io.LimitReader(f, maxFile+1))
-		_ = f.Close()
-	}
-	if err == nil && bytes.Equal(text, s.text) {
-		s.young = time.Since(s.seen.ModTime()) < trusted
-		return false
-	}
-	return true
-}
-
-// read reads the file and remembers its identity.
-func (s *source) read() (text []byte, there bool, err error) {
+// read reads the file and its metadata. A missing file is not an error.
+func (s *source) read() (err error) {
 	*s = source{path: s.path}
-	defer func() { s.err, s.text = err, text }()
+	defer func() { s.err = err }()
 	f, err := os.Open(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, false, nil
+		return nil
 	}
 	if err != nil {
-		return nil, false, err
+		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, false, err
+	if s.seen, err = f.Stat(); err != nil {
+		return err
 	}
-	if s.seen = info; !info.Mode().IsRegular() {
-		return nil, false, fmt.Errorf("%s is not a regular file", s.path)
+	if !s.seen.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a regular file", s.path)
 	}
-	s.young = time.Since(info.ModTime()) < trusted
-	text, err = io.ReadAll(io.LimitReader(f, maxFile+1))
-	return text, err == nil, err
+	s.justWritten = time.Since(s.seen.ModTime()) < minAge
+	s.text, err = io.ReadAll(io.LimitReader(f, maxFile+1))
+	return err
 }
 
-// viewKey has every property of a call that its view depends on.
+// viewKey identifies a cached view.
 type viewKey struct {
 	subject
-	asked string // the manifest's digest: the hint names a scope that the manifest requests
+	asked string // the manifest's digest, because the hint in the view depends on the manifest
 }
 
-// maxViews bounds the cache of views.
 const maxViews = 10_000
 
-// Judge returns the reasons of the user's rules to permit or forbid a call.
+// Judge returns the reasons why the user's rules permit or forbid a call.
 func (l *Live) Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason {
 	s, err := l.refresh(ctx)
 	if err != nil {
@@ -315,10 +292,10 @@ func (s *snapshot) view(a *agent.Agent, on subject) *view {
 	if v, ok := s.views.Load(key); ok {
 		return v.(*view)
 	}
-	scopes := s.scopes.covering(s.catalogue, on.server, on.tool)
+	scopes := s.scopes.scopesCovering(s.catalogue, on.server, on.tool)
 	v := s.rules.view(on, scopes)
 	v.base = s.base(on)
-	v.unpermitted = fmt.Sprintf("no rule of %s permits %s to call %s", s.rules.short(), v.principal, v.resource)
+	v.unpermitted = fmt.Sprintf("no rule of %s permits %s to call %s", s.rules.fileName(), v.principal, v.resource)
 	v.covered = s.scopes.explain(s.catalogue, scopes, on.server, on.tool)
 	v.hint = grantHint(a, on, scopes)
 	if s.count.Add(1) <= maxViews {
@@ -327,20 +304,18 @@ func (s *snapshot) view(a *agent.Agent, on subject) *view {
 	return v
 }
 
-// grantHint returns the command that grants a call. It is empty if a name in the
-// command would need quoting in a shell.
+// grantHint returns a hint with the command that permits a call. If no scope covers the tool, the hint explains how
+// to map a scope.
 func grantHint(a *agent.Agent, on subject, scopes []string) string {
-	switch scope := scopeToGrant(a, on.server, scopes); {
-	case scope != "" && plainWord(on.agent) && plainWord(on.server) && plainWord(scope):
-		return fmt.Sprintf("grant it: ambit grant %s --server %s --scope %s", on.agent, on.server, scope)
-	case len(scopes) == 0 && plainWord(on.server) && plainWord(on.tool):
-		return fmt.Sprintf("map a scope to it in config.toml: [scopes.%q] SCOPE = [%q], then grant that", on.server, on.tool)
+	if len(scopes) == 0 {
+		return fmt.Sprintf("map a scope to the tool in config.toml: [scopes.%q] SCOPE = [%q]; then grant that scope",
+			on.server, on.tool)
 	}
-	return ""
+	return fmt.Sprintf("grant the scope: ambit grant %s --server %s --scope %s",
+		diag.ShellWord(on.agent), diag.ShellWord(on.server), diag.ShellWord(scopeToGrant(a, on.server, scopes)))
 }
 
-// base returns the folder that a server resolves relative paths in; empty if it is
-// unknown.
+// base returns the folder that a server resolves relative paths against, or "" if it is unknown.
 func (s *snapshot) base(on subject) string {
 	switch {
 	case on.dialect != string(agent.GPARS):
@@ -353,30 +328,19 @@ func (s *snapshot) base(on subject) string {
 	return ""
 }
 
-// scopeToGrant returns one of the scopes, preferably one that the agent requests.
+// scopeToGrant returns one of the scopes, preferably a scope that the agent requests.
 func scopeToGrant(a *agent.Agent, server string, scopes []string) string {
 	for i := range a.Requirements {
-		if q := &a.Requirements[i]; q.Server == server {
-			for _, scope := range q.Scopes {
-				if slices.Contains(scopes, scope) {
-					return scope
-				}
-			}
+		q := &a.Requirements[i]
+		asked := slices.IndexFunc(q.Scopes, func(scope string) bool { return slices.Contains(scopes, scope) })
+		if q.Server == server && asked >= 0 {
+			return q.Scopes[asked]
 		}
-	}
-	if len(scopes) == 0 {
-		return ""
 	}
 	return scopes[0]
 }
 
-func plainWord(s string) bool {
-	return s != "" && s[0] != '-' && strings.IndexFunc(s, func(r rune) bool {
-		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("@:./-_", r)
-	}) < 0
-}
-
-// ServerOf returns the server part of a tool's name in Cedar.
+// ServerOf returns the server name that rules use for a tool. For a tool without a server, this is the agent's name.
 func ServerOf(name string, t *agent.Tool) string {
 	switch b := t.Binding.(type) {
 	case agent.OnServer:
@@ -388,78 +352,76 @@ func ServerOf(name string, t *agent.Tool) string {
 }
 
 func (s *snapshot) judge(o Options, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason {
-	asksPermit := a.Dialect == agent.GPARS
-	file := o.File
+	asksPermit, on := a.Dialect == agent.GPARS, subjectOf(a, name, t)
 	switch {
-	case s.shut:
+	case s.refusesAll:
 		return []call.Reason{no(call.PolicyDenied, "the policy cannot be used, so every call is refused: %v", s.problem)}
 	case s.rules == nil && !asksPermit:
 		return nil
 	case s.rules == nil:
-		r := no(call.ScopeNotGranted, "there is no policy at %s, so nothing is granted", file)
-		on := subjectOf(a, name, t)
-		r.Hint = grantHint(a, on, s.scopes.covering(s.catalogue, on.server, on.tool))
+		r := no(call.ScopeNotGranted, "there is no policy file %s, so nothing is granted", o.File)
+		r.Hint = grantHint(a, on, s.scopes.scopesCovering(s.catalogue, on.server, on.tool))
 		return []call.Reason{r}
 	}
-	on := subjectOf(a, name, t)
 	v := s.view(a, on)
-	m := moment{caller: c.Principal, sideEffect: on.sideEffect, time: o.Now(), annotations: t.Annotations}
+	m := callInfo{caller: c.Principal, sideEffect: on.sideEffect, time: o.Now(), annotations: t.Annotations}
 	if c.Skill != nil {
 		m.skill = c.Skill.Name()
 	}
 	reasons := s.warning()
-	if len(v.rules) > 0 {
-		found, err := s.rules.decide(v, m, c.Arguments)
-		if err != nil {
-			return append(reasons, no(call.PolicyDenied, "%v", err))
+	found, err := v.decide(m, c.Arguments)
+	if err != nil {
+		r := no(call.PolicyDenied, "%v", err)
+		if _, ok := errors.AsType[*flawError](err); ok {
+			r.Hint = "change the argument as the message says; the policy does not need a change"
 		}
-		reasons = append(reasons, s.rules.forbidden(found)...)
-		if asksPermit {
-			return v.permitted(reasons, &found)
-		}
-	} else if asksPermit {
-		return v.permitted(reasons, &verdict{})
+		return append(reasons, r)
+	}
+	reasons = append(reasons, s.rules.forbidden(found)...)
+	if asksPermit {
+		return v.permitted(reasons, &found)
 	}
 	if len(reasons) == 0 {
-		reasons = append(reasons, yes("no rule of %s forbids it", s.rules.short()))
+		reasons = append(reasons, yes("no rule of %s forbids the call", s.rules.fileName()))
 	}
 	return reasons
 }
 
-// warning returns a reason that reports that the file is not in force.
+// warning returns a reason that reports the problem with the current file. It returns nil if there is no problem.
 func (s *snapshot) warning() []call.Reason {
 	if s.problem == nil {
 		return nil
 	}
-	return []call.Reason{yes("the last good rules are in force, since the policy cannot be used: %v", s.problem)}
+	return []call.Reason{yes("the last good rules are in force, because the policy cannot be used: %v", s.problem)}
 }
 
 // forbidden returns a reason for each rule that forbids a call.
 func (r *Rules) forbidden(found verdict) []call.Reason {
 	var reasons []call.Reason
 	for _, f := range found.broken {
-		reasons = append(reasons, no(call.PolicyDenied, "%s of %s could not be evaluated, which counts as a match: %s", f.rule, r.short(), f.why))
+		reasons = append(reasons, no(call.PolicyDenied, "%s of %s could not be evaluated, so it is treated as matching: %s",
+			f.rule, r.fileName(), f.why))
 	}
 	for _, one := range found.forbids {
-		reasons = append(reasons, no(call.PolicyDenied, "%s of %s forbids it", one, r.short()))
+		reasons = append(reasons, no(call.PolicyDenied, "%s of %s forbids the call", one, r.fileName()))
 	}
 	return reasons
 }
 
-// maxPermits bounds the permits that are named. One permit is enough; each forbid is
-// named.
+// maxPermits is the maximum number of permit rules that are listed as reasons, because one permit rule is enough to
+// allow a call. Forbid rules are always listed.
 const maxPermits = 20
 
-// permitted adds a reason for each permit, or that there is none.
+// permitted appends a reason for each permit rule that matched. If no rule permits or forbids the call, it appends a
+// reason that denies the call.
 func (v *view) permitted(reasons []call.Reason, found *verdict) []call.Reason {
 	named := found.permits[:min(len(found.permits), maxPermits)]
-	reasons = slices.Grow(reasons, 2+len(named))
 	reasons = append(reasons, call.Reason{Stage: gate.Stage, Allowed: true, Detail: v.covered})
 	for _, one := range named {
 		reasons = append(reasons, call.Reason{Stage: gate.Stage, Allowed: true, Detail: one.permits})
 	}
 	if more := len(found.permits) - len(named); more > 0 {
-		reasons = append(reasons, yes("%d more rules permit it", more))
+		reasons = append(reasons, yes("%d more rules permit the call", more))
 	}
 	if len(found.permits) > 0 || found.denies() {
 		return reasons

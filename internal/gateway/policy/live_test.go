@@ -22,7 +22,7 @@ const (
 	noWrites = `@id("no-writes") forbid (principal, action, resource) when { resource.side_effect == "write" };`
 )
 
-// bench is a policy in a folder of its own.
+// bench is a policy in a temporary folder, with its log messages in the field said.
 type bench struct {
 	t    *testing.T
 	dir  string
@@ -45,7 +45,7 @@ func (b *bench) open() {
 
 func (b *bench) file() string { return filepath.Join(b.dir, "policy.cedar") }
 
-// move puts rules into place in one step.
+// move replaces the policy file atomically.
 func (b *bench) move(text string) {
 	b.t.Helper()
 	if err := home.Replace(b.file(), 0o600, []byte(text)); err != nil {
@@ -82,7 +82,7 @@ func first(reasons []call.Reason) string {
 func (b *bench) want(what, got, want string) {
 	b.t.Helper()
 	if got != want {
-		b.t.Errorf("%s: %s, want %s", what, got, want)
+		b.t.Errorf("%s: got %s, want %s", what, got, want)
 	}
 }
 
@@ -93,25 +93,25 @@ func TestNoPolicy(t *testing.T) {
 		b.want(string(d), b.ask(d, agent.Shell), "yes")
 	}
 	if r := b.live.Judge(context.Background(), &agent.Agent{Dialect: agent.Matrix}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{}}, &call.Call{}); r != nil {
-		t.Errorf("without a policy there is something to say: %v", r)
+		t.Errorf("without a policy, Judge returned the reasons %v", r)
 	}
 }
 
-// A hint is a line that people copy into a shell.
+// Names in a hint are quoted for the shell, because people copy the hint into a shell.
 func TestHint(t *testing.T) {
 	b := newBench(t, "// nothing")
 	if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte("[scopes]\ns = {read = [\"t\"]}\n\"x;ls\" = {read = [\"t\"]}\n")); err != nil {
 		t.Fatal(err)
 	}
-	for server, want := range map[string]string{"s": "grant it: ambit grant a --server s --scope read", "x;ls": "", "u": `map a scope to it in config.toml: [scopes."u"] SCOPE = ["t"], then grant that`} {
+	for server, want := range map[string]string{"s": "grant the scope: ambit grant a --server s --scope read", "x;ls": "grant the scope: ambit grant a --server 'x;ls' --scope read", "u": `map a scope to the tool in config.toml: [scopes."u"] SCOPE = ["t"]; then grant that scope`} {
 		reasons := b.live.Judge(context.Background(), &agent.Agent{Dialect: agent.GPARS}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: server}}, &call.Call{})
 		if last := reasons[len(reasons)-1]; last.Allowed || last.Hint != want {
-			t.Errorf("%s: %+v", server, last)
+			t.Errorf("%s: the last reason is %+v", server, last)
 		}
 	}
 }
 
-// Without a policy, a GPARS agent may do nothing.
+// If the gate has no policy at all, every call by a GPARS agent is denied.
 func TestNoPolicyHandedIn(t *testing.T) {
 	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
 	for d, want := range map[agent.Dialect]string{agent.GPARS: "scope_not_granted", agent.Matrix: "yes"} {
@@ -127,7 +127,7 @@ func TestAFirstPermitBreaksNobody(t *testing.T) {
 	b.want("a GPARS agent", b.ask(agent.GPARS, agent.Read), "scope_not_granted")
 }
 
-// A policy that cannot be used from the start refuses everything, until it can.
+// If the policy is unusable at the start, every call is refused until the file is fixed.
 func TestUnusableAtStart(t *testing.T) {
 	for name, spoil := range map[string]func(b *bench){
 		"syntax":    func(b *bench) { b.move("permit (principal") },
@@ -145,8 +145,8 @@ func TestUnusableAtStart(t *testing.T) {
 			for _, d := range agent.Dialects {
 				b.want(string(d), b.ask(d, agent.Read), "policy_denied")
 			}
-			if b.live.Status().Problem == "" || len(b.said) != 1 || !strings.Contains(b.said[0], "CANNOT BE USED") {
-				t.Errorf("status %+v, said %q", b.live.Status(), b.said)
+			if b.live.Problem() == "" || len(b.said) != 1 || !strings.Contains(b.said[0], "CANNOT BE USED") {
+				t.Errorf("the problem is %q, the log messages are %q", b.live.Problem(), b.said)
 			}
 			_ = os.Remove(filepath.Join(b.dir, "config.toml"))
 			if info, err := os.Stat(b.file()); err == nil && info.IsDir() {
@@ -159,29 +159,28 @@ func TestUnusableAtStart(t *testing.T) {
 	}
 }
 
-// Whatever happens to the file, what was good stays in force until something
-// else is.
+// If the file becomes unusable, the last good rules stay in force until the file is fixed.
 func TestKeepsTheLastGood(t *testing.T) {
 	b := newBench(t, noWrites)
 	b.want("a write", b.ask(agent.Matrix, agent.Write), "policy_denied")
 	b.move("forbid (principal, action, resource) when { ")
 	b.want("a write under a broken file", b.ask(agent.Matrix, agent.Write), "policy_denied")
 	b.want("a read under a broken file", b.ask(agent.Matrix, agent.Read), "yes")
-	if s := b.live.Status(); s.Problem == "" || s.Rules != 1 {
-		t.Errorf("%+v", s)
+	if s := b.live.load(); s.problem == nil || s.rules.Len() != 1 {
+		t.Errorf("the policy in force is %+v", s)
 	}
 	if len(b.said) != 1 || !strings.Contains(b.said[0], "last good rules stay in force") {
-		t.Errorf("said %q", b.said)
+		t.Errorf("the log messages are %q", b.said)
 	}
-	// The reasons report it.
+	// The reasons report the problem.
 	reasons := b.live.Judge(context.Background(), &agent.Agent{Dialect: agent.Matrix}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, &call.Call{})
 	if !strings.Contains(fmt.Sprint(reasons), "last good rules are in force") {
-		t.Errorf("%v", reasons)
+		t.Errorf("got the reasons %v", reasons)
 	}
 	b.move(nobody)
 	b.want("after the fix", b.ask(agent.Matrix, agent.Read), "policy_denied")
-	if s := b.live.Status(); s.Problem != "" {
-		t.Errorf("%+v", s)
+	if s := b.live.Problem(); s != "" {
+		t.Errorf("got the problem %+v", s)
 	}
 }
 
@@ -197,8 +196,8 @@ func TestChangesCountAtOnce(t *testing.T) {
 	}
 }
 
-// While a change is being read, no call is judged by the old rules: calls wait, at most
-// until their timeout.
+// While a changed file is being read, no call is judged by the old rules. Calls wait, but only until their
+// context ends.
 func TestRevokedWhileItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t, dir: t.TempDir()}
@@ -236,18 +235,19 @@ func TestRevokedWhileItIsRead(t *testing.T) {
 	})
 }
 
-// A file that is being written in place is not read yet: half of it could be valid.
+// If a file is being written in place, it is read only after the writing has paused. Half a file could be valid.
 func TestHalfAFile(t *testing.T) {
 	b := newBench(t, noWrites)
 	b.write("// soon there are rules here again", 0)
-	b.want("while it is written", b.ask(agent.Matrix, agent.Write), "policy_denied")
-	b.write("// there are no rules any more", 2*settled)
-	b.want("when it was written", b.ask(agent.Matrix, agent.Write), "yes")
-	b.write(noWrites+"// there.", 2*settled)
-	b.want("another time", b.ask(agent.Matrix, agent.Write), "policy_denied")
+	b.want("while the file is written", b.ask(agent.Matrix, agent.Write), "policy_denied")
+	b.write("// there are no rules any more", 2*writePause)
+	b.want("after the file was written", b.ask(agent.Matrix, agent.Write), "yes")
+	b.write(noWrites+"// there.", 2*writePause)
+	b.want("after the second write", b.ask(agent.Matrix, agent.Write), "policy_denied")
 }
 
-// Changes that the times of a file do not show are seen while it is young.
+// A second write shortly after the first write is noticed. This is true even if the file has the same size and
+// modification time.
 func TestSameTimesSameSize(t *testing.T) {
 	b := newBench(t, "")
 	at := time.Now()
@@ -265,7 +265,7 @@ func TestSameTimesSameSize(t *testing.T) {
 	b.want("a write, forbidden in the same instant", b.ask(agent.Matrix, agent.Write), "policy_denied")
 }
 
-// A file that vanished takes its permits with it, and leaves its forbids.
+// If the file is deleted, its permits end, and its forbids stay in force.
 func TestVanished(t *testing.T) {
 	b := newBench(t, noWrites+`permit (principal, action, resource);`)
 	b.want("a read", b.ask(agent.GPARS, agent.Read), "yes")
@@ -275,14 +275,14 @@ func TestVanished(t *testing.T) {
 	b.want("a read that was permitted", b.ask(agent.GPARS, agent.Read), "scope_not_granted")
 	b.want("a write that was forbidden", b.ask(agent.Matrix, agent.Write), "policy_denied")
 	b.want("a read that needs no permit", b.ask(agent.Matrix, agent.Read), "yes")
-	if s := b.live.Status(); !strings.Contains(s.Problem, "is missing") {
-		t.Errorf("%+v", s)
+	if s := b.live.Problem(); !strings.Contains(s, "is missing") {
+		t.Errorf("got the problem %+v", s)
 	}
 	b.move("// none")
 	b.want("a new file", b.ask(agent.Matrix, agent.Write), "yes")
 }
 
-// Readers never see anything but one whole policy or the other.
+// A reload is atomic: a reader sees either the complete old policy or the complete new policy.
 func TestReloadIsOneStep(t *testing.T) {
 	both := `forbid (principal, action, resource) when { resource.side_effect == "write" };
 forbid (principal, action, resource) when { resource.side_effect == "read" };`
@@ -298,7 +298,7 @@ forbid (principal, action, resource) when { resource.side_effect == "read" };`
 					return
 				default:
 				}
-				s := b.live.now()
+				s := b.live.load()
 				a, w := &agent.Agent{Dialect: agent.Matrix}, &agent.Tool{Name: "t", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "s"}}
 				r := *w
 				r.SideEffect = agent.Read
@@ -315,14 +315,14 @@ forbid (principal, action, resource) when { resource.side_effect == "read" };`
 		} else {
 			b.move(both)
 		}
-		b.live.Status()
+		b.live.Problem()
 	}
 	close(stop)
 	readers.Wait()
 }
 
-// One agent cannot act as another by what its manifest says: neither its id, its
-// name, its digest nor its version is in any entity or in the context.
+// A manifest cannot impersonate another agent. The entities and the context do not contain the id, name, digest or
+// version from the manifest.
 func TestIdentityIsTheRegisteredName(t *testing.T) {
 	b := newBench(t, `permit (principal == Agent::"coder", action, resource);`)
 	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
@@ -339,7 +339,7 @@ func TestIdentityIsTheRegisteredName(t *testing.T) {
 		tt.says.Dialect = agent.GPARS
 		d := gate.Decide(context.Background(), &tt.says, tt.registered, tool, &call.Call{}, gate.Rules{Policy: b.live})
 		if got := first(d.Reasons); got != tt.want {
-			t.Errorf("registered as %s, id %s: %s, want %s", tt.registered, tt.says.ID, got, tt.want)
+			t.Errorf("registered as %s, id %s: got %s, want %s", tt.registered, tt.says.ID, got, tt.want)
 		}
 	}
 }
@@ -376,7 +376,7 @@ func (c catalogue) ScopesOf(server string) []string {
 	return all
 }
 
-// The user's map wins over the catalogue, scope by scope.
+// For each scope, the user's mapping takes precedence over the catalogue.
 func TestScopeMap(t *testing.T) {
 	s := Scopes{"fs": {"read": {"mine"}, "none": {}}}
 	c := catalogue{"fs read": {"theirs"}, "fs write": {"w"}, "fs none": {"n"}}
@@ -384,12 +384,12 @@ func TestScopeMap(t *testing.T) {
 		{"read", "[mine]", "config.toml"}, {"write", "[w]", "catalogue"}, {"none", "[]", "config.toml"}, {"other", "[]", ""},
 	} {
 		if m := s.Map(c, "fs", tt.scope); fmt.Sprint(m.Tools) != tt.tools || m.From != tt.from {
-			t.Errorf("%s: %+v", tt.scope, m)
+			t.Errorf("%s: got the mapping %+v", tt.scope, m)
 		}
 	}
 }
 
-// The report of a rule that could not be evaluated contains no value of the call.
+// The reason for a rule that could not be evaluated contains no value from the arguments.
 func TestReasonsHoldNoArguments(t *testing.T) {
 	b := newBench(t, `forbid (principal, action, resource) when { ip(context.arguments.secret).isLoopback() };
 forbid (principal, action, resource) when { decimal(context.arguments.secret) == decimal("1.0") };
@@ -400,12 +400,12 @@ forbid (principal, action, resource) when { context.paths.contains("x") };`)
 	for _, args := range []string{`{"secret": "canary"}`, `{"path": "/canary` + strings.Repeat("/canary", 300) + `", "secret": "canary"}`} {
 		reasons := b.live.Judge(context.Background(), &agent.Agent{}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, &call.Call{Arguments: []byte(args)})
 		if text := fmt.Sprint(reasons); strings.Contains(text, "canary") || first(reasons) != "policy_denied" {
-			t.Errorf("%s", text)
+			t.Errorf("got the reasons %s", text)
 		}
 	}
 }
 
-// Of very many rules that permit a call some are named, and every one that forbids.
+// If many rules apply to a call, the reasons name at most maxPermits permit rules, but every forbid rule.
 func TestManyReasons(t *testing.T) {
 	const many = 3 * maxPermits
 	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
@@ -413,22 +413,22 @@ func TestManyReasons(t *testing.T) {
 		b := newBench(t, strings.Repeat(effect+` (principal, action, resource) when { context.caller == "me" };`, many))
 		reasons := b.live.Judge(context.Background(), &agent.Agent{Dialect: agent.GPARS}, "a", tool, &call.Call{Principal: "me"})
 		if len(reasons) != want {
-			t.Errorf("%d reasons for %d rules that %s, want %d", len(reasons), many, effect, want)
+			t.Errorf("got %d reasons for %d %s rules, want %d", len(reasons), many, effect, want)
 		}
-		if last := reasons[len(reasons)-1].Detail; effect == "permit" && last != "40 more rules permit it" {
+		if last := reasons[len(reasons)-1].Detail; effect == "permit" && last != "40 more rules permit the call" {
 			t.Error(last)
 		}
 	}
 }
 
-// Arguments that exceed the bounds are refused only if rules read them.
+// Arguments that exceed the limits are refused only if rules read them.
 func TestTooMuch(t *testing.T) {
 	b := newBench(t, `forbid (principal, action, resource == Tool::"s/t") when { context.arguments has a && context.arguments.a == "x" };`)
 	many := `{"a": [` + strings.Repeat("1,", maxElements) + `1]}`
 	ask := func(tool string, args string) string {
 		return first(b.live.Judge(context.Background(), &agent.Agent{}, "a", &agent.Tool{Name: tool, Binding: agent.OnServer{Alias: "s"}}, &call.Call{Arguments: []byte(args)}))
 	}
-	b.want("looked at", ask("t", many), "policy_denied")
-	b.want("not looked at", ask("t", strings.Replace(many, `"a"`, `"b"`, 1)), "yes")
-	b.want("no rule", ask("u", many), "yes")
+	b.want("a rule reads the argument", ask("t", many), "policy_denied")
+	b.want("no rule reads the argument", ask("t", strings.Replace(many, `"a"`, `"b"`, 1)), "yes")
+	b.want("no rule for the tool", ask("u", many), "yes")
 }

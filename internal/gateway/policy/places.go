@@ -15,85 +15,96 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// places are paths or hosts with everything that they lie under.
+// places contains the paths or hosts in a call, and their parent folders or domains.
 type places struct {
-	// values are the places themselves; any is everything that at least one of them
-	// is or lies under, all is everything that each of them is or lies under.
-	values, any, all map[string]bool
-	some             bool
+	// values contains the paths or hosts themselves. inAny contains the folders or domains that contain at least one of
+	// them. inAll contains the folders or domains that contain all of them. A path or host is considered to contain
+	// itself.
+	values, inAny, inAll map[string]bool
+	some                 bool
+	// count points to the number of folders and domains in all sets of the call. If the number exceeds maxFolders, the
+	// sets stop growing and the call is refused.
+	count *int
 }
 
-// add takes a place with everything that it lies under, itself included, from the
-// longest to the shortest.
+// add adds a path or host. The second argument lists the path or host itself and all its parent folders or domains.
 func (p *places) add(value string, under []string) {
-	p.touch(value, under)
-	if p.some {
-		maps.DeleteFunc(p.all, func(u string, _ bool) bool {
-			at, ok := slices.BinarySearchFunc(under, len(u), func(one string, n int) int { return n - len(one) })
-			return !ok || under[at] != u
-		})
+	if !p.addForForbid(value, under) {
 		return
 	}
-	p.all, p.some = make(map[string]bool, len(under)), true
+	here := make(map[string]bool, len(under))
 	for _, u := range under {
-		p.all[u] = true
+		here[u] = true
 	}
+	if !p.some {
+		p.inAll, p.some = here, true
+	}
+	maps.DeleteFunc(p.inAll, func(u string, _ bool) bool { return !here[u] })
 }
 
-// touch takes a place that forbids must see and that helps no permit.
-func (p *places) touch(value string, under []string) {
+// addForForbid adds a path or host for forbid rules only. It does not change inAll, which permit rules use. It
+// returns false if the sets are too large.
+func (p *places) addForForbid(value string, under []string) bool {
+	if p.count != nil {
+		if *p.count += len(under); *p.count > maxFolders {
+			return false
+		}
+	}
 	if p.values == nil {
-		p.values, p.any = map[string]bool{}, map[string]bool{}
+		p.values, p.inAny = map[string]bool{}, map[string]bool{}
 	}
 	p.values[value] = true
 	for _, u := range under {
-		p.any[u] = true
+		p.inAny[u] = true
 	}
+	return true
 }
 
-// unknown takes a text that names a place which is not known: no permit holds.
-func (p *places) unknown() { p.all, p.some = nil, true }
+// addUnknown records that a call contains an unknown path or host. It empties inAll, so that no permit rule about
+// paths or hosts matches.
+func (p *places) addUnknown() { p.inAll, p.some = nil, true }
 
 func (p *places) record() types.Value {
-	return types.NewRecord(types.RecordMap{"values": set(p.values), "any_under": set(p.any), "all_under": set(p.all)})
+	return types.NewRecord(types.RecordMap{"values": set(p.values), "any_under": set(p.inAny), "all_under": set(p.inAll)})
 }
 
-// addPath takes a canonical path. A relative path helps no permit, and forbids see
-// it below each of the bases.
-func (p *places) addPath(s string, bases []string) {
+// addPath adds a canonical path. A relative path is also resolved against each folder in bases. Forbid rules see every
+// resulting path, but no permit rule about paths matches. The result describes a flaw in one of the resulting paths.
+func (p *places) addPath(s string, bases []string) flaw {
 	for _, form := range forms(s) {
 		if form[0] == '/' || isDrive(form) {
 			p.add(form, folders(form))
 			continue
 		}
-		p.touch(form, folders(form))
-		p.unknown()
+		p.addForForbid(form, folders(form))
+		p.addUnknown()
+		if len(bases) > maxBases {
+			return flaw{"is a relative path that can start from too many folders", "send an absolute path"}
+		}
 		for _, base := range bases {
 			joined := path.Join(base, form)
-			p.touch(joined, folders(joined))
+			if otherRoot.MatchString(joined) {
+				return rootAlias
+			}
+			p.addForForbid(joined, folders(joined))
 		}
 	}
+	return flaw{}
 }
 
-// forms are the spellings of a canonical path that differ in harmless ways: with
-// its escapes decoded, and with compatible characters replaced.
+// forms returns the equivalent spellings of a canonical path: unchanged, with escapes decoded, and with Unicode
+// compatibility characters normalized (NFKC).
 func forms(s string) []string {
-	all := []string{s}
-	if plain, err := url.PathUnescape(s); err == nil && plain != s {
-		all = append(all, plain)
+	plain, err := url.PathUnescape(s)
+	if err != nil {
+		plain = s
 	}
-	if !isASCII(s) {
-		if plain := norm.NFKC.String(all[len(all)-1]); plain != all[len(all)-1] {
-			all = append(all, plain)
-		}
-	}
-	return all
+	return slices.Compact([]string{s, plain, norm.NFKC.String(plain)})
 }
 
 func isDrive(s string) bool { return len(s) >= 2 && s[1] == ':' && isLetter(s[0]) }
 
-// folders are a clean path and everything above it, no more than the deepest
-// that a system accepts.
+// folders returns a clean path and all its parent folders. A path that is longer than maxPath is shortened first.
 func folders(clean string) []string {
 	if len(clean) > maxPath {
 		clean = clean[:strings.LastIndexByte(clean[:maxPath], '/')+1]
@@ -101,42 +112,37 @@ func folders(clean string) []string {
 	all := make([]string, 0, min(strings.Count(clean, "/")+1, maxSegments))
 	for at := clean; ; {
 		all = append(all, at)
-		switch end := strings.LastIndexByte(at, '/'); {
-		case end < 0 || at == "/":
+		end := strings.LastIndexByte(at, '/')
+		if end < 0 || at == "/" {
 			return all
-		case end == 0:
-			at = "/"
-		default:
-			at = at[:end]
 		}
+		at = at[:max(end, 1)]
 	}
 }
 
-// addHost takes a canonical host.
+// addHost adds a canonical host and its parent domains.
 func (p *places) addHost(host string) {
 	under := []string{host}
-	_, err := netip.ParseAddr(host)
-	for rest, ok := host, err != nil; ok; {
-		if _, rest, ok = strings.Cut(rest, "."); ok {
+	if _, err := netip.ParseAddr(host); err != nil {
+		for _, rest, ok := strings.Cut(host, "."); ok; _, rest, ok = strings.Cut(rest, ".") {
 			under = append(under, rest)
 		}
 	}
 	p.add(host, under)
 }
 
-// addURLByLooks adds the host of a text that starts with a URL. The text after a space is
-// prose.
+// addURLByLooks adds the host of a URL if a string starts with one. It ignores the text after a space or a line break.
 func (p *places) addURLByLooks(text string) flaw {
-	s := strings.Trim(strings.Map(visible, text), wrapping+" ")
-	if _, ok := escape(s); ok && s[0] == '%' && strings.Contains(s, ":") && !strings.ContainsAny(s, " ") {
+	s := strings.Trim(strings.Map(visible, text), quoteMarks+" ")
+	if _, ok := decodeEscape(s); ok && s[0] == '%' && strings.Contains(s, ":") && !strings.ContainsAny(s, " ") {
 		return escaped
 	}
 	if !urlStart.MatchString(s) || fileURL.MatchString(s) {
 		return flaw{}
 	}
-	word, _, _ := strings.Cut(strings.Trim(strings.TrimLeftFunc(text, unicode.IsSpace), wrapping), " ")
+	word, _, _ := strings.Cut(strings.Trim(strings.TrimLeftFunc(text, unicode.IsSpace), quoteMarks), " ")
 	word, _, _ = strings.Cut(word, "\n")
-	host, f := urlFlaw(strings.TrimRight(word, wrapping+"\r\t"), false)
+	host, f := urlFlaw(strings.TrimRight(word, quoteMarks+"\r\t"), false)
 	if f.what == "" {
 		p.addHost(host)
 	}
@@ -150,29 +156,28 @@ func visible(r rune) rune {
 	return r
 }
 
-// An argument that no name and no rule declares a path can hold prose and source
-// code. It is a path by its looks if it starts like one or climbs.
+// These expressions apply to strings that neither an argument name nor a rule declares to be a path. Such a string can
+// be prose or source code. It is treated as a path if it starts like a path or contains a ".." segment.
 var (
 	startsLikePath = regexp.MustCompile(`^(?:/|\.\.?(?:[/\\]|$)|[A-Za-z]:[/\\]|\\{1,2}[\w.$-]+\\)|[/\\]\.\.(?:[/\\]|$)`)
 	startsAtHome   = regexp.MustCompile(`^(?:~[\w.-]*|\$HOME|\$\{HOME\})(?:[/\\]|$)`)
+	// perhapsPath matches a word that may be a disguised path.
+	perhapsPath = regexp.MustCompile(`(?i)[/\\]|^(?:%(?:2f|5c|2e|7e|25)|[^\x00-\x7f])`)
 )
 
-// addLooks takes a text that may be a path by its looks. Its structure may be odd,
-// as that of prose is: it is cleaned. Only characters that disguise are refused.
+// addLooks adds a string as a path if it looks like a path. Because the string can be prose, addLooks normalizes the
+// segments. It refuses only disguised characters, home folders, and folders that lead back to the root.
 func (p *places) addLooks(text string, bases []string) flaw {
-	s := strings.Trim(strings.Map(visible, text), wrapping+" ")
+	s := strings.Trim(strings.Map(visible, text), quoteMarks+" ")
 	if s == "" {
 		return flaw{}
 	}
 	head, _, _ := strings.Cut(strings.TrimLeftFunc(text, unicode.IsSpace), "\n")
 	var odd flaw
 	if !strings.ContainsAny(s, " \t") || startsLikePath.MatchString(s) || s[0] >= utf8.RuneSelf {
-		odd = disguise(strings.TrimRight(plainSlashes.Replace(norm.NFKC.String(head)), "\r\t "), false)
+		odd = disguiseFlaw(strings.TrimRight(plainSlashes.Replace(norm.NFKC.String(head)), "\r\t "), false)
 	}
-	compatible := s
-	if !isASCII(s) || strings.Contains(s, `\`) {
-		compatible = plainSlashes.Replace(norm.NFKC.String(s))
-	}
+	compatible := plainSlashes.Replace(norm.NFKC.String(s))
 	switch {
 	case fileURL.MatchString(s):
 		return p.addFileURL(text)
@@ -181,12 +186,8 @@ func (p *places) addLooks(text string, bases []string) flaw {
 	case startsAtHome.MatchString(s):
 		return flaw{"starts with a home folder", "send the whole path"}
 	case startsLikePath.MatchString(s) || startsLikePath.MatchString(compatible):
-	case odd.what == "" || strings.ContainsAny(s, " \t"):
+	case odd.what == "" || strings.ContainsAny(s, " \t") || !perhapsPath.MatchString(s):
 		return flaw{}
-	default: // a word in disguise, with a separator or one that is disguised
-		if b, ok := escape(s); !strings.ContainsAny(s, `/\`) && !(s[0] == '%' && ok && strings.IndexByte(`/\.~%`, b) >= 0) && s[0] < 0x80 {
-			return flaw{}
-		}
 	}
 	if odd.what != "" {
 		return odd
@@ -195,43 +196,43 @@ func (p *places) addLooks(text string, bases []string) flaw {
 		return rootAlias
 	}
 	s = plainSlashes.Replace(s)
-	for _, form := range []string{path.Clean(s), path.Clean(trimSegments(s)), path.Clean(trimSegments(compatible))} {
+	cleaned := []string{path.Clean(s), path.Clean(trimSegments(s)), path.Clean(trimSegments(compatible))}
+	for _, form := range slices.Compact(cleaned) {
 		if otherRoot.MatchString(form) {
 			return rootAlias
 		}
-		if form == ".." || strings.HasPrefix(form, "../") { // enough steps up lead to the root
-			p.unknown()
-			for form == ".." || strings.HasPrefix(form, "../") {
-				form = strings.TrimPrefix(form[2:], "/")
-			}
-			form = "/" + form
+		if form == ".." || strings.HasPrefix(form, "../") { // enough ".." segments lead to the root
+			p.addUnknown()
+			form = path.Clean("/" + form)
 		}
-		p.addPath(form, bases)
+		if f := p.addPath(form, bases); f.what != "" {
+			return f
+		}
 	}
 	return flaw{}
 }
 
 var fileURL = regexp.MustCompile(`(?i)^(?:(?:url|jar|view-source|jdbc):)*(?:file|sqlite3?|duckdb):(?:\S|\s+[/\\.~%])`)
 
-// addFileURL takes the path of a file's URL.
+// addFileURL adds the path of a file URL.
 func (p *places) addFileURL(s string) flaw {
 	rest, ok := strings.CutPrefix(s, "file://")
 	if !ok || !strings.HasPrefix(rest, "/") || strings.ContainsAny(rest, "?#") {
-		return flaw{"is the URL of a file, and is not written as file:///path", "send it so, or send the path itself"}
+		return flaw{"is a file URL that is not written as file:///path", "send it in that form, or send the path itself"}
 	}
 	f := pathFlaw(rest)
 	if f.what == "" {
 		p.addPath(rest, nil)
-		p.unknown() // to another program it is no path at all
+		p.addUnknown() // some programs do not treat the URL as a path
 	}
 	return f
 }
 
-// plainSlashes replaces what is a separator on some systems.
-var plainSlashes = strings.NewReplacer(`\`, "/", "\u2044", "/", "\u2215", "/", "\u29f8", "/", "\u29f5", "/", "\u00a5", "/", "\u20a9", "/")
+// plainSlashes converts each character that some systems treat as a separator to a slash.
+var plainSlashes = strings.NewReplacer(`\`, "/", "\u2044", "/", "\u2215", "/", "\u29f8", "/", "\u29f5", "/", "\u00a5",
+	"/", "\u20a9", "/")
 
-// trimSegments drops the spaces and dots at the end of each segment, which Windows
-// does not see.
+// trimSegments removes the spaces and dots at the end of each segment, which Windows ignores.
 func trimSegments(s string) string {
 	parts := strings.Split(s, "/")
 	for i, part := range parts {
@@ -247,7 +248,7 @@ func trimSegments(s string) string {
 	return strings.Join(parts, "/")
 }
 
-// vocabulary are words in the names of arguments.
+// vocabulary is a set of words that occur in the names of arguments.
 type vocabulary map[string]bool
 
 func (v vocabulary) any(words []string) bool {
@@ -262,68 +263,88 @@ func words(all string) vocabulary {
 	return v
 }
 
-// A name declares its argument a path or a host. Some words do so only for a text
-// that has the form: {"source": "en"} is no path, {"origin": "Berlin"} no host.
+func union(all ...vocabulary) vocabulary {
+	u := vocabulary{}
+	for _, v := range all {
+		maps.Copy(u, v)
+	}
+	return u
+}
+
+// These words in the name of an argument declare a path, a host or a database. For the words in perhapsPaths and
+// perhapsHosts, the value must also look like a path or host. For example, the value "en" of an argument named source
+// is not a path, and the value "Berlin" of an argument named origin is not a host.
 var (
-	pathWords     = words("path paths file files filename filenames filepath filepaths dir dirs directory directories folder folders cwd")
+	pathWords = words("path paths file files filename filenames filepath filepaths " +
+		"dir dirs directory directories folder folders cwd")
 	perhapsPaths  = words("root roots base src dst dest source destination")
 	hostWords     = words("host hosts hostname hostnames url urls uri uris")
 	perhapsHosts  = words("domain domains endpoint endpoints address site origin")
 	databaseWords = words("database databases db dbname dbs schema catalog keyspace")
-	// baseWords name the folder that relative paths of the same call start from.
+	// A word in baseWords declares a folder. Relative paths in the same call are resolved against that folder.
 	baseWords = words("cwd pwd root base dir directory folder workdir workspace")
+
+	generalNames = words("name names value values id raw href addr ip ips fqdn")
+	placeWords   = union(pathWords, perhapsPaths, hostWords, perhapsHosts, databaseWords, baseWords)
 )
 
-// wordsOf splits the name of an argument: filePath, file_path and file-path are
-// file and path.
+// nameWord matches one word in the name of an argument. An upper-case letter begins a new word.
+var nameWord = regexp.MustCompile(`\p{Lu}+[\p{Ll}\p{Lt}\p{Lm}\p{Lo}\p{Nd}]*|[\p{Ll}\p{Lt}\p{Lm}\p{Lo}\p{Nd}]+`)
+
+// wordsOf splits the name of an argument into lower-case words. For example, filePath, file_path and file-path all
+// become "file" and "path". Because some programs ignore case and separators, wordsOf also finds a word of placeWords
+// that was split apart, such as "host" in hOst and "path" in srcpAth. It skips short and vague words that can occur by
+// coincidence, such as "db" in fieldB, "url" in hourLimit and "dest" in codeStyle.
 func wordsOf(key string) []string {
-	var all []string
-	start, lower := -1, false
-	end := func(i int) {
-		if start >= 0 {
-			all = append(all, strings.ToLower(key[start:i]))
-		}
-		start = -1
+	all := nameWord.FindAllString(key, -1)
+	for i, word := range all {
+		all[i] = strings.ToLower(word)
 	}
-	for i, r := range key {
-		switch letter := unicode.IsLetter(r) || unicode.IsDigit(r); {
-		case !letter:
-			end(i)
-			lower = false
-			continue
-		case unicode.IsUpper(r) && lower:
-			end(i)
-		}
-		if lower = !unicode.IsUpper(r); start < 0 {
-			start = i
+	folded, split := fold(key), strings.Join(all, " ")
+	if folded == split {
+		return all
+	}
+	for w := range placeWords {
+		if strings.Contains(folded, w) && !strings.Contains(split, w) &&
+			(folded == w || len(w) > 3 && !perhapsPaths[w] && !perhapsHosts[w] ||
+				len(w) > 2 && (strings.HasPrefix(folded, w) || strings.HasSuffix(folded, w))) {
+			all = append(all, w)
 		}
 	}
-	end(len(key))
 	return all
 }
 
-// databaseURL is a URL whose path names a database, with drivers in its scheme:
-// jdbc:postgresql://…, postgresql+psycopg2://….
-var databaseURL = regexp.MustCompile(`(?i)^(?:[a-z0-9]+[:+])*(?:postgres|postgresql|mysql|mariadb|mongodb|sqlserver|mssql|clickhouse|cockroachdb|redshift|rediss?)(?:[:+][a-z0-9]+)*:/+`)
+// databaseURL matches the start of a URL whose path is the name of a database. The scheme can include a driver, as in
+// jdbc:postgresql:// and postgresql+psycopg2://. If the argument name declares a database, anyURL is used too.
+var (
+	databaseURL = regexp.MustCompile(`(?i)^(?:[a-z0-9]+[:+])*(?:postgres\w*|pg(?:sql)?|psql|mysql\w*|maria\w*|` +
+		`mongo\w*|sqlserver|mssql|clickhouse\w*|cockroach\w*|redshift|rediss?|valkeys?|oracle|db2|tidb|snowflake)` +
+		`(?:[:+][a-z0-9]+)*:/{1,2}`)
+	anyURL = regexp.MustCompile(`(?i)^[a-z][a-z0-9+.:-]+:/{1,2}`)
+)
 
 var (
-	oddDatabase  = flaw{"names a database in an unusual way", "send the name alone, or one plain URL"}
+	oddDatabase = flaw{"names a database in an unusual form", "send only the name, or one plain URL"}
+	// cutName matches a name that begins with a quotation mark or brace but lacks the closing one, because the name
+	// contains a separator.
+	cutName      = regexp.MustCompile(`^['"{](?:.*[^'"}])?$|\\$`)
 	databaseList = regexp.MustCompile(`[,;|\n%]|^\s*[\[{]`)
 )
 
-// databases finds the databases that a text names: an argument of such a name, the
-// path of a database's URL, dbname= in a connection string.
+// addDatabases adds the databases that a string names. The string can be the value of an argument such as database, a
+// database URL, or a connection string with dbname=.
 func (f *facts) addDatabases(key []string, text string) flaw {
 	named := databaseWords.any(key)
-	bare := strings.Trim(text, wrapping+" \t\r\n[]")
+	bare := strings.Trim(text, quoteMarks+" \t\r\n[]")
 	start := databaseURL.FindString(bare)
+	if start == "" && named && !fileURL.MatchString(bare) {
+		start = anyURL.FindString(bare)
+	}
 	if start != "" {
 		rest := bare[len(start):]
-		connection, options := rest, ""
-		if at := strings.IndexAny(rest, "?;"); at >= 0 {
-			connection, options = rest[:at], rest[at:]
-		}
-		if strings.ContainsAny(rest, "%# \t\n") || strings.Contains(rest, "://") || strings.Contains(options, "@") {
+		connection, options := cutAny(rest, "?;")
+		if !strings.HasSuffix(start, "://") || strings.ContainsAny(rest, "%# \t\n") ||
+			strings.Contains(rest, "://") || strings.Contains(options, "@") {
 			return oddDatabase
 		}
 		connection = connection[strings.LastIndexByte(connection, '@')+1:]
@@ -339,7 +360,10 @@ func (f *facts) addDatabases(key []string, text string) flaw {
 	for _, m := range connectionPart.FindAllStringSubmatch(text, -1) {
 		if databaseWords.any(wordsOf(m[1])) {
 			found = true
-			f.addDatabase(m[2])
+			if cutName.MatchString(m[2]) {
+				return oddDatabase
+			}
+			f.addDatabase(strings.Trim(m[2], "{}"))
 		}
 	}
 	switch {
@@ -355,7 +379,7 @@ func (f *facts) addDatabases(key []string, text string) flaw {
 	return flaw{}
 }
 
-// connectionPart is one setting of a connection string.
+// connectionPart matches one setting of a connection string.
 var connectionPart = regexp.MustCompile(`([A-Za-z][\w.-]*(?: [A-Za-z]\w*)?)\s*=\s*([^;\s?&#]*)`)
 
 func (f *facts) addDatabase(name string) {
@@ -364,7 +388,7 @@ func (f *facts) addDatabase(name string) {
 	}
 }
 
-// foldName is the name of a database without quotes and escapes, in lower case.
+// foldName returns the name of a database without quotes and escapes, in lower case.
 func foldName(s string) string {
 	s = strings.ReplaceAll(norm.NFKC.String(s), `\`, "")
 	return strings.ToLower(strings.Trim(s, " \t\r\n\"'`[]"))

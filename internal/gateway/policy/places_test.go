@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -23,15 +24,15 @@ forbid (principal, action, resource) when { context.hosts_any_under.containsAny(
 forbid (principal, action, resource) when { context.databases.containsAny(["prod", "7"]) };
 `
 
-// However a place is spelt, it is the place: what is forbidden stays so, and what
-// is permitted leads nowhere else.
+// Other spellings do not get around the rules. A forbidden path, host or database stays forbidden in every spelling.
+// A permit for one place does not permit another place.
 func TestSpellings(t *testing.T) {
 	t.Setenv("HOME", "/home/me")
 	rules, err := Parse("p", []byte(fenced))
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &snapshot{rules: rules, scopes: Scopes{}}
+	in := &snapshot{fileData: fileData{rules: rules, scopes: Scopes{}}}
 	allowed := func(name, arguments string) bool {
 		tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
 		return first(in.judge(Options{Now: now}, &agent.Agent{Dialect: agent.GPARS}, name, tool, &call.Call{Arguments: []byte(arguments)})) == "yes"
@@ -237,17 +238,17 @@ func TestSpellings(t *testing.T) {
 	} {
 		for _, name := range []string{"free", "inside", "exact", "named", "web", "base"} {
 			if allowed(name, arguments) {
-				t.Errorf("%s may do %.200s", name, arguments)
+				t.Errorf("%s is allowed to call with %.200s", name, arguments)
 			}
 		}
 	}
-	// What must not be permitted, though nothing forbids it.
+	// No rule forbids these calls, but no rule permits them either.
 	for arguments, name := range map[string]string{
 		`{}`:                                      "inside",
 		`{"path": "/database"}`:                   "inside",
 		`{"path": "data/x"}`:                      "inside",
 		`{"path": "/data/../x"}`:                  "inside",
-		`{"path": "\"/data/x\""}`:                 "inside", // a name with quotes, to most tools
+		`{"path": "\"/data/x\""}`:                 "inside", // for most tools, the quotes are part of the name
 		`{"path": "/data/x", "target": "/tmp"}`:   "inside",
 		`{"path": "/data/x,/tmp/y"}`:              "inside",
 		`{"path": ["/data/x", {"at": "/tmp"}]}`:   "named",
@@ -275,19 +276,19 @@ func TestSpellings(t *testing.T) {
 		`{"url": "/example.org/../srv"}`:          "web",
 		`{"database": "staging2"}`:                "base",
 		`{"dsn": "host=h"}`:                       "base",
-		// Steps up are no prose, however many there are.
+		// A string of ".." segments counts as a path and not as prose, whatever its length.
 		`{"path": "/data/x", "target": "` + strings.Repeat("../", 1400) + `x"}`:                   "inside",
 		`{"path": "/data/x", "target": "` + strings.Repeat("../", 200) + `x/` + pad[:3600] + `"}`: "inside",
-		// Texts beyond the bounds are refused, not truncated.
+		// Strings that exceed the limits are refused, not truncated.
 		`{"url": "https://` + deepHost + `.x/"}`:                     "free",
 		`{"url": "https://` + strings.Repeat("u@", 700) + `x/"}`:     "free",
 		`{"databases": "` + strings.Join(numbers(1001), ",x") + `"}`: "free",
 	} {
 		if allowed(name, arguments) {
-			t.Errorf("%s may do %.200s", name, arguments)
+			t.Errorf("%s is allowed to call with %.200s", name, arguments)
 		}
 	}
-	// And what is plain passes.
+	// Plain arguments are allowed.
 	long := strings.Repeat("a = b; ", 5000)
 	prose := strings.Repeat(`C’est 12 % de plus… Et alors ?\n`, 4000)
 	for arguments, name := range map[string]string{
@@ -316,7 +317,138 @@ func TestSpellings(t *testing.T) {
 		`{"` + long + `.": 1}`:                                                         "free",
 	} {
 		if allowed(name, arguments) != (name != "no one") {
-			t.Errorf("%s: %.100s", name, arguments)
+			t.Errorf("wrong verdict for %s with %.100s", name, arguments)
+		}
+	}
+}
+
+// A host stays visible behind white space, a prefix or other words. A string with several words that are not hosts is
+// prose.
+func TestHostsInTexts(t *testing.T) {
+	const hosts = `forbid (principal, action, resource) when { context.hosts_any_under.containsAny(["evil.example", "intranet"]) };`
+	const compared = `forbid (principal, action, resource) when { context.arguments has domain && context.arguments.domain == "evil.example" };`
+	for _, tt := range []struct{ rule, arguments, want string }{
+		{hosts, `{"endpoint": " https://evil.example/"}`, "policy_denied"},
+		{hosts, `{"domain": "evil.example "}`, "policy_denied"},
+		{hosts, `{"domain": "evil.example\n"}`, "policy_denied"},
+		{hosts, `{"domain": "\u00a0evil.example"}`, "policy_denied"},
+		{hosts, `{"domain": "intranet\n"}`, "policy_denied"},
+		{hosts, `{"domain": "intra\u0000net"}`, "policy_denied"},
+		{hosts, `{"domain": "x evil.example"}`, "policy_denied"},
+		{hosts, `{"domain": "x Evil.Example,"}`, "policy_denied"},
+		{hosts, `{"site": "x evil.example/y"}`, "policy_denied"},
+		{hosts, `{"endpoint": "tcp 10.0.0.1"}`, "policy_denied"},
+		{hosts, `{"endpoint": "tcp intranet:80"}`, "policy_denied"},
+		{hosts, `{"endpoint": "tcp a:80"}`, "policy_denied"},
+		{hosts, `{"endpoint": "see\nhttps://evil.example/"}`, "policy_denied"},
+		{hosts, `{"url": "URL: https://evil.example/"}`, "policy_denied"},
+		{hosts, `{"url": "url:evil.example/x"}`, "policy_denied"},
+		{hosts, `{"uri": "dns:evil.example"}`, "policy_denied"},
+		{hosts, `{"endpoint": "sip:evil.example"}`, "policy_denied"},
+		{compared, `{"domain": "evil.example "}`, "policy_denied"},
+		{compared, `{"domain": "\tevil.example"}`, "policy_denied"},
+		{hosts, `{"address": "P.O. Box 12, 8001 Zürich", "origin": "Frankfurt a.M. (Hbf)", "site": " Main Hall\nRoom 2.5 "}`, "yes"},
+		{hosts, `{"address": "Bob <bob@example.org>", "domain": "machine learning", "endpoint": "tcp socket"}`, "yes"},
+		{hosts, `{"urls": ["mailto:me@example.org", "data:text/plain,x", "urn:isbn:1", "tel:+49-30-1", "about:blank"]}`, "yes"},
+	} {
+		if reasons := judgeOne(t, tt.rule, agent.Matrix, tt.arguments); first(reasons) != tt.want {
+			t.Errorf("%s with %s: %+v, want %s", tt.rule, tt.arguments, reasons, tt.want)
+		}
+	}
+}
+
+// A database stays visible in every form of a URL, a connection string or an object.
+func TestDatabasesInTexts(t *testing.T) {
+	const forbid = `forbid (principal, action, resource) when { context.databases.containsAny(["prod", "my prod"]) };`
+	const permit = `permit (principal, action, resource) when { !context.databases.isEmpty() && ["staging"].containsAll(context.databases) };`
+	for _, arguments := range []string{
+		`{"url": "postgresql:///prod"}`, `{"database": "postgresql:///prod"}`, `{"url": "postgres:////prod"}`, `{"url": "postgres:/prod"}`,
+		`{"url": "mysql2://h/prod"}`, `{"dsn": "pgsql://h/prod"}`, `{"dsn": "mysqlx://h/prod"}`, `{"dsn": "mongodb+srv://u@h/prod"}`,
+		`{"database": "newdb://h/prod"}`, `{"db": "jdbc:newdb://h/prod"}`, `{"db": "newdb:/h/prod"}`,
+		`{"dsn": "Server=h;Database={prod}"}`, `{"dsn": "Server=h;Database={my prod};x=y"}`, `{"dsn": "host=h dbname='my prod'"}`,
+		`{"dsn": "host=h dbname=\"my prod\""}`, `{"dsn": "host=h dbname='prod'"}`, `{"dsn": "Database={pr;od}"}`,
+		`{"dsn": "host=h dbname=my\\ prod"}`, `{"dsn": "host=h dbname=' prod'"}`,
+		`{"database": {"name": "prod"}}`, `{"database": {"primary": [{"value": "prod"}]}}`, `{"databases": {"prod": {}}}`,
+		`{"o": {"databases": {"PROD": 1}}}`, `{"database": {"name": "postgres://h/prod"}}`,
+	} {
+		if reasons := judgeOne(t, forbid, agent.Matrix, arguments); first(reasons) != "policy_denied" {
+			t.Errorf("%s: %+v", arguments, reasons)
+		}
+	}
+	for arguments, want := range map[string]string{
+		`{"database": "staging", "url": "postgresql:///prod"}`:  "scope_not_granted",
+		`{"database": "staging", "db": {"name": "prod"}}`:       "scope_not_granted",
+		`{"database": "staging", "url": "https://x.example/a"}`: "yes",
+		`{"database": "postgresql:///staging"}`:                 "yes",
+		`{"database": "newdb://h/staging"}`:                     "yes",
+		`{"dsn": "Server=h;Database={staging};Encrypt=yes"}`:    "yes",
+		`{"database": "staging", "user": {"name": "a, b"}}`:     "yes",
+	} {
+		if reasons := judgeOne(t, permit, agent.GPARS, arguments); first(reasons) != want {
+			t.Errorf("%s: %+v, want %s", arguments, reasons, want)
+		}
+	}
+}
+
+// In an object, a general name such as "name" takes the meaning of the name around it.
+func TestNestedPlaces(t *testing.T) {
+	const forbid = `forbid (principal, action, resource) when { context.hosts_any_under.contains("evil.example") || context.paths_any_under.contains("/data/secret") };`
+	for arguments, want := range map[string]string{
+		`{"host": {"name": "evil.example"}}`:                                                 "policy_denied",
+		`{"host": {"name": "EVIL.example"}}`:                                                 "policy_denied",
+		`{"hosts": [{"name": "evil.example"}]}`:                                              "policy_denied",
+		`{"hosts": {"evil.example": {}}}`:                                                    "policy_denied",
+		`{"url": {"primary": {"raw": "evil.example"}}}`:                                      "policy_denied",
+		`{"domain": {"value": "evil.example"}}`:                                              "policy_denied",
+		`{"cwd": "/data", "files": [{"name": "secret/x"}]}`:                                  "policy_denied",
+		`{"host": {"name": "example.org", "version": "1.2", "id": 0, "note": "a@b"}}`:        "yes",
+		`{"files": [{"name": "README.md", "content": "a/b."}], "user": {"name": "A. / B."}}`: "yes",
+		`{"hosts": [{"name": "Web server 1", "addr": "10.0.0.1"}], "url": {"text": "a b"}}`:  "yes",
+		`{"db_host": {"maxConn": 5, "name": "a"}}`:                                           "yes",
+		`{"address": {"street": "Hauptstr.5", "name": "Dr. B. Smith"}}`:                      "yes",
+	} {
+		if reasons := judgeOne(t, forbid, agent.Matrix, arguments); first(reasons) != want {
+			t.Errorf("%s: %+v, want %s", arguments, reasons, want)
+		}
+	}
+}
+
+// The limits are for the whole call, and a call within the limits is judged quickly.
+func TestLimitsOfACall(t *testing.T) {
+	const paths = `forbid (principal, action, resource) when { context.paths_any_under.contains("/etc") };`
+	const whole = `forbid (principal, action, resource) when { context.path_of == {} };`
+	const hosts = `forbid (principal, action, resource) when { context.hosts_any_under.contains("evil.example") };`
+	list := func(n int, format string) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf(format, i))
+		}
+		return "[" + strings.Join(all, ",") + "]"
+	}
+	deep := `"/%d` + strings.Repeat("/a", 250) + `"`
+	ones := list(900, "%d")
+	for _, tt := range []struct {
+		rule, arguments string
+		want            bool
+	}{
+		{paths, `{"x": ` + list(30, deep) + `}`, true},
+		{paths, `{"x": ` + list(900, deep) + `}`, false},
+		{paths, `{"x": [` + list(900, deep) + `,` + list(900, deep) + `]}`, false},
+		{paths, `{"cwd": ` + list(15, `"/%d"`) + `, "files": ` + list(30, strings.Replace(deep, "/", "", 1)) + `}`, false},
+		{paths, `{"cwd": "/srv", "files": ` + list(900, `"/srv/project/src/a/%d.go"`) + `}`, true},
+		{whole, `{"x": ` + list(25, deep) + `, "y": ` + list(25, deep) + `}`, false},
+		{hosts, `{"hosts": ` + list(900, `"h%d`+strings.Repeat(".a", 100)+`"`) + `}`, false},
+		{hosts, `{"hosts": ` + list(900, `"h%d.example.org"`) + `}`, true},
+		{paths, `{"a": ` + ones + `, "b": [` + strings.Repeat(ones+",", 8) + `1]}`, true},
+		{paths, `{"a": [` + strings.Repeat(ones+",", 6) + `1], "b": [` + strings.Repeat(ones+",", 6) + `1]}`, false},
+	} {
+		start := time.Now()
+		reasons := judgeOne(t, tt.rule, agent.Matrix, tt.arguments)
+		if refused := strings.Contains(reasons[0].Detail, errTooMuch.Error()); refused == tt.want || (first(reasons) == "yes") != tt.want {
+			t.Errorf("%s with %.100s: %.200v, want allowed: %v", tt.rule, tt.arguments, reasons, tt.want)
+		}
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("%s with %.100s took %s", tt.rule, tt.arguments, took)
 		}
 	}
 }
@@ -329,8 +461,8 @@ func numbers(n int) []string {
 	return all
 }
 
-// A relative path touches what it leads to from the folder that the server works in,
-// and is permitted by no rule about that folder.
+// Forbid rules see a relative path below the working folder of the server. No permit rule about that folder matches a
+// relative path.
 func TestRelative(t *testing.T) {
 	b := newBench(t, `permit (principal == Agent::"free", action, resource);
 permit (principal == Agent::"inside", action, resource) when { context.paths_all_under.contains("/srv/desk") };
@@ -356,7 +488,7 @@ forbid (principal, action, resource) when { context.paths_any_under.containsAny(
 		arguments := fmt.Appendf(nil, `{"path": %q}`, tt.path)
 		got := first(b.live.Judge(t.Context(), &agent.Agent{Dialect: agent.GPARS}, tt.agent, &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: tt.server}}, &call.Call{Arguments: arguments}))
 		if (got == "yes") != tt.want {
-			t.Errorf("%s on %s: %s: %s", tt.agent, tt.server, tt.path, got)
+			t.Errorf("%s on %s with the path %s: got %s", tt.agent, tt.server, tt.path, got)
 		}
 	}
 }

@@ -1,55 +1,57 @@
-// Package policy decides about calls by the user's own rules, in Cedar, for agents
-// of every dialect.
+// Package policy permits or forbids calls by agents of every dialect, according to the user's own rules. The rules
+// are written in Cedar.
 //
 // # Effects
 //
-// A GPARS agent may do what a rule permits. For the other agents the manifest is the
-// permit, and rules can only forbid, so that a first grant changes nothing for them. A
-// forbid wins over every permit. A forbid that cannot be evaluated counts as matched,
-// because an absent or odd argument must not allow anything, and a permit that cannot
-// be evaluated permits nothing.
+// A GPARS agent can make only the calls that a rule permits. Agents of other dialects need no permit, because their
+// manifest already allows the calls. For these agents, rules can only forbid calls. A forbid rule wins over every
+// permit rule.
+//
+// A rule cannot be evaluated if, for example, an argument is missing or has another type. A forbid rule that cannot
+// be evaluated is treated as matching. A permit rule that cannot be evaluated permits nothing. A missing or unusual
+// argument therefore never allows a call.
 //
 // # Entities
 //
-// The principal is Agent::"NAME", where NAME is the name under which the agent is
-// registered; no entity contains anything that the manifest says of itself. The
-// resource is Tool::"<server>/<tool>" in Server::"<server>", where the server is an
-// alias, a registry id, a native namespace, or the agent's own NAME for tools without a
-// server. A tool is also in Scope::"<server>/<scope>" for every scope that the user or
-// the catalogue maps to it; a scope that is not mapped covers no tool.
+// The principal is Agent::"NAME", where NAME is the name under which the agent is registered. Rules do not see the id
+// that the manifest claims. The resource is Tool::"<server>/<tool>" in Server::"<server>". The server is an alias, a
+// registry id, a native namespace, or the agent's own NAME for tools without a server. A tool is also in
+// Scope::"<server>/<scope>" for every scope that the user or the catalogue maps to the tool. A scope that is not
+// mapped covers no tool.
 //
 // # Arguments
 //
-// context.arguments contains the arguments as they were sent (context.go converts JSON
-// to Cedar). context.paths, context.hosts, context.databases and context.path_of contain
-// the places that they name, with everything that these lie under (places.go).
+// context.arguments contains the arguments of the call, converted from JSON to Cedar (context.go). The arguments can
+// name paths, hosts and databases, which are called places. context.paths, context.hosts, context.databases and
+// context.path_of contain the places, and the folders and domains around the places (places.go).
 //
-// A path, URL or host has one canonical spelling, and a call with any other spelling is
-// refused before a rule is asked (canonical.go). That holds for a text
-//   - whose name declares it a path, URL or host (path, file, dir, url, host, …), if a
-//     rule reads that argument or the derived places of its kind;
-//   - that a rule compares with a path or URL: context.arguments.x like "/data/*";
-//   - that context.path_of reads.
+// A path, URL or host has one canonical spelling. A call with any other spelling is refused before a rule is
+// evaluated (canonical.go). The check applies to a string in three cases:
+//   - A rule reads the argument or its kind of places, and the argument name declares a place (path, file, dir, url,
+//     host, …).
+//   - A rule compares the string with a path or URL, as in context.arguments.x like "/data/*".
+//   - A rule reads the string through context.path_of.
 //
-// Under a rule over places, other texts that look like a path or URL are read too. They
-// may be prose or source code, so their structure is cleaned, and only characters that
-// disguise a separator are refused.
+// If a rule reads places, ambit also reads other strings that look like a path or URL. Such a string may be prose or
+// source code. ambit then normalizes the segments, and refuses only characters that disguise a separator.
 //
-// A relative path starts from every folder that the call names (cwd, root, base, …) and
-// from the server's work folder. Forbids see it there, no permit over folders holds for
-// it, and without such a folder a rule over places refuses it.
+// A relative path is resolved against the server's working folder and every absolute path in the call. Forbid rules see
+// each resulting path. No permit rule about folders matches a relative path. If a rule reads paths and no argument
+// declares a folder, such as cwd or root, a call with a relative path is refused.
 //
-// Names of arguments that rules use count in every spelling: Amount is amount, dryRun is
-// dry_run. Two spellings in one object are refused. If the call and the rule spell a name
-// in different ways, a forbid counts if it holds for either, a permit only for both.
+// A rule applies to every spelling of an argument name. For example, Amount matches amount, and dryRun matches
+// dry_run. An object with two spellings of a name is refused if rules read the name or if it declares a place. The call
+// and the rule may spell a name differently. A forbid rule then applies if it matches with either spelling. A permit
+// rule applies only if it matches with both.
 //
 // # Speed and reload
 //
-// For each agent and tool, [Live] selects once the rules that can apply and the parts of
-// the context that they read; a call evaluates and builds no others. Live checks the file
-// on every call, so a revocation counts at once in every process. If the file becomes
-// unusable, the last good rules stay in force and Live reports it. If the file is unusable
-// at the start, every call is refused.
+// For each agent and tool, [Live] selects the rules that can apply, and the parts of the context that these rules
+// read. Live caches the selection. A call evaluates only the selected rules and builds only the selected parts.
+//
+// Live checks the policy file for changes before a call. A revocation therefore takes effect in every running
+// process. If the file becomes unusable, the last good rules stay in force and Live reports the problem. If the file
+// is unusable at the start, every call is refused.
 package policy
 
 import (
@@ -68,7 +70,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// The names of things in Cedar.
+// The entity types in Cedar.
 const (
 	agentType  = types.EntityType("Agent")
 	serverType = types.EntityType("Server")
@@ -76,35 +78,32 @@ const (
 	scopeType  = types.EntityType("Scope")
 )
 
-// callAction is the one action.
+// callAction is the only action.
 var callAction = types.NewEntityUID("Action", "call")
 
-// maxFile bounds a policy file.
+// maxFile is the maximum size of a policy file in bytes.
 const maxFile = 4 << 20
 
-// Rules are the rules of one file. They do not change.
+// Rules contains the rules of one policy file. It is immutable.
 type Rules struct {
 	file string
 	list []*rule
-	byID map[types.PolicyID]*rule
 }
 
-// rule is one rule.
 type rule struct {
 	id     types.PolicyID
 	forbid bool
 	cedar  *cedar.Policy
 	ast    *ast.Policy
-	uses   uses
-	name   string // for messages
-	// permits is the reason for a call that the rule permits.
+	uses   usage
+	name   string // the name of the rule in messages
+	// permits is the message for a call that the rule permits.
 	permits string
 	line    int
-	// start and end are the offsets of its text.
-	start, end int
+	start   int // offset of the first annotation or word of the rule in the file
 }
 
-// Parse reads rules. The file's name is for messages.
+// Parse parses the text of a policy file. The file name is used in messages.
 func Parse(file string, text []byte) (*Rules, error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("%s has %d bytes; at most %d are allowed", file, len(text), maxFile)
@@ -113,27 +112,21 @@ func Parse(file string, text []byte) (*Rules, error) {
 	if err != nil {
 		return nil, syntaxError(file, err)
 	}
-	spans := statements(text)
-	if len(spans) != len(list) {
-		return nil, &SyntaxError{File: file, What: fmt.Sprintf("%d rules were parsed, but the text has %d", len(list), len(spans))}
-	}
-	r := &Rules{file: file, byID: make(map[types.PolicyID]*rule, len(list))}
+	r := &Rules{file: file}
 	for i, p := range list {
 		one := &rule{
 			id: types.PolicyID(fmt.Sprintf("rule%d", i)), forbid: p.Effect() == cedar.Forbid,
-			cedar: p, ast: (*ast.Policy)(p.AST()),
-			line: spans[i].line, start: spans[i].start, end: spans[i].end,
+			cedar: p, ast: (*ast.Policy)(p.AST()), line: p.Position().Line, start: p.Position().Offset,
 		}
 		one.name = one.title(p.Annotations())
-		one.permits = one.name + " of " + filepath.Base(file) + " permits it"
-		one.uses = usesOf(one.ast)
+		one.permits = one.name + " of " + filepath.Base(file) + " permits the call"
+		one.uses = usageOf(one.ast)
 		r.list = append(r.list, one)
-		r.byID[one.id] = one
 	}
 	return r, nil
 }
 
-// SyntaxError is the position of a syntax error in a file.
+// SyntaxError reports a syntax error in a policy file and its position.
 type SyntaxError struct {
 	File         string
 	Line, Column int // 0 if unknown
@@ -147,7 +140,7 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("%s:%d:%d is not valid Cedar: %s", e.File, e.Line, e.Column, e.What)
 }
 
-// parserWords matches a position in the message of Cedar's parser.
+// parserWords matches an error message of Cedar's parser and captures the position and the reason.
 var parserWords = regexp.MustCompile(`(?s)parse error at .*?:(\d+):(\d+) (.*)`)
 
 func syntaxError(file string, err error) *SyntaxError {
@@ -163,7 +156,7 @@ func syntaxError(file string, err error) *SyntaxError {
 	return e
 }
 
-// Len returns the number of rules; nil has none.
+// Len returns the number of rules. A nil Rules has no rules.
 func (r *Rules) Len() int {
 	if r == nil {
 		return 0
@@ -171,25 +164,19 @@ func (r *Rules) Len() int {
 	return len(r.list)
 }
 
-// withoutPermits returns the forbid rules.
+// withoutPermits returns a copy of r that contains only the forbid rules.
 func (r *Rules) withoutPermits() *Rules {
-	rest := &Rules{file: r.file, byID: map[types.PolicyID]*rule{}}
-	for _, one := range r.list {
-		if one.forbid {
-			rest.list = append(rest.list, one)
-			rest.byID[one.id] = one
-		}
-	}
-	return rest
+	return &Rules{r.file, slices.DeleteFunc(slices.Clone(r.list), func(one *rule) bool { return !one.forbid })}
 }
 
-// title names the rule for people: its @id if it has one, and its place.
+// title returns the name of the rule for messages. The name consists of the effect, the @id if there is one, and the
+// line.
 func (r *rule) title(notes cedar.Annotations) string {
 	effect := "permit"
 	switch {
 	case r.forbid:
 		effect = "forbid"
-	case notes["ambit"] == mark:
+	case notes["ambit"] == grantMark:
 		effect = "grant"
 	}
 	if id := notes["id"]; id != "" {
@@ -200,32 +187,32 @@ func (r *rule) title(notes cedar.Annotations) string {
 
 func (r *rule) String() string { return r.name }
 
-// short returns the base name of the file.
-func (r *Rules) short() string { return filepath.Base(r.file) }
+// fileName returns the base name of the policy file.
+func (r *Rules) fileName() string { return filepath.Base(r.file) }
 
-// subject is the agent and the tool of a call: the parts that are the same for every call.
+// subject describes the agent and the tool of a call.
 type subject struct {
 	agent, dialect, server, tool, sideEffect string
 }
 
-// view has the rules and entities for one subject.
+// view contains the rules and entities for one subject.
 type view struct {
-	rules             rules // the rules whose scope matches, in order
-	uses              uses
+	rules             rules // the rules whose scope matches, in file order
+	uses              usage
 	principal         types.EntityUID
 	resource          types.EntityUID
 	entities          types.EntityMap
-	base              string // the folder that relative paths are read from, if it is known
-	covered           string // which scopes cover the tool, in words
-	hint, unpermitted string // what to do if nothing permits the call, and that nothing does
+	base              string // the folder that relative paths are resolved against; empty if unknown
+	covered           string // describes which scopes cover the tool
+	hint, unpermitted string // the hint and the message for a call that no rule permits
 }
 
-// view selects the rules that can apply to a subject, and builds its entities.
+// view selects the rules that can apply to a subject, and builds the entities.
 func (r *Rules) view(s subject, scopes []string) *view {
 	v := &view{
 		principal: types.NewEntityUID(agentType, types.String(s.agent)),
 		resource:  types.NewEntityUID(toolType, types.String(s.server+"/"+s.tool)),
-		uses:      newUses(),
+		uses:      newUsage(),
 	}
 	server := types.NewEntityUID(serverType, types.String(s.server))
 	parents := []types.EntityUID{server}
@@ -250,7 +237,7 @@ func (r *Rules) view(s subject, scopes []string) *view {
 	line := append([]types.EntityUID{v.resource}, parents...)
 	for _, one := range r.list {
 		if !one.forbid && s.dialect != string(agent.GPARS) {
-			continue // the manifest is the permit
+			continue // the agent needs no permit
 		}
 		if fits(one.ast.Principal, []types.EntityUID{v.principal}) &&
 			fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, line) {
@@ -261,8 +248,8 @@ func (r *Rules) view(s subject, scopes []string) *view {
 	return v
 }
 
-// fits reports whether the scope of a rule matches line[0], an entity that is followed by
-// its ancestors.
+// fits reports whether the scope of a rule matches the first entity in a list. The other elements of the list are the
+// entity's ancestors.
 func fits(scope ast.IsScopeNode, line []types.EntityUID) bool {
 	in := func(e types.EntityUID) bool { return slices.Contains(line, e) }
 	switch s := scope.(type) {
@@ -279,27 +266,27 @@ func fits(scope ast.IsScopeNode, line []types.EntityUID) bool {
 	case ast.ScopeTypeIsIn:
 		return line[0].Type == s.Type && in(s.Entity)
 	}
-	return true // Cedar evaluates other scopes
+	return true // let Cedar handle an unknown kind of scope
 }
 
-// failure is a rule that could not be evaluated, and why.
+// failure is a rule that could not be evaluated, with the reason.
 type failure struct {
 	rule *rule
 	why  string
 }
 
-// verdict is the result of all rules.
+// verdict is the result of evaluating all rules.
 type verdict struct {
 	forbids rules
-	broken  []failure // forbids that could not be evaluated, and forbid all the same
-	permits rules     // none where a forbid matched
-	failed  []failure // permits that could not be evaluated, and permit nothing
+	broken  []failure // forbid rules that could not be evaluated; they are treated as matching
+	permits rules     // empty if a forbid rule matched
+	failed  []failure // permit rules that could not be evaluated; they permit nothing
 }
 
 // denies reports whether a rule forbids the call.
 func (v *verdict) denies() bool { return len(v.forbids)+len(v.broken) > 0 }
 
-// rules is the list of rules that Cedar evaluates.
+// rules is a list of rules that Cedar can evaluate.
 type rules []*rule
 
 func (r rules) All() iter.Seq2[types.PolicyID, *cedar.Policy] {
@@ -312,43 +299,47 @@ func (r rules) All() iter.Seq2[types.PolicyID, *cedar.Policy] {
 	}
 }
 
-// decide evaluates the rules of a view on a call. If rules spell a name of an argument
-// in another way than the call, the tool may read it or not: a forbid then counts in
-// either case, and a permit only in both.
-func (r *Rules) decide(v *view, m moment, arguments []byte) (verdict, error) {
+func (r rules) find(id types.PolicyID) *rule {
+	return r[slices.IndexFunc(r, func(one *rule) bool { return one.id == id })]
+}
+
+// decide evaluates the rules of a view for a call. A rule and the call may spell the name of an argument differently,
+// and the tool may accept either spelling. A forbid rule applies if it matches with either spelling. A permit rule
+// applies only if it matches with both.
+func (v *view) decide(m callInfo, arguments []byte) (verdict, error) {
 	f, err := v.gather(m, arguments, false)
 	if err != nil {
 		return verdict{}, err
 	}
-	found := r.judge(f)
-	if !f.respelt || found.denies() {
+	found := f.judge()
+	if !f.renamed || found.denies() {
 		return found, nil
 	}
 	if f, err = v.gather(m, arguments, true); err != nil {
 		return verdict{}, err
 	}
-	sent := r.judge(f)
+	sent := f.judge()
 	sent.permits = slices.DeleteFunc(sent.permits, func(one *rule) bool { return !slices.Contains(found.permits, one) })
 	return sent, nil
 }
 
 // judge evaluates the rules of a view with Cedar.
-func (r *Rules) judge(f *facts) verdict {
+func (f *facts) judge() verdict {
 	v := f.view
 	decision, said := cedar.Authorize(v.rules, v.entities, cedar.Request{
 		Principal: v.principal, Action: callAction, Resource: v.resource, Context: f.context(v.uses.parts),
 	})
 	var out verdict
 	for _, e := range said.Errors {
-		one := r.byID[e.PolicyID]
+		one := v.rules.find(e.PolicyID)
 		if one.forbid {
-			out.broken = append(out.broken, failure{one, plainly(e.Message)})
+			out.broken = append(out.broken, failure{one, describeError(e.Message)})
 		} else {
-			out.failed = append(out.failed, failure{one, plainly(e.Message)})
+			out.failed = append(out.failed, failure{one, describeError(e.Message)})
 		}
 	}
 	for _, reason := range said.Reasons {
-		if one := r.byID[reason.PolicyID]; decision == cedar.Deny {
+		if one := v.rules.find(reason.PolicyID); decision == cedar.Deny {
 			out.forbids = append(out.forbids, one)
 		} else {
 			out.permits = append(out.permits, one)
@@ -357,67 +348,25 @@ func (r *Rules) judge(f *facts) verdict {
 	return out
 }
 
-// plainly describes an evaluation error without quoting a value of the call.
-func plainly(message string) string {
+// describeError describes an evaluation error without quoting any value from the call.
+func describeError(message string) string {
 	const missing = "does not have the attribute `"
 	if _, attribute, ok := strings.Cut(message, missing); ok {
 		attribute, _, _ = strings.Cut(attribute, "`")
-		return "there is no " + attribute
+		return "the call has no " + attribute
 	}
 	switch {
 	case strings.Contains(message, "overflow"):
-		return "a number became too large"
+		return "a number in the calculation became too large"
 	case strings.Contains(message, "type error"):
-		return "a value is of another type than the rule expects"
+		return "a value does not have the type that the rule expects"
 	case strings.Contains(message, "does not exist"):
-		return "it names an entity that does not exist"
+		return "the rule names an entity that does not exist"
 	}
 	return "a value could not be read"
 }
 
-// span is the position of a rule's text: from its first annotation or word to its
-// semicolon.
-type span struct{ start, end, line int }
-
-// statements finds the rules in a text without parsing them, so that one rule can be
-// removed and everything around it stays. Comments before a rule are not part of it.
-func statements(text []byte) []span {
-	var all []span
-	open, line := -1, 1
-	var at int // line of open
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\n':
-			line++
-		case c == ' ' || c == '\t' || c == '\r':
-		case c == '/' && i+1 < len(text) && text[i+1] == '/':
-			for i+1 < len(text) && text[i+1] != '\n' {
-				i++
-			}
-		default:
-			if open < 0 {
-				open, at = i, line
-			}
-			switch c {
-			case '"':
-				for i++; i < len(text) && text[i] != '"'; i++ {
-					switch text[i] {
-					case '\\':
-						i++
-					case '\n':
-						line++
-					}
-				}
-			case ';':
-				all = append(all, span{open, i + 1, at})
-				open = -1
-			}
-		}
-	}
-	return all
-}
-
-// subjectOf returns what rules see of a call of a tool apart from its arguments.
+// subjectOf returns the subject of calls to a tool. The name is the agent's registered name.
 func subjectOf(a *agent.Agent, name string, t *agent.Tool) subject {
 	return subject{
 		agent: name, dialect: string(a.Dialect), server: ServerOf(name, t), tool: t.Name, sideEffect: string(t.SideEffect),

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The table of cases is also a transcript of ambit policy test.
+// TestCases runs the test cases in testdata/cases.toml, in the same way as the command `ambit policy test`.
 func TestCases(t *testing.T) {
 	s, err := ReadSuite(filepath.Join("testdata", "cases.toml"))
 	if err != nil {
@@ -22,7 +22,7 @@ func TestCases(t *testing.T) {
 		})
 	}
 	if len(s.Cases) < 100 || len(dialects) != 4 {
-		t.Errorf("%d cases over %v", len(s.Cases), dialects)
+		t.Errorf("got %d cases for the dialects %v, want at least 100 cases for 4 dialects", len(s.Cases), dialects)
 	}
 }
 

@@ -9,22 +9,22 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Catalogue knows which tools of a server a scope covers.
+// Catalogue maps the scopes of a server to its tools.
 type Catalogue interface {
-	// ScopeTools returns the names of the tools; none for an unknown scope.
+	// ScopeTools returns the names of the tools that a scope covers, or none if the scope is unknown.
 	ScopeTools(serverID, scope string) []string
 	// ScopesOf returns the known scopes of a server.
 	ScopesOf(serverID string) []string
 }
 
-// Scopes is the user's map from server to scope to tools: the table [scopes] of
-// config.toml. Each scope in it overrides the catalogue's:
+// Scopes maps a server and a scope to tools. It is the table [scopes] of config.toml. A scope in this table takes
+// precedence over the same scope in the catalogue. For example:
 //
 //	[scopes."registry.openmcp.org/filesystem"]
 //	read = ["read_file", "list_directory"]
 type Scopes map[string]map[string][]string
 
-// ReadScopes reads the user's map. It is empty if there is no file.
+// ReadScopes reads the table [scopes] of a file. The result is empty if the file does not exist.
 func ReadScopes(file string) (Scopes, error) {
 	s := Scopes{}
 	if _, err := home.ReadTable(file, "scopes", &s); err != nil {
@@ -33,7 +33,7 @@ func ReadScopes(file string) (Scopes, error) {
 	return s, nil
 }
 
-// readWorks reads the working folders of servers:
+// readWorks reads the working folders of servers from config.toml:
 //
 //	[server."registry.openmcp.org/filesystem"]
 //	work = "/home/me/project"
@@ -55,7 +55,7 @@ func readWorks(file string) (map[string]string, error) {
 type Mapped struct {
 	Scope string   `json:"scope"`
 	Tools []string `json:"tools"`
-	// From is the origin of the mapping: config.toml, catalogue, or empty if there is none.
+	// From is the origin of the mapping: config.toml or catalogue. It is empty if there is no mapping.
 	From string `json:"from,omitempty"`
 }
 
@@ -72,8 +72,8 @@ func (s Scopes) Map(c Catalogue, server, scope string) Mapped {
 	return m
 }
 
-// covering returns the scopes of a server that cover a tool.
-func (s Scopes) covering(c Catalogue, server, tool string) []string {
+// scopesCovering returns the scopes of a server that cover a tool.
+func (s Scopes) scopesCovering(c Catalogue, server, tool string) []string {
 	known := slices.Collect(maps.Keys(s[server]))
 	if c != nil {
 		known = append(known, c.ScopesOf(server)...)
@@ -88,7 +88,7 @@ func (s Scopes) covering(c Catalogue, server, tool string) []string {
 	return covering
 }
 
-// explain describes the scopes that cover a tool and the origin of each mapping.
+// explain describes the scopes that cover a tool, and where each mapping comes from.
 func (s Scopes) explain(c Catalogue, scopes []string, server, tool string) string {
 	if len(scopes) == 0 {
 		return fmt.Sprintf("no scope of %s is mapped to %s", quote(server), quote(tool))

@@ -1,6 +1,9 @@
 package policy
 
 import (
+	"iter"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -11,66 +14,77 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// part is a set of parts of the context.
-type part uint16
+// part is a bit mask that selects parts of the context.
+type part uint8
 
 const (
-	partCaller part = 1 << iota
-	partSideEffect
-	partTime
-	partAnnotations
-	partSkill
+	partCall part = 1 << iota // everything that does not come from the arguments
 	partArguments
 	partPathOf
 	partPaths
-	partPathsAny
-	partPathsAll
 	partHosts
-	partHostsAny
-	partHostsAll
 	partDatabases
 
 	everyPart = partDatabases<<1 - 1
-
-	somePaths = partPaths | partPathsAny | partPathsAll
-	someHosts = partHosts | partHostsAny | partHostsAll
-	// ofArguments are the parts that come from the arguments of a call.
-	ofArguments = partArguments | partPathOf | somePaths | someHosts | partDatabases
+	// placeParts contains the parts with places: paths, hosts and databases.
+	placeParts = partPaths | partHosts | partDatabases
+	// ofArguments contains the parts that come from the arguments.
+	ofArguments = everyPart &^ partCall
 )
 
-// partNames are the names of the parts in Cedar.
-var partNames = map[string]part{
-	"caller": partCaller, "side_effect": partSideEffect, "time": partTime, "annotations": partAnnotations, "skill": partSkill,
-	"arguments": partArguments, "path_of": partPathOf,
-	"paths": partPaths, "paths_any_under": partPathsAny, "paths_all_under": partPathsAll,
-	"hosts": partHosts, "hosts_any_under": partHostsAny, "hosts_all_under": partHostsAll,
-	"databases": partDatabases,
+// partTable lists each attribute of the context, the part that contains it, and a function that returns its value. If
+// the value is nil, the context does not have the attribute.
+var partTable = []struct {
+	name  types.String
+	part  part
+	value func(*facts) types.Value
+}{
+	{"caller", partCall, func(f *facts) types.Value { return types.String(f.m.caller) }},
+	{"side_effect", partCall, func(f *facts) types.Value { return types.String(f.m.sideEffect) }},
+	{"time", partCall, func(f *facts) types.Value { return types.NewDatetime(f.m.time) }},
+	{"annotations", partCall, func(f *facts) types.Value { return hints(f.m.annotations) }},
+	{"skill", partCall, (*facts).skill},
+	{"arguments", partArguments, func(f *facts) types.Value { return types.NewRecord(f.arguments) }},
+	{"path_of", partPathOf, (*facts).pathsOf},
+	{"paths", partPaths, func(f *facts) types.Value { return set(f.paths.values) }},
+	{"paths_any_under", partPaths, func(f *facts) types.Value { return set(f.paths.inAny) }},
+	{"paths_all_under", partPaths, func(f *facts) types.Value { return set(f.paths.inAll) }},
+	{"hosts", partHosts, func(f *facts) types.Value { return set(f.hosts.values) }},
+	{"hosts_any_under", partHosts, func(f *facts) types.Value { return set(f.hosts.inAny) }},
+	{"hosts_all_under", partHosts, func(f *facts) types.Value { return set(f.hosts.inAll) }},
+	{"databases", partDatabases, func(f *facts) types.Value { return set(f.databases) }},
 }
 
-// nameOf is the other way round.
-var nameOf = func() map[part]types.String {
-	names := map[part]types.String{}
-	for name, p := range partNames {
-		names[p] = types.String(name)
+// partNamed returns the part that contains an attribute of the context, or 0 if there is no such attribute.
+func partNamed(name types.String) part {
+	for _, p := range partTable {
+		if p.name == name {
+			return p.part
+		}
 	}
-	return names
-}()
+	return 0
+}
 
-// uses describes the parts of the context that rules read, so that only these are
-// made. Names of arguments are folded: every spelling of a name is the same name.
-type uses struct {
+// usage describes what rules read from the context. ambit builds only these parts of the context. Argument names are
+// folded, so that all spellings of a name are equal.
+type usage struct {
 	parts part
-	// arguments and pathOf are the names directly below these two, with the
-	// spellings that rules use; the whole flags mean that every name counts.
+	// The fields arguments and pathOf contain the names that rules use directly below context.arguments and
+	// context.path_of. If wholeArguments or wholePathOf is set, rules use every name there.
 	arguments, pathOf           names
 	wholeArguments, wholePathOf bool
-	// members are the names below arguments at any depth.
+	// members contains the names that rules use at any depth below context.arguments.
 	members names
-	// asPlace are the members that a rule compares with a path (false) or a URL (true).
+	// asPlace contains the arguments that a rule compares with a path or a URL. The value is true for a URL.
 	asPlace map[string]bool
+	// single contains the arguments that a rule compares with a single path or URL. Such an argument must not be a list,
+	// because in Cedar a list never equals a string.
+	single map[string]bool
+	// beyondASCII is set if a rule compares an argument with a path or a URL that has non-ASCII characters.
+	beyondASCII bool
 }
 
-// names are the spellings of names by their folded form.
+// names maps the folded form of a name to its spellings.
 type names map[string][]string
 
 func (n names) add(name string) {
@@ -87,11 +101,11 @@ func (n names) union(other names) {
 	}
 }
 
-// fold returns what all spellings of a name share that some program takes for one:
-// its letters and digits, without case and in their compatible form.
+// fold returns a canonical form of an argument name. Spellings that some programs treat as the same name have the same
+// canonical form. fold applies NFKC normalization, folds the case, and keeps only letters, digits and marks.
 func fold(name string) string {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") == "" {
-		return name // as most names are
+		return name // the fast path for most names
 	}
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) {
@@ -101,14 +115,18 @@ func fold(name string) string {
 	}, cases.Fold().String(norm.NFKC.String(name)))
 }
 
-func newUses() uses {
-	return uses{arguments: names{}, pathOf: names{}, members: names{}, asPlace: map[string]bool{}}
+func newUsage() usage {
+	return usage{
+		arguments: names{}, pathOf: names{}, members: names{}, asPlace: map[string]bool{}, single: map[string]bool{},
+	}
 }
 
-func (u *uses) add(other uses) {
+func (u *usage) add(other usage) {
 	u.parts |= other.parts
 	u.wholeArguments = u.wholeArguments || other.wholeArguments
 	u.wholePathOf = u.wholePathOf || other.wholePathOf
+	u.beyondASCII = u.beyondASCII || other.beyondASCII
+	maps.Copy(u.single, other.single)
 	u.arguments.union(other.arguments)
 	u.pathOf.union(other.pathOf)
 	u.members.union(other.members)
@@ -117,27 +135,49 @@ func (u *uses) add(other uses) {
 	}
 }
 
-// has reports whether rules read any of some parts.
-func (u *uses) has(parts part) bool { return u.parts&parts != 0 }
+// has reports whether rules read any of the given parts.
+func (u *usage) has(parts part) bool { return u.parts&parts != 0 }
 
-// usesOf looks through the conditions of a rule.
-func usesOf(p *ast.Policy) uses {
-	u := newUses()
+// readsPaths reports whether rules read an argument as a path through context.arguments.
+func (u *usage) readsPaths() bool {
+	for name := range u.members {
+		if words := wordsOf(u.members[name][0]); pathWords.any(words) || perhapsPaths.any(words) {
+			return true
+		}
+	}
+	return len(u.asPlace) > 0 || len(u.pathOf) > 0 || u.wholeArguments || u.wholePathOf
+}
+
+// usageOf returns what the conditions of a rule read from the context.
+func usageOf(p *ast.Policy) usage {
+	u := newUsage()
 	for _, c := range p.Conditions {
 		ast.Inspect(ast.NewNode(c.Body), u.visit)
-		ast.Inspect(ast.NewNode(c.Body), func(n ast.IsNode) bool {
+		for n := range nodes(c.Body) {
 			u.compare(n)
-			return true
-		})
+		}
 	}
 	return u
 }
 
-// visit notes one node, and reports whether to look below it.
-func (u *uses) visit(n ast.IsNode) bool {
+// nodes returns the given nodes and every node below them.
+func nodes(roots ...ast.IsNode) iter.Seq[ast.IsNode] {
+	return func(yield func(ast.IsNode) bool) {
+		more := true
+		for _, root := range roots {
+			ast.Inspect(ast.NewNode(root), func(n ast.IsNode) bool {
+				more = more && yield(n)
+				return more
+			})
+		}
+	}
+}
+
+// visit records what one node reads. The result reports whether the nodes below it must be visited too.
+func (u *usage) visit(n ast.IsNode) bool {
 	switch n := n.(type) {
 	case ast.NodeTypeVariable:
-		if n.Name == "context" { // a part of the context is noted before
+		if n.Name == "context" { // the rule uses the whole context; visitPart handles context.NAME
 			u.parts, u.wholeArguments, u.wholePathOf = everyPart, true, true
 		}
 	case ast.NodeTypeHas:
@@ -148,12 +188,12 @@ func (u *uses) visit(n ast.IsNode) bool {
 	return true
 }
 
-// visitPart notes a part of the context, arguments.X or path_of.X, and reports
-// whether to look below.
-func (u *uses) visitPart(n ast.StrOpNode) bool {
+// visitPart records that a rule reads context.X, context.arguments.X or context.path_of.X. The result reports whether
+// the nodes below must be visited too.
+func (u *usage) visitPart(n ast.StrOpNode) bool {
 	name := string(n.Value)
 	if isContext(n.Arg) {
-		u.parts |= partNames[name]
+		u.parts |= partNamed(n.Value)
 		u.wholeArguments = u.wholeArguments || name == "arguments"
 		u.wholePathOf = u.wholePathOf || name == "path_of"
 		return false
@@ -175,58 +215,97 @@ func (u *uses) visitPart(n ast.StrOpNode) bool {
 	return true
 }
 
-// compare notes the arguments that a comparison holds against a path or a URL.
-func (u *uses) compare(n ast.IsNode) {
-	switch n := n.(type) {
-	case ast.NodeTypeLike:
-		u.compared([]string{strings.Trim(string(n.Value.MarshalCedar()), `"`)}, n.Arg)
-	case ast.NodeTypeEquals:
-		u.comparedBoth(n.BinaryNode)
-	case ast.NodeTypeNotEquals:
-		u.comparedBoth(n.BinaryNode)
-	case ast.NodeTypeContains:
-		u.comparedBoth(n.BinaryNode)
-	case ast.NodeTypeContainsAll:
-		u.comparedBoth(n.BinaryNode)
-	case ast.NodeTypeContainsAny:
-		u.comparedBoth(n.BinaryNode)
+// compare records the arguments that a node compares with a path or a URL.
+func (u *usage) compare(n ast.IsNode) {
+	if like, ok := n.(ast.NodeTypeLike); ok {
+		u.compared([]string{pattern(like)}, like.Arg)
 	}
-}
-
-func (u *uses) comparedBoth(n ast.BinaryNode) {
+	sides, ok := sidesOf(n)
+	if !ok {
+		return
+	}
 	var texts []string
-	for _, side := range []ast.IsNode{n.Left, n.Right} {
-		ast.Inspect(ast.NewNode(side), func(n ast.IsNode) bool {
-			if v, ok := n.(ast.NodeValue); ok {
-				texts = append(texts, textsIn(v.Value)...)
-			}
-			return true
-		})
+	for n := range nodes(sides.Left, sides.Right) {
+		if v, ok := n.(ast.NodeValue); ok {
+			texts = append(texts, textsIn(v.Value)...)
+		}
 	}
-	u.compared(texts, n.Left, n.Right)
+	u.compared(texts, sides.Left, sides.Right)
+	switch n.(type) {
+	case ast.NodeTypeEquals, ast.NodeTypeNotEquals:
+		for _, text := range []ast.IsNode{sides.Left, sides.Right} {
+			if v, _ := text.(ast.NodeValue); isText(v.Value) {
+				u.compareOne(sides.Left, text)
+				u.compareOne(sides.Right, text)
+			}
+		}
+	case ast.NodeTypeContains:
+		u.compareOne(sides.Right, sides.Left)
+	}
 }
 
-func (u *uses) compared(texts []string, sides ...ast.IsNode) {
+// compareOne records an argument that a rule compares with a single string or with the elements of a set.
+func (u *usage) compareOne(argument, other ast.IsNode) {
+	access, ok := argument.(ast.NodeTypeAccess)
+	if !ok || !isArgument(access) {
+		return
+	}
+	name := string(access.Value)
+	for n := range nodes(other) {
+		v, _ := n.(ast.NodeValue)
+		texts := textsIn(v.Value)
+		if slices.ContainsFunc(texts, looksLikePlace) || len(texts) > 0 && placeWords.any(wordsOf(name)) {
+			u.single[fold(name)] = true
+		}
+	}
+}
+
+func isText(v types.Value) bool {
+	_, ok := v.(types.String)
+	return ok
+}
+
+// sidesOf returns the two operands of a comparison between strings or sets.
+func sidesOf(n ast.IsNode) (sides ast.BinaryNode, ok bool) {
+	switch n := n.(type) {
+	case ast.NodeTypeEquals:
+		return n.BinaryNode, true
+	case ast.NodeTypeNotEquals:
+		return n.BinaryNode, true
+	case ast.NodeTypeContains:
+		return n.BinaryNode, true
+	case ast.NodeTypeContainsAll:
+		return n.BinaryNode, true
+	case ast.NodeTypeContainsAny:
+		return n.BinaryNode, true
+	}
+	return sides, false
+}
+
+func pattern(n ast.NodeTypeLike) string { return strings.Trim(string(n.Value.MarshalCedar()), `"`) }
+
+func (u *usage) compared(texts []string, sides ...ast.IsNode) {
 	if texts = slices.DeleteFunc(texts, func(text string) bool { return !looksLikePlace(text) }); len(texts) == 0 {
 		return
 	}
+	u.beyondASCII = u.beyondASCII || slices.ContainsFunc(texts, func(text string) bool { return !isASCII(text) })
 	isURL := slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "://") })
-	for _, side := range sides {
-		ast.Inspect(ast.NewNode(side), func(n ast.IsNode) bool {
-			if access, ok := n.(ast.NodeTypeAccess); ok && isArgument(access) {
-				name := fold(string(access.Value))
-				u.asPlace[name] = u.asPlace[name] || isURL
-			}
-			return true
-		})
+	for n := range nodes(sides...) {
+		if access, ok := n.(ast.NodeTypeAccess); ok && isArgument(access) {
+			name := fold(string(access.Value))
+			u.asPlace[name] = u.asPlace[name] || isURL
+		}
 	}
 }
 
-// looksLikePlace reports whether the text of a rule is a path or a URL: one word
-// with a slash or backslash, that does not start with a wildcard.
+// looksLikePlace reports whether a string in a rule looks like a path or a URL. Such a string either starts like a path
+// or a URL, or is a single word that contains a slash or backslash and does not start with a wildcard.
 func looksLikePlace(text string) bool {
-	return strings.ContainsAny(text, `/\`) && !strings.HasPrefix(text, "*") && !strings.ContainsAny(text, " \t\n")
+	return placeStart.MatchString(text) ||
+		strings.ContainsAny(text, `/\`) && !strings.HasPrefix(text, "*") && !strings.ContainsAny(text, " \t\n")
 }
+
+var placeStart = regexp.MustCompile(`^(?:/|[A-Za-z]:/|[A-Za-z][A-Za-z0-9+.-]*://)`)
 
 func isContext(n ast.IsNode) bool {
 	v, ok := n.(ast.NodeTypeVariable)
@@ -239,13 +318,13 @@ func isPart(n ast.IsNode, name string) bool {
 	return ok && string(of.Value) == name && isContext(of.Arg)
 }
 
-// isArgument reports whether a node is context.arguments or a part of it.
+// isArgument reports whether a node is context.arguments or a member of it at any depth.
 func isArgument(n ast.IsNode) bool {
 	access, ok := n.(ast.NodeTypeAccess)
 	return ok && (isPart(n, "arguments") || isArgument(access.Arg))
 }
 
-// textsIn are the texts in a value of Cedar, in order.
+// textsIn returns the strings in a Cedar value, sorted.
 func textsIn(v types.Value) []string {
 	switch v := v.(type) {
 	case types.String:

@@ -6,16 +6,17 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth is the deepest nesting of objects and arrays that the package accepts.
+// MaxDepth is the maximum nesting depth of objects and arrays.
 const MaxDepth = 1000
 
-// scanner checks the grammar of RFC 8259 without building values. Its methods
-// take an offset and return the offset after the value they read, or -1 after
-// setting problem.
+const tooDeep = "nested too deeply"
+
+// scanner checks JSON against the grammar of RFC 8259. Each method takes the offset of a value and returns the offset
+// after it. At a syntax error, the methods set problem and return -1.
 type scanner struct {
 	data    []byte
 	problem string
-	badUTF8 bool // a string contains bytes that are not UTF-8; the scan continues
+	badUTF8 bool // a string contains invalid UTF-8; scanning continues
 }
 
 func (s *scanner) fail(problem string) int {
@@ -38,7 +39,7 @@ func (s *scanner) space(i int) int {
 	return i
 }
 
-// byteAt returns the byte at i, or 0 at the end: JSON has no bare NUL.
+// byteAt returns the byte at offset i, or 0 at the end of the data. Valid JSON contains no NUL byte.
 func (s *scanner) byteAt(i int) byte {
 	if i < len(s.data) {
 		return s.data[i]
@@ -73,7 +74,7 @@ func (s *scanner) value(i, depth int) int {
 
 func (s *scanner) object(i, depth int) int {
 	if depth >= MaxDepth {
-		return s.fail("nested too deeply")
+		return s.fail(tooDeep)
 	}
 	i = s.space(i + 1)
 	if s.byteAt(i) == '}' {
@@ -98,7 +99,7 @@ func (s *scanner) object(i, depth int) int {
 	}
 }
 
-// key reads a member's name, the colon and the white space around them.
+// key reads the name of a member, the colon, and the white space after each of them.
 func (s *scanner) key(i int) int {
 	if s.byteAt(i) != '"' {
 		return s.fail("invalid JSON")
@@ -115,7 +116,7 @@ func (s *scanner) key(i int) int {
 
 func (s *scanner) array(i, depth int) int {
 	if depth >= MaxDepth {
-		return s.fail("nested too deeply")
+		return s.fail(tooDeep)
 	}
 	i = s.space(i + 1)
 	if s.byteAt(i) == ']' {
@@ -142,9 +143,9 @@ const (
 	highs = 0x8080808080808080
 )
 
-// stops marks quotes, backslashes and control characters among the bytes of w.
-// Only the lowest mark is exact.
-func stops(w uint64) uint64 {
+// stopMask returns a mask with the high bit set for each quote, backslash and control character among the eight bytes
+// of w. Only the lowest set bit is reliable, because a subtraction can borrow from the next byte.
+func stopMask(w uint64) uint64 {
 	quote := w ^ ones*'"'
 	slash := w ^ ones*'\\'
 	return ((w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & highs
@@ -158,7 +159,7 @@ func (s *scanner) str(i int) int {
 		if i+8 <= len(d) {
 			w := binary.LittleEndian.Uint64(d[i:])
 			seen |= w
-			m := stops(w)
+			m := stopMask(w)
 			if m == 0 {
 				i += 8
 				continue

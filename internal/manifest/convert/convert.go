@@ -1,6 +1,6 @@
-// Package convert records the losses and additions of a conversion between dialects:
-// parts that the target dialect cannot express, and fields that it requires and that
-// were filled in.
+// Package convert records what a conversion between manifest dialects changes. A part of the agent is lost if the
+// target dialect cannot express it. A field is added if the target dialect requires it and the conversion had to fill
+// it in.
 package convert
 
 import (
@@ -11,60 +11,61 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// ErrNothingSurvives reports that the target dialect can express nothing that the
-// agent does.
-var ErrNothingSurvives = errors.New("that dialect can express nothing that the agent does")
+// ErrNothingSurvives means that the target dialect cannot express any part of the agent.
+var ErrNothingSurvives = errors.New("the target dialect cannot express this agent")
 
-// Note is one loss or addition.
+// Note describes one part that was lost, or one field that was added.
 type Note struct {
 	What   string `json:"what"`
 	Detail string `json:"detail"`
 }
 
-// Notes are all losses and additions of one conversion.
+// Notes lists everything that one conversion lost or added.
 type Notes struct {
 	Lost  []Note
 	Added []Note
 }
 
-// Lose records that what is missing from the result.
+// Lose records that a part of the agent is missing from the result. The first argument identifies the part.
 func (n *Notes) Lose(what, format string, args ...any) {
 	n.Lost = append(n.Lost, Note{what, fmt.Sprintf(format, args...)})
 }
 
-// Add records that what was filled in and should be checked by a person.
+// Add records that the conversion filled in a required field. The first argument is the name of the field. A person
+// should check this field.
 func (n *Notes) Add(what, format string, args ...any) {
 	n.Added = append(n.Added, Note{what, fmt.Sprintf(format, args...)})
 }
 
-// Refuse returns the error of a conversion with an empty result.
+// Refuse returns [ErrNothingSurvives] with a formatted reason.
 func Refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrNothingSurvives, fmt.Sprintf(format, args...))
 }
 
-// LoseShared records parts of an agent that only some dialects can express, and the
-// target dialect cannot. The hint describes the consequence.
+// LoseShared records that credential slots, guardrails, resources and other parts of the agent are lost, because the
+// target dialect has no fields for them. The hint describes the consequence.
 func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
 	hint = fmt.Sprintf(hint, args...)
 	for _, s := range a.Slots {
-		n.Lose("credential slot "+s.Ref, "bound to %v; %s", s.Hosts, hint)
+		n.Lose("credential slot "+s.Ref, "for %s; %s", strings.Join(s.Hosts, ", "), hint)
 	}
 	if !a.Guardrails.IsZero() {
-		n.Lose("guardrails", "guardrails on input and output; %s", hint)
+		n.Lose("guardrails", "checks on input and output; %s", hint)
 	}
 	for _, t := range a.Tools {
 		if t.Policy != (agent.ToolPolicy{}) {
-			n.Lose("guardrails of "+t.Name, "approval, rate, spending or repetition; %s", hint)
+			n.Lose("guardrails of "+t.Name, "rules on approval, rate, spending or repetition; %s", hint)
 		}
 	}
 	if a.Resources != nil {
-		n.Lose("resources", "%d ms, %d MiB memory, %d MiB disk, network %s; %s", a.Resources.WallClock.Milliseconds(), a.Resources.MemoryMB, a.Resources.DiskMB, a.Resources.Network, hint)
+		n.Lose("resources", "%d ms, %d MiB memory, %d MiB disk, network %s; %s", a.Resources.WallClock.Milliseconds(),
+			a.Resources.MemoryMB, a.Resources.DiskMB, a.Resources.Network, hint)
 	}
 	if a.Settlement != nil {
 		n.Lose("settlement", "%d credits an hour, priority %s; %s", a.Settlement.CreditsPerHour, a.Settlement.Priority, hint)
 	}
 	for _, c := range a.Capabilities.Required {
-		n.Lose("capability "+c, "required of callers; %s", hint)
+		n.Lose("capability "+c, "callers need it; %s", hint)
 	}
 	for _, c := range a.Capabilities.Optional {
 		n.Lose("capability "+c, "optional; %s", hint)
@@ -79,7 +80,7 @@ func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
 		n.Lose("auth", "%s; %s", a.Delivery.Auth, hint)
 	}
 	if len(a.Delivery.Targets) > 0 {
-		n.Lose("targets", "%v", a.Delivery.Targets)
+		n.Lose("targets", "%s", strings.Join(a.Delivery.Targets, ", "))
 	}
 	if a.Category != "" {
 		n.Lose("category", "%q", a.Category)
@@ -89,8 +90,8 @@ func (n *Notes) LoseShared(a *agent.Agent, hint string, args ...any) {
 	}
 }
 
-// LoseDefinitions records the parts of callable tools other than name, description and
-// class. The hint describes the consequence.
+// LoseDefinitions records that the schemas, annotations and timeout of each callable tool are lost. The hint describes
+// the consequence.
 func (n *Notes) LoseDefinitions(a *agent.Agent, hint string, args ...any) {
 	hint = fmt.Sprintf(hint, args...)
 	for i := range a.Tools {

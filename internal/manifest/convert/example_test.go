@@ -11,7 +11,7 @@ import (
 func ExampleNotes() {
 	var n convert.Notes
 	n.Lose("server fs: package_digest", "the other dialect pins no packages")
-	n.Add("required_mcp_servers/0/server_id", "it was made of the alias %s", "fs")
+	n.Add("required_mcp_servers/0/server_id", "derived from the alias %s", "fs")
 	for _, note := range n.Lost {
 		fmt.Printf("lost %s: %s\n", note.What, note.Detail)
 	}
@@ -20,11 +20,11 @@ func ExampleNotes() {
 	}
 	// Output:
 	// lost server fs: package_digest: the other dialect pins no packages
-	// added required_mcp_servers/0/server_id: it was made of the alias fs
+	// added required_mcp_servers/0/server_id: derived from the alias fs
 }
 
 func ExampleRefuse() {
-	err := convert.Refuse("a program has no words for prompts")
+	err := convert.Refuse("a program has no prompts")
 	fmt.Println(errors.Is(err, convert.ErrNothingSurvives))
 	// Output: true
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// inputSchema is the input of a program's only tool.
-const inputSchema = `{"type":"object","properties":{"text":{"type":"string"},"priority":{"enum":["low","normal","high"]}},"required":["text"]}`
+const inputSchema = `{"type":"object","properties":{"text":{"type":"string"},` +
+	`"priority":{"enum":["low","normal","high"]}},"required":["text"]}`
 
-// Compile returns the neutral model of a valid manifest: a program behind one tool
-// with the agent's name.
+// Compile converts a valid manifest to the neutral model. The result is a program with one tool, which is named after
+// the agent.
 func (m *Manifest) Compile() *agent.Agent {
 	return &agent.Agent{
 		Dialect: agent.Covenant,
@@ -35,11 +35,14 @@ func (m *Manifest) Compile() *agent.Agent {
 			WallClock: agent.Milliseconds(m.Resources.CPUMsPerTask), MemoryMB: m.Resources.MemoryMB, DiskMB: m.Resources.DiskMB,
 			Network: agent.NetworkAccess(m.Resources.Network),
 		},
-		Settlement: &agent.Settlement{CreditsPerHour: m.Settlement.BudgetCreditsPerHour, Priority: agent.Priority(m.Settlement.Priority)},
+		Settlement: &agent.Settlement{
+			CreditsPerHour: m.Settlement.BudgetCreditsPerHour, Priority: agent.Priority(m.Settlement.Priority),
+		},
 	}
 }
 
-// toolName is the display name if MCP allows it, or else a name derived from it.
+// toolName returns the display name of an agent if MCP allows the name for a tool. Otherwise the name is converted to
+// a slug.
 func toolName(name string) string {
 	if tooluri.IsName(name) {
 		return name
@@ -47,10 +50,9 @@ func toolName(name string) string {
 	return agent.Slug(name)
 }
 
-// sideEffect is the worst effect of a program in its sandbox. The program's behaviour
-// is unknown, so the class is never read: it always has a disk to write to, and with a
-// network it can change things elsewhere. The class shell is for tools that run a
-// command of the caller's; here the caller sends a text.
+// sideEffect returns the class of the worst effect that a program can have in its sandbox. The program can always
+// write to its disk, so the class is never agent.Read. With network access, the program can change data elsewhere.
+// The class is never agent.Shell, because the caller sends only text and no command.
 func sideEffect(access agent.NetworkAccess) agent.SideEffect {
 	if access == agent.NetworkOff {
 		return agent.Write
@@ -58,44 +60,47 @@ func sideEffect(access agent.NetworkAccess) agent.SideEffect {
 	return agent.Network
 }
 
-// The values for a program that is still to be written.
+// These values describe a program that the user still has to write.
 const (
 	newRuntime = "python3"
 	newEntry   = "main.py"
 	newVersion = "0.1.0"
 )
 
-// From converts an agent of another dialect as far as this dialect can express it.
+// From converts an agent of another dialect, as far as this dialect can express the agent. What is lost or added is
+// recorded in n.
 //
-// A Covenant agent is a program, and other dialects describe what such a program would
-// do. So only the frame survives: the agent's identity, and a capability for each
-// callable tool. A code bundle is already a program, but with another protocol.
+// A Covenant agent is a program. A manifest in another dialect only describes what the program would do. The result
+// therefore contains only the agent's identity and a capability for each callable tool. A code bundle is already a
+// program, but uses a different protocol.
 func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	m := &Manifest{
-		Agent:      Agent{ID: agent.Slug(a.Name) + "@local", Name: a.Name, Version: a.Version, Runtime: newRuntime, Entry: newEntry},
+		Agent: Agent{
+			ID: agent.Slug(a.Name) + "@local", Name: a.Name, Version: a.Version, Runtime: newRuntime, Entry: newEntry,
+		},
 		Resources:  defaultResources(),
 		Settlement: defaultSettlement(),
 	}
 	m.fromTools(a, n)
 	m.fromRequirements(a, n)
 	if len(m.Capabilities.Required)+len(m.Capabilities.Optional) == 0 && a.Program == nil {
-		return nil, convert.Refuse("a Covenant agent is a program with capabilities, but this agent has no program, no callable tool and no required server")
+		return nil, convert.Refuse("a Covenant agent is a program with capabilities, " +
+			"but this agent has no program, no callable tool and no required server")
 	}
-	n.Add("agent.id", "%s is derived from the name; write your own host after the @", m.Agent.ID)
+	n.Add("agent.id", "%s is derived from the name; replace the part after @ with your own host", m.Agent.ID)
 	if !isSemVer(m.Agent.Version) {
 		m.Agent.Version = newVersion
-		n.Add("agent.version", "%s, since the agent has no SemVer version", newVersion)
+		n.Add("agent.version", "%s, because the agent has no SemVer version", newVersion)
 	}
 	m.fromReach(a.Reach(), n)
 	m.fromProgram(a.Program, n)
 	loseServers(a, n)
 	loseWords(a, n)
-	n.LoseDefinitions(a, "a capability is a name alone")
-	n.LoseShared(a, "the program must implement it")
+	n.LoseDefinitions(a, "a Covenant capability is only a name")
+	n.LoseShared(a, "Covenant has no field for this part, so the program must implement it")
 	return m, nil
 }
 
-// fromTools adds a capability for each callable tool.
 func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 	named := map[string]int{}
 	for i := range a.Tools {
@@ -104,23 +109,23 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 	for i := range a.Tools {
 		t := &a.Tools[i]
 		if !a.Callable(t) {
-			n.Lose("tool "+t.Name, "the agent cannot call it")
+			n.Lose("tool "+t.Name, "the agent cannot call this tool")
 			continue
 		}
 		name := t.Name
 		if on, ok := t.Binding.(agent.OnServer); ok {
-			// Tools of one name are distinguished by their server.
+			// If several tools have this name, the server's alias distinguishes them.
 			if named[name] > 1 {
 				name = on.Alias + "_" + name
 			}
 		} else if _, ok := t.Binding.(agent.RunProgram); !ok {
-			n.Lose("tool "+t.Name, "its binding (%s); the program must implement it", t.Binding.Kind())
+			n.Lose("tool "+t.Name, "Covenant has no bindings (%s); the program must implement the tool", t.Binding.Kind())
 		}
 		add(&m.Capabilities.Required, "tool."+actionName(name))
 	}
 }
 
-// fromRequirements adds a capability for each scope on each server.
+// fromRequirements adds a capability for each scope on each required server.
 func (m *Manifest) fromRequirements(a *agent.Agent, n *convert.Notes) {
 	for _, r := range a.Requirements {
 		list := &m.Capabilities.Required
@@ -134,11 +139,12 @@ func (m *Manifest) fromRequirements(a *agent.Agent, n *convert.Notes) {
 		for _, scope := range r.Scopes {
 			add(list, server+"."+actionName(scope))
 		}
-		n.Lose("server "+r.Server, "its registry and the version %s; the program must connect to it", diag.Quote(r.Version))
+		n.Lose("server "+r.Server, "a Covenant manifest cannot specify the server's registry and its version %s; "+
+			"the agent's program must connect to the server itself", diag.Quote(r.Version))
 	}
-	// Two servers of one name in different registries may put an action into both
-	// lists.
-	m.Capabilities.Optional = slices.DeleteFunc(m.Capabilities.Optional, func(s string) bool { return slices.Contains(m.Capabilities.Required, s) })
+	// If two registries have servers with the same name, both lists can contain the same action.
+	m.Capabilities.Optional = slices.DeleteFunc(m.Capabilities.Optional,
+		func(s string) bool { return slices.Contains(m.Capabilities.Required, s) })
 }
 
 func add(list *[]string, action string) {
@@ -147,7 +153,7 @@ func add(list *[]string, action string) {
 	}
 }
 
-// actionName converts any text to the part of an action after its namespace.
+// actionName converts any text to a valid action name, without the namespace.
 func actionName(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < 0x80 && isIDPart(string(r)) {
@@ -162,27 +168,27 @@ func actionName(s string) string {
 	return strings.Join(parts, ".")
 }
 
-// fromReach opens the network no further than the agent needs, as far as Covenant
-// distinguishes hosts.
+// fromReach sets the narrowest network access that covers what the agent needs. Covenant cannot name individual hosts.
 func (m *Manifest) fromReach(r agent.Reach, n *convert.Notes) {
 	switch {
 	case r.AnyHost:
 		n.Add("resources.network", "%s: %s", m.Resources.Network, r.AnyHostReason)
 	case len(r.Hosts) == 0:
 		m.Resources.Network = string(agent.NetworkOff)
-		n.Add("resources.network", "%s, since the agent names no host", m.Resources.Network)
+		n.Add("resources.network", "%s, because the agent names no host", m.Resources.Network)
 	default:
 		hosts := make([]string, len(r.Hosts))
 		for i, h := range r.Hosts {
 			hosts[i] = h.Name
 		}
-		n.Lose("network_hosts", "%s; Covenant opens the network to every https host, or to none", strings.Join(hosts, ", "))
+		n.Lose("network_hosts", "%s; Covenant allows either all https hosts or none", strings.Join(hosts, ", "))
 	}
 }
 
 func (m *Manifest) fromProgram(p *agent.Program, n *convert.Notes) {
 	if p == nil {
-		n.Add("agent.entry", "%s: a Covenant agent is a program that reads one line of JSON and writes one; write it", newEntry)
+		n.Add("agent.entry", "%s, a program that you must provide; "+
+			"it reads one line of JSON from stdin and prints one line of JSON", newEntry)
 		return
 	}
 	if runtime := string(p.Runtime); slices.Contains(runtimes, runtime) {
@@ -191,17 +197,18 @@ func (m *Manifest) fromProgram(p *agent.Program, n *convert.Notes) {
 	if namesFile(p.Entry) {
 		m.Agent.Entry = p.Entry
 	} else {
-		n.Add("agent.entry", "%s: the bundle names no file of its own", newEntry)
+		n.Add("agent.entry", "%s is a placeholder, because the bundle does not name a file; replace it", newEntry)
 	}
-	n.Lose("contract", "the bundle uses MCP (%s), but a Covenant program reads and writes one line of JSON; change it", p.Contract)
+	n.Lose("contract", "the bundle uses MCP (%s), but a Covenant program reads and writes one line of JSON; "+
+		"change the program", p.Contract)
 	if p.RuntimeVersion != "" {
 		n.Lose("runtime version", "%s", diag.Quote(p.RuntimeVersion))
 	}
 	if p.Command != "" {
-		n.Lose("command", "%s; Covenant starts entry directly", diag.Quote(p.Command))
+		n.Lose("command", "%s, because Covenant runs the program in \"entry\" directly", diag.Quote(p.Command))
 	}
 	if p.UI != "" {
-		n.Lose("ui", "%s; Covenant agents have no pages", diag.Quote(p.UI))
+		n.Lose("ui", "%s, because Covenant agents have no user interface", diag.Quote(p.UI))
 	}
 	for _, e := range p.Env {
 		n.Lose("env "+e.Name, "Covenant passes no settings to a program")
@@ -211,26 +218,26 @@ func (m *Manifest) fromProgram(p *agent.Program, n *convert.Notes) {
 func loseServers(a *agent.Agent, n *convert.Notes) {
 	for i := range a.Servers {
 		s := &a.Servers[i]
-		n.Lose("server "+s.Alias, "its command or address, settings, version %s, digest and the classes of its tools; the program must connect to it", diag.Quote(s.Version))
+		n.Lose("server "+s.Alias, "Covenant has no field for the command, address, settings, version %s, digest or "+
+			"tool classes, so the program itself must connect to the server", diag.Quote(s.Version))
 	}
 	if a.SideEffects.Restricted {
 		n.Lose("allowed_side_effects", "Covenant has no classes of side effects, only capabilities and a network setting")
 	}
 }
 
-// loseWords records the texts for people and models.
 func loseWords(a *agent.Agent, n *convert.Notes) {
 	if a.Description != "" {
-		n.Lose("description", "Covenant has no descriptions (%d characters)", len([]rune(a.Description)))
+		n.Lose("description", "Covenant has no field for a description (%d characters)", len([]rune(a.Description)))
 	}
 	if described := countDescribed(a.Tools); described > 0 {
-		n.Lose("descriptions of tools", "Covenant has no descriptions (%d)", described)
+		n.Lose("descriptions of tools", "Covenant has no field for descriptions (%d)", described)
 	}
 	if a.Prompt != "" {
-		n.Lose("system_prompt", "Covenant has no instructions (%d characters)", len([]rune(a.Prompt)))
+		n.Lose("system_prompt", "Covenant has no field for instructions (%d characters)", len([]rune(a.Prompt)))
 	}
 	if len(a.Examples) > 0 {
-		n.Lose("example_prompts", "Covenant has no examples (%d)", len(a.Examples))
+		n.Lose("example_prompts", "Covenant has no field for example prompts (%d)", len(a.Examples))
 	}
 }
 

@@ -32,7 +32,7 @@ func TestCompile(t *testing.T) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	if !json.Valid([]byte(inputSchema)) {
-		t.Errorf("not JSON: %s", inputSchema)
+		t.Errorf("the input schema is not JSON: %s", inputSchema)
 	}
 }
 
@@ -40,17 +40,17 @@ func TestCompileFillsDefaults(t *testing.T) {
 	m, _ := parse(t, with("name", `name = "My Agent!"`)+"[resources]\nnetwork = \"off\"\n", true)
 	a := m.Compile()
 	if a.Tools[0].Name != "my-agent" || a.Name != "My Agent!" || a.Tools[0].SideEffect != agent.Write {
-		t.Errorf("%+v", a)
+		t.Errorf("unexpected result: %+v", a)
 	}
 	if *a.Resources != (agent.Resources{WallClock: 30 * time.Second, MemoryMB: 512, DiskMB: 100, Network: agent.NetworkOff}) || *a.Settlement != (agent.Settlement{Priority: "normal"}) {
-		t.Errorf("%+v %+v", a.Resources, a.Settlement)
+		t.Errorf("the defaults are wrong: %+v %+v", a.Resources, a.Settlement)
 	}
 	if !a.Callable(&a.Tools[0]) {
-		t.Error("the agent may not call its own program")
+		t.Error("the agent cannot call its own program")
 	}
 }
 
-// A manifest that was read and printed again says the same.
+// A manifest that is parsed, encoded and parsed again must not change.
 func TestPrint(t *testing.T) {
 	for _, text := range []string{example, agentLines} {
 		m, _ := parse(t, text, true)
@@ -59,12 +59,12 @@ func TestPrint(t *testing.T) {
 			t.Fatal(err)
 		}
 		if again, list := parse(t, string(b), true); len(list) > 0 || !reflect.DeepEqual(again, m) {
-			t.Errorf("%s\n%+v", b, list)
+			t.Errorf("%s\nhas problems or differs from the original: %+v", b, list)
 		}
 	}
 }
 
-// convertOK translates, and reads what came out.
+// convertOK converts an agent to Covenant and checks that the result has no problems.
 func convertOK(t *testing.T, a *agent.Agent) (*Manifest, convert.Notes) {
 	t.Helper()
 	var n convert.Notes
@@ -114,7 +114,7 @@ func TestFromMatrix(t *testing.T) {
 		},
 	})
 	if m.Agent != (Agent{"neo@local", "neo", "0.1.0", "python3", "main.py"}) || m.Resources != defaultResources() || m.Settlement != defaultSettlement() {
-		t.Errorf("%+v", m)
+		t.Errorf("unexpected result: %+v", m)
 	}
 	expect(t, "required", m.Capabilities.Required, []string{"tool.read_file", "tool.fs_search", "tool.web_search"})
 	expect(t, "lost", whats(n.Lost), []string{"tool write_file", "tool pay", "server fs", "server web", "allowed_side_effects", "description", "definition of read_file"})
@@ -132,7 +132,7 @@ func TestFromGPARS(t *testing.T) {
 		},
 	})
 	if m.Agent.ID != "researcher-v1@local" || m.Agent.Version != "1.2.3" {
-		t.Errorf("%+v", m.Agent)
+		t.Errorf("unexpected result: %+v", m.Agent)
 	}
 	expect(t, "required", m.Capabilities.Required, []string{"tool.filesystem.read", "tool.filesystem.write_all", "tool.filesystem._", "tool.bash_"})
 	expect(t, "optional", m.Capabilities.Optional, []string{"tool.web"})
@@ -156,7 +156,7 @@ func TestFromFindAgent(t *testing.T) {
 		},
 	})
 	if m.Agent.ID != "weather-bot@local" || m.Agent.Name != "Weather Bot" {
-		t.Errorf("%+v", m.Agent)
+		t.Errorf("unexpected result: %+v", m.Agent)
 	}
 	expect(t, "required", m.Capabilities.Required, []string{"tool.forecast", "tool.explain"})
 	expect(t, "lost", whats(n.Lost), []string{
@@ -176,7 +176,7 @@ func TestFromBundle(t *testing.T) {
 	}
 	m, n := convertOK(t, bundle)
 	if m.Agent != (Agent{"bundle@local", "bundle", "2.0.0", "node", "dist/index.js"}) || m.Resources.Network != "outbound-https-only" {
-		t.Errorf("%+v", m)
+		t.Errorf("unexpected result: %+v", m)
 	}
 	expect(t, "required", m.Capabilities.Required, []string{"tool.run"})
 	expect(t, "lost", whats(n.Lost), []string{"network_hosts", "contract", "runtime version", "command", "ui", "env LEVEL"})
@@ -185,19 +185,19 @@ func TestFromBundle(t *testing.T) {
 	bundle.Program = &agent.Program{Runtime: "python3", Contract: agent.NativeMCP}
 	m, n = convertOK(t, bundle)
 	if m.Agent.Runtime != "python3" || m.Agent.Entry != "main.py" || m.Resources.Network != "off" {
-		t.Errorf("a bundle that may reach no host: %+v", m)
+		t.Errorf("a bundle without hosts and entry: %+v", m)
 	}
 	expect(t, "added", whats(n.Added), []string{"agent.id", "resources.network", "agent.entry"})
 }
 
-// An agent that sends nothing anywhere gets no network.
+// An agent that connects to no host gets no network access.
 func TestFromOffline(t *testing.T) {
 	m, n := convertOK(t, &agent.Agent{
 		Dialect: agent.FindAgent, Name: "writer", Version: "1.0.0",
 		Tools: []agent.Tool{{Name: "outline", SideEffect: agent.Read, Binding: agent.Prompt{}}},
 	})
 	if m.Resources.Network != "off" {
-		t.Errorf("%+v", m.Resources)
+		t.Errorf("unexpected result: %+v", m.Resources)
 	}
 	expect(t, "added", whats(n.Added), []string{"agent.id", "resources.network", "agent.entry"})
 }
@@ -211,7 +211,7 @@ func TestFromRefuses(t *testing.T) {
 		var n convert.Notes
 		m, err := From(a, &n)
 		if m != nil || !errors.Is(err, convert.ErrNothingSurvives) || !strings.Contains(err.Error(), "no program") {
-			t.Errorf("%s: %v, %v", name, m, err)
+			t.Errorf("%s: From returns %v, %v; want ErrNothingSurvives", name, m, err)
 		}
 	}
 }

@@ -1,17 +1,19 @@
-// Package covenant implements the Covenant dialect: agents that are programs, with the
-// actions that their callers must be granted, a resource budget, and one line of JSON
-// in and one out.
+// Package covenant implements the Covenant dialect. A Covenant agent is a program that reads one line of JSON and
+// writes one line of JSON. The manifest lists the actions for which a caller needs a grant, and limits the resources
+// of the program.
 //
-// The manifest is TOML. [agent] identifies the program and its entry. [capabilities],
-// [resources] and [settlement] are optional, and so are their fields. Defaults are
-// filled in when a manifest is parsed, so a Manifest contains the effective values.
+// The manifest is TOML. The section [agent] identifies the agent and its program. The sections [capabilities],
+// [resources] and [settlement] are optional, and so are their fields. Parse fills in the defaults. A Manifest
+// therefore contains the effective values.
 //
-// Where the dialect leaves a choice, ambit decides as follows. runtime is required,
-// like the other fields of [agent]. An id without a host is accepted with a warning,
-// since later releases use it. A version that is not SemVer is a warning, since SemVer
-// is only recommended. An action is a reserved namespace and at least one name; tool.
-// alone is not an action. Unknown sections are ignored, as the dialect promises. An
-// unknown field in a known section is usually a mistake, so it is a warning.
+// Where the dialect leaves a choice, ambit decides as follows:
+//
+//   - The field runtime is required, like the other fields of [agent].
+//   - An id without a host is a warning, because later releases of Covenant allow it.
+//   - A version that is not SemVer is a warning, because SemVer is only recommended.
+//   - An action consists of a reserved namespace and at least one name. "tool." alone is not an action.
+//   - Unknown sections are ignored, as the dialect requires. An unknown field in a known section is a warning,
+//     because the field is usually a mistake.
 package covenant
 
 import "github.com/ambit-run/ambit/agent"
@@ -24,7 +26,7 @@ type Manifest struct {
 	Settlement   Settlement   `toml:"settlement"`
 }
 
-// Agent identifies the program and its entry.
+// Agent identifies the agent and its program. Entry is the path of the program.
 type Agent struct {
 	ID      string `toml:"id"`
 	Name    string `toml:"name"`
@@ -33,13 +35,13 @@ type Agent struct {
 	Entry   string `toml:"entry"`
 }
 
-// Capabilities are the actions that callers of the agent must be granted.
+// Capabilities lists the actions for which callers of the agent need a grant.
 type Capabilities struct {
 	Required []string `toml:"required"`
 	Optional []string `toml:"optional"`
 }
 
-// Resources bound one task.
+// Resources limits the resources of one task.
 type Resources struct {
 	// CPUMsPerTask is wall-clock time, despite its name.
 	CPUMsPerTask int64  `toml:"cpu_ms_per_task"`
@@ -48,16 +50,15 @@ type Resources struct {
 	Network      string `toml:"network"`
 }
 
-// Settlement limits the agent's cost. A budget of 0 means none.
+// Settlement limits the cost of the agent. A budget of 0 means no limit.
 type Settlement struct {
 	BudgetCreditsPerHour int64  `toml:"budget_credits_per_hour"`
 	Priority             string `toml:"priority"`
 }
 
-// Keys are the top-level keys that only this dialect has, in TOML.
+// Keys lists the top-level keys that no other TOML dialect has.
 var Keys = []string{"agent", "capabilities", "resources", "settlement"}
 
-// namespaces are the namespaces of actions.
 var namespaces = agent.ActionNamespaces
 
 // The allowed values of enumerated fields.

@@ -8,7 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// Parse fills in the defaults of missing fields.
+// Parse fills in the defaults for missing fields.
 func ExampleParse() {
 	rep := diag.Open("agent.toml", `
 [agent]
@@ -22,7 +22,7 @@ required = ["tool.search", "everything"]
 `, false)
 	tree, ok := doc.ParseTOML(rep.Source, rep)
 	if !ok {
-		fmt.Println("it is no TOML")
+		fmt.Println("the file is not valid TOML")
 		return
 	}
 	m := covenant.Parse(tree.Root(), rep)

@@ -12,32 +12,38 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// foreign maps other formats' names to this dialect's.
-var foreign = map[string]string{
+// foreignNames maps field names of other formats to field names of this dialect.
+var foreignNames = map[string]string{
 	"agents": "agent", "package": "agent",
 	"agent_id": "id", "slug": "id", "title": "name", "display_name": "name",
 	"language": "runtime", "lang": "runtime", "interpreter": "runtime", "engine": "runtime",
-	"main": "entry", "entrypoint": "entry", "entry_point": "entry", "command": "entry", "path": "entry", "script": "entry", "bin": "entry",
+	"main": "entry", "entrypoint": "entry", "entry_point": "entry", "command": "entry", "path": "entry",
+	"script": "entry", "bin": "entry",
 	"requires": "required", "needs": "required",
-	"timeout": "cpu_ms_per_task", "timeout_ms": "cpu_ms_per_task", "cpu_ms": "cpu_ms_per_task", "wall_clock_ms": "cpu_ms_per_task",
-	"memory": "memory_mb", "ram": "memory_mb", "mem_mb": "memory_mb", "disk": "disk_mb", "storage_mb": "disk_mb", "net": "network",
+	"timeout": "cpu_ms_per_task", "timeout_ms": "cpu_ms_per_task", "cpu_ms": "cpu_ms_per_task",
+	"wall_clock_ms": "cpu_ms_per_task", "memory": "memory_mb", "ram": "memory_mb", "mem_mb": "memory_mb",
+	"disk": "disk_mb", "storage_mb": "disk_mb", "net": "network",
 	"budget": "budget_credits_per_hour", "credits_per_hour": "budget_credits_per_hour",
 }
 
-// Common wrong values of enumerated fields, with the hint that corrects each. Typing
-// mistakes need no entry.
+// These maps contain the hints for common wrong values of enumerated fields. Misspellings need no entry, because
+// OneOf recognizes them.
 var (
 	meantRuntime = map[string]string{
 		"python": `write "python3"`, "py": `write "python3"`,
-		"node.js": `write "node"`, "nodejs": `write "node"`, "javascript": `write "node"`, "js": `write "node"`, "deno": `write "node"`, "bun": `write "node"`,
-		"rust": `write "rust-bin"`, "bin": `write "rust-bin"`, "binary": `write "rust-bin"`, "native": `write "rust-bin"`, "exec": `write "rust-bin"`,
-		"go":     `write "rust-bin": it executes entry itself, whatever language it was built from`,
-		"hermes": "hermes is a runtime of later Covenant releases, not supported here; use rust-bin, python3 or node",
+		"node.js": `write "node"`, "nodejs": `write "node"`, "javascript": `write "node"`, "js": `write "node"`,
+		"deno": `write "node"`, "bun": `write "node"`,
+		"rust": `write "rust-bin"`, "bin": `write "rust-bin"`, "binary": `write "rust-bin"`,
+		"native": `write "rust-bin"`, "exec": `write "rust-bin"`,
+		"go":     `write "rust-bin": ambit executes entry directly, whatever language the program is written in`,
+		"hermes": "ambit does not support hermes, a runtime of later Covenant releases; use rust-bin, python3 or node",
 	}
 	meantNetwork = map[string]string{
 		"none": `write "off"`, "no": `write "off"`, "false": `write "off"`, "disabled": `write "off"`,
-		"https": `write "outbound-https-only"`, "https-only": `write "outbound-https-only"`, "outbound": `write "outbound-https-only"`,
-		"on": `write "full"`, "all": `write "full"`, "any": `write "full"`, "true": `write "full"`, "host": `write "full"`,
+		"https": `write "outbound-https-only"`, "https-only": `write "outbound-https-only"`,
+		"outbound": `write "outbound-https-only"`,
+		"on":       `write "full"`, "all": `write "full"`, "any": `write "full"`, "true": `write "full"`,
+		"host": `write "full"`,
 	}
 	meantPriority = map[string]string{
 		"medium": `write "normal"`, "default": `write "normal"`, "urgent": `write "high"`, "critical": `write "high"`,
@@ -51,10 +57,10 @@ type parser struct {
 
 // Parse parses a manifest and reports every broken rule.
 func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
-	p := &parser{read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField}, root}
-	// There is no Done: other top-level sections belong to other programs.
+	p := &parser{read.Reader{Reporter: rep, Foreign: foreignNames, Unknown: diag.UnknownField}, root}
+	// Unknown top-level sections can belong to other programs, so Done is not called.
 	o := p.Object(root)
-	p.sections(root)
+	p.checkSections(root)
 	return &Manifest{
 		Agent:        p.agent(o),
 		Capabilities: p.capabilities(p.Object(o.Get("capabilities", read.Optional))),
@@ -63,8 +69,9 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	}
 }
 
-// sections reports unknown sections that are probably misspelt. Others are ignored.
-func (p *parser) sections(root doc.Value) {
+// checkSections reports unknown sections whose names are similar to a known section. All other unknown sections are
+// ignored.
+func (p *parser) checkSections(root doc.Value) {
 	for v := range root.Each() {
 		if slices.Contains(Keys, v.Key()) || !v.Is(doc.Object) {
 			continue
@@ -87,11 +94,11 @@ func (p *parser) agent(root *read.Object) Agent {
 	}
 	o := p.Object(root.Get("agent", need))
 	a := Agent{
-		ID:      p.text(o, "id").Text(),
-		Name:    p.text(o, "name").Text(),
-		Version: p.text(o, "version").Text(),
-		Runtime: p.oneOf(p.text(o, "runtime"), runtimes, meantRuntime, ""),
-		Entry:   p.text(o, "entry").Text(),
+		ID:      p.requiredText(o, "id").Text(),
+		Name:    p.requiredText(o, "name").Text(),
+		Version: p.requiredText(o, "version").Text(),
+		Runtime: p.oneOf(p.requiredText(o, "runtime"), runtimes, meantRuntime, ""),
+		Entry:   p.requiredText(o, "entry").Text(),
 	}
 	p.checkID(o.Value().Get("id"), a.ID)
 	p.checkVersion(o.Value().Get("version"), a.Version)
@@ -101,17 +108,16 @@ func (p *parser) agent(root *read.Object) Agent {
 }
 
 func (p *parser) missing(in doc.Value, key, hint string) {
-	at := in.Head()
-	at.Pointer += "/" + key
-	p.Report(diag.Missing, at, hint, "%s is required", diag.Quote(key))
+	p.Report(diag.Missing, in.MissingPlace(key), hint, "%s is required", diag.Quote(key))
 }
 
-// blanks are the characters that alone make a text empty. The JSON Schema uses the
-// same set.
+// blanks contains the white-space characters. A text that consists only of white space is treated as empty. The JSON
+// Schema of the dialect uses the same characters.
 const blanks = " \t\r\n"
 
-// text returns a field of [agent] that is not empty, or nothing.
-func (p *parser) text(o *read.Object, key string) doc.Value {
+// requiredText returns a required field of [agent]. If the field is missing, empty or not a string, requiredText
+// reports the problem and returns an absent value.
+func (p *parser) requiredText(o *read.Object, key string) doc.Value {
 	need := read.Required
 	if o.Ok() && !o.Value().Get(key).Ok() && p.root.Get(key).Ok() {
 		p.missing(o.Value(), key, "move "+diag.Quote(key)+" from the top of the file to below [agent]")
@@ -128,17 +134,19 @@ func (p *parser) text(o *read.Object, key string) doc.Value {
 	return v
 }
 
-// oneOf returns a text that is one of the words, or else the default.
-func (p *parser) oneOf(v doc.Value, words []string, meant map[string]string, otherwise string) string {
+// oneOf returns the text of a value if the text is one of the allowed words. Otherwise oneOf reports the text, with a
+// hint for common mistakes, and returns the fallback.
+func (p *parser) oneOf(v doc.Value, words []string, hints map[string]string, fallback string) string {
 	if !p.Is(v, doc.String) {
-		return otherwise
+		return fallback
 	}
-	if hint := meant[strings.ToLower(v.Text())]; hint != "" {
-		p.Report(diag.NotInEnum, v.Place(), hint, "%s is not allowed for %s; use %s", diag.Quote(v.Text()), diag.Quote(v.Key()), diag.Words(words, "or"))
-		return otherwise
+	if hint := hints[strings.ToLower(v.Text())]; hint != "" {
+		p.Report(diag.NotInEnum, v.Place(), hint, "%s is not allowed for %s; use %s", diag.Quote(v.Text()),
+			diag.Quote(v.Key()), diag.Words(words, "or"))
+		return fallback
 	}
 	if !p.OneOf(v, words) {
-		return otherwise
+		return fallback
 	}
 	return v.Text()
 }
@@ -188,18 +196,19 @@ func (p *parser) checkEntry(v doc.Value, entry string) {
 	case entry == "":
 		return
 	case strings.ContainsFunc(entry, isControl):
-		p.Report(ruleEntryCharacters, v.Place(), "", "entry contains a control character")
+		p.Report(ruleEntryCharacters, v.Place(), "", "the entry path contains a control character")
 	case !namesFile(entry):
-		p.Report(ruleEntryFolder, v.Place(), "", "entry %s does not name a file", diag.Quote(entry))
+		p.Report(ruleEntryFolder, v.Place(), "", "the entry %s does not name a file", diag.Quote(entry))
 	case strings.HasPrefix(path.Clean(entry), "../"):
-		p.Report(ruleEntryOutside, v.Place(), "", "entry %s leaves the manifest's folder", diag.Quote(entry))
+		p.Report(ruleEntryOutside, v.Place(), "", "the entry %s is outside the manifest's folder", diag.Quote(entry))
 	}
 	if strings.Contains(entry, `\`) {
-		p.Report(ruleEntryBackslash, v.Place(), "", "entry %s contains a backslash", diag.Quote(entry))
+		p.Report(ruleEntryBackslash, v.Place(), "", "the entry %s contains a backslash", diag.Quote(entry))
 	}
 }
 
-// namesFile reports whether the last part of a path is more than dots and blanks.
+// namesFile reports whether a path ends in a file name. A name that consists only of dots and spaces is not a file
+// name. Paths with control characters are rejected.
 func namesFile(entry string) bool {
 	return strings.Trim(entry[strings.LastIndexByte(entry, '/')+1:], ". ") != "" && !strings.ContainsFunc(entry, isControl)
 }
@@ -207,8 +216,14 @@ func namesFile(entry string) bool {
 func isControl(r rune) bool { return r < 0x20 || r == 0x7F }
 
 func (p *parser) capabilities(o *read.Object) Capabilities {
-	var required, optional read.Seen
-	c := Capabilities{Required: p.actions(o, "required", &required), Optional: p.actions(o, "optional", &optional)}
+	c := Capabilities{
+		Required: p.Distinct(o.List("required", read.Optional), p.isAction),
+		Optional: p.Distinct(o.List("optional", read.Optional), p.isAction),
+	}
+	var required read.Seen
+	for _, action := range c.Required {
+		required.Add(action)
+	}
 	for v := range o.Value().Get("optional").Each() {
 		if required.Has(v.Text()) {
 			p.Report(ruleBothLists, v.Place(), "", "%s is already required", diag.Quote(v.Text()))
@@ -218,35 +233,17 @@ func (p *parser) capabilities(o *read.Object) Capabilities {
 	return c
 }
 
-func (p *parser) actions(o *read.Object, key string, seen *read.Seen) []string {
-	list := o.List(key, read.Optional)
-	if list.Len() == 0 {
-		return nil
-	}
-	actions := p.Room(list.Len())
-	for v := range p.Strings(list) {
-		action := v.Text()
-		if !p.action(v, action) {
-			continue
-		}
-		if !seen.Add(action) {
-			p.Report(diag.Repeated, v.Place(), "", "%s is already in the list", diag.Quote(action))
-			continue
-		}
-		actions = append(actions, action)
-	}
-	return actions
-}
-
-// action reports whether an action is valid, with a diagnostic if not.
-func (p *parser) action(v doc.Value, action string) bool {
+// isAction reports whether a value is a valid action. If not, it records a diagnostic.
+func (p *parser) isAction(v doc.Value) bool {
+	action := v.Text()
 	namespace, names, _ := strings.Cut(action, ".")
 	switch {
 	case !slices.Contains(namespaces, namespace):
-		p.Report(ruleNamespace, v.Place(), namespaceHint(action), "%s is outside the reserved namespaces intent., memory., identity., tool. and agent.", diag.Quote(action))
+		p.Report(ruleNamespace, v.Place(), namespaceHint(action),
+			"%s is outside the reserved namespaces intent., memory., identity., tool. and agent.", diag.Quote(action))
 		return false
 	case names == "" || strings.HasPrefix(names, ".") || strings.HasSuffix(names, ".") || strings.Contains(names, ".."):
-		p.Report(ruleAction, v.Place(), "", "%s has a part missing", diag.Quote(action))
+		p.Report(ruleAction, v.Place(), "", "a part of the action %s is missing", diag.Quote(action))
 		return false
 	case strings.ContainsAny(action, "*"+blanks):
 		p.Report(ruleActionCharacters, v.Place(), "", "%s contains white space or *", diag.Quote(action))
@@ -254,8 +251,8 @@ func (p *parser) action(v doc.Value, action string) bool {
 	return true
 }
 
-// namespaceHint suggests the intended namespace: tool.web for tools.web and for
-// tool:web.
+// namespaceHint suggests an action in a known namespace, such as tool.web for tools.web or tool:web. namespaceHint
+// returns "" if no namespace is similar.
 func namespaceHint(action string) string {
 	i := strings.IndexAny(action, ".:/")
 	if i < 0 || i+1 == len(action) {
@@ -273,23 +270,23 @@ func namespaceHint(action string) string {
 
 func (p *parser) resources(o *read.Object) Resources {
 	r := defaultResources()
-	p.amount(o, "cpu_ms_per_task", &r.CPUMsPerTask)
-	p.amount(o, "memory_mb", &r.MemoryMB)
-	p.amount(o, "disk_mb", &r.DiskMB)
+	p.readAmount(o, "cpu_ms_per_task", &r.CPUMsPerTask)
+	p.readAmount(o, "memory_mb", &r.MemoryMB)
+	p.readAmount(o, "disk_mb", &r.DiskMB)
 	if r.CPUMsPerTask == 0 {
-		p.Report(ruleNoBudget, o.Value().Get("cpu_ms_per_task").Place(), "", "cpu_ms_per_task is 0, which leaves the program no time")
+		p.Report(ruleNoBudget, o.Value().Get("cpu_ms_per_task").Place(), "",
+			"cpu_ms_per_task is 0, so the program has no time to run")
 	}
 	if r.MemoryMB == 0 {
-		p.Report(ruleNoBudget, o.Value().Get("memory_mb").Place(), "", "memory_mb is 0, which leaves the program no memory")
+		p.Report(ruleNoBudget, o.Value().Get("memory_mb").Place(), "", "memory_mb is 0, so the program has no memory")
 	}
 	r.Network = p.oneOf(o.Get("network", read.Optional), networks, meantNetwork, r.Network)
 	o.Done()
 	return r
 }
 
-// amount reads a whole number into n, and leaves the default if it is missing or
-// wrong.
-func (p *parser) amount(o *read.Object, key string, n *int64) {
+// readAmount stores the value of a whole-number field in *n. If the field is missing or invalid, *n keeps its default.
+func (p *parser) readAmount(o *read.Object, key string, n *int64) {
 	if v, ok := o.Int(key, read.Optional, 0, read.MaxInt); ok {
 		*n = v
 	}
@@ -297,7 +294,7 @@ func (p *parser) amount(o *read.Object, key string, n *int64) {
 
 func (p *parser) settlement(o *read.Object) Settlement {
 	s := defaultSettlement()
-	p.amount(o, "budget_credits_per_hour", &s.BudgetCreditsPerHour)
+	p.readAmount(o, "budget_credits_per_hour", &s.BudgetCreditsPerHour)
 	s.Priority = p.oneOf(o.Get("priority", read.Optional), priorities, meantPriority, s.Priority)
 	o.Done()
 	return s

@@ -26,7 +26,7 @@ func parse(t *testing.T, text string, strict bool) (*Manifest, []diag.Diagnostic
 	return m, rep.Finish()
 }
 
-// brief writes diagnostics as CODE line:column.
+// brief formats each diagnostic as CODE line:column.
 func brief(list []diag.Diagnostic) []string {
 	var out []string
 	for _, d := range list {
@@ -35,7 +35,7 @@ func brief(list []diag.Diagnostic) []string {
 	return out
 }
 
-// The example of the dialect's own documentation.
+// example is the example in the documentation of the dialect.
 const example = `[agent]
 id      = "research@local"
 name    = "research"
@@ -62,7 +62,7 @@ func TestSeedExample(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		m, list := parse(t, example, strict)
 		if len(list) > 0 {
-			t.Errorf("strict %v: %+v", strict, list)
+			t.Errorf("with strict %v, the example has problems: %+v", strict, list)
 		}
 		want := &Manifest{
 			Agent:        Agent{"research@local", "research", "0.1.0", "rust-bin", "target/release/research"},
@@ -76,7 +76,7 @@ func TestSeedExample(t *testing.T) {
 	}
 }
 
-// agentLines is a whole [agent] of six lines.
+// agentLines is a complete [agent] section of six lines.
 const agentLines = `[agent]
 id = "a@local"
 name = "a"
@@ -88,15 +88,15 @@ entry = "main.js"
 func TestDefaults(t *testing.T) {
 	m, list := parse(t, agentLines, true)
 	if len(list) > 0 || m.Resources != (Resources{30_000, 512, 100, "outbound-https-only"}) || m.Settlement != (Settlement{0, "normal"}) {
-		t.Errorf("%+v %+v", m, list)
+		t.Errorf("got %+v with diagnostics %+v", m, list)
 	}
 	m, list = parse(t, agentLines+"[resources]\nmemory_mb = 64\n[settlement]\n[capabilities]\n", true)
 	if len(list) > 0 || m.Resources != (Resources{30_000, 64, 100, "outbound-https-only"}) || m.Settlement.Priority != "normal" {
-		t.Errorf("%+v %+v", m, list)
+		t.Errorf("got %+v with diagnostics %+v", m, list)
 	}
 }
 
-// with replaces one line of [agent].
+// with returns agentLines with the line for key replaced.
 func with(key, line string) string {
 	lines := strings.Split(agentLines, "\n")
 	for i, l := range lines {
@@ -107,7 +107,7 @@ func with(key, line string) string {
 	return strings.Join(lines, "\n")
 }
 
-// after puts lines behind [agent]; the first of them is line 7.
+// after appends lines to agentLines; the first appended line is line 7.
 func after(lines string) string { return agentLines + lines }
 
 var ruleTests = []struct {
@@ -135,7 +135,7 @@ var ruleTests = []struct {
 	{"id is a number", with("id", `id = 7`), []string{"AM101 2:6"}},
 	{"name is a date", with("name", `name = 2026-01-01`), []string{"AM101 3:8"}},
 
-	{"id in all its characters", with("id", `id = "Re_s.e-1@my.host_1-2"`), nil},
+	{"id with every allowed character", with("id", `id = "Re_s.e-1@my.host_1-2"`), nil},
 	{"id without a host", with("id", `id = "research"`), []string{"CV002 2:6"}},
 	{"id with two hosts", with("id", `id = "a@b@c"`), []string{"CV001 2:6"}},
 	{"id without a name", with("id", `id = "@local"`), []string{"CV001 2:6"}},
@@ -143,33 +143,33 @@ var ruleTests = []struct {
 	{"id with a space", with("id", `id = "my agent@local"`), []string{"CV001 2:6"}},
 	{"plain id with a space", with("id", `id = "my agent"`), []string{"CV001 2:6"}},
 	{"id with a slash", with("id", `id = "a/b@local"`), []string{"CV001 2:6"}},
-	{"id in other letters", with("id", `id = "ж@local"`), []string{"CV001 2:6"}},
+	{"id with non-ASCII letters", with("id", `id = "ж@local"`), []string{"CV001 2:6"}},
 	{"blank id", with("id", `id = "  "`), []string{"AM105 2:6"}},
 
-	{"name with anything in it", with("name", `name = "Research, für alle"`), nil},
+	{"name with spaces and non-ASCII letters", with("name", `name = "Research, für alle"`), nil},
 	{"version of a prerelease", with("version", `version = "1.0.0-rc.1+5"`), nil},
 	{"version of two numbers", with("version", `version = "1.0"`), []string{"CV003 4:11"}},
 	{"version with v", with("version", `version = "v1.0.0"`), []string{"CV003 4:11"}},
 	{"version is a word", with("version", `version = "newest"`), []string{"CV003 4:11"}},
 	{"version is a number", with("version", `version = 1.0`), []string{"AM101 4:11"}},
-	{"runtime of another name", with("runtime", `runtime = "python"`), []string{"AM104 5:11"}},
+	{"another name of a runtime", with("runtime", `runtime = "python"`), []string{"AM104 5:11"}},
 	{"runtime in upper case", with("runtime", `runtime = "Node"`), []string{"AM104 5:11"}},
 	{"runtime of later releases", with("runtime", `runtime = "hermes"`), []string{"AM104 5:11"}},
 
 	{"absolute entry", with("entry", `entry = "/usr/local/bin/research"`), nil},
 	{"entry with dots that stay inside", with("entry", `entry = "./src/../bin/..research"`), nil},
-	{"entry that leads out", with("entry", `entry = "src/../../bin/research"`), []string{"CV006 6:9"}},
+	{"entry that leads out of the folder", with("entry", `entry = "src/../../bin/research"`), []string{"CV006 6:9"}},
 	{"absolute entry with dots", with("entry", `entry = "/opt/../../bin/research"`), nil},
 	{"entry with a line break", with("entry", `entry = "main\n.js"`), []string{"CV004 6:9"}},
 	{"entry with NUL", with("entry", `entry = "main\u0000.js"`), []string{"CV004 6:9"}},
 	{"entry with DEL", with("entry", `entry = "main\u007f.js"`), []string{"CV004 6:9"}},
-	{"entry of Windows, half escaped", with("entry", `entry = "target\release"`), []string{"CV004 6:9"}},
-	{"entry of Windows", with("entry", `entry = 'target\research.exe'`), []string{"CV007 6:9"}},
+	{"Windows path with an escape sequence", with("entry", `entry = "target\release"`), []string{"CV004 6:9"}},
+	{"Windows path", with("entry", `entry = 'target\research.exe'`), []string{"CV007 6:9"}},
 	{"entry is a folder", with("entry", `entry = "target/release/"`), []string{"CV005 6:9"}},
-	{"entry is the folder", with("entry", `entry = "."`), []string{"CV005 6:9"}},
-	{"entry is the folder above", with("entry", `entry = "bin/.."`), []string{"CV005 6:9"}},
+	{"entry is the manifest's folder", with("entry", `entry = "."`), []string{"CV005 6:9"}},
+	{"entry is a parent folder", with("entry", `entry = "bin/.."`), []string{"CV005 6:9"}},
 	{"entry ends in blanks", with("entry", `entry = "bin/ "`), []string{"CV005 6:9"}},
-	{"entry that no interpreter is for", with("entry", `entry = "main.py"`), nil},
+	{"entry with the extension of another runtime", with("entry", `entry = "main.py"`), nil},
 
 	{"unknown field", with("entry", "entry = \"main.js\"\ncolour = \"red\""), []string{"AM103 7:1"}},
 	{"unknown sections", "other = 1\n" + after("[sandbox]\nrequired = true\n[hermes]\n[[list]]\nx = 1\n"), nil},
@@ -179,17 +179,17 @@ var ruleTests = []struct {
 	{"actions of every namespace", after("[capabilities]\nrequired = [\"intent.a\", \"memory.b.c\", \"identity.d\", \"tool.e-f_g\", \"agent.h/i\"]\n"), nil},
 	{"actions is a text", after("[capabilities]\nrequired = \"tool.web\"\n"), []string{"AM101 8:12"}},
 	{"action is a number", after("[capabilities]\noptional = [1, \"tool.web\"]\n"), []string{"AM101 8:13"}},
-	{"action outside", after("[capabilities]\nrequired = [\"tools.web\",\n\"web\",\n\"\"]\noptional = [\"Tool.web\"]\n"), []string{"CV010 8:13", "CV010 9:1", "CV010 10:1", "CV010 11:13"}},
+	{"action outside the namespaces", after("[capabilities]\nrequired = [\"tools.web\",\n\"web\",\n\"\"]\noptional = [\"Tool.web\"]\n"), []string{"CV010 8:13", "CV010 9:1", "CV010 10:1", "CV010 11:13"}},
 	{"action is a namespace", after("[capabilities]\nrequired = [\"tool.\",\n\"tool\"]\noptional = [\"memory\"]\n"), []string{"CV011 8:13", "CV011 9:1", "CV011 10:13"}},
 	{"action with an empty part", after("[capabilities]\nrequired = [\"tool..web\",\n\"tool.web.\",\n\"tool.a..b\"]\n"), []string{"CV011 8:13", "CV011 9:1", "CV011 10:1"}},
-	{"action with odd characters", after("[capabilities]\nrequired = [\"tool.*\",\n\"tool.web search\"]\n"), []string{"CV012 8:13", "CV012 9:1"}},
+	{"action with invalid characters", after("[capabilities]\nrequired = [\"tool.*\",\n\"tool.web search\"]\n"), []string{"CV012 8:13", "CV012 9:1"}},
 	{"action twice", after("[capabilities]\nrequired = [\"tool.a\",\n\"tool.a\"]\noptional = [\"tool.b\",\n\"tool.b\"]\n"), []string{"AM107 9:1", "AM107 11:1"}},
 	{"action in both lists", after("[capabilities]\noptional = [\"tool.b\",\n\"tool.a\"]\nrequired = [\"tool.a\"]\n"), []string{"CV013 9:1"}},
 
 	{"no time", after("[resources]\ncpu_ms_per_task = 0\n"), []string{"CV020 8:19"}},
 	{"no memory", after("[resources]\nmemory_mb = 0\n"), []string{"CV020 8:13"}},
-	{"section misspelt", after("[resource]\nmemory_mb = 1\n"), []string{"CV030 7:2"}},
-	{"section of another kind", after("[telemetry]\nurl = \"x\"\n"), nil},
+	{"misspelled section", after("[resource]\nmemory_mb = 1\n"), []string{"CV030 7:2"}},
+	{"unknown section", after("[telemetry]\nurl = \"x\"\n"), nil},
 	{"no disk", after("[resources]\ndisk_mb = 0\n"), nil},
 	{"no budget", after("[settlement]\nbudget_credits_per_hour = 0\n"), nil},
 	{"largest amounts", after("[resources]\ncpu_ms_per_task = 9007199254740992\nmemory_mb = 9_007_199_254_740_992\n"), nil},
@@ -197,11 +197,11 @@ var ruleTests = []struct {
 	{"below zero", after("[resources]\ncpu_ms_per_task = -1\nmemory_mb = -1\ndisk_mb = -1\n[settlement]\nbudget_credits_per_hour = -1\n"), []string{"AM106 8:19", "AM106 9:13", "AM106 10:11", "AM106 12:27"}},
 	{"not whole", after("[resources]\nmemory_mb = 0.5\n"), []string{"AM106 8:13"}},
 	{"amount is a text", after("[resources]\nmemory_mb = \"512\"\n"), []string{"AM101 8:13"}},
-	{"every network", after("[resources]\nnetwork = \"full\"\n"), nil},
+	{"full network", after("[resources]\nnetwork = \"full\"\n"), nil},
 	{"no network", after("[resources]\nnetwork = \"off\"\n"), nil},
 	{"another network", after("[resources]\nnetwork = \"none\"\n"), []string{"AM104 8:11"}},
 	{"network is a boolean", after("[resources]\nnetwork = false\n"), []string{"AM101 8:11"}},
-	{"every priority", after("[settlement]\npriority = \"low\"\n"), nil},
+	{"low priority", after("[settlement]\npriority = \"low\"\n"), nil},
 	{"high priority", after("[settlement]\npriority = \"high\"\n"), nil},
 	{"another priority", after("[settlement]\npriority = \"urgent\"\n"), []string{"AM104 8:12"}},
 }
@@ -216,8 +216,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Every rule must be broken by a test.
-func TestEveryRuleIsBroken(t *testing.T) {
+// TestEveryRuleHasACase checks that at least one case of ruleTests breaks each rule.
+func TestEveryRuleHasACase(t *testing.T) {
 	broken := map[string]bool{}
 	for _, test := range ruleTests {
 		for _, w := range test.want {
@@ -227,7 +227,7 @@ func TestEveryRuleIsBroken(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range Rules {
 		if !broken[r.Code] || seen[r.Code] || !strings.HasPrefix(r.Code, "CV") || r.Title == "" || r.Why == "" || r.Fix == "" {
-			t.Errorf("never broken, listed twice or unexplained: %+v", r)
+			t.Errorf("no case breaks this rule, or the rule is listed twice or not explained: %+v", r)
 		}
 		seen[r.Code] = true
 	}
@@ -238,8 +238,8 @@ func TestHints(t *testing.T) {
 	tests := []struct{ name, manifest, hint string }{
 		{"fields without a section", "id = \"a@local\"\nname = \"a\"\n", "put the line [agent] above id"},
 		{"field above the section", "version = \"1.0.0\"\n" + with("version", ""), `move "version" from the top of the file to below [agent]`},
-		{"section misspelt", strings.Replace(agentLines, "[agent]", "[agents]", 1), `is "agents" meant to be "agent"?`},
-		{"field misspelt", with("entry", `entri = "main.js"`), `is "entri" meant to be "entry"?`},
+		{"misspelled section", strings.Replace(agentLines, "[agent]", "[agents]", 1), `is "agents" meant to be "agent"?`},
+		{"misspelled field", with("entry", `entri = "main.js"`), `is "entri" meant to be "entry"?`},
 		{"field of another format", with("entry", `main = "main.js"`), `is "main" meant to be "entry"?`},
 		{"no host", with("id", `id = "research"`), `"research@local"`},
 		{"version with v", with("version", `version = "v1.0.0"`), `"1.0.0"`},
@@ -248,15 +248,15 @@ func TestHints(t *testing.T) {
 		{"node.js", with("runtime", `runtime = "Node.js"`), `write "node"`},
 		{"rust", with("runtime", `runtime = "rust"`), `write "rust-bin"`},
 		{"hermes", with("runtime", `runtime = "hermes"`), "later Covenant releases"},
-		{"runtime misspelt", with("runtime", `runtime = "pyhton3"`), `did you mean "python3"?`},
+		{"misspelled runtime", with("runtime", `runtime = "pyhton3"`), `did you mean "python3"?`},
 		{"network", after("[resources]\nnetwork = \"https\"\n"), `write "outbound-https-only"`},
 		{"priority", after("[settlement]\npriority = \"medium\"\n"), `write "normal"`},
 		{"tools", required("tools.web"), `did you mean "tool.web"?`},
 		{"upper case", required("Memory.write"), `did you mean "memory.write"?`},
 		{"colon", required("tool:web"), `did you mean "tool.web"?`},
-		{"no namespace", required("web_search"), "start it with intent., memory., identity., tool. or agent."},
-		{"other namespace", required("filesystem.read"), "start it with intent., memory., identity., tool. or agent."},
-		{"timeout", after("[resources]\ntimeout_ms = 5\n"), `calls it "cpu_ms_per_task"`},
+		{"no namespace", required("web_search"), "start the action with intent., memory., identity., tool. or agent."},
+		{"other namespace", required("filesystem.read"), "start the action with intent., memory., identity., tool. or agent."},
+		{"timeout", after("[resources]\ntimeout_ms = 5\n"), `the field is named "cpu_ms_per_task"`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestNamespacesAreListed(t *testing.T) {
 	_, list := parse(t, after("[capabilities]\nrequired = [\"net.open\"]\n"), false)
 	want := `"net.open" is outside the reserved namespaces intent., memory., identity., tool. and agent.`
 	if len(list) != 1 || list[0].Message != want {
-		t.Errorf("%+v", list)
+		t.Errorf("unexpected diagnostics: %+v", list)
 	}
 }
 
@@ -290,12 +290,12 @@ func TestSecretsAreNotShown(t *testing.T) {
 			}
 		}
 		if len(list) == 0 {
-			t.Errorf("nothing reported for %s", text)
+			t.Errorf("no problem is reported for %s", text)
 		}
 	}
 }
 
-// pattern digs the pattern at a path out of the dialect's JSON Schema.
+// pattern returns the pattern at a path in the dialect's JSON Schema.
 func pattern(path ...string) *regexp.Regexp {
 	b, err := os.ReadFile("../schema/covenant.json")
 	if err != nil {
@@ -311,7 +311,8 @@ func pattern(path ...string) *regexp.Regexp {
 	return regexp.MustCompile(at.(string))
 }
 
-// A text has an error exactly where the schema's pattern does not match it.
+// The rules and the schema must agree. The rules accept a text if and only if the schema's pattern
+// matches the text.
 func FuzzSchema(f *testing.F) {
 	fields := map[string]*regexp.Regexp{"action": pattern("$defs", "action")}
 	for _, key := range []string{"id", "name", "version", "entry"} {
@@ -338,11 +339,11 @@ func FuzzSchema(f *testing.F) {
 			rep := diag.NewReporter(src, false)
 			tree, ok := doc.ParseTOML(src, rep)
 			if !ok {
-				continue // JSON writes some characters that TOML does not take
+				continue // a TOML string does not allow all characters of a JSON string
 			}
 			Parse(tree.Root(), rep)
 			if refused := rep.Errors() > 0; refused == re.MatchString(s) {
-				t.Errorf("%s %q: refused by the rules: %v, by the schema: %v", key, s, refused, !refused)
+				t.Errorf("%s %q: rejected by the rules: %v, by the schema: %v", key, s, refused, !refused)
 			}
 		}
 	})
@@ -365,7 +366,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if a := m.Compile(); a.ID == "" || a.Name == "" || a.Program.Runtime == "" || a.Program.Entry == "" || a.Tools[0].Name == "" {
-			t.Errorf("a valid manifest makes half an agent: %+v", a)
+			t.Errorf("the agent of a valid manifest is incomplete: %+v", a)
 		}
 	})
 }

@@ -1,22 +1,17 @@
-// Package diag defines problems, their locations, and how they are shown
-// without revealing a secret.
+// Package diag defines the problems in a manifest and their locations. It prints problems without revealing secrets.
 //
-// A [Rule] is a stable code with its explanation; every check in every dialect
-// has one. A [Diagnostic] is a rule broken at a [Place]. Checks hand what they
-// find to a [Reporter], which never stops at the first problem, and at the end
-// sorts everything by position. A [Source] is the file itself: it turns byte
-// offsets into lines and columns, on demand, and cuts the
-// [Frame] that is shown around a problem.
+// A [Rule] has a stable code and an explanation. Every check in every dialect belongs to a rule. A [Diagnostic]
+// reports that a rule is broken at a [Place]. A [Reporter] collects the diagnostics of all checks and sorts them by
+// position. A Reporter does not stop at the first problem. A [Source] is the text of the file. A Source converts byte
+// offsets to lines and columns, and cuts out the [Frame] around a problem.
 //
-// Three things hold for everything this package prints:
+// All output of this package follows three rules:
 //
-//   - A span reported with [Source.Mask] is a secret. It is masked in the frame
-//     of every diagnostic, also of one that complains about something else on
-//     the same line, and [Quote] masks secret-like values in messages.
-//   - Text from a manifest is data. Control characters, escape sequences and
-//     characters that reorder text are printed as escapes, never sent to a
-//     terminal.
-//   - Lines and columns count from 1; columns count Unicode code points.
+//   - A span that is marked with [Source.Mask] is a secret. Every frame masks the span, even if the diagnostic is
+//     about other text on the same line. [Quote] masks secret-like values in messages.
+//   - Text from a manifest is data. Control characters, escape sequences and characters that reorder text are printed
+//     as escapes. A terminal never interprets them.
+//   - Lines and columns start at 1. Columns count Unicode code points.
 package diag
 
 import (
@@ -25,10 +20,11 @@ import (
 	"slices"
 )
 
-// Severity decides whether a problem makes a manifest invalid.
+// Severity says whether a problem makes the manifest invalid.
 type Severity uint8
 
-// An Error makes a manifest invalid; a Warning does so only under strict reading.
+// The severities. An Error makes the manifest invalid. A Warning makes the manifest invalid only if Reporter.Strict is
+// set.
 const (
 	Error Severity = iota
 	Warning
@@ -57,31 +53,25 @@ func (s *Severity) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Rule is a requirement on manifests. Codes are never reused.
+// Rule is a requirement for manifests. The code of a deleted rule is never reused.
 type Rule struct {
 	Code     string
 	Severity Severity
-	// Title is the rule in a few words.
+	// Title describes the problem in a few words.
 	Title string
-	// Why describes the harm of breaking the rule.
+	// Why describes the consequence of breaking the rule.
 	Why string
-	// Fix is what to write instead.
+	// Fix says how to change the manifest. Fix is the default hint of [Reporter.Report].
 	Fix string
 }
 
-// NewError returns a rule that a valid manifest never breaks.
-func NewError(code, title, why, fix string) *Rule { return &Rule{code, Error, title, why, fix} }
-
-// NewWarning returns a rule that is an error only under strict reading.
-func NewWarning(code, title, why, fix string) *Rule { return &Rule{code, Warning, title, why, fix} }
-
-// Place is a span of bytes in a source, and the JSON pointer of the value there.
+// Place is a location in a source. It consists of a span of bytes and the JSON pointer of the value in that span.
 type Place struct {
 	Start, End int
 	Pointer    string
 }
 
-// Diagnostic is one problem, its location, and how to fix it.
+// Diagnostic describes one problem, its location and its fix.
 type Diagnostic struct {
 	Code      string   `json:"code"`
 	Severity  Severity `json:"severity"`
@@ -96,7 +86,6 @@ type Diagnostic struct {
 	start, end int
 }
 
-// maxDiagnostics limits the diagnostics of one file.
 const maxDiagnostics = 10_000
 
 // Reporter collects the problems of one source.
@@ -110,12 +99,13 @@ type Reporter struct {
 	errors  int
 }
 
-// NewReporter returns a reporter for src.
+// NewReporter returns a reporter for a source.
 func NewReporter(src *Source, strict bool) *Reporter {
 	return &Reporter{Source: src, Strict: strict}
 }
 
-// Open returns a reporter for a source of that name and text, in one allocation.
+// Open returns a reporter for a new source with the given name and text. The reporter and the source share one
+// allocation.
 func Open(name, text string, strict bool) *Reporter {
 	both := &struct {
 		reporter Reporter
@@ -125,8 +115,8 @@ func Open(name, text string, strict bool) *Reporter {
 	return &both.reporter
 }
 
-// Report records that rule is broken at place. The hint, which may be empty,
-// describes the fix.
+// Report records that a rule is broken at a place. The hint says how to fix the problem. The default hint is the
+// rule's Fix.
 func (r *Reporter) Report(rule *Rule, at Place, hint, format string, args ...any) {
 	severity := rule.Severity
 	if r.Strict {
@@ -148,17 +138,17 @@ func (r *Reporter) Report(rule *Rule, at Place, hint, format string, args ...any
 	})
 }
 
-// Full reports whether further problems are only counted, so that formatting them is
-// useless.
+// Full reports whether the reporter has reached its limit. Further problems are only counted, so callers need not
+// format messages for them.
 func (r *Reporter) Full() bool { return len(r.list) >= maxDiagnostics }
 
-// Any reports whether there is any problem so far.
+// Any reports whether the reporter has recorded a problem.
 func (r *Reporter) Any() bool { return len(r.list) > 0 }
 
-// Errors counts the errors reported so far.
+// Errors returns the number of errors, including errors beyond the reporter's limit.
 func (r *Reporter) Errors() int { return r.errors }
 
-// Finish returns everything reported, in the order of the file.
+// Finish returns all diagnostics, sorted by their position in the file.
 func (r *Reporter) Finish() []Diagnostic {
 	if len(r.list) == 0 {
 		return nil

@@ -31,7 +31,7 @@ func TestReporterKeepsEverythingInOrder(t *testing.T) {
 	}
 }
 
-func TestStrictMakesErrorsOfWarnings(t *testing.T) {
+func TestStrictTurnsWarningsIntoErrors(t *testing.T) {
 	r := NewReporter(NewSource("x", "x"), true)
 	r.Report(ByteOrderMark, Place{}, "", "a warning")
 	if got := r.Finish(); r.Errors() != 1 || got[0].Severity != Error {
@@ -46,10 +46,10 @@ func TestTooManyProblemsAreCounted(t *testing.T) {
 	}
 	got := r.Finish()
 	if len(got) != maxDiagnostics+1 || got[maxDiagnostics].Code != TooMany.Code || !strings.Contains(got[maxDiagnostics].Message, "5000") {
-		t.Errorf("got %d, last %+v", len(got), got[len(got)-1])
+		t.Errorf("got %d diagnostics, the last is %+v", len(got), got[len(got)-1])
 	}
 	if r.Errors() != 15_000 {
-		t.Errorf("%d errors counted", r.Errors())
+		t.Errorf("Errors() = %d, want 15000", r.Errors())
 	}
 }
 
@@ -87,18 +87,18 @@ func TestFrame(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", tt.name, tt.frame, tt.want)
 		}
 		if strings.Contains(tt.frame.Text, "hunter") {
-			t.Errorf("%s: the secret shows", tt.name)
+			t.Errorf("%s: the frame shows the secret", tt.name)
 		}
 	}
 }
 
-// Frames show unparsed text too, with its secrets masked.
+// Frame also shows text that was not parsed, such as comments. It masks the secrets in such text.
 func TestFrameMasksSecretsThatNoRuleSaw(t *testing.T) {
 	token := "ghp" + "_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 	for _, text := range []string{"// " + token, token, "x " + token + " y " + token, strings.Repeat("é", 300) + token + strings.Repeat("x ", 300)} {
 		for _, at := range []int{0, strings.Index(text, token), strings.Index(text, token) + 30, len(text) - 1} {
 			if f := frame(t, text, at, at+1); strings.Contains(f.Text, "N4o5P6") {
-				t.Errorf("the secret shows at %d: %q", at, f.Text)
+				t.Errorf("the frame at offset %d shows the secret: %q", at, f.Text)
 			}
 		}
 	}
@@ -109,7 +109,7 @@ func TestFrameOfALongLine(t *testing.T) {
 	at := strings.Index(text, "HERE")
 	f := frame(t, text, at, at+4)
 	if n := len([]rune(f.Text)); n > 3*frameWidth || !strings.Contains(f.Text, "HERE") {
-		t.Errorf("%d characters are shown: %q", n, f.Text)
+		t.Errorf("the frame has %d characters: %q", n, f.Text)
 	}
 	if got := string([]rune(f.Text)[f.Before : f.Before+f.Marked]); got != "HERE" {
 		t.Errorf("the caret is under %q", got)
@@ -153,19 +153,19 @@ func TestClosest(t *testing.T) {
 		}
 	}
 	if got := Closest("page", []string{"range"}); got != "" {
-		t.Errorf("two edits make another short word: %q", got)
+		t.Errorf("Closest(page, [range]) = %q, want none: a short word allows only one edit", got)
 	}
 }
 
 func TestEverySharedRuleIsExplained(t *testing.T) {
 	for _, r := range Shared {
 		if r.Code == "" || r.Title == "" || r.Why == "" {
-			t.Errorf("%+v is not explained", r)
+			t.Errorf("the rule %+v has no code, title or reason", r)
 		}
 	}
 }
 
-// Whatever a text has, what is printed of it hides nothing and is one line.
+// Printable must return one line without invisible characters for every text.
 func FuzzPrintable(f *testing.F) {
 	for _, s := range []string{
 		"plain", "a\x1b[2J\n\tb", "\u202eturned", "fill\u3164ed \u034f\u115f\u2800", "a\u00ad\u200db", "\U000e0041", "\xe1\x84", "é\u200dé", "👩\u200d🔬\ufe0f",
@@ -175,7 +175,7 @@ func FuzzPrintable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		shown := Printable(s)
 		if what := Hidden(shown); what != "" || strings.ContainsAny(shown, "\r\n\t") {
-			t.Errorf("%q is shown as %q, with %s", s, shown, what)
+			t.Errorf("Printable(%q) = %q, which contains %s", s, shown, what)
 		}
 	})
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-var tooShort = diag.NewError("EX001", "the name is too short", "nobody could tell it from another", "write a longer one")
+var tooShort = &diag.Rule{Code: "EX001", Severity: diag.Error, Title: "the name is too short", Why: "short names are hard to tell apart", Fix: "write a longer name"}
 
 // A reporter keeps all problems and returns them in the order of the file.
 func ExampleReporter() {
@@ -18,7 +18,7 @@ func ExampleReporter() {
 	// Output: agent.json:2:11: error EX001: "x" is too short (three letters are enough)
 }
 
-// Text from a manifest is shown, and never acts on a terminal.
+// Printable escapes control characters, so that a terminal never interprets text from a manifest.
 func ExamplePrintable() {
 	fmt.Println(diag.Printable("plain \x1b[2J and \u202eturned"))
 	// Output: plain \u001b[2J and \u202eturned

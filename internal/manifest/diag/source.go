@@ -5,48 +5,51 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// Source is a file that is being read.
+// Source is the text of a file that is being parsed.
 type Source struct {
 	Name string
 	Text string
 
+	framing sync.Mutex // protects the fields below, which Frame changes
+
 	masks  [][2]int
-	sorted int    // how many of the masks are sorted
+	sorted int    // masks[:sorted] is sorted
 	before func() // see BeforeFrames
-	// These indexes are built on the first call of Position. lines has the offset of
-	// each line's first byte. chars counts the characters before each block of the
-	// text, so that many problems on one line take linear time.
+	// The first call of Position builds two indexes. The first one, lines, contains the offset of the first byte of each
+	// line. The second one, chars, contains the number of characters before each block of charsBlock bytes. The indexes
+	// make Position fast even for many problems on one line.
 	lines []int
 	chars []int
-	few   bool // too few positions are needed for an index
+	few   bool // set if the source has few problems, so that Position needs no indexes
 }
 
 const charsBlock = 1 << 10
 
-// NewSource returns a source of that name and text.
+// NewSource returns a source with the given name and text.
 func NewSource(name, text string) *Source { return &Source{Name: name, Text: text} }
 
-// Mask marks the bytes from start to end as a secret that no frame may show.
+// Mask marks the bytes from start to end as a secret, which frames do not show.
 func (s *Source) Mask(start, end int) { s.masks = append(s.masks, [2]int{start, end}) }
 
-// BeforeFrames sets a function that runs before the first frame is made. It adds masks
-// that only frames need, since most files are never shown.
+// BeforeFrames sets a function that runs once, before the first frame is made. The function adds masks that only frames
+// need. This work is delayed, because most files are never shown.
 func (s *Source) BeforeFrames(mask func()) { s.before = mask }
 
-// Masked reports whether any byte from start to end is marked as a secret.
+// Masked reports whether any byte between two offsets is marked as a secret.
 func (s *Source) Masked(start, end int) bool {
 	i := s.firstMask(start)
 	return i < len(s.masks) && s.masks[i][0] < end
 }
 
-// firstMask returns the first mask that ends after off. It sorts the masks, which are
-// nearly in order, and merges overlapping ones.
+// firstMask returns the index of the first mask that ends after an offset. It first sorts the masks and merges
+// overlapping ones. Sorting is fast, because masks are added nearly in order.
 func (s *Source) firstMask(off int) int {
 	if s.sorted < len(s.masks) {
 		byStart := func(a, b [2]int) int { return a[0] - b[0] }
@@ -67,7 +70,7 @@ func (s *Source) firstMask(off int) int {
 	return sort.Search(len(s.masks), func(i int) bool { return s.masks[i][1] > off })
 }
 
-// Position converts a byte offset to a line and a column, both from 1.
+// Position converts a byte offset to a line and a column. Lines and columns start at 1.
 func (s *Source) Position(off int) (line, column int) {
 	off = min(max(off, 0), len(s.Text))
 	if s.lines == nil && s.few {
@@ -109,12 +112,11 @@ func (s *Source) charsBefore(off int) int {
 	return n
 }
 
-// Frame is the source line of a problem, shortened for a terminal, with secrets masked
-// and control characters escaped.
+// Frame is the source line of a problem, prepared for a terminal. Long lines are shortened, secrets are masked, and
+// control characters are escaped.
 type Frame struct {
 	Line int
-	// Text is the text to print. Before and Marked are the number of columns before
-	// and under the caret.
+	// Text is the line to print. The problem is Marked columns wide and has Before columns of Text to its left.
 	Text           string
 	Before, Marked int
 }
@@ -122,13 +124,17 @@ type Frame struct {
 const (
 	frameWidth  = 96
 	frameBefore = 48
-	// A secret may start before the frame and end after it.
+	// maskMargin is the number of bytes around a frame that are also searched for secrets. A secret can start before
+	// the frame and end after the frame.
 	maskMargin = 4096
 	mask       = "••••••"
 )
 
-// Frame returns the frame of a diagnostic from this source's reporter.
+// Frame returns the frame of a diagnostic from this source's reporter. Several goroutines can call Frame at the same
+// time. The other methods are meant for the parser.
 func (s *Source) Frame(d Diagnostic) Frame {
+	s.framing.Lock()
+	defer s.framing.Unlock()
 	if s.before != nil {
 		s.before()
 		s.before = nil
@@ -143,7 +149,7 @@ func (s *Source) Frame(d Diagnostic) Frame {
 	end := min(max(d.end, start), lineEnd)
 	from, to := lineStart, lineEnd
 	var lead, trail string
-	// A minified manifest is one line of megabytes: show a window.
+	// Show only a part of a long line. A minified manifest can be a single line of several megabytes.
 	if start-from > frameBefore*utf8.UTFMax {
 		from = s.runeStart(start - frameBefore)
 		lead = "…"
@@ -157,7 +163,7 @@ func (s *Source) Frame(d Diagnostic) Frame {
 	line, _ := s.Position(start)
 	before := lead + s.clean(from, start)
 	marked := s.clean(start, end)
-	// One masked span on both sides of the caret is one mask.
+	// If a mask extends over two parts, print it only once.
 	if strings.HasSuffix(before, mask) && strings.HasPrefix(marked, mask) {
 		before = strings.TrimSuffix(before, mask)
 	}
@@ -173,9 +179,8 @@ func (s *Source) Frame(d Diagnostic) Frame {
 	}
 }
 
-// maskSecrets masks anything that looks like a secret between two offsets. Rules see
-// only parsed values, but a frame also shows comments and the text after a syntax
-// error.
+// maskSecrets masks all text between two offsets that looks like a secret. The rules check only parsed values, but a
+// frame also shows comments and the text after a syntax error.
 func (s *Source) maskSecrets(from, to int) {
 	for _, f := range secretlike.All(s.Text[from:to]) {
 		s.Mask(from+f.Start, from+f.End)
@@ -189,7 +194,7 @@ func (s *Source) runeStart(off int) int {
 	return off
 }
 
-// clean returns the text from start to end in printable form.
+// clean returns the text between two offsets, masked and printable.
 func (s *Source) clean(start, end int) string {
 	if start >= end {
 		return ""
@@ -213,11 +218,11 @@ func (s *Source) clean(start, end int) string {
 	return b.String()
 }
 
-// Printable makes text safe for a terminal and unambiguous for a reader. It escapes
-// control, formatting and direction-changing characters, replaces a tab by a space,
-// and replaces invalid bytes, which some terminals interpret.
+// Printable makes a string safe for a terminal and unambiguous for a reader. Control, formatting and
+// direction-changing characters are escaped. A tab becomes a space. Invalid UTF-8 is replaced, because some terminals
+// interpret invalid bytes.
 func Printable(s string) string {
-	if seen(s) {
+	if isVisible(s) {
 		return s
 	}
 	var b strings.Builder
@@ -234,11 +239,11 @@ func Printable(s string) string {
 	return b.String()
 }
 
-// seen reports whether all of a text is visible.
-func seen(s string) bool { return strings.IndexFunc(s, Unseen) < 0 && utf8.ValidString(s) }
+// isVisible reports whether a string is valid UTF-8 without invisible characters.
+func isVisible(s string) bool { return strings.IndexFunc(s, Unseen) < 0 && utf8.ValidString(s) }
 
-// Unseen reports whether a character is invisible or controls a terminal.
-// unicode.IsPrint is not enough: it counts fillers and blanks as letters and symbols.
+// Unseen reports whether a character is invisible or controls a terminal. unicode.IsPrint alone is not enough, because
+// it accepts invisible fillers and blanks that Unicode classifies as letters and symbols.
 func Unseen(r rune) bool {
 	return r != ' ' && (!unicode.IsPrint(r) || hiddenKind(r) != "")
 }

@@ -3,7 +3,6 @@ package diag
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -12,8 +11,8 @@ import (
 
 const quoteMost = 60
 
-// Quote formats a manifest's value for a message: quoted, printable, shortened, and
-// masked if it looks like a secret.
+// Quote returns a manifest value in double quotes for a message. The result is printable and shortened. A value that
+// looks like a secret is masked.
 func Quote(s string) string {
 	if secretlike.Find(s).Found() {
 		return `"` + mask + `"`
@@ -24,33 +23,33 @@ func Quote(s string) string {
 	return `"` + Printable(s) + `"`
 }
 
-// Cut returns the beginning of a text, at most most bytes, without splitting a
-// character.
-func Cut(s string, most int) string {
-	if len(s) <= most {
+// Cut truncates a string to a maximum number of bytes without splitting a character.
+func Cut(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
 	}
-	return s[:most]
+	return s[:limit]
 }
 
-// ShellWord returns a text as one word of a command line to copy. Neither the shell
-// nor the terminal interprets anything in it.
+// ShellWord quotes a string as one word of a command line that a person can copy. Neither the shell nor the terminal
+// interprets any part of the word.
 func ShellWord(s string) string {
-	if !seen(s) {
+	if !isVisible(s) {
 		return escapedWord(s)
 	}
 	if s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("@%+=:,./-_", r) || r == filepath.Separator)
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
+			strings.ContainsRune("@%+=:,./-_", r) || r == filepath.Separator)
 	}) < 0 {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// escapedWord writes invisible characters as the escapes of bash and zsh.
+// escapedWord quotes a string in the $'…' syntax of bash and zsh. Invisible characters are escaped.
 func escapedWord(s string) string {
 	var b strings.Builder
 	b.WriteString("$'")
@@ -71,7 +70,7 @@ func escapedWord(s string) string {
 	return b.String() + "'"
 }
 
-// Name returns a manifest's key in printable form, masked if it looks like a secret.
+// Name returns a key of a manifest. A key that looks like a secret is masked.
 func Name(s string) string {
 	if secretlike.Find(s).Found() {
 		return mask
@@ -79,7 +78,7 @@ func Name(s string) string {
 	return s
 }
 
-// Words joins words for a sentence: a, b or c.
+// Words joins words into a list for a sentence. With the conjunction "or", the list is "a, b or c".
 func Words(words []string, conjunction string) string {
 	switch len(words) {
 	case 0:
@@ -91,7 +90,7 @@ func Words(words []string, conjunction string) string {
 	return strings.Join(words[:last], ", ") + " " + conjunction + " " + words[last]
 }
 
-// DidYouMean returns a hint with the candidate that s was probably meant to be, or "".
+// DidYouMean returns a hint with the candidate that [Closest] returns. The hint is empty if no candidate is close.
 func DidYouMean(s string, candidates []string) string {
 	if best := Closest(s, candidates); best != "" {
 		return "did you mean " + Quote(best) + "?"
@@ -99,8 +98,18 @@ func DidYouMean(s string, candidates []string) string {
 	return ""
 }
 
-// Closest returns the candidate that s may be a misspelling of: at most two edits (one
-// in a word of four letters), or a third of its length, ignoring case and separators.
+// DidYouMean is like the function [DidYouMean]. To save time, it returns "" after 200 errors or for more than 200
+// candidates.
+func (r *Reporter) DidYouMean(s string, candidates []string) string {
+	if len(candidates) > 200 || r.errors > 200 {
+		return ""
+	}
+	return DidYouMean(s, candidates)
+}
+
+// Closest returns the candidate that needs the fewest edits to match a word. Case and separators are ignored. Closest
+// returns "" if every candidate needs too many edits. For a word of up to four bytes, one edit is allowed. For a longer
+// word, two edits or a third of its length are allowed, whichever is more.
 func Closest(s string, candidates []string) string {
 	if len(s) == 0 || len(s) > 80 {
 		return ""
@@ -129,7 +138,8 @@ var foldSeparators = strings.NewReplacer("-", "", "_", "", ".", "", " ", "")
 
 func fold(s string) string { return foldSeparators.Replace(strings.ToLower(s)) }
 
-// distance counts insertions, deletions, replacements and swaps of neighbours.
+// distance returns the smallest number of edits that turn a into b. An edit inserts, deletes or replaces a character,
+// or swaps two adjacent characters.
 func distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	width := len(y) + 1
@@ -155,21 +165,13 @@ func distance(a, b string) int {
 	return rows[1][len(y)]
 }
 
-// Sorted returns the words in order, so that messages do not depend on the order of a
-// map.
-func Sorted(words []string) []string {
-	words = slices.Clone(words)
-	slices.Sort(words)
-	return words
-}
-
-// Command is an ambit command about one manifest: "ambit VERB MANIFEST ARG". The
-// code that suggests a command does not know the name or path under which the reader
-// knows the manifest; the code that prints the command does.
+// Command is an ambit command about one manifest: "ambit VERB MANIFEST ARG". MANIFEST is not a field, because the code
+// that suggests a command does not know the name or path that the user gave. The code that prints the command adds the
+// name or path.
 type Command struct{ Verb, Arg string }
 
-// After returns a hint that ends with the command. An empty manifest prints PATH, and
-// without a verb there is no command.
+// After appends the command to a hint. If the manifest is empty, the command contains the word PATH instead. If Verb is
+// empty, After returns the hint unchanged.
 func (c Command) After(hint, manifest string) string {
 	if c.Verb == "" {
 		return hint

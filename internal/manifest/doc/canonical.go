@@ -1,94 +1,51 @@
 package doc
 
 import (
-	"cmp"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"slices"
-	"strings"
-	"unicode/utf16"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Digest is the sha256 of the document's canonical form. Two documents have the same
-// digest exactly when they have the same content, however they are written.
+// Digest returns the SHA-256 of the document's canonical form. Two documents have the same digest if and only if they
+// have the same content. White space, key order and syntax do not matter.
 func (t *Tree) Digest() string {
-	sum := sha256.Sum256(t.Root().AppendCanonical(nil))
+	sum := sha256.Sum256(t.Root().Canonical())
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// AppendCanonical appends the value's RFC 8785 form: no white space, keys
-// sorted by UTF-16 code units, numbers as ECMAScript prints them.
-func (v Value) AppendCanonical(b []byte) []byte {
+// Canonical returns the value in the canonical form of RFC 8785. The form has no white space. Keys are sorted by
+// UTF-16 code units, and numbers are written as ECMAScript prints them.
+func (v Value) Canonical() []byte {
+	text := jsontext.Value(v.appendJSON(nil))
+	// Canonicalize fails only for a number that a double cannot represent. A document with such a number is invalid and
+	// has no digest.
+	_ = text.Canonicalize(jsontext.AllowDuplicateNames(true))
+	return text
+}
+
+func (v Value) appendJSON(b []byte) []byte {
 	switch v.Kind() {
 	case Object:
-		members := make([]Value, 0, v.Len())
-		for m := range v.Each() {
-			members = append(members, m)
-		}
-		slices.SortFunc(members, func(x, y Value) int { return compareUTF16(x.Key(), y.Key()) })
 		b = append(b, '{')
-		for i, m := range members {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = appendString(b, m.Key())
-			b = append(b, ':')
-			b = m.AppendCanonical(b)
+		for m := range v.Each() {
+			b, _ = jsontext.AppendQuote(b, m.Key()) // a tree contains no invalid UTF-8
+			b = append(m.appendJSON(append(b, ':')), ',')
 		}
-		return append(b, '}')
+		return append(bytes.TrimSuffix(b, []byte(",")), '}')
 	case Array:
 		b = append(b, '[')
-		i := 0
 		for m := range v.Each() {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			i++
-			b = m.AppendCanonical(b)
+			b = append(m.appendJSON(b), ',')
 		}
-		return append(b, ']')
+		return append(bytes.TrimSuffix(b, []byte(",")), ']')
 	case String, Date:
-		return appendString(b, v.Text())
-	case Number:
-		return appendNumber(b, v.Text())
-	case Bool:
+		b, _ = jsontext.AppendQuote(b, v.Text())
+		return b
+	case Number, Bool:
 		return append(b, v.Text()...)
 	default:
 		return append(b, "null"...)
 	}
-}
-
-func appendString(b []byte, s string) []byte {
-	// AppendQuote fails only on invalid UTF-8, which no tree contains. Then two
-	// different documents must not get the same output.
-	out, err := jsontext.AppendQuote(b, s)
-	if err != nil {
-		return append(b, strings.ToValidUTF8(s, "\uFFFD")...)
-	}
-	return out
-}
-
-func appendNumber(b []byte, lexeme string) []byte {
-	if strings.Trim(lexeme, "0123456789") == "" {
-		return append(b, lexeme...)
-	}
-	n := jsontext.Value(lexeme)
-	if err := n.Canonicalize(); err != nil {
-		return append(b, lexeme...)
-	}
-	return append(b, n...)
-}
-
-func compareUTF16(a, b string) int {
-	for i := 0; i < len(a) && i < len(b); i++ {
-		if a[i] >= 0x80 || b[i] >= 0x80 {
-			return slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b)))
-		}
-		if a[i] != b[i] {
-			return cmp.Compare(a[i], b[i])
-		}
-	}
-	return cmp.Compare(len(a), len(b))
 }

@@ -1,20 +1,18 @@
 // Package doc represents a manifest as a tree of values with their locations.
 //
-// Both syntaxes become the same tree: [ParseJSON] and [ParseTOML]. Other packages do
-// not know the syntax of a file. A [Value] is a small handle into its [Tree]. The zero
-// Value is absent, and all its methods return zero values, so code that reads optional
-// fields needs no checks.
+// [ParseJSON] and [ParseTOML] build the same kind of tree. Other packages need not know the syntax of a file. A
+// [Value] is a small handle into its [Tree]. The zero Value is absent, and all its methods return zero values. Code
+// that reads optional fields therefore needs no checks.
 //
-// The JSON parser is written here instead of using a library, for these reasons. It
-// continues after a comment, a trailing or missing comma or an unquoted key, so all
-// problems of a file are reported at once. It keeps the location of every key and
-// value. It finds duplicate keys and inexact numbers in the same pass, with limits on
-// size, depth and number of values. It accepts without a report exactly RFC 8259: a
-// fuzz test compares it with another parser.
+// The package has its own JSON parser, because no library does all of the following. The parser continues after a
+// comment, a trailing comma, a missing comma or an unquoted key. ambit can then report all problems of a file at
+// once. The parser records the location of every key and value. In the same pass, the parser finds duplicate keys and
+// inexact numbers, and limits the depth and the number of values. The parser reports no syntax error if and only if
+// the text is valid under RFC 8259. A fuzz test compares the parser with another parser.
 //
-// A tree is one slice of nodes linked by index. Strings without escapes are parts of
-// the source, not copies, so parsing makes a handful of allocations however many
-// values there are, and fewer if trees are reused with [Tree.Release].
+// A tree is one slice of nodes that refer to each other by index. Strings without escapes are substrings of the
+// source, not copies. Parsing therefore needs few allocations for any number of values. [Tree.Release] makes a tree
+// available for reuse, which saves more allocations.
 package doc
 
 import (
@@ -26,7 +24,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Limits on the input. Exceeding one gives a diagnostic.
+// Limits on the input. A file that exceeds a limit gets a diagnostic.
 const (
 	MaxBytes  = 16 << 20
 	maxDepth  = 100
@@ -45,7 +43,7 @@ const (
 	String
 	Array
 	Object
-	// Date is a TOML date or time; no dialect has one.
+	// Date is a TOML date or time. No dialect has a field of this kind.
 	Date
 )
 
@@ -53,9 +51,9 @@ func (k Kind) String() string {
 	return [...]string{"nothing", "null", "a boolean", "a number", "a string", "a list", "an object", "a date"}[k]
 }
 
-// node is one value. It contains no pointers, so the garbage collector does not scan a
-// tree. Texts are spans of the source. A text with an escape is stored in Tree.decoded
-// instead, and the node has its index.
+// node is one value. A node contains no pointers, so that the garbage collector does not scan the nodes of a tree. The
+// key and the text of a value are usually spans of the source. If the source contains an escape, the decoded form is in
+// Tree.decoded, and the field key or text contains its index.
 type node struct {
 	start, end       int32
 	keyStart, keyEnd int32
@@ -63,19 +61,19 @@ type node struct {
 	next             int32
 	first, last      int32
 	index, count     int32
-	text, key        int32  // in Tree.decoded; 0 is none
-	keyTag           uint32 // tagOf the key
+	text, key        int32  // indexes in Tree.decoded; 0 means a span of the source
+	keyTag           uint32 // the tag of the key, see tagOf
 	kind             Kind
-	origin           origin // TOML only, while the tree is built
-	// bare reports that the key has no quotes.
+	origin           origin // used only by ParseTOML
+	// bare is set if the key has no quotes in the source.
 	bare bool
 }
 
 // Tree is a parsed document.
 type Tree struct {
 	nodes   []node
-	decoded []string        // from 1
-	bytes   strings.Builder // the memory of keepBytes
+	decoded []string        // decoded[0] is unused
+	bytes   strings.Builder // holds the strings from addDecodedBytes
 	members members
 	// Source is the text that the tree was parsed from.
 	Source *diag.Source
@@ -85,22 +83,22 @@ type Tree struct {
 
 const none = -1
 
-// trees keeps released trees for the next files.
+// trees contains released trees for reuse.
 var trees = sync.Pool{New: func() any { return new(Tree) }}
 
 func newTree(src *diag.Source) *Tree {
 	t := trees.Get().(*Tree)
 	t.Source = src
 	if values := min(len(src.Text)/16+8, maxValues); cap(t.nodes) < values {
-		t.nodes = make([]node, 0, values) // most files have fewer
+		t.nodes = make([]node, 0, values) // enough for most files
 	}
 	return t
 }
 
-// Release returns the tree's memory for the next tree. Texts from the tree stay valid;
-// the tree and its values must not be used again.
+// Release makes the tree's memory available to the next tree. The caller must not use the tree or its values
+// afterwards. Strings from the tree stay valid.
 func (t *Tree) Release() {
-	const most = 1 << 14 // a larger tree is rare and keeps a lot of memory
+	const most = 1 << 14 // larger trees are rare and would keep a lot of memory
 	if cap(t.nodes) > most || cap(t.decoded) > most || cap(t.odd) > most {
 		return
 	}
@@ -109,7 +107,7 @@ func (t *Tree) Release() {
 	trees.Put(t)
 }
 
-// tagOf is a cheap hash of a key, so that looking up a key compares few texts.
+// tagOf returns a cheap hash of a key. Thanks to the hash, a lookup compares only a few keys in full.
 func tagOf(key string) uint32 {
 	n := len(key)
 	if n == 0 {
@@ -118,8 +116,9 @@ func tagOf(key string) uint32 {
 	return uint32(uint8(n)) | uint32(key[0])<<8 | uint32(key[n/2])<<16 | uint32(key[n-1])<<24
 }
 
-// keep stores a text that is not a span of the source.
-func (t *Tree) keep(s string) int32 {
+// addDecoded stores a string in Tree.decoded and returns its index. Strings that are spans of the source are not stored
+// there.
+func (t *Tree) addDecoded(s string) int32 {
 	if len(t.decoded) == 0 {
 		t.decoded = append(t.decoded, "")
 	}
@@ -127,20 +126,20 @@ func (t *Tree) keep(s string) int32 {
 	return int32(len(t.decoded) - 1)
 }
 
-// keepBytes is keep for bytes, which it copies. Short ones share their memory.
-func (t *Tree) keepBytes(b []byte) int32 {
+// addDecodedBytes is like addDecoded, but copies the bytes. Short texts share one allocation.
+func (t *Tree) addDecodedBytes(b []byte) int32 {
 	if t.bytes.Len() == 0 {
 		t.bytes.Grow(max(len(b), 256))
 	}
 	start := t.bytes.Len()
 	t.bytes.Write(b)
-	return t.keep(t.bytes.String()[start:])
+	return t.addDecoded(t.bytes.String()[start:])
 }
 
-// spanOr returns the decoded text with that index, or a span of the source if it is 0.
-func (t *Tree) spanOr(kept int32, start, end int) string {
-	if kept > 0 {
-		return t.decoded[kept]
+// spanOr returns the decoded text with the given index. If the index is 0, spanOr returns the source from start to end.
+func (t *Tree) spanOr(i int32, start, end int) string {
+	if i > 0 {
+		return t.decoded[i]
 	}
 	return t.Source.Text[start:end]
 }
@@ -170,7 +169,7 @@ func (t *Tree) textOf(n *node) string {
 	return ""
 }
 
-// push appends an empty child to parent.
+// push appends an empty child to a node and returns the child's index.
 func (t *Tree) push(parent int32) int32 {
 	i := int32(len(t.nodes))
 	t.nodes = append(t.nodes, node{parent: parent, next: none, first: none, last: none})
@@ -188,7 +187,7 @@ func (t *Tree) push(parent int32) int32 {
 	return i
 }
 
-// add appends a child like n to parent.
+// add appends a copy of a node to the children of another node.
 func (t *Tree) add(parent int32, n *node) int32 {
 	i := t.push(parent)
 	c := &t.nodes[i]
@@ -197,7 +196,7 @@ func (t *Tree) add(parent int32, n *node) int32 {
 	return i
 }
 
-// Root returns the document itself; absent if nothing could be parsed.
+// Root returns the value of the whole document. The value is absent if the document contains no value.
 func (t *Tree) Root() Value {
 	if t == nil || len(t.nodes) == 0 {
 		return Value{}
@@ -216,8 +215,8 @@ func (t *Tree) All() iter.Seq[Value] {
 	}
 }
 
-// Odd yields the values whose key or text may not be plain. A plain text appears
-// unchanged in the source and is printable ASCII.
+// Odd yields every value whose key or text is not plain. A plain text consists of printable ASCII and appears
+// unchanged in the source. Odd can also yield some plain values.
 func (t *Tree) Odd() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
 		for _, i := range t.odd {
@@ -228,14 +227,15 @@ func (t *Tree) Odd() iter.Seq[Value] {
 	}
 }
 
-// markOdd adds a value to Odd. Its key comes before its text.
+// markOdd adds a value to the values that Odd yields. The parser can mark a value twice, once for its key and once for
+// its text, but the value is added only once.
 func (t *Tree) markOdd(i int32) {
 	if len(t.odd) == 0 || t.odd[len(t.odd)-1] != i {
 		t.odd = append(t.odd, i)
 	}
 }
 
-// Value is one value of a tree.
+// Value is a handle to one value of a tree.
 type Value struct {
 	t *Tree
 	i int32
@@ -254,7 +254,7 @@ func (v Value) Kind() Kind {
 	return v.node().kind
 }
 
-// Raw is the value's text in the source.
+// Raw returns the part of the source that contains the value.
 func (v Value) Raw() string {
 	if v.t == nil {
 		return ""
@@ -263,10 +263,10 @@ func (v Value) Raw() string {
 	return v.t.Source.Text[n.start:n.end]
 }
 
-// Is reports whether the value is of kind k.
+// Is reports whether the value has the given kind.
 func (v Value) Is(k Kind) bool { return v.Kind() == k }
 
-// Text returns a string's content, a number's digits, or true or false.
+// Text returns the content of a string, or the text of a number, boolean, date or null.
 func (v Value) Text() string {
 	if v.t == nil {
 		return ""
@@ -274,7 +274,7 @@ func (v Value) Text() string {
 	return v.t.textOf(v.node())
 }
 
-// Key returns the value's key in its object.
+// Key returns the value's key in its object. Key returns "" if the value is not a member of an object.
 func (v Value) Key() string {
 	if v.t == nil {
 		return ""
@@ -282,10 +282,10 @@ func (v Value) Key() string {
 	return v.t.keyOf(v.node())
 }
 
-// TOML reports whether the value was read from TOML.
+// TOML reports whether the value comes from a TOML document.
 func (v Value) TOML() bool { return v.t != nil && v.t.toml }
 
-// Index is the value's position among the members or items of its parent, from 0.
+// Index returns the position of the value among the members or items of its parent. Positions start at 0.
 func (v Value) Index() int {
 	if v.t == nil {
 		return 0
@@ -293,7 +293,7 @@ func (v Value) Index() int {
 	return int(v.node().index)
 }
 
-// Len counts the members of an object or the items of a list.
+// Len returns the number of members of an object or items of a list.
 func (v Value) Len() int {
 	if v.t == nil {
 		return 0
@@ -301,7 +301,8 @@ func (v Value) Len() int {
 	return int(v.node().count)
 }
 
-// Get returns an object's member, absent if there is none.
+// Get returns the member with the given key. The result is absent if the value is not an object or has no member with
+// this key.
 func (v Value) Get(key string) Value {
 	if v.Kind() != Object {
 		return Value{}
@@ -312,8 +313,8 @@ func (v Value) Get(key string) Value {
 	return Value{}
 }
 
-// GetAfter is Get for a reader that asks for members roughly in file order: it starts
-// the search after the member that it found last.
+// GetAfter is like Get, but first searches the members after the given one. GetAfter is faster if the caller requests
+// members roughly in the order of the file.
 func (v Value) GetAfter(last Value, key string) Value {
 	if v.Kind() != Object || v.Len() > fewMembers {
 		return v.Get(key)
@@ -324,10 +325,10 @@ func (v Value) GetAfter(last Value, key string) Value {
 	if last.t == v.t && nodes[last.i].parent == v.i && nodes[last.i].next >= 0 {
 		from = nodes[last.i].next
 	}
-	if i := v.t.between(from, none, key, tag); i != none {
+	if i := v.t.findBetween(from, none, key, tag); i != none {
 		return Value{v.t, i}
 	}
-	if i := v.t.between(first, from, key, tag); i != from {
+	if i := v.t.findBetween(first, from, key, tag); i != from {
 		return Value{v.t, i}
 	}
 	return Value{}
@@ -347,7 +348,7 @@ func (v Value) Each() iter.Seq[Value] {
 	}
 }
 
-// Int returns a number as an integer, if it is one.
+// Int returns the value of a number. The second result reports whether the value is an integer.
 func (v Value) Int() (int64, bool) {
 	if v.Kind() != Number {
 		return 0, false
@@ -364,7 +365,7 @@ func (v Value) Int() (int64, bool) {
 	return int64(f), true
 }
 
-// Place is the location of the value.
+// Place returns the location of the value.
 func (v Value) Place() diag.Place {
 	if v.t == nil {
 		return diag.Place{}
@@ -373,7 +374,8 @@ func (v Value) Place() diag.Place {
 	return diag.Place{Start: int(n.start), End: int(n.end), Pointer: v.Pointer()}
 }
 
-// KeyPlace is the location of the value's key, or of the value if it has no key.
+// KeyPlace returns the location of the value's key. For a value without a key, KeyPlace returns the location of the
+// value.
 func (v Value) KeyPlace() diag.Place {
 	if v.t == nil {
 		return diag.Place{}
@@ -385,8 +387,8 @@ func (v Value) KeyPlace() diag.Place {
 	return diag.Place{Start: int(n.keyStart), End: int(n.keyEnd), Pointer: v.Pointer()}
 }
 
-// Within is the location of a part of a string, from start to end of its text. For a
-// string with escapes it is the whole string.
+// Within returns the location of a part of a string, from one offset to another. For a string with escapes, Within
+// returns the location of the whole string.
 func (v Value) Within(start, end int) diag.Place {
 	p := v.Place()
 	if raw := v.t.Source.Text[p.Start:p.End]; v.Is(String) && len(raw) == len(v.Text())+2 {
@@ -395,7 +397,8 @@ func (v Value) Within(start, end int) diag.Place {
 	return p
 }
 
-// Head is where an object or list begins: the location for a missing member.
+// Head returns the location of the opening bracket of an object or list. In TOML, Head returns the location of the
+// value. For a whole TOML document, Head returns an empty span.
 func (v Value) Head() diag.Place {
 	p := v.Place()
 	switch {
@@ -408,8 +411,14 @@ func (v Value) Head() diag.Place {
 	return p
 }
 
-// shortKey limits the length of a key in a pointer, since every problem below the key
-// contains it.
+// MissingPlace returns the location at which to report that the object lacks a member.
+func (v Value) MissingPlace(key string) diag.Place {
+	p := v.Head()
+	p.Pointer += "/" + key
+	return p
+}
+
+// shortKey shortens a key for a JSON pointer, because the pointer of every value below the key repeats the key.
 func shortKey(key string) string {
 	const most = 200
 	if len(key) <= most {
@@ -420,7 +429,7 @@ func shortKey(key string) string {
 
 var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
-// Pointer is the value's JSON pointer (RFC 6901).
+// Pointer returns the value's JSON pointer (RFC 6901). Secret-like keys are masked.
 func (v Value) Pointer() string {
 	if v.t == nil {
 		return ""

@@ -12,7 +12,7 @@ func ExampleParseJSON() {
 	rep := diag.Open("agent.json", `{"servers": [{"alias": "fs"}]}`, false)
 	tree, ok := doc.ParseJSON(rep.Source, rep)
 	if !ok {
-		fmt.Println("it is no JSON")
+		fmt.Println("the file is not valid JSON")
 		return
 	}
 	for server := range tree.Root().Get("servers").Each() {

@@ -8,16 +8,17 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// ParseJSON parses a JSON document, which must be valid UTF-8. If ok is false, a
-// syntax error stopped the parser, and the tree contains the values before the error.
+// ParseJSON parses a JSON document, which must be valid UTF-8. The second result is false if an error stopped the
+// parser. The tree then contains only the values before the error.
 func ParseJSON(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	p := &jsonParser{src: src.Text, r: r, t: newTree(src)}
-	c := p.space()
+	c := p.skipSpace()
 	ok = p.value(p.t.push(none), c, 0)
 	if ok {
-		p.space()
+		p.skipSpace()
 		if p.pos < len(p.src) {
-			p.fail(p.pos, len(p.src), "a manifest is one JSON value; remove the text after it", "there is text after the end of the JSON document")
+			p.fail(p.pos, len(p.src), "a manifest is one JSON value; remove the text after it",
+				"there is text after the end of the JSON document")
 			ok = false
 		}
 	}
@@ -29,25 +30,25 @@ type jsonParser struct {
 	pos int
 	r   *diag.Reporter
 	t   *Tree
-	// text is the buffer for strings with escapes.
+	// text is the buffer for decoding strings with escapes.
 	text []byte
 }
 
-// fail reports a syntax error between two offsets.
+// fail reports a syntax error in the given span. It always returns false.
 func (p *jsonParser) fail(start, end int, hint, format string, args ...any) bool {
 	p.r.Report(diag.BadJSON, diag.Place{Start: start, End: end}, hint, format, args...)
 	return false
 }
 
-// space skips white space, and comments after reporting them. It returns the next
-// byte, or 0 at the end of the file; p.pos distinguishes the end from a byte 0.
-func (p *jsonParser) space() byte {
+// skipSpace skips white space and comments, and reports each comment. It returns the next byte, or 0 at the end of the
+// file. Because the next byte can also be 0, callers compare p.pos with the length to detect the end.
+func (p *jsonParser) skipSpace() byte {
 	for {
 		src, i := p.src, p.pos
 		for i < len(src) && (src[i] == ' ' || src[i] == '\n' || src[i] == '\t' || src[i] == '\r') {
 			i++
-			for i+8 <= len(src) { // indentation
-				if other := eight(src, i) ^ ' '*ones; other != 0 {
+			for i+8 <= len(src) { // skip indentation, eight spaces at a time
+				if other := loadWord(src, i) ^ ' '*ones; other != 0 {
 					i += bits.TrailingZeros64(other) / 8
 					break
 				}
@@ -86,17 +87,18 @@ func (p *jsonParser) comment() bool {
 	return true
 }
 
-// push creates the node of the next value; ok is false if there are too many. Nodes
-// are filled in place, because copying a node just written stalls the CPU.
-func (p *jsonParser) push(parent int32) (i int32, ok bool) {
+// newNode creates the node of the next value. The second result is false if the document has too many values. Callers
+// fill in the node in place, because copying a new node would stall the CPU.
+func (p *jsonParser) newNode(parent int32) (i int32, ok bool) {
 	if len(p.t.nodes) >= maxValues {
-		p.r.Report(diag.TooManyValues, diag.Place{Start: p.pos, End: p.pos + 1}, "", "the file contains more than %d values", maxValues)
+		p.r.Report(diag.TooManyValues, diag.Place{Start: p.pos, End: p.pos + 1}, "", "the file contains more than %d values",
+			maxValues)
 		return none, false
 	}
 	return p.t.push(parent), true
 }
 
-// value reads the value that starts with c into node i.
+// value parses the value that starts with the byte c, and stores the value in node i.
 func (p *jsonParser) value(i int32, c byte, depth int) bool {
 	n := &p.t.nodes[i]
 	n.start = int32(p.pos)
@@ -126,13 +128,13 @@ func (p *jsonParser) value(i int32, c byte, depth int) bool {
 	case p.pos >= len(p.src):
 		return p.atEnd(n.parent)
 	default:
-		return p.word(i)
+		return p.parseWord(i)
 	}
 }
 
 func (p *jsonParser) atEnd(open int32) bool {
 	if open < 0 {
-		return p.fail(p.pos, p.pos, "", "the file ends before there is a value")
+		return p.fail(p.pos, p.pos, "", "the file ends before its first value")
 	}
 	n := &p.t.nodes[open]
 	line, _ := p.t.Source.Position(int(n.start))
@@ -141,15 +143,16 @@ func (p *jsonParser) atEnd(open int32) bool {
 	if n.kind == Array {
 		what, closing = "list", "]"
 	}
-	return p.fail(p.pos, p.pos, "add the missing "+closing, "the file ends inside the %s that starts on line %d", what, line)
+	return p.fail(p.pos, p.pos, "add the missing "+closing, "the file ends inside the %s that starts on line %d", what,
+		line)
 }
 
 func (p *jsonParser) object(self int32, depth int) bool {
 	p.pos++
-	comma := -1          // offset of the comma before the next member
-	var maybeSeen uint64 // a bit for the tag of each key so far; two may share one
+	comma := -1          // the offset of the comma before the next member
+	var maybeSeen uint64 // one bit for each key so far; different keys can share a bit
 	for {
-		c := p.space()
+		c := p.skipSpace()
 		if p.pos >= len(p.src) {
 			return p.atEnd(self)
 		}
@@ -158,7 +161,7 @@ func (p *jsonParser) object(self int32, depth int) bool {
 			break
 		}
 		if c == ',' {
-			p.fail(p.pos, p.pos+1, "remove the comma", "a comma with nothing before it")
+			p.fail(p.pos, p.pos+1, "remove the comma", "there is no entry before this comma")
 			p.pos++
 			continue
 		}
@@ -183,7 +186,7 @@ func (p *jsonParser) object(self int32, depth int) bool {
 			}
 		}
 		maybeSeen |= bit
-		i, ok := p.push(self)
+		i, ok := p.newNode(self)
 		if !ok {
 			return false
 		}
@@ -192,18 +195,18 @@ func (p *jsonParser) object(self int32, depth int) bool {
 		if !plain {
 			p.t.markOdd(i)
 		}
-		if p.at(':') {
+		if p.nextIs(':') {
 			p.pos++
-		} else if !p.colon(self, key) {
+		} else if !p.parseColon(self, key) {
 			return false
 		}
-		if !p.value(i, p.space(), depth) {
+		if !p.value(i, p.skipSpace(), depth) {
 			return false
 		}
-		if p.at(',') {
+		if p.nextIs(',') {
 			comma = p.pos
 			p.pos++
-		} else if comma, ok = p.separator(self, '}'); !ok {
+		} else if comma, ok = p.parseComma(self, '}'); !ok {
 			return false
 		}
 	}
@@ -212,15 +215,15 @@ func (p *jsonParser) object(self int32, depth int) bool {
 	return true
 }
 
-// at reports whether the next byte is c.
-func (p *jsonParser) at(c byte) bool { return p.pos < len(p.src) && p.src[p.pos] == c }
+// nextIs reports whether the next byte is c.
+func (p *jsonParser) nextIs(c byte) bool { return p.pos < len(p.src) && p.src[p.pos] == c }
 
-// colon parses the text between a key and its value.
-func (p *jsonParser) colon(object int32, key string) bool {
-	switch p.space() {
+// parseColon parses the colon between a key and its value. It reports any other character.
+func (p *jsonParser) parseColon(object int32, key string) bool {
+	switch p.skipSpace() {
 	case ':':
 	case '=':
-		p.fail(p.pos, p.pos+1, `write ":"`, "a key and its value are separated by a colon")
+		p.fail(p.pos, p.pos+1, `write ":"`, "a key and its value must be separated by a colon")
 	default:
 		if p.pos >= len(p.src) {
 			return p.atEnd(object)
@@ -235,7 +238,7 @@ func (p *jsonParser) array(self int32, depth int) bool {
 	p.pos++
 	comma := -1
 	for {
-		c := p.space()
+		c := p.skipSpace()
 		if p.pos >= len(p.src) {
 			return p.atEnd(self)
 		}
@@ -244,18 +247,18 @@ func (p *jsonParser) array(self int32, depth int) bool {
 			break
 		}
 		if c == ',' {
-			p.fail(p.pos, p.pos+1, "remove the comma", "a comma with nothing before it")
+			p.fail(p.pos, p.pos+1, "remove the comma", "there is no entry before this comma")
 			p.pos++
 			continue
 		}
-		i, ok := p.push(self)
+		i, ok := p.newNode(self)
 		if !ok || !p.value(i, c, depth) {
 			return false
 		}
-		if p.at(',') {
+		if p.nextIs(',') {
 			comma = p.pos
 			p.pos++
-		} else if comma, ok = p.separator(self, ']'); !ok {
+		} else if comma, ok = p.parseComma(self, ']'); !ok {
 			return false
 		}
 	}
@@ -264,11 +267,12 @@ func (p *jsonParser) array(self int32, depth int) bool {
 	return true
 }
 
-// separator parses the comma after a member or item. If the comma is missing and
-// another member clearly follows, it reports that and continues.
-func (p *jsonParser) separator(self int32, closing byte) (comma int, ok bool) {
+// parseComma parses the comma after a member or item. The first result is the offset of the comma, or -1 if there is
+// none. If the comma is missing but another member or item clearly follows, parseComma reports the missing comma and
+// parsing continues.
+func (p *jsonParser) parseComma(self int32, closing byte) (comma int, ok bool) {
 	end := p.pos
-	c := p.space()
+	c := p.skipSpace()
 	if p.pos >= len(p.src) {
 		return -1, p.atEnd(self)
 	}
@@ -287,17 +291,18 @@ func (p *jsonParser) separator(self int32, closing byte) (comma int, ok bool) {
 
 func (p *jsonParser) trailing(comma int) {
 	if comma >= 0 {
-		p.r.Report(diag.TrailingComma, diag.Place{Start: comma, End: comma + 1}, "", "the comma after the last entry is not allowed in JSON")
+		p.r.Report(diag.TrailingComma, diag.Place{Start: comma, End: comma + 1}, "",
+			"the comma after the last entry is not allowed in JSON")
 	}
 }
 
 func (p *jsonParser) duplicate(first Value, at diag.Place, key string) {
 	at.Pointer = first.Pointer()
 	line, _ := p.t.Source.Position(int(first.node().keyStart))
-	p.r.Report(diag.DuplicateKey, at, "", "the key %s is already on line %d", diag.Quote(key), line)
+	p.r.Report(diag.DuplicateKey, at, "", "the key %s already appears on line %d", diag.Quote(key), line)
 }
 
-// looseKey reports and parses a key that is unquoted or in single quotes.
+// looseKey parses a key in single quotes or without quotes, and reports that double quotes are required.
 func (p *jsonParser) looseKey() (key int32, ok bool) {
 	start := p.pos
 	if p.src[p.pos] == '\'' {
@@ -308,7 +313,7 @@ func (p *jsonParser) looseKey() (key int32, ok bool) {
 	}
 	word := p.src[start:p.pos]
 	p.fail(start, p.pos, "write "+diag.Quote(word), "put keys in double quotes")
-	return p.t.keep(word), true
+	return p.t.addDecoded(word), true
 }
 
 func (p *jsonParser) singleQuoted() (text int32, ok bool) {
@@ -318,18 +323,18 @@ func (p *jsonParser) singleQuoted() (text int32, ok bool) {
 		return 0, p.fail(start, start+1, "", "put strings in double quotes")
 	}
 	p.pos += end + 2
-	p.fail(start, p.pos, "use double quotes", "put strings in double quotes, not single ones")
-	return p.t.keep(p.src[start+1 : p.pos-1]), true
+	p.fail(start, p.pos, "use double quotes", "put strings in double quotes, not single quotes")
+	return p.t.addDecoded(p.src[start+1 : p.pos-1]), true
 }
 
-// foreignWords are other languages' words for true, false and null.
+// foreignWords maps the words for true, false and null in other languages to JSON.
 var foreignWords = map[string]string{
 	"True": "true", "False": "false", "None": "null", "nil": "null", "undefined": "null",
 	"TRUE": "true", "FALSE": "false", "NULL": "null",
 }
 
-// word parses true, false or null, and suggests the right word for others.
-func (p *jsonParser) word(i int32) bool {
+// parseWord parses true, false or null. Any other word is reported with a suggested correction.
+func (p *jsonParser) parseWord(i int32) bool {
 	n := &p.t.nodes[i]
 	start := p.pos
 	switch c := p.src[p.pos]; c {
@@ -363,7 +368,7 @@ func (p *jsonParser) word(i int32) bool {
 	case "":
 		return p.fail(start, min(start+1, len(p.src)), "", "expected a value, found %s", p.show())
 	default:
-		hint := "put text into double quotes"
+		hint := "put text in double quotes"
 		if known := foreignWords[word]; known != "" {
 			hint = "write " + known
 		} else if word == "NaN" || word == "Infinity" {

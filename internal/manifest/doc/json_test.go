@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// problems reads a JSON text and lists its problems as "code line:col".
+// problems parses a JSON text and lists its problems as "code line:column".
 func problems(t *testing.T, text string) (*Tree, bool, []string) {
 	t.Helper()
 	src := diag.NewSource("test.json", text)
@@ -73,8 +73,8 @@ func TestJSONProblems(t *testing.T) {
 	}
 }
 
-// Every byte in every place of a word is told right: the first one that is not
-// plain is marked first.
+// TestNotPlain puts every byte value at every position of an eight-byte word. The first byte that is not plain must
+// be the first marked byte.
 func TestNotPlain(t *testing.T) {
 	isPlain := func(c byte) bool { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\' }
 	for c := range 256 {
@@ -86,8 +86,8 @@ func TestNotPlain(t *testing.T) {
 				for want < len(b) && isPlain(b[want]) {
 					want++
 				}
-				if got := bits.TrailingZeros64(notPlain(eight(string(b), 0))) / 8; got != want {
-					t.Fatalf("%q: %d, want %d", b, got, want)
+				if got := bits.TrailingZeros64(markNotPlain(loadWord(string(b), 0))) / 8; got != want {
+					t.Fatalf("%q: the first marked byte is %d, want %d", b, got, want)
 				}
 			}
 		}
@@ -106,7 +106,7 @@ func TestPointers(t *testing.T) {
 	}
 }
 
-func TestAbsentAnswersNothing(t *testing.T) {
+func TestAbsentValueIsEmpty(t *testing.T) {
 	var v Value
 	if n, ok := v.Get("a").Get("b").Int(); v.Ok() || v.Len() != 0 || v.Text() != "" || n != 0 || ok {
 		t.Error("an absent value is not empty")
@@ -116,8 +116,8 @@ func TestAbsentAnswersNothing(t *testing.T) {
 	}
 }
 
-// A 5 MB file of nothing but problems must not take quadratic time: without
-// indexes these take minutes, and the test's own deadline fails it.
+// TestManyProblems parses files with very many problems. Parsing must not take quadratic time. Without indexes, these
+// files take minutes, and the test times out.
 func TestManyProblems(t *testing.T) {
 	const n = 200_000
 	tests := map[string]string{
@@ -146,15 +146,15 @@ func TestManyProblems(t *testing.T) {
 	}
 }
 
-// FuzzJSON holds the reader against another one: what it accepts without a
-// word is RFC 8259 without duplicate keys, and the canonical forms agree.
+// FuzzJSON compares the parser with the jsontext package. Both must accept the same texts: valid JSON under RFC
+// 8259 without duplicate keys. Both must return the same canonical form.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{`{"a":[1,2.5e-3,"\u00e9\ud83d\ude00",null],"b":{"":true}}`, "[1,]", "// x\n{}", `{"a":1,"a":2}`, `"\ud800"`, "\x00", "1e400", `{"\u0061":1,"a":2}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if !utf8.Valid(b) {
-			return // manifest.Parse refuses it before
+			return // manifest.Parse rejects the file before it calls ParseJSON
 		}
 		src := diag.NewSource("fuzz.json", string(b))
 		r := diag.NewReporter(src, false)
@@ -170,12 +170,12 @@ func FuzzJSON(f *testing.F) {
 		other := jsontext.Value(bytes.Clone(b))
 		valid := other.IsValid()
 		if clean && !valid {
-			t.Fatalf("accepted %q, which is not JSON", b)
+			t.Fatalf("ParseJSON accepts %q, which is not JSON", b)
 		}
 		if valid && !clean {
 			for _, d := range found {
 				if d.Code != diag.InexactNumber.Code && d.Code != diag.TooDeep.Code && d.Code != diag.TooManyValues.Code {
-					t.Fatalf("refused %q: %s %s", b, d.Code, d.Message)
+					t.Fatalf("ParseJSON rejects %q, which is valid JSON: %s %s", b, d.Code, d.Message)
 				}
 			}
 		}
@@ -183,7 +183,7 @@ func FuzzJSON(f *testing.F) {
 			if err := other.Canonicalize(); err != nil {
 				t.Fatal(err)
 			}
-			if got := tree.Root().AppendCanonical(nil); !bytes.Equal(got, other) {
+			if got := tree.Root().Canonical(); !bytes.Equal(got, other) {
 				t.Fatalf("canonical form of %q: %q, want %q", b, got, other)
 			}
 		}

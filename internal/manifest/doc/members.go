@@ -1,16 +1,16 @@
 package doc
 
-// members finds the members of objects, also while a tree is being built. Small
-// objects are searched linearly; an index keeps large ones fast.
+// members finds the members of objects, even while a tree is being built. Small objects are searched linearly. Each
+// large object has an index.
 type members struct {
 	index map[int32]map[string]int32
 }
 
-// fewMembers is the largest object that is searched linearly.
+// fewMembers is the maximum number of members for a linear search.
 const fewMembers = 16
 
-// find returns the first member of that name, or none. While a tree is built, find
-// must be called before each member is added.
+// find returns the first member of an object with the given key, or none if there is no such member. While a tree is
+// being built, callers must search for each key before they add the member. Otherwise the index can miss a member.
 func (m *members) find(t *Tree, object int32, key string) int32 {
 	nodes := t.nodes
 	if nodes[object].count > fewMembers {
@@ -19,20 +19,21 @@ func (m *members) find(t *Tree, object int32, key string) int32 {
 		}
 		return none
 	}
-	return t.between(nodes[object].first, none, key, tagOf(key))
+	return t.findBetween(nodes[object].first, none, key, tagOf(key))
 }
 
-// between searches the members from from up to, but not including, to for a key with
-// that tag, and returns to if there is none. From the first member to none covers all.
-func (t *Tree) between(from, to int32, key string, tag uint32) int32 {
-	for from != to {
-		n := &t.nodes[from]
+// findBetween searches the members of an object, from node i up to but not including node stop. It returns the first
+// member with the given key, or stop if there is no such member. If stop is none, the search continues to the end of
+// the object. The tag is tagOf(key).
+func (t *Tree) findBetween(i, stop int32, key string, tag uint32) int32 {
+	for i != stop {
+		n := &t.nodes[i]
 		if n.keyTag == tag && t.keyOf(n) == key {
 			break
 		}
-		from = n.next
+		i = n.next
 	}
-	return from
+	return i
 }
 
 // indexOf returns the up-to-date index of a large object.
@@ -41,14 +42,14 @@ func (m *members) indexOf(t *Tree, object int32) map[string]int32 {
 		m.index = make(map[int32]map[string]int32)
 	}
 	index, ok := m.index[object]
-	from := t.nodes[object].last // at most the last member is new
+	from := t.nodes[object].last // an existing index lacks at most the last member
 	if !ok {
 		index = make(map[string]int32, 4*fewMembers)
 		m.index[object] = index
 		from = t.nodes[object].first
 	}
 	for i := from; i >= 0; i = t.nodes[i].next {
-		if key := t.keyOf(&t.nodes[i]); index[key] == 0 { // 0 is the root, which is no member
+		if key := t.keyOf(&t.nodes[i]); index[key] == 0 { // node 0 is the root, so 0 means no entry
 			index[key] = i
 		}
 	}

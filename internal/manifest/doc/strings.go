@@ -2,6 +2,7 @@ package doc
 
 import (
 	"math/bits"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -9,25 +10,25 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// This file parses JSON strings. Most are plain: printable ASCII without escapes.
-// Plain bytes are checked eight at a time with word arithmetic, because most of a
-// manifest is strings. At the first other byte the parser continues byte by byte.
+// This file parses JSON strings. Most bytes of a manifest belong to strings, and most strings are plain, which means
+// that they are printable ASCII without escapes. The parser therefore checks eight bytes at a time with word
+// arithmetic. From the first byte that is not plain, the parser continues byte by byte.
 
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
 )
 
-// eight returns eight bytes of s from i as one word.
-func eight(s string, i int) uint64 {
+// loadWord returns the eight bytes s[i:i+8] as one little-endian word.
+func loadWord(s string, i int) uint64 {
 	s = s[i : i+8]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// notPlain marks, by its high bit, the first of eight bytes that is an escape, a quote
-// or not printable ASCII. Later bytes may be marked wrongly.
-func notPlain(x uint64) uint64 {
+// markNotPlain finds the first of eight bytes that is a backslash, a quote or not printable ASCII. In the result, the
+// high bit of this byte is set and all lower bits are clear. The bits of later bytes are unreliable.
+func markNotPlain(x uint64) uint64 {
 	quote, slash := x^('"'*ones), x^('\\'*ones)
 	odd := x | (x + ones) // 0x7F and above
 	odd |= (x - 0x20*ones) &^ x
@@ -36,12 +37,12 @@ func notPlain(x uint64) uint64 {
 	return odd & highs
 }
 
-// str parses a string from its opening quote. text is 0 if the content is exactly the
-// source between the quotes. plain may be false for a plain string.
+// str parses a string, starting at its opening quote. The first result is 0 if the content is identical to the source
+// between the quotes. If the second result is true, the string is plain. If it is false, the string can still be plain.
 func (p *jsonParser) str() (text int32, plain, ok bool) {
 	src, i := p.src, p.pos+1
 	for ; i+8 <= len(src); i += 8 {
-		if marks := notPlain(eight(src, i)); marks != 0 {
+		if marks := markNotPlain(loadWord(src, i)); marks != 0 {
 			i += bits.TrailingZeros64(marks) / 8
 			if src[i] == '"' {
 				p.pos = i + 1
@@ -54,7 +55,7 @@ func (p *jsonParser) str() (text int32, plain, ok bool) {
 	return text, false, ok
 }
 
-// oddStr parses a string that is plain up to i.
+// oddStr parses the rest of a string that is plain up to offset i.
 func (p *jsonParser) oddStr(i int) (text int32, ok bool) {
 	start := p.pos
 	src := p.src
@@ -69,16 +70,17 @@ func (p *jsonParser) oddStr(i int) (text int32, ok bool) {
 	for {
 		if i >= len(src) || src[i] == '\n' || src[i] == '\r' {
 			p.pos = min(i, len(src))
-			return p.t.keepBytes(b), p.fail(start, i, `close it with " (a line break inside a string is written \n)`, "the string is not closed on this line")
+			return p.t.addDecodedBytes(b), p.fail(start, i, `close the string with " (write a line break inside a string as \n)`,
+				"the string is not closed on this line")
 		}
 		switch c := src[i]; {
 		case c == '"':
 			p.pos, p.text = i+1, b
-			return p.t.keepBytes(b), true
+			return p.t.addDecodedBytes(b), true
 		case c == '\\':
-			b, i = p.escape(b, i)
+			b, i = p.decodeEscape(b, i)
 		case c < 0x20:
-			p.fail(i, i+1, "write it as an escape, such as \\t", "a string contains an unescaped control character")
+			p.fail(i, i+1, "write the character as an escape, such as \\t", "a string contains an unescaped control character")
 			b = append(b, c)
 			i++
 		default:
@@ -88,28 +90,20 @@ func (p *jsonParser) oddStr(i int) (text int32, ok bool) {
 	}
 }
 
-// escape decodes the escape at i and returns the offset after it.
-func (p *jsonParser) escape(b []byte, i int) ([]byte, int) {
+// decodeEscape decodes the escape at offset i. The second result is the offset after the escape.
+func (p *jsonParser) decodeEscape(b []byte, i int) ([]byte, int) {
 	if i+1 >= len(p.src) {
 		return b, i + 1
 	}
-	switch c := p.src[i+1]; c {
-	case '"', '\\', '/':
-		return append(b, c), i + 2
-	case 'b':
-		return append(b, '\b'), i + 2
-	case 'f':
-		return append(b, '\f'), i + 2
-	case 'n':
-		return append(b, '\n'), i + 2
-	case 'r':
-		return append(b, '\r'), i + 2
-	case 't':
-		return append(b, '\t'), i + 2
+	c := p.src[i+1]
+	if short := strings.IndexByte(`"\/bfnrt`, c); short >= 0 {
+		return append(b, "\"\\/\b\f\n\r\t"[short]), i + 2
+	}
+	switch c {
 	case 'u':
 		return p.unicodeEscape(b, i)
 	case '\n', '\r':
-		return b, i + 1 // the caller reports the open string
+		return b, i + 1 // the caller reports the unclosed string
 	default:
 		_, size := utf8.DecodeRuneInString(p.src[i+1:])
 		p.fail(i, i+1+size, `write \\ for a backslash`, "%s is not a JSON escape", diag.Quote(p.src[i:i+1+size]))
@@ -120,7 +114,7 @@ func (p *jsonParser) escape(b []byte, i int) ([]byte, int) {
 func (p *jsonParser) unicodeEscape(b []byte, i int) ([]byte, int) {
 	r := hex4(p.src, i+2)
 	if r < 0 {
-		p.fail(i, min(i+6, len(p.src)), "", `\u is followed by four hex digits`)
+		p.fail(i, min(i+6, len(p.src)), "", `\u must be followed by four hex digits`)
 		return b, i + 2
 	}
 	if !utf16.IsSurrogate(r) {
@@ -131,24 +125,19 @@ func (p *jsonParser) unicodeEscape(b []byte, i int) ([]byte, int) {
 			return utf8.AppendRune(b, pair), i + 12
 		}
 	}
-	p.r.Report(diag.LoneSurrogate, diag.Place{Start: i, End: i + 6}, "", "%s is half of a surrogate pair", diag.Quote(p.src[i:i+6]))
+	p.r.Report(diag.LoneSurrogate, diag.Place{Start: i, End: i + 6}, "", "%s is half of a surrogate pair",
+		diag.Quote(p.src[i:i+6]))
 	return utf8.AppendRune(b, utf8.RuneError), i + 6
 }
 
-// hex4 parses four hex digits; -1 if there are none.
-func hex4(s string, i int) (r rune) {
+// hex4 parses the four hex digits at an offset. It returns -1 if there are fewer than four digits.
+func hex4(s string, i int) rune {
 	if i+4 > len(s) {
 		return -1
 	}
-	for _, c := range []byte(s[i : i+4]) {
-		switch {
-		case '0' <= c && c <= '9':
-			r = r<<4 | rune(c-'0')
-		case 'a' <= c|0x20 && c|0x20 <= 'f':
-			r = r<<4 | rune(c|0x20-'a'+10)
-		default:
-			return -1
-		}
+	r, err := strconv.ParseUint(s[i:i+4], 16, 16)
+	if err != nil {
+		return -1
 	}
-	return r
+	return rune(r)
 }

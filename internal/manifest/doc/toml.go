@@ -1,6 +1,7 @@
 package doc
 
 import (
+	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -13,12 +14,11 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// ParseTOML parses a TOML 1.0 document into the same tree as ParseJSON: tables are
-// objects, dates keep their text.
+// ParseTOML parses a TOML 1.0 document into the same kind of tree as [ParseJSON]. Tables become objects, and dates
+// keep their text.
 //
-// go-toml parses the syntax. Redefinitions of tables are checked here, because
-// go-toml's own check takes quadratic time and stops at the first problem. A fuzz test
-// compares the two.
+// The library go-toml parses the syntax. ParseTOML itself checks whether a table is defined twice, because the check in
+// go-toml takes quadratic time and stops at the first problem. A fuzz test compares the two checks.
 func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	t = newTree(src)
 	t.toml = true
@@ -26,10 +26,10 @@ func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	p := parsers.Get().(*unstable.Parser)
 	defer parsers.Put(p)
 	b := &tomlBuilder{p: p, t: t, r: r, ok: true}
-	b.p.Reset(unsafe.Slice(unsafe.StringData(src.Text), len(src.Text))) // the parser does not modify them
+	b.p.Reset(unsafe.Slice(unsafe.StringData(src.Text), len(src.Text))) // the parser does not modify the bytes
 	table := int32(0)
 	for b.ok && b.p.NextExpression() {
-		table = b.expression(b.p.Expression(), table)
+		table = b.addExpression(b.p.Expression(), table)
 	}
 	if pe, failed := errors.AsType[*unstable.ParserError](b.p.Error()); failed {
 		at := b.p.Range(pe.Highlight)
@@ -41,24 +41,24 @@ func ParseTOML(src *diag.Source, r *diag.Reporter) (t *Tree, ok bool) {
 	return t, b.ok
 }
 
-// origin is how a TOML table or list was created, which decides what may still be
-// added to it.
+// origin says how a TOML table or list was created. The origin decides which headers and keys can still add members
+// to the table or list.
 type origin uint8
 
 const (
-	// byValue is a value after =, closed once written.
+	// byValue marks a value after an equals sign. No header or key can add members to the value.
 	byValue origin = iota
-	// byPath is a table that exists only because of a header below it.
+	// byPath marks a table without its own header, such as "a" after [a.b].
 	byPath
-	// byHeader is [table] or an element of [[table]].
+	// byHeader marks a table created by [table], or an element created by [[table]].
 	byHeader
-	// byDots is a table created by a dotted key.
+	// byDots marks a table created by a dotted key, such as "a" after a.b = 1.
 	byDots
-	// byList is the list that [[table]] appends to.
+	// byList marks a list to which [[table]] appends elements.
 	byList
 )
 
-// parsers keeps go-toml's syntax trees for the next file.
+// parsers contains go-toml parsers for reuse. Each parser keeps the memory of its syntax tree.
 var parsers = sync.Pool{New: func() any { return new(unstable.Parser) }}
 
 type tomlBuilder struct {
@@ -68,14 +68,15 @@ type tomlBuilder struct {
 	ok bool
 }
 
-// add creates a member at the location of its key.
+// add appends a member to a node. The member's key and value both get the location of the key.
 func (b *tomlBuilder) add(parent int32, part *unstable.Node, kind Kind, o origin) int32 {
 	n := b.named(part)
 	n.kind, n.origin = kind, o
 	return b.addNode(parent, &n, true)
 }
 
-// addNode adds a value, whose text is plain or not.
+// addNode appends a member or item to a node. A value is marked as odd if its text is not plain or its key has
+// quotes.
 func (b *tomlBuilder) addNode(parent int32, n *node, plain bool) int32 {
 	i := b.t.add(parent, n)
 	if !plain || n.keyEnd > 0 && !n.bare {
@@ -91,29 +92,29 @@ func (b *tomlBuilder) named(part *unstable.Node) node {
 	key := b.t.Source.Text[start:end]
 	if n.bare = key == string(part.Data); !n.bare {
 		key = string(part.Data)
-		n.key = b.t.keep(key)
+		n.key = b.t.addDecoded(key)
 	}
 	n.keyTag = tagOf(key)
 	return n
 }
 
-// expression adds one expression and returns the table of the next expression.
-func (b *tomlBuilder) expression(e *unstable.Node, table int32) int32 {
+// addExpression adds one TOML expression to the tree. It returns the table to which the next key belongs.
+func (b *tomlBuilder) addExpression(e *unstable.Node, table int32) int32 {
 	switch e.Kind {
 	case unstable.KeyValue:
 		b.keyValue(e, table, 1)
 		return table
 	case unstable.Table:
-		return b.header(e.Key(), false)
+		return b.followHeader(e.Key(), false)
 	case unstable.ArrayTable:
-		return b.header(e.Key(), true)
+		return b.followHeader(e.Key(), true)
 	}
 	return table
 }
 
-// taken reports that a name is already defined as something else, or closed. Parsing
-// continues in a table that is discarded.
-func (b *tomlBuilder) taken(part *unstable.Node, first int32) int32 {
+// reportDefined reports a name that another node already defines. It returns a new table outside the tree, so that
+// parsing can continue and later members of the duplicate are discarded.
+func (b *tomlBuilder) reportDefined(part *unstable.Node, first int32) int32 {
 	n := b.named(part)
 	line, _ := b.t.Source.Position(int(b.t.nodes[first].start))
 	at := diag.Place{Start: int(n.keyStart), End: int(n.keyEnd), Pointer: Value{b.t, first}.Pointer()}
@@ -122,17 +123,18 @@ func (b *tomlBuilder) taken(part *unstable.Node, first int32) int32 {
 	return b.addNode(none, &n, true)
 }
 
-// header walks [a.b] or [[a.b]] from the root, creating tables on the way.
-func (b *tomlBuilder) header(key unstable.Iterator, list bool) int32 {
+// followHeader follows a header such as [a.b] or [[a.b]] from the root, and creates missing tables. It returns the last
+// table.
+func (b *tomlBuilder) followHeader(key unstable.Iterator, list bool) int32 {
 	at := int32(0)
 	for depth := 1; key.Next(); depth++ {
 		part := key.Node()
-		if !b.bounded(part, depth) {
+		if !b.withinLimits(part, depth) {
 			return at
 		}
 		found := b.t.members.find(b.t, at, string(part.Data))
 		if !key.IsLast() {
-			at = b.through(at, found, part)
+			at = b.enterTable(at, found, part)
 			continue
 		}
 		switch {
@@ -146,21 +148,22 @@ func (b *tomlBuilder) header(key unstable.Iterator, list bool) int32 {
 			b.t.nodes[found].origin = byHeader
 			return found
 		default:
-			return b.taken(part, found)
+			return b.reportDefined(part, found)
 		}
 	}
 	return at
 }
 
-// through returns the table that a header's path passes through.
-func (b *tomlBuilder) through(at, found int32, part *unstable.Node) int32 {
+// enterTable returns the table for one part of a header, except for the last part. The argument found is the index of
+// the existing member with that name, or negative if there is none.
+func (b *tomlBuilder) enterTable(table, found int32, part *unstable.Node) int32 {
 	switch {
 	case found < 0:
-		return b.add(at, part, Object, byPath)
+		return b.add(table, part, Object, byPath)
 	case b.t.nodes[found].origin == byList:
 		return b.t.nodes[found].last
 	case b.t.nodes[found].origin == byValue:
-		return b.taken(part, found)
+		return b.reportDefined(part, found)
 	}
 	return found
 }
@@ -175,13 +178,13 @@ func (b *tomlBuilder) keyValue(e *unstable.Node, table int32, depth int) {
 	at := table
 	for key := e.Key(); key.Next(); depth++ {
 		part := key.Node()
-		if !b.bounded(part, depth) {
+		if !b.withinLimits(part, depth) {
 			return
 		}
 		found := b.t.members.find(b.t, at, string(part.Data))
 		switch {
 		case key.IsLast() && found >= 0:
-			at = b.taken(part, found)
+			at = b.reportDefined(part, found)
 			b.value(e.Value(), at, b.named(part), depth)
 		case key.IsLast():
 			b.value(e.Value(), at, b.named(part), depth)
@@ -190,14 +193,14 @@ func (b *tomlBuilder) keyValue(e *unstable.Node, table int32, depth int) {
 		case b.t.nodes[found].origin == byDots:
 			at = found
 		default:
-			at = b.taken(part, found)
+			at = b.reportDefined(part, found)
 		}
 	}
 }
 
-// bounded reports whether one more value is allowed at this depth, and stops the
-// parser if not.
-func (b *tomlBuilder) bounded(n *unstable.Node, depth int) bool {
+// withinLimits reports whether one more value at this depth is within the limits. If not, it reports the problem and
+// the parser stops.
+func (b *tomlBuilder) withinLimits(n *unstable.Node, depth int) bool {
 	at := diag.Place{Start: int(n.Raw.Offset), End: int(n.Raw.Offset + n.Raw.Length)}
 	switch {
 	case !b.ok:
@@ -211,7 +214,7 @@ func (b *tomlBuilder) bounded(n *unstable.Node, depth int) bool {
 	return b.ok
 }
 
-// isPrintable reports whether s is printable ASCII.
+// isPrintable reports whether a string is printable ASCII.
 func isPrintable(s string) bool {
 	for i := range len(s) {
 		if s[i] < 0x20 || s[i] >= 0x7F {
@@ -222,10 +225,10 @@ func isPrintable(s string) bool {
 }
 
 func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
-	if !b.bounded(v, depth) {
+	if !b.withinLimits(v, depth) {
 		return
 	}
-	// Lists and inline tables have no location of their own, so their key's is used.
+	// go-toml has no location for lists and inline tables, so these values keep the location of their key.
 	if v.Raw.Length > 0 {
 		n.start, n.end = int32(v.Raw.Offset), int32(v.Raw.Offset+v.Raw.Length)
 	}
@@ -236,7 +239,7 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 		// A string without escapes needs no decoding.
 		raw := b.t.Source.Text[n.start:n.end]
 		if len(raw) != len(v.Data)+2 || raw[1:len(raw)-1] != string(v.Data) {
-			n.text = b.t.keep(string(v.Data))
+			n.text = b.t.addDecoded(string(v.Data))
 			plain = false
 			break
 		}
@@ -244,7 +247,7 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 	case unstable.Bool:
 		n.kind = Bool
 		if b.t.Source.Text[n.start:n.end] != string(v.Data) {
-			n.text = b.t.keep(string(v.Data))
+			n.text = b.t.addDecoded(string(v.Data))
 		}
 	case unstable.Array:
 		n.kind = Array
@@ -261,23 +264,25 @@ func (b *tomlBuilder) value(v *unstable.Node, parent int32, n node, depth int) {
 		}
 		return
 	default:
-		b.scalar(v, &n)
+		b.parseScalar(v, &n)
 	}
 	b.addNode(parent, &n, plain)
 }
 
-// scalar reads a number or date. The parser accepts anything similar; the library's
-// decoder checks this one value.
-func (b *tomlBuilder) scalar(v *unstable.Node, n *node) {
+// parseScalar parses a number or date. The go-toml parser accepts some invalid numbers and dates, so the go-toml
+// decoder checks the text again.
+func (b *tomlBuilder) parseScalar(v *unstable.Node, n *node) {
 	at := diag.Place{Start: int(n.start), End: int(n.end)}
 	text := string(v.Data)
 	n.kind = Number
-	if len(text) < 16 && isJSONNumber(text) && !strings.ContainsAny(text, ".eE") && b.t.Source.Text[n.start:n.end] == text {
+	if len(text) < 16 && !strings.ContainsAny(text, ".eE") && json.Valid(v.Data) &&
+		b.t.Source.Text[n.start:n.end] == text {
 		return
 	}
 	var content map[string]any
 	if err := toml.Unmarshal([]byte("v = "+text), &content); err != nil {
-		b.r.Report(diag.BadTOML, at, "", "%s is not a TOML value: %s", diag.Quote(text), strings.TrimPrefix(err.Error(), "toml: "))
+		b.r.Report(diag.BadTOML, at, "", "%s is not a TOML value: %s", diag.Quote(text),
+			strings.TrimPrefix(err.Error(), "toml: "))
 		b.ok = false
 		return
 	}
@@ -294,5 +299,5 @@ func (b *tomlBuilder) scalar(v *unstable.Node, n *node) {
 	default:
 		n.kind = Date
 	}
-	n.text = b.t.keep(text)
+	n.text = b.t.addDecoded(text)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Texts outlive the tree they were taken from, also those with escapes, and no
-// tree sees anything of the one whose memory it has.
+// Strings obtained from a tree stay valid after Release, including strings with escapes. A tree that reuses the
+// memory of another tree contains none of its values.
 func TestReleasedTrees(t *testing.T) {
 	var wait sync.WaitGroup
 	for worker := range 4 {
@@ -22,14 +22,14 @@ func TestReleasedTrees(t *testing.T) {
 				tree, ok := ParseJSON(src, diag.NewReporter(src, false))
 				root := tree.Root()
 				if !ok || root.Len() != 3 || root.Get("list").Len() != i+1 {
-					t.Errorf("%s: read %t, %d members", src.Text, ok, root.Len())
+					t.Errorf("%s: got ok=%t and %d members", src.Text, ok, root.Len())
 				}
 				taken = append(taken, root.Get("plain").Text()+root.Get("key").Text())
 				tree.Release()
 			}
 			for i, text := range taken {
 				if want := fmt.Sprintf("a%d-%db%d-%d", worker, i, worker, i); text != want {
-					t.Errorf("taken %q, want %q", text, want)
+					t.Errorf("after Release: got %q, want %q", text, want)
 				}
 			}
 		})
@@ -37,8 +37,8 @@ func TestReleasedTrees(t *testing.T) {
 	wait.Wait()
 }
 
-// The blanks at the end leave room to read eight bytes at a time: the last few
-// bytes of a file are never said to be plain.
+// The inputs end in spaces because the parser checks eight bytes at a time: it always treats a string in the last few
+// bytes of a file as not plain.
 func TestOdd(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"plain", `{"a": "b", "c": [1, true, null, "d"]}` + "\n      ", ""},

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// actionFields are the fields of each type of action.
+// actionFields lists the fields that apply only to one type of action.
 var actionFields = []struct {
 	key, of string
 }{
@@ -28,18 +28,18 @@ var actionFields = []struct {
 	{"tool", "compose"},
 }
 
-// action reads an action into a.
+// action parses the action of a tool. The inputs are the properties that can fill the action's placeholders.
 func (p *parser) action(v doc.Value, a *Action, in *inputs) {
 	o := p.Object(v)
 	a.Type, _ = o.Enum("type", read.Required, actionTypes)
 	p.httpAction(o, a, in)
 	if template, ok := o.Text("template", a.Type == "prompt-template"); ok {
 		a.Template = template
-		p.template(v.Get("template"), inPrompt, in, nil)
+		p.checkTemplate(v.Get("template"), inPrompt, in, nil)
 	}
 	if name, ok := o.String("agent", a.Type == "compose"); ok {
 		if a.Agent = name; !isWord(name, isName, isName) {
-			p.Report(ruleAgentName, v.Get("agent").Place(), "", "%s is not the NAME of an agent", diag.Quote(name))
+			p.Report(ruleAgentName, v.Get("agent").Place(), "", "%s is not a valid agent name", diag.Quote(name))
 		}
 	}
 	if name, ok := o.String("tool", a.Type == "compose"); ok {
@@ -51,7 +51,8 @@ func (p *parser) action(v doc.Value, a *Action, in *inputs) {
 	if a.Type != "" {
 		for _, f := range actionFields {
 			if m := v.Get(f.key); m.Ok() && f.of != a.Type {
-				p.Report(ruleOtherAction, m.KeyPlace(), "", "%s has no effect on an action of type %s", diag.Quote(f.key), diag.Quote(a.Type))
+				p.Report(ruleOtherAction, m.KeyPlace(), "", "%s has no effect on an action of type %s", diag.Quote(f.key),
+					diag.Quote(a.Type))
 			}
 		}
 	}
@@ -63,25 +64,25 @@ func (p *parser) httpAction(o *read.Object, a *Action, in *inputs) {
 	host := ""
 	if url := o.Get("url", need); p.Is(url, doc.String) {
 		a.URL = url.Text()
-		host = p.url(url, in)
+		host = p.checkURL(url, in)
 	}
 	s := p.authRef(o, a, host)
 	a.Headers = p.headers(o, in, func(field string, at diag.Place) {
 		switch {
 		case !o.Value().Get("auth_ref").Ok():
-			p.Report(ruleCredentialNone, at, "", "there is no auth_ref that names the credential")
+			p.Report(ruleCredentialNone, at, "", "the action has no auth_ref, so {credential} has no value")
 		case field != "" && s != nil && !s.json:
-			p.Report(ruleCredentialField, at, "", "the credential has no fields: its slot is not of type json")
+			p.Report(ruleCredentialField, at, "", "the credential has no fields, because its slot is not of type json")
 		}
 	})
 	if body, ok := o.String("body_template", read.Optional); ok {
 		a.BodyTemplate = body
-		p.body(o.Value().Get("body_template"), a, in)
+		p.checkBody(o.Value().Get("body_template"), a, in)
 	}
 }
 
-// authRef returns the slot of the action's credential, and checks that the credential
-// may be sent to the action's host.
+// authRef returns the credential slot that auth_ref names, or nil if there is none. It reports a slot that does not
+// allow the action's host.
 func (p *parser) authRef(o *read.Object, a *Action, host string) *slot {
 	ref, ok := o.Text("auth_ref", read.Optional)
 	if !ok {
@@ -89,27 +90,27 @@ func (p *parser) authRef(o *read.Object, a *Action, host string) *slot {
 	}
 	a.AuthRef = ref
 	v := o.Value().Get("auth_ref")
-	s := p.slots.get(ref)
+	s := p.slots[ref]
 	if s == nil {
 		p.dangling = true
-		p.Report(ruleAuthRef, v.Place(), p.meant(ref, p.slots.names), "there is no credential slot %s", diag.Quote(ref))
+		p.Report(ruleAuthRef, v.Place(), p.DidYouMean(ref, names(p.slots)), "there is no credential slot %s", diag.Quote(ref))
 		return nil
 	}
 	s.used = true
-	if host != "" && len(s.hosts) > 0 && !s.covers(host) {
-		p.Report(ruleAudience, v.Place(), "", "the credential %s may be sent to %s, not to %s",
+	if host != "" && len(s.hosts) > 0 && !agent.Covers(s.hosts, host) {
+		p.Report(ruleAudience, v.Place(), "", "the credential %s is allowed only for %s, not for %s",
 			diag.Quote(ref), listHosts(s.hosts), diag.Quote(host))
 	}
 	return s
 }
 
-// listHosts names a few hosts for a message.
+// listHosts formats hosts for a message. It lists at most three hosts and says how many others there are.
 func listHosts(hosts []string) string {
 	const few = 3
 	quoted := make([]string, 0, few+1)
 	for i, h := range hosts {
 		if i == few {
-			quoted = append(quoted, count(len(hosts)-few, "other"))
+			quoted = append(quoted, countOf(len(hosts)-few, "other"))
 			break
 		}
 		quoted = append(quoted, diag.Quote(h))
@@ -117,7 +118,7 @@ func listHosts(hosts []string) string {
 	return diag.Words(quoted, "or")
 }
 
-// ownHeaders are set by the HTTP connection.
+// ownHeaders contains the headers that the HTTP connection sets itself.
 var ownHeaders = map[string]bool{
 	"host": true, "content-length": true, "transfer-encoding": true, "connection": true, "upgrade": true,
 	"te": true, "trailer": true, "keep-alive": true, "proxy-connection": true, "proxy-authorization": true,
@@ -138,7 +139,8 @@ func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place
 		case !httpguts.ValidHeaderFieldName(name):
 			p.Report(ruleHeaderName, h.KeyPlace(), "", "%s is not the name of a header", diag.Quote(name))
 		case ownHeaders[folded]:
-			p.Report(ruleHeaderName, h.KeyPlace(), "remove it: the connection sets it", "the header %s belongs to the connection", diag.Quote(name))
+			p.Report(ruleHeaderName, h.KeyPlace(), "remove the header; the HTTP connection sets it",
+				"the header %s is reserved for the HTTP connection", diag.Quote(name))
 		case !names.Add(folded):
 			p.Report(ruleDuplicateHeader, h.KeyPlace(), "", "the header %s is set twice", diag.Quote(name))
 		}
@@ -146,31 +148,33 @@ func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place
 			continue
 		}
 		if !httpguts.ValidHeaderFieldValue(h.Text()) {
-			p.Report(ruleHeaderValue, h.Place(), "", "the header %s contains a line break or control character", diag.Quote(name))
+			p.Report(ruleHeaderValue, h.Place(), "", "the header %s contains a line break or control character",
+				diag.Quote(name))
 		}
-		if len(p.template(h, inHeader, in, use)) == 0 && h.Text() != "" && secretlike.Name(name) {
+		if len(p.checkTemplate(h, inHeader, in, use)) == 0 && h.Text() != "" && secretlike.Name(name) {
 			at := h.Place()
 			p.Source.Mask(at.Start, at.End)
-			p.Report(ruleLiteralCredential, at, "", "the header %s has the name of a credential but a literal value", diag.Quote(name))
+			p.Report(ruleLiteralCredential, at, "",
+				"the header %s usually holds a credential, but the manifest contains the value itself", diag.Quote(name))
 		}
 		headers[name] = h.Text()
 	}
 	return headers
 }
 
-// body checks a body against its placeholders and its content type.
-func (p *parser) body(v doc.Value, a *Action, in *inputs) {
-	found := p.template(v, inBody, in, nil)
+// checkBody checks the placeholders of a body, and whether a JSON body is valid.
+func (p *parser) checkBody(v doc.Value, a *Action, in *inputs) {
+	found := p.checkTemplate(v, inBody, in, nil)
 	if a.Method == "GET" || a.Method == "HEAD" {
 		p.Report(ruleBodyUnsent, v.KeyPlace(), "", "a %s request has no body", a.Method)
 	}
-	if isJSONBody(a) && !json.Valid(filled(v.Text(), found)) {
-		p.Report(ruleBodyJSON, v.Place(), "", "with its placeholders filled in, the body is not JSON")
+	if isJSONBody(a) && !json.Valid(fillPlaceholders(v.Text(), found)) {
+		p.Report(ruleBodyJSON, v.Place(), "", "the body is not JSON after its placeholders are replaced")
 	}
 }
 
-// isJSONBody reports whether the body is sent as JSON, by its content type or, without
-// one, by its form.
+// isJSONBody reports whether the body of an action must be JSON. The Content-Type header decides. If there is no such
+// header, a body that starts like a JSON object or list must be JSON.
 func isJSONBody(a *Action) bool {
 	for name, value := range a.Headers {
 		if strings.EqualFold(name, "content-type") {
@@ -180,7 +184,7 @@ func isJSONBody(a *Action) bool {
 		}
 	}
 	body := strings.TrimLeft(a.BodyTemplate, " \t\r\n")
-	// A form or text can start with a placeholder.
+	// A body that starts with a placeholder need not be JSON.
 	return body != "" && (body[0] == '[' || body[0] == '{' && !startsWithPlaceholder(body))
 }
 
@@ -189,9 +193,9 @@ func startsWithPlaceholder(body string) bool {
 	return len(found) > 0 && found[0].Start == 0
 }
 
-// filled replaces each placeholder by a possible value: a character inside a JSON
-// string, a JSON value outside.
-func filled(s string, found []agent.Placeholder) []byte {
+// fillPlaceholders replaces each placeholder with a sample value, which is a character inside a JSON string and null
+// elsewhere.
+func fillPlaceholders(s string, found []agent.Placeholder) []byte {
 	out := make([]byte, 0, len(s))
 	pos, quoted := 0, false
 	for _, ph := range found {
@@ -206,7 +210,8 @@ func filled(s string, found []agent.Placeholder) []byte {
 	return append(out, s[pos:]...)
 }
 
-// appendText copies s and reports whether a JSON string is open at its end.
+// appendText appends a piece of JSON to a buffer. The argument quoted says whether the piece begins inside a JSON
+// string. The second result reports whether it ends inside one.
 func appendText(out []byte, s string, quoted bool) ([]byte, bool) {
 	for i := 0; i < len(s); i++ {
 		switch {

@@ -11,22 +11,22 @@ func TestActions(t *testing.T) {
 		{"unknown type", tool(`"action":{"type":‹"htp"}`, ``), "AM104", `did you mean "http"?`},
 		{"not an object", tool(`"action":‹"http"`, ``), "AM101", ""},
 		{"http", httpTool(`"method":"GET","url":"https://api.example.com/a?b={q}"`), "", ""},
-		{"http lacks all", tool(`"action":‹‹{"type":"http",‹"x":1}`, ``), "AM102 AM102 AM103", `"url" is required`},
+		{"http without required fields", tool(`"action":‹‹{"type":"http",‹"x":1}`, ``), "AM102 AM102 AM103", `"url" is required`},
 		{"lower-case method", httpTool(`"method":‹"get","url":"https://example.com"`), "AM104", `did you mean "GET"?`},
-		{"odd method", httpTool(`"method":‹"OPTIONS","url":"https://example.com"`), "AM104", ""},
+		{"unsupported method", httpTool(`"method":‹"OPTIONS","url":"https://example.com"`), "AM104", ""},
 		{"prompt-template", tool(`"input_schema":{"type":"object","properties":{"q":{}}},"action":{"type":"prompt-template","template":"{\"a\":{}} {q}"}`, ``), "", ""},
 		{"empty template", tool(`"action":{"type":"prompt-template","template":‹""}`, ``), "AM105", ""},
 		{"no template", tool(`"action":‹{"type":"prompt-template"}`, ``), "AM102", ""},
 		{"compose", tool(`"action":{"type":"compose","agent":"other-agent","tool":"t.x"}`, ``), "", ""},
-		{"compose lacks all", tool(`"action":‹‹{"type":"compose"}`, ``), "AM102 AM102", ""},
-		{"compose with odd names", tool(`"action":{"type":"compose","agent":‹"matrix://agent/x","tool":‹"a b"}`, ``), "FA043 FA020", ""},
+		{"compose without required fields", tool(`"action":‹‹{"type":"compose"}`, ``), "AM102 AM102", ""},
+		{"compose with invalid names", tool(`"action":{"type":"compose","agent":‹"matrix://agent/x","tool":‹"a b"}`, ``), "FA043 FA020", ""},
 		{"fields of other types", tool(`"action":{"type":"compose","agent":"a","tool":"t",‹"method":"GET",‹"template":"x"}`, ``), "FA042 FA042", ""},
-		{"words of other formats", httpTool(`"method":"POST","url":"https://example.com",‹"body":"x"`), "AM103", `this dialect calls it "body_template"`},
+		{"fields of other formats", httpTool(`"method":"POST","url":"https://example.com",‹"body":"x"`), "AM103", `in this dialect, the field is named "body_template"`},
 		{
-			"read-only but writing", tool(`"annotations":{‹"readOnlyHint":true},"action":{"type":"http","auth_ref":"key","method":"POST","url":"https://example.com"}`),
+			"read-only tool that sends POST", tool(`"annotations":{‹"readOnlyHint":true},"action":{"type":"http","auth_ref":"key","method":"POST","url":"https://example.com"}`),
 			"FA026", "sends a POST request",
 		},
-		{"read-only and reading", tool(`"annotations":{"readOnlyHint":true},"action":{"type":"http","auth_ref":"key","method":"HEAD","url":"https://example.com"}`), "", ""},
+		{"read-only tool that sends HEAD", tool(`"annotations":{"readOnlyHint":true},"action":{"type":"http","auth_ref":"key","method":"HEAD","url":"https://example.com"}`), "", ""},
 	})
 }
 
@@ -89,14 +89,14 @@ func TestPlaceholders(t *testing.T) {
 	}
 	testRules(t, []ruleCase{
 		{"unbound", url("https://example.com/‹{r}"), "FA052", "input_schema has no such property"},
-		{"misspelt", schema(`{"type":"object","properties":{"range":{}}}`, "https://example.com/‹{rnage}"), "FA052", `did you mean "range"?`},
-		{"no schema", tool(`"action":{"type":"http","auth_ref":"key","method":"GET","url":"https://example.com/‹{x}"}`), "FA052", `nothing fills "{x}": the tool has no input_schema`},
+		{"misspelled", schema(`{"type":"object","properties":{"range":{}}}`, "https://example.com/‹{rnage}"), "FA052", `did you mean "range"?`},
+		{"no schema", tool(`"action":{"type":"http","auth_ref":"key","method":"GET","url":"https://example.com/‹{x}"}`), "FA052", `nothing fills "{x}", because the tool has no input_schema`},
 		{"open schema", schema(`{"type":"object"}`, "https://example.com/{x}"), "", ""},
 		{"closed schema", schema(`{"type":"object","additionalProperties":false}`, "https://example.com/‹{x}"), "FA052", ""},
 		{"by reference", schema(`{"type":"object","$ref":"#/$defs/a","$defs":{"a":{"properties":{"x":{}}}}}`, "https://example.com/{x}"), "", ""},
 		{"not closed", url("https://example.com/‹{q"), "FA050", "not closed"},
 		{"not opened", url("https://example.com/q‹}"), "FA050", "closing brace"},
-		{"odd name", url("https://example.com/‹{a+b}/{q}"), "FA050", `"{a+b}" is not a placeholder`},
+		{"invalid name", url("https://example.com/‹{a+b}/{q}"), "FA050", `"{a+b}" is not a placeholder`},
 		{"empty name", url("https://example.com/‹{}"), "FA050", ""},
 		{"digit first", url("https://example.com/‹{1a}"), "FA050", ""},
 		{"double braces", url("https://example.com/‹{{q}}"), "FA050", "single braces"},
@@ -125,7 +125,7 @@ func TestHeadersAndBodies(t *testing.T) {
 	testRules(t, []ruleCase{
 		{
 			"header names", post(`"headers":{‹"a b":"x",‹"Host":"x","X-A":"1",‹"x-a":"2",‹"content-length":"3"}`),
-			"FA034 FA034 FA035 FA034", "belongs to the connection",
+			"FA034 FA034 FA035 FA034", "is reserved for the HTTP connection",
 		},
 		{"header values", post(`"headers":{"X-A":‹"a\nb","X-B":‹3}`), "FA036 AM101", ""},
 		{"literal credential", post(`"headers":{"Authorization":‹"Bearer hunter2"}`), "FA037", "••••••"},
@@ -139,6 +139,6 @@ func TestHeadersAndBodies(t *testing.T) {
 		{"form", post(`"headers":{"Content-Type":"application/x-www-form-urlencoded"},"body_template":"{q}=1"`), "", ""},
 		{"starts with a placeholder", post(`"body_template":"{q} and more"`), "", ""},
 		{"body of a GET", httpTool(`"method":"GET","url":"https://example.com",‹"body_template":"x"`), "FA038", ""},
-		{"body is no text", post(`"body_template":‹{"a":1}`), "AM101", ""},
+		{"body is not a string", post(`"body_template":‹{"a":1}`), "AM101", ""},
 	})
 }

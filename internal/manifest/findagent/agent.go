@@ -4,15 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
 )
 
-// Compile makes the neutral model of a valid manifest, with the dialect's
-// defaults filled in.
+// Compile converts a valid manifest to the neutral model and fills in the defaults of the dialect.
 func (m *Manifest) Compile() *agent.Agent {
 	a := &agent.Agent{
 		Dialect:       agent.FindAgent,
@@ -48,15 +46,12 @@ func (m *Manifest) Compile() *agent.Agent {
 func (t *Tool) compile(kind agent.Kind) agent.Tool {
 	out := agent.Tool{
 		Name: t.Name, Description: t.Description, SideEffect: agent.Write,
-		InputSchema: canonical(t.InputSchema), OutputSchema: canonical(t.OutputSchema),
+		InputSchema: canonicalSchema(t.InputSchema), OutputSchema: canonicalSchema(t.OutputSchema),
 	}
-	if n := t.Annotations; n != nil {
-		out.Annotations = agent.Annotations{
-			Title: n.Title, ReadOnly: n.ReadOnlyHint, Destructive: n.DestructiveHint,
-			Idempotent: n.IdempotentHint, OpenWorld: n.OpenWorldHint,
-		}
+	if t.Annotations != nil {
+		out.Annotations = *t.Annotations
 	}
-	if t.Annotations.readOnly() && (t.Action == nil || !t.Action.writes()) {
+	if readOnly(t.Annotations) && (t.Action == nil || !t.Action.canChangeData()) {
 		out.SideEffect = agent.Read
 	}
 	switch {
@@ -71,7 +66,9 @@ func (t *Tool) compile(kind agent.Kind) agent.Tool {
 func (a *Action) compile() agent.Binding {
 	switch a.Type {
 	case "http":
-		return agent.HTTP{Method: a.Method, URL: a.URL, Host: hostOf(a.URL), Headers: a.Headers, Body: a.BodyTemplate, AuthRef: a.AuthRef}
+		return agent.HTTP{
+			Method: a.Method, URL: a.URL, Host: hostOf(a.URL), Headers: a.Headers, Body: a.BodyTemplate, AuthRef: a.AuthRef,
+		}
 	case "prompt-template":
 		return agent.Prompt{Template: a.Template}
 	default:
@@ -95,7 +92,7 @@ func (g *Guardrails) compile() agent.Guardrails {
 		out.MaxLength, out.DenyPatterns, out.PII = g.Input.MaxLength, g.Input.DenyPatterns, g.Input.PIIRedaction
 	}
 	if g.Output != nil {
-		out.OutputSchema, out.OnLeak = canonical(g.Output.Schema), agent.OnLeak(g.Output.OnLeak)
+		out.OutputSchema, out.OnLeak = canonicalSchema(g.Output.Schema), agent.OnLeak(g.Output.OnLeak)
 	}
 	return out
 }
@@ -106,7 +103,7 @@ func (r ActionRails) compile() agent.ToolPolicy {
 		p.Rate = &rate
 	}
 	if r.MaxAmount != nil {
-		p.Spend = &agent.Cap{PerCall: r.MaxAmount.PerCall, PerDay: r.MaxAmount.PerDay, Currency: r.MaxAmount.Currency}
+		p.Spend = (*agent.Cap)(r.MaxAmount)
 	}
 	return p
 }
@@ -130,30 +127,28 @@ func (m *Manifest) compileDelivery() agent.Delivery {
 	return d
 }
 
-// compileSkills keeps the skills of the kinds that serve them.
+// compileSkills returns the skills of a skills bundle or code bundle. Other kinds of agents serve no skills, and the
+// result is nil.
 func (m *Manifest) compileSkills() *agent.Skills {
 	bundle := m.Kind == string(agent.SkillsBundle)
 	if !bundle && (m.Kind != string(agent.CodeBundle) || len(m.Skills) == 0) {
 		return nil
 	}
-	s := &agent.Skills{List: make([]agent.Skill, 0, len(m.Skills))}
+	s := &agent.Skills{List: append([]agent.Skill{}, m.Skills...)}
 	if bundle {
 		s.Router = m.RouterSkillID
 		if m.SkillsSource != nil {
 			s.SourceKind, s.SourceKey = m.SkillsSource.Kind, m.SkillsSource.Key
 		}
 	}
-	for _, k := range m.Skills {
-		s.List = append(s.List, agent.Skill(k))
-	}
 	return s
 }
 
-// runtimes maps FindAgent's names of runtimes to the model's.
+// runtimes maps the runtime names of FindAgent to the runtimes of the neutral model.
 var runtimes = map[string]agent.Runtime{"node": agent.Node, "python": agent.Python3}
 
 func (m *Manifest) compileProgram() *agent.Program {
-	p := &agent.Program{Contract: agent.Wrapped, Hosts: slices.Clone(m.AllowedHosts), UI: m.UI}
+	p := &agent.Program{Contract: agent.Wrapped, Hosts: m.AllowedHosts, UI: m.UI, Env: m.Env}
 	if m.Runtime != nil {
 		p.Runtime, p.RuntimeVersion = runtimes[m.Runtime.Kind], m.Runtime.Version
 	}
@@ -163,17 +158,15 @@ func (m *Manifest) compileProgram() *agent.Program {
 	if m.MCP != nil && m.MCP.Mode == "native" {
 		p.Contract, p.Command, p.Args = agent.NativeMCP, m.MCP.Command, m.MCP.Args
 	}
-	for _, e := range m.Env {
-		p.Env = append(p.Env, agent.EnvVar(e))
-	}
 	return p
 }
 
-// canonical is a schema's text in the one form that layout does not change.
-func canonical(schema json.RawMessage) string {
+// canonicalSchema returns a schema in its canonical form (RFC 8785). This form does not depend on white space or key
+// order.
+func canonicalSchema(schema json.RawMessage) string {
 	v := jsontext.Value(bytes.Clone(schema))
 	if len(v) == 0 || v.Canonicalize() != nil {
-		return string(schema) // a valid manifest holds no other
+		return string(schema) // the schema is empty; all other schemas in a valid manifest are valid JSON
 	}
 	return string(v)
 }

@@ -61,7 +61,7 @@ const bundled = `{
   "guardrails": {"actions": {"run": {"approval": "human"}}}
 }`
 
-// errorsOf lists the errors among diagnostics.
+// errorsOf returns the diagnostics that are errors.
 func errorsOf(found []diag.Diagnostic) []diag.Diagnostic {
 	var list []diag.Diagnostic
 	for _, d := range found {
@@ -76,7 +76,7 @@ func compile(t *testing.T, text string) *agent.Agent {
 	t.Helper()
 	m, _, found := load(text)
 	if bad := errorsOf(found); len(bad) > 0 {
-		t.Fatalf("%s\n%+v", text, bad)
+		t.Fatalf("%s\nhas errors: %+v", text, bad)
 	}
 	return m.Compile()
 }
@@ -166,7 +166,7 @@ func TestCompileBundle(t *testing.T) {
 	}
 	silent := compile(t, strings.Replace(bundled, `"allowed_hosts": ["API.example.com"],`, ``, 1))
 	if len(silent.Program.Hosts) != 0 {
-		t.Errorf("a bundle without allowed_hosts reaches %v", silent.Program.Hosts)
+		t.Errorf("a bundle without allowed_hosts can connect to %v", silent.Program.Hosts)
 	}
 }
 
@@ -181,12 +181,12 @@ func TestCompileSkills(t *testing.T) {
 	}
 	for word, mode := range map[string]string{"prompt": "prompt", "mcp.stdio": "mcp.stdio", "mcp.remote": "mcp.remote"} {
 		if a := compile(t, with(`"delivery":"`+word+`"`)); len(a.Delivery.Modes) != 1 || a.Delivery.Modes[0] != mode {
-			t.Errorf("%s became %v", word, a.Delivery.Modes)
+			t.Errorf("delivery %q: got modes %v, want %s", word, a.Delivery.Modes, mode)
 		}
 	}
 }
 
-// again writes an agent as a manifest and reads it back.
+// again converts an agent to a manifest and compiles that manifest to an agent.
 func again(t *testing.T, a *agent.Agent, n *convert.Notes) *agent.Agent {
 	t.Helper()
 	m, err := From(a, n)
@@ -262,10 +262,10 @@ func TestFromManyWords(t *testing.T) {
 	var n convert.Notes
 	b := again(t, a, &n)
 	if len([]rune(b.Name)) != 80 || len(b.Description) != 4000 || len(b.Prompt) != 20000 || len(b.Examples) != 5 || len(b.Tools) != 40 {
-		t.Errorf("%d %d %d %d %d", len([]rune(b.Name)), len(b.Description), len(b.Prompt), len(b.Examples), len(b.Tools))
+		t.Errorf("got %d characters of name, %d of description, %d of prompt, %d examples, %d tools", len([]rune(b.Name)), len(b.Description), len(b.Prompt), len(b.Examples), len(b.Tools))
 	}
 	if len(n.Lost) != 3+2+10 {
-		t.Errorf("lost %s", about(n.Lost))
+		t.Errorf("got losses %s, want 15 losses", about(n.Lost))
 	}
 }
 
@@ -308,12 +308,13 @@ func TestFromRefuses(t *testing.T) {
 		{Dialect: agent.GPARS, Name: "Mail", Requirements: []agent.Requirement{{Server: "registry.openmcp.org/mail", Version: "^1"}}},
 	} {
 		if _, err := From(a, &convert.Notes{}); !errors.Is(err, convert.ErrNothingSurvives) {
-			t.Errorf("%s: %v", a.Name, err)
+			t.Errorf("%s: got error %v, want ErrNothingSurvives", a.Name, err)
 		}
 	}
 }
 
-// Every manifest that is valid says the same after it was written down again.
+// If a valid manifest is encoded and parsed again, it must compile to the same agent. The schema must accept the
+// encoded manifest.
 func FuzzParse(f *testing.F) {
 	text, err := os.ReadFile(filepath.Join("testdata", "seed.json"))
 	if err != nil {
@@ -327,20 +328,20 @@ func FuzzParse(f *testing.F) {
 	f.Add(`{"tools":[{"action":{"type":"http","url":"https://{{x}}:{/?#","headers":{"":""}}}],"guardrails":{"actions":{"":{"max_amount":{}}}}}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		if len(text) > 20_000 || !utf8.ValidString(text) || !json.Valid([]byte(text)) {
-			return // what cannot be read is not this package's to judge
+			return // other packages reject such files
 		}
 		m, _, found := load(text)
 		if len(errorsOf(found)) > 0 {
 			return
 		}
-		if err := schemaSays(t, text); err != nil {
-			t.Errorf("%s\nthe rules accept it, but the schema refuses it: %v", text, err)
+		if err := validateSchema(t, text); err != nil {
+			t.Errorf("%s\nthe rules accept the manifest, but the schema rejects it: %v", text, err)
 		}
 		a := m.Compile()
 		written := asJSON(m)
 		m2, _, found := load(written)
 		if bad := errorsOf(found); len(bad) > 0 {
-			t.Fatalf("%s\nbecame %s\n%+v", text, written, bad)
+			t.Fatalf("%s\nis encoded as %s\nwhich has errors: %+v", text, written, bad)
 		}
 		if b := m2.Compile(); asJSON(a) != asJSON(b) {
 			t.Errorf("%s\ngot  %s\nwant %s", text, asJSON(b), asJSON(a))

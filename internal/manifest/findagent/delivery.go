@@ -2,7 +2,6 @@ package findagent
 
 import (
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -10,31 +9,21 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// delivery reads how and where the agent is run and who may reach it.
+// delivery parses the fields that say where the agent runs and how clients reach the agent.
 func (p *parser) delivery(o *read.Object, m *Manifest) {
-	m.Delivery = p.modes(o.Get("delivery", read.Optional))
+	m.Delivery = p.parseModes(o.Get("delivery", read.Optional))
 	m.Exec, _ = o.Enum("exec", read.Optional, execs)
 	m.Auth, _ = o.Enum("auth", read.Optional, auths)
-	targets := o.List("targets", read.Optional)
-	if targets.Len() > 0 {
-		m.Targets = p.Room(min(targets.Len(), len(clients)))
-	}
-	for t := range targets.Each() {
-		switch {
-		case !p.Is(t, doc.String) || !p.OneOf(t, clients):
-		case slices.Contains(m.Targets, t.Text()):
-			p.Report(diag.Repeated, t.Place(), "", "%s is already in the list", diag.Quote(t.Text()))
-		default:
-			m.Targets = append(m.Targets, t.Text())
-		}
-	}
+	isClient := func(v doc.Value) bool { return p.OneOf(v, clients) }
+	m.Targets = p.Distinct(o.List("targets", read.Optional), isClient)
 	if m.Exec == "findagent-hosted" && m.Delivery != nil && m.Delivery.Stdio != nil {
-		p.Report(ruleHostedStdio, o.Value().Get("exec").Place(), "", "the agent is hosted, so no client can start it over stdio")
+		p.Report(ruleHostedStdio, o.Value().Get("exec").Place(), "",
+			"the agent is hosted, so no client can start it over stdio")
 	}
 }
 
-// modes reads delivery in either form: a word, or an object.
-func (p *parser) modes(v doc.Value) *Delivery {
+// parseModes parses the field "delivery", which is a string or an object.
+func (p *parser) parseModes(v doc.Value) *Delivery {
 	d := &Delivery{}
 	switch v.Kind() {
 	case doc.Absent:
@@ -54,13 +43,13 @@ func (p *parser) modes(v doc.Value) *Delivery {
 		return d
 	case doc.Object:
 	default:
-		p.Report(ruleDelivery, v.Place(), "", `"delivery" must be a word or an object, not %s`, v.Kind())
+		p.Report(ruleDelivery, v.Place(), "", `"delivery" must be a string or an object, not %s`, v.Kind())
 		return nil
 	}
 	o := p.Object(v)
 	if prompt := o.Get("prompt", read.Optional); prompt.Ok() {
 		if d.Prompt = prompt.Text() == "true" || prompt.Is(doc.Object); !d.Prompt {
-			p.Report(ruleDelivery, prompt.Place(), "write true, or remove it", `"prompt" must be true or an object`)
+			p.Report(ruleDelivery, prompt.Place(), "write true, or remove the field", `"prompt" must be true or an object`)
 		}
 	}
 	if mcp := o.Get("mcp", read.Optional); p.Is(mcp, doc.Object) {
@@ -68,7 +57,7 @@ func (p *parser) modes(v doc.Value) *Delivery {
 	}
 	o.Done()
 	if !v.Get("prompt").Ok() && !v.Get("mcp").Ok() {
-		p.Report(ruleDelivery, v.Head(), "", "delivery names no way to reach the agent")
+		p.Report(ruleDelivery, v.Head(), "", "\"delivery\" does not say how to reach the agent")
 	}
 	return d
 }
@@ -94,12 +83,13 @@ func (p *parser) mcpModes(v doc.Value, d *Delivery) {
 	}
 	o.Done()
 	if !v.Get("stdio").Ok() && !v.Get("remote").Ok() {
-		p.Report(ruleDelivery, v.Head(), `add "stdio" or "remote"`, "mcp names no way to reach the agent")
+		p.Report(ruleDelivery, v.Head(), `add "stdio" or "remote"`, "\"mcp\" does not say how to reach the agent")
 	}
 }
 
-// isHTTPS reports whether s is an https address that a client can connect to.
+// isHTTPS reports whether a string is an https address that a client can connect to.
 func isHTTPS(s string) bool {
 	u, err := url.Parse(s)
-	return err == nil && strings.HasPrefix(s, "https://") && u.Hostname() != "" && u.User == nil && !strings.ContainsAny(s, " \t\\")
+	return err == nil && strings.HasPrefix(s, "https://") && u.Hostname() != "" && u.User == nil &&
+		!strings.ContainsAny(s, " \t\\")
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/findagent"
 )
 
-// A slot without hosts could be sent anywhere, and the scan for leaks cannot be
-// switched off.
+// Parse reports a credential slot without hosts. It also reports an attempt to disable the scan for leaked
+// secrets.
 func ExampleParse() {
 	rep := diag.Open("findagent.json", `{
   "name": "Weather", "description": "Tells the weather.", "kind": "mcp-tool",
@@ -22,7 +22,7 @@ func ExampleParse() {
 }`, false)
 	tree, ok := doc.ParseJSON(rep.Source, rep)
 	if !ok {
-		fmt.Println("it is no JSON")
+		fmt.Println("the file is not valid JSON")
 		return
 	}
 	m := findagent.Parse(tree.Root(), rep)
@@ -32,6 +32,6 @@ func ExampleParse() {
 	}
 	// Output:
 	// Weather http
-	// FA074 /credential_slots/0/allowed_hosts the slot has no allowed_hosts, so its credential would have no audience
+	// FA074 /credential_slots/0/allowed_hosts the slot has no allowed_hosts, so its credential could be sent anywhere
 	// FA083 /guardrails/output/secret_leak_scan secret_leak_scan is mandatory and cannot be set to false
 }

@@ -1,36 +1,35 @@
-// Package findagent implements the FindAgent dialect: agents that are a
-// prompt, a list of declared tools, and the rails that hold them back.
+// Package findagent implements the FindAgent dialect. A FindAgent agent consists of a prompt, a list of tools and
+// guardrails.
 //
-// The manifest is JSON, called findagent.json. Everything in it is a
-// description: a tool's action is one of three kinds of binding (http,
-// prompt-template, compose), never code. A credential is a slot that the operator
-// fills at installation, bound to the hosts it may be sent to; a slot without
-// hosts is refused, because it could be sent anywhere. Guardrails are declared
-// here and enforced by the runtime, and the mandatory one, the scan for leaked
-// secrets, cannot be switched off.
+// The manifest is JSON, in a file named findagent.json. The manifest contains no code. The action of a tool has the
+// type http, prompt-template or compose. The manifest contains no credentials either. The manifest declares
+// credential slots, which the operator fills when the agent is installed. Each slot lists the hosts that may receive
+// the credential. A slot without hosts is an error, because the credential could be sent anywhere. The runtime
+// enforces the guardrails. The scan for leaked secrets is mandatory.
 //
-// The limits are those of the dialect, counted in characters. Where it leaves
-// a choice, ambit takes the safe one:
+// The dialect limits the lengths of texts. ambit counts lengths in characters. Where the dialect leaves a choice,
+// ambit chooses the safe option:
 //
-//   - An action goes to one host by https. The host is a DNS name written out
-//     in the url: no address in any spelling, no wildcard, no name of the local
-//     network, no placeholder. Everything behind it may hold {param}, and each
-//     must be a property of the tool's input_schema.
-//   - auth_ref must name a slot whose hosts cover the action's host, exactly or
-//     as a parent domain. {credential} is allowed only in headers.
-//   - A host of a slot or bundle is the name of one owner. A public suffix such
-//     as co.uk is an error; one below which anybody can register, such as
-//     github.io, is a warning.
-//   - deny_patterns are regular expressions that match in linear time, letter
-//     case aside. One that matches the empty text would deny every call, so it
-//     is an error.
-//   - max_amount is a decimal and kept as it is written. A number caps one
-//     call; an object can also cap a day and name a currency.
-//   - Unknown fields are warnings, each with the field it was probably meant to
-//     be. category, version and $schema are known.
+//   - An action sends its request to one host over https. The URL contains the DNS name of the host. IP addresses,
+//     wildcards, names of the local network and placeholders are errors. The path and the query can contain
+//     placeholders such as {param}. Each placeholder must be a property of the tool's input_schema.
+//   - The field auth_ref must name a slot that allows the action's host or a parent domain of the host. {credential}
+//     is allowed only in headers.
+//   - Each host of a slot or bundle must belong to one owner. A public suffix such as co.uk is an error. A domain
+//     such as github.io is a warning, because anyone can get a name below the domain.
+//   - The deny_patterns are regular expressions that match in linear time and ignore case. A pattern that matches the
+//     empty string is an error, because the pattern would deny every call.
+//   - The value of max_amount is a decimal, which ambit stores as written. A number limits one call. An object can
+//     also set a limit per day and name a currency.
+//   - Unknown fields are warnings, with a similar known field as the hint. The fields category, version and $schema
+//     are known.
 package findagent
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/ambit-run/ambit/agent"
+)
 
 // Manifest is a FindAgent manifest.
 type Manifest struct {
@@ -54,40 +53,31 @@ type Manifest struct {
 	Auth     string    `json:"auth,omitempty"`
 
 	SkillsSource  *SkillsSource `json:"skills_source,omitempty"`
-	Skills        []Skill       `json:"skills,omitempty"`
+	Skills        []agent.Skill `json:"skills,omitempty"`
 	RouterSkillID string        `json:"router_skill_id,omitempty"`
 
 	Entrypoint *Entrypoint `json:"entrypoint,omitempty"`
 	Runtime    *Runtime    `json:"runtime,omitempty"`
-	// AllowedHosts is nil where the manifest has none; a bundle then reaches
-	// nothing, as with an empty list.
-	AllowedHosts []string `json:"allowed_hosts,omitzero"`
-	MCP          *MCP     `json:"mcp,omitempty"`
-	UI           string   `json:"ui,omitempty"`
-	Env          []EnvVar `json:"env,omitempty"`
+	// AllowedHosts is nil if the manifest does not have the field. In that case, as with an empty list, a bundle cannot
+	// connect to any host.
+	AllowedHosts []string       `json:"allowed_hosts,omitzero"`
+	MCP          *MCP           `json:"mcp,omitempty"`
+	UI           string         `json:"ui,omitempty"`
+	Env          []agent.EnvVar `json:"env,omitempty"`
 }
 
 // Tool is a capability that the agent can call.
 type Tool struct {
-	Name         string          `json:"name"`
-	Description  string          `json:"description"`
-	InputSchema  json.RawMessage `json:"input_schema,omitempty"`
-	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
-	Annotations  *Annotations    `json:"annotations,omitempty"`
-	Action       *Action         `json:"action,omitempty"`
+	Name         string             `json:"name"`
+	Description  string             `json:"description"`
+	InputSchema  json.RawMessage    `json:"input_schema,omitempty"`
+	OutputSchema json.RawMessage    `json:"output_schema,omitempty"`
+	Annotations  *agent.Annotations `json:"annotations,omitempty"`
+	Action       *Action            `json:"action,omitempty"`
 }
 
-// Annotations are hints of a tool's behaviour; nil means not said.
-type Annotations struct {
-	Title           string `json:"title,omitempty"`
-	ReadOnlyHint    *bool  `json:"readOnlyHint,omitempty"`
-	DestructiveHint *bool  `json:"destructiveHint,omitempty"`
-	IdempotentHint  *bool  `json:"idempotentHint,omitempty"`
-	OpenWorldHint   *bool  `json:"openWorldHint,omitempty"`
-}
-
-// Action is what a tool does when it is called. Type selects which of the other
-// fields count.
+// Action is the operation that a call of a tool performs. The type decides which of the other fields apply. The first
+// group of fields is for http, Template is for prompt-template, and Agent and Tool are for compose.
 type Action struct {
 	Type string `json:"type"`
 
@@ -114,28 +104,28 @@ type CredentialSlot struct {
 	Required     *bool    `json:"required,omitempty"`
 }
 
-// Guardrails are the rails that the runtime holds the agent to.
+// Guardrails are the checks that the runtime makes on every call. Actions maps the name of each tool to its guardrails.
 type Guardrails struct {
 	Input   *InputRails            `json:"input,omitempty"`
 	Output  *OutputRails           `json:"output,omitempty"`
 	Actions map[string]ActionRails `json:"actions,omitempty"`
 }
 
-// InputRails hold before a call.
+// InputRails are the checks on the input of a call.
 type InputRails struct {
 	MaxLength    int64    `json:"max_length,omitempty"`
 	DenyPatterns []string `json:"deny_patterns,omitempty"`
 	PIIRedaction []string `json:"pii_redaction,omitempty"`
 }
 
-// OutputRails hold after it.
+// OutputRails are the checks on the output of a call.
 type OutputRails struct {
 	SecretLeakScan *bool           `json:"secret_leak_scan,omitempty"`
 	Schema         json.RawMessage `json:"schema,omitempty"`
 	OnLeak         string          `json:"on_leak,omitempty"`
 }
 
-// ActionRails hold for one tool.
+// ActionRails are the guardrails of one tool.
 type ActionRails struct {
 	Approval   string     `json:"approval,omitempty"`
 	MaxAmount  *MaxAmount `json:"max_amount,omitempty"`
@@ -143,42 +133,36 @@ type ActionRails struct {
 	Idempotent *bool      `json:"idempotent,omitempty"`
 }
 
-// MaxAmount caps what a tool may spend. Amounts are decimals as written.
-type MaxAmount struct {
-	PerCall, PerDay, Currency string
-}
+// MaxAmount limits the amount that a tool can spend. The decimals are stored as written.
+type MaxAmount agent.Cap
 
-// MarshalJSON writes a cap on one call as a number, any other as an object.
+// MarshalJSON returns a number if there is no daily limit and no currency, and an object otherwise.
 func (m MaxAmount) MarshalJSON() ([]byte, error) {
 	if m.PerDay == "" && m.Currency == "" {
 		return json.Marshal(json.Number(m.PerCall))
 	}
-	return json.Marshal(struct {
-		PerCall  string `json:"per_call,omitempty"`
-		PerDay   string `json:"per_day,omitempty"`
-		Currency string `json:"currency,omitempty"`
-	}(m))
+	return json.Marshal(agent.Cap(m))
 }
 
-// Delivery is how clients reach the agent.
+// Delivery lists the ways in which clients can reach the agent.
 type Delivery struct {
 	Prompt bool
 	Stdio  *Stdio
 	Remote *Remote
 }
 
-// Stdio is what a client would start. It is shown, never executed.
+// Stdio is the command with which a client starts the agent. ambit shows the command but never executes it.
 type Stdio struct {
 	Command string   `json:"command,omitempty"`
 	Args    []string `json:"args,omitempty"`
 }
 
-// Remote is where a hosted agent is reached.
+// Remote is the address of a hosted agent.
 type Remote struct {
 	URL string `json:"url,omitempty"`
 }
 
-// MarshalJSON writes the object form.
+// MarshalJSON returns an object, even if delivery is a single word in the manifest.
 func (d Delivery) MarshalJSON() ([]byte, error) {
 	type mcp struct {
 		Stdio  *Stdio  `json:"stdio,omitempty"`
@@ -190,52 +174,39 @@ func (d Delivery) MarshalJSON() ([]byte, error) {
 	}{d.Prompt, mcp{d.Stdio, d.Remote}})
 }
 
-// SkillsSource is where a bundle's skill files are.
+// SkillsSource is the location of the skill files of a bundle.
 type SkillsSource struct {
 	Kind string `json:"kind"`
 	Key  string `json:"key"`
 }
 
-// Skill is one skill of a bundle.
-type Skill struct {
-	ID          string   `json:"id"`
-	Name        string   `json:"name"`
-	Description string   `json:"description,omitempty"`
-	Tags        []string `json:"tags,omitempty"`
-}
-
-// Entrypoint is the function that a code bundle is called by.
+// Entrypoint is the function that runs when a tool of a code bundle is called.
 type Entrypoint struct {
 	Path   string `json:"path"`
 	Export string `json:"export,omitempty"`
 }
 
-// Runtime is what runs a code bundle.
+// Runtime is the language runtime of a code bundle.
 type Runtime struct {
 	Kind    string `json:"kind"`
 	Version string `json:"version,omitempty"`
 }
 
-// MCP is how a code bundle is served: wrapped, or by its own server.
+// MCP says how clients reach the tools of a code bundle. In the mode "wrap", ambit serves the tools. In the mode
+// "native", the bundle's own server serves the tools.
 type MCP struct {
 	Mode    string   `json:"mode"`
 	Command string   `json:"command,omitempty"`
 	Args    []string `json:"args,omitempty"`
 }
 
-// EnvVar is a setting that a bundle expects; never a secret.
-type EnvVar struct {
-	Name        string `json:"name"`
-	Description string `json:"description,omitempty"`
-}
-
-// Keys are the top-level keys that only this dialect has.
+// Keys lists the top-level keys that only this dialect has.
 var Keys = []string{
 	"system_prompt", "example_prompts", "credential_slots", "guardrails", "delivery", "targets", "compatibility",
 	"skills_source", "router_skill_id", "entrypoint",
 }
 
-// The words that fields take. Where a field has a default, it is the first.
+// The allowed values of enumerated fields. The default, if any, is the first value.
 var (
 	kinds       = []string{"static-recipe", "mcp-tool", "autonomous-agent", "skills-bundle", "code-bundle"}
 	actionTypes = []string{"http", "prompt-template", "compose"}
@@ -244,10 +215,12 @@ var (
 	deliveries  = []string{"prompt", "mcp.stdio", "mcp.remote"}
 	execs       = []string{"user-local", "findagent-hosted"}
 	auths       = []string{"none", "api-key", "oauth-device"}
-	clients     = []string{"claude-desktop", "claude-code", "chatgpt", "cursor", "vscode", "gemini-cli", "windsurf", "cli", "web"}
+	clients     = []string{
+		"claude-desktop", "claude-code", "chatgpt", "cursor", "vscode", "gemini-cli", "windsurf", "cli", "web",
+	}
 )
 
-// The dialect's limits.
+// The limits of the dialect.
 const (
 	nameLeast, nameMost     = 3, 80
 	descriptionMost         = 4000

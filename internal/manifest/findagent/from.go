@@ -16,18 +16,20 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// From converts an agent of another dialect as far as this dialect can express it.
+// From converts an agent of another dialect, as far as this dialect can express the agent. What is lost or added is
+// recorded in n.
 //
-// A FindAgent manifest cannot start tool servers. So an agent with tool servers
-// becomes a static recipe: its prompt, and descriptions of its tools, which are not
-// served. A program in a language of code bundles becomes a code bundle, for its
-// author to finish. An agent whose tools are unknown in advance cannot be converted.
+// A FindAgent manifest cannot start tool servers. An agent with tool servers becomes a static recipe, which only
+// describes the tools. A program for Node or Python becomes a code bundle, which the author must complete. From
+// refuses an agent that names servers without their tools.
 func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	if len(a.Requirements) > 0 && len(a.Tools) == 0 {
-		return nil, convert.Refuse("a FindAgent manifest lists its tools, but this agent only names servers, whose tools are unknown until they start; add the tools by hand to a new manifest: ambit new NAME --dialect findagent")
+		return nil, convert.Refuse("a FindAgent manifest lists its tools, but this agent only names servers, whose " +
+			"tools are unknown until the servers start; to add them by hand, run: ambit new NAME --dialect findagent")
 	}
 	if a.Program != nil && bundleRuntime(a.Program.Runtime) == "" {
-		return nil, convert.Refuse("a code bundle runs on node or python, but this agent is a program for %s", a.Program.Runtime)
+		return nil, convert.Refuse("a code bundle runs on node or python, but this agent is a program for %s",
+			a.Program.Runtime)
 	}
 	m := &Manifest{
 		Version: a.Version, Kind: string(a.Kind), Category: a.Category, Compatibility: a.Compatibility,
@@ -39,7 +41,7 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 		m.fromProgram(a, n)
 	case !slices.Contains(kinds, m.Kind):
 		m.Kind = kinds[0]
-		n.Add("kind", "%s: a text to paste into a chat; its tools are not served", m.Kind)
+		n.Add("kind", "%s, which is text to paste into a chat; ambit does not serve the agent's tools", m.Kind)
 	}
 	m.fromWords(a, n)
 	m.fromTools(a, n)
@@ -48,12 +50,12 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	m.fromSkills(a)
 	if a.Dialect != agent.FindAgent {
 		loseServers(a, n)
-		n.LoseShared(a, "FindAgent cannot express it")
+		n.LoseShared(a, "FindAgent has no field for this part")
 	}
 	return m, nil
 }
 
-// bundleRuntime is this dialect's name of a runtime, empty if it has none.
+// bundleRuntime returns the name of a runtime in this dialect, or "" for an unsupported runtime.
 func bundleRuntime(name agent.Runtime) string {
 	for kind, known := range runtimes {
 		if known == name {
@@ -63,40 +65,42 @@ func bundleRuntime(name agent.Runtime) string {
 	return ""
 }
 
-// fromWords fills in the texts for people and the model, within the limits.
+// fromWords sets the name, description, system prompt and examples. Texts are shortened or extended to fit the limits
+// of the dialect.
 func (m *Manifest) fromWords(a *agent.Agent, n *convert.Notes) {
-	m.Name = cut(strings.TrimSpace(a.Name), nameMost)
+	m.Name = truncate(strings.TrimSpace(a.Name), nameMost)
 	switch length := utf8.RuneCountInString(m.Name); {
 	case m.Name != a.Name && length >= nameLeast:
 		n.Lose("name", "cut to %d characters", nameMost)
 	case length < nameLeast:
 		m.Name = strings.TrimSpace(m.Name + " agent")
-		n.Add("name", "%s, since a name has at least %d characters", diag.Quote(m.Name), nameLeast)
+		n.Add("name", "%s, because a name must have at least %d characters", diag.Quote(m.Name), nameLeast)
 	}
-	if m.Description = cut(a.Description, descriptionMost); m.Description != a.Description {
+	if m.Description = truncate(a.Description, descriptionMost); m.Description != a.Description {
 		n.Lose("description", "cut to %d characters", descriptionMost)
 	}
-	if m.SystemPrompt = cut(a.Prompt, promptMost); m.SystemPrompt != a.Prompt {
+	if m.SystemPrompt = truncate(a.Prompt, promptMost); m.SystemPrompt != a.Prompt {
 		n.Lose("system_prompt", "cut to %d characters", promptMost)
 	}
 	if utf8.RuneCountInString(m.SystemPrompt) < promptLeast {
 		m.SystemPrompt = strings.TrimSpace(m.SystemPrompt + "\n\n" + m.introduction())
-		n.Add("system_prompt", "made from the name and description; write the agent's real instructions")
+		n.Add("system_prompt", "made from the name and description; replace it with the agent's real instructions")
 	}
 	for i, e := range a.Examples {
 		if e != "" && len(m.ExamplePrompts) < examplesMost {
 			m.ExamplePrompts = append(m.ExamplePrompts, e)
 		} else {
-			n.Lose("example_prompts/"+strconv.Itoa(i), "there can be at most %d", examplesMost)
+			n.Lose("example_prompts/"+strconv.Itoa(i), "FindAgent allows at most %d example prompts, and none can be empty",
+				examplesMost)
 		}
 	}
 	if len(m.ExamplePrompts) == 0 {
 		m.ExamplePrompts = []string{"What can you do, and with which tools?"}
-		n.Add("example_prompts", "a general question; write questions for this agent")
+		n.Add("example_prompts", "a general question; replace it with questions for this agent")
 	}
 }
 
-// introduction is a prompt with only the known facts.
+// introduction returns a prompt that contains only the agent's name and description.
 func (m *Manifest) introduction() string {
 	s := "You are " + m.Name + "."
 	if m.Description != "" {
@@ -105,18 +109,17 @@ func (m *Manifest) introduction() string {
 	return s + "\n\nUse the listed tools, and say when a task needs something that none of them does."
 }
 
-// cut shortens a text to so many characters.
-func cut(s string, most int) string {
+// truncate shortens a string to a maximum number of characters.
+func truncate(s string, limit int) string {
 	for i := range s {
-		if most == 0 {
+		if limit == 0 {
 			return strings.TrimSpace(s[:i])
 		}
-		most--
+		limit--
 	}
 	return s
 }
 
-// fromTools lists the tools that the agent can call.
 func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 	named := map[string]int{}
 	for i := range a.Tools {
@@ -129,25 +132,26 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 		on, onServer := t.Binding.(agent.OnServer)
 		switch {
 		case a.Dialect != agent.FindAgent && !a.Callable(t):
-			n.Lose("tool "+t.Name, "the agent cannot call it")
+			n.Lose("tool "+t.Name, "the agent cannot call this tool")
 			continue
 		case len(m.Tools) == toolsMost:
-			n.Lose("tool "+t.Name, "there can be at most %d tools", toolsMost)
+			n.Lose("tool "+t.Name, "FindAgent allows at most %d tools", toolsMost)
 			continue
 		}
 		out := Tool{
 			Name: t.Name, Description: t.Description, InputSchema: json.RawMessage(t.InputSchema),
-			OutputSchema: json.RawMessage(t.OutputSchema), Annotations: fromAnnotations(a.Dialect, t), Action: fromBinding(t.Binding),
+			OutputSchema: json.RawMessage(t.OutputSchema), Annotations: fromAnnotations(a.Dialect, t),
+			Action: fromBinding(t.Binding),
 		}
 		if onServer && named[t.Name] > 1 {
-			// Tools of one name are distinguished by their server.
+			// If several tools have this name, the server's alias distinguishes them.
 			out.Name = on.Alias + "_" + t.Name
 		}
 		if !tooluri.IsName(out.Name) {
 			out.Name = agent.Slug(out.Name)
 		}
 		if !taken.Add(out.Name) {
-			n.Lose("tool "+t.Name, "another tool already has its name")
+			n.Lose("tool "+t.Name, "another tool already has this name")
 			continue
 		}
 		if out.Description == "" {
@@ -162,23 +166,24 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 		m.Tools = append(m.Tools, out)
 	}
 	if filled > 0 {
-		n.Add("tools", "%s filled in with the tools' names; describe what they do", count(filled, "description"))
+		n.Add("tools", "%s made from the names of the tools; replace them with real descriptions",
+			countOf(filled, "description"))
 	}
 }
 
-// fromAnnotations keeps a tool's own hints, or else derives them from its class. A
-// class does not say whether a tool is destructive.
-func fromAnnotations(d agent.Dialect, t *agent.Tool) *Annotations {
-	if x := t.Annotations; x != (agent.Annotations{}) {
-		return &Annotations{x.Title, x.ReadOnly, x.Destructive, x.Idempotent, x.OpenWorld}
+// fromAnnotations returns the annotations of a tool. If the tool has no annotations, some are derived from the
+// side-effect class. The class does not say whether the tool is destructive, so that hint stays unset.
+func fromAnnotations(d agent.Dialect, t *agent.Tool) *agent.Annotations {
+	if t.Annotations != (agent.Annotations{}) {
+		return &t.Annotations
 	}
 	if d == agent.FindAgent {
 		return nil
 	}
 	readOnly, openWorld := t.SideEffect == agent.Read, true
-	out := &Annotations{ReadOnlyHint: &readOnly}
+	out := &agent.Annotations{ReadOnly: &readOnly}
 	if t.SideEffect == agent.Network {
-		out.OpenWorldHint = &openWorld
+		out.OpenWorld = &openWorld
 	}
 	return out
 }
@@ -186,7 +191,9 @@ func fromAnnotations(d agent.Dialect, t *agent.Tool) *Annotations {
 func fromBinding(b agent.Binding) *Action {
 	switch b := b.(type) {
 	case agent.HTTP:
-		return &Action{Type: "http", Method: b.Method, URL: b.URL, Headers: b.Headers, BodyTemplate: b.Body, AuthRef: b.AuthRef}
+		return &Action{
+			Type: "http", Method: b.Method, URL: b.URL, Headers: b.Headers, BodyTemplate: b.Body, AuthRef: b.AuthRef,
+		}
 	case agent.Prompt:
 		return &Action{Type: "prompt-template", Template: b.Template}
 	case agent.Compose:
@@ -197,7 +204,9 @@ func fromBinding(b agent.Binding) *Action {
 
 func (m *Manifest) fromSlots(a *agent.Agent) {
 	for _, s := range a.Slots {
-		out := CredentialSlot{Ref: s.Ref, Label: s.Label, Env: s.Env, AllowedHosts: s.Hosts, Type: s.Type, Description: s.Description}
+		out := CredentialSlot{
+			Ref: s.Ref, Label: s.Label, Env: s.Env, AllowedHosts: s.Hosts, Type: s.Type, Description: s.Description,
+		}
 		if !s.Required {
 			out.Required = &s.Required
 		}
@@ -241,7 +250,7 @@ func fromPolicy(p agent.ToolPolicy) ActionRails {
 		r.RateLimit = p.Rate.String()
 	}
 	if p.Spend != nil {
-		r.MaxAmount = &MaxAmount{p.Spend.PerCall, p.Spend.PerDay, p.Spend.Currency}
+		r.MaxAmount = (*MaxAmount)(p.Spend)
 	}
 	return r
 }
@@ -272,50 +281,45 @@ func (m *Manifest) fromSkills(a *agent.Agent) {
 		m.SkillsSource = &SkillsSource{a.Skills.SourceKind, a.Skills.SourceKey}
 	}
 	m.RouterSkillID = a.Skills.Router
-	for _, s := range a.Skills.List {
-		m.Skills = append(m.Skills, Skill(s))
-	}
+	m.Skills = a.Skills.List
 }
 
-// fromProgram converts a program to a code bundle.
 func (m *Manifest) fromProgram(a *agent.Agent, n *convert.Notes) {
 	p := a.Program
 	entry := p.Entry
-	if strings.HasPrefix(entry, "/") || strings.ContainsAny(entry, `\:`) || slices.Contains(strings.Split(entry, "/"), "..") {
+	if strings.HasPrefix(entry, "/") || strings.ContainsAny(entry, `\:`) ||
+		slices.Contains(strings.Split(entry, "/"), "..") {
 		entry = path.Base(strings.ReplaceAll(entry, `\`, "/"))
-		n.Add("entrypoint.path", "%s; move the file into the bundle", diag.Quote(entry))
+		n.Add("entrypoint.path", "%s, a path inside the bundle; move the file there", diag.Quote(entry))
 	}
 	m.Entrypoint = &Entrypoint{Path: entry, Export: p.Export}
 	m.Runtime = &Runtime{Kind: bundleRuntime(p.Runtime), Version: p.RuntimeVersion}
 	m.AllowedHosts = append([]string{}, p.Hosts...)
-	m.UI = p.UI
-	for _, e := range p.Env {
-		m.Env = append(m.Env, EnvVar(e))
-	}
+	m.UI, m.Env = p.UI, p.Env
 	m.MCP = &MCP{Mode: "wrap"}
 	switch p.Contract {
 	case agent.NativeMCP:
 		m.MCP = &MCP{Mode: "native", Command: p.Command, Args: p.Args}
 	case agent.OneLine:
-		n.Lose("contract", "one line of JSON in and one out; a bundle is called as a function")
-		n.Add("entrypoint", "the file must export a function handler that processes one input line")
+		n.Lose("contract", "the program reads and writes one line of JSON, but ambit calls a bundle as a function")
+		n.Add("entrypoint", `the file must export a function named "handler" that processes one line of input`)
 		if a.Resources != nil && a.Resources.Network != agent.NetworkOff {
-			n.Lose("network", "%s; a bundle reaches only its allowed_hosts, which is empty", a.Resources.Network)
-			n.Add("allowed_hosts", "empty; name the hosts that the program reaches")
+			n.Lose("network", "%s; a bundle can reach only hosts in allowed_hosts, which is empty", a.Resources.Network)
+			n.Add("allowed_hosts", "empty; add the hosts that the program connects to")
 		}
 	}
 }
 
-// loseServers records that tools are described and not served.
+// loseServers records that the servers and allowed_side_effects are lost.
 func loseServers(a *agent.Agent, n *convert.Notes) {
 	for _, s := range a.Servers {
-		n.Lose("server "+s.Alias, "a FindAgent manifest starts no tool servers; its tools are only described")
+		n.Lose("server "+s.Alias, "a FindAgent manifest cannot start tool servers; it only describes the tools")
 	}
 	if a.SideEffects.Restricted {
 		words := make([]string, len(a.SideEffects.Allowed))
 		for i, c := range a.SideEffects.Allowed {
 			words[i] = string(c)
 		}
-		n.Lose("allowed_side_effects", "%s; FindAgent has no such list", cmp.Or(diag.Words(words, "and"), "none"))
+		n.Lose("allowed_side_effects", "%s; FindAgent has no field for this list", cmp.Or(diag.Words(words, "and"), "none"))
 	}
 }

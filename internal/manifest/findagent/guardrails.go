@@ -1,8 +1,8 @@
 package findagent
 
 import (
+	"regexp"
 	"regexp/syntax"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// Bounds on deny_patterns, which are matched against every call.
+// The limits on deny_patterns. Every pattern is matched against every call.
 const (
 	maxPatterns     = 100
 	maxPatternBytes = 1000
@@ -48,7 +48,7 @@ func (p *parser) inputRails(v doc.Value) *InputRails {
 	in := &InputRails{}
 	in.MaxLength, _ = o.Int("max_length", read.Optional, 1, read.MaxInt)
 	if list := o.List("deny_patterns", read.Optional); list.Len() > maxPatterns {
-		p.Report(ruleDenyLimit, list.Head(), "", "there are %d patterns; there can be at most %d", list.Len(), maxPatterns)
+		p.Report(ruleDenyLimit, list.Head(), "", "there are %d patterns, but at most %d are allowed", list.Len(), maxPatterns)
 	} else {
 		if list.Len() > 0 {
 			in.DenyPatterns = p.Room(list.Len())
@@ -59,42 +59,38 @@ func (p *parser) inputRails(v doc.Value) *InputRails {
 			}
 		}
 	}
-	categories := o.List("pii_redaction", read.Optional)
-	if categories.Len() > 0 {
-		in.PIIRedaction = p.Room(min(categories.Len(), len(agent.PIICategories)))
-	}
-	for c := range p.Strings(categories) {
-		switch {
-		case !p.OneOf(c, agent.PIICategories):
-		case slices.Contains(in.PIIRedaction, c.Text()):
-			p.Report(diag.Repeated, c.Place(), "", "%s is already in the list", diag.Quote(c.Text()))
-		default:
-			in.PIIRedaction = append(in.PIIRedaction, c.Text())
-		}
-	}
+	isCategory := func(v doc.Value) bool { return p.OneOf(v, agent.PIICategories) }
+	in.PIIRedaction = p.Distinct(o.List("pii_redaction", read.Optional), isCategory)
 	o.Done()
 	return in
 }
 
-// denyPattern reads a pattern as the guard will: letter case does not count.
+// denyPattern reports whether a value is a usable pattern. If not, it records a diagnostic. Like the runtime,
+// denyPattern ignores letter case.
 func (p *parser) denyPattern(v doc.Value) bool {
 	expr := v.Text()
 	if len(expr) > maxPatternBytes {
-		p.Report(ruleDenyLimit, v.Place(), "", "the pattern has %d bytes; it can have at most %d", len(expr), maxPatternBytes)
+		p.Report(ruleDenyLimit, v.Place(), "", "the pattern has %d bytes, but at most %d are allowed", len(expr),
+			maxPatternBytes)
 		return false
 	}
 	if goodPatterns.has(expr) {
 		return true
 	}
-	re, err := jsonschema.ParsePattern(expr, syntax.Perl|syntax.FoldCase)
+	var machine *regexp.Regexp
+	_, err := jsonschema.ParsePattern(expr, syntax.Perl|syntax.FoldCase)
+	if err == nil {
+		machine, err = regexp.Compile("(?i)" + expr)
+	}
 	switch {
 	case err != nil:
 		what, hint := jsonschema.PatternProblem(expr, err)
 		p.Report(ruleDenyPattern, v.Place(), hint, "the pattern %s %s", diag.Quote(expr), what)
 	case expr == "":
 		p.Report(ruleDenyAll, v.Place(), "", "an empty pattern would deny every call")
-	case jsonschema.MatchesEmpty(re):
-		p.Report(ruleDenyAll, v.Place(), "", "the pattern %s matches the empty text, so it would deny every call", diag.Quote(expr))
+	case machine.MatchString(""):
+		p.Report(ruleDenyAll, v.Place(), "", "the pattern %s matches the empty string, so it would deny every call",
+			diag.Quote(expr))
 	default:
 		goodPatterns.add(expr)
 		return true
@@ -102,12 +98,11 @@ func (p *parser) denyPattern(v doc.Value) bool {
 	return false
 }
 
-// goodPatterns are patterns that were found good: the same few appear in many
-// manifests, and reading one costs as much as all the rest of its manifest's
-// guardrails.
+// goodPatterns caches usable patterns, because the same few patterns appear in many manifests. Compiling one pattern
+// takes as long as parsing all other guardrails of a manifest.
 var goodPatterns patternSet
 
-// patternSet is a bounded set; when it is full it starts again.
+// patternSet is a set of at most maxGoodPatterns patterns. When the set is full, it is emptied.
 type patternSet struct {
 	mu  sync.Mutex
 	set map[string]bool
@@ -127,7 +122,7 @@ func (s *patternSet) add(expr string) {
 	if s.set == nil || len(s.set) >= maxGoodPatterns {
 		s.set = make(map[string]bool)
 	}
-	s.set[strings.Clone(expr)] = true // a clone, not to keep a whole manifest
+	s.set[strings.Clone(expr)] = true // expr itself would keep the whole manifest in memory
 }
 
 func (p *parser) outputRails(v doc.Value) *OutputRails {
@@ -135,7 +130,8 @@ func (p *parser) outputRails(v doc.Value) *OutputRails {
 	out := &OutputRails{}
 	if scan, ok := o.Bool("secret_leak_scan", read.Optional); ok {
 		if out.SecretLeakScan = &scan; !scan {
-			p.Report(ruleLeakScanOff, v.Get("secret_leak_scan").Place(), "", "secret_leak_scan is mandatory and cannot be set to false")
+			p.Report(ruleLeakScanOff, v.Get("secret_leak_scan").Place(), "",
+				"secret_leak_scan is mandatory and cannot be set to false")
 		}
 	}
 	out.Schema = p.schema(o.Get("schema", read.Optional))
@@ -144,25 +140,26 @@ func (p *parser) outputRails(v doc.Value) *OutputRails {
 	return out
 }
 
-// actionRails reads the rails of the tool that v is keyed by.
+// actionRails parses the guardrails of one tool. The key of the value is the name of the tool.
 func (p *parser) actionRails(v doc.Value) ActionRails {
 	var a ActionRails
-	in := p.tools.get(v.Key())
+	in := p.tools[v.Key()]
 	if in == nil {
-		p.Report(rulePolicyTool, v.KeyPlace(), p.meant(v.Key(), p.tools.names), "there is no tool %s", diag.Quote(v.Key()))
+		p.Report(rulePolicyTool, v.KeyPlace(), p.DidYouMean(v.Key(), names(p.tools)), "there is no tool %s",
+			diag.Quote(v.Key()))
 	}
 	o := p.Object(v)
 	a.Approval, _ = o.Enum("approval", read.Optional, []string{"none", "human"})
 	if amount := o.Get("max_amount", read.Optional); amount.Ok() {
 		a.MaxAmount = p.maxAmount(amount)
-		if in != nil && !in.has("amount") {
-			p.Report(ruleNoAmount, amount.KeyPlace(), "", `the tool's input has no "amount", so every call will be refused`)
+		if in != nil && !in.hasInput("amount") {
+			p.Report(ruleNoAmount, amount.KeyPlace(), "", `the tool's input has no "amount", so ambit will refuse every call`)
 		}
 	}
 	if rate, ok := o.String("rate_limit", read.Optional); ok {
 		a.RateLimit = rate
 		if _, ok := parseRate(rate); !ok {
-			p.Report(ruleRate, v.Get("rate_limit").Place(), rateHint(rate), "%s is not a rate", diag.Quote(rate))
+			p.Report(ruleRate, v.Get("rate_limit").Place(), rateHint(rate), "%s is not a valid rate", diag.Quote(rate))
 		}
 	}
 	if idempotent, ok := o.Bool("idempotent", read.Optional); ok {
@@ -172,18 +169,18 @@ func (p *parser) actionRails(v doc.Value) ActionRails {
 	return a
 }
 
-// parseRate reads N/unit.
+// parseRate parses a rate of the form N/unit, such as 10/hour.
 func parseRate(s string) (agent.Rate, bool) {
 	n, unit, _ := strings.Cut(s, "/")
 	per, ok := agent.RateUnits[unit]
 	if !ok || len(n) > 9 || !isWord(n, func(c byte) bool { return isDigit(c) && c != '0' }, isDigit) {
 		return agent.Rate{}, false
 	}
-	calls, _ := strconv.ParseInt(n, 10, 64) // nine digits
+	calls, _ := strconv.ParseInt(n, 10, 64) // nine digits cannot overflow
 	return agent.Rate{Count: calls, Per: per}, true
 }
 
-// Other ways to write the windows of a rate.
+// rateWords maps common abbreviations to the units of a rate.
 var rateWords = map[string]string{
 	"s": "second", "sec": "second", "m": "minute", "min": "minute", "h": "hour", "hr": "hour", "d": "day",
 }
@@ -202,7 +199,7 @@ func rateHint(s string) string {
 	return ""
 }
 
-// maxAmount reads a cap: a number for one call, or an object.
+// maxAmount parses max_amount. The value is an object, or a number that limits one call.
 func (p *parser) maxAmount(v doc.Value) *MaxAmount {
 	m := &MaxAmount{}
 	if v.Is(doc.Number) {
@@ -226,17 +223,18 @@ func (p *parser) maxAmount(v doc.Value) *MaxAmount {
 	}
 	if currency, ok := o.String("currency", read.Optional); ok {
 		if m.Currency = currency; len(currency) != 3 || !isWord(currency, isUpper, isUpper) {
-			p.Report(ruleAmount, v.Get("currency").Place(), `write its three capital letters, such as "EUR"`, "%s is not a currency", diag.Quote(currency))
+			p.Report(ruleAmount, v.Get("currency").Place(), `write a code of three capital letters, such as "EUR"`,
+				"%s is not a currency", diag.Quote(currency))
 		}
 	}
 	o.Done()
 	if !v.Get("per_call").Ok() && !v.Get("per_day").Ok() {
-		p.Report(ruleAmount, v.Head(), `add "per_call" or "per_day"`, "max_amount caps nothing")
+		p.Report(ruleAmount, v.Head(), `add "per_call" or "per_day"`, "max_amount has no limit")
 	}
 	return m
 }
 
-// amount reads a decimal, written as a number or as a text.
+// amount parses a decimal, which is a number or a string.
 func (p *parser) amount(v doc.Value) string {
 	switch {
 	case (v.Is(doc.Number) || v.Is(doc.String)) && isDecimal(v.Text()):
@@ -244,17 +242,17 @@ func (p *parser) amount(v doc.Value) string {
 	case v.Is(doc.Number) && strings.HasPrefix(v.Text(), "-"):
 		p.Report(ruleAmount, v.Place(), "", "an amount cannot be negative")
 	case v.Is(doc.Number):
-		p.Report(ruleAmount, v.Place(), "write all digits out", "an amount has no exponent")
+		p.Report(ruleAmount, v.Place(), "write all digits: 1000, not 1e3", "an amount cannot have an exponent")
 	case v.Is(doc.String):
-		p.Report(ruleAmount, v.Place(), `write it as "100.00"`, "%s is not a decimal", diag.Quote(v.Text()))
+		p.Report(ruleAmount, v.Place(), `write a decimal such as "100.00"`, "%s is not a decimal", diag.Quote(v.Text()))
 	default:
-		p.Report(ruleAmount, v.Place(), "", "%s must be a number or a decimal text, not %s", diag.Quote(v.Key()), v.Kind())
+		p.Report(ruleAmount, v.Place(), "", "%s must be a number or a decimal string, not %s", diag.Quote(v.Key()), v.Kind())
 	}
 	return ""
 }
 
-// isDecimal takes 0, 12 and 12.50: digits without a sign, an exponent or
-// leading zeros, at most 40 characters.
+// isDecimal reports whether a string is a decimal such as 0, 12 or 12.50. Signs, exponents, leading zeros and more
+// than 40 characters are not allowed.
 func isDecimal(s string) bool {
 	whole, fraction, dot := strings.Cut(s, ".")
 	return len(s) <= 40 && isWord(whole, isDigit, isDigit) && (whole == "0" || whole[0] != '0') &&

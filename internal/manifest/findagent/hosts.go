@@ -12,40 +12,40 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// This file checks the hosts of URLs, slots and bundles.
+// This file checks the names of hosts in URLs, credential slots and bundles.
 
-// hostFault is a fault of a host; what continues a sentence that begins with its name.
-// A nil rule means no fault.
+// hostFault describes a problem with a host. The description completes a sentence that begins with the name of the
+// host. The zero hostFault means that the host has no problem.
 type hostFault struct {
 	rule       *diag.Rule
 	what, hint string
 }
 
-// hostMarks are characters that show what was written instead of a host.
+// hostMarks lists characters that do not belong in a host name.
 var hostMarks = []struct {
 	mark string
 	rule *diag.Rule
 	what string
 	hint string
 }{
-	{"*", ruleWildcard, "has a wildcard", "remove it: a host already covers its subdomains"},
-	{"://", ruleHost, "has a scheme", "write the host's name alone, without https://"},
-	{"@", ruleHost, "contains a user name", "write the host's name alone"},
-	{"/", ruleHost, "has a path", "write the host's name alone, without a path"},
-	{`\`, ruleHost, "has a backslash", "write the host's name alone"},
-	{"?", ruleHost, "has a query", "write the host's name alone"},
-	{"#", ruleHost, "has a fragment", "write the host's name alone"},
-	{"{", ruleHost, "has a placeholder", "write the host out"},
+	{"*", ruleWildcard, "contains a wildcard", "remove the wildcard; a host already covers its subdomains"},
+	{"://", ruleHost, "contains a scheme", "write only the name of the host, without https://"},
+	{"@", ruleHost, "contains a user name", "write only the name of the host"},
+	{"/", ruleHost, "contains a path", "write only the name of the host, without a path"},
+	{`\`, ruleHost, "contains a backslash", "write only the name of the host"},
+	{"?", ruleHost, "contains a query", "write only the name of the host"},
+	{"#", ruleHost, "contains a fragment", "write only the name of the host"},
+	{"{", ruleHost, "contains a placeholder", "write the host without placeholders"},
 }
 
-// isLoopback reports whether a host is this machine in a standard spelling. 127.1 and
-// similar are excluded, since programs read them differently.
+// isLoopback reports whether a host is localhost or a loopback address in its standard spelling. Programs disagree on
+// other spellings, such as 127.1.
 func isLoopback(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && a.IsLoopback() && a.Zone() == "" && !a.Is4In6()
 }
 
-// checkHost finds the first fault of a host's name.
+// checkHost returns the first problem with the name of a host.
 func checkHost(host string) hostFault {
 	if host == "" {
 		return hostFault{ruleHost, "is not a host", ""}
@@ -61,30 +61,30 @@ func checkHost(host string) hostFault {
 		}
 	}
 	if strings.ContainsAny(host, ":[]%") {
-		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || strings.Count(host, ":") > 1 || strings.ContainsAny(host, "[]") {
+		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || strings.Count(host, ":") > 1 ||
+			strings.ContainsAny(host, "[]") {
 			return hostFault{ruleAddress, "is an IP address", ""}
 		}
 		if strings.Contains(host, ":") {
-			return hostFault{ruleHost, "has a port", "write the host's name alone: it applies to every port"}
+			return hostFault{ruleHost, "contains a port", "write only the name of the host, which applies to every port"}
 		}
 	}
 	for i := range len(host) {
 		if host[i] >= 0x80 {
-			hint := "write it in its xn-- form"
-			// No valid name is longer, and converting a longer one takes quadratic
-			// time.
+			hint := "write the host in its xn-- form"
+			// Skip longer names, because none is valid and converting a very long name takes quadratic time.
 			if len(host) <= 4*253 {
 				if ascii, err := idna.Lookup.ToASCII(host); err == nil {
 					hint = "write " + diag.Quote(ascii)
 				}
 			}
-			return hostFault{ruleHost, "is not in ASCII", hint}
+			return hostFault{ruleHost, "is not ASCII", hint}
 		}
 	}
-	return hostFault{ruleHost, "has an invalid character", ""}
+	return hostFault{ruleHost, "contains an invalid character", ""}
 }
 
-// isPlain reports whether a host is made of the right characters.
+// isPlain reports whether a host consists only of ASCII letters, digits, hyphens and dots.
 func isPlain(host string) bool {
 	for i := range len(host) {
 		if c := host[i]; !isLetter(c) && !isDigit(c) && c != '-' && c != '.' {
@@ -94,7 +94,7 @@ func isPlain(host string) bool {
 	return true
 }
 
-// checkLabels checks the parts between the dots against the rules of DNS.
+// checkLabels checks the parts between the dots of a host name against the rules of DNS.
 func checkLabels(host string) hostFault {
 	if len(host) > 253 {
 		return hostFault{ruleHost, "is longer than 253 characters", ""}
@@ -103,13 +103,13 @@ func checkLabels(host string) hostFault {
 	for label := range strings.SplitSeq(host, ".") {
 		switch {
 		case label == "":
-			return hostFault{ruleHost, "has a dot with nothing before or after it", "write it without the extra dot"}
+			return hostFault{ruleHost, "contains a dot with nothing before or after it", "remove the extra dot"}
 		case len(label) > 63:
-			return hostFault{ruleHost, "has a part of more than 63 characters", ""}
+			return hostFault{ruleHost, "has a part that is longer than 63 characters", ""}
 		case label[0] == '-' || label[len(label)-1] == '-':
 			return hostFault{ruleHost, "has a part that starts or ends with a hyphen", ""}
 		case !isPlain(label):
-			return hostFault{ruleHost, "has an invalid character", ""}
+			return hostFault{ruleHost, "contains an invalid character", ""}
 		case len(label) > 4 && strings.EqualFold(label[:4], "xn--"):
 			if _, err := idna.Lookup.ToUnicode(strings.ToLower(label)); err != nil {
 				return hostFault{ruleHost, "has an invalid xn-- part", ""}
@@ -126,8 +126,8 @@ func checkLabels(host string) hostFault {
 	return hostFault{}
 }
 
-// isNumeric recognizes a last label that makes programs read the host as an IPv4
-// address in an unusual spelling: 127.1, 2130706433, 0x7f.1, 0177.0.0.1.
+// isNumeric reports whether a label is a decimal, octal or hexadecimal number. If the last label is a number, programs
+// treat the host as an IPv4 address. Examples are 127.1, 2130706433, 0x7f.1 and 0177.0.0.1.
 func isNumeric(label string) bool {
 	if len(label) > 1 && label[0] == '0' && (label[1] == 'x' || label[1] == 'X') {
 		return strings.Trim(label[2:], "0123456789abcdefABCDEF") == ""
@@ -135,19 +135,19 @@ func isNumeric(label string) bool {
 	return strings.Trim(label, "0123456789") == ""
 }
 
-// checkReach refuses names that mean different machines on different networks.
+// checkReach refuses names that refer to different machines on different networks.
 func checkReach(host string) hostFault {
 	dot := strings.LastIndexByte(host, '.')
 	switch top := strings.ToLower(host[dot+1:]); {
 	case top == "localhost" || top == "local" || top == "internal":
-		return hostFault{ruleLocalHost, "is a name of the local network", ""}
+		return hostFault{ruleLocalHost, "is a name that exists only on a local network", ""}
 	case dot < 0:
-		return hostFault{ruleLocalHost, "is a name of one part", "write the whole name, such as api.example.com"}
+		return hostFault{ruleLocalHost, "is a name without a dot", "write the full name, such as api.example.com"}
 	}
 	return hostFault{}
 }
 
-// checkOwner refuses domains whose subdomains have different owners.
+// checkOwner refuses public suffixes, because their subdomains have different owners.
 func checkOwner(host string) hostFault {
 	if host == "" {
 		return hostFault{}
@@ -158,20 +158,20 @@ func checkOwner(host string) hostFault {
 	case suffix != host:
 		return hostFault{}
 	case icann:
-		return hostFault{rulePublicSuffix, "is a public suffix: anyone can register a name below it", ""}
+		return hostFault{rulePublicSuffix, "is a public suffix, below which anyone can register a name", ""}
 	case strings.Contains(host, "."):
 		return hostFault{rulePrivateSuffix, "is a domain below which anyone can get a name", ""}
 	}
 	return hostFault{}
 }
 
-// hosts reads a list of hosts and returns the valid ones in lower case.
-func (p *parser) hosts(list doc.Value) []string {
+// parseHosts returns the valid hosts of a list in lower case. It reports invalid hosts.
+func (p *parser) parseHosts(list doc.Value) []string {
 	if !p.Is(list, doc.Array) {
 		return nil
 	}
 	hosts := p.Room(list.Len())
-	var taken read.Seen
+	var seen read.Seen
 	for v := range list.Each() {
 		if !p.Is(v, doc.String) {
 			continue
@@ -196,7 +196,7 @@ func (p *parser) hosts(list doc.Value) []string {
 		if fault.rule != nil && fault.rule != rulePrivateSuffix {
 			continue
 		}
-		if !taken.Add(host) {
+		if !seen.Add(host) {
 			p.Report(diag.Repeated, v.Place(), "", "%s is already in the list", diag.Quote(v.Text()))
 			continue
 		}

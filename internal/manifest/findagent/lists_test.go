@@ -19,21 +19,20 @@ func TestEveryRuleHasACase(t *testing.T) {
 	last := ""
 	for _, r := range Rules {
 		if !strings.HasPrefix(r.Code, "FA") || r.Code <= last {
-			t.Errorf("%s comes after %s", r.Code, last)
+			t.Errorf("the rule %s comes after %s, but the rules must be sorted FA codes", r.Code, last)
 		}
 		last = r.Code
 		if !strings.Contains(tables, r.Code) {
-			t.Errorf("%s has no case", r.Code)
+			t.Errorf("no test case breaks the rule %s", r.Code)
 		}
 		if r.Title == "" || r.Why == "" {
-			t.Errorf("%s explains nothing", r.Code)
+			t.Errorf("the rule %s has no title or no reason", r.Code)
 		}
 	}
 }
 
-// A large manifest takes time in proportion to its size, whatever is wrong
-// with it: with the square of it, most of these would not end before the test
-// is ended.
+// TestLargeManifests parses large manifests with many problems. Parsing must take time in proportion to the size of
+// the manifest. With quadratic time, most cases would exceed the time limit of the test.
 func TestLargeManifests(t *testing.T) {
 	const size = 1 << 17
 	fill := func(part string) string {
@@ -70,7 +69,7 @@ func TestLargeManifests(t *testing.T) {
 		_, _, found := load(text)
 		t.Logf("%s: %v", name, time.Since(start))
 		if len(found) == 0 {
-			t.Errorf("%s: nothing is wrong with it", name)
+			t.Errorf("%s: no problem is reported", name)
 		}
 	}
 }
@@ -88,10 +87,10 @@ func TestPatternSetIsBounded(t *testing.T) {
 	for i := range 3 * maxGoodPatterns {
 		expr := strings.Repeat("a", i+1)
 		if s.has(expr) {
-			t.Fatalf("pattern %d is there before it was added", i)
+			t.Fatalf("the set contains pattern %d before it was added", i)
 		}
 		if s.add(expr); !s.has(expr) || len(s.set) > maxGoodPatterns {
-			t.Fatalf("pattern %d: there %t, %d in all", i, s.has(expr), len(s.set))
+			t.Fatalf("after adding pattern %d: has returns %t, and the set has %d patterns", i, s.has(expr), len(s.set))
 		}
 	}
 }

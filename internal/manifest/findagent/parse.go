@@ -9,8 +9,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// foreign maps other formats' names to this dialect's.
-var foreign = map[string]string{
+// foreignNames maps field names of other formats to field names of this dialect.
+var foreignNames = map[string]string{
 	"instructions": "system_prompt", "prompt": "system_prompt", "system": "system_prompt",
 	"examples": "example_prompts", "prompts": "example_prompts", "conversation_starters": "example_prompts",
 	"credentials": "credential_slots", "secrets": "credential_slots", "title": "name", "display_name": "name",
@@ -22,67 +22,31 @@ var foreign = map[string]string{
 
 type parser struct {
 	read.Reader
-	// kind is the agent's kind, empty if it is unknown.
+	// kind is the agent's kind, or empty for an unknown kind.
 	kind  string
-	slots index[slot]
-	tools index[inputs]
-	// dangling is true once an auth_ref has named no slot.
+	slots map[string]*slot
+	tools map[string]*inputs
+	// dangling is set if an auth_ref names a credential slot that does not exist.
 	dangling bool
-	// loopback allows hosts on this machine.
+	// If loopback is set, actions and credential slots can name hosts on this machine.
 	loopback bool
-}
-
-// index finds values by name. A short list is searched linearly; a map keeps a long
-// one fast.
-type index[T any] struct {
-	names  []string
-	values []*T
-	many   map[string]*T
-}
-
-func (x *index[T]) get(name string) *T {
-	if x.many != nil {
-		return x.many[name]
-	}
-	for i, n := range x.names {
-		if n == name {
-			return x.values[i]
-		}
-	}
-	return nil
-}
-
-func (x *index[T]) grow(n int) {
-	x.names, x.values = make([]string, 0, n), make([]*T, 0, n)
-}
-
-func (x *index[T]) add(name string, value *T) {
-	x.names, x.values = append(x.names, name), append(x.values, value)
-	if x.many != nil {
-		x.many[name] = value
-	} else if len(x.names) > 32 {
-		x.many = make(map[string]*T, 64)
-		for i, n := range x.names {
-			x.many[n] = x.values[i]
-		}
-	}
 }
 
 // Parse parses a manifest and reports every broken rule.
 func Parse(root doc.Value, rep *diag.Reporter) *Manifest { return parse(root, rep, false) }
 
-// ParseLoopback is Parse for development: actions and slots may name this machine,
-// also over plain http.
+// ParseLoopback is like [Parse], but for development. Actions and credential slots can name hosts on this machine.
+// Actions can use plain http for these hosts.
 func ParseLoopback(root doc.Value, rep *diag.Reporter) *Manifest { return parse(root, rep, true) }
 
 func parse(root doc.Value, rep *diag.Reporter, loopback bool) *Manifest {
-	p := &parser{Reader: read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField}, loopback: loopback}
+	p := &parser{Reader: read.Reader{Reporter: rep, Foreign: foreignNames, Unknown: diag.UnknownField}, loopback: loopback}
 	m := &Manifest{}
 	o := p.Object(root)
 	m.Schema, _ = o.String("$schema", read.Optional)
-	m.Name = p.limited(o.Get("name", read.Required), ruleName, nameLeast, nameMost)
-	m.Description = p.limited(o.Get("description", read.Optional), ruleDescription, 0, descriptionMost)
-	m.SystemPrompt = p.limited(o.Get("system_prompt", read.Required), ruleSystemPrompt, promptLeast, promptMost)
+	m.Name = p.limitedText(o.Get("name", read.Required), ruleName, nameLeast, nameMost)
+	m.Description = p.limitedText(o.Get("description", read.Optional), ruleDescription, 0, descriptionMost)
+	m.SystemPrompt = p.limitedText(o.Get("system_prompt", read.Required), ruleSystemPrompt, promptLeast, promptMost)
 	m.Version, _ = o.String("version", read.Optional)
 	m.Category, _ = o.String("category", read.Optional)
 	m.ExamplePrompts = p.examples(o)
@@ -103,24 +67,25 @@ func parse(root doc.Value, rep *diag.Reporter, loopback bool) *Manifest {
 	p.skills(o, m)
 	p.bundle(o, m)
 	if o.Ok() {
-		p.perKind(o, m)
-		p.unusedSlots()
+		p.perKind(o)
+		p.unusedSlots(m.CredentialSlots)
 	}
 	o.Done()
 	return m
 }
 
-// limited reads a text of least to most characters.
-func (p *parser) limited(v doc.Value, rule *diag.Rule, least, most int) string {
+// limitedText returns the text of a value. It reports a text that has too few or too many characters.
+func (p *parser) limitedText(v doc.Value, rule *diag.Rule, minimum, maximum int) string {
 	if !p.Is(v, doc.String) {
 		return ""
 	}
 	n := utf8.RuneCountInString(v.Text())
 	switch {
-	case n < least:
-		p.Report(rule, v.Place(), "", "%s has %s; it needs at least %d", diag.Quote(v.Key()), count(n, "character"), least)
-	case n > most:
-		p.Report(rule, v.Place(), "", "%s has %d characters; it can have at most %d", diag.Quote(v.Key()), n, most)
+	case n < minimum:
+		p.Report(rule, v.Place(), "", "%s has %s, but it must have at least %d", diag.Quote(v.Key()), countOf(n, "character"),
+			minimum)
+	case n > maximum:
+		p.Report(rule, v.Place(), "", "%s has %d characters, but at most %d are allowed", diag.Quote(v.Key()), n, maximum)
 	}
 	return v.Text()
 }
@@ -128,7 +93,8 @@ func (p *parser) limited(v doc.Value, rule *diag.Rule, least, most int) string {
 func (p *parser) examples(o *read.Object) []string {
 	list := o.Get("example_prompts", read.Required)
 	if list.Is(doc.Array) && (list.Len() == 0 || list.Len() > examplesMost) {
-		p.Report(ruleExamples, list.Place(), "", "example_prompts lists %s; it can have 1 to %d", count(list.Len(), "prompt"), examplesMost)
+		p.Report(ruleExamples, list.Place(), "", "example_prompts lists %s, but it must list 1 to %d",
+			countOf(list.Len(), "prompt"), examplesMost)
 	}
 	if !p.Is(list, doc.Array) {
 		return nil
@@ -162,7 +128,7 @@ func (p *parser) compatibility(o *read.Object) map[string]string {
 	return hints
 }
 
-// kindFields are the fields that apply to some kinds only.
+// kindFields lists the fields that apply only to certain kinds of agents.
 var kindFields = []struct {
 	key   string
 	kinds [2]string
@@ -178,16 +144,18 @@ var kindFields = []struct {
 	{"env", [2]string{"code-bundle"}},
 }
 
-// perKind checks the fields that the agent's kind requires and allows.
-func (p *parser) perKind(o *read.Object, m *Manifest) {
+// perKind checks that the manifest has all required fields for the agent's kind. It reports fields that have no effect
+// on that kind.
+func (p *parser) perKind(o *read.Object) {
 	if p.kind == "" {
 		return
 	}
 	root := o.Value()
 	for _, f := range kindFields {
 		if v := root.Get(f.key); v.Ok() && p.kind != f.kinds[0] && p.kind != f.kinds[1] {
-			hint := `set "kind": ` + diag.Quote(f.kinds[0]) + ", or remove it"
-			p.Report(ruleOtherKind, v.KeyPlace(), hint, "%s has no effect on an agent of kind %s", diag.Quote(f.key), diag.Quote(p.kind))
+			hint := `set "kind": ` + diag.Quote(f.kinds[0]) + ", or remove the field"
+			p.Report(ruleOtherKind, v.KeyPlace(), hint, "%s has no effect on an agent of kind %s", diag.Quote(f.key),
+				diag.Quote(p.kind))
 		}
 	}
 	action := firstAction(root.Get("tools"))
@@ -198,28 +166,29 @@ func (p *parser) perKind(o *read.Object, m *Manifest) {
 		}
 	case "mcp-tool":
 		if !action.Ok() {
-			p.Report(ruleNeedsAction, p.missing(root, "tools"), "", "an mcp-tool agent needs at least one tool with an action")
+			p.Report(ruleNeedsAction, p.missingAt(root, "tools"), "", "an mcp-tool agent needs at least one tool with an action")
 		}
 	case "skills-bundle":
 		if !root.Get("skills_source").Ok() {
-			p.Report(ruleNeedsSkills, p.missing(root, "skills_source"), "", `a skills-bundle needs "skills_source"`)
+			p.Report(ruleNeedsSkills, p.missingAt(root, "skills_source"), "", `a skills-bundle needs "skills_source"`)
 		}
 		if list := root.Get("skills"); !list.Ok() || list.Is(doc.Array) && list.Len() == 0 {
-			p.Report(ruleNeedsSkills, p.missing(root, "skills"), "", `a skills-bundle needs at least one skill in "skills"`)
+			p.Report(ruleNeedsSkills, p.missingAt(root, "skills"), "", `a skills-bundle needs at least one skill in "skills"`)
 		}
 	case "code-bundle":
 		for _, key := range []string{"entrypoint", "runtime", "mcp"} {
 			if !root.Get(key).Ok() {
-				p.Report(ruleNeedsCode, p.missing(root, key), "", "a code-bundle needs %s", diag.Quote(key))
+				p.Report(ruleNeedsCode, p.missingAt(root, key), "", "a code-bundle needs %s", diag.Quote(key))
 			}
 		}
 		if action.Ok() {
-			p.Report(ruleBundleActions, action.KeyPlace(), "", "the tool has an action, but the bundle's code does its work")
+			p.Report(ruleBundleActions, action.KeyPlace(), "",
+				"the tool has an action, but the bundle's code implements the tool")
 		}
 	}
 }
 
-// firstAction finds the first tool with an action.
+// firstAction returns the first action in a list of tools.
 func firstAction(tools doc.Value) doc.Value {
 	for t := range tools.Each() {
 		if a := t.Get("action"); a.Ok() {
@@ -229,27 +198,16 @@ func firstAction(tools doc.Value) doc.Value {
 	return doc.Value{}
 }
 
-// missing is the location for reporting a missing or empty member.
-func (p *parser) missing(in doc.Value, key string) diag.Place {
+// missingAt returns the location at which to report a missing or empty member.
+func (p *parser) missingAt(in doc.Value, key string) diag.Place {
 	if v := in.Get(key); v.Ok() {
 		return v.Place()
 	}
-	at := in.Head()
-	at.Pointer += "/" + key
-	return at
+	return in.MissingPlace(key)
 }
 
-// meant returns a hint with the candidate that s was meant to be. It returns "" if there
-// are very many candidates or problems.
-func (p *parser) meant(s string, candidates []string) string {
-	if len(candidates) > 200 || p.Errors() > 200 {
-		return ""
-	}
-	return diag.DidYouMean(s, candidates)
-}
-
-// isWord reports whether the first byte of s satisfies first and the others satisfy
-// rest.
+// isWord reports whether a string is not empty and contains only accepted bytes. One callback checks the first byte,
+// and the other one checks the remaining bytes.
 func isWord(s string, first, rest func(byte) bool) bool {
 	for i := range len(s) {
 		if i == 0 && !first(s[i]) || i > 0 && !rest(s[i]) {
@@ -264,13 +222,13 @@ func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
 func isName(c byte) bool   { return isLetter(c) || isDigit(c) || c == '_' || c == '-' || c == '.' }
 func isUpper(c byte) bool  { return 'A' <= c && c <= 'Z' }
 
-// isUpperSnake reports whether s is an environment variable in UPPER_SNAKE.
+// isUpperSnake reports whether a string is an environment variable name in UPPER_SNAKE case.
 func isUpperSnake(s string) bool {
 	return isWord(s, isUpper, func(c byte) bool { return isUpper(c) || isDigit(c) || c == '_' })
 }
 
-// count formats a number and a noun.
-func count(n int, word string) string {
+// countOf formats a number with a noun, as in "1 tool" or "2 tools".
+func countOf(n int, word string) string {
 	if n != 1 {
 		word += "s"
 	}

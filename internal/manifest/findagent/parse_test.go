@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/schema"
 )
 
-// load reads a manifest as manifest.Load does.
+// load parses a manifest as manifest.Parse does.
 func load(text string) (*Manifest, *diag.Source, []diag.Diagnostic) {
 	src := diag.NewSource("findagent.json", text)
 	r := diag.NewReporter(src, false)
@@ -28,13 +28,13 @@ func load(text string) (*Manifest, *diag.Source, []diag.Diagnostic) {
 
 const prompt = "You are a careful assistant who reads reports and answers questions about them."
 
-// with is a valid manifest and, from line 2 on, more members.
+// with returns a valid manifest with additional members, which start at line 2.
 func with(members string) string {
 	return `{"name":"Test agent","system_prompt":"` + prompt + `","example_prompts":["Try it."],` + "\n" + members + "}"
 }
 
-// tool is an mcp-tool agent whose tool, on line 2, has these members, and whose
-// slots are on line 3.
+// The function tool returns an mcp-tool agent with one tool. Line 2 contains the given members of the tool.
+// Line 3 contains the slots.
 func tool(members string, slots ...string) string {
 	if len(slots) == 0 {
 		slots = []string{`{"ref":"key","label":"Key","allowed_hosts":["example.com"]}`}
@@ -43,7 +43,8 @@ func tool(members string, slots ...string) string {
 		`"credential_slots":[` + strings.Join(slots, ",") + `]`)
 }
 
-// httpTool has an input "q" and an http action with these members on line 2.
+// httpTool is like the function tool. It adds an input "q" and an http action with the given
+// members.
 func httpTool(members string, slots ...string) string {
 	return tool(`"input_schema":{"type":"object","properties":{"q":{}}},"action":{"type":"http","auth_ref":"key",`+members+`}`, slots...)
 }
@@ -56,14 +57,16 @@ func shown(found []diag.Diagnostic) string {
 	return strings.Join(parts, ", ")
 }
 
-// ruleCase is a manifest and the problems it has. A ‹ in the text marks where
-// one is; the codes of want stand in the order of the marks. Where a whole
-// manifest lacks something, that is said at 1:1, and the code is written so.
+// ruleCase is a manifest with the problems that must be reported. Each ‹ in the field text marks the location of a
+// problem. The field want lists the codes in the order of the marks. A code with the prefix "top/" has no mark,
+// because the problem is reported at 1:1. The messages, hints and frames together must contain the text in the field
+// says.
 type ruleCase struct{ name, text, want, says string }
 
 const mark = "‹"
 
-// unmark takes the marks out of a text and puts their places before the codes.
+// unmark removes the marks from a text. It puts the location of each mark before the code of the
+// problem.
 func unmark(text, want string) (clean, places string) {
 	var at []string
 	line, column := 1, 1
@@ -107,13 +110,13 @@ func testRules(t *testing.T, cases []ruleCase) {
 				said += d.Message + "; " + d.Hint + "\n" + src.Frame(d).Text + "\n"
 			}
 			if !strings.Contains(said, c.says) {
-				t.Errorf("%s\nsays %q\nwant %q", text, said, c.says)
+				t.Errorf("%s\ngot messages %q\nwant %q", text, said, c.says)
 			}
 			if strings.Contains(said, "hunter2") {
-				t.Errorf("a secret is shown: %q", said)
+				t.Errorf("the messages contain a secret: %q", said)
 			}
-			if err := schemaSays(t, text); err != nil && len(errorsOf(found)) == 0 {
-				t.Errorf("%s\nthe rules accept it, but the schema refuses it: %v", text, err)
+			if err := validateSchema(t, text); err != nil && len(errorsOf(found)) == 0 {
+				t.Errorf("%s\nthe rules accept the manifest, but the schema rejects it: %v", text, err)
 			}
 		})
 	}
@@ -131,8 +134,8 @@ var compiledSchema = sync.OnceValues(func() (*jsonschema.Schema, error) {
 	return c.Compile("findagent.json")
 })
 
-// schemaSays is what the JSON Schema of the dialect says of a manifest.
-func schemaSays(t *testing.T, text string) error {
+// validateSchema validates a manifest with the JSON Schema of the dialect.
+func validateSchema(t *testing.T, text string) error {
 	t.Helper()
 	s, err := compiledSchema()
 	if err != nil {
@@ -152,13 +155,13 @@ func TestSeedExample(t *testing.T) {
 	}
 	_, _, found := load(string(text))
 	if got, want := shown(found), "4:20 FA003"; got != want {
-		t.Errorf("got %s, want %s: the elided prompt and nothing else", got, want)
+		t.Errorf("got %s, want only %s for the shortened prompt", got, want)
 	}
-	if len(found) > 0 && !strings.Contains(found[0].Message, "has 41 characters; it needs at least 50") {
-		t.Errorf("says %q", found[0].Message)
+	if len(found) > 0 && !strings.Contains(found[0].Message, "has 41 characters, but it must have at least 50") {
+		t.Errorf("unexpected message %q", found[0].Message)
 	}
 	longer := strings.Replace(string(text), "assistant ...", "assistant who answers with numbers.", 1)
 	if _, _, found := load(longer); len(found) > 0 {
-		t.Errorf("with a longer prompt: %+v", found)
+		t.Errorf("the example has problems even with a longer prompt: %+v", found)
 	}
 }

@@ -1,15 +1,16 @@
 package findagent
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
-	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// slot is what the rest of the manifest asks of a credential slot.
+// slot contains the properties of a credential slot that are needed to check actions.
 type slot struct {
 	hosts []string
 	json  bool
@@ -17,9 +18,7 @@ type slot struct {
 	at    doc.Value
 }
 
-func (s *slot) covers(host string) bool { return agent.Covers(s.hosts, host) }
-
-// Fields under which people write the credential itself.
+// valueFields lists fields in which people write the credential itself by mistake.
 var valueFields = []string{"value", "secret", "default", "token", "password"}
 
 func (p *parser) readSlots(o *read.Object) []CredentialSlot {
@@ -27,7 +26,7 @@ func (p *parser) readSlots(o *read.Object) []CredentialSlot {
 	if list.Len() == 0 {
 		return nil
 	}
-	p.slots.grow(list.Len())
+	p.slots = make(map[string]*slot, list.Len())
 	slots := make([]CredentialSlot, 0, list.Len())
 	var variables read.Seen
 	for v := range list.Each() {
@@ -36,18 +35,18 @@ func (p *parser) readSlots(o *read.Object) []CredentialSlot {
 		if s.Ref == "" {
 			continue
 		}
-		if p.slots.get(s.Ref) != nil {
+		if p.slots[s.Ref] != nil {
 			p.Report(ruleDuplicateRef, v.Get("ref").Place(), "", "another slot already has the ref %s", diag.Quote(s.Ref))
 			continue
 		}
-		p.slots.add(s.Ref, &slot{hosts: s.AllowedHosts, json: s.Type == "json", at: v.Get("ref")})
+		p.slots[s.Ref] = &slot{hosts: s.AllowedHosts, json: s.Type == "json", at: v.Get("ref")}
 		name, at := s.Env, v.Get("env")
 		if name == "" {
 			name, at = upperSnake(s.Ref), v.Get("ref")
 		}
-		// No two slots may be filled from one environment variable.
+		// Two slots must not use the same environment variable.
 		if !variables.Add(name) {
-			p.Report(ruleDuplicateEnv, at.Place(), "", "another slot is already filled from %s", diag.Quote(name))
+			p.Report(ruleDuplicateEnv, at.Place(), "", "another slot already uses the environment variable %s", diag.Quote(name))
 		}
 	}
 	return slots
@@ -60,7 +59,7 @@ func (p *parser) readSlot(v doc.Value) CredentialSlot {
 		if isWord(ref, isLetter, isName) {
 			s.Ref = ref
 		} else {
-			p.Report(ruleRef, v.Get("ref").Place(), "", "%s is not a ref", diag.Quote(ref))
+			p.Report(ruleRef, v.Get("ref").Place(), "", "%s is not a valid ref", diag.Quote(ref))
 		}
 	}
 	s.Label, _ = o.Text("label", read.Required)
@@ -74,9 +73,10 @@ func (p *parser) readSlot(v doc.Value) CredentialSlot {
 		}
 	}
 	if hosts := o.Get("allowed_hosts", read.Optional); o.Ok() && (!hosts.Ok() || hosts.Is(doc.Array) && hosts.Len() == 0) {
-		p.Report(ruleAudienceMissing, p.missing(v, "allowed_hosts"), "", "the slot has no allowed_hosts, so its credential would have no audience")
+		p.Report(ruleAudienceMissing, p.missingAt(v, "allowed_hosts"), "",
+			"the slot has no allowed_hosts, so its credential could be sent anywhere")
 	} else {
-		s.AllowedHosts = p.hosts(hosts)
+		s.AllowedHosts = p.parseHosts(hosts)
 	}
 	s.Type, _ = o.Enum("type", read.Optional, slotTypes)
 	s.Description, _ = o.String("description", read.Optional)
@@ -87,14 +87,15 @@ func (p *parser) readSlot(v doc.Value) CredentialSlot {
 		if value := o.Get(key, read.Optional); value.Ok() {
 			at := value.Place()
 			p.Source.Mask(at.Start, at.End)
-			p.Report(ruleSlotValue, value.KeyPlace(), "", "the slot has %s, but a slot never holds the credential itself", diag.Quote(key))
+			p.Report(ruleSlotValue, value.KeyPlace(), "", "the slot has %s, but a slot must not contain the credential itself",
+				diag.Quote(key))
 		}
 	}
 	o.Done()
 	return s
 }
 
-// upperSnake makes the name of an environment variable of another name.
+// upperSnake converts a name to the name of an environment variable.
 func upperSnake(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -107,15 +108,18 @@ func upperSnake(s string) string {
 	}, s)
 }
 
-// unusedSlots reports the slots that no action refers to. After an auth_ref
-// that names no slot, it may well be the one that was meant.
-func (p *parser) unusedSlots() {
+// unusedSlots reports the credential slots that no auth_ref names. If an auth_ref names a nonexistent slot, unusedSlots
+// reports nothing, because that auth_ref was probably meant for the unused slot.
+func (p *parser) unusedSlots(slots []CredentialSlot) {
 	if p.dangling || p.kind == "" || p.kind == "code-bundle" {
 		return
 	}
-	for i, s := range p.slots.values {
-		if !s.used {
-			p.Report(ruleUnusedSlot, s.at.Place(), "", "no action uses the slot %s", diag.Quote(p.slots.names[i]))
+	for _, declared := range slots {
+		if s := p.slots[declared.Ref]; s != nil && !s.used {
+			s.used = true // report a slot only once
+			p.Report(ruleUnusedSlot, s.at.Place(), "", "no action uses the slot %s", diag.Quote(declared.Ref))
 		}
 	}
 }
+
+func names[T any](m map[string]*T) []string { return slices.Sorted(maps.Keys(m)) }

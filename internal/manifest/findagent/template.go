@@ -1,23 +1,23 @@
 package findagent
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 	"github.com/ambit-run/ambit/internal/manifest/jsonschema"
+	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// inputs are the properties that can fill a tool's placeholders, computed on first
+// inputs contains the names of the properties that can fill the placeholders of a tool. The names are loaded on first
 // use.
 type inputs struct {
 	schema doc.Value
 	known  bool
 	open   bool
 	names  []string
-	many   map[string]bool
+	seen   read.Seen
 }
 
 func (in *inputs) load() {
@@ -30,29 +30,23 @@ func (in *inputs) load() {
 	case doc.Object:
 		in.names, in.open = jsonschema.Properties(in.schema)
 	default:
-		in.open = true // it was reported already
+		in.open = true // the wrong type was already reported
 	}
-	if len(in.names) > 16 {
-		in.many = make(map[string]bool, len(in.names))
-		for _, n := range in.names {
-			in.many[n] = true
-		}
+	for _, name := range in.names {
+		in.seen.Add(name)
 	}
 }
 
-// has reports whether the tool's input can have a property of that name.
-func (in *inputs) has(name string) bool {
+// hasInput reports whether the tool's input can have a property with this name.
+func (in *inputs) hasInput(name string) bool {
 	in.load()
-	if in.many != nil {
-		return in.open || in.many[name]
-	}
-	return in.open || slices.Contains(in.names, name)
+	return in.open || in.seen.Has(name)
 }
 
-// credential is the placeholder for the value of an action's slot.
+// credential is the placeholder for the credential of an action.
 const credential = "credential"
 
-// place is the part of an action that contains a template.
+// place is a part of an action that can contain placeholders.
 type place uint8
 
 const (
@@ -62,47 +56,50 @@ const (
 	inPrompt
 )
 
-// exact reports whether every brace there belongs to a placeholder. Elsewhere
-// braces can be part of the text.
-func (at place) exact() bool { return at == inURL || at == inHeader }
+// strictBraces reports whether every brace must belong to a placeholder. Bodies and prompts can also contain braces as
+// ordinary text.
+func (at place) strictBraces() bool { return at == inURL || at == inHeader }
 
-// template checks the placeholders of v and returns them. It reports, for each
-// {credential} or {credential.FIELD} in a header, to use.
-func (p *parser) template(v doc.Value, at place, in *inputs, use func(field string, at diag.Place)) []agent.Placeholder {
+// checkTemplate checks the placeholders in a value and returns them. The callback, if any, is called for each
+// {credential} or {credential.FIELD} in a header.
+func (p *parser) checkTemplate(
+	v doc.Value, at place, in *inputs, use func(field string, at diag.Place),
+) []agent.Placeholder {
 	found, stray := agent.Placeholders(v.Text())
-	if at.exact() {
+	if at.strictBraces() {
 		p.strayBraces(v, stray)
 	}
 	for _, ph := range found {
 		name, field, _ := strings.Cut(ph.Name, ".")
 		where := func() diag.Place { return v.Within(ph.Start, ph.End) }
 		switch {
-		case !at.exact() && doubled(v.Text(), ph):
-			p.Report(ruleBraces, where(), "write "+strings.Trim(diag.Quote("{"+ph.Name+"}"), `"`), "placeholders have single braces")
+		case !at.strictBraces() && hasDoubleBraces(v.Text(), ph):
+			p.Report(ruleBraces, where(), "write "+strings.Trim(diag.Quote("{"+ph.Name+"}"), `"`),
+				"a placeholder must have single braces")
 		case name == credential:
 			if at != inHeader {
-				p.Report(ruleCredentialPlace, where(), "", "a credential is put only into a header")
+				p.Report(ruleCredentialPlace, where(), "", "a credential is allowed only in a header")
 			} else if use != nil {
 				use(field, where())
 			}
-		case in.has(ph.Name):
+		case in.hasInput(ph.Name):
 		case !in.schema.Ok():
 			p.Report(ruleUnbound, where(), "add an input_schema with the property "+diag.Quote(ph.Name),
-				"nothing fills %s: the tool has no input_schema", diag.Quote("{"+ph.Name+"}"))
+				"nothing fills %s, because the tool has no input_schema", diag.Quote("{"+ph.Name+"}"))
 		default:
-			p.Report(ruleUnbound, where(), p.meant(ph.Name, in.names),
-				"nothing fills %s: input_schema has no such property", diag.Quote("{"+ph.Name+"}"))
+			p.Report(ruleUnbound, where(), p.DidYouMean(ph.Name, in.names),
+				"nothing fills %s, because input_schema has no such property", diag.Quote("{"+ph.Name+"}"))
 		}
 	}
 	return found
 }
 
-// doubled reports whether a placeholder has double braces.
-func doubled(s string, ph agent.Placeholder) bool {
+// hasDoubleBraces reports whether a placeholder is written with double braces.
+func hasDoubleBraces(s string, ph agent.Placeholder) bool {
 	return ph.Start > 0 && s[ph.Start-1] == '{' && ph.End < len(s) && s[ph.End] == '}'
 }
 
-// strayBraces reports the braces that belong to no placeholder, each pair once.
+// strayBraces reports braces that do not belong to a placeholder. A pair of braces is reported only once.
 func (p *parser) strayBraces(v doc.Value, stray []int) {
 	s := v.Text()
 	skip := -1
@@ -110,20 +107,20 @@ func (p *parser) strayBraces(v doc.Value, stray []int) {
 		if i == skip {
 			continue
 		}
-		end := strings.IndexAny(s[i+1:], "{}") + i + 1 // i if there is none
+		end := strings.IndexAny(s[i+1:], "{}") + i + 1 // the next brace, or i if there is none
 		switch {
 		case s[i] == '}':
-			p.Report(ruleBraces, v.Within(i, i+1), "", "a closing brace without an opening one")
+			p.Report(ruleBraces, v.Within(i, i+1), "", "the closing brace has no opening brace")
 		case end == i || s[end] == '{' && end > i+1:
 			p.Report(ruleBraces, v.Within(i, i+1), "", "the brace is not closed")
 		case s[end] == '}':
 			skip = end
 			p.Report(ruleBraces, v.Within(i, end+1), "", "%s is not a placeholder", diag.Quote(s[i:end+1]))
-		default: // two opening ones, and as a rule two closing ones
+		default: // two opening braces, usually followed by two closing braces
 			if closing := strings.Index(s[end:min(end+200, len(s))], "}}"); closing > 0 {
 				skip = end + closing + 1
 			}
-			p.Report(ruleBraces, v.Within(i, end+1), "", "placeholders have single braces")
+			p.Report(ruleBraces, v.Within(i, end+1), "", "a placeholder must have single braces")
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 	"github.com/ambit-run/ambit/internal/manifest/jsonschema"
@@ -17,11 +18,11 @@ func (p *parser) readTools(o *read.Object) []Tool {
 		return nil
 	}
 	if list.Len() > toolsMost {
-		p.Report(ruleManyTools, list.Head(), "", "the agent has %d tools; it can have at most %d", list.Len(), toolsMost)
+		p.Report(ruleManyTools, list.Head(), "", "the agent has %d tools, but at most %d are allowed", list.Len(), toolsMost)
 	}
-	// Far past the limit, what is wrong with each tool is of no use.
+	// If the list is far too long, read only a part of it, because the problems of single tools do not matter then.
 	most := min(list.Len(), 5*toolsMost)
-	p.tools.grow(most)
+	p.tools = make(map[string]*inputs, most)
 	tools, parts := make([]Tool, 0, most), make([]toolParts, most)
 	for v := range list.Each() {
 		if len(tools) == most {
@@ -32,10 +33,10 @@ func (p *parser) readTools(o *read.Object) []Tool {
 	return tools
 }
 
-// toolParts is what a tool may point to; those of all tools are made at once.
+// toolParts contains the parts that a Tool can point to. The parts of all tools share one allocation.
 type toolParts struct {
 	action      Action
-	annotations Annotations
+	annotations agent.Annotations
 	in          inputs
 }
 
@@ -48,10 +49,10 @@ func (p *parser) readTool(v doc.Value, parts *toolParts) Tool {
 		switch {
 		case !tooluri.IsName(name):
 			p.Report(ruleToolName, v.Get("name").Place(), "", "%s is not a tool name", diag.Quote(name))
-		case p.tools.get(name) != nil:
-			p.Report(ruleDuplicateTool, v.Get("name").Place(), "", "another tool is already called %s", diag.Quote(name))
+		case p.tools[name] != nil:
+			p.Report(ruleDuplicateTool, v.Get("name").Place(), "", "another tool already has the name %s", diag.Quote(name))
 		default:
-			p.tools.add(name, in)
+			p.tools[name] = in
 		}
 	}
 	t.Description, _ = o.Text("description", read.Required)
@@ -62,7 +63,7 @@ func (p *parser) readTool(v doc.Value, parts *toolParts) Tool {
 	if a := o.Get("action", read.Optional); a.Ok() {
 		t.Action = &parts.action
 		p.action(a, t.Action, in)
-		if t.Annotations.readOnly() && t.Action.writes() {
+		if readOnly(t.Annotations) && t.Action.canChangeData() {
 			at := o.Value().Get("annotations").Get("readOnlyHint").KeyPlace()
 			p.Report(ruleReadOnlyMethod, at, "", "the tool is marked read-only, but it sends a %s request", t.Action.Method)
 		}
@@ -71,14 +72,13 @@ func (p *parser) readTool(v doc.Value, parts *toolParts) Tool {
 	return t
 }
 
-func (a *Annotations) readOnly() bool { return a != nil && a.ReadOnlyHint != nil && *a.ReadOnlyHint }
+func readOnly(a *agent.Annotations) bool { return a != nil && a.ReadOnly != nil && *a.ReadOnly }
 
-// writes reports whether the action sends a request that changes something.
-func (a *Action) writes() bool {
+// canChangeData reports whether the action sends a request that can change data.
+func (a *Action) canChangeData() bool {
 	return a.Type == "http" && a.Method != "" && a.Method != "GET" && a.Method != "HEAD"
 }
 
-// schema checks a JSON Schema and keeps it as text.
 func (p *parser) schema(v doc.Value) json.RawMessage {
 	if !v.Ok() {
 		return nil
@@ -87,7 +87,7 @@ func (p *parser) schema(v doc.Value) json.RawMessage {
 	return json.RawMessage(v.Raw())
 }
 
-// Types that a tool's input cannot have.
+// otherTypes lists the JSON Schema types that a tool's input cannot have.
 var otherTypes = []string{"string", "number", "integer", "boolean", "array", "null"}
 
 func (p *parser) inputSchema(v doc.Value) json.RawMessage {
@@ -98,15 +98,15 @@ func (p *parser) inputSchema(v doc.Value) json.RawMessage {
 	case !t.Ok():
 		p.Report(ruleInputUntyped, v.Head(), "", `input_schema has no "type"`)
 	case t.Is(doc.Array) && t.Len() > 0:
-		p.Report(ruleInputType, t.Place(), "", `the type of input_schema is "object" alone, not one of several`)
+		p.Report(ruleInputType, t.Place(), "", `the type of input_schema must be "object", not a list of types`)
 	case slices.Contains(otherTypes, t.Text()):
-		p.Report(ruleInputType, t.Place(), "", `the type of input_schema is "object", not %s`, diag.Quote(t.Text()))
+		p.Report(ruleInputType, t.Place(), "", `the type of input_schema must be "object", not %s`, diag.Quote(t.Text()))
 	}
 	return p.schema(v)
 }
 
-// annotations reads hints, if there are any, into a and returns it.
-func (p *parser) annotations(o *read.Object, a *Annotations) *Annotations {
+// annotations parses the hints of a tool into the given struct. It returns nil if the tool has no annotations.
+func (p *parser) annotations(o *read.Object, a *agent.Annotations) *agent.Annotations {
 	v := o.Get("annotations", read.Optional)
 	if !p.Is(v, doc.Object) {
 		return nil
@@ -118,12 +118,13 @@ func (p *parser) annotations(o *read.Object, a *Annotations) *Annotations {
 		}
 		return nil
 	}
-	a.ReadOnlyHint, a.DestructiveHint = hint("readOnlyHint"), hint("destructiveHint")
-	a.IdempotentHint, a.OpenWorldHint = hint("idempotentHint"), hint("openWorldHint")
+	a.ReadOnly, a.Destructive = hint("readOnlyHint"), hint("destructiveHint")
+	a.Idempotent, a.OpenWorld = hint("idempotentHint"), hint("openWorldHint")
 	a.Title, _ = n.String("title", read.Optional)
 	n.Done()
-	if a.readOnly() && a.DestructiveHint != nil && *a.DestructiveHint {
-		p.Report(ruleContradiction, v.Get("destructiveHint").KeyPlace(), "", "a tool that only reads cannot be destructive")
+	if readOnly(a) && a.Destructive != nil && *a.Destructive {
+		p.Report(ruleContradiction, v.Get("destructiveHint").KeyPlace(), "",
+			"a tool cannot be both read-only and destructive")
 	}
 	return a
 }

@@ -10,16 +10,15 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// url checks an action's address and returns its host in lower case; empty if the host
-// is unusable.
+// checkURL checks the address of an action and returns the host in lower case. It returns "" if the host is unusable.
 //
-// The address is parsed here byte by byte, and not by a library, because every program
-// that reads it must find the same host.
-func (p *parser) url(v doc.Value, in *inputs) (host string) {
+// The address is parsed byte by byte instead of with a library, so that only addresses in which every program finds the
+// same host are accepted.
+func (p *parser) checkURL(v doc.Value, in *inputs) (host string) {
 	s := v.Text()
-	found := p.template(v, inURL, in, nil)
+	found := p.checkTemplate(v, inURL, in, nil)
 	scheme, rest, ok := strings.Cut(s, "://")
-	start := len(s) - len(rest) // of the host
+	start := len(s) - len(rest) // the offset of the host
 	if !ok {
 		scheme, start = "", 0
 	}
@@ -28,14 +27,15 @@ func (p *parser) url(v doc.Value, in *inputs) (host string) {
 		end = start + i
 	}
 	if len(found) > 0 && found[0].Start < end {
-		p.Report(ruleHostPlaceholder, v.Within(found[0].Start, found[0].End), "", "a placeholder would choose where the request goes")
+		p.Report(ruleHostPlaceholder, v.Within(found[0].Start, found[0].End), "",
+			"with this placeholder, the caller could choose the scheme or host of the request")
 		return ""
 	}
 	if !ok {
 		p.Report(ruleURL, v.Place(), "", "%s is not an absolute https address", diag.Quote(s))
 		return ""
 	}
-	host = p.authority(v, start, end)
+	host = p.checkAuthority(v, start, end)
 	switch {
 	case scheme == "http" && p.loopback && isLoopback(host):
 	case scheme == "http":
@@ -43,12 +43,12 @@ func (p *parser) url(v doc.Value, in *inputs) (host string) {
 	case scheme != "https":
 		hint := ""
 		if strings.EqualFold(scheme, "https") {
-			hint = "write it in lower case"
+			hint = "write the scheme in lower case"
 		}
-		p.Report(ruleURL, v.Within(0, len(scheme)), hint, "an action's scheme is https, not %s", diag.Quote(scheme))
+		p.Report(ruleURL, v.Within(0, len(scheme)), hint, "the scheme of the URL must be https, not %s", diag.Quote(scheme))
 	}
-	p.rest(v, end)
-	p.query(v, end)
+	p.checkRest(v, end)
+	p.checkQuery(v, end)
 	return host
 }
 
@@ -65,8 +65,9 @@ func hostOf(address string) string {
 	return strings.ToLower(strings.TrimSuffix(rest, "."))
 }
 
-// authority checks the part between the scheme and the path.
-func (p *parser) authority(v doc.Value, start, end int) string {
+// checkAuthority checks the host and port of an address, which are between the given offsets. It returns the host in
+// lower case, or "" if the host is unusable.
+func (p *parser) checkAuthority(v doc.Value, start, end int) string {
 	s := v.Text()
 	if at := strings.LastIndexByte(s[start:end], '@'); at >= 0 {
 		place := v.Within(start, start+at)
@@ -84,11 +85,12 @@ func (p *parser) authority(v doc.Value, start, end int) string {
 	}
 	if number, ok := strings.CutPrefix(port, ":"); port != "" {
 		if n, err := strconv.Atoi(number); !ok || err != nil || n < 1 || n > 65535 || !isDigit(number[0]) {
-			p.Report(ruleURL, v.Within(end-len(port), end), "a port is a number from 1 to 65535", "the address has an invalid port")
+			p.Report(ruleURL, v.Within(end-len(port), end), "write a port from 1 to 65535",
+				"the address has an invalid port")
 		}
 	}
 	plain := strings.ToLower(strings.TrimSuffix(host, "."))
-	// Brackets contain an IPv6 address and nothing else.
+	// A host has brackets if and only if it is an IPv6 address.
 	name := strings.TrimSuffix(strings.TrimPrefix(plain, "["), "]")
 	if p.loopback && isLoopback(name) && (name == plain) != strings.Contains(name, ":") {
 		return name
@@ -105,8 +107,8 @@ func (p *parser) authority(v doc.Value, start, end int) string {
 	return ""
 }
 
-// rest checks the characters of an address, and the part after its host.
-func (p *parser) rest(v doc.Value, end int) {
+// checkRest reports characters that an address must not contain, and invalid escapes after the host.
+func (p *parser) checkRest(v doc.Value, end int) {
 	s := v.Text()
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -114,10 +116,12 @@ func (p *parser) rest(v doc.Value, end int) {
 			p.Report(ruleURL, v.Within(i, i+1), "write a space as %20", "the address contains a space or control character")
 			return
 		case c == '\\':
-			p.Report(ruleURL, v.Within(i, i+1), "write /", "the address contains a backslash, which programs read differently")
+			p.Report(ruleURL, v.Within(i, i+1), "write / instead",
+				"the address contains a backslash, which programs interpret in different ways")
 			return
 		case c == '#':
-			p.Report(ruleURL, v.Within(i, len(s)), "remove it, or write # as %23", "the address has a fragment, which is never sent")
+			p.Report(ruleURL, v.Within(i, len(s)), "remove the fragment, or write # as %23",
+				"the address has a fragment, which is never sent")
 			return
 		case c == '%' && i >= end && (i+2 >= len(s) || !isHex(s[i+1]) || !isHex(s[i+2])):
 			p.Report(ruleURL, v.Within(i, i+1), "write % as %25", "the address has a %% that is not followed by two hex digits")
@@ -128,8 +132,8 @@ func (p *parser) rest(v doc.Value, end int) {
 
 func isHex(c byte) bool { return isDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F' }
 
-// query reports a credential in the query.
-func (p *parser) query(v doc.Value, end int) {
+// checkQuery reports query parameters that are named like a credential and have a literal value.
+func (p *parser) checkQuery(v doc.Value, end int) {
 	s := v.Text()
 	q := strings.IndexByte(s[end:], '?')
 	if q < 0 {
@@ -144,7 +148,8 @@ func (p *parser) query(v doc.Value, end int) {
 		if value != "" && !strings.ContainsRune(value, '{') && secretlike.Name(name) {
 			at := v.Within(pos+len(pair)-len(value), pos+len(pair))
 			p.Source.Mask(at.Start, at.End)
-			p.Report(ruleLiteralCredential, at, "", "the query contains %s, which has the name of a credential", diag.Quote(name))
+			p.Report(ruleLiteralCredential, at, "", "the query contains %s, which usually holds a credential",
+				diag.Quote(name))
 		}
 		pos += len(pair) + 1
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Compile makes the neutral model of a valid manifest. It has requirements and
-// no tools: those are known once the servers are found.
+// Compile converts a valid manifest to the neutral model. The model has requirements but no tools, because the tools
+// are unknown until the servers are found.
 func (m *Manifest) Compile() *agent.Agent {
 	a := &agent.Agent{
 		Dialect: agent.GPARS,
@@ -34,12 +34,13 @@ func (m *Manifest) Compile() *agent.Agent {
 }
 
 func (s *ServerEntry) compile(optional bool) agent.Requirement {
-	return agent.Requirement{Server: s.ServerID, Version: resolvable(s.Version), Scopes: s.PermissionScopes, Optional: optional}
+	return agent.Requirement{
+		Server: s.ServerID, Version: addSpaces(s.Version), Scopes: s.PermissionScopes, Optional: optional,
+	}
 }
 
-// nameOf is the last part of an id that is a name: researcher-v1 of
-// org:example/agent:researcher-v1. A bare version is no name, nor does what
-// follows an @.
+// nameOf returns the last part of an id, without @ and the text after @. Parts that are only a version are ignored.
+// For org:example/agent:researcher-v1, the name is researcher-v1.
 func nameOf(id string) string {
 	parts := strings.FieldsFunc(id, func(r rune) bool { return r == '/' || r == ':' || r == '#' })
 	for _, part := range slices.Backward(parts) {
@@ -58,12 +59,11 @@ const (
 	anyVersion = ">=0.0.0"
 )
 
-// From converts an agent of another dialect as far as this dialect can express it.
+// From converts an agent of another dialect, as far as this dialect can express the agent. What is lost or added is
+// recorded in n.
 //
-// Only an agent that uses tool servers has anything to say here: a server that
-// somebody else provides is all a GPARS manifest knows. Which server of a
-// registry is the one that the agent started by itself is a guess, and so are
-// its scopes, which are taken from the classes of the tools.
+// A GPARS manifest lists only servers. From therefore refuses an agent without tool servers. The registry id of a
+// server is guessed from the server's command. The scopes are guessed from the side-effect classes of the tools.
 func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	if len(a.Servers) == 0 {
 		return nil, refusal(a)
@@ -72,52 +72,52 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	if isVersion(a.Version) {
 		m.Version = a.Version
 	} else if a.Version != "" {
-		n.Lose("version", "%s is not three numbers", diag.Quote(a.Version))
+		n.Lose("version", "%s does not have the form X.Y.Z", diag.Quote(a.Version))
 	}
 	for i := range a.Servers {
 		s := &a.Servers[i]
-		scopes := classes(a, s.Alias)
+		scopes := classesOf(a, s.Alias)
 		if len(scopes) == 0 {
-			n.Lose("server "+s.Alias, "the agent may call none of its tools")
+			n.Lose("server "+s.Alias, "the agent is not allowed to call any of the server's tools")
 			continue
 		}
 		m.require(s, scopes, n)
 		loseServer(a, s, n)
 	}
 	if len(m.RequiredMCPServers) == 0 {
-		return nil, convert.Refuse("a GPARS manifest lists servers that the agent needs, and this agent may call no tool of any server")
+		return nil, convert.Refuse("a GPARS manifest lists servers, but this agent is not allowed to call any server's tools")
 	}
 	for i := range a.Tools {
 		if native, ok := a.Tools[i].Binding.(agent.Native); ok {
-			n.Lose("native tool "+native.Namespace+"/"+a.Tools[i].Name, "GPARS knows only tools on MCP servers")
+			n.Lose("native tool "+native.Namespace+"/"+a.Tools[i].Name, "GPARS supports only tools on MCP servers")
 		}
 	}
 	if a.SideEffects.Restricted {
-		n.Lose("allowed_side_effects", "GPARS has no classes of side effects; the user's policy decides on every call")
+		n.Lose("allowed_side_effects", "GPARS has no classes of side effects; every call is decided by the user's policy")
 	}
 	if a.Description != "" {
-		n.Lose("description", "GPARS manifests describe nothing (%d characters)", len([]rune(a.Description)))
+		n.Lose("description", "GPARS has no field for a description (%d characters)", len([]rune(a.Description)))
 	}
 	n.LoseDefinitions(a, "GPARS lists no tools")
-	n.LoseShared(a, "GPARS leaves it to the user's policy")
+	n.LoseShared(a, "GPARS has no field for this part and relies on the user's policy")
 	return m, nil
 }
 
-// refusal explains why nothing of an agent without tool servers survives.
+// refusal returns an error that explains why GPARS cannot express an agent without tool servers.
 func refusal(a *agent.Agent) error {
+	const serve = "; run this agent as a server (ambit run), and list that server in the manifest of another agent"
+	why := "this agent uses none"
 	switch a.Dialect {
 	case agent.Covenant:
-		return convert.Refuse("a GPARS manifest lists MCP servers that an agent needs, and a Covenant agent is a program that needs none; serve it with ambit run, and list it as a server in the manifest of another agent")
+		why = "a Covenant agent is a program without servers" + serve
 	case agent.FindAgent:
-		return convert.Refuse("a GPARS manifest lists MCP servers that an agent needs, and a FindAgent agent carries its tools itself; serve it with ambit run, and list it as a server in the manifest of another agent")
-	default:
-		return convert.Refuse("a GPARS manifest lists MCP servers that an agent needs, and this agent uses none")
+		why = "a FindAgent agent has its own tools" + serve
 	}
+	return convert.Refuse("a GPARS manifest lists the MCP servers that an agent needs, but %s", why)
 }
 
-// classes lists the side-effect classes of those tools of a server that the
-// agent may call.
-func classes(a *agent.Agent, alias string) []string {
+// classesOf returns the side-effect classes of a server's tools. It skips tools that the agent is not allowed to call.
+func classesOf(a *agent.Agent, alias string) []string {
 	used := map[agent.SideEffect]bool{}
 	for i := range a.Tools {
 		t := &a.Tools[i]
@@ -134,25 +134,26 @@ func classes(a *agent.Agent, alias string) []string {
 	return list
 }
 
-// require adds the entry of a server, or widens the one it shares with an
-// earlier server of the same package.
+// require adds an entry for a server. If an earlier server has the same id, require extends that entry instead.
 func (m *Manifest) require(s *agent.Server, scopes []string, n *convert.Notes) {
 	id := guessID(s)
 	version := s.Version
 	if ok, _ := isConstraint(version); !ok {
-		n.Lose("server "+s.Alias+": version", "%s cannot be a constraint; any version is accepted", diag.Quote(version))
+		n.Lose("server "+s.Alias+": version", "%s is not a version constraint; the new manifest accepts any version",
+			diag.Quote(version))
 		version = anyVersion
 	}
 	i := slices.IndexFunc(m.RequiredMCPServers, func(e ServerEntry) bool { return e.ServerID == id })
 	if i < 0 {
 		m.RequiredMCPServers = append(m.RequiredMCPServers, ServerEntry{id, version, scopes})
 		at := "required_mcp_servers/" + strconv.Itoa(len(m.RequiredMCPServers)-1)
-		n.Add(at+"/server_id", "%s is a guess from how the server %s is started; check it", id, s.Alias)
-		n.Add(at+"/permission_scopes", "inferred from the side-effect classes of its tools; use the scopes that the server defines")
+		n.Add(at+"/server_id", "%s is a guess based on the command or alias of the server %s; check it", id, s.Alias)
+		n.Add(at+"/permission_scopes",
+			"inferred from the side-effect classes of the tools; replace them with the scopes that the server defines")
 		return
 	}
 	e := &m.RequiredMCPServers[i]
-	n.Lose("server "+s.Alias, "it is the same package as an earlier server; the two became one entry")
+	n.Lose("server "+s.Alias, "the server has the same package as an earlier server, so both became one entry")
 	for _, scope := range scopes {
 		if !slices.Contains(e.PermissionScopes, scope) {
 			e.PermissionScopes = append(e.PermissionScopes, scope)
@@ -165,7 +166,8 @@ func (m *Manifest) require(s *agent.Server, scopes []string, n *convert.Notes) {
 	}
 }
 
-// guessID takes the name of a well-known package, or else the alias.
+// guessID guesses the registry id of a server from the npm package in its arguments. If there is no npm package,
+// guessID uses the alias.
 func guessID(s *agent.Server) string {
 	for _, arg := range s.Args {
 		if name, ok := strings.CutPrefix(arg, npmServers); ok {
@@ -178,22 +180,23 @@ func guessID(s *agent.Server) string {
 	return registry + s.Alias
 }
 
-// loseServer records what GPARS does not say of a server.
+// loseServer records the properties of a server that GPARS cannot express.
 func loseServer(a *agent.Agent, s *agent.Server, n *convert.Notes) {
 	what := "server " + s.Alias + ": "
 	if s.Transport == agent.StreamableHTTP {
-		n.Lose(what+"endpoint", "%s; a registry locates the server", diag.Quote(s.Endpoint))
+		n.Lose(what+"endpoint", "%s, because the registry knows the server's address", diag.Quote(s.Endpoint))
 	} else {
-		n.Lose(what+"command", "%s; a registry says how a server is started", diag.Quote(strings.Join(append([]string{s.Command}, s.Args...), " ")))
+		n.Lose(what+"command", "%s, because the registry knows how to start the server",
+			diag.Quote(strings.Join(append([]string{s.Command}, s.Args...), " ")))
 	}
 	if names := settingNames(s.Env); names != "" {
-		n.Lose(what+"env", "%s; the server's operator sets it", names)
+		n.Lose(what+"env", "%s; the server's operator sets these variables", names)
 	}
 	if names := settingNames(s.Headers); names != "" {
-		n.Lose(what+"headers", "%s; the server's operator sets it", names)
+		n.Lose(what+"headers", "%s; the server's operator sets these headers", names)
 	}
 	if s.Digest != "" && !s.Placeholder {
-		n.Lose(what+"package_digest", "GPARS pins no packages")
+		n.Lose(what+"package_digest", "GPARS has no field for package digests")
 	}
 	var tools []string
 	for i := range a.Tools {
@@ -201,10 +204,10 @@ func loseServer(a *agent.Agent, s *agent.Server, n *convert.Notes) {
 			tools = append(tools, a.Tools[i].Name+" ("+string(a.Tools[i].SideEffect)+")")
 		}
 	}
-	n.Lose(what+"tools", "%s; GPARS lists no tools and no classes", strings.Join(tools, ", "))
+	n.Lose(what+"tools", "%s; a GPARS manifest does not list tools or their classes", strings.Join(tools, ", "))
 }
 
-// settingNames leaves out the values, which may be private.
+// settingNames lists the names of settings without the values, because values can be private.
 func settingNames(settings []agent.Setting) string {
 	names := make([]string, len(settings))
 	for i, s := range settings {

@@ -23,7 +23,7 @@ func TestCompile(t *testing.T) {
 		]
 	}`, false)
 	if len(list) != 2 {
-		t.Fatalf("%+v", list)
+		t.Fatalf("unexpected diagnostics: %+v", list)
 	}
 	want := &agent.Agent{
 		Dialect: agent.GPARS, ID: "org:example/agent:researcher-v1", Name: "researcher-v1", Version: "1.2.3", Kind: agent.ToolServers,
@@ -52,22 +52,22 @@ func TestName(t *testing.T) {
 		"вася":                                "вася",
 	} {
 		if got := nameOf(id); got != want {
-			t.Errorf("%q: %q, want %q", id, got, want)
+			t.Errorf("nameOf(%q) = %q, want %q", id, got, want)
 		}
 	}
 }
 
-// A manifest that was read and printed again says the same.
+// A manifest that is parsed and encoded again must not change.
 func TestPrint(t *testing.T) {
 	text := `{"id":"a","version":"1.2.3","required_mcp_servers":[{"server_id":"r.io/a","version":"1","permission_scopes":[]}],` +
-		`"optional_mcp_servers":[{"server_id":"r.io/b"}],"extensions":{"com.example":{"x":[1,null]}}}`
+		`"optional_mcp_servers":[{"server_id":"r.io/b"}]}`
 	m, _ := parse(t, text, false)
 	if b, err := json.Marshal(m); err != nil || string(b) != text {
-		t.Errorf("%v\n%s\n%s", err, b, text)
+		t.Errorf("error %v\ngot  %s\nwant %s", err, b, text)
 	}
 }
 
-// A Matrix agent with what GPARS has no words for.
+// matrixAgent returns a Matrix agent with many parts that GPARS cannot express.
 func matrixAgent() *agent.Agent {
 	return &agent.Agent{
 		Dialect: agent.Matrix, ID: "matrix://agent/neo", Name: "neo", Description: "Does things.", Kind: agent.ToolServers,
@@ -109,7 +109,7 @@ func TestFromMatrix(t *testing.T) {
 		{"registry.openmcp.org/crm", ">=0.0.0", []string{"read"}},
 	}
 	if m.ID != "matrix://agent/neo" || !reflect.DeepEqual(m.RequiredMCPServers, want) {
-		t.Errorf("%+v", m)
+		t.Errorf("unexpected result: %+v", m)
 	}
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -135,7 +135,7 @@ func TestFromMatrix(t *testing.T) {
 		t.Errorf("added\ngot  %q\nwant %q", got, wantAdded)
 	}
 	if b, _ := json.Marshal(n); bytes.Contains(b, []byte("hush")) {
-		t.Errorf("the account shows a value: %s", b)
+		t.Errorf("the notes contain the value of a setting: %s", b)
 	}
 }
 
@@ -151,15 +151,15 @@ func TestFromRefuses(t *testing.T) {
 	nothing := matrixAgent()
 	nothing.SideEffects.Allowed = nil
 	for name, a := range map[string]*agent.Agent{
-		"Covenant":  {Dialect: agent.Covenant, Program: &agent.Program{Runtime: "node"}},
-		"FindAgent": {Dialect: agent.FindAgent, Tools: []agent.Tool{{Name: "x", Binding: agent.Prompt{}}}},
-		"uses none": {Dialect: agent.Matrix, Tools: []agent.Tool{{Name: "x", Binding: agent.Native{}}}},
-		"may call":  nothing,
+		"Covenant":       {Dialect: agent.Covenant, Program: &agent.Program{Runtime: "node"}},
+		"FindAgent":      {Dialect: agent.FindAgent, Tools: []agent.Tool{{Name: "x", Binding: agent.Prompt{}}}},
+		"uses none":      {Dialect: agent.Matrix, Tools: []agent.Tool{{Name: "x", Binding: agent.Native{}}}},
+		"server's tools": nothing,
 	} {
 		var n convert.Notes
 		m, err := From(a, &n)
 		if m != nil || !errors.Is(err, convert.ErrNothingSurvives) || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v, %v", name, m, err)
+			t.Errorf("%s: From returns %v, %v; want ErrNothingSurvives", name, m, err)
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 
 func TestConstraint(t *testing.T) {
 	const (
-		no    = "no"
-		yes   = "yes"
-		ofOur = "yes, though npm would not read it"
+		no     = "no"
+		yes    = "yes"
+		notNPM = "yes, but npm cannot parse it"
 	)
 	tests := []struct{ constraint, want string }{
 		{"1.2.3", yes},
@@ -38,11 +38,11 @@ func TestConstraint(t *testing.T) {
 		{"2026.8.31", yes},
 		{"999999999999999.0.0", yes},
 
-		{">=1.0.0, <2.0.0", ofOur},
-		{">=1.0.0,<2.0.0", ofOur},
-		{"!=1.2.3", ofOur},
-		{"=>1.2.3", ofOur},
-		{"=<1.2.3", ofOur},
+		{">=1.0.0, <2.0.0", notNPM},
+		{">=1.0.0,<2.0.0", notNPM},
+		{"!=1.2.3", notNPM},
+		{"=>1.2.3", notNPM},
+		{"=<1.2.3", notNPM},
 
 		{"", no},
 		{" ", no},
@@ -86,25 +86,24 @@ func TestConstraint(t *testing.T) {
 		if ok, npm := isConstraint(test.constraint); ok && npm {
 			got = yes
 		} else if ok {
-			got = ofOur
+			got = notNPM
 		}
 		if got != test.want {
-			t.Errorf("%q: %s, want %s", test.constraint, got, test.want)
+			t.Errorf("is %q a constraint: got %s, want %s", test.constraint, got, test.want)
 		}
-		holdConstraint(t, test.constraint)
+		checkConstraint(t, test.constraint)
 	}
 }
 
-// holdConstraint holds the scanner against the library that resolves
-// constraints and against the JSON Schema.
-func holdConstraint(t *testing.T, s string) {
+// checkConstraint compares isConstraint with the library that resolves constraints and with the JSON Schema.
+func checkConstraint(t *testing.T, s string) {
 	t.Helper()
 	ok, npm := isConstraint(s)
 	if npm && !ok {
-		t.Errorf("%q: npm reads what is no constraint", s)
+		t.Errorf("%q: isConstraint returns npm without ok", s)
 	}
-	if _, err := semver.NewConstraint(resolvable(s)); ok && err != nil {
-		t.Errorf("%q is accepted, but: %v", s, err)
+	if _, err := semver.NewConstraint(addSpaces(s)); ok && err != nil {
+		t.Errorf("isConstraint accepts %q, but the library returns an error: %v", s, err)
 	}
 	if bySchema := len(s) <= maxConstraint && constraintPattern.MatchString(s); ok != bySchema {
 		t.Errorf("%q: accepted by the rules: %v, by the schema: %v", s, ok, bySchema)
@@ -112,13 +111,13 @@ func holdConstraint(t *testing.T, s string) {
 }
 
 func TestResolvable(t *testing.T) {
-	c, err := semver.NewConstraint(resolvable("1||2 - 3"))
+	c, err := semver.NewConstraint(addSpaces("1||2 - 3"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for version, want := range map[string]bool{"1.9.0": true, "2.0.0": true, "3.9.0": true, "4.0.0": false, "0.9.0": false} {
 		if c.Check(semver.MustParse(version)) != want {
-			t.Errorf("%s: %v, want %v", version, !want, want)
+			t.Errorf("the constraint matches %s: got %v, want %v", version, !want, want)
 		}
 	}
 }
@@ -129,7 +128,7 @@ var (
 	versionPattern    = schemaPattern("properties", "version")
 )
 
-// schemaPattern digs a pattern out of the dialect's JSON Schema.
+// schemaPattern returns a pattern from the dialect's JSON Schema.
 func schemaPattern(section, name string) *regexp.Regexp {
 	b, err := os.ReadFile("../schema/gpars.json")
 	if err != nil {
@@ -153,7 +152,7 @@ func FuzzConstraint(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		holdConstraint(t, s)
+		checkConstraint(t, s)
 		if isServerID(s) != serverIDPattern.MatchString(s) {
 			t.Errorf("server id %q: the rules and the schema disagree", s)
 		}

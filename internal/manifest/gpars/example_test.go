@@ -8,7 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/gpars"
 )
 
-// An agent lists the servers and scopes that it needs. It starts nothing.
+// A GPARS manifest lists the servers and scopes that the agent needs. It cannot contain a command.
 func ExampleParse() {
 	rep := diag.Open("agent.json", `{
   "id": "8f1d3a52-0c0b-4c6e-9a51-2f6f1c7f9b10",
@@ -17,7 +17,7 @@ func ExampleParse() {
 }`, false)
 	tree, ok := doc.ParseJSON(rep.Source, rep)
 	if !ok {
-		fmt.Println("it is no JSON")
+		fmt.Println("the file is not valid JSON")
 		return
 	}
 	for _, s := range gpars.Parse(tree.Root(), rep).RequiredMCPServers {

@@ -1,21 +1,20 @@
-// Package gpars implements the GPARS dialect: agents that list the MCP servers they
-// need, and leave the permissions to the user's policy.
+// Package gpars implements the GPARS dialect. A GPARS agent lists the MCP servers that it needs. The user's policy
+// decides what the agent may do with these servers.
 //
-// The manifest is JSON with a closed set of fields. It declares requirements: server
-// ids from a registry, version constraints and scopes. It grants nothing and starts
-// nothing, so a missing server, or an id that no registry knows, does not keep an
-// agent from starting.
+// The manifest is JSON with a fixed set of fields. The manifest contains requirements: server ids in a registry,
+// version constraints and scopes. The manifest grants no permissions and starts no servers. An agent can therefore
+// start even if a server is missing or unknown.
 //
-// Where the dialect leaves a choice, ambit decides as follows. Unknown fields are
-// errors, at the top and inside entries; the hint points to extensions. A constraint
-// has npm's syntax: comparators, ^ and ~, x-ranges, hyphen ranges, a space for and, ||
-// for or. Syntax of other tools (!=, commas) is accepted with a warning. Scopes are
-// opaque: any nonempty text. An optional entry may have only a server_id, with a
-// warning, since the dialect's prose requires three fields and its formal schema one.
-// A server in both lists is required.
+// Where the dialect leaves a choice, ambit decides as follows:
+//
+//   - Unknown fields are errors, at the top and inside entries. The hint suggests "extensions".
+//   - A version constraint has the syntax of npm: comparators, ^ and ~, x-ranges and hyphen ranges, with a space for
+//     "and" and || for "or". The syntax of other tools, such as != and commas, is a warning.
+//   - A scope is any text that is not empty. ambit does not interpret the text.
+//   - An optional entry with only a server_id is a warning. The text of the specification requires three fields, but
+//     its formal schema requires only server_id.
+//   - A server in both lists is required.
 package gpars
-
-import "encoding/json"
 
 // Manifest is a GPARS agent capability manifest.
 type Manifest struct {
@@ -23,17 +22,15 @@ type Manifest struct {
 	Version            string        `json:"version,omitempty"`
 	RequiredMCPServers []ServerEntry `json:"required_mcp_servers"`
 	OptionalMCPServers []ServerEntry `json:"optional_mcp_servers,omitempty"`
-	// Extensions is an object of third-party fields, in canonical form.
-	Extensions json.RawMessage `json:"extensions,omitempty"`
 }
 
-// ServerEntry is an MCP server that the agent needs or can use. In an optional entry
-// Version may be empty and PermissionScopes nil, meaning unspecified.
+// ServerEntry is an MCP server that the agent needs or can use. In an optional entry, an empty Version or a nil
+// PermissionScopes means that the manifest lacks the field.
 type ServerEntry struct {
 	ServerID         string   `json:"server_id"`
 	Version          string   `json:"version,omitempty"`
 	PermissionScopes []string `json:"permission_scopes,omitzero"`
 }
 
-// Keys are the top-level keys that only this dialect has.
+// Keys lists the top-level keys that only this dialect has.
 var Keys = []string{"required_mcp_servers", "optional_mcp_servers"}

@@ -8,10 +8,10 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// foreign and foreignInEntry map other formats' names to this dialect's: at the top,
-// and inside a server's entry.
+// These maps translate field names of other formats to field names of this dialect. The first map is for the top level,
+// and the second map is for server entries.
 var (
-	foreign = map[string]string{
+	foreignNames = map[string]string{
 		"mcpServers": "required_mcp_servers", "mcp_servers": "required_mcp_servers", "servers": "required_mcp_servers",
 		"tools": "required_mcp_servers", "capabilities": "required_mcp_servers", "requires": "required_mcp_servers",
 		"optional_servers": "optional_mcp_servers", "optionalServers": "optional_mcp_servers",
@@ -27,25 +27,25 @@ var (
 	}
 )
 
-// hints are for fields of other formats.
+// hints contains the hints for certain fields of other formats.
 var hints = map[string]string{
-	"capabilities": "this is the form of a later draft; list the servers that the agent needs under required_mcp_servers",
-	"$schema":      "remove it: a GPARS manifest names no schema; set it in your editor instead",
+	"capabilities": "this field is from a later draft of GPARS; list the required servers under required_mcp_servers",
+	"$schema":      "remove $schema, which GPARS manifests do not have, and set the schema in your editor instead",
 }
 
 type parser struct {
 	read.Reader
-	// entry reads the entries of both lists.
 	entry read.Reader
 }
 
 // Parse parses a manifest and reports every broken rule.
 func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	p := &parser{
-		Reader: read.Reader{Reporter: rep, Foreign: foreign, Unknown: ruleUnknown, Hints: hints},
+		Reader: read.Reader{Reporter: rep, Foreign: foreignNames, Unknown: ruleUnknown, Hints: hints},
 		entry: read.Reader{
 			Reporter: rep, Foreign: foreignInEntry, Unknown: ruleUnknown,
-			UnknownHint: `an entry has server_id, version and permission_scopes; put more under the manifest's "extensions"`,
+			UnknownHint: "an entry has only server_id, version and permission_scopes; " +
+				`put other data under "extensions" of the manifest`,
 		},
 	}
 	m := &Manifest{}
@@ -55,13 +55,13 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	var required, optional read.Seen
 	m.RequiredMCPServers = p.servers(o.List("required_mcp_servers", read.Required), read.Required, &required, &read.Seen{})
 	m.OptionalMCPServers = p.servers(o.List("optional_mcp_servers", read.Optional), read.Optional, &optional, &required)
-	m.Extensions = p.extensions(o)
+	p.extensions(o)
 	o.Done()
 	return m
 }
 
-// blanks are the characters that alone make an id empty. The JSON Schema uses the same
-// set.
+// blanks contains the white-space characters. An id that consists only of white space is treated as empty. The JSON
+// Schema of the dialect uses the same characters.
 const blanks = " \t\r\n"
 
 func (p *parser) id(o *read.Object) string {
@@ -70,7 +70,7 @@ func (p *parser) id(o *read.Object) string {
 		return ""
 	}
 	if strings.Trim(v.Text(), blanks) == "" {
-		p.Report(diag.EmptyText, v.Place(), "write an id that no other agent of yours has", `"id" must not be empty`)
+		p.Report(diag.EmptyText, v.Place(), "write an id that no other agent has", `"id" must not be empty`)
 		return ""
 	}
 	p.tidy(v)
@@ -91,14 +91,15 @@ func (p *parser) version(o *read.Object) string {
 	if !isVersion(v.Text()) {
 		hint := ""
 		if isVersion(strings.TrimPrefix(v.Text(), "v")) {
-			hint = "leave out the v"
+			hint = "remove the v"
 		}
-		p.Report(ruleVersion, v.Place(), hint, "the version %s is not three numbers with dots between them", diag.Quote(v.Text()))
+		p.Report(ruleVersion, v.Place(), hint, "the version %s is not three numbers with dots between them",
+			diag.Quote(v.Text()))
 	}
 	return v.Text()
 }
 
-// isVersion reports whether s is X.Y.Z.
+// isVersion reports whether a string has the form X.Y.Z with three numbers.
 func isVersion(s string) bool {
 	dots, digits := 0, 0
 	for i := range len(s) {
@@ -114,9 +115,9 @@ func isVersion(s string) bool {
 	return dots == 2 && digits > 0
 }
 
-// servers parses one of the two lists and adds its ids to seen. before contains the
-// ids of the list that was parsed first.
-func (p *parser) servers(list doc.Value, need read.Presence, seen, before *read.Seen) []ServerEntry {
+// servers parses one of the two server lists, and adds the server ids to seen. For the optional list, the caller also
+// passes the ids of the required servers.
+func (p *parser) servers(list doc.Value, need read.Presence, seen, required *read.Seen) []ServerEntry {
 	servers := make([]ServerEntry, 0, list.Len())
 	for v := range list.Each() {
 		s := p.server(v, need)
@@ -126,8 +127,9 @@ func (p *parser) servers(list doc.Value, need read.Presence, seen, before *read.
 		}
 		switch {
 		case !seen.Add(s.ServerID):
-			p.Report(ruleDuplicate, v.Get("server_id").Place(), "", "the server %s is already in this list", diag.Quote(s.ServerID))
-		case before.Has(s.ServerID):
+			p.Report(ruleDuplicate, v.Get("server_id").Place(), "", "the server %s is already in this list",
+				diag.Quote(s.ServerID))
+		case required.Has(s.ServerID):
 			p.Report(ruleBothLists, v.Get("server_id").Place(), "", "the server %s is already required", diag.Quote(s.ServerID))
 		}
 	}
@@ -138,14 +140,14 @@ func (p *parser) server(v doc.Value, need read.Presence) ServerEntry {
 	o := p.entry.Object(v)
 	s := ServerEntry{ServerID: p.serverID(o), Version: p.constraint(o, need), PermissionScopes: p.scopes(o, need)}
 	if need == read.Optional && o.Ok() && (s.Version == "" || s.PermissionScopes == nil) {
-		p.complete(o.Value())
+		p.reportIncomplete(o.Value())
 	}
 	o.Done()
 	return s
 }
 
-// complete reports the fields that an optional entry lacks.
-func (p *parser) complete(v doc.Value) {
+// reportIncomplete reports the fields that an optional entry lacks.
+func (p *parser) reportIncomplete(v doc.Value) {
 	var missing []string
 	for _, key := range []string{"version", "permission_scopes"} {
 		if !v.Get(key).Ok() {
@@ -153,7 +155,8 @@ func (p *parser) complete(v doc.Value) {
 		}
 	}
 	if len(missing) > 0 {
-		p.Report(ruleIncomplete, v.Head(), "add "+diag.Words(missing, "and"), "the optional server has no %s", diag.Words(missing, "and no"))
+		p.Report(ruleIncomplete, v.Head(), "add "+diag.Words(missing, "and"), "the optional server has no %s",
+			diag.Words(missing, "and no"))
 	}
 }
 
@@ -166,19 +169,20 @@ func (p *parser) serverID(o *read.Object) string {
 	host, _, slash := strings.Cut(id, "/")
 	switch {
 	case !isServerID(id):
-		p.Report(ruleServerID, at(), serverIDHint(id), "%s is not the id of a server in a registry", diag.Quote(id))
+		p.Report(ruleServerID, at(), serverIDHint(id), "%s is not a valid server id", diag.Quote(id))
 	case !slash || host[0] == '@' || !strings.Contains(host, ".") && !strings.Contains(host, ":") && host != "localhost":
-		p.Report(ruleNoHost, at(), "", "%s does not name its registry", diag.Quote(id))
+		p.Report(ruleNoHost, at(), "", "%s does not begin with the host of a registry", diag.Quote(id))
 	case strings.ToLower(host) != host:
-		p.Report(ruleHostCase, at(), "write "+diag.Quote(strings.ToLower(host)+id[len(host):]), "the host %s has upper-case letters", diag.Quote(host))
+		p.Report(ruleHostCase, at(), "write "+diag.Quote(strings.ToLower(host)+id[len(host):]),
+			"the host %s has upper-case letters", diag.Quote(host))
 	}
 	return id
 }
 
-// isServerID takes parts between slashes. Each starts with a letter, a digit,
-// _ or, as npm's scopes do, with @ and one of these.
+// isServerID reports whether a string is a valid server id. An id consists of parts that are separated by slashes. Each
+// part starts with a letter, a digit or _. A part can also begin with an @, as in npm scopes.
 func isServerID(id string) bool {
-	start := true // of a part
+	start := true // at the start of a part
 	for i := range len(id) {
 		switch c := id[i]; {
 		case isDigit(c) || isLetter(c) || c == '_':
@@ -198,7 +202,7 @@ func isServerID(id string) bool {
 
 func serverIDHint(id string) string {
 	if _, rest, ok := strings.Cut(id, "://"); ok && isServerID(rest) {
-		return "leave out the scheme: " + diag.Quote(rest)
+		return "remove the scheme and write " + diag.Quote(rest)
 	}
 	if i := strings.LastIndexByte(id, '@'); i > 0 && isServerID(id[:i]) {
 		return `put the version into "version" and write ` + diag.Quote(id[:i])
@@ -209,7 +213,7 @@ func serverIDHint(id string) string {
 	return ""
 }
 
-// tags are npm's names for versions that move.
+// tags contains the npm tags, such as latest, that refer to different versions over time.
 var tags = map[string]bool{"latest": true, "next": true, "stable": true, "beta": true, "canary": true}
 
 func (p *parser) constraint(o *read.Object, need read.Presence) string {
@@ -220,13 +224,14 @@ func (p *parser) constraint(o *read.Object, need read.Presence) string {
 	s := v.Text()
 	switch ok, npm := isConstraint(s); {
 	case s == "":
-		p.Report(diag.EmptyText, v.Place(), `write "*" to take any version`, `"version" must not be empty`)
+		p.Report(diag.EmptyText, v.Place(), `write "*" to accept any version`, `"version" must not be empty`)
 	case !ok && tags[s]:
-		p.Report(ruleConstraint, v.Place(), "write >=1.0.0 to take every version from that one on, or * to take any", "%s is a tag, not a version constraint", diag.Quote(s))
+		p.Report(ruleConstraint, v.Place(), "write >=1.0.0 to accept version 1.0.0 and later, or * to accept any version",
+			"%s is a tag, not a version constraint", diag.Quote(s))
 	case !ok:
 		p.Report(ruleConstraint, v.Place(), "", "%s is not a version constraint", diag.Quote(s))
 	case !npm:
-		p.Report(ruleNotNPM, v.Place(), "", "npm would not read the constraint %s", diag.Quote(s))
+		p.Report(ruleNotNPM, v.Place(), "", "npm cannot parse the version constraint %s", diag.Quote(s))
 	}
 	return s
 }
@@ -237,42 +242,35 @@ func (p *parser) scopes(o *read.Object, need read.Presence) []string {
 		return nil
 	}
 	if list.Len() == 0 {
-		p.Report(ruleNoScopes, list.Place(), "", "permission_scopes is empty, so no tool of the server is covered")
+		p.Report(ruleNoScopes, list.Place(), "", "permission_scopes is empty, so the agent cannot call the server's tools")
 	}
-	scopes := p.Room(list.Len())
-	var seen read.Seen
-	for v := range list.Each() {
-		s := v.Text()
-		switch {
-		case !p.Is(v, doc.String):
-			continue
-		case s == "":
+	scopes := p.Distinct(list, func(v doc.Value) bool {
+		if v.Text() == "" {
 			p.Report(diag.EmptyText, v.Place(), "", "a scope is empty")
-			continue
-		case !seen.Add(s):
-			p.Report(diag.Repeated, v.Place(), "", "the scope %s is already in the list", diag.Quote(s))
-			continue
+			return false
 		}
 		p.tidy(v)
-		scopes = append(scopes, s)
+		return true
+	})
+	if scopes == nil {
+		scopes = []string{} // nil would mean that the field is absent
 	}
 	return scopes
 }
 
-func (p *parser) extensions(o *read.Object) []byte {
+func (p *parser) extensions(o *read.Object) {
 	v := o.Get("extensions", read.Optional)
 	if !p.Is(v, doc.Object) {
-		return nil
+		return
 	}
 	for m := range v.Each() {
 		if !isReverseDomain(m.Key()) {
 			p.Report(ruleExtensionKey, m.KeyPlace(), "", "the key %s is not a reversed domain name", diag.Quote(m.Key()))
 		}
 	}
-	return v.AppendCanonical(nil)
 }
 
-// isReverseDomain takes two or more labels with dots between them.
+// isReverseDomain reports whether a key consists of at least two labels with dots between them.
 func isReverseDomain(key string) bool {
 	labels := 0
 	for label := range strings.SplitSeq(key, ".") {

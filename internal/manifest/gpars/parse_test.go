@@ -22,7 +22,7 @@ func parse(t *testing.T, text string, strict bool) (*Manifest, []diag.Diagnostic
 	return m, rep.Finish()
 }
 
-// brief writes diagnostics as CODE line:column.
+// brief formats each diagnostic as CODE line:column.
 func brief(list []diag.Diagnostic) []string {
 	var out []string
 	for _, d := range list {
@@ -31,7 +31,7 @@ func brief(list []diag.Diagnostic) []string {
 	return out
 }
 
-// The examples of the dialect's own documentation.
+// The examples in the documentation of the dialect.
 const (
 	minimal = `{
   "id": "org:example/agent:researcher-v1",
@@ -58,7 +58,7 @@ func TestSeedExamples(t *testing.T) {
 	for _, text := range []string{minimal, withServers} {
 		for _, strict := range []bool{false, true} {
 			if _, list := parse(t, text, strict); len(list) > 0 {
-				t.Errorf("%s\n%+v", text, list)
+				t.Errorf("%s\nhas problems: %+v", text, list)
 			}
 		}
 	}
@@ -69,18 +69,17 @@ func TestSeedExamples(t *testing.T) {
 	}
 }
 
-// at makes a manifest whose last lines are the given ones; the first of them
-// is line 3.
+// at returns a manifest that ends with the given lines, which start at line 3.
 func at(lines string) string {
 	return "{\"id\": \"a\",\n\"required_mcp_servers\": [],\n" + lines + "}"
 }
 
-// entry makes a manifest of which line 2 is a required entry.
+// entry returns a manifest with a required entry on line 2.
 func entry(fields string) string {
 	return "{\"id\": \"a\", \"required_mcp_servers\": [\n{" + fields + "}]}"
 }
 
-// id makes an otherwise complete entry with that server id.
+// id returns a manifest with a complete entry that has the server id s.
 func id(s string) string {
 	return entry(`"server_id": "` + s + `", "version": "1.x", "permission_scopes": ["read"]`)
 }
@@ -145,9 +144,9 @@ var ruleTests = []struct {
 	{"server id with a version", id("r.io/x@1.0.0"), []string{"GP010 2:15"}},
 	{"server id ends in a slash", id("r.io/"), []string{"GP010 2:15"}},
 	{"server id without a host name", id("/x"), []string{"GP010 2:15"}},
-	{"server id that climbs", id("r.io/../x"), []string{"GP010 2:15"}},
+	{"server id with ..", id("r.io/../x"), []string{"GP010 2:15"}},
 	{"server id with a query", id("r.io/x?y"), []string{"GP010 2:15"}},
-	{"server id in other letters", id("r.io/ж"), []string{"GP010 2:15"}},
+	{"server id with non-ASCII letters", id("r.io/ж"), []string{"GP010 2:15"}},
 	{"server id without a registry", id("bash"), []string{"GP011 2:15"}},
 	{"server id with an owner only", id("openmcp/bash"), []string{"GP011 2:15"}},
 	{"server id of npm", id("@scope.x/bash"), []string{"GP011 2:15"}},
@@ -173,8 +172,8 @@ var ruleTests = []struct {
 
 	{"optional server, in full", at(`"optional_mcp_servers": [` + full + `]`), nil},
 	{"optional server by id alone", at("\"optional_mcp_servers\": [\n{\"server_id\": \"r.io/x\"}]"), []string{"GP015 4:1"}},
-	{"optional server, half", at("\"optional_mcp_servers\": [\n{\"server_id\": \"r.io/x\", \"version\": \"1\"}]"), []string{"GP015 4:1"}},
-	{"optional server, wrong all over", at("\"optional_mcp_servers\": [\n{\"server_id\": \"a b\", \"version\": \"latest\", \"permission_scopes\": [\"\"]}]"), []string{"GP010 4:15", "GP020 4:33", "AM105 4:65"}},
+	{"optional server without scopes", at("\"optional_mcp_servers\": [\n{\"server_id\": \"r.io/x\", \"version\": \"1\"}]"), []string{"GP015 4:1"}},
+	{"optional server with three problems", at("\"optional_mcp_servers\": [\n{\"server_id\": \"a b\", \"version\": \"latest\", \"permission_scopes\": [\"\"]}]"), []string{"GP010 4:15", "GP020 4:33", "AM105 4:65"}},
 	{"optional server without id", at("\"optional_mcp_servers\": [\n{}]"), []string{"AM102 4:1", "GP015 4:1"}},
 	{"optional servers as an object", at(`"optional_mcp_servers": {}`), []string{"AM101 3:25"}},
 }
@@ -189,8 +188,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// Every rule must be broken by a test.
-func TestEveryRuleIsBroken(t *testing.T) {
+// TestEveryRuleHasACase checks that each rule is broken by at least one case in ruleTests.
+func TestEveryRuleHasACase(t *testing.T) {
 	broken := map[string]bool{}
 	for _, test := range ruleTests {
 		for _, w := range test.want {
@@ -200,7 +199,7 @@ func TestEveryRuleIsBroken(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range Rules {
 		if !broken[r.Code] || seen[r.Code] || !strings.HasPrefix(r.Code, "GP") || r.Title == "" || r.Why == "" || r.Fix == "" {
-			t.Errorf("never broken, listed twice or unexplained: %+v", r)
+			t.Errorf("no case breaks this rule, or the rule is listed twice or not explained: %+v", r)
 		}
 		seen[r.Code] = true
 	}
@@ -209,17 +208,17 @@ func TestEveryRuleIsBroken(t *testing.T) {
 func TestHints(t *testing.T) {
 	tests := []struct{ name, manifest, hint string }{
 		{"own fields", at(`"colour": "red"`), `under "extensions"`},
-		{"own fields in an entry", entry(`"server_id": "r.io/x", "version": "1", "permission_scopes": ["a"], "colour": 1`), `the manifest's "extensions"`},
+		{"own fields in an entry", entry(`"server_id": "r.io/x", "version": "1", "permission_scopes": ["a"], "colour": 1`), `"extensions" of the manifest`},
 		{"the later draft", at(`"capabilities": []`), "required_mcp_servers"},
 		{"the later draft, missing", `{"id": "a", "capabilities": []}`, `is "capabilities" meant to be "required_mcp_servers"?`},
-		{"schema", at(`"$schema": ""`), "remove it"},
+		{"schema", at(`"$schema": ""`), "remove $schema"},
 		{"mcp.json", `{"id": "a", "mcpServers": {}}`, `is "mcpServers" meant to be "required_mcp_servers"?`},
-		{"name", at(`"name": "a"`), `calls it "id"`},
+		{"name", at(`"name": "a"`), `the field is named "id"`},
 		{"name in an entry", entry(`"name": "r.io/x", "version": "1", "permission_scopes": ["a"]`), `is "name" meant to be "server_id"?`},
 		{"scopes", entry(`"server_id": "r.io/x", "version": "1", "scopes": ["a"]`), `is "scopes" meant to be "permission_scopes"?`},
 		{"typo", `{"id": "a", "required_mcp_server": []}`, `is "required_mcp_server" meant to be "required_mcp_servers"?`},
 		{"schema without a dollar", at(`"schema": ""`), `under "extensions"`},
-		{"v", at(`"version": "v1.2.3"`), "leave out the v"},
+		{"v", at(`"version": "v1.2.3"`), "remove the v"},
 		{"URL", id("https://r.io/x"), `"r.io/x"`},
 		{"version in the id", id("r.io/@s/x@1.0.0"), `"r.io/@s/x"`},
 		{"white space", id(" r.io/x "), `write "r.io/x"`},
@@ -241,7 +240,7 @@ func TestHints(t *testing.T) {
 func TestStrictRefusesIncompleteEntries(t *testing.T) {
 	_, list := parse(t, at(`"optional_mcp_servers": [{"server_id": "r.io/x"}]`), true)
 	if len(list) != 1 || list[0].Severity != diag.Error || list[0].Message != "the optional server has no version and no permission_scopes" {
-		t.Errorf("%+v", list)
+		t.Errorf("unexpected diagnostics: %+v", list)
 	}
 }
 
@@ -255,12 +254,12 @@ func TestSecretsAreNotShown(t *testing.T) {
 			}
 		}
 		if len(list) == 0 {
-			t.Errorf("nothing reported for %s", text)
+			t.Errorf("no problem is reported for %s", text)
 		}
 	}
 }
 
-// A long list must not take time by its square.
+// Parsing a long list must not take quadratic time.
 func TestManyEntries(t *testing.T) {
 	const n = 20_000
 	var b strings.Builder
@@ -274,7 +273,7 @@ func TestManyEntries(t *testing.T) {
 	text := `{"id": "a", "required_mcp_servers": [` + b.String() + `{"server_id": "r.io/y", "version": "1", "permission_scopes": [` + s.String() + `"z"]}]}`
 	m, list := parse(t, text, false)
 	if len(list) > 0 || len(m.RequiredMCPServers) != n+1 {
-		t.Errorf("%d servers, %d problems", len(m.RequiredMCPServers), len(list))
+		t.Errorf("got %d servers and %d problems", len(m.RequiredMCPServers), len(list))
 	}
 }
 
@@ -294,7 +293,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if a := m.Compile(); a.ID == "" || a.Name == "" {
-			t.Errorf("a valid manifest without id or name: %+v", a)
+			t.Errorf("the agent of a valid manifest has no id or no name: %+v", a)
 		}
 	})
 }

@@ -12,16 +12,15 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// This file holds Check against a validator that compiles schemas. What the
-// validator refuses, Check must refuse; what Check refuses beyond that is one
-// of the kinds listed in stricter.
+// This file compares Check with a validator that compiles schemas. Check must reject every schema that the validator
+// rejects. The variable stricter lists all kinds of schemas that only Check rejects.
 
 type noLoader struct{}
 
-func (noLoader) Load(string) (any, error) { return nil, errors.New("nothing is fetched") }
+func (noLoader) Load(string) (any, error) { return nil, errors.New("the test fetches no schemas") }
 
-// compiles tells what the validator says of a schema. It leaves alone what
-// nothing refers to, so every schema in it is compiled in turn.
+// compiles returns the validator's error for a schema. The validator ignores subschemas that no reference uses, so
+// compiles also compiles each subschema separately.
 func compiles(text string) error {
 	v, err := peer.UnmarshalJSON(strings.NewReader(text))
 	if err != nil {
@@ -93,22 +92,22 @@ func compileAll(c *peer.Compiler, at string, v any, d draft) error {
 	return nil
 }
 
-// agree reports the difference between the two, if there is one that is not
-// listed.
+// The function agree fails the test if Check and the validator disagree about a schema. It allows the
+// differences that are listed in the variable stricter.
 func agree(t *testing.T, schema string) {
 	t.Helper()
 	found, ok := check(schema)
 	if !ok {
-		return // not a document that a manifest can hold
+		return // a manifest cannot contain this text
 	}
 	err := compiles(schema)
 	switch {
 	case err == nil && strings.Contains(schema, "additionalItems"):
-		// 2020-12 no longer knows it. A wrong one is refused all the same.
+		// The validator ignores additionalItems in 2020-12, but Check rejects a value of the wrong type.
 	case err != nil && len(found) == 0:
-		t.Errorf("%s: accepted, but the validator says: %v", schema, err)
+		t.Errorf("%s: Check accepts the schema, but the validator returns: %v", schema, err)
 	case err == nil && len(found) > 0 && !slices.ContainsFunc(found, listed):
-		t.Errorf("%s: refused although it compiles: %s", schema, found[0].Message)
+		t.Errorf("%s: Check rejects the schema, but it compiles: %s", schema, found[0].Message)
 	}
 }
 
@@ -125,17 +124,17 @@ func TestAgainstValidator(t *testing.T) {
 	for _, s := range good {
 		agree(t, s)
 		if err := compiles(s); err != nil {
-			t.Errorf("%s: listed as good, but the validator says: %v", s, err)
+			t.Errorf("%s: the schema is listed as good, but the validator returns: %v", s, err)
 		}
 	}
 	for _, b := range bad {
 		agree(t, b.schema)
 		if compiles(b.schema) == nil {
-			t.Errorf("%s: listed as bad, but it compiles", b.schema)
+			t.Errorf("%s: the schema is listed as bad, but it compiles", b.schema)
 		}
 	}
 	if len(good)+len(bad) < 60 {
-		t.Errorf("only %d schemas to compare", len(good)+len(bad))
+		t.Errorf("the lists contain only %d schemas, want at least 60", len(good)+len(bad))
 	}
 }
 
@@ -159,8 +158,8 @@ func FuzzAgainstValidator(f *testing.F) {
 	})
 }
 
-// FuzzGenerated spends its bytes as choices, so that nearly every input is a
-// document about schemas.
+// FuzzGenerated passes the input to a generator. The generator makes one choice for each byte. Nearly every input
+// therefore becomes a document that resembles a schema.
 func FuzzGenerated(f *testing.F) {
 	for seed := range 64 {
 		r := rand.New(rand.NewPCG(uint64(seed), 1))
@@ -185,7 +184,7 @@ type generator struct {
 	b       strings.Builder
 }
 
-// pick takes one choice of n; with nothing left, always the first.
+// pick returns the next choice, a number below n, or 0 if no choices are left.
 func (g *generator) pick(n int) int {
 	if len(g.choices) == 0 {
 		return 0
@@ -237,7 +236,7 @@ func (g *generator) schema(depth int) {
 
 func (g *generator) value(key string, depth int) {
 	k := keywords[key]
-	// Mostly the right shape; what is in it may still be wrong.
+	// Most values get the shape that the keyword requires; their content can still be wrong.
 	if g.pick(8) == 7 {
 		g.b.WriteString(someValues[g.pick(len(someValues))])
 		return

@@ -8,14 +8,14 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/jsonschema"
 )
 
-var unusable = diag.NewError("EX001", "the schema cannot be used", "no call could be checked", "mend the schema")
+var unusable = &diag.Rule{Code: "EX001", Severity: diag.Error, Title: "the schema cannot be used", Why: "no call could be checked", Fix: "fix the schema"}
 
-// A schema that no validator could use is refused with the place of the mistake.
+// Check reports the location of every mistake in a schema.
 func ExampleCheck() {
 	rep := diag.Open("schema.json", `{"type": "object", "properties": {"n": {"type": "nubmer"}, "o": {"$ref": "other.json"}}}`, false)
 	tree, ok := doc.ParseJSON(rep.Source, rep)
 	if !ok {
-		fmt.Println("it is no JSON")
+		fmt.Println("the file is not valid JSON")
 		return
 	}
 	fmt.Println(jsonschema.Check(tree.Root(), unusable, rep))
@@ -24,6 +24,6 @@ func ExampleCheck() {
 	}
 	// Output:
 	// false
-	// /properties/n/type "nubmer" is not a type that JSON Schema knows
-	// /properties/o/$ref "other.json" refers to another document, and nothing is ever fetched
+	// /properties/n/type "nubmer" is not a JSON Schema type
+	// /properties/o/$ref "other.json" refers to another document, which ambit never fetches
 }

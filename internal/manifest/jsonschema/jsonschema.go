@@ -1,27 +1,24 @@
-// Package jsonschema checks the JSON Schemas inside manifests and reports the
-// location of each mistake.
+// Package jsonschema checks the JSON Schemas inside manifests and reports the location of each mistake.
 //
-// A schema that does not compile is found out when the first call arrives,
-// long after the person who wrote it has gone. So a manifest is refused
-// instead, with the place of the mistake. [Check] does that without compiling
-// anything: every keyword has one shape, and one walk over the tree holds each
-// to its own. It costs about what reading the schema's text does, which counts
-// because a manifest is checked on every load.
+// Without this check, an invalid schema would fail only at the first call, when the author may not be there to fix
+// the schema. [Check] does not compile the schema. The value of each keyword must have a certain shape, such as a
+// number or a list of schemas. Check walks the tree once and compares each value with its shape. The check takes
+// about as long as parsing the schema's text. Speed matters because ambit checks a manifest on every load.
 //
-// The language is JSON Schema 2020-12. A schema that names 2019-09 or draft-07
-// in $schema is read as such, because generators still write them. Unknown
-// keywords are annotations, as the standard says. Where a choice is left:
+// Schemas are read as JSON Schema 2020-12. If $schema names 2019-09 or draft-07, Check uses that version, because
+// generators still write these versions. Unknown keywords are annotations, as the standard requires. Where the
+// standard leaves a choice, Check decides as follows:
 //
-//   - References stay within the schema: "#", "#/$defs/NAME", "#anchor".
-//     Nothing is ever fetched, so a reference to another document is an error,
-//     and so is an $id below the top, which would change what "#" means.
-//   - Unused references must resolve too, and a reference that
-//     leads back to itself, so that no value could ever be judged, is an error.
-//   - Patterns are those of Go's regexp package, which match in linear time.
-//     Look-around and backreferences do not exist there. A pattern of more than
-//     [MaxPatternSteps] steps is too large.
+//   - A reference must point into the same schema: "#", "#/$defs/NAME" or "#anchor". A reference to another document
+//     is an error, because ambit never fetches a schema. An $id below the top is an error too, because it would
+//     change the meaning of "#".
+//   - Every reference must resolve, even an unused reference. A reference that leads back to itself is an error,
+//     because validation would never end.
+//   - $vocabulary, $recursiveRef and $recursiveAnchor are errors.
+//   - Patterns have the syntax of Go's regexp package and match in linear time. Patterns cannot contain lookarounds
+//     or backreferences. A pattern of more than [MaxPatternSteps] steps is an error.
 //
-// A test holds all this against a validator that does compile schemas.
+// A test compares Check with a validator that compiles schemas.
 package jsonschema
 
 import (
@@ -29,24 +26,24 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// Check reports, under the rule, everything that keeps v from being used as a
-// JSON Schema, and answers whether there is nothing of the kind.
+// Check reports whether a value is a usable JSON Schema. Every mistake is reported as a violation of the given rule.
 func Check(v doc.Value, rule *diag.Rule, r *diag.Reporter) bool {
-	// No tool needs more, and what refers to itself can cost more than its size.
+	// Reject larger schemas. No tool needs one, and checking many references can take more time than the size suggests.
 	if raw := v.Raw(); len(raw) > maxBytes {
-		r.Report(rule, v.Head(), "make it smaller", "the schema has %d bytes; it can have at most %d", len(raw), maxBytes)
+		r.Report(rule, v.Head(), "make the schema smaller", "the schema has %d bytes, but at most %d are allowed",
+			len(raw), maxBytes)
 		return false
 	}
 	c := &checker{root: v, rule: rule, r: r, draft: draft2020}
 	if d, ok := draftOf(v.Get("$schema").Text()); ok {
 		c.draft = d
 	}
-	c.schema(v)
+	c.checkSchema(v)
 	c.references()
 	return !c.bad
 }
 
-// maxBytes bounds one schema.
+// maxBytes is the maximum size of one schema.
 const maxBytes = 64 << 10
 
 type checker struct {
@@ -58,10 +55,10 @@ type checker struct {
 
 	refs    []reference
 	anchors map[string]doc.Value
-	// extra holds the schemas that were checked because something refers to
-	// them, not because of their location.
-	extra map[doc.Value]bool
-	index map[doc.Value]map[string]doc.Value
+	// visited contains the schemas that were already checked. The map is nil during the first walk, which visits no
+	// schema twice.
+	visited map[doc.Value]bool
+	lists   map[doc.Value][]doc.Value // the items of each list, collected by child
 }
 
 func (c *checker) report(at diag.Place, hint, format string, args ...any) {
@@ -69,7 +66,7 @@ func (c *checker) report(at diag.Place, hint, format string, args ...any) {
 	c.r.Report(c.rule, at, hint, format, args...)
 }
 
-// draft orders the editions of the standard.
+// draft is a version of the standard. Later versions have larger values.
 type draft uint8
 
 const (
@@ -78,34 +75,32 @@ const (
 	draft2020
 )
 
-// shape is what a keyword's value must be.
+// shape describes the allowed values of a keyword.
 type shape uint8
 
 const (
 	aSchema shape = iota
 	schemaMap
 	schemaList
-	schemaOrNames  // an object of schemas or lists of names
-	patternMap     // an object of schemas, its keys patterns
-	itemsSchema    // a schema; before 2020-12 also a list of them
-	typeWords      // one type or a list of them
-	text           // a string
-	boolean        // true or false
-	number         // any number
-	positive       // a number above 0
-	count          // a whole number from 0
-	anyList        // a list of anything
-	enumList       // a list of anything; once non-empty and unique
-	names          // a list of different strings
-	namesMap       // an object of such lists
-	regex          // a pattern
-	refText        // a reference
-	address        // $id
-	anchor         // $anchor, $dynamicAnchor
-	edition        // $schema
-	vocabulary     // $vocabulary
-	recursiveMark  // $recursiveAnchor
-	recursiveStart // $recursiveRef
+	schemaOrNames // an object with schemas or lists of names as values
+	patternMap    // an object with patterns as keys and schemas as values
+	itemsSchema   // a schema; before 2020-12 also a list of schemas
+	typeWords     // the name of a type or a list of names
+	text
+	boolean
+	number
+	positive // a number above 0
+	count    // a whole number, 0 or above
+	anyList
+	enumList // a list of any values; in draft-07 not empty and without duplicates
+	names    // a list of strings without duplicates
+	namesMap // an object whose values are lists of names
+	regex
+	refText // a reference
+	address // $id
+	anchor  // $anchor, $dynamicAnchor
+	edition // $schema
+	unsupported
 )
 
 type keyword struct {
@@ -116,8 +111,8 @@ type keyword struct {
 var keywords = map[string]keyword{
 	"$schema": {edition, draft07}, "$id": {address, draft07}, "$ref": {refText, draft07},
 	"$comment": {text, draft07}, "$anchor": {anchor, draft2019}, "$defs": {schemaMap, draft2019},
-	"$vocabulary": {vocabulary, draft2019}, "$recursiveRef": {recursiveStart, draft2019},
-	"$recursiveAnchor": {recursiveMark, draft2019}, "$dynamicRef": {refText, draft2020},
+	"$vocabulary": {unsupported, draft2019}, "$recursiveRef": {unsupported, draft2019},
+	"$recursiveAnchor": {unsupported, draft2019}, "$dynamicRef": {refText, draft2020},
 	"$dynamicAnchor": {anchor, draft2020},
 
 	"definitions": {schemaMap, draft07}, "dependencies": {schemaOrNames, draft07},
@@ -143,42 +138,42 @@ var keywords = map[string]keyword{
 	"examples": {anyList, draft07}, "contentEncoding": {text, draft07}, "contentMediaType": {text, draft07},
 }
 
-// shapeOf returns what a keyword's value must be in the schema's draft; ok is
-// false for a keyword that has no meaning there.
+// shapeOf returns the shape of a keyword's value. The second result is false if the schema's draft does not define
+// the keyword.
 func (c *checker) shapeOf(key string) (s shape, ok bool) {
 	k, ok := keywords[key]
 	return k.shape, ok && k.since <= c.draft
 }
 
-// schema checks one schema and its subschemas.
-func (c *checker) schema(v doc.Value) {
+// checkSchema checks one schema and its subschemas.
+func (c *checker) checkSchema(v doc.Value) {
+	if c.visited != nil {
+		if c.visited[v] {
+			return
+		}
+		c.visited[v] = true
+	}
 	switch v.Kind() {
 	case doc.Bool:
 		return
 	case doc.Object:
 	default:
-		c.report(v.Place(), "write an object with keywords, true for anything, or false for nothing",
-			"a JSON Schema is an object, true or false, not %s", v.Kind())
+		c.report(v.Place(), "write an object with keywords, true to allow any value, or false to allow none",
+			"a JSON Schema must be an object, true or false, not %s", v.Kind())
 		return
-	}
-	if c.extra != nil {
-		if c.extra[v] {
-			return
-		}
-		c.extra[v] = true
 	}
 	for m := range v.Each() {
 		if s, ok := c.shapeOf(m.Key()); ok {
-			c.keyword(v, m, s)
+			c.checkKeyword(v, m, s)
 		}
 	}
 }
 
-// keyword holds the member m of the schema in to its shape.
-func (c *checker) keyword(in, m doc.Value, s shape) {
+// checkKeyword checks that a member of a schema has the given shape.
+func (c *checker) checkKeyword(parent, m doc.Value, s shape) {
 	switch s {
 	case aSchema:
-		c.schema(m)
+		c.checkSchema(m)
 	case schemaMap:
 		c.schemas(m, doc.Object)
 	case schemaList:
@@ -194,10 +189,46 @@ func (c *checker) keyword(in, m doc.Value, s shape) {
 		c.dependencies(m)
 	case refText:
 		if c.is(m, doc.String) {
-			c.refs = append(c.refs, reference{in: in, at: m})
+			c.refs = append(c.refs, reference{in: parent, at: m})
 		}
-	default:
-		c.plain(in, m, s)
+	case text:
+		c.is(m, doc.String)
+	case boolean:
+		c.is(m, doc.Bool)
+	case number:
+		c.number(m)
+	case positive:
+		if c.number(m) && !isPositive(m.Text()) {
+			c.report(m.Place(), "", "%s must be above 0", diag.Quote(m.Key()))
+		}
+	case count:
+		c.count(m)
+	case anyList:
+		c.is(m, doc.Array)
+	case enumList:
+		c.enum(m)
+	case names:
+		c.checkNames(m)
+	case namesMap:
+		if c.is(m, doc.Object) {
+			for n := range m.Each() {
+				c.checkNames(n)
+			}
+		}
+	case typeWords:
+		c.types(m)
+	case regex:
+		if c.is(m, doc.String) {
+			c.pattern(m.Text(), m.Place())
+		}
+	case address:
+		c.address(parent, m)
+	case anchor:
+		c.anchor(parent, m)
+	case edition:
+		c.edition(m)
+	case unsupported:
+		c.report(m.KeyPlace(), "remove the keyword", "ambit does not support the keyword %s", diag.Quote(m.Key()))
 	}
 }
 
@@ -214,7 +245,7 @@ func (c *checker) schemas(m doc.Value, k doc.Kind) {
 		return
 	}
 	for s := range m.Each() {
-		c.schema(s)
+		c.checkSchema(s)
 	}
 }
 
@@ -228,11 +259,12 @@ func (c *checker) schemaList(m doc.Value) {
 func (c *checker) items(m doc.Value) {
 	switch {
 	case !m.Is(doc.Array):
-		c.schema(m)
+		c.checkSchema(m)
 	case c.draft < draft2020:
 		c.schemaList(m)
 	default:
-		c.report(m.Place(), "a list of schemas, one for each place, is called prefixItems", `"items" is one schema for all items, not a list`)
+		c.report(m.Place(), `for a list with one schema for each position, use "prefixItems"`,
+			`"items" must be one schema for all items, not a list`)
 	}
 }
 
@@ -242,9 +274,9 @@ func (c *checker) dependencies(m doc.Value) {
 	}
 	for d := range m.Each() {
 		if d.Is(doc.Array) {
-			c.names(d)
+			c.checkNames(d)
 		} else {
-			c.schema(d)
+			c.checkSchema(d)
 		}
 	}
 }

@@ -8,14 +8,15 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// MaxPatternSteps bounds what a pattern may expand to. A repetition such as
-// (…{500}){20} is short to write and large to hold.
+// MaxPatternSteps is the maximum size of a compiled pattern. A repetition such as (…{500}){20} is short, but its
+// compiled form needs a lot of memory.
 const MaxPatternSteps = 10_000
 
-// ErrPatternSize reports that a pattern expands to too many steps.
+// ErrPatternSize means that a pattern expands to more than [MaxPatternSteps] steps.
 var ErrPatternSize = errors.New("the pattern expands to too many steps")
 
-// ParsePattern reads a regular expression without making a machine of it.
+// ParsePattern parses a regular expression without compiling it. ParsePattern returns [ErrPatternSize] if the pattern
+// is too large.
 func ParsePattern(expr string, flags syntax.Flags) (*syntax.Regexp, error) {
 	re, err := syntax.Parse(expr, flags)
 	if err != nil {
@@ -27,7 +28,7 @@ func ParsePattern(expr string, flags syntax.Flags) (*syntax.Regexp, error) {
 	return re, nil
 }
 
-// steps estimates the size of the machine that re would become.
+// steps estimates the number of instructions in the compiled form of a pattern.
 func steps(re *syntax.Regexp) int {
 	n := 1
 	switch re.Op {
@@ -49,69 +50,39 @@ func steps(re *syntax.Regexp) int {
 	return n
 }
 
-// MatchesEmpty reports whether re matches the empty text, and so matches
-// somewhere in every text.
-func MatchesEmpty(re *syntax.Regexp) bool {
-	switch re.Op {
-	case syntax.OpEmptyMatch, syntax.OpStar, syntax.OpQuest, syntax.OpBeginLine, syntax.OpEndLine,
-		syntax.OpBeginText, syntax.OpEndText, syntax.OpNoWordBoundary:
-		return true
-	case syntax.OpLiteral:
-		return len(re.Rune) == 0
-	case syntax.OpCapture, syntax.OpPlus:
-		return MatchesEmpty(re.Sub[0])
-	case syntax.OpRepeat:
-		return re.Min == 0 || MatchesEmpty(re.Sub[0])
-	case syntax.OpConcat:
-		for _, sub := range re.Sub {
-			if !MatchesEmpty(sub) {
-				return false
-			}
-		}
-		return true
-	case syntax.OpAlternate:
-		for _, sub := range re.Sub {
-			if MatchesEmpty(sub) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// PatternProblem explains why ParsePattern refused a pattern, in words that follow
-// "the pattern", and what to write instead, if that is known.
+// PatternProblem explains an error from [ParsePattern]. The first result completes a sentence that begins with "the
+// pattern". The second result says what to write instead, if that is known.
 func PatternProblem(expr string, err error) (what, hint string) {
-	const linear = "patterns match in linear time, as in RE2: write it without "
+	const linear = "patterns must match in linear time, as in RE2; write the pattern without "
 	var bad *syntax.Error
 	if !errors.As(err, &bad) {
-		return "expands to too many steps", "repeat less"
+		return "expands to too many steps", "use fewer or smaller repetitions"
 	}
 	switch bad.Code {
 	case syntax.ErrInvalidPerlOp, syntax.ErrMissingRepeatArgument, syntax.ErrInvalidNamedCapture:
 		for _, look := range []string{"(?=", "(?!", "(?<=", "(?<!"} {
 			if strings.Contains(expr, look) {
-				return "looks ahead or behind", linear + "(?= (?! (?<= and (?<!"
+				return "contains a lookahead or lookbehind", linear + "(?=, (?!, (?<= and (?<!"
 			}
 		}
 		if strings.Contains(expr, "(?>") {
-			return "has an atomic group", linear + "(?>"
+			return "contains an atomic group", linear + "(?>"
 		}
 	case syntax.ErrInvalidEscape:
 		if len(bad.Expr) > 1 && ('1' <= bad.Expr[1] && bad.Expr[1] <= '9' || bad.Expr[1] == 'k') {
-			return "refers back to a group", linear + "backreferences"
+			return "contains a backreference", linear + "backreferences"
 		}
 		if strings.HasPrefix(bad.Expr, `\u`) {
-			return "has the escape " + diag.Quote(bad.Expr), `write \x{…} with the character's hex digits`
+			return "contains the unknown escape " + diag.Quote(bad.Expr), `write \x{…} with the hex digits of the character`
 		}
 	case syntax.ErrMissingParen:
-		return "has a parenthesis that is not closed", ""
+		return "contains a parenthesis that is not closed", ""
 	case syntax.ErrMissingBracket:
-		return "has a bracket that is not closed", ""
+		return "contains a bracket that is not closed", ""
 	case syntax.ErrLarge, syntax.ErrNestingDepth, syntax.ErrInvalidRepeatSize:
 		return "is too large: " + string(bad.Code), "repeat at most 1000 times"
 	}
-	return "is wrong: " + string(bad.Code) + " at " + diag.Quote(bad.Expr), ""
+	return "is invalid: " + string(bad.Code) + " at " + diag.Quote(bad.Expr), ""
 }
 
 func (c *checker) pattern(expr string, at diag.Place) {

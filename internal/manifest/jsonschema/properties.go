@@ -3,16 +3,17 @@ package jsonschema
 import (
 	"slices"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// Properties lists the properties that a schema names, in its own properties
-// and in the schemas that judge the same value. open is true where names do
-// not tell all: patterns describe them, or nothing is named and nothing ruled
-// out.
+// Properties returns the property names that a schema defines. Properties also searches other schemas that apply to
+// the same value, such as those in "allOf" and "$ref". The second result reports whether other names are possible
+// too. Other names are possible if the schema has patternProperties, or if it neither names nor forbids properties.
 func Properties(v doc.Value) (names []string, open bool) {
 	if len(v.Raw()) > maxBytes {
-		return nil, true // Check refuses it
+		return nil, true // Check refuses a schema of this size
 	}
 	p := &properties{checker: checker{root: v, draft: draft2020}}
 	p.collect(v, 0)
@@ -52,37 +53,26 @@ func (p *properties) collect(v doc.Value, depth int) {
 		case "then", "else":
 			p.collect(m, depth+1)
 		case "$ref", "$dynamicRef":
-			// A few schemas at most refer on; more are of no use to a person.
+			// Follow at most 50 references. No schema that a person writes needs more.
 			if len(p.seen) < 50 {
 				p.seen = append(p.seen, v)
-				p.collect(p.target(m), depth+1)
+				p.collect(p.resolveRef(m), depth+1)
 			}
 		}
 	}
 }
 
-// target finds what a reference points to. Check has said if it is nothing.
-func (p *properties) target(m doc.Value) doc.Value {
-	fragment, ok := local(m.Text())
+// resolveRef returns the schema to which a reference points. A missing schema is not reported here, because Check
+// reports it.
+func (p *properties) resolveRef(m doc.Value) doc.Value {
+	fragment, ok := localFragment(m.Text())
 	if !ok || fragment != "" && fragment[0] != '/' {
-		p.open = true // a name could be anywhere
+		p.open = true // finding an anchor would require a search of the whole schema
 		return doc.Value{}
 	}
 	v := p.root
-	for fragment != "" {
-		var part string
-		part, fragment = cutPart(fragment[1:])
-		name, _ := unescape(part)
+	for name := range jsontext.Pointer(fragment).Tokens() {
 		v = p.child(v, name)
 	}
 	return v
-}
-
-func cutPart(s string) (part, rest string) {
-	for i := range len(s) {
-		if s[i] == '/' {
-			return s[:i], s[i:]
-		}
-	}
-	return s, ""
 }

@@ -2,50 +2,59 @@ package jsonschema
 
 import (
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// reference is a keyword that refers to a schema, and the schema that contains it.
+// reference is a $ref or $dynamicRef.
 type reference struct {
-	in, at doc.Value
-	to     doc.Value
+	in, at doc.Value // the schema that contains the keyword, and the value of the keyword
+	to     doc.Value // the schema to which the keyword refers
 }
 
-// references resolves every reference. Its target is a schema, also below an
-// unknown keyword, so it is checked too, and may contain references itself.
+// references resolves every reference and checks its target. A target below an unknown keyword has not been checked
+// before, and can contain more references.
 func (c *checker) references() {
 	if len(c.refs) == 0 {
 		return
 	}
-	c.extra = map[doc.Value]bool{}
-	for i := 0; i < len(c.refs); i++ { // the list grows
+	// Find the schemas that the first walk has checked, so that no schema is checked twice.
+	walk := &checker{root: c.root, rule: c.rule, r: diag.NewReporter(c.r.Source, false), draft: c.draft}
+	walk.visited = map[doc.Value]bool{}
+	walk.checkSchema(c.root)
+	c.visited = walk.visited
+	for i := 0; i < len(c.refs); i++ { // checking a target can append to c.refs
 		at := c.refs[i].at
 		if fragment, ok := c.fragment(at); ok && (fragment == "" || fragment[0] == '/') {
-			to := c.pointed(at, fragment)
-			c.refs[i].to = to
+			c.refs[i].to = c.followPointer(at, jsontext.Pointer(fragment))
 		}
 	}
-	for i := range c.refs { // now all names are known
+	for i := range c.refs { // all anchors are known now
 		ref := &c.refs[i]
-		if fragment, ok := local(ref.at.Text()); ok && fragment != "" && fragment[0] != '/' {
+		if fragment, ok := localFragment(ref.at.Text()); ok && fragment != "" && fragment[0] != '/' {
 			if ref.to, ok = c.anchors[fragment]; !ok {
-				names := make([]string, 0, len(c.anchors))
-				for n := range c.anchors {
-					names = append(names, n)
+				var names []string
+				for name := range c.anchors {
+					names = append(names, "#"+name)
 				}
-				c.report(ref.at.Place(), c.didYouMean("#"+fragment, "#", diag.Sorted(names)), "%s names nothing in this schema", diag.Quote(ref.at.Text()))
+				slices.Sort(names)
+				hint := c.r.DidYouMean("#"+fragment, names)
+				c.report(ref.at.Place(), hint, "%s is not an anchor in this schema", diag.Quote(ref.at.Text()))
 			}
 		}
 	}
-	c.endless()
+	c.reportCycles()
 }
 
-// local is the fragment of a reference within the schema.
-func local(ref string) (fragment string, ok bool) {
+// localFragment returns the fragment of a reference. The second result is false if the reference is invalid or points
+// to another document.
+func localFragment(ref string) (fragment string, ok bool) {
 	if ref == "" {
 		return "", true
 	}
@@ -60,144 +69,77 @@ func local(ref string) (fragment string, ok bool) {
 }
 
 func (c *checker) fragment(at doc.Value) (string, bool) {
-	fragment, ok := local(at.Text())
+	fragment, ok := localFragment(at.Text())
 	switch {
 	case ok:
 	case strings.HasPrefix(at.Text(), "#"):
 		c.report(at.Place(), "write #/$defs/NAME", "%s is not a reference", diag.Quote(at.Text()))
 	default:
-		c.report(at.Place(), "copy it here under $defs and write #/$defs/NAME",
-			"%s refers to another document, and nothing is ever fetched", diag.Quote(at.Text()))
+		c.report(at.Place(), "copy that schema into this one under $defs and write #/$defs/NAME",
+			"%s refers to another document, which ambit never fetches", diag.Quote(at.Text()))
 	}
 	return fragment, ok
 }
 
-// pointed follows a JSON pointer, and checks what it finds there unless the
-// walk over the schema comes by anyway.
-func (c *checker) pointed(at doc.Value, pointer string) doc.Value {
-	v, walked := c.root, true
-	// s is the shape of the keyword that v is the value of; v is a schema
-	// where inside is false.
-	var s shape
-	inside := false
-	for part := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		if pointer == "" {
-			break
-		}
-		name, ok := unescape(part)
-		if !ok {
-			c.report(at.Place(), "in a reference ~ is written ~0 and / is written ~1", "%s is not a reference", diag.Quote(at.Text()))
-			return doc.Value{}
-		}
+// followPointer follows a JSON pointer to a schema and returns the schema. It also checks the schema, unless the schema
+// has been checked before.
+func (c *checker) followPointer(at doc.Value, pointer jsontext.Pointer) doc.Value {
+	if !pointer.IsValid() {
+		c.report(at.Place(), "in a reference, write ~ as ~0 and / as ~1", "%s is not a reference",
+			diag.Quote(at.Text()))
+		return doc.Value{}
+	}
+	v := c.root
+	for name := range pointer.Tokens() {
 		next := c.child(v, name)
 		if !next.Ok() {
 			var siblings []string
-			if v.Is(doc.Object) {
-				for m := range v.Each() {
-					siblings = append(siblings, m.Key())
-				}
+			for m := range v.Each() {
+				siblings = append(siblings, m.Key())
 			}
-			c.report(at.Place(), c.didYouMean(name, "", siblings), "%s points to nothing in this schema", diag.Quote(at.Text()))
+			hint := c.r.DidYouMean(name, siblings)
+			c.report(at.Place(), hint, "%s does not exist in this schema", diag.Quote(at.Text()))
 			return doc.Value{}
-		}
-		if !inside {
-			s, ok = c.shapeOf(name)
-			list := v.Is(doc.Array)
-			walked = walked && ok && !list && s <= itemsSchema
-			inside = walked && !(s == aSchema || s == itemsSchema && !next.Is(doc.Array))
-		} else {
-			walked = walked && !(s == schemaOrNames && next.Is(doc.Array))
-			inside = false
 		}
 		v = next
 	}
-	if !walked || inside {
-		c.schema(v)
-	}
+	c.checkSchema(v)
 	return v
 }
 
-func unescape(part string) (string, bool) {
-	if !strings.Contains(part, "~") {
-		return part, true
-	}
-	var b strings.Builder
-	for i := 0; i < len(part); i++ {
-		if part[i] != '~' {
-			b.WriteByte(part[i])
-			continue
-		}
-		i++
-		switch {
-		case i < len(part) && part[i] == '0':
-			b.WriteByte('~')
-		case i < len(part) && part[i] == '1':
-			b.WriteByte('/')
-		default:
-			return "", false
-		}
-	}
-	return b.String(), true
-}
-
-// child returns the member or item of that name. Large objects and lists are
-// indexed when first asked, so that many references stay linear.
+// child returns the member or item with the given name. The items of each list are collected only once, so that many
+// references into one list take linear time.
 func (c *checker) child(v doc.Value, name string) doc.Value {
-	switch {
-	case v.Is(doc.Array):
-		n, err := strconv.Atoi(name)
-		if err != nil {
-			return doc.Value{}
-		}
-		name = strconv.Itoa(n)
-	case !v.Is(doc.Object):
-		return doc.Value{}
-	case v.Len() <= 16:
+	if !v.Is(doc.Array) {
 		return v.Get(name)
 	}
-	names, ok := c.index[v]
+	items, ok := c.lists[v]
 	if !ok {
-		names = make(map[string]doc.Value, v.Len())
-		i := 0
-		for m := range v.Each() {
-			key := m.Key()
-			if v.Is(doc.Array) {
-				key = strconv.Itoa(i)
-			}
-			if _, twice := names[key]; !twice {
-				names[key] = m
-			}
-			i++
+		items = slices.Collect(v.Each())
+		if c.lists == nil {
+			c.lists = map[doc.Value][]doc.Value{}
 		}
-		if c.index == nil {
-			c.index = map[doc.Value]map[string]doc.Value{}
-		}
-		c.index[v] = names
+		c.lists[v] = items
 	}
-	return names[name]
+	i, err := strconv.Atoi(name)
+	if err != nil || i < 0 || i >= len(items) {
+		return doc.Value{}
+	}
+	return items[i]
 }
 
-func (c *checker) didYouMean(s, prefix string, candidates []string) string {
-	if len(candidates) > 100 || c.r.Errors() > 100 {
-		return ""
-	}
-	if best := diag.Closest(strings.TrimPrefix(s, prefix), candidates); best != "" {
-		return "did you mean " + diag.Quote(prefix+best) + "?"
-	}
-	return ""
-}
-
-// maxChain bounds how many references may lead from one to the next.
+// maxChain is the maximum length of a chain of references.
 const maxChain = 1000
 
+// The states of a schema during the search for cycles.
 const (
 	onPath = 1
 	done   = 2
 )
 
-// endless reports references that lead back to themselves without going
-// into the value that is judged: no value could ever be judged by them.
-func (c *checker) endless() {
+// reportCycles reports cycles of references that all apply to the same value. Such a cycle has no "properties" or
+// "items" between its references, so a validator would follow it forever.
+func (c *checker) reportCycles() {
 	to := make(map[doc.Value][]reference, len(c.refs))
 	for _, r := range c.refs {
 		if r.to.Is(doc.Object) {
@@ -217,9 +159,9 @@ func (c *checker) endless() {
 			switch {
 			case state[r.to] == onPath:
 				c.report(r.at.Place(), "move the reference below properties or items, or remove it",
-					"%s leads back to itself, so no value could ever be judged", diag.Quote(r.at.Text()))
+					"%s leads back to itself, so validation would never end", diag.Quote(r.at.Text()))
 			case depth >= maxChain:
-				c.report(r.at.Place(), "", "more than %d references lead from one to the next", maxChain)
+				c.report(r.at.Place(), "", "a chain of references has more than %d links", maxChain)
 				stop = true
 				return
 			default:
@@ -227,7 +169,7 @@ func (c *checker) endless() {
 			}
 		}
 		if c.draft == draft07 && v.Get("$ref").Ok() {
-			return // there $ref excludes its siblings
+			return // in draft-07, $ref disables the keywords next to it
 		}
 		for m := range v.Each() {
 			switch m.Key() {

@@ -10,63 +10,15 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// This file checks the keywords that hold no schemas.
+// This file checks the keywords that contain no subschemas.
 
 var typeNames = []string{"string", "number", "integer", "boolean", "object", "array", "null"}
 
-// What other languages call these types.
+// foreignTypes maps type names in other languages to type names in JSON Schema.
 var foreignTypes = map[string]string{
 	"int": "integer", "long": "integer", "float": "number", "double": "number", "decimal": "number", "str": "string",
 	"text": "string", "date": "string", "datetime": "string", "bool": "boolean", "dict": "object", "map": "object",
 	"list": "array", "tuple": "array", "none": "null", "nil": "null",
-}
-
-// plain holds the member m of the schema in to a shape without schemas.
-func (c *checker) plain(in, m doc.Value, s shape) {
-	switch s {
-	case text:
-		c.is(m, doc.String)
-	case boolean:
-		c.is(m, doc.Bool)
-	case number:
-		c.number(m)
-	case positive:
-		if c.number(m) && !isPositive(m.Text()) {
-			c.report(m.Place(), "", "%s must be above 0", diag.Quote(m.Key()))
-		}
-	case count:
-		c.count(m)
-	case anyList:
-		c.is(m, doc.Array)
-	case enumList:
-		c.enum(m)
-	case names:
-		c.names(m)
-	case namesMap:
-		if c.is(m, doc.Object) {
-			for n := range m.Each() {
-				c.names(n)
-			}
-		}
-	case typeWords:
-		c.types(m)
-	case regex:
-		if c.is(m, doc.String) {
-			c.pattern(m.Text(), m.Place())
-		}
-	case address:
-		c.address(in, m)
-	case anchor:
-		c.anchor(in, m)
-	case edition:
-		c.edition(m)
-	case vocabulary:
-		c.vocabulary(m)
-	case recursiveMark:
-		c.recursiveMark(m)
-	case recursiveStart:
-		c.recursiveStart(in, m)
-	}
 }
 
 func (c *checker) number(m doc.Value) bool {
@@ -75,13 +27,14 @@ func (c *checker) number(m doc.Value) bool {
 	}
 	hint := ""
 	if m.Is(doc.Bool) && strings.HasPrefix(m.Key(), "exclusive") {
-		hint = "since draft-06 it is the bound itself, in place of " + diag.Quote("m"+m.Key()[len("exclusiveM"):])
+		hint = "since draft-06, write the limit itself here, instead of in " + diag.Quote("m"+m.Key()[len("exclusiveM"):])
 	}
 	c.report(m.Place(), hint, "%s must be a number, not %s", diag.Quote(m.Key()), m.Kind())
 	return false
 }
 
-// isPositive reports by its digits whether a number is above 0.
+// isPositive reports whether a number is greater than 0. It examines the digits, because a very small number would
+// become 0 as a float.
 func isPositive(lexeme string) bool {
 	if strings.HasPrefix(lexeme, "-") {
 		return false
@@ -104,12 +57,12 @@ func (c *checker) count(m doc.Value) {
 	}
 }
 
-// names checks a list of different strings.
-func (c *checker) names(m doc.Value) {
+// checkNames checks that a value is a list of strings without duplicates.
+func (c *checker) checkNames(m doc.Value) {
 	if !m.Is(doc.Array) {
 		hint := ""
 		if m.Is(doc.Bool) && m.Key() == "required" {
-			hint = `the object that holds the property lists it: "required": ["NAME"]`
+			hint = `list the property in the object that contains it: "required": ["NAME"]`
 		}
 		c.report(m.Place(), hint, "%s must be a list of names, not %s", diag.Quote(m.Key()), m.Kind())
 		return
@@ -120,7 +73,7 @@ func (c *checker) names(m doc.Value) {
 		case !n.Is(doc.String):
 			c.report(n.Place(), "", "%s must list names, not %s", diag.Quote(m.Key()), n.Kind())
 		case !seen.Add(n.Text()):
-			c.report(n.Place(), "remove the second one", "%s is already in the list", diag.Quote(n.Text()))
+			c.report(n.Place(), "remove the second entry", "%s is already in the list", diag.Quote(n.Text()))
 		}
 	}
 }
@@ -134,8 +87,8 @@ func (c *checker) enum(m doc.Value) {
 	}
 	var seen read.Seen
 	for e := range m.Each() {
-		if !seen.Add(string(e.AppendCanonical(nil))) {
-			c.report(e.Place(), "remove the second one", "this value is already in the list")
+		if !seen.Add(string(e.Canonical())) {
+			c.report(e.Place(), "remove the second entry", "this value is already in the list")
 		}
 	}
 }
@@ -151,13 +104,13 @@ func (c *checker) types(m doc.Value) {
 		var seen read.Seen
 		for t := range m.Each() {
 			if !t.Is(doc.String) {
-				c.report(t.Place(), "", `"type" lists names of types, not %s`, t.Kind())
+				c.report(t.Place(), "", `"type" must list names of types, not %s`, t.Kind())
 			} else if c.typeName(t) && !seen.Add(t.Text()) {
-				c.report(t.Place(), "remove the second one", "%s is already in the list", diag.Quote(t.Text()))
+				c.report(t.Place(), "remove the second entry", "%s is already in the list", diag.Quote(t.Text()))
 			}
 		}
 	default:
-		c.report(m.Place(), "", `"type" must be the name of a type or a list of them, not %s`, m.Kind())
+		c.report(m.Place(), "", `"type" must be a type name or a list of type names, not %s`, m.Kind())
 	}
 }
 
@@ -171,7 +124,7 @@ func (c *checker) typeName(t doc.Value) bool {
 	} else if hint = diag.DidYouMean(t.Text(), typeNames); hint == "" {
 		hint = "use " + diag.Words(typeNames, "or")
 	}
-	c.report(t.Place(), hint, "%s is not a type that JSON Schema knows", diag.Quote(t.Text()))
+	c.report(t.Place(), hint, "%s is not a JSON Schema type", diag.Quote(t.Text()))
 	return false
 }
 
@@ -182,7 +135,8 @@ var drafts = map[string]draft{
 	"json-schema.org/draft-07/schema":      draft07,
 }
 
-// draftOf returns the draft that a text names.
+// draftOf returns the JSON Schema draft for a value of $schema. The second result reports whether ambit supports that
+// draft.
 func draftOf(name string) (d draft, ok bool) {
 	name = strings.TrimSuffix(name, "#")
 	for _, scheme := range []string{"https://", "http://"} {
@@ -200,7 +154,7 @@ func (c *checker) edition(m doc.Value) {
 	}
 	if _, ok := draftOf(m.Text()); !ok {
 		c.report(m.Place(), `write "https://json-schema.org/draft/2020-12/schema", or leave $schema out`,
-			"%s is not an edition of JSON Schema that can be used here", diag.Quote(m.Text()))
+			"ambit does not support the JSON Schema version %s", diag.Quote(m.Text()))
 	}
 }
 
@@ -209,23 +163,17 @@ func (c *checker) address(in, m doc.Value) {
 		return
 	}
 	if in != c.root {
-		c.report(m.KeyPlace(), "remove it, and refer to the schema by its place: #/$defs/NAME",
-			"a schema inside another cannot have an address of its own")
+		c.report(m.KeyPlace(), "remove $id, and refer to the schema by its location: #/$defs/NAME",
+			"a schema inside another schema cannot have its own $id")
 		return
 	}
 	id := strings.TrimSuffix(m.Text(), "#")
-	// What names no machine and no place on one (s:/a) becomes another address where
-	// references are resolved.
-	if u, err := url.Parse(id); err != nil || strings.ContainsAny(id, `#\`) || ipv6Host(id) || u.OmitHost {
-		c.report(m.Place(), "", "%s is not an address that a schema can have", diag.Quote(m.Text()))
-	}
-}
-
-// ipv6Host reports whether an address names a machine by an IPv6 address,
-// which no schema needs.
-func ipv6Host(id string) bool {
+	// Refuse an address without a host, such as s:/a, because the code that resolves references would change it. Also
+	// refuse an IPv6 address, because no schema needs one.
 	u, err := url.Parse(id)
-	return err == nil && strings.Contains(u.Hostname(), ":")
+	if err != nil || strings.ContainsAny(id, `#\`) || strings.Contains(u.Hostname(), ":") || u.OmitHost {
+		c.report(m.Place(), "", "%s is not an address that ambit accepts as $id", diag.Quote(m.Text()))
+	}
 }
 
 func (c *checker) anchor(in, m doc.Value) {
@@ -234,11 +182,11 @@ func (c *checker) anchor(in, m doc.Value) {
 	}
 	name := m.Text()
 	if !isAnchor(name, c.draft) {
-		c.report(m.Place(), "use letters, digits, - . and _", "%s is not a name that a reference can use", diag.Quote(name))
+		c.report(m.Place(), "use letters, digits, -, . and _", "%s is not a valid anchor name", diag.Quote(name))
 		return
 	}
 	if other, ok := c.anchors[name]; ok && other != in {
-		c.report(m.Place(), "give each schema a name of its own", "another schema already has the name %s", diag.Quote(name))
+		c.report(m.Place(), "give each schema its own anchor", "another schema already has the anchor %s", diag.Quote(name))
 		return
 	}
 	if c.anchors == nil {
@@ -260,36 +208,4 @@ func isAnchor(s string, d draft) bool {
 		}
 	}
 	return s != ""
-}
-
-func (c *checker) vocabulary(m doc.Value) {
-	if !c.is(m, doc.Object) {
-		return
-	}
-	for v := range m.Each() {
-		if u, err := url.Parse(v.Key()); err != nil || !u.IsAbs() || ipv6Host(v.Key()) {
-			c.report(v.KeyPlace(), "", "%s is not the address of a vocabulary", diag.Quote(v.Key()))
-		}
-		c.is(v, doc.Bool)
-	}
-}
-
-// recursiveMark and recursiveStart check what 2019-09 had in place of dynamic
-// references.
-func (c *checker) recursiveMark(m doc.Value) {
-	if c.draft == draft2019 {
-		c.is(m, doc.Bool)
-	} else if c.is(m, doc.String) && !isAnchor(m.Text(), c.draft) {
-		c.report(m.Place(), "use letters, digits, - . and _", "%s is not a name that a reference can use", diag.Quote(m.Text()))
-	}
-}
-
-func (c *checker) recursiveStart(in, m doc.Value) {
-	switch {
-	case !c.is(m, doc.String):
-	case m.Text() != "#":
-		c.report(m.Place(), "", `"$recursiveRef" can only be "#"`)
-	case c.draft == draft2019:
-		c.refs = append(c.refs, reference{in: in, at: m})
-	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// Compile returns the neutral model of a valid manifest.
+// Compile converts a valid manifest to the neutral model.
 func (m *AgentManifest) Compile() *agent.Agent {
 	a := &agent.Agent{
 		Dialect:     agent.Matrix,
@@ -24,17 +24,17 @@ func (m *AgentManifest) Compile() *agent.Agent {
 	}
 	for _, s := range m.Servers {
 		a.Servers = append(a.Servers, s.compile())
-		pin, _ := tooluri.ParsePin(s.Version) // checked by Parse
+		pin, _ := tooluri.ParsePin(s.Version) // Parse has checked the version
 		for _, t := range s.Tools {
 			a.Tools = append(a.Tools, agent.Tool{
-				Name: t.Name, Description: t.Description, SideEffect: agent.SideEffect(t.SideEffectClass), Timeout: agent.Milliseconds(t.TimeoutMS),
-				URI:     &tooluri.URI{Server: s.Alias, Name: t.Name, Pin: pin},
-				Binding: agent.OnServer{Alias: s.Alias},
+				Name: t.Name, Description: t.Description, SideEffect: agent.SideEffect(t.SideEffectClass),
+				Timeout: agent.Milliseconds(t.TimeoutMS), Binding: agent.OnServer{Alias: s.Alias},
+				URI: &tooluri.URI{Server: s.Alias, Name: t.Name, Pin: pin},
 			})
 		}
 	}
 	for _, t := range m.NativeTools {
-		pin, _ := tooluri.ParsePin(t.Version) // checked by Parse
+		pin, _ := tooluri.ParsePin(t.Version) // Parse has checked the version
 		class := agent.SideEffect(t.SideEffectClass)
 		if class == "" {
 			class = agent.Chain
@@ -69,11 +69,12 @@ func setting(name, value string) agent.Setting {
 	return agent.Setting{Name: name, Value: value, Refs: refs}
 }
 
-// From converts an agent of another dialect as far as this dialect can express it.
+// From converts an agent of another dialect, as far as this dialect can express the agent. What is lost or added is
+// recorded in n.
 //
-// ambit serves every agent that it runs over MCP. So a declarative agent or a program
-// becomes one tool server: ambit itself, running that agent with its own checks. Only
-// an agent whose tools are unknown in advance, as with GPARS, cannot be converted.
+// Every agent that ambit runs is available as an MCP server. From therefore converts a declarative agent or a program
+// to one tool server. The command of this server is ambit, which runs the agent with all checks. From refuses agents
+// without known tools, such as GPARS agents.
 func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 	m := &AgentManifest{
 		SchemaVersion: schemaVersion, Agent: agentPrefix + agent.Slug(a.Name), Description: a.Description,
@@ -83,13 +84,14 @@ func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 	for i := range a.Tools {
 		t := &a.Tools[i]
 		if t.Binding == nil {
-			n.Lose("tool "+t.Name, "it has no action, so it cannot be served")
+			n.Lose("tool "+t.Name, "the tool has no action, so ambit cannot serve it")
 			continue
 		}
 		tools = append(tools, ToolEntry{Name: t.Name, Description: t.Description, SideEffectClass: string(t.SideEffect)})
 	}
 	if len(tools) == 0 {
-		return nil, convert.Refuse("a Matrix manifest lists tools with their servers, but no tool of this agent is known in advance")
+		return nil, convert.Refuse("a Matrix manifest lists tools with their servers, " +
+			"but no tool of this agent is known in advance")
 	}
 	for _, class := range agent.SideEffects {
 		if slices.ContainsFunc(tools, func(t ToolEntry) bool { return t.SideEffectClass == string(class) }) {
@@ -100,16 +102,17 @@ func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 		Alias: agent.Slug(a.Name), Transport: "stdio", Command: "ambit", Args: []string{"run", agent.Slug(a.Name)},
 		PackageDigest: tooluri.ZeroDigest, Version: pinOr(a.Version, "0.0.0"), Tools: tools,
 	})
-	n.Add("servers/0", "the agent's tools are served by: ambit run %s; install the agent under that name", agent.Slug(a.Name))
-	n.Add("servers/0/package_digest", "a placeholder: compute it with ambit lock")
+	n.Add("servers/0", "to start the agent, the server runs: ambit run %s; install the agent under that name",
+		agent.Slug(a.Name))
+	n.Add("servers/0/package_digest", "this is a placeholder; to compute the digest, run: ambit lock PATH")
 	if a.Prompt != "" {
-		n.Lose("system_prompt", "Matrix has no instructions (%d characters)", len([]rune(a.Prompt)))
+		n.Lose("system_prompt", "Matrix has no field for instructions (%d characters)", len([]rune(a.Prompt)))
 	}
 	if len(a.Examples) > 0 {
-		n.Lose("example_prompts", "Matrix has no examples (%d)", len(a.Examples))
+		n.Lose("example_prompts", "Matrix has no field for example prompts (%d)", len(a.Examples))
 	}
-	n.LoseDefinitions(a, "ambit run %s still serves it", agent.Slug(a.Name))
-	n.LoseShared(a, "ambit run %s still enforces it", agent.Slug(a.Name))
+	n.LoseDefinitions(a, "ambit run %s still serves this data", agent.Slug(a.Name))
+	n.LoseShared(a, "ambit run %s still enforces this setting", agent.Slug(a.Name))
 	return m, nil
 }
 

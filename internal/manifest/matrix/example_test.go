@@ -8,7 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/matrix"
 )
 
-// A moving version is not a pin: the code that runs would be unknown.
+// Parse rejects a version such as latest. Such a version does not identify the code that will run.
 func ExampleParse() {
 	rep := diag.Open("agent.json", `{"schema_version": 1, "agent": "matrix://agent/demo", "allowed_side_effects": ["read"],
  "servers": [{"alias": "fs", "transport": "stdio", "command": "fs-server", "version": "latest",
@@ -16,7 +16,7 @@ func ExampleParse() {
    "tools": [{"name": "read_file", "side_effect_class": "read"}]}]}`, false)
 	tree, ok := doc.ParseJSON(rep.Source, rep)
 	if !ok {
-		fmt.Println("it is no JSON")
+		fmt.Println("the file is not valid JSON")
 		return
 	}
 	m := matrix.Parse(tree.Root(), rep)

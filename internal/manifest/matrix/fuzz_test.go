@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// A manifest without errors is an agent with a name, whose tools have a binding.
+// A manifest without errors must compile to an agent with an id. From must be able to convert that agent.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"schema_version": 1, "agent": "matrix://agent/x", "allowed_side_effects": ["read"], "servers": [{"alias": "a", "transport": "http",
 		"endpoint": "https://example.com/mcp", "version": "1.0.0", "tools": [{"name": "t", "side_effect_class": "read"}]}]}`))
@@ -32,10 +32,10 @@ func FuzzParse(f *testing.F) {
 		}
 		a := m.Compile()
 		if a.ID == "" || !strings.HasPrefix(m.Agent, agentPrefix) || a.Dialect != agent.Matrix {
-			t.Errorf("a valid manifest without a name: %+v", a)
+			t.Errorf("the agent of a valid manifest has no id or a wrong dialect: %+v", a)
 		}
 		if _, err := From(a, &convert.Notes{}); err != nil {
-			t.Errorf("what was read cannot be written: %v", err)
+			t.Errorf("From cannot convert the agent of a valid manifest: %v", err)
 		}
 	})
 }

@@ -1,16 +1,22 @@
-// Package matrix implements the Matrix dialect: agents that use MCP tool servers only,
-// listed with every tool they advertise.
+// Package matrix implements the Matrix dialect. A Matrix agent uses only MCP tool servers. The manifest lists every
+// tool that each server advertises.
 //
-// The manifest is JSON. Its rules are numbered in the dialect's own documentation: Q15
-// (transports are stdio and streamable HTTP), Q17 (tool URIs are pinned), Q18
-// (credentials only as $env:NAME references), Q19 (native_tools is a reserved slot),
-// Q21 (tools lists exactly what the server advertises) and Q22 (package_digest is the
-// sha256 of the published package).
+// The manifest is JSON. The dialect's own documentation numbers its rules:
 //
-// Where the dialect leaves a choice, ambit decides for safety. A missing
-// allowed_side_effects allows nothing. A reference may be part of a value (Bearer
-// $env:TOKEN). A literal credential, recognized by its name or its form, is an error.
-// The address of an http server is endpoint; url is accepted with a warning.
+//   - Q15: The transports are stdio and streamable HTTP.
+//   - Q17: Tool URIs are pinned.
+//   - Q18: Credentials are allowed only as $env:NAME references.
+//   - Q19: native_tools is a reserved field.
+//   - Q21: tools lists exactly the tools that the server advertises.
+//   - Q22: package_digest is the SHA-256 of the published package.
+//
+// Where the dialect leaves a choice, ambit chooses the safe option:
+//
+//   - If allowed_side_effects is missing, no tool can be called.
+//   - A reference can be a part of a value, as in "Bearer $env:TOKEN".
+//   - A literal credential is an error. ambit recognizes credentials by the name of the setting or by the format of
+//     the value.
+//   - The field for the address of an http server is endpoint. The field url is a warning.
 package matrix
 
 // AgentManifest is a Matrix agent manifest.
@@ -23,7 +29,7 @@ type AgentManifest struct {
 	NativeTools        []NativeToolEntry `json:"native_tools,omitempty"`
 }
 
-// ServerEntry is an MCP tool server and exactly the tools it advertises.
+// ServerEntry is an MCP tool server, with every tool that it advertises.
 type ServerEntry struct {
 	Alias         string            `json:"alias"`
 	Transport     string            `json:"transport"`
@@ -45,8 +51,7 @@ type ToolEntry struct {
 	TimeoutMS       int64  `json:"timeout_ms,omitempty"`
 }
 
-// NativeToolEntry is a tool of the host itself. It is declared and cannot be called
-// yet.
+// NativeToolEntry is a tool of the host itself. A manifest can declare native tools, but no agent can call them yet.
 type NativeToolEntry struct {
 	Namespace       string `json:"namespace"`
 	Name            string `json:"name"`
@@ -61,8 +66,8 @@ const (
 	schemaVersion = 1
 )
 
-// Keys are the top-level keys that only this dialect has.
+// Keys lists the top-level keys that only this dialect has.
 var Keys = []string{"schema_version", "agent", "allowed_side_effects", "servers", "native_tools"}
 
-// namespaces are the namespaces of native tools.
+// namespaces lists the allowed namespaces of native tools.
 var namespaces = []string{"argus", "orob", "plv", "pofq", "registry", "payments", "attest", "chain"}

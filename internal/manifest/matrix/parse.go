@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// foreign maps other formats' names to this dialect's.
-var foreign = map[string]string{
+// foreignNames maps field names of other formats to field names of this dialect.
+var foreignNames = map[string]string{
 	"mcpServers": "servers", "mcp_servers": "servers", "required_mcp_servers": "servers",
 	"id": "agent", "uri": "endpoint", "serverUrl": "endpoint", "httpUrl": "endpoint", "address": "endpoint",
 	"type": "transport", "digest": "package_digest", "sha256": "package_digest", "integrity": "package_digest",
@@ -21,9 +21,10 @@ var foreign = map[string]string{
 	"environment": "env", "arguments": "args", "cmd": "command",
 }
 
-// fromClient is the hint for servers of an MCP client's configuration, which have
-// fewer fields than a manifest's.
-const fromClient = `this is from an MCP client's configuration; "servers" is a list whose entries also have alias, version and tools`
+// fromClient is the hint for a servers field that was copied from an MCP client's configuration. The servers in such a
+// configuration lack fields that a manifest requires.
+const fromClient = "this field is from an MCP client's configuration; " +
+	`in a manifest, "servers" is a list, and its entries also have alias, version and tools`
 
 var hints = map[string]string{"mcpServers": fromClient, "mcp_servers": fromClient}
 
@@ -33,14 +34,14 @@ type parser struct {
 
 // Parse parses a manifest and reports every broken rule.
 func Parse(root doc.Value, rep *diag.Reporter) *AgentManifest {
-	p := &parser{read.Reader{Reporter: rep, Foreign: foreign, Unknown: diag.UnknownField, Hints: hints}}
+	p := &parser{read.Reader{Reporter: rep, Foreign: foreignNames, Unknown: diag.UnknownField, Hints: hints}}
 	m := &AgentManifest{}
 	o := p.Object(root)
 	o.String("$schema", read.Optional)
 	if v := o.Get("schema_version", read.Required); p.Is(v, doc.Number) {
 		n, ok := v.Int()
 		if m.SchemaVersion = int(n); !ok || n != schemaVersion {
-			p.Report(ruleSchemaVersion, v.Place(), "", "schema_version must be 1, the only version")
+			p.Report(ruleSchemaVersion, v.Place(), "", "schema_version must be 1, which is the only version")
 		}
 	}
 	if v := o.Get("agent", read.Required); p.Is(v, doc.String) {
@@ -59,12 +60,12 @@ func Parse(root doc.Value, rep *diag.Reporter) *AgentManifest {
 	m.NativeTools = p.nativeTools(o)
 	o.Done()
 	if servers := root.Get("servers"); servers.Is(doc.Array) && servers.Len() == 0 && len(m.NativeTools) == 0 {
-		p.Report(ruleNoServers, servers.Place(), "", "the agent has no servers and so can do nothing")
+		p.Report(ruleNoServers, servers.Place(), "", "the agent has no servers, so it cannot do anything")
 	}
 	return m
 }
 
-// isAgentName accepts names that are safe in a path and a file name.
+// isAgentName reports whether a string is a valid agent name. A valid name is safe in paths and as a file name.
 func isAgentName(s string) bool {
 	if s == "" || len(s) > 128 || s[0] == '.' {
 		return false
@@ -79,48 +80,29 @@ func isAgentName(s string) bool {
 }
 
 func (p *parser) allowed(o *read.Object) []string {
-	list := o.List("allowed_side_effects", read.Optional)
-	var classes []string
-	if list.Len() > 0 {
-		classes = p.Room(min(list.Len(), len(agent.SideEffects)))
-	}
-	var seen read.Seen
-	for v := range p.Strings(list) {
-		if !isClass(v.Text()) {
-			p.class(v)
-			continue
-		}
-		if !seen.Add(v.Text()) {
-			p.Report(diag.Repeated, v.Place(), "", "%s is already in the list", diag.Quote(v.Text()))
-			continue
-		}
-		classes = append(classes, v.Text())
-	}
+	classes := p.Distinct(o.List("allowed_side_effects", read.Optional), p.isClass)
 	switch v := o.Value().Get("allowed_side_effects"); {
 	case o.Ok() && !v.Ok():
-		p.Report(ruleAllowsNothing, missing(o, "allowed_side_effects"), "", "allowed_side_effects is missing, so no tool may be called")
+		p.Report(ruleAllowsNothing, o.Value().MissingPlace("allowed_side_effects"), "",
+			"allowed_side_effects is missing, so the agent cannot call any tool")
 	case v.Is(doc.Array) && v.Len() == 0:
-		p.Report(ruleAllowsNothing, v.Place(), "", "allowed_side_effects is empty, so no tool may be called")
+		p.Report(ruleAllowsNothing, v.Place(), "", "allowed_side_effects is empty, so the agent cannot call any tool")
 	}
 	return classes
 }
 
-// missing is the location for reporting a missing field.
-func missing(o *read.Object, key string) diag.Place {
-	at := o.Value().Head()
-	at.Pointer += "/" + key
-	return at
-}
-
-func isClass(s string) bool { return agent.SideEffect(s).Rank() < len(agent.SideEffects) }
-
-func (p *parser) class(v doc.Value) {
+// isClass reports whether a value is a side-effect class. If not, it records a diagnostic.
+func (p *parser) isClass(v doc.Value) bool {
+	if agent.SideEffect(v.Text()).Rank() < len(agent.SideEffects) {
+		return true
+	}
 	words := make([]string, len(agent.SideEffects))
 	for i, c := range agent.SideEffects {
 		words[i] = string(c)
 	}
 	hint := diag.DidYouMean(v.Text(), words)
 	p.Report(ruleSideEffect, v.Place(), hint, "%s is not a side-effect class", diag.Quote(v.Text()))
+	return false
 }
 
 func (p *parser) servers(o *read.Object) []ServerEntry {
@@ -130,7 +112,8 @@ func (p *parser) servers(o *read.Object) []ServerEntry {
 	for v := range list.Each() {
 		s := p.server(v)
 		if s.Alias != "" && !aliases.Add(s.Alias) {
-			p.Report(ruleDuplicateAlias, v.Get("alias").Place(), "", "another server already has the alias %s", diag.Quote(s.Alias))
+			p.Report(ruleDuplicateAlias, v.Get("alias").Place(), "", "another server already has the alias %s",
+				diag.Quote(s.Alias))
 		}
 		servers = append(servers, s)
 	}
@@ -147,13 +130,15 @@ func (p *parser) server(v doc.Value) ServerEntry {
 			if lower := strings.ToLower(s.Alias); tooluri.IsAlias(lower) {
 				hint = "write " + diag.Quote(lower)
 			}
-			p.Report(ruleAlias, alias.Place(), hint, "%s is not an alias, which is 1 to 128 of a-z, 0-9, _ and -", diag.Quote(s.Alias))
+			p.Report(ruleAlias, alias.Place(), hint, "%s is not a valid alias; use 1 to 128 of the characters a-z, 0-9, _ and -",
+				diag.Quote(s.Alias))
 		}
 	}
 	s.Transport = p.transport(o)
 	s.Command, _ = o.String("command", read.Optional)
 	if program, rest, ok := strings.Cut(s.Command, " "); ok && rest != "" && !strings.ContainsAny(program, `/\`) {
-		p.Report(ruleCommandLine, o.Value().Get("command").Place(), "", "the command %s contains arguments", diag.Quote(s.Command))
+		p.Report(ruleCommandLine, o.Value().Get("command").Place(), "", "the command %s contains arguments",
+			diag.Quote(s.Command))
 	}
 	s.Args = o.AnyTexts("args", read.Optional)
 	s.Env = p.env(o)
@@ -163,7 +148,7 @@ func (p *parser) server(v doc.Value) ServerEntry {
 	s.PackageDigest = p.digest(o, "package_digest", read.Presence(s.Transport == "stdio"))
 	p.perTransport(o, &s)
 	s.Tools = p.tools(o)
-	p.args(o, &s)
+	p.checkArgs(o, &s)
 	o.Done()
 	return s
 }
@@ -177,11 +162,11 @@ func (p *parser) transport(o *read.Object) string {
 	case "stdio", "http":
 		return t
 	case "sse":
-		p.Report(ruleSSE, v.Place(), "", "the transport sse is not supported")
+		p.Report(ruleSSE, v.Place(), "", "the transport \"sse\" is not supported")
 	default:
 		hint := diag.DidYouMean(t, []string{"stdio", "http"})
 		if t == "streamable-http" || t == "streamable_http" || t == "streamableHttp" || t == "https" {
-			hint = `streamable HTTP is written "http"`
+			hint = `for streamable HTTP, write "http"`
 		}
 		p.Report(ruleTransport, v.Place(), hint, "%s is not a transport", diag.Quote(t))
 	}
@@ -220,18 +205,19 @@ func (p *parser) digest(o *read.Object, key string, need read.Presence) string {
 		case tooluri.IsDigest(strings.ToLower(d)):
 			hint = "use lower-case hex digits"
 		case tooluri.IsDigest("sha256:" + d):
-			hint = `put "sha256:" in front`
+			hint = `put "sha256:" in front of the digits`
 		case strings.HasPrefix(d, "sha512-"):
-			hint = "this is npm's integrity, a sha512; compute the sha256 with: ambit lock"
+			hint = "this value is npm's SHA-512 hash; to compute the SHA-256 digest, run: ambit lock PATH"
 		}
-		p.Report(ruleDigest, v.Place(), hint, "%s must be sha256: and 64 lower-case hex digits", key)
+		p.Report(ruleDigest, v.Place(), hint, "%s must be \"sha256:\" followed by 64 lower-case hex digits", key)
 	case d == tooluri.ZeroDigest:
 		p.Report(ruleZeroDigest, v.Place(), "", "%s is the all-zero placeholder", key)
 	}
 	return v.Text()
 }
 
-// perTransport checks the fields that a server's transport requires.
+// perTransport checks that a server has all required fields for its transport. It reports fields that belong to the
+// other transport.
 func (p *parser) perTransport(o *read.Object, s *ServerEntry) {
 	var others []string
 	switch s.Transport {
@@ -239,20 +225,21 @@ func (p *parser) perTransport(o *read.Object, s *ServerEntry) {
 		if v := o.Value().Get("command"); !v.Ok() || v.Is(doc.String) && v.Text() == "" {
 			at := v.Place()
 			if !v.Ok() {
-				at = missing(o, "command")
+				at = o.Value().MissingPlace("command")
 			}
 			p.Report(ruleCommand, at, "", "a stdio server needs a command")
 		}
 		others = []string{"endpoint", "url", "headers"}
 	case "http":
 		if !o.Value().Get("endpoint").Ok() && !o.Value().Get("url").Ok() {
-			p.Report(ruleEndpoint, missing(o, "endpoint"), "", "an http server needs an endpoint")
+			p.Report(ruleEndpoint, o.Value().MissingPlace("endpoint"), "", "an http server needs an endpoint")
 		}
 		others = []string{"command", "args", "env"}
 	}
 	for _, key := range others {
 		if v := o.Value().Get(key); v.Ok() && !(v.Len() == 0 && (v.Is(doc.Array) || v.Is(doc.Object))) {
-			p.Report(ruleOtherTransport, v.KeyPlace(), "", "%s has no effect on a server with transport %s", diag.Quote(key), diag.Quote(s.Transport))
+			p.Report(ruleOtherTransport, v.KeyPlace(), "", "%s has no effect on a server with the transport %s", diag.Quote(key),
+				diag.Quote(s.Transport))
 		}
 	}
 }
@@ -260,7 +247,7 @@ func (p *parser) perTransport(o *read.Object, s *ServerEntry) {
 func (p *parser) tools(o *read.Object) []ToolEntry {
 	list := o.List("tools", read.Required)
 	if list.Ok() && list.Len() == 0 {
-		p.Report(ruleNoTools, list.Place(), "", "tools must list every tool that the server advertises")
+		p.Report(ruleNoTools, list.Place(), "", "\"tools\" must list every tool that the server advertises")
 	}
 	tools := make([]ToolEntry, 0, list.Len())
 	var seen read.Seen
@@ -279,7 +266,8 @@ func (p *parser) tools(o *read.Object) []ToolEntry {
 		t.Description, _ = o.String("description", read.Optional)
 		t.SideEffectClass = p.toolClass(o, read.Required)
 		if t.SideEffectClass == string(agent.Chain) {
-			p.Report(ruleChainClass, v.Get("side_effect_class").Place(), "", "chain is the class of native tools, not of tools on a server")
+			p.Report(ruleChainClass, v.Get("side_effect_class").Place(), "",
+				"the class \"chain\" is only for native tools, not for tools on a server")
 		}
 		t.TimeoutMS, _ = o.Int("timeout_ms", read.Optional, 0, maxTimeoutMS)
 		o.Done()
@@ -293,19 +281,16 @@ func (p *parser) toolName(v doc.Value) {
 	if strings.Contains(v.Text(), "*") {
 		hint = "list each tool by its own name"
 	}
-	p.Report(ruleToolName, v.Place(), hint, "%s is not a tool name, which is 1 to 128 letters, digits, _, - and .", diag.Quote(v.Text()))
+	p.Report(ruleToolName, v.Place(), hint, "%s is not a valid tool name; use 1 to 128 letters, digits, _, - and .",
+		diag.Quote(v.Text()))
 }
 
-// maxTimeoutMS is a day; a longer timeout would be no limit.
+// maxTimeoutMS is one day. A longer timeout would not be a useful limit.
 const maxTimeoutMS = 24 * 60 * 60 * 1000
 
 func (p *parser) toolClass(o *read.Object, need read.Presence) string {
 	v := o.Get("side_effect_class", need)
-	if !p.Is(v, doc.String) {
-		return ""
-	}
-	if !isClass(v.Text()) {
-		p.class(v)
+	if !p.Is(v, doc.String) || !p.isClass(v) {
 		return ""
 	}
 	return v.Text()
@@ -321,7 +306,8 @@ func (p *parser) nativeTools(o *read.Object) []NativeToolEntry {
 		if ns := o.Get("namespace", read.Required); p.Is(ns, doc.String) {
 			t.Namespace = ns.Text()
 			if !slices.Contains(namespaces, t.Namespace) {
-				p.Report(ruleNamespace, ns.Place(), diag.DidYouMean(t.Namespace, namespaces), "%s is not a namespace of native tools", diag.Quote(t.Namespace))
+				p.Report(ruleNamespace, ns.Place(), diag.DidYouMean(t.Namespace, namespaces),
+					"%s is not a namespace of native tools", diag.Quote(t.Namespace))
 			}
 		}
 		if name := o.Get("name", read.Required); p.Is(name, doc.String) {

@@ -15,12 +15,12 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// This file parses a server's environment, headers, address and arguments. People
-// paste credentials into each of them.
+// This file parses a server's environment, headers, address and arguments. It also looks for credentials, because
+// people paste them into all of these places.
 
 const envRef = "$env:"
 
-// env reads the NAME=value entries.
+// env parses the entries of "env", which have the form NAME=value.
 func (p *parser) env(o *read.Object) []string {
 	list := o.List("env", read.Optional)
 	if list.Len() == 0 {
@@ -37,21 +37,21 @@ func (p *parser) env(o *read.Object) []string {
 			case ok && isEnvName(strings.TrimSpace(name)):
 				hint = "remove the space around ="
 			case ok:
-				hint = "a variable's name is of letters, digits and _"
+				hint = "use only letters, digits and _ in the name of a variable"
 			case secretlike.Find(entry).Found():
-				hint = "revoke it if it was real, then write NAME=$env:NAME"
+				hint = "revoke the secret if it was real, then write NAME=$env:NAME"
 			case isEnvName(entry):
 				hint = "write " + diag.Quote(entry+"="+envRef+entry)
 			}
-			// The entry may be a bare secret, so it is masked.
+			// Mask the entry, which could be a secret without a name.
 			p.Source.Mask(v.Place().Start, v.Place().End)
-			p.Report(ruleEnvForm, v.Place(), hint, "an env entry must be NAME=value")
+			p.Report(ruleEnvForm, v.Place(), hint, "an entry in \"env\" must have the form NAME=value")
 			continue
 		}
 		if !seen.Add(name) {
 			p.Report(ruleDuplicateEnv, v.Place(), "", "%s is set twice", diag.Quote(name))
 		}
-		p.setting(v, name, value, len(name)+1)
+		p.checkSetting(v, name, value, len(name)+1)
 		env = append(env, entry)
 	}
 	return env
@@ -67,7 +67,7 @@ func isEnvName(s string) bool {
 	return s != ""
 }
 
-// ownHeaders are set by the HTTP connection.
+// ownHeaders contains the headers that the HTTP connection sets itself.
 var ownHeaders = map[string]bool{
 	"host": true, "content-length": true, "transfer-encoding": true, "connection": true, "upgrade": true,
 	"te": true, "trailer": true, "keep-alive": true, "proxy-connection": true, "content-type": true, "accept": true,
@@ -95,51 +95,57 @@ func (p *parser) headers(o *read.Object) map[string]string {
 			}
 			p.Report(ruleHeaderName, h.KeyPlace(), hint, "%s is not the name of a header", diag.Quote(name))
 		case ownHeaders[folded]:
-			p.Report(ruleHeaderName, h.KeyPlace(), "remove it: the connection sets it", "the header %s belongs to the connection", diag.Quote(name))
+			p.Report(ruleHeaderName, h.KeyPlace(), "remove the header; the HTTP connection sets it",
+				"the header %s is reserved for the HTTP connection", diag.Quote(name))
 		case !seen.Add(folded):
 			p.Report(ruleDuplicateEnv, h.KeyPlace(), "", "the header %s is set twice", diag.Quote(name))
 		}
 		if !httpguts.ValidHeaderFieldValue(h.Text()) {
-			p.Report(ruleHeaderValue, h.Place(), "", "the header %s contains a line break or control character", diag.Quote(name))
+			p.Report(ruleHeaderValue, h.Place(), "", "the header %s contains a line break or control character",
+				diag.Quote(name))
 		}
-		p.setting(h, name, h.Text(), 0)
+		p.checkSetting(h, name, h.Text(), 0)
 		headers[name] = h.Text()
 	}
 	return headers
 }
 
-// otherRefs matches other formats' references to an environment variable, and mistakes
-// in ours. The group is the name.
-var otherRefs = regexp.MustCompile(`\$\{\{[^}]*\}\}|\$\{(?:env:|input:)?([^}:]*)[^}]*\}|\{env:(\w+)\}|(?i:\$env)[:.](\w+)|(?:^|\s)\$([A-Za-z_]\w*)$`)
+// otherRefs matches references to environment variables in other formats, and misspelled $env: references. The groups
+// capture the name of the variable.
+var otherRefs = regexp.MustCompile(`\$\{\{[^}]*\}\}|\$\{(?:env:|input:)?([^}:]*)[^}]*\}|` +
+	`\{env:(\w+)\}|(?i:\$env)[:.](\w+)|(?:^|\s)\$([A-Za-z_]\w*)$`)
 
-// setting checks one value, which is at byte offset from of v, against the rules on
-// credentials.
-func (p *parser) setting(v doc.Value, name, value string, from int) {
+// checkSetting checks that the value of a variable or header contains no literal credential. The offset is the position
+// of the value in the text of v.
+func (p *parser) checkSetting(v doc.Value, name, value string, offset int) {
 	refs, bad := references(value)
 	if bad >= 0 {
-		p.Report(ruleEnvRef, v.Within(from+bad-len(envRef), from+bad), "", "%s is not followed by a variable's name", diag.Quote(envRef))
+		p.Report(ruleEnvRef, v.Within(offset+bad-len(envRef), offset+bad), "", "%s is not followed by the name of a variable",
+			diag.Quote(envRef))
 		return
 	}
 	if len(refs) > 0 {
-		// A reference beside a literal credential does not excuse it.
+		// A value with a reference can still contain a literal credential.
 		if secretlike.Name(name) && len(remainder(value, refs)) >= 8 {
-			at := v.Within(from, from+len(value))
+			at := v.Within(offset, offset+len(value))
 			p.Source.Mask(at.Start, at.End)
-			p.Report(ruleLiteralCredential, at, "put the whole credential into the variable", "%s contains a literal value beside its reference", diag.Quote(name))
+			p.Report(ruleLiteralCredential, at, "put the whole credential into the variable",
+				"%s contains a literal value in addition to an $env: reference", diag.Quote(name))
 		}
 		return
 	}
-	at := v.Within(from, from+len(value))
+	at := v.Within(offset, offset+len(value))
 	if strings.ContainsAny(value, "${") {
 		if m := otherRefs.FindStringSubmatchIndex(value); m != nil {
 			found := strings.TrimSpace(value[m[0]:m[1]])
 			start := m[1] - len(found)
 			shown := diag.Quote(found)
 			if secretlike.Name(name) && (strings.Contains(found, ":-") || len(value) > len(found)+len("Bearer ")) {
-				p.Source.Mask(at.Start, at.End) // a default or the text beside it may be the secret
+				p.Source.Mask(at.Start, at.End) // the default value, or the text around the reference, may contain a secret
 				shown = "the value"
 			}
-			p.Report(ruleEnvRef, v.Within(from+start, from+m[1]), "write "+envRef+refName(value, m, name), "%s is not a reference that Matrix knows", shown)
+			p.Report(ruleEnvRef, v.Within(offset+start, offset+m[1]), "write "+envRef+refName(value, m, name),
+				"%s does not have the form $env:NAME", shown)
 			return
 		}
 	}
@@ -147,14 +153,14 @@ func (p *parser) setting(v doc.Value, name, value string, from int) {
 	case value == "":
 	case secretlike.Name(name):
 		p.Source.Mask(at.Start, at.End)
-		p.Report(ruleLiteralCredential, at, literalHint(name, value), "%s has the name of a credential but a literal value", diag.Quote(name))
+		p.Report(ruleLiteralCredential, at, literalHint(name, value),
+			"%s usually holds a credential, but the manifest contains the value itself", diag.Quote(name))
 	case p.Strict:
 		p.Report(ruleLiteralSetting, at, "write "+envRef+envName(name), "%s contains a literal value", diag.Quote(name))
 	}
 }
 
-// remainder is the value without its references and the name of an authorization
-// scheme.
+// remainder returns a value without its references and without the name of an authorization scheme.
 func remainder(value string, refs []string) string {
 	for _, ref := range refs {
 		value = strings.Replace(value, envRef+ref, "", 1)
@@ -165,8 +171,8 @@ func remainder(value string, refs []string) string {
 	return strings.Trim(value, " :;,=/")
 }
 
-// refName is the variable of another format's reference: the one it names, or else one
-// named after the setting.
+// refName returns the name of the variable in a reference of another format. If the reference has no valid name,
+// refName derives a name from the name of the setting.
 func refName(value string, match []int, setting string) string {
 	for g := 2; g < len(match); g += 2 {
 		if match[g] < 0 {
@@ -181,7 +187,8 @@ func refName(value string, match []int, setting string) string {
 	return envName(setting)
 }
 
-// literalHint keeps the scheme in front of a credential.
+// literalHint returns the hint for a literal credential. The hint keeps an authorization scheme before the
+// credential.
 func literalHint(name, value string) string {
 	if scheme, _, ok := strings.Cut(value, " "); ok && (scheme == "Bearer" || scheme == "Basic" || scheme == "Token") {
 		return "write " + scheme + " " + envRef + "NAME"
@@ -189,13 +196,13 @@ func literalHint(name, value string) string {
 	return "write " + envRef + envName(name)
 }
 
-// envName derives a variable's name from a header's.
+// envName derives the name of a variable from the name of a header.
 func envName(name string) string {
 	return strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// references returns the names in a value's $env:NAME references, and the offset of a
-// reference without a name, or -1.
+// references returns the names in the $env:NAME references of a value. The second result is the offset after a "$env:"
+// that has no name, or -1 if there is none.
 func references(value string) (names []string, bad int) {
 	for off := 0; ; {
 		i := strings.Index(value[off:], envRef)
@@ -215,23 +222,24 @@ func references(value string) (names []string, bad int) {
 	}
 }
 
-// endpoint parses the address of an http server, under either name.
+// endpoint parses the address of an http server, which is in "endpoint" or "url".
 func (p *parser) endpoint(o *read.Object) string {
 	v := o.Get("endpoint", read.Optional)
 	alias := o.Get("url", read.Optional)
 	switch {
 	case alias.Ok() && v.Ok():
 		p.Is(alias, doc.String)
-		p.Report(ruleURLAlias, alias.KeyPlace(), `remove "url"`, `"url" has no effect beside "endpoint"`)
+		p.Report(ruleURLAlias, alias.KeyPlace(), `remove "url"`, `"url" has no effect because "endpoint" is set`)
 	case alias.Ok():
-		p.Report(ruleURLAlias, alias.KeyPlace(), "", `"url" is read as "endpoint"`)
+		p.Report(ruleURLAlias, alias.KeyPlace(), "", `"url" is treated as "endpoint"`)
 		v = alias
 	}
 	if !p.Is(v, doc.String) {
 		return ""
 	}
 	if strings.Contains(v.Text(), envRef) {
-		p.Report(ruleRefPlace, v.Place(), "send it in a header", "the endpoint contains an $env: reference, which is not resolved there")
+		p.Report(ruleRefPlace, v.Place(), "move the reference to a header",
+			"the endpoint contains an $env: reference, which ambit does not resolve there")
 		return v.Text()
 	}
 	u, err := url.Parse(v.Text())
@@ -240,16 +248,19 @@ func (p *parser) endpoint(o *read.Object) string {
 		p.Report(ruleEndpointURL, v.Place(), "", "%s is not an http or https address", diag.Quote(v.Text()))
 	case u.User != nil:
 		p.Source.Mask(v.Place().Start, v.Place().End)
-		p.Report(ruleEndpointURL, v.Place(), "send the credential in a header, as $env:NAME", "the endpoint contains a user name or password")
+		p.Report(ruleEndpointURL, v.Place(), "send the credential in a header, as $env:NAME",
+			"the endpoint contains a user name or password")
 	case u.Fragment != "":
-		p.Report(ruleEndpointURL, v.Place(), "remove the text from # on", "the endpoint has a fragment, which is never sent")
+		p.Report(ruleEndpointURL, v.Place(), "remove # and the text after it",
+			"the endpoint has a fragment, which is never sent")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
 		p.Report(rulePlainHTTP, v.Place(), "", "the connection to %s is not encrypted", diag.Quote(u.Hostname()))
 	}
 	for key, values := range queryOf(u) {
 		if secretlike.Name(key) && values[0] != "" {
 			p.Source.Mask(v.Place().Start, v.Place().End)
-			p.Report(ruleLiteralCredential, v.Place(), "send it in a header, as $env:NAME", "the endpoint's query contains %s, which has the name of a credential", diag.Quote(key))
+			p.Report(ruleLiteralCredential, v.Place(), "send the credential in a header, as $env:NAME",
+				"the endpoint's query contains %s, which usually holds a credential", diag.Quote(key))
 		}
 	}
 	return v.Text()
@@ -267,18 +278,18 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// args reports references and credentials on the command line: references are not
-// resolved there, and every local user can read credentials there.
-func (p *parser) args(o *read.Object, s *ServerEntry) {
+// checkArgs reports references and credentials in the arguments. ambit does not resolve references in arguments, and
+// every local user can see the arguments.
+func (p *parser) checkArgs(o *read.Object, s *ServerEntry) {
 	list := o.Value().Get("args")
-	flag := "" // the flag before this argument, if it takes a secret
+	flag := "" // the previous argument, if it is a flag that takes a secret
 	for v := range list.Each() {
 		arg := v.Text()
 		name, value, joined := strings.Cut(arg, "=")
 		switch {
 		case !v.Is(doc.String):
 		case strings.Contains(arg, envRef):
-			p.Report(ruleRefPlace, v.Place(), "", "the argument contains an $env: reference, which is not resolved there")
+			p.Report(ruleRefPlace, v.Place(), "", "the argument contains an $env: reference, which ambit does not resolve there")
 		case joined && strings.HasPrefix(name, "-") && secretlike.Name(name) && value != "":
 			p.literalArg(v, len(name)+1, name)
 		case flag != "" && arg != "" && !strings.HasPrefix(arg, "-"):
@@ -291,17 +302,20 @@ func (p *parser) args(o *read.Object, s *ServerEntry) {
 	}
 	p.argsVersion(list, s)
 	if c := o.Value().Get("command"); strings.Contains(c.Text(), envRef) {
-		p.Report(ruleRefPlace, c.Place(), "write the path itself, or a name that PATH finds", "the command contains an $env: reference, which is not resolved there")
+		p.Report(ruleRefPlace, c.Place(), "write the path of the program, or the name of a program in PATH",
+			"the command contains an $env: reference, which ambit does not resolve there")
 	}
 }
 
-func (p *parser) literalArg(v doc.Value, from int, flag string) {
-	at := v.Within(from, len(v.Text()))
+// literalArg reports a credential in an argument. The credential extends from the given byte offset to the end.
+func (p *parser) literalArg(v doc.Value, offset int, flag string) {
+	at := v.Within(offset, len(v.Text()))
 	p.Source.Mask(at.Start, at.End)
-	p.Report(ruleLiteralCredential, at, "pass it through env as NAME=$env:NAME", "the value of %s is a literal credential", diag.Quote(flag))
+	p.Report(ruleLiteralCredential, at, "pass the credential in \"env\" as NAME=$env:NAME",
+		"the value of %s is a literal credential", diag.Quote(flag))
 }
 
-// argsVersion compares the version in args with the declared version.
+// argsVersion reports a package version in the arguments that differs from the declared version.
 func (p *parser) argsVersion(list doc.Value, s *ServerEntry) {
 	var separator string
 	switch s.Command {
@@ -324,12 +338,13 @@ func (p *parser) argsVersion(list doc.Value, s *ServerEntry) {
 			continue
 		}
 		if i := strings.LastIndex(arg, separator); i > 0 {
-			// A part with a slash is an address, as in git@host/repository.
+			// Text with a slash is not a version but an address, as in git@host/repository.
 			if got := arg[i+len(separator):]; got != s.Version && !strings.Contains(got, "/") {
 				at := v.Within(i+len(separator), len(arg))
-				p.Report(ruleArgsVersion, at, "write "+diag.Quote(arg[:i]+separator+s.Version), "the arguments name version %s, but %s is declared", diag.Quote(got), diag.Quote(s.Version))
+				p.Report(ruleArgsVersion, at, "write "+diag.Quote(arg[:i]+separator+s.Version),
+					"the arguments request version %s, but the declared version is %s", diag.Quote(got), diag.Quote(s.Version))
 			}
 		}
-		return // only the package's own name: what follows are its arguments
+		return // the remaining arguments belong to the package
 	}
 }

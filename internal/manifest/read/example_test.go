@@ -8,12 +8,12 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// A dialect asks for the fields it knows; all that does not fit is reported.
+// A dialect reads the fields that it knows. The reader reports wrong types and unknown fields.
 func ExampleReader() {
 	rep := diag.Open("agent.json", `{"name": "scout", "calls": "many", "effcts": ["read"]}`, false)
 	tree, ok := doc.ParseJSON(rep.Source, rep)
 	if !ok {
-		fmt.Println("it is no JSON")
+		fmt.Println("the file is not valid JSON")
 		return
 	}
 	r := &read.Reader{Reporter: rep, Unknown: diag.UnknownField}

@@ -1,11 +1,9 @@
-// Package read converts a tree of values to a dialect's types, and reports every
-// mismatch.
+// Package read converts a tree of values to the types of a dialect, and reports every value that does not fit.
 //
-// A dialect opens an object with [Reader.Object], reads its known fields, and closes
-// it with [Object.Done], which reports every other member and suggests the field that
-// was probably meant. Each getter reports a wrong type or a missing field and then
-// returns ok = false. So a dialect's own rules run only on values of the right type,
-// and one mistake is reported once.
+// The code of a dialect first opens an object with [Reader.Object]. The code then reads the known fields and calls
+// [Object.Done]. Done reports every unknown member and suggests a known field with a similar name. Each getter
+// reports a missing required field or a value of the wrong type, and then returns false as its last result. The rules
+// of a dialect therefore see only values of the right type. Each mistake is reported only once.
 package read
 
 import (
@@ -31,34 +29,33 @@ const (
 // Reader reads one manifest.
 type Reader struct {
 	*diag.Reporter
-	// Foreign maps field names of other dialects and formats to this dialect's names.
+	// Foreign maps field names of other dialects and formats to field names of this dialect.
 	Foreign map[string]string
-	// Unknown is the rule for unknown fields, and UnknownHint its hint if no known
-	// name is similar.
+	// Unknown is the rule that an unknown field breaks. If Unknown is nil, unknown fields are ignored. UnknownHint is
+	// the hint if no known field has a similar name.
 	Unknown     *diag.Rule
 	UnknownHint string
-	// Hints are special hints for certain unknown fields.
+	// Hints contains the hints for certain unknown fields. They take precedence over all other hints.
 	Hints map[string]string
 
-	room []string // what Room cuts from
+	room []string // Room returns parts of this slice
 }
 
-// Object is an object that is being read. It remembers which fields were read, so that
-// Done can report the others. Most objects fit on the stack, with space for the names
-// of their fields.
+// Object is an object that is being read. Object records the requested fields, and [Object.Done] reports all other
+// members. Most objects fit on the stack, including the names of their fields.
 type Object struct {
 	r     *Reader
 	v     doc.Value
-	last  doc.Value // the member found last
-	asked uint64    // a bit for each of the first 64 members that was read
-	// The names of fields that were asked for: n of them in first, then more.
+	last  doc.Value // the member that Get found last
+	asked uint64    // bit i is set if Get found member i, for the first 64 members
+	// The slices first[:n] and more contain the names of the requested fields.
 	first [12]string
 	n     int
 	more  []string
 }
 
-// Object opens v. If v is not an object, Object reports that, and every getter returns
-// nothing without another report.
+// Object opens a value as an object. A value that is not an object is reported once. All getters then return false
+// without another report.
 func (r *Reader) Object(v doc.Value) *Object {
 	o := &Object{r: r}
 	if r.Is(v, doc.Object) {
@@ -67,15 +64,15 @@ func (r *Reader) Object(v doc.Value) *Object {
 	return o
 }
 
-// known lists the names that were asked for.
-func (o *Object) known() []string { return slices.Concat(o.first[:o.n], o.more) }
+// requestedNames returns the names of the requested fields.
+func (o *Object) requestedNames() []string { return slices.Concat(o.first[:o.n], o.more) }
 
 func (o *Object) isKnown(key string) bool {
 	return slices.Contains(o.first[:o.n], key) || slices.Contains(o.more, key)
 }
 
-// Is reports whether v is of kind k, with a diagnostic if not. It does not report an
-// absent value.
+// Is reports whether a value has the given kind. If the value is present but of another kind, Is records a
+// diagnostic.
 func (r *Reader) Is(v doc.Value, k doc.Kind) bool {
 	if v.Is(k) {
 		return true
@@ -90,15 +87,16 @@ func (r *Reader) Is(v doc.Value, k doc.Kind) bool {
 	return false
 }
 
-// typeHint returns how to convert v to kind k, if that is clear.
+// typeHint returns a hint for converting a value to another kind, if the conversion is obvious.
 func typeHint(v doc.Value, k doc.Kind) string {
 	switch have := v.Kind(); {
 	case have == doc.Null && v.Key() != "":
-		return "give it a value, or leave it out if it is optional"
+		return "set a value, or remove the field if it is optional"
 	case k == doc.String && (have == doc.Number || have == doc.Bool || have == doc.Date):
-		return "put it into double quotes"
-	case k == doc.Number && have == doc.String && isNumber(v.Text()), k == doc.Bool && have == doc.String && (v.Text() == "true" || v.Text() == "false"):
-		return "write it without quotes"
+		return "put the value in double quotes"
+	case k == doc.Number && have == doc.String && isNumber(v.Text()), k == doc.Bool && have == doc.String &&
+		(v.Text() == "true" || v.Text() == "false"):
+		return "write the value without quotes"
 	case k == doc.Array && (have == doc.String || have == doc.Object && !v.TOML()):
 		return "write a list: [ … ]"
 	case k == doc.Object && have != doc.Null && !v.TOML():
@@ -112,14 +110,14 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-// Ok reports whether there is an object.
+// Ok reports whether the opened value is an object.
 func (o *Object) Ok() bool { return o.v.Ok() }
 
-// Value is the object itself.
+// Value returns the object as a value. The value is absent if Ok returns false.
 func (o *Object) Value() doc.Value { return o.v }
 
-// Get returns a member of any type, and counts it as known. Each member is asked for
-// once; use Value to look at it again.
+// Get returns a member of any type, and records its key as known. Callers must request each key only once, and must use
+// Value to look at a member again.
 func (o *Object) Get(key string, p Presence) doc.Value {
 	if o.n < len(o.first) {
 		o.first[o.n] = key
@@ -128,7 +126,7 @@ func (o *Object) Get(key string, p Presence) doc.Value {
 		o.more = append(o.more, key)
 	}
 	var v doc.Value
-	if !o.allAsked() {
+	if !o.allRequested() {
 		v = o.v.GetAfter(o.last, key)
 	}
 	switch {
@@ -136,17 +134,18 @@ func (o *Object) Get(key string, p Presence) doc.Value {
 		o.last = v
 		o.asked |= 1 << v.Index()
 	case p == Required && o.v.Ok():
-		o.missing(key)
+		o.reportMissing(key)
 	}
 	return v
 }
 
-// allAsked reports whether every member was asked for, so that no other member exists.
-// It may return false for a large object.
-func (o *Object) allAsked() bool { return bits.OnesCount64(o.asked) == o.v.Len() }
+// allRequested reports whether Get has found every member. For an object with more than 64 members, the result is
+// always false, because the bit set is too small.
+func (o *Object) allRequested() bool { return bits.OnesCount64(o.asked) == o.v.Len() }
 
-// missing reports a missing field, at the misspelt field if there is one.
-func (o *Object) missing(key string) {
+// reportMissing reports that a field is missing. If an unknown member has a similar name, the hint asks whether that
+// member is the missing field.
+func (o *Object) reportMissing(key string) {
 	hint := "add " + diag.Quote(key)
 	looked := 0
 	for m := range o.v.Each() {
@@ -161,18 +160,16 @@ func (o *Object) missing(key string) {
 			break
 		}
 	}
-	at := o.v.Head()
-	at.Pointer += "/" + key
-	o.r.Report(diag.Missing, at, hint, "%s is required", diag.Quote(key))
+	o.r.Report(diag.Missing, o.v.MissingPlace(key), hint, "%s is required", diag.Quote(key))
 }
 
-// String returns a string field.
+// String returns the value of a string field.
 func (o *Object) String(key string, p Presence) (string, bool) {
 	v := o.Get(key, p)
 	return v.Text(), o.r.Is(v, doc.String)
 }
 
-// Text returns a string field that must not be empty.
+// Text returns the value of a string field. An empty string is reported.
 func (o *Object) Text(key string, p Presence) (string, bool) {
 	v := o.Get(key, p)
 	if !o.r.Is(v, doc.String) {
@@ -185,7 +182,7 @@ func (o *Object) Text(key string, p Presence) (string, bool) {
 	return v.Text(), true
 }
 
-// Enum returns a string field that is one of a list of words.
+// Enum returns the value of a string field. A value that is not one of the given words is reported.
 func (o *Object) Enum(key string, p Presence, words []string) (string, bool) {
 	v := o.Get(key, p)
 	if !o.r.Is(v, doc.String) || !o.r.OneOf(v, words) {
@@ -194,7 +191,7 @@ func (o *Object) Enum(key string, p Presence, words []string) (string, bool) {
 	return v.Text(), true
 }
 
-// OneOf reports whether the string v is one of the words, with a diagnostic if not.
+// OneOf reports whether a string value is one of the given words. If not, OneOf records a diagnostic.
 func (r *Reader) OneOf(v doc.Value, words []string) bool {
 	if slices.Contains(words, v.Text()) {
 		return true
@@ -204,17 +201,19 @@ func (r *Reader) OneOf(v doc.Value, words []string) bool {
 		hint = "did you mean " + diag.Quote(word) + "?"
 	}
 	if hint == "" {
-		hint = "use one of " + diag.Words(words, "or")
+		hint = "use " + diag.Words(words, "or")
 	}
 	what := "here"
 	if v.Key() != "" {
 		what = "for " + diag.Quote(v.Key())
 	}
-	r.Report(diag.NotInEnum, v.Place(), hint, "%s is not allowed %s; use %s", diag.Quote(v.Text()), what, diag.Words(words, "or"))
+	r.Report(diag.NotInEnum, v.Place(), hint, "%s is not allowed %s; use %s", diag.Quote(v.Text()), what,
+		diag.Words(words, "or"))
 	return false
 }
 
-// withPart returns the only word that has part as one side: user-local for local.
+// withPart returns the word that has the given part before or after its separator, such as "user-local" for "local".
+// If no word or more than one word matches, withPart returns "".
 func withPart(words []string, part string) string {
 	found := ""
 	for _, w := range words {
@@ -230,14 +229,14 @@ func withPart(words []string, part string) string {
 	return found
 }
 
-// Bool returns a true or false field.
+// Bool returns the value of a boolean field.
 func (o *Object) Bool(key string, p Presence) (value, ok bool) {
 	v := o.Get(key, p)
 	return v.Text() == "true", o.r.Is(v, doc.Bool)
 }
 
-// Int returns a whole number from least to most.
-func (o *Object) Int(key string, p Presence, least, most int64) (int64, bool) {
+// Int returns the value of a whole-number field. A value outside the given range is reported.
+func (o *Object) Int(key string, p Presence, lowest, highest int64) (int64, bool) {
 	v := o.Get(key, p)
 	if !o.r.Is(v, doc.Number) {
 		return 0, false
@@ -247,8 +246,8 @@ func (o *Object) Int(key string, p Presence, least, most int64) (int64, bool) {
 		o.r.Report(diag.OutOfRange, v.Place(), "", "%s must be a whole number", diag.Quote(key))
 		return 0, false
 	}
-	if n < least || n > most {
-		o.r.Report(diag.OutOfRange, v.Place(), "", "%s must be from %d to %d", diag.Quote(key), least, most)
+	if n < lowest || n > highest {
+		o.r.Report(diag.OutOfRange, v.Place(), "", "%s must be from %d to %d", diag.Quote(key), lowest, highest)
 		return 0, false
 	}
 	return n, true
@@ -257,7 +256,7 @@ func (o *Object) Int(key string, p Presence, least, most int64) (int64, bool) {
 // MaxInt is the largest integer that every JSON parser represents exactly.
 const MaxInt = 1 << 53
 
-// List returns a field that is a list.
+// List returns a list field. The result is absent if the field is missing or not a list.
 func (o *Object) List(key string, p Presence) doc.Value {
 	v := o.Get(key, p)
 	if !o.r.Is(v, doc.Array) {
@@ -266,8 +265,8 @@ func (o *Object) List(key string, p Presence) doc.Value {
 	return v
 }
 
-// Strings yields the strings of a list and reports other values. It is small enough to
-// be inlined, so that nothing is allocated.
+// Strings yields the strings of a list and reports all other items. The function is small enough for the compiler to
+// inline, which avoids an allocation.
 func (r *Reader) Strings(list doc.Value) iter.Seq[doc.Value] {
 	return func(yield func(doc.Value) bool) {
 		for v := range list.Each() {
@@ -278,8 +277,7 @@ func (r *Reader) Strings(list doc.Value) iter.Seq[doc.Value] {
 	}
 }
 
-// Room returns an empty list with capacity for n strings. Short lists share their
-// memory.
+// Room returns an empty slice with capacity for n strings. Small slices share one allocation.
 func (r *Reader) Room(n int) []string {
 	used := len(r.room)
 	if r.room == nil || n > cap(r.room)-used {
@@ -289,10 +287,29 @@ func (r *Reader) Room(n int) []string {
 	return r.room[used : used : used+n]
 }
 
-// AnyTexts returns the strings of a list field, including empty ones.
+// Distinct returns the valid strings of a list without duplicates. Every duplicate is reported.
+func (r *Reader) Distinct(list doc.Value, valid func(doc.Value) bool) []string {
+	if list.Len() == 0 {
+		return nil
+	}
+	texts := r.Room(list.Len())
+	var seen Seen
+	for v := range r.Strings(list) {
+		switch {
+		case !valid(v):
+		case !seen.Add(v.Text()):
+			r.Report(diag.Repeated, v.Place(), "", "%s is already in the list", diag.Quote(v.Text()))
+		default:
+			texts = append(texts, v.Text())
+		}
+	}
+	return texts
+}
+
+// AnyTexts returns the strings of a list field, including empty strings.
 func (o *Object) AnyTexts(key string, p Presence) []string { return o.texts(key, p, true) }
 
-// Texts returns the strings of a list field, and reports empty ones.
+// Texts returns the strings of a list field. Empty strings are reported.
 func (o *Object) Texts(key string, p Presence) []string { return o.texts(key, p, false) }
 
 func (o *Object) texts(key string, p Presence, mayBeEmpty bool) []string {
@@ -311,9 +328,9 @@ func (o *Object) texts(key string, p Presence, mayBeEmpty bool) []string {
 	return texts
 }
 
-// Done reports every member that no getter read.
+// Done reports every member that no getter requested.
 func (o *Object) Done() {
-	if o.allAsked() {
+	if o.allRequested() {
 		return
 	}
 	for m := range o.v.Each() {
@@ -328,13 +345,14 @@ func (o *Object) Done() {
 	}
 }
 
-// unknownHint suggests the field that was probably meant.
+// unknownHint returns the hint for an unknown field. If another format uses this name for a known field, the hint
+// suggests that field. Otherwise the hint suggests a known field with a similar name.
 func (o *Object) unknownHint(key string) string {
 	if hint := o.r.Hints[key]; hint != "" {
 		return hint
 	}
 	if ours := o.r.Foreign[key]; ours != "" && o.isKnown(ours) {
-		return "this dialect calls it " + diag.Quote(ours)
+		return "in this dialect, the field is named " + diag.Quote(ours)
 	}
-	return cmp.Or(diag.DidYouMean(key, o.known()), o.r.UnknownHint)
+	return cmp.Or(diag.DidYouMean(key, o.requestedNames()), o.r.UnknownHint)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// open reads a JSON object for a dialect that calls a title a name.
+// open parses a JSON object for a dialect with a field "name". Other formats call this field
+// "title".
 func open(t *testing.T, text string) (*read.Reader, doc.Value) {
 	t.Helper()
 	src := diag.NewSource("test.json", text)
@@ -29,7 +30,7 @@ func open(t *testing.T, text string) (*read.Reader, doc.Value) {
 	return r, tree.Root()
 }
 
-// problems lists what was reported: code, pointer, message and hint.
+// problems lists the code, pointer, message and hint of every diagnostic.
 func problems(r *read.Reader) string {
 	var lines []string
 	for _, d := range r.Finish() {
@@ -50,22 +51,22 @@ func TestGetters(t *testing.T) {
 		problems string
 	}{
 		{"text", `{"name": "a"}`, name, `"a" true`, ""},
-		{"text of the wrong type", `{"name": 1}`, name, `"" false`, `AM101|/name|"name" must be a string, not a number|put it into double quotes`},
+		{"text of the wrong type", `{"name": 1}`, name, `"" false`, `AM101|/name|"name" must be a string, not a number|put the value in double quotes`},
 		{"empty text", `{"name": ""}`, name, `"" false`, `AM105|/name|"name" must not be empty|`},
 		{"nothing", `{}`, name, `"" false`, `AM102|/name|"name" is required|add "name"`},
 		{
-			"misspelt", `{"nmae": "a"}`, name, `"" false`,
+			"misspelled", `{"nmae": "a"}`, name, `"" false`,
 			`AM102|/name|"name" is required|is "nmae" meant to be "name"?` + "\n" +
 				`AM103|/nmae|unknown field "nmae"|did you mean "name"?`,
 		},
 		{
-			"another format's word", `{"title": "a"}`, name, `"" false`,
+			"a field of another format", `{"title": "a"}`, name, `"" false`,
 			`AM102|/name|"name" is required|is "title" meant to be "name"?` + "\n" +
-				`AM103|/title|unknown field "title"|this dialect calls it "name"`,
+				`AM103|/title|unknown field "title"|in this dialect, the field is named "name"`,
 		},
 		{"unknown", `{"name": "a", "zzz": 1}`, name, `"a" true`, `AM103|/zzz|unknown field "zzz"|nothing is close`},
-		{"unknown with a hint of its own", `{"name": "a", "legacy": 1}`, name, `"a" true`, `AM103|/legacy|unknown field "legacy"|this was dropped`},
-		{"a key twice is no unknown field", `{"name": "a", "name": "b"}`, name, `"a" true`, `AM009|/name|the key "name" is already on line 1|keep one of the two`},
+		{"unknown field with a special hint", `{"name": "a", "legacy": 1}`, name, `"a" true`, `AM103|/legacy|unknown field "legacy"|this was dropped`},
+		{"a duplicate key is not an unknown field", `{"name": "a", "name": "b"}`, name, `"a" true`, `AM009|/name|the key "name" already appears on line 1|keep one of the two keys`},
 		{"not an object", `[]`, name, `"" false`, `AM101||this must be an object, not a list|write an object: { … }`},
 		{
 			"enum", `{"kind": "b"}`,
@@ -76,7 +77,7 @@ func TestGetters(t *testing.T) {
 			`"b" true`, "",
 		},
 		{
-			"enum by one side of a word", `{"kind": "local"}`,
+			"enum by a part of the word", `{"kind": "local"}`,
 			func(o *read.Object) any {
 				s, ok := o.Enum("kind", read.Optional, []string{"user-local", "hosted"})
 				return fmt.Sprintf("%q %t", s, ok)
@@ -104,7 +105,7 @@ func TestGetters(t *testing.T) {
 		{
 			"texts", `{"l": ["a", "", 1, "b"]}`,
 			func(o *read.Object) any { return fmt.Sprintf("%q", o.Texts("l", read.Optional)) },
-			`["a" "b"]`, `AM105|/l/1|an entry of "l" is empty|` + "\n" + `AM101|/l/2|this must be a string, not a number|put it into double quotes`,
+			`["a" "b"]`, `AM105|/l/1|an entry of "l" is empty|` + "\n" + `AM101|/l/2|this must be a string, not a number|put the value in double quotes`,
 		},
 		{
 			"texts that may be empty", `{"l": ["a", ""]}`,
@@ -127,8 +128,8 @@ func TestGetters(t *testing.T) {
 	}
 }
 
-// Objects of more members than are counted in bits, and more names than an
-// object has room for, read the same.
+// Reading must not depend on the number of members. An Object tracks the first 64 members in a bit set. It stores
+// the first 12 names in an array.
 func TestManyMembers(t *testing.T) {
 	for _, n := range []int{11, 12, 13, 16, 17, 63, 64, 65, 200} {
 		var text []string
@@ -137,18 +138,18 @@ func TestManyMembers(t *testing.T) {
 		}
 		r, root := open(t, "{"+strings.Join(text, ",")+"}")
 		o := r.Object(root)
-		for i := n - 2; i >= 0; i-- { // against the order, all but the last
+		for i := n - 2; i >= 0; i-- { // in reverse order, without the last member
 			if s, _ := o.String(fmt.Sprintf("key%d", i), read.Required); s != fmt.Sprint(i) {
-				t.Fatalf("of %d members, key%d is %q", n, i, s)
+				t.Fatalf("in an object with %d members, key%d is %q", n, i, s)
 			}
 		}
 		if _, ok := o.String("absent", read.Optional); ok {
-			t.Errorf("of %d members, one is found that is not there", n)
+			t.Errorf("in an object with %d members, the getter finds an absent member", n)
 		}
 		o.Done()
 		want := fmt.Sprintf("unknown field %q", fmt.Sprintf("key%d", n-1))
 		if found := r.Finish(); len(found) != 1 || found[0].Message != want {
-			t.Errorf("of %d members: %v, want %s", n, found, want)
+			t.Errorf("an object with %d members: got %v, want %s", n, found, want)
 		}
 	}
 }
@@ -159,16 +160,16 @@ func TestRoomIsNotShared(t *testing.T) {
 	for i := range 40 {
 		list := r.Room(i % 5)
 		if list == nil || len(list) != 0 {
-			t.Fatalf("list %d: %v", i, list)
+			t.Fatalf("list %d contains %v", i, list)
 		}
-		for range i % 7 { // also more than there is room for
+		for range i % 7 { // sometimes more than the capacity
 			list = append(list, fmt.Sprint(i))
 		}
 		lists = append(lists, list)
 	}
 	for i, list := range lists {
 		if len(list) != i%7 || slices.ContainsFunc(list, func(s string) bool { return s != fmt.Sprint(i) }) {
-			t.Errorf("list %d: %v", i, list)
+			t.Errorf("list %d contains %v", i, list)
 		}
 	}
 }
@@ -178,17 +179,17 @@ func TestSeen(t *testing.T) {
 	for i := range 100 {
 		name := fmt.Sprint(i)
 		if s.Has(name) || !s.Add(name) || s.Add(name) || !s.Has(name) {
-			t.Fatalf("%d: wrong answer", i)
+			t.Fatalf("%d: Has or Add returns a wrong result", i)
 		}
 	}
 	for i := range 100 {
 		if s.Add(fmt.Sprint(i)) {
-			t.Errorf("%d: forgotten", i)
+			t.Errorf("Add(%d) = true, but the name was added before", i)
 		}
 	}
 }
 
-// A manifest has many objects: reading one allocates nothing.
+// Reading an object must not allocate memory, because a manifest has many objects.
 func TestObjectAllocatesNothing(t *testing.T) {
 	r, root := open(t, `{"name": "a", "kind": "b"}`)
 	allocs := testing.AllocsPerRun(100, func() {
@@ -199,6 +200,6 @@ func TestObjectAllocatesNothing(t *testing.T) {
 		o.Done()
 	})
 	if allocs > 0 {
-		t.Errorf("%v allocations", allocs)
+		t.Errorf("got %v allocations, want none", allocs)
 	}
 }

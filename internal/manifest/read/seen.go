@@ -2,15 +2,15 @@ package read
 
 import "slices"
 
-// Seen detects duplicate names in a list. Short lists are searched linearly; a map
-// keeps long ones fast. The zero Seen is empty.
+// Seen is a set of names for detecting duplicates. It searches up to 16 names linearly, and uses a map for more. The
+// zero Seen is empty.
 type Seen struct {
 	few  [16]string
 	n    int
 	many map[string]bool
 }
 
-// Has reports whether a name was added.
+// Has reports whether the set contains a name.
 func (s *Seen) Has(name string) bool {
 	if s.many != nil {
 		return s.many[name]
@@ -18,7 +18,7 @@ func (s *Seen) Has(name string) bool {
 	return slices.Contains(s.few[:s.n], name)
 }
 
-// Add reports whether a name is new.
+// Add adds a name. The result reports whether the name is new.
 func (s *Seen) Add(name string) bool {
 	if s.Has(name) {
 		return false

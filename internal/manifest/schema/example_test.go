@@ -8,7 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/schema"
 )
 
-// Every dialect has a schema, which editors take as it is.
+// Every dialect has a JSON Schema that editors can use directly.
 func ExampleOf() {
 	for _, d := range agent.Dialects {
 		var head struct {

@@ -1,12 +1,11 @@
-// Package schema contains the JSON Schemas (2020-12) of the dialects, for editors and
-// other tools.
+// Package schema contains the JSON Schemas (2020-12) of the dialects, for editors and other tools.
 //
-// A schema refuses a manifest where the Go rules report an error, as far as a schema
-// can express the rule. Rules such as "this reference must resolve" exist only in Go.
-// A schema never refuses a manifest for which the rules only warn. A test violates
-// every constraint of every schema and checks that the Go rules refuse it too.
+// If the Go rules report an error, the schema usually rejects the manifest too. Some rules, such as "this reference
+// must resolve", exist only in Go, because JSON Schema cannot express them. If the Go rules only warn, the schema
+// accepts the manifest. A test violates each constraint of each schema, and checks that the Go rules report an error
+// too.
 //
-// The Covenant schema describes the JSON equivalent of the TOML.
+// Covenant manifests are TOML. Their schema describes the equivalent JSON.
 package schema
 
 import (
@@ -18,7 +17,7 @@ import (
 //go:embed *.json
 var files embed.FS
 
-// Of returns the schema of a dialect; nil if the dialect is unknown.
+// Of returns the schema of a dialect, or nil if the dialect is unknown.
 func Of(d agent.Dialect) []byte {
 	b, err := files.ReadFile(string(d) + ".json")
 	if err != nil {

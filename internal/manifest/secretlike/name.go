@@ -2,7 +2,7 @@ package secretlike
 
 import "bytes"
 
-// secretWords make a name a secret's, anywhere between the name's separators.
+// secretWords contains words that occur in the names of secrets, at any position.
 var secretWords = map[string]bool{
 	"token": true, "tokens": true, "secret": true, "secrets": true, "password": true, "passwd": true,
 	"pwd": true, "passphrase": true, "apikey": true, "credential": true, "credentials": true,
@@ -10,7 +10,8 @@ var secretWords = map[string]bool{
 	"dsn": true,
 }
 
-// secretPairs make a name a secret's, where neither word does alone.
+// secretPairs contains pairs of adjacent words that occur in the names of secrets. A single word of a pair, such as
+// "key", is not enough.
 var secretPairs = map[string]bool{
 	"api key": true, "access key": true, "private key": true, "secret key": true, "signing key": true,
 	"encryption key": true, "account key": true, "service key": true, "master key": true,
@@ -18,8 +19,8 @@ var secretPairs = map[string]bool{
 	"connection string": true,
 }
 
-// aboutWords end a name that describes a secret but does not contain one: TOKEN_LIMIT,
-// AUTH_URL, SECRET_NAME, MAX_TOKENS.
+// aboutWords contains words at the end of names such as TOKEN_LIMIT, AUTH_URL and SECRET_NAME. The values of these
+// names describe a secret, but do not contain one.
 var aboutWords = map[string]bool{
 	"limit": true, "limits": true, "count": true, "url": true, "uri": true, "endpoint": true, "host": true,
 	"path": true, "file": true, "dir": true, "name": true, "type": true, "mode": true, "method": true,
@@ -29,17 +30,17 @@ var aboutWords = map[string]bool{
 	"algorithm": true, "alg": true, "version": true, "format": true, "disabled": true, "required": true,
 }
 
-// Name reports whether an environment variable (GITHUB_TOKEN), header (X-Api-Key) or
-// flag (--api-key) of this name contains a secret.
+// Name reports whether a name usually belongs to a secret. The name can be that of an environment variable
+// (GITHUB_TOKEN), a header (X-Api-Key) or a flag (--api-key).
 func Name(name string) bool {
-	var room [96]byte // large enough for most names without an allocation
-	words := split(room[:0], name)
+	var buffer [96]byte // large enough for most names, which avoids an allocation
+	words := splitWords(buffer[:0], name)
 	first, _, _ := bytes.Cut(words, blank)
 	last := words[bytes.LastIndexByte(words, ' ')+1:]
 	if aboutWords[string(last)] || string(first) == "max" || string(first) == "num" {
 		return false
 	}
-	before := -1 // where the word before this one starts
+	before := -1 // the start of the previous word
 	for start := 0; start < len(words); {
 		end := len(words)
 		if i := bytes.IndexByte(words[start:], ' '); i >= 0 {
@@ -51,14 +52,14 @@ func Name(name string) bool {
 		}
 		before, start = start, end+1
 	}
-	// OPENAI_KEY, X-Key: an API key, unless it is another kind of key.
+	// OPENAI_KEY and X-Key are API keys. PRIMARY_KEY is not an API key.
 	owner, isKey := bytes.CutSuffix(words, []byte(" key"))
 	return isKey && !otherKeys[string(owner[bytes.LastIndexByte(owner, ' ')+1:])]
 }
 
 var blank = []byte(" ")
 
-// endsInSecret recognizes words without separators: PGPASSWORD, GITHUBTOKEN.
+// endsInSecret recognizes names without separators, such as PGPASSWORD and GITHUBTOKEN.
 func endsInSecret(word []byte) bool {
 	for _, end := range []string{"password", "token", "secret", "apikey"} {
 		if len(word) >= len(end) && string(word[len(word)-len(end):]) == end {
@@ -68,15 +69,15 @@ func endsInSecret(word []byte) bool {
 	return false
 }
 
-// otherKeys are kinds of keys that are not secrets.
+// otherKeys contains words that precede "key" in the names of keys that are not secrets, such as PRIMARY_KEY.
 var otherKeys = map[string]bool{
 	"primary": true, "foreign": true, "sort": true, "partition": true, "cache": true, "public": true, "object": true,
 	"index": true, "hot": true, "lookup": true, "idempotency": true, "s3": true, "map": true,
 }
 
-// split appends the words of a name to b, in lower case and separated by spaces. Words
-// end at separators and at capitals in camelCase.
-func split(b []byte, name string) []byte {
+// splitWords appends the words of a name to a buffer, in lower case and separated by spaces. A word ends at a
+// separator, or before a capital letter that follows a lower-case letter or a digit.
+func splitWords(b []byte, name string) []byte {
 	inWord, lower := false, false
 	for i := range len(name) {
 		c := name[i]

@@ -1,37 +1,35 @@
-// Package secretlike reports whether a text looks like a credential.
+// Package secretlike reports whether a string looks like a credential.
 //
-// It checks manifests before anything runs. Manifests are shared, journaled and
-// content-addressed, so a literal secret in one is an error. There are two kinds of
-// evidence. [Find] knows the formats of providers' tokens: a distinctive prefix
-// followed by enough of the right characters. [Name] knows which names of environment
-// variables, headers and flags belong to secrets, whatever the value looks like.
+// ambit checks every manifest with this package before anything runs. Manifests are shared, recorded in the audit log
+// and addressed by their content. A manifest with a literal secret is therefore invalid. [Find] recognizes a secret
+// by its format. The tokens of most providers have a distinctive prefix and a minimum length. [Name] recognizes a
+// secret by the name of its environment variable, header or flag.
 //
-// A manifest is checked on every load, so Find allocates nothing and examines only
-// runs of characters that are long enough for a token. [MayHold] rules out a whole
-// file at once. Find prefers precision: prose about tokens, placeholders such as
-// "sk-..." or "<your token>" and references such as $env:NAME are not findings.
+// A manifest is checked on every load, so Find must be fast. Find allocates nothing and skips text that is too short
+// for a token. One call of [MayHold] rules out secrets in a whole file. Find avoids false findings. Find does not
+// report prose about tokens, placeholders such as "sk-..." or "<your token>", or references such as $env:NAME.
 package secretlike
 
 import "strings"
 
-// Finding is the location of a secret-like text. The zero Finding means none.
+// Finding is the location and kind of a secret-like text. The zero Finding means that no secret was found.
 type Finding struct {
 	Start, End int
-	// Kind names the credential for a message: "GitHub token".
+	// Kind is the type of credential for messages, such as "GitHub token".
 	Kind string
 }
 
-// Found reports whether there is a finding.
+// Found reports whether the Finding is not zero.
 func (f Finding) Found() bool { return f.Kind != "" }
 
-// shape is one kind of token: prefix, then at least min characters of class.
+// shape is the format of one kind of token. The prefix is followed by a minimum number of characters from a class.
 type shape struct {
 	prefix string
 	kind   string
 	min    int
 	class  *[256]bool
-	// mixed requires both a letter and a digit after the prefix, for prefixes that
-	// begin ordinary words.
+	// If mixed is set, the token must contain a letter and a digit after the prefix. Prefixes that also occur in
+	// ordinary words need this check.
 	mixed bool
 }
 
@@ -43,7 +41,7 @@ var (
 	upper   = class("A-Z0-9")
 )
 
-// shapes are in no particular order: byFirst indexes them by first byte.
+// shapes lists all formats, in no particular order.
 var shapes = []shape{
 	{"AKIA", "AWS access key", 16, upper, true},
 	{"ASIA", "AWS access key", 16, upper, true},
@@ -105,7 +103,7 @@ var shapes = []shape{
 
 const pemHead = "-----BEGIN "
 
-// byFirst lists, for each first byte, the shapes that can start there.
+// byFirst lists the shapes for each first byte of a prefix.
 var byFirst = func() (t [256][]*shape) {
 	for i := range shapes {
 		c := shapes[i].prefix[0]
@@ -114,86 +112,67 @@ var byFirst = func() (t [256][]*shape) {
 	return t
 }()
 
-// tokenBytes are the characters of tokens, and shortest is the length of the shortest
-// token: text without a run of that length contains none.
+// tokenBytes contains the characters of tokens. A sequence of these characters is called a run.
 var tokenBytes = class("A-Za-z0-9_.+/=-")
 
 const (
-	shortest = 20
-	lowest   = '+' // of the tokenBytes
-	window   = 8   // bytes looked at together
-	// Windows at this distance miss no run of a token's length. At least half of the
-	// rest of such a run is on one side of the window.
-	step = shortest - window
-	half = step / 2
+	// minTokenLength is the length of the shortest token. Shorter runs contain no token.
+	minTokenLength = 20
+	lowest         = '+' // the smallest of the tokenBytes
+	window         = 8   // the number of bytes that are checked together
+	// windowStep is the distance between the windows that findToken checks. Every run that is long enough for a token
+	// contains a whole window and at least windowStep (12) more bytes. At least margin (6) of these bytes are on one side
+	// of the window.
+	windowStep = minTokenLength - window
+	margin     = windowStep / 2
 )
 
-// All returns every secret-like text in s, ordered within each kind. It is for
-// masking; Find is enough to report a problem.
+// All returns every secret-like text in a string: first tokens, then private keys, then passwords in URLs. Callers
+// use All to mask secrets, and [Find] to detect a secret.
 func All(s string) []Finding {
 	var found []Finding
-	for off := 0; off < len(s); {
-		f := findToken(s[off:])
-		if !f.Found() {
-			break
-		}
-		f.Start, f.End = f.Start+off, f.End+off
-		found = append(found, f)
-		off = f.End
-	}
-	for off := 0; off < len(s); {
-		i := strings.Index(s[off:], pemHead)
-		if i < 0 {
-			break
-		}
-		if f := findPEM(s, off+i); f.Found() {
+	for _, find := range []func(string) Finding{findToken, findPEM, findUserinfo} {
+		for off := 0; off < len(s); {
+			f := find(s[off:])
+			if !f.Found() {
+				break
+			}
+			f.Start, f.End = f.Start+off, f.End+off
 			found = append(found, f)
-			break // it covers the rest
+			off = f.End
 		}
-		off += i + len(pemHead)
-	}
-	for off := 0; off < len(s); {
-		f := findUserinfo(s[off:])
-		if !f.Found() {
-			break
-		}
-		f.Start, f.End = f.Start+off, f.End+off
-		found = append(found, f)
-		off = f.End
 	}
 	return found
 }
 
-// Find returns the first secret-like text in s.
+// Find returns the first token in a string. If there is no token, Find returns the first private key, or else the
+// first password in a URL.
 func Find(s string) Finding {
 	if f := findToken(s); f.Found() {
 		return f
 	}
-	if i := strings.Index(s, pemHead); i >= 0 {
-		if f := findPEM(s, i); f.Found() {
-			return f
-		}
+	if f := findPEM(s); f.Found() {
+		return f
 	}
 	return findUserinfo(s)
 }
 
-// MayHold reports whether a quoted text in s may contain what Find finds. One check of
-// a whole file avoids checking each text.
+// MayHold reports whether a file may contain a secret. If not, the caller need not check each string of the file.
 func MayHold(s string) bool {
-	// The first letter of BEGIN is rarer than the first hyphen of pemHead.
+	// A search for "BEGIN " is faster than a search for pemHead, because B is rarer than a hyphen.
 	return findToken(s).Found() || strings.Contains(s, "BEGIN ") || mayHoldUserinfo(s)
 }
 
-// findToken finds the tokens of providers.
+// findToken finds the first token that matches one of the shapes.
 func findToken(s string) Finding {
-	if len(s) < shortest {
+	if len(s) < minTokenLength {
 		return Finding{}
 	}
 	for i := 0; i+window <= len(s); {
-		before := i - half
-		behind := i + half
+		before := i - margin
+		behind := i + margin
 		if !mayBeInRun(s, i) || (before < 0 || !mayBeInRun(s, before)) && (behind+window > len(s) || !mayBeInRun(s, behind)) {
-			i += step // most text ends here: words are shorter than tokens
+			i += windowStep // the usual case: most words are shorter than tokens
 			continue
 		}
 		other := i + window - 1
@@ -201,7 +180,7 @@ func findToken(s string) Finding {
 			other--
 		}
 		if other >= i {
-			i = other + 1 // a run can only start after it
+			i = other + 1 // a run can start only after this byte
 			continue
 		}
 		start, end := i, i+window
@@ -211,7 +190,7 @@ func findToken(s string) Finding {
 		for end < len(s) && tokenBytes[s[end]] {
 			end++
 		}
-		if end-start >= shortest {
+		if end-start >= minTokenLength {
 			if f := findInRun(s, start, end); f.Found() {
 				return f
 			}
@@ -221,23 +200,23 @@ func findToken(s string) Finding {
 	return Finding{}
 }
 
-// mayBeInRun reports whether the window at i may be in a run: no byte is below all
-// token bytes, as spaces and quotes are.
+// mayBeInRun reports whether the window at an offset can be part of a run. Bytes below '+', such as a space or a
+// quote, are never part of a run.
 func mayBeInRun(s string, i int) bool {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	x := eight(s, i)
+	x := loadWord(s, i)
 	return (x-lowest*ones)&^x&highs == 0
 }
 
-// eight is eight bytes of s from i, as one word.
-func eight(s string, i int) uint64 {
+// loadWord returns the eight bytes s[i:i+8] as one little-endian word.
+func loadWord(s string, i int) uint64 {
 	s = s[i : i+8]
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// findInRun finds a token in a run of token bytes, at its start and after every
-// separator.
+// findInRun finds a token in the run s[start:end]. A token can begin at the start of the run. A token can also begin
+// after each byte that is neither a letter nor a digit.
 func findInRun(s string, start, end int) Finding {
 	for i := start; i+16 <= end; i++ {
 		if i > start && base62[s[i-1]] {
@@ -255,19 +234,19 @@ func findInRun(s string, start, end int) Finding {
 	return Finding{}
 }
 
-// looked is how many characters of a token are examined to distinguish it from other
-// text.
-const looked = 96
+// maxExamined is the maximum number of characters after the prefix that are examined to recognize a token.
+const maxExamined = 96
 
-// match examines a limited part of the text after the prefix, so that text made of
-// prefixes costs no more than other text. Only an actual token is read to its end.
+// match reports whether a token of this shape starts at an offset, and where the token ends. It reads more than
+// maxExamined characters only if the text is a token. Without that limit, a text with many prefixes would take
+// quadratic time.
 func (sh *shape) match(s string, start int) (end int, ok bool) {
 	body := start + len(sh.prefix)
 	end = body
 	var letter, digit, dot bool
 	distinct := 0
 	var seen [256]bool
-	for end < len(s) && sh.class[s[end]] && end-body < looked {
+	for end < len(s) && sh.class[s[end]] && end-body < maxExamined {
 		c := s[end]
 		switch {
 		case '0' <= c && c <= '9':
@@ -283,7 +262,7 @@ func (sh *shape) match(s string, start int) (end int, ok bool) {
 		}
 		end++
 	}
-	// A placeholder repeats itself: xxxxxxxx, 00000000.
+	// Placeholders such as xxxxxxxx and 00000000 have few distinct characters.
 	if end-body < sh.min || sh.mixed && !(letter && digit) || distinct < 6 || sh.prefix == "eyJ" && !dot {
 		return end, false
 	}
@@ -293,18 +272,25 @@ func (sh *shape) match(s string, start int) (end int, ok bool) {
 	return end, true
 }
 
-func findPEM(s string, i int) Finding {
-	line := s[i+len(pemHead):]
-	if end := strings.Index(line, "-----"); end >= 0 && end < 40 && strings.HasSuffix(line[:end], "PRIVATE KEY") {
-		return Finding{Start: i, End: len(s), Kind: "private key"}
+// findPEM finds a private key in PEM format. The finding extends to the end of the string.
+func findPEM(s string) Finding {
+	for off := 0; ; off += len(pemHead) {
+		i := strings.Index(s[off:], pemHead)
+		if i < 0 {
+			return Finding{}
+		}
+		off += i
+		name, _, closed := strings.Cut(s[off+len(pemHead):], "-----")
+		if closed && len(name) < 40 && strings.HasSuffix(name, "PRIVATE KEY") {
+			return Finding{Start: off, End: len(s), Kind: "private key"}
+		}
 	}
-	return Finding{}
 }
 
-// hostEnds are the bytes that end a URL's authority.
+// hostEnds contains the bytes that terminate the authority of a URL, which is the part after "://".
 var hostEnds = class("/?# \t\n\"'<>")
 
-// findUserinfo finds a password in a URL: scheme://user:password@host.
+// findUserinfo finds a password in a URL such as scheme://user:password@host.
 func findUserinfo(s string) Finding {
 	if strings.IndexByte(s, '@') < 0 {
 		return Finding{}
@@ -320,7 +306,7 @@ func findUserinfo(s string) Finding {
 			end++
 		}
 		if at := strings.LastIndexByte(s[start:end], '@'); at > 0 {
-			if _, password, ok := strings.Cut(s[start:start+at], ":"); ok && literal(password) {
+			if _, password, ok := strings.Cut(s[start:start+at], ":"); ok && couldBePassword(password) {
 				return Finding{Start: start, End: start + at, Kind: "password in a URL"}
 			}
 		}
@@ -328,8 +314,8 @@ func findUserinfo(s string) Finding {
 	}
 }
 
-// mayHoldUserinfo reports whether there is an @ where findUserinfo looks for one. It
-// searches for @, which is rarer in a file than a colon.
+// mayHoldUserinfo reports whether the authority of a URL contains an @. It searches for @ first, because @ is rarer in
+// a file than a colon.
 func mayHoldUserinfo(s string) bool {
 	for from := 0; ; {
 		i := strings.IndexByte(s[from:], '@')
@@ -347,8 +333,9 @@ func mayHoldUserinfo(s string) bool {
 	}
 }
 
-// literal reports whether a value is neither a reference nor a placeholder.
-func literal(v string) bool {
+// couldBePassword reports whether a text could be a real password. An empty text, a reference or a placeholder is not a
+// password.
+func couldBePassword(v string) bool {
 	if v == "" || strings.ContainsAny(v, "${}<>*") {
 		return false
 	}

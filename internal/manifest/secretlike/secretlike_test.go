@@ -7,8 +7,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// Tokens are put together here, so that no scanner of this repository takes
-// them for real ones.
+// The tests assemble tokens from parts, so that secret scanners do not report this file.
 const body = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0u1V2w3X4y5Z6a7B8c9D0e1F2g3"
 
 func TestFind(t *testing.T) {
@@ -35,11 +34,11 @@ func TestFind(t *testing.T) {
 		for _, text := range []string{token, "Bearer " + token, "x=" + token + ";y", `{"k":"` + token + `"}`} {
 			f := secretlike.Find(text)
 			if f.Kind != kind {
-				t.Errorf("%s in %q: found %+v", kind, text[:min(12, len(text))], f)
+				t.Errorf("a %s in %q: got %+v", kind, text[:min(12, len(text))], f)
 				continue
 			}
 			if kind != "password in a URL" && !strings.HasPrefix(text[f.Start:], token[:8]) {
-				t.Errorf("%s: found at %d of %q", kind, f.Start, text[:12])
+				t.Errorf("%s: found at the wrong offset %d of %q", kind, f.Start, text[:12])
 			}
 		}
 	}
@@ -84,7 +83,7 @@ func TestName(t *testing.T) {
 		"--api-key", "client_secret", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD_PWD", "accessToken", "Proxy-Authorization", "SENTRY_DSN",
 	} {
 		if !secretlike.Name(name) {
-			t.Errorf("%q is not seen as the name of a secret", name)
+			t.Errorf("Name(%q) = false, want true", name)
 		}
 	}
 	for _, name := range []string{
@@ -92,7 +91,7 @@ func TestName(t *testing.T) {
 		"--path", "PRIMARY_KEY_COLUMN", "TOKENIZERS_PARALLELISM", "AUTH_MODE", "PATH",
 	} {
 		if secretlike.Name(name) {
-			t.Errorf("%q is seen as the name of a secret", name)
+			t.Errorf("Name(%q) = true, want false", name)
 		}
 	}
 }
@@ -107,7 +106,7 @@ func FuzzFind(f *testing.F) {
 		}
 		secretlike.Name(s)
 		if g.Found() && !strings.Contains(s, `"`) && !secretlike.MayHold(`{"key": "`+s+`"}`) {
-			t.Fatalf("%q: %+v, and a file that holds it is said to hold nothing", s, g)
+			t.Fatalf("%q: Find returns %+v, but MayHold is false for a file that contains the text", s, g)
 		}
 	})
 }
@@ -118,7 +117,7 @@ func BenchmarkFind(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if secretlike.Find(text).Found() {
-			b.Fatal("found something")
+			b.Fatal("found a secret in plain text")
 		}
 	}
 }

@@ -13,45 +13,49 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Limits of an agent's folder, so that a wrong path does not copy a whole disk.
+// These limits stop Stage from copying a whole disk because of a mistyped path.
 const (
 	maxFiles = 20_000
 	maxBytes = 512 << 20
 )
 
-// Staged is a copy of an agent that is not yet in its place.
+// Staged is a copy of an agent in a temporary folder. Commit installs the copy.
 type Staged struct {
-	// Dir is the folder that contains the copy under the agent's NAME, like an agents folder.
+	// Dir is the temporary folder. The copy is in a subfolder with the agent's name.
 	Dir string
-	// Left are the files that were not copied, relative to the agent's folder.
+	// Left lists the files that Stage did not copy. The paths are relative to the agent's folder.
 	Left []string
 
-	name, place  string
+	name, place  string // the name of the agent, and the path at which Commit installs it
 	files, bytes int64
-	lost         bool // the previous version could not be restored and is in Dir
+	lost         bool // the previous version is in Dir and could not be restored
 }
 
-// Stage copies an agent next to its future place: the whole folder of the manifest, or only the
-// named files in it. Of a whole folder, files that begin with a dot are left out: they are for
-// tools and often contain secrets. Links are not followed, because they could lead anywhere.
+// Stage copies the given files from an agent's folder to a temporary folder inside the agents folder. If whole is true,
+// Stage also copies the rest of the agent's folder, except names that begin with a dot. Such files are settings of
+// other tools and often contain secrets. Stage never follows a link out of the folder, because the link could lead to
+// any file.
 //
-// Only the owner may write the copy. Other users may read it if they may read the original,
-// whatever the umask: programs of root run as an unprivileged user and must read these files. The
-// agents folder itself is closed.
+// Only the owner can write to the copy. Other users keep their read access to copied files, regardless of the umask.
+// This access is needed if ambit runs as root, because it then runs the agent's programs as an unprivileged user, who
+// must be able to read the files. The agents folder itself is accessible only to the owner.
 func Stage(agents, name, folder string, whole bool, files []string) (*Staged, error) {
+	from, err := os.OpenRoot(folder) // OpenRoot does not follow links out of the folder
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
 	if err := os.MkdirAll(agents, 0o700); err != nil {
 		return nil, err
 	}
 	s := &Staged{Dir: filepath.Join(agents, ".new-"+rand.Text()), name: name, place: filepath.Join(agents, name)}
-	err := os.MkdirAll(filepath.Join(s.Dir, name), 0o700)
-	if err == nil {
-		if whole {
-			err = s.copyAll(folder)
-		}
-		for _, f := range files {
-			if err == nil {
-				err = s.copyFile(folder, f)
-			}
+	err = os.MkdirAll(filepath.Join(s.Dir, name), 0o700)
+	if whole && err == nil {
+		err = s.copyAll(from)
+	}
+	for _, f := range files {
+		if err == nil {
+			err = s.copyFile(from, f)
 		}
 	}
 	if err != nil {
@@ -61,69 +65,57 @@ func Stage(agents, name, folder string, whole bool, files []string) (*Staged, er
 	return s, nil
 }
 
-func (s *Staged) copyAll(folder string) error {
-	return filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if path == folder {
-			return s.copyFolder(folder, ".", e)
-		}
-		rel, err := filepath.Rel(folder, path)
-		if err != nil {
-			return err
-		}
+func (s *Staged) copyAll(from *os.Root) error {
+	return fs.WalkDir(from.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+		rel := filepath.FromSlash(path)
 		switch {
-		case strings.HasPrefix(e.Name(), "."):
+		case err != nil:
+			return err
+		case strings.HasPrefix(e.Name(), ".") && rel != ".":
 			s.Left = append(s.Left, rel)
 			if e.IsDir() {
 				return filepath.SkipDir
 			}
 			return nil
 		case e.IsDir():
-			return s.copyFolder(folder, rel, e)
+			return s.copyFolder(from, rel, e)
 		case e.Type()&fs.ModeSymlink != 0 && inModules(rel):
-			// Package managers link their programs, which are not needed here.
+			// Package managers create links to executables. The agent does not need the links.
 			s.Left = append(s.Left, rel)
 			return nil
 		case !e.Type().IsRegular():
-			return fmt.Errorf("%s is not a regular file: links and devices are not copied", rel)
+			return fmt.Errorf("%s is not a regular file; ambit does not copy links or devices", rel)
 		}
-		return s.copyFile(folder, rel)
+		return s.copyFile(from, rel)
 	})
 }
 
 func inModules(rel string) bool {
-	return strings.Contains(string(filepath.Separator)+rel, string(filepath.Separator)+"node_modules"+string(filepath.Separator))
+	return strings.Contains("/"+filepath.ToSlash(rel), "/node_modules/")
 }
 
 // copyFolder creates a folder with the permissions of the original.
-func (s *Staged) copyFolder(folder, rel string, e fs.DirEntry) error {
+func (s *Staged) copyFolder(from *os.Root, rel string, e fs.DirEntry) error {
 	info, err := e.Info()
 	if err != nil {
 		return err
 	}
-	if err := s.count(folder, 0); err != nil {
+	if err := s.count(from, 0); err != nil {
 		return err
 	}
 	to := filepath.Join(s.Dir, s.name, rel)
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
 	}
-	return os.Chmod(to, 0o700|openness(info))
+	return os.Chmod(to, 0o700|permissionsOf(info))
 }
 
-// copyFile copies one file of the folder. No link can lead out of the folder.
-func (s *Staged) copyFile(folder, rel string) error {
+// copyFile copies a file with the permissions of the original.
+func (s *Staged) copyFile(from *os.Root, rel string) error {
 	if !filepath.IsLocal(rel) {
 		return fmt.Errorf("%s is outside the manifest's folder", rel)
 	}
-	root, err := os.OpenRoot(folder)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	in, err := root.Open(rel)
+	in, err := from.Open(rel)
 	if err != nil {
 		return err
 	}
@@ -135,7 +127,7 @@ func (s *Staged) copyFile(folder, rel string) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a regular file", rel)
 	}
-	if err := s.count(folder, info.Size()); err != nil {
+	if err := s.count(from, info.Size()); err != nil {
 		return err
 	}
 	to := filepath.Join(s.Dir, s.name, rel)
@@ -147,18 +139,19 @@ func (s *Staged) copyFile(folder, rel string) error {
 		return err
 	}
 	_, err = io.Copy(out, io.LimitReader(in, maxBytes))
-	return errors.Join(err, out.Chmod(0o600|openness(info)), out.Close())
+	return errors.Join(err, out.Chmod(0o600|permissionsOf(info)), out.Close())
 }
 
-// openness returns the permissions of the original, without write access for others.
-func openness(info fs.FileInfo) fs.FileMode { return info.Mode().Perm() &^ 0o022 }
+// permissionsOf returns the permissions of a file, but without write access for group and others.
+func permissionsOf(info fs.FileInfo) fs.FileMode { return info.Mode().Perm() &^ 0o022 }
 
-// count enforces the limits.
-func (s *Staged) count(folder string, size int64) error {
+// count adds a file of the given size to the totals. It fails if the copy exceeds maxFiles or maxBytes.
+func (s *Staged) count(from *os.Root, size int64) error {
 	s.files++
 	s.bytes += size
 	if s.files > maxFiles || s.bytes > maxBytes {
-		return fmt.Errorf("the folder %s is too large for an agent: more than %d files or %d MiB", folder, maxFiles, maxBytes>>20)
+		return fmt.Errorf("the folder %s is too large for an agent, because it contains more than %d files or %d MiB",
+			from.Name(), maxFiles, maxBytes>>20)
 	}
 	return nil
 }
@@ -168,8 +161,8 @@ func (s *Staged) Write(rel string, text []byte) error {
 	return os.WriteFile(filepath.Join(s.Dir, s.name, rel), text, 0o600)
 }
 
-// Commit moves the copy into its place and removes the previous version. The copy is synced to disk
-// first, so that a crash leaves one of them complete.
+// Commit moves the copy to the agent's folder and removes the previous version. It syncs the copy to disk first, so
+// that at least one of the two versions is complete after a crash. If Commit fails, it restores the previous version.
 func (s *Staged) Commit() error {
 	defer s.Discard()
 	made, old := filepath.Join(s.Dir, s.name), filepath.Join(s.Dir, "old")
@@ -189,7 +182,7 @@ func (s *Staged) Commit() error {
 		}
 		_ = os.Rename(s.place, made)
 	}
-	// Restore the previous version; the first error is the one to report.
+	// Restore the previous version, but return the original error.
 	if back := os.Rename(old, s.place); back != nil && !errors.Is(back, fs.ErrNotExist) {
 		s.lost = true
 		return fmt.Errorf("%w; the previous version is in %s", err, old)
@@ -197,14 +190,13 @@ func (s *Staged) Commit() error {
 	return err
 }
 
-// Variables for tests.
+// Tests replace these functions.
 var (
 	syncFile   = (*os.File).Sync
 	syncFolder = home.SyncFolder
 )
 
-// syncAll syncs a folder and its content to disk after everything is written, which is much faster
-// than file by file.
+// syncAll syncs a folder and its content to disk. One pass at the end is much faster than a sync after each file.
 func syncAll(folder string) error {
 	return filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -221,26 +213,26 @@ func syncAll(folder string) error {
 	})
 }
 
-// Discard removes the copy.
+// Discard removes the temporary folder, unless this folder contains the only copy of the previous version.
 func (s *Staged) Discard() {
 	if !s.lost {
 		_ = os.RemoveAll(s.Dir)
 	}
 }
 
-// ValidName returns why an installed agent cannot have this NAME, or nil.
+// ValidName returns an error if the name is not allowed for an installed agent.
 func ValidName(name string) error {
 	switch {
 	case name == "" || len(name) > 128:
-		return errors.New("a name must have 1 to 128 characters")
+		return errors.New("the name of an agent must have 1 to 128 bytes")
 	case strings.HasPrefix(name, ".") || strings.HasPrefix(name, "-") || name == "node_modules":
-		return fmt.Errorf("an agent cannot be named %q", name)
+		return fmt.Errorf("an agent cannot be named %q, because the name is reserved or begins with a dot or hyphen", name)
 	case !filepath.IsLocal(name) || strings.ContainsAny(name, `/\:*?"<>|`):
-		return fmt.Errorf("an agent cannot be named %q: the name is used for a folder", name)
+		return fmt.Errorf("an agent cannot be named %q, because this is not a valid folder name", name)
 	}
 	for _, r := range name {
 		if r < ' ' || r == 0x7f {
-			return errors.New("a name must not contain control characters")
+			return errors.New("the name of an agent must not contain control characters")
 		}
 	}
 	return nil

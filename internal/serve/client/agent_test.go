@@ -31,7 +31,7 @@ func TestStage(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(agents, "x", "src", "run.mjs")); err != nil || string(text) != "x" {
 		t.Errorf("copied %q, %v", text, err)
 	}
-	// A second copy takes the place of the first, and nothing else stays.
+	// A second copy replaces the first one completely.
 	s, err = Stage(agents, "x", from, false, []string{"findagent.json"})
 	if err != nil {
 		t.Fatal(err)
@@ -40,16 +40,17 @@ func TestStage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(agents, "x", "src")); err == nil {
-		t.Error("the old copy is still there")
+		t.Error("files of the old copy still exist")
 	}
 	entries, err := os.ReadDir(agents)
 	if err != nil || len(entries) != 1 {
-		t.Errorf("in the agents folder: %v, %v", entries, err)
+		t.Errorf("the agents folder contains %v, %v; want only the agent", entries, err)
 	}
 }
 
-// The copy is synced before it is moved into its place, and the place before the previous version
-// is removed. If that fails, the previous version is restored.
+// Commit first syncs the copy and moves it to the agent's folder. Then Commit syncs the agents
+// folder. Only then does Commit remove the previous version. If a sync fails, Commit restores the
+// previous version.
 func TestCommitLasts(t *testing.T) {
 	from, agents := t.TempDir(), t.TempDir()
 	write := func(text string) *Staged {
@@ -86,7 +87,7 @@ func TestCommitLasts(t *testing.T) {
 		synced = append(synced, filepath.ToSlash(rel)+" while "+installed()+" is installed")
 		if path == agents {
 			if text, err := os.ReadFile(filepath.Join(s.Dir, "old", "src", "run.mjs")); err != nil || string(text) != "first" {
-				t.Errorf("what was there is %q, %v", text, err)
+				t.Errorf("the previous version is %q, %v", text, err)
 			}
 		}
 	}
@@ -102,7 +103,7 @@ func TestCommitLasts(t *testing.T) {
 			return folder(dir)
 		}
 		if err := s.Commit(); !errors.Is(err, fails) {
-			t.Errorf("it ended with %v, want %v", err, fails)
+			t.Errorf("Commit returned %v, want %v", err, fails)
 		}
 		want := []string{
 			"x while first is installed", "x/findagent.json while first is installed", "x/src while first is installed",
@@ -112,7 +113,7 @@ func TestCommitLasts(t *testing.T) {
 			t.Errorf("these were synced:\n%s\nwant\n%s", strings.Join(synced, "\n"), strings.Join(want, "\n"))
 		}
 		if got := installed(); got != map[error]string{broken: "first", nil: "second"}[fails] {
-			t.Errorf("installed is %q", got)
+			t.Errorf("the installed version is %q", got)
 		}
 	}
 }
@@ -142,21 +143,21 @@ func TestPreviousVersionIsKept(t *testing.T) {
 		if dir != agents {
 			return folder(dir)
 		}
-		// Nothing can be moved out of the way any more.
+		// This non-empty folder blocks the rename that would undo the change.
 		if err := os.MkdirAll(filepath.Join(s.Dir, "x", "full"), 0o700); err != nil {
 			t.Error(err)
 		}
 		return broken
 	}
 	err := s.Commit()
-	s.Discard() // like the caller of Stage
+	s.Discard() // callers of Stage do this too
 	old := filepath.Join(s.Dir, "old")
 	if text, lost := os.ReadFile(filepath.Join(old, "findagent.json")); !errors.Is(err, broken) || !strings.Contains(err.Error(), old) || string(text) != "first" {
-		t.Errorf("it ended with %v, and what was there is %q, %v", err, text, lost)
+		t.Errorf("Commit returned %v; the previous version is %q, %v", err, text, lost)
 	}
 }
 
-func TestStageRefusesWhatLeadsOut(t *testing.T) {
+func TestStageRefusesLinksAndOutsidePaths(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("links need a privilege on Windows")
 	}
@@ -180,7 +181,7 @@ func TestStageRefusesWhatLeadsOut(t *testing.T) {
 		}
 	}
 	if entries, err := os.ReadDir(agents); err != nil || len(entries) > 0 {
-		t.Errorf("left behind: %v, %v", entries, err)
+		t.Errorf("temporary folders remain: %v, %v", entries, err)
 	}
 }
 
@@ -192,7 +193,7 @@ func TestValidName(t *testing.T) {
 	}
 	for _, name := range []string{"", ".", "..", ".hidden", "a/b", `a\b`, "-rf", "a\nb", "a\x1b[0m", "node_modules", "c:", strings.Repeat("a", 129)} {
 		if ValidName(name) == nil {
-			t.Errorf("%q is taken for a name", name)
+			t.Errorf("ValidName accepts %q", name)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestStageOpenness holds a copy to be as open as its original and never more, but
-// for its owner, whatever the umask.
+// A copy has the permissions of its original, except that only the owner can write it. The umask does
+// not matter.
 func TestStageOpenness(t *testing.T) {
 	from, agents := t.TempDir(), filepath.Join(t.TempDir(), "agents")
 	was := syscall.Umask(0)

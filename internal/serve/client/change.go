@@ -13,9 +13,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// FileError is why a client's file was not changed.
+// FileError reports why a client's file was not changed.
 type FileError struct {
 	Client *Client
 	File   string
@@ -25,34 +27,33 @@ type FileError struct {
 
 func (e *FileError) Error() string { return fmt.Sprintf("%s was not changed: %s", e.File, e.Reason) }
 
-// Change is an edit of one client's file.
+// Change is a planned edit of one client's file.
 type Change struct {
 	Client *Client
 	File   string
 	Key    string
-	// Diff shows the edit; empty if nothing changes.
+	// Diff describes the edit to the user. It is empty if nothing changes.
 	Diff string
-	// Theirs means that the change replaces an entry of another program.
+	// Theirs is true if the edit replaces an entry that ambit did not write.
 	Theirs bool
 
-	entry Entry
-	want  any // the value under Key afterwards, or nil
-	edit  func(text []byte) (edited, error)
-	now   snapshot
-	next  edited
-	// meanwhile is called before the file is replaced, in tests.
-	meanwhile func()
+	entry     Entry
+	want      any // the value of the entry after the edit, or nil if the edit removes the entry
+	edit      func(text []byte) (edited, error)
+	now       snapshot
+	next      edited
+	meanwhile func() // set only by tests; runs just before the file is replaced
 }
 
-// snapshot is a file as it was read.
+// snapshot is the state of a file when it was read.
 type snapshot struct {
-	real   string // with links resolved
+	real   string // the path with symbolic links resolved
 	text   []byte
 	exists bool
 	mode   fs.FileMode
 }
 
-// maxFile bounds a client's file. Some clients store their whole history in it.
+// maxFile is the maximum size of a client's file. Some clients store their whole history in the file.
 const maxFile = 256 << 20
 
 func readSnapshot(file string) (snapshot, error) {
@@ -63,7 +64,7 @@ func readSnapshot(file string) (snapshot, error) {
 		s.real = real
 	case errors.Is(err, fs.ErrNotExist):
 		if _, err := os.Lstat(file); err == nil {
-			return s, errors.New("it is a link to a file that does not exist")
+			return s, errors.New("the file is a link to a file that does not exist")
 		}
 		return s, nil
 	default:
@@ -71,36 +72,28 @@ func readSnapshot(file string) (snapshot, error) {
 	}
 	f, err := os.Open(s.real)
 	if err != nil {
-		return s, plain(err)
+		return s, home.WithoutPath(err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	switch {
 	case err != nil:
-		return s, plain(err)
+		return s, home.WithoutPath(err)
 	case !info.Mode().IsRegular():
-		return s, errors.New("it is not a regular file")
+		return s, errors.New("the file is not a regular file")
 	case info.Size() > maxFile:
-		return s, errors.New("it is too large")
+		return s, fmt.Errorf("the file is larger than %d MiB", maxFile>>20)
 	}
 	s.exists, s.mode = true, info.Mode().Perm()
 	s.text, err = io.ReadAll(io.LimitReader(f, maxFile+1))
 	return s, err
 }
 
-// plain is an error without the path, which its reader already knows.
-func plain(err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Err
-	}
-	return err
-}
-
-// Plan plans the edit that adds an entry to a client's file. written is the ledger's record of this
-// agent, or nil.
+// Plan plans the edit that adds the agent's entry to the client's file. The parameter written is the ledger's record of
+// an earlier installation, or nil.
 func (c *Client) Plan(s System, name string, e Entry, written *Written) (*Change, error) {
 	file, _ := c.File(s, name)
-	ch := &Change{Client: c, File: file, Key: c.Key(name), entry: e, want: c.editor.meaning(e)}
+	ch := &Change{Client: c, File: file, Key: c.Key(name), entry: e, want: c.editor.valueOf(e)}
 	if written != nil {
 		ch.File, ch.Key = written.File, written.Key
 	}
@@ -111,7 +104,8 @@ func (c *Client) Plan(s System, name string, e Entry, written *Written) (*Change
 	})
 }
 
-// PlanRemoval plans the removal of an entry.
+// PlanRemoval plans the removal of a recorded entry. Without force, it fails if the entry has changed since ambit
+// wrote it.
 func (c *Client) PlanRemoval(w *Written, force bool) (*Change, error) {
 	ch := &Change{Client: c, File: w.File, Key: w.Key}
 	ch.edit = func(text []byte) (edited, error) {
@@ -122,7 +116,7 @@ func (c *Client) PlanRemoval(w *Written, force bool) (*Change, error) {
 		}
 		before, err := os.ReadFile(w.Backup)
 		if err != nil || sum(before) != w.Before {
-			return out, nil // the backup is damaged
+			return out, nil // without a valid backup, only the entry is removed
 		}
 		out.text = before
 		ch.want, err = c.editor.get(before, w.Key)
@@ -130,27 +124,30 @@ func (c *Client) PlanRemoval(w *Written, force bool) (*Change, error) {
 	}
 	return ch, ch.plan(func(there any) error {
 		if there != nil && hash(there) != w.Entry && !force {
-			return errors.New("its entry has changed since ambit wrote it")
+			return errors.New("the entry for this agent has changed since ambit wrote it")
 		}
 		return nil
 	})
 }
 
-// plan reads the file and makes the edit in memory. check gets the current value.
+// failed wraps err in a [FileError] with a hint. FileError already contains the path, so the path is removed from err.
+func (ch *Change) failed(err error, hint string) error {
+	return &FileError{Client: ch.Client, File: ch.File, Reason: home.WithoutPath(err).Error(), Hint: hint}
+}
+
+// plan reads the file and makes the edit in memory. It calls the callback with the current value of the entry, or
+// with nil if there is no entry. It fails if the callback returns an error.
 func (ch *Change) plan(check func(there any) error) error {
-	failed := func(err error, hint string) error {
-		return &FileError{Client: ch.Client, File: ch.File, Reason: err.Error(), Hint: hint}
-	}
 	var err error
 	if ch.now, err = readSnapshot(ch.File); err != nil {
-		return failed(err, "check the file")
+		return ch.failed(err, "check that the file is readable")
 	}
 	there, err := ch.Client.editor.get(ch.now.text, ch.Key)
 	if err != nil {
-		return failed(err, "fix the file, or move it away")
+		return ch.failed(err, "fix the file, or move it to another folder")
 	}
 	if err := check(there); err != nil {
-		return failed(err, "review it, then use --force")
+		return ch.failed(err, "review the entry, then run the command again with --force")
 	}
 	if same(there, ch.want) {
 		ch.next = edited{text: ch.now.text}
@@ -158,14 +155,14 @@ func (ch *Change) plan(check func(there any) error) error {
 		return nil
 	}
 	if ch.now.exists && ch.now.mode&0o200 == 0 {
-		return failed(errors.New("it is read-only"), "make it writable")
+		return ch.failed(errors.New("the file is read-only"), "make the file writable")
 	}
 	if ch.next, err = ch.edit(ch.now.text); err != nil {
-		return failed(err, "edit the file by hand")
+		return ch.failed(err, "edit the file by hand")
 	}
 	got, err := ch.Client.editor.get(ch.next.text, ch.Key)
 	if err != nil || !same(got, ch.want) {
-		return failed(errors.New("the edit would not have the intended result"), "edit the file by hand")
+		return ch.failed(errors.New("the edit would not have the intended result"), "edit the file by hand")
 	}
 	ch.Diff = ch.next.diff(ch.Theirs)
 	return nil
@@ -174,10 +171,11 @@ func (ch *Change) plan(check func(there any) error) error {
 // Changes reports whether the file would change.
 func (ch *Change) Changes() bool { return ch.Diff != "" }
 
-// errMoved reports that another program wrote the file in between.
-var errMoved = errors.New("another program keeps changing it")
+// errMoved reports that another program changed the file after it was read.
+var errMoved = errors.New("another program keeps changing the file")
 
-// write replaces the file. If the file has changed since it was read, the edit is planned again.
+// write replaces the file. If another program has changed the file since it was read, write plans the edit again and
+// retries.
 func (ch *Change) write() error {
 	again := func(there any) error {
 		if ch.want != nil && there != nil && !same(there, ch.want) && !ch.Theirs && ch.next.removed == "" {
@@ -189,7 +187,7 @@ func (ch *Change) write() error {
 		err := ch.replace()
 		if !errors.Is(err, errMoved) {
 			if err != nil {
-				return &FileError{Client: ch.Client, File: ch.File, Reason: plain(err).Error(), Hint: "check that the file and its folder are writable"}
+				return ch.failed(err, "check that the file and its folder are writable")
 			}
 			return ch.check()
 		}
@@ -200,17 +198,18 @@ func (ch *Change) write() error {
 			return nil
 		}
 	}
-	return &FileError{Client: ch.Client, File: ch.File, Reason: errMoved.Error(), Hint: "close the client and try again"}
+	return ch.failed(errMoved, "close the client and try again")
 }
 
-// replace replaces the file in one step, unless it has changed since it was read.
+// replace writes the edited text to a temporary file and renames it to the client's file. It returns errMoved if the
+// client's file has changed since it was read.
 func (ch *Change) replace() error {
 	tmp := filepath.Join(filepath.Dir(ch.now.real), ".ambit-"+rand.Text())
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp) // already renamed on success
+	defer os.Remove(tmp) // has no effect after the rename
 	_, err = f.Write(ch.next.text)
 	if err = errors.Join(err, f.Chmod(ch.mode()), f.Sync(), f.Close()); err != nil {
 		return err
@@ -228,7 +227,7 @@ func (ch *Change) replace() error {
 	return os.Rename(tmp, ch.now.real)
 }
 
-// mode is the file's mode; a new program is executable.
+// mode returns the mode of the written file. An existing file keeps its mode. A new launcher is executable.
 func (ch *Change) mode() fs.FileMode {
 	if _, program := ch.Client.editor.(launcher); program && !ch.now.exists {
 		return 0o755
@@ -236,24 +235,24 @@ func (ch *Change) mode() fs.FileMode {
 	return ch.now.mode
 }
 
-// check reads the file again.
+// check reads the file again and fails if the file does not contain the result of the edit.
 func (ch *Change) check() error {
 	now, err := readSnapshot(ch.File)
 	if err == nil {
 		var there any
 		if there, err = ch.Client.editor.get(now.text, ch.Key); err == nil && !same(there, ch.want) {
-			err = errors.New("the entry is missing after it was written")
+			err = errors.New("ambit changed the file, but the file no longer contains the change")
 		}
 	}
 	if err != nil {
-		return &FileError{Client: ch.Client, File: ch.File, Reason: err.Error(), Hint: "another program may have written it: try again"}
+		return ch.failed(err, "close the client, which may have overwritten the file, and try again")
 	}
 	return nil
 }
 
 func same(a, b any) bool { return reflect.DeepEqual(a, b) }
 
-// hash is the hash of an entry's value, independent of its layout.
+// hash returns a hash of an entry's value. The hash does not depend on the formatting of the file.
 func hash(entry any) string {
 	text, err := json.Marshal(entry)
 	if err != nil {

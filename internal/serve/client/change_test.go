@@ -24,13 +24,13 @@ func plan(t *testing.T, sc *scene) (*Change, error) {
 	return sc.client.Plan(sc.system, sc.name, sc.entry, l.Of(sc.name, sc.client.Name))
 }
 
-// Invalid files are not changed, and the error has the reason.
+// Invalid files are not changed, and the error contains the reason.
 func TestFilesThatAreLeftAlone(t *testing.T) {
 	tests := []struct {
 		name, head, text, reason string
 	}{
-		{"cut off", cursorLinux, `{"mcpServers": {"canary": `, "it is not valid JSON: error in line 1, column 27"},
-		{"two values", cursorLinux, "{}\n{}", "it is not valid JSON: error in line 2, column 1"},
+		{"cut off", cursorLinux, `{"mcpServers": {"canary": `, "the file is not valid JSON: error on line 1, column 27"},
+		{"two values", cursorLinux, "{}\n{}", "the file is not valid JSON: error on line 2, column 1"},
 		{"a list", cursorLinux, "[]", "does not contain a JSON object"},
 		{"servers as a list", cursorLinux, `{"mcpServers": []}`, `"mcpServers" is not an object`},
 		{"servers twice", cursorLinux, `{"mcpServers": {}, "mcpServers": {}}`, `contains "mcpServers" twice`},
@@ -38,8 +38,8 @@ func TestFilesThatAreLeftAlone(t *testing.T) {
 		{"comments for Claude Code", "client: claude-code\nos: linux", "{ // canary\n}", "comments or trailing commas"},
 		{"a trailing comma for Gemini", "client: gemini-cli\nos: linux", `{"a": [1,],}`, "trailing comma"},
 		{"a trailing comma deep inside", "client: gemini-cli\nos: linux", `{"a": [1,]}`, "trailing comma"},
-		{"no TOML", "client: chatgpt\nos: linux", "a = 1\nb = canary\n", "it is not valid TOML: error in line 2"},
-		{"an inline table", "client: chatgpt\nos: linux", "mcp_servers = { a = { command = \"a\" } }\n", "allows no further table"},
+		{"no TOML", "client: chatgpt\nos: linux", "a = 1\nb = canary\n", "the file is not valid TOML: error on line 2"},
+		{"an inline table", "client: chatgpt\nos: linux", "mcp_servers = { a = { command = \"a\" } }\n", "which is probably an inline table"},
 		{"servers as a value", "client: chatgpt\nos: linux", "mcp_servers = 1\n", "is not a table"},
 	}
 	for _, tt := range tests {
@@ -52,7 +52,7 @@ func TestFilesThatAreLeftAlone(t *testing.T) {
 				t.Fatalf("got %v, want %q with a hint", err, tt.reason)
 			}
 			if strings.Contains(err.Error(), "canary") {
-				t.Errorf("the error shows what is in the file: %v", err)
+				t.Errorf("the error quotes the content of the file: %v", err)
 			}
 			if got := sc.read(t); string(got) != tt.text {
 				t.Errorf("the file was changed:\n%s", got)
@@ -68,7 +68,7 @@ func TestReadOnlyFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := plan(t, sc)
-	if failed, ok := errors.AsType[*FileError](err); !ok || failed.Reason != "it is read-only" {
+	if failed, ok := errors.AsType[*FileError](err); !ok || failed.Reason != "the file is read-only" {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -86,13 +86,13 @@ func TestLinkStaysALink(t *testing.T) {
 	sc.install(t)
 	link, err := os.Lstat(sc.file)
 	if err != nil || link.Mode()&os.ModeSymlink == 0 {
-		t.Fatalf("the link is gone: %v, %v", link, err)
+		t.Fatalf("the link was replaced: %v, %v", link, err)
 	}
 	if info, err := os.Stat(real); err != nil || info.Mode().Perm() != 0o604 {
 		t.Errorf("the mode is %v, %v", info.Mode(), err)
 	}
 	if text, err := os.ReadFile(real); err != nil || !bytes.Contains(text, []byte("report-builder")) {
-		t.Errorf("the file behind the link holds %s, %v", text, err)
+		t.Errorf("the target of the link contains %s, %v", text, err)
 	}
 	sc.uninstall(t)
 	if got := sc.read(t); string(got) != "{}\n" {
@@ -106,7 +106,7 @@ func TestLinkStaysALink(t *testing.T) {
 	}
 }
 
-// TestConcurrentEdits changes the file between reading and writing.
+// TestConcurrentEdits changes the file after ambit has read it and before ambit replaces it.
 func TestConcurrentEdits(t *testing.T) {
 	theirs := "{\n  \"mcpServers\": {\n    \"theirs\": {\"command\": \"x\"}\n  }\n}\n"
 	write := func(sc *scene, edit func(n int)) error {
@@ -131,7 +131,28 @@ func TestConcurrentEdits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := string(sc.read(t)); !strings.Contains(got, `"theirs"`) || !strings.Contains(got, `"report-builder"`) {
-			t.Errorf("one of the two is lost:\n%s", got)
+			t.Errorf("one of the two changes is lost:\n%s", got)
+		}
+		sc.uninstall(t)
+		if got := string(sc.read(t)); got != theirs {
+			t.Errorf("after uninstalling:\n%s", got)
+		}
+	})
+	t.Run("without a second backup", func(t *testing.T) {
+		sc := stage(t, cursorLinux)
+		sc.put(t, []byte("{}\n"))
+		if err := write(sc, func(n int) {
+			if n > 1 {
+				return
+			}
+			sc.put(t, []byte(theirs))
+			// A directory at its path makes the second backup fail.
+			backup := "cursor-" + sum([]byte(sc.file))[:8] + "-" + sum([]byte(theirs))[:16]
+			if err := os.Mkdir(filepath.Join(sc.system.Ambit, "backups", backup), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}); err != nil {
+			t.Fatalf("the file was changed, but: %v", err)
 		}
 		sc.uninstall(t)
 		if got := string(sc.read(t)); got != theirs {
@@ -146,18 +167,18 @@ func TestConcurrentEdits(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 		if got := string(sc.read(t)); strings.Contains(got, "report-builder") {
-			t.Errorf("it was written all the same: %s", got)
+			t.Errorf("the entry was written although the file kept changing: %s", got)
 		}
 		left, err := filepath.Glob(filepath.Join(filepath.Dir(sc.file), ".ambit-*"))
 		if err != nil || len(left) > 0 {
-			t.Errorf("left behind: %v, %v", left, err)
+			t.Errorf("temporary files remain: %v, %v", left, err)
 		}
 	})
-	t.Run("into nonsense", func(t *testing.T) {
+	t.Run("to an invalid file", func(t *testing.T) {
 		sc := stage(t, cursorLinux)
 		sc.put(t, []byte("{}\n"))
 		if err := write(sc, func(int) { sc.put(t, []byte("{")) }); err == nil {
-			t.Fatal("a broken file was edited")
+			t.Fatal("an invalid file was edited")
 		}
 		if got := string(sc.read(t)); got != "{" {
 			t.Errorf("the file is %q", got)
@@ -176,8 +197,8 @@ func TestConcurrentEdits(t *testing.T) {
 	})
 }
 
-// TestOthersAreKept installs and changes in every order. In the end all entries of others are left,
-// and none of ours.
+// TestOthersAreKept installs, changes and uninstalls agents in different orders. In the end, the
+// file must contain all changes made by others and no entry written by ambit.
 func TestOthersAreKept(t *testing.T) {
 	second := func(sc *scene) *scene {
 		other := *sc
@@ -210,7 +231,7 @@ func TestOthersAreKept(t *testing.T) {
 				one.uninstall(t)
 				two.uninstall(t)
 			}, original},
-			"changed by its owner": {func(t *testing.T, one *scene) {
+			"changed by the user": {func(t *testing.T, one *scene) {
 				one.install(t)
 				one.put(t, []byte(changed(string(one.read(t)))))
 				one.uninstall(t)
@@ -221,7 +242,7 @@ func TestOthersAreKept(t *testing.T) {
 				one.entry.Command = "/opt/ambit"
 				one.install(t)
 				if !strings.Contains(string(one.read(t)), "/opt/ambit") {
-					t.Error("the new path is not there")
+					t.Error("the file does not contain the new path")
 				}
 				one.uninstall(t)
 			}, changed(original)},
@@ -231,7 +252,7 @@ func TestOthersAreKept(t *testing.T) {
 				one.install(t)
 				one.uninstall(t)
 			}, original},
-			"gone already": {func(t *testing.T, one *scene) {
+			"entry already removed": {func(t *testing.T, one *scene) {
 				one.install(t)
 				one.put(t, []byte(original))
 				one.uninstall(t)
@@ -243,11 +264,11 @@ func TestOthersAreKept(t *testing.T) {
 				sc.put(t, []byte(original))
 				tt.do(t, sc)
 				if got := string(sc.read(t)); got != tt.want {
-					t.Errorf("in the end:\n%s\nwant:\n%s", got, tt.want)
+					t.Errorf("got the file:\n%s\nwant:\n%s", got, tt.want)
 				}
 				left, err := os.ReadDir(filepath.Join(sc.system.Ambit, "backups"))
 				if err != nil || len(left) > 0 {
-					t.Errorf("backups left: %v, %v", left, err)
+					t.Errorf("backups remain: %v, %v", left, err)
 				}
 			})
 		}
@@ -263,14 +284,14 @@ func TestForeignEntry(t *testing.T) {
 		sc.put(t, []byte(text))
 		ch, err := plan(t, sc)
 		if err != nil || !ch.Theirs {
-			t.Fatalf("%s: an entry of another program counts as ours: %v", head, err)
+			t.Fatalf("%s: an entry of another program is treated as ambit's: %v", head, err)
 		}
 		if strings.Contains(ch.Diff, "canary") || !strings.Contains(ch.Diff, "not shown") {
-			t.Errorf("the diff:\n%s", ch.Diff)
+			t.Errorf("the diff shows the other program's entry:\n%s", ch.Diff)
 		}
 		sc.install(t)
 		if got := string(sc.read(t)); strings.Contains(got, "canary") || strings.Contains(head, "chatgpt") && !strings.Contains(got, "\n# next\n[b]\n") {
-			t.Errorf("in its place:\n%s", got)
+			t.Errorf("after installing:\n%s", got)
 		}
 		sc.uninstall(t)
 		if got := string(sc.read(t)); got != text {
@@ -299,13 +320,13 @@ func TestEntryThatWasChangedStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := string(sc.read(t)); got != "{}\n" {
-		t.Errorf("with force: %s", got)
+		t.Errorf("after a removal with force, the file is %s", got)
 	}
 }
 
-func TestBackupsAreForTheOwnerAlone(t *testing.T) {
+func TestBackupsAreReadableOnlyByTheOwner(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("modes mean nothing on Windows")
+		t.Skip("Windows has no file modes")
 	}
 	sc := stage(t, cursorLinux)
 	sc.put(t, []byte(`{"secret": "canary"}`))
@@ -340,7 +361,7 @@ func TestLedgerWithoutAgentsIsRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "installs.json"), []byte(`{"version": 1, "agents": null}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadLedger(dir); err == nil || !strings.Contains(err.Error(), "agents is missing") {
+	if _, err := ReadLedger(dir); err == nil || !strings.Contains(err.Error(), "\"agents\" is missing") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -367,7 +388,7 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	if Named("claude-code").Link("x", e) != "" {
-		t.Error("Claude Code has no such link")
+		t.Error("Link returned a link for Claude Code, which does not support links")
 	}
 }
 

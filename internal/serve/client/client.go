@@ -1,22 +1,22 @@
-// Package client installs agents into the MCP clients that people use, and removes them again.
+// Package client adds agents to the MCP clients that people use, and removes them again.
 //
-// Every client gets the same entry: ambit's absolute path, with run and the agent's NAME. So no
-// secret enters a client's file, one form fits all, and the gateway stays the only way to the
-// agent's tools. A table here has the differences: the location of the file on each system, the key
-// of the servers, and the syntax that the client accepts.
+// Every client gets the same entry in its configuration file. The entry is the command "ambit run NAME", with the
+// absolute path of ambit. It contains no secret, and the gateway stays the only way to the agent's tools. The clients
+// differ in the location of the file, the key of the MCP servers, and the accepted syntax. [Clients] describes the
+// differences.
 //
-// A client's file belongs to its owner. A [Change] is the smallest edit that adds or removes one
-// entry: comments, order, indentation, line ends, a byte order mark, the file's mode and a link to
-// it all stay. It is planned first, so that people see it before the file is written. Then the file
-// is backed up, replaced in one step, and read again. If it changed in between, the edit is planned
-// again and overwrites nothing. A file that is invalid or read-only is left unchanged.
+// The configuration file belongs to the user. A [Change] is the smallest edit that adds or removes one entry. It
+// preserves comments, order, indentation, line endings, a byte order mark, the file's mode, and a symbolic link to
+// the file. The edit is planned in memory and shown to the user. Then the file is backed up, replaced atomically, and
+// read again. If another program changes the file before it is replaced, the edit is planned again. The other
+// program's changes are not lost. An invalid or read-only file is not changed.
 //
-// A diff shows only the added lines and those that ambit itself had written. The other lines belong
-// to the user and may contain secrets.
+// A diff shows only lines that ambit adds or wrote earlier. The other lines belong to the user and may contain
+// secrets.
 //
-// The [Ledger] records what was written. Removing an agent from an unchanged file restores the
-// original bytes. Otherwise only ambit's entry is removed, and only if it is still the one that was
-// written.
+// The [Ledger] records every entry that ambit wrote. If the file has not changed since then, removing the agent
+// restores the original file byte for byte. Otherwise, ambit removes only its own entry. If someone has changed the
+// entry, ambit does not remove it.
 package client
 
 import (
@@ -27,62 +27,65 @@ import (
 	"strings"
 )
 
-// System is the machine as clients see it.
+// System describes the machine on which the clients are installed.
 type System struct {
-	// OS is a value of runtime.GOOS.
+	// OS is the operating system, as in runtime.GOOS.
 	OS string
-	// Home is the user's home folder, Ambit that of ambit.
-	Home, Ambit string
-	Getenv      func(string) string
+	// Home is the user's home folder.
+	Home string
+	// Ambit is ambit's own home folder.
+	Ambit  string
+	Getenv func(string) string
 }
 
-// Here returns this machine.
-func Here(ambit string) (System, error) {
+// Here returns a System that describes this machine. The parameter is ambit's home folder.
+func Here(ambitHome string) (System, error) {
 	home, err := os.UserHomeDir()
-	return System{OS: runtime.GOOS, Home: home, Ambit: ambit, Getenv: os.Getenv}, err
+	return System{OS: runtime.GOOS, Home: home, Ambit: ambitHome, Getenv: os.Getenv}, err
 }
 
-// from returns the folder in an environment variable, or else the given one in the home.
-func (s System) from(variable string, otherwise ...string) string {
+// folderFrom returns the folder in the given environment variable. If the variable does not contain an absolute path,
+// folderFrom returns the fallback folder in the user's home.
+func (s System) folderFrom(variable string, fallback ...string) string {
 	if dir := s.Getenv(variable); filepath.IsAbs(dir) {
 		return dir
 	}
-	return s.home(otherwise...)
+	return s.home(fallback...)
 }
 
 func (s System) home(parts ...string) string {
 	return filepath.Join(append([]string{s.Home}, parts...)...)
 }
 
-// config is the folder for settings of desktop applications.
-func (s System) config() string {
+// configFolder returns the folder in which desktop applications store their settings.
+func (s System) configFolder() string {
 	switch s.OS {
 	case "darwin":
 		return s.home("Library", "Application Support")
 	case "windows":
-		return s.from("APPDATA", "AppData", "Roaming")
+		return s.folderFrom("APPDATA", "AppData", "Roaming")
 	}
-	return s.from("XDG_CONFIG_HOME", ".config")
+	return s.folderFrom("XDG_CONFIG_HOME", ".config")
 }
 
-// Client is a program that agents are installed into.
+// Client is a program into which agents can be installed.
 type Client struct {
 	Name, Title string
-	// After is the step that makes the client see the change.
+	// After is an instruction for the user: how to make the client notice a change to its file.
 	After string
-	// Binary is the client's own program on PATH, empty if it has none.
+	// Binary is the name of the client's program on PATH, or empty.
 	Binary string
-	// Family is its name in compatibility hints.
+	// Family is the client's name in the compatibility hints of manifests.
 	Family string
 
 	editor editor
-	// plain means that names may contain only letters, digits, - and _.
-	plain bool
-	// place returns the file, and the folder that shows that the client is installed.
-	place func(System, string) (file, sign string)
+	plain  bool // an entry's name can contain only letters, digits, - and _
+	// place returns the path of the file that contains the agent's entry. The second result is a folder that exists
+	// if the client is installed.
+	place func(s System, name string) (file, sign string)
 }
 
-// Clients are all clients, in the order of manifests.
+// Clients lists all supported clients, in the order in which manifests define them.
 var Clients = []*Client{
 	{
 		Name: "claude-desktop", Title: "Claude Desktop", After: "quit Claude Desktop and start it again", Family: "claude",
@@ -90,51 +93,51 @@ var Clients = []*Client{
 		place:  claudeDesktop,
 	},
 	{
-		Name: "claude-code", Title: "Claude Code", After: "start a new session; claude mcp list shows it", Binary: "claude", Family: "claude",
-		editor: jsonFile{key: "mcpServers", reads: standard, typed: true}, plain: true,
+		Name: "claude-code", Title: "Claude Code", After: "start a new session; to check, run: claude mcp list",
+		Binary: "claude", Family: "claude", editor: jsonFile{key: "mcpServers", reads: standard, typed: true}, plain: true,
 		place: func(s System, _ string) (string, string) {
-			dir := s.from("CLAUDE_CONFIG_DIR")
-			return filepath.Join(dir, ".claude.json"), s.from("CLAUDE_CONFIG_DIR", ".claude")
+			dir := s.folderFrom("CLAUDE_CONFIG_DIR")
+			return filepath.Join(dir, ".claude.json"), s.folderFrom("CLAUDE_CONFIG_DIR", ".claude")
 		},
 	},
 	{
-		Name: "chatgpt", Title: "ChatGPT and Codex", After: "restart the app; codex mcp list shows it", Binary: "codex", Family: "chatgpt",
-		editor: tomlFile{table: "mcp_servers"},
+		Name: "chatgpt", Title: "ChatGPT and Codex", After: "restart the app; to check it, run: codex mcp list",
+		Binary: "codex", Family: "chatgpt", editor: tomlFile{table: "mcp_servers"},
 		place: func(s System, _ string) (string, string) {
-			dir := s.from("CODEX_HOME", ".codex")
+			dir := s.folderFrom("CODEX_HOME", ".codex")
 			return filepath.Join(dir, "config.toml"), dir
 		},
 	},
 	{
-		Name: "cursor", Title: "Cursor", After: "turn it on in Cursor's settings, under MCP", Family: "cursor",
+		Name: "cursor", Title: "Cursor", After: "turn the agent on in Cursor's settings, under MCP", Family: "cursor",
 		editor: jsonFile{key: "mcpServers", reads: standard},
 		place: func(s System, _ string) (string, string) {
 			return s.home(".cursor", "mcp.json"), s.home(".cursor")
 		},
 	},
 	{
-		Name: "vscode", Title: "VS Code", After: "start it from the list of MCP servers in VS Code", Family: "vscode",
+		Name: "vscode", Title: "VS Code", After: "start the agent in VS Code's list of MCP servers", Family: "vscode",
 		editor: jsonFile{key: "servers", reads: trailing, typed: true},
 		place: func(s System, _ string) (string, string) {
-			dir := filepath.Join(s.config(), "Code", "User")
+			dir := filepath.Join(s.configFolder(), "Code", "User")
 			return filepath.Join(dir, "mcp.json"), dir
 		},
 	},
 	{
-		Name: "gemini-cli", Title: "Gemini CLI", After: "start a new session; gemini mcp list shows it", Binary: "gemini", Family: "gemini",
-		editor: jsonFile{key: "mcpServers", reads: comments},
+		Name: "gemini-cli", Title: "Gemini CLI", After: "start a new session; to check, run: gemini mcp list",
+		Binary: "gemini", Family: "gemini", editor: jsonFile{key: "mcpServers", reads: comments},
 		place: func(s System, _ string) (string, string) {
-			dir := filepath.Join(s.from("GEMINI_CLI_HOME"), ".gemini")
+			dir := filepath.Join(s.folderFrom("GEMINI_CLI_HOME"), ".gemini")
 			return filepath.Join(dir, "settings.json"), dir
 		},
 	},
 	{
-		Name: "windsurf", Title: "Windsurf", After: "refresh the list of MCP servers", Family: "windsurf",
+		Name: "windsurf", Title: "Windsurf", After: "refresh the list of MCP servers in Windsurf", Family: "windsurf",
 		editor: jsonFile{key: "mcpServers", reads: comments},
 		place:  windsurf,
 	},
 	{
-		Name: "cli", Title: "the command line", After: "call it by that path, or add the folder to PATH",
+		Name: "cli", Title: "the command line", After: "run the file by its path, or add its folder to PATH",
 		editor: launcher{},
 		place: func(s System, name string) (string, string) {
 			if s.OS == "windows" {
@@ -146,9 +149,10 @@ var Clients = []*Client{
 	{Name: Web, Title: "web clients"},
 }
 
-// Web is the name for clients that can only connect to an address.
+// Web is the name of the entry in [Clients] that represents all web clients. A web client can only connect to a URL.
 const Web = "web"
 
+// Names returns the names of all clients.
 func Names() []string {
 	names := make([]string, len(Clients))
 	for i, c := range Clients {
@@ -157,7 +161,7 @@ func Names() []string {
 	return names
 }
 
-// Named returns nil for an unknown name.
+// Named returns the client with this name, or nil.
 func Named(name string) *Client {
 	if i := slices.Index(Names(), name); i >= 0 {
 		return Clients[i]
@@ -165,36 +169,29 @@ func Named(name string) *Client {
 	return nil
 }
 
-// claudeDesktop handles the packaged app on Windows, which reads a copy of its folder in another
-// place.
+// claudeDesktop returns the path of Claude Desktop's file. On Windows, the MSIX version of the app stores its settings
+// in the folder of its package.
 func claudeDesktop(s System, _ string) (file, sign string) {
-	dir := filepath.Join(s.config(), "Claude")
+	dir := filepath.Join(s.configFolder(), "Claude")
 	if s.OS == "windows" {
-		packages := filepath.Join(s.from("LOCALAPPDATA", "AppData", "Local"), "Packages")
-		// Glob fails only on a bad pattern, and then finds nothing.
-		found, _ := filepath.Glob(filepath.Join(escapeGlob(packages), "Claude_*", "LocalCache", "Roaming", "Claude"))
-		if len(found) > 0 {
-			dir = found[0]
+		packages := filepath.Join(s.folderFrom("LOCALAPPDATA", "AppData", "Local"), "Packages")
+		entries, _ := os.ReadDir(packages) // if this folder does not exist, the MSIX version is not installed
+		for _, e := range entries {
+			own := filepath.Join(packages, e.Name(), "LocalCache", "Roaming", "Claude")
+			if strings.HasPrefix(e.Name(), "Claude_") && isFolder(own) {
+				return filepath.Join(own, "claude_desktop_config.json"), own
+			}
 		}
 	}
 	return filepath.Join(dir, "claude_desktop_config.json"), dir
 }
 
-// escapeGlob escapes a folder's name in a pattern. Windows has no escapes, and of the special
-// characters only [ may occur in a name.
-func escapeGlob(dir string) string {
-	if runtime.GOOS == "windows" {
-		return strings.ReplaceAll(dir, "[", "?")
-	}
-	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(dir)
-}
-
-// windsurf has been Devin Desktop since 2026, with its own folder. The existing folder shows which
-// one is used.
+// windsurf returns the path of Windsurf's file. In 2026, Windsurf was renamed to Devin Desktop and moved to a different
+// folder. If the new folder exists, it is used.
 func windsurf(s System, _ string) (file, sign string) {
-	devin := filepath.Join(s.from("XDG_CONFIG_HOME", ".config"), "devin")
+	devin := filepath.Join(s.folderFrom("XDG_CONFIG_HOME", ".config"), "devin")
 	if s.OS == "windows" {
-		devin = filepath.Join(s.config(), "devin")
+		devin = filepath.Join(s.configFolder(), "devin")
 	}
 	if isFolder(devin) {
 		return filepath.Join(devin, "mcp_config.json"), devin
@@ -208,8 +205,8 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// File returns the file in which the client looks for an agent, and whether the client seems to be
-// installed. Web clients have none.
+// File returns the file that contains the client's entry for the agent. The second result reports whether the client
+// seems to be installed. For web clients, File returns "" and false.
 func (c *Client) File(s System, name string) (file string, found bool) {
 	if c.place == nil {
 		return "", false
@@ -219,13 +216,13 @@ func (c *Client) File(s System, name string) (file string, found bool) {
 	return file, err == nil || isFolder(sign)
 }
 
-// Key is the agent's name in the client's file.
+// Key returns the name of the agent's entry in the client's file.
 func (c *Client) Key(name string) string {
 	if !c.plain {
 		return name
 	}
 	return strings.Map(func(r rune) rune {
-		if r == '-' || r == '_' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' {
+		if strings.ContainsRune(bareKey, r) {
 			return r
 		}
 		return '-'
@@ -236,20 +233,20 @@ func (c *Client) Key(name string) string {
 type Entry struct {
 	Command string
 	Args    []string
-	// Home is AMBIT_HOME for a client that does not have it; empty means the default.
+	// Home is the value of AMBIT_HOME for the command. If Home is empty, the entry does not set AMBIT_HOME.
 	Home string
 }
 
-// NewEntry returns the entry of an agent: ambit run NAME.
+// NewEntry returns the entry for "ambit run NAME". The first parameter is the path of ambit.
 func NewEntry(ambit, name, home string) Entry {
 	return Entry{Command: ambit, Args: []string{"run", name}, Home: home}
 }
 
-// homeVariable is the only variable that an entry may set.
+// homeVariable is the only environment variable that an entry sets.
 const homeVariable = "AMBIT_HOME"
 
-// meaning is the entry in a parsed file.
-func (e Entry) meaning(typed bool) map[string]any {
+// value returns the entry as a parsed JSON or TOML value. If typed is true, the value has the member "type": "stdio".
+func (e Entry) value(typed bool) map[string]any {
 	args := make([]any, len(e.Args))
 	for i, a := range e.Args {
 		args[i] = a

@@ -7,35 +7,35 @@ import (
 	"strings"
 )
 
-// editor changes one entry in the text of a client's file.
+// editor reads and changes one entry in the text of a client's file.
 type editor interface {
-	// get returns the value under key, or nil.
+	// get returns the value of the entry with this key, or nil.
 	get(text []byte, key string) (any, error)
-	// set adds or replaces the entry.
+	// set adds or replaces the entry with this key.
 	set(text []byte, key string, e Entry) (edited, error)
-	// remove removes the entry, and its container if that was created for it.
+	// remove removes the entry with this key. If made is true, ambit created the object or table that contains the
+	// entries, so remove also removes this container if it has become empty.
 	remove(text []byte, key string, made bool) (edited, error)
-	// meaning is the value that get returns for an entry.
-	meaning(e Entry) any
+	// valueOf returns the value that get will return after set has written the entry.
+	valueOf(e Entry) any
 }
 
-// edited is the result of an edit.
+// edited is the result of set or remove.
 type edited struct {
-	text []byte
-	// line is where the edit begins, from 1.
-	line           int
+	text           []byte // the new text of the file
+	line           int    // the number of the first changed line, starting at 1
 	removed, added string
-	// made means that the container of the entries was created.
-	made bool
+	made           bool // whether the edit created the object or table that contains the entries
 }
 
-// diff shows an edit. Lines that others had written are counted, not shown.
+// diff returns a description of the edit for the user. If another program wrote the removed lines, diff shows only how
+// many there are.
 func (e edited) diff(theirs bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "@@ line %d @@\n", e.line)
 	if theirs && e.removed != "" {
 		n := strings.Count(strings.Trim(e.removed, "\r\n"), "\n") + 1
-		fmt.Fprintf(&b, "- (another entry with this name, %d lines, not shown)\n", n)
+		fmt.Fprintf(&b, "- (existing entry with this name not shown; number of lines: %d)\n", n)
 	} else {
 		mark(&b, "-", e.removed)
 	}
@@ -53,13 +53,13 @@ func mark(b *strings.Builder, sign, text string) {
 	}
 }
 
-// splice is one replacement in a text.
+// splice replaces a range of bytes in a text.
 type splice struct {
 	from, to int
 	text     string
 }
 
-// apply applies splices, which are sorted and do not overlap.
+// apply applies splices to a text. The splices must be sorted and must not overlap.
 func apply(text []byte, splices ...splice) []byte {
 	var b bytes.Buffer
 	at := 0
@@ -72,7 +72,7 @@ func apply(text []byte, splices ...splice) []byte {
 	return b.Bytes()
 }
 
-// eolOf returns the line end that a text uses.
+// eolOf returns the line ending that the text uses.
 func eolOf(text []byte) string {
 	if i := bytes.IndexByte(text, '\n'); i > 0 && text[i-1] == '\r' {
 		return "\r\n"
@@ -84,7 +84,7 @@ func lineAt(text []byte, offset int) int { return bytes.Count(text[:offset], []b
 
 const byteOrderMark = "\ufeff"
 
-// splitMark removes the byte order mark, which parsers do not accept.
+// splitMark separates the byte order mark from the rest of a text. Parsers do not accept the mark.
 func splitMark(text []byte) (mark string, rest []byte) {
 	if rest, ok := bytes.CutPrefix(text, []byte(byteOrderMark)); ok {
 		return byteOrderMark, rest
@@ -94,20 +94,20 @@ func splitMark(text []byte) (mark string, rest []byte) {
 
 func blank(text []byte) bool { return len(bytes.TrimSpace(text)) == 0 }
 
-// quoted is a JSON string, which is also a TOML basic string.
-func quoted(s string) string {
+// quote returns s as a JSON string, which is also a valid TOML basic string.
+func quote(s string) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // strings can always be encoded
-	// TOML requires an escape that JSON does not.
+	_ = e.Encode(s) // encoding a string cannot fail
+	// TOML requires an escape for this character, but JSON does not.
 	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007f`)
 }
 
-func quotedList(list []string) string {
+func quoteList(list []string) string {
 	out := make([]string, len(list))
 	for i, s := range list {
-		out[i] = quoted(s)
+		out[i] = quote(s)
 	}
 	return "[" + strings.Join(out, ", ") + "]"
 }

@@ -18,66 +18,70 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-const hosted = "findagent-hosted" // runs only on a server
+// hostedExec is the value of Delivery.Exec for an agent that runs only on a server.
+const hostedExec = "findagent-hosted"
 
-// Refuse returns why the client can never reach the agent, and what to do; empty if it can.
+// Refuse returns the reason why the client can never use the agent, and a hint about what to do instead. Both results
+// are empty if the client can use the agent.
 func (c *Client) Refuse(a *agent.Agent) (reason, hint string) {
 	remote := slices.Contains(a.Delivery.Modes, "mcp.remote") && a.Delivery.URL != ""
 	switch {
 	case c.Name == Web && !remote && !slices.Contains(a.Delivery.Modes, "prompt"):
-		return "the agent runs on this machine, and a web client can only connect to an address",
-			"serve it with ambit serve where the client can reach it, and connect to URL/mcp/NAME there"
-	case c.Name == Web || a.Delivery.Exec != hosted:
+		return "the agent runs on this machine, but a web client can only connect to a URL",
+			"run \"ambit serve\" on a machine that the client can reach, and connect the client to URL/mcp/NAME"
+	case c.Name == Web || a.Delivery.Exec != hostedExec:
 		return "", ""
 	}
-	hint = "install it where ambit serve runs, and connect to URL/mcp/NAME there"
+	hint = "install the agent on the machine where \"ambit serve\" runs, and connect the client to URL/mcp/NAME"
 	if remote {
 		hint = "connect the client to " + a.Delivery.URL
 	}
-	return "the agent is hosted: it runs only on a server, and " + c.Title + " would have to start it here", hint
+	return "the agent is hosted, so it runs only on a server, but " + c.Title + " starts agents on this machine", hint
 }
 
-// Meant reports whether the agent's manifest names the client, or no client at all.
+// Meant reports whether the agent is meant for this client. This is the case if the manifest lists this client or lists
+// no clients at all.
 func (c *Client) Meant(a *agent.Agent) bool {
 	return len(a.Delivery.Targets) == 0 || slices.Contains(a.Delivery.Targets, c.Name)
 }
 
-// Steps are the manual steps for a client without a file.
+// Steps returns the steps for connecting a web client by hand. It returns nil for other clients.
 func (c *Client) Steps(a *agent.Agent) []string {
 	switch {
 	case c.Name != Web:
 		return nil
 	case a.Delivery.URL == "":
-		return []string{"the agent is a recipe: paste its prompt into the client"}
+		return []string{"paste the agent's prompt into the client"}
 	}
-	steps := []string{"open the client's settings and add a custom connector", "enter the address " + a.Delivery.URL}
+	steps := []string{"open the client's settings and add a custom connector", "enter the URL " + a.Delivery.URL}
 	switch a.Delivery.Auth {
 	case "api-key":
-		steps = append(steps, "enter your API key when the client asks; ambit does not store it")
+		steps = append(steps, "enter your API key when the client asks for it; ambit does not store the key")
 	case "oauth-device":
 		steps = append(steps, "sign in when the client asks")
 	}
 	return steps
 }
 
-// Link returns an address that opens the client and installs the entry; empty if the client has
-// none.
+// Link returns a URL that opens the client and installs the entry. It returns "" if the client does not support such
+// URLs.
 func (c *Client) Link(key string, e Entry) string {
 	one := style{oneLine: true}
 	switch c.Name {
 	case "cursor":
-		config := jsonFile{}.render(e, one, "")
-		return "cursor://anysphere.cursor-deeplink/mcp/install?name=" + url.QueryEscape(key) + "&config=" + url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(config)))
+		config := base64.StdEncoding.EncodeToString([]byte(jsonFile{}.render(e, one, "")))
+		return "cursor://anysphere.cursor-deeplink/mcp/install?name=" + url.QueryEscape(key) +
+			"&config=" + url.QueryEscape(config)
 	case "vscode":
 		entry := jsonFile{typed: true}.render(e, one, "")
-		return "vscode:mcp/install?" + url.PathEscape(`{"name":`+quoted(key)+","+strings.TrimPrefix(entry, "{"))
+		return "vscode:mcp/install?" + url.PathEscape(`{"name":`+quote(key)+","+strings.TrimPrefix(entry, "{"))
 	}
 	return ""
 }
 
 var versionIn = regexp.MustCompile(`\d+(\.\d+){1,2}`)
 
-// Installed returns the version that the client's own program reports, or nothing.
+// Installed returns the version that the client's program reports, or "" if the version is unknown.
 func (c *Client) Installed(ctx context.Context) string {
 	if c.Binary == "" {
 		return ""
@@ -97,8 +101,8 @@ func (c *Client) Installed(ctx context.Context) string {
 	return versionIn.FindString(string(out))
 }
 
-// Unmet compares the compatibility hints of a manifest with a client's version (empty if unknown),
-// and returns what does not match.
+// Unmet returns a message if the client's version does not match the compatibility hints in the manifest. It also
+// returns a message if the version is unknown or cannot be compared.
 func (c *Client) Unmet(a *agent.Agent, version string) string {
 	for _, family := range slices.Sorted(maps.Keys(a.Compatibility)) {
 		if !strings.EqualFold(family, c.Family) && !strings.EqualFold(family, c.Name) {
@@ -109,7 +113,7 @@ func (c *Client) Unmet(a *agent.Agent, version string) string {
 		have, versionErr := semver.NewVersion(cmp.Or(version, "?"))
 		switch {
 		case err != nil || versionErr != nil:
-			return fmt.Sprintf("the agent requires %s %s, which could not be checked", family, required)
+			return fmt.Sprintf("the agent requires %s %s, but the installed version could not be checked", family, required)
 		case !constraint.Check(have):
 			return fmt.Sprintf("the agent requires %s %s, but the installed %s is %s", family, required, c.Title, version)
 		}

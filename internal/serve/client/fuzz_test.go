@@ -9,7 +9,7 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// seeds are the originals of the golden files.
+// seeds adds the original files in the golden files to the corpus.
 func seeds(f *testing.F) {
 	files, err := filepath.Glob("testdata/golden/*.txtar")
 	if err != nil {
@@ -28,8 +28,8 @@ func seeds(f *testing.F) {
 	}
 }
 
-// meaningOf returns a file's content without our entry and without containers that this leaves
-// empty.
+// meaningOf returns a file's content as JSON, without ambit's entry. If the container of the entries is
+// then empty, it is omitted too.
 func meaningOf(t *testing.T, root map[string]any, holder, key string) string {
 	t.Helper()
 	if h, ok := root[holder].(map[string]any); ok {
@@ -40,7 +40,7 @@ func meaningOf(t *testing.T, root map[string]any, holder, key string) string {
 	}
 	text, err := json.Marshal(root)
 	if err != nil {
-		t.Skip("it holds what JSON has no word for")
+		t.Skip("the file contains a value that JSON cannot represent")
 	}
 	return string(text)
 }
@@ -62,7 +62,8 @@ func decodeJSON(t *testing.T, text []byte) map[string]any {
 	return root
 }
 
-// FuzzJSON edits any readable file and checks that nothing else changes its meaning.
+// FuzzJSON adds an entry to an arbitrary valid file and removes it again. All other content must keep
+// its meaning.
 func FuzzJSON(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, text []byte, key string) {
@@ -76,7 +77,7 @@ func FuzzJSON(f *testing.F) {
 			return
 		}
 		before := meaningOf(t, decodeJSON(t, text), ed.key, key)
-		if got, err := ed.get(added.text, key); err != nil || !same(got, ed.meaning(e)) {
+		if got, err := ed.get(added.text, key); err != nil || !same(got, ed.valueOf(e)) {
 			t.Fatalf("%q: the entry is %v, %v\n%q", text, got, err, added.text)
 		}
 		if after := meaningOf(t, decodeJSON(t, added.text), ed.key, key); after != before {
@@ -95,8 +96,8 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// FuzzTOML does the same with TOML. That all else keeps its meaning is checked
-// by the edit itself, so that here it only must not fail.
+// FuzzTOML is like FuzzJSON, but for TOML. The edit itself checks that all other content keeps its
+// meaning. So this test checks only the entry.
 func FuzzTOML(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, text []byte, key string) {
@@ -109,7 +110,7 @@ func FuzzTOML(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got, err := ed.get(added.text, key); err != nil || !same(got, ed.meaning(e)) {
+		if got, err := ed.get(added.text, key); err != nil || !same(got, ed.valueOf(e)) {
 			t.Fatalf("%q: the entry is %v, %v\n%q", text, got, err, added.text)
 		}
 		removed, err := ed.remove(added.text, key, false)

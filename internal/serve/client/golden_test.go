@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// scene is a machine with one client's file on it.
+// scene is a fake machine with one client and its file.
 type scene struct {
 	system System
 	client *Client
@@ -23,7 +23,7 @@ type scene struct {
 	file   string
 }
 
-// stage sets up the machine that a golden file's head describes.
+// stage sets up the fake machine that the head of a golden file describes.
 func stage(t *testing.T, head string) *scene {
 	t.Helper()
 	home := t.TempDir()
@@ -54,7 +54,7 @@ func stage(t *testing.T, head string) *scene {
 		}
 	}
 	if sc.client == nil || sc.system.OS == "" {
-		t.Fatalf("the head names no client or system")
+		t.Fatalf("the head does not name a client and an operating system")
 	}
 	command := "/usr/local/bin/ambit"
 	if sc.system.OS == "windows" {
@@ -121,7 +121,7 @@ func (sc *scene) read(t *testing.T) []byte {
 	return text
 }
 
-// everything lists the files below the home, ambit's own aside.
+// everything lists the files in the user's home, except ambit's own files.
 func (sc *scene) everything(t *testing.T) string {
 	t.Helper()
 	var all []string
@@ -138,8 +138,8 @@ func (sc *scene) everything(t *testing.T) string {
 	return strings.Join(all, "\n")
 }
 
-// TestGolden holds what each client's file looks like after an installation,
-// on each system, and that an uninstallation gives back the very bytes.
+// TestGolden compares each client's file after an installation with a golden file, for each operating
+// system. Uninstalling must restore the original file byte for byte.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/golden/*.txtar")
 	if err != nil || len(files) < 20 {
@@ -167,7 +167,7 @@ func TestGolden(t *testing.T) {
 			before := sc.everything(t)
 			ch := sc.install(t)
 			if strings.Contains(ch.Diff, "canary") {
-				t.Errorf("the diff shows what is not ours:\n%s", ch.Diff)
+				t.Errorf("the diff shows lines that ambit did not write:\n%s", ch.Diff)
 			}
 			rel, err := filepath.Rel(sc.system.Home, sc.file)
 			if err != nil {
@@ -216,18 +216,18 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestEditsUndoThemselves converts every golden original to other line ends, indentations and a
-// byte order mark. Removing the entry must undo adding it, without a backup.
+// TestEditsUndoThemselves edits every golden original with different line endings and with a byte
+// order mark. Removing the entry must undo adding it, without a backup.
 func TestEditsUndoThemselves(t *testing.T) {
 	files, err := filepath.Glob("testdata/golden/*.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
 	variants := map[string]func(string) string{
-		"as it is":         func(s string) string { return s },
+		"unchanged":        func(s string) string { return s },
 		"CRLF":             func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
 		"byte order mark":  func(s string) string { return byteOrderMark + s },
-		"no last line end": func(s string) string { return strings.TrimSuffix(s, "\n") },
+		"no final newline": func(s string) string { return strings.TrimSuffix(s, "\n") },
 	}
 	edits := 0
 	for _, path := range files {
@@ -251,7 +251,7 @@ func TestEditsUndoThemselves(t *testing.T) {
 				if variant == "CRLF" && strings.Count(string(added.text), "\n") != strings.Count(string(added.text), "\r\n") {
 					t.Errorf("%s: mixed line ends:\n%q", path, added.text)
 				}
-				if got, err := sc.client.editor.get(added.text, key); err != nil || !same(got, sc.client.editor.meaning(sc.entry)) {
+				if got, err := sc.client.editor.get(added.text, key); err != nil || !same(got, sc.client.editor.valueOf(sc.entry)) {
 					t.Errorf("%s, %s: the entry reads as %v, %v", path, variant, got, err)
 				}
 				removed, err := sc.client.editor.remove(added.text, key, added.made)
@@ -267,12 +267,12 @@ func TestEditsUndoThemselves(t *testing.T) {
 		}
 	}
 	if edits < 60 {
-		t.Errorf("only %d edits were tried", edits)
+		t.Errorf("only %d edits were tested, want at least 60", edits)
 	}
 }
 
-// squeeze forgets how an empty object and the end of the file are laid out,
-// which an edit cannot know.
+// squeeze normalizes the formatting of empty objects and of the end of the file. Without a backup,
+// an edit cannot restore this formatting.
 func squeeze(text []byte) []byte {
 	for _, empty := range []string{"{\n    }", "{\r\n    }"} {
 		text = bytes.ReplaceAll(text, []byte(empty), []byte("{}"))

@@ -11,7 +11,7 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// leniency is what a client accepts beyond standard JSON.
+// leniency describes which syntax a client accepts in addition to standard JSON.
 type leniency int
 
 const (
@@ -20,31 +20,29 @@ const (
 	trailing // comments and trailing commas
 )
 
-// jsonFile is a JSON file with its entries in the object under key.
+// jsonFile edits a JSON file. The entries are in the object that is the value of one top-level member.
 type jsonFile struct {
-	key   string
+	key   string // the name of the top-level member
 	reads leniency
-	// typed entries have the type stdio.
-	typed bool
+	typed bool // every entry has the member "type": "stdio"
 }
 
-func (f jsonFile) meaning(e Entry) any { return e.meaning(f.typed) }
+func (f jsonFile) valueOf(e Entry) any { return e.value(f.typed) }
 
-// parsed is a parsed file and the object with its entries.
+// parsed is a parsed JSON file.
 type parsed struct {
-	mark string
-	text []byte
-	root *hujson.Object
-	at   *hujson.Value // the root
-	// holder is nil if there is none.
-	holder *hujson.ObjectMember
+	mark   string // the byte order mark, or empty
+	text   []byte // the file without the byte order mark
+	root   *hujson.Object
+	at     *hujson.Value        // the whole document; root is its top-level object
+	holder *hujson.ObjectMember // the member that contains the entries, or nil
 	style  style
 }
 
-// style is the layout of the file.
+// style is the layout of a file.
 type style struct {
-	eol, unit string
-	oneLine   bool
+	eol, unit string // the line ending, and the indentation of one level
+	oneLine   bool   // the whole file is a single line
 }
 
 func (f jsonFile) parse(text []byte) (*parsed, error) {
@@ -55,14 +53,14 @@ func (f jsonFile) parse(text []byte) (*parsed, error) {
 	}
 	v, err := hujson.Parse(p.text)
 	if err != nil {
-		return nil, fmt.Errorf("it is not valid JSON: %s", syntax(err))
+		return nil, fmt.Errorf("the file is not valid JSON: %s", errorPosition(err))
 	}
-	if err := f.readable(v); err != nil {
+	if err := f.checkSyntax(v); err != nil {
 		return nil, err
 	}
 	root, ok := v.Value.(*hujson.Object)
 	if !ok {
-		return nil, errors.New("it does not contain a JSON object")
+		return nil, errors.New("the file does not contain a JSON object")
 	}
 	p.root, p.at = root, &v
 	if p.holder, err = member(root, f.key); err != nil {
@@ -70,10 +68,11 @@ func (f jsonFile) parse(text []byte) (*parsed, error) {
 	}
 	if p.holder != nil {
 		if _, ok := p.holder.Value.Value.(*hujson.Object); !ok {
-			return nil, fmt.Errorf("its %q is not an object", f.key)
+			return nil, fmt.Errorf("the value of %q is not an object", f.key)
 		}
 	}
-	p.style = style{eol: eolOf(p.text), unit: "  ", oneLine: len(root.Members) > 0 && !bytes.ContainsAny(bytes.TrimSpace(p.text), "\n")}
+	p.style = style{eol: eolOf(p.text), unit: "  "}
+	p.style.oneLine = len(root.Members) > 0 && !bytes.Contains(bytes.TrimSpace(p.text), []byte("\n"))
 	if len(root.Members) > 0 {
 		if indent, ok := indentOf(root.Members[0].Name.BeforeExtra); ok && indent != "" {
 			p.style.unit = indent
@@ -82,22 +81,23 @@ func (f jsonFile) parse(text []byte) (*parsed, error) {
 	return p, nil
 }
 
-// syntax is a parser's error without the quoted text, which may be secret.
-func syntax(err error) string {
+// errorPosition returns only the position of a syntax error. The rest of the parser's message quotes the file and could
+// reveal a secret.
+func errorPosition(err error) string {
 	place, ok := strings.CutPrefix(err.Error(), "hujson: line ")
 	if place, _, found := strings.Cut(place, ": "); ok && found {
-		return "error in line " + place
+		return "error on line " + place
 	}
 	return "syntax error"
 }
 
-// readable refuses syntax that the client itself would not accept.
-func (f jsonFile) readable(v hujson.Value) error {
+// checkSyntax returns an error if the file contains syntax that the client does not accept.
+func (f jsonFile) checkSyntax(v hujson.Value) error {
 	if f.reads == trailing {
 		return nil
 	}
 	if f.reads == standard && !v.IsStandard() {
-		return errors.New("it contains comments or trailing commas, which this client does not accept")
+		return errors.New("the file contains comments or trailing commas, which this client does not accept")
 	}
 	for part := range v.All() {
 		last := hujson.Extra(nil)
@@ -112,19 +112,20 @@ func (f jsonFile) readable(v hujson.Value) error {
 			}
 		}
 		if last != nil {
-			return errors.New("it contains a trailing comma, which this client does not accept")
+			return errors.New("the file contains a trailing comma, which this client does not accept")
 		}
 	}
 	return nil
 }
 
-// member finds a member by name. It refuses duplicates, because programs disagree which one counts.
+// member returns the member with this name, or nil. It fails if two members have this name, because programs disagree
+// about which of them to use.
 func member(o *hujson.Object, name string) (*hujson.ObjectMember, error) {
 	var found *hujson.ObjectMember
 	for i := range o.Members {
-		if literal, ok := o.Members[i].Name.Value.(hujson.Literal); ok && literal.String() == name {
+		if isNamed(&o.Members[i], name) {
 			if found != nil {
-				return nil, fmt.Errorf("it contains %q twice", name)
+				return nil, fmt.Errorf("the file contains %q twice", name)
 			}
 			found = &o.Members[i]
 		}
@@ -132,7 +133,13 @@ func member(o *hujson.Object, name string) (*hujson.ObjectMember, error) {
 	return found, nil
 }
 
-// indentOf returns the white space before a token that starts a line.
+func isNamed(m *hujson.ObjectMember, name string) bool {
+	literal, ok := m.Name.Value.(hujson.Literal)
+	return ok && literal.String() == name
+}
+
+// indentOf returns the indentation of a token. The parameter contains the white space and comments before the token.
+// The second result reports whether the token is the first one on its line.
 func indentOf(before hujson.Extra) (indent string, startsLine bool) {
 	i := bytes.LastIndexByte(before, '\n')
 	if i < 0 {
@@ -171,9 +178,9 @@ func (f jsonFile) set(text []byte, key string, e Entry) (edited, error) {
 		inner := s.unit + s.unit
 		out := p.insert(p.at, "", f.key, func(indent string) string {
 			if s.oneLine {
-				return "{" + quoted(key) + ":" + f.render(e, s, "") + "}"
+				return "{" + quote(key) + ":" + f.render(e, s, "") + "}"
 			}
-			return "{" + s.eol + inner + quoted(key) + ": " + f.render(e, s, inner) + s.eol + indent + "}"
+			return "{" + s.eol + inner + quote(key) + ": " + f.render(e, s, inner) + s.eol + indent + "}"
 		})
 		out.made = true
 		return out, nil
@@ -191,7 +198,7 @@ func (f jsonFile) set(text []byte, key string, e Entry) (edited, error) {
 		indent, startsLine := indentOf(old.Name.BeforeExtra)
 		s := p.style
 		s.oneLine = !startsLine
-		return p.done(old.Value.StartOffset, splice{old.Value.StartOffset, old.Value.EndOffset, f.render(e, s, indent)}), nil
+		return p.edit(old.Value.StartOffset, splice{old.Value.StartOffset, old.Value.EndOffset, f.render(e, s, indent)}), nil
 	}
 	return p.insert(&p.holder.Value, outer, key, func(indent string) string {
 		s := p.style
@@ -200,8 +207,9 @@ func (f jsonFile) set(text []byte, key string, e Entry) (edited, error) {
 	}), nil
 }
 
-// insert adds a member at the end of an object. render gets the indentation of its line, which is
-// empty if the object is on one line.
+// insert adds a member at the end of an object. The parameter outer is the indentation of the object's closing brace.
+// The callback gets the indentation of the new member's line and returns the text of the member's value. The
+// indentation is empty if the object is on one line.
 func (p *parsed) insert(object *hujson.Value, outer, name string, render func(indent string) string) edited {
 	o := object.Value.(*hujson.Object)
 	from, to := object.StartOffset+1, object.EndOffset-1
@@ -216,23 +224,24 @@ func (p *parsed) insert(object *hujson.Value, outer, name string, render func(in
 		}
 		last = o.Members[n-1].Value.EndOffset
 		if o.Members[n-1].Value.AfterExtra != nil {
-			closing = "," // like the author's trailing comma
+			closing = "," // the new last member gets the trailing comma
 		} else {
 			comma = ","
 		}
 	}
 	if oneLine {
-		return p.done(end, splice{end, end, comma + quoted(name) + ":" + render("") + closing})
+		return p.edit(end, splice{end, end, comma + quote(name) + ":" + render("") + closing})
 	}
-	added := p.style.eol + indent + quoted(name) + ": " + render(indent) + closing
+	added := p.style.eol + indent + quote(name) + ": " + render(indent) + closing
 	if !bytes.ContainsAny(p.text[end:to], "\n") {
 		added += p.style.eol + outer
 	}
-	return p.done(end, splice{last, last, comma}, splice{end, end, added})
+	return p.edit(end, splice{last, last, comma}, splice{end, end, added})
 }
 
-// done applies splices; the last one is shown in the diff.
-func (p *parsed) done(at int, splices ...splice) edited {
+// edit applies the splices and returns the result. The edit begins at the given offset. Its diff shows only the last
+// splice.
+func (p *parsed) edit(at int, splices ...splice) edited {
 	shown := splices[len(splices)-1]
 	line := lineAt(p.text, at)
 	if strings.HasPrefix(shown.text, p.style.eol) {
@@ -244,21 +253,21 @@ func (p *parsed) done(at int, splices ...splice) edited {
 	}
 }
 
-// render writes an entry with the indentation of its first line.
+// render returns the entry as JSON. The indentation is that of the line on which the entry begins.
 func (f jsonFile) render(e Entry, s style, indent string) string {
 	var fields []string
 	colon := ": "
 	if s.oneLine {
 		colon = ":"
 	}
-	add := func(name, value string) { fields = append(fields, quoted(name)+colon+value) }
+	add := func(name, value string) { fields = append(fields, quote(name)+colon+value) }
 	if f.typed {
-		add("type", quoted("stdio"))
+		add("type", quote("stdio"))
 	}
-	add("command", quoted(e.Command))
-	add("args", quotedList(e.Args))
+	add("command", quote(e.Command))
+	add("args", quoteList(e.Args))
 	if e.Home != "" {
-		add("env", "{"+quoted(homeVariable)+colon+quoted(e.Home)+"}")
+		add("env", "{"+quote(homeVariable)+colon+quote(e.Home)+"}")
 	}
 	if s.oneLine {
 		return "{" + strings.Join(fields, ",") + "}"
@@ -291,7 +300,7 @@ func (f jsonFile) remove(text []byte, key string, made bool) (edited, error) {
 	case made:
 		whole := again.cut(again.root, f.key)
 		out.text = whole.text
-		// The remaining object may have lost its only member.
+		// The top-level object may be empty now.
 		if last, err := f.parse(out.text); err == nil && len(last.root.Members) == 0 {
 			out.text = last.collapse(last.at)
 		}
@@ -301,12 +310,9 @@ func (f jsonFile) remove(text []byte, key string, made bool) (edited, error) {
 	return out, nil
 }
 
-// cut removes a member with the white space before it, and one comma.
+// cut removes a member, the white space before it, and one comma.
 func (p *parsed) cut(o *hujson.Object, name string) edited {
-	i := slices.IndexFunc(o.Members, func(m hujson.ObjectMember) bool {
-		literal, ok := m.Name.Value.(hujson.Literal)
-		return ok && literal.String() == name
-	})
+	i := slices.IndexFunc(o.Members, func(m hujson.ObjectMember) bool { return isNamed(&m, name) })
 	m := o.Members[i]
 	before := m.Name.BeforeExtra
 	start := m.Name.StartOffset - (len(before) - len(bytes.TrimRight(before, " \t\r\n")))
@@ -315,17 +321,18 @@ func (p *parsed) cut(o *hujson.Object, name string) edited {
 	last := i == len(o.Members)-1
 	switch {
 	case !last || m.Value.AfterExtra != nil:
-		end += len(m.Value.AfterExtra) + 1 // with the comma after it
+		end += len(m.Value.AfterExtra) + 1 // also remove the comma after the member
 	case i > 0:
-		// The member before it is now the last one and loses its comma.
+		// The previous member becomes the last one, so the comma after it must be removed.
 		comma := o.Members[i-1].Value.EndOffset + len(o.Members[i-1].Value.AfterExtra)
 		start = max(start, comma+1)
 		splices = append(splices, splice{comma, comma + 1, ""})
 	}
-	return p.done(m.Name.StartOffset, append(splices, splice{start, end, ""})...)
+	return p.edit(m.Name.StartOffset, append(splices, splice{start, end, ""})...)
 }
 
-// collapse writes an empty object as {}, if it contains no comment.
+// collapse returns the file with the given empty object written as {}. If the object contains a comment, collapse
+// returns the file unchanged.
 func (p *parsed) collapse(object *hujson.Value) []byte {
 	from, to := object.StartOffset+1, object.EndOffset-1
 	if !blank(p.text[from:to]) {

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// launcher is a small program that starts the agent: a shell script, or a batch file on Windows,
-// recognised by the entry's command.
+// launcher edits a script that starts the agent. The whole script is the entry. If the command ends in .exe, the script
+// is a Windows batch file. Otherwise, it is a shell script.
 type launcher struct{}
 
-func (launcher) meaning(e Entry) any { return script(e) }
+func (launcher) valueOf(e Entry) any { return script(e) }
 
 func (launcher) get(text []byte, _ string) (any, error) {
 	if len(text) == 0 {
@@ -21,7 +21,7 @@ func (launcher) get(text []byte, _ string) (any, error) {
 
 func (launcher) set(text []byte, _ string, e Entry) (edited, error) {
 	if strings.ContainsAny(e.Command+e.Home+strings.Join(e.Args, ""), "\r\n\x00") {
-		return edited{}, errors.New("a script cannot contain a path with a line break")
+		return edited{}, errors.New("the path of ambit or of its home folder contains a line break or NUL")
 	}
 	s := script(e)
 	return edited{text: []byte(s), line: 1, removed: string(text), added: s}, nil
@@ -59,7 +59,7 @@ func script(e Entry) string {
 // shell quotes a word for sh.
 func shell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// batch escapes characters that cmd would expand. Windows paths contain no quotes.
+// batch escapes percent signs, which cmd would expand. It removes quotes, which Windows paths cannot contain.
 func batch(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, `"`, ""), "%", "%%")
 }

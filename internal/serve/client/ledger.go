@@ -2,7 +2,6 @@ package client
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,10 +11,12 @@ import (
 	"slices"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
+
+	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Ledger records what ambit has written into clients, by the agent's NAME. Its file is
-// installs.json in ambit's home.
+// Ledger records the entries that ambit has written to the files of clients. It is stored in installs.json in ambit's
+// home. The keys of Agents are the names of the agents.
 type Ledger struct {
 	Version int                 `json:"version"`
 	Agents  map[string]*Install `json:"agents"`
@@ -26,42 +27,45 @@ type Ledger struct {
 
 // Install is the record of one agent.
 type Install struct {
-	// Copied means that an installation created the agent's folder.
+	// Copied reports whether ambit created the agent's folder. If so, uninstalling the agent removes the folder.
 	Copied  bool       `json:"copied"`
 	Clients []*Written `json:"clients"`
 }
 
-// Written is an entry in a client's file.
+// Written is the record of an entry that ambit wrote into a client's file.
 type Written struct {
 	Client string `json:"client"`
 	File   string `json:"file"`
 	Key    string `json:"key"`
 	// Entry is the hash of the entry.
 	Entry string `json:"entry"`
-	// Before and After are hashes of the whole file. Backup is a copy of the file before; empty if
-	// the file cannot be restored as a whole.
+	// Before is the hash of the whole file before the entry was written.
 	Before string `json:"before"`
-	After  string `json:"after"`
+	// After is the hash of the whole file after the entry was written.
+	After string `json:"after"`
+	// Backup is the path of a copy of the file from before the entry was written. It is empty if there is no copy from
+	// which the file can be restored.
 	Backup string `json:"backup,omitempty"`
-	// Created means that there was no file, Made that the file had no object for entries. Folders
-	// were created for the file.
-	Created bool     `json:"created"`
-	Made    bool     `json:"made"`
+	// Created reports whether ambit created the file.
+	Created bool `json:"created"`
+	// Made reports whether ambit created the JSON object or TOML table that contains the entries.
+	Made bool `json:"made"`
+	// Folders lists the folders that ambit created for the file, outermost first.
 	Folders []string `json:"folders,omitempty"`
 }
 
 const ledgerVersion = 1
 
-// OpenLedger reads the ledger and locks it against other processes until Close.
-func OpenLedger(home string) (*Ledger, error) {
-	if err := os.MkdirAll(home, 0o700); err != nil {
+// OpenLedger reads the ledger in a folder and locks it. Other processes cannot open the ledger until Close is called.
+func OpenLedger(dir string) (*Ledger, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	unlock, err := lockedfile.MutexAt(filepath.Join(home, "installs.mutex")).Lock()
+	unlock, err := lockedfile.MutexAt(filepath.Join(dir, "installs.mutex")).Lock()
 	if err != nil {
 		return nil, err
 	}
-	l, err := ReadLedger(home)
+	l, err := ReadLedger(dir)
 	if err != nil {
 		unlock()
 		return nil, err
@@ -70,9 +74,9 @@ func OpenLedger(home string) (*Ledger, error) {
 	return l, nil
 }
 
-// ReadLedger reads the ledger without a lock.
-func ReadLedger(home string) (*Ledger, error) {
-	l := &Ledger{Version: ledgerVersion, Agents: map[string]*Install{}, dir: home}
+// ReadLedger reads the ledger in a folder without locking it.
+func ReadLedger(dir string) (*Ledger, error) {
+	l := &Ledger{Version: ledgerVersion, Agents: map[string]*Install{}, dir: dir}
 	text, err := os.ReadFile(l.file())
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, nil
@@ -84,15 +88,16 @@ func ReadLedger(home string) (*Ledger, error) {
 		return nil, fmt.Errorf("%s is invalid: %w", l.file(), err)
 	}
 	if l.Version != ledgerVersion {
-		return nil, fmt.Errorf("%s has version %d, but this ambit supports version %d", l.file(), l.Version, ledgerVersion)
+		return nil, fmt.Errorf("%s has version %d, but this version of ambit supports only version %d",
+			l.file(), l.Version, ledgerVersion)
 	}
 	if l.Agents == nil {
-		return nil, fmt.Errorf("%s is invalid: agents is missing", l.file())
+		return nil, fmt.Errorf("%s is invalid: the member \"agents\" is missing", l.file())
 	}
 	return l, nil
 }
 
-// Close releases the lock.
+// Close unlocks the ledger, so that other processes can open it.
 func (l *Ledger) Close() {
 	if l.unlock != nil {
 		l.unlock()
@@ -101,6 +106,7 @@ func (l *Ledger) Close() {
 
 func (l *Ledger) file() string { return filepath.Join(l.dir, "installs.json") }
 
+// save writes the ledger and removes the backups that no record uses.
 func (l *Ledger) save() error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -109,28 +115,13 @@ func (l *Ledger) save() error {
 	if err := e.Encode(l); err != nil {
 		return err
 	}
-	return l.keep(l.file(), b.Bytes())
+	if err := home.Replace(l.file(), 0o600, b.Bytes()); err != nil {
+		return err
+	}
+	return l.sweep()
 }
 
-// keep replaces a file of ours in one step.
-func (l *Ledger) keep(file string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
-	tmp := filepath.Join(filepath.Dir(file), ".ambit-"+rand.Text())
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp) // already renamed on success
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp, file)
-}
-
-// Of returns the record of an agent in a client, or nil.
+// Of returns the record of the agent's entry in a client's file, or nil.
 func (l *Ledger) Of(name, client string) *Written {
 	if in := l.Agents[name]; in != nil {
 		for _, w := range in.Clients {
@@ -142,7 +133,7 @@ func (l *Ledger) Of(name, client string) *Written {
 	return nil
 }
 
-// Copied records that the agent's folder may be removed.
+// Copied records that ambit created the agent's folder.
 func (l *Ledger) Copied(name string) error {
 	l.install(name).Copied = true
 	return l.save()
@@ -155,7 +146,7 @@ func (l *Ledger) install(name string) *Install {
 	return l.Agents[name]
 }
 
-// Write carries out a planned change and records it.
+// Write makes a planned change to a client's file and records the agent's new entry.
 func (l *Ledger) Write(name string, ch *Change) error {
 	old := l.Of(name, ch.Client.Name)
 	w := &Written{Client: ch.Client.Name, File: ch.File, Key: ch.Key, Entry: hash(ch.want)}
@@ -163,13 +154,13 @@ func (l *Ledger) Write(name string, ch *Change) error {
 		if old != nil {
 			return nil
 		}
-		// The entry existed already: there is no earlier state to restore.
+		// The file already contains the entry, so there is no earlier state to restore.
 		w.Before, w.After = sum(ch.now.text), sum(ch.now.text)
 		return l.remember(name, w)
 	}
 	var err error
 	if w.Folders, err = makeFolders(filepath.Dir(ch.now.real)); err != nil {
-		return &FileError{Client: ch.Client, File: ch.File, Reason: plain(err).Error(), Hint: "check that its folder can be created"}
+		return ch.failed(err, "check that the file's folder can be created")
 	}
 	first := ch.now
 	if err := l.backUp(w, first); err != nil {
@@ -178,11 +169,11 @@ func (l *Ledger) Write(name string, ch *Change) error {
 	if err := ch.write(); err != nil {
 		return err
 	}
-	if !bytes.Equal(first.text, ch.now.text) {
-		// Another program wrote the file in between: its version is the one to restore.
-		if err := l.backUp(w, ch.now); err != nil {
-			return err
-		}
+	// If another program changed the file after the first backup, back up the newer version. An error is ignored, because
+	// the entry is already written and must be recorded. Without a backup, removing the entry later edits the file instead
+	// of restoring it.
+	if !bytes.Equal(first.text, ch.now.text) && l.backUp(w, ch.now) != nil {
+		w.Backup = ""
 	}
 	w.After, w.Created, w.Made = sum(ch.next.text), !ch.now.exists, ch.next.made
 	if old != nil {
@@ -190,19 +181,24 @@ func (l *Ledger) Write(name string, ch *Change) error {
 		if old.After == w.Before {
 			w.Before, w.Backup = old.Before, old.Backup
 		} else {
-			// Other programs changed the file since: there is no single state to restore.
+			// Another program changed the file between ambit's two changes, so neither backup contains the latest version of the
+			// file without ambit's entry.
 			w.Backup = ""
 		}
 	}
 	return l.remember(name, w)
 }
 
-// backUp copies a file, which may contain secrets, into ambit's home.
+// backUp copies the file to ambit's home. Only the user can read the copy, because the file may contain secrets.
 func (l *Ledger) backUp(w *Written, s snapshot) error {
 	w.Before = sum(s.text)
 	w.Backup = filepath.Join(l.dir, "backups", w.Client+"-"+sum([]byte(w.File))[:8]+"-"+w.Before[:16])
-	if err := l.keep(w.Backup, s.text); err != nil {
-		return fmt.Errorf("the backup of %s cannot be written: %w", w.File, err)
+	err := os.MkdirAll(filepath.Dir(w.Backup), 0o700)
+	if err == nil {
+		err = home.Replace(w.Backup, 0o600, s.text)
+	}
+	if err != nil {
+		return fmt.Errorf("%s was not changed, because its backup cannot be written: %w", w.File, err)
 	}
 	return nil
 }
@@ -211,32 +207,31 @@ func (l *Ledger) remember(name string, w *Written) error {
 	in := l.install(name)
 	in.Clients = slices.DeleteFunc(in.Clients, func(o *Written) bool { return o.Client == w.Client })
 	in.Clients = append(in.Clients, w)
-	if err := l.save(); err != nil {
-		return err
-	}
-	return l.sweep()
+	return l.save()
 }
 
-// Remove carries out a planned removal and deletes its record.
+// Remove makes the planned removal of an entry and deletes the entry's record. If ambit created the file and nothing
+// else is left in it, Remove also deletes the file.
 func (l *Ledger) Remove(name string, ch *Change, w *Written) error {
-	last := w.Created && l.other(w) == nil
+	last := w.Created && l.otherEntry(w) == nil
 	if ch.Changes() {
 		if err := ch.write(); err != nil {
 			return err
 		}
 	}
-	if last && ch.now.exists && emptied(ch) {
+	if last && ch.now.exists && leavesEmpty(ch) {
 		if err := os.Remove(ch.now.real); err != nil {
 			return err
 		}
 		for _, dir := range slices.Backward(w.Folders) {
 			if os.Remove(dir) != nil {
-				break // another program uses the folder
+				break // the folder is not empty
 			}
 		}
 	}
-	// Another agent in the same file is now responsible for its removal.
-	if heir := l.other(w); heir != nil {
+	// If ambit has another entry in this file, copy to its record what ambit created. Removing that entry later can then
+	// delete the file and the folders.
+	if heir := l.otherEntry(w); heir != nil {
 		heir.Created, heir.Made = heir.Created || w.Created, heir.Made || w.Made
 		if len(heir.Folders) == 0 {
 			heir.Folders = w.Folders
@@ -244,20 +239,17 @@ func (l *Ledger) Remove(name string, ch *Change, w *Written) error {
 	}
 	in := l.Agents[name]
 	in.Clients = slices.DeleteFunc(in.Clients, func(o *Written) bool { return o == w })
-	if err := l.save(); err != nil {
-		return err
-	}
-	return l.sweep()
+	return l.save()
 }
 
-// emptied reports whether nothing is left in a file that was created for an entry.
-func emptied(ch *Change) bool {
+// leavesEmpty reports whether the file is blank or contains only an empty JSON object after the change.
+func leavesEmpty(ch *Change) bool {
 	_, text := splitMark(ch.next.text)
 	return blank(text) || string(bytes.Join(bytes.Fields(text), nil)) == "{}"
 }
 
-// other returns another entry in the same file.
-func (l *Ledger) other(w *Written) *Written {
+// otherEntry returns the record of another entry in the same file, or nil.
+func (l *Ledger) otherEntry(w *Written) *Written {
 	for _, in := range l.Agents {
 		for _, o := range in.Clients {
 			if o != w && o.File == w.File {
@@ -274,7 +266,7 @@ func (l *Ledger) Forget(name string) error {
 	return l.save()
 }
 
-// sweep removes unused backups.
+// sweep removes the backups that no record uses.
 func (l *Ledger) sweep() error {
 	used := map[string]bool{}
 	for _, in := range l.Agents {
@@ -295,7 +287,7 @@ func (l *Ledger) sweep() error {
 	return err
 }
 
-// makeFolders creates a folder and its parents, and returns the new ones, outermost first.
+// makeFolders creates a folder and its parents. It returns the folders that did not exist before, outermost first.
 func makeFolders(dir string) ([]string, error) {
 	var made []string
 	for d := dir; !isFolder(d); d = filepath.Dir(d) {

@@ -13,11 +13,12 @@ import (
 	"time"
 )
 
-// The clients themselves, as people get them.
+// packages lists the npm packages of the real clients.
 var packages = []string{"@anthropic-ai/claude-code@2.1.197", "@google/gemini-cli@0.61.0", "@openai/codex@0.166.0", "@modelcontextprotocol/inspector@0.15.0"}
 
-// TestRealClients installs an agent into real clients. They must find it, start it where no account
-// is needed, and no longer find it after removal.
+// TestRealClients installs an agent into real clients. The clients must list the agent. They must
+// connect to the agent if that needs no account. After the uninstallation, they must no longer list the
+// agent.
 func TestRealClients(t *testing.T) {
 	dir := t.TempDir()
 	home := filepath.Join(dir, "home")
@@ -43,7 +44,7 @@ func TestRealClients(t *testing.T) {
 	if out, err := run(os.Environ(), "go", "build", "-o", ambit, "github.com/ambit-run/ambit/cmd/ambit"); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	// A client starts with next to nothing, as from a desktop.
+	// Clients that are started from a desktop have almost no environment variables.
 	bare := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GEMINI_CLI_TRUST_WORKSPACE=true"}
 	must := func(name string, args ...string) string {
 		t.Helper()
@@ -73,11 +74,12 @@ func TestRealClients(t *testing.T) {
 		t.Errorf("the inspector: %s", out)
 	}
 
-	// Some have written into their files meanwhile. Only our entry goes.
+	// Some clients have changed their files since the installation. Uninstalling removes only
+	// ambit's entry.
 	must(ambit, "uninstall", "mcp-tool")
 	for _, name := range []string{"claude", "gemini", "codex"} {
 		if out := must(client(name), "mcp", "list"); strings.Contains(out, "mcp-tool") {
-			t.Errorf("%s still has it: %s", name, out)
+			t.Errorf("%s still lists the agent: %s", name, out)
 		}
 	}
 }
@@ -91,7 +93,8 @@ func lineOf(out, word string) string {
 	return out
 }
 
-// codexCommand is what codex would start; it prints warnings before the list.
+// codexCommand returns the command that codex would start for the agent. It skips the warnings
+// before the list in the output of codex.
 func codexCommand(t *testing.T, out string) string {
 	t.Helper()
 	var list []struct {

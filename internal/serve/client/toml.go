@@ -11,10 +11,10 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// tomlFile is a TOML file with one table per entry, below table.
+// tomlFile edits a TOML file that has one table [table.KEY] for each entry.
 type tomlFile struct{ table string }
 
-func (f tomlFile) meaning(e Entry) any { return e.meaning(false) }
+func (f tomlFile) valueOf(e Entry) any { return e.value(false) }
 
 func (f tomlFile) parse(text []byte) (map[string]any, error) {
 	_, text = splitMark(text)
@@ -22,13 +22,13 @@ func (f tomlFile) parse(text []byte) (map[string]any, error) {
 	if err := toml.Unmarshal(text, &root); err != nil {
 		if e, ok := errors.AsType[*toml.DecodeError](err); ok {
 			line, _ := e.Position()
-			return nil, fmt.Errorf("it is not valid TOML: error in line %d", line)
+			return nil, fmt.Errorf("the file is not valid TOML: error on line %d", line)
 		}
-		return nil, errors.New("it is not valid TOML")
+		return nil, errors.New("the file is not valid TOML")
 	}
 	if holder, there := root[f.table]; there {
 		if _, ok := holder.(map[string]any); !ok {
-			return nil, fmt.Errorf("its %q is not a table", f.table)
+			return nil, fmt.Errorf("the value of %q is not a table", f.table)
 		}
 	}
 	return root, nil
@@ -43,8 +43,9 @@ func (f tomlFile) get(text []byte, key string) (any, error) {
 	return holder[key], nil
 }
 
-// set writes the table at the end of the file, or replaces the existing one. It checks that
-// everything else keeps its meaning, because some notations of tables allow no addition.
+// set replaces the table of the entry, or adds a table at the end of the file. It fails if the edit would change the
+// meaning of the rest of the file. It also fails if f.table is an inline table, because TOML does not allow inline
+// tables to be extended.
 func (f tomlFile) set(text []byte, key string, e Entry) (edited, error) {
 	before, err := f.parse(text)
 	if err != nil {
@@ -54,28 +55,28 @@ func (f tomlFile) set(text []byte, key string, e Entry) (edited, error) {
 	block := f.render(key, e, eol)
 	var out edited
 	if from, to, ok := f.find(text, key); ok {
-		out = edited{text: apply(text, splice{from, to, block}), line: lineAt(text, from), removed: string(text[from:to]), added: block}
+		out = edited{text: apply(text, splice{from, to, block}), line: lineAt(text, from), added: block}
+		out.removed = string(text[from:to])
 	} else {
-		gap := ""
-		switch {
-		case len(text) == 0:
-		case !bytes.HasSuffix(text, []byte("\n")):
+		gap := eol
+		if len(text) == 0 {
+			gap = ""
+		} else if !bytes.HasSuffix(text, []byte("\n")) {
 			gap = eol + eol
-		default:
-			gap = eol
 		}
 		out = edited{text: append(bytes.Clone(text), gap+block...), added: block}
 		out.line = lineAt(out.text, len(text)+len(gap))
 	}
 	after, err := f.parse(out.text)
-	if err != nil || !f.same(before, after, key) {
-		return edited{}, fmt.Errorf("%s has a notation that allows no further table", f.table)
+	if err != nil || !f.sameExcept(before, after, key) {
+		return edited{}, fmt.Errorf("cannot add a table to %s, which is probably an inline table", f.table)
 	}
 	return out, nil
 }
 
-// same compares everything except one entry.
-func (f tomlFile) same(a, b map[string]any, key string) bool {
+// sameExcept reports whether two parsed files are equal except for the entry with this key. It deletes the entry from
+// both arguments.
+func (f tomlFile) sameExcept(a, b map[string]any, key string) bool {
 	for _, root := range []map[string]any{a, b} {
 		if holder, ok := root[f.table].(map[string]any); ok {
 			delete(holder, key)
@@ -90,30 +91,27 @@ func (f tomlFile) same(a, b map[string]any, key string) bool {
 func (f tomlFile) render(key string, e Entry, eol string) string {
 	lines := []string{
 		"[" + f.table + "." + tomlKey(key) + "]",
-		"command = " + quoted(e.Command),
-		"args = " + quotedList(e.Args),
+		"command = " + quote(e.Command),
+		"args = " + quoteList(e.Args),
 	}
 	if e.Home != "" {
-		lines = append(lines, "env = { "+homeVariable+" = "+quoted(e.Home)+" }")
+		lines = append(lines, "env = { "+homeVariable+" = "+quote(e.Home)+" }")
 	}
 	return strings.Join(lines, eol) + eol
 }
 
-// tomlKey quotes a key if necessary.
+// bareKey lists the characters that are allowed in a TOML key without quotes.
+const bareKey = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
 func tomlKey(key string) string {
-	for _, r := range key {
-		if r != '-' && r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') {
-			return quoted(key)
-		}
-	}
-	if key == "" {
-		return `""`
+	if key == "" || strings.Trim(key, bareKey) != "" {
+		return quote(key)
 	}
 	return key
 }
 
-// find returns the lines of an entry's table and its subtables, without the comments that belong to
-// the next table.
+// find returns the byte range of the entry's table and its subtables. The range does not include comments that belong
+// to the next table.
 func (f tomlFile) find(text []byte, key string) (from, to int, ok bool) {
 	mark, rest := splitMark(text)
 	var p unstable.Parser
@@ -143,7 +141,7 @@ func (f tomlFile) find(text []byte, key string) (from, to int, ok bool) {
 	if from < 0 || p.Error() != nil {
 		return 0, 0, false
 	}
-	// Blank lines and comments before the next table belong to that table.
+	// Blank lines and comments before the next table belong to the next table.
 	for to > from && to < len(rest) {
 		start := bytes.LastIndexByte(rest[:to-1], '\n') + 1
 		if line := bytes.TrimSpace(rest[start:to]); len(line) > 0 && line[0] != '#' {
@@ -154,7 +152,7 @@ func (f tomlFile) find(text []byte, key string) (from, to int, ok bool) {
 	return from + len(mark), to + len(mark), true
 }
 
-// remove removes the table and the blank line before it.
+// remove removes the entry's table and the blank line before it.
 func (f tomlFile) remove(text []byte, key string, _ bool) (edited, error) {
 	before, err := f.parse(text)
 	if err != nil {
@@ -173,8 +171,8 @@ func (f tomlFile) remove(text []byte, key string, _ bool) (edited, error) {
 	}
 	out.text = apply(text, splice{from, to, ""})
 	after, err := f.parse(out.text)
-	if err != nil || !f.same(before, after, key) {
-		return edited{}, fmt.Errorf("the table of %q cannot be removed alone", key)
+	if err != nil || !f.sameExcept(before, after, key) {
+		return edited{}, fmt.Errorf("the table for %q cannot be removed without changing other settings", key)
 	}
 	return out, nil
 }

@@ -8,29 +8,28 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 const (
-	// span is the time between two points of a chart; points is their number.
+	// span is the time between two points of a chart. A chart covers one day.
 	span   = 5 * time.Minute
 	points = 24 * 12
-	// maxPast bounds how many older journal records are read.
+	// maxPast is the maximum number of old journal records that are read.
 	maxPast = 20000
 )
 
-// activity counts recent calls for the charts. It reads the journal, so that calls of other
-// processes are included.
+// activity counts recent calls for the charts. It reads the journal, so it also counts the calls of other processes.
 type activity struct {
-	watching atomic.Int64
+	watching atomic.Int64 // the number of open event streams
 
 	mu    sync.Mutex
-	idle  *time.Timer     // nil while no page is open
+	idle  *time.Timer     // stops the counting when it fires; nil if nothing is counted
 	slots map[int64]*slot // by time divided by span
 }
 
-// slot is one point of a chart. Latencies are counted by powers of two of microseconds, which is
-// precise enough for a chart.
+// slot is one point of a chart. The element took[i] is the number of calls that took from 2^i to 2^(i+1) microseconds.
 type slot struct {
 	calls, refused, unknown int
 	took                    [48]int
@@ -45,7 +44,7 @@ func (a *activity) count(e *journal.Entry) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.at(e.Time)
+	s := a.slotAt(e.Time)
 	s.calls++
 	switch e.Decision {
 	case journal.Deny:
@@ -57,8 +56,8 @@ func (a *activity) count(e *journal.Entry) {
 	}
 }
 
-// at returns the slot of a time. The caller holds the lock.
-func (a *activity) at(t time.Time) *slot {
+// slotAt returns the slot for a time. It also deletes slots that are older than a day. The caller must hold the mutex.
+func (a *activity) slotAt(t time.Time) *slot {
 	n := t.UnixNano() / int64(span)
 	s := a.slots[n]
 	if s == nil {
@@ -73,8 +72,8 @@ func (a *activity) at(t time.Time) *slot {
 	return s
 }
 
-// spend records what capped tools have spent today. Amounts that are not numbers are ignored.
-func (a *activity) spend(list []Spent, now time.Time) {
+// recordSpending records the total amount that all tools with a spending limit have spent today.
+func (a *activity) recordSpending(list []limit.Spent, now time.Time) {
 	sum := 0.0
 	for _, s := range list {
 		if v, err := strconv.ParseFloat(s.Amount, 64); err == nil {
@@ -83,10 +82,10 @@ func (a *activity) spend(list []Spent, now time.Time) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.at(now).spent = sum
+	a.slotAt(now).spent = sum
 }
 
-// quantile returns the latency that a fraction q of the calls stayed below.
+// quantile returns the q-quantile of the latencies in milliseconds. It returns 0 if there were no calls.
 func (s *slot) quantile(q float64) float64 {
 	n := 0
 	for _, c := range s.took {
@@ -98,7 +97,7 @@ func (s *slot) quantile(q float64) float64 {
 	seen := 0
 	for i, c := range s.took {
 		if seen += c; float64(seen) >= q*float64(n) {
-			return math.Exp2(float64(i)+0.5) / 1000 // the middle, in milliseconds
+			return math.Exp2(float64(i)+0.5) / 1000 // the middle of the interval
 		}
 	}
 	return 0
@@ -110,7 +109,7 @@ type series struct {
 	Values      []float64
 }
 
-// read returns the lines of the charts and the time of their first point.
+// read returns the lines of the three charts, and the time of their first point.
 func (a *activity) read(now time.Time) (start time.Time, calls, latency, spent []series) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,10 +137,11 @@ func (a *activity) read(now time.Time) (start time.Time, calls, latency, spent [
 	return start, calls, latency, spent
 }
 
-// idleTime is how long the charts stay up to date after the last page view.
+// idleTime is how long calls are still counted after the last page view.
 const idleTime = 10 * time.Minute
 
-// watchActivity keeps the charts up to date until idleTime after the last request.
+// watchActivity starts to count calls for the charts in the background. The counting stops when watchActivity has not
+// been called for idleTime.
 func (c *Console) watchActivity() {
 	a := c.activity
 	a.mu.Lock()
@@ -165,7 +165,7 @@ func (c *Console) watchActivity() {
 	}()
 }
 
-// follow counts the calls of the last day, then new ones until ctx ends.
+// follow counts the calls of the last day. It then counts new calls until ctx is done.
 func (c *Console) follow(ctx context.Context) error {
 	ends, err := c.o.Journal.Ends(ctx)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A chart is an SVG that needs no script. Colours come from the style sheet by class, for light and
-// dark mode.
+// These constants are the dimensions of a chart. A chart is an SVG image without scripts. Its colours come from the
+// style sheet.
 const (
 	chartWidth  = 720
 	chartHeight = 160
@@ -17,7 +17,7 @@ const (
 	chartBottom = 22
 )
 
-// chart draws lines over a day. unit follows the numbers on the axis.
+// chart draws lines over the 24 hours that begin at start. It appends the unit to the numbers on the axis.
 func chart(title, unit string, start time.Time, lines []series) template.HTML {
 	top := 0.0
 	for _, l := range lines {
@@ -36,13 +36,15 @@ func chart(title, unit string, start time.Time, lines []series) template.HTML {
 	for i := range 3 {
 		v := top * float64(i) / 2
 		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`, chartLeft, chartWidth, y(v), y(v))
-		fmt.Fprintf(&b, `<text class="tick" x="%d" y="%.1f" text-anchor="end">%s%s</text>`, chartLeft-6, y(v)+4, brief(v), unit)
+		fmt.Fprintf(&b, `<text class="tick" x="%d" y="%.1f" text-anchor="end">%s%s</text>`,
+			chartLeft-6, y(v)+4, brief(v), unit)
 	}
 	n := len(lines[0].Values)
 	x := func(i int) float64 { return chartLeft + float64(i)*float64(chartWidth-chartLeft)/float64(n-1) }
 	for i := n / 8; i < n; i += n / 4 {
 		at := start.Add(time.Duration(i) * span)
-		fmt.Fprintf(&b, `<text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`, x(i), chartHeight-6, at.Format("15:04"))
+		fmt.Fprintf(&b, `<text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`,
+			x(i), chartHeight-6, at.Format("15:04"))
 	}
 	for _, l := range lines {
 		b.WriteString(`<polyline class="line ` + l.Class + `" points="`)
@@ -52,10 +54,10 @@ func chart(title, unit string, start time.Time, lines []series) template.HTML {
 		b.WriteString(`"/>`)
 	}
 	b.WriteString(`</svg>`)
-	return template.HTML(b.String()) // only numbers and escaped text
+	return template.HTML(b.String()) // safe, because it contains only our own markup, numbers and escaped text
 }
 
-// roundUp returns the next round number.
+// roundUp rounds v up to the next number that is 1, 2 or 5 times a power of ten. It returns 1 if v is not positive.
 func roundUp(v float64) float64 {
 	if v <= 0 {
 		return 1

@@ -1,23 +1,23 @@
-// Package console serves the daemon's web pages. They show the agents, what each agent may do, what
-// it did, and the calls that wait for approval.
+// Package console serves the daemon's web pages. They show the agents, their permissions, the journal, and the calls
+// that wait for approval.
 //
-// The server renders every page, and pages work without scripts. One small script keeps a page
-// live: an event stream reports a change, the script fetches the page again and replaces the parts
-// marked data-live. There is no build step, and nothing is loaded from other hosts.
+// The server renders every page, and the pages work without scripts. One small script keeps an open page up to date:
+// after each event of the event stream, it fetches the page again and replaces the parts marked data-live. There is
+// no build step, and nothing is loaded from other hosts.
 //
-// A person signs in with a link that works once, within ten minutes. The session is a cookie that
-// scripts cannot read and other sites cannot send. Every request and every stream checks the
-// session again: it ends when the API key of its link is revoked, or when its token expires. A
-// session from the daemon's temporary key works at that daemon only. Every change is a POST with
-// the session's form token. The content security policy blocks inline scripts, inline styles and
-// frames, so that the output of a tool server stays text.
+// A person signs in with a link that works once, within ten minutes. The session is a cookie that scripts cannot read
+// and that other sites cannot make a browser send. Every request and every event stream checks the session again. The
+// session ends when the API key or token that requested the link becomes invalid. A session from the daemon's
+// temporary key works only with that daemon.
 //
-// A browser sends a cookie to every port of its host, but not outside the cookie's path. So each
-// session has pages below an address that cannot be guessed, and that address is the path of its
-// cookie. The cookie and the address are only valid together, and no page sends its address as a
-// referrer.
+// Every change is a POST with the session's form token. The content security policy blocks inline scripts, inline
+// styles and frames. Output of a tool server therefore stays text.
 //
-// The console reaches the daemon through [Backend] and imports nothing of it.
+// A browser sends a cookie to every port of a host, but only to addresses below the cookie's path. Each session
+// therefore has a secret path, and the cookie is limited to this path. The cookie is valid only together with the
+// path. Pages never send their path as a referrer.
+//
+// The console reaches the daemon through [Backend]. It does not import the daemon's package.
 package console
 
 import (
@@ -25,7 +25,6 @@ import (
 	"context"
 	"crypto/rand"
 	"embed"
-	"encoding/json"
 	"errors"
 	"html/template"
 	"io/fs"
@@ -34,45 +33,53 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/exec/dispatch"
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/manifest"
 )
 
-// Backend is the daemon as the console needs it. Every signed-in person is an administrator.
+// Backend is the part of the daemon that the console uses. Every signed-in person is an administrator.
 type Backend interface {
 	// Cards returns all agents, in the daemon's order.
 	Cards() []Card
-	// Agent returns nil for an unknown name.
+	// Agent returns the details of an agent. It returns nil if no agent has this name.
 	Agent(ctx context.Context, name string) *Agent
-	// Call makes a call through the agent's gateway, for the signed-in person.
+	// Call makes a call through the agent's gateway. The principal of c is the signed-in person.
 	Call(ctx context.Context, name string, c *call.Call) (call.Result, error)
-	// Why explains what the gateway would decide about a call.
+	// Why explains how the gateway would decide about a call and for which reasons.
 	Why(ctx context.Context, name string, c *call.Call) (allowed bool, reasons []call.Reason, err error)
-	// SetSecret fills a credential slot.
+	// SetSecret stores a value in the credential slot ref of an agent.
 	SetSecret(name, ref, value string) error
-	Intents(ctx context.Context) ([]Intent, error)
-	// Policy returns the user's policy file, its text and its problem, if it has one.
+	Intents(ctx context.Context) ([]*dispatch.Intent, error)
+	// Policy returns the path and the text of the user's policy file. If the policy is not in force, problem is the
+	// reason.
 	Policy() (file, text, problem string)
-	SpentToday(ctx context.Context) ([]Spent, error)
-	// Standing returns a [*call.Refusal] if the principal would be rejected now, and another error
-	// if that cannot be checked.
+	SpentToday(ctx context.Context) ([]limit.Spent, error)
+	// Standing returns nil if the principal's key or token is still valid. It returns a [*call.Refusal] if the key or
+	// token is invalid. Any other error means that the check failed.
 	Standing(ctx context.Context, p *identity.Principal) error
-	// Changed returns nil when something may have changed, or ctx's error. Mark differs if it has.
+	// Changed waits until the pages may have changed. It returns an error if ctx is done first.
 	Changed(ctx context.Context) error
+	// Mark returns a string that changes whenever the pages change.
 	Mark(ctx context.Context) string
 }
 
-// Approvals are the calls that wait for a person.
+// Approvals lists the calls that wait for approval and records the decisions about them.
 type Approvals interface {
 	List(ctx context.Context) ([]*approval.Question, error)
-	// Waiting is List without the arguments, which are large and sealed.
+	// Waiting is like List, but omits the arguments, which can be large and must be decrypted.
 	Waiting(ctx context.Context) ([]*approval.Question, error)
 	Decide(ctx context.Context, id string, yes bool, who, reason string) error
 }
 
-// Journal is the audit log; see [journal.Journal].
+// Journal is the audit log. See [journal.Journal].
 type Journal interface {
 	Show(ctx context.Context, f journal.Filter) ([]journal.Entry, error)
 	Ends(ctx context.Context) (journal.Ends, error)
@@ -80,74 +87,71 @@ type Journal interface {
 	Prove(ctx context.Context, log, seq int64) (*journal.Proof, error)
 }
 
-// SingleUse records ids that may be used once: sign-in links and ended sessions.
+// SingleUse records which sign-in links have been used and which sessions have been closed. Each has an id.
 type SingleUse interface {
-	// Spend uses up an id and reports whether it was unused.
+	// Spend marks an id as used until the given time. The first result is false if the id was used before.
 	Spend(ctx context.Context, id string, until time.Time) (first bool, err error)
+	// Spent reports whether an id is marked as used.
 	Spent(ctx context.Context, id string) (bool, error)
 }
 
-// Card is an agent in a list.
+// Card describes an agent in a list. Manifest is nil if the manifest cannot be read. Model is nil if the manifest is
+// invalid.
 type Card struct {
-	Name, Title, Description, ID, Dialect, State, Error string
-	SideEffects                                         []string
-	Tools                                               int
+	Name, Title, State, Error string
+	Manifest                  *manifest.Manifest
+	Model                     *agent.Agent
 }
 
-// Agent is an agent with all details.
+// Agent describes an agent with all its details.
 type Agent struct {
 	Card
-	Version, Kind, Digest, Path string
-	Tools                       []Tool
-	Servers                     []Server
-	Slots                       []Slot
-	Facts                       []Fact
-	Guardrails                  []Fact
-	Problems                    []Problem
-	// Watch lists what deserves a second look.
+	Tools      []Tool
+	Servers    []toolserver.Proof
+	Slots      []Slot
+	Facts      []Fact
+	Guardrails []Fact
+	// Watch lists what a reviewer should check first.
 	Watch []string
 	Needs []Need
 }
 
-// Need is a server that an agent requires or can use, and how it was resolved.
+// Frame returns the line of the manifest that contains the problem d, shortened if it is long. A second line marks the
+// position of the problem.
+func (a *Agent) Frame(d manifest.Diagnostic) string {
+	if a.Manifest.Source == nil || d.Line == 0 {
+		return ""
+	}
+	f := a.Manifest.Source.Frame(d)
+	return f.Text + "\n" + strings.Repeat(" ", f.Before) + strings.Repeat("^", max(1, f.Marked))
+}
+
+// Need is a server that an agent requires or can use. The field Resolved describes the server that was found for it.
 type Need struct {
 	Server, Version, Resolved, Problem string
 	Optional                           bool
 	Scopes                             []Scope
 }
 
-// Scope is a permission that an agent requests on such a server. Granted describes the grant; OK
-// and Partly summarise it.
+// Scope is a permission that an agent requests on a server. Granted describes what the user granted. OK means that the
+// whole scope is granted. Partly means that only a part of it is granted.
 type Scope struct {
 	Name, Granted string
 	OK, Partly    bool
 }
 
-// Tool is a tool of an agent. Schema is its input schema.
+// Tool is a tool of an agent. If the manifest contains no description or input schema for the tool, they come from the
+// tool's server.
 type Tool struct {
-	Name, URI, Description, SideEffect, Binding string
-	Callable                                    bool
-	Approval                                    bool
-	Limits                                      string
-	Schema                                      json.RawMessage
+	agent.Tool
+	Callable bool
 }
 
-// Server is the result of proving a tool server.
-type Server struct {
-	Alias, Code, Message, Protocol, Digest string
-	OK, Contained                          bool
-	Missing, Unexpected, Warnings          []string
-	Changed                                []Drift
-}
-
-// Drift is a tool whose definition differs from the locked one.
-type Drift struct{ Tool, Was, Is string }
-
-// Slot is a credential that an agent needs.
+// Slot is a credential slot: a credential that an agent needs.
 type Slot struct {
-	Ref, Type, Description string
-	Hosts                  []string
-	Required, Set          bool
+	credential.Reference
+	Description string
+	Set         bool
 }
 
 // Fact is a labelled list of values.
@@ -156,35 +160,20 @@ type Fact struct {
 	Values []string
 }
 
-// Problem is a diagnostic of a manifest.
-type Problem struct {
-	Code, Severity, Message, Hint, Frame string
-	Line, Column                         int
-}
-
-// Intent is a request to a program.
-type Intent struct {
-	ID, Agent, State, Priority, Principal string
-	Asked                                 time.Time
-	Took                                  time.Duration
-}
-
-// Spent is the amount that a capped tool has used today.
-type Spent struct{ Agent, Tool, Amount string }
-
-// ErrNoAgent reports an agent that does not exist or cannot be served.
+// ErrNoAgent means that the agent does not exist or cannot be served.
 var ErrNoAgent = errors.New("no agent with this name is being served")
 
+// Options configures a console.
 type Options struct {
-	// Context ends with the daemon.
+	// Context is canceled when the daemon begins to shut down.
 	Context   context.Context
 	Backend   Backend
 	Approvals Approvals
 	Journal   Journal
 	SingleUse SingleUse
-	// Keys seal cookies and links.
+	// Keys seals cookies and links.
 	Keys *identity.Keys
-	// Secure marks cookies for TLS only.
+	// Secure makes browsers send cookies only over TLS.
 	Secure  bool
 	Version string
 	Log     func(format string, args ...any)
@@ -196,7 +185,7 @@ type Console struct {
 	mux      *http.ServeMux
 	pages    map[string]*template.Template
 	activity *activity
-	// daemonKey names the daemon's temporary key, which ends with the daemon.
+	// daemonKey is a random id for the daemon's temporary key. Like the key, it is valid only until the daemon exits.
 	daemonKey string
 }
 
@@ -263,16 +252,16 @@ func New(o Options) (*Console, error) {
 		"GET /agents/{name}/tools/{tool}": (*Console).tool,
 	} {
 		method, path, _ := strings.Cut(pattern, " ")
-		c.mux.Handle(method+" "+homes+"{home}"+path, c.signedIn(show))
+		c.mux.Handle(method+" "+sessionPrefix+"{home}"+path, c.signedIn(show))
 	}
 	return c, nil
 }
 
-// page answers a signed-in person.
+// page handles a request from a signed-in person.
 type page func(*Console, http.ResponseWriter, *http.Request, *session)
 
-// Owns reports whether a path belongs to the console. Page names without a session's address come
-// from bookmarks and typing; they lead to the sign-in page.
+// Owns reports whether a path belongs to the console. This includes paths such as /agents, which are not part of a
+// session. They can come from a bookmark, and the console answers them with the sign-in page.
 func (c *Console) Owns(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return path == "/" || slices.Contains([]string{
@@ -284,25 +273,25 @@ func (c *Console) notFound(w http.ResponseWriter, r *http.Request, s *session) {
 	c.failed(w, r, s, http.StatusNotFound, "There is no page at this address.", "Use the menu above.")
 }
 
-// policyHeader allows the console's own style sheet, script, images and event stream, and nothing
-// inline.
+// policyHeader is the content security policy. It allows the console's own files and forms, but no inline scripts or
+// styles.
 const policyHeader = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types ambit"
 
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Security-Policy", policyHeader)
-	// The path is secret, so referrers contain the origin only. With no-referrer, browsers send
-	// "Origin: null" with the console's own forms.
+	// The path is secret, so referrers must contain only the origin. The value no-referrer cannot be used, because
+	// browsers would then send "Origin: null" with the console's own forms.
 	w.Header().Set("Referrer-Policy", "strict-origin")
 	c.mux.ServeHTTP(w, r)
 }
 
-// view is the data of every page.
+// view is the data that the template of every page gets.
 type view struct {
 	Title   string
-	Base    string // prefix of all links
-	Here    string // current menu entry
+	Base    string // the prefix of all links
+	Here    string // the current menu entry
 	Who     string
 	Token   string
 	Waiting int
@@ -323,12 +312,12 @@ func (c *Console) show(
 	var out bytes.Buffer
 	if err := c.pages[name].ExecuteTemplate(&out, "layout.html", v); err != nil {
 		c.o.Log("console: cannot render page %s: %v", name, err)
-		http.Error(w, "this page cannot be shown; see the daemon's log", http.StatusInternalServerError)
+		http.Error(w, "this page cannot be shown; see the daemon's log for the reason", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = out.WriteTo(w) // the client may be gone
+	_, _ = out.WriteTo(w) // the client may have disconnected
 }
 
 // failed shows an error page.
@@ -336,8 +325,8 @@ func (c *Console) failed(w http.ResponseWriter, r *http.Request, s *session, sta
 	c.show(w, r, s, status, "error", what, "", map[string]string{"What": what, "Hint": hint})
 }
 
-// unavailable logs err and shows an error page without it.
+// unavailable shows an error page and logs the error. The page does not contain the error.
 func (c *Console) unavailable(w http.ResponseWriter, r *http.Request, s *session, what string, err error) {
 	c.o.Log("console: %s: %v", what, err)
-	c.failed(w, r, s, http.StatusServiceUnavailable, what, "The daemon's log has the reason.")
+	c.failed(w, r, s, http.StatusServiceUnavailable, what, "See the daemon's log for the reason.")
 }

@@ -1,30 +1,31 @@
 package console
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// field is one input of a tool's form.
+// field is one input of a tool's form. Kind is "text", "long", "number", "flag", "choice" or "json".
 type field struct {
-	Name, Label, Help, Kind, Value string // Kind: text, long, number, flag, choice, json
+	Name, Label, Help, Kind, Value string
 	Required                       bool
 	Choices                        []string
 	Step                           string
 }
 
-// maxFields bounds the inputs of a form; tools with more take JSON.
+// maxFields is the maximum number of inputs in a form. If a tool has more, its form has a single input for JSON.
 const maxFields = 40
 
-// formOf makes a form from an input schema. It returns nil if the schema is not an object with
-// properties: then the arguments are entered as JSON.
+// formOf returns a form for an input schema. It returns nil if the schema describes no properties or too many of them.
+// In this case, the person enters the arguments as JSON.
 func formOf(schema json.RawMessage) []field {
 	var s struct {
 		Type       json.RawMessage `json:"type"`
@@ -35,23 +36,13 @@ func formOf(schema json.RawMessage) []field {
 		return nil
 	}
 	var fields []field
-	d := jsontext.NewDecoder(bytes.NewReader(s.Properties), jsontext.AllowDuplicateNames(true))
-	if _, err := d.ReadToken(); err != nil {
-		return nil
-	}
-	for d.PeekKind() == '"' {
-		name, err := d.ReadToken()
-		if err != nil {
-			return nil
-		}
-		key := name.String()
-		value, err := d.ReadValue()
-		if err != nil || len(fields) >= maxFields {
-			return nil
-		}
-		f := fieldOf(key, value)
-		f.Required = slices.Contains(s.Required, key)
+	rawjson.Members(s.Properties, func(name string, value jsontext.Value) {
+		f := fieldOf(name, value)
+		f.Required = slices.Contains(s.Required, name)
 		fields = append(fields, f)
+	})
+	if len(fields) > maxFields {
+		return nil
 	}
 	return fields
 }
@@ -102,19 +93,18 @@ func allStrings(list []any) bool {
 	return !slices.ContainsFunc(list, func(v any) bool { _, ok := v.(string); return !ok })
 }
 
-// argumentsOf returns the arguments of a filled form and the form with the entered values. It
-// leaves out empty optional fields.
+// argumentsOf converts the entered values to the arguments of a call. It omits empty optional fields. The second result
+// is the form with the entered values.
 func argumentsOf(fields []field, sent url.Values) (json.RawMessage, []field, error) {
 	if fields == nil {
 		text := cmp.Or(strings.TrimSpace(sent.Get("json")), "{}")
 		if jsontext.Value(text).Kind() != '{' || !jsontext.Value(text).IsValid() {
-			return nil, nil, fmt.Errorf("the arguments must be one JSON object")
+			return nil, nil, errors.New("the arguments must be one JSON object")
 		}
 		return json.RawMessage(text), nil, nil
 	}
 	filled := slices.Clone(fields)
-	var out bytes.Buffer
-	out.WriteByte('{')
+	arguments := map[string]json.RawMessage{}
 	var wrong []string
 	for i := range filled {
 		f := &filled[i]
@@ -123,26 +113,19 @@ func argumentsOf(fields []field, sent url.Values) (json.RawMessage, []field, err
 		if problem != "" {
 			wrong = append(wrong, f.Label+" "+problem)
 		}
-		if raw == nil {
-			continue
+		if raw != nil {
+			arguments[f.Name] = raw
 		}
-		if out.Len() > 1 {
-			out.WriteByte(',')
-		}
-		key, err := json.Marshal(f.Name)
-		if err != nil {
-			return nil, filled, err
-		}
-		out.Write(append(append(key, ':'), raw...))
 	}
-	out.WriteByte('}')
 	if len(wrong) > 0 {
-		return nil, filled, fmt.Errorf("%s", strings.Join(wrong, "; "))
+		return nil, filled, errors.New(strings.Join(wrong, "; "))
 	}
-	return out.Bytes(), filled, nil
+	out, err := json.Marshal(arguments)
+	return out, filled, err
 }
 
-// json returns the value of a field as JSON; nil leaves the field out.
+// json returns the field's value as JSON, or nil if the field is omitted from the arguments. If the value is invalid,
+// problem is the reason.
 func (f *field) json() (raw json.RawMessage, problem string) {
 	switch {
 	case f.Kind == "flag":
@@ -162,7 +145,7 @@ func (f *field) json() (raw json.RawMessage, problem string) {
 			return nil, "is not a number"
 		}
 		if text == "" || !v.IsValid() {
-			return nil, "is not JSON"
+			return nil, "is not valid JSON"
 		}
 		return json.RawMessage(text), ""
 	}

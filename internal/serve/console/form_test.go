@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
@@ -46,10 +47,10 @@ func TestFormArguments(t *testing.T) {
 		want    string
 		problem string
 	}{
-		"least":     {"arg.path=x", `{"path":"x","yes":false}`, ""},
-		"all":       {"arg.path=x&arg.text=a%0Ab&arg.many=12345678901234567890&arg.share=0.10&arg.yes=true&arg.no=true&arg.kind=b&arg.rest=[1]", `{"path":"x","text":"a\nb","many":12345678901234567890,"share":0.10,"yes":true,"no":true,"kind":"b","rest":[1]}`, ""},
-		"wrong":     {"arg.path=x&arg.many=three&arg.rest={", "", "many is not a number; rest is not JSON"},
-		"not text":  {"arg.path=x&arg.many=true", "", "many is not a number"},
+		"required":  {"arg.path=x", `{"path":"x","yes":false}`, ""},
+		"all":       {"arg.path=x&arg.text=a%0Ab&arg.many=12345678901234567890&arg.share=0.10&arg.yes=true&arg.no=true&arg.kind=b&arg.rest=[1]", `{"kind":"b","many":12345678901234567890,"no":true,"path":"x","rest":[1],"share":0.10,"text":"a\nb","yes":true}`, ""},
+		"invalid":   {"arg.path=x&arg.many=three&arg.rest={", "", "many is not a number; rest is not valid JSON"},
+		"no number": {"arg.path=x&arg.many=true", "", "many is not a number"},
 		"injection": {`arg.path=%22,%22evil%22:%22`, `{"path":"\",\"evil\":\"","yes":false}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,17 +101,17 @@ func TestActivity(t *testing.T) {
 	a.count(&journal.Entry{Record: journal.Record{Time: now, Decision: journal.Unknown}})
 	a.count(&journal.Entry{Record: journal.Record{Time: now, Kind: "log_born"}})
 	a.count(&journal.Entry{Record: journal.Record{Time: now.Add(-points * span)}}) // too old to be shown
-	a.spend([]Spent{{Amount: "10.50"}, {Amount: "0.25"}, {Amount: "odd"}}, now)
+	a.recordSpending([]limit.Spent{{Amount: "10.50"}, {Amount: "0.25"}, {Amount: "odd"}}, now)
 	start, calls, latency, spent := a.read(now)
 	last := points - 1
 	if calls[0].Values[last] != 102 || calls[1].Values[last] != 1 || calls[2].Values[last] != 1 || calls[0].Values[0] != 0 {
-		t.Errorf("calls %v refused %v unknown %v", calls[0].Values[last], calls[1].Values[last], calls[2].Values[last])
+		t.Errorf("got %v calls, %v refused and %v unknown; want 102, 1 and 1", calls[0].Values[last], calls[1].Values[last], calls[2].Values[last])
 	}
-	if half := latency[0].Values[last]; half < 32 || half > 66 {
-		t.Errorf("the median is %v ms", half)
+	if median := latency[0].Values[last]; median < 32 || median > 66 {
+		t.Errorf("the median is %v ms, want about 50", median)
 	}
 	if spent[0].Values[last] != 10.75 {
-		t.Errorf("spent %v", spent[0].Values[last])
+		t.Errorf("the amount spent is %v, want 10.75", spent[0].Values[last])
 	}
 	svg := string(chart("<b>", " ms", start, latency))
 	if strings.Contains(svg, "<b>") || !strings.Contains(svg, "polyline") || strings.Contains(svg, "NaN") {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -26,11 +28,11 @@ func (c *Console) agents(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, r, s, http.StatusOK, "agents", "Agents", "agents", c.o.Backend.Cards())
 }
 
-// agentOf finds the agent that the path names, or shows an error page.
+// agentOf returns the agent in the request's path. If there is no such agent, it shows an error page and returns nil.
 func (c *Console) agentOf(w http.ResponseWriter, r *http.Request, s *session) *Agent {
 	a := c.o.Backend.Agent(r.Context(), r.PathValue("name"))
 	if a == nil {
-		c.failed(w, r, s, http.StatusNotFound, "There is no agent with this name.", "See the list of agents.")
+		c.failed(w, r, s, http.StatusNotFound, "There is no agent with this name.", "Choose an agent from the list.")
 	}
 	return a
 }
@@ -41,7 +43,6 @@ func (c *Console) agent(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 }
 
-// toolPage is the page of one tool.
 type toolPage struct {
 	Agent   *Agent
 	Tool    *Tool
@@ -51,7 +52,6 @@ type toolPage struct {
 	Outcome *outcome
 }
 
-// outcome is the result of a call.
 type outcome struct {
 	CallID    string
 	Took      time.Duration
@@ -61,6 +61,8 @@ type outcome struct {
 	Refusal   *call.Refusal
 }
 
+// toolOf returns the data of a tool's page. If there is no such agent or tool, it shows an error page and returns
+// nil.
 func (c *Console) toolOf(w http.ResponseWriter, r *http.Request, s *session, name string) *toolPage {
 	a := c.agentOf(w, r, s)
 	if a == nil {
@@ -68,9 +70,9 @@ func (c *Console) toolOf(w http.ResponseWriter, r *http.Request, s *session, nam
 	}
 	i := slices.IndexFunc(a.Tools, func(t Tool) bool { return t.Name == name })
 	if i >= 0 {
-		return &toolPage{Agent: a, Tool: &a.Tools[i], Fields: formOf(a.Tools[i].Schema)}
+		return &toolPage{Agent: a, Tool: &a.Tools[i], Fields: formOf([]byte(a.Tools[i].InputSchema))}
 	}
-	c.failed(w, r, s, http.StatusNotFound, "The agent has no tool with this name.", "Its page lists its tools.")
+	c.failed(w, r, s, http.StatusNotFound, "The agent has no tool with this name.", "The agent's page lists its tools.")
 	return nil
 }
 
@@ -94,10 +96,11 @@ func (c *Console) try(w http.ResponseWriter, r *http.Request, s *session) {
 		c.show(w, r, s, http.StatusBadRequest, "tool", t.Tool.Name, "agents", t)
 		return
 	}
-	// The call may wait for an approval, which takes longer than a request.
+	// The call can wait for approval longer than the read deadline allows.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	asked := &call.Call{
-		Tool: cmp.Or(t.Tool.URI, t.Tool.Name), Arguments: jsontext.Value(arguments), Principal: s.Who.Name,
+	asked := &call.Call{Tool: t.Tool.Name, Arguments: jsontext.Value(arguments), Principal: s.Who.Name}
+	if t.Tool.URI != nil {
+		asked.Tool = t.Tool.URI.String()
 	}
 	result, err := c.o.Backend.Call(r.Context(), t.Agent.Name, asked)
 	t.Outcome = &outcome{CallID: asked.ID, Took: result.Duration.Round(time.Millisecond / 10)}
@@ -109,7 +112,7 @@ func (c *Console) try(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, r, s, http.StatusOK, "tool", t.Tool.Name, "agents", t)
 }
 
-// maxShown bounds how much of a result is shown.
+// maxShown is the maximum number of bytes of a result that the page shows.
 const maxShown = 64 << 10
 
 func (o *outcome) read(r call.Result) {
@@ -179,22 +182,23 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, s *session) 
 func (c *Console) decide(w http.ResponseWriter, r *http.Request, s *session) {
 	decision := r.PostFormValue("decision")
 	if decision != "approve" && decision != "deny" {
-		c.failed(w, r, s, http.StatusBadRequest, "The decision is neither approve nor deny.", "Use one of the two buttons.")
+		c.failed(w, r, s, http.StatusBadRequest, "The decision must be approve or deny.", "Use one of the two buttons.")
 		return
 	}
-	err := c.o.Approvals.Decide(r.Context(), r.PathValue("id"), decision == "approve", s.Who.Name, r.PostFormValue("reason"))
+	id, reason := r.PathValue("id"), r.PostFormValue("reason")
+	err := c.o.Approvals.Decide(r.Context(), id, decision == "approve", s.Who.Name, reason)
 	switch {
 	case err == nil:
 		http.Redirect(w, r, s.base()+"approvals", http.StatusSeeOther)
 	case errors.Is(err, approval.ErrUnknown), errors.Is(err, approval.ErrDecided), errors.Is(err, approval.ErrOver):
 		c.failed(w, r, s, http.StatusConflict, "Your decision was not recorded: "+err.Error()+".",
-			"See the list of waiting calls.")
+			"Go back to the list of waiting calls.")
 	default:
 		c.unavailable(w, r, s, "The decision could not be stored.", err)
 	}
 }
 
-// journalPage shows records that match a filter.
+// journalPage contains the journal records that match a filter. More is true if there are further matching records.
 type journalPage struct {
 	Filter  map[string]string
 	Records []journal.Entry
@@ -234,7 +238,7 @@ func (c *Console) record(w http.ResponseWriter, r *http.Request, s *session) {
 		proof, err = c.o.Journal.Prove(r.Context(), log, seq)
 	}
 	if err1 != nil || err2 != nil || errors.Is(err, journal.ErrNoRecord) {
-		c.failed(w, r, s, http.StatusNotFound, "The journal has no such record.", "")
+		c.failed(w, r, s, http.StatusNotFound, "The journal has no record with this number.", "")
 		return
 	}
 	data := map[string]any{"Log": log, "Seq": seq}
@@ -256,7 +260,7 @@ func (c *Console) charts(w http.ResponseWriter, r *http.Request, s *session) {
 		return
 	}
 	now := time.Now()
-	c.activity.spend(spent, now)
+	c.activity.recordSpending(spent, now)
 	start, calls, latency, money := c.activity.read(now)
 	type drawn struct {
 		Title string
@@ -267,10 +271,10 @@ func (c *Console) charts(w http.ResponseWriter, r *http.Request, s *session) {
 		"Charts": []drawn{
 			{
 				"Calls and refusals, every five minutes", calls,
-				chart("calls, refusals and unknown outcomes over the last day", "", start, calls),
+				chart("calls, refused calls and calls with an unknown outcome in the last day", "", start, calls),
 			},
-			{"Latency of calls", latency, chart("latency of calls over the last day", " ms", start, latency)},
-			{"Spent against caps today", money, chart("amounts spent today by capped tools", "", start, money)},
+			{"Latency of calls", latency, chart("latency of calls in the last day", " ms", start, latency)},
+			{"Spent today by tools with a limit", money, chart("amount spent today by tools with a limit", "", start, money)},
 		},
 		"Spent": spent,
 	})
@@ -285,7 +289,7 @@ func (c *Console) queue(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, r, s, http.StatusOK, "queue", "Queue", "queue", intents)
 }
 
-// policyPage shows the user's policy and explains one call.
+// policyPage contains the user's policy. If Asked is true, it also explains the decision about one call.
 type policyPage struct {
 	File, Text, Problem     string
 	Agents                  []Card
@@ -312,7 +316,7 @@ func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
 	c.show(w, r, s, http.StatusOK, "policy", "Policy", "policy", p)
 }
 
-// funcs are the functions of the templates.
+// funcs contains the functions for the page templates.
 var funcs = template.FuncMap{
 	"ago": func(t time.Time) string {
 		switch d := time.Since(t); {
@@ -341,5 +345,30 @@ var funcs = template.FuncMap{
 		}
 		return s
 	},
-	"join": strings.Join,
+	"join":   strings.Join,
+	"limits": limits,
+	"uuid":   dispatch.UUID,
+	"took": func(i *dispatch.Intent) string {
+		if i.Ended.IsZero() || i.Started.IsZero() {
+			return ""
+		}
+		return i.Ended.Sub(i.Started).String()
+	},
+}
+
+// limits describes the rate and spending limits of a tool.
+func limits(p agent.ToolPolicy) string {
+	var parts []string
+	if p.Rate != nil {
+		parts = append(parts, "at most "+p.Rate.String())
+	}
+	if c := p.Spend; c != nil {
+		if c.PerCall != "" {
+			parts = append(parts, strings.TrimSpace("up to "+c.PerCall+" "+c.Currency)+" a call")
+		}
+		if c.PerDay != "" {
+			parts = append(parts, strings.TrimSpace(c.PerDay+" "+c.Currency)+" a day")
+		}
+	}
+	return strings.Join(parts, ", ")
 }

@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// beat is how often a silent stream sends a comment.
-	beat = 20 * time.Second
-	// calm is the minimum time between two events.
-	calm = 300 * time.Millisecond
-	// maxWatching bounds how many pages are live at the same time.
+	// keepAlive is the time after which an idle stream sends a comment to keep the connection open.
+	keepAlive = 20 * time.Second
+	// minInterval is the minimum time between two events.
+	minInterval = 300 * time.Millisecond
+	// maxWatching is the maximum number of open event streams.
 	maxWatching = 200
 )
 
-// live is an event stream that reports that something may have changed.
+// live serves an event stream. Each event means that the pages may have changed.
 func (c *Console) live(w http.ResponseWriter, r *http.Request, s *session) {
 	if c.activity.watching.Add(1) > maxWatching {
 		c.activity.watching.Add(-1)
-		http.Error(w, "too many pages are open", http.StatusServiceUnavailable)
+		http.Error(w, "too many console pages are open", http.StatusServiceUnavailable)
 		return
 	}
 	defer c.activity.watching.Add(-1)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")
 	control := http.NewResponseController(w)
-	// The read deadline of requests would end the stream.
+	// Remove the request's read deadline, because it would close the stream.
 	_ = control.SetReadDeadline(time.Time{})
 	send := func(text string) bool {
 		if _, err := fmt.Fprint(w, text); err != nil {
@@ -40,13 +40,14 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 	ctx, cancel := context.WithDeadline(r.Context(), time.Unix(s.Until, 0))
 	defer cancel()
+	defer context.AfterFunc(c.o.Context, cancel)() // an open stream would delay the shutdown
 	last, mark := time.Now(), c.o.Backend.Mark(ctx)
 	for {
-		wait, stop := context.WithTimeout(ctx, beat)
+		wait, stop := context.WithTimeout(ctx, keepAlive)
 		err := c.o.Backend.Changed(wait)
 		stop()
-		// A stream ends with its session. If the check fails, the stream stays open: it only
-		// reports that something has changed.
+		// The stream is closed when its session ends. It stays open if the session cannot be checked, because an event
+		// reveals only that something has changed.
 		ended, _ := c.ended(ctx, s)
 		switch {
 		case ended, ctx.Err() != nil:
@@ -57,7 +58,7 @@ func (c *Console) live(w http.ResponseWriter, r *http.Request, s *session) {
 			}
 			continue
 		}
-		if rest := calm - time.Since(last); rest > 0 {
+		if rest := minInterval - time.Since(last); rest > 0 {
 			select {
 			case <-time.After(rest):
 			case <-ctx.Done():

@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -16,27 +14,27 @@ import (
 
 const (
 	cookieName = "ambit_console"
-	// linkLife is how long a sign-in link is valid, sessionLife how long a person stays signed in.
+	// linkLife is the lifetime of a sign-in link, and sessionLife is the lifetime of a session.
 	linkLife    = 10 * time.Minute
 	sessionLife = 12 * time.Hour
 
-	// homes is the prefix of every session's own address.
-	homes = "/console/"
+	// sessionPrefix is the path prefix of all sessions.
+	sessionPrefix = "/console/"
 
 	linkPurpose    = "console/link"
 	sessionPurpose = "console/session"
 )
 
-// link is the sealed content of a sign-in link. Who names the key or token of the link: neither the
-// link nor its session is valid for longer.
+// link is the content of a sealed sign-in link. The field Who contains the principal that requested the link. The link
+// and its session become invalid when the principal's key or token becomes invalid.
 type link struct {
 	ID    string              `json:"i"`
 	Who   *identity.Principal `json:"p"`
 	Until int64               `json:"u"`
 }
 
-// session is the sealed content of a cookie. Token is sent along with forms. Home is the part of
-// the address that cannot be guessed.
+// session is the content of a sealed session cookie. Token must be sent with every form. Home is the secret part of the
+// session's path.
 type session struct {
 	Who   *identity.Principal `json:"p"`
 	Home  string              `json:"h"`
@@ -44,7 +42,7 @@ type session struct {
 	Until int64               `json:"u"`
 }
 
-// Link returns the path of a link that signs a person in once.
+// Link returns the path and query of a link that signs a person in as the principal p. The link works once.
 func (c *Console) Link(p *identity.Principal) string {
 	who := &identity.Principal{Name: p.Name, Kind: p.Kind, KeyID: p.KeyID, Until: p.Until}
 	if who.Kind == identity.Local {
@@ -53,7 +51,8 @@ func (c *Console) Link(p *identity.Principal) string {
 	return "/login?ticket=" + c.seal(linkPurpose, link{ID: rand.Text(), Who: who, Until: until(who, linkLife)})
 }
 
-// until returns the end of a lifetime, bounded by the principal's own.
+// until returns the time at which a lifetime that starts now ends. This is at the latest when the principal's key or
+// token expires.
 func until(who *identity.Principal, life time.Duration) int64 {
 	end := time.Now().Add(life)
 	if !who.Until.IsZero() && who.Until.Before(end) {
@@ -62,38 +61,32 @@ func until(who *identity.Principal, life time.Duration) int64 {
 	return end.Unix()
 }
 
-// ours reports whether a principal may use this daemon's console. The temporary key of another
-// daemon may not: no store records that it has ended, and the keys that seal cookies outlive it.
-func (c *Console) ours(who *identity.Principal) bool {
+// isAccepted reports whether the principal is allowed to use this daemon's console. It rejects the temporary key of an
+// earlier daemon. This check is necessary, because cookies of the earlier daemon can still be decrypted, and the store
+// does not contain temporary keys.
+func (c *Console) isAccepted(who *identity.Principal) bool {
 	return who != nil && (who.Kind != identity.Local || who.KeyID == c.daemonKey)
 }
 
 func (c *Console) seal(purpose string, what any) string {
-	plain, err := json.Marshal(what)
+	text, err := c.o.Keys.SealText(purpose, what)
 	if err != nil {
-		panic(err) // only strings and numbers
+		panic(err) // strings and numbers can always be encoded
 	}
-	return base64.RawURLEncoding.EncodeToString(c.o.Keys.Seal(purpose, plain))
+	return text
 }
 
 func (c *Console) open(purpose, text string, into any) bool {
-	if len(text) > 4<<10 {
-		return false
-	}
-	sealed, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil {
-		return false
-	}
-	plain, err := c.o.Keys.Open(purpose, sealed)
-	return err == nil && json.Unmarshal(plain, into) == nil
+	return len(text) <= 4<<10 && c.o.Keys.OpenText(purpose, text, into) == nil
 }
 
-// loginPage shows a button, because link previews must not use up a link. The script presses it.
+// loginPage shows a sign-in button. Opening the page does not use up the link, because link previews open the page too.
+// In a browser, a script presses the button automatically.
 func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, nil, http.StatusOK, "login", "Sign in", "", map[string]string{"Ticket": r.URL.Query().Get("ticket")})
 }
 
-// signInFirst answers requests without a session, or at an address that is not the session's.
+// signInFirst answers a request without a valid session with the sign-in page.
 func (c *Console) signInFirst(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", "", map[string]string{})
 }
@@ -102,18 +95,18 @@ func (c *Console) loginFailed(w http.ResponseWriter, r *http.Request, status int
 	c.show(w, r, nil, status, "login", "Sign in", "", map[string]string{"Problem": problem})
 }
 
-// maxLogin bounds the size of a request without a session.
+// maxLogin is the maximum size of a request without a session.
 const maxLogin = 16 << 10
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
 	if _, large := errors.AsType[*http.MaxBytesError](r.ParseForm()); large {
-		c.loginFailed(w, r, http.StatusRequestEntityTooLarge, "The request is larger than any sign-in link.")
+		c.loginFailed(w, r, http.StatusRequestEntityTooLarge, "The sign-in request is too large.")
 		return
 	}
 	var l link
 	good := c.open(linkPurpose, r.PostForm.Get("ticket"), &l) && l.Until >= time.Now().Unix() &&
-		c.ours(l.Who) && c.o.Backend.Standing(r.Context(), l.Who) == nil
+		c.isAccepted(l.Who) && c.o.Backend.Standing(r.Context(), l.Who) == nil
 	if good {
 		var err error
 		if good, err = c.o.SingleUse.Spend(r.Context(), "console link "+l.ID, time.Unix(l.Until, 0)); err != nil {
@@ -123,7 +116,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	}
 	if !good {
 		c.loginFailed(w, r, http.StatusForbidden,
-			"This link has been used, has expired, or belongs to a key that is no longer valid.")
+			"This link has already been used, has expired, or belongs to a key that is no longer valid.")
 		return
 	}
 	s := session{Who: l.Who, Home: rand.Text(), Token: rand.Text(), Until: until(l.Who, sessionLife)}
@@ -131,17 +124,17 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, s.base(), http.StatusSeeOther)
 }
 
-// logout ends a session: copies of its cookie are invalid too.
+// logout ends a session. It also invalidates copies of the session's cookie.
 func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {
 	if _, err := c.o.SingleUse.Spend(r.Context(), s.id(), time.Unix(s.Until, 0)); err != nil {
-		c.unavailable(w, r, s, "You are still signed in: signing out failed.", err)
+		c.unavailable(w, r, s, "Signing out failed, so you are still signed in.", err)
 		return
 	}
 	http.SetCookie(w, c.cookie(s, "", -1))
 	http.Redirect(w, r, "/login", http.StatusSeeOther)
 }
 
-// cookie returns a cookie that browsers send to the pages of its session only.
+// cookie returns a session cookie. Browsers send it only to the pages of the session.
 func (c *Console) cookie(s *session, value string, life int) *http.Cookie {
 	return &http.Cookie{
 		Name: cookieName, Value: value, Path: s.base(), MaxAge: life,
@@ -149,14 +142,15 @@ func (c *Console) cookie(s *session, value string, life int) *http.Cookie {
 	}
 }
 
-// sessionOf returns the session of a request, or nil. A cookie is valid at its own address only.
+// sessionOf returns the session of a request, or nil if there is no valid session. The cookie and the path must
+// belong to the same session.
 func (c *Console) sessionOf(r *http.Request) *session {
 	cookie, err := r.Cookie(cookieName)
 	if err != nil {
 		return nil
 	}
 	var s session
-	if !c.open(sessionPurpose, cookie.Value, &s) || s.Until < time.Now().Unix() || s.Token == "" || !c.ours(s.Who) {
+	if !c.open(sessionPurpose, cookie.Value, &s) || s.Until < time.Now().Unix() || s.Token == "" || !c.isAccepted(s.Who) {
 		return nil
 	}
 	if subtle.ConstantTimeCompare([]byte(r.PathValue("home")), []byte(s.Home)) != 1 {
@@ -168,8 +162,8 @@ func (c *Console) sessionOf(r *http.Request) *session {
 	return &s
 }
 
-// ended reports whether a session ended early: the person signed out, or the key or token of the
-// session is no longer valid.
+// ended reports whether a session has ended early, because the person has signed out or because the session's key or
+// token is invalid.
 func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
 	if spent, err := c.o.SingleUse.Spent(ctx, s.id()); err != nil || spent {
 		return spent, err
@@ -181,16 +175,16 @@ func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
 	return false, err
 }
 
-// base is the prefix of the addresses of a session's pages.
-func (s *session) base() string { return homes + s.Home + "/" }
+// base returns the path of the session's pages.
+func (s *session) base() string { return sessionPrefix + s.Home + "/" }
 
-// id names the session among the ended ones.
+// id returns the id that is recorded when the session has been closed.
 func (s *session) id() string { return "console session " + s.Token }
 
-// maxForm bounds the size of a form.
 const maxForm = 1 << 20
 
-// signedIn requires a session, and its form token for changes.
+// signedIn returns a handler that calls next for requests with a valid session. Requests other than GET must also
+// contain the session's form token.
 func (c *Console) signedIn(next page) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := c.sessionOf(r)
@@ -211,7 +205,7 @@ func (c *Console) signedIn(next page) http.Handler {
 			}
 		}
 		c.watchActivity()
-		// A call may wait for approval for longer than the key is valid.
+		// The key may expire while the call waits for approval. The gateway therefore checks the key again after the wait.
 		still := func(ctx context.Context) error { return c.o.Backend.Standing(ctx, s.Who) }
 		next(c, w, r.WithContext(call.WithStanding(r.Context(), still)), s)
 	})

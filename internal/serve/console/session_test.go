@@ -16,23 +16,24 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// fakeBackend has one agent, whose one tool waits for an approval.
+// fakeBackend has one agent with one tool. Calls to the tool wait for approval.
 type fakeBackend struct {
 	Backend
 	Approvals
 	Journal
 	changed  chan struct{}
-	approved chan struct{} // lets the waiting call continue
+	approved chan struct{} // closed by the test to approve the waiting call
 
 	mu       sync.Mutex
 	spent    map[string]bool
-	standing error // of every principal
+	standing error // the result of Standing for every principal
 }
 
 func (b *fakeBackend) setStanding(err error) {
@@ -44,7 +45,7 @@ func (b *fakeBackend) setStanding(err error) {
 func (b *fakeBackend) Cards() []Card { return nil }
 
 func (b *fakeBackend) Agent(context.Context, string) *Agent {
-	return &Agent{Card: Card{Name: "alpha"}, Tools: []Tool{{Name: "write", Callable: true}}}
+	return &Agent{Card: Card{Name: "alpha"}, Tools: []Tool{{Tool: agent.Tool{Name: "write"}, Callable: true}}}
 }
 
 func (b *fakeBackend) Call(ctx context.Context, _ string, c *call.Call) (call.Result, error) {
@@ -129,7 +130,7 @@ func (c *Console) ask(t *testing.T, method, path, cookie string, form url.Values
 // visitor is a signed-in browser: its cookie and form token, and the address of its pages.
 type visitor struct{ cookie, token, base string }
 
-// signIn opens a sign-in link.
+// signIn signs in with a link.
 func (c *Console) signIn(t *testing.T, path string) visitor {
 	t.Helper()
 	w := c.ask(t, "POST", "/login", "", url.Values{"ticket": {strings.TrimPrefix(path, "/login?ticket=")}})
@@ -149,34 +150,34 @@ var ada = &identity.Principal{Name: "ada@example.com", Kind: identity.ByKey, Key
 // refusal is the standing of a principal with a revoked key.
 var refusal = call.Refuse("approve", call.ApprovalDenied, "the key has been revoked")
 
-// A session and a link end with the token that they were created with.
+// A session and an unused link end when the token that requested the link expires.
 func TestSessionEndsWithItsToken(t *testing.T) {
 	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
-		by := func(life time.Duration) *identity.Principal {
+		withToken := func(life time.Duration) *identity.Principal {
 			return &identity.Principal{Name: "ada@example.com", Kind: identity.ByToken, Admin: true, Until: time.Now().Add(life)}
 		}
-		short, long := c.signIn(t, c.Link(by(time.Hour))), c.signIn(t, c.Link(by(24*time.Hour)))
-		link := c.Link(by(time.Minute))
+		short, long := c.signIn(t, c.Link(withToken(time.Hour))), c.signIn(t, c.Link(withToken(24*time.Hour)))
+		link := c.Link(withToken(time.Minute))
 		for _, step := range []struct {
 			wait        time.Duration
 			short, long int
 		}{{0, 200, 200}, {59 * time.Minute, 200, 200}, {2 * time.Minute, 401, 200}, {12 * time.Hour, 401, 401}} {
 			time.Sleep(step.wait)
 			if got := c.ask(t, "GET", short.base, short.cookie, nil).Code; got != step.short {
-				t.Errorf("%v later, by a token for an hour: %d, want %d", step.wait, got, step.short)
+				t.Errorf("%v later, with a token for an hour: %d, want %d", step.wait, got, step.short)
 			}
 			if got := c.ask(t, "GET", long.base, long.cookie, nil).Code; got != step.long {
-				t.Errorf("%v later, by a token for a day: %d, want %d", step.wait, got, step.long)
+				t.Errorf("%v later, with a token for a day: %d, want %d", step.wait, got, step.long)
 			}
 		}
 		if w := c.ask(t, "POST", "/login", "", url.Values{"ticket": {strings.TrimPrefix(link, "/login?ticket=")}}); w.Code != http.StatusForbidden {
-			t.Errorf("a link after its token: %d", w.Code)
+			t.Errorf("a link whose token has expired: %d", w.Code)
 		}
 	})
 }
 
-// Sessions of the daemon's temporary key end with the daemon, although the keys that seal
-// cookies stay. Sessions of a stored key continue.
+// Sessions of the daemon's temporary key end with the daemon. The next daemon can still decrypt
+// their cookies, but rejects them. Sessions of a stored key continue.
 func TestSessionEndsWithTheTemporaryKey(t *testing.T) {
 	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		next, err := New(c.o) // after a restart
@@ -188,7 +189,7 @@ func TestSessionEndsWithTheTemporaryKey(t *testing.T) {
 		asked.KeyID = "p1"
 		for name, tt := range map[string]struct {
 			who         *identity.Principal
-			page, login int // at the next daemon
+			page, login int // the status codes from the next daemon
 		}{
 			"the printed link": {&local, 401, 403},
 			"a requested link": {&asked, 401, 403},
@@ -217,7 +218,7 @@ func (e *endless) Read(b []byte) (int, error) {
 	return copy(b, bytes.Repeat([]byte{'a'}, len(b))), nil
 }
 
-// Requests without a session are read up to a limit, in every encoding.
+// Requests without a session are read only up to a limit, in every encoding.
 func TestLoginFormIsBounded(t *testing.T) {
 	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		for _, tt := range []struct {
@@ -236,7 +237,7 @@ func TestLoginFormIsBounded(t *testing.T) {
 				t.Errorf("%s: %d, want %d and a page with the reason", tt.form, w.Code, tt.want)
 			}
 			if rest.read > maxLogin {
-				t.Errorf("%s: %d bytes were read", tt.form, rest.read)
+				t.Errorf("%s: %d bytes were read, want at most %d", tt.form, rest.read, maxLogin)
 			}
 		}
 	})
@@ -247,17 +248,18 @@ func TestSessionOfAnOlderVersion(t *testing.T) {
 	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		until := time.Now().Add(time.Minute).Unix()
 		cookie := c.seal(sessionPurpose, map[string]any{"w": "ada@example.com", "h": "home", "t": "token", "u": until})
-		if w := c.ask(t, "GET", homes+"home/", cookie, nil); w.Code != http.StatusUnauthorized {
-			t.Errorf("a session: %d", w.Code)
+		if w := c.ask(t, "GET", sessionPrefix+"home/", cookie, nil); w.Code != http.StatusUnauthorized {
+			t.Errorf("a request with an older cookie got %d", w.Code)
 		}
 		link := c.seal(linkPurpose, map[string]any{"i": "1", "w": "ada@example.com", "u": until})
 		if w := c.ask(t, "POST", "/login", "", url.Values{"ticket": {link}}); w.Code != http.StatusForbidden {
-			t.Errorf("a link: %d", w.Code)
+			t.Errorf("an older link got %d", w.Code)
 		}
 	})
 }
 
-// A principal whose standing cannot be checked is rejected until it can be.
+// If the validity of a principal's key cannot be checked, requests are rejected until the check works
+// again.
 func TestStandingCannotBeChecked(t *testing.T) {
 	withConsole(t, func(t *testing.T, b *fakeBackend, c *Console) {
 		g := c.signIn(t, c.Link(ada))
@@ -276,7 +278,7 @@ func TestStandingCannotBeChecked(t *testing.T) {
 	})
 }
 
-// A stream ends with its session, but not because the standing cannot be checked.
+// A stream ends with its session. It stays open while the validity of its key cannot be checked.
 func TestStreamEndsWithItsSession(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, *fakeBackend, *Console, visitor){
 		"signed out": func(t *testing.T, b *fakeBackend, c *Console, g visitor) {
@@ -290,8 +292,8 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 			b.changed <- struct{}{}
 		},
 		"its key expires": func(_ *testing.T, b *fakeBackend, _ *Console, _ visitor) {
-			b.setStanding(refusal) // and nothing changes
-			time.Sleep(beat)
+			b.setStanding(refusal) // no change of the pages is reported
+			time.Sleep(keepAlive)
 		},
 		"its lifetime is over": func(*testing.T, *fakeBackend, *Console, visitor) { time.Sleep(sessionLife) },
 	} {
@@ -307,7 +309,7 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 				b.changed <- struct{}{}
 				synctest.Wait()
 				b.setStanding(errors.New("the disk is gone"))
-				time.Sleep(2 * beat)
+				time.Sleep(2 * keepAlive)
 				b.setStanding(nil)
 				select {
 				case <-ended:
@@ -319,14 +321,14 @@ func TestStreamEndsWithItsSession(t *testing.T) {
 				select {
 				case <-ended:
 				default:
-					t.Error("the stream continues")
+					t.Error("the stream is still open")
 				}
 			})
 		})
 	}
 }
 
-// A call that waits for approval is not made if the key of the session is revoked meanwhile.
+// If the session's key is revoked while a call waits for approval, the call is not made.
 func TestRevokedWhileACallWaits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		standing error
@@ -353,12 +355,13 @@ func TestRevokedWhileACallWaits(t *testing.T) {
 	}
 }
 
-// A session is invalid without its address, and the address without the session.
+// A session's cookie is valid only at the session's address. The address is valid only with the
+// cookie.
 func TestSessionHasItsOwnAddress(t *testing.T) {
 	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		ours, theirs := c.signIn(t, c.Link(ada)), c.signIn(t, c.Link(ada))
-		if ours.base == theirs.base || len(ours.base) < len(homes)+22 {
-			t.Errorf("the addresses %q and %q", ours.base, theirs.base)
+		if ours.base == theirs.base || len(ours.base) < len(sessionPrefix)+22 {
+			t.Errorf("the addresses %q and %q are equal or too short", ours.base, theirs.base)
 		}
 		for name, tt := range map[string]struct {
 			base, cookie string
@@ -366,10 +369,10 @@ func TestSessionHasItsOwnAddress(t *testing.T) {
 		}{
 			"both":                    {ours.base, ours.cookie, 200, 400},
 			"the cookie alone":        {"/", ours.cookie, 401, 405},
-			"an older address":        {"/agents/", ours.cookie, 401, 405},
-			"no address":              {homes, ours.cookie, 401, 405},
-			"an unknown address":      {homes + "x/", ours.cookie, 401, 401},
-			"a prefix of the address": {ours.base[:len(homes)+8] + "/", ours.cookie, 401, 401},
+			"an address of /agents":   {"/agents/", ours.cookie, 401, 405},
+			"no address":              {sessionPrefix, ours.cookie, 401, 405},
+			"an unknown address":      {sessionPrefix + "x/", ours.cookie, 401, 401},
+			"a prefix of the address": {ours.base[:len(sessionPrefix)+8] + "/", ours.cookie, 401, 401},
 			"another session's":       {theirs.base, ours.cookie, 401, 401},
 			"the address alone":       {ours.base, "", 401, 401},
 		} {
@@ -387,14 +390,14 @@ func TestSessionHasItsOwnAddress(t *testing.T) {
 	})
 }
 
-// The cookie is limited to the pages of its session, when signing in and when signing out.
+// Signing in sets a cookie that is limited to the pages of its session. Signing out does the same.
 // No page sends its address as a referrer or links to another address.
 func TestSessionStaysAtItsAddress(t *testing.T) {
 	withConsole(t, func(t *testing.T, _ *fakeBackend, c *Console) {
 		in := c.ask(t, "POST", "/login?to=http://evil.example/", "", url.Values{"ticket": {strings.TrimPrefix(c.Link(ada), "/login?ticket=")}, "to": {"//evil.example/"}})
 		base, cookie := in.Header().Get("Location"), in.Result().Cookies()[0]
 		var s session
-		if !c.open(sessionPurpose, cookie.Value, &s) || base != homes+s.Home+"/" {
+		if !c.open(sessionPurpose, cookie.Value, &s) || base != sessionPrefix+s.Home+"/" {
 			t.Fatalf("signing in leads to %q", base)
 		}
 		for _, path := range []string{"", "agents/alpha", "agents/alpha/tools/write", "approvals", "nowhere"} {
@@ -402,7 +405,7 @@ func TestSessionStaysAtItsAddress(t *testing.T) {
 			if got := w.Header().Get("Referrer-Policy"); got != "strict-origin" {
 				t.Errorf("%q has the Referrer-Policy %q", path, got)
 			}
-			for _, m := range leads.FindAllStringSubmatch(w.Body.String(), -1) {
+			for _, m := range links.FindAllStringSubmatch(w.Body.String(), -1) {
 				if !strings.HasPrefix(m[1], base) && !strings.HasPrefix(m[1], "/assets/") && m[1] != "#main" {
 					t.Errorf("%q links to %q", path, m[1])
 				}
@@ -420,5 +423,5 @@ func TestSessionStaysAtItsAddress(t *testing.T) {
 	})
 }
 
-// leads finds the links of a page.
-var leads = regexp.MustCompile(`(?:href|action|src|data-live-page)="([^"]*)"`)
+// links matches the links of a page.
+var links = regexp.MustCompile(`(?:href|action|src|data-live-page)="([^"]*)"`)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Card is an agent in the list of agents.
+// Card is the short description of an agent in the list of agents.
 type Card struct {
 	Name        string        `json:"name"`
 	ID          string        `json:"id"`
@@ -33,7 +34,7 @@ type Card struct {
 	Error       string        `json:"error"`
 }
 
-// Card describes an agent that is not running.
+// Card describes an agent that is not running. The State in the result is Rejected or empty.
 func (f *Found) Card() Card {
 	c := Card{Name: f.Name, DisplayName: f.Name}
 	if f.Problem != nil {
@@ -55,7 +56,7 @@ func (e *entry) card() Card {
 	return c
 }
 
-func (d *Daemon) listAgents(w http.ResponseWriter, r *http.Request) {
+func (d *Daemon) listAgents(r *http.Request) (any, *problem) {
 	p := principalOf(r)
 	cards := []Card{}
 	for _, e := range d.fleet.current.Load().all {
@@ -65,10 +66,10 @@ func (d *Daemon) listAgents(w http.ResponseWriter, r *http.Request) {
 	}
 	doc := map[string]any{"agents": cards}
 	d.addPolicyProblem(doc, r)
-	reply(w, http.StatusOK, doc)
+	return doc, nil
 }
 
-// detail is one agent with all details.
+// detail is the full description of one agent.
 type detail struct {
 	Card
 	Description string                `json:"description"`
@@ -103,13 +104,15 @@ type serverCard struct {
 	Warnings      []string                 `json:"warnings"`
 }
 
-func (d *Daemon) showAgent(w http.ResponseWriter, r *http.Request) {
-	e, trouble := d.fleet.see(r.PathValue("name"), principalOf(r))
+func (d *Daemon) showAgent(r *http.Request) (any, *problem) {
+	e, trouble := d.fleet.lookup(r.PathValue("name"), principalOf(r))
 	if trouble != nil {
-		trouble.write(w)
-		return
+		return nil, trouble
 	}
-	doc := detail{Card: e.card(), SideEffects: []agent.SideEffect{}, Tools: []toolCard{}, Servers: []serverCard{}, Diagnostics: []manifest.Diagnostic{}}
+	doc := detail{
+		Card: e.card(), SideEffects: []agent.SideEffect{}, Tools: []toolCard{}, Servers: []serverCard{},
+		Diagnostics: []manifest.Diagnostic{},
+	}
 	if e.Manifest != nil {
 		doc.Diagnostics = append(doc.Diagnostics, e.Manifest.Diagnostics...)
 		if a := e.Manifest.Agent(); a != nil {
@@ -119,18 +122,18 @@ func (d *Daemon) showAgent(w http.ResponseWriter, r *http.Request) {
 	for _, p := range e.proofs() {
 		doc.Servers = append(doc.Servers, proven(p))
 	}
-	reply(w, http.StatusOK, doc)
+	return doc, nil
 }
 
 func (doc *detail) describe(a *agent.Agent) {
 	doc.Description, doc.Version, doc.Kind = a.Description, a.Version, a.Kind
 	for i := range a.Tools {
 		t := &a.Tools[i]
-		c := toolCard{Name: t.Name, Description: t.Description, SideEffect: t.SideEffect, Binding: "none", Callable: a.Callable(t)}
+		c := toolCard{Name: t.Name, Description: t.Description, SideEffect: t.SideEffect, Callable: a.Callable(t)}
 		if t.URI != nil {
 			c.URI = t.URI.String()
 		}
-		if t.Binding != nil {
+		if c.Binding = "none"; t.Binding != nil {
 			c.Binding = t.Binding.Kind()
 		}
 		if c.Callable && !slices.Contains(doc.SideEffects, t.SideEffect) {
@@ -156,7 +159,7 @@ func proven(p toolserver.Proof) serverCard {
 	return c
 }
 
-func (d *Daemon) whoami(w http.ResponseWriter, r *http.Request) {
+func (d *Daemon) whoami(r *http.Request) (any, *problem) {
 	p := principalOf(r)
 	agents := []string{}
 	for name, e := range d.fleet.current.Load().byName {
@@ -165,13 +168,10 @@ func (d *Daemon) whoami(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	slices.Sort(agents)
-	reply(w, http.StatusOK, map[string]any{"principal": p.Name, "kind": p.Kind, "key_id": p.KeyID, "admin": p.Admin, "agents": agents})
+	return map[string]any{"principal": p.Name, "kind": p.Kind, "key_id": p.KeyID, "admin": p.Admin, "agents": agents}, nil
 }
 
-// readyTime bounds how long a call waits for an agent that is being proven.
-const readyTime = time.Minute
-
-func (d *Daemon) callTool(w http.ResponseWriter, r *http.Request) {
+func (d *Daemon) callTool(r *http.Request) (any, *problem) {
 	p := principalOf(r)
 	var asked struct {
 		Tool           string         `json:"tool"`
@@ -179,32 +179,25 @@ func (d *Daemon) callTool(w http.ResponseWriter, r *http.Request) {
 		IdempotencyKey string         `json:"idempotency_key"`
 	}
 	if trouble := readJSON(r, &asked); trouble != nil {
-		trouble.write(w)
-		return
+		return nil, trouble
 	}
 	if asked.Tool == "" {
-		badRequest("the request names no tool", `send {"tool": NAME, "arguments": {…}}`).write(w)
-		return
+		return nil, badRequest("the request does not specify a tool", `send {"tool": NAME, "arguments": {…}}`)
 	}
 	if len(asked.Arguments) == 0 {
 		asked.Arguments = jsontext.Value("{}")
 	}
+	c := &call.Call{Tool: asked.Tool, Arguments: asked.Arguments, Principal: p.Name, IdempotencyKey: asked.IdempotencyKey}
 	v, trouble := d.fleet.enter(r.PathValue("name"), p)
 	if trouble != nil {
-		trouble.write(w)
-		return
+		return nil, trouble
 	}
 	defer v.leave()
-	wait, cancel := context.WithTimeout(r.Context(), readyTime)
-	_ = v.running.Ready(wait) // the gateway reports an agent that is not ready
-	cancel()
-	c := &call.Call{Tool: asked.Tool, Arguments: asked.Arguments, Principal: p.Name, IdempotencyKey: asked.IdempotencyKey}
-	result, err := v.running.Call(r.Context(), c)
+	result, err := v.call(r.Context(), c)
 	if err != nil {
-		refusedProblem(call.AsRefusal("act", err), c.ID).write(w)
-		return
+		return nil, refusedProblem(call.AsRefusal("act", err), c.ID)
 	}
-	reply(w, http.StatusOK, result.Document(c.ID))
+	return result.Document(c.ID), nil
 }
 
 func readJSON(r *http.Request, into any) *problem {
@@ -212,14 +205,15 @@ func readJSON(r *http.Request, into any) *problem {
 	if err != nil {
 		return bodyProblem(err)
 	}
-	// Strict: no duplicate and no unknown members, exact names.
+	// The decoder rejects duplicate and unknown members. Member names are case-sensitive.
 	if err := jsonv2.Unmarshal(body, into, jsonv2.RejectUnknownMembers(true)); err != nil {
-		return badRequest(wrongJSON(err), "see GET /api/v1/openapi.json")
+		return badRequest(wrongJSON(err), "compare the request with the API description: GET /api/v1/openapi.json")
 	}
 	return nil
 }
 
-// wrongJSON names the invalid member of a request.
+// wrongJSON returns the message for an invalid request body. If possible, the message contains the name of the invalid
+// member.
 func wrongJSON(err error) string {
 	at, ok := errors.AsType[*jsonv2.SemanticError](err)
 	switch {
@@ -231,62 +225,54 @@ func wrongJSON(err error) string {
 	return "the request body is not the expected JSON object"
 }
 
-func (d *Daemon) reload(w http.ResponseWriter, r *http.Request) {
+func (d *Daemon) reload(r *http.Request) (any, *problem) {
 	c, err := d.Reload(r.Context())
 	if late, ok := errors.AsType[*QueueError](err); ok {
-		(&problem{
-			status: http.StatusServiceUnavailable, Code: "unavailable", Message: late.Error(),
-			Hint: "the agents were replaced; reload again when the queue is available",
-		}).write(w)
-		return
+		const hint = "the agents were replaced; reload again when the queue is available"
+		return nil, failure("unavailable", late.Error(), hint)
 	}
 	if err != nil {
-		status := http.StatusConflict
+		p := failure("reload_failed", err.Error(), "nothing was changed; fix the problem, then reload again")
 		if errors.Is(err, errLeaving) {
-			status = http.StatusServiceUnavailable
+			p.status = http.StatusServiceUnavailable
 		}
-		(&problem{
-			status: status, Code: "reload_failed", Message: err.Error(),
-			Hint: "nothing was changed; fix or remove the cause, then reload again",
-		}).write(w)
-		return
+		return nil, p
 	}
-	reply(w, http.StatusOK, c)
+	return c, nil
 }
 
-// Journal is the audit log as the API reads it.
+// Journal is the part of the audit journal that the API uses.
 type Journal interface {
 	Show(ctx context.Context, f journal.Filter) ([]journal.Entry, error)
 	Ends(ctx context.Context) (journal.Ends, error)
 	Checkpoint(ctx context.Context) ([]byte, error)
 	Key() journal.Key
-	// HandedOver returns why this process can no longer record calls.
+	// HandedOver returns an error if this process can no longer record calls, because the root key was rotated after the
+	// process started.
 	HandedOver() error
 }
 
 const (
 	maxRecords = 1000
-	// maxPages bounds how much of the journal one request reads for a caller who may see little of
-	// it.
+	// maxPages is the maximum number of journal pages that one request reads. Without this limit, a caller who is allowed
+	// to see only a few records could make one request read the whole journal.
 	maxPages = 20
 )
 
-func (d *Daemon) showJournal(w http.ResponseWriter, r *http.Request) {
+func (d *Daemon) showJournal(r *http.Request) (any, *problem) {
 	f, trouble := filterOf(r)
 	if trouble != nil {
-		trouble.write(w)
-		return
+		return nil, trouble
 	}
 	p := principalOf(r)
 	if !p.Admin {
-		f.Principal = p.Name // other callers' records are for administrators
+		f.Principal = p.Name // only administrators see the records of other principals
 	}
 	want := f.Limit
 	if f.Before == nil {
 		ends, err := d.options.Journal.Ends(r.Context())
 		if err != nil {
-			d.unavailable(w, "the journal cannot be read", err)
-			return
+			return nil, d.unavailable("the journal cannot be read", err)
 		}
 		f.Before = ends
 	}
@@ -295,12 +281,11 @@ func (d *Daemon) showJournal(w http.ResponseWriter, r *http.Request) {
 	for page := 0; page < maxPages && more && len(records) < want; page++ {
 		f.Limit = want - len(records)
 		if !p.SeesAll() {
-			f.Limit = maxRecords // few of them may be shown
+			f.Limit = maxRecords // the loop below may skip many of these records
 		}
 		found, err := d.options.Journal.Show(r.Context(), f)
 		if err != nil {
-			d.unavailable(w, "the journal cannot be read", err)
-			return
+			return nil, d.unavailable("the journal cannot be read", err)
 		}
 		more = len(found) == f.Limit && !f.Unknown
 		f.Before = maps.Clone(f.Before)
@@ -312,7 +297,7 @@ func (d *Daemon) showJournal(w http.ResponseWriter, r *http.Request) {
 			if e.Seq >= 0 {
 				f.Before[e.Log] = min(f.Before[e.Log], e.Seq)
 			}
-			// Only an admin sees records without an agent.
+			// An erased record no longer contains the name of its agent, so only administrators see it.
 			if p.Admin || !e.Erased && p.MayUse(e.Agent) {
 				records = append(records, e)
 			}
@@ -322,45 +307,55 @@ func (d *Daemon) showJournal(w http.ResponseWriter, r *http.Request) {
 	if more {
 		next = cursor(f.Before)
 	}
-	reply(w, http.StatusOK, map[string]any{"records": records, "next": next})
+	return map[string]any{"records": records, "next": next}, nil
 }
 
-// filterOf parses the query parameters.
-func filterOf(r *http.Request) (journal.Filter, *problem) {
-	q := r.URL.Query()
-	known := []string{"agent", "tool", "principal", "call", "code", "decision", "since", "until", "unknown", "limit", "cursor"}
-	for name := range q {
-		if !slices.Contains(known, name) {
-			return journal.Filter{}, badRequest("unknown filter "+strconv.Quote(name), "use "+strings.Join(known, ", "))
-		}
+// filterOf parses the query parameters of a journal request.
+func filterOf(r *http.Request) (f journal.Filter, trouble *problem) {
+	q, n, trouble := listQuery(r, maxRecords, map[string]*time.Time{"since": &f.Since, "until": &f.Until},
+		"agent", "tool", "principal", "call", "code", "decision", "since", "until", "unknown", "limit", "cursor")
+	if trouble != nil {
+		return f, trouble
 	}
-	f := journal.Filter{
-		Agent: q.Get("agent"), Tool: q.Get("tool"), Principal: q.Get("principal"), Call: q.Get("call"), Code: q.Get("code"),
-		Decision: journal.Decision(q.Get("decision")), Unknown: q.Get("unknown") == "true", Limit: 100,
-	}
-	var err error
-	if s := q.Get("limit"); s != "" {
-		if f.Limit, err = strconv.Atoi(s); err != nil || f.Limit < 1 || f.Limit > maxRecords {
-			return f, badRequest("limit must be a number from 1 to "+strconv.Itoa(maxRecords), "")
-		}
-	}
-	for name, t := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
-		if s := q.Get(name); s != "" {
-			if *t, err = time.Parse(time.RFC3339, s); err != nil {
-				return f, badRequest(name+" is not a valid time", "write it as 2026-01-31T12:00:00Z")
-			}
-		}
-	}
+	f.Agent, f.Tool, f.Principal = q.Get("agent"), q.Get("tool"), q.Get("principal")
+	f.Call, f.Code, f.Decision = q.Get("call"), q.Get("code"), journal.Decision(q.Get("decision"))
+	f.Unknown, f.Limit = q.Get("unknown") == "true", n
 	if s := q.Get("cursor"); s != "" {
 		var ok bool
 		if f.Before, ok = parseCursor(s); !ok {
-			return f, badRequest("the cursor is invalid", "use the value of next unchanged")
+			return f, badRequest("the cursor is invalid", `send the value of "next" from the previous response unchanged`)
 		}
 	}
 	return f, nil
 }
 
-// cursor encodes the end of a journal page: log:seq for each log.
+// listQuery parses the query parameters of a request for a list. It returns the parameters and the value of "limit",
+// which must not exceed the maximum. The map times contains the names of the parameters that are times. listQuery
+// stores each parsed time at the pointer in the map. It rejects parameters that are not listed in known.
+func listQuery(r *http.Request, most int, times map[string]*time.Time, known ...string) (url.Values, int, *problem) {
+	q, limit := r.URL.Query(), 100
+	for name := range q {
+		if !slices.Contains(known, name) {
+			return nil, 0, badRequest("unknown filter "+strconv.Quote(name), "use "+strings.Join(known, ", "))
+		}
+	}
+	var err error
+	if s := q.Get("limit"); s != "" {
+		if limit, err = strconv.Atoi(s); err != nil || limit < 1 || limit > most {
+			return nil, 0, badRequest("\"limit\" must be a number from 1 to "+strconv.Itoa(most), "")
+		}
+	}
+	for name, t := range times {
+		if s := q.Get(name); s != "" {
+			if *t, err = time.Parse(time.RFC3339, s); err != nil {
+				return nil, 0, badRequest(name+" is not a valid time", "use the format 2026-01-31T12:00:00Z")
+			}
+		}
+	}
+	return q, limit, nil
+}
+
+// cursor encodes a position in the journal. The result contains "log:seq" for each log.
 func cursor(ends journal.Ends) string {
 	var parts []string
 	for _, log := range slices.Sorted(maps.Keys(ends)) {
@@ -383,14 +378,13 @@ func parseCursor(s string) (journal.Ends, bool) {
 	return ends, true
 }
 
-func (d *Daemon) checkpoint(w http.ResponseWriter, r *http.Request) {
-	if !d.seesAll(w, r) {
-		return
+func (d *Daemon) checkpoint(r *http.Request) (any, *problem) {
+	if trouble := requireAllAgents(r); trouble != nil {
+		return nil, trouble
 	}
 	note, err := d.options.Journal.Checkpoint(r.Context())
 	if err != nil {
-		d.unavailable(w, "the journal cannot be read", err)
-		return
+		return nil, d.unavailable("the journal cannot be read", err)
 	}
-	reply(w, http.StatusOK, map[string]any{"checkpoint": string(note), "key": d.options.Journal.Key().String()})
+	return map[string]any{"checkpoint": string(note), "key": d.options.Journal.Key().String()}, nil
 }

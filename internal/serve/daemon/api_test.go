@@ -34,10 +34,10 @@ func TestAgents(t *testing.T) {
 	r := newRig(t, map[string]string{
 		"alpha.json":           matrix("alpha"),
 		"broken.json":          `{"schema_version": 1, "agent": "matrix://agent/broken", "servers": [}`,
-		"zz-again.json":        matrix("alpha"),         // the id of alpha
-		"beta/alpha.json":      matrix("other"),         // the NAME of alpha
+		"zz-again.json":        matrix("alpha"),         // has the same id as alpha
+		"beta/alpha.json":      matrix("other"),         // has the same NAME as alpha
 		"gamma/gamma.json":     matrix("gamma"),         //
-		"gamma/package.json":   `{"name": "something"}`, // no manifest
+		"gamma/package.json":   `{"name": "something"}`, // is not a manifest
 		"gamma/mcp.json":       `{"mcpServers": {}}`,
 		".hidden.json":         matrix("hidden"),
 		"delta/findagent.json": `{}`,
@@ -54,14 +54,14 @@ func TestAgents(t *testing.T) {
 	}
 	r.Prove(t.Context())
 	if a := r.ask(r.admin, "GET", "/readyz", ""); a.status != 200 {
-		t.Errorf("when they are: %d", a.status)
+		t.Errorf("after the agents are proven: %d", a.status)
 	}
 	a := r.ask(r.admin, "GET", "/api/v1/agents", "")
 	want := []string{"alpha/ready", "alpha/rejected", "broken/rejected", "delta/rejected", "gamma/rejected", "zz-again/rejected"}
 	if got := names(a.doc, "agents"); !slices.Equal(got, want) {
 		t.Errorf("the agents are %q, want %q", got, want)
 	}
-	for _, want := range []string{"beta/alpha.json has the name alpha, which alpha.json already has", "zz-again.json has the id matrix://agent/alpha, which alpha.json already has", "gamma agents cannot be run yet", "broken.json:1:"} {
+	for _, want := range []string{"beta/alpha.json and alpha.json both have the name alpha", "zz-again.json and alpha.json both have the id matrix://agent/alpha", "gamma agents cannot be run yet", "broken.json:1:"} {
 		if !strings.Contains(a.body, want) {
 			t.Errorf("no agent reports %q: %s", want, a.body)
 		}
@@ -69,14 +69,14 @@ func TestAgents(t *testing.T) {
 	if strings.Contains(a.body, r.folder) {
 		t.Errorf("the list reveals the daemon's paths: %s", a.body)
 	}
-	// The page of an agent lists all its problems.
+	// The details of an agent list all problems of its manifest.
 	broken := r.ask(r.admin, "GET", "/api/v1/agents/broken", "")
 	if list := broken.doc["diagnostics"].([]any); broken.status != 200 || len(list) == 0 || list[0].(map[string]any)["line"] != 1.0 {
-		t.Errorf("of the broken one it says %s", broken.body)
+		t.Errorf("the details of the broken agent are %s", broken.body)
 	}
 	alpha := r.ask(r.admin, "GET", "/api/v1/agents/alpha", "")
 	if alpha.doc["id"] != "matrix://agent/alpha" || len(alpha.doc["tools"].([]any)) != 1 || alpha.doc["servers"].([]any)[0].(map[string]any)["ok"] != true {
-		t.Errorf("of alpha it says %s", alpha.body)
+		t.Errorf("the details of alpha are %s", alpha.body)
 	}
 	for _, path := range []string{"/mcp/broken", "/api/v1/agents/broken/call"} {
 		if a := r.ask(r.admin, "POST", path, `{"tool":"echo"}`); a.status != 503 || a.code() != "agent_rejected" {
@@ -84,11 +84,11 @@ func TestAgents(t *testing.T) {
 		}
 	}
 	if a := r.ask(r.admin, "POST", "/mcp/nobody", "{}"); a.status != 404 {
-		t.Errorf("of an unknown agent: %d", a.status)
+		t.Errorf("an unknown agent answered %d", a.status)
 	}
 	r.agent("alpha").state.Store(Quarantined)
 	if a := r.ask(r.admin, "GET", "/api/v1/agents", ""); !strings.Contains(a.body, `"state":"quarantined","error":"server_drifted: server demo`) {
-		t.Errorf("of a drifted one it says %s", a.body)
+		t.Errorf("the list does not show the drifted agent: %s", a.body)
 	}
 }
 
@@ -99,10 +99,10 @@ func TestFindNames(t *testing.T) {
 	}
 	text := toml.Source.Text
 	r := &rig{t: t, folder: t.TempDir()}
-	r.write("agent.toml", text)                                               // the slug of its name
-	r.write("flat.toml", strings.Replace(text, "wordcount", "flat", 1))       // its own
-	r.write("folder/agent.toml", strings.Replace(text, "wordcount", "in", 1)) // the folder's
-	r.write("folder/other.toml", strings.Replace(text, "wordcount", "x", 1))  // not looked at
+	r.write("agent.toml", text)                                               // named after the agent in the manifest
+	r.write("flat.toml", strings.Replace(text, "wordcount", "flat", 1))       // named after the file
+	r.write("folder/agent.toml", strings.Replace(text, "wordcount", "in", 1)) // named after the folder
+	r.write("folder/other.toml", strings.Replace(text, "wordcount", "x", 1))  // ignored
 	r.write("installed/name.json", matrix("installed"))
 	found, err := Find(r.folder, r.folder+"/missing")
 	if err != nil {
@@ -126,11 +126,12 @@ func TestStrict(t *testing.T) {
 	r.write("broken.json", `{"schema_version": 1, "agent": "x"}`)
 	_, err := New(Options{Folders: []string{r.folder}, Strict: true, Start: r.start})
 	if strict, ok := errors.AsType[*StrictError](err); !ok || len(strict.Rejected) != 1 || strict.Rejected[0].Name != "broken" {
-		t.Errorf("it said %v", err)
+		t.Errorf("New returned %v, want a StrictError for broken", err)
 	}
 }
 
-// A refusal with a known retry time has it in the body and in the header.
+// If the time until a retry is known, a refusal reports this time. It is in the body and in the
+// Retry-After header.
 func TestRetryAfter(t *testing.T) {
 	refusal := call.Refuse("act", call.ServerUnavailable, "it rests").Again()
 	refusal.RetryAfter = 12400 * time.Millisecond
@@ -151,11 +152,12 @@ func TestProduction(t *testing.T) {
 	pinned := func(id string) string {
 		return strings.Replace(matrix(id), strings.Repeat("0", 64), strings.Repeat("a", 64), 1)
 	}
-	// The last one would have what belongs to the id of the one that is not pinned.
+	// The agents zero and zeroed have the same id. The agent zero is rejected because its server is
+	// not pinned. The agent zeroed must not get the grants and the memory of that id.
 	r := newRig(t, map[string]string{"zero.json": matrix("zero"), "remote.json": remote, "pinned.json": pinned("pinned"), "zeroed.json": pinned("zero")}, func(_ *rig, o *Options) { o.Production = true })
 	a := r.ask(r.admin, "GET", "/api/v1/agents", "")
 	if got := names(a.doc, "agents"); !slices.Equal(got, []string{"pinned/starting", "remote/rejected", "zero/rejected", "zeroed/rejected"}) {
-		t.Errorf("in production they are %q: %s", got, a.body)
+		t.Errorf("in production, the agents are %q: %s", got, a.body)
 	}
 }
 
@@ -164,7 +166,7 @@ func TestCall(t *testing.T) {
 	key := r.key(identity.KeySpec{Principal: "ci"})
 	a := r.ask(key, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo","arguments":{"n":12345678901234567890},"idempotency_key":"k1"}`)
 	if a.status != 200 || !strings.Contains(a.body, `alpha ci {\"n\":12345678901234567890} k1`) || !strings.Contains(a.body, `"structuredContent":{"n":12345678901234567890}`) {
-		t.Errorf("it answered %d: %s", a.status, a.body)
+		t.Errorf("a call got %d: %s", a.status, a.body)
 	}
 	a = r.ask(key, "POST", "/api/v1/agents/alpha/call", `{"tool":"nothing"}`)
 	e, _ := a.doc["error"].(map[string]any)
@@ -189,10 +191,10 @@ func TestCall(t *testing.T) {
 		t.Errorf("GET of a call: %d, %q", a.status, a.header.Get("Allow"))
 	}
 	if a := r.ask(key, "GET", "/nothing", ""); a.status != 404 || a.code() != "not_found" {
-		t.Errorf("of nothing: %d", a.status)
+		t.Errorf("an unknown address: %d", a.status)
 	}
 	if a := r.ask(key, "GET", "/api/v1/openapi.json", ""); a.doc["openapi"] != "3.1.0" {
-		t.Error("it does not describe itself")
+		t.Error("the daemon does not serve its OpenAPI description")
 	}
 }
 
@@ -219,7 +221,7 @@ func TestJournal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// page reads all pages of a query and lists the calls.
+	// page reads all pages of a query. It returns the ids of the calls and the number of pages.
 	page := func(key, query string) (calls []string, pages int) {
 		t.Helper()
 		next := ""
@@ -248,12 +250,12 @@ func TestJournal(t *testing.T) {
 		{"in pages", r.admin, "limit=10", "24 23 22 21 20 19 18 17 16 15 14 13 12 11 10 9 8 7 6 5 4 3 2 1 0", 3},
 		{"filtered", r.admin, "decision=deny&code=rate_limited&limit=10", "24 22 20 18 16 14 12 10 8 6 4 2 0", 2},
 		{"of one agent", r.admin, "agent=beta", "20 15 10 5 0", 1},
-		{"of a time", r.admin, "since=2026-01-01T00:00:03Z&until=2026-01-01T00:00:05Z", "5 4 3", 1},
+		{"in a time range", r.admin, "since=2026-01-01T00:00:03Z&until=2026-01-01T00:00:05Z", "5 4 3", 1},
 		{"scoped", beta, "", "20 15 10 5 0", 1},
 		{"scoped, in pages", beta, "limit=2", "20 15 10 5 0", 3},
-		{"scoped, asking for another's", beta, "agent=alpha", "", 1},
+		{"scoped, asking for another agent", beta, "agent=alpha", "", 1},
 		{"another principal's", other, "", "", 1},
-		{"another principal's, asked for", other, "principal=p", "", 1},
+		{"another principal's, by name", other, "principal=p", "", 1},
 		{"scoped, asking by id", beta, "agent=matrix://agent/alpha", "", 1},
 		{"unknown ones", r.admin, "unknown=true", "", 1},
 	} {
@@ -271,6 +273,6 @@ func TestJournal(t *testing.T) {
 	}
 	a := r.ask(r.admin, "GET", "/api/v1/journal/checkpoint", "")
 	if c, err := j.Key().Open([]byte(a.doc["checkpoint"].(string))); err != nil || c.Size != 25 || a.doc["key"] != j.Key().String() {
-		t.Errorf("the checkpoint says %+v, %v", c, err)
+		t.Errorf("the checkpoint is %+v, %v", c, err)
 	}
 }

@@ -7,20 +7,12 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/gateway/approval"
+	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/store"
 )
 
-// Approvals are the calls that wait for a person. Only admin keys decide: the key of an agent's
-// client never does.
-type Approvals interface {
-	List(ctx context.Context) ([]*approval.Question, error)
-	// Waiting is List without the arguments, which are large and sealed.
-	Waiting(ctx context.Context) ([]*approval.Question, error)
-	Decide(ctx context.Context, id string, yes bool, who, reason string) error
-}
-
-// ApprovalsOf returns the approvals of a store.
-func ApprovalsOf(s *store.Store) Approvals { return storedApprovals{s} }
+// ApprovalsOf returns the approvals in a store.
+func ApprovalsOf(s *store.Store) console.Approvals { return storedApprovals{s} }
 
 type storedApprovals struct{ store *store.Store }
 
@@ -36,41 +28,39 @@ func (a storedApprovals) Decide(ctx context.Context, id string, yes bool, who, r
 	return approval.Decide(ctx, a.store, id, yes, who, reason)
 }
 
-func (d *Daemon) listApprovals(w http.ResponseWriter, r *http.Request) {
+func (d *Daemon) listApprovals(r *http.Request) (any, *problem) {
 	waiting, err := d.options.Approvals.List(r.Context())
 	if err != nil {
-		d.unavailable(w, "the approvals cannot be read", err)
-		return
+		return nil, d.unavailable("the approvals cannot be read", err)
 	}
 	if waiting == nil {
 		waiting = []*approval.Question{}
 	}
-	reply(w, http.StatusOK, map[string]any{"approvals": waiting})
+	return map[string]any{"approvals": waiting}, nil
 }
 
-func (d *Daemon) decideApproval(w http.ResponseWriter, r *http.Request) {
+func (d *Daemon) decideApproval(r *http.Request) (any, *problem) {
 	var asked struct {
 		Decision string `json:"decision"`
 		Reason   string `json:"reason"`
 	}
 	if trouble := readJSON(r, &asked); trouble != nil {
-		trouble.write(w)
-		return
+		return nil, trouble
 	}
 	if asked.Decision != "approve" && asked.Decision != "deny" {
-		badRequest("the decision must be approve or deny", `send {"decision": "approve"} or {"decision": "deny", "reason": …}`).write(w)
-		return
+		return nil, badRequest(`"decision" must be "approve" or "deny"`,
+			`send {"decision": "approve"} or {"decision": "deny", "reason": …}`)
 	}
 	id := r.PathValue("id")
 	err := d.options.Approvals.Decide(r.Context(), id, asked.Decision == "approve", principalOf(r).Name, asked.Reason)
 	switch {
 	case err == nil:
-		reply(w, http.StatusOK, map[string]any{"id": id, "decision": asked.Decision})
+		return map[string]any{"id": id, "decision": asked.Decision}, nil
 	case errors.Is(err, approval.ErrUnknown):
-		(&problem{status: http.StatusNotFound, Code: "not_found", Message: err.Error(), Hint: "list the waiting approvals: GET /api/v1/approvals"}).write(w)
+		return nil, failure("not_found", err.Error(), "to list approvals, send: GET /api/v1/approvals")
 	case errors.Is(err, approval.ErrDecided), errors.Is(err, approval.ErrOver):
-		(&problem{status: http.StatusConflict, Code: "conflict", Message: "approval " + id + ": " + err.Error(), Hint: "list the waiting approvals: GET /api/v1/approvals"}).write(w)
+		return nil, failure("conflict", "approval "+id+": "+err.Error(), "to list approvals, send: GET /api/v1/approvals")
 	default:
-		d.unavailable(w, "the approval cannot be decided", err)
+		return nil, d.unavailable("the decision cannot be stored", err)
 	}
 }

@@ -46,7 +46,7 @@ func TestApprovals(t *testing.T) {
 		t.Fatalf("%d: %s, %v", a.status, a.body, err)
 	}
 	if a := r.ask(r.key(identity.KeySpec{Name: "plain"}), "POST", "/api/v1/approvals/one", `{"decision":"approve"}`); a.status != http.StatusForbidden {
-		t.Errorf("a key that is no admin's decided: %d", a.status)
+		t.Errorf("a key that is not an admin key could decide: %d", a.status)
 	}
 	for _, tt := range []struct {
 		id, body string

@@ -11,29 +11,30 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// Checker identifies the holder of a key or token.
+// Checker finds the principal that holds a key or token.
 type Checker interface {
 	Check(ctx context.Context, text string) (*identity.Principal, error)
 }
 
+// Keys checks API keys.
 type Keys interface {
 	Checker
-	// Standing reports whether a key that was checked before is still valid.
+	// Standing returns nil if the key with this id is still valid.
 	Standing(ctx context.Context, id string) error
 }
 
 type principalKey struct{}
 
-// principalOf returns the principal of an authenticated request; nil on open paths.
+// principalOf returns the principal of an authenticated request. It returns nil on a path that requires no key.
 func principalOf(r *http.Request) *identity.Principal {
 	p, _ := r.Context().Value(principalKey{}).(*identity.Principal)
 	return p
 }
 
-// authenticate returns a request with its principal, or refuses the request and returns nil. Open
-// paths need no principal.
+// authenticate checks the key of a request and adds the principal to the request's context. It returns nil if it has
+// rejected the request. On a path that requires no key, the request gets no principal.
 func (d *Daemon) authenticate(w http.ResponseWriter, r *http.Request) *http.Request {
-	if d.openTo(r.URL.Path) {
+	if d.isPublic(r.URL.Path) {
 		return r
 	}
 	p, trouble := d.principal(r)
@@ -41,29 +42,27 @@ func (d *Daemon) authenticate(w http.ResponseWriter, r *http.Request) *http.Requ
 		if trouble.status == http.StatusUnauthorized {
 			w.Header().Set("WWW-Authenticate", d.challenge(r, trouble.Code))
 		}
-		// Otherwise the server reads the whole body of an unauthenticated request before it
-		// answers.
+		// Without this header, the server would read the whole body of the rejected request before it answers.
 		w.Header().Set("Connection", "close")
 		trouble.write(w)
 		return nil
 	}
 	ctx := context.WithValue(r.Context(), principalKey{}, p)
-	if mayEnd(p) {
+	if canExpire(p) {
 		ctx = call.WithStanding(ctx, func(ctx context.Context) error { return d.standing(ctx, p) })
 	}
 	r = r.WithContext(ctx)
-	// The key is removed here, so that no later code can pass it on.
-	r.Header.Del("Authorization")
+	r.Header.Del("Authorization") // so that no later code can forward the key
 	return r
 }
 
-// openTo reports whether a path needs no key.
-func (d *Daemon) openTo(path string) bool {
+// isPublic reports whether a path can be requested without a key.
+func (d *Daemon) isPublic(path string) bool {
 	switch {
 	case path == "/healthz":
 		return true
 	case strings.HasPrefix(path, "/ui/"):
-		return true // the address contains a ticket
+		return true // the ticket in the path replaces the key
 	case path == "/metrics":
 		return d.options.MetricsOpen
 	}
@@ -76,15 +75,15 @@ const (
 )
 
 func (d *Daemon) principal(r *http.Request) (*identity.Principal, *problem) {
-	hint := "send Authorization: Bearer KEY; create a key with: ambit key new"
+	hint := "send the header \"Authorization: Bearer KEY\"; to create a key, run: ambit key new"
 	values := r.Header.Values("Authorization")
 	if len(values) == 0 {
-		return nil, &problem{status: http.StatusUnauthorized, Code: codeNoKey, Message: "this address requires an API key", Hint: hint}
+		return nil, failure(codeNoKey, "this address requires an API key", hint)
 	}
 	scheme, text, ok := strings.Cut(values[0], " ")
 	text = strings.TrimSpace(text)
 	if len(values) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || text == "" {
-		return nil, &problem{status: http.StatusUnauthorized, Code: codeNoKey, Message: "the Authorization header must be Bearer and one key", Hint: hint}
+		return nil, failure(codeNoKey, "the Authorization header must have the form \"Bearer KEY\"", hint)
 	}
 	if p := d.options.Passing.Check(text); p != nil {
 		return p, nil
@@ -94,31 +93,25 @@ func (d *Daemon) principal(r *http.Request) (*identity.Principal, *problem) {
 		check = d.options.OIDC
 	}
 	p, err := check.Check(r.Context(), text)
-	refused := func(message string) *problem {
-		return &problem{status: http.StatusUnauthorized, Code: codeBadKey, Message: message, Hint: "create another key with: ambit key new"}
-	}
 	switch {
 	case err == nil:
 		return p, nil
 	case errors.Is(err, identity.ErrExpired), errors.Is(err, identity.ErrRevoked), errors.Is(err, identity.ErrUnknown):
-		return nil, refused(err.Error())
+		return nil, failure(codeBadKey, err.Error(), "to create another key, run: ambit key new")
 	case errors.Is(err, identity.ErrToken):
 		d.options.Log("rejected a token: %v", err)
-		return nil, &problem{status: http.StatusUnauthorized, Code: codeBadKey, Message: identity.ErrToken.Error(), Hint: "sign in again; the daemon's log has the reason"}
+		return nil, failure(codeBadKey, identity.ErrToken.Error(), "sign in again; see the daemon's log for the reason")
 	}
-	// Without a check, no request is admitted.
-	d.options.Log("rejecting requests: keys cannot be checked: %v", err)
-	return nil, &problem{
-		status: http.StatusServiceUnavailable, Code: "unavailable",
-		Message: "keys cannot be checked at the moment", Hint: "the daemon's log has the reason",
-	}
+	// The key could not be checked, so the request must be rejected.
+	d.options.Log("rejecting requests, because keys cannot be checked: %v", err)
+	return nil, failure("unavailable", "keys cannot be checked at the moment", "see the daemon's log for the reason")
 }
 
-// resourceMetadata is the path of RFC 9728 metadata.
+// resourceMetadata is the path of the OAuth 2.0 protected resource metadata (RFC 9728).
 const resourceMetadata = "/.well-known/oauth-protected-resource"
 
-// challenge is the WWW-Authenticate header of a rejection. With an OpenID provider it names the
-// metadata for signing in.
+// challenge returns the WWW-Authenticate header for a rejected request. If an OpenID provider is configured, the header
+// contains the address of the metadata that a client needs to sign in.
 func (d *Daemon) challenge(r *http.Request, code string) string {
 	c := `Bearer realm="ambit"`
 	if code == codeBadKey {
@@ -134,7 +127,7 @@ func (d *Daemon) challenge(r *http.Request, code string) string {
 	return c
 }
 
-// base is the daemon's URL as the request used it.
+// base returns the daemon's public URL. If no public URL is configured, base returns the URL of the request.
 func (d *Daemon) base(r *http.Request) string {
 	if u := d.options.public; u != nil {
 		return strings.TrimSuffix(u.String(), "/")
@@ -143,17 +136,17 @@ func (d *Daemon) base(r *http.Request) string {
 	if r.TLS != nil {
 		scheme = "https://"
 	}
-	return scheme + r.Host // the shield has checked it
+	return scheme + r.Host // the shield has checked r.Host
 }
 
-// describeResource answers RFC 9728, in the same way whether the agent exists or not.
-func (d *Daemon) describeResource(w http.ResponseWriter, r *http.Request) {
+// describeResource answers with the metadata of RFC 9728. The answer does not reveal whether the agent exists.
+func (d *Daemon) describeResource(r *http.Request) (any, *problem) {
 	resource := d.base(r)
 	if name := r.PathValue("name"); name != "" {
 		resource += "/mcp/" + url.PathEscape(name)
 	}
-	reply(w, http.StatusOK, map[string]any{
+	return map[string]any{
 		"resource": resource, "resource_name": "ambit", "authorization_servers": []string{d.options.OIDC.Issuer()},
 		"bearer_methods_supported": []string{"header"},
-	})
+	}, nil
 }

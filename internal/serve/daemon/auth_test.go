@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// noTokens is an OpenID provider that knows one token.
+// noTokens is a fake OpenID provider that accepts two tokens.
 type noTokens struct{}
 
 func (noTokens) Issuer() string { return "https://login.example.com" }
@@ -88,10 +88,10 @@ func TestPermissions(t *testing.T) {
 			}
 		}
 	}
-	// An agent that one may not use looks like one that does not exist.
+	// The answer for an agent outside the key's scope is the same as for an agent that does not exist.
 	hidden, none := r.ask(keys["alpha's"], "GET", "/api/v1/agents/beta", ""), r.ask(keys["alpha's"], "GET", "/api/v1/agents/nobody", "")
 	if hidden.status != none.status || hidden.body != none.body {
-		t.Errorf("another's agent %s, no agent %s", hidden.body, none.body)
+		t.Errorf("an agent outside the scope: %s; an unknown agent: %s", hidden.body, none.body)
 	}
 	if a := r.ask(keys["alpha's"], "GET", "/api/v1/agents", ""); strings.Contains(a.body, "beta") || !strings.Contains(a.body, "alpha") {
 		t.Errorf("a scoped key sees %s", a.body)
@@ -104,7 +104,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// A key that is revoked while the daemon runs opens nothing from then on.
+// A key that is revoked while the daemon runs is rejected from then on.
 func TestRevokedWhileServing(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 	k, text, err := r.keys.New(t.Context(), identity.KeySpec{})
@@ -118,19 +118,19 @@ func TestRevokedWhileServing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := r.ask(text, "GET", "/api/v1/whoami", ""); a.status != 401 || a.code() != "key_refused" {
-		t.Errorf("it answered %d: %s", a.status, a.body)
+		t.Errorf("a request with the revoked key got %d: %s", a.status, a.body)
 	}
 }
 
-// Without an OpenID provider a token is just a wrong key, and no header names a place to sign in.
+// Without an OpenID provider, a token is rejected like a wrong key. No header says where to sign in.
 func TestWithoutProvider(t *testing.T) {
 	r := newRig(t, nil, nil)
 	a := r.ask("eyGood", "GET", "/api/v1/whoami", "")
 	if c := a.header.Get("WWW-Authenticate"); a.status != 401 || strings.Contains(c, "resource_metadata") {
-		t.Errorf("it answered %d with %q", a.status, c)
+		t.Errorf("a request with a token got %d with the challenge %q", a.status, c)
 	}
 	if a := r.ask(r.admin, "GET", "/.well-known/oauth-protected-resource", ""); a.status != 404 {
-		t.Errorf("it describes itself: %s", a.body)
+		t.Errorf("the daemon serves sign-in metadata: %s", a.body)
 	}
 }
 
@@ -143,14 +143,14 @@ func TestProtectedResource(t *testing.T) {
 	}
 	a = r.ask("", "GET", "/.well-known/oauth-protected-resource/mcp/alpha", "")
 	if a.status != 200 || a.doc["resource"] != r.server.URL+"/mcp/alpha" || a.doc["authorization_servers"].([]any)[0] != "https://login.example.com" {
-		t.Errorf("it describes itself as %s", a.body)
+		t.Errorf("the metadata of the agent is %s", a.body)
 	}
 	if a := r.ask("", "GET", "/.well-known/oauth-protected-resource", ""); a.doc["resource"] != r.server.URL {
-		t.Errorf("the daemon describes itself as %s", a.body)
+		t.Errorf("the metadata of the daemon is %s", a.body)
 	}
 	// The answer does not reveal whether the agent exists.
 	if a := r.ask("", "GET", "/.well-known/oauth-protected-resource/mcp/nobody", ""); a.status != 200 {
-		t.Errorf("of an agent that is not there: %d", a.status)
+		t.Errorf("the metadata of an unknown agent: %d", a.status)
 	}
 }
 
@@ -162,7 +162,7 @@ func TestKeyIsNotPassedOn(t *testing.T) {
 	})
 	r.ask(r.admin, "POST", "/mcp/alpha", "{}")
 	if h := <-seen; h.Get("Authorization") != "" {
-		t.Error("the agent was handed the key")
+		t.Error("the agent received the key")
 	}
 }
 
@@ -180,7 +180,7 @@ func TestAuthorizationHeader(t *testing.T) {
 			t.Errorf("%s: %d", name, a.status)
 		}
 	}
-	// The key may not travel in the address, where logs would keep it.
+	// A key in the query is not accepted, because logs contain addresses.
 	if a := r.ask("", "GET", "/api/v1/whoami?key="+r.admin+"&access_token="+r.admin, ""); a.status != 401 {
 		t.Errorf("in the query: %d", a.status)
 	}
@@ -199,7 +199,7 @@ func TestKeysCannotBeChecked(t *testing.T) {
 	r := newRig(t, nil, func(_ *rig, o *Options) { o.APIKeys = brokenKeys{} })
 	a := r.ask("ambit_x", "GET", "/api/v1/agents", "")
 	if a.status != 503 || strings.Contains(a.body, "disk") {
-		t.Errorf("it answered %d: %s", a.status, a.body)
+		t.Errorf("the request got %d: %s", a.status, a.body)
 	}
 }
 

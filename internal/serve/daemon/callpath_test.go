@@ -19,13 +19,12 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// maxFunctions is how many functions of ours a call may pass between the HTTP
-// handler and the write to a tool server.
+// maxFunctions is the maximum number of ambit's functions between the HTTP handler of a call and the
+// write to a tool server.
 const maxFunctions = 15
 
-// TestCallPath takes the stacks of all goroutines while a tool server reads a
-// call, and compares the functions between the handler and the transport's send
-// with the list in ARCHITECTURE.md.
+// TestCallPath reads the stacks of all goroutines while a tool server handles a call. The functions
+// between the HTTP handler and the transport's send must be those that ARCHITECTURE.md lists.
 func TestCallPath(t *testing.T) {
 	stacks := make(chan string, 1)
 	s := mcp.NewServer(&mcp.Implementation{Name: "far", Version: "1"}, nil)
@@ -87,8 +86,8 @@ var (
 	closure = regexp.MustCompile(`(\.func\d+)+$`)
 )
 
-// pathOf returns the functions of ours on the way from the handler to the
-// transport's send. A goroutine continues the path of the one that created it.
+// pathOf returns ambit's functions in the stacks between the handler and the transport's send. The path
+// of a goroutine continues in the goroutine that created it.
 func pathOf(t *testing.T, stacks string) []string {
 	t.Helper()
 	goroutines := map[string]string{}
@@ -118,12 +117,12 @@ func pathOf(t *testing.T, stacks string) []string {
 			return path
 		}
 	}
-	t.Fatalf("no call is on its way from the handler to a transport:\n%s", stacks)
+	t.Fatalf("no stack leads from the handler to a transport:\n%s", stacks)
 	return nil
 }
 
-// withoutClosures counts closures as part of the function around them.
-// Every transport has the same place in the list.
+// withoutClosures replaces each closure with its enclosing function. It also gives all transports the
+// same name, because the list contains only one of them.
 func withoutClosures(path []string) []string {
 	named := make([]string, len(path))
 	for i, f := range path {
@@ -133,7 +132,7 @@ func withoutClosures(path []string) []string {
 	return named
 }
 
-// documentedPath is the list of functions in ARCHITECTURE.md.
+// documentedPath returns the list of functions in ARCHITECTURE.md.
 func documentedPath(t *testing.T) []string {
 	t.Helper()
 	dir, text := "..", []byte(nil)
@@ -150,7 +149,7 @@ func documentedPath(t *testing.T) []string {
 	_, rest, _ = strings.Cut(rest, "\n```text\n")
 	list, _, ok := strings.Cut(rest, "\n```\n")
 	if !ok {
-		t.Fatal("ARCHITECTURE.md lists no functions under The path of a call")
+		t.Fatal("ARCHITECTURE.md lists no functions under \"The path of a call\"")
 	}
 	var functions []string
 	for line := range strings.Lines(list) {

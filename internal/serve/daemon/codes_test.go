@@ -13,8 +13,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// TestCodesAreExplained reads the code of every problem out of this package's
-// source: each is in the table, and the table has no other.
+// TestCodesAreExplained finds the error codes in the source of this package. Meanings must explain
+// exactly these codes.
 func TestCodesAreExplained(t *testing.T) {
 	files, err := os.ReadDir(".")
 	if err != nil {
@@ -22,7 +22,7 @@ func TestCodesAreExplained(t *testing.T) {
 	}
 	set := token.NewFileSet()
 	constants, used := map[string]string{}, map[string][]string{}
-	var literals []*ast.CompositeLit
+	var codes []ast.Expr
 	for _, f := range files {
 		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
 			continue
@@ -34,7 +34,8 @@ func TestCodesAreExplained(t *testing.T) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
-				return n.Name.Name != "refusedProblem" // it has a refusal's code
+				// These functions use the code of a refusal or of their parameter.
+				return n.Name.Name != "refusedProblem" && n.Name.Name != "failure"
 			case *ast.ValueSpec:
 				for i, name := range n.Names {
 					if i < len(n.Values) {
@@ -43,39 +44,37 @@ func TestCodesAreExplained(t *testing.T) {
 						}
 					}
 				}
+			case *ast.CallExpr:
+				if name, ok := n.Fun.(*ast.Ident); ok && name.Name == "failure" {
+					codes = append(codes, n.Args[0])
+				}
 			case *ast.CompositeLit:
 				if name, ok := n.Type.(*ast.Ident); ok && name.Name == "problem" {
-					literals = append(literals, n)
+					t.Errorf("%s: create the problem with the function failure, so that this test finds its code", set.Position(n.Pos()))
 				}
 			}
 			return true
 		})
 	}
-	for _, lit := range literals {
-		place := set.Position(lit.Pos()).String()
-		code := ""
-		for _, e := range lit.Elts {
-			if kv, ok := e.(*ast.KeyValueExpr); ok && kv.Key.(*ast.Ident).Name == "Code" {
-				if text, ok := literal(kv.Value); ok {
-					code = text
-				} else if name, ok := kv.Value.(*ast.Ident); ok {
-					code = constants[name.Name]
-				}
-			}
+	for _, e := range codes {
+		place := set.Position(e.Pos()).String()
+		code, ok := literal(e)
+		if name, constant := e.(*ast.Ident); constant {
+			code, ok = constants[name.Name], true
 		}
-		if code == "" {
-			t.Errorf("%s: the code of a problem is a constant, so that it can be explained", place)
+		if !ok || code == "" {
+			t.Errorf("%s: the code of a problem must be a constant, so that this test finds it", place)
 			continue
 		}
 		used[code] = append(used[code], place)
 	}
 	explained := map[string]bool{}
-	for _, m := range Meanings {
-		if m.Title == "" || m.Why == "" || m.Fix == "" {
-			t.Errorf("%s is not explained", m.Code)
+	for _, m := range Meanings() {
+		if m.Title == "" || m.Why == "" || m.Fix == "" || m.Status < 400 {
+			t.Errorf("%s has no title, reason, fix or valid status", m.Code)
 		}
 		if used[m.Code] == nil {
-			t.Errorf("%s is explained, but no handler answers with it", m.Code)
+			t.Errorf("%s is explained, but no handler uses it", m.Code)
 		}
 		if explained[m.Code] || slices.ContainsFunc(call.Meanings, func(r call.Meaning) bool { return string(r.Code) == m.Code }) {
 			t.Errorf("%s has two meanings", m.Code)

@@ -18,14 +18,14 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// person is a user of the console. Their pages are below base.
+// person is a console user with a browser. The pages of the user's session are below base.
 type person struct {
 	*http.Client
 	r    *rig
 	base string
 }
 
-// consoleRig is a daemon with a console.
+// consoleRig returns a daemon with a console.
 func consoleRig(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
@@ -40,13 +40,13 @@ func consoleRig(t *testing.T) *rig {
 	return r
 }
 
-// link is an address to sign in that a key asked for.
+// link requests a sign-in link with a key.
 func (r *rig) link(key string) string {
 	r.t.Helper()
 	a := r.ask(key, "POST", "/api/v1/console", "")
 	link, _ := a.doc["url"].(string)
 	if a.status != 200 || link == "" {
-		r.t.Fatalf("no link: %d %s", a.status, a.body)
+		r.t.Fatalf("the request for a link got %d %s", a.status, a.body)
 	}
 	return link
 }
@@ -60,7 +60,7 @@ func (r *rig) person() *person {
 	return &person{Client: &http.Client{Jar: jar}, r: r}
 }
 
-// signIn opens a link and returns the status.
+// signIn signs in with a link and returns the status.
 func (p *person) signIn(link string) int {
 	p.r.t.Helper()
 	u, err := url.Parse(link)
@@ -73,8 +73,8 @@ func (p *person) signIn(link string) int {
 	return resp.StatusCode
 }
 
-// does asks for a page of their session.
-func (p *person) does(method, path, form string) int {
+// status sends a request to a page of the session and returns the HTTP status.
+func (p *person) status(method, path, form string) int {
 	p.r.t.Helper()
 	resp := p.ask(p.r.t.Context(), method, p.base+path, form)
 	defer resp.Body.Close()
@@ -98,12 +98,12 @@ func (p *person) ask(ctx context.Context, method, path, form string) *http.Respo
 	return resp
 }
 
-// A session ends when its key is revoked or expires: for pages, forms and the stream. Links of that
-// key become invalid, and other sessions continue.
+// When a key is revoked or expires, its session and the open stream end. The links of the key become
+// invalid. Sessions of other keys continue.
 func TestConsoleEndsWithItsKey(t *testing.T) {
 	for name, end := range map[string]func(*rig, string) error{
 		"revoked": func(r *rig, id string) error {
-			_, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), id) // as another process does
+			_, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), id) // acts as another process
 			return err
 		},
 		"expired": func(r *rig, id string) error {
@@ -132,25 +132,25 @@ func TestConsoleEndsWithItsKey(t *testing.T) {
 			stream := out.ask(ctx, "GET", out.base+"/live", "")
 			defer stream.Body.Close()
 			if stream.StatusCode != 200 {
-				t.Fatalf("the stream: %d", stream.StatusCode)
+				t.Fatalf("opening the stream: %d", stream.StatusCode)
 			}
 			if err := end(r, k.ID); err != nil {
 				t.Fatal(err)
 			}
-			if got := out.does("GET", "/journal", ""); got != 401 {
-				t.Fatalf("a page: %d", got)
+			if got := out.status("GET", "/journal", ""); got != 401 {
+				t.Fatalf("a page after the key has ended: %d", got)
 			}
-			if got := out.does("POST", "/approvals/x", "decision=approve"); got != 401 {
-				t.Fatalf("a form: %d", got)
+			if got := out.status("POST", "/approvals/x", "decision=approve"); got != 401 {
+				t.Fatalf("a form after the key has ended: %d", got)
 			}
 			if _, err := io.Copy(io.Discard, stream.Body); err != nil {
-				t.Errorf("the stream: %v", err)
+				t.Errorf("the stream ended with %v", err)
 			}
 			if got := r.person().signIn(left); got != 403 {
-				t.Errorf("a link: %d", got)
+				t.Errorf("an unused link after the key has ended: %d", got)
 			}
-			if got := stays.does("GET", "/journal", ""); got != 200 {
-				t.Errorf("another key: %d", got)
+			if got := stays.status("GET", "/journal", ""); got != 200 {
+				t.Errorf("a page of another key's session: %d", got)
 			}
 		})
 	}
@@ -170,6 +170,6 @@ func TestPolicyPageDistinguishesAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := `<option value="alpha">alpha (matrix://agent/alpha)</option>`; !strings.Contains(string(page), want) {
-		t.Errorf("%d: there is no %s in %s", resp.StatusCode, want, page)
+		t.Errorf("%d: the page does not contain %s: %s", resp.StatusCode, want, page)
 	}
 }

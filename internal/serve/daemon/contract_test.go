@@ -14,8 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// docs/metrics.md lists every metric of ours with its kind and labels, and no
-// other.
+// docs/metrics.md lists exactly ambit's metrics, with their kinds and labels.
 func TestMetricsAreAsDocumented(t *testing.T) {
 	m := NewMetrics()
 	m.Timed(statetest.Open(t))
@@ -46,22 +45,23 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 	}
 	for name, kind := range have {
 		if documented[name] != kind {
-			t.Errorf("%s is a %s, and documented as %q", name, kind, documented[name])
+			t.Errorf("%s is a %s, but is documented as %q", name, kind, documented[name])
 		}
 	}
 	for name := range documented {
 		if have[name] == "" {
-			t.Errorf("%s is documented and not there", name)
+			t.Errorf("%s is documented, but does not exist", name)
 		}
 	}
 	for _, name := range regexp.MustCompile(`ambit_\w+`).FindAllString(string(text), -1) {
 		if have[name] == "" && have[strings.TrimSuffix(name, "_bucket")] == "" {
-			t.Errorf("an alert asks for %s, which is not there", name)
+			t.Errorf("docs/metrics.md mentions %s, which does not exist", name)
 		}
 	}
 }
 
-// Unsettled calls and approvals are counted on both engines, and an unavailable store is reported.
+// Calls with an unknown outcome and pending approvals are counted with both database engines. An
+// unavailable store is reported.
 func TestUnsettledIsCounted(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		db := open()
@@ -90,13 +90,13 @@ func TestUnsettledIsCounted(t *testing.T) {
 		}
 		got := gauges(t, m)
 		if got["ambit_calls_unknown"] != 2 || got["ambit_approvals_pending"] != 1 || got["ambit_calls_unknown_oldest_seconds"] < 1e9 || got["ambit_approvals_oldest_seconds"] < 1e9 {
-			t.Errorf("it counts %v", got)
+			t.Errorf("the metrics are %v", got)
 		}
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if got := gauges(t, m); len(got) != 1 || got["ambit_store_up"] != 0 {
-			t.Errorf("for an unavailable store it reports %v", got)
+			t.Errorf("the metrics of an unavailable store are %v", got)
 		}
 	})
 }
@@ -104,7 +104,7 @@ func TestUnsettledIsCounted(t *testing.T) {
 func gauges(t *testing.T, m *Metrics) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
-	r.MustRegister((*unsettled)(m))
+	r.MustRegister(prometheus.CollectorFunc(m.readStore))
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net/http"
 	"sync"
 	"time"
@@ -25,56 +26,61 @@ const (
 
 // Running is a started agent.
 type Running interface {
-	// Ready waits until the agent is proven, or returns why it is not.
+	// Ready waits until the agent is verified. It returns an error if the agent cannot be verified.
 	Ready(ctx context.Context) error
-	// State is never Rejected.
+	// State returns the agent's state, which is never Rejected.
 	State() State
 	Proofs() []toolserver.Proof
 	// Call makes a call through the agent's gateway.
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
-	// Serve answers an MCP client.
+	// Why explains whether and why the agent's gateway would allow a call.
+	Why(ctx context.Context, c *call.Call) (bool, []call.Reason)
+	// UI returns the agent's web pages and the name of the first page. If the agent has no web pages, pages is nil.
+	UI() (pages fs.FS, first string)
+	// Serve answers a request from an MCP client.
 	Serve(w http.ResponseWriter, r *http.Request, principal string)
 	Close()
 }
 
-// Starter starts an agent without waiting for it. The context ends with the daemon.
+// Starter starts an agent but does not wait until the agent is verified. The context is canceled when the daemon stops.
 type Starter func(ctx context.Context, name string, m *manifest.Manifest) Running
 
-// entry is one agent of the fleet. Its states:
+// entry is one agent of the fleet. Its states are:
 //
 //	waiting → running ⇄ parked → retired
 //
-// The fleet or the first request starts it. An idle agent is parked, and the next request starts it
-// again. A retired agent accepts no more requests and ends when the open ones have ended.
+// The fleet or the first request starts the agent. An agent that is idle for some time is parked, which means that
+// its servers are stopped. The next request starts the servers again. A retired agent accepts no new requests. It is
+// closed after its open requests have ended.
 type entry struct {
 	Found
 	start func() Running
-	idle  time.Duration // 0: never parked
-	ended func() error  // why no agent of this process can be called; nil if agents can
+	idle  time.Duration // 0 means that the agent is never parked
+	ended func() error  // returns an error if this process can no longer serve calls
 
 	streams    context.Context // ends when the agent retires
 	endStreams context.CancelFunc
 	mu         sync.Mutex
 	running    Running
 	users      int
-	listeners  int // the users that only listen
+	listeners  int // the number of users that only listen for notifications
 	parked     bool
 	retired    bool
-	visits     int           // lets a late idle timer notice newer visits
-	parking    *time.Timer   // runs while there are no users; nil before the first left
-	noCalls    chan struct{} // closed when all remaining users only listen
-	noUsers    chan struct{}
+	visits     int         // the number of requests so far
+	parking    *time.Timer // runs while the agent has no users; nil until a user has left
+	fewer      *sync.Cond  // signals changes of users and listeners
 }
 
 func newEntry(f Found, idle time.Duration, start func() Running) *entry {
-	e := &entry{Found: f, start: start, idle: idle, ended: func() error { return nil }, noCalls: make(chan struct{}), noUsers: make(chan struct{})}
+	e := &entry{Found: f, start: start, idle: idle, ended: func() error { return nil }}
+	e.fewer = sync.NewCond(&e.mu)
 	e.streams, e.endStreams = context.WithCancel(context.Background())
 	return e
 }
 
 func (e *entry) rejected() bool { return e.Problem != nil }
 
-// state returns the agent's state, and the reason if it is not well.
+// state returns the agent's state. If the agent does not work, the second result is the reason.
 func (e *entry) state() (State, string) {
 	if e.rejected() {
 		return Rejected, e.Problem.Error()
@@ -93,7 +99,9 @@ func (e *entry) state() (State, string) {
 	}
 	s := running.State()
 	if s == Failed || s == Quarantined {
-		if err := running.Ready(alreadyCancelled); err != nil && !errors.Is(err, context.Canceled) {
+		now, cancel := context.WithCancel(context.Background())
+		cancel() // makes Ready return at once
+		if err := running.Ready(now); err != nil && !errors.Is(err, context.Canceled) {
 			return s, err.Error()
 		}
 		for _, p := range running.Proofs() {
@@ -105,14 +113,6 @@ func (e *entry) state() (State, string) {
 	return s, ""
 }
 
-// alreadyCancelled is for checks that must not wait.
-var alreadyCancelled = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
-// proofs returns the proofs of the agent's servers.
 func (e *entry) proofs() []toolserver.Proof {
 	e.mu.Lock()
 	running := e.running
@@ -123,8 +123,9 @@ func (e *entry) proofs() []toolserver.Proof {
 	return running.Proofs()
 }
 
-// enter counts a request and starts the agent if necessary. It returns false if the agent has
-// retired: there may be a successor.
+// enter registers a request as a user of the agent and starts the agent if necessary. The caller must call leave when
+// the request has been answered. The last result is false if the agent is rejected or has retired. A retired agent may
+// have a successor.
 func (e *entry) enter() (running Running, leave func(), ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -144,41 +145,21 @@ func (e *entry) leave() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.users--
-	switch {
-	case e.retired:
-		e.signal()
-	case e.users > 0:
-	case e.idle > 0:
+	e.fewer.Broadcast()
+	if !e.retired && e.users == 0 && e.idle > 0 {
 		visit := e.visits
 		e.parking = time.AfterFunc(e.idle, func() { e.park(visit) })
 	}
 }
 
-// stopParking stops the idle timer. The caller holds the lock.
+// stopParking stops the idle timer. The caller must hold the mutex.
 func (e *entry) stopParking() {
 	if e.parking != nil {
 		e.parking.Stop()
 	}
 }
 
-// signal notifies the retiring of an agent about its remaining users. The caller holds the lock.
-func (e *entry) signal() {
-	closeOnce := func(c chan struct{}) {
-		select {
-		case <-c:
-		default:
-			close(c)
-		}
-	}
-	if e.users == e.listeners {
-		closeOnce(e.noCalls)
-	}
-	if e.users == 0 {
-		closeOnce(e.noUsers)
-	}
-}
-
-// park stops the servers of an agent that has not been used since a visit.
+// park stops the agent's servers. It does nothing if another request has used the agent since the given visit.
 func (e *entry) park(visit int) {
 	e.mu.Lock()
 	if e.visits != visit || e.users > 0 || e.retired || e.running == nil || e.running.State() != Ready {
@@ -191,27 +172,26 @@ func (e *entry) park(visit int) {
 	running.Close()
 }
 
-// retire ends the agent when its last user has left, or when ctx ends. Listeners are disconnected
-// first, to reconnect to the successor; without a successor they are disconnected last, because a
-// client whose stream is lost gives up its calls too.
+// retire closes the agent after its last user has left, or when ctx is done. If the agent has a successor, the caller
+// sets listenersLast to false. In this case, the agent disconnects its listeners first, and they reconnect to the
+// successor. If listenersLast is true, the agent disconnects its listeners only after all calls have ended, because a
+// client that loses its stream would cancel its calls.
 func (e *entry) retire(ctx context.Context, listenersLast bool) {
+	defer context.AfterFunc(ctx, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.fewer.Broadcast()
+	})()
 	e.mu.Lock()
 	e.retired = true
 	e.stopParking()
-	e.signal()
-	e.mu.Unlock()
-	if listenersLast {
-		select {
-		case <-e.noCalls:
-		case <-ctx.Done():
-		}
+	for listenersLast && e.users > e.listeners && ctx.Err() == nil {
+		e.fewer.Wait()
 	}
 	e.endStreams()
-	select {
-	case <-e.noUsers:
-	case <-ctx.Done():
+	for e.users > 0 && ctx.Err() == nil {
+		e.fewer.Wait()
 	}
-	e.mu.Lock()
 	running := e.running
 	e.running = nil
 	e.mu.Unlock()
@@ -220,7 +200,9 @@ func (e *entry) retire(ctx context.Context, listenersLast bool) {
 	}
 }
 
-// untilRetired returns a context that also ends when the agent disconnects its listeners.
+// untilRetired registers a listener and returns a context for it. The context is canceled when the parent context is
+// canceled or when the agent disconnects its listeners. The caller must call the returned function when the listener
+// has left.
 func (e *entry) untilRetired(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(e.streams, cancel)
@@ -235,7 +217,6 @@ func (e *entry) untilRetired(ctx context.Context) (context.Context, context.Canc
 func (e *entry) listen(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.listeners += n; e.retired {
-		e.signal()
-	}
+	e.listeners += n
+	e.fewer.Broadcast()
 }

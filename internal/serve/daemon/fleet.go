@@ -12,24 +12,24 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 const (
-	// proveLimit bounds how many agents are proven at the same time.
+	// proveLimit is the maximum number of agents that are started and verified at the same time.
 	proveLimit = 4
-	// settleTime bounds how long a reload waits for new agents to be proven. After that they take
-	// over anyway.
+	// settleTime is how long a reload waits for new agents to be verified. After this time, new agents replace the old
+	// ones even if the new ones are still starting.
 	settleTime = 2 * time.Minute
 )
 
-// fleet is the agents of a daemon. The served agents are one immutable list, which a reload
-// replaces as a whole.
+// fleet contains the agents of a daemon. A reload replaces the whole list of agents.
 type fleet struct {
 	options *Options
-	ctx     context.Context // of all agents
+	ctx     context.Context // the context of all agents
 	stop    context.CancelFunc
-	open    context.Context // ends when the daemon begins to shut down
+	open    context.Context // canceled when the daemon begins to shut down
 	shut    context.CancelFunc
 
 	reloading sync.Mutex
@@ -37,7 +37,7 @@ type fleet struct {
 	leaving   sync.WaitGroup // retired agents that are still running
 }
 
-// lineup is the list of agents at one time.
+// lineup is an immutable list of all agents, including rejected ones.
 type lineup struct {
 	all    []*entry // in the order of the folders
 	byName map[string]*entry
@@ -46,7 +46,7 @@ type lineup struct {
 func newLineup(all []*entry) *lineup {
 	l := &lineup{all: all, byName: map[string]*entry{}}
 	for _, e := range all {
-		// A name belongs to the agent that is served under it, if there is one.
+		// If several entries have the same name, the name refers to the accepted one.
 		if l.byName[e.Name] == nil || !e.rejected() {
 			l.byName[e.Name] = e
 		}
@@ -54,7 +54,8 @@ func newLineup(all []*entry) *lineup {
 	return l
 }
 
-// StrictError reports rejected agents where none are allowed.
+// StrictError reports agents that cannot be served. With [Options.Strict], every such agent causes this error. Without
+// Strict, the error occurs only if a reload would replace a working agent with one that cannot be served.
 type StrictError struct{ Rejected []Found }
 
 func (e *StrictError) Error() string {
@@ -66,7 +67,7 @@ func (e *StrictError) Error() string {
 	return fmt.Sprintf("%s cannot be served: %v%s", first.Name, first.Problem, more)
 }
 
-// newFleet reads the agents. It starts none.
+// newFleet reads the agents but does not start them.
 func newFleet(o *Options) (*fleet, error) {
 	f := &fleet{options: o}
 	f.ctx, f.stop = context.WithCancel(context.Background())
@@ -83,7 +84,8 @@ func newFleet(o *Options) (*fleet, error) {
 	return f, nil
 }
 
-// find reads the folders and checks every agent.
+// find reads the folders and checks every agent. With [Options.Strict], it returns a *StrictError if an agent is
+// rejected.
 func (f *fleet) find() ([]Found, error) {
 	found, err := readAll(f.options.Reading, f.options.Folders)
 	if err != nil {
@@ -117,7 +119,8 @@ func (f *fleet) entry(found Found) *entry {
 	return e
 }
 
-// prove starts agents, a few at a time, and waits until each is proven or has failed.
+// prove starts and verifies agents, at most proveLimit at a time. It returns when every agent is verified or has
+// failed, or when ctx is done.
 func (f *fleet) prove(ctx context.Context, entries []*entry) {
 	turns := make(chan struct{}, proveLimit)
 	var wg sync.WaitGroup
@@ -145,7 +148,7 @@ func (f *fleet) prove(ctx context.Context, entries []*entry) {
 	}
 }
 
-// Change lists the agents that a reload affected, by name.
+// Change reports what a reload did. Each list contains names of agents.
 type Change struct {
 	Added    []string `json:"added"`
 	Changed  []string `json:"changed"`
@@ -156,9 +159,10 @@ type Change struct {
 
 var errLeaving = errors.New("the daemon is shutting down")
 
-// reload reads the folders again. Unchanged agents keep running. The others are started and proven
-// beside the old ones; then the list is replaced in one step, and old agents end after their last
-// call. If a working agent would be replaced by one that cannot be served, reload changes nothing.
+// reload reads the folders again and replaces the list of agents in one step. Unchanged agents keep running. New and
+// changed agents are started and verified while the old agents still serve requests. Each old agent is closed after its
+// last call. If an agent that cannot be served would replace a working agent, reload changes nothing and returns a
+// *StrictError.
 func (f *fleet) reload(ctx context.Context) (Change, error) {
 	f.reloading.Lock()
 	defer f.reloading.Unlock()
@@ -184,7 +188,7 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 		switch {
 		case one.Problem != nil:
 			c.Rejected = append(c.Rejected, one.Name)
-		case was != nil && was.seal == one.seal && !kept[was] && was.well():
+		case was != nil && was.seal == one.seal && !kept[was] && was.healthy():
 			c.Kept = append(c.Kept, one.Name)
 			kept[was] = true
 			all = append(all, was)
@@ -202,7 +206,7 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 			c.Removed = append(c.Removed, e.Name)
 		}
 	}
-	// A reload completes even if the caller disconnects.
+	// A reload continues even if the caller disconnects.
 	wait, cancel := context.WithTimeout(f.open, settleTime)
 	defer cancel()
 	f.prove(wait, fresh)
@@ -219,7 +223,7 @@ func (f *fleet) reload(ctx context.Context) (Change, error) {
 	return c, nil
 }
 
-// retire ends agents after their last call.
+// retire closes agents in the background. Each agent is closed after its last call, or after Options.Grace.
 func (f *fleet) retire(entries []*entry) {
 	for _, e := range entries {
 		f.leaving.Go(func() {
@@ -230,7 +234,8 @@ func (f *fleet) retire(entries []*entry) {
 	}
 }
 
-// lost returns the served agents that would no longer be served although their files exist.
+// lost returns the agents that are served now but would not be served after the reload, although their files still
+// exist.
 func (l *lineup) lost(found []Found) []Found {
 	var lost []Found
 	for _, e := range l.all {
@@ -239,10 +244,10 @@ func (l *lineup) lost(found []Found) []Found {
 			continue
 		}
 		if _, err := os.Lstat(e.Path); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			continue // it was removed
+			continue // the agent's file was removed
 		}
 		one := e.Found
-		if one.Problem = errors.New("its file is no longer a manifest"); at >= 0 {
+		if one.Problem = errors.New("the agent's file is no longer a manifest"); at >= 0 {
 			one.Problem = found[at].Problem
 		}
 		lost = append(lost, one)
@@ -250,11 +255,12 @@ func (l *lineup) lost(found []Found) []Found {
 	return lost
 }
 
-// unproven returns the new agents that failed where the old agent works.
+// unproven returns the new agents that could not be verified but would replace a working agent.
 func (l *lineup) unproven(fresh []*entry) []Found {
 	var lost []Found
 	for _, e := range fresh {
-		if s, why := e.state(); (s == Failed || s == Quarantined) && slices.ContainsFunc(l.all, func(was *entry) bool { return was.succeeded(e) && was.well() }) {
+		replaces := func(was *entry) bool { return was.replacedBy(e) && was.healthy() }
+		if s, why := e.state(); (s == Failed || s == Quarantined) && slices.ContainsFunc(l.all, replaces) {
 			one := e.Found
 			one.Problem = fmt.Errorf("the agent is %s: %s", s, why)
 			lost = append(lost, one)
@@ -263,40 +269,53 @@ func (l *lineup) unproven(fresh []*entry) []Found {
 	return lost
 }
 
-// succeeded reports whether by replaces the agent.
-func (e *entry) succeeded(by *entry) bool {
-	return e.Name == by.Name || e.Path == by.Path || e.id() != "" && e.id() == by.id()
+// replacedBy reports whether the entry next replaces e. This is the case if both have the same name, path or id.
+func (e *entry) replacedBy(next *entry) bool {
+	return e.Name == next.Name || e.Path == next.Path || e.id() != "" && e.id() == next.id()
 }
 
-// vanished reports a folder that is missing together with its agents: more likely an unmounted disk
-// than a decision.
+// vanished returns an error if a folder is missing although agents from that folder are served. The folder was probably
+// not removed on purpose. For example, its disk may not be mounted.
 func (f *fleet) vanished(old *lineup) error {
 	for _, folder := range f.options.Folders {
 		_, err := os.Stat(folder)
-		if errors.Is(err, fs.ErrNotExist) && slices.ContainsFunc(old.all, func(e *entry) bool { return !e.rejected() && within(folder, e.Path) }) {
+		served := func(e *entry) bool { return !e.rejected() && within(folder, e.Path) }
+		if errors.Is(err, fs.ErrNotExist) && slices.ContainsFunc(old.all, served) {
 			return fmt.Errorf("the agents cannot be read: %w", err)
 		}
 	}
 	return nil
 }
 
-// well reports whether an agent may keep running as it is. A reload starts failed agents again.
-func (e *entry) well() bool {
+// healthy reports whether the agent works or is still starting. A reload restarts an agent that is not healthy, even if
+// its files are unchanged.
+func (e *entry) healthy() bool {
 	s, _ := e.state()
 	return s == Ready || s == Starting
 }
 
-// visit is one request's use of an agent.
+// visit represents one request that uses an agent. The caller must call leave when the request has been answered.
 type visit struct {
 	*entry
 	running Running
 	leave   func()
 }
 
-// enter finds an agent for a principal and counts the request.
+// readyTime is the maximum time that a call waits for its agent to be verified.
+const readyTime = time.Minute
+
+func (v *visit) call(ctx context.Context, c *call.Call) (call.Result, error) {
+	wait, cancel := context.WithTimeout(ctx, readyTime)
+	_ = v.running.Ready(wait) // if the agent is not ready, the gateway rejects the call and gives the reason
+	cancel()
+	return v.running.Call(ctx, c)
+}
+
+// enter starts the named agent if necessary and registers the request as a user of the agent. It returns a problem if
+// the principal is not allowed to use the agent or the agent cannot be served.
 func (f *fleet) enter(name string, p *identity.Principal) (*visit, *problem) {
 	for {
-		e, trouble := f.see(name, p)
+		e, trouble := f.lookup(name, p)
 		if trouble != nil {
 			return nil, trouble
 		}
@@ -309,42 +328,39 @@ func (f *fleet) enter(name string, p *identity.Principal) (*visit, *problem) {
 		if f.open.Err() != nil {
 			return nil, leavingProblem()
 		}
-		// It retired meanwhile; its successor is already in the list.
+		// The agent retired after f.lookup returned it. The list already contains its successor, so try again.
 	}
 }
 
-// see finds an agent that a principal may know about.
-func (f *fleet) see(name string, p *identity.Principal) (*entry, *problem) {
+// lookup returns the named agent, which may be rejected. It returns a problem if the principal is not allowed to use
+// the agent, or if there is no such agent.
+func (f *fleet) lookup(name string, p *identity.Principal) (*entry, *problem) {
 	e := f.current.Load().byName[name]
 	switch {
 	case !p.MayUse(name):
-		// The same answer whether the agent exists or not.
-		return nil, &problem{
-			status: 403, Code: "forbidden", Message: "this key may not use an agent with this name",
-			Hint: "request a key for it: ambit key new --agents NAME",
-		}
+		// The answer does not reveal whether the agent exists.
+		return nil, failure("forbidden", "this key gives no access to an agent with this name",
+			"ask an administrator to create a key with: ambit key new --agents NAME")
 	case e == nil:
-		return nil, &problem{status: 404, Code: "not_found", Message: "there is no agent with this name", Hint: "list them: ambit agents"}
+		return nil, failure("not_found", "there is no agent with this name", "to list the agents, run: ambit agents")
 	}
 	return e, nil
 }
 
 func rejectedProblem(name string) *problem {
-	return &problem{
-		status: 503, Code: "agent_rejected", Message: "the agent " + name + " cannot be served",
-		Hint: "see the reason: ambit agents",
-	}
+	return failure("agent_rejected", "the agent "+name+" cannot be served", "to see the reason, run: ambit agents")
 }
 
-// close retires every agent. Open calls may continue until ctx ends.
+// close retires all agents and waits until they are closed. When ctx is done, close cancels the calls that are still
+// running.
 func (f *fleet) close(ctx context.Context) {
-	f.shut() // a waiting reload ends
+	f.shut() // stops a reload that waits for new agents
 	f.reloading.Lock()
 	defer f.reloading.Unlock()
 	for _, e := range f.current.Load().all {
 		f.leaving.Go(func() { e.retire(ctx, true) })
 	}
-	// Agents that a reload retired have their own deadline, but not beyond ctx.
+	// Agents that were retired by a reload have their own deadline. They must also stop when ctx is done.
 	defer context.AfterFunc(ctx, f.stop)()
 	f.leaving.Wait()
 	f.stop()

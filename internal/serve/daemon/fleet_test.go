@@ -44,28 +44,28 @@ func TestReload(t *testing.T) {
 	<-sick.closed
 	select {
 	case <-kept.closed:
-		t.Error("an agent that is as it was has been closed")
+		t.Error("an unchanged agent was closed")
 	default:
 	}
 	if r.agent("kept") != kept || r.agent("changed") == changed || r.agent("sick") == sick {
-		t.Error("the wrong agents were started again")
+		t.Error("the wrong agents were restarted")
 	}
 	a = r.ask(r.admin, "GET", "/api/v1/agents", "")
 	if got := names(a.doc, "agents"); !slices.Equal(got, []string{"added/ready", "bad/rejected", "broken/rejected", "changed/ready", "kept/ready", "sick/ready"}) {
 		t.Errorf("the agents are %q", got)
 	}
 	if a := r.ask(r.admin, "POST", "/mcp/removed", "{}"); a.status != 404 {
-		t.Errorf("the removed one answers %d", a.status)
+		t.Errorf("the removed agent answers %d", a.status)
 	}
 }
 
-// A lock that is new, changed or gone makes another agent of it.
-func TestReloadMindsTheLock(t *testing.T) {
+// A reload restarts an agent that has a new lock. It does not restart an unchanged agent.
+func TestReloadDetectsANewLock(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 	r.Prove(t.Context())
 	before := r.agent("alpha")
 	if _, err := r.Reload(t.Context()); err != nil || r.agent("alpha") != before {
-		t.Fatalf("nothing changed, but it was started again: %v", err)
+		t.Fatalf("an unchanged agent was restarted: %v", err)
 	}
 	r.write(pack.LockName, `{"version": 1, "agents": {}}`)
 	if _, err := r.Reload(t.Context()); err != nil {
@@ -73,28 +73,29 @@ func TestReloadMindsTheLock(t *testing.T) {
 	}
 	a := r.ask(r.admin, "GET", "/api/v1/agents", "")
 	if r.agent("alpha") == before && !strings.Contains(a.body, "its lock cannot be used") {
-		t.Errorf("with a lock it is as it was: %s", a.body)
+		t.Errorf("the agent was not restarted with its new lock: %s", a.body)
 	}
 }
 
-// In strict mode a reload that would reject an agent changes nothing.
+// In strict mode, a reload that would reject an agent changes nothing.
 func TestStrictReload(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(_ *rig, o *Options) { o.Strict = true })
 	r.Prove(t.Context())
 	r.write("bad.json", `{"schema_version": 1, "agent": 7}`)
 	r.write("new.json", matrix("new"))
 	if a := r.ask(r.admin, "POST", "/api/v1/reload", ""); a.status != 409 || a.code() != "reload_failed" {
-		t.Errorf("it answered %d: %s", a.status, a.body)
+		t.Errorf("the reload got %d: %s", a.status, a.body)
 	}
 	if got := names(r.ask(r.admin, "GET", "/api/v1/agents", "").doc, "agents"); !slices.Equal(got, []string{"alpha/ready"}) {
 		t.Errorf("the agents are %q", got)
 	}
 }
 
-// A working agent is not replaced by one that cannot be served: nothing changes.
+// A reload must not replace a working agent with an agent that cannot be served. In that case, the
+// reload changes nothing.
 func TestReloadKeepsWorkingAgents(t *testing.T) {
 	const file = "team/alpha.json"
-	// worse has alpha change into one that is in a bad state, in that file.
+	// worse writes a changed manifest of alpha to a file. The changed agent will be in the state s.
 	worse := func(r *rig, file string, s State) {
 		r.write(file, strings.Replace(matrix("alpha"), `"read"]`, `"read", "write"]`, 1))
 		r.make = func(f *fake) {
@@ -105,15 +106,15 @@ func TestReloadKeepsWorkingAgents(t *testing.T) {
 		}
 	}
 	for what, spoil := range map[string]func(*rig){
-		"an empty file":      func(r *rig) { r.write(file, "") },
-		"a broken file":      func(r *rig) { r.write(file, "{") },
-		"something else":     func(r *rig) { r.write(file, "{}") },
-		"a broken manifest":  func(r *rig) { r.write(file, `{"schema_version": 1, "agent": 7}`) },
-		"another of its id":  func(r *rig) { r.write("aaa.json", matrix("alpha")) },
-		"one that fails":     func(r *rig) { worse(r, file, Failed) },
-		"one that drifted":   func(r *rig) { worse(r, file, Quarantined) },
-		"renamed, and fails": func(r *rig) { r.remove(file); worse(r, "gamma.json", Failed) },
-		"a lost folder":      nil,
+		"an empty file":              func(r *rig) { r.write(file, "") },
+		"a broken file":              func(r *rig) { r.write(file, "{") },
+		"something else":             func(r *rig) { r.write(file, "{}") },
+		"a broken manifest":          func(r *rig) { r.write(file, `{"schema_version": 1, "agent": 7}`) },
+		"a duplicate id":             func(r *rig) { r.write("aaa.json", matrix("alpha")) },
+		"an agent that fails":        func(r *rig) { worse(r, file, Failed) },
+		"an agent that drifted":      func(r *rig) { worse(r, file, Quarantined) },
+		"a renamed agent that fails": func(r *rig) { r.remove(file); worse(r, "gamma.json", Failed) },
+		"a lost folder":              nil,
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := newRig(t, map[string]string{file: matrix("alpha"), "beta.json": matrix("beta")}, nil)
@@ -129,7 +130,7 @@ func TestReloadKeepsWorkingAgents(t *testing.T) {
 			}
 			a := r.ask(r.admin, "POST", "/api/v1/reload", "")
 			if a.status != 409 || a.code() != "reload_failed" || !gone && !strings.Contains(a.body, "cannot be served: ") {
-				t.Fatalf("it answered %d: %s", a.status, a.body)
+				t.Fatalf("the reload got %d: %s", a.status, a.body)
 			}
 			if got := names(r.ask(r.admin, "GET", "/api/v1/agents", "").doc, "agents"); !slices.Equal(got, []string{"alpha/ready", "beta/ready"}) && !slices.Equal(got, []string{"beta/ready", "alpha/ready"}) {
 				t.Errorf("the agents are %q", got)
@@ -139,7 +140,7 @@ func TestReloadKeepsWorkingAgents(t *testing.T) {
 			r.mu.Unlock()
 			for _, f := range started {
 				if f != alpha && f != beta {
-					<-f.closed // all started agents are closed
+					<-f.closed // the reload must close all agents that it started
 				}
 			}
 			if a := r.ask(r.admin, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo"}`); a.status != 200 {
@@ -154,34 +155,33 @@ func TestReloadKeepsWorkingAgents(t *testing.T) {
 			r.remove(file)
 			r.make = nil
 			if a := r.ask(r.admin, "POST", "/api/v1/reload", ""); a.status != 200 {
-				t.Errorf("it answered %d: %s", a.status, a.body)
+				t.Errorf("the second reload got %d: %s", a.status, a.body)
 			}
 			<-alpha.closed
 		})
 	}
 }
 
-// brokenQueue cannot be notified.
+// brokenQueue is a queue that cannot be notified of a reload.
 type brokenQueue struct{ Intents }
 
 func (brokenQueue) Reload(context.Context) error { return errors.New("the store is gone") }
 
-// A reload that cannot notify the queue has changed the agents, and reports the error.
+// If a reload cannot notify the queue, it still replaces the agents, and reports the error.
 func TestReloadWithoutTheQueue(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(_ *rig, o *Options) { o.Intents = brokenQueue{} })
 	r.Prove(t.Context())
 	r.write("new.json", matrix("new"))
 	a := r.ask(r.admin, "POST", "/api/v1/reload", "")
 	if a.status != 503 || a.code() != "unavailable" || !strings.Contains(a.body, "the agents were reloaded, but the queue could not be notified: the store is gone") || strings.Contains(a.body, "as before") {
-		t.Errorf("it answered %d: %s", a.status, a.body)
+		t.Errorf("the reload got %d: %s", a.status, a.body)
 	}
 	if got := names(r.ask(r.admin, "GET", "/api/v1/agents", "").doc, "agents"); !slices.Equal(got, []string{"alpha/ready", "new/ready"}) {
 		t.Errorf("the agents are %q", got)
 	}
 }
 
-// While calls come without pause, reloads lose none of them, and no agent is
-// closed while a call of it is under way.
+// Reloads under constant load lose no calls. No agent is closed while it has open calls.
 func TestReloadUnderLoad(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 	r.Prove(t.Context())
@@ -210,7 +210,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			break
 		}
 		r.write("alpha.json", strings.Replace(matrix("alpha"), "1.0.0", fmt.Sprintf("1.0.%d", i+1), 1))
-		for range 5 { // calls continue
+		for range 5 { // wait for a few calls
 			select {
 			case <-answered:
 			case <-lost:
@@ -226,17 +226,17 @@ func TestReloadUnderLoad(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.started) != 21 {
-		t.Fatalf("%d agents were started", len(r.started))
+		t.Fatalf("%d agents were started, want 21", len(r.started))
 	}
 	for i, f := range r.started[:20] {
 		<-f.closed
 		if n := f.late.Load(); n != 0 {
-			t.Errorf("agent %d was closed with %d calls under way", i, n)
+			t.Errorf("agent %d was closed with %d open calls", i, n)
 		}
 	}
 }
 
-// A replaced agent ends its streams at once and its calls in their own time.
+// A replaced agent ends its streams immediately, but finishes its open calls.
 func TestRetiring(t *testing.T) {
 	hold := make(chan struct{})
 	began := make(chan string, 1)
@@ -267,11 +267,11 @@ func TestRetiring(t *testing.T) {
 		t.Errorf("the stream ended with %v", err)
 	}
 	if a := r.ask(r.admin, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo"}`); a.status != 200 {
-		t.Errorf("the new one answers %d", a.status)
+		t.Errorf("the new agent answers %d", a.status)
 	}
 	select {
 	case <-old.closed:
-		t.Error("the old one was closed under its call")
+		t.Error("the old agent was closed during its call")
 	default:
 	}
 	close(hold)
@@ -281,9 +281,10 @@ func TestRetiring(t *testing.T) {
 	<-old.closed
 }
 
-// Listeners are disconnected at once if there is a successor, and otherwise after the last call.
+// If the agent has a successor, its listeners are disconnected immediately. Otherwise, they are
+// disconnected after the last call.
 func TestListenersLeave(t *testing.T) {
-	for name, last := range map[string]bool{"at once": false, "last": true} {
+	for name, last := range map[string]bool{"immediately": false, "after the last call": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := newEntry(Found{Name: "alpha"}, 0, func() Running {
@@ -301,7 +302,7 @@ func TestListenersLeave(t *testing.T) {
 				}()
 				synctest.Wait()
 				if ended := stream.Err() != nil; ended == last {
-					t.Errorf("while a call is under way the stream has ended: %t", ended)
+					t.Errorf("during an open call, the stream has ended: %t", ended)
 				}
 				callEnds()
 				synctest.Wait()
@@ -322,8 +323,7 @@ func TestListenersLeave(t *testing.T) {
 	}
 }
 
-// Only a few agents are proven at a time, and a request does not wait for its
-// agent's turn.
+// At most proveLimit agents are proven at the same time. But a request starts its agent immediately.
 func TestAFewAtATime(t *testing.T) {
 	files := map[string]string{}
 	for i := range 12 {
@@ -337,15 +337,15 @@ func TestAFewAtATime(t *testing.T) {
 	for range proveLimit {
 		waiting = append(waiting, <-starts)
 	}
-	// The last in line is wanted now.
+	// Call the agent that would be started last.
 	answered := make(chan *answer, 1)
 	go func() { answered <- r.ask(r.admin, "POST", "/api/v1/agents/a11/call", `{"tool":"echo"}`) }()
 	jumped := <-starts
 	if jumped.name != "a11" {
-		t.Errorf("%s was started out of turn", jumped.name)
+		t.Errorf("%s was started instead of a11", jumped.name)
 	}
 	if n := len(starts); n != 0 {
-		t.Errorf("%d more were started", n)
+		t.Errorf("%d more agents were started", n)
 	}
 	close(jumped.ready)
 	if a := <-answered; a.status != 200 {
@@ -385,40 +385,40 @@ func TestIdle(t *testing.T) {
 		}
 		_, leave, ok := e.enter()
 		if !ok {
-			t.Fatal("it is not let in")
+			t.Fatal("the agent does not accept a request")
 		}
-		time.Sleep(time.Hour) // never without users
+		time.Sleep(time.Hour) // the agent always has a user
 		leave()
 		if closed(started[0]) {
-			t.Fatal("it was parked under a request")
+			t.Fatal("the agent was parked during a request")
 		}
 		time.Sleep(9 * time.Minute)
 		_, leave, _ = e.enter()
 		if e.parking.Stop() {
-			t.Error("the timer of the visit before still runs, and every visit would leave one")
+			t.Error("the idle timer still runs during a request")
 		}
 		leave()
 		time.Sleep(9 * time.Minute) // the first timer would have expired without the new request
 		if closed(started[0]) {
-			t.Fatal("it was parked too early")
+			t.Fatal("the agent was parked too early")
 		}
 		time.Sleep(time.Minute)
 		if !closed(started[0]) {
-			t.Fatal("it was not parked")
+			t.Fatal("the idle agent was not parked")
 		}
 		if s, _ := e.state(); s != Ready {
 			t.Errorf("a parked agent is %s", s)
 		}
 		if _, leave, ok = e.enter(); !ok || len(started) != 2 {
-			t.Fatalf("it was started %d times", len(started))
+			t.Fatalf("the agent was started %d times, want 2", len(started))
 		}
 		leave()
 		e.retire(t.Context(), true)
 		if e.parking.Stop() {
-			t.Error("the timer of an agent that has retired still runs")
+			t.Error("the idle timer of a retired agent still runs")
 		}
 		if !closed(started[1]) {
-			t.Error("it was not closed")
+			t.Error("the retired agent was not closed")
 		}
 		if _, _, ok := e.enter(); ok {
 			t.Error("a retired agent accepts requests")
@@ -426,7 +426,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// serveRig serves a rig on its own listener, like the daemon.
+// serveRig serves a rig with [Daemon.Serve], on a new listener.
 func serveRig(t *testing.T, r *rig) (url string, stop context.CancelFunc, ended <-chan error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -441,8 +441,27 @@ func serveRig(t *testing.T, r *rig) (url string, stop context.CancelFunc, ended 
 	return r.server.URL, cancel, end
 }
 
-// The end of the daemon finishes the calls that are under way, and only then
-// ends the agents.
+// An open console page does not delay the shutdown.
+func TestShutdownEndsConsoleStreams(t *testing.T) {
+	r := consoleRig(t)
+	r.options.Grace = time.Minute
+	_, stop, ended := serveRig(t, r)
+	p := r.person()
+	if got := p.signIn(r.link(r.admin)); got != 200 {
+		t.Fatalf("signing in: %d", got)
+	}
+	stream := p.ask(t.Context(), "GET", p.base+"/live", "")
+	defer stream.Body.Close()
+	if stream.StatusCode != 200 {
+		t.Fatalf("opening the stream: %d", stream.StatusCode)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Serve returned %v", err)
+	}
+}
+
+// At shutdown, the daemon closes the agents only after their open calls have ended.
 func TestShutdownFinishesCalls(t *testing.T) {
 	hold, began := make(chan struct{}), make(chan string, 1)
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, _ *Options) {
@@ -454,15 +473,15 @@ func TestShutdownFinishesCalls(t *testing.T) {
 	go func() { answered <- r.ask(r.admin, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo"}`) }()
 	<-began
 	stop()
-	<-r.fleet.open.Done() // it is on its way out
+	<-r.fleet.open.Done() // the shutdown has begun
 	if a := httptestAsk(r, "/readyz"); a != 503 {
-		t.Errorf("readyz says %d", a)
+		t.Errorf("readyz answered %d", a)
 	}
 	select {
 	case err := <-ended:
-		t.Fatalf("it ended under a call: %v", err)
+		t.Fatalf("the daemon ended during a call: %v", err)
 	case <-r.agent("alpha").closed:
-		t.Fatal("the agent was closed under its call")
+		t.Fatal("the agent was closed during its call")
 	default:
 	}
 	close(hold)
@@ -470,22 +489,22 @@ func TestShutdownFinishesCalls(t *testing.T) {
 		t.Errorf("the call got %d: %s", a.status, a.body)
 	}
 	if err := <-ended; err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("Serve returned %v", err)
 	}
 	<-r.agent("alpha").closed
 	if r.agent("alpha").late.Load() != 0 {
-		t.Error("the agent was closed under its call")
+		t.Error("the agent was closed during its call")
 	}
 	if _, err := r.Reload(t.Context()); err == nil {
-		t.Error("it can be reloaded after its end")
+		t.Error("a daemon that has ended can be reloaded")
 	}
 }
 
-// A reload that waits for an agent does not keep the daemon from ending.
+// A shutdown ends a reload that is waiting for an agent.
 func TestShutdownEndsAReload(t *testing.T) {
 	started := make(chan struct{}, 2)
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, _ *Options) {
-		r.make = func(f *fake) { // new is never proven
+		r.make = func(f *fake) { // the agent "new" is never proven
 			if f.name == "alpha" {
 				close(f.ready)
 			}
@@ -503,21 +522,21 @@ func TestShutdownEndsAReload(t *testing.T) {
 	}()
 	<-started
 	stop()
-	patience := time.After(30 * time.Second) // less than a reload waits
+	patience := time.After(30 * time.Second) // less than settleTime
 	for range 2 {
 		select {
 		case err := <-ended:
 			if err != nil {
-				t.Errorf("it ended with %v", err)
+				t.Errorf("Serve returned %v", err)
 			}
 		case <-reloaded:
 		case <-patience:
-			t.Fatal("they wait for the agent")
+			t.Fatal("the shutdown or the reload still waits for the agent")
 		}
 	}
 }
 
-// A call that does not end does not keep the daemon for ever.
+// If a call does not end, the daemon ends after Options.Grace and reports that.
 func TestShutdownIsBounded(t *testing.T) {
 	began := make(chan string, 1)
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, o *Options) {
@@ -538,7 +557,7 @@ func TestShutdownIsBounded(t *testing.T) {
 	<-began
 	stop()
 	if err := <-ended; err == nil {
-		t.Error("it reports that every call was finished")
+		t.Error("Serve reports that every call was finished")
 	}
 	<-r.agent("alpha").closed
 }

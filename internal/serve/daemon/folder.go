@@ -15,50 +15,52 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/doc"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Found is a file in an agents folder that describes an agent, or may be meant to.
+// Found is a file in an agents folder that contains a manifest or may be a broken manifest.
 type Found struct {
-	// Name is the agent's name on a daemon.
+	// Name is the name under which the daemon serves the agent.
 	Name string
 	Path string
-	// short is the path in messages: callers may not see where agents are stored.
+	// short is the path for messages. It does not reveal the location of the agents folder.
 	short string
 	// Manifest is nil if the file cannot be read.
 	Manifest *manifest.Manifest
-	// Problem is why the agent cannot be served, or nil.
+	// Problem is the reason why the agent cannot be served, or nil.
 	Problem error
 
-	stray bool // it cannot be read, and may never have been a manifest
+	stray bool // the file is not a valid manifest and may have a different purpose
 	lock  *pack.Lock
-	seal  string // digest of the path, the manifest and its lock
+	seal  string // a digest of the path, the manifest and the lock file, for detecting changes
 }
 
-// Find searches folders for agents: *.json, *.toml, */agent.toml, */findagent.json and */*.json,
-// sorted by path within each folder. It ignores other JSON and TOML files, except where an agent
-// may have been: agent.toml, and a file that is alone in having its folder's name. A missing folder
-// contains no agents, and a file that is in two folders is one agent. If two agents have the same
-// name or id, the second has a Problem, even if the first cannot be served.
+// Find searches folders for agents: *.json, *.toml, */agent.toml, */findagent.json and */*.json. The agents of each
+// folder are sorted by path. A missing folder is treated as empty. A file that is found twice is listed once.
+//
+// Find omits files that are not manifests. If an omitted file may be a broken manifest, its name stays reserved. If two
+// agents have the same name or id, the second one has a Problem, even if the first one cannot be served.
 func Find(folders ...string) ([]Found, error) { return FindAs(manifest.Options{}, folders...) }
 
-// FindAs is Find with options for reading manifests.
+// FindAs is like Find, but takes options for reading manifests.
 func FindAs(o manifest.Options, folders ...string) ([]Found, error) {
 	all, err := readAll(o, folders)
-	settle(all) // strays reserve their names too
+	settle(all) // must run before the strays are deleted, because strays reserve their names
 	return slices.DeleteFunc(all, func(f Found) bool { return f.stray }), err
 }
 
-// List is Find with the unreadable files that may have been agents.
+// List is like Find, but includes the files that may be broken manifests.
 func List(folders ...string) ([]Found, error) {
 	all, err := readAll(manifest.Options{}, folders)
 	settle(all)
 	return all, err
 }
 
-// Pick returns the first match that can be served, or else the first match: a duplicate does not
-// hide the agent that it duplicates.
+// Pick returns the first agent that can be served and for which the callback returns true. If there is no such agent,
+// Pick returns the first one for which the callback returns true, or nil. A duplicate cannot be served, so it never
+// hides the original.
 func Pick(all []Found, fits func(*Found) bool) *Found {
 	var picked *Found
 	for i := range all {
@@ -70,7 +72,8 @@ func Pick(all []Found, fits func(*Found) bool) *Found {
 	return picked
 }
 
-// readAll reads all folders, with strays. Names and ids are not checked yet.
+// readAll reads all folders. The result includes strays, which are files that may be broken manifests. The caller must
+// call settle to detect duplicate names and ids.
 func readAll(o manifest.Options, folders []string) ([]Found, error) {
 	var all []Found
 	seen := map[string]bool{}
@@ -84,7 +87,7 @@ func readAll(o manifest.Options, folders []string) ([]Found, error) {
 				continue
 			}
 			seen[path] = true
-			if f, ok := read(folder, path, above(folder, folders), o); ok {
+			if f, ok := read(folder, path, messageBase(folder, folders), o); ok {
 				all = append(all, f)
 			}
 		}
@@ -92,9 +95,10 @@ func readAll(o manifest.Options, folders []string) ([]Found, error) {
 	return all, nil
 }
 
-// above returns the folder to which paths in messages are relative: the deepest one that contains
-// all folders. If that is the root, paths begin with the folder's own name.
-func above(folder string, folders []string) string {
+// messageBase returns the folder to which paths in messages are relative. This is the deepest common parent of all
+// agents folders. If the common parent is the root of the file system, messageBase returns the parent of the given
+// folder.
+func messageBase(folder string, folders []string) string {
 	top := filepath.Clean(folders[0])
 	for _, other := range folders[1:] {
 		for !within(top, other) && top != filepath.Dir(top) {
@@ -112,10 +116,9 @@ func within(top, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// settle assigns each name and id to the first file that has it. A file that cannot be served
-// reserves them too, the id if its manifest is valid: a broken agent must not be replaced by
-// another one, because grants and memory belong to the id. A duplicate reserves neither name nor
-// id.
+// settle assigns each name and id to the first file that has it. Later files with the same name or id get a Problem. A
+// file that cannot be served keeps its name too, and also its id if the manifest is valid. Grants and memory belong to
+// the id, so another agent must not take the place of a broken agent. A duplicate reserves neither its name nor its id.
 func settle(all []Found) {
 	names, ids := map[string]*Found{}, map[string]*Found{}
 	for i := range all {
@@ -123,7 +126,7 @@ func settle(all []Found) {
 		id := f.id()
 		named, owner := names[f.Name], ids[id]
 		if f.Problem == nil {
-			if f.Problem = f.taken(named, owner); f.Problem != nil {
+			if f.Problem = f.checkDuplicate(named, owner); f.Problem != nil {
 				continue
 			}
 		}
@@ -136,30 +139,41 @@ func settle(all []Found) {
 	}
 }
 
-// taken reports that an earlier file has the name or the id; nil if neither is taken.
-func (f *Found) taken(named, owner *Found) error {
+// checkDuplicate returns an error if an earlier file has the same name or id as f. The parameter named is the earlier
+// file with the same name, or nil. The parameter owner is the earlier file with the same id, or nil.
+func (f *Found) checkDuplicate(named, owner *Found) error {
 	switch {
 	case named != nil && named.Problem != nil:
-		return fmt.Errorf("%s has the name %s of %s, which cannot be served: fix or remove that file, or rename this one", f.short, f.Name, named.short)
+		return fmt.Errorf("%[1]s and %[2]s both have the name %[3]s, and %[2]s cannot be served; either "+
+			"fix or remove %[2]s, or rename %[1]s", f.short, named.short, f.Name)
 	case named != nil:
-		return fmt.Errorf("%s has the name %s, which %s already has: rename one of them", f.short, f.Name, named.short)
+		return fmt.Errorf("%s and %s both have the name %s; rename one of them", f.short, named.short, f.Name)
 	case owner != nil && owner.Problem != nil:
-		return fmt.Errorf("%s has the id %s of %s, which cannot be served: fix or remove that file, or change this id", f.short, f.id(), owner.short)
+		return fmt.Errorf("%[1]s and %[2]s both have the id %[3]s, and %[2]s cannot be served; either "+
+			"fix or remove %[2]s, or change the id in %[1]s", f.short, owner.short, f.id())
 	case owner != nil:
-		return fmt.Errorf("%s has the id %s, which %s already has: change one of them", f.short, f.id(), owner.short)
+		return fmt.Errorf("%s and %s both have the id %s; change one of the ids", f.short, owner.short, f.id())
 	}
 	return nil
 }
 
-// id is the agent's id, empty if it is unknown.
-func (f *Found) id() string {
-	if f.Manifest == nil || f.Manifest.Agent() == nil {
-		return ""
+// agent returns the agent in the manifest, or nil if the manifest is unreadable or invalid.
+func (f *Found) agent() *agent.Agent {
+	if f.Manifest == nil {
+		return nil
 	}
-	return f.Manifest.Agent().ID
+	return f.Manifest.Agent()
 }
 
-// candidates returns the files of an agents folder that may be manifests.
+// id returns the agent's id, or an empty string if the id is unknown.
+func (f *Found) id() string {
+	if a := f.agent(); a != nil {
+		return a.ID
+	}
+	return ""
+}
+
+// candidates returns the files in an agents folder that may be manifests.
 func candidates(folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder) // sorted
 	if errors.Is(err, fs.ErrNotExist) {
@@ -174,7 +188,7 @@ func candidates(folder string) ([]string, error) {
 		info, err := os.Stat(path)
 		switch {
 		case PassedOver(e.Name()):
-		case err != nil || !info.IsDir(): // a broken link reserves its name
+		case err != nil || !info.IsDir(): // a broken link is included, because its name stays reserved
 			if ext := extension(path); (err != nil || info.Mode().IsRegular()) && (ext == ".json" || ext == ".toml") {
 				files = append(files, path)
 			}
@@ -197,16 +211,16 @@ func candidates(folder string) ([]string, error) {
 	return files, nil
 }
 
-// PassedOver reports whether a file or folder with this name contains no agents. Checks of a folder
-// must skip the same names, so that no unchecked agent is served.
+// PassedOver reports whether the search for agents skips files and folders with this name. Code that checks the
+// agents of a folder must skip exactly the same names. Otherwise, an unchecked agent could be served.
 func PassedOver(name string) bool {
 	return strings.HasPrefix(name, ".") || name == "node_modules"
 }
 
 func extension(path string) string { return strings.ToLower(filepath.Ext(path)) }
 
-// read reads one file of a folder. Messages show its path relative to top; ok is false if the file
-// is no manifest.
+// read reads one file of a folder. Paths in messages are relative to the parameter top. The second result is false if
+// the file is not a manifest.
 func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 	f = Found{Path: path, Name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), short: path}
 	if short, err := filepath.Rel(top, path); err == nil {
@@ -220,12 +234,12 @@ func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 	}
 	m, err := manifest.Load(path, o)
 	if m == nil {
-		f.Problem = fmt.Errorf("%s cannot be read: %w", f.short, cause(err))
+		f.Problem = fmt.Errorf("%s cannot be read: %w", f.short, home.WithoutPath(err))
 		return f, true
 	}
 	if m.Dialect == "" && !m.Suspect() {
-		// A deeper file may belong to a tool, and be almost JSON. A file with its folder's name
-		// may have been the agent, unless the folder has another manifest.
+		// A file in a subfolder may belong to a different tool. If the file has the same name as its subfolder, it may be a
+		// broken agent. If the subfolder contains another manifest, the file is not the agent.
 		own := deeper && f.Name == filepath.Base(filepath.Dir(path))
 		if deeper && !own || somethingElse(m) && !fixed && (!own || manifestBeside(path)) {
 			return f, false
@@ -244,7 +258,8 @@ func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 	return f, true
 }
 
-// manifestBeside reports whether the folder has a file that is always a manifest.
+// manifestBeside reports whether the folder of a file contains agent.toml or findagent.json. Files with these names
+// are always manifests.
 func manifestBeside(path string) bool {
 	return slices.ContainsFunc([]string{"agent.toml", "findagent.json"}, func(name string) bool {
 		info, err := os.Stat(filepath.Join(filepath.Dir(path), name))
@@ -252,22 +267,14 @@ func manifestBeside(path string) bool {
 	})
 }
 
-// somethingElse reports whether a file is readable, but not a manifest.
+// somethingElse reports whether a file was parsed but is not a manifest.
 func somethingElse(m *manifest.Manifest) bool {
 	return slices.ContainsFunc(m.Diagnostics, func(d manifest.Diagnostic) bool {
 		return d.Code == diag.UnknownDialect.Code || d.Code == diag.NotObject.Code
 	})
 }
 
-// cause is an error without its path.
-func cause(err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Err
-	}
-	return err
-}
-
-// readLock reads the lock beside the manifest and computes the seal.
+// readLock reads the lock file in the manifest's folder and computes f.seal.
 func (f *Found) readLock() {
 	text, err := readBounded(filepath.Join(filepath.Dir(f.Path), pack.LockName))
 	missing := errors.Is(err, fs.ErrNotExist)
@@ -275,7 +282,7 @@ func (f *Found) readLock() {
 		f.lock, err = pack.ParseLock(pack.LockName, text)
 	}
 	if err != nil && !missing {
-		f.Problem = fmt.Errorf("its ambit.lock is invalid: %w", cause(err))
+		f.Problem = fmt.Errorf("the agent's ambit.lock is invalid: %w", home.WithoutPath(err))
 		return
 	}
 	h := sha256.New()
@@ -284,7 +291,8 @@ func (f *Found) readLock() {
 	f.seal = hex.EncodeToString(h.Sum(nil))
 }
 
-// readBounded reads at most one byte more than a lock may have.
+// readBounded reads a lock file. It reads at most one byte more than the maximum size. Because of the extra byte,
+// ParseLock can detect a file that is too large.
 func readBounded(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -294,7 +302,7 @@ func readBounded(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, doc.MaxBytes+1))
 }
 
-// fitForProduction reports what is acceptable only outside production.
+// fitForProduction returns an error if --production does not accept the agent.
 func (f *Found) fitForProduction() error {
 	a := f.Manifest.Agent()
 	var unpinned, unlocked []string
@@ -310,9 +318,11 @@ func (f *Found) fitForProduction() error {
 	slices.Sort(unpinned)
 	switch {
 	case len(unpinned) > 0:
-		return fmt.Errorf("--production does not accept an all-zero package_digest (server %s): run ambit lock", strings.Join(unpinned, ", "))
+		return fmt.Errorf("--production does not accept an all-zero package_digest (server %s); run: ambit lock",
+			strings.Join(unpinned, ", "))
 	case len(unlocked) > 0:
-		return fmt.Errorf("--production requires a lock for http servers (server %s): run ambit lock", strings.Join(unlocked, ", "))
+		return fmt.Errorf("--production requires a lock for http servers (server %s); run: ambit lock",
+			strings.Join(unlocked, ", "))
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// put writes the files of folders and returns their parent.
+// put writes files to a new folder and returns the path of the folder.
 func put(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,8 +27,8 @@ func put(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// Of two valid agents, the first is served. A broken file reserves its name and id, so that no
-// other agent replaces it. A duplicate reserves neither.
+// If two valid agents have the same name or id, the first one is served. A broken file reserves its name
+// and id, so that no other agent replaces it. A duplicate reserves neither name nor id.
 func TestNames(t *testing.T) {
 	broken := `{"schema_version": 1, "agent": "matrix://agent/notes", "servers": [}`
 	for name, tt := range map[string]struct {
@@ -36,17 +36,17 @@ func TestNames(t *testing.T) {
 		served []string
 		why    string
 	}{
-		"one that cannot be read":            {map[string]string{"a/bd/notes.json": broken, "a/notes.json": matrix("notes")}, nil, "a/notes.json has the name notes of a/bd/notes.json, which cannot be served: fix or remove that file, or rename this one"},
-		"one that is empty, as installed":    {map[string]string{"a/notes/notes.json": "", "b/zz/notes.json": matrix("notes")}, nil, "b/zz/notes.json has the name notes of a/notes/notes.json, which cannot be served"},
-		"one that cannot be read, later":     {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": broken}, []string{"a/notes.json"}, "b/notes.json:1:"},
-		"one that cannot be run":             {map[string]string{"a/unfit/notes.json": matrix("more"), "b/notes.json": matrix("notes")}, nil, "b/notes.json has the name notes of a/unfit/notes.json, which cannot be served"},
-		"one whose id is taken":              {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, []string{"a/desk.json", "b/notes.json"}, "b/bd/notes.json has the id matrix://agent/desk, which a/desk.json already has"},
-		"the id of one that cannot be run":   {map[string]string{"a/unfit/notes.json": matrix("notes"), "b/other.json": matrix("notes")}, nil, "b/other.json has the id matrix://agent/notes of a/unfit/notes.json, which cannot be served: fix or remove that file, or change this id"},
-		"the id of one with a broken lock":   {map[string]string{"a/bd/notes.json": matrix("notes"), "a/bd/ambit.lock": "{", "b/other.json": matrix("notes")}, nil, "b/other.json has the id matrix://agent/notes of a/bd/notes.json, which cannot be served"},
-		"the id of one that is unfit, later": {map[string]string{"a/notes.json": matrix("notes"), "b/unfit/other.json": matrix("notes")}, []string{"a/notes.json"}, "not here"},
-		"the id of one whose name is taken":  {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more"), "b/other.json": matrix("more")}, []string{"a/notes.json", "b/other.json"}, "b/notes.json has the name notes, which a/notes.json already has: rename one of them"},
-		"two that are good":                  {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more")}, []string{"a/notes.json"}, "b/notes.json has the name notes, which a/notes.json already has: rename one of them"},
-		"two of one id":                      {map[string]string{"a/notes.json": matrix("notes"), "b/more.json": matrix("notes")}, []string{"a/notes.json"}, "b/more.json has the id matrix://agent/notes, which a/notes.json already has: change one of them"},
+		"an invalid manifest":              {map[string]string{"a/bd/notes.json": broken, "a/notes.json": matrix("notes")}, nil, "a/notes.json and a/bd/notes.json both have the name notes, and a/bd/notes.json cannot be served; either fix or remove a/bd/notes.json, or rename a/notes.json"},
+		"an empty manifest, as installed":  {map[string]string{"a/notes/notes.json": "", "b/zz/notes.json": matrix("notes")}, nil, "b/zz/notes.json and a/notes/notes.json both have the name notes, and a/notes/notes.json cannot be served"},
+		"an invalid manifest, later":       {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": broken}, []string{"a/notes.json"}, "b/notes.json:1:"},
+		"an agent that cannot run":         {map[string]string{"a/unfit/notes.json": matrix("more"), "b/notes.json": matrix("notes")}, nil, "b/notes.json and a/unfit/notes.json both have the name notes, and a/unfit/notes.json cannot be served"},
+		"an agent with a duplicate id":     {map[string]string{"a/desk.json": matrix("desk"), "b/bd/notes.json": matrix("desk"), "b/notes.json": matrix("notes")}, []string{"a/desk.json", "b/notes.json"}, "b/bd/notes.json and a/desk.json both have the id matrix://agent/desk"},
+		"the id of one that cannot run":    {map[string]string{"a/unfit/notes.json": matrix("notes"), "b/other.json": matrix("notes")}, nil, "b/other.json and a/unfit/notes.json both have the id matrix://agent/notes, and a/unfit/notes.json cannot be served; either fix or remove a/unfit/notes.json, or change the id in b/other.json"},
+		"the id of one with a broken lock": {map[string]string{"a/bd/notes.json": matrix("notes"), "a/bd/ambit.lock": "{", "b/other.json": matrix("notes")}, nil, "b/other.json and a/bd/notes.json both have the id matrix://agent/notes, and a/bd/notes.json cannot be served"},
+		"an agent that cannot run, later":  {map[string]string{"a/notes.json": matrix("notes"), "b/unfit/other.json": matrix("notes")}, []string{"a/notes.json"}, "not here"},
+		"the id of a duplicate name":       {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more"), "b/other.json": matrix("more")}, []string{"a/notes.json", "b/other.json"}, "b/notes.json and a/notes.json both have the name notes; rename one of them"},
+		"two valid agents of one name":     {map[string]string{"a/notes.json": matrix("notes"), "b/notes.json": matrix("more")}, []string{"a/notes.json"}, "b/notes.json and a/notes.json both have the name notes; rename one of them"},
+		"two valid agents of one id":       {map[string]string{"a/notes.json": matrix("notes"), "b/more.json": matrix("notes")}, []string{"a/notes.json"}, "b/more.json and a/notes.json both have the id matrix://agent/notes; change one of the ids"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := put(t, tt.files)
@@ -67,7 +67,7 @@ func TestNames(t *testing.T) {
 				}
 				served = append(served, e.short)
 				if r.fleet.current.Load().byName[e.Name] != e {
-					t.Errorf("%s is not what its name leads to", e.short)
+					t.Errorf("%s is served, but its name belongs to another file", e.short)
 				}
 			}
 			if !slices.Equal(served, tt.served) || !strings.Contains(strings.Join(why, "\n"), tt.why) {
@@ -77,8 +77,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// Files that are not manifests are ignored, unless they may be broken ones; a list has every
-// unreadable file.
+// Find omits files that are not manifests. List includes files that may be broken manifests.
 func TestNotAManifest(t *testing.T) {
 	dir := put(t, map[string]string{
 		"broken.json": "{", "broken.toml": "[", "empty.json": "",
@@ -109,7 +108,7 @@ func TestNotAManifest(t *testing.T) {
 		for _, f := range found {
 			got = append(got, f.short)
 			if f.Problem == nil {
-				t.Errorf("%s is good", f.short)
+				t.Errorf("%s has no Problem", f.short)
 			}
 		}
 		if !slices.Equal(got, tt.want) {
@@ -118,37 +117,36 @@ func TestNotAManifest(t *testing.T) {
 	}
 }
 
-// TestPathsAreTold from where the folders differ, and no more of them: here those in the
-// last one.
-func TestPathsAreTold(t *testing.T) {
+// Messages contain paths relative to the deepest common folder. The test reads a file in the last
+// folder.
+func TestPathsInMessages(t *testing.T) {
 	for name, tt := range map[string]struct {
 		folders []string
 		want    string
 	}{
 		"one folder":           {[]string{"/srv/team/agents"}, "a.json"},
-		"two beside":           {[]string{"/srv/team/desk", "/srv/team/t"}, "t/a.json"},
+		"two in one folder":    {[]string{"/srv/team/desk", "/srv/team/t"}, "t/a.json"},
 		"one in another":       {[]string{"/srv/team", "/srv/team/agents"}, "agents/a.json"},
 		"another in one":       {[]string{"/srv/team/agents", "/srv/team"}, "a.json"},
 		"a longer name":        {[]string{"/srv/desk", "/srv/desktop"}, "desktop/a.json"},
 		"nothing in common":    {[]string{"/srv/a", "/opt/b", "/home/me/agents"}, "agents/a.json"},
-		"here and elsewhere":   {[]string{"agents", "/srv/me/desk"}, "desk/a.json"},
-		"here and beside":      {[]string{"agents", "../me/desk"}, "desk/a.json"},
-		"here, in two folders": {[]string{"x/agents", "y/agents"}, "y/agents/a.json"},
+		"relative, absolute":   {[]string{"agents", "/srv/me/desk"}, "desk/a.json"},
+		"relative, outside":    {[]string{"agents", "../me/desk"}, "desk/a.json"},
+		"two relative folders": {[]string{"x/agents", "y/agents"}, "y/agents/a.json"},
 	} {
 		folders := make([]string, len(tt.folders))
 		for i, folder := range tt.folders {
 			folders[i] = filepath.FromSlash(folder)
 		}
 		last := folders[len(folders)-1]
-		f, _ := read(last, filepath.Join(last, "a.json"), above(last, folders), manifest.Options{})
+		f, _ := read(last, filepath.Join(last, "a.json"), messageBase(last, folders), manifest.Options{})
 		if filepath.ToSlash(f.short) != tt.want || !strings.HasPrefix(f.Problem.Error(), f.short+" cannot be read") {
 			t.Errorf("%s: %s: %v", name, f.short, f.Problem)
 		}
 	}
 }
 
-// An unlisted file that may have been an agent reserves its name, and a duplicate does not hide the
-// served agent.
+// An empty file reserves its name, although Find omits it. A duplicate does not hide the served agent.
 func TestPick(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files  map[string]string

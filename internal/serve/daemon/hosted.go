@@ -15,23 +15,23 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Hosting starts agents with their real servers.
+// Hosting starts agents together with their tool servers.
 type Hosting struct {
-	// Host are the options of every agent; Name is filled in.
+	// Host contains the options that all agents share. Start sets Name, Contain, Log and Front for each agent separately.
 	Host host.Options
-	// HTTP are the options of each agent's own HTTP front. Sessions are sealed, so that the
-	// agent's successor accepts them.
+	// HTTP contains the options of each agent's HTTP front. All agents use the same session keys, so a reloaded agent
+	// accepts the sessions of its predecessor.
 	HTTP    front.HTTPOptions
 	Metrics *Metrics
-	// Turns bounds how many programs run at the same time; nil sets no bound.
+	// Turns limits how many programs run at the same time. Nil means no limit.
 	Turns Turns
-	// Production refuses agents with a server that is not contained.
+	// If Production is true, servers that cannot run in a sandbox are refused. See [host.Options].
 	Production bool
-	// Log receives what the servers of an agent write.
+	// Log receives the output and the state changes of the agents' servers.
 	Log func(agent, alias, line string)
 }
 
-// Start is a [Starter].
+// Start starts an agent. It is a [Starter].
 func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) Running {
 	o := h.Host
 	o.Name = name
@@ -43,25 +43,25 @@ func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) 
 		a.metered = meteredGateway{f.Gateway, a}
 		f.Gateway = a.metered
 		ready := f.Ready
-		f.Ready = func(ctx context.Context) error { return named(ready(ctx), name) }
+		f.Ready = func(ctx context.Context) error { return withName(ready(ctx), name) }
 	}
 	a.Agent = host.Start(ctx, m, o)
 	return a
 }
 
-// named returns a refusal whose hint names the agent. Callers need not know the path
-// of its manifest.
-func named(err error, name string) error {
+// withName replaces the path of the manifest with the agent's name in the hint of a refusal, because callers do not
+// need to know the path. It returns other errors unchanged.
+func withName(err error, name string) error {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
 		return err
 	}
-	renamed := *r // other calls may share the refusal
+	renamed := *r // other calls may share the original
 	renamed.Hint, renamed.Command = r.HintFor(name), diag.Command{}
 	return &renamed
 }
 
-// hosted is an agent with real servers and its HTTP front.
+// hosted is a started agent with its tool servers and its HTTP front.
 type hosted struct {
 	*host.Agent
 	*front.HTTP
@@ -83,7 +83,8 @@ func (a *hosted) Close() {
 	a.Agent.Close()
 }
 
-// meteredGateway counts the calls of an agent, and makes calls of programs wait for their turn.
+// meteredGateway counts the calls of an agent. A call to a program first waits until the program is allowed to run; see
+// [Hosting.Turns].
 type meteredGateway struct {
 	front.Gateway
 	agent *hosted
@@ -92,7 +93,7 @@ type meteredGateway struct {
 func (g meteredGateway) Call(ctx context.Context, c *call.Call) (result call.Result, err error) {
 	ended := g.agent.hosting.Metrics.Began(g.agent.name, c.Tool)
 	defer func() {
-		err = named(err, g.agent.name)
+		err = withName(err, g.agent.name)
 		ended(decisionOf(err))
 	}()
 	done, err := g.agent.hosting.turn(ctx, g.agent.Manifest().Agent(), c)
@@ -103,15 +104,15 @@ func (g meteredGateway) Call(ctx context.Context, c *call.Call) (result call.Res
 	return g.Gateway.Call(ctx, c)
 }
 
-// decisionOf returns a call's decision and refusal code for the metrics.
+// decisionOf returns the decision and the code that are recorded in the metrics for a call that returned err.
 func decisionOf(err error) (decision, code string) {
 	if err == nil {
-		return decisionAllow, ""
+		return "allow", ""
 	}
 	r, ok := errors.AsType[*call.Refusal](err)
 	switch {
 	case !ok:
-		return "deny", other
+		return "deny", otherLabel
 	case r.Effect == call.EffectUnknown:
 		return "unknown", string(r.Code)
 	}
@@ -120,10 +121,11 @@ func decisionOf(err error) (decision, code string) {
 
 func (g meteredGateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	answer, err := g.Gateway.Forward(ctx, f)
-	return answer, named(err, g.agent.name)
+	return answer, withName(err, g.agent.name)
 }
 
-// Timed counts the transactions of a store.
+// Timed returns a DB that records the duration of each write transaction of db in the metrics. After the call, the
+// metrics of the store are read from db.
 func (m *Metrics) Timed(db state.DB) state.DB {
 	m.db.Store(&db)
 	return timedDB{db, m}

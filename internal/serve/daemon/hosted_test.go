@@ -24,7 +24,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// realRig is a daemon whose agents have real servers, which need node.
+// realRig returns a daemon with agents that use real tool servers. These servers need node.
 func realRig(t *testing.T, files map[string]string, change func(*Hosting, *Options)) *rig {
 	t.Helper()
 	if _, err := exec.LookPath("node"); err != nil {
@@ -41,7 +41,7 @@ func realRig(t *testing.T, files map[string]string, change func(*Hosting, *Optio
 	return hostedRig(t, files, change)
 }
 
-// hostedRig is a daemon that starts agents as ambit serve does.
+// hostedRig returns a daemon that starts agents in the same way as "ambit serve".
 func hostedRig(t *testing.T, files map[string]string, change func(*Hosting, *Options)) *rig {
 	t.Helper()
 	h := home.At(t.TempDir())
@@ -60,8 +60,8 @@ func hostedRig(t *testing.T, files map[string]string, change func(*Hosting, *Opt
 		timed := *b
 		timed.DB = o.Metrics.Timed(b.DB)
 		hosting := &Hosting{
-			Host: host.Options{Home: h, Version: "test", Books: &timed}, HTTP: front.HTTPOptions{Keys: b.Keys}, Metrics: o.Metrics,
-			Log: func(agent, alias, line string) { r.tell("%s/%s: %s", agent, alias, line) },
+			Host: host.Options{Home: h, Version: "test", Store: &timed}, HTTP: front.HTTPOptions{Keys: b.Keys}, Metrics: o.Metrics,
+			Log: func(agent, alias, line string) { r.logf("%s/%s: %s", agent, alias, line) },
 		}
 		o.Start, o.APIKeys, o.Journal, o.Approvals = hosting.Start, r.keys, b.Journal, ApprovalsOf(b)
 		if change != nil {
@@ -80,10 +80,10 @@ func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// The SDK's own client, in both generations, against an agent with a real
-// server, also across a reload that replaces the agent.
+// The Go SDK's client can use an agent with a real server in both protocol generations. It can still
+// do so after a reload replaces the agent.
 func TestRealClient(t *testing.T) {
-	alpha := strings.ReplaceAll(matrix("alpha"), `"read"`, `"write"`) // which goes to the store before it is made
+	alpha := strings.ReplaceAll(matrix("alpha"), `"read"`, `"write"`) // calls with side effects are stored before they are made
 	r := realRig(t, map[string]string{"alpha.json": alpha}, nil)
 	r.Prove(t.Context())
 	key := r.key(identity.KeySpec{Agents: []string{"alpha"}, Principal: "ci@example.com"})
@@ -100,7 +100,7 @@ func TestRealClient(t *testing.T) {
 			}
 			defer session.Close()
 			if v := session.InitializeResult().ProtocolVersion; v != version {
-				t.Errorf("it speaks %s", v)
+				t.Errorf("the protocol version is %s", v)
 			}
 			list, err := session.ListTools(ctx, nil)
 			if err != nil || len(list.Tools) != 1 || list.Tools[0].Name != "echo" {
@@ -110,25 +110,25 @@ func TestRealClient(t *testing.T) {
 				t.Helper()
 				result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "echo", Arguments: map[string]any{"word": word}})
 				if err != nil || result.IsError || result.Content[0].(*mcp.TextContent).Text != `you said {"word":"`+word+`"}` {
-					t.Errorf("it answered %+v, %v", result, err)
+					t.Errorf("the call returned %+v, %v", result, err)
 				}
 			}
 			say("before")
 			r.write("alpha.json", strings.Replace(alpha, "1.0.0", "1.0."+string(rune('1'+i)), 1))
 			if c, err := r.Reload(ctx); err != nil || len(c.Changed) != 1 {
-				t.Fatalf("the reload did %+v, %v", c, err)
+				t.Fatalf("the reload returned %+v, %v", c, err)
 			}
 			say("after")
 		})
 	}
 	a := r.ask(key, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo","arguments":{"word":"api"}}`)
 	if a.status != 200 || !strings.Contains(a.body, `you said {\"word\":\"api\"}`) {
-		t.Errorf("by the API: %d %s", a.status, a.body)
+		t.Errorf("a call through the API: %d %s", a.status, a.body)
 	}
 	if a := r.ask(key, "POST", "/api/v1/agents/alpha/call", `{"tool":"nothing"}`); a.status != 404 || a.code() != "unknown_tool" {
-		t.Errorf("a refusal: %d %s", a.status, a.body)
+		t.Errorf("a call to an unknown tool: %d %s", a.status, a.body)
 	}
-	// Every call is journaled, under the key's principal.
+	// The journal contains every call, with the principal of the key.
 	a = r.ask(key, "GET", "/api/v1/journal?principal=ci@example.com", "")
 	if records := a.doc["records"].([]any); len(records) != 6 {
 		t.Errorf("the journal has %d records: %s", len(records), a.body)
@@ -140,18 +140,18 @@ func TestRealClient(t *testing.T) {
 		`ambit_calls_in_flight{agent="alpha"} 0`,
 	} {
 		if !strings.Contains(text, "\n"+line) {
-			t.Errorf("there is no %s", line)
+			t.Errorf("the metrics do not contain %s", line)
 		}
 	}
 	if strings.Contains(text, "ambit_store_write_seconds_count 0") {
-		t.Error("no write of the store was counted")
+		t.Error("no write to the store was counted")
 	}
-	// No key, another's key.
+	// Requests without a key, or with a key for another agent, are rejected.
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	for name, key := range map[string]string{"none": "", "another's": r.key(identity.KeySpec{Agents: []string{"beta"}})} {
 		_, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: r.server.URL + "/mcp/alpha", HTTPClient: &http.Client{Transport: keyed{key}}, MaxRetries: -1}, nil)
 		if err == nil {
-			t.Errorf("with the key of %s it is let in", name)
+			t.Errorf("a client can connect with the wrong key (%s)", name)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestRealDrift(t *testing.T) {
 	}
 	a = r.ask(r.admin, "GET", "/api/v1/agents/drifted", "")
 	if server := a.doc["servers"].([]any)[0].(map[string]any); server["error"] != "server_drifted" || server["missing"].([]any)[0] != "gone" {
-		t.Errorf("it says %s", a.body)
+		t.Errorf("the details of the drifted agent are %s", a.body)
 	}
 	// A reload reads the fixed manifest.
 	r.write("drifted.json", matrix("drifted"))
@@ -185,7 +185,8 @@ func TestRealDrift(t *testing.T) {
 	}
 }
 
-// A hint that has a manifest named names the agent, in the API and over MCP.
+// Commands in hints contain the name of the agent instead of the path of its manifest, in the API and
+// over MCP.
 func TestHintsNameTheAgent(t *testing.T) {
 	r := realRig(t, map[string]string{"alpha.json": strings.Replace(matrix("alpha"), strings.Repeat("0", 64), strings.Repeat("1", 64), 1)}, nil)
 	r.Prove(t.Context())
@@ -196,25 +197,25 @@ func TestHintsNameTheAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer session.Close()
-	told := []string{r.ask(r.admin, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo"}`).body}
+	refusals := []string{r.ask(r.admin, "POST", "/api/v1/agents/alpha/call", `{"tool":"echo"}`).body}
 	if _, err := session.ListTools(t.Context(), nil); err != nil {
-		told = append(told, err.Error())
+		refusals = append(refusals, err.Error())
 	}
 	if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"}); err == nil {
-		told = append(told, result.Content[0].(*mcp.TextContent).Text)
+		refusals = append(refusals, result.Content[0].(*mcp.TextContent).Text)
 	}
-	if len(told) != 3 {
-		t.Errorf("not all of them were refused: %q", told)
+	if len(refusals) != 3 {
+		t.Errorf("not all three requests were refused: %q", refusals)
 	}
-	for _, text := range told {
+	for _, text := range refusals {
 		if !strings.Contains(text, "ambit lock alpha") || strings.Contains(text, "PATH") {
-			t.Errorf("the hint names no agent: %s", text)
+			t.Errorf("the hint does not contain the agent's name: %s", text)
 		}
 	}
 }
 
-// In production a server that is not contained is not used. Whether one can be
-// contained depends on the machine.
+// In production, a server that is not contained is not used. Whether a server can be contained depends
+// on the machine.
 func TestRealProduction(t *testing.T) {
 	r := realRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(h *Hosting, _ *Options) { h.Production = true })
 	r.Prove(t.Context())
@@ -222,21 +223,21 @@ func TestRealProduction(t *testing.T) {
 	server := r.ask(r.admin, "GET", "/api/v1/agents/alpha", "").doc["servers"].([]any)[0].(map[string]any)
 	if server["contained"] == true {
 		if a.status != 200 {
-			t.Errorf("contained, it answered %d: %s", a.status, a.body)
+			t.Errorf("a call to a contained server got %d: %s", a.status, a.body)
 		}
 	} else if a.status != 503 || a.code() != "isolation_unavailable" || server["error"] != "isolation_unavailable" {
-		t.Errorf("not contained, it answered %d: %s", a.status, a.body)
+		t.Errorf("a call to a server that is not contained got %d: %s", a.status, a.body)
 	}
 }
 
-// noTurn gives no call its turn.
+// noTurn lets no program run: Turn always fails.
 type noTurn struct{ why error }
 
 func (n noTurn) Turn(context.Context, *agent.Agent, dispatch.Priority) (func(), error) {
 	return nil, n.why
 }
 
-// A call that does not get its turn is journaled like other refusals, even if the caller has
+// If a call may not run, its refusal is journaled like any other. This is so even if the caller has
 // disconnected.
 func TestNoTurnIsJournaled(t *testing.T) {
 	gone, hangUp := context.WithCancel(t.Context())
@@ -246,7 +247,7 @@ func TestNoTurnIsJournaled(t *testing.T) {
 		ctx  context.Context
 		code call.Code
 	}{
-		"shutting down": {call.Refuse("dispatch", call.ServerUnavailable, "this ambit is shutting down").Again(), t.Context(), call.ServerUnavailable},
+		"shutting down": {call.Refuse("dispatch", call.ServerUnavailable, "this ambit process is shutting down").Again(), t.Context(), call.ServerUnavailable},
 		"abandoned":     {context.Canceled, gone, call.TimedOut},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,17 +255,17 @@ func TestNoTurnIsJournaled(t *testing.T) {
 			r.Prove(t.Context())
 			running, leave, ok := r.fleet.current.Load().all[0].enter()
 			if !ok {
-				t.Fatal("it is not served")
+				t.Fatal("the agent is not served")
 			}
 			defer leave()
 			_, err := running.Call(tt.ctx, &call.Call{Tool: "echo", Arguments: []byte(`{"text":"hello"}`), Principal: "me@local"})
 			if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Code != tt.code || r.Stage != "dispatch" || !r.Retryable {
-				t.Errorf("it was refused with %+v", err)
+				t.Errorf("the call was refused with %+v", err)
 			}
 			a := r.ask(r.admin, "GET", "/api/v1/journal?principal=me@local", "")
 			records, _ := a.doc["records"].([]any)
 			if len(records) != 1 || records[0].(map[string]any)["code"] != string(tt.code) || !strings.Contains(a.body, `"text":"hello"`) {
-				t.Errorf("the journal has %s", a.body)
+				t.Errorf("the journal contains %s", a.body)
 			}
 		})
 	}
@@ -279,10 +280,10 @@ func (drifting) Forward(context.Context, *call.Forward) (jsontext.Value, error) 
 	return nil, r
 }
 
-// Other requests get the same hints as calls.
+// The hints in refusals of forwarded requests contain the name of the agent too.
 func TestForwardHintsNameTheAgent(t *testing.T) {
 	_, err := meteredGateway{drifting{}, &hosted{name: "alpha"}}.Forward(t.Context(), &call.Forward{})
 	if r, ok := errors.AsType[*call.Refusal](err); !ok || r.Hint != "lock it: ambit lock alpha" {
-		t.Errorf("it was refused with %+v", err)
+		t.Errorf("the request was refused with %+v", err)
 	}
 }

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
@@ -18,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// Intents is the queue of requests to programs.
+// Intents is the queue of intents. An intent is a queued call to a program.
 type Intents interface {
 	Submit(ctx context.Context, r dispatch.Request) (*dispatch.Intent, error)
 	Call(ctx context.Context, r dispatch.Request, onChange func(*dispatch.Intent)) (*dispatch.Intent, error)
@@ -28,57 +26,7 @@ type Intents interface {
 	Reload(ctx context.Context) error
 }
 
-// Programs finds the gateways of the programs that a daemon serves. The queue is created before the
-// daemon, which sets itself later.
-type Programs struct{ of atomic.Pointer[Daemon] }
-
-// Digests returns the digests of the programs that are served now.
-func (p *Programs) Digests() []string {
-	var digests []string
-	if d := p.of.Load(); d != nil {
-		for _, e := range d.fleet.current.Load().all {
-			if a := e.program(); a != nil {
-				digests = append(digests, a.Digest)
-			}
-		}
-	}
-	return digests
-}
-
-// Open returns the gateway of a program, and a function that releases it.
-func (p *Programs) Open(digest string) (dispatch.Gateway, func(), bool) {
-	d := p.of.Load()
-	if d == nil {
-		return nil, nil, false
-	}
-	for _, e := range d.fleet.current.Load().all {
-		a := e.program()
-		if a == nil || a.Digest != digest {
-			continue
-		}
-		if running, leave, ok := e.enter(); ok {
-			return programGateway{running, a}, leave, true
-		}
-	}
-	return nil, nil, false
-}
-
-// program returns the agent if it accepts intents, or nil.
-func (e *entry) program() *agent.Agent {
-	if e.rejected() || e.Manifest == nil || !dispatch.TakesIntents(e.Manifest.Agent()) {
-		return nil
-	}
-	return e.Manifest.Agent()
-}
-
-type programGateway struct {
-	Running
-	agent *agent.Agent
-}
-
-func (g programGateway) Agent() *agent.Agent { return g.agent }
-
-// newIntent is the body of a new intent.
+// newIntent is the body of a request that creates an intent.
 type newIntent struct {
 	Agent    string `json:"agent"`
 	Text     string `json:"text"`
@@ -87,83 +35,70 @@ type newIntent struct {
 	Wait     *bool  `json:"wait"`
 }
 
-func (d *Daemon) postIntent(w http.ResponseWriter, r *http.Request) {
+func (d *Daemon) postIntent(r *http.Request) (any, *problem) {
 	var body newIntent
 	if trouble := readJSON(r, &body); trouble != nil {
-		trouble.write(w)
-		return
+		return nil, trouble
 	}
 	request, trouble := d.requestOf(&body, principalOf(r))
 	if trouble != nil {
-		trouble.write(w)
-		return
+		return nil, trouble
 	}
 	if body.Wait != nil && !*body.Wait {
 		i, err := d.options.Intents.Submit(r.Context(), *request)
 		if err != nil {
-			d.intentProblem(w, err)
-			return
+			return nil, d.intentProblem(err)
 		}
-		reply(w, http.StatusAccepted, map[string]any{"intent_id": dispatch.UUID(i.ID)})
-		return
+		return accepted{map[string]any{"intent_id": dispatch.UUID(i.ID)}}, nil
 	}
-	d.waitForIntent(w, r, request)
+	return d.waitForIntent(r, request)
 }
 
-// waitForIntent answers with the program's answer. If no worker has the program, it refuses and
-// cancels the intent: the caller is advised to retry, which would run the intent twice.
-func (d *Daemon) waitForIntent(w http.ResponseWriter, r *http.Request, request *dispatch.Request) {
+// waitForIntent submits an intent and waits for the program's answer. If no running worker has the program,
+// waitForIntent cancels the intent and tells the caller to retry. The intent must be canceled, because a retry would
+// otherwise run the program twice.
+func (d *Daemon) waitForIntent(r *http.Request, request *dispatch.Request) (any, *problem) {
 	request.ID = gateway.NewID()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	noWorker := make(chan struct{}, 1)
-	ended := make(chan struct{})
-	var i *dispatch.Intent
-	var err error
-	go func() {
-		defer close(ended)
-		i, err = d.options.Intents.Call(ctx, *request, func(i *dispatch.Intent) {
-			if i.State == dispatch.NoWorker {
-				select {
-				case noWorker <- struct{}{}:
-				default:
-				}
-			}
-		})
-	}()
-	select {
-	case <-noWorker:
-		cancel()
-		<-ended
+	noWorker := false
+	i, err := d.options.Intents.Call(ctx, *request, func(i *dispatch.Intent) {
+		if i.State == dispatch.NoWorker {
+			noWorker = true
+			cancel()
+		}
+	})
+	if noWorker {
 		r := call.Refuse("dispatch", call.ServerUnavailable, "no running worker has this version of the agent")
-		r.Hint = "serve the agent again, or start a worker that has it: ambit worker; " +
+		r.Hint = "serve the agent again, or run \"ambit worker\" on a machine that has the agent, " +
 			`or send "wait": false to leave the intent in the queue`
-		refusedProblem(r.Again(), dispatch.UUID(request.ID)).write(w)
-		return
-	case <-ended:
+		return nil, refusedProblem(r.Again(), dispatch.UUID(request.ID))
 	}
 	switch {
 	case err != nil:
-		d.intentProblem(w, err)
+		return nil, d.intentProblem(err)
 	case i.Refusal != nil:
-		refusedProblem(i.Refusal, dispatch.UUID(i.ID)).write(w)
+		return nil, refusedProblem(i.Refusal, dispatch.UUID(i.ID))
 	default:
-		reply(w, http.StatusOK, answerOf(i))
+		return answerOf(i), nil
 	}
 }
 
-// answerOf is the JSON of ambit dispatch --json.
+// answerOf returns the answer of an intent in the JSON format of "ambit dispatch --json".
 func answerOf(i *dispatch.Intent) map[string]any {
 	var doc map[string]any
-	_ = json.Unmarshal(i.Answer(), &doc) // without an answer, the fields are null
-	answer := map[string]any{"intent_id": dispatch.UUID(i.ID), "status": doc["status"], "text": doc["text"], "sources": doc["sources"]}
+	_ = json.Unmarshal(i.Answer(), &doc) // if there is no answer, the fields are null
+	answer := map[string]any{
+		"intent_id": dispatch.UUID(i.ID), "status": doc["status"], "text": doc["text"], "sources": doc["sources"],
+	}
 	if i.OverBudget {
 		answer["over_budget"] = true
 	}
 	return answer
 }
 
-// requestOf checks the body of a request and reports all its problems together.
+// requestOf converts the body of a request to a dispatch.Request. If several members are invalid, the problem lists
+// all of them.
 func (d *Daemon) requestOf(body *newIntent, p *identity.Principal) (*dispatch.Request, *problem) {
 	r := &dispatch.Request{Text: body.Text, Priority: dispatch.Priority(body.Priority), Principal: p.Name}
 	if p.Kind == identity.ByKey {
@@ -173,18 +108,18 @@ func (d *Daemon) requestOf(body *newIntent, p *identity.Principal) (*dispatch.Re
 	}
 	var wrong []string
 	if body.Agent == "" {
-		wrong = append(wrong, "agent is missing")
+		wrong = append(wrong, "\"agent\" is missing")
 	}
 	if body.Text == "" {
-		wrong = append(wrong, "text is missing")
+		wrong = append(wrong, "\"text\" is missing")
 	}
 	if body.Priority != "" && !slices.Contains(dispatch.Priorities, body.Priority) {
-		wrong = append(wrong, "priority must be one of "+strings.Join(dispatch.Priorities, ", "))
+		wrong = append(wrong, "\"priority\" must be one of "+strings.Join(dispatch.Priorities, ", "))
 	}
 	if body.Parent != "" {
 		var ok bool
 		if r.Parent, ok = dispatch.ParseID(body.Parent); !ok {
-			wrong = append(wrong, "parent is not the id of an intent")
+			wrong = append(wrong, "\"parent\" is not the id of an intent")
 		}
 	}
 	if len(wrong) > 0 {
@@ -196,7 +131,7 @@ func (d *Daemon) requestOf(body *newIntent, p *identity.Principal) (*dispatch.Re
 			name = e.Name
 		}
 	}
-	e, trouble := d.fleet.see(name, p)
+	e, trouble := d.fleet.lookup(name, p)
 	if trouble != nil {
 		return nil, trouble
 	}
@@ -204,13 +139,15 @@ func (d *Daemon) requestOf(body *newIntent, p *identity.Principal) (*dispatch.Re
 		if e.rejected() {
 			return nil, rejectedProblem(name)
 		}
-		return nil, badRequest("the agent "+name+" is not a program that accepts intents", "call its tools: POST /api/v1/agents/"+name+"/call")
+		return nil, badRequest("the agent "+name+" is not a program that accepts intents",
+			"to call the agent's tools, send: POST /api/v1/agents/"+name+"/call")
 	}
 	r.Name = name
 	return r, nil
 }
 
-// intentOf finds an intent for its own caller and for admins.
+// intentOf returns the intent in the request's path. Only administrators and the principal that created the intent can
+// see it. Other principals get ErrNoIntent.
 func (d *Daemon) intentOf(r *http.Request) (*dispatch.Intent, error) {
 	id, ok := dispatch.ParseID(r.PathValue("id"))
 	if !ok {
@@ -218,21 +155,20 @@ func (d *Daemon) intentOf(r *http.Request) (*dispatch.Intent, error) {
 	}
 	i, err := d.options.Intents.Get(r.Context(), id)
 	if p := principalOf(r); err == nil && !p.Admin && (i.Principal != p.Name || !p.MayUse(i.Name)) {
-		return nil, dispatch.ErrNoIntent // the same answer whether the intent exists or not
+		return nil, dispatch.ErrNoIntent // does not reveal that the intent exists
 	}
 	return i, err
 }
 
-func (d *Daemon) showIntent(w http.ResponseWriter, r *http.Request) {
+func (d *Daemon) showIntent(r *http.Request) (any, *problem) {
 	i, err := d.intentOf(r)
 	if err != nil {
-		d.intentProblem(w, err)
-		return
+		return nil, d.intentProblem(err)
 	}
-	reply(w, http.StatusOK, i)
+	return i, nil
 }
 
-func (d *Daemon) cancelIntent(w http.ResponseWriter, r *http.Request) {
+func (d *Daemon) cancelIntent(r *http.Request) (any, *problem) {
 	i, err := d.intentOf(r)
 	if err == nil {
 		err = d.options.Intents.Cancel(r.Context(), i.ID)
@@ -241,64 +177,46 @@ func (d *Daemon) cancelIntent(w http.ResponseWriter, r *http.Request) {
 		i, err = d.options.Intents.Get(r.Context(), i.ID)
 	}
 	if err != nil {
-		d.intentProblem(w, err)
-		return
+		return nil, d.intentProblem(err)
 	}
-	reply(w, http.StatusAccepted, i)
+	return accepted{i}, nil
 }
 
-// maxIntents bounds the intents in one response.
+// maxIntents is the maximum number of intents in one response.
 const maxIntents = 1000
 
-func (d *Daemon) listIntents(w http.ResponseWriter, r *http.Request) {
-	q := r.URL.Query()
-	f := dispatch.Filter{Agent: q.Get("agent"), State: dispatch.State(q.Get("state")), Limit: 100}
-	known := []string{"agent", "state", "limit", "before"}
-	for name := range q {
-		if !slices.Contains(known, name) {
-			badRequest("unknown filter "+strconv.Quote(name), "use "+strings.Join(known, ", ")).write(w)
-			return
-		}
+func (d *Daemon) listIntents(r *http.Request) (any, *problem) {
+	var f dispatch.Filter
+	q, n, trouble := listQuery(r, maxIntents, map[string]*time.Time{"before": &f.Before},
+		"agent", "state", "limit", "before")
+	if trouble != nil {
+		return nil, trouble
 	}
-	var err error
-	if s := q.Get("limit"); s != "" {
-		if f.Limit, err = strconv.Atoi(s); err != nil || f.Limit < 1 || f.Limit > maxIntents {
-			badRequest("limit must be a number from 1 to "+strconv.Itoa(maxIntents), "").write(w)
-			return
-		}
-	}
-	if s := q.Get("before"); s != "" {
-		if f.Before, err = time.Parse(time.RFC3339, s); err != nil {
-			badRequest("before is not a valid time", "write it as 2026-01-31T12:00:00Z").write(w)
-			return
-		}
-	}
+	f.Agent, f.State, f.Limit = q.Get("agent"), dispatch.State(q.Get("state")), n
 	p := principalOf(r)
 	if !p.Admin {
 		f.Principal = p.Name
 	}
 	found, err := d.options.Intents.List(r.Context(), f)
 	if err != nil {
-		d.intentProblem(w, err)
-		return
+		return nil, d.intentProblem(err)
 	}
 	found = slices.DeleteFunc(found, func(i *dispatch.Intent) bool { return !p.MayUse(i.Name) })
-	reply(w, http.StatusOK, map[string]any{"intents": found})
+	return map[string]any{"intents": found}, nil
 }
 
-func (d *Daemon) intentProblem(w http.ResponseWriter, err error) {
-	refusal, refused := errors.AsType[*call.Refusal](err)
-	switch {
-	case errors.Is(err, dispatch.ErrNoIntent):
-		(&problem{status: http.StatusNotFound, Code: "not_found", Message: "there is no intent with this id", Hint: "list them: GET /api/v1/intents"}).write(w)
-	case refused:
-		refusedProblem(refusal, "").write(w)
-	default:
-		d.unavailable(w, "the intents cannot be read", err)
+func (d *Daemon) intentProblem(err error) *problem {
+	if errors.Is(err, dispatch.ErrNoIntent) {
+		return failure("not_found", "there is no intent with this id", "to list intents, send: GET /api/v1/intents")
 	}
+	if refusal, ok := errors.AsType[*call.Refusal](err); ok {
+		return refusedProblem(refusal, "")
+	}
+	return d.unavailable("the intents cannot be read", err)
 }
 
-// turn makes a call of a program that is not an intent wait for its turn.
+// turn waits until the called program is allowed to run. It does not wait for agents that are not programs. It also
+// does not wait for the call of an intent, which has already waited in the queue.
 func (h *Hosting) turn(ctx context.Context, a *agent.Agent, c *call.Call) (done func(), err error) {
 	if h.Turns == nil || !dispatch.TakesIntents(a) {
 		return func() {}, nil
@@ -306,19 +224,20 @@ func (h *Hosting) turn(ctx context.Context, a *agent.Agent, c *call.Call) (done 
 	var args struct {
 		Priority dispatch.Priority `json:"priority"`
 	}
-	_ = json.Unmarshal(c.Arguments, &args) // the gateway validates them
+	_ = json.Unmarshal(c.Arguments, &args) // the gateway validates the arguments later
 	return h.Turns.Turn(ctx, a, args.Priority)
 }
 
-// Turns bounds how many programs run at the same time.
+// Turns limits how many programs run at the same time.
 type Turns interface {
+	// Turn waits until a program is allowed to run. The caller must call done when the program has ended.
 	Turn(ctx context.Context, a *agent.Agent, p dispatch.Priority) (done func(), err error)
 }
 
-// notItsTurn is the refusal of a call that did not get its turn.
+// notItsTurn converts an error from Hosting.turn to a refusal.
 func notItsTurn(err error) *call.Refusal {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
 		return r
 	}
-	return call.Refuse("dispatch", call.TimedOut, "the call ended while it waited for its turn").Again()
+	return call.Refuse("dispatch", call.TimedOut, "the call timed out or was cancelled while it waited to run").Again()
 }

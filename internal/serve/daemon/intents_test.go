@@ -21,16 +21,17 @@ import (
 
 const echoProgram = "[agent]\nid = \"echo@local\"\nname = \"echo\"\nversion = \"0.1.0\"\nruntime = \"python3\"\nentry = \"main.py\"\n[resources]\nnetwork = \"off\"\n"
 
-// realGateway is an agent with a real gateway, and a program that does what its text says.
+// realGateway is a fake agent with a real gateway.
 type realGateway struct {
 	*fake
-	door *gateway.Gateway
+	gateway *gateway.Gateway
 }
 
 func (b realGateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
-	return b.door.Call(ctx, c)
+	return b.gateway.Call(ctx, c)
 }
 
+// doesAsTold is a fake program. The text of an intent determines what the program does.
 type doesAsTold struct{ began chan struct{} }
 
 func (d doesAsTold) Act(ctx context.Context, _ *agent.Tool, c *call.Call) (call.Result, error) {
@@ -46,7 +47,7 @@ func (d doesAsTold) Act(ctx context.Context, _ *agent.Tool, c *call.Call) (call.
 	return call.Result{Raw: []byte(raw)}, nil
 }
 
-// newIntentRig is a daemon with a program and an agent that is none.
+// newIntentRig returns a daemon with a program and with an agent that is not a program.
 func newIntentRig(t *testing.T) (*rig, doesAsTold) {
 	t.Helper()
 	does := doesAsTold{make(chan struct{}, 10)}
@@ -56,8 +57,8 @@ func newIntentRig(t *testing.T) (*rig, doesAsTold) {
 			t.Fatal(err)
 		}
 		b := &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
-		o.Programs = new(Programs)
-		desk, err := dispatch.Open(t.Context(), dispatch.Options{Store: b, Gateways: o.Programs, Concurrency: 2, Log: r.tell})
+		o.Served = new(Served)
+		desk, err := dispatch.Open(t.Context(), dispatch.Options{Store: b, Gateways: o.Served, Concurrency: 2, Log: r.logf})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +71,7 @@ func newIntentRig(t *testing.T) (*rig, doesAsTold) {
 		start := o.Start
 		o.Start = func(ctx context.Context, name string, m *manifest.Manifest) Running {
 			f := start(ctx, name, m).(*fake)
-			return realGateway{f, gateway.New(m.Agent(), gateway.Options{Name: name, Binding: does, Books: b, Participants: []gateway.Participant{dispatch.Participant(b, m.Agent(), false)}})}
+			return realGateway{f, gateway.New(m.Agent(), gateway.Options{Name: name, Binding: does, Store: b, Participants: []gateway.Participant{dispatch.Participant(b, m.Agent(), false)}})}
 		}
 	})
 	return r, does
@@ -96,7 +97,7 @@ func TestIntents(t *testing.T) {
 		status    int
 		says      string
 	}{
-		"everything wrong": {mine, `{"priority":"urgent","parent":"x"}`, 400, "agent is missing; text is missing; priority must be one of low, normal, high; parent"},
+		"everything wrong": {mine, `{"priority":"urgent","parent":"x"}`, 400, `\"agent\" is missing; \"text\" is missing; \"priority\" must be one of low, normal, high; \"parent\"`},
 		"an unknown field": {mine, `{"agent":"worker","text":"x","more":1}`, 400, ""},
 		"no program":       {mine, `{"agent":"a","text":"x"}`, 400, "not a program"},
 		"no such agent":    {mine, `{"agent":"b","text":"x"}`, 404, ""},
@@ -119,11 +120,11 @@ func TestIntents(t *testing.T) {
 	for _, key := range []string{other, narrow} {
 		for _, ask := range [][2]string{{"GET", ""}, {"POST", "/cancel"}} {
 			if a := r.ask(key, ask[0], "/api/v1/intents/"+id+ask[1], ""); a.status != http.StatusNotFound {
-				t.Errorf("another principal's: %d %s", a.status, a.body)
+				t.Errorf("an intent of another principal: %d %s", a.status, a.body)
 			}
 		}
 		if a := r.ask(key, "GET", "/api/v1/intents", ""); a.status != http.StatusOK || len(a.doc["intents"].([]any)) != 0 {
-			t.Errorf("another principal's: %d %s", a.status, a.body)
+			t.Errorf("the list contains intents of another principal: %d %s", a.status, a.body)
 		}
 	}
 	if a := r.ask(mine, "POST", "/api/v1/intents/"+id+"/cancel", ""); a.status != http.StatusAccepted {
@@ -135,7 +136,7 @@ func TestIntents(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("it was not cancelled: %s", a.body)
+			t.Fatalf("the intent was not cancelled: %s", a.body)
 		}
 	}
 	for query, want := range map[string]int{"": 4, "?state=done": 2, "?state=failed&agent=echo@local": 1, "?limit=3": 3, "?before=2020-01-01T00:00:00Z": 0} {
@@ -153,7 +154,7 @@ func TestIntents(t *testing.T) {
 	}
 }
 
-// TestHangingUp cancels an intent whose caller has gone.
+// An intent is cancelled when its waiting caller disconnects.
 func TestHangingUp(t *testing.T) {
 	r, does := newIntentRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -165,7 +166,7 @@ func TestHangingUp(t *testing.T) {
 	go func() { <-does.began; cancel() }()
 	if resp, err := r.server.Client().Do(req); err == nil {
 		resp.Body.Close()
-		t.Fatal("it was answered")
+		t.Fatal("the cancelled request was answered")
 	}
 	for deadline := time.Now().Add(time.Minute); ; {
 		a := r.ask(r.admin, "GET", "/api/v1/intents?state=cancelled", "")
@@ -173,16 +174,16 @@ func TestHangingUp(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("it is still running")
+			t.Fatal("the intent is still running")
 		}
 	}
 }
 
-// TestNoWorker removes a program while a caller waits for its answer. The caller is refused, and
-// the intent is cancelled, so that a retry does not run it twice.
+// TestNoWorker removes a program while a caller waits for the program's answer. The caller is
+// refused. The intent is cancelled, so that a retry does not run it twice.
 func TestNoWorker(t *testing.T) {
 	r, does := newIntentRig(t)
-	var before []string // as many as there are turns
+	var before []string // uses all turns, so that the next intent waits
 	for range 2 {
 		id, _ := r.ask(r.admin, "POST", "/api/v1/intents", `{"agent":"worker","text":"block","wait":false}`).doc["intent_id"].(string)
 		before = append(before, id)
@@ -192,12 +193,12 @@ func TestNoWorker(t *testing.T) {
 	go func() { answers <- r.ask(r.admin, "POST", "/api/v1/intents", `{"agent":"worker","text":"x"}`) }()
 	for deadline := time.Now().Add(time.Minute); len(r.ask(r.admin, "GET", "/api/v1/intents?state=queued", "").doc["intents"].([]any)) == 0; {
 		if time.Now().After(deadline) {
-			t.Fatal("it does not wait")
+			t.Fatal("the intent is not queued")
 		}
 	}
 	r.write("worker.toml", strings.Replace(echoProgram, "0.1.0", "0.2.0", 1))
 	if c, err := r.Reload(t.Context()); err != nil || len(c.Changed) != 1 {
-		t.Fatalf("the reload did %+v, %v", c, err)
+		t.Fatalf("the reload returned %+v, %v", c, err)
 	}
 	for _, id := range before {
 		if a := r.ask(r.admin, "POST", "/api/v1/intents/"+id+"/cancel", ""); a.status != http.StatusAccepted {
@@ -210,13 +211,13 @@ func TestNoWorker(t *testing.T) {
 	}
 	for deadline := time.Now().Add(time.Minute); len(r.ask(r.admin, "GET", "/api/v1/intents?state=cancelled", "").doc["intents"].([]any)) != 3; {
 		if time.Now().After(deadline) {
-			t.Fatalf("it stays: %s", r.ask(r.admin, "GET", "/api/v1/intents", "").body)
+			t.Fatalf("the intent was not cancelled: %s", r.ask(r.admin, "GET", "/api/v1/intents", "").body)
 		}
 	}
 }
 
-// TestRevokedWhileIntentsWait ends a key and a token whose intents wait for their
-// turn: they are not done. The daemon's own key is in no store, and ends with it.
+// Queued intents fail if their key is revoked or their token expires. The daemon's temporary key is not
+// in the store, but its intents still run.
 func TestRevokedWhileIntentsWait(t *testing.T) {
 	r, does := newIntentRig(t)
 	post := func(key, text string) string {
@@ -228,7 +229,7 @@ func TestRevokedWhileIntentsWait(t *testing.T) {
 		}
 		return id
 	}
-	before := []string{post(r.admin, "block"), post(r.admin, "block")} // as many as there are turns
+	before := []string{post(r.admin, "block"), post(r.admin, "block")} // uses all turns
 	<-does.began
 	<-does.began
 	k, key, err := r.keys.New(t.Context(), identity.KeySpec{Principal: "ci"})
@@ -251,11 +252,11 @@ func TestRevokedWhileIntentsWait(t *testing.T) {
 				break
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("it never ended: %s", a.body)
+				t.Fatalf("the intent did not end: %s", a.body)
 			}
 		}
 		if a.doc["state"] != state || strings.Contains(a.body, `"code":"approval_denied"`) != (state == "failed") {
-			t.Errorf("want %s: %s", state, a.body)
+			t.Errorf("want the state %s: %s", state, a.body)
 		}
 	}
 }

@@ -1,21 +1,19 @@
 package daemon
 
 import (
-	stdlog "log"
-	"net/http"
+	"context"
+	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Metrics are the daemon's metrics:
+// Metrics collects the metrics of a daemon:
 //
 //	ambit_calls_total{agent,tool,decision,code}   calls to the gateway, by decision
 //	ambit_call_duration_seconds{agent}            duration of calls
@@ -24,12 +22,14 @@ import (
 //	ambit_store_write_seconds                     duration of durable transactions
 //	ambit_reloads_total{result}                   reloads, ok or failed
 //	ambit_store_up                                whether the store can be read
-//	ambit_calls_unknown, …_oldest_seconds         calls with an unknown outcome
-//	ambit_approvals_pending, …_oldest_seconds     approvals that wait for a person
+//	ambit_calls_unknown                           calls with an unknown outcome
+//	ambit_calls_unknown_oldest_seconds            age of the oldest of these calls
+//	ambit_approvals_pending                       approvals that wait for a person
+//	ambit_approvals_oldest_seconds                age of the oldest of these approvals
 //
-// together with those of the Go runtime and the process. docs/metrics.md promises
-// the names. Labels are bounded: an agent or tool that no manifest names is
-// counted as "other", so that callers cannot create series by inventing names.
+// Metrics also collects the metrics of the Go runtime and the process. The metric names are stable; see
+// docs/metrics.md. Calls to an undeclared agent or tool have the label "other". Callers therefore cannot create new
+// time series by inventing names.
 type Metrics struct {
 	registry *prometheus.Registry
 	calls    *prometheus.CounterVec
@@ -37,70 +37,55 @@ type Metrics struct {
 	inFlight *prometheus.GaugeVec
 	store    prometheus.Histogram
 	reloads  *prometheus.CounterVec
-	meters   sync.Map // *meter by [2]string{agent, tool}: looking up labels takes longer than counting
 	fleet    atomic.Pointer[fleet]
 	db       atomic.Pointer[state.DB]
 }
 
-// other replaces undeclared names.
-const other = "other"
+// otherLabel is the label of agents and tools that no manifest declares.
+const otherLabel = "other"
 
-const decisionAllow = "allow"
-
-// maxTools bounds how many tools of one agent have series of their own.
+// maxTools is the maximum number of tools per agent that have their own time series. Additional tools have the label
+// "other".
 const maxTools = 256
 
 func NewMetrics() *Metrics {
 	seconds := []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
-		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ambit_calls_total", Help: "Calls to the gateway, by decision."}, []string{"agent", "tool", "decision", "code"}),
-		took:     prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "ambit_call_duration_seconds", Help: "Duration of calls.", Buckets: seconds}, []string{"agent"}),
-		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "ambit_calls_in_flight", Help: "Open calls."}, []string{"agent"}),
-		store:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "ambit_store_write_seconds", Help: "Duration of durable store transactions.", Buckets: seconds}),
-		reloads:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "ambit_reloads_total", Help: "Reloads, by result."}, []string{"result"}),
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ambit_calls_total", Help: "Calls to the gateway, by decision.",
+		}, []string{"agent", "tool", "decision", "code"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "ambit_call_duration_seconds", Help: "Duration of calls.", Buckets: seconds,
+		}, []string{"agent"}),
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "ambit_calls_in_flight", Help: "Open calls.",
+		}, []string{"agent"}),
+		store: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "ambit_store_write_seconds", Help: "Duration of durable store transactions.", Buckets: seconds,
+		}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ambit_reloads_total", Help: "Reloads, by result.",
+		}, []string{"result"}),
 	}
-	m.registry.MustRegister(m.calls, m.took, m.inFlight, m.store, m.reloads, (*agentStates)(m), (*unsettled)(m),
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.calls, m.took, m.inFlight, m.store, m.reloads,
+		prometheus.CollectorFunc(m.countAgents), prometheus.CollectorFunc(m.readStore), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-func (m *Metrics) watch(f *fleet) { m.fleet.Store(f) }
-
-// Began counts an open call. The returned function records its outcome.
+// Began records that a call has started. The caller must call the returned function with the outcome when the call has
+// ended.
 func (m *Metrics) Began(agent, tool string) (ended func(decision, code string)) {
-	t := m.meter(m.known(agent, tool))
-	t.flying.Inc()
+	agent, tool = m.labelsFor(agent, tool)
+	flying := m.inFlight.WithLabelValues(agent)
+	flying.Inc()
 	start := time.Now()
 	return func(decision, code string) {
-		t.flying.Dec()
-		t.took.Observe(time.Since(start).Seconds())
-		if decision == decisionAllow {
-			t.allowed.Inc()
-			return
-		}
-		m.calls.WithLabelValues(t.agent, t.tool, decision, code).Inc()
+		flying.Dec()
+		m.took.WithLabelValues(agent).Observe(time.Since(start).Seconds())
+		m.calls.WithLabelValues(agent, tool, decision, code).Inc()
 	}
-}
-
-// meter counts the calls of one tool.
-type meter struct {
-	agent, tool string
-	flying      prometheus.Gauge
-	took        prometheus.Observer
-	allowed     prometheus.Counter
-}
-
-func (m *Metrics) meter(agent, tool string) *meter {
-	key := [2]string{agent, tool}
-	if t, ok := m.meters.Load(key); ok {
-		return t.(*meter)
-	}
-	t, _ := m.meters.LoadOrStore(key, &meter{
-		agent, tool, m.inFlight.WithLabelValues(agent), m.took.WithLabelValues(agent),
-		m.calls.WithLabelValues(agent, tool, decisionAllow, ""),
-	})
-	return t.(*meter)
 }
 
 func (m *Metrics) reloaded(err error) {
@@ -111,15 +96,16 @@ func (m *Metrics) reloaded(err error) {
 	m.reloads.WithLabelValues(result).Inc()
 }
 
-// known replaces names that no manifest declares by other.
-func (m *Metrics) known(agent, tool string) (string, string) {
+// labelsFor returns the labels for an agent and a tool. It replaces names that no manifest declares with the label
+// "other".
+func (m *Metrics) labelsFor(agent, tool string) (string, string) {
 	f := m.fleet.Load()
 	if f == nil {
-		return other, other
+		return otherLabel, otherLabel
 	}
 	e := f.current.Load().byName[agent]
 	if e == nil || e.rejected() {
-		return other, other
+		return otherLabel, otherLabel
 	}
 	a := e.Manifest.Agent()
 	for i := range a.Tools[:min(len(a.Tools), maxTools)] {
@@ -128,23 +114,15 @@ func (m *Metrics) known(agent, tool string) (string, string) {
 			return agent, t.Name
 		}
 	}
-	return agent, other
+	return agent, otherLabel
 }
-
-func (m *Metrics) handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
-}
-
-// agentStates counts agents at each scrape.
-type agentStates Metrics
 
 var agentsDesc = prometheus.NewDesc("ambit_agents", "Agents, by state.", []string{"state"}, nil)
 
-func (s *agentStates) Describe(out chan<- *prometheus.Desc) { out <- agentsDesc }
-
-func (s *agentStates) Collect(out chan<- prometheus.Metric) {
+// countAgents collects ambit_agents. Prometheus calls countAgents at each scrape.
+func (m *Metrics) countAgents(out chan<- prometheus.Metric) {
 	counts := map[State]int{Starting: 0, Ready: 0, Quarantined: 0, Failed: 0, Rejected: 0}
-	if f := s.fleet.Load(); f != nil {
+	if f := m.fleet.Load(); f != nil {
 		for _, e := range f.current.Load().all {
 			state, _ := e.state()
 			counts[state]++
@@ -155,12 +133,58 @@ func (s *agentStates) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// logTo returns the log of the HTTP server.
-func logTo(log func(string, ...any)) *stdlog.Logger { return stdlog.New(logWriter(log), "", 0) }
-
+// logWriter is an io.Writer that passes the HTTP server's log lines to a log function.
 type logWriter func(string, ...any)
 
 func (log logWriter) Write(p []byte) (int, error) {
 	log("%s", strings.TrimSpace(string(p)))
 	return len(p), nil
+}
+
+// scrapeTime is the time limit for reading the store during a scrape.
+const scrapeTime = 5 * time.Second
+
+// readStore collects the metrics that come from the store. They count the calls and approvals that need a person's
+// attention. Daemons that share a store report the same numbers. If the store cannot be read, readStore collects only
+// ambit_store_up.
+func (m *Metrics) readStore(out chan<- prometheus.Metric) {
+	db := m.db.Load()
+	if db == nil {
+		return
+	}
+	now := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
+	defer cancel()
+	var unknown, unknownSince, pending, pendingSince int64
+	err := (*db).Read(ctx, func(tx state.Tx) error {
+		look := func(n, since *int64, query string, args ...any) error {
+			return tx.Query(query, args, func(r state.Row) error { return r.Scan(n, since) })
+		}
+		return errors.Join(
+			look(&unknown, &unknownSince, `SELECT COUNT(*), MIN(started) FROM calls
+WHERE state = 'unknown' AND settled IS NULL`),
+			look(&pending, &pendingSince, `SELECT COUNT(*), MIN(asked) FROM approvals
+WHERE state = 'pending' AND expires > $1`, now.UnixMicro()))
+	})
+	gauge := func(name, help string, v float64) {
+		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), prometheus.GaugeValue, v)
+	}
+	const up = "1 if the store can be read, otherwise 0."
+	if err != nil {
+		gauge("ambit_store_up", up, 0)
+		return
+	}
+	age := func(n, since int64) float64 {
+		if n == 0 {
+			return 0
+		}
+		return max(0, now.Sub(time.UnixMicro(since)).Seconds())
+	}
+	gauge("ambit_store_up", up, 1)
+	gauge("ambit_calls_unknown", "Calls with an unknown outcome, which a person must settle.", float64(unknown))
+	gauge("ambit_calls_unknown_oldest_seconds", "Age of the oldest call with an unknown outcome; 0 if there is none.",
+		age(unknown, unknownSince))
+	gauge("ambit_approvals_pending", "Approvals that wait for a person's decision.", float64(pending))
+	gauge("ambit_approvals_oldest_seconds", "Age of the oldest approval that waits for a decision; 0 if there is none.",
+		age(pending, pendingSince))
 }

@@ -44,7 +44,7 @@ func readOpenAPI() (*openapiDoc, error) {
 	return &doc, err
 }
 
-// Every route is described, and everything described is a route.
+// openapi.json describes exactly the routes of the daemon.
 func TestEveryRouteIsDescribed(t *testing.T) {
 	doc, err := readOpenAPI()
 	if err != nil {
@@ -56,7 +56,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 		for method, op := range ops {
 			described = append(described, strings.ToUpper(method)+" "+path)
 			if op.OperationID == "" || op.Summary == "" || ids[op.OperationID] {
-				t.Errorf("%s %s has no id or summary of its own", method, path)
+				t.Errorf("%s %s has no summary or no unique operationId", method, path)
 			}
 			ids[op.OperationID] = true
 		}
@@ -71,7 +71,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 	}
 }
 
-// Exactly the addresses that are described as open need no key.
+// The addresses that require no key must be the same in the daemon and in openapi.json.
 func TestOpenAsDescribed(t *testing.T) {
 	doc, err := readOpenAPI()
 	if err != nil {
@@ -89,7 +89,7 @@ func TestOpenAsDescribed(t *testing.T) {
 	}
 }
 
-// describedBy returns how an answer differs from openapi.json.
+// describedBy returns an error if an answer does not match openapi.json.
 func describedBy(method, path string, status int, kind string, body []byte) error {
 	doc, err := readOpenAPI()
 	if err != nil {
@@ -104,11 +104,11 @@ func describedBy(method, path string, status int, kind string, body []byte) erro
 	}
 	resp, ok := ops[strings.ToLower(method)].Responses[strconv.Itoa(status)]
 	if !ok {
-		// Errors that every request may have are not described for each.
+		// openapi.json does not repeat errors that every route can return.
 		if slices.Contains([]int{401, 403, 404, 405, 413, 421}, status) {
 			return validate("/components/schemas/Error", body)
 		}
-		return errors.New("it is not described")
+		return errors.New("openapi.json does not describe this answer")
 	}
 	at := "/paths/" + escape(name) + "/" + strings.ToLower(method) + "/responses/" + strconv.Itoa(status)
 	if resp.Ref != "" {
@@ -117,7 +117,7 @@ func describedBy(method, path string, status int, kind string, body []byte) erro
 	}
 	media, _, err := mime.ParseMediaType(kind)
 	if err != nil || resp.Content[media] == nil {
-		return fmt.Errorf("the type %q is not described", kind)
+		return fmt.Errorf("openapi.json does not describe the content type %q", kind)
 	}
 	if media != "application/json" {
 		return nil
@@ -156,22 +156,22 @@ func zip(a, b []string) [][2]string {
 	return out
 }
 
-// An answer with another form than the description is noticed.
+// describedBy detects answers that do not match the description.
 func TestDescribedBy(t *testing.T) {
 	for name, tt := range map[string]struct {
 		path, body string
 		ok         bool
 	}{
-		"right":         {"/healthz", `{"status":"ok"}`, true},
-		"another value": {"/healthz", `{"status":"fine"}`, false},
-		"one more":      {"/healthz", `{"status":"ok","x":1}`, false},
-		"one less":      {"/api/v1/agents", `{"agents":[{"name":"x"}]}`, false},
+		"right":           {"/healthz", `{"status":"ok"}`, true},
+		"another value":   {"/healthz", `{"status":"fine"}`, false},
+		"an extra member": {"/healthz", `{"status":"ok","x":1}`, false},
+		"missing members": {"/api/v1/agents", `{"agents":[{"name":"x"}]}`, false},
 	} {
 		if err := describedBy("GET", tt.path, 200, "application/json", []byte(tt.body)); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if describedBy("GET", "/healthz", 500, "application/json", []byte(`{}`)) == nil {
-		t.Error("a status that is not described passed")
+		t.Error("describedBy accepts a status that is not described")
 	}
 }

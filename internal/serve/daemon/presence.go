@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -21,32 +20,33 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// A daemon writes two files to its home, readable by its own user only: run/*.key contains its
-// temporary key, and daemon.json its address and the path of the key. It removes both when it ends.
-// If it is killed they stay, but are useless: the key existed in its memory only.
+// A daemon writes two files to its home, which only the daemon's own user can read. The file run/serve-*.key contains
+// the daemon's temporary key. The file daemon.json contains the daemon's address and the path of the key file. The
+// daemon removes both files when it exits. A killed daemon leaves its files behind, but no other daemon accepts the key
+// in them.
 
 // Presence is the content of daemon.json.
 type Presence struct {
 	URL     string `json:"url"`
 	KeyFile string `json:"key_file"`
 	PID     int    `json:"pid"`
-	// Certificate is the sha256 of the TLS certificate; empty without TLS.
+	// Certificate is the SHA-256 hash of the TLS certificate. It is empty without TLS.
 	Certificate string `json:"certificate,omitempty"`
-	// Store is the store's URL without a password, empty for the store in the home. StorePassword
-	// reports that a password was left out.
+	// Store is the URL of the store without its password. It is empty if the store is in the home folder. StorePassword
+	// reports whether the original URL has a password.
 	Store         string `json:"store,omitempty"`
 	StorePassword bool   `json:"store_password,omitempty"`
 }
 
 func presenceFile(h home.Home) string { return filepath.Join(h.Dir(), "daemon.json") }
 
-// WriteKey writes a temporary key to a new file.
+// WriteKey writes a temporary key to a new file and returns the file's path.
 func WriteKey(h home.Home, key string) (file string, err error) {
 	dir := filepath.Join(h.Dir(), "run")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	f, err := os.CreateTemp(dir, "serve-*.key") // mode 0600
+	f, err := os.CreateTemp(dir, "serve-*.key") // CreateTemp uses mode 0600
 	if err != nil {
 		return "", err
 	}
@@ -57,15 +57,16 @@ func WriteKey(h home.Home, key string) (file string, err error) {
 	return f.Name(), nil
 }
 
-// Announce writes daemon.json, unless another daemon is running: then it returns that one. It
-// removes the files of a daemon that has ended.
+// Announce writes daemon.json. If another daemon is running in the same home, Announce writes nothing and returns the
+// presence of the other daemon. If daemon.json describes a daemon that is no longer running, Announce removes the key
+// file of that daemon.
 func Announce(ctx context.Context, h home.Home, p Presence) (other *Presence, err error) {
 	if c, err := FindDaemon(h); err == nil {
 		if c.Alive(ctx) {
 			return &c.Presence, nil
 		}
 		if filepath.Dir(c.KeyFile) == filepath.Join(h.Dir(), "run") {
-			_ = os.Remove(c.KeyFile) // useless by now
+			_ = os.Remove(c.KeyFile) // no running daemon accepts the key
 		}
 	}
 	text, err := json.Marshal(p)
@@ -75,7 +76,7 @@ func Announce(ctx context.Context, h home.Home, p Presence) (other *Presence, er
 	return nil, home.Replace(presenceFile(h), 0o600, append(text, '\n'))
 }
 
-// Leave removes a daemon's files, and daemon.json only if it is still its own.
+// Leave removes the key file of a daemon. It also removes daemon.json if that file still describes the same daemon.
 func Leave(h home.Home, p Presence) {
 	_ = os.Remove(p.KeyFile)
 	if c, err := FindDaemon(h); err == nil && c.Presence == p {
@@ -83,16 +84,17 @@ func Leave(h home.Home, p Presence) {
 	}
 }
 
-// Client calls the daemon of a home.
+// Client calls the daemon that daemon.json describes.
 type Client struct {
 	Presence
 	http *http.Client
 }
 
-// ErrNoDaemon reports a home without a running daemon.
+// ErrNoDaemon reports that no daemon is running in a home.
 var ErrNoDaemon = errors.New("no daemon is running")
 
-// FindDaemon returns a client of a home's daemon, or ErrNoDaemon if there is no daemon.json.
+// FindDaemon returns a client for the daemon that daemon.json describes. This daemon may no longer be running.
+// FindDaemon returns ErrNoDaemon if daemon.json is missing or invalid.
 func FindDaemon(h home.Home) (*Client, error) {
 	text, err := os.ReadFile(presenceFile(h))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,12 +110,13 @@ func FindDaemon(h home.Home) (*Client, error) {
 		return nil, ErrNoDaemon
 	}
 	if c.Certificate != "" {
-		// The certificate may name another host or an unknown issuer: it must be exactly this
-		// one.
+		// The usual verification would fail if the certificate is for a different host or from an unknown issuer. Instead,
+		// the certificate must have the fingerprint that is in daemon.json.
 		c.http.Transport = &http.Transport{TLSClientConfig: &tls.Config{
 			InsecureSkipVerify: true,
 			VerifyConnection: func(s tls.ConnectionState) error {
-				if got := Fingerprint(s.PeerCertificates[0].Raw); subtle.ConstantTimeCompare([]byte(got), []byte(c.Certificate)) != 1 {
+				got := Fingerprint(s.PeerCertificates[0].Raw)
+				if subtle.ConstantTimeCompare([]byte(got), []byte(c.Certificate)) != 1 {
 					return errors.New("the certificate is not the one that the daemon started with")
 				}
 				return nil
@@ -123,13 +126,13 @@ func FindDaemon(h home.Home) (*Client, error) {
 	return c, nil
 }
 
-// Fingerprint is the SHA-256 of a certificate.
+// Fingerprint returns the SHA-256 hash of a certificate in hexadecimal.
 func Fingerprint(raw []byte) string {
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:])
 }
 
-// Alive reports whether the daemon answers.
+// Alive reports whether the daemon answers within two seconds.
 func (c *Client) Alive(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -153,11 +156,11 @@ type APIError struct {
 
 func (e *APIError) Error() string { return e.Message }
 
-// maxAnswer bounds a response.
+// maxAnswer is the maximum size of a response.
 const maxAnswer = 64 << 20
 
-// Do calls the API and decodes the response into out. It returns ErrNoDaemon if the daemon does not
-// answer, and an *APIError for an error response.
+// Do sends a request to the API and decodes the response into out. It returns ErrNoDaemon if no daemon answers. It
+// returns an *APIError if the daemon answers with an error.
 func (c *Client) Do(ctx context.Context, method, path string, out any) error {
 	key, err := os.ReadFile(c.KeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -188,12 +191,12 @@ func (c *Client) Do(ctx context.Context, method, path string, out any) error {
 			Error struct{ Code, Message, Hint string } `json:"error"`
 		}
 		if json.Unmarshal(body, &doc) != nil || doc.Error.Code == "" {
-			// Another program answers at that address.
+			// The response comes from a program that is not a daemon.
 			return ErrNoDaemon
 		}
 		return &APIError{resp.StatusCode, doc.Error.Code, doc.Error.Message, doc.Error.Hint}
 	}
-	if err := json.NewDecoder(bytes.NewReader(body)).Decode(out); err != nil {
+	if err := json.Unmarshal(body, out); err != nil {
 		return fmt.Errorf("the daemon's response is invalid: %w", err)
 	}
 	return nil

@@ -2,16 +2,18 @@ package daemon
 
 import (
 	"cmp"
+	_ "embed"
 	"encoding/json"
 	"math"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// problem is the JSON of every error: {"error":{"code","message","hint"}}. A refused call adds the
-// fields of its refusal.
+// problem is an error response of the API. Its JSON is {"error":{"code","message","hint"}}. The response to a refused
+// call also contains the other fields of the refusal.
 type problem struct {
 	status int
 
@@ -34,25 +36,70 @@ func (p *problem) write(w http.ResponseWriter) {
 	reply(w, p.status, map[string]any{"error": p})
 }
 
-// unavailable logs an error and answers without it.
-func (d *Daemon) unavailable(w http.ResponseWriter, what string, err error) {
+// Meaning explains an error code of the API. [call.Meanings] explains the codes of refused calls.
+type Meaning struct {
+	Code, Title, Why, Fix string
+	Status                int
+}
+
+//go:embed codes.json
+var codesFile []byte
+
+// Meanings returns the explanations of the API's own error codes. A test compares them with the codes that the handlers
+// use.
+var Meanings = sync.OnceValue(func() (all []Meaning) {
+	if err := json.Unmarshal(codesFile, &all); err != nil {
+		panic(err)
+	}
+	return all
+})
+
+// failure returns a problem with one of the codes in [Meanings]. The code determines the HTTP status.
+func failure(code, message, hint string) *problem {
+	p := &problem{status: http.StatusInternalServerError, Code: code, Message: message, Hint: hint}
+	for _, m := range Meanings() {
+		if m.Code == code {
+			p.status = m.Status
+		}
+	}
+	return p
+}
+
+// jsonAnswer is an HTTP handler that returns a JSON document or a problem.
+type jsonAnswer func(r *http.Request) (doc any, trouble *problem)
+
+// accepted wraps a document that is sent with the status 202 Accepted.
+type accepted struct{ doc any }
+
+func (f jsonAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	doc, trouble := f(r)
+	if trouble != nil {
+		trouble.write(w)
+		return
+	}
+	status := http.StatusOK
+	if a, ok := doc.(accepted); ok {
+		status, doc = http.StatusAccepted, a.doc
+	}
+	reply(w, status, doc)
+}
+
+// unavailable logs an error and returns a problem that does not reveal the error.
+func (d *Daemon) unavailable(what string, err error) *problem {
 	d.options.Log("%s: %v", what, err)
-	(&problem{
-		status: http.StatusServiceUnavailable, Code: "unavailable", Message: what + " at the moment",
-		Hint: "the daemon's log has the reason",
-	}).write(w)
+	return failure("unavailable", what+" at the moment", "see the daemon's log for the reason")
 }
 
 func leavingProblem() *problem {
-	return &problem{status: http.StatusServiceUnavailable, Code: "shutting_down", Message: "the daemon is shutting down", Hint: "retry when the daemon is running again"}
+	return failure("shutting_down", "the daemon is shutting down", "retry when the daemon is running again")
 }
 
 func badRequest(message, hint string) *problem {
-	return &problem{status: http.StatusBadRequest, Code: "bad_request", Message: message, Hint: hint}
+	return failure("bad_request", message, hint)
 }
 
-// refusedProblem converts a refusal. Codes that refusalStatus does not list are decisions against
-// the call.
+// refusedProblem converts the refusal of a call to a problem. The status is 403 if refusalStatus does not list the
+// refusal's code.
 func refusedProblem(r *call.Refusal, id string) *problem {
 	status := cmp.Or(refusalStatus[r.Code], http.StatusForbidden)
 	return &problem{
@@ -62,19 +109,26 @@ func refusedProblem(r *call.Refusal, id string) *problem {
 }
 
 var refusalStatus = map[call.Code]int{
-	call.UnpinnedTool: http.StatusBadRequest, call.InvalidURI: http.StatusBadRequest, call.VersionMismatch: http.StatusBadRequest,
-	call.InputTooLong: http.StatusBadRequest, call.InputInvalid: http.StatusBadRequest,
-	call.UnknownTool:       http.StatusNotFound,
-	call.RateLimited:       http.StatusTooManyRequests,
-	call.ServerUnavailable: http.StatusServiceUnavailable, call.ServerDrifted: http.StatusServiceUnavailable,
-	call.CredentialMissing: http.StatusServiceUnavailable, call.IsolationUnavailable: http.StatusServiceUnavailable,
-	call.StoreUnavailable: http.StatusServiceUnavailable,
-	call.TimedOut:         http.StatusGatewayTimeout,
-	call.SecretLeak:       http.StatusBadGateway, call.OutputInvalid: http.StatusBadGateway, call.ProgramFailed: http.StatusBadGateway,
-	call.OutcomeUnknown: http.StatusBadGateway, call.NativeToolNotImplemented: http.StatusNotImplemented,
+	call.UnpinnedTool:             http.StatusBadRequest,
+	call.InvalidURI:               http.StatusBadRequest,
+	call.VersionMismatch:          http.StatusBadRequest,
+	call.InputTooLong:             http.StatusBadRequest,
+	call.InputInvalid:             http.StatusBadRequest,
+	call.UnknownTool:              http.StatusNotFound,
+	call.RateLimited:              http.StatusTooManyRequests,
+	call.ServerUnavailable:        http.StatusServiceUnavailable,
+	call.ServerDrifted:            http.StatusServiceUnavailable,
+	call.CredentialMissing:        http.StatusServiceUnavailable,
+	call.IsolationUnavailable:     http.StatusServiceUnavailable,
+	call.StoreUnavailable:         http.StatusServiceUnavailable,
+	call.TimedOut:                 http.StatusGatewayTimeout,
+	call.SecretLeak:               http.StatusBadGateway,
+	call.OutputInvalid:            http.StatusBadGateway,
+	call.ProgramFailed:            http.StatusBadGateway,
+	call.OutcomeUnknown:           http.StatusBadGateway,
+	call.NativeToolNotImplemented: http.StatusNotImplemented,
 }
 
-// reply writes one JSON document.
 func reply(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -23,9 +23,9 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// TestReplicas runs two daemons on one store with one root key, as behind a load balancer: a
-// session continues at the other daemon, a key is valid at both until it is revoked, and one
-// journal has all calls.
+// TestReplicas runs two daemons with the same store and the same root key, as behind a load balancer. A
+// session continues at the other daemon. A key is valid at both daemons until it is revoked. One
+// journal contains all calls.
 func TestReplicas(t *testing.T) {
 	upstream := mcp.NewServer(&mcp.Implementation{Name: "echo", Version: "1.0.0"}, nil)
 	mcp.AddTool(upstream, &mcp.Tool{Name: "echo"}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
@@ -62,7 +62,7 @@ func TestReplicas(t *testing.T) {
 		for range 2 {
 			db := connect()
 			b := &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}
-			hosting := &Hosting{Host: host.Options{Home: h, Books: b, Version: "test"}, HTTP: front.HTTPOptions{Keys: keys}, Metrics: NewMetrics(), Log: func(_, alias, line string) { t.Log(alias, line) }}
+			hosting := &Hosting{Host: host.Options{Home: h, Store: b, Version: "test"}, HTTP: front.HTTPOptions{Keys: keys}, Metrics: NewMetrics(), Log: func(_, alias, line string) { t.Log(alias, line) }}
 			d, err := New(Options{
 				Folders: []string{folder}, Start: hosting.Start, APIKeys: identity.NewAPIKeys(db), Journal: b.Journal, Approvals: ApprovalsOf(b),
 				Metrics: hosting.Metrics, Listen: "127.0.0.1:0", Log: t.Logf,
@@ -117,12 +117,12 @@ func TestReplicas(t *testing.T) {
 		}
 		for i := range urls {
 			if status, _ := post(i, `{"jsonrpc":"2.0","id":3,"method":"ping"}`); status != http.StatusUnauthorized {
-				t.Errorf("replica %d lets a revoked key in: %d", i, status)
+				t.Errorf("replica %d accepts a revoked key: %d", i, status)
 			}
 		}
 		entries, err := kept[0].Journal.Show(t.Context(), journal.Filter{Agent: "echo"})
 		if err != nil || len(entries) != 4 {
-			t.Errorf("the journal has %d of 4 calls: %v", len(entries), err)
+			t.Errorf("the journal contains %d of 4 calls: %v", len(entries), err)
 		}
 		if report, err := kept[1].Journal.Verify(t.Context(), journal.Check{}); err != nil || !report.OK {
 			t.Errorf("%+v, %v", report, err)

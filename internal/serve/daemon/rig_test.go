@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,7 +23,6 @@ import (
 	"github.com/ambit-run/ambit/docs/api"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
-	"github.com/ambit-run/ambit/internal/serve/http1"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
@@ -31,20 +31,24 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// fake is an agent whose calls a test can hold.
+// fake is a fake agent. A test can delay its calls.
 type fake struct {
 	name   string
 	m      *manifest.Manifest
 	state  atomic.Value // State
 	ready  chan struct{}
 	calls  chan string   // receives the tool of each call
-	hold   chan struct{} // calls end when it is closed; nil: at once
+	hold   chan struct{} // calls wait until it is closed; if it is nil, they do not wait
 	closed chan struct{}
 	once   sync.Once
-	late   atomic.Int64 // calls that were under way when it was closed
+	late   atomic.Int64 // the number of open calls when the agent was closed
 	busy   atomic.Int64
 	seen   chan http.Header
 }
+
+func (f *fake) UI() (fs.FS, string) { return nil, "" }
+
+func (f *fake) Why(context.Context, *call.Call) (bool, []call.Reason) { return false, nil }
 
 func (f *fake) Ready(ctx context.Context) error {
 	select {
@@ -60,7 +64,7 @@ func (f *fake) State() State { return f.state.Load().(State) }
 func (f *fake) Proofs() []toolserver.Proof {
 	p := toolserver.Proof{Alias: "demo", OK: f.State() == Ready, Protocol: "2025-11-25"}
 	if !p.OK {
-		p.Refusal = call.Refuse("act", call.ServerDrifted, "server demo is not what the manifest says")
+		p.Refusal = call.Refuse("act", call.ServerDrifted, "server demo does not match the manifest")
 	}
 	return []toolserver.Proof{p}
 }
@@ -112,10 +116,10 @@ func (f *fake) Close() {
 	})
 }
 
-// compiling guards the compiler of the API's description.
+// compiling guards the compiler that openapiSchemas returns.
 var compiling sync.Mutex
 
-// rig is a daemon of fakes.
+// rig is a daemon with fake agents.
 type rig struct {
 	*Daemon
 	t      *testing.T
@@ -127,12 +131,12 @@ type rig struct {
 
 	mu      sync.Mutex
 	started []*fake
-	// make changes a fake before it is used.
+	// The function make, if not nil, changes a fake agent before it is used.
 	make func(*fake)
 	log  bytes.Buffer
 }
 
-// matrix is a manifest of an agent with one server.
+// matrix returns the manifest of an agent with one server.
 func matrix(id string) string {
 	return `{"schema_version": 1, "agent": "matrix://agent/` + id + `", "allowed_side_effects": ["read"], "servers": [
   {"alias": "demo", "transport": "stdio", "command": "node", "args": ["server.mjs"],
@@ -156,7 +160,7 @@ func newRig(t *testing.T, files map[string]string, change func(*rig, *Options)) 
 	o := Options{
 		Folders: []string{r.folder}, Start: r.start, APIKeys: r.keys, Passing: passing,
 		Approvals: ApprovalsOf(&store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}),
-		Journal:   journal.New(r.db, keys.Signer(), "test"), Log: r.tell, Version: "test",
+		Journal:   journal.New(r.db, keys.Signer(), "test"), Log: r.logf, Version: "test",
 	}
 	if change != nil {
 		change(r, &o)
@@ -171,16 +175,16 @@ func newRig(t *testing.T, files map[string]string, change func(*rig, *Options)) 
 		cancel()
 		r.fleet.close(ctx)
 		if strings.Contains(r.log.String(), "ambit_") {
-			t.Error("a key is in the log")
+			t.Error("the log contains a key")
 		}
 	})
 	return r
 }
 
-// server serves a handler as the daemon does.
+// server serves a handler with the same timeouts as the daemon.
 type server struct {
 	URL    string
-	served *http1.Server
+	served *http.Server
 }
 
 func newServer(t *testing.T, h http.Handler) *server {
@@ -189,7 +193,7 @@ func newServer(t *testing.T, h http.Handler) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{URL: "http://" + l.Addr().String(), served: http1.New(&http.Server{Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, IdleTimeout: keepAlive})}
+	s := &server{URL: "http://" + l.Addr().String(), served: &http.Server{Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, IdleTimeout: keepAlive}}
 	go func() { _ = s.served.Serve(l) }() // until Close
 	t.Cleanup(s.Close)
 	return s
@@ -197,7 +201,7 @@ func newServer(t *testing.T, h http.Handler) *server {
 
 func (s *server) Client() *http.Client { return http.DefaultClient }
 
-// Close ends it, which can be done twice.
+// Close ends the server. It may be called more than once.
 func (s *server) Close() {
 	_ = s.served.Close()
 	http.DefaultClient.CloseIdleConnections()
@@ -214,7 +218,7 @@ func (r *rig) write(name, text string) {
 	}
 }
 
-// remove takes a file away, which may be gone already.
+// remove deletes a file if it exists.
 func (r *rig) remove(name string) {
 	r.t.Helper()
 	if err := os.Remove(filepath.Join(r.folder, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -222,7 +226,7 @@ func (r *rig) remove(name string) {
 	}
 }
 
-func (r *rig) tell(format string, args ...any) {
+func (r *rig) logf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fmt.Fprintf(&r.log, format+"\n", args...)
@@ -242,7 +246,7 @@ func (r *rig) start(_ context.Context, name string, m *manifest.Manifest) Runnin
 	return f
 }
 
-// agent is the fake of that name that was started last.
+// agent returns the fake agent with this name that was started last.
 func (r *rig) agent(name string) *fake {
 	r.t.Helper()
 	r.mu.Lock()
@@ -265,7 +269,7 @@ func (r *rig) key(spec identity.KeySpec) string {
 	return text
 }
 
-// answer is what came of a request.
+// answer is the response to a request.
 type answer struct {
 	status int
 	header http.Header
@@ -279,8 +283,7 @@ func (a *answer) code() string {
 	return code
 }
 
-// ask makes a request with a key and holds the answer to the description of the
-// API.
+// ask sends a request with a key and checks that the answer matches openapi.json.
 func (r *rig) ask(key, method, path, body string) *answer {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.server.URL+path, strings.NewReader(body))
@@ -305,7 +308,7 @@ func (r *rig) do(req *http.Request) *answer {
 		r.t.Fatal(err)
 	}
 	a := &answer{status: resp.StatusCode, header: resp.Header, body: string(body)}
-	_ = json.Unmarshal(body, &a.doc) // not everything is an object
+	_ = json.Unmarshal(body, &a.doc) // fails if the body is not a JSON object
 	if !strings.HasPrefix(req.URL.Path, "/mcp/") || resp.StatusCode >= 400 && a.code() != "" {
 		r.described(req.Method, req.URL.Path, resp.StatusCode, resp.Header.Get("Content-Type"), body)
 	}
@@ -314,7 +317,7 @@ func (r *rig) do(req *http.Request) *answer {
 
 // described checks an answer against openapi.json.
 func (r *rig) described(method, path string, status int, kind string, body []byte) {
-	compiling.Lock() // the compiler keeps what it has read
+	compiling.Lock() // the compiler is not safe for concurrent use
 	defer compiling.Unlock()
 	r.t.Helper()
 	if err := describedBy(method, path, status, kind, body); err != nil {
@@ -335,8 +338,7 @@ var openapiSchemas = sync.OnceValue(func() *jsonschema.Compiler {
 	return c
 })
 
-// httptestAsk asks the handler itself, as a connection that is already open
-// would.
+// httptestAsk sends a request directly to the handler, like a client whose connection is already open.
 func httptestAsk(r *rig, path string) int {
 	req := httptest.NewRequest("GET", "http://127.0.0.1"+path, nil)
 	req.Header.Set("Authorization", "Bearer "+r.admin)

@@ -5,46 +5,47 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/ambit-run/ambit/docs/api"
 )
 
-// route is one address of the daemon. docs/api/openapi.json describes every
-// route, and a test compares the two.
+// route is a path of the daemon with its method and handler. A test checks that docs/api/openapi.json describes every
+// route.
 type route struct {
 	method, path string
-	// admin routes require an admin key.
-	admin  bool
-	answer http.HandlerFunc
+	admin        bool // requires an admin key
+	answer       http.Handler
 }
 
 func (d *Daemon) routes() []route {
 	return []route{
-		{method: "GET", path: "/healthz", answer: d.healthz},
-		{method: "GET", path: "/readyz", answer: d.readyz},
-		{method: "GET", path: "/metrics", answer: d.metrics},
-		{method: "GET", path: resourceMetadata, answer: d.describeResource},
-		{method: "GET", path: resourceMetadata + "/mcp/{name}", answer: d.describeResource},
-		{method: "GET", path: "/mcp/{name}", answer: d.mcp},
-		{method: "POST", path: "/mcp/{name}", answer: d.mcp},
-		{method: "DELETE", path: "/mcp/{name}", answer: d.mcp},
-		{method: "GET", path: "/api/v1/openapi.json", answer: d.openapi},
-		{method: "GET", path: "/api/v1/whoami", answer: d.whoami},
-		{method: "GET", path: "/api/v1/agents", answer: d.listAgents},
-		{method: "GET", path: "/api/v1/agents/{name}", answer: d.showAgent},
-		{method: "POST", path: "/api/v1/agents/{name}/call", answer: d.callTool},
-		{method: "GET", path: "/api/v1/agents/{name}/ui", answer: d.uiTicket},
-		{method: "GET", path: "/ui/{ticket}", answer: d.uiFrame},
-		{method: "GET", path: "/ui/{ticket}/{path...}", answer: d.uiPage},
-		{method: "GET", path: "/api/v1/journal", answer: d.showJournal},
-		{method: "GET", path: "/api/v1/journal/checkpoint", answer: d.checkpoint},
-		{method: "GET", path: "/api/v1/approvals", admin: true, answer: d.listApprovals},
-		{method: "POST", path: "/api/v1/approvals/{id}", admin: true, answer: d.decideApproval},
-		{method: "GET", path: "/api/v1/intents", answer: d.listIntents},
-		{method: "POST", path: "/api/v1/intents", answer: d.postIntent},
-		{method: "GET", path: "/api/v1/intents/{id}", answer: d.showIntent},
-		{method: "POST", path: "/api/v1/intents/{id}/cancel", answer: d.cancelIntent},
-		{method: "POST", path: "/api/v1/reload", admin: true, answer: d.reload},
-		{method: "POST", path: "/api/v1/console", admin: true, answer: d.makeLink},
+		{method: "GET", path: "/healthz", answer: jsonAnswer(d.healthz)},
+		{method: "GET", path: "/readyz", answer: jsonAnswer(d.readyz)},
+		{method: "GET", path: "/metrics", answer: http.HandlerFunc(d.metrics)},
+		{method: "GET", path: resourceMetadata, answer: jsonAnswer(d.describeResource)},
+		{method: "GET", path: resourceMetadata + "/mcp/{name}", answer: jsonAnswer(d.describeResource)},
+		{method: "GET", path: "/mcp/{name}", answer: http.HandlerFunc(d.mcp)},
+		{method: "POST", path: "/mcp/{name}", answer: http.HandlerFunc(d.mcp)},
+		{method: "DELETE", path: "/mcp/{name}", answer: http.HandlerFunc(d.mcp)},
+		{method: "GET", path: "/api/v1/openapi.json", answer: http.HandlerFunc(d.openapi)},
+		{method: "GET", path: "/api/v1/whoami", answer: jsonAnswer(d.whoami)},
+		{method: "GET", path: "/api/v1/agents", answer: jsonAnswer(d.listAgents)},
+		{method: "GET", path: "/api/v1/agents/{name}", answer: jsonAnswer(d.showAgent)},
+		{method: "POST", path: "/api/v1/agents/{name}/call", answer: jsonAnswer(d.callTool)},
+		{method: "GET", path: "/api/v1/agents/{name}/ui", answer: jsonAnswer(d.uiTicket)},
+		{method: "GET", path: "/ui/{ticket}", answer: http.HandlerFunc(d.uiFrame)},
+		{method: "GET", path: "/ui/{ticket}/{path...}", answer: http.HandlerFunc(d.uiPage)},
+		{method: "GET", path: "/api/v1/journal", answer: jsonAnswer(d.showJournal)},
+		{method: "GET", path: "/api/v1/journal/checkpoint", answer: jsonAnswer(d.checkpoint)},
+		{method: "GET", path: "/api/v1/approvals", admin: true, answer: jsonAnswer(d.listApprovals)},
+		{method: "POST", path: "/api/v1/approvals/{id}", admin: true, answer: jsonAnswer(d.decideApproval)},
+		{method: "GET", path: "/api/v1/intents", answer: jsonAnswer(d.listIntents)},
+		{method: "POST", path: "/api/v1/intents", answer: jsonAnswer(d.postIntent)},
+		{method: "GET", path: "/api/v1/intents/{id}", answer: jsonAnswer(d.showIntent)},
+		{method: "POST", path: "/api/v1/intents/{id}/cancel", answer: jsonAnswer(d.cancelIntent)},
+		{method: "POST", path: "/api/v1/reload", admin: true, answer: jsonAnswer(d.reload)},
+		{method: "POST", path: "/api/v1/console", admin: true, answer: jsonAnswer(d.makeLink)},
 	}
 }
 
@@ -55,7 +56,7 @@ type handler struct {
 	mux    *http.ServeMux
 }
 
-// Handler returns the handler of all requests to the daemon.
+// Handler returns the daemon's HTTP handler.
 func (d *Daemon) Handler() http.Handler {
 	h := &handler{daemon: d, mux: d.mux(), shield: shield{
 		public: d.options.public, loopback: d.options.loopback, cross: http.NewCrossOriginProtection(),
@@ -66,12 +67,15 @@ func (d *Daemon) Handler() http.Handler {
 	return h
 }
 
-// ServeHTTP checks a request with the shield and passes it to the console, or through
-// authentication to its route.
+// ServeHTTP first lets the shield check the request. Requests for the console go to the console, which has its own
+// sessions. All other requests must authenticate.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if w = h.shield.admit(w, r); w == nil {
+	bounded := h.shield.admit(w, r)
+	if bounded == nil {
 		return
 	}
+	w = bounded
+	defer bounded.start() // net/http writes the rest of the response after this handler has returned
 	if c := h.daemon.console.Load(); c != nil && c.Owns(r.URL.Path) {
 		c.ServeHTTP(w, r)
 		return
@@ -80,7 +84,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if t := h.daemon.options.Trace; t != nil {
-		// The fallback for unknown addresses has no method in its pattern, and no span.
+		// Requests for unknown paths are not traced. For them, the pattern is "/" and contains no method.
 		_, pattern := h.mux.Handler(r)
 		if _, route, known := strings.Cut(pattern, " "); known {
 			var end func()
@@ -100,7 +104,7 @@ func (d *Daemon) mux() *http.ServeMux {
 		if r.admin {
 			r.answer = adminOnly(r.answer)
 		}
-		mux.HandleFunc(r.method+" "+r.path, r.answer)
+		mux.Handle(r.method+" "+r.path, r.answer)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		var allowed []string
@@ -113,60 +117,49 @@ func (d *Daemon) mux() *http.ServeMux {
 		}
 		if len(allowed) > 0 && !slices.Contains(allowed, r.Method) {
 			w.Header().Set("Allow", strings.Join(allowed, ", "))
-			(&problem{
-				status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
-				Message: "this address accepts " + strings.Join(allowed, " and ") + " only",
-			}).write(w)
+			failure("method_not_allowed", "this address accepts only "+strings.Join(allowed, " and "), "").write(w)
 			return
 		}
-		(&problem{
-			status: http.StatusNotFound, Code: "not_found", Message: "there is nothing at this address",
-			Hint: "see GET /api/v1/openapi.json",
-		}).write(w)
+		failure("not_found", "there is nothing at this address", "for all addresses, see GET /api/v1/openapi.json").write(w)
 	})
 	return mux
 }
 
-func adminOnly(answer http.HandlerFunc) http.HandlerFunc {
+func adminOnly(next http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !principalOf(r).Admin {
-			(&problem{
-				status: http.StatusForbidden, Code: "forbidden", Message: "this needs an admin key",
-				Hint: "create one with: ambit key new --admin",
-			}).write(w)
+			failure("forbidden", "this address requires an admin key",
+				"ask an administrator to create an admin key with: ambit key new --admin").write(w)
 			return
 		}
-		answer(w, r)
+		next.ServeHTTP(w, r)
 	}
 }
 
-// healthz reports that the process answers.
-func (d *Daemon) healthz(w http.ResponseWriter, _ *http.Request) {
-	reply(w, http.StatusOK, map[string]any{"status": "ok"})
+// healthz always reports success, which shows that the process is running.
+func (d *Daemon) healthz(_ *http.Request) (any, *problem) {
+	return map[string]any{"status": "ok"}, nil
 }
 
-// readyz reports whether requests should be sent here: the initial proofs are complete, the daemon
-// is not shutting down, and its root key is still in force.
-func (d *Daemon) readyz(w http.ResponseWriter, r *http.Request) {
+// readyz reports whether a load balancer should send requests to this daemon. The daemon is ready when every agent is
+// verified or has failed. It is not ready during shutdown, or after the root key was rotated.
+func (d *Daemon) readyz(r *http.Request) (any, *problem) {
 	handedOver := d.options.Journal.HandedOver()
 	switch {
 	case d.fleet.open.Err() != nil:
-		leavingProblem().write(w)
+		return nil, leavingProblem()
 	case handedOver != nil:
-		(&problem{
-			status: http.StatusServiceUnavailable, Code: "unavailable", Message: handedOver.Error(),
-			Hint: "restart the daemon: until then it refuses every call",
-		}).write(w)
+		return nil, failure("unavailable", handedOver.Error(), "restart the daemon; until then, it refuses every call")
 	case !d.settled.Load():
-		(&problem{status: http.StatusServiceUnavailable, Code: "starting", Message: "agents are still being proven"}).write(w)
+		return nil, failure("starting", "agents are still starting", "")
 	default:
 		doc := map[string]any{"status": "ok"}
 		d.addPolicyProblem(doc, r)
-		reply(w, http.StatusOK, doc)
+		return doc, nil
 	}
 }
 
-// addPolicyProblem shows administrators why the user's policy is not in force.
+// addPolicyProblem adds the reason why the user's policy is not in force, but only for administrators.
 func (d *Daemon) addPolicyProblem(doc map[string]any, r *http.Request) {
 	if p := principalOf(r); d.options.PolicyProblem == nil || p == nil || !p.Admin {
 		return
@@ -177,21 +170,23 @@ func (d *Daemon) addPolicyProblem(doc map[string]any, r *http.Request) {
 }
 
 func (d *Daemon) metrics(w http.ResponseWriter, r *http.Request) {
-	// Metrics name every agent. With --metrics-open there is no principal.
-	if principalOf(r) == nil || d.seesAll(w, r) {
-		d.options.Metrics.handler().ServeHTTP(w, r)
+	// The metrics contain the names of all agents, so the key must give access to all agents. With --metrics-open, the
+	// request has no principal, and everyone is allowed to read the metrics.
+	if principalOf(r) != nil {
+		if trouble := requireAllAgents(r); trouble != nil {
+			trouble.write(w)
+			return
+		}
 	}
+	promhttp.HandlerFor(d.options.Metrics.registry, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 }
 
-// seesAll reports whether a key covers all agents; otherwise it refuses the request.
-func (d *Daemon) seesAll(w http.ResponseWriter, r *http.Request) bool {
-	ok := principalOf(r).SeesAll()
-	if !ok {
-		(&problem{
-			status: http.StatusForbidden, Code: "forbidden", Message: "this needs a key that is not limited to some agents",
-		}).write(w)
+// requireAllAgents returns a problem if the request's key is limited to certain agents.
+func requireAllAgents(r *http.Request) *problem {
+	if principalOf(r).SeesAll() {
+		return nil
 	}
-	return ok
+	return failure("forbidden", "this address requires a key that is not limited to certain agents", "")
 }
 
 func (d *Daemon) openapi(w http.ResponseWriter, _ *http.Request) {
@@ -209,22 +204,22 @@ func (d *Daemon) mcp(w http.ResponseWriter, r *http.Request) {
 	}
 	defer v.leave()
 	if isStream(r) {
-		// A stream has no end of its own. It ends when the agent retires or its key is no longer
-		// valid.
+		// A stream is closed when the agent retires or when the caller's key becomes invalid.
 		ctx, stop := v.untilRetired(r.Context())
 		defer stop()
-		ctx, leave := d.streams.hold(ctx, p)
+		ctx, leave := d.hold(ctx, p)
 		defer leave()
 		r = r.WithContext(ctx)
 	}
 	v.running.Serve(w, r, p.Name)
 	if d.fleet.open.Err() != nil {
-		// The response must leave before the streams end, which wait for this call.
+		// During shutdown, the daemon may close the connection as soon as this handler returns. The response must be sent
+		// before.
 		_ = http.NewResponseController(w).Flush() // the client may be gone
 	}
 }
 
-// isStream reports whether a request only listens.
+// isStream reports whether a request only listens for notifications.
 func isStream(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen"
 }

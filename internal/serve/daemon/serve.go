@@ -1,28 +1,30 @@
-// Package daemon serves every agent of a folder over HTTP: each at /mcp/NAME, beside a JSON API and
-// the console.
+// Package daemon serves the agents of one or more folders over HTTP. Each agent is at /mcp/NAME. The daemon also
+// serves a JSON API below /api/v1 and a web console.
 //
 // # Authentication
 //
-// All paths except the open ones ([Daemon.openTo]) require a key: an API key, a token of the
-// configured OpenID provider, or the temporary admin key that the daemon creates when it starts and
-// writes to a file that only its own user can read. A key gives access to the agents in its scope;
-// an admin key gives access to all agents and to the daemon itself. Authentication comes first and
-// removes the key from the request, so that no later code can pass it on. Before authentication, a
-// shield rejects other host names (DNS rebinding), other origins, and requests that are too large
-// or too slow. Long requests are checked again: a key that is revoked or expires ends its open
-// streams, and a call that waits for a person under that key is not made.
+// Almost all paths require a key. [Daemon.isPublic] lists the exceptions. The key is an API key, a token of the
+// configured OpenID provider, or the daemon's temporary admin key. The daemon creates the temporary key when it
+// starts, and writes it to a file that only the daemon's user can read. A key gives access to the agents in its
+// scope. An admin key gives access to all agents and to the daemon itself.
+//
+// The shield checks a request before authentication. It refuses requests for other host names (DNS rebinding),
+// requests from other origins, and requests that are too large or too slow. Authentication then removes the key from
+// the request, so that no later code can forward the key. The key is checked again during a long request. When a key
+// is revoked or expires, its streams are closed and its waiting calls are refused.
 //
 // # The fleet
 //
-// Agents come from folders (see [Find]). An agent that cannot be served is listed as rejected with
-// its reasons; the others are served. The served agents are one immutable list. A reload reads
-// everything, starts and proves new agents beside the old ones, replaces the list in one step, and
-// lets old agents finish their calls. Agents with the same manifest and lock keep running.
+// The agents come from folders (see [Find]). An agent that cannot be served is listed as rejected, with the reason.
+// The other agents are served. To verify an agent, the daemon starts the agent's tool servers and compares their
+// tools with the manifest and the lock file. The daemon keeps all agents in one immutable list. A reload reads the
+// folders again. It verifies new agents while the old agents still run, and then replaces the list in one step. The
+// old agents finish their calls. Agents with an unchanged manifest and lock file keep running.
 //
 // # Shutdown
 //
-// The daemon stops accepting requests, gives open calls [Options.Grace], ends the streams, and then
-// closes everything.
+// The daemon stops accepting requests. It waits up to [Options.Grace] for running calls to finish. Then it closes the
+// streams and everything else.
 package daemon
 
 import (
@@ -32,6 +34,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log"
 	"net"
 	"net/http"
 	"net/netip"
@@ -42,103 +45,107 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/serve/console"
-	"github.com/ambit-run/ambit/internal/serve/http1"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/manifest"
 )
 
+// Tokens checks the tokens of an OpenID provider.
 type Tokens interface {
 	Checker
 	Issuer() string
 }
 
+// Options configures a daemon.
 type Options struct {
-	// Folders contain the agents.
+	// Folders are the paths of the agents folders.
 	Folders []string
-	// Reading are the options for reading manifests.
+	// Reading contains the options for reading manifests.
 	Reading manifest.Options
-	// CanRun returns why a valid agent cannot run here; nil runs all.
+	// CanRun returns an error if a valid agent cannot run on this daemon. A nil CanRun means that every valid agent
+	// can run.
 	CanRun func(*manifest.Manifest) error
 	Start  Starter
-	// Strict refuses to start or to reload if an agent is rejected.
+	// If Strict is set, New and Reload return a *StrictError when an agent is rejected.
 	Strict bool
-	// Production refuses settings that are meant for development.
+	// If Production is set, agents with development settings are rejected.
 	Production bool
-	// Idle is how long an agent may be unused before its servers are stopped; 0 means forever.
+	// Idle is how long an agent can be unused before its servers are stopped. Zero means that the servers are never
+	// stopped.
 	Idle time.Duration
-	// Grace is how long open calls may take at shutdown; 0 means 20 s.
+	// Grace is how long running calls are allowed to continue after the shutdown has begun. Zero means 20 seconds.
 	Grace time.Duration
 
 	APIKeys Keys
-	// Passing is the daemon's temporary key; nil if it has none.
+	// Passing is the temporary key of this daemon, or nil.
 	Passing *identity.PassingKey
-	// OIDC is nil without a provider.
+	// OIDC checks the tokens of the OpenID provider. It is nil if no provider is configured.
 	OIDC    Tokens
 	Journal Journal
-	// PolicyProblem returns why the user's policy is not in force; empty if it is. Nil means that
-	// there is no policy.
+	// PolicyProblem returns the reason why the user's policy is not in force. It returns an empty string if the policy is
+	// in force. A nil PolicyProblem means that there is no policy.
 	PolicyProblem func() string
-	// Approvals are the calls that wait for a person.
-	Approvals Approvals
-	// Intents queues requests to programs. Programs is given the daemon, so that the queue can run
-	// them.
-	Intents  Intents
-	Programs *Programs
-	// Tidy deletes expired rows; nil deletes none.
+	// Approvals lists the calls that wait for a person and records the decisions about them. A decision requires an admin
+	// key, so the client of an agent cannot approve its own calls.
+	Approvals console.Approvals
+	// Intents is the queue of intents, which are queued calls to programs.
+	Intents Intents
+	// Tidy deletes expired rows. If Tidy is nil, no rows are deleted.
 	Tidy Tidier
-	// Tickets seals the addresses of agents' pages; nil serves no pages.
+	// Tickets seals the tickets for agents' web pages. If Tickets is nil, no pages are served.
 	Tickets *identity.Keys
-	// Neighbours is given the daemon; nil if no agent calls another.
-	Neighbours *Neighbours
-	Metrics    *Metrics
-	// MetricsOpen serves the metrics without a key.
+	// If Served is not nil, New connects it to the new daemon. This allows the queue to run programs and agents to call
+	// other agents.
+	Served  *Served
+	Metrics *Metrics
+	// If MetricsOpen is true, /metrics requires no key.
 	MetricsOpen bool
-	// Trace is nil without tracing.
+	// Trace traces requests. If Trace is nil, nothing is traced.
 	Trace *Trace
 
-	// Listen is an address. An address that is not loopback requires TLS or BehindProxy.
+	// Listen is the address to listen on. If other machines can reach the address, TLS is required. Cert and Key are the
+	// files of the TLS certificate. BehindProxy means that a proxy in front of the daemon terminates TLS.
 	Listen      string
 	Cert, Key   string
 	BehindProxy bool
-	// PublicURL is the daemon's public URL, if it differs from its address.
+	// PublicURL is the daemon's public URL, if it differs from the address in Listen.
 	PublicURL string
 
 	Version string
 	// Log receives messages for the operator.
 	Log func(format string, args ...any)
 
-	public    *url.URL
-	loopback  bool
-	lookAgain time.Duration
-	tidyEvery time.Duration
+	public       *url.URL
+	loopback     bool
+	recheckEvery time.Duration
+	tidyEvery    time.Duration
 }
 
 // Daemon serves agents.
 type Daemon struct {
 	options Options
 	fleet   *fleet
-	settled atomic.Bool // the initial proofs are complete
+	settled atomic.Bool // every agent has been verified or has failed at least once
 	cert    atomic.Pointer[tls.Certificate]
 	server  *http.Server
-	plain   *http1.Server // the same, for connections without TLS
 	streams streams
 	console atomic.Pointer[console.Console]
-	again   sync.Mutex // held during a reload, so that the last one read is the one served
+	again   sync.Mutex // held during a reload
 }
 
-// UsageError reports contradictory options.
+// UsageError reports invalid or contradictory options. Hint says how to correct them.
 type UsageError struct{ What, Hint string }
 
 func (e *UsageError) Error() string { return e.What }
 
-// New reads the agents. It returns a *UsageError, a *StrictError, or the error of a folder that
-// cannot be read.
+// New creates a daemon and reads its agents, but does not start them. It returns a *UsageError if the options are
+// invalid, and a *StrictError if agents are rejected with [Options.Strict]. It returns a different error if a folder or
+// the certificate cannot be read.
 func New(o Options) (*Daemon, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
 	d := &Daemon{options: o}
-	d.streams.daemon = d
+	d.streams.keys = map[string]*watchedKey{}
 	cert, err := d.readCertificate()
 	if err != nil {
 		return nil, err
@@ -147,25 +154,22 @@ func New(o Options) (*Daemon, error) {
 	if d.fleet, err = newFleet(&d.options); err != nil {
 		return nil, err
 	}
-	o.Metrics.watch(d.fleet)
-	if o.Neighbours != nil {
-		o.Neighbours.of.Store(d)
-	}
-	if o.Programs != nil {
-		o.Programs.of.Store(d)
+	o.Metrics.fleet.Store(d.fleet)
+	if o.Served != nil {
+		o.Served.of.Store(d)
 	}
 	d.server = &http.Server{
-		Handler: d.Handler(), ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, IdleTimeout: keepAlive, MaxHeaderBytes: maxHeader,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams}, ErrorLog: logTo(o.Log),
+		Handler: d.Handler(), ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, IdleTimeout: keepAlive,
+		MaxHeaderBytes: maxHeader, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		ErrorLog: log.New(logWriter(o.Log), "", 0),
 	}
-	d.plain = http1.New(d.server)
 	return d, nil
 }
 
 // fill checks the options and sets defaults.
 func (o *Options) fill() error {
 	o.Grace = cmp.Or(o.Grace, 20*time.Second)
-	o.lookAgain = cmp.Or(o.lookAgain, lookAgain)
+	o.recheckEvery = cmp.Or(o.recheckEvery, recheckEvery)
 	o.tidyEvery = cmp.Or(o.tidyEvery, tidyEvery)
 	o.Listen = cmp.Or(o.Listen, "127.0.0.1:0")
 	if o.Log == nil {
@@ -179,23 +183,28 @@ func (o *Options) fill() error {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return &UsageError{fmt.Sprintf("--listen %s is not an address", o.Listen), "write HOST:PORT with a port up to 65535, such as 127.0.0.1:7411"}
+		return &UsageError{
+			"--listen " + o.Listen + " is not an address",
+			"use HOST:PORT with a port up to 65535, such as 127.0.0.1:7411",
+		}
 	}
 	addr, err := netip.ParseAddr(host)
 	o.loopback = host == "localhost" || err == nil && addr.IsLoopback()
 	switch {
 	case (o.Cert == "") != (o.Key == ""):
-		return &UsageError{"--tls-cert and --tls-key must be set together", "set both"}
+		return &UsageError{"--tls-cert and --tls-key must be set together", "set both flags, or neither"}
 	case !o.loopback && o.Cert == "" && !o.BehindProxy:
 		return &UsageError{
-			fmt.Sprintf("--listen %s is reachable from other machines, and keys would be sent unencrypted", o.Listen),
+			fmt.Sprintf("--listen %s is reachable from other machines, so keys would be sent unencrypted", o.Listen),
 			"set --tls-cert and --tls-key, or --behind-proxy if a proxy in front of the daemon terminates TLS",
 		}
 	}
 	if o.PublicURL != "" {
 		u, err := url.Parse(o.PublicURL)
 		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-			return &UsageError{fmt.Sprintf("--public-url %s is not a URL", o.PublicURL), "write https://NAME"}
+			return &UsageError{
+				fmt.Sprintf("--public-url %s is not an http or https URL", o.PublicURL), "use a URL such as https://NAME",
+			}
 		}
 		o.public = u
 	}
@@ -210,7 +219,7 @@ func (o *Options) PublicHosts() []string {
 	return nil
 }
 
-// readCertificate reads the certificate, at the start and at every reload; nil without TLS.
+// readCertificate reads the TLS certificate. It returns nil if the daemon does not use TLS.
 func (d *Daemon) readCertificate() (*tls.Certificate, error) {
 	if d.options.Cert == "" {
 		return nil, nil
@@ -222,7 +231,7 @@ func (d *Daemon) readCertificate() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// Certificate is the fingerprint of the TLS certificate; empty without TLS.
+// Certificate returns the fingerprint of the TLS certificate, or an empty string without TLS.
 func (d *Daemon) Certificate() string {
 	if d.options.Cert == "" {
 		return ""
@@ -232,7 +241,7 @@ func (d *Daemon) Certificate() string {
 
 func (d *Daemon) leaf() *x509.Certificate { return d.cert.Load().Leaf }
 
-// Listen opens the address and returns its URL.
+// Listen starts listening on the configured address. It returns the listener and the listener's URL.
 func (d *Daemon) Listen() (net.Listener, string, error) {
 	l, err := net.Listen("tcp", d.options.Listen)
 	if err != nil {
@@ -249,7 +258,7 @@ func (d *Daemon) Listen() (net.Listener, string, error) {
 	return l, url, nil
 }
 
-// Agents returns the state of each agent.
+// Agents returns a description of each agent.
 func (d *Daemon) Agents() []Card {
 	var cards []Card
 	for _, e := range d.fleet.current.Load().all {
@@ -258,17 +267,17 @@ func (d *Daemon) Agents() []Card {
 	return cards
 }
 
-// Close ends the agents of a daemon that was never served.
+// Close closes the agents. It must be called only if Serve was never called.
 func (d *Daemon) Close() { d.fleet.close(context.Background()) }
 
-// Prove starts every agent, a few at a time, and returns when each is proven or has failed.
-// Requests are answered meanwhile.
+// Prove starts and verifies every agent, a few at a time. It returns when every agent is verified or has failed. The
+// daemon can already answer requests while Prove is running.
 func (d *Daemon) Prove(ctx context.Context) {
 	d.fleet.prove(ctx, d.fleet.current.Load().all)
 	d.settled.Store(true)
 }
 
-// QueueError reports a reload that changed the agents but could not notify the queue.
+// QueueError reports that a reload replaced the agents but could not notify the queue.
 type QueueError struct{ err error }
 
 func (e *QueueError) Error() string {
@@ -277,28 +286,22 @@ func (e *QueueError) Error() string {
 
 func (e *QueueError) Unwrap() error { return e.err }
 
-// Reload reads the agents and the certificate again. If it fails, nothing has changed, except after
-// a *[QueueError].
-func (d *Daemon) Reload(ctx context.Context) (Change, error) {
+// Reload reads the agents and the certificate again. If it returns a *[QueueError], the new agents are already served.
+// If it returns any other error, nothing has changed.
+func (d *Daemon) Reload(ctx context.Context) (c Change, err error) {
 	d.again.Lock()
 	defer d.again.Unlock()
-	c, err := d.readAgain(ctx)
-	d.options.Metrics.reloaded(err)
-	return c, err
-}
-
-func (d *Daemon) readAgain(ctx context.Context) (Change, error) {
+	defer func() { d.options.Metrics.reloaded(err) }()
 	cert, err := d.readCertificate()
 	if err != nil {
-		return Change{}, err
+		return c, err
 	}
-	c, err := d.fleet.reload(ctx)
-	if err != nil {
-		return Change{}, err
+	if c, err = d.fleet.reload(ctx); err != nil {
+		return c, err
 	}
 	d.cert.Store(cert)
 	if d.options.Intents != nil {
-		// A reload completes even if the caller disconnects.
+		// A reload continues even if the caller disconnects.
 		if err := d.options.Intents.Reload(context.WithoutCancel(ctx)); err != nil {
 			return c, &QueueError{err}
 		}
@@ -306,28 +309,15 @@ func (d *Daemon) readAgain(ctx context.Context) (Change, error) {
 	return c, nil
 }
 
-// Serve answers requests until ctx ends, then finishes open calls.
+// Serve answers requests until ctx is done. It then waits up to [Options.Grace] for running calls to finish.
 func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
-	var server interface {
-		Serve(net.Listener) error
-		Shutdown(context.Context) error
-		Close() error
-	} = d.plain
-	if d.options.Cert != "" {
-		server = d.server
-	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(l) }()
+	go func() { failed <- d.server.Serve(l) }()
+	var background sync.WaitGroup
+	defer background.Wait() // the caller closes the store afterwards
 	tidying, stop := context.WithCancel(ctx)
-	tidied := make(chan struct{})
-	go func() {
-		defer close(tidied)
-		d.tidy(tidying)
-	}()
-	defer func() {
-		stop()
-		<-tidied // before the store is closed
-	}()
+	defer stop()
+	background.Go(func() { d.tidy(tidying) })
 	select {
 	case err := <-failed:
 		d.fleet.close(context.WithoutCancel(ctx))
@@ -336,16 +326,14 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.options.Grace)
 	defer cancel()
-	// At the same time: streams end when their agents retire, and the server waits for streams.
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		d.fleet.close(grace)
-	}()
-	err := server.Shutdown(grace)
-	<-closed
+	// The fleet and the server must shut down at the same time, because the server waits for streams, and a stream is
+	// closed only when its agent retires.
+	var closing sync.WaitGroup
+	closing.Go(func() { d.fleet.close(grace) })
+	err := d.server.Shutdown(grace)
+	closing.Wait()
 	if err != nil {
-		return errors.Join(fmt.Errorf("some calls did not finish in time: %w", err), server.Close())
+		return errors.Join(fmt.Errorf("some calls did not finish in time: %w", err), d.server.Close())
 	}
 	return nil
 }

@@ -13,34 +13,33 @@ import (
 	"time"
 )
 
-// Limits of a request.
+// These constants limit requests and responses, or are values of security headers.
 const (
 	maxHeader   = 64 << 10
-	maxBody     = 32 << 20 // as large as a message on stdio
+	maxBody     = 32 << 20 // the same limit as for a message on stdio
 	headerTime  = 10 * time.Second
-	requestTime = time.Minute // for all of it to arrive; answers may take longer
-	writeTime   = time.Minute // for each piece of an answer
+	requestTime = time.Minute // for reading the whole request; the response may take longer
+	writeTime   = time.Minute // for writing one piece of the response
 	keepAlive   = 2 * time.Minute
-	maxStreams  = 250 // of one HTTP/2 connection
+	maxStreams  = 250 // per HTTP/2 connection
 	noReferrer  = "no-referrer"
 	contentRule = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
 
-// shield checks every request first. It admits only requests that name this
-// daemon as their host, which stops DNS rebinding, and refuses requests made by
-// pages of other sites. It bounds the size of a request and the time that a
-// client may take to read each piece of an answer.
+// shield checks every request before any other code does. The Host header of a request must name this daemon, which
+// prevents DNS rebinding. The shield also rejects requests from pages of other sites. It limits the size of a request,
+// and the time that the client can take to read each piece of the response.
 type shield struct {
-	// The daemon answers to addresses, to localhost on loopback, and to its public
-	// name or the names on its certificate.
+	// The Host header can be any IP address. If loopback is true, it can also be "localhost". Any other name must be the
+	// host of the public URL. If there is no public URL, the name must be in the certificate.
 	loopback bool
 	public   *url.URL
 	cert     func() *x509.Certificate // nil without TLS
 	cross    *http.CrossOriginProtection
 }
 
-// securityHeaders are set on every response. Their values are shared and have no spare capacity:
-// appending to one copies it.
+// securityHeaders are set on every response. All responses share these slices. An append makes a copy, because the
+// slices have no spare capacity.
 var securityHeaders = map[string][]string{
 	"X-Content-Type-Options":       {"nosniff"},
 	"X-Frame-Options":              {"DENY"},
@@ -50,9 +49,8 @@ var securityHeaders = map[string][]string{
 	"Cache-Control":                {"no-store"},
 }
 
-// admit returns the writer for the answer to a request, or refuses the request
-// and returns nil.
-func (s *shield) admit(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+// admit checks a request. It returns the writer for the response, or nil if it has rejected the request.
+func (s *shield) admit(w http.ResponseWriter, r *http.Request) *deadlineWriter {
 	h := w.Header()
 	for name, value := range securityHeaders {
 		h[name] = value
@@ -61,20 +59,18 @@ func (s *shield) admit(w http.ResponseWriter, r *http.Request) http.ResponseWrit
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 	}
 	if len(r.TransferEncoding) > 0 {
-		// net/http accepts a Content-Length beside Transfer-Encoding and drops
-		// it. A proxy that went by the length would see another request in the
-		// bytes that follow (request smuggling), so none follow.
+		// If a request has both Content-Length and Transfer-Encoding, net/http ignores the length. A proxy that uses
+		// the length could mistake part of the body for another request (request smuggling). The daemon therefore
+		// reads no further request from this connection.
 		h.Set("Connection", "close")
 	}
 	switch {
 	case !s.knowsHost(r.Host):
-		(&problem{
-			status: http.StatusMisdirectedRequest, Code: "bad_host", Message: "this daemon is not known by this host name",
-			Hint: "use the address that it printed, or set the name: ambit serve --public-url URL",
-		}).write(w)
+		failure("bad_host", "the Host header does not name this daemon",
+			"use the address that the daemon printed, or set its public name with: ambit serve --public-url URL").write(w)
 		return nil
 	case !s.sameOrigin(r) && !fromPages(r) || s.cross.Check(r) != nil:
-		(&problem{status: http.StatusForbidden, Code: "bad_origin", Message: "requests from pages of other sites are not accepted"}).write(w)
+		failure("bad_origin", "requests from web pages on other sites are not accepted", "").write(w)
 		return nil
 	}
 	bounded := &deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}
@@ -84,8 +80,8 @@ func (s *shield) admit(w http.ResponseWriter, r *http.Request) http.ResponseWrit
 	return bounded
 }
 
-// knowsHost reports whether a Host header means this daemon. Addresses always
-// do: a page cannot make a browser send one for a name.
+// knowsHost reports whether a Host header names this daemon. IP addresses are always accepted, because in a DNS
+// rebinding attack the browser sends the attacker's host name and never an IP address.
 func (s *shield) knowsHost(host string) bool {
 	name := hostname(host)
 	if _, err := netip.ParseAddr(name); err == nil {
@@ -104,8 +100,8 @@ func (s *shield) knowsHost(host string) bool {
 	return false
 }
 
-// sameOrigin reports whether a request comes from no page, or from a page of
-// this daemon.
+// sameOrigin reports whether a request comes from a page of this daemon. It returns true for a request without an
+// Origin header, because such a request does not come from a page of another site.
 func (s *shield) sameOrigin(r *http.Request) bool {
 	origins := r.Header.Values("Origin")
 	if len(origins) == 0 {
@@ -113,7 +109,7 @@ func (s *shield) sameOrigin(r *http.Request) bool {
 	}
 	u, err := url.Parse(origins[0])
 	if len(origins) > 1 || err != nil || u.Host == "" {
-		return false // "null" among them
+		return false // also for the origin "null"
 	}
 	if s.public != nil && strings.EqualFold(u.Scheme, s.public.Scheme) && strings.EqualFold(u.Host, s.public.Host) {
 		return true
@@ -125,53 +121,53 @@ func (s *shield) sameOrigin(r *http.Request) bool {
 	return u.Scheme == scheme && strings.EqualFold(u.Host, r.Host)
 }
 
-// hostname is a host without its port and brackets.
+// hostname removes the port and the brackets from a host. It returns an empty string if the port is invalid.
 func hostname(host string) string {
 	if name, port, err := net.SplitHostPort(host); err == nil {
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil && port != "" {
-			return "" // not a valid host
+			return ""
 		}
 		return name
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 }
 
-// bodyProblem explains why a body cannot be read.
+// bodyProblem converts an error from reading a request body to a problem.
 func bodyProblem(err error) *problem {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &problem{
-			status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: "the request body is larger than 32 MiB",
-		}
+		return failure("too_large", "the request body is larger than 32 MiB", "")
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return &problem{status: http.StatusRequestTimeout, Code: "timeout", Message: "the request did not arrive in time"}
+		return failure("timeout", "the request did not arrive in time", "")
 	}
 	return badRequest("the request body cannot be read", "")
 }
 
-// deadlineWriter gives a slow client a deadline for each piece of a response, however long the
-// response is.
+// deadlineWriter sets a deadline whenever it writes a piece of a response, so that a client that stops reading is
+// disconnected. After each piece, it removes the deadline, because HTTP/2 cancels a request when the write deadline
+// expires, even if nothing is being written. The response as a whole has no time limit.
 type deadlineWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
 }
 
-// WriteHeader sets the deadline too: a response may have no body.
-func (w *deadlineWriter) WriteHeader(status int) {
-	_ = w.control.SetWriteDeadline(time.Now().Add(writeTime))
-	w.ResponseWriter.WriteHeader(status)
-}
+// start sets the deadline. It ignores errors, because some connections do not support deadlines.
+func (w *deadlineWriter) start() { _ = w.control.SetWriteDeadline(time.Now().Add(writeTime)) }
+
+func (w *deadlineWriter) stop() { _ = w.control.SetWriteDeadline(time.Time{}) }
 
 func (w *deadlineWriter) Write(p []byte) (int, error) {
-	_ = w.control.SetWriteDeadline(time.Now().Add(writeTime)) // not every connection has one
+	w.start()
+	defer w.stop()
 	return w.ResponseWriter.Write(p)
 }
 
-// Flush is for handlers that look for an [http.Flusher].
+// Flush implements [http.Flusher] for handlers that need it.
 func (w *deadlineWriter) Flush() {
-	_ = w.control.SetWriteDeadline(time.Now().Add(writeTime))
+	w.start()
+	defer w.stop()
 	_ = w.control.Flush()
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap lets an [http.ResponseController] find the wrapped writer.
 func (w *deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

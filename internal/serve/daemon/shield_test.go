@@ -33,23 +33,23 @@ func TestHostAndOrigin(t *testing.T) {
 		site         string
 		want         int
 	}{
-		{"as it is", loopback, "", "", "", 200},
+		{"the server's address", loopback, "", "", "", 200},
 		{"localhost", loopback, "localhost:7411", "", "", 200},
 		{"IPv6", loopback, "[::1]:7411", "", "", 200},
-		{"a name that points here", loopback, "evil.example", "", "", 421},
+		{"a rebound host name", loopback, "evil.example", "", "", 421},
 		{"a name that looks local", loopback, "localhost.evil.example", "", "", 421},
 		{"a name that looks like an address", loopback, "127.0.0.1.evil.example", "", "", 421},
-		{"a name behind a colon", loopback, "localhost:80.evil.example", "", "", 421},
+		{"a name after a colon", loopback, "localhost:80.evil.example", "", "", 421},
 		{"no host", loopback, " ", "", "", 421},
-		{"its own page", loopback, "localhost:7411", "http://localhost:7411", "same-origin", 200},
+		{"a page of the daemon", loopback, "localhost:7411", "http://localhost:7411", "same-origin", 200},
 		{"another site's page", loopback, "", "https://evil.example", "", 403},
 		{"another port's page", loopback, "localhost:7411", "http://localhost:9999", "", 403},
 		{"another scheme's page", loopback, "localhost:7411", "https://localhost:7411", "", 403},
-		{"a page of nowhere", loopback, "", "null", "", 403},
+		{"a page without an origin", loopback, "", "null", "", 403},
 		{"another site's form", loopback, "", "", "cross-site", 403},
-		{"its public name", public, "ambit.example.com", "", "", 200},
-		{"its public page", public, "ambit.example.com", "https://ambit.example.com", "same-origin", 200},
-		{"localhost, though it is public", public, "localhost", "", "", 421},
+		{"the public name", public, "ambit.example.com", "", "", 200},
+		{"a page of the public name", public, "ambit.example.com", "https://ambit.example.com", "same-origin", 200},
+		{"localhost at a public daemon", public, "localhost", "", "", 421},
 		{"another name", public, "evil.example", "", "", 421},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestHostAndOrigin(t *testing.T) {
 			}
 		})
 	}
-	// Health too: nothing at all answers to a name that is not ours.
+	// Other host names are rejected on every path, even on /healthz.
 	req, err := http.NewRequestWithContext(t.Context(), "GET", loopback.server.URL+"/healthz", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -105,14 +105,14 @@ func TestSecurityHeaders(t *testing.T) {
 	}
 }
 
-// zeros is a body without end.
+// zeros is an endless body.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 func TestTooLarge(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
-	for name, size := range map[string]int64{"as announced": maxBody + 1, "without saying": -1} {
+	for name, size := range map[string]int64{"announced size": maxBody + 1, "unknown size": -1} {
 		req, err := http.NewRequestWithContext(t.Context(), "POST", r.server.URL+"/api/v1/agents/alpha/call", io.LimitReader(zeros{}, maxBody+1))
 		if err != nil {
 			t.Fatal(err)
@@ -121,7 +121,7 @@ func TestTooLarge(t *testing.T) {
 		req.Header.Set("Authorization", "Bearer "+r.admin)
 		resp, err := r.server.Client().Do(req)
 		if err != nil {
-			// It may hang up before all was sent; then it did not take it either.
+			// The daemon may close the connection before everything is sent. That is also a rejection.
 			continue
 		}
 		resp.Body.Close()
@@ -131,7 +131,7 @@ func TestTooLarge(t *testing.T) {
 	}
 	w := &brokenBody{err: &http.MaxBytesError{Limit: 1}}
 	if p := readJSON(&http.Request{Body: w}, nil); p.status != 413 {
-		t.Errorf("a body that is too large is %d", p.status)
+		t.Errorf("a body that is too large: %d, want 413", p.status)
 	}
 }
 
@@ -140,8 +140,8 @@ type brokenBody struct{ err error }
 func (b *brokenBody) Read([]byte) (int, error) { return 0, b.err }
 func (b *brokenBody) Close() error             { return nil }
 
-// A request whose end two readers may see in different places ends its
-// connection: the bytes after it are not a second request.
+// After a request with Transfer-Encoding, the connection is closed. A proxy and the daemon may
+// disagree on where this request ends. The bytes after the request are not read as a second request.
 func TestNoRequestAfterTransferEncoding(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 	for name, head := range map[string]string{
@@ -173,7 +173,7 @@ func TestNoRequestAfterTransferEncoding(t *testing.T) {
 				t.Fatal("the connection stays open")
 			}
 			if after, err := io.ReadAll(read); len(after) > 0 {
-				t.Errorf("a second response: %q, %v", after, err)
+				t.Errorf("the daemon sent a second response: %q, %v", after, err)
 			}
 		})
 	}
@@ -183,9 +183,10 @@ func TestNoRequestAfterTransferEncoding(t *testing.T) {
 func TestTooSlow(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 	if r.Daemon.server.ReadTimeout == 0 || r.Daemon.server.ReadHeaderTimeout == 0 {
-		t.Fatal("it waits for ever")
+		t.Fatal("the server has no read timeouts")
 	}
-	// Times are generous, so that only missing bytes are late.
+	// Each server has one short and one long timeout. So only the missing part of a request can
+	// time out.
 	r.Daemon.server.ReadTimeout, r.Daemon.server.ReadHeaderTimeout = 20*time.Millisecond, time.Minute
 	url, stop, ended := serveRig(t, r)
 	defer func() { stop(); <-ended }()
@@ -210,19 +211,19 @@ func TestTooSlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resp.StatusCode != 408 {
-		t.Errorf("a body that does not come: %d", resp.StatusCode)
+		t.Errorf("a request without its whole body got %d, want 408", resp.StatusCode)
 	}
-	// Of a header that does not come the connection ends.
+	// If the header does not arrive, the daemon closes the connection.
 	if _, err := io.ReadAll(dial(hastyURL, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")); err != nil {
-		t.Errorf("a header that does not come: %v", err)
+		t.Errorf("a connection without a whole header ended with %v", err)
 	}
-	// A header that has no end is refused.
+	// A header that is too long is refused.
 	if resp, err := http.ReadResponse(dial(url, "GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: "+strings.Repeat("a", maxHeader+8192)+"\r\n\r\n"), nil); err != nil || resp.StatusCode != 431 {
-		t.Errorf("a header without end: %v, %v", resp, err)
+		t.Errorf("a request with a header that is too long got %v, %v", resp, err)
 	}
 }
 
-// An answer may take longer than a request may.
+// A response may take longer than the time limit for a request to arrive.
 func TestSlowAnswer(t *testing.T) {
 	hold, began := make(chan struct{}), make(chan string, 1)
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, _ *Options) {
@@ -238,7 +239,7 @@ func TestSlowAnswer(t *testing.T) {
 	<-timer.C
 	close(hold)
 	if a := <-answered; a.status != 200 {
-		t.Errorf("it got %d: %s", a.status, a.body)
+		t.Errorf("the call got %d: %s", a.status, a.body)
 	}
 }
 
@@ -251,14 +252,14 @@ func TestListenOptions(t *testing.T) {
 		{"loopback", Options{Listen: "127.0.0.1:0"}, true},
 		{"IPv6 loopback", Options{Listen: "[::1]:0"}, true},
 		{"by name", Options{Listen: "localhost:0"}, true},
-		{"everywhere, in the clear", Options{Listen: "0.0.0.0:0"}, false},
-		{"everywhere, without an address", Options{Listen: ":0"}, false},
+		{"all interfaces without TLS", Options{Listen: "0.0.0.0:0"}, false},
+		{"all interfaces, no address", Options{Listen: ":0"}, false},
 		{"another name", Options{Listen: "example.com:80"}, false},
 		{"behind a proxy", Options{Listen: "0.0.0.0:0", BehindProxy: true}, true},
 		{"a certificate without its key", Options{Listen: "0.0.0.0:0", Cert: "x"}, false},
-		{"no address", Options{Listen: "7411"}, false},
-		{"a port that is none", Options{Listen: "127.0.0.1:80000"}, false},
-		{"no URL", Options{PublicURL: "ambit.example.com"}, false},
+		{"a port without a host", Options{Listen: "7411"}, false},
+		{"an invalid port", Options{Listen: "127.0.0.1:80000"}, false},
+		{"a public URL without a scheme", Options{PublicURL: "ambit.example.com"}, false},
 	} {
 		_, err := New(tt.o)
 		if _, usage := errors.AsType[*UsageError](err); usage == tt.ok {
@@ -267,7 +268,7 @@ func TestListenOptions(t *testing.T) {
 	}
 }
 
-// certificate writes a certificate and its key.
+// certificate writes a new certificate and its key to dir and returns the paths.
 func certificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -295,7 +296,7 @@ func certificate(t *testing.T, dir string) (cert, key string) {
 	return cert, key
 }
 
-// Over TLS it speaks HTTP/2, and takes a new certificate when it reloads.
+// With TLS, the daemon serves HTTP/2, and a reload replaces its certificate.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	r := newRig(t, nil, func(_ *rig, o *Options) { o.Cert, o.Key = certificate(t, dir) })
@@ -327,13 +328,13 @@ func TestTLS(t *testing.T) {
 	}
 	resp, err := get("")
 	if err != nil || resp.ProtoMajor != 2 || resp.StatusCode != 200 || resp.Header.Get("Strict-Transport-Security") == "" {
-		t.Errorf("it answered %v, %v", resp, err)
+		t.Errorf("the daemon answered %v, %v", resp, err)
 	}
 	if resp, err := get("ambit.test"); err != nil || resp.StatusCode != 200 {
-		t.Errorf("by the certificate's name: %v, %v", resp, err)
+		t.Errorf("with the host name of the certificate: %v, %v", resp, err)
 	}
 	if resp, err := get("evil.example"); err != nil || resp.StatusCode != 421 {
-		t.Errorf("by another name: %v, %v", resp, err)
+		t.Errorf("with another host name: %v, %v", resp, err)
 	}
 	before := r.leaf().SerialNumber
 	certificate(t, dir)
@@ -342,26 +343,26 @@ func TestTLS(t *testing.T) {
 	}
 	resp, err = get("")
 	if err != nil || resp.TLS.PeerCertificates[0].SerialNumber.Cmp(before) == 0 {
-		t.Errorf("after a reload it shows the old certificate: %v", err)
+		t.Errorf("after a reload, the daemon uses the old certificate: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "cert.pem"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Reload(t.Context()); err == nil {
-		t.Error("a broken certificate was taken")
+		t.Error("a reload accepted an invalid certificate")
 	}
 	if resp, err = get(""); err != nil || resp.StatusCode != 200 {
-		t.Errorf("after a reload that failed: %v, %v", resp, err)
+		t.Errorf("after a failed reload: %v, %v", resp, err)
 	}
-	// The certificate is good and the agents are not, so nothing changes.
+	// The certificate is valid, but an agent is not, so nothing changes.
 	certificate(t, dir)
 	r.fleet.options.Strict = true
 	r.write("bad.json", `{"schema_version": 1, "agent": 7}`)
 	shown := r.leaf().SerialNumber
 	if _, err := r.Reload(t.Context()); err == nil {
-		t.Error("a broken agent was taken")
+		t.Error("a reload accepted an invalid agent")
 	}
 	if resp, err = get(""); err != nil || resp.TLS.PeerCertificates[0].SerialNumber.Cmp(shown) != 0 {
-		t.Errorf("after a reload that failed it shows another certificate: %v", err)
+		t.Errorf("after a failed reload, the daemon uses another certificate: %v", err)
 	}
 }

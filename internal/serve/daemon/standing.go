@@ -10,105 +10,96 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// Keys are checked at each request. Streams and calls that wait for a person last longer, so their
-// keys are checked again: a revoked or expired key ends what it opened.
+// The daemon checks the key of a request when the request arrives. But a stream, or a call that waits for approval, can
+// outlast its key. The daemon therefore checks these keys again. When a key is revoked or expires, its streams are
+// closed and its waiting calls are refused.
 
-// lookAgain is how often the keys of open streams are checked.
-const lookAgain = time.Second
+// recheckEvery is the default interval between two checks of the same key.
+const recheckEvery = time.Second
 
-// mayEnd reports whether a principal's key or token can end before the daemon does.
-func mayEnd(p *identity.Principal) bool { return p.Kind == identity.ByKey || !p.Until.IsZero() }
+// canExpire reports whether the principal's key or token can become invalid while the daemon is running.
+func canExpire(p *identity.Principal) bool { return p.Kind == identity.ByKey || !p.Until.IsZero() }
 
-// standing returns a refusal if a principal would be rejected now, and another error if that cannot
-// be checked.
+// standing returns nil if the principal's key or token is still valid. It returns a [*call.Refusal] if the key or token
+// has become invalid. It returns a different error if the check fails.
 func (d *Daemon) standing(ctx context.Context, p *identity.Principal) error {
 	key := ""
-	if p.Kind == identity.ByKey { // the daemon's own key is in no store
+	if p.Kind == identity.ByKey { // the daemon's temporary key is not in the store
 		key = p.KeyID
 	}
-	over, err := identity.Over(ctx, d.options.APIKeys, key, p.Until)
+	over, err := identity.CredentialExpired(ctx, d.options.APIKeys, key, p.Until)
 	if over == nil {
 		return err
 	}
-	refusal := call.Refuse("approve", call.ApprovalDenied, "%v while the call waited for a person; the call was not made", over)
+	refusal := call.Refuse("approve", call.ApprovalDenied,
+		"%v while the call waited for approval; the call was not made", over)
 	refusal.Hint = "call again with a valid key"
 	return refusal
 }
 
-// streams are the open streams of principals whose keys may end.
+// streams contains the keys that have open streams. All streams of one key share one periodic check.
 type streams struct {
-	daemon *Daemon
-
 	mu   sync.Mutex
-	open map[*identity.Principal]context.CancelFunc
-	last chan struct{} // closed when the last stream has ended
+	keys map[string]*watchedKey
 }
 
-// hold returns a context that also ends with the principal's key.
-func (s *streams) hold(ctx context.Context, p *identity.Principal) (context.Context, context.CancelFunc) {
+type watchedKey struct {
+	ctx   context.Context // canceled when the key becomes invalid, or when its last stream is closed
+	end   context.CancelFunc
+	users int
+}
+
+// hold returns a context for a stream of the principal. The context is canceled when the parent context is canceled or
+// when the principal's key becomes invalid. The caller must call the returned function when the stream is closed.
+func (d *Daemon) hold(ctx context.Context, p *identity.Principal) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	if !mayEnd(p) {
+	if !canExpire(p) {
 		return ctx, cancel
 	}
+	name := p.KeyID
+	if p.Kind != identity.ByKey {
+		name = p.Until.String()
+	}
+	s := &d.streams
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.open) == 0 {
-		s.open, s.last = map[*identity.Principal]context.CancelFunc{}, make(chan struct{})
-		go s.watch(s.last)
+	k := s.keys[name]
+	if k == nil {
+		k = &watchedKey{}
+		k.ctx, k.end = context.WithCancel(context.Background())
+		s.keys[name] = k
+		go d.watchKey(k, p)
 	}
-	s.open[p] = cancel // each request has its own principal
+	k.users++
+	stop := context.AfterFunc(k.ctx, cancel)
 	return ctx, func() {
+		stop()
 		cancel()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.open[p] == nil {
-			return // already released
-		}
-		if delete(s.open, p); len(s.open) == 0 {
-			close(s.last)
+		if k.users--; k.users == 0 {
+			k.end()
+			delete(s.keys, name)
 		}
 	}
 }
 
-// watch checks the keys while a stream is open.
-func (s *streams) watch(last <-chan struct{}) {
-	tick := time.NewTicker(s.daemon.options.lookAgain)
+// watchKey checks a key periodically and closes its streams when the key becomes invalid. If a check fails, the streams
+// stay open, because the key was valid when they were opened.
+func (d *Daemon) watchKey(k *watchedKey, p *identity.Principal) {
+	tick := time.NewTicker(d.options.recheckEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-last:
+		case <-k.ctx.Done():
 			return
 		}
-		s.mu.Lock()
-		byKey := map[string][]*identity.Principal{}
-		for p := range s.open {
-			name := p.KeyID
-			if p.Kind != identity.ByKey {
-				name = p.Until.String()
-			}
-			byKey[name] = append(byKey[name], p)
-		}
-		s.mu.Unlock()
-		for _, of := range byKey {
-			s.look(of)
-		}
-	}
-}
-
-// look ends the streams of a key that is no longer valid. If the check fails, they stay open: they
-// were requested with a valid key.
-func (s *streams) look(of []*identity.Principal) {
-	ctx, cancel := context.WithTimeout(context.Background(), headerTime)
-	defer cancel()
-	if _, over := errors.AsType[*call.Refusal](s.daemon.standing(ctx, of[0])); !over {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range of {
-		if end := s.open[p]; end != nil {
-			end()
+		ctx, cancel := context.WithTimeout(k.ctx, headerTime)
+		err := d.standing(ctx, p)
+		cancel()
+		if _, over := errors.AsType[*call.Refusal](err); over {
+			k.end()
 		}
 	}
 }

@@ -21,15 +21,15 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// shortToken is a provider whose tokens have ended by the time they are looked at
-// again.
+// shortToken is a provider whose tokens expire immediately. So the tokens are invalid at the next
+// check.
 type shortToken struct{ noTokens }
 
 func (shortToken) Check(context.Context, string) (*identity.Principal, error) {
 	return &identity.Principal{Name: "ada@example.com", Kind: identity.ByToken, Everywhere: true, Until: time.Now()}, nil
 }
 
-// Streams end with their key, and streams of other keys continue.
+// The streams of a key end when the key becomes invalid. Streams of other keys continue.
 func TestStreamsEndWithTheirKey(t *testing.T) {
 	expire := func(r *rig, id string) error {
 		return r.db.Write(t.Context(), func(tx state.Tx) error {
@@ -38,12 +38,12 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 		})
 	}
 	revoke := func(r *rig, id string) error {
-		_, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), id) // as another process does
+		_, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), id) // acts as another process
 		return err
 	}
 	tests := []struct {
 		name   string
-		listen bool // as the newer generation does
+		listen bool // open the stream with subscriptions/listen, as in the newer generation
 		token  bool
 		end    func(*rig, string) error
 	}{
@@ -54,7 +54,7 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(_ *rig, o *Options) { o.lookAgain, o.OIDC = time.Millisecond, shortToken{} })
+			r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(_ *rig, o *Options) { o.recheckEvery, o.OIDC = time.Millisecond, shortToken{} })
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			open := func(key string) *http.Response {
@@ -94,17 +94,17 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 				t.Errorf("the stream ended with %q, %v", rest, err)
 			}
 			r.streams.mu.Lock()
-			left := len(r.streams.open)
+			left := len(r.streams.keys)
 			r.streams.mu.Unlock()
 			if left != 1 {
-				t.Errorf("%d streams are left, want the other one", left)
+				t.Errorf("%d keys have open streams, want 1", left)
 			}
 			other.Body.Close()
 		})
 	}
 }
 
-// carefully is an agent whose one tool asks a person.
+// carefully is the manifest of an agent with one tool. Calls of this tool need approval.
 const carefully = `{
   "name": "Carefully", "description": "Writes prompts after approval.", "system_prompt": "You write prompts, one at a time, and only what you were asked for.", "kind": "mcp-tool", "example_prompts": ["Write about bees."],
   "tools": [{"name": "write", "description": "Write a prompt.",
@@ -114,8 +114,7 @@ const carefully = `{
   "delivery": "mcp.stdio", "exec": "user-local", "targets": ["cli"]
 }`
 
-// A call that waits for a person is not made if its key is revoked meanwhile, even if the person
-// approves.
+// If the key of a call is revoked while the call waits for approval, the call is refused.
 func TestRevokedWhileApprovalPending(t *testing.T) {
 	r := realRig(t, map[string]string{"carefully/findagent.json": carefully}, nil)
 	r.Prove(t.Context())
@@ -130,7 +129,7 @@ func TestRevokedWhileApprovalPending(t *testing.T) {
 		}()
 		return ended
 	}
-	// waiting is the id of the one question that waits.
+	// waiting waits for the only pending approval and returns its id.
 	waiting := func(ended <-chan *answer) string {
 		t.Helper()
 		deadline := time.Now().Add(30 * time.Second)
@@ -141,13 +140,13 @@ func TestRevokedWhileApprovalPending(t *testing.T) {
 			}
 			select {
 			case early := <-ended:
-				t.Fatalf("it did not wait: %d %s", early.status, early.body)
+				t.Fatalf("the call did not wait for approval: %d %s", early.status, early.body)
 			default:
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("nothing waits: %s", a.body)
+				t.Fatalf("there is no pending approval: %s", a.body)
 			}
-			time.Sleep(time.Millisecond) // between two looks
+			time.Sleep(time.Millisecond)
 		}
 	}
 	approve := func(id string) {
@@ -159,25 +158,25 @@ func TestRevokedWhileApprovalPending(t *testing.T) {
 	ended := call("bees")
 	approve(waiting(ended))
 	if a := <-ended; a.status != 200 || !strings.Contains(a.body, "Write about bees.") {
-		t.Fatalf("with a good key: %d %s", a.status, a.body)
+		t.Fatalf("with a valid key: %d %s", a.status, a.body)
 	}
 	ended = call("wasps")
 	waiting(ended)
 	if _, err := r.keys.Revoke(t.Context(), k.ID); err != nil {
 		t.Fatal(err)
 	}
-	// The call ends without an answer of a person.
+	// The call ends although nobody has approved or denied it.
 	select {
 	case a := <-ended:
 		if a.status != 403 || a.code() != "approval_denied" || !strings.Contains(a.body, "the key has been revoked") {
-			t.Errorf("with a key that was revoked: %d %s", a.status, a.body)
+			t.Errorf("with a revoked key: %d %s", a.status, a.body)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("with a revoked key it is still waiting")
+		t.Error("a call with a revoked key is still waiting")
 	}
 }
 
-// A session from a daemon's temporary key is invalid at the next daemon, although that daemon can
+// A session from a daemon's temporary key is invalid at the next daemon. The next daemon can still
 // decrypt the cookie.
 func TestConsoleEndsWithTheDaemon(t *testing.T) {
 	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
@@ -197,23 +196,23 @@ func TestConsoleEndsWithTheDaemon(t *testing.T) {
 	if got := p.signIn(r.link(r.admin)); got != 200 {
 		t.Fatalf("signing in: %d", got)
 	}
-	if got := p.does("GET", "/journal", ""); got != 200 {
-		t.Errorf("a page: %d", got)
+	if got := p.status("GET", "/journal", ""); got != 200 {
+		t.Errorf("a page of the same daemon: %d", got)
 	}
-	p.r = next // the browser sends its cookie there too
-	if got := p.does("GET", "/journal", ""); got != 401 {
+	p.r = next // the browser sends its cookie to the next daemon too
+	if got := p.status("GET", "/journal", ""); got != 401 {
 		t.Errorf("a page of the next daemon: %d", got)
 	}
 	if got := p.signIn(unused); got != 403 {
-		t.Errorf("a link at the next daemon: %d", got)
+		t.Errorf("an unused link at the next daemon: %d", got)
 	}
 	if got := p.signIn(next.link(next.admin)); got != 200 {
-		t.Errorf("a link of the next daemon: %d", got)
+		t.Errorf("a link from the next daemon: %d", got)
 	}
 }
 
-// A stranger is answered before the body has come.
-func TestStrangersBodyIsNotWaitedFor(t *testing.T) {
+// A request that cannot be authenticated is answered before its body has arrived.
+func TestUnauthenticatedBodyIsNotRead(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 	for name, head := range map[string]string{
 		"no key":      "",
@@ -237,11 +236,11 @@ func TestStrangersBodyIsNotWaitedFor(t *testing.T) {
 			}
 			resp, err := http.ReadResponse(bufio.NewReader(conn), httptest.NewRequest("POST", "/", nil))
 			if err != nil {
-				t.Fatalf("it waits for the body: %v (%t)", err, os.IsTimeout(err))
+				t.Fatalf("the daemon did not answer before the body: %v (timeout: %t)", err, os.IsTimeout(err))
 			}
 			resp.Body.Close()
 			if resp.StatusCode != 401 || !resp.Close {
-				t.Errorf("it answered %d, and the connection ends: %t", resp.StatusCode, resp.Close)
+				t.Errorf("the answer is %d, close is %t; want 401, true", resp.StatusCode, resp.Close)
 			}
 		})
 	}

@@ -11,21 +11,23 @@ import (
 )
 
 const (
-	// tidyEvery is how often a daemon deletes expired rows. The pause varies by half, so that
-	// daemons of one store take turns.
+	// tidyEvery is the average pause between two deletions of expired rows. The length of each pause varies randomly by up
+	// to 50 percent, so that daemons that share a store do not all delete at the same time.
 	tidyEvery = 10 * time.Minute
-	// tidyBatch is how many rows of each kind one transaction deletes: few enough not to delay
-	// calls.
+	// tidyBatch is the maximum number of rows of each kind that one transaction deletes. The number is small because
+	// a long deletion would delay calls.
 	tidyBatch = 200
 )
 
-// Tidier deletes a batch of expired rows. It returns their number and whether there may be more.
+// Tidier deletes a batch of expired rows. It returns the number of deleted rows and reports whether more expired rows
+// may remain.
 type Tidier func(ctx context.Context, now time.Time) (deleted int, more bool, err error)
 
-// TidierOf deletes old approvals and old answers of a store.
+// TidierOf returns a Tidier for the expired approvals and stored answers in a store.
 func TidierOf(s *store.Store) Tidier {
 	return func(ctx context.Context, now time.Time) (deleted int, more bool, err error) {
-		for _, forget := range []func(context.Context, *store.Store, time.Time, int) (int, error){approval.Forget, gateway.ForgetAnswers} {
+		type forgetter = func(context.Context, *store.Store, time.Time, int) (int, error)
+		for _, forget := range []forgetter{approval.Forget, gateway.ForgetAnswers} {
 			n, err := forget(ctx, s, now, tidyBatch)
 			if err != nil {
 				return deleted, false, err
@@ -36,7 +38,7 @@ func TidierOf(s *store.Store) Tidier {
 	}
 }
 
-// tidy deletes expired rows until ctx ends.
+// tidy deletes expired rows periodically until ctx is done.
 func (d *Daemon) tidy(ctx context.Context) {
 	if d.options.Tidy == nil {
 		return

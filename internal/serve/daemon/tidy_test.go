@@ -38,14 +38,15 @@ func TestDaemonTidiesUp(t *testing.T) {
 				close(done)
 			}
 			if n > 2*tidyBatch {
-				t.Errorf("%d rows went at once", n)
+				t.Errorf("one batch deleted %d rows, want at most %d", n, 2*tidyBatch)
 			}
 			return n, more, err
 		}
 	})
 	old := time.Now().Add(-2 * approval.Kept)
 	for i := range tidyBatch + 7 {
-		// Of many principals, since one may not ask that often.
+		// Each question has a different principal, because the number of questions per principal is
+		// limited.
 		_, err := approval.Ask(t.Context(), kept, &approval.Question{
 			ID: fmt.Sprint("q", i), Agent: "a", Digest: "sha256:d", Tool: "pay", Principal: fmt.Sprint("p", i), Arguments: []byte(`{}`), Asked: old, Expires: old.Add(time.Hour),
 		})
@@ -63,22 +64,22 @@ func TestDaemonTidiesUp(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(30 * time.Second):
-		t.Error("it does not tidy up")
+		t.Error("the daemon does not delete expired rows")
 	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	// Nothing runs any more when it has ended, so that the store can be closed.
+	// The test can read the counter without a lock, because Serve returns only after the last deletion.
 	if runs < 3 {
-		t.Errorf("%d runs for more than one batch", runs)
+		t.Errorf("%d runs, want at least 3: an error and two batches", runs)
 	}
 	if _, err := approval.Get(t.Context(), kept, "q0"); !errors.Is(err, approval.ErrUnknown) {
-		t.Errorf("an old question is still there: %v", err)
+		t.Errorf("an old question was not deleted: %v", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !strings.Contains(r.log.String(), "cannot delete expired rows: the store is busy") {
-		t.Errorf("the log says %s", r.log.String())
+		t.Errorf("the log is %s", r.log.String())
 	}
 }

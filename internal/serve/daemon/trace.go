@@ -22,18 +22,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Trace sends a span for every admitted request to a collector, below the caller's own span if the
-// request has a traceparent. Spans contain method, route, status and agent, and nothing of the
-// content.
+// Trace sends a span for every authenticated request to an OpenTelemetry collector. If the request has a traceparent
+// header, the span is a child of the caller's span. A span contains the method, the route, the status and the agent's
+// name, but no content.
 type Trace struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
 	incoming propagation.TraceContext
 }
 
-// TraceFromEnv sends traces to OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT.
-// It returns nil, which costs nothing, if neither is set. It also reads OTEL_EXPORTER_OTLP_HEADERS
-// and OTEL_SERVICE_NAME.
+// TraceFromEnv returns a Trace that sends spans to OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. If that variable is not set,
+// spans go to the path /v1/traces of OTEL_EXPORTER_OTLP_ENDPOINT. If neither variable is set, TraceFromEnv returns
+// nil and nothing is traced. TraceFromEnv also reads OTEL_EXPORTER_OTLP_HEADERS and OTEL_SERVICE_NAME.
 func TraceFromEnv(getenv func(string) string, version string) (*Trace, error) {
 	address := getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	if address == "" {
@@ -44,9 +44,10 @@ func TraceFromEnv(getenv func(string) string, version string) (*Trace, error) {
 	}
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("the address for traces is not an http or https URL (traces are sent as OTLP over HTTP)")
+		return nil, fmt.Errorf("the OTLP endpoint for traces is not an http or https URL (ambit sends OTLP over HTTP)")
 	}
-	e := &otlp{address: address, header: http.Header{"Content-Type": {"application/json"}}, client: &http.Client{Timeout: 10 * time.Second}}
+	e := &otlp{address: address, header: http.Header{}, client: &http.Client{Timeout: 10 * time.Second}}
+	e.header.Set("Content-Type", "application/json")
 	for pair := range strings.SplitSeq(getenv("OTEL_EXPORTER_OTLP_HEADERS"), ",") {
 		if name, value, ok := strings.Cut(pair, "="); ok {
 			if plain, err := url.PathUnescape(strings.TrimSpace(value)); err == nil {
@@ -57,7 +58,8 @@ func TraceFromEnv(getenv func(string) string, version string) (*Trace, error) {
 	service := cmp.Or(getenv("OTEL_SERVICE_NAME"), "ambit")
 	t := &Trace{provider: sdk.NewTracerProvider(
 		sdk.WithBatcher(e),
-		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.version", version))),
+		sdk.WithResource(resource.NewSchemaless(
+			attribute.String("service.name", service), attribute.String("service.version", version))),
 	)}
 	t.tracer = t.provider.Tracer("github.com/ambit-run/ambit")
 	otel.SetTracerProvider(t.provider)
@@ -72,8 +74,8 @@ func (t *Trace) Close(ctx context.Context) error {
 	return t.provider.Shutdown(ctx)
 }
 
-// begin starts the span of a request. The caller continues with the returned writer and request;
-// the function ends the span.
+// begin starts the span of a request. The caller must use the returned writer and request from then on. The returned
+// function ends the span.
 func (t *Trace) begin(w http.ResponseWriter, r *http.Request, route string) (*statusWriter, *http.Request, func()) {
 	ctx := t.incoming.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 	ctx, span := t.tracer.Start(ctx, r.Method+" "+route, trace.WithSpanKind(trace.SpanKindServer),
@@ -103,14 +105,11 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Flush implements [http.Flusher].
-func (w *statusWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
-
-// Unwrap implements the interface of [http.ResponseController].
+// Unwrap lets an [http.ResponseController] find the wrapped writer.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// otlp sends spans as OTLP in JSON over HTTP. The usual exporter would add gRPC and its generated
-// code for the same few fields.
+// otlp sends spans in the JSON format of OTLP over HTTP. The official exporter is not used, because it would add gRPC
+// and generated code to the binary.
 type otlp struct {
 	address string
 	header  http.Header
@@ -128,9 +127,10 @@ func (o *otlp) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error 
 	for i, s := range spans {
 		list[i] = otlpSpan(s)
 	}
+	scope := map[string]any{"name": spans[0].InstrumentationScope().Name}
 	body, err := json.Marshal(map[string]any{"resourceSpans": []any{map[string]any{
 		"resource":   map[string]any{"attributes": otlpAttributes(spans[0].Resource().Attributes())},
-		"scopeSpans": []any{map[string]any{"scope": map[string]any{"name": spans[0].InstrumentationScope().Name}, "spans": list}},
+		"scopeSpans": []any{map[string]any{"scope": scope, "spans": list}},
 	}}})
 	if err != nil {
 		return err
@@ -145,14 +145,14 @@ func (o *otlp) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error 
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be reused
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // lets the client reuse the connection
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("the trace collector answered %s", resp.Status)
 	}
 	return nil
 }
 
-// Shutdown ends the exporter.
+// Shutdown closes the idle connections to the collector.
 func (o *otlp) Shutdown(context.Context) error {
 	o.client.CloseIdleConnections()
 	return nil
@@ -162,18 +162,15 @@ func otlpSpan(s sdk.ReadOnlySpan) map[string]any {
 	m := map[string]any{
 		"traceId": s.SpanContext().TraceID().String(), "spanId": s.SpanContext().SpanID().String(),
 		"name": s.Name(), "kind": int(s.SpanKind()),
-		"startTimeUnixNano": strconv.FormatInt(s.StartTime().UnixNano(), 10), "endTimeUnixNano": strconv.FormatInt(s.EndTime().UnixNano(), 10),
-		"attributes": otlpAttributes(s.Attributes()), "flags": int(s.SpanContext().TraceFlags()),
+		"startTimeUnixNano": strconv.FormatInt(s.StartTime().UnixNano(), 10),
+		"endTimeUnixNano":   strconv.FormatInt(s.EndTime().UnixNano(), 10),
+		"attributes":        otlpAttributes(s.Attributes()), "flags": int(s.SpanContext().TraceFlags()),
 	}
 	if s.Parent().SpanID().IsValid() {
 		m["parentSpanId"] = s.Parent().SpanID().String()
 	}
-	// OTLP numbers them differently: 1 is ok, 2 is an error.
-	switch s.Status().Code {
-	case codes.Ok:
-		m["status"] = map[string]any{"code": 1}
-	case codes.Error:
-		m["status"] = map[string]any{"code": 2, "message": s.Status().Description}
+	if s.Status().Code == codes.Error {
+		m["status"] = map[string]any{"code": 2} // STATUS_CODE_ERROR in OTLP
 	}
 	return m
 }
@@ -181,16 +178,9 @@ func otlpSpan(s sdk.ReadOnlySpan) map[string]any {
 func otlpAttributes(list []attribute.KeyValue) []any {
 	out := make([]any, len(list))
 	for i, kv := range list {
-		var value map[string]any
-		switch kv.Value.Type() {
-		case attribute.BOOL:
-			value = map[string]any{"boolValue": kv.Value.AsBool()}
-		case attribute.INT64:
+		value := map[string]any{"stringValue": kv.Value.String()}
+		if kv.Value.Type() == attribute.INT64 {
 			value = map[string]any{"intValue": strconv.FormatInt(kv.Value.AsInt64(), 10)}
-		case attribute.FLOAT64:
-			value = map[string]any{"doubleValue": kv.Value.AsFloat64()}
-		default:
-			value = map[string]any{"stringValue": kv.Value.String()}
 		}
 		out[i] = map[string]any{"key": string(kv.Key), "value": value}
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// hostile tries what an untrusted page might, and reports successes in the names of images that it
-// requests.
+// hostile is a script that tries to break out of the sandbox. To report its successes, it requests an
+// image whose name lists them.
 const hostile = `
 const worked = [];
 const attempt = async (name, f) => { try { await f(); worked.push(name); } catch {} };
@@ -40,24 +40,23 @@ const attempt = async (name, f) => { try { await f(); worked.push(name); } catch
   new Image().src = 'worked-' + (worked.join('+') || 'nothing') + '.png';
 })();`
 
-// heard records requests for pages.
-type heard struct {
+// reporting records the names of the images that the hostile script requests.
+type reporting struct {
 	fs.FS
-	told chan string
+	reports chan string
 }
 
-func (h heard) Open(name string) (fs.File, error) {
+func (h reporting) Open(name string) (fs.File, error) {
 	if strings.HasPrefix(name, "worked-") {
 		select {
-		case h.told <- name:
+		case h.reports <- name:
 		default:
 		}
 	}
 	return h.FS.Open(name)
 }
 
-// TestUIInABrowser: a hostile page gets nothing of the daemon's, alone and in its
-// frame.
+// A hostile page cannot break out of its sandbox, either in a frame or on its own.
 func TestUIInABrowser(t *testing.T) {
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
@@ -66,7 +65,7 @@ func TestUIInABrowser(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	pages := heard{fstest.MapFS{
+	pages := reporting{fstest.MapFS{
 		"index.html": {Data: []byte(`<!doctype html><body><script src="app.js"></script>`)}, "app.js": {Data: []byte(hostile)},
 	}, make(chan string, 10)}
 	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
@@ -93,7 +92,7 @@ func TestUIInABrowser(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case got := <-pages.told:
+		case got := <-pages.reports:
 			if got != "worked-nothing.png" {
 				t.Errorf("%q: %s", path, got)
 			}

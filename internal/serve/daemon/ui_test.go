@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// paged is a fake with pages.
+// paged is a fake agent with web pages.
 type paged struct {
 	*fake
 	pages fs.FS
@@ -59,7 +59,7 @@ func uiRig(t *testing.T) (*rig, *identity.Keys) {
 	return r, keys
 }
 
-// get asks without a key, and without a browser's tidying of paths.
+// get sends a request without a key. It sends the path unchanged, without the normalization of a browser.
 func (r *rig) get(target string, header http.Header) (*http.Response, string) {
 	r.t.Helper()
 	req, err := http.NewRequestWithContext(r.t.Context(), "GET", r.server.URL, nil)
@@ -96,7 +96,7 @@ func TestUIPages(t *testing.T) {
 		t.Errorf("%d %s", frame.StatusCode, body)
 	}
 	if csp := frame.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'self'") || strings.Contains(csp, "unsafe") {
-		t.Errorf("the frame has %s", csp)
+		t.Errorf("the frame has the policy %s", csp)
 	}
 	for name, kind := range map[string]string{
 		"": "text/html; charset=utf-8", "index.html": "text/html; charset=utf-8", "app.js": "text/javascript; charset=utf-8", "sub/pic.svg": "image/svg+xml",
@@ -122,7 +122,8 @@ func TestUIPages(t *testing.T) {
 	}
 }
 
-// Only the pages are served, in every spelling of a path.
+// Hidden files and files outside the pages are not served. The spelling of their path does not
+// matter.
 func TestUIOutside(t *testing.T) {
 	r, _ := uiRig(t)
 	at, _ := r.ask(r.admin, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
@@ -136,7 +137,8 @@ func TestUIOutside(t *testing.T) {
 	}
 }
 
-// A ticket is for one agent and one hour, for callers with a key for that agent.
+// A ticket opens the pages of one agent until it expires. Only callers with a key for that agent can
+// get a ticket.
 func TestUITickets(t *testing.T) {
 	r, keys := uiRig(t)
 	if a := r.ask(r.admin, "GET", "/api/v1/agents/plain/ui", ""); a.status != 404 {
@@ -159,9 +161,9 @@ func TestUITickets(t *testing.T) {
 		status int
 	}{
 		"good":                 {good, 200},
-		"over":                 {sealed(uiPurpose, fmt.Sprintf(`{"agent":"pages","until":%d}`, time.Now().Unix()-1)), 404},
+		"expired":              {sealed(uiPurpose, fmt.Sprintf(`{"agent":"pages","until":%d}`, time.Now().Unix()-1)), 404},
 		"changed":              {string(flipped), 404},
-		"for another":          {sealed("session", `{"agent":"pages","until":99999999999}`), 404},
+		"for another purpose":  {sealed("session", `{"agent":"pages","until":99999999999}`), 404},
 		"without pages":        {sealed(uiPurpose, `{"agent":"plain","until":99999999999}`), 404},
 		"for an unknown agent": {sealed(uiPurpose, `{"agent":"gone","until":99999999999}`), 404},
 		"none":                 {"x", 404},
@@ -173,9 +175,10 @@ func TestUITickets(t *testing.T) {
 		}
 	}
 	if resp, _ := r.get("/ui/"+good+"/app.js", http.Header{"Origin": {"null"}}); resp.StatusCode != 200 || resp.Header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("a file for a page: %d", resp.StatusCode)
+		t.Errorf("a page requested one of its files and got %d", resp.StatusCode)
 	}
-	// A ticket is no key, and the pages' own requests are refused.
+	// A ticket is not accepted as a key. Requests that pages send to the API, and requests from other
+	// sites, are refused.
 	for path, header := range map[string]http.Header{
 		"/api/v1/agents":              {"Authorization": {"Bearer " + good}},
 		"/api/v1/whoami":              {"Origin": {"null"}},
@@ -187,7 +190,7 @@ func TestUITickets(t *testing.T) {
 	}
 }
 
-// TestUITicketEndsWithItsKey: what a key opened is closed when it is revoked.
+// A ticket becomes invalid when the key that requested it is revoked.
 func TestUITicketEndsWithItsKey(t *testing.T) {
 	r, _ := uiRig(t)
 	k, text, err := r.keys.New(t.Context(), identity.KeySpec{Agents: []string{"pages"}})
@@ -197,17 +200,17 @@ func TestUITicketEndsWithItsKey(t *testing.T) {
 	at, _ := r.ask(text, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
 	other, _ := r.ask(r.admin, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
 	if resp, _ := r.get(at+"/index.html", nil); resp.StatusCode != 200 {
-		t.Fatalf("before: %d", resp.StatusCode)
+		t.Fatalf("before the key is revoked: %d", resp.StatusCode)
 	}
-	if _, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), k.ID); err != nil { // as another process does
+	if _, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), k.ID); err != nil { // acts as another process
 		t.Fatal(err)
 	}
 	for _, path := range []string{"", "/index.html", "/app.js"} {
 		if resp, _ := r.get(at+path, nil); resp.StatusCode != 404 {
-			t.Errorf("%s afterwards: %d", path, resp.StatusCode)
+			t.Errorf("%s after the key was revoked: %d", path, resp.StatusCode)
 		}
 		if resp, _ := r.get(other+path, nil); resp.StatusCode != 200 {
-			t.Errorf("%s by another key: %d", path, resp.StatusCode)
+			t.Errorf("%s with the ticket of another key: %d", path, resp.StatusCode)
 		}
 	}
 }

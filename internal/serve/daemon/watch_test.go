@@ -52,7 +52,7 @@ func TestMetrics(t *testing.T) {
 		`go_goroutines `,
 	} {
 		if !strings.Contains(text, "\n"+line) {
-			t.Errorf("there is no %s", line)
+			t.Errorf("the metrics do not contain %s", line)
 		}
 	}
 	if strings.Contains(text, "made-up") || strings.Contains(text, "nobody") {
@@ -106,7 +106,7 @@ func TestTrace(t *testing.T) {
 		`{"key":"ambit.agent","value":{"stringValue":"alpha"}}`, `{"key":"http.response.status_code","value":{"intValue":"200"}}`, `{"key":"service.name","value":{"stringValue":"ambit"}}`,
 	} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("there is no %s in %s", want, text)
+			t.Errorf("the trace does not contain %s: %s", want, text)
 		}
 	}
 	if strings.Contains(string(text), "canary") || strings.Contains(string(text), "ambit_") {
@@ -116,17 +116,17 @@ func TestTrace(t *testing.T) {
 		t.Errorf("the collector's headers are not sent: %v", header)
 	}
 	if none, err := TraceFromEnv(func(string) string { return "" }, "1"); none != nil || err != nil {
-		t.Errorf("without an address: %v, %v", none, err)
+		t.Errorf("without an endpoint: %v, %v", none, err)
 	}
 	if _, err := TraceFromEnv(func(string) string { return "localhost:4317" }, "1"); err == nil {
-		t.Error("an address that is no URL was taken")
+		t.Error("an endpoint that is not a URL was accepted")
 	}
 }
 
 func TestPresence(t *testing.T) {
 	h := home.At(t.TempDir())
 	if _, err := FindDaemon(h); err == nil {
-		t.Fatal("there is a daemon already")
+		t.Fatal("FindDaemon found a daemon before one was announced")
 	}
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
 	file, err := WriteKey(h, r.admin)
@@ -152,35 +152,35 @@ func TestPresence(t *testing.T) {
 	}
 	var doc struct{ Agents []Card }
 	if err := c.Do(t.Context(), "GET", "/api/v1/agents", &doc); err != nil || len(doc.Agents) != 1 || doc.Agents[0].Name != "alpha" {
-		t.Errorf("it said %+v, %v", doc, err)
+		t.Errorf("the list of agents is %+v, %v", doc, err)
 	}
 	if err := c.Do(t.Context(), "GET", "/api/v1/agents/none", &doc); err == nil || err.Error() != "there is no agent with this name" {
-		t.Errorf("it said %v", err)
+		t.Errorf("the error for an unknown agent is %v", err)
 	}
-	// A second daemon leaves the first its place.
+	// A second daemon does not overwrite the daemon.json of the first.
 	second := Presence{URL: "http://127.0.0.1:1", KeyFile: filepath.Join(h.Dir(), "run", "x.key")}
 	if other, err := Announce(t.Context(), h, second); err != nil || other == nil || other.URL != p.URL {
 		t.Errorf("a second daemon got %v, %v", other, err)
 	}
 	Leave(h, second)
 	if _, err := FindDaemon(h); err != nil {
-		t.Errorf("the second took the first's file with it: %v", err)
+		t.Errorf("the second daemon removed the daemon.json of the first: %v", err)
 	}
-	// The files of a killed daemon are removed.
+	// The next daemon removes the files of a killed daemon.
 	r.server.Close()
 	if other, err := Announce(t.Context(), h, second); other != nil || err != nil {
-		t.Errorf("after the first's end: %v, %v", other, err)
+		t.Errorf("after the first daemon was killed: %v, %v", other, err)
 	}
 	if _, err := os.Stat(file); err == nil {
-		t.Error("the dead daemon's key is still there")
+		t.Error("the key file of the killed daemon still exists")
 	}
 	Leave(h, second)
 	if _, err := FindDaemon(h); err == nil {
-		t.Error("it left its file behind")
+		t.Error("Leave did not remove daemon.json")
 	}
 }
 
-// The client of a TLS daemon takes that daemon's certificate and no other.
+// The client of a daemon with TLS accepts only the certificate that daemon.json names.
 func TestPresencePinsTheCertificate(t *testing.T) {
 	r := newRig(t, nil, func(_ *rig, o *Options) { o.Cert, o.Key = certificate(t, t.TempDir()) })
 	l, url, err := r.Listen()
@@ -206,7 +206,7 @@ func TestPresencePinsTheCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := c.Alive(t.Context()); got != want {
-			t.Errorf("with the certificate %.8s it is alive: %v", print, got)
+			t.Errorf("with the certificate %.8s, Alive returned %v, want %v", print, got, want)
 		}
 		Leave(h, p)
 	}

@@ -10,24 +10,16 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// lookup follows names into nested objects of valid JSON.
+// lookup returns the member at a path in nested JSON objects, or nil. The JSON must be valid.
 func lookup(raw []byte, path ...string) jsontext.Value { return rawjson.Lookup(raw, path...) }
 
-// text returns the value of a JSON string.
+// text decodes a JSON string. The second result is false for any other value.
 func text(raw []byte) (string, bool) { return rawjson.Text(raw) }
 
-// find returns the start and end of a member's value; start is -1 if there is no such member.
-func find(object []byte, name string) (start, end int) {
-	if start, end = rawjson.Find(object, name); start == end {
-		return -1, -1
-	}
-	return start, end
-}
-
-// set replaces a member's value, or adds the member as the first one. It changes no other bytes,
-// and returns values that are not objects unchanged.
+// set returns the object with a new value for the named member. If the member is missing, it is inserted at the start.
+// All other bytes stay the same. If the argument is not a JSON object, it is returned unchanged.
 func set(object []byte, name string, value jsontext.Value) jsontext.Value {
-	if start, end := find(object, name); start >= 0 {
+	if start, end := rawjson.Find(object, name); start < end {
 		return slices.Concat(object[:start], value, object[end:])
 	}
 	open := bytes.IndexByte(object, '{')
@@ -42,21 +34,12 @@ func set(object []byte, name string, value jsontext.Value) jsontext.Value {
 	return slices.Concat(object[:open+1], member, rest)
 }
 
-// fill adds a member if the object has none with this name.
+// fill adds a member to the object, unless the object already has a member with this name.
 func fill(object []byte, name string, value jsontext.Value) jsontext.Value {
-	if start, _ := find(object, name); start >= 0 {
+	if lookup(object, name) != nil {
 		return object
 	}
 	return set(object, name, value)
-}
-
-// oneLine replaces line ends in JSON, where they occur between tokens only.
-func oneLine(b []byte) {
-	for i, c := range b {
-		if c == '\n' || c == '\r' {
-			b[i] = ' '
-		}
-	}
 }
 
 func clip(s string) string {

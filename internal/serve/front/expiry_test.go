@@ -32,17 +32,17 @@ func TestHeldSessionEnds(t *testing.T) {
 			return w
 		}
 		id := post(hello, "").Header().Get("Mcp-Session-Id")
-		for range 2 { // the second time it is found in memory
+		for range 2 { // the second request finds the session in memory
 			if w := post(calls(2, "read", `{}`), id); w.Code != http.StatusOK {
-				t.Fatalf("within its time: %d %s", w.Code, w.Body)
+				t.Fatalf("before the session expired: %d %s", w.Code, w.Body)
 			}
 		}
 		time.Sleep(life + 2*time.Second)
-		if len(face.opened) != 1 {
-			t.Fatalf("%d sessions are held, so nothing is tried", len(face.opened))
+		if len(face.peers) != 1 {
+			t.Fatalf("%d sessions are in memory, want 1; otherwise this test proves nothing", len(face.peers))
 		}
 		if w := post(calls(3, "read", `{}`), id); w.Code != http.StatusNotFound {
-			t.Errorf("past its time: %d %s", w.Code, w.Body)
+			t.Errorf("after the session expired: %d %s", w.Code, w.Body)
 		}
 	})
 }

@@ -16,31 +16,30 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// The front passes on resources, prompts and completions of servers if they are exposed. With one
-// server everything is passed on unchanged. With several, lists are merged, and a request goes to
-// the server that listed the requested item.
+// This file forwards requests for resources, prompts and completions, if the operator has exposed them. With one
+// server, requests and results are forwarded unchanged. With several servers, their lists are merged, and a request
+// goes to the server that listed the requested item.
 
-// routes remembers which server listed which resource, template or prompt, for agents with several
-// servers.
+// routes remembers which server listed each resource, resource template and prompt.
 type routes struct {
 	mu sync.Mutex
-	to map[string]string // "uri X", "template X" or "prompt X" → alias
+	to map[string]string // maps "uri X", "template X" or "prompt X" to the alias of the server
 }
 
-// aliases returns the servers with a capability, in the manifest's order.
+// aliases returns the aliases of all servers with the given capability, in the order of the manifest.
 func (a *Agent) aliases(capability string) []string {
 	var list []string
 	servers := a.Gateway.Agent().Servers
 	for i := range servers {
 		alias := servers[i].Alias
-		if a.Capabilities != nil && lookup(a.Capabilities(alias), capability) != nil {
+		if lookup(a.Capabilities(alias), capability) != nil {
 			list = append(list, alias)
 		}
 	}
 	return list
 }
 
-// forward makes the request to a server.
+// forward converts the client's request to a request to the server with this alias.
 func (a *Agent) forward(r *request, alias string) *call.Forward {
 	return &call.Forward{
 		ID: gateway.NewID(), Server: alias, Method: r.Method, Params: r.Params, Principal: r.principal,
@@ -48,8 +47,9 @@ func (a *Agent) forward(r *request, alias string) *call.Forward {
 	}
 }
 
-// exposed returns the capability that servers need for a method, and whether the method is exposed.
-func (a *Agent) exposed(method string) (capability string, ok bool) {
+// capabilityFor returns the capability that a server needs for a method. The second result reports whether the operator
+// has exposed the method.
+func (a *Agent) capabilityFor(method string) (capability string, ok bool) {
 	switch group, _, _ := strings.Cut(method, "/"); group {
 	case "resources":
 		return "resources", a.exposes(gateway.Resources)
@@ -62,7 +62,7 @@ func (a *Agent) exposed(method string) (capability string, ok bool) {
 
 // pass answers requests for resources, prompts and completions.
 func (a *Agent) pass(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
-	capability, exposed := a.exposed(r.Method)
+	capability, exposed := a.capabilityFor(r.Method)
 	own := capability == "prompts" && len(a.Prompts) > 0
 	if !exposed && !own {
 		return nil, unknownMethod(r.Method)
@@ -83,20 +83,21 @@ func (a *Agent) pass(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	var err *rpcError
 	switch list := listOf(r.Method); {
 	case list != "" && (own || len(servers) != 1):
-		result, err = a.merge(ctx, r, list, servers)
+		result = a.merge(ctx, r, list, servers)
 	case len(servers) == 1:
 		result, err = a.send(ctx, r, servers[0])
 	case list == "":
 		alias, found := a.route(ctx, r, servers)
 		if !found {
-			return nil, &rpcError{Code: notFound(r), Message: "no server offers the item that " + r.Method + " requests"}
+			return nil, &rpcError{Code: notFound(r), Message: r.Method + ": no server offers the requested item"}
 		}
 		result, err = a.send(ctx, r, alias)
 	}
 	return a.complete(r, result), err
 }
 
-// notFound is the error code for a missing item, which differs in the older generation.
+// notFound returns the error code for an item that no server offers. The older protocol has a separate code for
+// resources.
 func notFound(r *request) int {
 	if r.Method == "resources/read" && !r.modern {
 		return -32002
@@ -104,7 +105,8 @@ func notFound(r *request) int {
 	return invalidParams
 }
 
-// listOf returns the member of the result that contains a method's list.
+// listOf returns the name of the result member that contains the list. It returns "" if the method does not return a
+// list.
 func listOf(method string) string {
 	switch method {
 	case "resources/list":
@@ -117,9 +119,9 @@ func listOf(method string) string {
 	return ""
 }
 
-// complete adds the members that a client of the newer generation expects in a result.
+// complete adds the members that clients of the newer protocol expect in a result. It does not change existing members.
 func (a *Agent) complete(r *request, result jsontext.Value) jsontext.Value {
-	if !r.modern || result == nil || asksMore(result) {
+	if !r.modern || result == nil || asksForInput(result) {
 		return result
 	}
 	if listOf(r.Method) != "" || r.Method == "resources/read" {
@@ -128,7 +130,7 @@ func (a *Agent) complete(r *request, result jsontext.Value) jsontext.Value {
 	return fill(result, "resultType", jsontext.Value(`"complete"`))
 }
 
-// send sends a request to one server.
+// send sends the client's request to the server with this alias and returns the result.
 func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Value, *rpcError) {
 	f := a.forward(r, alias)
 	c := &call.Call{ID: f.ID}
@@ -136,8 +138,9 @@ func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Va
 		if problem := a.resume(ctx, r, c); problem != nil {
 			return nil, problem
 		}
-		// The client's copy of the state is ours; the server gets its own.
-		if start, _ := find(f.Params, "requestState"); start >= 0 {
+		// The requestState from the client is the front's sealed state. It contains the server's own state, which is sent to
+		// the server.
+		if lookup(f.Params, "requestState") != nil {
 			f.Params = without(f.Params, "requestState")
 			rawjson.Members(c.More, func(name string, value jsontext.Value) { f.Params = set(f.Params, name, value) })
 		}
@@ -151,7 +154,7 @@ func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Va
 	if err != nil {
 		return nil, asRPC(err)
 	}
-	if asksMore(result) {
+	if asksForInput(result) {
 		if refusal := a.mayAsk(r, result); refusal != nil {
 			return nil, asRPC(refusal)
 		}
@@ -162,20 +165,15 @@ func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Va
 	return result, nil
 }
 
-// without returns an object without one of its members.
+// without returns a copy of the object without the named member.
 func without(object jsontext.Value, name string) jsontext.Value {
-	rest := jsontext.Value("{}")
-	var names []string
-	values := map[string]jsontext.Value{}
+	var rest [][]byte
 	rawjson.Members(object, func(n string, value jsontext.Value) {
 		if n != name {
-			names, values[n] = append(names, n), value
+			rest = append(rest, slices.Concat(marshal(n), []byte(":"), value))
 		}
 	})
-	for _, n := range slices.Backward(names) {
-		rest = set(rest, n, values[n])
-	}
-	return rest
+	return slices.Concat([]byte("{"), bytes.Join(rest, []byte(",")), []byte("}"))
 }
 
 func asRPC(err error) *rpcError {
@@ -185,16 +183,17 @@ func asRPC(err error) *rpcError {
 	return &rpcError{Code: internalError, Message: explain(err), Data: refusalData(err)}
 }
 
-// Limits of a merged list.
 const (
+	// maxListed is the maximum number of items in a merged list.
 	maxListed = 10000
-	maxPages  = 100
+	// maxPages is the maximum number of list pages that are read from one server.
+	maxPages = 100
 )
 
-// merge merges the lists of several servers into one page and remembers their routes. The agent's
-// own prompts come first and hide others.
-func (a *Agent) merge(ctx context.Context, r *request, list string, servers []string) (jsontext.Value, *rpcError) {
-	var all []jsontext.Value
+// merge requests the list from every server and returns one merged list. If several items have the same name, only the
+// first one is listed. The agent's own prompts come first. The server of each item is stored in a.routes.
+func (a *Agent) merge(ctx context.Context, r *request, list string, servers []string) jsontext.Value {
+	var all [][]byte
 	to := map[string]string{}
 	if list == "prompts" {
 		for _, p := range a.Prompts {
@@ -207,7 +206,7 @@ func (a *Agent) merge(ctx context.Context, r *request, list string, servers []st
 		for range maxPages {
 			result, err := a.Gateway.Forward(ctx, f)
 			if err != nil {
-				break // the other lists are still useful
+				break // skip this server, because the other servers' lists are still useful
 			}
 			rawjson.Elements(lookup(result, list), func(item jsontext.Value) {
 				key := routeOf(list, item)
@@ -232,18 +231,10 @@ func (a *Agent) merge(ctx context.Context, r *request, list string, servers []st
 		}
 	}
 	a.routes.mu.Unlock()
-	return slices.Concat([]byte(`{"`+list+`":[`), bytes.Join(toBytes(all), []byte(",")), []byte(`]}`)), nil
+	return slices.Concat([]byte(`{"`+list+`":[`), bytes.Join(all, []byte(",")), []byte(`]}`))
 }
 
-func toBytes(values []jsontext.Value) [][]byte {
-	b := make([][]byte, len(values))
-	for i, v := range values {
-		b[i] = v
-	}
-	return b
-}
-
-// routeOf returns the route key of a listed item.
+// routeOf returns the key under which a list item is stored in routes. It returns "" if the item has no name or URI.
 func routeOf(list string, item jsontext.Value) string {
 	kind, member := "uri ", "uri"
 	switch list {
@@ -259,8 +250,8 @@ func routeOf(list string, item jsontext.Value) string {
 	return kind + name
 }
 
-// route finds the server that listed the requested item. If no list contained it, route lists
-// everything once.
+// route returns the alias of the server that listed the requested item. If the item is unknown, route first requests
+// all lists.
 func (a *Agent) route(ctx context.Context, r *request, servers []string) (string, bool) {
 	if len(servers) == 0 {
 		return "", false
@@ -269,11 +260,10 @@ func (a *Agent) route(ctx context.Context, r *request, servers []string) (string
 		return alias, slices.Contains(servers, alias)
 	}
 	for _, method := range []string{"resources/list", "resources/templates/list", "prompts/list"} {
-		if capability, ok := a.exposed(method); ok {
-			list := &request{Message: mcpwire.Message{Method: method}, principal: r.principal, modern: r.modern, peer: r.peer, meta: r.meta, notify: r.notify}
-			if _, err := a.merge(ctx, list, listOf(method), a.aliases(capability)); err != nil {
-				return "", false
-			}
+		if capability, ok := a.capabilityFor(method); ok {
+			list := *r
+			list.Message = mcpwire.Message{Method: method}
+			a.merge(ctx, &list, listOf(method), a.aliases(capability))
 		}
 	}
 	alias, ok := a.routed(r)
@@ -300,7 +290,7 @@ func (a *Agent) routed(r *request) (string, bool) {
 			return alias, true
 		}
 	}
-	// The template with the longest fixed prefix.
+	// If several templates match, use the one with the longest prefix before its first variable.
 	best, longest := "", -1
 	for key, alias := range a.routes.to {
 		template, ok := strings.CutPrefix(key, "template ")
@@ -312,7 +302,7 @@ func (a *Agent) routed(r *request) (string, bool) {
 	return best, longest >= 0
 }
 
-// ownPrompt returns one of the agent's own prompts.
+// ownPrompt answers prompts/get for the agent's own prompts. The last result reports whether the prompt exists.
 func (a *Agent) ownPrompt(ctx context.Context, r *request) (result jsontext.Value, problem *rpcError, found bool) {
 	name, _ := text(lookup(r.Params, "name"))
 	for _, p := range a.Prompts {
@@ -327,7 +317,7 @@ func (a *Agent) ownPrompt(ctx context.Context, r *request) (result jsontext.Valu
 	return nil, &rpcError{Code: invalidParams, Message: "unknown prompt " + clip(name)}, false
 }
 
-// subscribe begins or ends a subscription to a resource, in the older generation.
+// subscribe answers resources/subscribe and resources/unsubscribe in the older protocol.
 func (a *Agent) subscribe(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	if !a.exposes(gateway.Resources) || r.peer == nil {
 		return nil, unknownMethod(r.Method)
@@ -342,8 +332,8 @@ func (a *Agent) subscribe(ctx context.Context, r *request) (jsontext.Value, *rpc
 	on := r.Method == "resources/subscribe"
 	changed, problem := r.peer.claim(uri, on)
 	if changed {
-		if problem = a.watch(ctx, r, r.Method, uri); problem != nil {
-			r.peer.watch(uri, !on)
+		if _, problem = a.watch(ctx, r, r.Method, uri); problem != nil {
+			_, _ = r.peer.claim(uri, !on) // undo the change
 		}
 	}
 	if problem != nil {
@@ -352,8 +342,8 @@ func (a *Agent) subscribe(ctx context.Context, r *request) (jsontext.Value, *rpc
 	return jsontext.Value("{}"), nil
 }
 
-// claim records that a client watches a resource or no longer does, and reports whether that is a
-// change. Repetitions are not forwarded: a server may count its watchers.
+// claim starts or ends the client's subscription to a resource. It returns false if nothing has changed. Only changes
+// are forwarded, because a server might count its subscriptions.
 func (p *peer) claim(uri string, on bool) (changed bool, problem *rpcError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -363,35 +353,35 @@ func (p *peer) claim(uri string, on bool) (changed bool, problem *rpcError) {
 	case !on:
 		delete(p.watched, uri)
 	case len(p.watched) >= maxWatched:
-		return false, &rpcError{Code: internalError, Message: "the client is subscribed to too many resources"}
+		return false, &rpcError{Code: internalError, Message: "the client has too many resource subscriptions"}
 	default:
 		p.watched[uri] = true
 	}
 	return true, nil
 }
 
-// watch subscribes to a resource at its server, or unsubscribes.
-func (a *Agent) watch(ctx context.Context, r *request, method, uri string) *rpcError {
-	asked := watching(r, method, uri)
-	alias, problem := a.holder(ctx, asked, uri)
-	if problem != nil {
-		return problem
+// watch sends a request to subscribe to a resource, or to unsubscribe from it, to the server that offers the resource.
+// It returns the server's alias.
+func (a *Agent) watch(ctx context.Context, r *request, method, uri string) (alias string, problem *rpcError) {
+	asked := watchRequest(r, method, uri)
+	if alias, problem = a.serverOf(ctx, asked, uri); problem != nil {
+		return "", problem
 	}
 	if _, err := a.Gateway.Forward(ctx, a.forward(asked, alias)); err != nil {
-		return asRPC(err)
+		return "", asRPC(err)
 	}
-	return nil
+	return alias, nil
 }
 
-// watching turns a client's request into one for a resource's changes.
-func watching(r *request, method, uri string) *request {
+// watchRequest returns a copy of the request with a different method, and with the URI as its only parameter.
+func watchRequest(r *request, method, uri string) *request {
 	asked := *r
 	asked.Method, asked.Params = method, slices.Concat([]byte(`{"uri":`), marshal(uri), []byte(`}`))
 	return &asked
 }
 
-// holder returns the server of a resource.
-func (a *Agent) holder(ctx context.Context, r *request, uri string) (string, *rpcError) {
+// serverOf returns the alias of the server that offers a resource.
+func (a *Agent) serverOf(ctx context.Context, r *request, uri string) (string, *rpcError) {
 	servers := a.aliases("resources")
 	if len(servers) == 1 {
 		return servers[0], nil

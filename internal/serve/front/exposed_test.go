@@ -85,20 +85,20 @@ func TestExposed(t *testing.T) {
 	}{
 		{"hidden", []string{"fs"}, nil, "resources/read", `{"uri":"fs://a"}`, `"error":{"code":-32601,"message":"unknown method resources/read"}`},
 		{"another kind", []string{"fs"}, []string{"prompts"}, "resources/list", `{}`, `"error":{"code":-32601,"message":"unknown method resources/list"}`},
-		{"one server, as it is", []string{"fs"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0}],"nextCursor":"2"}`},
+		{"one server, unchanged", []string{"fs"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0}],"nextCursor":"2"}`},
 		{"one server, a page", []string{"fs"}, []string{"resources"}, "resources/list", `{"cursor":"2"}`, `"result":{"resources":[{"uri":"fs://b"}]}`},
-		{"its error", []string{"fs"}, []string{"resources"}, "resources/read", `{"uri":"fs://gone"}`, `"error":{"code":-32002, "message":"gone"}`},
+		{"one server, an error", []string{"fs"}, []string{"resources"}, "resources/read", `{"uri":"fs://gone"}`, `"error":{"code":-32002, "message":"gone"}`},
 		{"two servers, one list", []string{"fs", "db"}, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[{"uri":"fs://a", "x":1.0},{"uri":"fs://b"},{"uri":"db://b"}]}`},
 		{"to the server that listed it", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://b"}`, `"result":{"from": "db" }`},
-		{"to whose template it fits", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://rows/7"}`, `"result":{"from": "db" }`},
-		{"to no server", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"web://x"}`, `"error":{"code":-32002,"message":"no server offers the item that resources/read requests"}`},
+		{"to the server with a matching template", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"db://rows/7"}`, `"result":{"from": "db" }`},
+		{"to no server", []string{"fs", "db"}, []string{"resources"}, "resources/read", `{"uri":"web://x"}`, `"error":{"code":-32002,"message":"resources/read: no server offers the requested item"}`},
 		{"completion by prompt", []string{"fs", "db"}, []string{"prompts"}, "completion/complete", `{"ref":{"type":"ref/prompt","name":"db"}}`, `"result":{"from": "db" }`},
 		{"the agent's own prompts come first", []string{"fs", "db"}, []string{"prompts"}, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true},{"name":"fs"},{"name":"db"}]}`},
-		{"and need no exposure", []string{"fs"}, nil, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true}]}`},
-		{"its own prompt", []string{"fs"}, []string{"prompts"}, "prompts/get", `{"name":"own","arguments":{"a":1}}`, `"result":{"messages":[],"for":"me@local","with":{"a":1}}`},
+		{"the agent's own prompts need no exposure", []string{"fs"}, nil, "prompts/list", `{}`, `"result":{"prompts":[{"name":"own","mine":true}]}`},
+		{"the agent's own prompt", []string{"fs"}, []string{"prompts"}, "prompts/get", `{"name":"own","arguments":{"a":1}}`, `"result":{"messages":[],"for":"me@local","with":{"a":1}}`},
 		{"a server's prompt", []string{"fs", "db"}, []string{"prompts"}, "prompts/get", `{"name":"db"}`, `"result":{"from": "db" }`},
 		{"a server's prompt that is hidden", []string{"fs"}, nil, "prompts/get", `{"name":"fs"}`, `"error":{"code":-32602,"message":"unknown prompt fs"}`},
-		{"no server has any", nil, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[]}`},
+		{"no server has resources", nil, []string{"resources"}, "resources/list", `{}`, `"result":{"resources":[]}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestExposed(t *testing.T) {
 	}
 }
 
-// Updates of a resource go only to the clients that watch it.
+// Updates to a resource are sent only to clients that are subscribed to the resource.
 func TestWatchedResources(t *testing.T) {
 	c, d := exposing(t, []string{"fs"}, "resources")
 	c.say(hello)
@@ -135,14 +135,14 @@ func TestWatchedResources(t *testing.T) {
 	}
 }
 
-// A server hears of a client's watching when it changes, and not what others watch:
-// not a second time, and no end of what never began.
+// Only changes to a client's subscriptions are forwarded. A second subscribe, or an unsubscribe
+// without a subscription, is not.
 func TestWatchingIsForwardedOnce(t *testing.T) {
 	c, d := exposing(t, []string{"fs"}, "resources")
 	c.say(hello)
 	c.hear()
 	for _, tt := range []struct{ method, uri, want string }{
-		{"unsubscribe", "fs://a", `"result":{}`}, // others may watch it
+		{"unsubscribe", "fs://a", `"result":{}`}, // must not end the subscription of another client
 		{"subscribe", "fs://a", `"result":{}`},
 		{"subscribe", "fs://a", `"result":{}`},
 		{"subscribe", "fs://gone", `"error":{"code":-32002, "message":"gone"}`},
@@ -168,23 +168,23 @@ func TestWatchingIsForwardedOnce(t *testing.T) {
 func TestWatchingIsBounded(t *testing.T) {
 	p := newPeer(nil, "key", "me", nil)
 	for i := range maxWatched {
-		p.watch(strconv.Itoa(i), true)
+		_, _ = p.claim(strconv.Itoa(i), true)
 	}
 	if changed, problem := p.claim("more", true); changed || problem == nil {
-		t.Errorf("one more: %t, %v", changed, problem)
+		t.Errorf("a subscription above the limit: %t, %v", changed, problem)
 	}
 	if changed, problem := p.claim("7", true); changed || problem != nil {
-		t.Errorf("one of them again: %t, %v", changed, problem)
+		t.Errorf("a repeated subscription: %t, %v", changed, problem)
 	}
 	if changed, problem := p.claim("7", false); !changed || problem != nil {
-		t.Errorf("one less: %t, %v", changed, problem)
+		t.Errorf("an unsubscription: %t, %v", changed, problem)
 	}
 }
 
 func TestLogLevel(t *testing.T) {
-	var told []string
+	var received []string
 	c := connect(t, func(a *Agent) {
-		a.Level = func(_ context.Context, _ *call.Client, level string) { told = append(told, level) }
+		a.Level = func(_ context.Context, _ *call.Client, level string) { received = append(received, level) }
 	})
 	c.say(hello)
 	c.hear()
@@ -198,13 +198,13 @@ func TestLogLevel(t *testing.T) {
 		c.agent.Publish("notifications/message", jsontext.Value(`{"level":"`+level+`","data":"x"}`))
 	}
 	c.wants(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"x"}}`)
-	if b, _ := json.Marshal(told); string(b) != `["warning"]` {
+	if b, _ := json.Marshal(received); string(b) != `["warning"]` {
 		t.Errorf("the servers got %s", b)
 	}
 }
 
-// A server that does not answer to a log level delays the client for a bounded time, and not at all
-// if the client did not wait.
+// A server may fail to answer logging/setLevel. This delays the client by at most levelWait. If the
+// servers are still starting, there is no delay.
 func TestLogLevelIsNotWaitedForForEver(t *testing.T) {
 	for name, ready := range map[string]bool{"ready": true, "not yet": false} {
 		t.Run(name, func(t *testing.T) {
@@ -223,14 +223,14 @@ func TestLogLevelIsNotWaitedForForEver(t *testing.T) {
 				if string(got) != "{}" || problem != nil {
 					t.Errorf("%s, %v", got, problem)
 				}
-				<-over // otherwise nothing in here would ever move again
+				<-over // Level returns after levelWait; without the time limit, this would deadlock
 			})
 		})
 	}
 }
 
-// The end of a subscription reaches the server that it was begun on, also while that
-// is away: it would be asked again once it is back.
+// An unsubscription is sent to the server of the subscription even while that server is down.
+// Otherwise the subscription would be renewed when the server restarts.
 func TestSubscriptionEndsWhileItsServerIsAway(t *testing.T) {
 	c, d := exposing(t, []string{"fs"}, "resources")
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,41 +1,48 @@
-// Package front serves an agent over MCP. To a client the agent is one MCP server, in both protocol
-// generations.
+// Package front serves an agent to MCP clients. To a client, the agent looks like one MCP server. The package
+// supports two protocols. The newer protocol is revision 2026-07-28. The older protocol is every earlier revision. It
+// begins with an initialize handshake.
 //
 // # Messages
 //
-// The front answers the protocol itself. Tool definitions are the proven ones, byte for byte. If
-// two servers have a tool with the same name, both are served as <alias>_<tool>, and only the name
-// differs. Results and errors of servers are passed on unchanged; a client of the newer generation
-// also gets the resultType that older servers do not send. Every call, and every other request to a
-// server, goes through the agent's gateway.
+// Tool calls and other requests to servers go through the agent's gateway. The front answers all other messages
+// itself.
 //
-// The front answers initialize immediately. tools/list waits until the servers are proven, within
-// limits. If a server cannot be proven, the client learns why in the instructions, in a log
-// message, and in the answers to tools/list and to every call.
+// A server is verified if its tools match the manifest and the lock file. The front lists the verified tool
+// definitions unchanged. If two servers have a tool with the same name, these tools are listed as <alias>_<tool>.
+// Results and errors of servers are passed on unchanged. Only the member resultType is added for clients of the newer
+// protocol, because older servers do not send it.
+//
+// The front answers initialize at once. A tools/list request waits for a limited time until the servers are verified.
+// If verification fails, the client sees the reason in the instructions, in a log message, and in the answers to
+// tools/list and to every call.
 //
 // # Exposed requests
 //
-// Manifests do not declare the resources, prompts and completions of servers, nor their requests
-// for sampling and roots. They are passed on only if [Agent.Expose] lists them. Elicitation is
-// passed on to clients that support it. A server can ask only over a connection that one client
-// owns or, in the newer generation, in the result of a call: that result carries our own
-// requestState around the server's. It is sealed, valid once, and only for the same principal,
-// agent, tool and arguments.
+// Manifests do not declare the resources, prompts and completions of a server, nor a server's sampling and roots
+// requests to the client. The front passes these requests on only if [Agent.Expose] lists them. Elicitation requests
+// reach every client that supports elicitation.
+//
+// A server can send requests to the client over a connection that belongs to this client alone. In the newer
+// protocol, the result of a call can also contain requests, together with a requestState. The front wraps the
+// requestState in a sealed state of its own. A sealed state can be used once, for the same principal, agent, tool and
+// arguments.
 //
 // # Refusals
 //
-// A refusal reaches the client in band, as a result with isError, so that the model can read it.
-// Its structuredContent.error contains code, message, hint and retryable. Clients validate
-// structuredContent against the tool's outputSchema, also in an error. For tools with an
-// outputSchema the object is in _meta["ambit/error"] instead.
+// A refused call returns a result with isError, not a protocol error. The model can therefore read the refusal. The
+// member structuredContent.error contains code, message, hint and retryable. For a tool with an outputSchema, this
+// object is in _meta["ambit/error"] instead. Clients check structuredContent against the outputSchema even in an
+// error.
 //
 // # Transports
 //
-// [ServeStdio] serves one desktop client, one JSON-RPC message a line. [HTTP] is streamable HTTP
-// for any number of clients. A session of the older generation is a sealed token with all its
-// state, so that any replica accepts its requests. State that cannot move (a stream, an open
-// question, the client's own connection) stays on one replica and ends with the session, or when
-// the session is idle. The newer generation has no sessions.
+// [ServeStdio] serves one desktop client with one JSON-RPC message per line. [HTTP] serves any number of clients over
+// streamable HTTP.
+//
+// In the older protocol, an HTTP session id is a sealed token with the session's state. Any replica can therefore
+// serve the session. A replica keeps only what cannot move: open streams, unanswered questions to the client, and
+// connections that belong to the client. The replica releases them when the session ends or becomes idle. The newer
+// protocol has no sessions.
 package front
 
 import (
@@ -58,50 +65,49 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// Supported protocol revisions, newest first.
-const modern = "2026-07-28"
+// newerRevision is the supported revision of the newer protocol.
+const newerRevision = "2026-07-28"
 
+// handshakes lists the supported revisions of the older protocol, newest first.
 var handshakes = []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
 
-func supported() []string { return append([]string{modern}, handshakes...) }
+func supported() []string { return append([]string{newerRevision}, handshakes...) }
 
-// Agent is a served agent. Its fields are set before it is served, and do not change.
+// Agent is an agent that is served to clients. The exported fields must not change once the agent is served.
 type Agent struct {
 	Gateway Gateway
-	// Definition returns a tool's proven definition, or nil.
+	// Definition returns the verified definition of a tool. It returns nil if the tool is not verified.
 	Definition func(*agent.Tool) []byte
-	// Skill narrows what may be called; nil does not.
+	// Skill limits every call to the tools that this skill allows. If Skill is nil, it excludes no tools.
 	Skill call.Allowlist
-	// Skills are the skills that the operator registered, by the names that clients use. A skill
-	// can only narrow.
+	// Skills contains the registered skills by name. A client can choose one of them for a call, which can only exclude
+	// further tools.
 	Skills  map[string]call.Allowlist
 	Version string
-	// Ready waits until the servers are proven, or returns why they are not. Nil means that they
-	// always are.
+	// Ready waits until the servers are verified. It returns an error if verification fails.
 	Ready func(context.Context) error
-	// Prompts are the agent's own.
+	// Prompts lists the agent's own prompts. They are served in addition to the servers' prompts.
 	Prompts []Prompt
-	// Expose lists what servers may offer besides tools: some of [Exposable].
+	// Expose lists what is forwarded between servers and clients in addition to tools. Each element must be listed in
+	// [Exposable].
 	Expose gateway.Exposed
-	// Level sets the minimum level of the log messages that servers send to a client; nil if the
-	// agent has no servers.
+	// Level sets the minimum level of the log messages from servers to the client c.
 	Level func(ctx context.Context, c *call.Client, level string)
-	// Capabilities returns the capabilities of a server, by its alias.
+	// Capabilities returns the capabilities of the server with the given alias.
 	Capabilities func(alias string) jsontext.Value
-	// Keys returns the keys that seal states; it is called when they are needed.
+	// Keys returns the keys that encrypt states. It is called only when a state is sealed or opened.
 	Keys func() (*identity.Keys, error)
-	// Spend records that a sealed state was used, and reports whether it was unused. Nil means
-	// that only this process remembers.
+	// Spend records that the sealed state with the given id was used. The first result is false if the state was used
+	// before. The record is kept until the given time.
 	Spend func(ctx context.Context, id string, until time.Time) (first bool, err error)
-	// Release is called with the key of a client that has gone.
+	// Release is called when a client has disconnected. The parameter is the client's key.
 	Release func(key string)
-	// Greeted is called with the one client on stdio, as soon as its capabilities are known.
+	// Greeted is called when the capabilities of the client on stdio are known.
 	Greeted func(*call.Client)
 
-	spent       spentStates
-	late        atomic.Bool // a client asked before the servers were ready
+	late        atomic.Bool // whether a request has timed out before the servers were ready
 	mu          sync.Mutex
-	subscribers map[*subscriber]bool
+	subscribers map[subscriber]bool
 	routes      routes
 }
 
@@ -114,21 +120,21 @@ type Gateway interface {
 
 var _ Gateway = (*gateway.Gateway)(nil)
 
-// Roots exposes a client's roots to servers. A server may use them instead of the folders that the
-// manifest names, so they are passed on only if the operator exposes them.
+// Roots is the [Agent.Expose] value that shows a client's roots to servers. A server could use the roots instead of
+// the folders in the manifest. Roots are therefore hidden by default.
 const Roots = "roots"
 
-// Exposable are the kinds that no manifest declares.
+// Exposable lists all values that [Agent.Expose] accepts.
 var Exposable = []string{gateway.Sampling, gateway.Resources, gateway.Prompts, Roots}
 
 func (a *Agent) exposes(kind string) bool { return slices.Contains(a.Expose, kind) }
 
-// Prompt is a prompt of the agent itself.
+// Prompt is one of the agent's own prompts.
 type Prompt struct {
-	// Definition is the entry of prompts/list, with this name.
-	Name       string
+	Name string
+	// Definition is the prompt's entry in the result of prompts/list. It must contain Name.
 	Definition jsontext.Value
-	// Get returns the result of prompts/get.
+	// Get returns the result of prompts/get for this prompt.
 	Get func(ctx context.Context, principal string, arguments jsontext.Value) (jsontext.Value, error)
 }
 
@@ -138,7 +144,7 @@ type rpcError struct {
 	Message string `json:"message"`
 	Data    any    `json:"data,omitempty"`
 
-	raw jsontext.Value // a server's own, sent unchanged
+	raw jsontext.Value // the whole error object from a server; if set, it replaces the other fields
 }
 
 func (e *rpcError) json() jsontext.Value {
@@ -159,22 +165,22 @@ const (
 	unsupportedVersion = -32022
 )
 
-// request is one message of a client, with everything that the front knows about it.
+// request is a message from a client with everything needed to answer it.
 type request struct {
 	mcpwire.Message
 	meta      meta
 	principal string
 	modern    bool
-	peer      *peer // nil without a session
-	gone      <-chan struct{}
+	peer      *peer           // nil if this replica has no state for the client
+	gone      <-chan struct{} // closed when the HTTP connection is closed; nil if the connection is not watched
 	notify    func(method string, params jsontext.Value)
-	round     int // how often the server has asked for input
+	round     int // the number of times that a server has asked for input
 }
 
-// method answers one request with a result in JSON, or with an error.
+// method handles a request. It returns a JSON result or an error.
 type method func(*Agent, context.Context, *request) (jsontext.Value, *rpcError)
 
-// The methods of both protocol generations, of the newer one, and of the older ones.
+// The map methods contains the methods of both protocols. The other maps contain the methods of one protocol only.
 var (
 	methods = map[string]method{
 		"tools/call":               (*Agent).call,
@@ -199,7 +205,6 @@ var (
 	}
 )
 
-// method finds the function that answers the request.
 func (r *request) method() method {
 	only := olderMethods
 	if r.modern {
@@ -225,12 +230,13 @@ func unknownMethod(method string) *rpcError {
 	return &rpcError{Code: methodNotFound, Message: "unknown method " + clip(method)}
 }
 
-// check refuses a request that its protocol generation does not allow.
+// check returns an error if a request of the newer protocol is invalid. A valid request contains a supported revision
+// and the client's capabilities.
 func (r *request) check() *rpcError {
 	switch {
 	case r.modern && r.meta.version == "":
 		return &rpcError{Code: invalidParams, Message: "_meta has no io.modelcontextprotocol/protocolVersion"}
-	case r.modern && r.meta.version != modern:
+	case r.modern && r.meta.version != newerRevision:
 		return &rpcError{
 			Code: unsupportedVersion, Message: "unsupported protocol revision",
 			Data: map[string]any{"supported": supported(), "requested": clip(r.meta.version)},
@@ -241,7 +247,8 @@ func (r *request) check() *rpcError {
 	return nil
 }
 
-// client describes the client of a request to the gateway and to servers.
+// client returns a description of the client for the gateway and the servers. It returns nil if nothing is known about
+// the client.
 func (a *Agent) client(r *request) *call.Client {
 	switch {
 	case r.modern:
@@ -256,27 +263,24 @@ func (a *Agent) client(r *request) *call.Client {
 	return nil
 }
 
-// offered returns the client capabilities that servers may use.
+// offered returns those of the client's capabilities that servers are allowed to use.
 func (a *Agent) offered(capabilities jsontext.Value) jsontext.Value {
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for _, c := range []struct {
-		name string
-		ok   bool
-	}{{"elicitation", true}, {"sampling", a.exposes(gateway.Sampling)}, {"roots", a.exposes(Roots)}} {
-		if start, end := find(capabilities, c.name); c.ok && start >= 0 && end-start <= maxCapability && capabilities[start] == '{' {
-			if b.Len() > 1 {
-				b.WriteByte(',')
-			}
-			b.WriteString(`"` + c.name + `":`)
-			b.Write(capabilities[start:end])
+	kinds := []string{"elicitation"}
+	for _, kind := range []string{gateway.Sampling, Roots} {
+		if a.exposes(kind) {
+			kinds = append(kinds, kind)
 		}
 	}
-	b.WriteByte('}')
-	return b.Bytes()
+	offered := jsontext.Value("{}")
+	for _, kind := range slices.Backward(kinds) {
+		if value := lookup(capabilities, kind); len(value) > 0 && len(value) <= maxCapability && value[0] == '{' {
+			offered = set(offered, kind, value)
+		}
+	}
+	return offered
 }
 
-// maxCapability bounds one capability that is stored for a client.
+// maxCapability is the maximum size of a client capability in bytes. Larger capabilities are dropped.
 const maxCapability = 512
 
 func (a *Agent) info() map[string]any {
@@ -284,35 +288,32 @@ func (a *Agent) info() map[string]any {
 	return map[string]any{"name": "ambit/" + agent.Slug(who.Name), "title": who.Name, "version": a.Version}
 }
 
-// instructions are the agent's own, and why it cannot work, if it cannot.
+// instructions returns the agent's prompt or description. If the agent cannot work, the text begins with the reason.
 func (a *Agent) instructions() string {
 	who := a.Gateway.Agent()
 	text := cmp.Or(who.Prompt, who.Description)
-	if why := a.broken(); why != "" {
+	if why := a.brokenReason(); why != "" {
 		text = "This agent is unavailable: " + why + "\n\n" + text
 	}
 	return text
 }
 
-// broken returns why the agent cannot work, as far as that is known.
-func (a *Agent) broken() string {
-	if a.Ready == nil {
-		return ""
-	}
+// brokenReason returns the reason why the agent cannot work. It returns "" if the agent works or is still starting.
+func (a *Agent) brokenReason() string {
 	if err := a.Ready(alreadyCancelled); err != nil && !errors.Is(err, context.Canceled) {
 		return explain(err)
 	}
 	return ""
 }
 
-// alreadyCancelled is for checks that must not wait.
+// alreadyCancelled is the context for checks that must not wait.
 var alreadyCancelled = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// abilities are the capabilities in the answers to initialize and discover.
+// abilities returns the agent's capabilities for initialize and server/discover.
 func (a *Agent) abilities() map[string]any {
 	changes := map[string]any{"listChanged": true}
 	c := map[string]any{"tools": changes, "logging": struct{}{}}
@@ -350,7 +351,7 @@ func (a *Agent) discover(context.Context, *request) (jsontext.Value, *rpcError) 
 	}), nil
 }
 
-// marshal encodes our own values, which never fails.
+// marshal encodes a value as JSON. The values in this package can always be encoded.
 func marshal(v any) jsontext.Value {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -44,15 +45,15 @@ const manifestText = `{
   ]
 }`
 
-// stage is a binding that does what the tool's name says.
+// stage is a fake binding. The name of a tool determines what the tool does.
 type stage struct {
-	began   chan string   // gets the arguments of a call of wait
-	release chan struct{} // ends it
-	gone    chan struct{} // notified of cancellations, unless it is nil
+	began   chan string   // receives the arguments when a call of the tool "wait" begins
+	release chan struct{} // closed to end the calls of the tool "wait"
+	gone    chan struct{} // receives a value when a call of the tool "wait" is cancelled; may be nil
 
-	ask                   func(*call.Call) (jsontext.Value, error) // function of the tool consult
-	asks                  string                                   // answer of the tool ask
-	more, meta, continues string                                   // of the last call
+	ask                   func(*call.Call) (jsontext.Value, error) // implements the tool "consult"
+	asks                  string                                   // the result of the tool "ask"
+	more, meta, continues string                                   // fields of the last call of "ask" or "broken"
 }
 
 func (s *stage) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
@@ -103,7 +104,7 @@ func (s *stage) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Resu
 	return text("{\n  \"content\": [ {\"type\":\"odd\",\"html\":\"<b>&\u2028\\u003c\"} ],\r\n  \"n\": 12345678901234567890.0, \"m\": 2, \"args\": " + string(c.Arguments) + "}")
 }
 
-// definitionOf is an unusual definition.
+// definitionOf returns a tool definition with unusual formatting and a duplicate member.
 func definitionOf(t *agent.Tool) []byte {
 	if t.Name == "gone" || t.Name == "consult" || t.Name == "broken" {
 		return nil
@@ -111,7 +112,7 @@ func definitionOf(t *agent.Tool) []byte {
 	return fmt.Appendf(nil, `{ "x-first": 1.0, "description":"<b>&\u003c %s","name" :"%s", "inputSchema":{"type":"object"},"x-first":2, "_meta":{"name":"inner"}}`, t.Name, t.Name)
 }
 
-// client is the other end of a session.
+// client is a test client of a session on stdio.
 type client struct {
 	t     *testing.T
 	agent *Agent
@@ -155,12 +156,23 @@ func testManifest(t testing.TB) *agent.Agent {
 	return m.Agent()
 }
 
-// testAgent is an agent with a gateway that admits every call.
+// testAgent returns an agent whose gateway admits every call.
 func testAgent(t testing.TB, s *stage) *Agent {
-	return &Agent{Gateway: fakeGateway{testManifest(t), s}, Definition: definitionOf, Version: "1.2.3"}
+	var spent sync.Map
+	spend := func(_ context.Context, id string, _ time.Time) (bool, error) {
+		_, used := spent.LoadOrStore(id, true)
+		return !used, nil
+	}
+	return &Agent{
+		Gateway: fakeGateway{testManifest(t), s}, Definition: definitionOf, Version: "1.2.3", Spend: spend,
+		Ready: func(context.Context) error { return nil }, Release: func(string) {},
+		Level:        func(context.Context, *call.Client, string) {},
+		Capabilities: func(string) jsontext.Value { return nil },
+		Keys:         func() (*identity.Keys, error) { return nil, errors.New("no key is available") },
+	}
 }
 
-// testKeys are made once: they are the same for every agent of a home.
+// testKeys creates keys once for all tests.
 var testKeys = sync.OnceValues(func() (*identity.Keys, error) {
 	dir, err := os.MkdirTemp("", "front")
 	if err != nil {
@@ -170,7 +182,7 @@ var testKeys = sync.OnceValues(func() (*identity.Keys, error) {
 	return identity.OpenKeys(filepath.Join(dir, "root"))
 })
 
-// gated gives an agent its real gateway.
+// gated returns a function that gives an agent a real gateway instead of the fake one.
 func gated(t testing.TB) func(*Agent) {
 	t.Helper()
 	keys, err := testKeys()
@@ -180,7 +192,7 @@ func gated(t testing.TB) func(*Agent) {
 	db := statetest.Open(t)
 	b := &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}
 	return func(a *Agent) {
-		a.Gateway = gateway.New(testManifest(t), gateway.Options{Binding: a.Gateway.(fakeGateway).stage, Books: b})
+		a.Gateway = gateway.New(testManifest(t), gateway.Options{Binding: a.Gateway.(fakeGateway).stage, Store: b})
 		a.Keys = testKeys
 	}
 }
@@ -210,12 +222,12 @@ func (c *client) say(lines ...string) {
 	c.t.Helper()
 	for _, line := range lines {
 		if _, err := io.WriteString(c.in, line+"\n"); err != nil {
-			c.t.Errorf("it does not listen: %v", err)
+			c.t.Errorf("the front does not read its input: %v", err)
 		}
 	}
 }
 
-// call begins a call of a tool that waits.
+// call starts a call of the tool "wait" and returns when the tool has begun.
 func (c *client) call(id int) {
 	c.t.Helper()
 	c.say(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"wait","arguments":{"id":%d}}}`, id, id))
@@ -226,7 +238,7 @@ func (c *client) hear() string {
 	c.t.Helper()
 	line, err := c.out.ReadString('\n')
 	if err != nil {
-		c.t.Fatalf("it said %q and then nothing: %v", line, err)
+		c.t.Fatalf("the output ended after %q: %v", line, err)
 	}
 	return strings.TrimSuffix(line, "\n")
 }
@@ -234,11 +246,11 @@ func (c *client) hear() string {
 func (c *client) wants(want string) {
 	c.t.Helper()
 	if got := c.hear(); got != want {
-		c.t.Errorf("it said %s\n    want %s", got, want)
+		c.t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
-// pinged makes sure that everything before was dealt with.
+// pinged sends a ping and waits for the answer. After that, all earlier messages have been read.
 func (c *client) pinged() {
 	c.t.Helper()
 	c.say(`{"jsonrpc":"2.0","id":"ping","method":"ping"}`)
@@ -247,8 +259,8 @@ func (c *client) pinged() {
 
 var update = flag.Bool("update", false, "rewrite the answers in the transcripts")
 
-// TestTranscripts plays what clients say (after >) and compares what they hear
-// (after <), byte for byte.
+// TestTranscripts sends the lines after ">" and compares the answers with the lines after "<", byte
+// for byte.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -288,8 +300,8 @@ func mustParse(t testing.TB, text string) mcpwire.Message {
 
 var sealed = regexp.MustCompile(`"requestState":"[\w-]{100,}"`)
 
-// play sends the lines of a script and records the answers: up to the answer to a line or, for a
-// line without one, to the answer to a ping.
+// play sends the lines of a script and records the answers. After each line, it waits for the
+// answer. If the line gets no answer, it sends a ping and waits for that answer.
 func play(t *testing.T, script string) string {
 	c := connect(t, gated(t))
 	var played strings.Builder
@@ -319,7 +331,7 @@ func play(t *testing.T, script string) string {
 		for {
 			answer := c.hear()
 			if !json.Valid([]byte(answer)) {
-				t.Errorf("it said %s", answer)
+				t.Errorf("the answer is not valid JSON: %s", answer)
 			}
 			if answer == pong {
 				break
@@ -336,7 +348,7 @@ func play(t *testing.T, script string) string {
 		t.Error(err)
 	}
 	if rest, _ := io.ReadAll(c.out); len(rest) > 0 {
-		t.Errorf("it said at the end %s", rest)
+		t.Errorf("unexpected output at the end: %s", rest)
 	}
 	return played.String()
 }
@@ -400,7 +412,7 @@ func TestCallsRunSideBySide(t *testing.T) {
 			c.call(i)
 		}
 		c.say(`{"jsonrpc":"2.0","id":"more","method":"tools/call","params":{"name":"wait"}}`)
-		c.wants(`{"jsonrpc":"2.0","id":"more","error":{"code":-32603,"message":"too many open calls"}}`)
+		c.wants(`{"jsonrpc":"2.0","id":"more","error":{"code":-32603,"message":"the client has too many open requests"}}`)
 		c.say(`{"jsonrpc":"2.0","id":0,"method":"tools/call","params":{"name":"read"}}`)
 		c.wants(`{"jsonrpc":"2.0","id":0,"error":{"code":-32600,"message":"a request with this id is still running"}}`)
 		close(c.stage.release)
@@ -410,10 +422,10 @@ func TestCallsRunSideBySide(t *testing.T) {
 		}
 		for i := range maxCalls {
 			if want := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":{"content":[],"was":{"id":%d}}}`, i, i); !slices.Contains(got, want) {
-				t.Errorf("there is no %s", want)
+				t.Errorf("no answer is %s", want)
 			}
 		}
-		c.pinged() // and calls are accepted again
+		c.pinged() // requests are accepted again
 		c.in.Close()
 		<-c.ended
 	})
@@ -438,7 +450,7 @@ func TestCancelledCallIsNotAnswered(t *testing.T) {
 	})
 }
 
-// A cancellation that comes right behind its call is not lost.
+// A cancellation that immediately follows its call takes effect.
 func TestCancelledAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := connect(t)
@@ -456,7 +468,7 @@ func TestCancelledAtOnce(t *testing.T) {
 }
 
 func TestInputEnds(t *testing.T) {
-	t.Run("and the call is answered", func(t *testing.T) {
+	t.Run("while a call runs that then ends", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := connect(t)
 			c.call(1)
@@ -469,7 +481,7 @@ func TestInputEnds(t *testing.T) {
 			}
 		})
 	})
-	t.Run("and the call does not", func(t *testing.T) {
+	t.Run("while a call runs that does not end", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := connect(t)
 			c.call(1)
@@ -479,10 +491,10 @@ func TestInputEnds(t *testing.T) {
 				t.Error(err)
 			}
 			if waited := time.Since(start); waited != lastAnswers {
-				t.Errorf("it waited for %v", waited)
+				t.Errorf("the front waited for %v, want %v", waited, lastAnswers)
 			}
 			if b, _ := io.ReadAll(c.out); len(b) > 0 {
-				t.Errorf("it said %s", b)
+				t.Errorf("unexpected output: %s", b)
 			}
 		})
 	})
@@ -501,18 +513,18 @@ func TestInputEnds(t *testing.T) {
 		c := connect(t)
 		c.in.CloseWithError(io.ErrUnexpectedEOF)
 		if err := <-c.ended; err != io.ErrUnexpectedEOF {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("ServeStdio returned %v, want %v", err, io.ErrUnexpectedEOF)
 		}
 	})
 }
 
-// A session ends with its context although its input does not.
+// A session ends when its context ends, even if its input is still open.
 func TestContextEnds(t *testing.T) {
 	c := connect(t)
 	c.call(1)
 	c.stop()
 	if err := <-c.ended; err != context.Canceled {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("ServeStdio returned %v, want %v", err, context.Canceled)
 	}
 	c.in.Close()
 }
@@ -521,12 +533,12 @@ func TestOversizedLine(t *testing.T) {
 	c := connect(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		// Whether it reads to the end does not matter.
+		// The write may fail, because the front need not read the whole line.
 		_, _ = io.WriteString(c.in, `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"`+strings.Repeat("x", maxMessage)+`"}}`+"\n")
 	})
 	c.wants(`{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"the message is larger than 32 MiB"}}`)
 	if err := <-c.ended; err != errTooLong {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("ServeStdio returned %v, want %v", err, errTooLong)
 	}
 	c.in.Close()
 	wg.Wait()
@@ -535,10 +547,10 @@ func TestOversizedLine(t *testing.T) {
 func TestSet(t *testing.T) {
 	tests := []struct{ name, object, member, value, want string }{
 		{"replaced", `{"a": 1, "name" : "x" ,"b":2}`, "name", `"y"`, `{"a": 1, "name" : "y" ,"b":2}`},
-		{"an inner one is another", `{"a":{"name":"x"},"name":"x"}`, "name", `"y"`, `{"a":{"name":"x"},"name":"y"}`},
+		{"an inner member stays", `{"a":{"name":"x"},"name":"x"}`, "name", `"y"`, `{"a":{"name":"x"},"name":"y"}`},
 		{"spelled with escapes", `{"n\u0061me":"x"}`, "name", `"y"`, `{"n\u0061me":"y"}`},
-		{"made", ` { "a":1}`, "name", `"y"`, ` {"name":"y", "a":1}`},
-		{"made in an empty one", `{ }`, "name", `"y"`, `{"name":"y" }`},
+		{"inserted", ` { "a":1}`, "name", `"y"`, ` {"name":"y", "a":1}`},
+		{"inserted into an empty object", `{ }`, "name", `"y"`, `{"name":"y" }`},
 		{"no object", `["name"]`, "name", `"y"`, `["name"]`},
 		{"nothing", ``, "name", `"y"`, ``},
 	}

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// FuzzServeStdio sends arbitrary lines. Every answer is one line of JSON-RPC, and no line gets more
-// than one answer and a call's notifications.
+// FuzzServeStdio sends arbitrary lines. Every line of output must be a JSON-RPC message. There must
+// not be more answers than lines of input.
 func FuzzServeStdio(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
@@ -43,7 +43,7 @@ func FuzzServeStdio(f *testing.F) {
 		for line := range bytes.Lines(out.Bytes()) {
 			var m map[string]json.RawMessage
 			if err := json.Unmarshal(line, &m); err != nil || string(m["jsonrpc"]) != `"2.0"` || line[len(line)-1] != '\n' {
-				t.Fatalf("it said %q: %v", line, err)
+				t.Fatalf("the output line %q is not a JSON-RPC message: %v", line, err)
 			}
 			_, isResult := m["result"]
 			_, isError := m["error"]
@@ -51,17 +51,17 @@ func FuzzServeStdio(f *testing.F) {
 				continue
 			}
 			if answers++; m["id"] == nil || isResult == isError {
-				t.Fatalf("it said %q", line)
+				t.Fatalf("the answer %q has no id, or not exactly one of result and error", line)
 			}
 		}
 		if lines := 1 + bytes.Count(input, []byte("\n")); answers > lines {
-			t.Fatalf("%d answers to %d lines", answers, lines)
+			t.Fatalf("got %d answers to %d lines", answers, lines)
 		}
 	})
 }
 
-// FuzzHTTP posts arbitrary requests. Every answer has an expected status, and bodies with the type
-// JSON are JSON.
+// FuzzHTTP posts arbitrary requests. Every answer must have an expected status. Every JSON body and
+// every event must be valid JSON.
 func FuzzHTTP(f *testing.F) {
 	keys, err := testKeys()
 	if err != nil {
@@ -85,27 +85,27 @@ func FuzzHTTP(f *testing.F) {
 	session := post(f.Context(), []byte(hello)).Header().Get("Mcp-Session-Id")
 	f.Add([]byte(hello), "", "", "", "", "application/json")
 	f.Add([]byte(calls(1, "read", `{}`)), "2025-11-25", "", "", session, "text/event-stream")
-	f.Add([]byte(newer("tools/call", `"name":"read","arguments":{}`)), modern, "tools/call", "=?base64?cmVhZA==?=", "", "*/*")
-	f.Add([]byte(newer("subscriptions/listen", `"notifications":{"toolsListChanged":true}`)), modern, "subscriptions/listen", "", "", "text/event-stream")
-	f.Add([]byte(newer("tools/call", `"name":"ask","requestState":"x","inputResponses":{}`)), modern, "tools/call", "ask", "", "")
+	f.Add([]byte(newer("tools/call", `"name":"read","arguments":{}`)), newerRevision, "tools/call", "=?base64?cmVhZA==?=", "", "*/*")
+	f.Add([]byte(newer("subscriptions/listen", `"notifications":{"toolsListChanged":true}`)), newerRevision, "subscriptions/listen", "", "", "text/event-stream")
+	f.Add([]byte(newer("tools/call", `"name":"ask","requestState":"x","inputResponses":{}`)), newerRevision, "tools/call", "ask", "", "")
 	f.Fuzz(func(t *testing.T, body []byte, version, method, name, id, accept string) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if method == "subscriptions/listen" {
-			cancel() // it would never end
+			cancel() // because the stream would never end
 		}
 		w := post(ctx, body, headerLine{"Mcp-Protocol-Version", version}, headerLine{"Mcp-Method", method}, headerLine{"Mcp-Name", name}, headerLine{"Mcp-Session-Id", id}, headerLine{"Accept", accept})
 		switch w.Code {
 		case 200, 202, 400, 404, 406:
 		default:
-			t.Errorf("it is answered with %d", w.Code)
+			t.Errorf("got the unexpected status %d", w.Code)
 		}
 		if w.Header().Get("Content-Type") == "application/json" && !json.Valid(w.Body.Bytes()) {
-			t.Errorf("it said %s", w.Body)
+			t.Errorf("the body is not valid JSON: %s", w.Body)
 		}
 		for _, message := range events(w.Body.String()) {
 			if !json.Valid([]byte(message)) {
-				t.Errorf("it said %s", message)
+				t.Errorf("the event is not valid JSON: %s", message)
 			}
 		}
 	})

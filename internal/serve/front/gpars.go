@@ -6,8 +6,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/gate"
 )
 
-// Error codes that GPARS defines. GPARS agents read these codes instead of results in band; other
-// refusals reach them like other agents.
+// These error codes are defined by GPARS. Clients of a GPARS agent get them as protocol errors. All other refusals are
+// sent as results with isError.
 const (
 	gparsDenied      = -32001
 	gparsUnavailable = -32002
@@ -16,16 +16,17 @@ const (
 	serverUnavailable   = "SERVER_UNAVAILABLE"
 )
 
-// gparsError converts a refusal to the form that GPARS defines; nil if GPARS defines none. A denial
-// reveals neither the rule nor whether the tool exists. Only a call that passed the policy learns
-// which server is unavailable.
+// gparsError converts a refusal to the protocol error that GPARS defines for it. It returns nil if GPARS defines no
+// such error, or if the agent's dialect is not GPARS. A denial reveals neither the violated rule nor whether the tool
+// exists. The name of an unavailable server is revealed only to a call that has passed the policy.
 func (a *Agent) gparsError(tool string, r *call.Refusal) *rpcError {
 	who := a.Gateway.Agent()
 	if who.Dialect != agent.GPARS {
 		return nil
 	}
 	if r.Stage == gate.Stage || r.Stage == "resolve" && r.Code != call.TimedOut {
-		return &rpcError{Code: gparsDenied, Message: "The operation is not permitted.", Data: map[string]any{"gpars_code": authorizationDenied}}
+		data := map[string]any{"gpars_code": authorizationDenied}
+		return &rpcError{Code: gparsDenied, Message: "The operation is not permitted.", Data: data}
 	}
 	switch r.Code {
 	case call.ServerUnavailable, call.ServerDrifted, call.VersionMismatch:
@@ -37,7 +38,7 @@ func (a *Agent) gparsError(tool string, r *call.Refusal) *rpcError {
 		data["retry_after"] = *s
 	}
 	message := "A required MCP server is not reachable."
-	if t := a.served(tool); t != nil {
+	if t := a.toolNamed(tool); t != nil {
 		if on, ok := t.Binding.(agent.OnServer); ok {
 			message = "MCP server '" + on.Alias + "' is not reachable."
 			data["server_id"] = on.Alias

@@ -1,10 +1,10 @@
 package front
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"maps"
 	"mime"
 	"net"
@@ -19,55 +19,57 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// HTTPOptions configure an agent's streamable HTTP.
+// HTTPOptions configures an [HTTP].
 type HTTPOptions struct {
-	// Keys seal sessions. Replicas that share them accept each other's sessions.
+	// Keys seals the session ids. Replicas with the same keys accept each other's sessions.
 	Keys *identity.Keys
-	// Hosts are the host names, without a port, that are accepted in the Host and Origin headers
-	// besides the loopback ones.
+	// Hosts lists the host names that are accepted in Host and Origin headers, without ports. Loopback names and
+	// addresses are always accepted.
 	Hosts []string
-	// MaxBody bounds one request; 0 means 32 MiB.
+	// MaxBody is the maximum size of a request body in bytes. The default is 32 MiB.
 	MaxBody int64
-	// SessionLife is how long a session is valid, Idle how long its state is kept without a
-	// request. 0 means a day and ten minutes.
-	SessionLife, Idle time.Duration
+	// SessionLife is how long a session is valid. The default is a day.
+	SessionLife time.Duration
+	// Idle is how long a session's state is kept after the last request. The default is ten minutes.
+	Idle time.Duration
 }
 
-// HTTP serves an agent to any number of clients. Its caller has authenticated the principal.
+// HTTP serves an agent over streamable HTTP to any number of clients. It does not authenticate clients, so the caller
+// of [HTTP.Serve] must authenticate them.
 type HTTP struct {
 	agent *Agent
 	o     HTTPOptions
 
-	mu    sync.Mutex
-	peers map[string]*httpSession // by session key
-	// opened has the same sessions by session id, which then need not be decrypted again.
-	opened map[string]*httpSession
-	ended  map[string]time.Time // sessions that clients have ended, until they expire
-	swept  time.Time
-	held   map[string]int // the number of peers of each principal
-	most   int            // its limit
+	mu            sync.Mutex
+	peers         map[string]*httpSession // by session id; the id of a session in this map is not decrypted again
+	endedSessions map[string]time.Time    // the expiry time of each session that a client has ended, by session key
+	swept         time.Time               // when expired entries of endedSessions were last removed
+	held          map[string]int          // the number of sessions of each principal
+	most          int                     // the maximum number of sessions of one principal
 }
 
 const (
-	// ioTimeout is how long a client may take to send a body, or to read a piece of an answer.
+	// ioTimeout is how long a client can take to send a body or to read a piece of an answer.
 	ioTimeout = 30 * time.Second
-	// trusted is the largest announced body that is allocated in one step.
-	trusted = 64 << 10
-	// heartbeat is how often a silent stream sends a comment.
+	// maxPrealloc is the maximum number of bytes that are allocated before a body arrives. A larger Content-Length is not
+	// trusted.
+	maxPrealloc = 64 << 10
+	// heartbeat is the interval between the comments that keep an open stream alive.
 	heartbeat = 25 * time.Second
-	// maxPeers bounds the sessions with state on this replica, maxPeersEach those of one
-	// principal.
-	maxPeers     = 10000
+	// maxPeers is the maximum number of sessions with state on this replica.
+	maxPeers = 10000
+	// maxPeersEach is the maximum number of such sessions that one principal can have.
 	maxPeersEach = 1000
 )
 
+// NewHTTP returns an [HTTP] that serves the agent a. The caller must close it to release the state of all sessions.
 func NewHTTP(a *Agent, o HTTPOptions) *HTTP {
 	o.MaxBody = cmp.Or(o.MaxBody, maxMessage)
 	o.SessionLife = cmp.Or(o.SessionLife, 24*time.Hour)
 	o.Idle = cmp.Or(o.Idle, 10*time.Minute)
 	return &HTTP{
-		agent: a, o: o, peers: map[string]*httpSession{}, opened: map[string]*httpSession{},
-		ended: map[string]time.Time{}, held: map[string]int{}, most: maxPeersEach,
+		agent: a, o: o, most: maxPeersEach,
+		peers: map[string]*httpSession{}, endedSessions: map[string]time.Time{}, held: map[string]int{},
 	}
 }
 
@@ -81,9 +83,9 @@ func (h *HTTP) Close() {
 	}
 }
 
-// Serve answers one HTTP request of a principal.
+// Serve answers one HTTP request. The caller has already authenticated the principal.
 func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string) {
-	if why := h.foreign(r); why != "" {
+	if why := h.foreignReason(r); why != "" {
 		http.Error(w, why, http.StatusForbidden)
 		return
 	}
@@ -97,7 +99,7 @@ func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string) {
 		return
 	default:
 		w.Header().Set("Allow", "GET, POST, DELETE")
-		http.Error(w, "this address accepts GET, POST and DELETE only", http.StatusMethodNotAllowed)
+		http.Error(w, "this address accepts only GET, POST and DELETE", http.StatusMethodNotAllowed)
 		return
 	}
 	s, req := h.read(w, r)
@@ -114,25 +116,27 @@ func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string) {
 	s.answer(ctx, req, result, problem)
 }
 
-// foreign returns why a request may come from a web page of another site, or nothing. Such a page
-// has its own origin in Origin, or, after DNS rebinding, its own name in Host.
-func (h *HTTP) foreign(r *http.Request) string {
-	host := hostname(r.Host)
-	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && isLoopbackAddr(local) && !h.known(host) {
-		return "the Host header names another machine"
+// foreignReason returns a reason to reject the request if a web page of another site could have sent it. Otherwise, it
+// returns "". A browser puts the page's origin into the Origin header. In a DNS rebinding attack, the Host header
+// contains the attacker's host name.
+func (h *HTTP) foreignReason(r *http.Request) string {
+	host := (&url.URL{Host: r.Host}).Hostname()
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if ok && local.IP.IsLoopback() && !h.isKnownHost(host) {
+		return "the Host header contains neither a loopback address nor a configured host name"
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		u, err := url.Parse(origin)
 		if err != nil || u.Host == "" ||
-			!strings.EqualFold(u.Host, r.Host) && !(h.known(u.Hostname()) && h.known(host)) {
-			return "requests from web pages of another origin are not accepted"
+			!strings.EqualFold(u.Host, r.Host) && !(h.isKnownHost(u.Hostname()) && h.isKnownHost(host)) {
+			return "the Origin header names another site, and requests from that site are not accepted"
 		}
 	}
 	return ""
 }
 
-// known reports whether a host name is one of ours.
-func (h *HTTP) known(host string) bool {
+// isKnownHost reports whether the host is a loopback name or address, or is listed in [HTTPOptions.Hosts].
+func (h *HTTP) isKnownHost(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}
@@ -142,20 +146,8 @@ func (h *HTTP) known(host string) bool {
 	return slices.ContainsFunc(h.o.Hosts, func(s string) bool { return strings.EqualFold(s, host) })
 }
 
-func hostname(hostport string) string {
-	if host, _, err := net.SplitHostPort(hostport); err == nil {
-		return host
-	}
-	return strings.Trim(hostport, "[]")
-}
-
-func isLoopbackAddr(a net.Addr) bool {
-	tcp, ok := a.(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
-}
-
-// accepts returns which formats a client accepts, and whether it prefers a stream, which is then
-// listed first.
+// accepts reports which formats the Accept header allows. The last result reports whether event streams are listed
+// before JSON, which means that the client prefers a stream.
 func accepts(r *http.Request) (json, stream, streamFirst bool) {
 	values := r.Header.Values("Accept")
 	if len(values) == 0 {
@@ -179,28 +171,26 @@ func accepts(r *http.Request) (json, stream, streamFirst bool) {
 }
 
 func isJSON(contentType string) bool {
-	if contentType == "application/json" {
-		return true
-	}
 	kind, _, err := mime.ParseMediaType(contentType)
 	return err == nil && kind == "application/json"
 }
 
-// read reads the message of a request. If that fails, it answers with the error and returns nil.
+// read reads the message in a request. If this fails, it sends an error to the client and returns nil.
 func (h *HTTP) read(w http.ResponseWriter, r *http.Request) (*reply, *request) {
 	if !isJSON(r.Header.Get("Content-Type")) {
-		http.Error(w, "the body must be application/json", http.StatusUnsupportedMediaType)
+		http.Error(w, "the Content-Type of the request must be application/json", http.StatusUnsupportedMediaType)
 		return nil, nil
 	}
 	json, stream, streamFirst := accepts(r)
 	if !json && !stream {
-		http.Error(w, "the client accepts neither application/json nor text/event-stream", http.StatusNotAcceptable)
+		http.Error(w, "the header Accept allows neither application/json nor text/event-stream",
+			http.StatusNotAcceptable)
 		return nil, nil
 	}
 	s := &reply{w: w, control: http.NewResponseController(w), stream: stream, now: streamFirst || !json}
 	body, status := h.body(w, r, s.control)
 	if status != 0 {
-		s.fail(status, nil, &rpcError{Code: invalidRequest, Message: "the body cannot be read, or is too large"})
+		s.fail(status, nil, &rpcError{Code: invalidRequest, Message: "the body is too large or could not be read"})
 		return nil, nil
 	}
 	m, problem := parse(body)
@@ -215,22 +205,15 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request) (*reply, *request) {
 	return s, req
 }
 
-// body reads the body of a request, with a deadline.
-func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.ResponseController) (body []byte, status int) {
-	// Some servers cannot; their own timeouts apply.
+// body reads the body of a request within ioTimeout. If this fails, the second result is the HTTP status of the error.
+// Otherwise, it is 0. Memory is allocated as the body arrives, so a client cannot occupy memory by announcing a large
+// body.
+func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.ResponseController) ([]byte, int) {
+	// Ignore the error, because some HTTP servers do not support deadlines and have their own timeouts.
 	_ = control.SetReadDeadline(time.Now().Add(ioTimeout))
-	defer func() {
-		if status == 0 { // otherwise the rest of the body is not waited for
-			_ = control.SetReadDeadline(time.Time{})
-		}
-	}()
-	limited := http.MaxBytesReader(w, r.Body, h.o.MaxBody)
-	var err error
-	if n := r.ContentLength; n >= 0 && n <= h.o.MaxBody {
-		body, err = readSized(limited, n)
-	} else {
-		body, err = io.ReadAll(limited)
-	}
+	var body bytes.Buffer
+	body.Grow(int(min(max(r.ContentLength, 0), maxPrealloc)) + bytes.MinRead)
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, h.o.MaxBody))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return nil, http.StatusRequestEntityTooLarge
 	}
@@ -238,28 +221,13 @@ func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.Respon
 		w.Header().Set("Connection", "close")
 		return nil, http.StatusBadRequest
 	}
-	return body, 0
+	// After an error, the deadline is not removed, so that the server does not wait for the rest of the body.
+	_ = control.SetReadDeadline(time.Time{})
+	return body.Bytes(), 0
 }
 
-// readSized reads n bytes. It allocates up to trusted bytes in one step, and beyond that at most
-// twice the bytes that have arrived, so that a client cannot occupy memory by announcing a body
-// that it does not send.
-func readSized(r io.Reader, n int64) ([]byte, error) {
-	body := make([]byte, min(n, trusted))
-	read := 0
-	for {
-		if _, err := io.ReadFull(r, body[read:]); err != nil || int64(len(body)) == n {
-			return body, err
-		}
-		read = len(body)
-		more := make([]byte, min(n, int64(2*read)))
-		copy(more, body)
-		body = more
-	}
-}
-
-// begin returns the context in which a request is answered: in its session or, in the newer
-// generation, until the connection ends. It returns nil for messages that need no further answer.
+// begin returns the context in which the request is handled. It returns nil if the message is already answered. In the
+// newer protocol, the context is canceled when the connection is closed.
 func (h *HTTP) begin(r *http.Request, s *reply, req *request) context.Context {
 	if !req.modern {
 		return h.beginInSession(r, s, req)
@@ -275,7 +243,7 @@ func (h *HTTP) begin(r *http.Request, s *reply, req *request) context.Context {
 	if req.Method == "subscriptions/listen" {
 		if !s.stream {
 			s.fail(http.StatusNotAcceptable, req.ID, &rpcError{
-				Code: invalidRequest, Message: "subscriptions/listen requires Accept: text/event-stream",
+				Code: invalidRequest, Message: "subscriptions/listen requires the header Accept: text/event-stream",
 			})
 			return nil
 		}
@@ -285,8 +253,8 @@ func (h *HTTP) begin(r *http.Request, s *reply, req *request) context.Context {
 	return r.Context()
 }
 
-// headersMatch compares the headers of a request of the newer generation with its body, so that a
-// proxy that routes by headers cannot be deceived.
+// headersMatch returns an error if the headers of a request differ from its body. It is used for the newer protocol.
+// Without this check, a client could deceive a proxy that routes requests by their headers.
 func headersMatch(r *http.Request, req *request, a *Agent) *rpcError {
 	version := r.Header.Get("Mcp-Protocol-Version")
 	mismatch := func(what string) *rpcError { return &rpcError{Code: headerMismatch, Message: what} }
@@ -316,14 +284,16 @@ func headersMatch(r *http.Request, req *request, a *Agent) *rpcError {
 		return mismatch("the header Mcp-Name is missing or differs from the " + member + " in the body")
 	}
 	if definition := a.definition(want); req.Method == "tools/call" && definition != nil {
-		if what := mcpwire.HeaderMismatch(r.Header, lookup(definition, "inputSchema"), lookup(req.Params, "arguments")); what != "" {
+		schema, arguments := lookup(definition, "inputSchema"), lookup(req.Params, "arguments")
+		if what := mcpwire.HeaderMismatch(r.Header, schema, arguments); what != "" {
 			return mismatch(what)
 		}
 	}
 	return nil
 }
 
-// header returns the single value of a header, decoded.
+// header returns the decoded value of a header. The second result is false unless there is exactly one value and it is
+// valid.
 func header(r *http.Request, name string) (string, bool) {
 	values := r.Header.Values(name)
 	if len(values) != 1 {
@@ -332,7 +302,7 @@ func header(r *http.Request, name string) (string, bool) {
 	return mcpwire.ReadHeader(values[0])
 }
 
-// statusOf returns the HTTP status of an error in the newer generation.
+// statusOf returns the HTTP status for an error in the newer protocol.
 func statusOf(e *rpcError) int {
 	switch e.Code {
 	case methodNotFound:
@@ -347,8 +317,8 @@ func statusOf(e *rpcError) int {
 	return http.StatusOK
 }
 
-// beginInSession is begin for the older generation. A request continues when its connection breaks:
-// only the client's cancellation ends it.
+// beginInSession is like begin, but for the older protocol. The context survives a broken connection. It is canceled
+// when the client cancels the request, or when this replica releases the session's state.
 func (h *HTTP) beginInSession(r *http.Request, s *reply, req *request) context.Context {
 	if req.Method == "initialize" && req.ID != nil {
 		h.initialize(r.Context(), s, req)

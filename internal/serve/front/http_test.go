@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,10 +18,9 @@ import (
 
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
-	"github.com/ambit-run/ambit/internal/serve/http1/http1test"
 )
 
-// web is an agent over HTTP, and a client of it.
+// web is an agent that is served over HTTP. Its methods act as a client of the agent.
 type web struct {
 	t     *testing.T
 	agent *Agent
@@ -29,7 +29,7 @@ type web struct {
 	url   string
 }
 
-// who is the header with the principal of a test request.
+// who is the name of the header that contains the principal of a test request.
 const who = "X-Test-Principal"
 
 func serveHTTP(t *testing.T, o HTTPOptions, change ...func(*Agent)) *web {
@@ -46,14 +46,16 @@ func serveHTTP(t *testing.T, o HTTPOptions, change ...func(*Agent)) *web {
 		f(w.agent)
 	}
 	w.face = NewHTTP(w.agent, o)
-	w.url = http1test.Serve(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.face.Serve(rw, r, r.Header.Get(who))
 	}))
+	t.Cleanup(server.Close)
 	t.Cleanup(w.face.Close)
+	w.url = server.URL
 	return w
 }
 
-// header is one that a request has; without a value it has none.
+// headerLine is a header to set in a request. An empty value removes the header.
 type headerLine struct{ name, value string }
 
 func (w *web) request(method, body string, headers ...headerLine) *http.Request {
@@ -88,7 +90,7 @@ func (w *web) do(method, body string, headers ...headerLine) *http.Response {
 	return resp
 }
 
-// post sends a message and returns the status and the whole answer.
+// post sends a message and returns the response and its whole body.
 func (w *web) post(body string, headers ...headerLine) (*http.Response, string) {
 	w.t.Helper()
 	resp := w.do(http.MethodPost, body, headers...)
@@ -101,7 +103,7 @@ func (w *web) post(body string, headers ...headerLine) (*http.Response, string) 
 
 const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{},"sampling":{},"roots":{}},"clientInfo":{"name":"x","version":"1"}}}`
 
-// session begins a session of the older generation.
+// session begins a session of the older generation and returns its Mcp-Session-Id header.
 func (w *web) session(headers ...headerLine) headerLine {
 	w.t.Helper()
 	resp, body := w.post(hello, headers...)
@@ -128,18 +130,18 @@ func TestSessionOverHTTP(t *testing.T) {
 		t.Errorf("a call got %d %s", resp.StatusCode, resp.Header)
 	}
 	if !strings.Contains(body, `"n": 12345678901234567890.0, "m": 2, "args": {"big":12345678901234567890}`) {
-		t.Errorf("the result did not pass as it was: %s", body)
+		t.Errorf("the result was changed: %s", body)
 	}
-	// Another replica takes the same session.
+	// Another replica accepts the same session.
 	other := serveHTTP(t, HTTPOptions{})
 	if resp, body := other.post(calls(8, "read", `{}`), s); resp.StatusCode != 200 {
-		t.Errorf("another replica says %d %s", resp.StatusCode, body)
+		t.Errorf("another replica answered with %d %s", resp.StatusCode, body)
 	}
 	if resp := w.do(http.MethodDelete, "", s); resp.StatusCode != http.StatusNoContent {
 		t.Errorf("DELETE got %d", resp.StatusCode)
 	}
 	if resp, _ := w.post(calls(9, "read", `{}`), s); resp.StatusCode != http.StatusNotFound {
-		t.Errorf("an ended session is answered with %d", resp.StatusCode)
+		t.Errorf("a request in an ended session got %d", resp.StatusCode)
 	}
 }
 
@@ -192,15 +194,15 @@ func TestForeignRequests(t *testing.T) {
 		headers []headerLine
 		status  int
 	}{
-		{"as it should be", "POST", hello, nil, 200},
-		{"by name", "POST", hello, []headerLine{{"Host", "localhost" + port}}, 200},
-		{"of a known host", "POST", hello, []headerLine{{"Host", "ambit.example"}, {"Origin", "https://ambit.example"}}, 200},
-		{"of a local page", "POST", hello, []headerLine{{"Origin", "http://localhost:3000"}}, 200},
-		{"of a page elsewhere", "POST", hello, []headerLine{{"Origin", "http://evil.example"}}, 403},
-		{"of a page without an origin", "POST", hello, []headerLine{{"Origin", "null"}}, 403},
-		{"of a name that was made to point here", "POST", hello, []headerLine{{"Host", "evil.example" + port}}, 403},
-		{"the same, with its origin", "POST", hello, []headerLine{{"Host", "evil.example"}, {"Origin", "http://evil.example"}}, 403},
-		{"of a name that looks local", "POST", hello, []headerLine{{"Host", "localhost.evil.example"}}, 403},
+		{"valid", "POST", hello, nil, 200},
+		{"the name localhost", "POST", hello, []headerLine{{"Host", "localhost" + port}}, 200},
+		{"from a page of a known host", "POST", hello, []headerLine{{"Host", "ambit.example"}, {"Origin", "https://ambit.example"}}, 200},
+		{"from a local page", "POST", hello, []headerLine{{"Origin", "http://localhost:3000"}}, 200},
+		{"from a page of another site", "POST", hello, []headerLine{{"Origin", "http://evil.example"}}, 403},
+		{"from a page without an origin", "POST", hello, []headerLine{{"Origin", "null"}}, 403},
+		{"a rebound host name", "POST", hello, []headerLine{{"Host", "evil.example" + port}}, 403},
+		{"a rebound host name with its origin", "POST", hello, []headerLine{{"Host", "evil.example"}, {"Origin", "http://evil.example"}}, 403},
+		{"a host name that looks local", "POST", hello, []headerLine{{"Host", "localhost.evil.example"}}, 403},
 		{"a form", "POST", hello, []headerLine{{"Content-Type", "text/plain"}}, 415},
 		{"without a type", "POST", hello, []headerLine{{"Content-Type", ""}}, 415},
 		{"with a charset", "POST", hello, []headerLine{{"Content-Type", "application/json; charset=utf-8"}}, 200},
@@ -223,7 +225,7 @@ func TestForeignRequests(t *testing.T) {
 	}
 }
 
-// events are the messages of a stream.
+// events returns the messages of a stream.
 func events(body string) (list []string) {
 	for line := range strings.Lines(body) {
 		if data, ok := strings.CutPrefix(line, "data: "); ok {
@@ -244,17 +246,17 @@ func TestStreamOrNot(t *testing.T) {
 		stream             bool
 		events             int
 	}{
-		{"nothing to say", calls(3, "work", `{}`), "application/json, text/event-stream", false, 0},
+		{"only a result", calls(3, "work", `{}`), "application/json, text/event-stream", false, 0},
 		{"progress", withToken, "application/json, text/event-stream", true, 4},
 		{"only a stream", calls(3, "work", `{}`), "text/event-stream", true, 1},
-		{"rather a stream", calls(3, "work", `{}`), "text/event-stream, application/json", true, 1},
-		{"progress, and no stream", withToken, "application/json", false, 0},
+		{"preferably a stream", calls(3, "work", `{}`), "text/event-stream, application/json", true, 1},
+		{"progress, but no stream", withToken, "application/json", false, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			resp, body := w.post(tt.body, s, headerLine{"Accept", tt.accept})
 			if is := resp.Header.Get("Content-Type") == "text/event-stream"; is != tt.stream {
-				t.Fatalf("the agent is %s: %s", resp.Header.Get("Content-Type"), body)
+				t.Fatalf("the Content-Type is %s: %s", resp.Header.Get("Content-Type"), body)
 			}
 			if !tt.stream {
 				if body != last {
@@ -267,7 +269,7 @@ func TestStreamOrNot(t *testing.T) {
 				t.Errorf("got %q", got)
 			}
 			if tt.events > 1 && !strings.Contains(got[0], `"progressToken":"mine", "progress": 1.50`) {
-				t.Errorf("progress came as %s", got[0])
+				t.Errorf("the progress notification is %s", got[0])
 			}
 		})
 	}
@@ -275,7 +277,7 @@ func TestStreamOrNot(t *testing.T) {
 
 func TestCancelOverHTTP(t *testing.T) {
 	w := serveHTTP(t, HTTPOptions{})
-	t.Run("by word, in the older generation", func(t *testing.T) {
+	t.Run("with a notification, in the older generation", func(t *testing.T) {
 		s := w.session()
 		answered := make(chan int, 1)
 		go func() {
@@ -288,19 +290,19 @@ func TestCancelOverHTTP(t *testing.T) {
 			answered <- resp.StatusCode
 		}()
 		<-w.stage.began
-		// Another session cancels nothing.
+		// Another session cannot cancel the call.
 		other := w.session()
 		w.post(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`, other)
 		if len(w.stage.gone) > 0 {
-			t.Error("another session cancelled it")
+			t.Error("another session cancelled the call")
 		}
 		w.post(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`, s)
 		<-w.stage.gone
 		if status := <-answered; status != http.StatusAccepted {
-			t.Errorf("it was answered with %d", status)
+			t.Errorf("the cancelled call got the status %d, want %d", status, http.StatusAccepted)
 		}
 	})
-	t.Run("by hanging up, in the newer one", func(t *testing.T) {
+	t.Run("by disconnecting, in the newer generation", func(t *testing.T) {
 		r := w.request("POST", newer("tools/call", `"name":"wait","arguments":{}`), newerHeaders("tools/call", "wait")...)
 		ctx, hangUp := contextWithCancel(t)
 		answered := make(chan error, 1)
@@ -315,12 +317,12 @@ func TestCancelOverHTTP(t *testing.T) {
 		hangUp()
 		<-w.stage.gone
 		if err := <-answered; err == nil {
-			t.Error("it was answered")
+			t.Error("the cancelled call was answered")
 		}
 	})
 }
 
-// newer is a request of the newer generation.
+// newer returns a request of the newer generation.
 func newer(method, params string) string {
 	if params != "" {
 		params += ","
@@ -351,25 +353,25 @@ func TestNewerGenerationOverHTTP(t *testing.T) {
 		body    string
 		headers []headerLine
 		status  int
-		code    int // 0: a result
+		code    int // 0 means a result instead of an error
 	}{
 		{"discover", newer("server/discover", ""), newerHeaders("server/discover", ""), 200, 0},
 		{"a list", newer("tools/list", ""), newerHeaders("tools/list", ""), 200, 0},
 		{"a call", newer("tools/call", `"name":"read","arguments":{}`), newerHeaders("tools/call", "read"), 200, 0},
 		{"a name in base64", newer("tools/call", `"name":"read","arguments":{}`), newerHeaders("tools/call", "=?base64?cmVhZA==?="), 200, 0},
 		{"without Mcp-Method", newer("tools/list", ""), newerHeaders("tools/list", "")[:1], 400, headerMismatch},
-		{"of another method", newer("tools/list", ""), newerHeaders("tools/call", ""), 400, headerMismatch},
+		{"with another method in the header", newer("tools/list", ""), newerHeaders("tools/call", ""), 400, headerMismatch},
 		{"without Mcp-Name", newer("tools/call", `"name":"read"`), newerHeaders("tools/call", ""), 400, headerMismatch},
-		{"of another name", newer("tools/call", `"name":"read"`), newerHeaders("tools/call", "fail"), 400, headerMismatch},
+		{"with another name in the header", newer("tools/call", `"name":"read"`), newerHeaders("tools/call", "fail"), 400, headerMismatch},
 		{"with an argument in a header", newer("tools/call", `"name":"fail","arguments":{"region":"eu"}`), append(newerHeaders("tools/call", "fail"), headerLine{"Mcp-Param-Region", "eu"}), 200, 0},
-		{"with another in the header", newer("tools/call", `"name":"fail","arguments":{"region":"eu"}`), append(newerHeaders("tools/call", "fail"), headerLine{"Mcp-Param-Region", "us"}), 400, headerMismatch},
-		{"with none in the header", newer("tools/call", `"name":"fail","arguments":{"region":"eu"}`), newerHeaders("tools/call", "fail"), 400, headerMismatch},
+		{"with another argument in the header", newer("tools/call", `"name":"fail","arguments":{"region":"eu"}`), append(newerHeaders("tools/call", "fail"), headerLine{"Mcp-Param-Region", "us"}), 400, headerMismatch},
+		{"without the argument in the header", newer("tools/call", `"name":"fail","arguments":{"region":"eu"}`), newerHeaders("tools/call", "fail"), 400, headerMismatch},
 		{"without a version header", newer("tools/list", ""), newerHeaders("tools/list", "")[1:], 400, headerMismatch},
-		{"of the future", strings.Replace(newer("tools/list", ""), modern, "2031-01-01", 1), []headerLine{{"Mcp-Protocol-Version", "2031-01-01"}, {"Mcp-Method", "tools/list"}}, 400, unsupportedVersion},
+		{"of an unknown newer revision", strings.Replace(newer("tools/list", ""), newerRevision, "2031-01-01", 1), []headerLine{{"Mcp-Protocol-Version", "2031-01-01"}, {"Mcp-Method", "tools/list"}}, 400, unsupportedVersion},
 		{"without _meta", `{"jsonrpc":"2.0","id":"n","method":"tools/list"}`, newerHeaders("tools/list", ""), 400, invalidParams},
-		{"of a tool that there is not", newer("tools/call", `"name":"reed","arguments":{}`), newerHeaders("tools/call", "reed"), 400, invalidParams},
-		{"what is gone", newer("ping", ""), newerHeaders("ping", ""), 404, methodNotFound},
-		{"what is not exposed", newer("resources/list", ""), newerHeaders("resources/list", ""), 404, methodNotFound},
+		{"an unknown tool", newer("tools/call", `"name":"reed","arguments":{}`), newerHeaders("tools/call", "reed"), 400, invalidParams},
+		{"a method of the older generation", newer("ping", ""), newerHeaders("ping", ""), 404, methodNotFound},
+		{"a method that is not exposed", newer("resources/list", ""), newerHeaders("resources/list", ""), 404, methodNotFound},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -386,16 +388,16 @@ func TestNewerGenerationOverHTTP(t *testing.T) {
 				t.Errorf("got %d %s, want %d and code %d", resp.StatusCode, body, tt.status, tt.code)
 			}
 			if tt.code == 0 && string(lookup(answer.Result, "resultType")) != `"complete"` {
-				t.Errorf("it does not say that it is complete: %s", answer.Result)
+				t.Errorf("the result has no resultType \"complete\": %s", answer.Result)
 			}
 			if resp.Header.Get("Mcp-Session-Id") != "" {
-				t.Error("it began a session")
+				t.Error("the request began a session")
 			}
 		})
 	}
 }
 
-// stream reads the messages of an open stream.
+// stream returns a function that reads the next message of an open stream.
 func stream(t *testing.T, body io.Reader) func() string {
 	lines := bufio.NewScanner(body)
 	return func() string {
@@ -420,7 +422,7 @@ func TestToolsChanged(t *testing.T) {
 			t.Error(got)
 		}
 	})
-	t.Run("in the newer one", func(t *testing.T) {
+	t.Run("in the newer generation", func(t *testing.T) {
 		w := serveHTTP(t, HTTPOptions{})
 		listen := func(filter string) func() string {
 			resp := w.do("POST", newer("subscriptions/listen", `"notifications":`+filter), newerHeaders("subscriptions/listen", "")...)
@@ -438,8 +440,8 @@ func TestToolsChanged(t *testing.T) {
 	})
 }
 
-// A server's question reaches the client on the answer to its call, and the client's answer reaches
-// the server. Capabilities that are not exposed are not offered.
+// A server's question is sent to the client in the stream that answers the call. The client's answer
+// reaches the server. The server sees only the exposed capabilities of the client.
 func TestAskedOverHTTP(t *testing.T) {
 	w := serveHTTP(t, HTTPOptions{})
 	offered := make(chan string, 1)
@@ -452,7 +454,7 @@ func TestAskedOverHTTP(t *testing.T) {
 	next := stream(t, resp.Body)
 	question := next()
 	if got := <-offered; got != `{"elicitation":{}}` {
-		t.Errorf("the server is offered %s", got)
+		t.Errorf("the client's capabilities for the server are %s", got)
 	}
 	if question != `{"jsonrpc":"2.0","id":"ambit-1","method":"elicitation/create","params":{"message":"sure?"}}` {
 		t.Fatal(question)
@@ -471,14 +473,15 @@ func TestIdleSessionIsReleased(t *testing.T) {
 	s := w.session()
 	w.post(calls(1, "work", `{}`), s)
 	<-released
-	// It is still good.
+	// The session is still valid.
 	if resp, body := w.post(calls(2, "work", `{}`), s); resp.StatusCode != 200 || !bytes.Contains([]byte(body), []byte(`"result"`)) {
 		t.Errorf("%d %s", resp.StatusCode, body)
 	}
 	<-released
 }
 
-// slowToLeave is a gateway whose servers are slow to release a resource.
+// slowToLeave is a gateway to a server that is slow to answer resources/unsubscribe. It waits until
+// the test closes the channel named left.
 type slowToLeave struct {
 	fakeGateway
 	leaving, left chan struct{}
@@ -492,8 +495,9 @@ func (d slowToLeave) Forward(_ context.Context, f *call.Forward) (jsontext.Value
 	return jsontext.Value("{}"), nil
 }
 
-// A session that is used again while it is being let go owns nothing of what ends.
-func TestSessionIsUsedWhileItIsLetGo(t *testing.T) {
+// A session can be used again while its old state is still being released. The new requests then do
+// not use connections of the old state.
+func TestSessionIsUsedWhileReleased(t *testing.T) {
 	d := slowToLeave{leaving: make(chan struct{}), left: make(chan struct{})}
 	released := make(chan string, 10)
 	w := serveHTTP(t, HTTPOptions{Idle: time.Millisecond}, func(a *Agent) {
@@ -507,7 +511,7 @@ func TestSessionIsUsedWhileItIsLetGo(t *testing.T) {
 	w.stage.ask = func(c *call.Call) (jsontext.Value, error) {
 		close(d.left)
 		if key := <-released; key == c.Client.Key {
-			t.Error("what the call works by was ended under it")
+			t.Error("the connections of a running call were released")
 		}
 		return jsontext.Value("{}"), nil
 	}
@@ -521,12 +525,11 @@ func TestSessionIsUsedWhileItIsLetGo(t *testing.T) {
 	}
 }
 
-// Clients that begin and end sessions for ever do not fill the memory, and what
-// they have ended last stays so.
+// The number of records of ended sessions is limited. The session that ended last stays ended.
 func TestEndedSessionsAreBounded(t *testing.T) {
 	w := serveHTTP(t, HTTPOptions{})
 	for i := range maxEnded {
-		w.face.ended[strconv.Itoa(i)] = time.Now().Add(time.Hour)
+		w.face.endedSessions[strconv.Itoa(i)] = time.Now().Add(time.Hour)
 	}
 	for range 3 {
 		s := w.session()
@@ -534,15 +537,16 @@ func TestEndedSessionsAreBounded(t *testing.T) {
 			t.Fatal(resp.StatusCode)
 		}
 		if resp, _ := w.post(calls(9, "read", `{}`), s); resp.StatusCode != http.StatusNotFound {
-			t.Errorf("a session that was just ended is answered with %d", resp.StatusCode)
+			t.Errorf("a request in a session that was just ended got %d", resp.StatusCode)
 		}
 	}
-	if n := len(w.face.ended); n != maxEnded {
-		t.Errorf("%d ended sessions are remembered", n)
+	if n := len(w.face.endedSessions); n != maxEnded {
+		t.Errorf("%d ended sessions are recorded, want %d", n, maxEnded)
 	}
 }
 
-// A principal cannot use all sessions, and one that ends allows another.
+// The number of sessions of one principal is limited. When a session ends, the principal can open
+// another one.
 func TestSessionsOfOnePrincipal(t *testing.T) {
 	w := serveHTTP(t, HTTPOptions{})
 	w.face.most = 3
@@ -557,10 +561,10 @@ func TestSessionsOfOnePrincipal(t *testing.T) {
 	}
 	more := w.session()
 	if resp, body := w.post(ping, more); resp.StatusCode != 429 || !strings.Contains(body, "me@local has reached its limit of 3 open sessions with this agent") {
-		t.Errorf("one too many: %d %s", resp.StatusCode, body)
+		t.Errorf("a session above the limit: %d %s", resp.StatusCode, body)
 	}
 	if resp, body := w.post(ping, sessions[0]); resp.StatusCode != 200 {
-		t.Errorf("one that is open: %d %s", resp.StatusCode, body)
+		t.Errorf("an open session: %d %s", resp.StatusCode, body)
 	}
 	other := headerLine{who, "you@local"}
 	if resp, body := w.post(ping, w.session(other), other); resp.StatusCode != 200 {
@@ -570,10 +574,10 @@ func TestSessionsOfOnePrincipal(t *testing.T) {
 		t.Fatal(resp.StatusCode)
 	}
 	if resp, body := w.post(ping, more); resp.StatusCode != 200 {
-		t.Errorf("after one has ended: %d %s", resp.StatusCode, body)
+		t.Errorf("a new session after another one has ended: %d %s", resp.StatusCode, body)
 	}
 	w.face.Close()
 	if len(w.face.held) != 0 {
-		t.Errorf("after the end it counts %v", w.face.held)
+		t.Errorf("after Close, sessions are still counted: %v", w.face.held)
 	}
 }

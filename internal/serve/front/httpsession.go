@@ -2,8 +2,6 @@ package front
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -16,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway"
 )
 
-// token is the sealed content of a session id. It gives any replica the whole session.
+// token is the content of a sealed session id. It allows any replica to serve the session.
 type token struct {
 	Key          string         `json:"k"`
 	Principal    string         `json:"p"`
@@ -29,8 +27,8 @@ type token struct {
 const (
 	tokenPurpose = "mcp/session"
 	maxToken     = 4 << 10
-	// maxEnded bounds how many ended sessions are remembered. A session that is forgotten early
-	// can be used again only by its principal, with a valid key.
+	// maxEnded is the maximum number of ended sessions that are remembered. A session that is no longer remembered can be
+	// used again until it expires, but only by the same principal.
 	maxEnded = 10000
 )
 
@@ -38,141 +36,120 @@ const (
 type httpSession struct {
 	h     *HTTP
 	peer  *peer
-	key   string // key of its token
-	id    string // the session id that opened it
-	until int64
+	key   string // the Key of the session's token
+	id    string // the session id: the sealed token
+	until int64  // when the session expires, in Unix seconds
 
 	mu      sync.Mutex
-	replies []*reply // open answers, which can carry messages of servers
-	stream  *reply   // the stream that the client opened for other messages
-	closed  func()   // closes the stream
-	users   int
-	idle    *time.Timer
+	replies []*reply    // the open replies, on which messages from servers can also be sent
+	stream  *reply      // the stream that the client opened with GET, or nil
+	closed  func()      // closes the stream
+	users   int         // the number of requests in progress
+	idle    *time.Timer // releases the session's state
 }
 
-// initialize begins a session.
+// initialize answers an initialize request and starts a session.
 func (h *HTTP) initialize(ctx context.Context, s *reply, req *request) {
 	a := h.agent
 	capabilities := a.offered(lookup(req.Params, "capabilities"))
 	result, _ := a.initialize(ctx, req)
 	version, _ := text(lookup(result, "protocolVersion"))
-	plain, err := json.Marshal(token{
+	id, err := h.o.Keys.SealText(tokenPurpose, token{
 		Key: gateway.NewID(), Principal: req.principal, Agent: a.Gateway.Agent().ID, Version: version,
 		Capabilities: capabilities, Until: time.Now().Add(h.o.SessionLife).Unix(),
 	})
 	if err != nil {
-		s.fail(http.StatusInternalServerError, req.ID, &rpcError{Code: internalError, Message: "the session cannot be created"})
+		problem := &rpcError{Code: internalError, Message: "the session cannot be created"}
+		s.fail(http.StatusInternalServerError, req.ID, problem)
 		return
 	}
-	s.w.Header()["Mcp-Session-Id"] = []string{base64.RawURLEncoding.EncodeToString(h.o.Keys.Seal(tokenPurpose, plain))}
+	s.w.Header()["Mcp-Session-Id"] = []string{id}
 	s.finish(http.StatusOK, answer(req.ID, result, nil))
 }
 
-// open decodes a session id; nil if it is invalid, or belongs to another agent or principal.
+// open decodes a session id. It returns nil if the id is invalid or expired, or belongs to a different agent or
+// principal.
 func (h *HTTP) open(id, principal string) *token {
-	if len(id) > maxToken {
-		return nil
-	}
-	sealed, err := base64.RawURLEncoding.DecodeString(id)
-	if err != nil {
-		return nil
-	}
-	plain, err := h.o.Keys.Open(tokenPurpose, sealed)
-	if err != nil {
-		return nil
-	}
 	var t token
-	if json.Unmarshal(plain, &t) != nil || t.Principal != principal || t.Agent != h.agent.Gateway.Agent().ID || time.Now().Unix() > t.Until {
+	if len(id) > maxToken || h.o.Keys.OpenText(tokenPurpose, id, &t) != nil || t.Principal != principal ||
+		t.Agent != h.agent.Gateway.Agent().ID || time.Now().Unix() > t.Until {
 		return nil
 	}
 	return &t
 }
 
-// session finds the session of a request. The caller must release it.
+// session returns the session of a request. The caller must call release when the request has been answered. If there
+// is no usable session, the other results are the HTTP status and a message for the client.
 func (h *HTTP) session(r *http.Request, principal string) (p *httpSession, status int, why string) {
 	ids := r.Header.Values("Mcp-Session-Id")
 	if len(ids) != 1 {
-		return nil, http.StatusBadRequest, "the request needs one Mcp-Session-Id: begin with initialize"
+		return nil, http.StatusBadRequest, "the request needs one Mcp-Session-Id header; send \"initialize\" first"
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p = h.opened[ids[0]]; p != nil && p.peer.principal == principal && time.Now().Unix() <= p.until {
-		p.use()
+	if p = h.peers[ids[0]]; p != nil && p.peer.principal == principal && time.Now().Unix() <= p.until {
+		p.acquire()
 		return p, 0, ""
 	}
 	h.sweep()
 	t := h.open(ids[0], principal)
-	if t == nil || !h.ended[t.Key].IsZero() {
-		return nil, http.StatusNotFound, "the session is unknown or has ended: begin again with initialize"
+	switch {
+	case t == nil || !h.endedSessions[t.Key].IsZero():
+		return nil, http.StatusNotFound, "the session is unknown or has ended; for a new one, send \"initialize\""
+	case h.held[principal] >= h.most:
+		return nil, http.StatusTooManyRequests, fmt.Sprintf("%s has reached its limit of %d open sessions with this agent; "+
+			"end sessions with DELETE, or wait until idle ones are released after %v", principal, h.most, h.o.Idle)
+	case len(h.peers) >= maxPeers:
+		return nil, http.StatusServiceUnavailable, "this server has reached its limit of open sessions; try again later"
 	}
-	p = h.peers[t.Key]
-	if p == nil {
-		switch {
-		case h.held[principal] >= h.most:
-			return nil, http.StatusTooManyRequests, fmt.Sprintf("%s has reached its limit of %d open sessions with this agent: "+
-				"end sessions with DELETE, or wait until idle ones are released after %v", principal, h.most, h.o.Idle)
-		case len(h.peers) >= maxPeers:
-			return nil, http.StatusServiceUnavailable, "too many open sessions"
-		}
-		h.held[principal]++
-		p = &httpSession{h: h, key: t.Key, id: ids[0], until: t.Until}
-		// Connections of an earlier peer of the session may still be closing, so this peer gets
-		// its own key.
-		p.peer = newPeer(h.agent, gateway.NewID(), principal, p.send)
-		p.peer.greet(t.Capabilities)
-		p.idle = time.AfterFunc(h.o.Idle, func() { h.drop(p, false) })
-		h.peers[t.Key], h.opened[p.id] = p, p
-	}
-	p.use()
+	h.held[principal]++
+	p = &httpSession{h: h, key: t.Key, id: ids[0], until: t.Until}
+	// The new peer needs a new key, because earlier connections of the session may still be closing.
+	p.peer = newPeer(h.agent, gateway.NewID(), principal, p.send)
+	p.peer.greet(t.Capabilities)
+	p.idle = time.AfterFunc(h.o.Idle, func() { h.drop(p, false) })
+	h.peers[p.id] = p
+	p.acquire()
 	return p, 0, ""
 }
 
-// use counts a request of the session; release ends it.
-func (p *httpSession) use() {
+// acquire records that a request is using the session. The caller must call release when the request has been answered.
+func (p *httpSession) acquire() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.users++
 	p.idle.Stop()
 }
 
-// forget removes a session from this replica. The caller holds the lock.
-func (h *HTTP) forget(p *httpSession) {
-	delete(h.peers, p.key)
-	delete(h.opened, p.id)
-	if h.held[p.peer.principal]--; h.held[p.peer.principal] == 0 {
-		delete(h.held, p.peer.principal)
-	}
-}
-
-// remember records that a session has ended, and forgets another if there are too many. The caller
-// holds the lock.
+// remember records that a session has ended. If there are too many records, it drops arbitrary other records. The
+// caller must hold the mutex.
 func (h *HTTP) remember(p *httpSession) {
-	h.ended[p.key] = time.Unix(p.until+1, 0) // the last second is included
-	for key := range h.ended {
-		if len(h.ended) <= maxEnded {
+	h.endedSessions[p.key] = time.Unix(p.until+1, 0) // the session is valid until the end of this second
+	for key := range h.endedSessions {
+		if len(h.endedSessions) <= maxEnded {
 			return
 		}
 		if key != p.key {
-			delete(h.ended, key)
+			delete(h.endedSessions, key)
 		}
 	}
 }
 
-// sweep forgets ended sessions that have expired. The caller holds the lock.
+// sweep drops the records of ended sessions that have expired. The caller must hold the mutex.
 func (h *HTTP) sweep() {
 	now := time.Now()
 	if now.Sub(h.swept) < time.Minute {
 		return
 	}
 	h.swept = now
-	for key, until := range h.ended {
+	for key, until := range h.endedSessions {
 		if now.After(until) {
-			delete(h.ended, key)
+			delete(h.endedSessions, key)
 		}
 	}
 }
 
-// release ends a request of the session.
+// release records that a request no longer uses the session. If the session stays idle, its state is released later.
 func (p *httpSession) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,23 +158,23 @@ func (p *httpSession) release() {
 	}
 }
 
-// drop releases a session's state, unless the session is in use. The session stays valid.
+// drop releases a session's state on this replica. The session itself stays valid. If the session has requests in
+// progress, drop does nothing unless inUse is true.
 func (h *HTTP) drop(p *httpSession, inUse bool) {
 	h.mu.Lock()
 	p.mu.Lock()
-	keep := h.peers[p.key] != p || p.users > 0 && !inUse
+	keep := h.peers[p.id] != p || p.users > 0 && !inUse
 	p.mu.Unlock()
 	if !keep {
-		h.forget(p)
+		delete(h.peers, p.id)
+		if h.held[p.peer.principal]--; h.held[p.peer.principal] == 0 {
+			delete(h.held, p.peer.principal)
+		}
 	}
 	h.mu.Unlock()
-	if !keep {
-		p.leave()
+	if keep {
+		return
 	}
-}
-
-// leave releases everything that the session holds here.
-func (p *httpSession) leave() {
 	p.mu.Lock()
 	p.idle.Stop()
 	closed := p.closed
@@ -205,10 +182,10 @@ func (p *httpSession) leave() {
 	if closed != nil {
 		closed()
 	}
-	p.peer.gone()
+	p.peer.cleanUp()
 }
 
-// end ends a session at the client's request.
+// end answers a DELETE request, which a client sends to end its session.
 func (h *HTTP) end(w http.ResponseWriter, r *http.Request, principal string) {
 	p, status, why := h.session(r, principal)
 	if status != 0 {
@@ -222,7 +199,7 @@ func (h *HTTP) end(w http.ResponseWriter, r *http.Request, principal string) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// open lets an answer carry messages of servers.
+// open allows messages from servers to be sent on the reply s until close is called.
 func (p *httpSession) open(s *reply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,7 +212,8 @@ func (p *httpSession) close(s *reply) {
 	p.replies = slices.DeleteFunc(p.replies, func(other *reply) bool { return other == s })
 }
 
-// send sends a message to the client: on an open answer, or else on the stream that it opened.
+// send sends a server's message to the client and reports whether that succeeded. It tries the open replies first,
+// starting with the newest. Then it tries the stream that the client opened with GET.
 func (p *httpSession) send(message []byte) bool {
 	p.mu.Lock()
 	ways := slices.Clone(p.replies)
@@ -251,13 +229,15 @@ func (p *httpSession) send(message []byte) bool {
 	return false
 }
 
-// get opens the session's stream for messages that belong to no request. A new stream replaces the
-// old one, which may be dead.
+// get answers a GET request with a stream for messages that do not belong to a request. A new stream replaces the
+// session's earlier stream, because the earlier connection may be broken.
 func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	version := r.Header.Get("Mcp-Protocol-Version")
-	if version != "" && !slices.Contains(handshakes, version) || !strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+	stream := strings.Contains(r.Header.Get("Accept"), "text/event-stream")
+	if version != "" && !slices.Contains(handshakes, version) || !stream {
 		w.Header().Set("Allow", "POST")
-		http.Error(w, "GET requires a session of revision 2025-11-25 or earlier and Accept: text/event-stream", http.StatusMethodNotAllowed)
+		http.Error(w, "GET requires the header Accept: text/event-stream "+
+			"and a session of revision 2025-11-25 or earlier", http.StatusMethodNotAllowed)
 		return
 	}
 	p, status, why := h.session(r, principal)

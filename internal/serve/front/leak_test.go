@@ -6,8 +6,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Goroutines end with their test, except for pending reads of a client's standard input, which end
-// with the input.
+// TestMain fails if a goroutine is still running after the tests. Pending reads of a client's standard
+// input are ignored: they end with the input.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/ambit-run/ambit/internal/serve/front.readLines"))
 }

@@ -1,13 +1,15 @@
 package front
 
 import (
+	"slices"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// Keys of _meta that the front reads.
+// These are the _meta keys that the front uses.
 const (
 	metaVersion      = "io.modelcontextprotocol/protocolVersion"
 	metaCapabilities = "io.modelcontextprotocol/clientCapabilities"
@@ -16,13 +18,13 @@ const (
 	metaSkill        = "ambit/skill"
 )
 
-// meta is the part of a request's _meta that the front reads. Servers get all of it.
+// meta contains the parts of a request's _meta that the front uses.
 type meta struct {
-	raw          jsontext.Value // all of _meta, or nil
+	raw          jsontext.Value // the whole _meta object, or nil
 	version      string
-	capabilities jsontext.Value // an object, or nil
+	capabilities jsontext.Value // a JSON object, or nil
 	token        jsontext.Value // the client's progress token
-	logs         bool           // the client asks for log messages
+	logs         bool           // whether the client asks for log messages
 	skill        jsontext.Value
 }
 
@@ -47,7 +49,6 @@ func readMeta(params jsontext.Value) (m meta) {
 	return m
 }
 
-// parse reads one message.
 func parse(raw []byte) (mcpwire.Message, *rpcError) {
 	m, problem := mcpwire.ReadMessage(raw)
 	switch {
@@ -56,7 +57,7 @@ func parse(raw []byte) (mcpwire.Message, *rpcError) {
 	case !rawjson.Valid(raw):
 		return m, &rpcError{Code: parseError, Message: "the message is not JSON"}
 	}
-	return m, &rpcError{Code: invalidRequest, Message: "not a JSON-RPC 2.0 message: " + problem}
+	return m, &rpcError{Code: invalidRequest, Message: "the message is not valid JSON-RPC 2.0: " + problem}
 }
 
 func newRequest(m mcpwire.Message) *request {
@@ -65,21 +66,17 @@ func newRequest(m mcpwire.Message) *request {
 	return r
 }
 
-// encode joins the parts of one message.
+// encode joins the parts of a JSON object and adds the closing brace. The result is one line.
 func encode(parts ...[]byte) []byte {
-	n := 1
-	for _, p := range parts {
-		n += len(p)
+	b := slices.Concat(parts...)
+	for i, c := range b {
+		if c == '\n' || c == '\r' { // in valid JSON, line breaks occur only between tokens
+			b[i] = ' '
+		}
 	}
-	b := make([]byte, 0, n+1) // a line end may follow
-	for _, p := range parts {
-		b = append(b, p...)
-	}
-	oneLine(b)
 	return append(b, '}')
 }
 
-// notification encodes a notification.
 func notification(method string, params jsontext.Value) []byte {
 	if len(params) == 0 {
 		params = jsontext.Value("{}")
@@ -87,7 +84,7 @@ func notification(method string, params jsontext.Value) []byte {
 	return encode([]byte(`{"jsonrpc":"2.0","method":`), marshal(method), []byte(`,"params":`), params)
 }
 
-// answer encodes the answer to a request; without an id, to an invalid message.
+// answer encodes the answer to the request with this id. The id is nil if the request was not a valid message.
 func answer(id, result jsontext.Value, err *rpcError) []byte {
 	if id == nil {
 		id = jsontext.Value("null")

@@ -16,22 +16,22 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// peer is a client with state: the one on stdio, or a session of the older generation over HTTP.
+// peer is a client for which this replica has state: the client on stdio, or an HTTP session of the older protocol.
 type peer struct {
 	agent     *Agent
-	key       string // unique among the current peers; owns connections to servers
+	key       string // unique among current peers; also the key of the client's own server connections
 	principal string
-	// send sends a message to the client; false if no stream is open.
+	// send sends a message to the client. It returns false if this is not possible, for example because no stream is open.
 	send func(message []byte) bool
 
 	mu           sync.Mutex
 	modern       bool
 	capabilities jsontext.Value
-	level        int             // minimum level of log messages
-	watched      map[string]bool // resources
-	running      map[string]context.CancelFunc
-	asked        map[string]chan mcpwire.Message
-	questions    int
+	level        int                             // the minimum level of log messages
+	watched      map[string]bool                 // the URIs of subscribed resources
+	running      map[string]context.CancelFunc   // cancels each open request, by request id
+	asked        map[string]chan mcpwire.Message // the unanswered questions to the client, by id
+	questions    int                             // the number of questions asked so far
 }
 
 func newPeer(a *Agent, key, principal string, send func([]byte) bool) *peer {
@@ -42,21 +42,21 @@ func newPeer(a *Agent, key, principal string, send func([]byte) bool) *peer {
 }
 
 const (
-	// maxQuestions bounds the open questions to a client.
+	// maxQuestions is the maximum number of unanswered questions to one client.
 	maxQuestions = 32
-	maxWatched   = 1000
-	// leaveTime bounds the cleanup after a client that has gone.
+	// maxWatched is the maximum number of resource subscriptions of one client.
+	maxWatched = 1000
+	// leaveTime is the time limit for the cleanup after a client has disconnected.
 	leaveTime = 5 * time.Second
 )
 
-// greet stores the client's capabilities.
 func (p *peer) greet(capabilities jsontext.Value) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.capabilities = slices.Clone(capabilities)
 }
 
-// client describes the peer to the gateway and to servers.
+// client returns a description of the client for the gateway and the servers.
 func (p *peer) client() *call.Client {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,13 +67,13 @@ func (p *peer) client() *call.Client {
 	return c
 }
 
-// Ask asks the client and waits for its answer.
+// Ask sends a server's request to the client and waits for the answer.
 func (p *peer) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 	answered := make(chan mcpwire.Message, 1)
 	p.mu.Lock()
 	if len(p.asked) >= maxQuestions {
 		p.mu.Unlock()
-		return nil, fmt.Errorf("the client has %d unanswered questions", maxQuestions)
+		return nil, fmt.Errorf("the client has not answered %d earlier requests, which is the limit", maxQuestions)
 	}
 	p.questions++
 	id := strconv.Quote("ambit-" + strconv.Itoa(p.questions))
@@ -87,8 +87,9 @@ func (p *peer) Ask(ctx context.Context, method string, params jsontext.Value) (j
 	if len(params) == 0 {
 		params = jsontext.Value("{}")
 	}
-	if !p.send(encode([]byte(`{"jsonrpc":"2.0","id":`), []byte(id), []byte(`,"method":`), marshal(method), []byte(`,"params":`), params)) {
-		return nil, fmt.Errorf("the client has no open stream for questions")
+	question := encode([]byte(`{"jsonrpc":"2.0","id":`+id+`,"method":`), marshal(method), []byte(`,"params":`), params)
+	if !p.send(question) {
+		return nil, fmt.Errorf("the client has no open stream to receive the request")
 	}
 	select {
 	case m := <-answered:
@@ -102,7 +103,7 @@ func (p *peer) Ask(ctx context.Context, method string, params jsontext.Value) (j
 	}
 }
 
-// answered handles the client's answer to a question.
+// answered passes the client's answer to the Ask call that waits for it. It drops answers to unknown questions.
 func (p *peer) answered(m mcpwire.Message) {
 	m.Result, m.Error = slices.Clone(m.Result), slices.Clone(m.Error)
 	p.mu.Lock()
@@ -120,44 +121,34 @@ func (p *peer) setLevel(level string) {
 	p.level = slices.Index(levels, level)
 }
 
-func (p *peer) watch(uri string, on bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !on {
-		delete(p.watched, uri)
-	} else if len(p.watched) < maxWatched {
-		p.watched[uri] = true
-	}
-}
-
-// notify passes on a notification from a connection that this client owns.
+// notify forwards a notification from a server connection that belongs to this client alone.
 func (p *peer) notify(method string, params jsontext.Value) {
 	p.mu.Lock()
 	modern := p.modern
 	p.mu.Unlock()
 	switch {
 	case modern && method != "notifications/message":
-		p.agent.Publish(method, params) // for its subscriptions
+		p.agent.Publish(method, params) // the client's subscriptions deliver it
 	case !modern && p.accepts(method, params):
-		p.send(notification(method, bare(params)))
+		p.send(notification(method, withoutSubscription(params)))
 	}
 }
 
-// forward sends the client the notifications of a subscriber until ctx ends.
-func (p *peer) forward(ctx context.Context, s *subscriber) {
+// forward sends events to the client until ctx is done.
+func (p *peer) forward(ctx context.Context, s subscriber) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-s.events:
+		case e := <-s:
 			if p.accepts(e.method, e.params) {
-				p.send(notification(e.method, bare(e.params)))
+				p.send(notification(e.method, withoutSubscription(e.params)))
 			}
 		}
 	}
 }
 
-// accepts reports whether this client gets a notification.
+// accepts reports whether the client should get a notification.
 func (p *peer) accepts(method string, params jsontext.Value) bool {
 	switch method {
 	case "notifications/tools/list_changed", "notifications/elicitation/complete":
@@ -180,15 +171,15 @@ func (p *peer) accepts(method string, params jsontext.Value) bool {
 	return false
 }
 
-// bare removes a server's own subscription id from a notification.
-func bare(params jsontext.Value) jsontext.Value {
+// withoutSubscription removes the server's subscription id from the params of a notification.
+func withoutSubscription(params jsontext.Value) jsontext.Value {
 	if lookup(params, "_meta", metaSubscription) == nil {
 		return params
 	}
 	return set(params, "_meta", without(lookup(params, "_meta"), metaSubscription))
 }
 
-// enter returns the context of a request, which the client can cancel.
+// enter registers a request and returns a context for it. The context is canceled when the client cancels the request.
 func (p *peer) enter(ctx context.Context, id jsontext.Value) (context.Context, *rpcError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,14 +187,14 @@ func (p *peer) enter(ctx context.Context, id jsontext.Value) (context.Context, *
 	case p.running[string(id)] != nil:
 		return nil, &rpcError{Code: invalidRequest, Message: "a request with this id is still running"}
 	case len(p.running) >= maxCalls:
-		return nil, &rpcError{Code: internalError, Message: "too many open calls"}
+		return nil, &rpcError{Code: internalError, Message: "the client has too many open requests"}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	p.running[string(id)] = cancel
 	return ctx, nil
 }
 
-// leave ends a request and reports whether the client still waits for its answer.
+// leave removes a request and reports whether the client still wants the answer.
 func (p *peer) leave(ctx context.Context, id jsontext.Value) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -228,8 +219,8 @@ func (p *peer) busy() bool {
 	return len(p.running) > 0
 }
 
-// gone releases everything that the client holds.
-func (p *peer) gone() {
+// cleanUp cancels the client's requests, ends its subscriptions and releases its connections.
+func (p *peer) cleanUp() {
 	p.mu.Lock()
 	for _, stop := range p.running {
 		stop()
@@ -240,10 +231,9 @@ func (p *peer) gone() {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 		defer cancel()
 		for _, uri := range watched {
-			a.watch(ctx, &request{peer: p, principal: p.principal, notify: func(string, jsontext.Value) {}}, "resources/unsubscribe", uri)
+			r := &request{peer: p, principal: p.principal, notify: func(string, jsontext.Value) {}}
+			a.watch(ctx, r, "resources/unsubscribe", uri)
 		}
 	}
-	if p.agent.Release != nil {
-		p.agent.Release(p.key)
-	}
+	p.agent.Release(p.key)
 }

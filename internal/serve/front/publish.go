@@ -10,48 +10,47 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// event is a notification to clients.
 type event struct {
 	method string
 	params jsontext.Value
 }
 
-// subscriber receives events. Events that it does not read in time are lost: each one only reports
-// a change, and one look is enough.
-type subscriber struct{ events chan event }
+// subscriber receives events. If its buffer is full, new events are dropped. This is safe, because the events in the
+// buffer will make the client read the new state.
+type subscriber chan event
 
 const subscriberBuffer = 256
 
-func (a *Agent) addSubscriber() *subscriber {
-	s := &subscriber{events: make(chan event, subscriberBuffer)}
+func (a *Agent) addSubscriber() subscriber {
+	s := make(subscriber, subscriberBuffer)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.subscribers == nil {
-		a.subscribers = map[*subscriber]bool{}
+		a.subscribers = map[subscriber]bool{}
 	}
 	a.subscribers[s] = true
 	return s
 }
 
-func (a *Agent) removeSubscriber(s *subscriber) {
+func (a *Agent) removeSubscriber(s subscriber) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.subscribers, s)
 }
 
-// Publish notifies every subscriber. It does not wait for any.
+// Publish sends a notification to every subscriber. It never blocks.
 func (a *Agent) Publish(method string, params jsontext.Value) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for s := range a.subscribers {
 		select {
-		case s.events <- event{method, params}:
+		case s <- event{method, params}:
 		default:
 		}
 	}
 }
 
-// filter is a subscription of a client of the newer generation.
+// filter describes which events a client of the newer protocol has subscribed to.
 type filter struct {
 	Tools     bool     `json:"toolsListChanged,omitempty"`
 	Prompts   bool     `json:"promptsListChanged,omitempty"`
@@ -74,7 +73,7 @@ func (f *filter) matches(e event) bool {
 	return false
 }
 
-// filterOf returns the part of a requested subscription that is exposed.
+// filterOf returns the part of the requested subscription that is exposed.
 func (a *Agent) filterOf(requested jsontext.Value) filter {
 	is := func(name string) bool { return string(lookup(requested, name)) == "true" }
 	f := filter{
@@ -96,7 +95,7 @@ func (a *Agent) filterOf(requested jsontext.Value) filter {
 func (a *Agent) listen(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	requested := lookup(r.Params, "notifications")
 	if len(requested) == 0 || requested[0] != '{' {
-		return nil, &rpcError{Code: invalidParams, Message: "subscriptions/listen requires the object notifications"}
+		return nil, &rpcError{Code: invalidParams, Message: r.Method + " requires the object params.notifications"}
 	}
 	f := a.filterOf(requested)
 	s := a.addSubscriber()
@@ -109,21 +108,17 @@ func (a *Agent) listen(ctx context.Context, r *request) (jsontext.Value, *rpcErr
 	watched := f.URIs
 	f.URIs = nil
 	for _, uri := range watched {
-		begin := watching(r, "resources/subscribe", uri)
-		alias, problem := a.holder(ctx, begin, uri)
+		alias, problem := a.watch(ctx, r, "resources/subscribe", uri)
 		if problem != nil {
-			continue // it is not acknowledged
-		}
-		if _, err := a.Gateway.Forward(ctx, a.forward(begin, alias)); err != nil {
-			continue
+			continue // the acknowledgement omits this resource
 		}
 		f.URIs = append(f.URIs, uri)
 		defer func() {
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), listWait)
 			defer cancel()
-			// To the same server even if it is down: a restarted server would be subscribed
-			// again.
-			_, _ = a.Gateway.Forward(ending, a.forward(watching(r, "resources/unsubscribe", uri), alias))
+			// Send the request to the same server even if the server is down. Otherwise, the subscription would be renewed when
+			// the server restarts.
+			_, _ = a.Gateway.Forward(ending, a.forward(watchRequest(r, "resources/unsubscribe", uri), alias))
 		}()
 	}
 	mark := set(jsontext.Value("{}"), metaSubscription, r.ID)
@@ -142,7 +137,7 @@ func (a *Agent) listen(ctx context.Context, r *request) (jsontext.Value, *rpcErr
 		select {
 		case <-ctx.Done():
 			return nil, nil
-		case e := <-s.events:
+		case e := <-s:
 			if f.matches(e) {
 				notify(e.method, e.params)
 			}

@@ -10,40 +10,46 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// reply is the answer to one HTTP request: one JSON message, or a stream of events if there are
-// several.
+// reply is the answer to one HTTP request. If the answer is a single message, it is sent as JSON. Otherwise, it is sent
+// as an event stream.
 type reply struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
-	stream  bool // the client accepts a stream
-	now     bool // it must be a stream from the start
+	stream  bool // whether the client accepts a stream
+	now     bool // whether even a single message is sent as a stream
 
-	session  *httpSession // nil in the newer generation
+	session  *httpSession // nil in the newer protocol
 	stopBeat func()       // nil if the stream needs no heartbeat
 
 	mu      sync.Mutex
-	started bool // the stream has begun
+	started bool // whether the stream has begun
 	done    bool
 }
 
-// event sends a message on the stream, which begins with the first event. It reports success.
+// event sends a message on the stream and reports whether that succeeded. The first message starts the stream.
 func (s *reply) event(message []byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.done && s.stream && s.write("event: message\ndata: ", message)
 }
 
-// write sends a piece of the stream. The caller holds the lock.
+// write writes the head, the message and an empty line to the stream. The caller must hold the mutex.
 func (s *reply) write(head string, message []byte) bool {
 	s.begin()
-	// A client that does not read is disconnected.
+	// Because of the deadline, a client that does not read is disconnected.
 	_ = s.control.SetWriteDeadline(time.Now().Add(ioTimeout))
 	b := make([]byte, 0, len(head)+len(message)+2)
 	b = append(append(append(b, head...), message...), "\n\n"...)
 	if _, err := s.w.Write(b); err != nil {
 		return false
 	}
-	return s.control.Flush() == nil
+	err := s.control.Flush()
+	if !s.done {
+		// Remove the deadline, because HTTP/2 would cancel the call when the deadline expires, even if nothing is being
+		// written.
+		_ = s.control.SetWriteDeadline(time.Time{})
+	}
+	return err == nil
 }
 
 func (s *reply) begin() {
@@ -62,7 +68,7 @@ func (s *reply) notify(method string, params jsontext.Value) { s.event(notificat
 
 var contentJSON = []string{"application/json"}
 
-// finish sends the last message.
+// finish sends the last message. The status is used only if no stream has been started.
 func (s *reply) finish(status int, message []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,17 +85,17 @@ func (s *reply) finish(status int, message []byte) {
 	h["Content-Type"] = contentJSON
 	h["Content-Length"] = []string{strconv.Itoa(len(message))}
 	s.w.WriteHeader(status)
-	_, _ = s.w.Write(message) // the client may be gone
+	_, _ = s.w.Write(message) // fails only if the client has disconnected
 }
 
-// answer ends a request with its result, unless the client no longer waits.
+// answer ends a request and sends the result, if the client is still waiting for it.
 func (s *reply) answer(ctx context.Context, req *request, result jsontext.Value, problem *rpcError) {
 	if p := s.session; p != nil {
 		p.close(s)
 		if p.peer.leave(ctx, req.ID) {
 			s.finish(http.StatusOK, answer(req.ID, result, problem))
 		} else {
-			s.accepted() // the client has cancelled it
+			s.accepted() // the client has cancelled the request
 		}
 		return
 	}
@@ -102,7 +108,7 @@ func (s *reply) answer(ctx context.Context, req *request, result jsontext.Value,
 	}
 }
 
-// release releases the request's session and heartbeat.
+// release stops the heartbeat and records that the request no longer uses the session.
 func (s *reply) release() {
 	if s.stopBeat != nil {
 		s.stopBeat()
@@ -116,7 +122,7 @@ func (s *reply) fail(status int, id jsontext.Value, problem *rpcError) {
 	s.finish(status, answer(id, nil, problem))
 }
 
-// accepted answers a message that needs no answer.
+// accepted sends the status 202 as the answer to a message that has no result.
 func (s *reply) accepted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +132,7 @@ func (s *reply) accepted() {
 	s.done = true
 }
 
-// beat sends heartbeats until ctx ends or stop is called.
+// beat sends heartbeats until ctx is done or the returned function is called.
 func (s *reply) beat(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

@@ -3,12 +3,9 @@ package front
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,29 +15,31 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// In 2026-07-28 a server that needs input answers with its questions, and the client repeats the
-// request with the answers. Meanwhile the client carries the server's state, which is sealed: it
-// cannot be changed, used twice, or used for another request.
+// In revision 2026-07-28, a server that needs input answers a request with questions and a requestState. The client
+// then repeats the request with the answers and the requestState. The front seals the requestState, so that a client
+// cannot change it, use it twice, or use it for another request.
 
 const (
 	statePurpose = "mcp/requestState"
-	// stateLife is how long a client may take to answer.
+	// stateLife is how long a client can take to answer the questions.
 	stateLife = time.Hour
-	// maxRounds bounds the rounds of questions in one call, which was approved and counted once.
+	// maxRounds is the maximum number of times that a server can ask questions during one call. A limit is necessary,
+	// because the whole call needs only one approval and is counted only once toward the rate and spending limits.
 	maxRounds = 10
 )
 
 // state is the content of a sealed requestState.
 type state struct {
-	Binding []byte         `json:"b"` // hash of the request that it belongs to
+	Binding []byte         `json:"b"` // the hash of the request to which the state belongs
 	ID      string         `json:"i"`
-	Call    string         `json:"c"` // the call that asked
-	Until   int64          `json:"u"`
+	Call    string         `json:"c"` // the id of the call that asked for input
+	Until   int64          `json:"u"` // when the state expires, in Unix seconds
 	Round   int            `json:"r"`
-	Server  jsontext.Value `json:"s,omitempty"` // the server's own, unchanged
+	Server  jsontext.Value `json:"s,omitempty"` // the server's own requestState
 }
 
-// binding hashes what a state is valid for: the principal, the agent and the request.
+// binding returns a hash of the principal, the agent and the request. A state is valid only for requests with the
+// same hash.
 func (a *Agent) binding(r *request) []byte {
 	h := sha256.New()
 	who := a.Gateway.Agent()
@@ -50,34 +49,37 @@ func (a *Agent) binding(r *request) []byte {
 	}
 	arguments := slices.Clone(lookup(r.Params, "arguments"))
 	if len(arguments) > 0 {
-		// The same arguments may be in another order; numbers stay unchanged.
-		_ = arguments.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false), jsontext.AllowDuplicateNames(true))
+		// The client is allowed to reorder the arguments, but not to reformat numbers.
+		_ = arguments.Canonicalize(jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false),
+			jsontext.AllowDuplicateNames(true))
 	} else {
 		arguments = jsontext.Value("{}")
 	}
-	for _, part := range [][]byte{[]byte(r.principal), []byte(who.ID), []byte(who.Digest), []byte(r.Method), name, arguments} {
-		fmt.Fprintf(h, "%d:", len(part))
-		h.Write(part)
+	for _, part := range []string{r.principal, who.ID, who.Digest, r.Method, string(name), string(arguments)} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	return h.Sum(nil)
 }
 
-// asksMore reports whether a result asks for input.
-func asksMore(raw jsontext.Value) bool {
+// asksForInput reports whether a server's result asks for input from the client.
+func asksForInput(raw jsontext.Value) bool {
 	kind, _ := text(lookup(raw, "resultType"))
 	return kind == "input_required"
 }
 
-// mayAsk refuses questions that the operator has not exposed, ambiguous ones, and too many rounds.
+// mayAsk returns a refusal if the server is not allowed to ask the client for this input. This is the case if the call
+// has had too many rounds, or if a question is ambiguous or needs a capability that is not exposed.
 func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 	if r.round >= maxRounds {
 		return call.Refuse("act", call.ServerUnavailable,
 			"the server asked for input %d times, which is the limit", maxRounds)
 	}
-	// The client must read the same questions that are checked here.
-	unclear := call.Refuse("act", call.OutputInvalid, "the server's question to the client is ambiguous")
+	// If a member is duplicated, the client could see different questions from those that are checked here.
+	unclear := call.Refuse("act", call.OutputInvalid,
+		"the server's request to the client is not a JSON object, or has duplicate members")
 	questions := lookup(raw, "inputRequests")
-	if questions != nil && (questions[0] != '{' && questions[0] != 'n' || !questions.IsValid() || rawjson.Twice(questions)) {
+	if questions != nil && (questions[0] != '{' && questions[0] != 'n' ||
+		!questions.IsValid() || rawjson.Twice(questions)) {
 		return unclear
 	}
 	var refusal *call.Refusal
@@ -89,25 +91,25 @@ func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 		case capability == "elicitation", capability != "" && a.exposes(capability):
 		case capability == "":
 			refusal = call.Refuse("act", call.PolicyDenied,
-				"the server sent the client the unknown request %q", clip(method))
+				"the server sent the client a request with the unknown method %q", clip(method))
 		default:
 			refusal = call.Refuse("act", call.PolicyDenied,
 				"the server asked the client for %s, which is not exposed", capability)
-			refusal.Hint = "the operator can expose it: --expose " + capability
+			refusal.Hint = "the operator can expose this capability with the flag --expose " + capability
 		}
 	})
 	return refusal
 }
 
-// more handles a result that asks for input. A client of the older generation is asked directly,
-// and the continued call is returned. For a client of the newer generation it returns nil, and the
-// result is passed on.
-func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext.Value) (*call.Call, *call.Refusal) {
+// askPeer handles a result that asks for input. In the older protocol, it asks the client and returns a call that
+// continues with the answers. In the newer protocol, it returns nil, and the caller forwards the result to the client.
+func (a *Agent) askPeer(ctx context.Context, r *request, c *call.Call, raw jsontext.Value) (*call.Call, *call.Refusal) {
 	if refusal := a.mayAsk(r, raw); refusal != nil || r.modern {
 		return nil, refusal
 	}
 	if c.Client == nil || c.Client.Asker == nil {
-		return nil, call.Refuse("act", call.ServerUnavailable, "the server asked for input, which this client does not support")
+		return nil, call.Refuse("act", call.ServerUnavailable,
+			"the server asked the client for input, but the client does not support such requests")
 	}
 	responses := jsontext.Value("{}")
 	var failure error
@@ -130,139 +132,95 @@ func (a *Agent) more(ctx context.Context, r *request, c *call.Call, raw jsontext
 	}
 	next := *c
 	next.ID, next.Continues = gateway.NewID(), c.ID
-	next.More = further(responses, lookup(raw, "requestState"))
+	next.More = extraParams(responses, lookup(raw, "requestState"))
 	return &next, nil
 }
 
-// further returns the params with which a request continues.
-func further(responses, server jsontext.Value) jsontext.Value {
-	var more jsontext.Value
-	for _, p := range []struct {
-		name  string
-		value jsontext.Value
-	}{{"requestState", server}, {"inputResponses", responses}} {
-		if p.value != nil {
-			if more == nil {
-				more = jsontext.Value("{}")
-			}
-			more = set(more, p.name, p.value)
-		}
+// extraParams returns the additional params of a continued request: the client's responses and the server's state. It
+// returns nil if there are none.
+func extraParams(responses, server jsontext.Value) jsontext.Value {
+	if responses == nil && server == nil {
+		return nil
+	}
+	more := jsontext.Value("{}")
+	if server != nil {
+		more = set(more, "requestState", server)
+	}
+	if responses != nil {
+		more = set(more, "inputResponses", responses)
 	}
 	return more
 }
 
-// sealState puts our own state around the server's, in a result that asks for input.
+// sealState replaces the server's requestState in a result with a sealed state, which contains the original
+// requestState.
 func (a *Agent) sealState(r *request, c *call.Call, raw jsontext.Value) (jsontext.Value, error) {
-	if a.Keys == nil {
-		return nil, errors.New("the server asked for input, but no key is available to seal its state")
-	}
 	keys, err := a.Keys()
 	if err != nil {
 		return nil, err
 	}
-	plain, err := json.Marshal(state{
+	sealed, err := keys.SealText(statePurpose, state{
 		Binding: a.binding(r), ID: gateway.NewID(), Call: c.ID, Until: time.Now().Add(stateLife).Unix(),
 		Round: r.round + 1, Server: lookup(raw, "requestState"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return set(raw, "requestState", marshal(base64.RawURLEncoding.EncodeToString(keys.Seal(statePurpose, plain)))), nil
+	return set(raw, "requestState", marshal(sealed)), nil
 }
 
-// resume reads the client's answers and continues the call. Answers without a state belong to no
-// call and are passed on with the new one.
+// resume prepares the call c to continue an earlier call, if the request has a requestState. If a request has answers
+// but no requestState, the answers are sent with the new call.
 func (a *Agent) resume(ctx context.Context, r *request, c *call.Call) *rpcError {
 	responses, sealed := lookup(r.Params, "inputResponses"), lookup(r.Params, "requestState")
 	if responses != nil && responses[0] != '{' {
 		return &rpcError{Code: invalidParams, Message: "inputResponses must be an object"}
 	}
 	if (responses != nil || sealed != nil) && !r.Params.IsValid() {
-		// The state is bound to what is read here, and the server must read the same.
+		// The state is bound to these params. If a member is duplicated, the server could read the params differently.
 		return &rpcError{Code: invalidParams, Message: "the params have a duplicate member"}
 	}
 	if sealed == nil {
-		c.More = further(responses, nil)
+		c.More = extraParams(responses, nil)
 		return nil
 	}
 	s, err := a.openState(ctx, r, sealed)
 	if err != nil {
 		return &rpcError{Code: invalidParams, Message: "the requestState is invalid: " + err.Error()}
 	}
-	c.Continues, c.More, r.round = s.Call, further(responses, s.Server), s.Round
+	c.Continues, c.More, r.round = s.Call, extraParams(responses, s.Server), s.Round
 	return nil
 }
 
 var (
-	errForeignState = errors.New("it belongs to another request or was modified")
-	errOldState     = errors.New("it has expired")
-	errSpentState   = errors.New("it was already used")
+	errForeignState = errors.New("the state belongs to another request or was modified")
+	errOldState     = errors.New("the state has expired")
+	errSpentState   = errors.New("the state was already used")
 )
 
 func (a *Agent) openState(ctx context.Context, r *request, raw jsontext.Value) (*state, error) {
 	sealed, ok := text(raw)
-	if !ok || a.Keys == nil {
+	if !ok {
 		return nil, errForeignState
 	}
 	keys, err := a.Keys()
 	if err != nil {
-		return nil, errors.New("the key that sealed it cannot be read")
-	}
-	b, err := base64.RawURLEncoding.DecodeString(sealed)
-	if err != nil {
-		return nil, errForeignState
-	}
-	plain, err := keys.Open(statePurpose, b)
-	if err != nil {
-		return nil, errForeignState
+		return nil, errors.New("the key that sealed the state cannot be read")
 	}
 	var s state
-	if err := json.Unmarshal(plain, &s); err != nil || !slices.Equal(s.Binding, a.binding(r)) {
+	if keys.OpenText(statePurpose, sealed, &s) != nil || !slices.Equal(s.Binding, a.binding(r)) {
 		return nil, errForeignState
 	}
 	until := time.Unix(s.Until, 0)
 	if time.Now().After(until) {
 		return nil, errOldState
 	}
-	spend := a.Spend
-	if spend == nil {
-		spend = a.spent.spend
-	}
-	first, err := spend(ctx, s.ID, until)
+	first, err := a.Spend(ctx, s.ID, until)
 	switch {
 	case err != nil:
-		return nil, errors.New("it cannot be checked whether it was already used")
+		return nil, errors.New("the store could not be asked whether the state was already used")
 	case !first:
 		return nil, errSpentState
 	}
 	return &s, nil
-}
-
-// spentStates remembers used states until they expire.
-type spentStates struct {
-	mu    sync.Mutex
-	until map[string]time.Time
-	swept time.Time
-}
-
-func (s *spentStates) spend(_ context.Context, id string, until time.Time) (bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	if s.until == nil {
-		s.until = map[string]time.Time{}
-	}
-	if now.Sub(s.swept) > time.Minute {
-		s.swept = now
-		for id, t := range s.until {
-			if now.After(t) {
-				delete(s.until, id)
-			}
-		}
-	}
-	if _, used := s.until[id]; used {
-		return false, nil
-	}
-	s.until[id] = until
-	return true, nil
 }

@@ -24,7 +24,7 @@ func contextWithCancel(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithCancel(t.Context())
 }
 
-// asks calls a tool in the newer generation, as a principal.
+// asks calls a tool on behalf of a principal, in the newer protocol generation.
 func asks(t *testing.T, a *Agent, principal, params string) (result jsontext.Value, problem *rpcError) {
 	t.Helper()
 	r := newRequest(mustParse(t, newer("tools/call", params)))
@@ -44,32 +44,32 @@ func TestRequestState(t *testing.T) {
 		}
 		sealed := string(lookup(result, "requestState"))
 		if sealed == `"x"` || len(sealed) < 100 || string(lookup(result, "resultType")) != `"input_required"` {
-			t.Fatalf("the server's state passed as it was: %s", result)
+			t.Fatalf("the server's state was not sealed: %s", result)
 		}
 		return sealed
 	}
-	goes := func(principal, tool, arguments, sealed string) *rpcError {
+	answerWith := func(principal, tool, arguments, sealed string) *rpcError {
 		_, problem := asks(t, a, principal, `"name":"`+tool+`","arguments":`+arguments+`,"inputResponses":{"q":{"action":"accept"}},"requestState":`+sealed)
 		return problem
 	}
 	sealed := ask(`{"a":1,"b":2.0}`)
 	tests := []struct {
 		name, principal, tool, arguments, state string
-		want                                    error // nil: it is accepted
+		want                                    error // nil if the state is accepted
 	}{
 		{"of another principal", "you", "ask", `{"a":1,"b":2.0}`, sealed, errForeignState},
 		{"for another tool", "me", "read", `{"a":1,"b":2.0}`, sealed, errForeignState},
 		{"for other arguments", "me", "ask", `{"a":1,"b":3}`, sealed, errForeignState},
-		{"for a number written otherwise", "me", "ask", `{"a":1,"b":2}`, sealed, errForeignState},
+		{"for a number in another format", "me", "ask", `{"a":1,"b":2}`, sealed, errForeignState},
 		{"changed", "me", "ask", `{"a":1,"b":2.0}`, sealed[:len(sealed)-3] + `AA"`, errForeignState},
 		{"the server's own", "me", "ask", `{"a":1,"b":2.0}`, `"x"`, errForeignState},
-		{"as it should be, in another order", "me", "ask", `{"b":2.0,"a":1}`, sealed, nil},
+		{"valid, in another order", "me", "ask", `{"b":2.0,"a":1}`, sealed, nil},
 		{"a second time", "me", "ask", `{"a":1,"b":2.0}`, sealed, errSpentState},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s.more = ""
-			problem := goes(tt.principal, tt.tool, tt.arguments, tt.state)
+			problem := answerWith(tt.principal, tt.tool, tt.arguments, tt.state)
 			switch {
 			case tt.want == nil && (problem != nil || s.more != `{"inputResponses":{"q":{"action":"accept"}},"requestState":"x"}`):
 				t.Errorf("got %+v, and the server got %s", problem, s.more)
@@ -89,24 +89,24 @@ func TestRequestState(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if problem := goes("me", "ask", `{}`, string(marshal(base64.RawURLEncoding.EncodeToString(keys.Seal(statePurpose, plain))))); problem == nil || !strings.HasSuffix(problem.Message, errOldState.Error()) {
+		if problem := answerWith("me", "ask", `{}`, string(marshal(base64.RawURLEncoding.EncodeToString(keys.Seal(statePurpose, plain))))); problem == nil || !strings.HasSuffix(problem.Message, errOldState.Error()) {
 			t.Errorf("got %+v", problem)
 		}
 	})
-	// A state is bound to what the front reads, and the server reads the same.
+	// Duplicate members are refused: the server could read a name other than the one that was checked.
 	s.more = ""
 	sealed = ask(`{}`)
-	if problem := goes("me", `read","name":"ask`, `{}`, sealed); problem == nil || problem.Code != invalidParams || !strings.Contains(problem.Message, "duplicate") || s.more != "" {
+	if problem := answerWith("me", `read","name":"ask`, `{}`, sealed); problem == nil || problem.Code != invalidParams || !strings.Contains(problem.Message, "duplicate") || s.more != "" {
 		t.Errorf("got %+v, and the server got %s", problem, s.more)
 	}
-	// Answers without a state belong to no call: it is a new one.
+	// Answers without a state belong to no earlier call, so they are sent with a new call.
 	s.more, s.continues = "", "-"
 	if _, problem := asks(t, a, "me", `"name":"ask","arguments":{},"inputResponses":{}`); problem != nil || s.more != `{"inputResponses":{}}` || s.continues != "" {
 		t.Errorf("got %+v; the server got %s, continuing %q", problem, s.more, s.continues)
 	}
 }
 
-// Servers may ask only for what the operator exposes.
+// Servers may ask a client only for capabilities that the operator exposes.
 func TestServersAskOnlyWhatIsExposed(t *testing.T) {
 	tests := []struct {
 		name, method string
@@ -118,13 +118,13 @@ func TestServersAskOnlyWhatIsExposed(t *testing.T) {
 		{"sampling, exposed", "sampling/createMessage", gateway.Exposed{gateway.Sampling}, true},
 		{"roots", "roots/list", gateway.Exposed{gateway.Sampling}, false},
 		{"roots, exposed", "roots/list", gateway.Exposed{Roots}, true},
-		{"something new", "wallet/open", gateway.Exposed(Exposable), false},
-		{"one thing and another", `elicitation/create","method":"sampling/createMessage`, nil, false},
-		{"escaped", `elicitation/create","m\u0065thod":"sampling/createMessage`, nil, false},
-		{"another case", `elicitation/create","Method":"sampling/createMessage`, nil, false},
-		{"two questions of one name", `elicitation/create"},"q":{"method":"elicitation/create`, nil, false},
-		{"a name that is no text", `elicitation/create"},"\ud800":{"method":"sampling/createMessage`, nil, false},
-		{"further inside", `elicitation/create","x":{"a":1,"a":2},"y":"`, nil, false},
+		{"an unknown method", "wallet/open", gateway.Exposed(Exposable), false},
+		{"a duplicate method", `elicitation/create","method":"sampling/createMessage`, nil, false},
+		{"a duplicate method with an escape", `elicitation/create","m\u0065thod":"sampling/createMessage`, nil, false},
+		{"a duplicate method in another case", `elicitation/create","Method":"sampling/createMessage`, nil, false},
+		{"two questions with the same name", `elicitation/create"},"q":{"method":"elicitation/create`, nil, false},
+		{"a name that is not valid Unicode", `elicitation/create"},"\ud800":{"method":"sampling/createMessage`, nil, false},
+		{"a duplicate member of a nested object", `elicitation/create","x":{"a":1,"a":2},"y":"`, nil, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -135,15 +135,15 @@ func TestServersAskOnlyWhatIsExposed(t *testing.T) {
 			if problem != nil {
 				t.Fatal(problem.Message)
 			}
-			if passed := asksMore(result); passed != tt.passes || !passed && !strings.Contains(string(result), "policy_denied") && !strings.Contains(string(result), "output_invalid") {
+			if passed := asksForInput(result); passed != tt.passes || !passed && !strings.Contains(string(result), "policy_denied") && !strings.Contains(string(result), "output_invalid") {
 				t.Errorf("got %s", result)
 			}
 		})
 	}
 }
 
-// A question is one also where a letter of the word is escaped.
-func TestEscapedQuestionIsOne(t *testing.T) {
+// A result is recognized as a question even if its resultType is spelled with an escape.
+func TestEscapedQuestionIsRecognized(t *testing.T) {
 	a := testAgent(t, &stage{asks: `{"resultType":"input\u005frequired","inputRequests":{"q":{"method":"sampling/createMessage"}}}`})
 	a.Keys = testKeys
 	result, problem := asks(t, a, "me", `"name":"ask","arguments":{}`)
@@ -152,19 +152,20 @@ func TestEscapedQuestionIsOne(t *testing.T) {
 	}
 }
 
-// Questions in a list are refused, because they are not checked.
+// Questions in a JSON array are refused, because only the members of an object are checked.
 func TestQuestionsAreAnObject(t *testing.T) {
 	for questions, passes := range map[string]bool{`null`: true, `{}`: true, `[{"method":"sampling/createMessage"}]`: false, `"x"`: false} {
 		a := testAgent(t, &stage{asks: `{"resultType":"input_required","requestState":"x","inputRequests":` + questions + `}`})
 		a.Keys = testKeys
 		result, problem := asks(t, a, "me", `"name":"ask","arguments":{}`)
-		if problem != nil || asksMore(result) != passes {
+		if problem != nil || asksForInput(result) != passes {
 			t.Errorf("%s: got %s, %+v", questions, result, problem)
 		}
 	}
 }
 
-// A client of the older generation is asked what a newer server asks.
+// If a server of the newer generation asks for input, a client of the older generation gets the
+// question as a request.
 func TestOlderClientIsAskedForMore(t *testing.T) {
 	c := connect(t, func(a *Agent) { a.Keys = testKeys })
 	c.stage.asks = `{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create","params":{"message":"sure?"}}},"requestState":"x"}`
@@ -178,7 +179,7 @@ func TestOlderClientIsAskedForMore(t *testing.T) {
 	if c.stage.more != `{"inputResponses":{"q":{"action":"accept"}},"requestState":"x"}` || c.stage.continues == "" {
 		t.Errorf("the server got %s, continuing %q", c.stage.more, c.stage.continues)
 	}
-	// A client that cannot be asked gets a refusal.
+	// If the client does not support the question, the call is refused.
 	c.stage.asks = `{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create","params":{}}}}`
 	c.say(strings.Replace(hello, `"elicitation":{},`, "", 1))
 	c.hear()
@@ -188,7 +189,7 @@ func TestOlderClientIsAskedForMore(t *testing.T) {
 	}
 }
 
-// restless is a gateway to a server that always asks again.
+// restless is a gateway to a server that answers every call with another question.
 type restless struct{ fakeGateway }
 
 const again = `{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create","params":{}}},"requestState":"x"}`
@@ -201,8 +202,8 @@ func (restless) Forward(context.Context, *call.Forward) (jsontext.Value, error) 
 	return jsontext.Value(again), nil
 }
 
-// A server that asks again and again is asked no further, in either generation: one
-// approval is not for calls without end.
+// The number of rounds in which a server can ask for input is limited in both generations, because
+// one approval must not permit an unlimited number of calls.
 func TestQuestionsHaveAnEnd(t *testing.T) {
 	const words = "the server asked for input 10 times, which is the limit"
 	open := func(a *Agent) {
@@ -220,13 +221,13 @@ func TestQuestionsHaveAnEnd(t *testing.T) {
 				r := newRequest(mustParse(t, newer(method, params+answers)))
 				r.principal, r.notify = "me", func(string, jsontext.Value) {}
 				result, problem := r.method()(a, t.Context(), r)
-				if problem == nil && asksMore(result) && asked <= maxRounds {
+				if problem == nil && asksForInput(result) && asked <= maxRounds {
 					asked++
 					answers = `,"inputResponses":{"q":{}},"requestState":` + string(lookup(result, "requestState"))
 					continue
 				}
 				if said := string(result) + string(marshal(problem)); asked != maxRounds || !strings.Contains(said, words) {
-					t.Errorf("after %d questions it said %s", asked, said)
+					t.Errorf("after %d questions the answer is %s", asked, said)
 				}
 				return
 			}
@@ -269,7 +270,7 @@ func TestSkillByName(t *testing.T) {
 		{"read", "", false},
 		{"work", `"worker"`, true},
 		{"fail", `"worker"`, false},
-		{"read", `"worker"`, false}, // it can only narrow
+		{"read", `"worker"`, false}, // the chosen skill can only exclude tools
 		{"work", `"boss"`, false},   // not registered
 	}
 	for _, tt := range tests {
@@ -288,8 +289,8 @@ func TestSkillByName(t *testing.T) {
 	}
 }
 
-// Clients hold structuredContent to outputSchema, so a refusal of such a tool
-// keeps out of it.
+// Clients validate structuredContent against outputSchema. If a tool has an outputSchema, a refusal
+// is therefore in _meta instead.
 func TestRefusalOfAToolWithOutputSchema(t *testing.T) {
 	c := connect(t, func(a *Agent) {
 		a.Definition = func(t *agentTool) []byte {
@@ -303,7 +304,7 @@ func TestRefusalOfAToolWithOutputSchema(t *testing.T) {
 	}
 }
 
-// The client's _meta reaches the server, and its errors the client.
+// The client's _meta reaches the server, and the server's protocol errors reach the client unchanged.
 func TestMetaAndErrorsPass(t *testing.T) {
 	c := connect(t)
 	c.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"broken","_meta":{"traceparent":"00-abc"}}}`)
@@ -313,8 +314,8 @@ func TestMetaAndErrorsPass(t *testing.T) {
 	}
 }
 
-// Initialize does not wait for the servers; a list does, and reports why they are not ready.
-func TestServersThatDoNotCome(t *testing.T) {
+// initialize does not wait for the servers. tools/list does, and reports why the servers have failed.
+func TestServersFailToStart(t *testing.T) {
 	ready := make(chan error)
 	var why error
 	c := connect(t, func(a *Agent) {
@@ -335,19 +336,19 @@ func TestServersThatDoNotCome(t *testing.T) {
 		t.Error(got)
 	}
 	c.say(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
-	c.pinged() // the list is held, and nothing else is
-	ready <- call.Refuse("act", call.ServerDrifted, "server fs is not what the manifest says")
-	if got := c.hear(); !strings.Contains(got, `"id":2,"error":{"code":-32603,"message":"server_drifted: server fs is not what the manifest says (`) {
+	c.pinged() // other requests are answered while tools/list waits
+	ready <- call.Refuse("act", call.ServerDrifted, "server fs does not match the manifest")
+	if got := c.hear(); !strings.Contains(got, `"id":2,"error":{"code":-32603,"message":"server_drifted: server fs does not match the manifest (`) {
 		t.Error(got)
 	}
 	c.say(strings.Replace(hello, `"id":1`, `"id":3`, 1))
-	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent is unavailable: server_drifted: server fs is not what`) {
+	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent is unavailable: server_drifted: server fs does not match`) {
 		t.Error(got)
 	}
 }
 
-// An unknown tool is an error of the protocol in the newer generation, and holds
-// the refusal; in the older one a model reads it.
+// In the newer generation, a call to an unknown tool is a protocol error that contains the refusal. In
+// the older generation, it is a result that the model can read.
 func TestUnknownToolInBothGenerations(t *testing.T) {
 	const refusal = `{"error":{"code":"unknown_tool","hint":"did you mean \"read\"?","message":"the agent declares no tool \"reed\"","retryable":false}}`
 	c := connect(t, gated(t))
@@ -360,20 +361,20 @@ func TestUnknownToolInBothGenerations(t *testing.T) {
 	if !strings.Contains(got, `"error":{"code":-32602,"message":"unknown_tool: the agent declares no tool`) || !strings.Contains(got, `"data":`+refusal) {
 		t.Errorf("in the newer generation: %s", got)
 	}
-	// Tools that exist, but may not be called, are refused in band in both generations.
+	// In both generations, a call to a known tool that may not be called returns a result with isError.
 	if _, got = w.post(newer("tools/call", `"name":"write"`), newerHeaders("tools/call", "write")...); !strings.Contains(got, `"isError":true`) {
-		t.Errorf("a tool that is denied: %s", got)
+		t.Errorf("a tool that may not be called: %s", got)
 	}
 }
 
-// A refusal with a known retry time includes it.
+// A refusal reports retry_after if the time until a retry is known.
 func TestRetryAfterIsReported(t *testing.T) {
 	refusal := call.Refuse("act", call.ServerUnavailable, "it rests").Again()
 	if got := refusalObject(refusal); got["retry_after"] != nil {
-		t.Errorf("it says %v", got)
+		t.Errorf("without a known time: %v", got)
 	}
 	refusal.RetryAfter = 12400 * time.Millisecond
 	if got := refusalObject(refusal); got["retry_after"] != 12.4 {
-		t.Errorf("it says %v", got)
+		t.Errorf("with a known time: %v", got)
 	}
 }

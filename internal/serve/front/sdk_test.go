@@ -10,7 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestSDKClient is served to the Go SDK's own client, in both generations.
+// TestSDKClient serves an agent to the client of the Go SDK, in both protocol generations.
 func TestSDKClient(t *testing.T) {
 	for _, version := range []string{"", "2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"} {
 		t.Run("asks for "+version, func(t *testing.T) {
@@ -35,11 +35,11 @@ func TestSDKClient(t *testing.T) {
 				t.Fatal(err)
 			}
 			hello := session.InitializeResult()
-			if want := version; want != "" && hello.ProtocolVersion != want || version == "" && hello.ProtocolVersion != modern {
-				t.Errorf("it speaks %s", hello.ProtocolVersion)
+			if want := version; want != "" && hello.ProtocolVersion != want || version == "" && hello.ProtocolVersion != newerRevision {
+				t.Errorf("the protocol version is %s", hello.ProtocolVersion)
 			}
 			if hello.ServerInfo == nil || hello.ServerInfo.Name != "ambit/x" || hello.Instructions != "Reads <files> & more." {
-				t.Errorf("it is %+v", hello)
+				t.Errorf("the result of initialize is %+v", hello)
 			}
 			list, err := session.ListTools(ctx, nil)
 			if err != nil {
@@ -50,23 +50,23 @@ func TestSDKClient(t *testing.T) {
 				names = append(names, tool.Name)
 			}
 			if got := strings.Join(names, " "); got != "read fs_list fail ask work wait refuse db_list" {
-				t.Errorf("tools %s", got)
+				t.Errorf("the tools are %s", got)
 			}
 			result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "db_list", Arguments: map[string]any{}})
 			if err == nil {
-				t.Errorf("the SDK took content of a type that it does not know: %+v", result)
+				t.Errorf("the SDK accepted content of an unknown type: %+v", result)
 			}
 			result, err = session.CallTool(ctx, &mcp.CallToolParams{Name: "write"})
 			if err != nil || !result.IsError || !strings.Contains(result.Content[0].(*mcp.TextContent).Text, "side_effect_denied") {
-				t.Errorf("write gave %+v, %v", result, err)
+				t.Errorf("the tool write returned %+v, %v", result, err)
 			}
 			params := &mcp.CallToolParams{Name: "work", Arguments: map[string]any{}}
 			params.SetProgressToken("mine")
 			if result, err = session.CallTool(ctx, params); err != nil || result.IsError {
-				t.Errorf("work gave %+v, %v", result, err)
+				t.Errorf("the tool work returned %+v, %v", result, err)
 			}
 			if p := <-progress; p.ProgressToken != "mine" || p.Progress != 1.5 {
-				t.Errorf("progress %+v", p)
+				t.Errorf("the progress notification is %+v", p)
 			}
 			hanging, giveUp := context.WithCancel(ctx)
 			go func() {
@@ -76,7 +76,7 @@ func TestSDKClient(t *testing.T) {
 			if _, err := session.CallTool(hanging, &mcp.CallToolParams{Name: "wait"}); err == nil {
 				t.Error("a cancelled call was answered")
 			}
-			<-s.gone // the SDK reports it asynchronously
+			<-s.gone // the SDK sends the cancellation asynchronously
 			if err := session.Close(); err != nil {
 				t.Error(err)
 			}

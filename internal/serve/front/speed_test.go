@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// discard is a response that is not read.
+// discard is a ResponseWriter that discards what is written.
 type discard struct{ header http.Header }
 
 func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(int)             {}
 
-// BenchmarkHTTP is a call over HTTP in each generation, without the network and with a gateway that
+// BenchmarkHTTP measures a call over HTTP in each generation, without a network and with a gateway that
 // admits every call.
 func BenchmarkHTTP(b *testing.B) {
 	keys, err := testKeys()

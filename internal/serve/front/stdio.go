@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// maxMessage bounds one message from a client.
+	// maxMessage is the maximum size of a client's message in bytes.
 	maxMessage = 32 << 20
-	// maxCalls bounds the open calls of a client.
+	// maxCalls is the maximum number of open requests of one client.
 	maxCalls = 256
-	// lastAnswers is how long calls may continue after the client's input has ended.
+	// lastAnswers is how long running calls are allowed to continue after the end of the client's input.
 	lastAnswers = 10 * time.Second
 )
 
-// errTooLong ends a session: the start of the next message is unknown.
+// After errTooLong, the session is closed, because the start of the next message is unknown.
 var errTooLong = errors.New("the message is larger than 32 MiB")
 
-// stdioKey is the key of the one client on stdio.
+// stdioKey is the key of the client on stdio.
 const stdioKey = "stdio"
 
-// session is the one client on stdio.
+// session is the connection to the client on stdio.
 type session struct {
 	agent   *Agent
 	peer    *peer
@@ -40,15 +40,15 @@ type session struct {
 	listening context.Context // ends with the client's input
 }
 
-// ServeStdio serves a client that sends one JSON-RPC message a line, until its input or ctx ends.
-// It returns when every call has ended. A pending read of the input is abandoned when ctx ends.
+// ServeStdio serves a client that sends one JSON-RPC message per line. It returns when the input has ended or ctx is
+// done, and no call is running. If ctx is done first, a goroutine may still be blocked reading the input.
 func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &session{agent: a, out: out}
 	s.peer = newPeer(a, stdioKey, principal, s.send)
-	defer s.peer.gone()
-	// Subscriptions end with the input; calls may continue.
+	defer s.peer.cleanUp()
+	// Subscriptions are closed when the input ends. Running calls are allowed to continue for a while.
 	var stopListening context.CancelFunc
 	s.listening, stopListening = context.WithCancel(ctx)
 	defer stopListening()
@@ -68,11 +68,11 @@ func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, o
 				s.reply(nil, nil, &rpcError{Code: invalidRequest, Message: err.Error()})
 			}
 			stopListening()
-			s.greet(&request{}) // no greeting will come
-			// Requests that came before the end of the input are still answered. The start of
-			// servers does not count towards the time limit.
-			if a.Ready != nil && s.peer.busy() {
-				_ = a.Ready(ctx) // the requests report why not
+			s.greet(&request{}) // does nothing if greet was already called for a request
+			// Requests that arrived before the end of the input are still answered. Their time limit starts when the
+			// servers are ready.
+			if s.peer.busy() {
+				_ = a.Ready(ctx) // ignored, because each answer will contain the error
 			}
 			timer := time.AfterFunc(lastAnswers, cancel)
 			defer timer.Stop()
@@ -82,7 +82,7 @@ func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, o
 	}
 }
 
-// readLines sends every line of the input to lines.
+// readLines sends every nonempty line of the input to a channel.
 func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 	scan := bufio.NewScanner(in)
 	scan.Buffer(make([]byte, 64<<10), maxMessage)
@@ -103,7 +103,6 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- []byte) error {
 	return scan.Err()
 }
 
-// handle processes one line of input.
 func (s *session) handle(ctx context.Context, line []byte, calls *sync.WaitGroup) {
 	m, problem := parse(line)
 	switch {
@@ -114,20 +113,20 @@ func (s *session) handle(ctx context.Context, line []byte, calls *sync.WaitGroup
 	case m.Method == "":
 		s.peer.answered(m)
 	case m.ID == nil:
-		// A notification that needs no action.
+		// All other notifications are ignored.
 	default:
 		s.serve(ctx, m, calls)
 	}
 }
 
-// serve answers a request. Requests that may take long run in their own goroutine.
+// serve answers a request. If this can take long, it uses a new goroutine and adds it to the wait group.
 func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.WaitGroup) {
 	r := newRequest(m)
 	r.principal, r.peer, r.notify = s.peer.principal, s.peer, s.notify
 	if m.Method == "subscriptions/listen" {
 		ctx = s.listening
 	}
-	ctx, problem := s.peer.enter(ctx, m.ID) // from here on the client can cancel it
+	ctx, problem := s.peer.enter(ctx, m.ID) // the client can now cancel the request
 	if problem != nil {
 		s.reply(m.ID, nil, problem)
 		return
@@ -138,21 +137,22 @@ func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.Wait
 		if err == nil {
 			result, err = r.method()(s.agent, ctx, r)
 		}
-		if s.peer.leave(ctx, m.ID) { // otherwise the client has cancelled it
+		s.greet(r)                   // called before the answer is sent, so that the client misses no notification
+		if s.peer.leave(ctx, m.ID) { // false if the client has cancelled the request
 			s.reply(m.ID, result, err)
 		}
 	}
 	switch m.Method {
 	case "initialize", "ping", "server/discover":
 		work()
-		s.greet(r)
 	default:
 		s.greet(r)
 		calls.Go(work)
 	}
 }
 
-// greet reports the client as soon as its capabilities are known, and starts its notifications.
+// greet starts the client's notifications and calls [Agent.Greeted]. Only the first call has an effect. Calls for a
+// ping are ignored.
 func (s *session) greet(r *request) {
 	if r.Method == "ping" {
 		return
@@ -177,13 +177,13 @@ func (s *session) greet(r *request) {
 
 func (s *session) notify(method string, params jsontext.Value) { s.send(notification(method, params)) }
 
-// reply answers a request; without an id, an invalid message.
+// reply answers the request with this id. The id is nil if the request was not a valid message.
 func (s *session) reply(id, result jsontext.Value, err *rpcError) { s.send(answer(id, result, err)) }
 
 func (s *session) send(message []byte) bool {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	// A client that has gone ends its input too, which ends the session.
+	// Ignore a disconnected client here, because the session is closed when its input ends.
 	_, err := s.out.Write(append(message, '\n'))
 	return err == nil
 }

@@ -16,19 +16,15 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// listWait bounds how long a list waits for the servers. Clients time out at about the same time;
-// they are notified when the servers are ready.
+// listWait is how long a request waits for the servers to be verified. Many clients time out after about the same time.
+// A client whose request has timed out is notified when the servers are ready.
 const listWait = 50 * time.Second
 
-// levelWait bounds how long servers may take to change a log level, because the client waits for
-// it.
+// levelWait is how long a logging/setLevel request waits for the servers to change their level.
 const levelWait = 5 * time.Second
 
-// ready waits until the servers are proven.
+// ready waits until the servers are verified, but at most for listWait.
 func (a *Agent) ready(ctx context.Context) *rpcError {
-	if a.Ready == nil {
-		return nil
-	}
 	waiting, cancel := context.WithTimeout(ctx, listWait)
 	defer cancel()
 	err := a.Ready(waiting)
@@ -37,20 +33,21 @@ func (a *Agent) ready(ctx context.Context) *rpcError {
 		return nil
 	case waiting.Err() != nil:
 		a.late.Store(true)
-		return &rpcError{Code: internalError, Message: "the agent's tool servers are still starting; a notification follows when its tools are ready"}
+		const why = "the agent's tool servers are still starting; a notification will be sent when the tools are ready"
+		return &rpcError{Code: internalError, Message: why}
 	}
-	return &rpcError{Code: internalError, Message: explain(err), Data: refusalData(err)}
+	return asRPC(err)
 }
 
-// Up is called when the servers are proven or have failed. Clients that asked too early are
-// notified to ask again.
+// Up must be called when the servers have been verified or verification has failed. If a request timed out before that,
+// Up tells all clients to list the tools again.
 func (a *Agent) Up() {
 	if a.late.Load() {
 		a.Publish("notifications/tools/list_changed", nil)
 	}
 }
 
-// explain describes an error to a person.
+// explain returns the text of an error. For a refusal, the text includes the hint.
 func explain(err error) string {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
@@ -69,7 +66,7 @@ func refusalData(err error) any {
 	return nil
 }
 
-// list returns the callable tools with their proven definitions.
+// list returns the definitions of all callable tools.
 func (a *Agent) list(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	if err := a.ready(ctx); err != nil {
 		return nil, err
@@ -103,28 +100,30 @@ func (a *Agent) list(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	return b.Bytes(), nil
 }
 
-// served finds a tool by the name that clients use, or returns nil.
-func (a *Agent) served(name string) *agent.Tool {
+// toolNamed returns the tool that clients know by this name or URI, or nil.
+func (a *Agent) toolNamed(name string) *agent.Tool {
 	who := a.Gateway.Agent()
 	for i := range who.Tools {
-		// Most names have different ends.
-		if t := &who.Tools[i]; strings.HasSuffix(name, t.Name) && gateway.ServedName(who, t) == name || t.URI != nil && t.URI.String() == name {
+		// The cheap suffix check excludes most tools.
+		t := &who.Tools[i]
+		if strings.HasSuffix(name, t.Name) && gateway.ServedName(who, t) == name || t.URI != nil && t.URI.String() == name {
 			return t
 		}
 	}
 	return nil
 }
 
-// definition returns the definition that clients see for a tool name.
+// definition returns the definition of the tool that clients know by this name. It returns nil if there is no such
+// tool.
 func (a *Agent) definition(name string) []byte {
-	t := a.served(name)
+	t := a.toolNamed(name)
 	if t == nil {
 		return nil
 	}
 	return a.Definition(t)
 }
 
-// call makes a tool call through the gateway and converts its result for the client.
+// call makes a tool call through the gateway and returns the result for the client.
 func (a *Agent) call(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	c, refusal, problem := a.newCall(ctx, r)
 	if problem != nil {
@@ -143,9 +142,9 @@ func (a *Agent) call(ctx context.Context, r *request) (jsontext.Value, *rpcError
 		if len(raw) == 0 {
 			raw = jsontext.Value(`{"content":[]}`)
 		}
-		if asksMore(raw) {
+		if asksForInput(raw) {
 			var next *call.Call
-			if next, refusal = a.more(ctx, r, c, raw); refusal != nil {
+			if next, refusal = a.askPeer(ctx, r, c, raw); refusal != nil {
 				break
 			}
 			if next != nil {
@@ -161,10 +160,11 @@ func (a *Agent) call(ctx context.Context, r *request) (jsontext.Value, *rpcError
 		}
 		return raw, nil
 	}
-	return a.refused(r, c.Tool, refusal)
+	return a.refusalResult(r, c.Tool, refusal)
 }
 
-// newCall reads the call from a request. The refusal or the problem says why it cannot be made.
+// newCall returns the call that a request describes. If the call is not possible, newCall returns a refusal, which the
+// model can read, or a protocol error.
 func (a *Agent) newCall(ctx context.Context, r *request) (*call.Call, *call.Refusal, *rpcError) {
 	name, ok := text(lookup(r.Params, "name"))
 	if !ok || name == "" {
@@ -181,8 +181,8 @@ func (a *Agent) newCall(ctx context.Context, r *request) (*call.Call, *call.Refu
 	return c, refusal, problem
 }
 
-// onNotify passes on a server's notifications about a request to a client that asked for progress
-// or, in the newer generation, for the log. It is nil for other clients.
+// onNotify returns a function that forwards a server's notifications about this request to the client. It returns nil
+// if the client has not requested notifications.
 func (r *request) onNotify() func(string, jsontext.Value) {
 	token := r.meta.token
 	if token == nil && !(r.modern && r.meta.logs) {
@@ -200,13 +200,13 @@ func (r *request) onNotify() func(string, jsontext.Value) {
 	}
 }
 
-// narrow applies the skills to a call.
+// narrow limits a call to the agent's skill and to the skill that the client chose in _meta.
 func (a *Agent) narrow(c *call.Call, r *request) (*call.Refusal, *rpcError) {
 	c.Skill = a.Skill
 	if r.meta.skill == nil {
 		return nil, nil
 	}
-	c.Meta = without(c.Meta, metaSkill) // not for the server
+	c.Meta = without(c.Meta, metaSkill) // the server does not need to know the skill
 	name, ok := text(r.meta.skill)
 	if !ok {
 		return nil, &rpcError{Code: invalidParams, Message: `_meta["` + metaSkill + `"] is not the name of a skill`}
@@ -214,21 +214,21 @@ func (a *Agent) narrow(c *call.Call, r *request) (*call.Refusal, *rpcError) {
 	chosen := a.Skills[name]
 	if chosen == nil {
 		refusal := call.Refuse("gate", call.NotInSkillAllowlist, "unknown skill %q", clip(name))
-		refusal.Hint = "use a skill that the operator has registered, or omit " + metaSkill
+		refusal.Hint = "use a skill that the operator has registered, or omit " + metaSkill + " from _meta"
 		return refusal, nil
 	}
 	if c.Skill != nil {
-		chosen = both{c.Skill, chosen}
+		chosen = intersection{c.Skill, chosen}
 	}
 	c.Skill = chosen
 	return nil, nil
 }
 
-// both allows what two skills allow.
-type both [2]call.Allowlist
+// intersection allows only what both of its allowlists allow.
+type intersection [2]call.Allowlist
 
-func (b both) Allows(uri string) bool { return b[0].Allows(uri) && b[1].Allows(uri) }
-func (b both) Name() string           { return b[0].Name() + " and " + b[1].Name() }
+func (b intersection) Allows(uri string) bool { return b[0].Allows(uri) && b[1].Allows(uri) }
+func (b intersection) Name() string           { return b[0].Name() + " and " + b[1].Name() }
 
 func codeOf(failure jsontext.Value) int {
 	if e := mcpwire.ReadError(failure); e != nil {
@@ -245,22 +245,18 @@ func refusalObject(r *call.Refusal) map[string]any {
 	return o
 }
 
-// refused converts a refusal for the model. The newer generation has a protocol error for unknown
-// tools, which carries the refusal in its data.
-func (a *Agent) refused(r *request, tool string, refusal *call.Refusal) (jsontext.Value, *rpcError) {
+// refusalResult converts a refusal to a result that the model can read. In the newer protocol, it returns a protocol
+// error for an unknown tool instead.
+func (a *Agent) refusalResult(r *request, tool string, refusal *call.Refusal) (jsontext.Value, *rpcError) {
 	if e := a.gparsError(tool, refusal); e != nil {
 		return nil, e
 	}
 	if r.modern && refusal.Code == call.UnknownTool {
 		return nil, &rpcError{Code: invalidParams, Message: explain(refusal), Data: refusalData(refusal)}
 	}
-	words := refusal.Message
-	if refusal.Hint != "" {
-		words += " (" + refusal.HintFor("") + ")"
-	}
 	result := map[string]any{
 		"isError": true,
-		"content": []any{map[string]any{"type": "text", "text": string(refusal.Code) + ": " + words}},
+		"content": []any{map[string]any{"type": "text", "text": explain(refusal)}},
 	}
 	if lookup(a.definition(tool), "outputSchema") != nil {
 		result["_meta"] = map[string]any{"ambit/error": refusalObject(refusal)}
@@ -273,27 +269,27 @@ func (a *Agent) refused(r *request, tool string, refusal *call.Refusal) (jsontex
 	return marshal(result), nil
 }
 
-// levels are the log levels in ascending order.
+// levels lists the log levels, least severe first.
 var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 
-// setLevel sets the minimum level of log messages to the client.
+// setLevel answers logging/setLevel. It sets the minimum level of the log messages that the client gets.
 func (a *Agent) setLevel(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	level, _ := text(lookup(r.Params, "level"))
 	if !slices.Contains(levels, level) {
-		return nil, &rpcError{Code: invalidParams, Message: "unknown log level"}
+		return nil, &rpcError{Code: invalidParams, Message: "unknown log level " + clip(level)}
 	}
 	if r.peer != nil {
 		r.peer.setLevel(level)
 	}
 	set := func(ctx context.Context) {
-		if a.Level != nil && a.ready(ctx) == nil {
+		if a.ready(ctx) == nil {
 			ctx, cancel := context.WithTimeout(ctx, levelWait)
 			defer cancel()
 			a.Level(ctx, a.client(r), level)
 		}
 	}
-	if a.Ready != nil && a.Ready(alreadyCancelled) != nil {
-		go set(context.WithoutCancel(ctx)) // when the servers are ready
+	if a.Ready(alreadyCancelled) != nil {
+		go set(context.WithoutCancel(ctx)) // sets the level later, when the servers are ready
 	} else {
 		set(ctx)
 	}

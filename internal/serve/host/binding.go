@@ -16,8 +16,8 @@ import (
 	"github.com/ambit-run/ambit/internal/serve/login"
 )
 
-// binding carries out an agent's calls for its gateway. Tools on servers wait while these are being
-// proven.
+// binding carries out the calls that the agent's gateway has permitted. A call to a tool server waits until the
+// servers have been verified.
 type binding struct{ of *Agent }
 
 func (b binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
@@ -45,9 +45,9 @@ func (b binding) wait(ctx context.Context) (*toolserver.Manager, error) {
 	return b.of.servers, nil
 }
 
-// Forward sends another request to a server. Under GPARS, where only a policy grants, an exposed
-// request also needs a permit: to the rules it is a tool with the method's name, such as
-// resources/read.
+// Forward sends a server any request other than a tool call. For a GPARS agent, a policy rule must permit the
+// request, because all permissions of such an agent come from policy rules. The policy treats the request as a call
+// to a tool whose name is the method, such as resources/read.
 func (b binding) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	s, err := b.wait(ctx)
 	if err != nil {
@@ -57,14 +57,14 @@ func (b binding) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, 
 		t := &agent.Tool{Name: f.Method, SideEffect: agent.Read, Binding: agent.OnServer{Alias: f.Server}}
 		c := &call.Call{Tool: f.Method, Principal: f.Principal, Arguments: f.Params}
 		if !gate.Decide(ctx, who, b.of.name, t, c, b.of.options.Rules).Allowed {
-			return nil, call.Refuse(gate.Stage, call.PolicyDenied, "%s on %s is not permitted", f.Method, f.Server)
+			return nil, call.Refuse(gate.Stage, call.PolicyDenied, "no policy permits %s on server %s", f.Method, f.Server)
 		}
 	}
 	return s.Forward(ctx, f)
 }
 
-// definition returns the definition that a tool's server was proven with, or the manifest's. It is
-// nil if the tool is not served.
+// definition returns the definition of a tool, or nil if the tool is not served. For a tool on a server, it is the
+// verified definition that the server sent. Other tools are defined in the manifest.
 func (a *Agent) definition(t *agent.Tool) []byte {
 	if _, ok := t.Binding.(agent.OnServer); !ok {
 		if a.options.Credentials != nil && !a.options.Credentials.Serves(a.manifest.Agent(), t) {
@@ -78,17 +78,19 @@ func (a *Agent) definition(t *agent.Tool) []byte {
 	return nil
 }
 
-// Tokens are the tokens of the person's sign-ins.
+// Tokens provides tokens from the sign-ins of the person who runs ambit.
 type Tokens interface {
-	// Token returns the token for a server, if a sign-in covers its address.
+	// Token returns the token for the server at this address. The second result is false if no sign-in covers the
+	// address.
 	Token(ctx context.Context, address string) (token string, found bool, err error)
-	// Given returns the issued tokens, except those that expired long ago.
+	// Given returns the tokens that Token has returned. Tokens that expired long ago may be missing.
 	Given() []string
 }
 
-// Authorize returns a function that identifies the caller to an agent's remote servers, with the
-// token of the sign-in that covers the server's host. An agent that requires a sign-in is not
-// called without one. It returns nil for nil tokens.
+// Authorize returns a function that adds an authorization header to requests to an agent's remote servers. The header
+// contains the token of a sign-in, and the function also returns this token. If no sign-in covers the server's host,
+// the function adds no header, or returns a refusal if the agent requires a sign-in. Authorize returns nil if it is
+// called without tokens.
 func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Server, http.Header) (string, error) {
 	if tokens == nil {
 		return nil
@@ -98,13 +100,14 @@ func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Serve
 		token, found, err := tokens.Token(ctx, s.Endpoint)
 		switch {
 		case err != nil:
-			r := call.Refuse("act", call.CredentialMissing, "the sign-in for server %s is unusable: %v", s.Alias, err)
-			r.Hint = "sign in again: ambit login"
+			r := call.Refuse("act", call.CredentialMissing, "the sign-in for server %s cannot be used: %v", s.Alias, err)
+			r.Hint = "to sign in again, run: ambit login"
 			return "", r
 		case !found && required:
-			r := call.Refuse("act", call.CredentialMissing, "server %s requires a sign-in, and no sign-in covers it", s.Alias)
+			r := call.Refuse("act", call.CredentialMissing,
+				"server %s requires a sign-in, and you are not signed in for its host", s.Alias)
 			if host, err := login.At(s.Endpoint); err == nil {
-				r.Hint = "if you trust it with your identity, sign in: ambit login --host " + host
+				r.Hint = "if you trust this server with your identity, run: ambit login --host " + host
 			}
 			return "", r
 		case found:
@@ -114,7 +117,7 @@ func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Serve
 	}
 }
 
-// known returns the credentials that no result may contain.
+// known returns the credentials and tokens that the gateway must redact in results.
 func (a *Agent) known() ([]guard.Known, error) {
 	var known []guard.Known
 	if wanted := a.wantedSecrets(); len(wanted) > 0 {
@@ -134,20 +137,21 @@ func (a *Agent) known() ([]guard.Known, error) {
 	return known, nil
 }
 
-// wantedSecrets caches the secrets that an agent needs. An agent with required servers
-// needs more once they are resolved.
+// wantedSecrets caches the references to the secrets that one version of an agent needs. When required servers are
+// resolved, the agent gets a new version, which may need more secrets.
 type wantedSecrets struct {
 	of  *agent.Agent
-	all []credential.Wanted
+	all []credential.Reference
 }
 
-// wantedSecrets is called by every scan, so the result is cached.
-func (a *Agent) wantedSecrets() []credential.Wanted {
+// wantedSecrets returns references to the secrets that the agent needs. Every scan of a result calls wantedSecrets,
+// so the references are cached.
+func (a *Agent) wantedSecrets() []credential.Reference {
 	who := a.who()
 	if w := a.wanted.Load(); w != nil && w.of == who {
 		return w.all
 	}
-	w := &wantedSecrets{who, credential.Wants(who)}
+	w := &wantedSecrets{who, credential.References(who)}
 	a.wanted.Store(w)
 	return w.all
 }

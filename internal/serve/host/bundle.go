@@ -14,13 +14,14 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// A code bundle is verified and copied when its agent starts, and runs from that copy. A bundle
-// that is an MCP server is started, proven and kept running like any tool server, under the alias
-// bundle.
+// When an agent starts, its code bundle is verified and copied. The code runs from the copy. If the bundle is itself
+// an MCP server, it is started, verified and kept running like any tool server.
 
+// bundleAlias is the server alias of a bundle that is itself an MCP server.
 const bundleAlias = "bundle"
 
-// openBundle prepares the code and reports whether it may run.
+// openBundle verifies and copies the agent's code. If the code is not allowed to run, openBundle marks the agent as
+// failed and returns false.
 func (a *Agent) openBundle(o *toolserver.Options) bool {
 	who := a.manifest.Agent()
 	settings, err := program.Settings(a.options.Home, a.name)
@@ -63,7 +64,7 @@ func (a *Agent) openBundle(o *toolserver.Options) bool {
 	return true
 }
 
-// codeBinding carries out the calls of a bundle.
+// codeBinding carries out the calls to the tools of a code bundle.
 type codeBinding struct{ of *Agent }
 
 var _ call.Binding = codeBinding{}
@@ -84,16 +85,11 @@ func (b codeBinding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call
 	return servers.Act(ctx, &served, c)
 }
 
-// UI returns the agent's pages and the name of the first one; nil if the agent has none or is not
-// up.
+// UI returns the agent's web pages and the name of the first page. The pages are nil if the agent has no pages or is
+// not ready.
 func (a *Agent) UI() (pages fs.FS, first string) {
-	select {
-	case <-a.up:
-	default:
-		return nil, ""
-	}
 	p := a.manifest.Agent().Program
-	if a.bundle == nil || a.trouble() != nil || p == nil || p.UI == "" {
+	if a.manager() == nil || a.bundle == nil || a.trouble() != nil || p == nil || p.UI == "" {
 		return nil, ""
 	}
 	folder, first := path.Clean(p.UI), "index.html"
@@ -107,5 +103,5 @@ func (a *Agent) UI() (pages fs.FS, first string) {
 	return pages, first
 }
 
-// isCode reports whether an agent is code that runs on this machine.
+// isCode reports whether the agent is a code bundle that runs on this machine.
 func isCode(a *agent.Agent) bool { return a.Kind == agent.CodeBundle && len(a.Servers) == 0 }

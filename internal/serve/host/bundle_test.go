@@ -13,7 +13,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// A call that never reached a bundle's code is marked as unsent, and counts towards no limit.
+// If a call never reached the bundle's code, its refusal is marked Unsent, so that the call does not
+// count towards a limit.
 func TestBundleUnsent(t *testing.T) {
 	sandboxtest.Need(t)
 	for _, tt := range []struct {
@@ -21,8 +22,8 @@ func TestBundleUnsent(t *testing.T) {
 		value        any
 		code         call.Code
 	}{
-		{"it is down", "runtime", map[string]any{"kind": "node", "version": ">=999"}, call.ServerUnavailable},
-		{"it lacks a credential", "credential_slots", []any{map[string]any{"ref": "token", "label": "Token", "env": "TOKEN", "allowed_hosts": []string{"api.example.com"}}}, call.CredentialMissing},
+		{"the runtime is not installed", "runtime", map[string]any{"kind": "node", "version": ">=999"}, call.ServerUnavailable},
+		{"a credential is missing", "credential_slots", []any{map[string]any{"ref": "token", "label": "Token", "env": "TOKEN", "allowed_hosts": []string{"api.example.com"}}}, call.CredentialMissing},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()

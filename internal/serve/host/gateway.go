@@ -17,37 +17,38 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// gatewayOptions are the same for every gateway of the agent: the same rules apply to a call, and
-// the same secrets are redacted in its record.
+// gatewayOptions returns the options for the agent's gateway. [Start] and [Closed] use the same options, so that the
+// same rules apply to every call and the same secrets are redacted in every record.
 func (a *Agent) gatewayOptions() (gateway.Options, error) {
-	b := a.options.Books
+	b := a.options.Store
 	if b == nil {
-		err := cmp.Or(a.options.NoBooks, errors.New("no store is available"))
-		return gateway.Options{NoBooks: err}, err
+		err := cmp.Or(a.options.StoreErr, errors.New("no store is available"))
+		return gateway.Options{StoreErr: err}, err
 	}
 	ttl, err := memory.TTL(a.options.Home)
 	if err != nil {
-		return gateway.Options{NoBooks: err}, err
+		return gateway.Options{StoreErr: err}, err
 	}
 	a.memory = memory.New(b, ttl)
 	quotas, err := limit.ReadQuotas(a.options.Home)
 	if err != nil {
-		return gateway.Options{NoBooks: err}, err
+		return gateway.Options{StoreErr: err}, err
 	}
 	rules := a.options.Rules
 	if rules.Grants == nil {
 		rules.Grants = grant.Of(b).For(a.manifest.Agent().ID)
 	}
-	rules.Lacks = a.lacks
+	rules.Lacks = a.missingCredential
 	return gateway.Options{
-		Name: a.name, Binding: binding{of: a}, Books: b, Rules: rules, Expose: a.options.Expose,
+		Name: a.name, Binding: binding{of: a}, Store: b, Rules: rules, Expose: a.options.Expose,
 		Operator: a.options.Operator, Known: a.known, Quotas: quotas,
-		Participants: a.participants(b), Approvals: a.options.Approvals, Learned: a.learned,
+		Participants: a.participants(b), Approvals: a.options.Approvals, Learned: a.resolvedAgent,
 		OnAsk: func(message string) { a.options.Log("approvals", message) },
 	}, nil
 }
 
-// participants take part in the transactions of a program's calls; other agents have none.
+// participants returns the intent queue and the memory, which add rows to the transactions of a program's calls.
+// Agents that are not programs have no participants.
 func (a *Agent) participants(b *store.Store) []gateway.Participant {
 	who := a.manifest.Agent()
 	if !dispatch.TakesIntents(who) {
@@ -58,14 +59,7 @@ func (a *Agent) participants(b *store.Store) []gateway.Participant {
 	}
 }
 
-// remembered is the memory of the agent's program.
-type remembered struct{ of *Agent }
-
-func (r remembered) Lines(ctx context.Context, agentID string) ([]byte, int, error) {
-	return r.of.memory.Lines(ctx, agentID)
-}
-
-// who returns the agent with the servers and tools that are known now.
+// who returns the agent with the servers and tools that are known so far.
 func (a *Agent) who() *agent.Agent {
 	if r := a.resolved.Load(); r != nil {
 		return r.Agent()
@@ -73,16 +67,17 @@ func (a *Agent) who() *agent.Agent {
 	return a.manifest.Agent()
 }
 
-// learned is who for calls: it waits until the servers are resolved.
-func (a *Agent) learned(ctx context.Context) (*agent.Agent, *call.Refusal) {
+// resolvedAgent waits until the servers are resolved and then returns the agent with its servers. If the context ends
+// first, it returns a refusal.
+func (a *Agent) resolvedAgent(ctx context.Context) (*agent.Agent, *call.Refusal) {
 	if !waitFor(ctx, a.lookedUp) {
 		return a.who(), call.Refuse("resolve", call.TimedOut, "the agent's servers were not resolved in time").Again()
 	}
 	return a.who(), nil
 }
 
-// waitFor waits for an event and reports whether it came before ctx ended. The first select makes
-// past events cheap.
+// waitFor waits until the channel is closed. It returns false if the context ends first. If the channel is already
+// closed, the result is always true.
 func waitFor(ctx context.Context, happened <-chan struct{}) bool {
 	select {
 	case <-happened:
@@ -97,8 +92,8 @@ func waitFor(ctx context.Context, happened <-chan struct{}) bool {
 	}
 }
 
-// lacks returns the refusal of a tool whose credential is missing, or nil.
-func (a *Agent) lacks(t *agent.Tool) *call.Refusal {
+// missingCredential returns a refusal if the credential of a tool is missing. Otherwise, it returns nil.
+func (a *Agent) missingCredential(t *agent.Tool) *call.Refusal {
 	h, ok := t.Binding.(agent.HTTP)
 	if !ok || h.AuthRef == "" {
 		return nil
@@ -112,27 +107,27 @@ func (a *Agent) lacks(t *agent.Tool) *call.Refusal {
 	return r
 }
 
-// spend uses up an id in the store, for every process that shares it, and reports whether it was
-// unused.
+// spend marks an id as used, so that no process that shares the store accepts it again. The first result is true if
+// the id was not used before.
 func (a *Agent) spend(ctx context.Context, id string, until time.Time) (first bool, err error) {
-	if a.options.Books == nil {
+	if a.options.Store == nil {
 		return false, call.Refuse("record", call.StoreUnavailable, "%v", a.noStore)
 	}
-	return a.options.Books.Spend(ctx, id, until)
+	return a.options.Store.Spend(ctx, id, until)
 }
 
-// recoverEvery is how often calls of dead processes are searched.
+// recoverEvery is how often ambit searches for calls of processes that died.
 const recoverEvery = 15 * time.Second
 
-// recover takes over calls of processes that died, until the agent is closed.
+// recover takes over the calls of processes that died. It returns when the agent is closed.
 func (a *Agent) recover() {
 	ticker := time.NewTicker(recoverEvery)
 	defer ticker.Stop()
 	for {
-		// Calls that are repeated need servers that are up.
+		// Recover may send a call again, which requires running servers.
 		if a.trouble() == nil {
 			if err := a.gateway.Recover(a.ctx); err != nil && a.ctx.Err() == nil {
-				a.options.Log("store", "cannot search for calls of ended processes: "+err.Error())
+				a.options.Log("store", "cannot search for unfinished calls of processes that have exited: "+err.Error())
 			}
 		}
 		select {
@@ -143,9 +138,10 @@ func (a *Agent) recover() {
 	}
 }
 
-// Closed returns the gateway of an agent that is not started. It decides and records calls like the
-// agent's own, and refuses permitted calls with why. A nil why means that the agent was not started
-// for this call. The options must have a store and the resolved agent.
+// Closed returns a gateway for an agent that is not started. The gateway checks and records calls like the gateway of
+// a started agent, but it also refuses the calls that are permitted. It answers these calls with the given refusal.
+// If the given refusal is nil, it answers them with a refusal that says that the agent was not started. The options
+// must contain a store and the resolved agent.
 func Closed(m *manifest.Manifest, o Options, why *call.Refusal) (*gateway.Gateway, error) {
 	a := newAgent(m, o)
 	made, err := a.gatewayOptions()
@@ -153,7 +149,7 @@ func Closed(m *manifest.Manifest, o Options, why *call.Refusal) (*gateway.Gatewa
 		return nil, err
 	}
 	if made.Shut = why; why == nil {
-		made.Binding = notStarted{} // limits and approvals are checked first
+		made.Binding = notStarted{} // calls reach the binding only after limits and approvals were checked
 	}
 	return gateway.New(a.who(), made), nil
 }
@@ -166,13 +162,13 @@ func (notStarted) Act(context.Context, *agent.Tool, *call.Call) (call.Result, er
 	return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, why).Again())
 }
 
-// refuseTime bounds the recording of a refused call.
+// refuseTime is the time limit for recording a refused call.
 const refuseTime = 30 * time.Second
 
-// Refuse refuses a call at the agent's gateway for a reason outside the gateway. A repeated call
-// gets its stored answer.
+// Refuse makes the agent's gateway refuse a call and record the refusal. If the call repeats an earlier call, the
+// gateway returns the stored answer instead.
 func (a *Agent) Refuse(ctx context.Context, c *call.Call, why *call.Refusal) (call.Result, error) {
-	// The caller may have disconnected, which may be the reason.
+	// The refusal must be recorded even if the context has ended because the caller disconnected.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refuseTime)
 	defer cancel()
 	c.Refused = why

@@ -19,7 +19,8 @@ import (
 
 const firstKey, secondKey = "first-value-7421", "second-value-8532"
 
-// parrot is a tool server whose tool tell always repeats the first secret that it was sent.
+// parrot starts a tool server and returns its URL. The server's tool "tell" always returns the first
+// secret that the server received.
 func parrot(t *testing.T) string {
 	t.Helper()
 	var once sync.Once
@@ -53,10 +54,10 @@ func (r *rotating) source() *credential.Source {
 	return &credential.Source{Environ: func(name string) (string, bool) { return r.Load().(string), name == "KEY" }}
 }
 
-const tellsNothing = `"text":"it is [secret:credential]"`
+const redacted = `"text":"it is [secret:credential]"`
 
-// A credential that a server got at its start is found in its output, although it was replaced
-// before the first scan.
+// A credential that a server received when it started is redacted in results, even if the credential
+// was replaced before the first result was scanned.
 func TestFormerCredentialIsFound(t *testing.T) {
 	key := newRotating()
 	far := on("far", parrot(t), "tell")
@@ -67,12 +68,12 @@ func TestFormerCredentialIsFound(t *testing.T) {
 	}
 	key.Store(secondKey)
 	result, err := a.Gateway().Call(t.Context(), &call.Call{Tool: "tell", Principal: "me@local"})
-	if err != nil || !strings.Contains(string(result.Raw), tellsNothing) {
+	if err != nil || !strings.Contains(string(result.Raw), redacted) {
 		t.Errorf("%s, %v", result.Raw, err)
 	}
 }
 
-// It is found as well when the agent has learned other tools since.
+// A replaced credential is redacted even if the agent has learned more tools since.
 func TestLazyFormerCredentialIsFound(t *testing.T) {
 	key := newRotating()
 	r := newRig(t)
@@ -85,7 +86,7 @@ func TestLazyFormerCredentialIsFound(t *testing.T) {
 	r.trust("old")
 	a := r.start()
 	d := dial(t, a)
-	if m := d.call("tell"); !strings.Contains(string(m.Result), tellsNothing) {
+	if m := d.call("tell"); !strings.Contains(string(m.Result), redacted) {
 		t.Fatalf("%s %+v", m.Result, m.Error)
 	}
 	before := len(a.who().Tools)
@@ -93,9 +94,9 @@ func TestLazyFormerCredentialIsFound(t *testing.T) {
 	d.tools() // starts every server
 	works(t, d.call("one"), "one")
 	if len(a.who().Tools) == before {
-		t.Fatal("it has learned no tool")
+		t.Fatal("the agent has not learned the tools of the second server")
 	}
-	if m := d.call("tell"); !strings.Contains(string(m.Result), tellsNothing) {
+	if m := d.call("tell"); !strings.Contains(string(m.Result), redacted) {
 		t.Errorf("%s %+v", m.Result, m.Error)
 	}
 }

@@ -1,21 +1,20 @@
-// Package host starts an agent: its tool servers, its gateway and its front.
+// Package host starts an agent with its tool servers, its gateway and its front.
 //
-// An agent that requires servers by id is resolved first ([Resolve]); after that all dialects are
-// treated alike. [Start] creates the gateway and returns. It resolves requirements, and starts and
-// proves servers, in the background; calls, lists and [Agent.Ready] wait for that. An agent is up
-// only when all its servers are proven. An agent that could not be proven refuses every call with
-// the reason, through the gateway, so that the refusal is journaled. Resolved servers are lazy:
-// they start on demand, and the agent is up without them.
+// [Start] creates the gateway and returns. In the background, it resolves the agent's requirements (see [Resolve]),
+// starts the servers and verifies them. To verify a server, it compares the server's tools with the manifest and the
+// lock file. Calls, lists and [Agent.Ready] wait for the verification.
 //
-// With [Options.Sole] the agent has one client, on stdio. Its servers start when that client has
-// sent its capabilities, or shortly after if it sends none, because servers receive them in their
-// handshake.
+// The agent is up when all its servers have been verified. If a server cannot be verified, the gateway refuses every
+// call with the reason and records the refusal in the journal. Servers that the agent requires by id are lazy. They
+// start on demand, and the agent is up without them.
+//
+// With [Options.Sole], the agent has one client, on stdio. The servers receive the client's capabilities in their
+// handshake. They therefore start only after the client has sent its capabilities, or after one second.
 package host
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -43,66 +42,69 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Options configure an agent.
+// Options configures an agent.
 type Options struct {
 	Home home.Home
-	// Name is the name that the agent runs under; empty means the slug of its name.
+	// Name is the name that the agent runs under. If Name is empty, the manifest determines the name.
 	Name    string
 	Version string
-	// Books is the store. It belongs to the caller. Without it no call can be made, and NoBooks is
-	// the reason.
-	Books   *store.Store
-	NoBooks error
-	// Resolved is the agent with its servers; if nil, the agent is resolved by Start.
+	// Store is the store, which the caller closes. If Store is nil, every call is refused for the reason in StoreErr.
+	Store    *store.Store
+	StoreErr error
+	// Resolved is the agent with its servers. If Resolved is nil, Start resolves the agent.
 	Resolved *Resolved
-	// Front changes the front before the agent starts; nil changes nothing.
+	// Front is called before the agent starts and can change the agent's front. It may be nil.
 	Front func(*front.Agent)
-	// Credentials finds the secrets of slots and of $env:NAME references; nil means the
-	// environment alone.
+	// Credentials finds the secrets of credential slots and of $env:NAME references. If Credentials is nil, secrets
+	// come from the environment only.
 	Credentials *credential.Source
-	// Tokens identifies the caller to remote servers that require it; nil identifies it to none.
+	// Tokens provides the tokens that are sent to remote servers. If Tokens is nil, no tokens are sent.
 	Tokens Tokens
-	// Egress sends the requests of http actions; it belongs to the caller.
+	// Egress sends the requests of HTTP actions. The caller closes Egress.
 	Egress *egress.Client
-	// Switches are Egress's development switches.
+	// Switches contains the development switches of Egress.
 	Switches egress.Switches
-	// Reviewed returns why a code bundle with this digest may not run; nil runs all.
+	// Reviewed returns an error if the code bundle with this digest is not allowed to run. If Reviewed is nil, every code
+	// bundle is allowed to run.
 	Reviewed func(ctx context.Context, digest string) error
-	// Isolation is the sandbox tier of programs; empty is the standard one.
+	// Isolation is the sandbox tier of programs. Empty means the standard tier.
 	Isolation sandbox.Tier
-	// Unconfined runs Covenant programs without a sandbox, for trusted local development.
+	// If Unconfined is set, Covenant programs run without a sandbox. Use it only for trusted local development.
 	Unconfined bool
-	// Agents calls the agents that compose actions name.
+	// Agents calls other agents for actions of the type compose.
 	Agents action.Caller
-	// Pool keeps sandboxes ready for programs; it belongs to the caller.
+	// Pool keeps sandboxes ready for programs. The caller closes Pool.
 	Pool *sandbox.Pool
-	// Log receives the output and state changes of servers, Progress the current step for a person
-	// who waits.
-	Log      func(alias, line string)
+	// Log receives the output and the state changes of servers.
+	Log func(alias, line string)
+	// Progress receives the name of each step while a server starts, to show it to a waiting user.
 	Progress func(alias, step string)
-	// Rules are the gate's rules besides the manifest. Nil Grants are those of the store.
+	// Rules are the rules that the gateway applies in addition to the manifest. If Rules.Grants is nil, the grants in
+	// the store apply.
 	Rules gate.Rules
-	// Operator are the guardrails of every agent.
+	// Operator contains the guardrails that apply to every agent.
 	Operator  guard.Operator
 	Approvals gateway.Approvals
-	// Expose lists what servers may offer besides tools.
+	// Expose lists what servers are allowed to offer to clients in addition to tools.
 	Expose gateway.Exposed
-	// Skill narrows what may be called; clients may choose from Skills.
+	// Skill restricts the tools that can be called. A client can restrict them further by choosing an entry of Skills.
 	Skill  call.Allowlist
 	Skills map[string]call.Allowlist
-	// Sole means one client, on stdio.
+	// If Sole is set, the agent has only one client, which is connected through stdio.
 	Sole bool
-	// Persist retries a server whose first start failed, for long-running agents.
+	// If Persist is set, a server is started again if its first start fails. Long-running agents set Persist.
 	Persist bool
-	// Contain refuses servers whose program cannot be contained.
+	// If Contain is set, a server is refused unless its program can run in its own PID namespace with ambit's files
+	// hidden.
 	Contain bool
-	// ServerIdle is how long an unused lazy server keeps running; 0 means 10 minutes.
+	// ServerIdle is how long an unused lazy server keeps running. Zero means 10 minutes.
 	ServerIdle time.Duration
 }
 
-// helloWait is how long servers wait for the one client to send its capabilities.
+// helloWait is how long the servers of an agent with Options.Sole wait for the client's capabilities.
 const helloWait = time.Second
 
+// The states of an agent.
 const (
 	Starting    = "starting"
 	Ready       = "ready"
@@ -110,10 +112,10 @@ const (
 	Failed      = "failed"
 )
 
-// Failure is why an agent is not up.
+// Failure is the reason why an agent is not ready.
 type Failure struct {
 	Refusal *call.Refusal
-	// Lacking reports that something is missing on this machine.
+	// Lacking reports whether the agent failed because something that it needs is missing on this machine.
 	Lacking bool
 }
 
@@ -128,8 +130,8 @@ type Agent struct {
 	options  Options
 	front    *front.Agent
 	actions  call.Binding    // carries out tools without a server
-	programs call.Binding    // carries out programs
-	bundle   *program.Bundle // the agent's code; nil if it has none or is not up
+	programs call.Binding    // runs programs
+	bundle   *program.Bundle // nil if the agent has no code or is not ready
 
 	ctx        context.Context
 	cancel     context.CancelFunc
@@ -137,18 +139,19 @@ type Agent struct {
 
 	gateway  *gateway.Gateway
 	memory   *memory.Memory
-	noStore  error         // why no call can be made; nil if there is a store
+	noStore  error         // the reason why no call can be made, or nil
 	lookedUp chan struct{} // closed when the servers are resolved
 	resolved atomic.Pointer[Resolved]
-	// newLock is a lock that was never seen, until it is remembered.
+	// newLock contains the manifest path and the digest of the agent's lock file if this lock file was never used before.
+	// The digest becomes empty when the lock file has been recorded.
 	newLock struct {
 		mu           sync.Mutex
 		path, digest string
 	}
-	up      chan struct{} // closed when the servers are proven or have failed
+	up      chan struct{} // closed when every server has been verified or has failed
 	servers *toolserver.Manager
-	failure *Failure    // permanent
-	late    atomic.Bool // a server failed to start, and not all are up yet
+	failure *Failure    // set if the agent can never become ready
+	late    atomic.Bool // whether a server failed to start and some servers are still not running
 	skills  *skillSet   // nil without skills
 	wanted  atomic.Pointer[wantedSecrets]
 
@@ -159,26 +162,27 @@ type Agent struct {
 	}
 }
 
-// Start starts an agent. It does not wait for servers; the agent must be closed.
+// Start starts an agent but does not wait for its servers. The caller must close the agent.
 func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	a := newAgent(m, o)
 	o = a.options
-	a.programs = programs(a, m, o)
-	a.actions = action.New(m.Agent(), action.Options{Name: o.Name, Credentials: o.Credentials, Egress: o.Egress, Agents: o.Agents})
-	if isCode(m.Agent()) {
-		a.programs = codeBinding{a}
-	}
+	a.actions = action.New(m.Agent(), action.Options{
+		Name: o.Name, Credentials: o.Credentials, Egress: o.Egress, Agents: o.Agents,
+	})
 	a.hello.said = make(chan struct{})
 	a.ctx, a.cancel = context.WithCancel(ctx)
 	made, err := a.gatewayOptions()
 	a.noStore, a.gateway = err, gateway.New(m.Agent(), made)
+	if a.programs = (codeBinding{a}); !isCode(m.Agent()) {
+		a.programs = programs(a, m, o)
+	}
 	a.front = &front.Agent{
 		Gateway: a.gateway, Definition: a.definition, Skill: o.Skill, Skills: o.Skills, Version: o.Version,
-		Ready: a.listed, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release,
+		Ready: a.awaitTools, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release,
 		Spend: a.spend, Level: a.level,
 	}
 	if o.Sole {
-		a.front.Greeted = a.greeted
+		a.front.Greeted = a.setClient
 	}
 	a.serveSkills()
 	if o.Front != nil {
@@ -193,7 +197,8 @@ func newAgent(m *manifest.Manifest, o Options) *Agent {
 	if o.Credentials == nil {
 		o.Credentials = &credential.Source{}
 	}
-	// By the given name only: no secrets are stored under a name that the manifest chose.
+	// Use only the name in the options to look up secrets. Otherwise, a manifest could contain the name of another agent
+	// and get that agent's secrets.
 	o.Credentials = o.Credentials.For(o.Name)
 	if o.Name == "" {
 		o.Name = agent.Slug(m.Agent().Name)
@@ -209,15 +214,15 @@ func newAgent(m *manifest.Manifest, o Options) *Agent {
 	return a
 }
 
-// programs runs the agent's program in its sandbox.
+// programs returns the binding that runs the agent's program in a sandbox.
 func programs(a *Agent, m *manifest.Manifest, o Options) call.Binding {
 	return program.New(m.Agent(), program.Options{
 		Manifest: m.Path, Isolation: o.Isolation, Unconfined: o.Unconfined, Pool: o.Pool, Egress: o.Switches,
-		Home: o.Home, Pubkey: a.pubkey, Memory: remembered{a}, Log: func(line string) { o.Log("program", line) },
+		Home: o.Home, Pubkey: a.pubkey, Memory: a.memory, Log: func(line string) { o.Log("program", line) },
 	})
 }
 
-// start starts and proves the servers.
+// start starts and verifies the servers.
 func (a *Agent) start() {
 	defer func() {
 		if a.failure == nil && !a.late.Load() {
@@ -240,7 +245,9 @@ func (a *Agent) start() {
 		return
 	}
 	lock, err := pack.ReadLock(filepath.Join(folder, pack.LockName))
-	resolved, problem := a.resolve(lock) // also with a bad lock, because the agent's tools report it
+	// Resolve the agent even if the lock file is invalid, because a call can report the invalid lock file only if the
+	// tools are known.
+	resolved, problem := a.resolve(lock)
 	if err != nil && !errors.Is(err, pack.LockMissing) {
 		r := call.Refuse("act", call.ServerDrifted, "%v", err)
 		if e, ok := errors.AsType[*pack.Error](err); ok {
@@ -263,11 +270,11 @@ func (a *Agent) start() {
 	o := toolserver.Options{
 		Home: a.options.Home, Folder: folder, Lock: lock, Version: a.options.Version,
 		Lookup: a.options.Credentials.Lookup(who), Authorize: Authorize(who, a.options.Tokens),
-		Log: a.options.Log, Progress: a.options.Progress, OnNotify: a.notified,
+		Log: a.options.Log, Progress: a.options.Progress, OnNotify: a.passNotification,
 		Persist: a.options.Persist, Contain: a.options.Contain, Idle: a.options.ServerIdle,
 		OnProven: func(alias string, definitions map[string][]byte) {
 			if err := resolved.Learn(alias, definitions); err != nil {
-				a.options.Log(alias, "cannot store its tools: "+err.Error())
+				a.options.Log(alias, "cannot store the server's tools: "+err.Error())
 			}
 		},
 	}
@@ -286,14 +293,14 @@ func (a *Agent) start() {
 		for _, w := range p.Warnings {
 			a.options.Log(p.Alias, "warning: "+w)
 		}
-		if !p.OK && a.late.Swap(true) { // the first failure is returned by Ready
+		if !p.OK && a.late.Swap(true) { // Ready returns the first failure, so only later failures are logged
 			a.options.Log(p.Alias, a.redact(p.Refusal).Error())
 		}
 	}
 	a.proveSkills()
 }
 
-// resolve resolves the servers that the agent requires, and releases the calls that wait for it.
+// resolve resolves the servers that the agent requires. Calls wait until it closes the channel lookedUp.
 func (a *Agent) resolve(lock *pack.Lock) (*Resolved, error) {
 	if r := a.resolved.Load(); r != nil {
 		return r, nil
@@ -319,9 +326,9 @@ func (a *Agent) fail(r *call.Refusal, lacking bool) {
 	a.failure = &Failure{Refusal: r, Lacking: lacking}
 }
 
-// trouble returns why the agent is not up, once that is known; nil if it is up. It clears when
-// every server that failed to start is up; after that a server that ends affects only its own
-// tools.
+// trouble returns the reason why the agent is not ready, or nil. It must not be called before every server has been
+// verified or has failed. An agent with failed servers becomes ready when all of them have started. After that, a
+// server that exits affects only its own tools.
 func (a *Agent) trouble() *Failure {
 	if f := a.failure; f != nil {
 		return &Failure{Refusal: a.redact(f.Refusal), Lacking: f.Lacking}
@@ -341,76 +348,68 @@ func (a *Agent) trouble() *Failure {
 	return nil
 }
 
-// redact removes secrets from a refusal before others see it: its text may come from a server.
+// redact removes secrets from a refusal. The message of a refusal can come from a server, so callers must never see
+// the original.
 func (a *Agent) redact(r *call.Refusal) *call.Refusal {
 	if r == nil {
 		return nil
 	}
 	if g := a.Gateway(); g != nil {
-		return g.Hush(r)
+		return g.Redact(r)
 	}
 	copied := *r
-	copied.Message, copied.Hint = "the reason is withheld: without a store it cannot be searched for secrets", ""
+	copied.Message, copied.Hint = "the reason is withheld, because ambit needs a store to check it for secrets", ""
 	return &copied
 }
 
-// message is a failure as a log message to clients.
+// message returns the parameters of a log message about a failure.
 func message(f *Failure) jsontext.Value {
-	text, err := jsontext.AppendQuote(nil, "The agent is unavailable: "+f.Error())
-	if err != nil {
-		text = []byte(`"The agent is unavailable."`)
-	}
-	return fmt.Appendf(nil, `{"level":"error","logger":"ambit","data":%s}`, text)
+	return mustJSON(map[string]any{
+		"level": "error", "logger": "ambit", "data": "The agent is unavailable: " + f.Error(),
+	})
 }
 
-// notified passes on notifications of servers, after the same scan as results. Log messages are for
-// the operator only: several clients may share a server, and the message may concern any of them.
-func (a *Agent) notified(_, method string, params jsontext.Value) {
+// passNotification passes a notification from a server to the clients, after scanning it for secrets like a result.
+// Log messages are dropped, because several clients may share a server, and a log message may contain the data of any
+// of them.
+func (a *Agent) passNotification(_, method string, params jsontext.Value) {
 	if method == "notifications/message" {
 		return
 	}
-	if g := a.Gateway(); g != nil { // otherwise no call can be made either
+	if g := a.Gateway(); g != nil { // without a store, nothing is passed on
 		g.Guard(&call.Client{Notify: a.front.Publish}).Notify(method, params)
 	}
 }
 
-// greeted records the one client.
-func (a *Agent) greeted(c *call.Client) {
+// setClient records the only client of an agent with Options.Sole. Only the first call has an effect.
+func (a *Agent) setClient(c *call.Client) {
 	a.hello.once.Do(func() {
 		a.hello.client = c
 		close(a.hello.said)
 	})
 }
 
-// owner waits for the one client.
+// owner returns the only client of an agent with Options.Sole. It waits up to helloWait for the client's
+// capabilities.
 func (a *Agent) owner(ctx context.Context) *call.Client {
-	timer := time.NewTimer(helloWait)
-	defer timer.Stop()
-	select {
-	case <-a.hello.said:
-	case <-ctx.Done():
-	case <-timer.C:
-		a.greeted(nil)
+	wait, cancel := context.WithTimeout(ctx, helloWait)
+	defer cancel()
+	said := waitFor(wait, a.hello.said)
+	if a.noStore != nil || !said && ctx.Err() != nil {
+		return nil // no call can be made, or the agent is closing
 	}
-	select {
-	case <-a.hello.said:
-	default:
-		return nil
-	}
-	if a.noStore != nil {
-		return nil // no call can be made
-	}
+	a.setClient(nil) // has no effect if the client has already sent its capabilities
 	return a.gateway.Guard(a.hello.client)
 }
 
-// Name is the name that the agent runs under.
+// Name returns the name that the agent runs under.
 func (a *Agent) Name() string { return a.name }
 
 func (a *Agent) Manifest() *manifest.Manifest { return a.manifest }
 
 func (a *Agent) Front() *front.Agent { return a.front }
 
-// Gateway returns the agent's gateway; nil without a store.
+// Gateway returns the agent's gateway, or nil if there is no store.
 func (a *Agent) Gateway() *gateway.Gateway {
 	if a.noStore != nil {
 		return nil
@@ -418,8 +417,9 @@ func (a *Agent) Gateway() *gateway.Gateway {
 	return a.gateway
 }
 
-// listed waits until the agent's tools can be listed: lazy servers get a few seconds.
-func (a *Agent) listed(ctx context.Context) error {
+// awaitTools waits until the agent's tools can be listed. It starts the lazy servers and waits a few seconds for
+// them.
+func (a *Agent) awaitTools(ctx context.Context) error {
 	err := a.Ready(ctx)
 	if err == nil && ctx.Err() == nil {
 		a.servers.Wake(ctx)
@@ -427,7 +427,8 @@ func (a *Agent) listed(ctx context.Context) error {
 	return err
 }
 
-// Ready waits until every server that is not lazy is proven. The error is a *Failure, or ctx's.
+// Ready waits until every server that is not lazy has been verified. The error is a *Failure, or the context's error
+// if the context ends first.
 func (a *Agent) Ready(ctx context.Context) error {
 	if !waitFor(ctx, a.up) {
 		return ctx.Err()
@@ -441,24 +442,20 @@ func (a *Agent) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Proofs returns the proof of each server, nil while servers are being proven.
+// Proofs returns the proof of each server. It returns nil until all servers have been verified or have failed.
 func (a *Agent) Proofs() []toolserver.Proof {
-	proofs := a.proofs()
+	s := a.manager()
+	if s == nil {
+		return nil
+	}
+	proofs := s.Proofs()
 	for i := range proofs {
 		proofs[i].Refusal = a.redact(proofs[i].Refusal)
 	}
 	return proofs
 }
 
-// proofs returns proofs with unredacted messages.
-func (a *Agent) proofs() []toolserver.Proof {
-	if s := a.manager(); s != nil {
-		return s.Proofs()
-	}
-	return nil
-}
-
-// State is one of the state constants.
+// State returns Starting, Ready, Quarantined or Failed.
 func (a *Agent) State() string {
 	select {
 	case <-a.up:
@@ -472,18 +469,18 @@ func (a *Agent) State() string {
 			return Quarantined
 		}
 	}
-	for _, p := range a.proofs() {
+	for _, p := range a.Proofs() {
 		if p.Drifted() {
 			return Quarantined
 		}
-		if !p.OK && (!p.Lazy || p.NotFound) { // other lazy servers may come and go
+		if !p.OK && (!p.Lazy || p.NotFound) { // a lazy server that exists can be temporarily unavailable
 			state = Failed
 		}
 	}
 	return state
 }
 
-// Close ends the agent and its servers.
+// Close stops the agent and its servers.
 func (a *Agent) Close() {
 	a.cancel()
 	<-a.up
@@ -499,7 +496,8 @@ func (a *Agent) Close() {
 	a.gateway.Close()
 }
 
-// manager returns the servers, nil while they are being proven.
+// manager returns the manager of the agent's servers. It returns nil until all servers have been verified or have
+// failed.
 func (a *Agent) manager() *toolserver.Manager {
 	select {
 	case <-a.up:
@@ -529,17 +527,17 @@ func (a *Agent) release(key string) {
 }
 
 func (a *Agent) keys() (*identity.Keys, error) {
-	if a.options.Books == nil {
+	if a.options.Store == nil {
 		return nil, a.noStore
 	}
-	return a.options.Books.Keys, nil
+	return a.options.Store.Keys, nil
 }
 
-// pubkey is the public key by which programs know a principal.
+// pubkey returns the public key that identifies a principal to programs.
 func (a *Agent) pubkey(principal string) string {
 	keys, err := a.keys()
 	if err != nil {
-		return "" // and no call can be made
+		return "" // without keys, no call can be made
 	}
 	return keys.PublicOf(principal)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// server is a tool server with a tool that asks who is there.
+// server returns a tool server whose tool asks the client for a name.
 func server() *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "far", Version: "1"}, nil)
 	s.AddTool(&mcp.Tool{Name: "ask", InputSchema: json.RawMessage(`{"type":"object"}`)}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -36,8 +36,8 @@ func server() *mcp.Server {
 	return s
 }
 
-// serve puts a tool server on the network; it holds every request back until
-// begin is closed.
+// serve serves a tool server over HTTP and returns its URL. Requests wait until the channel begin is
+// closed.
 func serve(t *testing.T, s *mcp.Server, begin <-chan struct{}) string {
 	t.Helper()
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil)
@@ -55,7 +55,7 @@ func serve(t *testing.T, s *mcp.Server, begin <-chan struct{}) string {
 	return far.URL
 }
 
-// on declares a server.
+// on returns the declaration of a server in a manifest.
 func on(alias, url string, tools ...string) map[string]any {
 	var list []any
 	for _, name := range tools {
@@ -86,7 +86,7 @@ func declare(t *testing.T, servers ...map[string]any) *manifest.Manifest {
 func begin(t *testing.T, m *manifest.Manifest, change func(*Options)) *Agent {
 	t.Helper()
 	h := home.At(t.TempDir())
-	o := Options{Home: h, Books: open(t, h)}
+	o := Options{Home: h, Store: open(t, h)}
 	if change != nil {
 		change(&o)
 	}
@@ -115,7 +115,7 @@ var now = func() chan struct{} {
 	return c
 }()
 
-// client is one on stdio.
+// client is a test client on stdio.
 type client struct {
 	t   *testing.T
 	in  io.Writer
@@ -151,7 +151,7 @@ func (c *client) say(line string) {
 func (c *client) hear() string {
 	c.t.Helper()
 	if !c.out.Scan() {
-		c.t.Fatalf("it no longer answers: %v", c.out.Err())
+		c.t.Fatalf("the output of the agent has ended: %v", c.out.Err())
 	}
 	return c.out.Text()
 }
@@ -180,7 +180,7 @@ func TestStartDoesNotWait(t *testing.T) {
 }
 
 func TestNotAsDeclared(t *testing.T) {
-	// One server of two is as declared, and its tools cannot be called either.
+	// The tools of the server "good" match the manifest, but they cannot be called either.
 	a := begin(t, declare(t, on("good", serve(t, server(), now), "ask"), on("far", serve(t, server(), now), "ask", "tell")), nil)
 	err := a.Ready(t.Context())
 	f, ok := errors.AsType[*Failure](err)
@@ -194,7 +194,7 @@ func TestNotAsDeclared(t *testing.T) {
 	}
 	c := connect(t, a)
 	c.say(hello)
-	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent is unavailable: server_drifted: server far is not what the manifest says: it does not advertise \"tell\"`) {
+	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent is unavailable: server_drifted: server far does not match the manifest: it does not advertise \"tell\"`) {
 		t.Error(got)
 	}
 }
@@ -208,7 +208,7 @@ func TestNowhere(t *testing.T) {
 
 func TestNoStore(t *testing.T) {
 	a := begin(t, declare(t, on("far", serve(t, server(), now), "ask")), func(o *Options) {
-		o.Books, o.NoBooks = nil, errors.New("the disk is gone")
+		o.Store, o.StoreErr = nil, errors.New("the disk is gone")
 	})
 	if f, ok := errors.AsType[*Failure](a.Ready(t.Context())); !ok || f.Refusal.Code != call.StoreUnavailable || !f.Lacking {
 		t.Errorf("%v", f)
@@ -220,7 +220,7 @@ func TestNoStore(t *testing.T) {
 	}
 }
 
-// The one client on stdio is asked what its server asks.
+// A question from a server reaches the only client on stdio.
 func TestSoleClientIsAsked(t *testing.T) {
 	a := begin(t, declare(t, on("far", serve(t, server(), now), "ask")), func(o *Options) { o.Sole = true })
 	c := connect(t, a)
@@ -257,11 +257,11 @@ func TestClientIsNotifiedOfDrift(t *testing.T) {
 		t.Error(got)
 	}
 	if a.State() != Quarantined {
-		t.Errorf("it is %s", a.State())
+		t.Errorf("the agent is %s, want %s", a.State(), Quarantined)
 	}
 }
 
-// The reason of a failed start may contain text of the server.
+// The reason for a failed start can quote the server, so secrets in it are redacted.
 func TestFailureIsRedacted(t *testing.T) {
 	secret := "ghp" + "_b3Nf81TqWz6HsLc0Xv5Rk9Jd2Pm7Ey4GaUiO"
 	begun := make(chan struct{})
@@ -280,20 +280,20 @@ func TestFailureIsRedacted(t *testing.T) {
 	c.say(hello)
 	c.hear()
 	close(begun)
-	told := map[string]string{"message": c.hear(), "reason": fmt.Sprint(a.Ready(t.Context())), "proof": fmt.Sprint(a.Proofs()[0].Refusal)}
+	shown := map[string]string{"message": c.hear(), "reason": fmt.Sprint(a.Ready(t.Context())), "proof": fmt.Sprint(a.Proofs()[0].Refusal)}
 	c.say(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
-	told["list"] = c.hear()
+	shown["list"] = c.hear()
 	c = connect(t, a)
 	c.say(hello)
-	told["instructions"] = c.hear()
-	for what, got := range told {
+	shown["instructions"] = c.hear()
+	for what, got := range shown {
 		if strings.Contains(got, secret) || !strings.Contains(got, "bad token [secret:") {
 			t.Errorf("%s: %s", what, got)
 		}
 	}
-	// Without a store, secrets are unknown.
+	// Without a store, the reason cannot be searched for secrets, so it is withheld.
 	a = begin(t, m, func(o *Options) {
-		o.Books, o.NoBooks = nil, errors.New("the disk is gone")
+		o.Store, o.StoreErr = nil, errors.New("the disk is gone")
 	})
 	if err := a.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "the disk is gone") {
 		t.Errorf("the error is %v", err)
@@ -303,7 +303,7 @@ func TestFailureIsRedacted(t *testing.T) {
 	}
 }
 
-// Notifications of servers to all clients are scanned like those to one client.
+// Notifications from servers to all clients are scanned like those to one client.
 func TestAnnouncementsAreScanned(t *testing.T) {
 	a := begin(t, declare(t, on("far", serve(t, server(), now), "ask")), nil)
 	c := connect(t, a)
@@ -313,7 +313,7 @@ func TestAnnouncementsAreScanned(t *testing.T) {
 		t.Fatal(err)
 	}
 	secret := "ghp" + "_b3Nf81TqWz6HsLc0Xv5Rk9Jd2Pm7Ey4GaUiO"
-	a.notified("far", "notifications/elicitation/complete", []byte(`{"elicitationId":"`+secret+`"}`))
+	a.passNotification("far", "notifications/elicitation/complete", []byte(`{"elicitationId":"`+secret+`"}`))
 	if got := c.hear(); strings.Contains(got, secret) || !strings.Contains(got, `"elicitationId":"[secret:`) {
 		t.Error(got)
 	}

@@ -28,14 +28,14 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// far is a tool server elsewhere that can go and come back.
+// far is a remote tool server that tests can take down and bring back.
 type far struct {
 	url   string
 	up    atomic.Bool
 	asked atomic.Int64
-	busy  chan struct{} // gets a word when the tool wait has begun, or note://slow is read
-	read  chan struct{} // released by the test
-	cut   chan struct{} // closed, it ends every connection
+	busy  chan struct{} // receives a value when a call of the tool "wait" or a read of note://slow begins
+	read  chan struct{} // closed by the test to let a read of note://slow end
+	cut   chan struct{} // closed by the test to end every connection
 }
 
 func newFar(t *testing.T, tools ...string) *far {
@@ -52,7 +52,7 @@ func newFar(t *testing.T, tools ...string) *far {
 				f.busy <- struct{}{}
 				select {
 				case <-ctx.Done():
-				case <-t.Context().Done(): // before the server is closed
+				case <-t.Context().Done(): // the test ends before the server is closed
 				}
 				return nil, context.Canceled
 			}
@@ -98,7 +98,7 @@ func newFar(t *testing.T, tools ...string) *far {
 	return f
 }
 
-// rig is a GPARS agent whose servers are locked to places of the test's own.
+// rig is a GPARS agent with a lock that contains the addresses of test servers.
 type rig struct {
 	t        *testing.T
 	home     home.Home
@@ -122,7 +122,8 @@ func newRig(t *testing.T) *rig {
 	}
 }
 
-// needs adds a server that is locked at version 1.2.0.
+// needs adds a server to the required or optional servers in the manifest. The lock contains version
+// 1.2.0 of the server.
 func (r *rig) needs(list, name, constraint string, f *far, tools ...string) {
 	r.t.Helper()
 	id := "registry.example.com/" + name
@@ -141,8 +142,7 @@ func (r *rig) needs(list, name, constraint string, f *far, tools ...string) {
 	r.manifest[list] = append(r.manifest[list].([]any), map[string]any{"server_id": id, "version": constraint, "permission_scopes": []string{"use"}})
 }
 
-// trust makes a locked server one that was found on this machine, and so gets the
-// user's settings.
+// trust records a locked server as resolved on this machine, so that it gets the user's settings.
 func (r *rig) trust(name string) {
 	r.t.Helper()
 	resolver, err := registry.NewResolver(r.home, nil)
@@ -180,8 +180,8 @@ func (r *rig) start() *Agent {
 	}
 	a := Start(r.t.Context(), m, Options{
 		Home: r.home, Credentials: r.credentials, ServerIdle: r.idle, Expose: r.expose, Rules: gate.Rules{Policy: r.policy},
-		Egress: egress.New(egress.Switches{LoopbackHTTP: true}), // a lock's servers are strangers
-		Books:  open(r.t, r.home),
+		Egress: egress.New(egress.Switches{LoopbackHTTP: true}), // otherwise addresses from a lock must be public
+		Store:  open(r.t, r.home),
 	})
 	r.t.Cleanup(a.Close)
 	if err := a.Ready(r.t.Context()); err != nil {
@@ -200,7 +200,7 @@ func (p anything) Judge(_ context.Context, _ *agent.Agent, _ string, t *agent.To
 	return []call.Reason{{Stage: gate.Stage, Allowed: true, Detail: "it is permitted"}}
 }
 
-// answer is what a client gets.
+// answer is a message that a client receives.
 type answer struct {
 	Method string          `json:"method"`
 	ID     int             `json:"id"`
@@ -212,7 +212,7 @@ type answer struct {
 	} `json:"error"`
 }
 
-// dialled is a client on stdio that reads notifications apart.
+// dialled is a client on stdio that keeps notifications separate from answers.
 type dialled struct {
 	*client
 	next    int
@@ -238,7 +238,7 @@ func (d *dialled) ask(method, params string) int {
 func (d *dialled) read() answer {
 	d.t.Helper()
 	if !d.out.Scan() {
-		d.t.Fatalf("the agent has gone: %v", d.out.Err())
+		d.t.Fatalf("the output of the agent has ended: %v", d.out.Err())
 	}
 	var m answer
 	if err := json.Unmarshal(d.out.Bytes(), &m); err != nil {
@@ -285,7 +285,7 @@ func (d *dialled) tools() []string {
 	return names
 }
 
-// refusesUnavailable expects the GPARS answer for an unavailable server.
+// refusesUnavailable fails the test unless m is the GPARS error for an unavailable server.
 func refusesUnavailable(t *testing.T, m answer, server string) {
 	t.Helper()
 	if m.Error == nil || m.Error.Code != -32002 {
@@ -296,7 +296,7 @@ func refusesUnavailable(t *testing.T, m answer, server string) {
 		Server string `json:"server_id"`
 	}
 	if err := json.Unmarshal(m.Error.Data, &data); err != nil || data.Code != "SERVER_UNAVAILABLE" || data.Server != "registry.example.com/"+server {
-		t.Errorf("data %s, %v", m.Error.Data, err)
+		t.Errorf("the data of the error is %s, %v", m.Error.Data, err)
 	}
 }
 
@@ -307,13 +307,13 @@ func works(t *testing.T, m answer, tool string) {
 	}
 }
 
-// eventually tries until it is so. The test's own deadline ends it otherwise.
-func eventually(t *testing.T, what string, is func() bool) {
+// eventually waits until condition returns true. If the test's context ends first, it fails with message.
+func eventually(t *testing.T, message string, condition func() bool) {
 	t.Helper()
-	for !is() {
+	for !condition() {
 		select {
 		case <-t.Context().Done():
-			t.Fatal(what)
+			t.Fatal(message)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -326,17 +326,17 @@ func TestLazyFirstUse(t *testing.T) {
 	r.needs("required_mcp_servers", "two", "^1.1", two, "two")
 	d := dial(t, r.start())
 	if n := one.asked.Load() + two.asked.Load(); n != 0 {
-		t.Errorf("%d requests before the first use", n)
+		t.Errorf("the servers got %d requests before the first use", n)
 	}
 	works(t, d.call("one"), "one")
 	if two.asked.Load() != 0 {
 		t.Error("an unused server was reached")
 	}
 	if got := d.tools(); !slices.Equal(got, []string{"one", "two"}) {
-		t.Errorf("tools %v", got)
+		t.Errorf("the tools are %v", got)
 	}
 	if two.asked.Load() == 0 {
-		t.Error("a list of tools is a first use")
+		t.Error("tools/list did not start the unused server")
 	}
 }
 
@@ -348,14 +348,15 @@ func TestLazyIdle(t *testing.T) {
 	a := r.start()
 	d := dial(t, a)
 	works(t, d.call("one"), "one")
-	eventually(t, "it is stopped", func() bool { return a.servers.Capabilities("registry.example.com/one") == nil })
+	eventually(t, "the idle server is not stopped", func() bool { return a.servers.Capabilities("registry.example.com/one") == nil })
 	if got := d.tools(); !slices.Equal(got, []string{"one"}) {
-		t.Errorf("tools %v while it rests", got)
+		t.Errorf("the tools are %v while the server is stopped", got)
 	}
 	works(t, d.call("one"), "one")
 }
 
-// An unavailable server does not prevent the start, and calls of its tools report it.
+// An unavailable server does not prevent the start of the agent. Calls to its tools report that the
+// server is unavailable.
 func TestLazyRequiredIsDown(t *testing.T) {
 	r := newRig(t)
 	one, two := newFar(t, "one"), newFar(t, "two")
@@ -367,16 +368,16 @@ func TestLazyRequiredIsDown(t *testing.T) {
 	refusesUnavailable(t, d.call("one"), "one")
 	works(t, d.call("two"), "two")
 	if got := d.tools(); !slices.Equal(got, []string{"one", "two"}) {
-		t.Errorf("tools %v, want the locked ones too", got)
+		t.Errorf("the tools are %v, want the locked ones too", got)
 	}
 	if a.State() != Ready {
 		t.Errorf("the agent is %s", a.State())
 	}
 	one.up.Store(true)
-	eventually(t, "it comes back", func() bool { return d.call("one").Error == nil })
+	eventually(t, "calls still fail after the server came back", func() bool { return d.call("one").Error == nil })
 }
 
-// A server that goes away in the middle of a conversation.
+// If a server goes down during a session, its calls fail until it comes back.
 func TestLazyRequiredGoes(t *testing.T) {
 	r := newRig(t)
 	f := newFar(t, "one", "wait")
@@ -391,7 +392,7 @@ func TestLazyRequiredGoes(t *testing.T) {
 	refusesUnavailable(t, d.call("one"), "one")
 	refusesUnavailable(t, d.call("one"), "one")
 	f.up.Store(true)
-	eventually(t, "the next call succeeds", func() bool { return d.call("one").Error == nil })
+	eventually(t, "calls still fail after the server came back", func() bool { return d.call("one").Error == nil })
 }
 
 func TestLazyOptional(t *testing.T) {
@@ -402,7 +403,7 @@ func TestLazyOptional(t *testing.T) {
 	r.needs("optional_mcp_servers", "two", "*", two, "two")
 	d := dial(t, r.start())
 	if got := d.tools(); !slices.Equal(got, []string{"one"}) {
-		t.Errorf("tools %v, want none of the optional server", got)
+		t.Errorf("the tools are %v, want none of the optional server", got)
 	}
 	refusesUnavailable(t, d.call("two"), "two")
 	works(t, d.call("one"), "one")
@@ -411,7 +412,7 @@ func TestLazyOptional(t *testing.T) {
 		d.read()
 	}
 	if got := d.tools(); !slices.Equal(got, []string{"one", "two"}) {
-		t.Errorf("tools %v after it came back", got)
+		t.Errorf("the tools are %v after the server came back", got)
 	}
 	works(t, d.call("two"), "two")
 }
@@ -425,7 +426,7 @@ func TestLazyUnsatisfied(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p := a.Proofs(); a.State() != Failed || len(p) != 1 || p[0].OK || p[0].Refusal.Code != call.ServerUnavailable {
-		t.Errorf("before anybody asks it is %s: %+v", a.State(), p)
+		t.Errorf("before the first call, the agent is %s: %+v", a.State(), p)
 	}
 	d := dial(t, a)
 	refusesUnavailable(t, d.call("one"), "one")
@@ -434,7 +435,7 @@ func TestLazyUnsatisfied(t *testing.T) {
 	}
 }
 
-// A denied call is refused before the server is looked up, and reveals nothing of the policy.
+// A denied call is refused before the server is looked up, and reveals nothing about the policy.
 func TestLazyDenied(t *testing.T) {
 	r := newRig(t)
 	r.policy = anything{denied: []string{"one"}}
@@ -453,7 +454,7 @@ func TestLazyDenied(t *testing.T) {
 	}
 }
 
-// An optional server that is unavailable in that version has no tools.
+// The tools of an optional server are not listed if no version of it matches the constraint.
 func TestLazyOptionalUnsatisfied(t *testing.T) {
 	r := newRig(t)
 	one, two := newFar(t, "one"), newFar(t, "two")
@@ -465,7 +466,7 @@ func TestLazyOptionalUnsatisfied(t *testing.T) {
 	}
 	d := dial(t, a)
 	if got := d.tools(); !slices.Equal(got, []string{"one"}) {
-		t.Errorf("tools %v, want none of the optional server", got)
+		t.Errorf("the tools are %v, want none of the optional server", got)
 	}
 	refusesUnavailable(t, d.call("two"), "two")
 	if two.asked.Load() != 0 {
@@ -473,7 +474,7 @@ func TestLazyOptionalUnsatisfied(t *testing.T) {
 	}
 }
 
-// Exposed requests to a server also need the user's permit.
+// The policy must also permit exposed requests to a server.
 func TestLazyExposed(t *testing.T) {
 	for name, denied := range map[string][]string{"permitted": nil, "denied": {"resources/read"}} {
 		t.Run(name, func(t *testing.T) {
@@ -488,17 +489,17 @@ func TestLazyExposed(t *testing.T) {
 				t.Errorf("%s %+v", m.Result, m.Error)
 			}
 			if m.Error != nil && (m.Error.Code != -32001 || strings.Contains(m.Error.Message+string(m.Error.Data), "rule 7")) {
-				t.Errorf("it is no denial, or reveals the policy: %+v", m.Error)
+				t.Errorf("the error is not a denial, or reveals the policy: %+v", m.Error)
 			}
 		})
 	}
 }
 
-// An agent that needs nothing runs, and has nothing.
+// An agent without servers runs, but has no tools.
 func TestLazyEmpty(t *testing.T) {
 	d := dial(t, newRig(t).start())
 	if got := d.tools(); len(got) != 0 {
-		t.Errorf("tools %v", got)
+		t.Errorf("the tools are %v", got)
 	}
 	if m := d.call("one"); m.Error == nil || m.Error.Code != -32001 {
 		t.Errorf("%s %+v", m.Result, m.Error)

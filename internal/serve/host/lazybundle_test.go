@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// The same small server in two languages. Its tool look returns its configuration, and whether it
-// can read a forbidden file.
+// The same small server in two languages. Its tool "look" returns the server's configuration, and
+// whether the server can see a forbidden file.
 const (
 	nodeServer = `
 const fs = require('fs'), own = require('./own')
@@ -52,7 +52,7 @@ for line in sys.stdin:
         say(error={'code': -32601, 'message': 'no'})`
 )
 
-// zipped is an archive of files, in the order of their names.
+// zipped returns a zip archive of the files, sorted by name.
 func zipped(t *testing.T, files map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -77,7 +77,7 @@ func zipped(t *testing.T, files map[string]string) []byte {
 	return b.Bytes()
 }
 
-// published is an agent that requires a bundle of a registry on this machine.
+// published returns an agent that requires a bundle from a test registry, and the test registry.
 func published(t *testing.T, archive []byte, settings string) (*rig, *httptest.Server) {
 	t.Helper()
 	sum := sha256.Sum256(archive)
@@ -121,26 +121,26 @@ func TestLazyBundle(t *testing.T) {
 			r, s := published(t, zipped(t, files), `, KEY = "k"`)
 			d := dial(t, r.start())
 			if got := d.tools(); !slices.Equal(got, []string{"look"}) {
-				t.Fatalf("tools %v", got)
+				t.Fatalf("the tools are %v", got)
 			}
 			m := d.call("look")
 			if !strings.Contains(string(m.Result), "look done own a,b k false") {
-				t.Fatalf("it was given %s %+v; want its arguments and no sight of ambit's files", m.Result, m.Error)
+				t.Fatalf("the tool returned %s %+v; want its configuration, and no access to ambit's files", m.Result, m.Error)
 			}
 			s.Close()
-			works(t, dial(t, r.start()).call("look"), "look") // from the store
+			works(t, dial(t, r.start()).call("look"), "look") // runs from the package store
 		})
 	}
-	t.Run("what only the user can set", func(t *testing.T) {
+	t.Run("a required setting is missing", func(t *testing.T) {
 		r, _ := published(t, zipped(t, node), "")
 		d := dial(t, r.start())
 		if got := d.tools(); len(got) != 0 {
-			t.Fatalf("tools %v", got)
+			t.Fatalf("the tools are %v", got)
 		}
 	})
 }
 
-// A package that differs from the registry's hash, or was modified in the store, is not run.
+// A package that does not match the registry's hash, or was modified in the store, is not run.
 func TestLazyBundleChanged(t *testing.T) {
 	files := map[string]string{
 		"manifest.json": `{"server":{"type":"node","entry_point":"index.js","mcp_config":{"command":"node","env":{"KEY":"k"}}}}`,
@@ -150,7 +150,7 @@ func TestLazyBundleChanged(t *testing.T) {
 	r, s := published(t, archive, "")
 	d := dial(t, r.start())
 	if got := d.tools(); !slices.Equal(got, []string{"look"}) {
-		t.Fatalf("tools %v", got)
+		t.Fatalf("the tools are %v", got)
 	}
 	works(t, d.call("look"), "look")
 	s.Close()
@@ -169,6 +169,6 @@ func TestLazyBundleChanged(t *testing.T) {
 		Code string `json:"gpars_code"`
 	}
 	if m.Error == nil || json.Unmarshal(m.Error.Data, &data) != nil || data.Code != "SERVER_UNAVAILABLE" {
-		t.Errorf("a changed bundle runs: %s %+v", m.Result, m.Error)
+		t.Errorf("a modified bundle was run: %s %+v", m.Result, m.Error)
 	}
 }

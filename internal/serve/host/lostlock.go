@@ -15,44 +15,47 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// lostLock refuses an agent whose lock is missing although it was seen before, or is older than the
-// last one: otherwise deleting the lock would disable it. A lock that was never seen is newer. It
-// is remembered once the agent works, so that the last working lock can be restored.
+// lostLock returns a refusal if the agent has used a lock file before, but the lock file is now missing or older than
+// the lock file that was used last. Without this check, an attacker could disable the lock file by deleting it. A
+// lock file that was never used is treated as new. A new lock file is recorded only after the agent has started with
+// it. Until then, the operator can go back to the last working lock file.
 func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
 	if a.noStore != nil {
-		return nil // no call can be made anyway
+		return nil // without a store, every call is refused
 	}
 	who := a.manifest.Agent()
 	path := filepath.Join(folder, filepath.Base(a.manifest.Path))
 	digest, err := lockDigest(who, lock)
 	var seen, newest string
 	if err == nil {
-		seen, newest, err = lockSeen(a.ctx, a.options.Books, path, digest)
+		seen, newest, err = lockSeen(a.ctx, a.options.Store, path, digest)
 	}
 	switch {
 	case err != nil:
-		return call.Refuse("act", call.StoreUnavailable, "the last lock cannot be read from the store: %v", err)
+		return call.Refuse("act", call.StoreUnavailable,
+			"ambit cannot read from the store which ambit.lock was used last: %v", err)
 	case newest == "" && digest == "", newest == digest:
 		return nil
 	case digest == "":
-		return drifted("its ambit.lock is missing", "restore ambit.lock, or create a new one: ambit lock "+a.manifest.Path)
+		return drifted("the agent's ambit.lock is missing",
+			"restore ambit.lock, or create a new one with: ambit lock "+a.manifest.Path)
 	case seen != "":
-		return drifted("its ambit.lock is older than the last one used",
-			"restore the newer ambit.lock, or accept this one: ambit lock "+a.manifest.Path)
+		return drifted("the agent's ambit.lock is older than the ambit.lock that was used last",
+			"restore the newer ambit.lock, or accept this one with: ambit lock "+a.manifest.Path)
 	}
 	a.newLock.path, a.newLock.digest = path, digest
 	return nil
 }
 
-// rememberLock records a lock that was not seen before.
+// rememberLock records the lock file if lostLock treated it as new.
 func (a *Agent) rememberLock() *call.Refusal {
 	a.newLock.mu.Lock()
 	defer a.newLock.mu.Unlock()
 	if a.newLock.digest == "" {
 		return nil
 	}
-	if err := rememberLock(a.ctx, a.options.Books, a.newLock.path, a.newLock.digest); err != nil {
-		return call.Refuse("act", call.StoreUnavailable, "the lock cannot be recorded: %v", err)
+	if err := rememberLock(a.ctx, a.options.Store, a.newLock.path, a.newLock.digest); err != nil {
+		return call.Refuse("act", call.StoreUnavailable, "ambit cannot record which ambit.lock is used: %v", err)
 	}
 	a.newLock.digest = ""
 	return nil
@@ -64,7 +67,7 @@ func drifted(what, fix string) *call.Refusal {
 	return r
 }
 
-// RememberLock records a lock as the newest of the agent at path.
+// RememberLock records which lock file an agent used last. The parameter path is the path of the agent's manifest.
 func RememberLock(ctx context.Context, b *store.Store, path string, who *agent.Agent, lock *pack.Lock) error {
 	digest, err := lockDigest(who, lock)
 	if err != nil || digest == "" {
@@ -84,11 +87,14 @@ ON CONFLICT (agent, digest) DO UPDATE SET seen = excluded.seen`, path, digest, t
 	})
 }
 
-// lockSeen returns digest if it was seen before, and the newest digest.
+// lockSeen looks up the lock files that an agent has used. The path is the path of the agent's manifest. The first
+// result is the given digest if the agent has used the lock file with this digest. Otherwise, it is empty. The second
+// result is the digest of the lock file that the agent used last.
 func lockSeen(ctx context.Context, b *store.Store, path, digest string) (seen, newest string, err error) {
 	err = b.DB.Read(ctx, func(tx state.Tx) error {
 		seen, newest = "", ""
-		return tx.Query(`SELECT digest FROM locks_seen WHERE agent = $1 ORDER BY seen`, []any{path}, func(row state.Row) error {
+		const query = `SELECT digest FROM locks_seen WHERE agent = $1 ORDER BY seen`
+		return tx.Query(query, []any{path}, func(row state.Row) error {
 			err := row.Scan(&newest)
 			if newest == digest {
 				seen = newest
@@ -99,7 +105,7 @@ func lockSeen(ctx context.Context, b *store.Store, path, digest string) (seen, n
 	return seen, newest, err
 }
 
-// lockDigest is the digest of a lock's entry for an agent; empty if it has none.
+// lockDigest returns the digest of the agent's entry in the lock file. The digest is empty if there is no entry.
 func lockDigest(who *agent.Agent, lock *pack.Lock) (string, error) {
 	if lock == nil || lock.Agents[who.ID] == nil {
 		return "", nil

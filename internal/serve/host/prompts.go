@@ -23,22 +23,22 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Clients see the skills of a bundle as prompts, the router first. The manifest names them, so they
-// are listed immediately; prompts/get waits until the bundle has been read. If a bundle differs
-// from its manifest, the agent is not served.
+// Clients see the skills of a bundle as prompts. The router skill is the first prompt. The manifest contains the
+// names of the skills, so prompts/list answers immediately. The request prompts/get has to wait until the bundle has
+// been read. If the bundle differs from the manifest, the agent is not served.
 
-// skillsWait bounds reading a bundle.
+// skillsWait is the time limit for reading a bundle.
 const skillsWait = time.Minute
 
-// skillSet is the skills of an agent, while they are being read and afterwards.
+// skillSet holds the skills of an agent. The other fields are valid only after the channel is closed.
 type skillSet struct {
-	read    chan struct{} // closed when bundle or refusal is set
+	read    chan struct{} // closed when either bundle or refusal is set
 	bundle  *skill.Bundle
 	refusal *call.Refusal
 	lacking bool
 }
 
-// serveSkills offers the skills of a bundle to clients and starts reading them.
+// serveSkills offers the skills of a bundle to clients and starts reading the bundle.
 func (a *Agent) serveSkills() {
 	declared := a.manifest.Agent().Skills
 	if declared == nil || len(declared.List) == 0 {
@@ -81,7 +81,7 @@ func (a *Agent) readSkills() {
 	a.skills.bundle = b
 }
 
-// proveSkills waits for the skills; without them the agent is down.
+// proveSkills waits until the skills have been read. The agent fails if the skills cannot be read.
 func (a *Agent) proveSkills() {
 	if a.skills == nil {
 		return
@@ -103,12 +103,13 @@ func skillsRefusal(err error) (r *call.Refusal, lacking bool) {
 	}
 	r = call.Refuse("act", call.ServerUnavailable, "the skills are unavailable: %v", err)
 	if errors.Is(err, skill.ErrNoBundle) {
-		r.Hint = "set skills_source.key to a folder beside the manifest or, with [skills] in config.toml, to a key in that bucket"
+		r.Hint = "set skills_source.key to a folder next to the manifest; " +
+			"or configure a bucket under [skills] in config.toml, and set skills_source.key to a key in that bucket"
 	}
 	return r, true
 }
 
-// SkillTools returns the names of tools that a skill of an agent may list.
+// SkillTools returns the names of the tools that the agent's skills may use.
 func SkillTools(a *agent.Agent) []string {
 	var tools []string
 	for i := range a.Tools {
@@ -119,9 +120,12 @@ func SkillTools(a *agent.Agent) []string {
 	return tools
 }
 
-// ReadSkills reads the skills of an agent from the store in config.toml, or else from the folder
-// beside the manifest. The error may be a [*skill.Invalid].
-func ReadSkills(ctx context.Context, m *manifest.Manifest, h home.Home, credentials *credential.Source) (*skill.Bundle, error) {
+// ReadSkills reads the skills of an agent. It reads them from the skills store that config.toml specifies. If no
+// skills store is specified, it reads them from the folder that [SkillsFolder] opens. The error is a [*skill.Invalid]
+// if the skills differ from the manifest.
+func ReadSkills(
+	ctx context.Context, m *manifest.Manifest, h home.Home, credentials *credential.Source,
+) (*skill.Bundle, error) {
 	who := m.Agent()
 	tools := SkillTools(who)
 	config, err := skill.ReadStore(h.Config())
@@ -143,28 +147,29 @@ func ReadSkills(ctx context.Context, m *manifest.Manifest, h home.Home, credenti
 	return skill.Read(ctx, folder, who.Skills, tools)
 }
 
-// SkillsFolder opens the folder with an agent's skills: beside the manifest or, for a code bundle,
-// the manifest's own. It must be closed.
+// SkillsFolder opens the folder that contains an agent's skills. The field skills_source.key of the manifest is the
+// path of the folder, relative to the manifest. If this field is missing, the skills are in the manifest's own
+// folder. The caller must close the folder.
 func SkillsFolder(m *manifest.Manifest) (*skill.Folder, error) {
 	return skill.OpenFolder(filepath.Dir(m.Path), cmp.Or(m.Agent().Skills.SourceKey, "."))
 }
 
-// storeCredential finds the credentials of the skills store. They belong to ambit itself, and are
-// not those of an agent named ambit.
+// storeCredential returns a function that finds the credentials of the skills store. The credentials belong to ambit
+// itself, not to an agent with the name "ambit".
 func storeCredential(config *skill.StoreConfig, s *credential.Source) skill.Credential {
 	return func(ref, variable string) (string, error) {
 		missing := func(format string, args ...any) error {
 			r := call.Refuse("act", call.CredentialMissing, format, args...)
-			r.Hint = fmt.Sprintf("store it: ambit secret set ambit %s, or set the environment variable %s", ref, variable)
+			r.Hint = fmt.Sprintf("run: ambit secret set ambit %s (or set the environment variable %s)", ref, variable)
 			return r
 		}
 		if s.Vault != nil {
 			secret, found, err := s.Vault.Get(credential.Own, ref)
 			switch {
 			case err != nil:
-				return "", missing("the credential %s of the skills store cannot be read: %v", diag.Quote(ref), err)
+				return "", missing("the credential %s for the skills store cannot be read: %v", diag.Quote(ref), err)
 			case found && !config.Covered(secret.Hosts()):
-				return "", missing("the credential %s was set for hosts other than %s", diag.Quote(ref), config.Host())
+				return "", missing("the credential %s was set for other hosts, not for %s", diag.Quote(ref), config.Host())
 			case found:
 				return secret.Reveal(), nil
 			}
@@ -176,60 +181,50 @@ func storeCredential(config *skill.StoreConfig, s *credential.Source) skill.Cred
 		if value, ok := environ(variable); ok && value != "" {
 			return value, nil
 		}
-		return "", missing("the credential %s of the skills store is not set", diag.Quote(ref))
+		return "", missing("the credential %s for the skills store is not set", diag.Quote(ref))
 	}
 }
 
-// promptDefinition is a skill as prompts/list shows it.
+// promptDefinition returns the definition of a skill for prompts/list.
 func promptDefinition(s agent.Skill) jsontext.Value {
-	d := struct {
-		Name        string         `json:"name"`
-		Title       string         `json:"title,omitempty"`
-		Description string         `json:"description,omitempty"`
-		Meta        map[string]any `json:"_meta,omitempty"`
-	}{Name: s.ID, Title: s.Name, Description: s.Description}
+	d := map[string]any{"name": s.ID}
+	if s.Name != "" {
+		d["title"] = s.Name
+	}
+	if s.Description != "" {
+		d["description"] = s.Description
+	}
 	if len(s.Tags) > 0 {
-		d.Meta = map[string]any{"ambit/tags": s.Tags}
+		d["_meta"] = map[string]any{"ambit/tags": s.Tags}
 	}
 	return mustJSON(d)
 }
 
-// prompt returns the result of prompts/get.
+// prompt returns the skill's text as a result of prompts/get.
 func (s *skillSet) prompt(ctx context.Context, id string) (jsontext.Value, error) {
-	select {
-	case <-s.read:
-	case <-ctx.Done():
+	if !waitFor(ctx, s.read) {
 		return nil, call.Refuse("act", call.TimedOut, "the skills were not read in time").Again()
 	}
 	if s.refusal != nil {
 		return nil, s.refusal
 	}
 	d := s.bundle.Skill(id)
-	type content struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
+	content := map[string]any{"type": "text", "text": d.Text}
+	result := map[string]any{"messages": []any{map[string]any{"role": "user", "content": content}}}
+	if d.Description != "" {
+		result["description"] = d.Description
 	}
-	type message struct {
-		Role    string  `json:"role"`
-		Content content `json:"content"`
-	}
-	return mustJSON(struct {
-		Description string    `json:"description,omitempty"`
-		Messages    []message `json:"messages"`
-	}{d.Description, []message{{"user", content{"text", d.Text}}}}), nil
+	return mustJSON(result), nil
 }
 
-// mustJSON encodes our own values, which never fails.
+// mustJSON encodes a value that consists only of maps, lists and strings.
 func mustJSON(v any) jsontext.Value {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return jsontext.Value("null")
-	}
+	b, _ := json.Marshal(v) // encoding such a value cannot fail
 	return b
 }
 
-// skillTools is the allowlist of a skill. It waits until the skill has been read; a skill that
-// could not be read allows nothing.
+// skillTools is the list of tools that a skill is allowed to call. Allows waits until the skill has been read. A
+// skill that cannot be read allows no tool.
 type skillTools struct {
 	of *skillSet
 	id string

@@ -23,7 +23,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// bundled is an agent with two skills and a tool; write changes a file of it.
+// bundled returns the manifest of an agent with two skills and a tool. The map change replaces some
+// of the agent's files.
 func bundled(t *testing.T, change map[string]string) *manifest.Manifest {
 	t.Helper()
 	files := map[string]string{
@@ -62,20 +63,20 @@ func TestSkillsArePrompts(t *testing.T) {
 	c.say(hello)
 	c.hear()
 	c.say(`{"jsonrpc":"2.0","id":2,"method":"prompts/list"}`)
-	if got, want := c.hear(), `{"prompts":[{"name":"quiet","title":"Quiet"},{"name":"free","title":"Free","_meta":{"ambit/tags":["a"]}}]}`; !strings.Contains(got, want) {
+	if got, want := c.hear(), `{"prompts":[{"name":"quiet","title":"Quiet"},{"_meta":{"ambit/tags":["a"]},"name":"free","title":"Free"}]}`; !strings.Contains(got, want) {
 		t.Errorf("got %s", got)
 	}
 	c.say(`{"jsonrpc":"2.0","id":3,"method":"prompts/get","params":{"name":"free"}}`)
-	if got, want := c.hear(), `{"description":"Free.","messages":[{"role":"user","content":{"type":"text","text":"Be free."}}]}`; !strings.Contains(got, want) {
+	if got, want := c.hear(), `{"description":"Free.","messages":[{"content":{"text":"Be free.","type":"text"},"role":"user"}]}`; !strings.Contains(got, want) {
 		t.Errorf("got %s", got)
 	}
 	skills := a.Front().Skills
 	if skills["quiet"].Allows("greet") || skills["quiet"].Name() != "quiet" || !skills["free"].Allows("greet") {
-		t.Error("the skills do not narrow as they say")
+		t.Error("a skill allows a tool that it does not list, or excludes one that it lists")
 	}
 	c.say(`{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"greet","arguments":{},"_meta":{"ambit/skill":"other"}}}`)
 	if got := c.hear(); !strings.Contains(got, "not_in_skill_allowlist") {
-		t.Errorf("a skill that is not there: %s", got)
+		t.Errorf("an unknown skill: %s", got)
 	}
 }
 
@@ -84,7 +85,7 @@ func TestPromptsAreJournaled(t *testing.T) {
 	token := base64.StdEncoding.EncodeToString([]byte("the token is ghp_" + (rand.Text() + rand.Text())[:36]))
 	var b *store.Store
 	a := begin(t, bundled(t, map[string]string{"bundle/free/SKILL.md": "---\nname: free\ndescription: Free.\n---\nUse " + token + " there.\n"}), func(o *Options) {
-		b = o.Books
+		b = o.Store
 	})
 	if err := a.Ready(t.Context()); err != nil {
 		t.Fatal(err)
@@ -101,17 +102,17 @@ func TestPromptsAreJournaled(t *testing.T) {
 	}
 	records, err := b.Journal.Show(t.Context(), journal.Filter{Limit: 1})
 	if err != nil || len(records) != 1 {
-		t.Fatalf("got %d, %v", len(records), err)
+		t.Fatalf("got %d records, %v", len(records), err)
 	}
 	sum := sha256.Sum256(text)
 	r := records[0].Record
 	if r.Tool != "prompt:free" || r.Principal != "ada@local" || r.Agent != "bundled" || r.Decision != journal.Allow ||
 		r.ResultHash != hex.EncodeToString(sum[:]) || r.ResultSize != len(text) || !strings.Contains(r.Detail, "secret github-pat at ") || strings.Contains(fmt.Sprintf("%+v", r), token) {
-		t.Errorf("the journal says %+v", r)
+		t.Errorf("the record in the journal is %+v", r)
 	}
 }
 
-// The operator's word on a skill of the same name counts.
+// If the operator registers a skill with the same name, the operator's skill is used.
 func TestRegisteredSkillsCount(t *testing.T) {
 	a := begin(t, bundled(t, nil), func(o *Options) {
 		o.Skills = map[string]call.Allowlist{"free": nothing{}, "mine": nothing{}}
@@ -134,7 +135,7 @@ func TestBadSkills(t *testing.T) {
 		t.Fatalf("got %v, %s", failure, a.State())
 	}
 	if a.Front().Skills["free"].Allows("greet") {
-		t.Error("a skill that cannot be read allows everything")
+		t.Error("a skill that cannot be read allows a tool")
 	}
 	for _, p := range a.Front().Prompts {
 		if _, err := p.Get(t.Context(), "me@local", nil); err == nil || !strings.Contains(err.Error(), "free/SKILL.md:1: an Agent Skill needs front matter") {
@@ -143,7 +144,7 @@ func TestBadSkills(t *testing.T) {
 	}
 }
 
-// Waiting for a skill that is still being read is bounded.
+// A request for a skill that is still being read fails when its context ends.
 func TestPromptWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -153,10 +154,10 @@ func TestPromptWaits(t *testing.T) {
 	}
 }
 
-// A credential of the store goes only where it was set for.
+// A credential of the skills store is used only for the hosts for which it was set.
 func TestStoreCredential(t *testing.T) {
 	h := home.At(t.TempDir())
-	t.Setenv("AMBIT_HOME", h.Dir()) // so that no keyring is asked
+	t.Setenv("AMBIT_HOME", h.Dir()) // so that the system's keyring is not used
 	vault := credential.Open(h)
 	for ref, hosts := range map[string][]string{"here": {"s3.example.com"}, "there": {"other.example.com"}, "any": nil} {
 		s, err := credential.New(credential.Masked, "canary-"+ref, hosts)
@@ -186,8 +187,7 @@ func TestStoreCredential(t *testing.T) {
 	}
 }
 
-// A bundle of code serves the skills among its files that its manifest lists, and
-// no others.
+// A code bundle serves the skills that its manifest lists, and no others.
 func TestSkillsOfCode(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -210,7 +210,7 @@ func TestSkillsOfCode(t *testing.T) {
 	}
 	prompts := begin(t, m, nil).Front().Prompts
 	if len(prompts) != 1 || prompts[0].Name != "help" {
-		t.Fatalf("%d prompts", len(prompts))
+		t.Fatalf("got %d prompts, want only help", len(prompts))
 	}
 	if text, err := prompts[0].Get(t.Context(), "ada@local", nil); err != nil || !strings.Contains(string(text), "Help them.") {
 		t.Errorf("got %s, %v", text, err)

@@ -21,14 +21,14 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry"
 )
 
-// Resolved is an agent whose requirements were resolved to servers. An agent that declares its own
-// servers stays unchanged.
+// Resolved is an agent together with the servers that meet its requirements. An agent that declares its own servers
+// has no requirements, so it is not changed.
 //
-// Tools that neither the lock, the catalogue nor an earlier start names are unknown until the
-// server is proven. [Resolved.Agent] then returns a copy of the agent with them; it never changes
-// an agent that a call holds.
+// The tools of a server come from the lock file, the catalogue or an earlier start. If none of them lists the tools,
+// they are unknown until the server has been verified. After the verification, [Resolved.Agent] returns a new copy of
+// the agent that includes the tools. A returned copy never changes.
 type Resolved struct {
-	// Resolver looked up the requirements; nil if there are none.
+	// Resolver is the resolver that looked up the requirements. It is nil if the agent has no requirements.
 	Resolver *registry.Resolver
 
 	declared *agent.Agent
@@ -39,20 +39,20 @@ type Resolved struct {
 	agent atomic.Pointer[agent.Agent]
 }
 
-// ResolveOptions say where to look up servers.
+// ResolveOptions specifies where servers are looked up.
 type ResolveOptions struct {
 	Home home.Home
-	// Lock is the lock in the manifest's folder; nil if there is none.
+	// Lock is the lock file in the manifest's folder, or nil.
 	Lock *pack.Lock
-	// Offline uses no registry.
+	// If Offline is set, Resolve does not query any registry.
 	Offline bool
-	// Anew ignores the dependencies in the lock: packages are installed again.
+	// If Anew is set, the dependencies in the lock file are ignored and packages are installed again.
 	Anew bool
 }
 
-// Resolve resolves the server ids, version constraints and scopes that an agent requires to servers
-// and tools, from the lock, the catalogue and registries. It starts nothing. An unmet requirement
-// is no error: its [registry.Found] has the problem. The agent runs under the name.
+// Resolve finds a server for each requirement of an agent. A requirement is a server id with a version constraint and
+// scopes. Resolve searches the lock file, the catalogue and the registries, but starts no server. If a requirement
+// cannot be met, its [registry.Found] contains the problem. The agent runs under the given name.
 func Resolve(ctx context.Context, a *agent.Agent, name string, o ResolveOptions) (*Resolved, error) {
 	r := &Resolved{declared: a, name: name}
 	r.agent.Store(a)
@@ -72,17 +72,17 @@ func Resolve(ctx context.Context, a *agent.Agent, name string, o ResolveOptions)
 	return r, nil
 }
 
-// Agent returns the agent with the servers and tools that are known now.
+// Agent returns the agent with the servers and tools that are known so far.
 func (r *Resolved) Agent() *agent.Agent { return r.agent.Load() }
 
-// Found returns the result of each requirement, in the manifest's order.
+// Found returns the result for each requirement, in the order of the manifest.
 func (r *Resolved) Found() []registry.Found {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.found)
 }
 
-// Fetched records the digest of a required server's package, which the caller fetched.
+// Fetched records the digest of a required server's package after the caller has fetched the package.
 func (r *Resolved) Fetched(alias, digest string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,13 +94,14 @@ func (r *Resolved) Fetched(alias, digest string) {
 	r.agent.Store(registry.Agent(r.declared, r.found))
 }
 
-// Trust records that this machine resolved a server to the package that is locked.
+// Trust records on this machine that the lock file pins the server to the package.
 func (r *Resolved) Trust(f *registry.Found, p pack.LockedPackage) error {
 	return r.Resolver.Trust(f, p)
 }
 
-// Servers returns the specs of the resolved servers; nil for an agent that declares its servers.
-// Requests to addresses from a registry go through the client.
+// Servers returns the specifications of the resolved servers. It returns nil for an agent that declares its own
+// servers. Lazy servers start on demand. The parameter client sends the requests to servers whose addresses come from
+// a registry.
 func (r *Resolved) Servers(o toolserver.Options, client *egress.Client, lazy bool) []toolserver.Spec {
 	var specs []toolserver.Spec
 	for i, f := range r.Found() {
@@ -121,8 +122,8 @@ func (r *Resolved) Servers(o toolserver.Options, client *egress.Client, lazy boo
 	return specs
 }
 
-// prepare looks up a server again if it was not found, creates its work folder and pins its
-// package.
+// prepare makes a server ready to start. It creates the server's work folder and pins the server's package. If the
+// server was not found before, prepare looks it up again.
 func (r *Resolved) prepare(ctx context.Context, i int, progress pack.Progress) (*registry.Found, error) {
 	f := r.Found()[i]
 	if f.Problem != nil {
@@ -133,7 +134,7 @@ func (r *Resolved) prepare(ctx context.Context, i int, progress pack.Progress) (
 	}
 	if f.Work != "" {
 		if err := os.MkdirAll(f.Work, 0o700); err != nil {
-			return nil, unavailable(&f, fmt.Errorf("cannot create its work folder: %w", err))
+			return nil, unavailable(&f, fmt.Errorf("cannot create the server's work folder: %w", err))
 		}
 	}
 	if err := registry.Pin(ctx, r.Resolver.Home, &f, progress); err != nil {
@@ -145,22 +146,22 @@ func (r *Resolved) prepare(ctx context.Context, i int, progress pack.Progress) (
 	return &f, nil
 }
 
-// unavailable is why the server of a requirement cannot be started.
+// unavailable returns the error for a required server that cannot be started.
 func unavailable(f *registry.Found, why error) *toolserver.Unavailable {
 	r := call.Refuse("act", call.ServerUnavailable, "server %s is unavailable: %v", f.Requirement.Server, why).Again()
-	r.Hint = "see the server and its needs: ambit catalog show " + f.Requirement.Server
+	r.Hint = "to see what the server needs, run: ambit catalog show " + f.Requirement.Server
 	return &toolserver.Unavailable{
 		Refusal: r, NotFound: f.Problem != nil, Lacking: registry.Lacking(why),
 	}
 }
 
-// complete returns the spec of a server that was found.
+// complete returns the full specification of a server that was found.
 func complete(f *registry.Found, s toolserver.Spec, o toolserver.Options, client *egress.Client) toolserver.Spec {
 	s.Server, s.Definitions, s.Find, s.Problem = f.Server, f.Definitions, nil, nil
 	for i := range f.Tools {
 		s.Tools = append(s.Tools, f.Tools[i].Name)
 	}
-	// Tools from an earlier start are not promised by the registry.
+	// A registry does not pin the tools of a server, so the tools may have changed since an earlier start.
 	s.Learn = f.From == registry.FromRegistry || len(f.Tools) == 0
 	switch {
 	case f.Recipe.Kind == pack.Builtin:
@@ -173,12 +174,13 @@ func complete(f *registry.Found, s toolserver.Spec, o toolserver.Options, client
 	return s
 }
 
-// public sends requests to addresses from a registry, which must be public.
+// public sends requests to addresses that come from a registry. It uses a client that refuses addresses that are not
+// public.
 type public struct{ client *egress.Client }
 
 func (p public) RoundTrip(req *http.Request) (*http.Response, error) { return p.client.Do(req) }
 
-// launch starts a built-in server in this process. Its commands run in their own sandbox.
+// launch starts a built-in server in this process. The server runs its commands in a sandbox.
 func launch(ctx context.Context, f *registry.Found, o toolserver.Options) (*toolserver.Launched, error) {
 	if f.Recipe.Name != bashserver.Name {
 		return nil, fmt.Errorf("this version of ambit has no built-in server %s", f.Recipe.Name)
@@ -186,7 +188,7 @@ func launch(ctx context.Context, f *registry.Found, o toolserver.Options) (*tool
 	if err := sandbox.Check(ctx, sandbox.Standard, o.Home.Dir()); err != nil {
 		return nil, err
 	}
-	// The server ends when it is stopped, so that its end does not count as a crash.
+	// Only Stop is allowed to stop the server. If the parent context stopped the server, that would look like a crash.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()
@@ -201,8 +203,8 @@ func launch(ctx context.Context, f *registry.Found, o toolserver.Options) (*tool
 	return &toolserver.Launched{Stdin: toServer, Stdout: fromServer, Stop: stop}, nil
 }
 
-// Learn stores the definitions that a required server was proven with. The error means that the
-// next process will not have them.
+// Learn stores the tool definitions of a required server that was verified. If Learn returns an error, this process
+// still uses the definitions, but later processes do not know them.
 func (r *Resolved) Learn(alias string, definitions map[string][]byte) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// A host that a token may go to is the host that the address leads to, over https or
-// on this machine, and there it is its port too.
+// audience returns exactly the host in the address, plus the port if the host is this machine. It
+// accepts plain http only on this machine.
 func FuzzAudience(f *testing.F) {
 	for _, s := range []string{
 		"https://api.example.com/mcp", "https://API.example.com.", "http://127.0.0.1:1", "http://localhost", "https://me@example.com", "https://[::1]:2/", "http://example.com",
@@ -26,7 +26,7 @@ func FuzzAudience(f *testing.F) {
 		}
 		u, err := url.Parse(address)
 		if err != nil {
-			t.Fatalf("%q may hear a token of %q", address, host)
+			t.Fatalf("the invalid URL %q has the audience %q", address, host)
 		}
 		want, a := strings.TrimSuffix(strings.ToLower(u.Hostname()), "."), netip.Addr{}
 		if ip, err := netip.ParseAddr(want); err == nil {
@@ -34,17 +34,17 @@ func FuzzAudience(f *testing.F) {
 		}
 		here := want == "localhost" || a.IsLoopback()
 		if u.User != nil || u.Scheme != "https" && !here {
-			t.Fatalf("%q may hear a token of %q", address, host)
+			t.Fatalf("the unencrypted address %q has the audience %q", address, host)
 		}
 		if here {
 			port, err := strconv.Atoi(cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
 			if err != nil {
-				t.Fatalf("%q is %q", address, host)
+				t.Fatalf("%q has no port, but its audience is %q", address, host)
 			}
 			want = net.JoinHostPort(want, strconv.Itoa(port))
 		}
 		if host != want {
-			t.Errorf("%q leads to %q, and not to %q", address, want, host)
+			t.Errorf("the audience of %q is %q, want %q", address, host, want)
 		}
 	})
 }

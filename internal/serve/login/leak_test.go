@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Goroutines end with their test.
+// TestMain fails if a goroutine is still running after the tests.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,13 +1,12 @@
-// Package login stores the sign-ins of the person who runs ambit, and issues their tokens.
+// Package login stores the sign-ins of the person who runs ambit, and issues tokens for them.
 //
-// A sign-in belongs to ambit, not to an agent. The vault seals it together with its audience: the
-// hosts that the person named when signing in. A token is sent to exactly these hosts, whatever a
-// manifest says, because a manifest that names an address must not choose who learns the person's
-// identity. On this machine any process may listen on a port, without TLS, so there the audience is
-// a host with its port.
+// A sign-in belongs to ambit, not to an agent. The vault seals each sign-in together with its audience: the hosts that
+// the person specified when signing in. Tokens are sent only to these hosts. The addresses in a manifest cannot change
+// that, because the author of a manifest must not choose who learns the person's identity. On the loopback interface,
+// any process can open a port, so there the audience is a host and a port.
 //
-// An expired token is renewed on demand. A refresh token is valid once, so one process renews at a
-// time, and the others use its result.
+// An expired token is renewed when it is needed. A refresh token can be used only once, so only one process at a time
+// renews a token, and the other processes use the new token.
 package login
 
 import (
@@ -31,12 +30,14 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// owner is ambit itself. Refs of sign-ins contain a colon, which refs in manifests cannot.
+// owner is the name under which the vault stores ambit's own credentials, including sign-ins.
 const owner = credential.Own
 
+// prefix is the prefix of each sign-in's reference in the vault. References in a manifest cannot contain a colon.
 const prefix = "login:"
 
-// NoneError reports a missing sign-in; Where is empty if there is none at all.
+// NoneError reports that the person is not signed in at the provider Where. If Where is empty, the person is not signed
+// in at all.
 type NoneError struct{ Where string }
 
 func (e *NoneError) Error() string {
@@ -46,46 +47,39 @@ func (e *NoneError) Error() string {
 	return "you are not signed in at " + e.Where
 }
 
-// SeveralError reports that several sign-ins match.
+// SeveralError reports that more than one sign-in matches. Where lists the providers.
 type SeveralError struct{ Where []string }
 
 func (e *SeveralError) Error() string {
 	return "you are signed in at several providers: " + diag.Words(e.Where, "and")
 }
 
-// PortlessError reports a sign-in for a host of this machine without a port, as earlier versions
-// stored it. Its token is not sent.
-type PortlessError struct{ Where, Host string }
-
-func (e *PortlessError) Error() string {
-	return "the sign-in at " + e.Where + " is for " + e.Host + " without a port: sign in again with --host HOST:PORT"
-}
-
-// VaultError reports that the vault is unusable.
+// VaultError reports that the vault cannot be used.
 type VaultError struct{ Err error }
 
 func (e *VaultError) Error() string { return e.Err.Error() }
 
 func (e *VaultError) Unwrap() error { return e.Err }
 
-// Keeper stores sign-ins.
+// Keeper stores sign-ins in the vault and issues tokens for them.
 type Keeper struct {
 	home  home.Home
 	vault credential.Vault
 	now   func() time.Time
 
-	empty atomic.Int64 // when the vault last had no sign-in
+	empty atomic.Int64 // when the vault was last found to contain no sign-ins, in Unix nanoseconds
 
 	mu    sync.Mutex
-	given []string // issued tokens, the oldest first
+	given []string // the issued tokens, oldest first
 }
 
-// glance is how long an empty vault is not read again, because every call asks.
-const glance = 2 * time.Millisecond
+// emptyFor is how long Token does not read the vault again after it has found no sign-in there. Every call to a remote
+// server asks for a token, and reading the vault each time would be slow.
+const emptyFor = 2 * time.Millisecond
 
 func New(h home.Home, v credential.Vault) *Keeper { return &Keeper{home: h, vault: v, now: time.Now} }
 
-// Keep stores a sign-in for some hosts.
+// Keep stores a sign-in. Its tokens are allowed to be sent only to the given hosts.
 func (k *Keeper) Keep(l *identity.Login, hosts []string) error {
 	s, err := credential.New(credential.JSON, l.Reveal(), hosts)
 	if err != nil {
@@ -98,7 +92,8 @@ func (k *Keeper) Keep(l *identity.Login, hosts []string) error {
 	return nil
 }
 
-// Kept returns the sign-in at an issuer and its hosts. An empty issuer means the only sign-in.
+// Kept returns the sign-in at an issuer, and the hosts of this sign-in. If issuer is empty, there must be exactly one
+// sign-in.
 func (k *Keeper) Kept(issuer string) (*identity.Login, []string, error) {
 	ref := identity.LoginRef(issuer)
 	if issuer == "" {
@@ -128,7 +123,6 @@ func (k *Keeper) open(ref string) (*identity.Login, []string, error) {
 	return l, s.Hosts(), err
 }
 
-// entries returns the stored sign-ins.
 func (k *Keeper) entries() ([]credential.Entry, error) {
 	all, err := k.vault.List()
 	if err != nil {
@@ -155,7 +149,8 @@ func (k *Keeper) Forget(issuer string) error {
 	return nil
 }
 
-// Device starts the device flow at a provider. The vault has the secrets of confidential clients.
+// Device starts the OAuth device flow at a provider. If the vault contains a client secret for the provider, Device
+// uses it.
 func (k *Keeper) Device(ctx context.Context, c identity.LoginConfig) (*identity.Device, error) {
 	secret, found, err := k.vault.Get(owner, "client-"+identity.LoginRef(c.Issuer))
 	if err != nil {
@@ -168,7 +163,7 @@ func (k *Keeper) Device(ctx context.Context, c identity.LoginConfig) (*identity.
 	return identity.NewDevice(ctx, c, reveal)
 }
 
-// Fresh returns a sign-in with a valid token, renewed if necessary.
+// Fresh returns the sign-in at an issuer with a valid token. It renews an expired token.
 func (k *Keeper) Fresh(ctx context.Context, issuer string) (*identity.Login, error) {
 	l, _, err := k.Kept(issuer)
 	if err != nil || l.Good(k.now()) {
@@ -181,9 +176,10 @@ func (k *Keeper) Fresh(ctx context.Context, issuer string) (*identity.Login, err
 	defer unlock()
 	l, hosts, err := k.Kept(l.Issuer)
 	if err != nil || l.Good(k.now()) {
-		return l, err // another process has renewed it
+		return l, err // another process has renewed the token
 	}
-	d, err := k.Device(ctx, identity.LoginConfig{Issuer: l.Issuer, ClientID: l.ClientID, Scopes: l.Scopes, Resource: l.Resource})
+	config := identity.LoginConfig{Issuer: l.Issuer, ClientID: l.ClientID, Scopes: l.Scopes, Resource: l.Resource}
+	d, err := k.Device(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -193,23 +189,24 @@ func (k *Keeper) Fresh(ctx context.Context, issuer string) (*identity.Login, err
 	return l, k.Keep(l, hosts)
 }
 
-// lock waits until no other process renews a token, or until ctx ends: that process may be
+// lock waits until no other process is renewing a token. It fails when ctx is done, because the other process may be
 // suspended.
 func (k *Keeper) lock(ctx context.Context) (unlock func(), err error) {
 	unlock, err = home.Hold(ctx, filepath.Join(k.home.Dir(), "logins.lock"))
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return nil, fmt.Errorf("another process is renewing the sign-in or was suspended meanwhile: %w", err)
+		return nil, fmt.Errorf("another process is still renewing the sign-in, or was suspended while doing so: %w", err)
 	case err != nil:
 		return nil, &VaultError{err}
 	}
 	return unlock, nil
 }
 
-// Token returns the token for a server, if a sign-in covers its host.
+// Token returns a token for the server at the given address. The second result is false if no sign-in covers the
+// server's host.
 func (k *Keeper) Token(ctx context.Context, address string) (token string, found bool, err error) {
 	now := k.now().UnixNano()
-	if age := now - k.empty.Load(); age >= 0 && age < int64(glance) {
+	if age := now - k.empty.Load(); age >= 0 && age < int64(emptyFor) {
 		return "", false, nil
 	}
 	entries, err := k.entries()
@@ -222,13 +219,12 @@ func (k *Keeper) Token(ctx context.Context, address string) (token string, found
 	}
 	host, err := audience(address)
 	if err != nil {
-		return "", false, nil // no secret is sent there
+		return "", false, nil // tokens are never sent to such an address
 	}
-	portless := portless(entries, host)
 	entries = slices.DeleteFunc(entries, func(e credential.Entry) bool { return !slices.Contains(e.Hosts, host) })
 	switch len(entries) {
 	case 0:
-		return "", false, portless
+		return "", false, nil
 	case 1:
 	default:
 		return "", false, &SeveralError{places(entries)}
@@ -244,8 +240,8 @@ func (k *Keeper) Token(ctx context.Context, address string) (token string, found
 	return l.Token(), true, nil
 }
 
-// maxGiven bounds the remembered tokens. Tokens are valid for minutes or hours; the oldest of so
-// many has expired.
+// maxGiven is the maximum number of issued tokens that are remembered. Tokens are valid for minutes or hours, so a
+// token that is no longer remembered has most likely expired.
 const maxGiven = 256
 
 // give remembers an issued token.
@@ -261,28 +257,15 @@ func (k *Keeper) give(token string) {
 	k.given = append(k.given, token)
 }
 
-// Given returns the issued tokens, which results are searched for.
+// Given returns the issued tokens. The gateway removes these tokens from the results of tools.
 func (k *Keeper) Given() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.given)
 }
 
-// portless returns the error of a sign-in for a loopback host without a port, or nil.
-func portless(entries []credential.Entry, place string) error {
-	host, _, err := net.SplitHostPort(place)
-	if err != nil {
-		return nil
-	}
-	for _, e := range entries {
-		if slices.Contains(e.Hosts, host) {
-			return &PortlessError{places([]credential.Entry{e})[0], host}
-		}
-	}
-	return nil
-}
-
-// Host validates a host of a sign-in: a name, or a loopback name or address with a port.
+// Host checks and normalizes a host for a sign-in. The host must be a name without a port, or a loopback host with a
+// port.
 func Host(text string) (string, error) {
 	if host, port, err := net.SplitHostPort(text); err == nil {
 		host = bare(host)
@@ -292,7 +275,8 @@ func Host(text string) (string, error) {
 	}
 	host := bare(text)
 	if egress.IsLoopback(host) {
-		return "", fmt.Errorf("%s is this machine, where any process may listen: add the port", diag.Quote(text))
+		return "", fmt.Errorf("%s is this machine, where any process can listen on a port; add the port: HOST:PORT",
+			diag.Quote(text))
 	}
 	if !isName(host) {
 		return "", fmt.Errorf("%s is not a host name", diag.Quote(text))
@@ -300,7 +284,6 @@ func Host(text string) (string, error) {
 	return host, nil
 }
 
-// bare normalises a host name for comparison.
 func bare(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
 
 func isName(host string) bool {
@@ -309,7 +292,7 @@ func isName(host string) bool {
 		!strings.ContainsAny(host, "*@ ") && !strings.HasSuffix(host, ".")
 }
 
-// At returns the host of a sign-in that would cover an address.
+// At returns the host that a sign-in must list in order to be used for the given address.
 func At(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -326,8 +309,8 @@ func At(address string) (string, error) {
 	return Host(net.JoinHostPort(host, port))
 }
 
-// audience returns the host that may receive a token for an address: over https, or on this
-// machine.
+// audience returns the host that is allowed to receive a token for the given address. It fails if the token would be
+// sent unencrypted to another machine.
 func audience(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {

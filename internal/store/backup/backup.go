@@ -1,20 +1,17 @@
 // Package backup copies a home and its store into one file, and restores them.
 //
-// A backup is a compressed tar archive: a description (backup.json), the rows of every
-// table as JSON lines, and the files of the home that cannot be recreated: keys, the vault,
-// agents, pins and downloads of registries, policy, guardrails and settings. Rows are read
-// from one snapshot, so a daemon may keep running. The format is independent of the engine:
-// a backup of SQLite can be restored into PostgreSQL, which is how to move from one machine
-// to many.
+// A backup is a compressed tar archive. The first entry, backup.json, describes the backup. The next entries contain
+// the rows of every table as JSON lines. The last entries are the files of the home that cannot be recreated, such as
+// keys, agents, the policy and the settings. All rows come from one snapshot, so a daemon can keep running during the
+// backup. The format does not depend on the database engine. Operators can move from SQLite to PostgreSQL by
+// restoring a backup.
 //
-// A backup contains the keys, so its holder can sign a journal and open sealed data. It is
-// therefore encrypted with age, to a passphrase or to recipients, unless the operator
-// explicitly asks for a plain one.
+// A backup contains the keys. Anyone who can read the keys can sign the journal and decrypt stored data. A backup is
+// therefore encrypted with age, unless the operator explicitly asks for an unencrypted backup.
 //
-// Restore is all or nothing for the store: one transaction, and only into a store without
-// records. Files are restored one by one, the policy first and the keys last, and an
-// interrupted restore can be repeated. Calls that were in progress are restored with a dead
-// owner, so recovery treats them as after a crash.
+// Restore writes all rows in one transaction, and only into a store without data. Restore writes the files one by
+// one, the settings and the policy first and the keys last. An interrupted restore can be repeated. Calls that were
+// in progress are restored with a dead owner. Recovery then treats the calls as it does after a crash.
 package backup
 
 import (
@@ -44,15 +41,15 @@ import (
 const (
 	format = 1
 	about  = "backup.json"
-	// pageSize is the size at which an archive entry of a table ends.
+	// pageSize is the size in bytes after which a table's rows continue in a new archive entry.
 	pageSize = 1 << 20
-	// maxFile bounds a file of the home.
+	// maxFile is the maximum size of a file in the home, in bytes.
 	maxFile = 64 << 20
 )
 
-// maxRow bounds an encoded row, by which a page may exceed its size. The largest row is a
-// program's result: 16 MiB, stored twice, six times as long if JSON escapes all of it, and
-// a third longer in base64. Tests make it smaller.
+// maxRow limits the size of an encoded row, in bytes. A page can exceed pageSize by one row. The largest row contains a
+// 16 MiB program result twice. JSON escaping can make each copy six times as long, and base64 adds a third. Tests set a
+// lower limit.
 var maxRow = 320 << 20
 
 // About describes a backup.
@@ -63,18 +60,18 @@ type About struct {
 	Schema  int       `json:"schema"`
 }
 
-// Summary describes what was copied.
+// Summary describes what Write or Restore copied.
 type Summary struct {
 	About
 	Rows  int64 `json:"rows"`
 	Files int   `json:"files"`
-	// LeftOut lists links and other entries that are not regular files.
+	// LeftOut lists the special files in the home, such as links, which are not backed up.
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
-// kept lists the files and directories of a home that are backed up, in the reverse order
-// of their restore. All others can be recreated, or belong to a running process.
-var kept = []string{
+// homePaths lists the files and directories of a home that a backup contains. Restore writes them in reverse order. All
+// other files can be recreated, or belong to a running process.
+var homePaths = []string{
 	"keys", "secrets", "agents", "registry/given", "registry/pins", "policy.cedar",
 	"policy.cedarschema", "guardrails.json", "config.toml", "catalog.json",
 }
@@ -82,19 +79,20 @@ var kept = []string{
 // Errors that callers distinguish.
 var (
 	// ErrNotEmpty means that the store or the home already contains data.
-	ErrNotEmpty = errors.New("it already contains data")
-	// ErrHalf means that some files were restored, and no rows.
-	ErrHalf = errors.New("only files were restored")
-	// ErrFormat means that a file is not a backup that this ambit can read.
-	ErrFormat = errors.New("this is not a backup that this ambit can read")
-	// ErrSchema means, together with ErrFormat, that another version of ambit can read it.
-	ErrSchema = errors.New("its store has another version")
+	ErrNotEmpty = errors.New("the home or the store already contains data")
+	// ErrHalf means that Restore restored some files but no rows.
+	ErrHalf = errors.New("only some files were restored, and the store is still empty")
+	// ErrFormat means that a file is not a backup, or that this version of ambit cannot read the backup.
+	ErrFormat = errors.New("this is not a backup that this version of ambit can read")
+	// ErrSchema means that the schema of the backup is unknown to this version of ambit. Errors that wrap ErrSchema
+	// also wrap ErrFormat.
+	ErrSchema = errors.New("the backup has an unsupported schema version")
 )
 
-// errRotated means that the keys may not match the rows.
+// errRotated means that the root key changed during the backup, so the keys might not match the rows.
 var errRotated = errors.New("the root key was rotated during the backup: make the backup again")
 
-// Write copies a home and its store.
+// Write writes a backup of the home h and its store db to w. Write also records the version of ambit in the backup.
 func Write(ctx context.Context, w io.Writer, h home.Home, db state.DB, version string) (Summary, error) {
 	steps := migrations.List()
 	made := time.Now().UTC().Truncate(time.Second)
@@ -107,14 +105,14 @@ func Write(ctx context.Context, w io.Writer, h home.Home, db state.DB, version s
 	}
 	text, err := json.Marshal(s.About)
 	if err == nil {
-		err = out.file(about, 0o600, text)
+		err = out.writeFile(about, 0o600, text)
 	}
 	if err != nil {
 		return s, err
 	}
 	err = db.Read(ctx, func(tx state.Tx) error {
 		for _, t := range migrations.Tables(steps) {
-			if err := out.table(tx, t, &s.Rows); err != nil {
+			if err := out.writeTable(tx, t, &s.Rows); err != nil {
 				return fmt.Errorf("table %s: %w", t.Name, err)
 			}
 		}
@@ -123,10 +121,10 @@ func Write(ctx context.Context, w io.Writer, h home.Home, db state.DB, version s
 	if err != nil {
 		return s, err
 	}
-	if err := out.home(h.Dir(), &s); err != nil {
+	if err := out.writeHome(h.Dir(), &s); err != nil {
 		return s, err
 	}
-	// Rows and keys must match, and are not read at the same time.
+	// The rows and the keys are read at different times, so they match only if the root key did not change in between.
 	if now, err := os.ReadFile(h.Root()); err != nil || !bytes.Equal(now, root) {
 		return s, cmp.Or(err, errRotated)
 	}
@@ -139,7 +137,7 @@ type archive struct {
 	made time.Time
 }
 
-func (a *archive) file(name string, mode fs.FileMode, text []byte) error {
+func (a *archive) writeFile(name string, mode fs.FileMode, text []byte) error {
 	err := a.WriteHeader(&tar.Header{
 		Name: name, Mode: int64(mode), Size: int64(len(text)), ModTime: a.made, Format: tar.FormatPAX,
 	})
@@ -150,15 +148,16 @@ func (a *archive) file(name string, mode fs.FileMode, text []byte) error {
 	return err
 }
 
-// table writes rows as JSON arrays, a page at a time.
-func (a *archive) table(tx state.Tx, t migrations.Table, rows *int64) error {
+// writeTable writes the rows of a table as JSON arrays. Each archive entry contains about pageSize bytes of rows.
+// writeTable adds the number of rows to *rows.
+func (a *archive) writeTable(tx state.Tx, t migrations.Table, rows *int64) error {
 	r := newReader(t)
 	var page bytes.Buffer
 	number := 0
 	flush := func() error {
 		defer page.Reset()
 		number++
-		return a.file(fmt.Sprintf("store/%s/%08d.jsonl", t.Name, number), 0o600, page.Bytes())
+		return a.writeFile(fmt.Sprintf("store/%s/%08d.jsonl", t.Name, number), 0o600, page.Bytes())
 	}
 	err := tx.Query(r.query, nil, func(row state.Row) error {
 		if err := row.Scan(r.into...); err != nil {
@@ -169,7 +168,8 @@ func (a *archive) table(tx state.Tx, t migrations.Table, rows *int64) error {
 			return err
 		}
 		if len(line) >= maxRow {
-			return fmt.Errorf("an encoded row has %d bytes, and a restore accepts less than %d", len(line), maxRow)
+			return fmt.Errorf("an encoded row has %d bytes, but a restore accepts only rows smaller than %d bytes",
+				len(line), maxRow)
 		}
 		page.Write(append(line, '\n'))
 		*rows++
@@ -184,8 +184,8 @@ func (a *archive) table(tx state.Tx, t migrations.Table, rows *int64) error {
 	return err
 }
 
-// reader reads the rows of a table. NULL is distinguished from the zero value by an extra
-// column.
+// reader reads the rows of a table. For each column that can be NULL, the query selects an additional column that
+// distinguishes NULL from the zero value.
 type reader struct {
 	query string
 	table migrations.Table
@@ -224,7 +224,7 @@ func (r *reader) values() []any {
 		case *int64:
 			out[i] = *v
 		case *[]byte:
-			out[i] = slices.Concat([]byte{}, *v) // empty is not NULL
+			out[i] = slices.Concat([]byte{}, *v) // never nil, because JSON encodes a nil slice as null
 		case *string:
 			out[i] = *v
 		}
@@ -238,12 +238,11 @@ func (r *reader) values() []any {
 	return out
 }
 
-// home writes the files of a home. Links are not followed: they could lead anywhere. Only
-// the top directories that ambit creates may be links, because operators mount volumes
-// that way.
-func (a *archive) home(dir string, s *Summary) error {
-	for _, name := range kept {
-		top, err := leadsTo(filepath.Join(dir, name))
+// writeHome writes the files of a home. Links are not followed, because a link could point outside the home. The
+// directories in homePaths are an exception, because some operators link them to other volumes.
+func (a *archive) writeHome(dir string, s *Summary) error {
+	for _, name := range homePaths {
+		top, err := resolveDir(filepath.Join(dir, name))
 		if err != nil {
 			return err
 		}
@@ -269,7 +268,7 @@ func (a *archive) home(dir string, s *Summary) error {
 				text, err = os.ReadFile(file)
 			}
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // a daemon has renamed it
+				return nil // a daemon has renamed or removed the file
 			}
 			if err != nil {
 				return err
@@ -278,7 +277,7 @@ func (a *archive) home(dir string, s *Summary) error {
 				return fmt.Errorf("%s is too large for a backup: the limit is %d MiB", file, maxFile>>20)
 			}
 			s.Files++
-			return a.file(path.Join("home", filepath.ToSlash(rel)), mode(info.Mode()), text)
+			return a.writeFile(path.Join("home", filepath.ToSlash(rel)), mode(info.Mode()), text)
 		})
 		if err != nil {
 			return err
@@ -287,8 +286,8 @@ func (a *archive) home(dir string, s *Summary) error {
 	return nil
 }
 
-// leadsTo resolves links if a name leads to a directory. Otherwise it returns the name.
-func leadsTo(name string) (string, error) {
+// resolveDir resolves the symbolic links in name if name refers to a directory. Otherwise, it returns name unchanged.
+func resolveDir(name string) (string, error) {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
 		return name, nil
@@ -299,16 +298,16 @@ func leadsTo(name string) (string, error) {
 	return filepath.EvalSymlinks(name)
 }
 
-// mode returns the permissions that a backup preserves: only whether the owner may execute
-// the file, which an agent's entry needs.
+// mode returns the permissions that a file gets in a backup. The owner can read and write the file. The owner's execute
+// permission is preserved, because some agents contain an executable file.
 func mode(m fs.FileMode) fs.FileMode { return 0o600 | m&0o100 }
 
-// place returns the path of a file in the home. Names in a backup are not trusted: only
-// names that Write produces are accepted.
-func place(name string) (string, error) {
+// entryPath converts the name of an archive entry to a path relative to the home. Archives are not trusted, so
+// entryPath accepts only names that Write can produce.
+func entryPath(name string) (string, error) {
 	rel, ok := strings.CutPrefix(name, "home/")
 	if !ok || !filepath.IsLocal(rel) || path.Clean(rel) != rel || strings.Contains(rel, `\`) || rank(rel) < 0 {
-		return "", fmt.Errorf("%w: it contains the unexpected file %s", ErrFormat, strconv.Quote(name))
+		return "", fmt.Errorf("%w: the archive contains the unexpected file %s", ErrFormat, strconv.Quote(name))
 	}
 	return filepath.FromSlash(rel), nil
 }

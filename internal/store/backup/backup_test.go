@@ -25,7 +25,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// made is a home with a key, an agent, and a journal of a few records.
+// made creates a home with a root key, an agent and a policy, and a journal with 300 records.
 func made(t *testing.T, db state.DB) (home.Home, *identity.Keys) {
 	t.Helper()
 	h := home.At(filepath.Join(t.TempDir(), "home"))
@@ -62,16 +62,16 @@ func source(b []byte) Source {
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil }
 }
 
-// putFiles restores no more than the files.
+// putFiles restores only the files of a backup, not the rows.
 func putFiles(src Source, h home.Home) (Summary, error) {
-	files, s, err := read(src, h)
+	files, s, err := readFiles(src, h)
 	if err == nil {
-		s.Files, err = put(files, h.Dir(), os.Rename)
+		s.Files, err = restoreFiles(files, h.Dir(), os.Rename)
 	}
 	return s, err
 }
 
-// From each engine into each.
+// A backup of either engine can be restored into either engine.
 func TestRoundTrip(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, from string) {
 		db := statetest.At(t, from)
@@ -79,18 +79,18 @@ func TestRoundTrip(t *testing.T) {
 		var out bytes.Buffer
 		wrote, err := Write(t.Context(), &out, h, db, "test")
 		if err != nil || wrote.Rows < 301 || wrote.Files != 3 {
-			t.Fatalf("%+v, error %v", wrote, err)
+			t.Fatalf("got summary %+v, error %v", wrote, err)
 		}
 		statetest.Places(t, func(t *testing.T, to string) {
 			target := home.At(filepath.Join(t.TempDir(), "home"))
 			files, err := putFiles(source(out.Bytes()), target)
 			if err != nil || files.Files != 3 {
-				t.Fatalf("%+v, error %v", files, err)
+				t.Fatalf("got summary %+v, error %v", files, err)
 			}
 			db := statetest.At(t, to)
-			n, err := rows(t.Context(), source(out.Bytes()), db, len(migrations.List()))
+			n, err := restoreRows(t.Context(), source(out.Bytes()), db, len(migrations.List()))
 			if err != nil || n != wrote.Rows {
-				t.Fatalf("%d rows of %d, error %v", n, wrote.Rows, err)
+				t.Fatalf("restored %d of %d rows, error %v", n, wrote.Rows, err)
 			}
 			keys, err := identity.OpenKeys(target.Root())
 			if err != nil {
@@ -98,25 +98,25 @@ func TestRoundTrip(t *testing.T) {
 			}
 			report, err := journal.New(db, keys.Signer(), "ambit").Verify(t.Context(), journal.Check{})
 			if err != nil || !report.OK || report.Records < 300 {
-				t.Errorf("verify: %+v, error %v", report, err)
+				t.Errorf("verifying the restored journal: got %+v, error %v", report, err)
 			}
 			var sealed, mac []byte
 			err = db.Read(t.Context(), func(tx state.Tx) error {
 				return tx.Query(`SELECT sealed, mac FROM calls WHERE id = 'one' AND settled IS NULL AND idem IS NULL`, nil, func(r state.Row) error { return r.Scan(&sealed, &mac) })
 			})
 			if err != nil || !bytes.Equal(sealed, []byte{0, 1, 255}) || mac != nil {
-				t.Errorf("the call under way is %v %v, error %v", sealed, mac, err)
+				t.Errorf("the restored call has sealed = %v and mac = %v, error %v", sealed, mac, err)
 			}
 			for name, there := range map[string]bool{"agents/shop/agent.toml": true, "packages/big": false, "run/x.key": false} {
 				if _, err := os.Stat(filepath.Join(target.Dir(), name)); (err == nil) != there {
-					t.Errorf("%s: %v", name, err)
+					t.Errorf("%s: got error %v, want the file to exist: %t", name, err, there)
 				}
 			}
 		})
 	})
 }
 
-// keep writes a row with so many sealed bytes.
+// keep inserts a row with the given number of sealed bytes.
 func keep(t *testing.T, db state.DB, size int) {
 	t.Helper()
 	err := db.Write(t.Context(), func(tx state.Tx) error {
@@ -128,7 +128,7 @@ func keep(t *testing.T, db state.DB, size int) {
 	}
 }
 
-// A row may be many times as large as a page.
+// A row that is many times as large as a page is restored completely.
 func TestLargeAnswerComesBack(t *testing.T) {
 	const size = 8 << 20
 	db := statetest.Open(t)
@@ -140,20 +140,19 @@ func TestLargeAnswerComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := statetest.Open(t)
-	if n, err := rows(t.Context(), source(out.Bytes()), target, len(migrations.List())); err != nil || n != wrote.Rows {
-		t.Fatalf("%d rows of %d, error %v", n, wrote.Rows, err)
+	if n, err := restoreRows(t.Context(), source(out.Bytes()), target, len(migrations.List())); err != nil || n != wrote.Rows {
+		t.Fatalf("restored %d of %d rows, error %v", n, wrote.Rows, err)
 	}
 	var back int64
 	err = target.Read(t.Context(), func(tx state.Tx) error {
 		return tx.Query(`SELECT length(sealed) FROM calls WHERE id = 'large'`, nil, func(r state.Row) error { return r.Scan(&back) })
 	})
 	if err != nil || back != size {
-		t.Errorf("%d bytes are back, error %v", back, err)
+		t.Errorf("the restored row has %d bytes, error %v", back, err)
 	}
 }
 
-// What could not be restored is not written in the first place, and what is
-// written to the last byte of a row can be.
+// Write refuses a row that Restore would refuse. A row of the largest accepted size can be restored.
 func TestRowsAreBounded(t *testing.T) {
 	whole := maxRow
 	t.Cleanup(func() { maxRow = whole })
@@ -167,31 +166,31 @@ func TestRowsAreBounded(t *testing.T) {
 		return out.Bytes(), err
 	}
 	_, err := try(pageSize)
-	if err == nil || !strings.Contains(err.Error(), "table calls: an encoded row has ") || !strings.Contains(err.Error(), "a restore accepts less than 1048576") {
-		t.Fatalf("it says %v", err)
+	if err == nil || !strings.Contains(err.Error(), "table calls: an encoded row has ") || !strings.Contains(err.Error(), "a restore accepts only rows smaller than 1048576 bytes") {
+		t.Fatalf("got error %v, want one about the size of the row", err)
 	}
 	var size int
 	if _, err := fmt.Sscanf(err.Error(), "table calls: an encoded row has %d bytes", &size); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := try(size); err == nil {
-		t.Error("a row that is too large by a byte is written")
+		t.Error("Write accepted a row that is one byte too large")
 	}
 	least, err := try(size + 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rows(t.Context(), source(least), statetest.Open(t), len(migrations.List())); err != nil {
-		t.Errorf("what was written is refused: %v", err)
+	if _, err := restoreRows(t.Context(), source(least), statetest.Open(t), len(migrations.List())); err != nil {
+		t.Errorf("restoring the largest accepted row: %v", err)
 	}
 	maxRow = pageSize
-	if _, err := rows(t.Context(), source(least), statetest.Open(t), len(migrations.List())); !errors.Is(err, ErrFormat) {
-		t.Errorf("a page that is too large: %v", err)
+	if _, err := restoreRows(t.Context(), source(least), statetest.Open(t), len(migrations.List())); !errors.Is(err, ErrFormat) {
+		t.Errorf("restoring a page that is too large: got error %v, want ErrFormat", err)
 	}
 }
 
-// A restored file stays executable for its owner, and other users get no permissions. A
-// backup of an older version has no such bit. Links are listed and not followed.
+// A restored file stays executable for its owner, and other users get no permissions. A backup of an older
+// version does not record whether a file was executable. Links are listed and not followed.
 func TestModes(t *testing.T) {
 	db := statetest.Open(t)
 	h, _ := made(t, db)
@@ -207,7 +206,7 @@ func TestModes(t *testing.T) {
 	var out bytes.Buffer
 	wrote, err := Write(t.Context(), &out, h, db, "test")
 	if err != nil || wrote.Files != 5 || !slices.Equal(wrote.LeftOut, []string{filepath.Join("agents", "shop", "link")}) {
-		t.Fatalf("%+v, error %v", wrote, err)
+		t.Fatalf("got summary %+v, error %v", wrote, err)
 	}
 	is, err := json.Marshal(wrote.About)
 	if err != nil {
@@ -230,10 +229,10 @@ func TestModes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if info, err := os.Stat(filepath.Join(target.Dir(), tt.file)); err != nil || info.Mode() != tt.want {
-				t.Errorf("%v, error %v", info.Mode(), err)
+				t.Errorf("got mode %v, error %v", info.Mode(), err)
 			}
 			if _, err := os.Lstat(filepath.Join(target.Dir(), "agents", "shop", "link")); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("the link is there: %v", err)
+				t.Errorf("the link was restored: %v", err)
 			}
 		})
 	}
@@ -246,8 +245,8 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 	if _, err := Write(t.Context(), &out, h, db, "test"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rows(t.Context(), source(out.Bytes()), db, len(migrations.List())); !errors.Is(err, ErrNotEmpty) {
-		t.Errorf("into a store with records: %v", err)
+	if _, err := restoreRows(t.Context(), source(out.Bytes()), db, len(migrations.List())); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("restoring into a store with records: got error %v, want ErrNotEmpty", err)
 	}
 	other := home.At(t.TempDir())
 	policy := filepath.Join(other.Dir(), "policy.cedar")
@@ -255,10 +254,10 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := putFiles(source(out.Bytes()), other); !errors.Is(err, ErrNotEmpty) {
-		t.Errorf("into a home with another policy: %v", err)
+		t.Errorf("restoring into a home with another policy: got error %v, want ErrNotEmpty", err)
 	}
 	if entries, _ := os.ReadDir(other.Dir()); len(entries) != 1 {
-		t.Error("half of it was restored")
+		t.Error("some files were restored")
 	}
 }
 
@@ -272,7 +271,7 @@ func TestSealedBackups(t *testing.T) {
 		key  Key
 		ok   bool
 	}{
-		"open":             {Lock{}, Key{}, true},
+		"unencrypted":      {Lock{}, Key{}, true},
 		"passphrase":       {Lock{Passphrase: "correct horse"}, Key{Passphrase: "correct horse"}, true},
 		"wrong passphrase": {Lock{Passphrase: "correct horse"}, Key{Passphrase: "battery"}, false},
 		"no passphrase":    {Lock{Passphrase: "correct horse"}, Key{}, false},
@@ -291,13 +290,13 @@ func TestSealedBackups(t *testing.T) {
 			if err := w.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if name != "open" && strings.Contains(out.String(), "kept") {
-				t.Error("it lies open")
+			if name != "unencrypted" && strings.Contains(out.String(), "kept") {
+				t.Error("the backup is not encrypted")
 			}
 			r, err := tt.key.Open(&out)
 			if !tt.ok {
 				if !errors.Is(err, ErrSealed) {
-					t.Errorf("it says %v", err)
+					t.Errorf("got error %v, want ErrSealed", err)
 				}
 				return
 			}
@@ -305,13 +304,14 @@ func TestSealedBackups(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := io.ReadAll(r); err != nil || string(got) != "what is kept" {
-				t.Errorf("%q, error %v", got, err)
+				t.Errorf("got content %q, error %v", got, err)
 			}
 		})
 	}
 }
 
-// craft makes a backup by hand.
+// craft returns a backup with these entries. The field Linkname contains the content of a file or the target of
+// a link.
 func craft(t *testing.T, entries ...tar.Header) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -337,7 +337,7 @@ func craft(t *testing.T, entries ...tar.Header) []byte {
 	return out.Bytes()
 }
 
-// A hostile backup writes nothing outside the home, and only files that Write produces.
+// A hostile backup cannot write outside the home, and can write only files that Write produces.
 func TestHostileBackups(t *testing.T) {
 	db := statetest.Open(t)
 	h, _ := made(t, db)
@@ -373,10 +373,10 @@ func TestHostileBackups(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			target := home.At(filepath.Join(t.TempDir(), "in", "home"))
 			if _, err := putFiles(source(craft(t, head, entry)), target); !errors.Is(err, ErrFormat) {
-				t.Errorf("it says %v", err)
+				t.Errorf("got error %v, want ErrFormat", err)
 			}
 			if entries, _ := os.ReadDir(filepath.Dir(filepath.Dir(target.Dir()))); len(entries) != 0 {
-				t.Error("something was written")
+				t.Error("the refused backup wrote files")
 			}
 		})
 	}
@@ -388,20 +388,20 @@ func TestHostileBackups(t *testing.T) {
 		"table":   craft(t, head, tar.Header{Name: "store/schema_version/1", Linkname: "[1]\n"}),
 		"row":     craft(t, head, tar.Header{Name: "store/calls/1", Linkname: "[1]\n"}),
 		"cut off": good[:len(good)/2],
-		"changed": changed(good, len(good)-8), // the checksum: what changed, changed it
+		"changed": changed(good, len(good)-8), // a bit of the checksum
 		"more":    slices.Concat(good, craft(t, head)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			target := home.At(filepath.Join(t.TempDir(), "home"))
 			if _, err := putFiles(source(raw), target); !errors.Is(err, ErrFormat) && name != "table" && name != "row" {
-				t.Errorf("of the files it says %v", err)
+				t.Errorf("restoring the files: got error %v, want ErrFormat", err)
 			}
 			empty := statetest.Open(t)
-			if _, err := rows(t.Context(), source(raw), empty, len(migrations.List())); !errors.Is(err, ErrFormat) {
-				t.Errorf("it says %v", err)
+			if _, err := restoreRows(t.Context(), source(raw), empty, len(migrations.List())); !errors.Is(err, ErrFormat) {
+				t.Errorf("restoring the rows: got error %v, want ErrFormat", err)
 			}
 			if n, err := logs(t, empty); n != 1 || err != nil {
-				t.Errorf("the store was changed: %d, error %v", n, err)
+				t.Errorf("the store was changed: it has %d logs, error %v", n, err)
 			}
 		})
 	}
@@ -420,7 +420,7 @@ func logs(t *testing.T, db state.DB) (n int64, err error) {
 	return n, err
 }
 
-// Every column that a store has is one that a backup knows of.
+// migrations.Tables lists every column of a store, so a backup contains all of them.
 func TestTablesAreTheSchema(t *testing.T) {
 	db := statetest.Open(t)
 	known := map[string]bool{"schema_version.version": true}
@@ -438,12 +438,12 @@ func TestTablesAreTheSchema(t *testing.T) {
 			}
 			found++
 			if !known[name] {
-				t.Errorf("%s is not known", name)
+				t.Errorf("migrations.Tables lacks the column %s", name)
 			}
 			return nil
 		})
 	})
 	if err != nil || found != len(known) {
-		t.Errorf("%d columns, %d known, error %v", found, len(known), err)
+		t.Errorf("the store has %d columns, but migrations.Tables lists %d, error %v", found, len(known), err)
 	}
 }

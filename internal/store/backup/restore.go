@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -24,15 +25,16 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
 
-// Source opens a backup from its start. Restore calls it more than once.
+// Source opens a backup for reading. Restore calls it more than once, and each call must start at the beginning of the
+// backup.
 type Source func() (io.ReadCloser, error)
 
-// Restore restores a backup into a home and a store that contain none of its data. It reads
-// the whole backup and checks the home before it opens the store, and checks the store
-// before it writes anything. Files come before rows, because the store needs the keys. An
-// interrupted restore can be repeated: files that are already restored are accepted.
+// Restore restores a backup into a home and a store. Restore fails if the store contains data, or if the home contains
+// a file with different content. Before it calls open, Restore reads the whole backup and checks the home. It also
+// checks the store before it writes anything. The files are written before the rows, because the store needs the keys.
+// An interrupted restore can be repeated: files that already match the backup are accepted.
 func Restore(ctx context.Context, src Source, h home.Home, open func() (state.DB, error)) (s Summary, err error) {
-	files, s, err := read(src, h)
+	files, s, err := readFiles(src, h)
 	if err != nil {
 		return s, err
 	}
@@ -41,11 +43,11 @@ func Restore(ctx context.Context, src Source, h home.Home, open func() (state.DB
 		return s, err
 	}
 	defer db.Close()
-	if err := db.Read(ctx, empty); err != nil {
+	if err := db.Read(ctx, checkEmpty); err != nil {
 		return s, err
 	}
-	if s.Files, err = put(files, h.Dir(), os.Rename); err == nil {
-		s.Rows, err = rows(ctx, src, db, s.Schema)
+	if s.Files, err = restoreFiles(files, h.Dir(), os.Rename); err == nil {
+		s.Rows, err = restoreRows(ctx, src, db, s.Schema)
 	}
 	if err != nil && s.Files > 0 {
 		err = fmt.Errorf("%w: %w", ErrHalf, err)
@@ -53,29 +55,29 @@ func Restore(ctx context.Context, src Source, h home.Home, open func() (state.DB
 	return s, err
 }
 
-// file is a file of a home.
+// file is a file of the home, read from a backup.
 type file struct {
-	rel   string
+	rel   string // the path relative to the home
 	mode  fs.FileMode
 	text  []byte
-	there bool // already restored
+	there bool // whether the home already contains the file
 }
 
-// read reads the files of a backup. The home must have none of them, or the same content.
-// The files are returned in the order of their restore: policy before agents, and the keys
-// last, so that an incomplete home never serves an agent without its policy.
-func read(src Source, h home.Home) (files []file, s Summary, err error) {
+// readFiles reads the files of a backup. It fails if the home contains one of the files with different content. The
+// files are returned in the order in which they must be restored: the policy before the agents, and the keys last. A
+// partly restored home therefore never serves an agent without the policy.
+func readFiles(src Source, h home.Home) (files []file, s Summary, err error) {
 	found := map[string]file{}
 	s.About, err = walk(src, func(h *tar.Header, r io.Reader) error {
 		if strings.HasPrefix(h.Name, "store/") {
 			return nil
 		}
-		rel, err := place(h.Name)
+		rel, err := entryPath(h.Name)
 		if err != nil {
 			return err
 		}
 		if h.Size > maxFile {
-			return fmt.Errorf("%w: %s is too large", ErrFormat, h.Name)
+			return fmt.Errorf("%w: the file %s in the archive is too large", ErrFormat, strconv.Quote(h.Name))
 		}
 		text, err := io.ReadAll(r)
 		found[rel] = file{rel: rel, mode: mode(fs.FileMode(h.Mode)), text: text}
@@ -101,19 +103,19 @@ func read(src Source, h home.Home) (files []file, s Summary, err error) {
 	return files, s, nil
 }
 
-// rank returns the index of a file's entry in kept, or -1.
+// rank returns the index in homePaths of the path that contains the file, or -1.
 func rank(rel string) int {
 	rel = filepath.ToSlash(rel)
-	return slices.IndexFunc(kept, func(name string) bool { return rel == name || strings.HasPrefix(rel, name+"/") })
+	return slices.IndexFunc(homePaths, func(name string) bool { return rel == name || strings.HasPrefix(rel, name+"/") })
 }
 
-// put restores files one by one and returns how many are restored. It writes all files to
-// a staging directory first, so that an interruption leaves no incomplete file. Files that
-// exist already are not touched: the keys may be on a read-only volume.
-func put(files []file, dir string, move func(from, to string) error) (done int, err error) {
+// restoreFiles restores files one by one and returns how many of them the home now contains. All files are first
+// written to a staging directory, so that an interruption leaves no incomplete file. Files that already exist are not
+// written again, because the keys can be on a read-only volume.
+func restoreFiles(files []file, dir string, move func(from, to string) error) (done int, err error) {
 	dir = filepath.Clean(dir)
 	staged := filepath.Join(dir, "restore.part")
-	if err := os.RemoveAll(staged); err != nil { // left by an interrupted restore
+	if err := os.RemoveAll(staged); err != nil { // left behind by an interrupted restore
 		return 0, err
 	}
 	defer os.RemoveAll(staged)
@@ -146,7 +148,7 @@ func put(files []file, dir string, move func(from, to string) error) (done int, 
 			return done, err
 		}
 		done++
-		for to != dir { // make this file durable before the next one appears
+		for to != dir { // the file must be on disk before the next file appears
 			to = filepath.Dir(to)
 			if err := home.SyncFolder(to); err != nil {
 				return done, err
@@ -156,16 +158,15 @@ func put(files []file, dir string, move func(from, to string) error) (done int, 
 	return done, nil
 }
 
-// otherVolume reports whether a file could not be moved because its destination is on
-// another volume.
+// otherVolume reports whether err means that a file could not be renamed because the new name is on another volume.
 func otherVolume(err error) bool {
 	const notSameDevice = syscall.Errno(17) // ERROR_NOT_SAME_DEVICE on Windows
 	return errors.Is(err, syscall.EXDEV) || runtime.GOOS == "windows" && errors.Is(err, notSameDevice)
 }
 
-// rows restores all rows into a store without records, in one transaction. The rows have
-// the backup's schema: later steps only add tables and optional columns.
-func rows(ctx context.Context, src Source, db state.DB, schema int) (n int64, err error) {
+// restoreRows restores all rows in one transaction and returns the number of rows. The store must not contain data. The
+// rows can have an older schema than the store, because migrations only add tables and optional columns.
+func restoreRows(ctx context.Context, src Source, db state.DB, schema int) (n int64, err error) {
 	steps := migrations.List()
 	tables := map[string]migrations.Table{}
 	for _, t := range migrations.Tables(steps[:schema]) {
@@ -173,10 +174,10 @@ func rows(ctx context.Context, src Source, db state.DB, schema int) (n int64, er
 	}
 	err = db.Write(ctx, func(tx state.Tx) error {
 		n = 0
-		if err := empty(tx); err != nil {
+		if err := checkEmpty(tx); err != nil {
 			return err
 		}
-		for _, t := range migrations.Tables(steps) { // the initial rows of every store
+		for _, t := range migrations.Tables(steps) { // delete the rows that every new store has
 			if _, err := tx.Exec(`DELETE FROM ` + t.Name); err != nil {
 				return err
 			}
@@ -189,7 +190,7 @@ func rows(ctx context.Context, src Source, db state.DB, schema int) (n int64, er
 			table, _, _ := strings.Cut(rest, "/")
 			t, ok := tables[table]
 			if !ok || h.Size > int64(pageSize+maxRow) {
-				return fmt.Errorf("%w: %q", ErrFormat, h.Name)
+				return fmt.Errorf("%w: the entry %q is for an unknown table, or is too large", ErrFormat, h.Name)
 			}
 			return insert(tx, t, r, &n)
 		})
@@ -198,14 +199,14 @@ func rows(ctx context.Context, src Source, db state.DB, schema int) (n int64, er
 	return n, err
 }
 
-// empty fails if a store contains data, or if a home with another root already uses it.
-func empty(tx state.Tx) error {
+// checkEmpty returns ErrNotEmpty if a store contains data or is already bound to a root key.
+func checkEmpty(tx state.Tx) error {
 	for _, table := range [][2]string{
 		{"leaves", "a journal"},
 		{"calls", "calls"},
 		{"approvals", "approvals"},
 		{"api_keys", "API keys"},
-		{"begun", "a root key already"},
+		{"begun", "a root key"},
 	} {
 		var n int64
 		err := tx.Query(`SELECT count(*) FROM `+table[0], nil, func(r state.Row) error { return r.Scan(&n) })
@@ -225,14 +226,14 @@ func insert(tx state.Tx, t migrations.Table, r io.Reader, rows *int64) error {
 		names, marks = append(names, c.Name), append(marks, fmt.Sprintf("$%d", i+1))
 	}
 	query := `INSERT INTO ` + t.Name + ` (` + strings.Join(names, ", ") + `) VALUES (` + strings.Join(marks, ", ") + `)`
-	page, err := io.ReadAll(r) // a bufio.Scanner would rescan a long line at every read
+	page, err := io.ReadAll(r) // a bufio.Scanner would rescan a long line after every read
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	for line := range bytes.Lines(page) {
 		args, err := parse(t, line)
 		if err != nil {
-			return fmt.Errorf("%w: a row of %s: %w", ErrFormat, t.Name, err)
+			return fmt.Errorf("%w: a row in the table %s is invalid: %w", ErrFormat, t.Name, err)
 		}
 		if _, err := tx.Exec(query, args...); err != nil {
 			return err
@@ -242,9 +243,8 @@ func insert(tx state.Tx, t migrations.Table, r io.Reader, rows *int64) error {
 	return nil
 }
 
-// walk reads a backup from its start, calls each for every entry, and returns its
-// description.
-func walk(src Source, each func(h *tar.Header, r io.Reader) error) (a About, err error) {
+// walk reads a whole backup and returns its description. It calls visit for each archive entry after the description.
+func walk(src Source, visit func(h *tar.Header, r io.Reader) error) (a About, err error) {
 	f, err := src()
 	if err != nil {
 		return a, err
@@ -258,9 +258,9 @@ func walk(src Source, each func(h *tar.Header, r io.Reader) error) (a About, err
 	for first := true; ; first = false {
 		h, err := in.Next()
 		if err == io.EOF && !first {
-			// gzip checks the checksum at its end when the last byte is read.
+			// The gzip reader verifies the checksum only at the end of the data.
 			if _, err := io.ReadFull(zip, make([]byte, 1)); err != io.EOF {
-				return a, fmt.Errorf("%w: its end: %w", ErrFormat, cmp.Or(err, errMore))
+				return a, fmt.Errorf("%w: the end of the archive is damaged: %w", ErrFormat, cmp.Or(err, errMore))
 			}
 			return a, nil
 		}
@@ -271,7 +271,7 @@ func walk(src Source, each func(h *tar.Header, r io.Reader) error) (a About, err
 			return a, fmt.Errorf("%w: %q is not a regular file", ErrFormat, h.Name)
 		}
 		if !first {
-			if err := each(h, in); err != nil {
+			if err := visit(h, in); err != nil {
 				return a, err
 			}
 			continue
@@ -280,18 +280,17 @@ func walk(src Source, each func(h *tar.Header, r io.Reader) error) (a About, err
 			return a, ErrFormat
 		}
 		if newest := len(migrations.List()); a.Schema < 1 || a.Schema > newest {
-			return a, fmt.Errorf("%w: %w: it has schema %d, and this ambit supports %d. "+
-				"Restore it with ambit %s or newer", ErrFormat, ErrSchema, a.Schema, newest, a.Version)
+			return a, fmt.Errorf("%w: %w (%d). This version of ambit supports versions up to %d. "+
+				"Restore the backup with ambit %s or newer", ErrFormat, ErrSchema, a.Schema, newest, a.Version)
 		}
 	}
 }
 
 var (
-	errRow  = errors.New("it does not match the table")
-	errMore = errors.New("there is data after it")
+	errRow  = errors.New("the values do not match the columns of the table")
+	errMore = errors.New("there is data after the archive")
 )
 
-// parse decodes a row.
 func parse(t migrations.Table, line []byte) ([]any, error) {
 	var values []json.RawMessage
 	if err := json.Unmarshal(line, &values); err != nil || len(values) != len(t.Columns) {

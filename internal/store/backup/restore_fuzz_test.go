@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
 
-// Whatever is in an archive, files appear only where ambit keeps them.
+// FuzzFiles checks that restoring an archive creates files only inside the home.
 func FuzzFiles(f *testing.F) {
 	is, err := json.Marshal(About{Format: format, Schema: len(migrations.List())})
 	if err != nil {
@@ -25,7 +25,7 @@ func FuzzFiles(f *testing.F) {
 		f.Add(name, "text", string(is))
 	}
 	f.Add("home/policy.cedar", "text", "{}")
-	z, err := gzip.NewWriterLevel(io.Discard, gzip.NoCompression) // a new one each time would be most of the work
+	z, err := gzip.NewWriterLevel(io.Discard, gzip.NoCompression) // reused, because creating it would take most of the time
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func FuzzFiles(f *testing.F) {
 				return err
 			}
 			if !strings.HasPrefix(path, h.Dir()+string(filepath.Separator)) {
-				t.Errorf("%s was written", path)
+				t.Errorf("restoring wrote %s, which is outside the home", path)
 			}
 			return nil
 		})
@@ -62,7 +62,7 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// A row fits its table, or is refused.
+// FuzzRow checks that parse accepts only rows whose values match the columns of the table.
 func FuzzRow(f *testing.F) {
 	tables := migrations.Tables(migrations.List())
 	f.Add(uint8(0), `["a",1,"YQ=="]`)
@@ -76,17 +76,17 @@ func FuzzRow(f *testing.F) {
 			return
 		}
 		if len(args) != len(table.Columns) {
-			t.Errorf("%d values for %d columns", len(args), len(table.Columns))
+			t.Errorf("parse returned %d values for %d columns", len(args), len(table.Columns))
 		}
 		for i, a := range args {
 			switch a.(type) {
 			case int64, string, []byte:
 			case nil:
 				if !table.Columns[i].Null {
-					t.Errorf("%s is null", table.Columns[i].Name)
+					t.Errorf("parse accepted NULL for the column %s", table.Columns[i].Name)
 				}
 			default:
-				t.Errorf("%s is a %T", table.Columns[i].Name, a)
+				t.Errorf("parse returned the column %s as a %T", table.Columns[i].Name, a)
 			}
 		}
 	})

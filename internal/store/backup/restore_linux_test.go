@@ -12,17 +12,17 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// volume is an empty folder on another volume than the one of a folder.
-func volume(t *testing.T, than string) string {
+// volume returns an empty directory on a different volume from the given directory.
+func volume(t *testing.T, other string) string {
 	t.Helper()
 	const memory = "/dev/shm"
 	var here, there syscall.Stat_t
 	err := syscall.Stat(memory, &there)
 	if err == nil {
-		err = syscall.Stat(than, &here)
+		err = syscall.Stat(other, &here)
 	}
 	if err != nil || here.Dev == there.Dev {
-		const lacks = memory + " is not another volume than the one of temporary files"
+		const lacks = memory + " must be on another volume than the temporary files"
 		if os.Getenv("CI") == "true" {
 			t.Fatal(lacks, err)
 		}
@@ -36,7 +36,7 @@ func volume(t *testing.T, than string) string {
 	return dir
 }
 
-// Part of a home may be a volume of its own, which nothing can be moved onto.
+// Restore works even if part of the home is on another volume, onto which files cannot be renamed.
 func TestRestoreOntoOtherVolumes(t *testing.T) {
 	backup := backedUp(t)
 	want := len(filesIn(t, backup))
@@ -48,19 +48,19 @@ func TestRestoreOntoOtherVolumes(t *testing.T) {
 			}
 			s, err := Restore(t.Context(), source(backup), h, into(statetest.Open(t)))
 			if err != nil || s.Files != want || s.Rows < 301 {
-				t.Fatalf("%+v, error %v", s, err)
+				t.Fatalf("got summary %+v, error %v", s, err)
 			}
 			for _, f := range filesIn(t, backup) {
 				text, err := os.ReadFile(filepath.Join(h.Dir(), f.rel))
 				if err != nil || string(text) != string(f.text) {
-					t.Errorf("%s is %q, error %v", f.rel, text, err)
+					t.Errorf("%s contains %q, error %v", f.rel, text, err)
 				}
 			}
 			var again bytes.Buffer
 			if s, err := Write(t.Context(), &again, h, statetest.Open(t), "test"); err != nil || s.Files != want || s.LeftOut != nil {
-				t.Errorf("a backup of it is %+v, error %v", s, err)
+				t.Errorf("backing up the restored home: got %+v, error %v", s, err)
 			} else if got := filesIn(t, again.Bytes()); !reflect.DeepEqual(got, filesIn(t, backup)) {
-				t.Errorf("a backup of it has other files: %+v", got)
+				t.Errorf("the backup of the restored home has other files: %+v", got)
 			}
 		})
 	}

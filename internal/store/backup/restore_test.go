@@ -20,7 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// backedUp is a backup of a home with every kind of file.
+// backedUp returns a backup of a home with every kind of file.
 func backedUp(t *testing.T) []byte {
 	t.Helper()
 	db := statetest.Open(t)
@@ -38,7 +38,7 @@ func backedUp(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// filesOf is what a home has, but for its store.
+// filesOf returns the contents of all files in a home, by name.
 func filesOf(t *testing.T, h home.Home) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -64,8 +64,8 @@ func into(db state.DB) func() (state.DB, error) {
 	return func() (state.DB, error) { return db, nil }
 }
 
-// Wherever a restore ends, no agent is there without the rules, no keys without
-// everything else, and nothing in part; and it can be done again.
+// If a restore is interrupted after any file, the home contains no agent without the policy and settings, no
+// keys without all other files, and no incomplete file. The restore can be repeated.
 func TestInterruptedRestore(t *testing.T) {
 	backup := backedUp(t)
 	killed := errors.New("killed")
@@ -74,40 +74,40 @@ func TestInterruptedRestore(t *testing.T) {
 	var want []file
 	for n := 0; want == nil || n < len(want); n++ {
 		h := home.At(filepath.Join(t.TempDir(), "home"))
-		files, _, err := read(source(backup), h)
+		files, _, err := readFiles(source(backup), h)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want = files
 		left := n
-		done, err := put(files, h.Dir(), func(from, to string) error {
+		done, err := restoreFiles(files, h.Dir(), func(from, to string) error {
 			if left--; left < 0 {
 				return killed
 			}
 			return os.Rename(from, to)
 		})
 		if !errors.Is(err, killed) || done != n {
-			t.Fatalf("%d files, error %v", done, err)
+			t.Fatalf("put restored %d files, error %v", done, err)
 		}
 		there := filesOf(t, h)
 		if len(there) != n {
-			t.Errorf("after %d files there are %v", n, there)
+			t.Errorf("after %d files, the home contains %v", n, there)
 		}
 		for _, f := range files {
 			if text, ok := there[filepath.ToSlash(f.rel)]; ok && text != string(f.text) {
-				t.Errorf("after %d files, %s holds %q", n, f.rel, text)
+				t.Errorf("after %d files, %s contains %q", n, f.rel, text)
 			}
 		}
 		for name := range there {
 			missing := func(rule string) bool { _, ok := there[rule]; return !ok }
 			if !slices.Contains(rules, name) && slices.ContainsFunc(rules, missing) {
-				t.Errorf("after %d files %s is there, and not all the rules: %v", n, name, there)
+				t.Errorf("after %d files, %s exists, but not all rules: %v", n, name, there)
 			}
 			if strings.HasPrefix(name, "agents/") && slices.ContainsFunc(pins, missing) {
-				t.Errorf("after %d files %s is there, and not the pins: %v", n, name, there)
+				t.Errorf("after %d files, %s exists, but not the pins: %v", n, name, there)
 			}
 			if strings.HasPrefix(name, "keys/") && n < len(files)-1 {
-				t.Errorf("after %d files the keys are there", n)
+				t.Errorf("after %d files, the keys exist", n)
 			}
 		}
 		// A killed restore leaves its staging directory.
@@ -117,19 +117,19 @@ func TestInterruptedRestore(t *testing.T) {
 		}
 		s, err := Restore(t.Context(), source(backup), h, into(statetest.Open(t)))
 		if err != nil || s.Files != len(files) || s.Rows < 301 {
-			t.Fatalf("again: %+v, error %v", s, err)
+			t.Fatalf("repeating the restore: got %+v, error %v", s, err)
 		}
 		if there := filesOf(t, h); len(there) != len(files) {
-			t.Errorf("in the end there are %v", there)
+			t.Errorf("after the complete restore, the home contains %v", there)
 		}
 	}
 	if len(want) != 11 {
-		t.Errorf("%d files", len(want))
+		t.Errorf("the backup has %d files, want 11", len(want))
 	}
 }
 
-// What registries gave and what packages were cannot be asked for again, and comes
-// back; what else is kept of registries can.
+// A backup contains the downloads and pins of registries, because they cannot be downloaded again. It does not
+// contain the listings, which can.
 func TestTrustComesBack(t *testing.T) {
 	h := home.At(filepath.Join(t.TempDir(), "home"))
 	if _, err := putFiles(source(backedUp(t)), h); err != nil {
@@ -138,26 +138,25 @@ func TestTrustComesBack(t *testing.T) {
 	there := filesOf(t, h)
 	for _, name := range []string{"registry/given/a", "registry/pins/b.json"} {
 		if there[name] != "text of "+name {
-			t.Errorf("%s is %q", name, there[name])
+			t.Errorf("%s contains %q", name, there[name])
 		}
 	}
 	if _, ok := there["registry/listings/c"]; ok {
-		t.Error("a listing is there")
+		t.Error("a listing was restored")
 	}
 }
 
-// filesIn are the files of a backup, as an empty home would get them.
+// filesIn returns the files of a backup, as the function read returns them for an empty home.
 func filesIn(t *testing.T, backup []byte) []file {
 	t.Helper()
-	files, _, err := read(source(backup), home.At(filepath.Join(t.TempDir(), "home")))
+	files, _, err := readFiles(source(backup), home.At(filepath.Join(t.TempDir(), "home")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return files
 }
 
-// A file that is there as it should be is not touched: its folder may be one that
-// cannot be written.
+// Restore does not write a file that already has the right content, because its directory may be read-only.
 func TestRestoreLeavesWhatIsThere(t *testing.T) {
 	backup := backedUp(t)
 	h := home.At(filepath.Join(t.TempDir(), "home"))
@@ -169,45 +168,45 @@ func TestRestoreLeavesWhatIsThere(t *testing.T) {
 			}
 		}
 	}
-	files, _, err := read(source(backup), h)
+	files, _, err := readFiles(source(backup), h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := put(files, h.Dir(), func(from, to string) error {
+	done, err := restoreFiles(files, h.Dir(), func(from, to string) error {
 		if filepath.Dir(to) == filepath.Join(h.Dir(), "keys") {
 			return fs.ErrPermission
 		}
 		return os.Rename(from, to)
 	})
 	if err != nil || done != len(files) {
-		t.Errorf("%d of %d files, error %v", done, len(files), err)
+		t.Errorf("put restored %d of %d files, error %v", done, len(files), err)
 	}
 }
 
-// A store that has something is found before anything is written.
+// Restore checks that the store is empty before it writes any file.
 func TestStoreIsLookedAtFirst(t *testing.T) {
 	backup := backedUp(t)
 	full := statetest.Open(t)
 	made(t, full)
 	h := home.At(filepath.Join(t.TempDir(), "home"))
 	if s, err := Restore(t.Context(), source(backup), h, into(full)); !errors.Is(err, ErrNotEmpty) || errors.Is(err, ErrHalf) {
-		t.Errorf("%+v, error %v", s, err)
+		t.Errorf("got summary %+v, error %v", s, err)
 	}
 	if there := filesOf(t, h); len(there) != 0 {
-		t.Errorf("there is %v", there)
+		t.Errorf("the refused restore wrote %v", there)
 	}
-	// Nor is a store opened for what is no backup.
+	// Restore does not open the store if the file is not a backup.
 	_, err := Restore(t.Context(), source([]byte("hello")), h, func() (state.DB, error) {
 		t.Error("the store was opened")
 		return full, nil
 	})
 	if !errors.Is(err, ErrFormat) {
-		t.Errorf("it says %v", err)
+		t.Errorf("got error %v, want ErrFormat", err)
 	}
 }
 
-// A store with a recorded root may be in use although it has no rows: its process would
-// write records under another root into the restored journal.
+// A store with a recorded root counts as not empty, even without rows: another process may use the store, and
+// would write records with another root into the restored journal.
 func TestBegunStoreIsNotEmpty(t *testing.T) {
 	backup := backedUp(t)
 	begun := statetest.Open(t)
@@ -216,14 +215,14 @@ func TestBegunStoreIsNotEmpty(t *testing.T) {
 	}
 	h := home.At(filepath.Join(t.TempDir(), "home"))
 	if s, err := Restore(t.Context(), source(backup), h, into(begun)); !errors.Is(err, ErrNotEmpty) || errors.Is(err, ErrHalf) {
-		t.Errorf("%+v, error %v", s, err)
+		t.Errorf("got summary %+v, error %v", s, err)
 	}
 	if there := filesOf(t, h); len(there) != 0 {
-		t.Errorf("there is %v", there)
+		t.Errorf("the refused restore wrote %v", there)
 	}
 }
 
-// Where rows fail, it is not said that nothing was restored.
+// If the rows cannot be restored, the error says that files were restored.
 func TestHalfARestoreIsReported(t *testing.T) {
 	is, err := json.Marshal(About{Format: format, Schema: len(migrations.List())})
 	if err != nil {
@@ -233,14 +232,14 @@ func TestHalfARestoreIsReported(t *testing.T) {
 	h := home.At(filepath.Join(t.TempDir(), "home"))
 	s, err := Restore(t.Context(), source(bad), h, into(statetest.Open(t)))
 	if !errors.Is(err, ErrHalf) || !errors.Is(err, ErrFormat) || s.Files != 1 || s.Rows != 0 {
-		t.Errorf("%+v, error %v", s, err)
+		t.Errorf("got summary %+v, error %v", s, err)
 	}
 	if s, err = Restore(t.Context(), source(backedUp(t)), h, into(statetest.Open(t))); err != nil || s.Files != 11 {
-		t.Errorf("again: %+v, error %v", s, err)
+		t.Errorf("repeating the restore: got %+v, error %v", s, err)
 	}
 }
 
-// rotating is a store of which the root key is rotated once its rows are read.
+// rotating is a store whose root key is rotated after each read.
 type rotating struct {
 	state.DB
 	root string
@@ -257,21 +256,20 @@ func (r rotating) Read(ctx context.Context, do func(state.Tx) error) error {
 	return err
 }
 
-// Rows from before a rotation are not kept with the keys from after it.
+// Write fails if the root key is rotated between reading the rows and reading the keys.
 func TestBackupAcrossARotation(t *testing.T) {
 	db := statetest.Open(t)
 	h, _ := made(t, db)
 	var out bytes.Buffer
 	if _, err := Write(t.Context(), &out, h, rotating{db, h.Root()}, "test"); !errors.Is(err, errRotated) {
-		t.Errorf("it says %v", err)
+		t.Errorf("got error %v, want errRotated", err)
 	}
 	if _, err := Write(t.Context(), &out, h, db, "test"); err != nil {
-		t.Errorf("again: %v", err)
+		t.Errorf("repeating the backup: %v", err)
 	}
 }
 
-// A backup of every schema that there ever was can be restored: what came later is
-// left out.
+// Backups of all older schema versions can be restored. Tables that were added later stay empty.
 func TestOlderBackups(t *testing.T) {
 	steps := migrations.List()
 	for schema := 1; schema <= len(steps); schema++ {
@@ -285,9 +283,9 @@ func TestOlderBackups(t *testing.T) {
 			all = append(all, tar.Header{Name: "store/" + table.Name + "/1", Linkname: anyRow(table)})
 		}
 		db := statetest.Open(t)
-		put, err := rows(t.Context(), source(craft(t, all...)), db, schema)
+		put, err := restoreRows(t.Context(), source(craft(t, all...)), db, schema)
 		if err != nil || put != int64(len(tables)) {
-			t.Errorf("schema %d: %d rows, error %v, want %d", schema, put, err, len(tables))
+			t.Errorf("schema %d: restored %d rows, error %v, want %d", schema, put, err, len(tables))
 			continue
 		}
 		err = db.Read(t.Context(), func(tx state.Tx) error {
@@ -298,7 +296,7 @@ func TestOlderBackups(t *testing.T) {
 				}
 				err := tx.Query(`SELECT count(*) FROM `+table.Name, nil, func(r state.Row) error { return r.Scan(&n) })
 				if err != nil || n != want {
-					t.Errorf("schema %d: %d rows of %s, error %v, want %d", schema, n, table.Name, err, want)
+					t.Errorf("schema %d: got %d rows in %s, error %v, want %d", schema, n, table.Name, err, want)
 				}
 			}
 			return nil
@@ -309,7 +307,7 @@ func TestOlderBackups(t *testing.T) {
 	}
 }
 
-// anyRow is a row that fits a table.
+// anyRow returns a row with a valid value in each column of a table.
 func anyRow(t migrations.Table) string {
 	values := make([]string, len(t.Columns))
 	for i, c := range t.Columns {

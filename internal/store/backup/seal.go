@@ -10,26 +10,28 @@ import (
 	"filippo.io/age"
 )
 
-// Lock determines how a backup is encrypted. The zero Lock does not encrypt.
+// Lock specifies whether a backup is encrypted with a passphrase or with the public keys of its recipients. The zero
+// Lock means no encryption.
 type Lock struct {
 	Passphrase string
-	// Recipients are age public keys (age1…).
+	// Recipients lists age public keys (age1…).
 	Recipients []string
 }
 
-// Seal returns a writer that encrypts to w. The caller must close it.
+// Seal returns a writer that encrypts data and writes the encrypted data to w. The caller must close the returned
+// writer.
 func (l Lock) Seal(w io.Writer) (io.WriteCloser, error) {
 	var to []age.Recipient
 	for _, text := range l.Recipients {
 		r, err := age.ParseX25519Recipient(strings.TrimSpace(text))
 		if err != nil {
-			return nil, fmt.Errorf("%q is not an age recipient: recipients begin with age1", text)
+			return nil, fmt.Errorf("%q is not an age recipient: a recipient begins with age1", text)
 		}
 		to = append(to, r)
 	}
 	if l.Passphrase != "" {
 		if len(to) > 0 {
-			return nil, errors.New("a backup is encrypted to a passphrase or to recipients, not to both")
+			return nil, errors.New("a backup can be encrypted with a passphrase or for recipients, but not both")
 		}
 		r, err := age.NewScryptRecipient(l.Passphrase)
 		if err != nil {
@@ -47,26 +49,26 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// Key decrypts a backup.
+// Key contains the secrets that can decrypt a backup.
 type Key struct {
 	Passphrase string
-	// Identities is the text of an age identity file.
+	// Identities is the content of an age identity file.
 	Identities string
 }
 
-// intro begins an age file.
+// intro is the beginning of every age file.
 const intro = "age-encryption.org/"
 
-// ErrSealed means that a backup is encrypted and the key does not decrypt it.
-var ErrSealed = errors.New("the backup is encrypted, and the key does not decrypt it")
+// ErrSealed means that a backup is encrypted and that the given Key cannot decrypt it.
+var ErrSealed = errors.New("the backup is encrypted, and the given key cannot decrypt it")
 
-// Sealed reports whether r contains an encrypted backup.
+// Sealed reports whether r contains an encrypted backup. It does not advance the reader.
 func Sealed(r *bufio.Reader) bool {
 	head, _ := r.Peek(len(intro))
 	return string(head) == intro
 }
 
-// Open decrypts a backup. It returns a plain backup unchanged.
+// Open returns a reader for the decrypted content of r. If r is not encrypted, the reader returns the data unchanged.
 func (k Key) Open(r io.Reader) (io.Reader, error) {
 	in := bufio.NewReader(r)
 	if !Sealed(in) {

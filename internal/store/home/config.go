@@ -5,14 +5,16 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 )
 
-// ReadTable reads one table of a settings file into a struct and reports whether the
-// table exists. It checks the whole file: a misspelt setting, or a misspelt name of this
-// very table, must not be ignored silently. Errors never quote a value.
+// ReadTable decodes one table of a settings file into a struct. The first result reports whether the table exists.
+// ReadTable checks the whole file and fails if any table or setting is unknown. Error messages never contain the value
+// of a setting.
 func ReadTable(file, name string, into any) (found bool, err error) {
 	whole, err := readConfig(file)
 	if err != nil || whole[name] == nil {
@@ -23,7 +25,7 @@ func ReadTable(file, name string, into any) (found bool, err error) {
 		return false, fmt.Errorf("%s: [%s]: %w", file, name, err)
 	}
 	if err := toml.NewDecoder(strings.NewReader(string(table))).DisallowUnknownFields().Decode(into); err != nil {
-		detail := "a setting is of the wrong type" // the decoder's message would quote the value
+		detail := "a setting has the wrong type" // the decoder's own message would quote the value
 		if strict, ok := errors.AsType[*toml.StrictMissingError](err); ok && len(strict.Errors) > 0 {
 			detail = "there is no setting " + strings.Join(strict.Errors[0].Key(), ".")
 		}
@@ -32,8 +34,8 @@ func ReadTable(file, name string, into any) (found bool, err error) {
 	return true, nil
 }
 
-// CheckConfig reports every wrong name and type in a settings file. A missing file is
-// valid.
+// CheckConfig returns an error if a settings file contains unknown settings or values of the wrong type. The error
+// lists them. A missing file is valid.
 func CheckConfig(file string) error {
 	_, err := readConfig(file)
 	return err
@@ -56,4 +58,25 @@ func readConfig(file string) (whole map[string]any, err error) {
 		return nil, fmt.Errorf("%s: %s", at, strings.TrimPrefix(err.Error(), "toml: "))
 	}
 	return whole, check(file, text, whole)
+}
+
+// maxDays is the number of days in a hundred years. A time.Duration overflows only after about three hundred years.
+const maxDays = 36525
+
+var errDuration = errors.New("the value is not a valid duration such as 90m, 12h or 7d")
+
+// Duration parses a duration such as 90m, 12h or 7d. It fails if the duration is negative or longer than maxDays.
+func Duration(s string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, err := strconv.Atoi(days)
+		if err != nil || n < 0 || n > maxDays {
+			return 0, errDuration
+		}
+		return time.Duration(n) * 24 * time.Hour, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || d > maxDays*24*time.Hour {
+		return 0, errDuration
+	}
+	return d, nil
 }

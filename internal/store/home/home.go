@@ -1,10 +1,11 @@
-// Package home locates ambit's files: $AMBIT_HOME, or ~/.ambit.
+// Package home locates ambit's files. The files are in the directory $AMBIT_HOME. If that variable is not set, they
+// are in ~/.ambit.
 //
-// One directory contains all of them, so that it can be moved, backed up, and hidden from
-// tool servers and programs as a whole. The directory is created when the first file is
-// written: inspecting a manifest leaves no trace. Settings are tables of one file,
-// config.toml. Each table is read by the package that uses it, and every reader refuses a
-// file with an unknown table or setting.
+// One directory contains all files, so the files can be moved, backed up, and hidden from tool servers as one unit.
+// ambit creates the directory when it writes the first file. Commands that only inspect a manifest create nothing.
+//
+// The file config.toml contains all settings. Each package reads its own table from the file. Reading fails if the file
+// contains an unknown table or setting.
 package home
 
 import (
@@ -16,7 +17,7 @@ import (
 // Home is the directory that contains ambit's files.
 type Home struct{ dir string }
 
-// Find returns the home of this user without creating it.
+// Find returns the home of the current user. It does not create the home's directory.
 func Find() (Home, error) {
 	if dir := os.Getenv("AMBIT_HOME"); dir != "" {
 		abs, err := filepath.Abs(dir)
@@ -24,19 +25,19 @@ func Find() (Home, error) {
 	}
 	user, err := os.UserHomeDir()
 	if err != nil {
-		return Home{}, errors.New("this user has no home directory: set AMBIT_HOME")
+		return Home{}, errors.New("the current user has no home directory: set the environment variable AMBIT_HOME")
 	}
 	return Home{filepath.Join(user, ".ambit")}, nil
 }
 
-// At returns the home in dir.
+// At returns the home in the directory dir.
 func At(dir string) Home { return Home{dir} }
 
-// Dir returns the directory.
+// Dir returns the path of the home.
 func (h Home) Dir() string { return h.dir }
 
-// Writable returns an error if files cannot be created here. It leaves nothing behind. If
-// the directory does not exist, Writable tries its nearest existing parent.
+// Writable returns an error if no files can be created in the home. If the directory does not exist, Writable checks
+// the nearest existing parent. Writable leaves no files behind.
 func (h Home) Writable() error {
 	dir := h.dir
 	for parent := filepath.Dir(dir); parent != dir; parent = filepath.Dir(dir) {
@@ -52,27 +53,27 @@ func (h Home) Writable() error {
 	return os.Remove(probe)
 }
 
-// Packages is the directory of installed packages.
+// Packages returns the directory of installed packages.
 func (h Home) Packages() string { return filepath.Join(h.dir, "packages") }
 
-// State is the file of the SQLite store.
+// State returns the path of the SQLite database.
 func (h Home) State() string { return filepath.Join(h.dir, "state.db") }
 
-// Daybooks is the directory of the processes' write-ahead logs. The name is older than
-// the word.
-func (h Home) Daybooks() string { return filepath.Join(h.dir, "daybooks") }
+// WALDir returns the directory of the journal's write-ahead logs. The logs used to be called daybooks. The directory
+// keeps the old name, because existing homes use it.
+func (h Home) WALDir() string { return filepath.Join(h.dir, "daybooks") }
 
-// Root is the file of the root secret.
+// Root returns the path of the file that contains the root secret.
 func (h Home) Root() string { return filepath.Join(h.dir, "keys", "root") }
 
-// Guardrails is the file of the guardrails that the operator sets for every agent.
+// Guardrails returns the path of the operator's guardrails, which apply to every agent.
 func (h Home) Guardrails() string { return filepath.Join(h.dir, "guardrails.json") }
 
-// Agents is the directory of installed agents.
+// Agents returns the directory of installed agents.
 func (h Home) Agents() string { return filepath.Join(h.dir, "agents") }
 
-// Policy is the file of the operator's policy.
+// Policy returns the path of the operator's policy.
 func (h Home) Policy() string { return filepath.Join(h.dir, "policy.cedar") }
 
-// Config is the settings file.
+// Config returns the path of the settings file.
 func (h Home) Config() string { return filepath.Join(h.dir, "config.toml") }

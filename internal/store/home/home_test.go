@@ -8,7 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// userHome returns the environment variable of the user's home directory.
+// userHome returns the name of the environment variable that contains the user's home directory.
 func userHome() string {
 	if filepath.Separator == '\\' {
 		return "USERPROFILE"
@@ -23,11 +23,11 @@ func TestFind(t *testing.T) {
 		name, ambit, user, want string
 	}{
 		{"below the user's home", "", abs("user"), abs("user", ".ambit")},
-		{"where AMBIT_HOME says", abs("kept"), abs("user"), abs("kept")},
-		{"where AMBIT_HOME says, without a user", abs("kept"), "", abs("kept")},
-		{"seen from the working folder", "kept", abs("user"), abs("kept")},
-		{"up from the working folder", filepath.Join("..", filepath.Base(dir), "kept"), abs("user"), abs("kept")},
-		{"with a name that could be cleaner", abs("a") + string(filepath.Separator) + filepath.Join("..", "b") + string(filepath.Separator), "", abs("b")},
+		{"AMBIT_HOME", abs("kept"), abs("user"), abs("kept")},
+		{"AMBIT_HOME without a user", abs("kept"), "", abs("kept")},
+		{"relative to the working directory", "kept", abs("user"), abs("kept")},
+		{"relative to the parent directory", filepath.Join("..", filepath.Base(dir), "kept"), abs("user"), abs("kept")},
+		{"a path that is not clean", abs("a") + string(filepath.Separator) + filepath.Join("..", "b") + string(filepath.Separator), "", abs("b")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Chdir(dir)
@@ -38,13 +38,13 @@ func TestFind(t *testing.T) {
 				t.Errorf("Find = %q, %v; want %q", h.Dir(), err, tt.want)
 			}
 			if _, err := os.Stat(tt.want); err == nil {
-				t.Error("it was made before anything is kept")
+				t.Error("Find created the directory")
 			}
 		})
 	}
 }
 
-// Without a home there is none: nothing is kept in the working folder.
+// Without a home directory, Find fails. It does not fall back to the working directory.
 func TestFindNowhere(t *testing.T) {
 	t.Setenv("AMBIT_HOME", "")
 	t.Setenv(userHome(), "")
@@ -53,7 +53,7 @@ func TestFindNowhere(t *testing.T) {
 	}
 }
 
-// The working folder may change after the home was found.
+// The home does not change if the working directory changes later.
 func TestFindStays(t *testing.T) {
 	first := t.TempDir()
 	t.Chdir(first)
@@ -68,7 +68,7 @@ func TestFindStays(t *testing.T) {
 	}
 }
 
-// The names in a home are a contract.
+// The names of files and directories in a home must not change, because existing homes use them.
 func TestPlaces(t *testing.T) {
 	h := home.At("kept")
 	for _, tt := range []struct{ place, want string }{
@@ -77,12 +77,12 @@ func TestPlaces(t *testing.T) {
 		{h.Agents(), filepath.Join("kept", "agents")},
 	} {
 		if tt.place != tt.want {
-			t.Errorf("%q, want %q", tt.place, tt.want)
+			t.Errorf("got %q, want %q", tt.place, tt.want)
 		}
 	}
 }
 
-// A home below a file can be neither made nor written; trying leaves nothing.
+// Writable fails if the home or one of its parents is a file, and leaves nothing behind.
 func TestWritable(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -94,10 +94,10 @@ func TestWritable(t *testing.T) {
 		home.At(file): false, home.At(filepath.Join(file, "below")): false,
 	} {
 		if err := home.Writable(); (err == nil) != want {
-			t.Errorf("%s: %v", home.Dir(), err)
+			t.Errorf("Writable of %s: got error %v, want success: %t", home.Dir(), err, want)
 		}
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("%v, %v", left, err)
+		t.Errorf("the directory contains %v (error %v), want only the test's own file", left, err)
 	}
 }

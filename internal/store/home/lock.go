@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// lockPause is the time between two attempts to get a lock.
 const lockPause = 10 * time.Millisecond
 
-// lockWithin is [Lock] with a context. A stopped process keeps its locks, so some callers
-// must not wait for ever.
+// lockWithin is like [Lock], but stops waiting when ctx is done. A suspended process keeps its locks, so Lock could
+// wait forever.
 func lockWithin(ctx context.Context, f *os.File) error {
 	pause := time.NewTicker(lockPause)
 	defer pause.Stop()
@@ -26,7 +25,8 @@ func lockWithin(ctx context.Context, f *os.File) error {
 	}
 }
 
-// Hold locks a file until release is called. It creates a missing file.
+// Hold locks a file and returns a function that releases the lock. It waits for the lock until ctx is done. Hold
+// creates the file if the file is missing.
 func Hold(ctx context.Context, file string) (release func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -26,14 +26,14 @@ func TestLockWithin(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := lockWithin(ctx, other); !errors.Is(err, context.Canceled) {
-		t.Errorf("it was locked twice, or waited for: %v", err)
+		t.Errorf("locking a locked file: got error %v, want context.Canceled", err)
 	}
 	got := make(chan error)
 	go func() { got <- lockWithin(t.Context(), other) }()
 	if err := errors.Join(held.Close(), <-got); err != nil {
-		t.Errorf("when it is free: %v", err)
+		t.Errorf("locking the file after its release: %v", err)
 	}
 	if err := lockWithin(t.Context(), held); err == nil {
-		t.Error("a closed file was locked")
+		t.Error("lockWithin locked a closed file")
 	}
 }

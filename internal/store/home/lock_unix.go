@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock waits for an exclusive lock on a whole file. Closing the file releases the lock.
+// Lock locks a file exclusively and waits if necessary. Closing the file releases the lock.
 func Lock(f *os.File) error { return flock(f, unix.LOCK_EX) }
 
-// TryLock reports whether it got the lock without waiting.
+// TryLock is like Lock, but does not wait. It returns false if another process holds the lock.
 func TryLock(f *os.File) (bool, error) {
 	err := flock(f, unix.LOCK_EX|unix.LOCK_NB)
 	if err == unix.EWOULDBLOCK {
@@ -20,8 +20,8 @@ func TryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// Unlock releases the lock at once, even if a child process that is being started holds
-// a copy of the descriptor.
+// Unlock releases the lock. Closing the file does not release the lock while a new child process still has a copy of
+// the file descriptor.
 func Unlock(f *os.File) error { return flock(f, unix.LOCK_UN) }
 
 func flock(f *os.File, how int) error {

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Lock waits for an exclusive lock on a whole file. Closing the file releases the lock.
+// Lock locks a file exclusively and waits if necessary. Closing the file releases the lock.
 func Lock(f *os.File) error { return lockFile(f, 0) }
 
-// TryLock reports whether it got the lock without waiting.
+// TryLock is like Lock, but does not wait. It returns false if another process holds the lock.
 func TryLock(f *os.File) (bool, error) {
 	err := lockFile(f, windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if err == windows.ERROR_LOCK_VIOLATION || err == windows.ERROR_IO_PENDING {

@@ -9,8 +9,8 @@ import (
 	"runtime"
 )
 
-// Replace writes a file atomically: a reader sees either the old content or the new one,
-// also after a crash. When Replace returns, the new content is on disk.
+// Replace replaces the content of a file atomically. Even after a crash, a reader sees either all of the old content or
+// all of the new content. When Replace returns nil, the new content is on disk.
 func Replace(file string, mode fs.FileMode, text []byte) error {
 	return ReplaceBy(file, mode, func(w io.Writer) error {
 		_, err := w.Write(text)
@@ -18,14 +18,14 @@ func Replace(file string, mode fs.FileMode, text []byte) error {
 	})
 }
 
-// ReplaceBy is [Replace] for content that write produces.
+// ReplaceBy is like [Replace], but calls the function write to produce the content.
 func ReplaceBy(file string, mode fs.FileMode, write func(io.Writer) error) error {
 	dir := filepath.Dir(file)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(file)+"-*") // mode 0600
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // after a rename there is nothing to remove
+	defer os.Remove(f.Name()) // does nothing after a successful rename
 	err = write(f)
 	if mode != 0o600 {
 		err = errors.Join(err, f.Chmod(mode))
@@ -39,8 +39,8 @@ func ReplaceBy(file string, mode fs.FileMode, write func(io.Writer) error) error
 	return SyncFolder(dir)
 }
 
-// SyncFolder makes the names in a directory durable. Windows does this by itself and has
-// no call for it.
+// SyncFolder flushes the entries of a directory to disk, so that a crash cannot undo the creation, renaming or removal
+// of a file. On Windows, SyncFolder does nothing, because Windows flushes directories itself.
 func SyncFolder(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -51,4 +51,13 @@ func SyncFolder(dir string) error {
 	}
 	defer d.Close()
 	return d.Sync()
+}
+
+// WithoutPath removes the path from the error of a file operation. It is used for messages that already contain the
+// path or must not reveal it.
+func WithoutPath(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
 }

@@ -17,15 +17,15 @@ func TestReplace(t *testing.T) {
 		t.Helper()
 		got, err := os.ReadFile(file)
 		if err != nil || string(got) != text {
-			t.Fatalf("it holds %q, %v", got, err)
+			t.Fatalf("the file contains %q (error %v)", got, err)
 		}
 		info, err := os.Stat(file)
 		if err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != mode {
-			t.Fatalf("its mode is %v, %v", info.Mode(), err)
+			t.Fatalf("the file has mode %v (error %v)", info.Mode(), err)
 		}
 		left, err := os.ReadDir(dir)
 		if err != nil || len(left) != 1 {
-			t.Fatalf("something is left: %v, %v", left, err)
+			t.Fatalf("the directory contains %v (error %v), want one file", left, err)
 		}
 	}
 	if err := Replace(file, 0o600, []byte("one")); err != nil {
@@ -36,24 +36,24 @@ func TestReplace(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("two", 0o644)
-	// What fails half-way leaves the file as it was.
+	// A failed write leaves the file unchanged.
 	full := errors.New("the disk is full")
 	err := ReplaceBy(file, 0o600, func(w io.Writer) error {
 		_, err := io.WriteString(w, "three")
 		return errors.Join(err, full)
 	})
 	if !errors.Is(err, full) {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("got error %v, want the error of the write", err)
 	}
 	is("two", 0o644)
 	if err := Replace(filepath.Join(dir, "none", "x"), 0o600, nil); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a folder that is not there: %v", err)
+		t.Errorf("writing to a missing directory: got error %v, want fs.ErrNotExist", err)
 	}
-	// A folder cannot be replaced by a file.
+	// A directory cannot be replaced by a file.
 	if err := os.MkdirAll(filepath.Join(dir, "folder", "x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := Replace(filepath.Join(dir, "folder"), 0o600, []byte("x")); err == nil {
-		t.Error("a folder was replaced")
+		t.Error("Replace replaced a directory")
 	}
 }

@@ -14,16 +14,17 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// shape describes a value of config.toml.
+// shape describes the type of a value in config.toml.
 type shape struct {
-	kind string
-	// names contains a table's settings. A table without them has entries of any name
-	// and the shape each.
-	names map[string]shape
-	each  *shape
+	kind string // the type, as shown in messages
+	// fields maps the name of each setting in a table to the shape of its value.
+	fields map[string]shape
+	// elem is the shape of every item in a list, or of every value in a table. If elem is set, a table can contain
+	// settings of any name.
+	elem *shape
 }
 
-type names = map[string]shape
+type fields = map[string]shape
 
 const isTable, isList = "a table", "a list"
 
@@ -31,36 +32,36 @@ var (
 	text   = shape{kind: "a string"}
 	number = shape{kind: "a whole number"}
 	truth  = shape{kind: "true or false"}
-	texts  = shape{kind: isList, each: &text}
+	texts  = shape{kind: isList, elem: &text}
 )
 
-func table(n names) shape { return shape{kind: isTable, names: n} }
-func each(s shape) shape  { return shape{kind: isTable, each: &s} }
+func table(n fields) shape { return shape{kind: isTable, fields: n} }
+func mapOf(s shape) shape  { return shape{kind: isTable, elem: &s} }
 
-// settings lists everything that config.toml may contain. The package that uses a table
-// reads it into its own type. A new setting must be added here as well.
-var settings = table(names{
-	"bundles": each(table(names{"env": each(text)})),
-	"login":   table(names{"issuer": text, "client_id": text, "scopes": texts, "resource": text}),
-	"memory":  table(names{"ttl": text}),
-	"oidc": table(names{
+// settings describes all tables and settings of config.toml. Each package decodes its table into a struct. Add a new
+// setting to that struct and to this list.
+var settings = table(fields{
+	"bundles": mapOf(table(fields{"env": mapOf(text)})),
+	"login":   table(fields{"issuer": text, "client_id": text, "scopes": texts, "resource": text}),
+	"memory":  table(fields{"ttl": text}),
+	"oidc": table(fields{
 		"issuer": text, "audience": text, "principal_claim": text, "groups_claim": text,
-		"subjects": each(texts), "groups": each(texts), "admins": table(names{"subjects": texts, "groups": texts}),
+		"subjects": mapOf(texts), "groups": mapOf(texts), "admins": table(fields{"subjects": texts, "groups": texts}),
 	}),
-	"quota": table(names{
+	"quota": table(fields{
 		"calls_per_minute": number, "calls_per_day": number,
-		"principals": each(table(names{"calls_per_minute": number, "calls_per_day": number})),
+		"principals": mapOf(table(fields{"calls_per_minute": number, "calls_per_day": number})),
 	}),
-	"registry":  each(table(names{"url": text, "namespace": text, "private": truth, "packages": texts})),
-	"retention": table(names{"journal": text}),
-	"scopes":    each(each(texts)),
-	"server":    each(table(names{"work": text, "args": texts, "env": each(text)})),
-	"skills": table(names{
+	"registry":  mapOf(table(fields{"url": text, "namespace": text, "private": truth, "packages": texts})),
+	"retention": table(fields{"journal": text}),
+	"scopes":    mapOf(mapOf(texts)),
+	"server":    mapOf(table(fields{"work": text, "args": texts, "env": mapOf(text)})),
+	"skills": table(fields{
 		"endpoint": text, "bucket": text, "region": text, "access_key_ref": text, "secret_key_ref": text,
 	}),
 })
 
-// check compares a decoded file with settings and reports every difference.
+// check compares a decoded settings file with the known settings. The error lists at most maxProblems differences.
 func check(file string, content []byte, whole map[string]any) error {
 	c := checker{places: map[string]int{}}
 	c.table(whole, settings, nil)
@@ -82,13 +83,12 @@ func check(file string, content []byte, whole map[string]any) error {
 	return errors.New(strings.Join(report, "; "))
 }
 
-// maxProblems bounds the length of a report.
 const maxProblems = 10
 
-// checker finds problems and then their positions.
+// checker collects the problems of a settings file and finds their positions in the file.
 type checker struct {
 	problems []problem
-	places   map[string]int // path to the offset of the first key that names it
+	places   map[string]int // maps the path of a key to the offset at which it first appears
 }
 
 type problem struct{ path, text string }
@@ -98,7 +98,7 @@ func pathOf(keys []string) string { return strings.Join(keys, "\x00") }
 func (c *checker) add(keys []string, format string, args ...any) {
 	within := ""
 	for _, key := range keys[:len(keys)-1] {
-		within += "." + shown(key)
+		within += "." + quoteKey(key)
 	}
 	if within != "" {
 		within = "[" + within[1:] + "]: "
@@ -109,29 +109,29 @@ func (c *checker) add(keys []string, format string, args ...any) {
 func (c *checker) table(t map[string]any, s shape, path []string) {
 	for key, v := range t {
 		keys := append(slices.Clone(path), key)
-		is, known := s.names[key]
-		if s.each != nil {
-			is, known = *s.each, true
+		is, known := s.fields[key]
+		if s.elem != nil {
+			is, known = *s.elem, true
 		}
 		if known {
 			c.value(v, is, keys)
 			continue
 		}
-		name := "setting " + shown(key)
+		name := "setting " + quoteKey(key)
 		if len(path) == 0 && kindOf(v) == isTable {
-			name = "table [" + shown(key) + "]"
+			name = "table [" + quoteKey(key) + "]"
 		}
-		c.add(keys, "there is no %s%s", name, meant(key, s.names))
+		c.add(keys, "there is no %s%s", name, suggestion(key, s.fields))
 	}
 }
 
 func (c *checker) value(v any, s shape, keys []string) {
-	name := shown(keys[len(keys)-1])
+	name := quoteKey(keys[len(keys)-1])
 	if len(keys) == 1 {
 		name = "[" + name + "]"
 	}
 	if is := kindOf(v); is != s.kind {
-		c.add(keys, "%s is of the wrong type: it is %s and must be %s", name, is, s.kind)
+		c.add(keys, "%s has the wrong type: it is %s, but must be %s", name, is, s.kind)
 		return
 	}
 	switch v := v.(type) {
@@ -139,8 +139,8 @@ func (c *checker) value(v any, s shape, keys []string) {
 		c.table(v, s, keys)
 	case []any:
 		for _, item := range v {
-			if is := kindOf(item); is != s.each.kind {
-				c.add(keys, "%s is of the wrong type: it contains %s and must contain %s", name, is, s.each.kind)
+			if is := kindOf(item); is != s.elem.kind {
+				c.add(keys, "%s has the wrong type: it contains %s, but each item must be %s", name, is, s.elem.kind)
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func kindOf(v any) string {
 	return "a date"
 }
 
-// locate finds the positions of all keys in a file.
+// locate finds the positions of all keys in a file and stores them in c.places.
 func (c *checker) locate(content []byte) {
 	var p unstable.Parser
 	p.Reset(content)
@@ -199,8 +199,8 @@ func (c *checker) keys(at []string, key unstable.Iterator) []string {
 	return at
 }
 
-// shown returns a key as TOML writes it: quoted if it is not a bare key.
-func shown(name string) string {
+// quoteKey returns a key in TOML syntax. It adds quotes unless the key is a bare key.
+func quoteKey(name string) string {
 	bare := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
 	}
@@ -210,8 +210,9 @@ func shown(name string) string {
 	return strconv.Quote(name)
 }
 
-// meant suggests the known name that is nearest.
-func meant(name string, known names) string {
+// suggestion returns a hint that contains the known name most similar to name. It returns "" if no known name is
+// similar.
+func suggestion(name string, known fields) string {
 	if near := diag.Closest(name, slices.Sorted(maps.Keys(known))); near != "" {
 		return "; did you mean " + strconv.Quote(near) + "?"
 	}

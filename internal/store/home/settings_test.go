@@ -9,11 +9,11 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Reading any table reports every problem of the settings file with its position.
+// Reading any table reports every problem in the settings file with its position.
 func TestConfigProblems(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
-		{"nothing", "", ""},
-		{"all of it", `
+		{"empty file", "", ""},
+		{"every table", `
 [bundles.hello.env]
 ANY = "name"
 [login]
@@ -39,24 +39,24 @@ env = {ANY = "name"}
 [skills]
 bucket = "skills"
 `, ""},
-		{"a table", "[qouta]\ncalls_per_day = 1\n", `FILE:1:2: there is no table [qouta]; did you mean "quota"?`},
-		{"letters of another case", "[Quota]\ncalls_per_day = 1\n", `FILE:1:2: there is no table [Quota]; did you mean "quota"?`},
-		{"a setting outside of any table", "calls = 1\n", `FILE:1:1: there is no setting calls`},
-		{"a setting", "\n[retention]\n  journel = \"90d\"\n", `FILE:3:3: [retention]: there is no setting journel; did you mean "journal"?`},
-		{"a setting below", "[quota.principals.ci]\ncalls_per_dya = 1\n", `FILE:2:1: [quota.principals.ci]: there is no setting calls_per_dya; did you mean "calls_per_day"?`},
-		{"a type", "[quota]\ncalls_per_day = \"canary\"\n", `FILE:2:1: [quota]: calls_per_day is of the wrong type: it is a string and must be a whole number`},
-		{"a type in a list", "[login]\nscopes = [\"openid\", 3]\n", `FILE:2:1: [login]: scopes is of the wrong type: it contains a whole number and must contain a string`},
-		{"no table", "quota = 3\n", `FILE:1:1: [quota] is of the wrong type: it is a whole number and must be a table`},
-		{"a fraction", "[quota]\ncalls_per_day = 1.5\n", `FILE:2:1: [quota]: calls_per_day is of the wrong type: it is a fraction and must be a whole number`},
-		{"a table in a line", "oidc = {admins = {group = []}}\n", `FILE:1:19: [oidc.admins]: there is no setting group; did you mean "groups"?`},
-		{"a name with letters of all kinds", "[quota.principals.\"a\\u001bb\"]\nx = 1\n", `FILE:2:1: [quota.principals."a\x1bb"]: there is no setting x`},
-		{"a list of tables", "[[quota]]\n", `FILE:1:3: [quota] is of the wrong type: it is a list and must be a table`},
+		{"unknown table", "[qouta]\ncalls_per_day = 1\n", `FILE:1:2: there is no table [qouta]; did you mean "quota"?`},
+		{"table in upper case", "[Quota]\ncalls_per_day = 1\n", `FILE:1:2: there is no table [Quota]; did you mean "quota"?`},
+		{"setting outside of any table", "calls = 1\n", `FILE:1:1: there is no setting calls`},
+		{"unknown setting", "\n[retention]\n  journel = \"90d\"\n", `FILE:3:3: [retention]: there is no setting journel; did you mean "journal"?`},
+		{"unknown setting in a nested table", "[quota.principals.ci]\ncalls_per_dya = 1\n", `FILE:2:1: [quota.principals.ci]: there is no setting calls_per_dya; did you mean "calls_per_day"?`},
+		{"wrong type", "[quota]\ncalls_per_day = \"canary\"\n", `FILE:2:1: [quota]: calls_per_day has the wrong type: it is a string, but must be a whole number`},
+		{"wrong type in a list", "[login]\nscopes = [\"openid\", 3]\n", `FILE:2:1: [login]: scopes has the wrong type: it contains a whole number, but each item must be a string`},
+		{"number instead of a table", "quota = 3\n", `FILE:1:1: [quota] has the wrong type: it is a whole number, but must be a table`},
+		{"a fraction", "[quota]\ncalls_per_day = 1.5\n", `FILE:2:1: [quota]: calls_per_day has the wrong type: it is a fraction, but must be a whole number`},
+		{"inline table", "oidc = {admins = {group = []}}\n", `FILE:1:19: [oidc.admins]: there is no setting group; did you mean "groups"?`},
+		{"name with a control character", "[quota.principals.\"a\\u001bb\"]\nx = 1\n", `FILE:2:1: [quota.principals."a\x1bb"]: there is no setting x`},
+		{"a list of tables", "[[quota]]\n", `FILE:1:3: [quota] has the wrong type: it is a list, but must be a table`},
 		{
-			"all at once", "[qouta]\nx = 1\n[retention]\njournel = \"canary\"\n",
+			"several problems", "[qouta]\nx = 1\n[retention]\njournel = \"canary\"\n",
 			`FILE:1:2: there is no table [qouta]; did you mean "quota"?; FILE:4:1: [retention]: there is no setting journel; did you mean "journal"?`,
 		},
-		{"syntax", "[quota]\ncalls_per_day = [1,\n", `FILE:2:20: array is incomplete`},
-		{"a key twice", "[quota]\ncalls_per_day = 1\ncalls_per_day = 2\n", `FILE:3:1: key calls_per_day is already defined`},
+		{"syntax error", "[quota]\ncalls_per_day = [1,\n", `FILE:2:20: array is incomplete`},
+		{"duplicate key", "[quota]\ncalls_per_day = 1\ncalls_per_day = 2\n", `FILE:3:1: key calls_per_day is already defined`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "config.toml")
@@ -70,7 +70,7 @@ bucket = "skills"
 			_, err := home.ReadTable(file, "memory", &into)
 			for _, err := range []error{err, home.CheckConfig(file)} {
 				if got := errorText(err); got != want {
-					t.Errorf("it says\n%s, want\n%s", got, want)
+					t.Errorf("got error\n%s\nwant\n%s", got, want)
 				}
 			}
 		})
@@ -91,6 +91,6 @@ func TestConfigProblemsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := home.CheckConfig(file); err == nil || strings.Count(err.Error(), "there is no") != 10 || !strings.HasSuffix(err.Error(), "; and more") {
-		t.Errorf("it says %v", err)
+		t.Errorf("got error %v, want 10 problems and a note that there are more", err)
 	}
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// The text of a key is
+// An API key has the form
 //
 //	ambit_<id>_<secret><checksum>
 //
-// with an id of 10 characters, 256 bits of secret in base 62 (43 characters) and a CRC-32
-// of everything before it (6 characters). The id finds the key in the store and is not
-// secret. With the checksum, a secret scanner recognises real keys, and a mistyped key is
-// refused without a store lookup.
+// The id has 10 characters and is not secret. The store looks up keys by id. The secret has 43 characters, which encode
+// 256 random bits in base 62. The checksum has 6 characters, which encode the CRC-32 of the preceding characters.
+// Secret scanners use the checksum to recognize real keys. It also allows ambit to reject a mistyped key without a
+// lookup in the store.
 const (
 	keyPrefix   = "ambit_"
 	idLength    = 10
-	idAlphabet  = "abcdefghjkmnpqrstuvwxyz23456789" // no two look alike
+	idAlphabet  = "abcdefghjkmnpqrstuvwxyz23456789" // without characters that look similar
 	base62      = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	secretBytes = 32
 	secretWidth = 43
@@ -37,10 +37,10 @@ const (
 	keyLength   = len(keyPrefix) + idLength + 1 + secretWidth + sumWidth
 )
 
-// Errors of a refused key. ErrUnknown gives no detail, because it goes to callers without
-// a valid key.
+// These errors mean that a key was rejected. ErrUnknown gives no details, because it is returned to callers who have no
+// valid key.
 var (
-	ErrUnknown = errors.New("the key is not known here")
+	ErrUnknown = errors.New("the key is unknown")
 	ErrExpired = errors.New("the key has expired")
 	ErrRevoked = errors.New("the key has been revoked")
 )
@@ -49,14 +49,14 @@ var (
 type KeySpec struct {
 	// Name is a label for people.
 	Name string
-	// Principal is the name that the holder acts under. If it is empty, the name is made
-	// from the key's id.
+	// Principal is the name of the holder in policies and in the journal. If Principal is empty, the name is "key:"
+	// followed by the key's id.
 	Principal string
-	// Agents lists the agents that the key may use; an empty list means all.
+	// Agents lists the agents that the holder can use. An empty list means all agents.
 	Agents []string
-	// Admin also allows administration of the daemon.
+	// Admin allows the holder to administer the daemon.
 	Admin bool
-	// Expires is the time the key ends; zero means never.
+	// Expires is the time when the key expires. The zero time means never.
 	Expires time.Time
 }
 
@@ -77,21 +77,23 @@ func (k *APIKey) principal() *Principal {
 	}
 }
 
-// APIKeys are the keys of a store. Every check reads the store, so a revoked key is
-// refused everywhere at once.
+// APIKeys manages the API keys of a store. Every check reads the store, so all processes reject a revoked key
+// immediately.
 type APIKeys struct {
-	// Note, if set, records changes of keys in the transaction that makes them.
+	// Note, if set, is called for every new key and every revocation. The call is part of the transaction that makes
+	// the change.
 	Note func(state.Tx, KeyChange) error
 
 	db  state.DB
 	now func() time.Time
 }
 
-// KeyChange describes a change: Made is a new key, which replaces Old if Old is set.
-// Revoked is the id of a revoked key.
+// KeyChange describes a new key or the revocation of a key.
 type KeyChange struct {
+	// Made is the new key. Old is the key that Made replaces, or nil.
 	Made, Old *APIKey
-	Revoked   string
+	// Revoked is the id of the revoked key. It is empty if the change is a new key.
+	Revoked string
 }
 
 func (a *APIKeys) note(tx state.Tx, c KeyChange) error {
@@ -101,16 +103,16 @@ func (a *APIKeys) note(tx state.Tx, c KeyChange) error {
 	return a.Note(tx, c)
 }
 
-// NewAPIKeys returns the keys of a store.
+// NewAPIKeys returns the API keys of a store.
 func NewAPIKeys(db state.DB) *APIKeys { return &APIKeys{db: db, now: time.Now} }
 
-// New creates a key and returns its text, which is not stored.
+// New creates a key. The second result is the text that the holder presents. The store keeps only a hash of the text.
 func (a *APIKeys) New(ctx context.Context, spec KeySpec) (*APIKey, string, error) {
 	switch {
 	case spec.Principal != "" && !ValidName(spec.Principal):
-		return nil, "", fmt.Errorf("%q is not a valid name of a principal", spec.Principal)
+		return nil, "", fmt.Errorf("%q is not a valid principal name", spec.Principal)
 	case spec.Admin && len(spec.Agents) > 0:
-		return nil, "", errors.New("an admin key cannot be limited to agents")
+		return nil, "", errors.New("an admin key cannot be limited to some agents")
 	}
 	k := &APIKey{ID: newID(), KeySpec: spec, Made: a.now()}
 	text := newText(k.ID)
@@ -128,7 +130,7 @@ func (a *APIKeys) New(ctx context.Context, spec KeySpec) (*APIKey, string, error
 	return k, text, nil
 }
 
-// List returns all keys, newest last, including expired and revoked ones.
+// List returns all keys from oldest to newest, including expired and revoked keys.
 func (a *APIKeys) List(ctx context.Context) ([]*APIKey, error) {
 	var keys []*APIKey
 	err := a.db.Read(ctx, func(tx state.Tx) error {
@@ -142,8 +144,7 @@ func (a *APIKeys) List(ctx context.Context) ([]*APIKey, error) {
 	return keys, err
 }
 
-// Revoke ends a key at once. It returns false if there is no such key or it was revoked
-// before.
+// Revoke makes a key invalid immediately. It returns false if the id is unknown or the key was already revoked.
 func (a *APIKeys) Revoke(ctx context.Context, id string) (bool, error) {
 	var rows int64
 	err := a.db.Write(ctx, func(tx state.Tx) (err error) {
@@ -156,8 +157,8 @@ func (a *APIKeys) Revoke(ctx context.Context, id string) (bool, error) {
 	return rows > 0, err
 }
 
-// Check returns the holder of a key. It fails with ErrUnknown, ErrExpired, ErrRevoked, or
-// an error of the store.
+// Check returns the principal that holds the key with the given text. It fails with ErrUnknown, ErrExpired,
+// ErrRevoked, or an error from the store.
 func (a *APIKeys) Check(ctx context.Context, text string) (*Principal, error) {
 	id, ok := idOf(text)
 	if !ok {
@@ -176,7 +177,8 @@ func (a *APIKeys) Check(ctx context.Context, text string) (*Principal, error) {
 	return k.principal(), nil
 }
 
-// Standing checks by its id whether a key is still valid. It fails as Check does.
+// Standing returns nil if the key with the given id is still valid. Otherwise Standing fails with the same errors as
+// Check.
 func (a *APIKeys) Standing(ctx context.Context, id string) error {
 	k, err := a.find(ctx, id)
 	switch {
@@ -190,26 +192,28 @@ func (a *APIKeys) Standing(ctx context.Context, id string) error {
 
 var errTokenExpired = errors.New("the token has expired")
 
-// Over returns why a credential is no longer valid, or nil: a key, given by its id, or a
-// token, which ends at until. The second result is an error of the check itself.
-func Over(ctx context.Context, keys interface {
+// CredentialExpired checks whether a caller's credential is still valid. The credential is the API key with the id keyID. If keyID
+// is empty, the credential is a token that expires at the given time. If that time is zero, the token never expires.
+// The first result is the reason why the credential is no longer valid, or nil if it is valid. The second result is not
+// nil if the check itself failed.
+func CredentialExpired(ctx context.Context, keys interface {
 	Standing(ctx context.Context, id string) error
-}, key string, until time.Time,
+}, keyID string, expires time.Time,
 ) (why, err error) {
-	if key == "" {
-		if !until.IsZero() && !time.Now().Before(until) {
+	if keyID == "" {
+		if !expires.IsZero() && !time.Now().Before(expires) {
 			why = errTokenExpired
 		}
 		return why, nil
 	}
-	err = keys.Standing(ctx, key)
+	err = keys.Standing(ctx, keyID)
 	if errors.Is(err, ErrRevoked) || errors.Is(err, ErrExpired) || errors.Is(err, ErrUnknown) {
 		return err, nil
 	}
 	return nil, err
 }
 
-// find returns the key with an id, or nil.
+// find returns the key with the given id, or nil if the id is unknown.
 func (a *APIKeys) find(ctx context.Context, id string) (k *APIKey, err error) {
 	err = a.db.Read(ctx, func(tx state.Tx) error {
 		k = nil
@@ -234,14 +238,14 @@ func (k *APIKey) valid(now time.Time) error {
 	return nil
 }
 
-// PassingKey is an admin key that exists only in the memory of one process and ends with
-// it.
+// PassingKey is an admin key that exists only in the memory of one process. The key becomes invalid when the process
+// exits.
 type PassingKey struct {
 	hash      []byte
 	principal *Principal
 }
 
-// NewPassingKey creates a key for the user of this process.
+// NewPassingKey creates a key for the current user. The second result is the text that the holder presents.
 func NewPassingKey() (*PassingKey, string) {
 	id := newID()
 	text := newText(id)
@@ -250,7 +254,7 @@ func NewPassingKey() (*PassingKey, string) {
 	return &PassingKey{hash: hash[:], principal: p}, text
 }
 
-// Check returns the holder of the key, or nil if the text is another key.
+// Check returns the holder of the key, or nil if text is a different key.
 func (k *PassingKey) Check(text string) *Principal {
 	if k == nil || !sameKey(text, k.hash) {
 		return nil
@@ -269,9 +273,9 @@ func scanKey(r state.Row) (*APIKey, error) {
 		return nil, err
 	}
 	if agents != "" {
-		// A damaged list must not become all agents.
+		// A damaged list must not be treated as an empty list, because an empty list allows all agents.
 		if err := json.Unmarshal([]byte(agents), &k.Agents); err != nil || len(k.Agents) == 0 {
-			return nil, fmt.Errorf("cannot read the agents of the key %s", k.ID)
+			return nil, fmt.Errorf("the list of agents for the key %s is damaged", k.ID)
 		}
 	}
 	k.Admin, k.Made = admin != 0, state.Instant(made)
@@ -279,17 +283,16 @@ func scanKey(r state.Row) (*APIKey, error) {
 	return &k, nil
 }
 
-// sameKey compares in constant time.
+// sameKey reports in constant time whether hash is the hash of text.
 func sameKey(text string, hash []byte) bool {
 	got := sha256.Sum256([]byte(text))
 	return subtle.ConstantTimeCompare(got[:], hash) == 1
 }
 
-// LooksLikeKey reports whether a text has the prefix of an API key. The key need not be
-// valid.
+// LooksLikeKey reports whether text begins like an API key. It does not check whether the key is valid.
 func LooksLikeKey(text string) bool { return strings.HasPrefix(text, keyPrefix) }
 
-// idOf returns the id of a key with a valid checksum.
+// idOf returns the id in the text of a key. It returns false if the format or the checksum is wrong.
 func idOf(text string) (string, bool) {
 	if len(text) != keyLength || !LooksLikeKey(text) {
 		return "", false
@@ -306,7 +309,7 @@ func newID() string {
 	for i := range b {
 		n, err := rand.Int(rand.Reader, big.NewInt(int64(len(idAlphabet))))
 		if err != nil {
-			panic(err) // the system's source of randomness never fails
+			panic(err) // the system's random source never fails
 		}
 		b[i] = idAlphabet[n.Int64()]
 	}
@@ -324,7 +327,7 @@ func checksum(body string) string {
 	return digits(big.NewInt(int64(crc32.ChecksumIEEE([]byte(body)))), sumWidth)
 }
 
-// digits writes a number in base 62, padded to a width.
+// digits returns n in base 62, padded with zeros to the given width.
 func digits(n *big.Int, width int) string {
 	n = new(big.Int).Set(n)
 	base, digit := big.NewInt(int64(len(base62))), new(big.Int)
@@ -336,12 +339,12 @@ func digits(n *big.Int, width int) string {
 	return string(b)
 }
 
-// ErrNoKey means that no valid key has the id.
+// ErrNoKey means that the id is unknown, or that the key has expired or was revoked.
 var ErrNoKey = errors.New("there is no valid key with this id")
 
-// Rotate replaces a key with a new one for the same principal, with the same rights and
-// the same lifetime. The old key ends after overlap; with 0 it ends at once. Rotate
-// returns the text of the new key, which is not stored.
+// Rotate replaces a key with a new key for the same principal. The new key has the same rights and the same lifetime,
+// counted from now. The old key remains valid for the given overlap, unless it expires earlier. The third result is the
+// text of the new key, which the store does not keep.
 func (a *APIKeys) Rotate(
 	ctx context.Context, id string, overlap time.Duration,
 ) (fresh, old *APIKey, text string, err error) {
@@ -363,7 +366,8 @@ func (a *APIKeys) Rotate(
 		}
 		k := *old
 		k.ID, k.Made, k.hash = next, now, hash[:]
-		// A principal named after the old key keeps its name: grants and policies use it.
+		// Grants and policies refer to the principal's name. The new key therefore keeps the name, even if the name
+		// contains the old key's id.
 		k.Principal = old.principal().Name
 		if !old.Expires.IsZero() {
 			k.Expires = now.Add(old.Expires.Sub(old.Made))

@@ -24,24 +24,24 @@ func TestKeyText(t *testing.T) {
 	keys := NewAPIKeys(statetest.Open(t))
 	k, text := makeKey(t, keys, KeySpec{})
 	if !regexp.MustCompile(`^ambit_[a-z2-9]{10}_[0-9A-Za-z]{49}$`).MatchString(text) {
-		t.Fatal("the key has another form than scanners look for")
+		t.Fatal("the key does not have the format that secret scanners look for")
 	}
 	if id, ok := idOf(text); !ok || id != k.ID {
-		t.Errorf("its id is %q, %v, want %q", id, ok, k.ID)
+		t.Errorf("the key contains the id %q, %v; want %q", id, ok, k.ID)
 	}
 	if _, other := makeKey(t, keys, KeySpec{}); other == text {
 		t.Error("two keys are the same")
 	}
-	// One wrong character anywhere is noticed without a look into the store.
+	// The checksum detects one wrong character at any position, without a lookup in the store.
 	for i := len(keyPrefix); i < len(text); i++ {
 		wrong := text[:i] + string(base62[(strings.IndexByte(base62, text[i])+1)%len(base62)]) + text[i+1:]
 		if _, ok := idOf(wrong); ok {
-			t.Errorf("a key with another character %d has the right checksum", i)
+			t.Errorf("a key with a wrong character at position %d was accepted", i)
 		}
 	}
 }
 
-// Nothing of a key's secret is in the store.
+// The store contains no part of a key's secret.
 func TestOnlyTheHashIsKept(t *testing.T) {
 	db := statetest.Open(t)
 	_, text := makeKey(t, NewAPIKeys(db), KeySpec{Name: "ci"})
@@ -54,7 +54,7 @@ func TestOnlyTheHashIsKept(t *testing.T) {
 				return err
 			}
 			if strings.Contains(all, secret) || strings.Contains(string(hash), secret) || len(hash) != 32 {
-				t.Error("the store holds more of the key than its SHA-256")
+				t.Error("the store contains more of the key than its SHA-256")
 			}
 			return nil
 		})
@@ -77,7 +77,7 @@ func TestCheck(t *testing.T) {
 	if ok, err := keys.Revoke(t.Context(), gone.ID); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	// Of the right form and with the id of a key that exists, but of another secret.
+	// The forged key has the right format and the id of an existing key, but another secret.
 	forged := newText(gone.ID)
 	for _, tt := range []struct {
 		name, text string
@@ -91,8 +91,8 @@ func TestCheck(t *testing.T) {
 		{"expired", short, time.Hour, ErrExpired},
 		{"revoked", revoked, 0, ErrRevoked},
 		{"another secret", forged, 0, ErrUnknown},
-		{"never made", newText("aaaaaaaaaa"), 0, ErrUnknown},
-		{"nothing", "", 0, ErrUnknown},
+		{"unknown id", newText("aaaaaaaaaa"), 0, ErrUnknown},
+		{"empty", "", 0, ErrUnknown},
 		{"only the prefix", keyPrefix, 0, ErrUnknown},
 		{"one more character", plain + "0", 0, ErrUnknown},
 		{"one less", plain[:len(plain)-1], 0, ErrUnknown},
@@ -102,7 +102,7 @@ func TestCheck(t *testing.T) {
 			defer func() { now = now.Add(-tt.at) }()
 			p, err := keys.Check(t.Context(), tt.text)
 			if !errors.Is(err, tt.want) || (err == nil) == (p == nil) {
-				t.Errorf("it said %v, %v, want %v", p, err, tt.want)
+				t.Errorf("got %v, %v; want error %v", p, err, tt.want)
 			}
 		})
 	}
@@ -111,17 +111,17 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p.Name != "ci@example.com" || !p.MayUse("a") || p.MayUse("c") || p.SeesAll() || p.Admin {
-		t.Errorf("a scoped key is %+v", p)
+		t.Errorf("the principal of a scoped key is %+v", p)
 	}
 	if p, err = keys.Check(t.Context(), plain); err != nil || !strings.HasPrefix(p.Name, "key:") || !p.MayUse("anything") || p.Admin {
-		t.Errorf("a key for all agents is %+v, %v", p, err)
+		t.Errorf("the principal of a key for all agents is %+v, %v", p, err)
 	}
 	if p, err = keys.Check(t.Context(), admin); err != nil || !p.Admin || !p.SeesAll() {
-		t.Errorf("an admin key is %+v, %v", p, err)
+		t.Errorf("the principal of an admin key is %+v, %v", p, err)
 	}
 }
 
-// A key that another process revokes is refused by the next check.
+// After another process revokes a key, the next check refuses the key.
 func TestRevokedAtOnce(t *testing.T) {
 	db := statetest.Open(t)
 	here, elsewhere := NewAPIKeys(db), NewAPIKeys(db)
@@ -133,13 +133,13 @@ func TestRevokedAtOnce(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	if _, err := here.Check(t.Context(), text); !errors.Is(err, ErrRevoked) {
-		t.Errorf("it said %v", err)
+		t.Errorf("checking a revoked key: got error %v, want ErrRevoked", err)
 	}
 	if again, err := elsewhere.Revoke(t.Context(), k.ID); again || err != nil {
-		t.Errorf("it was revoked twice: %v, %v", again, err)
+		t.Errorf("revoking a revoked key: got %v, %v", again, err)
 	}
 	if none, err := elsewhere.Revoke(t.Context(), "nosuchkey1"); none || err != nil {
-		t.Errorf("a key that never was has been revoked: %v, %v", none, err)
+		t.Errorf("revoking an unknown key: got %v, %v", none, err)
 	}
 }
 
@@ -157,14 +157,14 @@ func TestListKeys(t *testing.T) {
 		t.Fatal(list, err)
 	}
 	if got := list[0]; got.ID != a.ID || got.Name != "first" || len(got.Agents) != 1 || got.Revoked.IsZero() || !got.Expires.Equal(a.Expires) || !got.Made.Equal(a.Made) {
-		t.Errorf("the first is %+v", got)
+		t.Errorf("the first key is %+v", got)
 	}
 	if got := list[1]; got.ID != b.ID || !got.Admin || !got.Revoked.IsZero() || !got.Expires.IsZero() {
-		t.Errorf("the second is %+v", got)
+		t.Errorf("the second key is %+v", got)
 	}
 }
 
-// A row whose scope cannot be read opens nothing.
+// A key whose list of agents is damaged gives no access.
 func TestBrokenScope(t *testing.T) {
 	for _, agents := range []string{"x", "[]", "null", "{}"} {
 		db := statetest.Open(t)
@@ -178,7 +178,7 @@ func TestBrokenScope(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p, err := keys.Check(t.Context(), text); err == nil {
-			t.Errorf("a scope of %q became %+v", agents, p)
+			t.Errorf("a key with the damaged list %q was accepted for %+v", agents, p)
 		}
 	}
 }
@@ -193,7 +193,7 @@ func TestNewKeyRefusals(t *testing.T) {
 		"too long":         {Principal: strings.Repeat("a", 300)},
 	} {
 		if _, _, err := keys.New(t.Context(), spec); err == nil {
-			t.Errorf("%s: a key was made", name)
+			t.Errorf("%s: New created a key", name)
 		}
 	}
 }
@@ -202,14 +202,14 @@ func TestPassingKey(t *testing.T) {
 	k, text := NewPassingKey()
 	p := k.Check(text)
 	if p == nil || !p.Admin || p.Kind != Local || p.Name != LocalName() {
-		t.Fatalf("its holder is %+v", p)
+		t.Fatalf("the key belongs to %+v", p)
 	}
 	_, other := NewPassingKey()
 	if k.Check(other) != nil || k.Check("") != nil || (*PassingKey)(nil).Check(text) != nil {
-		t.Error("another key is taken for it")
+		t.Error("another string was accepted as the key")
 	}
 	if !strings.HasSuffix(LocalName(), "@local") || LocalName() == "@local" {
-		t.Errorf("the local user is %q", LocalName())
+		t.Errorf("LocalName() = %q", LocalName())
 	}
 }
 

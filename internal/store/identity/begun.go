@@ -12,21 +12,23 @@ import (
 
 // Errors that callers distinguish.
 var (
-	// ErrNoRoot means that a root was used before and its file is missing. A new root
-	// could open nothing, and would continue to sign as if nothing had happened.
+	// ErrNoRoot means that the root key of an existing store is missing. ambit does not create a new root key,
+	// because a new key could not decrypt the stored data.
 	ErrNoRoot = errors.New("the root key is missing")
-	// ErrOtherRoot means that the store was created with another root.
-	ErrOtherRoot = errors.New("the store was created with another root key")
-	// ErrOldRoot means that the store was handed over to a newer root.
-	ErrOldRoot = errors.New("the store was handed over to a newer root key")
+	// ErrOtherRoot means that the store was created with a root key that the home does not have.
+	ErrOtherRoot = errors.New("the store was created with a different root key")
+	// ErrOldRoot means that a rotation replaced the root key, and that the home has only an older root key.
+	ErrOldRoot = errors.New("the store now uses a newer root key")
 )
 
-// Begin binds a store to its root. It returns which of a home's journal keys, newest
-// first, is in force in the store. The first key that opens a store is recorded in it;
-// after that, only keys that the journal was handed over to are accepted. So a machine
-// without the right root cannot sign a shared store. signer returns the key that signed a
-// checkpoint, or "" if it is none of the keys: an old store may have checkpoints and no
-// recorded key.
+// Begin binds a store to a root key and returns the journal key that the store uses now. The binding prevents machines
+// with different root keys from signing the journal of a shared store. The caller passes the journal keys of the home's
+// root keys, newest first. The first call for a store records a key. Later calls accept only the recorded key and the
+// keys that replaced it in rotations.
+//
+// Stores that were created by earlier versions of ambit have checkpoints but no recorded key. For such a store, Begin
+// calls signer with the last checkpoint. The callback returns the key that signed the checkpoint, or "" if none of the
+// keys signed it.
 func Begin(
 	ctx context.Context, db state.DB, keys []string, signer func(checkpoint []byte) string,
 ) (inForce string, err error) {
@@ -50,10 +52,11 @@ func Begin(
 	if err != nil || slices.Contains(keys, inForce) {
 		return inForce, err
 	}
-	return "", cmp.Or(db.Read(ctx, func(tx state.Tx) error { return knows(tx, keys) }), ErrOtherRoot)
+	return "", cmp.Or(db.Read(ctx, func(tx state.Tx) error { return checkReplaced(tx, keys) }), ErrOtherRoot)
 }
 
-// keyInForce returns the key that a store was last handed over to, or created with.
+// keyInForce returns the journal key that the store uses now. After a rotation, this is the newest key. Before the
+// first rotation, it is the recorded key. keyInForce returns "" if no key is recorded.
 func keyInForce(tx state.Tx) (key string, err error) {
 	scan := func(r state.Row) error { return r.Scan(&key) }
 	if err = tx.Query(`SELECT key FROM begun`, nil, scan); err == nil {
@@ -62,8 +65,8 @@ func keyInForce(tx state.Tx) (key string, err error) {
 	return key, err
 }
 
-// firstKey returns the key to record in a store: the one that signed its last checkpoint,
-// or newest if there is none.
+// firstKey returns the key to record in a store. This is the key that signed the store's last checkpoint. If the store
+// has no checkpoint, it is the newest key of the home.
 func firstKey(tx state.Tx, newest string, signer func(checkpoint []byte) string) (key string, err error) {
 	key = newest
 	const query = `SELECT note FROM checkpoints WHERE log = 0 ORDER BY size DESC LIMIT 1`
@@ -80,8 +83,8 @@ func firstKey(tx state.Tx, newest string, signer func(checkpoint []byte) string)
 	return key, err
 }
 
-// knows fails with ErrOldRoot if a store used one of the keys before.
-func knows(tx state.Tx, keys []string) error {
+// checkReplaced returns ErrOldRoot if the store used one of the keys in the past.
+func checkReplaced(tx state.Tx, keys []string) error {
 	const query = `SELECT key FROM begun UNION ALL SELECT older FROM handovers WHERE log = 0`
 	return tx.Query(query, nil, func(r state.Row) error {
 		var key string
@@ -95,8 +98,8 @@ func knows(tx state.Tx, keys []string) error {
 	})
 }
 
-// Unbegun fails with ErrNoRoot if a root has used a store before. A home without a root
-// calls it before it creates one.
+// Unbegun fails with ErrNoRoot if the store was already used with a root key. Callers run this check before they
+// create a missing root key file.
 func Unbegun(ctx context.Context, db state.DB, file string) error {
 	begun := false
 	err := db.Read(ctx, func(tx state.Tx) error {
@@ -108,7 +111,7 @@ func Unbegun(ctx context.Context, db state.DB, file string) error {
 		})
 	})
 	if err == nil && begun {
-		err = fmt.Errorf("%w, or was never on this machine: the store has a root key, and %s does not exist",
+		err = fmt.Errorf("%w, or was never on this machine: the store was created with a root key, and %s does not exist",
 			ErrNoRoot, file)
 	}
 	return err

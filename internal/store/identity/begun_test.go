@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// A root that was lost is not made anew where there is a store.
+// If a store exists but its root is missing, OpenKeys does not create a new root.
 func TestLostRootIsNotReplaced(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "keys", "root")
@@ -23,21 +23,21 @@ func TestLostRootIsNotReplaced(t *testing.T) {
 	}
 	for range 2 {
 		if _, err := OpenKeys(file); !errors.Is(err, ErrNoRoot) {
-			t.Errorf("without its root it says %v", err)
+			t.Errorf("opening the keys without a root: got error %v, want ErrNoRoot", err)
 		}
 	}
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("there is a root: %v", err)
+		t.Errorf("a new root was created: %v", err)
 	}
 	if err := os.Rename(file+".away", file); err != nil {
 		t.Fatal(err)
 	}
 	if again := openKeys(t, file); !again.Signer().Equal(first.Signer()) {
-		t.Error("it is not the same root")
+		t.Error("the restored root has another signing key")
 	}
 }
 
-// Processes that begin a home at once are not taken for ones that lost a root.
+// Processes that create the same home at the same time must not fail with ErrNoRoot.
 func TestManyBeginAHome(t *testing.T) {
 	for range 50 {
 		dir := t.TempDir()
@@ -67,25 +67,25 @@ func TestBegin(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name    string
-		first   string // that begins the store, if any
+		first   string // the key that the store was created with, if any
 		also    func(tx state.Tx) error
 		keys    []string
 		inForce string
 		want    error
 	}{
-		{"an empty store is anybody's", "", nil, []string{"first"}, "first", nil},
+		{"an empty store accepts any root", "", nil, []string{"first"}, "first", nil},
 		{"the root of the store", "first", nil, []string{"first"}, "first", nil},
 		{"another root", "first", nil, []string{"other"}, "", ErrOtherRoot},
-		{"a root that was handed over to", "first", handedOver, []string{"second", "first"}, "second", nil},
-		{"one without the older ones", "first", handedOver, []string{"second"}, "second", nil},
-		{"the root from before", "first", handedOver, []string{"first"}, "", ErrOldRoot},
-		{"a newer root than that of the store", "first", nil, []string{"second", "first"}, "first", nil},
-		{"a newer root than it was handed over to", "first", handedOver, []string{"third", "second", "first"}, "second", nil},
-		{"another root after a hand-over", "first", handedOver, []string{"other"}, "", ErrOtherRoot},
-		{"the signer of a store that remembers no root", "", signedBy("first"), []string{"first"}, "first", nil},
-		{"a newer root than its signer", "", signedBy("first"), []string{"second", "first"}, "first", nil},
-		{"another than its signer", "", signedBy("first"), []string{"other"}, "", ErrOtherRoot},
-		{"one from before that it does not remember", "", func(tx state.Tx) error { return errors.Join(handedOver(tx), signedBy("second")(tx)) }, []string{"first"}, "", ErrOldRoot},
+		{"the newer root after a handover", "first", handedOver, []string{"second", "first"}, "second", nil},
+		{"the newer root without the older root", "first", handedOver, []string{"second"}, "second", nil},
+		{"only the older root after a handover", "first", handedOver, []string{"first"}, "", ErrOldRoot},
+		{"a home with a newer root than the store", "first", nil, []string{"second", "first"}, "first", nil},
+		{"a home with a newer root than the handover", "first", handedOver, []string{"third", "second", "first"}, "second", nil},
+		{"another root after a handover", "first", handedOver, []string{"other"}, "", ErrOtherRoot},
+		{"the signer of the checkpoint, without a recorded key", "", signedBy("first"), []string{"first"}, "first", nil},
+		{"a home with a newer root than the signer", "", signedBy("first"), []string{"second", "first"}, "first", nil},
+		{"another root than the signer", "", signedBy("first"), []string{"other"}, "", ErrOtherRoot},
+		{"an older root, without a recorded key", "", func(tx state.Tx) error { return errors.Join(handedOver(tx), signedBy("second")(tx)) }, []string{"first"}, "", ErrOldRoot},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			statetest.Each(t, func(t *testing.T, open func() state.DB) {
@@ -100,9 +100,9 @@ func TestBegin(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				for range 2 { // the second time it is known
+				for range 2 { // the first call records the key
 					if inForce, err := begin(t, db, tt.keys...); !errors.Is(err, tt.want) || inForce != tt.inForce {
-						t.Errorf("%s: %q is in force, %v", tt.keys, inForce, err)
+						t.Errorf("with the keys %s: got key %q, error %v", tt.keys, inForce, err)
 					}
 				}
 			})
@@ -110,7 +110,8 @@ func TestBegin(t *testing.T) {
 	}
 }
 
-// Of machines that come at once, each with a root of its own, the store is of one.
+// Several machines can open a new store at the same time, each with its own root. Exactly one root is
+// recorded.
 func TestManyBeginAStore(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		db := open()
@@ -118,32 +119,32 @@ func TestManyBeginAStore(t *testing.T) {
 			t.Errorf("Unbegun failed for a new store: %v", err)
 		}
 		keys := []string{"a", "b", "c", "d"}
-		told := make([]error, len(keys))
+		errs := make([]error, len(keys))
 		var all sync.WaitGroup
 		for i, key := range keys {
 			own := open()
-			all.Go(func() { _, told[i] = begin(t, own, key) })
+			all.Go(func() { _, errs[i] = begin(t, own, key) })
 		}
 		all.Wait()
 		first := 0
-		for i, err := range told {
+		for i, err := range errs {
 			switch {
 			case err == nil:
 				first++
 			case !errors.Is(err, ErrOtherRoot):
-				t.Errorf("%s got %v", keys[i], err)
+				t.Errorf("Begin with the key %s: got error %v, want ErrOtherRoot", keys[i], err)
 			}
 		}
 		if first != 1 {
-			t.Errorf("%d roots began it", first)
+			t.Errorf("%d roots were accepted, want 1", first)
 		}
 		if err := Unbegun(t.Context(), db, "root"); !errors.Is(err, ErrNoRoot) {
-			t.Errorf("a home without a root got %v", err)
+			t.Errorf("Unbegun on a used store: got error %v, want ErrNoRoot", err)
 		}
 	})
 }
 
-// overtaken is a store that another root begins as soon as it was looked at.
+// overtaken is a store that another process binds to its own root right after each read.
 type overtaken struct {
 	state.DB
 	by func()
@@ -163,12 +164,12 @@ func TestBeginOvertaken(t *testing.T) {
 			}
 		}
 		if inForce, err := begin(t, overtaken{db, first}, "second"); !errors.Is(err, ErrOtherRoot) || inForce != "" {
-			t.Errorf("%q is in force, %v", inForce, err)
+			t.Errorf("got key %q and error %v, want ErrOtherRoot", inForce, err)
 		}
 	})
 }
 
-// begin begins a store with keys whose checkpoints say who signed them.
+// begin calls Begin with keys whose names appear in the test checkpoints.
 func begin(t *testing.T, db state.DB, keys ...string) (string, error) {
 	return Begin(t.Context(), db, keys, func(checkpoint []byte) string {
 		for _, key := range keys {

@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// LoginConfig is the [login] table of config.toml: where ambit login signs in.
+// LoginConfig is the [login] table of config.toml. The table configures the identity provider for "ambit login".
 //
 //	[login]
 //	issuer = "https://login.example.com"
@@ -33,14 +33,14 @@ type LoginConfig struct {
 	Resource string   `toml:"resource"`
 }
 
-// ReadLogin reads the [login] table of a file. A missing table is an empty LoginConfig.
+// ReadLogin reads the [login] table of a file. If the table is missing, the result contains only the default scopes.
 func ReadLogin(file string) (LoginConfig, error) {
 	c := LoginConfig{Scopes: []string{"openid", "offline_access"}}
 	_, err := home.ReadTable(file, "login", &c)
 	return c, err
 }
 
-// CheckIssuer refuses issuers that are not https URLs, except plain http on this machine.
+// CheckIssuer returns an error unless issuer is an https URL. An http URL is accepted for a loopback host.
 func CheckIssuer(issuer string) error {
 	u, err := url.Parse(issuer)
 	switch {
@@ -48,13 +48,13 @@ func CheckIssuer(issuer string) error {
 		u.RawQuery != "" || u.Fragment != "" || u.User != nil:
 		return errors.New("the issuer is not a URL")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
-		return errors.New("the issuer must be https://")
+		return errors.New("the issuer must begin with https://, because secrets are sent to it")
 	}
 	return nil
 }
 
-// LoginRef returns the name of the stored sign-in at an issuer. It contains the issuer's
-// path, because one host may have several issuers.
+// LoginRef returns the name under which a sign-in at the issuer is stored. The name contains the issuer's path,
+// because a host can have several issuers.
 func LoginRef(issuer string) string {
 	u, err := url.Parse(issuer)
 	if err != nil {
@@ -63,29 +63,28 @@ func LoginRef(issuer string) string {
 	return "login:" + u.Host + strings.TrimSuffix(u.Path, "/")
 }
 
-// Device signs a person in with the device flow (RFC 8628): the person opens a page on any
-// device, enters a code and agrees, while this process polls the provider. It needs no
-// browser on this machine and no redirect address.
+// Device signs a person in with the device flow (RFC 8628). The person opens a page on any device, enters a code and
+// consents. Meanwhile, this process polls the provider. The flow needs no browser on this machine and no redirect
+// URL.
 type Device struct {
-	config   LoginConfig
-	secret   func() string
-	client   *http.Client
-	verifier *oidc.IDTokenVerifier
-	// The provider's endpoints.
+	config                LoginConfig
+	secret                func() string
+	client                *http.Client
+	verifier              *oidc.IDTokenVerifier
 	device, token, revoke string
 }
 
-// Errors of a sign-in.
+// These errors mean that a sign-in failed.
 var (
-	ErrDenied      = errors.New("the sign-in was refused")
+	ErrDenied      = errors.New("the sign-in was denied")
 	ErrCodeExpired = errors.New("the code expired before the sign-in was completed")
 	ErrNoDevice    = errors.New("the provider does not offer the device flow")
-	// ErrSignedOut means that the provider no longer renews the token.
+	// ErrSignedOut means that the token cannot be renewed and that the person must sign in again.
 	ErrSignedOut = errors.New("the sign-in has ended")
 )
 
-// NewDevice discovers the endpoints of the provider. secret returns the client secret; it
-// is nil for a public client, as a desktop program should be.
+// NewDevice discovers the endpoints of the provider and returns a Device. The callback secret returns the client
+// secret. The callback is nil for a public client, which is the usual kind of client for a desktop program.
 func NewDevice(ctx context.Context, c LoginConfig, secret func() string) (*Device, error) {
 	if err := CheckIssuer(c.Issuer); err != nil {
 		return nil, err
@@ -100,8 +99,8 @@ func NewDevice(ctx context.Context, c LoginConfig, secret func() string) (*Devic
 func newDevice(c LoginConfig, secret func() string, transport http.RoundTripper) *Device {
 	return &Device{config: c, secret: secret, client: &http.Client{
 		Timeout:   20 * time.Second,
-		Transport: bounded{transport},
-		// Secrets must not follow a redirect to another endpoint.
+		Transport: boundedTransport{transport},
+		// Do not follow redirects, because a redirect could send secrets to another endpoint.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 }
@@ -126,14 +125,14 @@ func (d *Device) discover(ctx context.Context) error {
 	}
 	for _, endpoint := range []string{d.device, d.token, d.revoke} {
 		if endpoint != "" && !d.trusted(endpoint) {
-			return fmt.Errorf("%w: its endpoint %s is not https://", ErrProvider, diag.Quote(endpoint))
+			return fmt.Errorf("%w: the endpoint %s does not begin with https://", ErrProvider, diag.Quote(endpoint))
 		}
 	}
 	return nil
 }
 
-// trusted reports whether a secret may be sent to an address. Plain http is allowed only
-// on this machine, and only if the issuer uses it too.
+// trusted reports whether it is safe to send secrets to an address. The address must use https. Plain http is accepted
+// only for a loopback host, and only if the issuer uses http too.
 func (d *Device) trusted(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil {
@@ -143,10 +142,10 @@ func (d *Device) trusted(address string) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && local
 }
 
-// Code contains what a person needs to sign in.
+// Code contains the code and the URLs that a person needs to sign in.
 type Code struct {
 	UserCode string
-	// URL is the page to enter the code. CompleteURL, if set, already contains the code.
+	// URL is the page on which the person enters UserCode. CompleteURL, if set, already contains the code.
 	URL, CompleteURL string
 	Expires          time.Time
 
@@ -154,14 +153,14 @@ type Code struct {
 	interval time.Duration
 }
 
-// Bounds of the times that a provider may choose.
+// Defaults and limits for durations that the provider sends.
 const (
 	defaultInterval = 5 * time.Second
 	maxInterval     = time.Minute
 	maxLife         = time.Hour
 )
 
-// Begin requests a code.
+// Begin requests a code from the provider.
 func (d *Device) Begin(ctx context.Context) (*Code, error) {
 	form := url.Values{"scope": {strings.Join(d.config.Scopes, " ")}}
 	if slices.Contains(d.config.Scopes, "offline_access") {
@@ -190,23 +189,23 @@ func (d *Device) Begin(ctx context.Context) (*Code, error) {
 		c.CompleteURL = ""
 	}
 	if c.code == "" || !ValidName(c.UserCode) || !d.trusted(c.URL) {
-		return nil, fmt.Errorf("%w: its response does not conform to RFC 8628", ErrProvider)
+		return nil, fmt.Errorf("%w: the response does not conform to RFC 8628", ErrProvider)
 	}
 	return c, nil
 }
 
-// seconds returns n seconds, at most most. It returns other if n is not positive.
-func seconds(n float64, most, other time.Duration) time.Duration {
+// seconds returns n seconds, but at most limit. It returns fallback if n is not positive.
+func seconds(n float64, limit, fallback time.Duration) time.Duration {
 	switch {
 	case !(n > 0):
-		return other
-	case n > most.Seconds():
-		return most
+		return fallback
+	case n > limit.Seconds():
+		return limit
 	}
 	return time.Duration(n * float64(time.Second))
 }
 
-// Wait polls until the person has signed in or refused, or the code has expired.
+// Wait polls the provider until the person signs in or denies the request, or until the code expires.
 func (d *Device) Wait(ctx context.Context, c *Code) (*Login, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, c.Expires, ErrCodeExpired)
 	defer cancel()
@@ -219,7 +218,7 @@ func (d *Device) Wait(ctx context.Context, c *Code) (*Login, error) {
 			timer.Stop()
 			return nil, context.Cause(ctx)
 		}
-		l, err := d.tokens(ctx, url.Values{
+		l, err := d.requestTokens(ctx, url.Values{
 			"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "device_code": {c.code},
 		})
 		var refusal *oauthError
@@ -232,7 +231,7 @@ func (d *Device) Wait(ctx context.Context, c *Code) (*Login, error) {
 			if !errors.Is(err, ErrProvider) {
 				return nil, err
 			}
-			interval = min(2*interval, maxInterval) // back off as RFC 8628, section 3.5, requires
+			interval = min(2*interval, maxInterval) // RFC 8628, section 3.5, requires longer pauses
 		case refusal.Code == "authorization_pending":
 		case refusal.Code == "slow_down":
 			interval = min(interval+5*time.Second, maxInterval)
@@ -255,7 +254,7 @@ func (d *Device) Refresh(ctx context.Context, l *Login) (*Login, error) {
 	if l.Resource != "" {
 		form.Set("resource", l.Resource)
 	}
-	fresh, err := d.tokens(ctx, form)
+	fresh, err := d.requestTokens(ctx, form)
 	if refusal, ok := errors.AsType[*oauthError](err); ok && refusal.Code == "invalid_grant" {
 		return nil, ErrSignedOut
 	}
@@ -273,7 +272,7 @@ func (d *Device) Refresh(ctx context.Context, l *Login) (*Login, error) {
 	return fresh, nil
 }
 
-// Revoke revokes the tokens, if the provider has an endpoint for that.
+// Revoke asks the provider to revoke the tokens. It does nothing if the provider has no revocation endpoint.
 func (d *Device) Revoke(ctx context.Context, l *Login) error {
 	if d.revoke == "" {
 		return nil
@@ -289,8 +288,8 @@ func (d *Device) Revoke(ctx context.Context, l *Login) error {
 	return nil
 }
 
-// tokens sends a request to the token endpoint.
-func (d *Device) tokens(ctx context.Context, form url.Values) (*Login, error) {
+// requestTokens sends a request to the token endpoint and returns the resulting sign-in.
+func (d *Device) requestTokens(ctx context.Context, form url.Values) (*Login, error) {
 	var answer struct {
 		Access    string  `json:"access_token"`
 		Type      string  `json:"token_type"`
@@ -327,22 +326,22 @@ func (d *Device) tokens(ctx context.Context, form url.Values) (*Login, error) {
 	return l, nil
 }
 
-// oauthError is an error response of OAuth.
+// oauthError is an OAuth error response.
 type oauthError struct {
 	Code        string `json:"error"`
 	Description string `json:"error_description"`
 }
 
 func (e *oauthError) Error() string {
-	s := "the provider reports " + diag.Quote(e.Code)
+	s := "the provider returned the error " + diag.Quote(e.Code)
 	if e.Description != "" {
 		s += ": " + diag.Quote(e.Description)
 	}
 	return s
 }
 
-// post sends a form and decodes the response into answer, unless that is nil. The error is
-// an oauthError, or ErrProvider if there was no valid response.
+// post sends a form to an endpoint and decodes the response into answer, unless answer is nil. An OAuth error response
+// is returned as an oauthError. All other failures wrap ErrProvider.
 func (d *Device) post(ctx context.Context, endpoint string, form url.Values, answer any) error {
 	form.Set("client_id", d.config.ClientID)
 	if d.secret != nil {
@@ -368,19 +367,19 @@ func (d *Device) post(ctx context.Context, endpoint string, form url.Values, ans
 		if resp.StatusCode/100 == 4 && json.Unmarshal(body, &refusal) == nil && refusal.Code != "" {
 			return &refusal
 		}
-		return fmt.Errorf("%w: its status is %s", ErrProvider, diag.Printable(resp.Status))
+		return fmt.Errorf("%w: the provider responded with status %s", ErrProvider, diag.Printable(resp.Status))
 	}
-	// The response may contain secrets, so the error does not quote it.
+	// The response may contain secrets, so the error does not quote the response.
 	if answer != nil && json.Unmarshal(body, answer) != nil {
-		return fmt.Errorf("%w: its response is not the expected JSON", ErrProvider)
+		return fmt.Errorf("%w: the response is not the expected JSON", ErrProvider)
 	}
 	return nil
 }
 
-// bounded limits the size of a provider's responses.
-type bounded struct{ next http.RoundTripper }
+// boundedTransport is an http.RoundTripper that truncates response bodies after maxResponse bytes.
+type boundedTransport struct{ next http.RoundTripper }
 
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.next.RoundTrip(r)
 	if err != nil {
 		return nil, err
@@ -388,19 +387,19 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.LimitReader(resp.Body, maxKeys), resp.Body}
+	}{io.LimitReader(resp.Body, maxResponse), resp.Body}
 	return resp, nil
 }
 
-// Login is a completed sign-in. Printing it does not reveal its tokens.
+// Login is a completed sign-in. Printing a Login does not reveal its tokens.
 type Login struct {
 	Issuer   string
 	ClientID string
 	Resource string
-	// Subject is the person who signed in; empty if the provider sent no id token.
+	// Subject identifies the person who signed in. Subject is empty if the provider sent no ID token.
 	Subject string
 	Scopes  []string
-	// Expires is the time the token ends; zero if it is not known.
+	// Expires is the time when the access token expires. Expires is zero if the provider did not send this time.
 	Expires time.Time
 
 	access, refresh func() string
@@ -412,15 +411,15 @@ func (l *Login) Token() string { return l.access() }
 // Renewable reports whether the token can be renewed.
 func (l *Login) Renewable() bool { return l.refresh() != "" }
 
-// margin is how long before its end a token counts as expired.
+// margin is how long before its expiry time a token is already treated as expired.
 const margin = 30 * time.Second
 
-// Good reports whether the token is valid for longer than the margin.
+// Good reports whether the access token remains valid for longer than margin.
 func (l *Login) Good(now time.Time) bool {
 	return l.Expires.IsZero() || now.Add(margin).Before(l.Expires)
 }
 
-// keptLogin is the stored form of a Login. It is secret.
+// keptLogin is the stored form of a Login. It is secret, because it contains the tokens.
 type keptLogin struct {
 	Issuer   string    `json:"issuer"`
 	ClientID string    `json:"client_id"`
@@ -432,20 +431,23 @@ type keptLogin struct {
 	Refresh  string    `json:"refresh_token,omitempty"`
 }
 
-// Reveal returns the sign-in with its tokens, for storage in a vault.
+// Reveal returns the sign-in and its tokens as JSON, for storage in the vault.
 func (l *Login) Reveal() string {
-	text, err := json.Marshal(keptLogin{l.Issuer, l.ClientID, l.Resource, l.Subject, l.Scopes, l.Expires, l.access(), l.refresh()})
+	kept := keptLogin{
+		l.Issuer, l.ClientID, l.Resource, l.Subject, l.Scopes, l.Expires, l.access(), l.refresh(),
+	}
+	text, err := json.Marshal(kept)
 	if err != nil {
 		return ""
 	}
 	return string(text)
 }
 
-// OpenLogin reads what Reveal wrote.
+// OpenLogin parses the JSON that Reveal returns.
 func OpenLogin(text string) (*Login, error) {
 	var k keptLogin
 	if json.Unmarshal([]byte(text), &k) != nil || k.Access == "" || k.Issuer == "" {
-		return nil, errors.New("the stored value is not a sign-in")
+		return nil, errors.New("the stored sign-in is damaged")
 	}
 	return &Login{
 		Issuer: k.Issuer, ClientID: k.ClientID, Resource: k.Resource,

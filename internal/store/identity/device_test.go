@@ -20,16 +20,15 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// provider answers as a test says, without a network. It is no product: the real
-// one is in the tests of the command line.
+// provider is an http.RoundTripper that plays an OpenID provider. The tests of package cli use a real provider.
 type provider struct {
 	t       *testing.T
-	answers []string // of the token endpoint: an error, or "token"; the last one stays
+	answers []string // responses of the token endpoint: an error code or "token"; the last one repeats
 	asked   []time.Duration
 	begun   time.Time
 	forms   []url.Values
-	change  map[string]any // in the discovery document
-	device  map[string]any // the answer of the device endpoint
+	change  map[string]any // changes to the discovery document
+	device  map[string]any // the response of the device endpoint
 }
 
 const testIssuer = "https://login.example.com"
@@ -43,7 +42,7 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: status, Status: fmt.Sprint(status), Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(string(text))), Request: r}, nil
 	}
 	if r.URL.Host != "login.example.com" {
-		p.t.Errorf("%s was asked", r.URL)
+		p.t.Errorf("unexpected request to %s", r.URL)
 	}
 	switch r.URL.Path {
 	case "/.well-known/openid-configuration":
@@ -83,7 +82,7 @@ func (p *provider) RoundTrip(r *http.Request) (*http.Response, error) {
 		case "busy":
 			return answer(503, map[string]any{"error": "slow_down"})
 		case "large":
-			return answer(200, map[string]any{"access_token": strings.Repeat("x", maxKeys), "token_type": "bearer"})
+			return answer(200, map[string]any{"access_token": strings.Repeat("x", maxResponse), "token_type": "bearer"})
 		case "nothing":
 			return answer(200, map[string]any{"token_type": "bearer"})
 		case "forged":
@@ -101,7 +100,7 @@ func usual() map[string]any {
 	return map[string]any{"device_code": "canary-device", "user_code": "ABCD-EFGH", "verification_uri": testIssuer + "/go", "verification_uri_complete": testIssuer + "/go?c=ABCD-EFGH", "expires_in": 55}
 }
 
-// open makes a device whose provider is p.
+// open returns a Device that uses p as its provider.
 func (p *provider) open() (*Device, error) {
 	d := newDevice(LoginConfig{Issuer: testIssuer, ClientID: "ambit", Scopes: []string{"openid"}}, nil, p)
 	return d, d.discover(p.t.Context())
@@ -122,7 +121,7 @@ func TestDeviceWaits(t *testing.T) {
 		asked    []time.Duration
 		err      error
 	}{
-		{"at once", nil, []string{"token"}, s(5), nil},
+		{"first poll", nil, []string{"token"}, s(5), nil},
 		{"pending", nil, []string{"authorization_pending", "authorization_pending", "token"}, s(5, 10, 15), nil},
 		{"own interval", 2, []string{"authorization_pending", "token"}, s(2, 4), nil},
 		{"slow down", 2, []string{"slow_down", "authorization_pending", "slow_down", "token"}, s(2, 9, 16, 28), nil},
@@ -155,7 +154,7 @@ func TestDeviceWaits(t *testing.T) {
 					t.Errorf("got %v", err)
 				}
 				if !slices.Equal(p.asked, tt.asked) {
-					t.Errorf("asked after %v, want %v", p.asked, tt.asked)
+					t.Errorf("polled after %v, want %v", p.asked, tt.asked)
 				}
 				if l != nil && (l.Token() != "canary-access" || !l.Renewable() || !l.Good(time.Now()) || l.Good(time.Now().Add(10*time.Minute))) {
 					t.Errorf("got %+v", l)
@@ -179,7 +178,7 @@ func TestDeviceStops(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(12*time.Second, cancel)
 		if _, err := d.Wait(ctx, c); !errors.Is(err, context.Canceled) || len(p.asked) != 2 {
-			t.Errorf("got %v after %d", err, len(p.asked))
+			t.Errorf("got error %v after %d polls", err, len(p.asked))
 		}
 	})
 }
@@ -250,13 +249,13 @@ func TestRefresh(t *testing.T) {
 		t.Errorf("got %+v, %v", fresh, err)
 	}
 	if f := p.forms[0]; f.Get("refresh_token") != "canary-before" || f.Get("client_id") != "ambit" || f.Get("resource") != "https://ambit.example.com" || f.Has("client_secret") {
-		t.Error("the form is not what it should be")
+		t.Error("the refresh request has the wrong form fields")
 	}
 	if _, err := d.Refresh(t.Context(), l); !errors.Is(err, ErrSignedOut) {
-		t.Errorf("an ended sign-in: %v", err)
+		t.Errorf("refreshing an ended sign-in: got error %v, want ErrSignedOut", err)
 	}
 	if _, err := d.Refresh(t.Context(), l); !errors.Is(err, ErrProvider) {
-		t.Errorf("a provider that is down: %v", err)
+		t.Errorf("refreshing while the provider is down: got error %v, want ErrProvider", err)
 	}
 	_, err = d.Refresh(t.Context(), l)
 	if err == nil || strings.Contains(err.Error(), "\x1b") || strings.Contains(err.Error(), "canary") {
@@ -264,14 +263,14 @@ func TestRefresh(t *testing.T) {
 	}
 	p.answers = []string{"large"}
 	if _, err := d.Refresh(t.Context(), l); !errors.Is(err, ErrProvider) {
-		t.Errorf("an answer without end: %v", err)
+		t.Errorf("an oversized response: got error %v, want ErrProvider", err)
 	}
 	i := newIssuer(t)
 	d.verifier = oidc.NewVerifier(testIssuer, &oidc.StaticKeySet{PublicKeys: []crypto.PublicKey{i.ec.Public()}}, &oidc.Config{ClientID: "ambit", SupportedSigningAlgs: algorithms})
 	for subject, want := range map[string]error{"ada": nil, "eve": ErrProvider} {
 		p.answers = []string{"id:" + i.token(t, es256, i.claims(map[string]any{"iss": testIssuer, "sub": subject}))}
 		if fresh, err := d.Refresh(t.Context(), l); !errors.Is(err, want) || err == nil && fresh.refresh() != "canary-before" {
-			t.Errorf("renewed as %s: %v", subject, err)
+			t.Errorf("refreshing with an ID token for %s: got error %v", subject, err)
 		}
 	}
 	kept.Refresh = ""
@@ -283,7 +282,7 @@ func TestRefresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := d.Refresh(t.Context(), l); !errors.Is(err, ErrSignedOut) {
-		t.Errorf("nothing to renew with: %v", err)
+		t.Errorf("refreshing without a refresh token: got error %v, want ErrSignedOut", err)
 	}
 }
 
@@ -300,11 +299,11 @@ func TestLoginShowsNoToken(t *testing.T) {
 		t.Errorf("printing shows %s", shown)
 	}
 	if again, err := OpenLogin(l.Reveal()); err != nil || again.Token() != "canary-a" || again.refresh() != "canary-r" {
-		t.Errorf("what is kept is not what was: %v", err)
+		t.Errorf("the stored sign-in differs from the original: %v", err)
 	}
 	for _, bad := range []string{"", "canary", `{"issuer":"x"}`, `{"access_token":"canary"}`} {
 		if _, err := OpenLogin(bad); err == nil || strings.Contains(err.Error(), "canary") {
-			t.Errorf("%q: %v", bad, err)
+			t.Errorf("OpenLogin(%q) succeeded, or its error quotes a token: %v", bad, err)
 		}
 	}
 }
@@ -315,7 +314,7 @@ func TestLoginRef(t *testing.T) {
 		"https://login.example.com/realms/a": "login:login.example.com/realms/a", "http://127.0.0.1:80": "login:127.0.0.1:80",
 	} {
 		if got := LoginRef(issuer); got != want {
-			t.Errorf("%s: %s", issuer, got)
+			t.Errorf("LoginRef(%q) = %q, want %q", issuer, got, want)
 		}
 	}
 }
@@ -330,7 +329,7 @@ func TestReadLogin(t *testing.T) {
 		}
 		c, err := ReadLogin(file)
 		if want == "" && (err != nil || !slices.Equal(c.Scopes, []string{"openid", "offline_access"})) || want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "canary")) {
-			t.Errorf("%q: %+v, %v", text, c, err)
+			t.Errorf("reading %q: got %+v, error %v; want the error %q", text, c, err, want)
 		}
 	}
 }

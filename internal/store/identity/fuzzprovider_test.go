@@ -20,7 +20,8 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// The provider of these targets signs with one key, and is never asked anything.
+// The fuzz targets verify tokens of a provider with a single key. They never send a request to the
+// provider.
 const fuzzIssuer = "https://login.example.com"
 
 var (
@@ -41,7 +42,7 @@ func fuzzOIDC() *OIDC {
 	return o.discovered(keys)
 }
 
-// discovered has learnt the provider's keys.
+// discovered marks the discovery as done, with the given provider keys.
 func (o *OIDC) discovered(keys oidc.KeySet) *OIDC {
 	o.last = &discovery{done: make(chan struct{}), verifier: oidc.NewVerifier(fuzzIssuer, keys, &oidc.Config{ClientID: "ambit", SupportedSigningAlgs: algorithms, Now: o.now})}
 	close(o.last.done)
@@ -53,7 +54,7 @@ const (
 	goodClaims = `{"iss":"` + fuzzIssuer + `","aud":"ambit","sub":"ada","exp":1800003600}`
 )
 
-// FuzzToken: no text is taken for a token but one that the provider signed.
+// FuzzToken checks that only tokens signed by the provider are accepted.
 func FuzzToken(f *testing.F) {
 	good := signedBy(fuzzKey, edHeader, []byte(goodClaims))
 	f.Add(good)
@@ -73,15 +74,16 @@ func FuzzToken(f *testing.F) {
 			}
 			return
 		}
-		// The seeds hold one token of the provider's; what it says cannot be changed.
+		// Only one seed is a valid token. So an accepted token must contain the claims of that
+		// seed.
 		if !strings.Contains(token, strings.Split(good, ".")[1]) || p.Name != "ada" || p.Admin {
-			t.Errorf("%q lets %+v in", token, p)
+			t.Errorf("the token %q was accepted for %+v", token, p)
 		}
 	})
 }
 
-// FuzzClaims: an accepted token always yields a valid name, never a reserved one, and an
-// expiry.
+// FuzzClaims checks the accepted tokens. Their names must be valid and not reserved. Their expiry must be in
+// the future.
 func FuzzClaims(f *testing.F) {
 	for _, claims := range []string{
 		goodClaims,
@@ -102,19 +104,19 @@ func FuzzClaims(f *testing.F) {
 			return
 		}
 		if !ValidName(p.Name) || reserved(p.Name) || p.Kind != ByToken || p.Admin {
-			t.Errorf("%s lets %+v in", claims, p)
+			t.Errorf("the claims %s were accepted for %+v", claims, p)
 		}
 		if !p.Until.After(o.now()) {
-			t.Errorf("%s is accepted until %v", claims, p.Until)
+			t.Errorf("the claims %s are accepted until %v, which is not in the future", claims, p.Until)
 		}
 		var said struct{ Iss string }
 		if err := json.Unmarshal(claims, &said); err != nil || said.Iss != fuzzIssuer {
-			t.Errorf("%s is of another provider", claims)
+			t.Errorf("the claims %s of another provider were accepted", claims)
 		}
 	})
 }
 
-// canned answers every request with the same.
+// canned answers every request with the same response.
 type canned struct {
 	status int
 	text   []byte
@@ -126,7 +128,7 @@ func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// FuzzKeySet: no key set makes a token good that its keys have not signed.
+// FuzzKeySet checks that no key set accepts a token signed with a key outside the set.
 func FuzzKeySet(f *testing.F) {
 	x := base64.RawURLEncoding.EncodeToString(fuzzKey.Public().(ed25519.PublicKey))
 	for _, text := range []string{
@@ -138,16 +140,16 @@ func FuzzKeySet(f *testing.F) {
 	}
 	stranger := signedBy(otherKey, edHeader, []byte(goodClaims))
 	f.Fuzz(func(t *testing.T, status int, text []byte) {
-		ctx := oidc.ClientContext(t.Context(), &http.Client{Transport: bounded{canned{100 + min(max(status, 0), 499), text}}})
+		ctx := oidc.ClientContext(t.Context(), &http.Client{Transport: boundedTransport{canned{100 + min(max(status, 0), 499), text}}})
 		o := fuzzOIDC().discovered(oidc.NewRemoteKeySet(ctx, fuzzIssuer+"/keys"))
 		if p, err := o.Check(ctx, stranger); err == nil {
-			t.Errorf("%s lets %+v in", text, p)
+			t.Errorf("with the key set %s, a token of another key was accepted for %+v", text, p)
 		}
 	})
 }
 
-// FuzzTokenAnswer: a response becomes either a sign-in whose token appears in no output
-// and survives storage, or an error that quotes no secret.
+// FuzzTokenAnswer checks that each response gives a valid login or an error. A login survives storage and
+// never prints its token. An error quotes no secret.
 func FuzzTokenAnswer(f *testing.F) {
 	for _, text := range []string{
 		`{"access_token":"canary-token","token_type":"Bearer","expires_in":3600,"refresh_token":"canary-refresh","scope":"a b"}`,
@@ -162,28 +164,27 @@ func FuzzTokenAnswer(f *testing.F) {
 		d := newDevice(LoginConfig{Issuer: fuzzIssuer, ClientID: "ambit"}, nil, canned{100 + min(max(status, 0), 499), text})
 		d.token = fuzzIssuer + "/token"
 		d.verifier = fuzzOIDC().last.verifier
-		l, err := d.tokens(context.Background(), url.Values{})
+		l, err := d.requestTokens(context.Background(), url.Values{})
 		if err != nil {
 			if said := err.Error(); strings.Contains(said, "canary-") && !bytes.Contains(text, []byte(`"error`)) || strings.ContainsAny(said, "\x1b\u202e\n") {
-				t.Errorf("it says %q", said)
+				t.Errorf("the error quotes a secret or a control character: %q", said)
 			}
 			return
 		}
 		if l.Token() == "" || l.Issuer != fuzzIssuer || !l.Expires.IsZero() && l.Expires.Before(time.Now().Add(-time.Minute)) {
-			t.Errorf("%+v", l)
+			t.Errorf("got an invalid sign-in: %+v", l)
 		}
 		if shown := fmt.Sprintf("%v %+v %#v", l, l, *l); len(l.Token()) > 8 && strings.Contains(shown, l.Token()) {
-			t.Error("the token shows")
+			t.Error("printing the sign-in shows its token")
 		}
 		again, err := OpenLogin(l.Reveal())
 		if err != nil || again.Token() != l.Token() || again.Renewable() != l.Renewable() || !again.Expires.Equal(l.Expires) {
-			t.Errorf("it is read as another: %v", err)
+			t.Errorf("the stored sign-in differs from the original: %v", err)
 		}
 	})
 }
 
-// FuzzProviderConfig: a provider that config.toml names is on https or on this
-// machine.
+// FuzzProviderConfig checks that an accepted issuer is an https URL or a loopback host.
 func FuzzProviderConfig(f *testing.F) {
 	for _, text := range []string{
 		"[oidc]\nissuer = \"https://login.example.com\"\naudience = \"ambit\"\n", "[oidc]\nissuer = \"http://evil.example\"\naudience = \"ambit\"\n",
@@ -193,7 +194,7 @@ func FuzzProviderConfig(f *testing.F) {
 	}
 	file := filepath.Join(f.TempDir(), "config.toml")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		os.Remove(file) // to write over a file can wait for the disk
+		os.Remove(file) // overwriting an existing file may wait for the disk
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +204,7 @@ func FuzzProviderConfig(f *testing.F) {
 		}
 		u, err := url.Parse(c.Issuer)
 		if err != nil || u.Host == "" || u.Scheme != "https" && !loopback(u.Hostname()) || c.Audience == "" || c.PrincipalClaim == "" {
-			t.Errorf("%+v is taken", c)
+			t.Errorf("ReadOIDC accepted %+v", c)
 		}
 	})
 }

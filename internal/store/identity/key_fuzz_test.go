@@ -2,7 +2,7 @@ package identity
 
 import "testing"
 
-// A text that is taken for a key has an id in it, and is its only spelling.
+// FuzzKeyText checks that idOf accepts only strings with the length and the checksum of a key.
 func FuzzKeyText(f *testing.F) {
 	f.Add(newText(newID()))
 	f.Add(keyPrefix)
@@ -14,7 +14,7 @@ func FuzzKeyText(f *testing.F) {
 			return
 		}
 		if len(id) != idLength || len(text) != keyLength || checksum(text[:keyLength-sumWidth]) != text[keyLength-sumWidth:] {
-			t.Errorf("%d bytes passed for a key", len(text))
+			t.Errorf("idOf accepted a string of %d bytes that is not a key", len(text))
 		}
 	})
 }

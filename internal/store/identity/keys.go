@@ -2,25 +2,25 @@
 //
 // # Callers
 //
-// A Principal is authenticated in one of three ways: it is the user of this process, it
-// holds an API key, or it has a token of the configured OpenID provider. The claims of an
-// agent about itself are never used.
+// A [Principal] is an authenticated caller: the user of this process, the holder of an API key, or the holder of a
+// token from the configured OpenID provider. An agent's statements about its own identity are never used.
 //
-//   - An API key is stored as a hash and looked up in the store on every check: a revoked
-//     key is refused everywhere at once.
-//   - A token is verified with the provider's keys. It grants only what the settings grant
-//     to its subject or groups; a subject without a grant may use nothing.
-//   - A caller without a valid key gets the same error for every wrong key.
+//   - The store contains only hashes of API keys. Every check reads the store, so all processes reject a revoked key
+//     immediately.
+//   - A token is verified with the provider's keys. The settings map the subject and the groups of a token to agents.
+//     A subject that the settings do not mention has no access.
+//   - An unknown key and a malformed key cause the same error. Only expired and revoked keys have errors of their
+//     own.
 //
-// The owner of a home is the user who owns the file of the root key. Only owners may act on
-// behalf of another principal or write policies.
+// The owner of a home is the user who owns the root key file. Only the owner can act on behalf of another principal
+// or write policies.
 //
 // # The keys of ambit
 //
-// All keys that ambit signs, seals and hashes with are derived from one root secret, one
-// key per purpose. So there is one file to protect and back up, and data for one purpose is
-// invalid for any other. A lost root is not replaced, and a store is bound to the root that
-// it was created with ([Begin]).
+// ambit derives its keys for signatures, encryption and keyed hashes from one root key. Only one file must be
+// protected and backed up. Data that was encrypted or hashed for one purpose is invalid for any other purpose. A
+// store is bound to the root key with which it was created (see [Begin]). A lost root key is never replaced with a
+// new root key.
 package identity
 
 import (
@@ -32,6 +32,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -45,42 +46,42 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Keys are the keys of one home, or of several machines that share a root.
+// Keys contains the keys that are derived from one root key. Several machines can share a root key.
 //
-// A root can be rotated. Stored data of an older root is still read, with [Keys.OpenKept]
-// and [Keys.SameMAC]. Data that is not stored, such as a session, is not: an attacker with
-// the older root could forge it.
+// A root key can be rotated. After a rotation, [Keys.OpenKept] and [Keys.SameMAC] still accept stored data that was
+// protected with an older root key. Data from callers, such as a session, must be protected with the current root key.
+// Otherwise, an attacker with an older root key could forge the data.
 type Keys struct {
 	sign ed25519.PrivateKey
 	seal cipher.AEAD
-	macs *sync.Pool // of hash.Hash
-	old  []*Keys    // of older roots, the newest first
+	macs *sync.Pool // contains values of type hash.Hash
+	old  []*Keys    // the keys that are derived from older root keys, newest first
 }
 
 const rootSize = 32
 
-// ErrSealed means that sealed data cannot be opened: it was changed, or sealed with
-// another root or for another purpose.
-var ErrSealed = errors.New("it was not sealed by this ambit, or was changed since")
+// ErrSealed means that data cannot be decrypted. The data was changed, or was encrypted with another root key or for
+// another purpose.
+var ErrSealed = errors.New("the data was not encrypted with this root key, or was changed later")
 
-// OpenKeys reads the root secret from its file in a home and creates it on first use. Two
-// processes that create it at the same time get the same one. The file has one line for
-// each root, newest first. The root is always created before the store, so if there is a
-// store and no root, the root was lost, and OpenKeys fails with ErrNoRoot.
+// OpenKeys reads the root key file of a home. The file has one line for each root key, newest first. If the file is
+// missing, OpenKeys creates the file with a new root key. If several processes create the file at the same time, they
+// all get the same root key. A root key is always created before the store. If only the store exists, the root key was
+// lost, and OpenKeys fails with ErrNoRoot.
 func OpenKeys(file string) (*Keys, error) {
 	store := home.At(filepath.Dir(filepath.Dir(file))).State()
-	_, storeErr := os.Stat(store) // before reading the root: another process may be creating both
+	_, storeErr := os.Stat(store) // must come before readRoots, because another process may be creating both files
 	roots, err := readRoots(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !errors.Is(storeErr, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %s does not exist, and the store %s was created with it", ErrNoRoot, file, store)
+			return nil, fmt.Errorf("%w: %s does not exist, and the store %s needs that key", ErrNoRoot, file, store)
 		}
 		if err = makeRoot(file); err == nil {
 			roots, err = readRoots(file)
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the root key: %w", err)
+		return nil, fmt.Errorf("cannot open the root key: %w", err)
 	}
 	return keysOf(roots)
 }
@@ -109,15 +110,16 @@ func readRoots(file string) ([][]byte, error) {
 	for line := range strings.SplitSeq(strings.TrimSpace(string(text)), "\n") {
 		root, err := base64.StdEncoding.DecodeString(strings.TrimSpace(line))
 		if err != nil || len(root) != rootSize {
-			return nil, fmt.Errorf("%s does not contain %d bytes in base64", file, rootSize)
+			return nil, fmt.Errorf("%s is damaged: each line must contain %d bytes in base64", file, rootSize)
 		}
 		roots = append(roots, root)
 	}
 	return roots, nil
 }
 
-// makeRoot writes a new root to a temporary file and links it to its place, so that the
-// first process wins and no process reads an incomplete root.
+// makeRoot creates a root key file unless the file exists. It writes a temporary file and then links this file to the
+// final name, so that no process can read an incomplete root key. If several processes create a root key at the same
+// time, the first link wins.
 func makeRoot(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
@@ -143,7 +145,7 @@ func deriveKeys(root []byte) (*Keys, error) {
 	derive := func(use string, n int) []byte {
 		key, err := hkdf.Key(sha256.New, root, nil, "ambit/"+use, n)
 		if err != nil {
-			panic(err) // only for impossible lengths
+			panic(err) // hkdf fails only for lengths that are not used here
 		}
 		return key
 	}
@@ -163,14 +165,12 @@ func deriveKeys(root []byte) (*Keys, error) {
 	}, nil
 }
 
-// Signer signs checkpoints and grants.
+// Signer returns the key that signs checkpoints and grants.
 func (k *Keys) Signer() ed25519.PrivateKey { return k.sign }
 
-// PublicOf returns, in base64, the public key that identifies a principal to the programs
-// that work for it. It is derived from the root, so it is the same on every machine with
-// that root, and differs for principals whose names look alike. It signs nothing.
-//
-// It is derived from the oldest root, so that a rotation does not change it.
+// PublicOf returns a public key in base64. Programs that run for a principal use it to identify the principal. Nothing
+// is signed with the key. The key is derived from the oldest root key and the principal's name. Every machine with that
+// root key computes the same key, and a rotation does not change the key.
 func (k *Keys) PublicOf(principal string) string {
 	if n := len(k.old); n > 0 {
 		k = k.old[n-1]
@@ -180,7 +180,7 @@ func (k *Keys) PublicOf(principal string) string {
 	return base64.StdEncoding.EncodeToString(public)
 }
 
-// Seal encrypts data for a purpose. Open needs the same purpose to decrypt it.
+// Seal encrypts data for a purpose. Open must be called with the same purpose.
 func (k *Keys) Seal(purpose string, data []byte) []byte {
 	return k.seal.Seal(nil, nil, data, []byte(purpose))
 }
@@ -194,12 +194,32 @@ func (k *Keys) Open(purpose string, sealed []byte) ([]byte, error) {
 	return data, nil
 }
 
+// SealText encodes a value as JSON, encrypts the JSON, and returns a string that is safe in URLs and headers.
+func (k *Keys) SealText(purpose string, value any) (string, error) {
+	plain, err := json.Marshal(value)
+	return base64.RawURLEncoding.EncodeToString(k.Seal(purpose, plain)), err
+}
+
+// OpenText decrypts a string that SealText returned and decodes the value into target. It fails with ErrSealed if the
+// string cannot be decrypted.
+func (k *Keys) OpenText(purpose, text string, target any) error {
+	sealed, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return ErrSealed
+	}
+	plain, err := k.Open(purpose, sealed)
+	if err != nil || json.Unmarshal(plain, target) != nil {
+		return ErrSealed
+	}
+	return nil
+}
+
 // MAC returns a keyed hash of data for a purpose.
 func (k *Keys) MAC(purpose string, data []byte) [sha256.Size]byte {
 	h := k.macs.Get().(hash.Hash)
 	defer k.macs.Put(h)
 	h.Reset()
-	// The length separates purpose and data.
+	// The length prefix marks where the purpose ends and the data begins.
 	head := strconv.AppendInt(make([]byte, 0, 128), int64(len(purpose)), 10)
 	h.Write(append(append(head, ':'), purpose...))
 	h.Write(data)

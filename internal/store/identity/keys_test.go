@@ -27,7 +27,7 @@ func TestKeysAreMadeOnceAndStay(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys", "root")
 	first, second := openKeys(t, file), openKeys(t, file)
 	if !first.Signer().Equal(second.Signer()) {
-		t.Error("the second opening has another key")
+		t.Error("opening the root again returned another key")
 	}
 	if other := openKeys(t, filepath.Join(t.TempDir(), "root")); other.Signer().Equal(first.Signer()) {
 		t.Error("two homes have the same key")
@@ -35,13 +35,13 @@ func TestKeysAreMadeOnceAndStay(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*"))
 	hidden, err2 := filepath.Glob(filepath.Join(filepath.Dir(file), ".*"))
 	if errors.Join(err, err2) != nil || len(left) != 1 || len(hidden) != 0 {
-		t.Errorf("left behind: %v %v, %v", left, hidden, errors.Join(err, err2))
+		t.Errorf("the directory contains %v and %v (error %v), want only the root", left, hidden, errors.Join(err, err2))
 	}
 }
 
 func TestRootIsForItsUserAlone(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no such permissions: folders of a user are the user's")
+		t.Skip("Windows has no such permission bits: a user's directories are private by default")
 	}
 	file := filepath.Join(t.TempDir(), "home", "keys", "root")
 	openKeys(t, file)
@@ -56,7 +56,7 @@ func TestRootIsForItsUserAlone(t *testing.T) {
 	}
 }
 
-// Many processes may make the root at once; all must end up with one.
+// If several processes create the root at the same time, all of them must get the same root.
 func TestRootIsMadeByOne(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys", "root")
 	keys := make([]*Keys, 16)
@@ -75,7 +75,7 @@ func TestRootIsMadeByOne(t *testing.T) {
 	wg.Wait()
 	for _, k := range keys {
 		if k == nil || !k.Signer().Equal(keys[0].Signer()) {
-			t.Fatal("two of them have different keys")
+			t.Fatal("two processes have different keys")
 		}
 	}
 }
@@ -95,10 +95,10 @@ func TestDamagedRootIsRefusedAndKept(t *testing.T) {
 			}
 			_, err := OpenKeys(file)
 			if err == nil {
-				t.Fatal("it was taken")
+				t.Fatal("OpenKeys accepted a damaged root")
 			}
 			if strings.Contains(err.Error(), secret[:6]) {
-				t.Error("the error shows what is in the file")
+				t.Error("the error quotes the file")
 			}
 			if text, _ := os.ReadFile(file); string(text) != tt.text {
 				t.Error("the file was changed")
@@ -107,7 +107,7 @@ func TestDamagedRootIsRefusedAndKept(t *testing.T) {
 	}
 }
 
-// Later versions must open and verify the data of this version.
+// Later versions must be able to decrypt and verify data from this version.
 func TestDerivationIsFixed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root")
 	root := bytes.Repeat([]byte{7}, rootSize)
@@ -121,7 +121,7 @@ func TestDerivationIsFixed(t *testing.T) {
 		"the MAC":         {hex.EncodeToString(mac[:]), "54071f16201ffbcb8d8c828e43b4f0061b975853f480ece232125b12b04c7109"},
 	} {
 		if pair[0] != pair[1] {
-			t.Errorf("%s is %s, and was %s", name, pair[0], pair[1])
+			t.Errorf("%s: got %s, want %s", name, pair[0], pair[1])
 		}
 	}
 	sealed, err := hex.DecodeString("9498d610ed0d6608f784a3dc9206674e9cccff5dd7b21a65467aa849082e17b9")
@@ -129,7 +129,7 @@ func TestDerivationIsFixed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if data, err := k.Open("purpose", sealed); err != nil || string(data) != "data" {
-		t.Errorf("what was sealed before opens as %q: %v", data, err)
+		t.Errorf("decrypting data of an earlier version: got %q, %v", data, err)
 	}
 }
 
@@ -139,21 +139,21 @@ func TestSeal(t *testing.T) {
 	data := []byte("arguments of a call")
 	sealed := k.Seal("call", data)
 	if bytes.Contains(sealed, data) {
-		t.Error("it is not encrypted")
+		t.Error("the sealed data contains the plain text")
 	}
 	if bytes.Equal(sealed, k.Seal("call", data)) {
-		t.Error("the same data is sealed to the same bytes")
+		t.Error("sealing the same data twice gives the same bytes")
 	}
 	if got, err := k.Open("call", sealed); err != nil || !bytes.Equal(got, data) {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("Open returned %q, %v", got, err)
 	}
 	if got, err := k.Open("call", k.Seal("call", nil)); err != nil || len(got) != 0 {
-		t.Errorf("nothing sealed: %q, %v", got, err)
+		t.Errorf("opening sealed empty data: got %q, %v", got, err)
 	}
 	refused := func(name string, k *Keys, purpose string, sealed []byte) {
 		t.Helper()
 		if got, err := k.Open(purpose, sealed); !errors.Is(err, ErrSealed) || got != nil {
-			t.Errorf("%s: %q, %v", name, got, err)
+			t.Errorf("%s: got %q, error %v; want ErrSealed", name, got, err)
 		}
 	}
 	refused("another purpose", k, "approval", sealed)
@@ -173,16 +173,16 @@ func TestMAC(t *testing.T) {
 	k, other := openKeys(t, filepath.Join(dir, "a")), openKeys(t, filepath.Join(dir, "b"))
 	mac := k.MAC("ab", []byte("c"))
 	if mac != k.MAC("ab", []byte("c")) {
-		t.Error("it changes")
+		t.Error("two hashes of the same data differ")
 	}
 	if mac == other.MAC("ab", []byte("c")) {
-		t.Error("it does not depend on the root")
+		t.Error("the hash does not depend on the root")
 	}
 	if mac == k.MAC("a", []byte("bc")) {
-		t.Error("purpose and data run into each other")
+		t.Error("different purposes and data give the same hash")
 	}
 	if k.MAC("1:a", nil) == k.MAC("1", []byte(":a")) || k.MAC("", []byte("0:")) == k.MAC("", nil) {
-		t.Error("purpose and data run into each other")
+		t.Error("different purposes and data give the same hash")
 	}
 }
 
@@ -191,6 +191,6 @@ func TestSignerSigns(t *testing.T) {
 	text := []byte("a checkpoint")
 	public := k.Signer().Public().(ed25519.PublicKey)
 	if !ed25519.Verify(public, text, ed25519.Sign(k.Signer(), text)) {
-		t.Error("its signature does not verify")
+		t.Error("the signature does not verify")
 	}
 }

@@ -25,14 +25,14 @@ import (
 //	audience = "https://ambit.example.com"
 //	principal_claim = "email"          # default: sub
 //	groups_claim = "groups"            # the default
-//	[oidc.subjects]                    # the agents of each subject, "*" for all
+//	[oidc.subjects]                    # the agents that each subject can use, "*" for all agents
 //	"ada@example.com" = ["*"]
 //	[oidc.groups]
 //	researchers = ["neo", "forge"]
 //	[oidc.admins]
 //	groups = ["operators"]
 //
-// A subject that is in neither list may use nothing.
+// A subject can use an agent only if the table lists the subject or one of its groups.
 type OIDCConfig struct {
 	Issuer         string              `toml:"issuer"`
 	Audience       string              `toml:"audience"`
@@ -46,7 +46,7 @@ type OIDCConfig struct {
 	} `toml:"admins"`
 }
 
-// ReadOIDC reads the [oidc] table of a file. It returns nil if there is none.
+// ReadOIDC reads the [oidc] table of a file. It returns nil if the table is missing.
 func ReadOIDC(file string) (*OIDCConfig, error) {
 	c := &OIDCConfig{PrincipalClaim: "sub", GroupsClaim: "groups"}
 	if found, err := home.ReadTable(file, "oidc", c); err != nil || !found {
@@ -62,13 +62,13 @@ func (c *OIDCConfig) check() error {
 	u, err := url.Parse(c.Issuer)
 	switch {
 	case c.Issuer == "" || c.Audience == "":
-		return errors.New("issuer and audience are both required")
+		return errors.New("the issuer and the audience are both required")
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return errors.New("issuer is not a URL")
+		return errors.New("the issuer is not a URL")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
-		return errors.New("issuer must be https://: its keys decide which tokens are accepted")
+		return errors.New("the issuer must begin with https://, because ambit gets the keys for verifying tokens from it")
 	case c.PrincipalClaim == "" || c.GroupsClaim == "":
-		return errors.New("the name of a claim is empty")
+		return errors.New("principal_claim and groups_claim must not be empty")
 	}
 	return nil
 }
@@ -78,46 +78,46 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// ErrToken means that a token is refused. The wrapping error has the reason, for the log.
+// ErrToken means that a token was rejected. Errors that wrap ErrToken also contain the reason, which is meant for the
+// log.
 var ErrToken = errors.New("the token is not accepted")
 
-// ErrProvider means that the provider's keys are unavailable.
-var ErrProvider = errors.New("the OpenID provider cannot be reached")
+// ErrProvider means that the provider cannot be reached or sent an invalid response.
+var ErrProvider = errors.New("the OpenID provider gave no valid response")
 
-// OIDC checks bearer tokens of an OpenID provider. It fetches the provider's keys for the
-// first token, and again when a token names an unknown key.
+// OIDC checks bearer tokens from an OpenID provider. It fetches the provider's keys for the first token, and again when
+// a token was signed with an unknown key.
 type OIDC struct {
 	config OIDCConfig
 	client *http.Client
 	now    func() time.Time
 
 	mu   sync.Mutex
-	last *discovery // nil before the first token
+	last *discovery // the most recent discovery; nil before the first token
 }
 
-// discovery is one attempt to fetch the provider's configuration. All waiting requests
-// share it.
+// discovery is one attempt to fetch the provider's configuration. All requests that need the configuration wait for
+// the same attempt.
 type discovery struct {
-	done chan struct{}
-	// The other fields are set before done is closed.
+	done     chan struct{} // closed after the other fields are set
 	failed   time.Time
 	verifier *oidc.IDTokenVerifier
 	err      error
 }
 
-// algorithms are the accepted signature algorithms: all of them use public keys.
+// algorithms lists the accepted signature algorithms. All of them use public keys.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512,
 	oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
 }
 
-// NewOIDC returns a checker with the given configuration.
+// NewOIDC returns an OIDC with the given configuration. It sends no requests.
 func NewOIDC(c OIDCConfig) *OIDC {
 	return &OIDC{
 		config: c, now: time.Now,
 		client: &http.Client{
 			Timeout:       10 * time.Second,
-			Transport:     &frugal{next: http.DefaultTransport, rate: rate.NewLimiter(rate.Every(5*time.Second), 6)},
+			Transport:     &throttledTransport{next: http.DefaultTransport, rate: rate.NewLimiter(rate.Every(5*time.Second), 6)},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -126,13 +126,13 @@ func NewOIDC(c OIDCConfig) *OIDC {
 // Issuer returns the issuer whose tokens are accepted.
 func (o *OIDC) Issuer() string { return o.config.Issuer }
 
-// retryProvider is the time between a failed discovery and the next one.
-const retryProvider = 5 * time.Second
+// retryDelay is the minimum time between a failed discovery and the next discovery.
+const retryDelay = 5 * time.Second
 
-// ready waits for the discovery and returns its verifier.
-func (o *OIDC) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
+// tokenVerifier returns the token verifier. It starts a discovery if necessary and waits for the result.
+func (o *OIDC) tokenVerifier(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	o.mu.Lock()
-	if o.last == nil || o.last.again(o.now()) {
+	if o.last == nil || o.last.shouldRetry(o.now()) {
 		o.last = o.discover(ctx)
 	}
 	d := o.last
@@ -145,11 +145,10 @@ func (o *OIDC) ready(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	}
 }
 
-// discover starts a discovery.
 func (o *OIDC) discover(ctx context.Context) *discovery {
 	d := &discovery{done: make(chan struct{})}
-	// The client outlives the request: other requests wait for the discovery, and the key
-	// set keeps using the client.
+	// The discovery must outlive the request that started it, because other requests wait for the result. The
+	// verifier also keeps this context and uses it to fetch keys later.
 	ctx = oidc.ClientContext(context.WithoutCancel(ctx), o.client)
 	go func() {
 		defer close(d.done)
@@ -165,20 +164,21 @@ func (o *OIDC) discover(ctx context.Context) *discovery {
 	return d
 }
 
-// again reports whether the discovery failed and it is time for another one.
-func (d *discovery) again(now time.Time) bool {
+// shouldRetry reports whether a new discovery should start. This is the case if this discovery failed and retryDelay
+// has passed since then.
+func (d *discovery) shouldRetry(now time.Time) bool {
 	select {
 	case <-d.done:
-		return d.err != nil && now.Sub(d.failed) >= retryProvider
+		return d.err != nil && now.Sub(d.failed) >= retryDelay
 	default:
 		return false
 	}
 }
 
-// Check returns the principal of a token, or fails with ErrToken or ErrProvider. A subject
-// that is in none of the lists is a principal without agents.
+// Check returns the principal of a token, or fails with ErrToken or ErrProvider. The principal can use agents only if
+// the configuration lists the token's subject or one of its groups.
 func (o *OIDC) Check(ctx context.Context, token string) (*Principal, error) {
-	verifier, err := o.ready(ctx)
+	verifier, err := o.tokenVerifier(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -192,23 +192,23 @@ func (o *OIDC) Check(ctx context.Context, token string) (*Principal, error) {
 	}
 	var name string
 	if json.Unmarshal(claims[o.config.PrincipalClaim], &name) != nil || !ValidName(name) {
-		return nil, fmt.Errorf("%w: its claim %s is not a valid name", ErrToken, o.config.PrincipalClaim)
+		return nil, fmt.Errorf("%w: the claim %s is not a valid principal name", ErrToken, o.config.PrincipalClaim)
 	}
-	// An address that the provider has not verified may belong to another person.
+	// An unverified email address could belong to another person.
 	if o.config.PrincipalClaim == "email" && string(claims["email_verified"]) != "true" {
-		return nil, fmt.Errorf("%w: its email is not verified", ErrToken)
+		return nil, fmt.Errorf("%w: the provider has not verified the email address in the token", ErrToken)
 	}
 	if reserved(name) {
-		return nil, fmt.Errorf("%w: its name is reserved for this machine", ErrToken)
+		return nil, fmt.Errorf("%w: the principal name in the token is reserved for local users and API keys", ErrToken)
 	}
-	p := o.rights(name, groups(claims[o.config.GroupsClaim]))
+	p := o.principalFor(name, decodeGroups(claims[o.config.GroupsClaim]))
 	p.Until = t.Expiry
 	return p, nil
 }
 
-// rights returns a principal with the rights that the configuration grants to a name and
-// its groups.
-func (o *OIDC) rights(name string, groups []string) *Principal {
+// principalFor returns a principal with the given name. The principal has the rights that the configuration grants to
+// the name and to the groups.
+func (o *OIDC) principalFor(name string, groups []string) *Principal {
 	p := &Principal{Name: name, Kind: ByToken}
 	grant := func(agents []string) {
 		for _, a := range agents {
@@ -228,8 +228,8 @@ func (o *OIDC) rights(name string, groups []string) *Principal {
 	return p
 }
 
-// groups decodes a claim that is a string or a list of strings.
-func groups(claim json.RawMessage) []string {
+// decodeGroups decodes a claim that is a string or a list of strings.
+func decodeGroups(claim json.RawMessage) []string {
 	var list []string
 	if json.Unmarshal(claim, &list) == nil {
 		return list
@@ -241,19 +241,19 @@ func groups(claim json.RawMessage) []string {
 	return nil
 }
 
-// maxKeys bounds the size of a provider's response.
-const maxKeys = 1 << 20
+// maxResponse is the maximum size of a provider's response, in bytes.
+const maxResponse = 1 << 20
 
-// frugal limits the rate of requests to the provider. Any token with an unknown key id
-// makes the key set fetch keys, so strangers could cause requests without end.
-type frugal struct {
+// throttledTransport is an http.RoundTripper that limits the rate of requests to the provider. Every token with an
+// unknown key id causes a request for keys. Without the limit, anyone could make ambit send any number of requests.
+type throttledTransport struct {
 	next http.RoundTripper
 	rate *rate.Limiter
 }
 
-func (f *frugal) RoundTrip(r *http.Request) (*http.Response, error) {
+func (f *throttledTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if !f.rate.Allow() {
-		return nil, errors.New("too many requests to the provider; they are limited to one in 5 seconds")
+		return nil, errors.New("ambit has sent too many requests to the provider; the limit is one every 5 seconds")
 	}
-	return bounded{f.next}.RoundTrip(r)
+	return boundedTransport{f.next}.RoundTrip(r)
 }

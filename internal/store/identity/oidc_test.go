@@ -24,8 +24,8 @@ import (
 	"time"
 )
 
-// issuer is an OpenID provider written for these tests: a discovery document, a
-// key set, and tokens signed with real RS256 and ES256 keys. It is no product.
+// issuer is an OpenID provider for these tests. It serves a discovery document and a key set. It signs tokens
+// with real RS256 and ES256 keys.
 type issuer struct {
 	*httptest.Server
 	rsa *rsa.PrivateKey
@@ -33,7 +33,7 @@ type issuer struct {
 
 	mu      sync.Mutex
 	keys    []map[string]any
-	fetched int // how often the key set was asked for
+	fetched int // number of requests for the key set
 	down    bool
 }
 
@@ -81,7 +81,7 @@ func newIssuer(t *testing.T) *issuer {
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// token signs claims the way a header says.
+// token returns a token with these claims, signed with the algorithm that the header names.
 func (i *issuer) token(t *testing.T, header, claims map[string]any) string {
 	t.Helper()
 	part := func(v any) string {
@@ -106,7 +106,7 @@ func (i *issuer) token(t *testing.T, header, claims map[string]any) string {
 			t.Fatal(err)
 		}
 		sig = append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...)
-	case "HS256": // with the public key as the secret: the classic confusion
+	case "HS256": // an algorithm confusion attack: the public key is the HMAC secret
 		m := hmac.New(sha256.New, i.rsa.N.Bytes())
 		m.Write([]byte(body))
 		sig = m.Sum(nil)
@@ -154,23 +154,23 @@ func TestTokens(t *testing.T) {
 		{"no audience", rs256, map[string]any{"aud": nil}, ErrToken},
 		{"another issuer", rs256, map[string]any{"iss": "https://evil.example"}, ErrToken},
 		{"expired", rs256, map[string]any{"exp": time.Now().Add(-time.Minute).Unix()}, ErrToken},
-		{"without an end", rs256, map[string]any{"exp": nil}, ErrToken},
-		{"not yet", rs256, map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}, ErrToken},
+		{"without an expiry", rs256, map[string]any{"exp": nil}, ErrToken},
+		{"not yet valid", rs256, map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}, ErrToken},
 		{"unsigned", map[string]any{"alg": "none"}, nil, ErrToken},
 		{"signed with the public key", map[string]any{"alg": "HS256", "kid": "r1"}, nil, ErrToken},
-		{"of an unknown key", map[string]any{"alg": "RS256", "kid": "r9"}, nil, ErrToken},
-		{"of the other key", map[string]any{"alg": "ES256", "kid": "r1"}, nil, ErrToken},
+		{"signed with an unknown key", map[string]any{"alg": "RS256", "kid": "r9"}, nil, ErrToken},
+		{"key id of another algorithm", map[string]any{"alg": "ES256", "kid": "r1"}, nil, ErrToken},
 		{"a local name", rs256, map[string]any{"sub": "root@local"}, ErrToken},
 		{"a local name in capitals", rs256, map[string]any{"sub": "root@LOCAL"}, ErrToken},
 		{"the name of a key", rs256, map[string]any{"sub": "key:abcdefghjk"}, ErrToken},
 		{"no name", rs256, map[string]any{"sub": nil}, ErrToken},
-		{"a name that is no text", rs256, map[string]any{"sub": 7}, ErrToken},
+		{"a name that is a number", rs256, map[string]any{"sub": 7}, ErrToken},
 		{"a name of two lines", rs256, map[string]any{"sub": "a\nb"}, ErrToken},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := NewOIDC(i.config()).Check(t.Context(), i.token(t, tt.header, i.claims(tt.change)))
 			if !errors.Is(err, tt.want) || (err == nil) != (p != nil) {
-				t.Errorf("it said %+v, %v", p, err)
+				t.Errorf("got %+v, %v", p, err)
 			}
 		})
 	}
@@ -179,10 +179,10 @@ func TestTokens(t *testing.T) {
 	parts := strings.Split(good, ".")
 	other := strings.Split(i.token(t, rs256, i.claims(map[string]any{"sub": "eve"})), ".")
 	if _, err := o.Check(t.Context(), parts[0]+"."+other[1]+"."+parts[2]); !errors.Is(err, ErrToken) {
-		t.Errorf("claims under another's signature: %v", err)
+		t.Errorf("claims with the signature of another token: got error %v, want ErrToken", err)
 	}
 	if _, err := o.Check(t.Context(), "no token"); !errors.Is(err, ErrToken) {
-		t.Errorf("a text that is no token: %v", err)
+		t.Errorf("a string that is not a token: got error %v, want ErrToken", err)
 	}
 }
 
@@ -198,7 +198,7 @@ func TestRights(t *testing.T) {
 	}{
 		{"by name", nil, []string{"neo"}, false, false},
 		{"by group", map[string]any{"sub": "bob", "groups": []string{"lab", "x"}}, []string{"forge", "neo"}, false, false},
-		{"by one group as a text", map[string]any{"sub": "bob", "groups": "lab"}, []string{"forge", "neo"}, false, false},
+		{"by one group that is a string", map[string]any{"sub": "bob", "groups": "lab"}, []string{"forge", "neo"}, false, false},
 		{"by both", map[string]any{"groups": []string{"lab"}}, []string{"neo", "forge"}, false, false},
 		{"everything", map[string]any{"sub": "eve"}, nil, true, false},
 		{"admin", map[string]any{"sub": "bob", "groups": []string{"ops"}}, nil, false, true},
@@ -210,12 +210,12 @@ func TestRights(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !slices.Equal(p.Agents, tt.agents) || p.Everywhere != tt.everywhere || p.Admin != tt.admin || p.Kind != ByToken {
-				t.Errorf("it is %+v", p)
+				t.Errorf("got principal %+v", p)
 			}
 		})
 	}
 	if i.fetched != 1 {
-		t.Errorf("the keys were asked for %d times", i.fetched)
+		t.Errorf("the keys were fetched %d times, want 1", i.fetched)
 	}
 }
 
@@ -226,16 +226,15 @@ func TestEmailMustBeVerified(t *testing.T) {
 	o := NewOIDC(c)
 	typed := i.claims(map[string]any{"email": "ada@example.com"})
 	if _, err := o.Check(t.Context(), i.token(t, rs256, typed)); !errors.Is(err, ErrToken) {
-		t.Errorf("an unverified address: %v", err)
+		t.Errorf("an unverified address: got error %v, want ErrToken", err)
 	}
 	typed["email_verified"] = true
 	if p, err := o.Check(t.Context(), i.token(t, rs256, typed)); err != nil || p.Name != "ada@example.com" {
-		t.Errorf("a verified one: %+v, %v", p, err)
+		t.Errorf("a verified address: got %+v, %v", p, err)
 	}
 }
 
-// A new key of the provider is found; tokens of made-up keys do not make us ask
-// without end.
+// A new key of the provider is fetched. Tokens that name unknown keys cause only a limited number of requests.
 func TestKeyRotation(t *testing.T) {
 	i := newIssuer(t)
 	o := NewOIDC(i.config())
@@ -245,8 +244,8 @@ func TestKeyRotation(t *testing.T) {
 	i.mu.Lock()
 	i.keys[0]["kid"] = "r2"
 	i.mu.Unlock()
-	// The key set hands out what an earlier question brought until that question
-	// is quite over, so the first try may come too early.
+	// The first attempts may fail. If an earlier fetch of the key set is still running, go-oidc reuses its
+	// result.
 	var err error
 	for range 3 {
 		if _, err = o.Check(t.Context(), i.token(t, map[string]any{"alg": "RS256", "kid": "r2"}, i.claims(nil))); err == nil {
@@ -254,7 +253,7 @@ func TestKeyRotation(t *testing.T) {
 		}
 	}
 	if err != nil {
-		t.Fatalf("a token of the new key: %v", err)
+		t.Fatalf("a token of the new key was refused: %v", err)
 	}
 	for range 50 {
 		if _, err := o.Check(t.Context(), i.token(t, map[string]any{"alg": "RS256", "kid": "made-up"}, i.claims(nil))); !errors.Is(err, ErrToken) {
@@ -262,11 +261,12 @@ func TestKeyRotation(t *testing.T) {
 		}
 	}
 	if i.fetched > 10 {
-		t.Errorf("strangers made us ask %d times", i.fetched)
+		t.Errorf("unknown keys caused %d requests, want at most 10", i.fetched)
 	}
 }
 
-// A silent provider gets one request, and a caller whose context ends stops waiting.
+// A provider that does not respond gets only one discovery request. A caller stops waiting when its
+// context ends.
 func TestProviderSilent(t *testing.T) {
 	i := newIssuer(t)
 	o := NewOIDC(i.config())
@@ -286,17 +286,17 @@ func TestProviderSilent(t *testing.T) {
 	<-asked
 	leave()
 	if err := <-first; !errors.Is(err, ErrProvider) || !errors.Is(err, context.Canceled) {
-		t.Errorf("who asked and left: %v", err)
+		t.Errorf("the first caller, canceled: got error %v", err)
 	}
 	if _, err := o.Check(gone, token); !errors.Is(err, ErrProvider) || !errors.Is(err, context.Canceled) {
-		t.Errorf("who came later and left: %v", err)
+		t.Errorf("a later caller, canceled: got error %v", err)
 	}
 	close(answer)
 	if p, err := o.Check(t.Context(), token); err != nil || p.Name != "ada" {
-		t.Errorf("who waited: %+v, %v", p, err)
+		t.Errorf("a caller that waited: got %+v, %v", p, err)
 	}
-	if <-asked; len(asked) > 0 { // for the keys
-		t.Error("it was asked where its keys are more than once")
+	if <-asked; len(asked) > 0 { // the request for the keys
+		t.Error("discovery sent more than one request")
 	}
 }
 
@@ -312,17 +312,17 @@ func TestProviderDown(t *testing.T) {
 	o.now = func() time.Time { return now }
 	token := i.token(t, rs256, i.claims(nil))
 	if _, err := o.Check(t.Context(), token); !errors.Is(err, ErrProvider) {
-		t.Fatalf("it said %v", err)
+		t.Fatalf("got error %v, want ErrProvider", err)
 	}
 	i.mu.Lock()
 	i.down = false
 	i.mu.Unlock()
 	if _, err := o.Check(t.Context(), token); !errors.Is(err, ErrProvider) {
-		t.Errorf("it asked again at once: %v", err)
+		t.Errorf("a check before retryDelay has passed: got error %v, want ErrProvider", err)
 	}
-	now = now.Add(retryProvider)
+	now = now.Add(retryDelay)
 	if _, err := o.Check(t.Context(), token); err != nil {
-		t.Errorf("when the provider is back: %v", err)
+		t.Errorf("a check after retryDelay has passed: %v", err)
 	}
 }
 
@@ -331,12 +331,12 @@ func TestReadOIDC(t *testing.T) {
 		{"no table", "[registry.\"x\"]\nurl = 'y'", ""},
 		{"empty", "", ""},
 		{"all of it", "[registry.x]\nurl='y'\n[oidc]\nissuer='https://login.example.com'\naudience='a'\n[oidc.subjects]\nada=['*']\n[oidc.groups]\nlab=['neo']\n[oidc.admins]\ngroups=['ops']\nsubjects=['eve']", ""},
-		{"no audience", "[oidc]\nissuer='https://login.example.com'", "issuer and audience are both required"},
-		{"in the clear", "[oidc]\nissuer='http://login.example.com'\naudience='a'", "must be https"},
-		{"in the clear on this machine", "[oidc]\nissuer='http://127.0.0.1:1'\naudience='a'", ""},
-		{"no URL", "[oidc]\nissuer='login'\naudience='a'", "not a URL"},
+		{"no audience", "[oidc]\nissuer='https://login.example.com'", "the issuer and the audience are both required"},
+		{"http", "[oidc]\nissuer='http://login.example.com'\naudience='a'", "must begin with https"},
+		{"http on a loopback address", "[oidc]\nissuer='http://127.0.0.1:1'\naudience='a'", ""},
+		{"not a URL", "[oidc]\nissuer='login'\naudience='a'", "not a URL"},
 		{"a typo", "[oidc]\nissuer='https://x'\naudience='a'\nprincipal_clam='email'", "no setting principal_clam"},
-		{"no TOML", "[oidc", "toml"},
+		{"not TOML", "[oidc", "toml"},
 		{"not a table", "oidc = 3", "[oidc]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -346,10 +346,10 @@ func TestReadOIDC(t *testing.T) {
 			}
 			c, err := ReadOIDC(file)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-				t.Fatalf("it said %v, want %q", err, tt.want)
+				t.Fatalf("got error %v, want %q", err, tt.want)
 			}
 			if tt.name == "all of it" && (c.PrincipalClaim != "sub" || c.Subjects["ada"][0] != "*" || c.Groups["lab"][0] != "neo" || c.Admins.Groups[0] != "ops") {
-				t.Errorf("it is %+v", c)
+				t.Errorf("got %+v", c)
 			}
 		})
 	}

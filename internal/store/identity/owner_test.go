@@ -11,15 +11,15 @@ import (
 func TestCheckOwner(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root")
 	if err := CheckOwner(file); err != nil {
-		t.Errorf("before there is one: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 	if _, err := OpenKeys(file); err != nil {
 		t.Fatal(err)
 	}
 	if err := CheckOwner(file); err != nil {
-		t.Errorf("the owner: %v", err)
+		t.Errorf("the file of this user: %v", err)
 	}
-	other := "/etc/passwd" // root's
+	other := "/etc/passwd" // owned by root
 	if runtime.GOOS == "windows" {
 		other = `C:\Windows\System32\kernel32.dll`
 	} else if os.Geteuid() == 0 {
@@ -29,7 +29,7 @@ func TestCheckOwner(t *testing.T) {
 		}
 	}
 	if err := CheckOwner(other); !errors.Is(err, ErrNotOwner) {
-		t.Errorf("another's: %v", err)
+		t.Errorf("a file of another user: got error %v, want ErrNotOwner", err)
 	}
 }
 
@@ -50,6 +50,6 @@ func TestPublicOf(t *testing.T) {
 	}
 	a, b := one.PublicOf("a@local"), one.PublicOf("b@local")
 	if len(a) != 44 || a == b || a != two.PublicOf("a@local") || a == other.PublicOf("a@local") {
-		t.Errorf("%s %s", a, b)
+		t.Errorf("the public keys of two principals are %s and %s", a, b)
 	}
 }

@@ -22,7 +22,7 @@ func owned(path string, _ fs.FileInfo) (bool, error) {
 	if owner.Equals(user.User.Sid) {
 		return true, nil
 	}
-	// Files that an administrator creates belong to the group of administrators.
+	// Files that an administrator creates are owned by the Administrators group.
 	admins := owner.IsWellKnown(windows.WinBuiltinAdministratorsSid)
 	return admins && windows.GetCurrentProcessToken().IsElevated(), nil
 }

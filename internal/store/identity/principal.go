@@ -2,6 +2,9 @@ package identity
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"slices"
@@ -12,50 +15,50 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Kind is how a principal was authenticated.
+// Kind says how a principal was authenticated.
 type Kind string
 
-// The kinds.
+// The ways to authenticate a principal.
 const (
-	// Local is the user of this process.
+	// Local means that the principal is the user of this process.
 	Local Kind = "local"
-	// ByKey is the holder of an API key.
+	// ByKey means that the principal presented an API key.
 	ByKey Kind = "key"
-	// ByToken is a subject of the OpenID provider.
+	// ByToken means that the principal presented a token from the OpenID provider.
 	ByToken Kind = "oidc"
 )
 
-// Principal is an authenticated caller with its rights.
+// Principal describes an authenticated caller and the caller's rights.
 type Principal struct {
-	// Name appears in the journal and in policies.
+	// Name is the principal's name in the journal and in policies.
 	Name string
 	Kind Kind
-	// KeyID is the id of the API key, empty if there was none.
+	// KeyID is the id of the API key that the principal presented, or "".
 	KeyID string
-	// Admin may use every agent and administer the daemon.
+	// Admin allows the principal to use every agent and to administer the daemon.
 	Admin bool
-	// Everywhere allows every agent. Otherwise only Agents are allowed.
+	// Everywhere allows the principal to use every agent. Otherwise the principal can use only the listed Agents.
 	Everywhere bool
 	Agents     []string
-	// Until is the time its key or token expires; zero means never.
+	// Until is the time when the key or token expires. The zero time means never.
 	Until time.Time
 }
 
-// MayUse reports whether the principal may use the agent of that name.
+// MayUse reports whether the principal can use the agent with the given name.
 func (p *Principal) MayUse(agent string) bool {
 	return p.Admin || p.Everywhere || slices.Contains(p.Agents, agent)
 }
 
-// SeesAll reports whether no agent is hidden from the principal.
+// SeesAll reports whether the principal can use every agent.
 func (p *Principal) SeesAll() bool { return p.Admin || p.Everywhere }
 
-// localRealm is the suffix of the names of local users. No other principal may have it.
+// localRealm is the suffix of the names of local users. A token is rejected if its principal name has this suffix.
 const localRealm = "@local"
 
-// keyRealm is the prefix of the names of API keys without a principal.
+// keyRealm is a prefix of principal names. It marks API keys that were created without a principal name.
 const keyRealm = "key:"
 
-// LocalName returns the name of the user of this process: <os user>@local.
+// LocalName returns the principal name of the current user: <os user>@local.
 func LocalName() string {
 	name := ""
 	if u, err := user.Current(); err == nil {
@@ -69,20 +72,44 @@ func LocalName() string {
 	return cmp.Or(name, "unknown") + localRealm
 }
 
-// maxName bounds the name of a principal.
+// maxName is the maximum length of a principal's name, in bytes.
 const maxName = 256
 
-// ValidName reports whether a string can be a name: it is short, and has no spaces and no
-// invisible or line-breaking characters.
+// ValidName reports whether name can be the name of a principal. A name has 1 to maxName bytes. It contains no spaces
+// and no invisible or line-breaking characters.
 func ValidName(name string) bool {
 	return name != "" && len(name) <= maxName && strings.IndexFunc(name, func(r rune) bool {
 		return r == ' ' || r == utf8.RuneError || diag.Unseen(r)
 	}) < 0
 }
 
-// reserved reports whether a name belongs to local users or to keys. No token may have such
-// a name.
+// reserved reports whether name has the form of a local user's name or an API key's name. Tokens with such a name are
+// rejected.
 func reserved(name string) bool {
 	name = strings.ToLower(name)
 	return strings.HasSuffix(name, localRealm) || strings.HasPrefix(name, keyRealm)
+}
+
+// ErrNotOwner means that the root key file belongs to another user.
+var ErrNotOwner = errors.New("the file belongs to another user")
+
+// CheckOwner returns an error if the current user does not own the root key file. Permission to read the file is not
+// enough. Even the superuser must first take ownership of the file. A missing file is accepted, because the user who
+// creates the file will own it.
+func CheckOwner(root string) error {
+	info, err := os.Stat(root) // follows links
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot check who owns the root key: %w", err)
+	}
+	mine, err := owned(root, info)
+	switch {
+	case err != nil:
+		return fmt.Errorf("cannot check who owns the root key: %w", err)
+	case !mine:
+		return fmt.Errorf("the root key %s: %w", root, ErrNotOwner)
+	}
+	return nil
 }

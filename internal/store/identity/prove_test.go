@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// A real OpenID provider, the npm package oidc-provider at a pinned version,
-// issues the tokens.
+// Tokens from a real OpenID provider, the npm package oidc-provider at a pinned version, are
+// accepted.
 func TestProveProvider(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"package.json", "package-lock.json", "provider.mjs", ".npmrc"} {
@@ -81,17 +81,17 @@ func TestProveProvider(t *testing.T) {
 			Error       string `json:"error"`
 		}
 		if err := json.NewDecoder(resp.Body).Decode(&doc); err != nil || doc.AccessToken == "" {
-			t.Fatalf("the provider gave no token: %v %s", err, doc.Error)
+			t.Fatalf("the provider returned no token: %v %s", err, doc.Error)
 		}
 		return doc.AccessToken
 	}
 	o := NewOIDC(OIDCConfig{Issuer: issuer, Audience: "ambit", PrincipalClaim: "sub", GroupsClaim: "groups", Subjects: map[string][]string{"ada": {"neo"}}})
 	for name, scope := range map[string]string{"ES256": "", "RS256": "use"} {
 		if p, err := o.Check(t.Context(), token("urn:ambit", scope)); err != nil || p.Name != "ada" || !p.MayUse("neo") || p.MayUse("forge") {
-			t.Errorf("%s: it is %+v, %v", name, p, err)
+			t.Errorf("%s: got principal %+v, %v", name, p, err)
 		}
 	}
 	if _, err := o.Check(t.Context(), token("urn:other", "")); !errors.Is(err, ErrToken) {
-		t.Errorf("a token for another: %v", err)
+		t.Errorf("a token for another audience: got error %v, want ErrToken", err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A file of roots is taken only if each of its lines is one, and what its keys seal
-// they open.
+// FuzzRoots checks that OpenKeys accepts only files in which each line is a root. It also checks that the keys
+// can decrypt what they encrypted.
 func FuzzRoots(f *testing.F) {
 	one := base64.StdEncoding.EncodeToString(make([]byte, rootSize))
 	for _, s := range []string{one, one + "\n" + one + "\n", one + "\r\n\r\n" + one, one[:20], "", "\n", " " + one + " ", strings.ReplaceAll(one, "=", "")} {
@@ -18,34 +18,34 @@ func FuzzRoots(f *testing.F) {
 	}
 	file := filepath.Join(f.TempDir(), "root")
 	f.Fuzz(func(t *testing.T, text, data []byte) {
-		os.Remove(file) // to write over a file can wait for the disk
+		os.Remove(file) // overwriting an existing file may wait for the disk
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		k, err := OpenKeys(file)
 		if err != nil {
 			if len(text) >= 20 && strings.Contains(err.Error(), string(text)) {
-				t.Error("the error shows what is in the file")
+				t.Error("the error quotes the file")
 			}
 			return
 		}
 		if lines := strings.Count(strings.TrimSpace(string(text)), "\n") + 1; lines != 1+len(k.old) {
-			t.Errorf("%d roots of %d lines", 1+len(k.old), lines)
+			t.Errorf("got %d roots from %d lines", 1+len(k.old), lines)
 		}
 		for line := range strings.Lines(strings.TrimSpace(string(text))) {
 			if line = strings.ReplaceAll(strings.TrimSpace(line), "\r", ""); len(line) != len(one) {
-				t.Errorf("%q is taken for a root", line)
+				t.Errorf("%q was accepted as a root", line)
 			}
 		}
 		sealed := k.Seal("this", data)
 		if got, err := k.Open("this", sealed); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%q, sealed and opened, is %q, %v", data, got, err)
+			t.Errorf("sealing and opening %q gave %q, %v", data, got, err)
 		}
 		if _, err := k.Open("that", sealed); err == nil {
-			t.Error("it is opened for another purpose")
+			t.Error("data was decrypted for another purpose")
 		}
 		if _, err := k.Open("this", text); err == nil {
-			t.Errorf("%q is taken for something sealed", text)
+			t.Errorf("%q was accepted as sealed data", text)
 		}
 	})
 }

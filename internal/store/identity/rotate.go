@@ -17,8 +17,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// OpenKept decrypts stored data that was sealed with this root or an older one, or fails
-// with ErrSealed.
+// OpenKept decrypts stored data that was encrypted with the current root key or an older root key. It fails with
+// ErrSealed if no root key can decrypt the data.
 func (k *Keys) OpenKept(purpose string, sealed []byte) ([]byte, error) {
 	data, err := k.Open(purpose, sealed)
 	for i := 0; err != nil && i < len(k.old); i++ {
@@ -27,8 +27,7 @@ func (k *Keys) OpenKept(purpose string, sealed []byte) ([]byte, error) {
 	return data, err
 }
 
-// SameMAC reports whether a stored keyed hash is the hash of data, with this root or an
-// older one.
+// SameMAC reports whether mac is the keyed hash of data under the current root key or an older root key.
 func (k *Keys) SameMAC(purpose string, data, mac []byte) bool {
 	for own := range k.MACs(purpose, data) {
 		if subtle.ConstantTimeCompare(own[:], mac) == 1 {
@@ -38,7 +37,7 @@ func (k *Keys) SameMAC(purpose string, data, mac []byte) bool {
 	return false
 }
 
-// MACs returns the keyed hashes of data with this root and with each older one.
+// MACs returns the keyed hashes of data under the current root key and each older root key.
 func (k *Keys) MACs(purpose string, data []byte) iter.Seq[[sha256.Size]byte] {
 	return func(yield func([sha256.Size]byte) bool) {
 		for i := -1; i < len(k.old); i++ {
@@ -53,7 +52,7 @@ func (k *Keys) MACs(purpose string, data []byte) iter.Seq[[sha256.Size]byte] {
 	}
 }
 
-// Signers returns the public keys of this root and of each older one, newest first.
+// Signers returns the public signing keys of all root keys, newest first.
 func (k *Keys) Signers() []ed25519.PublicKey {
 	list := []ed25519.PublicKey{k.sign.Public().(ed25519.PublicKey)}
 	for _, old := range k.old {
@@ -62,8 +61,8 @@ func (k *Keys) Signers() []ed25519.PublicKey {
 	return list
 }
 
-// Roots returns the keys of this root and of each older one, as they were before the next
-// rotation.
+// Roots returns one Keys value for each root key, newest first. Each value also contains the keys of all older root
+// keys, but of no newer root key.
 func (k *Keys) Roots() []*Keys {
 	all := []*Keys{k}
 	for i, old := range k.old {
@@ -74,22 +73,23 @@ func (k *Keys) Roots() []*Keys {
 	return all
 }
 
-// Rotating reports whether a rotation was interrupted.
+// Rotating reports whether a rotation was interrupted. An interrupted rotation leaves the next root key in a separate
+// file.
 func Rotating(file string) bool {
 	roots, err := readRoots(file)
 	fresh, nextErr := readRoots(next(file))
 	return err == nil && nextErr == nil && !bytes.Equal(fresh[0], roots[0])
 }
 
-// next returns the file of the next root during a rotation.
+// next returns the path of the file that contains the next root key during a rotation.
 func next(file string) string { return file + ".next" }
 
-// NextKeys prepares a rotation: it creates the next root, or reads the next root of an
-// interrupted rotation, and returns its keys. They are not in use until [AdoptNext].
+// NextKeys prepares a rotation and returns the keys of the next root key. It creates the next root key, or reads the
+// one that an interrupted rotation left behind. OpenKeys returns these keys only after [AdoptNext] was called.
 func NextKeys(file string) (*Keys, error) {
 	roots, err := readRoots(file)
 	if err != nil {
-		return nil, fmt.Errorf("the root key: %w", err)
+		return nil, fmt.Errorf("cannot read the root key: %w", err)
 	}
 	fresh, err := readRoots(next(file))
 	if err == nil && bytes.Equal(fresh[0], roots[0]) {
@@ -102,48 +102,48 @@ func NextKeys(file string) (*Keys, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the next root key: %w", err)
+		return nil, fmt.Errorf("cannot prepare the next root key: %w", err)
 	}
 	return keysOf(append(fresh[:1], roots...))
 }
 
-// Replaceable fails if the file of a root cannot be replaced, for example because it is
-// mounted. A rotation calls it before it hands the store over.
+// Replaceable returns an error if the root key file cannot be replaced, for example because it is a mount point. A
+// rotation calls Replaceable before it changes the store.
 func Replaceable(file string) error {
 	text, err := os.ReadFile(file)
 	if err == nil {
 		err = home.Replace(file, 0o600, text)
 	}
 	if err != nil {
-		return fmt.Errorf("the root key: %w", err)
+		return fmt.Errorf("cannot replace the root key: %w", err)
 	}
 	return nil
 }
 
-// AdoptNext puts the next root into use. The file keeps the older roots after it.
+// AdoptNext completes a rotation. It writes the next root key to the first line of the root key file, before the
+// older root keys.
 func AdoptNext(file string) error {
 	roots, err := readRoots(file)
 	if err != nil {
-		return fmt.Errorf("the root key: %w", err)
+		return fmt.Errorf("cannot read the root key: %w", err)
 	}
 	fresh, err := readRoots(next(file))
 	if err != nil {
-		return fmt.Errorf("the next root key: %w", err)
+		return fmt.Errorf("cannot read the next root key: %w", err)
 	}
 	if bytes.Equal(fresh[0], roots[0]) {
-		return os.Remove(next(file)) // another process has adopted it
+		return os.Remove(next(file)) // another process has already adopted this root key
 	}
 	var text []byte
 	for _, root := range append(fresh[:1], roots...) {
 		text = append(base64.StdEncoding.AppendEncode(text, root), '\n')
 	}
 	if err := home.Replace(next(file), 0o600, text); err != nil {
-		return fmt.Errorf("the next root key: %w", err)
+		return fmt.Errorf("cannot write the next root key: %w", err)
 	}
-	// The rename also removes the next file, so that it cannot be mistaken for the start of
-	// a new rotation.
+	// Rename the file instead of copying it, because a remaining file would look like an interrupted rotation.
 	if err := os.Rename(next(file), file); err != nil {
-		return fmt.Errorf("the root key: %w", err)
+		return fmt.Errorf("cannot replace the root key: %w", err)
 	}
 	return home.SyncFolder(filepath.Dir(file))
 }

@@ -29,7 +29,7 @@ func rotated(t *testing.T, file string) *Keys {
 	return keys
 }
 
-// Stored data of older roots can be read; other data of older roots is refused.
+// OpenKept and SameMAC accept data from older roots; Open refuses it.
 func TestRotatedRoot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys", "root")
 	first, err := OpenKeys(file)
@@ -47,36 +47,36 @@ func TestRotatedRoot(t *testing.T) {
 			t.Errorf("the %s root reads %q, %v", name, data, err)
 		}
 		if _, err := k.OpenKept("another", sealed); !errors.Is(err, ErrSealed) {
-			t.Errorf("the %s root reads it for another purpose: %v", name, err)
+			t.Errorf("the %s root decrypts data for another purpose: %v", name, err)
 		}
 		if _, err := k.Open("purpose", sealed); !errors.Is(err, ErrSealed) {
-			t.Errorf("the %s root takes what passes by and was sealed under an older one: %v", name, err)
+			t.Errorf("Open with the %s root accepts data of an older root: %v", name, err)
 		}
 		if !k.SameMAC("purpose", []byte("kept"), mac[:]) || k.SameMAC("purpose", []byte("other"), mac[:]) || k.SameMAC("another", []byte("kept"), mac[:]) {
-			t.Errorf("the %s root does not know its older hashes", name)
+			t.Errorf("SameMAC with the %s root gave a wrong result for a hash of the first root", name)
 		}
 		if k.MAC("purpose", []byte("kept")) == mac {
 			t.Errorf("the %s root hashes with the old key", name)
 		}
 		if k.PublicOf("ada@local") != first.PublicOf("ada@local") {
-			t.Errorf("people are strangers to the %s root", name)
+			t.Errorf("PublicOf changed with the %s root", name)
 		}
 	}
 	if _, err := first.OpenKept("purpose", third.Seal("purpose", []byte("new"))); !errors.Is(err, ErrSealed) {
-		t.Errorf("the first root reads what a later one sealed: %v", err)
+		t.Errorf("the first root decrypts data of a later root: %v", err)
 	}
 	if got := third.Signers(); len(got) != 3 || !got[0].Equal(third.Signer().Public()) || !got[2].Equal(first.Signer().Public()) {
-		t.Errorf("there are %d signers, or in another order", len(got))
+		t.Errorf("got %d signers, want 3 with the newest first", len(got))
 	}
 	if _, err := os.Stat(next(file)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the next root still lies there: %v", err)
+		t.Errorf("the file of the next root still exists: %v", err)
 	}
 	if info, err := os.Stat(file); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
-		t.Errorf("the roots can be read by others: %v, %v", info.Mode(), err)
+		t.Errorf("other users can read the roots: mode %v, error %v", info.Mode(), err)
 	}
 }
 
-// A rotation that is broken off anywhere is taken up again, with the same root.
+// A rotation that was interrupted at any point can be continued, with the same next root.
 func TestRotationBrokenOff(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root")
 	first, err := OpenKeys(file)
@@ -88,37 +88,37 @@ func TestRotationBrokenOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := OpenKeys(file); err != nil || !again.Signer().Equal(first.Signer()) {
-		t.Fatalf("a root that is only prepared is in use: %v", err)
+		t.Fatalf("OpenKeys uses the next root before AdoptNext: %v", err)
 	}
 	two, err := NextKeys(file)
 	if err != nil || !one.Signer().Equal(two.Signer()) {
-		t.Fatalf("the second try has another root: %v", err)
+		t.Fatalf("the second call of NextKeys returned another root: %v", err)
 	}
 	roots, err := os.ReadFile(file)
 	left, nextErr := os.ReadFile(next(file))
 	if err := errors.Join(err, nextErr); err != nil {
 		t.Fatal(err)
 	}
-	// It ended before the prepared root, with the others behind it, came to its place.
+	// AdoptNext was interrupted between writing all roots to the .next file and renaming the file.
 	if err := os.WriteFile(next(file), append(slices.Clone(left), roots...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if three, err := NextKeys(file); err != nil || !three.Signer().Equal(one.Signer()) || len(three.old) != 1 || !Rotating(file) {
-		t.Fatalf("the third try has another root, or more of them: %v", err)
+		t.Fatalf("the third call of NextKeys returned another root, or too many roots: %v", err)
 	}
 	if err := AdoptNext(file); err != nil {
 		t.Fatal(err)
 	}
 	if keys, err := OpenKeys(file); err != nil || !keys.Signer().Equal(one.Signer()) || len(keys.old) != 1 {
-		t.Errorf("the root is another, or there more than once: %v", err)
+		t.Errorf("the adopted root is wrong or appears more than once: %v", err)
 	}
 	if err := AdoptNext(file); err == nil {
 		t.Error("a root was adopted without preparation")
 	}
 }
 
-// A prepared root that was adopted and still lies there is no rotation that has
-// begun: the next one has a root of its own.
+// The file of the next root can remain after this root was adopted. Such a file does not count as an
+// interrupted rotation. The next rotation creates a new root.
 func TestNextLeftBehind(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root")
 	if _, err := OpenKeys(file); err != nil {
@@ -137,26 +137,26 @@ func TestNextLeftBehind(t *testing.T) {
 	first := rotated(t, file)
 	leave()
 	if Rotating(file) {
-		t.Error("a rotation that ended is taken for one that did not")
+		t.Error("Rotating reports a rotation that was completed")
 	}
 	second := rotated(t, file)
 	if second.Signer().Equal(first.Signer()) || len(second.old) != 2 || !second.old[0].Signer().Equal(first.Signer()) {
-		t.Errorf("the root was not rotated: there are %d older ones", len(second.old))
+		t.Errorf("the root was not rotated: there are %d older roots, want 2", len(second.old))
 	}
-	// Of two that adopt the same one, the second finds it in its place.
+	// If two processes adopt the same root, the second AdoptNext changes nothing.
 	leave()
 	if err := AdoptNext(file); err != nil {
 		t.Fatal(err)
 	}
 	if keys, err := OpenKeys(file); err != nil || len(keys.old) != 2 || !keys.Signer().Equal(second.Signer()) {
-		t.Errorf("it is there twice: %v", err)
+		t.Errorf("the root appears twice in the file: %v", err)
 	}
 	if _, err := os.Stat(next(file)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the next root still lies there: %v", err)
+		t.Errorf("the file of the next root still exists: %v", err)
 	}
 }
 
-// An older root that cannot be read is not left out silently.
+// If an older root is damaged, OpenKeys fails instead of ignoring it.
 func TestDamagedOlderRoot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "root")
 	if _, err := OpenKeys(file); err != nil {
@@ -174,7 +174,7 @@ func TestDamagedOlderRoot(t *testing.T) {
 	}
 }
 
-// A rotated API key is the same holder with another secret; the old one ends.
+// Rotate gives the holder of an API key a new secret, and the old key expires.
 func TestRotateAPIKey(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		a := NewAPIKeys(open())
@@ -201,19 +201,20 @@ func TestRotateAPIKey(t *testing.T) {
 			t.Errorf("the new key is held by %+v, %v", p, err)
 		}
 		if _, err := a.Check(t.Context(), was); err != nil {
-			t.Errorf("the old key is not good while both are: %v", err)
+			t.Errorf("the old key is refused during the overlap: %v", err)
 		}
 		now = now.Add(time.Hour)
 		if _, err := a.Check(t.Context(), was); !errors.Is(err, ErrExpired) {
-			t.Errorf("the old key is good after its end: %v", err)
+			t.Errorf("the old key after the overlap: got error %v, want ErrExpired", err)
 		}
 		if err := a.Standing(t.Context(), old.ID); !errors.Is(err, ErrExpired) {
-			t.Errorf("a session of the old key is valid after its end: %v", err)
+			t.Errorf("Standing of the old key after the overlap: got error %v, want ErrExpired", err)
 		}
 		if _, _, _, err := a.Rotate(t.Context(), old.ID, time.Hour); !errors.Is(err, ErrNoKey) {
-			t.Errorf("a key that has ended is rotated: %v", err)
+			t.Errorf("rotating an expired key: got error %v, want ErrNoKey", err)
 		}
-		// At once, and the holder stays who he was over several.
+		// With an overlap of 0 the old key expires immediately. The principal keeps its name over several
+		// rotations.
 		again, _, text2, err := a.Rotate(t.Context(), fresh.ID, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -222,19 +223,19 @@ func TestRotateAPIKey(t *testing.T) {
 			t.Errorf("%s is held by %+v, %v", again.ID, p, err)
 		}
 		if _, err := a.Check(t.Context(), text); !errors.Is(err, ErrExpired) {
-			t.Errorf("without an overlap the old key is still good: %v", err)
+			t.Errorf("the old key after a rotation without overlap: got error %v, want ErrExpired", err)
 		}
-		// A long overlap does not lengthen a key's life.
+		// The overlap does not extend the life of the old key.
 		short, _, err := a.New(t.Context(), KeySpec{Expires: now.Add(time.Minute)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, ended, _, err := a.Rotate(t.Context(), short.ID, 24*time.Hour); err != nil || !ended.Expires.Equal(now.Add(time.Minute)) {
-			t.Errorf("the old key now ends at %v, %v", ended.Expires, err)
+			t.Errorf("the old key now expires at %v (error %v)", ended.Expires, err)
 		}
 		for _, id := range []string{"", "nosuchkey1"} {
 			if _, _, _, err := a.Rotate(t.Context(), id, 0); !errors.Is(err, ErrNoKey) {
-				t.Errorf("a key %q is rotated: %v", id, err)
+				t.Errorf("rotating the unknown key %q: got error %v, want ErrNoKey", id, err)
 			}
 		}
 	})

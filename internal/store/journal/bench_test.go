@@ -10,8 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// BenchmarkAppend is the cost of a record inside a transaction, without the
-// commit.
+// BenchmarkAppend measures an append inside a transaction, without the commit.
 func BenchmarkAppend(b *testing.B) {
 	j := New(statetest.Open(b), testKey, "test")
 	r := sample(1)
@@ -34,14 +33,14 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkAppendCommit is the same with a commit for each of many callers,
-// and BenchmarkCommit what the commit costs without the journal.
+// BenchmarkAppendCommit measures appends by many concurrent callers, with one commit each. BenchmarkCommit
+// measures the same commits without the journal.
 func BenchmarkAppendCommit(b *testing.B) {
 	j := New(statetest.Open(b), testKey, "test")
 	commits(b, j, func(tx state.Tx) error { _, err := j.Append(tx, sample(1)); return err })
 }
 
-// BenchmarkAppendAlone is the same with one caller, who waits for every commit.
+// BenchmarkAppendAlone measures appends by one caller, which waits for every commit.
 func BenchmarkAppendAlone(b *testing.B) {
 	j := New(statetest.Open(b), testKey, "test")
 	r := sample(1)
@@ -90,7 +89,7 @@ func BenchmarkVerify(b *testing.B) {
 	for b.Loop() {
 		r, err := j.Verify(b.Context(), Check{})
 		if err != nil || !r.OK {
-			b.Fatalf("%+v, %v", r, err)
+			b.Fatalf("got report %+v, %v", r, err)
 		}
 	}
 	b.ReportMetric(float64(b.N)*many/b.Elapsed().Seconds(), "records/s")
@@ -102,7 +101,7 @@ func BenchmarkVerifyExport(b *testing.B) {
 	for b.Loop() {
 		r, err := VerifyExport(bytes.NewReader(text), Check{})
 		if err != nil || !r.OK {
-			b.Fatalf("%+v, %v", r, err)
+			b.Fatalf("got report %+v, %v", r, err)
 		}
 	}
 	b.ReportMetric(float64(b.N)*many/b.Elapsed().Seconds(), "records/s")
@@ -135,7 +134,7 @@ func BenchmarkShow(b *testing.B) {
 	}
 }
 
-// BenchmarkBackfill is the first filter by a rare value in a store that an older ambit wrote.
+// BenchmarkBackfill measures the first search for a rare value in a store of an older version.
 func BenchmarkBackfill(b *testing.B) {
 	j := newJournal(b, many)
 	for b.Loop() {

@@ -17,30 +17,32 @@ import (
 )
 
 const (
-	// stride is the number of records after which there is always a checkpoint.
+	// stride is the number of records between two required checkpoints. There is a checkpoint at every multiple of
+	// stride.
 	stride = 4096
-	// often is the time after which an append makes a checkpoint.
-	often = time.Minute
+	// checkpointInterval is the maximum time between checkpoints. If a process has made no checkpoint for this time,
+	// its next append makes one.
+	checkpointInterval = time.Minute
 )
 
-// Key checks the checkpoints of one journal. Its text is a verifier key as
-// sumdb/note writes them.
+// Key is the public key that verifies the checkpoints of one journal. Its string form is a verifier key of the
+// package golang.org/x/mod/sumdb/note.
 type Key struct {
 	name   string
 	public ed25519.PublicKey
 }
 
-var errKey = errors.New("this is not a journal key: the form is NAME+HASH+KEY")
+var errKey = errors.New("this is not a journal key: a key has the format NAME+HASH+KEY")
 
-// ParseKey parses the text of a key.
+// ParseKey parses the string form of a key.
 func ParseKey(s string) (Key, error) {
 	s = strings.TrimSpace(s)
 	v, err := note.NewVerifier(s)
 	if err != nil {
 		return Key{}, errKey
 	}
-	// The verifier has checked the text, but returns only the name.
-	parts := strings.SplitN(s, "+", 3) // base64 contains pluses too
+	// NewVerifier has validated s, but the returned verifier does not expose the public key.
+	parts := strings.SplitN(s, "+", 3) // the base64 of the key can also contain "+"
 	raw, err := base64.StdEncoding.DecodeString(parts[len(parts)-1])
 	if err != nil || len(raw) != 1+ed25519.PublicKeySize {
 		return Key{}, errKey
@@ -62,7 +64,7 @@ func (k Key) String() string {
 // IsZero reports whether the key is unset.
 func (k Key) IsZero() bool { return k.public == nil }
 
-// IsOf reports whether this key verifies the checkpoints of a signer.
+// IsOf reports whether k has the given public key.
 func (k Key) IsOf(signer ed25519.PublicKey) bool { return k.public.Equal(signer) }
 
 // Equal reports whether two keys are the same.
@@ -78,7 +80,7 @@ func (k Key) verifier(log int64) (note.Verifier, error) {
 	return note.NewVerifier(s)
 }
 
-// Checkpoint is the content of a signed note.
+// Checkpoint is a signed note and its content.
 type Checkpoint struct {
 	Log  int64
 	Size int64
@@ -88,10 +90,10 @@ type Checkpoint struct {
 
 var errNote = errors.New("this is not a checkpoint of a journal")
 
-// maxNote bounds a checkpoint. Witnesses may have added signatures to it.
+// maxNote is the maximum size of a checkpoint in bytes. It leaves room for the signatures of witnesses.
 const maxNote = 64 << 10
 
-// readNote parses a checkpoint without checking its signature.
+// readNote parses a checkpoint without checking its signature. The second result is the name of the journal.
 func readNote(text []byte) (c Checkpoint, name string, err error) {
 	if len(text) > maxNote {
 		return c, "", errNote
@@ -119,14 +121,14 @@ func cutLast(s, sep string) (before, after string, ok bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// Open parses a checkpoint that this key signed.
+// Open parses a checkpoint and verifies that this key signed it.
 func (k Key) Open(text []byte) (Checkpoint, error) {
 	c, name, err := readNote(text)
 	if err != nil {
 		return c, err
 	}
 	if name != k.name {
-		return c, fmt.Errorf("it is a checkpoint of %q, not of %q", name, k.name)
+		return c, fmt.Errorf("the checkpoint belongs to the journal %q, not to %q", name, k.name)
 	}
 	v, err := k.verifier(c.Log)
 	if err != nil {
@@ -138,7 +140,7 @@ func (k Key) Open(text []byte) (Checkpoint, error) {
 	return c, nil
 }
 
-// noteSigner signs checkpoints of one log.
+// noteSigner signs the checkpoints of one log.
 type noteSigner struct {
 	note.Verifier
 	key ed25519.PrivateKey
@@ -155,17 +157,17 @@ func (j *Journal) sign(log, size int64, root tlog.Hash) ([]byte, error) {
 	return note.Sign(&note.Note{Text: text}, noteSigner{v, j.signer})
 }
 
-// due reports whether an append should also make a checkpoint. A log's first record
-// always gets one, because Verify rejects a log without a checkpoint.
-func (j *Journal) due(now time.Time, size int64) bool {
-	return size == 1 || size%stride == 0 || now.UnixMicro()-j.marked.Load() >= often.Microseconds()
+// checkpointDue reports whether an append must make a checkpoint. The parameter size is the size of the log after the
+// append. The first record of a log always gets a checkpoint, because Verify rejects a log without checkpoints.
+func (j *Journal) checkpointDue(now time.Time, size int64) bool {
+	return size == 1 || size%stride == 0 || now.UnixMicro()-j.marked.Load() >= checkpointInterval.Microseconds()
 }
 
-// mark makes a checkpoint of a log. A checkpoint of another log than 0 is also recorded
-// in the roster, and log 0 then gets a checkpoint too.
+// mark makes a checkpoint of a log. If the log is not log 0, the checkpoint is also recorded in log 0, and log 0 gets a
+// new checkpoint too.
 func (j *Journal) mark(tx state.Tx, log int64, e *edge, now time.Time) error {
 	if log == 0 {
-		_, err := j.keep(tx, 0, e, now)
+		_, err := j.storeCheckpoint(tx, 0, e, now)
 		return err
 	}
 	if err := j.markOther(tx, log, e, now); err != nil {
@@ -181,21 +183,20 @@ func (j *Journal) markOther(tx state.Tx, log int64, e *edge, now time.Time) erro
 	if err := j.enroll(tx, r); err != nil {
 		return err
 	}
-	_, err := j.keep(tx, log, e, now)
+	_, err := j.storeCheckpoint(tx, log, e, now)
 	return err
 }
 
 func (j *Journal) markRoster(tx state.Tx, now time.Time) ([]byte, error) {
-	a := j.appenders.Get().(*appender)
-	defer j.appenders.Put(a)
+	var a appender
 	if err := a.open(tx, 0); err != nil {
 		return nil, err
 	}
-	return j.keep(tx, 0, &a.edge, now)
+	return j.storeCheckpoint(tx, 0, &a.edge, now)
 }
 
-// keep signs and stores a checkpoint.
-func (j *Journal) keep(tx state.Tx, log int64, e *edge, now time.Time) ([]byte, error) {
+// storeCheckpoint signs and stores a checkpoint of a log. It returns the signed note.
+func (j *Journal) storeCheckpoint(tx state.Tx, log int64, e *edge, now time.Time) ([]byte, error) {
 	if err := j.InForce(tx); err != nil {
 		return nil, err
 	}
@@ -212,10 +213,11 @@ func (j *Journal) keep(tx state.Tx, log int64, e *edge, now time.Time) ([]byte, 
 	return text, err
 }
 
-// forget removes the checkpoint that a new one of the same minute replaces.
+// forget deletes the last checkpoint of a log if the new checkpoint is from the same minute. Checkpoints at a
+// multiple of stride are kept.
 func forget(tx state.Tx, log, size int64, now time.Time) error {
 	last, made, err := lastMark(tx, log)
-	minute := often.Microseconds()
+	minute := checkpointInterval.Microseconds()
 	if err != nil || last <= 0 || last >= size || last%stride == 0 || made/minute != now.UnixMicro()/minute {
 		return err
 	}
@@ -223,8 +225,7 @@ func forget(tx state.Tx, log, size int64, now time.Time) error {
 	return err
 }
 
-// lastMark returns the size and time of a log's last checkpoint. The size is -1 if there
-// is none.
+// lastMark returns the size and time of a log's last checkpoint. The size is -1 if the log has no checkpoint.
 func lastMark(tx state.Tx, log int64) (size, made int64, err error) {
 	size = -1
 	err = tx.Query(`SELECT size, made FROM checkpoints WHERE log = $1 ORDER BY size DESC LIMIT 1`, []any{log},
@@ -232,14 +233,14 @@ func lastMark(tx state.Tx, log int64) (size, made int64, err error) {
 	return size, made, err
 }
 
-// Checkpoint signs the current size and root of every log. It returns the note of log 0,
-// which covers all logs: this is the note to store elsewhere.
+// Checkpoint makes a checkpoint of every log. It returns the checkpoint of log 0, which covers all logs. Callers should
+// keep a copy of the returned checkpoint outside the store.
 func (j *Journal) Checkpoint(ctx context.Context) (text []byte, err error) {
 	if err := j.Post(ctx); err != nil {
 		return nil, err
 	}
-	// The heads are read before the write: a transaction that reads what every process
-	// writes would conflict again and again.
+	// Read the heads in a separate transaction. Every process updates its head, so a write transaction that reads all
+	// heads would often conflict with other writers.
 	var unsigned []head
 	err = j.db.Read(ctx, func(tx state.Tx) error {
 		unsigned = nil
@@ -278,9 +279,9 @@ func (j *Journal) Checkpoint(ctx context.Context) (text []byte, err error) {
 	return text, err
 }
 
-// Close posts the noted records of this process and signs the records that it appended
-// since its last checkpoint. If its key was handed over, Close leaves both to processes
-// with the new key. The store stays open.
+// Close posts the entries in this process's write-ahead log and makes a checkpoint if records were appended since the
+// last checkpoint. If another key has replaced the key of this process, Close leaves both tasks to processes with the
+// new key. Close does not close the store.
 func (j *Journal) Close(ctx context.Context) error {
 	if err := j.closeWAL(ctx); err != nil || !j.written.Load() {
 		return err

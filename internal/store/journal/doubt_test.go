@@ -18,7 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/sqlite"
 )
 
-// signedHandover is one between two keys, of a size of log 0.
+// signedHandover returns a handover between two keys, for a log that has one record.
 func signedHandover(log int64, old, next *Journal) Handover {
 	h := Handover{Log: log, Size: 1, Old: old.key.String(), New: next.key.String()}
 	h.ByOld, h.ByNew = ed25519.Sign(old.signer, h.text()), ed25519.Sign(next.signer, h.text())
@@ -36,10 +36,10 @@ func handoversIn(t *testing.T, j *Journal) (n int64) {
 	return n
 }
 
-// If any statement of a hand-over fails, including those of also, the old key stays in
-// force and nothing records another one.
+// Any SQL statement of a handover can fail, including statements of the callback. The old key then stays
+// valid, and the store contains no handover.
 func TestHandOverMayFail(t *testing.T) {
-	for log, engine := range []string{"one log", "a log of its own"} {
+	for log, engine := range []string{"one log", "own log"} {
 		t.Run(engine, func(t *testing.T) {
 			db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"))
 			if err != nil {
@@ -51,55 +51,54 @@ func TestHandOverMayFail(t *testing.T) {
 			checkpoint(t, open(as))
 			was := verify(t, open(as)).Records
 			f := &faulty{DB: as}
-			also := func(tx state.Tx, _ *Journal) error {
+			update := func(tx state.Tx, _ *Journal) error {
 				_, err := tx.Exec(`UPDATE heads SET size = size`)
 				return err
 			}
 			n := 1
 			for ; ; n++ {
 				f.after(n)
-				_, err := open(f).HandOver(t.Context(), secondKey, "ada@local", also)
-				if f.due() {
+				_, err := open(f).HandOver(t.Context(), secondKey, "ada@local", update)
+				if f.pending() {
 					if err != nil {
-						t.Fatalf("without a failure: %v", err)
+						t.Fatalf("HandOver failed although no statement failed: %v", err)
 					}
 					break
 				}
 				if !errors.Is(err, errFault) {
-					t.Fatalf("statement %d failed, and the error is %v", n, err)
+					t.Fatalf("statement %d failed, but HandOver returned %v", n, err)
 				}
 				f.after(0)
 				old := open(as)
 				if r := verify(t, old); !r.OK || r.Records != was {
-					t.Fatalf("after statement %d failed: %+v; there were %d", n, r, was)
+					t.Fatalf("after statement %d failed: got report %+v, want %d records", n, r, was)
 				}
 				checkpoint(t, old)
-				if told := handoversIn(t, old); told != 0 {
-					t.Fatalf("after statement %d failed there are %d hand-overs", n, told)
+				if got := handoversIn(t, old); got != 0 {
+					t.Fatalf("after statement %d failed, the store has %d handovers", n, got)
 				}
 			}
 			if n < 10 {
-				t.Errorf("only %d statements were made to fail", n-1)
+				t.Errorf("the test made only %d statements fail", n-1)
 			}
 			f.after(0)
 			fresh := New(as, secondKey, "test")
 			whole(t, fresh)
-			if told := handoversIn(t, fresh); told != int64(log)+1 {
-				t.Errorf("afterwards there are %d hand-overs", told)
+			if got := handoversIn(t, fresh); got != int64(log)+1 {
+				t.Errorf("the store has %d handovers", got)
 			}
 			if _, err := open(as).Checkpoint(t.Context()); !errors.Is(err, ErrHandedOver) {
-				t.Errorf("afterwards the old key signs: %v", err)
+				t.Errorf("signing with the old key: got error %v, want ErrHandedOver", err)
 			}
 		})
 	}
 }
 
-// A head that was damaged is not signed, by neither key: a signature would make
-// the damage count.
+// No key signs a damaged head, because a signature would make the head valid.
 func TestDamagedHeadIsNotSigned(t *testing.T) {
 	for name, sign := range map[string]func(context.Context, *Journal) error{
 		"checkpoint": func(ctx context.Context, j *Journal) error { _, err := j.Checkpoint(ctx); return err },
-		"hand-over":  func(ctx context.Context, j *Journal) error { _, err := j.HandOver(ctx, secondKey, "", nil); return err },
+		"handover":   func(ctx context.Context, j *Journal) error { _, err := j.HandOver(ctx, secondKey, "", nil); return err },
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "state.db"))
@@ -122,21 +121,22 @@ func TestDamagedHeadIsNotSigned(t *testing.T) {
 			}
 			was := signed()
 			if err := sign(t.Context(), j); err == nil {
-				t.Error("it is signed")
+				t.Error("the damaged head was signed")
 			}
 			if is := signed(); fmt.Sprint(is) != fmt.Sprint(was) || handoversIn(t, j) != 0 {
-				t.Errorf("there are the signatures %q, before %q", is, was)
+				t.Errorf("the signatures changed: got %q, want %q", is, was)
 			}
 		})
 	}
 }
 
-// A keyring has one way from key to key, and takes no checkpoint of others.
+// A keyring accepts only one predecessor and one successor of each key. It accepts only checkpoints that
+// its keys signed.
 func TestKeyringHasOneWay(t *testing.T) {
 	j := newJournal(t, 3)
 	fresh, other := New(j.db, secondKey, "test"), New(j.db, thirdKey, "test")
-	if k, err := newKeyring(fresh.key, []Handover{signedHandover(0, j, fresh), signedHandover(1, other, fresh)}); err == nil || !strings.Contains(err.Error(), "took over from two") {
-		t.Errorf("the keyring takes two before one: %v, %v", k, err)
+	if k, err := newKeyring(fresh.key, []Handover{signedHandover(0, j, fresh), signedHandover(1, other, fresh)}); err == nil || !strings.Contains(err.Error(), "replaced two different keys") {
+		t.Errorf("two predecessors of one key: got %v, %v", k, err)
 	}
 	k, err := newKeyring(fresh.key, []Handover{signedHandover(0, j, fresh)})
 	if err != nil {
@@ -146,17 +146,17 @@ func TestKeyringHasOneWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.open(text); err == nil || !strings.Contains(err.Error(), "not signed by one of this journal's keys") {
-		t.Errorf("a stranger's checkpoint: %v", err)
+	if _, err := k.open(text); err == nil || !strings.Contains(err.Error(), "not signed by any of this journal's keys") {
+		t.Errorf("a checkpoint of an unknown key: got error %v", err)
 	}
 	long := append(checkpoint(t, j), bytes.Repeat([]byte("— witness signature\n"), maxNote/20)...)
 	if _, err := j.key.Open(long); !errors.Is(err, errNote) {
-		t.Errorf("a checkpoint of %d bytes: %v", len(long), err)
+		t.Errorf("a checkpoint of %d bytes: got error %v, want errNote", len(long), err)
 	}
 }
 
-// An export or proof forged with an old key is rejected, and so is a checkpoint of another
-// journal.
+// Exports and proofs that were forged with an old key are rejected. A checkpoint of another journal is rejected
+// too.
 func TestForgedElsewhere(t *testing.T) {
 	old := newJournal(t, 5)
 	fresh := handOver(t, old, secondKey)
@@ -170,8 +170,8 @@ func TestForgedElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := VerifyProof(text, fresh.Key()); err == nil || !strings.Contains(err.Error(), "one key was handed over to two") {
-		t.Errorf("the proof holds: %v", err)
+	if _, err := VerifyProof(text, fresh.Key()); err == nil || !strings.Contains(err.Error(), "one key was replaced by two different keys") {
+		t.Errorf("verifying the forged proof: got error %v", err)
 	}
 
 	foreign, err := thief.sign(0, 0, (&edge{}).root())
@@ -183,7 +183,7 @@ func TestForgedElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := VerifyExport(&export, Check{Key: fresh.Key(), Checkpoints: [][]byte{foreign}}); err == nil || !strings.Contains(err.Error(), "the given checkpoint cannot be used") {
-		t.Errorf("with a checkpoint of another journal: %+v, %v", r, err)
+		t.Errorf("a checkpoint of another journal: got %+v, %v", r, err)
 	}
 
 	h := signedHandover(1, old, thief)
@@ -197,12 +197,12 @@ func TestForgedElsewhere(t *testing.T) {
 	if err := fresh.Export(t.Context(), &export); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := VerifyExport(&export, Check{Key: fresh.Key()}); err != nil || r.OK || !strings.Contains(r.Problem, "one key was handed over to two") {
-		t.Errorf("the export holds: %+v, %v", r, err)
+	if r, err := VerifyExport(&export, Check{Key: fresh.Key()}); err != nil || r.OK || !strings.Contains(r.Problem, "one key was replaced by two different keys") {
+		t.Errorf("verifying the forged export: got %+v, %v", r, err)
 	}
 }
 
-// A proof is not made of a tree that has lost a part.
+// Prove and ProveSince fail if tiles of the tree are missing.
 func TestNoProofWithoutItsTiles(t *testing.T) {
 	j := newJournal(t, 300)
 	older := checkpoint(t, j)
@@ -213,18 +213,18 @@ func TestNoProofWithoutItsTiles(t *testing.T) {
 	}
 	exec(t, j, `UPDATE tiles SET hashes = $1 WHERE level = 0`, []byte{})
 	if p, err := j.ProveSince(t.Context(), older); err == nil {
-		t.Errorf("it is proven with %+v", p)
+		t.Errorf("got proof %+v, want an error", p)
 	}
 	if p, err := j.Prove(t.Context(), j.db.Log(), 7); err == nil {
-		t.Errorf("it is proven with %+v", p)
+		t.Errorf("got proof %+v, want an error", p)
 	}
 }
 
-// An export that cannot be written or read to its end is no good one.
+// Export fails if it cannot write the whole export. VerifyExport fails if it cannot read the whole export.
 func TestExportBreaksOff(t *testing.T) {
-	j := newJournal(t, 5000) // more than a page
-	if err := j.Export(t.Context(), &full{room: 1000}); !errors.Is(err, errFault) {
-		t.Errorf("it is written to a full disk: %v", err)
+	j := newJournal(t, 5000) // more than one page
+	if err := j.Export(t.Context(), &full{space: 1000}); !errors.Is(err, errFault) {
+		t.Errorf("exporting to a full disk: got error %v", err)
 	}
 	var export bytes.Buffer
 	if err := j.Export(t.Context(), &export); err != nil {
@@ -233,27 +233,27 @@ func TestExportBreaksOff(t *testing.T) {
 	first, _, _ := bytes.Cut(export.Bytes(), []byte("\n"))
 	broken := io.MultiReader(bytes.NewReader(first), strings.NewReader("\n"), iotest.ErrReader(errFault))
 	if r, err := VerifyExport(broken, Check{}); !errors.Is(err, errFault) || r.OK {
-		t.Errorf("it is read from a broken disk: %+v, %v", r, err)
+		t.Errorf("reading from a broken disk: got %+v, %v", r, err)
 	}
-	var said []int64
-	r, err := VerifyExport(&export, Check{Progress: func(done, _ int64) { said = append(said, done) }})
-	if err != nil || !r.OK || len(said) == 0 || said[0] != page {
-		t.Errorf("progress of %d records: %v, %v", r.Records, said, err)
+	var calls []int64
+	r, err := VerifyExport(&export, Check{Progress: func(done, _ int64) { calls = append(calls, done) }})
+	if err != nil || !r.OK || len(calls) == 0 || calls[0] != page {
+		t.Errorf("verifying %d records: got progress calls %v, error %v", r.Records, calls, err)
 	}
 }
 
-// full is a disk with little space.
-type full struct{ room int }
+// full is a writer that fails after a number of bytes, like a full disk.
+type full struct{ space int }
 
 func (f *full) Write(b []byte) (int, error) {
-	if f.room -= len(b); f.room < 0 {
+	if f.space -= len(b); f.space < 0 {
 		return 0, errFault
 	}
 	return len(b), nil
 }
 
-// The memory that a hostile export can use is bounded: logs of one record each, and gaps
-// between records.
+// VerifyExport limits the memory for a hostile export. It refuses an export with too many logs or too many
+// erased ranges.
 func TestHostileExportIsBounded(t *testing.T) {
 	leaf := func(log, seq int64) []byte {
 		record := appendRecord(nil, &Record{Log: log, Seq: seq})
@@ -266,9 +266,9 @@ func TestHostileExportIsBounded(t *testing.T) {
 		gaps.Write(appendLine(nil, 1, row{seq: 2 * i, hash: make([]byte, sha256.Size)}))
 		gaps.Write(leaf(1, 2*i+1))
 	}
-	for want, export := range map[string]*bytes.Buffer{"too many logs to be checked": &logs, "and too many others have no content": &gaps} {
+	for want, export := range map[string]*bytes.Buffer{"too many logs to check": &logs, "too many records have no content": &gaps} {
 		if r, err := VerifyExport(export, Check{Erased: true}); err != nil || r.OK || !strings.Contains(r.Problem, want) {
-			t.Errorf("verify says %+v, %v; not %s", r, err, want)
+			t.Errorf("got report %+v, %v; want the problem %q", r, err, want)
 		}
 	}
 }

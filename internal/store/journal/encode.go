@@ -11,19 +11,21 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The size of a record is bounded whatever a caller sends: strings are truncated, and
-// arguments that are too large are left out. Their size and MAC are always recorded.
+// These limits bound the size of a record in bytes. Longer strings are truncated, and larger arguments are omitted.
+// The size and the MAC of the arguments are always recorded.
 const (
 	maxText      = 4 << 10
 	maxArguments = 256 << 10
-	maxActions   = 100
+	maxActions   = 100 // for each list of capabilities
 	maxAction    = 256
-	// MaxRecord is larger than any record.
+	// MaxRecord is an upper bound on the size of a record.
 	MaxRecord = 1 << 20
+	// headSize is an upper bound on the size of a record's head.
+	headSize = 64
 )
 
-// appendHead appends the first bytes of a record, which contain its place. Verify
-// compares them.
+// appendHead appends the head of a record. The head is the first part of the record's JSON and contains the record's
+// position. Verify checks that every record begins with the head for its position.
 func appendHead(b []byte, log, seq int64) []byte {
 	b = append(b, `{"log":`...)
 	b = strconv.AppendInt(b, log, 10)
@@ -32,8 +34,8 @@ func appendHead(b []byte, log, seq int64) []byte {
 	return append(b, ',')
 }
 
-// appendBody appends the JSON of a record after its head. The result is that of
-// encoding/json, but without reflection, because this runs for every call.
+// appendBody appends the rest of a record's JSON. The result is the same JSON that encoding/json would produce.
+// appendBody avoids reflection, because it runs for every call.
 func appendBody(b []byte, r *Record) []byte {
 	if r.Kind != "" {
 		b = appendText(b, `"kind":`, r.Kind)
@@ -55,7 +57,7 @@ func appendBody(b []byte, r *Record) []byte {
 	if h := r.Handover; h != nil {
 		text, err := json.Marshal(h)
 		if err != nil {
-			panic(err) // it contains only numbers and strings
+			panic(err) // cannot happen, because h contains only numbers and strings
 		}
 		b = append(append(b, `,"handover":`...), text...)
 	}
@@ -95,7 +97,8 @@ func appendBody(b []byte, r *Record) []byte {
 	return append(b, '}')
 }
 
-// appendCapabilities bounds the lists, which come from a manifest.
+// appendCapabilities appends the lists of capabilities. Long lists and names are truncated, because a manifest can
+// contain lists and names of any length.
 func appendCapabilities(b []byte, c *Capabilities) []byte {
 	if c == nil {
 		return b
@@ -125,8 +128,8 @@ func appendCapabilities(b []byte, c *Capabilities) []byte {
 	return append(b, '}')
 }
 
-// appendArguments keeps a record valid and on one line, even if args is not valid JSON or
-// has several lines.
+// appendArguments appends the arguments of a call. A record must be valid JSON on one line. Invalid JSON is therefore
+// quoted, and line breaks are removed.
 func appendArguments(b []byte, args json.RawMessage) []byte {
 	if len(args) == 0 || len(args) > maxArguments {
 		return b
@@ -175,35 +178,8 @@ func appendText(b []byte, key, s string) []byte {
 	return appendString(b, s)
 }
 
-const hexDigits = "0123456789abcdef"
-
-// appendString appends a JSON string.
+// appendString appends s as a JSON string. Invalid UTF-8 is replaced.
 func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	from := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= ' ' && c != '"' && c != '\\' && c < utf8.RuneSelf {
-			i++
-			continue
-		}
-		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRuneInString(s[i:])
-			if r == utf8.RuneError && size == 1 {
-				b = append(append(b, s[from:i]...), "\ufffd"...)
-				from = i + 1
-			}
-			i += size
-			continue
-		}
-		b = append(b, s[from:i]...)
-		if c == '"' || c == '\\' {
-			b = append(b, '\\', c)
-		} else {
-			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		}
-		i++
-		from = i
-	}
-	return append(append(b, s[from:]...), '"')
+	b, _ = jsontext.AppendQuote(b, s) // the only possible error is invalid UTF-8, which was replaced
+	return b
 }

@@ -14,33 +14,33 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Erase removes the content of records older than a time: from the start of each log up
-// to the first newer record. It returns the number of erased records. Their hashes stay,
-// so that everything else can still be proven. Before the erasure, log 0 gets a record of
-// its extent and its author. Afterwards no file of the store contains the content, except
-// the write-ahead log of another process, which is removed within an hour.
-func (j *Journal) Erase(ctx context.Context, before time.Time, by string) (erased int64, err error) {
-	// The current write-ahead log still contains posted records, and is not removed while
-	// it is in use.
+// Erase removes the content of records that are older than the cutoff time and returns the number of erased records. In
+// each log, it starts at the first record and stops at the first record that is not older. The hashes of erased records
+// are kept, so that proofs of all other records remain possible. Before the erasure, Erase appends a record to log 0
+// that contains the erased range and the principal who requested the erasure. After the erasure, no file of the store
+// contains the content, except the write-ahead logs of other processes, which are removed within an hour.
+func (j *Journal) Erase(ctx context.Context, cutoff time.Time, principal string) (erased int64, err error) {
+	// Start a new write-ahead log file, because the current file may contain the records and cannot be removed while it
+	// is in use.
 	j.rotateWAL()
 	ends, err := j.Ends(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for log, end := range ends {
-		from, to, err := j.older(ctx, log, end, before)
+		from, to, err := j.eraseRange(ctx, log, end, cutoff)
 		if err != nil {
 			return erased, err
 		}
 		if from == to {
 			continue
 		}
-		r := &Record{Kind: kindErased, Time: j.now(), Principal: by, Roster: &Roster{Log: log, Size: to}}
+		r := &Record{Kind: kindErased, Time: j.now(), Principal: principal, Roster: &Roster{Log: log, Size: to}}
 		err = j.db.Write(ctx, func(tx state.Tx) error {
 			if err := j.InForce(tx); err != nil {
 				return err
 			}
-			// An older ambit stored hashes of values in this table.
+			// An older version of ambit stored hashes of values in this table.
 			if _, err := tx.Exec(`DELETE FROM words WHERE log = $1`, log); err != nil {
 				return err
 			}
@@ -57,67 +57,67 @@ func (j *Journal) Erase(ctx context.Context, before time.Time, by string) (erase
 			}
 		}
 	}
-	// Scrub even if nothing was erased: an earlier scrub may have failed.
+	// Scrub even if nothing was erased, because the scrub after an earlier erasure may have failed.
 	return erased, j.db.Scrub(ctx)
 }
 
-// Erasure is a signed statement that the journal itself erased records. Without the
-// signature, any process that can write to the store could erase records and append a
-// record of the erasure.
+// Erasure is a signed statement that Erase removed the content of records. Without the signature, any process with
+// write access to the store could forge an erasure.
 type Erasure struct {
 	Key string `json:"key"`
-	// By is a signature over the extent of the erasure and all earlier content of log 0:
-	// the statement is invalid at another place or in another journal.
+	// By is a signature over the erased range and over the size and root of log 0 before this record. The statement is
+	// therefore invalid at any other position and in any other journal.
 	By []byte `json:"by"`
 }
 
-func (e *Erasure) text(of *Roster, before *edge) []byte {
+func (e *Erasure) text(target *Roster, before *edge) []byte {
 	return fmt.Appendf(nil, "ambit journal erasure v1\n%s\n%d\n%d\n%d\n%s\n",
-		e.Key, of.Log, of.Size, before.size, before.root())
+		e.Key, target.Log, target.Size, before.size, before.root())
 }
 
-// erasure signs that a log was erased up to a size.
-func (j *Journal) erasure(of *Roster, before *edge) *Erasure {
+// signErasure returns a signed statement that a log is erased up to a size. The parameter before is the edge of log 0
+// before the record of the erasure.
+func (j *Journal) signErasure(target *Roster, before *edge) *Erasure {
 	e := &Erasure{Key: j.key.String()}
-	e.By = ed25519.Sign(j.signer, e.text(of, before))
+	e.By = ed25519.Sign(j.signer, e.text(target, before))
 	return e
 }
 
-// check returns the key if its signature is valid.
-func (e *Erasure) check(of *Roster, before *edge) (Key, error) {
+// check returns the key that signed the erasure. It returns an error if the signature is invalid.
+func (e *Erasure) check(target *Roster, before *edge) (Key, error) {
 	if e == nil {
 		return Key{}, errors.New("the erasure is not signed")
 	}
 	key, err := ParseKey(e.Key)
-	if err == nil && !ed25519.Verify(key.public, e.text(of, before), e.By) {
-		err = errors.New("the erasure is not signed by its key, or not at this place")
+	if err == nil && !ed25519.Verify(key.public, e.text(target, before), e.By) {
+		err = errors.New("the signature on the erasure is invalid, or is for another position")
 	}
 	return key, err
 }
 
-// erasureRecord is an erasure that log 0 records.
+// erasureRecord is an erasure that is recorded in log 0.
 type erasureRecord struct {
 	of  Roster
-	key Key
-	at  int64
+	key Key   // the key that signed the erasure
+	at  int64 // the sequence number of the record in log 0
 }
 
-// acceptErasures accepts the erasures that log 0 records, if each was signed by a key
-// that was in force at the time.
+// acceptErasures accepts the erasures that are recorded in log 0. It fails if an erasure is not signed with the key
+// that the journal used at that time.
 func (r *roster) acceptErasures(k *keyring) error {
 	for _, e := range r.erasures {
 		if !k.inForce(e.key, 0, e.at+1) {
-			return faultAt(0, e.at, "record %d of log 0 is an erasure that no key in force at the time signed", e.at)
+			return faultAt(0, e.at, "the erasure in record %d of log 0 is signed with the wrong key", e.at)
 		}
 		r.erased[e.of.Log] = max(r.erased[e.of.Log], e.of.Size)
 	}
 	return nil
 }
 
-// older finds the records of a log that have content and precede the first newer record.
-// from equals to if there are none. A record that does not match its hash counts as
-// newer: it was changed, and Verify must still find it.
-func (j *Journal) older(ctx context.Context, log, end int64, before time.Time) (from, to int64, err error) {
+// eraseRange returns the range of records to erase in a log. The range begins with the first record that has content.
+// It ends before the first record that is not older than the limit. It also ends before a record that does not match
+// its hash, because Verify must still be able to report that record.
+func (j *Journal) eraseRange(ctx context.Context, log, end int64, limit time.Time) (from, to int64, err error) {
 	from = -1
 	for at := int64(0); at < end; at += page {
 		over := false
@@ -128,7 +128,7 @@ func (j *Journal) older(ctx context.Context, log, end int64, before time.Time) (
 				}
 				var one struct{ Time time.Time }
 				if hash := tlog.RecordHash(r.record); !bytes.Equal(hash[:], r.hash) ||
-					json.Unmarshal(r.record, &one) != nil || !one.Time.Before(before) {
+					json.Unmarshal(r.record, &one) != nil || !one.Time.Before(limit) {
 					over = true
 					return nil
 				}
@@ -151,7 +151,8 @@ func isRoster(log int64, r row) bool {
 	return log == 0 && bytes.HasPrefix(r.record, append(appendHead(nil, log, r.seq), kindPrefix...))
 }
 
-// erase removes the content of a page of records.
+// erase removes the content of the records in [from, to), except roster records. It returns the number of erased
+// records.
 func (j *Journal) erase(ctx context.Context, log, from, to int64) (n int64, err error) {
 	err = j.db.Write(ctx, func(tx state.Tx) error {
 		n = 0

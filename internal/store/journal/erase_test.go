@@ -19,27 +19,27 @@ func TestEraseIsRecordedAndProven(t *testing.T) {
 		fill(t, j, 600)
 		n, err := j.Erase(t.Context(), started.Add(250*time.Second), "ada@local")
 		if err != nil || n != 250 {
-			t.Fatalf("%d erased, error %v", n, err)
+			t.Fatalf("Erase erased %d records, error %v", n, err)
 		}
 		r, err := j.Verify(t.Context(), Check{})
 		if err != nil || !r.OK || r.Erased != 250 {
-			t.Fatalf("%+v, error %v", r, err)
+			t.Fatalf("got report %+v, error %v", r, err)
 		}
-		// Again, a little further, and nothing is left to do after that.
+		// A later erasure continues where the first one ended. Repeating it erases nothing.
 		for _, want := range []int64{50, 0} {
 			if n, err = j.Erase(t.Context(), started.Add(300*time.Second), "ada@local"); err != nil || n != want {
-				t.Errorf("%d erased, error %v", n, err)
+				t.Errorf("Erase erased %d records, error %v", n, err)
 			}
 		}
 		if p, err := j.Prove(t.Context(), j.db.Log(), 400); err != nil || p.Erased {
-			t.Errorf("a later record cannot be proven: %v", err)
+			t.Errorf("proving a record that was not erased: %v", err)
 		}
 		var out bytes.Buffer
 		if err := j.Export(t.Context(), &out); err != nil {
 			t.Fatal(err)
 		}
 		if r := verifyExport(t, out.Bytes(), Check{}); !r.OK || r.Erased != 300 {
-			t.Errorf("the export: %+v", r)
+			t.Errorf("verifying the export: got %+v", r)
 		}
 		// Removed content without an erasure in the journal is a fault.
 		err = j.db.Write(t.Context(), func(tx state.Tx) error {
@@ -51,15 +51,15 @@ func TestEraseIsRecordedAndProven(t *testing.T) {
 		}
 		r, err = j.Verify(t.Context(), Check{})
 		if err != nil || r.OK || r.FirstBad == nil || r.FirstBad.Seq != 450 {
-			t.Errorf("%+v, error %v", r, err)
+			t.Errorf("got report %+v, error %v", r, err)
 		}
 		if r, err := j.Verify(t.Context(), Check{Erased: true}); err != nil || !r.OK {
-			t.Errorf("with every erasure accepted: %+v, error %v", r, err)
+			t.Errorf("with Check.Erased: got %+v, error %v", r, err)
 		}
 	})
 }
 
-// The record of an erasure stays when what is around it goes.
+// The record of an erasure is not erased, even if the records around it are.
 func TestErasuresAreNotErased(t *testing.T) {
 	j := newJournal(t, 10)
 	for i := range 3 {
@@ -73,7 +73,7 @@ func TestErasuresAreNotErased(t *testing.T) {
 	}
 	r, err := j.Verify(t.Context(), Check{})
 	if err != nil || !r.OK || r.Records != 10+6+4 || r.Erased != 16 {
-		t.Errorf("%+v, error %v", r, err)
+		t.Errorf("got report %+v, error %v", r, err)
 	}
 }
 
@@ -94,8 +94,8 @@ func forge(t *testing.T, j *Journal, size int64, sign func(*Journal, *Roster, *e
 	}
 }
 
-// An attacker who can write to the store but has no key, or only an old one, cannot make
-// removed content look like an erasure.
+// An attacker has write access to the store, but no key or only an old key. The attacker cannot make removed
+// content look like an erasure.
 func TestForgedErasures(t *testing.T) {
 	const gone = 20
 	for name, tt := range map[string]struct {
@@ -106,24 +106,24 @@ func TestForgedErasures(t *testing.T) {
 		"no key":   {func(*Journal, *Roster, *edge) *Erasure { return &Erasure{Key: "mine"} }, "not a journal key"},
 		"no signature": {func(j *Journal, _ *Roster, _ *edge) *Erasure {
 			return &Erasure{Key: j.key.String(), By: make([]byte, ed25519.SignatureSize)}
-		}, "not signed by its key, or not at this place"},
-		"of less": {func(j *Journal, of *Roster, before *edge) *Erasure {
-			return j.erasure(&Roster{Size: of.Size - 1}, before)
-		}, "not signed by its key, or not at this place"},
-		"of another log": {func(j *Journal, of *Roster, before *edge) *Erasure {
-			return j.erasure(&Roster{Log: 1, Size: of.Size}, before)
-		}, "not signed by its key, or not at this place"},
-		"of another journal": {func(j *Journal, of *Roster, before *edge) *Erasure {
+		}, "the signature on the erasure is invalid, or is for another position"},
+		"for fewer records": {func(j *Journal, of *Roster, before *edge) *Erasure {
+			return j.signErasure(&Roster{Size: of.Size - 1}, before)
+		}, "the signature on the erasure is invalid, or is for another position"},
+		"for another log": {func(j *Journal, of *Roster, before *edge) *Erasure {
+			return j.signErasure(&Roster{Log: 1, Size: of.Size}, before)
+		}, "the signature on the erasure is invalid, or is for another position"},
+		"for another journal": {func(j *Journal, of *Roster, before *edge) *Erasure {
 			other := edge{size: before.size, roots: slices.Clone(before.roots)}
 			other.roots[0][0] ^= 1
-			return j.erasure(of, &other)
-		}, "not signed by its key, or not at this place"},
-		"a stranger's key": {func(j *Journal, of *Roster, before *edge) *Erasure {
-			return New(j.db, thirdKey, "test").erasure(of, before)
-		}, "no key in force at the time signed"},
+			return j.signErasure(of, &other)
+		}, "the signature on the erasure is invalid, or is for another position"},
+		"an unknown key": {func(j *Journal, of *Roster, before *edge) *Erasure {
+			return New(j.db, thirdKey, "test").signErasure(of, before)
+		}, "is signed with the wrong key"},
 		"an older key": {func(j *Journal, of *Roster, before *edge) *Erasure {
-			return open(j.db).erasure(of, before)
-		}, "no key in force at the time signed"},
+			return open(j.db).signErasure(of, before)
+		}, "is signed with the wrong key"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := handOver(t, newJournal(t, 50), secondKey)
@@ -140,15 +140,15 @@ func TestForgedErasures(t *testing.T) {
 				"the export": verifyExport(t, out.Bytes(), Check{Key: j.Key(), Checkpoints: [][]byte{kept}}),
 			} {
 				if r.OK || r.FirstBad == nil || r.FirstBad.Seq != at || !strings.Contains(r.Problem, tt.want) {
-					t.Errorf("%s: %+v", where, r)
+					t.Errorf("%s: got report %+v", where, r)
 				}
 			}
 		})
 	}
 }
 
-// What keys signed one after the other holds for each of them. A process that still
-// has the old key erases nothing.
+// A verifier with the old or the new key accepts erasures from before and after a handover. A process that
+// still has the old key cannot erase records.
 func TestErasuresAreHandedOver(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
 		first := open(openStore())
@@ -156,17 +156,17 @@ func TestErasuresAreHandedOver(t *testing.T) {
 		erase := func(j *Journal, until int) {
 			t.Helper()
 			if n, err := j.Erase(t.Context(), started.Add(time.Duration(until)*time.Second), "ada@local"); err != nil || n != 10 {
-				t.Errorf("%d erased, error %v", n, err)
+				t.Errorf("Erase erased %d records, error %v", n, err)
 			}
 		}
 		erase(first, 10)
 		second := handOver(t, first, secondKey)
 		if n, err := first.Erase(t.Context(), started.Add(20*time.Second), "ada@local"); !errors.Is(err, ErrHandedOver) || n != 0 {
-			t.Errorf("the old key erases %d, error %v", n, err)
+			t.Errorf("Erase with the old key erased %d records, error %v; want ErrHandedOver", n, err)
 		}
 		erase(second, 20)
 		if r := verify(t, second); !r.OK || r.Erased != 20 {
-			t.Errorf("%+v", r)
+			t.Errorf("got report %+v", r)
 		}
 		var out bytes.Buffer
 		if err := second.Export(t.Context(), &out); err != nil {
@@ -174,22 +174,21 @@ func TestErasuresAreHandedOver(t *testing.T) {
 		}
 		for _, key := range []Key{first.Key(), second.Key()} {
 			if r := verifyExport(t, out.Bytes(), Check{Key: key}); !r.OK || r.Erased != 20 {
-				t.Errorf("the export: %+v", r)
+				t.Errorf("verifying the export: got %+v", r)
 			}
 		}
 	})
 }
 
-// A record that was made to look old is not erased with those that are: what is
-// left of it shows that it was changed.
+// Erase stops at a record that was changed to look old, because Verify must still report the change.
 func TestChangedRecordIsNotErased(t *testing.T) {
 	j := newJournal(t, 50)
 	old := appendRecord(nil, &Record{Seq: 30, Time: started, Call: "call-000030", Agent: "shop"})
 	exec(t, j, `UPDATE leaves SET record = $1 WHERE place = $2`, old, place(0, 30))
 	if n, err := j.Erase(t.Context(), started.Add(40*time.Second), "ada@local"); err != nil || n != 30 {
-		t.Errorf("%d erased, error %v", n, err)
+		t.Errorf("Erase erased %d records, error %v", n, err)
 	}
 	if r := verify(t, j); r.OK || r.FirstBad == nil || r.FirstBad.Seq != 30 {
-		t.Errorf("%+v", r)
+		t.Errorf("got report %+v", r)
 	}
 }

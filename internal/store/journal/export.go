@@ -15,9 +15,9 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Export writes the whole journal as JSON Lines: one line for each record, log by log,
-// and a last line with the checkpoints and the key. It makes a checkpoint first, so that
-// the checkpoints cover every record.
+// Export writes the whole journal as JSON Lines, one log after another, with one line for each record. The last line
+// contains the newest checkpoint of each log and the journal's key. Export first makes a checkpoint of every log,
+// because the checkpoints must cover all records.
 func (j *Journal) Export(ctx context.Context, w io.Writer) error {
 	if _, err := j.Checkpoint(ctx); err != nil {
 		return err
@@ -77,14 +77,14 @@ func (j *Journal) newestMarks(ctx context.Context) (marks []Checkpoint, err erro
 	return marks, err
 }
 
-// lastLine ends an export.
+// lastLine is the last line of an export.
 type lastLine struct {
 	Checkpoints []string `json:"checkpoints"`
 	Key         string   `json:"key"`
 }
 
-// appendLine writes the exact bytes of a record, because its hash covers them. A record
-// that is not a one-line JSON object is encoded as base64.
+// appendLine appends the export line for a record. The line contains the exact bytes of the record, because the hash
+// covers these bytes. A record that is not a JSON object on one line is encoded as base64.
 func appendLine(b []byte, log int64, r row) []byte {
 	b = append(appendHead(b, log, r.seq), `"hash":"`...)
 	b = base64.StdEncoding.AppendEncode(b, r.hash)
@@ -103,61 +103,61 @@ func appendLine(b []byte, log int64, r row) []byte {
 	return append(b, "}\n"...)
 }
 
-// anyLine is a line of an export: a record or the last line.
+// anyLine is any line of an export: either the line of a record or the last line.
 type anyLine struct {
 	Log    *int64          `json:"log"`
 	Seq    *int64          `json:"seq"`
 	Hash   []byte          `json:"hash"`
 	Record json.RawMessage `json:"record"`
 	Erased bool            `json:"erased"`
-	// Checkpoints is set on the last line only.
+	// Checkpoints is set only on the last line.
 	Checkpoints *[]string `json:"checkpoints"`
 	Key         string    `json:"key"`
 }
 
 const (
-	// lineLimit bounds a line of an export. It also bounds the number of logs, because
-	// the last line contains a checkpoint of each.
+	// lineLimit is the maximum size of a line in bytes. It also limits the number of logs, because the last line
+	// contains a checkpoint of every log.
 	lineLimit = 4 * MaxRecord
-	// rosterLimit bounds the memory that a hostile export can use.
+	// rosterLimit is the maximum number of roster records. It limits the memory that a hostile export can use.
 	rosterLimit = 1 << 20
 )
 
-// VerifyExport checks an export on any machine: every record, the checkpoints at its end,
-// and the roster. An error means that the export could not be read to its end.
+// VerifyExport checks the records, the checkpoints and the roster of an export. It needs no store and works on any
+// machine. An error means that the export could not be read completely.
 func VerifyExport(r io.Reader, want Check) (Report, error) {
-	v := &exported{want: want, roster: newRoster(), done: map[int64]*checker{}, given: map[int64][]vow{}}
+	v := &exported{want: want, roster: newRoster(), done: map[int64]*checker{}, given: map[int64][]claim{}}
 	return v.report.finish(v.run(r))
 }
 
 type exported struct {
 	want   Check
 	roster *roster
-	given  map[int64][]vow
-	done   map[int64]*checker // every log that was seen
-	now    *checker           // the log being read
+	given  map[int64][]claim
+	done   map[int64]*checker // every log so far
+	now    *checker           // the log that is being read
 	report Report
 }
 
 func (v *exported) run(r io.Reader) error {
 	for _, text := range v.want.Checkpoints {
-		// The signature is checked later, when the key is known.
+		// The signature is checked later, when the keys are known.
 		c, _, err := readNote(text)
 		if err != nil {
 			return fmt.Errorf("the given checkpoint cannot be used: %w", err)
 		}
-		v.given[c.Log] = append(v.given[c.Log], c.vow("the given checkpoint"))
+		v.given[c.Log] = append(v.given[c.Log], c.claim("the given checkpoint"))
 	}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 64<<10), lineLimit)
 	var last *lastLine
 	for n := 1; lines.Scan(); n++ {
 		if last != nil {
-			return v.fault("something follows the last line of the export")
+			return v.fault("the export continues after its last line, which contains the checkpoints")
 		}
 		var line anyLine
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return v.fault("line %d is not a line of an export: %v", n, err)
+			return v.fault("line %d is not a valid line of an export: %v", n, err)
 		}
 		if line.Checkpoints != nil {
 			last = &lastLine{*line.Checkpoints, line.Key}
@@ -169,7 +169,7 @@ func (v *exported) run(r io.Reader) error {
 	}
 	if err := lines.Err(); err != nil {
 		if errors.Is(err, bufio.ErrTooLong) {
-			return v.fault("a line is longer than any record")
+			return v.fault("a line is longer than %d bytes", lineLimit)
 		}
 		return err
 	}
@@ -179,7 +179,7 @@ func (v *exported) run(r io.Reader) error {
 	return v.finish(last)
 }
 
-// fault returns a fault at the current position.
+// fault returns a fault at the position of the next record.
 func (v *exported) fault(format string, args ...any) error {
 	if v.now == nil {
 		return faultAt(0, 0, format, args...)
@@ -189,10 +189,10 @@ func (v *exported) fault(format string, args ...any) error {
 
 func (v *exported) record(n int, line *anyLine) error {
 	if line.Log == nil || line.Seq == nil || (line.Record == nil) != line.Erased {
-		return v.fault("line %d is not a line of an export", n)
+		return v.fault("line %d is not a valid line of an export", n)
 	}
 	if v.now == nil || v.now.log != *line.Log {
-		if err := v.next(*line.Log); err != nil {
+		if err := v.startLog(*line.Log); err != nil {
 			return err
 		}
 	}
@@ -200,18 +200,18 @@ func (v *exported) record(n int, line *anyLine) error {
 	if len(record) > 0 && record[0] == '"' {
 		var raw []byte
 		if err := json.Unmarshal(record, &raw); err != nil {
-			return v.fault("line %d has no record: %v", n, err)
+			return v.fault("the record on line %d is not valid base64: %v", n, err)
 		}
 		record = raw
 	}
-	if err := v.now.leaf(*line.Seq, line.Hash, record); err != nil {
+	if err := v.now.checkLeaf(*line.Seq, line.Hash, record); err != nil {
 		return err
 	}
 	if record == nil {
 		v.report.Erased++
 	}
 	if v.roster.size > rosterLimit {
-		return v.fault("the roster is too long to be checked")
+		return v.fault("the roster has more than %d records, which is too many to check", rosterLimit)
 	}
 	v.report.Records++
 	if v.want.Progress != nil && v.report.Records%page == 0 {
@@ -220,15 +220,16 @@ func (v *exported) record(n int, line *anyLine) error {
 	return nil
 }
 
-// next begins a log. Log 0 comes first, because it contains the roster.
-func (v *exported) next(log int64) error {
+// startLog starts the checks of a new log. Logs must be in ascending order, because the roster in log 0 must be read
+// first.
+func (v *exported) startLog(log int64) error {
 	if v.now != nil && log < v.now.log {
-		return v.fault("log %d comes after log %d", log, v.now.log)
+		return v.fault("the logs are in the wrong order: log %d comes after log %d", log, v.now.log)
 	}
 	if len(v.done) > rosterLimit/16 {
-		return v.fault("there are too many logs to be checked")
+		return v.fault("there are too many logs to check")
 	}
-	c, err := newChecker(log, slices.Concat(v.given[log], v.roster.vows[log]), v.want.Erased, v.roster)
+	c, err := newChecker(log, slices.Concat(v.given[log], v.roster.claims[log]), v.want.Erased, v.roster)
 	if err != nil {
 		return err
 	}
@@ -236,19 +237,19 @@ func (v *exported) next(log int64) error {
 	return nil
 }
 
-// finish compares the records with the last line.
+// finish compares the records with the checkpoints on the last line.
 func (v *exported) finish(last *lastLine) error {
 	key := v.want.Key
 	if key.IsZero() {
 		var err error
 		if key, err = ParseKey(last.Key); err != nil {
-			return v.fault("the export's key: %v", err)
+			return v.fault("the key on the last line of the export is invalid: %v", err)
 		}
 	}
 	v.report.Key, v.report.Logs = key, len(v.done)
 	keys, err := newKeyring(key, v.roster.handovers)
 	if err != nil {
-		return v.fault("the hand-overs from key to key were changed: %v", err)
+		return v.fault("the handovers between keys were changed: %v", err)
 	}
 	if err := v.roster.acceptErasures(keys); err != nil {
 		return err
@@ -262,7 +263,7 @@ func (v *exported) finish(last *lastLine) error {
 	for _, text := range last.Checkpoints {
 		m, err := keys.open([]byte(text))
 		if err != nil {
-			return v.fault("a checkpoint of the export cannot be used: %v", err)
+			return v.fault("a checkpoint on the last line of the export cannot be used: %v", err)
 		}
 		covered[m.Log] = true
 		c := cmp.Or(v.done[m.Log], &checker{})
@@ -270,18 +271,18 @@ func (v *exported) finish(last *lastLine) error {
 		c.signed = size
 		switch {
 		case size < m.Size:
-			return faultAt(m.Log, size, "log %d ends after %d records, but its checkpoint covers %d", m.Log, size, m.Size)
+			return faultAt(m.Log, size, "log %d ends after %d records; its checkpoint covers %d records", m.Log, size, m.Size)
 		case size > m.Size:
-			return faultAt(m.Log, m.Size, "log %d has %d records, but its checkpoint covers %d", m.Log, size, m.Size)
+			return faultAt(m.Log, m.Size, "log %d has %d records, but its checkpoint covers %d records", m.Log, size, m.Size)
 		case c.edge.root() != m.Root:
 			return faultAt(m.Log, c.held, "records %d to %d of log %d do not match its checkpoint", c.held, m.Size-1, m.Log)
 		}
 	}
-	return v.whole(covered)
+	return v.checkComplete(covered)
 }
 
-// whole checks that every log has a checkpoint and that no vow is left.
-func (v *exported) whole(covered map[int64]bool) error {
+// checkComplete checks that every log has a checkpoint, and that no claim about a log remains unchecked.
+func (v *exported) checkComplete(covered map[int64]bool) error {
 	if !covered[0] {
 		return faultAt(0, 0, "log 0 has no checkpoint")
 	}
@@ -291,15 +292,15 @@ func (v *exported) whole(covered map[int64]bool) error {
 		if !covered[log] {
 			return faultAt(log, 0, "log %d has no checkpoint", log)
 		}
-		if err := c.end(); err != nil {
+		if err := c.checkEnd(); err != nil {
 			return err
 		}
 		v.report.Signed += c.signed
 	}
-	for log, vows := range v.given {
-		if v.done[log] == nil && vows[0].size > 0 {
-			return faultAt(log, 0, "there is no log %d, but the given checkpoint covers %d records of it", log, vows[0].size)
+	for log, claims := range v.given {
+		if v.done[log] == nil && claims[0].size > 0 {
+			return faultAt(log, 0, "log %d is missing, but the given checkpoint covers %d records", log, claims[0].size)
 		}
 	}
-	return v.roster.missing(there)
+	return v.roster.checkLogs(there)
 }

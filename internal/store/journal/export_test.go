@@ -50,7 +50,7 @@ func TestExportIsVerifiedWithoutTheStore(t *testing.T) {
 		exec(t, j, `UPDATE leaves SET record = NULL WHERE place = 100`)
 		text := export(t, j)
 		if r := verifyExport(t, text, Check{Erased: true}); !r.OK || r.Records != 600 || r.Signed != 600 || r.Erased != 1 || !r.Key.Equal(j.key) {
-			t.Errorf("%+v", r)
+			t.Errorf("got report %+v", r)
 		}
 		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 		var first struct {
@@ -58,18 +58,18 @@ func TestExportIsVerifiedWithoutTheStore(t *testing.T) {
 			Record Record
 		}
 		if err := json.Unmarshal([]byte(lines[3]), &first); err != nil || first.Seq != 3 || first.Record.Code != "side_effect_denied" {
-			t.Errorf("%+v, %v", first, err)
+			t.Errorf("got line %+v, %v", first, err)
 		}
 	})
 	t.Run("many logs", func(t *testing.T) {
 		text := export(t, manyLogs(t, 20))
 		if r := verifyExport(t, text, Check{}); !r.OK || r.Logs != 3 || r.Signed != r.Records {
-			t.Errorf("%+v", r)
+			t.Errorf("got report %+v", r)
 		}
 	})
-	t.Run("nothing yet", func(t *testing.T) {
+	t.Run("empty journal", func(t *testing.T) {
 		if r := verifyExport(t, export(t, open(statetest.Open(t))), Check{}); !r.OK || r.Records != 0 {
-			t.Errorf("%+v", r)
+			t.Errorf("got report %+v", r)
 		}
 	})
 }
@@ -110,32 +110,32 @@ func TestVerifyExportFindsTampering(t *testing.T) {
 		{"a record removed", without(20), Check{}, 20, "missing"},
 		{"the first record removed", without(0), Check{}, 0, "missing"},
 		{"the last record removed", without(size - 1), Check{}, size - 1, "ends after 49 records"},
-		{"a record twice", strings.Replace(string(text), line(20), line(20)+line(20), 1), Check{}, 21, "is repeated"},
+		{"a record repeated", strings.Replace(string(text), line(20), line(20)+line(20), 1), Check{}, 21, "appears again, in the place of record"},
 		{"records swapped", strings.Replace(string(text), line(20)+line(21), line(21)+line(20), 1), Check{}, 20, "missing"},
-		{"a record hidden as erased", strings.Replace(string(text), line(20), line(20)[:strings.Index(line(20), `,"record"`)]+"}\n", 1), Check{}, 20, "not a line of an export"},
+		{"a record hidden as erased", strings.Replace(string(text), line(20), line(20)[:strings.Index(line(20), `,"record"`)]+"}\n", 1), Check{}, 20, "not a valid line of an export"},
 		{"no last line", without(size), Check{}, size, "truncated"},
-		{"a line after the last", string(text) + line(0), Check{}, size, "follows"},
+		{"a line after the last", string(text) + line(0), Check{}, size, "continues after its last line"},
 		{"no checkpoint", strings.Replace(string(text), line(size), `{"checkpoints":[],"key":"`+j.key.String()+`"}`, 1), Check{}, 0, "no checkpoint"},
-		{"nothing but an empty last line", `{"checkpoints":[],"key":"` + j.key.String() + `"}`, Check{}, 0, "no checkpoint"},
-		{"the checkpoint of a longer one", without(size) + `{"checkpoints":[` + quote(kept) + `],"key":"` + j.key.String() + `"}`, Check{}, size, "covers 51"},
+		{"only an empty last line", `{"checkpoints":[],"key":"` + j.key.String() + `"}`, Check{}, 0, "no checkpoint"},
+		{"the checkpoint of a longer journal", without(size) + `{"checkpoints":[` + quote(kept) + `],"key":"` + j.key.String() + `"}`, Check{}, size, "covers 51"},
 		{"an older export", string(text), Check{Checkpoints: [][]byte{kept}}, size, "the given checkpoint covers 51"},
 		{"another key", string(text), Check{Key: stranger.key}, size, "cannot be used"},
 		{"not JSON", "hello\n", Check{}, 0, "line 1"},
 		{"an empty line", "\n", Check{}, 0, "line 1"},
-		{"a line without an end", strings.Repeat("x", lineLimit+1), Check{}, 0, "longer than"},
+		{"a line that is too long", strings.Repeat("x", lineLimit+1), Check{}, 0, "longer than"},
 		{"empty", "", Check{}, 0, "truncated"},
-		{"a record behind the checkpoint", strings.Join(strings.SplitAfter(string(export(t, longer)), "\n")[:size+1], "") + line(size), Check{}, size, "has 51 records, but its checkpoint covers 50"},
+		{"a record after the checkpoint", strings.Join(strings.SplitAfter(string(export(t, longer)), "\n")[:size+1], "") + line(size), Check{}, size, "has 51 records, but its checkpoint covers 50"},
 		{"another history under a checkpoint", string(export(t, other)[:strings.LastIndex(string(export(t, other)), `{"checkpoints"`)]) + line(size), Check{}, 0, "do not match its checkpoint"},
 		{"a log removed", dropLog(logs, 2), Check{}, 0, "log 2 ends after 0 records"},
 		{"a log's checkpoint removed", dropCheckpoint(t, logs, 2), Check{}, 0, "log 2 has no checkpoint"},
 		{"a log removed with its checkpoint", dropCheckpoint(t, dropLog(logs, 2), 2), Check{}, 0, "log 2 is missing"},
-		{"a log that only a given checkpoint covers", string(text), Check{Checkpoints: [][]byte{fifth}}, 0, "there is no log 5"},
+		{"a log that only a given checkpoint covers", string(text), Check{Checkpoints: [][]byte{fifth}}, 0, "log 5 is missing, but the given checkpoint"},
 		{"logs in another order", dropLog(logs, 0) + logs, Check{}, 5, "log 0 comes after"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := verifyExport(t, []byte(tt.text), tt.want)
 			if r.OK || r.FirstBad == nil || r.FirstBad.Seq != tt.seq || !strings.Contains(r.Problem, tt.problem) {
-				t.Errorf("%+v at %+v, want %d: %s", r, r.FirstBad, tt.seq, tt.problem)
+				t.Errorf("got report %+v at %+v, want record %d: %s", r, r.FirstBad, tt.seq, tt.problem)
 			}
 		})
 	}
@@ -143,7 +143,7 @@ func TestVerifyExportFindsTampering(t *testing.T) {
 
 func quote(b []byte) string { return string(appendString(nil, string(b))) }
 
-// dropLog removes the records of a log; of log 0, also the last line.
+// dropLog removes the records of a log from an export. For log 0, it also removes the last line.
 func dropLog(text string, log int) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -186,11 +186,11 @@ func TestExportOfATamperedStore(t *testing.T) {
 		}
 	}
 	if r := verifyExport(t, text, Check{}); r.OK || r.FirstBad.Seq != 7 {
-		t.Errorf("%+v", r)
+		t.Errorf("got report %+v", r)
 	}
 }
 
-// Whatever is done to an export, it verifies only with all of its records.
+// An export with a changed bit verifies only if it still contains all signed records.
 func TestExportWithAnyByteChanged(t *testing.T) {
 	j := newJournal(t, 20)
 	text := export(t, j)
@@ -204,20 +204,20 @@ func TestExportWithAnyByteChanged(t *testing.T) {
 	}
 }
 
-// mustBeWhole fails if a text verifies with the key of the tests and does not
-// hold the records that were signed.
+// mustBeWhole checks an export that verifies with the test key. It fails the test if the export does
+// not contain exactly the signed records.
 func mustBeWhole(t *testing.T, text []byte, records int64) {
 	t.Helper()
 	r, err := VerifyExport(bytes.NewReader(text), Check{Key: open(nil).key})
 	if err == nil && r.OK && (r.Records != records || r.Signed != records || r.Erased != 0) {
-		t.Errorf("it verifies as %+v:\n%s", r, text)
+		t.Errorf("a changed export verifies as %+v:\n%s", r, text)
 	}
 }
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// The formats that others keep: what one version writes, all later ones read.
-// The fuzz targets start from these files.
+// Later versions must be able to read the formats that users store. The fuzz targets start from these golden
+// files.
 func TestGolden(t *testing.T) {
 	j := newJournal(t, 4)
 	older := checkpoint(t, j)
@@ -245,7 +245,7 @@ func TestGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s is\n%s\nand was\n%s", name, got, want)
+			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
 		}
 	}
 }
@@ -257,7 +257,7 @@ func indent(t *testing.T, p *Proof) []byte {
 		t.Fatal(err)
 	}
 	if _, err := VerifyProof(text, open(nil).key); err != nil {
-		t.Errorf("written anew, it does not hold: %v", err)
+		t.Errorf("the proof does not verify after indenting: %v", err)
 	}
 	return append(text, '\n')
 }

@@ -16,14 +16,14 @@ import (
 
 var errFault = errors.New("the disk has failed")
 
-// faulty is a store of which one statement fails.
+// faulty is a store in which one statement fails.
 type faulty struct {
 	state.DB
 	mu   sync.Mutex
-	left int // statements until then; 0 is never
+	left int // statements until the failure; 0 means that none fails
 }
 
-// fails counts a statement, and reports whether it is the one.
+// fails counts a statement and reports whether this statement must fail.
 func (f *faulty) fails() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -40,8 +40,8 @@ func (f *faulty) after(n int) {
 	f.left = n
 }
 
-// due reports whether the failure is still to come.
-func (f *faulty) due() bool {
+// pending reports whether the failure has not happened yet.
+func (f *faulty) pending() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.left > 0
@@ -55,7 +55,7 @@ func (f *faulty) Read(ctx context.Context, do func(state.Tx) error) error {
 	return f.DB.Read(ctx, func(tx state.Tx) error { return do(&faultyTx{Tx: tx, of: f}) })
 }
 
-// faultyTx is lost with its first failure, as a real one is.
+// faultyTx fails all statements after the first failure, as a real transaction does.
 type faultyTx struct {
 	state.Tx
 	of   *faulty
@@ -74,7 +74,7 @@ func (x *faultyTx) Query(query string, args []any, each func(state.Row) error) e
 		return errFault
 	}
 	if strings.Contains(query, "FROM leaves") {
-		return x.Tx.Query(query, args, each) // what cannot be read there is a finding, not a failure
+		return x.Tx.Query(query, args, each) // an unreadable row of this table is a finding of Verify, not an error
 	}
 	return x.Tx.Query(query, args, func(r state.Row) error {
 		if x.lost = x.lost || x.of.fails(); x.lost {
@@ -84,10 +84,10 @@ func (x *faultyTx) Query(query string, args []any, each func(state.Row) error) e
 	})
 }
 
-// If any statement fails, the caller gets the error, earlier records stay intact, and the
+// Any SQL statement can fail. The caller then gets the error, earlier records stay intact, and the
 // next attempt succeeds.
 func TestEveryStatementMayFail(t *testing.T) {
-	const records = 300 // more than a tile
+	const records = 300 // more than one tile
 	appendOne := func(ctx context.Context, j *Journal) error {
 		return j.db.Write(ctx, func(tx state.Tx) error {
 			_, err := j.Append(tx, sample(records))
@@ -97,8 +97,8 @@ func TestEveryStatementMayFail(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(context.Context, *Journal) error
-		// adds is the number of new records. part is set if some of them may stay when the
-		// rest fails.
+		// The field adds is the number of new records. If part is set, some of them may be stored
+		// when a later statement fails.
 		adds int64
 		part bool
 	}{
@@ -162,12 +162,12 @@ func TestEveryStatementMayFail(t *testing.T) {
 		{name: "verify", do: func(ctx context.Context, j *Journal) error {
 			report, err := j.Verify(ctx, Check{Erased: true})
 			if err == nil && !report.OK {
-				t.Errorf("a store that fails is no journal that was changed: %+v", report)
+				t.Errorf("Verify reported a failed statement as tampering: %+v", report)
 			}
 			return err
 		}},
 	} {
-		for log, engine := range []string{"one log", "a log of its own"} {
+		for log, engine := range []string{"one log", "own log"} {
 			t.Run(c.name+", "+engine, func(t *testing.T) {
 				dir := t.TempDir()
 				db, err := sqlite.Open(t.Context(), filepath.Join(dir, "state.db"))
@@ -183,44 +183,44 @@ func TestEveryStatementMayFail(t *testing.T) {
 				failures := 0
 				for n := 1; ; n++ {
 					if n > 500 {
-						t.Fatal("it never succeeds")
+						t.Fatal("the operation still fails after 500 attempts")
 					}
 					f.after(n)
 					err := c.do(t.Context(), j)
-					if f.due() { // it came to its end before
+					if f.pending() { // the operation ended before statement n
 						if err != nil {
-							t.Fatalf("without a failure: %v", err)
+							t.Fatalf("the operation failed although no statement failed: %v", err)
 						}
 						break
 					}
 					if failures++; !errors.Is(err, errFault) {
-						t.Fatalf("statement %d failed, and the error is %v", n, err)
+						t.Fatalf("statement %d failed, but the operation returned %v", n, err)
 					}
 					f.after(0)
 					report := verify(t, open(as))
 					if !report.OK || report.Records < was || report.Records > was && !c.part {
-						t.Fatalf("after statement %d failed: %+v; there were %d", n, report, was)
+						t.Fatalf("after statement %d failed: got report %+v, want %d records", n, report, was)
 					}
 				}
 				f.after(0)
 				if failures == 0 {
-					t.Fatal("nothing was made to fail")
+					t.Fatal("the test made no statement fail")
 				}
 				report := verify(t, open(as))
 				if !report.OK || report.Records < was+c.adds || !c.part && report.Records > was+c.adds {
-					t.Errorf("in the end: %+v; there were %d", report, was)
+					t.Errorf("in the end: got report %+v; there were %d records before", report, was)
 				}
 			})
 		}
 	}
 }
 
-// The same for posting: nothing is lost, and nothing is posted twice.
+// If any statement of Post fails, no record is lost and none is posted twice.
 func TestPostingMayFail(t *testing.T) {
 	dir := t.TempDir()
 	dead := noting(t, dir)
 	jot(t, dead, 300)
-	if err := dead.db.Close(); err != nil { // as if it had been killed
+	if err := dead.db.Close(); err != nil { // as if the process had been killed
 		t.Fatal(err)
 	}
 	db, err := sqlite.Open(t.Context(), filepath.Join(dir, "state.db"))
@@ -230,7 +230,7 @@ func TestPostingMayFail(t *testing.T) {
 	t.Cleanup(func() { db.Close() })
 	f := &faulty{DB: db}
 	j := New(f, testKey, "test")
-	j.Daybooks(filepath.Join(dir, "daybooks"))
+	j.SetWALDir(filepath.Join(dir, "daybooks"))
 	n := 1
 	for ; ; n++ {
 		f.after(n)
@@ -243,7 +243,7 @@ func TestPostingMayFail(t *testing.T) {
 	}
 	f.after(0)
 	if n < 5 {
-		t.Errorf("only %d statements were made to fail", n-1)
+		t.Errorf("the test made only %d statements fail", n-1)
 	}
 	sound(t, j, 300)
 }

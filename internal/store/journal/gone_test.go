@@ -17,15 +17,16 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// secret is a record that says its number again and again. Some are longer than a page
-// of the store.
+// secret returns a record that contains a recognizable number many times. Some records are longer than a page
+// of the database.
 func secret(i int) *Record {
 	r := sample(i)
 	r.Arguments = json.RawMessage(strconv.Quote(strings.Repeat(fmt.Sprintf("canary%06d", i), 1+i*i%997)))
 	return r
 }
 
-// found says of numbers in which files of a folder their secrets lie.
+// found searches the files of a directory for secrets. It maps the number of each secret to the names of
+// the files that contain it.
 func found(t *testing.T, dir string) map[int]string {
 	t.Helper()
 	at := map[int]string{}
@@ -48,20 +49,20 @@ func found(t *testing.T, dir string) map[int]string {
 	return at
 }
 
-// No file of the home contains erased content, although the erasing process keeps running
-// and another one has the store open.
+// After Erase, no file of the home contains the erased content. This is true even while this process and
+// another process have the store open.
 func TestErasedBytesAreGone(t *testing.T) {
 	const records, noted, erased = 1000, 20, 700
 	dir := t.TempDir()
 	j := noting(t, dir)
-	for i := range noted { // these go through the write-ahead log
+	for i := range noted { // write these through the write-ahead log
 		if err := j.Note(secret(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	other := noting(t, dir)
 	if n := size(t, other); n != 0 {
-		t.Fatalf("%d records", n)
+		t.Fatalf("got %d records, want 0", n)
 	}
 	if err := j.Post(t.Context()); err != nil {
 		t.Fatal(err)
@@ -79,23 +80,23 @@ func TestErasedBytesAreGone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for done := range 2 { // in two goes, so that pages are half erased
+	for done := range 2 { // erase in two steps, so that some database pages are half erased
 		until := erased / 2 * (done + 1)
 		if n, err := j.Erase(t.Context(), started.Add(time.Duration(until)*time.Second), "ada@local"); err != nil || n != erased/2 {
-			t.Fatalf("%d erased, error %v", n, err)
+			t.Fatalf("Erase erased %d records, error %v", n, err)
 		}
 	}
 	at := found(t, dir)
 	for i := range records {
 		if where := at[i]; (where == "") != (i < erased) {
-			t.Errorf("record %d is in%s", i, where)
+			t.Errorf("record %d occurs in these files:%s", i, where)
 		}
 	}
 	sound(t, j, records+2)
 }
 
-// A rarely used write-ahead log ends in time: its records may be erased from the journal by
-// a process that cannot end it.
+// A file of a rarely used write-ahead log is closed and removed in time. Another process can erase the file's
+// records from the journal, but cannot remove the file.
 func TestWALFileEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := noting(t, t.TempDir())
@@ -106,10 +107,10 @@ func TestWALFileEndsInTime(t *testing.T) {
 			time.Sleep(fileTime + 2*postTime)
 			synctest.Wait()
 			if files, err := wal.Files(j.posting.dir); err != nil || len(files) != 0 || name == "" {
-				t.Errorf("after a while of %q there are %v, error %v", name, files, err)
+				t.Errorf("after %q was current, these files are left: %v, error %v", name, files, err)
 			}
 			if n := size(t, j); n != int64(i+1) {
-				t.Errorf("%d records", n)
+				t.Errorf("got %d records, want %d", n, i+1)
 			}
 		}
 		if err := j.Close(t.Context()); err != nil {

@@ -13,17 +13,16 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Handover is a statement, signed by two keys, that one takes over from the other, and of
-// the content of a log at that time. A signature of the older key on a longer log is
-// invalid.
+// Handover is a statement that a new key replaces an old key. The statement contains the size and root of a log at that
+// time, and both keys sign it. A signature of the old key is not valid for a larger size of that log.
 type Handover struct {
 	Log  int64     `json:"log"`
 	Size int64     `json:"size"`
 	Root tlog.Hash `json:"root"`
 	Old  string    `json:"old"`
 	New  string    `json:"new"`
-	// ByOld and ByNew are signatures over all of the above. A verifier that trusts one of
-	// the keys can therefore trust the other.
+	// ByOld and ByNew are the signatures of the two keys over all fields above. A verifier that trusts one of the keys
+	// can therefore trust the other key.
 	ByOld []byte `json:"by_old"`
 	ByNew []byte `json:"by_new"`
 }
@@ -32,40 +31,41 @@ func (h *Handover) text() []byte {
 	return fmt.Appendf(nil, "ambit journal hand-over v1\n%s\n%s\n%d\n%d\n%s\n", h.Old, h.New, h.Log, h.Size, h.Root)
 }
 
-func (h *Handover) vow() vow {
-	return vow{size: h.Size, root: h.Root, by: "the hand-over to another key", signed: true}
+func (h *Handover) claim() claim {
+	return claim{size: h.Size, root: h.Root, by: "the handover to another key", signed: true}
 }
 
-func (c *Checkpoint) vow(by string) vow { return vow{size: c.Size, root: c.Root, by: by, signed: true} }
+func (c *Checkpoint) claim(by string) claim {
+	return claim{size: c.Size, root: c.Root, by: by, signed: true}
+}
 
-// check returns both keys if both signatures are valid.
+// check returns both keys. It returns an error if one of the signatures is invalid.
 func (h *Handover) check() (old, fresh Key, err error) {
 	old, err1 := ParseKey(h.Old)
 	fresh, err2 := ParseKey(h.New)
 	switch {
 	case err1 != nil || err2 != nil || old.name != fresh.name || old.Equal(fresh) || h.Size < 0 || h.Log < 0:
-		err = errors.New("the hand-over is not between two keys of a journal")
+		err = errors.New("the handover does not contain two different keys of the same journal")
 	case !ed25519.Verify(old.public, h.text(), h.ByOld):
-		err = errors.New("the hand-over is not signed by the older key")
+		err = errors.New("the handover is not signed by the old key")
 	case !ed25519.Verify(fresh.public, h.text(), h.ByNew):
-		err = errors.New("the hand-over is not signed by the newer key")
+		err = errors.New("the handover is not signed by the new key")
 	}
 	return old, fresh, err
 }
 
-// keyring contains a trusted key, the keys that it took over from and the keys that took
-// over from it.
+// keyring contains a trusted key, the older keys that it replaced, and the newer keys that replaced it.
 type keyring struct {
 	keys []Key
-	// until contains, for each retired key and log, the size up to which its signatures
-	// are valid.
-	until map[string]map[int64]int64
+	// maxSize limits the signatures of replaced keys. For each replaced key and each log, it contains the largest size
+	// for which a signature is valid.
+	maxSize map[string]map[int64]int64
 }
 
-// newKeyring follows hand-overs from a trusted key, backwards and forwards. It does not
-// follow other successors of earlier keys: a thief of such a key could have signed them.
+// newKeyring starts at a trusted key and follows the handovers to older and newer keys. It fails if a key has two
+// successors, because an attacker who stole an old key could have signed the second handover.
 func newKeyring(trusted Key, list []Handover) (*keyring, error) {
-	k := &keyring{keys: []Key{trusted}, until: map[string]map[int64]int64{}}
+	k := &keyring{keys: []Key{trusted}, maxSize: map[string]map[int64]int64{}}
 	next, before := map[string]Key{}, map[string]Key{}
 	for i := range list {
 		h := &list[i]
@@ -74,16 +74,16 @@ func newKeyring(trusted Key, list []Handover) (*keyring, error) {
 			return nil, err
 		}
 		if other, ok := next[h.Old]; ok && !other.Equal(fresh) {
-			return nil, errors.New("one key was handed over to two")
+			return nil, errors.New("one key was replaced by two different keys")
 		}
 		if other, ok := before[h.New]; ok && !other.Equal(old) {
-			return nil, errors.New("one key took over from two")
+			return nil, errors.New("a key replaced two different keys")
 		}
 		next[h.Old], before[h.New] = fresh, old
-		if k.until[h.Old] == nil {
-			k.until[h.Old] = map[int64]int64{}
+		if k.maxSize[h.Old] == nil {
+			k.maxSize[h.Old] = map[int64]int64{}
 		}
-		k.until[h.Old][h.Log] = h.Size
+		k.maxSize[h.Old][h.Log] = h.Size
 	}
 	for _, way := range []map[string]Key{before, next} {
 		for at, steps := trusted, 0; steps <= len(list); steps++ {
@@ -92,7 +92,7 @@ func newKeyring(trusted Key, list []Handover) (*keyring, error) {
 				break
 			}
 			if slices.ContainsFunc(k.keys, to.Equal) {
-				return nil, errors.New("the hand-overs form a cycle")
+				return nil, errors.New("the handovers form a cycle")
 			}
 			k.keys = append(k.keys, to)
 			at = to
@@ -101,20 +101,20 @@ func newKeyring(trusted Key, list []Handover) (*keyring, error) {
 	return k, nil
 }
 
-// knows reports whether one of the keys made a hand-over.
-func (k *keyring) knows(h *Handover) bool {
+// hasOldKey reports whether the old key of a handover is in the keyring.
+func (k *keyring) hasOldKey(h *Handover) bool {
 	return slices.ContainsFunc(k.keys, func(key Key) bool { return key.String() == h.Old })
 }
 
-// inForce reports whether a key is in the keyring and was not yet handed over when a log
-// had the given size.
+// inForce reports whether a key's signature is valid for a log of this size. A signature of a key that is not in the
+// keyring is never valid.
 func (k *keyring) inForce(key Key, log, size int64) bool {
-	until, retired := k.until[key.String()]
-	last, ok := until[log]
+	maxSize, retired := k.maxSize[key.String()]
+	last, ok := maxSize[log]
 	return slices.ContainsFunc(k.keys, key.Equal) && (!retired || ok && size <= last)
 }
 
-// open parses a checkpoint that one of the keys signed while it was in force.
+// open parses a checkpoint. A key in the keyring must have signed the checkpoint before that key was replaced.
 func (k *keyring) open(text []byte) (c Checkpoint, err error) {
 	for _, key := range k.keys {
 		c, e := key.Open(text)
@@ -123,12 +123,12 @@ func (k *keyring) open(text []byte) (c Checkpoint, err error) {
 			continue
 		}
 		if !k.inForce(key, c.Log, c.Size) {
-			return c, errors.New("the checkpoint is signed with a key that was handed over before")
+			return c, errors.New("the checkpoint is signed with a key that had already been replaced")
 		}
 		return c, nil
 	}
 	if len(k.keys) > 1 {
-		err = errors.New("the checkpoint is not signed by one of this journal's keys")
+		err = errors.New("the checkpoint is not signed by any of this journal's keys")
 	}
 	return c, err
 }
@@ -150,7 +150,7 @@ func readHandovers(tx state.Tx) (list []Handover, err error) {
 	return list, err
 }
 
-// keyring reads the keys of the journal from the store.
+// keyring returns the keys of the journal and the handovers in the store.
 func (j *Journal) keyring(tx state.Tx) (*keyring, []Handover, error) {
 	list, err := readHandovers(tx)
 	if err != nil {
@@ -161,11 +161,10 @@ func (j *Journal) keyring(tx state.Tx) (*keyring, []Handover, error) {
 }
 
 // ErrHandedOver means that another key has replaced the key of this process.
-var ErrHandedOver = errors.New("the root key was rotated since this process started: restart it")
+var ErrHandedOver = errors.New("the root key has been rotated since this process started, so restart the process")
 
-// InForce fails with ErrHandedOver if the key of this process is no longer the journal's.
-// A caller that is about to start a side effect calls it in the transaction that records
-// the start, because the outcome could not be signed.
+// InForce returns ErrHandedOver if another key has replaced the key of this process. Call InForce in the transaction
+// that records the start of a side effect, because a process with a replaced key could not sign the outcome.
 func (j *Journal) InForce(tx state.Tx) error {
 	err := j.inForce(tx)
 	if errors.Is(err, ErrHandedOver) {
@@ -174,8 +173,7 @@ func (j *Journal) InForce(tx state.Tx) error {
 	return err
 }
 
-// HandedOver returns ErrHandedOver if InForce has ever returned it. It does not access
-// the store.
+// HandedOver returns ErrHandedOver if an earlier call of InForce returned it. It does not access the store.
 func (j *Journal) HandedOver() error {
 	if j.retired.Load() {
 		return ErrHandedOver
@@ -193,13 +191,13 @@ func (j *Journal) inForce(tx state.Tx) error {
 	return err
 }
 
-// HandOver replaces this journal's key and returns the journal with the new one. Both
-// keys sign the content of every log, and log 0 gets a record of each signature. HandOver
-// calls also in the same transaction. A repeated call with the same key does nothing.
+// HandOver replaces the journal's key and returns the journal with the new key. Both keys sign the size and root of
+// every log. The handovers and the principal are recorded in log 0. If update is not nil, it is called in the same
+// transaction. If the new key is already the journal's key, HandOver does nothing.
 func (j *Journal) HandOver(
-	ctx context.Context, next ed25519.PrivateKey, by string, also func(state.Tx, *Journal) error,
+	ctx context.Context, next ed25519.PrivateKey, principal string, update func(state.Tx, *Journal) error,
 ) (*Journal, error) {
-	// If the journal was handed over already, the new key posts the remaining records.
+	// If another key has already replaced this key, processes with the new key post the remaining records.
 	if err := unlessHandedOver(j.Post(ctx)); err != nil {
 		return nil, err
 	}
@@ -231,15 +229,15 @@ func (j *Journal) HandOver(
 		for i := range list {
 			h := &list[i]
 			err := fresh.enroll(tx, &Record{
-				Kind: kindHandover, Time: j.now(), Principal: by, Handover: h,
+				Kind: kindHandover, Time: j.now(), Principal: principal, Handover: h,
 				Roster: &Roster{Log: h.Log, Size: h.Size, Root: &h.Root},
 			})
 			if err != nil {
 				return err
 			}
 		}
-		if also != nil {
-			if err := also(tx, fresh); err != nil {
+		if update != nil {
+			if err := update(tx, fresh); err != nil {
 				return err
 			}
 		}
@@ -249,7 +247,7 @@ func (j *Journal) HandOver(
 	return fresh, err
 }
 
-// tookOver reports whether this journal's key took over from another.
+// tookOver reports whether this journal's key has replaced another key.
 func (j *Journal) tookOver(tx state.Tx) bool {
 	found := false
 	const query = `SELECT log FROM handovers WHERE log = 0 AND newer = $1`
@@ -260,10 +258,10 @@ func (j *Journal) tookOver(tx state.Tx) bool {
 	return err == nil && found
 }
 
-// handovers signs a hand-over of every log at its current size.
+// handovers returns a handover for every log at its current size, signed by the keys of both journals.
 func (j *Journal) handovers(tx state.Tx, fresh *Journal) (list []Handover, err error) {
 	var a appender
-	if err := a.open(tx, 0); err != nil { // log 0 must exist
+	if err := a.open(tx, 0); err != nil { // creates log 0 if necessary
 		return nil, err
 	}
 	heads, err := readHeads(tx)
@@ -282,21 +280,22 @@ func (j *Journal) handovers(tx state.Tx, fresh *Journal) (list []Handover, err e
 	return list, nil
 }
 
-// handedOver checks that log 0 records exactly the hand-overs in the store, and that all
-// of them are between this journal's keys.
-func (r *roster) handedOver(k *keyring, list []Handover) error {
+// checkHandovers checks that the store and log 0 contain the same handovers. The caller passes the handovers in the
+// store. The keyring must contain the old key of every handover.
+func (r *roster) checkHandovers(k *keyring, list []Handover) error {
 	has := func(list []Handover, h *Handover) bool {
 		return slices.ContainsFunc(list, func(o Handover) bool { return bytes.Equal(o.text(), h.text()) })
 	}
 	for i := range list {
-		if h := &list[i]; !k.knows(h) || !has(r.handovers, h) {
-			return faultAt(h.Log, h.Size, "log %d was handed over to another key, and the journal does not record it", h.Log)
+		if h := &list[i]; !k.hasOldKey(h) || !has(r.handovers, h) {
+			return faultAt(h.Log, h.Size, "the store contains a handover for log %d that the journal does not record",
+				h.Log)
 		}
 	}
 	for i := range r.handovers {
 		if h := &r.handovers[i]; !has(list, h) {
 			return faultAt(h.Log, h.Size,
-				"the journal records that log %d was handed over to another key, and the store has lost the hand-over", h.Log)
+				"the journal contains a handover for log %d that is missing from the store", h.Log)
 		}
 	}
 	return nil

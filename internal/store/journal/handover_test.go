@@ -30,12 +30,12 @@ func handOver(t *testing.T, j *Journal, next ed25519.PrivateKey) *Journal {
 func whole(t *testing.T, j *Journal, notes ...[]byte) {
 	t.Helper()
 	if r := verify(t, j, notes...); !r.OK || r.Signed != r.Records {
-		t.Errorf("the journal is not whole: %+v", r)
+		t.Errorf("the journal does not verify completely: %+v", r)
 	}
 }
 
-// Records, proofs and kept checkpoints from before a hand-over hold after it, for
-// those who know the new key and for those who know the old one.
+// Records, proofs and kept checkpoints from before a handover stay valid. The verifier can have the old or the
+// new key.
 func TestHandOver(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
 		db := openStore()
@@ -64,7 +64,7 @@ func TestHandOver(t *testing.T) {
 		for name, key := range map[string]Key{"first": first.Key(), "second": second.Key(), "third": third.Key()} {
 			r, err := VerifyExport(bytes.NewReader(export.Bytes()), Check{Key: key, Checkpoints: [][]byte{kept, newest}})
 			if err != nil || !r.OK {
-				t.Errorf("the export does not hold for the %s key: %+v, %v", name, r, err)
+				t.Errorf("verifying the export with the %s key: got %+v, %v", name, r, err)
 			}
 			for _, p := range []*Proof{inclusion, consistency} {
 				text, err := json.Marshal(p)
@@ -72,92 +72,91 @@ func TestHandOver(t *testing.T) {
 					t.Fatal(err)
 				}
 				if _, err := VerifyProof(text, key); err != nil {
-					t.Errorf("the %s does not hold for the %s key: %v", p.Proves, name, err)
+					t.Errorf("verifying the proof of %s with the %s key: %v", p.Proves, name, err)
 				}
 			}
 		}
 		stranger := open(db)
 		stranger.key.public = ed25519.NewKeyFromSeed(make([]byte, 32)).Public().(ed25519.PublicKey)
 		if r, err := VerifyExport(bytes.NewReader(export.Bytes()), Check{Key: stranger.Key()}); err != nil || r.OK {
-			t.Errorf("the export holds for a stranger's key: %+v, %v", r, err)
+			t.Errorf("verifying the export with an unknown key: got %+v, %v", r, err)
 		}
 	})
 }
 
-// A process that still has the old key signs nothing any more.
+// A process that still has the old key can no longer sign.
 func TestHandedOverKeySignsNothing(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
 		old := open(openStore())
 		fill(t, old, 3)
 		fresh := handOver(t, old, secondKey)
 		if _, err := old.Checkpoint(t.Context()); !errors.Is(err, ErrHandedOver) {
-			t.Errorf("the old key signs a checkpoint: %v", err)
+			t.Errorf("making a checkpoint with the old key: got error %v, want ErrHandedOver", err)
 		}
-		old.now = func() time.Time { return started.Add(time.Hour) } // one is due
+		old.now = func() time.Time { return started.Add(time.Hour) } // a checkpoint is required now
 		err := old.db.Write(t.Context(), func(tx state.Tx) error { _, err := old.Append(tx, sample(4)); return err })
 		if !errors.Is(err, ErrHandedOver) {
-			t.Errorf("a record is appended with the old key: %v", err)
+			t.Errorf("appending with the old key: got error %v, want ErrHandedOver", err)
 		}
 		if _, err := old.HandOver(t.Context(), thirdKey, "", nil); !errors.Is(err, ErrHandedOver) {
-			t.Errorf("the old key is handed over again: %v", err)
+			t.Errorf("handing the old key over again: got error %v, want ErrHandedOver", err)
 		}
 		whole(t, fresh)
 	})
 }
 
-// A process hears that its key was handed over when it asks, and knows it from then
-// on.
+// HandedOver reports the handover only after InForce has detected it.
 func TestHandedOverIsKnown(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
 		old := open(openStore())
 		fill(t, old, 3)
-		ask := func(j *Journal) error { return j.db.Read(t.Context(), j.InForce) }
-		if err := errors.Join(ask(old), old.HandedOver()); err != nil {
-			t.Errorf("before: %v", err)
+		inForce := func(j *Journal) error { return j.db.Read(t.Context(), j.InForce) }
+		if err := errors.Join(inForce(old), old.HandedOver()); err != nil {
+			t.Errorf("before the handover: %v", err)
 		}
 		fresh := handOver(t, open(openStore()), secondKey)
-		if err := errors.Join(ask(fresh), fresh.HandedOver(), old.HandedOver()); err != nil {
-			t.Errorf("before it was asked: %v", err)
+		if err := errors.Join(inForce(fresh), fresh.HandedOver(), old.HandedOver()); err != nil {
+			t.Errorf("after the handover, before InForce: %v", err)
 		}
-		if err := ask(old); !errors.Is(err, ErrHandedOver) {
-			t.Errorf("asked: %v", err)
+		if err := inForce(old); !errors.Is(err, ErrHandedOver) {
+			t.Errorf("InForce: got error %v, want ErrHandedOver", err)
 		}
 		if err := old.HandedOver(); !errors.Is(err, ErrHandedOver) {
-			t.Errorf("afterwards: %v", err)
+			t.Errorf("HandedOver after InForce: got error %v, want ErrHandedOver", err)
 		}
 	})
 }
 
-// A process whose key was handed over closes without error and loses no record; a process
-// with the new key signs its records.
+// A process whose key was replaced closes its journal without an error and loses no record. A process with the
+// new key signs the remaining records.
 func TestHandedOverProcessEndsWell(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
 		dir := t.TempDir()
 		old, other := open(openStore()), open(openStore())
 		for _, j := range []*Journal{old, other} {
-			j.Daybooks(dir)
+			j.SetWALDir(dir)
 		}
 		fill(t, old, 3)
 		fresh := handOver(t, other, secondKey)
 		fill(t, old, 2)
-		old.KeepDaybook()
-		old.now = func() time.Time { return started.Add(time.Hour) } // one is due
+		old.StartWAL()
+		old.now = func() time.Time { return started.Add(time.Hour) } // a checkpoint is required now
 		if err := old.Note(sample(5)); err != nil {
 			t.Fatal(err)
 		}
 		if err := old.Close(t.Context()); err != nil {
-			t.Errorf("it ends with %v", err)
+			t.Errorf("closing the journal with the old key: %v", err)
 		}
 		checkpoint(t, fresh)
 		whole(t, fresh)
 		found, err := fresh.Show(t.Context(), Filter{Call: sample(5).Call})
 		if err != nil || len(found) != 1 {
-			t.Errorf("what was noted is %v, %v", found, err)
+			t.Errorf("searching for the noted record: got %v, %v", found, err)
 		}
 	})
 }
 
-// A hand-over that was broken off after its transaction is taken up again.
+// Repeating a handover that was already committed changes nothing.
 func TestHandOverAgain(t *testing.T) {
 	j := newJournal(t, 10)
 	handOver(t, j, secondKey)
@@ -167,7 +166,7 @@ func TestHandOverAgain(t *testing.T) {
 		return tx.Query(`SELECT COUNT(*) FROM handovers`, nil, func(r state.Row) error { return r.Scan(&n) })
 	})
 	if err != nil || n != 1 {
-		t.Errorf("there are %d hand-overs, %v", n, err)
+		t.Errorf("the store has %d handovers (error %v), want 1", n, err)
 	}
 	whole(t, fresh)
 }
@@ -179,14 +178,14 @@ func TestEmptyJournalIsHandedOver(t *testing.T) {
 	whole(t, fresh)
 }
 
-// Attacks with write access to the store and a stolen old key.
+// Verify detects changes by an attacker who has write access to the store and a stolen old key.
 func TestForgedHandOver(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		forge func(t *testing.T, thief, fresh *Journal)
 		want  string
 	}{
-		{"the old key signs on", func(t *testing.T, thief, fresh *Journal) {
+		{"a checkpoint by the old key", func(t *testing.T, thief, fresh *Journal) {
 			var a appender
 			err := thief.db.Write(t.Context(), func(tx state.Tx) error {
 				if _, err := a.head(tx, 0); err != nil {
@@ -202,20 +201,20 @@ func TestForgedHandOver(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "signed with another key"},
-		{"the hand-over is moved", func(t *testing.T, _, fresh *Journal) {
+		{"a handover at another size", func(t *testing.T, _, fresh *Journal) {
 			exec(t, fresh, `UPDATE handovers SET size = size + 100`)
-		}, "hand-overs from key to key were changed"},
-		{"the hand-over is removed", func(t *testing.T, _, fresh *Journal) { exec(t, fresh, `DELETE FROM handovers`) }, "the store has lost the hand-over"},
-		{"the old key is handed to a thief too", func(t *testing.T, thief, fresh *Journal) {
+		}, "handovers between keys were changed"},
+		{"a removed handover", func(t *testing.T, _, fresh *Journal) { exec(t, fresh, `DELETE FROM handovers`) }, "that is missing from the store"},
+		{"a second successor of the old key", func(t *testing.T, thief, fresh *Journal) {
 			h := Handover{Log: 1, Old: thief.key.String(), New: New(thief.db, thirdKey, "test").key.String()}
 			h.ByOld, h.ByNew = ed25519.Sign(thief.signer, h.text()), ed25519.Sign(thirdKey, h.text())
 			exec(t, fresh, `INSERT INTO handovers (log, size, root, older, newer, by_old, by_new) VALUES (1, 0, $1, $2, $3, $4, $5)`, h.Root[:], h.Old, h.New, h.ByOld, h.ByNew)
-		}, "one key was handed over to two"},
-		{"a hand-over that the journal does not record", func(t *testing.T, thief, fresh *Journal) {
+		}, "one key was replaced by two different keys"},
+		{"a handover that the journal does not record", func(t *testing.T, thief, fresh *Journal) {
 			h := Handover{Log: 1, Old: thief.key.String(), New: fresh.key.String()}
 			h.ByOld, h.ByNew = ed25519.Sign(thief.signer, h.text()), ed25519.Sign(fresh.signer, h.text())
 			exec(t, fresh, `INSERT INTO handovers (log, size, root, older, newer, by_old, by_new) VALUES (1, 0, $1, $2, $3, $4, $5)`, h.Root[:], h.Old, h.New, h.ByOld, h.ByNew)
-		}, "does not record it"},
+		}, "does not record"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			old := newJournal(t, 20)
@@ -225,13 +224,13 @@ func TestForgedHandOver(t *testing.T) {
 			whole(t, fresh)
 			tt.forge(t, old, fresh)
 			if r := verify(t, fresh); r.OK || !strings.Contains(r.Problem, tt.want) {
-				t.Errorf("verify says %+v", r)
+				t.Errorf("got report %+v", r)
 			}
 		})
 	}
 }
 
-// A hand-over needs the signatures of both keys.
+// A handover needs the signatures of both keys.
 func TestHandoverNeedsBothSignatures(t *testing.T) {
 	j := newJournal(t, 1)
 	fresh := New(j.db, secondKey, "test")
@@ -252,13 +251,12 @@ func TestHandoverNeedsBothSignatures(t *testing.T) {
 		h := good
 		change(&h)
 		if _, _, err := h.check(); err == nil {
-			t.Errorf("a hand-over %s counts", name)
+			t.Errorf("a handover %s was accepted", name)
 		}
 	}
 }
 
-// An export in which the thief of an old key appoints himself is rejected by a verifier
-// with the new key.
+// A thief of the old key can sign a handover to his own key. A verifier with the new key rejects this handover.
 func TestKeyringFollowsNoPredecessor(t *testing.T) {
 	j := newJournal(t, 1)
 	fresh, thief := New(j.db, secondKey, "test"), New(j.db, thirdKey, "test")
@@ -268,12 +266,12 @@ func TestKeyringFollowsNoPredecessor(t *testing.T) {
 		return h
 	}
 	if k, err := newKeyring(fresh.key, []Handover{sign(0, j, fresh), sign(1, j, thief)}); err == nil {
-		t.Errorf("the keyring takes two that follow one: %v", k.keys)
+		t.Errorf("the keyring accepted two successors of one key: %v", k.keys)
 	}
 	if k, err := newKeyring(fresh.key, []Handover{sign(0, j, thief)}); err != nil || len(k.keys) != 1 {
-		t.Errorf("the keyring takes strangers: %v, %v", k, err)
+		t.Errorf("handovers of other keys: got keyring %v, %v", k, err)
 	}
 	if _, err := newKeyring(fresh.key, []Handover{sign(0, j, fresh), sign(0, fresh, j)}); err == nil {
-		t.Error("the keyring goes in a circle")
+		t.Error("the keyring accepted a cycle")
 	}
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// A block is the unit of the index: the records of one tile.
+// A block is the unit of the index. It consists of the records of one tile.
 const (
 	blockSize = tileWidth
-	// backfillBlocks is how many blocks one transaction adds to the index of a log
-	// that an older ambit wrote.
+	// backfillBlocks is the number of blocks that backfill indexes in one transaction.
 	backfillBlocks = 16
 )
 
-// The kinds of values. Fields that one filter compares have one kind.
+// These are the kinds of indexed values. Several record fields can have the same kind. For example, Filter.Agent can
+// be a name, an id or a digest.
 const (
 	kindCall = iota
 	kindAgent
@@ -30,7 +30,7 @@ const (
 	kindCode
 )
 
-// indexedFields are the fields that filters compare, in the order of appendBody.
+// indexedFields lists the record fields that filters compare, in the order in which appendBody writes them.
 var indexedFields = [...]struct {
 	kind     byte
 	key      []byte
@@ -47,12 +47,12 @@ var indexedFields = [...]struct {
 	{kindCode, []byte(`,"code":`), true},
 }
 
-// fieldValues are the values of indexedFields in one record, as JSON.
+// fieldValues contains the values of one record's indexedFields, as JSON.
 type fieldValues [len(indexedFields)][]byte
 
-// read finds the values of a record. Keys are searched as bytes: a quote within a JSON
-// string is escaped, so a key is found only where it is one. All of them come before
-// the arguments, which a caller chooses; an optional one follows its neighbour directly.
+// read finds the values in a record without decoding the JSON. It searches for the bytes of each key with its quotes. A
+// value cannot contain these bytes, because quotes inside JSON strings are escaped. The indexed fields come before the
+// arguments, which could contain the same keys. An optional field, if present, directly follows the previous field.
 func (v *fieldValues) read(record []byte) {
 	rest := record
 	for i, f := range indexedFields {
@@ -71,12 +71,12 @@ func (v *fieldValues) read(record []byte) {
 	}
 }
 
-// decode finds the values of a record that appendBody did not write.
+// decode finds the values in a record that does not have the format of appendBody.
 func (v *fieldValues) decode(record []byte) {
 	var r Record
 	*v = fieldValues{}
 	if json.Unmarshal(record, &r) != nil {
-		return // no filter by value shows it
+		return // a record that cannot be decoded has no indexed values
 	}
 	for i, s := range []string{r.Call, r.Agent, r.ID, r.Digest, r.Principal, r.Tool, r.URI, string(r.Decision), r.Code} {
 		if s != "" {
@@ -85,7 +85,7 @@ func (v *fieldValues) decode(record []byte) {
 	}
 }
 
-// cutString cuts a JSON string from the start of b. It returns nil if there is none.
+// cutString splits b after the JSON string at its start. The first result is nil if b does not begin with a string.
 func cutString(b []byte) (text, rest []byte) {
 	if len(b) == 0 || b[0] != '"' {
 		return nil, b
@@ -101,8 +101,8 @@ func cutString(b []byte) (text, rest []byte) {
 	return nil, b
 }
 
-// valueSum hashes a value. Two values with the same sum cost a filter a look and hide
-// nothing.
+// valueSum returns a hash of a value. Two values can have the same hash. In that case, a search reads a block
+// unnecessarily, but never misses a record.
 func valueSum(kind byte, value []byte) int64 {
 	h := fnv.New64a()
 	h.Write([]byte{kind})
@@ -114,8 +114,8 @@ func callSum(value []byte) []byte {
 	return binary.BigEndian.AppendUint32(nil, uint32(valueSum(kindCall, value)))
 }
 
-// addToIndex adds a block that has just become complete. The index of a log is one run
-// of blocks: where an older ambit appended in between, the run begins anew here.
+// addToIndex adds a newly completed block to the index. The indexed blocks of a log form one contiguous range. If an
+// older version of ambit appended blocks without indexing them, a new range starts with this block.
 func addToIndex(tx state.Tx, log, block int64, rows []row) error {
 	if err := indexBlock(tx, log, block, rows); err != nil {
 		return err
@@ -133,7 +133,7 @@ func setIndexed(tx state.Tx, log, first, next int64) error {
 	return err
 }
 
-// indexBlock writes the entries of a block. Erased records have none.
+// indexBlock writes the index entries of a block. Erased records have no entries.
 func indexBlock(tx state.Tx, log, block int64, rows []row) error {
 	var values, last fieldValues
 	var sums []int64
@@ -145,7 +145,7 @@ func indexBlock(tx state.Tx, log, block int64, rows []row) error {
 		values.read(rows[i].record)
 		for f, value := range values {
 			switch kind := indexedFields[f].kind; {
-			case value == nil || bytes.Equal(value, last[f]): // most records repeat most values
+			case value == nil || bytes.Equal(value, last[f]): // consecutive records often have the same values
 			case kind == kindCall:
 				copy(calls[4*(rows[i].seq%blockSize):], callSum(value))
 				any = true
@@ -171,8 +171,8 @@ func indexBlock(tx state.Tx, log, block int64, rows []row) error {
 	return err
 }
 
-// reindex replaces the entries of blocks from…to, so that none is left of records that
-// were erased: their hashes would still confirm a guess.
+// reindex replaces the index entries of the blocks in [from, to). The entries of erased records must not remain,
+// because an attacker could use the hashes to confirm a guess about the erased content.
 func reindex(tx state.Tx, log, from, to int64) error {
 	for _, table := range []string{"journal_values", "journal_calls"} {
 		_, err := tx.Exec(`DELETE FROM `+table+` WHERE log = $1 AND block >= $2 AND block < $3`, log, from, to)
@@ -194,7 +194,7 @@ func reindex(tx state.Tx, log, from, to int64) error {
 	return nil
 }
 
-// indexedBlocks returns the run of indexed blocks of a log.
+// indexedBlocks returns the range [first, next) of indexed blocks of a log.
 func indexedBlocks(tx state.Tx, log int64) (first, next int64, err error) {
 	err = tx.Query(`SELECT first, next FROM journal_indexed WHERE log = $1`, []any{log},
 		func(r state.Row) error { return r.Scan(&first, &next) })
@@ -203,9 +203,9 @@ func indexedBlocks(tx state.Tx, log int64) (first, next int64, err error) {
 
 var errIndexed = errors.New("every block is indexed")
 
-// backfill indexes some of the blocks that an older ambit wrote: those before the first
-// indexed one, or the last ones if they are not indexed. Each transaction leaves an
-// index that is correct for the blocks that journal_indexed names.
+// backfill indexes some of the blocks that an older version of ambit wrote. It starts at the newest block if that
+// block is not indexed, and otherwise before the first indexed block. It returns errIndexed if all blocks are
+// indexed. After each transaction, the index is complete for the range in journal_indexed.
 func (j *Journal) backfill(ctx context.Context, log int64) error {
 	return j.db.Write(ctx, func(tx state.Tx) error {
 		first, next, err := indexedBlocks(tx, log)
@@ -238,7 +238,7 @@ func (j *Journal) backfill(ctx context.Context, log int64) error {
 	})
 }
 
-// lookup is a query to the index.
+// lookup contains the values to search for in the index.
 type lookup struct {
 	sums []int64
 	call []byte // nil if the filter has no call id
@@ -261,8 +261,9 @@ func (f *Filter) lookup() (l lookup) {
 
 func (l *lookup) empty() bool { return len(l.sums) == 0 && l.call == nil }
 
-// last finds the last of the indexed blocks from…to that contains every value, or -1.
-func (l *lookup) last(tx state.Tx, log, from, to int64) (int64, error) {
+// lastBlock returns the last block in [from, to) that contains every value, according to the index. It returns -1 if
+// there is no such block.
+func (l *lookup) lastBlock(tx state.Tx, log, from, to int64) (int64, error) {
 	keys := len(l.sums)
 	if l.call != nil {
 		keys++
@@ -306,7 +307,7 @@ func lastCall(tx state.Tx, log int64, call []byte, from, to int64) (found int64,
 		var block int64
 		var calls []byte
 		if err := r.Scan(&block, &calls); err != nil {
-			calls = call // wrong type: the block must be read
+			calls = call // the column has the wrong type, so the block must be read
 		}
 		for ; len(calls) >= 4; calls = calls[4:] {
 			if bytes.Equal(calls[:4], call) {
@@ -322,10 +323,10 @@ func lastCall(tx state.Tx, log int64, call []byte, from, to int64) (found int64,
 	return found, err
 }
 
-// indexPage is the index of a run of records, for Verify.
+// indexPage contains the index entries for a page of records that Verify checks.
 type indexPage struct {
 	first, next int64
-	values      map[[2]int64]bool // by block and sum
+	values      map[[2]int64]bool // the keys are pairs of block and sum
 	calls       map[int64][]byte
 }
 
@@ -349,7 +350,7 @@ func readIndex(tx state.Tx, log, from, to int64) (p indexPage, err error) {
 		var block int64
 		var calls []byte
 		if err := r.Scan(&block, &calls); err != nil {
-			calls = nil // wrong type, so the entry is missing
+			calls = nil // the column has the wrong type, so the entry is treated as missing
 		}
 		p.calls[block] = calls
 		return nil
@@ -357,20 +358,20 @@ func readIndex(tx state.Tx, log, from, to int64) (p indexPage, err error) {
 	return p, err
 }
 
-// indexChecker compares the index with the records. An entry that is missing hides a
-// record from a filter; one too many hides nothing.
+// indexChecker checks that the index has all entries for the records. A missing entry would hide a record from a
+// filter. Extra entries are accepted, because they hide nothing.
 type indexChecker struct {
 	indexPage
 	log          int64
 	values, last fieldValues
-	block        int64 // of last
-	// wrong is the first missing entry. Verify reports it after all faults of records.
-	wrong *fault
+	block        int64 // the block of the previous record
+	// firstFault describes the first missing entry. Verify reports it only if the records themselves have no fault.
+	firstFault *fault
 }
 
-func (c *indexChecker) leaf(r *row) {
+func (c *indexChecker) checkLeaf(r *row) {
 	block := r.seq / blockSize
-	if r.record == nil || block < c.first || block >= c.next || c.wrong != nil {
+	if r.record == nil || block < c.first || block >= c.next || c.firstFault != nil {
 		return
 	}
 	if block != c.block {
@@ -384,8 +385,8 @@ func (c *indexChecker) leaf(r *row) {
 		case kind != kindCall && c.indexPage.values[[2]int64{block, valueSum(kind, value)}]:
 			c.last[f] = value
 		default:
-			c.wrong = faultAt(c.log, r.seq,
-				"the index lacks an entry of record %d of log %d: show could leave the record out", r.seq, c.log)
+			c.firstFault = faultAt(c.log, r.seq,
+				"the index lacks an entry for record %d of log %d, so a search could miss the record", r.seq, c.log)
 			return
 		}
 	}

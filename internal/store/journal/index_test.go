@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// counted counts the rows that reads are given.
+// counted counts the rows that read transactions get.
 type counted struct {
 	state.DB
 	rows *int
@@ -34,7 +34,7 @@ func (t countedTx) Query(query string, args []any, each func(state.Row) error) e
 	return t.Tx.Query(query, args, func(r state.Row) error { *t.rows++; return each(r) })
 }
 
-// looks returns the number of rows that a query reads.
+// looks runs a query. It returns the number of rows read and the sequence numbers of the found records.
 func looks(t *testing.T, j *Journal, f Filter) (n int, found []int64) {
 	t.Helper()
 	db := j.db
@@ -43,7 +43,7 @@ func looks(t *testing.T, j *Journal, f Filter) (n int, found []int64) {
 	return n, seqs(show(t, j, f))
 }
 
-// rare is a record that has every word for itself.
+// rare returns a record whose values occur in no other record.
 func rare(i int) *Record {
 	r := sample(i)
 	r.Call, r.Agent, r.ID, r.Digest, r.Principal, r.Tool, r.URI = "a rare call", "rare", "matrix://agent/rare", "sha256:rare", "eve@local", "once", "matrix://tool/mcp/fs/once@1.0.0"
@@ -54,7 +54,7 @@ func rare(i int) *Record {
 var rareFilters = map[string]Filter{
 	"tool": {Tool: "once"}, "URI": {Tool: "matrix://tool/mcp/fs/once@1.0.0"}, "agent": {Agent: "rare"}, "id": {Agent: "matrix://agent/rare"},
 	"digest": {Agent: "sha256:rare"}, "principal": {Principal: "eve@local"}, "code": {Code: "outcome_unknown"}, "decision": {Decision: Unknown},
-	"two of them": {Tool: "once", Agent: "shop"}, "nothing": {Tool: "never"},
+	"two values": {Tool: "once", Agent: "shop"}, "no match": {Tool: "never"},
 }
 
 func appendOne(t testing.TB, j *Journal, r *Record) {
@@ -64,15 +64,15 @@ func appendOne(t testing.TB, j *Journal, r *Record) {
 	}
 }
 
-// A rare record is found without reading the log: with four times the records
-// there are no more than a few rows more to look at.
+// A search for a rare record does not read the whole log: in a log with four times as many records, it reads
+// only a few more rows.
 func TestRareRecordsAreFoundInFewRows(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, opened func() state.DB) {
 		j := open(opened())
 		appendOne(t, j, rare(0))
 		const size = 4400
 		fill(t, j, size)
-		want := map[string][]int64{"two of them": nil, "nothing": nil}
+		want := map[string][]int64{"two values": nil, "no match": nil}
 		first := map[string]int{}
 		for name, f := range rareFilters {
 			rows, found := looks(t, j, f)
@@ -80,28 +80,29 @@ func TestRareRecordsAreFoundInFewRows(t *testing.T) {
 			if w, ok := want[name]; !ok && !slices.Equal(found, []int64{0}) || ok && !slices.Equal(found, w) {
 				t.Errorf("%s: found %v", name, found)
 			}
-			// The newest records, whose block is not complete, a few of the index, and one block.
+			// The newest block is incomplete, so the search reads its records. Then it reads a few
+			// index rows and one complete block.
 			if most := size%blockSize + blockSize + 20; rows > most {
-				t.Errorf("%s: %d rows were looked at, not %d", name, rows, most)
+				t.Errorf("%s: read %d rows, want at most %d", name, rows, most)
 			}
 		}
 		fill(t, j, 3*page)
 		for name, f := range rareFilters {
 			if rows, _ := looks(t, j, f); rows > first[name]+blockSize {
-				t.Errorf("%s: %d rows were looked at, and %d before", name, rows, first[name])
+				t.Errorf("%s: read %d rows, but %d rows in the smaller log", name, rows, first[name])
 			}
 		}
 		if rows, _ := looks(t, j, Filter{Call: "a rare call"}); rows > (size+3*page)/blockSize+2*blockSize+100 {
-			t.Errorf("call: %d rows were looked at", rows)
+			t.Errorf("call: read %d rows", rows)
 		}
-		// One of each block, and all of the first.
-		if rows, found := looks(t, j, Filter{Until: started.Add(-late - time.Hour), Limit: 1}); found != nil || rows > (size+3*page)/blockSize+blockSize+40 {
-			t.Errorf("until: %d rows were looked at for %v", rows, found)
+		// The search reads one record of each block, and all records of the first block.
+		if rows, found := looks(t, j, Filter{Until: started.Add(-maxSkew - time.Hour), Limit: 1}); found != nil || rows > (size+3*page)/blockSize+blockSize+40 {
+			t.Errorf("until: read %d rows and found %v", rows, found)
 		}
 	})
 }
 
-// The index finds values and calls by its keys.
+// SQLite uses the primary key for lookups of values.
 func TestIndexIsUsed(t *testing.T) {
 	j := newJournal(t, 1)
 	var plan string
@@ -115,12 +116,12 @@ func TestIndexIsUsed(t *testing.T) {
 		})
 	})
 	if want := "SEARCH journal_values USING PRIMARY KEY (log=? AND sum=? AND block>? AND block<?)\n"; err != nil || plan != want {
-		t.Errorf("%v: %s", err, plan)
+		t.Errorf("got query plan %s (error %v), want %s", plan, err, want)
 	}
 }
 
-// Whichever blocks are indexed, a filter finds what reading every record finds,
-// and page by page the same.
+// A filter finds the same records as a scan of all records. This is true for any set of indexed blocks. It is
+// also true if the result is read page by page.
 func TestFiltersFindWhatIsThere(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, opened func() state.DB) {
 		rnd := rand.New(rand.NewPCG(7, 7))
@@ -167,7 +168,7 @@ func TestFiltersFindWhatIsThere(t *testing.T) {
 					f.Before = Ends{log: found[len(found)-1]}
 				}
 				if !slices.Equal(got, want) {
-					t.Errorf("%+v: %d found, %d there", f, len(got), len(want))
+					t.Errorf("%+v: found %d records, want %d", f, len(got), len(want))
 				}
 			}
 		}
@@ -188,39 +189,40 @@ func TestFiltersFindWhatIsThere(t *testing.T) {
 		forgetIndex(t, j)
 		check(t)
 		if r := verify(t, j); !r.OK {
-			t.Errorf("%+v", r)
+			t.Errorf("got report %+v", r)
 		}
 	})
 }
 
-// A store without an index gets one when a filter first needs it, and keeps it.
+// In a store without an index, the first filter that needs the index creates it. Later filters use
+// the index.
 func TestIndexIsBackfilled(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, opened func() state.DB) {
 		j := open(opened())
 		appendOne(t, j, rare(0))
 		fill(t, j, 2*page+blockSize)
 		for name, prepare := range map[string]func(){
-			"nothing is indexed": func() { forgetIndex(t, j) },
-			"an older ambit appended a block": func() {
+			"no block is indexed": func() { forgetIndex(t, j) },
+			"an older version appended blocks": func() {
 				forgetIndex(t, j)
 				exec(t, j, `INSERT INTO journal_indexed (log, first, next) VALUES ($1, 20, 20)`, j.db.Log())
 			},
-			"only new blocks are": func() { forgetIndex(t, j); fill(t, j, blockSize) },
+			"only new blocks are indexed": func() { forgetIndex(t, j); fill(t, j, blockSize) },
 		} {
 			prepare()
 			_, found := looks(t, j, Filter{Tool: "once"})
 			after, again := looks(t, j, Filter{Tool: "once"})
 			if !slices.Equal(found, []int64{0}) || !slices.Equal(again, found) || after > 2*blockSize+20 {
-				t.Errorf("%s: %v, then %v in %d rows", name, found, again, after)
+				t.Errorf("%s: found %v, then %v in %d rows", name, found, again, after)
 			}
 			if r := verify(t, j); !r.OK {
-				t.Errorf("%s: %+v", name, r)
+				t.Errorf("%s: got report %+v", name, r)
 			}
 		}
 	})
 }
 
-// A filter that is content with new records does not index the old ones.
+// A filter that finds enough new records does not index the old ones.
 func TestBackfillStopsWithTheFilter(t *testing.T) {
 	j := newJournal(t, 3*page)
 	forgetIndex(t, j)
@@ -228,7 +230,7 @@ func TestBackfillStopsWithTheFilter(t *testing.T) {
 	err := j.db.Read(t.Context(), func(tx state.Tx) error {
 		first, next, err := indexedBlocks(tx, 0)
 		if next != 3*page/blockSize || first != next-backfillBlocks {
-			t.Errorf("blocks %d to %d are indexed", first, next)
+			t.Errorf("the indexed blocks are %d to %d", first, next)
 		}
 		return err
 	})
@@ -237,7 +239,8 @@ func TestBackfillStopsWithTheFilter(t *testing.T) {
 	}
 }
 
-// Where a gap in the index was left by an older ambit, blocks after it are not taken for all.
+// An older version of ambit can leave a gap in the index. A filter must also search the blocks before the
+// gap.
 func TestGapInTheIndex(t *testing.T) {
 	j := open(statetest.Open(t))
 	fill(t, j, blockSize)
@@ -245,27 +248,27 @@ func TestGapInTheIndex(t *testing.T) {
 	fill(t, j, 2*blockSize)
 	exec(t, j, `DELETE FROM journal_values WHERE block = 1`)
 	exec(t, j, `DELETE FROM journal_calls WHERE block = 1`)
-	exec(t, j, `UPDATE journal_indexed SET next = 1`) // as before an older ambit appended
+	exec(t, j, `UPDATE journal_indexed SET next = 1`) // as an older version of ambit would have left it
 	fill(t, j, blockSize)
 	if _, got := looks(t, j, Filter{Tool: "once"}); !slices.Equal(got, []int64{blockSize}) {
-		t.Errorf("found %v", got)
+		t.Errorf("found records %v, want [%d]", got, blockSize)
 	}
 	if r := verify(t, j); !r.OK {
-		t.Errorf("%+v", r)
+		t.Errorf("got report %+v", r)
 	}
 }
 
-// Without a writable store, records that are not indexed are read.
+// If the store is read-only, filters read the records that are not indexed.
 func TestFiltersWithoutAWritableStore(t *testing.T) {
 	j := newJournal(t, page+10)
 	forgetIndex(t, j)
 	j.Through(unwritable{j.db})
 	if got := seqs(show(t, j, Filter{Call: "call-000003"})); !slices.Equal(got, []int64{3}) {
-		t.Errorf("%v", got)
+		t.Errorf("found records %v", got)
 	}
 }
 
-// A missing record hides no other.
+// A missing record does not hide other records from filters.
 func TestFiltersWithMissingRecords(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, opened func() state.DB) {
 		j := open(opened())
@@ -282,12 +285,12 @@ func TestFiltersWithMissingRecords(t *testing.T) {
 			}
 		}
 		if writes != 1 {
-			t.Errorf("%d transactions filled the index", writes)
+			t.Errorf("%d transactions wrote to the index, want 1", writes)
 		}
 	})
 }
 
-// boundedWrites counts writes, and refuses when they are too many.
+// boundedWrites counts write transactions and refuses them after the first 20.
 type boundedWrites struct {
 	state.DB
 	n *int
@@ -304,7 +307,7 @@ type unwritable struct{ state.DB }
 
 func (unwritable) Write(context.Context, func(state.Tx) error) error { return state.ErrReadOnly }
 
-// A record with other spacing than ours is indexed too.
+// Filters also find records whose JSON has different spacing.
 func TestRecordsInAnotherFormAreFound(t *testing.T) {
 	j := newJournal(t, 3*blockSize)
 	record := []byte(`{"log":0,"seq":5, "time":"2026-03-01T12:00:05Z", "tool": "spaced"}`)
@@ -313,14 +316,14 @@ func TestRecordsInAnotherFormAreFound(t *testing.T) {
 	exec(t, j, `UPDATE leaves SET record = 'x' WHERE place = 300`)
 	forgetIndex(t, j)
 	if got := seqs(show(t, j, Filter{Tool: "spaced"})); !slices.Equal(got, []int64{5}) {
-		t.Errorf("%v", got)
+		t.Errorf("found records %v", got)
 	}
 	if got := seqs(show(t, j, Filter{Tool: "spaced"})); !slices.Equal(got, []int64{5}) {
-		t.Errorf("with the index: %v", got)
+		t.Errorf("found records %v with the index", got)
 	}
 }
 
-// forgetIndex leaves a store as an older ambit would: without an index.
+// forgetIndex removes the index. The store then looks like a store of an older version of ambit.
 func forgetIndex(t testing.TB, j *Journal) {
 	t.Helper()
 	err := j.db.Write(t.Context(), func(tx state.Tx) error {
@@ -358,26 +361,27 @@ func indexedEve(t *testing.T, j *Journal) (found bool) {
 	return found
 }
 
-// Records that are erased before their block is complete get no entries.
+// Records that are erased before their block is complete get no index entries.
 func TestErasedRecordsOfAnIncompleteBlockAreNotIndexed(t *testing.T) {
 	j := open(asLog{statetest.Open(t), 1})
 	appendOne(t, j, rare(0))
 	if n, err := j.Erase(t.Context(), started.Add(time.Second/2), "ada@local"); err != nil || n != 1 {
-		t.Fatalf("%d erased, %v", n, err)
+		t.Fatalf("Erase erased %d records, error %v", n, err)
 	}
 	fill(t, j, blockSize)
 	if indexedEve(t, j) {
 		t.Error("the index contains an erased value")
 	}
 	if rows, got := looks(t, j, Filter{Call: "call-000011"}); !slices.Equal(got, []int64{12}) {
-		t.Errorf("%v in %d rows", got, rows)
+		t.Errorf("found records %v in %d rows", got, rows)
 	}
 	if r := verify(t, j); !r.OK {
-		t.Errorf("%+v", r)
+		t.Errorf("got report %+v", r)
 	}
 }
 
-// Erasing a record removes its entries, also those of older versions: a hash confirms a guess.
+// Erasing a record removes its index entries, because a hash could confirm a guess. Entries of older versions
+// of ambit are removed too.
 func TestErasedRecordsLeaveTheIndex(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, opened func() state.DB) {
 		j := open(opened())
@@ -394,21 +398,21 @@ func TestErasedRecordsLeaveTheIndex(t *testing.T) {
 			t.Error("the index contains an erased value")
 		}
 		err := j.db.Read(t.Context(), func(tx state.Tx) error {
-			return tx.Query(`SELECT n FROM words`, nil, func(state.Row) error { t.Error("a hash of version 13 is left"); return nil })
+			return tx.Query(`SELECT n FROM words`, nil, func(state.Row) error { t.Error("a hash in the table words is left"); return nil })
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if r := verify(t, j); !r.OK {
-			t.Errorf("%+v", r)
+			t.Errorf("got report %+v", r)
 		}
 		if rows, got := looks(t, j, Filter{Call: "call-000011"}); !slices.Equal(got, []int64{12}) {
-			t.Errorf("%v in %d rows", got, rows)
+			t.Errorf("found records %v in %d rows", got, rows)
 		}
 	})
 }
 
-// An entry that is missing could hide a record from a filter.
+// Verify reports missing index entries, because they could hide records from filters.
 func TestVerifyFindsMissingIndexEntries(t *testing.T) {
 	j := open(statetest.Open(t))
 	fill(t, j, 2*page)
@@ -426,17 +430,17 @@ func TestVerifyFindsMissingIndexEntries(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			exec(t, j, tt.change)
 			if r := verify(t, j); r.OK || r.FirstBad == nil || r.FirstBad.Seq != tt.seq || !strings.Contains(r.Problem, "index") {
-				t.Errorf("%+v", r)
+				t.Errorf("got report %+v", r)
 			}
 			restore(t)
 			if r := verify(t, j); !r.OK {
-				t.Errorf("%+v", r)
+				t.Errorf("got report %+v", r)
 			}
 		})
 	}
 }
 
-// A record contains every value that a filter may ask for, whatever the value is made of.
+// fieldValues.read finds every value that a filter can search for, whatever characters the values contain.
 func TestRecordsHaveTheirValues(t *testing.T) {
 	for _, tt := range []struct{ tool, agent, principal, args string }{
 		{"list", "shop", "ada@local", `{"a":["x",{"b":"}"}],"tool":"other"}`},
@@ -463,7 +467,8 @@ func TestRecordsHaveTheirValues(t *testing.T) {
 	}
 }
 
-// FuzzFieldValues compares the byte search with encoding/json for records as we write them.
+// FuzzFieldValues compares the byte search in fieldValues.read with encoding/json, for records that appendBody
+// writes.
 func FuzzFieldValues(f *testing.F) {
 	f.Add("list", "shop", "", `{"x":1,"uri":"z","decision":"other"}`)
 	f.Add(`,"tool":"x"`, "\x00", "code", `[`)

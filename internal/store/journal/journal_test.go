@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// Every field of a record has to come back, also one that is added later.
+// Every field of a record survives encoding and decoding, including fields that are added to Record later.
 func TestRecordComesBackWhole(t *testing.T) {
 	want := Record{
 		Time: started.Add(123456 * time.Microsecond), Arguments: json.RawMessage(`{"a":[1,2.50,"ü\n"]}`),
@@ -37,7 +37,7 @@ func TestRecordComesBackWhole(t *testing.T) {
 		case f.Kind() == reflect.Bool:
 			f.SetBool(true)
 		default:
-			t.Fatalf("a field %s that this test does not know", name)
+			t.Fatalf("this test cannot set the field %s", name)
 		}
 	}
 	var got Record
@@ -68,22 +68,22 @@ func TestRecordIsBoundedAndOneLine(t *testing.T) {
 		rec  Record
 		want string
 	}{
-		{"long text is cut", Record{Detail: strings.Repeat("ü", maxText)}, `ü…"`},
+		{"long text is truncated", Record{Detail: strings.Repeat("ü", maxText)}, `ü…"`},
 		{"large arguments are left out", Record{Arguments: json.RawMessage(`"` + strings.Repeat("x", maxArguments) + `"`), ArgumentsSize: 9}, `"decision":"","arguments_size":9`},
 		{"arguments on one line", Record{Arguments: json.RawMessage("{\n\"a\": 1.0,\r\n\"b\": \"\\n\"}")}, `"arguments":{"a":1.0,"b":"\n"}`},
-		{"arguments that are not JSON become a text", Record{Arguments: json.RawMessage(`{"a":`)}, `"arguments":"{\"a\":"`},
+		{"arguments that are not JSON become a string", Record{Arguments: json.RawMessage(`{"a":`)}, `"arguments":"{\"a\":"`},
 		{"bytes that are not UTF-8", Record{Tool: "a\xffb"}, "\"tool\":\"a\ufffdb\""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := appendRecord(nil, &tt.rec)
 			if !json.Valid(b) || len(b) > MaxRecord || strings.ContainsAny(string(b), "\r\n") || !strings.Contains(string(b), tt.want) {
-				t.Errorf("%d bytes: %.300s", len(b), b)
+				t.Errorf("got a record of %d bytes: %.300s", len(b), b)
 			}
 		})
 	}
 }
 
-// The tree is that of tlog, whose own tests compare it with RFC 6962.
+// The tree is equal to the tree of package tlog. The tests of tlog compare its tree with RFC 6962.
 func TestTreeIsThatOfTlog(t *testing.T) {
 	const n = 700
 	var stored []tlog.Hash
@@ -105,7 +105,7 @@ func TestTreeIsThatOfTlog(t *testing.T) {
 		})
 	})
 	if err != nil || rows != n {
-		t.Fatalf("%d records: %v", rows, err)
+		t.Fatalf("read %d records, error %v", rows, err)
 	}
 	want, err := tlog.TreeHash(n, reader)
 	if err != nil {
@@ -116,10 +116,10 @@ func TestTreeIsThatOfTlog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Root != want || got.Size != n {
-		t.Errorf("the checkpoint says %d %v, tlog %d %v", got.Size, got.Root, n, want)
+		t.Errorf("got a checkpoint with size %d and root %v, want %d and %v", got.Size, got.Root, n, want)
 	}
 	err = j.db.Read(t.Context(), func(tx state.Tx) error {
-		nodes := newNodes(tx, 0)
+		nodes := newNodeReader(tx, 0)
 		for i := range stored {
 			h, err := nodes.ReadHashes([]int64{int64(i)})
 			if err != nil {
@@ -151,16 +151,16 @@ func TestUndoneAppendLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := verify(t, j); !r.OK || r.Records != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("got report %+v", r)
 	}
-	fill(t, j, 5) // the first one is signed, though the process has signed before
+	fill(t, j, 5) // the first record gets a checkpoint although the process made one before
 	if r := verify(t, j); !r.OK || r.Records != 5 {
-		t.Errorf("%+v", r)
+		t.Errorf("got report %+v", r)
 	}
 }
 
-// Four openings write at once, with many callers each: into one log of a file,
-// or each into its own on PostgreSQL, where all are born at the same moment.
+// Several openings of a store append at the same time, each with several callers. With SQLite they share one
+// log; with PostgreSQL each has its own log, and all logs begin at the same moment.
 func TestManyOpenings(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		const openings, callers, each = 4, 4, 40
@@ -197,18 +197,18 @@ func TestManyOpenings(t *testing.T) {
 		}
 		r := verify(t, journals[0], checkpoint(t, journals[3]))
 		if !r.OK || r.Records < openings*callers*each || r.Signed != r.Records {
-			t.Errorf("%+v", r)
+			t.Errorf("got report %+v", r)
 		}
 		logs[0] = true
 		if r.Logs != len(logs) {
-			t.Errorf("%d logs, want %d", r.Logs, len(logs))
+			t.Errorf("got %d logs, want %d", r.Logs, len(logs))
 		}
 		calls := show(t, journals[0], Filter{Limit: 10_000})
 		if len(calls) != openings*callers*each {
-			t.Errorf("%d calls", len(calls))
+			t.Errorf("Show returned %d calls", len(calls))
 		}
 		if report := verifyExport(t, export(t, journals[1]), Check{}); !report.OK {
-			t.Errorf("%+v", report)
+			t.Errorf("got report %+v", report)
 		}
 	})
 }
@@ -236,30 +236,30 @@ func TestCheckpointsComeByThemselves(t *testing.T) {
 	step := func(what string, want ...int64) {
 		t.Helper()
 		if got := sizes(); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: checkpoints of %v records, want %v", what, got, want)
+			t.Errorf("%s: got checkpoints at the sizes %v, want %v", what, got, want)
 		}
 	}
 	fill(t, j, 1)
-	step("the first record is signed", 1)
+	step("first record", 1)
 	fill(t, j, 7)
-	step("then none for a minute", 1)
-	now = now.Add(often)
+	step("within the same minute", 1)
+	now = now.Add(checkpointInterval)
 	fill(t, j, 2)
-	step("a minute later the next record is signed", 1, 9)
+	step("first record after a minute", 1, 9)
 	if err := j.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	step("the rest is signed at the end, in place of that of the same minute", 1, 10)
+	step("Close replaces the checkpoint of the same minute", 1, 10)
 	if err := j.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	step("nothing new, nothing to sign", 1, 10)
+	step("second Close without new records", 1, 10)
 	fill(t, j, stride)
 	checkpoint(t, j)
-	step("a whole stride is signed, and that stays", 1, stride, stride+10)
+	step("multiple of stride", 1, stride, stride+10)
 }
 
-// The roster, too, has a checkpoint at every stride, whatever makes it grow.
+// Log 0 also gets a checkpoint at every stride, even if enroll appends the records.
 func TestRosterIsSignedAtEveryStride(t *testing.T) {
 	j := open(asLog{statetest.Open(t), 1})
 	fill(t, j, 1)
@@ -275,11 +275,11 @@ func TestRosterIsSignedAtEveryStride(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := verify(t, j); !r.OK || r.Signed != stride+1 {
-		t.Errorf("%+v", r)
+		t.Errorf("got report %+v", r)
 	}
 }
 
-// A head that is not where it was read stops the append.
+// An append fails if the appender expects a different head of the log.
 func TestAppendBehindAnotherHead(t *testing.T) {
 	j := newJournal(t, 5)
 	err := j.db.Write(t.Context(), func(tx state.Tx) error {
@@ -287,16 +287,14 @@ func TestAppendBehindAnotherHead(t *testing.T) {
 		if err := a.open(tx, 0); err != nil {
 			return err
 		}
-		if err := a.edge.add(tlog.Hash{}, nil); err != nil {
-			return err
-		}
+		a.edge.add(tlog.Hash{})
 		return a.append(tx, 0, [][]byte{appendBody(nil, sample(6))})
 	})
 	if err == nil {
-		t.Error("it was appended")
+		t.Error("the append succeeded")
 	}
 	if r := verify(t, j); !r.OK || r.Records != 5 {
-		t.Errorf("%+v", r)
+		t.Errorf("got report %+v", r)
 	}
 }
 
@@ -306,12 +304,12 @@ func TestCloseOfAnUnusedJournalDoesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := verify(t, j); !r.OK || r.Records != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("got report %+v", r)
 	}
 }
 
-// Several owners append at random; whatever pair of sizes is asked, the proofs
-// hold, and none holds with a byte changed.
+// Several processes append a random number of records. The proofs for random records and sizes verify, and no
+// changed proof does.
 func TestProofsOfRandomPairs(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -328,7 +326,7 @@ func TestProofsOfRandomPairs(t *testing.T) {
 	}
 	j := owners[0]
 	if r := verify(t, j, older...); !r.OK {
-		t.Fatalf("%+v", r)
+		t.Fatalf("got report %+v", r)
 	}
 	ends, err := j.Ends(t.Context())
 	if err != nil {
@@ -343,7 +341,7 @@ func TestProofsOfRandomPairs(t *testing.T) {
 			}
 			proven := mutate(t, rnd, p)
 			if proven.Entry.Seq != seq || proven.Entry.Log != log {
-				t.Errorf("proved %d of %d, wanted %d of %d", proven.Entry.Seq, proven.Log, seq, log)
+				t.Errorf("the proof is for record %d of log %d, want record %d of log %d", proven.Entry.Seq, proven.Log, seq, log)
 			}
 		}
 	}
@@ -353,12 +351,12 @@ func TestProofsOfRandomPairs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if proven := mutate(t, rnd, p); proven.Older == 0 || proven.Older > proven.Size {
-			t.Errorf("%+v", proven)
+			t.Errorf("the proof has invalid sizes: %+v", proven)
 		}
 	}
 }
 
-// mutate checks a proof, and that it fails with any of its bytes changed.
+// mutate checks a proof, and checks that the proof fails if a bit is changed.
 func mutate(t *testing.T, rnd *rand.Rand, p *Proof) *Proven {
 	t.Helper()
 	text, err := json.Marshal(p)
@@ -377,9 +375,10 @@ func mutate(t *testing.T, rnd *rand.Rand, p *Proof) *Proven {
 		if err != nil {
 			continue
 		}
-		// JSON may say the same in another way, and its key is not used.
+		// A changed bit can produce equivalent JSON. It can also change only the key in the proof, which
+		// this test does not use.
 		if !reflect.DeepEqual(got, proven) {
-			t.Errorf("byte %d changed, and it proves %+v, not %+v:\n%s", i, got, proven, bad)
+			t.Errorf("with byte %d changed, the proof proves %+v, want %+v:\n%s", i, got, proven, bad)
 		}
 	}
 	return proven
@@ -389,7 +388,7 @@ func TestProveRefuses(t *testing.T) {
 	j := newJournal(t, 300)
 	for _, at := range []Position{{0, -1}, {0, 300}, {1, 0}} {
 		if _, err := j.Prove(t.Context(), at.Log, at.Seq); !errors.Is(err, ErrNoRecord) {
-			t.Errorf("%+v: %v", at, err)
+			t.Errorf("proving %+v: got error %v, want ErrNoRecord", at, err)
 		}
 	}
 	other := open(nil)
@@ -399,17 +398,17 @@ func TestProveRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := j.ProveSince(t.Context(), note); err == nil {
-		t.Error("a checkpoint of another journal was taken")
+		t.Error("ProveSince accepted a checkpoint of another journal")
 	}
 	if note, err = j.sign(0, 5, tlog.Hash{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := j.ProveSince(t.Context(), note); !errors.Is(err, errUnprovable) {
-		t.Errorf("a checkpoint of another history: %v", err)
+		t.Errorf("a checkpoint with another root: got error %v, want errUnprovable", err)
 	}
 	exec(t, j, `UPDATE leaves SET record = $1 WHERE place = 7`, []byte(`{}`))
 	if _, err := j.Prove(t.Context(), 0, 7); !errors.Is(err, errUnprovable) {
-		t.Errorf("a changed record: %v", err)
+		t.Errorf("a changed record: got error %v, want errUnprovable", err)
 	}
 }
 
@@ -423,12 +422,11 @@ func TestProveAnErasedRecord(t *testing.T) {
 	text, _ := json.Marshal(p)
 	proven, err := VerifyProof(text, j.key)
 	if err != nil || !proven.Entry.Erased {
-		t.Errorf("%+v, %v", proven, err)
+		t.Errorf("got proof %+v, %v", proven, err)
 	}
 }
 
-// It is the path that proves: not a bit of it may differ, and no other record
-// fits it.
+// A proof is valid only with its exact path, and only for its own record.
 func TestProofNeedsItsPath(t *testing.T) {
 	j := newJournal(t, 300)
 	checkpoint(t, j)
@@ -439,7 +437,7 @@ func TestProofNeedsItsPath(t *testing.T) {
 	refused := func(what string, p Proof) {
 		t.Helper()
 		if proven, err := p.check(j.key); err == nil {
-			t.Errorf("%s: it proves %+v", what, proven)
+			t.Errorf("%s: the proof was accepted and proves %+v", what, proven)
 		}
 	}
 	for i := range p.Path {
@@ -458,10 +456,10 @@ func TestProofNeedsItsPath(t *testing.T) {
 	refused("another record", bad)
 	bad = *p
 	bad.Seq = 8
-	refused("another place", bad)
+	refused("another position", bad)
 }
 
-// A proof speaks of one log only.
+// A proof must not combine data from two logs.
 func TestProofOfAnotherLog(t *testing.T) {
 	j := newJournal(t, 20)
 	exec(t, j, `UPDATE leaves SET record = NULL WHERE place = 7`)
@@ -481,35 +479,35 @@ func TestProofOfAnotherLog(t *testing.T) {
 	consistency.Older = string(nothing)
 	for _, p := range []*Proof{inclusion, consistency} {
 		if proven, err := p.check(j.key); err == nil {
-			t.Errorf("it proves %+v", proven)
+			t.Errorf("a proof of two logs was accepted: %+v", proven)
 		}
 	}
 }
 
 func TestParseKey(t *testing.T) {
 	plus := false
-	for i := range byte(64) { // base64 has pluses, and so have keys
+	for i := range byte(64) { // enough keys that one contains a plus sign in its base64
 		seed := [ed25519.SeedSize]byte{i}
 		want := New(nil, ed25519.NewKeyFromSeed(seed[:]), "test").Key()
 		got, err := ParseKey(want.String() + "\n")
 		if err != nil || !got.Equal(want) {
-			t.Errorf("%v, %v", got, err)
+			t.Errorf("ParseKey returned %v, %v; want %v", got, err, want)
 		}
 		plus = plus || strings.Count(want.String(), "+") > 2
 	}
 	if !plus {
-		t.Error("no key had a plus")
+		t.Error("no key contains a plus sign")
 	}
 	key := open(nil).key.String()
 	for _, bad := range []string{"", "a", "test+00000000+" + strings.Repeat("A", 44), strings.Replace(key, "test", "best", 1)} {
 		if _, err := ParseKey(bad); err == nil {
-			t.Errorf("%q was taken", bad)
+			t.Errorf("ParseKey accepted %q", bad)
 		}
 	}
 }
 
-// The remembered end of a log is discarded if the transaction is rolled back and another
-// process appends.
+// A transaction is rolled back, and another process appends. The journal then forgets its remembered end of
+// the log.
 func TestAppendAfterOneThatWasUndone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	a, b := open(statetest.At(t, file)), open(statetest.At(t, file))
@@ -526,6 +524,6 @@ func TestAppendAfterOneThatWasUndone(t *testing.T) {
 	fill(t, a, 3)
 	fill(t, b, 3)
 	if r := verify(t, a); !r.OK || r.Records != 12 {
-		t.Errorf("%+v", r)
+		t.Errorf("got report %+v", r)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// A record is one line of valid JSON as it is kept, and not only as it is
-// exported: whatever reads the store, a line of it is a record.
+// Each stored record is one line of valid JSON, like each exported record. So any reader of the store can
+// treat a record as a line.
 func TestKeptRecordsAreOneLine(t *testing.T) {
 	j := open(newJournal(t, 0).db)
 	hostile := "a\nb\r\u2028\x1b[31m\x00\"}\n{\"log\":0}"
@@ -34,7 +34,7 @@ func TestKeptRecordsAreOneLine(t *testing.T) {
 				return err
 			}
 			if len(text) > MaxRecord || bytes.ContainsAny(text, "\n\r\x1b\x00") || !json.Valid(text) {
-				t.Errorf("%.200q", text)
+				t.Errorf("the stored record is not one line of valid JSON: %.200q", text)
 			}
 			var back struct{ Tool, Detail string }
 			if err := json.Unmarshal(text, &back); err == nil && back.Tool == hostile {
@@ -47,6 +47,6 @@ func TestKeptRecordsAreOneLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kept != 1 {
-		t.Errorf("%d records say what was said", kept)
+		t.Errorf("%d records contain the hostile tool name unchanged, want 1", kept)
 	}
 }

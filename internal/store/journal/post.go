@@ -16,24 +16,24 @@ import (
 )
 
 const (
-	// postTime is how long an entry of the write-ahead log waits to be posted together
-	// with others.
+	// postTime is how long an entry of the write-ahead log waits for other entries, so that they can be posted
+	// together.
 	postTime = 100 * time.Millisecond
-	// writeTime bounds a commit that no caller's context bounds.
+	// writeTime is the time limit of a transaction that runs without a caller's context.
 	writeTime = 30 * time.Second
-	// postAgain is the time between a failed posting and the next attempt.
+	// postAgain is the pause between a failed attempt to post and the next attempt.
 	postAgain = time.Second
-	// fileTime bounds how long one file is used: it still contains posted records, which
-	// may be erased from the journal meanwhile.
+	// fileTime is how long a process writes to one file of the write-ahead log. A file contains its records even
+	// after they are erased from the journal, so it must not be kept for long.
 	fileTime = time.Hour
 )
 
-// posting moves records from write-ahead logs to the journal.
+// posting copies records from the write-ahead logs to the journal.
 type posting struct {
 	dir    string
 	writer atomic.Pointer[wal.Writer] // nil if this process has no write-ahead log
 	last   atomic.Pointer[string]     // the file that was posted last
-	stuck  atomic.Bool                // the last posting failed
+	stuck  atomic.Bool                // the last attempt to post failed
 
 	syncFolder func(dir string) error
 
@@ -42,40 +42,37 @@ type posting struct {
 
 	mu       sync.Mutex
 	timer    *time.Timer
-	rotation *time.Timer // ends the current file after fileTime
+	rotation *time.Timer // closes the current file after fileTime
 	armed    atomic.Bool
 	closed   bool
 	running  sync.WaitGroup
 }
 
-// Daybooks sets the directory of the store's write-ahead logs. They are posted before the
-// journal is read.
-func (j *Journal) Daybooks(dir string) { j.posting.dir = dir }
+// SetWALDir sets the directory of the store's write-ahead logs. Methods that read the journal first post the entries
+// in this directory.
+func (j *Journal) SetWALDir(dir string) { j.posting.dir = dir }
 
-// KeepDaybook makes Note use a write-ahead log of this process. It is meant for
-// long-running processes: a single record costs more this way, many cost less.
-func (j *Journal) KeepDaybook() {
+// StartWAL makes Note write to a write-ahead log of this process. It does nothing if no directory is set. Only a
+// long-running process should call StartWAL. Many records are written faster with a write-ahead log, but a single
+// record is written more slowly.
+func (j *Journal) StartWAL() {
 	if j.posting.dir != "" {
 		j.posting.writer.CompareAndSwap(nil, wal.Open(j.posting.dir, j.db.Owner()))
 	}
 }
 
-// Note stores a record that belongs to no other change in the store. The record is durable
-// when Note returns nil; it may get its place in the log later. Note cannot be cancelled.
+// Note stores a record that belongs to no other change in the store. When Note returns nil, the record is on disk,
+// but may not be in the journal yet. Note cannot be canceled.
 func (j *Journal) Note(r *Record) error {
 	if r.Time.IsZero() {
 		r.Time = j.now()
 	}
 	p := &j.posting
-	// While posting fails, records go to the store directly, so that the caller gets the
-	// error.
+	// While posting fails, write directly to the store, so that the caller gets the error.
 	if w := p.writer.Load(); w != nil && !p.stuck.Load() {
-		body := bodies.Get().(*[]byte)
-		*body = appendBody((*body)[:0], r)
-		err := w.Write(*body, int(j.calls.Load())-1)
-		bodies.Put(body)
-		if err == nil {
-			j.arm(postTime)
+		body := appendBody(make([]byte, 0, 1024), r)
+		if err := w.Write(body, int(j.calls.Load())-1); err == nil {
+			j.schedulePost(postTime)
 			return nil
 		}
 	}
@@ -87,10 +84,8 @@ func (j *Journal) Note(r *Record) error {
 	})
 }
 
-var bodies = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
-
-// arm schedules a posting.
-func (j *Journal) arm(after time.Duration) {
+// schedulePost schedules a call of postOwn, unless a call is already scheduled.
+func (j *Journal) schedulePost(after time.Duration) {
 	p := &j.posting
 	if p.armed.Swap(true) {
 		return
@@ -108,7 +103,7 @@ func (j *Journal) arm(after time.Duration) {
 	}
 }
 
-// postOwn posts the entries of this process.
+// postOwn posts the entries of this process. If that fails, postOwn schedules another attempt.
 func (j *Journal) postOwn() {
 	p := &j.posting
 	defer p.running.Done()
@@ -118,12 +113,11 @@ func (j *Journal) postOwn() {
 	err := j.postCurrent(ctx)
 	p.stuck.Store(err != nil)
 	if err != nil && !errors.Is(err, state.ErrClosed) {
-		j.arm(postAgain)
+		j.schedulePost(postAgain)
 	}
 }
 
-// postCurrent posts the entries since the last posting. If they are in a new file, it
-// posts all files.
+// postCurrent posts the new entries of the current file. If there is a new current file, postCurrent posts all files.
 func (j *Journal) postCurrent(ctx context.Context) error {
 	p := &j.posting
 	w := p.writer.Load()
@@ -140,7 +134,7 @@ func (j *Journal) postCurrent(ctx context.Context) error {
 	return j.postFile(ctx, name, size, false)
 }
 
-// rotateLater schedules the end of a new file.
+// rotateLater makes this process close the new file after fileTime. The name is empty if there is no file.
 func (j *Journal) rotateLater(name string) {
 	p := &j.posting
 	p.mu.Lock()
@@ -153,11 +147,11 @@ func (j *Journal) rotateLater(name string) {
 	}
 	p.rotation = time.AfterFunc(fileTime, func() {
 		j.rotateWAL()
-		j.arm(0) // the posting removes the file
+		j.schedulePost(0) // postOwn removes the file after posting its entries
 	})
 }
 
-// rotateWAL ends the current file of the write-ahead log.
+// rotateWAL closes the current file of the write-ahead log. The next entry creates a new file.
 func (j *Journal) rotateWAL() {
 	if w := j.posting.writer.Load(); w != nil {
 		w.Rotate()
@@ -176,8 +170,9 @@ func (j *Journal) Post(ctx context.Context) error {
 	j.posting.post.Lock()
 	defer j.posting.post.Unlock()
 	for _, f := range files {
-		// This is asked before the file is read: an entry could be added in between.
-		over, err := j.over(ctx, f)
+		// Check whether the file is finished before reading it. Otherwise, an entry could be added after the file was
+		// read.
+		over, err := j.isFinished(ctx, f)
 		if err == nil {
 			err = j.postNews(ctx, f.Name, over)
 		}
@@ -191,18 +186,17 @@ func (j *Journal) Post(ctx context.Context) error {
 	return nil
 }
 
-// over reports whether a file gets no more entries.
-func (j *Journal) over(ctx context.Context, f wal.File) (bool, error) {
+// isFinished reports whether the owner of a file has stopped adding entries to it.
+func (j *Journal) isFinished(ctx context.Context, f wal.File) (bool, error) {
 	if f.Owner == j.db.Owner() {
 		w := j.posting.writer.Load()
-		return w == nil || w.Over(f), nil
+		return w == nil || w.Finished(f), nil
 	}
 	alive, err := j.db.Alive(ctx, f.Owner)
 	return !alive, err
 }
 
-// postNews posts a file if it has new entries. Usually there are none, and then a reader
-// of the journal needs no write transaction.
+// postNews posts the new entries of a file. Usually there are no new entries, so postNews needs no write transaction.
 func (j *Journal) postNews(ctx context.Context, name string, over bool) error {
 	var e wal.Entries
 	err := j.db.Read(ctx, func(tx state.Tx) (err error) { e, err = j.unposted(tx, name, wal.ToEnd); return err })
@@ -212,7 +206,8 @@ func (j *Journal) postNews(ctx context.Context, name string, over bool) error {
 	return j.postFile(ctx, name, wal.ToEnd, over)
 }
 
-// postFile posts the entries of a file that begin before to.
+// postFile posts the entries of a file up to an offset. If over is set, no more entries will be added to the file, and
+// an incomplete entry at the end of the file is recorded too.
 func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool) error {
 	for more := true; more; {
 		err := j.db.Write(ctx, func(tx state.Tx) error {
@@ -221,7 +216,7 @@ func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool
 				err = errCorrupt
 			}
 			if err == nil && len(e.Bodies) == 0 && e.Left > 0 && over {
-				e.Bodies, e.End = [][]byte{torn(e.Left, j.now())}, e.End+e.Left
+				e.Bodies, e.End = [][]byte{tornRecord(e.Left, j.now())}, e.End+e.Left
 			}
 			more = len(e.Bodies) > 0 && (e.More || over)
 			if err != nil || len(e.Bodies) == 0 {
@@ -241,12 +236,12 @@ func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool
 	return nil
 }
 
-// errCorrupt means that an entry of this process is no longer in the file. It is recorded
-// when the file is over; until then Note does not use the write-ahead log.
-var errCorrupt = errors.New("an entry of the write-ahead log was changed before it was posted")
+// errCorrupt means that an entry that this process wrote to the file can no longer be read. Note then stops using the
+// write-ahead log. The damage is recorded when no more entries can be added to the file.
+var errCorrupt = errors.New("an entry in the write-ahead log was changed before ambit copied it to the journal")
 
-// unposted reads the next entries to post. A missing file was posted; its row in the
-// table may be gone too.
+// unposted reads the next entries to post. A missing file has no entries, because a file is removed only after all
+// its entries were posted.
 func (j *Journal) unposted(tx state.Tx, name string, to int64) (e wal.Entries, err error) {
 	var from int64
 	err = tx.Query(`SELECT posted FROM daybooks WHERE name = $1`, []any{name},
@@ -261,18 +256,18 @@ func (j *Journal) unposted(tx state.Tx, name string, to int64) (e wal.Entries, e
 	return e, err
 }
 
-// torn returns the record of an incomplete entry at the end of a file.
-func torn(left int64, now time.Time) []byte {
+// tornRecord returns a record that reports an incomplete entry at the end of a file.
+func tornRecord(left int64, now time.Time) []byte {
 	return appendBody(nil, &Record{
 		Time: now, Decision: Unknown, Stage: "record", Code: "outcome_unknown",
-		Detail: fmt.Sprintf("the last %d bytes of a write-ahead log are incomplete: "+
-			"either these records were never acknowledged, or they are damaged", left),
+		Detail: fmt.Sprintf("the last %d bytes of a write-ahead log cannot be read: "+
+			"either a write was interrupted before it was acknowledged, or the file is damaged", left),
 	})
 }
 
-// retire removes a file that was posted completely. Its row in the table is deleted only
-// when a power failure can no longer restore the file: as long as the file exists, the row
-// says what was posted.
+// retire removes a file whose entries are all posted. The file's row in the daybooks table is deleted only after the
+// removal is on disk. Otherwise, a power failure could restore the file without its row, and its entries would be
+// posted twice.
 func (j *Journal) retire(ctx context.Context, name string) error {
 	if err := os.Remove(filepath.Join(j.posting.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -286,9 +281,8 @@ func (j *Journal) retire(ctx context.Context, name string) error {
 	})
 }
 
-// closeWAL closes the write-ahead log and posts its entries. j.posting.writer stays set:
-// the last file is over only when its running writes have ended, and only the writer
-// knows that.
+// closeWAL closes the write-ahead log and posts its entries. The field j.posting.writer stays set, because only the
+// writer knows whether a write to the last file is still in progress.
 func (j *Journal) closeWAL(ctx context.Context) error {
 	p := &j.posting
 	p.mu.Lock()

@@ -25,8 +25,8 @@ func noting(t *testing.T, dir string) *Journal {
 	}
 	t.Cleanup(func() { db.Close() })
 	j := New(db, testKey, "test")
-	j.Daybooks(filepath.Join(dir, "daybooks"))
-	j.KeepDaybook()
+	j.SetWALDir(filepath.Join(dir, "daybooks"))
+	j.StartWAL()
 	j.posting.armed.Store(true)
 	return j
 }
@@ -53,21 +53,21 @@ func sound(t *testing.T, j *Journal, records int64) {
 	t.Helper()
 	report, err := j.Verify(t.Context(), Check{})
 	if err != nil || !report.OK || report.Records != records {
-		t.Errorf("verify: %+v, error %v", report, err)
+		t.Errorf("got report %+v, error %v; want %d records", report, err, records)
 	}
 }
 
 func TestNotesBecomeRecordsInOrder(t *testing.T) {
 	dir := t.TempDir()
 	j := noting(t, dir)
-	const notes = stride + 300 // over a stride, which has a checkpoint of its own
+	const notes = stride + 300 // more than a stride, which requires a checkpoint
 	jot(t, j, notes)
 	if n := size(t, j); n != 0 {
-		t.Fatalf("%d records before anybody asked", n)
+		t.Fatalf("the journal has %d records before posting, want 0", n)
 	}
 	entries, err := j.Show(t.Context(), Filter{Limit: notes + 1})
 	if err != nil || len(entries) != notes {
-		t.Fatalf("%d records, error %v", len(entries), err)
+		t.Fatalf("Show returned %d records, error %v", len(entries), err)
 	}
 	for i, e := range entries {
 		want := notes - 1 - i
@@ -81,12 +81,13 @@ func TestNotesBecomeRecordsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if files, _ := wal.Files(j.posting.dir); len(files) != 0 {
-		t.Errorf("files stay: %v", files)
+		t.Errorf("these files were not removed: %v", files)
 	}
 	sound(t, j, notes+1)
 }
 
-// Several who post at the same time, and go on noting, post each entry once.
+// Several processes can post at the same time and keep calling Note. Each entry is posted exactly
+// once.
 func TestEntriesArePostedOnce(t *testing.T) {
 	dir := t.TempDir()
 	const processes, each = 4, 200
@@ -115,22 +116,22 @@ func TestWALOfADeadProcess(t *testing.T) {
 	dir := t.TempDir()
 	dead := noting(t, dir)
 	jot(t, dead, 5)
-	if err := dead.db.Close(); err != nil { // as if it had been killed
+	if err := dead.db.Close(); err != nil { // as if the process had been killed
 		t.Fatal(err)
 	}
 	j := noting(t, dir)
 	sound(t, j, 5)
 	if files, _ := wal.Files(j.posting.dir); len(files) != 0 {
-		t.Errorf("files stay: %v", files)
+		t.Errorf("these files were not removed: %v", files)
 	}
 	sound(t, j, 5)
 	if n := count(t, j, "daybooks"); n != 0 {
-		t.Errorf("%d marks stay", n)
+		t.Errorf("the table daybooks still has %d rows", n)
 	}
 }
 
-// Between the removal of a file and that of its mark, and before either, a
-// process may die; nothing is posted twice.
+// A process can be killed after it posts a file. This can happen before or after it removes the file and its
+// row in the table. No entry is posted twice.
 func TestDeathWhilePosting(t *testing.T) {
 	dir := t.TempDir()
 	dead := noting(t, dir)
@@ -141,21 +142,21 @@ func TestDeathWhilePosting(t *testing.T) {
 	j := noting(t, dir)
 	files, err := wal.Files(j.posting.dir)
 	if err != nil || len(files) != 1 {
-		t.Fatalf("files %v, error %v", files, err)
+		t.Fatalf("got files %v, error %v", files, err)
 	}
-	if err := j.postFile(t.Context(), files[0].Name, wal.ToEnd, true); err != nil { // and dies
+	if err := j.postFile(t.Context(), files[0].Name, wal.ToEnd, true); err != nil { // then the process is killed
 		t.Fatal(err)
 	}
 	sound(t, noting(t, dir), 3)
-	if err := j.postFile(t.Context(), files[0].Name, wal.ToEnd, true); err != nil { // was slower than the others
+	if err := j.postFile(t.Context(), files[0].Name, wal.ToEnd, true); err != nil { // this process is slower than the others
 		t.Fatal(err)
 	}
 	sound(t, j, 3)
 }
 
-// A file of a living owner may exist before its first entry, and before the writer reports
-// it as current. Posting must not remove it, because later entries would be lost. This
-// holds for the first file and for later ones.
+// A running process can have a file without entries. Its writer may not report this file as current yet.
+// Posting must not remove this file, because later entries would be lost. This applies to the first file and to
+// later files.
 func TestNewWALFileStays(t *testing.T) {
 	for name, notes := range map[string]int{"first": 0, "next": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -169,12 +170,12 @@ func TestNewWALFileStays(t *testing.T) {
 			if err := os.WriteFile(made, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for who, j := range map[string]*Journal{"its owner": j, "another process": noting(t, dir)} {
+			for process, j := range map[string]*Journal{"its owner": j, "another process": noting(t, dir)} {
 				if _, err := j.Show(t.Context(), Filter{}); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := os.Stat(made); err != nil {
-					t.Errorf("%s removed it: %v", who, err)
+					t.Errorf("%s removed the new file: %v", process, err)
 				}
 			}
 			sound(t, j, int64(notes))
@@ -182,63 +183,63 @@ func TestNewWALFileStays(t *testing.T) {
 	}
 }
 
-// Whether a file is over only its book knows: one that takes no more notes, since
-// it is being closed, is asked all the same.
+// The journal keeps its writer after the writer is closed. Only the writer knows whether a file is
+// complete.
 func TestClosedWALIsAsked(t *testing.T) {
 	j := noting(t, t.TempDir())
 	jot(t, j, 1)
-	book := j.posting.writer.Load()
-	if err := book.Close(); err != nil {
+	writer := j.posting.writer.Load()
+	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
 	jot(t, j, 1)
 	if n := size(t, j); n != 1 {
-		t.Errorf("%d records, and the store should have the second", n)
+		t.Errorf("the store has %d records, want 1, because the second note bypasses the closed writer", n)
 	}
 	if err := j.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if j.posting.writer.Load() != book {
-		t.Error("the book was put away")
+	if j.posting.writer.Load() != writer {
+		t.Error("the journal no longer has its writer")
 	}
 	sound(t, j, 2)
 }
 
-// A mark goes when it is certain that its file does not come back: with the file
-// and without the mark, every record would be posted again.
+// A power failure can undo the removal of a file. The file's row in the table is deleted only when this can
+// no longer happen. Without the row, all entries of the file would be posted again.
 func TestMarkStaysUntilTheFileIsGoneForGood(t *testing.T) {
 	dir := t.TempDir()
 	dead := noting(t, dir)
 	jot(t, dead, 3)
 	files, err := wal.Files(dead.posting.dir)
 	if err != nil || len(files) != 1 {
-		t.Fatalf("files %v, error %v", files, err)
+		t.Fatalf("got files %v, error %v", files, err)
 	}
 	file := filepath.Join(dead.posting.dir, files[0].Name)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dead.db.Close(); err != nil { // as if it had been killed
+	if err := dead.db.Close(); err != nil { // as if the process had been killed
 		t.Fatal(err)
 	}
 	j := noting(t, dir)
 	j.posting.syncFolder = func(string) error {
 		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("the folder is synced before the file is removed: %v", err)
+			t.Errorf("the directory is synced before the file is removed: %v", err)
 		}
 		return errFault
 	}
 	if err := j.Post(t.Context()); !errors.Is(err, errFault) {
-		t.Fatalf("it says %v", err)
+		t.Fatalf("got error %v, want the error of the sync", err)
 	}
-	if err := os.WriteFile(file, text, 0o600); err != nil { // the power cut
+	if err := os.WriteFile(file, text, 0o600); err != nil { // the file comes back after a power failure
 		t.Fatal(err)
 	}
 	j.posting.syncFolder = home.SyncFolder
 	sound(t, j, 3)
 	if n := count(t, j, "daybooks"); n != 0 {
-		t.Errorf("%d marks stay", n)
+		t.Errorf("the table daybooks still has %d rows", n)
 	}
 }
 
@@ -251,32 +252,32 @@ func TestTornEntryIsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := noting(t, dir)
-	if err := j.Post(t.Context()); err != nil { // its owner may be writing just now
+	if err := j.Post(t.Context()); err != nil { // the owner may still be writing the entry
 		t.Fatal(err)
 	}
 	if n := size(t, j); n != 1 {
-		t.Fatalf("%d records while the owner lives", n)
+		t.Fatalf("the journal has %d records while the owner runs, want 1", n)
 	}
 	if err := dead.db.Close(); err != nil {
 		t.Fatal(err)
 	}
 	sound(t, j, 2)
 	entries, err := j.Show(t.Context(), Filter{})
-	if err != nil || !strings.Contains(entries[0].Detail, "incomplete") || entries[0].Decision != Unknown {
-		t.Errorf("%+v, error %v", entries, err)
+	if err != nil || !strings.Contains(entries[0].Detail, "cannot be read") || entries[0].Decision != Unknown {
+		t.Errorf("got entries %+v, error %v", entries, err)
 	}
 }
 
-// The timer posts what came since, also after the file was changed for another.
+// postOwn posts the new entries, even after the process has started another file.
 func TestPostingInGoodTime(t *testing.T) {
 	j := noting(t, t.TempDir())
 	for i := range 3 {
 		jot(t, j, 10)
 		j.posting.running.Add(1)
 		j.postOwn()
-		j.posting.armed.Store(true) // no other timer: the second book's owner is not alive
+		j.posting.armed.Store(true) // no other timer may run, because it would treat the second owner as dead
 		if n := size(t, j); n != int64(10*(i+1)) {
-			t.Errorf("round %d: %d records", i, n)
+			t.Errorf("round %d: got %d records", i, n)
 		}
 		if i == 1 {
 			j.posting.writer.Store(wal.Open(j.posting.dir, j.db.Owner()+"2"))
@@ -296,11 +297,11 @@ func TestStuckPostingIsReported(t *testing.T) {
 	j.posting.running.Add(1)
 	j.postOwn()
 	if err := j.Note(sample(2)); err == nil {
-		t.Error("a record is taken that has nowhere to go")
+		t.Error("Note accepted a record that cannot be stored")
 	}
 }
 
-// A call succeeds if the write-ahead log cannot be written.
+// Note succeeds even if the write-ahead log cannot be written: it writes to the store instead.
 func TestWithoutWAL(t *testing.T) {
 	dir := t.TempDir()
 	j := noting(t, dir)
@@ -312,7 +313,7 @@ func TestWithoutWAL(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := size(t, j); n != 2 {
-		t.Errorf("%d records", n)
+		t.Errorf("got %d records, want 2", n)
 	}
 }
 

@@ -14,42 +14,42 @@ import (
 
 // The kinds of proofs.
 const (
-	// Inclusion shows that a record is in the tree of a checkpoint.
+	// Inclusion proves that a record is in the tree of a checkpoint.
 	Inclusion = "inclusion"
-	// Consistency shows that the tree of an older checkpoint is a prefix of the tree of a
-	// newer one.
+	// Consistency proves that the records of an older checkpoint are the first records of a newer checkpoint.
 	Consistency = "consistency"
 )
 
-// Proof can be checked with the journal's key alone.
+// Proof is a proof of inclusion or consistency. Checking a proof requires only the journal's key and not the journal.
 type Proof struct {
 	Proves string `json:"proves"`
 	Log    int64  `json:"log"`
-	// Seq, Hash and Record belong to an inclusion. The record is a string, because the
-	// hash covers its exact bytes, and tools may reformat JSON.
+	// Seq, Hash, Record and Erased are set in a proof of inclusion. The hash covers the exact bytes of the record.
+	// Record is a string, because tools might reformat a JSON object and so change its bytes.
 	Seq    int64      `json:"seq"`
 	Hash   *tlog.Hash `json:"hash,omitempty"`
 	Record *string    `json:"record,omitempty"`
 	Erased bool       `json:"erased,omitempty"`
-	// Older is the older checkpoint of a consistency proof.
+	// Older is the older checkpoint in a proof of consistency.
 	Older string `json:"older,omitempty"`
 
-	// Handovers lead from a key that the verifier trusts to the key that signed.
+	// Handovers contains the handovers between the key that the verifier trusts and the key that signed the checkpoint.
 	Handovers []Handover `json:"handovers,omitempty"`
 
 	Path       []tlog.Hash `json:"path"`
 	Checkpoint string      `json:"checkpoint"`
-	// Key is a hint which key to use. It must not be trusted.
+	// Key is the key that the journal had when the proof was made. A verifier must not trust it.
 	Key string `json:"key"`
 }
 
-// Proven is the result of a valid proof.
+// Proven describes what a valid proof proves.
 type Proven struct {
 	Proves string
 	Log    int64
-	// Size is the size of the checkpoint, Older the size of the older one.
+	// Size is the number of records that the checkpoint covers. In a proof of consistency, Older is the number of
+	// records that the older checkpoint covers.
 	Size, Older int64
-	// Entry is the record of an inclusion.
+	// Entry is the record in a proof of inclusion.
 	Entry Entry
 	Key   Key
 }
@@ -74,7 +74,7 @@ func (j *Journal) Prove(ctx context.Context, log, seq int64) (*Proof, error) {
 			return errUnprovable
 		}
 		hash := tlog.Hash(r.hash)
-		path, err := tlog.ProveRecord(mark.Size, seq, newNodes(tx, log))
+		path, err := tlog.ProveRecord(mark.Size, seq, newNodeReader(tx, log))
 		if err != nil {
 			return err
 		}
@@ -104,8 +104,7 @@ func (j *Journal) Prove(ctx context.Context, log, seq int64) (*Proof, error) {
 	return j.checked(p, err)
 }
 
-// ProveSince returns a proof that the records of an older checkpoint are a prefix of the
-// current journal.
+// ProveSince returns a proof that the records of an older checkpoint are the first records of the current journal.
 func (j *Journal) ProveSince(ctx context.Context, older []byte) (*Proof, error) {
 	var old Checkpoint
 	err := j.db.Read(ctx, func(tx state.Tx) error {
@@ -128,11 +127,12 @@ func (j *Journal) ProveSince(ctx context.Context, older []byte) (*Proof, error) 
 			return err
 		}
 		if mark == nil || mark.Size < old.Size {
-			return fmt.Errorf("the journal has become shorter: the checkpoint covers %d records of log %d", old.Size, old.Log)
+			return fmt.Errorf("the given checkpoint covers %d records of log %d, but the log is now shorter",
+				old.Size, old.Log)
 		}
 		path := tlog.TreeProof{}
 		if old.Size > 0 {
-			if path, err = tlog.ProveTree(mark.Size, old.Size, newNodes(tx, old.Log)); err != nil {
+			if path, err = tlog.ProveTree(mark.Size, old.Size, newNodeReader(tx, old.Log)); err != nil {
 				return err
 			}
 		}
@@ -146,9 +146,9 @@ func (j *Journal) ProveSince(ctx context.Context, older []byte) (*Proof, error) 
 	return j.checked(p, err)
 }
 
-var errUnprovable = errors.New("the journal was changed, so there is no proof: run ambit journal verify")
+var errUnprovable = errors.New("the journal was modified, so there is no proof; to check, run: ambit journal verify")
 
-// checked returns a proof only if it is valid.
+// checked returns p if p is a valid proof. Otherwise, it returns an error.
 func (j *Journal) checked(p *Proof, err error) (*Proof, error) {
 	if err != nil {
 		return nil, err
@@ -159,7 +159,6 @@ func (j *Journal) checked(p *Proof, err error) (*Proof, error) {
 	return p, nil
 }
 
-// handoversOf returns the hand-overs of one log.
 func handoversOf(tx state.Tx, log int64) ([]Handover, error) {
 	list, err := readHandovers(tx)
 	return slices.DeleteFunc(list, func(h Handover) bool { return h.Log != log }), err
@@ -174,11 +173,11 @@ func newestMark(tx state.Tx, log int64) (c *Checkpoint, err error) {
 	return c, err
 }
 
-// proofLimit bounds a proof's text.
+// proofLimit is the maximum size of a proof in bytes.
 const proofLimit = 4 * MaxRecord
 
-// VerifyProof checks a proof on any machine. Without a key it uses the key in the proof,
-// which shows only that the proof is consistent.
+// VerifyProof checks a proof in JSON. It needs no store and works on any machine. If the key is zero, VerifyProof uses
+// the key in the proof. The result then shows only that the parts of the proof match each other.
 func VerifyProof(text []byte, key Key) (*Proven, error) {
 	var p Proof
 	if len(text) > proofLimit {
@@ -206,7 +205,7 @@ func (p *Proof) check(key Key) (*Proven, error) {
 		return nil, err
 	}
 	if mark.Log != p.Log {
-		return nil, fmt.Errorf("it is about log %d, but its checkpoint is of log %d", p.Log, mark.Log)
+		return nil, fmt.Errorf("the proof is for log %d, but its checkpoint is for log %d", p.Log, mark.Log)
 	}
 	out := &Proven{Proves: p.Proves, Log: p.Log, Size: mark.Size, Key: key}
 	switch p.Proves {
@@ -215,7 +214,7 @@ func (p *Proof) check(key Key) (*Proven, error) {
 	case Consistency:
 		err = p.checkConsistency(keys, mark, out)
 	default:
-		err = fmt.Errorf("the proof is of the unknown kind %q", p.Proves)
+		err = fmt.Errorf("the proof has the unknown kind %q", p.Proves)
 	}
 	if err != nil {
 		return nil, err
@@ -225,13 +224,13 @@ func (p *Proof) check(key Key) (*Proven, error) {
 
 func (p *Proof) checkInclusion(mark Checkpoint, out *Proven) error {
 	if p.Hash == nil || (p.Record == nil) != p.Erased {
-		return errors.New("the proof has no hash, or has no record that is not marked as erased")
+		return errors.New("the proof must contain a hash, and either a record or \"erased\": true")
 	}
 	out.Entry = Entry{Record: Record{Log: p.Log, Seq: p.Seq}, Hash: *p.Hash, Erased: p.Erased}
 	if !p.Erased {
 		// Verify makes the same checks.
 		c := &checker{log: p.Log}
-		if err := c.content(p.Seq, p.Hash[:], []byte(*p.Record)); err != nil {
+		if err := c.checkContent(p.Seq, p.Hash[:], []byte(*p.Record)); err != nil {
 			return err
 		}
 		if err := json.Unmarshal([]byte(*p.Record), &out.Entry.Record); err != nil {
@@ -239,7 +238,7 @@ func (p *Proof) checkInclusion(mark Checkpoint, out *Proven) error {
 		}
 	}
 	if err := tlog.CheckRecord(p.Path, mark.Size, mark.Root, p.Seq, *p.Hash); err != nil {
-		return fmt.Errorf("record %d of log %d is not in the tree of the checkpoint", p.Seq, p.Log)
+		return fmt.Errorf("the checkpoint does not cover this record at position %d of log %d", p.Seq, p.Log)
 	}
 	return nil
 }
@@ -252,12 +251,13 @@ func (p *Proof) checkConsistency(keys *keyring, mark Checkpoint, out *Proven) er
 	out.Older = old.Size
 	switch {
 	case old.Log != mark.Log:
-		return fmt.Errorf("its checkpoints are of log %d and of log %d", old.Log, mark.Log)
+		return fmt.Errorf("the checkpoints in the proof are for different logs: %d and %d", old.Log, mark.Log)
 	case old.Size == 0:
 		return nil
 	}
 	if err := tlog.CheckTree(p.Path, mark.Size, mark.Root, old.Size, old.Root); err != nil {
-		return fmt.Errorf("the %d records of the older checkpoint are not the first of the %d", old.Size, mark.Size)
+		return fmt.Errorf("the %d records of the older checkpoint are not the first of the %d records of the newer one",
+			old.Size, mark.Size)
 	}
 	return nil
 }

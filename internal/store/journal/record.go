@@ -10,46 +10,48 @@ import (
 // Decision is the gateway's decision about a call.
 type Decision string
 
-// The decisions.
+// The possible decisions.
 const (
 	Allow   Decision = "allow"
 	Deny    Decision = "deny"
 	Unknown Decision = "unknown"
 )
 
-// Kinds of records. A call has none.
+// The kinds of records. The record of a call has an empty kind.
 const (
+	// Records of the kinds kindBorn and kindCheckpoint describe the first append to another log and its checkpoints.
+	// They are in log 0.
 	kindBorn       = "log_born"
 	kindCheckpoint = "log_checkpoint"
-	// kindErased records that a log was erased up to a size, except for the roster.
+	// kindErased means that the records of a log were erased up to a size. Roster records are never erased.
 	kindErased = "log_erased"
-	// kindHandover records that another key took over.
+	// kindHandover means that another key has replaced the journal's key.
 	kindHandover = "log_handover"
-	// kindUnreadable is shown in place of a damaged record.
+	// kindUnreadable replaces the kind of a damaged record when the record is read. It is never stored.
 	kindUnreadable = "unreadable"
 )
 
 // Record is the journal's record of a call. It never contains a credential.
 type Record struct {
-	// Log and Seq are the record's place. Append sets them.
+	// Log and Seq are the position of the record. Append sets them.
 	Log int64 `json:"log"`
 	Seq int64 `json:"seq"`
-	// Kind is empty for a call.
+	// Kind is empty for the record of a call.
 	Kind string `json:"kind,omitempty"`
-	// Time has a precision of a microsecond. Append sets it if it is zero.
+	// Time has a precision of one microsecond. Append sets Time if it is zero.
 	Time time.Time `json:"time"`
-	// Call is the call's id, Parent the id of the call that it was part of.
+	// Call is the id of the call. Parent is the id of the call that this call was part of, if any.
 	Call   string `json:"call"`
 	Parent string `json:"parent,omitempty"`
-	// Agent is the name that the agent runs under. ID is the id in its manifest, Digest
-	// the digest of the manifest.
+	// Agent is the name that the agent runs under. ID is the id in the agent's manifest. Digest is the digest of the
+	// manifest.
 	Agent     string `json:"agent"`
 	ID        string `json:"id"`
 	Digest    string `json:"digest"`
 	Principal string `json:"principal"`
-	// By is the owner who called on behalf of the principal.
+	// By is the name of the owner who made the call on behalf of the principal, if any.
 	By string `json:"by,omitempty"`
-	// Capabilities is nil if the agent declares none.
+	// Capabilities is nil if the agent declares no capabilities.
 	Capabilities *Capabilities `json:"capabilities,omitempty"`
 
 	Tool       string `json:"tool"`
@@ -62,44 +64,46 @@ type Record struct {
 	Effect   string   `json:"effect,omitempty"`
 	Detail   string   `json:"detail,omitempty"`
 
-	// Arguments are redacted and capped. ArgumentsMAC is a keyed hash of the original
-	// arguments, ArgumentsSize their length.
+	// Arguments contains the redacted arguments, or nothing if they are too large. ArgumentsMAC is a keyed hash of
+	// the original arguments. ArgumentsSize is the size of the original arguments in bytes.
 	Arguments     json.RawMessage `json:"arguments,omitempty"`
 	ArgumentsMAC  string          `json:"arguments_mac,omitempty"`
 	ArgumentsSize int             `json:"arguments_size,omitempty"`
 
 	ResultHash string `json:"result_hash,omitempty"`
 	ResultSize int    `json:"result_size,omitempty"`
-	// ToolError is set if the tool itself reported a failure.
+	// ToolError reports whether the tool's result is an error.
 	ToolError  bool  `json:"tool_error,omitempty"`
 	DurationUS int64 `json:"duration_us,omitempty"`
-	// Replay is set if the call returned the result of an earlier call with the same key.
+	// Replay is the id of an earlier call with the same idempotency key. It is set if the call returned the result of
+	// that earlier call.
 	Replay string `json:"replay,omitempty"`
 
-	// Roster is set in records of log 0 about a log.
+	// Roster is set in roster records, which describe a log.
 	Roster *Roster `json:"roster,omitempty"`
-	// Handover is set in the record of a hand-over.
+	// Handover is set in the record of a handover to another key.
 	Handover *Handover `json:"handover,omitempty"`
 	// Erasure is set in the record of an erasure.
 	Erasure *Erasure `json:"erasure,omitempty"`
 }
 
-// Capabilities lists the capabilities that an agent requires of its caller, those that it
-// can use optionally, and which of both the caller held.
+// Capabilities lists the capabilities that an agent requires of its callers, the capabilities that are optional, and
+// the capabilities that the caller had.
 type Capabilities struct {
 	Required []string `json:"required,omitempty"`
 	Optional []string `json:"optional,omitempty"`
 	Held     []string `json:"held,omitempty"`
 }
 
-// Roster is the state of a log: at its birth, at a checkpoint, or the end of an erasure.
+// Roster describes a log at its beginning or at a checkpoint. In the record of an erasure, Size is the size up to
+// which the log was erased.
 type Roster struct {
 	Log  int64      `json:"log"`
 	Size int64      `json:"size"`
 	Root *tlog.Hash `json:"root,omitempty"`
 }
 
-// Position is a record's place.
+// Position identifies a record by its log and its sequence number.
 type Position struct {
 	Log int64 `json:"log"`
 	Seq int64 `json:"seq"`
@@ -109,6 +113,6 @@ type Position struct {
 type Entry struct {
 	Record
 	Hash tlog.Hash `json:"hash"`
-	// Erased is set if only the hash is left.
+	// Erased reports whether the record was erased. Only the hash is left.
 	Erased bool `json:"erased,omitempty"`
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// If a write-ahead log cannot be read, the journal is neither shown nor signed.
+// If the directory of the write-ahead logs cannot be read, no operation reads or signs the journal.
 func TestUnreadableWAL(t *testing.T) {
 	j := newJournal(t, 5)
 	note := checkpoint(t, j)
 	dir := filepath.Join(t.TempDir(), "daybooks")
-	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file where the folder should be
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // a file in place of the directory
 		t.Fatal(err)
 	}
-	j.Daybooks(dir)
+	j.SetWALDir(dir)
 	for name, do := range map[string]func(context.Context) error{
 		"show": func(ctx context.Context) error { _, err := j.Show(ctx, Filter{}); return err },
 		"ends": func(ctx context.Context) error { _, err := j.Ends(ctx); return err },
@@ -43,25 +43,25 @@ func TestUnreadableWAL(t *testing.T) {
 	}
 }
 
-// narrow is a disk with little space.
+// narrow is a writer that fails after a number of bytes, like a full disk.
 type narrow struct{ left int }
 
-var errNoRoom = errors.New("no space left")
+var errNoSpace = errors.New("no space left")
 
 func (n *narrow) Write(p []byte) (int, error) {
 	if n.left -= len(p); n.left < 0 {
-		return 0, errNoRoom
+		return 0, errNoSpace
 	}
 	return len(p), nil
 }
 
-// An export that does not fit is an error, wherever it ends.
+// Export fails if the disk gets full, no matter at which byte.
 func TestExportThatDoesNotFit(t *testing.T) {
 	j := newJournal(t, 300)
 	whole := export(t, j)
-	for _, room := range []int{0, 64 << 10, len(whole) / 2, len(whole) - 1} {
-		if err := j.Export(t.Context(), &narrow{room}); !errors.Is(err, errNoRoom) {
-			t.Errorf("with space for %d of %d bytes: %v", room, len(whole), err)
+	for _, space := range []int{0, 64 << 10, len(whole) / 2, len(whole) - 1} {
+		if err := j.Export(t.Context(), &narrow{space}); !errors.Is(err, errNoSpace) {
+			t.Errorf("with space for %d of %d bytes: got error %v", space, len(whole), err)
 		}
 	}
 	if err := j.Export(t.Context(), &narrow{len(whole)}); err != nil {
@@ -69,8 +69,8 @@ func TestExportThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A journal that lost records, tiles or its head makes no proofs and takes no
-// records that would hide it.
+// Records, tiles or the head of a journal can be damaged. The journal then makes no proofs and accepts no
+// records that would hide the damage.
 func TestDamagedJournalTakesNothing(t *testing.T) {
 	another := func(j *Journal) error {
 		return j.db.Write(context.Background(), func(tx state.Tx) error { _, err := j.Append(tx, sample(1)); return err })
@@ -99,28 +99,28 @@ func TestDamagedJournalTakesNothing(t *testing.T) {
 			checkpoint(t, j)
 			exec(t, j, tt.damage)
 			if err := tt.do(j); err == nil {
-				t.Error("there was no error")
+				t.Error("the operation succeeded in spite of the damage")
 			}
 			if r := verify(t, j); r.OK {
-				t.Error("verify accepted the journal")
+				t.Error("Verify accepted the damaged journal")
 			}
 		})
 	}
 }
 
-// A checkpoint of more records than the journal has shows that the journal was cut.
+// ProveSince fails for a checkpoint that covers more records than the journal has.
 func TestProveSinceOfAShorterJournal(t *testing.T) {
 	longer := newJournal(t, 30)
 	note := checkpoint(t, longer)
 	if _, err := newJournal(t, 20).ProveSince(t.Context(), note); err == nil || !strings.Contains(err.Error(), "shorter") {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v, want one that says that the journal is shorter", err)
 	}
 	if _, err := longer.ProveSince(t.Context(), []byte("no note")); err == nil {
 		t.Error("a text that is not a checkpoint was accepted")
 	}
 }
 
-// Proofs are not trusted.
+// A proof with any wrong part is rejected.
 func TestHostileProofs(t *testing.T) {
 	j := newJournal(t, 20)
 	p, err := j.Prove(t.Context(), 0, 3)
@@ -128,43 +128,43 @@ func TestHostileProofs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Proof){
-		"without a hash":             func(p *Proof) { p.Hash = nil },
-		"without a record":           func(p *Proof) { p.Record = nil },
-		"of another log":             func(p *Proof) { p.Log = 4 },
-		"of something else":          func(p *Proof) { p.Proves = "innocence" },
-		"of another record":          func(p *Proof) { p.Seq = 4 },
-		"with a record that is none": func(p *Proof) { text, h := "{", tlog.RecordHash([]byte("{")); p.Record, p.Hash = &text, &h },
-		"without its checkpoint":     func(p *Proof) { p.Checkpoint = "" },
+		"without a hash":         func(p *Proof) { p.Hash = nil },
+		"without a record":       func(p *Proof) { p.Record = nil },
+		"of another log":         func(p *Proof) { p.Log = 4 },
+		"of an unknown kind":     func(p *Proof) { p.Proves = "innocence" },
+		"of another record":      func(p *Proof) { p.Seq = 4 },
+		"with an invalid record": func(p *Proof) { text, h := "{", tlog.RecordHash([]byte("{")); p.Record, p.Hash = &text, &h },
+		"without its checkpoint": func(p *Proof) { p.Checkpoint = "" },
 	} {
 		changed := *p
 		change(&changed)
 		if _, err := changed.check(j.key); err == nil {
-			t.Errorf("%s it was believed", name)
+			t.Errorf("a proof %s was accepted", name)
 		}
 	}
 	if _, err := p.check(j.key); err != nil {
-		t.Errorf("as it was: %v", err)
+		t.Errorf("the unchanged proof was rejected: %v", err)
 	}
 	for name, text := range map[string]string{"too long": strings.Repeat(" ", proofLimit+1), "not JSON": "{", "without a key": `{"proves":"inclusion"}`} {
 		if _, err := VerifyProof([]byte(text), Key{}); err == nil {
-			t.Errorf("%s: it was believed", name)
+			t.Errorf("a proof that is %s was accepted", name)
 		}
 	}
 }
 
-// An export comes from elsewhere, and may say anything.
+// Exports with invalid parts are rejected.
 func TestHostileExports(t *testing.T) {
 	j := newJournal(t, 3)
 	text := string(export(t, j))
 	first, rest, _ := strings.Cut(text, "\n")
 	at := strings.Index(first, `"record":`)
 	for name, hostile := range map[string]string{
-		"a record that is no base64": first[:at] + `"record":"%%"}` + "\n" + rest,
-		"a key that is none":         strings.Replace(text, j.key.String(), "nobody", 1),
-		"another log first":          strings.Replace(text, `{"log":0`, `{"log":7`, 1),
+		"a record that is not base64": first[:at] + `"record":"%%"}` + "\n" + rest,
+		"an invalid key":              strings.Replace(text, j.key.String(), "nobody", 1),
+		"another log first":           strings.Replace(text, `{"log":0`, `{"log":7`, 1),
 	} {
 		if r := verifyExport(t, []byte(hostile), Check{}); r.OK {
-			t.Errorf("%s: it verifies", name)
+			t.Errorf("%s: the export was accepted", name)
 		}
 	}
 	stranger := open(nil)
@@ -178,8 +178,7 @@ func TestHostileExports(t *testing.T) {
 	}
 }
 
-// An attacker with access to a write-ahead log can write records, but forged records of the
-// roster do not verify.
+// An attacker can forge records by writing to a write-ahead log. But forged roster records do not verify.
 func TestForgedRosterRecords(t *testing.T) {
 	for name, body := range map[string]string{
 		"not JSON":      `"kind":"log_erased",`,
@@ -194,16 +193,16 @@ func TestForgedRosterRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r := verify(t, j); r.OK || r.FirstBad == nil || r.FirstBad.Seq != 3 {
-				t.Errorf("%+v", r)
+				t.Errorf("got report %+v", r)
 			}
 		})
 	}
 }
 
-// Records of hostile calls are bounded and stay on one line.
+// Records of hostile calls have a bounded size and stay on one line.
 func TestHostileRecords(t *testing.T) {
 	j := open(newJournal(t, 0).db)
-	long := strings.Repeat("é", maxText) // a cut falls into a letter
+	long := strings.Repeat("é", maxText) // truncating at maxText would split a character
 	for name, r := range map[string]*Record{
 		"line breaks":       {Tool: "a\nb\r\u2028", Detail: "\x1b[31m\x00", Arguments: []byte("{\"a\":\n\r1}")},
 		"arguments broken":  {Arguments: []byte("{\n")},
@@ -215,23 +214,23 @@ func TestHostileRecords(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if r.Time.IsZero() {
-			t.Errorf("%s: it has no time", name)
+			t.Errorf("%s: the record has no time", name)
 		}
 	}
 	text := export(t, j)
 	if n := bytes.Count(text, []byte("\n")); n != 6 {
-		t.Errorf("5 records and a last line are %d lines", n)
+		t.Errorf("the export has %d lines, want 6: 5 records and a last line", n)
 	}
 	if bytes.ContainsAny(text, "\x1b\x00\r") {
 		t.Error("the export contains a control character")
 	}
 	if r := verify(t, j); !r.OK || r.Records != 5 {
-		t.Errorf("%+v", r)
+		t.Errorf("got report %+v", r)
 	}
 }
 
-// An entry that is corrupted before it was posted does not affect later entries: they go to
-// the store, and the journal finally records the loss.
+// An entry can be corrupted before it is posted. Note then writes later entries to the store directly. In the
+// end, the journal records the loss.
 func TestCorruptEntry(t *testing.T) {
 	dir := t.TempDir()
 	j := noting(t, dir)
@@ -242,13 +241,13 @@ func TestCorruptEntry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text[end-2] ^= 1 // the third
+	text[end-2] ^= 1 // corrupt the third entry
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // looks at all files, posts what is good, misses the rest
+	for range 3 { // the first attempts post the intact entries; then posting fails
 		j.posting.running.Add(1)
-		j.posting.closed = true // the timer is left out
+		j.posting.closed = true // start no timer
 		j.postOwn()
 	}
 	j.posting.closed = false
@@ -257,14 +256,14 @@ func TestCorruptEntry(t *testing.T) {
 	}
 	jot(t, j, 4)
 	if n := size(t, j); n != 2+4 {
-		t.Errorf("the store has %d records: what was noted afterwards is not in it", n)
+		t.Errorf("the store has %d records, want 6: the 2 intact entries and the 4 later notes", n)
 	}
 	if err := j.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	entries, err := j.Show(t.Context(), Filter{})
-	if err != nil || len(entries) != 7 || !strings.Contains(entries[0].Detail, "incomplete") {
-		t.Errorf("%d records, error %v: %+v", len(entries), err, entries)
+	if err != nil || len(entries) != 7 || !strings.Contains(entries[0].Detail, "cannot be read") {
+		t.Errorf("got %d records, error %v: %+v", len(entries), err, entries)
 	}
 	sound(t, j, 7)
 }

@@ -12,14 +12,13 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// testKey is the same in every run, so that what is signed is too.
+// testKey is fixed, so that the signatures are the same in every run.
 var testKey = ed25519.NewKeyFromSeed([]byte("the seed of a key for tests only"))
 
-// started is when the records of tests begin; each is a second later.
+// started is the time of the first record of a test; record i is i seconds later.
 var started = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// asLog is an opening of a store that writes a log of its own, as every opening
-// of a PostgreSQL store does.
+// asLog is a store with its own log, like every opening of a PostgreSQL store.
 type asLog struct {
 	state.DB
 	log int64
@@ -47,7 +46,7 @@ func sample(i int) *Record {
 	return r
 }
 
-// fill appends n records, in transactions of up to 500.
+// fill appends n records, in transactions of up to 100 records.
 func fill(t testing.TB, j *Journal, n int) {
 	t.Helper()
 	for done := 0; done < n; {
@@ -79,7 +78,7 @@ func exec(t testing.TB, j *Journal, query string, args ...any) {
 	err := j.db.Write(t.Context(), func(tx state.Tx) error {
 		rows, err := tx.Exec(query, args...)
 		if err == nil && rows == 0 {
-			err = fmt.Errorf("nothing was changed by %s", query)
+			err = fmt.Errorf("the statement changed no row: %s", query)
 		}
 		return err
 	})
@@ -106,7 +105,7 @@ func checkpoint(t testing.TB, j *Journal) []byte {
 	return text
 }
 
-// saved keeps a copy of the journal's tables, and returns what brings it back.
+// saved copies the journal's tables and returns a function that restores them.
 func saved(t *testing.T, j *Journal) (restore func(*testing.T)) {
 	t.Helper()
 	run := func(t *testing.T, statements ...string) {
@@ -132,5 +131,5 @@ func saved(t *testing.T, j *Journal) (restore func(*testing.T)) {
 	}
 }
 
-// appendRecord is all of a record's JSON.
+// appendRecord appends a record's complete JSON.
 func appendRecord(b []byte, r *Record) []byte { return appendBody(appendHead(b, r.Log, r.Seq), r) }

@@ -15,39 +15,41 @@ import (
 
 // Filter selects records. Empty fields match every record.
 type Filter struct {
-	// Agent is a name, an id or a digest, Tool a name or a URI.
+	// Agent is the name, id or digest of an agent. Tool is the name or URI of a tool.
 	Agent, Tool, Principal, Call, Code string
 	Decision                           Decision
 	Since, Until                       time.Time
-	// Unknown selects the calls whose outcome is still unknown.
+	// If Unknown is set, only calls whose outcome is still unknown match.
 	Unknown bool
-	// Limit is the number of records; 0 means 100.
+	// Limit is the maximum number of records to return. Zero means 100.
 	Limit int
-	// Before excludes the records after these ends.
+	// If Before is not nil, only records before these positions match.
 	Before Ends
 }
 
-// Ends is the number of records of each log.
+// Ends contains the number of records in each log.
 type Ends map[int64]int64
 
 const (
 	defaultLimit = 100
-	// late bounds how much older a record may be than the one before it.
-	late = 24 * time.Hour
+	// maxSkew is the maximum amount by which the times of records can be out of order, for example because the clocks
+	// of two machines differ.
+	maxSkew = 24 * time.Hour
 )
 
-// chosen matches records against a filter.
-type chosen struct {
+// matcher matches records against a filter.
+type matcher struct {
 	Filter
-	// texts must all appear in a record. Searching for them is faster than decoding.
+	// texts are the JSON strings that a matching record must contain. Searching for the strings is faster than
+	// decoding the record.
 	texts  [][]byte
 	lookup lookup
-	// calls, if not nil, selects only these calls.
+	// If calls is not nil, only calls with these ids match.
 	calls map[string]bool
 }
 
-func (f Filter) compile() *chosen {
-	c := &chosen{Filter: f, lookup: f.lookup()}
+func (f Filter) compile() *matcher {
+	c := &matcher{Filter: f, lookup: f.lookup()}
 	for _, s := range []string{f.Agent, f.Tool, f.Principal, f.Call, f.Code, string(f.Decision)} {
 		if s != "" {
 			c.texts = append(c.texts, appendString(nil, s))
@@ -56,8 +58,8 @@ func (f Filter) compile() *chosen {
 	return c
 }
 
-// entry decodes a record and reports whether the filter matches it.
-func (c *chosen) entry(log int64, r row) (e Entry, ok bool) {
+// entry decodes a record. The second result reports whether the filter matches the record.
+func (c *matcher) entry(log int64, r row) (e Entry, ok bool) {
 	e = Entry{Record: Record{Log: log, Seq: r.seq}, Erased: r.record == nil && !r.odd}
 	if len(r.hash) == tlog.HashSize {
 		e.Hash = tlog.Hash(r.hash)
@@ -71,7 +73,7 @@ func (c *chosen) entry(log int64, r row) (e Entry, ok bool) {
 		}
 	}
 	if r.odd || json.Unmarshal(r.record, &e.Record) != nil {
-		// Show lists damaged records; Verify reports the damage.
+		// Damaged records are listed too. Verify reports the damage.
 		e.Record = Record{Log: log, Seq: r.seq, Kind: kindUnreadable}
 		return e, len(c.texts) == 0 && c.calls == nil
 	}
@@ -97,30 +99,30 @@ func (j *Journal) Show(ctx context.Context, f Filter) ([]Entry, error) {
 		return nil, err
 	}
 	if f.Unknown {
-		return j.unknown(ctx, f)
+		return j.unknownCalls(ctx, f)
 	}
 	return j.newest(ctx, f.compile())
 }
 
-func (j *Journal) newest(ctx context.Context, c *chosen) ([]Entry, error) {
+func (j *Journal) newest(ctx context.Context, c *matcher) ([]Entry, error) {
 	ends, err := j.ends(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var logs []*backwards
+	var logs []*backwardReader
 	for log, size := range ends {
 		if c.Before != nil {
 			size = min(size, c.Before[log])
 		}
-		err := j.db.Read(ctx, func(tx state.Tx) (err error) { size, err = c.end(tx, log, size); return err })
+		err := j.db.Read(ctx, func(tx state.Tx) (err error) { size, err = c.searchEnd(tx, log, size); return err })
 		if err != nil {
 			return nil, err
 		}
-		logs = append(logs, &backwards{j: j, log: log, next: size, c: c})
+		logs = append(logs, &backwardReader{j: j, log: log, next: size, c: c})
 	}
 	var out []Entry
 	for len(out) < c.Limit {
-		var newest *backwards
+		var newest *backwardReader
 		for _, l := range logs {
 			if err := l.fill(ctx); err != nil {
 				return nil, err
@@ -138,22 +140,21 @@ func (j *Journal) newest(ctx context.Context, c *chosen) ([]Entry, error) {
 	return out, nil
 }
 
-// backwards reads a log from its end.
-type backwards struct {
+// backwardReader reads a log from its end to its start.
+type backwardReader struct {
 	j     *Journal
 	log   int64
-	next  int64 // records before it are not read yet
-	size  int64 // number of records in the last read
-	c     *chosen
-	found []Entry
-	// stuck is set if the index cannot be extended. Then records are read.
-	stuck bool
+	next  int64 // the end of the records that are not read yet
+	size  int64 // how many records the last read requested
+	c     *matcher
+	found []Entry // the matches that are not returned yet, newest first
+	stuck bool    // whether the index cannot be extended, so that unindexed blocks must be read
 }
 
-// fill reads until a record matches or none is left.
-func (b *backwards) fill(ctx context.Context) error {
+// fill reads records until at least one matches or no records are left.
+func (b *backwardReader) fill(ctx context.Context) error {
 	for len(b.found) == 0 && b.next > 0 {
-		from, err := b.from(ctx)
+		from, err := b.nextStart(ctx)
 		if err != nil || from == b.next {
 			return err
 		}
@@ -174,11 +175,11 @@ func (b *backwards) fill(ctx context.Context) error {
 	return nil
 }
 
-// from returns the start of the next read, which ends at next. It moves next over records
-// that the index excludes. from equals next if no records are left.
-func (b *backwards) from(ctx context.Context) (int64, error) {
+// nextStart returns the position at which the next read starts. The read ends at b.next. nextStart first moves b.next
+// back over records that cannot match according to the index. If no records are left, it returns b.next.
+func (b *backwardReader) nextStart(ctx context.Context) (int64, error) {
 	if b.c.lookup.empty() {
-		// Start with the limit, and read more at a time while few records match.
+		// Begin with Limit records, and double the number with each read until enough records match.
 		b.size = min(max(int64(b.c.Limit), 2*b.size), page)
 		return max(0, b.next-b.size), nil
 	}
@@ -186,8 +187,8 @@ func (b *backwards) from(ctx context.Context) (int64, error) {
 		return b.next - over, nil
 	}
 	n := b.next / blockSize
-	found, err := b.before(ctx, n)
-	// While neighbouring blocks match, read more of them at a time.
+	found, err := b.lastMatch(ctx, n)
+	// While neighboring blocks match, read more blocks in each step.
 	if found+1 == n {
 		b.size = min(max(blockSize, 2*b.size), page)
 	} else {
@@ -197,14 +198,14 @@ func (b *backwards) from(ctx context.Context) (int64, error) {
 	return max(0, b.next-b.size), err
 }
 
-// before finds the last block before n that may contain a match, or -1. It extends the
-// index over blocks that an older ambit wrote.
-func (b *backwards) before(ctx context.Context, n int64) (found int64, err error) {
+// lastMatch returns the last block before block n that may contain a match, or -1. It also indexes blocks that an older
+// version of ambit wrote.
+func (b *backwardReader) lastMatch(ctx context.Context, n int64) (found int64, err error) {
 	for {
 		var first, next int64
 		err = b.j.db.Read(ctx, func(tx state.Tx) (err error) {
 			if first, next, err = indexedBlocks(tx, b.log); err == nil && n <= next {
-				found, err = b.c.lookup.last(tx, b.log, first, n)
+				found, err = b.c.lookup.lastBlock(tx, b.log, first, n)
 			}
 			return err
 		})
@@ -224,19 +225,19 @@ func (b *backwards) before(ctx context.Context, n int64) (found int64, err error
 	}
 }
 
-// end returns the end of those of the first n records of a log that may be old enough. It
-// reads the last record of each block, from the newest. A binary search would be wrong if
-// a clock was ever ahead: records after that time need not be too new.
-func (c *chosen) end(tx state.Tx, log, n int64) (int64, error) {
+// searchEnd returns how many of the first n records of a log must be searched. All later records are newer than Until.
+// searchEnd reads the last record of each block, newest block first. A binary search would be wrong, because a clock
+// may have been ahead, and then an old record follows a record that seems newer.
+func (c *matcher) searchEnd(tx state.Tx, log, n int64) (int64, error) {
 	if c.Until.IsZero() {
 		return n, nil
 	}
-	newest := c.Until.Add(late)
+	newest := c.Until.Add(maxSkew)
 	end := n
 	for at := n; at > 0; at = (at - 1) / blockSize * blockSize {
 		var r struct{ Time time.Time }
 		err := readRows(tx, log, at-1, at, func(one row) error {
-			// An unreadable record counts as old, and so is shown.
+			// An unreadable record is treated as old enough, because it must be shown.
 			if json.Unmarshal(one.record, &r) != nil {
 				r.Time = time.Time{}
 			}
@@ -248,20 +249,20 @@ func (c *chosen) end(tx state.Tx, log, n int64) (int64, error) {
 		if !r.Time.After(newest) {
 			break
 		}
-		end = at // earlier records of this block may be older
+		end = at // earlier records of this block may be old enough
 	}
 	return end, nil
 }
 
-// tooOld reports whether a record and all records before it are too old.
-func (c *chosen) tooOld(record []byte) bool {
+// tooOld reports whether a record and all records before it are older than Since.
+func (c *matcher) tooOld(record []byte) bool {
 	var r struct{ Time time.Time }
-	return !c.Since.IsZero() && json.Unmarshal(record, &r) == nil && r.Time.Before(c.Since.Add(-late))
+	return !c.Since.IsZero() && json.Unmarshal(record, &r) == nil && r.Time.Before(c.Since.Add(-maxSkew))
 }
 
-// unknown returns the calls whose outcome is unknown, with their records if the journal
-// has them already.
-func (j *Journal) unknown(ctx context.Context, f Filter) ([]Entry, error) {
+// unknownCalls returns the calls with an unknown outcome. If the journal has no record of a call, the entry comes from
+// the calls table.
+func (j *Journal) unknownCalls(ctx context.Context, f Filter) ([]Entry, error) {
 	var open []Entry
 	err := j.db.Read(ctx, func(tx state.Tx) error {
 		open = open[:0]
@@ -281,7 +282,7 @@ func (j *Journal) unknown(ctx context.Context, f Filter) ([]Entry, error) {
 	if err != nil || len(open) == 0 {
 		return nil, err
 	}
-	since := open[len(open)-1].Time.Add(-late)
+	since := open[len(open)-1].Time.Add(-maxSkew)
 	c := Filter{Decision: Unknown, Since: since, Limit: len(open), Before: f.Before}.compile()
 	c.calls = make(map[string]bool, len(open))
 	for _, e := range open {
@@ -330,21 +331,21 @@ func (j *Journal) ends(ctx context.Context) (Ends, error) {
 	return ends, err
 }
 
-// Follow calls f for each matching record after the given ends, oldest first, until ctx
-// ends or f fails.
-func (j *Journal) Follow(ctx context.Context, from Ends, filter Filter, f func(Entry) error) error {
+// Follow calls f for each matching record after the start position, oldest first. It returns when the context is done
+// or f returns an error.
+func (j *Journal) Follow(ctx context.Context, start Ends, filter Filter, f func(Entry) error) error {
 	if err := j.Post(ctx); err != nil {
 		return err
 	}
 	c, at := filter.compile(), Ends{}
-	maps.Copy(at, from)
+	maps.Copy(at, start)
 	for {
 		ends, err := j.ends(ctx)
 		if err != nil {
 			return err
 		}
 		for log, end := range ends {
-			if err := j.forwards(ctx, log, at[log], end, c, f); err != nil {
+			if err := j.visitRange(ctx, log, at[log], end, c, f); err != nil {
 				return err
 			}
 			at[log] = end
@@ -355,8 +356,8 @@ func (j *Journal) Follow(ctx context.Context, from Ends, filter Filter, f func(E
 	}
 }
 
-// forwards calls f for each matching record from…to of a log.
-func (j *Journal) forwards(ctx context.Context, log, from, to int64, c *chosen, f func(Entry) error) error {
+// visitRange calls f for each matching record with a sequence number in [from, to).
+func (j *Journal) visitRange(ctx context.Context, log, from, to int64, c *matcher, f func(Entry) error) error {
 	for ; from < to; from += page {
 		rows, err := j.rows(ctx, log, from, min(from+page, to))
 		if err != nil {

@@ -36,7 +36,7 @@ func TestShow(t *testing.T) {
 		f    Filter
 		want []int64
 	}{
-		{"the newest first", Filter{Limit: 3}, []int64{49, 48, 47}},
+		{"newest first", Filter{Limit: 3}, []int64{49, 48, 47}},
 		{"by tool", Filter{Tool: "delete"}, []int64{43, 33, 23, 13, 3}},
 		{"by URI", Filter{Tool: "matrix://tool/mcp/fs/list@1.0.0", Limit: 1}, []int64{49}},
 		{"by decision", Filter{Decision: Deny, Limit: 2}, []int64{43, 33}},
@@ -48,12 +48,12 @@ func TestShow(t *testing.T) {
 		{"by principal", Filter{Principal: "eve@local"}, nil},
 		{"since", Filter{Since: at(48)}, []int64{49, 48}},
 		{"until", Filter{Until: at(1)}, []int64{1, 0}},
-		{"between, of a tool", Filter{Since: at(10), Until: at(30), Tool: "delete"}, []int64{23, 13}},
+		{"between two times, by tool", Filter{Since: at(10), Until: at(30), Tool: "delete"}, []int64{23, 13}},
 		{"before an end", Filter{Before: Ends{0: 5}, Limit: 2}, []int64{4, 3}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := seqs(show(t, j, tt.f)); !slices.Equal(got, tt.want) {
-				t.Errorf("%v, want %v", got, tt.want)
+				t.Errorf("got records %v, want %v", got, tt.want)
 			}
 		})
 	}
@@ -67,19 +67,19 @@ func TestShow(t *testing.T) {
 
 func TestShowHasALimitOfItsOwn(t *testing.T) {
 	if got := show(t, newJournal(t, 150), Filter{}); len(got) != 100 || got[0].Seq != 149 {
-		t.Errorf("%d records", len(got))
+		t.Errorf("Show returned %d records, want the newest 100", len(got))
 	}
 }
 
-// A rare record is found behind many pages.
+// Show finds a rare record that is many pages back.
 func TestShowReadsOn(t *testing.T) {
 	j := newJournal(t, 2*page+5)
 	if got := seqs(show(t, j, Filter{Call: "call-000001", Limit: 1})); !slices.Equal(got, []int64{1}) {
-		t.Errorf("%v", got)
+		t.Errorf("found records %v", got)
 	}
 }
 
-// A clock that went back a little does not hide a record from --since.
+// A record is not hidden from --since if the clock went back a little.
 func TestShowSinceBearsALateRecord(t *testing.T) {
 	j := open(statetest.Open(t))
 	for _, i := range []int{100, 90, 101} {
@@ -90,12 +90,12 @@ func TestShowSinceBearsALateRecord(t *testing.T) {
 	}
 	got := seqs(show(t, j, Filter{Since: started.Add(95 * time.Second)}))
 	if !slices.Equal(got, []int64{2, 0}) {
-		t.Errorf("%v", got)
+		t.Errorf("found records %v", got)
 	}
 }
 
-// A clock that was ahead for a while hides nothing from --until: neither what follows
-// its records, nor what follows them and is itself followed by newer ones.
+// A clock was ahead for a while, so records with wrong times come before older records. The flag --until
+// still finds these older records, with or without newer records after them.
 func TestShowUntilBearsAClockThatWasAhead(t *testing.T) {
 	j := open(statetest.Open(t))
 	const run = 2*blockSize + 7
@@ -120,34 +120,34 @@ func TestShowUntilBearsAClockThatWasAhead(t *testing.T) {
 		t.Helper()
 		found := seqs(show(t, j, Filter{Until: started.Add(until), Limit: 10 * run}))
 		if len(found) != n || n > 0 && found[0] != newest {
-			t.Errorf("%s: %d records, of %d", name, len(found), n)
+			t.Errorf("%s: found %d records, want %d", name, len(found), n)
 		}
 	}
 	write(run, 0)
 	write(3*run, day(30))
 	write(run, day(2))
-	check("the last are not too new", day(3), 5*run-1, 2*run)
+	check("the last records are old enough", day(3), 5*run-1, 2*run)
 	write(3*run, day(8))
-	check("newer ones follow", day(3), 5*run-1, 2*run)
-	check("none of those that follow", day(1), run-1, run)
-	check("all are too new", -day(2), 0, 0)
+	check("newer records follow", day(3), 5*run-1, 2*run)
+	check("only the first records are old enough", day(1), run-1, run)
+	check("all records are too new", -day(2), 0, 0)
 	write(10, day(40))
-	check("all but a few", day(35), 8*run-1, 8*run)
+	check("all records except the last 10", day(35), 8*run-1, 8*run)
 }
 
-// Nothing is read that is surely too old.
+// Show stops at records that are certainly too old.
 func TestShowSinceStops(t *testing.T) {
 	j := open(statetest.Open(t))
 	old := sample(0)
-	old.Time = started.Add(-2 * late)
+	old.Time = started.Add(-2 * maxSkew)
 	for _, r := range []*Record{old, old, sample(1)} {
 		if err := j.db.Write(t.Context(), func(tx state.Tx) error { _, err := j.Append(tx, r); return err }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b := &backwards{j: j, next: 3, c: Filter{Since: started.Add(time.Hour), Limit: 2}.compile()}
+	b := &backwardReader{j: j, next: 3, c: Filter{Since: started.Add(time.Hour), Limit: 2}.compile()}
 	if err := b.fill(t.Context()); err != nil || b.next != 0 || b.size != 2 {
-		t.Errorf("%+v, %v", b, err)
+		t.Errorf("got state %+v, %v", b, err)
 	}
 }
 
@@ -166,11 +166,11 @@ func TestShowMergesLogsByTime(t *testing.T) {
 	got := show(t, a, Filter{Limit: 20})
 	for i, e := range got {
 		if want := sample(19 - i).Call; e.Call != want {
-			t.Errorf("%d is %s, want %s", i, e.Call, want)
+			t.Errorf("entry %d is %s, want %s", i, e.Call, want)
 		}
 	}
 	if len(got) != 20 {
-		t.Errorf("%d records: the roster's are not calls", len(got))
+		t.Errorf("Show returned %d records, want 20 without roster records", len(got))
 	}
 }
 
@@ -182,17 +182,17 @@ func TestShowErasedAndDamaged(t *testing.T) {
 	got := show(t, j, Filter{})
 	slices.Reverse(got)
 	if len(got) != 5 || !got[1].Erased || got[2].Kind != kindUnreadable || got[3].Kind != kindUnreadable {
-		t.Errorf("%+v", got)
+		t.Errorf("got entries %+v", got)
 	}
 	if got := seqs(show(t, j, Filter{Agent: "shop"})); !slices.Equal(got, []int64{4, 0}) {
-		t.Errorf("%v", got)
+		t.Errorf("found records %v", got)
 	}
 }
 
 func TestShowUnknown(t *testing.T) {
 	j := newJournal(t, 20)
 	if got := show(t, j, Filter{Unknown: true}); len(got) != 0 {
-		t.Fatalf("%+v", got)
+		t.Fatalf("got entries %+v", got)
 	}
 	add := func(id, st string, i int) {
 		exec(t, j, `INSERT INTO calls (id, agent, digest, tool, principal, state, started) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
@@ -210,13 +210,13 @@ func TestShowUnknown(t *testing.T) {
 	}
 	got := show(t, j, Filter{Unknown: true})
 	if len(got) != 2 || got[0].Call != "call-journaled" || got[0].Seq != 20 || got[1].Call != "call-lost" || got[1].Seq != -1 || got[1].Tool != "pay" {
-		t.Errorf("%+v", got)
+		t.Errorf("got entries %+v", got)
 	}
 	if got := show(t, j, Filter{Unknown: true, Call: "call-lost"}); len(got) != 1 {
-		t.Errorf("%+v", got)
+		t.Errorf("got entries %+v", got)
 	}
 	if got := show(t, j, Filter{Unknown: true, Limit: 1}); len(got) != 1 {
-		t.Errorf("%+v", got)
+		t.Errorf("got entries %+v", got)
 	}
 }
 
@@ -226,7 +226,7 @@ func TestFollow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fill(t, j, 5) // before it listens
+	fill(t, j, 5) // before Follow starts
 	enough := errors.New("enough")
 	listening, got := make(chan struct{}), make(chan int64, 100)
 	done := make(chan error, 1)
@@ -253,7 +253,7 @@ func TestFollow(t *testing.T) {
 		all = append(all, seq)
 	}
 	if !slices.Equal(all, []int64{10, 11, 12, 14, 15, 16, 17}) {
-		t.Errorf("%v", all)
+		t.Errorf("Follow returned records %v", all)
 	}
 }
 

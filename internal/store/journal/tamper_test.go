@@ -15,14 +15,13 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// leafAt reads a leaf.
 func leafAt(t testing.TB, j *Journal, log, seq int64) (r row) {
 	t.Helper()
 	err := j.db.Read(t.Context(), func(tx state.Tx) error {
 		return readRows(tx, log, seq, seq+1, func(one row) error { r = one; return nil })
 	})
 	if err != nil || r.hash == nil {
-		t.Fatalf("no record %d: %v", seq, err)
+		t.Fatalf("cannot read record %d: %v", seq, err)
 	}
 	return r
 }
@@ -33,8 +32,8 @@ func flipped(b []byte, i int) []byte {
 	return b
 }
 
-// rewrite does what someone would who can write the store and has no key: it
-// replaces records and makes every hash agree with them again.
+// rewrite replaces records and recomputes every hash. An attacker with write access to the store can do
+// this without a key.
 func rewrite(t testing.TB, j *Journal, size int64, change map[int64][]byte) {
 	t.Helper()
 	err := j.db.Write(t.Context(), func(tx state.Tx) error {
@@ -44,7 +43,7 @@ func rewrite(t testing.TB, j *Journal, size int64, change map[int64][]byte) {
 			return err
 		}
 		for _, table := range []string{"tiles", "leaves", "heads", "journal_values", "journal_calls", "journal_indexed"} {
-			if _, err := tx.Exec(`DELETE FROM ` + table); err != nil { // there is log 0 only
+			if _, err := tx.Exec(`DELETE FROM ` + table); err != nil { // the store has only log 0
 				return err
 			}
 		}
@@ -57,9 +56,10 @@ func rewrite(t testing.TB, j *Journal, size int64, change map[int64][]byte) {
 			if _, err := tx.Exec(`INSERT INTO leaves (place, hash, record) VALUES ($1, $2, $3)`, l.seq, hash[:], l.record); err != nil {
 				return err
 			}
-			err := e.add(hash, func(level int, n int64, root tlog.Hash) error { return addTile(tx, 0, level, n, root) })
-			if err != nil {
-				return err
+			for _, root := range e.add(hash) {
+				if err := addTile(tx, 0, root); err != nil {
+					return err
+				}
 			}
 		}
 		_, err = tx.Exec(`INSERT INTO heads (log, size, edge) VALUES ($1, $2, $3)`, int64(0), e.size, e.append(nil))
@@ -71,7 +71,7 @@ func rewrite(t testing.TB, j *Journal, size int64, change map[int64][]byte) {
 }
 
 func TestVerifyFindsTampering(t *testing.T) {
-	const size = 600 // two whole tiles, and some
+	const size = 600 // two complete tiles and a part of a third
 	cases := []struct {
 		name    string
 		tamper  func(t *testing.T, j *Journal)
@@ -110,17 +110,17 @@ func TestVerifyFindsTampering(t *testing.T) {
 			exec(t, j, `DELETE FROM leaves WHERE place >= 20 AND place < 590`)
 		}, 20, "missing"},
 		{"two records swapped, in tiles", func(t *testing.T, j *Journal) { swap(t, j, 17, 300) }, 17, "tile"},
-		{"two records swapped, not yet in a tile", func(t *testing.T, j *Journal) { swap(t, j, 540, 541) }, 540, "another place"},
+		{"two records swapped, not yet in a tile", func(t *testing.T, j *Journal) { swap(t, j, 540, 541) }, 540, "another position"},
 		{"the tail removed", func(t *testing.T, j *Journal) {
 			exec(t, j, `DELETE FROM leaves WHERE place >= 595`)
 		}, 595, "missing"},
-		{"the tail removed, and all hashes made anew", func(t *testing.T, j *Journal) { rewrite(t, j, 550, nil) }, 550, "ends after 550 records, but a stored checkpoint covers 600"},
-		{"a record added behind the head", func(t *testing.T, j *Journal) {
+		{"the tail removed and all hashes recomputed", func(t *testing.T, j *Journal) { rewrite(t, j, 550, nil) }, 550, "ends after 550 records, but a stored checkpoint covers 600"},
+		{"a record added after the end", func(t *testing.T, j *Journal) {
 			record := []byte(`{"log":0,"seq":600,"time":"2026-03-01T12:00:00Z"}`)
 			hash := tlog.RecordHash(record)
 			exec(t, j, `INSERT INTO leaves (place, hash, record) VALUES (600, $1, $2)`, hash[:], record)
-		}, 600, "behind its head"},
-		{"a record changed, and all hashes made anew", func(t *testing.T, j *Journal) {
+		}, 600, "after the end of the log"},
+		{"a record changed and all hashes recomputed", func(t *testing.T, j *Journal) {
 			rewrite(t, j, size, map[int64][]byte{300: bytes.Replace(leafAt(t, j, 0, 300).record, []byte("ada"), []byte("eve"), 1)})
 		}, 1, "records 1 to 599"},
 		{"a tile changed", func(t *testing.T, j *Journal) {
@@ -137,11 +137,11 @@ func TestVerifyFindsTampering(t *testing.T) {
 			exec(t, j, `UPDATE heads SET edge = $1`, make([]byte, 4*tlog.HashSize))
 		}, 600, "head"},
 		{"the head cut short", func(t *testing.T, j *Journal) { exec(t, j, `UPDATE heads SET edge = $1`, []byte{}) }, 600, "head"},
-		{"the head made smaller", func(t *testing.T, j *Journal) { exec(t, j, `UPDATE heads SET size = 599`) }, 599, "behind its head"},
+		{"the head made smaller", func(t *testing.T, j *Journal) { exec(t, j, `UPDATE heads SET size = 599`) }, 599, "after the end of the log"},
 		{"the head removed", func(t *testing.T, j *Journal) { exec(t, j, `DELETE FROM heads`) }, 0, "no head"},
 		{"a checkpoint changed", func(t *testing.T, j *Journal) {
 			exec(t, j, `UPDATE checkpoints SET note = $1 WHERE size = 600`, []byte("test/log/0\n600\n"+tlog.Hash{}.String()+"\n\n— test/log/0 AAAAAAAA\n"))
-		}, 599, "was changed, or signed with another key"},
+		}, 599, "was changed, or is signed with another key"},
 		{"a checkpoint of another key", func(t *testing.T, j *Journal) {
 			forged := open(nil)
 			forged.signer = bytes.Clone(testKey)
@@ -163,19 +163,19 @@ func TestVerifyFindsTampering(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
 		j := open(asLog{openStore(), 0})
 		fill(t, j, size)
-		j.now = func() time.Time { return started.Add(often) } // a second checkpoint, which replaces none
+		j.now = func() time.Time { return started.Add(checkpointInterval) } // so that the next checkpoint does not replace the first
 		checkpoint(t, j)
 		restore := saved(t, j)
 		for _, tt := range cases {
 			t.Run(tt.name, func(t *testing.T) {
 				restore(t)
 				if r := verify(t, j); !r.OK || r.Records != size || r.Signed != size {
-					t.Fatalf("before: %+v", r)
+					t.Fatalf("before tampering: got report %+v", r)
 				}
 				tt.tamper(t, j)
 				r := verify(t, j)
 				if r.OK || r.FirstBad == nil || r.FirstBad.Seq != tt.seq || !strings.Contains(r.Problem, tt.problem) {
-					t.Errorf("%+v at %+v, want %d: %s", r, r.FirstBad, tt.seq, tt.problem)
+					t.Errorf("got report %+v at %+v, want record %d: %s", r, r.FirstBad, tt.seq, tt.problem)
 				}
 			})
 		}
@@ -189,17 +189,17 @@ func swap(t *testing.T, j *Journal, a, b int64) {
 	exec(t, j, `UPDATE leaves SET record = $1, hash = $2 WHERE place = $3`, x.record, x.hash, b)
 }
 
-// A checkpoint stored elsewhere finds changes that the store alone cannot show.
+// A checkpoint in another place reveals changes that Verify cannot detect from the store alone.
 func TestVerifyAgainstAGivenCheckpoint(t *testing.T) {
 	t.Run("an older copy of the store", func(t *testing.T) {
 		j, copy := newJournal(t, 500), newJournal(t, 400)
 		kept := checkpoint(t, j)
 		if r := verify(t, copy); !r.OK {
-			t.Fatalf("the copy is good in itself: %+v", r)
+			t.Fatalf("without the checkpoint, the copy must verify: %+v", r)
 		}
 		r := verify(t, copy, kept)
 		if r.OK || r.FirstBad.Seq != 400 || !strings.Contains(r.Problem, "the given checkpoint covers 500") {
-			t.Errorf("%+v", r)
+			t.Errorf("got report %+v", r)
 		}
 	})
 	t.Run("history rewritten and signed with the key", func(t *testing.T) {
@@ -213,21 +213,21 @@ func TestVerifyAgainstAGivenCheckpoint(t *testing.T) {
 			t.Fatalf("a rewrite with the key must verify: %+v", r)
 		}
 		if r := verify(t, j, kept); r.OK || !strings.Contains(r.Problem, "do not match the given checkpoint") {
-			t.Errorf("%+v", r)
+			t.Errorf("got report %+v", r)
 		}
 	})
-	t.Run("a store without anything", func(t *testing.T) {
+	t.Run("an empty store", func(t *testing.T) {
 		kept := checkpoint(t, newJournal(t, 5))
 		if r := verify(t, open(statetest.Open(t)), kept); r.OK || !strings.Contains(r.Problem, "covers 5") {
-			t.Errorf("%+v", r)
+			t.Errorf("got report %+v", r)
 		}
 	})
-	t.Run("it is consistent", func(t *testing.T) {
+	t.Run("a consistent journal", func(t *testing.T) {
 		j := newJournal(t, 300)
 		kept := checkpoint(t, j)
 		fill(t, j, 300)
 		if r := verify(t, j, kept); !r.OK {
-			t.Errorf("%+v", r)
+			t.Errorf("got report %+v", r)
 		}
 	})
 	t.Run("not a checkpoint of this journal", func(t *testing.T) {
@@ -248,13 +248,13 @@ func TestVerifyAgainstAGivenCheckpoint(t *testing.T) {
 		}
 		for _, text := range [][]byte{text, mixed, []byte("hello"), nil} {
 			if _, err := j.Verify(t.Context(), Check{Checkpoints: [][]byte{text}}); err == nil {
-				t.Errorf("%q was taken", text)
+				t.Errorf("Verify accepted the checkpoint %q", text)
 			}
 		}
 	})
 }
 
-// SQLite keeps whatever it is given.
+// Verify detects a value of the wrong type. SQLite stores values of any type in any column.
 func TestVerifyFindsAnotherType(t *testing.T) {
 	for _, change := range []string{
 		`UPDATE leaves SET record = replace(record, 'ada@local', 'eve@local') WHERE place = 7`,
@@ -265,7 +265,7 @@ func TestVerifyFindsAnotherType(t *testing.T) {
 		j := newJournal(t, 20)
 		exec(t, j, change)
 		if r := verify(t, j); r.OK || r.FirstBad.Seq != 7 {
-			t.Errorf("%s: %+v", change, r)
+			t.Errorf("%s: got report %+v", change, r)
 		}
 	}
 }
@@ -274,11 +274,11 @@ func TestVerifyDemandsEveryStride(t *testing.T) {
 	j := newJournal(t, 2*stride+10)
 	checkpoint(t, j)
 	if r := verify(t, j); !r.OK || r.Records != 2*stride+10 {
-		t.Fatalf("%+v", r)
+		t.Fatalf("got report %+v", r)
 	}
 	exec(t, j, `DELETE FROM checkpoints WHERE size = $1`, int64(stride))
 	if r := verify(t, j); r.OK || r.FirstBad.Seq != stride-1 {
-		t.Errorf("%+v", r)
+		t.Errorf("got report %+v", r)
 	}
 }
 
@@ -287,14 +287,14 @@ func TestErasedRecordsVerify(t *testing.T) {
 	exec(t, j, `UPDATE leaves SET record = NULL WHERE place >= 100 AND place < 150`)
 	r, err := j.Verify(t.Context(), Check{Erased: true})
 	if err != nil || !r.OK || r.Records != 600 || r.Erased != 50 {
-		t.Errorf("%+v, %v", r, err)
+		t.Errorf("got report %+v, %v", r, err)
 	}
 	if r := verify(t, j); r.OK || r.FirstBad == nil || r.FirstBad.Seq != 100 {
-		t.Errorf("content without an erasure was accepted: %+v", r)
+		t.Errorf("removed content without an erasure was accepted: %+v", r)
 	}
 }
 
-// Log 0 knows all logs.
+// Verify detects added and removed logs, because log 0 lists all logs.
 func TestRoster(t *testing.T) {
 	cases := []struct {
 		name    string
@@ -313,14 +313,14 @@ func TestRoster(t *testing.T) {
 			for _, table := range []string{"heads", "checkpoints"} {
 				exec(t, j, `DELETE FROM `+table+` WHERE log = 0`)
 			}
-		}, Position{1, 0}, "log 1 is not in the roster"},
+		}, Position{1, 0}, "log 1 is not listed in the roster"},
 		{"a log appears", func(t *testing.T, j *Journal) {
 			exec(t, j, `UPDATE leaves SET place = place + $1 WHERE place >= $2 AND place < $3`, place(7, 0), place(2, 0), place(3, 0))
 			for _, table := range []string{"heads", "tiles", "checkpoints"} {
 				exec(t, j, `UPDATE `+table+` SET log = 9 WHERE log = 2`)
 			}
-		}, Position{9, 0}, "was changed, or signed"},
-		{"a log is cut back to nothing but its first checkpoint", func(t *testing.T, j *Journal) {
+		}, Position{9, 0}, "was changed, or is signed"},
+		{"a log is cut back to its first checkpoint", func(t *testing.T, j *Journal) {
 			exec(t, j, `DELETE FROM checkpoints WHERE log = 2 AND size > 1`)
 			exec(t, j, `DELETE FROM tiles WHERE log = 2`)
 			exec(t, j, `DELETE FROM leaves WHERE place > $1 AND place < $2`, place(2, 0), place(3, 0))
@@ -336,18 +336,18 @@ func TestRoster(t *testing.T) {
 			fill(t, open(asLog{db, log + 1}), 300)
 		}
 		j := open(asLog{db, 4})
-		j.now = func() time.Time { return started.Add(often) }
+		j.now = func() time.Time { return started.Add(checkpointInterval) }
 		checkpoint(t, j)
 		restore := saved(t, j)
 		for _, tt := range cases {
 			t.Run(tt.name, func(t *testing.T) {
 				restore(t)
 				if r := verify(t, j); !r.OK || r.Records != 900+9 || r.Logs != 4 {
-					t.Fatalf("before: %+v", r)
+					t.Fatalf("before tampering: got report %+v", r)
 				}
 				tt.tamper(t, j)
 				if r := verify(t, j); r.OK || *r.FirstBad != tt.at || !strings.Contains(r.Problem, tt.problem) {
-					t.Errorf("%+v at %+v", r, r.FirstBad)
+					t.Errorf("got report %+v at %+v", r, r.FirstBad)
 				}
 			})
 		}
@@ -356,9 +356,9 @@ func TestRoster(t *testing.T) {
 
 func TestVerifyReportsProgress(t *testing.T) {
 	j := newJournal(t, page+10)
-	var said []string
-	_, err := j.Verify(t.Context(), Check{Progress: func(done, of int64) { said = append(said, fmt.Sprint(done, "/", of)) }})
-	if err != nil || strings.Join(said, " ") != "4096/4106 4106/4106" {
-		t.Errorf("%v, %v", said, err)
+	var calls []string
+	_, err := j.Verify(t.Context(), Check{Progress: func(done, of int64) { calls = append(calls, fmt.Sprint(done, "/", of)) }})
+	if err != nil || strings.Join(calls, " ") != "4096/4106 4106/4106" {
+		t.Errorf("got progress %v, %v", calls, err)
 	}
 }

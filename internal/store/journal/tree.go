@@ -11,15 +11,15 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// A tile contains 256 neighbouring hashes, so one level of tiles spans eight levels of the
-// tree.
+// A tile contains 256 neighboring hashes from one level of the tree. One level of tiles corresponds to eight levels
+// of the tree.
 const (
 	tileHeight = 8
 	tileWidth  = 1 << tileHeight
 )
 
-// The place of a leaf combines its log and its number. A table in the order of places
-// needs no separate index, so an append writes one page less.
+// The place of a leaf is one number that combines the leaf's log and sequence number. Because the place is the primary
+// key, the table needs no separate index, and an append writes one page less.
 const (
 	seqBits = 40
 	maxSeq  = 1<<seqBits - 1
@@ -27,16 +27,15 @@ const (
 
 func place(log, seq int64) int64 { return log<<seqBits + seq }
 
-// edge represents a tree by the roots of its complete subtrees, largest first: one for
-// each set bit of the size.
+// edge represents a tree by the roots of its complete subtrees, largest first. There is one root for each 1 bit in
+// the size.
 type edge struct {
 	size  int64
 	roots []tlog.Hash
 }
 
-// add appends a leaf. It calls up for each root of a whole tile, lowest first, with the
-// root's level and its number among the tile roots of that level.
-func (e *edge) add(h tlog.Hash, up func(level int, n int64, root tlog.Hash) error) error {
+// add appends a leaf. It returns the roots of the tiles that the leaf completes, lowest level first.
+func (e *edge) add(h tlog.Hash) (complete []tileRoot) {
 	e.size++
 	n := e.size
 	for level := 1; n&1 == 0; level++ {
@@ -45,16 +44,21 @@ func (e *edge) add(h tlog.Hash, up func(level int, n int64, root tlog.Hash) erro
 		h = tlog.NodeHash(e.roots[last], h)
 		e.roots = e.roots[:last]
 		if level%tileHeight == 0 {
-			if err := up(level/tileHeight, n-1, h); err != nil {
-				return err
-			}
+			complete = append(complete, tileRoot{level / tileHeight, n - 1, h})
 		}
 	}
 	e.roots = append(e.roots, h)
-	return nil
+	return complete
 }
 
-// root returns the hash of the whole tree.
+// tileRoot is the root of a complete tile. The root is added to a tile of the next level.
+type tileRoot struct {
+	level int   // the level of the tile to which the root is added
+	n     int64 // the index of the root in that level
+	hash  tlog.Hash
+}
+
+// root returns the root hash of the whole tree.
 func (e *edge) root() tlog.Hash {
 	if e.size == 0 {
 		return sha256.Sum256(nil)
@@ -73,7 +77,7 @@ func (e *edge) append(b []byte) []byte {
 	return b
 }
 
-var errEdge = errors.New("the journal's head is damaged: run ambit journal verify")
+var errEdge = errors.New("the journal's head is damaged; to find the damage, run: ambit journal verify")
 
 func (e *edge) read(size int64, b []byte) error {
 	if size < 0 || len(b) != bits.OnesCount64(uint64(size))*tlog.HashSize {
@@ -86,16 +90,10 @@ func (e *edge) read(size int64, b []byte) error {
 	return nil
 }
 
-// tileRoot is the root of a whole tile, with the arguments of edge.add's up.
-type tileRoot struct {
-	level int
-	n     int64
-	root  tlog.Hash
-}
-
-// addTile stores the root of a completed tile in the tile above. At level 1 it also stores
-// the completed tile of leaves and its entries in the index.
-func addTile(tx state.Tx, log int64, level int, n int64, root tlog.Hash) error {
+// addTile adds the root of a completed tile to a tile of the next level. If the completed tile contains leaves,
+// addTile also stores the completed tile and indexes its records.
+func addTile(tx state.Tx, log int64, root tileRoot) error {
+	level, n := root.level, root.n
 	if level == 1 {
 		rows, err := collectRows(tx, log, n*tileWidth, (n+1)*tileWidth)
 		if err != nil {
@@ -106,7 +104,7 @@ func addTile(tx state.Tx, log int64, level int, n int64, root tlog.Hash) error {
 			hashes = append(hashes, r.hash...)
 		}
 		if len(hashes) != tileWidth*tlog.HashSize {
-			return fmt.Errorf("records are missing from %d to %d of log %d: run ambit journal verify",
+			return fmt.Errorf("some of the records %d to %d of log %d are missing; run: ambit journal verify",
 				n*tileWidth, (n+1)*tileWidth-1, log)
 		}
 		if err := putTile(tx, log, 0, n, hashes); err != nil {
@@ -118,17 +116,17 @@ func addTile(tx state.Tx, log int64, level int, n int64, root tlog.Hash) error {
 	}
 	tile, in := n/tileWidth, int(n%tileWidth)
 	if in == 0 {
-		return putTile(tx, log, level, tile, root[:])
+		return putTile(tx, log, level, tile, root.hash[:])
 	}
 	hashes, err := getTile(tx, log, level, tile)
 	if err != nil {
 		return err
 	}
 	if len(hashes) != in*tlog.HashSize {
-		return fmt.Errorf("tile %d of level %d of log %d is damaged: run ambit journal verify", tile, level, log)
+		return fmt.Errorf("tile %d on level %d of log %d is damaged; run: ambit journal verify", tile, level, log)
 	}
 	rows, err := tx.Exec(`UPDATE tiles SET hashes = $1 WHERE log = $2 AND level = $3 AND n = $4`,
-		append(hashes, root[:]...), log, int64(level), tile)
+		append(hashes, root.hash[:]...), log, int64(level), tile)
 	if err == nil && rows != 1 {
 		err = errEdge
 	}
@@ -141,27 +139,27 @@ func putTile(tx state.Tx, log int64, level int, n int64, hashes []byte) error {
 	return err
 }
 
-// getTile returns the hashes of a tile, or nil if it does not exist.
+// getTile returns the hashes of a tile, or nil if the tile does not exist.
 func getTile(tx state.Tx, log int64, level int, n int64) (hashes []byte, err error) {
 	err = tx.Query(`SELECT hashes FROM tiles WHERE log = $1 AND level = $2 AND n = $3`, []any{log, int64(level), n},
 		func(r state.Row) error { return r.Scan(&hashes) })
 	return hashes, err
 }
 
-// nodes reads the nodes of a log's tree from its tiles. The tiles are not trusted: a proof
-// is verified before it is returned.
-type nodes struct {
+// nodeReader reads the nodes of a log's tree from the stored tiles. It does not check the tiles, because every proof is
+// verified before it is returned.
+type nodeReader struct {
 	tx    state.Tx
 	log   int64
 	tiles map[[2]int64][]byte
 }
 
-func newNodes(tx state.Tx, log int64) *nodes {
-	return &nodes{tx: tx, log: log, tiles: map[[2]int64][]byte{}}
+func newNodeReader(tx state.Tx, log int64) *nodeReader {
+	return &nodeReader{tx: tx, log: log, tiles: map[[2]int64][]byte{}}
 }
 
 // ReadHashes implements tlog.HashReader.
-func (r *nodes) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+func (r *nodeReader) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	out := make([]tlog.Hash, len(indexes))
 	for i, index := range indexes {
 		level, n := tlog.SplitStoredHashIndex(index)
@@ -174,22 +172,23 @@ func (r *nodes) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	return out, nil
 }
 
-func (r *nodes) node(level int, n int64) (tlog.Hash, error) {
-	above := level % tileHeight // levels above the tile's own hashes
+func (r *nodeReader) node(level int, n int64) (tlog.Hash, error) {
+	above := level % tileHeight // the height of the node above the hashes in the tile
 	first := n << above
-	hashes, err := r.tile(int64(level/tileHeight), first/tileWidth)
+	hashes, err := r.tileHashes(int64(level/tileHeight), first/tileWidth)
 	if err != nil {
 		return tlog.Hash{}, err
 	}
 	from, to := int(first%tileWidth)*tlog.HashSize, (int(first%tileWidth)+1<<above)*tlog.HashSize
 	if to > len(hashes) {
-		return tlog.Hash{}, fmt.Errorf("node %d of level %d of log %d is missing: run ambit journal verify", n, level, r.log)
+		return tlog.Hash{}, fmt.Errorf("node %d on level %d of log %d is missing; run: ambit journal verify", n, level, r.log)
 	}
 	return fold(hashes[from:to]), nil
 }
 
-// tile reads a tile once. The hashes of the newest leaves are not stored as a tile yet.
-func (r *nodes) tile(level, n int64) ([]byte, error) {
+// tileHashes returns the hashes of a tile and caches them. The newest leaves have no tile yet, so their hashes are read
+// from the leaves.
+func (r *nodeReader) tileHashes(level, n int64) ([]byte, error) {
 	key := [2]int64{level, n}
 	if hashes, ok := r.tiles[key]; ok {
 		return hashes, nil
@@ -205,11 +204,11 @@ func (r *nodes) tile(level, n int64) ([]byte, error) {
 	return hashes, err
 }
 
-// fold returns the root over a power of two of neighbours.
+// fold returns the root of the subtree whose leaves are the given hashes. The number of hashes must be a power of two.
 func fold(hashes []byte) tlog.Hash {
 	var e edge
 	for ; len(hashes) > 0; hashes = hashes[tlog.HashSize:] {
-		_ = e.add(tlog.Hash(hashes[:tlog.HashSize]), func(int, int64, tlog.Hash) error { return nil })
+		e.add(tlog.Hash(hashes[:tlog.HashSize]))
 	}
 	return e.root()
 }

@@ -12,33 +12,33 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// Check contains options of a verification.
+// Check contains the options of a verification.
 type Check struct {
-	// Checkpoints are notes that were stored elsewhere. The journal must match them.
+	// Checkpoints contains checkpoints that were kept outside the store. The journal must match them.
 	Checkpoints [][]byte
-	// Key verifies an export. Without it, an export is verified with its own key, which
-	// proves only that it is consistent.
+	// Key verifies an export. If Key is zero, the key in the export is used. The result then shows only that the parts
+	// of the export match each other.
 	Key Key
-	// Erased accepts all call records without content. Otherwise each needs an erasure in
-	// the journal: any process that can write to the store can remove content.
+	// If Erased is set, all call records without content are accepted. Otherwise, the journal must record the erasure
+	// of every such record, because any process with write access to the store can remove content.
 	Erased bool
-	// Progress is called now and then with the number of checked records and their total.
-	// The total is 0 if it is not known.
+	// Progress is called from time to time with the number of checked records and the total number. The total is 0 if
+	// it is unknown. Progress may be nil.
 	Progress func(done, of int64)
 }
 
-// page is the number of records in one read.
+// page is the number of records that are read at a time.
 const page = 4 << 10
 
-// Verify reads the whole journal and checks every record, hash and checkpoint. The report
-// contains the problem; an error means that the journal could not be read.
+// Verify reads the whole journal and checks every record, hash and checkpoint. If the journal was modified, the
+// report contains the first problem. An error means that the journal could not be read.
 func (j *Journal) Verify(ctx context.Context, want Check) (Report, error) {
 	posted := j.Post(ctx)
 	v := &verification{j: j, want: want, roster: newRoster()}
 	v.report.Key = j.key
 	report, err := v.report.finish(v.run(ctx))
 	if err == nil && report.OK {
-		err = posted // a damaged journal makes posting fail, and the report is more useful
+		err = posted // posting also fails if the journal is damaged, but then the report is more useful
 	}
 	return report, err
 }
@@ -56,12 +56,12 @@ type verification struct {
 // outline describes a log in one snapshot of the store.
 type outline struct {
 	head
-	last int64 // the number of its last record, or -1
-	vows []vow // the stored checkpoints
+	last   int64   // the sequence number of the last record, or -1
+	claims []claim // the statements of the stored checkpoints
 }
 
 func (v *verification) run(ctx context.Context) error {
-	given := map[int64][]vow{}
+	given := map[int64][]claim{}
 	if err := v.readKeys(ctx); err != nil {
 		return err
 	}
@@ -70,10 +70,10 @@ func (v *verification) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("the given checkpoint cannot be used: %w", err)
 		}
-		given[c.Log] = append(given[c.Log], c.vow("the given checkpoint"))
+		given[c.Log] = append(given[c.Log], c.claim("the given checkpoint"))
 	}
-	// Everything that may grow is read in one snapshot. Records before a head never
-	// change, so they are read page by page.
+	// Read the heads and checkpoints in one snapshot, because they can change at any time. The records up to a head
+	// never change and are read page by page.
 	var logs []outline
 	err := v.j.db.Read(ctx, func(tx state.Tx) (err error) { logs, err = v.outlines(tx); return err })
 	if err != nil {
@@ -86,32 +86,32 @@ func (v *verification) run(ctx context.Context) error {
 	}
 	v.report.Logs = len(logs)
 	for _, o := range logs {
-		vows := slices.Concat(given[o.log], v.roster.vows[o.log], o.vows, v.vows(o.log))
+		claims := slices.Concat(given[o.log], v.roster.claims[o.log], o.claims, v.claims(o.log))
 		delete(given, o.log)
-		if err := v.log(ctx, o, vows); err != nil {
+		if err := v.checkLog(ctx, o, claims); err != nil {
 			return err
 		}
 		if o.log == 0 {
-			if err := v.roster.missing(there); err != nil {
+			if err := v.roster.checkLogs(there); err != nil {
 				return err
 			}
-			if err := v.roster.handedOver(v.keys, v.handed); err != nil {
+			if err := v.roster.checkHandovers(v.keys, v.handed); err != nil {
 				return err
 			}
 		}
 	}
-	if err := v.roster.missing(there); err != nil { // there may be no log 0
+	if err := v.roster.checkLogs(there); err != nil { // the loop does not check this if log 0 is missing
 		return err
 	}
-	for log, vows := range given {
-		if vows[0].size > 0 {
-			return faultAt(log, 0, "there is no log %d, but the given checkpoint covers %d records of it", log, vows[0].size)
+	for log, claims := range given {
+		if claims[0].size > 0 {
+			return faultAt(log, 0, "log %d is missing, but the given checkpoint covers %d records", log, claims[0].size)
 		}
 	}
 	return nil
 }
 
-// readKeys reads the keys that may have signed the checkpoints.
+// readKeys reads the handovers and determines which keys could have signed the checkpoints.
 func (v *verification) readKeys(ctx context.Context) error {
 	var wrong error
 	err := v.j.db.Read(ctx, func(tx state.Tx) (err error) {
@@ -122,16 +122,17 @@ func (v *verification) readKeys(ctx context.Context) error {
 		return err
 	})
 	if err == nil && wrong != nil {
-		err = faultAt(0, 0, "the hand-overs from key to key were changed: %v", wrong)
+		err = faultAt(0, 0, "the handovers between keys were changed: %v", wrong)
 	}
 	return err
 }
 
-// vows returns the hand-overs of log 0. The roster contains those of the other logs.
-func (v *verification) vows(log int64) (list []vow) {
+// claims returns the claims of the handovers about log 0. For other logs, the result is empty, because the roster
+// contains their handovers.
+func (v *verification) claims(log int64) (list []claim) {
 	for _, h := range v.handed {
 		if h.Log == log && log == 0 {
-			list = append(list, h.vow())
+			list = append(list, h.claim())
 		}
 	}
 	return list
@@ -156,14 +157,14 @@ func (v *verification) outlines(tx state.Tx) ([]outline, error) {
 		if err != nil {
 			return nil, err
 		}
-		if logs[i].vows, err = v.marks(tx, h); err != nil {
+		if logs[i].claims, err = v.readCheckpoints(tx, h); err != nil {
 			return nil, err
 		}
 	}
-	// Records or checkpoints of a log without a head.
+	// Find records and checkpoints of logs that have no head.
 	for _, next := range []struct {
 		query string
-		shift int // the number of bits below the log in the selected value
+		shift int // how many bits to shift the selected value to get the log number
 	}{
 		{`SELECT place FROM leaves WHERE place >= $1 ORDER BY place LIMIT 1`, seqBits},
 		{`SELECT log FROM checkpoints WHERE log >= $1 ORDER BY log LIMIT 1`, 0},
@@ -187,22 +188,23 @@ func (v *verification) outlines(tx state.Tx) ([]outline, error) {
 	return logs, nil
 }
 
-// log checks one log.
-func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
-	// A roster of several logs is never erased: whole logs could disappear with it.
-	c, err := newChecker(o.log, vows, v.want.Erased && (o.log != 0 || v.j.db.Log() == 0), v.roster)
+// checkLog checks the records of one log.
+func (v *verification) checkLog(ctx context.Context, o outline, claims []claim) error {
+	// If there are several logs, log 0 must have no unrecorded erasures. Otherwise, whole logs could disappear
+	// together with their roster records.
+	c, err := newChecker(o.log, claims, v.want.Erased && (o.log != 0 || v.j.db.Log() == 0), v.roster)
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
-	pages := v.pages(ctx, o)
+	pages := v.readPages(ctx, o)
 	defer func() {
 		stop()
-		for range pages { // wait until the reading goroutine has ended
+		for range pages { // wait until the reading goroutine has returned
 		}
 	}()
 	tiles, index := &tileChecker{log: o.log}, &indexChecker{log: o.log}
-	c.up = tiles.up
+	c.tiles = tiles
 	done := v.report.Records
 	for p := range pages {
 		if p.err != nil {
@@ -212,15 +214,15 @@ func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 		for i := range p.rows {
 			row := &p.rows[i]
 			if row.odd {
-				return faultAt(o.log, row.seq, "record %d of log %d was replaced by something else", row.seq, o.log)
+				return faultAt(o.log, row.seq, "record %d of log %d was replaced with a value of a different type", row.seq, o.log)
 			}
-			if err := tiles.leaf(row); err != nil {
+			if err := tiles.checkLeaf(row); err != nil {
 				return err
 			}
-			if err := c.leaf(row.seq, row.hash, row.record); err != nil {
+			if err := c.checkLeaf(row.seq, row.hash, row.record); err != nil {
 				return err
 			}
-			index.leaf(row)
+			index.checkLeaf(row)
 		}
 		v.report.Records = done + c.edge.size
 		if v.want.Progress != nil {
@@ -236,28 +238,29 @@ func (v *verification) log(ctx context.Context, o outline, vows []vow) error {
 	case c.edge.size < o.size:
 		return faultAt(o.log, c.edge.size, "record %d of log %d is missing", c.edge.size, o.log)
 	case o.last >= o.size:
-		return faultAt(o.log, o.size, "record %d of log %d was added behind its head", o.last, o.log)
+		return faultAt(o.log, o.size, "record %d of log %d was added after the end of the log", o.last, o.log)
 	}
 	if o.log == 0 {
 		if err := v.roster.acceptErasures(v.keys); err != nil {
 			return err
 		}
 	}
-	if err := c.end(); err != nil {
+	if err := c.checkEnd(); err != nil {
 		return err
 	}
-	if err := checkHead(o, c); err != nil || index.wrong == nil {
+	if err := checkHead(o, c); err != nil || index.firstFault == nil {
 		return err
 	}
-	return index.wrong
+	return index.firstFault
 }
 
-// marks reads the stored checkpoints of a log and checks their signatures, and that none
+// readCheckpoints reads the stored checkpoints of a log and checks their signatures. It fails if a required checkpoint
 // is missing.
-func (v *verification) marks(tx state.Tx, h head) ([]vow, error) {
-	var vows []vow
+func (v *verification) readCheckpoints(tx state.Tx, h head) ([]claim, error) {
+	var claims []claim
 	next := int64(stride)
-	err := tx.Query(`SELECT size, note FROM checkpoints WHERE log = $1 ORDER BY size`, []any{h.log}, func(r state.Row) error {
+	const query = `SELECT size, note FROM checkpoints WHERE log = $1 ORDER BY size`
+	err := tx.Query(query, []any{h.log}, func(r state.Row) error {
 		var size int64
 		var text []byte
 		if err := r.Scan(&size, &text); err != nil {
@@ -266,26 +269,26 @@ func (v *verification) marks(tx state.Tx, h head) ([]vow, error) {
 		c, err := v.keys.open(text)
 		if err != nil || c.Log != h.log || c.Size != size {
 			return faultAt(h.log, max(0, size-1),
-				"the stored checkpoint of %d records of log %d was changed, or signed with another key", size, h.log)
+				"the stored checkpoint of the first %d records of log %d was changed, or is signed with another key", size, h.log)
 		}
 		if size == next {
 			next += stride
 		}
-		vows = append(vows, c.vow("a stored checkpoint"))
+		claims = append(claims, c.claim("a stored checkpoint"))
 		return nil
 	})
 	switch {
 	case err != nil:
 		return nil, err
 	case next <= h.size:
-		return nil, faultAt(h.log, next-1, "the stored checkpoint of %d records of log %d is missing", next, h.log)
-	case h.size > 0 && len(vows) == 0:
-		return nil, faultAt(h.log, 0, "log %d has records and no checkpoint", h.log)
+		return nil, faultAt(h.log, next-1, "the stored checkpoint of the first %d records of log %d is missing", next, h.log)
+	case h.size > 0 && len(claims) == 0:
+		return nil, faultAt(h.log, 0, "log %d has records but no checkpoint", h.log)
 	}
-	return vows, nil
+	return claims, nil
 }
 
-// checkHead compares the head with the tree of the records.
+// checkHead compares the head of a log with the tree that the checker has built from the records.
 func checkHead(o outline, c *checker) error {
 	var e edge
 	if e.read(o.size, o.edge) != nil {
@@ -295,7 +298,8 @@ func checkHead(o outline, c *checker) error {
 	for i, root := range e.roots {
 		if root != c.edge.roots[i] {
 			first := max(from, c.held)
-			return faultAt(o.log, first, "records %d to %d of log %d, or its head, were changed", first, o.size-1, o.log)
+			return faultAt(o.log, first, "records %d to %d of log %d were changed, or the head of the log was changed",
+				first, o.size-1, o.log)
 		}
 		from += 1 << (63 - bits.LeadingZeros64(uint64(o.size-from)))
 	}
@@ -305,26 +309,25 @@ func checkHead(o outline, c *checker) error {
 type row struct {
 	seq          int64
 	hash, record []byte
-	// odd is set if a column has the wrong type. SQLite stores values of any type.
-	odd bool
+	odd          bool // whether a column has the wrong type; SQLite stores values of any type
 }
 
-// pageOf is a run of records with the tiles that they complete and their index.
-type pageOf struct {
+// logPage is a page of records with their tiles and index entries.
+type logPage struct {
 	rows  []row
 	tiles map[[2]int64][]byte
 	index indexPage
 	err   error
 }
 
-// pages reads a log ahead of the checker.
-func (v *verification) pages(ctx context.Context, o outline) <-chan pageOf {
-	out := make(chan pageOf, 2)
+// readPages reads a log in another goroutine, so that it can read ahead of the checker.
+func (v *verification) readPages(ctx context.Context, o outline) <-chan logPage {
+	out := make(chan logPage, 2)
 	go func() {
 		defer close(out)
 		for from := int64(0); from < o.size; {
 			to := min(from+page, o.size)
-			var p pageOf
+			var p logPage
 			p.err = v.j.db.Read(ctx, func(tx state.Tx) (err error) {
 				if p.tiles, err = readTiles(tx, o.log, from, to); err != nil {
 					return err
@@ -354,7 +357,7 @@ func readRows(tx state.Tx, log, from, to int64, each func(row) error) error {
 	return tx.Query(query, []any{place(log, from), place(log, to)}, func(r state.Row) error {
 		var one row
 		if err := r.Scan(&one.seq, &one.hash, &one.record); err != nil {
-			one.odd = true // the number was read: it is the key of the table
+			one.odd = true // seq is still valid, because the primary key always has the right type
 		}
 		one.seq &= maxSeq
 		return each(one)
@@ -372,12 +375,12 @@ func (j *Journal) rows(ctx context.Context, log, from, to int64) (rows []row, er
 	return rows, err
 }
 
-// readTiles reads the tiles whose hashes are completed by records from…to.
+// readTiles reads the tiles of the records in [from, to), on all levels.
 func readTiles(tx state.Tx, log, from, to int64) (map[[2]int64][]byte, error) {
 	tiles := map[[2]int64][]byte{}
 	const query = `SELECT n, hashes FROM tiles WHERE log = $1 AND level = $2 AND n >= $3 AND n <= $4`
 	for level := int64(0); to>>(level*tileHeight) > 0; level++ {
-		first, last := from>>(level*tileHeight), (to-1)>>(level*tileHeight) // numbers of hashes
+		first, last := from>>(level*tileHeight), (to-1)>>(level*tileHeight) // these are numbers of hashes
 		err := tx.Query(query, []any{log, level, first / tileWidth, last / tileWidth}, func(r state.Row) error {
 			var n int64
 			var hashes []byte
@@ -394,38 +397,39 @@ func readTiles(tx state.Tx, log, from, to int64) (map[[2]int64][]byte, error) {
 	return tiles, nil
 }
 
-// tileChecker compares tiles with their records.
+// tileChecker compares tiles with the records that they belong to.
 type tileChecker struct {
-	log  int64
-	have map[[2]int64][]byte
-	// whole is the tile of leaves being read, and n its number plus one.
-	whole []byte
-	n     int64
+	log   int64
+	have  map[[2]int64][]byte
+	whole []byte // the tile of the records that are being read
+	n     int64  // the tile number plus one
 }
 
-func (t *tileChecker) leaf(r *row) error {
+func (t *tileChecker) checkLeaf(r *row) error {
 	if n := r.seq/tileWidth + 1; n != t.n {
 		t.n, t.whole = n, t.have[[2]int64{0, n - 1}]
 	}
 	if t.whole == nil {
-		return nil // the newest leaves have no tile yet; up reports other missing tiles
+		return nil // the newest leaves have no tile yet; checkRoot reports any other missing tile
 	}
 	at := int(r.seq%tileWidth) * tlog.HashSize
 	if len(t.whole) != tileWidth*tlog.HashSize || !bytes.Equal(t.whole[at:at+tlog.HashSize], r.hash) {
-		return faultAt(t.log, r.seq, "the hash of record %d of log %d is not the one in its tile", r.seq, t.log)
+		return faultAt(t.log, r.seq, "the hash of record %d of log %d differs from the hash in its tile", r.seq, t.log)
 	}
 	return nil
 }
 
-func (t *tileChecker) up(level int, n int64, root tlog.Hash) error {
+func (t *tileChecker) checkRoot(root tileRoot) error {
+	level, n := root.level, root.n
 	first := n << (level * tileHeight)
 	if level == 1 && t.have[[2]int64{0, n}] == nil {
 		return faultAt(t.log, first, "the tile of records %d to %d of log %d is missing", first, first+tileWidth-1, t.log)
 	}
 	tile, at := t.have[[2]int64{int64(level), n / tileWidth}], int(n%tileWidth)*tlog.HashSize
-	if len(tile) < at+tlog.HashSize || !bytes.Equal(tile[at:at+tlog.HashSize], root[:]) {
+	if len(tile) < at+tlog.HashSize || !bytes.Equal(tile[at:at+tlog.HashSize], root.hash[:]) {
 		last := (n+1)<<(level*tileHeight) - 1
-		return faultAt(t.log, first, "records %d to %d of log %d and their hashes were changed, or a tile was", first, last, t.log)
+		return faultAt(t.log, first, "records %d to %d of log %d and their hashes were changed, or a tile was changed",
+			first, last, t.log)
 	}
 	return nil
 }

@@ -1,12 +1,12 @@
-// Package state stores data that must outlive a process: calls in progress, results to
-// replay, limits, approvals, grants, keys and the journal.
+// Package state stores data that must outlive a process: calls in progress, results to replay, limits, approvals,
+// grants, keys and the journal.
 //
-// There is one schema, one interface and two engines. SQLite serves one machine: every
-// process opens the same file, and each write transaction runs under a lock file, because
-// waiting for SQLite's own lock starves processes. PostgreSQL serves many machines.
-// Packages with stored data (journal, limit, approval …) own their SQL, which is written
-// once for both engines: parameters are $1, $2 … in order of appearance, types are TEXT,
-// BIGINT and BYTEA, times are Unix microseconds.
+// There is one schema and one interface, with two engines. SQLite is for one machine, where all processes open the
+// same file. Its write transactions hold a lock on a separate file, because SQLite's own lock makes some processes
+// wait far too long. PostgreSQL is for several machines.
+//
+// Each package that stores data, such as package journal, contains its own SQL. The SQL must work with both engines.
+// Parameters are $1, $2 … in order of appearance. Types are TEXT, BIGINT and BYTEA. Times are Unix microseconds.
 package state
 
 import (
@@ -17,62 +17,60 @@ import (
 
 // DB is a store.
 type DB interface {
-	// Write runs f in a transaction that is durable when Write returns nil. If f fails,
-	// Write undoes its changes and returns its error. Transactions that wait at the same
-	// time are committed together, and f may run more than once. f must therefore have no
-	// effects except through its Tx and variables that it resets at its start.
+	// Write runs f in a transaction. When Write returns nil, the transaction is on disk. If f fails, Write undoes the
+	// changes of f and returns the error. Transactions that wait at the same time are committed together. Because Write
+	// can run f more than once, f must change only data in its Tx, and variables that f resets at its start.
 	Write(ctx context.Context, f func(Tx) error) error
 	// Read runs f on one snapshot of the store.
 	Read(ctx context.Context, f func(Tx) error) error
-	// Changed returns when any process may have committed something since the call, or
-	// with ctx's error. It also returns after a second: a commit between a caller's read
-	// and its call of Changed delays the next read, but is not missed.
+	// Changed returns nil when a process may have committed something, and after a second at the latest. A commit
+	// between a read and the call of Changed is noticed late, but is not missed. If ctx is done, Changed returns the
+	// error of ctx.
 	Changed(ctx context.Context) error
-	// Owner returns the name of this opening of the store. It is valid until Close or the
-	// end of the process. After ErrLost there is a new owner, so code that stores the name
-	// must call Owner inside Write.
+	// Owner returns the owner name that this process got when it opened the store. The name is valid until Close or the
+	// end of the process. After ErrLost, the owner has a new name. Code that stores the name must therefore call Owner
+	// inside Write.
 	Owner() string
-	// Alive reports whether an owner still has the store open.
+	// Alive reports whether the owner with the given name still has the store open.
 	Alive(ctx context.Context, owner string) (bool, error)
-	// Log returns the number of the journal log that this owner writes. It changes with
-	// the owner.
+	// Log returns the number of the journal log to which this owner appends. A new owner can have a different log.
 	Log() int64
-	// Scrub removes deleted and overwritten data from every file of the store. With
-	// PostgreSQL it does nothing: the server does this itself.
+	// Scrub removes deleted and overwritten data from every file of the store. With PostgreSQL, Scrub does nothing,
+	// because the server removes the data itself.
 	Scrub(ctx context.Context) error
-	// Close ends the ownership.
+	// Close closes the store. Alive then returns false for this owner.
 	Close() error
 }
 
-// Tx is a transaction. It belongs to the goroutine that runs f and ends with f. A failed
-// statement ends the transaction: later statements fail, and so does Write, even if f
-// hides the error. SQL handles expected conflicts with ON CONFLICT or a WHERE condition.
+// Tx is a transaction. Only the function that Write or Read calls may use the Tx, and only in its own goroutine. If a
+// statement fails, all later statements fail too. Write also fails, even if the function ignores the error. Expected
+// conflicts must be handled in SQL, with ON CONFLICT or a WHERE condition.
 type Tx interface {
-	// Exec runs one statement and returns the number of affected rows. Arguments are
-	// int64, string, []byte or nil.
+	// Exec runs one statement and returns the number of affected rows. Each argument must be an int64, a string, a
+	// []byte or nil.
 	Exec(query string, args ...any) (rows int64, err error)
-	// Query calls each for every row of a result. An error of each ends the query and is
-	// returned. each must not use the Tx.
-	Query(query string, args []any, each func(Row) error) error
+	// Query runs one statement and calls visit for every row of the result. If visit returns an error, Query stops
+	// and returns the error. The callback must not use the Tx.
+	Query(query string, args []any, visit func(Row) error) error
 }
 
 // Row is a row of a result.
 type Row interface {
-	// Scan copies the columns, in order, into *int64, *string or *[]byte. The type must
-	// match the column's type. NULL becomes the zero value.
+	// Scan copies the columns of the row, in order, to the variables that the arguments point to. Each argument must
+	// be an *int64, a *string or a *[]byte that matches the type of the column. NULL becomes the zero value.
 	Scan(into ...any) error
 }
 
 type within struct{}
 
-// Within returns a context that carries a transaction through code that knows nothing of
+// Within returns a context that contains a transaction. The context can be passed through code that does not use
 // stores. [Look] then reads in that transaction.
 func Within(ctx context.Context, tx Tx) context.Context {
 	return context.WithValue(ctx, within{}, tx)
 }
 
-// Look runs f on the transaction that ctx carries, or else on a snapshot of db. f must
-// only read.
+// Look runs f in the transaction that ctx contains. If ctx contains no transaction, Look runs f on a snapshot of db.
+// The function f must only read.
 func Look(ctx context.Context, db DB, f func(Tx) error) error {
 	if tx, ok := ctx.Value(within{}).(Tx); ok {
 		return f(tx)
@@ -82,36 +80,34 @@ func Look(ctx context.Context, db DB, f func(Tx) error) error {
 
 // Errors that callers distinguish.
 var (
-	// ErrNewer means that a newer ambit wrote the store.
-	ErrNewer = errors.New("the store was made by a newer version of ambit")
-	// ErrNetworkDisk means that a SQLite store would be on a network file system, where
-	// its locks do not work.
+	// ErrNewer means that a newer version of ambit created or upgraded the store.
+	ErrNewer = errors.New("the store was created or upgraded by a newer version of ambit")
+	// ErrNetworkDisk means that the file of a SQLite store would be on a network file system. File locks do not work
+	// there.
 	ErrNetworkDisk = errors.New("a SQLite store needs a local disk")
-	// ErrReadOnly means that this user may not write the store.
-	ErrReadOnly = errors.New("the store cannot be written")
+	// ErrReadOnly means that the current user has no permission to write to the store.
+	ErrReadOnly = errors.New("the store cannot be written to")
 	// ErrFull means that there is no space left for the store.
 	ErrFull = errors.New("there is no space left for the store")
-	// ErrLocked means that another process has held the lock for too long. Nothing was
-	// written.
+	// ErrLocked means that another process has held the store lock for too long. The transaction was not committed.
 	ErrLocked = errors.New("the store is locked")
-	// ErrMoved means that the store's file was moved, removed or replaced while it was
-	// open. Writes to it would be lost.
+	// ErrMoved means that the store's file was moved, removed or replaced while the store was open. Writes to the
+	// file would be lost.
 	ErrMoved = errors.New("the store was moved or removed while it was in use")
 	// ErrDamaged means that the file is damaged or is not a store.
 	ErrDamaged = errors.New("the store is damaged")
-	// ErrLost means that the connection to the store was lost, and with it the ownership:
-	// this owner's work in progress is no longer its own. The next Write begins under a
-	// new owner. If the connection was lost during the commit, the transaction may or may
-	// not be committed.
+	// ErrLost means that the connection to the store was lost. Other processes now consider this owner dead and can
+	// take over its work in progress. The next Write gets a new owner name. If the connection was lost during a commit,
+	// it is unknown whether the transaction was committed.
 	ErrLost = errors.New("the connection to the store was lost")
-	// ErrClosed means that the store has been closed.
+	// ErrClosed means that the store is closed.
 	ErrClosed = errors.New("the store is closed")
-	// ErrTx means that a transaction is used in a way that one of the engines does not
-	// support: after its end, inside Query, or with an unsupported type.
-	ErrTx = errors.New("wrong use of a transaction")
+	// ErrTx means that code uses a transaction incorrectly. For example, the code uses the transaction after its end,
+	// inside Query, or with an unsupported type.
+	ErrTx = errors.New("a transaction is used incorrectly")
 )
 
-// Micros returns a time as the store keeps it. The zero time is 0.
+// Micros converts a time to Unix microseconds, the format of times in the store. The zero time becomes 0.
 func Micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -119,7 +115,7 @@ func Micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// Instant is the inverse of Micros.
+// Instant converts the result of Micros back to a time.
 func Instant(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}

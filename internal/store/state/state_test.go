@@ -7,13 +7,13 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// A time comes back from the store as it went in, and no time as none.
+// Micros and Instant preserve the microseconds of a time, and the zero time.
 func TestTimes(t *testing.T) {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 1000, time.UTC)
 	if got := state.Instant(state.Micros(at)); !got.Equal(at) {
-		t.Errorf("%s came back as %s", at, got)
+		t.Errorf("got %[2]s, want %[1]s", at, got)
 	}
 	if us := state.Micros(time.Time{}); us != 0 || !state.Instant(us).IsZero() {
-		t.Errorf("no time is %d, and comes back as %s", us, state.Instant(us))
+		t.Errorf("the zero time became %d, and then %s", us, state.Instant(us))
 	}
 }

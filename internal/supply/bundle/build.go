@@ -13,12 +13,13 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// require lets CommonJS modules, which esbuild merges into the one file, load node's
-// own modules.
-const require = `import { createRequire as ambitRequire } from "node:module"; const require = ambitRequire(import.meta.url);`
+// requireShim is JavaScript code that defines the function require(). esbuild merges CommonJS modules into the built
+// file, and these modules call require() to load Node.js modules.
+const requireShim = `import { createRequire as ambitRequire } from "node:module"; ` +
+	`const require = ambitRequire(import.meta.url);`
 
-// build compiles a TypeScript entrypoint and its imports to one file for node. It
-// works on a copy of the tree and uses no file outside of it.
+// build compiles a TypeScript entrypoint and its imports into one file for Node.js. It works on a copy of the tree.
+// An import of a file outside the copy is reported as a problem.
 func build(t Tree, entry string) ([]byte, []Problem) {
 	failed := func(file string, line int, format string, args ...any) []Problem {
 		return []Problem{{ruleBuild.Code, ruleBuild.Severity, file, line, fmt.Sprintf(format, args...), ruleBuild.Fix}}
@@ -32,12 +33,12 @@ func build(t Tree, entry string) ([]byte, []Problem) {
 		err = t.Write(dir)
 	}
 	if err != nil {
-		return nil, failed(entry, 0, "it cannot be built here: %v", err)
+		return nil, failed(entry, 0, "the entrypoint could not be built: %v", err)
 	}
 	o := api.BuildOptions{
 		EntryPoints: []string{filepath.FromSlash(entry)}, AbsWorkingDir: dir, Outfile: filepath.Join(dir, "out.mjs"),
 		Bundle: true, Platform: api.PlatformNode, Format: api.FormatESModule, Target: api.ES2022, Metafile: true,
-		Banner: map[string]string{"js": require}, Charset: api.CharsetUTF8, LegalComments: api.LegalCommentsInline,
+		Banner: map[string]string{"js": requireShim}, Charset: api.CharsetUTF8, LegalComments: api.LegalCommentsInline,
 		LogLevel: api.LogLevelSilent, LogLimit: 50, TsconfigRaw: "{}",
 	}
 	if t.Find("tsconfig.json") != nil {
@@ -55,17 +56,18 @@ func build(t Tree, entry string) ([]byte, []Problem) {
 	if len(problems) > 0 {
 		return nil, problems
 	}
-	if stray := outside(r.Metafile); stray != "" {
-		return nil, failed(entry, 0, "it imports %s, which is not in the bundle", diag.Quote(stray))
+	if stray := findOutside(r.Metafile); stray != "" {
+		return nil, failed(entry, 0, "the entrypoint imports %s, which is not in the bundle", diag.Quote(stray))
 	}
 	if len(r.OutputFiles) != 1 {
-		return nil, failed(entry, 0, "it does not build to one file")
+		return nil, failed(entry, 0, "the build of the entrypoint did not produce exactly one file")
 	}
 	return r.OutputFiles[0].Contents, nil
 }
 
-// outside returns the first file of the build that is not part of the bundle.
-func outside(metafile string) string {
+// findOutside returns the base name of a file that the build read although the bundle does not contain it. It returns
+// "" if there is no such file. The parameter metafile is esbuild's JSON list of all files that it read.
+func findOutside(metafile string) string {
 	var meta struct {
 		Inputs map[string]struct{} `json:"inputs"`
 	}

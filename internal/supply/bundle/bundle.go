@@ -1,25 +1,24 @@
-// Package bundle reads, builds, checks and writes code bundles: the code of an agent
-// with its manifest, findagent.json, at the top.
+// Package bundle reads, builds, checks and writes code bundles. A code bundle contains the code of an agent and, at
+// the top, the manifest findagent.json.
 //
-// A bundle is a folder, or an archive (a gzipped tar, or a zip) of one. Both are read
-// into the same [Tree] of plain files, so they share one check and one digest: a folder
-// without TypeScript has the digest of its archive. The digest covers names, contents and
-// the executable bit, not the archive's bytes, so packing again does not change it.
+// A bundle is a folder or an archive of a folder (a gzipped tar or a zip). Folders and archives are read into the
+// same type, [Tree], and are checked in the same way. The digest covers the names, contents and executable bits of
+// the files, but not the bytes of the archive. Packing a bundle again does not change its digest. A folder without
+// TypeScript has the same digest as its archive.
 //
-// The code that runs is the code that was checked. A tree is held in memory after it is
-// read, and [Tree.Write] writes exactly that tree for the sandbox.
+// The code that runs is the code that was checked. A tree stays in memory after it is read. [Tree.Write] writes
+// exactly this tree for the sandbox.
 //
 // Design decisions:
 //
-//   - Nothing in an archive is trusted. Sizes are counted while unpacking, and an archive
-//     that grows too large or too fast is refused. Names must be simple and mean the same
-//     file on every system. Only files and folders are allowed.
-//   - Names that begin with a dot are not part of a bundle, since keys, histories and
-//     caches have such names. They are skipped in folders and in archives.
-//   - All problems are reported, not only the first. A bundle with errors does not run;
-//     warnings are for the reviewer.
-//   - TypeScript is built when a bundle is packed, into a file beside its source,
-//     NAME.ts.mjs. The manifest stays as it was written and reviewed.
+//   - Archives are not trusted. Sizes are counted while an archive is unpacked. An archive is refused if it grows too
+//     large in total or in relation to its packed size. A path must mean the same file on every operating system.
+//     Only files and folders are allowed.
+//   - Files and folders whose names begin with a dot are skipped. Keys, histories and caches often have such names.
+//   - All problems are reported, not only the first. A bundle with errors does not run. Warnings are meant for the
+//     reviewer.
+//   - TypeScript is built when a bundle is packed. The built file NAME.ts.mjs is in the same folder as its source.
+//     The manifest stays as it was written and reviewed.
 package bundle
 
 import (
@@ -29,6 +28,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -40,33 +40,34 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// ManifestName is the file that describes a bundle.
+// ManifestName is the name of the manifest file at the top of a bundle.
 const ManifestName = "findagent.json"
 
-// Limits of a bundle.
+// The limits of a bundle. Sizes are in bytes.
 const (
 	maxArchive  = 64 << 20
 	maxUnpacked = 128 << 20
 	maxFile     = 32 << 20
 	maxFiles    = 10_000
 	maxProblems = 1000
-	// A higher ratio than maxRatio, beyond the first MiB, is treated as a zip bomb.
+	// An archive is rejected as a zip bomb if its unpacked size is larger than both ratioFrom bytes and maxRatio times
+	// the packed size.
 	maxRatio  = 200
 	ratioFrom = 4 << 20
 )
 
 // File is one file of a bundle.
 type File struct {
-	// Path is relative to the bundle, with slashes.
+	// Path is the slash-separated path of the file, relative to the bundle.
 	Path       string
 	Executable bool
 	Data       []byte
 }
 
-// Tree is the files of a bundle, sorted by path.
+// Tree contains the files of a bundle, sorted by path.
 type Tree []File
 
-// Find returns the file at a path, or nil.
+// Find returns the file at path, or nil.
 func (t Tree) Find(path string) *File {
 	i, ok := slices.BinarySearchFunc(t, path, func(f File, path string) int { return strings.Compare(f.Path, path) })
 	if !ok {
@@ -75,7 +76,7 @@ func (t Tree) Find(path string) *File {
 	return &t[i]
 }
 
-// put adds a file, or replaces the file at that path.
+// put adds a file, or replaces the file with the same path.
 func (t Tree) put(f File) Tree {
 	i, ok := slices.BinarySearchFunc(t, f.Path, func(f File, path string) int { return strings.Compare(f.Path, path) })
 	if ok {
@@ -85,7 +86,7 @@ func (t Tree) put(f File) Tree {
 	return slices.Insert(t, i, f)
 }
 
-// Size is the total size of all files.
+// Size returns the total size of all files in bytes.
 func (t Tree) Size() (n int64) {
 	for i := range t {
 		n += int64(len(t[i].Data))
@@ -93,7 +94,7 @@ func (t Tree) Size() (n int64) {
 	return n
 }
 
-// Digest identifies the tree: equal files give equal digests.
+// Digest returns a hash of the tree. Equal trees have equal digests.
 func (t Tree) Digest() string {
 	h := sha256.New()
 	for i := range t {
@@ -107,7 +108,7 @@ func (t Tree) Digest() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// Write copies the tree into an empty folder, readable by every user.
+// Write writes the tree to dir, which must be an empty folder. All users of the machine can read the files.
 func (t Tree) Write(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -136,21 +137,21 @@ func (t Tree) Write(dir string) error {
 	return nil
 }
 
-// Bundle is a bundle and its problems.
+// Bundle is a code bundle with the problems that were found in it.
 type Bundle struct {
-	// Path is where the bundle was read from.
+	// Path is the path from which the bundle was read.
 	Path string
 	Tree Tree
-	// Manifest is nil if it cannot be read. It is valid if no problem is an error.
+	// Manifest is nil if the manifest cannot be read. It is valid if Problems contains no error.
 	Manifest *manifest.Manifest
-	// LeftOut are the skipped names that begin with a dot.
+	// LeftOut lists the files and folders that were skipped because their names begin with a dot.
 	LeftOut  []string
 	Problems []Problem
 
-	archived bool
+	archived bool // whether the bundle was read from an archive
 }
 
-// Agent returns the bundle's agent; nil if its manifest is not valid.
+// Agent returns the agent of the bundle, or nil if the manifest is not valid.
 func (b *Bundle) Agent() *agent.Agent {
 	if b.Manifest == nil || !b.Manifest.Valid() {
 		return nil
@@ -158,7 +159,7 @@ func (b *Bundle) Agent() *agent.Agent {
 	return b.Manifest.Agent()
 }
 
-// Errors counts the problems that keep the bundle from running.
+// Errors returns the number of problems that prevent the bundle from running.
 func (b *Bundle) Errors() (n int) {
 	for _, p := range b.Problems {
 		if p.Severity == diag.Error {
@@ -168,17 +169,11 @@ func (b *Bundle) Errors() (n int) {
 	return n
 }
 
-// Invalid is the error of a bundle that cannot run.
+// Invalid is the error that reports why a bundle cannot run.
 type Invalid struct{ *Bundle }
 
 func (e *Invalid) Error() string {
-	first := Problem{}
-	for _, p := range e.Problems {
-		if p.Severity == diag.Error {
-			first = p
-			break
-		}
-	}
+	first := e.Problems[slices.IndexFunc(e.Problems, func(p Problem) bool { return p.Severity == diag.Error })]
 	more := ""
 	if n := e.Errors(); n > 1 {
 		more = fmt.Sprintf(" (and %d more)", n-1)
@@ -193,9 +188,8 @@ func (b *Bundle) report(r *diag.Rule, path string, line int, format string, args
 	b.Problems = append(b.Problems, Problem{r.Code, r.Severity, path, line, fmt.Sprintf(format, args...), r.Fix})
 }
 
-// Open reads and checks a bundle. The path is a folder, its manifest, or an archive.
-// The error means that the path cannot be read; problems of the bundle itself are in
-// its Problems.
+// Open reads and checks a bundle. The parameter name is the path of a folder, of the manifest in a folder, or of an
+// archive. Open fails only if the path cannot be read. Problems in the bundle are listed in the field Problems.
 func Open(name string) (*Bundle, error) {
 	b, err := read(name)
 	if err != nil {
@@ -203,7 +197,8 @@ func Open(name string) (*Bundle, error) {
 	}
 	b.check()
 	slices.SortStableFunc(b.Problems, func(a, c Problem) int {
-		return cmp.Or(cmp.Compare(a.Severity, c.Severity), strings.Compare(a.Path, c.Path), cmp.Compare(a.Line, c.Line), strings.Compare(a.Code, c.Code))
+		return cmp.Or(cmp.Compare(a.Severity, c.Severity), strings.Compare(a.Path, c.Path), cmp.Compare(a.Line, c.Line),
+			strings.Compare(a.Code, c.Code))
 	})
 	return b, nil
 }
@@ -220,7 +215,7 @@ func read(name string) (*Bundle, error) {
 	case filepath.Base(name) == ManifestName:
 		err = b.readFolder(filepath.Dir(name))
 	case !info.Mode().IsRegular():
-		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("it is neither a file nor a folder")}
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("the path is neither a file nor a folder")}
 	case info.Size() > maxArchive:
 		b.report(ruleTooLarge, "", 0, "the archive is larger than %d MiB", maxArchive>>20)
 	default:
@@ -232,7 +227,6 @@ func read(name string) (*Bundle, error) {
 	return b, err
 }
 
-// readFolder adds the files of a folder.
 func (b *Bundle) readFolder(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -254,27 +248,18 @@ func (b *Bundle) readFolder(dir string) error {
 			return nil
 		case e.IsDir():
 			return nil
-		case !e.Type().IsRegular():
-			b.report(ruleLink, name, 0, "%s is a link or another special file", diag.Quote(name))
-			return nil
 		}
-		f, err := root.Open(filepath.FromSlash(name))
+		info, err := e.Info()
 		if err != nil {
 			return err
 		}
-		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return err
-		}
-		if !in.take(name, info.Mode()&0o111 != 0, f) {
+		if !in.add(name, info.Mode(), func() (io.ReadCloser, error) { return root.Open(filepath.FromSlash(name)) }) {
 			return fs.SkipAll
 		}
 		return nil
 	})
 }
 
-// readArchive adds the files of an archive.
 func (b *Bundle) readArchive(data []byte) {
 	b.archived = true
 	switch {
@@ -283,6 +268,6 @@ func (b *Bundle) readArchive(data []byte) {
 	case bytes.HasPrefix(data, []byte("PK\x03\x04")):
 		b.readZip(data)
 	default:
-		b.report(ruleUnreadable, "", 0, "it is neither a gzipped tar nor a zip archive")
+		b.report(ruleUnreadable, "", 0, "the file is neither a gzipped tar archive nor a zip archive")
 	}
 }

@@ -27,7 +27,7 @@ const manifestText = `{
   "allowed_hosts": ["api.example.com"], "example_prompts": ["Say it."]
 }`
 
-// entry is one entry of an archive that a test makes up.
+// entry is one entry of an archive that a test creates.
 type entry struct {
 	name, body, link string
 	kind             byte
@@ -68,7 +68,7 @@ func zipOf(t testing.TB, entries []entry) []byte {
 	for _, e := range entries {
 		h := &zip.FileHeader{Name: e.name, Method: zip.Deflate}
 		if e.body == "" {
-			h.Method = zip.Store // a compressor for each of thousands takes long
+			h.Method = zip.Store // compressing each of several thousand empty entries is slow
 		}
 		mode := fs.FileMode(0o644 | e.mode)
 		if e.kind == tar.TypeSymlink {
@@ -109,8 +109,8 @@ func codes(b *Bundle) (all []string) {
 	return all
 }
 
-// A folder, its archive and a zip of it are one bundle, and packing is the same
-// every time.
+// A folder has the same digest as its tar and zip archives. Packing it twice results in equal
+// archives.
 func TestOneDigest(t *testing.T) {
 	dir := t.TempDir()
 	for _, e := range good() {
@@ -126,16 +126,16 @@ func TestOneDigest(t *testing.T) {
 		t.Fatal(err, folder.Problems)
 	}
 	if !slices.Equal(folder.LeftOut, []string{".env", ".git"}) {
-		t.Errorf("left out: %q", folder.LeftOut)
+		t.Errorf("LeftOut is %q, want .env and .git", folder.LeftOut)
 	}
 	var one, two bytes.Buffer
 	if err := errors.Join(folder.Tree.Pack(&one), folder.Tree.Pack(&two)); err != nil || !bytes.Equal(one.Bytes(), two.Bytes()) {
-		t.Fatal("two archives differ", err)
+		t.Fatal("two archives of the same folder differ", err)
 	}
 	for name, data := range map[string][]byte{"packed": one.Bytes(), "tar": tarOf(t, good()), "zip": zipOf(t, good())} {
 		b := opened(t, data)
 		if len(b.Problems) > 0 || b.Tree.Digest() != folder.Tree.Digest() {
-			t.Errorf("%s: %v", name, b.Problems)
+			t.Errorf("%s: digest %s, want %s; problems %v", name, b.Tree.Digest(), folder.Tree.Digest(), b.Problems)
 		}
 	}
 	executable := good()
@@ -145,51 +145,51 @@ func TestOneDigest(t *testing.T) {
 	renamed := append(good(), entry{name: "more.txt"})
 	for _, entries := range [][]entry{executable, other, renamed} {
 		if b := opened(t, tarOf(t, entries)); b.Tree.Digest() == folder.Tree.Digest() {
-			t.Errorf("%v has the same digest", entries)
+			t.Errorf("the changed bundle %v has the same digest as the original", entries)
 		}
 	}
 }
 
-// What an archive must not hold. Nothing of it is ever written anywhere but
-// where it belongs, and the rest is looked at all the same.
+// A forbidden entry in an archive is reported and never written outside the folder of the bundle. The
+// other entries are still checked.
 func TestHostileArchives(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		entry entry
 		code  string
 	}{
-		{"up", entry{name: "../evil", body: "x"}, "CB002"},
-		{"up from inside", entry{name: "a/../../evil", body: "x"}, "CB002"},
-		{"inside and back", entry{name: "a/../b", body: "x"}, "CB002"},
+		{"parent folder", entry{name: "../evil", body: "x"}, "CB002"},
+		{"parent folder through a subfolder", entry{name: "a/../../evil", body: "x"}, "CB002"},
+		{"dots that stay inside", entry{name: "a/../b", body: "x"}, "CB002"},
 		{"absolute", entry{name: "/etc/evil", body: "x"}, "CB002"},
 		{"backslash", entry{name: `..\evil`, body: "x"}, "CB002"},
-		{"drive", entry{name: "C:evil", body: "x"}, "CB002"},
+		{"drive letter", entry{name: "C:evil", body: "x"}, "CB002"},
 		{"control character", entry{name: "a\x1b[2Jb", body: "x"}, "CB002"},
-		{"reordered", entry{name: "a\u202egpj.exe", body: "x"}, "CB002"},
-		{"filled", entry{name: "a\u3164.txt", body: "x"}, "CB002"},
-		{"not text", entry{name: "a\xff", body: "x"}, "CB002"},
+		{"right-to-left override", entry{name: "a\u202egpj.exe", body: "x"}, "CB002"},
+		{"invisible character", entry{name: "a\u3164.txt", body: "x"}, "CB002"},
+		{"invalid UTF-8", entry{name: "a\xff", body: "x"}, "CB002"},
 		{"trailing dot", entry{name: "a.", body: "x"}, "CB002"},
-		{"twice", entry{name: "main.mjs", body: "x"}, "CB005"},
-		{"in capitals", entry{name: "MAIN.mjs", body: "x"}, "CB005"},
-		{"file as folder", entry{name: "main.mjs/x", body: "x"}, "CB005"},
+		{"duplicate name", entry{name: "main.mjs", body: "x"}, "CB005"},
+		{"duplicate name in capitals", entry{name: "MAIN.mjs", body: "x"}, "CB005"},
+		{"file used as a folder", entry{name: "main.mjs/x", body: "x"}, "CB005"},
 		{"symbolic link", entry{name: "l", kind: tar.TypeSymlink, link: "/etc/passwd"}, "CB003"},
-		{"link of the manifest", entry{name: "sub/findagent.json", kind: tar.TypeSymlink, link: "../../x"}, "CB003"},
+		{"symbolic link named like the manifest", entry{name: "sub/findagent.json", kind: tar.TypeSymlink, link: "../../x"}, "CB003"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for kind, data := range map[string][]byte{"tar": tarOf(t, append(good(), tt.entry)), "zip": zipOf(t, append(good(), tt.entry))} {
 				b := opened(t, data)
 				if !slices.Equal(codes(b), []string{tt.code}) {
-					t.Errorf("%s: %v", kind, b.Problems)
+					t.Errorf("%s: got %v, want only %s", kind, b.Problems, tt.code)
 				}
 				if len(b.Tree) != 2 || b.Agent() == nil {
-					t.Errorf("%s: the rest was not looked at: %d files", kind, len(b.Tree))
+					t.Errorf("%s: the bundle has %d files, want the 2 valid ones and an agent", kind, len(b.Tree))
 				}
 				dir := t.TempDir()
 				if err := b.Tree.Write(dir); err != nil {
 					t.Error(err)
 				}
 				if _, err := os.Lstat(filepath.Join(dir, "..", "evil")); err == nil {
-					t.Errorf("%s: something was written outside", kind)
+					t.Errorf("%s: a file was written outside the folder", kind)
 				}
 			}
 		})
@@ -198,12 +198,12 @@ func TestHostileArchives(t *testing.T) {
 		"hard link": {name: "l", kind: tar.TypeLink, link: "main.mjs"}, "device": {name: "d", kind: tar.TypeChar}, "pipe": {name: "p", kind: tar.TypeFifo},
 	} {
 		if b := opened(t, tarOf(t, append(good(), e))); !slices.Equal(codes(b), []string{"CB003"}) {
-			t.Errorf("%s: %v", name, b.Problems)
+			t.Errorf("%s: got %v, want CB003", name, b.Problems)
 		}
 	}
 }
 
-// Every problem at once.
+// Open reports all problems of a bundle together, errors before warnings, and never prints a secret.
 func TestEveryProblem(t *testing.T) {
 	b := opened(t, tarOf(t, []entry{
 		{name: ManifestName, body: strings.Replace(manifestText, "main.mjs", "gone.mjs", 1)},
@@ -221,14 +221,14 @@ func TestEveryProblem(t *testing.T) {
 	}
 	for _, p := range b.Problems {
 		if p.Code == "CB011" && (p.Path != "code.js" || p.Line != 3) || p.Code == "CB010" && p.Line != 3 {
-			t.Errorf("%s is at %s:%d", p.Code, p.Path, p.Line)
+			t.Errorf("%s has the wrong location %s:%d", p.Code, p.Path, p.Line)
 		}
 		if strings.Contains(p.Message, "MIIEpAIB") {
 			t.Error("the output contains the secret")
 		}
 	}
 	if i := slices.IndexFunc(b.Problems, func(p Problem) bool { return p.Severity != diag.Error }); i < 0 || slices.ContainsFunc(b.Problems[i:], func(p Problem) bool { return p.Severity == diag.Error }) {
-		t.Error("errors do not come first")
+		t.Error("a warning comes before an error")
 	}
 }
 
@@ -239,29 +239,30 @@ func TestBounds(t *testing.T) {
 		wrong = append(wrong, entry{name: fmt.Sprintf("../%d", i)})
 	}
 	for name, tt := range map[string][]entry{
-		"a bomb":             append(good(), entry{name: "zeros", body: strings.Repeat("\x00", 16<<20)}),
-		"too many files":     many,
-		"too many that lead": wrong,
+		"a zip bomb":             append(good(), entry{name: "zeros", body: strings.Repeat("\x00", 16<<20)}),
+		"too many files":         many,
+		"too many invalid paths": wrong,
 	} {
 		for kind, data := range map[string][]byte{"tar": tarOf(t, tt), "zip": zipOf(t, tt)} {
 			b := opened(t, data)
 			if !slices.Contains(codes(b), "CB004") || len(b.Problems) > maxProblems+1 {
-				t.Errorf("%s as %s: %d problems", name, kind, len(b.Problems))
+				t.Errorf("%s as %s: got %d problems %v, want CB004 among them", name, kind, len(b.Problems), codes(b))
 			}
 		}
 	}
-	// All directory, and an end that says that there is none: it is not read.
+	// This zip consists of directory entries, but its end record claims that there are none. ambit must not
+	// read the directory.
 	swollen := bytes.Repeat(append([]byte("PK\x01\x02"), make([]byte, 42)...), 2<<16)
 	b := &Bundle{}
 	b.readZip(append(append(swollen, "PK\x05\x06"...), make([]byte, 18)...))
 	if len(b.Problems) != 1 || !strings.Contains(b.Problems[0].Message, unzip.ErrTooMany.Error()) {
-		t.Errorf("all directory: %v", b.Problems)
+		t.Errorf("an oversized directory: got %v, want %q", b.Problems, unzip.ErrTooMany)
 	}
 	b = &Bundle{}
 	in := newIntake(b)
 	zeros := func(n int64) io.Reader { return io.LimitReader(zeroReader{}, n) }
 	if !in.take("large", false, zeros(maxFile+1)) || len(b.Tree) > 0 || !slices.Equal(codes(b), []string{"CB004"}) {
-		t.Errorf("a large file: %v", b.Problems)
+		t.Errorf("a file that is too large: got %v, want CB004", b.Problems)
 	}
 	for i := range 3 {
 		if !in.take(fmt.Sprint(i), false, zeros(maxFile)) {
@@ -269,11 +270,11 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	if in.take("last", false, zeros(1)) || len(b.Tree) != 3 || len(b.Problems) != 2 {
-		t.Errorf("too much together: %d files, %v", len(b.Tree), b.Problems)
+		t.Errorf("files that are too large in total: got %d files, want 3; problems %v", len(b.Tree), b.Problems)
 	}
 }
 
-// zeroReader never ends.
+// zeroReader returns zeros without end.
 type zeroReader struct{}
 
 func (zeroReader) Read(p []byte) (int, error) { clear(p); return len(p), nil }
@@ -282,17 +283,17 @@ func TestDamagedArchives(t *testing.T) {
 	whole := tarOf(t, good())
 	zipped := zipOf(t, good())
 	for name, data := range map[string][]byte{
-		"nothing":        {},
-		"text":           []byte("hello"),
-		"cut off":        whole[:len(whole)-20],
-		"more after it":  append(slices.Clone(whole), "more"...),
-		"a second one":   append(slices.Clone(whole), whole...),
-		"a zip cut off":  zipped[:len(zipped)-30],
-		"a gzip of text": gzipOf(t, "this is no tar, and is long enough to be read as a header of one"+strings.Repeat(".", 1024)),
-		"a hidden tail":  gzipOf(t, untar(t, whole)+strings.Repeat("\x00", 4096)+"tail"),
+		"an empty file":            {},
+		"text":                     []byte("hello"),
+		"a truncated tar":          whole[:len(whole)-20],
+		"data after the archive":   append(slices.Clone(whole), "more"...),
+		"two archives in one file": append(slices.Clone(whole), whole...),
+		"a truncated zip":          zipped[:len(zipped)-30],
+		"a gzip of text":           gzipOf(t, "this is no tar, and is long enough to be read as a header of one"+strings.Repeat(".", 1024)),
+		"data after the tar's end": gzipOf(t, untar(t, whole)+strings.Repeat("\x00", 4096)+"tail"),
 	} {
 		if b := opened(t, data); !slices.Contains(codes(b), "CB001") {
-			t.Errorf("%s: %v", name, b.Problems)
+			t.Errorf("%s: got %v, want CB001", name, b.Problems)
 		}
 	}
 }
@@ -323,11 +324,11 @@ func untar(t *testing.T, data []byte) string {
 
 func TestManifestRules(t *testing.T) {
 	for name, tt := range map[string]struct{ text, code string }{
-		"none":                {"", "CB006"},
-		"of another kind":     {strings.Replace(manifestText, "code-bundle", "mcp-tool", 1), ""},
-		"a variable of ours":  {strings.Replace(manifestText, `"allowed_hosts"`, `"env": [{"name": "NODE_OPTIONS"}], "allowed_hosts"`, 1), "CB013"},
-		"a slot of ours":      {strings.Replace(manifestText, `"allowed_hosts"`, `"credential_slots": [{"ref": "x", "label": "X", "env": "LD_PRELOAD", "allowed_hosts": ["api.example.com"]}], "allowed_hosts"`, 1), "CB013"},
-		"a ui that is gone":   {strings.Replace(manifestText, `"allowed_hosts"`, `"ui": "ui", "allowed_hosts"`, 1), "CB007"},
+		"no manifest":         {"", "CB006"},
+		"another kind":        {strings.Replace(manifestText, "code-bundle", "mcp-tool", 1), ""},
+		"a reserved variable": {strings.Replace(manifestText, `"allowed_hosts"`, `"env": [{"name": "NODE_OPTIONS"}], "allowed_hosts"`, 1), "CB013"},
+		"a reserved slot":     {strings.Replace(manifestText, `"allowed_hosts"`, `"credential_slots": [{"ref": "x", "label": "X", "env": "LD_PRELOAD", "allowed_hosts": ["api.example.com"]}], "allowed_hosts"`, 1), "CB013"},
+		"a missing ui":        {strings.Replace(manifestText, `"allowed_hosts"`, `"ui": "ui", "allowed_hosts"`, 1), "CB007"},
 		"skills without text": {strings.Replace(manifestText, `"allowed_hosts"`, `"skills": [{"id": "x", "name": "x"}], "allowed_hosts"`, 1), "CB015"},
 	} {
 		entries := good()[1:]
@@ -336,12 +337,12 @@ func TestManifestRules(t *testing.T) {
 		}
 		b := opened(t, tarOf(t, entries))
 		if b.Errors() == 0 || tt.code != "" && !slices.Contains(codes(b), tt.code) {
-			t.Errorf("%s: %v", name, b.Problems)
+			t.Errorf("%s: got %v, want %s", name, b.Problems, tt.code)
 		}
 	}
 }
 
-// A link in a folder is not followed, wherever it leads.
+// A symbolic link in a folder is reported and not followed, even if its target is in the same folder.
 func TestFolderLinks(t *testing.T) {
 	dir := t.TempDir()
 	for _, e := range good() {
@@ -380,11 +381,11 @@ func TestTypeScript(t *testing.T) {
 	}
 	built := b.Tree.Find("src/agent.ts.mjs")
 	if built == nil || !strings.Contains(string(built.Data), "2 * n") || strings.Contains(string(built.Data), ": number") {
-		t.Fatal("it was not built")
+		t.Fatal("src/agent.ts.mjs is missing or not compiled")
 	}
 	again, err := Open(write(t, files))
 	if err != nil || again.Tree.Digest() != b.Tree.Digest() {
-		t.Error("two builds differ", err)
+		t.Error("two builds of the same source differ", err)
 	}
 	var packed bytes.Buffer
 	if err := b.Tree.Pack(&packed); err != nil {
@@ -399,11 +400,11 @@ func TestTypeScript(t *testing.T) {
 		sources = append(sources, entry{name: name, body: body})
 	}
 	if p := opened(t, tarOf(t, sources)); !slices.Equal(codes(p), []string{"CB008"}) {
-		t.Errorf("not built: %v", p.Problems)
+		t.Errorf("an archive without the built file: got %v, want CB008", p.Problems)
 	}
 	swapped := append(sources, entry{name: "src/agent.ts.mjs", body: "export const handler = () => 'another';\n"})
 	if p := opened(t, tarOf(t, swapped)); !slices.Equal(codes(p), []string{"CB009"}) {
-		t.Errorf("another file in its place: %v", p.Problems)
+		t.Errorf("an archive with another file in place of the built file: got %v, want CB009", p.Problems)
 	}
 
 	outside := filepath.Join(t.TempDir(), "secret.json")
@@ -411,15 +412,15 @@ func TestTypeScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, source := range map[string]string{
-		"a mistake":          "export const handler = (",
-		"what is not there":  "import x from './gone'; export const handler = x;",
-		"what is outside":    "import x from '" + outside + "'; export const handler = x;",
-		"what is not packed": "import x from 'left-pad-of-nobody'; export const handler = x;",
+		"a syntax error":                                        "export const handler = (",
+		"an import that is missing":                             "import x from './gone'; export const handler = x;",
+		"an import outside the bundle":                          "import x from '" + outside + "'; export const handler = x;",
+		"an import of an npm package that is not in the bundle": "import x from 'left-pad-of-nobody'; export const handler = x;",
 	} {
 		files["src/agent.ts"] = source
 		p, err := Open(write(t, files))
 		if err != nil || !slices.Contains(codes(p), "CB008") || p.Tree.Find("src/agent.ts.mjs") != nil {
-			t.Errorf("%s: %v %v", name, err, p.Problems)
+			t.Errorf("%s: got %v %v, want CB008 and no built file", name, err, p.Problems)
 		}
 	}
 }

@@ -15,10 +15,9 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// check looks for every problem of a bundle.
 func (b *Bundle) check() {
 	if len(b.Tree) == 0 && len(b.Problems) > 0 {
-		return // there is nothing to check
+		return // no file could be read
 	}
 	b.checkManifest()
 	if a := b.Agent(); a != nil {
@@ -28,7 +27,7 @@ func (b *Bundle) check() {
 	}
 	for i := range b.Tree {
 		f := &b.Tree[i]
-		if what := compiled(f); what != "" {
+		if what := describeCompiled(f); what != "" {
 			b.report(ruleNative, f.Path, 0, "%s is %s", diag.Quote(f.Path), what)
 			continue
 		}
@@ -40,14 +39,14 @@ func (b *Bundle) check() {
 func (b *Bundle) checkManifest() {
 	f := b.Tree.Find(ManifestName)
 	if f == nil {
-		b.report(ruleManifest, ManifestName, 0, "there is no %s at the top", ManifestName)
+		b.report(ruleManifest, ManifestName, 0, "the bundle has no %s in its top folder", ManifestName)
 		return
 	}
 	var err error
 	b.Manifest, err = manifest.Parse(ManifestName, f.Data, manifest.Options{Dialect: agent.FindAgent})
 	if err == nil {
 		if a := b.Manifest.Agent(); a.Kind != agent.CodeBundle {
-			b.report(ruleManifest, ManifestName, 0, "the manifest has kind %s, not code-bundle", a.Kind)
+			b.report(ruleManifest, ManifestName, 0, "the kind of the manifest is %s, but must be code-bundle", a.Kind)
 			b.Manifest = nil
 		}
 		return
@@ -57,8 +56,8 @@ func (b *Bundle) checkManifest() {
 	}
 }
 
-// Built is the path of the file that runs for an entrypoint: for TypeScript the built
-// file beside its source, otherwise the entrypoint itself.
+// Built returns the path of the file that is run for an entrypoint. For TypeScript, this is the built file in the same
+// folder. Otherwise, it is the entrypoint itself.
 func Built(entry string) string {
 	if IsTypeScript(entry) {
 		return entry + ".mjs"
@@ -66,12 +65,13 @@ func Built(entry string) string {
 	return entry
 }
 
-// IsTypeScript reports whether a file has to be built.
+// IsTypeScript reports whether a file name has a TypeScript extension. TypeScript files must be built before they can
+// run.
 func IsTypeScript(file string) bool {
 	return slices.Contains([]string{".ts", ".mts", ".cts", ".tsx"}, path.Ext(file))
 }
 
-// checkFiles reports files that the manifest names and the bundle lacks.
+// checkFiles reports files that the manifest refers to but that are missing from the bundle.
 func (b *Bundle) checkFiles(a *agent.Agent) {
 	p := a.Program
 	if p.Contract == agent.Wrapped {
@@ -86,16 +86,17 @@ func (b *Bundle) checkFiles(a *agent.Agent) {
 	if p.UI != "" {
 		ui := path.Clean(p.UI)
 		if b.Tree.Find(ui) == nil && b.Tree.Find(path.Join(ui, "index.html")) == nil {
-			b.report(ruleMissing, ui, 0, "the ui %s has no index.html, or is not in the bundle", diag.Quote(p.UI))
+			b.report(ruleMissing, ui, 0, "the user interface %s is not in the bundle, or has no index.html", diag.Quote(p.UI))
 		}
 	}
 }
 
-// checkBuilt compares the built file with its source.
+// checkBuilt builds the entrypoint and compares the result with the built file in the bundle. If the bundle is a
+// folder without a built file, checkBuilt adds the result to the bundle.
 func (b *Bundle) checkBuilt(entry string) {
 	there := b.Tree.Find(Built(entry))
 	if there == nil && b.archived {
-		b.report(ruleBuild, entry, 0, "%s was not built when the bundle was packed", diag.Quote(entry))
+		b.report(ruleBuild, entry, 0, "the bundle was packed without the built file of %s", diag.Quote(entry))
 		return
 	}
 	text, problems := build(b.Tree, entry)
@@ -107,35 +108,40 @@ func (b *Bundle) checkBuilt(entry string) {
 	case there == nil:
 		b.Tree = b.Tree.put(File{Path: Built(entry), Data: text})
 	case len(problems) > 0 || !bytes.Equal(there.Data, text):
-		b.report(ruleOtherBuild, Built(entry), 0, "%s differs from a fresh build of %s", diag.Quote(Built(entry)), diag.Quote(entry))
+		b.report(ruleOtherBuild, Built(entry), 0, "%s differs from the result of building %s", diag.Quote(Built(entry)),
+			diag.Quote(entry))
 	}
 }
 
-// ours are the variables that control the sandbox and the runtimes.
-var ours = regexp.MustCompile(`^(?:PATH|HOME|TMPDIR|USER|LANG|LC_.*|LD_.*|NODE_.*|PYTHON.*|UV_.*|(?:HTTPS?|ALL|NO)_PROXY|SSL_CERT_.*|SSLKEYLOGFILE|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|OPENSSL_.*|GCONV_PATH|AMBIT_.*)$`)
+// reserved matches the environment variables that control the sandbox and the runtimes. A bundle must not set them.
+var reserved = regexp.MustCompile(`^(?:PATH|HOME|TMPDIR|USER|LANG|LC_.*|LD_.*|NODE_.*|PYTHON.*|UV_.*|(?:HTTPS?|ALL` +
+	`|NO)_PROXY|SSL_CERT_.*|SSLKEYLOGFILE|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|OPENSSL_.*|GCONV_PATH|AMBIT_.*)$`)
 
 func (b *Bundle) checkVariables(a *agent.Agent) {
 	for _, e := range a.Program.Env {
-		if ours.MatchString(e.Name) {
-			b.report(ruleVariable, ManifestName, 0, "the setting %s belongs to the sandbox", diag.Quote(e.Name))
+		if reserved.MatchString(e.Name) {
+			b.report(ruleVariable, ManifestName, 0, "the manifest sets the variable %s, which is reserved for the sandbox",
+				diag.Quote(e.Name))
 		}
 	}
 	for _, s := range a.Slots {
-		if ours.MatchString(s.Env) {
-			b.report(ruleVariable, ManifestName, 0, "the credential slot %s has the variable %s, which belongs to the sandbox", diag.Quote(s.Ref), diag.Quote(s.Env))
+		if reserved.MatchString(s.Env) {
+			b.report(ruleVariable, ManifestName, 0,
+				"the credential slot %s uses the variable %s, which is reserved for the sandbox",
+				diag.Quote(s.Ref), diag.Quote(s.Env))
 		}
 	}
 }
 
-// compiled describes a file of compiled code; empty for any other file.
-func compiled(f *File) string {
+// describeCompiled describes the kind of compiled code in a file. It returns "" if the file is not compiled code.
+func describeCompiled(f *File) string {
 	for _, m := range []struct{ begin, what string }{
 		{"\x7fELF", "a program or library for Linux"},
 		{"\xfe\xed\xfa\xce", "a program or library for macOS"},
 		{"\xfe\xed\xfa\xcf", "a program or library for macOS"},
 		{"\xce\xfa\xed\xfe", "a program or library for macOS"},
 		{"\xcf\xfa\xed\xfe", "a program or library for macOS"},
-		{"\xca\xfe\xba\xbe", "a program for several machines, or for Java"},
+		{"\xca\xfe\xba\xbe", "a program for several processors, or a Java class"},
 		{"MZ", "a program or library for Windows"},
 		{"\x00asm", "WebAssembly"},
 		{"!<arch>\n", "a library"},
@@ -146,9 +152,9 @@ func compiled(f *File) string {
 	}
 	switch path.Ext(f.Path) {
 	case ".node", ".so", ".dylib", ".dll", ".exe":
-		return "named as a program or library"
+		return "a program or library according to its file name"
 	case ".pyc", ".pyo", ".jsc":
-		return "compiled code of an interpreter"
+		return "compiled code for an interpreter"
 	}
 	return ""
 }
@@ -163,21 +169,22 @@ func (b *Bundle) checkSecrets(f *File) {
 		b.report(ruleUnscanned, f.Path, 0, "%s could not be scanned for secrets", diag.Quote(f.Path))
 	}
 	for _, m := range found {
-		b.report(ruleSecret, f.Path, line(f.Data, m.Start), "%s holds a secret (%s)", diag.Quote(f.Path), m.Rule)
+		b.report(ruleSecret, f.Path, lineAt(f.Data, m.Start), "%s contains a secret (%s)", diag.Quote(f.Path), m.Rule)
 	}
 }
 
-func line(text []byte, at int) int { return 1 + bytes.Count(text[:at], []byte("\n")) }
+// lineAt returns the line number at a byte offset. The first line has the number 1.
+func lineAt(text []byte, at int) int { return 1 + bytes.Count(text[:at], []byte("\n")) }
 
-// code are the extensions of files that may use the network.
 var code = []string{".js", ".mjs", ".cjs", ".jsx", ".ts", ".mts", ".cts", ".tsx", ".py", ".sh", ".html"}
 
 var address = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)\b(?:https?|wss?)://([a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+|localhost|\[[0-9a-f:.]+\])`)
+	return regexp.MustCompile(`(?i)\b(?:https?` +
+		`|wss?)://([a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]*[a-z0-9])?)+|localhost|\[[0-9a-f:.]+\])`)
 })
 
-// checkHosts reports hosts in code that the manifest does not list, each once per
-// file.
+// checkHosts reports the hosts in a code file that are missing from the manifest's allowed_hosts. Each host is
+// reported once per file.
 func (b *Bundle) checkHosts(f *File) {
 	if !slices.Contains(code, path.Ext(f.Path)) {
 		return
@@ -193,6 +200,7 @@ func (b *Bundle) checkHosts(f *File) {
 			continue
 		}
 		seen[host] = true
-		b.report(ruleHost, f.Path, line(f.Data, m[0]), "%s names the host %s, which is not in allowed_hosts", diag.Quote(f.Path), diag.Quote(host))
+		b.report(ruleHost, f.Path, lineAt(f.Data, m[0]), "%s refers to the host %s, which is not in allowed_hosts",
+			diag.Quote(f.Path), diag.Quote(host))
 	}
 }

@@ -10,10 +10,9 @@ import (
 	"testing"
 )
 
-// A fuzzer first makes every find as small as it can be, in time that grows with
-// the square of its size, and one changed byte in a gzip is a wrong checksum. So
-// a whole tar is a poor thing to begin with: what is decided about its entries has
-// a target of its own.
+// A gzipped tar is a poor fuzzing input. Minimizing takes time quadratic in the size of the input.
+// Changing one byte only breaks the gzip checksum. So FuzzEntries tests the handling of the entries
+// without an archive.
 
 func hostile() []entry {
 	return []entry{
@@ -24,8 +23,8 @@ func hostile() []entry {
 	}
 }
 
-// FuzzEntries is what a tar or a zip may name: a line for each entry, and a byte
-// for what it is.
+// FuzzEntries adds entries as if they came from a tar or a zip. Each line of the parameter names is
+// the name of an entry. The byte at the same index in kinds is the entry's type.
 func FuzzEntries(f *testing.F) {
 	f.Add("d/a\n../x\nl\na/../../x", []byte("-x>-"))
 	f.Add("a\nA\na/b\n./a\nb/\n.x", []byte("----d-"))
@@ -45,7 +44,7 @@ func FuzzEntries(f *testing.F) {
 			case kinds[i] == '?':
 				mode = fs.ModeIrregular
 			}
-			if !in.entry(name, mode, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(name)), nil }) {
+			if !in.add(name, mode, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(name)), nil }) {
 				break
 			}
 		}
@@ -73,15 +72,15 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// sound checks for a tree within its bounds, with names that are plain and in order,
-// that packing does not change.
+// sound checks that the tree is within its limits and that its paths are plain and sorted. It also
+// checks that packing and reading the tree does not change the tree.
 func sound(t *testing.T, b *Bundle) {
 	if b.Tree.Size() > maxUnpacked || len(b.Tree) > maxFiles || len(b.Problems) > maxProblems+1 {
-		t.Fatalf("%d files of %d bytes, %d problems", len(b.Tree), b.Tree.Size(), len(b.Problems))
+		t.Fatalf("the bundle exceeds a limit: %d files, %d bytes, %d problems", len(b.Tree), b.Tree.Size(), len(b.Problems))
 	}
 	for i := range b.Tree {
-		if !plain(b.Tree[i].Path) || !filepath.IsLocal(filepath.FromSlash(b.Tree[i].Path)) || i > 0 && b.Tree[i-1].Path >= b.Tree[i].Path {
-			t.Fatalf("%q", b.Tree[i].Path)
+		if !isPortable(b.Tree[i].Path) || !filepath.IsLocal(filepath.FromSlash(b.Tree[i].Path)) || i > 0 && b.Tree[i-1].Path >= b.Tree[i].Path {
+			t.Fatalf("the path %q is not plain or not in order", b.Tree[i].Path)
 		}
 	}
 	if len(b.Tree) == 0 {
@@ -93,6 +92,6 @@ func sound(t *testing.T, b *Bundle) {
 	}
 	again := &Bundle{Path: "again"}
 	if !again.readEntries(&packed) || again.Errors() > 0 || again.Tree.Digest() != b.Tree.Digest() {
-		t.Fatalf("packing changed it: %v", again.Problems)
+		t.Fatalf("packing changed the tree: %v", again.Problems)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/skill"
 )
 
-// treeFiles implements skill.Files for a tree.
+// treeFiles implements skill.Files for the tree of a bundle.
 type treeFiles struct{ of *Bundle }
 
 var _ skill.Files = treeFiles{}
@@ -31,7 +31,7 @@ func (t treeFiles) Read(_ context.Context, path string) ([]byte, error) {
 	return nil, fs.ErrNotExist
 }
 
-// checkSkills compares the skills with the manifest.
+// checkSkills reports differences between the skills in the bundle and the skills in the manifest.
 func (b *Bundle) checkSkills(a *agent.Agent) {
 	if a.Skills == nil || len(a.Skills.List) == 0 {
 		return

@@ -8,145 +8,109 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/findagent"
 )
 
-type findAgentManifest struct {
-	Name        string     `json:"name"`
-	Description string     `json:"description,omitempty"`
-	Prompt      string     `json:"system_prompt"`
-	Kind        string     `json:"kind"`
-	Tools       []declared `json:"tools"`
-	Slots       []slot     `json:"credential_slots,omitempty"`
-	Rails       *rails     `json:"guardrails,omitempty"`
-	Examples    []string   `json:"example_prompts"`
-	Delivery    string     `json:"delivery,omitempty"`
-	Exec        string     `json:"exec,omitempty"`
-	Targets     []string   `json:"targets,omitempty"`
-}
-
-type declared struct {
-	Name        string          `json:"name"`
-	Description string          `json:"description"`
-	Input       input           `json:"input_schema"`
-	Hints       map[string]bool `json:"annotations"`
-	Action      action          `json:"action"`
-}
-
-type input struct {
-	Type       string              `json:"type"`
-	Properties map[string]property `json:"properties"`
-	Required   []string            `json:"required"`
-	Additional bool                `json:"additionalProperties"`
-}
-
-type property struct {
-	Type string `json:"type"`
-}
-
-type action struct {
-	Type     string            `json:"type"`
-	Method   string            `json:"method,omitempty"`
-	URL      string            `json:"url,omitempty"`
-	Headers  map[string]string `json:"headers,omitempty"`
-	Template string            `json:"template,omitempty"`
-	Auth     string            `json:"auth_ref,omitempty"`
-}
-
-type slot struct {
-	Ref      string   `json:"ref"`
-	Label    string   `json:"label"`
-	Hosts    []string `json:"allowed_hosts"`
-	Type     string   `json:"type"`
-	Required bool     `json:"required"`
-}
-
-type rails struct {
-	Input   map[string]any            `json:"input"`
-	Output  map[string]bool           `json:"output"`
-	Actions map[string]map[string]any `json:"actions,omitempty"`
-}
-
-// parameter is a placeholder in a text, such as {id}.
-var parameter = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+// placeholder matches a placeholder in a URL or a template, such as {id}.
+var placeholder = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
 func (d *Draft) findagent() (text []byte, wrong []string) {
-	m := findAgentManifest{
-		Name: d.Name, Description: d.Description, Kind: "mcp-tool", Tools: []declared{},
-		Prompt:   cmp.Or(d.Prompt, "You are a careful assistant. Use your tools, report what they returned, and do not guess."),
-		Rails:    &rails{Input: map[string]any{"max_length": 100000}, Output: map[string]bool{"secret_leak_scan": true}, Actions: map[string]map[string]any{}},
-		Examples: d.Examples, Delivery: "mcp.stdio", Exec: "user-local", Targets: []string{"claude-code", "cli"},
+	scan := true
+	m := findagent.Manifest{
+		Name: d.Name, Description: d.Description, Kind: string(agent.MCPTool), ExamplePrompts: d.Examples,
+		SystemPrompt: cmp.Or(d.Prompt,
+			"You are a careful assistant. Use your tools, report what they returned, and do not guess."),
+		Guardrails: &findagent.Guardrails{
+			Input: &findagent.InputRails{MaxLength: 100000}, Output: &findagent.OutputRails{SecretLeakScan: &scan},
+			Actions: map[string]findagent.ActionRails{},
+		},
+		Delivery: &findagent.Delivery{Stdio: &findagent.Stdio{}}, Exec: "user-local", Targets: []string{"claude-code", "cli"},
 	}
-	if len(m.Examples) == 0 {
-		m.Examples = []string{"What can you do?"}
+	if len(m.ExamplePrompts) == 0 {
+		m.ExamplePrompts = []string{"What can you do?"}
 	}
 	for _, c := range words(d.Credentials) {
 		ref, host, ok := strings.Cut(c, "=")
 		if !ok || ref == "" || host == "" {
-			wrong = append(wrong, fmt.Sprintf("%s is not a credential: write REF=HOST", diag.Quote(c)))
+			wrong = append(wrong, fmt.Sprintf("%s is not a valid credential: write REF=HOST", diag.Quote(c)))
 			continue
 		}
-		m.Slots = append(m.Slots, slot{Ref: ref, Label: strings.ReplaceAll(ref, "_", " "), Hosts: []string{host}, Type: "secret", Required: true})
+		m.CredentialSlots = append(m.CredentialSlots, findagent.CredentialSlot{
+			Ref: ref, Label: strings.ReplaceAll(ref, "_", " "), AllowedHosts: []string{host}, Type: "secret",
+		})
 	}
 	for _, h := range d.HTTP {
 		name, request, _ := strings.Cut(h, "=")
 		method, address, ok := strings.Cut(strings.TrimSpace(request), " ")
 		if !ok || name == "" {
-			wrong = append(wrong, fmt.Sprintf("%s is not an http tool: write NAME=METHOD URL, such as 'get_user=GET https://api.example.com/users/{id}'", diag.Quote(h)))
+			wrong = append(wrong, diag.Quote(h)+" is not a valid http tool: write NAME=METHOD URL, "+
+				"such as 'get_user=GET https://api.example.com/users/{id}'")
 			continue
 		}
-		t := tool(name, "Calls "+method+" "+address, action{Type: "http", Method: strings.ToUpper(method), URL: strings.TrimSpace(address), Headers: map[string]string{"Accept": "application/json"}}, address)
-		t.Action.Auth = m.credentialFor(address)
-		reads := t.Action.Method == "GET" || t.Action.Method == "HEAD"
-		t.Hints = map[string]bool{"readOnlyHint": reads, "openWorldHint": true}
+		a := &findagent.Action{
+			Type: "http", Method: strings.ToUpper(method), URL: strings.TrimSpace(address),
+			Headers: map[string]string{"Accept": "application/json"}, AuthRef: credentialFor(m.CredentialSlots, address),
+		}
+		reads, open := a.Method == "GET" || a.Method == "HEAD", true
+		t := tool(name, "Calls "+method+" "+address, a, address)
+		t.Annotations = &agent.Annotations{ReadOnly: &reads, OpenWorld: &open}
 		if !reads {
-			m.Rails.Actions[name] = map[string]any{"approval": "human"}
+			m.Guardrails.Actions[name] = findagent.ActionRails{Approval: "human"}
 		}
 		m.Tools = append(m.Tools, t)
 	}
 	for _, h := range d.Templates {
 		name, template, ok := strings.Cut(h, "=")
 		if !ok || name == "" || template == "" {
-			wrong = append(wrong, fmt.Sprintf("%s is not a template: write NAME=TEXT, such as 'summarize=Summarize in three sentences: {text}'", diag.Quote(h)))
+			wrong = append(wrong, diag.Quote(h)+" is not a valid template: write NAME=TEXT, "+
+				"such as 'summarize=Summarize in three sentences: {text}'")
 			continue
 		}
-		t := tool(name, "Writes a prompt", action{Type: "prompt-template", Template: template}, template)
-		t.Hints = map[string]bool{"readOnlyHint": true}
+		reads := true
+		t := tool(name, "Writes a prompt", &findagent.Action{Type: "prompt-template", Template: template}, template)
+		t.Annotations = &agent.Annotations{ReadOnly: &reads}
 		m.Tools = append(m.Tools, t)
 	}
-	for _, s := range m.Slots {
-		if !slices.ContainsFunc(m.Tools, func(t declared) bool { return t.Action.Auth == s.Ref }) {
-			wrong = append(wrong, fmt.Sprintf("no http tool calls %s, so the credential %s would be unused", diag.Quote(s.Hosts[0]), s.Ref))
+	for _, s := range m.CredentialSlots {
+		if !slices.ContainsFunc(m.Tools, func(t findagent.Tool) bool { return t.Action.AuthRef == s.Ref }) {
+			wrong = append(wrong,
+				"the credential "+s.Ref+" is unused, because no http tool calls the host "+diag.Quote(s.AllowedHosts[0]))
 		}
 	}
-	if len(m.Tools) == 0 { // a prompt to paste into any assistant
-		m.Kind, m.Delivery, m.Exec, m.Targets, m.Rails = "static-recipe", "", "", nil, nil
+	if len(m.Tools) == 0 { // without tools, the agent is only a prompt
+		m.Kind, m.Delivery, m.Exec, m.Targets, m.Guardrails = string(agent.StaticRecipe), nil, "", nil, nil
 	}
 	return document(m), wrong
 }
 
-// credentialFor returns the slot for the host of an address.
-func (m *findAgentManifest) credentialFor(address string) string {
-	u, err := url.Parse(parameter.ReplaceAllString(address, "x"))
+// credentialFor returns the ref of the credential slot that covers the host of a URL. It returns "" if there is no
+// such slot.
+func credentialFor(slots []findagent.CredentialSlot, address string) string {
+	u, err := url.Parse(placeholder.ReplaceAllString(address, "x"))
 	if err != nil {
-		return "" // validating the manifest reports it at its location
+		return "" // an invalid URL is reported later, when the manifest is validated
 	}
-	for _, s := range m.Slots {
-		if h := s.Hosts[0]; strings.EqualFold(u.Hostname(), h) || strings.HasSuffix(strings.ToLower(u.Hostname()), "."+strings.ToLower(h)) {
+	for _, s := range slots {
+		if strings.HasSuffix("."+strings.ToLower(u.Hostname()), "."+strings.ToLower(s.AllowedHosts[0])) {
 			return s.Ref
 		}
 	}
 	return ""
 }
 
-// tool returns a tool with an argument for every placeholder in its text.
-func tool(name, description string, a action, text string) declared {
-	in := input{Type: "object", Properties: map[string]property{}, Required: []string{}}
-	for _, p := range parameter.FindAllStringSubmatch(text, -1) {
-		if _, seen := in.Properties[p[1]]; !seen {
-			in.Properties[p[1]] = property{Type: "string"}
-			in.Required = append(in.Required, p[1])
+// tool returns a tool with an argument for every placeholder in text.
+func tool(name, description string, a *findagent.Action, text string) findagent.Tool {
+	properties, required := map[string]any{}, []string{}
+	for _, p := range placeholder.FindAllStringSubmatch(text, -1) {
+		if properties[p[1]] == nil {
+			properties[p[1]] = map[string]string{"type": "string"}
+			required = append(required, p[1])
 		}
 	}
-	return declared{Name: name, Description: description, Input: in, Action: a}
+	schema := document(map[string]any{
+		"type": "object", "properties": properties, "required": required, "additionalProperties": false,
+	})
+	return findagent.Tool{Name: name, Description: description, InputSchema: schema, Action: a}
 }

@@ -1,13 +1,12 @@
 // Package draft assembles a manifest from a few answers.
 //
-// It asks only for what a person must decide and takes the rest from the catalogue:
-// tool servers come with their package, its digest and the class of every tool, so a
-// new agent is pinned from the start. The defaults are safe: an http tool that changes
-// something needs approval, a credential is sent to one host, and a program has no
-// network unless the answers allow it.
+// The answers contain only the decisions that a person must make. The rest comes from the catalogue. For each tool
+// server, the catalogue contains the package, its digest and the side-effect class of every tool. The servers of a
+// new agent are therefore pinned from the start. The defaults are safe. An http tool that changes something needs
+// approval. A credential is sent to one host only. A program has network access only if the answers allow it.
 //
-// The result is validated like any manifest. A draft with a problem returns every
-// problem and no manifest.
+// The result is validated like any other manifest. If there are problems, all of them are reported and no manifest is
+// returned.
 package draft
 
 import (
@@ -22,25 +21,25 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Draft holds the answers. The dialect decides which fields are used.
+// Draft holds the answers. The dialect determines which fields are used.
 type Draft struct {
 	Dialect     agent.Dialect
 	Name        string
-	Description string // for Matrix and FindAgent
+	Description string // only for Matrix and FindAgent
 
-	// Servers are ids of the catalogue, whole or only their last part, for Matrix and
-	// GPARS.
+	// Servers lists catalogue ids, either complete or shortened to the part after the last slash. It is used for
+	// Matrix and GPARS.
 	Servers []string
-	// Allow are the side-effect classes of Matrix or the scopes of GPARS. The default
-	// is all harmless ones.
+	// Allow lists the allowed side-effect classes (for Matrix) or scopes (for GPARS). If Allow is empty, only "read" is
+	// allowed.
 	Allow []string
 
-	// Runtime, Entry, Network and Requires are for Covenant. Requires lists the
-	// capabilities that the caller must have.
+	// Runtime, Entry, Network and Requires are used for Covenant. Requires lists the capabilities that the caller
+	// must have.
 	Runtime, Entry, Network string
 	Requires                []string
 
-	// Prompt, Examples and the tools below are for FindAgent.
+	// Prompt, Examples and the fields below are used for FindAgent.
 	Prompt      string
 	Examples    []string
 	HTTP        []string // NAME=METHOD URL
@@ -48,8 +47,8 @@ type Draft struct {
 	Credentials []string // REF=HOST
 }
 
-// Problems is the error of a draft that gives no manifest: problems in the answers, or
-// the invalid manifest with its diagnostics.
+// Problems is the error for a draft that does not produce a valid manifest. It contains the problems in the answers,
+// or the invalid manifest with its diagnostics.
 type Problems struct {
 	Answers  []string
 	Manifest *manifest.Manifest
@@ -59,29 +58,23 @@ func (p *Problems) Error() string {
 	if len(p.Answers) > 0 {
 		return strings.Join(p.Answers, "; ")
 	}
-	for _, d := range p.Manifest.Diagnostics {
-		if d.Severity == diag.Error {
-			return d.Message
-		}
-	}
-	return "the manifest is not valid"
+	return p.Manifest.Errors()[0].Message
 }
 
-// File is a file beside the manifest.
+// File is a file to write to the folder of the manifest.
 type File struct {
 	Name string
 	Text string
 }
 
-// Result is a valid manifest, and the program that it names, if any.
+// Result is a valid manifest. If the manifest refers to a program, Files contains that program.
 type Result struct {
 	Text     []byte
 	Manifest *manifest.Manifest
 	Files    []File
 }
 
-// Make assembles the manifest. known contains the tool servers that the draft can
-// name.
+// Make assembles the manifest. The parameter known is the catalogue of tool servers.
 func (d *Draft) Make(known *catalog.Catalog) (*Result, error) {
 	var wrong []string
 	r := &Result{}
@@ -95,23 +88,20 @@ func (d *Draft) Make(known *catalog.Catalog) (*Result, error) {
 	case agent.FindAgent:
 		r.Text, wrong = d.findagent()
 	default:
-		wrong = []string{"there is no dialect " + diag.Quote(string(d.Dialect))}
+		wrong = []string{"unknown dialect " + diag.Quote(string(d.Dialect))}
 	}
 	if len(wrong) > 0 {
 		return nil, &Problems{Answers: wrong}
 	}
+	file := "agent.json"
+	if d.Dialect == agent.Covenant {
+		file = "agent.toml"
+	}
 	var err error
-	if r.Manifest, err = manifest.Parse(fileOf(d.Dialect), r.Text, manifest.Options{Dialect: d.Dialect}); err != nil {
+	if r.Manifest, err = manifest.Parse(file, r.Text, manifest.Options{Dialect: d.Dialect}); err != nil {
 		return nil, &Problems{Manifest: r.Manifest}
 	}
 	return r, nil
-}
-
-func fileOf(d agent.Dialect) string {
-	if d == agent.Covenant {
-		return "agent.toml"
-	}
-	return "agent.json"
 }
 
 // Find looks up a server by its id, or by the last part of its id.
@@ -126,24 +116,23 @@ func Find(known *catalog.Catalog, name string) (id string, e *catalog.Entry, err
 	}
 	hint := diag.DidYouMean(name, short)
 	if hint == "" {
-		hint = "ambit catalog list shows them"
+		hint = "to list the servers, run: ambit catalog list"
 	}
 	return "", nil, fmt.Errorf("the catalogue has no server %s: %s", diag.Quote(name), hint)
 }
 
-// document returns a manifest as indented JSON.
 func document(v any) []byte {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
-		panic(err) // cannot happen: v consists of strings
+		panic(err) // cannot happen, because v can always be encoded
 	}
 	return []byte(b.String())
 }
 
-// words splits lists at commas and drops empty items.
+// words splits the items of list at commas. It drops empty words and duplicates.
 func words(list []string) []string {
 	all := []string{}
 	for _, item := range list {

@@ -25,8 +25,7 @@ func known(t testing.TB) *catalog.Catalog {
 	return c
 }
 
-// TestEveryServer makes agents of every server that the catalogue has: none may
-// give a manifest that is not valid.
+// A draft with any server in the catalogue results in a valid manifest.
 func TestEveryServer(t *testing.T) {
 	c := known(t)
 	for _, id := range c.IDs() {
@@ -40,13 +39,13 @@ func TestEveryServer(t *testing.T) {
 		r, err := (&draft.Draft{Dialect: agent.Matrix, Name: "xyz", Servers: []string{id}, Allow: []string{"read", "write", "network", "shell"}}).Make(c)
 		if c.Entries[id].Package.Kind == catalog.Builtin {
 			if err == nil {
-				t.Errorf("%s is no package, and a Matrix manifest pins it", id)
+				t.Errorf("%s is built into ambit, but Make returned a Matrix manifest that pins it", id)
 			}
 			continue
 		}
 		if err != nil {
-			// Its database address could contain a password, which Matrix requires
-			// out of a manifest.
+			// The argument --dsn of a database server could contain a password. A Matrix manifest
+			// must not contain passwords.
 			if !strings.Contains(err.Error(), `"--dsn" is a literal credential`) {
 				t.Errorf("matrix with %s: %v", id, err)
 			}
@@ -59,7 +58,8 @@ func TestEveryServer(t *testing.T) {
 	}
 }
 
-// TestSafeByDefault checks the defaults that need no decision.
+// The defaults of a draft are safe: secret scanning, approval for changes, one host for each
+// credential, and no network for programs.
 func TestSafeByDefault(t *testing.T) {
 	c := known(t)
 	r, err := (&draft.Draft{Dialect: agent.FindAgent, Name: "xyz", HTTP: []string{"get=GET https://a.example.com/{id}", "put=put https://b.example.com/"}, Credentials: []string{"token=a.example.com"}}).Make(c)
@@ -69,19 +69,20 @@ func TestSafeByDefault(t *testing.T) {
 	text := string(r.Text)
 	for _, want := range []string{`"secret_leak_scan": true`, "\"put\": {\n        \"approval\": \"human\"", `"additionalProperties": false`} {
 		if !strings.Contains(text, want) {
-			t.Errorf("there is no %s in\n%s", want, text)
+			t.Errorf("the manifest does not contain %s:\n%s", want, text)
 		}
 	}
 	if strings.Count(text, `"auth_ref"`) != 1 {
-		t.Errorf("the credential belongs to one host:\n%s", text)
+		t.Errorf("the credential is not used for exactly one tool:\n%s", text)
 	}
 	p, err := (&draft.Draft{Dialect: agent.Covenant, Name: "xyz"}).Make(c)
 	if err != nil || !strings.Contains(string(p.Text), `= "off"`) {
-		t.Errorf("%v\n%s", err, p.Text)
+		t.Errorf("the network of a program is not off: %v\n%s", err, p.Text)
 	}
 }
 
-// FuzzMake: any answers give a valid manifest or a reason.
+// FuzzMake checks that, for any answers, Make returns a valid manifest or an error of type
+// Problems.
 func FuzzMake(f *testing.F) {
 	c := known(f)
 	for _, d := range agent.Dialects {
@@ -97,13 +98,13 @@ func FuzzMake(f *testing.F) {
 		for _, one := range []draft.Draft{d, {Dialect: d.Dialect, Name: name, Description: about, Servers: d.Servers, Allow: d.Allow}} {
 			r, err := one.Make(c)
 			if _, ok := errors.AsType[*draft.Problems](err); err != nil && !ok {
-				t.Fatalf("an error of another kind: %v", err)
+				t.Fatalf("the error is a %T, want *Problems: %v", err, err)
 			}
 			if err != nil && err.Error() == "" {
-				t.Fatal("there is no reason")
+				t.Fatal("the error has no text")
 			}
 			if err == nil && (!r.Manifest.Valid() || r.Manifest.Dialect != one.Dialect) {
-				t.Fatalf("not valid:\n%s", r.Text)
+				t.Fatalf("the manifest is not valid, or is of another dialect:\n%s", r.Text)
 			}
 		}
 	})

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// covenant returns the manifest of a program, and a program to start from that reads
-// one line and answers with one.
+// covenant returns a manifest for a program, and a simple program as a starting point.
 func (d *Draft) covenant() (text []byte, files []File) {
 	runtime := cmp.Or(d.Runtime, "python3")
 	entry := cmp.Or(d.Entry, map[string]string{"node": "main.mjs"}[runtime], "main.py")
@@ -20,7 +19,9 @@ func (d *Draft) covenant() (text []byte, files []File) {
 		list = append(list, quoted(c))
 	}
 	fmt.Fprintf(&b, "\n[capabilities]\nrequired = [%s]\noptional = []\n", strings.Join(list, ", "))
-	fmt.Fprintf(&b, "\n[resources]\ncpu_ms_per_task = 30000\nmemory_mb       = 512\ndisk_mb         = 100\nnetwork         = %s\n", quoted(cmp.Or(d.Network, "off")))
+	fmt.Fprintf(&b,
+		"\n[resources]\ncpu_ms_per_task = 30000\nmemory_mb       = 512\ndisk_mb         = 100\nnetwork         = %s\n",
+		quoted(cmp.Or(d.Network, "off")))
 	b.WriteString("\n[settlement]\nbudget_credits_per_hour = 0\npriority                = \"normal\"\n")
 	if program, ok := programs[runtime]; ok {
 		files = []File{{entry, program}}
@@ -28,16 +29,16 @@ func (d *Draft) covenant() (text []byte, files []File) {
 	return []byte(b.String()), files
 }
 
-// quoted returns a TOML string; every JSON string is one.
+// quoted returns s as a TOML string. Every JSON string is also a valid TOML string.
 func quoted(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // cannot happen: s is a string
+		panic(err) // cannot happen for a string
 	}
 	return string(b)
 }
 
-// programs echo their input.
+// programs maps a runtime to a program that echoes its input.
 var programs = map[string]string{
 	"python3": `"""One JSON line in, one JSON line out. Log output belongs on stderr."""
 
@@ -48,7 +49,7 @@ intent = json.loads(sys.stdin.readline())
 answer = "you said: " + intent["text"]
 print(json.dumps({"intent_id": intent["id"], "status": "ok", "text": answer, "sources": []}))
 `,
-	"node": `// One JSON line in, one JSON line out. Whatever else it says goes to stderr.
+	"node": `// One JSON line in, one JSON line out. Log output belongs on stderr.
 import { createInterface } from 'node:readline';
 
 for await (const line of createInterface({ input: process.stdin })) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestWithoutSecrets takes commands that run the same without what may be a secret.
+// A possible secret is left out if the command still means the same without it.
 func TestWithoutSecrets(t *testing.T) {
 	for line, want := range map[string]string{
 		`"node", "--no-warnings", "server.js", "hunter22"`:                                        "node --no-warnings server.js",
@@ -39,29 +39,30 @@ func TestWithoutSecrets(t *testing.T) {
 	} {
 		s, text, err := importLine(t, line)
 		if err != nil || !slices.Equal(s, strings.Fields(want)) {
-			t.Errorf("%s became %q, %v", line, s, err)
+			t.Errorf("%s was imported as %q, %v; want %s", line, s, err, want)
 		}
 		if strings.Contains(text, "swordfish") {
-			t.Errorf("%s: the secret is in\n%s", line, text)
+			t.Errorf("%s: the result contains the secret:\n%s", line, text)
 		}
 	}
 }
 
-// TestHeldElsewhere: what one command was refused for is copied from no other.
+// A command can be refused because of a possible secret. The secret is then not copied from another
+// server in the file either.
 func TestHeldElsewhere(t *testing.T) {
 	for _, arg := range []string{"-pHunter22x", "--password Hunter22x", "--login:Hunter22x"} {
 		_, err := Import(commandLine(t, `"mysql-mcp", "`+arg+`"]}, "other": {"command": "/opt/Hunter22x/y", "args": [`), ".")
 		if _, ok := errors.AsType[*Error](err); !ok || strings.Contains(err.Error(), "Hunter22x") {
-			t.Errorf("%s: got %v", arg, err)
+			t.Errorf("%s: got %v, want an *Error without the secret", arg, err)
 		}
 	}
 }
 
-// TestNotInClear takes commands with secrets in places of their own: they are left
-// out, or no server is made.
+// Secrets in unusual places in a command are left out, or the server is not imported. In the latter
+// case the expected command is empty.
 func TestNotInClear(t *testing.T) {
 	for line, want := range map[string]string{
-		// One argument that is an option and its value.
+		// An option and its value in one argument.
 		`"npx", "-y", "foo", "--password swordfish"`:                   "",
 		`"npx", "-y", "foo", "--password\u00a0swordfish"`:              "",
 		`"npx", "-y", "foo", "--api-key swordfish", "--x"`:             "",
@@ -77,34 +78,34 @@ func TestNotInClear(t *testing.T) {
 		`"npx", "--token:swordfish", "k8s-mcp"`:                        "npx k8s-mcp",
 		`"foo", "--key:sword9fish"`:                                    "foo",
 		`"foo", "--login:sword9fish"`:                                  "",
-		// Options of other systems.
+		// Options with a slash, as on Windows.
 		`"srv.exe", "/apikey:swordfish"`:               "",
 		`"sqlpackage", "/SourcePassword:swordfish"`:    "",
 		`"sqlpackage", "/x", "/SourcePassword:Sword9"`: "",
-		// A user and a password, anywhere.
+		// A user and a password in an address.
 		`"foo", "--hosts=https://es-a.example.com,https://elastic:swordfish@es-b.example.com"`: "",
 		`"foo", "https://es-a.example.com,https://elastic:swordfish@es-b.example.com"`:         "foo",
 		`"foo", "--host", "admin:swordfish@db.example.com"`:                                    "foo --host",
 		`"foo", "--host=admin:swordfish@db.example.com"`:                                       "",
 		`"foo", "--host", "admin:swordfish@db.example.com", "--x"`:                             "",
 		`"foo", "admin:swordfish@db.example.com"`:                                              "foo",
-		// What only looks like a path, or like an image.
+		// Secrets that look like a path or a container image.
 		`"srv.exe", "/p:sword9fish"`:                      "srv.exe",
 		`"foo", "-p", "~sword9fish"`:                      "foo -p",
 		`"foo", "--sas", "/k3J9dkQ2mZx8sword9fish7Bv5=="`: "foo --sas",
 		`"uvx", "oracle-mcp", "scott/sword9fish"`:         "uvx oracle-mcp",
 		`"foo", "--login", "acme/deploy:sword9fish"`:      "foo --login",
-		// Without a digit.
+		// Secrets without a digit.
 		`"foo", "-p", "sword!fish"`:                                         "foo -p",
 		`"foo", "db.example.com", "swordfish#x"`:                            "foo db.example.com",
 		`"foo", "-k", "sk-swordfishABCdef"`:                                 "foo -k",
 		`"foo", "-k", "swordfish+xYz=="`:                                    "foo -k",
 		`"foo", "me@example.com", "word fish word fish"`:                    "foo me@example.com",
 		`"foo", "--wallet", "` + strings.Repeat("word fish ", 6) + `again"`: "foo --wallet",
-		// A key in an address's path.
+		// A key in the path of an address.
 		`"npx", "mcp-remote", "https://corp.example/k/Zx8sword9fish"`:             "",
 		`"npx", "mcp-remote", "https://corp.example/s/bumpy-window-X7sword9fish"`: "",
-		// Other names of secrets.
+		// Rarer names of options for secrets.
 		`"foo", "--mnemonic", "swordfish"`:    "foo",
 		`"foo", "--seed-phrase", "swordfish"`: "foo",
 		`"foo", "--seedPhrase=swordfish"`:     "foo",
@@ -115,7 +116,7 @@ func TestNotInClear(t *testing.T) {
 		`"foo", "--creds", "swordfish"`:       "foo",
 		`"foo", "--password1", "swordfish"`:   "foo",
 		`"foo", "--token2=swordfish"`:         "foo",
-		// Within a value.
+		// A secret inside a longer value.
 		`"foo", "--opts", "user:bob,password:swordfish"`: "",
 		`"foo", "--opts=user:bob,password:swordfish"`:    "",
 		`"foo", "{apiKey:swordfish}"`:                    "",
@@ -123,7 +124,7 @@ func TestNotInClear(t *testing.T) {
 		`"foo", "--json={\"a\":1,\"pw\":\"swordfish\"}"`: "",
 		`"sshpass", "-p", "swordfish"`:                   "",
 		`"sudo", "sshpass", "-p", "swordfish", "x"`:      "",
-		// An address's query.
+		// A secret in the query of an address.
 		`"npx", "mcp-remote", "https://corp.example/mcp?key=swordfish"`:        "",
 		`"npx", "mcp-remote", "https://corp.example/mcp?a=b&apiKey=swordfish"`: "",
 		`"npx", "mcp-remote", "https://corp.example/mcp?profile=sword123fish"`: "",
@@ -133,15 +134,16 @@ func TestNotInClear(t *testing.T) {
 	} {
 		s, text, err := importLine(t, line)
 		if strings.Contains(text, "swordfish") || strings.Contains(text, "sword9fish") || strings.Contains(text, "word fish") {
-			t.Errorf("%s: the secret is in\n%s", line, text)
+			t.Errorf("%s: the result contains the secret:\n%s", line, text)
 		}
 		if got := strings.Join(s, " "); got != want || (err == nil) != (want != "") {
-			t.Errorf("%s became %q, %v", line, got, err)
+			t.Errorf("%s was imported as %q, %v; want %q", line, got, err, want)
 		}
 	}
 }
 
-// TestBoundsStay takes options that look like a secret's, with what may be no value.
+// Some options look like options for a secret but could also be limits or switches. A server with such
+// an option is not imported. Leaving the option out could give the server more rights.
 func TestBoundsStay(t *testing.T) {
 	for _, line := range []string{
 		`"fs-mcp", "--disable-auth", "/safe/dir", "/other"`,
@@ -158,22 +160,22 @@ func TestBoundsStay(t *testing.T) {
 		`"fs-mcp", "--credentials", "./creds.json"`,
 		`"fs-mcp", "--credentials=creds.json"`,
 		`"fs-mcp", "--token", "/other"`,
-		// A shell command, whichever program runs it.
+		// Command lines for a shell.
 		`"cmd", "/c", "cd", "notes", "&&", "node", "index.js"`,
 		`"cmd", "/c", "npx", "fs-mcp", "%USERPROFILE%"`,
 		`"cmd", "/c", "npx", "fs-mcp", "&&", "pause"`,
 		`"cmd.exe", "/C", "call", "run.bat"`,
-		// A variable has one value.
+		// A variable that is set twice.
 		`"docker", "run", "-e", "READ_ONLY=false", "-e", "READ_ONLY=true", "corp/image"`,
 		`"env", "READ_ONLY=false", "READ_ONLY=true", "fs-mcp"`,
 	} {
-		if s, _, err := importLine(t, line); err == nil || !strings.Contains(err.Error(), "no server in it can be imported: server notes: ") {
-			t.Errorf("%s became %q, %v", line, s, err)
+		if s, _, err := importLine(t, line); err == nil || !strings.Contains(err.Error(), "no server in the file can be imported: server notes: ") {
+			t.Errorf("%s was imported as %q, %v; want an error", line, s, err)
 		}
 	}
 }
 
-// TestPlainlyNoSecret takes what looks odd, and is copied as it is.
+// Arguments that look unusual but cannot be secrets are copied unchanged.
 func TestPlainlyNoSecret(t *testing.T) {
 	digest := "@sha256:" + strings.Repeat("0a1b2c3d", 8)
 	for _, line := range []string{
@@ -201,10 +203,10 @@ func TestPlainlyNoSecret(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err != nil || !slices.Equal(s, want) {
-			t.Errorf("%s became %q, %v", line, s, err)
+			t.Errorf("%s was imported as %q, %v; want it unchanged", line, s, err)
 		}
-		if strings.Contains(line, "git+https") && !strings.Contains(text, "does not come from a registry and cannot be pinned") {
-			t.Errorf("%s: there is no note that it cannot be pinned: %s", line, text)
+		if strings.Contains(line, "git+https") && !strings.Contains(text, "does not come from a registry, so ambit cannot pin it") {
+			t.Errorf("%s: no note says that the package cannot be pinned: %s", line, text)
 		}
 	}
 	for _, line := range []string{
@@ -218,14 +220,15 @@ func TestPlainlyNoSecret(t *testing.T) {
 		`"foo", "--server", "a1b2c3d4e5f6a7b8c9d0", "--x"`,
 		`"foo", "--db", "pass word1", "--x"`,
 	} {
-		if s, _, err := importLine(t, line); err == nil || !strings.Contains(err.Error(), "server notes: ") { // and no other
-			t.Errorf("%s became %q, %v", line, s, err)
+		if s, _, err := importLine(t, line); err == nil || !strings.Contains(err.Error(), "server notes: ") {
+			t.Errorf("%s was imported as %q, %v; want an error", line, s, err)
 		}
 	}
 }
 
-// TestEntries takes servers with more than a command: what is left out of one that is
-// copied changes nothing.
+// In servers with variables, a working folder or an address, possible secrets become references. A
+// server is refused if leaving something out would change its behavior. The expected text is the
+// environment of the server, or a part of the error.
 func TestEntries(t *testing.T) {
 	for entry, want := range map[string]string{
 		`{"command": "foo", "env": {"DB_PASSWORD": "$ummer2024xQ9"}}`:                        `DB_PASSWORD=$env:DB_PASSWORD`,
@@ -237,19 +240,19 @@ func TestEntries(t *testing.T) {
 		`{"command": "npx", "args": ["-y", "foo"], "cwd": "/srv"}`:                           ``,
 		// Refused.
 		`{"command": "docker", "args": ["run", "-e", "N=true", "corp/image"], "env": {"N": "false"}}`: "set twice",
-		`{"command": "foo", "env": {"READ-ONLY": "true"}}`:                                            "no usable name",
+		`{"command": "foo", "env": {"READ-ONLY": "true"}}`:                                            "an invalid name",
 		`{"command": "npx", "args": "-y foo"}`:                                                        "not a list of strings",
 		`{"command": "foo", "args": ["--read-only", true]}`:                                           "not a list of strings",
 		`{"command": "node", "args": ["dist/index.js"], "cwd": "/srv"}`:                               "cwd",
 		`{"command": "./run", "cwd": "/srv"}`:                                                         "cwd",
 		`{"command": "uv", "args": ["run", "foo"], "cwd": "/srv"}`:                                    "cwd",
-		`{"url": "https://corp.example/mcp/dB3kq9ZpL2x/sse"}`:                                         "a secret in its path",
-		`{"url": "https://corp.example/u/8401938475629384756/sse"}`:                                   "a secret in its path",
+		`{"url": "https://corp.example/mcp/dB3kq9ZpL2x/sse"}`:                                         "the path of the address could contain a secret",
+		`{"url": "https://corp.example/u/8401938475629384756/sse"}`:                                   "the path of the address could contain a secret",
 	} {
 		r, err := Import(configuration(t, `"notes": `+entry), ".")
 		if err != nil {
 			if want == "" || !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v", entry, err)
+				t.Errorf("%s: got the error %v, want %q", entry, err, want)
 			}
 			continue
 		}
@@ -262,12 +265,13 @@ func TestEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 		if env := strings.Join(got.Servers[0].Env, " "); env != want {
-			t.Errorf("%s has %q", entry, env)
+			t.Errorf("%s has the environment %q, want %q", entry, env, want)
 		}
 	}
 }
 
-// TestOneNameTwoMeanings: what one server refers to is not what another one has.
+// One server refers to a variable, and another server has its own value for the same name. The two
+// servers get different references.
 func TestOneNameTwoMeanings(t *testing.T) {
 	for _, entries := range []string{
 		`"a": {"command": "foo", "env": {"API_KEY": "${API_KEY}"}}, "b": {"command": "bar", "env": {"API_KEY": "hunter22"}}`,
@@ -279,24 +283,25 @@ func TestOneNameTwoMeanings(t *testing.T) {
 		}
 		for _, want := range []string{`"API_KEY=$env:API_KEY"`, `"API_KEY=$env:B_API_KEY"`} {
 			if !strings.Contains(string(r.Text), want) {
-				t.Errorf("there is no %s in %s", want, r.Text)
+				t.Errorf("the manifest does not contain %s: %s", want, r.Text)
 			}
 		}
 	}
 }
 
-// TestPasswordOfAnAddress: what opens a database is copied from nowhere else.
+// The password in the URL of a database is withheld everywhere in the file, not only in URLs.
 func TestPasswordOfAnAddress(t *testing.T) {
 	r, err := Import(configuration(t, `"notes": {"command": "foo", "args": ["/tmp/Zx81Kq77Lm2"], "env": {"DATABASE_URL": "postgres://u:Zx81Kq77Lm2@h/db"}}`), ".")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if all := string(r.Text) + fmt.Sprint(r.Notes); strings.Contains(all, "Zx81Kq77Lm2") {
-		t.Errorf("it is in\n%s", all)
+		t.Errorf("the result contains the password:\n%s", all)
 	}
 }
 
-// importLine is what becomes of a command: its words, and all that is written.
+// importLine imports a server with one command. It returns the words of the imported command, and the
+// manifest with all notes as text.
 func importLine(t *testing.T, line string) (words []string, text string, err error) {
 	t.Helper()
 	r, err := Import(commandLine(t, line), ".")
@@ -315,7 +320,8 @@ func importLine(t *testing.T, line string) (words []string, text string, err err
 	return append([]string{got.Servers[0].Command}, got.Servers[0].Args...), string(r.Text) + fmt.Sprint(r.Notes), nil
 }
 
-// TestQueries takes addresses of servers: a query is a bound, unless it is a secret.
+// The parameters in the query of an address are copied, because they can be limits. Parameters for
+// secrets are removed. The address is refused if the meaning of a parameter is not clear.
 func TestQueries(t *testing.T) {
 	for address, want := range map[string]string{
 		"https://corp.example/mcp?read_only=true&features=docs,database": "https://corp.example/mcp?read_only=true&features=docs,database",
@@ -327,8 +333,8 @@ func TestQueries(t *testing.T) {
 		"https://corp.example/a,https://me:swordfish@corp.example":       "",
 	} {
 		b := &builder{}
-		if got, ok := b.address("x", address); got != want || ok != (want != "") {
-			t.Errorf("%s became %s, %t", address, got, ok)
+		if got, ok := b.cleanURL("x", address); got != want || ok != (want != "") {
+			t.Errorf("%s was imported as %q, %t; want %q", address, got, ok, want)
 		}
 	}
 }

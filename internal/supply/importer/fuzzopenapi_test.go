@@ -11,9 +11,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// FuzzOpenAPI: what is made of a description asks one public host over https, sends
-// a credential to that host only, changes nothing without asking a person, and
-// holds nothing that looks like a secret.
+// FuzzOpenAPI checks that any OpenAPI description results in a valid manifest with only http tools.
+// The tools must send requests and credentials only to one host, over https.
 func FuzzOpenAPI(f *testing.F) {
 	text, err := os.ReadFile("testdata/ok/petstore.json")
 	if err != nil {
@@ -31,7 +30,7 @@ func FuzzOpenAPI(f *testing.F) {
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, text []byte) {
 		path := filepath.Join(dir, "x.json")
-		os.Remove(path) // to write over a file can wait for the disk
+		os.Remove(path) // overwriting the file instead could wait for the disk
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -41,32 +40,32 @@ func FuzzOpenAPI(f *testing.F) {
 		}
 		m, _ := manifest.Parse("findagent.json", r.Text, manifest.Options{})
 		if !m.Valid() {
-			t.Fatalf("not valid: %v", m.Diagnostics)
+			t.Fatalf("the manifest is not valid: %v", m.Diagnostics)
 		}
 		if !json.Valid(r.Text) {
-			t.Fatal("not JSON")
+			t.Fatal("the manifest is not JSON")
 		}
 		hosts := map[string]bool{}
 		for _, tool := range m.Agent().Tools {
 			h, ok := tool.Binding.(agent.HTTP)
 			if !ok {
-				t.Errorf("%s is done by %T", tool.Name, tool.Binding)
+				t.Errorf("the tool %s has a binding of type %T, want an http tool", tool.Name, tool.Binding)
 				continue
 			}
 			u, err := url.Parse(h.URL)
 			if err != nil || u.Scheme != "https" || u.User != nil || u.Hostname() == "" {
-				t.Errorf("%s asks %q", tool.Name, h.URL)
+				t.Errorf("the tool %s sends requests to %q, which is not a plain https address", tool.Name, h.URL)
 				continue
 			}
 			hosts[u.Hostname()] = true
 			if h.AuthRef != "" {
 				if slot := m.Agent().Slot(h.AuthRef); slot == nil || !slot.Covers(u.Hostname()) {
-					t.Errorf("%s sends %s to %s", tool.Name, h.AuthRef, u.Hostname())
+					t.Errorf("the tool %s sends the credential %s to %s, which is not a host of its slot", tool.Name, h.AuthRef, u.Hostname())
 				}
 			}
 		}
 		if len(hosts) > 1 {
-			t.Errorf("it asks %v", hosts)
+			t.Errorf("the tools send requests to several hosts: %v", hosts)
 		}
 	})
 }

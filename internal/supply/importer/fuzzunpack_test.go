@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Whatever an archive names its files: they end up in its folder or nowhere, as plain
-// files, and those with values in them are left out.
+// FuzzUnpack calls unpack with any file names in the archive. unpack must write only regular files
+// below its folder, and no hidden files.
 func FuzzUnpack(f *testing.F) {
 	for _, s := range []string{"server/index.js", "../evil", "/etc/passwd", `a\..\b`, ".env", "a/.env", "a/../../b", "manifest.json", "A", "a/", "con:x", "a\x00b"} {
 		f.Add(s, "a", uint32(0o644), []byte("text"))
@@ -52,7 +52,7 @@ func FuzzUnpack(f *testing.F) {
 			}
 			name, inside := strings.CutPrefix(path, into+string(filepath.Separator))
 			if !inside || !d.Type().IsRegular() || hidden(filepath.ToSlash(name)) || name == "manifest.json" {
-				t.Errorf("%q and %q leave %s, %v", one, other, path, d.Type())
+				t.Errorf("the entries %q and %q were unpacked to %s of type %v", one, other, path, d.Type())
 			}
 			return nil
 		})

@@ -1,23 +1,20 @@
-// Package importer creates manifests from existing files: an MCP client's
-// configuration, a registry's server.json, an MCPB bundle, a Claude sub-agent, a
-// repository of skills or rules, an OpenAPI description.
+// Package importer creates manifests from existing files: the configuration of an MCP client, a server.json from a
+// registry, an MCPB bundle, a Claude sub-agent, a folder of skills or rules, or an OpenAPI description.
 //
-// The result is always a valid manifest, and as narrow as possible: unknown things are
-// not allowed. A [Note] records everything that was guessed or left out, and a person
-// checks it before the agent does anything.
+// The result is always a valid manifest with as few permissions as possible. Every guess and every omission is
+// recorded in a [Note]. A person must check the notes before using the agent.
 //
-// Secrets are not copied. Configurations contain them in unexpected places: arguments,
-// addresses, prompts. So settings are copied only if they are plainly harmless, and
-// become references such as $env:NAME otherwise. Arguments cannot be references: only
-// flags, paths, addresses, packages and words without digits are copied. A secret that
-// is a plain word is the one kind that passes. Texts for people are copied without
-// anything that looks like a secret. Finally the whole result is searched for every
-// withheld value, and refused if it contains one. The files of a bundle are its
-// program and are unpacked unchanged.
+// Secrets are not copied. Configurations contain secrets in unexpected places, such as arguments, addresses and
+// prompts. The importer copies a variable or header only if the value is clearly harmless. It replaces any other
+// value with a reference such as $env:NAME. A reference cannot replace an argument. The importer therefore copies
+// only arguments that are flags, paths, addresses, packages or words without digits. It does not detect a secret that
+// is a plain word. In texts for people, it removes everything that looks like a secret. Finally, the importer
+// searches the result for all withheld values. If the result contains a withheld value, the import fails. The files
+// of a bundle are the program of the server, so they are unpacked unchanged.
 //
-// The input is not trusted. Nothing in it is run or fetched, references are followed
-// only within the document, no path leaves its archive or folder, and size, depth and
-// number are limited.
+// The input is not trusted. The importer does not run or fetch anything. It follows references only within the
+// document. It refuses paths that lead out of the archive or folder. Sizes, nesting and the number of entries are
+// limited.
 package importer
 
 import (
@@ -26,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,15 +38,15 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Kinds of notes.
+// The values of Note.Kind.
 const (
 	Guessed = "guessed"
 	Dropped = "dropped"
-	// Secret is a value that was not copied and has to be set.
+	// Secret means that a value was not copied and that the user must set the value.
 	Secret = "secret"
 )
 
-// Note is a statement for a person to check.
+// Note is a message about the import that the user must check.
 type Note struct {
 	Kind   string `json:"kind"`
 	What   string `json:"what"`
@@ -60,19 +58,20 @@ type Result struct {
 	// Source describes the input.
 	Source  string
 	Dialect agent.Dialect
-	// Name is a suggestion for the agent's name.
+	// Name is the suggested name of the agent.
 	Name  string
 	Text  []byte
 	Notes []Note
-	// Next is the next command to run: lock, verify or inspect.
+	// Next is the ambit command to run next: lock, verify or inspect.
 	Next string
 
-	// unpack writes the files that the manifest needs beside it; nil if none.
+	// unpack writes the files that the manifest needs to dir, which is the folder of the manifest. It is nil if the
+	// manifest needs no files.
 	unpack func(dir string) error
 }
 
-// Unpack writes the files that the manifest needs into its folder. It reports
-// whether there are any.
+// Unpack writes the files that the manifest needs to dir, which is the folder of the manifest. It returns false if the
+// manifest needs no files.
 func (r *Result) Unpack(dir string) (bool, error) {
 	if r.unpack == nil {
 		return false, nil
@@ -80,7 +79,7 @@ func (r *Result) Unpack(dir string) (bool, error) {
 	return true, r.unpack(dir)
 }
 
-// Error is why a file cannot be imported, with a hint.
+// Error is the error for a file that cannot be imported.
 type Error struct {
 	Reason, Hint string
 }
@@ -91,14 +90,14 @@ func fail(hint, format string, args ...any) error {
 	return &Error{Reason: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// Limits of the input.
+// maxInput is the maximum size of the input in bytes. maxDepth is the maximum nesting depth of the input.
 const (
 	maxInput = 16 << 20
 	maxDepth = 200
 )
 
-// Import reads a file or folder. output is the folder of the future manifest; paths of
-// other files are relative to it.
+// Import creates a manifest from the file or folder at path. The parameter output is the folder where the caller will
+// write the manifest. Paths in the manifest are relative to that folder.
 func Import(path, output string) (*Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -112,7 +111,7 @@ func Import(path, output string) (*Result, error) {
 	case !info.Mode().IsRegular():
 		return nil, fail("", "%s is neither a file nor a folder", path)
 	default:
-		r, err = b.file(path)
+		r, err = b.importFile(path)
 	}
 	if err != nil {
 		return nil, err
@@ -120,8 +119,8 @@ func Import(path, output string) (*Result, error) {
 	return b.finish(r)
 }
 
-// file detects the format of a file by its content.
-func (b *builder) file(path string) (*Result, error) {
+// importFile imports a file. It detects the format from the content.
+func (b *builder) importFile(path string) (*Result, error) {
 	text, err := readBounded(path)
 	if err != nil {
 		return nil, err
@@ -142,27 +141,31 @@ func (b *builder) file(path string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.document(path, name, root)
+	return b.importDocument(path, name, root)
 }
 
-// document detects the format of a parsed document by its keys.
-func (b *builder) document(path, name string, root map[string]any) (*Result, error) {
+// importDocument imports a parsed document. It detects the format from the keys.
+func (b *builder) importDocument(path, name string, root map[string]any) (*Result, error) {
 	switch {
 	case root["schema_version"] != nil && root["agent"] != nil:
-		return nil, fail("check it with: ambit validate "+diag.ShellWord(path), "%s is already a manifest", filepath.Base(path))
+		return nil, fail("to check the manifest, run: ambit validate "+diag.ShellWord(path), "%s is already a manifest",
+			filepath.Base(path))
 	case root["openapi"] != nil:
 		return b.openAPI(name, root)
 	case root["swagger"] != nil:
-		return nil, fail("convert it to OpenAPI 3 first", "this is Swagger 2; only OpenAPI 3 is supported")
+		return nil, fail("convert the file to OpenAPI 3 first",
+			"the file is a Swagger 2 description; only OpenAPI 3 is supported")
 	case has(root, "packages", "remotes") && root["name"] != nil:
 		return b.registry(root)
 	case root["manifest_version"] != nil && root["server"] != nil, root["dxt_version"] != nil:
-		return nil, fail("give the whole .mcpb file", "this is the manifest of an MCPB bundle, without the bundle")
+		return nil, fail("import the .mcpb file instead", "the file is only the manifest of an MCPB bundle")
 	}
 	if holder := serversOf(root); holder != nil {
 		return b.configuration(path, name, root, holder)
 	}
-	return nil, fail("", "%s has an unknown format: ambit imports MCP configurations, server.json, MCPB bundles, Claude sub-agents, folders of skills or rules, and OpenAPI 3", filepath.Base(path))
+	return nil, fail("",
+		"%s has an unknown format: ambit imports MCP configurations, server.json, MCPB bundles, Claude sub-agents, "+
+			"folders of skills or rules, and OpenAPI 3", filepath.Base(path))
 }
 
 func has(m map[string]any, keys ...string) bool {
@@ -178,8 +181,8 @@ func readBounded(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxInput+1))
 }
 
-// decode parses JSON with comments, TOML or YAML. It does not repeat the parser's
-// error, which may contain a secret.
+// decode parses TOML, YAML, or JSON with or without comments. The parameter ext is the extension of the file. The
+// error omits the parser's message, because that message could contain a secret.
 func decode(ext string, text []byte) (map[string]any, error) {
 	var root any
 	var err error
@@ -190,7 +193,7 @@ func decode(ext string, text []byte) (map[string]any, error) {
 		err = yaml.Unmarshal(text, &root)
 	default:
 		if !shallow(text) {
-			return nil, fail("", "it is nested too deeply")
+			return nil, fail("", "the file is nested too deeply")
 		}
 		var standard []byte
 		if standard, err = hujson.Standardize(text); err == nil {
@@ -200,9 +203,10 @@ func decode(ext string, text []byte) (map[string]any, error) {
 		}
 	}
 	if err != nil {
-		return nil, fail("check it with the program that reads it", "the file cannot be parsed: %s", place(err))
+		return nil, fail("open the file in the program that uses it, and fix the syntax error",
+			"the file cannot be parsed: %s", position(err))
 	}
-	if root, err = plain(root, 0); err != nil {
+	if root, err = normalize(root, 0); err != nil {
 		return nil, err
 	}
 	m, ok := root.(map[string]any)
@@ -212,8 +216,8 @@ func decode(ext string, text []byte) (map[string]any, error) {
 	return m, nil
 }
 
-// place is where a parser stopped, without the text there.
-func place(err error) string {
+// position returns the position of a parser error, without the text at that position.
+func position(err error) string {
 	if e, ok := errors.AsType[*toml.DecodeError](err); ok {
 		line, column := e.Position()
 		return fmt.Sprintf("line %d, column %d", line, column)
@@ -225,10 +229,10 @@ func place(err error) string {
 			return at
 		}
 	}
-	return "the syntax is wrong"
+	return "syntax error"
 }
 
-// shallow reports whether JSON is nested no deeper than a parser can handle.
+// shallow reports whether the nesting depth of a JSON text is at most maxDepth.
 func shallow(text []byte) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {
@@ -249,17 +253,17 @@ func shallow(text []byte) bool {
 	return true
 }
 
-// plain converts the result of any parser to objects with string keys, lists, strings,
-// json.Number and booleans.
-func plain(v any, depth int) (any, error) {
+// normalize converts the result of any parser to the same types: objects with string keys, lists, strings, json.Number
+// and booleans.
+func normalize(v any, depth int) (any, error) {
 	if depth > maxDepth {
-		return nil, fail("", "it is nested too deeply")
+		return nil, fail("", "the file is nested too deeply")
 	}
 	var err error
 	switch v := v.(type) {
 	case map[string]any:
 		for k := range v {
-			if v[k], err = plain(v[k], depth+1); err != nil {
+			if v[k], err = normalize(v[k], depth+1); err != nil {
 				return nil, err
 			}
 		}
@@ -267,14 +271,14 @@ func plain(v any, depth int) (any, error) {
 	case map[any]any:
 		m := make(map[string]any, len(v))
 		for k, item := range v {
-			if m[fmt.Sprint(k)], err = plain(item, depth+1); err != nil {
+			if m[fmt.Sprint(k)], err = normalize(item, depth+1); err != nil {
 				return nil, err
 			}
 		}
 		return m, nil
 	case []any:
 		for i := range v {
-			if v[i], err = plain(v[i], depth+1); err != nil {
+			if v[i], err = normalize(v[i], depth+1); err != nil {
 				return nil, err
 			}
 		}
@@ -282,7 +286,7 @@ func plain(v any, depth int) (any, error) {
 	case int, int64, uint64, float64:
 		text, err := json.Marshal(v)
 		if err != nil {
-			return nil, fail("", "it contains a number that JSON cannot represent")
+			return nil, fail("", "the file contains a number that JSON cannot represent")
 		}
 		return json.Number(text), nil
 	case nil, string, bool, json.Number:
@@ -291,10 +295,10 @@ func plain(v any, depth int) (any, error) {
 	return fmt.Sprint(v), nil // a date
 }
 
-// builder collects the notes of an import.
+// builder holds the state of an import.
 type builder struct {
 	notes []Note
-	// withheld are the values, which must not be in the result.
+	// withheld lists the possible secrets in the input. They must not appear in the result.
 	withheld []string
 }
 
@@ -305,7 +309,7 @@ func (b *builder) note(kind, what, format string, args ...any) {
 	}
 }
 
-// finish validates the result and searches it for withheld values.
+// finish validates the result. It fails if the result contains a withheld value.
 func (b *builder) finish(r *Result) (*Result, error) {
 	r.Notes = b.notes
 	for i := range r.Notes {
@@ -314,7 +318,8 @@ func (b *builder) finish(r *Result) (*Result, error) {
 	for _, secret := range b.withheld {
 		quoted, err := json.Marshal(secret)
 		if err != nil || bytes.Contains(r.Text, []byte(secret)) || bytes.Contains(r.Text, bytes.Trim(quoted, `"`)) {
-			return nil, fail("remove the secret from the name or description, and import again", "a value that was withheld as a secret also appears where it would be copied")
+			return nil, fail("remove the secret from the name or description, and import again",
+				"a value that could be a secret also appears in a text that the manifest would contain")
 		}
 	}
 	if _, err := manifest.Parse("imported.json", r.Text, manifest.Options{Dialect: r.Dialect}); err != nil {
@@ -332,23 +337,20 @@ func encode(v any) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// These getters return a zero value for any other type.
-
-func text(v any) string {
-	s, _ := v.(string)
-	return s
+// asType returns v as a T. It returns the zero value if v has a different type.
+func asType[T any](v any) T {
+	t, _ := v.(T)
+	return t
 }
 
-func object(v any) map[string]any {
-	m, _ := v.(map[string]any)
-	return m
-}
+var (
+	text   = asType[string]
+	object = asType[map[string]any]
+	list   = asType[[]any]
+	truth  = asType[bool]
+)
 
-func list(v any) []any {
-	l, _ := v.([]any)
-	return l
-}
-
+// texts returns the strings and numbers in a list, as strings.
 func texts(v any) []string {
 	var out []string
 	for _, item := range list(v) {
@@ -362,17 +364,4 @@ func texts(v any) []string {
 	return out
 }
 
-func truth(v any) bool {
-	t, _ := v.(bool)
-	return t
-}
-
-// sorted returns the sorted keys of an object.
-func sorted[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

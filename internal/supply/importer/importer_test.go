@@ -21,17 +21,17 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
+// canary is part of every fake secret in the inputs.
 const canary = "canary"
 
-// TestImports takes every input in testdata/ok to a valid manifest, and looks
-// for the secrets that are planted in them.
+// Every input in testdata/ok is imported as a valid manifest, without the fake secrets in the input.
 func TestImports(t *testing.T) {
 	entries, err := os.ReadDir("testdata/ok")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(entries) < 20 {
-		t.Fatalf("only %d inputs", len(entries))
+		t.Fatalf("testdata/ok has %d inputs, want at least 20", len(entries))
 	}
 	for _, e := range entries {
 		path := filepath.Join("testdata", "ok", e.Name())
@@ -44,10 +44,10 @@ func TestImports(t *testing.T) {
 				t.Fatal(err)
 			}
 			if m, _ := manifest.Parse("x.json", r.Text, manifest.Options{}); !m.Valid() || m.Dialect != r.Dialect {
-				t.Errorf("not valid: %v", m.Diagnostics)
+				t.Errorf("the manifest is not valid: %v", m.Diagnostics)
 			}
 			if len(r.Notes) == 0 || r.Next == "" || r.Name == "" || r.Source == "" {
-				t.Errorf("a note is missing: %+v", r)
+				t.Errorf("a field of the result is empty: %+v", r)
 			}
 			var b bytes.Buffer
 			for _, n := range r.Notes {
@@ -65,13 +65,13 @@ func TestImports(t *testing.T) {
 			}
 			want, err := os.ReadFile(golden)
 			if err != nil || !bytes.Equal(b.Bytes(), want) {
-				t.Errorf("got:\n%s\nwant:\n%s%v", b.String(), want, err)
+				t.Errorf("got:\n%s\nwant (%s):\n%s%v", b.String(), golden, want, err)
 			}
 		})
 	}
 }
 
-// file is one entry of an archive that a test makes.
+// file is one entry of an archive that a test creates.
 type file struct {
 	name, text string
 	mode       fs.FileMode
@@ -121,12 +121,12 @@ func TestBundle(t *testing.T) {
 	}
 	for _, want := range []string{`"./my-notes/server/index.js"`, `"API_KEY=$env:API_KEY"`, `"list_notes"`, `"version": "1.4.0"`} {
 		if !strings.Contains(string(r.Text), want) {
-			t.Errorf("there is no %s in\n%s", want, r.Text)
+			t.Errorf("the manifest does not contain %s:\n%s", want, r.Text)
 		}
 	}
 	dir := t.TempDir()
 	if done, err := r.Unpack(dir); err != nil || !done {
-		t.Fatalf("unpacked %t, %v", done, err)
+		t.Fatalf("Unpack returned %t, %v; want true", done, err)
 	}
 	all := string(r.Text) + fmt.Sprint(r.Notes)
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -141,39 +141,39 @@ func TestBundle(t *testing.T) {
 		t.Errorf("a secret was copied: %s, %v", all, err)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "my-notes", "server", "index.js")); err != nil || runtime.GOOS != "windows" && info.Mode().Perm()&0o100 == 0 {
-		t.Errorf("the server was not unpacked as it was: %v, %v", info, err)
+		t.Errorf("the server was not unpacked, or is not executable: %v, %v", info, err)
 	}
 	if _, err := r.Unpack(dir); err == nil {
-		t.Error("a folder that is there was written into")
+		t.Error("Unpack wrote to a folder that already exists")
 	}
 }
 
 func TestHostileBundles(t *testing.T) {
 	m := file{name: "manifest.json", text: bundleManifest}
 	for name, files := range map[string][]file{
-		"a path upwards":     {m, {name: "../evil", text: "x"}},
-		"a path in between":  {m, {name: "a/../../evil", text: "x"}},
-		"an absolute path":   {m, {name: "/etc/evil", text: "x"}},
-		"a drive":            {m, {name: "C:/evil", text: "x"}},
-		"backslashes":        {m, {name: `..\evil`, text: "x"}},
-		"a link":             {m, {name: "link", text: "/etc/passwd", mode: fs.ModeSymlink | 0o777}},
-		"two of one name":    {m, {name: "A.js", text: "x"}, {name: "a.js", text: "y"}},
-		"no manifest":        {{name: "x", text: "x"}},
-		"a manifest of text": {{name: "manifest.json", text: "hello"}},
-		"a manifest bomb":    {{name: "manifest.json", text: strings.Repeat(" ", maxInput+2)}},
-		"a deep manifest":    {{name: "manifest.json", text: strings.Repeat("[", 100_000)}},
+		"a parent folder":                     {m, {name: "../evil", text: "x"}},
+		"a parent folder through a subfolder": {m, {name: "a/../../evil", text: "x"}},
+		"an absolute path":                    {m, {name: "/etc/evil", text: "x"}},
+		"a drive letter":                      {m, {name: "C:/evil", text: "x"}},
+		"backslashes":                         {m, {name: `..\evil`, text: "x"}},
+		"a link":                              {m, {name: "link", text: "/etc/passwd", mode: fs.ModeSymlink | 0o777}},
+		"two files of the same name":          {m, {name: "A.js", text: "x"}, {name: "a.js", text: "y"}},
+		"no manifest":                         {{name: "x", text: "x"}},
+		"a manifest that is not JSON":         {{name: "manifest.json", text: "hello"}},
+		"an oversized manifest":               {{name: "manifest.json", text: strings.Repeat(" ", maxInput+2)}},
+		"a deeply nested manifest":            {{name: "manifest.json", text: strings.Repeat("[", 100_000)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Import(archive(t, files...), ".")
 			if _, ok := errors.AsType[*Error](err); !ok {
-				t.Errorf("got %v", err)
+				t.Errorf("Import returned %v, want an *Error", err)
 			}
 		})
 	}
 }
 
-// An archive that is all directory is refused before its entries are counted, let
-// alone kept; its end says that it has none.
+// The importer refuses an archive with an oversized directory before it reads the directory. This
+// also applies if the archive's end record declares no entries.
 func TestSwollenBundle(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.mcpb")
 	entry := "PK\x01\x02" + strings.Repeat("\x00", 42)
@@ -183,15 +183,15 @@ func TestSwollenBundle(t *testing.T) {
 	}
 	_, err := Import(path, ".")
 	if e, ok := errors.AsType[*Error](err); !ok || !strings.Contains(e.Error(), unzip.ErrTooMany.Error()) {
-		t.Errorf("got %v", err)
+		t.Errorf("Import returned %v, want %v", err, unzip.ErrTooMany)
 	}
 	if err := unpack(path, filepath.Join(t.TempDir(), "x")); err == nil || !strings.Contains(err.Error(), unzip.ErrTooMany.Error()) {
-		t.Errorf("unpacking: %v", err)
+		t.Errorf("unpack returned %v, want %v", err, unzip.ErrTooMany)
 	}
 }
 
-// TestBombIsCounted unpacks more than there is schemasLeft for, whatever the archive
-// says of itself.
+// If an entry is larger than its declared size, it is not unpacked completely. An archive that
+// declares too large a size is refused.
 func TestBombIsCounted(t *testing.T) {
 	path := archive(t, file{name: "manifest.json", text: bundleManifest}, file{name: "big", text: strings.Repeat("0", 1<<20)})
 	z, err := zip.OpenReader(path)
@@ -204,12 +204,16 @@ func TestBombIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if n, err := unpackFile(root, z.File[1], 1000); err == nil || n > 1001 {
-		t.Errorf("%d bytes were unpacked, %v", n, err)
+	z.File[1].UncompressedSize64 = 1000
+	if err := unzip.Extract(root, z.File[1], "big"); !errors.Is(err, unzip.ErrDamaged) {
+		t.Errorf("Extract returned %v, want %v", err, unzip.ErrDamaged)
+	}
+	if info, err := root.Stat("big"); err != nil || info.Size() > 1001 {
+		t.Errorf("Extract wrote more than the declared size: %v, %v", info, err)
 	}
 	z.File[1].UncompressedSize64 = maxUnpacked + 1
 	if checkEntries(z.File) == nil {
-		t.Error("an archive that says it is too large was taken")
+		t.Error("checkEntries accepted an archive that declares too large a size")
 	}
 }
 
@@ -239,10 +243,10 @@ func TestRefused(t *testing.T) {
 			}
 			_, err := Import(path, ".")
 			if _, ok := errors.AsType[*Error](err); !ok {
-				t.Fatalf("got %v", err)
+				t.Fatalf("Import returned %v, want an *Error", err)
 			}
 			if strings.Contains(err.Error(), canary) {
-				t.Errorf("the error repeats what is in the file: %v", err)
+				t.Errorf("the error contains the fake secret of the file: %v", err)
 			}
 		})
 	}
@@ -250,36 +254,36 @@ func TestRefused(t *testing.T) {
 		t.Error("an empty folder was imported")
 	}
 	if _, err := Import("testdata/none", "."); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: got %v, want %v", err, fs.ErrNotExist)
 	}
 }
 
-// TestVersionAsked imports commands that cannot be pinned and inexact versions:
-// the declared version and the arguments agree, and a note lists what was left out.
+// The declared version of an imported server agrees with its arguments. If the version is inexact or
+// the package cannot be pinned, a note says so.
 func TestVersionAsked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args, version, kept, note string
 	}{
-		"an unknown option":             {`"--odd", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
-		"a tag behind such an option":   {`"-", "notes@*latest"`, "0.0.0", "notes", "its version *latest is not exact"},
-		"nothing behind the at":         {`"notes@"`, "0.0.0", "notes", ""},
-		"two versions, neither a tag's": {`"--odd", "notes@one@two"`, "0.0.0", "notes", "its version one is not exact"},
-		"a tag of a scope's package":    {`"@corp/notes@next"`, "0.0.0", "@corp/notes", "its version next is not exact"},
-		"a place":                       {`"--odd", "git@host/notes"`, zeroDigest, "git@host/notes", "git@host/notes does not come from a registry and cannot be pinned"},
-		"a file, as an option":          {`"-y", "--package=corp-tool@tool.tgz", "tool"`, zeroDigest, "--package=corp-tool@tool.tgz", "corp-tool@tool.tgz does not come from a registry and cannot be pinned"},
-		"a file without a name":         {`"-y", "./corp-tool.tgz"`, zeroDigest, "./corp-tool.tgz", "./corp-tool.tgz does not come from a registry and cannot be pinned"},
-		"a file beside it":              {`"corp-tool.tgz"`, zeroDigest, "corp-tool.tgz", "corp-tool.tgz does not come from a registry and cannot be pinned"},
-		"a repository":                  {`"corp/tool"`, zeroDigest, "corp/tool", "corp/tool does not come from a registry and cannot be pinned"},
-		"a range":                       {`"notes@^1.2.3"`, "0.0.0", "notes", "its version ^1.2.3 is not exact"},
-		"the same word elsewhere":       {`"@corp/notes@beta", "--mail", "me@beta"`, "0.0.0", "me@beta", "its version beta is not exact"},
-		"a path":                        {`"-y", "./srv@beta"`, zeroDigest, "./srv@beta", "./srv@beta does not come from a registry and cannot be pinned"},
-		"a file":                        {`"-y", "corp-tool@file:tool.tgz"`, zeroDigest, "corp-tool@file:tool.tgz", "corp-tool@file:tool.tgz does not come from a registry and cannot be pinned"},
-		"a file with an at":             {`"corp-tool@file:tool@new"`, zeroDigest, "corp-tool@file:tool@new", "corp-tool@file:tool@new does not come from a registry and cannot be pinned"},
-		"a file by its ending":          {`"corp-tool@tool.TGZ"`, zeroDigest, "corp-tool@tool.TGZ", "corp-tool@tool.TGZ does not come from a registry and cannot be pinned"},
-		"the folder itself":             {`"@corp/tool@."`, zeroDigest, "@corp/tool@.", "@corp/tool@. does not come from a registry and cannot be pinned"},
-		"another name":                  {`"notes@npm:other"`, zeroDigest, "notes@npm:other", "notes@npm:other does not come from a registry and cannot be pinned"},
-		"behind another option's value": {`"--loglevel", "silent", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
-		"behind an option":              {`"-p", "@corp/tool@github:corp/tool", "tool"`, zeroDigest, "@corp/tool@github:corp/tool", "@corp/tool@github:corp/tool does not come from a registry and cannot be pinned"},
+		"an unknown option":                      {`"--odd", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
+		"a tag after an unknown option":          {`"-", "notes@*latest"`, "0.0.0", "notes", "the version *latest is not copied"},
+		"an empty version":                       {`"notes@"`, "0.0.0", "notes", ""},
+		"two words after @":                      {`"--odd", "notes@one@two"`, "0.0.0", "notes", "the version one is not copied"},
+		"a tag of a scoped package":              {`"@corp/notes@next"`, "0.0.0", "@corp/notes", "the version next is not copied"},
+		"a git address":                          {`"--odd", "git@host/notes"`, zeroDigest, "git@host/notes", "git@host/notes does not come from a registry, so ambit cannot pin it"},
+		"a file in an option":                    {`"-y", "--package=corp-tool@tool.tgz", "tool"`, zeroDigest, "--package=corp-tool@tool.tgz", "corp-tool@tool.tgz does not come from a registry, so ambit cannot pin it"},
+		"only the path of a file":                {`"-y", "./corp-tool.tgz"`, zeroDigest, "./corp-tool.tgz", "./corp-tool.tgz does not come from a registry, so ambit cannot pin it"},
+		"only the name of a file":                {`"corp-tool.tgz"`, zeroDigest, "corp-tool.tgz", "corp-tool.tgz does not come from a registry, so ambit cannot pin it"},
+		"a repository":                           {`"corp/tool"`, zeroDigest, "corp/tool", "corp/tool does not come from a registry, so ambit cannot pin it"},
+		"a range":                                {`"notes@^1.2.3"`, "0.0.0", "notes", "the version ^1.2.3 is not copied"},
+		"the tag in another argument":            {`"@corp/notes@beta", "--mail", "me@beta"`, "0.0.0", "me@beta", "the version beta is not copied"},
+		"a path":                                 {`"-y", "./srv@beta"`, zeroDigest, "./srv@beta", "./srv@beta does not come from a registry, so ambit cannot pin it"},
+		"a file":                                 {`"-y", "corp-tool@file:tool.tgz"`, zeroDigest, "corp-tool@file:tool.tgz", "corp-tool@file:tool.tgz does not come from a registry, so ambit cannot pin it"},
+		"a file with an @ in its name":           {`"corp-tool@file:tool@new"`, zeroDigest, "corp-tool@file:tool@new", "corp-tool@file:tool@new does not come from a registry, so ambit cannot pin it"},
+		"a file with an uppercase extension":     {`"corp-tool@tool.TGZ"`, zeroDigest, "corp-tool@tool.TGZ", "corp-tool@tool.TGZ does not come from a registry, so ambit cannot pin it"},
+		"the current folder":                     {`"@corp/tool@."`, zeroDigest, "@corp/tool@.", "@corp/tool@. does not come from a registry, so ambit cannot pin it"},
+		"an alias for another package":           {`"notes@npm:other"`, zeroDigest, "notes@npm:other", "notes@npm:other does not come from a registry, so ambit cannot pin it"},
+		"a version after an option with a value": {`"--loglevel", "silent", "notes@1.2.3"`, "1.2.3", "notes@1.2.3", ""},
+		"a repository in an option":              {`"-p", "@corp/tool@github:corp/tool", "tool"`, zeroDigest, "@corp/tool@github:corp/tool", "@corp/tool@github:corp/tool does not come from a registry, so ambit cannot pin it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "mcp.json")
@@ -292,20 +296,20 @@ func TestVersionAsked(t *testing.T) {
 			}
 			for _, want := range []string{`"version": "` + tt.version + `"`, `"` + tt.kept + `"`} {
 				if !strings.Contains(string(r.Text), want) {
-					t.Errorf("there is no %s in\n%s", want, r.Text)
+					t.Errorf("the manifest does not contain %s:\n%s", want, r.Text)
 				}
 			}
-			if told := fmt.Sprint(r.Notes); !strings.Contains(told, tt.note) || tt.note == "" && strings.Contains(told, "not exact") {
-				t.Errorf("notes: %s", told)
-			} else if tt.version == zeroDigest && strings.Contains(told, "--update") {
-				t.Errorf("it suggests the registry's package: %s", told)
+			if notes := fmt.Sprint(r.Notes); !strings.Contains(notes, tt.note) || tt.note == "" && strings.Contains(notes, "not exact") {
+				t.Errorf("the notes are %s, want %q", notes, tt.note)
+			} else if tt.version == zeroDigest && strings.Contains(notes, "--update") {
+				t.Errorf("the notes suggest to use the registry's package of the same name: %s", notes)
 			}
 		})
 	}
 }
 
-// TestSomethingElse takes commands with arguments that may be secrets, without which
-// something else would run, or with fewer bounds: none of them becomes a server.
+// Some arguments look like secrets, but also decide or limit what the command runs. A server with
+// such an argument is not imported.
 func TestSomethingElse(t *testing.T) {
 	for _, line := range []string{
 		`"npx", "-y", "corp-tool@file:tool-1.0.tgz", "serve"`,
@@ -390,13 +394,13 @@ func TestSomethingElse(t *testing.T) {
 		`"/bin/ksh", "-c", "foo swordfish"`,
 		`"ash", "-c", "foo swordfish"`,
 	} {
-		if r, err := Import(commandLine(t, line), "."); err == nil || !strings.Contains(err.Error(), "no server in it can be imported: server notes: ") {
-			t.Errorf("%s became %+v, %v", line, r, err)
+		if r, err := Import(commandLine(t, line), "."); err == nil || !strings.Contains(err.Error(), "no server in the file can be imported: server notes: ") {
+			t.Errorf("%s was imported as %+v, %v; want an error", line, r, err)
 		}
 	}
 }
 
-// TestSameCommand takes commands that are copied as they are.
+// Commands without possible secrets are copied unchanged.
 func TestSameCommand(t *testing.T) {
 	for _, line := range []string{
 		`"uvx", "--from=corp-tool==1.0.0", "serve"`,
@@ -456,12 +460,12 @@ func TestSameCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := got.Servers[0]; s.Command != want[0] || !slices.Equal(s.Args, want[1:]) {
-			t.Errorf("%s became %s %q", line, s.Command, s.Args)
+			t.Errorf("%s was imported as %s %q, want it unchanged", line, s.Command, s.Args)
 		}
 	}
 }
 
-// TestVariablesOfContainers: what a container is given is a secret's reference.
+// The value of a variable that is passed to a container is replaced with a reference.
 func TestVariablesOfContainers(t *testing.T) {
 	for _, line := range []string{
 		`"docker", "run", "-e", "API_TOKEN=swordfish", "corp/image"`,
@@ -475,7 +479,7 @@ func TestVariablesOfContainers(t *testing.T) {
 	} {
 		r, err := Import(commandLine(t, line), ".")
 		if err != nil || strings.Contains(string(r.Text), "swordfish") || !strings.Contains(string(r.Text), `"API_TOKEN=$env:API_TOKEN"`) || !strings.Contains(string(r.Text), `"corp/image"`) {
-			t.Errorf("%s became %+v, %v", line, r, err)
+			t.Errorf("%s was imported as %+v, %v; want a reference in place of the secret", line, r, err)
 		}
 	}
 }
@@ -487,18 +491,19 @@ func TestManifestAlready(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, err := Import(path, "."); err == nil || err.Error() != "notes.json is already a manifest" {
-		t.Errorf("it became %+v, %v", r, err)
+		t.Errorf("Import returned %+v, %v; want the error that the file is already a manifest", r, err)
 	}
 }
 
-// commandLine is a client's configuration with one server.
+// commandLine writes the configuration of an MCP client with one server. line is the server's command
+// and arguments, as a JSON list without brackets.
 func commandLine(t *testing.T, line string) (path string) {
 	t.Helper()
 	command, args, _ := strings.Cut(line, ", ")
 	return configuration(t, `"notes": {"command": `+command+`, "args": [`+args+`]}`)
 }
 
-// configuration is a client's file with these servers.
+// configuration writes the configuration of an MCP client with the given servers, and returns its path.
 func configuration(t *testing.T, servers string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "mcp.json")
@@ -511,11 +516,11 @@ func configuration(t *testing.T, servers string) (path string) {
 func TestSkillsBesideTheManifest(t *testing.T) {
 	r, err := Import("testdata/ok/skills-repo", "testdata")
 	if err != nil || !strings.Contains(string(r.Text), `"key": "ok/skills-repo"`) {
-		t.Errorf("%s, %v", r.Text, err)
+		t.Errorf("the key is not the path of the folder relative to the manifest: %s, %v", r.Text, err)
 	}
 	r, err = Import("testdata/ok/skills-repo", t.TempDir())
-	if err != nil || !strings.Contains(string(r.Text), `"key": "skills-repo"`) || !strings.Contains(fmt.Sprint(r.Notes), "move it there") {
-		t.Errorf("%s %v, %v", r.Text, r.Notes, err)
+	if err != nil || !strings.Contains(string(r.Text), `"key": "skills-repo"`) || !strings.Contains(fmt.Sprint(r.Notes), "move the folder") {
+		t.Errorf("the key is not the name of the folder, or no note says to move the folder: %s %v, %v", r.Text, r.Notes, err)
 	}
 }
 
@@ -542,12 +547,12 @@ func FuzzImport(f *testing.F) {
 		r, err := Import(path, ".")
 		if err != nil {
 			if strings.Contains(err.Error(), "the result is not a valid manifest") {
-				t.Errorf("an import ended invalid: %v", err)
+				t.Errorf("Import created an invalid manifest: %v", err)
 			}
 			return
 		}
 		if m, _ := manifest.Parse("x.json", r.Text, manifest.Options{}); !m.Valid() {
-			t.Errorf("not valid: %v", m.Diagnostics)
+			t.Errorf("the manifest is not valid: %v", m.Diagnostics)
 		}
 	})
 }

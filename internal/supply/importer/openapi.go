@@ -15,47 +15,48 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/findagent"
 )
 
-// maxTools is the limit of a FindAgent manifest.
+// maxTools is the maximum number of tools in a FindAgent manifest.
 const maxTools = 40
 
-// api is an OpenAPI description that is being converted.
+// api holds the state while an OpenAPI description is converted.
 type api struct {
 	*builder
 	root map[string]any
-	base string // scheme, host and path of every operation
+	base string // scheme, host and path prefix of every operation
 	host string
 	m    findagent.Manifest
-	// slots are the credential slots by security scheme; nil for an unsupported
-	// scheme.
+	// slots maps security schemes to credential slots. The slot is nil if the scheme is not supported.
 	slots map[string]*slot
-	// open are the references that are being followed. schemasLeft is the number of schemas
-	// that a tool may still have.
-	open        map[string]bool
+	// following contains the references that are being followed. It is used to detect cycles. schemasLeft is the number
+	// of schemas that can still be added to the current tool.
+	following   map[string]bool
 	schemasLeft int
 }
 
 type slot struct {
 	findagent.CredentialSlot
-	header, value string // how it is sent, if not as a bearer token
+	header, value string // the header to send; empty for a bearer token
 	used          bool
 }
 
-// openAPI converts operations to http tools, and security schemes to credential slots
-// for the API's host.
+// openAPI converts an OpenAPI description. Operations become http tools. Security schemes become credential slots for
+// the host of the API.
 func (b *builder) openAPI(name string, root map[string]any) (*Result, error) {
 	if v := text(root["openapi"]); !strings.HasPrefix(v, "3.") {
-		return nil, fail("convert it to OpenAPI 3 first", "only OpenAPI 3 is supported")
+		return nil, fail("convert the file to OpenAPI 3 first", "only OpenAPI 3 is supported")
 	}
 	info := object(root["info"])
 	title := cmp.Or(text(info["title"]), name)
 	b.withholdDefaults(root)
-	a := &api{builder: b, root: root, slots: map[string]*slot{}, open: map[string]bool{}}
-	a.m = b.findAgent(title, text(info["description"]), fmt.Sprintf("You work with the API %s with your tools. Choose the tool that fits the request, "+
-		"take the values for its parameters from the user and never invent them, and report what the API returned. Ask before you change or delete anything.", title))
+	a := &api{builder: b, root: root, slots: map[string]*slot{}, following: map[string]bool{}}
+	a.m = b.findAgent(title, text(info["description"]),
+		fmt.Sprintf("Use your tools to work with the API %s. Choose the tool that fits the request, "+
+			"take the values for its parameters from the user and never invent them, and report what the API returned. Ask "+
+			"before you change or delete anything.", title))
 	a.m.Kind = string(agent.MCPTool)
 	a.m.ExamplePrompts = []string{cut("What can you do with "+a.m.Name+"?", 200)}
 	a.m.Delivery = &findagent.Delivery{Stdio: &findagent.Stdio{}}
-	b.note(Guessed, "system_prompt", "a general one is filled in")
+	b.note(Guessed, "system_prompt", "the prompt is generic; adapt it to your agent")
 	b.note(Guessed, "example_prompts", "write one to five example requests")
 	a.server()
 	a.schemes()
@@ -69,10 +70,12 @@ func (b *builder) openAPI(name string, root map[string]any) (*Result, error) {
 		}
 	}
 	out, err := encode(a.m)
-	return &Result{Source: "an OpenAPI description", Dialect: agent.FindAgent, Name: agent.Slug(a.m.Name), Text: out, Next: "inspect"}, err
+	return &Result{
+		Source: "an OpenAPI description", Dialect: agent.FindAgent, Name: agent.Slug(a.m.Name), Text: out, Next: "inspect",
+	}, err
 }
 
-// server uses the first public https address.
+// server sets the address of the API to the first public address in the description.
 func (a *api) server() {
 	servers := list(a.root["servers"])
 	for i, item := range servers {
@@ -83,40 +86,44 @@ func (a *api) server() {
 			raw = strings.ReplaceAll(raw, "{"+v+"}", text(object(vars[v])["default"]))
 		}
 		u, err := url.Parse(raw)
-		if err != nil || u.Host == "" || u.User != nil || strings.ContainsAny(raw, "{}") || !strings.Contains(u.Hostname(), ".") {
+		if err != nil || u.Host == "" || u.User != nil || strings.ContainsAny(raw, "{}") ||
+			!strings.Contains(u.Hostname(), ".") {
 			continue
 		}
 		if u.Scheme == "http" {
-			a.note(Guessed, "servers", "the address is plain http; https is used instead")
+			a.note(Guessed, "servers", "the address begins with http://; https:// is used instead")
 		}
-		kept, ok := a.address("servers", "https://"+u.Host+u.EscapedPath())
+		kept, ok := a.cleanURL("servers", "https://"+u.Host+u.EscapedPath())
 		if !ok || !usable(u.Hostname()) {
 			continue
 		}
 		a.base, a.host = strings.TrimSuffix(kept, "/"), strings.ToLower(u.Hostname())
 		if len(servers) > 1 {
-			a.note(Dropped, "servers", "address %d of %d is used", i+1, len(servers))
+			a.note(Dropped, "servers", "only address %d of the %d addresses is used", i+1, len(servers))
 		}
 		return
 	}
 	a.base, a.host = "https://api.example.com", "api.example.com"
-	a.note(Guessed, "servers", "there is no public address: replace api.example.com in every tool and slot")
+	a.note(Guessed, "servers",
+		"the description has no public address, so replace api.example.com in every tool and credential slot")
 }
 
-// usable reports whether a credential may be bound to a host.
+// usable reports whether host is a public host name, as required for the hosts of a credential slot.
 func usable(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
-	return last != "" && !slices.Contains([]string{"local", "internal", "localhost", "localdomain", "lan", "home", "corp"}, last) && (last[0] < '0' || last[0] > '9')
+	return last != "" && !slices.Contains([]string{"local", "internal", "localhost", "localdomain", "lan", "home", "corp"},
+		last) && (last[0] < '0' || last[0] > '9')
 }
 
-// schemes converts security schemes to slots.
+// schemes converts security schemes to credential slots.
 func (a *api) schemes() {
 	all := object(object(a.root["components"])["securitySchemes"])
 	for _, name := range sorted(all) {
 		o := a.resolve(all[name])
 		ref := slotRef(name)
 		s := &slot{CredentialSlot: findagent.CredentialSlot{
-			Ref: ref, Label: cut(cmp.Or(a.scrub(name), "Credential"), 80), Env: variable(ref), AllowedHosts: []string{a.host}, Type: "secret", Description: cut(a.scrub(text(o["description"])), 500),
+			Ref: ref, Label: cut(cmp.Or(a.scrub(name), "Credential"), 80), Env: variable(ref), AllowedHosts: []string{a.host},
+			Type: "secret", Description: cut(a.scrub(text(o["description"])), 500),
 		}}
 		for _, other := range sorted(a.slots) {
 			if t := a.slots[other]; t != nil && (t.Ref == s.Ref || t.Env == s.Env) {
@@ -129,13 +136,13 @@ func (a *api) schemes() {
 		case kind == "http" && scheme == "bearer":
 		case kind == "http" && scheme == "basic":
 			s.header, s.value = "Authorization", "Basic {credential}"
-			a.note(Guessed, "slot "+s.Ref, "the value is user:password in base64")
+			a.note(Guessed, "slot "+s.Ref, "set the value to user:password, encoded in base64")
 		case kind == "apiKey" && text(o["in"]) == "header" && httpguts.ValidHeaderFieldName(text(o["name"])):
 			s.header, s.value = text(o["name"]), "{credential}"
 		case kind == "oauth2" || kind == "openIdConnect":
-			a.note(Guessed, "slot "+s.Ref, "get an access token and set it: ambit does not sign in")
+			a.note(Guessed, "slot "+s.Ref, "get an access token and set it as the value, because ambit does not sign in")
 		default:
-			a.note(Dropped, "security scheme "+name, "credentials are sent in a header only")
+			a.note(Dropped, "security scheme "+name, "the scheme is not supported: ambit sends credentials only in a header")
 			s = nil
 		}
 		a.slots[name] = s
@@ -174,25 +181,31 @@ func (a *api) operations() {
 		}
 	}
 	if left > 0 {
-		a.note(Dropped, "operations", "%d are left out: an agent has at most %d tools; create a second agent for the rest", left, maxTools)
+		a.note(Dropped, "operations",
+			"%d operations are left out, because an agent can have at most %d tools: create a second agent for them",
+			left, maxTools)
 	}
 }
 
 var notName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// tool converts one operation.
+// tool converts one operation to a tool. The second result is false if the operation cannot be converted.
 func (a *api) tool(path, method string, item, op map[string]any) (findagent.Tool, bool) {
-	name := strings.Trim(notName.ReplaceAllString(cmp.Or(text(op["operationId"]), method+"_"+strings.Trim(path, "/{}")), "_"), "_")
+	name := strings.Trim(notName.ReplaceAllString(cmp.Or(text(op["operationId"]), method+"_"+strings.Trim(path, "/{}")),
+		"_"), "_")
 	name = cut(name, 100)
 	for base, n := name, 2; slices.ContainsFunc(a.m.Tools, func(t findagent.Tool) bool { return t.Name == name }); n++ {
 		name = fmt.Sprintf("%s_%d", base, n)
 	}
 	what := "operation " + strings.ToUpper(method) + " " + path
 	if tokenLike(path) && a.scrub(path) != path {
-		a.note(Dropped, "operation", "its path contains something that looks like a secret")
+		a.note(Dropped, "operation", "an operation is left out, because its path seems to contain a secret")
 		return findagent.Tool{}, false
 	}
-	t := findagent.Tool{Name: name, Description: cut(strings.TrimSpace(a.scrub(cmp.Or(text(op["description"]), text(op["summary"]), strings.ToUpper(method)+" "+path))), 1000)}
+	t := findagent.Tool{
+		Name: name, Description: cut(strings.TrimSpace(a.scrub(cmp.Or(text(op["description"]), text(op["summary"]),
+			strings.ToUpper(method)+" "+path))), 1000),
+	}
 	if t.Description == "" {
 		t.Description = name
 	}
@@ -202,8 +215,8 @@ func (a *api) tool(path, method string, item, op map[string]any) (findagent.Tool
 	}
 	a.schemasLeft = maxSchemas
 	in := newInput(a)
-	query, ok := in.parameters(what, path, list(item["parameters"]), list(op["parameters"]), act)
-	if !ok || !in.body(what, method, op, act) {
+	query, ok := in.addParameters(what, path, list(item["parameters"]), list(op["parameters"]), act)
+	if !ok || !in.addBody(what, method, op, act) {
 		return t, false
 	}
 	act.URL = a.base + in.path + query
@@ -212,31 +225,32 @@ func (a *api) tool(path, method string, item, op map[string]any) (findagent.Tool
 	}
 	schema, err := json.Marshal(in.schema())
 	if err != nil || len(schema) > maxSchema {
-		a.note(Dropped, what, "its input is too large to describe")
+		a.note(Dropped, what, "the schema of the input is too large for a manifest")
 		return t, false
 	}
 	t.InputSchema, t.Action = schema, act
 	yes := true
 	switch method {
 	case "get", "head":
-		t.Annotations = &findagent.Annotations{ReadOnlyHint: &yes}
+		t.Annotations = &agent.Annotations{ReadOnly: &yes}
 	case "delete":
-		t.Annotations = &findagent.Annotations{DestructiveHint: &yes}
+		t.Annotations = &agent.Annotations{Destructive: &yes}
 	}
 	return t, true
 }
 
-// maxSchema is a manifest's limit. maxSchemas limits the schemas within one, since a
-// few references can expand to very many.
+// maxSchema is the maximum size of an input schema in bytes. maxSchemas is the maximum number of schemas within an
+// input schema, because a few references can expand to very many schemas.
 const (
 	maxSchema  = 60 << 10
 	maxSchemas = 1000
 )
 
-// authorize uses the first supported security requirement.
+// authorize adds a credential to the action act, for the first security requirement that ambit supports. It returns
+// false if the operation needs a credential that ambit cannot send.
 func (a *api) authorize(what string, op map[string]any, act *findagent.Action) bool {
-	required, said := op["security"].([]any)
-	if !said {
+	required, set := op["security"].([]any)
+	if !set {
 		required = list(a.root["security"])
 	}
 	if len(required) == 0 {
@@ -258,6 +272,6 @@ func (a *api) authorize(what string, op map[string]any, act *findagent.Action) b
 		}
 		return true
 	}
-	a.note(Dropped, what, "its credential cannot be sent in one header")
+	a.note(Dropped, what, "the operation needs credentials that ambit cannot send in one header")
 	return false
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/findagent"
 )
 
-// input is the input of a tool.
+// input is the input of a tool while the tool is being built.
 type input struct {
 	*api
 	path       string
@@ -33,9 +33,9 @@ func (in *input) schema() map[string]any {
 
 var parameterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 
-// parameters adds path, query and header parameters to the request. A template has no
-// optional parts, so an optional parameter is kept only if its default can be sent.
-func (in *input) parameters(what, path string, shared, own []any, act *findagent.Action) (query string, ok bool) {
+// addParameters adds the path, query and header parameters of an operation to the input and to the action act. Because
+// the template of a request has no optional parts, an optional parameter is added only if its default can be sent.
+func (in *input) addParameters(what, path string, shared, own []any, act *findagent.Action) (query string, ok bool) {
 	in.path = path
 	all := map[string]map[string]any{}
 	for _, item := range slices.Concat(shared, own) {
@@ -57,19 +57,20 @@ func (in *input) parameters(what, path string, shared, own []any, act *findagent
 		switch {
 		case where == "cookie" || !inPath && where != "query" && where != "header":
 			if must {
-				in.note(Dropped, what, "it requires the cookie %s, and cookies are not sent", name)
+				in.note(Dropped, what, "the operation requires the cookie %s, but ambit does not send cookies", name)
 				return "", false
 			}
 			continue
 		case !parameterName.MatchString(name) || in.properties[name] != nil || in.scrub(name) != name:
 			if must {
-				in.note(Dropped, what, "a required parameter has no usable name")
+				in.note(Dropped, what, "the name of a required parameter is not usable")
 				return "", false
 			}
-			in.note(Dropped, what, "an optional parameter without a usable name")
+			in.note(Dropped, what, "an optional parameter is left out, because its name is not usable")
 			continue
 		case !must && !hasDefault, !must && (schema["type"] == "array" || schema["type"] == "object"):
-			in.note(Dropped, what, "the optional parameter %s: a request's template has no optional parts", name)
+			in.note(Dropped, what, "the optional parameter %s is left out, because request templates have no optional parts",
+				name)
 			continue
 		case where == "header" && !httpguts.ValidHeaderFieldName(name):
 			continue
@@ -91,12 +92,12 @@ func (in *input) parameters(what, path string, shared, own []any, act *findagent
 	for _, m := range pathParameter.FindAllStringSubmatch(path, -1) {
 		if in.properties[m[1]] == nil {
 			if !parameterName.MatchString(m[1]) {
-				in.note(Dropped, what, "its path has a parameter without a usable name")
+				in.note(Dropped, what, "the name of a parameter in the path is not usable")
 				return "", false
 			}
 			in.properties[m[1]] = map[string]any{"type": "string"}
 			in.required = append(in.required, m[1])
-			in.note(Guessed, what, "%s in its path is not described; it is assumed to be a string", m[1])
+			in.note(Guessed, what, "the parameter %s in the path is not described, so it is assumed to be a string", m[1])
 		}
 	}
 	in.path = plainPath(path)
@@ -108,7 +109,8 @@ func (in *input) parameters(what, path string, shared, own []any, act *findagent
 
 var pathParameter = regexp.MustCompile(`\{([^{}]*)\}`)
 
-// plainPath escapes invalid characters in an address, except in placeholders.
+// plainPath returns a path that can be appended to the base address. It removes the query and the fragment, and
+// escapes spaces and backslashes.
 func plainPath(path string) string {
 	path, _, _ = strings.Cut(path, "?")
 	path, _, _ = strings.Cut(path, "#")
@@ -118,7 +120,7 @@ func plainPath(path string) string {
 	return strings.NewReplacer(" ", "%20", "\\", "%5C").Replace(path)
 }
 
-// sendable are defaults that cannot be secrets.
+// sendable reports whether a default value is certainly not a secret.
 func sendable(v any) bool {
 	switch v := v.(type) {
 	case bool:
@@ -133,8 +135,9 @@ func sendable(v any) bool {
 
 var lowerWord = regexp.MustCompile(`^[a-z_]+$`)
 
-// body adds a JSON body as one value, whose schema defines its optional parts.
-func (in *input) body(what, method string, op map[string]any, act *findagent.Action) bool {
+// addBody adds a JSON body to the input, as one property with the schema of the body. It returns false if the
+// operation has a body that is not JSON.
+func (in *input) addBody(what, method string, op map[string]any, act *findagent.Action) bool {
 	if op["requestBody"] == nil || method == "get" || method == "head" {
 		return true
 	}
@@ -155,16 +158,17 @@ func (in *input) body(what, method string, op map[string]any, act *findagent.Act
 		in.properties[name] = schema
 		in.required = append(in.required, name)
 		if !truth(body["required"]) {
-			in.note(Guessed, what, "its body is optional, but the tool requires it")
+			in.note(Guessed, what, "the body is optional in the API, but the tool requires it")
 		}
 		act.Headers["Content-Type"], act.BodyTemplate = "application/json", "{"+name+"}"
 		return true
 	}
-	in.note(Dropped, what, "its body is not JSON")
+	in.note(Dropped, what, "the body of the request is not JSON")
 	return false
 }
 
-// resolve follows references within the document.
+// resolve follows references within the document, starting at v, and returns the referenced object. It returns v
+// itself if v is an object without a reference. It returns an empty object if v is not an object.
 func (a *api) resolve(v any) map[string]any {
 	for range 20 {
 		o := object(v)
@@ -183,7 +187,7 @@ func (a *api) resolve(v any) map[string]any {
 func (a *api) find(ref string) any {
 	rest, ok := strings.CutPrefix(ref, "#/")
 	if !ok {
-		a.note(Dropped, "references", "a reference to another document is not fetched")
+		a.note(Dropped, "references", "references to other documents are ignored")
 		return nil
 	}
 	var at any = a.root
@@ -196,27 +200,30 @@ func (a *api) find(ref string) any {
 	return at
 }
 
-// keywords of a schema that are copied if they have the right type, and those that
-// contain further schemas.
+// numberWords lists the numeric schema keywords that are copied. The variable types lists the valid values of the
+// schema keyword "type".
 var (
-	numberWords = []string{"minimum", "maximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
-	types       = []string{"string", "number", "integer", "boolean", "array", "object", "null"}
+	numberWords = []string{
+		"minimum", "maximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
+		"maxProperties",
+	}
+	types = []string{"string", "number", "integer", "boolean", "array", "object", "null"}
 )
 
 const deepest = 6
 
-// clean returns a schema with the keywords that JSON Schema and every OpenAPI 3 share.
-// It drops examples and defaults, where people paste real values.
+// clean copies a schema. It copies a keyword only if JSON Schema and all versions of OpenAPI 3 define the keyword in
+// the same way. Examples and defaults are dropped, because they often contain real secrets.
 func (a *api) clean(v any, depth int) map[string]any {
 	out := map[string]any{}
 	ref := text(object(v)["$ref"])
-	if a.schemasLeft--; a.schemasLeft < 0 || depth > deepest || ref != "" && a.open[ref] {
-		return out // anything: a recursive schema is described once
+	if a.schemasLeft--; a.schemasLeft < 0 || depth > deepest || ref != "" && a.following[ref] {
+		return out // an empty schema allows any value
 	}
-	a.open[ref] = true
-	defer delete(a.open, ref)
+	a.following[ref] = true
+	defer delete(a.following, ref)
 	o := a.resolve(v)
-	a.typed(o, out)
+	a.copyType(o, out)
 	for _, word := range numberWords {
 		if n, ok := o[word].(json.Number); ok && !strings.HasPrefix(n.String(), "-") {
 			if whole := !strings.ContainsAny(n.String(), ".eE"); whole || word == "minimum" || word == "maximum" {
@@ -240,7 +247,7 @@ func (a *api) clean(v any, depth int) map[string]any {
 	if items, ok := o["items"]; ok {
 		out["items"] = a.clean(items, depth+1)
 	}
-	a.members(o, out, depth)
+	a.copyProperties(o, out, depth)
 	for _, word := range []string{"allOf", "anyOf", "oneOf"} {
 		var parts []any
 		for _, item := range list(o[word]) {
@@ -253,8 +260,8 @@ func (a *api) clean(v any, depth int) map[string]any {
 	return out
 }
 
-// typed copies the type and the choice of values.
-func (a *api) typed(o, out map[string]any) {
+// copyType copies the type and the enum of the schema o to out.
+func (a *api) copyType(o, out map[string]any) {
 	var kinds []any
 	for _, t := range append(texts([]any{o["type"]}), texts(o["type"])...) {
 		if slices.Contains(types, t) && !slices.Contains(kinds, any(t)) {
@@ -296,8 +303,8 @@ func scalar(v any) bool {
 	return false
 }
 
-// members copies the properties of an object.
-func (a *api) members(o, out map[string]any, depth int) {
+// copyProperties copies the properties of the schema o to out, except read-only properties.
+func (a *api) copyProperties(o, out map[string]any, depth int) {
 	props := object(o["properties"])
 	if len(props) == 0 {
 		return

@@ -11,14 +11,14 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// withhold withholds a value. Short values are not searched for, reasons they occur in
-// many words.
+// withhold adds a value to b.withheld. It ignores harmless values, and also short values, because they occur in many
+// words.
 func (b *builder) withhold(value string) {
 	value = strings.TrimSpace(value)
 	for _, scheme := range []string{"Bearer ", "bearer ", "Basic ", "Token ", "token "} {
 		value = strings.TrimPrefix(value, scheme)
 	}
-	if u, err := url.Parse(value); err == nil && u.User != nil { // such as a database's URL
+	if u, err := url.Parse(value); err == nil && u.User != nil { // such as the URL of a database
 		if password, set := u.User.Password(); set {
 			b.withhold(password)
 		}
@@ -28,15 +28,14 @@ func (b *builder) withhold(value string) {
 	}
 }
 
-// containsWithheld reports whether a text contains a withheld value.
+// containsWithheld reports whether s contains a withheld value.
 func (b *builder) containsWithheld(s string) bool {
 	return slices.ContainsFunc(b.withheld, func(secret string) bool { return strings.Contains(s, secret) })
 }
 
 const removed = "[removed]"
 
-// scrub returns a text for people without anything that looks like a secret, and
-// without invisible characters.
+// scrub removes invisible characters and everything that looks like a secret from a text that people read.
 func (b *builder) scrub(s string) string {
 	s = clean(s)
 	before := s
@@ -46,7 +45,7 @@ func (b *builder) scrub(s string) string {
 	for f := secretlike.Find(s); f.Found(); f = secretlike.Find(s) {
 		s = s[:f.Start] + removed + s[f.End:]
 	}
-	// Text that cannot be searched is not copied.
+	// A text that cannot be scanned is not copied.
 	engine, err := secret.Standard()
 	var found []secret.Match
 	if err == nil {
@@ -65,13 +64,14 @@ func (b *builder) scrub(s string) string {
 	return s
 }
 
-// clean removes invisible characters.
+// clean removes invisible characters from s.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':
 			return r
-		case r == '\r' || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Co, r) || r == unicode.ReplacementChar:
+		case r == '\r' || unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Co, r) ||
+			r == unicode.ReplacementChar:
 			return -1
 		case 0xE0000 <= r && r <= 0xE0FFF || 0xFE00 <= r && r <= 0xFE0F:
 			return -1
@@ -80,20 +80,22 @@ func clean(s string) string {
 	}, s)
 }
 
-// plainValue matches settings that cannot be a secret.
-var plainValue = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|\d{1,5}|debug|info|warn|warning|error|trace|production|development|test|stdio|http|https|json|text|utf-8|none)$`)
+// plainValue matches values that cannot be secrets.
+var plainValue = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|\d{1,5}|debug|info|warn|warning|error|trace` +
+	`|production|development|test|stdio|http|https|json|text|utf-8|none)$`)
 
 func harmless(value string) bool { return plainValue.MatchString(value) }
 
-// reference matches other formats' references to a variable or input.
-var reference = regexp.MustCompile(`\$\{(?:env:|input:|user_config\.)?([A-Za-z_][\w.-]*)(?::-?[^}]*)?\}|\{env:(\w+)\}|\$env:(\w+)|^\$([A-Za-z_]\w*)$|^\{([A-Za-z_]\w*)\}$`)
+// reference matches references to variables and inputs in the supported formats.
+var reference = regexp.MustCompile(`\$\{(?:env:|input:|user_config\.)?([A-Za-z_][\w.-]*)(?::-?[^}]*)?\}` +
+	`|\{env:(\w+)\}|\$env:(\w+)|^\$([A-Za-z_]\w*)$|^\{([A-Za-z_]\w*)\}$`)
 
-// usualName matches the usual names of variables.
+// usualName matches the usual form of an environment variable's name, such as API_KEY.
 var usualName = regexp.MustCompile(`^[A-Z]+(_[A-Z0-9]+)*$`)
 
-// referred returns the one variable that a value refers to, and the scheme before it;
-// empty for any other value.
-func referred(value string) (scheme, name string) {
+// referencedVariable returns the variable to which a value refers, and the authentication scheme before the reference.
+// Both results are empty if the value contains anything else.
+func referencedVariable(value string) (scheme, name string) {
 	m := reference.FindStringSubmatchIndex(value)
 	if m == nil || m[1] != len(value) {
 		return "", ""
@@ -108,14 +110,13 @@ func referred(value string) (scheme, name string) {
 		}
 		name = value[m[g]:m[g+1]]
 		if bare := g >= len(m)-4; bare && !usualName.MatchString(name) {
-			return "", "" // a password may begin with $, too
+			return "", "" // a password can also begin with $
 		}
 		return scheme, variable(name)
 	}
 	return "", ""
 }
 
-// variable converts a name to the name of an environment variable.
 func variable(name string) string {
 	name = strings.Map(func(r rune) rune {
 		switch {
@@ -132,7 +133,8 @@ func variable(name string) string {
 	return name
 }
 
-// tokenLike reports whether a text is long and mixed enough to be a token.
+// tokenLike reports whether s could be a token. It returns true if s looks like a known kind of secret, or if s is
+// long and mixes letters with digits.
 func tokenLike(s string) bool {
 	if secretlike.Find(s).Found() {
 		return true
@@ -149,27 +151,29 @@ func tokenLike(s string) bool {
 	return len(s) >= 16 && letters >= 4 && digits >= 3
 }
 
-func joint(r rune) bool { return strings.ContainsRune("-_.~", r) }
+// isSeparator reports whether r separates the words of a name in a URL.
+func isSeparator(r rune) bool { return strings.ContainsRune("-_.~", r) }
 
-// keyLike reports whether a part of an address looks like a random number or key:
-// upper and lower case with digits between.
+// keyLike reports whether a part of a URL looks like a key. It returns true for a long number, and for a mix of upper
+// case, lower case and digits.
 func keyLike(s string) bool {
-	return longNumber.MatchString(s) || len(s) >= 6 && digitWithin.MatchString(s) && !apiVersion.MatchString(s) && strings.ToLower(s) != s && strings.ToUpper(s) != s
+	return longNumber.MatchString(s) || len(s) >= 6 && digitWithin.MatchString(s) && !apiVersion.MatchString(s) &&
+		strings.ToLower(s) != s && strings.ToUpper(s) != s
 }
 
 var (
 	longNumber  = regexp.MustCompile(`^\d{10,}$`)
 	digitWithin = regexp.MustCompile(`\d[A-Za-z]`)
-	apiVersion  = regexp.MustCompile(`^v\d{1,2}[A-Z][a-z]+\d?$`) // v2Beta1
+	apiVersion  = regexp.MustCompile(`^v\d{1,2}[A-Z][a-z]+\d?$`) // such as v2Beta1
 )
 
-// address returns a URL without user, fragment and secrets in its query. ok is false
-// if the rest may still contain a secret, or is no address.
-func (b *builder) address(what, raw string) (clean string, ok bool) {
+// cleanURL removes the user, the fragment and the secrets in the query from a URL. The second result is false if raw
+// is not an http or https URL, or if the cleaned URL could still contain a secret.
+func (b *builder) cleanURL(what, raw string) (clean string, ok bool) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(raw, "${}") {
 		b.withhold(raw)
-		b.note(Dropped, what, "its address is not a plain http or https address")
+		b.note(Dropped, what, "the address is not a plain http or https address")
 		return "", false
 	}
 	if u.User != nil {
@@ -177,7 +181,7 @@ func (b *builder) address(what, raw string) (clean string, ok bool) {
 		if password, set := u.User.Password(); set {
 			b.withhold(password)
 		}
-		b.note(Secret, what, "the user name and password in its address are not copied: send them in a header")
+		b.note(Secret, what, "the user name and password in the address are not copied: send them in a header")
 		u.User = nil
 	}
 	if !b.query(what, u) {
@@ -185,22 +189,22 @@ func (b *builder) address(what, raw string) (clean string, ok bool) {
 	}
 	u.Fragment, u.RawFragment = "", ""
 	for part := range strings.SplitSeq(u.Path, "/") {
-		if tokenLike(part) || slices.ContainsFunc(strings.FieldsFunc(part, joint), keyLike) {
+		if tokenLike(part) || slices.ContainsFunc(strings.FieldsFunc(part, isSeparator), keyLike) {
 			b.withhold(part)
-			b.note(Dropped, what, "its address has a secret in its path, so it cannot be copied")
+			b.note(Dropped, what, "the path of the address could contain a secret, so the address is not copied")
 			return "", false
 		}
 	}
 	if hasPassword(u.String()) {
 		b.withhold(raw)
-		b.note(Dropped, what, "its address contains a password, so it cannot be copied")
+		b.note(Dropped, what, "the address contains a password, so it is not copied")
 		return "", false
 	}
 	return u.String(), true
 }
 
-// query removes the secrets from an address's query. Other parameters may limit
-// something, so they stay; if one may be a secret, ok is false.
+// query removes the secrets from the query of a URL. It keeps the other parameters, because they could be limits that
+// the user set. It returns false if one of the other parameters could be a secret.
 func (b *builder) query(what string, u *url.URL) (ok bool) {
 	var kept []string
 	left := false
@@ -212,16 +216,18 @@ func (b *builder) query(what string, u *url.URL) (ok bool) {
 		case secretName(name) || keyName.MatchString(name):
 			b.withhold(text)
 			left = true
-		case err != nil || !queryName.MatchString(name) || doubtName.MatchString(name) || b.risky(text) || !queryValue.MatchString(text):
+		case err != nil || !queryName.MatchString(name) || doubtName.MatchString(name) || b.risky(text) ||
+			!queryValue.MatchString(text):
 			b.withhold(text)
-			b.note(Dropped, what, "the query of its address may contain a secret, and the address needs the query")
+			b.note(Dropped, what,
+				"the query of the address could contain a secret, so the address is not copied")
 			return false
 		default:
 			kept = append(kept, pair)
 		}
 	}
 	if left {
-		b.note(Dropped, what, "the query of its address is not copied: it may contain a secret")
+		b.note(Dropped, what, "a query parameter in the address is not copied, because its name suggests a secret")
 	}
 	u.RawQuery, u.ForceQuery = strings.Join(kept, "&"), false
 	return true
@@ -229,70 +235,77 @@ func (b *builder) query(what string, u *url.URL) (ok bool) {
 
 var (
 	keyName    = regexp.MustCompile(`(?i)^(key|sig|signature)$`)
-	doubtName  = regexp.MustCompile(`(?i)(key|code|session|sid|login|user|hash)$`) // a secret's, or a limit's
+	doubtName  = regexp.MustCompile(`(?i)(key|code|session|sid|login|user|hash)$`) // a secret or a limit
 	queryName  = regexp.MustCompile(`^[A-Za-z][A-Za-z_.-]{2,31}$`)
 	queryValue = regexp.MustCompile(`^[A-Za-z0-9][\w.,-]*$`)
 	userinfo   = regexp.MustCompile(`(?:^|[\s/,;='"({\[])([^\s/@:,;='"({\[]*):[^\s@/\\][^\s@]*@`)
 )
 
-// hasPassword reports whether a text contains user:password@.
+// hasPassword reports whether a text contains a user and a password in the form user:password@.
 func hasPassword(text string) bool {
 	for _, m := range userinfo.FindAllStringSubmatch(imageDigest.ReplaceAllString(text, ""), -1) {
-		if !inList(m[1], "npm jsr file git github gitlab bitbucket mailto") { // npm:name@version
+		if !inList(m[1], "npm jsr file git github gitlab bitbucket mailto") { // such as npm:name@version
 			return true
 		}
 	}
 	return false
 }
 
-// spec matches a package with its version, or words with slashes, which may look like
-// a token; user/password9x does not match. versioned is a package only where a package
-// is named: Admin@12 matches too.
 const (
-	word  = `(?:[a-z]+\d{0,2}|[a-z]\d{1,2}[a-z]+|v?\d{1,5}[a-z]?)` // mcp2, k8s, 7b
+	word  = `(?:[a-z]+\d{0,2}|[a-z]\d{1,2}[a-z]+|v?\d{1,5}[a-z]?)` // such as mcp2, k8s, 7b
 	words = word + `(?:[._-]+` + word + `)*`
 )
 
+// packageSpec matches harmless arguments that look like a token: packages with a version, and words that are separated
+// by slashes. It does not match user/password9x. versioned is less strict and also matches Admin@12, so it is used
+// only where a package is expected.
 var (
-	spec = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[a-z][a-z0-9_.-]*(\[[\w,]+\])?(@|==)([~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$` +
+	packageSpec = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[a-z][a-z0-9_.-]*(\[[\w,]+\])?(@` +
+		`|==)([~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$` +
 		`|^@[a-z0-9][a-z0-9._-]*/[a-z0-9][a-z0-9._-]*(@\d{1,2})?$` +
 		`|^` + words + `(:\d+)?(/` + words + `)+(:` + words + `)?(@sha256:[0-9a-f]{64})?$`)
-	versioned = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z][\w.-]*(\[[\w,]+\])?(@|==)([~^]?v?\d{1,2}|[~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$`)
+	versioned = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z][\w.-]*(\[[\w,]+\])?(@|==)([~^]?v?\d{1,2}` +
+		`|[~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$`)
 )
 
-// risky reports whether an argument may be a secret.
+// risky reports whether an argument could be a secret.
 func (b *builder) risky(arg string) bool {
 	switch {
-	case b.containsWithheld(arg), secretlike.Find(arg).Found(), hasPassword(arg), reference.MatchString(arg), strings.Contains(arg, "$"):
+	case b.containsWithheld(arg), secretlike.Find(arg).Found(), hasPassword(arg), reference.MatchString(arg),
+		strings.Contains(arg, "$"):
 		return true
 	case strings.Contains(arg, "://"):
 		scheme, _, _ := strings.Cut(arg, "://")
-		return scheme != "http" && scheme != "https" // a database's URL may contain its password
+		return scheme != "http" && scheme != "https" // the URL of a database can contain a password
 	case slashOption.MatchString(arg):
 		_, value, _ := strings.Cut(arg, ":")
 		return b.risky(value)
-	case strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../") || arg == "~" || strings.HasPrefix(arg, "~/"):
-		if name := strings.TrimPrefix(arg, "/"); !strings.Contains(name, "/") && tokenLike(name) && !fileName.MatchString(name) {
-			return true // a secret may begin with a slash
+	case strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../") || arg == "~" ||
+		strings.HasPrefix(arg, "~/"):
+		if name := strings.TrimPrefix(arg, "/"); !strings.Contains(name, "/") && tokenLike(name) &&
+			!fileName.MatchString(name) {
+			return true // a secret can begin with a slash
 		}
 		return slices.ContainsFunc(strings.Split(arg, "/"), func(s string) bool { return secretlike.Find(s).Found() })
-	case spec.MatchString(arg), harmless(arg), drive.MatchString(arg):
+	case packageSpec.MatchString(arg), harmless(arg), drive.MatchString(arg):
 		return false
 	case strings.HasPrefix(arg, "-"):
 		return tokenLike(arg)
 	}
-	// A word with a digit may be a password or a name, unless it is a file.
-	return tokenLike(arg) || passwordLike.MatchString(arg) || strings.ContainsAny(arg, "0123456789") && !fileName.MatchString(arg)
+	// A word with a digit could be a password, unless the word is a file name.
+	return tokenLike(arg) || passwordLike.MatchString(arg) || strings.ContainsAny(arg, "0123456789") &&
+		!fileName.MatchString(arg)
 }
 
-// passwordLike matches words with rare characters, prefixes of tokens, app passwords
-// of four times four letters, and mnemonic phrases.
-var passwordLike = regexp.MustCompile(`^\S*([!%^]|#\w|=$)\S*$|^(sk|gh[opsu]|glpat|xox[abeprs])[-_]\S{12,}$|^([a-z]{4} ){3}[a-z]{4}$|^([a-z]{3,8} ){11,}[a-z]{3,8}$`)
+// passwordLike matches words with unusual characters, words with the prefix of a known kind of token, app passwords of
+// four groups of four letters, and mnemonic phrases.
+var passwordLike = regexp.MustCompile(`^\S*([!%^]|#\w|=$)\S*$|^(sk|gh[opsu]|glpat|xox[abeprs])[-_]\S{12,}$` +
+	`|^([a-z]{4} ){3}[a-z]{4}$|^([a-z]{3,8} ){11,}[a-z]{3,8}$`)
 
 // slashOption matches options such as /p:value.
 var slashOption = regexp.MustCompile(`^/[A-Za-z][\w.-]*:[^/\\]`)
 
-// fileName matches file names.
-var fileName = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)*\.(py|[cm]?[jt]s|rb|jar|wasm|sh|json|toml|ya?ml|ini|db|sqlite3?|csv|txt|md|log)$`)
+var fileName = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)*\.(py|[cm]?[jt]s|rb|jar|wasm|sh|json|toml|ya?ml|ini|db` +
+	`|sqlite3?|csv|txt|md|log)$`)
 
 var drive = regexp.MustCompile(`^[A-Za-z]:[\\/]`)

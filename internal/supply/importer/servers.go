@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// server is an MCP server in any of the formats.
+// server is an MCP server from a file of any supported format.
 type server struct {
 	name         string
 	command      string
@@ -29,7 +29,7 @@ type server struct {
 	sse          bool
 }
 
-// setting is a variable or header. A setting without a value is left for the user.
+// setting is an environment variable or a header. If the value is empty, the user must provide it.
 type setting struct {
 	name, value string
 	secret      bool
@@ -37,8 +37,7 @@ type setting struct {
 
 type tool struct{ name, description string }
 
-// UnknownVersion and UnknownTool are placeholders for a version and for the tools of a
-// server that the input does not name.
+// UnknownVersion and UnknownTool are the placeholders that are used if the input does not contain a version or a tool.
 const (
 	UnknownVersion = "0.0.0"
 	UnknownTool    = "unknown"
@@ -46,16 +45,17 @@ const (
 
 const zeroDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
-// matrixOf converts servers to a manifest. It allows only reading; a person allows the
-// rest.
+// matrixOf converts servers to a Matrix manifest. The manifest allows only the side-effect class "read". The user must
+// allow any other class.
 func (b *builder) matrixOf(source, name, description string, servers []server) (*Result, error) {
 	m := matrix.AgentManifest{
-		SchemaVersion: 1, Agent: "matrix://agent/" + agent.Slug(name), Description: b.scrub(description), AllowedSideEffects: []string{string(agent.Read)},
+		SchemaVersion: 1, Agent: "matrix://agent/" + agent.Slug(name), Description: b.scrub(description),
+		AllowedSideEffects: []string{string(agent.Read)},
 	}
 	refs := map[string]string{}
-	for _, s := range servers { // a reference must not get the value of another server
+	for _, s := range servers { // new references must not have the name of an existing reference
 		for _, set := range slices.Concat(s.env, s.headers) {
-			if _, name := referred(set.value); name != "" {
+			if _, name := referencedVariable(set.value); name != "" {
 				refs[name] = set.value
 			}
 		}
@@ -68,14 +68,15 @@ func (b *builder) matrixOf(source, name, description string, servers []server) (
 		m.Servers = append(m.Servers, entry)
 	}
 	if len(m.Servers) == 0 {
-		return nil, fail("", "no server in it can be imported%s", b.reasons())
+		return nil, fail("", "no server in the file can be imported%s", b.reasons())
 	}
-	b.note(Guessed, "allowed_side_effects", "only read is allowed: add write, network or shell after you have checked the tools")
+	b.note(Guessed, "allowed_side_effects",
+		"only the class read is allowed; check the tools, then add the class write, network or shell if needed")
 	out, err := encode(m)
 	return &Result{Source: source, Dialect: agent.Matrix, Name: agent.Slug(name), Text: out, Next: "verify"}, err
 }
 
-// reasons lists why nothing is left.
+// reasons returns the last note of the kind Dropped, in a form that can be appended to an error message.
 func (b *builder) reasons() string {
 	for _, n := range slices.Backward(b.notes) {
 		if n.Kind == Dropped {
@@ -92,92 +93,96 @@ func (b *builder) entry(s *server, others []matrix.ServerEntry, refs map[string]
 	if alias == "" {
 		alias = "server"
 	}
-	for base, n := alias, 2; slices.ContainsFunc(others, func(o matrix.ServerEntry) bool { return o.Alias == alias }); n++ {
+	for base, n := alias, 2; slices.ContainsFunc(others,
+		func(o matrix.ServerEntry) bool { return o.Alias == alias }); n++ {
 		alias = fmt.Sprintf("%s-%d", base, n)
 	}
 	what := "server " + alias
 	if alias != s.name {
-		b.note(Guessed, what, "its original name cannot be an alias")
+		b.note(Guessed, what, "the original name is not a valid alias or is already in use")
 	}
-	// All secrets are collected before anything is copied.
+	// All possible secrets must be known before anything is copied to the manifest.
 	for _, set := range slices.Concat(s.env, s.headers) {
-		if _, name := referred(set.value); name == "" && !harmless(set.value) {
+		if _, name := referencedVariable(set.value); name == "" && !harmless(set.value) {
 			b.withhold(set.value)
 		}
 	}
 	e := matrix.ServerEntry{Alias: alias, Version: s.version}
 	ok := false
 	if s.url != "" {
-		ok = b.remote(what, s, &e, refs)
+		ok = b.fillRemote(what, s, &e, refs)
 	} else {
-		ok = b.local(what, s, &e, refs)
+		ok = b.fillLocal(what, s, &e, refs)
 	}
 	if !ok {
 		return e, false
 	}
-	b.tools(what, s, &e)
+	b.addTools(what, s, &e)
 	return e, true
 }
 
-func (b *builder) remote(what string, s *server, e *matrix.ServerEntry, refs map[string]string) bool {
-	endpoint, ok := b.address(what, s.url)
+func (b *builder) fillRemote(what string, s *server, e *matrix.ServerEntry, refs map[string]string) bool {
+	endpoint, ok := b.cleanURL(what, s.url)
 	if !ok {
 		return false
 	}
 	e.Transport, e.Endpoint = "http", endpoint
 	if s.sse {
-		b.note(Guessed, what, "it used SSE, which is not supported: check that it offers streamable HTTP at this address")
+		b.note(Guessed, what,
+			"the server used SSE, which is not supported: check that it offers streamable HTTP at this address")
 	}
 	for _, h := range s.headers {
 		if !httpguts.ValidHeaderFieldName(h.name) || slices.Contains(ownHeaders, strings.ToLower(h.name)) {
-			b.note(Dropped, what, "a header that cannot be set")
+			b.note(Dropped, what, "a header is not copied, because its name is invalid or reserved")
 			continue
 		}
 		if e.Headers == nil {
 			e.Headers = map[string]string{}
 		}
-		e.Headers[h.name] = b.value(what, e.Alias, h, refs)
+		e.Headers[h.name] = b.safeValue(what, e.Alias, h, refs)
 	}
 	if _, err := tooluri.ParsePin(e.Version); err != nil {
-		b.note(Guessed, what, "its version is unknown: %s is a placeholder", UnknownVersion)
+		b.note(Guessed, what, "the version is unknown, so %s is a placeholder", UnknownVersion)
 		e.Version = UnknownVersion
 	}
 	return true
 }
 
-// ownHeaders are set by the HTTP connection.
+// ownHeaders lists the headers that the MCP client sets itself.
 var ownHeaders = []string{
-	"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "keep-alive", "proxy-connection",
+	"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "keep-alive",
+	"proxy-connection",
 	"content-type", "accept", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name",
 }
 
-func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[string]string) bool {
+func (b *builder) fillLocal(what string, s *server, e *matrix.ServerEntry, refs map[string]string) bool {
 	b.unwrap(s)
 	switch {
 	case s.command == "":
-		b.note(Dropped, what, "it has neither a command nor an address")
+		b.note(Dropped, what, "the server has neither a command nor an address")
 		return false
 	case slices.Contains(shells, base(s.command)), b.wholeLine(s.command):
 		b.withhold(s.command)
 		for _, a := range s.args {
 			b.withhold(a)
 		}
-		b.note(Dropped, what, "its command is a shell command line: name the program itself")
+		b.note(Dropped, what, "the command is a shell command line: use the program itself as the command")
 		return false
 	case path.Base(s.command) == "env":
 		for _, a := range s.args {
 			b.withhold(a)
 		}
-		b.note(Dropped, what, "it is started by env with options: name the program itself")
+		b.note(Dropped, what, "the command starts env with options; use the program itself as the command")
 		return false
-	case b.risky(s.command) && !b.plain(s.command) && !strings.ContainsAny(s.command, `/\`), strings.Contains(s.command, "$"), secretlike.Find(s.command).Found():
+	case b.risky(s.command) && !b.isPlainName(s.command) &&
+		!strings.ContainsAny(s.command, `/\`), strings.Contains(s.command, "$"), secretlike.Find(s.command).Found():
 		b.withhold(s.command)
-		b.note(Dropped, what, "its command refers to an unknown variable")
+		b.note(Dropped, what, "the command could contain a secret, or refers to a variable")
 		return false
 	}
 	e.Transport, e.Command, e.PackageDigest = "stdio", s.command, zeroDigest
 	var ok bool
-	e.Args, ok = b.arguments(what, s.command, s.args, func(name, value string, given bool) {
+	e.Args, ok = b.copyArguments(what, s.command, s.args, func(name, value string, given bool) {
 		b.withhold(value)
 		if given || !slices.ContainsFunc(s.env, func(v setting) bool { return v.name == name }) {
 			s.env = append(s.env, setting{name: name, value: value, secret: !given})
@@ -191,23 +196,24 @@ func (b *builder) local(what string, s *server, e *matrix.ServerEntry, refs map[
 		value, again := seen[v.name]
 		switch {
 		case !variableName.MatchString(v.name):
-			b.note(Dropped, what, "a variable has no usable name, and without it the command would change")
+			b.note(Dropped, what,
+				"an environment variable has an invalid name, and the command cannot be copied without the variable")
 			return false
 		case again && value != v.value:
-			b.note(Dropped, what, "a variable is set twice")
+			b.note(Dropped, what, "an environment variable is set twice, to different values")
 			return false
 		case again:
 			continue
 		}
 		seen[v.name] = v.value
-		e.Env = append(e.Env, v.name+"="+b.value(what, e.Alias, v, refs))
+		e.Env = append(e.Env, v.name+"="+b.safeValue(what, e.Alias, v, refs))
 	}
-	b.version(what, e)
+	b.setVersion(what, e)
 	return true
 }
 
-// wholeLine reports whether a command contains its arguments. Folders may have spaces
-// in their names.
+// wholeLine reports whether a command is a command line with arguments. A space alone is not enough, because the names
+// of folders can contain spaces.
 func (b *builder) wholeLine(command string) bool {
 	words := strings.Fields(command)
 	return len(words) > 1 && slices.ContainsFunc(words[1:], func(word string) bool {
@@ -215,23 +221,24 @@ func (b *builder) wholeLine(command string) bool {
 	})
 }
 
-// unwrap removes wrappers that only start the real program.
+// unwrap removes two kinds of wrappers around the real program: "cmd /c", and env without options.
 func (b *builder) unwrap(s *server) {
 	if len(s.args) == 0 && strings.ContainsAny(s.command, " ") && !strings.ContainsAny(s.command, `/\"'`) {
 		fields := strings.Fields(s.command)
 		s.command, s.args = fields[0], fields[1:]
 	}
-	// A longer command is a shell command line, and is refused.
+	// Any other use of cmd is a shell command line, which fillLocal rejects.
 	if base(s.command) == "cmd" && len(s.args) > 1 && strings.EqualFold(s.args[0], "/c") &&
-		!strings.ContainsAny(strings.Join(s.args, ""), "&|<>^%") && !inList(strings.ToLower(s.args[1]), inCmd) {
+		!strings.ContainsAny(strings.Join(s.args, ""), "&|<>^%") && !inList(strings.ToLower(s.args[1]), cmdBuiltins) {
 		s.command, s.args = s.args[1], s.args[2:]
 	}
 	if path.Base(s.command) != "env" {
 		return
 	}
-	first := slices.IndexFunc(s.args, func(a string) bool { return strings.HasPrefix(a, "-") || !strings.Contains(a, "=") })
+	first := slices.IndexFunc(s.args,
+		func(a string) bool { return strings.HasPrefix(a, "-") || !strings.Contains(a, "=") })
 	if first >= 0 && strings.HasPrefix(s.args[first], "-") {
-		return // with options it does more than set variables, and is refused
+		return // with options, env does more than set variables, so fillLocal rejects the command
 	}
 	sets := s.args
 	s.command, s.args = "", nil
@@ -245,13 +252,15 @@ func (b *builder) unwrap(s *server) {
 	}
 }
 
-// inCmd are the built-in commands of cmd.
-const inCmd = "call cd chdir copy del dir echo for goto if md mkdir move path popd pushd rd rem ren set setlocal start title type"
+// cmdBuiltins lists the built-in commands of cmd.
+const cmdBuiltins = "call cd chdir copy del dir echo for goto if md mkdir move path popd pushd rd rem ren set " +
+	"setlocal start title type"
 
-// value returns a setting's value if it is harmless, else a reference. If two servers
-// have different values for one name, they get two references.
-func (b *builder) value(what, alias string, s setting, refs map[string]string) string {
-	scheme, name := referred(s.value)
+// safeValue returns the value of a setting if the value is harmless. Otherwise it returns a reference to an
+// environment variable. The map refs contains the original value for each reference. If two servers have different
+// values for the same setting, they get different references.
+func (b *builder) safeValue(what, alias string, s setting, refs map[string]string) string {
+	scheme, name := referencedVariable(s.value)
 	if name != "" {
 		return scheme + "$env:" + name
 	}
@@ -264,7 +273,7 @@ func (b *builder) value(what, alias string, s setting, refs map[string]string) s
 	}
 	if s.value != "" {
 		refs[name] = s.value
-		b.note(Secret, what, "the value of %s is not copied: set %s", s.name, name)
+		b.note(Secret, what, "the value of %s is not copied: set the variable %s", s.name, name)
 	}
 	for _, known := range []string{"Bearer ", "Basic ", "Token "} {
 		if strings.HasPrefix(s.value, known) {
@@ -274,24 +283,25 @@ func (b *builder) value(what, alias string, s setting, refs map[string]string) s
 	return scheme + "$env:" + name
 }
 
-// version removes the version from the arguments and declares it.
-func (b *builder) version(what string, e *matrix.ServerEntry) {
-	if name := fromElsewhere(e); name != "" {
-		// Without its source the argument would name the registry's package of that
-		// name, which anyone may have published. It gets a digest, and no version.
+// setVersion sets the version of the server to the version in the arguments. It removes all other versions from the
+// arguments.
+func (b *builder) setVersion(what string, e *matrix.ServerEntry) {
+	if name := unregisteredPackage(e); name != "" {
+		// The source must stay in the argument. Otherwise the argument would refer to a registry package with the same name,
+		// which anyone could have published. The server gets a placeholder digest instead of a version.
 		e.Version = zeroDigest
-		b.note(Guessed, what, "%s does not come from a registry and cannot be pinned", name)
+		b.note(Guessed, what, "the package %s does not come from a registry, so ambit cannot pin it", name)
 		return
 	}
 	inexact := func(asked string) {
 		if asked != "" {
-			b.note(Dropped, what, "its version %s is not exact", asked)
+			b.note(Dropped, what, "the version %s is not copied, because it is not an exact version", asked)
 		}
 	}
 	s := agent.Server{Transport: agent.Stdio, Command: e.Command, Args: e.Args, Version: e.Version}
 	ref, err := pack.Identify(s)
 	asked := ref.Asked
-	if arg, from, _ := behindName(e); err != nil && arg != nil {
+	if arg, from, _ := findVersion(e); err != nil && arg != nil {
 		asked = (*arg)[from:] // such a command cannot be pinned, but its version is still reported
 	}
 	if _, pinErr := tooluri.ParsePin(asked); pinErr == nil && e.Version == "" {
@@ -300,7 +310,7 @@ func (b *builder) version(what string, e *matrix.ServerEntry) {
 		for i, a := range e.Args {
 			for _, separator := range []string{"==", "@"} {
 				cut, ok := strings.CutSuffix(a, separator+asked)
-				_, value, _ := strings.Cut(cut, "=") // of --package=
+				_, value, _ := strings.Cut(cut, "=") // the value of --package=
 				if name, _, _ := strings.Cut(cmp.Or(value, cut), "["); ok && name == ref.Name {
 					e.Args[i] = cut
 				}
@@ -310,17 +320,19 @@ func (b *builder) version(what string, e *matrix.ServerEntry) {
 	}
 	if _, err := tooluri.ParsePin(e.Version); e.Version == "" || err != nil {
 		e.Version = UnknownVersion
-		b.note(Guessed, what, "its version is unknown: %s is a placeholder until ambit lock --update pins the newest", UnknownVersion)
+		b.note(Guessed, what,
+			"the version is unknown, so %s is a placeholder; to pin the newest version, run: ambit lock --update",
+			UnknownVersion)
 	}
-	// The rest would contradict the declared version.
-	for arg, from, name := behindName(e); arg != nil && (*arg)[from:] != e.Version; arg, from, name = behindName(e) {
+	// Remove every version that contradicts the declared version.
+	for arg, from, name := findVersion(e); arg != nil && (*arg)[from:] != e.Version; arg, from, name = findVersion(e) {
 		inexact((*arg)[from:])
 		*arg = (*arg)[:name]
 	}
 }
 
-// packageOf returns the argument that the rules for manifests read as the package: the
-// first that is neither an option nor the value of a known one; nil if there is none.
+// packageOf returns the first argument that is neither an option nor the value of a known option, or nil. The manifest
+// validation treats this argument as the package.
 func packageOf(e *matrix.ServerEntry) *string {
 	if !slices.Contains([]string{"npx", "bunx", "pnpx", "uvx"}, e.Command) {
 		return nil
@@ -333,23 +345,24 @@ func packageOf(e *matrix.ServerEntry) *string {
 	return nil
 }
 
-// fromElsewhere returns the package that does not come from a registry; empty for
-// none.
-func fromElsewhere(e *matrix.ServerEntry) string {
-	if arg := packageOf(e); arg != nil && elsewhere(*arg) {
+// unregisteredPackage returns the package of the server if the package does not come from a registry. Otherwise it
+// returns "".
+func unregisteredPackage(e *matrix.ServerEntry) string {
+	if arg := packageOf(e); arg != nil && notFromRegistry(*arg) {
 		return *arg
 	}
 	for _, arg := range e.Args {
-		if flag, value, joined := strings.Cut(arg, "="); joined && inList(flag, nodePackages+" "+uvPackages) && elsewhere(value) {
+		if flag, value, joined := strings.Cut(arg, "="); joined && inList(flag, nodePackages+" "+uvPackages) &&
+			notFromRegistry(value) {
 			return value
 		}
 	}
 	return ""
 }
 
-// elsewhere reports whether a package is a path or an address, or its name is followed
-// by one or by another name, as in name@file:name.tgz and name@npm:other.
-func elsewhere(arg string) bool {
+// notFromRegistry reports whether a package does not come from the registry under its own name. This is the case if
+// the argument is a path, a URL, or a name with a source such as name@file:name.tgz or name@npm:other.
+func notFromRegistry(arg string) bool {
 	scope := ""
 	if strings.HasPrefix(arg, "@") {
 		scope, arg, _ = strings.Cut(arg[1:], "/")
@@ -359,13 +372,16 @@ func elsewhere(arg string) bool {
 	if at {
 		file = strings.ToLower(place)
 	}
-	return strings.ContainsAny(scope+name+place, `:/\`) || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "~") || strings.HasPrefix(place, ".") ||
-		slices.ContainsFunc([]string{".tgz", ".tar", ".tar.gz", ".whl"}, func(ext string) bool { return strings.HasSuffix(file, ext) })
+	return strings.ContainsAny(scope+name+place, `:/\`) || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "~") ||
+		strings.HasPrefix(place, ".") ||
+		slices.ContainsFunc([]string{".tgz", ".tar", ".tar.gz", ".whl"},
+			func(ext string) bool { return strings.HasSuffix(file, ext) })
 }
 
-// behindName finds the part after the package's name, from from on; the name ends at
-// name.
-func behindName(e *matrix.ServerEntry) (arg *string, from, name int) {
+// findVersion finds the version after the name of the package. The result arg points to the argument that contains the
+// package. It is nil if there is no version. (*arg)[:name] is the name of the package, and (*arg)[from:] is the
+// version.
+func findVersion(e *matrix.ServerEntry) (arg *string, from, name int) {
 	arg = packageOf(e)
 	if arg == nil {
 		return nil, 0, 0
@@ -384,31 +400,35 @@ func behindName(e *matrix.ServerEntry) (arg *string, from, name int) {
 
 var toolName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 
-// tools adds the tools in the input. Without any, it adds a placeholder that cannot be
-// called.
-func (b *builder) tools(what string, s *server, e *matrix.ServerEntry) {
+// addTools adds the tools of the input to the entry. If the input lists no tools, addTools adds a placeholder, which
+// cannot be called.
+func (b *builder) addTools(what string, s *server, e *matrix.ServerEntry) {
 	for _, t := range s.tools {
-		if !toolName.MatchString(t.name) || b.scrub(t.name) != t.name || slices.ContainsFunc(e.Tools, func(o matrix.ToolEntry) bool { return o.Name == t.name }) {
-			b.note(Dropped, what, "a tool has no usable name, or appears twice")
+		if !toolName.MatchString(t.name) || b.scrub(t.name) != t.name ||
+			slices.ContainsFunc(e.Tools, func(o matrix.ToolEntry) bool { return o.Name == t.name }) {
+			b.note(Dropped, what, "a tool is left out, because its name is invalid or appears twice")
 			continue
 		}
 		class := classOf(t.name)
 		e.Tools = append(e.Tools, matrix.ToolEntry{Name: t.name, Description: b.scrub(t.description), SideEffectClass: class})
-		b.note(Guessed, "tool "+e.Alias+"/"+t.name, "%s, by its name", class)
+		b.note(Guessed, "tool "+e.Alias+"/"+t.name, "the class %s is a guess based on the tool's name", class)
 	}
 	if len(e.Tools) > 0 {
 		return
 	}
 	e.Tools = []matrix.ToolEntry{{
-		Name: UnknownTool, Description: "Placeholder for the tools of this server, which were unknown when it was imported.", SideEffectClass: string(agent.Shell),
+		Name:            UnknownTool,
+		Description:     "Placeholder for the tools of this server. They were unknown when the server was imported.",
+		SideEffectClass: string(agent.Shell),
 	}}
-	b.note(Guessed, what, "its tools are unknown: ambit verify starts the server and shows how to declare them")
+	b.note(Guessed, what, "the tools are unknown; to start the server and see how to declare its tools, run: ambit verify")
 }
 
-var readingName = regexp.MustCompile(`^(get|list|read|search|find|describe|show|count|query|lookup|view)([_.-]|[A-Z]|$)`)
+var readingName = regexp.MustCompile(`^(get|list|read|search|find|describe|show|count|query|lookup|view)([_.-]` +
+	`|[A-Z]|$)`)
 
-// classOf guesses the class of a tool from its name, preferring the more dangerous
-// one.
+// classOf guesses the side-effect class of a tool from its name. The class is "shell", which is the most dangerous
+// class, unless the name clearly indicates that the tool only reads.
 func classOf(name string) string {
 	if readingName.MatchString(name) {
 		return string(agent.Read)

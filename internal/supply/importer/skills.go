@@ -13,8 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/skill"
 )
 
-// skills converts a folder of skills or rules. The files stay in place; the manifest
-// is written beside them.
+// skills converts a folder of skills or rules. The files stay where they are, and the manifest refers to the folder.
 func (b *builder) skills(dir, output string) (*Result, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -30,7 +29,7 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var found []findagent.Skill
+	var found []agent.Skill
 	ids := skill.IDs(files)
 	for _, f := range files {
 		id, holds := ids[f.Path]
@@ -39,41 +38,47 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 		}
 		raw, err := folder.Read(ctx, f.Path)
 		if err != nil {
-			b.note(Dropped, f.Path, "it cannot be read")
+			b.note(Dropped, f.Path, "the file cannot be read")
 			continue
 		}
 		fields, _ := skill.FrontMatter(string(raw))
-		s := findagent.Skill{
-			ID: id, Name: strings.TrimSpace(b.scrub(fields["name"])), Description: strings.TrimSpace(b.scrub(fields["description"])),
+		s := agent.Skill{
+			ID: id, Name: strings.TrimSpace(b.scrub(fields["name"])),
+			Description: strings.TrimSpace(b.scrub(fields["description"])),
 		}
-		if id == "" { // it is at the top, so its name is its id
+		if id == "" { // at the top of the folder, a skill gets its id from its name
 			id = agent.Slug(cmp.Or(s.Name, filepath.Base(dir)))
 			s.ID = id
 		}
 		s.Name = cmp.Or(s.Name, id)
-		if slices.ContainsFunc(found, func(o findagent.Skill) bool { return o.ID == id }) {
-			b.note(Dropped, f.Path, "there is another skill %s: rename one of the two", id)
+		if slices.ContainsFunc(found, func(o agent.Skill) bool { return o.ID == id }) {
+			b.note(Dropped, f.Path, "another skill also has the id %s: rename one of the two", id)
 			continue
 		}
 		found = append(found, s)
 	}
 	if len(found) == 0 {
-		return nil, fail("", "there are no skills or rules in %s: no SKILL.md, no rules of Cursor, Windsurf or Continue, and no AGENTS.md", dir)
+		return nil, fail("",
+			"%s contains no skills or rules (SKILL.md, AGENTS.md, or rules for Cursor, Windsurf or Continue)", dir)
 	}
 	name := filepath.Base(dir)
 	m := b.findAgent(strings.ReplaceAll(name, "-", " "), "Skills imported from "+name+".",
-		"You have the skills that are listed here. Find the one that fits the request, read it in full, and follow it. If none fits, say so and help without one.")
+		"You have the skills that are listed here. Find the one that fits the request, read it in full, and follow it. If "+
+			"none fits, say so and help without one.")
 	m.Kind, m.Skills = string(agent.SkillsBundle), found
 	m.SkillsSource = &findagent.SkillsSource{Kind: "r2", Key: b.key(dir, output)}
 	m.ExamplePrompts = []string{"Which of your skills fits this: …"}
-	b.note(Guessed, "system_prompt", "a general one is filled in")
+	b.note(Guessed, "system_prompt", "the prompt is generic; adapt it to your agent")
 	b.note(Guessed, "example_prompts", "write one to five example requests")
 	b.checkBundle(ctx, folder, m)
 	out, err := encode(m)
-	return &Result{Source: "a folder of skills", Dialect: agent.FindAgent, Name: agent.Slug(name), Text: out, Next: "inspect"}, err
+	return &Result{
+		Source: "a folder of skills", Dialect: agent.FindAgent, Name: agent.Slug(name), Text: out, Next: "inspect",
+	}, err
 }
 
-// key is the folder's path relative to the manifest.
+// key returns the path of dir relative to output, which is the folder of the manifest. If dir is not below output, key
+// returns only the base name of dir, and adds a note that tells the user to move the folder.
 func (b *builder) key(dir, output string) string {
 	base := filepath.Base(dir)
 	out, err := filepath.Abs(output)
@@ -82,11 +87,12 @@ func (b *builder) key(dir, output string) string {
 			return filepath.ToSlash(rel)
 		}
 	}
-	b.note(Guessed, "skills_source", "the folder %s must be beside the manifest: move it there", base)
+	b.note(Guessed, "skills_source", "move the folder %s into the manifest's folder", base)
 	return base
 }
 
-// checkBundle reads the bundle as an agent would, and notes the errors that would stop it.
+// checkBundle reads the skills in the same way as a running agent. It adds a note for each error that would prevent
+// ambit from serving the skills.
 func (b *builder) checkBundle(ctx context.Context, folder *skill.Folder, m findagent.Manifest) {
 	declared := &agent.Skills{SourceKind: m.SkillsSource.Kind}
 	for _, s := range m.Skills {
@@ -99,7 +105,7 @@ func (b *builder) checkBundle(ctx context.Context, folder *skill.Folder, m finda
 	}
 	for _, p := range invalid.Problems {
 		if !p.Warning {
-			b.note(Guessed, p.File, "fix this before the bundle is served: %s", p.Message)
+			b.note(Guessed, p.File, "ambit cannot serve the skills until this problem is fixed: %s", p.Message)
 		}
 	}
 }

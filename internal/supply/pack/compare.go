@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// Difference is one difference between a server and its lock.
+// Difference is one difference between a server and its entry in the lock file.
 type Difference struct {
 	Server string `json:"server"`
 	// Tool is empty if the difference is in the server itself.
 	Tool string `json:"tool,omitempty"`
 	// What is Added, Removed or Changed.
 	What string `json:"what"`
-	// Changes lists the fields that changed.
+	// Changes lists the changed fields.
 	Changes []Change `json:"changes,omitempty"`
 }
 
@@ -23,13 +23,13 @@ const (
 	Changed = "changed"
 )
 
-// Compare lists how now differs from was, server by server and tool by tool. Builds
-// are compared on the platforms that both have, and on this machine's platform. A
-// build that only now has is not a difference.
-func Compare(was, now *LockedAgent) []Difference {
+// Compare lists the differences between two entries of an agent, server by server and tool by tool. Builds are
+// compared only for this machine's platform and for platforms that appear in both entries. For other platforms, a
+// build that only one entry contains is ignored.
+func Compare(before, after *LockedAgent) []Difference {
 	var out []Difference
-	for _, alias := range bothKeys(was.Servers, now.Servers) {
-		a, b := was.Servers[alias], now.Servers[alias]
+	for _, alias := range bothKeys(before.Servers, after.Servers) {
+		a, b := before.Servers[alias], after.Servers[alias]
 		switch {
 		case a == nil:
 			out = append(out, Difference{Server: alias, What: Added})
@@ -48,12 +48,12 @@ func Compare(was, now *LockedAgent) []Difference {
 	return out
 }
 
-// CompareTools lists how the tools of one server differ from the locked tools.
-func CompareTools(alias string, was, now map[string]LockedTool) []Difference {
+// CompareTools lists the differences between the locked tools and the current tools of a server.
+func CompareTools(alias string, locked, current map[string]LockedTool) []Difference {
 	var out []Difference
-	for _, name := range bothKeys(was, now) {
-		a, inA := was[name]
-		b, inB := now[name]
+	for _, name := range bothKeys(locked, current) {
+		a, inA := locked[name]
+		b, inB := current[name]
 		d := Difference{Server: alias, Tool: name, What: Changed}
 		switch {
 		case !inA:
@@ -70,9 +70,9 @@ func CompareTools(alias string, was, now map[string]LockedTool) []Difference {
 	return out
 }
 
-// Repinned returns the difference of a server that is pinned to another digest.
-func Repinned(alias, was, is string) Difference {
-	return Difference{Server: alias, What: Changed, Changes: compareText(nil, "package_digest", was, is)}
+// Repinned returns the Difference for a server whose pinned digest changed.
+func Repinned(alias, before, after string) Difference {
+	return Difference{Server: alias, What: Changed, Changes: compareText(nil, "package_digest", before, after)}
 }
 
 func comparePackages(a, b LockedPackage) []Change {
@@ -96,7 +96,8 @@ func comparePackages(a, b LockedPackage) []Change {
 		}
 	}
 	if !slices.Equal(a.Scripts, b.Scripts) {
-		c = append(c, Change{Field: "scripts", Old: text(a.Scripts, len(a.Scripts) > 0), New: text(b.Scripts, len(b.Scripts) > 0)})
+		c = append(c,
+			Change{Field: "scripts", Old: jsonText(a.Scripts, len(a.Scripts) > 0), New: jsonText(b.Scripts, len(b.Scripts) > 0)})
 	}
 	return c
 }
@@ -105,16 +106,16 @@ func compareText(c []Change, field, a, b string) []Change {
 	if a == b {
 		return c
 	}
-	return append(c, Change{Field: field, Old: text(a, a != ""), New: text(b, b != "")})
+	return append(c, Change{Field: field, Old: jsonText(a, a != ""), New: jsonText(b, b != "")})
 }
 
 func bothKeys[V any](a, b map[string]V) []string {
 	return sorted(slices.Concat(slices.Collect(maps.Keys(a)), slices.Collect(maps.Keys(b))))
 }
 
-// Excerpt returns both texts without most of what they begin and end with alike, so
-// that their difference is seen. An absent text is "(nothing)".
-func (c Change) Excerpt() (was, is string) {
+// Excerpt returns the old and the new value in a form that shows the difference. If the values begin or end with the
+// same long text, that text is shortened. A missing value is returned as "(nothing)".
+func (c Change) Excerpt() (before, after string) {
 	const context = 60
 	x, y := []rune(c.Old), []rune(c.New)
 	begin := 0
@@ -129,14 +130,14 @@ func (c Change) Excerpt() (was, is string) {
 		if len(r) == 0 {
 			return "(nothing)"
 		}
-		from, to, before, after := 0, len(r), "", ""
+		from, to, prefix, suffix := 0, len(r), "", ""
 		if begin > 2*context {
-			from, before = begin-context, "…"
+			from, prefix = begin-context, "…"
 		}
 		if end > 2*context {
-			to, after = len(r)-end+context, "…"
+			to, suffix = len(r)-end+context, "…"
 		}
-		return before + string(r[from:to]) + after
+		return prefix + string(r[from:to]) + suffix
 	}
 	return cut(x), cut(y)
 }

@@ -1,26 +1,24 @@
-// Package pack guarantees that the code that runs is the code that was hashed. It
-// contains the package store and the lock file.
+// Package pack implements the package store and the lock file, ambit.lock. It guarantees that ambit runs exactly the
+// code that was hashed.
 //
 // # From a command to a package
 //
-// A manifest contains the command that starts a tool server. [Identify] returns what
-// the command names: a package of npm (npx and similar) or of the Python index (uvx
-// and similar), a local file, a program, or a remote server, which cannot be hashed.
-// A command that would run more than one of these, or code that cannot be known in
-// advance, is [Unpinnable]: a pin that covers half of the code would look like a
-// guarantee without being one.
+// A manifest contains the command that starts a tool server. [Identify] determines which code the command runs: an
+// npm package (npx and similar commands), a package from the Python package index (uvx and similar commands), a local
+// file, or a program on PATH. A remote server cannot be hashed. A command is [Unpinnable] if it would run several
+// packages, several files, or code that cannot be known in advance. A pin for only part of the code would be a false
+// guarantee.
 //
 // # The store
 //
-// [Store.Fetch] downloads the published archive with the ecosystem's own client (npm,
-// pip) and hashes it. It installs the archive and all dependencies without running
-// any of their code, hashes the result file by file, makes it read-only and moves it
-// into the store in one step. A crash leaves a work folder that is ignored; two
-// concurrent fetches of one package end with one copy.
+// [Store.Fetch] downloads the published archive with the ecosystem's own client (npm or pip) and hashes the archive.
+// Then it installs the archive and all dependencies without running any of their code. It hashes every installed file
+// and makes the files read-only. One atomic rename moves the result into the store. A crash leaves a work folder
+// behind, which later runs ignore. Two concurrent fetches of the same package produce one copy in the store.
 //
-// The clients read untrusted data. Their environment contains no secrets. npm gets no
-// git, and pip can start no program at all. Dependencies in a repository and
-// dependencies that must be built are refused, since both would run their code.
+// The clients read untrusted data, so their environment contains only the variables that they need. npm cannot run
+// git. pip can start only the few programs that runPip allows. The store refuses dependencies from a git repository
+// and dependencies that must be built. Installing such a dependency would run its code.
 //
 // A package in the store is one folder:
 //
@@ -30,34 +28,32 @@
 //	    listing             a header, then one line for each file of the tree
 //	    tree/               the code that runs
 //
-// A bundle ([Store.FetchBundle]) is an archive that contains its dependencies. Its
-// hash is known before the download, and nothing in it is read before the hash
-// matches. The entry point in its manifest is the only code that is started.
+// A bundle ([MCPB]) is one archive that contains a server and its dependencies. The bundle's hash is known before the
+// download. ambit checks the hash before it reads any file in the archive. ambit starts only the entry point that the
+// bundle's manifest names.
 //
-// The archive's hash does not determine the dependencies, which are ranges. The tree
-// digest does. It is the sha256 of the listing, and the listing's header contains the
-// hashes of archive and dependencies, so one digest covers everything. The lock file
-// holds it, where a process that can write the store cannot change it.
+// An archive lists its dependencies only as version ranges. The archive's hash therefore does not determine which
+// dependencies are installed. The tree digest covers all installed files. It is the sha256 of the listing. The
+// listing's header contains the hashes of the archive and of the dependencies. The tree digest is in the lock file,
+// outside the store. A process that can write only to the store cannot change the tree digest.
 //
-// [Store.Open] hashes everything again, every time, on all cores. It does not trust
-// file times, because a process that can change a file can change its times. Modified
-// packages return [Tampered] with the first file that differs. [Package.Argv] runs
-// the program in the tree directly, without npx, uvx or network. Python packages run
-// isolated from everything installed on the machine. Node.js has no such option: it
-// also looks for missing modules in the node_modules folders above the store;
-// [Package.Strays] lists those that exist.
+// [Store.Open] hashes all files again every time, on all cores. It does not trust file times, because a process that
+// can change a file can also change the file's times. If a package was modified, Store.Open returns a [Tampered]
+// error with the first file that differs. [Package.Argv] returns a command that runs the program in the tree
+// directly, without npx, uvx or the network. Python packages run isolated from all packages installed on the machine.
+// Node.js cannot be isolated in this way, because it also searches node_modules folders above the store.
+// [Package.Strays] lists the existing folders of this kind.
 //
-// The runtime itself (node, python3) belongs to the machine and is not pinned. The
-// digest of a local file covers that file alone, not the files it imports.
+// The runtime itself (node, python3) belongs to the machine and is not pinned. The digest of a local file covers that
+// file alone, not the files it imports.
 //
 // # The lock file
 //
-// ambit.lock is in the folder of the manifests. For each agent and server it holds
-// the package, its tree on each platform, and every tool's whole definition with its
-// hash. It is written deterministically, one fact per line, so that a diff can be
-// reviewed. Reading it is strict and checks every hash that can be checked. Lists of
-// dependencies are shared: each appears once, under its own hash. With such a list
-// another machine installs the same tree.
+// The lock file is in the same folder as the manifests. For each agent and server, it contains the package and the
+// package's tree on each platform. It also contains the whole definition of every tool, with the definition's hash.
+// The lock file is deterministic and has one fact per line, so diffs are easy to review. ambit reads the lock file
+// strictly and checks every hash that can be checked. Each list of dependencies appears once, under its hash.
+// Packages refer to the list by this hash. Another machine uses the list to install the same tree.
 //
-// Errors are [*Error], each with a [Code] from a closed list and a hint.
+// The functions return errors of type [*Error]. Each error has a hint and a [Code] from a fixed list.
 package pack

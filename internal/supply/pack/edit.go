@@ -1,125 +1,89 @@
 package pack
 
 import (
+	"bytes"
+	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/go-json-experiment/json/jsontext"
+	"github.com/go-json-experiment/json"
+	"github.com/tailscale/hujson"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
-	"github.com/ambit-run/ambit/internal/manifest/doc"
 )
 
-// Pin is the version and digest that a server in a manifest is pinned to. An empty
-// field leaves the manifest's value as it is.
+// Pin is the version and the digest to write into a manifest for one server. If a field is empty, the value in the
+// manifest stays unchanged.
 type Pin struct {
 	Alias   string
 	Version string
 	Digest  string
 }
 
-// SetDigests writes pins into a Matrix manifest: package_digest, version, and the
-// version in the arguments if the arguments name one. No other byte changes.
+// SetDigests writes pins into a Matrix manifest. For each pin, it sets package_digest and version, and the version in
+// args if there is one. The rest of the manifest stays unchanged, byte for byte.
 func SetDigests(manifest []byte, pins []Pin) ([]byte, error) {
 	unfit := func(what, detail, hint string) error {
-		return &Error{Code: ManifestUnfit, What: what, Detail: detail, Hint: hint}
+		return fail(ManifestUnfit, what, detail, hint, nil)
 	}
-	if !utf8.Valid(manifest) || len(manifest) > doc.MaxBytes {
-		return nil, unfit("", "the manifest is not UTF-8 or too large", "list the problems: ambit validate")
+	var m struct {
+		Servers []struct {
+			Alias   string   `json:"alias"`
+			Command string   `json:"command"`
+			Args    []string `json:"args"`
+			Version *string  `json:"version"`
+			Digest  *string  `json:"package_digest"`
+		} `json:"servers"`
 	}
-	text := string(manifest)
-	body := strings.TrimPrefix(text, "\uFEFF")
-	e := &editor{text: body}
-	r := diag.NewReporter(diag.NewSource("", body), false)
-	tree, complete := doc.ParseJSON(r.Source, r)
-	if !complete || r.Errors() > 0 {
-		return nil, unfit("", "the manifest is not valid JSON", "list the problems: ambit validate")
+	body := bytes.TrimPrefix(manifest, []byte("\uFEFF"))
+	var root hujson.Value
+	err := json.Unmarshal(body, &m) // Unmarshal limits the nesting depth
+	if err == nil {
+		root, err = hujson.Parse(body)
 	}
-	servers := map[string]doc.Value{}
-	for s := range tree.Root().Get("servers").Each() {
-		alias := s.Get("alias").Text()
-		if servers[alias].Ok() {
-			return nil, unfit(diag.Quote(alias), "two servers have this alias", "give every server an alias of its own")
+	if err != nil {
+		return nil, unfit("", "the manifest is not valid JSON in UTF-8", "to list the problems, run: ambit validate")
+	}
+	servers := map[string]int{}
+	for i, s := range m.Servers {
+		if _, twice := servers[s.Alias]; twice {
+			return nil, unfit(diag.Quote(s.Alias), "two servers have this alias", "give each server a different alias")
 		}
-		servers[alias] = s
+		servers[s.Alias] = i
 	}
 	for _, p := range pins {
-		s := servers[p.Alias]
-		if !s.Ok() {
-			return nil, unfit(diag.Quote(p.Alias), "the manifest has no such server", "")
+		i, ok := servers[p.Alias]
+		if !ok {
+			return nil, unfit(diag.Quote(p.Alias), "the manifest has no server with this alias", "")
 		}
-		for _, field := range [][2]string{{"package_digest", p.Digest}, {"version", p.Version}} {
-			key, value := field[0], field[1]
-			v := s.Get(key)
-			switch {
-			case value == "":
-			case !v.Is(doc.String):
-				return nil, unfit(diag.Quote(p.Alias), diag.Quote(key)+" is missing", "add "+diag.Quote(key)+" to the server")
-			default:
-				e.set(v, value)
+		s := m.Servers[i]
+		missing := func(key string) error {
+			return unfit(diag.Quote(p.Alias), diag.Quote(key)+" is missing", "add "+diag.Quote(key)+" to the server")
+		}
+		set := func(field, old, value string) {
+			if old != value {
+				root.Find(fmt.Sprintf("/servers/%d/%s", i, field)).Value = hujson.String(value)
 			}
 		}
-		if p.Version != "" {
-			e.argument(s, p.Version)
+		if p.Digest != "" {
+			if s.Digest == nil {
+				return nil, missing("package_digest")
+			}
+			set("package_digest", *s.Digest, p.Digest)
+		}
+		if p.Version == "" {
+			continue
+		}
+		if s.Version == nil {
+			return nil, missing("version")
+		}
+		set("version", *s.Version, p.Version)
+		ref, err := Identify(agent.Server{Transport: agent.Stdio, Command: s.Command, Args: s.Args})
+		if err == nil && ref.Asked != "" {
+			arg := s.Args[ref.spec]
+			set(fmt.Sprintf("args/%d", ref.spec), arg, strings.TrimSuffix(arg, ref.Asked)+p.Version)
 		}
 	}
-	return []byte(text[:len(text)-len(body)] + e.apply()), nil
-}
-
-// editor collects replacements of strings.
-type editor struct {
-	text  string
-	edits []edit
-}
-
-type edit struct {
-	start, end int
-	with       string
-}
-
-// set replaces a string, unless it already has this value.
-func (e *editor) set(v doc.Value, value string) {
-	if v.Text() == value {
-		return
-	}
-	at := v.Place()
-	quoted, err := jsontext.AppendQuote(nil, value)
-	if err != nil {
-		return // only text that is not UTF-8, which no digest, version or argument is
-	}
-	e.edits = append(e.edits, edit{at.Start, at.End, string(quoted)})
-}
-
-// argument sets the version in the argument that names the package.
-func (e *editor) argument(server doc.Value, version string) {
-	s := agent.Server{Transport: agent.Stdio, Command: server.Get("command").Text()}
-	var args []doc.Value
-	for a := range server.Get("args").Each() {
-		args = append(args, a)
-		s.Args = append(s.Args, a.Text())
-	}
-	ref, err := Identify(s)
-	if err != nil || ref.Asked == "" {
-		return
-	}
-	arg := args[ref.spec]
-	e.set(arg, strings.TrimSuffix(arg.Text(), ref.Asked)+version)
-}
-
-func (e *editor) apply() string {
-	slices.SortFunc(e.edits, func(a, b edit) int { return a.start - b.start })
-	var b strings.Builder
-	at := 0
-	for _, x := range e.edits {
-		if x.start < at {
-			continue // the same pin twice
-		}
-		b.WriteString(e.text[at:x.start])
-		b.WriteString(x.with)
-		at = x.end
-	}
-	b.WriteString(e.text[at:])
-	return b.String()
+	return slices.Concat(manifest[:len(manifest)-len(body)], root.Pack()), nil
 }

@@ -28,33 +28,33 @@ func TestSetDigests(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	check(t, err)
 	if string(after) != string(want) {
-		t.Errorf("got\n%s", after)
+		t.Errorf("got\n%s\nwant\n%s", after, want)
 	}
 	if again, err := SetDigests(after, pins); err != nil || string(again) != string(after) {
-		t.Errorf("the second time: %v\n%s", err, again)
+		t.Errorf("setting the same pins again changed the manifest: %v\n%s", err, again)
 	}
 	if same, err := SetDigests(before, nil); err != nil || string(same) != string(before) {
-		t.Errorf("nothing to set: %v\n%s", err, same)
+		t.Errorf("the manifest changed although there are no pins: %v\n%s", err, same)
 	}
 	marked := "\uFEFF" + string(before)
 	if got, err := SetDigests([]byte(marked), pins); err != nil || string(got) != "\uFEFF"+string(after) {
-		t.Errorf("a byte order mark: %v", err)
+		t.Errorf("a manifest with a byte order mark was not edited correctly: %v", err)
 	}
 }
 
 func TestSetDigestsRefuses(t *testing.T) {
-	for _, c := range []struct{ name, text, says string }{
-		{"no such server", `{"servers":[{"alias":"b"}]}`, "no such server"},
-		{"no servers", `{}`, "no such server"},
-		{"two of one alias", `{"servers":[{"alias":"a"},{"alias":"a"}]}`, "two servers"},
+	for _, c := range []struct{ name, text, want string }{
+		{"no such server", `{"servers":[{"alias":"b"}]}`, "no server with this alias"},
+		{"no servers", `{}`, "no server with this alias"},
+		{"duplicate alias", `{"servers":[{"alias":"a"},{"alias":"a"}]}`, "two servers"},
 		{"no digest", `{"servers":[{"alias":"a","version":"1.0.0"}]}`, "package_digest"},
 		{"not JSON", `{"servers":[{"alias":"a",}]}`, "not valid JSON"},
-		{"a key twice", `{"servers":[{"alias":"a","version":"1","version":"2"}]}`, "not valid JSON"},
-		{"no text", "\xff", "UTF-8"},
+		{"duplicate key", `{"servers":[{"alias":"a","version":"1","version":"2"}]}`, "not valid JSON"},
+		{"invalid UTF-8", "\xff", "UTF-8"},
 	} {
 		_, err := SetDigests([]byte(c.text), []Pin{{Alias: "a", Version: "2.0.0", Digest: digestOf(nil)}})
-		if !errors.Is(err, ManifestUnfit) || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v", c.name, err)
+		if !errors.Is(err, ManifestUnfit) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got the error %v, want %q", c.name, err, c.want)
 		}
 	}
 }

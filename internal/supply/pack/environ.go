@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// names are names of environment variables, in upper case.
-type names struct{ exact, prefixes, suffixes []string }
+// variableSet is a set of environment variables, described by exact names, prefixes and suffixes. All of them are in
+// upper case.
+type variableSet struct{ exact, prefixes, suffixes []string }
 
-// has ignores case, as Windows does. On other systems no two variables in these lists
-// differ only in case.
-func (n names) has(name string) bool {
+// contains reports whether the set contains a variable. Case is ignored, as on Windows.
+func (n variableSet) contains(name string) bool {
 	name = strings.ToUpper(name)
 	return slices.Contains(n.exact, name) ||
 		slices.ContainsFunc(n.prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) ||
@@ -22,61 +22,72 @@ func (n names) has(name string) bool {
 }
 
 var (
-	// basic locates programs, temporary files and the network's certificates.
-	basic = names{exact: []string{
-		"PATH", "LANG", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "COMSPEC", "PATHEXT", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "SSL_CERT_DIR",
+	// basicVariables are needed to find programs, temporary files and TLS certificates.
+	basicVariables = variableSet{exact: []string{
+		"PATH", "LANG", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "COMSPEC", "PATHEXT", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE",
+		"SSL_CERT_DIR",
 	}}
-	// setup is the user's configuration of npm and pip.
-	setup = names{
+	// clientVariables are the variables with which the user configures npm and pip.
+	clientVariables = variableSet{
 		exact: []string{
-			"HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "XDG_CACHE_HOME", "NETRC",
+			"HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS",
+			"XDG_CACHE_HOME", "NETRC",
 			"LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "NODE_USE_SYSTEM_CA", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 			"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
 		},
 		prefixes: []string{"NPM_CONFIG_", "PIP_"},
 	}
-	// machine belongs to the owner of the machine: it decides which code loaders and
-	// interpreters run besides the program, where programs are found, and which
-	// certificates and proxies network clients use.
-	machine = names{
+	// machineVariables are the variables that only the owner of the machine is allowed to set. Some of them make loaders
+	// and interpreters run additional code. Others determine where programs are found, or which certificates and proxies
+	// network clients use.
+	machineVariables = variableSet{
 		exact: []string{
-			"PATH", "HOME", "USERPROFILE", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", "PERLLIB",
+			"PATH", "HOME", "USERPROFILE", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH",
+			"PERLLIB",
 			"CLASSPATH", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 		},
 		prefixes: []string{
-			"LD_", "DYLD_", "NODE_", "NPM_", "PYTHON", "PIP_", "UV_", "SSL_", "OPENSSL_", "PERL5", "RUBY", "GIT_", "DOTNET_", "CORECLR_", "AMBIT_",
+			"LD_", "DYLD_", "NODE_", "NPM_", "PYTHON", "PIP_", "UV_", "SSL_", "OPENSSL_", "PERL5", "RUBY", "GIT_", "DOTNET_",
+			"CORECLR_", "AMBIT_",
 		},
 		suffixes: []string{"_PROXY"},
 	}
-	// harmless are often set by servers, and do not change which code runs.
-	harmless = names{exact: []string{"NODE_ENV", "PYTHONUNBUFFERED", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE"}}
+	// harmlessVariables are exceptions to machineVariables. Servers often set them, and they do not change which code
+	// runs.
+	harmlessVariables = variableSet{
+		exact: []string{"NODE_ENV", "PYTHONUNBUFFERED", "PYTHONUTF8", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE"},
+	}
 )
 
-// MachineVariable reports whether only the owner of the machine may set a variable.
-// With such a variable a package of the right hash would run other code, and so would
-// the sandbox program, which receives the server's variables too.
-func MachineVariable(name string) bool { return machine.has(name) && !harmless.has(name) }
+// MachineVariable reports whether only the owner of the machine is allowed to set a variable. If a server entry could
+// set such a variable, it could make a package run different code although the hash of the package is correct. The
+// program that starts the sandbox gets the same variables, so it could be made to run different code too.
+func MachineVariable(name string) bool {
+	return machineVariables.contains(name) && !harmlessVariables.contains(name)
+}
 
-// environ returns the environment of npm and pip, plus the variables in set. These
-// clients handle untrusted packages, so they get only what they need to run and what
-// the user configured for them.
-func environ(set ...string) []string {
+// environ returns the environment for npm and pip. The parameter extra lists additional variables as NAME=value.
+// Because npm and pip handle untrusted packages, they get only the variables that they need and the variables that
+// contain the user's settings.
+func environ(extra ...string) []string {
 	global := npmGlobal()
-	if global != "" { // npm itself looks for it below --prefix
-		set = append(set, "npm_config_globalconfig="+global)
+	if global != "" { // with --prefix, npm would look for this file below the prefix
+		extra = append(extra, "npm_config_globalconfig="+global)
 	}
 	named := append(npmrcNames(npmrc()), npmrcNames(global)...)
 	return append(inherited(func(name string) bool {
-		return basic.has(name) || setup.has(name) || slices.Contains(named, name) && !strings.HasPrefix(strings.ToUpper(name), "AMBIT_")
-	}), set...)
+		return basicVariables.contains(name) || clientVariables.contains(name) || slices.Contains(named, name) &&
+			!strings.HasPrefix(strings.ToUpper(name), "AMBIT_")
+	}), extra...)
 }
 
-// scriptEnviron returns the environment of install scripts. It contains no credential
-// and no path to one.
+// scriptEnviron returns the environment for install scripts. It contains neither credentials nor the path of a file
+// with credentials.
 func scriptEnviron(home string) []string {
-	return append(inherited(basic.has), "HOME="+home, "USERPROFILE="+home)
+	return append(inherited(basicVariables.contains), "HOME="+home, "USERPROFILE="+home)
 }
 
+// inherited returns the environment variables of this process for which wanted returns true.
 func inherited(wanted func(name string) bool) []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
@@ -86,12 +97,11 @@ func inherited(wanted func(name string) bool) []string {
 
 var npmrcName = lazy(`\$\{([A-Za-z_][A-Za-z0-9_]*)\??\}`)
 
-// npmSetting returns an npm setting from the environment.
 func npmSetting(name string) string {
 	return cmp.Or(os.Getenv("npm_config_"+name), os.Getenv("NPM_CONFIG_"+strings.ToUpper(name)))
 }
 
-// npmrc is the user's settings file.
+// npmrc returns the path of the user's npm settings file. It returns "" if the user has no home folder.
 func npmrc() string {
 	if file := npmSetting("userconfig"); file != "" {
 		return file
@@ -103,8 +113,8 @@ func npmrc() string {
 	return filepath.Join(home, ".npmrc")
 }
 
-// npmGlobal is the path of npm's machine-wide settings file. It is computed as npm
-// does, because asking npm takes half a second.
+// npmGlobal returns the path of npm's machine-wide settings file, or "" if the path is unknown. It computes the path
+// in the same way as npm, because running npm would take half a second.
 func npmGlobal() string {
 	if file := npmSetting("globalconfig"); file != "" {
 		return file
@@ -126,12 +136,12 @@ func npmGlobal() string {
 	return filepath.Join(prefix, "etc", "npmrc")
 }
 
-// npmrcNames are the variables that an npm settings file refers to. Registry tokens
-// are often passed this way.
+// npmrcNames returns the environment variables that an npm settings file refers to. Registry tokens are often passed
+// in such variables.
 func npmrcNames(file string) []string {
 	text, err := readBounded(file, 1<<20)
 	if err != nil {
-		return nil // npm reports what is wrong with it
+		return nil // if the file is broken, npm reports the problem
 	}
 	var found []string
 	for _, m := range npmrcName().FindAllStringSubmatch(string(text), -1) {

@@ -6,46 +6,44 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Code is the kind of an [Error]. The list is closed. A Code is an error itself:
-// errors.Is(err, pack.Tampered) matches it.
+// Code is the kind of an [Error]. There are no codes besides those listed here. A Code is itself an error, so callers
+// can write errors.Is(err, pack.Tampered).
 type Code string
 
 // The codes.
 const (
-	// Unpinnable: the command runs code that cannot be identified or hashed
-	// completely.
+	// Unpinnable means that the command runs code that cannot be identified or hashed completely.
 	Unpinnable Code = "unpinnable"
-	// VersionConflict: two places name different versions of one package.
+	// VersionConflict means that two different versions of the same package are declared.
 	VersionConflict Code = "version_conflict"
-	// NotFound: the package, version or file does not exist.
+	// NotFound means that the package, version or file does not exist.
 	NotFound Code = "not_found"
-	// FetchFailed: the client that downloads packages failed.
+	// FetchFailed means that the package client, such as npm, could not download the package.
 	FetchFailed Code = "fetch_failed"
-	// RuntimeMissing: a program or file that fetching or running requires is not
-	// installed.
+	// RuntimeMissing means that a program or file that is needed to fetch or run the package is missing.
 	RuntimeMissing Code = "runtime_missing"
-	// NoProgram: the package has no program of that name, or too many.
+	// NoProgram means that the package does not contain the requested program, or that the package contains several
+	// programs and the command does not select one of them.
 	NoProgram Code = "no_program"
-	// Unsafe: the package contains something that the store refuses.
+	// Unsafe means that the package contains something that the store rejects.
 	Unsafe Code = "unsafe_package"
-	// DigestMismatch: the fetched package is not the pinned one.
+	// DigestMismatch means that the digest of the fetched package differs from the pinned digest.
 	DigestMismatch Code = "digest_mismatch"
-	// NotStored: the store has no such package.
+	// NotStored means that the store does not contain the package.
 	NotStored Code = "not_stored"
-	// Tampered: the stored package has changed since it was hashed.
+	// Tampered means that the stored package has changed since it was hashed.
 	Tampered Code = "tampered"
-	// StoreFailed: the store could not be read or written.
+	// StoreFailed means that the store could not be read or written.
 	StoreFailed Code = "store_failed"
-	// LockMissing: there is no lock file.
+	// LockMissing means that there is no lock file.
 	LockMissing Code = "lock_missing"
-	// LockInvalid: the lock file cannot be read; Problems lists the reasons.
+	// LockInvalid means that the lock file cannot be read, or that its parts contradict each other.
 	LockInvalid Code = "lock_invalid"
-	// LockTooNew: a newer ambit wrote the lock file.
+	// LockTooNew means that a newer version of ambit wrote the lock file.
 	LockTooNew Code = "lock_too_new"
-	// BadDefinition: a tool's definition is not a JSON object that every parser reads
-	// alike.
+	// BadDefinition means that a tool's definition is not a JSON object, or that parsers could disagree about it.
 	BadDefinition Code = "bad_definition"
-	// ManifestUnfit: the requested edit of the manifest is not possible.
+	// ManifestUnfit means that the manifest cannot be edited as requested.
 	ManifestUnfit Code = "manifest_unfit"
 )
 
@@ -56,17 +54,14 @@ type Error struct {
 	Code Code
 	// What is the package, command or file that the error is about.
 	What string
-	// File is the first file that differs if Code is Tampered: a path within the
-	// package's folder.
+	// File is the path of the first file that differs, relative to the package's folder. It is set only if Code is
+	// Tampered.
 	File   string
 	Detail string
-	// Hint says how to fix it, and Command completes it.
+	// Hint describes how to fix the problem. Command is the command to print after the hint, if any.
 	Hint    string
 	Command diag.Command
-	// Problems are the problems of the lock file Source.
-	Problems []diag.Diagnostic
-	Source   *diag.Source
-	// Err is the cause, if there is one.
+	// Err is the cause, or nil.
 	Err error
 }
 
@@ -84,23 +79,22 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is reports whether target is the error's code.
+// Is reports whether target is the code of the error.
 func (e *Error) Is(target error) bool {
 	c, ok := target.(Code)
 	return ok && c == e.Code
 }
 
-// CodeOf returns the code of an error of this package, or "" for any other error.
+// CodeOf returns the code of an [*Error]. For other errors it returns "".
 func CodeOf(err error) Code {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return ""
 }
 
-// Lacking reports whether this machine lacks something: a program, a file, disk space,
-// a connection to a registry. The same operation may work on another machine.
+// Lacking reports whether the error is caused by something that is missing on this machine: a program, a file, disk
+// space or the connection to a registry. The same operation could succeed on another machine.
 func Lacking(err error) bool {
 	switch CodeOf(err) {
 	case RuntimeMissing, StoreFailed, FetchFailed:
@@ -109,10 +103,9 @@ func Lacking(err error) bool {
 	return false
 }
 
-// HintOf returns the hint of an error of this package, without its command.
+// HintOf returns the hint of an [*Error], without the suggested command. For other errors it returns "".
 func HintOf(err error) string {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Hint
 	}
 	return ""
@@ -124,14 +117,21 @@ var (
 	updateCommand = diag.Command{Verb: "lock --update"}
 )
 
-// storeFailed returns a StoreFailed error, or err itself if it is an [Error] already.
+// storeFailed returns a StoreFailed error. If err is already an [Error], storeFailed returns err unchanged.
 func storeFailed(what, detail string, err error) error {
-	var e *Error
-	if errors.As(err, &e) {
+	if _, ok := errors.AsType[*Error](err); ok {
 		return err
 	}
-	return &Error{
-		Code: StoreFailed, What: what, Detail: detail, Err: err,
-		Hint: "make sure that the disk has space and that the package store can be written",
+	return fail(StoreFailed, what, detail,
+		"make sure that the disk has space and that the package store is writable", err)
+}
+
+// fail returns an [Error]. The hint can be empty, and the cause can be nil. The optional command becomes
+// Error.Command.
+func fail(code Code, what, detail, hint string, cause error, command ...diag.Command) error {
+	e := &Error{Code: code, What: what, Detail: detail, Hint: hint, Err: cause}
+	if len(command) > 0 {
+		e.Command = command[0]
 	}
+	return e
 }

@@ -7,61 +7,56 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// family is a set of commands that run a package straight from a registry and parse
-// their options alike.
+// family is a group of commands that run a package directly from a registry. All commands of a family parse their
+// options in the same way.
 type family struct {
-	words [][]string
-	// plain are options without a value that do not change which code runs.
-	plain []string
-	// from are options that name the package; the first word is then one of its
-	// programs.
-	from []string
-	// runtime are options that choose the interpreter.
-	runtime []string
-	// eager clients parse options after the package too, up to --.
+	kind  Kind
+	words [][]string // the commands, as words
+	// harmless lists the options without a value that do not change which code runs.
+	harmless []string
+	// packageOptions lists the options that specify the package. After such an option, the first word that is not an
+	// option is the name of a program in the package.
+	packageOptions []string
+	// runtimeOptions lists the options that select the interpreter.
+	runtimeOptions []string
+	// eager is true if the client also parses options after the package name, up to "--".
 	eager bool
-	read  func(*command, *family) (Ref, error)
 }
 
 var npmOptions = []string{
-	"-y", "--yes", "--no", "-q", "--quiet", "-s", "--silent", "--verbose", "--offline", "--prefer-offline", "--prefer-online",
+	"-y", "--yes", "--no", "-q", "--quiet", "-s", "--silent", "--verbose", "--offline", "--prefer-offline",
+	"--prefer-online",
 	"--ignore-scripts", "--no-install", "--bun",
 }
 
-// families are tried in order.
+// families lists the known families. Identify uses the first family that matches.
 var families = []*family{
 	{
-		words: [][]string{{"npx"}, {"bunx"}, {"pnpx"}, {"bun", "x"}, {"pnpm", "dlx"}, {"yarn", "dlx"}},
-		plain: npmOptions, from: []string{"-p", "--package"}, read: readPackage,
+		kind: NPM, words: [][]string{{"npx"}, {"bunx"}, {"pnpx"}, {"bun", "x"}, {"pnpm", "dlx"}, {"yarn", "dlx"}},
+		harmless: npmOptions, packageOptions: []string{"-p", "--package"},
 	},
 	{
-		words: [][]string{{"npm", "exec"}, {"npm", "x"}},
-		plain: npmOptions, from: []string{"--package"}, eager: true, read: readPackage,
+		kind: NPM, words: [][]string{{"npm", "exec"}, {"npm", "x"}},
+		harmless: npmOptions, packageOptions: []string{"--package"}, eager: true,
 	},
 	{
-		words: [][]string{{"uvx"}, {"uv", "tool", "run"}, {"pipx", "run"}},
-		plain: []string{
+		kind: PyPI, words: [][]string{{"uvx"}, {"uv", "tool", "run"}, {"pipx", "run"}},
+		harmless: []string{
 			"-q", "--quiet", "-v", "--verbose", "-n", "--no-cache", "--offline", "--isolated", "--refresh", "--no-progress",
 			"--native-tls", "--system-certs", "--no-config", "--no-python-downloads", "--no-build", "--pypackages",
 		},
-		from: []string{"--from", "--spec"}, runtime: []string{"-p", "--python"}, read: readPackage,
+		packageOptions: []string{"--from", "--spec"}, runtimeOptions: []string{"-p", "--python"},
 	},
 }
 
-func (f *family) kind() Kind {
-	if f.runtime != nil {
-		return PyPI
-	}
-	return NPM
-}
-
-// readPackage parses the options, then the package or its program, then the program's
-// arguments.
-func readPackage(c *command, f *family) (Ref, error) {
-	ref := Ref{Kind: f.kind(), spec: -1}
+// read parses a command of the family. In such a command, the options come first, then the package or one of its
+// programs, and then the arguments of the program.
+func (f *family) read(c *command) (Ref, error) {
+	ref := Ref{Kind: f.kind, spec: -1}
 	take := func(at, from int) error {
 		if ref.spec >= 0 {
-			return c.unpinnable("it installs more than one package", "name one package; its dependencies are installed with it")
+			return c.unpinnable("the command installs more than one package",
+				"specify only one package; ambit also installs its dependencies")
 		}
 		ref.spec = at - 1
 		return ref.parseSpec(c, c.argv[at][from:])
@@ -77,27 +72,28 @@ func readPackage(c *command, f *family) (Ref, error) {
 		}
 		name, value, joined := strings.Cut(word, "=")
 		at, from := c.off, len(name)+1
-		wants := slices.Contains(f.from, name) || slices.Contains(f.runtime, name)
-		if wants && !joined {
+		takesValue := slices.Contains(f.packageOptions, name) || slices.Contains(f.runtimeOptions, name)
+		if takesValue && !joined {
 			if c.off++; c.off >= len(c.argv) {
-				return Ref{}, c.unpinnable(diag.Quote(word)+" has no value", "")
+				return Ref{}, c.unpinnable("the option "+diag.Quote(word)+" has no value", "")
 			}
 			at, from, value = c.off, 0, c.argv[c.off]
 		}
 		switch {
-		case slices.Contains(f.plain, word):
-		case slices.Contains(f.from, name):
+		case slices.Contains(f.harmless, word):
+		case slices.Contains(f.packageOptions, name):
 			if err := take(at, from); err != nil {
 				return Ref{}, err
 			}
-		case slices.Contains(f.runtime, name) && pythonVersion().MatchString(value):
+		case slices.Contains(f.runtimeOptions, name) && pythonVersion().MatchString(value):
 			ref.Runtime = "python" + strings.TrimPrefix(value, "python")
 		default:
-			return Ref{}, c.unpinnable(diag.Quote(word)+" may change what runs", "remove the option; configure registries and proxies in the client's own settings")
+			return Ref{}, c.unpinnable("the option "+diag.Quote(word)+" could change which code runs",
+				"remove the option; configure registries and proxies in the client's own settings")
 		}
 	}
 	if c.off >= len(c.argv) {
-		return Ref{}, c.unpinnable("it names no program", "name the package after the options")
+		return Ref{}, c.unpinnable("the command does not specify a package", "specify the package after the options")
 	}
 	if ref.spec < 0 {
 		if err := take(c.off, 0); err != nil {
@@ -115,8 +111,8 @@ func readPackage(c *command, f *family) (Ref, error) {
 	return ref, nil
 }
 
-// eagerArgs returns the program's arguments for a client that parses options
-// everywhere before --.
+// eagerArgs returns a copy of r that contains only the arguments that an eager client passes to the program. Such a
+// client removes the first "--". eagerArgs fails if the client would parse one of the arguments as its own option.
 func (r Ref) eagerArgs(c *command) (Ref, error) {
 	var args []string
 	for i, a := range r.Args {
@@ -125,7 +121,8 @@ func (r Ref) eagerArgs(c *command) (Ref, error) {
 			r.Args = append(args, r.Args[i+1:]...)
 			return r, nil
 		case strings.HasPrefix(a, "-"):
-			return Ref{}, c.unpinnable("the client would parse "+diag.Quote(a)+" as its own option", "put -- in front of the package")
+			return Ref{}, c.unpinnable("the client would parse "+diag.Quote(a)+" as its own option",
+				"put \"--\" in front of the package name")
 		}
 		args = append(args, a)
 	}
@@ -142,20 +139,19 @@ var (
 
 const maxName = 214
 
-// parseSpec parses a package's name and optional version.
 func (r *Ref) parseSpec(c *command, spec string) error {
-	notOne := c.unpinnable(diag.Quote(spec)+" is not a package of the registry", "name a published package, such as name@1.2.3")
 	if r.Kind == PyPI {
 		m := pypiSpec().FindStringSubmatch(spec)
 		if m == nil || len(m[1]) > maxName {
-			return c.unpinnable(diag.Quote(spec)+" is not a package of the Python index at one version", "write name==1.2.3")
+			return c.unpinnable(diag.Quote(spec)+" is not a Python package name, with or without an exact version",
+				"write name==1.2.3")
 		}
 		r.Name, r.Asked = m[1], m[3]
 		if m[2] != "" {
 			r.Extras = strings.Split(m[2], ",")
 		}
 		if r.Asked != "" && r.Asked != "latest" && !pypiVersion().MatchString(r.Asked) {
-			return c.unpinnable(diag.Quote(r.Asked)+" is not one version", "write name==1.2.3")
+			return c.unpinnable(diag.Quote(r.Asked)+" is not an exact version", "write name==1.2.3")
 		}
 		return nil
 	}
@@ -164,7 +160,8 @@ func (r *Ref) parseSpec(c *command, spec string) error {
 		r.Name, r.Asked = spec[:at], spec[at+1:]
 	}
 	if !npmName().MatchString(r.Name) || len(r.Name) > maxName || strings.ContainsAny(r.Asked, ":/") {
-		return notOne
+		return c.unpinnable(diag.Quote(spec)+" is not the name of a package in the npm registry",
+			"specify a published package, such as name@1.2.3")
 	}
 	return nil
 }

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Whatever a package.json says, the program that is run is a file of the package.
+// FuzzNodeProgram checks that, for any package.json, the program of a package is a file in the
+// package.
 func FuzzNodeProgram(f *testing.F) {
 	for _, s := range []string{
 		`{"name":"p","bin":"cli.js"}`, `{"name":"p","bin":{"p":"cli.js","q":"./cli.js"}}`, `{"name":"p","bin":{"p":"../evil.js"}}`, `{"name":"p","bin":"/etc/passwd"}`,
@@ -28,7 +29,7 @@ func FuzzNodeProgram(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte, bin string) {
-		os.Remove(filepath.Join(dir, "package.json")) // to write over a file can wait for the disk
+		os.Remove(filepath.Join(dir, "package.json")) // overwriting the file instead could wait for the disk
 		if err := os.WriteFile(filepath.Join(dir, "package.json"), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -38,11 +39,11 @@ func FuzzNodeProgram(f *testing.F) {
 		}
 		var self struct{ Bin json.RawMessage }
 		if json.Unmarshal(text, &self) != nil || self.Bin == nil {
-			t.Errorf("%q has the program %q", text, argv)
+			t.Errorf("the package.json %q lists no program, but nodeProgram returned %q", text, argv)
 		}
 		for _, arg := range argv {
 			if filepath.IsAbs(arg) && strings.HasPrefix(arg, tree) && !strings.HasPrefix(arg, dir+string(filepath.Separator)) {
-				t.Errorf("%q runs %q", text, argv)
+				t.Errorf("the package.json %q runs %q, which is outside the package", text, argv)
 			}
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// wheelOf makes an archive for the corpus.
+// wheelOf returns a wheel with the given files, as a seed for fuzzing.
 func wheelOf(f *testing.F, members ...member) []byte {
 	f.Helper()
 	var b bytes.Buffer
@@ -35,8 +35,8 @@ func wheelOf(f *testing.F, members ...member) []byte {
 	return b.Bytes()
 }
 
-// FuzzWheel: whatever a wheel holds, unpacking it writes plain files below its
-// folder, and no more bytes than it may.
+// FuzzWheel unpacks any wheel. This must write only regular files below the tree, and no more bytes
+// than allowed.
 func FuzzWheel(f *testing.F) {
 	f.Add(wheelOf(f, member{name: "x/__init__.py", text: "1"}, member{name: "x-1.0.dist-info/entry_points.txt", text: "[console_scripts]\nx = x:main\n"}))
 	f.Add(wheelOf(f, member{name: "../evil", text: "1"}))
@@ -46,7 +46,7 @@ func FuzzWheel(f *testing.F) {
 	f.Add(wheelOf(f, member{name: "a", text: "1"}, member{name: "a/b", text: "1"}, member{name: "a", text: "2"}))
 	f.Add(wheelOf(f, member{name: "bomb", text: strings.Repeat("\x00", 1<<20)}))
 	f.Add([]byte("PK\x05\x06"))
-	const room = 1 << 16
+	const limit = 1 << 16
 	f.Fuzz(func(t *testing.T, archive []byte) {
 		dir := t.TempDir()
 		wheel, tree := filepath.Join(dir, "x.whl"), filepath.Join(dir, "tree")
@@ -61,11 +61,11 @@ func FuzzWheel(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer root.Close()
-		left := int64(room)
-		_ = unpack(root, wheel, &left) // half of what is refused may be there, and is thrown away
+		left := int64(limit)
+		_ = unpack(root, wheel, &left) // if unpack fails, it can leave some of the files behind
 		entries, err := os.ReadDir(dir)
 		if err != nil || len(entries) != 2 {
-			t.Errorf("beside the tree there are %v, %v", entries, err)
+			t.Errorf("the folder contains %v, want only the wheel and the tree; %v", entries, err)
 		}
 		total := int64(0)
 		err = filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
@@ -74,22 +74,22 @@ func FuzzWheel(f *testing.F) {
 			}
 			info, err := d.Info()
 			if err != nil || !info.Mode().IsRegular() {
-				t.Errorf("%s is no plain file: %v", path, err)
+				t.Errorf("%s is not a regular file: %v", path, err)
 				return nil
 			}
 			total += info.Size()
 			return nil
 		})
-		if err != nil || total > room {
-			t.Errorf("%d bytes were written where %d may be: %v", total, room, err)
+		if err != nil || total > limit {
+			t.Errorf("unpack wrote %d bytes, want at most %d: %v", total, limit, err)
 		}
 	})
 }
 
 var importable = regexp.MustCompile(`^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$`)
 
-// FuzzEntryPoints: what starts a package is a module and a name in it, whatever
-// its metadata says.
+// FuzzEntryPoints checks that, for any metadata, every entry point is a module and a name in the
+// module.
 func FuzzEntryPoints(f *testing.F) {
 	for _, text := range []string{
 		"[console_scripts]\nx = x.cli:main\n", "[console_scripts]\nx = x:main [extra]\n", "[gui_scripts]\nx = x:main\n", "x = x:main\n[console_scripts]\n--evil = os:system\n",
@@ -103,7 +103,7 @@ func FuzzEntryPoints(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		os.Remove(filepath.Join(info, "entry_points.txt")) // to write over a file can wait for the disk
+		os.Remove(filepath.Join(info, "entry_points.txt")) // overwriting the file instead could wait for the disk
 		if err := os.WriteFile(filepath.Join(info, "entry_points.txt"), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -113,17 +113,17 @@ func FuzzEntryPoints(f *testing.F) {
 		}
 		for name, at := range points {
 			if !importable.MatchString(at) || strings.ContainsAny(name, "=\n[]") || name == "" {
-				t.Errorf("%q starts %q", name, at)
+				t.Errorf("the program %q has the invalid entry point %q", name, at)
 			}
 		}
 		if len(points) > 0 && !bytes.Contains(text, []byte("[console_scripts]")) {
-			t.Errorf("%v, and it names no programs", points)
+			t.Errorf("got the programs %v, although the metadata has no section [console_scripts]", points)
 		}
 	})
 }
 
-// FuzzRequirements: each line that pip gets is one name, one version and one
-// hash: no option, no address, no second line.
+// FuzzRequirements checks that each line of a requirements file contains one name, one version and one
+// hash, and nothing else.
 func FuzzRequirements(f *testing.F) {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	for _, text := range []string{
@@ -140,17 +140,17 @@ func FuzzRequirements(f *testing.F) {
 		}
 		for _, l := range lines {
 			if !line.MatchString(l) {
-				t.Errorf("pip gets %q", l)
+				t.Errorf("the requirements file has the invalid line %q", l)
 			}
 		}
 		if !slices.IsSorted(lines) {
-			t.Errorf("not in order: %q", lines)
+			t.Errorf("the lines are not sorted: %q", lines)
 		}
 	})
 }
 
-// FuzzNpmLock: what npm is told to install is fixed by a hash and comes from the
-// registry, and a list that was made is read as what it was.
+// FuzzNpmLock checks that every dependency in npm's lock file has a hash and comes from the registry.
+// It also checks that writing and reading a list of dependencies does not change the list.
 func FuzzNpmLock(f *testing.F) {
 	for _, text := range []string{
 		`{"lockfileVersion":3,"packages":{"":{},"node_modules/x":{"version":"1.0.0","resolved":"file:package.tgz","integrity":"sha512-x"},"node_modules/y":{"version":"2.0.0","integrity":"sha512-y"}}}`,
@@ -168,18 +168,18 @@ func FuzzNpmLock(f *testing.F) {
 		}
 		lock, err := npmLockfile("x", list)
 		if err != nil {
-			t.Fatalf("what was made cannot be read: %v\n%s", err, list)
+			t.Fatalf("npmLockfile refuses the result of npmDependencies: %v\n%s", err, list)
 		}
 		for key, d := range lock.Packages {
 			self := key == "node_modules/x"
 			switch {
 			case key == "":
 			case !strings.HasPrefix(key, "node_modules/") || slices.Contains(strings.Split(key, "/"), ".."):
-				t.Errorf("it is put into %q", key)
+				t.Errorf("a dependency would be installed at %q", key)
 			case d.Resolved != "" && !self || self && d.Resolved != "file:"+npmArchive:
-				t.Errorf("%q comes from %q", key, d.Resolved)
+				t.Errorf("the dependency %q comes from %q", key, d.Resolved)
 			case !strings.HasPrefix(d.Integrity, "sha512-") && !d.InBundle:
-				t.Errorf("%q is fixed by nothing", key)
+				t.Errorf("the dependency %q has no hash", key)
 			}
 		}
 		delete(lock.Packages, "")
@@ -191,7 +191,7 @@ func FuzzNpmLock(f *testing.F) {
 			again, err = canonical(again)
 		}
 		if err != nil || !bytes.Equal(again, list) {
-			t.Errorf("it became another list: %v\n%s\n%s", err, list, again)
+			t.Errorf("the list changed: %v\ngot  %s\nwant %s", err, again, list)
 		}
 	})
 }

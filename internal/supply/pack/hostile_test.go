@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// gitRepository makes a repository of files, and returns its address.
+// gitRepository creates a git repository with the given files and returns its URL.
 func gitRepository(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,12 +33,12 @@ func gitRepository(t *testing.T, files map[string]string) string {
 	return "git+file://" + dir
 }
 
-// A dependency in a repository says in its .npmrc what npm runs for git, and needs
-// a second repository so that npm does. Nothing of it runs, also where npm is too
-// old to know an option that forbids git.
+// A dependency from a git repository must not run code. The dependency in this test tries to run code.
+// Its .npmrc sets the program that npm runs as git. It also depends on a second repository, for which
+// npm would run that program. The test also covers versions of npm that do not support --allow-git.
 func TestHostileNPM(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("this test needs programs that are scripts")
+		t.Skip("this test starts shell scripts as programs, which Windows cannot do")
 	}
 	npm, err := exec.LookPath("npm")
 	check(t, err)
@@ -51,7 +51,7 @@ func TestHostileNPM(t *testing.T) {
 	name := scope + "/hostile"
 	registry.publish(map[string]any{"name": name, "version": "1.0.0", "bin": "x.js", "dependencies": map[string]string{"hostile": address}}, map[string]string{"x.js": "1"})
 	path := os.Getenv("PATH")
-	for what, drop := range map[string]string{"npm": "", "an npm that knows no allow-git": "--allow-git=none"} {
+	for what, drop := range map[string]string{"npm": "", "npm without --allow-git": "--allow-git=none"} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
 			wrapper := "#!/usr/bin/env node\nprocess.exit(require('child_process').spawnSync('" + npm + "', process.argv.slice(2).filter(a => a !== '" + drop + "'), {stdio: 'inherit'}).status)\n"
@@ -62,14 +62,14 @@ func TestHostileNPM(t *testing.T) {
 				t.Errorf("got %v (hint %q)", err, HintOf(err))
 			}
 			if text, err := os.ReadFile(ran); err == nil {
-				t.Errorf("it ran, and saw a secret: %t", strings.Contains(string(text), "AMBIT_TEST_SECRET"))
+				t.Errorf("the code of the dependency ran; it saw a secret: %t", strings.Contains(string(text), "AMBIT_TEST_SECRET"))
 			}
 		})
 	}
 }
 
-// A wheel depends on an address, where there is something to build, or a
-// repository. Neither is.
+// A dependency that is given as a URL must not run code. The URL points to a git repository, or to a
+// source archive that pip would build.
 func TestHostileWheel(t *testing.T) {
 	needPip(t)
 	ran := filepath.Join(t.TempDir(), "ran")
@@ -80,7 +80,7 @@ func TestHostileWheel(t *testing.T) {
 	t.Cleanup(server.Close)
 	add := pythonIndex(t)
 	repository := gitRepository(t, map[string]string{"pyproject.toml": project, "hostile.py": backend})
-	repository = strings.Replace(repository, "file://", "file://localhost", 1) // pip wants a host
+	repository = strings.Replace(repository, "file://", "file://localhost", 1) // pip requires a host in the URL
 	for what, address := range map[string]string{"source": server.URL + "/hostile-1.0.tar.gz", "git": repository} {
 		t.Run(what, func(t *testing.T) {
 			name := "ambit_" + what
@@ -91,7 +91,7 @@ func TestHostileWheel(t *testing.T) {
 				t.Errorf("got %v (hint %q)", err, HintOf(err))
 			}
 			if text, err := os.ReadFile(ran); err == nil {
-				t.Errorf("it ran, and saw a secret: %t", strings.Contains(string(text), "AMBIT_TEST_SECRET"))
+				t.Errorf("the code of the dependency ran; it saw a secret: %t", strings.Contains(string(text), "AMBIT_TEST_SECRET"))
 			}
 		})
 	}
@@ -99,8 +99,7 @@ func TestHostileWheel(t *testing.T) {
 
 func quotePython(s string) string { return "'" + strings.ReplaceAll(s, `\`, `\\`) + "'" }
 
-// What npm and pip see: what the user has set up for them, and no secret of ambit's
-// or of anybody else.
+// npm and pip get the variables for their own configuration, but no other secrets.
 func TestEnviron(t *testing.T) {
 	home := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(home, ".npmrc"), []byte("//npm.example.com/:_authToken=${MY_NPM_TOKEN}\nx=${AMBIT_SECRET_X}\ny=${UNSET?}\n"), 0o600))
@@ -126,20 +125,20 @@ func TestEnviron(t *testing.T) {
 	got := seen()
 	for _, name := range append(yes, "SET") {
 		if !got[name] {
-			t.Errorf("%s is not seen", name)
+			t.Errorf("%s is missing from the environment", name)
 		}
 	}
 	for _, name := range no {
 		if got[name] {
-			t.Errorf("%s is seen", name)
+			t.Errorf("%s is in the environment", name)
 		}
 	}
 	check(t, os.Remove(filepath.Join(home, ".npmrc")))
 	if seen()["MY_NPM_TOKEN"] {
-		t.Error("a token is seen that nothing refers to")
+		t.Error("the environment contains a token to which no settings file refers")
 	}
-	// The settings of everybody on this machine count too, and npm is told where
-	// they are.
+	// The variables in the machine-wide settings file are passed on too. npm also gets the path of this
+	// file.
 	global := filepath.Join(home, "etc", "npmrc")
 	check(t, os.Mkdir(filepath.Dir(global), 0o700))
 	check(t, os.WriteFile(global, []byte("//npm.example.com/:_authToken=${MY_NPM_TOKEN}\nx=${AMBIT_SECRET_X}\n"), 0o600))
@@ -147,22 +146,22 @@ func TestEnviron(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, value)
 			if got := seen(); !got["MY_NPM_TOKEN"] || got["AMBIT_SECRET_X"] || !slices.Contains(environ(), "npm_config_globalconfig="+global) {
-				t.Errorf("%v", environ())
+				t.Errorf("the environment does not match the machine-wide settings file: %v", environ())
 			}
 		})
 	}
-	t.Run("as npm would look for it", func(t *testing.T) {
+	t.Run("settings file in the prefix of node", func(t *testing.T) {
 		bin := filepath.Join(home, "bin")
 		check(t, os.Mkdir(bin, 0o700))
 		check(t, os.WriteFile(filepath.Join(bin, "node"), nil, 0o700))
 		t.Setenv("PATH", bin)
 		if got := seen()["MY_NPM_TOKEN"]; got != (runtime.GOOS != "windows") {
-			t.Errorf("seen: %t", got) // on Windows it is not beside node
+			t.Errorf("the token is in the environment: %t", got) // on Windows, the file is not in node's prefix
 		}
 	})
 	for _, v := range scriptEnviron(t.TempDir()) {
 		if strings.Contains(v, home) || strings.HasPrefix(v, "NPM_CONFIG_") {
-			t.Errorf("install scripts see %s", v)
+			t.Errorf("the environment of install scripts contains %s", v)
 		}
 	}
 }
@@ -175,7 +174,7 @@ func TestMachineVariable(t *testing.T) {
 		"NODE_ENV": false, "PYTHONUNBUFFERED": false, "API_KEY": false, "HOME_DIR": false, "GITHUB_TOKEN": false, "ENVIRONMENT": false, "PROXY": false,
 	} {
 		if got := MachineVariable(name); got != want {
-			t.Errorf("%s: %t", name, got)
+			t.Errorf("MachineVariable(%q) = %t, want %t", name, got, want)
 		}
 	}
 }

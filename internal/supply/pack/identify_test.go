@@ -19,27 +19,27 @@ func TestIdentify(t *testing.T) {
 	}{
 		{"npx with yes", "npx -y @scope/server@2026.8.31 /tmp --x", v, Ref{Kind: NPM, Name: "@scope/server", Version: v, Asked: v, Args: []string{"/tmp", "--x"}}},
 		{"npx without a version", "npx server", v, Ref{Kind: NPM, Name: "server", Version: v}},
-		{"npx of the newest", "npx server@latest", v, Ref{Kind: NPM, Name: "server", Version: v, Asked: "latest"}},
-		{"npx of a range that fits", "npx server@^2026.8.0", v, Ref{Kind: NPM, Name: "server", Version: v, Asked: "^2026.8.0"}},
+		{"npx with latest", "npx server@latest", v, Ref{Kind: NPM, Name: "server", Version: v, Asked: "latest"}},
+		{"npx with a matching range", "npx server@^2026.8.0", v, Ref{Kind: NPM, Name: "server", Version: v, Asked: "^2026.8.0"}},
 		{"npx with a double hyphen before", "npx --yes -- server -y", v, Ref{Kind: NPM, Name: "server", Version: v, Args: []string{"-y"}}},
 		{"npx with a double hyphen after", "npx server -- -y", v, Ref{Kind: NPM, Name: "server", Version: v, Args: []string{"--", "-y"}}},
 		{"npx with a package and its program", "npx -y -p @scope/server@2026.8.31 run-it a", v, Ref{Kind: NPM, Name: "@scope/server", Version: v, Asked: v, Bin: "run-it", Args: []string{"a"}}},
-		{"npx with a package, joined", "npx --package=server run-it", v, Ref{Kind: NPM, Name: "server", Version: v, Bin: "run-it"}},
+		{"npx with --package=", "npx --package=server run-it", v, Ref{Kind: NPM, Name: "server", Version: v, Bin: "run-it"}},
 		{"bunx", "bunx server", v, Ref{Kind: NPM, Name: "server", Version: v}},
 		{"pnpx", "pnpx server", v, Ref{Kind: NPM, Name: "server", Version: v}},
 		{"pnpm dlx", "pnpm dlx server a", v, Ref{Kind: NPM, Name: "server", Version: v, Args: []string{"a"}}},
 		{"npm exec with a double hyphen", "npm exec -y -- server --flag", v, Ref{Kind: NPM, Name: "server", Version: v, Args: []string{"--flag"}}},
 		{"npm exec with a double hyphen after", "npm exec server a -- --flag", v, Ref{Kind: NPM, Name: "server", Version: v, Args: []string{"a", "--flag"}}},
 		{"npx by its path", "/usr/bin/npx server", v, Ref{Kind: NPM, Name: "server", Version: v}},
-		{"npx behind a Windows shell", "cmd /c npx -y server@2026.8.31", v, Ref{Kind: NPM, Name: "server", Version: v, Asked: v}},
+		{"npx in a Windows shell", "cmd /c npx -y server@2026.8.31", v, Ref{Kind: NPM, Name: "server", Version: v, Asked: v}},
 		{"npx.cmd", `C:\node\npx.cmd server`, v, Ref{Kind: NPM, Name: "server", Version: v}},
-		{"a version that is only in the arguments", "npx server@1.2.3", "sha256:" + strings.Repeat("a", 64), Ref{Kind: NPM, Name: "server", Version: "1.2.3", Asked: "1.2.3"}},
+		{"a version only in the arguments", "npx server@1.2.3", "sha256:" + strings.Repeat("a", 64), Ref{Kind: NPM, Name: "server", Version: "1.2.3", Asked: "1.2.3"}},
 		{"uvx", "uvx mcp-server-git --repo x", "1.0.0", Ref{Kind: PyPI, Name: "mcp-server-git", Version: "1.0.0", Args: []string{"--repo", "x"}}},
 		{"uvx with ==", "uvx mcp-server-git==1.0", "1.0.0", Ref{Kind: PyPI, Name: "mcp-server-git", Version: "1.0", Asked: "1.0"}},
 		{"uvx with @", "uvx mcp-server-git@1.0.0", "1.0.0", Ref{Kind: PyPI, Name: "mcp-server-git", Version: "1.0.0", Asked: "1.0.0"}},
-		{"uvx of the newest", "uvx mcp-server-git@latest", "1.0.0", Ref{Kind: PyPI, Name: "mcp-server-git", Version: "1.0.0", Asked: "latest"}},
+		{"uvx with latest", "uvx mcp-server-git@latest", "1.0.0", Ref{Kind: PyPI, Name: "mcp-server-git", Version: "1.0.0", Asked: "latest"}},
 		{"uvx with from and extras", "uvx --from some.pkg[cli,x]==2.0rc1 tool a", "2.0.0-rc.1", Ref{Kind: PyPI, Name: "some.pkg", Version: "2.0rc1", Asked: "2.0rc1", Bin: "tool", Extras: []string{"cli", "x"}, Args: []string{"a"}}},
-		{"uvx with a Python", "uvx --python 3.12 pkg", "1.0.0", Ref{Kind: PyPI, Name: "pkg", Version: "1.0.0", Runtime: "python3.12"}},
+		{"uvx with a Python version", "uvx --python 3.12 pkg", "1.0.0", Ref{Kind: PyPI, Name: "pkg", Version: "1.0.0", Runtime: "python3.12"}},
 		{"uv tool run", "uv tool run --from=pkg==1.0.0 tool", "1.0.0", Ref{Kind: PyPI, Name: "pkg", Version: "1.0.0", Asked: "1.0.0", Bin: "tool"}},
 		{"pipx run", "pipx run --spec pkg==1.0.0 tool", "1.0.0", Ref{Kind: PyPI, Name: "pkg", Version: "1.0.0", Asked: "1.0.0", Bin: "tool"}},
 		{"a file for node", "node --no-warnings ./server.mjs --port 1", "1.0.0", Ref{Kind: File, Name: "./server.mjs", Version: "1.0.0", Runtime: "node", Flags: []string{"--no-warnings"}, Args: []string{"--port", "1"}}},
@@ -55,7 +55,7 @@ func TestIdentify(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !sameRef(got, c.want) {
-				t.Errorf("got  %s\nwant %s", text(got, true), text(c.want, true))
+				t.Errorf("got  %s\nwant %s", jsonText(got, true), jsonText(c.want, true))
 			}
 		})
 	}
@@ -72,7 +72,7 @@ func TestIdentifyRefuses(t *testing.T) {
 		code          Code
 	}{
 		{"another version in the arguments", "npx server@1.0.0", VersionConflict},
-		{"a range that does not fit", "npx server@^1.0.0", VersionConflict},
+		{"a range that does not match", "npx server@^1.0.0", VersionConflict},
 		{"another version for Python", "uvx pkg==1.0", VersionConflict},
 		{"two packages", "npx -p a -p b c", Unpinnable},
 		{"a shell line", "npx -c ls", Unpinnable},
@@ -82,18 +82,18 @@ func TestIdentifyRefuses(t *testing.T) {
 		{"a package without a program", "npx -p server", Unpinnable},
 		{"an address", "npx https://example.com/x.tgz", Unpinnable},
 		{"a repository", "npx github:user/repo", Unpinnable},
-		{"a repository in short", "npx user/repo", Unpinnable},
+		{"a GitHub repository in short form", "npx user/repo", Unpinnable},
 		{"a folder", "npx ./server", Unpinnable},
-		{"another name for a package", "npx x@npm:y@1.0.0", Unpinnable},
+		{"an alias for a package", "npx x@npm:y@1.0.0", Unpinnable},
 		{"a program that is an option", "npx -p server -- --eval", Unpinnable},
-		{"npm exec with an option that npm takes", "npm exec server --flag", Unpinnable},
+		{"npm exec with an option that npm would parse", "npm exec server --flag", Unpinnable},
 		{"a Python range", "uvx pkg>=1.0", Unpinnable},
 		{"Python extra packages", "uvx --with other pkg", Unpinnable},
 		{"a Python repository", "uvx git+https://example.com/x", Unpinnable},
 		{"code on the command line", "node -e 1", Unpinnable},
 		{"a file that loads another first", "node --import ./hook.mjs server.mjs", Unpinnable},
 		{"a Python module", "python3 -m server", Unpinnable},
-		{"an interpreter alone", "python3", Unpinnable},
+		{"an interpreter without a file", "python3", Unpinnable},
 		{"a shell", "bash -c ls", Unpinnable},
 		{"a container", "docker run image", Unpinnable},
 		{"a script of package.json", "bun run start", Unpinnable},
@@ -108,7 +108,7 @@ func TestIdentifyRefuses(t *testing.T) {
 		})
 	}
 	if _, err := Identify(agent.Server{Transport: agent.Stdio}); !errors.Is(err, Unpinnable) {
-		t.Errorf("no command: %v", err)
+		t.Errorf("a server without a command: got %v, want %s", err, Unpinnable)
 	}
 }
 
@@ -119,9 +119,9 @@ func TestIdentifyRemote(t *testing.T) {
 	}
 }
 
-// Whatever the command, the answer is an error or a reference that holds
-// together: a name that no client takes for an option, and arguments that are
-// the end of what was given.
+// FuzzIdentify checks that Identify returns an error or a consistent reference for any command. No
+// client can mistake the name in the reference for an option. The arguments in the reference are the
+// end of the command line.
 func FuzzIdentify(f *testing.F) {
 	for _, s := range []string{
 		"npx -y @a/b@1.0.0 x", "npx -p a b", "uvx --from a[b]==1 c -- d", "node x.mjs", "python3 -u a.py", "cmd /c npx a", "npm exec a -- -b",
@@ -134,26 +134,26 @@ func FuzzIdentify(f *testing.F) {
 		ref, err := Identify(agent.Server{Transport: agent.Stdio, Command: words[0], Args: words[1:], Version: version})
 		if err != nil {
 			if CodeOf(err) == "" || err.Error() == "" {
-				t.Fatalf("an error of no kind: %v", err)
+				t.Fatalf("the error has no code or no text: %v", err)
 			}
 			return
 		}
 		if !slices.Contains(Kinds, ref.Kind) || ref.Name == "" || len(ref.Args) > len(words) {
-			t.Fatalf("%+v", ref)
+			t.Fatalf("the kind, the name or the number of arguments is invalid: %+v", ref)
 		}
 		if ref.Kind == NPM || ref.Kind == PyPI {
 			if strings.HasPrefix(ref.Name, "-") || strings.HasPrefix(ref.Bin, "-") || strings.ContainsAny(ref.Name, " :\\") {
-				t.Fatalf("a name that a client could take for something else: %+v", ref)
+				t.Fatalf("a client could mistake the name for something else: %+v", ref)
 			}
 			if !strings.Contains(words[1+ref.spec], ref.Name) {
 				t.Fatalf("the package is not in argument %d: %+v", ref.spec, ref)
 			}
 			if ref.Version != "" && !IsExact(ref.Kind, ref.Version) {
-				t.Fatalf("a version that is not one: %+v", ref)
+				t.Fatalf("the version is not an exact version: %+v", ref)
 			}
 		}
 		if n := len(ref.Args); n > 0 && ref.Args[n-1] != words[len(words)-1] {
-			t.Fatalf("the last argument is lost: %+v", ref)
+			t.Fatalf("the last argument is missing: %+v", ref)
 		}
 	})
 }
@@ -167,13 +167,13 @@ func TestPEP440(t *testing.T) {
 	} {
 		for _, v := range same[1:] {
 			if !sameVersion(PyPI, same[0], v) {
-				t.Errorf("%s and %s are one version", same[0], v)
+				t.Errorf("sameVersion(%s, %s) is false, want true", same[0], v)
 			}
 		}
 	}
 	for _, other := range []string{"1.0.1", "1.0rc1", "1.0.post1", "10", "1!1.0"} {
 		if sameVersion(PyPI, "1.0", other) {
-			t.Errorf("1.0 and %s are two versions", other)
+			t.Errorf("sameVersion(1.0, %s) is true, want false", other)
 		}
 	}
 }

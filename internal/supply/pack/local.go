@@ -10,19 +10,20 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// interpreter runs the file that is its first argument.
+// interpreter is a program that runs the file that its first argument specifies.
 type interpreter struct {
 	names []string
-	// options do not change which code runs; an option that ends in = has a value.
-	// letters can be combined behind one hyphen.
+	// options lists the options that do not change which code runs. An option that ends in "=" takes a value. letters
+	// contains the one-letter options of the same kind, which can be combined after a single hyphen.
 	options []string
 	letters string
 }
 
 var interpreters = []interpreter{
 	{[]string{"node", "nodejs"}, []string{
-		"--no-warnings", "--no-deprecation", "--enable-source-maps", "--experimental-strip-types", "--experimental-transform-types",
-		"--trace-warnings", "--trace-uncaught", "--use-system-ca", "--max-old-space-size=", "--max-http-header-size=", "--stack-size=",
+		"--no-warnings", "--no-deprecation", "--enable-source-maps", "--experimental-strip-types",
+		"--experimental-transform-types", "--trace-warnings", "--trace-uncaught", "--use-system-ca", "--max-old-space-size=",
+		"--max-http-header-size=", "--stack-size=",
 		"--unhandled-rejections=", "--disable-warning=",
 	}, ""},
 	{[]string{"bun"}, []string{"--bun", "--smol", "--silent"}, ""},
@@ -31,13 +32,15 @@ var interpreters = []interpreter{
 	{[]string{"ruby", "perl", "php", "tsx"}, nil, "w"},
 }
 
-// is reports whether a program is this interpreter; python3.12 is python.
-func (in interpreter) is(program string) bool {
-	return slices.Contains(in.names, program) || in.names[0] == "python" && slices.Contains(in.names, strings.TrimRight(program, "0123456789."))
+// matches reports whether program is one of the interpreter's names. For Python, the version in a name such as
+// python3.12 is ignored.
+func (in interpreter) matches(program string) bool {
+	return slices.Contains(in.names, program) || in.names[0] == "python" &&
+		slices.Contains(in.names, strings.TrimRight(program, "0123456789."))
 }
 
-// harmless reports whether an option does not change which code runs.
-func (in interpreter) harmless(option string) bool {
+// isHarmless reports whether an option is known not to change which code runs.
+func (in interpreter) isHarmless(option string) bool {
 	name, _, joined := strings.Cut(option, "=")
 	if joined {
 		name += "="
@@ -46,27 +49,29 @@ func (in interpreter) harmless(option string) bool {
 	return slices.Contains(in.options, name) || letters != "" && strings.Trim(letters, in.letters) == ""
 }
 
-// launchers run code that their own hash does not cover.
+// launchers lists programs that run other code, which the hash of the launcher does not cover.
 var launchers = []string{
-	"docker", "podman", "nerdctl", "deno", "go", "cargo", "java", "dotnet", "make", "sudo", "env", "nix", "npm", "pnpm", "yarn",
-	"uv", "pipx", "cmd", "powershell", "pwsh", "wsl", "ssh", "nohup", "xargs", "ts-node", "bundle", "poetry", "conda", "mise",
+	"docker", "podman", "nerdctl", "deno", "go", "cargo", "java", "dotnet", "make", "sudo", "env", "nix", "npm", "pnpm",
+	"yarn", "uv", "pipx", "cmd", "powershell", "pwsh", "wsl", "ssh", "nohup", "xargs", "ts-node", "bundle", "poetry",
+	"conda", "mise",
 }
 
-// local identifies a command that starts a file or program of this machine.
-func (c *command) local() (Ref, error) {
+// identifyLocal identifies a command that starts a file or a program on this machine.
+func (c *command) identifyLocal() (Ref, error) {
 	program := c.argv[0]
 	if program == "" {
-		return Ref{}, c.unpinnable("there is no command", "give the server a command")
+		return Ref{}, c.unpinnable("the server has no command", "add a command to the server")
 	}
 	name := c.program()
 	for _, in := range interpreters {
-		if in.is(name) {
+		if in.matches(name) {
 			return c.script(name, in)
 		}
 	}
 	switch {
 	case slices.Contains(launchers, name):
-		return Ref{}, c.unpinnable(diag.Quote(name)+" cannot be pinned: its hash does not cover the code it starts", "start the server's own program, or its package with npx or uvx")
+		return Ref{}, c.unpinnable(diag.Quote(name)+" cannot be pinned, because its hash does not cover the code it runs",
+			"start the server's own program, or its package with npx or uvx")
 	case strings.ContainsAny(program, `/\`):
 		return Ref{Kind: File, Name: program, Args: c.argv[1:]}, nil
 	}
@@ -89,26 +94,28 @@ func (c *command) script(name string, in interpreter) (Ref, error) {
 		if !strings.HasPrefix(word, "-") {
 			break
 		}
-		if !in.harmless(word) {
-			return Ref{}, c.unpinnable(diag.Quote(word)+" may run code that is not in a file", "name the server's file right after the interpreter")
+		if !in.isHarmless(word) {
+			return Ref{}, c.unpinnable("the option "+diag.Quote(word)+" could run code that is not in a file",
+				"specify the server's file directly after the interpreter")
 		}
 		ref.Flags = append(ref.Flags, word)
 	}
 	if c.off >= len(c.argv) || c.argv[c.off] == "" {
-		return Ref{}, c.unpinnable("it names no file to run", "name the server's file after the interpreter")
+		return Ref{}, c.unpinnable("the command does not specify a file", "specify the server's file after the interpreter")
 	}
 	ref.Name = c.argv[c.off]
 	if name == "bun" && !strings.ContainsAny(ref.Name, "./") {
-		return Ref{}, c.unpinnable(diag.Quote(ref.Name)+" may be a script of package.json", "name the server's file, with its extension")
+		return Ref{}, c.unpinnable(diag.Quote(ref.Name)+" could be the name of a script in package.json",
+			"specify the server's file, including the extension")
 	}
 	c.off++
 	ref.Args = c.rest()
 	return ref, nil
 }
 
-// OpenLocal hashes the file or program that ref names, relative to dir. If digest is
-// not empty, a file of another digest is refused. The file is not copied: it runs in
-// place, beside the files it imports.
+// OpenLocal hashes the file or program that ref refers to. Paths are relative to dir. If digest is not empty and the
+// file has a different digest, OpenLocal fails with Tampered. The file is not copied to the store, because it could
+// import other files in its folder.
 func OpenLocal(ref Ref, dir, digest string) (*Package, error) {
 	var file string
 	var argv []string
@@ -135,7 +142,8 @@ func OpenLocal(ref Ref, dir, digest string) (*Package, error) {
 		}
 		argv = []string{file}
 	default:
-		return nil, &Error{Code: Unpinnable, What: ref.Name, Detail: "is neither a file nor a program", Hint: "open it in the package store"}
+		return nil, fail(Unpinnable, ref.Name, "this is neither a local file nor a program",
+			"open the package with the package store instead", nil)
 	}
 	got, err := hashFile(file)
 	if err != nil {
@@ -143,11 +151,14 @@ func OpenLocal(ref Ref, dir, digest string) (*Package, error) {
 	}
 	if digest != "" && got != digest {
 		return nil, &Error{
-			Code: Tampered, What: ref.Name, File: ref.Name, Detail: "its sha256 is " + got + ", but the manifest pins " + digest,
-			Hint: "if you made the change, pin it", Command: lockCommand,
+			Code: Tampered, What: ref.Name, File: ref.Name,
+			Detail: "the file has the sha256 " + got + ", but the manifest pins " + digest,
+			Hint:   "if you made this change, pin the new content", Command: lockCommand,
 		}
 	}
-	return &Package{Kind: ref.Kind, Name: ref.Name, Version: ref.Version, Digest: got, Platform: platform(), File: file, argv: argv}, nil
+	return &Package{
+		Kind: ref.Kind, Name: ref.Name, Version: ref.Version, Digest: got, Platform: platform(), File: file, argv: argv,
+	}, nil
 }
 
 // lookup finds a program by name on PATH, or by its path relative to dir.
@@ -162,14 +173,15 @@ func lookup(name, dir string) (string, error) {
 		found, err = filepath.Abs(found)
 	}
 	if err != nil {
-		return "", &Error{Code: RuntimeMissing, What: name, Detail: "is not installed", Err: err, Hint: "install it, or add its folder to PATH"}
+		return "", fail(RuntimeMissing, name, "is not installed", "install the program, or add its folder to PATH", err)
 	}
 	return found, nil
 }
 
 func localError(ref Ref, err error) error {
 	if os.IsNotExist(err) {
-		return &Error{Code: RuntimeMissing, What: ref.Name, Detail: "there is no such file", Err: err, Hint: "paths are relative to the manifest's folder"}
+		return fail(RuntimeMissing, ref.Name, "the file does not exist",
+			"correct the path, which must be relative to the manifest's folder", err)
 	}
-	return &Error{Code: NotFound, What: ref.Name, Detail: "the file cannot be read", Err: err, Hint: "check its permissions"}
+	return fail(NotFound, ref.Name, "the file cannot be read", "check the file's permissions", err)
 }

@@ -17,30 +17,27 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// LockName is the file name of a lock.
+// LockName is the name of the lock file.
 const LockName = "ambit.lock"
 
-// lockVersion is the version of the format.
 const lockVersion = 1
 
 // Lock is the content of a lock file.
 type Lock struct {
-	// Agents are keyed by agent id.
+	// Agents maps agent ids to locked agents.
 	Agents map[string]*LockedAgent
-	// Dependencies are the lists of dependencies to install, in canonical form, keyed
-	// by digest.
+	// Dependencies maps digests to lists of dependencies. Each list is in canonical form, and its key is its digest.
 	Dependencies map[string][]byte
 }
 
-// LockedAgent holds the locked servers of one agent, by alias.
+// LockedAgent contains the locked servers of one agent, by alias.
 type LockedAgent struct {
 	Servers map[string]*LockedServer `json:"servers"`
 }
 
 // LockedServer is the locked state of one server.
 type LockedServer struct {
-	// Resolved is the result of resolving the server's id; nil if the manifest itself
-	// gives the command.
+	// Resolved is the result of resolving the server's id. It is nil if the manifest itself contains the command.
 	Resolved *Resolved     `json:"resolved,omitempty"`
 	Package  LockedPackage `json:"package"`
 	// Protocol is the MCP revision that the server speaks.
@@ -55,20 +52,21 @@ type LockedPackage struct {
 	Version string `json:"version"`
 	// Digest is empty for a remote server.
 	Digest string `json:"digest,omitempty"`
-	// Builds are the installed trees by os/arch; npm and Python packages only.
+	// Builds maps each platform (os/arch) to the build for that platform. Local files, programs and remote servers
+	// have no builds.
 	Builds map[string]Build `json:"builds,omitempty"`
-	// Scripts are the packages whose install scripts were allowed to run.
+	// Scripts lists the packages whose install scripts were allowed to run.
 	Scripts []string `json:"scripts,omitempty"`
 }
 
 // Build is a package as installed on one platform.
 type Build struct {
 	Tree string `json:"tree"`
-	// Lockfile is the digest of the list of dependencies.
+	// Lockfile is the digest of the list of dependencies, which is stored in Lock.Dependencies under this key.
 	Lockfile string `json:"lockfile"`
 }
 
-// LockedTool is a tool's definition in canonical form, and its hash.
+// LockedTool is a tool's definition in canonical form, with its hash.
 type LockedTool struct {
 	Hash       string          `json:"hash"`
 	Definition json.RawMessage `json:"definition"`
@@ -82,9 +80,9 @@ func (l *Lock) Server(agentID, alias string) *LockedServer {
 	return l.Agents[agentID].Servers[alias]
 }
 
-// Here returns the build for this machine, or an empty Build if dependencies must be
-// resolved anew. A package that was locked only on other platforms is installed with
-// the same dependencies, if its list fits all platforms.
+// Here returns the build for this machine. If an npm package was locked only on other platforms, the Build contains
+// only a list of dependencies, because npm's list is valid for all platforms. If the dependencies must be resolved
+// again, Here returns an empty Build.
 func (p LockedPackage) Here() Build {
 	b, here := p.Builds[platform()]
 	if !here && p.Kind == NPM {
@@ -95,7 +93,7 @@ func (p LockedPackage) Here() Build {
 	return b
 }
 
-// Want returns what the store must contain for a locked package on this machine.
+// Want returns the Want that matches a locked package on this machine.
 func (l *Lock) Want(p LockedPackage) Want {
 	b := p.Here()
 	w := Want{Digest: p.Digest, Tree: b.Tree, Scripts: p.Scripts}
@@ -105,16 +103,17 @@ func (l *Lock) Want(p LockedPackage) Want {
 	return w
 }
 
-// Locked returns the package's entry for a lock. before is the entry it replaces, or
-// nil: its builds for other platforms are kept if they still fit.
-func (p *Package) Locked(before *LockedPackage) LockedPackage {
+// Locked returns the package's entry for a lock file. The parameter old is the entry to replace, or nil. If the
+// archive and the install scripts have not changed, the old builds for other platforms are kept. For npm, the list of
+// dependencies must be unchanged too.
+func (p *Package) Locked(old *LockedPackage) LockedPackage {
 	l := LockedPackage{Kind: p.Kind, Name: p.Name, Version: p.Version, Digest: p.Digest, Scripts: p.Scripts}
 	if p.Tree == "" {
 		return l
 	}
 	l.Builds = map[string]Build{}
-	if before != nil && before.Digest == p.Digest && slices.Equal(before.Scripts, p.Scripts) {
-		for key, b := range before.Builds {
+	if old != nil && old.Digest == p.Digest && slices.Equal(old.Scripts, p.Scripts) {
+		for key, b := range old.Builds {
 			if p.Kind == PyPI || b.Lockfile == p.Lockfile {
 				l.Builds[key] = b
 			}
@@ -131,7 +130,7 @@ func (l *Lock) Keep(p *Package) {
 	}
 }
 
-// Digest identifies the locked state of an agent, so that a caller can detect changes.
+// Digest returns a hash of the agent's locked state. Callers use it to detect changes.
 func (a *LockedAgent) Digest() string {
 	b, err := json.Marshal(a)
 	if err == nil {
@@ -148,9 +147,8 @@ func NewLock() *Lock {
 	return &Lock{Agents: map[string]*LockedAgent{}, Dependencies: map[string][]byte{}}
 }
 
-// Encode returns the lock as text. Equal locks give equal texts, without lists of
-// dependencies that no package uses. Encode fails if the text could not be parsed
-// again.
+// Encode returns the content of the lock file. Equal locks have equal encodings. Unused lists of dependencies are
+// omitted. Encode fails if ParseLock would reject the result.
 func (l *Lock) Encode() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteString("{\n  \"version\": " + strconv.Itoa(lockVersion) + ",\n  \"agents\": ")
@@ -162,7 +160,7 @@ func (l *Lock) Encode() ([]byte, error) {
 		agents = map[string]*LockedAgent{}
 	}
 	if err := enc.Encode(agents); err != nil {
-		return nil, &Error{Code: LockInvalid, Detail: "the lock cannot be written", Err: err}
+		return nil, fail(LockInvalid, "", "the lock cannot be written", "", err)
 	}
 	b.Truncate(b.Len() - 1)
 	used := l.used()
@@ -174,7 +172,7 @@ func (l *Lock) Encode() ([]byte, error) {
 			}
 			b.WriteString("\n    " + strconv.Quote(digest) + ": {")
 			if err := oneLineEach(&b, l.Dependencies[digest]); err != nil {
-				return nil, &Error{Code: LockInvalid, What: digest, Detail: "a list of dependencies cannot be written", Err: err}
+				return nil, fail(LockInvalid, digest, "a list of dependencies cannot be written", "", err)
 			}
 			b.WriteString("\n    }")
 		}
@@ -187,7 +185,7 @@ func (l *Lock) Encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// used lists the digests of dependencies that some package refers to.
+// used returns the digests of the lists of dependencies that at least one package uses.
 func (l *Lock) used() []string {
 	var used []string
 	for _, a := range l.Agents {
@@ -202,7 +200,7 @@ func (l *Lock) used() []string {
 	return sorted(used)
 }
 
-// oneLineEach writes the members of an object, one per line.
+// oneLineEach writes the members of a JSON object to b, one per line.
 func oneLineEach(b *bytes.Buffer, object []byte) error {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(object, &members); err != nil {
@@ -212,15 +210,16 @@ func oneLineEach(b *bytes.Buffer, object []byte) error {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString("\n      " + text(key, true) + ": ")
+		b.WriteString("\n      " + jsonText(key, true) + ": ")
 		b.Write(members[key])
 	}
 	return nil
 }
 
-// UpdateLock reads, changes and replaces the lock file at path, while other updates on
-// this machine wait. A missing file is an empty lock; an unreadable file is not
-// touched. It reports whether the file's text changed.
+// UpdateLock reads the lock file at path, calls change with the lock, and replaces the file with the result.
+// Concurrent updates by the same user wait for each other. A missing file is treated as an empty lock. If the file
+// cannot be read, UpdateLock fails and does not change the file. The first result reports whether the content of the
+// file changed.
 func UpdateLock(path string, change func(*Lock) error) (changed bool, err error) {
 	failed := func(err error) error {
 		return storeFailed(path, "the lock file cannot be written", err)
@@ -257,13 +256,15 @@ func UpdateLock(path string, change func(*Lock) error) (changed bool, err error)
 	return true, nil
 }
 
-// mutexPath is the lock shared by all processes of one user that update path. It is
-// outside the folder of manifests, which should contain nothing else.
+// mutexPath returns the path of the mutex file for the lock file at path. All processes of one user that update the
+// lock file use the same mutex file. It is in the temporary folder, so that it does not clutter the folder of the
+// manifests.
 func mutexPath(path string) string {
-	return filepath.Join(os.TempDir(), "ambit-"+strconv.Itoa(os.Getuid())+"-"+digestOf([]byte(path))[len(digestPrefix):][:24]+".mutex")
+	return filepath.Join(os.TempDir(),
+		"ambit-"+strconv.Itoa(os.Getuid())+"-"+digestOf([]byte(path))[len(digestPrefix):][:24]+".mutex")
 }
 
-// replaceFile replaces a file atomically: readers see the old content or the new.
+// replaceFile replaces a file atomically. Other processes read either the old or the new content.
 func replaceFile(path string, content []byte) error {
 	mode := fs.FileMode(0o644)
 	if info, err := os.Stat(path); err == nil {

@@ -1,12 +1,18 @@
 package pack
 
 import (
+	"cmp"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/doc"
@@ -14,242 +20,250 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// lockAnew is the hint for a lock that cannot be used. It does not suggest
-// overwriting, which would drop the lock's promises unreviewed.
-const lockAnew = "restore it, or remove it and lock again"
+// lockAgain is the hint for a lock file that cannot be used. It does not suggest overwriting the file, because the
+// pins in the file would then be lost without a review.
+const lockAgain = "restore the lock file, or remove it and lock again"
 
-// The rules of lock files.
+//go:embed rules.txt
+var rulesText string
+
+// Rules lists the diagnostic rules for lock files.
+var Rules = diag.ParseRules(rulesText)
+
 var (
-	ruleField = diag.NewError(
-		"LK001", "a field that lock files do not have",
-		"ambit cannot check a field that it does not know, so it refuses the lock.",
-		lockAnew,
-	)
-	ruleVersion = diag.NewError(
-		"LK002", "a newer version of the lock file's format",
-		"The lock may contain promises that this version of ambit would not check.",
-		"update ambit",
-	)
-	ruleDigest = diag.NewError(
-		"LK003", "not a sha256",
-		"Digests in a lock are sha256: and 64 lower-case hex digits.",
-		lockAnew,
-	)
-	ruleHash = diag.NewError(
-		"LK004", "a hash that is not that of its content",
-		"One was edited without the other, or a merge mixed two locks. The locked content is no longer certain.",
-		lockAnew,
-	)
-	ruleEntry = diag.NewError(
-		"LK005", "an entry that fits nothing",
-		"The parts of a lock refer to each other; this one refers to a missing part or has a different name.",
-		lockAnew,
-	)
+	ruleField   = Rules.Get("LK001")
+	ruleVersion = Rules.Get("LK002")
+	ruleDigest  = Rules.Get("LK003")
+	ruleHash    = Rules.Get("LK004")
+	ruleEntry   = Rules.Get("LK005")
 )
 
-// Rules are the rules of lock files.
-var Rules = []*diag.Rule{ruleField, ruleVersion, ruleDigest, ruleHash, ruleEntry}
+// Problems lists all problems in a lock file, in the order of the file.
+type Problems []diag.Diagnostic
+
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i, d := range p {
+		lines[i] = fmt.Sprintf("%d:%d: %s: %s (%s)", d.Line, d.Column, d.Code, d.Message, cmp.Or(d.Hint, lockAgain))
+	}
+	return strings.Join(lines, "; ")
+}
 
 // ReadLock reads and checks a lock file.
 func ReadLock(path string) (*Lock, error) {
 	b, err := readBounded(path, doc.MaxBytes)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, &Error{Code: LockMissing, What: path, Detail: "there is no lock file", Err: err, Hint: "write one", Command: lockCommand}
+		return nil, fail(LockMissing, path, "the lock file does not exist", "write a lock file", err, lockCommand)
 	case err != nil:
-		return nil, &Error{Code: LockInvalid, What: path, Detail: "the lock file cannot be read", Err: err, Hint: "a lock file is a plain file of at most 16 MiB; " + lockAnew, Command: lockCommand}
+		return nil, fail(LockInvalid, path, "the lock file cannot be read",
+			"a lock file must be a regular file of at most 16 MiB; "+lockAgain, err, lockCommand)
 	}
 	return ParseLock(path, b)
 }
 
-// ParseLock parses a lock. The error's Problems list every problem.
+type lockFile struct {
+	Version      int                       `json:"version"`
+	Agents       map[string]*LockedAgent   `json:"agents"`
+	Dependencies map[string]jsontext.Value `json:"dependencies,omitempty"`
+}
+
+// ParseLock parses a lock file and checks every hash in it. The parameter name is the name of the file in errors. If
+// the lock file is invalid, the error wraps [Problems].
 func ParseLock(name string, text []byte) (*Lock, error) {
-	r := &lockReader{text: string(text)}
-	src := diag.NewSource(name, r.text)
-	r.Reader = read.Reader{Reporter: diag.NewReporter(src, true), Unknown: ruleField}
-	invalid := &Error{Code: LockInvalid, What: name, Source: src, Hint: lockAnew, Command: lockCommand}
 	if len(text) > doc.MaxBytes || !utf8.Valid(text) {
-		invalid.Detail = "the lock file is too large or not UTF-8"
-		return nil, invalid
+		return nil, fail(LockInvalid, name, "the lock file is too large or not UTF-8", lockAgain, nil, lockCommand)
 	}
-	l := NewLock()
-	tree, complete := doc.ParseJSON(src, r.Reporter)
-	if root := tree.Root(); complete {
-		r.lock(root, l)
+	r := &lockReader{lists: map[string][]byte{}, definitions: map[string][]byte{}}
+	r.Reader = read.Reader{Reporter: diag.Open(name, string(text), true), Unknown: ruleField}
+	if tree, complete := doc.ParseJSON(r.Source, r.Reporter); complete {
+		r.checkShape(tree.Root(), reflect.TypeFor[lockFile]())
+		r.check(tree.Root())
 	}
-	for _, d := range r.Finish() {
-		switch d.Code {
-		case ruleVersion.Code:
-			return nil, &Error{Code: LockTooNew, What: name, Detail: d.Message, Hint: d.Hint, Source: src, Problems: []diag.Diagnostic{d}}
-		case diag.InexactNumber.Code: // schemas contain such numbers, and nothing here reads them
-		default:
-			invalid.Problems = append(invalid.Problems, d)
+	problems := Problems(r.Finish())
+	if i := slices.IndexFunc(problems, func(d diag.Diagnostic) bool { return d.Code == ruleVersion.Code }); i >= 0 {
+		return nil, fail(LockTooNew, name, "a newer version of ambit wrote the lock file", ruleVersion.Fix, problems[i:i+1])
+	}
+	problems = slices.DeleteFunc(problems, func(d diag.Diagnostic) bool {
+		// Tool schemas can contain numbers that float64 cannot represent exactly. This is harmless, because ambit does not
+		// compute with them.
+		return d.Code == diag.InexactNumber.Code
+	})
+	var file lockFile
+	var err error = problems
+	if len(problems) == 0 {
+		err = json.Unmarshal(text, &file, json.RejectUnknownMembers(true))
+	}
+	if err != nil {
+		return nil, fail(LockInvalid, name, "the lock file is not valid", lockAgain, err, lockCommand)
+	}
+	for _, a := range file.Agents {
+		for _, s := range a.Servers {
+			for name, t := range s.Tools {
+				s.Tools[name] = LockedTool{t.Hash, r.definitions[t.Hash]}
+			}
 		}
 	}
-	if n := len(invalid.Problems); n > 0 {
-		first := invalid.Problems[0]
-		invalid.Detail = fmt.Sprintf("line %d: %s", first.Line, first.Message)
-		if n > 1 {
-			invalid.Detail += fmt.Sprintf(" (and %d more)", n-1)
-		}
-		return nil, invalid
-	}
-	return l, nil
+	return &Lock{Agents: file.Agents, Dependencies: r.lists}, nil
 }
 
 type lockReader struct {
 	read.Reader
-	text string
-	deps map[string][]byte
+	// lists maps digests to lists of dependencies, and definitions maps digests to tool definitions. Both are in
+	// canonical form.
+	lists, definitions map[string][]byte
 }
 
-func (r *lockReader) lock(root doc.Value, l *Lock) {
-	o := r.Object(root)
-	if v := o.Get("version", read.Required); r.Is(v, doc.Number) {
-		if n, ok := v.Int(); !ok || n < lockVersion {
-			r.Report(ruleEntry, v.Place(), "", "%s is not a version of lock files", diag.Quote(v.Text()))
-		} else if n > lockVersion {
-			r.Report(ruleVersion, v.Place(), "", "the lock file has version %s, but this ambit supports version %d", diag.Quote(v.Text()), lockVersion)
-		}
-	}
-	agents, deps := o.Get("agents", read.Required), o.Get("dependencies", read.Optional)
-	o.Done()
-	for v := range r.members(deps) {
-		if r.digest(v.Key(), v.KeyPlace()) && r.Is(v, doc.Object) {
-			form, err := canonical([]byte(r.source(v)))
-			if err != nil || digestOf(form) != v.Key() {
-				r.Report(ruleHash, v.KeyPlace(), "", "the list of dependencies does not match this digest")
-			}
-			l.Dependencies[v.Key()] = form
-		}
-	}
-	r.deps = l.Dependencies
-	for v := range r.members(agents) {
+// checkShape checks that v can be decoded into the Go type t. It reports values of the wrong JSON type, missing fields
+// and unknown fields.
+func (r *lockReader) checkShape(v doc.Value, t reflect.Type) {
+	switch t.Kind() {
+	case reflect.Pointer:
+		r.checkShape(v, t.Elem())
+	case reflect.Struct:
 		o := r.Object(v)
-		a := &LockedAgent{Servers: map[string]*LockedServer{}}
-		for s := range r.members(o.Get("servers", read.Required)) {
-			a.Servers[s.Key()] = r.server(s)
+		for i := range t.NumField() {
+			name, option, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+			r.checkShape(o.Get(name, read.Presence(option == "")), t.Field(i).Type)
 		}
 		o.Done()
-		l.Agents[v.Key()] = a
-	}
-}
-
-// members yields the members of an object. It reports other values and empty keys.
-func (r *lockReader) members(v doc.Value) func(func(doc.Value) bool) {
-	return func(yield func(doc.Value) bool) {
+	case reflect.Map:
 		if !r.Is(v, doc.Object) {
 			return
 		}
 		for m := range v.Each() {
 			if m.Key() == "" {
 				r.Report(ruleEntry, m.KeyPlace(), "", "a name is empty")
-				continue
 			}
-			if !yield(m) {
-				return
+			r.checkShape(m, t.Elem())
+		}
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 { // the JSON of a list of dependencies or of a definition
+			r.Is(v, doc.Object)
+		} else if r.Is(v, doc.Array) {
+			for item := range v.Each() {
+				r.checkShape(item, t.Elem())
+			}
+		}
+	case reflect.String:
+		if r.Is(v, doc.String) && t == reflect.TypeFor[Kind]() {
+			var words []string
+			for _, k := range Kinds {
+				words = append(words, string(k))
+			}
+			r.OneOf(v, words)
+		}
+	case reflect.Int:
+		r.Is(v, doc.Number)
+	case reflect.Bool:
+		r.Is(v, doc.Bool)
+	}
+}
+
+// check checks the content of a lock file. Every part must match its hash, and the parts must not contradict each
+// other.
+func (r *lockReader) check(root doc.Value) {
+	if v := root.Get("version"); v.Is(doc.Number) {
+		if n, ok := v.Int(); !ok || n < lockVersion {
+			r.Report(ruleEntry, v.Place(), "", "%s is not a valid version of the lock file format", diag.Quote(v.Text()))
+		} else if n > lockVersion {
+			r.Report(ruleVersion, v.Place(), "", "the lock file has format version %d, but this ambit supports only version %d",
+				n, lockVersion)
+		}
+	}
+	for list := range root.Get("dependencies").Each() {
+		if list.Is(doc.Object) && r.digest(list.Key(), list.KeyPlace()) {
+			form, err := canonical([]byte(list.Raw()))
+			if err != nil || digestOf(form) != list.Key() {
+				r.Report(ruleHash, list.KeyPlace(), "", "the list of dependencies does not match this digest")
+			}
+			r.lists[list.Key()] = form
+		}
+	}
+	for agent := range root.Get("agents").Each() {
+		for server := range agent.Get("servers").Each() {
+			r.pkg(server.Get("package"))
+			resolved := server.Get("resolved")
+			recipe := resolved.Get("recipe")
+			r.filled(resolved.Get("version"))
+			r.filled(recipe.Get("name"))
+			for need := range recipe.Get("needs").Each() {
+				r.filled(need)
+			}
+			r.isDigest(recipe.Get("digest"))
+			for tool := range server.Get("tools").Each() {
+				r.tool(tool)
 			}
 		}
 	}
 }
 
-// source is the text of a value in the file.
-func (r *lockReader) source(v doc.Value) string {
-	p := v.Place()
-	return r.text[p.Start:p.End]
+func (r *lockReader) filled(v doc.Value) {
+	if v.Is(doc.String) && v.Text() == "" {
+		r.Report(diag.EmptyText, v.Place(), "", "the string must not be empty")
+	}
+}
+
+// isDigest reports whether v is a digest. If v is a string but not a digest, isDigest adds a diagnostic. Values that
+// are not strings are already reported by checkShape.
+func (r *lockReader) isDigest(v doc.Value) bool {
+	return v.Is(doc.String) && r.digest(v.Text(), v.Place())
 }
 
 func (r *lockReader) digest(s string, at diag.Place) bool {
 	if !tooluri.IsDigest(s) {
-		r.Report(ruleDigest, at, "", "%s is not sha256: and 64 lower-case hex digits", diag.Quote(s))
+		r.Report(ruleDigest, at, "", "%s is not \"sha256:\" followed by 64 lower-case hexadecimal digits", diag.Quote(s))
 		return false
 	}
 	return true
 }
 
-func (r *lockReader) server(v doc.Value) *LockedServer {
+func (r *lockReader) pkg(v doc.Value) {
+	if !v.Is(doc.Object) {
+		return
+	}
 	o := r.Object(v)
-	s := &LockedServer{Tools: map[string]LockedTool{}}
-	s.Resolved = r.resolved(o.Get("resolved", read.Optional))
-	s.Package = r.pkg(o.Get("package", read.Required))
-	s.Protocol, _ = o.Text("protocol", read.Optional)
-	for t := range r.members(o.Get("tools", read.Required)) {
-		s.Tools[t.Key()] = r.tool(t)
-	}
-	o.Done()
-	return s
-}
-
-func (r *lockReader) pkg(v doc.Value) LockedPackage {
-	o := r.Object(v)
-	var p LockedPackage
-	kinds := make([]string, len(Kinds))
-	for i, k := range Kinds {
-		kinds[i] = string(k)
-	}
-	kind, _ := o.Enum("kind", read.Required, kinds)
-	p.Kind = Kind(kind)
-	p.Name, _ = o.Text("name", read.Required)
-	p.Version, _ = o.String("version", read.Required)
-	if d := o.Get("digest", read.Presence(kind != string(Remote) && kind != string(Builtin))); r.Is(d, doc.String) {
-		r.digest(d.Text(), d.Place())
-		p.Digest = d.Text()
-	}
-	stored := p.Kind == NPM || p.Kind == PyPI || p.Kind == MCPB
+	kind := Kind(v.Get("kind").Text())
+	stored := kind == NPM || kind == PyPI || kind == MCPB
+	r.filled(v.Get("name"))
+	r.isDigest(o.Get("digest", read.Presence(stored || kind == File || kind == Program)))
 	builds := o.Get("builds", read.Presence(stored))
-	if kind != "" && builds.Is(doc.Object) && (builds.Len() > 0) != stored {
-		r.Report(ruleEntry, builds.Place(), "", "a package of kind %s has no such builds", diag.Quote(kind))
+	if builds.Is(doc.Object) && slices.Contains(Kinds, kind) && (builds.Len() > 0) != stored {
+		r.Report(ruleEntry, builds.Place(), "", "a package of the kind %s cannot have these builds", diag.Quote(string(kind)))
 	}
-	for b := range r.members(builds) {
-		if p.Builds == nil {
-			p.Builds = map[string]Build{}
+	for b := range builds.Each() {
+		if os, arch, _ := strings.Cut(b.Key(), "/"); os == "" || arch == "" || strings.Contains(arch, "/") {
+			r.Report(ruleEntry, b.KeyPlace(), "", "%s is not of the form os/arch", diag.Quote(b.Key()))
 		}
-		p.Builds[b.Key()] = r.build(b)
+		r.isDigest(b.Get("tree"))
+		if list := b.Get("lockfile"); r.isDigest(list) && r.lists[list.Text()] == nil {
+			r.Report(ruleEntry, list.Place(), "", "the lock file does not contain a list of dependencies with this digest")
+		}
 	}
-	p.Scripts = o.Texts("scripts", read.Optional)
-	if v := o.Value().Get("scripts"); v.Ok() && (!slices.Equal(p.Scripts, sorted(p.Scripts)) || len(p.Scripts) == 0) {
-		r.Report(ruleEntry, v.Place(), "", "the scripts must be sorted and unique")
+	var names []string
+	scripts := v.Get("scripts")
+	for s := range scripts.Each() {
+		names = append(names, s.Text())
 	}
-	o.Done()
-	return p
+	if scripts.Is(doc.Array) && (len(names) == 0 || !slices.Equal(names, sorted(names))) {
+		r.Report(ruleEntry, scripts.Place(), "", "the names in \"scripts\" must be sorted and unique")
+	}
 }
 
-func (r *lockReader) build(v doc.Value) Build {
-	if os, arch, ok := strings.Cut(v.Key(), "/"); !ok || os == "" || arch == "" || strings.Contains(arch, "/") {
-		r.Report(ruleEntry, v.KeyPlace(), "", "%s is not of the form os/arch", diag.Quote(v.Key()))
+func (r *lockReader) tool(v doc.Value) {
+	hash, definition := v.Get("hash"), v.Get("definition")
+	if !r.isDigest(hash) || !definition.Is(doc.Object) {
+		return
 	}
-	o := r.Object(v)
-	var b Build
-	if t := o.Get("tree", read.Required); r.Is(t, doc.String) {
-		r.digest(t.Text(), t.Place())
-		b.Tree = t.Text()
+	t, err := LockTool([]byte(definition.Raw()))
+	name := definition.Get("name")
+	switch {
+	case err != nil:
+		r.Report(ruleHash, definition.Head(), "", "the definition cannot be hashed")
+	case t.Hash != hash.Text():
+		r.Report(ruleHash, hash.Place(), "", "the hash does not match the tool's definition")
+	case !name.Is(doc.String) || name.Text() != v.Key():
+		r.Report(ruleEntry, definition.Head(), "", "the name in the definition differs from the name of the tool")
 	}
-	if f := o.Get("lockfile", read.Required); r.Is(f, doc.String) && r.digest(f.Text(), f.Place()) {
-		b.Lockfile = f.Text()
-		if _, ok := r.deps[b.Lockfile]; !ok {
-			r.Report(ruleEntry, f.Place(), "", "the file does not contain this list of dependencies")
-		}
-	}
-	o.Done()
-	return b
-}
-
-func (r *lockReader) tool(v doc.Value) LockedTool {
-	o := r.Object(v)
-	var t LockedTool
-	hash, def := o.Get("hash", read.Required), o.Get("definition", read.Required)
-	o.Done()
-	if r.Is(hash, doc.String) && r.digest(hash.Text(), hash.Place()) && r.Is(def, doc.Object) {
-		got, form, err := HashTool([]byte(r.source(def)))
-		switch {
-		case err != nil: // ParseJSON has reported why
-			r.Report(ruleHash, def.Head(), "", "the definition has no hash")
-		case got != hash.Text():
-			r.Report(ruleHash, hash.Place(), "", "the hash does not match the definition below it")
-		case def.Get("name").Text() != v.Key():
-			r.Report(ruleEntry, def.Head(), "", "the definition belongs to another tool")
-		}
-		t = LockedTool{Hash: hash.Text(), Definition: form}
-	}
-	return t
+	r.definitions[t.Hash] = t.Definition
 }

@@ -1,7 +1,6 @@
 package pack
 
 import (
-	"archive/zip"
 	"context"
 	"errors"
 	"fmt"
@@ -17,12 +16,12 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/unzip"
 )
 
-// MCPB is a bundle: one archive with a server and its dependencies. Its digest is the
-// archive's, and its name is the address of the archive.
+// MCPB is the kind of a bundle, which is one archive that contains a server and its dependencies. The digest of a
+// bundle is the sha256 of the archive. The name of a bundle is the URL of the archive.
 const MCPB Kind = "mcpb"
 
-// Limits of a bundle. The ratio of unpacked to packed size applies to entries larger
-// than 1 MiB.
+// These constants limit the size of a bundle in bytes and the number of its files. maxBundleRatio limits how much
+// larger an entry can become when it is unpacked. It applies only to entries larger than 1 MiB.
 const (
 	maxBundle         = 256 << 20
 	maxBundleUnpacked = 1 << 30
@@ -31,82 +30,62 @@ const (
 	bundleManifest    = "manifest.json"
 )
 
-// Download writes the archive of a bundle. The caller decides which addresses it may
-// request.
-type Download func(ctx context.Context, to io.Writer) error
+// Download downloads the archive of a bundle and writes the archive to w. Because the caller of this package provides
+// the function, the caller decides which addresses are requested.
+type Download func(ctx context.Context, w io.Writer) error
 
-// FetchBundle makes sure that the store contains a bundle, and returns it. want.Digest
-// is required, since it identifies the bundle. Nothing is downloaded if the store has
-// the bundle or get is nil.
-func (s *Store) FetchBundle(ctx context.Context, ref Ref, want Want, get Download, progress Progress) (*Package, error) {
-	p, err := s.Open(ref, want)
-	if err == nil || !errors.Is(err, NotStored) || get == nil || want.Digest == "" {
-		return p, err
+// bundle downloads, checks and unpacks a bundle. It does not read the content of the archive until the hash has been
+// verified.
+func (f *fetch) bundle(ctx context.Context) error {
+	if f.want.Digest == "" {
+		return fail(NotStored, f.ref.String(), "the bundle cannot be identified without its sha256", "", nil)
 	}
-	if progress == nil {
-		progress = func(string) {}
-	}
-	f := &fetch{ref: ref, want: want, progress: progress, store: s}
-	if err := f.begin(); err != nil {
-		return nil, err
-	}
-	defer removeAll(f.work)
-	if err := f.bundle(ctx, get); err != nil {
-		return nil, err
-	}
-	tree, err := f.finish()
-	if err != nil {
-		return nil, err
-	}
-	return s.Open(ref, Want{Digest: f.record.Digest, Tree: tree})
-}
-
-// bundle downloads, checks and unpacks. It reads nothing in the archive before the
-// hash matches.
-func (f *fetch) bundle(ctx context.Context, get Download) error {
 	if len(f.want.Scripts) > 0 {
-		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "bundles have no install scripts to allow", Hint: "remove --allow-scripts"}
+		return fail(Unsafe, f.ref.String(), "--allow-scripts does not apply: bundles have no install scripts",
+			"remove --allow-scripts", nil)
 	}
 	f.progress("downloading " + f.ref.Name)
 	name := f.path("download")
 	out, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return storeFailed(f.store.Dir, "the package store cannot be written", err)
+		return storeFailed(f.store.Dir, "the package store is not writable", err)
 	}
 	to := &bounded{to: out, left: maxBundle}
-	err = get(ctx, to)
+	err = f.want.Download(ctx, to)
 	closed := out.Close()
 	switch {
 	case to.full:
-		return &Error{Code: Unsafe, What: f.ref.String(), Detail: fmt.Sprintf("is larger than %d MiB", maxBundle>>20), Hint: "do not use this package, or report it to its authors"}
+		return fail(Unsafe, f.ref.String(), fmt.Sprintf("the bundle is larger than %d MiB", maxBundle>>20),
+			"do not use this package, and inform its authors", nil)
 	case to.err != nil || closed != nil:
-		return storeFailed(f.store.Dir, "the package store cannot be written", errors.Join(to.err, closed))
+		return storeFailed(f.store.Dir, "the package store is not writable", errors.Join(to.err, closed))
 	case err != nil:
-		return &Error{Code: FetchFailed, What: f.ref.String(), Detail: "could not be downloaded", Err: err, Hint: "check the connection, and the address in the registry's entry"}
+		return fail(FetchFailed, f.ref.String(), "could not be downloaded",
+			"check the network connection, and the address in the server's registry entry", err)
 	}
 	if err := f.checkArchive(name, f.path(fileArchive)); err != nil {
 		return err
 	}
 	if err := f.unpackBundle(); err != nil {
-		return f.name(err)
+		return f.addName(err)
 	}
 	b, err := readBundle(f.path(dirTree), f.ref)
 	if err != nil {
 		return err
 	}
 	if err := b.executable(f.path(dirTree)); err != nil {
-		return storeFailed(f.store.Dir, "the package store cannot be written", err)
+		return storeFailed(f.store.Dir, "the package store is not writable", err)
 	}
 	f.record.Kind, f.record.Name, f.record.Version, f.deps = MCPB, f.ref.Name, b.Version, []byte("{}")
 	return nil
 }
 
-// bounded is a file with a size limit.
+// bounded is a writer with a size limit.
 type bounded struct {
 	to   io.Writer
 	left int64
 	full bool
-	err  error // of the file, not of the download
+	err  error // the error from the last write
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
@@ -119,7 +98,6 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// unpackBundle writes the files of the archive to the tree.
 func (f *fetch) unpackBundle() error {
 	r, err := unzip.OpenReader(f.path(fileArchive), maxBundleFiles)
 	if err != nil {
@@ -129,12 +107,9 @@ func (f *fetch) unpackBundle() error {
 	if len(r.File) > maxBundleFiles {
 		return unsafePackage(fileArchive, fmt.Sprintf("contains more than %d files", maxBundleFiles))
 	}
-	if err := os.Mkdir(f.path(dirTree), 0o700); err != nil {
-		return storeFailed(f.store.Dir, "the package store cannot be written", err)
-	}
-	root, err := os.OpenRoot(f.path(dirTree))
+	root, err := f.makeTree()
 	if err != nil {
-		return storeFailed(f.store.Dir, "the package store cannot be written", err)
+		return storeFailed(f.store.Dir, "the package store is not writable", err)
 	}
 	defer root.Close()
 	names, left := unzip.Names{}, uint64(maxBundleUnpacked)
@@ -158,46 +133,16 @@ func (f *fetch) unpackBundle() error {
 			return unsafePackage(file, fmt.Sprintf("grows to more than %d times its size when unpacked", maxBundleRatio))
 		}
 		left -= z.UncompressedSize64
-		if err := unpackEntry(root, z, filepath.FromSlash(name)); err != nil {
+		if err := extract(root, z, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// plainPath reports whether a name means the same file below a folder on every system.
+// plainPath reports whether name is a relative path that refers to the same file on every operating system.
 func plainPath(name string) bool {
-	return len(name) <= 1024 && utf8.ValidString(name) && fs.ValidPath(name) && name != "." && filepath.IsLocal(filepath.FromSlash(name)) &&
+	return len(name) <= 1024 && utf8.ValidString(name) && fs.ValidPath(name) && name != "." &&
+		filepath.IsLocal(filepath.FromSlash(name)) &&
 		!strings.ContainsAny(name, `\:`) && !strings.ContainsFunc(name, unicode.IsControl)
-}
-
-// unpackEntry writes one file of exactly its declared size.
-func unpackEntry(root *os.Root, z *zip.File, name string) error {
-	in, err := z.Open()
-	if err != nil {
-		return unsafePackage(diag.Quote(z.Name), "uses an unknown compression method")
-	}
-	defer in.Close()
-	if dir := filepath.Dir(name); dir != "." {
-		if err := root.MkdirAll(dir, 0o700); err != nil {
-			return storeFailed(name, "could not be unpacked", err)
-		}
-	}
-	mode := fs.FileMode(0o600)
-	if z.Mode()&0o100 != 0 {
-		mode = 0o700
-	}
-	out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return storeFailed(name, "could not be unpacked", err)
-	}
-	size := int64(z.UncompressedSize64)
-	n, err := io.Copy(out, io.LimitReader(in, size+1)) // the checksum is verified at the end of the entry
-	if closed := out.Close(); closed != nil {
-		return storeFailed(name, "could not be unpacked", closed)
-	}
-	if err != nil || n != size {
-		return unsafePackage(diag.Quote(z.Name), "is damaged")
-	}
-	return nil
 }

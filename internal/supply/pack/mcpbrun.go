@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,10 +16,9 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// bundle is the part of a bundle's manifest.json that ambit uses. Only the entry point
-// runs: a bundle that requires another program, or options for its interpreter, is
-// refused. Values that the bundle would ask its user for come from the manifest's
-// settings.
+// bundle is the part of a bundle's manifest.json that ambit uses. ambit runs only the entry point, and rejects a
+// bundle that needs another program or passes options to its interpreter. Other clients ask the user for the values in
+// user_config, but ambit takes these values from args and env in the agent's manifest.
 type bundle struct {
 	Version string `json:"version"`
 	Server  struct {
@@ -39,77 +37,64 @@ type bundle struct {
 }
 
 type bundleConfig struct {
-	Command   string                  `json:"command"`
-	Args      []string                `json:"args"`
-	Env       map[string]string       `json:"env"`
-	Overrides map[string]bundleConfig `json:"platform_overrides"`
+	Command string            `json:"command"`
+	Args    []string          `json:"args"`
+	Env     map[string]string `json:"env"`
+	// Overrides maps a platform to a configuration. On that platform, the fields of the configuration replace the
+	// fields above.
+	Overrides map[string]json.RawMessage `json:"platform_overrides"`
 }
 
-// bundleTypes are the types of servers in bundles, with the commands that each type
-// may have.
+// bundleTypes maps each server type to the commands that a bundle of this type can use.
 var bundleTypes = map[string][]string{
 	"node":   {"", "node"},
 	"python": {"", "python", "python3"},
-	"binary": {""}, // or the entry point
+	"binary": {""}, // parseBundle also accepts the entry point itself
 }
 
-// parseBundle parses a manifest. The error lists every problem.
+// parseBundle parses a bundle's manifest for one platform. The error lists every problem.
 func parseBundle(text []byte, platform string) (*bundle, error) {
 	var b bundle
-	if err := json.Unmarshal(text, &b); err != nil {
-		return nil, errors.New("its manifest.json is not a bundle manifest")
+	err := json.Unmarshal(text, &b)
+	if override, ok := b.Server.Config.Overrides[platform]; ok && err == nil {
+		err = json.Unmarshal(override, &b.Server.Config)
 	}
-	b.settle(platform)
+	if err != nil {
+		return nil, errors.New("the manifest.json in the archive is not a bundle manifest")
+	}
 	var problems []string
 	commands, known := bundleTypes[b.Server.Type]
 	if !known {
-		problems = append(problems, "the server type "+diag.Quote(b.Server.Type)+" is not supported; node, python and binary are")
+		problems = append(problems,
+			"the server type "+diag.Quote(b.Server.Type)+" is not supported (supported types: node, python, binary)")
 	}
 	if b.Server.EntryPoint = path.Clean(strings.TrimPrefix(b.Server.EntryPoint, "./")); !plainPath(b.Server.EntryPoint) {
-		problems = append(problems, "its entry point is not a simple path within the bundle")
+		problems = append(problems, "the entry_point is not a plain relative path in the bundle")
 	}
-	if known && !slices.Contains(commands, b.Server.Config.Command) && !(b.Server.Type == "binary" && b.isEntry(b.Server.Config.Command)) {
-		problems = append(problems, "its command "+diag.Quote(b.Server.Config.Command)+" does not run its entry point")
+	if known && !slices.Contains(commands, b.Server.Config.Command) &&
+		!(b.Server.Type == "binary" && b.isEntry(b.Server.Config.Command)) {
+		problems = append(problems, "the command "+diag.Quote(b.Server.Config.Command)+" does not run the entry point")
 	}
 	if known && b.Server.Type != "binary" && len(b.Server.Config.Args) > 0 {
 		if !b.isEntry(b.Server.Config.Args[0]) {
-			problems = append(problems, "its arguments do not begin with its entry point, so other code would run")
+			problems = append(problems, "the arguments do not begin with the entry point, so different code would run")
 		}
 		b.Server.Config.Args = b.Server.Config.Args[1:]
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.Server.Config.Env)) {
 		// PYTHONPATH is checked when a Python bundle is started.
-		if !variableName().MatchString(name) || MachineVariable(name) && !(name == "PYTHONPATH" && b.Server.Type == "python") {
-			problems = append(problems, "it sets the variable "+diag.Quote(name)+", which bundles may not set")
+		if !variableName().MatchString(name) || MachineVariable(name) &&
+			!(name == "PYTHONPATH" && b.Server.Type == "python") {
+			problems = append(problems, "a bundle is not allowed to set the variable "+diag.Quote(name))
 		}
 	}
 	if p := b.Compatibility.Platforms; len(p) > 0 && !slices.Contains(p, platform) {
-		problems = append(problems, "it does not support "+platform)
+		problems = append(problems, "the bundle does not support "+platform)
 	}
 	if len(problems) > 0 {
 		return nil, errors.New(strings.Join(problems, "; "))
 	}
 	return &b, nil
-}
-
-// settle applies the overrides for this platform.
-func (b *bundle) settle(platform string) {
-	c := &b.Server.Config
-	over, ok := c.Overrides[platform]
-	c.Overrides = nil
-	if !ok {
-		return
-	}
-	if over.Command != "" {
-		c.Command = over.Command
-	}
-	if over.Args != nil {
-		c.Args = over.Args
-	}
-	if c.Env = maps.Clone(c.Env); c.Env == nil {
-		c.Env = map[string]string{}
-	}
-	maps.Copy(c.Env, over.Env)
 }
 
 const bundleDir = "${__dirname}"
@@ -123,7 +108,7 @@ func (b *bundle) isEntry(word string) bool {
 
 var variableName = lazy(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// bundlePlatform is this system's name in bundle manifests.
+// bundlePlatform returns the name that bundle manifests use for this operating system.
 func bundlePlatform() string {
 	if runtime.GOOS == "windows" {
 		return "win32"
@@ -133,18 +118,19 @@ func bundlePlatform() string {
 
 func readBundle(tree string, ref Ref) (*bundle, error) {
 	refuse := func(err error) error {
-		return &Error{Code: NoProgram, What: ref.String(), Detail: err.Error(), Hint: "this bundle cannot run here; report it to its authors"}
+		return fail(NoProgram, ref.String(), err.Error(),
+			"use another server, or report the problem to the bundle's authors", nil)
 	}
 	text, err := readBounded(filepath.Join(tree, bundleManifest), 1<<20)
 	if err != nil {
-		return nil, refuse(errors.New("it has no manifest.json of at most 1 MiB"))
+		return nil, refuse(errors.New("the manifest.json of the bundle is missing, unreadable or larger than 1 MiB"))
 	}
 	b, err := parseBundle(text, bundlePlatform())
 	if err != nil {
 		return nil, refuse(err)
 	}
 	if info, err := os.Lstat(b.entry(tree)); err != nil || !info.Mode().IsRegular() {
-		return nil, refuse(errors.New("its entry point does not exist"))
+		return nil, refuse(errors.New("the entry_point is not a file in the bundle"))
 	}
 	return b, nil
 }
@@ -153,7 +139,8 @@ func (b *bundle) entry(tree string) string {
 	return filepath.Join(tree, filepath.FromSlash(b.Server.EntryPoint))
 }
 
-// executable makes a binary executable, since archives made on Windows have no modes.
+// executable makes the entry point of a binary bundle executable, because archives that were created on Windows
+// contain no permissions.
 func (b *bundle) executable(tree string) error {
 	if b.Server.Type != "binary" {
 		return nil
@@ -161,8 +148,8 @@ func (b *bundle) executable(tree string) error {
 	return os.Chmod(b.entry(tree), 0o700)
 }
 
-// launchFile runs one file of a bundle, with the bundle's folders on the path and none
-// of the machine's packages.
+// launchFile is a Python program that runs one file of a bundle. The module search path contains the bundle's folders,
+// but no packages that are installed on the machine.
 const launchFile = `import builtins, os, runpy, sys
 _, file, paths = sys.argv[:3]
 sys.argv[:3] = [file]
@@ -170,10 +157,10 @@ sys.path[:0] = [os.path.dirname(file)] + [p for p in paths.split(os.pathsep) if 
 builtins.exit = builtins.quit = sys.exit
 runpy.run_path(file, run_name="__main__")`
 
-// program sets the command that starts a bundle.
+// program sets the fields of p that are needed to start the bundle's program.
 func (b *bundle) program(p *Package, tree string, ref Ref) (err error) {
 	entry := b.entry(tree)
-	p.args, p.lacks = b.words(tree)
+	p.args, p.missingArgs = b.words(tree)
 	p.Env, p.Needs = b.variables(tree)
 	switch b.Server.Type {
 	case "node":
@@ -183,10 +170,11 @@ func (b *bundle) program(p *Package, tree string, ref Ref) (err error) {
 		}
 	case "python":
 		paths := p.Env["PYTHONPATH"]
-		delete(p.Env, "PYTHONPATH") // isolated Python ignores it
+		delete(p.Env, "PYTHONPATH") // Python ignores PYTHONPATH in isolated mode
 		for _, dir := range filepath.SplitList(paths) {
 			if within, err := filepath.Rel(tree, dir); err != nil || !filepath.IsLocal(within) {
-				return &Error{Code: Unsafe, What: ref.String(), Detail: "its PYTHONPATH leaves the bundle", Hint: "this bundle cannot run here; report it to its authors"}
+				return fail(Unsafe, ref.String(), "the PYTHONPATH of the bundle contains a folder outside the bundle",
+					"use another server, or report the problem to the bundle's authors", nil)
 			}
 		}
 		var python string
@@ -199,12 +187,12 @@ func (b *bundle) program(p *Package, tree string, ref Ref) (err error) {
 	return err
 }
 
-// words returns the arguments after the entry point, and the names of those without a
+// words returns the arguments after the entry point. The second result lists the required arguments that have no
 // value.
 func (b *bundle) words(tree string) (words, lacks []string) {
 	for _, text := range b.Server.Config.Args {
 		if m := onlyConfig().FindStringSubmatch(text); m != nil {
-			values, required := b.asked(m[1])
+			values, required := b.defaults(m[1])
 			if words = append(words, values...); len(values) == 0 && required {
 				lacks = append(lacks, m[1])
 			}
@@ -218,8 +206,8 @@ func (b *bundle) words(tree string) (words, lacks []string) {
 	return words, lacks
 }
 
-// variables returns the variables that have a value, and the names of those that need
-// one.
+// variables returns the environment variables that have a value. The second result lists the required variables that
+// have no value.
 func (b *bundle) variables(tree string) (env map[string]string, needs []string) {
 	env = map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(b.Server.Config.Env)) {
@@ -239,12 +227,13 @@ var (
 	onlyConfig  = lazy(`^\$\{user_config\.([^}]*)\}$`)
 )
 
-// fill replaces placeholders by their values. It returns the first placeholder without
-// a value, and whether that value is required.
+// fill replaces the placeholders in text with their values. The second result is the name of the first placeholder
+// without a value. The third result reports whether that placeholder must have a value.
 func (b *bundle) fill(text, tree string) (filled, missing string, required bool) {
-	return replaceAll(placeholder(), text, func(name string) string {
+	return placeholder().ReplaceAllStringFunc(text, func(name string) string {
+		name = name[2 : len(name)-1]
 		key, config := strings.CutPrefix(name, "user_config.")
-		values, must := b.asked(key)
+		values, must := b.defaults(key)
 		switch {
 		case name == "__dirname":
 			return tree
@@ -259,13 +248,9 @@ func (b *bundle) fill(text, tree string) (filled, missing string, required bool)
 	}), missing, required
 }
 
-func replaceAll(r *regexp.Regexp, text string, value func(name string) string) string {
-	return r.ReplaceAllStringFunc(text, func(m string) string { return value(m[2 : len(m)-1]) })
-}
-
-// asked returns the default values that a bundle gives for a setting, and whether the
-// setting is required. Secrets have no default.
-func (b *bundle) asked(key string) (values []string, required bool) {
+// defaults returns the default values of a user_config setting. The second result reports whether the setting is
+// required. A secret has no default.
+func (b *bundle) defaults(key string) (values []string, required bool) {
 	c, ok := b.UserConfig[key]
 	if !ok || c.Sensitive {
 		return nil, !ok || c.Required
@@ -282,7 +267,7 @@ func (b *bundle) asked(key string) (values []string, required bool) {
 		switch one := one.(type) {
 		case string:
 			if strings.Contains(one, "${") {
-				return nil, c.Required // a path that the user has to choose
+				return nil, c.Required // a default with a placeholder is a path, which the user must choose
 			}
 			values = append(values, one)
 		case bool, float64:
@@ -292,17 +277,17 @@ func (b *bundle) asked(key string) (values []string, required bool) {
 	return values, c.Required
 }
 
-// Lacks describes the settings that the package's program still needs to start with
-// these arguments and variables.
-func (p *Package) Lacks(args []string, has func(variable string) bool) []string {
+// Lacks describes the required variables and arguments that the program would not get. The parameter args contains the
+// arguments for the program. The callback isSet reports whether a variable is set.
+func (p *Package) Lacks(args []string, isSet func(variable string) bool) []string {
 	var out []string
 	for _, name := range p.Needs {
-		if !has(name) {
+		if !isSet(name) {
 			out = append(out, "the variable "+diag.Quote(name))
 		}
 	}
 	if len(args) == 0 {
-		for _, name := range p.lacks {
+		for _, name := range p.missingArgs {
 			out = append(out, "the argument "+diag.Quote(name))
 		}
 	}

@@ -9,28 +9,31 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// npmSigns are the known causes of npm's failures.
-var npmSigns = []sign{
-	{NotFound, "check the name and the version: npm view NAME versions", none, []string{"code E404", "code ETARGET", "code ENOVERSIONS"}},
-	{DigestMismatch, "the registry serves different bytes than before; find out why before you lock again", updateCommand, []string{"code EINTEGRITY"}},
-	{FetchFailed, "the registry is unreachable: check the network, or the proxy in HTTPS_PROXY, and try again", none, []string{
-		"code ENOTFOUND", "code ECONN", "code ETIMEDOUT", "code EAI_AGAIN", "code ENETUNREACH", "code EHOSTUNREACH", "code ENOTCACHED",
-		"code ERR_SOCKET_TIMEOUT",
-	}},
-	{FetchFailed, "log in to the registry: npm login", none, []string{"code E401", "code E403", "code ENEEDAUTH"}},
-	{Unsafe, "do not use this package: it depends on a git repository, which no registry hash pins", none, []string{"code EALLOWGIT", "spawn ENOTDIR", noGit}},
-	{FetchFailed, "the list of dependencies does not fit the package", updateCommand, []string{"code EUSAGE"}},
+// npmSigns lists the known causes of npm's failures.
+var npmSymptoms = []symptom{
+	newSymptom(NotFound, "code E404|code ETARGET|code ENOVERSIONS",
+		"check the name and the version; to list the versions, run: npm view NAME versions", none),
+	newSymptom(DigestMismatch, "code EINTEGRITY",
+		"find out why the registry now serves different content, and then lock again", updateCommand),
+	newSymptom(FetchFailed, "code ENOTFOUND|code ECONN|code ETIMEDOUT|code EAI_AGAIN|code ENETUNREACH|code EHOSTUNREACH|"+
+		"code ENOTCACHED|code ERR_SOCKET_TIMEOUT",
+		"the registry is unreachable: check the network, or the proxy in HTTPS_PROXY, and try again", none),
+	newSymptom(FetchFailed, "code E401|code E403|code ENEEDAUTH", "to log in to the registry, run: npm login", none),
+	newSymptom(Unsafe, "code EALLOWGIT|spawn ENOTDIR|"+noGit,
+		"do not use this package, because it depends on a git repository, which ambit cannot pin", none),
+	newSymptom(FetchFailed, "code EUSAGE", "the locked dependencies do not fit the package; lock the package again",
+		updateCommand),
 }
 
-// noGit is the path that npm gets for git; nothing there can run. npm would clone a
-// dependency in a repository and install in the clone, where an .npmrc decides which
-// code runs, before it reports the dependency.
+// noGit is a path that cannot exist. It is passed to npm as the path of git, so that npm cannot run git. Otherwise npm
+// could clone a dependency from a git repository and install the dependencies of the clone before it reports an error,
+// and an .npmrc in the clone could decide which code runs.
 const noGit = os.DevNull + "/git"
 
 // npm fetches and installs a package without running any of its code.
 func (f *fetch) npm(ctx context.Context) error {
 	if !npmName().MatchString(f.ref.Name) || f.ref.Version != "" && !IsExact(NPM, f.ref.Version) {
-		return &Error{Code: NotFound, What: f.ref.String(), Detail: "is not an npm package with an exact version", Hint: "write name@1.2.3"}
+		return fail(NotFound, f.ref.String(), "this is not an npm package with an exact version", "write name@1.2.3", nil)
 	}
 	npm, err := lookup("npm", "")
 	if err != nil {
@@ -41,20 +44,23 @@ func (f *fetch) npm(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Options override the environment and every .npmrc: the installed tree must not
-	// depend on the machine's settings, except for the registry. npm passes its
-	// options to the npm that it starts in a clone, so they override the .npmrc there
-	// too. Some versions of npm do not know allow-git; node-options covers those.
+	// The choice of the registry is the only machine setting that is allowed to affect the installed tree. All other
+	// relevant options are therefore set on the command line, which overrides the environment and every .npmrc. If npm
+	// clones a repository and starts itself in the clone, it passes on these options, so they also override the .npmrc of
+	// the clone. Some versions of npm do not support --allow-git. With these versions, --node-options prevents an .npmrc
+	// from setting options for Node.js.
 	client := func(env []string, args ...string) error {
 		argv := append([]string{npm}, args...)
 		argv = append(
-			argv, "--prefix="+dir, "--cache="+f.store.cacheDir("npm"), "--location=project", "--omit=dev", "--install-strategy=hoisted",
-			"--bin-links", "--package-lock", "--no-package-lock-only", "--no-dry-run", "--omit-lockfile-registry-resolved", "--no-audit",
-			"--no-fund", "--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=60000", "--no-progress", "--no-update-notifier", "--no-color", "--loglevel=error", "--logs-max=0",
+			argv, "--prefix="+dir, "--cache="+f.store.cacheDir("npm"), "--location=project", "--omit=dev",
+			"--install-strategy=hoisted", "--bin-links", "--package-lock", "--no-package-lock-only", "--no-dry-run",
+			"--omit-lockfile-registry-resolved", "--no-audit", "--no-fund", "--fetch-retries=1",
+			"--fetch-retry-mintimeout=1000", "--fetch-timeout=60000", "--no-progress", "--no-update-notifier", "--no-color",
+			"--loglevel=error", "--logs-max=0",
 			"--allow-git=none", "--git="+noGit, "--node-options=--no-warnings",
 		)
 		if _, err := run(ctx, dir, env, argv...); err != nil {
-			return explain(npmSigns, f.ref.String(), err)
+			return explain(npmSymptoms, f.ref.String(), err)
 		}
 		return nil
 	}
@@ -86,10 +92,10 @@ func (f *fetch) npm(ctx context.Context) error {
 			return err
 		}
 	}
-	// npm's own records of the folder differ between versions of npm.
+	// Remove npm's own list of the installed files, because it differs between versions of npm.
 	modules := filepath.Join(dir, "node_modules")
 	if err := os.RemoveAll(filepath.Join(modules, ".package-lock.json")); err != nil {
-		return storeFailed(modules, "could not be cleaned", err)
+		return storeFailed(modules, "npm's .package-lock.json could not be removed", err)
 	}
 	return f.take(dir, filepath.Join(dir, npmArchive), func() error {
 		if err := os.Mkdir(f.path(dirTree), 0o700); err != nil {
@@ -99,11 +105,12 @@ func (f *fetch) npm(ctx context.Context) error {
 	})
 }
 
-// npmProject writes a project whose only dependency is the archive. It returns the npm
-// command that installs it; ci follows a lock file exactly.
+// npmProject writes an npm project that depends only on the downloaded archive. It returns the npm command that
+// installs the project. If there is a list of dependencies, the command is "ci", which follows the list exactly.
+// Otherwise the command is "install".
 func (f *fetch) npmProject(dir string) (command string, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", storeFailed(dir, "could not be made", err)
+		return "", storeFailed(dir, "the folder could not be created", err)
 	}
 	files := map[string]any{"package.json": npmManifest(f.ref.Name)}
 	command = "install"
@@ -127,12 +134,11 @@ func (f *fetch) npmProject(dir string) (command string, err error) {
 	return command, nil
 }
 
-// npmInstalled reads the result of npm's installation: the dependencies and the
-// package's own name.
+// npmInstalled reads the list of dependencies that npm installed. It also checks the package's own name and version.
 func (f *fetch) npmInstalled(dir string) error {
 	lock, err := readBounded(filepath.Join(dir, "package-lock.json"), maxListing)
 	if err != nil {
-		return storeFailed("package-lock.json", "npm wrote none", err)
+		return storeFailed("package-lock.json", "npm did not write this file, or the file cannot be read", err)
 	}
 	if f.deps, err = npmDependencies(f.ref.Name, lock); err != nil {
 		return err
@@ -142,19 +148,18 @@ func (f *fetch) npmInstalled(dir string) error {
 	}
 	self, err := readNpmManifest(filepath.Join(dir, "node_modules", filepath.FromSlash(f.ref.Name)))
 	if err != nil {
-		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "its package.json cannot be read", Err: err, Hint: "do not use this package"}
+		return fail(Unsafe, f.ref.String(), "the package's package.json cannot be read", "do not use this package", err)
 	}
-	if self.Name != f.ref.Name || f.ref.Version != "" && !sameVersion(NPM, self.Version, f.ref.Version) || !IsExact(NPM, self.Version) {
-		return &Error{
-			Code: Unsafe, What: f.ref.String(), Detail: "the package names itself " + diag.Quote(self.Name+"@"+self.Version),
-			Hint: "do not use this package: the registry and the package disagree about its name",
-		}
+	if self.Name != f.ref.Name || f.ref.Version != "" && !sameVersion(NPM, self.Version, f.ref.Version) ||
+		!IsExact(NPM, self.Version) {
+		return fail(Unsafe, f.ref.String(), "the package contains "+diag.Quote(self.Name+"@"+self.Version),
+			"do not use this package: the name in the registry differs from the name in the package", nil)
 	}
 	f.record.Kind, f.record.Name, f.record.Version = NPM, self.Name, self.Version
 	return nil
 }
 
-// npmScripts runs the install scripts of the allowed packages.
+// npmScripts runs the install scripts of the packages in want.Scripts.
 func (f *fetch) npmScripts(dir string, client func([]string, ...string) error) error {
 	var deps map[string]npmDependency
 	if err := json.Unmarshal(f.deps, &deps); err != nil {
@@ -162,15 +167,13 @@ func (f *fetch) npmScripts(dir string, client func([]string, ...string) error) e
 	}
 	for _, name := range f.want.Scripts {
 		if !npmName().MatchString(name) || !anyNamed(deps, name) {
-			return &Error{
-				Code: NotFound, What: name, Detail: "its scripts are allowed, but " + f.ref.String() + " does not depend on it",
-				Hint: "name a package in its dependency tree",
-			}
+			return fail(NotFound, name, "--allow-scripts lists this package, but "+f.ref.String()+" does not depend on it",
+				"specify a package in the dependency tree", nil)
 		}
 	}
 	home := filepath.Join(dir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {
-		return storeFailed(home, "could not be made", err)
+		return storeFailed(home, "the folder could not be created", err)
 	}
 	for _, name := range f.want.Scripts {
 		f.progress("running the install scripts of " + name)
@@ -179,11 +182,12 @@ func (f *fetch) npmScripts(dir string, client func([]string, ...string) error) e
 	return client(scriptEnviron(home), args...)
 }
 
-// onlyFile returns the one file of a folder that matches a pattern.
+// onlyFile returns the path of the only file in dir that matches pattern. It fails if no file or several files match.
 func onlyFile(dir, pattern string) (string, error) {
 	found, err := filepath.Glob(filepath.Join(dir, pattern))
 	if err != nil || len(found) != 1 {
-		return "", &Error{Code: FetchFailed, What: pattern, Detail: "the client reported success but left no archive", Err: err, Hint: "try a newer version of the client"}
+		return "", fail(FetchFailed, pattern, "the client reported success, but did not create an archive",
+			"try a newer version of the client", err)
 	}
 	return found[0], nil
 }

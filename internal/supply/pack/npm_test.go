@@ -14,22 +14,22 @@ import (
 	"time"
 )
 
-// newStore is an empty store that leaves nothing behind.
+// newStore returns an empty store that is removed after the test.
 func newStore(t *testing.T) *Store {
 	s := &Store{Dir: t.TempDir()}
 	t.Cleanup(func() { removeAll(s.Dir) })
 	return s
 }
 
-// leftovers are work folders in a store.
+// leftovers returns the work folders in a store.
 func leftovers(t *testing.T, s *Store) []string {
 	found, err := filepath.Glob(filepath.Join(s.platformDir(), workPrefix+"*"))
 	check(t, err)
 	return found
 }
 
-// publishEcho publishes a server with a dependency in a range, and returns its
-// name and digest.
+// publishEcho publishes a server that depends on a range of versions of another package. It returns the
+// server's name and digest.
 func publishEcho(t *testing.T) (name, digest string) {
 	base := scope + "/" + strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
 	dep := base + "-dep"
@@ -43,8 +43,9 @@ func publishEcho(t *testing.T) (name, digest string) {
 	return base, digest
 }
 
-// Dependencies from a lock are only for callers with that lock: by the
-// digest alone the package comes with what was chosen here.
+// A package can be installed with the dependencies of a lock file. Such a package is opened only for
+// callers with the same list of dependencies. A caller with only the digest gets the dependencies that
+// were resolved on this machine.
 func TestDependenciesOfALock(t *testing.T) {
 	t.Parallel()
 	s, ctx := newStore(t), context.Background()
@@ -56,20 +57,20 @@ func TestDependenciesOfALock(t *testing.T) {
 	_, err = s.Fetch(ctx, ref, want, nil)
 	check(t, err)
 	if _, err := s.Open(ref, Want{Digest: digest}); !errors.Is(err, NotStored) {
-		t.Errorf("by the digest alone: %v", err)
+		t.Errorf("opening with only the digest: got %v, want %s", err, NotStored)
 	}
 	registry.publish(map[string]any{"name": name + "-dep", "version": "1.9.0"}, map[string]string{"index.js": "module.exports = 'newer'"})
 	ours, err := s.Fetch(ctx, ref, Want{Digest: digest}, nil)
 	check(t, err)
 	if ours.Lockfile == theirs.Lockfile {
-		t.Error("it came with the dependencies of a lock")
+		t.Error("the package has the dependencies of the lock file")
 	}
 	for name, want := range map[string]struct {
 		of   Want
 		tree string
-	}{"by the digest": {Want{Digest: digest}, ours.Tree}, "by the lock": {want, theirs.Tree}} {
+	}{"only the digest": {Want{Digest: digest}, ours.Tree}, "the lock file": {want, theirs.Tree}} {
 		if p, err := s.Open(ref, want.of); err != nil || p.Tree != want.tree {
-			t.Errorf("%s: %v, %v", name, p, err)
+			t.Errorf("opening with %s: got %v, %v; want the tree %s", name, p, err, want.tree)
 		}
 	}
 }
@@ -82,22 +83,22 @@ func TestFetchNPM(t *testing.T) {
 	p, err := s.Fetch(ctx, Ref{Kind: NPM, Name: name}, Want{}, func(step string) { steps = append(steps, step) })
 	check(t, err)
 	if p.Digest != digest || p.Version != "1.2.3" || p.Platform != platform() || len(p.Scripts) != 0 {
-		t.Errorf("got %+v, digest %s", p, digest)
+		t.Errorf("got %+v, want version 1.2.3 with the digest %s", p, digest)
 	}
 	if len(steps) != 3 {
-		t.Errorf("steps: %q", steps)
+		t.Errorf("got the progress messages %q, want 3", steps)
 	}
 	argv := p.Argv([]string{"a", "b"})
 	out, err := exec.Command(argv[0], argv[1:]...).Output()
 	if string(out) != "dep 1.1.0 a b\n" {
-		t.Errorf("it says %q, %v", out, err)
+		t.Errorf("the server printed %q, %v", out, err)
 	}
 	if bytes.Contains(p.Dependencies, []byte("127.0.0.1")) || bytes.Contains(p.Dependencies, []byte("resolved")) {
-		t.Errorf("the dependencies say where they came from: %s", p.Dependencies)
+		t.Errorf("the list of dependencies contains the address of the registry: %s", p.Dependencies)
 	}
 
-	// A newer dependency appears; who has the lock still gets the old one, and
-	// the very same tree, from an empty store.
+	// A newer version of the dependency was published. Fetching with the list of dependencies still
+	// installs the old version. In an empty store, the result is the same tree.
 	registry.publish(map[string]any{"name": name + "-dep", "version": "1.9.0"}, map[string]string{"index.js": "module.exports = 'evil'"})
 	other := newStore(t)
 	want := Want{Digest: p.Digest, Tree: p.Tree, Dependencies: p.Dependencies}
@@ -108,10 +109,10 @@ func TestFetchNPM(t *testing.T) {
 		t.Errorf("got the tree %s, want %s", q.Tree, p.Tree)
 	}
 
-	// The registry serves other bytes under the same version.
+	// Fetch refuses the package if the registry serves other content under the same version.
 	registry.publish(map[string]any{"name": name, "version": "1.2.3", "bin": "x.js"}, map[string]string{"x.js": "evil"})
 	if _, err := newStore(t).Fetch(ctx, ref, want, nil); !errors.Is(err, DigestMismatch) || !strings.Contains(err.Error(), digest) {
-		t.Errorf("a rug pulled: %v", err)
+		t.Errorf("other content under the same version: got %v, want %s with the old digest", err, DigestMismatch)
 	}
 	// A stored package needs no registry.
 	if _, err := other.Fetch(ctx, ref, want, nil); err != nil {
@@ -119,7 +120,7 @@ func TestFetchNPM(t *testing.T) {
 	}
 	for _, s := range []*Store{s, other} {
 		if l := leftovers(t, s); len(l) > 0 {
-			t.Errorf("left behind: %q", l)
+			t.Errorf("Fetch left work folders behind: %q", l)
 		}
 	}
 }
@@ -143,7 +144,7 @@ func TestFetchNPMFails(t *testing.T) {
 		{"another digest", Ref{Kind: NPM, Name: name, Version: "1.2.3"}, Want{Digest: digestOf(nil)}, DigestMismatch},
 		{"dependencies of another package", Ref{Kind: NPM, Name: name, Version: "1.2.3"}, Want{Dependencies: []byte(`{"node_modules/x":{"version":"1.0.0","integrity":"sha512-x"}}`)}, LockInvalid},
 		{"dependencies with an address", Ref{Kind: NPM, Name: name, Version: "1.2.3"}, Want{Dependencies: []byte(`{"node_modules/` + name + `":{"version":"1.2.3","integrity":"sha512-x","resolved":"https://example.com/x.tgz"}}`)}, LockInvalid},
-		{"a package that calls itself otherwise", Ref{Kind: NPM, Name: liar, Version: "1.0.0"}, Want{}, Unsafe},
+		{"a package with another name in its package.json", Ref{Kind: NPM, Name: liar, Version: "1.0.0"}, Want{}, Unsafe},
 		{"a dependency from outside the registry", Ref{Kind: NPM, Name: elsewhere, Version: "1.0.0"}, Want{}, Unsafe},
 		{"a name that is an option", Ref{Kind: NPM, Name: "--version"}, Want{}, NotFound},
 		{"a version that is a range", Ref{Kind: NPM, Name: name, Version: "^1.0.0"}, Want{}, NotFound},
@@ -157,7 +158,7 @@ func TestFetchNPMFails(t *testing.T) {
 		})
 	}
 	if l := leftovers(t, s); len(l) > 0 {
-		t.Errorf("left behind: %q", l)
+		t.Errorf("Fetch left work folders behind: %q", l)
 	}
 }
 
@@ -180,25 +181,25 @@ func TestInstallScripts(t *testing.T) {
 	plain, err := s.Fetch(ctx, ref, Want{}, nil)
 	check(t, err)
 	if made(plain, name) || made(plain, dep) {
-		t.Error("a script ran")
+		t.Error("an install script ran although none was allowed")
 	}
 	p, err := s.Fetch(ctx, ref, Want{Digest: plain.Digest, Scripts: []string{dep}}, nil)
 	check(t, err)
 	if made(p, name) || !made(p, dep) || p.Tree == plain.Tree || len(p.Scripts) != 1 {
-		t.Errorf("the scripts of the one that may did not run, or others did: %+v", p)
+		t.Errorf("the allowed install script did not run, or another script ran: %+v", p)
 	}
 	// Child processes of npm get options that override the .npmrc of their folder.
 	if b, err := os.ReadFile(filepath.Join(p.Dir, dirTree, "node_modules", dep, "made.txt")); string(b) != "undefined,"+noGit+",--no-warnings" {
-		t.Errorf("the script saw our environment, or not npm's: %q, %v", b, err)
+		t.Errorf("the install script saw ambit's environment, or did not see npm's options: %q, %v", b, err)
 	}
-	// Both stay in the store; each is found by what it is.
+	// The store contains both packages. Open finds each of them by its scripts.
 	for want, tree := range map[string]string{"": plain.Tree, dep: p.Tree} {
 		w := Want{Digest: p.Digest}
 		if want != "" {
 			w.Scripts = []string{want}
 		}
 		if q, err := s.Open(ref, w); err != nil || q.Tree != tree {
-			t.Errorf("scripts %q: %+v, %v", want, q, err)
+			t.Errorf("opening with the scripts %q: got %+v, %v; want the tree %s", want, q, err, tree)
 		}
 	}
 }
@@ -225,26 +226,26 @@ func TestConcurrentFetches(t *testing.T) {
 	}
 	for _, p := range got[1:] {
 		if p.Dir != got[0].Dir {
-			t.Errorf("two packages: %s and %s", p.Dir, got[0].Dir)
+			t.Errorf("two fetches returned two folders: %s and %s", p.Dir, got[0].Dir)
 		}
 	}
 	list, err := os.ReadDir(s.platformDir())
 	if err != nil || len(list) != 1 {
-		t.Errorf("in the store: %v, %v", list, err)
+		t.Errorf("the store contains %v, %v; want one package", list, err)
 	}
 
-	// A damaged package makes way for a good one.
+	// Fetch replaces a damaged package.
 	file := filepath.Join(got[0].Dir, dirTree, "node_modules", filepath.FromSlash(name), "bin.js")
 	unsealed(t, filepath.Dir(file), func() error { return os.Remove(file) })
 	ref, want := Ref{Kind: NPM, Name: name, Version: "1.2.3"}, Want{Digest: got[0].Digest, Tree: got[0].Tree, Dependencies: got[0].Dependencies}
 	if _, err := s.Open(ref, want); !errors.Is(err, Tampered) {
-		t.Errorf("damaged: %v", err)
+		t.Errorf("opening a damaged package: got %v, want %s", err, Tampered)
 	}
 	if _, err := s.Fetch(context.Background(), ref, want, nil); err != nil {
-		t.Errorf("repaired: %v", err)
+		t.Errorf("fetching a damaged package again: %v", err)
 	}
 	if l := leftovers(t, s); len(l) > 0 {
-		t.Errorf("left behind: %q", l)
+		t.Errorf("Fetch left work folders behind: %q", l)
 	}
 }
 
@@ -259,40 +260,41 @@ func TestCancelledFetch(t *testing.T) {
 		}
 	})
 	if !errors.Is(err, context.Canceled) || !errors.Is(err, FetchFailed) {
-		t.Errorf("got %v", err)
+		t.Errorf("got the error %v, want %s and %v", err, FetchFailed, context.Canceled)
 	}
 	if l := leftovers(t, s); len(l) > 0 {
-		t.Errorf("left behind: %q", l)
+		t.Errorf("Fetch left work folders behind: %q", l)
 	}
 }
 
-// A process that is killed in the middle leaves work behind. It is in nobody's
-// way, and is gone once it is old.
+// If a process is killed during a fetch, its work folder stays behind. Other fetches ignore the folder,
+// and remove it when it is old.
 func TestKilledFetch(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	name, digest := publishEcho(t)
 	cmd := helperCommand("killed", s.Dir, name)
 	if out, err := cmd.CombinedOutput(); err == nil {
-		t.Fatalf("the helper lived: %s", out)
+		t.Fatalf("the helper process was not killed: %s", out)
 	}
 	left := leftovers(t, s)
 	if len(left) != 1 {
-		t.Fatalf("left behind: %q", left)
+		t.Fatalf("the killed process left the work folders %q, want one", left)
 	}
 	ref := Ref{Kind: NPM, Name: name, Version: "1.2.3"}
 	if _, err := s.Open(ref, Want{Digest: digest}); !errors.Is(err, NotStored) {
-		t.Errorf("half a package: %v", err)
+		t.Errorf("opening an incomplete package: got %v, want %s", err, NotStored)
 	}
 	old := time.Now().Add(-2 * staleWork)
 	check(t, os.Chtimes(left[0], old, old))
 	_, err := s.Fetch(context.Background(), ref, Want{Digest: digest}, nil)
 	check(t, err)
 	if l := leftovers(t, s); len(l) > 0 {
-		t.Errorf("left behind: %q", l)
+		t.Errorf("Fetch did not remove the old work folders %q", l)
 	}
 }
 
+// helperCommand returns a command that runs this test binary as a helper process.
 func helperCommand(what, dir, name string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -303,7 +305,7 @@ func helperCommand(what, dir, name string) *exec.Cmd {
 	return cmd
 }
 
-// helper is what this test binary does when it is started by a test.
+// helper runs in the helper process that helperCommand starts. It fetches a package.
 func helper() int {
 	s := &Store{Dir: os.Getenv("AMBIT_PACK_DIR")}
 	ref := Ref{Kind: NPM, Name: os.Getenv("AMBIT_PACK_NAME"), Version: "1.2.3"}
@@ -328,7 +330,7 @@ func helper() int {
 	return 0
 }
 
-// No file can be larger than a few kilobytes: to npm that is a full disk.
+// A full disk results in StoreFailed. The test simulates a full disk with a limit on the size of files.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	if limitFiles == nil {
@@ -339,15 +341,15 @@ func TestFullDisk(t *testing.T) {
 	registry.publish(map[string]any{"name": name, "version": "1.2.3", "bin": "x.js"}, map[string]string{"x.js": noise(256 << 10)})
 	out, err := helperCommand("full", s.Dir, name).CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), string(StoreFailed)) {
-		t.Errorf("it says %s, %v", out, err)
+		t.Errorf("got the output %s, %v; want %s", out, err, StoreFailed)
 	}
 	list, err := os.ReadDir(s.platformDir())
 	if err != nil || len(list) > 0 {
-		t.Errorf("in the store: %v, %v", list, err)
+		t.Errorf("the store contains %v, %v; want nothing", list, err)
 	}
 }
 
-// noise does not compress.
+// noise returns at least n bytes that cannot be compressed well.
 func noise(n int) string {
 	b := make([]byte, 0, n+32)
 	for sum := digestOf(nil); len(b) < n; sum = digestOf([]byte(sum)) {

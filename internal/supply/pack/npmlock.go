@@ -10,15 +10,15 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// npmArchive is the archive's file name in npm's project.
+// npmArchive is the file name of the package's archive in the npm project.
 const npmArchive = "package.tgz"
 
-// npmDependency is one package of an npm tree: its entry in npm's lock file, without
-// descriptive fields and without its origin.
+// npmDependency is the entry of one package in npm's own lock file. It contains only the fields that affect the
+// installation.
 type npmDependency struct {
 	Name                 string            `json:"name,omitempty"`
 	Version              string            `json:"version"`
-	Resolved             string            `json:"resolved,omitempty"` // never set in ambit's own lists
+	Resolved             string            `json:"resolved,omitempty"` // always empty in ambit's lists
 	Integrity            string            `json:"integrity,omitempty"`
 	InBundle             bool              `json:"inBundle,omitempty"`
 	HasInstallScript     bool              `json:"hasInstallScript,omitempty"`
@@ -28,7 +28,7 @@ type npmDependency struct {
 	Dependencies         map[string]string `json:"dependencies,omitempty"`
 	OptionalDependencies map[string]string `json:"optionalDependencies,omitempty"`
 	PeerDependencies     map[string]string `json:"peerDependencies,omitempty"`
-	// Packages write these fields in several shapes; they are kept unchanged.
+	// These fields can have several JSON types. They are kept unchanged.
 	PeerDependenciesMeta json.RawMessage `json:"peerDependenciesMeta,omitempty"`
 	BundleDependencies   json.RawMessage `json:"bundleDependencies,omitempty"`
 	Bin                  json.RawMessage `json:"bin,omitempty"`
@@ -53,12 +53,12 @@ func npmManifest(name string) map[string]any {
 	}
 }
 
-// npmDependencies extracts the list of dependencies from npm's lock file, in canonical
-// form. Every dependency must have a hash and come from the registry.
+// npmDependencies extracts the list of dependencies from npm's own lock file, in canonical form. Every dependency
+// must have a hash and come from the registry.
 func npmDependencies(name string, lock []byte) ([]byte, error) {
 	var all npmPackages
 	if err := json.Unmarshal(lock, &all); err != nil || all.LockfileVersion < 2 {
-		return nil, &Error{Code: FetchFailed, What: name, Detail: "npm wrote a lock file that cannot be read", Err: err, Hint: "use npm 9 or newer"}
+		return nil, fail(FetchFailed, name, "npm wrote a lock file that cannot be read", "use npm 9 or newer", err)
 	}
 	delete(all.Packages, "")
 	self := "node_modules/" + name
@@ -72,7 +72,7 @@ func npmDependencies(name string, lock []byte) ([]byte, error) {
 		all.Packages[key] = d
 	}
 	if _, ok := all.Packages[self]; !ok {
-		return nil, &Error{Code: FetchFailed, What: name, Detail: "npm did not install it", Hint: "check that npm works on its own"}
+		return nil, fail(FetchFailed, name, "npm did not install the package", "check that npm works outside ambit", nil)
 	}
 	b, err := json.Marshal(all.Packages)
 	if err != nil {
@@ -81,41 +81,41 @@ func npmDependencies(name string, lock []byte) ([]byte, error) {
 	return canonical(b)
 }
 
-// check refuses a dependency that a lock cannot pin.
+// check returns an error if the dependency cannot be pinned.
 func (d npmDependency) check(key string) error {
 	switch {
 	case !strings.HasPrefix(key, "node_modules/") || strings.Contains("/"+key+"/", "/../"):
-		return unsafePackage(diag.Quote(key), "is outside node_modules")
+		return unsafePackage(diag.Quote(key), "is a dependency outside node_modules")
 	case d.Resolved != "":
-		return unsafePackage(diag.Quote(key), "comes from outside the registry")
+		return unsafePackage(diag.Quote(key), "is a dependency that does not come from the registry")
 	case !strings.HasPrefix(d.Integrity, "sha512-") && !d.InBundle:
-		return unsafePackage(diag.Quote(key), "has no sha512")
+		return unsafePackage(diag.Quote(key), "is a dependency without a sha512 hash")
 	}
 	return nil
 }
 
-// npmLockfile converts a list of dependencies to npm's lock file. The list comes from
-// a file that people edit and merge.
+// npmLockfile converts a list of dependencies to npm's own lock file format. It checks the list again, because the
+// list comes from ambit.lock, which people edit and merge.
 func npmLockfile(name string, list []byte) (*npmPackages, error) {
 	var deps map[string]npmDependency
 	dec := json.NewDecoder(bytes.NewReader(list))
 	dec.DisallowUnknownFields()
 	bad := func(detail string, err error) error {
-		return &Error{Code: LockInvalid, What: name, Detail: detail, Err: err, Hint: "lock it again", Command: updateCommand}
+		return fail(LockInvalid, name, detail, "lock the package again", err, updateCommand)
 	}
 	if err := dec.Decode(&deps); err != nil {
-		return nil, bad("its list of dependencies cannot be read", err)
+		return nil, bad("the list of dependencies cannot be read", err)
 	}
 	self, ok := deps["node_modules/"+name]
 	if !ok {
-		return nil, bad("its list of dependencies belongs to another package", nil)
+		return nil, bad("the list of dependencies belongs to a different package", nil)
 	}
 	for key, d := range deps {
 		if err := d.check(key); err != nil {
-			return nil, bad("its list of dependencies cannot be used", err)
+			return nil, bad("the list of dependencies cannot be used", err)
 		}
 	}
-	// ambit has already compared the archive with the pinned sha256.
+	// The archive was already compared with the pinned sha256.
 	self.Resolved = "file:" + npmArchive
 	deps["node_modules/"+name] = self
 	lock := &npmPackages{Name: npmProjectName, LockfileVersion: 3, Requires: true, Packages: deps}
@@ -125,7 +125,6 @@ func npmLockfile(name string, list []byte) (*npmPackages, error) {
 	return lock, nil
 }
 
-// anyNamed reports whether a tree contains a package of that name.
 func anyNamed(deps map[string]npmDependency, name string) bool {
 	for key, d := range deps {
 		if d.Name == name || d.Name == "" && strings.HasSuffix(key, "node_modules/"+name) {
@@ -135,7 +134,7 @@ func anyNamed(deps map[string]npmDependency, name string) bool {
 	return false
 }
 
-// canonical returns the RFC 8785 form of a JSON text.
+// canonical returns the canonical form (RFC 8785) of a JSON value.
 func canonical(b []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(b))
 	err := v.Canonicalize()

@@ -20,36 +20,35 @@ type Package struct {
 	Version string
 	// Digest is the sha256 of the archive as published, or of the local file.
 	Digest string
-	// Tree is the digest of the installed tree, Lockfile the digest of Dependencies.
-	// All three are empty for local files and programs.
+	// Tree is the digest of the installed tree. Dependencies is the list of dependencies, and Lockfile is the digest
+	// of that list. All three are empty for local files and programs.
 	Tree         string
 	Lockfile     string
 	Dependencies []byte
-	// Scripts are the packages whose install scripts were allowed to run.
+	// Scripts lists the packages whose install scripts were allowed to run.
 	Scripts []string
-	// Platform is the os/arch that the package was installed for.
+	// Platform is the platform (os/arch) for which the package was installed.
 	Platform string
-	// Dir contains the whole package and nothing else. It is the only folder of the
-	// store that a sandbox must show.
+	// Dir is the folder in the store that contains the whole package and nothing else. It is the only folder of the store
+	// that must be visible in a sandbox.
 	Dir string
-	// File is the local file or program; empty for a package in the store.
+	// File is the path of the local file or program. It is empty for a package in the store.
 	File string
-	// Strays are folders outside the package where Node.js would look for a missing
-	// module. A sandbox should hide them.
+	// Strays lists the folders outside the package where Node.js would look for a missing module. A sandbox should hide
+	// these folders.
 	Strays []string
-	// Env are variables that a bundle sets for its program, and Needs the ones that
-	// its user must set.
+	// Env contains the environment variables that a bundle sets for its program. Needs lists the variables that the
+	// user must set.
 	Env   map[string]string
 	Needs []string
 
 	argv []string
-	// args are a bundle's default arguments, and lacks the names of those without a
-	// value.
-	args, lacks []string
+	// args lists a bundle's default arguments. missingArgs lists the required arguments that have no default value.
+	args, missingArgs []string
 }
 
-// Argv returns the command that runs the package's program with these arguments.
-// Without arguments a bundle's default arguments are used.
+// Argv returns the command that runs the package's program with the given arguments. If args is empty, a bundle's
+// program gets the bundle's default arguments.
 func (p *Package) Argv(args []string) []string {
 	if len(args) == 0 {
 		args = p.args
@@ -57,23 +56,25 @@ func (p *Package) Argv(args []string) []string {
 	return slices.Concat(p.argv, args)
 }
 
-// Want describes a required package. Empty fields match anything.
+// Want describes the package that the caller needs. If Digest or Tree is empty, it matches any package.
 type Want struct {
 	Digest string
 	Tree   string
-	// Dependencies is the list to install, from a lock file. Without it the newest
-	// versions that fit are installed.
+	// Dependencies is the list of dependencies to install, which comes from a lock file. If Dependencies is nil, Fetch
+	// installs the newest versions that the package accepts.
 	Dependencies []byte
-	// Scripts are the packages whose install scripts may run.
+	// Scripts lists the packages whose install scripts Fetch is allowed to run.
 	Scripts []string
+	// Download downloads the archive of a bundle. If Download is nil, Fetch does not download bundles.
+	Download Download
 }
 
-// Want returns a Want for exactly this package and its dependencies.
+// Want returns a Want that matches exactly this package and its dependencies.
 func (p *Package) Want() Want {
 	return Want{Digest: p.Digest, Tree: p.Tree, Dependencies: p.Dependencies, Scripts: p.Scripts}
 }
 
-// record is the header of a listing: the origin of the tree.
+// record is the header line of a listing. It describes the package from which the tree was installed.
 type record struct {
 	Kind     Kind     `json:"kind"`
 	Name     string   `json:"name"`
@@ -81,13 +82,12 @@ type record struct {
 	Digest   string   `json:"digest"`
 	Lockfile string   `json:"lockfile"`
 	Scripts  []string `json:"scripts,omitempty"`
-	// Runtime is the Python that the wheels were chosen for.
+	// Runtime is the version of Python for which the wheels were chosen, such as python3.12.
 	Runtime string `json:"runtime,omitempty"`
 }
 
 func platform() string { return runtime.GOOS + "/" + runtime.GOARCH }
 
-// The files of a package in the store.
 const (
 	fileArchive      = "package"
 	fileDependencies = "dependencies.json"
@@ -95,14 +95,15 @@ const (
 	dirTree          = "tree"
 )
 
-// maxListing limits the bytes that are read before verification.
+// maxListing limits the size of files that are read before they have been verified.
 const maxListing = 256 << 20
 
-// Open returns the package with that digest after hashing all of it again. A modified
-// package returns Tampered, a missing one NotStored.
+// Open returns the stored package that ref and want describe. It hashes the whole package again. It fails with
+// Tampered if the package was modified, and with NotStored if the package is not in the store.
 func (s *Store) Open(ref Ref, want Want) (*Package, error) {
 	if ref.Kind != NPM && ref.Kind != PyPI && ref.Kind != MCPB {
-		return nil, &Error{Code: Unpinnable, What: ref.Name, Detail: "is not a package", Hint: "the package store holds npm and Python packages and bundles only"}
+		return nil, fail(Unpinnable, ref.Name, "this is not a package",
+			"use an npm package, a Python package or a bundle; the package store holds nothing else", nil)
 	}
 	dirs, err := s.candidates(want)
 	if err != nil {
@@ -111,10 +112,10 @@ func (s *Store) Open(ref Ref, want Want) (*Package, error) {
 	var firstErr error
 	anyList := want.Tree != "" || want.Dependencies != nil || ref.Kind == MCPB
 	for _, dir := range dirs {
-		if !anyList && !exists(s.chosen(filepath.Base(dir))) {
+		if !anyList && !exists(s.resolvedMarker(filepath.Base(dir))) {
 			continue
 		}
-		p, err := open(dir, ref, want)
+		p, err := openVerified(dir, ref, want)
 		if err == nil {
 			return p, nil
 		}
@@ -123,66 +124,48 @@ func (s *Store) Open(ref Ref, want Want) (*Package, error) {
 		}
 	}
 	if firstErr == nil || errors.Is(firstErr, NotStored) {
-		return nil, &Error{Code: NotStored, What: ref.String(), Detail: "is not in the package store", Hint: "fetch it", Command: lockCommand}
+		return nil, fail(NotStored, ref.String(), "the package is not in the store", "fetch the package", nil, lockCommand)
 	}
 	return nil, firstErr
 }
 
-// Size returns a number that grows with the count of a package's files, so that
-// packages can be compared. It is 0 for anything outside the store.
-func (s *Store) Size(want Want) int64 {
-	dirs, err := s.candidates(want)
-	if err != nil || len(dirs) == 0 {
-		return 0
-	}
-	info, err := os.Stat(filepath.Join(dirs[0], fileListing))
-	if err != nil {
-		return 0
-	}
-	return info.Size()
-}
-
-// candidates are the folders that may contain the package, newest first.
+// candidates returns the folders that could contain the package, newest first.
 func (s *Store) candidates(want Want) ([]string, error) {
 	hex, ok := strings.CutPrefix(want.Digest, digestPrefix)
 	if !ok {
-		return nil, &Error{Code: NotStored, Detail: "the package has no sha256", Hint: "compute it", Command: lockCommand}
+		return nil, fail(NotStored, "", "the package is not pinned to a sha256", "pin the package", nil, lockCommand)
 	}
 	list, err := os.ReadDir(s.platformDir())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, storeFailed(s.Dir, "the package store cannot be read", err)
 	}
-	type found struct {
-		dir  string
-		time int64
-	}
-	var all []found
+	var all []fs.FileInfo
 	for _, d := range list {
 		if !strings.HasPrefix(d.Name(), hex+"-") || want.Tree != "" && d.Name() != folderName(want.Digest, want.Tree) {
 			continue
 		}
 		if info, err := d.Info(); err == nil && info.IsDir() {
-			all = append(all, found{filepath.Join(s.platformDir(), d.Name()), info.ModTime().UnixNano()})
+			all = append(all, info)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b found) int { return int(min(max(b.time-a.time, -1), 1)) })
+	slices.SortStableFunc(all, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
 	dirs := make([]string, len(all))
-	for i, f := range all {
-		dirs[i] = f.dir
+	for i, info := range all {
+		dirs[i] = filepath.Join(s.platformDir(), info.Name())
 	}
 	return dirs, nil
 }
 
-// folderName is a package's folder in the store. It contains only the start of the
-// tree digest, to keep paths short; all of the digest is verified.
+// folderName returns the name of a package's folder in the store. To keep paths short, the name contains only the
+// beginning of the tree digest. openVerified checks the whole digest.
 func folderName(digest, tree string) string {
 	return strings.TrimPrefix(digest, digestPrefix) + "-" + strings.TrimPrefix(tree, digestPrefix)[:16]
 }
 
-// open verifies one package from the outside in: first the listing by its digest, then
-// everything else by the listing.
-func open(dir string, ref Ref, want Want) (*Package, error) {
-	if err := noMore(dir, ref); err != nil {
+// openVerified verifies the package in dir and returns it. It compares the listing with its digest, and then all other
+// files with the listing.
+func openVerified(dir string, ref Ref, want Want) (*Package, error) {
+	if err := checkNoExtra(dir, ref); err != nil {
 		return nil, err
 	}
 	text, err := readBounded(filepath.Join(dir, fileListing), maxListing)
@@ -198,7 +181,7 @@ func open(dir string, ref Ref, want Want) (*Package, error) {
 	if err := json.Unmarshal(head, &r); err != nil {
 		return nil, damaged(ref, fileListing, "has no header", err)
 	}
-	if err := r.fits(ref, want); err != nil {
+	if err := r.checkMatch(ref, want); err != nil {
 		return nil, err
 	}
 	deps, err := readBounded(filepath.Join(dir, fileDependencies), maxListing)
@@ -224,7 +207,7 @@ func open(dir string, ref Ref, want Want) (*Package, error) {
 		p.argv, err = pythonProgram(root, ref, r.Runtime)
 	case MCPB:
 		var b *bundle
-		p.Name = ref.Name // the same bytes may be published at several addresses
+		p.Name = ref.Name // the same archive can be published at several addresses
 		if b, err = readBundle(root, ref); err == nil {
 			err = b.program(p, root, ref)
 		}
@@ -238,21 +221,20 @@ func open(dir string, ref Ref, want Want) (*Package, error) {
 	return p, nil
 }
 
-// fits refuses a stored package that is not the one asked for.
-func (r *record) fits(ref Ref, want Want) error {
+// checkMatch returns an error if the stored package does not match ref and want.
+func (r *record) checkMatch(ref Ref, want Want) error {
 	switch {
 	case r.Kind != ref.Kind || r.Name != ref.Name && r.Kind != MCPB && !(r.Kind == PyPI && samePython(r.Name, ref.Name)):
-		return &Error{
-			Code: DigestMismatch, What: ref.String(), Detail: "the digest belongs to another package, " + r.Name,
-			Hint: "compute the digest again", Command: lockCommand,
-		}
+		return fail(DigestMismatch, ref.String(), "the pinned digest belongs to a different package, "+r.Name,
+			"pin the package again", nil, lockCommand)
 	case ref.Version != "" && !sameVersion(r.Kind, r.Version, ref.Version):
-		return &Error{
-			Code: VersionConflict, What: ref.Name, Detail: "the digest belongs to version " + r.Version + ", but version " + ref.Version + " is declared",
-			Hint: "compute the digest again", Command: lockCommand,
-		}
-	case want.Dependencies != nil && digestOf(want.Dependencies) != r.Lockfile, want.Tree == "" && !slices.Equal(r.Scripts, sorted(want.Scripts)):
-		return &Error{Code: NotStored, What: ref.String(), Detail: "is in the store with other dependencies"}
+		return fail(VersionConflict, ref.Name,
+			"the pinned digest belongs to version "+r.Version+", but the manifest declares version "+ref.Version,
+			"pin the package again", nil, lockCommand)
+	case want.Dependencies != nil && digestOf(want.Dependencies) != r.Lockfile, want.Tree == "" &&
+		!slices.Equal(r.Scripts, sorted(want.Scripts)):
+		return fail(NotStored, ref.String(), "the store has this package only with different dependencies or scripts", "",
+			nil)
 	}
 	return nil
 }
@@ -263,14 +245,15 @@ func damaged(ref Ref, file, how string, err error) error {
 	}
 	return &Error{
 		Code: Tampered, What: ref.String(), File: file, Err: err,
-		Detail: "in the package store, " + file + " " + how + " (changed since it was hashed)",
-		Hint:   "find out who changed it, then fetch it again", Command: lockCommand,
+		Detail: "in the package store, " + file + " " + how + " (after the package was hashed)",
+		Hint:   "find out who changed the file, then fetch the package again", Command: lockCommand,
 	}
 }
 
-// noMore refuses extra entries beside the parts of a package. Node.js would find
-// modules there although no listing contains them.
-func noMore(dir string, ref Ref) error {
+// checkNoExtra returns an error if the package's folder contains anything besides the archive, the dependencies, the
+// listing and the tree. It also returns an error if there is a node_modules folder next to the package's folder or one
+// level higher, because Node.js would load modules from it although no listing contains them.
+func checkNoExtra(dir string, ref Ref) error {
 	list, err := os.ReadDir(dir)
 	if err != nil {
 		return storeFailed(dir, "the package store cannot be read", err)
@@ -288,7 +271,7 @@ func noMore(dir string, ref Ref) error {
 	return nil
 }
 
-// strays returns the node_modules folders above the store.
+// strays returns the node_modules folders in the folders above dir.
 func strays(dir string) []string {
 	var found []string
 	for {
@@ -302,8 +285,8 @@ func strays(dir string) []string {
 	}
 }
 
-// readBounded reads a regular file of at most most bytes.
-func readBounded(name string, most int64) ([]byte, error) {
+// readBounded reads a regular file. It fails if the file is larger than limit bytes.
+func readBounded(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -315,12 +298,13 @@ func readBounded(name string, most int64) ([]byte, error) {
 		return nil, err
 	case !info.Mode().IsRegular():
 		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("is not a regular file")}
-	case info.Size() > most:
+	case info.Size() > limit:
 		return nil, &fs.PathError{Op: "read", Path: name, Err: errors.New("is too large")}
 	}
-	return io.ReadAll(io.LimitReader(f, most))
+	return io.ReadAll(io.LimitReader(f, limit))
 }
 
+// sorted returns a sorted copy of list without duplicates.
 func sorted(list []string) []string {
 	list = slices.Clone(list)
 	slices.Sort(list)

@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// npmSelf is the part of package.json that ambit uses.
+// npmSelf is the part of a package's package.json that ambit uses.
 type npmSelf struct {
 	Name    string          `json:"name"`
 	Version string          `json:"version"`
@@ -31,7 +31,7 @@ func readNpmManifest(dir string) (npmSelf, error) {
 	return self, err
 }
 
-// bins are the package's programs by name.
+// bins maps the names of the package's programs to their paths in the package.
 func (s npmSelf) bins() map[string]string {
 	var one string
 	if json.Unmarshal(s.Bin, &one) == nil && one != "" {
@@ -44,56 +44,58 @@ func (s npmSelf) bins() map[string]string {
 	return many
 }
 
-// nodeProgram returns the command that runs a package's program, chosen as npx would.
+// nodeProgram returns the command that runs a package's program. It chooses the same program as npx.
 func nodeProgram(tree string, ref Ref) ([]string, error) {
 	dir := filepath.Join(tree, "node_modules", filepath.FromSlash(ref.Name))
 	self, err := readNpmManifest(dir)
 	if err != nil {
-		return nil, &Error{Code: NoProgram, What: ref.String(), Detail: "its package.json cannot be read", Err: err, Hint: "do not use this package"}
+		return nil, fail(NoProgram, ref.String(), "the package's package.json cannot be read", "do not use this package",
+			err)
 	}
 	bins := self.bins()
 	names := slices.Sorted(maps.Keys(bins))
 	if targets := sorted(slices.Collect(maps.Values(bins))); len(targets) == 1 && ref.Bin == "" {
-		names = names[:1] // other names for the same program
+		names = names[:1] // all names refer to the same program
 	}
-	chosen, err := choose(ref, names, path.Base(ref.Name))
+	chosen, err := chooseProgram(ref, names, path.Base(ref.Name))
 	if err != nil {
 		return nil, err
 	}
 	target := path.Clean(bins[chosen])
 	if !filepath.IsLocal(filepath.FromSlash(target)) {
-		return nil, &Error{Code: NoProgram, What: ref.String(), Detail: "its program " + diag.Quote(chosen) + " is outside the package", Hint: "do not use this package"}
+		return nil, fail(NoProgram, ref.String(),
+			"the path of the program "+diag.Quote(chosen)+" leads outside the package",
+			"do not use this package", nil)
 	}
 	return runFile(ref, filepath.Join(dir, filepath.FromSlash(target)))
 }
 
-// choose returns the requested program, the only program, or the program with the
-// package's own name.
-func choose(ref Ref, names []string, own string) (string, error) {
+// chooseProgram returns the requested program. If no program was requested, it returns the only program, or the
+// program with the same name as the package.
+func chooseProgram(ref Ref, names []string, own string) (string, error) {
 	switch {
 	case ref.Bin != "" && slices.Contains(names, ref.Bin):
 		return ref.Bin, nil
 	case ref.Bin != "":
 		hint := diag.DidYouMean(ref.Bin, names)
 		if hint == "" && len(names) > 0 {
-			hint = "it has " + diag.Words(quoted(names), "and")
+			hint = "the package has the programs " + diag.Words(quoted(names), "and")
 		}
-		return "", &Error{Code: NoProgram, What: ref.String(), Detail: "has no program " + diag.Quote(ref.Bin), Hint: hint}
+		return "", fail(NoProgram, ref.String(), "the package has no program "+diag.Quote(ref.Bin), hint, nil)
 	case len(names) == 1:
 		return names[0], nil
 	case slices.Contains(names, own):
 		return own, nil
 	case len(names) == 0:
-		return "", &Error{Code: NoProgram, What: ref.String(), Detail: "has no program", Hint: "it is a library; name a package that has a program"}
+		return "", fail(NoProgram, ref.String(), "the package has no program",
+			"specify a package that has a program; this package is a library", nil)
 	}
 	option := "-p " + ref.Name
 	if ref.Kind == PyPI {
 		option = "--from " + ref.Name
 	}
-	return "", &Error{
-		Code: NoProgram, What: ref.String(), Detail: "has several programs: " + diag.Words(quoted(names), "and"),
-		Hint: "say which: " + option + " PROGRAM",
-	}
+	return "", fail(NoProgram, ref.String(), "the package has several programs: "+diag.Words(quoted(names), "and"),
+		"to choose one of them, change the arguments to: "+option+" PROGRAM", nil)
 }
 
 func quoted(names []string) []string {
@@ -108,21 +110,21 @@ func quoted(names []string) []string {
 	return out
 }
 
-// runFile returns the command that runs one file of a tree: with the interpreter in
-// its first line, with node for JavaScript without such a line, or directly if it is
-// machine code.
+// runFile returns the command that runs one file of a tree. A script is run with the interpreter in its first line.
+// JavaScript without such a line is run with node, and machine code is run directly.
 func runFile(ref Ref, file string) ([]string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, &Error{Code: NoProgram, What: ref.String(), Detail: "its program cannot be read", Err: err, Hint: "the package is incomplete; report it to its authors"}
-	}
-	defer f.Close()
 	start := make([]byte, 512)
-	n, err := io.ReadFull(f, start)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return nil, &Error{Code: NoProgram, What: ref.String(), Detail: "its program cannot be read", Err: err, Hint: "the package is incomplete; report it to its authors"}
+	f, err := os.Open(file)
+	if err == nil {
+		defer f.Close()
+		var n int
+		n, err = io.ReadFull(f, start)
+		start = start[:n]
 	}
-	start = start[:n]
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return nil, fail(NoProgram, ref.String(), "the program of the package cannot be read",
+			"report to the package's authors that the package is incomplete", err)
+	}
 	words := shebang(start)
 	switch ext := strings.ToLower(filepath.Ext(file)); {
 	case len(words) > 0:
@@ -131,7 +133,8 @@ func runFile(ref Ref, file string) ([]string, error) {
 	case machineCode(start):
 		return []string{file}, nil
 	default:
-		return nil, &Error{Code: NoProgram, What: ref.String(), Detail: "its program is neither a script nor machine code", Hint: "report it to the package's authors"}
+		return nil, fail(NoProgram, ref.String(), "the program of the package is neither a script nor machine code",
+			"report the problem to the package's authors", nil)
 	}
 	interpreter, err := lookup(words[0], "")
 	if err != nil {
@@ -140,8 +143,8 @@ func runFile(ref Ref, file string) ([]string, error) {
 	return slices.Concat([]string{interpreter}, words[1:], []string{file}), nil
 }
 
-// shebang returns the interpreter and options in a script's first line. The
-// interpreter is looked up by name, because paths differ between machines.
+// shebang returns the interpreter and its options from a script's first line. It drops the interpreter's folder,
+// because paths differ between machines.
 func shebang(start []byte) []string {
 	line, _, _ := bytes.Cut(start, []byte("\n"))
 	rest, ok := bytes.CutPrefix(line, []byte("#!"))
@@ -163,10 +166,6 @@ func shebang(start []byte) []string {
 }
 
 func machineCode(start []byte) bool {
-	for _, magic := range []string{"\x7fELF", "\xcf\xfa\xed\xfe", "\xca\xfe\xba\xbe", "MZ"} {
-		if bytes.HasPrefix(start, []byte(magic)) {
-			return true
-		}
-	}
-	return false
+	magic := []string{"\x7fELF", "\xcf\xfa\xed\xfe", "\xca\xfe\xba\xbe", "MZ"}
+	return slices.ContainsFunc(magic, func(m string) bool { return bytes.HasPrefix(start, []byte(m)) })
 }

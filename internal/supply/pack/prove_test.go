@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// The reference servers: fetched, locked, fetched again elsewhere from the lock,
-// started from the store, tampered with.
+// The reference servers can be fetched, started from the store, and locked. Fetching them into
+// another store results in the same tree. A modified file is detected.
 func TestProveReferenceServers(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	s := newStore(t)
@@ -35,7 +35,7 @@ func TestProveReferenceServers(t *testing.T) {
 			p := fetchReal(t, s, ref, Want{})
 			t.Logf("fetched in %v", time.Since(start).Round(time.Millisecond))
 			if p.Digest != c.digest {
-				t.Errorf("its digest is %s", p.Digest)
+				t.Errorf("got the digest %s, want %s", p.Digest, c.digest)
 			}
 			var args []string
 			if c.name == "server-filesystem" {
@@ -43,7 +43,7 @@ func TestProveReferenceServers(t *testing.T) {
 			}
 			tools := listTools(t, p.Argv(args))
 			if c.tools > 0 && len(tools) != c.tools {
-				t.Errorf("it has %d tools", len(tools))
+				t.Errorf("got %d tools, want %d", len(tools), c.tools)
 			}
 
 			path := filepath.Join(t.TempDir(), LockName)
@@ -70,7 +70,7 @@ func TestProveReferenceServers(t *testing.T) {
 			q := fetchReal(t, elsewhere, ref, want)
 			t.Logf("fetched again from the lock in %v", time.Since(start).Round(time.Millisecond))
 			if q.Tree != p.Tree {
-				t.Errorf("the tree is %s, and was %s", q.Tree, p.Tree)
+				t.Errorf("got the tree %s, want %s", q.Tree, p.Tree)
 			}
 			var times []time.Duration
 			for range 9 {
@@ -88,13 +88,13 @@ func TestProveReferenceServers(t *testing.T) {
 			b[len(b)/2] ^= 1
 			check(t, errors.Join(os.Chmod(file, 0o600), os.WriteFile(file, b, 0), os.Chmod(file, sealedFile)))
 			if _, err := elsewhere.Open(ref, want); !errors.Is(err, Tampered) {
-				t.Errorf("tampered with: %v", err)
+				t.Errorf("opening a modified package: got %v, want %s", err, Tampered)
 			}
 		})
 	}
 }
 
-// listTools asks a server on stdio for its tools.
+// listTools starts a server and requests its tools over stdio.
 func listTools(t *testing.T, argv []string) map[string]json.RawMessage {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -132,6 +132,6 @@ func listTools(t *testing.T, argv []string) map[string]json.RawMessage {
 		}
 		return tools
 	}
-	t.Fatalf("no answer: %v", lines.Err())
+	t.Fatalf("the server did not answer: %v", lines.Err())
 	return nil
 }

@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,39 +14,44 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// pipSigns are the known causes of pip's failures. pip reports a missing version also
-// when the index is unreachable, so that sign is last.
-var pipSigns = []sign{
-	{RuntimeMissing, "install pip for this Python (on Debian: apt-get install python3-pip)", none, []string{"No module named pip"}},
-	{Unsafe, "do not use this package: one of its dependencies is not a wheel, and building it would run its code", none, []string{notBuilt}},
-	{DigestMismatch, "the index serves different bytes than before; find out why before you lock again", updateCommand, []string{"DO NOT MATCH THE HASHES"}},
-	{FetchFailed, "the Python index is unreachable: check the network, or the proxy in HTTPS_PROXY, and try again", none, []string{"Retrying (Retry", "ConnectionError", "Connection refused", "Temporary failure", "Max retries"}},
-	{NotFound, "check the name and the version; packages without a wheel for this machine are not built here, because building runs their code", none, []string{
-		"No matching distribution", "Could not find a version",
-	}},
+// pipSymptoms lists the known causes of pip's failures. The symptom of a missing version is last, because pip also
+// reports a missing version if the index is unreachable.
+var pipSymptoms = []symptom{
+	newSymptom(RuntimeMissing, "No module named pip",
+		"install pip for this Python (on Debian, run: apt-get install python3-pip)", none),
+	newSymptom(Unsafe, notBuilt,
+		"do not use this package, because a dependency is not a wheel and building it would run its code", none),
+	newSymptom(DigestMismatch, "DO NOT MATCH THE HASHES",
+		"find out why the index now serves different content, and then lock again", updateCommand),
+	newSymptom(FetchFailed, "Retrying (Retry|ConnectionError|Connection refused|Temporary failure|Max retries",
+		"the Python index is unreachable: check the network, or the proxy in HTTPS_PROXY, and try again", none),
+	newSymptom(NotFound, "No matching distribution|Could not find a version",
+		"check the name and the version; if the package has no wheel for this machine, ambit cannot install it", none),
 }
 
-// notBuilt is the error that pip gets when it starts a program.
+// notBuilt is the error message that pip gets when it tries to start another program.
 const notBuilt = "this would run the code of a package"
 
-// runPip runs pip and lets it start no program. Downloading wheels from an index needs
-// none. --only-binary does not cover a dependency with an address of its own: pip
-// would clone and build it, which runs its code. pip starts programs otherwise only to
-// find the version of musl or macOS, and for passwords if so configured.
+// runPip is a Python program that runs pip and prevents it from starting other programs. pip does not need other
+// programs to download wheels from an index. The option --only-binary is not enough, because it does not apply to
+// dependencies with a URL. pip would clone and build such a dependency, and the build would run its code. The hook
+// allows two exceptions: pip can run programs to find out the version of musl or macOS, and to get a password from
+// keyring.
 const runPip = `import os, runpy, sys
 def hook(event, args):
     if event == "subprocess.Popen":
         words = args[1] if isinstance(args[1], (list, tuple)) else [args[1]]
         if os.path.basename(words[0]).startswith(("ld-musl-", "keyring")) or args[3] == {"SYSTEM_VERSION_COMPAT": "0"}:
             return
-    elif event not in ("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.startfile", "pty.spawn"):
+    elif event not in ("os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.startfile",
+            "pty.spawn"):
         return
     raise PermissionError("` + notBuilt + `")
 sys.addaudithook(hook)
 runpy.run_module("pip", run_name="__main__", alter_sys=True)`
 
-// findPython finds an interpreter: the requested one, or any of the given version.
-// Both may be empty.
+// findPython returns the path and the version of a Python interpreter. If asked is empty, findPython tries the usual
+// names. If version is not empty, the interpreter must have that version.
 func findPython(ctx context.Context, asked, version string) (file, got string, err error) {
 	names := []string{asked}
 	if asked == "" {
@@ -56,7 +62,8 @@ func findPython(ctx context.Context, asked, version string) (file, got string, e
 		if name == "" || err != nil {
 			continue
 		}
-		out, err := run(ctx, "", os.Environ(), found, "-I", "-S", "-c", "import sys; print('python%d.%d' % sys.version_info[:2]); print(sys.executable)")
+		out, err := run(ctx, "", os.Environ(), found, "-I", "-S", "-c",
+			"import sys; print('python%d.%d' % sys.version_info[:2]); print(sys.executable)")
 		if err != nil {
 			continue
 		}
@@ -65,18 +72,20 @@ func findPython(ctx context.Context, asked, version string) (file, got string, e
 			return file, strings.TrimSpace(got), nil
 		}
 	}
-	what := slices.DeleteFunc([]string{asked, version, "python3"}, func(s string) bool { return s == "" })[0]
-	return "", "", &Error{Code: RuntimeMissing, What: what, Detail: "is not installed", Hint: "install it (on Debian: apt-get install python3 python3-pip)"}
+	return "", "", fail(RuntimeMissing, cmp.Or(asked, version, "python3"), "is not installed",
+		"install Python and pip (on Debian, run: apt-get install python3 python3-pip)", nil)
 }
 
-// python downloads wheels with pip and unpacks them. Only wheels are accepted:
-// unpacking them runs no code.
+// python downloads wheels with pip and unpacks them. It accepts only wheels, because no code runs when a wheel is
+// unpacked.
 func (f *fetch) python(ctx context.Context) error {
-	if m := pypiSpec().FindStringSubmatch(f.ref.Name); m == nil || m[1] != f.ref.Name || f.ref.Version != "" && !IsExact(PyPI, f.ref.Version) {
-		return &Error{Code: NotFound, What: f.ref.String(), Detail: "is not a Python package with an exact version", Hint: "write name==1.2.3"}
+	if m := pypiSpec().FindStringSubmatch(f.ref.Name); m == nil || m[1] != f.ref.Name || f.ref.Version != "" &&
+		!IsExact(PyPI, f.ref.Version) {
+		return fail(NotFound, f.ref.String(), "this is not a Python package with an exact version", "write name==1.2.3", nil)
 	}
 	if len(f.want.Scripts) > 0 {
-		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "wheels have no install scripts to allow", Hint: "remove --allow-scripts"}
+		return fail(Unsafe, f.ref.String(), "--allow-scripts does not apply: Python packages have no install scripts",
+			"remove --allow-scripts", nil)
 	}
 	python, version, err := findPython(ctx, f.ref.Runtime, "")
 	if err != nil {
@@ -88,13 +97,13 @@ func (f *fetch) python(ctx context.Context) error {
 			"--progress-bar=off", "--cache-dir=" + f.store.cacheDir("pip"), "--dest=" + dir,
 		}, args...)
 		if _, err := run(ctx, dir, environ(pipIndex()...), argv...); err != nil {
-			return explain(pipSigns, f.ref.String(), err)
+			return explain(pipSymptoms, f.ref.String(), err)
 		}
 		return nil
 	}
 	dir, deps := f.path("pip"), f.path("pip", "all")
 	if err := os.MkdirAll(deps, 0o700); err != nil {
-		return storeFailed(dir, "could not be made", err)
+		return storeFailed(dir, "the folder could not be created", err)
 	}
 	spec := f.ref.Name
 	if f.ref.Version != "" {
@@ -108,7 +117,7 @@ func (f *fetch) python(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// pip identifies a wheel by its file name.
+	// The wheel keeps its file name, because pip reads the name and the version of the package from it.
 	base := filepath.Base(wheel)
 	if err := f.checkArchive(wheel, wheel); err != nil {
 		return err
@@ -118,18 +127,20 @@ func (f *fetch) python(ctx context.Context) error {
 		return err
 	}
 	own, wheelVersion, err := wheelName(base)
-	if err == nil && (!samePython(own, f.ref.Name) || f.ref.Version != "" && !sameVersion(PyPI, wheelVersion, f.ref.Version)) {
+	if err == nil &&
+		(!samePython(own, f.ref.Name) || f.ref.Version != "" && !sameVersion(PyPI, wheelVersion, f.ref.Version)) {
 		err = fmt.Errorf("the index returned %s", base)
 	}
 	if err != nil {
-		return &Error{Code: Unsafe, What: f.ref.String(), Detail: "is not the requested package", Err: err, Hint: "do not use this package"}
+		return fail(Unsafe, f.ref.String(), "the downloaded wheel is not the requested package", "do not use this package",
+			err)
 	}
 	f.record.Kind, f.record.Name, f.record.Version, f.record.Runtime = PyPI, f.ref.Name, wheelVersion, version
 	return f.take(dir, wheel, func() error { return f.unpackAll(deps, base) })
 }
 
-// pythonDependencies downloads a wheel's dependencies and the wheel itself: those of
-// the lock file, or the newest that fit.
+// pythonDependencies downloads a wheel and its dependencies to dir. It downloads the versions in want.Dependencies.
+// If want.Dependencies is nil, it downloads the newest versions that the wheel accepts.
 func (f *fetch) pythonDependencies(dir, wheel string, pip func(string, ...string) error) error {
 	var err error
 	if f.want.Dependencies == nil {
@@ -156,15 +167,13 @@ func (f *fetch) pythonDependencies(dir, wheel string, pip func(string, ...string
 		return storeFailed(dir, "the wheels could not be hashed", err)
 	}
 	if f.want.Dependencies != nil && string(f.deps) != string(f.want.Dependencies) {
-		return &Error{
-			Code: DigestMismatch, What: f.ref.String(), Detail: "the wheels for this machine differ from the lock file",
-			Hint: "lock it again with this Python", Command: updateCommand,
-		}
+		return fail(DigestMismatch, f.ref.String(), "the wheels for this machine differ from the wheels in the lock file",
+			"lock the package again with this Python", nil, updateCommand)
 	}
 	return nil
 }
 
-// hashWheels lists wheels with their hashes, in canonical form.
+// hashWheels returns the list of the wheels in dir with their hashes, as canonical JSON.
 func hashWheels(dir string) ([]byte, error) {
 	found, err := filepath.Glob(filepath.Join(dir, "*.whl"))
 	if err != nil {
@@ -183,7 +192,7 @@ func hashWheels(dir string) ([]byte, error) {
 	return canonical(b)
 }
 
-// requirements converts a list of wheels to pip's requirements file.
+// requirements converts a list of wheels to the lines of a requirements file for pip.
 func requirements(what string, list []byte) ([]string, error) {
 	var wheels map[string]string
 	err := json.Unmarshal(list, &wheels)
@@ -200,40 +209,40 @@ func requirements(what string, list []byte) ([]string, error) {
 		lines = append(lines, name+"=="+version+" --hash="+digest)
 	}
 	if err != nil {
-		return nil, &Error{Code: LockInvalid, What: what, Detail: "its list of dependencies cannot be read", Err: err, Hint: "lock it again", Command: updateCommand}
+		return nil, fail(LockInvalid, what, "the list of dependencies in the lock file cannot be read",
+			"lock the package again", err, updateCommand)
 	}
 	slices.Sort(lines)
 	return lines, nil
 }
 
-var wheelFile = lazy(`^([A-Za-z0-9](?:[A-Za-z0-9._]*[A-Za-z0-9])?)-([A-Za-z0-9.!+_]+)(?:-[0-9][A-Za-z0-9_.]*)?-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+-[A-Za-z0-9_.]+\.whl$`)
+var wheelFile = lazy(`^([A-Za-z0-9](?:[A-Za-z0-9._]*[A-Za-z0-9])?)-([A-Za-z0-9.!+_]+)` +
+	`(?:-[0-9][A-Za-z0-9_.]*)?(?:-[A-Za-z0-9_.]+){3}\.whl$`)
 
-// wheelName reads name and version from the name of a wheel.
+// wheelName parses the name and the version of the package from the file name of a wheel.
 func wheelName(file string) (name, version string, err error) {
 	m := wheelFile().FindStringSubmatch(file)
 	if m == nil {
-		return "", "", fmt.Errorf("%s is not the name of a wheel", diag.Quote(file))
+		return "", "", fmt.Errorf("%s is not the file name of a wheel", diag.Quote(file))
 	}
 	return m[1], m[2], nil
 }
 
 var pythonSeparators = lazy(`[-_.]+`)
 
-// samePython compares package names as the Python index does.
+// samePython reports whether two names refer to the same Python package. Case does not matter, and "-", "_" and "."
+// are equivalent.
 func samePython(a, b string) bool {
 	norm := func(s string) string { return strings.ToLower(pythonSeparators().ReplaceAllString(s, "-")) }
 	return norm(a) == norm(b)
 }
 
-// pipIndex gives pip the index that is configured for uv, if pip has none.
+// pipIndex returns an environment variable that makes pip use the index that is configured for uv. It returns nil if
+// no index is configured for uv, or if an index is configured for pip.
 func pipIndex() []string {
-	if os.Getenv("PIP_INDEX_URL") != "" {
+	index := cmp.Or(os.Getenv("UV_DEFAULT_INDEX"), os.Getenv("UV_INDEX_URL"))
+	if index == "" || os.Getenv("PIP_INDEX_URL") != "" {
 		return nil
 	}
-	for _, name := range []string{"UV_DEFAULT_INDEX", "UV_INDEX_URL"} {
-		if v := os.Getenv(name); v != "" {
-			return []string{"PIP_INDEX_URL=" + v}
-		}
-	}
-	return nil
+	return []string{"PIP_INDEX_URL=" + index}
 }

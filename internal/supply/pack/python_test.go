@@ -18,8 +18,7 @@ import (
 	"testing"
 )
 
-// needPip ends the test where there is no Python with pip: by failing under
-// CI=true, where it must be.
+// needPip skips the test if there is no Python with pip. In CI, the test fails instead.
 func needPip(t *testing.T) {
 	t.Helper()
 	out, err := exec.Command("python3", "-m", "pip", "--version").CombinedOutput()
@@ -33,7 +32,7 @@ func needPip(t *testing.T) {
 	t.Skip(message)
 }
 
-// wheel makes a wheel of files.
+// wheel returns a wheel with the given files.
 func wheel(t *testing.T, name, version, metadata string, files map[string]string) []byte {
 	t.Helper()
 	info := name + "-" + version + ".dist-info/"
@@ -57,8 +56,8 @@ func wheel(t *testing.T, name, version, metadata string, files map[string]string
 	return b.Bytes()
 }
 
-// pythonIndex serves wheels as a Python index does, and makes it pip's. What it
-// returns adds a wheel.
+// pythonIndex starts a Python index and makes pip use it. The returned function adds a wheel to the
+// index.
 func pythonIndex(t *testing.T) (add func(file string, content []byte)) {
 	t.Helper()
 	var mu sync.Mutex
@@ -118,14 +117,14 @@ func TestFetchPython(t *testing.T) {
 	p, err := s.Fetch(ctx, ref, Want{}, nil)
 	check(t, err)
 	if p.Digest != digestOf(own) {
-		t.Errorf("got the digest %s", p.Digest)
+		t.Errorf("got the digest %s, want %s", p.Digest, digestOf(own))
 	}
 	for _, file := range []string{"share/x.txt", "ambit_echo/p.py"} {
 		if !exists(filepath.Join(p.Dir, dirTree, file)) {
-			t.Errorf("%s is not where it belongs", file)
+			t.Errorf("the tree does not contain %s", file)
 		}
 	}
-	// Isolated: a module of the same name elsewhere is not seen.
+	// The program runs isolated: it does not import a module of the same name from another folder.
 	evil := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(evil, "ambit_dep.py"), []byte("version = 'evil'\n"), 0o600))
 	argv := p.Argv([]string{"a"})
@@ -133,16 +132,17 @@ func TestFetchPython(t *testing.T) {
 	cmd.Dir, cmd.Env = evil, append(os.Environ(), "PYTHONPATH="+evil)
 	out, err := cmd.Output()
 	if got := strings.TrimSpace(string(out)); got != "1.1.0 ['ambit-echo', 'a']" || cmd.ProcessState.ExitCode() != 3 {
-		t.Errorf("it says %q, %v", got, err)
+		t.Errorf("the program printed %q, %v", got, err)
 	}
 	if _, err := s.Open(Ref{Kind: PyPI, Name: "Ambit.Echo", Bin: "other"}, Want{Digest: p.Digest}); err != nil {
-		t.Errorf("another of its programs: %v", err)
+		t.Errorf("opening another program of the package: %v", err)
 	}
 	if l := leftovers(t, s); len(l) > 0 {
-		t.Errorf("left behind: %q", l)
+		t.Errorf("Fetch left work folders behind: %q", l)
 	}
 
-	// The same tree from an empty store, although a newer dependency appeared.
+	// A newer version of the dependency was published. Fetching with the list of dependencies still
+	// results in the same tree in an empty store.
 	dep("1.9.0", "evil")
 	want := Want{Digest: p.Digest, Tree: p.Tree, Dependencies: p.Dependencies}
 	q, err := newStore(t).Fetch(ctx, ref, want, nil)
@@ -150,25 +150,25 @@ func TestFetchPython(t *testing.T) {
 	if q.Tree != p.Tree {
 		t.Errorf("got the tree %s, want %s", q.Tree, p.Tree)
 	}
-	// The index serves other bytes.
+	// Fetch refuses the package if the index serves other content under the same version.
 	dep("1.1.0", "evil")
 	if _, err := newStore(t).Fetch(ctx, ref, want, nil); !errors.Is(err, DigestMismatch) {
-		t.Errorf("a dependency changed: %v", err)
+		t.Errorf("a changed dependency: got %v, want %s", err, DigestMismatch)
 	}
 	if _, err := newStore(t).Fetch(ctx, ref, Want{Digest: digestOf(nil)}, nil); !errors.Is(err, DigestMismatch) {
-		t.Errorf("another digest: %v", err)
+		t.Errorf("another digest: got %v, want %s", err, DigestMismatch)
 	}
 	if _, err := newStore(t).Fetch(ctx, Ref{Kind: PyPI, Name: "ambit-echo", Version: "9.9"}, Want{}, nil); !errors.Is(err, NotFound) {
-		t.Errorf("no such version: %v", err)
+		t.Errorf("an unknown version: got %v, want %s", err, NotFound)
 	}
 	if _, err := newStore(t).Fetch(ctx, Ref{Kind: PyPI, Name: "ambit-echo", Version: "1.2.3", Runtime: "python9.9"}, Want{}, nil); !errors.Is(err, RuntimeMissing) {
-		t.Errorf("no such Python: %v", err)
+		t.Errorf("an unknown Python: got %v, want %s", err, RuntimeMissing)
 	}
 }
 
 func TestUnpackRefuses(t *testing.T) {
 	for name, entry := range map[string]string{
-		"a path upwards": "../evil.py", "an absolute path": "/evil.py", "upwards through data": "x-1.data/data/../../../evil.py",
+		"a parent folder": "../evil.py", "an absolute path": "/evil.py", "a parent folder through data": "x-1.data/data/../../../evil.py",
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -180,11 +180,11 @@ func TestUnpackRefuses(t *testing.T) {
 			defer root.Close()
 			left := int64(maxUnpacked)
 			if err := unpack(root, file, &left); !errors.Is(err, Unsafe) {
-				t.Errorf("got %v", err)
+				t.Errorf("got the error %v, want %s", err, Unsafe)
 			}
 			left = 3
 			if err := unpack(root, file, &left); !errors.Is(err, Unsafe) {
-				t.Errorf("too large: %v", err)
+				t.Errorf("a wheel that is too large: got %v, want %s", err, Unsafe)
 			}
 		})
 	}
@@ -203,7 +203,7 @@ func TestWheelName(t *testing.T) {
 	} {
 		name, version, err := wheelName(file)
 		if got := strings.TrimSpace(name + " " + version); got != want || (err == nil) != (want != "") {
-			t.Errorf("%q: %q, %v", file, got, err)
+			t.Errorf("wheelName(%q): got %q, %v; want %q", file, got, err, want)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// fetchReal fetches from the registry that npm is set up for. Where it cannot be
-// reached the test is skipped, but under CI=true it fails.
+// fetchReal fetches a package from the registry that npm is configured to use. If the registry is
+// unreachable, the test is skipped; in CI, the test fails instead.
 func fetchReal(t *testing.T, s *Store, ref Ref, want Want) *Package {
 	t.Helper()
 	p, err := s.Fetch(context.Background(), ref, want, nil)
@@ -21,7 +21,7 @@ func fetchReal(t *testing.T, s *Store, ref Ref, want Want) *Package {
 	return p
 }
 
-// One small package as it is published, all the way from its name to its run.
+// A small published package can be fetched and run.
 func TestRealPackage(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
@@ -29,13 +29,13 @@ func TestRealPackage(t *testing.T) {
 	p := fetchReal(t, s, ref, Want{})
 	const digest = "sha256:fc7a7c3d357bb9f265e78ef38d108f1aa2bd86e9e781d5bcc28250b3dcdc8ebf"
 	if p.Digest != digest {
-		t.Errorf("its digest is %s", p.Digest)
+		t.Errorf("got the digest %s, want %s", p.Digest, digest)
 	}
 	argv := p.Argv([]string{"--version"})
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = t.TempDir(), []string{"PATH=/nonexistent"}
 	out, err := cmd.CombinedOutput()
 	if strings.TrimSpace(string(out)) != "3.0.1" {
-		t.Errorf("it says %q, %v", out, err)
+		t.Errorf("the program printed %q, %v; want its version 3.0.1", out, err)
 	}
 }

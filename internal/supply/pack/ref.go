@@ -15,44 +15,43 @@ type Kind string
 
 // The kinds.
 const (
-	// NPM is a package of the npm registry; its digest is that of the tarball.
+	// NPM is a package from the npm registry. Its digest is the sha256 of the tarball.
 	NPM Kind = "npm"
-	// PyPI is a package of the Python index; its digest is that of the wheel.
+	// PyPI is a package from the Python package index. Its digest is the sha256 of the wheel.
 	PyPI Kind = "pypi"
-	// File is a local file; its digest is that of the file.
+	// File is a local file. Its digest is the sha256 of the file.
 	File Kind = "file"
-	// Program is a program on PATH; its digest is that of the executable.
+	// Program is a program on PATH. Its digest is the sha256 of the executable.
 	Program Kind = "program"
-	// Remote is a server on another machine, which cannot be verified.
+	// Remote is a server on another machine. ambit cannot verify its code.
 	Remote Kind = "remote"
 )
 
 // Kinds lists all kinds.
 var Kinds = []Kind{NPM, PyPI, MCPB, File, Program, Remote, Builtin}
 
-// Ref is the package, file, program or endpoint that a server's command names.
+// Ref is the package, file, program or endpoint that a server's command refers to.
 type Ref struct {
 	Kind Kind
-	// Name is the package's name, the file's path as written, the program's name, or
-	// the endpoint.
+	// Name is the package's name, the file's path as written, the program's name, or the endpoint.
 	Name string
-	// Version is the exact version; empty if none is declared.
+	// Version is the exact version. It is empty if no exact version is declared.
 	Version string
-	// Asked is the version in the arguments: exact, a tag or a range; empty if there
-	// is none.
+	// Asked is the version in the arguments: an exact version, a tag or a range. It is empty if the arguments contain no
+	// version.
 	Asked string
-	// Bin is the package's program to run; empty for its default program.
+	// Bin is the name of the program in the package to run. If Bin is empty, the default program runs.
 	Bin string
-	// Extras are the optional parts of a Python package.
+	// Extras lists the requested optional parts of a Python package.
 	Extras []string
-	// Runtime interprets a file, with Flags. For a Python package it is the requested
-	// interpreter, if any.
+	// Runtime is the interpreter that runs a file, and Flags lists the interpreter's options. For a Python package,
+	// Runtime is the requested interpreter, if any.
 	Runtime string
 	Flags   []string
-	// Args are the program's own arguments.
+	// Args lists the arguments of the program itself.
 	Args []string
 
-	// spec is the index of the argument that names the package.
+	// spec is the index of the argument that contains the package.
 	spec int
 }
 
@@ -67,8 +66,8 @@ func (r Ref) String() string {
 	return r.Name + "@" + r.Version
 }
 
-// Identify returns what a server's command names. It reads only the command, no file
-// and no network.
+// Identify returns the package, file, program or endpoint that a server's command refers to. It looks only at the
+// server's declaration, and uses neither the file system nor the network.
 func Identify(s agent.Server) (Ref, error) {
 	if s.Transport == agent.StreamableHTTP {
 		return Ref{Kind: Remote, Name: s.Endpoint, Version: s.Version}, nil
@@ -82,15 +81,16 @@ func Identify(s agent.Server) (Ref, error) {
 		ref.Version = s.Version
 		return ref, nil
 	}
-	ref.Version, err = settle(ref, s.Version)
+	ref.Version, err = exactVersion(ref, s.Version)
 	if err != nil {
 		return Ref{}, err
 	}
 	return ref, nil
 }
 
-// settle returns the exact version that the arguments and the declaration agree on.
-func settle(ref Ref, declared string) (string, error) {
+// exactVersion returns the exact version to use. It fails if the version in the arguments contradicts the declared
+// version.
+func exactVersion(ref Ref, declared string) (string, error) {
 	pin, err := tooluri.ParsePin(declared)
 	if err != nil || pin.Digest() {
 		declared = ""
@@ -102,28 +102,28 @@ func settle(ref Ref, declared string) (string, error) {
 	case declared == "" || ref.Asked == "":
 		return declared, nil
 	case exact && !sameVersion(ref.Kind, ref.Asked, declared), !exact && !satisfies(ref.Asked, declared):
-		return "", &Error{
-			Code: VersionConflict, What: ref.Name,
-			Detail: "the arguments name version " + diag.Quote(ref.Asked) + ", but version " + diag.Quote(declared) + " is declared",
-			Hint:   "write the same version in both places",
-		}
+		return "", fail(VersionConflict, ref.Name,
+			"the arguments request version "+diag.Quote(ref.Asked)+", but the declared version is "+diag.Quote(declared),
+			"use the same version in \"args\" and in \"version\"", nil)
 	case exact && ref.Kind == PyPI:
-		return ref.Asked, nil // 1.0 and 1.0.0 are one version; the index knows it as written in the arguments
+		// The two versions can be spelled differently, such as 1.0 and 1.0.0. Use the spelling in the arguments, because the
+		// index knows that spelling.
+		return ref.Asked, nil
 	}
 	return declared, nil
 }
 
-// command is a command line that is being parsed. Offsets of arguments count from the
-// first after the command itself.
+// command is a command line that is being parsed.
 type command struct {
 	argv []string
-	// off is the number of words of argv that are parsed.
+	// off is the number of words in argv that have been parsed.
 	off int
 }
 
-// identify finds the family that the command belongs to.
+// identify parses the command with the family to which the command belongs. If there is no such family, it calls
+// identifyLocal.
 func (c *command) identify() (Ref, error) {
-	// Windows needs this wrapper for scripts.
+	// On Windows, scripts are started with "cmd /c".
 	if c.program() == "cmd" && len(c.argv) > 2 && strings.EqualFold(c.argv[1], "/c") {
 		c.off = 2
 	}
@@ -132,17 +132,17 @@ func (c *command) identify() (Ref, error) {
 		for _, words := range f.words {
 			if name == words[0] && slices.Equal(c.next(len(words)-1), words[1:]) {
 				c.off += len(words)
-				return f.read(c, f)
+				return f.read(c)
 			}
 		}
 	}
 	if c.off > 0 {
-		return Ref{}, c.unpinnable("a shell decides what runs", "name the program itself as the command")
+		return Ref{}, c.unpinnable("ambit cannot tell which code cmd runs", "use the program as the command, without cmd /c")
 	}
-	return c.local()
+	return c.identifyLocal()
 }
 
-// program is the base name of the program, without its extension.
+// program returns the base name of the program, without its extension.
 func (c *command) program() string {
 	if c.off >= len(c.argv) {
 		return ""
@@ -156,15 +156,14 @@ func (c *command) program() string {
 	return name
 }
 
-// next returns the n words after the program, or fewer at the end.
+// next returns at most n words after the program.
 func (c *command) next(n int) []string {
 	from := min(c.off+1, len(c.argv))
 	return c.argv[from:min(from+n, len(c.argv))]
 }
 
-// rest returns the words that are not parsed yet.
 func (c *command) rest() []string { return c.argv[c.off:] }
 
 func (c *command) unpinnable(detail, hint string) error {
-	return &Error{Code: Unpinnable, What: diag.Quote(strings.Join(c.argv, " ")), Detail: detail, Hint: hint}
+	return fail(Unpinnable, diag.Quote(strings.Join(c.argv, " ")), detail, hint, nil)
 }

@@ -22,8 +22,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// scope is that of the packages in the tests' own registry. npm is told where
-// it is by TestMain; every other package comes from where npm always gets them.
+// scope is the npm scope of the packages in the test registry. TestMain configures npm to use the test
+// registry for this scope. All other packages come from npm's usual registry.
 const scope = "@ambit-test"
 
 var registry = &npmRegistry{packages: map[string]map[string]npmVersion{}}
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(shutting{m, server})
 }
 
-// shutting are the tests, and then the end of the registry that they ask.
+// shutting runs the tests and then stops the test registry.
 type shutting struct {
 	*testing.M
 	server *httptest.Server
@@ -51,7 +51,7 @@ func (s shutting) Run() int {
 	return s.M.Run()
 }
 
-// npmRegistry is as much of a registry as npm needs.
+// npmRegistry is an npm registry with only the functions that the tests need.
 type npmRegistry struct {
 	url      string
 	mu       sync.Mutex
@@ -63,7 +63,8 @@ type npmVersion struct {
 	tarball  []byte
 }
 
-// publish makes a package of files; the first is its package.json.
+// publish publishes a package with the given package.json and files. It returns the digest of the
+// tarball.
 func (r *npmRegistry) publish(manifest map[string]any, files map[string]string) (digest string) {
 	name, version := manifest["name"].(string), manifest["version"].(string)
 	self, _ := json.Marshal(manifest)
@@ -81,7 +82,7 @@ func (r *npmRegistry) publish(manifest map[string]any, files map[string]string) 
 	return digestOf(tarball)
 }
 
-// archive is a compressed tar of files.
+// archive returns a gzipped tar archive of files.
 func archive(files map[string]string) []byte {
 	var buf bytes.Buffer
 	zip := gzip.NewWriter(&buf)

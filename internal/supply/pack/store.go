@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Store is a folder of packages.
+// Store is a package store: a folder that contains packages.
 type Store struct {
-	// Dir is created on first use.
+	// Dir is the path of the folder. Fetch creates the folder if it does not exist.
 	Dir string
 }
 
@@ -24,7 +24,7 @@ type Progress func(step string)
 
 const (
 	workPrefix = ".fetch-"
-	// Older work folders belong to processes that were killed.
+	// A work folder that is older than staleWork belongs to a process that was killed.
 	staleWork = 24 * time.Hour
 )
 
@@ -34,16 +34,20 @@ func (s *Store) platformDir() string {
 
 func (s *Store) cacheDir(client string) string { return filepath.Join(s.Dir, "cache", client) }
 
-// Fetch makes sure that the store contains the package that ref names, and returns it.
-// Without ref.Version it fetches the newest version. If the store contains want.Digest
-// intact, nothing is downloaded. progress may be nil.
+// Fetch returns the package that ref refers to. It downloads the package unless the store contains an intact package
+// that matches want. If ref.Version is empty, Fetch fetches the newest version. If want.Download is nil, Fetch does
+// not download bundles. The parameter progress can be nil.
 func (s *Store) Fetch(ctx context.Context, ref Ref, want Want, progress Progress) (*Package, error) {
 	if progress == nil {
 		progress = func(string) {}
 	}
-	if want.Digest != "" {
+	offline := ref.Kind == MCPB && want.Download == nil
+	if want.Digest != "" || offline {
 		p, err := s.Open(ref, want)
-		if err == nil || !errors.Is(err, NotStored) && !errors.Is(err, Tampered) {
+		// A tampered bundle is not replaced. Fetch also runs when a server starts, so replacing the bundle would hide the
+		// tampering.
+		replace := errors.Is(err, NotStored) || errors.Is(err, Tampered) && ref.Kind != MCPB
+		if offline || !replace {
 			return p, err
 		}
 	}
@@ -59,8 +63,10 @@ func (s *Store) Fetch(ctx context.Context, ref Ref, want Want, progress Progress
 		err = f.npm(ctx)
 	case PyPI:
 		err = f.python(ctx)
+	case MCPB:
+		err = f.bundle(ctx)
 	default:
-		return nil, &Error{Code: Unpinnable, What: ref.Name, Detail: "is not a package", Hint: "only npm and Python packages can be fetched"}
+		return nil, fail(Unpinnable, ref.Name, "this is not a package", "use an npm or Python package, or a bundle", nil)
 	}
 	if err != nil {
 		return nil, err
@@ -70,7 +76,7 @@ func (s *Store) Fetch(ctx context.Context, ref Ref, want Want, progress Progress
 		return nil, err
 	}
 	if want.Dependencies == nil {
-		if err := s.choose(folderName(f.record.Digest, tree)); err != nil {
+		if err := s.markResolved(folderName(f.record.Digest, tree)); err != nil {
 			return nil, err
 		}
 	}
@@ -78,8 +84,8 @@ func (s *Store) Fetch(ctx context.Context, ref Ref, want Want, progress Progress
 	return s.Open(ref, Want{Digest: f.record.Digest, Tree: tree})
 }
 
-// fetch is one package on its way into the store. The client (npm, pip) leaves the
-// archive and the tree in the work folder and fills in the record.
+// fetch holds the state of fetching one package. Each kind of package has its own method (npm, python or bundle),
+// which puts the archive and the tree into the work folder and sets the fields record and deps.
 type fetch struct {
 	store    *Store
 	ref      Ref
@@ -90,8 +96,7 @@ type fetch struct {
 	deps     []byte
 }
 
-// begin creates the work folder, within the store so that it can be renamed into
-// place.
+// begin creates the work folder in the store. Later, place renames this folder to its final name.
 func (f *fetch) begin() error {
 	dir := f.store.platformDir()
 	err := os.MkdirAll(dir, 0o700)
@@ -100,12 +105,12 @@ func (f *fetch) begin() error {
 		f.work, err = os.MkdirTemp(dir, workPrefix)
 	}
 	if err != nil {
-		return storeFailed(f.store.Dir, "the package store cannot be written", err)
+		return storeFailed(f.store.Dir, "the package store is not writable", err)
 	}
 	return nil
 }
 
-// sweep removes the work folders of killed processes. Failures do not matter.
+// sweep removes the work folders of killed processes. Errors are ignored.
 func sweep(dir string) {
 	list, _ := os.ReadDir(dir)
 	for _, d := range list {
@@ -122,47 +127,47 @@ func (f *fetch) path(elem ...string) string {
 	return filepath.Join(append([]string{f.work}, elem...)...)
 }
 
-// checkArchive hashes a download, compares the hash with the pinned digest, and
-// renames the download to its place for installation.
-func (f *fetch) checkArchive(name, to string) error {
-	digest, err := hashFile(name)
+// checkArchive hashes a downloaded file, compares the hash with the pinned digest, and renames the file to newPath.
+func (f *fetch) checkArchive(download, newPath string) error {
+	digest, err := hashFile(download)
 	if err != nil {
-		return storeFailed(name, "the download cannot be read", err)
+		return storeFailed(download, "the download cannot be read", err)
 	}
 	f.record.Digest = digest
 	if f.want.Digest != "" && digest != f.want.Digest {
-		return &Error{
-			Code: DigestMismatch, What: f.ref.String(), Detail: "the published package has the sha256 " + digest + ", but " + f.want.Digest + " is pinned",
-			Hint: "the version differs, or its published content has changed; find out why, then lock again", Command: updateCommand,
-		}
+		return fail(DigestMismatch, f.ref.String(),
+			"the published package has the sha256 "+digest+", but the pinned sha256 is "+f.want.Digest,
+			"find out whether the published content has changed, and then lock the package again", nil, updateCommand)
 	}
-	if err := os.Rename(name, to); err != nil {
-		return storeFailed(f.store.Dir, "the package store cannot be written", err)
+	if err := os.Rename(download, newPath); err != nil {
+		return storeFailed(f.store.Dir, "the package store is not writable", err)
 	}
 	return nil
 }
 
-// take moves archive and tree out of the client's folder and removes the rest.
-func (f *fetch) take(dir, archive string, tree func() error) error {
+// take moves the archive to the work folder and calls moveTree to move the tree there. Then it removes dir, the
+// folder in which the client worked.
+func (f *fetch) take(dir, archive string, moveTree func() error) error {
 	err := os.Rename(archive, f.path(fileArchive))
 	if err == nil {
-		err = tree()
+		err = moveTree()
 	}
 	if err != nil {
-		return storeFailed(f.store.Dir, "the package store cannot be written", err)
+		return storeFailed(f.store.Dir, "the package store is not writable", err)
 	}
 	if removeAll(dir); exists(dir) {
-		return storeFailed(dir, "could not be removed", errors.New("it is not empty"))
+		return storeFailed(dir, "could not be removed", errors.New("the folder is not empty"))
 	}
 	return nil
 }
 
-// finish seals the tree, writes the listing and moves the package into place.
+// finish makes the tree read-only, writes the listing and moves the package to its place in the store. It returns the
+// tree digest.
 func (f *fetch) finish() (tree string, err error) {
 	f.progress("hashing " + f.record.Name)
 	root := f.path(dirTree)
 	if err := seal(root); err != nil {
-		return "", f.name(storeFailed(root, "the package could not be sealed", err))
+		return "", f.addName(storeFailed(root, "the package could not be made read-only", err))
 	}
 	list, err := scan(root)
 	if err != nil {
@@ -179,7 +184,7 @@ func (f *fetch) finish() (tree string, err error) {
 	}
 	tree = digestOf(text)
 	if f.want.Tree != "" && tree != f.want.Tree {
-		return "", f.otherTree(tree)
+		return "", f.treeMismatch(tree)
 	}
 	for name, b := range map[string][]byte{fileListing: text, fileDependencies: f.deps} {
 		if err := os.WriteFile(f.path(name), b, sealedFile); err != nil {
@@ -187,33 +192,32 @@ func (f *fetch) finish() (tree string, err error) {
 		}
 	}
 	if err := os.Chmod(f.path(fileArchive), sealedFile); err != nil {
-		return "", storeFailed(fileArchive, "could not be sealed", err)
+		return "", storeFailed(fileArchive, "could not be made read-only", err)
 	}
 	return tree, f.place(tree)
 }
 
-func (f *fetch) otherTree(tree string) error {
-	e := &Error{
-		Code: DigestMismatch, What: f.ref.String(), Detail: "the installed tree is " + tree + ", but the lock has " + f.want.Tree,
-		Hint: "the registry serves different dependencies than before; find out why before you lock again", Command: updateCommand,
-	}
+// treeMismatch returns the error for an installed tree that differs from the lock file.
+func (f *fetch) treeMismatch(tree string) error {
+	hint, command := "find out why the registry now serves different dependencies; then lock again", updateCommand
 	if len(f.want.Scripts) > 0 {
-		e.Hint, e.Command = "its install scripts write different files on each machine; lock it again on this one", lockCommand
+		hint = "lock the package on this machine, because its install scripts write different files on each machine"
+		command = lockCommand
 	}
-	return e
+	return fail(DigestMismatch, f.ref.String(),
+		"the installed tree has the digest "+tree+", but the digest in the lock file is "+f.want.Tree, hint, nil, command)
 }
 
-// name adds the package to an error about one of its files.
-func (f *fetch) name(err error) error {
-	var e *Error
-	if errors.As(err, &e) && e.Code == Unsafe {
+// addName adds the package's name to an error about one of the package's files.
+func (f *fetch) addName(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Code == Unsafe {
 		e.Detail, e.What = e.File+" "+e.Detail, f.ref.String()
 	}
 	return err
 }
 
-// place renames the work folder into the store. If the package already exists, another
-// fetch was faster. A damaged package is replaced.
+// place renames the work folder to its final name in the store. If another process has stored the same package in the
+// meantime, that package is kept, unless it is damaged.
 func (f *fetch) place(tree string) error {
 	to := filepath.Join(f.store.platformDir(), folderName(f.record.Digest, tree))
 	failed := func(err error) error {
@@ -229,7 +233,7 @@ func (f *fetch) place(tree string) error {
 		}
 		ref := f.ref
 		ref.Version = f.record.Version
-		if _, err := open(to, ref, Want{Digest: f.record.Digest, Tree: tree}); !errors.Is(err, Tampered) {
+		if _, err := openVerified(to, ref, Want{Digest: f.record.Digest, Tree: tree}); !errors.Is(err, Tampered) {
 			return nil
 		}
 		bad, err := os.MkdirTemp(f.store.platformDir(), workPrefix)
@@ -245,15 +249,17 @@ func (f *fetch) place(tree string) error {
 	return failed(fmt.Errorf("%s cannot be replaced", filepath.Base(to)))
 }
 
-// chosen is a marker file: the dependencies of a stored package were resolved on this
-// machine. Dependencies from a lock serve only the owner of that lock. A caller with
-// only the archive's digest, which is the same, must not get them.
-func (s *Store) chosen(folder string) string {
+// resolvedMarker returns the path of a marker file for a stored package. The marker exists if the dependencies of the
+// package were resolved on this machine. Without the marker, the dependencies come from a lock file. Open then returns
+// the package only to a caller with the same lock file, because the digest of the archive does not cover the
+// dependencies.
+func (s *Store) resolvedMarker(folder string) string {
 	return filepath.Join(s.Dir, "chosen", filepath.Base(s.platformDir()), folder)
 }
 
-func (s *Store) choose(folder string) error {
-	file := s.chosen(folder)
+// markResolved creates the marker file of a stored package.
+func (s *Store) markResolved(folder string) error {
+	file := s.resolvedMarker(folder)
 	err := os.MkdirAll(filepath.Dir(file), 0o700)
 	if err == nil {
 		err = os.WriteFile(file, nil, 0o600)
@@ -269,7 +275,8 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// removeAll removes a folder, even a sealed one. sweep removes the rest later.
+// removeAll removes a folder, even if the folder is read-only. Errors are ignored, because sweep later removes
+// anything that remains.
 func removeAll(dir string) {
 	_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if d != nil && d.IsDir() {

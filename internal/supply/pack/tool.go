@@ -3,51 +3,39 @@ package pack
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 )
 
-// HashTool returns the hash of a tool's whole definition: name, description, schemas,
-// annotations and any other field. The hash is the sha256 of the definition's RFC 8785
-// form, which is returned too, so only the spelling is free to vary.
-//
-// A definition with a duplicate key or invalid UTF-8 is refused, because two parsers
-// could read two different tools.
-func HashTool(raw []byte) (hash string, form []byte, err error) {
-	form, err = canonical(raw)
-	if err == nil && (len(form) == 0 || form[0] != '{') {
-		err = fmt.Errorf("it is not an object")
+// LockTool returns the canonical form (RFC 8785) of a tool's definition, and its sha256. The hash covers the whole
+// definition: name, description, schemas, annotations and any other field. The hash does not depend on white space,
+// the order of keys, or the spelling of strings and numbers. LockTool rejects a definition with a duplicate key or
+// invalid UTF-8, because two parsers could interpret it as two different tools.
+func LockTool(raw []byte) (LockedTool, error) {
+	form, err := canonical(raw)
+	if err == nil && form[0] != '{' {
+		err = errors.New("the definition is not a JSON object")
 	}
 	if err != nil {
-		return "", nil, &Error{
-			Code: BadDefinition, Detail: "a tool's definition cannot be hashed", Err: err,
-			Hint: "report it to the server's authors: clients would read the definition differently",
-		}
+		return LockedTool{}, fail(BadDefinition, "", "a tool's definition cannot be hashed",
+			"report this to the server's authors, because clients could interpret the definition differently", err)
 	}
-	return digestOf(form), form, nil
-}
-
-// LockTool returns the lock's entry for a tool definition.
-func LockTool(raw []byte) (LockedTool, error) {
-	hash, form, err := HashTool(raw)
-	return LockedTool{Hash: hash, Definition: form}, err
+	return LockedTool{Hash: digestOf(form), Definition: form}, nil
 }
 
 // Change is one difference between two definitions.
 type Change struct {
-	// Field is the path of the difference, such as description or
-	// inputSchema.properties.path.type.
+	// Field is the path of the difference, such as description or inputSchema.properties.path.type.
 	Field string `json:"field"`
-	// Old and New are the values as JSON, empty if there is none. A server wrote them:
-	// escape them before printing.
+	// Old and New are the values as JSON. An empty string means that there is no value. The values come from a
+	// server, so escape them before printing.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
 }
 
-// DiffTool lists the differences between two definitions of a tool, sorted by field. A
-// definition that cannot be parsed counts as one value.
+// DiffTool lists the differences between two definitions of a tool, sorted by field. If a definition cannot be
+// parsed, DiffTool compares the two texts. If the texts differ, the result is a single Change with both texts.
 func DiffTool(before, after []byte) []Change {
 	var a, b any
 	if decode(before, &a) != nil || decode(after, &b) != nil {
@@ -56,9 +44,7 @@ func DiffTool(before, after []byte) []Change {
 		}
 		return []Change{{Old: string(before), New: string(after)}}
 	}
-	var d differ
-	d.value("", a, b, true, true)
-	return d.changes
+	return diff("", a, b, true, true)
 }
 
 func decode(text []byte, v *any) error {
@@ -71,32 +57,31 @@ func decode(text []byte, v *any) error {
 	return dec.Decode(v)
 }
 
-type differ struct{ changes []Change }
-
-// value compares two values, each of which may be missing.
-func (d *differ) value(field string, a, b any, hasA, hasB bool) {
-	oldText, newText := text(a, hasA), text(b, hasB)
-	if oldText == newText {
-		return
+// diff lists the differences between the values a and b. The parameters hasA and hasB report whether the values exist.
+func diff(field string, a, b any, hasA, hasB bool) []Change {
+	before, after := jsonText(a, hasA), jsonText(b, hasB)
+	if before == after {
+		return nil
 	}
 	x, okX := a.(map[string]any)
 	y, okY := b.(map[string]any)
-	if okX && okY {
-		keys := slices.Concat(slices.Collect(maps.Keys(x)), slices.Collect(maps.Keys(y)))
-		for _, k := range sorted(keys) {
-			va, inA := x[k]
-			vb, inB := y[k]
-			d.value(join(field, k), va, vb, inA, inB)
-		}
-		return
+	if !okX || !okY {
+		return []Change{{Field: field, Old: before, New: after}}
 	}
-	d.changes = append(d.changes, Change{Field: field, Old: oldText, New: newText})
+	var changes []Change
+	for _, k := range bothKeys(x, y) {
+		va, inA := x[k]
+		vb, inB := y[k]
+		changes = append(changes, diff(join(field, k), va, vb, inA, inB)...)
+	}
+	return changes
 }
 
-// join returns the path of a nested field. A name that contains a separator is quoted.
+// join appends key to the path in field. It quotes a key that is empty or contains a dot, a quote, a backslash or a
+// space.
 func join(field, key string) string {
 	if key == "" || strings.ContainsAny(key, ".\"\\ ") {
-		key = text(key, true)
+		key = jsonText(key, true)
 	}
 	if field == "" {
 		return key
@@ -104,9 +89,9 @@ func join(field, key string) string {
 	return field + "." + key
 }
 
-// text returns a value as JSON with sorted keys.
-func text(v any, there bool) string {
-	if !there {
+// jsonText returns v as JSON with sorted keys. It returns "" if v does not exist.
+func jsonText(v any, exists bool) string {
+	if !exists {
 		return ""
 	}
 	var b strings.Builder

@@ -18,22 +18,22 @@ import (
 	"sync/atomic"
 )
 
-// A listing is the content of a tree as text: a header line, then one line for
-// each file, folder and link below the root, in the order of their paths.
+// A listing describes the content of a tree. It begins with a header line. One line follows for each file, folder and
+// symbolic link below the root, sorted by path.
 //
 //	d "node_modules"
 //	f <sha256> "node_modules/zod/package.json"
 //	x <sha256> "node_modules/zod/cli.js"
 //	l "../zod/cli.js" "node_modules/.bin/zod"
 //
-// f is a file, x one that can be executed. In the store nothing can be written:
-// an entry whose mode is not as sealed has its mode for a letter, which is in
-// no listing.
+// The first word is the mark: d for a folder, f for a file, x for an executable file, l for a symbolic link. Files
+// and folders in the store are read-only. If a file or folder is not read-only, its mark in a scan is its file mode.
+// No listing contains such a mark, so the scan differs from the listing.
 
 // entry is one line of a listing.
 type entry struct {
-	path string // with slashes, from the root
-	mark string // d, f, x, l, or another mark that no listing contains
+	path string // relative to the root, with slashes
+	mark string // d, f, x, l, or a file mode, which no listing contains
 	// detail is the hash of a file or the target of a link.
 	detail string
 	err    error
@@ -58,27 +58,22 @@ func digestOf(b []byte) string {
 
 const digestPrefix = "sha256:"
 
-// hashFile returns the digest of a regular file.
+// hashFile returns the digest of a regular file. If the path is a symbolic link, hashFile follows the link.
 func hashFile(name string) (string, error) {
-	f, err := os.Open(name)
+	file, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil {
-		return "", err
-	} else if !info.Mode().IsRegular() {
-		return "", &fs.PathError{Op: "read", Path: name, Err: errors.New("is not a regular file")}
-	}
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
+	mode, err := hashInto(h, file, make([]byte, 128<<10))
+	if err == nil && !mode.IsRegular() {
+		err = &fs.PathError{Op: "read", Path: name, Err: errors.New("is not a regular file")}
 	}
-	return digestPrefix + hex.EncodeToString(h.Sum(nil)), nil
+	return digestPrefix + hex.EncodeToString(h.Sum(nil)), err
 }
 
-// scan reads the tree below root, hashing files on all cores. Unreadable files have an
-// err; scan itself fails only if root is unreadable.
+// scan returns the entries of the tree below root, sorted by path. It hashes files on all cores. If a file cannot be
+// read, scan sets the err field of its entry. It returns an error only if root cannot be read.
 func scan(root string) ([]entry, error) {
 	var list []entry
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
@@ -88,7 +83,7 @@ func scan(root string) ([]entry, error) {
 		if p == root {
 			return nil
 		}
-		if err != nil { // an unreadable folder, which is already in the list
+		if err != nil { // p is an unreadable folder, whose entry was added last
 			list[len(list)-1].err = err
 			return nil
 		}
@@ -118,8 +113,8 @@ func scan(root string) ([]entry, error) {
 	return list, nil
 }
 
-// typeMark is the mark of a file type, before the mode is known. Devices and pipes are
-// never opened.
+// typeMark returns the preliminary mark of a file, which depends only on the file type. The mark of a device or a pipe
+// is its mode, so that entry.read does not open it.
 func typeMark(t fs.FileMode) string {
 	switch {
 	case t.IsDir():
@@ -132,7 +127,7 @@ func typeMark(t fs.FileMode) string {
 	return t.String()
 }
 
-// read fills in the entry's mark and detail.
+// read sets the final mark and the detail of the entry. The parameters h and buf are scratch space.
 func (e *entry) read(root string, h hash.Hash, buf []byte) {
 	if e.err != nil {
 		return
@@ -155,7 +150,25 @@ func (e *entry) read(root string, h hash.Hash, buf []byte) {
 	}
 }
 
-// The modes of sealed files and folders.
+// hashInto resets h, writes the content of a regular file to h, and returns the mode of the file.
+func hashInto(h hash.Hash, name string, buf []byte) (fs.FileMode, error) {
+	f, err := os.OpenFile(name, openFile, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	h.Reset()
+	if info.Mode().IsRegular() {
+		_, err = io.CopyBuffer(h, struct{ io.Reader }{f}, buf)
+	}
+	return info.Mode(), err
+}
+
+// Modes of read-only files and folders in the store.
 const (
 	sealedFile = 0o444
 	sealedExec = 0o555
@@ -164,8 +177,8 @@ const (
 
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// modeMark is the mark of a sealed file or folder, or the mode of one that is not
-// sealed. Windows has no such modes.
+// modeMark returns the mark of a file or folder. If the mode is not one that seal sets, the mark is the mode itself.
+// Windows does not have the modes that seal sets, so modeMark accepts every mode there.
 func modeMark(m fs.FileMode) string {
 	bits := m & modeBits
 	switch {
@@ -180,7 +193,7 @@ func modeMark(m fs.FileMode) string {
 	return m.String()
 }
 
-// listing returns the text of a scanned tree.
+// listing returns the listing of a scanned tree. It fails if an entry could not be read.
 func listing(header []byte, list []entry) ([]byte, error) {
 	b := append(append(make([]byte, 0, 160*len(list)), header...), '\n')
 	for _, e := range list {
@@ -192,8 +205,8 @@ func listing(header []byte, list []entry) ([]byte, error) {
 	return b, nil
 }
 
-// seal makes a tree read-only. It refuses links that leave the tree, devices and
-// pipes.
+// seal makes a tree read-only. It fails if the tree contains a device, a pipe, or a symbolic link that leads out of
+// the tree.
 func seal(root string) error {
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -212,7 +225,7 @@ func seal(root string) error {
 		case t&fs.ModeSymlink != 0:
 			return sealLink(real, p, rel)
 		case !t.IsRegular():
-			return unsafePackage(rel, "is neither a file, a folder nor a link")
+			return unsafePackage(rel, "is not a file, a folder or a link")
 		}
 		info, err := d.Info()
 		if err != nil {
@@ -247,17 +260,20 @@ func sealLink(root, p, rel string) error {
 		return unsafePackage(rel, "is a broken link")
 	}
 	if within, err := filepath.Rel(root, end); err != nil || !filepath.IsLocal(within) {
-		return unsafePackage(rel, "is a link that leaves the package")
+		return unsafePackage(rel, "is a link to a file outside the package")
 	}
 	return nil
 }
 
 func unsafePackage(file, detail string) error {
-	return &Error{Code: Unsafe, What: file, File: file, Detail: detail, Hint: "do not use this package, or report it to its authors"}
+	return &Error{
+		Code: Unsafe, What: file, File: file, Detail: detail, Hint: "do not use this package, and inform its authors",
+	}
 }
 
-// difference finds the first path at which a tree differs from its listing, and
-// describes the difference. want is the listing's text without its header.
+// difference compares a scanned tree with its listing. The parameter want is the listing without its header. The
+// results are the first path that differs and a description of the difference. If there is no difference, both
+// results are empty.
 func difference(want []byte, list []entry) (file, how string) {
 	i := 0
 	for line := range bytes.Lines(want) {
@@ -274,7 +290,7 @@ func difference(want []byte, list []entry) (file, how string) {
 			return path, "cannot be read"
 		}
 		if got := list[i].append(nil); !bytes.Equal(got, line) {
-			return path, changed(line[0], list[i].mark)
+			return path, describeChange(line[0], list[i].mark)
 		}
 		i++
 	}
@@ -284,39 +300,23 @@ func difference(want []byte, list []entry) (file, how string) {
 	return "", ""
 }
 
-// pathOf returns the path in a line of a listing: the last quoted string.
+// pathOf returns the path in a line of a listing. The path is the last quoted string in the line.
 func pathOf(line []byte) (string, bool) {
-	rest := string(bytes.TrimSuffix(line, []byte("\n")))
-	mark, rest, ok := strings.Cut(rest, " ")
-	if !ok {
-		return "", false
-	}
-	switch mark {
-	case "f", "x":
-		_, rest, ok = strings.Cut(rest, " ")
-	case "l":
-		target, err := strconv.QuotedPrefix(rest)
-		ok = err == nil && len(rest) > len(target)
-		if ok {
-			rest = rest[len(target)+1:]
-		}
-	}
-	if !ok {
-		return "", false
-	}
-	path, err := strconv.Unquote(rest)
+	text, _ := strings.CutSuffix(string(line), "\"\n")
+	path, err := strconv.Unquote(text[strings.LastIndex(text, ` "`)+1:] + `"`)
 	return path, err == nil
 }
 
-func changed(was byte, mark string) string {
+// describeChange describes how an entry changed. oldMark is its mark in the listing, and mark is its current mark.
+func describeChange(oldMark byte, mark string) string {
 	names := map[string]string{"d": "a folder", "f": "a file", "x": "an executable file", "l": "a symbolic link"}
-	switch now, known := names[mark]; {
-	case mark == string(was) && mark == "l":
-		return "points elsewhere"
-	case mark == string(was):
+	switch name, known := names[mark]; {
+	case mark == string(oldMark) && mark == "l":
+		return "is a link with a different target"
+	case mark == string(oldMark):
 		return "has different content"
 	case known:
-		return "was " + names[string(was)] + " and is now " + now
+		return "was " + names[string(oldMark)] + " and is now " + name
 	}
 	return "has the mode " + mark
 }

@@ -18,16 +18,17 @@ func TestHashInto(t *testing.T) {
 		name := filepath.Join(t.TempDir(), "file")
 		check(t, os.WriteFile(name, content, 0o600))
 		h := sha256.New()
-		h.Write([]byte("what was hashed before"))
+		h.Write([]byte("earlier data"))
 		mode, err := hashInto(h, name, make([]byte, buffer))
 		check(t, err)
 		if want := sha256.Sum256(content); !bytes.Equal(h.Sum(nil), want[:]) || mode != 0o600 {
-			t.Errorf("%d bytes: sha256 %x, mode %v", size, h.Sum(nil), mode)
+			t.Errorf("a file of %d bytes: got the sha256 %x and the mode %v, want %x and 0600", size, h.Sum(nil), mode, want)
 		}
 	}
 }
 
-// A path may have stopped being a file since its folder was listed.
+// After a folder was listed, a file in it can be replaced with a symbolic link or a pipe. hashInto must
+// not follow the link or block on the pipe.
 func TestHashIntoFollowsAndWaitsForNothing(t *testing.T) {
 	dir := t.TempDir()
 	name := func(n string) string { return filepath.Join(dir, n) }
@@ -36,12 +37,12 @@ func TestHashIntoFollowsAndWaitsForNothing(t *testing.T) {
 	check(t, syscall.Mkfifo(name("pipe"), 0o444))
 	for _, n := range []string{"link", "none"} {
 		if mode, err := hashInto(sha256.New(), name(n), make([]byte, 64)); err == nil {
-			t.Errorf("%s was read, with the mode %v", n, mode)
+			t.Errorf("hashInto read %s, with the mode %v; want an error", n, mode)
 		}
 	}
-	mode, err := hashInto(sha256.New(), name("pipe"), make([]byte, 64)) // would wait for a writer
+	mode, err := hashInto(sha256.New(), name("pipe"), make([]byte, 64)) // reading the pipe would wait for a writer
 	check(t, err)
 	if mark := modeMark(mode); mark == "f" || mark == "x" {
-		t.Errorf("a pipe passes for a file: %v", mode)
+		t.Errorf("the pipe is marked as a file: %v", mode)
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// lazy compiles a regular expression on first use: most runs of ambit need none of
-// these.
+// lazy returns a function that compiles a regular expression when it is first called, because most runs of ambit need
+// none of these expressions.
 func lazy(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }
 
-// IsExact reports whether s is one version, not a tag (latest) or a range (^1.2).
+// IsExact reports whether s is an exact version. A tag (latest) or a range (^1.2) is not exact.
 func IsExact(k Kind, s string) bool {
 	if k == PyPI {
 		return s != "latest" && pypiVersion().MatchString(s)
@@ -25,7 +25,7 @@ func IsExact(k Kind, s string) bool {
 	return err == nil && !pin.Digest()
 }
 
-// sameVersion reports whether a and b name one version.
+// sameVersion reports whether a and b are spellings of the same version.
 func sameVersion(k Kind, a, b string) bool {
 	if k == PyPI {
 		return pep440(a) == pep440(b)
@@ -36,8 +36,8 @@ func sameVersion(k Kind, a, b string) bool {
 	return a == b
 }
 
-// satisfies reports whether an exact version matches a range or tag. A tag moves, so
-// it matches any version.
+// satisfies reports whether an exact version matches the range or tag in asked. A tag matches every version, because
+// a tag can refer to any version.
 func satisfies(asked, version string) bool {
 	c, err := semver.NewConstraint(asked)
 	if err != nil {
@@ -47,42 +47,16 @@ func satisfies(asked, version string) bool {
 	return err == nil && c.Check(v)
 }
 
-var pep440Parts = lazy(`^v?(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)(?:[._-]?(alpha|beta|preview|pre|rc|a|b|c)[._-]?([0-9]*))?(.*)$`)
+var (
+	pep440Words = strings.NewReplacer("alpha", "a", "beta", "b", "preview", "rc", "pre", "rc", "rc", "rc", "c", "rc", "-",
+		".", "_", ".")
+	pep440Pre   = lazy(`\.*(a|b|rc)\.*0*([0-9]*)`)
+	pep440Zeros = lazy(`(\.0+)+($|[^0-9.]|\.[a-z])`)
+)
 
-// pep440 normalizes a Python version: 1.0 is 1.0.0, and 1.0-RC.1 is 1.0rc1.
+// pep440 returns the normalized form of a Python version. All spellings of a version have the same form: 1.0.0 and
+// 1.0 become 1, and 1.0-RC.1 becomes 1rc1.
 func pep440(s string) string {
-	m := pep440Parts().FindStringSubmatch(strings.ToLower(s))
-	if m == nil {
-		return s
-	}
-	epoch, release, pre, n, rest := m[1], m[2], m[3], m[4], m[5]
-	parts := strings.Split(release, ".")
-	for i, p := range parts {
-		if parts[i] = strings.TrimLeft(p, "0"); parts[i] == "" {
-			parts[i] = "0"
-		}
-	}
-	for len(parts) > 1 && parts[len(parts)-1] == "0" {
-		parts = parts[:len(parts)-1]
-	}
-	out := strings.Join(parts, ".")
-	if epoch = strings.TrimLeft(epoch, "0"); epoch != "" {
-		out = epoch + "!" + out
-	}
-	switch pre {
-	case "":
-	case "alpha":
-		pre = "a"
-	case "beta":
-		pre = "b"
-	case "c", "pre", "preview":
-		pre = "rc"
-	}
-	if pre != "" {
-		if n = strings.TrimLeft(n, "0"); n == "" {
-			n = "0"
-		}
-		out += pre + n
-	}
-	return out + strings.NewReplacer("-", ".", "_", ".").Replace(rest)
+	s = pep440Words.Replace(strings.TrimPrefix(strings.ToLower(s), "v"))
+	return pep440Zeros().ReplaceAllString(pep440Pre().ReplaceAllString(s, "$1$2"), "$2")
 }

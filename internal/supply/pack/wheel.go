@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -15,27 +14,23 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/unzip"
 )
 
-// maxUnpacked limits the unpacked size of a package's wheels.
+// maxUnpacked limits the total unpacked size of all wheels of a package, in bytes.
 const maxUnpacked = 8 << 30
 
-// unpackAll unpacks the wheels of a folder into the tree in the order of their names,
-// the package's own wheel last. If two wheels contain the same file, the order decides
-// which one stays.
+// unpackAll unpacks the wheels in dir into the tree, in the order of their names. The package's own wheel comes last.
+// If two wheels contain the same file, the later wheel overwrites the file.
 func (f *fetch) unpackAll(dir, own string) error {
 	wheels, err := filepath.Glob(filepath.Join(dir, "*.whl"))
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(wheels, func(a, b string) int {
-		return boolInt(filepath.Base(a) == own) - boolInt(filepath.Base(b) == own)
-	})
-	if err := os.Mkdir(f.path(dirTree), 0o700); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(f.path(dirTree))
+	wheels = slices.DeleteFunc(wheels, func(w string) bool { return filepath.Base(w) == own })
+	wheels = append(wheels, filepath.Join(dir, own))
+	root, err := f.makeTree()
 	if err != nil {
 		return err
 	}
@@ -43,24 +38,26 @@ func (f *fetch) unpackAll(dir, own string) error {
 	left := int64(maxUnpacked)
 	for _, w := range wheels {
 		if err := unpack(root, w, &left); err != nil {
-			return f.name(err)
+			return f.addName(err)
 		}
 	}
 	return nil
 }
 
-func boolInt(b bool) int {
-	if b {
-		return 1
+// makeTree creates the folder into which archives are unpacked.
+func (f *fetch) makeTree() (*os.Root, error) {
+	if err := os.Mkdir(f.path(dirTree), 0o700); err != nil {
+		return nil, err
 	}
-	return 0
+	return os.OpenRoot(f.path(dirTree))
 }
 
-// maxWheelFiles is more than any real wheel has.
+// maxWheelFiles limits the number of files in a wheel. No real wheel has that many files.
 const maxWheelFiles = 100_000
 
-// unpack writes the files of one wheel to where Python looks for them. It creates no
-// launchers and no bytecode, which would depend on the machine.
+// unpack writes the files of one wheel to the paths where Python looks for them. It does not create launcher scripts
+// or bytecode, because such files would depend on the machine. *left is the number of bytes that can still be unpacked
+// from the wheels of the package.
 func unpack(root *os.Root, wheel string, left *int64) error {
 	r, err := unzip.OpenReader(wheel, maxWheelFiles)
 	if err != nil {
@@ -73,12 +70,16 @@ func unpack(root *os.Root, wheel string, left *int64) error {
 			continue
 		}
 		if !filepath.IsLocal(filepath.FromSlash(name)) || f.Mode().Type() != 0 {
-			return unsafePackage(filepath.Base(wheel), "contains something other than plain files")
+			return unsafePackage(filepath.Base(wheel),
+				"contains something other than regular files, or a path that leaves the package")
 		}
 		if *left -= int64(min(f.UncompressedSize64, maxUnpacked+1)); *left < 0 {
 			return unsafePackage(filepath.Base(wheel), "is too large when unpacked")
 		}
-		if err := unpackFile(root, f, name); err != nil {
+		if err := root.Remove(filepath.FromSlash(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := extract(root, f, name); err != nil {
 			return err
 		}
 	}
@@ -87,8 +88,7 @@ func unpack(root *os.Root, wheel string, left *int64) error {
 
 var dataFolder = lazy(`^[^/]+\.data/(purelib|platlib|data|scripts|headers)/(.+)$`)
 
-// wheelPath is where a file of a wheel is installed, empty for a file that is not
-// needed.
+// wheelPath returns the path in the tree for a file of a wheel. It returns "" if the file is not needed.
 func wheelPath(name string) string {
 	m := dataFolder().FindStringSubmatch(name)
 	switch {
@@ -102,36 +102,20 @@ func wheelPath(name string) string {
 	return m[2]
 }
 
-func unpackFile(root *os.Root, f *zip.File, name string) error {
-	name = filepath.FromSlash(name)
-	if dir := filepath.Dir(name); dir != "." {
-		if err := root.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
+func extract(root *os.Root, f *zip.File, name string) error {
+	err := unzip.Extract(root, f, name)
+	if errors.Is(err, unzip.ErrDamaged) {
+		return unsafePackage(diag.Quote(f.Name), err.Error())
 	}
-	mode := fs.FileMode(0o600)
-	if f.Mode()&0o100 != 0 {
-		mode = 0o700
-	}
-	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	in, err := f.Open()
 	if err != nil {
-		return unsafePackage(f.Name, "cannot be unpacked")
+		return storeFailed(name, "could not be unpacked", err)
 	}
-	defer in.Close()
-	out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, io.LimitReader(in, int64(f.UncompressedSize64)))
-	return errors.Join(err, out.Close())
+	return nil
 }
 
-// launch runs an entry point of the tree in its first argument. Python is started
-// without the machine's packages (-I -S), so only the tree and the standard library
-// can be imported.
+// launch is a Python program that runs an entry point of a tree. Its arguments are the tree, the module, the attribute
+// and the program's name. Python runs with the options -I and -S, so that it can import only from the tree and the
+// standard library, but not packages that are installed on the machine.
 const launch = `import builtins, sys
 from importlib import import_module
 _, tree, module, attribute, name = sys.argv[:5]
@@ -143,8 +127,7 @@ for part in attribute.split("."):
     run = getattr(run, part)
 sys.exit(run())`
 
-// pythonProgram returns the command that runs a package's program, chosen as uvx
-// would.
+// pythonProgram returns the command that runs a package's program. It chooses the same program as uvx.
 func pythonProgram(tree string, ref Ref, version string) ([]string, error) {
 	points, err := entryPoints(tree, ref.Name)
 	if err != nil {
@@ -157,7 +140,7 @@ func pythonProgram(tree string, ref Ref, version string) ([]string, error) {
 			own = n
 		}
 	}
-	chosen, err := choose(ref, names, own)
+	chosen, err := chooseProgram(ref, names, own)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +154,8 @@ func pythonProgram(tree string, ref Ref, version string) ([]string, error) {
 
 var entryPoint = lazy(`^([^=\[\]]+?)\s*=\s*([A-Za-z_][\w.]*:[A-Za-z_][\w.]*)\s*(?:\[.*\])?$`)
 
-// entryPoints reads the programs in a package's own metadata.
+// entryPoints returns the programs that a package's metadata declares. The result maps the name of each program to
+// its entry point, in the form module:attribute.
 func entryPoints(tree, name string) (map[string]string, error) {
 	dirs, err := filepath.Glob(filepath.Join(tree, "*.dist-info"))
 	if err != nil {
@@ -187,7 +171,7 @@ func entryPoints(tree, name string) (map[string]string, error) {
 			return nil, nil
 		}
 		if err != nil {
-			return nil, &Error{Code: NoProgram, What: name, Detail: "its entry points cannot be read", Err: err}
+			return nil, fail(NoProgram, name, "the package's entry_points.txt cannot be read", "", err)
 		}
 		points := map[string]string{}
 		section := ""

@@ -22,41 +22,46 @@ const (
 	maxRedirects    = 5
 )
 
-// bundle checks that a bundle is one archive at one address with a hash.
-func (p *Package) bundle() error {
+// checkBundle returns an error if the package has no sha256, or if its identifier is not the URL of an archive.
+func (p *Package) checkBundle() error {
 	if !tooluri.IsDigest("sha256:" + strings.ToLower(p.FileSHA256)) {
 		return fmt.Errorf("the bundle has no sha256")
 	}
 	u, err := url.Parse(p.Identifier)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.Fragment != "" || strings.ContainsAny(p.Identifier, "{}") {
-		return fmt.Errorf("its identifier is not the address of an archive")
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.Fragment != "" ||
+		strings.ContainsAny(p.Identifier, "{}") {
+		return fmt.Errorf("the identifier of the bundle is not an http or https URL")
 	}
 	return nil
 }
 
-// bundle returns a function that opens the package of a bundle. It downloads the
-// bundle if the store does not have it and registries may be contacted.
-func (r *Resolver) bundle(id string, recipe Recipe) func(context.Context, pack.Want, pack.Progress) (*pack.Package, error) {
+// opener opens a package. If necessary, it fetches the package first.
+type opener = func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
+
+// bundle returns a function that opens the package of a bundle. If the store does not contain the bundle, the function
+// downloads it, unless r.Client is nil.
+func (r *Resolver) bundle(id string, recipe Recipe) opener {
 	return func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error) {
-		var get pack.Download
 		if r.Client != nil {
 			host, _, _ := strings.Cut(id, "/")
-			get = func(ctx context.Context, to io.Writer) error { return r.Client.download(ctx, host, recipe.Name, to) }
+			want.Download = func(ctx context.Context, w io.Writer) error {
+				return r.Client.download(ctx, host, recipe.Name, w)
+			}
 		}
 		store := pack.Store{Dir: r.Home.Packages()}
-		return store.FetchBundle(ctx, pack.Ref{Kind: pack.MCPB, Name: recipe.Name}, want, get, progress)
+		return store.Fetch(ctx, pack.Ref{Kind: pack.MCPB, Name: recipe.Name}, want, progress)
 	}
 }
 
-// download fetches an address that a registry gave. Archives are often stored
-// elsewhere, so it follows redirects. Every address on the way must be public and use
-// https, or be the registry's own.
-func (c *Client) download(ctx context.Context, host, address string, to io.Writer) error {
+// download downloads an archive and writes it to w. The parameter address is the URL in the registry's answer.
+// Archives are often stored on another host, so download follows redirects. The URL and every redirect target must be
+// a public https address or an address of the registry itself.
+func (c *Client) download(ctx context.Context, host, address string, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
 	at, err := url.Parse(address)
 	if err != nil {
-		return errors.New("its address is not a URL")
+		return errors.New("the bundle's address is not a URL")
 	}
 	for range maxRedirects + 1 {
 		resp, err := c.fetch(ctx, c.config.Hosts[host], at)
@@ -66,27 +71,28 @@ func (c *Client) download(ctx context.Context, host, address string, to io.Write
 		switch resp.StatusCode {
 		case http.StatusOK:
 			defer resp.Body.Close()
-			_, err := io.Copy(to, resp.Body)
+			_, err := io.Copy(w, resp.Body)
 			return err
-		case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+			http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 			resp.Body.Close()
 			if at, err = at.Parse(resp.Header.Get("Location")); err != nil || resp.Header.Get("Location") == "" {
-				return errors.New("its redirect has no address")
+				return errors.New("a redirect has no valid Location header")
 			}
 		default:
 			resp.Body.Close()
 			return fmt.Errorf("%s returned status %d", diag.Quote(at.Hostname()), resp.StatusCode)
 		}
 	}
-	return fmt.Errorf("it is redirected more than %d times", maxRedirects)
+	return fmt.Errorf("the download was redirected more than %d times", maxRedirects)
 }
 
-// fetch requests one address: with the registry's own client if the address is the
-// registry's, and otherwise with the client for public addresses.
+// fetch requests one address. If the address belongs to the registry h, fetch uses the client that is configured for
+// h. Otherwise fetch uses the client for public addresses.
 func (c *Client) fetch(ctx context.Context, h Host, at *url.URL) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
-		return nil, errors.New("its address is not a URL")
+		return nil, errors.New("the bundle's address is not a URL")
 	}
 	req.Header.Set("User-Agent", "ambit")
 	own, err := url.Parse(h.URL)

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// Bundles are fetched from public addresses or from the registry
-// itself, and so is everything that it is redirected to.
+// A bundle is downloaded only from a public https address or from the registry itself. The same holds
+// for the targets of redirects.
 func TestDownload(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		t.Error("another server of this machine was asked")
+		t.Error("another server on this machine got a request")
 	}))
 	defer other.Close()
 	mux := http.NewServeMux()
@@ -28,25 +28,25 @@ func TestDownload(t *testing.T) {
 	c := resolver(t, settled(t, own.URL)).Client
 	for _, tt := range []struct{ name, host, url, want string }{
 		{"from the registry", "mcp.example.com", own.URL + "/ok", ""},
-		{"redirected within it", "mcp.example.com", own.URL + "/moved", ""},
-		{"redirected to another server here", "mcp.example.com", own.URL + "/away", "must use https"},
-		{"redirected to the cloud's own address", "mcp.example.com", own.URL + "/cloud", "must use https"},
+		{"redirected within the registry", "mcp.example.com", own.URL + "/moved", ""},
+		{"redirected to another server on this machine", "mcp.example.com", own.URL + "/away", "must use https"},
+		{"redirected to the cloud metadata address", "mcp.example.com", own.URL + "/cloud", "must use https"},
 		{"redirected to a file", "mcp.example.com", own.URL + "/file", "must use https"},
-		{"redirected for ever", "mcp.example.com", own.URL + "/round", "more than 5 times"},
-		{"redirected to nowhere", "mcp.example.com", own.URL + "/nowhere", "no address"},
-		{"not there", "mcp.example.com", own.URL + "/none", "status 404"},
-		{"another server here", "mcp.example.com", other.URL + "/ok", "must use https"},
-		{"an address in place of a name", "mcp.example.com", "https://127.0.0.1/ok", "is not a host name"},
-		{"a registry that is not this one's", "registry.openmcp.org", own.URL + "/ok", "must use https"},
+		{"redirected in a loop", "mcp.example.com", own.URL + "/round", "more than 5 times"},
+		{"redirected without a Location", "mcp.example.com", own.URL + "/nowhere", "no valid Location"},
+		{"not found", "mcp.example.com", own.URL + "/none", "status 404"},
+		{"another server on this machine", "mcp.example.com", other.URL + "/ok", "must use https"},
+		{"an IP address instead of a host name", "mcp.example.com", "https://127.0.0.1/ok", "is not a host name"},
+		{"an address of a different registry", "registry.openmcp.org", own.URL + "/ok", "must use https"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var b bytes.Buffer
 			err := c.download(t.Context(), tt.host, tt.url, &b)
 			switch {
 			case tt.want == "" && (err != nil || b.String() != "bytes"):
-				t.Errorf("%q, %v", b.String(), err)
+				t.Errorf("got %q, %v; want \"bytes\"", b.String(), err)
 			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || b.Len() > 0):
-				t.Errorf("%q, %v; want %q", b.String(), err, tt.want)
+				t.Errorf("got %q and the error %v, want the error %q", b.String(), err, tt.want)
 			}
 		})
 	}

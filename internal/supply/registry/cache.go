@@ -1,8 +1,6 @@
 package registry
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,13 +12,13 @@ import (
 )
 
 const (
-	// fresh is how long a cached answer is used without a request.
-	fresh = time.Hour
-	// stale is how long it is used while the registry is unreachable.
-	stale = 30 * 24 * time.Hour
+	// A cached answer that is younger than freshFor is used without a request.
+	freshFor = time.Hour
+	// If the registry is unreachable, a cached answer that is younger than staleFor is used.
+	staleFor = 30 * 24 * time.Hour
 )
 
-// cache keeps the answers of registries, one file per server.
+// cache stores the answers from registries, one file for each server.
 type cache struct {
 	dir string
 	now func() time.Time
@@ -28,39 +26,40 @@ type cache struct {
 
 func cacheDir(h home.Home) string { return filepath.Join(h.Dir(), "registry", "cache") }
 
-type kept struct {
+// cacheEntry is the content of a cache file.
+type cacheEntry struct {
 	Key    string    `json:"key"`
 	At     time.Time `json:"at"`
 	Answer []Listing `json:"answer"`
 }
 
-// through returns the cached answer if it is fresh. Otherwise it asks, and falls back
-// to an older answer if the registry is unreachable. An answer from the future is
-// ignored.
-func (c cache) through(key string, ask func() ([]Listing, error)) (list []Listing, warning string, err error) {
-	sum := sha256.Sum256([]byte(key))
-	file := filepath.Join(c.dir, hex.EncodeToString(sum[:16])+".json")
-	var k kept
+// get returns the cached answer for key if it is younger than freshFor. Otherwise it calls fetch and caches the
+// result. If the registry is unreachable, get falls back to a cached answer that is younger than staleFor and returns
+// a warning. It ignores cached answers whose time is in the future.
+func (c cache) get(key string, fetch func() ([]Listing, error)) (list []Listing, warning string, err error) {
+	file := filepath.Join(c.dir, hashed([]byte(key)))
+	var k cacheEntry
 	text, readErr := os.ReadFile(file)
 	have := readErr == nil && json.Unmarshal(text, &k) == nil && k.Key == key
 	age := c.now().Sub(k.At)
-	if have && age >= 0 && age < fresh {
+	if have && age >= 0 && age < freshFor {
 		return k.Answer, "", nil
 	}
-	list, err = ask()
+	list, err = fetch()
 	switch {
 	case err == nil:
-		if text, err := json.Marshal(kept{key, c.now(), list}); err == nil {
+		if text, err := json.Marshal(cacheEntry{key, c.now(), list}); err == nil {
 			if err := write(file, text); err != nil {
-				warning = fmt.Sprintf("the registry's answer cannot be cached: %v", err)
+				warning = fmt.Sprintf("the registry's answer could not be cached: %v", err)
 			}
 		}
 		return list, warning, nil
 	case errors.Is(err, ErrNotFound):
 		_ = os.Remove(file) // the server was removed from the registry
 		return nil, "", err
-	case have && age >= 0 && age < stale:
-		return k.Answer, fmt.Sprintf("the registry is unreachable; using its answer of %s", k.At.UTC().Format(time.DateOnly)), nil
+	case have && age >= 0 && age < staleFor:
+		return k.Answer, fmt.Sprintf("the registry is unreachable; ambit uses the cached answer from %s",
+			k.At.UTC().Format(time.DateOnly)), nil
 	}
 	return nil, "", err
 }

@@ -20,49 +20,45 @@ import (
 )
 
 var (
-	// ErrNotFound means that the registry knows no such server.
-	ErrNotFound = errors.New("the registry has no such server")
+	// ErrNotFound means that the registry does not know the server.
+	ErrNotFound = errors.New("the registry does not have this server")
 	// ErrUnsatisfied means that no version satisfies the constraint.
 	ErrUnsatisfied = errors.New("no version satisfies the constraint")
-	// ErrUnreachable means that the registry gave no valid answer.
+	// ErrUnreachable means that the registry did not answer, or that its answer is not valid.
 	ErrUnreachable = errors.New("the registry is unreachable")
-	// errContainer means that a server is a container image, which ambit can neither
-	// verify nor sandbox.
-	errContainer = errors.New("it is a container image, which ambit does not run: use another package of the server, or create a manifest for your container runtime from its server.json with ambit import")
 )
 
-// Limits on a registry's answers.
+// Limits for the answers of a registry.
 const (
-	maxBody    = 8 << 20 // of one page
-	maxBytes   = 2 * maxBody
+	maxBody    = 8 << 20     // bytes of one page
+	maxBytes   = 2 * maxBody // bytes of all pages
 	maxPages   = 100
 	maxEntries = 10_000
-	maxTokens  = 250_000 // of JSON: three bytes of text can take hundreds of bytes of memory
+	maxTokens  = 250_000 // JSON tokens on all pages; three bytes of JSON can take up hundreds of bytes of memory
 	pageSize   = 100
 	askTimeout = 10 * time.Second
 )
 
-// Client queries registries. It caches answers in the home.
+// Client queries registries. It caches answers in ambit's home folder.
 type Client struct {
 	config Config
 	cache  cache
-	// send sends one request to a host.
-	send func(Host, *http.Request) (*http.Response, error)
+	send   func(Host, *http.Request) (*http.Response, error)
 }
 
-// NewClient makes a client.
+// NewClient returns a client with the given configuration and a cache in h.
 func NewClient(h home.Home, config Config) *Client {
 	return &Client{config: config, cache: cache{dir: cacheDir(h), now: time.Now}, send: send}
 }
 
-// public and local send to public addresses and to this machine.
+// publicClient sends requests only to public addresses. localClient can also send requests to this machine.
 var (
-	public = egress.New(egress.Switches{})
-	local  = egress.New(egress.Switches{LoopbackHTTP: true})
+	publicClient = egress.New(egress.Switches{})
+	localClient  = egress.New(egress.Switches{LoopbackHTTP: true})
 )
 
-// private sends to the user's own network, which the egress client refuses.
-var private = &http.Client{
+// privateClient sends requests to registries in a private network, which the egress clients would reject.
+var privateClient = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	Transport:     &http.Transport{Proxy: nil, TLSHandshakeTimeout: askTimeout, MaxResponseHeaderBytes: 64 << 10},
 }
@@ -70,14 +66,13 @@ var private = &http.Client{
 func send(h Host, req *http.Request) (*http.Response, error) {
 	switch {
 	case h.configured && egress.IsLoopback(req.URL.Hostname()):
-		return local.Do(req)
+		return localClient.Do(req)
 	case h.configured && h.Private:
-		return private.Do(req)
+		return privateClient.Do(req)
 	}
-	return public.Do(req)
+	return publicClient.Do(req)
 }
 
-// page is one page of the registry's answer.
 type page struct {
 	Servers []struct {
 		Server Listing `json:"server"`
@@ -92,42 +87,45 @@ type page struct {
 	} `json:"metadata"`
 }
 
-// Name is a server's name in the host's registry: the rest of the id, prefixed by the
-// host's namespace if it has none.
+// Name returns the name of a server in the registry of h, which is the part of the id after the host. If that part has
+// no namespace, Name adds the namespace of h.
 func (h Host) Name(id string) (string, error) {
 	_, rest, _ := strings.Cut(id, "/")
 	switch {
 	case rest == "":
-		return "", fmt.Errorf("%s does not name a server", diag.Quote(id))
+		return "", fmt.Errorf("%s is not the id of a server", diag.Quote(id))
 	case strings.Contains(rest, "/"):
 		return rest, nil
 	case h.Namespace == "":
-		return "", fmt.Errorf("the servers of this registry have names of two parts, such as %s", "io.github.example/"+rest)
+		return "", fmt.Errorf("the server's name has no namespace; use a name with a namespace, such as %s",
+			"io.github.example/"+rest)
 	}
 	return h.Namespace + "/" + rest, nil
 }
 
-// Versions returns all versions of a server, unordered.
+// Versions returns all versions of the server with the given id, in no particular order. It queries the registry of
+// host. The second result is a warning if the answer is outdated or could not be cached.
 func (c *Client) Versions(ctx context.Context, host, id string) (list []Listing, warning string, err error) {
 	h, ok := c.config.Hosts[host]
 	if !ok {
-		return nil, "", fmt.Errorf("the registry %s is not known: name its url in config.toml, under [registry.%q]", diag.Quote(host), host)
+		return nil, "", fmt.Errorf("the registry %s is not configured; add its URL to config.toml in [registry.%q]",
+			diag.Quote(host), host)
 	}
 	name, err := h.Name(id)
 	if err != nil {
 		return nil, "", err
 	}
-	return c.cache.through(h.URL+" "+name, func() ([]Listing, error) {
+	return c.cache.get(h.URL+" "+name, func() ([]Listing, error) {
 		return c.pages(ctx, h, "/v0.1/servers/"+url.PathEscape(name)+"/versions", url.Values{}, 0)
 	})
 }
 
-// Search returns the newest versions of servers whose names contain a text, at most
-// limit.
+// Search finds the servers whose names contain the given text. It returns the newest version of each server. It reads
+// pages until it has found at least limit servers, and returns all servers on these pages.
 func (c *Client) Search(ctx context.Context, host, text string, limit int) ([]Listing, error) {
 	h, ok := c.config.Hosts[host]
 	if !ok {
-		return nil, fmt.Errorf("the registry %s is not known", diag.Quote(host))
+		return nil, fmt.Errorf("the registry %s is not configured", diag.Quote(host))
 	}
 	query := url.Values{"version": {"latest"}}
 	if text != "" {
@@ -136,7 +134,8 @@ func (c *Client) Search(ctx context.Context, host, text string, limit int) ([]Li
 	return c.pages(ctx, h, "/v0.1/servers", query, limit)
 }
 
-// pages reads all pages of an answer.
+// pages reads the pages of an answer. If limit is 0, it reads all pages. Otherwise it stops after the page on which
+// the number of entries reaches limit.
 func (c *Client) pages(ctx context.Context, h Host, path string, query url.Values, limit int) ([]Listing, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -150,7 +149,7 @@ func (c *Client) pages(ctx context.Context, h Host, path string, query url.Value
 			return nil, err
 		}
 		if len(list)+len(p.Servers) > maxEntries {
-			return nil, fmt.Errorf("%w: its answer has more than %d entries", ErrUnreachable, maxEntries)
+			return nil, fmt.Errorf("%w: the answer has more than %d entries", ErrUnreachable, maxEntries)
 		}
 		for _, s := range p.Servers {
 			s.Server.Status = s.Meta.Official.Status
@@ -161,28 +160,28 @@ func (c *Client) pages(ctx context.Context, h Host, path string, query url.Value
 			return list, nil
 		}
 		if seen[next] {
-			return nil, fmt.Errorf("%w: its pages form a loop", ErrUnreachable)
+			return nil, fmt.Errorf("%w: the registry returned the same nextCursor twice", ErrUnreachable)
 		}
 		seen[next] = true
 		query.Set("cursor", next)
 	}
-	return nil, fmt.Errorf("%w: its answer has more than %d pages", ErrUnreachable, maxPages)
+	return nil, fmt.Errorf("%w: the answer has more than %d pages", ErrUnreachable, maxPages)
 }
 
-// budget is what the remaining pages of one answer may use.
+// budget is the number of bytes and JSON tokens that the remaining pages of an answer are allowed to have.
 type budget struct{ bytes, tokens int }
 
-// take counts a page before it is decoded.
+// take subtracts one page from the budget. It is called before the page is decoded.
 func (b *budget) take(body []byte) error {
 	if b.bytes -= len(body); b.bytes < 0 {
-		return fmt.Errorf("%w: its answer has more than %d bytes on all its pages", ErrUnreachable, maxBytes)
+		return fmt.Errorf("%w: the pages of the response exceed %d bytes in total", ErrUnreachable, maxBytes)
 	}
 	for d := json.NewDecoder(bytes.NewReader(body)); ; b.tokens-- {
 		if _, err := d.Token(); err != nil {
-			return nil // the end, or invalid JSON, which decoding reports
+			return nil // the end of the page, or invalid JSON, which the caller reports
 		}
 		if b.tokens == 0 {
-			return fmt.Errorf("%w: its answer has more than %d parts", ErrUnreachable, maxTokens)
+			return fmt.Errorf("%w: the answer has more than %d JSON tokens", ErrUnreachable, maxTokens)
 		}
 	}
 }
@@ -190,7 +189,7 @@ func (b *budget) take(body []byte) error {
 func (c *Client) get(ctx context.Context, h Host, path string, left *budget) (*page, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL+path, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w: its address is not a URL", ErrUnreachable)
+		return nil, fmt.Errorf("%w: the address of the registry is not a URL", ErrUnreachable)
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", "ambit")
@@ -206,21 +205,21 @@ func (c *Client) get(ctx context.Context, h Host, path string, left *budget) (*p
 	case resp.StatusCode == http.StatusNotFound:
 		return nil, ErrNotFound
 	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%w: it returned status %d", ErrUnreachable, resp.StatusCode)
+		return nil, fmt.Errorf("%w: the registry returned status %d", ErrUnreachable, resp.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w: its answer was cut off", ErrUnreachable)
+		return nil, fmt.Errorf("%w: the connection broke while the answer was read", ErrUnreachable)
 	case len(body) > maxBody:
-		return nil, fmt.Errorf("%w: its answer is larger than %d bytes", ErrUnreachable, maxBody)
+		return nil, fmt.Errorf("%w: the answer is larger than %d bytes", ErrUnreachable, maxBody)
 	}
 	if err := left.take(body); err != nil {
 		return nil, err
 	}
 	var p page
 	if err := json.Unmarshal(body, &p); err != nil {
-		return nil, fmt.Errorf("%w: its answer is not that of a registry", ErrUnreachable)
+		return nil, fmt.Errorf("%w: the answer does not have the format of the MCP registry API", ErrUnreachable)
 	}
 	return &p, nil
 }

@@ -19,14 +19,14 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// fake is a registry with pages of two versions.
+// fake is a test registry that returns two versions on each page.
 type fake struct {
 	url   string
 	asked atomic.Int64
 	serve atomic.Pointer[http.HandlerFunc]
 }
 
-// versions are those of com.example/tool: version, status, package version.
+// versions lists the versions of com.example/tool with their status.
 var versions = [][2]string{
 	{"1.9.0", "active"},
 	{"1.10.0", "active"},
@@ -82,7 +82,7 @@ func newFake(t *testing.T) *fake {
 
 func (f *fake) set(h http.HandlerFunc) { f.serve.Store(&h) }
 
-// settled is a home whose config.toml names the registry.
+// settled returns a home folder with a config.toml that configures the registry at url.
 func settled(t *testing.T, url string) home.Home {
 	t.Helper()
 	h := home.At(t.TempDir())
@@ -109,22 +109,22 @@ func ask(r *Resolver, server, version string) Found {
 func TestResolve(t *testing.T) {
 	r := resolver(t, settled(t, newFake(t).url))
 	for _, tt := range []struct{ name, constraint, want string }{
-		{"the newest by number, over all pages", "^1.0.0", "1.10.0"},
-		{"not what the registry calls latest", ">=1.0.0", "1.10.0"},
-		{"not a deleted one", "1.11.x", ""},
-		{"not a deprecated one", "2.0.0", ""},
-		{"a prerelease that is asked for", ">=1.12.0-alpha", "1.12.0-beta.1"},
-		{"not a version that is none", ">=2024.0.0", ""},
-		{"either", "0.9.x || 5", "0.9.0"},
+		{"the highest version on any page", "^1.0.0", "1.10.0"},
+		{"the registry's latest mark is ignored", ">=1.0.0", "1.10.0"},
+		{"a deleted version is ignored", "1.11.x", ""},
+		{"a deprecated version is ignored", "2.0.0", ""},
+		{"a prerelease that the constraint names", ">=1.12.0-alpha", "1.12.0-beta.1"},
+		{"a date is not a version", ">=2024.0.0", ""},
+		{"alternatives", "0.9.x || 5", "0.9.0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := ask(r, "mcp.example.com/tool", tt.constraint)
 			if f.Version != tt.want || (f.Problem == nil) != (tt.want != "") {
-				t.Fatalf("%s gives %q, %v; want %q", tt.constraint, f.Version, f.Problem, tt.want)
+				t.Fatalf("%s resolves to %q, %v; want %q", tt.constraint, f.Version, f.Problem, tt.want)
 			}
 			if tt.want == "" {
 				if !errors.Is(f.Problem, ErrUnsatisfied) {
-					t.Errorf("the problem is %v", f.Problem)
+					t.Errorf("the problem is %v, want %v", f.Problem, ErrUnsatisfied)
 				}
 				return
 			}
@@ -138,15 +138,15 @@ func TestResolve(t *testing.T) {
 func TestResolveNames(t *testing.T) {
 	r := resolver(t, settled(t, newFake(t).url))
 	if f := ask(r, "mcp.example.com/com.example/tool", "*"); f.Problem != nil {
-		t.Errorf("a whole name: %v", f.Problem)
+		t.Errorf("a name with its namespace: %v", f.Problem)
 	}
 	if f := ask(r, "mcp.example.com/other", "*"); !errors.Is(f.Problem, ErrNotFound) {
-		t.Errorf("a server that is not there: %v", f.Problem)
+		t.Errorf("an unknown server: got %v, want %v", f.Problem, ErrNotFound)
 	}
 	if f := ask(r, "unknown.example.com/tool", "*"); f.Problem == nil || !strings.Contains(f.Problem.Error(), `[registry."unknown.example.com"]`) {
 		t.Errorf("an unknown host: %v", f.Problem)
 	}
-	if f := ask(r, Official+"/tool", "*"); f.Problem == nil || !strings.Contains(f.Problem.Error(), "two parts") {
+	if f := ask(r, Official+"/tool", "*"); f.Problem == nil || !strings.Contains(f.Problem.Error(), "has no namespace") {
 		t.Errorf("a name without a namespace: %v", f.Problem)
 	}
 }
@@ -160,7 +160,7 @@ func TestCache(t *testing.T) {
 		t.Helper()
 		found := ask(r, "mcp.example.com/tool", "^1")
 		if found.Version != want {
-			t.Fatalf("%q, %v; want %q", found.Version, found.Problem, want)
+			t.Fatalf("got version %q and problem %v, want version %q", found.Version, found.Problem, want)
 		}
 		return found
 	}
@@ -168,38 +168,38 @@ func TestCache(t *testing.T) {
 	asked := f.asked.Load()
 	get("1.10.0")
 	if f.asked.Load() != asked {
-		t.Error("a fresh answer was asked for again")
+		t.Error("the registry got a request although the cached answer is fresh")
 	}
-	now = now.Add(fresh + time.Second)
+	now = now.Add(freshFor + time.Second)
 	get("1.10.0")
 	if f.asked.Load() == asked {
-		t.Error("an old answer was not asked for again")
+		t.Error("the registry got no request although the cached answer is not fresh")
 	}
 	f.set(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	now = now.Add(fresh + time.Second)
+	now = now.Add(freshFor + time.Second)
 	if found := get("1.10.0"); len(found.Warnings) != 1 || !strings.Contains(found.Warnings[0], "unreachable") {
-		t.Errorf("warnings %q", found.Warnings)
+		t.Errorf("got the warnings %q, want one that says unreachable", found.Warnings)
 	}
-	now = now.Add(stale)
+	now = now.Add(staleFor)
 	if found := get(""); !errors.Is(found.Problem, ErrUnreachable) {
-		t.Errorf("a stale answer: %v", found.Problem)
+		t.Errorf("a cached answer that is too old: got %v, want %v", found.Problem, ErrUnreachable)
 	}
 	f.set(http.NotFound)
-	now = now.Add(-stale)
+	now = now.Add(-staleFor)
 	if found := get(""); !errors.Is(found.Problem, ErrNotFound) {
-		t.Errorf("a server that was taken away: %v", found.Problem)
+		t.Errorf("a server that the registry removed: got %v, want %v", found.Problem, ErrNotFound)
 	}
 	f.set(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	if found := get(""); !errors.Is(found.Problem, ErrUnreachable) {
-		t.Errorf("what was taken away was kept: %v", found.Problem)
+		t.Errorf("the answer for a removed server is still cached: %v", found.Problem)
 	}
 }
 
 func TestRegistryIsBounded(t *testing.T) {
 	other := newFake(t)
-	says := map[string]string{
-		"a large answer is not read": "larger than", "pages that go round": "loop", "pages without an end": "more than 100 pages",
-		"many entries on a page": "more than 250000 parts", "many entries on many pages": "more than 10000 entries", "many packages of nothing": "more than 250000 parts",
+	wants := map[string]string{
+		"a large answer is not read": "larger than", "pages in a loop": "nextCursor twice", "endless pages": "more than 100 pages",
+		"many entries on a page": "more than 250000 JSON tokens", "many entries on many pages": "more than 10000 entries", "many empty packages": "more than 250000 JSON tokens",
 	}
 	next := func(w http.ResponseWriter, r *http.Request, page string) {
 		fmt.Fprintf(w, `%s,"metadata":{"nextCursor":%q}}`, page, r.URL.Query().Get("cursor")+"x")
@@ -215,77 +215,77 @@ func TestRegistryIsBounded(t *testing.T) {
 			}
 			fmt.Fprint(w, `"}`)
 		},
-		"pages that go round": func(w http.ResponseWriter, _ *http.Request) {
+		"pages in a loop": func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"servers":[],"metadata":{"nextCursor":"again"}}`)
 		},
-		"pages without an end": func(w http.ResponseWriter, r *http.Request) {
+		"endless pages": func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprintf(w, `{"servers":[],"metadata":{"nextCursor":%q}}`, r.URL.Query().Get("cursor")+"x")
 		},
 		"many entries on a page": func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"servers":[{}`, strings.Repeat(",{}", maxTokens/2), `]}`)
 		},
-		"many packages of nothing": func(w http.ResponseWriter, _ *http.Request) {
+		"many empty packages": func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"servers":[{"server":{"packages":[null`, strings.Repeat(",null", maxTokens), `]}}]}`)
 		},
 		"many entries on many pages": func(w http.ResponseWriter, r *http.Request) {
 			next(w, r, `{"servers":[{}`+strings.Repeat(",{}", 2000)+`]`)
 		},
 		"not JSON":    func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
-		"a failure":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
-		"of no shape": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"servers":{}}`) },
+		"status 500":  func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"wrong types": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"servers":{}}`) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t)
 			f.set(h)
 			before := other.asked.Load()
 			found := ask(resolver(t, settled(t, f.url)), "mcp.example.com/tool", "*")
-			if !errors.Is(found.Problem, ErrUnreachable) || !strings.Contains(found.Problem.Error(), says[name]) {
-				t.Errorf("%v, %v; want %q", found.Version, found.Problem, says[name])
+			if !errors.Is(found.Problem, ErrUnreachable) || !strings.Contains(found.Problem.Error(), wants[name]) {
+				t.Errorf("got version %q and problem %v, want the problem %q", found.Version, found.Problem, wants[name])
 			}
 			if other.asked.Load() != before {
-				t.Error("another server was asked")
+				t.Error("another server got a request")
 			}
 			if n := f.asked.Load(); n > maxPages {
-				t.Errorf("it was asked %d times", n)
+				t.Errorf("the registry got %d requests, want at most %d", n, maxPages)
 			}
 		})
 	}
 }
 
-// All pages of an answer share what it may take.
+// All pages of an answer share one budget.
 func TestBudget(t *testing.T) {
 	for _, tt := range []struct {
 		left budget
 		want string
-	}{{budget{bytes: 14, tokens: 8}, ""}, {budget{bytes: 13, tokens: 8}, "bytes on all its pages"}, {budget{bytes: 14, tokens: 7}, "parts"}} {
+	}{{budget{bytes: 14, tokens: 8}, ""}, {budget{bytes: 13, tokens: 8}, "bytes in total"}, {budget{bytes: 14, tokens: 7}, "JSON tokens"}} {
 		page := []byte(`{"a":1}`)
 		if err := tt.left.take(page); err != nil {
 			t.Errorf("%+v, the first page: %v", tt.left, err)
 		}
 		err := tt.left.take(page)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%+v, the second: %v, want %q", tt.left, err, tt.want)
+			t.Errorf("%+v, the second page: got %v, want %q", tt.left, err, tt.want)
 		}
 	}
 }
 
-// Only what the user has configured may be on this machine.
+// A registry on this machine gets requests only if it is configured in config.toml.
 func TestRegistryOnThisMachine(t *testing.T) {
 	f := newFake(t)
 	r := resolver(t, home.At(t.TempDir()))
 	r.Client.config.Hosts["mcp.example.com"] = Host{URL: f.url, Namespace: "com.example"}
 	if found := ask(r, "mcp.example.com/tool", "*"); !errors.Is(found.Problem, ErrUnreachable) || f.asked.Load() != 0 {
-		t.Errorf("%v after %d requests", found.Problem, f.asked.Load())
+		t.Errorf("got %v after %d requests, want %v without a request", found.Problem, f.asked.Load(), ErrUnreachable)
 	}
 }
 
 func TestConfig(t *testing.T) {
 	for name, text := range map[string]string{
-		"http elsewhere":     "[registry.\"a.example.com\"]\nurl = \"http://registry.example.com\"\n",
-		"no URL":             "[registry.\"a.example.com\"]\nnamespace = \"x\"\n",
-		"a password":         "[registry.\"a.example.com\"]\nurl = \"https://me:pass@registry.example.com\"\n",
-		"an unknown setting": "[registry.\"a.example.com\"]\nurl = \"https://registry.example.com\"\nurrl = 1\n",
-		"a relative folder":  "[server.\"a.example.com/x\"]\nwork = \"here\"\n",
+		"http to a remote host": "[registry.\"a.example.com\"]\nurl = \"http://registry.example.com\"\n",
+		"no URL":                "[registry.\"a.example.com\"]\nnamespace = \"x\"\n",
+		"a password":            "[registry.\"a.example.com\"]\nurl = \"https://me:pass@registry.example.com\"\n",
+		"an unknown setting":    "[registry.\"a.example.com\"]\nurl = \"https://registry.example.com\"\nurrl = 1\n",
+		"a relative folder":     "[server.\"a.example.com/x\"]\nwork = \"here\"\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := home.At(t.TempDir())
@@ -293,7 +293,7 @@ func TestConfig(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := ReadConfig(h); err == nil || strings.Contains(err.Error(), "pass@") {
-				t.Errorf("it is read: %v", err)
+				t.Errorf("ReadConfig returned %v, want an error that does not contain the password", err)
 			}
 		})
 	}
@@ -305,34 +305,34 @@ func TestRecipes(t *testing.T) {
 	for _, tt := range []struct{ name, listing, want, problem string }{
 		{"npm", `{"packages":[{"registryType":"npm","identifier":"@a/b","version":"1.2.3","fileSha256":"` + sum + `",` + stdio + `,"packageArguments":[{"type":"positional","value":"x"},{"type":"named","name":"--y","default":"z"}]}]}`, "npx -y @a/b@1.2.3 x --y z", ""},
 		{"pypi", `{"packages":[{"registryType":"pypi","identifier":"a-b","version":"1.2.3",` + stdio + `}]}`, "uvx a-b==1.2.3", ""},
-		{"the first that can be run", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"},{"registryType":"npm","identifier":"b","version":"1.0.0"}]}`, "npx -y b@1.0.0", ""},
+		{"the first package that ambit can run", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"},{"registryType":"npm","identifier":"b","version":"1.0.0"}]}`, "npx -y b@1.0.0", ""},
 		{"an address", `{"remotes":[{"type":"sse","url":"https://a.example.com/sse"},{"type":"streamable-http","url":"https://a.example.com/mcp"}]}`, "https://a.example.com/mcp", ""},
-		{"a container", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"}]}`, "", "it is a container image, which ambit does not run"},
+		{"a container", `{"packages":[{"registryType":"oci","identifier":"ghcr.io/a/b:1"}]}`, "", "ambit does not run container images"},
 		{"a package of the public index", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://packages.` + publicIndex[pack.NPM] + `.org/","identifier":"b","version":"1.0.0"}]}`, "npx -y b@1.0.0", ""},
 		{"a package of the user's own index", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://packages.example.com/npm/","identifier":"b","version":"1.0.0"}]}`, "npx -y b@1.0.0", ""},
-		{"a package of another index", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://npm.example.com","identifier":"b","version":"1.0.0"}]}`, "", "it is published at \"https://npm.example.com\""},
-		{"an index that is called alike", `{"packages":[{"registryType":"pypi","registryBaseUrl":"https://notpypi.org","identifier":"b","version":"1.0.0"}]}`, "", "may differ"},
+		{"a package of an index that is not configured", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://npm.example.com","identifier":"b","version":"1.0.0"}]}`, "", "the package is published at \"https://npm.example.com\""},
+		{"an index with a similar name", `{"packages":[{"registryType":"pypi","registryBaseUrl":"https://notpypi.org","identifier":"b","version":"1.0.0"}]}`, "", "could have a different package"},
 		{"another index, with a hash", `{"packages":[{"registryType":"npm","registryBaseUrl":"https://npm.example.com","identifier":"b","version":"1.0.0","fileSha256":"` + sum + `"}]}`, "npx -y b@1.0.0", ""},
 		{"a bundle", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `"}]}`, "mcpb", ""},
-		{"a bundle with options of its runtime", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `","runtimeArguments":[{"type":"positional","value":"-r"}]}]}`, "", "could run other code"},
-		{"a bundle that is a file", `{"packages":[{"registryType":"mcpb","identifier":"file:///etc/passwd","fileSha256":"` + sum + `"}]}`, "", "the address of an archive"},
-		{"a variable of the loader", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","environmentVariables":[{"name":"LD_PRELOAD","value":"/x.so"}]}]}`, "", "which only you may"},
-		{"code for Node.js", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","environmentVariables":[{"name":"NODE_OPTIONS","default":"--import=data:text/javascript,1"}]}]}`, "", "which only you may"},
+		{"a bundle with options for its runtime", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb","fileSha256":"` + sum + `","runtimeArguments":[{"type":"positional","value":"-r"}]}]}`, "", "could run different code"},
+		{"a bundle that is a file", `{"packages":[{"registryType":"mcpb","identifier":"file:///etc/passwd","fileSha256":"` + sum + `"}]}`, "", "not an http or https URL"},
+		{"a variable for the dynamic loader", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","environmentVariables":[{"name":"LD_PRELOAD","value":"/x.so"}]}]}`, "", "which only the owner"},
+		{"a variable with code for Node.js", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","environmentVariables":[{"name":"NODE_OPTIONS","default":"--import=data:text/javascript,1"}]}]}`, "", "which only the owner"},
 		{"a bundle without a hash", `{"packages":[{"registryType":"mcpb","identifier":"https://example.com/x.mcpb"}]}`, "", "has no sha256"},
 		{"a range", `{"packages":[{"registryType":"npm","identifier":"b","version":"^1.0.0"}]}`, "", "an exact version"},
-		{"a range without signs", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.x"}]}`, "", "an exact version"},
-		{"all of a major version", `{"packages":[{"registryType":"npm","identifier":"b","version":"1"}]}`, "", "an exact version"},
+		{"a range without operators", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.x"}]}`, "", "an exact version"},
+		{"only a major version", `{"packages":[{"registryType":"npm","identifier":"b","version":"1"}]}`, "", "an exact version"},
 		{"an option as a name", `{"packages":[{"registryType":"npm","identifier":"--call=evil","version":"1.0.0"}]}`, "", "an exact version"},
 		{"a folder as a name", `{"packages":[{"registryType":"npm","identifier":"../x","version":"1.0.0"}]}`, "", "an exact version"},
-		{"an option of the runtime", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","runtimeArguments":[{"type":"named","name":"--node-options","value":"--require=/tmp/x"}]}]}`, "", "could run other code"},
+		{"an option for the runtime", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","runtimeArguments":[{"type":"named","name":"--node-options","value":"--require=/tmp/x"}]}]}`, "", "could run different code"},
 		{"a bad hash", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","fileSha256":"zz"}]}`, "", "not a sha256"},
 		{"an argument without a value", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","packageArguments":[{"type":"positional","valueHint":"folder","isRequired":true}]}]}`, "", `the argument "folder" is required`},
-		{"over the network", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","transport":{"type":"streamable-http"}}]}`, "", "must use stdio"},
-		{"http", `{"remotes":[{"type":"streamable-http","url":"http://a.example.com/mcp"}]}`, "", "its address is not https"},
-		{"an address of this machine", `{"remotes":[{"type":"streamable-http","url":"https://127.0.0.1/mcp"}]}`, "", "not a public name"},
-		{"an address of the cloud", `{"remotes":[{"type":"streamable-http","url":"https://169.254.169.254/mcp"}]}`, "", "not a public name"},
-		{"an address with a hole", `{"remotes":[{"type":"streamable-http","url":"https://{host}/mcp"}]}`, "", "its address is not https"},
-		{"nothing", `{}`, "", "no package and no address"},
+		{"a package with a network transport", `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","transport":{"type":"streamable-http"}}]}`, "", "must be stdio"},
+		{"an http address", `{"remotes":[{"type":"streamable-http","url":"http://a.example.com/mcp"}]}`, "", "the url of the server is not a plain https address"},
+		{"an address of this machine", `{"remotes":[{"type":"streamable-http","url":"https://127.0.0.1/mcp"}]}`, "", "not a public host name"},
+		{"the cloud metadata address", `{"remotes":[{"type":"streamable-http","url":"https://169.254.169.254/mcp"}]}`, "", "not a public host name"},
+		{"an address with a placeholder", `{"remotes":[{"type":"streamable-http","url":"https://{host}/mcp"}]}`, "", "the url of the server is not a plain https address"},
+		{"an empty listing", `{}`, "", "neither a package nor an address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var l Listing
@@ -341,8 +341,8 @@ func TestRecipes(t *testing.T) {
 			}
 			recipe, err := l.Recipe("https://packages.example.com/npm")
 			if tt.problem != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.problem) || errors.Is(err, errContainer) != (tt.name == "a container") {
-					t.Errorf("%v, want %q", err, tt.problem)
+				if err == nil || !strings.Contains(err.Error(), tt.problem) {
+					t.Errorf("got the error %v, want %q", err, tt.problem)
 				}
 				return
 			}
@@ -351,13 +351,13 @@ func TestRecipes(t *testing.T) {
 			}
 			s, err := Server("a.example.com/x", recipe, Settings{}, "/work")
 			if got := strings.TrimSpace(s.Endpoint + s.Command + " " + strings.Join(s.Args, " ")); err != nil || got != tt.want {
-				t.Errorf("%s, %v; want %s", got, err, tt.want)
+				t.Errorf("got %s, %v; want %s", got, err, tt.want)
 			}
 		})
 	}
 }
 
-// A registry cannot make ambit hand out secrets of this machine.
+// A registry cannot make ambit pass secrets from this machine to a server.
 func TestRegistrySecrets(t *testing.T) {
 	var l Listing
 	text := `{"packages":[{"registryType":"npm","identifier":"b","version":"1.0.0","environmentVariables":[
@@ -371,7 +371,7 @@ func TestRegistrySecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Server("a/x", recipe, Settings{}, "/work"); err == nil || !strings.Contains(err.Error(), "AWS_SECRET_ACCESS_KEY") {
-		t.Errorf("it is started without what only the user can set: %v", err)
+		t.Errorf("a required secret that the user did not set: got %v, want an error with its name", err)
 	}
 	s, err := Server("a/x", recipe, Settings{Env: map[string]string{"AWS_SECRET_ACCESS_KEY": "$env:MINE"}}, "/work")
 	if err != nil {
@@ -382,9 +382,9 @@ func TestRegistrySecrets(t *testing.T) {
 		got[set.Name] = set.Refs
 	}
 	if len(got) != 3 || len(got["PLAIN"]) != 0 || fmt.Sprint(got["AWS_SECRET_ACCESS_KEY"]) != "[MINE]" {
-		t.Errorf("environment %v", s.Env)
+		t.Errorf("the environment is %v, want 3 variables, of which only AWS_SECRET_ACCESS_KEY refers to a credential", s.Env)
 	}
-	// The same holds for what a lock has kept of it.
+	// A recipe in a lock file is still marked as foreign after the file is written and read.
 	lock := pack.NewLock()
 	lock.Agents["x"] = &pack.LockedAgent{Servers: map[string]*pack.LockedServer{"a.example.com/x": {
 		Resolved: &pack.Resolved{Version: "1.0.0", Recipe: recipe}, Package: pack.LockedPackage{Kind: pack.Remote, Name: "x"}, Tools: map[string]pack.LockedTool{},
@@ -398,7 +398,7 @@ func TestRegistrySecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	if kept := read.Server("x", "a.example.com/x").Resolved; !kept.Recipe.Foreign || !kept.Equal(lock.Server("x", "a.example.com/x").Resolved) {
-		t.Errorf("the lock keeps %+v", kept)
+		t.Errorf("the lock contains %+v, want the original recipe, marked as foreign", kept)
 	}
 }
 
@@ -421,16 +421,16 @@ func FuzzListing(f *testing.F) {
 				continue
 			}
 			if s.Command != "npx" && s.Command != "uvx" && s.Endpoint == "" && (recipe.Kind != pack.MCPB || recipe.Digest == "") {
-				t.Errorf("it starts %q", s.Command)
+				t.Errorf("the registry made ambit start the command %q", s.Command)
 			}
 			for _, set := range append(s.Env, s.Headers...) {
 				if len(set.Refs) > 0 {
-					t.Errorf("a registry refers to %q", set.Refs)
+					t.Errorf("a value from the registry refers to the credentials %q", set.Refs)
 				}
 			}
 			if s.Endpoint == "" && recipe.Kind != pack.MCPB {
 				if ref, err := pack.Identify(s); err == nil && (ref.Name != recipe.Name || ref.Version != recipe.Version) {
-					t.Errorf("%q is started as %s %s", s.Args, ref.Name, ref.Version)
+					t.Errorf("%q starts %s %s, want %s %s", s.Args, ref.Name, ref.Version, recipe.Name, recipe.Version)
 				}
 			}
 		}

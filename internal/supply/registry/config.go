@@ -11,45 +11,45 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Host configures the registry of one host. It is a table of config.toml:
+// Host configures the registry of one host. It is a table in config.toml:
 //
 //	[registry."registry.openmcp.org"]
 //	url = "https://mcp.example.com"
 //	namespace = "com.example"
 type Host struct {
 	URL string `toml:"url"`
-	// Namespace is the prefix of names that have none.
+	// Namespace is added to server names that have no namespace.
 	Namespace string `toml:"namespace"`
-	// Private allows a registry in the user's own network.
+	// Private means that the registry is allowed to be in a private network.
 	Private bool `toml:"private"`
-	// Packages are package indexes, besides the public ones, that npm and pip use on
-	// this machine.
+	// Packages lists the URLs of the package indexes that npm and pip use on this machine in addition to the public
+	// indexes.
 	Packages []string `toml:"packages"`
 
-	// configured means that the user wrote this entry.
+	// configured is true if the entry comes from config.toml.
 	configured bool
 }
 
-// Settings are the user's settings for one server:
+// Settings contains the user's settings for one server:
 //
 //	[server."registry.openmcp.org/filesystem"]
 //	work = "/home/me/project"
 type Settings struct {
-	// Work is the folder that replaces {work}.
+	// Work is the path of the work folder, which replaces {work} in arguments and variables.
 	Work string `toml:"work"`
-	// Args replace the server's own arguments.
+	// Args replaces the server's default arguments.
 	Args []string `toml:"args"`
-	// Env are additional variables; $env:NAME in a value is a credential.
+	// Env contains additional environment variables. $env:NAME in a value refers to a credential.
 	Env map[string]string `toml:"env"`
 }
 
-// Config holds the tables of config.toml for registries and servers.
+// Config contains the tables of config.toml for registries and servers.
 type Config struct {
 	Hosts   map[string]Host
 	Servers map[string]Settings
 }
 
-// The registries that need no configuration.
+// These are the hosts of the registries that need no configuration.
 const (
 	OpenMCP  = "registry.openmcp.org"
 	Official = "registry.modelcontextprotocol.io"
@@ -62,7 +62,7 @@ func known() map[string]Host {
 	}
 }
 
-// ReadConfig reads the tables of config.toml; a missing file has none.
+// ReadConfig reads the [registry] and [server] tables of config.toml. A missing file is treated as empty.
 func ReadConfig(h home.Home) (Config, error) {
 	file := h.Config()
 	c := Config{Hosts: known(), Servers: map[string]Settings{}}
@@ -83,7 +83,7 @@ func ReadConfig(h home.Home) (Config, error) {
 	}
 	for id, s := range c.Servers {
 		if s.Work != "" && !filepath.IsAbs(s.Work) {
-			return c, fmt.Errorf("%s: [server.%s]: work is not an absolute path", file, diag.Quote(id))
+			return c, fmt.Errorf("%s: [server.%s]: \"work\" must be an absolute path", file, diag.Quote(id))
 		}
 	}
 	return c, nil
@@ -93,13 +93,13 @@ func (h Host) check() error {
 	u, err := url.Parse(h.URL)
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("url is not the address of a registry, such as https://registry.example.com")
+		return fmt.Errorf("\"url\" is not a valid address; write an address such as https://registry.example.com")
 	case u.Scheme == "https", u.Scheme == "http" && egress.IsLoopback(u.Hostname()):
 	default:
-		return fmt.Errorf("url must be https; http is for this machine only")
+		return fmt.Errorf("\"url\" must begin with https://; http:// is allowed only for loopback addresses")
 	}
 	if strings.ContainsAny(h.Namespace, "/ \t") {
-		return fmt.Errorf("namespace must not contain a slash")
+		return fmt.Errorf("\"namespace\" must not contain a slash, a space or a tab")
 	}
 	return nil
 }

@@ -1,56 +1,54 @@
-// Package registry resolves the requirements of an agent, each a server id and a version
-// constraint, to servers that can be started.
+// Package registry resolves the requirements of an agent to servers that can be started. A requirement is a server id
+// and a version constraint.
 //
-// # Where a server is looked up
+// # Where ambit looks for a server
 //
-// A server id is <host>/<rest>. It is looked up in this order:
+// A server id is <host>/<rest>. ambit looks for the server in this order:
 //
-//   - ambit.lock beside the manifest. A locked server stays as long as it satisfies the
-//     constraint, and needs no request.
-//   - the catalogue ([catalog]) on this machine.
-//   - the registry of that host, by the official MCP registry API (v0.1).
+//   - In the lock file, ambit.lock, in the folder of the manifest. A locked server is used as long as it satisfies
+//     the constraint, and needs no request.
+//   - In the catalogue ([catalog]) on this machine.
+//   - In the registry of that host, with the official MCP registry API (v0.1).
 //
-// A registry that the user configured for a host comes before the catalogue, which then
-// serves only the servers that the registry does not know.
+// If the user configured a registry for the host, that registry comes before the catalogue. The catalogue is then
+// used only for servers that the registry does not know.
 //
-// Versions that are deleted, deprecated or not semantic versions are ignored. Of the
-// versions that satisfy the constraint the newest is chosen, by comparing versions;
-// the registry's "latest" mark does not count.
+// ambit ignores versions that are deleted, deprecated or not semantic versions. It chooses the highest version that
+// satisfies the constraint. It ignores the registry's "latest" mark.
 //
-// # What a registry may decide
+// # What a registry can decide
 //
-// A registry is not trusted. It may name a package of npm or the Python index at an exact
-// version, a bundle (mcpb) with its sha256, or a public https address. These rules apply:
+// A registry is not trusted. It can name an npm or Python package at an exact version, a bundle (mcpb) with its
+// sha256, or a public https address. These rules apply:
 //
-//   - Without a hash from the registry, the package that was fetched first is pinned and
-//     runs from then on, even before a lock exists. A package from an index that this
-//     machine does not use must have a hash, because the local index may have another
-//     package of that name.
+//   - If the registry gives no hash, ambit pins the package when it first fetches the package. From then on, ambit
+//     uses only this content, even before a lock file exists. If the package comes from an index that this machine
+//     does not use, the registry must give a hash. An index that this machine uses could have a different package of
+//     the same name.
 //   - Container images are refused.
-//   - A registry cannot read this machine's secrets. If it marks a variable as secret or
-//     required, the value comes from the user's settings or the server does not start.
-//   - Options for the runtime are refused, since they could run other code. So are
-//     variables that affect loaders, interpreters or network clients
-//     ([pack.MachineVariable]).
-//   - Answers are limited in bytes and in decoded size. Redirects are not followed, and
-//     only public addresses are dialled, unless the user configured the registry on this
-//     machine or as private.
-//   - Downloads of bundles follow a few redirects. Each target must be a public https
-//     address or the registry's own.
+//   - A registry cannot read this machine's secrets. The registry's value for a secret variable is ignored. A
+//     required variable that is secret or has no value must be in the user's settings. Otherwise the server does not
+//     start.
+//   - Options for the runtime are refused, because they could run other code. Variables that affect loaders,
+//     interpreters or network clients ([pack.MachineVariable]) are refused for the same reason.
+//   - Responses are limited in bytes and in decoded size. ambit does not follow redirects. It connects only to public
+//     addresses, unless the user configured the registry with a loopback address or as private.
+//   - Downloads of bundles follow a few redirects. Each target must be a public https address or an address of the
+//     registry itself.
 //
-// A lock is not trusted either. A recipe in it is trusted if the catalogue or the registry
-// gives the same one, now or earlier on this machine. Any other recipe gets no secret of
-// this machine, none of the user's settings, and public addresses only. The same holds for
-// a package with dependencies or install scripts from a lock that was not made here: they
-// are code in the same process.
+// A lock file is not trusted either. A recipe in a lock file is trusted only if the catalogue or the registry
+// confirms the recipe. An earlier confirmation on this machine is enough. A server with any other recipe gets no
+// secrets from this machine and none of the user's settings. Such a server can connect only to public addresses.
+// Dependencies and install scripts can come from a lock file that was not made on this machine. The package is then
+// restricted in the same way, because this code runs in the package's process.
 //
-// Answers are cached for an hour. While a registry is unreachable, older answers are used
-// for up to a month, with a warning.
+// Responses are cached for an hour. While a registry is unreachable, ambit uses older responses for up to 30 days,
+// with a warning.
 //
 // # Results
 //
-// [Resolver.Resolve] returns a [Found] for each requirement. [Agent] returns a copy of the
-// agent with the servers and their known tools: from the lock, from an earlier start on
-// this machine, or from the catalogue. A requirement that cannot be met is not an error:
-// its [Found] has the problem, and its tools refuse calls.
+// [Resolver.Resolve] returns a [Found] for each requirement. [Agent] returns a copy of the agent with the servers and
+// their known tools. The tools come from the lock file, from an earlier start of the server on this machine, or from
+// the catalogue. A requirement that cannot be met is not an error. The [Found] of this requirement contains the
+// problem, and calls to its tools are refused.
 package registry

@@ -16,8 +16,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// FuzzConfig: a registry that is taken from config.toml is on https or on this
-// machine, and its address holds no credential.
+// FuzzConfig checks that ReadConfig accepts only registries with an https or loopback address. The
+// address must not contain a credential.
 func FuzzConfig(f *testing.F) {
 	for _, text := range []string{
 		"[registry.\"registry.openmcp.org\"]\nurl = \"https://registry.example.com/\"\nnamespace = \"org.example\"\n",
@@ -28,7 +28,7 @@ func FuzzConfig(f *testing.F) {
 	}
 	h := home.At(f.TempDir())
 	f.Fuzz(func(t *testing.T, text []byte) {
-		os.Remove(h.Config()) // to write over a file can wait for the disk
+		os.Remove(h.Config()) // overwriting the file instead could wait for the disk
 		if err := os.WriteFile(h.Config(), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -39,21 +39,21 @@ func FuzzConfig(f *testing.F) {
 		for name, host := range c.Hosts {
 			u, err := url.Parse(host.URL)
 			if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && !egress.IsLoopback(u.Hostname()) {
-				t.Errorf("%q is asked at %q", name, host.URL)
+				t.Errorf("the registry %q has the forbidden address %q", name, host.URL)
 			}
 		}
 		for id, s := range c.Servers {
 			if s.Work != "" && !filepath.IsAbs(s.Work) {
-				t.Errorf("%q works in %q", id, s.Work)
+				t.Errorf("the server %q has the relative work folder %q", id, s.Work)
 			}
 		}
 		if c.Hosts[OpenMCP].URL == "" {
-			t.Error("a registry that is known is gone")
+			t.Errorf("the registry %s, which needs no configuration, is missing", OpenMCP)
 		}
 	})
 }
 
-// answers is a registry that says the same to everything.
+// answers is a registry that gives the same answer to every request.
 type answers struct {
 	status int
 	text   []byte
@@ -62,13 +62,13 @@ type answers struct {
 
 func (a *answers) answer(r *http.Request) (*http.Response, error) {
 	if a.asked++; a.asked > 10*maxPages {
-		return nil, errors.New("it is asked without end")
+		return nil, errors.New("the client does not stop sending requests")
 	}
 	return &http.Response{StatusCode: a.status, Request: r, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(a.text))}, nil
 }
 
-// FuzzAnswer: whatever a registry answers, asking it ends, and what is kept of it
-// is what is read again.
+// FuzzAnswer checks that reading the pages of a registry ends for any answer. The second read must
+// come from the cache and return as many listings as the first read.
 func FuzzAnswer(f *testing.F) {
 	for _, text := range []string{
 		`{"servers":[{"server":{"name":"org.example/x","version":"1.0.0"}}]}`, `{"servers":[],"metadata":{"nextCursor":"again"}}`, `{"servers":null,"metadata":{"nextCursor":"\u202e"}}`,
@@ -85,17 +85,17 @@ func FuzzAnswer(f *testing.F) {
 		host := Host{URL: "https://a.example.com", Namespace: "org.example"}
 		client := &Client{send: func(_ Host, r *http.Request) (*http.Response, error) { return registry.answer(r) }}
 		ask := func() ([]Listing, error) { return client.pages(t.Context(), host, "/v0.1/servers", url.Values{}, 0) }
-		first, _, err := c.through("key", ask)
+		first, _, err := c.get("key", ask)
 		if err != nil {
 			if strings.ContainsAny(err.Error(), "\x1b\u202e") {
-				t.Errorf("it says %q", err)
+				t.Errorf("the error contains control characters: %q", err)
 			}
 			return
 		}
 		asked := registry.asked
-		again, _, err := c.through("key", ask)
+		again, _, err := c.get("key", ask)
 		if err != nil || len(again) != len(first) || registry.asked != asked {
-			t.Errorf("%d listings became %d, %v", len(first), len(again), err)
+			t.Errorf("the second read returned %d listings after %d more requests, %v; want %d listings from the cache", len(again), registry.asked-asked, err, len(first))
 		}
 	})
 }

@@ -1,7 +1,9 @@
 package registry
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -9,14 +11,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/Masterminds/semver/v3"
+
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// Listing is one version of a server in a registry: the part of its server.json that
-// ambit uses.
+// Listing describes one version of a server in a registry. It is the part of server.json that ambit uses.
 type Listing struct {
 	Name        string    `json:"name"`
 	Description string    `json:"description,omitempty"`
@@ -27,7 +30,7 @@ type Listing struct {
 	Status string `json:"status,omitempty"`
 }
 
-// Package is one way to run a server.
+// Package is one of the packages that contain a server.
 type Package struct {
 	RegistryType string  `json:"registryType"`
 	Identifier   string  `json:"identifier"`
@@ -42,14 +45,14 @@ type Package struct {
 	} `json:"transport"`
 }
 
-// Remote is one endpoint of a server.
+// Remote is one of the endpoints of a server.
 type Remote struct {
 	Type    string  `json:"type"`
 	URL     string  `json:"url"`
 	Headers []Input `json:"headers,omitempty"`
 }
 
-// Input is an argument, a variable or a header.
+// Input is an argument, an environment variable or a header.
 type Input struct {
 	Type       string `json:"type,omitempty"`
 	Name       string `json:"name,omitempty"`
@@ -83,10 +86,10 @@ func (r *Resolver) fromRegistry(ctx context.Context, f *Found, host string, vers
 	return nil
 }
 
-// Newest returns the newest usable version in a range.
+// Newest returns the active listing with the highest version in the given range.
 func Newest(list []Listing, versions Range) (*Listing, error) {
 	var best *Listing
-	var at Version
+	var at *semver.Version
 	active := 0
 	for i := range list {
 		l := &list[i]
@@ -103,7 +106,8 @@ func Newest(list []Listing, versions Range) (*Listing, error) {
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("%w: %d of %d versions can be used, and none is in the range", ErrUnsatisfied, active, len(list))
+		return nil, fmt.Errorf("%w: %d of %d listed versions are active and valid, but none of them is in the range",
+			ErrUnsatisfied, active, len(list))
 	}
 	return best, nil
 }
@@ -113,10 +117,11 @@ var (
 	pypiName = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 )
 
-// Recipe returns the first usable way to run a version. If there is none, the error
-// gives the reason for each. bases are the additional package indexes of this machine.
+// Recipe returns the recipe for the first package or endpoint that ambit can use. If there is none, the error gives
+// the reason for each package and endpoint. The parameter bases lists the URLs of package indexes that this machine
+// uses in addition to the public indexes.
 func (l *Listing) Recipe(bases ...string) (Recipe, error) {
-	var why unusable
+	var why []string
 	for i := range l.Packages {
 		recipe, err := l.Packages[i].recipe()
 		if err == nil {
@@ -125,38 +130,26 @@ func (l *Listing) Recipe(bases ...string) (Recipe, error) {
 		if err == nil {
 			return recipe, nil
 		}
-		why = append(why, fmt.Errorf("%s package %s: %w", diag.Quote(l.Packages[i].RegistryType), diag.Quote(l.Packages[i].Identifier), err))
+		p := &l.Packages[i]
+		why = append(why, fmt.Sprintf("%s package %s: %v", diag.Quote(p.RegistryType), diag.Quote(p.Identifier), err))
 	}
 	for i := range l.Remotes {
 		recipe, err := l.Remotes[i].recipe()
 		if err == nil {
 			return recipe, nil
 		}
-		why = append(why, fmt.Errorf("%s: %w", diag.Quote(l.Remotes[i].URL), err))
+		why = append(why, fmt.Sprintf("%s: %v", diag.Quote(l.Remotes[i].URL), err))
 	}
 	if len(why) == 0 {
-		return Recipe{}, fmt.Errorf("the registry lists no package and no address")
+		return Recipe{}, fmt.Errorf("the registry lists neither a package nor an address for the server")
 	}
-	return Recipe{}, why
+	return Recipe{}, fmt.Errorf("ambit cannot use any package or address of the server: %s", strings.Join(why, "; "))
 }
-
-// unusable lists why no package and no address of a version can be used.
-type unusable []error
-
-func (u unusable) Error() string {
-	words := make([]string, len(u))
-	for i, err := range u {
-		words[i] = err.Error()
-	}
-	return "none of its packages and addresses can be used here: " + strings.Join(words, "; ")
-}
-
-func (u unusable) Unwrap() []error { return u }
 
 func (p *Package) recipe() (Recipe, error) {
 	out := Recipe{Name: p.Identifier, Version: p.Version, Foreign: true}
 	if t := p.Transport.Type; t != "" && t != "stdio" {
-		return out, fmt.Errorf("its transport is %s, but packages must use stdio", diag.Quote(t))
+		return out, fmt.Errorf("the transport of the package is %s, but must be stdio", diag.Quote(t))
 	}
 	name := npmName
 	switch strings.ToLower(p.RegistryType) {
@@ -165,34 +158,36 @@ func (p *Package) recipe() (Recipe, error) {
 	case "pypi":
 		out.Kind, name = pack.PyPI, pypiName
 	case "oci":
-		return out, errContainer
+		return out, errors.New("ambit does not run container images; use another package of this server, " +
+			"or, to create a manifest that uses your container runtime, run: ambit import server.json")
 	case "mcpb":
 		out.Kind = pack.MCPB
 	default:
-		return out, fmt.Errorf("packages of this kind are not supported")
+		return out, fmt.Errorf("ambit does not support packages of this type")
 	}
 	switch {
 	case out.Kind == pack.MCPB:
-		if err := p.bundle(); err != nil {
+		if err := p.checkBundle(); err != nil {
 			return out, err
 		}
 	case !name.MatchString(p.Identifier) || !pack.IsExact(out.Kind, p.Version):
-		return out, fmt.Errorf("it does not name a package with an exact version")
+		return out, fmt.Errorf("the entry does not contain a package with an exact version")
 	}
 	if p.FileSHA256 != "" {
 		if out.Digest = "sha256:" + strings.ToLower(p.FileSHA256); !tooluri.IsDigest(out.Digest) {
-			return out, fmt.Errorf("its fileSha256 is not a sha256")
+			return out, fmt.Errorf("the fileSha256 of the package is not a sha256")
 		}
 	}
 	for _, in := range p.Runtime {
 		if word := in.words(); len(word) != 1 || word[0] != "-y" && word[0] != "--yes" {
-			return out, fmt.Errorf("it sets options of the runtime, which could run other code")
+			return out, fmt.Errorf("the entry has runtimeArguments, which could run different code")
 		}
 	}
 	for _, in := range p.Arguments {
 		words := in.words()
 		if words == nil && in.IsRequired {
-			return out, fmt.Errorf("the argument %s is required, but the registry gives no value", diag.Quote(in.label()))
+			return out, fmt.Errorf("the argument %s is required, but the registry contains no value for it",
+				diag.Quote(cmp.Or(in.Name, in.ValueHint)))
 		}
 		out.Args = append(out.Args, words...)
 	}
@@ -200,22 +195,22 @@ func (p *Package) recipe() (Recipe, error) {
 	return out, checkVariables(out.Env)
 }
 
-// publicIndex is the domain of each kind's public index.
+// publicIndex maps the kind of a package to the domain of the public index for that kind, without ".org".
 var publicIndex = map[pack.Kind]string{pack.NPM: "npmjs", pack.PyPI: "pypi"}
 
-// checkBase refuses a package without a hash from an index that this machine does not
-// use: another index may have a different package of that name.
+// checkBase returns an error if a package without a hash comes from an index that this machine does not use. The
+// indexes that this machine uses could contain a different package with the same name.
 func (p *Package) checkBase(kind pack.Kind, bases []string) error {
-	who := publicIndex[kind]
-	if p.BaseURL == "" || p.FileSHA256 != "" || who == "" {
+	domain := publicIndex[kind]
+	if p.BaseURL == "" || p.FileSHA256 != "" || domain == "" {
 		return nil
 	}
 	at, err := url.Parse(p.BaseURL)
 	if err != nil {
-		return fmt.Errorf("its registryBaseUrl is not a URL")
+		return fmt.Errorf("the registryBaseUrl of the package is not a URL")
 	}
 	host := strings.ToLower(at.Hostname())
-	if at.Scheme == "https" && (host == who+".org" || strings.HasSuffix(host, "."+who+".org")) {
+	if at.Scheme == "https" && (host == domain+".org" || strings.HasSuffix(host, "."+domain+".org")) {
 		return nil
 	}
 	for _, base := range bases {
@@ -223,43 +218,43 @@ func (p *Package) checkBase(kind pack.Kind, bases []string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("it is published at %s, and a package of its name elsewhere may differ; if this machine installs packages from there, add packages = [%q] to config.toml, beside the registry's url", diag.Quote(p.BaseURL), p.BaseURL)
+	return fmt.Errorf("the package is published at %s, and another index could have a different package with that name; "+
+		"if this machine installs packages from that index, add packages = [%q] to the registry's table in config.toml",
+		diag.Quote(p.BaseURL), p.BaseURL)
 }
 
 func (r *Remote) recipe() (Recipe, error) {
 	u, err := url.Parse(r.URL)
 	switch {
 	case r.Type != "" && r.Type != "streamable-http":
-		return Recipe{}, fmt.Errorf("its transport is %s, but only streamable-http is supported", diag.Quote(r.Type))
+		return Recipe{}, fmt.Errorf("the transport is %s, but ambit supports only streamable-http", diag.Quote(r.Type))
 	case err != nil || u.Scheme != "https" || u.User != nil || strings.ContainsAny(r.URL, "{}"):
-		return Recipe{}, fmt.Errorf("its address is not https")
+		return Recipe{}, fmt.Errorf("the url of the server is not a plain https address")
 	}
 	if _, err := egress.Host(u.Hostname()); err != nil {
-		return Recipe{}, fmt.Errorf("its host is not a public name")
+		return Recipe{}, fmt.Errorf("the host in the server's url is not a public host name")
 	}
 	out := Recipe{Kind: pack.Remote, Name: r.URL, Foreign: true}
 	out.Env, out.Needs = settings(r.Headers)
 	return out, nil
 }
 
-// checkVariables refuses variables that only the machine's owner may set.
+// checkVariables returns an error if env contains a variable that only the owner of the machine is allowed to set.
 func checkVariables(env map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if pack.MachineVariable(name) {
-			return fmt.Errorf("it sets the variable %s, which only you may set", diag.Quote(name))
+			return fmt.Errorf("the entry sets the variable %s, which only the owner of this machine is allowed to set",
+				diag.Quote(name))
 		}
 	}
 	return nil
 }
 
-// settings returns the values that a registry may set, and the names of those that it
-// may not.
+// settings returns the values that the registry provides. The second result lists the required inputs that the user
+// must set. Values with placeholders are ignored, and so are the registry's values for secrets.
 func settings(list []Input) (values map[string]string, needs []string) {
 	for _, in := range list {
-		value := in.Value
-		if value == "" {
-			value = in.Default
-		}
+		value := cmp.Or(in.Value, in.Default)
 		switch {
 		case in.Name == "":
 		case in.IsSecret || strings.ContainsAny(value, "{}") || value == "" && in.IsRequired:
@@ -276,19 +271,10 @@ func settings(list []Input) (values map[string]string, needs []string) {
 	return values, needs
 }
 
-func (in Input) label() string {
-	if in.Name != "" {
-		return in.Name
-	}
-	return in.ValueHint
-}
-
-// words returns an argument's part of the command line, nil if it has no value.
+// words returns the words that an argument adds to the command line. It returns nil if the registry provides no usable
+// value for the argument.
 func (in Input) words() []string {
-	value := in.Value
-	if value == "" {
-		value = in.Default
-	}
+	value := cmp.Or(in.Value, in.Default)
 	switch {
 	case in.IsSecret || strings.ContainsAny(value, "{}"):
 		return nil

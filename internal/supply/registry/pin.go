@@ -2,8 +2,6 @@ package registry
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -13,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// pinned is the hash of a package when it was first fetched here.
+// pinned records the hash that a package had when it was first fetched on this machine.
 type pinned struct {
 	Kind    pack.Kind `json:"kind"`
 	Name    string    `json:"name"`
@@ -21,9 +19,9 @@ type pinned struct {
 	Digest  string    `json:"digest"`
 }
 
-// Pin makes sure that a package without a hash from its registry runs from the store,
-// without install scripts, and with the content that was first fetched here. Other
-// packages are not changed.
+// Pin pins the package of f if it is an npm or Python package without a hash from the registry. The package then runs
+// from the store, without install scripts, and always has the content that this machine fetched first. For all other
+// packages, Pin does nothing.
 func Pin(ctx context.Context, h home.Home, f *Found, progress pack.Progress) error {
 	kind := f.Recipe.Kind
 	if !f.Server.Placeholder || kind != pack.NPM && kind != pack.PyPI {
@@ -33,11 +31,11 @@ func Pin(ctx context.Context, h home.Home, f *Found, progress pack.Progress) err
 	if err != nil {
 		return err
 	}
-	key := sha256.Sum256([]byte(string(kind) + "\x00" + ref.Name + "\x00" + ref.Version))
-	file := filepath.Join(h.Dir(), "registry", "pins", hex.EncodeToString(key[:16])+".json")
+	file := filepath.Join(h.Dir(), "registry", "pins", hashed([]byte(string(kind)+"\x00"+ref.Name+"\x00"+ref.Version)))
 	var was pinned
 	text, err := os.ReadFile(file)
-	known := err == nil && json.Unmarshal(text, &was) == nil && was.Kind == kind && was.Name == ref.Name && was.Version == ref.Version && tooluri.IsDigest(was.Digest)
+	known := err == nil && json.Unmarshal(text, &was) == nil && was.Kind == kind && was.Name == ref.Name &&
+		was.Version == ref.Version && tooluri.IsDigest(was.Digest)
 	want := pack.Want{}
 	if known {
 		want.Digest = was.Digest

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
-// The places where a server is found.
+// The values of Found.From.
 const (
 	FromLock      = "lock"
 	FromCatalogue = "catalogue"
@@ -28,37 +29,37 @@ const (
 // Found is the result of resolving a requirement.
 type Found struct {
 	Requirement agent.Requirement
-	// Version is the server's, empty if none was found.
+	// Version is the version of the server. It is empty if no server was found.
 	Version string
-	// From is lock, catalogue or registry; empty if none was found.
+	// From is FromLock, FromCatalogue or FromRegistry. It is empty if no server was found.
 	From string
-	// Recipe is the way to start it; zero if none was found.
+	// Recipe describes how to start the server. It is the zero Recipe if no server was found.
 	Recipe Recipe
-	// Server is the recipe with the user's settings applied.
+	// Server is the result of applying the user's settings to Recipe.
 	Server agent.Server
-	// Package opens the package of a bundle; nil for other kinds.
-	Package func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
-	// Work is the server's work folder, empty if it has none.
+	// Package opens the package of a bundle. It is nil for other kinds of servers.
+	Package opener
+	// Work is the path of the server's work folder. It is empty if the server uses no work folder.
 	Work string
-	// Own means that ambit created that folder for the agent.
+	// Own means that Work is ambit's own folder for the agent and not a folder that the user chose.
 	Own bool
-	// Tools are the known tools, with their definitions if they are known.
+	// Tools lists the known tools of the server. Definitions maps tool names to the definitions that are known.
 	Tools       []agent.Tool
 	Definitions map[string][]byte
-	// Problem is why there is no server, or why it cannot be started.
+	// Problem is the reason why no server was found or why the server cannot be started.
 	Problem error
-	// Warnings are messages for the user.
+	// Warnings lists messages for the user.
 	Warnings []string
 
-	// untrusted means that only a lock gave the recipe or its dependencies.
+	// untrusted is true if the recipe or its dependencies come only from a lock file.
 	untrusted bool
 }
 
-// Lacking reports whether a server is unavailable because a registry is unreachable or
-// this machine lacks something.
+// Lacking reports whether err means that a server is unavailable because a registry is unreachable or something is
+// missing on this machine.
 func Lacking(err error) bool { return errors.Is(err, ErrUnreachable) || pack.Lacking(err) }
 
-// Recipe is the way to start a server, without the user's settings.
+// Recipe describes how to start a server, without the user's settings.
 type Recipe = pack.Recipe
 
 // Resolver resolves requirements.
@@ -66,16 +67,15 @@ type Resolver struct {
 	Home    home.Home
 	Catalog *catalog.Catalog
 	Config  Config
-	// Lock is the lock of the manifest's folder; nil if there is none.
+	// Lock is the lock file in the manifest's folder, or nil.
 	Lock *pack.Lock
-	// Anew means that packages are installed anew: the lock's dependencies are
-	// ignored.
+	// Anew means that dependencies are resolved again. In that case, the lists of dependencies in Lock are ignored.
 	Anew bool
-	// Client queries registries; nil disables requests.
+	// Client queries registries. If Client is nil, the resolver sends no requests.
 	Client *Client
 }
 
-// NewResolver returns a resolver with a home's catalogue and settings.
+// NewResolver returns a resolver that uses the catalogue and settings in h. The lock can be nil.
 func NewResolver(h home.Home, lock *pack.Lock) (*Resolver, error) {
 	c, err := catalog.Open(h)
 	if err != nil {
@@ -88,16 +88,16 @@ func NewResolver(h home.Home, lock *pack.Lock) (*Resolver, error) {
 	return &Resolver{Home: h, Catalog: c, Config: config, Lock: lock, Client: NewClient(h, config)}, nil
 }
 
-// Resolve resolves all requirements of an agent that runs under a name, a few at a
-// time.
+// Resolve resolves all requirements of an agent, up to four at the same time. The parameter name is the name under
+// which the agent runs.
 func (r *Resolver) Resolve(ctx context.Context, a *agent.Agent, name string) []Found {
 	found := make([]Found, len(a.Requirements))
 	var wg sync.WaitGroup
-	turn := make(chan struct{}, 4)
+	slots := make(chan struct{}, 4)
 	for i := range a.Requirements {
 		wg.Go(func() {
-			turn <- struct{}{}
-			defer func() { <-turn }()
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			found[i] = r.One(ctx, a, name, a.Requirements[i])
 		})
 	}
@@ -105,7 +105,7 @@ func (r *Resolver) Resolve(ctx context.Context, a *agent.Agent, name string) []F
 	return found
 }
 
-// Agent returns a copy of an agent with the servers and tools that were found.
+// Agent returns a copy of an agent that contains the servers and tools of the given results.
 func Agent(a *agent.Agent, found []Found) *agent.Agent {
 	copied := *a
 	copied.Servers, copied.Tools = nil, nil
@@ -122,11 +122,7 @@ func Agent(a *agent.Agent, found []Found) *agent.Agent {
 // One resolves one requirement.
 func (r *Resolver) One(ctx context.Context, a *agent.Agent, name string, q agent.Requirement) Found {
 	f := Found{Requirement: q}
-	constraint := q.Version
-	if constraint == "" {
-		constraint = "*" // an optional entry may have no version
-	}
-	versions, err := ParseRange(constraint)
+	versions, err := ParseRange(cmp.Or(q.Version, "*")) // optional requirements can have no version
 	if err != nil {
 		f.Problem = err
 		return f
@@ -136,19 +132,19 @@ func (r *Resolver) One(ctx context.Context, a *agent.Agent, name string, q agent
 		if r.lookUp(ctx, &f, versions); f.Recipe.Kind != "" {
 			r.noteResolved(&f)
 		}
-	case locked.Resolved == nil: // its dependencies would be installed with another recipe
-		f.Problem = errors.New("the lock does not say which package it is; resolve it again with ambit lock --update")
+	case locked.Resolved == nil: // without the recipe, the locked dependencies could belong to a different package
+		f.Problem = errors.New("the lock file has no package for the server; to add the package, run: ambit lock --update")
 	default:
 		r.fromLock(ctx, &f, locked, versions)
 	}
 	if f.Recipe.Kind != "" {
-		r.settle(&f, name)
+		r.applySettings(&f, name)
 	}
 	if len(f.Tools) == 0 {
-		f.Tools, f.Definitions = r.seen(q.Server, f.Recipe)
+		f.Tools, f.Definitions = r.lastTools(q.Server, f.Recipe)
 	}
 	if len(f.Tools) == 0 {
-		f.Tools = r.listed(q.Server) // the tools are known by name, so calls can be refused by name
+		f.Tools = r.catalogueTools(q.Server) // the names are enough to explain why a call is rejected
 	}
 	return f
 }
@@ -157,13 +153,14 @@ func (r *Resolver) fromLock(ctx context.Context, f *Found, locked *pack.LockedSe
 	v, ok := ParseVersion(locked.Resolved.Version)
 	f.Tools, f.Definitions = lockedTools(f.Requirement.Server, locked, r.Catalog.Entries[f.Requirement.Server])
 	if !ok || !versions.Contains(v) {
-		f.Problem = fmt.Errorf("it is locked at version %s, which does not satisfy %s", locked.Resolved.Version, diag.Quote(f.Requirement.Version))
+		f.Problem = fmt.Errorf("the server is locked at version %s, which does not satisfy %s", locked.Resolved.Version,
+			diag.Quote(f.Requirement.Version))
 		return
 	}
 	f.Version, f.From, f.Recipe = locked.Resolved.Version, FromLock, locked.Resolved.Recipe
-	var with lists
+	var with lockedExtras
 	if !r.Anew {
-		with = listsOf(f.Recipe, locked.Package)
+		with = extrasOf(f.Recipe, locked.Package)
 	}
 	if !r.trusted(ctx, f, with) {
 		r.distrust(f, with)
@@ -189,7 +186,8 @@ func (r *Resolver) lookUp(ctx context.Context, f *Found, versions Range) {
 func (r *Resolver) fromCatalogue(f *Found, e *catalog.Entry, versions Range) {
 	v, ok := ParseVersion(e.Version)
 	if !ok || !versions.Contains(v) {
-		f.Problem = fmt.Errorf("%w: the catalogue has version %s, but %s is required", ErrUnsatisfied, e.Version, diag.Quote(f.Requirement.Version))
+		f.Problem = fmt.Errorf("%w: the catalogue has version %s, but %s is required", ErrUnsatisfied, e.Version,
+			diag.Quote(f.Requirement.Version))
 		return
 	}
 	f.Version, f.From, f.Recipe = e.Version, FromCatalogue, RecipeOf(e)
@@ -197,20 +195,20 @@ func (r *Resolver) fromCatalogue(f *Found, e *catalog.Entry, versions Range) {
 
 // RecipeOf returns the recipe of a catalogue entry.
 func RecipeOf(e *catalog.Entry) Recipe {
-	return Recipe{Kind: pack.Kind(e.Package.Kind), Name: e.Package.Name, Version: e.Package.Version, Digest: e.Package.Digest, Args: e.Args, Env: e.Env}
+	return Recipe{
+		Kind: pack.Kind(e.Package.Kind), Name: e.Package.Name, Version: e.Package.Version, Digest: e.Package.Digest,
+		Args: e.Args, Env: e.Env,
+	}
 }
 
-// settle applies the user's settings to a recipe, unless it is untrusted.
-func (r *Resolver) settle(f *Found, name string) {
+// applySettings sets f.Server. It applies the user's settings to the recipe, unless the recipe is untrusted.
+func (r *Resolver) applySettings(f *Found, name string) {
 	id := f.Requirement.Server
 	var set Settings
 	if !f.untrusted {
 		set = r.Config.Servers[id]
 	}
-	work := set.Work
-	if work == "" {
-		work = catalog.Work(r.Home, name)
-	}
+	work := cmp.Or(set.Work, catalog.Work(r.Home, name))
 	server, err := Server(id, f.Recipe, set, work)
 	if err != nil {
 		f.Problem = err
@@ -220,22 +218,25 @@ func (r *Resolver) settle(f *Found, name string) {
 	if f.Recipe.Kind == pack.MCPB {
 		f.Package = r.bundle(id, f.Recipe)
 	}
-	if uses(f.Recipe, set) {
+	if usesWork(f.Recipe, set) {
 		f.Work, f.Own = work, set.Work == ""
 	}
 }
 
-// uses reports whether a server is given the work folder.
-func uses(recipe Recipe, set Settings) bool {
-	texts := slices.Concat(recipe.Args, set.Args, slices.Collect(maps.Values(recipe.Env)), slices.Collect(maps.Values(set.Env)))
+// usesWork reports whether an argument or a variable of a server refers to the work folder.
+func usesWork(recipe Recipe, set Settings) bool {
+	texts := slices.Concat(recipe.Args, set.Args, slices.Collect(maps.Values(recipe.Env)),
+		slices.Collect(maps.Values(set.Env)))
 	return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(text, "{work}") })
 }
 
 var envRef = regexp.MustCompile(`\$env:([A-Za-z_][A-Za-z0-9_]*)`)
 
-// Server applies a user's settings to a recipe.
+// Server returns the result of applying the user's settings to a recipe. The parameter work replaces {work}.
 func Server(id string, recipe Recipe, set Settings, work string) (agent.Server, error) {
-	s := agent.Server{Alias: id, Transport: agent.Stdio, Version: recipe.Version, Digest: recipe.Digest, Placeholder: recipe.Digest == ""}
+	s := agent.Server{
+		Alias: id, Transport: agent.Stdio, Version: recipe.Version, Digest: recipe.Digest, Placeholder: recipe.Digest == "",
+	}
 	fill := func(text string) string { return strings.ReplaceAll(text, "{work}", work) }
 	args := recipe.Args
 	if set.Args != nil {
@@ -257,7 +258,8 @@ func Server(id string, recipe Recipe, set Settings, work string) (agent.Server, 
 		}
 	}
 	if len(missing) > 0 {
-		return s, fmt.Errorf("it needs %s: set it in config.toml, under [server.%q] env", strings.Join(missing, ", "), id)
+		return s, fmt.Errorf("the server needs a value for %s; add it to [server.%q.env] in config.toml",
+			strings.Join(missing, ", "), id)
 	}
 	trusted := func(name string) bool { _, own := set.Env[name]; return own || !recipe.Foreign }
 	settings := make([]agent.Setting, 0, len(env))
@@ -276,7 +278,7 @@ func Server(id string, recipe Recipe, set Settings, work string) (agent.Server, 
 	case pack.PyPI:
 		s.Command, s.Args, s.Env = "uvx", append([]string{recipe.Name + "==" + recipe.Version}, args...), settings
 	case pack.MCPB:
-		s.Command, s.Args, s.Env = string(pack.MCPB), args, settings // the code is in the bundle: see Found.Package
+		s.Command, s.Args, s.Env = string(pack.MCPB), args, settings // Found.Package opens the bundle
 	case pack.Builtin:
 		exe, err := os.Executable()
 		if err != nil {
@@ -286,7 +288,7 @@ func Server(id string, recipe Recipe, set Settings, work string) (agent.Server, 
 	case pack.Remote:
 		s.Transport, s.Endpoint, s.Headers, s.Placeholder = agent.StreamableHTTP, recipe.Name, settings, false
 	default:
-		return s, fmt.Errorf("packages of kind %s are not supported", diag.Quote(string(recipe.Kind)))
+		return s, fmt.Errorf("ambit does not support packages of kind %s", diag.Quote(string(recipe.Kind)))
 	}
 	return s, nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
-// listed returns a server's tools in the catalogue.
-func (r *Resolver) listed(id string) []agent.Tool {
+// catalogueTools returns the tools that the catalogue lists for a server.
+func (r *Resolver) catalogueTools(id string) []agent.Tool {
 	e := r.Catalog.Entries[id]
 	if e == nil {
 		return nil
@@ -28,8 +28,8 @@ func (r *Resolver) listed(id string) []agent.Tool {
 	return tools
 }
 
-// lockedTools returns the tools of a lock, with classes from the catalogue if it has
-// any.
+// lockedTools returns the tools of a locked server and their definitions. The parameter e is the server's catalogue
+// entry, or nil.
 func lockedTools(id string, locked *pack.LockedServer, e *catalog.Entry) ([]agent.Tool, map[string][]byte) {
 	definitions := map[string][]byte{}
 	for name, t := range locked.Tools {
@@ -38,9 +38,9 @@ func lockedTools(id string, locked *pack.LockedServer, e *catalog.Entry) ([]agen
 	return Tools(id, definitions, e), definitions
 }
 
-// Tools returns the tools of a server as it defines them. The class is the
-// catalogue's. Without one, the server's own annotations are only a hint: a tool that
-// claims to only read is classed as read, any other as write.
+// Tools converts the definitions of a server's tools to tools. The parameter e is the server's catalogue entry, or
+// nil. The side-effect class of a tool comes from the catalogue entry. If the entry does not list the tool, the class
+// comes from the tool's own annotations.
 func Tools(id string, definitions map[string][]byte, e *catalog.Entry) []agent.Tool {
 	var tools []agent.Tool
 	for _, name := range slices.Sorted(maps.Keys(definitions)) {
@@ -51,7 +51,10 @@ func Tools(id string, definitions map[string][]byte, e *catalog.Entry) []agent.T
 		if json.Unmarshal(definitions[name], &d) != nil {
 			d.Annotations = agent.Annotations{}
 		}
-		t := agent.Tool{Name: name, Description: d.Description, Annotations: d.Annotations, SideEffect: Class(d.Annotations), Binding: agent.OnServer{Alias: id}}
+		t := agent.Tool{
+			Name: name, Description: d.Description, Annotations: d.Annotations, SideEffect: Class(d.Annotations),
+			Binding: agent.OnServer{Alias: id},
+		}
 		if e != nil && e.Tools[name] != "" {
 			t.SideEffect = e.Tools[name]
 		}
@@ -60,7 +63,8 @@ func Tools(id string, definitions map[string][]byte, e *catalog.Entry) []agent.T
 	return tools
 }
 
-// Class returns the side-effect class for a tool's annotations.
+// Class derives the side-effect class of a tool from its annotations. A tool that claims to be read-only has the class
+// Read, or Network if it also claims to access the outside world. Any other tool has the class Write.
 func Class(a agent.Annotations) agent.SideEffect {
 	is := func(b *bool) bool { return b != nil && *b }
 	switch {
@@ -72,11 +76,10 @@ func Class(a agent.Annotations) agent.SideEffect {
 	return agent.Write
 }
 
-// The definitions of a server's tools are remembered for its recipe when the server is
-// verified. The gateway uses them before the server starts again; the started server
-// is verified against them.
-
-func (r *Resolver) memory(id string, recipe Recipe) string {
+// definitionsFile returns the path of the file that stores the tool definitions of a server. The file is written after
+// the server has been verified. The gateway uses the stored definitions until the server starts again, and then
+// compares the server's tools with them.
+func (r *Resolver) definitionsFile(id string, recipe Recipe) string {
 	key, err := json.Marshal(struct {
 		ID     string
 		Recipe Recipe
@@ -84,17 +87,16 @@ func (r *Resolver) memory(id string, recipe Recipe) string {
 	if err != nil {
 		return ""
 	}
-	sum := sha256.Sum256(key)
-	return filepath.Join(r.Home.Dir(), "registry", "seen", hex.EncodeToString(sum[:16])+".json")
+	return filepath.Join(r.Home.Dir(), "registry", "seen", hashed(key))
 }
 
-// seen returns the tools that the server of a recipe last had on this machine.
-func (r *Resolver) seen(id string, recipe Recipe) ([]agent.Tool, map[string][]byte) {
+// lastTools returns the tools that a server with the given recipe had when it last ran on this machine.
+func (r *Resolver) lastTools(id string, recipe Recipe) ([]agent.Tool, map[string][]byte) {
 	if recipe.Kind == "" {
 		return nil, nil
 	}
 	var raw map[string]json.RawMessage
-	text, err := os.ReadFile(r.memory(id, recipe))
+	text, err := os.ReadFile(r.definitionsFile(id, recipe))
 	if err != nil || json.Unmarshal(text, &raw) != nil || len(raw) == 0 {
 		return nil, nil
 	}
@@ -105,7 +107,7 @@ func (r *Resolver) seen(id string, recipe Recipe) ([]agent.Tool, map[string][]by
 	return Tools(id, definitions, r.Catalog.Entries[id]), definitions
 }
 
-// Remember stores the definitions of a verified server.
+// Remember stores the tool definitions of a verified server.
 func (r *Resolver) Remember(f *Found, definitions map[string][]byte) error {
 	raw := make(map[string]json.RawMessage, len(definitions))
 	for name, d := range definitions {
@@ -115,10 +117,16 @@ func (r *Resolver) Remember(f *Found, definitions map[string][]byte) error {
 	if err != nil {
 		return err
 	}
-	return write(r.memory(f.Requirement.Server, f.Recipe), text)
+	return write(r.definitionsFile(f.Requirement.Server, f.Recipe), text)
 }
 
-// write replaces a file atomically and creates its folder.
+// hashed returns the file name for a key, which contains a hash of the key.
+func hashed(key []byte) string {
+	sum := sha256.Sum256(key)
+	return hex.EncodeToString(sum[:16]) + ".json"
+}
+
+// write replaces a file atomically. It creates the folder if necessary.
 func write(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err

@@ -14,64 +14,64 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// Only this machine's catalogue and registries are trusted to map an id to a server:
-// that server gets the user's secrets for the id. A lock is beside the manifest, so
-// anyone may have written it. It fixes versions and hashes. A recipe that appears only
-// in a lock is untrusted, and so are the dependencies that a lock adds to a package:
-// they run in the same process.
+// A server gets the secrets that the user set for the server's id. Therefore only the catalogue and the registries of
+// this machine are trusted to resolve an id to a server. A lock file comes with the manifest, so anyone could have
+// written it. It is trusted to choose versions and hashes, but a recipe that appears only in a lock file is not
+// trusted. Dependencies that a lock file adds to a package are not trusted either, because they run in the same
+// process as the package.
 
-// lists are the dependencies and install scripts that a lock adds to a package on this
-// machine.
-type lists struct {
+// lockedExtras contains the dependencies and install scripts that a lock file adds to a package on this platform.
+type lockedExtras struct {
 	Build   *pack.Build `json:",omitempty"`
 	Scripts []string    `json:",omitempty"`
 }
 
-func (l lists) any() bool { return l.Build != nil || len(l.Scripts) > 0 }
+func (l lockedExtras) any() bool { return l.Build != nil || len(l.Scripts) > 0 }
 
-// listsOf returns the lists for the server of a recipe, whatever kind the lock gives
-// the package. Only npm and Python packages have them: a bundle's hash covers all of
-// it, and other kinds are not installed.
-func listsOf(recipe Recipe, p pack.LockedPackage) lists {
+// extrasOf returns the dependencies and install scripts that the locked package p adds to a recipe. It uses the kind
+// in the recipe, because p is untrusted. The result is empty unless the package is an npm or Python package. The hash
+// of a bundle covers its dependencies, and packages of other kinds are not installed.
+func extrasOf(recipe Recipe, p pack.LockedPackage) lockedExtras {
 	if recipe.Kind != pack.NPM && recipe.Kind != pack.PyPI {
-		return lists{}
+		return lockedExtras{}
 	}
-	l := lists{Scripts: p.Scripts}
+	l := lockedExtras{Scripts: p.Scripts}
 	if here := p.Here(); here != (pack.Build{}) {
 		l.Build = &here
 	}
 	return l
 }
 
-// trustFile is the path of a marker file. It exists once a recipe was resolved for an id
-// on this machine, or was locked with these lists. The lock may choose the version of a
-// package; a bundle is identified by its hash alone.
-func (r *Resolver) trustFile(id string, recipe Recipe, with lists) string {
+// trustFile returns the path of a marker file. The marker exists if the recipe was resolved for id on this machine, or
+// was locked on this machine with the given extras. The path does not depend on the version and the digest, because a
+// lock file is allowed to choose them. For a bundle, the path does depend on them, because only the hash identifies a
+// bundle.
+func (r *Resolver) trustFile(id string, recipe Recipe, with lockedExtras) string {
 	if recipe.Kind != pack.MCPB {
 		recipe.Version, recipe.Digest = "", ""
 	}
 	key, err := json.Marshal(struct {
 		ID     string
 		Recipe Recipe
-		lists
+		lockedExtras
 	}{id, recipe, with})
 	if err != nil {
-		return "" // cannot happen: strings always encode
+		return "" // cannot happen, because these types can always be encoded
 	}
 	sum := sha256.Sum256(key)
 	return filepath.Join(r.Home.Dir(), "registry", "given", hex.EncodeToString(sum[:]))
 }
 
-// Trust remembers that a server was locked as this package on this machine, so that its
-// lists are trusted. It does nothing for a recipe that appears only in a lock.
+// Trust records that a server was locked with the package p on this machine. From then on, the dependencies and
+// install scripts of p are trusted. If f is untrusted, Trust does nothing.
 func (r *Resolver) Trust(f *Found, p pack.LockedPackage) error {
 	if f.untrusted {
 		return nil
 	}
-	return r.note(f, listsOf(f.Recipe, p))
+	return r.note(f, extrasOf(f.Recipe, p))
 }
 
-func (r *Resolver) note(f *Found, with lists) error {
+func (r *Resolver) note(f *Found, with lockedExtras) error {
 	file := r.trustFile(f.Requirement.Server, f.Recipe, with)
 	if _, err := os.Stat(file); err == nil {
 		return nil
@@ -79,17 +79,18 @@ func (r *Resolver) note(f *Found, with lists) error {
 	return write(file, nil)
 }
 
-// noteResolved remembers a recipe for a later lock, when the registry may be unreachable.
+// noteResolved records that a recipe was resolved on this machine. A lock file with the same recipe is then trusted
+// even if the registry is unreachable.
 func (r *Resolver) noteResolved(f *Found) {
-	if err := r.note(f, lists{}); err != nil {
-		f.Warnings = append(f.Warnings, fmt.Sprintf("the resolved server cannot be remembered: %v", err))
+	if err := r.note(f, lockedExtras{}); err != nil {
+		f.Warnings = append(f.Warnings, fmt.Sprintf("ambit could not record the resolved server: %v", err))
 	}
 }
 
-// trusted reports whether a locked recipe was resolved for its id on this machine, now
-// or earlier, and its lists, if any, were locked here. It queries a registry only if the
-// user has settings for the server.
-func (r *Resolver) trusted(ctx context.Context, f *Found, with lists) bool {
+// trusted reports whether a locked recipe is trusted. The recipe must have been resolved for its id on this machine,
+// now or earlier. If the lock file adds dependencies or install scripts, they must have been locked on this machine. A
+// registry is queried only if the user has settings for the server.
+func (r *Resolver) trusted(ctx context.Context, f *Found, with lockedExtras) bool {
 	id := f.Requirement.Server
 	file := r.trustFile(id, f.Recipe, with)
 	if _, err := os.Stat(file); err == nil {
@@ -119,11 +120,12 @@ func (r *Resolver) trusted(ctx context.Context, f *Found, with lists) bool {
 	return false
 }
 
-// distrust marks a locked recipe, or its dependencies, as untrusted.
-func (r *Resolver) distrust(f *Found, with lists) {
+// distrust marks a locked recipe or its dependencies as untrusted.
+func (r *Resolver) distrust(f *Found, with lockedExtras) {
 	if f.Recipe.Kind != pack.Remote { // a remote server has headers instead of variables
 		if err := checkVariables(f.Recipe.Env); err != nil {
-			f.Recipe, f.Problem = Recipe{}, fmt.Errorf("as locked, %w; resolve it again with ambit lock --update", err)
+			f.Recipe = Recipe{}
+			f.Problem = fmt.Errorf("the entry in the lock file is rejected: %w; to update it, run: ambit lock --update", err)
 			return
 		}
 	}
@@ -135,10 +137,11 @@ func (r *Resolver) distrust(f *Found, with lists) {
 	if !matters {
 		return
 	}
-	claim, fix := "the package %s of this server", "resolve it again with ambit lock --update"
+	claim, fix := "the package %s of this server comes", "to resolve the server again, run: ambit lock --update"
 	if with.any() {
-		claim, fix = "the dependencies that are installed with %s", "lock it on this machine with ambit lock"
+		claim, fix = "the dependencies of the package %s come", "to lock the package on this machine, run: ambit lock"
 	}
-	f.Warnings = append(f.Warnings, "only ambit.lock gives "+fmt.Sprintf(claim, diag.Quote(f.Recipe.Name))+
-		": the server gets no secrets of this machine and no settings from config.toml; "+fix)
+	f.Warnings = append(f.Warnings, fmt.Sprintf(claim, diag.Quote(f.Recipe.Name))+
+		" only from ambit.lock, which is not trusted, so the server gets no secrets of this machine and no settings from "+
+		"config.toml; "+fix)
 }

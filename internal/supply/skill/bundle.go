@@ -16,9 +16,9 @@ import (
 
 // Files gives access to the files of a bundle.
 type Files interface {
-	// Name is the bundle's location, for messages.
+	// Name returns the location of the bundle, for messages.
 	Name() string
-	// List returns every file. Files that may not be read have a reason in Refused.
+	// List returns every file. For a file that must not be read, Refused contains the reason.
 	List(ctx context.Context) ([]File, error)
 	// Read reads a file that List returned.
 	Read(ctx context.Context, path string) ([]byte, error)
@@ -26,26 +26,26 @@ type Files interface {
 
 // File is one file of a bundle.
 type File struct {
-	// Path is relative to the bundle, with slashes.
+	// Path is the path of the file in the bundle, with slashes.
 	Path string
 	Size int64
-	// Refused is why the file may not be read; empty if it may.
+	// Refused is the reason why the file must not be read. It is empty if the file can be read.
 	Refused string
 }
 
 // ErrNoBundle means that a location contains no skills.
-var ErrNoBundle = errors.New("there are no skills there")
+var ErrNoBundle = errors.New("no skills were found")
 
-// Bundle is the skills of an agent.
+// Bundle contains the skills of an agent.
 type Bundle struct {
-	// Skills has the router first, then the order of the manifest.
+	// Skills contains the router skill first, and then the other skills in the order of the manifest.
 	Skills   []*Document
 	Warnings []Problem
-	// Others counts the files that are not skills.
+	// Others is the number of files that are not skills.
 	Others int
 }
 
-// Skill returns the skill with an id, or nil.
+// Skill returns the skill with the given id, or nil.
 func (b *Bundle) Skill(id string) *Document {
 	for _, d := range b.Skills {
 		if d.ID == id {
@@ -55,9 +55,9 @@ func (b *Bundle) Skill(id string) *Document {
 	return nil
 }
 
-// Read reads the bundle that a manifest declares. tools are the names of the agent's
-// tools, which a §TOOLS section may list. The error is an [*Invalid] if the bundle has
-// problems, and otherwise the reason why it could not be read.
+// Read reads the bundle that a manifest declares. The parameter tools lists the names of the agent's tools. A §TOOLS
+// section can contain names as well as URIs. If the bundle has problems, the error is an [*Invalid]. Any other error
+// means that the bundle could not be read.
 func Read(ctx context.Context, files Files, declared *agent.Skills, tools []string) (*Bundle, error) {
 	b, all, err := inspect(ctx, files, declared, tools)
 	if err != nil {
@@ -77,7 +77,7 @@ func Read(ctx context.Context, files Files, declared *agent.Skills, tools []stri
 	return b, nil
 }
 
-// inspect reads a bundle and returns every problem in the order of the files.
+// inspect reads a bundle and returns every problem, sorted by file and line.
 func inspect(ctx context.Context, files Files, declared *agent.Skills, tools []string) (*Bundle, []Problem, error) {
 	listed, err := files.List(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func inspect(ctx context.Context, files Files, declared *agent.Skills, tools []s
 	r := &reader{files: files, tools: tools}
 	candidates := listed
 	if declared.SourceKind == "" {
-		candidates = among(listed, declared)
+		candidates = skillFiles(listed, declared)
 	}
 	chosen := r.choose(candidates)
 	found, err := r.readAll(ctx, chosen)
@@ -95,29 +95,30 @@ func inspect(ctx context.Context, files Files, declared *agent.Skills, tools []s
 	}
 	b := &Bundle{Others: len(listed) - len(chosen)}
 	byID := r.unique(found)
-	b.Skills = r.agree(declared, byID)
+	b.Skills = r.matchManifest(declared, byID)
 	slices.SortStableFunc(r.problems, func(a, b Problem) int {
 		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
 	return b, r.problems, nil
 }
 
-// among returns the files of a code bundle that the manifest lists as skills.
-func among(files []File, declared *agent.Skills) []File {
+// skillFiles returns the files of a code bundle that are skills listed in the manifest.
+func skillFiles(files []File, declared *agent.Skills) []File {
 	return slices.DeleteFunc(slices.Clone(files), func(f File) bool {
 		id := idOf(f.Path)
 		return formatOf(f.Path) == nil || !slices.ContainsFunc(declared.List, func(s agent.Skill) bool { return s.ID == id })
 	})
 }
 
-// reader reads one bundle.
+// reader reads one bundle and collects its problems.
 type reader struct {
 	files    Files
 	tools    []string
 	problems []Problem
 }
 
-func (r *reader) tell(p Problem) {
+// add adds a problem. If the problem has no rule, add chooses one.
+func (r *reader) add(p Problem) {
 	switch {
 	case p.rule != nil:
 	case p.Warning:
@@ -128,7 +129,11 @@ func (r *reader) tell(p Problem) {
 	r.problems = append(r.problems, p)
 }
 
-// choose returns the files that are skills, within limits.
+func (r *reader) refuse(rule *diag.Rule, file, message, hint string) {
+	r.add(Problem{File: file, Message: message, Hint: hint, rule: rule})
+}
+
+// choose returns the files that are skills. It reports a problem for each file that is too large or must not be read.
 func (r *reader) choose(listed []File) []File {
 	var chosen []File
 	var total int64
@@ -137,13 +142,16 @@ func (r *reader) choose(listed []File) []File {
 		_, holds := ids[f.Path]
 		switch {
 		case f.Refused != "":
-			r.tell(Problem{File: diag.Printable(f.Path), Message: f.Refused, Hint: "remove it: a bundle contains only its own files", rule: ruleFile})
+			r.refuse(ruleFile, diag.Printable(f.Path), f.Refused,
+				"remove the file: a bundle can contain only regular files, and no links to files outside the bundle")
 		case !holds:
 		case f.Size > maxDocument:
-			r.tell(Problem{File: f.Path, Message: fmt.Sprintf("it has %d bytes; the limit is %d", f.Size, maxDocument), Hint: "shorten it", rule: ruleFile})
+			r.refuse(ruleFile, f.Path, fmt.Sprintf("the file has %d bytes; the limit is %d", f.Size, maxDocument),
+				"shorten the file")
 		default:
 			if total += f.Size; total > maxTotal {
-				r.tell(Problem{Message: fmt.Sprintf("its skills have more than %d bytes", maxTotal), Hint: "split it into several bundles", rule: ruleFile})
+				message := fmt.Sprintf("the skills exceed %d bytes in total", maxTotal)
+				r.refuse(ruleFile, "", message, "split the bundle into several bundles")
 				return nil
 			}
 			chosen = append(chosen, f)
@@ -152,8 +160,8 @@ func (r *reader) choose(listed []File) []File {
 	return chosen
 }
 
-// IDs returns the files of a bundle that are skills, with their ids. An Agent Skill at
-// the top has no id but its name.
+// IDs maps the path of each skill to the id of the skill. An Agent Skill at the top of the bundle has an empty id,
+// because only the front matter contains its name.
 func IDs(files []File) map[string]string {
 	folders := map[string]bool{}
 	for _, f := range files {
@@ -170,8 +178,8 @@ func IDs(files []File) map[string]string {
 	return ids
 }
 
-// within reports whether a file is in one of some folders: all files beside an Agent
-// Skill belong to it, whatever their names.
+// within reports whether a file is in one of the folders or in a subfolder of one. Every file in the folder of an
+// Agent Skill belongs to that skill, even if its name looks like the name of a rule.
 func within(folders map[string]bool, file string) bool {
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		if folders[dir] {
@@ -184,49 +192,44 @@ func within(folders map[string]bool, file string) bool {
 // readers is the number of files that are read concurrently.
 const readers = 8
 
-// readAll reads the files that are skills, in order.
+// readAll reads and parses the chosen files. The results are in the same order as the files.
 func (r *reader) readAll(ctx context.Context, chosen []File) ([]*Document, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	texts := make([][]byte, len(chosen))
-	next := make(chan int)
+	slots := make(chan struct{}, readers)
 	var wait sync.WaitGroup
-	for range min(readers, len(chosen)) {
+	for i, f := range chosen {
 		wait.Go(func() {
-			for i := range next {
-				text, err := r.files.Read(ctx, chosen[i].Path)
-				if err != nil {
-					cancel(err)
-					continue
-				}
-				texts[i] = text
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			text, err := r.files.Read(ctx, f.Path)
+			if err != nil {
+				cancel(err)
 			}
+			texts[i] = text
 		})
 	}
-	for i := range chosen {
-		next <- i
-	}
-	close(next)
 	wait.Wait()
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	documents := make([]*Document, len(chosen))
 	for i, f := range chosen {
-		documents[i] = parse(f.Path, texts[i], r.tools, r.tell)
+		documents[i] = parse(f.Path, texts[i], r.tools, r.add)
 	}
 	return documents, nil
 }
 
-// unique indexes skills by id.
+// unique returns a map from ids to skills. It reports a problem if two skills have the same id.
 func (r *reader) unique(found []*Document) map[string]*Document {
 	byID := map[string]*Document{}
 	for _, d := range found {
 		if d.ID == "" {
-			continue // its name was reported already
+			continue // the missing or invalid name was already reported
 		}
 		if other := byID[d.ID]; other != nil {
-			r.tell(Problem{File: d.File, Message: "it has the same id as " + other.File + ": " + d.ID, Hint: "rename one of them", rule: ruleListed})
+			r.refuse(ruleListed, d.File, "this skill and "+other.File+" have the same id: "+d.ID, "rename one of the two skills")
 			continue
 		}
 		byID[d.ID] = d
@@ -234,8 +237,9 @@ func (r *reader) unique(found []*Document) map[string]*Document {
 	return byID
 }
 
-// agree compares the skills with the manifest's list, both ways.
-func (r *reader) agree(declared *agent.Skills, byID map[string]*Document) []*Document {
+// matchManifest compares the skills in the bundle with the list in the manifest. It reports skills that appear only in
+// the bundle or only in the manifest. It returns the skills in the order that Bundle.Skills requires.
+func (r *reader) matchManifest(declared *agent.Skills, byID map[string]*Document) []*Document {
 	var skills []*Document
 	var spare []string
 	for id := range byID {
@@ -247,36 +251,41 @@ func (r *reader) agree(declared *agent.Skills, byID map[string]*Document) []*Doc
 	for _, s := range declared.List {
 		d := byID[s.ID]
 		if d == nil {
-			r.tell(Problem{Message: "the manifest lists the skill " + diag.Quote(s.ID) + ", but no file has that id", Hint: diag.DidYouMean(s.ID, spare), rule: ruleListed})
+			message := "the manifest lists the skill " + diag.Quote(s.ID) + ", but no file has that id"
+			r.refuse(ruleListed, "", message, diag.DidYouMean(s.ID, spare))
 			continue
 		}
-		r.declaredAs(d, s)
+		r.applyDeclared(d, s)
 		if skills = append(skills, d); s.ID == declared.Router {
 			copy(skills[1:], skills)
 			skills[0] = d
 		}
 	}
 	for _, id := range spare {
-		r.tell(Problem{File: byID[id].File, Message: "the manifest does not list the skill " + diag.Quote(id), Hint: "add it to skills, or remove the file", rule: ruleListed})
+		message := "the manifest does not list the skill " + diag.Quote(id)
+		r.refuse(ruleListed, byID[id].File, message, "add the skill to \"skills\" in the manifest, or remove the file")
 	}
 	return skills
 }
 
-// declaredAs sets a skill's metadata to the manifest's, which people have reviewed.
-// Differences in the file are warnings.
-func (r *reader) declaredAs(d *Document, s agent.Skill) {
-	other := func(what, declared, own string) {
+// applyDeclared replaces a skill's metadata with the metadata in the manifest, because the manifest is what people
+// reviewed. Differences are reported as warnings.
+func (r *reader) applyDeclared(d *Document, s agent.Skill) {
+	compare := func(what, declared, own string) {
 		if declared != "" && own != "" && declared != own {
-			r.tell(Problem{File: d.File, Message: "its " + what + " differs from the manifest's", Hint: "make them the same", Warning: true})
+			r.add(Problem{
+				File: d.File, Message: "the " + what + " differs from the " + what + " in the manifest",
+				Hint: "use the same " + what + " in the file and in the manifest", Warning: true,
+			})
 		}
 	}
-	other("name", s.Name, d.Name)
-	other("description", s.Description, d.Description)
+	compare("name", s.Name, d.Name)
+	compare("description", s.Description, d.Description)
 	d.Name = cmp.Or(s.Name, d.Name, d.ID)
 	d.Description = cmp.Or(s.Description, d.Description)
 	if len(s.Tags) > 0 {
 		if len(d.Tags) > 0 && !slices.Equal(s.Tags, d.Tags) {
-			other("list of tags", strings.Join(s.Tags, ", "), strings.Join(d.Tags, ", "))
+			compare("list of tags", strings.Join(s.Tags, ", "), strings.Join(d.Tags, ", "))
 		}
 		d.Tags = s.Tags
 	}

@@ -14,12 +14,12 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// good is a front matter and a text for an Agent Skill.
+// good returns a valid Agent Skill with the given name.
 func good(name string) string {
 	return "---\nname: " + name + "\ndescription: Does it.\n---\n# Title\n\nDo " + name + ".\n"
 }
 
-// writeFiles fills a folder and returns it.
+// writeFiles writes files to a new folder and returns the folder.
 func writeFiles(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func declare(ids ...string) *agent.Skills {
 	return s
 }
 
-// readFolder reads the bundle b of a folder.
+// readFolder reads the bundle in the subfolder b of dir.
 func readFolder(t *testing.T, dir string, declared *agent.Skills) (*Bundle, error) {
 	t.Helper()
 	f, err := OpenFolder(dir, "b")
@@ -99,13 +99,13 @@ func TestRead(t *testing.T) {
 		t.Errorf("got %+v", review)
 	}
 	if !review.Tools.Allows("look_up") || review.Tools.Allows("delete") || review.Tools.Allows(read) || !b.Skill("go").Tools.Allows("delete") {
-		t.Error("§TOOLS does not narrow as it says")
+		t.Error("a skill with §TOOLS must allow only the listed tools, and a skill without it all tools")
 	}
 	if b.Others != 3 {
-		t.Errorf("%d files are no skills", b.Others)
+		t.Errorf("got %d files that are not skills, want 3", b.Others)
 	}
-	if got := fmt.Sprint(b.Warnings); !strings.Contains(got, ".continue/rules/sql.md: its name differs from the manifest's") {
-		t.Errorf("warnings: %s", got)
+	if got := fmt.Sprint(b.Warnings); !strings.Contains(got, ".continue/rules/sql.md: the name differs from the name in the manifest") {
+		t.Errorf("got the warnings %s, want one about the name of the rule sql.md", got)
 	}
 }
 
@@ -119,28 +119,28 @@ func TestReadBad(t *testing.T) {
 	}{
 		{"missing", map[string]string{"b/one/SKILL.md": good("one")}, []string{"one", "two"}, []string{`the manifest lists the skill "two", but no file has that id`}},
 		{"unexpected", map[string]string{"b/one/SKILL.md": good("one"), "b/two/SKILL.md": good("two")}, []string{"one"}, []string{`two/SKILL.md: the manifest does not list the skill "two"`}},
-		{"both ways", map[string]string{"b/ome/SKILL.md": good("ome")}, []string{"one"}, []string{`the manifest lists the skill "one", but no file has that id`, `ome/SKILL.md: the manifest does not list the skill "ome"`}},
-		{"same id", map[string]string{"b/x/one/SKILL.md": good("one"), "b/y/one/SKILL.md": good("one")}, []string{"one"}, []string{"y/one/SKILL.md: it has the same id as x/one/SKILL.md: one"}},
+		{"missing and unexpected", map[string]string{"b/ome/SKILL.md": good("ome")}, []string{"one"}, []string{`the manifest lists the skill "one", but no file has that id`, `ome/SKILL.md: the manifest does not list the skill "ome"`}},
+		{"same id", map[string]string{"b/x/one/SKILL.md": good("one"), "b/y/one/SKILL.md": good("one")}, []string{"one"}, []string{"y/one/SKILL.md: this skill and x/one/SKILL.md have the same id: one"}},
 		{"no front matter", map[string]string{"b/one/SKILL.md": "Just text.\n"}, []string{"one"}, []string{"one/SKILL.md:1: an Agent Skill needs front matter"}},
-		{"no name", map[string]string{"b/one/SKILL.md": "---\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:1: an Agent Skill needs a name"}},
-		{"empty description", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription:\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:3: an Agent Skill needs a description"}},
+		{"no name", map[string]string{"b/one/SKILL.md": "---\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:1: an Agent Skill needs the field name"}},
+		{"empty description", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription:\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:3: an Agent Skill needs the field description"}},
 		{"long description", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: " + strings.Repeat("é", 1025) + "\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:3: description has 1025 characters; the limit is 1024"}},
 		{"long compatibility", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\ncompatibility: " + strings.Repeat("x", 501) + "\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:4: compatibility has 501 characters; the limit is 500"}},
 		{"long name", map[string]string{"b/one/SKILL.md": "---\nname: " + strings.Repeat("a", 65) + "\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:2: name has 65 characters; the limit is 64", `one/SKILL.md:2: the skill is named "aaa`}},
-		{"capitals", map[string]string{"b/one/SKILL.md": "---\nname: One\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:2: a skill's name consists of lower-case letters"}},
-		{"double hyphen", map[string]string{"b/a--b/SKILL.md": good("a--b")}, []string{"a--b"}, []string{"a--b/SKILL.md:2: a skill's name consists of lower-case letters"}},
-		{"hyphen at the end", map[string]string{"b/one-/SKILL.md": good("one-")}, []string{"one-"}, []string{"one-/SKILL.md:2: a skill's name consists of lower-case letters"}},
-		{"other folder", map[string]string{"b/two/SKILL.md": good("one")}, []string{"two"}, []string{`two/SKILL.md:2: the skill is named "one", but its folder is named "two"`}},
-		{"metadata is a text", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\nmetadata: x\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:4: metadata is a text, but must be names with texts"}},
+		{"capitals", map[string]string{"b/one/SKILL.md": "---\nname: One\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:2: \"One\" is not a valid name"}},
+		{"double hyphen", map[string]string{"b/a--b/SKILL.md": good("a--b")}, []string{"a--b"}, []string{"a--b/SKILL.md:2: \"a--b\" is not a valid name"}},
+		{"hyphen at the end", map[string]string{"b/one-/SKILL.md": good("one-")}, []string{"one-"}, []string{"one-/SKILL.md:2: \"one-\" is not a valid name"}},
+		{"name differs from the folder", map[string]string{"b/two/SKILL.md": good("one")}, []string{"two"}, []string{`two/SKILL.md:2: the skill is named "one", but its folder is named "two"`}},
+		{"metadata is a text", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\nmetadata: x\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:4: the field metadata is a string, but must be a mapping of names to strings"}},
 		{"no text", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\n---\n\n"}, []string{"one"}, []string{"one/SKILL.md: the skill has no text"}},
-		{"secret", map[string]string{"b/one/SKILL.md": good("one") + "Use " + token + ".\n"}, []string{"one"}, []string{"one/SKILL.md:8: this looks like a secret: GitHub token"}},
-		{"not text", map[string]string{"b/one/SKILL.md": "\xff\xfe"}, []string{"one"}, []string{"one/SKILL.md: it is not UTF-8 text"}},
-		{"too large", map[string]string{"b/one/SKILL.md": good("one") + strings.Repeat("x", 1<<20)}, []string{"one"}, []string{"one/SKILL.md: it has 1048", `no file has that id`}},
+		{"secret", map[string]string{"b/one/SKILL.md": good("one") + "Use " + token + ".\n"}, []string{"one"}, []string{"one/SKILL.md:8: the line contains something that looks like a secret: GitHub token"}},
+		{"not text", map[string]string{"b/one/SKILL.md": "\xff\xfe"}, []string{"one"}, []string{"one/SKILL.md: the file is not UTF-8 text"}},
+		{"too large", map[string]string{"b/one/SKILL.md": good("one") + strings.Repeat("x", 1<<20)}, []string{"one"}, []string{"one/SKILL.md: the file has 1048", `no file has that id`}},
 		{"bad tools", map[string]string{"b/one/SKILL.md": good("one") + "§TOOLS\nanything\n"}, []string{"one"}, []string{"one/SKILL.md:9: invalid tool URI"}},
-		{"always", map[string]string{"b/r.mdc": "---\nalwaysApply: yes\n---\nx\n"}, []string{"r"}, []string{`r.mdc:2: alwaysApply cannot be "yes"`}},
-		{"trigger", map[string]string{"b/.windsurf/rules/r.md": "---\ntrigger: sometimes\n---\nx\n"}, []string{"r"}, []string{`.windsurf/rules/r.md:2: trigger cannot be "sometimes"`}},
-		{"several", map[string]string{"b/one/SKILL.md": "---\nname: One\nname: one\nlicense: [x]\n---\n", "b/two/SKILL.md": "x"}, []string{"one", "two"}, []string{
-			"one/SKILL.md: the skill has no text", "one/SKILL.md:1: an Agent Skill needs a description", "one/SKILL.md:2: a skill's name", "one/SKILL.md:3: there already is a field name", "one/SKILL.md:4: license is a list", "two/SKILL.md:1: an Agent Skill needs front matter",
+		{"invalid alwaysApply", map[string]string{"b/r.mdc": "---\nalwaysApply: yes\n---\nx\n"}, []string{"r"}, []string{`r.mdc:2: alwaysApply cannot be "yes"`}},
+		{"invalid trigger", map[string]string{"b/.windsurf/rules/r.md": "---\ntrigger: sometimes\n---\nx\n"}, []string{"r"}, []string{`.windsurf/rules/r.md:2: trigger cannot be "sometimes"`}},
+		{"several problems", map[string]string{"b/one/SKILL.md": "---\nname: One\nname: one\nlicense: [x]\n---\n", "b/two/SKILL.md": "x"}, []string{"one", "two"}, []string{
+			"one/SKILL.md: the skill has no text", "one/SKILL.md:1: an Agent Skill needs the field description", "one/SKILL.md:2: \"One\" is not a valid name", "one/SKILL.md:3: the field name appears twice", "one/SKILL.md:4: the field license is a list", "two/SKILL.md:1: an Agent Skill needs front matter",
 		}},
 	}
 	for _, tt := range tests {
@@ -148,10 +148,10 @@ func TestReadBad(t *testing.T) {
 			_, err := readFolder(t, writeFiles(t, tt.files), declare(tt.ids...))
 			invalid, ok := errors.AsType[*Invalid](err)
 			if !ok {
-				t.Fatalf("got %v", err)
+				t.Fatalf("got the error %v, want an *Invalid", err)
 			}
 			if len(invalid.Problems) != len(tt.want) {
-				t.Errorf("got %d problems: %v", len(invalid.Problems), err)
+				t.Errorf("got %d problems, want %d: %v", len(invalid.Problems), len(tt.want), err)
 			}
 			for _, want := range tt.want {
 				if !slices.ContainsFunc(invalid.Problems, func(p Problem) bool { return strings.Contains(p.String(), want) }) {
@@ -159,17 +159,17 @@ func TestReadBad(t *testing.T) {
 				}
 			}
 			if strings.Contains(err.Error(), token[8:]) {
-				t.Error("the secret shows")
+				t.Error("the error contains the secret")
 			}
 		})
 	}
 }
 
-// Harmless problems are warnings, and the bundle is served.
+// Harmless problems are warnings, and Read still returns the bundle.
 func TestReadWarns(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"unknown field", "---\nname: one\ndescription: D.\nlicence: MIT\n---\nx\n", `4: an Agent Skill has no field "licence"`},
-		{"colon", "---\nname: one\ndescription: Use when: asked.\n---\nx\n", "3: a text with a colon"},
+		{"colon", "---\nname: one\ndescription: Use when: asked.\n---\nx\n", "3: in YAML, a string with a colon"},
 		{"hidden", "---\nname: one\ndescription: D.\n---\nx\u200by\n", "5: the text contains invisible characters"},
 		{"long", "---\nname: one\ndescription: D.\n---\n" + strings.Repeat("x\n", 501), "the text has 501 lines"},
 	}
@@ -180,27 +180,28 @@ func TestReadWarns(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(b.Warnings) != 1 || !strings.Contains(b.Warnings[0].String(), tt.want) {
-				t.Errorf("got %v", b.Warnings)
+				t.Errorf("got the warnings %v, want %q", b.Warnings, tt.want)
 			}
 		})
 	}
 }
 
-// Nothing leads out of a bundle, whatever the link is on.
+// ambit refuses a bundle with a link that leads out of the bundle. The link can replace a file, a
+// folder or the bundle itself.
 func TestFolderStaysInside(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("links need a privilege there")
+		t.Skip("on Windows, creating links needs a privilege")
 	}
 	tests := []struct {
 		name  string
 		links map[string]string
 		want  string
 	}{
-		{"file", map[string]string{"b/one/SKILL.md": "../../outside/SKILL.md"}, "it is a link that leaves the bundle"},
-		{"absolute", map[string]string{"b/one/SKILL.md": "/etc/hostname"}, "it is a link that leaves the bundle"},
-		{"folder", map[string]string{"b/one": "../outside"}, "it is a link that leaves the bundle"},
-		{"other file", map[string]string{"b/notes.txt": "../outside/SKILL.md"}, "it is a link that leaves the bundle"},
-		{"bundle", map[string]string{"b": "../"}, "there are no skills there"},
+		{"file", map[string]string{"b/one/SKILL.md": "../../outside/SKILL.md"}, "the link is broken or leads out"},
+		{"absolute", map[string]string{"b/one/SKILL.md": "/etc/hostname"}, "the link is broken or leads out"},
+		{"folder", map[string]string{"b/one": "../outside"}, "the link is broken or leads out"},
+		{"other file", map[string]string{"b/notes.txt": "../outside/SKILL.md"}, "the link is broken or leads out"},
+		{"bundle", map[string]string{"b": "../"}, "no skills were found"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -220,7 +221,7 @@ func TestFolderStaysInside(t *testing.T) {
 			}
 			_, err := readFolder(t, within, declare("one"))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v", err)
+				t.Errorf("got the error %v, want %q", err, tt.want)
 			}
 		})
 	}
@@ -231,7 +232,7 @@ func TestFolderStaysInside(t *testing.T) {
 		}
 		b, err := readFolder(t, dir, declare("agents", "x-agents"))
 		if err != nil || b.Skill("x-agents").Text != "Do it." {
-			t.Errorf("got %v", err)
+			t.Errorf("a link within the bundle was not followed: %v", err)
 		}
 	})
 }
@@ -244,7 +245,7 @@ func TestOpenFolder(t *testing.T) {
 			f.Close()
 		}
 		if !errors.Is(err, ErrNoBundle) {
-			t.Errorf("%s: got %v", key, err)
+			t.Errorf("%s: got the error %v, want %v", key, err, ErrNoBundle)
 		}
 	}
 }
@@ -257,19 +258,19 @@ func TestReadBounds(t *testing.T) {
 			id := fmt.Sprint("s", i)
 			f[id+"/SKILL.md"], ids = good(id)+strings.Repeat("x", 1<<20-100), append(ids, id)
 		}
-		if _, err := Read(t.Context(), f, declare(ids...), nil); err == nil || !strings.Contains(err.Error(), "more than 16777216 bytes") {
-			t.Errorf("got %.200v", err)
+		if _, err := Read(t.Context(), f, declare(ids...), nil); err == nil || !strings.Contains(err.Error(), "exceed 16777216 bytes") {
+			t.Errorf("got the error %.200v, want one about the total size", err)
 		}
 	})
-	t.Run("grown", func(t *testing.T) {
+	t.Run("file has grown", func(t *testing.T) {
 		if _, err := readBounded(strings.NewReader(strings.Repeat("x", maxDocument+1)), "one"); err == nil {
-			t.Error("a file that has grown is read")
+			t.Error("readBounded read a file that is larger than the limit")
 		}
 	})
-	t.Run("fails", func(t *testing.T) {
+	t.Run("file cannot be read", func(t *testing.T) {
 		broken := errors.New("broken")
 		if _, err := Read(t.Context(), failing{fake{"AGENTS.md": "x"}, broken}, declare("agents"), nil); !errors.Is(err, broken) {
-			t.Errorf("got %v", err)
+			t.Errorf("got the error %v, want %v", err, broken)
 		}
 	})
 }
@@ -289,6 +290,7 @@ func (f fake) List(context.Context) ([]File, error) {
 
 func (f fake) Read(_ context.Context, name string) ([]byte, error) { return []byte(f[name]), nil }
 
+// failing is a bundle with files that cannot be read.
 type failing struct {
 	fake
 	err error
@@ -296,7 +298,7 @@ type failing struct {
 
 func (f failing) Read(context.Context, string) ([]byte, error) { return nil, f.err }
 
-// The bundle that ships is one.
+// The example bundle that ships with ambit has no problems.
 func TestShippedBundle(t *testing.T) {
 	f, err := OpenFolder("../../../agents/examples/skills-bundle", "skills")
 	if err != nil {
@@ -306,7 +308,7 @@ func TestShippedBundle(t *testing.T) {
 	declared := declare("pick-a-template", "commit-message", "incident-report")
 	b, err := Read(t.Context(), f, declared, nil)
 	if err != nil || len(b.Warnings) != 0 || len(b.Skills) != 3 {
-		t.Errorf("got %+v, %v", b, err)
+		t.Errorf("got %+v, %v; want 3 skills without warnings", b, err)
 	}
 }
 
@@ -320,7 +322,7 @@ func FuzzParse(f *testing.F) {
 		}
 		d := parse(file, []byte(all), nil, func(Problem) {})
 		if d.ID != "" && !isID(d.ID) {
-			t.Fatalf("%q is no id", d.ID)
+			t.Fatalf("%q is not a valid id", d.ID)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package skill
 
 import (
 	"context"
+	_ "embed"
 	"path/filepath"
 	"strings"
 
@@ -9,35 +10,24 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// The rules of skills.
+//go:embed rules.txt
+var rulesText string
+
+// Rules lists the diagnostic rules for skills.
+var Rules = diag.ParseRules(rulesText)
+
 var (
-	ruleContent = diag.NewError(
-		"SK001", "a skill that violates its format",
-		"Clients find a skill by its front matter, and ambit enforces its §TOOLS section. A skill that can be read in two ways is not served.",
-		"write the file as its format requires",
-	)
-	ruleDoubtful = diag.NewWarning(
-		"SK002", "a skill that may be misread",
-		"It is served, but some clients read it differently, or a reviewer does not see all of it.",
-		"rewrite it so that there is one reading",
-	)
-	ruleFile = diag.NewError(
-		"SK003", "a file that is not read",
-		"A bundle consists of its own files. Links out of it, devices and very large files are refused.",
-		"remove it from the bundle",
-	)
-	ruleListed = diag.NewError(
-		"SK004", "the manifest and the skills disagree",
-		"People approve the skills that the manifest lists. A skill that it does not list was not reviewed, and a missing skill cannot be served.",
-		"make the manifest's list and the files agree",
-	)
+	ruleContent  = Rules.Get("SK001")
+	ruleDoubtful = Rules.Get("SK002")
+	ruleFile     = Rules.Get("SK003")
+	ruleListed   = Rules.Get("SK004")
 )
 
-var Rules = []*diag.Rule{ruleContent, ruleDoubtful, ruleFile, ruleListed}
-
-// Check reads the bundle that a manifest declares and returns every problem, file by
-// file, in the order of their names. The error means that the bundle could not be read.
-func Check(ctx context.Context, files Files, declared *agent.Skills, tools []string, strict bool) ([]*diag.Reporter, error) {
+// Check reads the bundle that a manifest declares. It returns one Reporter for each file with problems, in the order
+// of the file names. It fails if the bundle cannot be read.
+func Check(
+	ctx context.Context, files Files, declared *agent.Skills, tools []string, strict bool,
+) ([]*diag.Reporter, error) {
 	_, problems, err := inspect(ctx, files, declared, tools)
 	if err != nil {
 		return nil, err
@@ -63,19 +53,11 @@ func Check(ctx context.Context, files Files, declared *agent.Skills, tools []str
 	return found, nil
 }
 
-// lineOf is the place of a line, counted from 1; 0 is the beginning.
+// lineOf returns the place of a line in a text. Line numbers start at 1. If line is 0, lineOf returns the place of the
+// first line.
 func lineOf(text string, line int) diag.Place {
-	start := 0
-	for range line - 1 {
-		next := strings.IndexByte(text[start:], '\n')
-		if next < 0 {
-			break
-		}
-		start += next + 1
-	}
-	end := len(text)
-	if next := strings.IndexByte(text[start:], '\n'); next >= 0 {
-		end = start + next
-	}
-	return diag.Place{Start: start, End: start + len(strings.TrimRight(text[start:end], " \t\r"))}
+	lines := strings.SplitAfter(text, "\n")
+	at := min(max(line, 1), len(lines)) - 1
+	start := len(strings.Join(lines[:at], ""))
+	return diag.Place{Start: start, End: start + len(strings.TrimRight(lines[at], " \t\r\n"))}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// Every problem is reported at once, each with its file and line; a secret
-// is not shown where it is complained about.
+// Check reports all problems of a bundle together, each with its file and line. It does not show a
+// secret that it reports.
 func TestCheck(t *testing.T) {
 	token := "ghp_" + (rand.Text() + rand.Text())[:36]
 	files := fake{
@@ -30,37 +30,37 @@ func TestCheck(t *testing.T) {
 		for _, d := range r.Finish() {
 			fmt.Fprintf(&got, "%s:%d:%d %s %s %s\n", r.Source.Name, d.Line, d.Column, d.Severity, d.Code, d.Message)
 			if text := r.Source.Frame(d).Text; strings.Contains(text, token) {
-				t.Errorf("the frame shows it: %s", text)
+				t.Errorf("the quoted line contains the secret: %s", text)
 			}
 		}
 	}
 	const want = `memory:1:1 error SK004 the manifest lists the skill "four", but no file has that id
-memory/bad/SKILL.md:1:1 error SK001 it is not UTF-8 text
+memory/bad/SKILL.md:1:1 error SK001 the file is not UTF-8 text
 memory/one/SKILL.md:2:1 error SK001 the skill is named "other", but its folder is named "one"
 memory/one/SKILL.md:4:1 warning SK002 an Agent Skill has no field "x"
-memory/one/SKILL.md:6:1 error SK001 this looks like a secret: GitHub token
+memory/one/SKILL.md:6:1 error SK001 the line contains something that looks like a secret: GitHub token
 memory/three/SKILL.md:1:1 error SK004 the manifest does not list the skill "three"
 memory/three/SKILL.md:7:1 error SK001 `
 	if !strings.HasPrefix(got.String(), want) {
-		t.Errorf("got\n%s", got.String())
+		t.Errorf("got\n%s\nwant\n%s", got.String(), want)
 	}
-	// Strictly, a warning is an error.
+	// In strict mode, a warning is an error.
 	found, err = Check(t.Context(), files, declared, nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range found {
 		if r.Errors() != len(r.Finish()) {
-			t.Errorf("%s has something that is no error", r.Source.Name)
+			t.Errorf("%s has a problem that is not an error", r.Source.Name)
 		}
 	}
 	errBroken := errors.New("broken")
 	if _, err := Check(t.Context(), failing{files, errBroken}, declared, nil, false); !errors.Is(err, errBroken) {
-		t.Errorf("a file that cannot be read: %v", err)
+		t.Errorf("a file that cannot be read: got %v, want %v", err, errBroken)
 	}
 }
 
-// Among the files of a bundle of code, only what is listed is a skill.
+// In a code bundle, only the files that the manifest lists are skills.
 func TestSkillsAmongCode(t *testing.T) {
 	files := fake{
 		"AGENTS.md": "For people.", "docs/SKILL.md": "no front matter", "src/agent.mjs": "1",
@@ -68,9 +68,9 @@ func TestSkillsAmongCode(t *testing.T) {
 	}
 	b, err := Read(t.Context(), files, &agent.Skills{List: []agent.Skill{{ID: "help", Name: "help"}}}, nil)
 	if err != nil || len(b.Skills) != 1 || b.Skills[0].Text != "Help." || b.Others != 3 {
-		t.Fatalf("got %+v, %v", b, err)
+		t.Fatalf("got %+v, %v; want only the skill help", b, err)
 	}
 	if _, err := Read(t.Context(), files, &agent.Skills{List: []agent.Skill{{ID: "docs"}, {ID: "gone"}}}, nil); err == nil || !strings.Contains(err.Error(), `"gone", but no file has that id`) || !strings.Contains(err.Error(), "docs/SKILL.md:1") {
-		t.Errorf("got %v", err)
+		t.Errorf("got the error %v, want the problems of docs and gone", err)
 	}
 }

@@ -2,7 +2,9 @@ package skill
 
 import (
 	"fmt"
+	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -15,11 +17,12 @@ import (
 // format is a kind of skill file.
 type format struct {
 	name string
-	// is reports whether a path has this format.
-	is func(folder, name string) bool
-	// needs means that front matter is required.
-	needs bool
-	// fields are the allowed fields of the front matter.
+	// matches reports whether a file has this format. Its arguments are the folder and the name of the file.
+	matches func(folder, name string) bool
+	// needsMatter is true if the file must have front matter.
+	needsMatter bool
+	// fields contains the allowed fields of the front matter and the rules for their values. If fields is nil, the file
+	// must not have front matter.
 	fields map[string]rule
 }
 
@@ -27,23 +30,23 @@ type format struct {
 type rule struct {
 	shapes   []shape
 	required bool
-	// longest is the limit in characters; 0 means none.
+	// longest is the maximum number of characters. 0 means no limit.
 	longest int
-	// words are the allowed values, if there are any.
-	words []string
+	// allowed lists the allowed values. If it is empty, any value is allowed.
+	allowed []string
 }
 
 var (
 	anyText  = rule{shapes: []shape{asText}}
 	patterns = rule{shapes: []shape{asText, asList}}
-	truth    = rule{shapes: []shape{asText}, words: []string{"true", "false"}}
+	truth    = rule{shapes: []shape{asText}, allowed: []string{"true", "false"}}
 )
 
-// formats are the supported formats. The first match counts.
+// formats lists the supported formats. If several formats match a file, the first one is used.
 var formats = []*format{
 	{
-		name: "an Agent Skill", needs: true,
-		is: func(_, name string) bool { return name == skillFile },
+		name: "an Agent Skill", needsMatter: true,
+		matches: func(_, name string) bool { return name == skillFile },
 		fields: map[string]rule{
 			"name":          {shapes: []shape{asText}, required: true, longest: 64},
 			"description":   {shapes: []shape{asText}, required: true, longest: 1024},
@@ -54,30 +57,32 @@ var formats = []*format{
 		},
 	},
 	{
-		name:   "a Cursor rule",
-		is:     func(_, name string) bool { return strings.HasSuffix(name, ".mdc") || name == ".cursorrules" },
-		fields: map[string]rule{"description": anyText, "globs": patterns, "alwaysApply": truth},
+		name:    "a Cursor rule",
+		matches: func(_, name string) bool { return strings.HasSuffix(name, ".mdc") || name == ".cursorrules" },
+		fields:  map[string]rule{"description": anyText, "globs": patterns, "alwaysApply": truth},
 	},
 	{
 		name: "a Windsurf rule",
-		is: func(folder, name string) bool {
+		matches: func(folder, name string) bool {
 			return under(folder, ".windsurf/rules") && strings.HasSuffix(name, ".md") || name == ".windsurfrules"
 		},
 		fields: map[string]rule{
-			"trigger":     {shapes: []shape{asText}, words: []string{"always_on", "manual", "model_decision", "glob"}},
+			"trigger":     {shapes: []shape{asText}, allowed: []string{"always_on", "manual", "model_decision", "glob"}},
 			"description": anyText, "globs": patterns,
 		},
 	},
 	{
 		name: "a Continue rule",
-		is: func(folder, name string) bool {
+		matches: func(folder, name string) bool {
 			return under(folder, ".continue/rules") && strings.HasSuffix(name, ".md")
 		},
-		fields: map[string]rule{"name": anyText, "description": anyText, "globs": patterns, "regex": patterns, "alwaysApply": truth},
+		fields: map[string]rule{
+			"name": anyText, "description": anyText, "globs": patterns, "regex": patterns, "alwaysApply": truth,
+		},
 	},
 	{
-		name: "an AGENTS.md",
-		is:   func(_, name string) bool { return name == agentsFile },
+		name:    "an AGENTS.md",
+		matches: func(_, name string) bool { return name == agentsFile },
 	},
 }
 
@@ -86,16 +91,17 @@ const (
 	agentsFile = "AGENTS.md"
 )
 
-// under reports whether folder is in a folder whose path ends in rules.
+// under reports whether folder is a rules folder or a folder below one. The parameter rules is the path of the rules
+// folder, such as .windsurf/rules.
 func under(folder, rules string) bool {
 	return strings.Contains("/"+folder+"/", "/"+rules+"/")
 }
 
-// formatOf is the format of a file, nil if it is not a skill.
+// formatOf returns the format of a file, or nil if the file is not a skill.
 func formatOf(file string) *format {
 	folder, name := path.Split(file)
 	for _, f := range formats {
-		if f.is(strings.TrimSuffix(folder, "/"), name) {
+		if f.matches(strings.TrimSuffix(folder, "/"), name) {
 			return f
 		}
 	}
@@ -108,16 +114,16 @@ type Document struct {
 	Name        string
 	Description string
 	Tags        []string
-	// File is its path in the bundle, Format its format.
+	// File is the path of the skill's file in the bundle. Format is the name of the file's format.
 	File, Format string
-	// Text is the file without its front matter.
+	// Text is the content of the file without the front matter.
 	Text string
-	// Tools are the tools that it allows.
+	// Tools is the set of tools that the skill allows.
 	Tools *Tools
 }
 
-// idOf derives the id of a file from its path; empty for an Agent Skill at the top,
-// which has only its name.
+// idOf derives the id of a skill from the path of its file. It returns "" for an Agent Skill at the top of the
+// bundle, because only the front matter contains its name.
 func idOf(file string) string {
 	folder, name := path.Split(file)
 	folder = strings.TrimSuffix(folder, "/")
@@ -140,44 +146,42 @@ func idOf(file string) string {
 	return agent.Slug(name)
 }
 
-func isID(s string) bool {
-	for i, c := range []byte(s) {
-		if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || i > 0 && (c == '_' || c == '-')) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 64
-}
+var (
+	isID = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`).MatchString
+	// isName reports whether a string is a valid name for an Agent Skill.
+	isName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`).MatchString
+)
 
-// parse parses one skill and reports its problems.
-func parse(file string, raw []byte, tools []string, tell func(Problem)) *Document {
+// parse parses one skill and calls add for each problem. The parameter tools lists the names of the agent's tools.
+func parse(file string, raw []byte, tools []string, add func(Problem)) *Document {
 	f := formatOf(file)
 	d := &Document{ID: idOf(file), File: file, Format: f.name}
-	say := func(line int, warning bool, hint, message string) {
-		tell(Problem{File: file, Line: line, Message: diag.Printable(message), Hint: hint, Warning: warning})
+	note := func(line int, warning bool, hint, message string) {
+		add(Problem{File: file, Line: line, Message: diag.Printable(message), Hint: hint, Warning: warning})
 	}
 	if !utf8.Valid(raw) {
-		say(0, false, "save the file as UTF-8", "it is not UTF-8 text")
+		note(0, false, "save the file as UTF-8", "the file is not UTF-8 text")
 		return d
 	}
 	all := strings.TrimPrefix(string(raw), "\ufeff")
-	hygiene(all, say)
-	matter := readFrontmatter(all, say)
+	checkContent(all, note)
+	matter := readFrontmatter(all, note)
 	d.Text = strings.TrimSpace(matter.body)
 	switch {
-	case f.needs && !matter.present:
-		say(1, false, "start it with ---, name, description and ---", f.name+" needs front matter")
+	case f.needsMatter && !matter.present:
+		note(1, false, "start the file with front matter: the lines \"---\", \"name: …\", \"description: …\" and \"---\"",
+			f.name+" needs front matter")
 	case matter.present && f.fields == nil:
-		say(1, true, "remove it: the model would see it as text", f.name+" has no front matter")
+		note(1, true, "remove the front matter; otherwise the model sees it", f.name+" must not have front matter")
 		d.Text = strings.TrimSpace(all)
 	case !matter.broken:
-		f.check(&matter, say)
+		f.check(&matter, note)
 	}
 	if d.Text == "" {
-		say(0, false, "write the skill's text, or remove the file", "the skill has no text")
+		note(0, false, "write the skill's text, or remove the file", "the skill has no text")
 	}
 	if f.name == formats[0].name && matter.present {
-		d.agentSkill(&matter, say)
+		d.agentSkill(&matter, note)
 	}
 	if v := matter.field("name"); v != nil {
 		d.Name = v.text
@@ -190,29 +194,26 @@ func parse(file string, raw []byte, tools []string, tell func(Problem)) *Documen
 	d.Tools, problems = parseTools(all, tools)
 	d.Tools.name = d.ID
 	for _, p := range problems {
-		say(p.line, false, "list pinned tool URIs or names of the agent's tools, one per line, or the word none", p.Error())
+		note(p.line, false, "write one pinned tool URI or agent tool name per line, or the word \"none\"", p.Error())
 	}
 	return d
 }
 
-// hygiene reports secrets and invisible characters.
-func hygiene(all string, say report) {
+// checkContent reports secrets and invisible characters in the file.
+func checkContent(all string, note report) {
 	line := func(at int) int { return 1 + strings.Count(all[:at], "\n") }
 	for _, found := range secretlike.All(all) {
-		say(line(found.Start), false, "remove the secret, and rotate it", "this looks like a secret: "+found.Kind)
+		note(line(found.Start), false, "remove the secret from the file, revoke it, and create a new one",
+			"the line contains something that looks like a secret: "+found.Kind)
 	}
 	if start, _, what := diag.HiddenRun(all); what != "" {
-		say(line(start), true, "remove the invisible characters", "the text contains "+what)
+		note(line(start), true, "remove the invisible characters", "the text contains "+what)
 	}
 }
 
-// check compares front matter with the fields of a format.
-func (f *format) check(m *frontmatter, say report) {
-	known := make([]string, 0, len(f.fields))
-	for key := range f.fields {
-		known = append(known, key)
-	}
-	slices.Sort(known)
+// check reports unknown, missing and invalid fields in the front matter of a file.
+func (f *format) check(m *frontmatter, note report) {
+	known := slices.Sorted(maps.Keys(f.fields))
 	for i := range m.fields {
 		v := &m.fields[i]
 		r, ok := f.fields[v.key]
@@ -221,10 +222,10 @@ func (f *format) check(m *frontmatter, say report) {
 			if hint == "" {
 				hint = "the fields are " + diag.Words(known, "and")
 			}
-			say(v.line, true, hint, f.name+" has no field "+diag.Quote(v.key))
+			note(v.line, true, hint, f.name+" has no field "+diag.Quote(v.key))
 			continue
 		}
-		v.check(r, say)
+		v.check(r, note)
 	}
 	for _, key := range known {
 		if v := m.field(key); m.present && f.fields[key].required && (v == nil || v.shape == asText && v.text == "") {
@@ -232,51 +233,53 @@ func (f *format) check(m *frontmatter, say report) {
 			if v != nil {
 				line = v.line
 			}
-			say(line, false, "add "+key+": …", f.name+" needs a "+key)
+			note(line, false, "add the line \""+key+": …\"", f.name+" needs the field "+key)
 		}
 	}
 }
 
-func (v *field) check(r rule, say report) {
-	// A key without a value is a text, an empty list or an empty table.
+func (v *field) check(r rule, note report) {
+	// A key without a value is accepted as an empty string, list or mapping.
 	if !slices.Contains(r.shapes, v.shape) && (v.shape != asText || v.text != "") {
-		say(v.line, false, "", v.key+" is "+v.shape.String()+", but must be "+r.shapes[0].String())
+		note(v.line, false, "", "the field "+v.key+" is "+v.shape.String()+", but must be "+r.shapes[0].String())
 		return
 	}
 	if n := utf8.RuneCountInString(v.text); r.longest > 0 && n > r.longest {
-		say(v.line, false, "shorten it", fmt.Sprintf("%s has %d characters; the limit is %d", v.key, n, r.longest))
+		note(v.line, false, "shorten the value", fmt.Sprintf("%s has %d characters; the limit is %d", v.key, n, r.longest))
 	}
-	if len(r.words) > 0 && !slices.Contains(r.words, v.text) && v.text != "" {
-		say(v.line, false, "write "+diag.Words(r.words, "or"), v.key+" cannot be "+diag.Quote(v.text))
+	if len(r.allowed) > 0 && !slices.Contains(r.allowed, v.text) && v.text != "" {
+		note(v.line, false, "write "+diag.Words(r.allowed, "or"), v.key+" cannot be "+diag.Quote(v.text))
 	}
 }
 
-// longBody is the most lines that the format advises.
+// longBody is the maximum number of lines that the Agent Skills format recommends.
 const longBody = 500
 
-// agentSkill checks the rules that only Agent Skills have.
-func (d *Document) agentSkill(m *frontmatter, say report) {
+// agentSkill checks the rules that apply only to Agent Skills.
+func (d *Document) agentSkill(m *frontmatter, note report) {
 	if n := 1 + strings.Count(d.Text, "\n"); n > longBody {
-		say(0, true, "move details into files of their own", fmt.Sprintf("the text has %d lines; the format advises at most %d", n, longBody))
+		note(0, true, "move details into separate files",
+			fmt.Sprintf("the text has %d lines; the format recommends at most %d", n, longBody))
 	}
 	v := m.field("name")
 	if v == nil || v.shape != asText || v.text == "" {
 		return
 	}
 	name := v.text
-	if strings.IndexFunc(name, func(r rune) bool { return !('a' <= r && r <= 'z' || '0' <= r && r <= '9' || r == '-') }) >= 0 ||
-		name[0] == '-' || name[len(name)-1] == '-' || strings.Contains(name, "--") {
-		say(v.line, false, "use a name such as code-review", "a skill's name consists of lower-case letters, digits and single hyphens between them; not "+diag.Quote(name))
+	if !isName(name) {
+		note(v.line, false, "use a name such as code-review",
+			diag.Quote(name)+" is not a valid name: use lower-case letters and digits, separated by single hyphens")
 		return
 	}
 	if folder := path.Dir(d.File); folder == "." {
 		d.ID = name
 	} else if path.Base(folder) != name {
-		say(v.line, false, "rename one of them", "the skill is named "+diag.Quote(name)+", but its folder is named "+diag.Quote(path.Base(folder)))
+		note(v.line, false, "rename the skill or the folder",
+			"the skill is named "+diag.Quote(name)+", but its folder is named "+diag.Quote(path.Base(folder)))
 	}
 }
 
-// tagsOf returns the tags in metadata.tags, separated by commas.
+// tagsOf returns the tags in the field metadata.tags, which are separated by commas.
 func tagsOf(m *frontmatter) []string {
 	v := m.field("metadata")
 	if v == nil {

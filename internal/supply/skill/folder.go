@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 )
 
-// Folder is a bundle in a folder. It opens no file outside of the folder.
+// Folder is a bundle in a folder. It opens no file outside the folder.
 type Folder struct {
 	name string
 	root *os.Root
@@ -19,11 +19,11 @@ type Folder struct {
 
 var _ Files = (*Folder)(nil)
 
-// OpenFolder opens the folder key, a path with slashes, within another. The caller
-// closes it.
-func OpenFolder(within, key string) (*Folder, error) {
-	name := filepath.Join(within, filepath.FromSlash(key))
-	top, err := os.OpenRoot(within)
+// OpenFolder opens the folder at key, which is a slash-separated path relative to parent. The caller must close the
+// result.
+func OpenFolder(parent, key string) (*Folder, error) {
+	name := filepath.Join(parent, filepath.FromSlash(key))
+	top, err := os.OpenRoot(parent)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func OpenFolder(within, key string) (*Folder, error) {
 	root, err := top.OpenRoot(filepath.FromSlash(key))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: no folder %s", ErrNoBundle, name)
+			return nil, fmt.Errorf("%w: the folder %s does not exist", ErrNoBundle, name)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrNoBundle, err)
 	}
@@ -41,14 +41,14 @@ func OpenFolder(within, key string) (*Folder, error) {
 // Close closes the folder.
 func (f *Folder) Close() error { return f.root.Close() }
 
-// Name is the folder's path.
+// Name returns the path of the folder.
 func (f *Folder) Name() string { return f.name }
 
-// ignored are folders with very many files and no skills.
+// ignored lists folders that contain very many files and no skills.
 var ignored = map[string]bool{".git": true, "node_modules": true}
 
-// List walks the folder. It does not follow links to folders: a target within the
-// bundle is listed at its own path.
+// List returns the files in the folder and its subfolders. It does not follow links to folders. If the target of such
+// a link is in the bundle, the files in the target are listed under their real paths.
 func (f *Folder) List(ctx context.Context) ([]File, error) {
 	var files []File
 	err := fs.WalkDir(f.root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
@@ -62,7 +62,7 @@ func (f *Folder) List(ctx context.Context) ([]File, error) {
 		case e.IsDir():
 			return nil
 		case len(files) == maxFiles:
-			return fmt.Errorf("%s holds more than %d files", f.name, maxFiles)
+			return fmt.Errorf("%s contains more than %d files", f.name, maxFiles)
 		}
 		if file, ok := f.file(name, e); ok {
 			files = append(files, file)
@@ -72,19 +72,19 @@ func (f *Folder) List(ctx context.Context) ([]File, error) {
 	return files, err
 }
 
-// file describes one file. It returns false for a link to a folder in the bundle.
+// file returns the File for a path in the bundle. It returns false if the path is a link to a folder.
 func (f *Folder) file(name string, e fs.DirEntry) (File, bool) {
-	// Stat follows links, but not out of the root.
+	// Stat follows links, but fails if the target is outside the root.
 	info, err := f.root.Stat(filepath.FromSlash(name))
 	switch {
 	case err != nil && e.Type()&fs.ModeSymlink != 0:
-		return File{Path: name, Refused: "it is a link that leaves the bundle or is broken"}, true
+		return File{Path: name, Refused: "the link is broken or leads out of the bundle"}, true
 	case err != nil:
-		return File{Path: name, Refused: "it cannot be accessed"}, true
+		return File{Path: name, Refused: "the file cannot be accessed"}, true
 	case info.IsDir():
 		return File{}, false
 	case !info.Mode().IsRegular():
-		return File{Path: name, Refused: "it is neither a file nor a folder"}, true
+		return File{Path: name, Refused: "the path is neither a file nor a folder"}, true
 	}
 	return File{Path: name, Size: info.Size()}, true
 }
@@ -99,7 +99,8 @@ func (f *Folder) Read(_ context.Context, name string) ([]byte, error) {
 	return readBounded(file, name)
 }
 
-// readBounded reads a file that may have grown since it was listed.
+// readBounded reads a file of at most maxDocument bytes. It checks the size again, because the file could have grown
+// since it was listed.
 func readBounded(r io.Reader, name string) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// shape is the kind of value that a field has.
 type shape uint8
 
 const (
@@ -19,31 +18,33 @@ const (
 	asTable
 )
 
-func (s shape) String() string { return [...]string{"a text", "a list", "names with texts"}[s] }
+func (s shape) String() string {
+	return [...]string{"a string", "a list", "a mapping of names to strings"}[s]
+}
 
-// field is one field of a front matter.
 type field struct {
 	key   string
 	line  int
 	shape shape
 	text  string
-	items []entry // of a list or a table
+	items []entry
 }
 
-// entry is an item of a list, or a name with its text. A list of texts below a name reads as the texts with commas
-// between them; deeper values have no text.
+// entry is an item of a list or of a mapping. An item of a list has no key. If the value in a mapping is a list of
+// strings, text contains the strings, separated by commas. For other nested values, text is empty.
 type entry struct {
 	key, text string
 	line      int
 }
 
-// frontmatter is the YAML between the two --- lines, and the text below it.
+// frontmatter is the result of parsing a file: the fields of the YAML between the two "---" lines, and the body
+// below.
 type frontmatter struct {
 	present bool
-	broken  bool // the YAML could not be read, and the problem is reported
+	broken  bool // whether the YAML could not be parsed; the problem was reported
 	fields  []field
 	body    string
-	line    int // of the start of body
+	line    int // the number of the first line of the body
 }
 
 func (f *frontmatter) field(key string) *field {
@@ -55,8 +56,8 @@ func (f *frontmatter) field(key string) *field {
 	return nil
 }
 
-// FrontMatter returns the fields of a file's front matter and the text below it. Fields
-// with a list or a table have an empty value. Invalid front matter has no fields.
+// FrontMatter returns the fields of a file's front matter and the text below the front matter. The value of a field
+// that contains a list or a mapping is empty. If the front matter is invalid, the map is empty.
 func FrontMatter(all string) (fields map[string]string, body string) {
 	m := readFrontmatter(all, func(int, bool, string, string) {})
 	fields = map[string]string{}
@@ -66,14 +67,15 @@ func FrontMatter(all string) (fields map[string]string, body string) {
 	return fields, m.body
 }
 
-// report takes a problem at a line.
+// report records a problem at a line.
 type report func(line int, warning bool, hint, message string)
 
-// maxMatter bounds the YAML of one file, in bytes.
+// maxMatter limits the front matter of one file, in bytes.
 const maxMatter = 64 << 10
 
-// readFrontmatter splits a file into fields and body. A file whose first line is not --- is all body.
-func readFrontmatter(all string, tell report) frontmatter {
+// readFrontmatter splits a file into the fields of its front matter and the body. It calls note for each problem. If
+// the first line is not "---", the whole file is the body.
+func readFrontmatter(all string, note report) frontmatter {
 	lines := strings.Split(all, "\n")
 	for i := range lines {
 		lines[i] = strings.TrimSuffix(lines[i], "\r")
@@ -86,21 +88,22 @@ func readFrontmatter(all string, tell report) frontmatter {
 		end++
 	}
 	if end == len(lines) {
-		tell(1, false, "end it with a line ---", "the front matter does not end")
+		note(1, false, "add a line \"---\" after the front matter", "the front matter has no closing line \"---\"")
 		return frontmatter{present: true, broken: true, line: len(lines)}
 	}
 	f := frontmatter{present: true, body: strings.Join(lines[end+1:], "\n"), line: end + 2}
 	failed := false
 	m := &matter{lines: lines[:end], report: func(line int, warning bool, hint, message string) {
 		failed = failed || !warning
-		tell(line, warning, hint, message)
+		note(line, warning, hint, message)
 	}}
 	f.fields = m.read()
 	f.broken = failed && f.fields == nil
 	return f
 }
 
-// matter reads the lines of a front matter, the first --- included, so that lines count as in the file.
+// matter parses the lines of a front matter. lines includes the first "---", so that line numbers are the same as in
+// the file.
 type matter struct {
 	lines  []string
 	report report
@@ -108,13 +111,15 @@ type matter struct {
 
 func (m *matter) read() []field {
 	if n := len(strings.Join(m.lines, "\n")); n > maxMatter {
-		m.report(1, false, "move details into the text below", "the front matter has more than "+strconv.Itoa(maxMatter)+" bytes")
+		m.report(1, false, "move details into the text below",
+			"the front matter has more than "+strconv.Itoa(maxMatter)+" bytes")
 		return nil
 	}
 	for i, l := range m.lines {
-		// YAML breaks lines at these characters, and editors do not.
+		// YAML treats these characters as line breaks or ignores them, but editors do not.
 		if strings.ContainsAny(l, "\u0085\u2028\u2029\ufeff") {
-			m.report(i+1, false, "remove it", "the line contains a character that YAML and editors read differently")
+			m.report(i+1, false, "remove the character",
+				"the line contains an invisible character that YAML and editors interpret differently")
 			return nil
 		}
 		m.lines[i] = quoteGlobs(l)
@@ -127,7 +132,7 @@ func (m *matter) read() []field {
 		m.report(root.Line, false, `write "key: value"`, "the front matter has no fields")
 		return nil
 	}
-	if !m.plain(root) {
+	if !m.isPlain(root) {
 		return nil
 	}
 	var fields []field
@@ -140,7 +145,7 @@ func (m *matter) read() []field {
 			f.shape = asList
 			for _, item := range value.Content {
 				if item.Kind != yaml.ScalarNode {
-					m.report(item.Line, false, `write a text: "- value"`, "an item of "+f.key+" is not a text")
+					m.report(item.Line, false, `write a string: "- value"`, "an item of "+f.key+" is not a string")
 				}
 				f.items = append(f.items, entry{text: textOf(item), line: item.Line})
 			}
@@ -155,26 +160,28 @@ func (m *matter) read() []field {
 	return fields
 }
 
-// maxRepairs bounds how many texts with a colon are put in quotes, each with another parse.
+// maxRepairs limits the number of strings that are put in quotes. After each repair, the document must be parsed
+// again.
 const maxRepairs = 20
 
 var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// parse returns the root of the one document, or nil after it reported why there is none. A text with a colon needs
-// quotes in YAML; many skills lack them, so such a text is repaired with a warning.
+// parse returns the root of the YAML document. It returns nil if the document is empty. If the document is invalid,
+// parse reports the problem and returns nil. In YAML, a string that contains a colon needs quotes. Because many skills
+// lack these quotes, parse adds them and reports a warning.
 func (m *matter) parse() *yaml.Node {
 	for repairs := 0; ; repairs++ {
 		var doc, next yaml.Node
 		d := yaml.NewDecoder(strings.NewReader(strings.Join(m.lines, "\n")))
 		err := d.Decode(&doc)
 		if err == nil && !errors.Is(d.Decode(&next), io.EOF) {
-			m.report(1, false, "remove the line ...", "the front matter has a second YAML document")
+			m.report(1, false, "remove the line \"...\"", "the front matter contains a second YAML document")
 			return nil
 		}
 		switch {
 		case err == nil && len(doc.Content) > 0:
 			if doc.Content[0].Tag == "!!null" {
-				return nil // nothing but comments
+				return nil // the document contains only comments
 			}
 			return doc.Content[0]
 		case err == nil || errors.Is(err, io.EOF):
@@ -191,49 +198,35 @@ func (m *matter) parse() *yaml.Node {
 		if strings.HasPrefix(message, "mapping values are not allowed") && repairs < maxRepairs && m.quote(line) {
 			continue
 		}
-		m.report(line, false, "correct the YAML; put text with special characters in quotes", "the front matter is not YAML: "+message)
+		m.report(line, false, "correct the YAML; put text with special characters in quotes",
+			"the front matter is not valid YAML: "+message)
 		return nil
 	}
 }
 
-// keyed is a line with a key and a text without quotes.
-var keyed = regexp.MustCompile("^( *(?:- )?[A-Za-z0-9_./-]+: +)([^\\s'\"\\[\\]{}|>&*!%@`#,?-].*)$")
+// unquotedLine matches a line that contains a key and a string without quotes.
+var unquotedLine = regexp.MustCompile("^( *(?:- )?[A-Za-z0-9_./-]+: +)([^\\s'\"\\[\\]{}|>&*!%@`#,?-].*)$")
 
-var colon = regexp.MustCompile(`:\s`)
-
-// quote puts the text at a line in quotes, with the lines that continue it. It reports whether that was possible.
+// quote puts the string in the given line in quotes and reports a warning. It returns false if the line contains no
+// string with a colon.
 func (m *matter) quote(line int) bool {
-	first := line - 1
-	indent := func(i int) int { return len(m.lines[i]) - len(strings.TrimLeft(m.lines[i], " ")) }
-	for first > 0 && !keyed.MatchString(m.lines[first]) {
-		first--
-	}
-	at := keyed.FindStringSubmatch(m.lines[first])
+	at := unquotedLine.FindStringSubmatch(m.lines[line-1])
 	if at == nil {
 		return false
 	}
-	last := first
-	for i := first + 1; i < len(m.lines) && (strings.TrimSpace(m.lines[i]) == "" || indent(i) > indent(first)); i++ {
-		if strings.TrimSpace(m.lines[i]) != "" {
-			last = i
-		}
-	}
-	if all := at[2] + strings.Join(m.lines[first+1:last+1], "\n") + "\n"; last < line-1 || !colon.MatchString(all) {
+	text, _, _ := strings.Cut(at[2], " #")
+	if !strings.Contains(text+" ", ": ") {
 		return false
 	}
-	escape := func(s string) string { return strings.ReplaceAll(s, "'", "''") }
-	text, comment, _ := strings.Cut(at[2], " #")
-	if comment != "" && last > first {
-		return false // a comment ends the text
-	}
-	m.lines[first] = at[1] + "'" + escape(text)
-	for i := first + 1; i <= last; i++ {
-		m.lines[i] = escape(m.lines[i])
-	}
-	m.lines[last] = strings.TrimRight(m.lines[last], " ") + "'"
-	m.report(line, true, "put the text in quotes",
-		"a text with a colon in it is not YAML without quotes, and some clients skip the file")
+	m.lines[line-1] = at[1] + singleQuoted(text)
+	m.report(line, true, "put the string in quotes",
+		"in YAML, a string with a colon needs quotes; without the quotes, some clients ignore the file")
 	return true
+}
+
+// singleQuoted returns s as a YAML string in single quotes.
+func singleQuoted(s string) string {
+	return "'" + strings.ReplaceAll(strings.TrimRight(s, " "), "'", "''") + "'"
 }
 
 var (
@@ -241,40 +234,41 @@ var (
 	globItem  = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s,\[\]][^,\]]*`)
 )
 
-// quoteGlobs puts file patterns in quotes: editors write them without, and YAML reads * as an alias.
+// quoteGlobs puts the file patterns of a globs line in quotes. Editors write patterns without quotes, but YAML would
+// interpret * as an alias.
 func quoteGlobs(line string) string {
 	m := globsLine.FindStringSubmatch(line)
 	if m == nil {
 		return line
 	}
-	single := func(s string) string { return "'" + strings.ReplaceAll(strings.TrimRight(s, " "), "'", "''") + "'" }
 	if m[1][0] != '[' {
-		return "globs: " + single(m[1])
+		return "globs: " + singleQuoted(m[1])
 	}
 	return "globs: " + globItem.ReplaceAllStringFunc(m[1], func(s string) string {
 		if s[0] == '"' || s[0] == '\'' {
 			return s
 		}
-		return single(s)
+		return singleQuoted(s)
 	})
 }
 
-// plain refuses anchors, aliases and tags: a value has to mean what it shows.
-func (m *matter) plain(n *yaml.Node) bool {
+// isPlain reports whether a node contains no anchor, alias or tag. If it does, isPlain also reports a problem, because
+// a value could then differ from the text that a reader sees.
+func (m *matter) isPlain(n *yaml.Node) bool {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" || n.Style&yaml.TaggedStyle != 0 {
-		m.report(n.Line, false, "write the value itself, or put the text in quotes",
-			"the front matter uses an anchor, an alias or a tag: & * !")
+		m.report(n.Line, false, "write the value itself, or put the string in quotes",
+			"the front matter uses a YAML anchor (&), alias (*) or tag (!)")
 		return false
 	}
 	for _, c := range n.Content {
-		if !m.plain(c) {
+		if !m.isPlain(c) {
 			return false
 		}
 	}
 	return true
 }
 
-// pairs yields the keys and values of a mapping, and reports keys that are not texts or appear twice.
+// pairs yields the keys and values of a mapping. It reports keys that are not strings and keys that appear twice.
 func (m *matter) pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
 	return func(yield func(key, value *yaml.Node) bool) {
 		seen := map[string]bool{}
@@ -282,10 +276,10 @@ func (m *matter) pairs(n *yaml.Node) func(yield func(key, value *yaml.Node) bool
 			key := n.Content[i]
 			switch {
 			case key.Kind != yaml.ScalarNode:
-				m.report(key.Line, false, `write "key: value"`, "a key is not a text")
+				m.report(key.Line, false, `write "key: value"`, "a key is not a string")
 				continue
 			case seen[key.Value]:
-				m.report(key.Line, false, "keep one of them", "there already is a field "+key.Value)
+				m.report(key.Line, false, "remove one of the two fields", "the field "+key.Value+" appears twice")
 			}
 			seen[key.Value] = true
 			if !yield(key, n.Content[i+1]) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// shown is a front matter and its problems, as tests compare them.
+// shown returns a front matter and its problems as text, for comparison.
 func shown(all string) string {
 	var problems []string
 	f := readFrontmatter(all, func(line int, warning bool, _, message string) {
@@ -38,39 +38,39 @@ func TestReadFrontmatter(t *testing.T) {
 		{"none", "# Title\n", "body 1 \"# Title\\n\"\n"},
 		{"plain", "---\nname: x\n# note\n\nother: a b # why\n---\nbody\n", "2 name=\"x\"\n5 other=\"a b\"\nbody 7 \"body\\n\"\n"},
 		{"windows", "---\r\nname: x\r\n---\r\nbody\r\n", "2 name=\"x\"\nbody 4 \"body\\n\"\n"},
-		{"goes on", "---\nd: one\n  two\n\n  three\nn: x\n---\n", "2 d=\"one two\\nthree\"\n6 n=\"x\"\nbody 8 \"\"\n"},
+		{"string on several lines", "---\nd: one\n  two\n\n  three\nn: x\n---\n", "2 d=\"one two\\nthree\"\n6 n=\"x\"\nbody 8 \"\"\n"},
 		{"quotes", "---\na: \"x: \\\"y\\\" \\u00e9\"\nb: 'it''s' # so\n---\n", "2 a=\"x: \\\"y\\\" é\"\n3 b=\"it's\"\nbody 5 \"\"\n"},
 		{"blocks", "---\na: |\n  one\n    two\n\n  three\nb: >-\n  one\n  two\n\n  three\n---\n", "2 a=\"one\\n  two\\n\\nthree\"\n7 b=\"one two\\nthree\"\nbody 13 \"\"\n"},
 		{"lists", "---\na: [x, \"y, z\"]\nb:\n  - one\n  - 'two'\nc:\n- three\nd: []\n---\n", "2 a 2:=\"x\" 2:=\"y, z\"\n3 b 4:=\"one\" 5:=\"two\"\n6 c 7:=\"three\"\n8 d\nbody 10 \"\"\n"},
 		{"table", "---\nmetadata:\n  tags: git, writing\n  version: \"1.0\"\n---\n", "2 metadata 3:tags=\"git, writing\" 4:version=\"1.0\"\nbody 6 \"\"\n"},
 		{"patterns", "---\ndescription:\nglobs: *.ts,src/**/*.{js,ts}\nalwaysApply: false\n---\n", "2 description=\"\"\n3 globs=\"*.ts,src/**/*.{js,ts}\"\n4 alwaysApply=\"false\"\nbody 6 \"\"\n"},
-		{"colon", "---\nd: Use when: asked\n---\n", "2 d=\"Use when: asked\"\nbody 4 \"\"\nwarning 2 a text with a colon in it is not YAML without quotes, and some clients skip the file"},
-		{"no end", "---\nname: x\n", "body 3 \"\"\nproblem 1 the front matter does not end"},
-		{"twice", "---\nname: x\nname: y\n---\n", "2 name=\"x\"\n3 name=\"y\"\nbody 5 \"\"\nproblem 3 there already is a field name"},
-		{"two documents", "---\nname: x\n...\nname: y\n---\n", "body 6 \"\"\nproblem 1 the front matter has a second YAML document"},
+		{"colon", "---\nd: Use when: asked\n---\n", "2 d=\"Use when: asked\"\nbody 4 \"\"\nwarning 2 in YAML, a string with a colon needs quotes; without the quotes, some clients ignore the file"},
+		{"no end", "---\nname: x\n", "body 3 \"\"\nproblem 1 the front matter has no closing line \"---\""},
+		{"duplicate field", "---\nname: x\nname: y\n---\n", "2 name=\"x\"\n3 name=\"y\"\nbody 5 \"\"\nproblem 3 the field name appears twice"},
+		{"two documents", "---\nname: x\n...\nname: y\n---\n", "body 6 \"\"\nproblem 1 the front matter contains a second YAML document"},
 		{"no field", "---\njust text\n---\n", "body 4 \"\"\nproblem 2 the front matter has no fields"},
-		{"text and a field", "---\njust text\nname: x\n---\n", "body 5 \"\"\nproblem 3 the front matter is not YAML: mapping values are not allowed in this context"},
+		{"text and a field", "---\njust text\nname: x\n---\n", "body 5 \"\"\nproblem 3 the front matter is not valid YAML: mapping values are not allowed in this context"},
 		{"tab", "---\nname:\tx\n---\n", "2 name=\"x\"\nbody 4 \"\"\n"},
-		{"tab that indents", "---\na:\n\tb: x\n---\n", "body 5 \"\"\nproblem 3 the front matter is not YAML: found character that cannot start any token"},
-		{"line separator", "---\nname: x\u2028evil: y\n---\n", "body 4 \"\"\nproblem 2 the line contains a character that YAML and editors read differently"},
-		{"anchor", "---\na: &x y\n---\n", "body 4 \"\"\nproblem 2 the front matter uses an anchor, an alias or a tag: & * !"},
-		{"alias", "---\na: &x y\nb: *x\n---\n", "body 5 \"\"\nproblem 2 the front matter uses an anchor, an alias or a tag: & * !"},
-		{"deep anchor", "---\nm:\n  - a: [&x y]\n---\n", "body 5 \"\"\nproblem 3 the front matter uses an anchor, an alias or a tag: & * !"},
-		{"tag", "---\na: !!binary aGk=\n---\n", "body 4 \"\"\nproblem 2 the front matter uses an anchor, an alias or a tag: & * !"},
+		{"tab as indentation", "---\na:\n\tb: x\n---\n", "body 5 \"\"\nproblem 3 the front matter is not valid YAML: found character that cannot start any token"},
+		{"line separator", "---\nname: x\u2028evil: y\n---\n", "body 4 \"\"\nproblem 2 the line contains an invisible character that YAML and editors interpret differently"},
+		{"anchor", "---\na: &x y\n---\n", "body 4 \"\"\nproblem 2 the front matter uses a YAML anchor (&), alias (*) or tag (!)"},
+		{"alias", "---\na: &x y\nb: *x\n---\n", "body 5 \"\"\nproblem 2 the front matter uses a YAML anchor (&), alias (*) or tag (!)"},
+		{"deep anchor", "---\nm:\n  - a: [&x y]\n---\n", "body 5 \"\"\nproblem 3 the front matter uses a YAML anchor (&), alias (*) or tag (!)"},
+		{"tag", "---\na: !!binary aGk=\n---\n", "body 4 \"\"\nproblem 2 the front matter uses a YAML anchor (&), alias (*) or tag (!)"},
 		{"object", "---\na: {b: c}\n---\n", "2 a 2:b=\"c\"\nbody 4 \"\"\n"},
 		{"list in a table", "---\nmetadata:\n  tags: [git, writing]\n---\n", "2 metadata 3:tags=\"git,writing\"\nbody 5 \"\"\n"},
 		{"deep", "---\nm:\n  a:\n    b: c\n---\n", "2 m 3:a=\"\"\nbody 6 \"\"\n"},
-		{"list of tables", "---\na:\n  - b: c\n---\n", "2 a 3:=\"\"\nbody 5 \"\"\nproblem 3 an item of a is not a text"},
-		{"below quotes", "---\na: \"x\"\n  more\n---\n", "body 5 \"\"\nproblem 2 the front matter is not YAML: did not find expected key"},
-		{"open quotes", "---\na: \"x\n---\n", "body 4 \"\"\nproblem 2 the front matter is not YAML: found unexpected end of stream"},
-		{"open list", "---\na: [x\n---\n", "body 4 \"\"\nproblem 2 the front matter is not YAML: did not find expected ',' or ']'"},
+		{"list of tables", "---\na:\n  - b: c\n---\n", "2 a 3:=\"\"\nbody 5 \"\"\nproblem 3 an item of a is not a string"},
+		{"text after a quoted string", "---\na: \"x\"\n  more\n---\n", "body 5 \"\"\nproblem 2 the front matter is not valid YAML: did not find expected key"},
+		{"unclosed quote", "---\na: \"x\n---\n", "body 4 \"\"\nproblem 2 the front matter is not valid YAML: found unexpected end of stream"},
+		{"unclosed list", "---\na: [x\n---\n", "body 4 \"\"\nproblem 2 the front matter is not valid YAML: did not find expected ',' or ']'"},
 		{"block with indent", "---\na: |2\n  x\n---\n", "2 a=\"x\"\nbody 5 \"\"\n"},
 		{"colon in a block", "---\na: |\n  b: c: d\n---\n", "2 a=\"b: c: d\"\nbody 5 \"\"\n"},
-		{"colon below", "---\nd: Use it's: asked\n  for: this\nn: x\n---\n", "2 d=\"Use it's: asked for: this\"\n4 n=\"x\"\nbody 6 \"\"\nwarning 2 a text with a colon in it is not YAML without quotes, and some clients skip the file"},
-		{"colon in a table", "---\nm:\n  a: b: c # d\n---\n", "2 m 3:a=\"b: c\"\nbody 5 \"\"\nwarning 3 a text with a colon in it is not YAML without quotes, and some clients skip the file"},
+		{"colon on a continuation line", "---\nd: Use it's: asked\n  for: this\nn: x\n---\n", "body 6 \"\"\nwarning 2 in YAML, a string with a colon needs quotes; without the quotes, some clients ignore the file\nproblem 2 the front matter is not valid YAML: did not find expected key"},
+		{"colon in a table", "---\nm:\n  a: b: c # d\n---\n", "2 m 3:a=\"b: c\"\nbody 5 \"\"\nwarning 3 in YAML, a string with a colon needs quotes; without the quotes, some clients ignore the file"},
 		{"list of patterns", "---\nglobs: [*.ts, \"a,b\", 'c' , src/**]\n---\n", "2 globs 2:=\"*.ts\" 2:=\"a,b\" 2:=\"c\" 2:=\"src/**\"\nbody 4 \"\"\n"},
 		{"too large", "---\na: " + strings.Repeat("x", maxMatter) + "\n---\n", "body 4 \"\"\nproblem 1 the front matter has more than 65536 bytes"},
-		{"too deep", "---\na: " + strings.Repeat("[", 20_000) + "\n---\n", "body 4 \"\"\nproblem 2 the front matter is not YAML: exceeded max depth of 10000"},
+		{"too deep", "---\na: " + strings.Repeat("[", 20_000) + "\n---\n", "body 4 \"\"\nproblem 2 the front matter is not valid YAML: exceeded max depth of 10000"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,7 +81,8 @@ func TestReadFrontmatter(t *testing.T) {
 	}
 }
 
-// FuzzFrontmatter checks that a file splits without loss and that problems point into it.
+// FuzzFrontmatter checks that the body is the end of the file. It also checks that the line of each
+// problem is a line of the file.
 func FuzzFrontmatter(f *testing.F) {
 	for _, seed := range []string{
 		"---\nname: x\ndescription: a b # c\nmetadata:\n  tags: git, writing\n---\nbody", "---\na: |\n  one\n    two\n\n  three\nb: >-\n  one\n  two\n\n  three\n---\n",
@@ -93,7 +94,7 @@ func FuzzFrontmatter(f *testing.F) {
 		lines := 1 + strings.Count(all, "\n")
 		got := readFrontmatter(all, func(line int, _ bool, _, message string) {
 			if line < 1 || line > lines {
-				t.Errorf("line %d of %d: %s", line, lines, message)
+				t.Errorf("a problem is in line %d of a file with %d lines: %s", line, lines, message)
 			}
 		})
 		if !strings.HasSuffix(strings.ReplaceAll(all, "\r\n", "\n"), strings.ReplaceAll(got.body, "\r\n", "\n")) {

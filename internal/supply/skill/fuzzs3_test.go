@@ -14,23 +14,26 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// says is a store that answers the same to everything.
-type says struct {
+// constant is an S3 server that gives the same response to every request.
+type constant struct {
 	status int
 	text   []byte
 	asked  int
 }
 
-func (s *says) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *constant) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.asked++; s.asked > 3*maxFiles {
-		return nil, errors.New("it is asked without end")
+		return nil, errors.New("the client does not stop sending requests")
 	}
 	return &http.Response{StatusCode: s.status, Status: fmt.Sprint(s.status), Request: r, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader(s.text))}, nil
 }
 
-func storeThat(s *says) *Store {
+// storeOn returns a store on the server s.
+func storeOn(s *constant) *Store {
 	return &Store{key: "bundle", client: &s3{
 		endpoint: &url.URL{Scheme: "https", Host: "s3.example.com"}, bucket: "b", region: "auto",
 		keys: func() (string, string) { return "canary-access", "canary-secret" }, http: &http.Client{Transport: s},
@@ -38,8 +41,8 @@ func storeThat(s *says) *Store {
 	}}
 }
 
-// FuzzList: whatever a store answers, reading its list ends, keeps to the bound on
-// files, names nothing outside of the bundle, and reveals no credential.
+// FuzzList lists a store with any response from the server. Listing must end and return at most
+// maxFiles files. It must not return a path outside the bundle or reveal a credential.
 func FuzzList(f *testing.F) {
 	for _, text := range []string{
 		`<ListBucketResult><Contents><Key>bundle/SKILL.md</Key><Size>12</Size></Contents></ListBucketResult>`,
@@ -56,48 +59,48 @@ func FuzzList(f *testing.F) {
 		f.Add(500, []byte(text))
 	}
 	f.Fuzz(func(t *testing.T, status int, text []byte) {
-		s := &says{status: 100 + min(max(status, 0), 499), text: text}
-		files, err := storeThat(s).List(t.Context())
+		s := &constant{status: 100 + min(max(status, 0), 499), text: text}
+		files, err := storeOn(s).List(t.Context())
 		if err != nil {
 			if strings.Contains(err.Error(), "canary") || strings.ContainsAny(err.Error(), "\x1b\u202e\u009b\n") {
-				t.Errorf("it says %q", err)
+				t.Errorf("the error contains a credential or control characters: %q", err)
 			}
 			return
 		}
 		if len(files) > maxFiles {
-			t.Errorf("%d files", len(files))
+			t.Errorf("got %d files, want at most %d", len(files), maxFiles)
 		}
 		for _, file := range files {
 			if file.Refused == "" && (!fs.ValidPath(file.Path) || !filepath.IsLocal(file.Path) || strings.ContainsAny(file.Path, "\\\x00")) {
-				t.Errorf("%q is taken for a file of the bundle", file.Path)
+				t.Errorf("List returned %q as a file of the bundle", file.Path)
 			}
 		}
 	})
 }
 
-// turning answers every page with another token, and with nothing on it.
+// turning is an S3 server that returns empty pages without end, alternating between two tokens.
 type turning struct{ asked int }
 
 func (s *turning) RoundTrip(r *http.Request) (*http.Response, error) {
 	if s.asked++; s.asked > 10*maxFiles {
-		return nil, errors.New("it is asked without end")
+		return nil, errors.New("the client does not stop sending requests")
 	}
 	text := fmt.Sprintf(`<R><IsTruncated>true</IsTruncated><NextContinuationToken>%d</NextContinuationToken></R>`, s.asked%2)
 	return &http.Response{StatusCode: 200, Request: r, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text))}, nil
 }
 
-// An endless list of empty pages is not followed for ever.
+// List returns an error if a store returns empty pages without end.
 func TestListEnds(t *testing.T) {
-	s := storeThat(&says{})
+	s := storeOn(&constant{})
 	endless := &turning{}
 	s.client.http.Transport = endless
 	if _, err := s.List(t.Context()); err == nil || endless.asked > maxFiles {
-		t.Errorf("%d pages were asked for: %v", endless.asked, err)
+		t.Errorf("List requested %d pages and returned %v, want an error after at most %d pages", endless.asked, err, maxFiles)
 	}
 }
 
-// FuzzStoreConfig: a store that is taken from config.toml is on https or on this
-// machine, has no credential in its address, and refers to none but its own.
+// FuzzStoreConfig checks that ReadStore accepts only an https or loopback endpoint without a credential.
+// The names of credentials must begin with "skills:".
 func FuzzStoreConfig(f *testing.F) {
 	for _, text := range []string{
 		"[skills]\nendpoint = \"https://s3.example.com\"\nbucket = \"b\"\n",
@@ -110,7 +113,7 @@ func FuzzStoreConfig(f *testing.F) {
 	}
 	file := filepath.Join(f.TempDir(), "config.toml")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		os.Remove(file) // to write over a file can wait for the disk
+		os.Remove(file) // overwriting the file instead could wait for the disk
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -119,11 +122,11 @@ func FuzzStoreConfig(f *testing.F) {
 			return
 		}
 		u, err := url.Parse(c.Endpoint)
-		if err != nil || u.User != nil || u.Scheme != "https" && !loopback(u.Hostname()) || c.Host() == "" && u.Host == "" {
-			t.Errorf("%q is taken", c.Endpoint)
+		if err != nil || u.User != nil || u.Scheme != "https" && !egress.IsLoopback(u.Hostname()) || c.Host() == "" && u.Host == "" {
+			t.Errorf("ReadStore accepted the endpoint %q", c.Endpoint)
 		}
 		if !strings.HasPrefix(c.AccessKey, refPrefix) || !strings.HasPrefix(c.SecretKey, refPrefix) || strings.ContainsAny(c.Bucket, "/?#") {
-			t.Errorf("%+v", c)
+			t.Errorf("ReadStore accepted invalid credential names or an invalid bucket: %+v", c)
 		}
 	})
 }

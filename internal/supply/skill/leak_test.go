@@ -6,5 +6,5 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Whatever a test starts ends with it.
+// Tests must not leave goroutines running.
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// gatewayProgram is an S3 gateway that people run, and that checks more than the
-// small server of the quick tests.
+// gatewayProgram is an S3 server that is used in production. It checks more than the small server in the
+// quick tests.
 const gatewayProgram = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 
 func TestProveGateway(t *testing.T) {

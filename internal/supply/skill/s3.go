@@ -18,41 +18,39 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// s3 is a minimal S3 client for reading a bundle: list and get, signed with AWS
-// Signature Version 4, with the bucket in the path. An SDK adds hundreds of packages
-// for these two requests.
+// s3 is a minimal S3 client. It can only list and get objects, because reading a bundle needs nothing else. It signs
+// requests with AWS Signature Version 4 and puts the bucket in the path. An SDK would add hundreds of packages for
+// these two operations.
 type s3 struct {
 	endpoint *url.URL
 	bucket   string
 	region   string
-	// keys is a function so that printing the client does not print the keys.
-	keys func() (access, secret string)
-	http *http.Client
-	now  func() time.Time
-	// pause waits between attempts.
+	// keys returns the access key and the secret key. It is a function because printing the client must not print the
+	// keys.
+	keys  func() (access, secret string)
+	http  *http.Client
+	now   func() time.Time
 	pause func(context.Context, time.Duration) error
 }
 
 func newS3(c *StoreConfig, keys func() (string, string)) (*s3, error) {
 	u, err := url.Parse(c.Endpoint)
 	if err != nil {
-		return nil, errors.New("endpoint is not a URL")
+		return nil, errors.New("\"endpoint\" is not a URL")
 	}
 	return &s3{
 		endpoint: u, bucket: c.Bucket, region: c.Region, keys: keys, now: time.Now, pause: pause,
 		http: &http.Client{
 			Timeout: 30 * time.Second,
-			// A signature is for one host, so redirects are not followed.
+			// A signature is valid for one host only, so the client does not follow redirects.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -64,10 +62,10 @@ type object struct {
 	Size int64
 }
 
-// maxPage limits one page of a list, which has at most a thousand keys of a kilobyte.
+// maxPage limits the size of one page of a list, in bytes. A page has at most 1,000 keys of 1 KiB each.
 const maxPage = 8 << 20
 
-// maxPages limits a list with endless empty pages.
+// maxPages limits the number of pages, because a server could return empty pages without end.
 const maxPages = 1000
 
 // list returns every object whose key starts with prefix.
@@ -79,7 +77,7 @@ func (s *s3) list(ctx context.Context, prefix string) ([]object, error) {
 		if token != "" {
 			query.Set("continuation-token", token)
 		}
-		text, err := s.do(ctx, "", query, maxPage)
+		text, err := s.get(ctx, "", query, maxPage)
 		if err != nil {
 			return nil, err
 		}
@@ -89,37 +87,34 @@ func (s *s3) list(ctx context.Context, prefix string) ([]object, error) {
 			NextContinuationToken string
 		}
 		if err := xml.Unmarshal(text, &page); err != nil {
-			return nil, fmt.Errorf("the list of %s is not a valid S3 response", s.bucket)
+			return nil, fmt.Errorf("the list of objects in the bucket %s is not a valid S3 response", s.bucket)
 		}
 		objects = append(objects, page.Contents...)
 		if len(objects) > maxFiles {
-			return nil, fmt.Errorf("%s contains more than %d files below %s", s.bucket, maxFiles, prefix)
+			return nil, fmt.Errorf("the bucket %s contains more than %d files below %s", s.bucket, maxFiles, prefix)
 		}
 		if !page.IsTruncated {
 			return objects, nil
 		}
 		if page.NextContinuationToken == "" || page.NextContinuationToken == token {
-			return nil, fmt.Errorf("the list of %s is not a valid S3 response: its next page has no token", s.bucket)
+			return nil, fmt.Errorf("the list of objects in the bucket %s is not a valid S3 response: "+
+				"the token for the next page is missing or repeated", s.bucket)
 		}
 		token = page.NextContinuationToken
 	}
-	return nil, fmt.Errorf("the list of %s has more than %d pages", s.bucket, maxPages)
+	return nil, fmt.Errorf("the list of objects in the bucket %s has more than %d pages", s.bucket, maxPages)
 }
 
-// get reads an object.
-func (s *s3) get(ctx context.Context, key string) ([]byte, error) {
-	return s.do(ctx, key, nil, maxDocument)
-}
-
-// attempts is how often a failed request is sent.
+// attempts is the maximum number of attempts to send a request.
 const attempts = 3
 
-// do sends a request, and repeats it after temporary failures.
-func (s *s3) do(ctx context.Context, key string, query url.Values, limit int64) ([]byte, error) {
+// get gets an object, or the list of objects if key is empty. It retries the request after temporary failures. It
+// fails if the response is larger than limit bytes.
+func (s *s3) get(ctx context.Context, key string, query url.Values, limit int64) ([]byte, error) {
 	wait := 200 * time.Millisecond
 	for n := 1; ; n++ {
-		text, again, err := s.once(ctx, key, query, limit)
-		if err == nil || !again || n == attempts || ctx.Err() != nil {
+		text, retry, err := s.send(ctx, key, query, limit)
+		if err == nil || !retry || n == attempts || ctx.Err() != nil {
 			return text, err
 		}
 		if s.pause(ctx, wait) != nil {
@@ -129,8 +124,8 @@ func (s *s3) do(ctx context.Context, key string, query url.Values, limit int64) 
 	}
 }
 
-// once sends a request. again means that another attempt may succeed.
-func (s *s3) once(ctx context.Context, key string, query url.Values, limit int64) (text []byte, again bool, err error) {
+// send sends a request without retrying. The second result reports whether another attempt could succeed.
+func (s *s3) send(ctx context.Context, key string, query url.Values, limit int64) (text []byte, retry bool, err error) {
 	req, err := s.request(ctx, key, query)
 	if err != nil {
 		return nil, false, err
@@ -143,17 +138,18 @@ func (s *s3) once(ctx context.Context, key string, query url.Values, limit int64
 	text, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	switch {
 	case err != nil:
-		return nil, true, fmt.Errorf("the skill store's response was cut off: %w", err)
+		return nil, true, fmt.Errorf("the connection broke while the skill store's response was read: %w", err)
 	case resp.StatusCode != http.StatusOK:
-		return nil, resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests, s.refused(resp.StatusCode, key, text)
+		retry = resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests
+		return nil, retry, s.statusError(resp.StatusCode, key, text)
 	case int64(len(text)) > limit:
 		return nil, false, fmt.Errorf("the skill store's response for %s is larger than %d bytes", key, limit)
 	}
 	return text, false, nil
 }
 
-// refused returns the error of an unsuccessful response.
-func (s *s3) refused(status int, key string, body []byte) error {
+// statusError returns the error for a response with a status other than 200.
+func (s *s3) statusError(status int, key string, body []byte) error {
 	var answer struct {
 		XMLName xml.Name `xml:"Error"`
 		Code    string
@@ -169,14 +165,14 @@ func (s *s3) refused(status int, key string, body []byte) error {
 	return fmt.Errorf("the skill store returned %d for %s: %s", status, place, diag.Printable(what))
 }
 
-// request returns a signed request for an object, or for the bucket.
+// request returns a signed request for an object, or for the bucket if key is empty.
 func (s *s3) request(ctx context.Context, key string, query url.Values) (*http.Request, error) {
 	u := *s.endpoint
 	raw := strings.TrimSuffix(u.Path, "/") + "/" + s.bucket
 	if key != "" {
 		raw += "/" + key
 	}
-	u.Path, u.RawPath, u.RawQuery = raw, escape(raw, true), canonicalQuery(query)
+	u.Path, u.RawPath, u.RawQuery = raw, escape(raw), strings.ReplaceAll(query.Encode(), "+", "%20")
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s is not a valid key", diag.Quote(key))
@@ -189,8 +185,8 @@ func (s *s3) request(ctx context.Context, key string, query url.Values) (*http.R
 // emptyHash is the sha256 of an empty body.
 const emptyHash = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// sign adds the headers of AWS Signature Version 4 to a request whose body has this
-// hash. It signs every header of the request.
+// sign adds the headers of AWS Signature Version 4 to a request. The parameter hash is the sha256 of the body. The
+// signature covers every header of the request.
 func sign(req *http.Request, hash, access, secret, region string, now time.Time) {
 	stamp := now.UTC().Format("20060102T150405Z")
 	req.Header.Set("X-Amz-Date", stamp)
@@ -207,7 +203,9 @@ func sign(req *http.Request, hash, access, secret, region string, now time.Time)
 		canonical.WriteString(name + ":" + headers[name] + "\n")
 	}
 	signed := strings.Join(names, ";")
-	request := strings.Join([]string{req.Method, req.URL.EscapedPath(), req.URL.RawQuery, canonical.String(), signed, hash}, "\n")
+	request := strings.Join([]string{
+		req.Method, req.URL.EscapedPath(), req.URL.RawQuery, canonical.String(), signed, hash,
+	}, "\n")
 	scope := stamp[:8] + "/" + region + "/s3/aws4_request"
 	sum := sha256.Sum256([]byte(request))
 	text := "AWS4-HMAC-SHA256\n" + stamp + "\n" + scope + "\n" + hex.EncodeToString(sum[:])
@@ -217,32 +215,11 @@ func sign(req *http.Request, hash, access, secret, region string, now time.Time)
 		m.Write([]byte(part))
 		key = m.Sum(nil)
 	}
-	req.Header.Set("Authorization", "AWS4-HMAC-SHA256 Credential="+access+"/"+scope+", SignedHeaders="+signed+", Signature="+hex.EncodeToString(key))
+	req.Header.Set("Authorization",
+		"AWS4-HMAC-SHA256 Credential="+access+"/"+scope+", SignedHeaders="+signed+", Signature="+hex.EncodeToString(key))
 }
 
-// canonicalQuery is the query in the order and encoding that is signed and sent.
-func canonicalQuery(query url.Values) string {
-	var parts []string
-	for name, values := range query {
-		for _, v := range values {
-			parts = append(parts, escape(name, false)+"="+escape(v, false))
-		}
-	}
-	slices.Sort(parts)
-	return strings.Join(parts, "&")
-}
-
-// escape escapes everything but letters, digits, - . _ ~ and, in a path, /.
-func escape(s string, path bool) string {
-	const digits = "0123456789ABCDEF"
-	var b strings.Builder
-	for _, c := range []byte(s) {
-		switch {
-		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0, path && c == '/':
-			b.WriteByte(c)
-		default:
-			b.Write([]byte{'%', digits[c>>4], digits[c&15]})
-		}
-	}
-	return b.String()
+// escape escapes every character of a path except letters, digits, - . _ ~ and /.
+func escape(path string) string {
+	return strings.NewReplacer("+", "%20", "%2F", "/").Replace(url.QueryEscape(path))
 }

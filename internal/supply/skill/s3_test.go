@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// The examples that AWS publishes for Signature Version 4 and S3.
+// The signatures are those of the examples that AWS publishes for Signature Version 4 and S3.
 func TestSignAsPublished(t *testing.T) {
 	at := time.Date(2013, 5, 24, 0, 0, 0, 0, time.UTC)
 	tests := []struct{ name, url, header, want string }{
@@ -37,16 +37,16 @@ func TestSignAsPublished(t *testing.T) {
 			if tt.header != "" {
 				req.Header.Set("Range", tt.header)
 			}
-			// Published with the examples, and never good for anything.
+			// AWS publishes these keys with the examples. They are not real.
 			sign(req, emptyHash, "AKIA"+"IOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/"+"bPxRfiCYEXAMPLEKEY", "us-east-1", at)
 			if got := req.Header.Get("Authorization"); !strings.HasSuffix(got, "Signature="+tt.want) {
-				t.Errorf("got %s", got)
+				t.Errorf("got %s, want the signature %s", got, tt.want)
 			}
 		})
 	}
 }
 
-// lacks ends a test that needs something which is not here.
+// lacks skips a test because something that it needs is unavailable. In CI, the test fails instead.
 func lacks(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -88,7 +88,7 @@ func realS3(t *testing.T) string {
 	}
 	t.Cleanup(func() {
 		in.Close()
-		_ = server.Wait() // it may have been ended with the test's context
+		_ = server.Wait() // the test's context could have killed the server already
 	})
 	address, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
@@ -97,14 +97,16 @@ func realS3(t *testing.T) string {
 	return strings.TrimSpace(address)
 }
 
-// keys are the ones that the server knows, and one that it does not.
+// keys returns the credential with the name ref: "id" and "key" are valid on the server, and
+// "wrong" is not.
 func keys(ref, _ string) (string, error) {
 	return map[string]string{"id": accessKey, "key": secretKey, "wrong": "canary-71c2"}[ref], nil
 }
 
+// put stores an object in the bucket named skills.
 func put(t *testing.T, endpoint, key, text string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, endpoint+"/skills"+escape("/"+key, true), strings.NewReader(text))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, endpoint+"/skills"+escape("/"+key), strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +118,7 @@ func put(t *testing.T, endpoint, key, text string) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s", key, resp.Status)
+		t.Fatalf("storing %s: %s", key, resp.Status)
 	}
 }
 
@@ -145,32 +147,32 @@ func storeOnS3(t *testing.T, endpoint string) {
 		t.Errorf("got %q", got)
 	}
 	if b.Others != 1 {
-		t.Errorf("%d files are no skills", b.Others)
+		t.Errorf("got %d files that are not skills, want 1", b.Others)
 	}
 	if _, err := Read(t.Context(), open(c, "nothing"), declare("one"), nil); !errors.Is(err, ErrNoBundle) {
-		t.Errorf("no bundle: %v", err)
+		t.Errorf("a key without objects: got %v, want %v", err, ErrNoBundle)
 	}
 	wrong := *c
 	wrong.SecretKey = "wrong"
 	if _, err := Read(t.Context(), open(&wrong, "team a+b/é"), declare("one"), nil); err == nil || !strings.Contains(err.Error(), "the skill store returned 403") {
-		t.Errorf("another key: %v", err)
+		t.Errorf("a wrong secret key: got %v, want status 403", err)
 	}
 	elsewhere := *c
 	elsewhere.Bucket = "nowhere"
 	if _, err := Read(t.Context(), open(&elsewhere, "x"), declare("one"), nil); err == nil || !strings.Contains(err.Error(), "NoSuchBucket") {
-		t.Errorf("no bucket: %v", err)
+		t.Errorf("an unknown bucket: got %v, want NoSuchBucket", err)
 	}
-	// More than one page of a list.
+	// A list of several pages.
 	for i := range 1100 {
 		put(t, endpoint, fmt.Sprintf("many/f%04d.txt", i), "x")
 	}
 	put(t, endpoint, "many/z/SKILL.md", good("z"))
 	if b, err = Read(t.Context(), open(c, "many"), declare("z"), nil); err != nil || b.Others != 1100 {
-		t.Errorf("a long list: %+v, %v", b, err)
+		t.Errorf("a list of several pages: got %+v, %v; want 1100 files that are not skills", b, err)
 	}
 }
 
-// hostile is a store whose answers are not what they should be.
+// hostile returns a store on a server that gives invalid responses.
 func hostile(t *testing.T, answer http.HandlerFunc) *Store {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -184,6 +186,7 @@ func hostile(t *testing.T, answer http.HandlerFunc) *Store {
 	return s
 }
 
+// page returns an S3 list response with the given content.
 func page(contents string) string { return "<ListBucketResult>" + contents + "</ListBucketResult>" }
 
 func TestStoreRefusesPaths(t *testing.T) {
@@ -195,11 +198,11 @@ func TestStoreRefusesPaths(t *testing.T) {
 				io.WriteString(w, page("<Contents><Key>"+key+"</Key><Size>5</Size></Contents>"))
 			})
 			_, err := Read(t.Context(), s, declare("one"), nil)
-			if err == nil || !strings.Contains(err.Error(), "its name leaves the bundle, or is not a path") {
-				t.Errorf("got %v", err)
+			if err == nil || !strings.Contains(err.Error(), "the object's name is not a valid path inside the bundle") {
+				t.Errorf("got the error %v, want one about the name of the object", err)
 			}
 			if !slices.Equal(asked, []string{"/skills"}) {
-				t.Errorf("it was asked for: %q", asked)
+				t.Errorf("the server got requests for %q, want only the list", asked)
 			}
 		})
 	}
@@ -218,20 +221,20 @@ func TestStoreHostile(t *testing.T) {
 			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
 		}, "the skill store returned 307"},
 		{"not XML", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }, "not a valid S3 response"},
-		{"no end", func(w http.ResponseWriter, _ *http.Request) {
+		{"repeated token", func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, page("<IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken>"))
-		}, "has no token"},
-		{"larger than it says", func(w http.ResponseWriter, r *http.Request) {
+		}, "token for the next page"},
+		{"larger than declared", func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.RawQuery != "" {
 				io.WriteString(w, one)
 				return
 			}
 			io.WriteString(w, strings.Repeat("x", maxDocument+1))
 		}, "larger than 1048576 bytes"},
-		{"too many", func(w http.ResponseWriter, _ *http.Request) {
+		{"too many files", func(w http.ResponseWriter, _ *http.Request) {
 			io.WriteString(w, page(strings.Repeat("<Contents><Key>b/x</Key></Contents>", maxFiles+1)))
 		}, "more than 10000 files"},
-		{"escapes", func(w http.ResponseWriter, _ *http.Request) {
+		{"control characters", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusForbidden)
 			io.WriteString(w, "<Error><Code>\u202e\u009b2J</Code></Error>")
 		}, `403 for skills: \u202e\u009b2J`},
@@ -240,13 +243,13 @@ func TestStoreHostile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Read(t.Context(), hostile(t, tt.answer), declare("one"), nil)
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got %v", err)
+				t.Errorf("got the error %v, want %q", err, tt.want)
 			}
 		})
 	}
 }
 
-// A store that is busy is asked again, and no more often than that.
+// A request to a busy store is retried, and sent at most 3 times.
 func TestStoreAsksAgain(t *testing.T) {
 	for _, tt := range []struct{ bad, asked int }{{2, 3}, {5, attempts}} {
 		asked := 0
@@ -259,7 +262,7 @@ func TestStoreAsksAgain(t *testing.T) {
 		})
 		_, err := s.List(t.Context())
 		if (err == nil) != (tt.bad < attempts) || asked != tt.asked {
-			t.Errorf("%d times busy: asked %d times, %v", tt.bad, asked, err)
+			t.Errorf("a store that is busy %d times got %d requests, want %d; error %v", tt.bad, asked, tt.asked, err)
 		}
 	}
 }
@@ -269,7 +272,7 @@ func TestStoreShowsNoKey(t *testing.T) {
 	_, err := s.List(t.Context())
 	for _, shown := range []string{fmt.Sprintf("%v", err), fmt.Sprintf("%+v %#v", s, s), fmt.Sprintf("%+v", *s.client)} {
 		if strings.Contains(shown, "canary-71c2") {
-			t.Errorf("the key shows: %s", shown)
+			t.Errorf("the output contains the key: %s", shown)
 		}
 	}
 }
@@ -279,15 +282,15 @@ func TestReadStore(t *testing.T) {
 		{"none", "[oidc]\nissuer = \"x\"\n", ""},
 		{"good", "[skills]\nendpoint = \"https://x.example.com\"\nbucket = \"b\"\n", ""},
 		{"loopback", "[skills]\nendpoint = \"http://127.0.0.1:9000\"\nbucket = \"b\"\n", ""},
-		{"plain", "[skills]\nendpoint = \"http://x.example.com\"\nbucket = \"b\"\n", "must be https://"},
+		{"http to a remote host", "[skills]\nendpoint = \"http://x.example.com\"\nbucket = \"b\"\n", "must begin with https://"},
 		{"no bucket", "[skills]\nendpoint = \"https://x.example.com\"\n", "both required"},
-		{"no URL", "[skills]\nendpoint = \"x.example.com\"\nbucket = \"b\"\n", "not a URL"},
+		{"no URL", "[skills]\nendpoint = \"x.example.com\"\nbucket = \"b\"\n", "not a valid http or https URL"},
 		{"credential", "[skills]\nendpoint = \"https://me:canary@x.example.com\"\nbucket = \"b\"\n", "contains a credential"},
-		{"literal", "[skills]\nendpoint = \"https://x.example.com\"\nbucket = \"b\"\nsecret_key = \"canary\"\n", "there is no setting secret_key"},
+		{"key instead of a reference", "[skills]\nendpoint = \"https://x.example.com\"\nbucket = \"b\"\nsecret_key = \"canary\"\n", "there is no setting secret_key"},
 		{"wrong type", "[skills]\nendpoint = \"https://x.example.com\"\nbucket = [\"canary\"]\n", "wrong type"},
-		{"bucket", "[skills]\nendpoint = \"https://x.example.com\"\nbucket = \"../b\"\n", "not the name of a bucket"},
-		{"ref", "[skills]\nendpoint = \"https://x.example.com\"\nbucket = \"b\"\nsecret_key_ref = \"analytics_token\"\n", "must start with \"skills:\""},
-		{"syntax", "[skills\n", "config.toml"},
+		{"invalid bucket", "[skills]\nendpoint = \"https://x.example.com\"\nbucket = \"../b\"\n", "not a valid bucket name"},
+		{"invalid reference", "[skills]\nendpoint = \"https://x.example.com\"\nbucket = \"b\"\nsecret_key_ref = \"analytics_token\"\n", "must start with \"skills:\""},
+		{"invalid syntax", "[skills\n", "config.toml"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -299,7 +302,7 @@ func TestReadStore(t *testing.T) {
 			switch {
 			case tt.want != "":
 				if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "canary") {
-					t.Errorf("got %v", err)
+					t.Errorf("got the error %v, want %q without the credential", err, tt.want)
 				}
 			case err != nil || (c == nil) != (tt.name == "none"):
 				t.Errorf("got %+v, %v", c, err)
@@ -309,6 +312,6 @@ func TestReadStore(t *testing.T) {
 		})
 	}
 	if c, err := ReadStore(filepath.Join(t.TempDir(), "nothing")); c != nil || err != nil {
-		t.Errorf("no file: %v, %v", c, err)
+		t.Errorf("a missing file: got %v, %v; want nil, nil", c, err)
 	}
 }

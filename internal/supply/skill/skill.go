@@ -1,42 +1,39 @@
-// Package skill reads skills: texts that teach a model how to do something, and may limit
-// the tools that it can use meanwhile.
+// Package skill reads skills. A skill is a text that teaches a model how to do something. While the model uses a
+// skill, the skill can limit the tools that the model may call.
 //
-// A skill is content and is never executed. ambit acts on one part of it, the section
-// §TOOLS. The section starts at a line §TOOLS, with or without heading marks, and ends at
-// the next line that starts with § or is a heading. It lists tool URIs, one per line, or
-// the word none. A skill without the section limits nothing. With it, only the listed
-// tools may be called. A section that cannot be parsed is an error: a typing mistake must
-// not remove a restriction.
+// ambit never executes a skill. It interprets only one part of the text, the section §TOOLS. The section starts at a
+// line §TOOLS, with or without heading marks. It ends at the next heading or the next line that starts with §. It
+// contains tool URIs, one per line, or the word none. If a skill has this section, only the listed tools are allowed.
+// A skill without the section allows all tools. A section that cannot be parsed is an error, because a typing mistake
+// must not remove a restriction.
 //
 // # Bundles
 //
-// [Read] reads a whole bundle: Agent Skills (SKILL.md folders), rules of Cursor, Windsurf
-// and Continue, and AGENTS.md. Its files come from [Files]: a [Folder] beside the
-// manifest, or a [Store] with the S3 API. The manifest's list and the files must agree,
-// both ways: ambit serves neither a skill that was not reviewed nor a bundle that lacks a
-// skill. All problems are reported at once, each with its file and line. A bundle with an
-// error is not served; warnings do not matter. [Check] returns the same problems as
-// diagnostics.
+// [Read] reads a whole bundle: Agent Skills (SKILL.md folders), rules of Cursor, Windsurf and Continue, and
+// AGENTS.md. The files come from a [Files], which is a [Folder] below the manifest's folder or a [Store] with the S3
+// API. The skills in the files must be exactly the skills that the manifest lists. Otherwise ambit could serve a
+// skill that was not reviewed, or a bundle with a missing skill. Read reports all problems together, each with its
+// file and line. ambit serves a bundle with warnings, but not a bundle with errors. [Check] returns the same problems
+// as diagnostics.
 //
-// A code bundle has its skills among its other files. There only the skills in the
-// manifest's list count: an AGENTS.md for developers of the code is not one of the
-// agent's skills.
+// In a code bundle, skills are mixed with other files. ambit therefore reads only the skills that the manifest lists.
+// For example, an AGENTS.md for the developers of the code is not one of the agent's skills.
 //
-// The id of an Agent Skill is the name of its folder. The id of any other file is its own
-// name in lower case without the extension; AGENTS.md of a folder is FOLDER-agents. Ids
-// must be unique.
+// The id of an Agent Skill is the name of its folder. The id of any other skill is the name of its file, in lower
+// case and without the extension. The id of an AGENTS.md is FOLDER-agents, where FOLDER is its folder. Ids must be
+// unique.
 //
 // # Front matter
 //
-// Front matter is YAML of at most 64 KiB, without anchors, aliases, tags or a second
-// document. Two common mistakes are accepted: a text with a colon and no quotes, with a
-// warning, and file patterns without quotes (globs: *.ts).
+// Front matter is YAML of at most 64 KiB, without anchors, aliases, tags or a second document. Two common mistakes
+// are accepted. A string with a colon but without quotes is accepted with a warning. File patterns without quotes
+// (globs: *.ts) are accepted without a warning.
 //
 // # Limits
 //
-// A file has at most 1 MiB, all skills together 16 MiB, and a bundle 10,000 files.
-// Nothing leads out of a folder: no "..", no absolute path, no link. Other files (scripts,
-// references) are not read.
+// A file can have at most 1 MiB, and all skills together at most 16 MiB. A bundle can have at most 10,000 files.
+// ambit reads no file outside the bundle, even if a path is absolute, contains ".." or leads through a link. It does
+// not read files that are not skills, such as scripts and references.
 package skill
 
 import (
@@ -46,18 +43,18 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Limits of a bundle.
+// Limits of a bundle: the size of one skill and of all skills in bytes, and the number of files.
 const (
 	maxDocument = 1 << 20
 	maxTotal    = 16 << 20
 	maxFiles    = 10_000
 )
 
-// Problem is a problem of a bundle, with its location and fix.
+// Problem is a problem in a bundle, with its location and a hint for fixing it.
 type Problem struct {
-	// File is relative to the bundle; empty for the bundle itself.
+	// File is the path of the file in the bundle. It is empty if the problem concerns the whole bundle.
 	File string `json:"file"`
-	// Line counts from 1; 0 means the whole file.
+	// Line is the line number, starting at 1. It is 0 if the problem concerns the whole file.
 	Line    int    `json:"line"`
 	Message string `json:"message"`
 	Hint    string `json:"hint"`
@@ -76,27 +73,22 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Message)
 }
 
-// Invalid is a bundle that is not served.
+// Invalid is the error for a bundle that ambit cannot serve because of its problems.
 type Invalid struct {
-	// Where is the bundle's location.
+	// Where is the location of the bundle.
 	Where    string
 	Problems []Problem
 }
 
 func (e *Invalid) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "the skills in %s cannot be used", e.Where)
+	problems := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
-		sep := "; "
-		if i == 0 {
-			sep = ": "
-		}
-		b.WriteString(sep + p.String())
+		problems[i] = p.String()
 	}
-	return b.String()
+	return fmt.Sprintf("the skills in %s cannot be used: %s", e.Where, strings.Join(problems, "; "))
 }
 
-// Hint is the hint of the first problem that has one.
+// Hint returns the hint of the first problem that has a hint.
 func (e *Invalid) Hint() string {
 	for _, p := range e.Problems {
 		if p.Hint != "" {

@@ -16,31 +16,26 @@ import (
 // Tools is the set of tools that a skill allows.
 type Tools struct {
 	name string
-	// constrained means that there is a section; without one all tools are allowed.
+	// constrained is true if the skill has a §TOOLS section. Otherwise all tools are allowed.
 	constrained bool
 	uris        map[string]bool
 }
 
-// Allows reports whether a tool may be called, by its URI, or by its name if it has
-// none.
+// Allows reports whether the skill allows a tool. The parameter uri is the tool's URI, or the tool's name if the tool
+// has no URI.
 func (t *Tools) Allows(uri string) bool { return !t.constrained || t.uris[uri] }
 
-// Name is the skill's name for messages.
+// Name returns the name of the skill, for messages.
 func (t *Tools) Name() string { return t.name }
 
-// maxBytes limits a skill file.
-const maxBytes = 4 << 20
-
-// Load reads the skill at path.
+// Load reads the skill at path and parses its §TOOLS section.
 func Load(path string) (*Tools, error) {
-	info, err := os.Stat(path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() > maxBytes {
-		return nil, fmt.Errorf("%s is larger than %d MiB", path, maxBytes>>20)
-	}
-	b, err := os.ReadFile(path)
+	defer f.Close()
+	b, err := readBounded(f, path)
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +47,7 @@ func Load(path string) (*Tools, error) {
 	return t, nil
 }
 
-// ParseTools parses the §TOOLS section of a skill's text. The error lists every line
-// that is not a pinned tool URI.
+// ParseTools parses the §TOOLS section of a skill's text. The error lists every problem in the section.
 func ParseTools(text string) (*Tools, error) {
 	t, problems := parseTools(text, nil)
 	errs := make([]error, len(problems))
@@ -69,7 +63,7 @@ func ParseTools(text string) (*Tools, error) {
 	return t, nil
 }
 
-// lineError is the problem of a line; 0 is the section.
+// lineError is a problem in a line. If the line number is 0, the problem concerns the whole section.
 type lineError struct {
 	error
 	line int
@@ -77,8 +71,8 @@ type lineError struct {
 
 func (e lineError) Unwrap() error { return e.error }
 
-// parseTools parses the section. names are the tools without a URI, which it may list
-// by name.
+// parseTools parses the §TOOLS section. The parameter names lists the tools without a URI, which the section can refer
+// to by name.
 func parseTools(text string, names []string) (*Tools, []lineError) {
 	t := &Tools{uris: map[string]bool{}}
 	var problems []lineError
@@ -89,11 +83,13 @@ func parseTools(text string, names []string) (*Tools, []lineError) {
 		switch {
 		case heading && sectionName(title) == "TOOLS":
 			if t.constrained {
-				problems = append(problems, lineError{errors.New("a second §TOOLS section"), i + 1})
+				problems = append(problems, lineError{errors.New("the skill has a second §TOOLS section"), i + 1})
 			}
 			t.constrained, inside = true, true
 		case almostSection(line):
-			problems = append(problems, lineError{fmt.Errorf("%s is not recognized: write §TOOLS, in capitals and without spaces", diag.Quote(line)), i + 1})
+			err := fmt.Errorf("%s is not recognized as a section: write §TOOLS, in capital letters and without spaces",
+				diag.Quote(line))
+			problems = append(problems, lineError{err, i + 1})
 			inside = false
 		case heading || strings.HasPrefix(line, "#"):
 			inside = false
@@ -112,13 +108,14 @@ func parseTools(text string, names []string) (*Tools, []lineError) {
 		}
 	}
 	if none && len(t.uris) > 0 {
-		problems = append(problems, lineError{errors.New("§TOOLS contains both none and tools"), 0})
+		problems = append(problems, lineError{errors.New("§TOOLS contains the word \"none\" but also lists tools"), 0})
 	}
 	return t, problems
 }
 
-// almostSection reports whether a line looks like the section's heading but has the
-// wrong case, spaces or marks. An overlooked section would limit nothing.
+// almostSection reports whether a line looks like a misspelled heading of the §TOOLS section, such as a heading with
+// the wrong case, extra spaces or extra marks. If parseTools ignored such a section, the skill would allow all tools.
+// parseTools calls almostSection only for lines that are not the correct heading.
 func almostSection(line string) bool {
 	mark := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
 	title, marked := strings.CutPrefix(strings.TrimLeftFunc(line, func(r rune) bool { return r != '§' && mark(r) }), "§")
@@ -129,7 +126,7 @@ func almostSection(line string) bool {
 	return marked && strings.EqualFold(title, "tools")
 }
 
-// sectionName is a heading's text without any suffix.
+// sectionName returns the first word of a heading, without a colon at its end.
 func sectionName(title string) string {
 	name, _, _ := strings.Cut(title, " ")
 	return strings.TrimSuffix(name, ":")

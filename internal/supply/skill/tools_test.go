@@ -28,7 +28,7 @@ func TestParseTools(t *testing.T) {
 		{"only mentioned", "Use the §TOOLS section.\n", false, true, true, ""},
 		{"unpinned", "§TOOLS\nmatrix://tool/mcp/fs/read\n", false, false, false, "line 2: tool URI is not pinned"},
 		{"prose", "§TOOLS\nanything you like\n" + read + "\nall\n", false, false, false, "line 4: invalid tool URI"},
-		{"both", "§TOOLS\nnone\n" + read + "\n", false, false, false, "both none and tools"},
+		{"both", "§TOOLS\nnone\n" + read + "\n", false, false, false, `the word "none" but also lists tools`},
 		{"twice", "§TOOLS\n" + read + "\n§TOOLS\n" + write + "\n", false, false, false, "second §TOOLS"},
 	}
 	for _, tt := range tests {
@@ -44,14 +44,14 @@ func TestParseTools(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.constrained != tt.constrained || got.Allows(read) != tt.allowsRead || got.Allows(write) != tt.allowsW {
-				t.Errorf("constrained=%t read=%t write=%t", got.constrained, got.Allows(read), got.Allows(write))
+				t.Errorf("got constrained=%t read=%t write=%t, want %t %t %t", got.constrained, got.Allows(read), got.Allows(write), tt.constrained, tt.allowsRead, tt.allowsW)
 			}
 		})
 	}
 }
 
-// A misspelt heading of the section is reported, and a heading that only
-// begins like it, or speaks of it, is not.
+// A misspelled heading of the §TOOLS section is reported. A heading that only begins with the same word
+// is not reported. A line that mentions the section is not reported either.
 func TestAlmostTools(t *testing.T) {
 	for _, line := range []string{
 		"§Tools", "§tools", "§ TOOLS", "§\u00a0TOOLS", "## § Tools:", "§Tools :", "# §tools of this skill", "§TOOLS\tall", "§TOOLS.", "§TOOLS::",
@@ -59,12 +59,12 @@ func TestAlmostTools(t *testing.T) {
 	} {
 		_, err := ParseTools("intro\n" + line + "\n" + read + "\n")
 		if err == nil || !strings.Contains(err.Error(), "line 2: ") || !strings.Contains(err.Error(), "write §TOOLS") {
-			t.Errorf("%q: %v", line, err)
+			t.Errorf("%q: got %v, want an error that suggests §TOOLS", line, err)
 		}
 	}
 	for _, line := range []string{"§TOOLSET", "§Toolbox", "§3 Tools", "§STEPS", "# Tools", "TOOLS:", "tools", "See §Tools.", "1. §Tools are listed below"} {
 		if got, err := ParseTools(line + "\n" + read + "\n"); err != nil || got.constrained {
-			t.Errorf("%q: %v", line, err)
+			t.Errorf("%q is treated as the §TOOLS section: %v", line, err)
 		}
 	}
 }
@@ -76,11 +76,11 @@ func FuzzParseTools(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := ParseTools(text)
 		if err == nil && !got.constrained && len(got.uris) > 0 {
-			t.Fatal("tools without a section")
+			t.Fatal("ParseTools returned tools although the text has no §TOOLS section")
 		}
 		for line := range strings.Lines(text) {
 			if folded := strings.ToLower(strings.Join(strings.Fields(strings.Trim(line, "#: \t\r\n")), "")); err == nil && folded == "§tools" && !got.constrained {
-				t.Fatalf("%q constrains nothing", line)
+				t.Fatalf("the heading %q was ignored", line)
 			}
 		}
 	})

@@ -1,41 +1,40 @@
 // Package unzip opens untrusted zip archives with bounded memory.
 //
-// archive/zip reads the whole directory at the end of an archive before its caller can
-// count the entries. Each entry takes at least 46 bytes in the archive and several
-// times that in memory. The archive's own size and count of the directory are no
-// limit: archive/zip reads until it finds something that is not an entry, and compares
-// the count in 16 bits only. So this package limits the bytes that archive/zip may
-// read.
+// The directory at the end of an archive lists the entries. The package archive/zip reads the whole directory before
+// the caller can count the entries, and each entry takes at least 46 bytes in the archive and several times as much in
+// memory. The archive declares the directory size and the number of entries, but these values do not limit how much is
+// read: archive/zip reads until it finds something that is not an entry, and compares only the low 16 bits of the
+// number of entries. This package therefore limits the number of bytes that archive/zip can read.
 package unzip
 
 import (
 	"archive/zip"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
 )
 
-// ErrTooMany means that the directory of an archive is larger than allowed.
+// ErrTooMany means that the directory of an archive is larger than the limit.
 var ErrTooMany = errors.New("the archive has too many entries, or their names are too long")
 
 const (
-	// each is the allowed average size of a directory entry: the fixed part, a path,
-	// and extra fields.
-	each = 512
-	// tail is where archive/zip looks for the end of the directory, plus its
-	// read-ahead.
-	tail = 80 << 10
+	// entrySize is the average size in bytes that is allowed for a directory entry, including the path and extra fields.
+	entrySize = 512
+	// endSize is the number of bytes in which archive/zip searches for the end of the directory. It includes the bytes
+	// that archive/zip reads ahead.
+	endSize = 80 << 10
 )
 
-// NewReader is [zip.NewReader] with a limit for an archive of at most so many entries.
-// The limit is not exact: an archive with a few times as many entries may be opened
-// too, so the caller counts them.
+// NewReader is [zip.NewReader] with bounded memory. It fails with [ErrTooMany] if the archive has far more than the
+// given number of entries. The limit is not exact, so the caller must still count the entries.
 func NewReader(r io.ReaderAt, size int64, entries int) (*zip.Reader, error) {
-	return newReader(r, size, tail+each*int64(entries))
+	return newReader(r, size, endSize+entrySize*int64(entries))
 }
 
 func newReader(r io.ReaderAt, size, most int64) (*zip.Reader, error) {
@@ -44,21 +43,21 @@ func newReader(r io.ReaderAt, size, most int64) (*zip.Reader, error) {
 	if d.left < 0 {
 		return nil, ErrTooMany
 	}
-	d.read = true
+	d.parsed = true
 	return archive, err
 }
 
-// directory limits how much of an archive can be read before its directory has been
-// parsed.
+// directory wraps the reader of an archive. It limits how many bytes can be read while archive/zip parses the
+// directory of the archive.
 type directory struct {
-	from io.ReaderAt
-	left int64
-	read bool
+	from   io.ReaderAt
+	left   int64 // the number of bytes that can still be read
+	parsed bool  // whether the directory has been parsed, after which there is no limit
 }
 
 func (d *directory) ReadAt(p []byte, at int64) (int, error) {
 	n, err := d.from.ReadAt(p, at)
-	if d.read {
+	if d.parsed {
 		return n, err
 	}
 	if d.left -= int64(n); d.left < 0 {
@@ -92,12 +91,40 @@ func OpenReader(file string, entries int) (*Archive, error) {
 	return &Archive{r, f}, nil
 }
 
-// Names are the paths of an archive's files, ignoring case: true for a file, false for a
-// folder.
+// ErrDamaged means that the content of an entry does not match the declared size and checksum, or that the
+// compression method is unknown.
+var ErrDamaged = errors.New("the entry is damaged, or its compression method is unknown")
+
+// Extract writes the entry f to a new file in root. The parameter name is the path of the file, with slashes. Extract
+// fails if the content does not have the declared size and checksum.
+func Extract(root *os.Root, f *zip.File, name string) error {
+	name = filepath.FromSlash(name)
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	in, err := f.Open()
+	if err != nil {
+		return ErrDamaged
+	}
+	defer in.Close()
+	out, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644|f.Mode().Perm()&0o111)
+	if err != nil {
+		return err
+	}
+	size := int64(f.UncompressedSize64)
+	n, err := io.Copy(out, io.LimitReader(in, size+1)) // reading to the end of the entry verifies the checksum
+	if _, failed := errors.AsType[*fs.PathError](err); !failed && (err != nil || n != size) {
+		err = ErrDamaged
+	}
+	return errors.Join(err, out.Close())
+}
+
+// Names contains the paths of an archive's files and folders, in lower case. The value is true for a file and false
+// for a folder.
 type Names map[string]bool
 
-// Claim reserves a name for one file, and the name's folders for folders. It returns
-// false if one of them is taken.
+// Claim adds the file with the given path and its parent folders. It returns false if the path is already used, or if
+// the path of a parent folder is already used by a file.
 func (n Names) Claim(name string) bool {
 	folded := strings.ToLower(norm.NFC.String(name))
 	if _, taken := n[folded]; taken {

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// pack makes an archive of so many entries.
+// pack returns an archive with the given number of entries.
 func pack(tb testing.TB, entries int, comment string) []byte {
 	tb.Helper()
 	var b bytes.Buffer
@@ -34,21 +34,22 @@ func pack(tb testing.TB, entries int, comment string) []byte {
 	return b.Bytes()
 }
 
-// swollen is an archive that is all directory, and whose end says whatever it says
-// of it.
-func swollen(records int, says, size, offset uint64) []byte {
+// swollen returns an archive that consists only of a directory with the given number of records. The
+// end record declares the number of entries, and the size and offset of the directory. All these
+// values can be wrong.
+func swollen(records int, declared, size, offset uint64) []byte {
 	entry := make([]byte, 46)
 	copy(entry, "PK\x01\x02")
 	all := bytes.Repeat(entry, records)
 	end := append([]byte("PK\x05\x06"), 0, 0, 0, 0)
-	end = binary.LittleEndian.AppendUint16(end, uint16(says))
-	end = binary.LittleEndian.AppendUint16(end, uint16(says))
+	end = binary.LittleEndian.AppendUint16(end, uint16(declared))
+	end = binary.LittleEndian.AppendUint16(end, uint16(declared))
 	end = binary.LittleEndian.AppendUint32(end, uint32(size))
 	end = binary.LittleEndian.AppendUint32(end, uint32(offset))
 	return append(append(all, end...), 0, 0)
 }
 
-// swollen64 says it in the larger form.
+// swollen64 is like swollen, but has the end record of the zip64 format, with correct numbers.
 func swollen64(records int) []byte {
 	all := swollen(records, 0xffff, 0xffffffff, 0xffffffff)
 	dir, end := all[:46*records], bytes.Clone(all[46*records:])
@@ -67,12 +68,12 @@ func open(data []byte, entries int) (*zip.Reader, error) {
 	return NewReader(bytes.NewReader(data), int64(len(data)), entries)
 }
 
-// An archive of as many entries as it may have is read like any other, with its
-// comment, and behind something else.
+// An archive with the maximum number of entries can be read, even with a long comment or with other
+// data before the archive.
 func TestOrdinary(t *testing.T) {
 	for name, data := range map[string][]byte{
-		"none": pack(t, 0, ""), "some": pack(t, 100, ""), "a long comment": pack(t, 100, strings.Repeat("c", 65535)),
-		"behind a program": append(bytes.Repeat([]byte("#!"), 100_000), pack(t, 100, "c")...),
+		"no entries": pack(t, 0, ""), "100 entries": pack(t, 100, ""), "a long comment": pack(t, 100, strings.Repeat("c", 65535)),
+		"after a program": append(bytes.Repeat([]byte("#!"), 100_000), pack(t, 100, "c")...),
 	} {
 		z, err := open(data, 100)
 		if err != nil {
@@ -85,11 +86,11 @@ func TestOrdinary(t *testing.T) {
 				t.Fatal(err)
 			}
 			if text, err := io.ReadAll(r); string(text) != "text" || err != nil {
-				t.Errorf("%s: %s is %q, %v", name, f.Name, text, err)
+				t.Errorf("%s: the content of %s is %q, %v; want \"text\"", name, f.Name, text, err)
 			}
 		}
 	}
-	// The file is large, but not its directory.
+	// The limit applies only to the directory: a large file in the archive can be read.
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	w, err := z.CreateHeader(&zip.FileHeader{Name: "large"})
@@ -108,32 +109,32 @@ func TestOrdinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := io.Copy(io.Discard, f); n != 1<<20 || err != nil {
-		t.Errorf("%d bytes of it, %v", n, err)
+		t.Errorf("reading the large file: got %d bytes, %v; want %d bytes", n, err, 1<<20)
 	}
 	if _, err := open([]byte("no archive"), 1); !errors.Is(err, zip.ErrFormat) {
-		t.Errorf("no archive: %v", err)
+		t.Errorf("a file that is not an archive: got %v, want %v", err, zip.ErrFormat)
 	}
 }
 
-// However its end speaks of it: a directory that is too large is not read.
+// An oversized directory is not read, whatever the end record of the archive declares.
 func TestSwollen(t *testing.T) {
-	const n = 1 << 16 // which is 0 in 16 bits
+	const n = 1 << 16 // its low 16 bits are 0
 	for name, data := range map[string][]byte{
-		"honest": swollen(n, n, 46*n, 0), "few": swollen(n, 0, 46*n, 0), "small": swollen(n, 0, 46, 0), "elsewhere": swollen(n, 0, 0, 0), "in the larger form": swollen64(n),
+		"correct": swollen(n, n, 46*n, 0), "no entries": swollen(n, 0, 46*n, 0), "a small size": swollen(n, 0, 46, 0), "no size": swollen(n, 0, 0, 0), "zip64": swollen64(n),
 	} {
 		if z, err := zip.NewReader(bytes.NewReader(data), int64(len(data))); err != nil || len(z.File) != n {
-			t.Fatalf("%s: archive/zip would not read it: %v", name, err)
+			t.Fatalf("%s: archive/zip does not read the archive, so the test is pointless: %v", name, err)
 		}
 		from := &directory{from: bytes.NewReader(data), left: int64(len(data))}
 		_, err := NewReader(from, int64(len(data)), 100)
-		if read := int64(len(data)) - from.left; !errors.Is(err, ErrTooMany) || read > 2*tail {
-			t.Errorf("%s: %v, after %d bytes", name, err, read)
+		if read := int64(len(data)) - from.left; !errors.Is(err, ErrTooMany) || read > 2*endSize {
+			t.Errorf("%s: got %v after %d bytes, want %v", name, err, read, ErrTooMany)
 		}
 	}
 }
 
-// Whatever the bytes are: what is opened is what archive/zip opens, with a
-// directory within the bound, and what is refused is beyond it.
+// If the directory is within the limit, NewReader returns the same entries as archive/zip. It
+// returns ErrTooMany only if the directory exceeds the limit.
 func FuzzNewReader(f *testing.F) {
 	f.Add(pack(f, 2, "comment"), uint16(5000))
 	f.Add(swollen(40, 40, 46*40, 0), uint16(4000))
@@ -145,11 +146,11 @@ func FuzzNewReader(f *testing.F) {
 		want, wantErr := zip.NewReader(all, int64(len(data)))
 		got, err := newReader(bytes.NewReader(data), int64(len(data)), int64(most))
 		if beyond := plenty-all.left > int64(most); beyond != errors.Is(err, ErrTooMany) {
-			t.Fatalf("%d bytes are read of at most %d: %v", plenty-all.left, most, err)
+			t.Fatalf("archive/zip reads %d bytes and the limit is %d, but the error is %v", plenty-all.left, most, err)
 		}
 		if err != nil {
 			if !errors.Is(err, ErrTooMany) && wantErr == nil {
-				t.Fatalf("archive/zip opens it: %v", err)
+				t.Fatalf("archive/zip opens the archive, but newReader fails: %v", err)
 			}
 			return
 		}
@@ -158,16 +159,16 @@ func FuzzNewReader(f *testing.F) {
 			size += 46 + len(f.Name) + len(f.Comment)
 		}
 		if wantErr != nil || len(got.File) != len(want.File) || size > int(most) {
-			t.Fatalf("%d entries of %d bytes; archive/zip has %v", len(got.File), size, wantErr)
+			t.Fatalf("newReader returned %d entries of %d bytes with a limit of %d; archive/zip returned the error %v", len(got.File), size, most, wantErr)
 		}
 	})
 }
 
-// TestOpenReader opens a file, and closes it if it is none.
+// OpenReader opens an archive, and returns an error for any other file.
 func TestOpenReader(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.zip")
 	if _, err := OpenReader(file, 1); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 	for _, tt := range []struct {
 		text []byte
@@ -180,10 +181,10 @@ func TestOpenReader(t *testing.T) {
 		}
 		a, err := OpenReader(file, 10)
 		if !errors.Is(err, tt.want) {
-			t.Errorf("it ended with %v, want %v", err, tt.want)
+			t.Errorf("OpenReader returned the error %v, want %v", err, tt.want)
 		}
 		if err == nil && (len(a.File) != 3 || a.Close() != nil) {
-			t.Errorf("%d files", len(a.File))
+			t.Errorf("the archive has %d files, want 3", len(a.File))
 		}
 	}
 }

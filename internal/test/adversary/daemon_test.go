@@ -26,7 +26,7 @@ type daemon struct {
 	log               *output.Buffer
 }
 
-// serve starts a daemon for the agents in the folder agents.
+// serve starts a daemon for the agents in the directory agents.
 func (w *world) serve(args ...string) *daemon {
 	w.t.Helper()
 	d := &daemon{world: w, log: &output.Buffer{}}
@@ -87,7 +87,8 @@ func (d *daemon) send(method, path, body string, change func(*http.Request)) (*h
 	return resp, string(text)
 }
 
-// signIn signs in with a link, and returns the client and the address of its pages.
+// signIn signs in to the console with the printed link. It returns the client and the path of the session's
+// pages.
 func (d *daemon) signIn() (c *http.Client, home string) {
 	d.t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -105,12 +106,12 @@ func (d *daemon) signIn() (c *http.Client, home string) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		d.t.Fatalf("signing in: %d", resp.StatusCode)
+		d.t.Fatalf("signing in: got status %d", resp.StatusCode)
 	}
 	return c, strings.TrimSuffix(resp.Request.URL.Path, "/")
 }
 
-// markup returns the elements of a page that come from a server or manifest.
+// markup returns the elements of a page that can run a script or load content from elsewhere.
 func markup(page string) (found []string) {
 	doc, err := html.Parse(strings.NewReader(page))
 	if err != nil {
@@ -139,8 +140,9 @@ func markup(page string) (found []string) {
 	return found
 }
 
-// TestConsoleShowsTextAsText checks that text of tools, manifests, results, callers and records stays text in every page of
-// the console, and that the content security policy of every page allows no inline script.
+// TestConsoleShowsTextAsText checks that every page of the console escapes text from tools, manifests,
+// results, callers and records. It also checks that the content security policy of every page allows no
+// inline script.
 func TestConsoleShowsTextAsText(t *testing.T) {
 	w := newWorld(t)
 	w.matrix("agents/poisoned.json", "poison")
@@ -171,7 +173,7 @@ func TestConsoleShowsTextAsText(t *testing.T) {
 		}
 		if kind := resp.Header.Get("Content-Type"); strings.HasPrefix(kind, "text/html") {
 			for _, m := range markup(page) {
-				t.Errorf("%s has %s", path, m)
+				t.Errorf("%s contains %s", path, m)
 			}
 		}
 		csp := resp.Header.Get("Content-Security-Policy")
@@ -180,12 +182,12 @@ func TestConsoleShowsTextAsText(t *testing.T) {
 		}
 	}
 	if shown < 4 {
-		t.Errorf("only %d pages show text of others, so the test checked little", shown)
+		t.Errorf("only %d pages show hostile text, so the test checked little", shown)
 	}
 }
 
-// TestLogIsTheDaemonsOwn checks that callers cannot start a line in the daemon's log or control the reader's terminal, and
-// that the log contains no key.
+// TestLogIsTheDaemonsOwn checks that callers and servers cannot forge a line in the daemon's log. They also
+// cannot control the terminal of a person who reads the log. The log must not contain a key.
 func TestLogIsTheDaemonsOwn(t *testing.T) {
 	w := newWorld(t)
 	w.matrix("agents/poisoned.json", "poison")
@@ -210,8 +212,8 @@ func TestLogIsTheDaemonsOwn(t *testing.T) {
 	}
 }
 
-// TestDaemonIsNotABrowsersPuppet checks that the daemon refuses pages of other sites, rebound names, and forms without their
-// session's token.
+// TestDaemonIsNotABrowsersPuppet checks that the daemon refuses forged requests from a browser. These are
+// requests from pages of other sites, requests after DNS rebinding, and forms without their session's token.
 func TestDaemonIsNotABrowsersPuppet(t *testing.T) {
 	w := newWorld(t)
 	w.matrix("agents/poisoned.json", "poison")
@@ -221,18 +223,18 @@ func TestDaemonIsNotABrowsersPuppet(t *testing.T) {
 		change func(*http.Request)
 		status int
 	}{
-		"as it should be":         {nil, http.StatusOK},
-		"a name that leads here":  {func(r *http.Request) { r.Host = "evil.example:80" }, http.StatusMisdirectedRequest},
-		"another site":            {func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, http.StatusForbidden},
-		"a sandboxed frame":       {func(r *http.Request) { r.Header.Set("Origin", "null") }, http.StatusForbidden},
-		"another site, by fetch":  {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, http.StatusForbidden},
-		"no key":                  {func(r *http.Request) { r.Header.Del("Authorization") }, http.StatusUnauthorized},
-		"two keys":                {func(r *http.Request) { r.Header.Add("Authorization", "Bearer x") }, http.StatusUnauthorized},
-		"a key in the address":    {func(r *http.Request) { r.Header.Del("Authorization"); r.URL.RawQuery = "key=" + d.key }, http.StatusUnauthorized},
-		"the console's cookie as": {func(r *http.Request) { r.Header.Del("Authorization"); r.Header.Set("Cookie", "ambit_console="+d.key) }, http.StatusUnauthorized},
+		"a valid request":           {nil, http.StatusOK},
+		"an unknown host name":      {func(r *http.Request) { r.Host = "evil.example:80" }, http.StatusMisdirectedRequest},
+		"another site":              {func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, http.StatusForbidden},
+		"a sandboxed frame":         {func(r *http.Request) { r.Header.Set("Origin", "null") }, http.StatusForbidden},
+		"a fetch from another site": {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, http.StatusForbidden},
+		"no key":                    {func(r *http.Request) { r.Header.Del("Authorization") }, http.StatusUnauthorized},
+		"two keys":                  {func(r *http.Request) { r.Header.Add("Authorization", "Bearer x") }, http.StatusUnauthorized},
+		"a key in the address":      {func(r *http.Request) { r.Header.Del("Authorization"); r.URL.RawQuery = "key=" + d.key }, http.StatusUnauthorized},
+		"the key as a cookie":       {func(r *http.Request) { r.Header.Del("Authorization"); r.Header.Set("Cookie", "ambit_console="+d.key) }, http.StatusUnauthorized},
 	} {
 		if resp, body := d.send("POST", "/api/v1/agents/poisoned/call", call, tt.change); resp.StatusCode != tt.status {
-			t.Errorf("%s: %d %.200s", name, resp.StatusCode, body)
+			t.Errorf("%s: got status %d: %.200s", name, resp.StatusCode, body)
 		}
 	}
 	c, home := d.signIn()
@@ -242,9 +244,9 @@ func TestDaemonIsNotABrowsersPuppet(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden {
-		t.Errorf("a form without its token: %d", resp.StatusCode)
+		t.Errorf("a form without its token: got status %d", resp.StatusCode)
 	}
-	// The link was used once.
+	// The link must not work twice.
 	link, _ := url.Parse(d.console)
 	resp, err = http.PostForm(d.url+"/login", url.Values{"ticket": {link.Query().Get("ticket")}})
 	if err != nil {
@@ -252,15 +254,15 @@ func TestDaemonIsNotABrowsersPuppet(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusForbidden {
-		t.Errorf("a used link: %d", resp.StatusCode)
+		t.Errorf("a used link: got status %d", resp.StatusCode)
 	}
-	// The session opens the pages and nothing of the API.
+	// The session gives access to the pages, but not to the API.
 	resp, err = c.Post(d.url+"/api/v1/agents/poisoned/call", "application/json", strings.NewReader(call))
 	if err != nil {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusUnauthorized {
-		t.Errorf("the console's session at the API: %d", resp.StatusCode)
+		t.Errorf("calling the API with the session of the console: got status %d", resp.StatusCode)
 	}
 }

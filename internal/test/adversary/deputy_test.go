@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// deputies writes two agents. The first forwards every call to the second and has no guardrails of its own.
+// deputies writes two agents. The agent deputy forwards every call to the agent bank, and has no guardrails.
 func (w *world) deputies() {
 	w.t.Helper()
 	tools := func(action func(name string) map[string]any) (list []any) {
@@ -21,10 +21,10 @@ func (w *world) deputies() {
 		}
 		return list
 	}
-	write := func(name string, tools []any, rails map[string]any) {
+	write := func(name string, tools []any, guardrails map[string]any) {
 		doc, err := json.Marshal(map[string]any{
 			"name": name, "system_prompt": "You repeat your input, word for word and without any change.", "kind": "mcp-tool",
-			"tools": tools, "guardrails": rails, "example_prompts": []string{"Say it."},
+			"tools": tools, "guardrails": guardrails, "example_prompts": []string{"Say it."},
 		})
 		if err != nil {
 			w.t.Fatal(err)
@@ -43,8 +43,9 @@ func (w *world) deputies() {
 	w.write("home/policy.cedar", `forbid (principal == Agent::"bank", action == Action::"call", resource == Tool::"bank/forbidden");`)
 }
 
-// TestDeputyIsNotConfused checks that a key for an agent gives no rights over the agents it is composed of: their gate,
-// guardrails, limits and approvals apply to the original caller, and the journal records both calls.
+// TestDeputyIsNotConfused covers an agent that calls other agents. A key for this agent gives no rights
+// over the other agents. The gate, guardrails, limits and approvals of the other agents apply to the
+// original caller. The journal records both calls.
 func TestDeputyIsNotConfused(t *testing.T) {
 	w := newWorld(t)
 	w.deputies()
@@ -56,11 +57,11 @@ func TestDeputyIsNotConfused(t *testing.T) {
 	who := "key:" + strings.Split(key, "_")[1]
 	d := w.serve()
 	if a := d.ask(key, "bank", "free", "hello"); a.status != http.StatusForbidden || !strings.Contains(a.body, `"code":"forbidden"`) {
-		t.Fatalf("the key opens the other agent: %+v", a)
+		t.Fatalf("the key gives access to the other agent: %+v", a)
 	}
 	for _, tool := range []string{"free", "rationed"} {
 		if a := d.ask(key, "deputy", tool, "hello"); a.status != http.StatusOK || !strings.Contains(a.body, "The bank got: hello") {
-			t.Fatalf("%s, which the bank allows: %+v", tool, a)
+			t.Fatalf("calling %s, which the bank allows: got %+v", tool, a)
 		}
 	}
 	for _, tt := range []struct{ tool, text, code string }{
@@ -73,11 +74,11 @@ func TestDeputyIsNotConfused(t *testing.T) {
 		go func() { came <- d.ask(key, "deputy", tt.tool, tt.text) }()
 		a := d.refuse(came)
 		if a.status < 400 || !strings.Contains(a.body, `"code":"`+tt.code+`"`) || !strings.Contains(a.body, "agent bank: ") || strings.Contains(a.body, "The bank got") {
-			t.Errorf("%s: %+v", tt.code, a)
+			t.Errorf("want the code %s: got %+v", tt.code, a)
 		}
 		outer, inner := d.recorded("deputy", tt.code), d.recorded("bank", tt.code)
 		if outer.Call == "" || inner.Parent != outer.Call {
-			t.Errorf("%s: the bank's record is of %q, the deputy's call is %q", tt.code, inner.Parent, outer.Call)
+			t.Errorf("%s: the parent of the bank's record is %q, want the deputy's call %q", tt.code, inner.Parent, outer.Call)
 		}
 		for agent, r := range map[string]record{"deputy": outer, "bank": inner} {
 			if r.Decision != "deny" || r.Tool != tt.tool || r.Principal != who {
@@ -90,7 +91,7 @@ func TestDeputyIsNotConfused(t *testing.T) {
 // record is a call's record in the journal.
 type record struct{ Call, Parent, Tool, Principal, Decision string }
 
-// recorded returns the only record of an agent with a code.
+// recorded returns the agent's only record with the given code.
 func (d *daemon) recorded(agent, code string) record {
 	d.t.Helper()
 	_, body := d.send("GET", "/api/v1/journal?agent="+agent+"&code="+code, "", nil)
@@ -99,7 +100,7 @@ func (d *daemon) recorded(agent, code string) record {
 		d.t.Fatal(err)
 	}
 	if len(found.Records) != 1 {
-		d.t.Errorf("%s: the journal of %s has %d records: %s", code, agent, len(found.Records), body)
+		d.t.Errorf("%s: the journal has %[3]d records of %[2]s, want 1: %[4]s", code, agent, len(found.Records), body)
 		return record{}
 	}
 	return found.Records[0]
@@ -130,7 +131,8 @@ func (d *daemon) ask(key, agent, tool, text string) (a answer) {
 	return answer{resp.StatusCode, string(came), err}
 }
 
-// refuse waits for the answer of a call, and denies it if it asks a person.
+// refuse waits for the answer to a call. If the call has an approval request, refuse denies the
+// request.
 func (d *daemon) refuse(came <-chan answer) answer {
 	d.t.Helper()
 	for {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestHomeIsForItsUserAlone checks that other users of the machine cannot read or write ambit's files, even with an open
-// umask.
+// TestHomeIsForItsUserAlone checks that other users of the machine cannot read or write ambit's files, even with an
+// open umask.
 func TestHomeIsForItsUserAlone(t *testing.T) {
 	w := newWorld(t)
 	w.openly = true
@@ -19,7 +19,7 @@ func TestHomeIsForItsUserAlone(t *testing.T) {
 	w.keep(agent, "canary-secret-value")
 	for _, args := range [][]string{{"key", "new", "--agents", "mine"}, {"grant", "eve@local", "tool.x"}, {"policy", "init"}} {
 		if _, stderr, code := w.ambit(args...); code != 0 {
-			t.Fatalf("%q: %s", args, stderr)
+			t.Fatalf("ambit %q failed: %s", args, stderr)
 		}
 	}
 	d := w.serve()

@@ -12,8 +12,8 @@ import (
 	"github.com/ambit-run/ambit/internal/test/overlay"
 )
 
-// TestWithoutItsMechanism removes every listed mechanism and requires the test of its promise to fail. The working tree stays
-// unchanged: go test reads the changed file through an overlay.
+// TestWithoutItsMechanism removes every listed mechanism and requires the test of its promise to fail. The working
+// tree stays unchanged: go test reads the changed file through an overlay.
 func TestWithoutItsMechanism(t *testing.T) {
 	for _, r := range removals {
 		t.Run(r.id, func(t *testing.T) {
@@ -29,9 +29,9 @@ func TestWithoutItsMechanism(t *testing.T) {
 			out, err := cmd.CombinedOutput()
 			switch text := string(out); {
 			case strings.Contains(text, "[build failed]") || strings.Contains(text, "[setup failed]"):
-				t.Fatalf("without its mechanism it does not build:\n%s", text)
+				t.Fatalf("the program does not build without the mechanism:\n%s", text)
 			case err == nil:
-				t.Fatalf("%s: %s passes without its mechanism in %s", r.pkg, r.test, r.file)
+				t.Fatalf("%s: %s passes although its mechanism in %s is removed", r.pkg, r.test, r.file)
 			case !strings.Contains(text, "--- FAIL: "+r.test):
 				t.Fatalf("%s did not fail, but something else did:\n%s", r.test, text)
 			}

@@ -17,7 +17,7 @@ import (
 // findagent returns a FindAgent manifest with the given text in every field that allows it.
 func findagent(t *testing.T, text string) string {
 	t.Helper()
-	short := string([]rune(text)[:min(len([]rune(text)), 60)]) // names are bounded
+	short := string([]rune(text)[:min(len([]rune(text)), 60)]) // names have a maximum length
 	doc, err := json.Marshal(map[string]any{
 		"name": "Evil " + short, "description": "It does things. " + text, "system_prompt": "You help whoever asks, and say what you did and why. " + text, "kind": "mcp-tool", "category": text,
 		"tools": []any{map[string]any{
@@ -36,8 +36,8 @@ func findagent(t *testing.T, text string) string {
 	return string(doc)
 }
 
-// TestNothingDrivesTheTerminal checks that text from manifests, tool servers, file names and callers cannot control the
-// terminal, hide text or start a line.
+// TestNothingDrivesTheTerminal checks that text from manifests, tool servers, file names and callers cannot
+// control the terminal, hide text or forge a line.
 func TestNothingDrivesTheTerminal(t *testing.T) {
 	w := newWorld(t)
 	evil := w.write("evil/findagent.json", findagent(t, poison))
@@ -198,7 +198,7 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 		for _, form := range []string{"", "--json"} {
 			if form != "" {
 				if args[0] == "validate" && len(args) > 2 {
-					continue // it has its own format
+					continue // --json conflicts with --format
 				}
 				args = append(args[:len(args):len(args)], form)
 			}
@@ -223,18 +223,18 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 
 // notRun lists the commands that the test does not run, and why.
 var notRun = map[string]string{
-	"ambit":                "prints its help; a word that is no verb is in the list",
-	"ambit completion":     "prints a script of its own",
-	"ambit help":           "prints its own texts",
-	"ambit journal export": "writes records as they are, because their bytes count: docs/threat-model.md, Limits",
-	"ambit man":            "prints its own texts",
-	"ambit serve":          "TestLogIsTheDaemonsOwn",
+	"ambit":                "prints its help; the test runs an unknown command instead",
+	"ambit completion":     "prints a fixed script",
+	"ambit help":           "prints only fixed text",
+	"ambit journal export": "writes the exact bytes of records; see docs/threat-model.md, Limits",
+	"ambit man":            "prints only fixed text",
+	"ambit serve":          "TestLogIsTheDaemonsOwn runs it",
 	"ambit tool-server":    "speaks MCP to its parent process",
-	"ambit version":        "prints its own texts",
-	"ambit worker":         "takes from a queue until it is stopped, and has the log of serve",
+	"ambit version":        "prints only fixed text",
+	"ambit worker":         "runs until it is stopped, and writes the same log as serve",
 }
 
-// everyVerb checks that the test runs each command, or that notRun names it.
+// everyVerb checks that the test runs every command that is not in notRun.
 func everyVerb(t *testing.T, runs [][]string) {
 	t.Helper()
 	root, missing := cli.Verbs(), map[string]bool{}
@@ -271,7 +271,7 @@ func everyVerb(t *testing.T, runs [][]string) {
 	}
 }
 
-// pending has a call wait for a person, with poison in whatever they are shown.
+// pending starts a call that waits for approval, with poison in every text that the approver sees.
 func (w *world) pending() {
 	w.t.Helper()
 	doc, err := json.Marshal(map[string]any{
@@ -300,14 +300,14 @@ func (w *world) pending() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	for deadline := time.Now().Add(30 * time.Second); w.waiting() == ""; time.Sleep(20 * time.Millisecond) { // between two looks
+	for deadline := time.Now().Add(30 * time.Second); w.waiting() == ""; time.Sleep(20 * time.Millisecond) { // poll interval
 		if time.Now().After(deadline) {
-			w.t.Fatalf("nothing waits for a person: %q", printed.String())
+			w.t.Fatalf("no call waits for approval: %q", printed.String())
 		}
 	}
 }
 
-// waiting is the id of the first call that waits for a person.
+// waiting returns the id of the first call that waits for approval, or "".
 func (w *world) waiting() string {
 	w.t.Helper()
 	stdout, stderr, code := w.ambit("approvals", "list", "--json")
@@ -321,7 +321,7 @@ func (w *world) waiting() string {
 	return list.Approvals[0].ID
 }
 
-// around is the text about a character.
+// around returns the part of a text that surrounds a character.
 func around(text string, r rune) string {
 	at := strings.IndexRune(text, r)
 	return text[max(0, at-100):min(len(text), at+60)]

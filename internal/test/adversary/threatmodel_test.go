@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// root is the project's folder.
+// root is the root directory of the repository.
 const root = "../../.."
 
 // promise is a row of the table in docs/threat-model.md.
 type promise struct {
 	id, text, mechanism string
-	tests               []string // package folder and test, "internal/gateway/gate TestDecide"
+	tests               []string // package directory and test name, such as "internal/gateway/gate TestDecide"
 }
 
 var (
@@ -25,7 +25,7 @@ var (
 	testName = regexp.MustCompile("`([a-z0-9_/]+) ((?:Test|Fuzz)[A-Za-z0-9]+(?:/[a-z-]+)?)`")
 )
 
-// promises reads the table.
+// promises returns the rows of the table.
 func promises(t *testing.T) []promise {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "threat-model.md"))
@@ -39,7 +39,7 @@ func promises(t *testing.T) []promise {
 		}
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
 		if len(cells) != 4 {
-			t.Fatalf("a row has %d cells and not 4: %s", len(cells), line)
+			t.Fatalf("a row has %d cells, want 4: %s", len(cells), line)
 		}
 		p := promise{id: strings.TrimSpace(cells[0]), text: strings.TrimSpace(cells[1]), mechanism: strings.TrimSpace(cells[2])}
 		for _, m := range testName.FindAllStringSubmatch(cells[3], -1) {
@@ -50,11 +50,12 @@ func promises(t *testing.T) []promise {
 	return list
 }
 
-// TestEveryPromiseHasItsTest checks that every promise of the document names at least one test, and that each test exists.
+// TestEveryPromiseHasItsTest checks that every promise of the document names at least one test, and that each test
+// exists.
 func TestEveryPromiseHasItsTest(t *testing.T) {
 	list := promises(t)
 	if len(list) < 60 {
-		t.Fatalf("the table has %d promises", len(list))
+		t.Fatalf("the table has only %d promises", len(list))
 	}
 	seen := map[string]bool{}
 	declared := map[string]map[string]bool{}
@@ -82,7 +83,7 @@ func TestEveryPromiseHasItsTest(t *testing.T) {
 	}
 }
 
-// testsIn returns the names of the tests in a folder, for all build tags.
+// testsIn returns the names of the tests in a directory, for all build tags.
 func testsIn(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
@@ -104,7 +105,8 @@ func testsIn(t *testing.T, dir string) map[string]bool {
 	return names
 }
 
-// TestRemovalsFit checks that every removal fits the code and the document, and that every promise has one.
+// TestRemovalsFit checks the list removals. The text of each removal must occur once in its file. The
+// document must name the test of each removal. Every promise must have a removal.
 func TestRemovalsFit(t *testing.T) {
 	named, removed := map[string][]string{}, map[string]bool{}
 	for _, r := range removals {
@@ -121,7 +123,7 @@ func TestRemovalsFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := strings.Count(string(text), r.old); n != 1 {
-			t.Errorf("%s: %q occurs %d times in %s", r.id, r.old, n, r.file)
+			t.Errorf("%s: %q occurs %d times in %s, want 1", r.id, r.old, n, r.file)
 		}
 		want, found := strings.TrimPrefix(r.pkg, "./")+" "+r.test, false
 		for _, have := range named[r.id] {

@@ -17,8 +17,8 @@ import (
 
 const spend = `{"campaign":"spring","amount":10.50,"currency":"EUR","reason":"it sold out twice"}`
 
-// TestConsole uses the console like a person: permissions of an agent, a credential, a call, an approval of another caller's
-// call, and the journal.
+// TestConsole uses the console like a person. It looks at an agent's permissions, sets a credential and
+// makes a call. Then it approves a call from another process and reads the journal.
 func TestConsole(t *testing.T) {
 	d := start(t)
 	b := d.browse(t)
@@ -33,7 +33,7 @@ func TestConsole(t *testing.T) {
 	b.text(".problem.error pre", "allowed_side_effects")
 	b.look("rejected")
 
-	// One agent.
+	// The page of one agent.
 	b.do(chromedp.Navigate(d.url+b.home+"/"), chromedp.WaitVisible(chromedp.CSS("#agents")), chromedp.Click(chromedp.CSS(`a[href$="/agents/report"]`)))
 	b.text("h1", "GA Report Builder")
 	b.text("table", "increase_campaign_budget")
@@ -53,9 +53,9 @@ func TestConsole(t *testing.T) {
 
 	// Warnings, and what the agent may never do.
 	b.open("/agents/loose")
-	b.text(".watch", "it may run shell commands")
+	b.text(".watch", "run shell commands")
 	b.text(".watch", "server away runs on another machine")
-	b.text(".facts", "Never")
+	b.text(".facts", "never:")
 	b.look("watch")
 
 	// Requested scopes, and whether they are granted.
@@ -79,8 +79,8 @@ func TestConsole(t *testing.T) {
 	b.open("/approvals")
 	b.text("#approvals", "No calls are waiting")
 	other := d.command("call", d.agentPath(), "increase_campaign_budget", "--input", spend, "--json")
-	var said output.Buffer
-	other.Stdout, other.Stderr = &said, &said
+	var printed output.Buffer
+	other.Stdout, other.Stderr = &printed, &printed
 	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -91,11 +91,11 @@ func TestConsole(t *testing.T) {
 	b.text("#waiting", "1")
 	b.look("approvals")
 
-	// By keyboard alone: from the reason to the next button.
+	// Use only the keyboard: Tab moves from the reason to the next button.
 	b.do(chromedp.Focus(chromedp.CSS(".approval input[name=reason]")), chromedp.SendKeys(chromedp.CSS(".approval input[name=reason]"), "fine"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
 	b.text("#approvals", "No calls are waiting")
 	if err := <-ended; err != nil {
-		t.Errorf("the call ended with %v: %s", err, said.String())
+		t.Errorf("the call ended with %v: %s", err, printed.String())
 	}
 
 	// The journal shows all calls and has filters.
@@ -111,7 +111,7 @@ func TestConsole(t *testing.T) {
 	// The journal updates by itself.
 	b.open("/journal?code=unknown_tool")
 	b.text("#records", "No records")
-	_ = d.command("call", d.agentPath(), "no_such_tool").Run() // it is refused
+	_ = d.command("call", d.agentPath(), "no_such_tool").Run() // the call is refused, which the journal records
 	b.text("#records", "unknown_tool")
 
 	b.open("/activity")
@@ -119,7 +119,7 @@ func TestConsole(t *testing.T) {
 	b.look("activity")
 	b.open("/policy?agent=report&tool=increase_campaign_budget")
 	b.text(".verdict", "yes")
-	b.text(".reasons", "a person is asked first")
+	b.text(".reasons", "a person must approve the call first")
 	b.look("policy")
 	b.open("/queue")
 	b.text("h1", "Queue")
@@ -152,12 +152,12 @@ func TestAccessToTheConsole(t *testing.T) {
 	b.signIn()
 	cookies := must(b, network.GetCookies, network.GetCookiesParams{}).Cookies
 	if len(cookies) != 1 || !cookies[0].HTTPOnly || cookies[0].SameSite != network.CookieSameSiteStrict || cookies[0].Path != b.home+"/" {
-		t.Errorf("the cookie is %+v", cookies)
+		t.Errorf("got the cookies %+v, want one strict, HTTP-only cookie", cookies)
 	}
-	// The link was used once.
+	// The link must not work twice.
 	again, err := http.PostForm(d.url+"/login", map[string][]string{"ticket": {strings.TrimPrefix(d.link, d.url+"/login?ticket=")}})
 	if err != nil || again.StatusCode != http.StatusForbidden {
-		t.Errorf("a link works twice: %v, error %v", again, err)
+		t.Errorf("using the link again: got %v, error %v; want status 403", again, err)
 	}
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	ask := func(method, path, cookie string, header ...string) int {
@@ -179,7 +179,7 @@ func TestAccessToTheConsole(t *testing.T) {
 		}
 		resp.Body.Close()
 		if !strings.Contains(resp.Header.Get("Content-Security-Policy"), "default-src 'none'") {
-			t.Errorf("%s has no content policy", path)
+			t.Errorf("%s has no content security policy", path)
 		}
 		return resp.StatusCode
 	}
@@ -190,7 +190,7 @@ func TestAccessToTheConsole(t *testing.T) {
 		want                 int
 	}{
 		{"GET", "/", "", nil, 401},
-		{"GET", "/journal", good, nil, 401}, // without its address
+		{"GET", "/journal", good, nil, 401}, // the cookie without the address of the session
 		{"GET", "/console/x/journal", good, nil, 401},
 		{"GET", b.home + "/", "", nil, 401},
 		{"GET", b.home + "/agents/report", "", nil, 401},
@@ -202,18 +202,18 @@ func TestAccessToTheConsole(t *testing.T) {
 		{"POST", b.home + "/approvals/x", good, []string{"Origin", "https://evil.example"}, 403},
 	} {
 		if got := ask(tt.method, tt.path, tt.cookie, tt.header...); got != tt.want {
-			t.Errorf("%s %s %v: %d, want %d", tt.method, tt.path, tt.header, got, tt.want)
+			t.Errorf("%s %s %v: got status %d, want %d", tt.method, tt.path, tt.header, got, tt.want)
 		}
 	}
 	b.do(chromedp.Click(chromedp.CSS("form.who button")))
 	b.text("h1", "Sign in")
 	if got := ask("GET", b.home+"/journal", good); got != 401 {
-		t.Errorf("a cookie opens the journal after signing out: %d", got)
+		t.Errorf("reading the journal after signing out: got status %d, want 401", got)
 	}
 }
 
-// TestOtherPorts opens a page on another port of the same host. A browser sends cookies to all ports, but the console's
-// cookie must not be sent there.
+// TestOtherPorts opens a page on another port of the same host. A browser sends cookies to all ports of a
+// host. But it must not send the console's cookie to the other port.
 func TestOtherPorts(t *testing.T) {
 	paths := []string{"/again", "/console", "/console/", "/console/x", "/login", "/journal"}
 	list, err := json.Marshal(paths)
@@ -236,7 +236,7 @@ Promise.all(` + string(list) + `.map((path) => fetch(path).then((answer) => answ
 	d := start(t)
 	b := d.browse(t)
 	b.signIn()
-	ask[bool](b, `location.assign("`+other.URL+`/") === undefined`) // as by a link of the console
+	ask[bool](b, `location.assign("`+other.URL+`/") === undefined`) // like following a link in the console
 	b.text("h1", "All came")
 	mu.Lock()
 	for _, path := range append(paths, "/") {
@@ -252,12 +252,12 @@ Promise.all(` + string(list) + `.map((path) => fetch(path).then((answer) => answ
 	}
 	mu.Unlock()
 	if got := ask[string](b, `document.referrer`); strings.Contains(got, b.home) {
-		t.Errorf("the page knows its referrer %s", got)
+		t.Errorf("the other page got the session's address as its referrer: %s", got)
 	}
 	// The session still works.
 	b.open("/journal")
 	b.text("h1", "Journal")
-	if strings.Contains(d.said.String(), b.home) {
+	if strings.Contains(d.printed.String(), b.home) {
 		t.Error("the daemon's log contains the session's address")
 	}
 }

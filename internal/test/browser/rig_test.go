@@ -38,14 +38,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// daemon is a running ambit serve with an example agent, whose service runs in the test, and an invalid manifest.
+// daemon is a running ambit serve with an example agent and an invalid manifest. The service of the example agent
+// runs in the test.
 type daemon struct {
-	t    *testing.T
-	env  []string
-	dir  string
-	link string
-	url  string
-	said *output.Buffer
+	t       *testing.T
+	env     []string
+	dir     string
+	link    string
+	url     string
+	printed *output.Buffer
 }
 
 // agentPath returns the path of the example's manifest.
@@ -85,10 +86,10 @@ func start(t *testing.T) *daemon {
   {"alias": "away", "transport": "http", "endpoint": "https://127.0.0.1:1/mcp", "version": "1.0.0", "tools": [{"name": "run", "side_effect_class": "shell"}]}]}`))
 	write("agents/wrong.json", []byte("{\n  \"schema_version\": 1,\n  \"agent\": \"matrix://agent/wrong\",\n  \"allowed_side_effects\": [\"reed\"],\n  \"servers\": []\n}\n"))
 	ca := write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}))
-	d := &daemon{t: t, dir: dir, said: &output.Buffer{}, env: append(os.Environ(), envAmbit+"=1", "AMBIT_HOME="+filepath.Join(dir, "home"),
+	d := &daemon{t: t, dir: dir, printed: &output.Buffer{}, env: append(os.Environ(), envAmbit+"=1", "AMBIT_HOME="+filepath.Join(dir, "home"),
 		"AMBIT_DEV_CA="+ca, "AMBIT_DEV_RESOLVE=api.example.com:443="+service.Listener.Addr().String())}
 	cmd := d.command("serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Join(dir, "agents"))
-	cmd.Stderr = d.said
+	cmd.Stderr = d.printed
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -102,13 +103,13 @@ func start(t *testing.T) *daemon {
 		_ = cmd.Wait()
 		timer.Stop()
 		if t.Failed() {
-			t.Logf("the daemon printed: %s", d.said.String())
+			t.Logf("the daemon printed: %s", d.printed.String())
 		}
 	})
 	var ready struct{ URL, Console string }
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil || json.Unmarshal(line, &ready) != nil || ready.Console == "" {
-		t.Fatalf("the daemon printed %q, %v: %s", line, err, d.said.String())
+		t.Fatalf("the daemon printed %q, %v: %s", line, err, d.printed.String())
 	}
 	d.link, d.url = ready.Console, ready.URL
 	return d
@@ -283,7 +284,8 @@ func (b *browser) look(name string) {
 	must(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{})
 }
 
-// shot returns a screenshot. It retries, because a browser under load may never draw the frame that it waits for.
+// shot returns a screenshot. A browser under load may never draw the frame that the screenshot waits
+// for. Therefore shot retries.
 func (b *browser) shot() []byte {
 	b.t.Helper()
 	beyond := true
@@ -314,7 +316,7 @@ func must[P, R any](b *browser, command cdp.Command[P, R], params P) R {
 func (b *browser) fits(name, way string, width int64) {
 	b.t.Helper()
 	if wide := ask[int64](b, `document.documentElement.scrollWidth`); wide > width {
-		b.t.Errorf("%s is %d wide on a %s of %d", name, wide, way, width)
+		b.t.Errorf("%s is %d pixels wide, but the window (%s) has only %d", name, wide, way, width)
 	}
 }
 

@@ -1,5 +1,6 @@
-// Package conformance runs the official MCP conformance suite. A gateway has no tools of its own, so the test compares the
-// suite's results for its own server with the results for the same server through ambit.
+// Package conformance runs the official MCP conformance suite. A gateway has no tools of its own, so the test
+// runs the suite twice. The first run uses the suite's own server. The second run uses the same server behind
+// ambit. Then the test compares the results.
 package conformance
 
 import (
@@ -12,8 +13,8 @@ import (
 	"github.com/ambit-run/ambit/internal/serve/front"
 )
 
-func total(of map[string]counts) (sum counts) {
-	for _, c := range of {
+func total(results map[string]counts) (sum counts) {
+	for _, c := range results {
 		sum.passed += c.passed
 		sum.failed += c.failed
 	}
@@ -27,7 +28,7 @@ func TestConformance(t *testing.T) {
 		revision  string
 		args      []string
 		stateless bool
-		least     int // minimum of passed checks, so that the comparison is not empty
+		least     int // the smallest accepted number of passed checks, so that the test does not compare empty results
 		// hidden lists the scenarios that differ if nothing is exposed: they are about resources, prompts, completion,
 		// sampling and roots.
 		hidden []string
@@ -47,24 +48,25 @@ func TestConformance(t *testing.T) {
 				"prompts-list", "prompts-get-simple", "prompts-get-with-args", "prompts-get-embedded-resource", "prompts-get-with-image",
 				"resources-list", "resources-read-text", "resources-read-binary", "resources-templates-read", "sep-2164-resource-not-found",
 				"input-required-result-basic-sampling", "input-required-result-basic-list-roots",
-				"input-required-result-multiple-input-requests", // sampling and roots among them
-				"input-required-result-capability-check",        // whether sampling is declared
-				"input-required-result-non-tool-request",        // prompts/get
-				"caching",                                       // lists of prompts and resources
-				"server-stateless",                              // announces a change of prompts
+				"input-required-result-multiple-input-requests", // includes sampling and roots
+				"input-required-result-capability-check",        // checks whether sampling is declared
+				"input-required-result-non-tool-request",        // uses prompts/get
+				"caching",                                       // uses lists of prompts and resources
+				"server-stateless",                              // expects a notification about changed prompts
 			},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.revision, func(t *testing.T) {
 			url := fixture(t, program, tt.stateless)
-			// The direct run also makes the fixture add its extra tool, which ambit would rightly report as drift.
+			// The direct run also makes the fixture add its extra tool. ambit would rightly report this tool as
+			// drift.
 			direct := suite(t, url, tt.args...)
 			if got := total(direct); got.passed < tt.least {
-				t.Errorf("direct: %d passed, fewer than %d", got.passed, tt.least)
+				t.Errorf("direct: %d checks passed, want at least %d", got.passed, tt.least)
 			}
-			// Some scenarios require a notification within a second and a half, and fail on a busy machine. A real
-			// difference fails in every try.
+			// Some scenarios require a notification within 1.5 seconds, and fail on a busy machine. A real
+			// difference makes every attempt fail.
 			same := func(t *testing.T, differ []string, expose ...string) {
 				t.Helper()
 				address := serve(t, url, expose...)
@@ -78,7 +80,7 @@ func TestConformance(t *testing.T) {
 					if try == 3 {
 						t.Fatal(strings.Join(problems, "\n"))
 					}
-					t.Log("again:", strings.Join(problems, "; "))
+					t.Log("retrying after:", strings.Join(problems, "; "))
 					direct = suite(t, url, tt.args...)
 				}
 			}
@@ -88,20 +90,21 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// compare checks that exactly the scenarios in differ have different counts.
+// compare returns a problem for each scenario with an unexpected result. The parameter differ lists the
+// scenarios whose results must differ. The results of all other scenarios must be the same.
 func compare(direct, through map[string]counts, differ []string) (problems []string) {
-	tell := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	for _, name := range slices.Sorted(maps.Keys(direct)) {
 		got, ran := through[name]
 		switch same := ran && got == direct[name]; {
 		case !same && !slices.Contains(differ, name):
-			tell("%s: direct %+v, through ambit %+v", name, direct[name], got)
+			add("%s: direct %+v, through ambit %+v", name, direct[name], got)
 		case same && slices.Contains(differ, name):
-			tell("%s: it is to differ, and does not", name)
+			add("%s: the results are the same, but should differ", name)
 		}
 	}
 	if len(through) != len(direct) {
-		tell("%d scenarios direct, %d through ambit", len(direct), len(through))
+		add("%d scenarios ran directly, but %d through ambit", len(direct), len(through))
 	}
 	return problems
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,13 +25,12 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/serve/front"
 	"github.com/ambit-run/ambit/internal/serve/host"
-	"github.com/ambit-run/ambit/internal/serve/http1/http1test"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// lacks skips a test if a program is missing. Under CI it fails the test.
+// lacks skips a test because something is not installed. Under CI it fails the test.
 func lacks(t *testing.T, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -39,8 +39,8 @@ func lacks(t *testing.T, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// tools installs the suite, once for each version of the lock file, and returns
-// the Node.js that runs it.
+// tools installs the suite once for each version of the lock file. It returns the path of the Node.js
+// program that runs the suite.
 var tools = sync.OnceValues(func() (node string, err error) {
 	lock, err := os.ReadFile("package-lock.json")
 	if err != nil {
@@ -77,16 +77,16 @@ func nodeFor(t *testing.T) string {
 	return node
 }
 
-// fixture starts the server that the suite was written for, and returns its
-// address. It ends with the test.
+// fixture starts the server that the suite was written for, and returns its URL. The server stops when the test
+// ends.
 func fixture(t *testing.T, program string, stateless bool) string {
 	t.Helper()
-	for range 5 { // the fixture needs a fixed port, which another process may take meanwhile
+	for range 5 { // another process may take the port before the fixture listens on it
 		if address := listening(t, program, stateless); address != "" {
 			return "http://" + address + "/mcp"
 		}
 	}
-	t.Fatal("the fixture ended before it listened, five times")
+	t.Fatal("the fixture exited five times before it listened on its port")
 	return ""
 }
 
@@ -107,7 +107,7 @@ func listening(t *testing.T, program string, stateless bool) (address string) {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // killed, or the log contains the reason
+		_ = cmd.Wait() // the fixture was killed, or its log contains the reason
 		close(ended)
 	}()
 	t.Cleanup(func() {
@@ -137,7 +137,7 @@ func listening(t *testing.T, program string, stateless bool) (address string) {
 	}
 }
 
-// build builds a program of a module in ambit's go.mod.
+// build builds a program from a module in ambit's go.mod.
 func build(t *testing.T, pkg string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "program")
@@ -184,7 +184,7 @@ func declare(t *testing.T, url string) *manifest.Manifest {
 	return m
 }
 
-// serve puts ambit in front of a server and returns the address.
+// serve puts ambit in front of a server and returns ambit's address.
 func serve(t *testing.T, url string, expose ...string) string {
 	t.Helper()
 	h := home.At(t.TempDir())
@@ -194,7 +194,7 @@ func serve(t *testing.T, url string, expose ...string) string {
 	}
 	t.Cleanup(func() { b.Close() })
 	a := host.Start(t.Context(), declare(t, url), host.Options{
-		Home: h, Version: "test", Books: b, Expose: gateway.Exposed(expose),
+		Home: h, Version: "test", Store: b, Expose: gateway.Exposed(expose),
 		Log: func(alias, line string) { t.Logf("[%s] %s", alias, line) },
 	})
 	t.Cleanup(a.Close)
@@ -202,9 +202,10 @@ func serve(t *testing.T, url string, expose ...string) string {
 		t.Fatal(err)
 	}
 	face := front.NewHTTP(a.Front(), front.HTTPOptions{Keys: b.Keys})
-	url = http1test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, "tester") }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { face.Serve(w, r, "tester") }))
+	t.Cleanup(server.Close)
 	t.Cleanup(face.Close)
-	return url + "/mcp"
+	return server.URL + "/mcp"
 }
 
 // counts is the result of a scenario.

@@ -1,5 +1,6 @@
-// Package deploy checks that the files in the deploy folder use existing verbs and flags, and follow their own rules: no root,
-// no secret, probes, and time to finish.
+// Package deploy checks the files in the directory deploy. The files must use existing commands and flags.
+// They must not run ambit as root or contain secrets. They must define probes. When ambit stops, they must
+// give it time to finish its calls.
 package deploy
 
 import (
@@ -28,15 +29,15 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
-// folder contains the files to check.
+// folder is the path of the directory with the files to check.
 const folder = "../../../deploy/"
 
-// flags returns the flags in a verb's help.
+// flags returns the flags in a command's help.
 func flags(t *testing.T, verb string) []string {
 	t.Helper()
 	var out bytes.Buffer
 	if code := cli.Run(t.Context(), []string{verb, "--help"}, strings.NewReader(""), &out, &out); code != 0 {
-		t.Fatalf("no verb %s: %s", verb, out.String())
+		t.Fatalf("ambit has no command %s: %s", verb, out.String())
 	}
 	var names []string
 	for _, m := range regexp.MustCompile(`(?m)^  (?:-\w, )?(--[a-z-]+)`).FindAllStringSubmatch(out.String(), -1) {
@@ -45,7 +46,8 @@ func flags(t *testing.T, verb string) []string {
 	return names
 }
 
-// checkCommand checks a command line: the verb and its flags exist, and --grace is shorter than the time until the kill.
+// checkCommand checks that a command and its flags exist. The --grace period must end at least 10 seconds
+// before the process is killed.
 func checkCommand(t *testing.T, where string, argv []string, end time.Duration) {
 	t.Helper()
 	known := flags(t, argv[0])
@@ -69,7 +71,7 @@ func checkCommand(t *testing.T, where string, argv []string, end time.Duration) 
 		}
 		if strings.HasPrefix(value, "postgres://") {
 			if u, err := url.Parse(value); err != nil || u.Query().Get("sslmode") != "verify-full" || !slices.Contains(argv, "--production") {
-				t.Errorf("%s: the URL does not verify the database's identity: %s %v", where, value, err)
+				t.Errorf("%s: the URL does not verify the certificate of the database: %s %v", where, value, err)
 			}
 		}
 	}
@@ -78,7 +80,7 @@ func checkCommand(t *testing.T, where string, argv []string, end time.Duration) 
 	}
 }
 
-// workOf returns the folder of the agents' work folders, beside the home.
+// workOf returns the directory that contains the work directories of the agents. It is next to the home.
 func workOf(dir string) string { return filepath.Dir(catalog.Work(home.At(dir), "NAME")) }
 
 func TestUnits(t *testing.T) {
@@ -108,12 +110,12 @@ func TestUnits(t *testing.T) {
 		}
 		argv := strings.Fields(command)
 		if argv[0] != "/usr/bin/ambit" {
-			t.Errorf("%s starts %s", file, argv[0])
+			t.Errorf("%s starts %s, want /usr/bin/ambit", file, argv[0])
 		}
 		checkCommand(t, file, argv[1:], end)
 		for key, want := range map[string]string{"User": "ambit", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "Delegate": "cpu memory pids", "CapabilityBoundingSet": ""} {
 			if got := strings.Join(settings[key], ","); settings[key] == nil || got != want {
-				t.Errorf("%s: %s is %q", file, key, got)
+				t.Errorf("%s: %s is %q, want %q", file, key, got, want)
 			}
 		}
 		_, dir, _ := strings.Cut(strings.Join(settings["Environment"], " "), "AMBIT_HOME=")
@@ -137,7 +139,7 @@ func TestUnits(t *testing.T) {
 func verify(t *testing.T, file string, text []byte) {
 	t.Helper()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
-		t.Log("systemd-analyze is not installed: systemd does not check the settings")
+		t.Log("systemd-analyze is not installed, so the settings of the unit are not checked")
 		return
 	}
 	unit := filepath.Join(t.TempDir(), filepath.Base(file))
@@ -146,7 +148,7 @@ func verify(t *testing.T, file string, text []byte) {
 		t.Fatal(err)
 	}
 	if out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", unit).CombinedOutput(); err != nil || strings.Contains(string(out), unit) {
-		t.Errorf("%v: %s", err, out)
+		t.Errorf("systemd-analyze verify: %v: %s", err, out)
 	}
 }
 
@@ -163,21 +165,21 @@ func TestContainerfile(t *testing.T) {
 	installed := regexp.MustCompile(`apt-get install (.*) \\\n`).FindString(last)
 	for _, needed := range []string{"bubblewrap", "ca-certificates", "nodejs", "npm", "python3", "python3-pip"} {
 		if !slices.Contains(strings.Fields(installed), needed) {
-			t.Errorf("the image has no %s, which programs or tool servers need", needed)
+			t.Errorf("the image lacks %s, which programs or tool servers need", needed)
 		}
 	}
 	dir := regexp.MustCompile(`(?m)^ENV AMBIT_HOME=(\S+)$`).FindStringSubmatch(last)
 	if dir == nil || !strings.Contains(last, "--home-dir "+dir[1]+" ") || !strings.Contains(last, "install -d -o ambit -g ambit -m 0700 "+workOf(dir[1])+"\n") {
-		t.Errorf("the home %s, or the folder beside it, does not belong to its user", dir)
+		t.Errorf("the home %s, or the work directory next to it, does not belong to the user ambit", dir)
 	}
 	var argv []string
 	if command := regexp.MustCompile(`(?m)^CMD (\[.*\])$`).FindStringSubmatch(last); command == nil || json.Unmarshal([]byte(command[1]), &argv) != nil {
-		t.Fatal("the image has no command")
+		t.Fatal("the Containerfile has no valid CMD")
 	}
 	checkCommand(t, "Containerfile", argv, 0)
 	for _, m := range regexp.MustCompile(`(?m)^(?:ENV|ARG) (\w+)`).FindAllStringSubmatch(string(text), -1) {
 		if secretlike.Name(m[1]) {
-			t.Errorf("%s looks like a secret", m[1])
+			t.Errorf("the variable %s looks like a secret", m[1])
 		}
 	}
 }
@@ -254,7 +256,7 @@ func readPods(t *testing.T) map[string]pod {
 				t.Fatalf("%s: %v", file, err)
 			}
 			if doc.API == "" || doc.Kind == "" || doc.Kind == "Secret" {
-				t.Errorf("%s: %s %s does not belong here", file, doc.API, doc.Kind)
+				t.Errorf("%s: unexpected object %s %s", file, doc.API, doc.Kind)
 			}
 			if doc.Kind == "Deployment" || doc.Kind == "StatefulSet" {
 				pods[doc.Metadata.Name] = doc.Spec.Template.Spec
@@ -272,19 +274,19 @@ func TestManifests(t *testing.T) {
 			t.Fatalf("%s is missing", name)
 		}
 		if !p.Security.NonRoot || p.Security.User == 0 || p.Token == nil || *p.Token || p.Security.Seccomp.Type == "" {
-			t.Errorf("%s: %+v", name, p.Security)
+			t.Errorf("%s: the pod runs as root, mounts a token or has no seccomp profile: %+v", name, p.Security)
 		}
 		for _, c := range append(p.Init, p.Containers...) {
 			s := c.Security
 			if s.Escalation == nil || *s.Escalation || !s.ReadOnly || s.Privileged || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) || len(s.Capabilities.Add) > 0 {
-				t.Errorf("%s %s: %+v", name, c.Name, s)
+				t.Errorf("%s %s: the container has too many privileges: %+v", name, c.Name, s)
 			}
 			if s.ProcMount == "Unmasked" && (p.HostUsers == nil || *p.HostUsers) {
-				t.Errorf("%s %s: an unmasked /proc without a user namespace", name, c.Name)
+				t.Errorf("%s %s: /proc is unmasked, but the pod has no user namespace", name, c.Name)
 			}
 			for _, e := range c.Env {
 				if e.Value != "" && secretlike.Name(e.Name) && !strings.HasPrefix(e.Value, "/") {
-					t.Errorf("%s: the value of %s", name, e.Name)
+					t.Errorf("%s: %s contains a secret in plain text", name, e.Name)
 				}
 			}
 		}
@@ -296,7 +298,7 @@ func TestManifests(t *testing.T) {
 	}
 	g := pods["gateway"].Containers[0]
 	if g.Live == nil || g.Live.HTTP.Path != "/healthz" || g.Startup == nil || g.Startup.HTTP.Path != "/healthz" || g.Ready == nil || g.Ready.Exec.Command[0] != "/usr/bin/ambit-ready" {
-		t.Errorf("the gateway's probes: %+v %+v %+v", g.Live, g.Startup, g.Ready)
+		t.Errorf("the gateway has wrong probes: %+v %+v %+v", g.Live, g.Startup, g.Ready)
 	}
 	var profile struct {
 		Syscalls []struct{ Names []string }
@@ -308,13 +310,13 @@ func TestManifests(t *testing.T) {
 	for _, s := range profile.Syscalls {
 		for _, needed := range []string{"unshare", "mount", "pivot_root", "seccomp", "landlock_restrict_self", "clone", "umount2", "sethostname"} {
 			if slices.Contains(s.Names, needed) {
-				t.Errorf("the sandbox needs %s", needed)
+				t.Errorf("the seccomp profile blocks %s, which the sandbox needs", needed)
 			}
 		}
 	}
 }
 
-// writable checks that a pod can write to its home and to the work folders.
+// writable checks that a pod can write to its home and to the work directories.
 func writable(t *testing.T, name string, p *pod) {
 	t.Helper()
 	var dir string
@@ -332,7 +334,7 @@ func writable(t *testing.T, name string, p *pod) {
 	}
 }
 
-// knowsTheDatabase checks that the pod contains the authority of the database's certificate, read-only.
+// knowsTheDatabase checks that the CA certificate of the database is mounted in the pod, read-only.
 func knowsTheDatabase(t *testing.T, name string, p *pod) {
 	t.Helper()
 	var ca string
@@ -346,12 +348,12 @@ func knowsTheDatabase(t *testing.T, name string, p *pod) {
 	if !slices.ContainsFunc(p.Containers[0].Mounts, func(m mount) bool {
 		return m.Path == filepath.Dir(ca) && m.ReadOnly && slices.Contains(p.Volumes, struct{ Name string }{m.Name})
 	}) {
-		t.Errorf("%s: %q is missing", name, ca)
+		t.Errorf("%s: the CA certificate %q is not mounted", name, ca)
 	}
 }
 
-// TestAgents builds the image's folder as in the README, and checks that it contains a program and that gateways and workers
-// find it.
+// TestAgents builds the image's directory of agents as described in the README. It checks that the directory
+// contains a program, and that gateways and workers find this program.
 func TestAgents(t *testing.T) {
 	read := func(file string) string {
 		text, err := os.ReadFile(folder + file)
@@ -363,7 +365,7 @@ func TestAgents(t *testing.T) {
 	readme, layer := read("README.md"), read("container/agents.Containerfile")
 	place := regexp.MustCompile(`\nFROM ambit\nCOPY agents (\S+)/agents\nENV COVENANT_HOME=(\S+)\n$`).FindStringSubmatch(layer)
 	if place == nil || place[1] != place[2] {
-		t.Fatalf("ambit does not look for agents in that folder: %s", layer)
+		t.Fatalf("ambit does not look for agents in the directory of the image: %s", layer)
 	}
 	var set struct {
 		Images []struct {
@@ -373,7 +375,7 @@ func TestAgents(t *testing.T) {
 		}
 	}
 	if err := yaml.Unmarshal([]byte(read("kubernetes/kustomization.yaml")), &set); err != nil || len(set.Images) != 1 {
-		t.Fatalf("%+v %v", set, err)
+		t.Fatalf("kustomization.yaml must contain one image: got %+v, error %v", set, err)
 	}
 	built := regexp.MustCompile(`(?m)^podman build -f deploy/container/agents.Containerfile -t (\S+) (\S+)$`).FindStringSubmatch(readme)
 	if image := set.Images[0]; built == nil || built[1] != image.New+":"+image.Tag {
@@ -383,11 +385,11 @@ func TestAgents(t *testing.T) {
 	for _, name := range []string{"gateway", "worker"} {
 		for _, c := range append(pods[name].Init, pods[name].Containers...) {
 			if image, _, _ := strings.Cut(c.Image, ":"); image != set.Images[0].Name {
-				t.Errorf("%s: %s is not the image with agents", name, c.Image)
+				t.Errorf("%s uses the image %s, which does not contain the agents", name, c.Image)
 			}
 			for _, m := range c.Mounts {
 				if strings.HasPrefix(place[1]+"/agents/", m.Path+"/") {
-					t.Errorf("%s: %s hides the agents", name, m.Path)
+					t.Errorf("%s: the mount at %s hides the agents", name, m.Path)
 				}
 			}
 		}
@@ -405,7 +407,7 @@ func TestAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(found, func(f daemon.Found) bool { return f.Problem == nil && dispatch.TakesIntents(f.Manifest.Agent()) }) {
-		t.Errorf("no program for a worker in %+v", found)
+		t.Errorf("a worker finds no program in %+v", found)
 	}
 }
 
@@ -423,7 +425,7 @@ func TestReady(t *testing.T) {
 		return string(out), err
 	}
 	if out, err := ask(); err == nil || !strings.HasPrefix(out, "not ready") {
-		t.Errorf("without a daemon: %v %s", err, out)
+		t.Errorf("without a daemon: got error %v, output %s", err, out)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	in, out := io.Pipe()
@@ -434,7 +436,7 @@ func TestReady(t *testing.T) {
 	}()
 	var up struct{ URL string }
 	if err := json.NewDecoder(in).Decode(&up); err != nil || up.URL == "" {
-		t.Fatalf("the daemon is not up: %v", err)
+		t.Fatalf("the daemon did not start: %v", err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		out, err := ask()
@@ -448,6 +450,6 @@ func TestReady(t *testing.T) {
 	stop()
 	<-ended
 	if _, err := ask(); err == nil {
-		t.Error("the probe succeeds after the daemon's end")
+		t.Error("the probe succeeds after the daemon has exited")
 	}
 }

@@ -19,14 +19,15 @@ import (
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 )
 
-// series is the labels and the kind of a metric.
+// series is the kind and the labels of a metric.
 type series struct {
 	kind   string
 	labels []string
 }
 
-// TestAlerts parses the alerts of docs/metrics.md as Prometheus would: the file, and the syntax, names and labels of each
-// expression. The package of the metrics checks the table above them.
+// TestAlerts parses the alerts in docs/metrics.md as Prometheus would. It checks the file, and the syntax,
+// metric names and labels of each expression. The package that defines the metrics checks the table on that
+// page.
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "metrics.md"))
 	if err != nil {
@@ -42,40 +43,41 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestBrokenAlerts checks that an alert is reported if Prometheus would refuse it or it would never fire.
+// TestBrokenAlerts checks that broken alerts are reported. Prometheus would refuse such an alert, or the
+// alert would never fire.
 func TestBrokenAlerts(t *testing.T) {
 	known := documented("| `ambit_up` | gauge | | x |\n| `ambit_n` | gauge | `state` | x |\n| `ambit_c` | counter | `agent`, `result` | x |\n| `ambit_h` | histogram | | x |\n")
 	const before = "groups:\n  - name: a\n    rules:\n      - alert: A\n        expr: "
 	for _, c := range []struct{ name, text, want string }{
 		{"a comparison", before + `min(ambit_up) == 0`, ""},
-		{"all there is", before + `histogram_quantile(0.9, sum by (le) (rate(ambit_h_bucket[5m]))) > 1 + 2 * (ambit_up)`, ""},
+		{"every supported construct", before + `histogram_quantile(0.9, sum by (le) (rate(ambit_h_bucket[5m]))) > 1 + 2 * (ambit_up)`, ""},
 		{"labels", before + `sum by (agent, result) (increase(ambit_c{result="failed",agent!~"x.*"}[1h])) > 0`, ""},
 
 		{"not YAML", before + "min(ambit_up)\n      for: 1m", "yaml:"},
-		{"another field", before + "min(ambit_up)\n        form: 1m", "field form not found"},
+		{"unknown field", before + "min(ambit_up)\n        form: 1m", "field form not found"},
 		{"two documents", before + "min(ambit_up)\n---\ngroups: []\n", "more than one document"},
 		{"no alerts", "groups: []\n", "contains no alerts"},
 		{"no rules", "groups:\n  - name: a\n", "no rules"},
-		{"two of a name", before + "min(ambit_up)\n      - alert: A\n        expr: min(ambit_up)", `the alert "A" is empty or a duplicate`},
-		{"no time", before + "min(ambit_up)\n        for: soon", `"soon" is not a duration`},
+		{"duplicate name", before + "min(ambit_up)\n      - alert: A\n        expr: min(ambit_up)", `the alert "A" is empty or a duplicate`},
+		{"invalid duration", before + "min(ambit_up)\n        for: soon", `"soon" is not a duration`},
 		{"no expression", before + `""`, `no metric or function ""`},
-		{"another name", before + `min(ambit_upp) == 0`, `function "ambit_upp"`},
-		{"another function", before + `mean(ambit_up) == 0`, `function "mean"`},
-		{"a histogram without its parts", before + `min(ambit_h) == 0`, `function "ambit_h"`},
-		{"open", before + `min(ambit_up == 0`, `got "", want ")"`},
-		{"closed twice", before + `min(ambit_up)) == 0`, `unexpected ")"`},
-		{"crossed", before + `min(ambit_n{state="ready")} == 0`, `got ")", want "}"`},
-		{"nothing to compare with", before + `min(ambit_up) ==`, `function ""`},
-		{"assigned", before + `min(ambit_up) = 0`, `unexpected "="`},
-		{"another label", before + `ambit_n{stat="ready"} > 0`, `has no label "stat"`},
-		{"another value", before + `ambit_n{state=~"ready|quarantine"} > 0`, `state is never "quarantine"`},
-		{"a pattern that is none", before + `ambit_c{agent=~"("} > 0`, "missing closing )"},
-		{"a value without quotes", before + `ambit_n{state=ready} > 0`, "cannot read the matcher"},
-		{"a label that is summed away", before + `sum by (agent) (sum by (result) (ambit_c)) > 0`, `no label "agent"`},
-		{"no time to count in", before + `increase(ambit_c) > 0`, `got ")", want "["`},
-		{"no counter", before + `increase(ambit_up[5m]) > 0`, "increase is for counters"},
+		{"unknown metric", before + `min(ambit_upp) == 0`, `function "ambit_upp"`},
+		{"unknown function", before + `mean(ambit_up) == 0`, `function "mean"`},
+		{"histogram without _bucket, _sum or _count", before + `min(ambit_h) == 0`, `function "ambit_h"`},
+		{"missing bracket", before + `min(ambit_up == 0`, `got "", want ")"`},
+		{"extra bracket", before + `min(ambit_up)) == 0`, `unexpected ")"`},
+		{"crossed brackets", before + `min(ambit_n{state="ready")} == 0`, `got ")", want "}"`},
+		{"missing operand", before + `min(ambit_up) ==`, `function ""`},
+		{"single equals sign", before + `min(ambit_up) = 0`, `unexpected "="`},
+		{"unknown label", before + `ambit_n{stat="ready"} > 0`, `has no label "stat"`},
+		{"unknown value", before + `ambit_n{state=~"ready|quarantine"} > 0`, `state is never "quarantine"`},
+		{"invalid pattern", before + `ambit_c{agent=~"("} > 0`, "missing closing )"},
+		{"value without quotes", before + `ambit_n{state=ready} > 0`, "cannot read the matcher"},
+		{"label removed by a sum", before + `sum by (agent) (sum by (result) (ambit_c)) > 0`, `no label "agent"`},
+		{"missing range", before + `increase(ambit_c) > 0`, `got ")", want "["`},
+		{"increase of a gauge", before + `increase(ambit_up[5m]) > 0`, "increase is for counters"},
 		{"no buckets", before + `histogram_quantile(0.9, sum(rate(ambit_h_bucket[5m]))) > 1`, "no buckets"},
-		{"a sign of another language", before + `min(ambit_up) && 1`, "cannot read"},
+		{"unknown operator", before + `min(ambit_up) && 1`, "cannot read"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := readAlerts([]byte(c.text), known)
@@ -89,7 +91,8 @@ func TestBrokenAlerts(t *testing.T) {
 	}
 }
 
-// documented returns the metrics of the page's table. A histogram is three series, one of them with the label le.
+// documented returns the metrics in the page's table. A histogram has three series; the series of buckets has
+// the label le.
 func documented(page string) map[string]series {
 	known := map[string]series{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(ambit_\\w+)` \\| (\\w+) \\|([^|]*)\\|").FindAllStringSubmatch(page, -1) {
@@ -150,8 +153,8 @@ func readAlerts(text []byte, known map[string]series) error {
 	return errors.Join(problems...)
 }
 
-// promQL parses the part of the language that the alerts use: comparisons of numbers, and functions of series. Everything
-// else is an error.
+// promQL parses the part of the language that the alerts use: comparisons of numbers, and functions of series.
+// Everything else is an error.
 type promQL struct {
 	tokens []string
 	known  map[string]series
@@ -216,7 +219,7 @@ func (p *promQL) want(t string) error {
 	return nil
 }
 
-// expr parses terms between operators, and returns the labels of the first term that has any.
+// expr parses terms separated by operators, and returns the labels of the first term that has labels.
 func (p *promQL) expr() ([]string, error) {
 	labels, err := p.term()
 	for err == nil && len(p.tokens) > 0 && slices.Contains(operators, p.tokens[0]) {
@@ -337,14 +340,14 @@ func (p *promQL) selector(name string) (series, error) {
 		case !slices.Contains([]string{"=", "!=", "=~", "!~"}, op) || !strings.HasPrefix(value, `"`):
 			return s, fmt.Errorf("cannot read the matcher of %s: %s %s", l, op, value)
 		}
-		asked := []string{strings.Trim(value, `"`)}
+		wanted := []string{strings.Trim(value, `"`)}
 		if op == "=~" || op == "!~" {
-			if _, err := regexp.Compile(asked[0]); err != nil {
+			if _, err := regexp.Compile(wanted[0]); err != nil {
 				return s, err
 			}
-			asked = strings.Split(asked[0], "|")
+			wanted = strings.Split(wanted[0], "|")
 		}
-		for _, v := range asked {
+		for _, v := range wanted {
 			if values[l] != nil && !slices.Contains(values[l], v) {
 				return s, fmt.Errorf("%s is never %q", l, v)
 			}

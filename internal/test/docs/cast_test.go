@@ -21,7 +21,7 @@ var cast = []string{
 	"ambit journal verify",
 }
 
-// TestCast runs the commands and compares their output with the picture. -update draws it again.
+// TestCast runs the commands and compares their output with the picture. The flag -update writes the picture.
 func TestCast(t *testing.T) {
 	s := newShell(t, ambit(t), "", []string{"CLICOLOR_FORCE=1"})
 	s.send("unset NO_COLOR; mkdir mine; cd mine\n")
@@ -30,7 +30,7 @@ func TestCast(t *testing.T) {
 		out := filepath.Join(s.home, ".cast")
 		s.send(fmt.Sprintf("set +e; {\n%s\n} >%s 2>&1 </dev/null\necho $? >&3; set -e\n", c, out))
 		if s.answer(c) == "" {
-			t.Fatalf("%s did not end", c)
+			t.Fatalf("the command %s printed no exit code", c)
 		}
 		screen = append(append(screen, "\x1b[32m$\x1b[0m "+c), s.printed(out)...)
 		screen = append(screen, "")

@@ -1,10 +1,11 @@
 //go:build unix
 
-// Package docs checks the documents against the program: it runs every command of a Markdown page, unless the page gives a
-// reason not to, and compares the output.
+// Package docs checks the documents against the program. It runs the commands on every Markdown page and compares the
+// output with the output on the page. A page can give a reason not to run a command.
 //
-// The comment of readPage describes how to write a page. All commands of a page run in one shell, in an empty home with a
-// copy of agents/. The ambit they run is the test binary, so documents and code always have the same version.
+// The comment of readPage describes how to write a page. All commands of a page run in one shell, in an empty home
+// with a copy of the directory agents. In these commands ambit is the test binary, so documents and code have the same
+// version.
 package docs
 
 import (
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// root is the folder of the pages.
+// root is the root directory of the repository.
 const root = "../../.."
 
 // pages returns the paths of all documents.
@@ -51,7 +52,7 @@ func pages(t *testing.T) []string {
 	return all
 }
 
-// TestPages runs every page.
+// TestPages runs the commands of every page.
 func TestPages(t *testing.T) {
 	bin := ambit(t)
 	for _, page := range pages(t) {
@@ -73,7 +74,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// needs returns extra environment of a page: the comment <!-- needs: postgres --> gives it a database, as $STORE.
+// needs returns additional environment variables for a page. The comment <!-- needs: postgres --> on a page
+// makes the URL of a database available as $STORE.
 func needs(t *testing.T, page string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
@@ -93,7 +95,7 @@ func needs(t *testing.T, page string) []string {
 	return []string{"STORE=" + store}
 }
 
-// ambit puts this program into a folder for PATH, under the names of ambit.
+// ambit creates a directory for PATH that contains this test program under the names of ambit.
 func ambit(t *testing.T) (bin string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -102,7 +104,7 @@ func ambit(t *testing.T) (bin string) {
 	}
 	bin = t.TempDir()
 	program := filepath.Join(bin, "ambit")
-	if os.Link(self, program) != nil { // another file system
+	if os.Link(self, program) != nil { // the directory is on another file system
 		from, err := os.Open(self)
 		if err != nil {
 			t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// stubs let bash parse examples without running them: ambit prints its arguments, separated by NUL, and the other commands
-// of a line do nothing.
+// stubs let bash parse examples without running them: ambit prints its arguments, separated by NUL, and the other
+// commands of a line do nothing.
 const stubs = `set -e -o pipefail
 PATH=
 ambit() { printf '%s\0' "$@" >&3; printf '\n' >&3; }
@@ -24,13 +24,13 @@ claude() { "${@:5}"; }
 curl() { :; }; git() { :; }; jq() { :; }; man() { :; }; pass() { :; }; xdg-open() { :; }
 `
 
-// TestExamples parses the examples of the verbs, which docs/reference/verbs.md lists, with the command line. They use the
-// reader's files, agents and keys, so they are not run.
+// TestExamples parses the examples of all commands, which docs/reference/verbs.md lists, with ambit's own
+// parser. It does not run them, because they use the reader's files, agents and keys.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
-		if c.Example != "" && c.IsAvailableCommand() && c.Parent().Name() != "completion" { // its examples come from cobra
+		if c.Example != "" && c.IsAvailableCommand() && c.Parent().Name() != "completion" { // the examples of completion come from cobra
 			t.Run(c.CommandPath(), func(t *testing.T) {
 				for line := range strings.Lines(c.Example) {
 					if err := readExample(t, line); err != nil {
@@ -61,26 +61,26 @@ func TestBrokenExamples(t *testing.T) {
 		`git "$(ambit key fetch)" && ambit agents`: "ambit key has no such verb",
 	} {
 		if err := readExample(t, line); (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", line, err, want)
+			t.Errorf("%s: got error %v, want %q", line, err, want)
 		}
 	}
 }
 
-// readExample reads a line as bash and ambit would.
+// readExample lets bash parse a line, and parses the arguments of each call to ambit in the line.
 func readExample(t *testing.T, line string) error {
 	t.Helper()
 	dir := t.TempDir()
-	told, err := os.Create(filepath.Join(dir, "told"))
+	arguments, err := os.Create(filepath.Join(dir, "arguments"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer told.Close()
+	defer arguments.Close()
 	cmd := exec.CommandContext(t.Context(), "bash", "--noprofile", "--norc", "-c", stubs+line)
-	cmd.Dir, cmd.ExtraFiles = dir, []*os.File{told}
+	cmd.Dir, cmd.ExtraFiles = dir, []*os.File{arguments}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return errors.Join(err, errors.New(string(out)))
 	}
-	text, err := os.ReadFile(told.Name())
+	text, err := os.ReadFile(arguments.Name())
 	if err != nil {
 		t.Fatal(err)
 	}

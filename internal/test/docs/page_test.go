@@ -16,13 +16,13 @@ import (
 type step struct {
 	line int
 	kind kind
-	text string // the commands, the file's content, or what to see
-	// Of commands:
-	reason     string // why only make prove runs them
+	text string // the commands, the content of the file, or the text that the console must show
+	// For commands:
+	reason     string // why only "make prove" runs them
 	background bool
 	exit       int
 	want       []string // the expected output; nil if the page shows none
-	// Of a file: its name. Of a look at the console: the path, and what is filled in.
+	// For a file: its name. For a page of the console: its path, and the form fields to fill in.
 	name   string
 	fields []string
 }
@@ -43,31 +43,31 @@ var (
 	fieldValue = regexp.MustCompile(`([a-z_]+)="([^"]*)"`)
 )
 
-// mark is the content of a comment about the block below it.
+// mark contains the comments above a block.
 type mark struct {
 	line          int
 	notRun, prove string
 	background    bool
 	exit          int
 	file          string
-	measured      bool // make bench writes it
-	said          bool
+	measured      bool // the block is written by "make bench"
+	pending       bool // whether the comments still need a block
 }
 
-// readPage returns the steps of a page. Every block is run or carries a reason, because a command that is never run becomes
-// wrong sooner or later.
+// readPage returns the steps of a page. Every block is run or gives a reason for not running it. A command that is
+// never run becomes wrong sooner or later.
 //
 //	sh       commands; all blocks of a page run in one shell
 //	output   the output of the commands above; … matches any text, and alone on a
-//	         line any lines
+//	         line it matches any lines
 //	text     pictures and tables, without commands
 //	others   saved as a file for commands below: <!-- file: NAME --> above the block
 //
 // Any other block is an error, and so is preformatted text outside a block.
 //
 // Comments above a block: "not run: REASON", "prove: REASON" (only make prove runs it), "background", "exit N",
-// "file: NAME". The comment <!-- console /PATH shows "TEXT" --> checks a page of the console. Fields before "shows", as in
-// text="one two", are filled into its form first.
+// "file: NAME". The comment <!-- console /PATH shows "TEXT" --> checks a page of the console. Fields before
+// "shows", such as text="one two", are first filled into the form on that page.
 func readPage(path string) ([]step, error) {
 	src, err := os.ReadFile(path)
 	if err != nil {
@@ -97,7 +97,7 @@ func readPage(path string) ([]step, error) {
 				return nil, fmt.Errorf("%s: preformatted text must be a block between lines of ```", at)
 			}
 			if strings.TrimSpace(line) != "" {
-				if m.said {
+				if m.pending {
 					return nil, fmt.Errorf("%s:%d: this comment belongs to no block", path, m.line)
 				}
 				after = -1
@@ -110,7 +110,7 @@ func readPage(path string) ([]step, error) {
 			body = append(body, strings.TrimPrefix(lines[i], strings.Repeat(" ", indent)))
 		}
 		if i == len(lines) {
-			return nil, fmt.Errorf("%s: this block never ends", at)
+			return nil, fmt.Errorf("%s: this block has no closing ```", at)
 		}
 		text := strings.Join(body, "\n") + "\n"
 		switch {
@@ -133,9 +133,9 @@ func readPage(path string) ([]step, error) {
 		case lang == "console" || lang == "bash" || lang == "shell":
 			return nil, fmt.Errorf("%s: %s", at, ofSh)
 		case lang == "":
-			return nil, fmt.Errorf("%s: a block without a language: is it sh, output, text?", at)
+			return nil, fmt.Errorf("%s: a block without a language: use sh, output or text", at)
 		default:
-			return nil, fmt.Errorf("%s: a block of %s needs the comment file: NAME or not run: REASON", at, lang)
+			return nil, fmt.Errorf("%s: a block of %s needs the comment \"file: NAME\" or \"not run: REASON\"", at, lang)
 		}
 		m, after = mark{}, -1
 	}
@@ -147,12 +147,12 @@ func readPage(path string) ([]step, error) {
 	return steps, nil
 }
 
-const ofSh = "commands are a block of sh; to leave them out, add the comment not run: REASON"
+const ofSh = "commands must be in a block of sh; to skip them, add the comment \"not run: REASON\""
 
 func (m *mark) read(text string, line int) (*step, error) {
 	key, value, _ := strings.Cut(text, ":")
 	value = strings.TrimSpace(value)
-	m.line, m.said = line, true
+	m.line, m.pending = line, true
 	switch {
 	case key == "not run" && value != "":
 		m.notRun = value
@@ -169,13 +169,13 @@ func (m *mark) read(text string, line int) (*step, error) {
 	default:
 		l := lookAt.FindStringSubmatch(text)
 		if l == nil {
-			m.said, m.measured = false, strings.HasPrefix(text, "bench ")
+			m.pending, m.measured = false, strings.HasPrefix(text, "bench ")
 			if strings.HasPrefix(text, "console") || strings.HasPrefix(text, "not run") {
 				return nil, fmt.Errorf("cannot read the comment %q", text)
 			}
 			return nil, nil // a comment for people
 		}
-		m.said = false
+		m.pending = false
 		return &step{line: line, kind: look, name: l[1], fields: fieldValue.FindAllString(l[2], -1), text: l[3]}, nil
 	}
 	return nil, nil

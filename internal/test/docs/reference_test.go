@@ -23,7 +23,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/schema"
 )
 
-// TestReference compares the reference pages with the code; -update writes them.
+// TestReference compares the reference pages with the code. The flag -update writes the pages.
 func TestReference(t *testing.T) {
 	for name, text := range map[string]string{"verbs": verbs(), "codes": codes(t), "schemas": schemas(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -52,10 +52,10 @@ func firstDifference(page, code string) string {
 	a, b := strings.Split(page, "\n"), strings.Split(code, "\n")
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
-			return fmt.Sprintf("line %d: the page has %q, the code says %q", i+1, a[i], b[i])
+			return fmt.Sprintf("line %d: the page has %q, the code generates %q", i+1, a[i], b[i])
 		}
 	}
-	return fmt.Sprintf("the page has %d lines, the code says %d", len(a), len(b))
+	return fmt.Sprintf("the page has %d lines, the code generates %d", len(a), len(b))
 }
 
 const made = "<!-- Made from the code: go test ./internal/test/docs -run TestReference -update -->\n\n"
@@ -65,8 +65,8 @@ func verbs() string {
 	var b strings.Builder
 	r := cli.Verbs()
 	b.WriteString(made + "# Verbs\n\n" + oneLine(r.Long) + "\n\n")
-	b.WriteString("Exit codes, of every verb: **0** yes · **1** no (invalid, refused, failed) · **2** wrong usage · **3** something\nneeded is missing here · **130** interrupted, except for serve, run and worker: to be stopped is how they end.\n\n")
-	flagTable(&b, "Flags of every verb", r.PersistentFlags())
+	b.WriteString("Exit codes of every verb: **0** yes · **1** no (invalid, refused, failed) · **2** wrong usage · **3** something\nrequired is missing on this machine · **130** interrupted, except for serve, run and worker, which run until they are\nstopped.\n\n")
+	flagTable(&b, "Flags for every verb", r.PersistentFlags())
 	for _, g := range r.Groups() {
 		fmt.Fprintf(&b, "**%s:** ", g.Title)
 		var names []string
@@ -90,7 +90,7 @@ func verb(b *strings.Builder, c *cobra.Command) {
 	level := strings.Repeat("#", 1+strings.Count(c.CommandPath(), " "))
 	fmt.Fprintf(b, "%s %s\n\n%s.\n\n", level, c.CommandPath(), c.Short)
 	if c.Parent().Name() == "completion" {
-		return // its help is about shells
+		return // its help text is about shells, not about ambit
 	}
 	if c.Runnable() {
 		fmt.Fprintf(b, "    %s\n\n", c.UseLine())
@@ -108,7 +108,7 @@ func verb(b *strings.Builder, c *cobra.Command) {
 		b.WriteString("Examples:\n\n" + indent(strings.ReplaceAll("\n"+c.Example, "\n  ", "\n")[1:]) + "\n\n")
 	}
 	flagTable(b, "", c.LocalNonPersistentFlags())
-	flagTable(b, "flag, of all its verbs", c.PersistentFlags())
+	flagTable(b, "flag of all its verbs", c.PersistentFlags())
 	for _, sub := range c.Commands() {
 		verb(b, sub)
 	}
@@ -125,7 +125,7 @@ func flagTable(b *strings.Builder, title string, set *pflag.FlagSet) {
 			name = "-" + f.Shorthand + ", " + name
 		}
 		kind, text := pflag.UnquoteUsage(f)
-		text = strings.TrimSuffix(text, " ("+kind+")") // the suffix only names the kind
+		text = strings.TrimSuffix(text, " ("+kind+")") // the suffix only repeats the kind
 		if kind != "" && kind != "bool" {
 			name += " " + strings.ToUpper(kind)
 		}
@@ -163,7 +163,7 @@ func codes(t *testing.T) string {
 	t.Helper()
 	var out, errOut bytes.Buffer
 	if code := cli.Run(t.Context(), []string{"explain", "--json"}, strings.NewReader(""), &out, &errOut); code != 0 {
-		t.Fatalf("%d: %s", code, errOut.String())
+		t.Fatalf("ambit explain: got exit code %d: %s", code, errOut.String())
 	}
 	var doc struct {
 		Codes []struct{ Code, Kind, Severity, Title, Why, Fix string }
@@ -172,12 +172,12 @@ func codes(t *testing.T) string {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	b.WriteString(made + "# Codes\n\nA code never changes its meaning and is never used again. `ambit explain CODE` says the same on a terminal.\n\n")
+	b.WriteString(made + "# Codes\n\nA code never changes its meaning and is never reused. `ambit explain CODE` prints the same text in a terminal.\n\n")
 	for _, part := range []struct{ kind, title, about string }{
-		{"diagnostic", "Diagnostics", "What can be wrong with a manifest, a lock, a skill or a bundle: MX Matrix, GP GPARS, CV Covenant, FA FindAgent, the rest shared."},
-		{"refusal", "Refusals", "Why a call was not made, or its answer not given."},
-		{"policy", "Rules", "What `ambit policy check` finds wrong with the user's own rules."},
-		{"api", "The daemon's API", "Why a request over HTTP was not answered."},
+		{"diagnostic", "Diagnostics", "Problems of a manifest, a lock, a skill or a bundle. Codes that begin with MX are for Matrix, GP for GPARS, CV for Covenant, FA for FindAgent; the others are for all dialects."},
+		{"refusal", "Refusals", "Reasons why a call was not made, or why its result was withheld."},
+		{"policy", "Rules", "Problems that `ambit policy check` finds in the user's own rules."},
+		{"api", "The daemon's API", "Reasons why the daemon refused an HTTP request."},
 	} {
 		fmt.Fprintf(&b, "## %s\n\n%s\n\n", part.title, part.about)
 		for _, c := range doc.Codes {
@@ -197,11 +197,11 @@ func codes(t *testing.T) string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// schemas returns the page of every field of every dialect.
+// schemas returns the page with every field of every dialect.
 func schemas(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString(made + "# Manifests, field by field\n\nFrom the JSON Schemas that `ambit schema DIALECT` prints for editors. `ambit validate` knows more rules than a\nschema can hold.\n\n")
+	b.WriteString(made + "# Manifests, field by field\n\nFrom the JSON Schemas that `ambit schema DIALECT` prints for editors. `ambit validate` checks more rules than a\nschema can express.\n\n")
 	for _, d := range []agent.Dialect{agent.Matrix, agent.GPARS, agent.Covenant, agent.FindAgent} {
 		var s node
 		if err := json.Unmarshal(schema.Of(d), &s); err != nil {
@@ -271,7 +271,8 @@ func (w *walker) fields(path string, n *node, depth int) {
 	}
 }
 
-// inside continues with the content of a field: an object, a list of objects, or one of several shapes.
+// inside adds the fields inside a field: those of an object, of the items of a list, or of one of several
+// shapes.
 func (w *walker) inside(at string, p *node, depth int) {
 	w.fields(at, p, depth+1)
 	if p.Items != nil {
@@ -340,7 +341,7 @@ var fence = regexp.MustCompile("(?s)```.*?```")
 
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// TestLinks follows every link from a page to a file of the project.
+// TestLinks checks that every link from a page to a file of the repository leads to an existing file.
 func TestLinks(t *testing.T) {
 	for _, page := range append(pages(t), "ARCHITECTURE.md") {
 		text, err := os.ReadFile(filepath.Join(root, page))

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// TestMakeRun runs make run in a fresh clone. Its output must end with the link to the console and the command that installs
-// an agent.
+// TestMakeRun builds ambit in a fresh clone and runs scripts/run, as "make run" does. The output must end with
+// the link to the console and the command that installs an agent.
 func TestMakeRun(t *testing.T) {
 	clone := t.TempDir()
 	if out, err := exec.Command("git", "clone", "-q", "--no-hardlinks", root, clone).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("git clone: %v: %s", err, out)
 	}
 	if out, err := exec.Command("make", "-C", clone, "build").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("make build: %v: %s", err, out)
 	}
 	cmd := exec.Command(filepath.Join(clone, "scripts", "run"), "--listen", "127.0.0.1:0")
 	cmd.Env = append(os.Environ(), "AMBIT_HOME="+t.TempDir(), "NO_COLOR=1")
@@ -44,16 +44,16 @@ func TestMakeRun(t *testing.T) {
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("make run ended with %v", err)
+		t.Errorf("scripts/run exited with %v", err)
 	}
 	all := strings.Join(screen, "\n")
 	for _, agent := range []string{
 		"default", "neo", "forge", "gpars-researcher", "wordcount", "research", "mcp-tool", "autonomous-agent", "skills-bundle", "static-recipe",
 		"code-bundle", "code-bundle-python", "code-bundle-native",
 	} {
-		// On a slow machine some are still being proven when the rest is ready.
+		// On a slow machine, some agents are still starting when the others are ready.
 		if !regexp.MustCompile(`(?m)^  (ready|starting) +` + agent + ` `).MatchString(all) {
-			t.Errorf("%s is not served in\n%s", agent, all)
+			t.Errorf("the output does not list the agent %s:\n%s", agent, all)
 		}
 	}
 	for _, want := range []string{"/login?ticket=", " install agents/default.json --client claude-code", "what tool servers write: bin/servers.log"} {
@@ -65,6 +65,6 @@ func TestMakeRun(t *testing.T) {
 		t.Errorf("an unexpected agent is served:\n%s", all)
 	}
 	if strings.Contains(all, "running on stdio") {
-		t.Errorf("the output contains that of tool servers:\n%s", all)
+		t.Errorf("the output contains the output of tool servers:\n%s", all)
 	}
 }

@@ -23,15 +23,16 @@ import (
 	"time"
 )
 
-// patience bounds the time of a block on a busy machine.
+// patience is the longest time that a block may take on a busy machine.
 const patience = 5 * time.Minute
 
-// shell runs the commands of one page in one bash, in an empty home with a copy of the agents that ship.
+// shell runs the commands of one page in one bash. The home is empty except for a copy of the agents
+// that ship with ambit.
 type shell struct {
 	t      *testing.T
-	dir    string // the reader's folder
+	dir    string // the reader's working directory
 	home   string
-	port   string // of the page's daemon, once it serves
+	port   string // the port of the page's daemon, after it has started
 	in     io.Writer
 	status *bufio.Reader
 	blocks int
@@ -42,7 +43,8 @@ type shell struct {
 	pages   string // prefix of the session's addresses
 }
 
-// standIn lets pages run in parallel: a daemon without --listen takes a free port, which the page shows as 7411.
+// standIn lets pages run in parallel: a daemon without --listen uses a free port, and [shell.printed]
+// replaces this port with 7411.
 const standIn = `set -e -o pipefail
 ambit() {
 	if [ "${1-}" = serve ] && [[ " $* " != *" --listen "* ]]; then
@@ -60,13 +62,13 @@ func newShell(t *testing.T, bin, place string, env []string) *shell {
 	if err := os.CopyFS(filepath.Join(s.dir, "agents"), os.DirFS(filepath.Join("..", "..", "..", "agents"))); err != nil {
 		t.Fatal(err)
 	}
-	said, status, err := os.Pipe()
+	fromShell, status, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "--noprofile", "--norc")
 	cmd.Dir, cmd.ExtraFiles = s.dir, []*os.File{status}
-	if place == "agents" { // its page uses the files beside it
+	if place == "agents" { // the page in this directory uses the files in the same directory
 		cmd.Dir = filepath.Join(s.dir, place)
 	}
 	cmd.Env = append([]string{
@@ -80,13 +82,13 @@ func newShell(t *testing.T, bin, place string, env []string) *shell {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.in, s.status = in, bufio.NewReader(said)
+	s.in, s.status = in, bufio.NewReader(fromShell)
 	_ = status.Close() // bash has its own copy
 	t.Cleanup(func() {
 		s.end()
 		_ = in.Close()
-		_ = cmd.Wait() // a failed command may have ended it
-		_ = said.Close()
+		_ = cmd.Wait() // a failed command may have ended bash
+		_ = fromShell.Close()
 	})
 	s.send(standIn)
 	return s
@@ -144,7 +146,8 @@ func (s *shell) do(path string, st step) {
 	}
 }
 
-// answer returns the next line on the shell's file descriptor 3.
+// answer returns the next line that the shell writes to file descriptor 3. It returns "" if the shell has
+// exited.
 func (s *shell) answer(at string) string {
 	s.t.Helper()
 	type answered struct {
@@ -182,7 +185,7 @@ func (s *shell) run(at string, st step) {
 		text = strings.ReplaceAll(text, "7411", s.port)
 	}
 	if err := exec.CommandContext(s.t.Context(), "bash", "-n", "-c", text).Run(); err != nil {
-		s.t.Fatalf("%s: bash cannot read it: %v", at, err)
+		s.t.Fatalf("%s: bash cannot parse the block: %v", at, err)
 	}
 	switch {
 	case st.background:
@@ -207,18 +210,18 @@ func (s *shell) run(at string, st step) {
 		s.t.Fatalf("%s: the block exits with %q, want %d:\n%s", at, code, st.exit, strings.Join(got, "\n"))
 	}
 	if st.want != nil && !matches(st.want, got) {
-		s.t.Fatalf("%s: it printed\n%s\n\nand the page says\n%s", at, strings.Join(got, "\n"), strings.Join(st.want, "\n"))
+		s.t.Fatalf("%s: the block printed\n%s\n\nbut the page shows\n%s", at, strings.Join(got, "\n"), strings.Join(st.want, "\n"))
 	}
 }
 
-// wait waits until a background block has printed the output of the page.
+// wait waits until a background block has printed the output that the page shows.
 func (s *shell) wait(at string, st step, out string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	for !matches(st.want, s.printed(out)) {
 		if ctx.Err() != nil || syscall.Kill(-s.jobs[len(s.jobs)-1], 0) != nil {
-			s.t.Fatalf("%s: it printed\n%s\n\nand the page says\n%s", at, strings.Join(s.printed(out), "\n"), strings.Join(st.want, "\n"))
+			s.t.Fatalf("%s: the block printed\n%s\n\nbut the page shows\n%s", at, strings.Join(s.printed(out), "\n"), strings.Join(st.want, "\n"))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -228,7 +231,8 @@ var serving = regexp.MustCompile(`(?m)^serving \d+ agents? at http://127\.0\.0\.
 
 var signIn = regexp.MustCompile(`http://127\.0\.0\.1:\d+/login\?ticket=\S+`)
 
-// printed returns the output of a block, with the page's port.
+// printed returns the lines that a block printed. It replaces the port and the home directory with the
+// values that pages show.
 func (s *shell) printed(out string) []string {
 	b, err := os.ReadFile(out)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -259,7 +263,8 @@ var homeLink = regexp.MustCompile(`<a class="mark" href="([^"]+)"`)
 
 var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`)
 
-// look opens a page of the console with the last printed link, and fills in its form if the step has fields.
+// look opens a page of the console with the last printed link. If the step has fields, look fills in the
+// form on the page.
 func (s *shell) look(at string, st step) {
 	s.t.Helper()
 	if s.browser == nil {

@@ -16,11 +16,13 @@ import (
 	"github.com/ambit-run/ambit/internal/test/overlay"
 )
 
-// The clock cannot be set for one process, and a Go program does not get the time from a shared library. So the test builds
-// an ambit with a standard library whose time.Now adds the offset in a file; the rest is as it ships.
+// The test cannot set the system clock for only one process. It also cannot replace a shared library,
+// because a Go program reads the time without one. So the test builds ambit with a changed standard
+// library. There, time.Now adds an offset that it reads from a file. Everything else is unchanged.
 
-// jumped is added to package time. It must make no system calls, because timers call time.Now where none are allowed, so it
-// reads the file through shared memory.
+// jumped is a source file that the test adds to package time. Its code must make no system calls, because
+// timers call time.Now where system calls are not allowed. Therefore the code reads the offset through
+// shared memory.
 const jumped = `package time
 
 import (
@@ -43,7 +45,7 @@ var clock = func() *int64 {
 }()
 
 func jumped() int64 {
-	if clock == nil { // too early
+	if clock == nil { // clock is not initialized yet
 		return 0
 	}
 	return *clock
@@ -70,17 +72,17 @@ func buildClocked(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const asks = "sec, nsec, mono := runtimeNow()\n"
-	if strings.Count(string(text), asks) != 1 {
-		t.Fatal("time.Now has changed: adapt the replacement")
+	const readsClock = "sec, nsec, mono := runtimeNow()\n"
+	if strings.Count(string(text), readsClock) != 1 {
+		t.Fatal("the source of time.Now has changed: adapt the replacement in this test")
 	}
 	list := overlay.Files(t, map[string]string{
-		filepath.Join(source, "time.go"):   strings.Replace(string(text), asks, asks+"\tsec += jumped()\n", 1),
+		filepath.Join(source, "time.go"):   strings.Replace(string(text), readsClock, readsClock+"\tsec += jumped()\n", 1),
 		filepath.Join(source, "jumped.go"): jumped,
 	})
 	ambit := filepath.Join(t.TempDir(), "ambit")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", list, "-o", ambit, "../../../cmd/ambit").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	return ambit
 }
@@ -94,7 +96,7 @@ func newClocked(t *testing.T, ambit, gate string) *clocked {
 	return c
 }
 
-// set sets the clock to so many seconds from the true time.
+// set sets the clock to the true time plus a number of seconds.
 func (c *clocked) set(seconds int) {
 	c.t.Helper()
 	f, err := os.OpenFile(c.clock, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -109,7 +111,7 @@ func (c *clocked) set(seconds int) {
 	}
 }
 
-// TestClockJumps sets the clock a day forward or back, and then right again.
+// TestClockJumps sets the clock a day forward or back, and then back to the true time.
 func TestClockJumps(t *testing.T) {
 	ambit := buildClocked(t)
 	for name, jump := range map[string]int{"forward": day, "backward": -day} {
@@ -129,27 +131,28 @@ func TestClockJumps(t *testing.T) {
 			c.set(step.at)
 			stdout, stderr, code := c.ambit("call", agent, "spend", "--input", `{"amount": 60}`, "--json")
 			if code != step.code || code == 1 && !strings.Contains(stdout, "amount_exceeded") {
-				t.Errorf("%d s from now: exit %d, want %d: %s %s", step.at, code, step.code, stdout, stderr)
+				t.Errorf("%d s from now: got exit code %d, want %d: %s %s", step.at, code, step.code, stdout, stderr)
 			}
 		}
 		c.whole()
 	})
 }
 
-// testJumpUnderACall checks that a call in progress is answered, and that its process is not considered dead.
+// testJumpUnderACall checks that a call in progress is answered. Another process must not treat the process
+// of this call as dead.
 func testJumpUnderACall(t *testing.T, c *clocked, jump int) {
 	d := c.serve()
 	got := make(chan outcome, 1)
 	go func() { a, err := d.pay(); got <- outcome{a, err} }()
 	c.until("the call has its effect", func() bool { return c.done() == 1 })
 	c.set(jump)
-	// Another process takes over calls of dead processes when it starts.
+	// When another process starts, it takes over the calls of dead processes.
 	if _, stderr, code := c.ambit("call", c.agent, "look"); code != 0 {
-		t.Errorf("another process: %s", stderr)
+		t.Errorf("a call of another process failed: %s", stderr)
 	}
 	c.open()
 	if o := <-got; o.err != nil || o.a.status != 200 {
-		t.Errorf("the call ends with %+v", o)
+		t.Errorf("the call returned %+v", o)
 	}
 	if list := c.decisions(); !slices.Equal(list, []string{"allow", "allow"}) || c.done() != 1 {
 		t.Errorf("the journal has %v, with %d effects", list, c.done())
@@ -159,13 +162,13 @@ func testJumpUnderACall(t *testing.T, c *clocked, jump int) {
 	c.recovers(d, 1)
 }
 
-// testJumpAndKey checks that calls with one key have one effect and one answer: the call in progress, the call that waits
-// for it, and later calls.
+// testJumpAndKey makes several calls with the same idempotency key: a first call, a call that waits for it,
+// and later calls. Together, these calls must have one effect and one answer.
 func testJumpAndKey(t *testing.T, c *clocked, jump int) {
 	pay := func() error {
 		stdout, stderr, code := c.ambit("call", c.agent, "pay", "--idempotency-key", "once")
 		if code != 0 || !strings.Contains(stdout, "paid") {
-			return fmt.Errorf("exit %d: %s %s", code, stdout, stderr)
+			return fmt.Errorf("exit code %d: %s %s", code, stdout, stderr)
 		}
 		return nil
 	}
@@ -187,13 +190,14 @@ func testJumpAndKey(t *testing.T, c *clocked, jump int) {
 		}
 	}
 	if n := c.done(); n != 1 {
-		t.Errorf("%d effects of one key", n)
+		t.Errorf("calls with one idempotency key had %d effects, want 1", n)
 	}
 	c.whole()
 }
 
-// testJumpAndApproval checks that a question cannot be answered after its expiry by the clock. The waiting call uses the
-// monotonic clock, so once the clock is right again, the question can be approved once.
+// testJumpAndApproval checks that an approval request cannot be approved after it has expired according to the
+// system clock. The waiting call uses the monotonic clock, so it keeps waiting. When the system clock is right
+// again, the request can be approved, but only once.
 func testJumpAndApproval(t *testing.T, c *clocked, jump int) {
 	agent := c.purse()
 	type end struct {
@@ -205,38 +209,39 @@ func testJumpAndApproval(t *testing.T, c *clocked, jump int) {
 		stdout, stderr, code := c.ambit("call", agent, "ask", "--json")
 		ended <- end{stdout, stderr, code}
 	}()
-	c.until("a person is asked", func() bool { return len(c.waiting()) == 1 })
+	c.until("the call waits for approval", func() bool { return len(c.waiting()) == 1 })
 	id := c.waiting()[0]
 	c.set(jump)
 	_, stderr, code := c.ambit("approvals", "approve", id)
 	if jump > 0 {
-		if code == 0 || !strings.Contains(stderr, "it has expired") {
-			t.Errorf("a day later approve exits with %d: %s", code, stderr)
+		if code == 0 || !strings.Contains(stderr, "the approval request has expired") {
+			t.Errorf("approving a day later: got exit code %d: %s", code, stderr)
 		}
 		c.set(0)
 		_, stderr, code = c.ambit("approvals", "approve", id)
 	}
 	if code != 0 {
-		t.Fatalf("approve exits with %d: %s", code, stderr)
+		t.Fatalf("approving: got exit code %d: %s", code, stderr)
 	}
 	if e := <-ended; e.code != 0 {
-		t.Errorf("the call ends with %+v", e)
+		t.Errorf("the call exited with %+v", e)
 	}
 	if _, _, code := c.ambit("approvals", "approve", id); code == 0 {
-		t.Error("it can be approved twice")
+		t.Error("the request was approved twice")
 	}
 	if n := count(c.decisions(), "allow"); n != 1 {
-		t.Errorf("the journal allows %d calls", n)
+		t.Errorf("the journal has %d allowed calls, want 1", n)
 	}
 }
 
-// testJumpAndRights checks that keys and grants for an hour have ended a day later, but not a day earlier.
+// testJumpAndRights checks keys and grants that are valid for an hour. They must have expired a day later, but
+// not a day earlier.
 func testJumpAndRights(t *testing.T, c *clocked, jump int) {
 	d := c.serve()
 	stdout, stderr, code := c.ambit("key", "new", "--expires", "1h", "--json")
 	var key struct{ Key string }
 	if err := json.Unmarshal([]byte(stdout), &key); err != nil || code != 0 || key.Key == "" {
-		t.Fatalf("%s %s", stdout, stderr)
+		t.Fatalf("ambit key new failed: %s %s", stdout, stderr)
 	}
 	if _, stderr, code := c.ambit("grant", "someone@local", "tool.bash", "--expires", "1h"); code != 0 {
 		t.Fatal(stderr)
@@ -253,7 +258,7 @@ func testJumpAndRights(t *testing.T, c *clocked, jump int) {
 			Grants []struct{ Action string }
 		}
 		if err := json.Unmarshal([]byte(stdout), &doc); err != nil || code != 0 {
-			t.Fatalf("%s %s", stdout, stderr)
+			t.Fatalf("ambit grants failed: %s %s", stdout, stderr)
 		}
 		return a.status == 200, len(doc.Grants) > 0
 	}

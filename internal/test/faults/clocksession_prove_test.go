@@ -14,7 +14,8 @@ import (
 	"testing"
 )
 
-// speak sends a message to the agent over MCP, in a session unless it is empty. It is safe for use in another goroutine.
+// speak sends an MCP message to the agent. If session is not empty, the message belongs to that session. Other
+// goroutines can call speak.
 func (d *daemon) speak(session, method, params string) (status int, id, text string, err error) {
 	req, err := http.NewRequestWithContext(d.h.t.Context(), "POST", d.url+"/mcp/till", strings.NewReader(
 		fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":%s}`, method, params)))
@@ -41,31 +42,31 @@ func (d *daemon) begin() string {
 	d.h.t.Helper()
 	status, id, text, err := d.speak("", "initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}`)
 	if err != nil || status != 200 || id == "" {
-		d.h.t.Fatalf("%d %s, %v", status, text, err)
+		d.h.t.Fatalf("starting a session: got status %d: %s, %v", status, text, err)
 	}
 	return id
 }
 
-// testJumpAndSession checks that a client's session ends after its time with an error that explains the fix, and that a call
-// in progress during the jump is answered once.
+// testJumpAndSession checks that a client's session expires with an error that says what to do. A call in
+// progress during the jump must be answered once.
 func testJumpAndSession(t *testing.T, c *clocked, jump int) {
 	d := c.serve()
 	session := d.begin()
-	type said struct {
+	type reply struct {
 		status int
 		text   string
 		err    error
 	}
-	got := make(chan said, 1)
+	got := make(chan reply, 1)
 	go func() {
 		status, _, text, err := d.speak(session, "tools/call", `{"name":"pay","arguments":{}}`)
-		got <- said{status, text, err}
+		got <- reply{status, text, err}
 	}()
 	c.until("the call has its effect", func() bool { return c.done() == 1 })
 	c.set(jump)
 	c.open()
 	if s := <-got; s.err != nil || s.status != 200 || !strings.Contains(s.text, "paid") {
-		t.Errorf("the call ends with %+v", s)
+		t.Errorf("the call returned %+v", s)
 	}
 	for _, at := range []int{jump, 0} {
 		c.set(at)
@@ -73,14 +74,14 @@ func testJumpAndSession(t *testing.T, c *clocked, jump int) {
 		good := err == nil && status == 200 && strings.Contains(text, "seen")
 		over := err == nil && status == 404 && strings.Contains(text, "begin again with initialize")
 		if at <= 0 && !good || at > 0 && !over {
-			t.Errorf("%d s from now: %d %s, %v", at, status, text, err)
+			t.Errorf("%d s from now: got status %d: %s, %v", at, status, text, err)
 		}
 		if fresh := d.begin(); fresh == session {
 			t.Error("two sessions have the same id")
 		}
 	}
 	if n := c.done(); n != 1 {
-		t.Errorf("%d effects of one call", n)
+		t.Errorf("one call had %d effects", n)
 	}
 	c.whole()
 }
@@ -100,7 +101,7 @@ func (d *daemon) browser() browser {
 	return browser{d, &http.Client{Jar: jar}}
 }
 
-// link makes a link to the console and returns its ticket.
+// link requests a link to the console and returns its ticket.
 func (d *daemon) link() string {
 	d.h.t.Helper()
 	a, err := d.send("POST", "/api/v1/console", "")
@@ -110,12 +111,12 @@ func (d *daemon) link() string {
 	}
 	link, bad := url.Parse(doc.URL)
 	if err != nil || bad != nil || link.Query().Get("ticket") == "" {
-		d.h.t.Fatalf("%s, %v", a.text, err)
+		d.h.t.Fatalf("requesting a link: got %s, %v", a.text, err)
 	}
 	return link.Query().Get("ticket")
 }
 
-// post sends a form and returns the page in the answer.
+// post sends a form and returns the status and the page of the response.
 func (b browser) post(path string, form url.Values) (status int, page string) {
 	b.d.h.t.Helper()
 	resp, err := b.PostForm(b.d.url+path, form)
@@ -147,7 +148,8 @@ var (
 	homePath = regexp.MustCompile(`<a class="mark" href="([^"]+)"`)
 )
 
-// testJumpAndConsole checks that a console session has ended a day later but not a day earlier, and that used links stay used.
+// testJumpAndConsole checks that a console session has expired a day later but not a day earlier. A used
+// link must stay invalid.
 func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 	d := c.serve()
 	used, unused := d.link(), d.link()
@@ -157,21 +159,21 @@ func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 		status, page := b.post("/login", url.Values{"ticket": {ticket}})
 		home := homePath.FindStringSubmatch(page)
 		if status != 200 || home == nil {
-			t.Fatalf("signing in: %d %s", status, page)
+			t.Fatalf("signing in: got status %d: %s", status, page)
 		}
 		homes[b] = home[1]
 	}
-	// One of them signs out, but its cookie and address were copied.
+	// One of the two browsers signs out, but an attacker has copied its cookie and address.
 	_, page := left.get(homes[left])
 	token := formToken.FindStringSubmatch(page)
 	at, err := url.Parse(d.url + homes[left])
 	if token == nil || err != nil {
-		t.Fatalf("no form on the page: %v", err)
+		t.Fatalf("the page contains no form: %v", err)
 	}
 	thief := d.browser()
 	thief.Jar.SetCookies(at, left.Jar.Cookies(at))
 	if status, page := left.post(homes[left]+"logout", url.Values{"token": {token[1]}}); status != 200 {
-		t.Fatalf("signing out: %d %s", status, page)
+		t.Fatalf("signing out: got status %d: %s", status, page)
 	}
 
 	for _, at := range []int{jump, 0} {
@@ -181,19 +183,19 @@ func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 			want = 401
 		}
 		if status, page := person.get(homes[person]); status != want || !strings.Contains(page, map[int]string{200: "till", 401: "Sign in"}[want]) {
-			t.Errorf("%d s from now, signed in: %d %s", at, status, page)
+			t.Errorf("%d s from now, signed in: got status %d: %s", at, status, page)
 		}
 		if status, page := d.browser().post("/login", url.Values{"ticket": {d.link()}}); status != 200 {
-			t.Errorf("%d s from now, a new link: %d %s", at, status, page)
+			t.Errorf("%d s from now, with a new link: got status %d: %s", at, status, page)
 		}
 		if status, page := d.browser().post("/login", url.Values{"ticket": {used}}); status != 403 || !strings.Contains(page, "used before, or is too old") {
-			t.Errorf("%d s from now, a used link: %d %s", at, status, page)
+			t.Errorf("%d s from now, with a used link: got status %d: %s", at, status, page)
 		}
 		if status, _ := thief.get(homes[left]); status != 401 {
-			t.Errorf("%d s from now, signed out: %d", at, status)
+			t.Errorf("%d s from now, with the copied cookie: got status %d", at, status)
 		}
 	}
 	if status, page := d.browser().post("/login", url.Values{"ticket": {unused}}); status != 200 {
-		t.Errorf("an unused link: %d %s", status, page)
+		t.Errorf("signing in with an unused link: got status %d: %s", status, page)
 	}
 }

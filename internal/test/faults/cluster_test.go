@@ -10,13 +10,14 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// outcome is the answer of a call in another goroutine.
+// outcome is the answer to a call made in another goroutine.
 type outcome struct {
 	a   answer
 	err error
 }
 
-// paying starts calls and returns when their intents are in the store and the first has had its effect.
+// paying starts n calls to the tool pay. It returns when the store contains an intent for each call and the
+// first call has had its effect.
 func (d *daemon) paying(n int, cluster *statetest.Cluster) []chan outcome {
 	d.h.t.Helper()
 	var calls []chan outcome
@@ -26,15 +27,15 @@ func (d *daemon) paying(n int, cluster *statetest.Cluster) []chan outcome {
 		go func() { a, err := d.pay(); got <- outcome{a, err} }()
 		calls = append(calls, got)
 	}
-	d.h.until("the calls are under way", func() bool {
+	d.h.until("all calls are in progress", func() bool {
 		return d.h.done() == had+1 && cluster.Ask(`SELECT count(*) FROM calls WHERE state = 'sending'`) == int64(n)
 	})
 	return calls
 }
 
-// TestPostgresRestarts crashes and restarts the database during calls. Each call has one effect and is in the journal, no
-// caller gets an error that denies its call, and calls with an unknown outcome are listed. No calls are made meanwhile.
-// The daemon reconnects by itself.
+// TestPostgresRestarts crashes and restarts the database during calls. Each call has one effect and a record in
+// the journal. No error claims that such a call had no effect. The calls with an unknown outcome are listed.
+// While the database is down, new calls are refused. The daemon reconnects without help.
 func TestPostgresRestarts(t *testing.T) {
 	t.Run("before the answers", func(t *testing.T) { testRestart(t, true) })
 	t.Run("after the answers", func(t *testing.T) { testRestart(t, false) })
@@ -46,17 +47,17 @@ func testRestart(t *testing.T, soon bool) {
 	h := newFixture(t, "", 0)
 	store := []string{"--store", cluster.Place()}
 	d := h.serve(store...)
-	const under = 3
-	calls := d.paying(under, cluster)
+	const started = 3
+	calls := d.paying(started, cluster)
 	cluster.Kill()
 	refused, err := d.pay()
 	if err != nil || refused.Error.Code != "store_unavailable" || refused.Error.Effect != "none" || refused.Error.Message == "" {
-		t.Errorf("a call while the server is down: %+v, %v", refused, err)
+		t.Errorf("calling while the database is down: got %+v, %v", refused, err)
 	}
 	if soon {
 		cluster.Start()
 	}
-	for range under {
+	for range started {
 		h.open()
 	}
 	answered := 0
@@ -73,15 +74,15 @@ func testRestart(t *testing.T, soon bool) {
 	if !soon {
 		cluster.Start()
 	}
-	h.settled(under, answered, store...)
-	if n := h.done(); n != under {
-		t.Errorf("%d effects of %d calls", n, under)
+	h.settled(started, answered, store...)
+	if n := h.done(); n != started {
+		t.Errorf("%d calls had %d effects", started, n)
 	}
-	h.recovers(d, under)
+	h.recovers(d, started)
 }
 
-// settled waits until the journal contains every call, and checks that answered calls are allowed and the others listed as
-// unknown.
+// settled waits until the journal contains every call. It checks that answered calls are recorded as allowed,
+// and that the others are listed as unknown.
 func (h *fixture) settled(calls, answered int, store ...string) {
 	h.t.Helper()
 	var allowed, unknown int
@@ -95,12 +96,12 @@ func (h *fixture) settled(calls, answered int, store ...string) {
 	}
 	stdout, stderr, code := h.ambit(append([]string{"journal", "show", "--unknown"}, store...)...)
 	if listed := strings.Count(stdout, "pay"); code != 0 || listed != unknown {
-		h.t.Errorf("%d unknown calls, but %d are listed: %s %s", unknown, listed, stdout, stderr)
+		h.t.Errorf("there are %d unknown calls, but the command lists %d: %s %s", unknown, listed, stdout, stderr)
 	}
 	h.whole(store...)
 }
 
-// recovers checks that the next call works; before is the number of earlier effects.
+// recovers checks that the next call works. The parameter before is the number of earlier effects.
 func (h *fixture) recovers(d *daemon, before int) {
 	h.t.Helper()
 	got := make(chan outcome, 1)
@@ -108,7 +109,7 @@ func (h *fixture) recovers(d *daemon, before int) {
 	h.until("the next call has its effect", func() bool { return h.done() == before+1 })
 	h.open()
 	if o := <-got; o.err != nil || o.a.status != 200 {
-		h.t.Errorf("the next call: %+v", o)
+		h.t.Errorf("the next call returned %+v", o)
 	}
 }
 
@@ -131,7 +132,7 @@ func TestPostgresFailsOver(t *testing.T) {
 	}
 	h.until("the journal has both calls", func() bool { return len(h.decisions(store...)) >= 2 })
 	if list := h.decisions(store...); slices.Contains(list, "deny") || h.done() != 2 {
-		t.Errorf("%v, and %d effects", list, h.done())
+		t.Errorf("the journal has the decisions %v, and there were %d effects", list, h.done())
 	}
 	h.whole(store...)
 	h.recovers(d, 2)

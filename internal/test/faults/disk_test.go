@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// small runs a command with a separate disk of 24 MB as AMBIT_HOME.
+// small returns a command line that runs a command with a separate disk of 24 MB as AMBIT_HOME.
 func (h *fixture) small(argv ...string) []string {
 	return append([]string{bubblewrap(h.t), "--dev-bind", "/", "/", "--size", fmt.Sprint(24 << 20), "--tmpfs", h.home(), "--die-with-parent", "--"}, argv...)
 }
 
-// fill fills the disk of a file, and returns a function that frees it again.
+// fill creates a file that fills its disk, and returns a function that removes the file.
 func fill(t *testing.T, file string) (free func()) {
 	t.Helper()
 	f, err := os.Create(file)
@@ -43,8 +43,8 @@ func fill(t *testing.T, file string) (free func()) {
 	}
 }
 
-// TestDaemonOnAFullDisk fills the disk under a daemon. Every answered call is in the journal, all other calls are refused
-// without effect, and the daemon continues when there is space again.
+// TestDaemonOnAFullDisk fills the disk of a running daemon. Every answered call must be in the journal. All
+// other calls must be refused without effect. The daemon must continue when there is space again.
 func TestDaemonOnAFullDisk(t *testing.T) {
 	h := newFixture(t, "-", 0)
 	if err := os.Mkdir(h.home(), 0o700); err != nil {
@@ -62,7 +62,7 @@ func TestDaemonOnAFullDisk(t *testing.T) {
 		case a.status == 200:
 			answered[tool]++
 		case a.Error.Code != "store_unavailable" || !strings.Contains(a.Error.Message, "space") || a.Error.Effect != "none":
-			t.Errorf("%s is refused with %s", tool, a.text)
+			t.Errorf("the call of %s returned %s", tool, a.text)
 		default:
 			refused[tool]++
 		}
@@ -81,14 +81,14 @@ func TestDaemonOnAFullDisk(t *testing.T) {
 	}
 	before := answered["pay"]
 	if n := h.done(); n != before {
-		t.Errorf("%d effects of %d answered calls", n, before)
+		t.Errorf("there were %d effects, but %d answered calls", n, before)
 	}
 	free()
 	for _, tool := range tools {
 		call(tool)
 	}
 	if answered["pay"] != before+1 {
-		t.Error("the disk has space again, but no call works")
+		t.Error("calls still fail although the disk has space again")
 	}
 	if refused["pay"] == 0 || refused["look"] == 0 {
 		t.Errorf("the disk was never full: %v answered, %v refused", answered, refused)
@@ -96,12 +96,12 @@ func TestDaemonOnAFullDisk(t *testing.T) {
 	t.Logf("%v answered, %v refused", answered, refused)
 	for _, tool := range tools {
 		if n := d.recorded(tool); n != answered[tool] {
-			t.Errorf("%s was answered %d times, but the journal has %d", tool, answered[tool], n)
+			t.Errorf("%s was answered %d times, but the journal has %d records", tool, answered[tool], n)
 		}
 	}
 	d.bringHome()
 	if n := h.whole(); n < answered["pay"]+answered["look"] {
-		t.Errorf("%d records verify, but %v were answered", n, answered)
+		t.Errorf("the journal has %d verified records, but these calls were answered: %v", n, answered)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestDaemonOnAFullDisk(t *testing.T) {
 func (d *daemon) bringHome() {
 	d.h.t.Helper()
 	inside := seenBy(d.pid)
-	disk, err := os.OpenRoot(inside + d.h.home()) // keeps the disk alive
+	disk, err := os.OpenRoot(inside + d.h.home()) // keeps the disk mounted after the daemon has exited
 	if err != nil {
 		d.h.t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func (d *daemon) bringHome() {
 	for deadline := time.Now().Add(time.Minute); err == nil; _, err = os.Readlink(inside) {
 		time.Sleep(time.Millisecond) // poll interval
 		if time.Now().After(deadline) {
-			d.h.t.Fatal("the daemon does not end")
+			d.h.t.Fatal("the daemon did not exit within a minute")
 		}
 	}
 	if err := os.CopyFS(d.h.home(), disk.FS()); err != nil {
@@ -128,7 +128,7 @@ func (d *daemon) bringHome() {
 	}
 }
 
-// recorded counts the calls of a tool that the journal allows.
+// recorded returns the number of allowed calls to a tool in the journal.
 func (d *daemon) recorded(tool string) (n int) {
 	d.h.t.Helper()
 	for before := ""; ; {
@@ -157,7 +157,8 @@ func (d *daemon) recorded(tool string) (n int) {
 	}
 }
 
-// TestBackupOnAFullDisk checks that a backup that does not fit fails and leaves no file.
+// TestBackupOnAFullDisk makes a backup that does not fit on the disk. The backup must fail and
+// leave no file.
 func TestBackupOnAFullDisk(t *testing.T) {
 	h := newFixture(t, "-", 0)
 	if _, stderr, code := h.ambit("call", h.agent, "pay"); code != 0 {
@@ -172,10 +173,10 @@ func TestBackupOnAFullDisk(t *testing.T) {
 		"sh", "-c", `cat /dev/zero >"$1/filler" 2>/dev/null; "$0" backup "$1/home.ambit" --plain; code=$?; rm "$1/filler"; ls -A "$1"; exit $code`, os.Args[0], disk)
 	stdout, stderr, code := h.run(cmd)
 	if code != 3 || !strings.Contains(stderr, "space") || strings.TrimSpace(stdout) != "" {
-		t.Errorf("exit %d: %s; left behind: %s", code, stderr, stdout)
+		t.Errorf("got exit code %d: %s; files left behind: %s", code, stderr, stdout)
 	}
 	if now := h.whole(); now != records {
-		t.Errorf("%d records, want %d", now, records)
+		t.Errorf("the journal has %d records, want %d", now, records)
 	}
 }
 
@@ -188,6 +189,6 @@ func TestDaemonOnAReadOnlyHome(t *testing.T) {
 	argv := append([]string{"--dev-bind", "/", "/", "--ro-bind", h.home(), h.home(), "--die-with-parent", "--"}, h.serving()...)
 	stdout, stderr, code := h.run(exec.CommandContext(t.Context(), bubblewrap(t), argv...))
 	if code != 3 || !strings.Contains(stdout, "cannot be written") || strings.Contains(stdout, "key_file") {
-		t.Errorf("exit %d: %s %s", code, stdout, stderr)
+		t.Errorf("got exit code %d: %s %s", code, stdout, stderr)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// bubblewrap is needed to make small and read-only disks without being root.
+// bubblewrap returns the path of bwrap. Tests use bwrap to create small and read-only disks without being
+// root.
 func bubblewrap(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("bwrap")
@@ -25,8 +26,8 @@ func bubblewrap(t *testing.T) string {
 	return path
 }
 
-// TestFullDisk checks that calls on a full disk are refused without effect, that they work when there is space again, and
-// that no record is lost.
+// TestFullDisk checks that calls on a full disk are refused without effect. The calls must work when there is
+// space again, and no record may be lost.
 func TestFullDisk(t *testing.T) {
 	h := newFixture(t, "-", 0)
 	if err := os.Mkdir(h.home(), 0o700); err != nil {
@@ -46,7 +47,7 @@ ambit journal verify --json || exit 13
 	h.env = append(h.env, "OUT="+out, "BINARY="+os.Args[0])
 	stdout, stderr, code := h.run(cmd)
 	if code != 0 {
-		t.Fatalf("exit %d: %s %s", code, stdout, stderr)
+		t.Fatalf("got exit code %d: %s %s", code, stdout, stderr)
 	}
 	codes, err := os.ReadFile(filepath.Join(out, "codes"))
 	if err != nil {
@@ -54,22 +55,22 @@ ambit journal verify --json || exit 13
 	}
 	paid := 2
 	for i, c := range strings.Fields(string(codes)) {
-		said, err := os.ReadFile(filepath.Join(out, fmt.Sprintf("full.%d.err", i+1)))
+		stderr, err := os.ReadFile(filepath.Join(out, fmt.Sprintf("full.%d.err", i+1)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		switch {
 		case c == "0":
-			paid++ // a page was left
-		case !strings.Contains(string(said), "space") || strings.Contains(string(said), "panic"):
-			t.Errorf("call %d ended with %s: %s", i+1, c, said)
+			paid++ // the disk still had space for this call
+		case !strings.Contains(string(stderr), "space") || strings.Contains(string(stderr), "panic"):
+			t.Errorf("call %d exited with %s: %s", i+1, c, stderr)
 		}
 	}
 	if !strings.Contains(string(codes), "3") && !strings.Contains(string(codes), "1") {
 		t.Error("the disk was never full")
 	}
 	if n := h.done(); n != paid {
-		t.Errorf("%d effects of %d answered calls", n, paid)
+		t.Errorf("there were %d effects, but %d answered calls", n, paid)
 	}
 }
 
@@ -83,22 +84,23 @@ func TestReadOnlyHome(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), bubblewrap(t), "--dev-bind", "/", "/", "--ro-bind", h.home(), h.home(), "--", os.Args[0], "call", h.agent, "pay")
 	stdout, stderr, code := h.run(cmd)
 	if code != 3 || !strings.Contains(stderr, "cannot be written") || strings.Contains(stdout, "paid") {
-		t.Errorf("exit %d: %s %s", code, stdout, stderr)
+		t.Errorf("got exit code %d: %s %s", code, stdout, stderr)
 	}
 	if n := h.done(); n != 1 {
-		t.Errorf("%d effects", n)
+		t.Errorf("there were %d effects, want 1", n)
 	}
 	if now := h.whole(); now != records {
-		t.Errorf("%d records, want %d", now, records)
+		t.Errorf("the journal has %d records, want %d", now, records)
 	}
 }
 
-// TestStoreGone moves the store away under a daemon. Calls are refused without effect until it is back.
+// TestStoreGone moves the store away while a daemon uses it. Calls are refused without effect until the
+// store is back.
 func TestStoreGone(t *testing.T) {
 	h := newFixture(t, "-", 0)
 	d := h.serve()
 	if a, err := d.pay(); err != nil || a.status != 200 {
-		t.Fatalf("%+v, %v", a, err)
+		t.Fatalf("the call returned %+v, %v", a, err)
 	}
 	store := filepath.Join(h.home(), "state.db")
 	if err := os.Rename(store, store+".away"); err != nil {
@@ -106,17 +108,17 @@ func TestStoreGone(t *testing.T) {
 	}
 	a, err := d.pay()
 	if err != nil || a.Error.Code != "store_unavailable" || a.Error.Message == "" {
-		t.Errorf("%+v, %v", a, err)
+		t.Errorf("the call returned %+v, %v", a, err)
 	}
 	if n := h.done(); n != 1 {
-		t.Errorf("%d effects while the store was gone", n)
+		t.Errorf("there were %d effects, want 1: a call had an effect while the store was gone", n)
 	}
 	if err := os.Rename(store+".away", store); err != nil {
 		t.Fatal(err)
 	}
 	h.until("the store is used again", func() bool { a, err := d.pay(); return err == nil && a.status == 200 && a.Error.Code == "" })
 	if n, allowed := h.done(), count(h.decisions(), "allow"); n != allowed {
-		t.Errorf("%d effects, but the journal has %d calls", n, allowed)
+		t.Errorf("there were %d effects, but the journal has %d allowed calls", n, allowed)
 	}
 	h.whole()
 }
@@ -130,39 +132,41 @@ func count(list []string, what string) (n int) {
 	return n
 }
 
-// TestLateAnswer checks that an answer after the timeout settles the unknown call, and that the call is not repeated.
+// TestLateAnswer covers an answer that arrives after the timeout, when the outcome of the call is recorded as
+// unknown. The answer must settle the call. The call must not be repeated.
 func TestLateAnswer(t *testing.T) {
 	h := newFixture(t, "", 500)
 	d := h.serve()
 	a, err := d.pay()
 	if err != nil || a.Error.Effect != "unknown" || a.Error.Message == "" {
-		t.Fatalf("%+v, %v", a, err)
+		t.Fatalf("the call returned %+v, %v", a, err)
 	}
 	if got := h.decisions(); !slices.Equal(got, []string{"unknown"}) {
-		t.Errorf("before the answer: %v", got)
+		t.Errorf("before the late answer, the journal has the decisions %v", got)
 	}
 	h.open()
-	h.until("the late answer settles it", func() bool { return slices.Equal(h.decisions(), []string{"unknown", "allow"}) })
+	h.until("the late answer settles the call", func() bool { return slices.Equal(h.decisions(), []string{"unknown", "allow"}) })
 	if n := h.done(); n != 1 {
-		t.Errorf("%d effects", n)
+		t.Errorf("there were %d effects, want 1", n)
 	}
 	h.whole()
 }
 
-// TestServerEndsInACall checks that a call is unknown, and not repeated, if its server exits during it.
+// TestServerEndsInACall covers a server that exits during a call. The outcome of the call must be
+// unknown, and the call must not be repeated.
 func TestServerEndsInACall(t *testing.T) {
 	h := newFixture(t, "dies", 0)
 	d := h.serve()
 	a, err := d.pay()
 	if err != nil || a.Error.Effect != "unknown" {
-		t.Fatalf("%+v, %v", a, err)
+		t.Fatalf("the call returned %+v, %v", a, err)
 	}
 	if n, got := h.done(), h.decisions(); n != 1 || !slices.Equal(got, []string{"unknown"}) {
-		t.Errorf("%d effects, %v", n, got)
+		t.Errorf("there were %d effects and the decisions %v, want 1 and one unknown", n, got)
 	}
 	stdout, stderr, code := h.ambit("journal", "show", "--unknown")
 	if code != 0 || !strings.Contains(stdout, "pay") {
-		t.Errorf("the call is not listed: %s %s", stdout, stderr)
+		t.Errorf("the unknown call is not listed: %s %s", stdout, stderr)
 	}
 	h.whole()
 }

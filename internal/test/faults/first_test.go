@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestServerIsThereLater covers a server that cannot start when the daemon does. The agent is listed with the reason, its
-// calls are refused, and it recovers by itself when the server is available.
+// TestServerIsThereLater covers a tool server that cannot start when the daemon starts. The agent is listed
+// with the reason, and its calls are refused. The agent recovers without help when the server is available.
 func TestServerIsThereLater(t *testing.T) {
 	h := newFixture(t, "-", 0)
 	program := filepath.Join(h.dir, "not-there-yet")
@@ -29,25 +29,25 @@ func TestServerIsThereLater(t *testing.T) {
 			err = json.Unmarshal([]byte(a.text), &doc)
 		}
 		if err != nil || len(doc.Agents) != 1 {
-			t.Fatalf("%s, %v", a.text, err)
+			t.Fatalf("listing the agents: got %s, %v", a.text, err)
 		}
 		return doc.Agents[0].State, doc.Agents[0].Error
 	}
 	if s, why := state(); s != "failed" || !strings.Contains(why, "not-there-yet") {
-		t.Errorf("it is listed as %s: %s", s, why)
+		t.Errorf("the agent is listed as %s: %s", s, why)
 	}
 	if a, err := d.pay(); err != nil || a.Error.Effect != "none" || !strings.Contains(a.Error.Message, "not-there-yet") {
-		t.Errorf("a call: %+v, %v", a, err)
+		t.Errorf("calling without the server: got %+v, %v", a, err)
 	}
 	if err := os.Symlink(os.Args[0], program); err != nil {
 		t.Fatal(err)
 	}
-	h.until("it is ready", func() bool { s, _ := state(); return s == "ready" })
+	h.until("the agent is ready", func() bool { s, _ := state(); return s == "ready" })
 	if a, err := d.pay(); err != nil || a.status != 200 {
-		t.Errorf("with the server available: %+v, %v", a, err)
+		t.Errorf("calling with the server: got %+v, %v", a, err)
 	}
 	if n := h.done(); n != 1 {
-		t.Errorf("%d effects", n)
+		t.Errorf("there were %d effects, want 1", n)
 	}
 	h.whole()
 }

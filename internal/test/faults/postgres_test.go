@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// TestPostgresDropsConnections drops every connection to the database during a call, as a restart or failover does. The call
-// has one effect and is in the journal.
+// TestPostgresDropsConnections drops every connection to the database during a call, as a restart or failover
+// does. The call has one effect and a record in the journal.
 func TestPostgresDropsConnections(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
 		if !strings.HasPrefix(place, "postgres:") {
@@ -43,22 +43,22 @@ func TestPostgresDropsConnections(t *testing.T) {
 			t.Fatal(o.err)
 		}
 		if o.a.status != 200 && (o.a.Error.Message == "" || o.a.Error.Effect == "none") {
-			t.Errorf("the caller gets %s", o.a.text)
+			t.Errorf("the caller got %s", o.a.text)
 		}
 		h.until("the journal has the call", func() bool {
 			list := h.decisions("--store", place)
 			return len(list) > 0 && list[len(list)-1] != "deny"
 		})
 		if n := h.done(); n != 1 {
-			t.Errorf("%d effects", n)
+			t.Errorf("there were %d effects, want 1", n)
 		}
 		h.whole("--store", place)
-		// The daemon continues.
+		// The daemon can still make calls.
 		go func() { a, err := d.pay(); got <- outcome{a, err} }()
 		h.until("the next call has its effect", func() bool { return h.done() == 2 })
 		h.open()
 		if o := <-got; o.err != nil || o.a.status != 200 {
-			t.Errorf("%+v", o)
+			t.Errorf("the next call returned %+v", o)
 		}
 	})
 }

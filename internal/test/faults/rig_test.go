@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package faults breaks the disk, the store, the tool server and the database while ambit works. No call may be lost or
-// repeated, and every caller must learn what happened. Package gateway tests kills at every stage of a call.
+// Package faults makes the disk, the store, the tool server and the database fail while ambit works. No call may be
+// lost or repeated, and every caller must learn the outcome of its call. The tests of package gateway kill ambit at
+// every stage of a call.
 package faults
 
 import (
@@ -28,7 +29,7 @@ const (
 	envAmbit  = "AMBIT_TEST_BE_AMBIT"
 	effector  = "effect-tool-server"
 	neighbour = "neighbour-of-the-store"
-	// patience bounds every wait for an expected event.
+	// patience is the longest time that a test waits for an expected event.
 	patience = 60 * time.Second
 )
 
@@ -50,13 +51,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveEffects is a tool server. A call of pay adds a line to a file. It is answered when the test writes a byte to gate, a
-// named pipe; if gate is "dies", the server exits instead.
+// serveEffects is a tool server. Each call to its tool pay adds a line to the file effects. The server answers
+// when the test writes a byte to gate, which is a named pipe. If gate is "dies", the server exits instead. If
+// gate is "-", the server answers at once.
 func serveEffects(effects, gate string) {
 	var opened *os.File
 	if filepath.IsAbs(gate) {
 		var err error
-		if opened, err = os.OpenFile(gate, os.O_RDWR, 0); err != nil { // open for writing too, so that reads never see the end
+		if opened, err = os.OpenFile(gate, os.O_RDWR, 0); err != nil { // opened for writing too, so that a read never returns the end of the file
 			return
 		}
 	}
@@ -103,7 +105,7 @@ func serveEffects(effects, gate string) {
 	}
 }
 
-// introduce answers the messages before the first call, and calls of look.
+// introduce answers the messages that come before the first call, and calls to the tool look.
 func introduce(method string, reply map[string]any) {
 	switch method {
 	case "initialize":
@@ -124,18 +126,20 @@ func introduce(method string, reply map[string]any) {
 	}
 }
 
-// fixture is an AMBIT_HOME with one agent, which has a tool with effects, pay, and one that reads, look.
+// fixture is an AMBIT_HOME with one agent. The agent has two tools: pay has an effect, and look only reads.
 type fixture struct {
 	t       *testing.T
 	dir     string
 	agent   string
 	effects string
 	gate    string
-	binary  string // the ambit to run
+	binary  string // the ambit binary to run
 	env     []string
 }
 
-// newFixture returns a fixture. gate is "-", "dies", or empty for a pipe that holds answers back.
+// newFixture returns a fixture. The parameter gate controls the answers of the server. The value "-" means
+// answers without delay. The value "dies" means that the server exits during a call. If gate is empty, a
+// named pipe holds answers back until [fixture.open] is called.
 func newFixture(t *testing.T, gate string, timeoutMS int) *fixture {
 	t.Helper()
 	dir := t.TempDir()
@@ -177,7 +181,7 @@ func (h *fixture) declare(server map[string]any, timeoutMS int) {
 
 func (h *fixture) home() string { return filepath.Join(h.dir, "home") }
 
-// done counts the effects.
+// done returns the number of effects so far.
 func (h *fixture) done() int {
 	text, err := os.ReadFile(h.effects)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -186,7 +190,7 @@ func (h *fixture) done() int {
 	return bytes.Count(text, []byte("\n"))
 }
 
-// open lets one answer through.
+// open lets the server send one answer.
 func (h *fixture) open() {
 	h.t.Helper()
 	f, err := os.OpenFile(h.gate, os.O_WRONLY, 0)
@@ -199,12 +203,12 @@ func (h *fixture) open() {
 	}
 }
 
-// until waits for an event.
-func (h *fixture) until(what string, come func() bool) {
+// until waits until the function happened returns true.
+func (h *fixture) until(what string, happened func() bool) {
 	h.t.Helper()
-	for end := time.Now().Add(patience); !come(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); !happened(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			h.t.Fatalf("timed out: %s", what)
+			h.t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
@@ -228,7 +232,7 @@ func (h *fixture) run(c *exec.Cmd) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// whole checks that the journal verifies, and returns the number of its records.
+// whole checks that the journal passes verification, and returns the number of its records.
 func (h *fixture) whole(args ...string) int {
 	h.t.Helper()
 	stdout, stderr, _ := h.ambit(append([]string{"journal", "verify", "--json"}, args...)...)
@@ -250,7 +254,7 @@ func (h *fixture) decisions(args ...string) (list []string) {
 		Records []struct{ Decision, Stage string }
 	}
 	if err := json.Unmarshal([]byte(stdout), &doc); err != nil || code != 0 {
-		h.t.Fatalf("%s %s", stdout, stderr)
+		h.t.Fatalf("ambit journal show failed: %s %s", stdout, stderr)
 	}
 	for _, r := range doc.Records {
 		if r.Decision != "allow" || r.Stage != "approve" { // an approval is not a call
@@ -266,7 +270,8 @@ type daemon struct {
 	pid      int
 }
 
-// seenBy returns the root of the files that a process, or its child in a container, sees: it may have its own disks.
+// seenBy returns the path of the root directory that a process sees. The process may have its own disks.
+// If the process is bwrap, seenBy returns the root directory of its child process.
 func seenBy(pid int) string {
 	if children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", pid)); err == nil {
 		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && string(comm) == "bwrap\n" && len(children) > 0 {
@@ -281,18 +286,18 @@ func (h *fixture) serving(args ...string) []string {
 	return append([]string{h.binary, "serve", "--json", "--listen", "127.0.0.1:0", "--agents", filepath.Dir(h.agent)}, args...)
 }
 
-// serve starts a daemon that ends with the test.
+// serve starts a daemon that stops when the test ends.
 func (h *fixture) serve(args ...string) *daemon {
 	h.t.Helper()
 	return h.start(h.serving(args...))
 }
 
-// start starts a daemon with a command.
+// start starts a daemon with a command line.
 func (h *fixture) start(argv []string) *daemon {
 	h.t.Helper()
 	cmd := exec.CommandContext(h.t.Context(), argv[0], argv[1:]...)
-	said := &output.Buffer{}
-	cmd.Env, cmd.Dir, cmd.Stderr = h.env, h.dir, said
+	printed := &output.Buffer{}
+	cmd.Env, cmd.Dir, cmd.Stderr = h.env, h.dir, printed
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -306,7 +311,7 @@ func (h *fixture) start(argv []string) *daemon {
 		_ = cmd.Wait()
 		timer.Stop()
 		if h.t.Failed() {
-			h.t.Logf("the daemon printed: %s", said.String())
+			h.t.Logf("the daemon printed: %s", printed.String())
 		}
 	})
 	var ready struct {
@@ -315,7 +320,7 @@ func (h *fixture) start(argv []string) *daemon {
 	}
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil || json.Unmarshal(line, &ready) != nil {
-		h.t.Fatalf("the daemon printed %q, %v: %s", line, err, said.String())
+		h.t.Fatalf("the daemon printed %q, %v: %s", line, err, printed.String())
 	}
 	key, err := os.ReadFile(seenBy(cmd.Process.Pid) + ready.KeyFile)
 	if err != nil {
@@ -331,7 +336,7 @@ type answer struct {
 	Error  struct{ Code, Message, Hint, Effect string }
 }
 
-// pay makes a call with an effect. It is safe for use in another goroutine.
+// pay calls a tool that has a side effect. It is safe for concurrent use.
 func (d *daemon) pay() (answer, error) { return d.call("pay") }
 
 func (d *daemon) call(tool string) (answer, error) {

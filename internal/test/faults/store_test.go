@@ -18,8 +18,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// hold takes the store's write lock, as a process that is stopped during a write does, and returns a function that releases
-// it.
+// hold takes the write lock of the store, like a process that is stopped during a write. It returns a function
+// that releases the lock.
 func (h *fixture) hold() (release func()) {
 	h.t.Helper()
 	f, err := os.OpenFile(filepath.Join(h.home(), "state.db.lock"), os.O_RDWR, 0)
@@ -43,7 +43,8 @@ func (h *fixture) queued() bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == unix.EWOULDBLOCK
 }
 
-// keepLocked writes to the store, prints a line, and stays in the transaction until its input ends.
+// keepLocked writes to the store, prints a line, and keeps the transaction open until its standard input
+// is closed.
 func keepLocked(place string) error {
 	db, err := statetest.OpenPlace(context.Background(), place)
 	if err != nil {
@@ -60,13 +61,14 @@ func keepLocked(place string) error {
 	return errors.Join(err, db.Close())
 }
 
-// TestStoreLocked locks the store from another process. A call with an effect waits and does nothing; reads are answered,
-// because their records go to the write-ahead log. When the lock is free, the call is made once.
+// TestStoreLocked locks the store from another process. A call with an effect waits and has no effect yet.
+// Reads are answered, because their records go to the write-ahead log. When the lock is released, the waiting
+// call is made once.
 func TestStoreLocked(t *testing.T) {
 	h := newFixture(t, "-", 0)
 	d := h.serve()
 	if a, err := d.pay(); err != nil || a.status != 200 {
-		t.Fatalf("%+v, %v", a, err)
+		t.Fatalf("the call returned %+v, %v", a, err)
 	}
 	release := h.hold()
 	defer release()
@@ -74,17 +76,17 @@ func TestStoreLocked(t *testing.T) {
 	go func() { a, err := d.pay(); got <- outcome{a, err} }()
 	h.until("the call waits for the store", h.queued)
 	if a, err := d.call("look"); err != nil || a.status != 200 {
-		t.Errorf("a read while the store is locked: %+v, %v", a, err)
+		t.Errorf("reading while the store is locked: got %+v, %v", a, err)
 	}
 	if n := h.done(); n != 1 {
-		t.Errorf("%d effects while the store was locked", n)
+		t.Errorf("there were %d effects, want 1: a call had an effect while the store was locked", n)
 	}
 	release()
 	if o := <-got; o.err != nil || o.a.status != 200 {
-		t.Errorf("after the lock was released: %+v", o)
+		t.Errorf("after the lock was released, the call returned %+v", o)
 	}
 	if n := h.done(); n != 2 {
-		t.Errorf("%d effects of 2 calls", n)
+		t.Errorf("2 calls had %d effects", n)
 	}
 	if allowed := count(h.decisions(), "allow"); allowed != 3 {
 		t.Errorf("the journal has %d calls, want 3", allowed)
@@ -107,7 +109,7 @@ func TestStoreReplaced(t *testing.T) {
 			h := newFixture(t, "-", 0)
 			d := h.serve()
 			if a, err := d.pay(); err != nil || a.status != 200 {
-				t.Fatalf("%+v, %v", a, err)
+				t.Fatalf("the call returned %+v, %v", a, err)
 			}
 			if err := spoil(filepath.Join(h.home(), "state.db")); err != nil {
 				t.Fatal(err)
@@ -115,11 +117,11 @@ func TestStoreReplaced(t *testing.T) {
 			for range 3 {
 				a, err := d.pay()
 				if err != nil || a.Error.Code != "store_unavailable" || !strings.Contains(a.Error.Message, "moved or removed") {
-					t.Errorf("%+v, %v", a, err)
+					t.Errorf("the call returned %+v, %v", a, err)
 				}
 			}
 			if n := h.done(); n != 1 {
-				t.Errorf("%d effects while nothing could be written down", n)
+				t.Errorf("there were %d effects, want 1: a call had an effect without a store", n)
 			}
 		})
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// purse is an agent whose tool has every guardrail that depends on time.
+// purse is the manifest of an agent whose tools have the guardrails that depend on time.
 const purse = `{
  "name": "Purse", "description": "Spends what it is given, and asks before it does anything large.", "kind": "mcp-tool",
  "system_prompt": "You spend what you are given, and tell whoever asks what you spent it on and why you did so.",
@@ -24,7 +24,7 @@ const purse = `{
  "example_prompts": ["Spend ten on tea.", "Spend ten on milk.", "Spend ten on cake."]
 }`
 
-// purse writes the agent.
+// purse writes the manifest and returns its path.
 func (h *fixture) purse() string {
 	h.t.Helper()
 	file := filepath.Join(h.dir, "purse", "findagent.json")
@@ -43,7 +43,7 @@ func (h *fixture) waiting() (ids []string) {
 	stdout, stderr, code := h.ambit("approvals", "list", "--json")
 	var doc struct{ Approvals []struct{ ID string } }
 	if err := json.Unmarshal([]byte(stdout), &doc); err != nil || code != 0 {
-		h.t.Fatalf("%v: %s %s", err, stdout, stderr)
+		h.t.Fatalf("ambit approvals list failed: %v: %s %s", err, stdout, stderr)
 	}
 	for _, a := range doc.Approvals {
 		ids = append(ids, a.ID)
@@ -51,8 +51,8 @@ func (h *fixture) waiting() (ids []string) {
 	return ids
 }
 
-// TestKilledWhileAPersonThinks kills a process whose call waits for approval. A later approval does not make the call by
-// itself; the same call, made again, uses it once.
+// TestKilledWhileAPersonThinks kills a process whose call waits for approval. A later approval does not
+// start the call. If the same call is made again, it uses the approval. The approval works only once.
 func TestKilledWhileAPersonThinks(t *testing.T) {
 	h := newFixture(t, "-", 0)
 	agent := h.purse()
@@ -61,26 +61,26 @@ func TestKilledWhileAPersonThinks(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	h.until("a person is asked", func() bool { return len(h.waiting()) == 1 })
+	h.until("the call waits for approval", func() bool { return len(h.waiting()) == 1 })
 	id := h.waiting()[0]
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // the error only says that the process was killed
 	if _, stderr, code := h.ambit("approvals", "approve", id); code != 0 {
 		t.Fatal(stderr)
 	}
 	if list := h.decisions(); slices.Contains(list, "allow") {
-		t.Errorf("the call was made by itself: %v", list)
+		t.Errorf("the approval made the call: the journal has the decisions %v", list)
 	}
 	if _, stderr, code := h.ambit("call", agent, "ask"); code != 0 {
-		t.Errorf("the same call again: exit %d, %s", code, stderr)
+		t.Errorf("making the same call again: got exit code %d: %s", code, stderr)
 	}
 	if n := count(h.decisions(), "allow"); n != 1 || len(h.waiting()) != 0 {
-		t.Errorf("the journal allows %d calls, and %d approvals are pending", n, len(h.waiting()))
+		t.Errorf("the journal has %d allowed calls, and %d approvals are pending; want 1 and 0", n, len(h.waiting()))
 	}
 	if _, _, code := h.ambit("approvals", "approve", id); code == 0 {
-		t.Error("a used approval is used again")
+		t.Error("a used approval could be approved again")
 	}
 	h.whole()
 }

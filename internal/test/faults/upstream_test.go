@@ -21,11 +21,12 @@ import (
 // upstream is an HTTP tool server that can misbehave.
 type upstream struct {
 	h       *fixture
-	manner  atomic.Value // of string: how calls of pay are answered
+	manner  atomic.Value // a string: how the server answers calls of pay
 	release chan struct{}
 }
 
-// newUpstream returns a server, a fixture whose agent uses it, and the wire between the two.
+// newUpstream returns a server and the wire between the server and the agent that uses it. The server's
+// field h is a fixture with this agent.
 func newUpstream(t *testing.T) (*upstream, *wire) {
 	t.Helper()
 	u := &upstream{h: newFixture(t, "-", 0), release: make(chan struct{})}
@@ -99,8 +100,9 @@ func (u *upstream) paid() {
 	fmt.Fprintln(f, "paid")
 }
 
-// wire forwards connections until it is broken. Then they stay open but carry nothing, and neither end notices, as when a
-// machine loses power or a firewall drops its state.
+// wire forwards connections until the test breaks it. Then the connections stay open but transfer no
+// data, and neither end is notified. The same happens when a machine loses power or a firewall drops its
+// state.
 type wire struct {
 	t      *testing.T
 	listen net.Listener
@@ -175,8 +177,8 @@ func (w *wire) carry(near net.Conn) {
 	pass(far, near)
 }
 
-// TestUpstream checks that a call to a misbehaving server becomes unknown in time and is not repeated, and that the next call
-// works when the server recovers.
+// TestUpstream calls a server that misbehaves. The call must end in time with an unknown outcome, and it must not
+// be repeated. The next call must work when the server recovers.
 func TestUpstream(t *testing.T) {
 	for _, manner := range []string{"late", "cut", "dripping"} {
 		t.Run(manner, func(t *testing.T) {
@@ -185,49 +187,49 @@ func TestUpstream(t *testing.T) {
 			u.manner.Store(manner)
 			a, err := d.pay()
 			if err != nil || a.Error.Effect != "unknown" || a.Error.Message == "" {
-				t.Errorf("the caller gets %+v, %v", a, err)
+				t.Errorf("the caller got %+v, %v", a, err)
 			}
 			if got := u.h.decisions(); !slices.Equal(got, []string{"unknown"}) {
-				t.Errorf("the journal has %v", got)
+				t.Errorf("the journal has the decisions %v, want one unknown", got)
 			}
 			want := []string{"unknown"}
 			if manner == "late" {
 				close(u.release)
-				want = append(want, "allow") // the late answer settles it
+				want = append(want, "allow") // the late answer settles the call
 			}
 			u.manner.Store("")
 			u.h.until("the journal has the outcome", func() bool { return slices.Equal(u.h.decisions(), want) })
 			u.h.until("the next call works", func() bool { a, err := d.pay(); return err == nil && a.status == 200 })
 			if n, calls := u.h.done(), len(u.h.decisions())-len(want)+1; n != calls {
-				t.Errorf("%d effects of %d calls", n, calls)
+				t.Errorf("there were %d effects, but %d calls", n, calls)
 			}
 			u.h.whole()
 		})
 	}
 }
 
-// TestHalfOpenUpstream loses the server's machine without closing the connection. The call that notices is unknown, because
-// it may have arrived; later calls use new connections.
+// TestHalfOpenUpstream cuts off the server without closing the connection. The outcome of the first call is
+// unknown, because the call may have arrived. Later calls use new connections.
 func TestHalfOpenUpstream(t *testing.T) {
 	u, w := newUpstream(t)
 	d := u.h.serve()
 	if a, err := d.pay(); err != nil || a.status != 200 {
-		t.Fatalf("%+v, %v", a, err)
+		t.Fatalf("the first call returned %+v, %v", a, err)
 	}
 	w.broken.Store(true)
 	a, err := d.pay()
 	if err != nil || a.Error.Effect != "unknown" || a.Error.Code != "timed_out" {
-		t.Errorf("the caller gets %+v, %v", a, err)
+		t.Errorf("the caller got %+v, %v", a, err)
 	}
 	if a, err := d.call("look"); err != nil || a.Error.Code != "timed_out" || a.Error.Effect != "none" {
-		t.Errorf("the caller of look gets %+v, %v", a, err)
+		t.Errorf("the caller of look got %+v, %v", a, err)
 	}
 	w.broken.Store(false)
 	tries := 0
 	u.h.until("calls work again", func() bool { tries++; a, err := d.pay(); return err == nil && a.status == 200 })
 	t.Logf("%d calls until one arrived", tries)
 	if n := u.h.done(); n != 2 {
-		t.Errorf("%d effects of two calls that arrived", n)
+		t.Errorf("there were %d effects, want 2: one for each call that arrived", n)
 	}
 	u.h.whole()
 }

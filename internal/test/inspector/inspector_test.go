@@ -1,6 +1,6 @@
 //go:build prove
 
-// Package inspector opens an agent with the official MCP inspector.
+// Package inspector calls an agent with the official MCP inspector.
 package inspector
 
 import (
@@ -33,7 +33,8 @@ func run(t *testing.T, name string, args ...string) (string, error) {
 }
 
 func TestInspector(t *testing.T) {
-	// npm ci refuses the lock, because it lacks optional packages of other platforms. npm install uses it as far as possible.
+	// npm ci rejects the lock file, because the file lacks the optional packages of other platforms. npm
+	// install uses the versions that the file contains.
 	if out, err := run(t, "npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save"); err != nil {
 		lacks(t, "the inspector cannot be installed: %v\n%s", err, out)
 	}
@@ -59,27 +60,27 @@ func TestInspector(t *testing.T) {
 		t.Helper()
 		out, err := run(t, node, append([]string{filepath.Join("node_modules", ".bin", "mcp-inspector"), "--cli"}, args...)...)
 		if err != nil {
-			t.Errorf("%v\n%s", err, out)
+			t.Errorf("the inspector failed: %v\n%s", err, out)
 		}
 		return out
 	}
 	agent := declare(t, dir, fixture)
-	looks := func(t *testing.T, at ...string) {
+	check := func(t *testing.T, at ...string) {
 		t.Helper()
 		if out := inspect(append(at, "--method", "tools/list")...); !strings.Contains(out, `"name": "greet"`) {
-			t.Errorf("the list is %s", out)
+			t.Errorf("the list of tools is %s", out)
 		}
 		if out := inspect(append(at, "--method", "tools/call", "--tool-name", "greet", "--tool-arg", "name=Ann")...); !strings.Contains(out, "Hi Ann") {
-			t.Errorf("the call gave %s", out)
+			t.Errorf("the call returned %s", out)
 		}
 	}
-	t.Run("stdio", func(t *testing.T) { looks(t, ambit, "run", agent) })
+	t.Run("stdio", func(t *testing.T) { check(t, ambit, "run", agent) })
 	overHTTP := func(path string, args ...string) func(*testing.T) {
 		return func(t *testing.T) {
 			url, key := start(t, ambit, args...)
 			for _, era := range []string{"legacy", "modern"} {
 				t.Run(era, func(t *testing.T) {
-					looks(t, url+path, "--transport", "http", "--protocol-era", era, "--header", "Authorization: Bearer "+key)
+					check(t, url+path, "--transport", "http", "--protocol-era", era, "--header", "Authorization: Bearer "+key)
 				})
 			}
 		}
@@ -102,7 +103,7 @@ func start(t *testing.T, ambit string, args ...string) (url, key string) {
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("ambit ended with %v", err)
+			t.Errorf("ambit exited with %v", err)
 		}
 	})
 	var ready struct {

@@ -14,34 +14,35 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// A command runs ambit on a shipped agent. PATH is the agent's path, ME the principal of the test.
+// A command runs ambit with a shipped agent. In args, PATH stands for the path of the agent, and ME for the
+// principal of the test.
 type command struct {
-	args string // separated by |
+	args string // the arguments, separated by |
 	code int
-	want string // in the output
+	want string // a part of the output
 }
 
-// commands use each agent without fetching packages. The tests with the tag prove start the tool servers of the Matrix and
-// GPARS agents, which come from npm.
+// commands lists the commands to run with each agent. These commands need no downloads. The tool servers of
+// the Matrix and GPARS agents come from npm. Only tests with the build tag prove start these servers.
 var commands = map[string][]command{
 	"default": {
 		{"verify|--offline|PATH", 0, "ok: matrix://agent/default"},
-		{`why|PATH|read_file|--input|{"path":"x"}`, 0, "it would be allowed"},
+		{`why|PATH|read_file|--input|{"path":"x"}`, 0, "the call would be allowed"},
 		{`why|PATH|fetch_youtube_transcript|--input|{"url":"https://example.com"}`, 1, "side_effect_denied"},
 	},
 	"neo": {
 		{"verify|--offline|PATH", 0, "ok: matrix://agent/neo"},
-		{"why|PATH|read_graph", 0, "it would be allowed"},
+		{"why|PATH|read_graph", 0, "the call would be allowed"},
 		{`why|PATH|read_file|--input|{"path":"x"}`, 1, "unknown_tool"},
 	},
 	"forge": {
 		{"verify|--offline|PATH", 0, "ok: matrix://agent/forge"},
-		{`why|PATH|fetch_youtube_transcript|--input|{"url":"https://example.com"}`, 0, "it would be allowed"},
+		{`why|PATH|fetch_youtube_transcript|--input|{"url":"https://example.com"}`, 0, "the call would be allowed"},
 	},
 	"gpars-researcher": {
 		{`why|PATH|read_file|--input|{"path":"x"}`, 1, "scope_not_granted"},
 		{"grant|gpars-researcher|--server|registry.openmcp.org/filesystem|--scope|read", 0, "granted: read"},
-		{`why|PATH|read_file|--input|{"path":"x"}`, 0, "it would be allowed"},
+		{`why|PATH|read_file|--input|{"path":"x"}`, 0, "the call would be allowed"},
 		{`why|PATH|write_file|--input|{"path":"x","content":"y"}`, 1, "scope_not_granted"},
 	},
 	"research": {
@@ -82,7 +83,7 @@ var commands = map[string][]command{
 // TestShippedAgents runs the commands of every agent that ships.
 func TestShippedAgents(t *testing.T) {
 	if names := slices.Sorted(maps.Keys(commands)); !slices.Equal(names, agents.Names()) {
-		t.Fatalf("the test uses %q, want %q", names, agents.Names())
+		t.Fatalf("the test has commands for %q, want %q", names, agents.Names())
 	}
 	sandboxtest.Need(t)
 	for name, list := range commands {
@@ -101,7 +102,7 @@ func TestShippedAgents(t *testing.T) {
 				}
 				code := cli.Run(t.Context(), args, strings.NewReader(""), &out, &out)
 				if code != c.code || !strings.Contains(out.String(), c.want) {
-					t.Fatalf("ambit %s exits %d:\n%s", strings.Join(args, " "), code, out.String())
+					t.Fatalf("ambit %s: got exit code %d:\n%s", strings.Join(args, " "), code, out.String())
 				}
 			}
 		})
@@ -115,7 +116,7 @@ func TestStarters(t *testing.T) {
 		var out bytes.Buffer
 		file := filepath.Join(root, "agents", filepath.FromSlash(agents.Starter(dialect)))
 		if code := cli.Run(t.Context(), []string{"validate", "--dialect", dialect, file}, strings.NewReader(""), &out, &out); code != 0 {
-			t.Errorf("%s exits %d: %s", file, code, out.String())
+			t.Errorf("validating %s: got exit code %d: %s", file, code, out.String())
 		}
 	}
 }

@@ -7,13 +7,13 @@ import (
 
 // TestGoroutineLeaks requires every tested package that starts goroutines to check for leaks in its TestMain.
 func TestGoroutineLeaks(t *testing.T) {
-	starts, tested, looks := map[string]string{}, map[string]bool{}, map[string]bool{}
+	starts, tested, checks := map[string]string{}, map[string]bool{}, map[string]bool{}
 	for _, f := range source(t) {
 		switch {
 		case f.isTest():
 			tested[f.dir()] = true
 			if looksForLeaks(f.syntax) {
-				looks[f.dir()] = true
+				checks[f.dir()] = true
 			}
 		case startsGoroutines(f.syntax):
 			starts[f.dir()] = f.path
@@ -23,13 +23,14 @@ func TestGoroutineLeaks(t *testing.T) {
 		t.Fatalf("found only %d packages that start goroutines", len(starts))
 	}
 	for dir, file := range starts {
-		if tested[dir] && !looks[dir] {
+		if tested[dir] && !checks[dir] {
 			t.Errorf("%s starts goroutines, but %s has no TestMain that calls goleak.VerifyTestMain(m)", file, dir)
 		}
 	}
 }
 
-// startsGoroutines reports whether a file has a go statement or calls a method Go, as of sync.WaitGroup.
+// startsGoroutines reports whether a file contains a go statement or calls a method named Go. The type
+// sync.WaitGroup has such a method.
 func startsGoroutines(file *ast.File) (found bool) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -47,16 +48,16 @@ func startsGoroutines(file *ast.File) (found bool) {
 
 // looksForLeaks reports whether a file has a TestMain and uses goleak.
 func looksForLeaks(file *ast.File) bool {
-	main, asks := false, false
+	main, leaks := false, false
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncDecl:
 			main = main || n.Recv == nil && n.Name.Name == "TestMain"
 		case *ast.SelectorExpr:
 			from, ok := n.X.(*ast.Ident)
-			asks = asks || ok && from.Name == "goleak" && (n.Sel.Name == "VerifyTestMain" || n.Sel.Name == "Find")
+			leaks = leaks || ok && from.Name == "goleak" && (n.Sel.Name == "VerifyTestMain" || n.Sel.Name == "Find")
 		}
 		return true
 	})
-	return main && asks
+	return main && leaks
 }

@@ -13,8 +13,8 @@ import (
 // groupRow matches a row of the table of groups in ARCHITECTURE.md: | `gateway` | what it does | packages |
 var groupRow = regexp.MustCompile("(?m)^\\| `([a-z]+)` \\| .+ \\| (.+) \\|$")
 
-// groups returns the groups under internal/ in the order of ARCHITECTURE.md, from the top to the bottom, and the
-// packages that the page lists for each.
+// groups returns the groups under internal/ in the order of ARCHITECTURE.md, highest group first. It also
+// returns the packages that the page lists for each group.
 func groups(page string) (order []string, packages map[string][]string) {
 	packages = map[string][]string{}
 	for _, m := range groupRow.FindAllStringSubmatch(page, -1) {
@@ -45,7 +45,7 @@ func group(dir string) (name, below string) {
 func TestGroups(t *testing.T) {
 	order, listed := groups(architecture(t))
 	if len(order) != 7 {
-		t.Fatalf("ARCHITECTURE.md lists the groups %q; there are seven", order)
+		t.Fatalf("ARCHITECTURE.md lists the groups %q, want seven groups", order)
 	}
 	exist := map[string]bool{}
 	for _, f := range source(t) {
@@ -65,8 +65,9 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// upward returns the imports that violate the order of the groups. A package may import its own group, the groups below
-// it, and the three public packages. The group manifest may not import the public package manifest, which is its facade.
+// upward returns the imports that violate the order of the groups. A package may import its own group, the groups
+// below it, and the three public packages. The group manifest may not import the public package manifest, which is
+// its facade.
 func upward(order []string, imports map[[2]string]string) []string {
 	var wrong []string
 	for pair, file := range imports {
@@ -106,7 +107,7 @@ func TestImportsRunDownward(t *testing.T) {
 	}
 }
 
-// TestUpward shows that a wrong import is reported.
+// TestUpward checks that a wrong import is reported.
 func TestUpward(t *testing.T) {
 	order := []string{"cli", "gateway", "manifest"}
 	for _, tt := range []struct{ from, to, want string }{

@@ -1,5 +1,6 @@
-// Package layout checks the source as a whole: ARCHITECTURE.md lists every package, imports point downward, every package
-// has a comment, files are short, and every agent that ships works.
+// Package layout checks the source code of the whole repository: ARCHITECTURE.md lists every package, packages
+// import only lower packages, every package has a comment, files are short, and every agent in the repository
+// works.
 package layout
 
 import (
@@ -102,12 +103,12 @@ var read = sync.OnceValues(func() ([]file, error) {
 	return files, err
 })
 
-// TestFileLength bounds the length of a file.
+// TestFileLength checks that no file is too long.
 func TestFileLength(t *testing.T) {
-	const most = 600
+	const limit = 600
 	for _, f := range source(t) {
-		if f.lines > most {
-			t.Errorf("%s has %d lines; split a file of more than %d", f.path, f.lines, most)
+		if f.lines > limit {
+			t.Errorf("%s has %d lines: split it, because the limit is %d", f.path, f.lines, limit)
 		}
 	}
 }
@@ -127,7 +128,7 @@ func TestPackageComments(t *testing.T) {
 		comments[dir] = append(comments[dir], f.path)
 		name := f.syntax.Name.Name
 		if text := f.syntax.Doc.Text(); name != "main" && !strings.HasPrefix(text, "Package "+name+" ") {
-			t.Errorf("%s: the package comment begins %q", f.path, strings.SplitN(text, "\n", 2)[0])
+			t.Errorf("%s: the package comment begins with %q, want \"Package %s\"", f.path, strings.SplitN(text, "\n", 2)[0], name)
 		}
 	}
 	for dir, only := range tests {
@@ -140,7 +141,8 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// TestPublicPackages lists the packages that others can import, and requires examples with checked output for each.
+// TestPublicPackages checks which packages other modules can import. Each of these packages must have examples
+// with checked output.
 func TestPublicPackages(t *testing.T) {
 	packages, tests := map[string]bool{}, map[string][]*ast.File{}
 	for _, f := range source(t) {
@@ -152,7 +154,8 @@ func TestPublicPackages(t *testing.T) {
 			packages[f.dir()] = true
 		}
 	}
-	// agents and docs/api are importable only because they embed their folders.
+	// The packages agents and docs/api are outside internal only because they embed the files of their
+	// directories.
 	want := []string{"agent", "agents", "docs/api", "manifest", "tooluri"}
 	if got := slices.Sorted(maps.Keys(packages)); !slices.Equal(got, want) {
 		t.Errorf("the packages outside internal are %q, want %q", got, want)

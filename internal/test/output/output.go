@@ -1,4 +1,4 @@
-// Package output captures what a program prints, for tests that read it while the program runs.
+// Package output captures the output of a program for tests that read the output while the program runs.
 package output
 
 import (
@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Buffer is a bytes.Buffer that is safe for one goroutine to write while another reads.
+// Buffer is a buffer to which one goroutine can write while another goroutine reads.
 type Buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

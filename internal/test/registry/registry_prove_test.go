@@ -80,7 +80,7 @@ func start(t *testing.T) *official {
 			return r
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the registry does not answer: %v\n%s", err, log.String())
+			t.Fatalf("the registry did not start within a minute: %v\n%s", err, log.String())
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (r *official) publish(name string, versions ...[2]string) {
 	}
 }
 
-// ambit runs a command and decodes its document.
+// ambit runs a command with --json, checks its exit code and decodes its output.
 func ambit(t *testing.T, want int, into any, args ...string) {
 	t.Helper()
 	var out, log bytes.Buffer
@@ -166,7 +166,8 @@ func place(t *testing.T, name, text string) string {
 	return name
 }
 
-// newHome returns an AMBIT_HOME. The package store is read-only and is made writable before it is removed.
+// newHome returns a new AMBIT_HOME. The packages in it are read-only, so they are made writable before the test
+// removes them.
 func newHome(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "home")
@@ -203,20 +204,20 @@ func TestOfficialRegistry(t *testing.T) {
 		}
 		var got shown
 		if ambit(t, 0, &got, "catalog", "show", "registry.openmcp.org/notes", "--version", constraint); got.Version != want || got.From != "registry" {
-			t.Errorf("%s gives %+v, want %s", constraint, got, want)
+			t.Errorf("the constraint %s selects %+v, want %s", constraint, got, want)
 		}
 	}
 	var list struct{ Servers []struct{ Name string } }
 	if ambit(t, 0, &list, "catalog", "list", "--registry", "registry.openmcp.org", "--search", "notes"); len(list.Servers) != 1 {
-		t.Errorf("the registry lists %v", list.Servers)
+		t.Errorf("searching the registry: got %v, want one server", list.Servers)
 	}
 	// Servers that the registry does not know come from the catalogue.
 	var got shown
 	if ambit(t, 0, &got, "catalog", "show", "registry.openmcp.org/bash"); got.From != "catalogue" {
-		t.Errorf("bash is from %s", got.From)
+		t.Errorf("the server bash comes from %s, want the catalogue", got.From)
 	}
 
-	// An agent that needs it: denied, then granted and locked, then run.
+	// An agent requires the server: calls are refused until the scope is granted and the server is locked.
 	file := place(t, filepath.Join(t.TempDir(), "keeper.json"), `{"id": "org:example/agent:keeper-v1", "required_mcp_servers": [
 		{"server_id": "registry.openmcp.org/notes", "version": "^1.0.0", "permission_scopes": ["read"]}]}`)
 	ambit(t, 1, nil, "call", file, "read_graph")
@@ -226,12 +227,12 @@ func TestOfficialRegistry(t *testing.T) {
 		Servers []struct{ Alias, Version string }
 	}
 	if ambit(t, 0, &locked, "lock", file); len(locked.Servers) != 1 || locked.Servers[0].Version != "1.10.0" {
-		t.Errorf("locked %+v", locked)
+		t.Errorf("the lock contains %+v, want version 1.10.0", locked)
 	}
 	ambit(t, 0, nil, "call", file, "read_graph")
 	ambit(t, 1, nil, "call", file, "create_entities", "--input", `{"entities":[]}`)
 
-	// Newer versions are published, and the lock still applies.
+	// A newer version is published, but the lock still applies.
 	r.publish("notes", [2]string{"1.20.0", "active"})
 	if err := os.RemoveAll(filepath.Join(home, "registry", "cache")); err != nil {
 		t.Fatal(err)
@@ -241,16 +242,16 @@ func TestOfficialRegistry(t *testing.T) {
 	}
 	var in inspected
 	if ambit(t, 0, &in, "inspect", file); in.Required[0].Resolved != "1.10.0" || in.Required[0].From != "lock" {
-		t.Errorf("with a lock: %+v", in)
+		t.Errorf("with a lock: got %+v", in)
 	}
 	if ambit(t, 0, &locked, "lock", "--update", file); locked.Servers[0].Version != "1.20.0" {
-		t.Errorf("after an update: %+v", locked)
+		t.Errorf("after the update: got %+v", locked)
 	}
-	// Without the registry: from the lock, from the cache, or not at all.
+	// Without the registry, a server comes from the lock or from the cache. Otherwise it is unavailable.
 	r.stop()
 	ambit(t, 0, nil, "call", file, "read_graph")
 	if ambit(t, 0, &got, "catalog", "show", "registry.openmcp.org/notes", "--version", "^1"); got.Version != "1.20.0" {
-		t.Errorf("offline: %+v", got)
+		t.Errorf("offline: got %+v", got)
 	}
 	ambit(t, 3, nil, "catalog", "show", "registry.openmcp.org/other")
 }
@@ -287,7 +288,7 @@ func run(t *testing.T, file string) *client {
 		toIn.Close()
 		go func() { _, _ = io.Copy(io.Discard, fromOut) }()
 		if code := <-done; code != 0 || t.Failed() {
-			t.Logf("ambit run ended with %d\n%s", code, log.String())
+			t.Logf("ambit run exited with %d\n%s", code, log.String())
 		}
 	})
 	c.wait(c.ask("initialize", `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`))
@@ -314,7 +315,7 @@ func (c *client) wait(id int) answer {
 			return a
 		}
 	}
-	c.t.Fatalf("the agent ended: %v", c.out.Err())
+	c.t.Fatalf("the agent closed its output: %v", c.out.Err())
 	return answer{}
 }
 
@@ -323,7 +324,8 @@ func (c *client) call(tool, arguments string) answer {
 	return c.wait(c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, tool, arguments)))
 }
 
-// TestServerIsKilled kills a real server between calls.
+// TestServerIsKilled kills a real server between calls. Calls to this server are refused until it is restarted,
+// and calls to the other server succeed.
 func TestServerIsKilled(t *testing.T) {
 	newHome(t)
 	file := place(t, filepath.Join(t.TempDir(), "reader.json"), `{"id": "org:example/agent:reader-v1", "required_mcp_servers": [
@@ -334,10 +336,10 @@ func TestServerIsKilled(t *testing.T) {
 	ambit(t, 0, nil, "lock", file)
 	c := run(t, file)
 	if a := c.call("list_allowed_directories", `{}`); a.Error != nil {
-		t.Fatalf("%+v", a.Error)
+		t.Fatalf("the first call failed: %+v", a.Error)
 	}
 	if a := c.call("write_file", `{"path":"x","content":"y"}`); a.Error == nil || a.Error.Code != -32001 {
-		t.Errorf("a tool that is not granted: %s %+v", a.Result, a.Error)
+		t.Errorf("calling a tool that is not granted: got %s %+v", a.Result, a.Error)
 	}
 	for round := range 3 {
 		began := time.Now()
@@ -347,27 +349,27 @@ func TestServerIsKilled(t *testing.T) {
 			asked := time.Now()
 			a := c.call("list_allowed_directories", `{}`)
 			if took := time.Since(asked); took > time.Second && a.Error != nil {
-				t.Errorf("a refusal took %v", took)
+				t.Errorf("a call was refused only after %v", took)
 			}
 			if a.Error == nil {
 				break
 			}
 			if refused++; a.Error.Code != -32002 || a.Error.Data.Code != "SERVER_UNAVAILABLE" {
-				t.Fatalf("%+v", a.Error)
+				t.Fatalf("got error %+v, want SERVER_UNAVAILABLE", a.Error)
 			}
 			if b := c.call("read_graph", `{}`); b.Error != nil {
-				t.Errorf("the other server: %+v", b.Error)
+				t.Errorf("a call of the other server failed: %+v", b.Error)
 			}
 			if time.Since(began) > 30*time.Second {
-				t.Fatal("it does not come back")
+				t.Fatal("the server was not restarted within 30 seconds")
 			}
 		}
-		t.Logf("round %d: %d calls refused, back after %v", round, refused, time.Since(began).Round(time.Millisecond))
+		t.Logf("round %d: %d calls refused, restarted after %v", round, refused, time.Since(began).Round(time.Millisecond))
 	}
 }
 
-// TestServerIsKilledInFlight kills a real server during a call. That call and the next are refused within a second, and calls
-// succeed after the restart.
+// TestServerIsKilledInFlight kills a real server during a call. That call and the next are refused within a second,
+// and calls succeed after the restart.
 func TestServerIsKilledInFlight(t *testing.T) {
 	newHome(t)
 	const id, slow = "example.com/everything", "trigger-long-running-operation"
@@ -378,22 +380,22 @@ func TestServerIsKilledInFlight(t *testing.T) {
 	ambit(t, 0, nil, "lock", file)
 	c := run(t, file)
 	if a := c.call("echo", `{"message":"hello"}`); a.Error != nil || !strings.Contains(string(a.Result), "hello") {
-		t.Fatalf("%s %+v", a.Result, a.Error)
+		t.Fatalf("the first call returned %s %+v", a.Result, a.Error)
 	}
 	unavailable := func(what string, a answer, since time.Time) {
 		t.Helper()
 		if took := time.Since(since); took > time.Second {
-			t.Errorf("%s was refused after %v", what, took)
+			t.Errorf("%s was refused only after %v", what, took)
 		}
 		if a.Error == nil || a.Error.Code != -32002 || a.Error.Data.Code != "SERVER_UNAVAILABLE" {
-			t.Fatalf("%s: %s %+v", what, a.Result, a.Error)
+			t.Fatalf("%s: got %s %+v, want SERVER_UNAVAILABLE", what, a.Result, a.Error)
 		}
 	}
 	for round := range 3 {
 		inFlight := c.ask("tools/call", fmt.Sprintf(`{"name":%q,"arguments":{"duration":60,"steps":600},"_meta":{"progressToken":"p%d"}}`, slow, round))
 		for !strings.Contains(c.out.Text(), "notifications/progress") { // the server works on the call
 			if !c.out.Scan() {
-				t.Fatalf("the agent has gone: %v", c.out.Err())
+				t.Fatalf("the agent closed its output: %v", c.out.Err())
 			}
 		}
 		killed := time.Now()
@@ -408,24 +410,25 @@ func TestServerIsKilledInFlight(t *testing.T) {
 			}
 			unavailable("the next call", a, asked)
 			if refused++; time.Since(killed) > 30*time.Second {
-				t.Fatal("it does not come back")
+				t.Fatal("the server was not restarted within 30 seconds")
 			}
 		}
-		t.Logf("round %d: the call in flight and %d more refused, back after %v", round, refused, time.Since(killed).Round(time.Millisecond))
+		t.Logf("round %d: the call in flight and %d more refused, restarted after %v", round, refused, time.Since(killed).Round(time.Millisecond))
 	}
 }
 
-// waitUntil polls until so returns true.
-func waitUntil(t *testing.T, so func() bool) {
+// waitUntil polls until the condition is true.
+func waitUntil(t *testing.T, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !so(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("timed out")
 		}
 	}
 }
 
-// kill kills the descendants of this process whose command line contains a text.
+// kill kills the Node.js processes below this process that have the given text in their command
+// line.
 func kill(t *testing.T, text string) {
 	t.Helper()
 	below := []int{os.Getpid()}
@@ -450,6 +453,6 @@ func kill(t *testing.T, text string) {
 		}
 	}
 	if killed == 0 {
-		t.Fatalf("no program of %s runs", text)
+		t.Fatalf("no process of %s is running", text)
 	}
 }

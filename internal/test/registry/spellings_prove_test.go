@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSpellingsReachTheFile checks that the catalogue's server reads a file by several spellings of its path, and that a rule
-// over the folder applies to all of them.
+// TestSpellingsReachTheFile checks that the filesystem server reads a file by several spellings of its path.
+// A policy rule about the directory must apply to all spellings.
 func TestSpellingsReachTheFile(t *testing.T) {
 	home := newHome(t)
 	work, err := filepath.EvalSymlinks(t.TempDir())
@@ -45,10 +45,10 @@ forbid (principal, action, resource) when { context.paths_any_under.contains(%q)
 	waitUntil(t, func() bool { _, code := read(secret); return code == -32001 })
 	for _, path := range spellings {
 		if got, code := read(path); code != -32001 {
-			t.Errorf("%s: %s %d", path, got, code)
+			t.Errorf("reading the forbidden path %s: got %s, code %d", path, got, code)
 		}
 	}
 	if got, _ := read(filepath.Join(work, "open.txt")); !strings.Contains(got, "for all") {
-		t.Errorf("a path that is not forbidden: %s", got)
+		t.Errorf("reading a path that is not forbidden: got %s", got)
 	}
 }

@@ -12,23 +12,25 @@ import (
 	"github.com/ambit-run/ambit/internal/test/overlay"
 )
 
-// TestPlantedLeaksAreSeen adds a leak to every start of a server and requires the soak test to find it.
+// TestPlantedLeaksAreSeen adds a leak to every start of a tool server, and checks that the soak test reports
+// the leak.
 func TestPlantedLeaksAreSeen(t *testing.T) {
-	for name, leak := range map[string]struct{ plant, says string }{
-		"a file":      {`func plant() { _, _ = syscall.Open("/dev/null", syscall.O_RDONLY, 0) }`, "something leaks"},
-		"a goroutine": {`func plant() { go func() { _ = syscall.Getpid(); select {} }() }`, "something leaks"},
+	for name, leak := range map[string]struct{ plant, want string }{
+		"a file":      {`func plant() { _, _ = syscall.Open("/dev/null", syscall.O_RDONLY, 0) }`, "resources leak"},
+		"a goroutine": {`func plant() { go func() { _ = syscall.Getpid(); select {} }() }`, "resources leak"},
 		"memory":      {`var kept [][]byte; func plant() { kept = append(kept, make([]byte, 4<<20+syscall.Getpid()&1)) }`, "memory grows"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := soakWith(t, "package toolserver\n\nimport \"syscall\"\n\n"+leak.plant+"\n")
-			if !strings.Contains(out, leak.says) {
-				t.Errorf("the leak is not found:\n%s", out)
+			if !strings.Contains(out, leak.want) {
+				t.Errorf("the soak test does not report the leak:\n%s", out)
 			}
 		})
 	}
 }
 
-// soakWith runs a short soak test of an ambit with an extra file, whose function plant runs at every start of a server.
+// soakWith runs a short soak test with an additional source file. The function plant in this file is called at
+// every start of a tool server.
 func soakWith(t *testing.T, planted string) string {
 	t.Helper()
 	const source = "../../exec/toolserver"
@@ -38,7 +40,7 @@ func soakWith(t *testing.T, planted string) string {
 	}
 	const start = "func start(s spec) (*process, error) {\n"
 	if strings.Count(string(text), start) != 1 {
-		t.Fatal("the code that starts servers has changed: adapt the patch")
+		t.Fatal("the function start in process.go has changed: adapt the patch in this test")
 	}
 	list := overlay.Files(t, map[string]string{
 		filepath.Join(source, "process.go"): strings.Replace(string(text), start, start+"\tplant()\n", 1),
@@ -48,7 +50,7 @@ func soakWith(t *testing.T, planted string) string {
 	cmd.Env = append(os.Environ(), "AMBIT_SOAK=60s")
 	out, err := cmd.CombinedOutput()
 	if err == nil {
-		t.Errorf("the soak test passes")
+		t.Errorf("the soak test passes in spite of the leak")
 	}
 	return string(out)
 }

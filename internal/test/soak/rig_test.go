@@ -29,13 +29,12 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/serve/front"
 	"github.com/ambit-run/ambit/internal/serve/host"
-	"github.com/ambit-run/ambit/internal/serve/http1"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// TestMain makes the test binary run as a tool server.
+// TestMain makes the test binary run as a tool server if its first argument is tool-server.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "tool-server" {
 		serve()
@@ -60,15 +59,15 @@ func serve() {
 
 var aliases = []string{"one", "two", "frail"}
 
-// rig is an agent with three servers of this binary, served over HTTP.
+// rig is an agent that is served over HTTP. Its three tool servers are copies of this test binary.
 type rig struct {
 	t      *testing.T
 	marker string // identifies the servers' command lines
-	books  *store.Store
+	store  *store.Store
 	agent  *host.Agent
 	url    string
 	client *http.Client
-	looks  int64 // calls that check whether the servers are back
+	looks  int64 // calls that check whether the servers were restarted
 }
 
 func newRig(t *testing.T) *rig {
@@ -77,26 +76,26 @@ func newRig(t *testing.T) *rig {
 	dir := t.TempDir()
 	h := home.At(filepath.Join(dir, "home"))
 	var err error
-	if r.books, err = store.Open(t.Context(), h, ""); err != nil {
+	if r.store, err = store.Open(t.Context(), h, ""); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.books.Close() })
-	r.books.Journal.KeepDaybook() // as a daemon does
-	r.agent = host.Start(t.Context(), r.declare(dir), host.Options{Home: h, Version: "soak", Books: r.books})
+	t.Cleanup(func() { r.store.Close() })
+	r.store.Journal.StartWAL() // as a daemon does
+	r.agent = host.Start(t.Context(), r.declare(dir), host.Options{Home: h, Version: "soak", Store: r.store})
 	t.Cleanup(r.agent.Close)
 	if err := r.agent.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	face := front.NewHTTP(r.agent.Front(), front.HTTPOptions{Keys: r.books.Keys})
+	face := front.NewHTTP(r.agent.Front(), front.HTTPOptions{Keys: r.store.Keys})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The daemon's settings.
-	server := http1.New(&http.Server{
+	// The same settings as the daemon's.
+	server := &http.Server{
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { face.Serve(w, req, "soak") }),
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-	})
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	t.Cleanup(func() {
@@ -136,7 +135,8 @@ func (r *rig) declare(dir string) *manifest.Manifest {
 	return m
 }
 
-// processes returns the processes of one server, or of all if the alias is empty: the program and its sandbox.
+// processes returns the processes of the server with this alias, or of all servers if the alias is empty. The
+// processes of a server are its program and its sandbox.
 func (r *rig) processes(alias string) (found []int) {
 	list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range list {
@@ -151,13 +151,14 @@ func (r *rig) processes(alias string) (found []int) {
 	return found
 }
 
-// kill kills servers until it is stopped, and counts the kills.
+// kill kills servers until stop is called, and counts the kills.
 func (r *rig) kill(kills map[string]int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for _, alias := range aliases {
-		// A server that is killed less often than every 12 s is restarted at once.
+		// ambit restarts a server without delay if the server is killed less often than once every
+		// 12 seconds.
 		pause := func() time.Duration { return 14*time.Second + rand.N(8*time.Second) }
 		if alias == "frail" {
 			pause = func() time.Duration { return rand.N(time.Second) }
@@ -191,14 +192,15 @@ func (r *rig) kill(kills map[string]int) (stop func()) {
 
 const workers = 16
 
-// load makes calls for a while. It counts each call in the part of the time in which it began.
+// load makes calls for the given time. It divides the time into len(into) parts, and counts each call in the
+// part in which the call began.
 func (r *rig) load(into []counts, span time.Duration) {
 	var wg sync.WaitGroup
 	start := time.Now()
 	for i := range workers {
-		make := r.direct
+		do := r.direct
 		if i%2 == 1 {
-			make = r.post
+			do = r.post
 		}
 		wg.Go(func() {
 			for n := 0; ; n++ {
@@ -208,21 +210,21 @@ func (r *rig) load(into []counts, span time.Duration) {
 				}
 				alias := aliases[n%2]
 				if i < 2 {
-					alias = "frail" // only a few, because most are refused
+					alias = "frail" // only two workers call this server, because most of its calls are refused
 				}
 				c := into[part][alias]
 				c.made.Add(1)
-				switch why := make(alias+"_"+[]string{"look", "change"}[n/2%2], fmt.Sprintf(`{"text":"%d %d"}`, i, n)); {
+				switch why := do(alias+"_"+[]string{"look", "change"}[n/2%2], fmt.Sprintf(`{"text":"%d %d"}`, i, n)); {
 				case why == "":
 					c.answered.Add(1)
-				case strings.Contains(why, "tried again in"):
+				case strings.Contains(why, "next attempt in"):
 					c.rested.Add(1)
 					c.refused.Add(1)
 					time.Sleep(10 * time.Millisecond) // a client waits before it retries
 				case strings.HasPrefix(why, string(call.ServerUnavailable)), strings.HasPrefix(why, string(call.OutcomeUnknown)):
 					c.refused.Add(1)
 				default:
-					r.t.Errorf("%s: %s", alias, why)
+					r.t.Errorf("a call of %s failed: %s", alias, why)
 					return
 				}
 			}
@@ -231,7 +233,8 @@ func (r *rig) load(into []counts, span time.Duration) {
 	wg.Wait()
 }
 
-// direct makes a call through the gateway, and returns the code if it was refused.
+// direct makes a call through the gateway. It returns "" if the call succeeded, and otherwise the code and the
+// message of the refusal.
 func (r *rig) direct(tool, args string) string {
 	_, err := r.agent.Gateway().Call(context.Background(), &call.Call{Tool: tool, Arguments: []byte(args), Principal: "soak"})
 	if refusal, ok := errors.AsType[*call.Refusal](err); ok {
@@ -243,7 +246,7 @@ func (r *rig) direct(tool, args string) string {
 	return ""
 }
 
-// post makes a call over HTTP.
+// post is like direct, but makes the call over HTTP.
 func (r *rig) post(tool, args string) string {
 	body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + args +
 		`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`
@@ -281,13 +284,13 @@ func (r *rig) post(tool, args string) string {
 	return ""
 }
 
-// used contains the resources that a leak would make grow.
+// used contains the amounts of resources that grow if there is a leak.
 type used struct {
 	goroutines, files, children int
 	heap, resident              uint64
 }
 
-// measure returns the minimum over a while, because closed resources take a moment to disappear.
+// measure returns the smallest values over some time, because closed resources take a moment to disappear.
 func (r *rig) measure() used {
 	r.t.Helper()
 	r.client.CloseIdleConnections()

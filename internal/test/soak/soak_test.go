@@ -1,10 +1,11 @@
 //go:build prove
 
-// Package soak calls an agent at full load for minutes while its servers are killed. Every call must be answered or refused
-// with a reason and be in the journal, and nothing may leak.
+// Package soak calls an agent at full load for minutes while its servers are killed. Every call must be in the
+// journal and must return a result or a reason for its refusal. No goroutines, files or processes may leak.
 //
-// Two servers are killed now and then and must be restarted at once. A third is killed whenever it starts: ambit must keep
-// restarting it, and it must stay up when the kills end. Half of the calls come over HTTP.
+// Two servers are killed from time to time, and ambit must restart them at once. A third server is killed whenever
+// it starts. ambit must keep restarting this server. After the last kill, the server must keep running. Half of the
+// calls use HTTP.
 package soak
 
 import (
@@ -22,7 +23,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// tally counts the calls of one server.
+// tally counts the calls to one server. The field rested counts the refusals while ambit waits before the next
+// restart.
 type tally struct{ made, answered, refused, rested atomic.Int64 }
 
 // counts contains a tally for every server.
@@ -30,10 +32,12 @@ type counts map[string]*tally
 
 func newCounts() counts { return counts{"one": {}, "two": {}, "frail": {}} }
 
-// parts is the number of parts of the time. Calls must succeed in each part, not only before the first crash.
+// parts is the number of parts into which the time is divided. Calls must succeed in each part, not only before
+// the first crash.
 const parts = 10
 
-// TestSoak runs for AMBIT_SOAK, five minutes if that is not set.
+// TestSoak runs for the time in the environment variable AMBIT_SOAK. If the variable is not set, TestSoak
+// runs for five minutes.
 func TestSoak(t *testing.T) {
 	span := 5 * time.Minute
 	if s := os.Getenv("AMBIT_SOAK"); s != "" {
@@ -45,7 +49,7 @@ func TestSoak(t *testing.T) {
 	r := newRig(t)
 	warm := []counts{newCounts()}
 	kills := map[string]int{}
-	// Both measurements are made with every server up.
+	// Make both measurements while all servers are running.
 	soak := func(into []counts, span time.Duration) used {
 		stop := r.kill(kills)
 		r.load(into, span)
@@ -53,7 +57,7 @@ func TestSoak(t *testing.T) {
 		r.comesBack()
 		return r.measure()
 	}
-	before := soak(warm, span/5) // caches and pools have grown
+	before := soak(warm, span/5) // first let caches and pools grow
 	var full []counts
 	for range parts {
 		full = append(full, newCounts())
@@ -61,23 +65,23 @@ func TestSoak(t *testing.T) {
 	after := soak(full, span*4/5)
 
 	var sum tally
-	for i, of := range slices.Concat(warm, full) {
-		for alias, c := range of {
+	for i, part := range slices.Concat(warm, full) {
+		for alias, c := range part {
 			sum.made.Add(c.made.Load())
 			sum.answered.Add(c.answered.Load())
 			sum.refused.Add(c.refused.Load())
 			sum.rested.Add(c.rested.Load())
-			// A crash may fail only the calls in progress.
+			// When a server crashes, only the calls in progress may fail.
 			if made := c.made.Load(); alias != "frail" && (made == 0 || float64(c.answered.Load()) < 0.95*float64(made)) {
 				t.Errorf("part %d: only %d of %d calls of %s were answered", i, c.answered.Load(), made, alias)
 			}
 		}
 	}
 	var frail int64
-	for _, of := range full {
-		frail += of["frail"].answered.Load()
+	for _, part := range full {
+		frail += part["frail"].answered.Load()
 	}
-	t.Logf("%v: %d calls, %.0f/s, %d answered, %d refused, %d of them because the server rested; kills %v", span,
+	t.Logf("%v: %d calls, %.0f/s, %d answered, %d refused, %d of them while ambit waited before a restart; kills %v", span,
 		sum.made.Load(), float64(sum.made.Load())/span.Seconds(), sum.answered.Load(), sum.refused.Load(), sum.rested.Load(), kills)
 	t.Logf("before %+v, after %+v", before, after)
 	if kills["one"] == 0 || kills["two"] == 0 || kills["frail"] < 6 || sum.rested.Load() == 0 {
@@ -86,7 +90,7 @@ func TestSoak(t *testing.T) {
 	if frail == 0 {
 		t.Error("the server that is killed at every start never answered")
 	}
-	// A leak of one for each started server exceeds this.
+	// If each start of a server leaked one resource, the difference would be larger.
 	if after.goroutines > before.goroutines+2 || after.files > before.files+2 || after.children > before.children {
 		t.Errorf("resources leak: %+v before, %+v after", before, after)
 	}
@@ -96,7 +100,7 @@ func TestSoak(t *testing.T) {
 	r.journaled(&sum)
 }
 
-// comesBack waits until every server is up after the last kill.
+// comesBack waits until every server is running after the last kill.
 func (r *rig) comesBack() {
 	r.t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -118,13 +122,13 @@ func (r *rig) comesBack() {
 func (r *rig) journaled(sum *tally) {
 	r.t.Helper()
 	made, answered := sum.made.Load()+r.looks, sum.answered.Load()+r.looks
-	report, err := r.books.Journal.Verify(r.t.Context(), journal.Check{})
+	report, err := r.store.Journal.Verify(r.t.Context(), journal.Check{})
 	if err != nil || !report.OK || report.Records != made {
-		r.t.Errorf("%d calls were made, but the journal has %+v, %v", made, report, err)
+		r.t.Errorf("%d calls were made, but verifying the journal returned %+v, %v", made, report, err)
 	}
 	out, in := io.Pipe()
 	var wg sync.WaitGroup
-	wg.Go(func() { in.CloseWithError(r.books.Journal.Export(r.t.Context(), in)) })
+	wg.Go(func() { in.CloseWithError(r.store.Journal.Export(r.t.Context(), in)) })
 	defer wg.Wait()
 	defer out.Close()
 	got, calls := map[journal.Decision]int64{}, map[string]bool{}
@@ -146,7 +150,7 @@ func (r *rig) journaled(sum *tally) {
 		got[line.Record.Decision]++
 		calls[line.Record.Call] = true
 		if c := call.Code(line.Record.Code); c != "" && c != call.ServerUnavailable && c != call.OutcomeUnknown {
-			r.t.Fatalf("a record has the code %s", c)
+			r.t.Fatalf("a record has the unexpected code %s", c)
 		}
 	}
 	if err := lines.Err(); err != nil {

@@ -1,4 +1,4 @@
-// An MCP server on standard input and output: one JSON-RPC message to a line.
+// An MCP server on standard input and output, with one JSON-RPC message per line.
 import { createInterface } from "node:readline";
 import { UNITS, convert } from "./units.mjs";
 

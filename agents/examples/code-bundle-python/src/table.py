@@ -1,4 +1,4 @@
-"""Table Profile: comma-separated values in, a profile of each column out."""
+"""Table Profile: profiles each column of a table of comma-separated values."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ import os
 
 
 def handler(arguments, tool):
-    """The one entry for both tools; tool is the name that was called."""
+    """Entry point of both tools; tool is the name of the tool that was called."""
     most = int(os.environ.get("TABLE_MAX_ROWS", "100000"))
     reader = csv.reader(io.StringIO(arguments["csv"]))
     header = next(reader, None)

@@ -1,7 +1,7 @@
-// Repository Digest: commits in, a digest by kind of change and author out.
+// Repository Digest: groups commits by kind of change and by author.
 //
 // The runtime calls handler with the tool's input. It fetches commits only if the
-// input contains none, so everything but fetchCommits is pure.
+// input contains none, so all functions except fetchCommits are pure.
 
 import { getJSON } from "./http.mjs";
 

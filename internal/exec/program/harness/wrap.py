@@ -27,7 +27,7 @@ def takes_two(function):
         return True
     except TypeError:
         return False
-    except ValueError:  # it has no signature
+    except ValueError:  # the function has no signature
         return True
 
 

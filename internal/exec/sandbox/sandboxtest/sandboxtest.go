@@ -1,5 +1,5 @@
-// Package sandboxtest skips tests that run programs if this machine cannot isolate
-// them. In CI such a test fails instead, so that no test is skipped unnoticed.
+// Package sandboxtest skips tests that need a sandbox if the machine cannot isolate programs. In CI, such tests fail
+// instead.
 package sandboxtest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
-// Need skips or fails a test if programs cannot be isolated.
+// Need skips the test if programs cannot be isolated on this machine. In CI, the test fails instead.
 func Need(t testing.TB) {
 	t.Helper()
 	err := sandbox.Check(t.Context(), sandbox.Standard, "")

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runCanary tries forbidden actions, reports the result, and exits. A canary that is
-// killed reports nothing.
+// runCanary tries forbidden actions, reports the result, and exits. If the kernel kills the canary, there is no
+// report.
 func runCanary(o *Order) {
 	var err error
 	switch o.Canary {
@@ -39,14 +39,14 @@ func runCanary(o *Order) {
 
 func tryRules() error {
 	if _, err := os.ReadFile(CanaryFile); !errors.Is(err, unix.EACCES) {
-		return mechanismError("landlock", fmt.Errorf("a forbidden file was opened: %v", err))
+		return mechanismError("landlock", fmt.Errorf("opening a forbidden file must fail with EACCES, got: %v", err))
 	}
 	if fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0); err != unix.EPERM {
 		unix.Close(fd)
-		return mechanismError("seccomp", fmt.Errorf("a Unix socket was not refused: %v", err))
+		return mechanismError("seccomp", fmt.Errorf("creating a Unix socket must fail with EPERM, got: %v", err))
 	}
 	if err := unix.Unshare(unix.CLONE_NEWUSER); err != unix.EPERM {
-		return mechanismError("seccomp", fmt.Errorf("a namespace was not refused: %v", err))
+		return mechanismError("seccomp", fmt.Errorf("creating a namespace must fail with EPERM, got: %v", err))
 	}
 	if os.Getppid() != 1 {
 		return mechanismError("pid namespace", errors.New("processes of this machine are visible"))
@@ -66,7 +66,7 @@ func tryRules() error {
 	return tryOutside()
 }
 
-// tryInherited looks for descriptors that the program would inherit.
+// tryInherited looks for open descriptors that the program would inherit.
 func tryInherited() error {
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -77,34 +77,36 @@ func tryInherited() error {
 		if err != nil || fd <= 2 {
 			continue
 		}
-		// The descriptor that read the list is closed by now.
+		// FcntlInt fails for the descriptor that ReadDir used, because ReadDir has already closed it.
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
-			return mechanismError("close_range", fmt.Errorf("descriptor %d stays open", fd))
+			return mechanismError("close_range", fmt.Errorf("the program would inherit descriptor %d", fd))
 		}
 	}
 	return nil
 }
 
-// tryLimits checks the limits that the kernel reports.
+// tryLimits checks the resource limits that the kernel reports for the current process.
 func tryLimits() error {
 	text, err := os.ReadFile("/proc/self/limits")
 	if err != nil {
 		return mechanismError("mounts", err)
 	}
-	for name, most := range map[string]uint64{"Max core file size": 0, "Max open files": OpenFiles, "Max locked memory": LockedMemory} {
+	for name, most := range map[string]uint64{
+		"Max core file size": 0, "Max open files": OpenFiles, "Max locked memory": LockedMemory,
+	} {
 		_, rest, found := strings.Cut(string(text), name)
 		words := strings.Fields(rest)
 		if !found || len(words) < 2 {
 			return mechanismError("rlimits", fmt.Errorf("%s is not in /proc/self/limits", name))
 		}
 		if hard, err := strconv.ParseUint(words[1], 10, 64); err != nil || hard > most {
-			return mechanismError("rlimits", fmt.Errorf("%s is %s", name, words[1]))
+			return mechanismError("rlimits", fmt.Errorf("%s is %s, but must be at most %d", name, words[1], most))
 		}
 	}
 	return nil
 }
 
-// tryKernel checks that the kernel is not the machine's, and that there is no network.
+// tryKernel checks that the sandbox and the machine have different kernel releases. Then it calls tryOutside.
 func tryKernel(machine string) error {
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil || unix.ByteSliceToString(uts.Release[:]) == machine {
@@ -113,9 +115,10 @@ func tryKernel(machine string) error {
 	return tryOutside()
 }
 
-// tryOutside tries network and files, which both tiers must close.
+// tryOutside tries actions that every tier must prevent: reaching the network, writing to /usr, and seeing a file
+// of the machine.
 func tryOutside() error {
-	// An address reserved for documentation: a route to it leads outside.
+	// The address is reserved for documentation. Any route to it leads out of the sandbox.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err == nil {
 		err = unix.Connect(fd, &unix.SockaddrInet4{Port: 9, Addr: [4]byte{192, 0, 2, 1}})
@@ -123,14 +126,14 @@ func tryOutside() error {
 	if err != unix.ENETUNREACH {
 		return mechanismError("network namespace", fmt.Errorf("there is a route to the outside: %v", err))
 	}
-	// If the machine itself has no route, the test above proves nothing.
+	// If the machine itself has no route, the test above proves nothing. Check the network interfaces too.
 	interfaces, err := os.ReadFile("/proc/self/net/dev")
 	if err != nil {
 		return mechanismError("mounts", err)
 	}
 	for line := range strings.Lines(string(interfaces)) {
 		if name, _, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) != "lo" {
-			return mechanismError("network namespace", errors.New("there is a network interface"))
+			return mechanismError("network namespace", errors.New("there is a network interface other than loopback"))
 		}
 	}
 	if err := os.WriteFile("/usr/canary", nil, 0o600); err == nil {
@@ -154,7 +157,7 @@ func tryForks() error {
 			return mechanismError("cgroup pids", err)
 		}
 	}
-	return mechanismError("cgroup pids", fmt.Errorf("%d processes could be started", maxForks))
+	return mechanismError("cgroup pids", fmt.Errorf("the limit is not enforced: %d processes were started", maxForks))
 }
 
 func tryMemory() error {
@@ -166,7 +169,7 @@ func tryMemory() error {
 		}
 		held = append(held, page)
 	}
-	// The kill may follow shortly after the allocation.
+	// The kernel may kill the process with a delay.
 	time.Sleep(100 * time.Millisecond)
 	runtime.KeepAlive(held)
 	return mechanismError("cgroup memory", fmt.Errorf("%d MiB could be allocated", len(held)))

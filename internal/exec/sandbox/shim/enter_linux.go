@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,8 +27,8 @@ func init() {
 	default:
 		return
 	}
-	// The following settings apply to a thread, and the same thread must execute the
-	// next program.
+	// Each role changes the settings of its own thread only. The same thread must therefore execute the next
+	// program.
 	runtime.LockOSThread()
 	switch os.Args[1] {
 	case Enter:
@@ -36,7 +39,6 @@ func init() {
 	fail(restrict())
 }
 
-// failure is a mechanism that could not be set up.
 type failure struct {
 	what string
 	err  error
@@ -46,7 +48,7 @@ func (f *failure) Error() string { return f.what + ": " + f.err.Error() }
 
 func mechanismError(what string, err error) error { return &failure{what, err} }
 
-// fail reports an error and exits.
+// fail reports an error to ambit and exits.
 func fail(err error) {
 	m := Message{Kind: Failed, What: "sandbox", Text: err.Error()}
 	if f, ok := errors.AsType[*failure](err); ok {
@@ -56,14 +58,13 @@ func fail(err error) {
 	syscall.Exit(125)
 }
 
-// send ignores errors: if the socket is closed, ambit has ended.
+// send sends a message to ambit. It ignores errors, because a closed socket means that ambit has exited.
 func send(m Message, rights []byte) {
 	if text, err := json.Marshal(m); err == nil {
 		unix.Sendmsg(FDControl, text, rights, nil, unix.MSG_NOSIGNAL)
 	}
 }
 
-// read reads a memory file from its start.
 func read[T any](fd uintptr, name string) (*T, error) {
 	var v T
 	text, err := io.ReadAll(io.NewSectionReader(os.NewFile(fd, name), 0, MaxOrder))
@@ -76,14 +77,14 @@ func read[T any](fd uintptr, name string) (*T, error) {
 	return &v, nil
 }
 
-// enter does what only the starting user may do, and executes bubblewrap.
+// enter performs the steps that require the permissions of ambit's user. Then it executes bubblewrap or gVisor.
 func enter() error {
 	p, err := read[Plan](FDPlan, "plan")
 	if err != nil {
 		return err
 	}
-	// Descriptors that ambit inherited must not reach the program. They are closed when
-	// bubblewrap is executed, because Go's runtime still uses some of the others.
+	// Descriptors that ambit inherited must not reach the program. Go's runtime still uses some of them, so they are
+	// marked to be closed by the kernel when bubblewrap is executed.
 	if err := unix.CloseRange(uint(FDData+p.Data), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return mechanismError("close_range", err)
 	}
@@ -100,13 +101,13 @@ func enter() error {
 			return mechanismError("user", err)
 		}
 	}
-	// Changing the user clears the signal. If ambit has ended before this call, the
-	// signal never comes, so the parent is checked.
+	// Changing the user clears the parent death signal, so request the signal again. If ambit exited before the
+	// request, the signal would never arrive, so check that ambit is still the parent.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return mechanismError("parent", err)
 	}
 	if os.Getppid() != p.Parent {
-		return mechanismError("parent", errors.New("ambit has ended"))
+		return mechanismError("parent", errors.New("ambit has exited"))
 	}
 	what, env := "bubblewrap", []string{}
 	if p.Guest {
@@ -116,9 +117,9 @@ func enter() error {
 	return mechanismError(what, syscall.Exec(p.Exec[0], p.Exec, env))
 }
 
-// setUser drops root for this thread only, which executes the next program. Package
-// syscall would change all threads: it has to stop each of them, which takes longer on
-// a busy machine than everything else here.
+// setUser drops root privileges for the current thread only. The same thread later executes the next program. The
+// functions in package syscall would stop and change all threads. On a busy machine, that takes longer than
+// everything else that this role does.
 func setUser(user int) error {
 	id := uintptr(user)
 	for _, c := range [][4]uintptr{
@@ -133,8 +134,8 @@ func setUser(user int) error {
 	return nil
 }
 
-// stage binds paths to places that an unprivileged user can reach. Their own parents,
-// such as root's home, may be closed to that user.
+// stage bind-mounts paths in StageDir, where an unprivileged user can reach them. The original paths may be in a
+// folder that the user cannot enter, such as root's home.
 func stage(paths []string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
@@ -161,17 +162,17 @@ func stage(paths []string) error {
 	return nil
 }
 
-// OpenPlain opens a path without following symbolic links: the owner of a link would
-// decide what is mounted.
+// OpenPlain opens a path and rejects symbolic links in it, because the owner of a link could decide what is mounted.
 func OpenPlain(path string) (int, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
 	return fd, nil
 }
 
-// StagePath returns the path of the i-th staged path.
+// StagePath returns the path at which Plan.Stage[i] is mounted.
 func StagePath(i int) string { return StageDir + "/" + strconv.Itoa(i) }
 
 func bind(fd int, to string) error {
@@ -189,4 +190,72 @@ func bind(fd int, to string) error {
 		return err
 	}
 	return unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), to, "", unix.MS_BIND, "")
+}
+
+// Watch identifies ambit's cgroups for the watcher.
+type Watch struct {
+	// Folders lists the folders that contain the cgroups. Prefix is the prefix of the names of the cgroups.
+	Folders []string
+	Prefix  string
+}
+
+// fdWatch is the descriptor of the memory file that contains the [Watch].
+const fdWatch = 3
+
+// watchTime is how long the watcher waits for the kernel to remove killed processes.
+const watchTime = 10 * time.Second
+
+// watch waits until its stdin is closed, which happens when ambit exits. Then it kills the processes that ambit left
+// behind. It ignores termination signals, because a signal to ambit's processes may also reach the watcher.
+func watch() error {
+	w, err := read[Watch](fdWatch, "watch")
+	if err != nil {
+		return err
+	}
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	io.Copy(io.Discard, os.Stdin)
+	for deadline := time.Now().Add(watchTime); time.Now().Before(deadline) && !w.purge(); time.Sleep(time.Millisecond) {
+	}
+	syscall.Exit(0)
+	return nil
+}
+
+// purge kills the processes in the cgroups and removes empty cgroups. It reports whether all cgroups were removed.
+func (w *Watch) purge() bool {
+	gone := true
+	for _, folder := range w.Folders {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), w.Prefix) {
+				continue
+			}
+			KillAll(folder + "/" + e.Name())
+			if os.Remove(folder+"/"+e.Name()) != nil {
+				gone = false
+			}
+		}
+	}
+	return gone
+}
+
+// KillAll kills the processes in a cgroup and returns how many it killed. A process that starts during the call may
+// survive.
+func KillAll(dir string) int {
+	text, err := os.ReadFile(dir + "/cgroup.procs")
+	if err != nil {
+		return 0
+	}
+	pids := strings.Fields(string(text))
+	if len(pids) > 0 && os.WriteFile(dir+"/cgroup.kill", []byte("1"), 0) == nil {
+		return len(pids)
+	}
+	for _, p := range pids {
+		if pid, err := strconv.Atoi(p); err == nil && pid > 0 {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	return len(pids)
 }

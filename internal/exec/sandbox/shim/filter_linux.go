@@ -8,31 +8,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refused are the system calls that programs do not need or that have been used to
-// escape. The filter also refuses all that are newer than this list.
-var refused = []uint32{
+// refusedCalls lists the system calls that the filter refuses. Programs do not need them, or attackers have used
+// them to escape from sandboxes. The filter also refuses every system call that is newer than this list.
+var refusedCalls = []uint32{
 	// other processes
-	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE, unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
+	unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE,
+	unix.SYS_PIDFD_GETFD, unix.SYS_KCMP,
 	// namespaces and mounts
-	unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT,
-	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT,
-	// files without paths
-	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK, unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
+	unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT,
+	unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK,
+	unix.SYS_MOUNT_SETATTR, unix.SYS_STATMOUNT, unix.SYS_LISTMOUNT,
+	// access to files without a path
+	unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_FANOTIFY_INIT, unix.SYS_FANOTIFY_MARK,
+	unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD,
 	// io_uring bypasses the filter
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
-	// programs and pages in the kernel
-	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
-	unix.SYS_KEXEC_LOAD, unix.SYS_MEMFD_SECRET, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY, unix.SYS_SET_MEMPOLICY_HOME_NODE, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES,
+	// running code in the kernel, and controlling memory pages
+	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE,
+	unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_MEMFD_SECRET, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY,
+	unix.SYS_SET_MEMPOLICY_HOME_NODE, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES,
 	// keys
 	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
 	// the machine
-	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME,
-	unix.SYS_ADJTIMEX, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_SYSLOG, unix.SYS_VHANGUP, unix.SYS_PERSONALITY,
-	unix.SYS_NFSSERVCTL, unix.SYS_LOOKUP_DCOOKIE,
+	unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME,
+	unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME, unix.SYS_SYSLOG,
+	unix.SYS_VHANGUP, unix.SYS_PERSONALITY, unix.SYS_NFSSERVCTL, unix.SYS_LOOKUP_DCOOKIE,
 }
 
-// Offsets in struct seccomp_data. Arguments are little-endian 64-bit words. For those
-// that the filter checks, the kernel uses only the lower half.
+// These are offsets in the kernel's struct seccomp_data. Arguments are little-endian 64-bit words. The filter reads
+// only the lower half, because the kernel ignores the upper half of the checked arguments.
 const (
 	offNumber = 0
 	offArch   = 4
@@ -40,7 +44,8 @@ const (
 	offArg1   = 24
 )
 
-const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
 var (
 	allow   = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
@@ -49,32 +54,31 @@ var (
 	killAll = bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}
 )
 
-// rules returns the filter's program.
 func rules() []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
 		killAll,
 		bpf.LoadAbsolute{Off: offNumber, Size: 4},
-		// Newer than this list, or an x32 call.
+		// Refuse calls that are newer than the list above, and calls of the x32 ABI.
 		bpf.JumpIf{Cond: bpf.JumpGreaterThan, Val: newest, SkipFalse: 1},
 		enosys,
 	}
-	for _, number := range append(refused, refusedOnArch...) {
+	for _, number := range append(refusedCalls, refusedOnArch...) {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: number, SkipFalse: 1}, eperm)
 	}
 	when := func(number uint32, body ...bpf.Instruction) {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: uint8(len(body))})
 		prog = append(prog, body...)
 	}
-	// A filter cannot read the flags of clone3. Without clone3, libraries use clone.
+	// A filter cannot read the flags of clone3, so report that clone3 does not exist. Libraries then fall back to clone.
 	when(unix.SYS_CLONE3, enosys)
 	when(
 		unix.SYS_CLONE,
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces, SkipFalse: 1}, eperm, allow,
 	)
-	// TCP and UDP over IP; the namespace has only its own loopback.
+	// Allow only TCP and UDP sockets. They can reach only the sandbox's own loopback interface.
 	when(
 		unix.SYS_SOCKET,
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
@@ -87,8 +91,8 @@ func rules() []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
 		eperm, allow,
 	)
-	// Event loops use stream pairs to wake themselves, and such a pair reaches no other
-	// socket. Datagram sockets could send to others.
+	// Allow pairs of connected stream sockets. Event loops need them, and they cannot reach other sockets. Refuse pairs
+	// of datagram sockets, because they could reach other sockets.
 	when(
 		unix.SYS_SOCKETPAIR,
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
@@ -99,7 +103,7 @@ func rules() []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_SEQPACKET, SkipTrue: 1},
 		eperm, allow,
 	)
-	// These type into the user's terminal.
+	// Refuse the requests that simulate typing in the user's terminal.
 	when(
 		unix.SYS_IOCTL,
 		bpf.LoadAbsolute{Off: offArg1, Size: 4},
@@ -109,7 +113,7 @@ func rules() []bpf.Instruction {
 	return append(prog, allow)
 }
 
-// filter sets the filter for all threads; executed programs inherit it.
+// filter installs the filter for all threads. Executed programs inherit the filter.
 func filter() error {
 	raw, err := bpf.Assemble(rules())
 	if err != nil {
@@ -123,7 +127,8 @@ func filter() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&program)))
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+		uintptr(unsafe.Pointer(&program)))
 	if errno != 0 {
 		return errno
 	}

@@ -3,6 +3,7 @@ package shim
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// restrict applies the restrictions, waits for the order and executes it.
+// restrict applies the restrictions, waits for the order, and executes the program.
 func restrict() error {
 	p, err := read[Plan](FDPlan, "plan")
 	if err != nil {
@@ -43,7 +44,7 @@ func restrict() error {
 	return execute(o)
 }
 
-// awaitOrder waits for [Go] and reads the order, which was written before it.
+// awaitOrder waits for the message [Go] and then reads the order.
 func awaitOrder() (*Order, error) {
 	var word [len(Go)]byte
 	n, err := 0, error(unix.EINTR)
@@ -56,7 +57,8 @@ func awaitOrder() (*Order, error) {
 	return read[Order](FDOrder, "order")
 }
 
-// execute executes the program.
+// execute replaces the current process with the program in the order. If the order contains a canary, the canary
+// runs instead.
 func execute(o *Order) error {
 	if err := os.Chdir(o.Dir); err != nil {
 		return mechanismError("mounts", err)
@@ -76,8 +78,8 @@ func execute(o *Order) error {
 	return nil
 }
 
-// find returns the file of the program. If it is not found, the name is returned and
-// its execution fails.
+// find returns the path of the program's executable. If PATH does not contain such an executable, find returns the
+// name from the order, and executing that name fails.
 func find(o *Order) string {
 	if strings.Contains(o.Argv[0], "/") {
 		return o.Argv[0]
@@ -96,15 +98,15 @@ func find(o *Order) string {
 	return o.Argv[0]
 }
 
-// executable reports whether a path is an executable file. Folders have the same
-// permission bit.
+// executable reports whether the path is an executable file. Folders have the same permission bit, so the file type
+// is checked too.
 func executable(path string) bool {
 	var st unix.Stat_t
 	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && unix.Access(path, unix.X_OK) == nil
 }
 
-// listener listens at ProxyAddress.
-func listener() (int, error) {
+// openListener opens a socket that listens at ProxyAddress, and returns its descriptor.
+func openListener() (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
@@ -116,10 +118,10 @@ func listener() (int, error) {
 	return fd, unix.Listen(fd, 128)
 }
 
-// listen opens the proxy's listener and passes it to ambit: a socket belongs to the
-// namespace in which it was made, and can be used from any other.
+// listen opens the proxy's listener and passes it to ambit. The listener stays in the sandbox's network namespace,
+// but ambit can use it from outside.
 func listen() error {
-	fd, err := listener()
+	fd, err := openListener()
 	if err != nil {
 		return err
 	}
@@ -127,7 +129,7 @@ func listen() error {
 	return unix.Close(fd)
 }
 
-// OpenFiles and LockedMemory are limits of one process.
+// OpenFiles and LockedMemory are limits for each process. LockedMemory is in bytes.
 const (
 	OpenFiles    = 1024
 	LockedMemory = 64 << 10
@@ -156,20 +158,21 @@ func limits(p *Plan) error {
 	return nil
 }
 
-// minLandlock is the first version that controls moving files between folders.
+// minLandlock is the first version of Landlock that controls moving files between folders.
 const minLandlock = 2
 
-var errOldLandlock = errors.New("the kernel has no Landlock, or a version that is too old; Linux 5.19 or newer is required")
+var errOldLandlock = errors.New("the kernel has no Landlock, or a version that is too old; " +
+	"Linux 5.19 or newer is required")
 
-// Access rights to files; those that the kernel does not know are masked.
+// These are access rights of Landlock. The function confine removes the rights that the kernel does not know.
 const (
 	readsFiles  = ll.AccessFSExecute | ll.AccessFSReadFile
 	readsTree   = readsFiles | ll.AccessFSReadDir
 	writesFiles = readsFiles | ll.AccessFSWriteFile | ll.AccessFSTruncate
 )
 
-// handled returns all rights that a version of Landlock can deny.
-func handled(version int) *ll.RulesetAttr {
+// deniableRights returns all rights that the given version of Landlock can deny.
+func deniableRights(version int) *ll.RulesetAttr {
 	a := &ll.RulesetAttr{HandledAccessFS: ll.AccessFSRefer<<1 - 1}
 	if version >= 3 {
 		a.HandledAccessFS |= ll.AccessFSTruncate
@@ -183,22 +186,22 @@ func handled(version int) *ll.RulesetAttr {
 	return a
 }
 
-// confine limits the program to the files of the plan, with all rules of the kernel's
-// version. They apply to this thread, which executes the program; see [setUser].
+// confine lets the current thread open only the files in the plan. It denies all other rights that the kernel's
+// version of Landlock knows. Other threads are not restricted, but the current thread also executes the program.
 func confine(p *Plan) error {
 	version, err := ll.LandlockGetABIVersion()
 	if err != nil || version < minLandlock {
 		return errOldLandlock
 	}
-	all := handled(version)
+	all := deniableRights(version)
 	rules, err := ll.LandlockCreateRuleset(all, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(rules)
-	allow := func(paths []string, tree, file uint64) error {
+	allow := func(paths []string, dir, file uint64) error {
 		for _, path := range paths {
-			if err := allowBeneath(rules, path, tree&all.HandledAccessFS, file&all.HandledAccessFS); err != nil {
+			if err := allowBeneath(rules, path, dir&all.HandledAccessFS, file&all.HandledAccessFS); err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
 		}
@@ -217,8 +220,9 @@ func confine(p *Plan) error {
 	return ll.LandlockRestrictSelf(rules, 0)
 }
 
-// allowBeneath adds one rule: the rights below a folder, or to a file.
-func allowBeneath(rules int, path string, tree, file uint64) error {
+// allowBeneath adds a Landlock rule for a path. The rule grants dirRights to everything in a folder, or fileRights
+// to a single file.
+func allowBeneath(rules int, path string, dirRights, fileRights uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -228,9 +232,128 @@ func allowBeneath(rules int, path string, tree, file uint64) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	access := file
+	access := fileRights
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		access = tree
+		access = dirRights
 	}
 	return ll.LandlockAddPathBeneathRule(rules, &ll.PathBeneathAttr{AllowedAccess: access, ParentFd: fd}, 0)
+}
+
+// guest is the role of the shim inside gVisor. It applies no restrictions, because gVisor enforces them.
+func guest() error {
+	p, err := read[Plan](FDPlan, "plan")
+	if err != nil {
+		return err
+	}
+	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return mechanismError("close_range", err)
+	}
+	for _, dir := range p.ReadWrite {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return mechanismError("mounts", err)
+		}
+	}
+	listenFD := -1
+	if p.Listen {
+		if listenFD, err = openListener(); err != nil {
+			return mechanismError("network namespace", err)
+		}
+	}
+	send(Message{Kind: Restricted}, nil)
+	o, err := awaitOrder()
+	if err != nil {
+		return err
+	}
+	if !p.Listen {
+		return execute(o)
+	}
+	return executeChild(o, listenFD)
+}
+
+// executeChild runs the program as a child process. It accepts the program's connections to the proxy and relays
+// them to ambit.
+func executeChild(o *Order, listenFD int) error {
+	if err := os.Chdir(o.Dir); err != nil {
+		return mechanismError("mounts", err)
+	}
+	// The program runs as the same user as the shim, but must not be able to inspect the shim.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return mechanismError("dumpable", err)
+	}
+	go func() {
+		for {
+			fd, _, err := unix.Accept4(listenFD, unix.SOCK_CLOEXEC)
+			switch err {
+			case nil:
+			case unix.EINTR, unix.ECONNABORTED:
+				continue
+			default:
+				return
+			}
+			from := os.NewFile(uintptr(fd), "program")
+			to, err := dial()
+			if err != nil {
+				from.Close()
+				continue
+			}
+			go relay(from, to)
+		}
+	}()
+	send(Message{Kind: Ready}, nil)
+	streams := []*os.File{os.Stdin, os.Stdout, os.Stderr}
+	child, err := os.StartProcess(find(o), o.Argv, &os.ProcAttr{Env: o.Env, Files: streams})
+	if err != nil {
+		send(Message{Kind: NotStarted, Text: err.Error()}, nil)
+		syscall.Exit(127)
+	}
+	for _, f := range streams {
+		f.Close() // from now on, only the program keeps the streams open
+	}
+	end, err := child.Wait()
+	if err != nil {
+		return mechanismError("program", err)
+	}
+	code := end.ExitCode()
+	if status, ok := end.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		code = 128 + int(status.Signal())
+	}
+	syscall.Exit(code)
+	return nil
+}
+
+// dial asks ambit for a connection to the proxy. Only one goroutine at a time can call this function.
+func dial() (*os.File, error) {
+	send(Message{Kind: Dial}, nil)
+	var word [1]byte
+	rights := make([]byte, unix.CmsgSpace(4))
+	n, err := 0, error(unix.EINTR)
+	for err == unix.EINTR {
+		_, n, _, _, err = unix.Recvmsg(FDControl, word[:], rights, unix.MSG_CMSG_CLOEXEC)
+	}
+	if err != nil {
+		return nil, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:n])
+	if err != nil || len(messages) != 1 {
+		return nil, errors.New("ambit did not provide a connection to the proxy")
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.New("ambit did not provide a connection to the proxy")
+	}
+	return os.NewFile(uintptr(fds[0]), "proxy connection"), nil
+}
+
+func relay(from, to *os.File) {
+	defer from.Close()
+	defer to.Close()
+	done := make(chan struct{})
+	go func() {
+		io.Copy(to, from)
+		unix.Shutdown(int(to.Fd()), unix.SHUT_WR)
+		close(done)
+	}()
+	io.Copy(from, to)
+	unix.Shutdown(int(from.Fd()), unix.SHUT_WR)
+	<-done
 }

@@ -1,81 +1,79 @@
 // Package shim is the code that runs between ambit and a program in the sandbox.
 //
-// ambit starts its own binary again in three roles. As [Enter], outside the sandbox,
-// it joins the run's cgroups, makes the mounts reachable for an unprivileged user,
-// switches to that user and executes bubblewrap. As [Shim], inside, it applies the
-// restrictions that bubblewrap does not have (rlimits, Landlock, seccomp), reports
-// that they are in force, waits for its order, and executes the program. So a
-// sandbox can be made before its program is known: the [Plan] describes the sandbox,
-// the [Order] the program. As [Watcher], started once, it waits for the end of ambit
-// and kills what is left running.
+// ambit starts its own binary again in one of four roles. The role [Enter] runs outside the sandbox. It joins the
+// run's cgroups, makes the mounts reachable for an unprivileged user, switches to that user, and executes
+// bubblewrap or gVisor. The role [Shim] runs inside bubblewrap's sandbox. It applies the restrictions that
+// bubblewrap does not provide: rlimits, Landlock and seccomp. It reports that the restrictions are in force, waits
+// for its order, and executes the program. The role [Guest] replaces the shim in gVisor. The role [Watcher] is
+// started once. It waits until ambit has ended and kills the remaining processes.
 //
-// The roles start in an init function. So any binary that can start a sandbox also
-// contains its parts, test binaries included, and most of ambit's packages are not
-// initialised first. Imported packages are initialised before this one. That is why
-// it avoids net, os/exec and path/filepath: they would add about a hundred packages
-// to each of the two starts of a run.
+// The [Plan] describes a sandbox, and the [Order] describes a program. A sandbox can therefore be made before its
+// program is known.
 //
-// Nothing is best effort. A failure is reported on the control socket and the
-// process exits, so the program is never started. Plan and order are passed in
-// memory files, because other users can read arguments and environments.
+// The roles start in an init function. Every binary that can start a sandbox thus contains the roles, including
+// test binaries. The binary starts twice in each run, and each start initializes the imports of this package.
+// Therefore, this package does not import net, os/exec or path/filepath, which would add about a hundred packages.
+//
+// The shim never ignores a failure. It reports the failure on the control socket and exits before the program
+// starts. Plan and order are passed in memory files, because other users can read the arguments of a process.
 package shim
 
-// The arguments that select a role.
+// Each of these command-line arguments selects a role of the shim.
 const (
 	Enter = "ambit-sandbox-enter"
 	Shim  = "ambit-sandbox-shim"
-	// Guest is the shim inside gVisor.
+	// Guest selects the shim inside gVisor.
 	Guest = "ambit-sandbox-guest"
-	// Watcher runs beside ambit and kills what is left when ambit has ended.
+	// Watcher selects the process that kills all remaining processes after ambit has exited.
 	Watcher = "ambit-sandbox-watcher"
 )
 
-// The open file descriptors of the roles.
+// These are the file descriptors that ambit passes to a role.
 const (
-	// FDControl is a socket to ambit that carries [Message] values.
+	// FDControl is a socket to ambit. It carries [Message] values.
 	FDControl = 3 + iota
-	// FDExe is ambit's binary, which has no path inside.
+	// FDExe is ambit's binary. The binary has no path inside the sandbox.
 	FDExe
-	// FDPlan contains the plan.
+	// FDPlan is a memory file that contains the [Plan].
 	FDPlan
-	// FDStatus receives the pid of the first process from bubblewrap.
+	// FDStatus is a pipe. Bubblewrap writes the pid of the first process to it.
 	FDStatus
-	// FDOrder contains the order, once it is written.
+	// FDOrder is a memory file. ambit writes the [Order] to it.
 	FDOrder
-	// FDGate is a pipe at which a prestarted interpreter waits.
+	// FDGate is a socket. A prestarted interpreter waits until it receives a byte from this socket.
 	FDGate
-	// FDData is the first of the files that bubblewrap copies in.
+	// FDData is the first of the files that bubblewrap copies into the sandbox.
 	FDData
 )
 
-// ProxyAddress is the address of the network proxy inside.
+// ProxyAddress is the address of the network proxy inside the sandbox.
 const ProxyAddress = "127.0.0.1:3128"
 
 // Plan describes a sandbox.
 type Plan struct {
-	// Parent is the process that the run must not outlive.
+	// Parent is the pid of ambit. The run must not outlive ambit.
 	Parent int
-	// Join lists the tasks files of the run's version 1 cgroups. The thread that
-	// executes bubblewrap writes itself to them: moving the calling thread is free,
-	// moving a process makes the kernel wait for every processor.
+	// Join lists the tasks files of the run's version 1 cgroups. Only the thread that executes bubblewrap joins the
+	// cgroups, because moving one thread is cheap. Moving a whole process would make the kernel wait for every processor.
 	Join []string
-	// User is the user of bubblewrap; 0 means the current user.
+	// User is the id of the user that executes Exec. 0 means the current user.
 	User int
-	// Stage lists paths that the user may be unable to reach. Path i is available
-	// at StagePath(i).
+	// Stage lists paths that the user may not have permission to reach. Stage[i] is mounted at StagePath(i).
 	Stage []string
-	// Exec is the command that [Enter] executes: bubblewrap or gVisor.
+	// Exec is the command that the role [Enter] executes: bubblewrap or gVisor.
 	Exec []string
-	// Guest reports that Exec is gVisor.
+	// Guest reports whether Exec is gVisor.
 	Guest bool
-	// Data is the number of files from FDData on.
+	// Data is the number of data files. Their descriptors start at FDData.
 	Data int
 
-	// ReadOnly are files and folders, ReadWrite folders, Devices files. The program
-	// can open nothing else.
+	// The program can open only these files. ReadOnly lists files and folders, ReadWrite lists folders, and Devices
+	// lists device files.
 	ReadOnly, ReadWrite, Devices []string
-	FileSize                     uint64
-	// Listen requests a listener at ProxyAddress, which is passed to ambit.
+	// FileSize is the maximum size of a file in bytes.
+	FileSize uint64
+	// Listen requests a listener at ProxyAddress. The role [Shim] passes the listener to ambit. The role [Guest]
+	// accepts the connections itself and relays them to ambit.
 	Listen bool
 }
 
@@ -83,36 +81,35 @@ type Plan struct {
 type Order struct {
 	Argv, Env []string
 	Dir       string
-	// Gate leaves FDGate open for an interpreter that waits there.
+	// Gate keeps the descriptor FDGate open for a prestarted interpreter.
 	Gate bool
-	// Canary, if set, runs instead of a program.
+	// Canary, if not empty, is the canary that runs instead of a program.
 	Canary string
 }
 
-// MaxOrder bounds the size of a plan or an order. It exceeds the kernel's limit for
-// arguments and environment.
+// MaxOrder is the maximum size of a plan or an order in bytes. It exceeds the kernel's limit for arguments and
+// environment.
 const MaxOrder = 1 << 24
 
-// Go is the message that the order is written. It is ambit's answer to [Restricted], and
-// proves that ambit was alive after everything was set up to end with ambit.
+// Go is ambit's answer to [Restricted]. It tells the shim that the order has been written. It also proves that ambit
+// is still running. When the shim sends Restricted, the kernel is already set up to kill the sandbox if ambit exits.
 const Go = "go"
 
-// StageDir is where bubblewrap finds staged paths, in the run's own mount namespace.
+// StageDir is the folder for staged paths in the run's own mount namespace.
 const StageDir = "/tmp"
 
-// Message is one message over the control socket.
+// Message is a message from the shim to ambit over the control socket.
 type Message struct {
 	Kind string
-	// What names the mechanism that failed; Text is the error.
+	// The field What names the mechanism that failed. Text is the error.
 	What, Text string
 }
 
-// The kinds of messages.
+// These are the kinds of messages.
 const (
-	// Listener carries the listener's file descriptor.
+	// Listener carries the descriptor of the listener.
 	Listener = "listener"
-	// Restricted reports that all restrictions are in force and the shim waits for
-	// its order.
+	// Restricted reports that all restrictions are in force. The shim then waits for its order.
 	Restricted = "restricted"
 	// Ready is sent immediately before the program is executed.
 	Ready = "ready"
@@ -120,27 +117,27 @@ const (
 	Failed = "failed"
 	// NotStarted reports that the program could not be executed.
 	NotStarted = "not-started"
-	// Dial requests a network connection; the answer carries its descriptor.
+	// Dial requests a connection to the proxy. The answer carries the connection's descriptor.
 	Dial = "dial"
 	// CanaryReport is the result of a canary.
 	CanaryReport = "canary-report"
 )
 
-// The canaries.
+// A canary is a test program that tries forbidden actions.
 const (
 	// CanaryRules tries actions that Landlock and seccomp must refuse.
 	CanaryRules = "rules"
-	// CanaryForks starts processes until it is stopped.
+	// CanaryForks starts processes until the kernel refuses to start another one.
 	CanaryForks = "forks"
-	// CanaryMemory allocates memory until it is stopped.
+	// CanaryMemory allocates memory until the kernel kills the canary.
 	CanaryMemory = "memory"
-	// CanaryDisk writes until it is stopped.
+	// CanaryDisk writes files until the disk is full.
 	CanaryDisk = "disk"
-	// CanaryKernel checks that the kernel is gVisor's; its second argument is the
-	// release of this machine's kernel.
+	// CanaryKernel checks that the program runs on gVisor's kernel. The second argument is the release of the machine's
+	// kernel.
 	CanaryKernel = "kernel"
 )
 
-// CanaryFile exists in every sandbox, is readable by its mode, and is not in
-// Plan.ReadOnly.
+// CanaryFile exists in every sandbox, and its mode permits reading. Landlock must still deny access, because the
+// file is not listed in Plan.ReadOnly.
 const CanaryFile = "/canary"

@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// corpus reads one of the files that others wrote, for measuring.
+// corpus decodes one of the public corpora in the folder CORPORA.
 func corpus(t *testing.T, name string, into any) {
 	t.Helper()
 	folder := os.Getenv("CORPORA")
 	if folder == "" {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("CORPORA does not name the folder of the corpora")
+			t.Fatal("the environment variable CORPORA is not set")
 		}
-		t.Skip("set CORPORA to the folder of the corpora")
+		t.Skip("set the environment variable CORPORA to the folder with the corpora")
 	}
 	f, err := os.Open(filepath.Join(folder, name))
 	if err != nil {
@@ -34,7 +34,7 @@ func corpus(t *testing.T, name string, into any) {
 	}
 }
 
-// Harmless prompts full of trigger words: at most one in a hundred is denied.
+// At most one in a hundred harmless prompts with many trigger words is denied.
 func TestCorporaBenignPromptsPass(t *testing.T) {
 	var prompts []struct{ Prompt, Category string }
 	corpus(t, "notinject-benign.json.gz", &prompts)
@@ -48,12 +48,12 @@ func TestCorporaBenignPromptsPass(t *testing.T) {
 	}
 	t.Logf("benign prompts denied: %d of %d", denied, len(prompts))
 	if denied*100 > len(prompts) {
-		t.Errorf("more than 1 %%")
+		t.Errorf("more than 1 %% of the benign prompts are denied")
 	}
 }
 
-// Indirect injections that carry no phrase to know them by: what a deny list
-// cannot see. Told for the record.
+// TestCorporaIndirectInjections logs how many indirect injections are denied. They contain no typical phrase, so a
+// deny list cannot find most of them.
 func TestCorporaIndirectInjections(t *testing.T) {
 	var attacks map[string]map[string][]string
 	corpus(t, "bipia-attacks-train.json.gz", &attacks)

@@ -2,55 +2,79 @@ package deny
 
 import "strings"
 
-// gap matches the text between two words. It may be empty, because a text may have lost
-// its spaces.
+// gap is an expression for the characters between two words. It also matches the empty string, because an attacker can
+// leave out the spaces.
 const gap = `[\W_]*?`
 
-// reach bounds the length of a match of the defaults.
-const reach = 200
+// defaultReach is the maximum length of a match of a default pattern, in bytes.
+const defaultReach = 200
 
-// upTo matches at most n arbitrary words.
+// upTo returns an expression that matches zero to n arbitrary words.
 func upTo(n string) string { return `(?:[\w']+[\W_]+){0,` + n + `}?` }
 
-// Defaults returns patterns for prompt injection: phrases that have no honest use in a
-// tool's arguments. Each is named for its intent and begins with a distinctive word.
+// withGaps replaces each space in a pattern with the expression gap.
+func withGaps(words string) string { return strings.ReplaceAll(words, " ", gap) }
+
+// Defaults returns patterns that detect prompt injection. The patterns match phrases that have no legitimate use in the
+// arguments of a tool. A pattern is named after the intent of its phrases. It should begin with a distinctive word, so
+// that the search can reject most text early.
 func Defaults() []Pattern {
 	var out []Pattern
 	add := func(name string, words ...string) {
-		out = append(out, Pattern{name, `\b` + strings.Join(words, gap), reach})
+		out = append(out, Pattern{name, `\b` + strings.Join(words, gap), defaultReach})
 	}
 	const (
-		drop     = `(?:ignor(?:e|ing)|disregard(?:ing)?|forget(?:ting)?|overrid(?:e|ing)|bypass(?:ing)?|neglect|overlook|discard)`
+		drop = `(?:ignor(?:e|ing)|disregard(?:ing)?|forget(?:ting)?|overrid(?:e|ing)|` +
+			`bypass(?:ing)?|neglect|overlook|discard)`
 		earlier  = `(?:previous|prior|above|preceding|earlier|foregoing|initial|original|former|system|pre-?existing)`
 		orders   = `(?:instruction|direction|directive|guideline|prompt|rule|command|order|constraint)s?\b`
 		freedoms = `(?:jail-?broken|unrestricted|unfiltered|uncensored)\b`
 		limits   = `(?:restriction|limitation|rule|filter|guideline|polic(?:y|ie)|ethic)s?\b`
 	)
 	add("override_instructions", drop, upTo("4")+earlier, upTo("3")+orders)
-	add("override_instructions", drop, `(?:all|any|every|everything)`, upTo("3")+`(?:instructions?|directives?|guidelines?|prompts?|programming|restrictions)\b`)
-	add("override_instructions", drop, `(?:everything|all|what)`, upTo("4")+`(?:before|above|previously|(?:were|was|been)`+gap+`told|so`+gap+`far)\b`)
+	add("override_instructions", drop, `(?:all|any|every|everything)`,
+		upTo("3")+`(?:instructions?|directives?|guidelines?|prompts?|programming|restrictions)\b`)
+	add("override_instructions", drop, `(?:everything|all|what)`,
+		upTo("4")+`(?:before|above|previously|(?:were|was|been)`+gap+`told|so`+gap+`far)\b`)
 
-	const prompts = `(?:(?:your|system|hidden|secret|initial|original|pre)` + gap + `(?:prompt|pre-?prompt)s?|(?:system|initial|original|hidden|secret|internal|developer)` + gap + `(?:message|instruction|rule|guideline|directive)s?)\b`
-	for _, verb := range []string{`(?:reveal|show|print|repeat|output|display|disclose|leak|expose|dump|recite)`, `tell` + gap + `(?:me|us)`, `give` + gap + `(?:me|us)`, `what` + gap + `(?:is|are|was|were)`} {
-		add("reveal_prompt", verb, upTo("2")+`(?:your|the|its|this|all)`, upTo("3")+prompts)
+	const prompts = `(?:(?:your|system|hidden|secret|initial|original|pre)` + gap +
+		`(?:prompt|pre-?prompt)s?|(?:system|initial|original|hidden|secret|internal|developer)` + gap +
+		`(?:message|instruction|rule|guideline|directive)s?)\b`
+	for _, verb := range []string{
+		`(?:reveal|show|print|repeat|output|display|disclose|leak|expose|dump|recite)`,
+		`tell (?:me|us)`, `give (?:me|us)`, `what (?:is|are|was|were)`,
+	} {
+		add("reveal_prompt", withGaps(verb), upTo("2")+`(?:your|the|its|this|all)`, upTo("3")+prompts)
 	}
-	add("reveal_prompt", `(?:repeat|print|output|write)`, upTo("4")+`(?:words|text|everything|sentences|content|instructions)`, `(?:above|before`+gap+`this)\b`)
+	add("reveal_prompt", `(?:repeat|print|output|write)`,
+		upTo("4")+`(?:words|text|everything|sentences|content|instructions)`, `(?:above|before`+gap+`this)\b`)
 
-	for _, begin := range []string{`you` + gap + `are` + gap + `now`, `act` + gap + `as`, `pretend` + gap + `(?:to` + gap + `be|you` + gap + `are|that` + gap + `you)`, `from` + gap + `now` + gap + `on` + gap + `you`, `role-?play` + gap + `as`, `behave` + gap + `(?:as|like)`} {
-		add("unrestricted_persona", begin, upTo("8")+`(?:`+freedoms+`|(?:without|no|free`+gap+`of|bound`+gap+`by)`+gap+upTo("2")+limits+`|do`+gap+`anything`+gap+`now|developer`+gap+`mode)`)
+	for _, begin := range []string{
+		`you are now`, `from now on you`, `act as`, `role-?play as`, `behave (?:as|like)`,
+		`pretend (?:to be|you are|that you)`,
+	} {
+		add("unrestricted_persona", withGaps(begin), upTo("8")+`(?:`+freedoms+`|`+
+			withGaps(`(?:without|no|free of|bound by) `)+upTo("2")+limits+withGaps(`|do anything now|developer mode)`))
 	}
 	add("unrestricted_persona", `anything`, `now\b`, upTo("6")+`(?:`+freedoms+`|dan\b|mode\b)`)
-	add("unrestricted_persona", `(?:enable|enter|activate|switch(?:ing)?)`, upTo("3")+`(?:developer|god|jail-?break|dan|sudo|unrestricted|unfiltered)`, `mode\b`)
+	add("unrestricted_persona", `(?:enable|enter|activate|switch(?:ing)?)`,
+		upTo("3")+`(?:developer|god|jail-?break|dan|sudo|unrestricted|unfiltered)`, `mode\b`)
 
-	out = append(out, Pattern{"control_tokens", `<\|(?:im_start|im_end|im_sep|system|user|assistant|endoftext|eot_id|start_header_id|end_header_id|begin_of_text|endofprompt)\|>`, 40},
+	out = append(out, Pattern{
+		"control_tokens",
+		`<\|(?:im_start|im_end|im_sep|system|user|assistant|endoftext|` +
+			`eot_id|start_header_id|end_header_id|begin_of_text|endofprompt)\|>`, 40,
+	},
 		Pattern{"control_tokens", `\[/?INST\]`, 40},
 		Pattern{"control_tokens", `<</?SYS>>`, 40},
 		Pattern{"control_tokens", `</?system[_-]?(?:prompt|message|instructions?|override)>`, 60},
 		Pattern{"control_tokens", `\[(?:system|admin|developer)\s{0,2}(?:message|prompt|override|instructions?)\]`, 60},
 		Pattern{"control_tokens", `###?\s{0,3}(?:system|new)\s{0,3}(?:prompt|instructions?|message|override)\s{0,3}:`, 60})
 
-	add("hidden_orders", `(?:new|real|actual|true|overriding|revised)`, `(?:system`+gap+`)?(?:instructions?|directives?|orders)\s{0,2}[:=]`)
-	const telling = `(?:tell|inform|mention|reveal|notify|alert|warn|telling|informing|mentioning|revealing|notifying|alerting|disclose|disclosing)\b`
+	add("hidden_orders", `(?:new|real|actual|true|overriding|revised)`,
+		`(?:system`+gap+`)?(?:instructions?|directives?|orders)\s{0,2}[:=]`)
+	const telling = `(?:tell|inform|mention|reveal|notify|alert|warn|telling|` +
+		`informing|mentioning|revealing|notifying|alerting|disclose|disclosing)\b`
 	for _, not := range []string{`do` + gap + `not`, `don\W?t`, `never`, `without`, `avoid`, `refrain` + gap + `from`} {
 		add("hidden_orders", not, upTo("2")+telling, upTo("4")+`(?:the|your)`, `(?:user|human|operator|owner)\b`)
 	}

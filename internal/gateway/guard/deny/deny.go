@@ -1,16 +1,20 @@
-// Package deny matches texts against denied patterns.
+// Package deny matches text against denied patterns.
 //
-// A pattern is a regular expression in RE2's syntax, which matches in linear time, and
-// ignores case. The same words can be written in many ways, so a text is matched in
-// several readings: as it is, with collapsed white space, normalised (package view), with
-// digits replaced by similar letters, with spaced letters joined, and decoded from
-// base64, hex and percent escapes, two levels deep. A hit names its reading.
+// A pattern is a regular expression in RE2 syntax. It ignores case and matches in linear time. The same words can be
+// written in many ways, so a text is matched in several readings:
+//   - as it is
+//   - with runs of white space collapsed
+//   - normalized, without invisible characters and look-alikes (package view)
+//   - with digits and signs replaced by similar letters
+//   - with spaced letters joined, such as "i g n o r e"
+//   - decoded from base64, hex and percent escapes, up to two levels deep
 //
-// The common case, a text that matches nothing, is fast. Every match of a pattern
-// contains one of a few words; one pass searches for the words of all patterns, and only
-// the text near a word is matched with the expression. The pass reads digits as letters
-// too. A pattern without such words, or without a bound on its length, is matched against
-// the whole text.
+// A [Hit] contains the reading in which the pattern matched.
+//
+// The package is optimized for text that matches nothing. For most patterns, every match contains one of a few words.
+// One pass searches for the words of all patterns, and treats digits as the letters that they resemble. Only the text
+// near a word is then matched against the expression. A pattern is matched against the whole text if it has no such
+// words or no limit on the length of a match.
 package deny
 
 import (
@@ -28,30 +32,31 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// Pattern is one expression and what to call it. Several may have one name.
+// Pattern is a regular expression and its name. Several patterns can have the same name.
 type Pattern struct {
 	Name, Regex string
-	// Reach is how many bytes a match may have; 0 leaves it to the expression.
+	// Reach is the maximum length of a match in bytes. If Reach is 0, Compile derives the maximum from the
+	// expression.
 	Reach int
 }
 
-// Bounds of what patterns may cost.
+// The limits on patterns.
 const (
 	maxPattern  = 4 << 10 // bytes of one expression
-	maxProgram  = 20_000  // instructions of one
-	maxPrograms = 200_000 // and of all
-	maxReach    = 2 << 10 // bytes of a match that is looked for in a neighbourhood
+	maxProgram  = 20_000  // instructions of one expression
+	maxPrograms = 200_000 // instructions of all expressions
+	maxReach    = 2 << 10 // maximum match length, in bytes, for a search near a word
 	maxDepth    = 2
 	maxWordSize = 12
 
-	// everything marks a pattern that was matched against a whole text.
-	everything = math.MaxInt
+	// wholeText is the value in scan.done that marks a pattern as already matched against the whole text.
+	wholeText = math.MaxInt
 )
 
 // List is a compiled list of patterns. It is safe for concurrent use.
 type List struct {
 	patterns []*pattern
-	whole    []*pattern // those that no word announces
+	wordless []*pattern // patterns for which there is no word to search for
 	set      *literal.Set
 	words    [][]*pattern
 	scratch  sync.Pool
@@ -61,19 +66,21 @@ type pattern struct {
 	Pattern
 	regex *regexp.Regexp
 	index int
-	reach int // the longest match, or 0 for no bound
-	// repeated are the classes whose runs must be short for reach to be right.
+	reach int // the maximum length of a match; 0 means no limit
+	// repeated lists the character classes that the pattern repeats without a limit. The field reach is valid only if the
+	// text has no long runs of these classes.
 	repeated []*class
-	// first is set if a match begins with its word, and word if the word begins there.
-	// The expression is then anchored.
-	first, word bool
-	// whole is the expression without the anchor, for texts that need it.
-	whole func() *regexp.Regexp
-	// also are words of which a match has one as well, after the first.
-	also *literal.Set
+	// If wordFirst is set, every match begins with one of the pattern's words, and regex is anchored at that word. If
+	// boundary is set, a word boundary must precede the match.
+	wordFirst, boundary bool
+	// unanchored returns the expression without the anchor. It is used if a match can be longer than reach.
+	unanchored func() *regexp.Regexp
+	// later is a set of words. Every match contains one of them after its first word. The set is nil if there are no
+	// such words.
+	later *literal.Set
 }
 
-// Hit is a match: of which pattern, and in which reading of the text.
+// Hit is a match: the name of the pattern, and the reading of the text in which it matched.
 type Hit struct{ Pattern, View string }
 
 // The readings of a text.
@@ -85,7 +92,7 @@ const (
 	Decoded    = "decoded"
 )
 
-// Compile compiles a list. The error reports every invalid pattern.
+// Compile compiles a list of patterns. The error lists every invalid pattern.
 func Compile(patterns []Pattern) (*List, error) {
 	l := &List{}
 	var errs []error
@@ -102,30 +109,30 @@ func Compile(patterns []Pattern) (*List, error) {
 			continue
 		}
 		q := &pattern{Pattern: p, index: i, reach: p.Reach}
-		if longest, repeated := width(tree); q.reach == 0 && longest > 0 && longest <= maxReach && !anchored(tree) {
+		if longest, repeated := maxWidth(tree); q.reach == 0 && longest > 0 && longest <= maxReach && !hasAnchor(tree) {
 			q.reach, q.repeated = longest, repeated
 		}
-		needed := required(tree)
-		if first, word := beginning(tree); q.reach > 0 && first != nil {
-			needed, q.first, q.word = first, true, word
+		needed := requiredWords(tree)
+		if first, word := firstWords(tree); q.reach > 0 && first != nil {
+			needed, q.wordFirst, q.boundary = first, true, word
 		}
 		regex := "(?i:" + p.Regex + ")"
-		if q.first {
+		if q.wordFirst {
 			loose := regex
-			q.whole = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(loose) })
+			q.unanchored = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(loose) })
 			regex = `\A` + regex
-			if more := following(tree); more != nil {
+			if more := laterWords(tree); more != nil {
 				set, err := literal.New(more, maxWordSize, leet...)
 				if err != nil {
 					return nil, err
 				}
-				q.also = set
+				q.later = set
 			}
 		}
 		q.regex = regexp.MustCompile(regex)
 		l.patterns = append(l.patterns, q)
 		if needed == nil {
-			l.whole = append(l.whole, q)
+			l.wordless = append(l.wordless, q)
 			continue
 		}
 		for _, w := range needed {
@@ -162,7 +169,8 @@ func parse(regex string) (*syntax.Regexp, int, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("not a regular expression: %w", err)
 	}
-	// It is also used like this, which is one level deeper.
+	// Compile may later put \A before the expression. This adds a nesting level, which can exceed the parser's limit, so
+	// check the longer expression too.
 	if _, err := syntax.Parse(`\A(?i:`+regex+")", syntax.Perl); err != nil {
 		return nil, 0, fmt.Errorf("not a regular expression: %w", err)
 	}
@@ -171,19 +179,20 @@ func parse(regex string) (*syntax.Regexp, int, error) {
 		return nil, 0, err
 	}
 	if len(prog.Inst) > maxProgram {
-		return nil, 0, fmt.Errorf("the pattern compiles to %d instructions; at most %d are allowed", len(prog.Inst), maxProgram)
+		return nil, 0, fmt.Errorf("the pattern compiles to %d instructions; at most %d are allowed",
+			len(prog.Inst), maxProgram)
 	}
 	tree, err = syntax.Parse("(?i:"+regex+")", syntax.Perl)
 	return tree, len(prog.Inst), err
 }
 
-// Check reports what is wrong with a pattern, or nil.
+// Check returns an error if the pattern is invalid or too large.
 func Check(regex string) error {
 	_, _, err := parse(regex)
 	return err
 }
 
-// scan is the scratch space of one search.
+// scan contains the buffers of one search.
 type scan struct {
 	*List
 	hits   literal.Hits
@@ -195,35 +204,37 @@ type scan struct {
 	flat, near, other, joined []byte
 }
 
-// Find looks for the first match of any pattern in a text.
+// Find searches a text for all patterns, and returns the first match that it finds.
 func (l *List) Find(text []byte) (Hit, bool) {
 	if len(l.patterns) == 0 || len(text) == 0 {
 		return Hit{}, false
 	}
-	// Most strings are short and plain, and have none of the words.
-	if len(text) < view.MinRun && len(l.whole) == 0 && view.ASCII(text) && !l.set.Contains(text) && bytes.IndexByte(text, '%') < 0 && nextSpaced(text, 0) < 0 {
+	// Most strings are short, contain only ASCII, and contain none of the words.
+	if len(text) < view.MinRun && len(l.wordless) == 0 && view.ASCII(text) && !l.set.Contains(text) &&
+		bytes.IndexByte(text, '%') < 0 && nextSpaced(text, 0) < 0 {
 		return Hit{}, false
 	}
 	s := l.scratch.Get().(*scan)
 	defer l.scratch.Put(s)
-	return s.read(text, AsIs, 0)
+	return s.matchReadings(text, AsIs, 0)
 }
 
-// read looks at a text in every reading.
-func (s *scan) read(text []byte, as string, depth int) (Hit, bool) {
-	if h, ok := s.look(text, as); ok {
+// matchReadings matches a text in every reading. The parameter reading says how the text was obtained, and depth is the
+// number of times that it was decoded.
+func (s *scan) matchReadings(text []byte, reading string, depth int) (Hit, bool) {
+	if h, ok := s.matchText(text, reading); ok {
 		return h, true
 	}
 	l := &s.levels[depth]
 	if !view.ASCII(text) && l.normal.Normal(text) {
 		text = l.normal.Text
-		if h, ok := s.look(text, or(as, Normalised)); ok {
+		if h, ok := s.matchText(text, or(reading, Normalised)); ok {
 			return h, true
 		}
 	}
 	for at := nextSpaced(text, 0); at >= 0; at = nextSpaced(text, at) {
-		if s.joined, at = join(s.joined[:0], text, at); len(s.joined) >= minSpaced {
-			if h, ok := s.look(s.joined, or(as, Spaced)); ok {
+		if s.joined, at = joinSpaced(s.joined[:0], text, at); len(s.joined) >= minSpaced {
+			if h, ok := s.matchText(s.joined, or(reading, Spaced)); ok {
 				return h, true
 			}
 		}
@@ -233,7 +244,7 @@ func (s *scan) read(text []byte, as string, depth int) (Hit, bool) {
 	}
 	for start, end := nextEscaped(text, 0); start >= 0; start, end = nextEscaped(text, end) {
 		if l.unpercent.Unpercent(text[start:end]) {
-			if h, ok := s.read(l.unpercent.Text, Decoded, depth+1); ok {
+			if h, ok := s.matchReadings(l.unpercent.Text, Decoded, depth+1); ok {
 				return h, true
 			}
 		}
@@ -246,7 +257,7 @@ func (s *scan) read(text []byte, as string, depth int) (Hit, bool) {
 		at = end
 		var ok bool
 		if l.decoded, ok = view.DecodeRun(l.decoded, text[start:end]); ok {
-			if h, ok := s.read(l.decoded, Decoded, depth+1); ok {
+			if h, ok := s.matchReadings(l.decoded, Decoded, depth+1); ok {
 				return h, true
 			}
 		}
@@ -260,8 +271,8 @@ func or(a, b string) string {
 	return b
 }
 
-// nextEscaped is the next word with percent escapes for something printable, at
-// least two of them, or -1.
+// nextEscaped returns the start and end of the next word that contains at least two percent escapes of printable
+// characters. It returns -1 if there is no such word.
 func nextEscaped(text []byte, at int) (start, end int) {
 	for {
 		n := bytes.IndexByte(text[at:], '%')
@@ -286,27 +297,26 @@ func nextEscaped(text []byte, at int) (start, end int) {
 	}
 }
 
-// look matches one reading: first what it says as it is, then with its white
-// space collapsed. Only patterns that are matched against all of it need the
-// second look.
-func (s *scan) look(text []byte, as string) (Hit, bool) {
-	h, near, ok := s.match(text, as)
-	if ok || !near && len(s.whole) == 0 {
+// matchText matches a text unchanged, and then with white space collapsed. The second match is needed only for patterns
+// that are matched against the whole text. For all other patterns, matchOnce already collapses white space.
+func (s *scan) matchText(text []byte, reading string) (Hit, bool) {
+	h, near, ok := s.matchOnce(text, reading)
+	if ok || !near && len(s.wordless) == 0 {
 		return h, ok
 	}
 	var changed bool
 	if s.flat, changed, _ = flatten(s.flat[:0], text, len(text)); changed {
-		h, _, ok = s.match(s.flat, or(as, Normalised))
+		h, _, ok = s.matchOnce(s.flat, or(reading, Normalised))
 	}
 	return h, ok
 }
 
-// match is one pass over a text. It also reports whether a pattern had to be
-// matched against all of it.
-func (s *scan) match(text []byte, as string) (h Hit, near, ok bool) {
-	for _, p := range s.whole {
+// matchOnce matches a text against all patterns in one pass. The second result reports whether a pattern had to be
+// matched against the whole text.
+func (s *scan) matchOnce(text []byte, reading string) (h Hit, near, ok bool) {
+	for _, p := range s.wordless {
 		if p.regex.Match(text) {
-			return Hit{p.Name, as}, true, true
+			return Hit{p.Name, reading}, true, true
 		}
 	}
 	for i := range s.done {
@@ -319,7 +329,7 @@ func (s *scan) match(text []byte, as string) (h Hit, near, ok bool) {
 				for _, w := range s.set.Words(hit) {
 					for _, p := range s.words[w] {
 						near = near || p.reach == 0
-						if h, ok := s.around(p, text, hit.End, s.set.Size(w), as); ok {
+						if h, ok := s.matchAround(p, text, hit.End, s.set.Size(w), reading); ok {
 							return h, true, true
 						}
 					}
@@ -330,88 +340,89 @@ func (s *scan) match(text []byte, as string) (h Hit, near, ok bool) {
 	return Hit{}, near, false
 }
 
-// short reports whether the runs of a text are as short as a pattern's reach
-// takes them to be.
-func (s *scan) short(p *pattern, text []byte) bool {
+// staysInReach reports whether no match of a pattern in text can be longer than the pattern's reach. It checks how long
+// the runs of the repeated classes are.
+func (s *scan) staysInReach(p *pattern, text []byte) bool {
 	for _, c := range p.repeated {
-		if !c.fits(text) {
+		if !c.hasShortRuns(text) {
 			return false
 		}
 	}
 	return true
 }
 
-// around matches a pattern where one of its words ends.
-func (s *scan) around(p *pattern, text []byte, end, size int, as string) (Hit, bool) {
-	if s.done[p.index] == everything {
+// matchAround matches a pattern against the text around one of its words. The word has the given end offset and size.
+func (s *scan) matchAround(p *pattern, text []byte, end, size int, reading string) (Hit, bool) {
+	if s.done[p.index] == wholeText {
 		return Hit{}, false
 	}
-	if s.done[p.index] < 0 && !s.short(p, text) {
-		s.done[p.index] = everything
-		if p.whole == nil {
-			return s.try(p, text, as)
+	if s.done[p.index] < 0 && !s.staysInReach(p, text) {
+		s.done[p.index] = wholeText
+		if p.unanchored == nil {
+			return s.matchPart(p, text, reading)
 		}
-		return s.tryWith(p.whole(), p, text, as)
+		return s.matchPartWith(p.unanchored(), p, text, reading)
 	}
 	s.done[p.index] = max(s.done[p.index], 0)
 	switch {
-	case p.first:
-		return s.from(p, text, end-size, as)
+	case p.wordFirst:
+		return s.matchAt(p, text, end-size, reading)
 	case p.reach == 0:
-		s.done[p.index] = everything
-		return s.try(p, text, as)
+		s.done[p.index] = wholeText
+		return s.matchPart(p, text, reading)
 	case end <= s.done[p.index]:
-		return Hit{}, false // the last match attempt covered it
+		return Hit{}, false // the last attempt covered this word
 	}
-	from := back(text, end, p.reach+16)
+	from := stepBack(text, end, p.reach+16)
 	for n := 0; n < 32 && from > 0 && wordByte(text[from-1]); n++ {
 		from--
 	}
 	near, changed, used := flatten(s.near[:0], text[from:], 3*p.reach+64)
 	s.near = near
 	if to := from + used; to < len(text) {
-		s.done[p.index] = max(end, back(text, to, p.reach+16))
+		s.done[p.index] = max(end, stepBack(text, to, p.reach+16))
 	} else {
 		s.done[p.index] = to
 	}
 	if changed {
-		if h, ok := s.try(p, text[from:from+used], as); ok {
+		if h, ok := s.matchPart(p, text[from:from+used], reading); ok {
 			return h, true
 		}
 	}
-	return s.try(p, near, as)
+	return s.matchPart(p, near, reading)
 }
 
-// from matches a pattern that begins with its word, at a position.
-func (s *scan) from(p *pattern, text []byte, at int, as string) (Hit, bool) {
-	if p.word && at > 0 && wordByte(text[at-1]) {
+// matchAt matches a pattern at offset start, where one of the pattern's first words begins.
+func (s *scan) matchAt(p *pattern, text []byte, start int, reading string) (Hit, bool) {
+	if p.boundary && start > 0 && wordByte(text[start-1]) {
 		return Hit{}, false
 	}
 	var changed bool
-	if s.near, changed, _ = flatten(s.near[:0], text[at:], p.reach); p.also != nil && !p.also.Contains(s.near) {
+	if s.near, changed, _ = flatten(s.near[:0], text[start:], p.reach); p.later != nil && !p.later.Contains(s.near) {
 		return Hit{}, false
 	}
 	if changed && p.Reach == 0 {
-		if h, ok := s.try(p, text[at:min(len(text), at+p.reach)], as); ok {
+		if h, ok := s.matchPart(p, text[start:min(len(text), start+p.reach)], reading); ok {
 			return h, true
 		}
 	}
-	return s.try(p, s.near, as)
+	return s.matchPart(p, s.near, reading)
 }
 
-// try matches a pattern against a part of a text, as it is and out of leet.
-func (s *scan) try(p *pattern, near []byte, as string) (Hit, bool) {
-	return s.tryWith(p.regex, p, near, as)
+// matchPart matches a pattern against a part of a text, first unchanged and then with digits and signs replaced by
+// letters.
+func (s *scan) matchPart(p *pattern, near []byte, reading string) (Hit, bool) {
+	return s.matchPartWith(p.regex, p, near, reading)
 }
 
-func (s *scan) tryWith(regex *regexp.Regexp, p *pattern, near []byte, as string) (Hit, bool) {
+func (s *scan) matchPartWith(regex *regexp.Regexp, p *pattern, near []byte, reading string) (Hit, bool) {
 	if regex.Match(near) {
-		return Hit{p.Name, as}, true
+		return Hit{p.Name, reading}, true
 	}
 	for _, letters := range readings {
 		var changed bool
 		if s.other, changed = unleet(s.other[:0], near, letters); changed && regex.Match(s.other) {
-			return Hit{p.Name, or(as, Leet)}, true
+			return Hit{p.Name, or(reading, Leet)}, true
 		}
 	}
 	return Hit{}, false
@@ -421,7 +432,7 @@ func wordByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
 }
 
-// MatchesEmpty reports whether a pattern matches every text there is.
+// MatchesEmpty reports whether a pattern matches the empty string, and therefore every text.
 func MatchesEmpty(regex string) bool {
 	re, err := regexp.Compile("(?i:" + regex + ")")
 	return err == nil && re.MatchString("")

@@ -1,9 +1,11 @@
 package deny
 
-// leet are the letters that digits and signs stand for, alike to the prefilter.
+// leet contains groups of similar characters. Each group begins with a letter, followed by the digits and signs that
+// can replace it. The search for words treats all characters of a group as equal.
 var leet = []string{"i1!|l", "o0", "e3", "a4@", "s5$", "t7+", "b8", "g9"}
 
-// readings are the letters that the signs of leet can be: a 1 is an i or an l.
+// readings contains two tables that map digits and signs to letters. The first table maps 1 to i, and the second maps
+// 1 to l.
 var readings = [2]*[256]byte{signs('i'), signs('l')}
 
 func signs(one byte) *[256]byte {
@@ -20,9 +22,8 @@ func signs(one byte) *[256]byte {
 	return &t
 }
 
-// unleet appends text with the signs among letters replaced by letters. It reports
-// whether there were any. A digit may end a word, a sign that ends one is
-// punctuation.
+// unleet appends text to dst, with digits and signs inside words replaced by letters. A sign at the end of a word is
+// left unchanged, because it is punctuation. The second result reports whether any character was replaced.
 func unleet(dst, text []byte, letters *[256]byte) ([]byte, bool) {
 	changed := false
 	for i, c := range text {
@@ -37,11 +38,11 @@ func unleet(dst, text []byte, letters *[256]byte) ([]byte, bool) {
 
 func letter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 
-// flatten appends text with runs of white space as one space, up to size bytes.
-// It reports whether there were any, and how much of the text that took.
-func flatten(dst, text []byte, size int) (flat []byte, changed bool, used int) {
+// flatten appends text to dst, with each run of white space replaced by one space. It stops when dst has maxLen bytes.
+// The second result reports whether any white space was replaced, and the third is the number of bytes read from text.
+func flatten(dst, text []byte, maxLen int) (flat []byte, changed bool, used int) {
 	done := 0
-	for i := 0; i < len(text) && len(dst)+i-done < size; i++ {
+	for i := 0; i < len(text) && len(dst)+i-done < maxLen; i++ {
 		if !white[text[i]] {
 			continue
 		}
@@ -55,31 +56,32 @@ func flatten(dst, text []byte, size int) (flat []byte, changed bool, used int) {
 		}
 		i = end - 1
 	}
-	if room := size - len(dst); room > 0 {
+	if room := maxLen - len(dst); room > 0 {
 		end := min(len(text), done+room)
 		dst, done = append(dst, text[done:end]...), end
 	}
 	return dst, changed, done
 }
 
-// back is where text begins of which flatten makes size bytes up to end.
-func back(text []byte, end, size int) int {
-	for ; end > 0 && size > 0; size-- {
-		end--
-		for white[text[end]] && end > 0 && white[text[end-1]] {
-			end--
+// stepBack returns the offset that is n bytes before the given offset. It counts a run of white space as one byte,
+// because flatten replaces the run with one space.
+func stepBack(text []byte, offset, n int) int {
+	for ; offset > 0 && n > 0; n-- {
+		offset--
+		for white[text[offset]] && offset > 0 && white[text[offset-1]] {
+			offset--
 		}
 	}
-	return end
+	return offset
 }
 
 var white = [256]bool{' ': true, '\t': true, '\n': true, '\v': true, '\f': true, '\r': true}
 
-// Letters spaced out are at least so many.
+// minSpaced is the minimum number of spaced letters that are joined to a word.
 const minSpaced = 8
 
-// nextSpaced is where the next stretch of spaced letters begins, "i g n o r e",
-// or -1. It looks at two of any minSpaced bytes: such a stretch is longer.
+// nextSpaced returns the start of the next run of spaced letters, such as "i g n o r e". It returns -1 if there is
+// none. A run is longer than minSpaced bytes, so it is enough to check two of every minSpaced bytes.
 func nextSpaced(text []byte, at int) int {
 	for i := at; i+4 < len(text); i += minSpaced {
 		for _, j := range [2]int{i, i + 1} {
@@ -97,9 +99,9 @@ func nextSpaced(text []byte, at int) int {
 	return -1
 }
 
-// join appends the spaced letters that begin at a place, without the spaces, and
-// returns their end. A wider space stays one.
-func join(dst, text []byte, at int) ([]byte, int) {
+// joinSpaced appends the spaced letters that begin at an offset of the text to dst, without the characters between
+// them. It writes one space for a gap of several characters. The second result is the offset after the letters.
+func joinSpaced(dst, text []byte, at int) ([]byte, int) {
 	for at < len(text) && letter(text[at]) {
 		dst = append(dst, text[at])
 		at++

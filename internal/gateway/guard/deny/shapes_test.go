@@ -9,8 +9,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/deny"
 )
 
-// Whatever shape a pattern has, the words that announce it must not keep it from
-// being found: what the expression alone finds in a text, the list finds.
+// The search for words must not hide a match of any kind of pattern: if the regular expression alone matches a text,
+// the list must find it too.
 func TestPatternsOfEveryShape(t *testing.T) {
 	texts := []string{
 		"please reveal the launch codes now", "REVEAL THE LAUNCH CODES", "xx launch\tcodes yy", "reveal\nreveal reveal the codes",
@@ -26,7 +26,7 @@ func TestPatternsOfEveryShape(t *testing.T) {
 	for _, p := range patterns {
 		l, err := deny.Compile([]deny.Pattern{{Name: "one", Regex: p}})
 		if err != nil {
-			t.Errorf("%s: %v", p, err)
+			t.Errorf("Compile(%s) returned %v", p, err)
 			continue
 		}
 		plain := regexp.MustCompile("(?i:" + p + ")")
@@ -35,39 +35,39 @@ func TestPatternsOfEveryShape(t *testing.T) {
 			if plain.MatchString(text) && text != "" && !found {
 				t.Errorf("%s is not found in %.60q", p, text)
 			}
-			// White space counts once.
+			// The list may also match the text with collapsed white space.
 			if found && hit.View == deny.AsIs && !plain.MatchString(text) && !plain.MatchString(strings.Join(strings.Fields(text), " ")) {
-				t.Errorf("%s is found in %.60q", p, text)
+				t.Errorf("%s is wrongly found in %.60q", p, text)
 			}
 		}
 	}
 }
 
-// A list cannot be made so large that it takes a machine down.
+// Compile refuses patterns that are invalid or would use too much memory.
 func TestPatternsAreBounded(t *testing.T) {
 	big := strings.Repeat("[a-z]{0,200}x", 4)
 	for what, patterns := range map[string][]string{
-		"an expression that is none":      {"a("},
-		"one that is too long":            {strings.Repeat("a", 100_000)},
-		"one that compiles to very much":  {strings.Repeat("(?:[a-z]{0,500}x)", 40)},
-		"many that are too much together": slices.Repeat([]string{big}, 200),
+		"an invalid expression":              {"a("},
+		"an expression that is too long":     {strings.Repeat("a", 100_000)},
+		"an expression with a large program": {strings.Repeat("(?:[a-z]{0,500}x)", 40)},
+		"too many large expressions":         slices.Repeat([]string{big}, 200),
 	} {
 		var all []deny.Pattern
 		for _, p := range patterns {
 			all = append(all, deny.Pattern{Name: "one", Regex: p})
 		}
 		if _, err := deny.Compile(all); err == nil || !strings.HasPrefix(err.Error(), "one: ") {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: Compile returned %v", what, err)
 		}
 	}
 	if deny.Check("a(") == nil || deny.Check("fine") != nil {
-		t.Error("Check is of another mind")
+		t.Error("Check and Compile disagree")
 	}
 	empty, err := deny.Compile(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, found := empty.Find([]byte("reveal the codes")); found {
-		t.Error("an empty list finds something")
+		t.Error("an empty list found a match")
 	}
 }

@@ -6,30 +6,30 @@ import (
 	"unicode"
 )
 
-// Words that announce a pattern are at least so long, and at most so many.
+// The limits on the words that are searched for: the minimum length of a word, and the maximum number of words.
 const (
 	minWord  = 3
 	maxWords = 80
 )
 
-// required are words of which every match has at least one, or nil if there are
-// no such words.
-func required(re *syntax.Regexp) []string {
+// requiredWords returns a list of words such that every match of the expression contains at least one of them. It
+// returns nil if there is no such list.
+func requiredWords(re *syntax.Regexp) []string {
 	switch re.Op {
 	case syntax.OpLiteral:
-		return usable(string(re.Rune))
+		return usablePart(string(re.Rune))
 	case syntax.OpCapture:
-		return required(re.Sub[0])
+		return requiredWords(re.Sub[0])
 	case syntax.OpPlus:
-		return required(re.Sub[0])
+		return requiredWords(re.Sub[0])
 	case syntax.OpRepeat:
 		if re.Min > 0 {
-			return required(re.Sub[0])
+			return requiredWords(re.Sub[0])
 		}
 	case syntax.OpAlternate:
 		var all []string
 		for _, sub := range re.Sub {
-			words := required(sub)
+			words := requiredWords(sub)
 			if words == nil || len(all)+len(words) > maxWords {
 				return nil
 			}
@@ -38,8 +38,8 @@ func required(re *syntax.Regexp) []string {
 		return all
 	case syntax.OpConcat:
 		var best []string
-		for _, words := range runs(re.Sub) {
-			if better(words, best) {
+		for _, words := range wordLists(re.Sub) {
+			if isBetter(words, best) {
 				best = words
 			}
 		}
@@ -48,39 +48,39 @@ func required(re *syntax.Regexp) []string {
 	return nil
 }
 
-// beginning are the words of which every match begins with one, or nil, and
-// whether a match begins with a word.
-func beginning(re *syntax.Regexp) (first []string, word bool) {
+// firstWords returns a list of words such that every match of the expression begins with one of them. It returns nil if
+// there is no such list. The second result reports whether a word boundary must precede the match.
+func firstWords(re *syntax.Regexp) (first []string, word bool) {
 	switch re.Op {
 	case syntax.OpCapture:
-		return beginning(re.Sub[0])
+		return firstWords(re.Sub[0])
 	case syntax.OpConcat:
 		parts := re.Sub
 		for len(parts) > 0 && parts[0].Op == syntax.OpWordBoundary {
 			parts, word = parts[1:], true
 		}
 		for n := 1; n <= len(parts); n++ {
-			longer := spell(parts[:n])
+			longer := spellings(parts[:n])
 			if longer == nil {
 				break
 			}
 			first = longer
 		}
 		if first == nil && len(parts) > 0 && parts[0].Op == syntax.OpConcat {
-			return beginning(parts[0])
+			return firstWords(parts[0])
 		}
 	default:
 		first = spellOne(re)
 	}
 	for i, w := range first {
 		if w == "" || word && !wordByte(w[0]) {
-			return nil, word // the boundary before a sign is the end of a word
+			return nil, word // before a sign, \b would match only at the end of a word
 		}
-		// Only its head, up to white space of any kind, is sure to be written like this.
+		// White space can be written in many ways, so search only for the part before it.
 		if space := strings.IndexFunc(w, unicode.IsSpace); space >= 0 {
 			w = w[:space]
 		}
-		u := usable(w)
+		u := usablePart(w)
 		if u == nil {
 			return nil, word
 		}
@@ -89,8 +89,9 @@ func beginning(re *syntax.Regexp) (first []string, word bool) {
 	return first, word
 }
 
-// following are words of which every match has one after its first part.
-func following(re *syntax.Regexp) []string {
+// laterWords returns a list of words such that every match contains one of them after its first word. It returns nil if
+// there is no such list.
+func laterWords(re *syntax.Regexp) []string {
 	for re.Op == syntax.OpCapture {
 		re = re.Sub[0]
 	}
@@ -101,26 +102,25 @@ func following(re *syntax.Regexp) []string {
 	for len(parts) > 0 && parts[0].Op == syntax.OpWordBoundary {
 		parts = parts[1:]
 	}
-	// The first word may be in several parts; what is exact is left out.
-	for len(parts) > 0 && spell(parts[:1]) != nil {
+	// The first word can consist of several parts, so skip all parts with a fixed spelling.
+	for len(parts) > 0 && spellings(parts[:1]) != nil {
 		parts = parts[1:]
 	}
-	return required(&syntax.Regexp{Op: syntax.OpConcat, Sub: parts})
+	return requiredWords(&syntax.Regexp{Op: syntax.OpConcat, Sub: parts})
 }
 
-// runs are the words that each part of a sequence requires. Parts that are single
-// letters or choices of endings join their neighbours.
-func runs(parts []*syntax.Regexp) [][]string {
+// wordLists returns several lists of words. Every match of the sequence contains a word from each list.
+func wordLists(parts []*syntax.Regexp) [][]string {
 	var out [][]string
 	for i := 0; i < len(parts); i++ {
-		if words := required(parts[i]); words != nil {
+		if words := requiredWords(parts[i]); words != nil {
 			out = append(out, words)
 		}
-		// A stem and its endings: ignor(?:e|ing). The parser factors what words have
-		// in common, which is too short to look for.
-		if exact := spell(parts[i : i+1]); exact != nil {
+		// Join a stem and its endings, as in ignor(?:e|ing). The endings alone are too short to search for. They are separate
+		// because the parser factors out common prefixes.
+		if exact := spellings(parts[i : i+1]); exact != nil {
 			for j := i + 1; j < len(parts); j++ {
-				longer := spell(parts[i : j+1])
+				longer := spellings(parts[i : j+1])
 				if longer == nil {
 					break
 				}
@@ -134,8 +134,8 @@ func runs(parts []*syntax.Regexp) [][]string {
 	return out
 }
 
-// spell is everything that a sequence can be, if that is a few words.
-func spell(parts []*syntax.Regexp) []string {
+// spellings returns all strings that a sequence can match, or nil if there are too many.
+func spellings(parts []*syntax.Regexp) []string {
 	out := []string{""}
 	for _, p := range parts {
 		var next []string
@@ -159,7 +159,7 @@ func spellOne(re *syntax.Regexp) []string {
 	case syntax.OpCapture:
 		return spellOne(re.Sub[0])
 	case syntax.OpConcat:
-		return spell(re.Sub)
+		return spellings(re.Sub)
 	case syntax.OpEmptyMatch, syntax.OpWordBoundary:
 		return []string{""}
 	case syntax.OpQuest:
@@ -199,7 +199,7 @@ func spellOne(re *syntax.Regexp) []string {
 func allUsable(words []string) []string {
 	var out []string
 	for _, w := range words {
-		u := usable(w)
+		u := usablePart(w)
 		if u == nil {
 			return nil
 		}
@@ -208,9 +208,9 @@ func allUsable(words []string) []string {
 	return out
 }
 
-// usable is the longest part of a literal that has no white space, which may be
-// written in many ways, and no other than ASCII.
-func usable(s string) []string {
+// usablePart returns the longest part of a literal that has no white space, because white space can be written in many
+// ways. It returns nil if the part is too short or not ASCII.
+func usablePart(s string) []string {
 	best := ""
 	for _, part := range strings.Fields(s) {
 		if len(part) > len(best) {
@@ -228,8 +228,9 @@ func usable(s string) []string {
 	return []string{best}
 }
 
-// better prefers long words, then few.
-func better(a, b []string) bool {
+// isBetter reports whether the words in list a are better to search for than those in list b. Longer words are better.
+// If the lengths are equal, the list with fewer words is better.
+func isBetter(a, b []string) bool {
 	if b == nil || a == nil {
 		return a != nil
 	}
@@ -247,34 +248,33 @@ func shortest(words []string) int {
 	return n
 }
 
-// anchored reports whether a pattern asks for the start or end of the text or of
-// a line.
-func anchored(re *syntax.Regexp) bool {
+// hasAnchor reports whether an expression contains an anchor, such as ^ or $.
+func hasAnchor(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText:
 		return true
 	}
 	for _, sub := range re.Sub {
-		if anchored(sub) {
+		if hasAnchor(sub) {
 			return true
 		}
 	}
 	return false
 }
 
-// class is a set of bytes that a pattern repeats without a bound.
+// class is a set of bytes that a pattern repeats without a limit.
 type class [256]bool
 
-// assumed is how long such a repetition is taken to be. It is exact as long as
-// no run of the class in a text is longer, and that is checked.
-const assumed = 128
+// maxRun is the longest run of a class that maxWidth allows for. The method hasShortRuns checks that a text has no
+// longer run.
+const maxRun = 128
 
-// spaces is how long white space without a bound is taken to be: where there is
-// more, the reading with white space collapsed has one.
-const spaces = 8
+// maxSpaces is the longest run of white space that maxWidth allows for. Longer runs are matched after they were
+// collapsed.
+const maxSpaces = 8
 
-// blank reports whether an expression is white space and nothing else.
-func blank(re *syntax.Regexp) bool {
+// isBlank reports whether an expression matches only white space.
+func isBlank(re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpLiteral:
 		return strings.TrimSpace(string(re.Rune)) == ""
@@ -289,12 +289,12 @@ func blank(re *syntax.Regexp) bool {
 	return false
 }
 
-// width is the length of the longest match in bytes, or -1 for no bound, and the
-// classes that it repeats as long as assumed.
-func width(re *syntax.Regexp) (longest int, repeated []*class) {
+// maxWidth returns the maximum length of a match in bytes, or -1 if there is no limit. The result is valid only for a
+// text in which all runs of the returned classes are short.
+func maxWidth(re *syntax.Regexp) (longest int, repeated []*class) {
 	switch re.Op {
 	case syntax.OpLiteral:
-		return len(string(re.Rune)) + 2*len(re.Rune), nil // folding can make a letter longer
+		return len(string(re.Rune)) + 2*len(re.Rune), nil // case folding can make a letter longer
 	case syntax.OpCharClass:
 		for i := 1; i < len(re.Rune); i += 2 {
 			if hi := re.Rune[i]; hi >= 0x80 && hi != 0x17f && hi != 0x212a {
@@ -305,10 +305,10 @@ func width(re *syntax.Regexp) (longest int, repeated []*class) {
 	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
 		return 4, nil
 	case syntax.OpCapture, syntax.OpQuest:
-		return width(re.Sub[0])
+		return maxWidth(re.Sub[0])
 	case syntax.OpConcat:
 		for _, sub := range re.Sub {
-			n, r := width(sub)
+			n, r := maxWidth(sub)
 			if n < 0 {
 				return -1, nil
 			}
@@ -317,7 +317,7 @@ func width(re *syntax.Regexp) (longest int, repeated []*class) {
 		return longest, repeated
 	case syntax.OpAlternate:
 		for _, sub := range re.Sub {
-			n, r := width(sub)
+			n, r := maxWidth(sub)
 			if n < 0 {
 				return -1, nil
 			}
@@ -325,15 +325,15 @@ func width(re *syntax.Regexp) (longest int, repeated []*class) {
 		}
 		return longest, repeated
 	case syntax.OpStar, syntax.OpPlus:
-		if blank(re.Sub[0]) {
-			return spaces, nil
+		if isBlank(re.Sub[0]) {
+			return maxSpaces, nil
 		}
 		if c := classOf(re.Sub[0]); c != nil {
-			return assumed, []*class{c}
+			return maxRun, []*class{c}
 		}
 		return -1, nil
 	case syntax.OpRepeat:
-		n, r := width(re.Sub[0])
+		n, r := maxWidth(re.Sub[0])
 		if re.Max < 0 || n < 0 {
 			return -1, nil
 		}
@@ -342,8 +342,8 @@ func width(re *syntax.Regexp) (longest int, repeated []*class) {
 	return 0, nil
 }
 
-// classOf is the bytes of a class of characters. A class that has nearly all of
-// them is none: its runs are as long as the text.
+// classOf returns the bytes in a character class. It returns nil for a class of nearly all bytes, because such a class
+// can match a run as long as the text.
 func classOf(re *syntax.Regexp) *class {
 	if re.Op != syntax.OpCharClass {
 		return nil
@@ -367,21 +367,21 @@ func classOf(re *syntax.Regexp) *class {
 	return &c
 }
 
-// fits reports whether no run of the class in a text is longer than assumed. It
-// looks at one byte in many.
-func (c *class) fits(text []byte) bool {
-	for i := assumed - 1; i < len(text); i += assumed {
+// hasShortRuns reports whether no run of the class in text is longer than maxRun. A longer run contains the last byte
+// of some block of maxRun bytes, so the method first checks only these bytes.
+func (c *class) hasShortRuns(text []byte) bool {
+	for i := maxRun - 1; i < len(text); i += maxRun {
 		if !c[text[i]] {
 			continue
 		}
 		a, b := i, i+1
-		for a > 0 && c[text[a-1]] && i-a <= assumed {
+		for a > 0 && c[text[a-1]] && i-a <= maxRun {
 			a--
 		}
-		for b < len(text) && c[text[b]] && b-i <= assumed {
+		for b < len(text) && c[text[b]] && b-i <= maxRun {
 			b++
 		}
-		if b-a > assumed {
+		if b-a > maxRun {
 			return false
 		}
 	}

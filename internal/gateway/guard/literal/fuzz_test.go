@@ -8,17 +8,17 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/literal"
 )
 
-// Any words in any text, against the search that looks everywhere.
+// FuzzScan compares Scan with a naive search, for any words in any text.
 func FuzzScan(f *testing.F) {
 	f.Add("abc\nBCA\ncab\naa\nabcabcabcabc\nc-c", "abcABCaabcabcabcabc-c", uint8(40))
 	f.Add("abc\nca", strings.Repeat("abcAB-", 50), uint8(3))
 	f.Add("\xe2\x80\x8b\nghp_\nAKIA", "x\xe2\x80\x8bGHP_akia", uint8(0))
 	f.Fuzz(func(t *testing.T, list, text string, pad uint8) {
-		// Four lanes are walked in a long text only.
+		// The text is padded, because only a long text is split into four lanes.
 		text = ascii(strings.Repeat(".", int(pad)) + text + strings.Repeat("a", int(pad)))
 		words := slices.DeleteFunc(strings.Split(ascii(list), "\n"), func(w string) bool { return w == "" })
 		if len(words)*len(text) > 1<<14 {
-			return // too much for the search that looks everywhere
+			return // too slow for the naive search
 		}
 		s, err := literal.New(words, 8)
 		if err != nil {
@@ -29,13 +29,12 @@ func FuzzScan(f *testing.F) {
 			t.Errorf("%q in %q: got %v, want %v", words, text, got, want)
 		}
 		if s.Contains([]byte(text)) != (len(got) > 0) {
-			t.Errorf("%q in %q: contained, or not, unlike what is found", words, text)
+			t.Errorf("%q in %q: Contains and Scan disagree", words, text)
 		}
 	})
 }
 
-// ascii is a text with nothing but ASCII in it, for the other search folds all
-// letters and not only these.
+// ascii converts a text to ASCII, because the naive search also folds the case of other letters.
 func ascii(s string) string {
 	b := []byte(s)
 	for i := range b {

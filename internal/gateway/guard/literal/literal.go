@@ -1,11 +1,12 @@
-// Package literal finds many words in a text in one pass, whatever their case.
+// Package literal searches a text for many words in one pass.
 //
-// It is the prefilter of every scan in the guard: an Aho-Corasick automaton as one dense
-// table, so that a byte costs two loads and no branch. A single chain of such loads waits
-// for the cache, so the text is split into four lanes that are scanned in parallel, which
-// is three times as fast.
+// The scans in package guard use it as a prefilter: they run slow checks only where a word was found.
 //
-// Words are ASCII and match in any case. The caller checks the case if it matters.
+// A [Set] is an Aho-Corasick automaton in one dense table. Each byte of text needs two loads and no branch. Each load
+// depends on the previous one, so [Set.Scan] splits the text into four lanes and scans them in parallel, which is
+// three times as fast.
+//
+// The search ignores the case of ASCII letters. A caller that needs the exact case must check the text at a hit.
 package literal
 
 import "errors"
@@ -14,31 +15,30 @@ import "errors"
 type Set struct {
 	class [256]uint8
 	shift uint
-	// next[state|class] is the next state. A state is the index of its row, and
-	// the bit hit is set in those in which a word ends.
+	// next[state|class] is the state that follows after a byte of that class. A state is the index of its row in next. In
+	// every state in which a word ends, the bit in the field hit is set.
 	next  []uint32
 	hit   uint32
-	words [][]uint16 // by the number of the state, without the bit
-	size  []int      // bytes of each word that are looked for
-	reach int        // the longest of them
+	words [][]uint16 // the words that end in each state whose hit bit is set
+	size  []int      // how many bytes of each word are compared
+	reach int        // the maximum of all sizes
 }
 
-// Hit is the end of a word. [Set.Words] returns the words of its state.
+// Hit is the position where a word ends. [Set.Words] returns the words that end there.
 type Hit struct {
 	End   int
 	state uint32
 }
 
-// ErrTooMany means that the words do not fit into a table.
+// ErrTooMany means that the words do not fit into the table.
 var ErrTooMany = errors.New("literal: too many words")
 
-// maxStates bounds the table to some megabytes.
+// maxStates limits the size of the table to a few megabytes.
 const maxStates = 1 << 15
 
-// New compiles words. Only their first cut bytes are looked for, or fewer where
-// the table would get too large. The bytes of each of alike count as the first of
-// them.
-func New(words []string, cut int, alike ...string) (*Set, error) {
+// New compiles a set of words. The search compares at most the first maxLen bytes of each word, or fewer if the table
+// would become too large. Each string in groups lists bytes that the search treats as equal.
+func New(words []string, maxLen int, groups ...string) (*Set, error) {
 	longest := 0
 	for _, w := range words {
 		longest = max(longest, len(w))
@@ -47,29 +47,30 @@ func New(words []string, cut int, alike ...string) (*Set, error) {
 		s, _ := build(nil, 0, nil)
 		return s, nil
 	}
-	for cut = min(cut, longest); cut >= 1; cut-- {
-		if s, ok := build(words, cut, alike); ok {
+	for maxLen = min(maxLen, longest); maxLen >= 1; maxLen-- {
+		if s, ok := build(words, maxLen, groups); ok {
 			return s, nil
 		}
 	}
 	return nil, ErrTooMany
 }
 
-// build compiles the first cut bytes of words, and reports whether they fit.
-func build(words []string, cut int, alike []string) (*Set, bool) {
+// build compiles the first maxLen bytes of each word. It returns false if the table would become too large.
+func build(words []string, maxLen int, groups []string) (*Set, bool) {
 	s := &Set{size: make([]int, len(words))}
-	t, ok := s.plant(s.sort(words, cut, alike))
+	t, ok := s.buildTrie(s.assignClasses(words, maxLen, groups))
 	if !ok {
 		return nil, false
 	}
-	t.link()
-	s.lay(t)
+	t.addTransitions()
+	s.writeTable(t)
 	return s, true
 }
 
-// sort gives every letter of the words its class, and returns the words in the
-// letters that stand for all that are alike.
-func (s *Set) sort(words []string, cut int, alike []string) (folded []string) {
+// assignClasses assigns a class to every byte that occurs in a word. Bytes that the search treats as equal have the
+// same class and the same representative. The result is the list of shortened words, with each byte replaced by its
+// representative.
+func (s *Set) assignClasses(words []string, maxLen int, groups []string) (folded []string) {
 	var canon [256]byte
 	for i := range canon {
 		canon[i] = byte(i)
@@ -77,7 +78,7 @@ func (s *Set) sort(words []string, cut int, alike []string) (folded []string) {
 			canon[i] += 'a' - 'A'
 		}
 	}
-	for _, group := range alike {
+	for _, group := range groups {
 		for i := range len(group) {
 			canon[group[i]] = group[0]
 		}
@@ -85,7 +86,7 @@ func (s *Set) sort(words []string, cut int, alike []string) (folded []string) {
 	folded = make([]string, len(words))
 	classes := 1
 	for i, w := range words {
-		w = fold(w[:min(len(w), cut)], &canon)
+		w = fold(w[:min(len(w), maxLen)], &canon)
 		folded[i], s.size[i] = w, len(w)
 		s.reach = max(s.reach, len(w))
 		for _, c := range []byte(w) {
@@ -96,7 +97,7 @@ func (s *Set) sort(words []string, cut int, alike []string) (folded []string) {
 		}
 	}
 	for c, to := range canon {
-		// An upper-case letter is what its lower-case letter is.
+		// Apply canon twice: it maps an upper-case letter to lower case, which it may then map to the first byte of a group.
 		s.class[c] = s.class[canon[to]]
 	}
 	for 1<<s.shift < classes {
@@ -105,17 +106,17 @@ func (s *Set) sort(words []string, cut int, alike []string) (folded []string) {
 	return folded
 }
 
-// trie is the automaton while it is made, in rows of a state each.
+// trie is the automaton under construction, with one row for each state.
 type trie struct {
 	shift uint
 	next  []uint32
-	ends  [][]uint16 // the words that end in a state
+	ends  [][]uint16 // the words that end in each state
 }
 
 func (t *trie) width() int { return 1 << t.shift }
 
-// plant makes the trie of words, and reports whether they fit.
-func (s *Set) plant(folded []string) (*trie, bool) {
+// buildTrie builds a trie of the words. It returns false if the trie has too many states.
+func (s *Set) buildTrie(folded []string) (*trie, bool) {
 	t := &trie{shift: s.shift, ends: [][]uint16{nil}}
 	t.next = make([]uint32, t.width())
 	for i, w := range folded {
@@ -139,9 +140,10 @@ func (s *Set) plant(folded []string) (*trie, bool) {
 	return t, true
 }
 
-// link leads every letter that does not go on to where the longest ending of what
-// was read does. Breadth first: a state's failure is complete before the state is.
-func (t *trie) link() {
+// addTransitions adds a transition for each byte that does not continue a word. The transition leads to the longest
+// suffix with which a word begins. The states are processed in breadth-first order, so the state of a suffix is
+// complete before it is needed.
+func (t *trie) addTransitions() {
 	fail := make([]uint32, len(t.ends))
 	queue := make([]uint32, 0, len(t.ends))
 	for _, to := range t.next[:t.width()] {
@@ -165,9 +167,9 @@ func (t *trie) link() {
 	}
 }
 
-// lay writes the table. The states in which a word ends move up, so that a bit
-// distinguishes them.
-func (s *Set) lay(t *trie) {
+// writeTable writes the final table. The states in which a word ends get the highest numbers, so that a single bit
+// distinguishes them from the other states.
+func (s *Set) writeTable(t *trie) {
 	plain := uint32(0)
 	number := make([]uint32, len(t.ends))
 	for at, e := range t.ends {
@@ -198,7 +200,7 @@ func (s *Set) lay(t *trie) {
 	}
 }
 
-// fold is s in the letters that stand for all that are alike.
+// fold returns s with each byte replaced by its representative.
 func fold(s string, canon *[256]byte) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -207,34 +209,32 @@ func fold(s string, canon *[256]byte) string {
 	return string(b)
 }
 
-// Words are the words that end in a hit, as indexes into the words the set was
-// made of.
+// Words returns the words that end at a hit, as indexes into the words that were passed to [New].
 func (s *Set) Words(h Hit) []uint16 { return s.words[(h.state&^s.hit)>>s.shift] }
 
-// Size is the number of bytes of a word that were matched.
+// Size returns how many bytes of a word the search compares.
 func (s *Set) Size(word uint16) int { return s.size[word] }
 
-// Block is how much text [Set.Scan] should be given at a time: what four lanes
-// can walk while their text stays in the cache.
+// Block is the recommended number of bytes for one call of [Set.Scan]. A block of this size stays in the CPU cache.
 const Block = 1 << 16
 
-// Hits is the scratch space of a scan, to be reused.
+// Hits contains the hits of a scan, one list per lane. It can be reused.
 type Hits [4][]Hit
 
-// Scan finds the words that end in text[from:to], in order, lane by lane. Words
-// may begin before from.
+// Scan finds the words that end in text[from:to] and stores the hits in h. The hits of each lane are in order. A word
+// can begin before text[from].
 func (s *Set) Scan(text []byte, from, to int, h *Hits) {
 	for i := range h {
 		h[i] = h[i][:0]
 	}
 	n := (to - from) / 4
 	if n < 32 {
-		h[0] = s.walk(text, from, to, s.enter(text, from), h[0])
+		h[0] = s.walk(text, from, to, s.stateAt(text, from), h[0])
 		return
 	}
 	a, b, c, d := text[from:from+n], text[from+n:from+2*n], text[from+2*n:from+3*n], text[from+3*n:from+4*n]
-	sa, sb := s.enter(text, from), s.enter(text, from+n)
-	sc, sd := s.enter(text, from+2*n), s.enter(text, from+3*n)
+	sa, sb := s.stateAt(text, from), s.stateAt(text, from+n)
+	sc, sd := s.stateAt(text, from+2*n), s.stateAt(text, from+3*n)
 	next, class, hit := s.next, &s.class, s.hit
 	b, c, d = b[:len(a)], c[:len(a)], d[:len(a)]
 	for i := range a {
@@ -265,8 +265,9 @@ func (h *Hits) add(hit uint32, end, n int, a, b, c, d uint32) {
 	}
 }
 
-// enter is the state of a walk that arrives at a place.
-func (s *Set) enter(text []byte, at int) uint32 {
+// stateAt returns the state of the automaton at an offset of the text. It reads only those preceding bytes that can be
+// part of a word.
+func (s *Set) stateAt(text []byte, at int) uint32 {
 	state := uint32(0)
 	for _, c := range text[max(0, at-max(s.reach-1, 0)):at] {
 		state = s.next[state|uint32(s.class[c])]
@@ -283,7 +284,7 @@ func (s *Set) walk(text []byte, from, to int, state uint32, hits []Hit) []Hit {
 	return hits
 }
 
-// Contains reports whether any word is in text.
+// Contains reports whether text contains any of the words.
 func (s *Set) Contains(text []byte) bool {
 	state := uint32(0)
 	for _, c := range text {

@@ -28,7 +28,7 @@ func scan(s *literal.Set, text []byte) []found {
 	return out
 }
 
-// naive looks for every word at every place.
+// naive searches for every word at every offset.
 func naive(words []string, text []byte, cut int) []found {
 	low := bytes.ToLower(text)
 	var out []found
@@ -104,7 +104,7 @@ func TestBytesThatAreAlike(t *testing.T) {
 	}
 	for text, want := range map[string]bool{"ALL": true, "a11": true, "4iL": true, "\xe2\x81": true, "al": false, "\xe2\x82": false, "bll": false} {
 		if got := s.Contains([]byte(text)); got != want {
-			t.Errorf("%q: %v", text, got)
+			t.Errorf("Contains(%q) = %v, want %v", text, got, want)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package pii
 
-// The checks that numbers carry. Each takes the compact form: digits and
-// upper-case letters, nothing else.
+// The checks in this file expect the compact form of a number: only digits and upper-case letters.
 
 func digit(c byte) bool { return '0' <= c && c <= '9' }
 
@@ -22,8 +21,8 @@ func number(s []byte) int {
 	return n
 }
 
-// same reports whether all digits are equal; no person has such a number.
-func same(s []byte) bool {
+// allSame reports whether all digits are equal. Such numbers are not assigned to any person.
+func allSame(s []byte) bool {
 	for _, c := range s {
 		if c != s[0] {
 			return false
@@ -32,7 +31,7 @@ func same(s []byte) bool {
 	return true
 }
 
-// luhn is the check of payment cards, and of many others.
+// luhn checks the Luhn check digit, which payment cards and many other numbers have.
 func luhn(s []byte) bool {
 	sum, double := 0, false
 	for i := len(s) - 1; i >= 0; i-- {
@@ -48,7 +47,6 @@ func luhn(s []byte) bool {
 	return sum%10 == 0
 }
 
-// weighted is the sum of digits times weights.
 func weighted(s []byte, weights ...int) int {
 	sum := 0
 	for i, w := range weights {
@@ -57,7 +55,7 @@ func weighted(s []byte, weights ...int) int {
 	return sum
 }
 
-// mod97 is ISO 7064 mod 97-10 over letters and digits, as IBAN has it.
+// mod97 returns the remainder of ISO 7064 mod 97-10 over letters and digits. IBANs use this check.
 func mod97(parts ...[]byte) int {
 	r := 0
 	for _, s := range parts {
@@ -72,7 +70,7 @@ func mod97(parts ...[]byte) int {
 	return r
 }
 
-// mod11x10 is ISO 7064 mod 11,10: the German tax number.
+// mod11x10 checks the check digit of ISO 7064 mod 11,10, which German tax numbers have.
 func mod11x10(s []byte) bool {
 	p := 10
 	for _, c := range s[:len(s)-1] {
@@ -85,7 +83,7 @@ func mod11x10(s []byte) bool {
 	return (11-p)%10 == int(s[len(s)-1]-'0')
 }
 
-// mod11x2 is ISO 7064 mod 11-2: the Chinese resident number.
+// mod11x2 checks the check digit of ISO 7064 mod 11-2, which Chinese resident numbers have.
 func mod11x2(s []byte) bool {
 	p := 0
 	for _, c := range s[:len(s)-1] {
@@ -94,10 +92,15 @@ func mod11x2(s []byte) bool {
 	return "10X98765432"[p] == s[len(s)-1]
 }
 
-// The tables of Verhoeff's scheme.
 var (
-	verhoeffD = [10]string{"0123456789", "1234067895", "2340178956", "3401289567", "4012395678", "5987604321", "6598710432", "7659821043", "8765932104", "9876543210"}
-	verhoeffP = [8]string{"0123456789", "1576283094", "5803796142", "8916043527", "9453126870", "4286573901", "2793806415", "7046913258"}
+	verhoeffD = [10]string{
+		"0123456789", "1234067895", "2340178956", "3401289567", "4012395678", "5987604321",
+		"6598710432", "7659821043", "8765932104", "9876543210",
+	}
+	verhoeffP = [8]string{
+		"0123456789", "1576283094", "5803796142", "8916043527", "9453126870", "4286573901",
+		"2793806415", "7046913258",
+	}
 )
 
 func verhoeff(s []byte) bool {
@@ -109,9 +112,8 @@ func verhoeff(s []byte) bool {
 	return c == '0'
 }
 
-// date reports whether year, month and day can be a day. The year may be of two
-// digits.
-func date(year, month, day int) bool {
+// isDate reports whether year, month and day are a valid date. Every two-digit year is treated as a leap year.
+func isDate(year, month, day int) bool {
 	if month < 1 || month > 12 || day < 1 {
 		return false
 	}
@@ -122,5 +124,5 @@ func date(year, month, day int) bool {
 	return day <= days[month-1]
 }
 
-// dated reports whether six digits are a date, year first.
-func dated(s []byte) bool { return date(number(s[:2]), number(s[2:4]), number(s[4:6])) }
+// isYYMMDD reports whether six digits are a date in the form YYMMDD.
+func isYYMMDD(s []byte) bool { return isDate(number(s[:2]), number(s[2:4]), number(s[4:6])) }

@@ -1,63 +1,66 @@
 package pii
 
-// How far from a number a word still speaks for it.
+import "strings"
+
+// The maximum distance, in bytes, between a number and a word that describes the number.
 const (
-	ahead  = 72
-	behind = 28
+	maxBefore = 72 // for a word before the number
+	maxAfter  = 28 // for a word after the number
 )
 
-// words are what a text may say about a number beside it, by their first byte.
+// words contains words that describe a nearby number. They are grouped by their first byte.
 type words [256][]string
 
-func newWords(list ...string) *words {
+func newWords(list string) *words {
 	var w words
-	for _, word := range list {
+	for word := range strings.SplitSeq(list, ", ") {
 		w[word[0]] = append(w[word[0]], word)
 	}
 	return &w
 }
 
-// near reports whether one of the words is near text[start:end], or in the name of the
-// text's member. Short words must match whole words, long ones may be a prefix.
-func (s *search) near(start, end int, w *words) bool {
+// wordNear reports whether one of the words is near text[start:end] or in the name of the JSON member. A word of up
+// to four letters must match a whole word. A longer word can also match the beginning of a word.
+func (s *search) wordNear(start, end int, w *words) bool {
 	if w == nil {
 		return false
 	}
 	if len(s.raw) > 0 {
 		if len(s.key) == 0 {
-			s.key = humps(s.key, s.raw)
+			s.key = splitName(s.key, s.raw)
 		}
-		if w.in(s.key) {
+		if w.foundIn(s.key) {
 			return true
 		}
 	}
-	// Several checks ask about the same position.
+	// Several checks use the same position, so keep the lower-case text.
 	if s.low.at != start || len(s.low.text) == 0 {
 		s.low.at, s.low.text = start, s.low.text[:0]
-		for _, c := range s.text[max(s.lineStart(start), start-ahead):start] {
+		for _, c := range s.text[max(s.paragraphStart(start), start-maxBefore):start] {
 			s.low.text = append(s.low.text, lower(c))
 		}
 	}
-	return w.in(s.low.text) || s.follows(end, w)
+	return w.foundIn(s.low.text) || s.wordAfter(end, w)
 }
 
-// follows reports whether one of the words follows end.
-func (s *search) follows(end int, w *words) bool {
-	var low [behind]byte
+// wordAfter reports whether one of the words occurs shortly after an offset of the text.
+func (s *search) wordAfter(end int, w *words) bool {
+	var low [maxAfter]byte
 	n := 0
-	for _, c := range s.text[end:min(len(s.text), end+behind)] {
+	for _, c := range s.text[end:min(len(s.text), end+maxAfter)] {
 		if c == '\n' || c == ';' || c == ',' {
 			break
 		}
 		low[n] = lower(c)
 		n++
 	}
-	return w.in(low[:n])
+	return w.foundIn(low[:n])
 }
 
-// lineStart returns the start of the paragraph that contains start.
-func (s *search) lineStart(start int) int {
-	from := max(0, start-ahead)
+// paragraphStart returns the start of the paragraph that contains an offset of the text. It looks back at most
+// maxBefore bytes.
+func (s *search) paragraphStart(start int) int {
+	from := max(0, start-maxBefore)
 	for i := start - 1; i > from; i-- {
 		if s.text[i] == '\n' && s.text[i-1] == '\n' {
 			return i
@@ -76,8 +79,8 @@ func lower(c byte) byte {
 	return c
 }
 
-// in reports whether a text in lower case has one of the words.
-func (w *words) in(text []byte) bool {
+// foundIn reports whether a lower-case text contains one of the words.
+func (w *words) foundIn(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		if i > 0 && alnum(text[i-1]) {
 			continue
@@ -95,9 +98,9 @@ func (w *words) in(text []byte) bool {
 	return false
 }
 
-// humps is a name in lower-case words, in the space of dst: userSSN and user_ssn
-// are "user ssn".
-func humps(dst, name []byte) []byte {
+// splitName splits a name into lower-case words. For example, userSSN and user_ssn become "user ssn". The result reuses
+// the memory of dst.
+func splitName(dst, name []byte) []byte {
 	dst = dst[:0]
 	for i := range len(name) {
 		c := name[i]

@@ -16,15 +16,15 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/pii"
 )
 
-// corpus reads one of the files that others wrote, for measuring.
+// corpus decodes one of the public corpora in the folder CORPORA.
 func corpus(t *testing.T, name string, into any) {
 	t.Helper()
 	folder := os.Getenv("CORPORA")
 	if folder == "" {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("CORPORA does not name the folder of the corpora")
+			t.Fatal("the environment variable CORPORA is not set")
 		}
-		t.Skip("set CORPORA to the folder of the corpora")
+		t.Skip("set the environment variable CORPORA to the folder with the corpora")
 	}
 	f, err := os.Open(filepath.Join(folder, name))
 	if err != nil {
@@ -40,8 +40,8 @@ func corpus(t *testing.T, name string, into any) {
 	}
 }
 
-// recognizers are those of Presidio whose categories we have: our category, and
-// the name of the JSON member under which such a number would come.
+// recognizers lists the recognizers of Presidio for which ambit has a category. For each recognizer, it gives the
+// category and the name of a JSON member that typically contains such a number.
 var recognizers = map[string]struct{ category, key string }{
 	"credit_card_recognizer":               {pii.CreditCard, ""},
 	"crypto_recognizer":                    {pii.Wallet, ""},
@@ -94,28 +94,28 @@ var recognizers = map[string]struct{ category, key string }{
 	"us_passport_recognizer":               {pii.Passport, "passport"},
 }
 
-// oneCountry are recognizers of one country's numbers where we have no such
-// thing: to us another country's phone or passport is one too, so that their
-// negatives tell nothing.
+// oneCountry lists recognizers that find only the numbers of one country. ambit finds the numbers of every country.
+// If such a recognizer must find nothing in a vector, the vector can contain a number of another country. The test
+// skips such a vector.
 var oneCountry = map[string]bool{
 	"ph_mobile_number_recognizer": true, "tr_phone_number_recognizer": true, "kr_frn_recognizer": true, "kr_rrn_recognizer": true,
 	"de_passport_recognizer": true, "es_passport_recognizer": true, "in_passport_recognizer": true, "it_passport_recognizer": true,
 	"kr_passport_recognizer": true, "uk_passport_recognizer": true, "us_passport_recognizer": true,
 }
 
-// otherwise are the vectors on which we are of another mind, by the beginning of
-// their hash, and why.
+// The map otherwise contains the vectors for which ambit deliberately differs from Presidio. A key is the
+// start of a vector's hash, and a value is the reason.
 var otherwise = map[string]string{
-	"3a11d07b": "a Turkish number has these digits and both its check digits",
-	"f33598dd": "a Turkish number has these digits and both its check digits",
-	"337ef434": "the check of an account number holds whatever the case of its letters",
-	"1de3fe67": "any ten letters and digits with four in a row would be one",
-	"69689e80": "five parts are no address",
-	"37a71912": "the same text is said to hold two under another of its settings",
-	"9f50fa16": "the same text is said to hold two under another of its settings",
-	"44897d3a": "the same text is said to hold two under another of its settings",
-	"09a09242": "no such number begins with this letter",
-	"fd3d4c4b": "no such number begins with this letter",
+	"3a11d07b": "the number is a valid Turkish id with two correct check digits",
+	"f33598dd": "the number is a valid Turkish id with two correct check digits",
+	"337ef434": "the check digits of an IBAN do not depend on the case of its letters",
+	"1de3fe67": "any ten letters and digits with four digits in a row would match",
+	"69689e80": "an IP address does not have five parts",
+	"37a71912": "with other settings, Presidio itself expects two findings in the same text",
+	"9f50fa16": "with other settings, Presidio itself expects two findings in the same text",
+	"44897d3a": "with other settings, Presidio itself expects two findings in the same text",
+	"09a09242": "numbers of this kind never begin with this letter",
+	"fd3d4c4b": "numbers of this kind never begin with this letter",
 }
 
 type score struct{ right, wrong, missed int }
@@ -130,9 +130,8 @@ func ratio(a, b int) float64 {
 	return float64(a) / float64(b)
 }
 
-// Presidio's own vectors: the findings of each recognizer in a text of its own. Here every
-// recognizer sees the text, and the name of the member gives the category of a number
-// without a check digit.
+// TestCorporaPresidioVectors runs the test vectors of Presidio. In Presidio, each recognizer sees only its own
+// texts. Here, all checks of a category see the text. The member name identifies a number without a check digit.
 func TestCorporaPresidioVectors(t *testing.T) {
 	var rows []struct {
 		File   string
@@ -181,13 +180,13 @@ func TestCorporaPresidioVectors(t *testing.T) {
 			t.Logf("%s %s: %d, want %.0f: %q", name, row.File, got, want, text)
 		}
 		if otherwise[name] == "" {
-			t.Errorf("%s: a vector of %s, %s, is judged otherwise: %d, want %.0f", name, row.File, text, got, want)
+			t.Errorf("%s: for the vector of %s, %s, got %d findings, want %.0f", name, row.File, text, got, want)
 		}
 		met[name] = true
 	}
 	for name, why := range otherwise {
 		if !met[name] {
-			t.Errorf("%s: no vector is judged otherwise because %s", name, why)
+			t.Errorf("%s: no vector differs any more for the reason: %s", name, why)
 		}
 	}
 	report(t, byFile, 0, 0)
@@ -209,7 +208,7 @@ func report(t *testing.T, scores map[string]*score, precision, recall float64) {
 	}
 }
 
-// Synthetic texts with labelled spans.
+// TestCorporaPresidioSynthetic runs all categories over synthetic texts with labeled spans.
 func TestCorporaPresidioSynthetic(t *testing.T) {
 	var texts []struct {
 		Text  string `json:"full_text"`
@@ -233,7 +232,7 @@ func TestCorporaPresidioSynthetic(t *testing.T) {
 		scores[c] = &score{}
 	}
 	for _, x := range texts {
-		// Positions are in characters there.
+		// The positions in the corpus count characters, not bytes.
 		runes := []rune(x.Text)
 		offset := func(n int) int { return len(string(runes[:min(n, len(runes))])) }
 		found := f.Find([]byte(x.Text), nil, nil)

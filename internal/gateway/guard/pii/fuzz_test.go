@@ -7,8 +7,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/pii"
 )
 
-// For any text and any name, the spans are within the text and in order, and a second
-// search finds the same.
+// For any text and any member name, the spans are within the text and in order. A second search finds the same
+// spans.
 func FuzzFind(f *testing.F) {
 	for _, s := range [][2]string{
 		{"anna@example.org, 4111 1111 1111 1111", ""},
@@ -33,12 +33,12 @@ func FuzzFind(f *testing.F) {
 		last := 0
 		for _, s := range spans {
 			if s.Start < last || s.End <= s.Start || s.End > len(text) || !slices.Contains(pii.Categories, s.Category) {
-				t.Fatalf("%q: found %v after %d", text, s, last)
+				t.Fatalf("in %q, the span %v is invalid or overlaps the span that ends at %d", text, s, last)
 			}
 			last = s.End
 		}
 		if again := finder.Find(text, key, nil); !slices.Equal(again, spans) {
-			t.Fatalf("%q: found %v, and then %v", text, spans, again)
+			t.Fatalf("in %q, the first search found %v, the second %v", text, spans, again)
 		}
 	})
 }

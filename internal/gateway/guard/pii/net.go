@@ -12,8 +12,8 @@ func hexDigit(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }
 
-// dotted is the end of the IPv4 address that begins at a, or 0.
-func dotted(text []byte, a int) int {
+// ipv4End returns the end of the IPv4 address that begins at offset a, or 0 if there is none.
+func ipv4End(text []byte, a int) int {
 	if a > 0 && (text[a-1] == '.' || text[a-1] == '-' && a > 1 && alnum(text[a-2])) {
 		return 0
 	}
@@ -41,10 +41,11 @@ func dotted(text []byte, a int) int {
 	return at
 }
 
-// colon checks the text around a colon for an IPv6 or a MAC address.
-func (s *search) colon(i int) int {
+// addressAtColon looks for an IPv6 or MAC address around the colon at offset i. It returns the end of the address, or 0
+// if there is none.
+func (s *search) addressAtColon(i int) int {
 	text := s.text
-	// Another colon must be near, or there is nothing to it.
+	// An address has another colon nearby.
 	j := i + 1
 	for j < len(text) && j < i+6 && hexDigit(text[j]) {
 		j++
@@ -52,7 +53,7 @@ func (s *search) colon(i int) int {
 	if j >= len(text) || text[j] != ':' {
 		return 0
 	}
-	if s.ip && j == i+1 && s.unspecified(i) {
+	if s.ip && j == i+1 && s.isUnspecified(i) {
 		return s.found(IPAddress, i, i+2)
 	}
 	a, b := i, i+1
@@ -68,7 +69,7 @@ func (s *search) colon(i int) int {
 	for b > a && text[b-1] == '.' {
 		b--
 	}
-	if s.mac && b-a == 17 && pairs(text[a:b], ':') {
+	if s.mac && b-a == 17 && hasHexPairs(text[a:b], ':') {
 		return s.found(MACAddress, a, b)
 	}
 	if !s.ip || b-a < 3 {
@@ -77,18 +78,18 @@ func (s *search) colon(i int) int {
 	if b-a > 2 && text[b-1] == ':' && text[b-2] != ':' {
 		b--
 	}
-	if addr, err := netip.ParseAddr(string(text[a:b])); err == nil && addr.Is6() && !addr.IsUnspecified() && (bytes.ContainsAny(text[a:b], "0123456789") || bytes.Count(text[a:b], []byte(":")) > 2) {
+	if addr, err := netip.ParseAddr(string(text[a:b])); err == nil && addr.Is6() && !addr.IsUnspecified() &&
+		(bytes.ContainsAny(text[a:b], "0123456789") || bytes.Count(text[a:b], []byte(":")) > 2) {
 		return s.found(IPAddress, a, b)
 	}
 	return 0
 }
 
-var ipWords = newWords("ip", "ipv6", "address", "src", "dst", "source", "destination", "unspecified", "listen", "bind")
+var ipWords = newWords("ip, ipv6, address, src, dst, source, destination, unspecified, listen, bind")
 
-// unspecified reports whether the two colons at i are the address of no machine
-// in particular: with a prefix length, or beside a word. Programs are full of
-// them otherwise.
-func (s *search) unspecified(i int) bool {
+// isUnspecified reports whether the two colons at offset i are the unspecified IPv6 address. Two colons are common in
+// source code, so a prefix length must follow or a word such as "ip" must be nearby.
+func (s *search) isUnspecified(i int) bool {
 	text, b := s.text, i+2
 	if i > 0 && text[i-1] != ' ' && text[i-1] != '=' && text[i-1] != '[' {
 		return false
@@ -96,11 +97,12 @@ func (s *search) unspecified(i int) bool {
 	if b+1 < len(text) && text[b] == '/' && digit(text[b+1]) {
 		return true
 	}
-	return (b == len(text) || text[b] == ' ' || text[b] == ']' || text[b] == ',') && s.near(i, b, ipWords)
+	return (b == len(text) || text[b] == ' ' || text[b] == ']' || text[b] == ',') && s.wordNear(i, b, ipWords)
 }
 
-// pairs reports whether text is six pairs of hex digits.
-func pairs(text []byte, sep byte) bool {
+// hasHexPairs reports whether text consists of six pairs of hex digits, separated by sep. It returns false if all
+// digits are equal.
+func hasHexPairs(text []byte, sep byte) bool {
 	for i, c := range text {
 		if i%3 == 2 && c != sep || i%3 != 2 && !hexDigit(c) {
 			return false
@@ -109,26 +111,29 @@ func pairs(text []byte, sep byte) bool {
 	return !bytes.Equal(text, bytes.Repeat([]byte{text[0], text[0], sep}, 6)[:17])
 }
 
-// dashed finds the MAC address of which a pair or a quad begins at a.
-func (s *search) dashed(a int) (start, end int) {
+// macAt finds the MAC address around the hex digits at offset a. The address consists of pairs with dashes or of groups
+// of four with dots. The second result is 0 if there is no address.
+func (s *search) macAt(a int) (start, end int) {
 	text := s.text
 	for a-3 >= s.done && text[a-1] == '-' && hexDigit(text[a-2]) && hexDigit(text[a-3]) {
 		a -= 3
 	}
 	free := func(from, to int) bool {
-		return to <= len(text) && (from == 0 || !alnum(text[from-1]) && text[from-1] != '-') && (to == len(text) || !alnum(text[to]) && text[to] != '-')
+		return to <= len(text) && (from == 0 || !alnum(text[from-1]) && text[from-1] != '-') &&
+			(to == len(text) || !alnum(text[to]) && text[to] != '-')
 	}
-	if free(a, a+17) && pairs(text[a:a+17], '-') {
+	if free(a, a+17) && hasHexPairs(text[a:a+17], '-') {
 		return a, a + 17
 	}
-	if free(a, a+14) && quads(text[a:a+14]) {
+	if free(a, a+14) && hasHexQuads(text[a:a+14]) {
 		return a, a + 14
 	}
 	return 0, 0
 }
 
-// quads reports whether text is three quads of hex digits, as Cisco writes.
-func quads(text []byte) bool {
+// hasHexQuads reports whether text consists of three groups of four hex digits, as Cisco writes MAC addresses. At least
+// one digit must be a letter.
+func hasHexQuads(text []byte) bool {
 	letters := 0
 	for i, c := range text {
 		if i%5 == 4 && c != '.' || i%5 != 4 && !hexDigit(c) {
@@ -154,10 +159,11 @@ func tableOf(s string) *[256]bool {
 	return &t
 }
 
-var emailWords = newWords("email", "e mail", "mail", "correo")
+var emailWords = newWords("email, e mail, mail, correo")
 
-// at looks for an address around an @.
-func (s *search) at(i int) int {
+// emailAt looks for an email address around the @ sign at offset i. It returns the end of the address, or 0 if there is
+// none.
+func (s *search) emailAt(i int) int {
 	if !s.email {
 		return 0
 	}
@@ -183,12 +189,13 @@ func (s *search) at(i int) int {
 	if dot <= 0 || strings.Contains(domain, "..") || len(domain)-dot < 3 || allDigits([]byte(domain[dot+1:])) {
 		return 0
 	}
-	if _, icann := publicsuffix.PublicSuffix(domain); !icann && !s.near(a, b, emailWords) && !reserved[domain[dot+1:]] {
+	if _, icann := publicsuffix.PublicSuffix(domain); !icann && !s.wordNear(a, b, emailWords) &&
+		!strings.Contains(reserved, " "+domain[dot+1:]+" ") {
 		return 0
 	}
 	return s.found(Email, a, b)
 }
 
-// reserved are the endings of RFC 2606 and of private networks: no registry has
-// them, and people use them.
-var reserved = map[string]bool{"test": true, "example": true, "invalid": true, "localhost": true, "local": true, "internal": true, "corp": true, "lan": true, "home": true}
+// reserved contains top-level domains that RFC 2606 or private networks use. They are not in the public suffix list,
+// but people use them in addresses.
+const reserved = " test example invalid localhost local internal corp lan home "

@@ -2,7 +2,7 @@ package pii
 
 import "strings"
 
-// Bounds of what is taken for one number.
+// Limits on the text that is read as one number.
 const (
 	maxGroups  = 10
 	maxCompact = 40
@@ -13,7 +13,7 @@ const (
 // group is a run of letters and digits.
 type group struct{ start, end int }
 
-// lengths are the ids by the length of their form.
+// lengths lists the kinds of identity numbers for each length.
 var lengths = func() (t [maxCompact + 1][]*id) {
 	for i := range ids {
 		n := len(ids[i].form)
@@ -24,8 +24,8 @@ var lengths = func() (t [maxCompact + 1][]*id) {
 
 func separator(c byte) bool { return c == ' ' || c == '-' || c == '.' || c == '/' }
 
-// number looks at what begins around a digit, and answers where to go on.
-func (s *search) number(i int) int {
+// numberAt looks for personal data around the digit at offset i. It returns the offset at which the search continues.
+func (s *search) numberAt(i int) int {
 	text := s.text
 	a, b := i, i+1
 	for a > s.done && alnum(text[a-1]) {
@@ -35,52 +35,52 @@ func (s *search) number(i int) int {
 		b++
 	}
 	if s.phone && a > s.done && (text[a-1] == '+' || text[a-1] == '(') {
-		if end := s.dial(a); end > 0 {
+		if end := s.findPhone(a); end > 0 {
 			return end
 		}
 	}
 	if b-a > maxToken {
 		return b
 	}
-	if s.wallet && b-a >= 14 && (a == 0 || text[a-1] != '/') && (wallet(text[a:b]) || s.walletNear(a, b)) {
+	if s.wallet && b-a >= 14 && (a == 0 || text[a-1] != '/') && (isWallet(text[a:b]) || s.walletNear(a, b)) {
 		return s.found(Wallet, a, b)
 	}
 	if s.ip && b-a <= 3 {
-		if end := dotted(text, a); end > 0 {
+		if end := ipv4End(text, a); end > 0 {
 			return s.found(IPAddress, a, end)
 		}
 	}
 	if s.mac && (b-a == 2 || b-a == 4) {
-		if start, end := s.dashed(a); end > 0 {
+		if start, end := s.macAt(a); end > 0 {
 			return s.found(MACAddress, start, end)
 		}
 	}
 	start := a
-	// AA 12 34 56 C: letters of their own may come first.
+	// A group of letters can come first, as in AA 12 34 56 C.
 	if j := a - 1; j > s.done && separator(text[j]) && digit(text[a]) {
 		k := j
 		for k > s.done && letter(text[k-1]) && j-k < 4 {
 			k--
 		}
 		if k < j && (k == 0 || !alnum(text[k-1])) {
-			if end := s.window(k); end > 0 {
+			if end := s.longestNumber(k); end > 0 {
 				return end
 			}
 		}
 	}
-	if end := s.window(start); end > 0 {
+	if end := s.longestNumber(start); end > 0 {
 		return end
 	}
-	if end := s.glued(a, i); end > 0 {
+	if end := s.numberAfterWord(a, i); end > 0 {
 		return end
 	}
 	if s.birth {
-		if start, end := s.day(a, b); end > 0 {
+		if start, end := s.birthDate(a, b); end > 0 {
 			return s.found(DateOfBirth, start, end)
 		}
 	}
 	if s.phone && digit(text[a]) {
-		if end := s.dial(a); end > 0 {
+		if end := s.findPhone(a); end > 0 {
 			return end
 		}
 	}
@@ -90,9 +90,9 @@ func (s *search) number(i int) int {
 	return b
 }
 
-// glued looks for a number that begins at i, right behind a word that begins at
-// a: a space was forgotten.
-func (s *search) glued(a, i int) int {
+// numberAfterWord looks for a number that directly follows a word because someone forgot a space. The word begins at
+// offset a, and the number at offset i. The result is the end of the number, or 0 if there is none.
+func (s *search) numberAfterWord(a, i int) int {
 	if i == a || i-a > maxGlued || a > 0 && s.text[a-1] != ' ' {
 		return 0
 	}
@@ -101,20 +101,21 @@ func (s *search) glued(a, i int) int {
 			return 0
 		}
 	}
-	if end := s.window(i); end > 0 {
+	if end := s.longestNumber(i); end > 0 {
 		return end
 	}
-	if s.phone && s.near(a, a, phoneWords) {
-		return s.dial(i)
+	if s.phone && s.wordNear(a, a, phoneWords) {
+		return s.findPhone(i)
 	}
 	return 0
 }
 
-// window looks for the longest number that begins at start.
-func (s *search) window(start int) int {
+// longestNumber looks for the longest number that begins at offset start. It returns the end of the number, or 0 if
+// there is none.
+func (s *search) longestNumber(start int) int {
 	text := s.text
 	if start > 0 && (text[start-1] == '-' || text[start-1] == '.') && start > 1 && alnum(text[start-2]) {
-		return 0 // it is the rest of something
+		return 0 // this is the last part of a longer number or word
 	}
 	n, size, digits := 0, 0, 0
 	for at := start; n < maxGroups; {
@@ -147,8 +148,8 @@ func (s *search) window(start int) int {
 	}
 	for ; n > 0; n-- {
 		end := s.groups[n-1].end
-		if size >= 7 && !continues(text, end) {
-			if category := s.what(s.compact[:size], s.groups[:n]); category != "" {
+		if size >= 7 && !continuesAfter(text, end) {
+			if category := s.categoryOf(s.compact[:size], s.groups[:n]); category != "" {
 				return s.found(category, start, end)
 			}
 		}
@@ -157,46 +158,47 @@ func (s *search) window(start int) int {
 	return 0
 }
 
-// continues reports whether a number continues after end.
-func continues(text []byte, end int) bool {
+// continuesAfter reports whether the number continues with a separator and another digit.
+func continuesAfter(text []byte, end int) bool {
 	return end+1 < len(text) && (text[end] == '-' || text[end] == '.' || text[end] == '/') && digit(text[end+1])
 }
 
-// what returns the category of the number that groups form, if any.
-func (s *search) what(compact []byte, groups []group) string {
+// categoryOf returns the category of a number, or "" if the number is not personal data. The groups are the parts of
+// the number in the text.
+func (s *search) categoryOf(compact []byte, groups []group) string {
 	start, end := groups[0].start, groups[len(groups)-1].end
-	if s.iban && letter(compact[0]) && letter(compact[1]) && s.spaced(groups) && iban(compact) {
+	if s.iban && letter(compact[0]) && letter(compact[1]) && s.groupedLikeCard(groups) && iban(compact) {
 		return IBAN
 	}
 	plain := allDigits(compact)
-	if plain && s.card && s.spaced(groups) && card(compact) {
+	if plain && s.card && s.groupedLikeCard(groups) && isCard(compact) {
 		return CreditCard
 	}
 	if !s.national || len(compact) >= len(lengths) {
 		return ""
 	}
 	for _, n := range lengths[len(compact)] {
-		if !s.separated(n, groups) || !n.matches(compact) {
+		if !s.allowsSeparators(n, groups) || !n.matches(compact) {
 			continue
 		}
-		if s.alone(n, groups) || s.uniform(groups) && (s.near(start, end, n.words) || s.near(start, end, anyID)) {
+		if s.isBare(n, groups) || s.uniform(groups) && (s.wordNear(start, end, n.words) || s.wordNear(start, end, anyID)) {
 			return NationalID
 		}
 	}
 	return ""
 }
 
-// separated reports whether the groups have only separators that an id allows.
-func (s *search) separated(n *id, groups []group) bool {
+// allowsSeparators reports whether n allows the separators between the groups.
+func (s *search) allowsSeparators(n *id, groups []group) bool {
 	for _, g := range groups[1:] {
-		if c := s.text[g.start-1]; n.by != "" && strings.IndexByte(n.by, c) < 0 || n.by == "" && c == ':' {
+		if c := s.text[g.start-1]; n.seps != "" && strings.IndexByte(n.seps, c) < 0 || n.seps == "" && c == ':' {
 			return false
 		}
 	}
 	return true
 }
 
-// uniform reports whether the groups have one kind of separator.
+// uniform reports whether all separators between the groups are equal.
 func (s *search) uniform(groups []group) bool {
 	for _, g := range groups[1:] {
 		if s.text[g.start-1] != s.text[groups[0].end] {
@@ -206,9 +208,9 @@ func (s *search) uniform(groups []group) bool {
 	return true
 }
 
-// spaced reports whether groups are written as on a card: of one kind of
-// separator, in groups of at least three.
-func (s *search) spaced(groups []group) bool {
+// groupedLikeCard reports whether the groups are written as on a card: all separators are equal, and only the last
+// group can have a single character.
+func (s *search) groupedLikeCard(groups []group) bool {
 	for i, g := range groups {
 		if i > 0 {
 			if c := s.text[g.start-1]; c != s.text[groups[0].end] || c != ' ' && c != '-' && c != '.' {
@@ -222,7 +224,7 @@ func (s *search) spaced(groups []group) bool {
 	return true
 }
 
-// matches reports whether a compact number is of this form, and right.
+// matches reports whether a number without separators has the form of this id and a correct check digit.
 func (n *id) matches(s []byte) bool {
 	for i, c := range []byte(n.form) {
 		if c == '9' && !digit(s[i]) || c == 'A' && digit(s[i]) {
@@ -232,22 +234,23 @@ func (n *id) matches(s []byte) bool {
 	return n.ok == nil || n.ok(s)
 }
 
-// alone reports whether a number is written in a way that needs no word.
-func (s *search) alone(n *id, groups []group) bool {
-	for _, form := range n.alone {
+// isBare reports whether a number is written in a layout that needs no describing word nearby.
+func (s *search) isBare(n *id, groups []group) bool {
+	for form := range strings.FieldsSeq(n.bareLayouts) {
 		if form == "*" {
 			return len(groups) <= 5
 		}
-		if s.layout(groups, form) {
+		if s.hasLayout(groups, form) {
 			return true
 		}
 	}
 	return false
 }
 
-// layout reports whether groups have the lengths that form says, 3-2-4. A dash
-// in it is any separator, but always the same; others stand for themselves.
-func (s *search) layout(groups []group, form string) bool {
+// hasLayout reports whether the groups have the layout in form, such as 3-2-4. The digits are the lengths of the
+// groups. A dash stands for any separator, but all dashes must stand for the same separator. Any other separator must
+// match exactly.
+func (s *search) hasLayout(groups []group, form string) bool {
 	if len(groups) != (len(form)+1)/2 {
 		return false
 	}
@@ -274,10 +277,11 @@ func (s *search) layout(groups []group, form string) bool {
 	return true
 }
 
-var passportWords = newWords("passport", "reisepass", "pasaporte", "passaporto", "passeport", "paspoort", "paszport", "passaporte", "travel document")
+var passportWords = newWords("passport, reisepass, pasaporte, passaporto, passeport, " +
+	"paspoort, paszport, passaporte, travel document")
 
-// isPassport reports whether a token is a passport's number: there is no check, so
-// a word must say so.
+// isPassport reports whether text[a:b] may be a passport number. A word such as "passport" must be nearby, because
+// passport numbers have no check digit.
 func (s *search) isPassport(a, b int) bool {
 	if b-a < 6 || b-a > 10 {
 		return false
@@ -290,16 +294,17 @@ func (s *search) isPassport(a, b int) bool {
 			letters++
 		}
 	}
-	return digits >= 4 && letters <= 4 && (a == 0 || s.text[a-1] != '.') && s.near(a, b, passportWords)
+	return digits >= 4 && letters <= 4 && (a == 0 || s.text[a-1] != '.') && s.wordNear(a, b, passportWords)
 }
 
-var walletWords = newWords("wallet", "crypto", "solana", "monero", "ethereum", "bitcoin", "btc", "eth", "sol", "xmr", "ltc")
+var walletWords = newWords("wallet, crypto, solana, monero, ethereum, bitcoin, btc, eth, sol, xmr, ltc")
 
-// walletNear knows addresses without a check by the word beside them.
+// walletNear reports whether text[a:b] may be a wallet address without a checksum. A word such as "wallet" must be
+// nearby.
 func (s *search) walletNear(a, b int) bool {
 	n := b - a
 	if n < 32 || n > 44 && n != 95 && n != 106 || n < 36 && (s.text[a] == '1' || s.text[a] == '3') {
-		return false // the last have a check, and it failed
+		return false // addresses that begin with 1 or 3 have a checksum, and it did not match
 	}
 	upper, low := false, false
 	for _, c := range s.text[a:b] {
@@ -312,5 +317,5 @@ func (s *search) walletNear(a, b int) bool {
 			upper = true
 		}
 	}
-	return upper && low && s.near(a, b, walletWords)
+	return upper && low && s.wordNear(a, b, walletWords)
 }

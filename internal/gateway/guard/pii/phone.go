@@ -13,18 +13,18 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-//go:generate go run -C .. ./gen
+//go:generate go test -run TestPhonesAreCurrent -update
 
 //go:embed phones.json.gz
 var packedPhones []byte
 
-// region is a country, or part of one, and its numbers.
+// region describes the phone numbers of a country or a part of a country.
 type region struct {
 	ID        string `json:"id"`
 	Code      int    `json:"code"`
-	Prefix    string `json:"prefix"`
-	Transform string `json:"transform"`
-	Leading   string `json:"leading"`
+	Prefix    string `json:"prefix,omitzero"`
+	Transform string `json:"transform,omitzero"`
+	Leading   string `json:"leading,omitzero"`
 	Lengths   []int  `json:"lengths"`
 	Number    string `json:"number"`
 
@@ -32,13 +32,12 @@ type region struct {
 	prefix, number *regexp.Regexp
 }
 
-// directory is every region, by calling code and by name.
+// directory contains all regions, by calling code and by name.
 type directory struct {
 	codes map[int][]*region
 	names map[string]*region
 }
 
-// phones is read when the first number is looked up.
 var phones = sync.OnceValue(func() *directory {
 	z, err := gzip.NewReader(bytes.NewReader(packedPhones))
 	if err != nil {
@@ -67,7 +66,7 @@ func (r *region) compile() {
 	})
 }
 
-// valid reports whether a national number, without its prefix, is one here.
+// valid reports whether a national number is valid in the region. The number must not include the trunk prefix.
 func (r *region) valid(national string) bool {
 	if !slices.Contains(r.Lengths, len(national)) || r.Number == "" {
 		return false
@@ -76,8 +75,9 @@ func (r *region) valid(national string) bool {
 	return r.number.MatchString(national)
 }
 
-// dialled reports whether digits, as dialled inside the country, are a number.
-func (r *region) dialled(digits string) bool {
+// accepts reports whether digits are a valid phone number, as people dial it inside the country. The number can have
+// a trunk prefix.
+func (r *region) accepts(digits string) bool {
 	if r.valid(digits) {
 		return true
 	}
@@ -96,7 +96,7 @@ func (r *region) dialled(digits string) bool {
 	return r.valid(digits[loc[1]:])
 }
 
-// braces makes $1 safe to be followed by digits.
+// braces replaces $1 with ${1}. Otherwise a digit after $1 would become part of the group number.
 func braces(template string) string {
 	var b []byte
 	for i := 0; i < len(template); i++ {
@@ -110,8 +110,8 @@ func braces(template string) string {
 	return string(b)
 }
 
-// international reports whether digits that follow a plus can be a number: a
-// country's code, and as many as that country has.
+// international reports whether digits can be an international phone number. They must begin with a country code, and
+// the rest must have the length of a number in that country.
 func international(digits string) bool {
 	d := phones()
 	for n := 1; n <= 3 && n < len(digits); n++ {
@@ -120,8 +120,7 @@ func international(digits string) bool {
 			return false
 		}
 		for _, r := range d.codes[code] {
-			// An unassigned number counts too. Some people write the trunk prefix after the
-			// country code: +44 (0) 20.
+			// The number does not have to be assigned. A trunk prefix can follow the country code, as in +44 (0) 20.
 			if slices.Contains(r.Lengths, len(digits)-n) || digits[n] == '0' && slices.Contains(r.Lengths, len(digits)-n-1) {
 				return true
 			}
@@ -130,28 +129,34 @@ func international(digits string) bool {
 	return false
 }
 
-var phoneWords = newWords("phone", "telephone", "telefon", "telefono", "téléphone", "tel", "mobile", "mobil", "cell", "cellphone", "call", "fax", "sms", "whatsapp", "handy", "contact", "reach", "dial", "text me", "ring", "celular", "telefone", "ph", "voicemail", "answering", "message", "us number", "uk number", "cn number", "israeli number", "chinese number", "international number")
+var phoneWords = newWords("phone, telephone, telefon, telefono, téléphone, tel, mobile, mobil, cell, " +
+	"cellphone, call, fax, sms, whatsapp, handy, contact, reach, dial, text me, ring, " +
+	"celular, telefone, ph, voicemail, answering, message, us number, uk number, cn number, israeli number, " +
+	"chinese number, international number")
 
-// phoneLabels count only after a number: before one, an office has an address.
+// phoneLabels contains words that indicate a phone number only if they come after the number. For example, "office"
+// before a number can belong to a postal address.
 var phoneLabels = newWords("office")
 
-// dial searches for a phone number that begins with the digits at a, including a plus or
-// bracket before them.
-func (s *search) dial(a int) int {
+// findPhone looks for a phone number whose digits begin at offset a. A plus sign or a parenthesis before the digits is
+// part of the number. The result is the end of the number, or 0 if there is none.
+func (s *search) findPhone(a int) int {
 	text := s.text
-	start, plus := a, false
+	start, hasPlus := a, false
 	if start > s.done && text[start-1] == '(' {
 		start--
 	}
 	if start > s.done && text[start-1] == '+' {
-		start, plus = start-1, true
+		start, hasPlus = start-1, true
 	}
-	if start > 0 && !plus && (digit(text[start-1]) || 'A' <= text[start-1] && text[start-1] <= 'Z' || text[start-1] == '.' || text[start-1] == '-' || text[start-1] == '/' || text[start-1] == '$' || text[start-1] == '=' || text[start-1] == '%') {
+	if start > 0 && !hasPlus && (digit(text[start-1]) || 'A' <= text[start-1] && text[start-1] <= 'Z' ||
+		text[start-1] == '.' || text[start-1] == '-' || text[start-1] == '/' || text[start-1] == '$' ||
+		text[start-1] == '=' || text[start-1] == '%') {
 		return 0
 	}
 	var digits [16]byte
-	var ends [16]int // where each digit ends, if a group does there
-	n, groups, gaps, sloped := 0, 0, 0, false
+	var ends [16]int // the offset after each digit that ends a group; 0 for all other digits
+	n, groups, gaps, hasSlash := 0, 0, 0, false
 	at := a
 	for at < len(text) && n < len(digits) {
 		c := text[at]
@@ -171,7 +176,7 @@ func (s *search) dial(a int) int {
 		if c != ' ' && c != '-' && c != '.' && c != '(' && c != ')' && c != '/' && c != 0xa0 || gaps == 3 {
 			break
 		}
-		sloped = sloped || c == '/'
+		hasSlash = hasSlash || c == '/'
 		gaps++
 		at++
 	}
@@ -183,22 +188,24 @@ func (s *search) dial(a int) int {
 	}
 	for size := n; size >= 7; size-- {
 		end := ends[size-1]
-		if end == 0 || end < len(text) && (text[end] == '-' || text[end] == '.') && end+1 < len(text) && digit(text[end+1]) && !plus {
+		if end == 0 || end < len(text) && (text[end] == '-' || text[end] == '.') && end+1 < len(text) &&
+			digit(text[end+1]) && !hasPlus {
 			continue
 		}
-		if s.rings(string(digits[:size]), start, end, plus, sloped) {
+		if s.isPhone(string(digits[:size]), start, end, hasPlus, hasSlash) {
 			return s.found(Phone, start, end)
 		}
 	}
 	return 0
 }
 
-// rings reports whether the digits at text[start:end] are a phone number.
-func (s *search) rings(digits string, start, end int, plus, sloped bool) bool {
-	if plus {
+// isPhone reports whether text[start:end] is a phone number. The parameter digits contains only the digits of the text.
+// hasPlus is set if a plus sign precedes the digits, and hasSlash if a slash separates them.
+func (s *search) isPhone(digits string, start, end int, hasPlus, hasSlash bool) bool {
+	if hasPlus {
 		return international(digits)
 	}
-	if same([]byte(digits)) {
+	if allSame([]byte(digits)) {
 		return false
 	}
 	written := s.text[start:end]
@@ -207,30 +214,31 @@ func (s *search) rings(digits string, start, end int, plus, sloped bool) bool {
 		return true
 	}
 	d := phones()
-	if grouped && !sloped && american(written) && (d.names["US"].dialled(digits) || d.names["CA"].dialled(digits)) {
+	if grouped && !hasSlash && isAmerican(written) && (d.names["US"].accepts(digits) || d.names["CA"].accepts(digits)) {
 		return true
 	}
-	// A zero first, and groups: how most of the world writes them.
-	told := grouped && !sloped && digits[0] == '0' && (len(digits) >= 10 && bytes.IndexByte(written, '.') < 0 || trunk(written))
-	if !told && !s.near(start, end, phoneWords) && !s.follows(end, phoneLabels) {
+	// In most countries, a phone number begins with a zero and is written in groups.
+	typical := grouped && !hasSlash && digits[0] == '0' &&
+		(len(digits) >= 10 && bytes.IndexByte(written, '.') < 0 || hasAreaCode(written))
+	if !typical && !s.wordNear(start, end, phoneWords) && !s.wordAfter(end, phoneLabels) {
 		return false
 	}
 	if len(digits) > 10 && international(digits) {
 		return true
 	}
 	for _, r := range d.names {
-		if r.dialled(digits) {
+		if r.accepts(digits) {
 			return true
 		}
 	}
 	return false
 }
 
-// trunk reports whether a number is written 0x-xxxxxxx, an area and a subscriber.
-func trunk(written []byte) bool { return len(written) == 10 && written[2] == '-' }
+// hasAreaCode reports whether a number is written as 0x-xxxxxxx: an area code and a subscriber number.
+func hasAreaCode(written []byte) bool { return len(written) == 10 && written[2] == '-' }
 
-// american reports whether a number is written 3-3-4, in whatever way.
-func american(written []byte) bool {
+// isAmerican reports whether digits are grouped 3-3-4, 1-3-3-4 or 3-7, with any separators.
+func isAmerican(written []byte) bool {
 	var sizes []int
 	n := 0
 	for i := 0; i <= len(written); i++ {
@@ -244,5 +252,6 @@ func american(written []byte) bool {
 	if len(sizes) == 4 && sizes[0] == 1 {
 		sizes = sizes[1:]
 	}
-	return len(sizes) == 3 && sizes[0] == 3 && sizes[1] == 3 && sizes[2] == 4 || len(sizes) == 2 && sizes[0] == 3 && sizes[1] == 7
+	return len(sizes) == 3 && sizes[0] == 3 && sizes[1] == 3 && sizes[2] == 4 || len(sizes) == 2 && sizes[0] == 3 &&
+		sizes[1] == 7
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/nyaruka/phonenumbers"
 )
 
-// The tables say the same as the library that they were made from.
+// The tables accept the same numbers as the library from which they were generated.
 func TestPhonesAgreeWithTheLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	checked, valid := 0, 0
@@ -36,13 +36,13 @@ func TestPhonesAgreeWithTheLibrary(t *testing.T) {
 					valid++
 				}
 				if want := phonenumbers.IsValidNumber(number); got != want {
-					t.Errorf("+%d %s: %v, the library says %v", code, national, got, want)
+					t.Errorf("+%d %s: got %v, but the library returns %v", code, national, got, want)
 				}
 			}
 		}
 	}
 	if checked < 1000 || valid < 50 {
-		t.Errorf("checked %d, of which %d are valid: too few", checked, valid)
+		t.Errorf("only %d numbers were checked, and %d of them are valid", checked, valid)
 	}
 }
 
@@ -56,13 +56,13 @@ func TestExamplesOfEveryRegionAreFound(t *testing.T) {
 		for _, format := range []phonenumbers.PhoneNumberFormat{phonenumbers.INTERNATIONAL, phonenumbers.E164} {
 			text := "x " + phonenumbers.Format(number, format) + " y"
 			if got := f.Find([]byte(text), nil, nil); len(got) != 1 || text[got[0].Start:got[0].End] != text[2:len(text)-2] {
-				t.Errorf("%s: %q: %v", region, text, got)
+				t.Errorf("%s: Find(%q) returned %v", region, text, got)
 			}
 		}
-		// Fewer than seven digits are too few without a country code.
+		// A number of fewer than seven digits is not found without a country code.
 		text := phonenumbers.Format(number, phonenumbers.NATIONAL)
 		if len(phonenumbers.GetNationalSignificantNumber(number)) >= 7 && len(f.Find([]byte(text), []byte("phone"), nil)) != 1 {
-			t.Errorf("%s: %q is not found under the name phone", region, text)
+			t.Errorf("%s: %q is not found in a member named phone", region, text)
 		}
 	}
 }

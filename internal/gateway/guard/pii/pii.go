@@ -1,18 +1,15 @@
-// Package pii finds personal data in text: numbers that belong to a person, and
-// addresses that reach one.
+// Package pii finds personal data in text: numbers that identify a person, and addresses that lead to a person.
 //
-// A pattern alone is weak evidence and never enough. Most numbers have a check digit,
-// others a distinctive form. Data with neither counts only near a word that names its
-// category, such as "passport". The finder searches for that word in the text around the
-// match and in the name of the JSON member, which is the best evidence in the arguments
-// of a tool.
+// A pattern alone is weak evidence and never enough. Most numbers have a check digit, and others have a distinctive
+// form. Any other number is accepted only near a word for its category, such as "passport". The finder looks for
+// the word in the text around the number and in the name of the JSON member. In the arguments of a tool, the name of
+// the member is the best evidence.
 //
-// Almost all personal data contains a digit, and the rest an @ or a colon. So the finder
-// walks a text once, from one such byte to the next. At a digit it joins the groups that
-// follow, a few at a time, and looks them up by length.
+// Almost all personal data contains a digit. The rest contains an @ sign, a colon, a dash or a dot. The finder jumps
+// from one such byte to the next. At a digit, the finder joins the groups of digits that follow. The length of the
+// resulting number decides which checks run.
 //
-// Look-alikes and invisible characters are resolved first (package view). Spans are
-// offsets in the original text.
+// Package view first resolves look-alikes and invisible characters. Spans are offsets in the original text.
 package pii
 
 import (
@@ -24,7 +21,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// The categories.
+// The categories of personal data.
 const (
 	CreditCard  = "credit_card"
 	Email       = "email"
@@ -38,8 +35,11 @@ const (
 	Wallet      = "crypto_wallet"
 )
 
-// Categories are all categories.
-var Categories = []string{CreditCard, Email, Phone, IBAN, NationalID, IPAddress, MACAddress, Passport, DateOfBirth, Wallet}
+// Categories lists all categories.
+var Categories = []string{
+	CreditCard, Email, Phone, IBAN, NationalID, IPAddress, MACAddress, Passport,
+	DateOfBirth, Wallet,
+}
 
 // Span is the position of personal data in a text.
 type Span struct {
@@ -47,14 +47,14 @@ type Span struct {
 	Start, End int
 }
 
-// Finder finds some categories.
+// Finder finds personal data of the selected categories.
 type Finder struct {
 	card, email, phone, iban, national, ip, mac, passport, birth, wallet bool
 
 	scratch sync.Pool
 }
 
-// New returns a finder for categories.
+// New returns a finder for the given categories.
 func New(categories []string) (*Finder, error) {
 	f := &Finder{}
 	for _, c := range categories {
@@ -63,7 +63,8 @@ func New(categories []string) (*Finder, error) {
 			MACAddress: &f.mac, Passport: &f.passport, DateOfBirth: &f.birth, Wallet: &f.wallet,
 		}[c]
 		if flag == nil {
-			return nil, fmt.Errorf("%q is not a category of personal data; the categories are %s", c, strings.Join(Categories, ", "))
+			return nil, fmt.Errorf("%q is not a category of personal data; the categories are %s", c,
+				strings.Join(Categories, ", "))
 		}
 		*flag = true
 	}
@@ -71,13 +72,13 @@ func New(categories []string) (*Finder, error) {
 	return f, nil
 }
 
-// search is the search of one text.
+// search holds the state of a search through one text.
 type search struct {
 	*Finder
 	text []byte
-	key  []byte // the name of the text's member, as words
-	raw  []byte // the same name, unchanged
-	done int    // the text before it is finished
+	key  []byte // the name of the JSON member that contains the text, split into words
+	raw  []byte // the name of that member, unchanged
+	done int    // the end of the last span that was found
 	out  []Span
 	view view.View
 
@@ -89,10 +90,10 @@ type search struct {
 	}
 }
 
-// Find appends the spans in a text to dst, in order and without overlaps. key is the name
-// of the text's JSON member, if it has one.
+// Find appends the personal data in text to dst, in order and without overlaps. The key is the name of the JSON
+// member that contains the text, or empty if there is no member.
 func (f *Finder) Find(text, key []byte, dst []Span) []Span {
-	if first := next(text, 0); first == len(text) && view.ASCII(text) {
+	if first := nextSignal(text, 0); first == len(text) && view.ASCII(text) {
 		return dst
 	}
 	s := f.scratch.Get().(*search)
@@ -116,7 +117,7 @@ func (f *Finder) Find(text, key []byte, dst []Span) []Span {
 	return dst
 }
 
-// The classes of bytes that can begin personal data.
+// The kinds of bytes at which the finder looks for personal data.
 const (
 	nothing = iota
 	aDigit
@@ -134,8 +135,8 @@ var signs = func() (t [256]uint8) {
 	return t
 }()
 
-// next is the next byte from i on that can be a sign of something.
-func next(text []byte, i int) int {
+// nextSignal returns the offset of the next byte that can indicate personal data, at or after offset i.
+func nextSignal(text []byte, i int) int {
 	for i+4 <= len(text) {
 		if signs[text[i]]|signs[text[i+1]]|signs[text[i+2]]|signs[text[i+3]] != 0 {
 			break
@@ -149,26 +150,28 @@ func next(text []byte, i int) int {
 }
 
 func (s *search) walk() {
-	for i := next(s.text, 0); i < len(s.text); i = next(s.text, i) {
+	for i := nextSignal(s.text, 0); i < len(s.text); i = nextSignal(s.text, i) {
 		end := 0
 		switch signs[s.text[i]] {
 		case aDigit:
-			end = s.number(i)
+			end = s.numberAt(i)
 		case aColon:
-			end = s.colon(i)
+			end = s.addressAtColon(i)
 		case anAt:
-			end = s.at(i)
+			end = s.emailAt(i)
 		case aDot:
-			// And this one: aabb.ccdd.eeff.
-			if s.mac && i-4 >= s.done && i+9 < len(s.text) && s.text[i+5] == '.' && hexDigit(s.text[i+1]) && hexDigit(s.text[i-1]) {
-				if start, to := s.dashed(i - 4); to > 0 {
+			// A MAC address can also be written as aabb.ccdd.eeff.
+			if s.mac && i-4 >= s.done && i+9 < len(s.text) && s.text[i+5] == '.' && hexDigit(s.text[i+1]) &&
+				hexDigit(s.text[i-1]) {
+				if start, to := s.macAt(i - 4); to > 0 {
 					end = s.found(MACAddress, start, to)
 				}
 			}
 		case aDash:
-			// The one thing that may have no digit: a MAC address.
-			if s.mac && i-2 >= s.done && i+14 < len(s.text) && s.text[i+3] == '-' && hexDigit(s.text[i+1]) && hexDigit(s.text[i-1]) {
-				if start, to := s.dashed(i - 2); to > 0 {
+			// A MAC address with dashes can consist of letters only.
+			if s.mac && i-2 >= s.done && i+14 < len(s.text) && s.text[i+3] == '-' && hexDigit(s.text[i+1]) &&
+				hexDigit(s.text[i-1]) {
+				if start, to := s.macAt(i - 2); to > 0 {
 					end = s.found(MACAddress, start, to)
 				}
 			}
@@ -179,11 +182,11 @@ func (s *search) walk() {
 
 // found records a span and returns its end.
 func (s *search) found(category string, start, end int) int {
-	// The last span may be part of this one: the user of an address.
+	// Drop earlier spans inside the new span, such as a number in the local part of an email address.
 	for len(s.out) > 0 && s.done > start && s.out[len(s.out)-1].End > start && s.out[len(s.out)-1].Start >= start {
 		s.out = s.out[:len(s.out)-1]
 	}
-	// And the end of it may be part of this: a@b.org@c.org.
+	// Do not overlap the previous span, as in a@b.org@c.org.
 	if n := len(s.out); n > 0 && s.done > start {
 		start = max(start, s.out[n-1].End)
 	}

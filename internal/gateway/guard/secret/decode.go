@@ -7,8 +7,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// escaped reports whether a text has backslash escapes worth resolving.
-func escaped(text []byte) bool {
+// hasEscapes reports whether text has backslash escapes that must be decoded.
+func hasEscapes(text []byte) bool {
 	for i := 0; ; {
 		n := bytes.IndexByte(text[i:], '\\')
 		if n < 0 || i+n+1 >= len(text) {
@@ -21,8 +21,8 @@ func escaped(text []byte) bool {
 	}
 }
 
-// percented scans the words of a text that have percent escapes.
-func (s *scan) percented(text []byte, l *level, dst []Match) []Match {
+// scanPercent finds the words of a text that contain percent escapes, decodes them, and scans the decoded text.
+func (s *scan) scanPercent(text []byte, l *level, dst []Match) []Match {
 	for at := 0; ; {
 		n := bytes.IndexByte(text[at:], '%')
 		if n < 0 || at+n+2 >= len(text) {
@@ -45,7 +45,7 @@ func (s *scan) percented(text []byte, l *level, dst []Match) []Match {
 		}
 		if end-start >= view.MinRun && l.unpercent.Unpercent(text[start:end]) {
 			from := len(dst)
-			dst = s.seen(&l.unpercent, dst)
+			dst = s.scanView(&l.unpercent, dst)
 			for i := range dst[from:] {
 				dst[from+i].Start += start
 				dst[from+i].End += start
@@ -62,9 +62,9 @@ var (
 	base64s = bytesOf("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 )
 
-// encoded scans what the runs of base64 and hex in a text decode to. A secret in
-// one makes the run the match: its bytes are nowhere else.
-func (s *scan) encoded(text []byte, depth int, dst []Match) []Match {
+// scanEncoded decodes the runs of base64 and hex in a text and scans the decoded data. If the data contains a secret,
+// the whole run is reported as the match.
+func (s *scan) scanEncoded(text []byte, depth int, dst []Match) []Match {
 	for at := 0; ; {
 		start, end := view.NextRun(text, at)
 		if start < 0 {
@@ -81,7 +81,7 @@ func (s *scan) encoded(text []byte, depth int, dst []Match) []Match {
 			continue
 		}
 		from := len(dst)
-		if dst = s.layer(l.decoded, depth+1, dst); len(dst) > from {
+		if dst = s.scanLayer(l.decoded, depth+1, dst); len(dst) > from {
 			for end < len(text) && text[end] == '=' {
 				end++
 			}
@@ -91,9 +91,9 @@ func (s *scan) encoded(text []byte, depth int, dst []Match) []Match {
 	}
 }
 
-// pem is the end of the private key that begins at start, or 0 if none does. A
-// key whose end is missing is one all the same.
-func pem(text []byte, start int) int {
+// keyEnd returns the end of the private key that begins at offset start, or 0 if there is no key. The END line can be
+// missing.
+func keyEnd(text []byte, start int) int {
 	head := text[start+len("-----BEGIN"):]
 	head = head[:min(len(head), 100+len("PRIVATE KEY BLOCK-----"))]
 	close := bytes.Index(head, []byte("-----"))

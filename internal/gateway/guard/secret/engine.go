@@ -1,18 +1,21 @@
 // Package secret finds credentials in text.
 //
-// The rules are those of gitleaks and our own. gitleaks runs a rule over the whole text
-// if the text contains one of its keywords, and keywords are as common as "key". This
-// package analyses each rule when it is loaded: every match begins with one of a few
-// shapes, and a shape contains a literal. One pass searches for all literals (package
-// literal). At each literal the shape is checked byte by byte, then the value after the
-// name, and only the remaining candidates are matched with the regular expression,
-// anchored and bounded. A text without secrets has almost no candidates.
+// The rules come from gitleaks, and ambit adds some rules. gitleaks matches a rule against the whole text if the text
+// contains one of the rule's keywords, which can be as common as "key". This package is faster, because it analyzes
+// each rule when the rule is loaded. Every match of a rule begins with one of a few byte patterns, called shapes.
+// Each shape contains a literal. A scan has three steps:
+//   - One pass searches for the literals of all rules (package literal).
+//   - At each literal, the scan checks the shape byte by byte. For an assignment, it also checks the value after the
+//     name.
+//   - The remaining candidates are matched against the regular expression, anchored and limited in length.
 //
-// Entropy, allowlists and stop words are those of gitleaks. Markers such as
-// gitleaks:allow have no effect. A text is also scanned without its invisible characters,
-// with its escapes resolved, and decoded from base64 and hex, two levels deep.
+// Text without secrets has almost no candidates.
 //
-// Everything is loaded at the first scan.
+// Entropy, allowlists and stop words work as in gitleaks. Markers such as gitleaks:allow have no effect. A scan also
+// covers the text without its invisible characters, with its escapes decoded, and decoded from base64 and hex.
+// Decoding goes two levels deep.
+//
+// Rules are loaded at the first scan.
 package secret
 
 import (
@@ -25,16 +28,15 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// Match is a secret in a text. It never contains the secret itself.
+// Match is the position of a secret in a text. It never contains the secret itself.
 type Match struct {
 	Rule       string
 	Start, End int
 
-	rank int // the lower, the better it knows what it found
+	rank int // more specific rules have a lower rank; 0 for a credential that ambit stores
 }
 
-// ErrTooHard means that a text needs more work than a scan may cost. It cannot be
-// called clean.
+// ErrTooHard means that a scan stopped because the text needs too much work. The rest of the text may contain secrets.
 var ErrTooHard = errors.New("the text takes too much work to scan")
 
 // Engine is a compiled rule set.
@@ -42,27 +44,27 @@ type Engine struct {
 	rules   []*rule
 	allow   []Allow
 	set     *literal.Set
-	words   [][]place // of each word of the set
+	words   [][]place // for each word in set, the shapes whose literal is that word
 	scratch sync.Pool
 }
 
-// place is a shape that a word belongs to; the zero place is a signal that there
-// are invisible characters.
+// place is a shape whose literal is a word in the set. The zero place marks a word that is the beginning of an
+// invisible character.
 type place struct {
 	rule  *rule
-	index int // of the rule
+	index int // index of the rule
 	shape *shape
 }
 
 var standard = sync.OnceValues(func() (*Engine, error) {
 	rules, allow, err := unpack()
 	if err != nil {
-		return nil, fmt.Errorf("the packed rules: %w", err)
+		return nil, fmt.Errorf("the packed rules cannot be read: %w", err)
 	}
 	return build(amend(rules), allow)
 })
 
-// Standard is the engine with every rule. The first call loads it.
+// Standard returns the engine with every rule. The first call loads the rules.
 func Standard() (*Engine, error) { return standard() }
 
 func build(rules []*Rule, allow []Allow) (*Engine, error) {
@@ -85,17 +87,17 @@ func build(rules []*Rule, allow []Allow) (*Engine, error) {
 		if err != nil {
 			return nil, fmt.Errorf("rule %s: %w", r.ID, err)
 		}
-		unfill(tree)
+		dropPrefix(tree)
 		out := &rule{Rule: r, tree: tree, pem: r.ID == "private-key"}
 		if tree.Op != syntax.OpAlternate {
 			out.value = valueOf(r.Regex)
 		}
 		var letters set
-		if _, longest := size(tree, &letters); longest > 0 {
+		if _, longest := matchSize(tree, &letters); longest > 0 {
 			out.reach = longest
 		}
 		if out.shapes = m.shapes(tree); out.shapes == nil {
-			return nil, fmt.Errorf("rule %s has no literal to look for", r.ID)
+			return nil, fmt.Errorf("rule %s has no literal to search for", r.ID)
 		}
 		for i := range out.shapes {
 			w := word(out.shapes[i].literal)
@@ -103,12 +105,12 @@ func build(rules []*Rule, allow []Allow) (*Engine, error) {
 		}
 		e.rules = append(e.rules, out)
 	}
-	signals, alike := view.Signals()
+	signals, groups := view.Signals()
 	for _, s := range signals {
 		w := word(s)
 		e.words[w] = append(e.words[w], place{})
 	}
-	set, err := literal.New(words, maxWord, alike...)
+	set, err := literal.New(words, maxWord, groups...)
 	if err != nil {
 		return nil, err
 	}

@@ -2,11 +2,9 @@ package secret
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/base64"
 	"encoding/hex"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -16,35 +14,35 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// Value is a secret that ambit itself holds.
+// Value is a credential that ambit stores.
 type Value struct {
-	// Name is what to call it. It is not secret.
-	Name string
-	// Secret is the value.
+	// Name identifies the credential. The name is not confidential.
+	Name   string
 	Secret string
 }
 
-// Known finds the values that ambit holds, however they are written: as they
-// are, in JSON, in a URL, in hex, and in base64 at any of its three alignments.
+// Known finds the credentials that ambit stores. It finds each value as plain text, in JSON, in a URL, in hex, and in
+// base64 at each of the three alignments.
 type Known struct {
 	set   *literal.Set
 	forms []form
 }
 
-// form is one way to write a value.
+// form is one encoding of a value.
 type form struct {
 	name string
 	text []byte
-	fold bool // its case is not significant
+	fold bool // upper and lower case are equal
 }
 
-// Shorter values and fragments are in too many innocent texts.
+// The minimum length of a value, and of a part or an encoding of a value. Shorter strings also occur in many harmless
+// texts.
 const (
 	minKnown    = 6
 	minFragment = 8
 )
 
-// NewKnown compiles values. Values of fewer than six bytes are left out.
+// NewKnown compiles values and ignores those of fewer than six bytes. It returns nil if no value remains.
 func NewKnown(values []Value) (*Known, error) {
 	k := &Known{}
 	seen := map[string]bool{}
@@ -55,7 +53,7 @@ func NewKnown(values []Value) (*Known, error) {
 		}
 	}
 	for _, v := range values {
-		for _, secret := range append(leaves(v.Secret), v.Secret) {
+		for _, secret := range append(nestedSecrets(v.Secret), v.Secret) {
 			if len(secret) < minKnown {
 				continue
 			}
@@ -69,7 +67,7 @@ func NewKnown(values []Value) (*Known, error) {
 			add(v.Name, minFragment, true, hex.EncodeToString([]byte(secret)))
 			for shift := range 3 {
 				for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-					add(v.Name, minFragment, false, aligned(enc, secret, shift))
+					add(v.Name, minFragment, false, encodeAligned(enc, secret, shift))
 				}
 			}
 		}
@@ -89,16 +87,15 @@ func NewKnown(values []Value) (*Known, error) {
 	return k, nil
 }
 
-// aligned is the part of a value's base64 that does not depend on the text around it, if
-// shift bytes precede it.
-func aligned(enc *base64.Encoding, secret string, shift int) string {
+// encodeAligned encodes a value in base64 as if other bytes preceded it; shift is the number of those bytes. It returns
+// only the characters that do not depend on the bytes around the value.
+func encodeAligned(enc *base64.Encoding, secret string, shift int) string {
 	text := enc.EncodeToString(append(make([]byte, shift), secret...))
 	return text[(8*shift+5)/6 : 8*(shift+len(secret))/6]
 }
 
-// leaves are the secrets inside a value that is a JSON document, such as the key
-// of a service account.
-func leaves(secret string) []string {
+// nestedSecrets returns the secrets inside a value that is a JSON object, such as a service account key.
+func nestedSecrets(secret string) []string {
 	if len(secret) == 0 || secret[0] != '{' || !jsontext.Value(secret).IsValid() {
 		return nil
 	}
@@ -123,8 +120,8 @@ func leaves(secret string) []string {
 	}
 }
 
-// pass finds the values in a text.
-func (k *Known) pass(text []byte, h *literal.Hits, dst []Match) []Match {
+// findValues appends a match to dst for each stored value in text.
+func (k *Known) findValues(text []byte, h *literal.Hits, dst []Match) []Match {
 	for from := 0; from < len(text); from += literal.Block {
 		k.set.Scan(text, from, min(from+literal.Block, len(text)), h)
 		for _, lane := range h {
@@ -146,25 +143,55 @@ func (k *Known) pass(text []byte, h *literal.Hits, dst []Match) []Match {
 	return dst
 }
 
-// Replace is a text with something else in the place of each value in it, however
-// it is written there; of two that begin alike, the longer one.
-func (k *Known) Replace(text string, with func(name string) string) string {
+// Replace replaces each value in text, in any encoding. The callback takes the name of a value and returns the
+// replacement. Overlapping values get one replacement.
+func (k *Known) Replace(text string, replacement func(name string) string) string {
 	if k == nil {
 		return text
 	}
 	var h literal.Hits
-	found := k.pass([]byte(text), &h, nil)
-	if len(found) == 0 {
-		return text
-	}
-	slices.SortFunc(found, func(a, b Match) int { return cmp.Or(a.Start-b.Start, b.End-a.End) })
 	var out strings.Builder
 	done := 0
-	for _, m := range found {
-		if m.Start >= done {
-			out.WriteString(text[done:m.Start] + with(m.Rule))
-		}
-		done = max(done, m.End)
+	for _, m := range Merge(k.findValues([]byte(text), &h, nil)) {
+		out.WriteString(text[done:m.Start] + replacement(m.Rule))
+		done = m.End
 	}
 	return out.String() + text[done:]
+}
+
+// Find returns the positions of the values in text as pairs of offsets. The pairs are in order and do not overlap.
+func (k *Known) Find(text []byte) [][2]int {
+	if k == nil {
+		return nil
+	}
+	var h literal.Hits
+	var found [][2]int
+	for _, m := range Merge(k.findValues(text, &h, nil)) {
+		found = append(found, [2]int{m.Start, m.End})
+	}
+	return found
+}
+
+// Longest returns the length in bytes of the longest encoding of any value.
+func (k *Known) Longest() (n int) {
+	if k == nil {
+		return 0
+	}
+	for i := range k.forms {
+		n = max(n, len(k.forms[i].text))
+	}
+	return n
+}
+
+// InLine reports whether every encoding of every value fits on one line.
+func (k *Known) InLine() bool {
+	if k == nil {
+		return true
+	}
+	for i := range k.forms {
+		if bytes.IndexByte(k.forms[i].text, '\n') >= 0 {
+			return false
+		}
+	}
+	return true
 }

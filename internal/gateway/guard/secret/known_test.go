@@ -20,7 +20,7 @@ func known(t *testing.T, values ...secret.Value) *secret.Known {
 	return k
 }
 
-// A value is replaced by its name in whatever form it is written.
+// A value in any encoding is replaced by its name.
 func TestReplaceKnown(t *testing.T) {
 	const value = "correct horse/battery+staple"
 	k := known(t, secret.Value{Name: "A", Secret: value}, secret.Value{Name: "LONG", Secret: value + " and more"}, secret.Value{Name: "SHORT", Secret: "1"})
@@ -30,16 +30,16 @@ func TestReplaceKnown(t *testing.T) {
 		"hex": hex.EncodeToString([]byte(value)), "HEX": strings.ToUpper(hex.EncodeToString([]byte(value))),
 	} {
 		if got := k.Replace("x "+text+" y "+text, name); got != "x <A> y <A>" {
-			t.Errorf("%s: %q", form, got)
+			t.Errorf("%s: got %q", form, got)
 		}
 	}
 	if got := k.Replace(value+" and more, 1", name); got != "<LONG>, 1" {
-		t.Errorf("the longer one: %q", got)
+		t.Errorf("of two overlapping values, the longer must be replaced: got %q", got)
 	}
 	for before := range 3 {
 		text := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("b", before) + value + "!"))
 		if got := k.Replace(text, name); !strings.Contains(got, "<A>") || len(got) > before+12 {
-			t.Errorf("base64 behind %d bytes: %q", before, got)
+			t.Errorf("base64 after %d bytes: got %q", before, got)
 		}
 	}
 	if got := k.Replace("nothing of it", name); got != "nothing of it" {
@@ -57,12 +57,12 @@ func TestFindKnown(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if k.InLine() || k.Longest() < 2*len("line one\nline two") {
-		t.Errorf("in line %t, longest %d", k.InLine(), k.Longest())
+		t.Errorf("InLine() = %t, Longest() = %d", k.InLine(), k.Longest())
 	}
 	if one := known(t, secret.Value{Name: "A", Secret: "correct horse"}); !one.InLine() {
-		t.Error("it has no line break")
+		t.Error("InLine() = false for a value without a line break")
 	}
 	if none := known(t); none.Find([]byte("x")) != nil || none.Longest() != 0 || !none.InLine() {
-		t.Error("nothing is known, and something is found")
+		t.Error("an empty Known found a value")
 	}
 }

@@ -2,6 +2,5 @@
 
 package secret_test
 
-// race is set under the race detector. Pools then drop values at random, so that tests
-// cannot count allocations.
+// race is true under the race detector. A sync.Pool then drops values at random, so tests cannot count allocations.
 const race = true

@@ -17,30 +17,32 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/literal"
 )
 
-//go:generate go run -C gitleaks .
+//go:generate go run -C ../../../../bench/gitleaks .
 
 //go:embed gitleaks.json.gz
 var gitleaks []byte
 
-// Rule is one kind of secret.
+// Rule describes one kind of secret.
 type Rule struct {
 	ID    string `json:"id"`
 	Regex string `json:"regex"`
-	// Group is the group of Regex that is the secret; 0 is the first that matched.
+	// Group is the number of the capture group that contains the secret. If Group is 0, the secret is the first group that
+	// matched any text.
 	Group int `json:"group"`
-	// Entropy is what the secret must exceed, in bits a character.
+	// Entropy is a lower bound in bits per byte. A match is a secret only if its entropy is higher.
 	Entropy float64 `json:"entropy"`
 	Allow   []Allow `json:"allow"`
 
-	// quick, if set, rejects most texts that have the shape.
-	quick func(text []byte) bool
+	// precheck is an optional fast check that rejects most candidates before the expression is matched.
+	precheck func(text []byte) bool
 }
 
-// Allow lists matches that are no secrets.
+// Allow describes matches that are not secrets.
 type Allow struct {
-	// All requires every kind of evidence below, not just one.
+	// If All is set, both Regexes and StopWords must match. Otherwise one match is enough.
 	All bool `json:"all"`
-	// Target is what Regexes look at: the secret, or the match or line it is in.
+	// Target selects the text that Regexes are matched against: "match" selects the whole match, "line" selects the line,
+	// and any other value selects the secret.
 	Target    string   `json:"target"`
 	Regexes   []string `json:"regexes"`
 	StopWords []string `json:"stop_words"`
@@ -50,26 +52,26 @@ type Allow struct {
 	stop  *literal.Set
 }
 
-// rule is a Rule made ready for the engine.
+// rule is a Rule together with the data that the engine derives from it.
 type rule struct {
 	*Rule
 	tree   *syntax.Regexp
 	shapes []shape
 	value  *value
-	reach  int // the longest match, or 0 where there is no longest
+	reach  int // the maximum length of a match; 0 if there is no limit
 	pem    bool
 
 	once     sync.Once
 	anchored *regexp.Regexp
 }
 
-// regex is compiled when the first text gets as far as needing it.
+// regex returns the expression, anchored at the start of the text. It is compiled on first use.
 func (r *rule) regex() *regexp.Regexp {
 	r.once.Do(func() { r.anchored = regexp.MustCompile(`\A(?:` + r.tree.String() + `)`) })
 	return r.anchored
 }
 
-// unpack reads the packed rule set.
+// unpack reads the embedded gitleaks rules.
 func unpack() (rules []*Rule, allow []Allow, err error) {
 	z, err := gzip.NewReader(bytes.NewReader(gitleaks))
 	if err != nil {
@@ -89,7 +91,7 @@ func unpack() (rules []*Rule, allow []Allow, err error) {
 	return all.Rules, all.Allow, nil
 }
 
-// allows reports whether the match is harmless.
+// allows reports whether the allowlist says that a match is not a secret.
 func (a *Allow) allows(secret, match, line []byte) bool {
 	a.once.Do(a.compile)
 	target := secret
@@ -124,7 +126,7 @@ func (a *Allow) compile() {
 	}
 }
 
-// entropy is Shannon's, in bits a byte.
+// entropy returns the Shannon entropy in bits per byte.
 func entropy(b []byte) float64 {
 	var count [256]int
 	for _, c := range b {

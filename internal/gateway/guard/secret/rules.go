@@ -6,13 +6,11 @@ import (
 	"strings"
 )
 
-// amend makes gitleaks' rules ours: it drops what needs a path to mean anything,
-// gives the rules that begin with nothing in particular a beginning, and adds
-// our own.
+// amend changes or drops the gitleaks rules that are listed in changedRules. It also adds ambit's own rules.
 func amend(rules []*Rule) []*Rule {
 	var out []*Rule
 	for _, r := range rules {
-		if regex, ok := amended[r.ID]; ok {
+		if regex, ok := changedRules[r.ID]; ok {
 			if regex == "" {
 				continue
 			}
@@ -20,81 +18,92 @@ func amend(rules []*Rule) []*Rule {
 		}
 		out = append(out, r)
 	}
-	return append(out, own()...)
+	return append(out, ownRules()...)
 }
 
-// named is the form that most rules have: a name, an operator, a value.
+// named returns the expression for the most common kind of rule, which matches a name, an operator and a value.
 func named(name, value string) string {
 	return `(?i)[\w.-]{0,50}?(?:` + name + `)(?:[ \t\w.-]{0,20})[\s'"]{0,3}` + operator + `(` + value + `)` + ending
 }
 
-// token is a value that speaks for itself.
-func token(value string) string { return `\b(` + value + `)` + after }
+// token returns the expression for a value that can be recognized without a name.
+func token(value string) string { return `\b(` + value + `)` + tail }
 
-// after is what may follow a token: nothing that could be part of one.
-const after = `(?:[^\w+/=-]|$)`
+// tail is an expression for the end of a token: a character that cannot be part of a token, or the end of the text.
+const tail = `(?:[^\w+/=-]|$)`
 
-// amended are gitleaks' rules in another form; the empty form drops one.
-var amended = map[string]string{
-	// These mean something in certain files only.
+// changedRules maps the id of a gitleaks rule to a new expression. An empty expression drops the rule.
+var changedRules = map[string]string{
+	// These rules make sense only in certain files.
 	"hashicorp-tf-password": "", "freemius-secret-key": "", "nuget-config-password": "",
-	// The scheme and host before these do not matter.
-	"microsoft-teams-webhook": `\.webhook\.office\.com/webhookb2/[a-z0-9]{8}-(?:[a-z0-9]{4}-){3}[a-z0-9]{12}@[a-z0-9]{8}-(?:[a-z0-9]{4}-){3}[a-z0-9]{12}/IncomingWebhook/[a-z0-9]{32}/[a-z0-9]{8}-(?:[a-z0-9]{4}-){3}[a-z0-9]{12}`,
-	"slack-webhook-url":       `hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9+/]{43,56}`,
-	// Its separator is the only letter that is fixed.
-	"facebook-access-token": `(?i)\b(\d{15,16}\|[0-9a-z\-_]{27,40})` + ending + `|\b(\d{15,16}%[0-9a-z\-_]{27,40})` + ending,
-	// Without its prefix it is any SHA-1; the name must be near.
-	"sourcegraph-access-token": `(?i)\b(sgp_(?:(?:[a-f0-9]{16}|local)_)?[a-f0-9]{40})\b|` + named("sourcegraph", `[a-f0-9]{40}`)[len("(?i)"):],
+	// These expressions omit the scheme and the first part of the host name, which are not needed.
+	"microsoft-teams-webhook": `\.webhook\.office\.com/webhookb2/[a-z0-9]{8}-(?:[a-z0-9]{4}-){3}[a-z0-9]{12}@` +
+		`[a-z0-9]{8}-(?:[a-z0-9]{4}-){3}[a-z0-9]{12}/IncomingWebhook/[a-z0-9]{32}/` +
+		`[a-z0-9]{8}-(?:[a-z0-9]{4}-){3}[a-z0-9]{12}`,
+	"slack-webhook-url": `hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9+/]{43,56}`,
+	// The separator is the only character that is the same in all these tokens.
+	"facebook-access-token": `(?i)\b(\d{15,16}\|[0-9a-z\-_]{27,40})` + ending +
+		`|\b(\d{15,16}%[0-9a-z\-_]{27,40})` + ending,
+	// Without its prefix, this token looks like any SHA-1 hash, so the name must be nearby.
+	"sourcegraph-access-token": `(?i)\b(sgp_(?:(?:[a-f0-9]{16}|local)_)?[a-f0-9]{40})\b|` +
+		named("sourcegraph", `[a-f0-9]{40}`)[len("(?i)"):],
 }
 
-// own are the rules that gitleaks has not, or has too narrow: most providers
-// changed their tokens since, and only the prefix stayed.
-func own() []*Rule {
+// ownRules returns the rules that ambit adds. Some of them replace gitleaks rules that are too narrow, because the
+// provider changed its tokens and only the prefix is still the same.
+func ownRules() []*Rule {
 	rules := []*Rule{
 		{
-			ID: "url-password", quick: hasUserinfo, Allow: placeholders,
+			ID: "url-password", precheck: hasUserinfo, Allow: placeholders,
 			Regex: `://[^\s:/?#@"'<>\[\]{}]{0,128}:([^\s/?#@"'<>\[\]{}$*]{3,256})@[\w.-]`,
 		},
 		{
 			ID: "authorization-header", Allow: placeholders, Entropy: 2.5,
-			Regex: `(?i)\bauthorization["']?[ \t]{0,3}[:=][ \t]{0,3}["']?(?:(?:bearer|token|apikey|basic|bot)[ \t]{1,3})([\w.~+/=-]{16,1000})`,
+			Regex: `(?i)\bauthorization["']?[ \t]{0,3}[:=][ \t]{0,3}["']?` +
+				`(?:(?:bearer|token|apikey|basic|bot)[ \t]{1,3})([\w.~+/=-]{16,1000})`,
 		},
 		{
 			ID: "bearer-token", Allow: placeholders, Entropy: 3.5,
-			Regex: `\b[Bb]earer[ \t]{1,3}([\w~+/-]{8,1000}\.?[\w.~+/-]{12,1000}={0,2})` + after,
+			Regex: `\b[Bb]earer[ \t]{1,3}([\w~+/-]{8,1000}\.?[\w.~+/-]{12,1000}={0,2})` + tail,
 		},
 		{
 			ID: "aws-secret-access-key", Entropy: 4,
-			Regex: named(`aws[_.-]?(?:secret|session)?[_.-]?(?:access)?[_.-]?(?:key|token)|secret[_-]?access[_-]?key|secretaccesskey`, `[a-z0-9/+]{40}`),
+			Regex: named(`aws[_.-]?(?:secret|session)?[_.-]?(?:access)?[_.-]?(?:key|token)|`+
+				`secret[_-]?access[_-]?key|secretaccesskey`, `[a-z0-9/+]{40}`),
 		},
 		{ID: "azure-storage-key", Regex: `(?i)\baccountkey=([a-z0-9+/]{86}==)`},
 		{ID: "azure-shared-access-key", Regex: `(?i)\bsharedaccess(?:key|signature)=([a-z0-9+/%=&:._-]{20,512})`},
-		{ID: "azure-sas-signature", Regex: `[?&]sig=([A-Za-z0-9%+/]{40,90}(?:=|%3[Dd])?)` + after, Entropy: 3.5},
+		{ID: "azure-sas-signature", Regex: `[?&]sig=([A-Za-z0-9%+/]{40,90}(?:=|%3[Dd])?)` + tail, Entropy: 3.5},
 		{
-			ID: "connection-string-password", Allow: placeholders, quick: semicolons,
+			ID: "connection-string-password", Allow: placeholders, precheck: hasSemicolon,
 			Regex: `(?i)(?:;|\b)(?:password|pwd)=([^;\s"'$<{*]{4,128});`,
 		},
 		{ID: "google-oauth-secret", Regex: token(`GOCSPX-[\w-]{28}`)},
 		{ID: "google-oauth-token", Regex: `\b(ya29\.[\w-]{20,1000})`},
 		{ID: "google-refresh-token", Regex: token(`1//0[\w-]{40,150}`)},
 		{ID: "discord-bot-token", Regex: named(`discord|bot[_-]?token`, `[MNO][a-z0-9]{23,27}\.[\w-]{6}\.[\w-]{27,38}`)},
-		{ID: "telegram-bot-token", Regex: `\b(\d{8,10}:AA[\w-]{33})` + after},
-		{ID: "putty-private-key", Regex: `PuTTY-User-Key-File-[23]:[\s\S]{0,1000}?Private-Lines:[\s\S]{20,1000}?Private-(?:MAC|Hash)`},
-		{ID: "netrc-password", Allow: placeholders, Regex: `\bmachine[ \t\n]{1,4}[\w.-]{1,128}[ \t\n]{1,4}login[ \t\n]{1,4}\S{1,128}[ \t\n]{1,4}password[ \t\n]{1,4}(\S{4,256})`},
+		{ID: "telegram-bot-token", Regex: `\b(\d{8,10}:AA[\w-]{33})` + tail},
+		{ID: "putty-private-key", Regex: `PuTTY-User-Key-File-[23]:[\s\S]{0,1000}?Private-Lines:[\s\S]{20,1000}?` +
+			`Private-(?:MAC|Hash)`},
+		{
+			ID: "netrc-password", Allow: placeholders,
+			Regex: `\bmachine[ \t\n]{1,4}[\w.-]{1,128}[ \t\n]{1,4}login[ \t\n]{1,4}\S{1,128}` +
+				`[ \t\n]{1,4}password[ \t\n]{1,4}(\S{4,256})`,
+		},
 		{ID: "npm-auth-token", Allow: placeholders, Regex: `_authToken[ \t]{0,3}=[ \t]{0,3}["']?([\w.+/=-]{16,512})`},
 		{ID: "docker-auth", Regex: `"auth"[ \t]{0,3}:[ \t\n]{0,3}"([A-Za-z0-9+/]{20,512}={0,2})"`, Entropy: 3.5},
-		{ID: "paypal-braintree-token", Regex: `\b(access_token\$(?:production|sandbox)\$[0-9a-z]{16}\$[0-9a-f]{32})` + after},
+		{ID: "paypal-braintree-token", Regex: `\b(access_token\$(?:production|sandbox)\$[0-9a-z]{16}\$[0-9a-f]{32})` + tail},
 		{ID: "zapier-webhook", Regex: `hooks\.zapier\.com/hooks/catch/([0-9]{4,12}/[0-9a-z]{5,12})`},
 		{ID: "discord-webhook", Regex: `discord(?:app)?\.com/api/webhooks/([0-9]{15,22}/[\w-]{60,80})`},
 	}
 	for id, value := range tokens {
-		rules = append(rules, &Rule{ID: id, Regex: token(value), Entropy: 3, Allow: words})
+		rules = append(rules, &Rule{ID: id, Regex: token(value), Entropy: 3, Allow: notTokens})
 	}
 	slices.SortFunc(rules, func(a, b *Rule) int { return strings.Compare(a.ID, b.ID) })
 	return rules
 }
 
-// tokens are values that their prefix gives away.
+// tokens maps rule ids to expressions for values that can be recognized by their prefix.
 var tokens = map[string]string{
 	"anthropic-token":           `sk-ant-(?:oat|ort|sid|admin|api)[0-9]{2}-[\w-]{80,110}AA`,
 	"openai-key":                `sk-(?:proj|svcacct|admin|None)-[\w-]{32,250}`,
@@ -145,7 +154,7 @@ var tokens = map[string]string{
 	"posthog-key":               `phx_[A-Za-z0-9]{40,60}`,
 }
 
-// hasUserinfo reports whether a URL, from its colon on, has a password.
+// hasUserinfo reports whether a URL may contain a password. The text begins with the "://" of the URL.
 func hasUserinfo(text []byte) bool {
 	colon := false
 	for i, c := range text[len("://"):min(len(text), 512)] {
@@ -161,15 +170,16 @@ func hasUserinfo(text []byte) bool {
 	return false
 }
 
-// semicolons reports whether a text continues like a connection string.
-func semicolons(text []byte) bool {
+// hasSemicolon reports whether a semicolon follows soon, as in a connection string.
+func hasSemicolon(text []byte) bool {
 	return bytes.IndexByte(text[:min(len(text), 160)], ';') > 0
 }
 
-// words are no tokens: those have digits.
-var words = []Allow{{Regexes: []string{`^\D+$|(?i)example$`}}}
+// notTokens allows values without digits and values that end in "example", because they are not tokens.
+var notTokens = []Allow{{Regexes: []string{`^\D+$|(?i)example$`}}}
 
-// placeholders are what people write where a secret would be.
+// placeholders allows values that people write instead of a secret.
 var placeholders = []Allow{{Regexes: []string{
-	`(?i)^(?:[\w-]*pass(?:word|wd|phrase)?|secret|user(?:name)?|[\w-]*token|x{3,}|changeme|example|your[_-].*|my[_-].*|<.*|\.{3,}|\*+|\[?redacted.*|\$.*|\{.*|%[sv].*)$`,
+	`(?i)^(?:[\w-]*pass(?:word|wd|phrase)?|secret|user(?:name)?|[\w-]*token|x{3,}|changeme|example|` +
+		`your[_-].*|my[_-].*|<.*|\.{3,}|\*+|\[?redacted.*|\$.*|\{.*|%[sv].*)$`,
 }}}

@@ -10,47 +10,47 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// scan is the work on one text.
+// scan holds the state of a scan of one text.
 type scan struct {
 	*Engine
 	hits   literal.Hits
-	done   []int // where the last match of each rule ended
+	done   []int // the end of the last match of each rule
 	known  *Known
-	work   int // what is left of the work that a text may cost
+	work   int // how many more bytes the scan is allowed to process
 	levels [maxDepth + 1]level
 }
 
-// level is the scratch space of one depth of decoding.
+// level contains the buffers for one level of decoding.
 type level struct {
 	strip, unescape, unpercent view.View
 	decoded                    []byte
 }
 
-// Bounds of a scan.
+// The limits of a scan.
 const (
 	maxDepth  = 2
 	freeWork  = 2 << 20
 	workAByte = 4
-	window    = 4 << 10 // how far a match without a longest length is followed at first
+	window    = 4 << 10 // the first window size to try if the rule has no maximum length
 	maxMatch  = 64 << 10
 )
 
-// Scan appends the secrets of text to dst, in order and without overlaps. Known
-// may be nil.
+// Scan appends the secrets in text to dst, in order and without overlaps. If known is not nil, Scan also looks for the
+// stored credentials.
 func (e *Engine) Scan(text []byte, known *Known, dst []Match) ([]Match, error) {
 	s := e.scratch.Get().(*scan)
 	defer e.scratch.Put(s)
 	s.known = known
 	s.work = freeWork + workAByte*len(text)
 	from := len(dst)
-	dst = s.layer(text, 0, dst)
+	dst = s.scanLayer(text, 0, dst)
 	if s.work < 0 {
 		return dst, ErrTooHard
 	}
 	return dst[:from+len(Merge(dst[from:]))], nil
 }
 
-// Merge sorts matches and joins those that overlap, in place.
+// Merge sorts matches and joins overlapping matches in place.
 func Merge(m []Match) []Match {
 	if len(m) < 2 {
 		return m
@@ -76,22 +76,21 @@ func Merge(m []Match) []Match {
 	return out
 }
 
-// layer scans a text and what can be read out of it. Where there are escapes,
-// what they stand for is scanned instead: no secret has a backslash in it, so
-// that resolving them can only help.
-func (s *scan) layer(text []byte, depth int, dst []Match) []Match {
+// scanLayer scans a text and everything that can be decoded from it. If the text has backslash escapes, only the text
+// with decoded escapes is scanned. This misses no secret, because secrets contain no backslashes.
+func (s *scan) scanLayer(text []byte, depth int, dst []Match) []Match {
 	l, from := &s.levels[depth], len(dst)
-	unescaped := escaped(text) && l.unescape.Unescape(text)
+	unescaped := hasEscapes(text) && l.unescape.Unescape(text)
 	if unescaped {
 		text = l.unescape.Text
 	}
-	dst, hidden := s.pass(text, dst)
+	dst, hidden := s.scanOnce(text, dst)
 	if hidden && l.strip.Strip(text, maxMatch/4) {
-		dst = s.seen(&l.strip, dst)
+		dst = s.scanView(&l.strip, dst)
 	}
-	dst = s.percented(text, l, dst)
+	dst = s.scanPercent(text, l, dst)
 	if depth < maxDepth {
-		dst = s.encoded(text, depth, dst)
+		dst = s.scanEncoded(text, depth, dst)
 	}
 	if unescaped {
 		mapBack(&l.unescape, dst[from:])
@@ -99,15 +98,15 @@ func (s *scan) layer(text []byte, depth int, dst []Match) []Match {
 	return dst
 }
 
-// seen scans a view and maps what it finds to the view's source.
-func (s *scan) seen(v *view.View, dst []Match) []Match {
+// scanView scans a view and maps the matches back to the view's source.
+func (s *scan) scanView(v *view.View, dst []Match) []Match {
 	from := len(dst)
-	dst, _ = s.pass(v.Text, dst)
+	dst, _ = s.scanOnce(v.Text, dst)
 	mapBack(v, dst[from:])
 	return dst
 }
 
-// rank puts the rule that knows least last.
+// rank returns the rank of a rule's matches. The least specific rule has the highest rank.
 func (r *rule) rank(index int) int {
 	if r.ID == "generic-api-key" {
 		return math.MaxInt
@@ -121,9 +120,8 @@ func mapBack(v *view.View, m []Match) {
 	}
 }
 
-// pass is one walk over a text. It reports whether there are invisible
-// characters.
-func (s *scan) pass(text []byte, dst []Match) (_ []Match, hidden bool) {
+// scanOnce scans a text once, without decoding it. The second result reports whether the text has invisible characters.
+func (s *scan) scanOnce(text []byte, dst []Match) (_ []Match, hidden bool) {
 	clear(s.done)
 	for from := 0; from < len(text); from += literal.Block {
 		s.set.Scan(text, from, min(from+literal.Block, len(text)), &s.hits)
@@ -134,7 +132,8 @@ func (s *scan) pass(text []byte, dst []Match) (_ []Match, hidden bool) {
 						p := &s.words[w][i]
 						if p.rule == nil {
 							hidden = hidden || invisible(text[hit.End-s.set.Size(w):])
-						} else if start := hit.End - s.set.Size(w) - p.shape.offset; start >= s.done[p.index] && p.shape.fits(text, start) {
+						} else if start := hit.End - s.set.Size(w) - p.shape.offset; start >= s.done[p.index] &&
+							p.shape.matchesAt(text, start) {
 							dst = s.verify(text, start, p, dst)
 						}
 					}
@@ -143,19 +142,18 @@ func (s *scan) pass(text []byte, dst []Match) (_ []Match, hidden bool) {
 		}
 	}
 	if s.known != nil {
-		dst = s.known.pass(text, &s.hits, dst)
+		dst = s.known.findValues(text, &s.hits, dst)
 	}
 	return dst, hidden
 }
 
-// invisible reports whether a text begins with an invisible character.
 func invisible(text []byte) bool {
 	r, _ := utf8.DecodeRune(text)
 	return view.Invisible(r)
 }
 
-// fits reports whether the text at start has the shape.
-func (p *shape) fits(text []byte, start int) bool {
+// matchesAt reports whether the text at offset start has this shape.
+func (p *shape) matchesAt(text []byte, start int) bool {
 	if start < 0 || start+len(p.sets) > len(text) {
 		return false
 	}
@@ -174,17 +172,18 @@ func wordByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
 }
 
-// verify asks the rule itself.
+// verify checks a candidate at offset start against its rule. If the candidate is a secret, verify appends a match to
+// dst.
 func (s *scan) verify(text []byte, start int, p *place, dst []Match) []Match {
 	r := p.rule
-	if r.value != nil && !r.value.follows(text, start+len(p.shape.sets)) {
+	if r.value != nil && !r.value.canFollow(text, start+len(p.shape.sets)) {
 		return dst
 	}
-	if r.quick != nil && !r.quick(text[start:]) {
+	if r.precheck != nil && !r.precheck(text[start:]) {
 		return dst
 	}
 	if r.pem {
-		end := pem(text, start)
+		end := keyEnd(text, start)
 		if end > 0 {
 			s.done[p.index] = end
 			dst = append(dst, Match{r.ID, start, end, p.index + 1})
@@ -219,17 +218,18 @@ func (s *scan) verify(text []byte, start int, p *place, dst []Match) []Match {
 		}
 	}
 	s.done[p.index] = to
-	if s.allowed(text, r, a, b, first, to) {
+	if s.isAllowed(text, r, a, b, first, to) {
 		return dst
 	}
 	if cut {
-		b = to // what follows belongs to it
+		b = to // the window ended inside the secret
 	}
 	return append(dst, Match{r.ID, a, b, r.rank(p.index)})
 }
 
-// match runs the rule's expression where a match may start. A match that is cut
-// off by the window gets a larger one, and is at last taken as it is.
+// match matches a rule's expression at offset start, in a window of limited size. If the match reaches the end of the
+// window, match tries a larger window. The second result reports whether the match reached the end of even the largest
+// window.
 func (s *scan) match(r *rule, text []byte, start int) (loc []int, cut bool) {
 	reach := window
 	if r.reach > 0 {
@@ -249,8 +249,8 @@ func (s *scan) match(r *rule, text []byte, start int) (loc []int, cut bool) {
 	}
 }
 
-// allowed reports whether an allowlist knows the match as harmless.
-func (s *scan) allowed(text []byte, r *rule, a, b, first, to int) bool {
+// isAllowed reports whether an allowlist says that a match is not a secret.
+func (s *scan) isAllowed(text []byte, r *rule, a, b, first, to int) bool {
 	line := func() []byte {
 		from, end := max(0, first-window), min(len(text), to+window)
 		if i := bytes.LastIndexByte(text[from:first], '\n'); i >= 0 {

@@ -19,7 +19,7 @@ func engine(t testing.TB) *secret.Engine {
 	return e
 }
 
-// token is put together here, so that no scanner takes this file for a leak.
+// token is concatenated from parts, so that secret scanners do not report this file as a leak.
 var token = "gh" + "p_" + "x7Kq2Vd9RmT4wLz8NcB1yHf6GsJ3uPe5aQoZ"
 
 func scan(t testing.TB, text string) []secret.Match {
@@ -31,13 +31,13 @@ func scan(t testing.TB, text string) []secret.Match {
 	return m
 }
 
-// A secret is found at every position, also across the borders of blocks and lanes.
+// A secret is found at every position, even if it crosses the border of a block or lane.
 func TestFoundAtEveryOffset(t *testing.T) {
 	for _, size := range []int{0, 1, 63, 255, 256, 1000, 1<<14 - 20, 1 << 14, 1<<16 - 45, 1<<16 - 20, 1<<16 - 4, 1 << 16, 1<<16 + 1, 1 << 17} {
 		text := strings.Repeat("word and ", size/9) + strings.Repeat(".", size%9) + token + strings.Repeat(" and word", 3000)
 		m := scan(t, text)
 		if len(m) != 1 || text[m[0].Start:m[0].End] != token {
-			t.Errorf("after %d bytes: %v", size, m)
+			t.Errorf("after %d bytes, the matches are %v", size, m)
 		}
 	}
 }
@@ -49,7 +49,7 @@ func TestLayers(t *testing.T) {
 		"unicode escape":       `\u0067` + token[1:],
 		"hex escape":           `\x67` + token[1:],
 		"percent":              "https://example.com/?t=%67" + token[1:],
-		"percents that are no": "50% off, 7 %zz and https://example.com/?t=%67" + token[1:],
+		"invalid percents":     "50% off, 7 %zz and https://example.com/?t=%67" + token[1:],
 		"zero width":           token[:6] + "\u200b" + token[6:],
 		"escaped zero width":   token[:6] + `\u200b` + token[6:],
 		"tag characters":       token[:6] + "\U000e0041" + token[6:],
@@ -60,7 +60,7 @@ func TestLayers(t *testing.T) {
 		"at the end of a text": "x=" + token,
 	} {
 		if m := scan(t, text); len(m) != 1 {
-			t.Errorf("%s: %v", name, m)
+			t.Errorf("%s: got the matches %v, want one", name, m)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func TestHarmlessLine(t *testing.T) {
 		key + "\n" + harmless + "\n" + key: 2,
 	} {
 		if m := scan(t, text); len(m) != want {
-			t.Errorf("%q: %v", text, m)
+			t.Errorf("in %q, got the matches %v, want %d", text, m, want)
 		}
 	}
 }
@@ -88,17 +88,16 @@ func TestMatchesDoNotOverlap(t *testing.T) {
 	last := 0
 	for _, m := range scan(t, text) {
 		if m.Start < last || m.End <= m.Start {
-			t.Errorf("%v after %d", m, last)
+			t.Errorf("the match %v is empty or overlaps the match that ends at %d", m, last)
 		}
 		last = m.End
 	}
 	if last == 0 {
-		t.Error("found nothing")
+		t.Error("Scan found no secret")
 	}
 }
 
-// An adversarial text costs no more than its size allows: the scan completes, or returns
-// ErrTooHard.
+// The work for an adversarial text is limited in proportion to its size: the scan completes or returns ErrTooHard.
 func TestHostileTexts(t *testing.T) {
 	tests := []struct {
 		name, text string
@@ -121,10 +120,10 @@ func TestHostileTexts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := engine(t).Scan([]byte(tt.text), nil, nil)
 			if hard := errors.Is(err, secret.ErrTooHard); hard != tt.hard {
-				t.Fatalf("too hard: %v", hard)
+				t.Fatalf("ErrTooHard: got %v, want %v", hard, tt.hard)
 			}
 			if len(m) != tt.matches {
-				t.Errorf("%d matches, want %d", len(m), tt.matches)
+				t.Errorf("got %d matches, want %d", len(m), tt.matches)
 			}
 		})
 	}
@@ -158,7 +157,7 @@ func TestCleanTextCostsNothing(t *testing.T) {
 	text := bytes.Repeat([]byte("The key to the house is under the mat, says the author of the token story.\n"), 500)
 	var m []secret.Match
 	if n := testing.AllocsPerRun(50, func() { m, _ = e.Scan(text, nil, m[:0]) }); n > 0 && !race || len(m) > 0 {
-		t.Errorf("%v allocations, %v", n, m)
+		t.Errorf("got %v allocations and the matches %v", n, m)
 	}
 }
 

@@ -6,38 +6,39 @@ import (
 	"strings"
 )
 
-// A shape is what every match of a rule looks like at its beginning: a set of
-// bytes for each place, and among them a literal that a prefilter can look for.
-// It costs a few table look-ups to see that a text is not of a shape, and only
-// what is gets to the regular expression.
+// shape describes the first bytes of a rule's matches: for each position, it has a set of possible bytes. Some
+// positions form a literal, which a prefilter searches for. Where the literal is found, a few table lookups exclude
+// most candidates. Only the remaining candidates are matched against the regular expression.
 type shape struct {
 	sets []*set
-	// word requires a word boundary before the match, begin the start of the text.
+	// If word is set, a word boundary must precede the match. If begin is set, the match must be at the start of the
+	// text.
 	word, begin bool
 	literal     string
-	offset      int // of the literal in the match
+	offset      int // offset of the literal in the match
 }
 
 type set [256]bool
 
-// Bounds of what a shape may become.
+// Limits: the number of positions in a shape, of shapes for a rule, and of bytes in a literal.
 const (
 	maxPlaces = 48
 	maxShapes = 96
 	maxWord   = 8
 )
 
-// seq is a shape in the making. An open one cannot be continued.
+// seq is a shape under construction. If open is set, the sequence cannot be extended, because the text that follows can
+// vary too much.
 type seq struct {
 	sets        []*set
 	word, begin bool
 	open        bool
 }
 
-// maker makes sets once: a rule has few different ones.
+// maker builds shapes. It stores each distinct set only once, because the rules share many sets.
 type maker struct {
 	known   map[set]*set
-	letters map[*set]byte // the one letter of those that have only one
+	letters map[*set]byte // the letter of each set that contains only one letter
 }
 
 func newMaker() *maker { return &maker{map[set]*set{}, map[*set]byte{}} }
@@ -48,28 +49,26 @@ func (m *maker) intern(s set) *set {
 	}
 	p := &s
 	m.known[s] = p
-	if c, ok := s.letter(); ok {
+	if c, ok := s.onlyLetter(); ok {
 		m.letters[p] = c
 	}
 	return p
 }
 
-// shapes are those of a rule's matches, or nil where there is no literal to
-// look for.
+// shapes returns the shapes of a rule's matches. It returns nil if one of the shapes has no literal to search for.
 func (m *maker) shapes(re *syntax.Regexp) []shape {
 	var out []shape
-	for _, q := range m.expand(re, []seq{{}}) {
+	for _, q := range m.extendAll(re, []seq{{}}) {
 		s := shape{sets: q.sets, word: q.word, begin: q.begin}
-		s.literal, s.offset = m.longest(q.sets)
+		s.literal, s.offset = m.longestLiteral(q.sets)
 		if len(s.literal) < 2 && len(s.sets) < 16 || s.literal == "" {
 			return nil
 		}
-		// Shapes that differ only where they end are one.
 		if !slices.ContainsFunc(out, func(o shape) bool { return same(o, s) }) {
 			out = append(out, s)
 		}
 	}
-	// Two letters are everywhere; with each that can follow they are not.
+	// A two-letter literal is too common. Replace it with longer literals, one for each letter that can follow it.
 	var longer []shape
 	for _, s := range out {
 		next := s.offset + len(s.literal)
@@ -92,8 +91,9 @@ func same(a, b shape) bool {
 	return a.word == b.word && a.begin == b.begin && slices.Equal(a.sets, b.sets)
 }
 
-// longest finds the longest run of places that only one letter fits.
-func (m *maker) longest(sets []*set) (string, int) {
+// longestLiteral returns the longest literal in a sequence of sets, and its offset. Each position of a literal has only
+// one possible letter.
+func (m *maker) longestLiteral(sets []*set) (string, int) {
 	best, at := "", 0
 	var run []byte
 	for i, s := range sets {
@@ -111,8 +111,9 @@ func (m *maker) longest(sets []*set) (string, int) {
 	return best, at
 }
 
-// letter is the one letter of a set, lower-cased, if it has only one.
-func (s *set) letter() (byte, bool) {
+// onlyLetter returns the only character in a set, in lower case. It returns false if the set has several characters.
+// The upper and lower case of a letter are treated as one character.
+func (s *set) onlyLetter() (byte, bool) {
 	found, c := false, byte(0)
 	for i, in := range s {
 		if !in {
@@ -130,8 +131,8 @@ func (s *set) letter() (byte, bool) {
 	return c, found
 }
 
-// split is a set of two or three letters, each on its own.
-func (s *set) split() []set {
+// splitLetters returns one set for each letter in s, if s has two or three letters. Otherwise it returns nil.
+func (s *set) splitLetters() []set {
 	var out []set
 	for c := range s {
 		low := lower(byte(c))
@@ -151,8 +152,9 @@ func (s *set) split() []set {
 	return out
 }
 
-// expand continues every sequence with what re can match.
-func (m *maker) expand(re *syntax.Regexp, in []seq) []seq {
+// extendAll extends every sequence by the text that re can match. If this results in too many sequences, extendAll
+// marks the old sequences as open instead.
+func (m *maker) extendAll(re *syntax.Regexp, in []seq) []seq {
 	var out []seq
 	for _, q := range in {
 		if q.open || len(q.sets) >= maxPlaces {
@@ -160,7 +162,7 @@ func (m *maker) expand(re *syntax.Regexp, in []seq) []seq {
 			out = append(out, q)
 			continue
 		}
-		out = append(out, m.step(re, q)...)
+		out = append(out, m.extend(re, q)...)
 	}
 	if len(out) > maxShapes {
 		for i := range in {
@@ -171,8 +173,8 @@ func (m *maker) expand(re *syntax.Regexp, in []seq) []seq {
 	return out
 }
 
-// step continues one sequence with what re can match.
-func (m *maker) step(re *syntax.Regexp, q seq) []seq {
+// extend extends one sequence by the text that re can match.
+func (m *maker) extend(re *syntax.Regexp, q seq) []seq {
 	switch re.Op {
 	case syntax.OpEmptyMatch, syntax.OpNoWordBoundary, syntax.OpEndLine, syntax.OpEndText:
 		return []seq{q}
@@ -187,37 +189,36 @@ func (m *maker) step(re *syntax.Regexp, q seq) []seq {
 		}
 		return []seq{q}
 	case syntax.OpLiteral:
-		return m.spell(re, q)
+		return m.addLiteral(re, q)
 	case syntax.OpCharClass:
-		return m.choose(re, q)
+		return m.addClass(re, q)
 	case syntax.OpCapture:
-		return m.expand(re.Sub[0], []seq{q})
+		return m.extendAll(re.Sub[0], []seq{q})
 	case syntax.OpConcat:
 		out := []seq{q}
 		for _, sub := range re.Sub {
-			out = m.expand(sub, out)
+			out = m.extendAll(sub, out)
 		}
 		return out
 	case syntax.OpAlternate:
 		var out []seq
 		for _, sub := range re.Sub {
-			out = append(out, m.expand(sub, []seq{q})...)
+			out = append(out, m.extendAll(sub, []seq{q})...)
 		}
 		return out
 	case syntax.OpQuest:
-		return append(m.expand(re.Sub[0], []seq{q}), q)
+		return append(m.extendAll(re.Sub[0], []seq{q}), q)
 	case syntax.OpPlus:
-		return open(m.expand(re.Sub[0], []seq{q}))
+		return open(m.extendAll(re.Sub[0], []seq{q}))
 	case syntax.OpRepeat:
-		return m.repeat(re, q)
+		return m.addRepeat(re, q)
 	default:
 		return open([]seq{q})
 	}
 }
 
-// spell continues a sequence with a literal. It stays open at the first letter
-// that is not ASCII.
-func (m *maker) spell(re *syntax.Regexp, q seq) []seq {
+// addLiteral extends a sequence by a literal. It stops at the first non-ASCII character and marks the sequence as open.
+func (m *maker) addLiteral(re *syntax.Regexp, q seq) []seq {
 	for _, r := range re.Rune {
 		var s set
 		if r >= 0x80 {
@@ -232,13 +233,13 @@ func (m *maker) spell(re *syntax.Regexp, q seq) []seq {
 	return []seq{q}
 }
 
-// choose continues a sequence with a choice of letters.
-func (m *maker) choose(re *syntax.Regexp, q seq) []seq {
+// addClass extends a sequence by a character class.
+func (m *maker) addClass(re *syntax.Regexp, q seq) []seq {
 	var s set
 	for i := 0; i < len(re.Rune); i += 2 {
 		for r := re.Rune[i]; r <= re.Rune[i+1]; r++ {
 			if r >= 0x80 {
-				// Folding adds the long s and the Kelvin sign, which no token has.
+				// Case folding adds the long s and the Kelvin sign, which no token contains.
 				if r == 0x17f || r == 0x212a {
 					continue
 				}
@@ -247,9 +248,9 @@ func (m *maker) choose(re *syntax.Regexp, q seq) []seq {
 			s[r] = true
 		}
 	}
-	// A choice of a few letters is better followed up each by each: it may stand
-	// in the middle of the literal.
-	if parts := s.split(); len(q.sets) < maxWord && parts != nil {
+	// Create a separate sequence for each letter of a small class. Otherwise a class in the middle of a literal would
+	// split the literal.
+	if parts := s.splitLetters(); len(q.sets) < maxWord && parts != nil {
 		var out []seq
 		for _, part := range parts {
 			next := q
@@ -262,18 +263,18 @@ func (m *maker) choose(re *syntax.Regexp, q seq) []seq {
 	return []seq{q}
 }
 
-// repeat continues a sequence with what stands several times. A count that can
-// vary by more than two stays open.
-func (m *maker) repeat(re *syntax.Regexp, q seq) []seq {
+// addRepeat extends a sequence by a repetition. If the number of repetitions can vary by more than two, addRepeat marks
+// the sequence as open.
+func (m *maker) addRepeat(re *syntax.Regexp, q seq) []seq {
 	out := []seq{q}
 	for range min(re.Min, maxPlaces) {
-		out = m.expand(re.Sub[0], out)
+		out = m.extendAll(re.Sub[0], out)
 	}
 	switch {
 	case re.Min < re.Max && re.Max <= re.Min+2 && re.Min > 0:
 		last := out
 		for range re.Max - re.Min {
-			last = m.expand(re.Sub[0], slices.Clone(last))
+			last = m.extendAll(re.Sub[0], slices.Clone(last))
 			out = append(out, last...)
 		}
 	case re.Max != re.Min:
@@ -303,28 +304,28 @@ func upper(c byte) byte {
 	return c
 }
 
-// unfill drops the filler that some rules begin with, up to fifty characters of
-// a name before the word that matters. It only ever widens the match, not the
-// secret, and without it a match begins with its literal.
-func unfill(re *syntax.Regexp) {
+// dropPrefix removes the optional first part of some rules, which matches up to fifty characters of a name before the
+// keyword. This part only makes the match longer, not the secret. Without it, a match begins with its literal.
+func dropPrefix(re *syntax.Regexp) {
 	switch re.Op {
 	case syntax.OpAlternate:
 		for _, sub := range re.Sub {
-			unfill(sub)
+			dropPrefix(sub)
 		}
 	case syntax.OpCapture:
-		unfill(re.Sub[0])
+		dropPrefix(re.Sub[0])
 	case syntax.OpConcat:
-		for len(re.Sub) > 1 && re.Sub[0].Op == syntax.OpRepeat && re.Sub[0].Min == 0 && re.Sub[0].Flags&syntax.NonGreedy != 0 {
+		for len(re.Sub) > 1 && re.Sub[0].Op == syntax.OpRepeat && re.Sub[0].Min == 0 &&
+			re.Sub[0].Flags&syntax.NonGreedy != 0 {
 			re.Sub = re.Sub[1:]
 		}
-		unfill(re.Sub[0])
+		dropPrefix(re.Sub[0])
 	}
 }
 
-// size is the length of the shortest and the longest match, where -1 is no
-// bound, and letters all bytes that it can have.
-func size(re *syntax.Regexp, letters *set) (shortest, longest int) {
+// matchSize returns the minimum and the maximum length of a match of re. A maximum of -1 means no limit. It adds all
+// bytes that a match can contain to the set letters.
+func matchSize(re *syntax.Regexp, letters *set) (shortest, longest int) {
 	switch re.Op {
 	case syntax.OpLiteral:
 		for _, r := range re.Rune {
@@ -344,16 +345,16 @@ func size(re *syntax.Regexp, letters *set) (shortest, longest int) {
 		add(letters, 0, 0x10ffff, false)
 		return 1, 4
 	case syntax.OpCapture:
-		return size(re.Sub[0], letters)
+		return matchSize(re.Sub[0], letters)
 	case syntax.OpConcat:
 		for _, sub := range re.Sub {
-			a, b := size(sub, letters)
+			a, b := matchSize(sub, letters)
 			shortest, longest = shortest+a, plus(longest, b)
 		}
 		return shortest, longest
 	case syntax.OpAlternate:
 		for i, sub := range re.Sub {
-			a, b := size(sub, letters)
+			a, b := matchSize(sub, letters)
 			if i == 0 {
 				shortest, longest = a, b
 				continue
@@ -367,16 +368,16 @@ func size(re *syntax.Regexp, letters *set) (shortest, longest int) {
 		}
 		return shortest, longest
 	case syntax.OpQuest:
-		_, b := size(re.Sub[0], letters)
+		_, b := matchSize(re.Sub[0], letters)
 		return 0, b
 	case syntax.OpStar:
-		size(re.Sub[0], letters)
+		matchSize(re.Sub[0], letters)
 		return 0, -1
 	case syntax.OpPlus:
-		a, _ := size(re.Sub[0], letters)
+		a, _ := matchSize(re.Sub[0], letters)
 		return a, -1
 	case syntax.OpRepeat:
-		a, b := size(re.Sub[0], letters)
+		a, b := matchSize(re.Sub[0], letters)
 		if b < 0 || re.Max < 0 {
 			return a * re.Min, -1
 		}
@@ -408,20 +409,20 @@ func add(s *set, lo, hi rune, fold bool) {
 	}
 }
 
-// Most rules are of one form: a name, an operator, and a value that ends at a
-// quote or a space. These are the parts of that form as gitleaks writes them.
+// Most rules describe assignments, which consist of a name, an operator and a value. These are the expressions that
+// gitleaks uses for the operator and for the end of the value.
 const (
 	operator = `(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)[\x60'"\s=]{0,5}`
 	ending   = `(?:[\x60'"\s;]|\\[nr]|$)`
 )
 
-// value is the value of such a rule: its letters, and how many there can be.
+// value describes the values that an assignment rule matches: the possible bytes, and the minimum and maximum length.
 type value struct {
 	letters       set
 	shortest, max int
 }
 
-// valueOf reads the value out of a rule of that form, or answers nil.
+// valueOf returns a description of an assignment rule's values, or nil if the rule is not for assignments.
 func valueOf(regex string) *value {
 	_, rest, ok := strings.Cut(regex, operator)
 	if !ok || !strings.HasSuffix(rest, ending) || strings.Contains(rest, operator) {
@@ -432,17 +433,17 @@ func valueOf(regex string) *value {
 		return nil
 	}
 	v := &value{}
-	v.shortest, v.max = size(re, &v.letters)
+	v.shortest, v.max = matchSize(re, &v.letters)
 	for c, is := range ends {
 		if is && v.letters[c] {
-			return nil // the end of the value is not where its letters end
+			return nil // the value itself can contain such a byte
 		}
 	}
 	return v
 }
 
-// The bytes of that form: between name and operator, operator and what stands
-// between it and the value, and what ends the value.
+// These are the bytes that can occur in an assignment: between the name and the operator, in the operator, before the
+// value, and directly after the value.
 var (
 	between   = bytesOf(" \t\n\v\f\r'\".-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	operators = bytesOf("=>:|?,")
@@ -458,9 +459,8 @@ func bytesOf(s string) *set {
 	return &out
 }
 
-// follows reports whether an operator and such a value can follow a name that
-// ends at i.
-func (v *value) follows(text []byte, i int) bool {
+// canFollow reports whether an operator and a value of this kind can follow a name that ends at offset i.
+func (v *value) canFollow(text []byte, i int) bool {
 	for n := 0; ; n++ {
 		if i == len(text) || n > 24 {
 			return false
@@ -483,7 +483,7 @@ func (v *value) follows(text []byte, i int) bool {
 			return false
 		}
 		if i-start == window {
-			return true // longer than it pays to look here
+			return true // too long to check here, so leave it to the expression
 		}
 		i++
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
-// Whatever the text, every byte of a view leads back into it, and the order stays.
+// Range maps every byte of a view to a position in the source text, in the same order.
 func FuzzRange(f *testing.F) {
 	for _, s := range []string{
 		`a\nb\u0041\ud83d\ude00c\"`, `\u00`, `\ud83d`, "x%41b%zz%20c", "g\u200bh\u2060p_x", "k\U000e0041e\ufe0fy", "xﬁy", "іgnоrе", "a\xffb\u200b", "ïgnörê",
@@ -27,14 +27,14 @@ func FuzzRange(f *testing.F) {
 		{"Strip", (*view.View).Strip},
 		{"Normal", func(v *view.View, src []byte, _ int) bool { return v.Normal(src) }},
 	}
-	var v view.View // used again and again, as the scans do
+	var v view.View // reused, as in the scans
 	f.Fuzz(func(t *testing.T, src []byte, reach uint8) {
 		for _, made := range views {
 			if !made.make(&v, src, int(reach)) {
 				continue
 			}
 			text := v.Text
-			if made.name == "Strip" { // a gap comes from nowhere
+			if made.name == "Strip" { // the bytes of a gap are not in the source
 				text = bytes.ReplaceAll(text, []byte("\n\x00\n"), []byte("\x00\x00\x00"))
 			}
 			last := 0
@@ -44,7 +44,7 @@ func FuzzRange(f *testing.F) {
 				}
 				from, to := v.Range(i, i+1)
 				if from < last || to < from || to > len(src) {
-					t.Fatalf("%s: byte %d of %q comes from %d to %d of %q, after %d", made.name, i, v.Text, from, to, src, last)
+					t.Fatalf("%s: byte %d of %q is mapped to bytes %d to %d of %q, and the previous byte to %d", made.name, i, v.Text, from, to, src, last)
 				}
 				last = from
 			}
@@ -65,12 +65,12 @@ func FuzzJSON(f *testing.F) {
 			return
 		}
 		if string(v.Text) != `"`+want+`"` {
-			t.Fatalf("%s reads %q, want %q in quotes", src, v.Text, want)
+			t.Fatalf("the view of %s is %q, want %q in quotes", src, v.Text, want)
 		}
 	})
 }
 
-// A run is found by looking at a few bytes only. A look at each of them finds the same.
+// NextRun checks only a few bytes, but finds the same runs as a search that checks every byte.
 func FuzzNextRun(f *testing.F) {
 	f.Add([]byte("x dGhlIHF1aWNrIGJyb3duIGZveCBqdW1wcz8+ y"), uint8(0))
 	f.Add([]byte("74686520717569636b2062726f776e20666f78 d41d8cd98f00b204e9800998ecf8427e"), uint8(3))
@@ -81,7 +81,7 @@ func FuzzNextRun(f *testing.F) {
 		for {
 			start, end := view.NextRun(text, at)
 			if a, b := eachByte(text, at); a != start || b != end {
-				t.Fatalf("%q from %d: run from %d to %d, want %d to %d", text, at, start, end, a, b)
+				t.Fatalf("NextRun(%q, %d) returned %d to %d, want %d to %d", text, at, start, end, a, b)
 			}
 			if start < 0 {
 				return

@@ -15,11 +15,12 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
+// This command writes the table: go test -run TestConfusables -confusables FILE
+//
 //go:embed confusables.txt.gz
 var packed []byte
 
-// lookalikes are the characters that look like ASCII and are not, with what they
-// look like.
+// lookalikes maps each character that looks like ASCII text to the text that it resembles.
 var lookalikes = sync.OnceValue(func() map[rune]string {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
@@ -35,7 +36,7 @@ var lookalikes = sync.OnceValue(func() map[rune]string {
 	return out
 })
 
-// ASCII reports whether a text has nothing but ASCII in it.
+// ASCII reports whether text consists only of ASCII characters.
 func ASCII(text []byte) bool {
 	for len(text) >= 8 {
 		if (text[0]|text[1]|text[2]|text[3]|text[4]|text[5]|text[6]|text[7])&0x80 != 0 {
@@ -51,50 +52,49 @@ func ASCII(text []byte) bool {
 	return true
 }
 
-// Normal is src as it looks: without invisible characters and accents, with the
-// characters that merely look like ASCII as ASCII, and with tag characters, which
-// only a model reads, as what they say. It reports whether that differs from src.
+// Normal sets the view to src as a reader sees it: without invisible characters and accents, and with look-alikes
+// replaced by ASCII. A language model also reads tag characters, so Normal replaces them with the ASCII characters that
+// they encode. Normal reports whether the view differs from src.
 func (v *View) Normal(src []byte) bool {
 	v.reset(len(src))
 	changed, tags := false, false
 	for i := 0; i < len(src); {
 		start := i
-		for i < len(src) && ordinary[src[i]] {
+		for i < len(src) && unchanged[src[i]] {
 			i++
 		}
 		if i > start {
-			v.from(start)
+			v.startAt(start)
 			v.Text = append(v.Text, src[start:i]...)
 			tags = false
 			continue
 		}
 		r, n := utf8.DecodeRune(src[i:])
-		v.one(i)
+		v.startUnit(i)
 		before := len(v.Text)
 		tag := 0xe0020 <= r && r <= 0xe007e
 		switch {
 		case tag:
 			if !tags {
-				v.Text = append(v.Text, ' ') // their text is separate
+				v.Text = append(v.Text, ' ') // separate the hidden text from the preceding text
 			}
 			v.Text = append(v.Text, byte(r-0xe0000))
 		case Invisible(r):
 		case 0x2010 <= r && r <= 0x2027, r == utf8.RuneError && n == 1:
-			v.Text = append(v.Text, src[i:i+n]...) // punctuation, and what is not text
+			v.Text = append(v.Text, src[i:i+n]...) // keep punctuation and invalid UTF-8
 		default:
-			v.plain(r, src[i:i+n])
+			v.appendPlain(r, src[i:i+n])
 		}
 		tags = tag
 		changed = changed || !bytes.Equal(v.Text[before:], src[i:i+n])
 		i += n
 	}
-	v.from(len(src))
+	v.startAt(len(src))
 	return changed
 }
 
-// ordinary are the bytes that stand for themselves: ASCII that can be seen, and
-// white space.
-var ordinary = func() (t [256]bool) {
+// unchanged is set for the bytes that Normal does not change: visible ASCII and white space.
+var unchanged = func() (t [256]bool) {
 	for c := ' '; c <= '~'; c++ {
 		t[c] = true
 	}
@@ -102,8 +102,9 @@ var ordinary = func() (t [256]bool) {
 	return t
 }()
 
-// plain appends a character in its plainest form.
-func (v *View) plain(r rune, src []byte) {
+// appendPlain appends the character r, whose encoding is src, to the view. A look-alike is replaced with ASCII. Any
+// other character is appended without its accents.
+func (v *View) appendPlain(r rune, src []byte) {
 	if s, ok := lookalikes()[r]; ok {
 		v.Text = append(v.Text, s...)
 		return
@@ -127,8 +128,9 @@ func (v *View) plain(r rune, src []byte) {
 	}
 }
 
-// Tricks returns the kind of trick that a text uses and arguments have no use for: characters that
-// only a model reads, or that turn the order of what people read.
+// Tricks returns the kind of the first deceptive character in a text, or "" if there is none. A "tag_character" is
+// invisible to people, but a language model reads it. A "bidi_control" changes the order in which the text is
+// displayed.
 func Tricks(text []byte) string {
 	for i := 0; i < len(text); i++ {
 		switch {

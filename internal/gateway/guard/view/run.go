@@ -6,8 +6,8 @@ import (
 	"encoding/hex"
 )
 
-// Encoded runs shorter than MinRun hold nothing worth the name; runs longer than
-// minFile are files, and are read whatever they begin with.
+// A run is a sequence of base64 characters. A run of fewer than MinRun bytes is too short for a secret or a denied
+// phrase. A run of at least minFile bytes may be a file, so it is decoded even if it does not begin with readable text.
 const (
 	MinRun  = 24
 	minFile = 512
@@ -26,11 +26,10 @@ func letters(s string) *[256]bool {
 	return &out
 }
 
-// NextRun finds the next run of at least MinRun letters of base64 from at on, or
-// answers -1. It looks at one byte in many: a run that long covers one of any
-// MinRun bytes.
+// NextRun returns the start and end of the next run in text, at or after the given offset. It returns -1 if there is no
+// run. Every run contains at least one of every MinRun bytes, so NextRun first checks only these bytes.
 func NextRun(text []byte, at int) (start, end int) {
-	low := at // nothing before it is part of the run
+	low := at // the run cannot begin before this offset
 	for i := at + MinRun - 1; i < len(text); i += MinRun {
 		if !base64s[text[i]] {
 			low = i + 1
@@ -41,7 +40,7 @@ func NextRun(text []byte, at int) (start, end int) {
 			start--
 		}
 		if i-start < MinRun-1 {
-			// It starts later than the last look, so the next is due from there.
+			// The run has fewer than MinRun bytes up to offset i. Check whether it continues long enough.
 			low = start
 			end = i + 1
 			stop := min(start+MinRun, len(text))
@@ -63,14 +62,14 @@ func NextRun(text []byte, at int) (start, end int) {
 	return -1, -1
 }
 
-// DecodeRun is what a run of base64 or hex stands for, if that looks like text or
-// the run is long enough to be a file. It uses the space of dst.
+// DecodeRun decodes a run of base64 or hex and reuses the memory of dst. It returns false if the run is not valid. It
+// also returns false if the run is shorter than a file and does not decode to text.
 func DecodeRun(dst, run []byte) ([]byte, bool) {
 	if len(run)%2 == 0 && hexText(run) {
 		dst, err := hex.AppendDecode(dst[:0], run)
 		return dst, err == nil
 	}
-	// Padding is not part of a run, and one letter alone decodes to nothing.
+	// A run contains no padding. If a single character remains after the last group of four, it encodes nothing.
 	if len(run)%4 == 1 {
 		run = run[:len(run)-1]
 	}
@@ -90,7 +89,7 @@ func DecodeRun(dst, run []byte) ([]byte, bool) {
 	return dst[:n], err == nil && n > 0
 }
 
-// hexText reports whether a run is hex for printable ASCII.
+// hexText reports whether a run is the hex encoding of ASCII text.
 func hexText(run []byte) bool {
 	for i := 0; i+1 < len(run); i += 2 {
 		if high := run[i]; !hexDigits[run[i+1]] || high != '0' && (high < '2' || high > '7') {
@@ -100,7 +99,7 @@ func hexText(run []byte) bool {
 	return true
 }
 
-// readable reports whether bytes are printable ASCII.
+// readable reports whether b is ASCII text.
 func readable(b []byte) bool {
 	for _, c := range b {
 		if c < ' ' && c != '\n' && c != '\r' && c != '\t' || c > '~' {

@@ -13,7 +13,7 @@ import (
 func TestRunsAreFoundWhereverTheyStart(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 3000 {
-		// Words of random length, so that runs of every length lie everywhere.
+		// The text consists of words of random length, so that runs of every length begin at every offset.
 		var b strings.Builder
 		for b.Len() < 300 {
 			b.WriteString(strings.Repeat("a", r.IntN(60)))
@@ -49,12 +49,12 @@ func TestRunsAreDecoded(t *testing.T) {
 		"hex":    hex.EncodeToString([]byte(plain)),
 	} {
 		if got, ok := view.DecodeRun(nil, []byte(run)); !ok || string(got) != plain {
-			t.Errorf("%s: %q, %v", name, got, ok)
+			t.Errorf("%s: got %q, %v", name, got, ok)
 		}
 	}
 	for _, run := range []string{"ThisIsJustALongIdentifierInSomeSource", "d41d8cd98f00b204e9800998ecf8427e"} {
 		if got, ok := view.DecodeRun(nil, []byte(run)); ok {
-			t.Errorf("%s is no text, and decoded to %q", run, got)
+			t.Errorf("%s does not encode text, but was decoded to %q", run, got)
 		}
 	}
 }
@@ -75,13 +75,13 @@ func TestNormalIsWhatAReaderSees(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var v view.View
 			if changed := v.Normal([]byte(tt.in)); changed != (tt.in != tt.want) {
-				t.Errorf("changed: %v", changed)
+				t.Errorf("Normal returned %v", changed)
 			}
 			if string(v.Text) != tt.want {
 				t.Errorf("got %q, want %q", v.Text, tt.want)
 			}
 			if from, to := v.Range(0, len(v.Text)); from != 0 || to != len(tt.in) && !strings.HasSuffix(tt.in, "\u200b") {
-				t.Errorf("range %d to %d", from, to)
+				t.Errorf("the range of the whole view is %d to %d", from, to)
 			}
 		})
 	}
@@ -96,7 +96,7 @@ func TestWhatWasOneCharacterIsNotCut(t *testing.T) {
 	}
 	for _, r := range [][2]int{{1, 2}, {2, 3}, {1, 3}} {
 		if from, to := v.Range(r[0], r[1]); src[from:to] != "ﬁ" {
-			t.Errorf("%v came from %q", r, src[from:to])
+			t.Errorf("the range %v is mapped to %q", r, src[from:to])
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestTricksAreNamed(t *testing.T) {
 		"plain – “text” …": "", "a\u202eb": "bidi_control", "a\u2066b": "bidi_control", "a\U000e0041": "tag_character", "👩\u200d💻": "",
 	} {
 		if got := view.Tricks([]byte(in)); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
+			t.Errorf("Tricks(%q) = %q, want %q", in, got, want)
 		}
 	}
 }

@@ -1,8 +1,7 @@
-// Package view derives texts from a text and maps every byte back to the source.
+// Package view shows a text as a reader sees it, and maps every byte back to the original text.
 //
-// A secret with a zero-width space in it, or written as \u0067hp_…, is still a secret. So
-// scans run on a view that shows the text as a reader sees it, and map their findings
-// back to the bytes of the source, which are then redacted.
+// A secret is still a secret if it contains a zero-width space or is written as \u0067hp_…. Scans therefore search a
+// view, in which such tricks are undone. They map each finding back to the original text and redact it there.
 package view
 
 import (
@@ -13,19 +12,19 @@ import (
 	"unicode/utf8"
 )
 
-// View is a text made of another. The zero View is ready for use, and one can
-// be used again and again.
+// View is a text that was derived from another text, which is called its source. The zero View is ready for use. A View
+// can be reused.
 type View struct {
 	Text []byte
 	cuts []cut
 }
 
-// cut means that the source is shift bytes ahead of the view from the view's byte at on.
-// If whole is set, the bytes up to the next cut are one unit in the source, whatever its
-// length.
+// cut marks the beginning of a part of the view. The part extends to the next cut. For each byte of the part, the
+// source offset is the view offset plus shift. If isUnit is set, the part comes from one unit of the source, such as an
+// escape.
 type cut struct {
 	at, shift int32
-	whole     bool
+	isUnit    bool
 }
 
 func (v *View) reset(size int) {
@@ -36,21 +35,21 @@ func (v *View) reset(size int) {
 	v.Text = v.Text[:0]
 }
 
-// from notes that the next byte of the view is the source's byte at i.
-func (v *View) from(i int) {
+// startAt begins a part of the view that comes from offset i of the source.
+func (v *View) startAt(i int) {
 	v.cuts = append(v.cuts, cut{int32(len(v.Text)), int32(i - len(v.Text)), false})
 }
 
-// one notes that what comes next is one thing, which begins at the source's byte
-// i. It must be followed by another note.
-func (v *View) one(i int) {
+// startUnit begins a part of the view that comes from a single unit at offset i of the source. The unit extends to the
+// beginning of the next part.
+func (v *View) startUnit(i int) {
 	v.cuts = append(v.cuts, cut{int32(len(v.Text)), int32(i - len(v.Text)), true})
 }
 
-// Range maps a range of the view to the source. It never splits a unit of the source.
+// Range maps Text[start:end] to offsets in the source. The result never splits a unit of the source.
 func (v *View) Range(start, end int) (int, int) {
-	// The last cut at or before a byte. Where several are at one byte, the last
-	// holds, since the others have nothing to show.
+	// last returns the index of the last cut at or before offset i. Any earlier cuts at the same offset are for empty
+	// parts.
 	last := func(i int) int {
 		return sort.Search(len(v.cuts), func(j int) bool { return int(v.cuts[j].at) > i }) - 1
 	}
@@ -58,14 +57,14 @@ func (v *View) Range(start, end int) (int, int) {
 	if n := last(start); n >= 0 {
 		c := v.cuts[n]
 		from = start + int(c.shift)
-		if c.whole {
+		if c.isUnit {
 			from = int(c.at + c.shift)
 		}
 	}
 	if n := last(end - 1); n >= 0 && end > start {
 		c := v.cuts[n]
 		to = end + int(c.shift)
-		if c.whole {
+		if c.isUnit {
 			next := v.cuts[n+1]
 			to = int(next.at + next.shift)
 		}
@@ -75,13 +74,13 @@ func (v *View) Range(start, end int) (int, int) {
 	return from, to
 }
 
-// JSON is src, a JSON text, with the escapes of its strings resolved. It reports
-// whether there was one.
+// JSON sets the view to a JSON text in which the escapes in strings are decoded. If the text has no backslash, JSON
+// returns false and does not set the view.
 func (v *View) JSON(src []byte) bool { return v.unescape(src, true) }
 
-// Unescape is src with the backslash escapes resolved that stand for something
-// one can see. It reports whether there was any escape. Source text is full of
-// the others, and nothing is hidden by them.
+// Unescape sets the view to src with the escapes of visible characters and white space decoded. It leaves the escapes
+// of control characters unchanged, because they are common in source code and hide nothing. If src has no backslash,
+// Unescape returns false and does not set the view.
 func (v *View) Unescape(src []byte) bool { return v.unescape(src, false) }
 
 func (v *View) unescape(src []byte, controls bool) bool {
@@ -94,16 +93,16 @@ func (v *View) unescape(src []byte, controls bool) bool {
 	for i >= 0 {
 		i += done
 		v.Text = append(v.Text, src[done:i]...)
-		r, n := escape(src[i:])
+		r, n := decodeEscape(src[i:])
 		if n == 0 || !controls && (r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0x7f) {
-			// A lone backslash stands for itself.
+			// Keep this backslash. It begins no escape, or an escape that must not be decoded.
 			v.Text = append(v.Text, '\\')
 			done = i + 1
 		} else {
-			v.one(i)
+			v.startUnit(i)
 			v.Text = utf8.AppendRune(v.Text, r)
 			done = i + n
-			v.from(done)
+			v.startAt(done)
 		}
 		i = bytes.IndexByte(src[done:], '\\')
 	}
@@ -111,8 +110,9 @@ func (v *View) unescape(src []byte, controls bool) bool {
 	return true
 }
 
-// escape reads the escape that src begins with: what it stands for, and its length.
-func escape(src []byte) (rune, int) {
+// decodeEscape decodes the escape at the start of src. The second result is the length of the escape, or 0 if there is
+// none.
+func decodeEscape(src []byte) (rune, int) {
 	if len(src) < 2 {
 		return 0, 0
 	}
@@ -177,8 +177,7 @@ func unhex(c byte) rune {
 	return -1
 }
 
-// Unpercent is src with its percent escapes resolved. It reports whether there
-// was one.
+// Unpercent sets the view to src with its percent escapes decoded. It reports whether src has percent escapes.
 func (v *View) Unpercent(src []byte) bool {
 	v.reset(len(src))
 	done, found := 0, false
@@ -191,23 +190,23 @@ func (v *View) Unpercent(src []byte) bool {
 			continue
 		}
 		v.Text = append(v.Text, src[done:i]...)
-		v.one(i)
+		v.startUnit(i)
 		v.Text = append(v.Text, byte(a<<4|b))
 		done = i + 3
-		v.from(done)
+		v.startAt(done)
 		i, found = i+2, true
 	}
 	v.Text = append(v.Text, src[done:]...)
 	return found
 }
 
-// Strip sets the view to the text within reach of the invisible characters of src,
-// without these characters. It reports whether there were any. Text out of reach is
-// replaced by a gap that no word spans.
-func (v *View) Strip(src []byte, reach int) bool {
-	found, done := false, 0 // of the source, all before done is in the view or left out
+// Strip sets the view to the text around the invisible characters in src, without these characters. It keeps margin
+// bytes before and after each of them, and replaces the text in between with a gap that no secret contains. Strip
+// reports whether src has invisible characters.
+func (v *View) Strip(src []byte, margin int) bool {
+	found, done := false, 0 // src[:done] has been processed
 	for i := 0; i < len(src); {
-		if !suspect[src[i]] {
+		if !startsInvisible[src[i]] {
 			i++
 			continue
 		}
@@ -219,31 +218,31 @@ func (v *View) Strip(src []byte, reach int) bool {
 		from := done
 		if !found {
 			found = true
-			v.reset(min(len(src), 4*reach))
-			if from = max(0, i-reach); from > 0 {
-				v.from(from)
+			v.reset(min(len(src), 4*margin))
+			if from = max(0, i-margin); from > 0 {
+				v.startAt(from)
 			}
-		} else if i-done > 2*reach {
-			v.Text = append(v.Text, src[done:done+reach]...)
+		} else if i-done > 2*margin {
+			v.Text = append(v.Text, src[done:done+margin]...)
 			v.Text = append(v.Text, gap...)
-			from = i - reach
-			v.from(from)
+			from = i - margin
+			v.startAt(from)
 		}
 		v.Text = append(v.Text, src[from:i]...)
 		i += n
 		done = i
-		v.from(done)
+		v.startAt(done)
 	}
 	if found {
-		v.Text = append(v.Text, src[done:min(len(src), done+reach)]...)
+		v.Text = append(v.Text, src[done:min(len(src), done+margin)]...)
 	}
 	return found
 }
 
 const gap = "\n\x00\n"
 
-// Invisible reports whether a character takes no part in what a reader sees:
-// formats, controls, variation selectors and fillers.
+// Invisible reports whether a character is invisible to a reader: a format or control character, a variation selector
+// or a filler.
 func Invisible(r rune) bool {
 	switch {
 	case r == '\t' || r == '\n' || r == '\r':
@@ -257,11 +256,12 @@ func Invisible(r rune) bool {
 	case 0x34f, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x3164, 0xffa0:
 		return true
 	}
-	return 0xfe00 <= r && r <= 0xfe0f || 0xe0000 <= r && r <= 0xe0fff || unicode.Is(unicode.Cf, r) || 0x180b <= r && r <= 0x180f
+	return 0xfe00 <= r && r <= 0xfe0f || 0xe0000 <= r && r <= 0xe0fff || unicode.Is(unicode.Cf, r) ||
+		0x180b <= r && r <= 0x180f
 }
 
-// suspect are the bytes that invisible characters begin with.
-var suspect = [256]bool{
+// startsInvisible is set for every byte that can be the first byte of an invisible character.
+var startsInvisible = [256]bool{
 	0x00: true, 0x01: true, 0x02: true, 0x03: true, 0x04: true, 0x05: true, 0x06: true, 0x07: true, 0x08: true,
 	0x0b: true, 0x0c: true, 0x0e: true, 0x0f: true, 0x10: true, 0x11: true, 0x12: true, 0x13: true, 0x14: true,
 	0x15: true, 0x16: true, 0x17: true, 0x18: true, 0x19: true, 0x1a: true, 0x1b: true, 0x1c: true, 0x1d: true,
@@ -269,21 +269,24 @@ var suspect = [256]bool{
 	0xe1: true, 0xe2: true, 0xe3: true, 0xef: true, 0xf0: true, 0xf3: true,
 }
 
-// Signals are the ways invisible characters begin, for a prefilter: a text
-// without any of them has nothing to strip. The bytes of each of alike are meant
-// in place of its first byte. The beginnings are few and also match other characters: a text
-// in another script has some, and is looked at more closely.
-func Signals() (words, alike []string) {
+// Signals returns words for a prefilter that detects invisible characters. If a text contains none of the words, it has
+// no invisible characters. Each string in groups lists bytes that the search must treat as equal. Some visible
+// characters begin with the same bytes, so the caller must check each match.
+func Signals() (words, groups []string) {
 	span := func(from, to byte) (s []byte) {
 		for c := int(from); c <= int(to); c++ {
 			s = append(s, byte(c))
 		}
 		return s
 	}
-	control := append(append(append(span(0x00, 0x08), 0x0b, 0x0c, 0x7f), span(0x0e, 0x1f)...), "\xcd\xd8\xdb\xdc\xe0\xe1\xe3\xef\xf0\xf3"...)
+	control := append(append(append(span(0x00, 0x08), 0x0b, 0x0c, 0x7f), span(0x0e, 0x1f)...),
+		"\xcd\xd8\xdb\xdc\xe0\xe1\xe3\xef\xf0\xf3"...)
 	low, high := span(0x82, 0x8a), span(0x90, 0x9f)
 	first := append(span(0x8b, 0x8f), span(0xaa, 0xae)...)
 	second := append(span(0xa0, 0xa9), 0xaf)
-	words = []string{"\x00", "\xe2\x80\x8b", "\xe2\x81\x8b", "\xe2\x81\xa0", "\xc2\x80", "\xc2\x81", "\xc2\x82", "\xc2\x8b", "\xc2\x90"}
+	words = []string{
+		"\x00", "\xe2\x80\x8b", "\xe2\x81\x8b", "\xe2\x81\xa0", "\xc2\x80", "\xc2\x81", "\xc2\x82",
+		"\xc2\x8b", "\xc2\x90",
+	}
 	return words, []string{string(control), string(low), string(high), string(first), string(second)}
 }

@@ -16,8 +16,8 @@ func TestRangesLeadBackToTheSource(t *testing.T) {
 		part, source    string
 	}{
 		{"escapes", `a\nb\u0041\ud83d\ude00c\"`, "a\nbA😀c\"", (*view.View).Unescape, "A😀", `\u0041\ud83d\ude00`},
-		{"controls of a JSON text", `a\u0000b`, "a\x00b", (*view.View).JSON, "\x00b", `\u0000b`},
-		{"controls of other texts stay", `a\x00b\f\n`, "a\\x00b\\f\n", (*view.View).Unescape, "x00b", "x00b"},
+		{"controls in JSON are resolved", `a\u0000b`, "a\x00b", (*view.View).JSON, "\x00b", `\u0000b`},
+		{"controls in other text stay", `a\x00b\f\n`, "a\\x00b\\f\n", (*view.View).Unescape, "x00b", "x00b"},
 		{"a lone backslash stays", `a\qb\`, `a\qb\`, (*view.View).Unescape, "qb", "qb"},
 		{"percent", "x%41b%zz%20c", "xAb%zz c", (*view.View).Unpercent, "Ab", "%41b"},
 		{"zero width", "g\u200bh\u2060p_x", "ghp_x", strip, "ghp_", "g\u200bh\u2060p_"},
@@ -27,10 +27,10 @@ func TestRangesLeadBackToTheSource(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if !tt.make(&v, []byte(tt.src)) {
-				t.Fatal("nothing was derived")
+				t.Fatal("the view is not different from the source")
 			}
 			if string(v.Text) != tt.view {
-				t.Fatalf("view %q, want %q", v.Text, tt.view)
+				t.Fatalf("got the view %q, want %q", v.Text, tt.view)
 			}
 			at := strings.Index(tt.view, tt.part)
 			from, to := v.Range(at, at+len(tt.part))
@@ -45,11 +45,11 @@ func TestPlainTextHasNoViews(t *testing.T) {
 	var v view.View
 	text := []byte("Plain text: 100 % plain, “quoted” – with\ttabs\r\nand 日本語.")
 	if v.Unescape(text) || v.Unpercent(text) || v.Strip(text, 100) {
-		t.Errorf("derived %q", v.Text)
+		t.Errorf("plain text got the view %q", v.Text)
 	}
 }
 
-// Every invisible character is announced by a signal, and stripped.
+// Every invisible character starts with one of the signals, and Strip removes it.
 func TestSignalsAnnounceEveryInvisibleCharacter(t *testing.T) {
 	signals, alike := view.Signals()
 	canon := func(b []byte) string {
@@ -73,7 +73,7 @@ func TestSignalsAnnounceEveryInvisibleCharacter(t *testing.T) {
 			announced = announced || strings.HasPrefix(canon([]byte(s)), signal)
 		}
 		if !announced {
-			t.Errorf("%U has no signal", r)
+			t.Errorf("%U starts with none of the signals", r)
 		}
 		if !v.Strip([]byte("a"+s+"b"), 100) || string(v.Text) != "ab" {
 			t.Errorf("%U is not stripped", r)
@@ -83,7 +83,7 @@ func TestSignalsAnnounceEveryInvisibleCharacter(t *testing.T) {
 
 func strip(v *view.View, src []byte) bool { return v.Strip(src, 100) }
 
-// Only what is near an invisible character is looked at again.
+// Strip keeps only the text near an invisible character.
 func TestStripReaches(t *testing.T) {
 	var v view.View
 	src := []byte(strings.Repeat("a", 50) + "one\u200btwo" + strings.Repeat("b", 50) + "three\u200bfour" + strings.Repeat("c", 9))
@@ -94,7 +94,7 @@ func TestStripReaches(t *testing.T) {
 		at := strings.Index(string(v.Text), word)
 		start, end := v.Range(at, at+len(word))
 		if got := strings.ReplaceAll(string(src[start:end]), "\u200b", ""); got != word {
-			t.Errorf("%q comes from %q", word, got)
+			t.Errorf("%q is mapped to %q", word, got)
 		}
 	}
 }

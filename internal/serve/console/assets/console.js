@@ -1,7 +1,7 @@
-// Keeps a page live. The server renders every page. When the event stream reports
-// a change, this script fetches the page again and replaces the parts marked
-// data-live. Only one trusted-types policy can create markup, and its input comes
-// from this server.
+// This script keeps an open page up to date. The server renders every page. When the
+// event stream reports a change, the script fetches the page again and replaces the
+// parts marked data-live. Only the trusted-types policy below can create markup, and
+// its input comes from this server.
 
 const policy = self.trustedTypes ? trustedTypes.createPolicy('ambit', { createHTML: (s) => s }) : { createHTML: (s) => s };
 

@@ -1,4 +1,4 @@
-// A tool server that says back what it is told.
+// A tool server with one tool, which echoes its arguments.
 import { createInterface } from 'node:readline'
 const send = message => process.stdout.write(JSON.stringify({ jsonrpc: '2.0', ...message }) + '\n')
 createInterface({ input: process.stdin }).on('line', line => {

@@ -1,5 +1,5 @@
-// Package fuzz holds the journal's fuzz targets apart from its other tests,
-// which link whole database engines: a fuzzer would spend its time in those.
+// Package fuzz contains the journal's fuzz targets. The other tests are in another package: they link whole
+// database engines, which would slow down the fuzzer.
 package fuzz
 
 import (
@@ -11,7 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
-// The golden files hold all that was ever signed with the key of the tests.
+// The golden files contain everything that was ever signed with the test key. So only these numbers of records
+// can verify.
 const (
 	exportRecords = 2
 	logsRecords   = 6
@@ -47,7 +48,7 @@ func FuzzVerifyExport(f *testing.F) {
 		for _, want := range []journal.Check{{}, {Key: key}, {Checkpoints: [][]byte{text}}} {
 			r, err := journal.VerifyExport(bytes.NewReader(text), want)
 			if err == nil && r.OK == (r.FirstBad != nil) {
-				t.Errorf("%+v", r)
+				t.Errorf("got report %+v", r)
 			}
 			if err == nil && r.OK && !want.Key.IsZero() && r.Records != exportRecords && r.Records != logsRecords {
 				t.Errorf("an unsigned export was accepted: %+v", r)
@@ -62,7 +63,7 @@ func FuzzVerifyProof(f *testing.F) {
 	key := goldenKey(f)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if p, err := journal.VerifyProof(text, journal.Key{}); (p == nil) == (err == nil) {
-			t.Errorf("%+v, %v", p, err)
+			t.Errorf("got %+v, %v", p, err)
 		}
 		p, err := journal.VerifyProof(text, key)
 		if err != nil {
@@ -86,7 +87,7 @@ func FuzzParseKey(f *testing.F) {
 		}
 		again, err := journal.ParseKey(key.String())
 		if err != nil || !again.Equal(key) {
-			t.Errorf("%q is read as %q: %v", s, key, err)
+			t.Errorf("the key %q does not survive formatting as %q: %v", s, key, err)
 		}
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Files lists only regular files with valid names, and sorts 10 after 2.
+// Files lists only regular files with valid names, and sorts file 10 after file 2.
 func TestFilesOfAFolder(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"B.0", "A.10", "A.2", "A.x", "A", ".1x", "A.1.2"} {
@@ -31,13 +31,13 @@ func TestFilesOfAFolder(t *testing.T) {
 		names = append(names, f.Name)
 	}
 	if want := []string{"A.2", "A.10", "B.0"}; !slices.Equal(names, want) {
-		t.Errorf("%v, want %v", names, want)
+		t.Errorf("got files %v, want %v", names, want)
 	}
 	if files, err := Files(filepath.Join(dir, "nowhere")); err != nil || files != nil {
-		t.Errorf("of a folder that is not there: %v, error %v", files, err)
+		t.Errorf("files of a missing directory: got %v, error %v", files, err)
 	}
 	if _, err := Files(filepath.Join(dir, "B.0")); err == nil {
-		t.Error("a file was taken for a folder of daybooks")
+		t.Error("Files accepted a file in place of a directory")
 	}
 }
 
@@ -48,11 +48,11 @@ func TestRefusedEntries(t *testing.T) {
 	b := Open(dir, "OWNER")
 	for _, entry := range []string{"", strings.Repeat("x", MaxEntry+1)} {
 		if err := b.Write([]byte(entry), 0); err == nil {
-			t.Errorf("an entry of %d bytes was taken", len(entry))
+			t.Errorf("Write accepted an entry of %d bytes", len(entry))
 		}
 	}
 	if name, size := b.Current(); name != "" || size != 0 {
-		t.Errorf("it writes to %q", name)
+		t.Errorf("the refused entries created the file %q", name)
 	}
 	if err := b.Close(); err != nil {
 		t.Error(err)
@@ -63,17 +63,17 @@ func TestRefusedEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := Open(dir, "ANOTHER").Write([]byte("mine"), 0); err == nil {
-		t.Error("a file that was there was written to")
+		t.Error("Write used an existing file")
 	}
 	if text, err := os.ReadFile(taken); err != nil || string(text) != "somebody's" {
-		t.Errorf("now it holds %q, error %v", text, err)
+		t.Errorf("the existing file now contains %q, error %v", text, err)
 	}
 	if err := Open(taken, "OWNER").Write([]byte("mine"), 0); err == nil {
-		t.Error("a file was taken for the folder")
+		t.Error("Write accepted a file in place of a directory")
 	}
 }
 
-// A position after the end of a truncated file reads nothing.
+// Read returns no entries for a position after the end of a truncated file.
 func TestReadBehindTheEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "OWNER.0")
 	var p page
@@ -84,7 +84,7 @@ func TestReadBehindTheEnd(t *testing.T) {
 	for _, to := range []int64{ToEnd, 4, 1000} {
 		e, _, err := Read(path, 500, to, nil)
 		if err != nil || len(e.Bodies) != 0 || e.End != 500 || e.Left != 0 || e.More {
-			t.Errorf("up to %d: %+v, error %v", to, e, err)
+			t.Errorf("reading up to %d: got %+v, error %v", to, e, err)
 		}
 	}
 	if _, _, err := Read(filepath.Dir(path), 0, ToEnd, nil); err == nil {

@@ -10,35 +10,36 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// A book that turns leaves its file at once, and what comes then goes to the next.
+// Rotate ends the current file at once, and the next entry goes to a new file.
 func TestRotate(t *testing.T) {
 	b := Open(t.TempDir(), "OWNER")
-	b.Rotate() // there is nothing to leave
+	b.Rotate() // does nothing: there is no file yet
 	for _, entry := range []string{"one", "two"} {
 		if err := b.Write([]byte(entry), 0); err != nil {
 			t.Fatal(err)
 		}
 		b.Rotate()
 		if name := current(b); name != "" {
-			t.Errorf("%s is still written to", name)
+			t.Errorf("%s is still the current file", name)
 		}
 	}
 	if got := over(t, b); !slices.Equal(got, []bool{true, true}) {
-		t.Errorf("the files that were left are over: %v", got)
+		t.Errorf("Finished of the rotated files: got %v, want true for both", got)
 	}
 	if got := all(t, b.dir); !slices.Equal(got, []string{"one", "two"}) {
-		t.Errorf("read %v", got)
+		t.Errorf("got entries %v", got)
 	}
 }
 
-// An entry that is being written during a rotation goes to the old file.
+// An entry that is being written during Rotate goes to the old file. Finished returns true for that
+// file only after the write.
 func TestRotateWaitsForWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Open(t.TempDir(), "OWNER")
-		writing, on := make(chan struct{}), make(chan struct{})
+		writing, resume := make(chan struct{}), make(chan struct{})
 		b.sync = func(f *os.File) error {
 			close(writing)
-			<-on
+			<-resume
 			return syncData(f)
 		}
 		wrote := make(chan error, 1)
@@ -46,23 +47,23 @@ func TestRotateWaitsForWriters(t *testing.T) {
 		<-writing
 		b.Rotate()
 		if got := over(t, b); !slices.Equal(got, []bool{false}) {
-			t.Errorf("the file that is written to is over: %v", got)
+			t.Errorf("Finished during the write: got %v, want false", got)
 		}
-		close(on)
+		close(resume)
 		if err := <-wrote; err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if got := over(t, b); !slices.Equal(got, []bool{true}) {
-			t.Errorf("the file that was left is over: %v", got)
+			t.Errorf("Finished after the write: got %v, want true", got)
 		}
 		if got := all(t, b.dir); !slices.Equal(got, []string{"one"}) {
-			t.Errorf("read %v", got)
+			t.Errorf("got entries %v", got)
 		}
 	})
 }
 
-// A writer rotates even if entries are always waiting.
+// Rotate takes effect even if entries are always waiting.
 func TestRotateUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Open(t.TempDir(), "OWNER")
@@ -72,7 +73,7 @@ func TestRotateUnderLoad(t *testing.T) {
 		b.sync = func(f *os.File) error {
 			if names = append(names, f.Name()); len(names) < cap(wrote) {
 				go write()
-				synctest.Wait() // it waits for this page
+				synctest.Wait() // the new write waits for this page
 			}
 			if len(names) == 2 {
 				b.Rotate()
@@ -86,12 +87,13 @@ func TestRotateUnderLoad(t *testing.T) {
 			}
 		}
 		if len(names) != 4 || names[1] == names[2] {
-			t.Errorf("written to %q", names)
+			t.Errorf("the entries were written to the files %q, want a new file for the third", names)
 		}
 	})
 }
 
-// An entry is kept only if its folder is: that may be new too.
+// An entry survives a crash only if its directory survives too. So the parent of a new directory is
+// synced.
 func TestNewFolderIsSynced(t *testing.T) {
 	above := t.TempDir()
 	b := Open(filepath.Join(above, "daybooks"), "OWNER")
@@ -104,7 +106,7 @@ func TestNewFolderIsSynced(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(synced, []string{above, b.dir}) {
-		t.Errorf("synced: %v", synced)
+		t.Errorf("got synced directories %v", synced)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncData waits until the data of a file, and its size if that changed, is on disk.
+// syncData waits until the data of a file is on disk. If the size of the file changed, the new size is then on disk
+// too.
 func syncData(f *os.File) error {
 	for {
 		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
@@ -15,9 +16,9 @@ func syncData(f *os.File) error {
 	}
 }
 
-// direct makes writes of whole blocks bypass the page cache, if the file system supports
-// it: a sync then has no pages to look for. It writes one empty block as a test.
-func direct(f *os.File) {
+// enableDirect makes writes of whole blocks bypass the page cache, if the file system supports this. Syncs are then
+// faster, because the kernel does not have to search for changed pages. As a test, enableDirect writes one empty block.
+func enableDirect(f *os.File) {
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
 	if err != nil {
 		return

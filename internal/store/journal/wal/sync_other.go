@@ -7,5 +7,5 @@ import "os"
 // syncData waits until the data of a file is on disk.
 func syncData(f *os.File) error { return f.Sync() }
 
-// direct is implemented on Linux only.
-func direct(*os.File) {}
+// enableDirect does nothing, because direct writes are implemented only on Linux.
+func enableDirect(*os.File) {}

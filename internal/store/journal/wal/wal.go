@@ -1,16 +1,15 @@
-// Package wal implements the journal's write-ahead log: a process writes records to it at
-// once and posts them to the journal later.
+// Package wal implements the journal's write-ahead log. A process first writes records to this log and later posts
+// them. To post a record means to copy it to the journal.
 //
-// A database commit writes several pages and costs more than the rest of a call. Most
-// records belong to no other change in the store, so they need no transaction; they only
-// have to be on disk before they are acknowledged. One opening of the store appends to one
-// file. Each entry is its length, a checksum and its bytes. Concurrent writers share a
-// sync.
+// A database commit writes several pages and takes longer than the rest of a call. Most records belong to no other
+// change in the store and need no separate transaction. They only have to be on disk before they are acknowledged.
+// Each process that opens the store appends to its own file. An entry consists of its length, a checksum and its
+// bytes. Entries that are written at the same time share one sync.
 //
-// Posting reads the entries from the position in the store's daybooks table, and updates
-// the position in the transaction that appends the records. So an entry is posted exactly
-// once, whichever process does it. File names are never reused. An incomplete entry at the
-// end of a file was never acknowledged.
+// For each file, the table daybooks in the store contains the position up to which entries are posted. The
+// transaction that appends records to the journal also updates this position. Each entry is therefore posted exactly
+// once, no matter which process posts it. File names are never reused. An incomplete entry at the end of a file was
+// never acknowledged.
 package wal
 
 import (
@@ -34,27 +33,27 @@ import (
 
 const (
 	headSize = 8
-	// MaxEntry is larger than any entry.
+	// MaxEntry is the maximum size of an entry in bytes.
 	MaxEntry = 2 << 20
-	// fullSize is the size after which the next file begins.
+	// fullSize is the size at which a file is full and the next file begins.
 	fullSize = 8 << 20
-	// blockSize is the unit of writes. The last block is rewritten with each page until
-	// it is full; its earlier content stays the same.
+	// blockSize is the unit of writes. A block that is not full is written again with more entries. Its existing
+	// bytes do not change.
 	blockSize = 4 << 10
-	// After growAfter entries the file grows by growSize at a time, so that most syncs do
-	// not have to write a new file size.
+	// After growAfter entries, the file grows by growSize at a time. Most syncs then do not have to write a new file
+	// size.
 	growAfter = 16
 	growSize  = 1 << 20
-	// maxSpare bounds the buffer that is kept for the next page.
+	// maxSpare is the maximum capacity of a buffer that is kept for the next page.
 	maxSpare = 256 << 10
 )
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrClosed means that a writer accepts no more entries.
+// ErrClosed means that the writer accepts no more entries.
 var ErrClosed = errors.New("the write-ahead log is closed")
 
-// Writer writes the write-ahead log of one owner.
+// Writer writes the write-ahead log of one owner. A process gets a new owner name each time it opens the store.
 type Writer struct {
 	dir, owner string
 	sync       func(*os.File) error
@@ -62,17 +61,17 @@ type Writer struct {
 
 	mu       sync.Mutex
 	file     *os.File
-	number   int   // of the next file
-	size     int64 // of the entries on disk
-	grown    int64 // the size of the file
-	entries  int
-	next     *page
-	spare    []byte // buffer for the next page
+	number   int    // the number of the next file
+	size     int64  // the size of the file's entries on disk
+	grown    int64  // the size to which prepare has grown the file
+	entries  int    // the number of entries in the file
+	next     *page  // collects the entries of the next write
+	spare    []byte // a buffer for the next page
 	blocks   []byte // begins with the content of the file's last block
 	writing  bool
-	rotating bool      // the file is closed when the current write ends
-	quiet    sync.Cond // signals that writing has ended
-	broken   error
+	rotating bool      // whether to close the file after the current write
+	quiet    sync.Cond // signals that no write is in progress
+	broken   error     // if not nil, all further writes fail with this error
 }
 
 // page contains the entries of one write.
@@ -80,30 +79,29 @@ type page struct {
 	bytes   []byte
 	entries int
 	crowd   bool          // more entries are expected soon
-	done    chan struct{} // closed after the write; nil without waiters
+	done    chan struct{} // closed after the write; nil if no goroutine waits
 	err     error
 }
 
-// Open returns the writer of an owner of the store. The first entry creates the first
-// file.
+// Open returns a writer for files in a directory. The first Write creates the first file.
 func Open(dir, owner string) *Writer {
 	w := &Writer{dir: dir, owner: owner, next: new(page), sync: syncData, syncFolder: home.SyncFolder}
 	w.quiet.L = &w.mu
 	return w
 }
 
-// A sync costs as much as a call. If many calls are in progress, the next entries will
-// arrive soon, so a write waits for them for a moment.
+// A sync takes as long as a whole call. If at least 16 other calls are in progress, their entries will arrive soon. A
+// write then waits for 2 milliseconds to include them.
 const (
 	many   = 16
 	moment = 2 * time.Millisecond
 )
 
-// Write writes an entry and returns when it is on disk. After an error the writer accepts
-// no more entries. others is the number of other calls in progress.
+// Write writes an entry and returns when the entry is on disk. The second parameter is the number of other calls in
+// progress. After a failed write, the writer accepts no more entries.
 func (w *Writer) Write(entry []byte, others int) error {
 	if len(entry) == 0 || len(entry) > MaxEntry {
-		return fmt.Errorf("an entry of %d bytes", len(entry))
+		return fmt.Errorf("a write-ahead log entry has %d bytes, but must have 1 to %d", len(entry), MaxEntry)
 	}
 	w.mu.Lock()
 	if w.broken != nil {
@@ -124,7 +122,7 @@ func (w *Writer) Write(entry []byte, others int) error {
 	w.writing = true
 	w.flush(p)
 	if w.next.entries > 0 {
-		go w.drain() // this caller need not wait for later entries
+		go w.drain() // this call does not have to wait for later entries
 	} else {
 		w.finish()
 	}
@@ -132,14 +130,14 @@ func (w *Writer) Write(entry []byte, others int) error {
 	return p.err
 }
 
-// drain writes pages until no entry waits.
+// drain writes pages until no entries are waiting.
 func (w *Writer) drain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.next.entries > 0 {
 		w.flush(w.next)
 		if w.rotating {
-			w.closeFile() // also under a constant load
+			w.closeFile() // do not wait for finish, because this loop never ends under constant load
 		}
 	}
 	w.finish()
@@ -153,7 +151,8 @@ func (w *Writer) finish() {
 	w.quiet.Broadcast()
 }
 
-// flush writes a page. The lock is held before and after the call.
+// flush writes a page and wakes the goroutines that wait for it. The caller must hold the mutex, which flush releases
+// during the write.
 func (w *Writer) flush(p *page) {
 	if p.crowd {
 		w.mu.Unlock()
@@ -179,7 +178,7 @@ func (w *Writer) flush(p *page) {
 	}
 }
 
-// write writes a page. One goroutine at a time calls it.
+// write writes a page and waits until it is on disk. Only one goroutine at a time may call write.
 func (w *Writer) write(p *page) error {
 	if err := w.prepare(int64(len(p.bytes))); err != nil {
 		return err
@@ -190,7 +189,7 @@ func (w *Writer) write(p *page) error {
 		err = w.sync(w.file)
 	}
 	if err != nil {
-		// These entries were not acknowledged, so they must not be posted.
+		// The entries were not acknowledged, so they must not be posted.
 		return errors.Join(err, w.file.Truncate(w.size))
 	}
 	held += len(p.bytes)
@@ -202,7 +201,8 @@ func (w *Writer) write(p *page) error {
 	return nil
 }
 
-// frame returns whole blocks: the content of the last block, the page, and zeros.
+// frame returns the blocks to write. The blocks contain the bytes of the file's last block, then the page, and then
+// zeros up to the end of a block. The second result is the number of bytes that come from the file's last block.
 func (w *Writer) frame(page []byte) (out []byte, held int) {
 	held = int(w.size % blockSize)
 	n := roundUp(held + len(page))
@@ -216,11 +216,10 @@ func (w *Writer) frame(page []byte) (out []byte, held int) {
 	return out, held
 }
 
-// roundUp returns the size of n bytes in whole blocks.
 func roundUp(n int) int { return (n + blockSize - 1) / blockSize * blockSize }
 
-// aligned returns n zero bytes that begin at a multiple of the block size in memory, as
-// direct writes require.
+// aligned returns n zero bytes at a memory address that is a multiple of blockSize. Direct writes require such
+// addresses.
 func aligned(n int) []byte {
 	b := make([]byte, n+blockSize)
 	at := int(uintptr(unsafe.Pointer(&b[0])) % blockSize)
@@ -228,7 +227,8 @@ func aligned(n int) []byte {
 	return b[skip : skip+n : skip+n]
 }
 
-// prepare makes sure that there is a file with space for n bytes.
+// prepare opens a new file if there is no file or the file is full. If the file has no space for n bytes, prepare
+// grows the file.
 func (w *Writer) prepare(n int64) error {
 	if w.file == nil || w.size >= fullSize {
 		if err := w.begin(); err != nil {
@@ -238,7 +238,7 @@ func (w *Writer) prepare(n int64) error {
 	if w.entries < growAfter || w.size+n <= w.grown {
 		return nil
 	}
-	from := int64(roundUp(int(w.size))) // the rest of the last block is zero already
+	from := int64(roundUp(int(w.size))) // the rest of the last block already contains zeros
 	zeros := aligned(roundUp(int(n)) + growSize)
 	if _, err := w.file.WriteAt(zeros, from); err != nil {
 		return err
@@ -247,7 +247,6 @@ func (w *Writer) prepare(n int64) error {
 	return nil
 }
 
-// begin creates the next file.
 func (w *Writer) begin() error {
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return err
@@ -265,7 +264,7 @@ func (w *Writer) begin() error {
 	if err := w.syncFolder(w.dir); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
-	direct(f)
+	enableDirect(f)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	old := w.file
@@ -277,8 +276,7 @@ func (w *Writer) begin() error {
 	return nil
 }
 
-// Rotate ends the current file after the write in progress; the next entry begins a new
-// file.
+// Rotate closes the current file after any write in progress. The next entry creates a new file.
 func (w *Writer) Rotate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -288,17 +286,17 @@ func (w *Writer) Rotate() {
 	}
 }
 
-// closeFile is called with the lock held while no write is in progress.
+// closeFile closes the current file, if any. The caller must hold the mutex and make sure that no write is in progress.
 func (w *Writer) closeFile() {
 	w.rotating = false
 	if w.file != nil {
-		w.file.Close() // its content is synced
+		w.file.Close() // all content has been synced
 		w.file = nil
 	}
 }
 
-// Current returns the name of the current file, or "" if there is none, and how much of it
-// is on disk.
+// Current returns the name of the current file and the size of its entries on disk. The name is empty if there is no
+// current file.
 func (w *Writer) Current() (name string, size int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -308,10 +306,9 @@ func (w *Writer) Current() (name string, size int64) {
 	return filepath.Base(w.file.Name()), w.size
 }
 
-// Over reports whether a file of this writer gets no more entries because it is older than
-// the current one. A file that is being created exists before it is current, and it is not
-// over.
-func (w *Writer) Over(f File) bool {
+// Finished reports whether this writer has stopped adding entries to one of its files. This is true for a closed file
+// and for a file that is older than the current file. It is false for a new file that is not yet the current file.
+func (w *Writer) Finished(f File) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.file != nil {
@@ -320,8 +317,8 @@ func (w *Writer) Over(f File) bool {
 	return f.Number < w.number
 }
 
-// Close refuses further entries and waits for the write in progress. The files stay until
-// they are posted.
+// Close closes the current file after any write in progress. Later calls of Write fail. The files are not removed,
+// because their entries must be posted first.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -352,7 +349,8 @@ type File struct {
 	Number      int
 }
 
-// Files lists the files in a directory, ordered by owner and age.
+// Files lists the write-ahead log files in a directory, ordered by owner and number. It returns nil if the directory
+// does not exist.
 func Files(dir string) (files []File, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -373,22 +371,23 @@ func Files(dir string) (files []File, err error) {
 // Entries is the result of Read.
 type Entries struct {
 	Bodies [][]byte
-	// End is the end of the last entry.
+	// End is the position at which the last entry ends.
 	End int64
-	// Left is the size of an incomplete entry at End, if there are no other entries.
+	// Left is the size of an incomplete entry at End. It is set only if Bodies is empty.
 	Left int64
-	// More is set if there may be further entries.
+	// More reports whether the file may contain further entries.
 	More bool
 }
 
-// ToEnd makes Read read to the end of a file.
+// ToEnd can be passed to Read instead of an end position. It means the end of the file.
 const ToEnd = -1
 
-// readSize is the size of one read, unless an entry is larger.
+// readSize is the number of bytes that Read reads. If the first entry is larger, Read reads more.
 const readSize = 256 << 10
 
-// Read reads entries between two positions in a file: at least one, if there is one. The
-// entries use the memory of buf, or of a larger buffer, which is returned for reuse.
+// Read reads entries between two positions in a file. It returns at least one entry if there is one, but not
+// necessarily all entries. The entries are slices of the given buffer, or of a new buffer if the given one is too
+// small. Read returns the buffer for reuse.
 func Read(path string, from, to int64, buf []byte) (Entries, []byte, error) {
 	e := Entries{End: from}
 	f, err := os.Open(path)
@@ -404,7 +403,7 @@ func Read(path string, from, to int64, buf []byte) (Entries, []byte, error) {
 		at = buf[:max(0, min(int64(len(buf)), to-from))]
 	}
 	n, err := f.ReadAt(at, from)
-	if err == nil && len(at) == len(buf) && larger(buf) {
+	if err == nil && len(at) == len(buf) && needsMore(buf) {
 		buf = make([]byte, headSize+MaxEntry)
 		n, err = f.ReadAt(buf, from)
 	}
@@ -413,7 +412,7 @@ func Read(path string, from, to int64, buf []byte) (Entries, []byte, error) {
 	}
 	rest := buf[:n]
 	for {
-		body := whole(rest)
+		body := firstEntry(rest)
 		if body == nil {
 			break
 		}
@@ -432,14 +431,14 @@ func Read(path string, from, to int64, buf []byte) (Entries, []byte, error) {
 	return e, buf, nil
 }
 
-// larger reports whether the first entry is larger than b.
-func larger(b []byte) bool {
+// needsMore reports whether b contains only a part of the first entry.
+func needsMore(b []byte) bool {
 	size := int64(binary.LittleEndian.Uint32(b))
 	return size <= MaxEntry && headSize+size > int64(len(b))
 }
 
-// whole returns the body of the first entry, or nil if the entry is not complete.
-func whole(b []byte) []byte {
+// firstEntry returns the body of the first entry in b. It returns nil if the entry is incomplete or damaged.
+func firstEntry(b []byte) []byte {
 	if len(b) < headSize {
 		return nil
 	}

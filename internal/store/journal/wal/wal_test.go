@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// all reads a folder's entries, file by file.
+// all returns the entries of all files in a directory.
 func all(t *testing.T, dir string) (entries []string) {
 	t.Helper()
 	files, err := Files(dir)
@@ -55,7 +55,7 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 	for i := range 3 * growAfter {
 		entry := fmt.Sprintf("%d %s", i, strings.Repeat("x", i*17))
 		if i == 20 {
-			entry = strings.Repeat("y", readSize+5) // does not fit the reader's buffer
+			entry = strings.Repeat("y", readSize+5) // larger than the buffer of Read
 		}
 		want = append(want, entry)
 		if err := b.Write([]byte(entry), 0); err != nil {
@@ -63,26 +63,26 @@ func TestWhatWasWrittenIsRead(t *testing.T) {
 		}
 	}
 	if got := all(t, dir); !slices.Equal(got, want) {
-		t.Errorf("%d entries of %d, or in another order", len(got), len(want))
+		t.Errorf("got %d entries, want %d in the same order", len(got), len(want))
 	}
 	if name, size := b.Current(); name != "OWNER.0" || size < readSize {
-		t.Errorf("it writes to %q, of %d bytes", name, size)
+		t.Errorf("the current file is %q with %d bytes", name, size)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Write([]byte("late"), 0); !errors.Is(err, ErrClosed) {
-		t.Errorf("a closed book says %v", err)
+		t.Errorf("writing to a closed writer: got error %v, want ErrClosed", err)
 	}
 	if got := all(t, dir); len(got) != len(want) {
-		t.Error("a closed book took an entry")
+		t.Error("a closed writer accepted an entry")
 	}
 }
 
 func TestManyWriteAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	b := Open(dir, "OWNER")
-	syncs := 0 // one at a time
+	syncs := 0 // needs no lock, because syncs never overlap
 	b.sync = func(f *os.File) error { syncs++; return syncData(f) }
 	const writers, each = 16, 25
 	var wg sync.WaitGroup
@@ -101,29 +101,28 @@ func TestManyWriteAtOnce(t *testing.T) {
 	}
 	got := all(t, dir)
 	if len(got) != writers*each {
-		t.Fatalf("%d entries", len(got))
+		t.Fatalf("got %d entries, want %d", len(got), writers*each)
 	}
 	next := map[string]int{}
 	for _, e := range got {
 		w, i, _ := strings.Cut(e, "/")
 		if i != fmt.Sprint(next[w]) {
-			t.Fatalf("writer %s wrote %s, expected %d", w, i, next[w])
+			t.Fatalf("got entry %[2]s of writer %[1]s, want %[3]d", w, i, next[w])
 		}
 		next[w]++
 	}
 	if syncs > writers*each {
-		t.Errorf("%d syncs for %d entries", syncs, writers*each)
+		t.Errorf("got %d syncs for %d entries", syncs, writers*each)
 	}
 }
 
-// Where many calls are under way, the first waits for the others, and they share
-// a sync.
+// If many calls are in progress, the first write waits for the others. All of them share one sync.
 func TestCrowdSharesASync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Open(t.TempDir(), "OWNER")
 		syncs := 0
 		b.sync = func(f *os.File) error { syncs++; return nil }
-		// They come one after the other, all within the moment that the first waits.
+		// The calls arrive one after the other, all while the first one waits.
 		var wg sync.WaitGroup
 		for i := range many + 1 {
 			wg.Go(func() {
@@ -135,7 +134,7 @@ func TestCrowdSharesASync(t *testing.T) {
 		}
 		wg.Wait()
 		if syncs != 1 {
-			t.Errorf("%d syncs for %d entries", syncs, many+1)
+			t.Errorf("got %d syncs for %d entries, want 1", syncs, many+1)
 		}
 		if err := b.Write([]byte("alone"), 0); err != nil {
 			t.Error(err)
@@ -157,14 +156,14 @@ func TestFullFileIsFollowedByAnother(t *testing.T) {
 	}
 	files, err := Files(dir)
 	if err != nil || len(files) != 2 || files[1].Name != "OWNER.1" || current(b) != "OWNER.1" {
-		t.Errorf("files %v, error %v", files, err)
+		t.Errorf("got files %v, error %v", files, err)
 	}
 	if got := all(t, dir); len(got) != fullSize/MaxEntry+1 {
-		t.Errorf("%d entries", len(got))
+		t.Errorf("got %d entries, want %d", len(got), fullSize/MaxEntry+1)
 	}
 }
 
-// over is what a book says of its files, in their order.
+// over returns the result of Finished for each of the writer's files, in order.
 func over(t *testing.T, b *Writer) (list []bool) {
 	t.Helper()
 	files, err := Files(b.dir)
@@ -172,13 +171,13 @@ func over(t *testing.T, b *Writer) (list []bool) {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		list = append(list, b.Over(f))
+		list = append(list, b.Finished(f))
 	}
 	return list
 }
 
-// A file is visible before it is current. It must not count as over then, because it would
-// be removed. This holds for each file of a writer.
+// A new file is visible in the directory before it is the current file. Finished must be false during that time,
+// because otherwise the file would be removed. This applies to every file of a writer.
 func TestFileThatIsBeingMadeIsNotOver(t *testing.T) {
 	b := Open(t.TempDir(), "OWNER")
 	var seen [][]bool
@@ -195,27 +194,28 @@ func TestFileThatIsBeingMadeIsNotOver(t *testing.T) {
 		}
 	}
 	if want := [][]bool{{false}, {false, false}}; !reflect.DeepEqual(seen, want) {
-		t.Errorf("while files are made they are over: %v, and should be: %v", seen, want)
+		t.Errorf("Finished while files are created: got %v, want %v", seen, want)
 	}
 	if got := over(t, b); !slices.Equal(got, []bool{true, false}) {
-		t.Errorf("a full file and the one that followed it are over: %v", got)
+		t.Errorf("Finished of a full file and of the current file: got %v", got)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if got := over(t, b); !slices.Equal(got, []bool{true, true}) {
-		t.Errorf("the files of a closed book are over: %v", got)
+		t.Errorf("Finished of the files of a closed writer: got %v", got)
 	}
 }
 
-// A write that runs during Close may still succeed, and its entry must be kept.
+// Finished returns false while Close waits for a write. That write may still succeed, and its entry must then be
+// kept.
 func TestFileIsNotOverBeforeItsLastEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Open(t.TempDir(), "OWNER")
-		writing, on := make(chan struct{}), make(chan struct{})
+		writing, resume := make(chan struct{}), make(chan struct{})
 		b.sync = func(f *os.File) error {
 			close(writing)
-			<-on
+			<-resume
 			return syncData(f)
 		}
 		var wg sync.WaitGroup
@@ -232,20 +232,20 @@ func TestFileIsNotOverBeforeItsLastEntry(t *testing.T) {
 		})
 		synctest.Wait()
 		if err := b.Write([]byte("late"), 0); !errors.Is(err, ErrClosed) {
-			t.Errorf("a book that is being closed says %v", err)
+			t.Errorf("writing during Close: got error %v, want ErrClosed", err)
 		}
 		if got := over(t, b); !slices.Equal(got, []bool{false}) {
-			t.Errorf("while its last entry is written the file is over: %v", got)
+			t.Errorf("Finished during the last write: got %v, want false", got)
 		}
-		close(on)
+		close(resume)
 		wg.Wait()
 		if got := over(t, b); !slices.Equal(got, []bool{true}) {
-			t.Errorf("in the end the file is over: %v", got)
+			t.Errorf("Finished after Close: got %v, want true", got)
 		}
 	})
 }
 
-// If a sync fails, all waiting writers get the error, and their entries are not found.
+// If a sync fails, the waiting writers get the error, and Read does not return their entries.
 func TestFailedSync(t *testing.T) {
 	dir := t.TempDir()
 	b := Open(dir, "OWNER")
@@ -255,14 +255,14 @@ func TestFailedSync(t *testing.T) {
 	full := errors.New("no space")
 	b.sync = func(*os.File) error { return full }
 	if err := b.Write([]byte("bad"), 0); !errors.Is(err, full) {
-		t.Errorf("it says %v", err)
+		t.Errorf("got error %v, want the error of the sync", err)
 	}
 	b.sync = syncData
 	if err := b.Write([]byte("after"), 0); !errors.Is(err, full) {
-		t.Errorf("a broken book says %v", err)
+		t.Errorf("writing after a failed sync: got error %v, want the error of the sync", err)
 	}
 	if got := all(t, dir); !slices.Equal(got, []string{"good"}) {
-		t.Errorf("entries %q", got)
+		t.Errorf("got entries %q", got)
 	}
 }
 
@@ -285,18 +285,18 @@ func TestTornEnd(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			raw = bytes.TrimRight(raw, "\x00") // a file has whole blocks
+			raw = bytes.TrimRight(raw, "\x00") // remove the padding of the last block
 			raw = append(tear(raw), make([]byte, 100)...)
 			if err := os.WriteFile(path, raw, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			e, buf, err := Read(path, 0, ToEnd, nil)
 			if err != nil || len(e.Bodies) != 1 || string(e.Bodies[0]) != "first" {
-				t.Fatalf("%d entries, error %v", len(e.Bodies), err)
+				t.Fatalf("got %d entries, error %v", len(e.Bodies), err)
 			}
 			e, _, err = Read(path, e.End, ToEnd, buf)
 			if err != nil || len(e.Bodies) != 0 || e.Left < 4 || e.Left > headSize+6 {
-				t.Errorf("%d entries and %d bytes left, error %v", len(e.Bodies), e.Left, err)
+				t.Errorf("got %d entries and %d bytes left, error %v", len(e.Bodies), e.Left, err)
 			}
 		})
 	}
@@ -322,10 +322,10 @@ func FuzzRead(f *testing.F) {
 			again.add(b)
 		}
 		if e.End > int64(from) && !bytes.Equal(again.bytes, raw[from:e.End]) {
-			t.Error("what was read is not what is there")
+			t.Error("the entries differ from the bytes in the file")
 		}
 		if len(e.Bodies) == 0 && e.End != int64(from) {
-			t.Error("it moved on without entries")
+			t.Error("End changed although there are no entries")
 		}
 	})
 }

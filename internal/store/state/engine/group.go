@@ -1,140 +1,146 @@
-// Package engine contains the parts that both store engines share: group commit, the
-// rules of a transaction, and waiting for commits.
+// Package engine contains the code that the two store engines share: group commit, the rules of a transaction, and
+// waiting for commits.
 //
-// A commit waits for the disk, so one commit for all waiting writers saves more than any
-// other optimisation. The first writer leads a batch; writers that arrive while it runs
-// join it. The first writer that arrives too late leads the next batch. Leading in the
-// writer's own goroutine avoids several goroutine switches per commit. Only when another
-// process holds the lock does a background goroutine wait for it and lead the batch, so
-// that waiting writers can cancel.
+// A commit waits for the disk, so one commit for many writers saves the most time. Writers therefore commit in
+// batches. The channel Group.baton lets one goroutine at a time lead a batch. The writer that sends to the channel
+// leads a batch. The writers that are waiting at that time join the batch as members. Writers that arrive later wait
+// for the next batch. The leader runs the batch in its own goroutine, which avoids several goroutine switches per
+// commit.
 //
-// Each member's function runs in the member's own goroutine. A panic or Goexit therefore
-// affects only the member that caused it; the batch continues without that member. A
-// member can leave while it waits for its turn. After its function has run, the member
-// waits for the commit, because its outcome is unknown until then.
+// Sometimes a batch cannot begin at once, for example because another process holds a lock. A background goroutine
+// then leads the batch and waits. The writers can still return when their contexts end.
+//
+// Each member's function runs in the member's own goroutine. A panic or Goexit affects only that member, and the
+// batch continues. A member can leave while it waits for its turn. After its function has run, a member must wait for
+// the commit, because the outcome is unknown until then.
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// A Batch is a transaction that several members share, one after the other.
+// A Batch is a transaction that runs the functions of several members one after the other.
 type Batch interface {
-	// Do runs f for one member. If f fails or panics, Do undoes the changes of this
-	// member only. Panics propagate.
+	// Do runs f for one member. If f fails or panics, Do undoes only the changes of that member. Do does not recover
+	// from panics.
 	Do(ctx context.Context, f func(state.Tx) error) error
 	// Lost returns the reason why the whole batch cannot be committed, or nil.
 	Lost() error
-	// End commits the batch and releases the lock. It rolls back a batch that is lost or
-	// has no members. An error means that nothing was committed.
+	// End commits the batch and releases the lock. The argument is the number of members whose functions succeeded. End
+	// rolls back the batch if Lost returns an error or this number is 0. An error means that nothing was committed.
 	End(members int) error
 }
 
-// ErrAgain in the chain of a batch's error means that its members should run again.
-var ErrAgain = errors.New("the transaction conflicted with another one")
+// ErrAgain means that a batch conflicted with another transaction and that its members should run again. In that case,
+// the error of the batch wraps ErrAgain.
+var ErrAgain = errors.New("the transaction conflicted with another transaction")
 
 const (
-	// maxMembers bounds how long other processes wait for this one.
+	// maxMembers is the maximum number of members in a batch. It limits how long other processes wait.
 	maxMembers = 64
-	// maxRuns bounds how often a member runs before it gets the batch's error.
+	// maxRuns is the maximum number of times that Write runs a function. If the last run conflicts too, Write returns
+	// the error of the batch.
 	maxRuns = 10
 )
 
-// Group queues members and commits them in batches.
+// Group commits the writes of concurrent callers in batches.
 type Group struct {
 	begin func() (Batch, error)
 	try   func() (Batch, error)
-	wake  chan struct{} // holds one token when there may be work
-	gone  chan struct{} // closed when the committing goroutine has ended
+	baton chan struct{} // contains a value while a goroutine leads a batch
+	line  chan *member  // sends waiting members to the leader
+	gone  chan struct{} // closed when the last batch has finished
 
-	mu     sync.Mutex
-	line   []*member
-	busy   bool // a goroutine leads a batch
-	closed bool
+	mu      sync.Mutex
+	waiting context.Context // canceling it rejects all waiting members
+	refuse  context.CancelCauseFunc
+	closed  bool
 }
 
 type member struct {
-	turn chan Batch // receives the batch at this member's turn; nil asks it to lead one
-	ran  chan bool  // reports whether the member's part is in the batch
-	done chan error // receives the outcome of the batch
-	runs int
+	turn chan Batch    // receives the batch when it is this member's turn
+	left chan struct{} // closed if the member no longer waits for its turn
+	ran  chan bool     // receives true if the member's changes are in the batch
+	done chan error    // receives the outcome of the batch
 }
 
-// New starts a group. begin waits until this process may write. try returns no batch
-// where begin would wait; try may be nil.
+// New returns a group. The callback begin starts a batch and waits until this process has the lock. The callback try
+// starts a batch without waiting. It returns a nil Batch if begin would have to wait. If try is nil, the group always
+// calls begin.
 func New(begin, try func() (Batch, error)) *Group {
-	g := &Group{begin: begin, try: try, wake: make(chan struct{}, 1), gone: make(chan struct{})}
-	go g.commit()
+	if try == nil {
+		try = func() (Batch, error) { return nil, nil }
+	}
+	g := &Group{
+		begin: begin, try: try,
+		baton: make(chan struct{}, 1), line: make(chan *member), gone: make(chan struct{}),
+	}
+	g.waiting, g.refuse = context.WithCancelCause(context.Background())
 	return g
 }
 
-// Write runs f as a member of a batch.
-func (g *Group) Write(ctx context.Context, f func(state.Tx) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if g.claimIdle() {
-		if led, err := g.lead(ctx, f); led {
-			return err
+// Write runs f as a member of a batch and returns after the batch was committed. If the batch conflicts with another
+// transaction, Write runs f again, at most maxRuns times in total.
+func (g *Group) Write(ctx context.Context, f func(state.Tx) error) (err error) {
+	for range maxRuns {
+		if err = g.write(ctx, f); !errors.Is(err, ErrAgain) {
+			break
 		}
 	}
-	m := &member{turn: make(chan Batch, 1), ran: make(chan bool, 1), done: make(chan error, 1)}
-	for g.join(m) {
-		select {
-		case batch := <-m.turn:
-			if batch == nil {
-				if led, err := g.lead(ctx, f); led {
-					return err
-				}
-				continue
-			}
-			err := m.run(ctx, batch, f)
-			if err == nil {
-				err = <-m.done
-			}
-			if !errors.Is(err, ErrAgain) || m.runs >= maxRuns {
-				return err
-			}
-		case err := <-m.done: // the batch did not begin
-			return err
-		case <-ctx.Done():
-			if g.leave(m) {
-				return ctx.Err()
-			}
-			// The member was already taken from the line: its turn or its outcome follows.
-			select {
-			case batch := <-m.turn:
-				if batch == nil {
-					g.handOver()
-				} else {
-					m.ran <- false
-				}
-				return ctx.Err()
-			case err := <-m.done:
-				return err
-			}
-		}
-	}
-	return state.ErrClosed
+	return err
 }
 
-// lead runs a batch of f and the members that are waiting by then, if a batch can begin
-// without waiting. The caller has claimed the leadership; lead hands it over.
-func (g *Group) lead(ctx context.Context, f func(state.Tx) error) (led bool, err error) {
-	batch, err := g.try()
-	if batch == nil {
-		g.release() // the committing goroutine waits instead
-		return err != nil, err
+func (g *Group) write(ctx context.Context, f func(state.Tx) error) error {
+	g.mu.Lock()
+	waiting := g.waiting
+	g.mu.Unlock()
+	if err := cmp.Or(ctx.Err(), context.Cause(waiting)); err != nil {
+		return err
 	}
-	defer g.handOver()
+	m := &member{make(chan Batch), make(chan struct{}), make(chan bool, 1), make(chan error, 1)}
+	select {
+	case g.baton <- struct{}{}:
+		batch, err := g.try()
+		if batch != nil {
+			return g.lead(ctx, batch, f)
+		}
+		if err != nil {
+			g.release()
+			return err
+		}
+		go g.await(m)
+	case g.line <- m:
+	case <-waiting.Done():
+		return context.Cause(waiting)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case batch := <-m.turn:
+		if err := m.run(ctx, batch, f); err != nil {
+			return err
+		}
+		return <-m.done
+	case <-waiting.Done():
+		close(m.left)
+		return context.Cause(waiting)
+	case <-ctx.Done():
+		close(m.left)
+		return ctx.Err()
+	}
+}
+
+// lead runs f and the functions of waiting members in the batch. Then lead calls End and releases the baton.
+func (g *Group) lead(ctx context.Context, batch Batch, f func(state.Tx) error) (err error) {
+	defer g.release()
 	own := 0
 	var members []*member
-	defer func() { // even if f does not return
+	defer func() { // runs even if f panics
 		ended := batch.End(own + len(members))
 		if own > 0 {
 			err = ended
@@ -147,177 +153,88 @@ func (g *Group) lead(ctx context.Context, f func(state.Tx) error) (led bool, err
 		own = 1
 	}
 	if batch.Lost() == nil {
-		members = g.turns(batch, maxMembers-1)
+		members = g.runMembers(batch, nil, maxMembers-1)
 	}
-	return true, err
-}
-
-// claimIdle makes the caller the leader if the group is idle and leading needs no wait.
-func (g *Group) claimIdle() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.try == nil || g.busy || g.closed || len(g.line) > 0 {
-		return false
-	}
-	g.busy = true
-	return true
-}
-
-// claimLine makes the committing goroutine the leader if members wait without one.
-func (g *Group) claimLine() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.busy || len(g.line) == 0 {
-		return false
-	}
-	g.busy = true
-	return true
-}
-
-// handOver makes the first member in line the leader.
-func (g *Group) handOver() {
-	if m := g.next(); m != nil {
-		m.turn <- nil
-	} else {
-		g.release()
-	}
-}
-
-// release leaves the group without a leader.
-func (g *Group) release() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.busy = false
-	if len(g.line) > 0 || g.closed {
-		g.poke()
-	}
-}
-
-// run reports to the leader however f ends.
-func (m *member) run(ctx context.Context, batch Batch, f func(state.Tx) error) (err error) {
-	ok := false
-	defer func() { m.ran <- ok }()
-	m.runs++
-	err = batch.Do(ctx, f)
-	ok = err == nil
 	return err
 }
 
-func (g *Group) join(m *member) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return false
-	}
-	g.line = append(g.line, m)
-	if !g.busy { // a leader would find the member itself
-		g.poke()
-	}
-	return true
-}
-
-// poke leaves a token for the committing goroutine.
-func (g *Group) poke() {
-	select {
-	case g.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (g *Group) leave(m *member) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	i := slices.Index(g.line, m)
-	if i >= 0 {
-		g.line = slices.Delete(g.line, i, i+1)
-	}
-	return i >= 0
-}
-
-// next takes the first member from the line. It returns nil if the line is empty.
-func (g *Group) next() *member {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.line) == 0 {
-		return nil
-	}
-	m := g.line[0]
-	g.line[0] = nil
-	g.line = g.line[1:]
-	return m
-}
-
-// over reports whether the group is closed and its last batch has ended.
-func (g *Group) over() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.closed && !g.busy && len(g.line) == 0
-}
-
-func (g *Group) commit() {
-	defer close(g.gone)
-	for range g.wake {
-		for g.claimLine() {
-			g.batch()
-			g.release()
-		}
-		if g.over() {
-			return
-		}
-	}
-}
-
-// batch runs members until the line is empty or the batch is full.
-func (g *Group) batch() {
+// await calls begin, which can take a while. It then runs the functions of the first member and of the other waiting
+// members. Finally, await calls End and releases the baton.
+func (g *Group) await(first *member) {
+	defer g.release()
 	batch, err := g.begin()
 	if err != nil {
 		g.Fail(err)
 		return
 	}
-	members := g.turns(batch, maxMembers)
+	members := g.runMembers(batch, first, maxMembers)
 	err = batch.End(len(members))
 	for _, m := range members {
 		m.done <- err
 	}
 }
 
-// turns runs waiting members and returns those whose part is in the batch.
-func (g *Group) turns(batch Batch, most int) (members []*member) {
-	for range most {
-		m := g.next()
+func (g *Group) release() { <-g.baton }
+
+// run runs f for this member. It reports the outcome to the leader even if f panics.
+func (m *member) run(ctx context.Context, batch Batch, f func(state.Tx) error) (err error) {
+	ok := false
+	defer func() { m.ran <- ok }()
+	err = batch.Do(ctx, f)
+	ok = err == nil
+	return err
+}
+
+// runMembers runs the functions of at most limit members. If m is not nil, m is the first member. The other members
+// come from the line of waiting members. The result contains the members whose changes are in the batch.
+func (g *Group) runMembers(batch Batch, m *member, limit int) (members []*member) {
+	for range limit {
 		if m == nil {
-			break
+			select {
+			case m = <-g.line:
+			default:
+				return members
+			}
 		}
-		m.turn <- batch
-		if <-m.ran {
-			members = append(members, m)
+		select {
+		case m.turn <- batch:
+			if <-m.ran {
+				members = append(members, m)
+			}
+		case <-m.left:
 		}
 		if batch.Lost() != nil {
 			break
 		}
+		m = nil
 	}
 	return members
 }
 
-// Fail returns err to every member that waits now, and to no later one. It may be called
-// while begin waits.
+// Fail makes Write return err to every member that is waiting now. Later members are not affected. Fail can be called
+// while the callback begin waits.
 func (g *Group) Fail(err error) {
 	g.mu.Lock()
-	line := g.line
-	g.line = nil
-	g.mu.Unlock()
-	for _, m := range line {
-		m.done <- err
+	defer g.mu.Unlock()
+	g.refuse(err)
+	if !g.closed {
+		g.waiting, g.refuse = context.WithCancelCause(context.Background())
 	}
 }
 
-// Close refuses new members and fails those that wait. The returned channel is closed
-// when the last batch has ended.
+// Close makes Write return ErrClosed to the waiting members and to all later callers. The returned channel is closed
+// when the last batch has finished.
 func (g *Group) Close() <-chan struct{} {
 	g.mu.Lock()
+	first := !g.closed
 	g.closed = true
 	g.mu.Unlock()
-	g.Fail(state.ErrClosed)
-	g.poke()
+	if first {
+		g.Fail(state.ErrClosed)
+		go func() {
+			g.baton <- struct{}{} // never released, so no further batch begins
+			close(g.gone)
+		}()
+	}
 	return g.gone
 }

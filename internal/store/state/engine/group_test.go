@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// fake is a batch that remembers who was in it.
+// fake is a batch that calls a function of the test when it ends. It is lost after errFatal.
 type fake struct {
 	ends func(members int) error
 	lost error
@@ -46,7 +46,7 @@ func crowd(t *testing.T, n int, ends func(members int) error, f func(i int) erro
 			wg.Go(func() {
 				errs[i] = g.Write(t.Context(), func(state.Tx) error { return f(i) })
 			})
-			synctest.Wait() // in line
+			synctest.Wait() // until the member waits
 		}
 		close(gate)
 		wg.Wait()
@@ -59,17 +59,17 @@ func TestWaitingMembersAreCommittedTogether(t *testing.T) {
 	var sizes []int
 	errs := crowd(t, maxMembers+6, func(n int) error { sizes = append(sizes, n); return nil }, func(i int) error {
 		if i == 3 {
-			return errors.New("not this one")
+			return errors.New("this member fails")
 		}
 		return nil
 	})
 	for i, err := range errs {
 		if (err != nil) != (i == 3) {
-			t.Errorf("member %d: %v", i, err)
+			t.Errorf("member %d: got error %v", i, err)
 		}
 	}
 	if !slices.Equal(sizes, []int{maxMembers - 1, 6}) {
-		t.Errorf("batches of %v", sizes)
+		t.Errorf("got batches with %v members", sizes)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestErrorOfTheCommitMeetsAll(t *testing.T) {
 	errs := crowd(t, 5, func(int) error { return errFatal }, func(int) error { return nil })
 	for i, err := range errs {
 		if !errors.Is(err, errFatal) {
-			t.Errorf("member %d: %v", i, err)
+			t.Errorf("member %d: got error %v", i, err)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func TestLostBatchAffectsNoOtherMember(t *testing.T) {
 	})
 	for i, err := range errs {
 		if want := i <= 1; errors.Is(err, errFatal) != want {
-			t.Errorf("member %d: %v", i, err)
+			t.Errorf("member %d: got error %v", i, err)
 		}
 	}
 }
@@ -107,17 +107,17 @@ func TestMembersThatMetRunAgain(t *testing.T) {
 		name     string
 		failures int
 		want     error
-	}{{"for a while", maxRuns - 1, nil}, {"for ever", maxRuns, ErrAgain}} {
+	}{{"finally succeeds", maxRuns - 1, nil}, {"always conflicts", maxRuns, ErrAgain}} {
 		t.Run(c.name, func(t *testing.T) {
 			runs := 0
 			errs := crowd(t, 1, func(int) error {
 				if runs <= c.failures {
-					return fmt.Errorf("met: %w", ErrAgain)
+					return fmt.Errorf("conflict: %w", ErrAgain)
 				}
 				return nil
 			}, func(int) error { runs++; return nil })
 			if !errors.Is(errs[0], c.want) || runs != maxRuns {
-				t.Errorf("it ran %d times: %v", runs, errs[0])
+				t.Errorf("the function ran %d times, want %d; error %v", runs, maxRuns, errs[0])
 			}
 		})
 	}
@@ -134,22 +134,22 @@ func TestMemberLeavesTheLine(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		left, stayed := make(chan error, 1), make(chan error, 1)
 		go func() {
-			left <- g.Write(ctx, func(state.Tx) error { t.Error("f ran"); return nil })
+			left <- g.Write(ctx, func(state.Tx) error { t.Error("the function of a member that left or was refused ran"); return nil })
 		}()
 		synctest.Wait()
 		go func() { stayed <- g.Write(t.Context(), func(state.Tx) error { return nil }) }()
 		synctest.Wait()
 		cancel()
 		if err := <-left; !errors.Is(err, context.Canceled) {
-			t.Errorf("the one who left: %v", err)
+			t.Errorf("the canceled member: got error %v", err)
 		}
 		close(gate)
 		if err := <-stayed; err != nil {
-			t.Errorf("the one who stayed: %v", err)
+			t.Errorf("the other member: got error %v", err)
 		}
 		<-g.Close()
 		if !slices.Equal(sizes, []int{1}) {
-			t.Errorf("batches of %v", sizes)
+			t.Errorf("got batches with %v members", sizes)
 		}
 	})
 }
@@ -164,19 +164,19 @@ func TestBatchThatDoesNotBeginFailsAll(t *testing.T) {
 	}, nil)
 	f := func(state.Tx) error { return nil }
 	if err := g.Write(t.Context(), f); !errors.Is(err, errFatal) {
-		t.Errorf("Write returned %v", err)
+		t.Errorf("Write returned the error %v", err)
 	}
 	fail = false
 	if err := g.Write(t.Context(), f); err != nil {
-		t.Errorf("Write returned %v", err)
+		t.Errorf("Write returned the error %v", err)
 	}
 	<-g.Close()
 	if err := g.Write(t.Context(), f); !errors.Is(err, state.ErrClosed) {
-		t.Errorf("Write returned %v", err)
+		t.Errorf("Write returned the error %v", err)
 	}
 }
 
-// alone returns a group whose batches begin at once unless free returns false.
+// alone returns a group. Its batches begin without waiting while the function free returns true.
 func alone(sizes *[]int, free func() bool) *Group {
 	begin := func() (Batch, error) {
 		return &fake{ends: func(n int) error { *sizes = append(*sizes, n); return nil }}, nil
@@ -196,8 +196,8 @@ func TestFirstMemberLeadsTheBatch(t *testing.T) {
 		gate := make(chan bool)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if err := g.Write(t.Context(), func(state.Tx) error { <-gate; return errors.New("not this one") }); err == nil {
-				t.Error("its error is gone")
+			if err := g.Write(t.Context(), func(state.Tx) error { <-gate; return errors.New("this member fails") }); err == nil {
+				t.Error("Write did not return the error of the function")
 			}
 		})
 		synctest.Wait()
@@ -212,7 +212,7 @@ func TestFirstMemberLeadsTheBatch(t *testing.T) {
 		close(gate)
 		wg.Wait()
 		if !slices.Equal(sizes, []int{maxMembers - 1, 6}) {
-			t.Errorf("batches of %v", sizes)
+			t.Errorf("got batches with %v members", sizes)
 		}
 		<-g.Close()
 	})
@@ -226,7 +226,7 @@ func TestWaitingIsForTheCommittingGoroutine(t *testing.T) {
 	}
 	<-g.Close()
 	if !slices.Equal(sizes, []int{1}) {
-		t.Errorf("batches of %v", sizes)
+		t.Errorf("got batches with %v members", sizes)
 	}
 }
 
@@ -234,7 +234,7 @@ func TestTryThatFails(t *testing.T) {
 	g := New(nil, func() (Batch, error) { return nil, errFatal })
 	for range 2 {
 		if err := g.Write(t.Context(), func(state.Tx) error { return nil }); !errors.Is(err, errFatal) {
-			t.Errorf("Write returned %v", err)
+			t.Errorf("Write returned the error %v", err)
 		}
 	}
 	<-g.Close()
@@ -265,7 +265,7 @@ func TestLeaderMayPanic(t *testing.T) {
 				}
 				<-g.Close()
 				if !slices.Equal(sizes, []int{0, 2}) {
-					t.Errorf("batches of %v", sizes)
+					t.Errorf("got batches with %v members", sizes)
 				}
 			})
 		})
@@ -292,8 +292,7 @@ func TestLeavingMemberHandsOver(t *testing.T) {
 	})
 }
 
-// Waiting members may be refused while a batch does not begin. A member that arrives later
-// is in the batch.
+// Fail refuses the members that wait for a batch to begin. A member that arrives later joins the batch.
 func TestWaitingMembersMayBeRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate, sizes := make(chan bool), []int{}
@@ -304,14 +303,14 @@ func TestWaitingMembersMayBeRefused(t *testing.T) {
 		refused := make(chan error, 3)
 		for range 3 {
 			go func() {
-				refused <- g.Write(t.Context(), func(state.Tx) error { t.Error("f ran"); return nil })
+				refused <- g.Write(t.Context(), func(state.Tx) error { t.Error("the function of a member that left or was refused ran"); return nil })
 			}()
 		}
 		synctest.Wait()
 		g.Fail(errFatal)
 		for range 3 {
 			if err := <-refused; !errors.Is(err, errFatal) {
-				t.Errorf("Write returned %v", err)
+				t.Errorf("Write returned the error %v", err)
 			}
 		}
 		late := make(chan error, 1)
@@ -319,11 +318,11 @@ func TestWaitingMembersMayBeRefused(t *testing.T) {
 		synctest.Wait()
 		close(gate)
 		if err := <-late; err != nil {
-			t.Errorf("Write returned %v", err)
+			t.Errorf("Write returned the error %v", err)
 		}
 		<-g.Close()
 		if !slices.Equal(sizes, []int{1}) {
-			t.Errorf("batches of %v", sizes)
+			t.Errorf("got batches with %v members", sizes)
 		}
 	})
 }

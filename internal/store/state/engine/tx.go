@@ -11,29 +11,29 @@ import (
 )
 
 var (
-	errEnded  = fmt.Errorf("%w: it has ended", state.ErrTx)
-	errNested = fmt.Errorf("%w: a statement inside Query", state.ErrTx)
+	errEnded  = fmt.Errorf("%w: the transaction is already finished", state.ErrTx)
+	errNested = fmt.Errorf("%w: the callback of Query ran another statement", state.ErrTx)
 )
 
-// A Statement runs one statement of an engine and calls each for every row. It stops
-// at the first error of each.
-type Statement func(query string, args []any, each func(state.Row) error) (rows int64, err error)
+// A Statement runs one SQL statement in an engine. It calls visit for every row and stops at the first error from
+// visit.
+type Statement func(query string, args []any, visit func(state.Row) error) (rows int64, err error)
 
 // tx enforces the contract of [state.Tx] for both engines.
 type tx struct {
 	ctx  context.Context
 	run  Statement
-	busy bool  // inside Query
-	lost error // why every further statement fails
+	busy bool  // whether a statement is running
+	lost error // if not nil, every further statement fails with this error
 }
 
-// NewTx returns a transaction whose statements run executes.
-func NewTx(ctx context.Context, run Statement) state.Tx { return &tx{ctx: ctx, run: run} }
+// NewTx returns a transaction that calls exec for each statement.
+func NewTx(ctx context.Context, exec Statement) state.Tx { return &tx{ctx: ctx, run: exec} }
 
-// Run calls f with a transaction. It reports the error of a failed statement even if f
-// hides it.
-func Run(ctx context.Context, run Statement, f func(state.Tx) error) error {
-	t := &tx{ctx: ctx, run: run}
+// Run calls f with a transaction that calls exec for each statement. If a statement fails, Run returns the statement's
+// error even if f returns nil.
+func Run(ctx context.Context, exec Statement, f func(state.Tx) error) error {
+	t := &tx{ctx: ctx, run: exec}
 	defer func() { t.lost = errEnded }()
 	if err := f(t); err != nil {
 		return err
@@ -45,19 +45,18 @@ func (t *tx) Exec(query string, args ...any) (rows int64, err error) {
 	return t.send(query, args, func(state.Row) error { return nil })
 }
 
-func (t *tx) Query(query string, args []any, each func(state.Row) error) error {
-	_, err := t.send(query, args, each)
+func (t *tx) Query(query string, args []any, visit func(state.Row) error) error {
+	_, err := t.send(query, args, visit)
 	return err
 }
 
-func (t *tx) send(query string, args []any, each func(state.Row) error) (rows int64, err error) {
+func (t *tx) send(query string, args []any, visit func(state.Row) error) (rows int64, err error) {
 	if t.lost == nil && t.busy {
 		return 0, errNested
 	}
 	if t.lost == nil {
-		// The context is checked only between statements. Interrupting a statement would
-		// end the whole batch in SQLite, and the connection that owns the store in
-		// PostgreSQL.
+		// The context is checked only between statements. Interrupting a statement would roll back the whole batch in
+		// SQLite, and would close the owner's connection in PostgreSQL.
 		t.lost = cmp.Or(t.ctx.Err(), check(args))
 	}
 	if t.lost != nil {
@@ -65,37 +64,36 @@ func (t *tx) send(query string, args []any, each func(state.Row) error) (rows in
 	}
 	t.busy = true
 	defer func() { t.busy = false }()
-	var eachErr error // ends the query, not the transaction
+	var visitErr error // an error from visit stops the query, but not the transaction
 	rows, err = t.run(query, args, func(row state.Row) error {
-		eachErr = each(row)
-		return eachErr
+		visitErr = visit(row)
+		return visitErr
 	})
-	if eachErr != nil {
-		return 0, eachErr
+	if visitErr != nil {
+		return 0, visitErr
 	}
 	t.lost = err
 	return rows, err
 }
 
-// check refuses arguments that one of the engines would reject or change. SQLite stores
-// any text, PostgreSQL only UTF-8 without NUL.
+// check returns an error for arguments that one of the engines would reject or change. For example, SQLite stores any
+// string, but PostgreSQL stores only valid UTF-8 without NUL bytes.
 func check(args []any) error {
 	for i, arg := range args {
 		switch arg := arg.(type) {
 		case nil, int64, []byte:
 		case string:
 			if !utf8.ValidString(arg) || strings.IndexByte(arg, 0) >= 0 {
-				return fmt.Errorf("%w: argument $%d is not UTF-8 text without NUL", state.ErrTx, i+1)
+				return fmt.Errorf("%w: argument $%d is not valid UTF-8, or contains a NUL byte", state.ErrTx, i+1)
 			}
 		default:
-			return fmt.Errorf("%w: argument $%d is a %T", state.ErrTx, i+1, arg)
+			return fmt.Errorf("%w: argument $%d has the unsupported type %T", state.ErrTx, i+1, arg)
 		}
 	}
 	return nil
 }
 
-// Explain wraps err in the error of package state that it is an instance of, if there
-// is one.
+// Explain wraps err and kind, which is an error of package state. If kind is nil, Explain returns err unchanged.
 func Explain(kind, err error) error {
 	if kind == nil {
 		return err

@@ -8,28 +8,27 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// WaitTime bounds a wait: see state.DB. Tests make it longer to see that a wait ends
-// because of a commit.
+// WaitTime is the maximum duration of Wait; see the method Changed of state.DB. Tests make WaitTime longer to check
+// that Wait returns because of a commit.
 var WaitTime = time.Second
 
-// Watch wakes waiters after commits. Commits of this process wake them at once; to find
-// commits of other processes, Watch polls while there are waiters.
+// Watch lets goroutines wait for commits. This process calls Wake after each of its own commits. Watch detects the
+// commits of other processes by polling. It polls only while a goroutine waits.
 type Watch struct {
-	// Look returns a string that changes with every commit. One goroutine at a time calls
-	// it.
+	// Look returns a string that changes with every commit. Only one goroutine at a time calls Look.
 	Look func() (string, error)
-	// First is the time between two polls. It grows to Longest while there are no
-	// commits.
+	// First is the time between two polls after a commit. Without further commits, the time grows up to Longest.
 	First, Longest time.Duration
 
 	mu      sync.Mutex
 	waiters map[chan error]bool
-	running chan struct{} // closed when polling ends; nil while nothing polls
+	running chan struct{} // closed when polling stops; nil while no goroutine polls
 	closed  bool
-	seen    string
+	seen    string // the last result of Look
 }
 
-// Wait returns when something may have been committed.
+// Wait returns nil when something may have been committed, and after WaitTime at the latest. It fails if ctx is done,
+// Look fails, or the Watch is closed.
 func (w *Watch) Wait(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -75,20 +74,19 @@ func (w *Watch) leave(waiter chan error) {
 	delete(w.waiters, waiter)
 }
 
-// Wake ends every wait.
+// Wake makes all pending calls to Wait return nil.
 func (w *Watch) Wake() { w.end(nil) }
 
 func (w *Watch) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for waiter := range w.waiters {
-		waiter <- err // never blocks: the buffer holds one, and the waiter is removed below
+		waiter <- err // never blocks, because each waiter receives one value and the channel has room for it
 	}
 	clear(w.waiters)
 }
 
-// poll runs while there are waiters. Commits made while there were none wake the first
-// waiter.
+// poll polls while there are waiters. A commit since the last poll wakes the waiters at once.
 func (w *Watch) poll() {
 	pause := w.First
 	for !w.idle() {
@@ -102,7 +100,8 @@ func (w *Watch) poll() {
 	}
 }
 
-// idle ends the polling when there are no waiters.
+// idle reports whether polling can stop, because there are no waiters or the Watch is closed. If so, idle also marks
+// polling as stopped.
 func (w *Watch) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -114,7 +113,7 @@ func (w *Watch) idle() bool {
 	return true
 }
 
-// Close ends every wait. It returns when Look is no longer called.
+// Close makes all calls of Wait return ErrClosed. It waits until the last call of Look has returned.
 func (w *Watch) Close() {
 	w.mu.Lock()
 	w.closed = true

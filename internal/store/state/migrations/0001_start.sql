@@ -1,9 +1,9 @@
--- WITHOUT ROWID is for small rows only: leaves with it, at 420 bytes a record,
--- took as many pages for an append as with an index beside the table, and more
--- at 900.
+-- WITHOUT ROWID is used only for tables with small rows. The table leaves does not
+-- use it: with records of 420 bytes, an append wrote as many pages as with a separate
+-- index, and with records of 900 bytes it wrote more.
 
--- One row for each journal log. SQLite has one log, 0. On PostgreSQL an owner
--- leases one, and a log whose owner is dead is leased again.
+-- One row for each log of the journal. A SQLite store has only log 0. With PostgreSQL,
+-- each owner leases a log, and the log of a dead owner is leased to another owner.
 CREATE TABLE logs (
 	log   BIGINT PRIMARY KEY,
 	owner TEXT,
@@ -12,16 +12,16 @@ CREATE TABLE logs (
 
 INSERT INTO logs (log) VALUES (0);
 
--- The journal: place is log << 40 + seq, hash is the leaf's hash, record what
--- was hashed. In SQLite place is the row's own key, without an index beside the
--- table: an append writes one page.
+-- The records of the journal. place is (log << 40) + seq, record contains the bytes of
+-- the record, and hash is their hash. In SQLite, place is the rowid, so the table needs
+-- no separate index, and an append writes one page.
 CREATE TABLE leaves (
 	place  BIGINT /*sqlite! INTEGER */ PRIMARY KEY,
 	hash   BYTEA NOT NULL,
 	record BYTEA
 );
 
--- The right edge of each log's Merkle tree.
+-- The size of each log and the right edge of its Merkle tree.
 CREATE TABLE heads (
 	log  BIGINT PRIMARY KEY,
 	size BIGINT NOT NULL,
@@ -44,8 +44,8 @@ CREATE TABLE checkpoints (
 	PRIMARY KEY (log, size)
 );
 
--- Calls that have an effect, from the intent on. What is settled is deleted; mac and
--- settled are NULL in every row.
+-- The calls with side effects that are in progress or have an unknown outcome. A row is
+-- deleted when the outcome is recorded. The columns mac and settled are always NULL.
 CREATE TABLE calls (
 	id        TEXT PRIMARY KEY,
 	agent     TEXT,
@@ -62,10 +62,10 @@ CREATE TABLE calls (
 	settled   BIGINT
 );
 
--- Recovery looks for the few calls that are not settled.
+-- Recovery searches for calls by their state and owner.
 CREATE INDEX calls_open ON calls (state, owner) WHERE settled IS NULL;
 
--- What an idempotency key was answered with.
+-- The result of the call with each idempotency key.
 CREATE TABLE answers (
 	agent     TEXT NOT NULL,
 	principal TEXT NOT NULL,
@@ -89,8 +89,8 @@ CREATE TABLE api_keys (
 	revoked   BIGINT
 ) /*sqlite WITHOUT ROWID */;
 
--- The locks that were seen of an agent, newest last, so that losing one, or going
--- back to an older one, is noticed.
+-- The lock files that each agent was started with. With them, ambit notices if a lock
+-- file is missing or was replaced with an older one.
 CREATE TABLE locks_seen (
 	agent  TEXT   NOT NULL,
 	digest TEXT   NOT NULL,

@@ -1,5 +1,5 @@
--- What limited tools have used up. Whoever changes it touches its row first,
--- so that on PostgreSQL two takers wait for each other.
+-- How much of its limits each limited tool has used. A transaction that changes the usage
+-- updates the row first, so that with PostgreSQL two such transactions wait for each other.
 CREATE TABLE meters (
 	agent TEXT NOT NULL,
 	tool  TEXT NOT NULL,
@@ -8,7 +8,7 @@ CREATE TABLE meters (
 	PRIMARY KEY (agent, tool)
 ) /*sqlite WITHOUT ROWID */;
 
--- The calls that count towards a rate.
+-- The recent calls of tools with a rate limit.
 CREATE TABLE ticks (
 	agent TEXT   NOT NULL,
 	tool  TEXT   NOT NULL,

@@ -1,6 +1,6 @@
--- Questions to a person: may this very call be made? mac binds the answer to
--- the tool, the arguments, the manifest and the principal; the arguments that
--- the person is shown lie sealed.
+-- The requests for a person to approve a call. mac binds an approval to the tool, the
+-- arguments, the manifest and the principal. sealed contains the arguments that the person
+-- is shown, encrypted.
 CREATE TABLE approvals (
 	id        TEXT PRIMARY KEY,
 	agent     TEXT   NOT NULL,

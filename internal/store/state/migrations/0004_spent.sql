@@ -1,4 +1,4 @@
--- What is good only once and was used, until it would have expired anyway.
+-- The single-use ids that were used, and when each of them expires.
 CREATE TABLE spent (
 	id    TEXT PRIMARY KEY,
 	until BIGINT NOT NULL

@@ -1,7 +1,7 @@
--- What was asked of programs, one row for each intent, from the asking to the
--- answer. level is the priority it has in the queue: 1 high, 2 normal, 3 low.
--- owner is who has it, kind and job are its place in the shared queue. What was
--- asked and what was answered lie sealed.
+-- The requests to programs, which are called intents, from the request to the answer.
+-- level is the priority in the queue: 1 is high, 2 is normal, 3 is low. owner is the
+-- process that handles the intent. kind and job identify the intent in the shared queue.
+-- sealed contains the request and answer contains the answer, both encrypted.
 CREATE TABLE intents (
 	id         TEXT PRIMARY KEY,
 	agent      TEXT   NOT NULL,
@@ -30,7 +30,8 @@ CREATE INDEX intents_open ON intents (state, owner) WHERE ended = 0;
 
 CREATE INDEX intents_asked ON intents (asked);
 
--- What programs have used of their budgets, for as long as it counts.
+-- How much of their budgets programs have used. Rows are deleted when they are too old to
+-- count.
 CREATE TABLE credits (
 	agent TEXT   NOT NULL,
 	at    BIGINT NOT NULL,
@@ -39,7 +40,7 @@ CREATE TABLE credits (
 	PRIMARY KEY (agent, at, call)
 ) /*sqlite WITHOUT ROWID */;
 
--- Which kinds of intents a worker takes from the shared queue.
+-- The kinds of intents that each worker takes from the shared queue.
 CREATE TABLE workers (
 	owner TEXT   NOT NULL,
 	kind  TEXT   NOT NULL,

@@ -1,4 +1,5 @@
--- Who holds which capability. The signature is over all the other columns.
+-- The capabilities that were granted to each subject. The signature covers all other
+-- columns.
 CREATE TABLE grants (
 	subject    TEXT   NOT NULL,
 	action     TEXT   NOT NULL,
@@ -11,8 +12,8 @@ CREATE TABLE grants (
 	PRIMARY KEY (subject, action, scope)
 ) /*sqlite WITHOUT ROWID */;
 
--- What programs answered, for themselves to read later. The answer lies sealed,
--- bound to its agent.
+-- Earlier answers of programs, which a program can read later. sealed contains the answer,
+-- encrypted for its agent.
 CREATE TABLE memories (
 	agent   TEXT   NOT NULL,
 	id      TEXT   NOT NULL,

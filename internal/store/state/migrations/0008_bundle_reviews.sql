@@ -1,5 +1,4 @@
--- What people said about code bundles that they have read. The last word on a
--- digest counts.
+-- The reviews of code bundles by people. The latest review of a digest is the valid one.
 CREATE TABLE bundle_reviews (
 	digest    TEXT   NOT NULL,
 	at        BIGINT NOT NULL,

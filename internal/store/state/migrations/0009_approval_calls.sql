@@ -1,2 +1,2 @@
--- The call for which a question was asked first.
+-- The id of the call for which the approval was first requested.
 ALTER TABLE approvals ADD COLUMN call TEXT;

@@ -1,5 +1,6 @@
--- From which key to which the journal was handed over, for each log with what it
--- held then. Both keys sign it; log 0 has a record of the same.
+-- The handovers of the journal from an older key to a newer key. There is one row for each
+-- log, with the size and root of the log at that time and the signatures of both keys. Log 0
+-- contains a record of each handover.
 CREATE TABLE handovers (
 	log    BIGINT NOT NULL,
 	size   BIGINT NOT NULL,

@@ -1,7 +1,6 @@
--- What stands in runs of records of the journal, as sums of its words, so that a
--- question about a rare one need not read them all. A row of level 0 is about 256
--- records, one of each level above about 16 rows of the level below. They can be
--- made again from the records at any time, and are, where one is not there.
+-- An earlier index of the journal, which is no longer used: hashes of the words that occur
+-- in its records. A row of level 0 covers 256 records. A row of a higher level covers 16
+-- rows of the level below it.
 CREATE TABLE words (
 	log   BIGINT NOT NULL,
 	level BIGINT NOT NULL,

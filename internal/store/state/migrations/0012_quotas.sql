@@ -1,4 +1,5 @@
--- How many calls a principal has made in the minute, and on the day, that began then.
+-- How many calls each principal has made since the current minute began and since the
+-- current day began.
 CREATE TABLE quotas (
 	principal TEXT   NOT NULL,
 	span      TEXT   NOT NULL,

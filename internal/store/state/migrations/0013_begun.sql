@@ -1,5 +1,5 @@
--- The key of the journal that this store was begun with, in one row. Only its root,
--- and those that the journal was handed over to, belong here.
+-- The journal key that this store was created with. The table has one row. Only a home with
+-- the root of this key, or of a key that the journal was handed over to, can open the store.
 CREATE TABLE begun (
 	one BIGINT PRIMARY KEY,
 	key TEXT   NOT NULL

@@ -1,6 +1,6 @@
--- Which blocks of 256 records of the journal contain a value that filters compare. sum
--- is a hash of the value. Version 13 kept the table words instead, which is no longer
--- read.
+-- The index of the journal: which blocks of 256 records contain a value that filters
+-- compare. sum is a hash of the value. Up to version 13, the table words had this purpose,
+-- and it is no longer read.
 CREATE TABLE journal_values (
 	log   BIGINT NOT NULL,
 	sum   BIGINT NOT NULL,
@@ -10,8 +10,8 @@ CREATE TABLE journal_values (
 
 CREATE INDEX journal_values_block ON journal_values (log, block);
 
--- The hashed ids of the calls of a block, four bytes for each record. A row of
--- journal_values for each call would be an insert at a random place for each record.
+-- The hashes of the call ids in a block, four bytes for each record. If each call id had a
+-- row in journal_values instead, every record would need an insert at a random position.
 CREATE TABLE journal_calls (
 	log   BIGINT NOT NULL,
 	block BIGINT NOT NULL,
@@ -19,7 +19,7 @@ CREATE TABLE journal_calls (
 	PRIMARY KEY (log, block)
 );
 
--- The blocks of a log that are indexed: from first up to, and without, next.
+-- The range of indexed blocks of each log: from first up to, but not including, next.
 CREATE TABLE journal_indexed (
 	log   BIGINT PRIMARY KEY,
 	first BIGINT NOT NULL,

@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// takes is a step's statement that a process of the version before can live with:
-// it adds, and what it adds to a table that is there may be left out.
-var takes = regexp.MustCompile(`^(CREATE TABLE|CREATE INDEX|CREATE UNIQUE INDEX|INSERT INTO|ALTER TABLE \w+ ADD COLUMN) `)
+// additive matches the statements that a schema step may contain. They only add tables, indexes, rows
+// and columns. So they do not disturb a process of the previous version.
+var additive = regexp.MustCompile(`^(CREATE TABLE|CREATE INDEX|CREATE UNIQUE INDEX|INSERT INTO|ALTER TABLE \w+ ADD COLUMN) `)
 
-// During a rollout, daemons of two versions share a store: a step must leave those
-// that run on the version before as they are.
+// During a rollout, daemons of two versions share a store. A schema step must not disturb the daemons of the
+// older version.
 func TestStepsOnlyAdd(t *testing.T) {
 	comment := regexp.MustCompile(`(?m)^--.*$`)
 	for i, text := range List() {
@@ -20,11 +20,11 @@ func TestStepsOnlyAdd(t *testing.T) {
 			if statement == "" {
 				continue
 			}
-			if !takes.MatchString(statement) {
-				t.Errorf("step %d does more than add: %.60s", i+1, statement)
+			if !additive.MatchString(statement) {
+				t.Errorf("step %d contains a statement that does not only add: %.60s", i+1, statement)
 			}
 			if strings.HasPrefix(statement, "ALTER") && strings.Contains(statement, "NOT NULL") && !strings.Contains(statement, "DEFAULT") {
-				t.Errorf("step %d adds a column that an older ambit leaves out and must not: %.60s", i+1, statement)
+				t.Errorf("step %d adds a NOT NULL column without a default, which inserts of an older version violate: %.60s", i+1, statement)
 			}
 		}
 	}

@@ -1,9 +1,9 @@
-// Package migrations contains the schema as an append-only list of steps.
+// Package migrations contains the database schema as an append-only list of migrations, called steps.
 //
-// Both engines use the same text. A store's version is the number of steps applied to it.
-// SQL for SQLite alone is in a comment /*sqlite … */, which PostgreSQL skips and the SQLite
-// engine unwraps; /*sqlite! … */ replaces the word before it. Each statement ends with a
-// semicolon at the end of a line, and no other line ends with one.
+// Each step is an SQL file for both engines. The version of a store is the number of applied steps. SQL that only
+// SQLite needs is in a comment of the form /*sqlite … */. PostgreSQL ignores the comment, and the SQLite engine
+// replaces the comment with its content. A comment of the form /*sqlite! … */ also replaces the word before the
+// comment. Each statement ends with a semicolon at the end of a line. No other line may end with a semicolon.
 package migrations
 
 import (
@@ -20,9 +20,9 @@ import (
 //go:embed *.sql
 var files embed.FS
 
-// List returns the text of each step, in order.
+// List returns the SQL of each step, in order.
 func List() []string {
-	names, err := fs.Glob(files, "*.sql") // sorted
+	names, err := fs.Glob(files, "*.sql")
 	if err != nil {
 		panic(err) // the pattern is a constant
 	}
@@ -42,7 +42,7 @@ var (
 	inSQLite   = regexp.MustCompile(`\S+ /\*sqlite! (.*?) ?\*/`)
 )
 
-// SQLite returns the list for SQLite.
+// SQLite converts the steps in list to SQL for SQLite.
 func SQLite(list []string) []string {
 	list = slices.Clone(list)
 	for i, text := range list {
@@ -51,17 +51,17 @@ func SQLite(list []string) []string {
 	return list
 }
 
-// Check reports whether a store of the given version is behind list. A store that is
-// newer than list is an error.
+// Check reports whether a store of the given version lacks some steps of list. It fails with ErrNewer if the store has
+// more steps than list, because a newer version of ambit has then upgraded the store.
 func Check(version int64, list []string) (behind bool, err error) {
 	if newest := int64(len(list)); version > newest {
-		return false, fmt.Errorf("%w: it has schema %d, this ambit supports %d. Use the newer ambit, or another store",
-			state.ErrNewer, version, newest)
+		return false, fmt.Errorf("%w: the store has schema version %d, but this version of ambit supports "+
+			"only versions up to %d. Use the newer version of ambit, or a different store", state.ErrNewer, version, newest)
 	}
 	return version < int64(len(list)), nil
 }
 
-// Version returns the version of a store that has a version table.
+// Version reads the version of a store from its schema_version table.
 func Version(tx state.Tx) (version int64, err error) {
 	err = tx.Query(`SELECT version FROM schema_version`, nil, func(row state.Row) error {
 		return row.Scan(&version)
@@ -69,7 +69,7 @@ func Version(tx state.Tx) (version int64, err error) {
 	return version, err
 }
 
-// Run applies the missing steps to a store. The caller holds the lock that excludes other
+// Run applies the missing steps of list to a store. The caller must hold the lock that prevents simultaneous
 // migrations.
 func Run(tx state.Tx, list []string) error {
 	if _, err := tx.Exec(`CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)`); err != nil {
@@ -89,7 +89,7 @@ func Run(tx state.Tx, list []string) error {
 				continue
 			}
 			if _, err := tx.Exec(statement); err != nil {
-				return fmt.Errorf("schema step %d: %w", version+int64(i)+1, err)
+				return fmt.Errorf("schema step %d failed: %w", version+int64(i)+1, err)
 			}
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Table describes a table of the schema, for code that copies a store.
+// Table describes a table of the schema. It is used by code that copies a store.
 type Table struct {
 	Name    string
 	Columns []Column
@@ -14,7 +14,7 @@ type Table struct {
 // Column is a column of a table. Type is TEXT, BIGINT or BYTEA.
 type Column struct {
 	Name, Type string
-	Null       bool // may be NULL
+	Null       bool // whether the column can be NULL
 }
 
 var (
@@ -24,7 +24,7 @@ var (
 	marks  = regexp.MustCompile(`(?s)/\*.*?\*/`)
 )
 
-// Tables returns the tables that the steps create, in order.
+// Tables returns the tables that the steps in list create, in order of creation.
 func Tables(list []string) (tables []Table) {
 	at := map[string]int{}
 	for _, text := range list {

@@ -12,21 +12,20 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/engine"
 )
 
-// batch is one transaction on the owner's connection. BEGIN, SAVEPOINT and RELEASE are
-// sent together with the next statement. A member therefore costs one round trip per
-// statement, and a batch costs one more.
+// batch is one transaction on the owner's connection. BEGIN, SAVEPOINT and RELEASE are sent together with the next
+// statement. Each statement of a member needs one round trip, and the batch needs one more.
 //
-// A batch has at most 64 members because the server caches that many savepoints.
+// A batch has at most 64 members, because the server caches 64 savepoints per transaction.
 type batch struct {
 	s    *store
-	line *line
+	line *pipeline
 	lost error
 }
 
-// Serializable transactions that conflict run again, and could conflict for ever. So all
-// of them share a table lock, and a transaction that failed before takes the lock
-// exclusively: it runs alone and succeeds. LOCK TABLE is not a query, so the
-// transaction's snapshot is taken only once it has the lock.
+// A serializable transaction is repeated after a conflict, and it could conflict again each time. Every transaction
+// therefore takes a shared lock on a table. After a conflict, the next transaction takes the lock exclusively, so that
+// it runs alone and succeeds. LOCK TABLE does not create the snapshot of the transaction, so the snapshot is created
+// only after the lock is acquired.
 const (
 	begin    = `BEGIN ISOLATION LEVEL SERIALIZABLE`
 	together = `LOCK TABLE schema_version IN ROW SHARE MODE`
@@ -39,7 +38,7 @@ const (
 )
 
 func (s *store) begin() (engine.Batch, error) {
-	if err := s.ready(); err != nil {
+	if err := s.ensureConn(); err != nil {
 		return nil, fmt.Errorf("%w: %w", state.ErrLost, explain(err))
 	}
 	share := together
@@ -47,19 +46,19 @@ func (s *store) begin() (engine.Batch, error) {
 		share = alone
 	}
 	ahead := []string{begin, share}
-	return &batch{s: s, line: &line{ctx: context.Background(), limit: patience, conn: s.conn, ahead: ahead}}, nil
+	return &batch{s: s, line: &pipeline{ctx: context.Background(), limit: roundTripLimit, conn: s.conn, ahead: ahead}}, nil
 }
 
-// ready connects if there is no working connection, and becomes a new owner. No member
-// has run yet, so none has relied on the old owner.
-func (s *store) ready() error {
-	if s.conn != nil && time.Since(s.used) > restTime && !s.ping() {
+// ensureConn makes sure that there is a working connection. If it opens a new connection, the store gets a new owner
+// name. This is safe, because no member of the batch has used the old owner name yet.
+func (s *store) ensureConn() error {
+	if s.conn != nil && time.Since(s.used) > idleTime && !s.ping() {
 		s.drop()
 	}
 	if s.conn != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), roundTripLimit)
 	defer cancel()
 	conn, err := s.connect(ctx)
 	if err != nil {
@@ -73,14 +72,14 @@ func (s *store) ready() error {
 	return nil
 }
 
-// ping reports whether the server still answers.
 func (s *store) ping() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
 	return s.conn.Ping(ctx) == nil
 }
 
-// drop closes the connection and with it ends the ownership.
+// drop closes the connection. The server then releases the owner's advisory lock, so other processes consider the owner
+// dead.
 func (s *store) drop() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // do not send a termination message
@@ -100,7 +99,7 @@ func (b *batch) Do(ctx context.Context, f func(state.Tx) error) (err error) {
 		}
 		b.lost = l.lost()
 		if err != nil && (errors.Is(b.lost, engine.ErrAgain) || errors.Is(b.lost, state.ErrLost)) {
-			err = b.lost // even if f returned another error
+			err = b.lost // replaces the error that f returned
 		}
 	}()
 	err = engine.Run(ctx, l.statement, f)
@@ -108,7 +107,8 @@ func (b *batch) Do(ctx context.Context, f func(state.Tx) error) (err error) {
 	return err
 }
 
-// undo rolls back a member's changes. A savepoint that was not sent yet is dropped.
+// undo rolls back the changes of a member. If the savepoint was not sent yet, undo only removes it from the pending
+// statements.
 func (b *batch) undo() {
 	l := b.line
 	if n := len(l.ahead); n > 0 && l.ahead[n-1] == save {
@@ -116,7 +116,7 @@ func (b *batch) undo() {
 		return
 	}
 	if l.lost() == nil {
-		l.failed = l.simple(undo)
+		l.failed = l.runSimple(undo)
 	}
 }
 
@@ -132,7 +132,7 @@ func (b *batch) End(members int) (err error) {
 		err = b.commit()
 	}
 	if !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
-		err = errors.Join(err, b.line.simple(rollback))
+		err = errors.Join(err, b.line.runSimple(rollback))
 	}
 	b.s.conflicted = errors.Is(err, engine.ErrAgain)
 	if conn.IsClosed() {
@@ -147,18 +147,18 @@ func (b *batch) commit() error {
 	tag, err := b.line.send(commit, nil, nil)
 	switch {
 	case b.line.conn.IsClosed():
-		return fmt.Errorf("%w; its last transaction may or may not be committed: %w", state.ErrLost, err)
+		return fmt.Errorf("%w; it is unknown whether the last transaction was committed: %w", state.ErrLost, err)
 	case err != nil:
 		return errors.Join(b.line.lost(), explain(err))
-	case tag != commit: // the server answers ROLLBACK for a failed transaction
-		return fmt.Errorf("the transaction was not committed: %s", tag)
+	case tag != commit: // the server responds to COMMIT with ROLLBACK if the transaction has failed
+		return fmt.Errorf("the transaction was not committed: the server responded with %s", tag)
 	}
 	return nil
 }
 
-// simple runs statements without arguments and results in one round trip. It does not
-// prepare them: a failed transaction does not allow that.
-func simple(ctx context.Context, conn *pgx.Conn, statements string) error {
+// runSimple runs statements that have no arguments and return no rows. It needs one round trip. The statements are not
+// prepared, because the server cannot prepare statements in a failed transaction.
+func runSimple(ctx context.Context, conn *pgx.Conn, statements string) error {
 	_, err := conn.PgConn().Exec(ctx, statements).ReadAll()
 	return err
 }

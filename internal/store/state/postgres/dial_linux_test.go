@@ -28,18 +28,18 @@ func TestDial(t *testing.T) {
 		level, option int
 		want          int
 	}{
-		{"sends keep-alive probes", unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-		{"after so many seconds", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 5},
-		{"again after", unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 2},
-		{"so often", unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3},
-		{"waits for a receipt, in milliseconds", unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 10_000},
+		{"keep-alive probes", unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{"seconds until the first probe", unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, 5},
+		{"seconds between probes", unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 2},
+		{"number of probes", unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 3},
+		{"milliseconds without acknowledgement", unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, 10_000},
 	} {
 		got, failed := 0, error(nil)
 		if err := raw.Control(func(fd uintptr) { got, failed = unix.GetsockoptInt(int(fd), c.level, c.option) }); err != nil {
 			t.Fatal(err)
 		}
 		if failed != nil || got != c.want {
-			t.Errorf("%s: %d, want %d, error %v", c.name, got, c.want, failed)
+			t.Errorf("%s: got %d, want %d, error %v", c.name, got, c.want, failed)
 		}
 	}
 }

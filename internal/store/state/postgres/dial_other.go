@@ -4,5 +4,6 @@ package postgres
 
 import "syscall"
 
-// unheard has no equivalent on this system: a statement times out after patience.
-func unheard(_, _ string, _ syscall.RawConn) error { return nil }
+// setUserTimeout does nothing, because this system has no equivalent of TCP_USER_TIMEOUT. A statement still times out
+// after roundTripLimit.
+func setUserTimeout(_, _ string, _ syscall.RawConn) error { return nil }

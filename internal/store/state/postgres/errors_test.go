@@ -19,9 +19,9 @@ func TestRefusedIsReportedOnce(t *testing.T) {
 	db, err := Open(t.Context(), "postgres://u@"+addr+"/x?sslmode=prefer")
 	if err == nil {
 		db.Close()
-		t.Fatal("it was opened")
+		t.Fatal("Open succeeded without a server")
 	}
 	if n := strings.Count(err.Error(), "dial error"); n != 1 {
-		t.Errorf("reported %d times: %v", n, err)
+		t.Errorf("the failure is reported %d times, want 1: %v", n, err)
 	}
 }

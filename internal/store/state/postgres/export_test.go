@@ -6,7 +6,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// OpenWith opens a store as an ambit with these steps would.
+// OpenWith opens a store like a version of ambit that has only these schema steps.
 func OpenWith(ctx context.Context, url string, list []string) (state.DB, error) {
 	s, err := open(ctx, url, list)
 	if err != nil {

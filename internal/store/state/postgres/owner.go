@@ -12,10 +12,10 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// leaseLock serialises the leasing of logs.
+// leaseLock is the advisory lock that a connection holds while it leases a log.
 const leaseLock = 0x616d626974_02
 
-// An owner's name is the number of the advisory lock it holds, in hexadecimal.
+// newOwner returns a random key for an advisory lock. The owner's name is the key in hexadecimal.
 func newOwner() (owner string, key int64) {
 	raw := make([]byte, 8)
 	rand.Read(raw) // never fails
@@ -30,7 +30,7 @@ func ownerKey(owner string) (key int64, ok bool) {
 	return int64(binary.BigEndian.Uint64(raw)), true
 }
 
-// establish makes the connection a new owner with a log of its own.
+// establish makes the connection a new owner. It acquires an advisory lock and leases a log.
 func (s *store) establish(ctx context.Context) error {
 	owner, key := newOwner()
 	if _, err := s.conn.Exec(ctx, `SELECT pg_advisory_lock($1)`, key); err != nil {
@@ -51,7 +51,7 @@ func (s *store) establish(ctx context.Context) error {
 	return nil
 }
 
-// lease takes the first log whose owner is dead, or starts one.
+// lease assigns a log to the owner. It takes the first log whose owner is dead, or creates a new log.
 func lease(ctx context.Context, tx pgx.Tx, owner string) (log int64, err error) {
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(leaseLock)); err != nil {
 		return 0, err
@@ -64,11 +64,11 @@ func lease(ctx context.Context, tx pgx.Tx, owner string) (log int64, err error) 
 	if err != nil {
 		return 0, err
 	}
-	var of string
+	var holder string
 	last, free := int64(0), int64(0)
-	if _, err := pgx.ForEachRow(rows, []any{&log, &of}, func() error {
+	if _, err := pgx.ForEachRow(rows, []any{&log, &holder}, func() error {
 		last = log
-		if key, ok := ownerKey(of); free == 0 && (!ok || !held[key]) {
+		if key, ok := ownerKey(holder); free == 0 && (!ok || !held[key]) {
 			free = log
 		}
 		return nil
@@ -88,8 +88,8 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// heldKeys returns the advisory locks that are held in this database. The server reports
-// a key as two halves.
+// heldKeys returns the keys of all advisory locks that are held in this database. The server reports each key as two
+// 32-bit numbers.
 func heldKeys(ctx context.Context, q querier) (map[int64]bool, error) {
 	rows, err := q.Query(ctx, `SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
 		WHERE locktype = 'advisory' AND objsubid = 1 AND granted

@@ -1,27 +1,30 @@
-// Package postgres implements a store that many machines share.
+// Package postgres implements a store that several machines share.
 //
-//   - An owner is a connection that holds an advisory lock. The owner writes only
-//     through this connection, so an owner that other processes consider dead can no
-//     longer write.
-//   - When the connection is lost, the writes in progress fail with ErrLost. The next
-//     write begins under a new owner with a new log. Code that stores the owner's name
-//     or log must therefore read them inside f.
-//   - Each owner leases its own journal log, because a shared log would be a shared
-//     lock. The log of a dead owner is leased again, so the number of logs is the
-//     largest number of simultaneous owners. Log 0 has no owner.
-//   - Transactions are serializable, so code behaves as on SQLite, which has one writer.
-//     Conflicting transactions run again.
-//   - NOTIFY is not used: it takes a lock on the whole database at commit. Waiters poll
-//     the server's transaction counter.
+//   - An owner is a connection that holds an advisory lock. The owner writes only through this connection. It cannot
+//     write after other processes consider it dead.
+//   - When the connection is lost, the writes in progress fail with ErrLost. The next write connects again and gets a
+//     new owner name and possibly another log. Code that stores the name or the log must therefore read them inside
+//     the function that it passes to Write.
+//   - Each owner leases a journal log of its own, because writers of a shared log would wait for each other. The log
+//     of a dead owner is leased to a later owner. The number of logs is therefore the largest number of simultaneous
+//     owners. Log 0 has no owner.
+//   - Transactions are serializable, so code behaves as it does with SQLite, which has one writer at a time.
+//     Conflicting transactions are repeated.
+//   - NOTIFY is not used, because it locks the whole database at commit. Instead, waiters poll the server's current
+//     snapshot.
 //
-// The lock and the prepared statements belong to a session, so a pooler in front of the
-// server must pool sessions, not transactions.
+// The advisory lock and the prepared statements belong to a session. A connection pooler in front of the server must
+// therefore pool sessions, not transactions.
 package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -34,17 +37,18 @@ import (
 )
 
 const (
-	// maxReaders bounds how many reads run at the same time.
+	// maxReaders is the maximum number of simultaneous reads.
 	maxReaders = 4
-	// patience bounds the time of one statement of a batch; after it the connection
-	// counts as lost.
-	patience = 10 * time.Second
-	// answerTime bounds connecting and pings. The URL can set connect_timeout instead.
+	// roundTripLimit is the time limit of one round trip of a batch. After that time, the connection is considered
+	// lost.
+	roundTripLimit = 10 * time.Second
+	// answerTime is the time limit for pings and for connecting. The URL parameter connect_timeout overrides the
+	// limit for connecting.
 	answerTime = 4 * time.Second
-	// workTime is the server's statement timeout. It also bounds a schema step.
+	// workTime is the statement timeout that the server enforces. It also applies to migrations.
 	workTime = 30 * time.Second
-	// restTime is how long a connection may be idle before it is pinged ahead of a write.
-	restTime = time.Second
+	// A connection that was idle for longer than idleTime is pinged before the next write.
+	idleTime = time.Second
 )
 
 type store struct {
@@ -53,10 +57,10 @@ type store struct {
 	group  *engine.Group
 	watch  engine.Watch
 
-	// Used only by the goroutine that leads a batch.
-	conn       *pgx.Conn // nil when lost
+	// Only the goroutine that leads a batch uses these fields.
+	conn       *pgx.Conn // nil if the connection was lost
 	used       time.Time
-	conflicted bool // the last batch conflicted with another one
+	conflicted bool // whether the last batch conflicted with another transaction
 
 	mu     sync.Mutex
 	owner  string
@@ -66,11 +70,11 @@ type store struct {
 
 var _ state.DB = (*store)(nil)
 
-// Open opens the store at a URL and creates missing tables.
+// Open opens the store at a URL. It creates missing tables and upgrades an older schema.
 func Open(ctx context.Context, url string) (state.DB, error) {
 	s, err := open(ctx, url, migrations.List())
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the store: %w", once{explain(err)})
+		return nil, fmt.Errorf("cannot open the store: %w", uniqueLines{explain(err)})
 	}
 	return s, nil
 }
@@ -80,7 +84,7 @@ func open(ctx context.Context, url string, list []string) (_ *store, err error) 
 	if err != nil {
 		return nil, err // pgx masks the password
 	}
-	config.MaxConns = maxReaders + 1 // one polls for commits
+	config.MaxConns = maxReaders + 1 // one more connection polls for commits
 	config.MinConns = 0
 	config.PingTimeout = answerTime
 	if config.ConnConfig.ConnectTimeout == 0 {
@@ -107,14 +111,14 @@ func open(ctx context.Context, url string, list []string) (_ *store, err error) 
 		return nil, err
 	}
 	s.watch.Look, s.watch.First, s.watch.Longest = s.look, 25*time.Millisecond, 250*time.Millisecond
-	s.group = engine.New(s.begin, nil) // no try: begin may have to connect
+	s.group = engine.New(s.begin, nil) // there is no try callback, because begin may have to connect
 	return s, nil
 }
 
 func (s *store) connect(ctx context.Context) (*pgx.Conn, error) {
 	config := s.config.Copy()
-	// The planner scans small tables completely. A serializable transaction would then
-	// conflict with every other writer of the table.
+	// By default, the planner reads small tables completely. A serializable transaction would then conflict with
+	// every other writer of the table.
 	config.RuntimeParams["enable_seqscan"] = "off"
 	config.RuntimeParams["statement_timeout"] = fmt.Sprint(workTime.Milliseconds())
 	for name, value := range keepAlive {
@@ -138,11 +142,11 @@ func (s *store) Read(ctx context.Context, f func(state.Tx) error) (err error) {
 	if err != nil {
 		return explain(s.orClosed(err))
 	}
-	defer conn.Release() // ends the connection if it is still in a transaction
-	l := &line{ctx: ctx, conn: conn.Conn(), ahead: []string{`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`}}
+	defer conn.Release() // closes the connection if a transaction is still open
+	l := &pipeline{ctx: ctx, conn: conn.Conn(), ahead: []string{`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`}}
 	defer func() {
 		if conn.Conn().PgConn().TxStatus() != 'I' && !conn.Conn().IsClosed() {
-			err = errors.Join(err, simple(ctx, conn.Conn(), `ROLLBACK`))
+			err = errors.Join(err, runSimple(ctx, conn.Conn(), `ROLLBACK`))
 		}
 	}()
 	return engine.Run(ctx, l.statement, f)
@@ -152,7 +156,7 @@ func (s *store) Changed(ctx context.Context) error { return s.watch.Wait(ctx) }
 
 // look returns the server's current snapshot, which changes with every commit.
 func (s *store) look() (now string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), roundTripLimit)
 	defer cancel()
 	err = s.pool.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&now)
 	return now, explain(err)
@@ -176,7 +180,7 @@ func (s *store) isClosed() bool {
 	return s.closed
 }
 
-// orClosed returns ErrClosed in place of err if the store is closed.
+// orClosed returns ErrClosed if the store is closed. Otherwise orClosed returns err.
 func (s *store) orClosed(err error) error {
 	if s.isClosed() {
 		return state.ErrClosed
@@ -184,7 +188,7 @@ func (s *store) orClosed(err error) error {
 	return err
 }
 
-// Scrub does nothing: the server's vacuum removes dead rows.
+// Scrub does nothing, because the server's vacuum removes deleted rows.
 func (s *store) Scrub(context.Context) error { return nil }
 
 func (s *store) Close() error {
@@ -202,13 +206,13 @@ func (s *store) Close() error {
 	return nil
 }
 
-// release frees everything that open acquired. The explicit unlock only makes the end of
-// the ownership visible sooner than the closed connection would, so its error is ignored.
+// release closes the connection and the pool. It first releases the owner's lock, so that other processes notice sooner
+// that the owner is gone. Errors are ignored, because the server releases the lock when the connection is closed.
 func (s *store) release() {
 	if s.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = simple(ctx, s.conn, `SELECT pg_advisory_unlock_all()`)
+		_ = runSimple(ctx, s.conn, `SELECT pg_advisory_unlock_all()`)
 		_ = s.conn.Close(ctx)
 	}
 	if s.pool != nil {
@@ -216,7 +220,7 @@ func (s *store) release() {
 	}
 }
 
-// migrationLock serialises changes of the schema.
+// migrationLock is the advisory lock that a connection holds while it changes the schema.
 const migrationLock = 0x616d626974_01
 
 func migrate(ctx context.Context, conn *pgx.Conn, list []string) error {
@@ -224,7 +228,7 @@ func migrate(ctx context.Context, conn *pgx.Conn, list []string) error {
 	if err := conn.QueryRow(ctx, `SELECT to_regclass('schema_version') IS NOT NULL`).Scan(&exists); err != nil {
 		return err
 	}
-	tx := engine.NewTx(ctx, (&line{ctx: ctx, conn: conn}).statement)
+	tx := engine.NewTx(ctx, (&pipeline{ctx: ctx, conn: conn}).statement)
 	if exists {
 		version, err := migrations.Version(tx)
 		if err != nil {
@@ -240,4 +244,47 @@ func migrate(ctx context.Context, conn *pgx.Conn, list []string) error {
 		}
 		return migrations.Run(tx, list)
 	})
+}
+
+// dialer detects lost connections within about ten seconds. A connection is not closed when the other machine loses
+// power or a firewall forgets the connection. Client and server must therefore probe the connection, even while it is
+// idle.
+var dialer = &net.Dialer{
+	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
+	Control:         setUserTimeout,
+}
+
+// keepAlive contains server settings for an owner's connection. With the default settings, the server would hold an
+// owner's lock for hours after the owner's machine lost power.
+var keepAlive = map[string]string{
+	"tcp_keepalives_idle":     "10",
+	"tcp_keepalives_interval": "5",
+	"tcp_keepalives_count":    "3",
+}
+
+// Unproven returns the first remote host in a URL whose TLS certificate would not be verified. It returns "" if there
+// is no such host. It also returns "" for an invalid URL, because Open then fails.
+func Unproven(url string) string {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return ""
+	}
+	unproven := func(host string, c *tls.Config) bool {
+		return !onThisMachine(host) && (c == nil || c.InsecureSkipVerify)
+	}
+	if unproven(config.Host, config.TLSConfig) {
+		return config.Host
+	}
+	for _, f := range config.Fallbacks {
+		if unproven(f.Host, f.TLSConfig) {
+			return f.Host
+		}
+	}
+	return ""
+}
+
+// onThisMachine reports whether host is a loopback address or the directory of a Unix socket.
+func onThisMachine(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || filepath.IsAbs(host) || err == nil && ip.Unmap().IsLoopback()
 }

@@ -9,7 +9,7 @@ func TestUnproven(t *testing.T) {
 		{"", "postgres://u@db/x?sslmode=allow", "db"},
 		{"", "postgres://u@db/x?sslmode=prefer", "db"},
 		{"", "postgres://u@db/x?sslmode=require", "db"},
-		{"", "postgres://u@db/x?sslmode=verify-ca", "db"}, // of anybody with a certificate of the same authority
+		{"", "postgres://u@db/x?sslmode=verify-ca", "db"}, // accepts every certificate from the same authority
 		{"", "postgres://u@db/x?sslmode=verify-full", ""},
 		{"", "postgres://u@db/x?sslrootcert=system", ""},
 		{"verify-full", "postgres://u@db/x", ""},
@@ -26,7 +26,7 @@ func TestUnproven(t *testing.T) {
 	} {
 		t.Setenv("PGSSLMODE", tt.mode)
 		if got := Unproven(tt.url); got != tt.want {
-			t.Errorf("PGSSLMODE=%s %s: %q, want %q", tt.mode, tt.url, got, tt.want)
+			t.Errorf("with PGSSLMODE=%s, Unproven(%s) = %q, want %q", tt.mode, tt.url, got, tt.want)
 		}
 	}
 }

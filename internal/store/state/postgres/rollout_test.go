@@ -11,12 +11,12 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// Two versions share a store during a rollout: running processes of the older version
-// continue, new ones are refused.
+// During a rollout, two versions share a store: running processes of the older version continue, and new
+// processes of the older version are refused.
 func TestTwoVersionsSideBySide(t *testing.T) {
 	statetest.Places(t, func(t *testing.T, place string) {
 		if !strings.HasPrefix(place, "postgres") {
-			return // the SQLite engine has its own
+			return // the SQLite engine has its own test
 		}
 		list := migrations.List()
 		old, err := postgres.OpenWith(t.Context(), place, list[:len(list)-1])
@@ -31,7 +31,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 				return err
 			})
 			if err != nil {
-				t.Errorf("%s cannot write: %v", id, err)
+				t.Errorf("write %q failed: %v", id, err)
 			}
 		}
 		write(old, "old, before")
@@ -47,10 +47,10 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 			return tx.Query(`SELECT COUNT(*) FROM spent`, nil, func(r state.Row) error { return r.Scan(&n) })
 		})
 		if err != nil || n != 3 {
-			t.Errorf("there are %d rows, not 3: %v", n, err)
+			t.Errorf("got %d rows, want 3; error %v", n, err)
 		}
 		if db, err := postgres.OpenWith(t.Context(), place, list[:len(list)-1]); !errors.Is(err, state.ErrNewer) {
-			t.Errorf("an older ambit opens it: %v, %v", db, err)
+			t.Errorf("opening with an older version: got %v, %v; want ErrNewer", db, err)
 		}
 	})
 }

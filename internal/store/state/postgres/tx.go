@@ -2,7 +2,10 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,45 +16,45 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/engine"
 )
 
-// line sends statements over a connection, each preceded by the pending statements.
-type line struct {
+// pipeline sends statements over a connection. Each statement is sent together with the pending statements.
+type pipeline struct {
 	ctx    context.Context
-	limit  time.Duration // for each round trip; 0 if ctx bounds them
+	limit  time.Duration // the time limit of each round trip; 0 means none
 	conn   *pgx.Conn
-	ahead  []string // pending: sent before the next statement
-	failed error    // of the connection or the whole transaction
+	ahead  []string // the pending statements, which are sent before the next statement
+	failed error    // the error that closed the connection or aborted the transaction
 }
 
-// trip returns the context of one round trip. A batch as a whole has no limit: on a busy
-// machine, a batch that makes progress is not lost.
-func (l *line) trip() (context.Context, context.CancelFunc) {
+// tripContext returns the context for one round trip. Each round trip has a time limit, but the whole batch does not. A
+// slow batch on a busy machine therefore does not fail while it makes progress.
+func (l *pipeline) tripContext() (context.Context, context.CancelFunc) {
 	if l.limit == 0 {
 		return l.ctx, func() {}
 	}
 	return context.WithTimeout(l.ctx, l.limit)
 }
 
-func (l *line) simple(statements string) error {
-	ctx, cancel := l.trip()
+func (l *pipeline) runSimple(statements string) error {
+	ctx, cancel := l.tripContext()
 	defer cancel()
-	return simple(ctx, l.conn, statements)
+	return runSimple(ctx, l.conn, statements)
 }
 
-// send runs the pending statements and then query in one round trip.
-func (l *line) send(query string, args []any, each func(state.Row) error) (tag string, err error) {
+// send runs the pending statements and then the query in one round trip.
+func (l *pipeline) send(query string, args []any, visit func(state.Row) error) (tag string, err error) {
 	t := &pgx.Batch{}
 	for _, statement := range l.ahead {
 		t.Queue(statement)
 	}
 	t.Queue(query, args...)
-	ctx, cancel := l.trip()
+	ctx, cancel := l.tripContext()
 	defer cancel()
 	results := l.conn.SendBatch(ctx, t)
 	defer func() {
 		if e := results.Close(); err == nil {
 			err = e
 		}
-		if again(err) || l.conn.IsClosed() {
+		if isConflict(err) || l.conn.IsClosed() {
 			l.failed = err
 		}
 	}()
@@ -66,8 +69,8 @@ func (l *line) send(query string, args []any, each func(state.Row) error) (tag s
 		return "", err
 	}
 	defer rows.Close()
-	for rows.Next() && each != nil {
-		if err := each(row{l.conn.TypeMap(), rows}); err != nil {
+	for rows.Next() && visit != nil {
+		if err := visit(row{l.conn.TypeMap(), rows}); err != nil {
 			return "", err
 		}
 	}
@@ -75,21 +78,21 @@ func (l *line) send(query string, args []any, each func(state.Row) error) (tag s
 	return rows.CommandTag().String(), rows.Err()
 }
 
-// lost returns why the whole transaction cannot continue, or nil.
-func (l *line) lost() error {
+// lost returns the reason why the whole transaction cannot continue, or nil.
+func (l *pipeline) lost() error {
 	switch {
 	case l.conn.IsClosed() && l.failed == nil:
 		return fmt.Errorf("%w: the connection is closed", state.ErrLost)
 	case l.conn.IsClosed():
 		return fmt.Errorf("%w: %w", state.ErrLost, l.failed)
-	case again(l.failed):
+	case isConflict(l.failed):
 		return fmt.Errorf("%w: %w", engine.ErrAgain, l.failed)
 	}
 	return l.failed
 }
 
-func (l *line) statement(query string, args []any, each func(state.Row) error) (rows int64, err error) {
-	tag, err := l.send(query, args, each)
+func (l *pipeline) statement(query string, args []any, visit func(state.Row) error) (rows int64, err error) {
+	tag, err := l.send(query, args, visit)
 	return pgconn.NewCommandTag(tag).RowsAffected(), explain(err)
 }
 
@@ -101,7 +104,7 @@ type row struct {
 func (r row) Scan(into ...any) error {
 	fields, raw := r.rows.FieldDescriptions(), r.rows.RawValues()
 	if len(raw) != len(into) {
-		return fmt.Errorf("%w: %d columns are scanned into %d places", state.ErrTx, len(raw), len(into))
+		return fmt.Errorf("%w: cannot scan %d columns into %d variables", state.ErrTx, len(raw), len(into))
 	}
 	for i, to := range into {
 		bytes := false
@@ -113,13 +116,13 @@ func (r row) Scan(into ...any) error {
 		case *[]byte:
 			*to, bytes = nil, true
 		default:
-			return fmt.Errorf("%w: column %d is scanned into a %T", state.ErrTx, i+1, to)
+			return fmt.Errorf("%w: column %d cannot be scanned into a %T", state.ErrTx, i+1, to)
 		}
 		if raw[i] == nil {
 			continue
 		}
 		if oid := fields[i].DataTypeOID; bytes != (oid == pgtype.ByteaOID) {
-			return fmt.Errorf("%w: column %d is scanned into a %T", state.ErrTx, i+1, to)
+			return fmt.Errorf("%w: column %d cannot be scanned into a %T", state.ErrTx, i+1, to)
 		}
 		if err := r.types.Scan(fields[i].DataTypeOID, fields[i].Format, raw[i], to); err != nil {
 			return fmt.Errorf("%w: column %d: %w", state.ErrTx, i+1, err)
@@ -127,3 +130,43 @@ func (r row) Scan(into ...any) error {
 	}
 	return nil
 }
+
+func code(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// isConflict reports whether err means that a transaction conflicted and can be repeated.
+func isConflict(err error) bool {
+	c := code(err)
+	return c == "40001" || c == "40P01" // serialization failure, deadlock
+}
+
+var kinds = map[string]error{
+	"25006": state.ErrReadOnly, // a read-only server
+	"42501": state.ErrReadOnly, // insufficient privilege
+	"53100": state.ErrFull,
+	"XX001": state.ErrDamaged,
+	"XX002": state.ErrDamaged,
+}
+
+// explain wraps an error from the server together with the matching error of package state, if any.
+func explain(err error) error { return engine.Explain(kinds[code(err)], err) }
+
+// uniqueLines is an error whose text contains each line only once. pgx reports the same failure twice, because it tries
+// to connect with TLS and without TLS.
+type uniqueLines struct{ error }
+
+func (e uniqueLines) Error() string {
+	var lines []string
+	for line := range strings.SplitSeq(e.error.Error(), "\n") {
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (e uniqueLines) Unwrap() error { return e.error }

@@ -2,7 +2,7 @@ package sqlite
 
 import "golang.org/x/sys/unix"
 
-// networkDisk returns the name of the network file system that contains dir, or "".
+// networkDisk returns the name of the network file system that contains dir. It returns "" for a local file system.
 func networkDisk(dir string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

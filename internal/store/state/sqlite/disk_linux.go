@@ -2,9 +2,9 @@ package sqlite
 
 import "golang.org/x/sys/unix"
 
-// networkDisks lists file systems whose locks or shared memory do not work between
-// machines. FUSE and 9p are included because they may hide one: sshfs, Windows drives in
-// WSL, and shared folders of virtual machines use them.
+// networkDisks lists file systems on which locks or shared memory do not work between machines. FUSE and 9p are listed
+// because they can give access to files on another machine. Examples are sshfs, Windows drives in WSL, and shared
+// folders of virtual machines.
 var networkDisks = map[int64]string{
 	unix.NFS_SUPER_MAGIC:   "NFS",
 	unix.SMB_SUPER_MAGIC:   "SMB",
@@ -23,12 +23,12 @@ var networkDisks = map[int64]string{
 	0x47504653:             "GPFS",
 }
 
-// networkDisk returns the name of the network file system that contains dir, or "".
+// networkDisk returns the name of the network file system that contains dir. It returns "" for a local file system.
 func networkDisk(dir string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return "", err
 	}
-	// The field's type differs between architectures; the number has 32 bits.
+	// The type of the field depends on the architecture. Only the lower 32 bits are used.
 	return networkDisks[int64(uint32(s.Type))], nil
 }

@@ -20,13 +20,13 @@ func TestNetworkDiskIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	kind := int64(uint32(s.Type))
-	networkDisks[kind] = "a test disk" // as if
+	networkDisks[kind] = "a test disk" // treat the type of the test directory as a network file system
 	defer delete(networkDisks, kind)
 	if _, err := Open(t.Context(), filepath.Join(dir, "state.db")); !errors.Is(err, state.ErrNetworkDisk) {
-		t.Errorf("Open returned %v", err)
+		t.Errorf("Open returned the error %v, want ErrNetworkDisk", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "state.db")); err == nil {
-		t.Error("a store was made there")
+		t.Error("Open created the store file")
 	}
 }
 
@@ -40,7 +40,7 @@ func TestReadOnlyFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.Chmod(dir, 0o700)
-	if os.Getuid() == 0 { // root may write anywhere, so this thread is not root for files
+	if os.Getuid() == 0 { // root can write anywhere, so this thread accesses files as another user
 		runtime.LockOSThread()
 		if err := unix.Setfsuid(65534); err != nil {
 			t.Fatal(err)
@@ -52,7 +52,7 @@ func TestReadOnlyFolder(t *testing.T) {
 	}
 	for _, name := range []string{file, filepath.Join(dir, "new", "state.db")} {
 		if _, err := Open(t.Context(), name); !errors.Is(err, state.ErrReadOnly) {
-			t.Errorf("Open returned %v", err)
+			t.Errorf("Open returned the error %v, want ErrReadOnly", err)
 		}
 	}
 }

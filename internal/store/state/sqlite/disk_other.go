@@ -2,5 +2,5 @@
 
 package sqlite
 
-// networkDisk cannot be determined on this system.
+// networkDisk always returns "", because there is no implementation for this system.
 func networkDisk(string) (string, error) { return "", nil }

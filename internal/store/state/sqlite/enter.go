@@ -11,54 +11,55 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// lockTime bounds how long a write waits for the lock of another process. A batch takes
-// milliseconds and a schema step seconds. A process that holds the lock for longer may be
-// stopped, and would hold it for ever. Tests make lockTime shorter.
+// lockTime is how long a write waits while another process holds the store lock. A batch holds the store lock for
+// milliseconds, and a migration for seconds. A process that holds the store lock for longer may be suspended and might
+// never release it. Tests make lockTime shorter.
 var lockTime = 20 * time.Second
 
-// againTime bounds the wait of writes that arrive after lockTime has passed.
-const againTime = time.Second
+// rejectInterval is the interval at which waiting writes are rejected after lockTime has passed.
+const rejectInterval = time.Second
 
-// enter waits without limit until this process may write. Only the committing goroutine
-// calls it. Members that wait for its batch are refused after lockTime.
+// enter waits without a time limit until this process has the store lock. Only the goroutine that begins a batch
+// calls enter. After lockTime, the members that wait for the batch get an error.
 func (s *store) enter() error {
 	s.entering.Store(true)
 	defer s.entering.Store(false)
 	since, entered := time.Now(), make(chan struct{})
-	timer := time.AfterFunc(lockTime, func() { s.refuse(since, entered) })
+	timer := time.AfterFunc(lockTime, func() { s.rejectWaiting(since, entered) })
 	defer func() {
 		timer.Stop()
 		close(entered)
 	}()
-	return enter(s.turns, s.lock)
+	return enter(s.turnFile, s.lock)
 }
 
-// refuse fails all waiting members every againTime, until the lock is acquired.
-func (s *store) refuse(since time.Time, entered <-chan struct{}) {
-	pause := time.NewTicker(againTime)
+// rejectWaiting makes all waiting members fail, immediately and then once per rejectInterval. It returns when lockHeld
+// is closed, which means that this process has the store lock.
+func (s *store) rejectWaiting(since time.Time, lockHeld <-chan struct{}) {
+	pause := time.NewTicker(rejectInterval)
 	defer pause.Stop()
 	for {
 		err := s.locked(since)
 		select {
-		case <-entered:
+		case <-lockHeld:
 			return
 		default:
 			s.group.Fail(err)
 		}
 		select {
-		case <-entered:
+		case <-lockHeld:
 			return
 		case <-pause.C:
 		}
 	}
 }
 
-// enterFirst is enter for Open, when there are no members yet. If the wait times out,
-// the files are closed once the lock is acquired, or when this process ends.
+// enterFirst is the variant of enter for Open. It fails after lockTime or when ctx is done. In that case, a background
+// goroutine waits until it has the store lock and then closes both files.
 func (s *store) enterFirst(ctx context.Context) (err error) {
-	turns, file := s.turns, s.lock
+	turnFile, file := s.turnFile, s.lock
 	since, entered := time.Now(), make(chan error, 1)
-	go func() { entered <- enter(turns, file) }()
+	go func() { entered <- enter(turnFile, file) }()
 	timer := time.NewTimer(lockTime)
 	defer timer.Stop()
 	select {
@@ -69,52 +70,53 @@ func (s *store) enterFirst(ctx context.Context) (err error) {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	s.turns, s.lock = nil, nil
+	s.turnFile, s.lock = nil, nil
 	go func() {
 		<-entered
 		file.Close()
-		turns.Close()
+		turnFile.Close()
 	}()
 	return err
 }
 
-// enter waits for the lock. A writer takes the turn first and holds it until it has the
-// lock, so a process that has just written cannot overtake the waiting ones.
-func enter(turns, file *os.File) error {
-	if err := home.Lock(turns); err != nil {
+// enter waits for the store lock. It first locks turnFile, and keeps turnFile locked until it has the store lock. A
+// waiting process therefore gets the store lock before a process that has just released it.
+func enter(turnFile, file *os.File) error {
+	if err := home.Lock(turnFile); err != nil {
 		return err
 	}
-	return errors.Join(home.Lock(file), home.Unlock(turns))
+	return errors.Join(home.Lock(file), home.Unlock(turnFile))
 }
 
-// tryEnter is enter without waiting.
+// tryEnter is like enter, but does not wait. The first result reports whether this process has the store lock.
 func (s *store) tryEnter() (bool, error) {
-	ok, err := home.TryLock(s.turns)
+	ok, err := home.TryLock(s.turnFile)
 	if err != nil || !ok {
 		return false, err
 	}
 	ok, err = home.TryLock(s.lock)
-	return ok, errors.Join(err, home.Unlock(s.turns))
+	return ok, errors.Join(err, home.Unlock(s.turnFile))
 }
 
-// locked names the process that holds the lock, if it can be found. A process that holds
-// only the turn counts as well: it may have been stopped while it waited.
+// locked returns an error that wraps ErrLocked. The error message contains the process that holds the store lock, if
+// that process can be found. Otherwise, it contains the process that has locked turnFile, if any.
 func (s *store) locked(since time.Time) error {
 	from := since.Format(time.TimeOnly)
 	for _, file := range []string{s.file + ".lock", s.file + ".turn"} {
-		by, ok := findHolder(file)
-		if !ok || by.pid == os.Getpid() { // this process holds the turn while it waits
+		h, ok := findHolder(file)
+		if !ok || h.pid == os.Getpid() { // this process has locked turnFile while it waits
 			continue
 		}
-		fix := "Wait until it finishes or end it, then try again"
-		if by.stopped {
-			fix = fmt.Sprintf("The process is stopped: continue it with kill -CONT %d or end it, then try again", by.pid)
+		fix := "Wait until the process finishes, or terminate it. Then try again"
+		if h.stopped {
+			fix = fmt.Sprintf("The process is suspended. Resume it (kill -CONT %d) or terminate it. Then try again", h.pid)
 		}
-		return fmt.Errorf("%w: process %d (%s) has held the lock since %s or longer. %s",
-			state.ErrLocked, by.pid, by.name, from, fix)
+		return fmt.Errorf("%w: process %d (%s) has held the lock since at least %s. %s",
+			state.ErrLocked, h.pid, h.name, from, fix)
 	}
-	return fmt.Errorf("%w: another process has held %s.lock since %s or longer. "+
-		"Check which other programs use this store, and whether one of them is stopped", state.ErrLocked, s.file, from)
+	return fmt.Errorf("%w: another process has held the lock %s.lock since at least %s. "+
+		"Find the other processes that use this store, and check whether one of them is suspended or hangs",
+		state.ErrLocked, s.file, from)
 }
 
 // holder is a process that holds a lock.

@@ -16,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
 
-// keep writes to a store, prints a line, and holds the lock until its input ends.
+// keep writes to a store, prints a line, and holds the lock until its standard input is closed.
 func keep(file string) error {
 	s, err := Open(context.Background(), file)
 	if err != nil {
@@ -33,7 +33,7 @@ func keep(file string) error {
 	return errors.Join(err, s.Close())
 }
 
-// shortly makes the time that the lock is waited for short.
+// shortly sets lockTime to a short time.
 func shortly(t *testing.T) {
 	t.Helper()
 	before := lockTime
@@ -41,8 +41,8 @@ func shortly(t *testing.T) {
 	t.Cleanup(func() { lockTime = before })
 }
 
-// Opening a store that needs an upgrade waits for the lock too, and leaves nothing behind
-// when it is cancelled.
+// Opening a store that needs an upgrade waits for the lock, but only for lockTime. A canceled call of Open
+// leaves nothing behind.
 func TestOpeningIsBounded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	first := testOpen(t, file, migrations.List())
@@ -62,36 +62,38 @@ func TestOpeningIsBounded(t *testing.T) {
 	if _, err := open(ctx, file, more); !errors.Is(err, state.ErrLocked) {
 		t.Errorf("a waiting open returned %v", err)
 	}
-	testOpen(t, file, migrations.List()) // has nothing to wait for
+	testOpen(t, file, migrations.List()) // needs no upgrade, so it does not wait
 	if err := home.Unlock(first.lock); err != nil {
 		t.Fatal(err)
 	}
 	lockTime = time.Minute
 	if n := read(t, testOpen(t, file, more), `SELECT count(*) FROM more`); n != 0 {
-		t.Errorf("%d rows", n)
+		t.Errorf("the new table has %d rows, want 0", n)
 	}
 }
 
-// A program that knows nothing of our lock may keep SQLite's.
+// A program can hold SQLite's own lock without using ambit's lock file. Write then fails with
+// ErrLocked.
 func TestForeignLock(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	s, foreign := testOpen(t, file, migrations.List()), testOpen(t, file, migrations.List())
 	s.writer.SetBusyTimeout(time.Millisecond)
-	if err := foreign.writer.do(`BEGIN IMMEDIATE`); err != nil {
+	if err := foreign.writer.exec(`BEGIN IMMEDIATE`); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(s, `UPDATE logs SET born = 2`); !errors.Is(err, state.ErrLocked) {
-		t.Errorf("Write returned %v", err)
+		t.Errorf("Write returned the error %v, want ErrLocked", err)
 	}
-	if err := foreign.writer.do(`ROLLBACK`); err != nil {
+	if err := foreign.writer.exec(`ROLLBACK`); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(s, `UPDATE logs SET born = 3`); err != nil {
-		t.Errorf("when it was free, Write returned %v", err)
+		t.Errorf("after the lock was released, Write returned the error %v", err)
 	}
 }
 
-// Who waits has the turn himself, and does not blame himself for it.
+// A waiting process has itself locked turnFile. The error message must not name this process as the
+// holder of the lock.
 func TestWaiterIsNotToBlame(t *testing.T) {
 	s := &store{file: filepath.Join(t.TempDir(), "state.db")}
 	turns, err := os.Create(s.file + ".turn")
@@ -104,6 +106,6 @@ func TestWaiterIsNotToBlame(t *testing.T) {
 	}
 	err = s.locked(time.Now())
 	if !errors.Is(err, state.ErrLocked) || strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
-		t.Errorf("it is %v", err)
+		t.Errorf("got error %v, want ErrLocked without the id of this process", err)
 	}
 }

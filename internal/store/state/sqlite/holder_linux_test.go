@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,9 +18,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
 
-// A process that is stopped during a write holds the lock for ever. A write of another
-// process is refused in time with an error that names the stopped process. After the
-// process continues, both can write.
+// A process that is stopped during a write holds the lock until it continues. A write of another process fails
+// in time, with an error that names the stopped process. After the process continues, both processes can write.
 func TestStoppedNeighbour(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	s := testOpen(t, file, migrations.List())
@@ -37,8 +37,8 @@ func TestStoppedNeighbour(t *testing.T) {
 	if err := neighbour.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatal(said, err)
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(line, err)
 	}
 	pid := neighbour.Process.Pid
 	send := func(signal syscall.Signal, wait int) {
@@ -51,24 +51,24 @@ func TestStoppedNeighbour(t *testing.T) {
 	defer cancel()
 	refused := func(words ...string) {
 		t.Helper()
-		err := s.Write(ctx, func(state.Tx) error { t.Error("it was begun"); return nil })
+		err := s.Write(ctx, func(state.Tx) error { t.Error("the write began although another process holds the lock"); return nil })
 		if !errors.Is(err, state.ErrLocked) {
-			t.Fatalf("Write returned %v", err)
+			t.Fatalf("Write returned the error %v, want ErrLocked", err)
 		}
 		for _, word := range words {
 			if !strings.Contains(err.Error(), word) {
-				t.Errorf("%q does not say %q", err, word)
+				t.Errorf("the error %q does not contain %q", err, word)
 			}
 		}
 	}
 
 	shortly(t)
-	refused(fmt.Sprintf("process %d", pid), filepath.Base(os.Args[0])[:4], "Wait until it finishes")
+	refused(fmt.Sprintf("process %d", pid), filepath.Base(os.Args[0])[:4], "Wait until the process finishes")
 	send(syscall.SIGSTOP, syscall.WUNTRACED)
 	refused(fmt.Sprintf("kill -CONT %d", pid))
-	refused("is stopped") // later writes, too
+	refused("is suspended") // a later write fails too
 	if n := read(t, s, `SELECT count(*) FROM logs WHERE born = 1`); n != 0 {
-		t.Errorf("what is not committed is read: %d", n)
+		t.Errorf("a read returned %d uncommitted rows", n)
 	}
 
 	send(syscall.SIGCONT, syscall.WCONTINUED)
@@ -83,11 +83,57 @@ func TestStoppedNeighbour(t *testing.T) {
 		t.Error(err)
 	}
 	if n := read(t, s, `SELECT born FROM logs`); n != 2 {
-		t.Errorf("of two writes there is %d", n)
+		t.Errorf("born is %d, want 2 after both writes", n)
 	}
 }
 
-// awaited waits for the state change of a child that option selects.
+// findHolder finds the holder of a lock while many other locks are released and acquired.
+func TestHolderAmongMany(t *testing.T) {
+	lock := func(name string) *os.File {
+		f, err := os.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	dir := t.TempDir()
+	var others []*os.File
+	for i := range 300 {
+		others = append(others, lock(filepath.Join(dir, fmt.Sprint(i))))
+	}
+	held := lock(filepath.Join(dir, "held"))
+	done := make(chan struct{})
+	var churn sync.WaitGroup
+	churn.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			fd := int(others[i%len(others)].Fd())
+			syscall.Flock(fd, syscall.LOCK_UN)
+			syscall.Flock(fd, syscall.LOCK_EX)
+		}
+	})
+	missed := 0
+	for range 200 {
+		if h, ok := findHolder(held.Name()); !ok || h.pid != os.Getpid() {
+			missed++
+		}
+	}
+	close(done)
+	churn.Wait()
+	if missed > 0 {
+		t.Errorf("findHolder missed the holder %d times out of 200", missed)
+	}
+}
+
+// awaited waits for a state change of a child process; option selects which changes count.
 func awaited(pid, option int) error {
 	for {
 		if _, err := syscall.Wait4(pid, nil, option, nil); err != syscall.EINTR {

@@ -2,5 +2,5 @@
 
 package sqlite
 
-// findHolder has no implementation on this system.
+// findHolder always returns false, because there is no implementation for this system.
 func findHolder(string) (holder, bool) { return holder{}, false }

@@ -8,10 +8,11 @@ import (
 	"go.uber.org/goleak"
 )
 
-// envKeeper names the store that a copy of this test program keeps locked.
+// A copy of this test program keeps a store locked. envKeeper is the environment variable that
+// names this store.
 const envKeeper = "AMBIT_TEST_KEEPER"
 
-// Whatever a test starts ends with it.
+// TestMain fails if a test leaves a goroutine running.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(envKeeper); file != "" {
 		if err := keep(file); err != nil {

@@ -11,11 +11,11 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// An owner is a file that its process keeps locked. The kernel releases the lock when the
-// process ends, however it ends, so ownership needs no timeout. Names are never reused:
-// an owner without a file is dead.
+// Each owner of the store has a file in the directory owners. The owner's process keeps the file locked. The kernel
+// releases the lock when the process exits for any reason, so no timeout is needed. Names are never reused, so an
+// owner without a file is dead.
 
-// claim creates an owner in dir.
+// claim creates and locks a file in dir for a new owner.
 func claim(dir string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(filepath.Join(dir, rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -26,16 +26,16 @@ func claim(dir string) (*os.File, error) {
 		if err != nil {
 			return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 		}
-		// Another process may have swept the file before it was locked.
-		if ours && same(f) {
+		// Another process may have removed the file before it was locked here.
+		if ours && sameFile(f) {
 			return f, nil
 		}
 		f.Close()
 	}
 }
 
-// same reports whether an open file still has its name.
-func same(f *os.File) bool {
+// sameFile reports whether the name of an open file still refers to that file.
+func sameFile(f *os.File) bool {
 	here, err := f.Stat()
 	if err != nil {
 		return false
@@ -44,10 +44,10 @@ func same(f *os.File) bool {
 	return err == nil && os.SameFile(here, there)
 }
 
-// alive reports whether an owner holds the lock of its file.
+// alive reports whether an owner still has its file locked.
 func alive(dir, owner string) (bool, error) {
 	if owner == "" || strings.Trim(owner, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
-		return false, nil // not a name that claim creates, and perhaps a path
+		return false, nil // claim never creates such a name, which could be the path of another file
 	}
 	f, err := os.OpenFile(filepath.Join(dir, owner), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,8 +64,8 @@ func alive(dir, owner string) (bool, error) {
 	return !free, err
 }
 
-// sweep removes the files of dead owners. It ignores errors: nothing depends on it, and
-// the next sweep tries again.
+// sweep removes the files of dead owners. Errors are ignored, because nothing depends on the removal and the next
+// call tries again.
 func sweep(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -83,7 +83,8 @@ func sweep(dir string) {
 	}
 }
 
-// release ends an ownership. Another process may sweep the file before release removes it.
+// release unlocks and removes the file of an owner. The file may be missing, because another process may have removed
+// it.
 func release(f *os.File) error {
 	err := errors.Join(home.Unlock(f), f.Close())
 	if e := os.Remove(f.Name()); !errors.Is(e, fs.ErrNotExist) {

@@ -9,6 +9,5 @@ import (
 
 const errQuota = syscall.EDQUOT
 
-// remove removes an owner's file while it is locked, so that its owner cannot lock it
-// meanwhile.
+// remove removes the file of a dead owner. The caller has locked the file, so no new owner can lock the file.
 func remove(f *os.File) error { return os.Remove(f.Name()) }

@@ -10,7 +10,7 @@ import (
 
 const errQuota = windows.ERROR_DISK_FULL
 
-// networkDisk returns "a network drive" if dir is on one, or "".
+// networkDisk returns "a network drive" if dir is on a network drive. Otherwise networkDisk returns "".
 func networkDisk(dir string) (string, error) {
 	root, err := windows.UTF16PtrFromString(filepath.VolumeName(dir) + `\`)
 	if err != nil {
@@ -22,8 +22,8 @@ func networkDisk(dir string) (string, error) {
 	return "", nil
 }
 
-// remove removes an owner's file. Windows requires that it is closed first, so a recent
-// file is kept: its owner may be about to lock it.
+// remove closes and removes the file of a dead owner. Windows removes only closed files. A file that is less than a
+// minute old is kept, because its owner may be about to lock it.
 func remove(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil {

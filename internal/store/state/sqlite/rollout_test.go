@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/migrations"
 )
 
-// Two versions share a store during a rollout: running processes of the older version
-// continue, new ones are refused, and there is a copy of the older store.
+// During a rollout, two versions share a store: running processes of the older version continue, and new
+// processes of the older version are refused. The upgrade makes a copy of the older store.
 func TestTwoVersionsSideBySide(t *testing.T) {
 	file, list := filepath.Join(t.TempDir(), "state.db"), migrations.List()
 	before := list[:len(list)-1]
@@ -24,7 +24,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 			return err
 		})
 		if err != nil {
-			t.Errorf("%s cannot write: %v", id, err)
+			t.Errorf("write %q failed: %v", id, err)
 		}
 	}
 	write(old, "old, before")
@@ -32,17 +32,17 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	write(fresh, "new")
 	write(old, "old, after")
 	if n := read(t, fresh, `SELECT COUNT(*) FROM spent`); n != 3 {
-		t.Errorf("there are %d rows, not 3", n)
+		t.Errorf("got %d rows, want 3", n)
 	}
 	if s, err := open(t.Context(), file, before); !errors.Is(err, state.ErrNewer) {
-		t.Errorf("an older ambit opens it: %v, %v", s, err)
+		t.Errorf("opening with an older version: got %v, %v; want ErrNewer", s, err)
 	}
 	copied := fmt.Sprintf("%s.v%d", file, len(before))
 	if _, err := os.Stat(copied); err != nil {
-		t.Fatalf("there is no backup from before the upgrade: %v", err)
+		t.Fatalf("the upgrade made no backup: %v", err)
 	}
-	// That is the way back.
+	// The older version can open the backup.
 	if n := read(t, testOpen(t, copied, before), `SELECT COUNT(*) FROM spent`); n != 1 {
-		t.Errorf("the backup has %d rows, not 1", n)
+		t.Errorf("the backup has %d rows, want 1", n)
 	}
 }

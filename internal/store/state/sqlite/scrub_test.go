@@ -13,13 +13,13 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// After a scrub no file of the store contains deleted data, even if it is open elsewhere.
+// After a scrub, no file of the store contains deleted data, even if another process has the store open.
 func TestScrub(t *testing.T) {
 	dir := t.TempDir()
 	list := []string{`CREATE TABLE t (n BIGINT PRIMARY KEY, text TEXT);`}
 	file := filepath.Join(dir, "state.db")
 	s, other := testOpen(t, file, list), testOpen(t, file, list)
-	long := strings.Repeat("canary ", 3000) // of several pages
+	long := strings.Repeat("canary ", 3000) // several pages long
 	for n := range manyCommits + 1 {
 		if err := write(s, `INSERT INTO t (n, text) VALUES ($1, $2), ($3, $4)`, int64(2*n), "canary", int64(2*n+1), long); err != nil {
 			t.Fatal(err)
@@ -27,7 +27,7 @@ func TestScrub(t *testing.T) {
 	}
 	read(t, other, `SELECT count(*) FROM t`)
 	if !holds(t, dir, "canary") {
-		t.Fatal("nothing was written")
+		t.Fatal("the store files do not contain the test data")
 	}
 	if err := write(s, `DELETE FROM t`); err != nil {
 		t.Fatal(err)
@@ -36,17 +36,17 @@ func TestScrub(t *testing.T) {
 		t.Fatal(err)
 	}
 	if holds(t, dir, "canary") {
-		t.Error("what was deleted is still there")
+		t.Error("the store files still contain deleted data")
 	}
 	if info, err := os.Stat(file + "-wal"); err != nil || info.Size() != logSize {
-		t.Errorf("the log of a process that keeps writing: %v, error %v", info, err)
+		t.Errorf("SQLite's write-ahead log after the scrub: got %v, error %v; want its full size again", info, err)
 	}
 	if err := write(other, `INSERT INTO t (n, text) VALUES (1, 'new')`); err != nil || read(t, s, `SELECT count(*) FROM t`) != 1 {
-		t.Errorf("the store after that: %v", err)
+		t.Errorf("writing after the scrub: %v", err)
 	}
 }
 
-// holds reports whether a text lies in one of the store's files.
+// holds reports whether one of the store's files contains a string.
 func holds(t *testing.T, dir, text string) (found bool) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "state.db*"))
@@ -63,7 +63,7 @@ func holds(t *testing.T, dir, text string) (found bool) {
 	return found
 }
 
-// A scrub reports a reader of deleted data, and does not block other operations.
+// A scrub fails while a reader may still see deleted data, and does not block other operations.
 func TestScrubDuringARead(t *testing.T) {
 	defer func(was time.Duration) { scrubTime = was }(scrubTime)
 	scrubTime = time.Millisecond
@@ -77,7 +77,7 @@ func TestScrubDuringARead(t *testing.T) {
 			return err
 		}
 		if err := s.Scrub(context.Background()); !errors.Is(err, errRead) {
-			t.Errorf("it says %v", err)
+			t.Errorf("got error %v, want errRead", err)
 		}
 		return write(s, `INSERT INTO t (n) VALUES (2)`)
 	})
@@ -85,9 +85,9 @@ func TestScrubDuringARead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Scrub(t.Context()); err != nil {
-		t.Errorf("without a reader: %v", err)
+		t.Errorf("a scrub without readers: %v", err)
 	}
 	if n := read(t, s, `SELECT count(*) FROM t`); n != 2 {
-		t.Errorf("%d rows", n)
+		t.Errorf("got %d rows, want 2", n)
 	}
 }

@@ -1,19 +1,19 @@
-// Package sqlite implements a store of one machine, in one file that every process opens.
+// Package sqlite implements a store for one machine. The store is one file that all processes open.
 //
-//   - Writers queue at a lock file, <file>.lock. SQLite's own lock is polled with growing
-//     pauses: under load one process wrote thousands of times while another wrote once.
-//     The lock is released after each batch. A writer that waits longer than lockTime
-//     gets an error that names the process holding the lock.
-//   - With WAL and synchronous=FULL, a commit is on disk when Write returns. Readers have
+//   - Writers queue for the store lock, which is a lock on the separate file <file>.lock. SQLite polls its own lock
+//     with growing pauses. Under load, one process could write thousands of times while another process wrote once.
+//     The store lock is released after each batch. A writer that waits longer than lockTime gets an error. The error
+//     names the process that holds the store lock.
+//   - SQLite uses its write-ahead log with synchronous=FULL. A commit is on disk when Write returns. Readers have
 //     their own connections and never wait for writers.
-//   - Locks and WAL need a local disk. Network file systems are refused.
-//   - Connections are opened on first use: a command that writes once opens one.
-//   - Only their user can read the store, its directory and its backups.
-//   - Deleted data is overwritten with zeros (secure_delete). This is free for a row
-//     within one page; a larger row has its overflow pages written again.
+//   - File locks and SQLite's write-ahead log need a local disk. Open refuses network file systems.
+//   - Connections are opened on first use. A command that writes once opens one connection.
+//   - Only the user who created the store can read the store, its directory and its backups.
+//   - Deleted data is overwritten with zeros (secure_delete). For a row that fits in one page, this costs nothing.
+//     For a larger row, SQLite writes the overflow pages again.
 //
-// While the store is open, only SQLite may open <file>: closing any other descriptor of
-// the file would drop the locks that SQLite holds on it.
+// While the store is open, only SQLite may open <file>. If the process closed another descriptor of the file, the
+// kernel would drop SQLite's locks on the file.
 package sqlite
 
 import (
@@ -24,7 +24,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,45 +36,44 @@ import (
 )
 
 const (
-	// maxReaders bounds how many reads run at the same time.
+	// maxReaders is the maximum number of simultaneous reads.
 	maxReaders = 4
-	// busyTime bounds how long a connection waits for SQLite's own locks. Because of the
-	// lock file they are free, except while another process opens, closes or recovers.
+	// busyTime is how long a connection waits for SQLite's own locks. Writers already hold the store lock. SQLite's
+	// locks are therefore busy only while another process opens, closes or recovers the store.
 	busyTime = 10 * time.Second
-	// closeTime bounds how long Close waits for the lock of another process.
+	// closeTime is how long Close waits while another process holds the store lock.
 	closeTime = time.Second
 	// pollTime is the interval at which waiters poll for commits of other processes.
 	pollTime = 15 * time.Millisecond
 )
 
 type store struct {
-	file   string
-	self   os.FileInfo // the file that was opened
-	owners string
-	name   string
-	owner  *os.File
-	turns  *os.File // locked by the next writer
-	lock   *os.File // locked by the writer
-	writer *conn
-	group  *engine.Group
+	file     string
+	self     os.FileInfo // identifies the file that was opened
+	owners   string      // the directory of the owners' files
+	name     string
+	owner    *os.File // the locked file of this owner
+	turnFile *os.File // locked by the process that will get the store lock next
+	lock     *os.File // locked by the process that is writing; this is the store lock
+	writer   *conn
+	group    *engine.Group
 
-	entering atomic.Bool // waiting for the lock
-	commits  int         // since Open; guarded by lock
-	scrubs   []*error    // requested in the current batch
+	entering atomic.Bool // whether this process waits for the store lock
+	commits  int         // the number of commits since Open; guarded by the store lock
+	scrubs   []*error    // where to store the results of the scrubs that the current batch requested
 
 	watch  engine.Watch
-	looker *conn // of watch: SQLite reports the commits of other connections
+	looker *conn // a separate connection for watch, because SQLite reports only the commits of other connections
 
-	slots   chan struct{} // holds one value for each running read
-	mu      sync.Mutex
-	idle    []*conn
+	slots   chan struct{} // contains one value for each running read
+	idle    chan *conn
 	closing chan struct{}
-	closed  bool
+	closed  atomic.Bool
 }
 
 var _ state.DB = (*store)(nil)
 
-// Open opens the store in a file and creates a missing one.
+// Open opens the store in a file. It creates the file if the file is missing.
 func Open(ctx context.Context, file string) (state.DB, error) {
 	s, err := open(ctx, file, migrations.List())
 	if err != nil {
@@ -95,6 +93,7 @@ func open(ctx context.Context, file string, list []string) (_ *store, err error)
 		file:    file,
 		owners:  filepath.Join(filepath.Dir(file), "owners"),
 		slots:   make(chan struct{}, maxReaders),
+		idle:    make(chan *conn, maxReaders),
 		closing: make(chan struct{}),
 	}
 	defer func() {
@@ -133,19 +132,19 @@ func (s *store) prepareFiles() (err error) {
 		return err
 	}
 	if disk != "" {
-		return fmt.Errorf("%w, and this directory is on %s. Set AMBIT_HOME to a local directory, or use a PostgreSQL store",
+		return fmt.Errorf("%w, but this directory is on %s. Set AMBIT_HOME to a local directory, or use a PostgreSQL store",
 			state.ErrNetworkDisk, disk)
 	}
-	if s.turns, err = os.OpenFile(s.file+".turn", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	if s.turnFile, err = os.OpenFile(s.file+".turn", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
 	if s.lock, err = os.OpenFile(s.file+".lock", os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
-	// SQLite creates its other files with the mode of this one.
+	// SQLite gives its other files the mode of this file.
 	f, err := os.OpenFile(s.file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return private(s.file)
+		return makePrivate(s.file)
 	}
 	if err != nil {
 		return err
@@ -153,8 +152,8 @@ func (s *store) prepareFiles() (err error) {
 	return f.Close()
 }
 
-// private removes the permissions of other users from a store.
-func private(file string) error {
+// makePrivate removes the permissions of other users from the file of a store.
+func makePrivate(file string) error {
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm()&0o077 == 0 {
 		return err
@@ -162,20 +161,20 @@ func private(file string) error {
 	return os.Chmod(file, 0o600)
 }
 
-func (s *store) connect() (*conn, error) {
+func (s *store) connect(more ...string) (*conn, error) {
 	c, err := sqlite.OpenConn(s.file, sqlite.OpenReadWrite)
 	if err != nil {
 		return nil, err
 	}
-	conn := &conn{Conn: c, known: map[string]*statement{}}
+	conn := &conn{Conn: c, known: map[string]*sqlite.Stmt{}}
 	conn.SetBusyTimeout(busyTime)
-	for _, pragma := range []string{
+	for _, pragma := range append([]string{
 		`PRAGMA synchronous = FULL`,
-		`PRAGMA fullfsync = ON`, // macOS: past the drive's cache
+		`PRAGMA fullfsync = ON`, // on macOS, also flush the cache of the drive
 		`PRAGMA journal_size_limit = 67108864`,
 		`PRAGMA secure_delete = ON`, // overwrite deleted data with zeros
-	} {
-		if err := conn.do(pragma); err != nil {
+	}, more...) {
+		if err := conn.exec(pragma); err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}
 	}
@@ -196,9 +195,9 @@ func (s *store) try() (engine.Batch, error) {
 	return s.newBatch()
 }
 
-// moved reports that the store file was moved, removed or replaced. SQLite would continue
-// to write to a file that no other process can see.
-func (s *store) moved() error {
+// checkMoved returns ErrMoved if the file of the store was moved, removed or replaced, because SQLite would then write
+// to a file that no other process sees.
+func (s *store) checkMoved() error {
 	now, err := os.Stat(s.file)
 	if err == nil && os.SameFile(now, s.self) {
 		return nil
@@ -208,7 +207,7 @@ func (s *store) moved() error {
 
 func (s *store) newBatch() (engine.Batch, error) {
 	b := &batch{s: s}
-	err := s.moved()
+	err := s.checkMoved()
 	if err == nil {
 		err = b.open()
 	}
@@ -218,17 +217,17 @@ func (s *store) newBatch() (engine.Batch, error) {
 	return b, nil
 }
 
-// batch is one transaction of the writing connection. The first successful member needs
-// no savepoint: if it fails, the whole transaction is rolled back and begun again.
+// batch is one transaction of the writing connection. Until the first member has succeeded, members need no savepoint.
+// If such a member fails, the whole transaction is rolled back and restarted.
 type batch struct {
 	s     *store
-	saved bool // a member's changes are in the transaction
-	begun bool // there is a transaction
+	saved bool // whether the transaction contains the changes of a member
+	begun bool
 	lost  error
 }
 
 func (b *batch) open() error {
-	err := b.s.writer.do(`BEGIN IMMEDIATE`)
+	err := b.s.writer.exec(`BEGIN IMMEDIATE`)
 	b.begun = err == nil
 	return err
 }
@@ -237,7 +236,7 @@ func (b *batch) Do(ctx context.Context, f func(state.Tx) error) (err error) {
 	conn := b.s.writer
 	saved := b.saved
 	if saved {
-		err = conn.do(`SAVEPOINT member`)
+		err = conn.exec(`SAVEPOINT member`)
 	} else if !b.begun {
 		err = b.open()
 	}
@@ -249,23 +248,23 @@ func (b *batch) Do(ctx context.Context, f func(state.Tx) error) (err error) {
 	defer func() {
 		switch {
 		case conn.AutocommitEnabled():
-			// Some errors, such as a full disk, end the whole transaction.
+			// Some errors, such as a full disk, roll back the whole transaction.
 			b.begun = false
 			if err == nil {
-				err = fmt.Errorf("%w: the transaction was ended", state.ErrTx)
+				err = fmt.Errorf("%w: a statement has committed or rolled back the transaction", state.ErrTx)
 			}
 			if saved || ok {
 				b.lost = err
 			}
 		case !saved && !ok:
 			b.begun = false
-			b.lost = conn.do(`ROLLBACK`)
+			b.lost = conn.exec(`ROLLBACK`)
 		case !saved:
 			b.saved = true
 		case !ok:
-			b.lost = errors.Join(conn.do(`ROLLBACK TO member`), conn.do(`RELEASE member`))
+			b.lost = errors.Join(conn.exec(`ROLLBACK TO member`), conn.exec(`RELEASE member`))
 		default:
-			b.lost = conn.do(`RELEASE member`)
+			b.lost = conn.exec(`RELEASE member`)
 		}
 	}()
 	err = engine.Run(ctx, conn.statement, f)
@@ -279,10 +278,10 @@ func (b *batch) End(members int) error {
 	conn := b.s.writer
 	err := b.lost
 	if err == nil && members > 0 {
-		err = explain(conn.do(`COMMIT`))
+		err = explain(conn.exec(`COMMIT`))
 	}
 	if !conn.AutocommitEnabled() {
-		err = errors.Join(err, conn.do(`ROLLBACK`))
+		err = errors.Join(err, conn.exec(`ROLLBACK`))
 	}
 	if err == nil && members > 0 {
 		b.s.commits++
@@ -299,17 +298,17 @@ func (b *batch) End(members int) error {
 }
 
 const (
-	// manyCommits is the number of commits after which a process is expected to keep
-	// writing.
+	// manyCommits is the number of commits after which a process is expected to make many more.
 	manyCommits = 32
-	// logSize is the size at which SQLite starts its write-ahead log anew: 1000 pages.
+	// logSize is the size of 1000 pages. At this size, SQLite starts to overwrite its write-ahead log from the
+	// beginning.
 	logSize = 1000 * (4096 + 24)
 )
 
-// growLog extends SQLite's write-ahead log to its final size. A commit that extends the
-// file takes the disk twice as long as one that overwrites it. Zeros at the end are not
-// valid frames, and SQLite holds no lock on the log. The caller holds the lock. Errors
-// are ignored: growing is only an optimisation.
+// growLog extends SQLite's write-ahead log with zeros to its final size. A commit that extends the file keeps the
+// disk busy twice as long as a commit that overwrites existing bytes. SQLite does not treat zeros as valid frames and
+// has no locks on this file. The caller holds the store lock. Errors are ignored, because growing is only an
+// optimization.
 func (s *store) growLog() {
 	f, err := os.OpenFile(s.file+"-wal", os.O_RDWR, 0)
 	if err != nil {
@@ -333,70 +332,41 @@ func (s *store) Write(ctx context.Context, f func(state.Tx) error) error {
 }
 
 func (s *store) Read(ctx context.Context, f func(state.Tx) error) (err error) {
-	conn, err := s.reader(ctx)
-	if err != nil {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.putReader(conn)) }()
-	if err := conn.do(`BEGIN`); err != nil {
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.closing:
+		return state.ErrClosed
+	}
+	defer func() { <-s.slots }()
+	var conn *conn
+	select {
+	case conn = <-s.idle:
+	default:
+		if conn, err = s.connect(`PRAGMA query_only = ON`); err != nil {
+			return explain(err)
+		}
+	}
+	defer func() {
+		if conn.AutocommitEnabled() {
+			s.idle <- conn
+		} else { // the rollback failed, so the connection cannot be reused
+			err = errors.Join(err, conn.Close())
+		}
+	}()
+	if err := conn.exec(`BEGIN`); err != nil {
 		return explain(err)
 	}
 	conn.SetInterrupt(ctx.Done())
 	defer func() {
 		conn.SetInterrupt(nil)
-		err = errors.Join(err, conn.do(`ROLLBACK`))
+		err = errors.Join(err, conn.exec(`ROLLBACK`))
 	}()
 	return engine.Run(ctx, conn.statement, f)
-}
-
-// reader returns a connection for reading. Each running read holds a slot, so Close waits
-// for all reads by taking every slot.
-func (s *store) reader(ctx context.Context) (conn *conn, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	select {
-	case s.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.closing:
-		return nil, state.ErrClosed
-	}
-	defer func() {
-		if err != nil {
-			<-s.slots
-		}
-	}()
-	s.mu.Lock()
-	closed := s.closed
-	if n := len(s.idle); n > 0 && !closed {
-		conn, s.idle = s.idle[n-1], s.idle[:n-1]
-	}
-	s.mu.Unlock()
-	if closed {
-		return nil, state.ErrClosed
-	}
-	if conn != nil {
-		return conn, nil
-	}
-	if conn, err = s.connect(); err != nil {
-		return nil, explain(err)
-	}
-	if err := conn.do(`PRAGMA query_only = ON`); err != nil {
-		return nil, errors.Join(explain(err), conn.Close())
-	}
-	return conn, nil
-}
-
-func (s *store) putReader(conn *conn) error {
-	defer func() { <-s.slots }()
-	if !conn.AutocommitEnabled() { // the rollback failed
-		return conn.Close()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.idle = append(s.idle, conn)
-	return nil
 }
 
 func (s *store) Changed(ctx context.Context) error { return s.watch.Wait(ctx) }
@@ -409,18 +379,15 @@ func (s *store) look() (string, error) {
 		}
 		s.looker = conn
 	}
-	version, err := s.looker.ask(`PRAGMA data_version`)
+	version, err := s.looker.queryInt(`PRAGMA data_version`)
 	return strconv.FormatInt(version, 10), explain(err)
 }
 
 func (s *store) Owner() string { return s.name }
 
 func (s *store) Alive(_ context.Context, owner string) (bool, error) {
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
 	switch {
-	case closed:
+	case s.closed.Load():
 		return false, state.ErrClosed
 	case owner == s.Owner():
 		return true, nil
@@ -428,37 +395,33 @@ func (s *store) Alive(_ context.Context, owner string) (bool, error) {
 	return alive(s.owners, owner)
 }
 
-// Log returns 0: all processes of one machine write to the same log.
+// Log returns 0, because all processes of one machine append to the same log.
 func (s *store) Log() int64 { return 0 }
 
 func (s *store) Close() error {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	if s.closed.Swap(true) {
 		return nil
 	}
-	s.closed = true
 	close(s.closing)
-	s.mu.Unlock()
-
 	ended := s.group.Close()
-	for range maxReaders {
+	s.watch.Close()
+	for range maxReaders { // wait for all reads
 		s.slots <- struct{}{}
 	}
-	s.watch.Close()
-	if s.looker != nil {
-		s.idle = append(s.idle, s.looker)
-	}
+	close(s.idle)
 	var err error
-	for _, conn := range s.idle {
+	for conn := range s.idle {
 		err = errors.Join(err, conn.Close())
+	}
+	if s.looker != nil {
+		err = errors.Join(err, s.looker.Close())
 	}
 	select {
 	case <-ended:
 	case <-time.After(closeTime):
 		if s.entering.Load() {
-			// Another process holds the lock, perhaps for ever. The files are closed
-			// when it releases the lock, or when this process ends.
+			// Another process holds the store lock and may never release it. The files are closed when that process
+			// releases the store lock, or when this process exits.
 			owner := s.owner
 			s.owner = nil
 			go func() {
@@ -472,7 +435,7 @@ func (s *store) Close() error {
 	return errors.Join(err, s.release())
 }
 
-// release frees everything that open acquired.
+// release closes the writing connection, the file of the owner, and the files of the store lock.
 func (s *store) release() (err error) {
 	if s.writer != nil {
 		err = s.writer.Close()
@@ -480,10 +443,48 @@ func (s *store) release() (err error) {
 	if s.owner != nil {
 		err = errors.Join(err, release(s.owner))
 	}
-	for _, f := range []*os.File{s.lock, s.turns} {
+	for _, f := range []*os.File{s.lock, s.turnFile} {
 		if f != nil {
 			err = errors.Join(err, f.Close())
 		}
 	}
 	return err
+}
+
+// scrubTime is how long a scrub waits for readers. No writer can write during a scrub. Tests make scrubTime shorter.
+var scrubTime = 2 * time.Second
+
+var errRead = errors.New("deleted data is still in the file state.db-wal, because a process is reading the store")
+
+// Scrub truncates SQLite's write-ahead log, which contains old versions of pages. In the main file, SQLite overwrites
+// deleted data with zeros immediately.
+func (s *store) Scrub(ctx context.Context) error {
+	var result error
+	err := s.group.Write(ctx, func(state.Tx) error {
+		s.scrubs = append(s.scrubs, &result)
+		return nil
+	})
+	return errors.Join(err, result)
+}
+
+// scrub truncates SQLite's write-ahead log if a member of a committed batch requested a scrub. The caller holds the
+// store lock, so scrub waits only for readers.
+func (s *store) scrub(committed bool) {
+	requests := s.scrubs
+	s.scrubs = nil
+	if len(requests) == 0 || !committed {
+		return
+	}
+	s.writer.SetBusyTimeout(scrubTime)
+	defer s.writer.SetBusyTimeout(busyTime)
+	busy, err := s.writer.queryInt(`PRAGMA wal_checkpoint(TRUNCATE)`)
+	if err == nil && busy != 0 {
+		err = errRead
+	}
+	if err == nil && s.commits >= manyCommits {
+		s.growLog()
+	}
+	for _, result := range requests {
+		*result = explain(err)
+	}
 }

@@ -51,9 +51,10 @@ func TestSettings(t *testing.T) {
 	for name, conn := range map[string]int{"writer": 0, "reader": 1} {
 		c := s.writer
 		if conn == 1 {
-			c = s.idle[0]
+			c = <-s.idle
+			defer c.Close()
 		}
-		if n, err := c.ask(`PRAGMA synchronous`); err != nil || n != 2 {
+		if n, err := c.queryInt(`PRAGMA synchronous`); err != nil || n != 2 {
 			t.Errorf("%s: synchronous is %d, error %v", name, n, err)
 		}
 		stmt, err := c.Prepare(`PRAGMA journal_mode`)
@@ -95,7 +96,7 @@ func TestFilesAreForTheirUserAlone(t *testing.T) {
 	if err := os.Chmod(file, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	testOpen(t, file, append(migrations.List(), "CREATE TABLE more (n BIGINT);\n")) // with a backup
+	testOpen(t, file, append(migrations.List(), "CREATE TABLE more (n BIGINT);\n")) // the upgrade also makes a backup
 	check()
 }
 
@@ -110,29 +111,29 @@ func TestUpgradeIsPrecededByABackup(t *testing.T) {
 		t.Error("a new store has a backup")
 	}
 
-	// A step that fails leaves the store as it was.
+	// A schema step that fails leaves the store unchanged.
 	bad := append(list[:1:1], "CREATE TABLE two (n BIGINT);\nDROP TABLE one;\nCREATE TABLE two (n BIGINT);\n")
 	if _, err := open(t.Context(), file, bad); err == nil {
-		t.Fatal("a step that fails passes")
+		t.Fatal("opening succeeded although a schema step fails")
 	}
 	if n := read(t, s, `SELECT n FROM one`); n != 7 {
-		t.Errorf("the store was changed: %d", n)
+		t.Errorf("the failed step changed the store: n is %d, want 7", n)
 	}
 
 	up := append(list[:1:1], "DELETE FROM one;\nCREATE TABLE two (n BIGINT);\n")
 	upgraded := testOpen(t, file, up)
 	if n := read(t, upgraded, `SELECT count(*) FROM one`); n != 0 {
-		t.Error("the step was not taken")
+		t.Error("the schema step was not applied")
 	}
 	backup := testOpen(t, file+".v1", list)
 	if n := read(t, backup, `SELECT n FROM one`); n != 7 {
-		t.Errorf("the backup has %d", n)
+		t.Errorf("the backup contains n = %d, want 7", n)
 	}
 	if _, err := open(t.Context(), file, list); !errors.Is(err, state.ErrNewer) {
-		t.Errorf("the old program opens the upgraded store: %v", err)
+		t.Errorf("opening the upgraded store with the old steps: got error %v, want ErrNewer", err)
 	}
 	if parts, _ := filepath.Glob(file + "*.part"); len(parts) != 0 {
-		t.Errorf("left behind: %v", parts)
+		t.Errorf("incomplete backups were left behind: %v", parts)
 	}
 }
 
@@ -143,7 +144,7 @@ func TestDamagedStoreIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(t.Context(), file); !errors.Is(err, state.ErrDamaged) {
-		t.Errorf("Open returned %v", err)
+		t.Errorf("Open returned the error %v, want ErrDamaged", err)
 	}
 	if now, err := os.ReadFile(file); err != nil || string(now) != string(text) {
 		t.Errorf("the file was changed, error %v", err)
@@ -152,17 +153,17 @@ func TestDamagedStoreIsRefused(t *testing.T) {
 
 func TestFullDisk(t *testing.T) {
 	s := testOpen(t, filepath.Join(t.TempDir(), "state.db"), []string{"CREATE TABLE one (b BYTEA);\n"})
-	if err := s.writer.do(`PRAGMA max_page_count = 20`); err != nil {
+	if err := s.writer.exec(`PRAGMA max_page_count = 20`); err != nil {
 		t.Fatal(err)
 	}
 	if err := write(s, `INSERT INTO one (b) VALUES ($1)`, make([]byte, 1<<20)); !errors.Is(err, state.ErrFull) {
-		t.Errorf("Write returned %v", err)
+		t.Errorf("Write returned the error %v, want ErrFull", err)
 	}
 	if err := write(s, `INSERT INTO one (b) VALUES ($1)`, []byte("small")); err != nil {
-		t.Errorf("after that, Write returned %v", err)
+		t.Errorf("a smaller write after that failed: %v", err)
 	}
 	if n := read(t, s, `SELECT count(*) FROM one`); n != 1 {
-		t.Errorf("%d rows", n)
+		t.Errorf("got %d rows, want 1", n)
 	}
 }
 
@@ -175,18 +176,18 @@ func TestDeadOwnersAreSwept(t *testing.T) {
 	}
 	b := testOpen(t, file, migrations.List())
 	if _, err := os.Stat(dead); err == nil {
-		t.Error("the file of a dead owner is still there")
+		t.Error("the file of a dead owner was not removed")
 	}
 	for _, owner := range []string{a.Owner(), b.Owner()} {
 		if alive, err := b.Alive(t.Context(), owner); err != nil || !alive {
-			t.Errorf("alive: %v, error %v", alive, err)
+			t.Errorf("Alive(%q) = %v, error %v; want true", owner, alive, err)
 		}
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if entries, err := os.ReadDir(a.owners); err != nil || len(entries) != 1 {
-		t.Errorf("after Close there are %d files, error %v", len(entries), err)
+		t.Errorf("after Close, there are %d owner files, error %v; want 1", len(entries), err)
 	}
 }
 
@@ -206,19 +207,19 @@ func TestCloseDoesNotWaitForTheLockOfAnother(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-done; !errors.Is(err, state.ErrClosed) {
-		t.Errorf("the waiting Write returned %v", err)
+		t.Errorf("the waiting Write returned the error %v, want ErrClosed", err)
 	}
 	if alive, err := a.Alive(t.Context(), b.Owner()); err != nil || alive {
-		t.Errorf("the closed one is alive: %v, error %v", alive, err)
+		t.Errorf("Alive of the closed owner = %v, error %v; want false", alive, err)
 	}
 	if err := home.Unlock(a.lock); err != nil {
 		t.Fatal(err)
 	}
-	<-b.group.Close() // it has let go of its files, too, or will at once
+	<-b.group.Close() // wait until the store can close its files
 }
 
-// The space added to the log is not part of its content: the store is intact for a process
-// that reads only its files.
+// The zeros that growLog appends to SQLite's write-ahead log do not count as content. A process that has only
+// the files can read the store.
 func TestGrownLog(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "state.db")
@@ -231,11 +232,11 @@ func TestGrownLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if roomy := i+1 >= manyCommits; (info.Size() == logSize) != roomy {
+		if grown := i+1 >= manyCommits; (info.Size() == logSize) != grown {
 			t.Fatalf("after %d commits the log has %d bytes", i+1, info.Size())
 		}
 	}
-	// As after a crash: the files are all there is.
+	// Copy the files, as they would be after a crash.
 	copied := filepath.Join(t.TempDir(), "state.db")
 	for _, end := range []string{"", "-wal"} {
 		b, err := os.ReadFile(file + end)
@@ -247,14 +248,14 @@ func TestGrownLog(t *testing.T) {
 		}
 	}
 	if n := read(t, testOpen(t, copied, migrations.List()), `SELECT born FROM logs`); n != manyCommits+7 {
-		t.Errorf("the last commit is %d", n)
+		t.Errorf("the copy contains commit %d, want %d", n, manyCommits+7)
 	}
 }
 
-// TestMovedStore moves the file of an open store: nothing more is written to a file that
-// other processes cannot see.
+// Write fails if the file of an open store is moved, removed or replaced. Other processes would not see the
+// data.
 func TestMovedStore(t *testing.T) {
-	for name, take := range map[string]func(file string) error{
+	for name, move := range map[string]func(file string) error{
 		"moved":   func(file string) error { return os.Rename(file, file+".old") },
 		"removed": os.Remove,
 		"replaced": func(file string) error {
@@ -277,12 +278,26 @@ func TestMovedStore(t *testing.T) {
 			if err := write(); err != nil {
 				t.Fatal(err)
 			}
-			if err := take(file); err != nil {
+			if err := move(file); err != nil {
 				t.Fatal(err)
 			}
 			if err := write(); !errors.Is(err, state.ErrMoved) {
-				t.Errorf("it continued: %v", err)
+				t.Errorf("Write returned the error %v, want ErrMoved", err)
 			}
 		})
+	}
+}
+
+// The parameters of a query must be $1, $2 … in order. SQLite would bind other parameters in a
+// different order from PostgreSQL.
+func TestParametersOutOfOrder(t *testing.T) {
+	s := testOpen(t, filepath.Join(t.TempDir(), "state.db"), migrations.List())
+	for _, query := range []string{
+		`UPDATE logs SET born = $2 WHERE log = $1`, `UPDATE logs SET born = ? WHERE log = ?`,
+		`UPDATE logs SET born = :a WHERE log = :b`,
+	} {
+		if err := write(s, query, int64(1), int64(2)); !errors.Is(err, state.ErrTx) {
+			t.Errorf("%s: Write returned the error %v, want ErrTx", query, err)
+		}
 	}
 }

@@ -3,49 +3,42 @@ package sqlite
 import (
 	"errors"
 	"fmt"
-	"strconv"
+	"io/fs"
+	"syscall"
 
 	"zombiezen.com/go/sqlite"
 
 	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/engine"
 )
 
-// conn is a connection with its prepared statements.
+// conn is a connection with a cache of prepared statements. A statement is reset after each use.
 type conn struct {
 	*sqlite.Conn
-	known map[string]*statement
+	known map[string]*sqlite.Stmt
 }
 
-// statement is a prepared statement. It is reset after each use.
-type statement struct {
-	*sqlite.Stmt
-	order []int // for each parameter, the number of its argument
-	count int   // of arguments
-}
-
-// prepare returns the prepared statement of a query.
-func (c *conn) prepare(query string) (*statement, error) {
-	if s := c.known[query]; s != nil {
-		return s, nil
+// prepare returns the prepared statement for a query. The parameters must be $1, $2 … in order of appearance. SQLite
+// itself would accept parameters with any name, and would number them by their first appearance.
+func (c *conn) prepare(query string) (*sqlite.Stmt, error) {
+	if stmt := c.known[query]; stmt != nil {
+		return stmt, nil
 	}
 	stmt, err := c.Prepare(query)
 	if err != nil {
 		return nil, err
 	}
-	s := &statement{Stmt: stmt, order: make([]int, stmt.BindParamCount())}
-	for i := range s.order {
-		if s.order[i], err = number(stmt.BindParamName(i + 1)); err != nil {
-			return nil, err
+	for i := range stmt.BindParamCount() {
+		if name := stmt.BindParamName(i + 1); name != fmt.Sprintf("$%d", i+1) {
+			return nil, fmt.Errorf("%w: parameter %d has the wrong name %q in the query %q", state.ErrTx, i+1, name, query)
 		}
-		s.count = max(s.count, s.order[i])
 	}
-	c.known[query] = s
-	return s, nil
+	c.known[query] = stmt
+	return stmt, nil
 }
 
-// statement runs a query. It is as strict as PostgreSQL, so that code that works on
-// SQLite also works there.
-func (c *conn) statement(query string, args []any, each func(state.Row) error) (rows int64, err error) {
+// statement runs a query. It is as strict as PostgreSQL, because queries must work with both engines.
+func (c *conn) statement(query string, args []any, visit func(state.Row) error) (rows int64, err error) {
 	stmt, err := c.bind(query, args)
 	if err != nil {
 		return 0, explain(err)
@@ -60,22 +53,22 @@ func (c *conn) statement(query string, args []any, each func(state.Row) error) (
 		if err != nil || !more {
 			return 0, explain(err)
 		}
-		if err := each(row{stmt.Stmt}); err != nil {
+		if err := visit(row{stmt}); err != nil {
 			return 0, err
 		}
 	}
 }
 
-func (c *conn) bind(query string, args []any) (*statement, error) {
+func (c *conn) bind(query string, args []any) (*sqlite.Stmt, error) {
 	stmt, err := c.prepare(query)
 	if err != nil {
 		return nil, err
 	}
-	if stmt.count != len(args) {
-		return nil, fmt.Errorf("%w: %d arguments, but %d parameters in %q", state.ErrTx, len(args), stmt.count, query)
+	if n := stmt.BindParamCount(); n != len(args) {
+		return nil, fmt.Errorf("%w: got %d arguments for the %d parameters of the query %q", state.ErrTx, len(args), n, query)
 	}
-	for i, n := range stmt.order {
-		switch arg := args[n-1].(type) {
+	for i, arg := range args {
+		switch arg := arg.(type) {
 		case int64:
 			stmt.BindInt64(i+1, arg)
 		case string:
@@ -93,21 +86,11 @@ func (c *conn) bind(query string, args []any) (*statement, error) {
 	return stmt, nil
 }
 
-// number returns the number in a parameter's name. SQLite itself would accept any name.
-func number(name string) (int, error) {
-	if len(name) > 1 && name[0] == '$' {
-		if n, err := strconv.Atoi(name[1:]); err == nil && n > 0 {
-			return n, nil
-		}
-	}
-	return 0, fmt.Errorf("%w: parameters are $1, $2 …, not %q", state.ErrTx, name)
-}
-
 type row struct{ stmt *sqlite.Stmt }
 
 func (r row) Scan(into ...any) error {
 	if n := r.stmt.ColumnCount(); n != len(into) {
-		return fmt.Errorf("%w: %d columns are scanned into %d places", state.ErrTx, n, len(into))
+		return fmt.Errorf("%w: cannot scan %d columns into %d variables", state.ErrTx, n, len(into))
 	}
 	for i, to := range into {
 		var want sqlite.ColumnType
@@ -128,45 +111,67 @@ func (r row) Scan(into ...any) error {
 				r.stmt.ColumnBytes(i, *to)
 			}
 		default:
-			return fmt.Errorf("%w: column %d is scanned into a %T", state.ErrTx, i+1, to)
+			return fmt.Errorf("%w: column %d cannot be scanned into a %T", state.ErrTx, i+1, to)
 		}
 		if !null && kind != want {
-			return fmt.Errorf("%w: column %d holds %v, not %v", state.ErrTx, i+1, kind, want)
+			return fmt.Errorf("%w: column %d has the type %v instead of %v", state.ErrTx, i+1, kind, want)
 		}
 	}
 	return nil
 }
 
-// do runs a statement and ignores its rows.
-func (c *conn) do(query string) error {
+// exec runs a statement without arguments and ignores the rows.
+func (c *conn) exec(query string) error {
+	_, err := c.queryInt(query)
+	return err
+}
+
+// queryInt runs a statement without arguments. It returns the number in the last row, or 0 if there are no rows.
+func (c *conn) queryInt(query string) (n int64, err error) {
 	stmt, err := c.prepare(query)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for {
 		more, err := stmt.Step()
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if !more {
-			return stmt.Reset()
+			return n, stmt.Reset()
 		}
+		n = stmt.ColumnInt64(0)
 	}
 }
 
-// ask returns the number in the first row of a result.
-func (c *conn) ask(query string) (int64, error) {
-	stmt, err := c.prepare(query)
-	if err != nil {
-		return 0, err
+// explain wraps an error from SQLite or the system together with the matching error of package state, if any.
+func explain(err error) error { return engine.Explain(kind(err), err) }
+
+// errBusy means that another process holds SQLite's own lock. That process may be a program that ignores the store
+// lock. It may also be an ambit process that was suspended while it opened or closed the store.
+var errBusy = fmt.Errorf("%w: another process has locked the database. "+
+	"Find the processes that use this store, and check whether one of them is suspended or hangs", state.ErrLocked)
+
+// kind returns the error of package state that describes err, or nil.
+func kind(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return state.ErrReadOnly
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, errQuota):
+		return state.ErrFull
 	}
-	more, err := stmt.Step()
-	if err != nil {
-		return 0, err
+	if sqlite.ErrCode(err) == sqlite.ResultIOErrSHMSize {
+		return state.ErrFull // no space for the index of SQLite's write-ahead log
 	}
-	if !more {
-		return 0, errors.New("no answer to " + query)
+	switch sqlite.ErrCode(err).ToPrimary() {
+	case sqlite.ResultReadOnly, sqlite.ResultPerm, sqlite.ResultCantOpen:
+		return state.ErrReadOnly
+	case sqlite.ResultBusy:
+		return errBusy
+	case sqlite.ResultFull:
+		return state.ErrFull
+	case sqlite.ResultCorrupt, sqlite.ResultNotADB:
+		return state.ErrDamaged
 	}
-	n := stmt.ColumnInt64(0)
-	return n, stmt.Reset()
+	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// appendLeaf does what a journal append does to the store.
+// appendLeaf makes the same changes to the store as an append to the journal.
 func appendLeaf(db state.DB, record []byte) error {
 	hash := make([]byte, 32)
 	return db.Write(context.Background(), func(tx state.Tx) error {

@@ -13,8 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Cluster is a PostgreSQL server for one test, which can kill it, restart it and fail over
-// to a standby.
+// Cluster is a PostgreSQL server for one test. The test can kill and restart the server, and fail over to a standby.
 type Cluster struct {
 	t        testing.TB
 	postgres string
@@ -23,10 +22,10 @@ type Cluster struct {
 	ended    chan struct{}
 }
 
-// NewCluster creates a server and starts it.
+// NewCluster creates and starts a server.
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
-	initdb, postgres, err := programs()
+	initdb, postgres, err := findPrograms()
 	if errors.Is(err, errMissing) && os.Getenv("CI") != "true" {
 		t.Skip(err)
 	}
@@ -41,7 +40,7 @@ func NewCluster(t testing.TB) *Cluster {
 
 func newCluster(t testing.TB, postgres string) *Cluster {
 	t.Helper()
-	// The path of a socket must be short, so this is not the test's own directory.
+	// The path of a Unix socket must be short, so t.TempDir cannot be used.
 	dir, err := os.MkdirTemp("", "ambit-pg-")
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +57,7 @@ func newCluster(t testing.TB, postgres string) *Cluster {
 
 func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
 
-// run runs a program of PostgreSQL as an unprivileged user.
+// run runs a PostgreSQL program as an unprivileged user.
 func (c *Cluster) run(program string, args ...string) {
 	c.t.Helper()
 	as, err := unprivileged(c.dir)
@@ -72,14 +71,15 @@ func (c *Cluster) run(program string, args ...string) {
 	}
 }
 
-// Start starts the server and waits until it answers.
+// Start starts the server and waits until it accepts connections.
 func (c *Cluster) Start() {
 	c.t.Helper()
 	as, err := unprivileged(c.dir)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	// The shell stops the server when its input ends, and so when this program ends.
+	// The shell stops the server when the shell's standard input is closed. The input is also closed when this
+	// program exits.
 	cmd := exec.Command("sh", "-c", `"$1" -D "$2/data" -k "$2" -c listen_addresses= -c fsync=off >>"$2/log" 2>&1 &
 		cat >/dev/null
 		kill -QUIT $!
@@ -96,12 +96,12 @@ func (c *Cluster) Start() {
 		defer close(c.ended)
 		_ = cmd.Wait()
 	}()
-	if err := answers(c.dir); err != nil {
+	if err := waitReady(c.dir); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-// Kill stops the server like a crash: connections break, and uncommitted data is lost.
+// Kill stops the server abruptly, as a crash would. Connections break, and uncommitted data is lost.
 func (c *Cluster) Kill() {
 	if c.running == nil {
 		return
@@ -111,10 +111,11 @@ func (c *Cluster) Kill() {
 	c.running = nil
 }
 
-// Socket returns the address of the server.
+// Socket returns the path of the server's Unix socket.
 func (c *Cluster) Socket() string { return filepath.Join(c.dir, ".s.PGSQL.5432") }
 
-// Place returns the URL of a store on this server, or on the writable one of several.
+// Place returns the URL of a store on this server. If other servers are given, the URL lists all servers, and clients
+// connect to the writable server.
 func (c *Cluster) Place(others ...*Cluster) string {
 	dirs := c.dir
 	for _, o := range others {
@@ -127,12 +128,11 @@ func (c *Cluster) Place(others ...*Cluster) string {
 	return place
 }
 
-// Standby creates a synchronous standby of this server: from now on a commit waits for
-// both.
+// Standby creates a synchronous standby of this server. From then on, a commit waits for both servers.
 func (c *Cluster) Standby() *Cluster {
 	c.t.Helper()
 	s := newCluster(c.t, c.postgres)
-	real, err := filepath.EvalSymlinks(c.postgres) // the other programs are beside it
+	real, err := filepath.EvalSymlinks(c.postgres) // pg_basebackup is in the same directory
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func (c *Cluster) Standby() *Cluster {
 	end := time.Now().Add(time.Minute)
 	for c.Ask(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 0 {
 		if time.Now().After(end) {
-			c.t.Fatal("the standby does not follow")
+			c.t.Fatal("the standby did not become synchronous within a minute")
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/engine"
 )
 
-// child names what a copy of this test program does instead of testing.
+// The constant child names an environment variable. If it is set, a copy of this test program runs a helper
+// instead of the tests.
 const child = "AMBIT_STATETEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -45,7 +46,7 @@ type process struct {
 	out *bufio.Scanner
 }
 
-// start starts a copy of this test program and returns its first line.
+// start starts a copy of this test program as a helper, and returns its first line of output.
 func start(t *testing.T, what string, args ...string) (process, string) {
 	t.Helper()
 	p := process{Cmd: exec.Command(os.Args[0], args...)}
@@ -63,17 +64,17 @@ func start(t *testing.T, what string, args ...string) (process, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = p.Process.Kill() // it may have ended
+		_ = p.Process.Kill() // the process may have exited already
 		_ = p.Wait()
 	})
 	p.out = bufio.NewScanner(out)
 	if !p.out.Scan() {
-		t.Fatalf("the process that should %s printed nothing", what)
+		t.Fatalf("the helper %q printed nothing", what)
 	}
 	return p, p.out.Text()
 }
 
-// hold opens a store, says who it is, and stays with a write under way.
+// hold opens a store, prints the name of its owner, and blocks inside a write.
 func hold(place string) error {
 	db, err := OpenPlace(context.Background(), place)
 	if err != nil {
@@ -94,7 +95,7 @@ func TestAlive(t *testing.T) {
 		check := func(owner string, want bool) {
 			t.Helper()
 			if alive, err := db.Alive(t.Context(), owner); err != nil || alive != want {
-				t.Errorf("Alive(%q) is %v, error %v", owner, alive, err)
+				t.Errorf("Alive(%q) = %v, error %v; want %v", owner, alive, err, want)
 			}
 		}
 		check(db.Owner(), true)
@@ -115,13 +116,13 @@ func TestKilledOwnerIsDead(t *testing.T) {
 		table(t, db)
 		p, owner := start(t, "hold", place)
 		if alive, err := db.Alive(t.Context(), owner); err != nil || !alive {
-			t.Errorf("the running process is alive: %v, error %v", alive, err)
+			t.Errorf("Alive of the running process = %v, error %v; want true", alive, err)
 		}
 		if err := p.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = p.Wait() // it was killed
-		// A server hears of the end of a process a moment later.
+		_ = p.Wait() // the error only says that the process was killed
+		// PostgreSQL notices the end of a process only after a moment.
 		for alive := true; alive; {
 			var err error
 			if alive, err = db.Alive(t.Context(), owner); err != nil {
@@ -130,12 +131,12 @@ func TestKilledOwnerIsDead(t *testing.T) {
 		}
 		do(t, db, `INSERT INTO things (id) VALUES (2)`)
 		if n := number(t, db, `SELECT id FROM things`); n != 2 {
-			t.Errorf("the row of the killed process is there: %d", n)
+			t.Errorf("got row %d, want only row 2", n)
 		}
 	})
 }
 
-// await looks at the store until the row is there, as every waiter does.
+// await waits until the row exists: it reads, and then waits for a change, until it finds the row.
 func await(ctx context.Context, db state.DB, id int64) error {
 	for {
 		var n int64
@@ -152,12 +153,12 @@ func await(ctx context.Context, db state.DB, id int64) error {
 
 func TestChangedWakes(t *testing.T) {
 	defer func(old time.Duration) { engine.WaitTime = old }(engine.WaitTime)
-	engine.WaitTime = time.Hour // only a commit ends a wait
+	engine.WaitTime = time.Hour // so that only a commit can end a wait
 	Each(t, func(t *testing.T, open func() state.DB) {
 		db, other := open(), open()
 		table(t, db)
 		for id := range int64(10) {
-			// One waiter: what happens between its look and its wait is seen.
+			// The only waiter notices even a commit between its read and its wait.
 			woken := make(chan error, 1)
 			go func() { woken <- await(t.Context(), db, id) }()
 			do(t, []state.DB{db, other}[id%2], `INSERT INTO things (id) VALUES ($1)`, id)
@@ -172,13 +173,13 @@ func TestChangedWakes(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		go cancel()
-		for ctx.Err() == nil { // earlier commits may count
+		for ctx.Err() == nil { // Changed may still report earlier commits
 			if err := db.Changed(ctx); err != nil && !errors.Is(err, context.Canceled) {
 				t.Error(err)
 			}
 		}
 		if err := db.Changed(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("Changed returned %v", err)
+			t.Errorf("Changed returned the error %v, want context.Canceled", err)
 		}
 	})
 }
@@ -189,7 +190,7 @@ func TestCanceled(t *testing.T) {
 		table(t, db)
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		never := func(state.Tx) error { t.Error("f ran"); return nil }
+		never := func(state.Tx) error { t.Error("the function ran"); return nil }
 		if err := db.Write(gone, never); !errors.Is(err, context.Canceled) {
 			t.Errorf("Write returned %v", err)
 		}
@@ -197,7 +198,7 @@ func TestCanceled(t *testing.T) {
 			t.Errorf("Read returned %v", err)
 		}
 
-		// One member runs, one behind it leaves, one stays.
+		// One write runs, one waits behind it, and the others are canceled.
 		var wg sync.WaitGroup
 		ctx, cancel := context.WithCancel(t.Context())
 		inside, leave := make(chan bool), make(chan bool)
@@ -230,7 +231,7 @@ func TestCanceled(t *testing.T) {
 		close(leave)
 		wg.Wait()
 
-		// In the middle of f: the next statement fails, and only this member.
+		// If the context ends inside the function, the next statement fails. Only this write is undone.
 		ctx, cancel = context.WithCancel(t.Context())
 		err := db.Write(ctx, func(tx state.Tx) error {
 			if err := insert(tx, 3); err != nil {
@@ -242,13 +243,13 @@ func TestCanceled(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("Write returned %v", err)
 		}
-		// After the last statement: the changes are committed, and Write returns nil.
+		// If the context ends after the last statement, the changes are committed, and Write returns nil.
 		ctx, cancel = context.WithCancel(t.Context())
 		if err := db.Write(ctx, func(tx state.Tx) error { defer cancel(); return insert(tx, 5) }); err != nil {
 			t.Errorf("Write returned %v", err)
 		}
 		if n := number(t, db, `SELECT CAST(sum(id) AS BIGINT) FROM things`); n != 1+2+5 {
-			t.Errorf("the ids add up to %d", n)
+			t.Errorf("the ids add up to %d, want 8", n)
 		}
 	})
 }
@@ -257,7 +258,7 @@ func TestClosed(t *testing.T) {
 	Each(t, func(t *testing.T, open func() state.DB) {
 		db := open()
 		owner := db.Owner()
-		// A write that runs is finished; one that waits is not begun.
+		// Close lets a running write finish, and refuses waiting writes.
 		inside, leave := make(chan bool), make(chan bool)
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -288,13 +289,13 @@ func TestClosed(t *testing.T) {
 		if err := <-waiting; !errors.Is(err, state.ErrClosed) {
 			t.Errorf("the waiting Changed returned %v", err)
 		}
-		if err := db.Write(t.Context(), func(state.Tx) error { t.Error("f ran"); return nil }); !errors.Is(err, state.ErrClosed) {
+		if err := db.Write(t.Context(), func(state.Tx) error { t.Error("the function ran"); return nil }); !errors.Is(err, state.ErrClosed) {
 			t.Errorf("Write returned %v", err)
 		}
 		close(leave)
 		wg.Wait()
 
-		if err := db.Read(t.Context(), func(state.Tx) error { t.Error("f ran"); return nil }); !errors.Is(err, state.ErrClosed) {
+		if err := db.Read(t.Context(), func(state.Tx) error { t.Error("the function ran"); return nil }); !errors.Is(err, state.ErrClosed) {
 			t.Errorf("Read returned %v", err)
 		}
 		if err := db.Changed(t.Context()); !errors.Is(err, state.ErrClosed) {
@@ -307,12 +308,13 @@ func TestClosed(t *testing.T) {
 			t.Errorf("the second Close returned %v", err)
 		}
 		if n := number(t, open(), `SELECT count(*) FROM things`); n != 0 {
-			t.Errorf("%d rows", n)
+			t.Errorf("got %d rows, want 0", n)
 		}
 	})
 }
 
-// race adds to a common count until it is full, and says how often it did.
+// race increments a shared counter until the counter reaches its limit. Then it prints the number
+// of its own increments.
 func race(place, callers string) error {
 	ctx := context.Background()
 	db, err := OpenPlace(ctx, place)
@@ -349,8 +351,8 @@ func race(place, callers string) error {
 	return errors.Join(append(errs, db.Close())...)
 }
 
-// Processes share the lock fairly. Waiting for SQLite's own lock does not fail
-// this way or that: it just leaves some processes with nothing.
+// Processes share the lock fairly. With SQLite's own lock no write would fail, but some processes would never
+// get the lock.
 func TestProcessesTakeTurns(t *testing.T) {
 	for _, callers := range []string{"1", "8"} {
 		t.Run(callers, func(t *testing.T) {
@@ -382,14 +384,14 @@ func TestProcessesTakeTurns(t *testing.T) {
 				total += count
 			}
 			if total != 4000 {
-				t.Errorf("%d writes were granted, not 4000", total)
+				t.Errorf("the processes made %d increments, want 4000", total)
 			}
 			least, most := counts[0], counts[0]
 			for _, count := range counts {
 				least, most = min(least, count), max(most, count)
 			}
 			if least*4 < most {
-				t.Errorf("unfair: %s", strings.Trim(fmt.Sprint(counts), "[]"))
+				t.Errorf("the processes did not share the lock fairly: they made %s increments", strings.Trim(fmt.Sprint(counts), "[]"))
 			}
 			t.Log(counts)
 		})

@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// cut ends the connection of every owner, as a server that restarts does.
+// cut ends all connections to the database, as a restart of the server does.
 func cut(t *testing.T, place string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), place)
@@ -36,37 +36,36 @@ func TestLostConnectionIsANewOwner(t *testing.T) {
 			return err
 		}
 		cut(t, place)
-		// Others see at once that the old owner is dead, and may take its log.
+		// Other processes see at once that the old owner is dead, and can lease its log.
 		if alive, err := other.Alive(t.Context(), owner); err != nil || alive {
-			t.Errorf("alive: %v, error %v", alive, err)
+			t.Errorf("Alive of the old owner = %v, error %v; want false", alive, err)
 		}
 		taken <- At(t, place).Log()
 		return insert(tx, 2)
 	})
 	if !errors.Is(err, state.ErrLost) {
-		t.Errorf("Write returned %v", err)
+		t.Errorf("Write returned the error %v, want ErrLost", err)
 	}
 	if got := <-taken; got != log {
-		t.Errorf("the log %d of the dead owner was not leased again, but %d", log, got)
+		t.Errorf("the new owner leased log %[2]d, want log %[1]d of the dead owner", log, got)
 	}
 	if err := db.Write(t.Context(), func(tx state.Tx) error {
 		if db.Owner() == owner || db.Log() == log {
-			t.Errorf("still owner %q with log %d", db.Owner(), db.Log())
+			t.Errorf("the store still has the owner %q and log %d", db.Owner(), db.Log())
 		}
 		return insert(tx, 3)
 	}); err != nil {
 		t.Fatal(err)
 	}
 	if n := number(t, db, `SELECT id FROM things`); n != 3 {
-		t.Errorf("the row of the lost transaction is there: %d", n)
+		t.Errorf("got row %d, want only row 3", n)
 	}
 	if alive, err := other.Alive(t.Context(), db.Owner()); err != nil || !alive {
-		t.Errorf("the new owner is alive: %v, error %v", alive, err)
+		t.Errorf("Alive of the new owner = %v, error %v; want true", alive, err)
 	}
 }
 
-// A transaction that met another one runs alone the next time, so that it does
-// not meet one again.
+// After a conflict, a transaction is retried alone, so that it cannot conflict again.
 func TestSecondRunIsAlone(t *testing.T) {
 	place := database(t)
 	db, other := At(t, place), At(t, place)
@@ -83,7 +82,7 @@ func TestSecondRunIsAlone(t *testing.T) {
 			do(t, other, `UPDATE things SET n = 10 WHERE id = 1`)
 		} else if held := number(t, other, `SELECT count(*) FROM pg_locks
 			WHERE relation = 'schema_version'::regclass AND mode = 'ExclusiveLock' AND granted`); held != 1 {
-			t.Errorf("run %d is not alone", runs)
+			t.Errorf("run %d does not hold the exclusive lock", runs)
 		}
 		_, err := tx.Exec(`UPDATE things SET n = $1 WHERE id = 1`, n+1)
 		return err
@@ -91,7 +90,7 @@ func TestSecondRunIsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := number(t, db, `SELECT n FROM things`); runs != 2 || n != 11 {
-		t.Errorf("after %d runs n is %d", runs, n)
+		t.Errorf("after %d runs, n is %d; want 2 runs and 11", runs, n)
 	}
 }
 
@@ -99,16 +98,16 @@ func TestLogsAreLeased(t *testing.T) {
 	place := database(t)
 	a, b := At(t, place), At(t, place)
 	if a.Log() != 1 || b.Log() != 2 {
-		t.Errorf("logs %d and %d", a.Log(), b.Log())
+		t.Errorf("got the logs %d and %d, want 1 and 2", a.Log(), b.Log())
 	}
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if c, d := At(t, place), At(t, place); c.Log() != 1 || d.Log() != 3 {
-		t.Errorf("logs %d and %d", c.Log(), d.Log())
+		t.Errorf("got the logs %d and %d, want 1 and 3", c.Log(), d.Log())
 	}
 	if log := Open(t).Log(); log != 0 {
-		t.Errorf("SQLite has log %d", log)
+		t.Errorf("SQLite has log %d, want 0", log)
 	}
 }
 
@@ -120,20 +119,21 @@ func TestPasswordIsNotShown(t *testing.T) {
 	} {
 		_, err := OpenPlace(t.Context(), place)
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("Open returned %v", err)
+			t.Errorf("Open succeeded, or its error contains the password: %v", err)
 		}
 	}
 }
 
-// The server looks whether its owners are there: one whose machine is gone would
-// be alive for hours, and with it the calls that it had under way.
+// The server checks whether its owners are still reachable. Otherwise, an owner would count as alive for
+// hours after its machine lost power. The same applies to its calls in progress.
 func TestServerLooksForOwners(t *testing.T) {
 	db := At(t, database(t))
 	want := map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 	got := map[string]string{}
 	if err := db.Write(t.Context(), func(tx state.Tx) error {
 		clear(got)
-		// This server is reached by a socket, where they are kept and not used.
+		// The test connects through a Unix socket. The server stores these settings for such a connection,
+		// but does not use them.
 		return tx.Query(`SELECT name, reset_val FROM pg_settings WHERE name LIKE 'tcp_keepalives%'`, nil, func(r state.Row) error {
 			var name, value string
 			err := r.Scan(&name, &value)
@@ -144,6 +144,6 @@ func TestServerLooksForOwners(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !maps.Equal(got, want) {
-		t.Errorf("the server has %v", got)
+		t.Errorf("got the settings %v, want %v", got, want)
 	}
 }

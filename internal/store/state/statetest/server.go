@@ -22,7 +22,7 @@ import (
 var errMissing = errors.New(
 	"PostgreSQL is not installed: put initdb and postgres on PATH (on Debian: apt install postgresql)")
 
-// database creates a database for one test and returns its URL.
+// database creates a database for one test and returns the URL of the database.
 func database(t testing.TB) string {
 	t.Helper()
 	s, err := server()
@@ -46,7 +46,7 @@ func database(t testing.TB) string {
 
 type running struct {
 	dir  string
-	held io.Closer // open until this program ends
+	held io.Closer // closing this pipe stops the server
 }
 
 func (s running) exec(ctx context.Context, statement string) error {
@@ -65,10 +65,10 @@ func at(dir, database string) string {
 	return u.String()
 }
 
-// server starts the server of this test program. It returns the directory of the server's
-// socket and the pipe that the shell waits for: closing the pipe stops the server.
+// server starts the PostgreSQL server of this test program, once. A shell waits until the pipe s.held is closed,
+// which also happens when this program exits. The shell then stops the server and removes its files.
 var server = sync.OnceValues(func() (s running, err error) {
-	initdb, postgres, err := programs()
+	initdb, postgres, err := findPrograms()
 	if err != nil {
 		return s, err
 	}
@@ -79,7 +79,7 @@ var server = sync.OnceValues(func() (s running, err error) {
 	if err != nil {
 		return s, err
 	}
-	// The shell outlives this program only to clean up after it.
+	// After this program has exited, the shell only cleans up.
 	cmd := exec.Command("sh", "-c", `
 		"$1" -D "$3/data" -U ambit -A trust -E UTF8 --no-locale --no-sync >"$3/log" 2>&1 &&
 		"$2" -D "$3/data" -k "$3" -c listen_addresses= >>"$3/log" 2>&1 &
@@ -95,11 +95,11 @@ var server = sync.OnceValues(func() (s running, err error) {
 	if err := cmd.Start(); err != nil {
 		return s, err
 	}
-	return s, answers(s.dir)
+	return s, waitReady(s.dir)
 })
 
-// answers waits until the server answers.
-func answers(dir string) (err error) {
+// waitReady waits until the server with the socket in dir accepts connections.
+func waitReady(dir string) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for ctx.Err() == nil {
@@ -113,16 +113,16 @@ func answers(dir string) (err error) {
 		}
 	}
 	log, _ := os.ReadFile(filepath.Join(dir, "log"))
-	return fmt.Errorf("PostgreSQL does not start: %w\n%s", err, log)
+	return fmt.Errorf("PostgreSQL did not start within a minute: %w\n%s", err, log)
 }
 
-// programs finds initdb and postgres, on PATH or where Debian installs them.
-func programs() (initdb, postgres string, err error) {
+// findPrograms finds initdb and postgres, on PATH or in Debian's directories.
+func findPrograms() (initdb, postgres string, err error) {
 	folders, err := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if err != nil {
 		return "", "", err
 	}
-	slices.Reverse(folders) // the newest first
+	slices.Reverse(folders) // try the newest version first
 	if on, err := exec.LookPath("initdb"); err == nil {
 		folders = append([]string{filepath.Dir(on)}, folders...)
 	}

@@ -4,5 +4,5 @@ package statetest
 
 import "syscall"
 
-// unprivileged is not implemented here: the tests with PostgreSQL need Unix.
+// unprivileged always fails, because tests with PostgreSQL need Unix.
 func unprivileged(string) (*syscall.SysProcAttr, error) { return nil, errMissing }

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// unprivileged returns the attributes of a process that runs as a user other than root,
-// which the server refuses, and gives that user the directory. The process has its own
-// process group, so that an interrupt from the terminal reaches the test first.
+// unprivileged returns the process attributes for the server. The server refuses to run as root. If this process is
+// root, unprivileged selects the user nobody and makes that user the owner of dir. The server gets a process group of
+// its own. An interrupt from the terminal then does not stop the server before the test ends.
 func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	as := &syscall.SysProcAttr{Setpgid: true}
 	if os.Getuid() != 0 {

@@ -1,8 +1,8 @@
 // Package statetest opens stores of both engines for tests.
 //
-// For PostgreSQL it starts a real server for each test program, with a database for each
-// test. The server ends with the test program, however the program ends: a shell waits for
-// the end of a pipe that the program holds, stops the server and removes its files.
+// For PostgreSQL, it starts a real server for each test program. Each test has a database of its own. The server stops
+// when the test program exits for any reason. A shell waits until the test program closes its end of a pipe, which also
+// happens when the program exits. The shell then stops the server and removes its files.
 package statetest
 
 import (
@@ -23,8 +23,7 @@ func Open(t testing.TB) state.DB {
 	return At(t, filepath.Join(t.TempDir(), "state.db"))
 }
 
-// Each runs a test with each engine. Every call of open opens the same store again, as
-// another process would.
+// Each runs a test with each engine. Every call of open opens the same store again, as another process would.
 func Each(t *testing.T, test func(t *testing.T, open func() state.DB)) {
 	t.Helper()
 	Places(t, func(t *testing.T, place string) {
@@ -32,15 +31,15 @@ func Each(t *testing.T, test func(t *testing.T, open func() state.DB)) {
 	})
 }
 
-// Places runs a test with each engine, with the address of a store that does not exist
-// yet. Other processes can open it too.
+// Places runs a test with each engine. The argument place is the file or URL of a store that does not exist yet.
+// Other processes can open the same store.
 func Places(t *testing.T, test func(t *testing.T, place string)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { test(t, filepath.Join(t.TempDir(), "state.db")) })
 	t.Run("postgres", func(t *testing.T) { test(t, database(t)) })
 }
 
-// At opens the store at an address until the test ends.
+// At opens the store in a file or at a URL. The store is closed when the test ends.
 func At(t testing.TB, place string) state.DB {
 	t.Helper()
 	db, err := OpenPlace(t.Context(), place)
@@ -55,7 +54,7 @@ func At(t testing.TB, place string) state.DB {
 	return db
 }
 
-// OpenPlace opens the store at a URL or in a file.
+// OpenPlace opens the store in a file or at a URL.
 func OpenPlace(ctx context.Context, place string) (state.DB, error) {
 	if strings.HasPrefix(place, "postgres:") {
 		return postgres.Open(ctx, place)
@@ -63,8 +62,8 @@ func OpenPlace(ctx context.Context, place string) (state.DB, error) {
 	return sqlite.Open(ctx, place)
 }
 
-// Database creates a PostgreSQL database for a program other than a test, such as a
-// benchmark, and returns its URL. The server ends with the program.
+// Database creates a PostgreSQL database and returns the URL of the database. It is for programs that are not tests,
+// such as benchmarks. The server stops when the program exits.
 func Database(ctx context.Context) (string, error) {
 	s, err := server()
 	if err != nil {

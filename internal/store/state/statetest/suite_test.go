@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// The suite holds both engines to the same meaning.
+// These tests check that both engines behave in the same way.
 
 var errBoom = errors.New("boom")
 
@@ -68,7 +68,7 @@ func TestErrorUndoesAll(t *testing.T) {
 			t.Errorf("Write returned %v", err)
 		}
 		if n := number(t, db, `SELECT count(*) FROM things`); n != 0 {
-			t.Errorf("%d rows of a failed transaction are there", n)
+			t.Errorf("the failed transaction left %d rows", n)
 		}
 	})
 }
@@ -89,10 +89,10 @@ func TestErrorUndoesOnlyItsMember(t *testing.T) {
 					switch i % 4 {
 					case 1:
 						return errBoom
-					case 2: // a statement that fails, in front of the others of its batch
+					case 2: // a statement fails, before the other members of the batch run
 						_, err := tx.Exec(`INSERT INTO things (id) VALUES ($1)`, int64(i))
 						return err
-					case 3: // the same, hidden
+					case 3: // a statement fails, and the function ignores the error
 						_, _ = tx.Exec(`INSERT INTO nowhere (id) VALUES ($1)`, int64(i))
 					}
 					return nil
@@ -103,7 +103,7 @@ func TestErrorUndoesOnlyItsMember(t *testing.T) {
 		for i, err := range errs {
 			there := number(t, db, `SELECT count(*) FROM things WHERE id = $1`, int64(i)) == 1
 			if want := i%4 == 0; (err == nil) != want || there != want {
-				t.Errorf("writer %d: error %v, row there: %v", i, err, there)
+				t.Errorf("writer %d: got error %v, and its row exists: %v", i, err, there)
 			}
 		}
 	})
@@ -131,7 +131,7 @@ func TestReadIsOneSnapshot(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := number(t, db, `SELECT count(*) FROM things`); n != 2 {
-			t.Errorf("%d rows after both writes", n)
+			t.Errorf("got %d rows after both writes, want 2", n)
 		}
 	})
 }
@@ -141,15 +141,15 @@ func TestReadCannotWrite(t *testing.T) {
 		db := open()
 		table(t, db)
 		if err := db.Read(t.Context(), func(tx state.Tx) error { return insert(tx, 1) }); err == nil {
-			t.Error("a read has written")
+			t.Error("a read transaction could write")
 		}
 		if n := number(t, db, `SELECT count(*) FROM things`); n != 0 {
-			t.Errorf("%d rows", n)
+			t.Errorf("got %d rows, want 0", n)
 		}
 	})
 }
 
-// The rows that f reads do not change before its commit, so no update is lost.
+// The rows that a transaction reads do not change before its commit, so no update is lost.
 func TestReadThenWriteAcrossOpenings(t *testing.T) {
 	Each(t, func(t *testing.T, open func() state.DB) {
 		const openings, callers, times = 4, 4, 10
@@ -179,7 +179,7 @@ func TestReadThenWriteAcrossOpenings(t *testing.T) {
 		}
 		wg.Wait()
 		if n := number(t, dbs[1], `SELECT n FROM things`); n != openings*callers*times {
-			t.Errorf("%d of %d additions are there", n, openings*callers*times)
+			t.Errorf("got %d increments, want %d", n, openings*callers*times)
 		}
 	})
 }
@@ -215,7 +215,7 @@ func TestCapIsMetExactly(t *testing.T) {
 		}
 		wg.Wait()
 		if n := number(t, dbs[0], `SELECT n FROM things`); granted != limit || n != limit {
-			t.Errorf("granted %d, stored %d, the cap is %d", granted, n, limit)
+			t.Errorf("granted %d, stored %d, want the limit %d", granted, n, limit)
 		}
 	})
 }
@@ -237,7 +237,7 @@ func TestManyOpenANewStoreAtOnce(t *testing.T) {
 			seen[owner] = true
 		}
 		if n := number(t, db, `SELECT count(*) FROM schema_version`); n != 1 {
-			t.Errorf("%d versions", n)
+			t.Errorf("the table schema_version has %d rows, want 1", n)
 		}
 	})
 }
@@ -283,11 +283,11 @@ func TestPanicAndExitMeetTheirCaller(t *testing.T) {
 			t.Error("Write returned after Goexit")
 		}()
 		<-exited
-		for range 10 { // more often than there are connections
+		for range 10 { // more times than there are connections
 			panicked(db.Read, func(tx state.Tx) error { panic(errBoom) })
 		}
 		if n := number(t, db, `SELECT count(*) FROM things`); n != 0 {
-			t.Errorf("%d rows", n)
+			t.Errorf("got %d rows, want 0", n)
 		}
 		do(t, db, `INSERT INTO things (id) VALUES (1)`)
 	})
@@ -307,8 +307,8 @@ func TestTypes(t *testing.T) {
 			{math.MinInt64, "", []byte{}},
 		}
 		for i, x := range things {
-			// Parameters out of order and used twice.
-			do(t, db, `INSERT INTO things (id, b, s, n) VALUES ($4, $3, $2, $1), ($4 + 10, $3, $2, $1)`, x.n, x.s, x.b, int64(i))
+			// The statement uses each parameter twice.
+			do(t, db, `INSERT INTO things (n, s, b, id) VALUES ($1, $2, $3, $4), ($1, $2, $3, $4 + 10)`, x.n, x.s, x.b, int64(i))
 			for _, id := range []int64{int64(i), int64(i) + 10} {
 				var got thing
 				if err := db.Read(t.Context(), func(tx state.Tx) error {
@@ -336,10 +336,10 @@ func TestTypes(t *testing.T) {
 			t.Errorf("NULL was read as %v", got)
 		}
 		if rows := do(t, db, `UPDATE things SET s = $1 WHERE id < $2`, "y", int64(100)); rows != 4 {
-			t.Errorf("%d rows touched, not 4", rows)
+			t.Errorf("the statement affected %d rows, want 4", rows)
 		}
 		if rows := do(t, db, `DELETE FROM things WHERE id = $1`, int64(1000)); rows != 0 {
-			t.Errorf("%d rows touched, not 0", rows)
+			t.Errorf("the statement affected %d rows, want 0", rows)
 		}
 	})
 }
@@ -398,7 +398,7 @@ func TestWrongUse(t *testing.T) {
 				_, err := tx.Exec(`UPDATE things SET n = $1`, args...)
 				return err
 			}); err == nil {
-				t.Errorf("%s arguments pass", name)
+				t.Errorf("a statement with %s arguments succeeded", name)
 			}
 		}
 		var kept state.Tx
@@ -409,7 +409,7 @@ func TestWrongUse(t *testing.T) {
 			t.Errorf("after the end, a statement returned %v", err)
 		}
 		if n := number(t, db, `SELECT n FROM things`); n != 1 {
-			t.Errorf("n is %d: something was written", n)
+			t.Errorf("n is %d, want 1: a refused statement changed it", n)
 		}
 	})
 }
@@ -419,7 +419,7 @@ func TestErrorOfEachEndsTheQuery(t *testing.T) {
 		db := open()
 		table(t, db)
 		seen := 0
-		// An error of each does not end the transaction.
+		// An error from the function passed to Query does not end the transaction.
 		err := db.Write(t.Context(), func(tx state.Tx) error {
 			seen = 0
 			for id := range int64(3) {
@@ -437,7 +437,7 @@ func TestErrorOfEachEndsTheQuery(t *testing.T) {
 			t.Errorf("Write returned %v after %d rows", err, seen)
 		}
 		if n := number(t, db, `SELECT count(*) FROM things`); n != 4 {
-			t.Errorf("%d rows", n)
+			t.Errorf("got %d rows, want 4", n)
 		}
 	})
 }

@@ -1,8 +1,8 @@
-// Package review stores people's reviews of code bundles.
+// Package review stores the reviews of code bundles.
 //
-// A review is for a digest, so it covers every byte of a bundle: a changed bundle
-// needs a new review. It is written in one transaction with its journal record, under
-// the name of the reviewer. The last review counts; an approval can be withdrawn.
+// A review contains the name of the reviewer and the digest of the bundle. Because the digest covers every file, a
+// changed bundle needs a new review. A review is stored in the same transaction as its journal record. Only the latest
+// review of a bundle is in effect, so an approval can be withdrawn later.
 package review
 
 import (
@@ -28,7 +28,7 @@ const (
 // Review is one person's decision on one bundle.
 type Review struct {
 	Digest string `json:"digest"`
-	// Name is the bundle's name, ID its agent's id.
+	// Name is the name of the bundle, and ID is the id of its agent.
 	Name      string    `json:"name"`
 	ID        string    `json:"-"`
 	Principal string    `json:"principal"`
@@ -37,14 +37,15 @@ type Review struct {
 	Time      time.Time `json:"time"`
 }
 
-// Record stores a review and writes it to the journal.
+// Record stores a review and adds it to the journal.
 func Record(ctx context.Context, b *store.Store, callID string, r Review) error {
 	decision := journal.Deny
 	if r.Verdict == Approved {
 		decision = journal.Allow
 	}
 	return b.DB.Write(ctx, func(tx state.Tx) error {
-		_, err := tx.Exec(`INSERT INTO bundle_reviews (digest, at, name, principal, verdict, note) VALUES ($1, $2, $3, $4, $5, $6)`,
+		_, err := tx.Exec(`INSERT INTO bundle_reviews (digest, at, name, principal, verdict, note) `+
+			`VALUES ($1, $2, $3, $4, $5, $6)`,
 			r.Digest, r.Time.UnixMicro(), r.Name, r.Principal, string(r.Verdict), r.Note)
 		if err != nil {
 			return err
@@ -57,12 +58,13 @@ func Record(ctx context.Context, b *store.Store, callID string, r Review) error 
 	})
 }
 
-// Last returns the last review of a bundle; nil if there is none.
+// Last returns the last review of the bundle with the given digest, or nil.
 func Last(ctx context.Context, b *store.Store, digest string) (*Review, error) {
 	var last *Review
 	err := b.DB.Read(ctx, func(tx state.Tx) error {
 		last = nil
-		return tx.Query(`SELECT at, name, principal, verdict, note FROM bundle_reviews WHERE digest = $1 ORDER BY at DESC LIMIT 1`, []any{digest}, func(row state.Row) error {
+		return tx.Query(`SELECT at, name, principal, verdict, note FROM bundle_reviews WHERE digest = $1 `+
+			`ORDER BY at DESC LIMIT 1`, []any{digest}, func(row state.Row) error {
 			var at int64
 			var verdict string
 			r := Review{Digest: digest}
@@ -75,16 +77,16 @@ func Last(ctx context.Context, b *store.Store, digest string) (*Review, error) {
 	return last, err
 }
 
-// ErrMissing means that a bundle has no approval.
-var ErrMissing = errors.New("this bundle has no review")
+// ErrMissing means that a bundle has not been reviewed.
+var ErrMissing = errors.New("this bundle has not been reviewed")
 
-// Need returns why a bundle may not run where a review is required; nil if it is
-// approved.
+// Need returns nil if the bundle with the given digest is approved. Otherwise it returns an error that says why an
+// installation that requires reviews must not run the bundle.
 func Need(ctx context.Context, b *store.Store, digest string) error {
 	last, err := Last(ctx, b, digest)
 	switch {
 	case err != nil:
-		return fmt.Errorf("its reviews cannot be read: %w", err)
+		return fmt.Errorf("the reviews of this bundle cannot be read: %w", err)
 	case last == nil:
 		return fmt.Errorf("%w (%s)", ErrMissing, digest)
 	case last.Verdict != Approved:

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// The last word on a digest counts, and is for that digest alone.
+// Need uses the last review of a digest, and a review does not affect other digests.
 func TestNeed(t *testing.T) {
 	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
 	if err != nil {
@@ -24,20 +24,20 @@ func TestNeed(t *testing.T) {
 	if err := Need(ctx, b, "sha256:a"); !errors.Is(err, ErrMissing) {
 		t.Errorf("without a review: %v", err)
 	}
-	say := func(v Verdict, after time.Duration) {
+	record := func(v Verdict, after time.Duration) {
 		t.Helper()
 		if err := Record(ctx, b, "0123456789abcdef0123456789abcdef", Review{Digest: "sha256:a", Name: "x", Principal: "me@local", Verdict: v, Time: now.Add(after)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	say(Approved, 0)
+	record(Approved, 0)
 	if err := Need(ctx, b, "sha256:a"); err != nil {
 		t.Errorf("approved: %v", err)
 	}
 	if err := Need(ctx, b, "sha256:b"); !errors.Is(err, ErrMissing) {
 		t.Errorf("another digest: %v", err)
 	}
-	say(Withdrawn, time.Second)
+	record(Withdrawn, time.Second)
 	if err := Need(ctx, b, "sha256:a"); err == nil || errors.Is(err, ErrMissing) {
 		t.Errorf("withdrawn: %v", err)
 	}

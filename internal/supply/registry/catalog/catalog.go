@@ -1,16 +1,14 @@
-// Package catalog is the list of tool servers that ambit knows without a registry: the
-// entries that ship with ambit and those that the user added.
+// Package catalog implements the catalogue, a list of tool servers that ambit knows without a registry. It contains
+// the entries that ship with ambit and the entries that the user added.
 //
-// An entry maps a server id to one exact package, by version and sha256. Resolving it
-// needs no network, and the package that runs is the one that was reviewed. An entry
-// also lists every tool with its side-effect class, and the tools that each scope
-// covers. A scope without a mapping covers no tool.
+// An entry maps a server id to one exact package, by version and sha256. Resolving an entry needs no network. ambit
+// runs exactly the package that was reviewed. An entry also lists every tool with its side-effect class. For each
+// scope, it lists the tools that the scope covers. A scope without a mapping covers no tool.
 //
-// An entry's version is the server's own. Packages with a version below 1 are listed
-// as version 1, because an agent's constraint refers to the server and not to the
-// package.
+// The version of an entry is the version of the server, not of the package. The version constraints of agents refer
+// to servers. Packages with a version below 1 are listed as version 1.
 //
-// The user's entries are in one file of $AMBIT_HOME and override those that ship.
+// The user's entries are in one file in $AMBIT_HOME. They override shipped entries with the same id.
 package catalog
 
 import (
@@ -22,6 +20,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +34,7 @@ import (
 //go:embed catalog.json
 var shipped []byte
 
-// Entry is one server.
+// Entry describes one server.
 type Entry struct {
 	// Version is the server's exact semantic version.
 	Version     string `json:"version"`
@@ -45,22 +44,22 @@ type Entry struct {
 	// Needs describes what must be installed or configured besides the package.
 	Needs   string  `json:"needs,omitempty"`
 	Package Package `json:"package"`
-	// Args and Env are the program's. {work} is replaced by the agent's work folder,
-	// $env:NAME by a credential.
+	// Args and Env are the arguments and environment variables of the program. {work} is replaced with the agent's
+	// work folder, and $env:NAME with a credential.
 	Args []string          `json:"args,omitempty"`
 	Env  map[string]string `json:"env,omitempty"`
-	// Tools are all tools of the server and their side-effect classes.
+	// Tools maps every tool of the server to its side-effect class.
 	Tools map[string]agent.SideEffect `json:"tools"`
-	// Scopes maps each scope to the tools it covers.
+	// Scopes maps each scope to the tools that the scope covers.
 	Scopes map[string][]string `json:"scopes"`
 
-	// Added marks an entry of the user's.
+	// Added means that the user added the entry.
 	Added bool `json:"added,omitempty"`
 }
 
 // Package is the package that an entry runs.
 type Package struct {
-	// Kind is npm, pypi, or builtin for a server that is part of ambit.
+	// Kind is "npm", "pypi", or "builtin" for a server that is part of ambit.
 	Kind    string `json:"kind"`
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
@@ -75,33 +74,27 @@ const (
 	Builtin = "builtin"
 )
 
-// Catalog is a list of entries, by server id.
+// Catalog is the catalogue. The keys of Entries are server ids.
 type Catalog struct{ Entries map[string]*Entry }
 
-// File is the path of the user's entries.
+// File returns the path of the file that contains the user's entries.
 func File(h home.Home) string { return filepath.Join(h.Dir(), "catalog.json") }
 
-// Work is an agent's own folder. It is beside ambit's home, which servers cannot see.
+// Work returns the path of the work folder that ambit creates for the agent with the given name. This folder is
+// outside ambit's home folder, because servers cannot see the home folder.
 func Work(h home.Home, name string) string { return filepath.Join(h.Dir()+"-work", name) }
 
-// builtin are the entries that ship with ambit.
+// builtin returns the entries that ship with ambit.
 var builtin = sync.OnceValues(func() (map[string]*Entry, error) { return Parse("catalog.json", shipped) })
 
-// Open reads the catalogue of a home.
+// Open returns the catalogue, which contains the entries that ship with ambit and the user's entries in h.
 func Open(h home.Home) (*Catalog, error) {
 	ours, err := builtin()
 	if err != nil {
 		return nil, err
 	}
 	c := &Catalog{Entries: maps.Clone(ours)}
-	text, err := os.ReadFile(File(h))
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	theirs, err := Parse(File(h), text)
+	theirs, err := added(h)
 	if err != nil {
 		return nil, err
 	}
@@ -112,11 +105,10 @@ func Open(h home.Home) (*Catalog, error) {
 	return c, nil
 }
 
-// IDs are the sorted ids of all servers.
+// IDs returns the sorted ids of all servers.
 func (c *Catalog) IDs() []string { return slices.Sorted(maps.Keys(c.Entries)) }
 
-// ScopeTools returns the tools that a scope of a server covers; none if the scope is
-// not mapped.
+// ScopeTools returns the tools that a scope of a server covers. It returns nil if the scope is not mapped.
 func (c *Catalog) ScopeTools(server, scope string) []string {
 	if e := c.Entries[server]; e != nil {
 		return e.Scopes[scope]
@@ -134,7 +126,8 @@ func (c *Catalog) ScopesOf(server string) []string {
 
 const maxFile = 4 << 20
 
-// Parse parses entries. Its error lists every problem, one per line.
+// Parse parses a file of entries. The parameter name is the name of the file in errors. The error lists every
+// problem, one per line.
 func Parse(name string, text []byte) (map[string]*Entry, error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFile)
@@ -146,7 +139,7 @@ func Parse(name string, text []byte) (map[string]*Entry, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if d.More() {
-		return nil, fmt.Errorf("%s: more than one document", name)
+		return nil, fmt.Errorf("%s contains more than one JSON value", name)
 	}
 	var problems []error
 	for _, id := range slices.Sorted(maps.Keys(entries)) {
@@ -161,30 +154,30 @@ func Parse(name string, text []byte) (map[string]*Entry, error) {
 	return entries, errors.Join(problems...)
 }
 
-// Problems lists everything that is wrong with an entry.
+// Problems lists all problems in an entry.
 func (e *Entry) Problems() []string {
 	var out []string
 	bad := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	if !isVersion(e.Version) {
-		bad("the version %s is not three numbers", diag.Quote(e.Version))
+	if !isVersion.MatchString(e.Version) {
+		bad("the version %s is not of the form 1.2.3", diag.Quote(e.Version))
 	}
 	switch e.Package.Kind {
 	case NPM, PyPI:
 		if e.Package.Name == "" || strings.ContainsAny(e.Package.Name, " \t=") || strings.HasPrefix(e.Package.Name, "-") {
-			bad("%s is not the name of a package", diag.Quote(e.Package.Name))
+			bad("%s is not a valid package name", diag.Quote(e.Package.Name))
 		}
 		if e.Package.Version == "" || strings.ContainsAny(e.Package.Version, "<>=^~*| xX") {
-			bad("%s is not an exact version of a package", diag.Quote(e.Package.Version))
+			bad("the package version %s is not an exact version", diag.Quote(e.Package.Version))
 		}
 		if !tooluri.IsDigest(e.Package.Digest) {
-			bad("the package has no sha256")
+			bad("the digest of the package is missing or not a sha256")
 		}
 	case Builtin:
 	default:
-		bad("%s is not a kind of package: use npm or pypi", diag.Quote(e.Package.Kind))
+		bad("the package kind %s is not supported; use npm or pypi", diag.Quote(e.Package.Kind))
 	}
 	if len(e.Tools) == 0 {
-		bad("it has no tools")
+		bad("the entry lists no tools")
 	}
 	for _, tool := range slices.Sorted(maps.Keys(e.Tools)) {
 		if !slices.Contains(agent.SideEffects, e.Tools[tool]) {
@@ -201,17 +194,9 @@ func (e *Entry) Problems() []string {
 	return out
 }
 
-func isVersion(s string) bool {
-	parts := strings.Split(s, ".")
-	for _, p := range parts {
-		if p == "" || strings.Trim(p, "0123456789") != "" {
-			return false
-		}
-	}
-	return len(parts) == 3
-}
+var isVersion = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+$`)
 
-// Add adds an entry to the user's file, replacing one with the same id.
+// Add adds an entry to the user's file. It replaces an entry with the same id.
 func Add(h home.Home, id string, e *Entry) error {
 	if problems := e.Problems(); len(problems) > 0 {
 		return errors.New(strings.Join(problems, "; "))
@@ -226,7 +211,7 @@ func Add(h home.Home, id string, e *Entry) error {
 	return write(h, entries)
 }
 
-// Remove removes an entry from the user's file, and reports whether it was there.
+// Remove removes an entry from the user's file. It returns false if the file does not contain the entry.
 func Remove(h home.Home, id string) (bool, error) {
 	entries, err := added(h)
 	if err != nil || entries[id] == nil {
@@ -236,7 +221,6 @@ func Remove(h home.Home, id string) (bool, error) {
 	return true, write(h, entries)
 }
 
-// added are the entries of the user's file.
 func added(h home.Home) (map[string]*Entry, error) {
 	text, err := os.ReadFile(File(h))
 	switch {
@@ -248,7 +232,6 @@ func added(h home.Home) (map[string]*Entry, error) {
 	return Parse(File(h), text)
 }
 
-// write replaces the user's file atomically.
 func write(h home.Home, entries map[string]*Entry) error {
 	file := File(h)
 	text, err := json.MarshalIndent(entries, "", "  ")

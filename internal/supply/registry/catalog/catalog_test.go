@@ -11,7 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
-// The shipped catalogue is complete: every entry is pinned and maps its scopes.
+// The shipped catalogue is complete. Every entry has a license and a description, and every tool is
+// in a scope. The scope named read contains no tool that changes something.
 func TestShipped(t *testing.T) {
 	c, err := catalog.Open(home.At(t.TempDir()))
 	if err != nil {
@@ -19,12 +20,12 @@ func TestShipped(t *testing.T) {
 	}
 	for _, name := range []string{"filesystem", "bash", "git", "fetch", "memory", "browser", "database"} {
 		if c.Entries["registry.openmcp.org/"+name] == nil {
-			t.Errorf("there is no %s", name)
+			t.Errorf("the catalogue has no entry for %s", name)
 		}
 	}
 	for id, e := range c.Entries {
 		if e.License == "" || e.Description == "" {
-			t.Errorf("%s has no licence or description", id)
+			t.Errorf("%s has no license or no description", id)
 		}
 		covered := map[string]bool{}
 		for _, tools := range e.Scopes {
@@ -44,7 +45,7 @@ func TestShipped(t *testing.T) {
 		}
 	}
 	if got := c.ScopeTools("registry.openmcp.org/bash", "execute"); !slices.Equal(got, []string{"execute"}) {
-		t.Errorf("execute covers %v", got)
+		t.Errorf("the scope execute covers %v, want only the tool execute", got)
 	}
 	if got := c.ScopeTools("registry.openmcp.org/bash", "read"); got != nil {
 		t.Errorf("an unmapped scope covers %v", got)
@@ -70,14 +71,14 @@ func TestAdd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.Entries["registry.openmcp.org/git"]; got.Version != "1.2.3" || !got.Added {
-		t.Errorf("the user's entry does not win: %+v", got)
+		t.Errorf("the user's entry does not override the shipped entry: %+v", got)
 	}
 	if c.Entries["example.com/y"] == nil || c.Entries["registry.openmcp.org/bash"] == nil {
-		t.Error("an entry is lost")
+		t.Error("an entry is missing from the catalogue")
 	}
 }
 
-// Every problem is reported at once, and nothing is written.
+// Add reports all problems of an invalid entry together and writes no file.
 func TestAddRefuses(t *testing.T) {
 	h := home.At(t.TempDir())
 	err := catalog.Add(h, "example.com/y", &catalog.Entry{
@@ -90,7 +91,7 @@ func TestAddRefuses(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(catalog.File(h)); err == nil {
-		t.Error("something was written")
+		t.Error("Add wrote the file although the entry is invalid")
 	}
 }
 
@@ -103,7 +104,7 @@ func FuzzParse(f *testing.F) {
 		}
 		for id, e := range entries {
 			if len(e.Problems()) > 0 {
-				t.Errorf("%s is taken in spite of %v", id, e.Problems())
+				t.Errorf("Parse accepted the entry %s with the problems %v", id, e.Problems())
 			}
 		}
 	})

@@ -7,8 +7,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// Whatever a schema says, it says it in a list: no line of it begins anything else,
-// and nothing in it is hidden.
+// FuzzSchema checks that the description of any schema is a Markdown list without invisible characters.
+// A schema must not be able to add a heading or a paragraph.
 func FuzzSchema(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"object"}`, `{"properties":{"a\n## b":{"enum":["x\n# y",1],"description":"x\u200by\nz"}},"required":["a"]}`, `{"pattern":"\n- a\r","format":"\u2028"}`,
@@ -21,11 +21,11 @@ func FuzzSchema(f *testing.F) {
 		w.schema("Takes", schema)
 		for line := range strings.Lines(w.String()) {
 			if !strings.HasPrefix(strings.TrimLeft(line, " "), "- ") || !strings.HasSuffix(line, "\n") || strings.Contains(line, "\r") {
-				t.Errorf("%q has the line %q", schema, line)
+				t.Errorf("the description of %q has the line %q, which is not a list item", schema, line)
 			}
 		}
 		if _, _, what := diag.HiddenRun(w.String()); what != "" {
-			t.Errorf("%q hides %s in %q", schema, what, w.String())
+			t.Errorf("the description of %q contains %s: %q", schema, what, w.String())
 		}
 	})
 }

@@ -1,18 +1,20 @@
-// Package recipe writes an agent as text for people and models: a recipe to paste into
-// a chat, and the same as an Agent Skill.
+// Package recipe describes an agent in a text for people and models. The text is a recipe to paste into a chat, or the
+// same content as an Agent Skill.
 //
-// A recipe contains what a model needs (instructions, skills, each tool with its
-// parameters, examples) and what a person needs (the credentials and the hosts they
-// are sent to). It contains no secret, because manifests contain none: credentials
-// appear by name. It promises nothing: ambit does not check the calls of a chat that
-// was given a recipe, and the recipe says so if there are tools.
+// For the model, a recipe contains instructions, skills, tools with their parameters, and examples. For the person, it
+// contains the names of the credentials and the hosts that receive them. It contains no secrets, because manifests
+// contain no secrets.
 //
-// The agent's texts are copied as written, except that invisible characters are
-// escaped, so the pasted text is the text that was read.
+// A recipe gives no protection, because ambit cannot check the calls that a chat makes. If the agent has tools, the
+// recipe contains a note that says so.
+//
+// The texts of the agent are copied, and only invisible characters are escaped, so that the pasted text is exactly the
+// text that the person saw.
 package recipe
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -21,7 +23,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/skill"
 )
 
-// Text returns the recipe of an agent. skills may be nil.
+// Text returns the recipe of an agent. The bundle can be nil.
 func Text(a *agent.Agent, skills *skill.Bundle) string {
 	var w writer
 	w.line("# " + oneLine(a.Name))
@@ -32,13 +34,13 @@ func Text(a *agent.Agent, skills *skill.Bundle) string {
 
 // File is one file of an export.
 type File struct {
-	// Path is relative, with slashes.
+	// Path is a relative path, with slashes.
 	Path string `json:"path"`
 	Text string `json:"text"`
 }
 
-// Skills returns an agent as Agent Skills: each skill of its bundle, or else one skill
-// with the recipe.
+// Skills converts each skill of an agent to an Agent Skill. If the agent has no skills, Skills returns one Agent Skill
+// that contains the recipe.
 func Skills(a *agent.Agent, skills *skill.Bundle) []File {
 	if skills == nil || len(skills.Skills) == 0 {
 		name := agent.Slug(a.Name)
@@ -56,11 +58,11 @@ func Skills(a *agent.Agent, skills *skill.Bundle) []File {
 	return files
 }
 
-// maxDescription is the format's limit for a description.
+// maxDescription is the maximum number of characters that the Agent Skills format allows for a description.
 const maxDescription = 1024
 
 func skillFile(name, description string, tags []string, text string) File {
-	name = agent.Slug(name) // no double hyphens, and none at the ends
+	name = agent.Slug(name) // removes double hyphens, and hyphens at the beginning and the end
 	var w writer
 	w.line("---")
 	w.line("name: " + name)
@@ -74,17 +76,15 @@ func skillFile(name, description string, tags []string, text string) File {
 	return File{Path: name + "/SKILL.md", Text: w.String()}
 }
 
-// quote returns a YAML string.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// cut shortens a text to at most most characters.
-func cut(s string, most int) string {
-	if utf8.RuneCountInString(s) <= most {
+func cut(s string, limit int) string {
+	if utf8.RuneCountInString(s) <= limit {
 		return s
 	}
-	return string([]rune(s)[:most-1]) + "…"
+	return string([]rune(s)[:limit-1]) + "…"
 }
 
 type writer struct{ strings.Builder }
@@ -93,7 +93,7 @@ func (w *writer) line(s string) { w.WriteString(s + "\n") }
 
 func (w *writer) heading(s string) { w.WriteString("\n## " + s + "\n") }
 
-// paragraph writes a text of the agent's after an empty line.
+// paragraph writes s. It writes an empty line first, unless s is the first text. If s is empty, it writes nothing.
 func (w *writer) paragraph(s string) {
 	if s = strings.TrimSpace(visible(s)); s == "" {
 		return
@@ -132,46 +132,46 @@ func (w *writer) tools(a *agent.Agent) {
 		return
 	}
 	w.heading("Tools")
-	w.paragraph("The agent can call these when it runs under ambit, which checks every call. A chat that was only given this text has none of them.")
+	w.paragraph("The agent can call these tools when it runs under ambit, which checks every call. A chat that was only " +
+		"given this text has none of these tools.")
 	for i := range a.Tools {
 		t := &a.Tools[i]
 		w.line("\n### " + oneLine(t.Name))
 		w.paragraph(t.Description)
 		w.line("")
 		w.line("- " + effect(a, t))
-		for _, rail := range rails(t.Policy) {
-			w.line("- " + rail)
+		for _, limit := range limits(t.Policy) {
+			w.line("- " + limit)
 		}
 		w.schema("Takes", t.InputSchema)
 		w.schema("Returns", t.OutputSchema)
 	}
 }
 
-// effect describes a tool's side effect.
 func effect(a *agent.Agent, t *agent.Tool) string {
 	s := map[agent.SideEffect]string{
 		agent.Read: "Reads only", agent.Write: "Changes things", agent.Network: "Uses the network",
-		agent.Shell: "Runs commands", agent.Chain: "Acts on a chain",
+		agent.Shell: "Runs commands", agent.Chain: "Acts on a blockchain",
 	}[t.SideEffect]
 	switch b := t.Binding.(type) {
 	case agent.HTTP:
 		s += "; sends a request to " + oneLine(b.Host)
 	case agent.OnServer:
-		s += "; on the tool server " + oneLine(b.Alias)
+		s += "; runs on the tool server " + oneLine(b.Alias)
 	case agent.Compose:
-		s += "; asks the agent " + oneLine(b.Agent)
+		s += "; calls the agent " + oneLine(b.Agent)
 	case agent.Prompt:
-		s += "; returns a text to continue from"
+		s += "; returns a prompt"
 	case nil:
-		return s + "; described only: it cannot be called"
+		return s + "; cannot be called, because the manifest only describes it"
 	}
 	if !a.Callable(t) {
-		s += "; may not be called: its side effect is not allowed"
+		s += "; cannot be called, because its side effect is not allowed"
 	}
 	return s
 }
 
-func rails(p agent.ToolPolicy) []string {
+func limits(p agent.ToolPolicy) []string {
 	var list []string
 	if p.HumanApproval {
 		list = append(list, "A person approves every call")
@@ -191,19 +191,20 @@ func rails(p agent.ToolPolicy) []string {
 	return list
 }
 
-// credentials lists the credentials by name, never a value.
+// credentials lists the names of the credentials, never their values.
 func (w *writer) credentials(a *agent.Agent) {
 	secrets := a.Reach().Secrets
 	if len(secrets) == 0 {
 		return
 	}
 	w.heading("Credentials")
-	w.paragraph("Set these with ambit secret set, or in the environment. Never paste one into a chat.")
+	w.paragraph("Set these credentials with `ambit secret set` or in the environment. " +
+		"Never paste a credential into a chat.")
 	w.line("")
 	for _, s := range secrets {
 		what := s.Name
-		if slot := slotOf(a, s.Name); slot != nil {
-			what = slot.Label + " (" + s.Name + ")"
+		if i := slices.IndexFunc(a.Slots, func(slot agent.Slot) bool { return slot.Env == s.Name }); i >= 0 {
+			what = a.Slots[i].Label + " (" + s.Name + ")"
 		}
 		if len(s.Hosts) > 0 {
 			what += ", sent only to " + diag.Words(s.Hosts, "and")
@@ -215,19 +216,10 @@ func (w *writer) credentials(a *agent.Agent) {
 	}
 }
 
-func slotOf(a *agent.Agent, env string) *agent.Slot {
-	for i := range a.Slots {
-		if a.Slots[i].Env == env {
-			return &a.Slots[i]
-		}
-	}
-	return nil
-}
-
-// oneLine puts a text on one line.
+// oneLine returns s on one line, with invisible characters escaped.
 func oneLine(s string) string { return visible(strings.Join(strings.Fields(s), " ")) }
 
-// visible escapes invisible characters.
+// visible returns s with invisible characters escaped.
 func visible(s string) string {
 	var b strings.Builder
 	for {

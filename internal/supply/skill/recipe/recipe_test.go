@@ -14,7 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// Recipes of agents that ship; read them before they are committed.
+// The recipes of the agents that ship with ambit match the golden files. After -update, read the files
+// before you commit them.
 func TestText(t *testing.T) {
 	for name, path := range map[string]string{
 		"mcp-tool": "examples/mcp-tool/findagent.json", "static-recipe": "examples/static-recipe/findagent.json", "default": "default.json", "research": "examples/research/agent.toml",
@@ -58,13 +59,13 @@ func TestSchemaInWords(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var w writer
 			if w.schema("Takes", tt.schema); w.String() != tt.want {
-				t.Errorf("got %q", w.String())
+				t.Errorf("got %q, want %q", w.String(), tt.want)
 			}
 		})
 	}
 }
 
-// An exported skill is valid for package skill.
+// The package skill reads exported skills without a problem.
 func TestSkillsAreSkills(t *testing.T) {
 	bundle := &skill.Bundle{Skills: []*skill.Document{
 		{ID: "one_two", Name: "One", Description: "Says \"one\": \\ two\nthree.", Tags: []string{"a", "b"}, Text: "Do it."},
@@ -90,7 +91,7 @@ func TestSkillsAreSkills(t *testing.T) {
 		}
 		b, err := skill.Read(t.Context(), folder, declared, nil)
 		if err != nil || len(b.Warnings) > 0 {
-			t.Errorf("%s: %v, %v", name, err, b)
+			t.Errorf("reading the exported skills of the %s: %v, %v", name, err, b)
 			continue
 		}
 		if name == "bundle" && (b.Skills[0].Description != `Says "one": \ two three.` || strings.Join(b.Skills[0].Tags, " ") != "a b" || b.Skills[1].Description != "A rule") {

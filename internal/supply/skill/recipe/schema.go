@@ -2,157 +2,135 @@ package recipe
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// deepest is how many levels of a schema are described.
+// deepest is the maximum depth to which a schema is described.
 const deepest = 4
 
-// node is the part of a JSON Schema that is described in words.
-type node struct {
-	Type        any                        `json:"type"`
-	Description string                     `json:"description"`
-	Properties  map[string]json.RawMessage `json:"properties"`
-	Required    []string                   `json:"required"`
-	Items       json.RawMessage            `json:"items"`
-	Enum        []json.RawMessage          `json:"enum"`
-	Const       json.RawMessage            `json:"const"`
-	Default     json.RawMessage            `json:"default"`
-	Format      string                     `json:"format"`
-	Pattern     string                     `json:"pattern"`
-	Minimum     json.RawMessage            `json:"minimum"`
-	Maximum     json.RawMessage            `json:"maximum"`
-	Above       json.RawMessage            `json:"exclusiveMinimum"`
-	Below       json.RawMessage            `json:"exclusiveMaximum"`
-	MinLength   json.RawMessage            `json:"minLength"`
-	MaxLength   json.RawMessage            `json:"maxLength"`
-	MinItems    json.RawMessage            `json:"minItems"`
-	MaxItems    json.RawMessage            `json:"maxItems"`
+// node is a JSON Schema. The keys are keywords.
+type node map[string]json.RawMessage
+
+// parse parses a JSON Schema. It fails if the schema is a boolean.
+func parse(raw json.RawMessage) (n node, err error) {
+	err = json.Unmarshal(raw, &n)
+	return n, err
 }
 
-// unsaid are the keywords that change which values are valid and are copied as they
-// are.
-var unsaid = []string{"anyOf", "oneOf", "allOf", "not", "if", "$ref", "patternProperties", "prefixItems", "dependentRequired"}
+// get returns the value of a keyword. It returns the zero value if the keyword is missing or its value has a different
+// type.
+func get[T any](n node, keyword string) (v T) {
+	if json.Unmarshal(n[keyword], &v) != nil {
+		var none T
+		return none
+	}
+	return v
+}
 
-// schema describes a tool's input or output.
+// keywords lists the keywords that are described in words, in the order in which they are described.
+var keywords = []struct{ name, words string }{
+	{"const", "always %s"},
+	{"format", "a %s"},
+	{"pattern", "matching `%s`"},
+	{"minimum", "at least %s"},
+	{"maximum", "at most %s"},
+	{"exclusiveMinimum", "more than %s"},
+	{"exclusiveMaximum", "less than %s"},
+	{"minLength", "at least %s characters"},
+	{"maxLength", "at most %s characters"},
+	{"minItems", "at least %s items"},
+	{"maxItems", "at most %s items"},
+	{"default", "%s if not given"},
+}
+
+// copiedKeywords lists more keywords that restrict the valid values. They are copied as JSON instead of being
+// described in words.
+var copiedKeywords = strings.Fields("anyOf oneOf allOf not if $ref patternProperties prefixItems dependentRequired")
+
+// schema describes a tool's input or output. The parameter text is the JSON Schema.
 func (w *writer) schema(verb, text string) {
 	if text == "" {
 		return
 	}
-	var n node
-	if json.Unmarshal([]byte(text), &n) != nil {
-		w.line("- " + verb + " a value of this schema: `" + oneLine(text) + "`")
+	n, err := parse(json.RawMessage(text))
+	if err != nil {
+		w.line("- " + verb + " a value that matches this schema: `" + oneLine(text) + "`")
 		return
 	}
-	if len(n.Properties) == 0 {
-		words := n.words(json.RawMessage(text))
-		if kind(n.Type) == "object" {
+	if len(get[node](n, "properties")) == 0 {
+		words := n.words()
+		if get[string](n, "type") == "object" {
 			words = strings.Replace(words, "an object", "nothing in particular", 1)
 		}
 		w.line("- " + verb + " " + words)
 		return
 	}
 	w.line("- " + verb + ":")
-	w.properties(&n, 1)
+	w.properties(n, 1)
 }
 
-// properties lists the members of an object.
-func (w *writer) properties(n *node, depth int) {
-	names := make([]string, 0, len(n.Properties))
-	for name := range n.Properties {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
-		if ra, rb := slices.Contains(n.Required, a), slices.Contains(n.Required, b); ra != rb {
-			if ra {
-				return -1
-			}
-			return 1
+// properties lists the properties of an object, with the required properties first.
+func (w *writer) properties(n node, depth int) {
+	properties, required := get[node](n, "properties"), get[[]string](n, "required")
+	names := slices.Sorted(maps.Keys(properties))
+	must := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(required, name) })
+	may := slices.DeleteFunc(names, func(name string) bool { return slices.Contains(required, name) })
+	for i, name := range slices.Concat(must, may) {
+		p, err := parse(properties[name])
+		if err != nil {
+			p = nil // the schema is a boolean or is invalid
 		}
-		return strings.Compare(a, b)
-	})
-	indent := strings.Repeat("  ", depth)
-	for _, name := range names {
-		var p node
-		value := n.Properties[name]
-		if json.Unmarshal(value, &p) != nil {
-			p = node{} // true or false
+		presence := "optional"
+		if i < len(must) {
+			presence = "required"
 		}
-		must := "optional"
-		if slices.Contains(n.Required, name) {
-			must = "required"
-		}
-		line := fmt.Sprintf("%s- `%s` (%s, %s)", indent, oneLine(name), p.words(value), must)
-		if p.Description != "" {
-			line += ": " + oneLine(p.Description)
+		line := fmt.Sprintf("%s- `%s` (%s, %s)", strings.Repeat("  ", depth), oneLine(name), p.words(), presence)
+		if about := get[string](p, "description"); about != "" {
+			line += ": " + oneLine(about)
 		}
 		w.line(line)
-		inner := &p
-		if kind(p.Type) == "array" && p.Items != nil {
-			var item node
-			if json.Unmarshal(p.Items, &item) == nil {
-				inner = &item
-			}
+		if item, err := parse(p["items"]); err == nil && get[string](p, "type") == "array" {
+			p = item
 		}
-		if len(inner.Properties) > 0 && depth < deepest {
-			w.properties(inner, depth+1)
+		if len(get[node](p, "properties")) > 0 && depth < deepest {
+			w.properties(p, depth+1)
 		}
 	}
 }
 
-// words describes the allowed values.
-func (n *node) words(raw json.RawMessage) string {
-	var parts []string
-	add := func(format string, args ...any) { parts = append(parts, oneLine(fmt.Sprintf(format, args...))) }
-	add("%s", n.kind())
-	if len(n.Enum) > 0 {
-		words := make([]string, len(n.Enum))
-		for i, v := range n.Enum {
+// words describes the values that the schema allows.
+func (n node) words() string {
+	parts := []string{n.kind()}
+	if choice := get[[]json.RawMessage](n, "enum"); len(choice) > 0 {
+		words := make([]string, len(choice))
+		for i, v := range choice {
 			words[i] = compact(v)
 		}
-		add("one of %s", diag.Words(words, "or"))
+		parts = append(parts, "one of "+diag.Words(words, "or"))
 	}
-	if n.Const != nil {
-		add("always %s", compact(n.Const))
-	}
-	if n.Format != "" {
-		add("a %s", n.Format)
-	}
-	if n.Pattern != "" {
-		add("matching `%s`", n.Pattern)
-	}
-	for _, b := range []struct {
-		words string
-		value json.RawMessage
-	}{
-		{"at least %s", n.Minimum},
-		{"at most %s", n.Maximum},
-		{"more than %s", n.Above},
-		{"less than %s", n.Below},
-		{"at least %s characters", n.MinLength},
-		{"at most %s characters", n.MaxLength},
-		{"at least %s items", n.MinItems},
-		{"at most %s items", n.MaxItems},
-	} {
-		if b.value != nil {
-			add(b.words, compact(b.value))
+	for _, k := range keywords {
+		value := compact(n[k.name])
+		if k.name == "format" || k.name == "pattern" {
+			value = get[string](n, k.name)
+		}
+		if value != "" {
+			parts = append(parts, fmt.Sprintf(k.words, value))
 		}
 	}
-	if n.Default != nil {
-		add("%s if not given", compact(n.Default))
-	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(raw, &members) == nil {
-		for _, name := range unsaid {
-			if v, ok := members[name]; ok {
-				add("and %s %s", name, cut(compact(v), 300))
-			}
+	for _, name := range copiedKeywords {
+		if value, ok := n[name]; ok {
+			parts = append(parts, "and "+name+" "+cut(compact(value), 300))
 		}
+	}
+	for i := range parts {
+		parts[i] = oneLine(parts[i])
 	}
 	return strings.Join(parts, ", ")
 }
@@ -162,34 +140,21 @@ var kinds = map[string]string{
 	"array": "list", "object": "an object", "null": "null",
 }
 
-// kind is the only type of a schema, empty if it has none or several.
-func kind(t any) string {
-	s, _ := t.(string)
-	return s
-}
-
-func (n *node) kind() string {
-	switch t := n.Type.(type) {
-	case string:
-		if t == "array" && n.Items != nil {
-			var item node
-			if json.Unmarshal(n.Items, &item) == nil {
-				return "list of " + strings.TrimPrefix(item.words(n.Items), "an ")
-			}
-		}
-		if word, ok := kinds[t]; ok {
-			return word
-		}
-	case []any:
-		var words []string
-		for _, v := range t {
-			if word, ok := kinds[kind(v)]; ok {
-				words = append(words, word)
-			}
-		}
-		return diag.Words(words, "or")
+func (n node) kind() string {
+	types := get[[]string](n, "type")
+	if one := get[string](n, "type"); one != "" {
+		types = []string{one}
 	}
-	return "anything"
+	if item, err := parse(n["items"]); err == nil && slices.Equal(types, []string{"array"}) {
+		return "list of " + strings.TrimPrefix(item.words(), "an ")
+	}
+	var words []string
+	for _, t := range types {
+		if word, ok := kinds[t]; ok {
+			words = append(words, word)
+		}
+	}
+	return cmp.Or(diag.Words(words, "or"), "anything")
 }
 
 func compact(v json.RawMessage) string {

@@ -26,8 +26,8 @@ func FuzzSeedBreaks(f *testing.F) {
 	f.Fuzz(func(t *testing.T, _ []byte) { t.Fatal("broken by its seed") })
 }
 
-// In FuzzKilledOnce the first worker with another input than the seed kills itself, as
-// the kernel would.
+// FuzzKilledOnce simulates a worker that the kernel kills: the first worker that gets an input other than
+// the seed kills itself.
 func FuzzKilledOnce(f *testing.F) {
 	f.Add([]byte("seed"))
 	f.Fuzz(func(_ *testing.T, b []byte) {

@@ -1,7 +1,6 @@
-// An OpenID provider, a real one, with one public client that signs people in by
-// the device flow. Whoever comes is let in under the name that they give. Its
-// access tokens live for TOKEN_TTL seconds. It prints its address when it
-// listens, and ends with its standard input.
+// A real OpenID provider with one public client, for sign-ins by device flow. It accepts any name without a
+// password. Access tokens are valid for TOKEN_TTL seconds. The program prints its address when it is ready, and
+// exits when its standard input is closed.
 import { randomBytes } from 'node:crypto'
 import { createServer } from 'node:http'
 import { exportJWK, generateKeyPair } from 'jose'

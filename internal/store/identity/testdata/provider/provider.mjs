@@ -1,5 +1,5 @@
-// An OpenID provider, a real one, with one client that gets JWT access tokens.
-// It prints its address when it listens, and ends with its standard input.
+// A real OpenID provider with one client, which gets JWT access tokens. The program prints its address when it
+// is ready, and exits when its standard input is closed.
 import { createServer } from 'node:http'
 import { exportJWK, generateKeyPair } from 'jose'
 import Provider from 'oidc-provider'

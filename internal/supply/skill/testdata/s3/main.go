@@ -1,6 +1,6 @@
-// Command s3server is an S3 server with one empty bucket, which holds clients to
-// their signatures: the server behind "rclone serve s3". It prints its address
-// when it listens, and ends with its standard input.
+// Command s3server is an S3 server with one empty bucket. It uses the same library as "rclone serve s3" and
+// checks the signatures of requests. It prints its address when it listens, and exits when its standard
+// input is closed.
 package main
 
 import (

@@ -1,7 +1,0 @@
-//go:build !unix
-
-package pack
-
-import "os/exec"
-
-func wholeGroup(*exec.Cmd) {}
