@@ -192,10 +192,10 @@ func (a *APIKeys) Standing(ctx context.Context, id string) error {
 
 var errTokenExpired = errors.New("the token has expired")
 
-// CredentialExpired checks whether a caller's credential is still valid. The credential is the API key with the id keyID. If keyID
-// is empty, the credential is a token that expires at the given time. If that time is zero, the token never expires.
-// The first result is the reason why the credential is no longer valid, or nil if it is valid. The second result is not
-// nil if the check itself failed.
+// CredentialExpired checks whether a caller's credential is still valid. The credential is the API key with the id
+// keyID. If keyID is empty, the credential is a token that expires at the given time. If that time is zero, the token
+// never expires. The first result is the reason why the credential is no longer valid, or nil if it is valid. The
+// second result is not nil if the check itself failed.
 func CredentialExpired(ctx context.Context, keys interface {
 	Standing(ctx context.Context, id string) error
 }, keyID string, expires time.Time,
