@@ -50,7 +50,8 @@ type Rate struct {
 	Per   time.Duration `json:"per"`
 }
 
-// AtMost reports whether r allows no more calls than the other rate, in a period that is at least as long.
+// AtMost reports whether r is at least as strict as the other rate: its count is not higher, and its period is not
+// shorter.
 func (r Rate) AtMost(other Rate) bool { return r.Count <= other.Count && r.Per >= other.Per }
 
 func (r Rate) String() string {

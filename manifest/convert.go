@@ -15,19 +15,19 @@ import (
 // Note describes a part of an agent that a conversion lost, or a field that it added.
 type Note = convert.Note
 
-// ErrNothingSurvives means that the target dialect cannot express any part of the agent.
+// ErrNothingSurvives means that no part of the agent can be converted to the target dialect.
 var ErrNothingSurvives = convert.ErrNothingSurvives
 
 // Converted is a manifest in another dialect.
 type Converted struct {
 	Text []byte
-	// Lost lists the parts of the agent that the target dialect cannot express. Added lists the required fields that
-	// ambit filled in. A person should check the added fields.
+	// Lost lists the parts of the agent that cannot be converted to the target dialect. Added lists the required fields
+	// that ambit filled in. A person should check the added fields.
 	Lost, Added []Note
 }
 
-// Convert translates a valid manifest to another dialect. The error wraps ErrNothingSurvives if the target dialect
-// cannot express any part of the agent.
+// Convert translates a valid manifest to another dialect. The error wraps ErrNothingSurvives if no part of the agent
+// can be converted.
 func Convert(m *Manifest, to agent.Dialect) (*Converted, error) {
 	if !m.Valid() {
 		return nil, &InvalidError{m}

@@ -129,9 +129,9 @@ func readFile(path string) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Parse parses a manifest in memory. A name that ends in .json or .toml selects the syntax. For other names, the
-// syntax depends on Options.Dialect or on the text. If the manifest has errors, Parse returns the manifest and an
-// *InvalidError. It returns no other errors.
+// Parse parses a manifest that is already in memory. A name that ends in .json or .toml selects the syntax. For other
+// names, the syntax depends on Options.Dialect or on the text. If the manifest has errors, Parse returns the manifest
+// and an *InvalidError. It returns no other errors.
 func Parse(name string, src []byte, o Options) (*Manifest, error) {
 	return parse(name, string(src), o)
 }
@@ -238,8 +238,8 @@ func isTOML(name, text string, d agent.Dialect) bool {
 	return !strings.HasPrefix(strings.TrimLeft(text, " \t\r\n"), "{")
 }
 
-// Suspect reports whether a file of unknown dialect is probably a broken manifest. The file name can be typical of
-// manifests, or a file that cannot be parsed can contain a text that occurs only in manifests.
+// Suspect reports whether a file of unknown dialect is probably a broken manifest. One sign is a file name that is
+// typical of manifests. Another sign is a file that cannot be parsed but contains a text that occurs only in manifests.
 func (m *Manifest) Suspect() bool {
 	if m.Dialect != "" || m.Valid() {
 		return false

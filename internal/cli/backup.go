@@ -144,8 +144,8 @@ func (t *terminal) writeBackup(file string, write func(io.Writer) error) error {
 	return nil
 }
 
-// lockFor returns the lock for a new backup, which contains the passphrase or the recipients. With --plain, the lock is
-// empty.
+// lockFor returns the lock for a new backup. The lock contains the passphrase or the recipients. With --plain, the lock
+// is empty.
 func (t *terminal) lockFor(ctx context.Context, f *sealFlags) (lock backup.Lock, err error) {
 	lock.Recipients = f.recipients
 	switch ways := btoi(f.plain) + btoi(f.passphrase != "") + btoi(len(f.recipients) > 0); {

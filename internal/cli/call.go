@@ -134,7 +134,7 @@ func explain(err error, c *call.Call, m *manifest.Manifest) error {
 	case r.Code == call.InputInvalid && r.Stage == "remember":
 		failed.hint = "use another --idempotency-key"
 	case r.Code == call.ApprovalDenied && !r.Retryable:
-		// Only a person can have denied the call, because the command line uses no API key that could expire.
+		// An expired API key also causes this code. The command line uses no API key, so a person denied the call.
 		failed.hint = "a person denied the call; try again only after that person agrees"
 	case r.Code == call.TimedOut && r.Effect == call.EffectUnknown:
 		failed.hint = "to see whether an answer came later, run: ambit journal show --unknown; " + moreTime

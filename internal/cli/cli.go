@@ -304,8 +304,8 @@ func outputFlags(cmd *cobra.Command, output *string, force *bool, usage string) 
 	cmd.Flags().BoolVar(force, "force", false, "overwrite existing files")
 }
 
-// each applies f to every element of a list and returns the results. It never returns nil, so JSON contains [] and not
-// null.
+// The function each applies f to every element of a list and returns the results. It never returns nil, so JSON
+// contains [] and not null.
 func each[T, R any](list []T, f func(T) R) []R {
 	results := make([]R, len(list))
 	for i, element := range list {

@@ -172,7 +172,8 @@ func (t *terminal) programOf(id string) (*manifest.Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	// An id takes precedence over a name, because a folder can have any name. The daemon has the same rule.
+	// An id takes precedence over a name, because a folder could be named like the id of another program. The daemon has
+	// the same rule.
 	f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Manifest.Agent().ID == id })
 	if f == nil {
 		f = daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == id })

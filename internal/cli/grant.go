@@ -409,8 +409,8 @@ func (t *terminal) scopeNotes(grants []policy.Grant) {
 	}
 }
 
-// warnUnrequested warns about a grant whose server or scope the agent does not request, because the user might have
-// mistyped the name.
+// warnUnrequested warns about a grant whose server or scope the agent does not request. The user might have mistyped
+// the name.
 func (t *terminal) warnUnrequested(a *agent.Agent, grants []policy.Grant) {
 	var servers, scopes []string
 	for _, q := range a.Requirements {

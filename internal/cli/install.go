@@ -456,7 +456,8 @@ func (in *installer) rememberLock(ctx context.Context, base string) error {
 	return nil
 }
 
-// write prints and makes every edit of a configuration file. With --dry-run, it only prints the edits.
+// The method write prints each edit of a configuration file, and then makes the edit. With --dry-run, it only prints
+// the edits.
 func (in *installer) write(context.Context) error {
 	for i, row := range in.doc.Changes {
 		in.t.printChange(row)

@@ -22,21 +22,21 @@ func newMemory(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{Use: "memory"}
 	storeFlag(cmd.PersistentFlags(), &storeURL)
 	list := verb("list AGENT", exactly(1, "an agent"), func(ctx context.Context, args []string) error {
-		return t.memory(ctx, storeURL, args[0], func(m *memory.Memory, id string) error {
+		return t.withMemory(ctx, storeURL, args[0], func(m *memory.Memory, id string) error {
 			records, err := m.List(ctx, id)
 			return t.remembered(id, records, err)
 		})
 	})
 	words := atLeast(2, "an agent and the words to search for")
 	search := verb("search AGENT WORD…", words, func(ctx context.Context, args []string) error {
-		return t.memory(ctx, storeURL, args[0], func(m *memory.Memory, id string) error {
+		return t.withMemory(ctx, storeURL, args[0], func(m *memory.Memory, id string) error {
 			records, err := m.Search(ctx, id, strings.Join(args[1:], " "))
 			return t.remembered(id, records, err)
 		})
 	})
 	id := exactly(2, "an agent and the id of an intent")
 	show := verb("show AGENT ID", id, func(ctx context.Context, args []string) error {
-		return t.memory(ctx, storeURL, args[0], func(m *memory.Memory, id string) error {
+		return t.withMemory(ctx, storeURL, args[0], func(m *memory.Memory, id string) error {
 			r, err := m.Get(ctx, id, args[1])
 			return t.showMemory(args[1], r, err)
 		})
@@ -59,7 +59,7 @@ func newMemoryPurge(t *terminal, storeURL *string) *cobra.Command {
 			}
 			before = time.Now().Add(-age)
 		}
-		return t.memory(ctx, *storeURL, args[0], func(m *memory.Memory, id string) error {
+		return t.withMemory(ctx, *storeURL, args[0], func(m *memory.Memory, id string) error {
 			gone, err := m.Purge(ctx, id, args[1:], before, identity.LocalName())
 			if errors.Is(err, memory.ErrUnknown) {
 				return no("to list the records, run: ambit memory list "+diag.ShellWord(id), "nothing was purged: %w", err)
@@ -75,8 +75,8 @@ func newMemoryPurge(t *terminal, storeURL *string) *cobra.Command {
 	return cmd
 }
 
-// memory calls f with the memory of all agents and the id of the named agent.
-func (t *terminal) memory(ctx context.Context, storeURL, name string, f func(*memory.Memory, string) error) error {
+// withMemory calls f with the memory of all agents and the id of the named agent.
+func (t *terminal) withMemory(ctx context.Context, storeURL, name string, f func(*memory.Memory, string) error) error {
 	ttl, err := memory.TTL(t.home)
 	if err != nil {
 		return no("fix or remove the setting", "%w", err)

@@ -131,7 +131,7 @@ func (t *terminal) writeAgent(name, output string, d agent.Dialect, files string
 		t.printf("%s\n", output)
 		t.remarkf("next: edit the file, then run: ambit validate %s", diag.ShellWord(output))
 		if d == agent.Covenant && files == "" {
-			t.remarkf(`write the program that "entry" in the manifest names; it must read and print one line of JSON`)
+			t.remarkf(`write the program named in "entry"; it must read one line of JSON and print one line of JSON`)
 		}
 	})
 }

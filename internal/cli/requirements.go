@@ -140,7 +140,8 @@ func (n *needSet) addServers(found []registry.Found, include func(*agent.Tool) b
 	}
 }
 
-// addShell adds what ambit's own shell server can reach.
+// addShell adds the program, secrets and paths of ambit's own shell server to n.reach. It also adds a warning to
+// n.watch.
 func (n *needSet) addShell(s agent.Server) {
 	own := (&agent.Agent{Servers: []agent.Server{s}}).Reach()
 	for _, p := range own.Programs {

@@ -60,8 +60,8 @@ func (t *terminal) owner(dev development, asked string) (*owner, error) {
 	}
 	f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == asked })
 	if f == nil {
-		// An agent whose file has this name takes precedence over agents with this id or name in their manifests, even if the
-		// file is not a valid manifest.
+		// An agent whose file has this name takes precedence, even if the file is not a valid manifest. Agents with this id
+		// or name in their manifests come second.
 		if file := installedAs(t.home, asked); file != "" {
 			return &owner{name: asked, broken: file}, nil
 		}

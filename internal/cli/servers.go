@@ -202,7 +202,7 @@ func (t *terminal) start(ctx context.Context, m *manifest.Manifest, o host.Optio
 	return a, end, nil
 }
 
-// refused converts a refusal to a failure.
+// The function refused converts a refusal to a failure.
 func refused(r *call.Refusal) *failure {
 	code := exitNo
 	if r.Code == call.IsolationUnavailable || r.Code == call.CredentialMissing {

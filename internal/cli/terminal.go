@@ -43,7 +43,7 @@ type terminal struct {
 	in     io.Reader
 	raw    io.Writer // stdout without a buffer, for protocols such as MCP
 	out    *bufio.Writer
-	outMu  sync.Mutex // guards out, because goroutines also write to it
+	outMu  sync.Mutex // protects the field out, because goroutines also write to it
 	err    io.Writer
 	file   *os.File // stdout, or nil if stdout is not a file
 	json   bool
@@ -194,8 +194,9 @@ func (t *terminal) printf(format string, args ...any) {
 	fmt.Fprint(t.out, t.escapeBetweenStyles(fmt.Sprintf(format, args...), withoutControls))
 }
 
-// text prints a document that can contain text from a manifest. It escapes invisible characters, which does not change
-// the meaning of JSON. If the escapes change a document that is not JSON, text tells the user.
+// The method text prints a document that can contain text from a manifest. It escapes invisible characters. In JSON,
+// this does not change the meaning. If any other document contains such characters, the user gets a note about the
+// escapes.
 func (t *terminal) text(document string) {
 	document = strings.TrimRight(document, "\r\n")
 	if jsontext.Value(document).IsValid() {
@@ -236,7 +237,7 @@ func (t *terminal) judge(ok bool, document any, text func()) error {
 	return errNo
 }
 
-// say prints an answer in the same way as show. The format and its arguments are used for the human-readable answer.
+// say prints an answer in the same way as show. It builds the human-readable form from the format string and args.
 func (t *terminal) say(document any, format string, args ...any) error {
 	return t.show(document, func() { t.printf(format, args...) })
 }
@@ -294,8 +295,8 @@ func escapeJSON(text string) string {
 	return b.String()
 }
 
-// hint returns the hint of a failure. If the hint of a refusal or package error ends in a command, hint adds the path
-// of the last loaded manifest to the command.
+// The method hint returns the hint of a failure. If the failure is a refusal or a package error and its hint ends in a
+// command, the method adds the path of the last loaded manifest to the command.
 func (t *terminal) hint(f *failure) string {
 	if r, ok := errors.AsType[*call.Refusal](f.err); ok && f.hint == r.Hint {
 		return r.HintFor(t.lastRead)
@@ -416,7 +417,7 @@ func (b *bar) step(name, step string) {
 	}
 	b.clear()
 	if done == len(b.steps) {
-		b.steps = nil // start a new count with the next step
+		b.steps = nil // all servers are done; the next step starts a new count
 		return
 	}
 	text := fmt.Sprintf("%d of %s  %s: %s", done, count(len(b.steps), "server"), name, step)

@@ -151,7 +151,7 @@ func (c *validation) walk(root string, o manifest.Options) error {
 	})
 }
 
-// check checks a JSON or TOML file. A file that is not a manifest is recorded as skipped.
+// check validates a JSON or TOML file. A file that is not a manifest is recorded as skipped.
 func (c *validation) check(path string, o manifest.Options) {
 	info, err := os.Stat(path)
 	ext := strings.ToLower(filepath.Ext(path))
@@ -180,7 +180,7 @@ func reason(m *manifest.Manifest) string {
 	return "the file has no key of a known dialect"
 }
 
-// reports maps the values of --format to the functions that print the report.
+// reports contains, for each value of --format, the function that prints the report.
 var reports = map[string]func(*terminal, *validation) error{
 	"text":   (*terminal).reportText,
 	"json":   (*terminal).reportJSON,

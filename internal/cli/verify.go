@@ -134,7 +134,8 @@ func offlineProofs(servers []toolserver.Spec) []toolserver.Proof {
 // unproven is the message for an interrupted verification.
 const unproven = "nothing is proven"
 
-// interrupted returns an error if a signal cancelled ctx. In that case, the results from the servers are not reliable.
+// The function interrupted returns an error if a signal cancelled ctx. In that case, the results from the servers are
+// not reliable.
 func interrupted(ctx context.Context, state string) error {
 	if ctx.Err() == nil {
 		return nil

@@ -78,8 +78,8 @@ type openQuestion struct {
 	Hint   string `json:"hint"`
 }
 
-// why determines whether a call would be allowed, without making the call. If the home has a store, earlier calls count
-// towards the limits.
+// The method why determines whether a call would be allowed, without making the call. If the home has a store, earlier
+// calls count towards the limits.
 func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) (*whyVerdict, error) {
 	h := t.home
 	if err := checkSettings(h); err != nil {

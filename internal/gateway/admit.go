@@ -17,7 +17,7 @@ const (
 )
 
 // exactNumbers makes Canonicalize keep the digits of every number. By default, Canonicalize converts numbers to
-// float64, so that some different large integers become equal.
+// float64, which can make two different large integers equal.
 var exactNumbers = []jsontext.Options{jsontext.CanonicalizeRawInts(false), jsontext.CanonicalizeRawFloats(false)}
 
 // admit checks the size and the syntax of the arguments. The arguments must be one JSON object without duplicate

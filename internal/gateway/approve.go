@@ -25,7 +25,7 @@ func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		return nil
 	}
 	if len(p.More) > 0 {
-		// Refuse the call, because the server would receive these responses, but the approver sees only the arguments.
+		// Refuse the call. The server would receive these responses, but the approver sees only the arguments.
 		return call.Refuse(stageApprove, call.InputInvalid,
 			"%s needs approval, but the call has inputResponses that the approver would not see", p.tool.Name)
 	}

@@ -156,7 +156,7 @@ type inflight struct {
 	resent bool
 	// approval is the id of the approval that the stage intend uses up. It is empty if the call needs no approval.
 	approval string
-	// replayed is the id of the earlier call if this call gets the answer of an earlier call. Otherwise, it is empty.
+	// If this call gets the answer of an earlier call, replayed is the id of the earlier call. Otherwise, it is empty.
 	replayed string
 	result   call.Result
 	// late delivers the answer to a call that timed out. When the answer arrives, wasUnknown is set.

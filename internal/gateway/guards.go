@@ -143,7 +143,7 @@ func guardOut(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
 	if stopped != nil {
 		stopped.Effect = call.EffectDone
 		if !p.intended {
-			stopped.Effect = call.NoEffect // a call that has no intent only reads
+			stopped.Effect = call.NoEffect // a call without a stored intent only reads data
 		}
 	}
 	return stopped

@@ -195,8 +195,8 @@ func (p *inflight) afterResend(stopped *call.Refusal) *call.Refusal {
 	return &unsure
 }
 
-// ErrNotUnknown means that no call with this id has an unknown outcome.
-var ErrNotUnknown = errors.New("no call with that id has an unknown outcome")
+// ErrNotUnknown means that the call is not in the list of calls with an unknown outcome.
+var ErrNotUnknown = errors.New("the call is not in the list of calls with an unknown outcome")
 
 // Settle records what a person found out about a call with an unknown outcome. The argument done says whether the
 // call was carried out.

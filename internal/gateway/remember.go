@@ -42,7 +42,7 @@ type earlierCall struct {
 	same  bool   // whether the tool and arguments are the same as in the new call
 	done  bool   // whether it was carried out
 	sent  []byte // the sealed answer, or nil if unknown
-	state string // the state of the earlier call while it is not done
+	state string // the state of the earlier call if it is not done
 	owner string
 }
 
@@ -99,8 +99,8 @@ func remember(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	}
 }
 
-// changeWait is the maximum time to wait for a change in the store. The wait needs a limit, because a change that
-// happens just before the wait goes unnoticed.
+// changeWait is the maximum time to wait for a change in the store. The wait needs a limit, because it does not notice
+// a change that happened just before it began.
 const changeWait = time.Second
 
 // waitForChange waits until the store changes, but at most one second.
@@ -192,8 +192,8 @@ func StoreFailed(stage string, err error) *call.Refusal {
 // key is a new call.
 const AnswersKept = 30 * 24 * time.Hour
 
-// ForgetAnswers deletes at most batch answers that are older than [AnswersKept]. It returns the number of deleted
-// answers. The keys of unanswered calls are never deleted.
+// ForgetAnswers deletes answers that are older than [AnswersKept]. The parameter batch is the maximum number of answers
+// to delete. ForgetAnswers returns how many it deleted. The keys of unanswered calls are never deleted.
 func ForgetAnswers(ctx context.Context, b *store.Store, now time.Time, batch int) (n int, err error) {
 	before := now.Add(-AnswersKept).UnixMicro()
 	type key struct{ agent, principal, idem string }

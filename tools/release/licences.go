@@ -94,8 +94,8 @@ type linkedModule struct {
 	platforms []string
 }
 
-// modules returns the parts that are Go modules, including the standard library. The map in contains the modules in
-// the binaries, and where contains their sources. The parameter all is the total number of platforms.
+// modules returns the parts that are Go modules, including the standard library. The first map contains the modules in
+// the binaries, and the second map contains their sources. The parameter all is the total number of platforms.
 func modules(in map[string]*linkedModule, where map[string]*source, all int) ([]part, error) {
 	var parts []part
 	var missing error

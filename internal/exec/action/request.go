@@ -116,7 +116,7 @@ func setDefaults(req *http.Request, t *agent.Tool, c *call.Call) {
 	}
 }
 
-// checkHeader returns a header value unchanged, or refuses it if a header cannot contain it.
+// checkHeader returns a header value unchanged. It refuses a value that a header cannot contain.
 func checkHeader(text string) (string, error) {
 	if !httpguts.ValidHeaderFieldValue(text) {
 		return "", call.Refuse(stage, call.InputInvalid, "the value of a header has a line break or control character")
@@ -314,7 +314,7 @@ func inString(text string, quoted bool) bool {
 }
 
 // stringContent returns a value as the content of a JSON string, without the quotes. If the value is null, it returns
-// the error missing.
+// the error in the parameter missing.
 func stringContent(v jsontext.Value, missing error) (jsontext.Value, error) {
 	text, err := textOf(v, missing)
 	if err != nil {
@@ -422,7 +422,7 @@ func (a arguments) fill(template string, esc escape) (string, error) {
 	return b.String() + template[at:], nil
 }
 
-// percent percent-encodes a text. It leaves only unreserved characters unchanged.
+// The function percent returns a text in percent-encoding. Only unreserved characters stay unchanged.
 func percent(text string) (string, error) {
 	return strings.ReplaceAll(url.QueryEscape(text), "+", "%20"), nil
 }

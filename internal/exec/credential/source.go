@@ -46,8 +46,8 @@ const (
 	InEnvironment = "environment"
 )
 
-// For returns a copy of the source for the agent with the given name. The copy records every secret that it returns,
-// and [Source.Known] includes the recorded secrets.
+// The method For returns a copy of the source for the agent with the given name. The copy records every secret that it
+// returns, and [Source.Known] includes the recorded secrets.
 func (s *Source) For(name string) *Source {
 	c := *s
 	c.Agent = name
@@ -413,7 +413,7 @@ func (i *issued) add(a *agent.Agent, ref string, s Secret) {
 	i.byRef[ref] = append(values, withFields(a, ref, s))
 }
 
-// all returns the recorded secrets in a stable order.
+// The method all returns the recorded secrets in a stable order.
 func (i *issued) all() (all []Secret) {
 	if i == nil {
 		return nil

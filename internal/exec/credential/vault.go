@@ -222,8 +222,8 @@ func (f *File) decrypt() (contents, error) {
 	return c, nil
 }
 
-// identity returns the key of the vault. If the key is missing, identity creates a key if create is true, and
-// otherwise returns an error.
+// identity returns the key of the vault. If the key is missing and create is true, identity creates a key. If the key
+// is missing and create is false, identity returns an error.
 func (f *File) identity(create bool) (*age.X25519Identity, error) {
 	f.mu.Lock()
 	ident := f.ident

@@ -11,7 +11,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// window is the period over which a budget is counted.
+// window is the period that a budget covers.
 const window = time.Hour
 
 // credits returns the cost of a run: one credit for each second or part of a second.
@@ -67,7 +67,8 @@ func (q *Queue) Turn(ctx context.Context, a *agent.Agent, p Priority) (done func
 	return q.turns.wait(ctx, p.level(), time.Now())
 }
 
-// hasTurn is a context key. It marks a call that belongs to an intent, because the intent already has a turn.
+// hasTurn is a context key. It marks a call that belongs to an intent. Such a call does not wait for a turn, because
+// its intent already has one.
 type hasTurn struct{}
 
 // participant claims intents and stores their answers. It does so in the transactions of the gateway that makes the
@@ -115,8 +116,8 @@ func (p participant) Record(tx state.Tx, c *call.Call, o call.Outcome) error {
 	return err
 }
 
-// startedProgram reports whether a call started the program, because only such a call costs credits. The argument is
-// the refusal of the call, or nil.
+// startedProgram reports whether a call started the program. Only such a call costs credits. The argument is the
+// refusal of the call, or nil.
 func startedProgram(refusal *call.Refusal) bool {
 	return refusal == nil || refusal.Code == call.ProgramFailed ||
 		refusal.Code == call.TimedOut && refusal.Effect != call.NoEffect

@@ -187,7 +187,7 @@ func (q *Queue) Reload(ctx context.Context) error {
 }
 
 // Close stops the queue. It starts no more intents and waits for the running intents until ctx is canceled. It then
-// stops the remaining intents and returns those that are repeatable to the queue.
+// stops the remaining intents and puts the repeatable ones back into the queue.
 func (q *Queue) Close(ctx context.Context) {
 	q.stopAccepting()
 	ended := make(chan struct{})

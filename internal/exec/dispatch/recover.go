@@ -121,8 +121,8 @@ func (q *Queue) retire(ctx context.Context, why error) error {
 }
 
 // orphans returns the intents that no process will run because their owner is dead. If the queue runs in this process,
-// orphans also returns those queued intents of this process that have no reservation, because an earlier attempt to run
-// them failed.
+// orphans also returns the queued intents of this process without a reservation. Such an intent lost its reservation
+// when an attempt to run it failed.
 func (q *Queue) orphans(ctx context.Context) ([]*Intent, error) {
 	var open []*Intent
 	query := `SELECT ` + columns + ` FROM intents WHERE ended = 0 AND state = `
@@ -270,7 +270,7 @@ func (q *Queue) end(tx state.Tx, i *Intent, s State, r *call.Refusal) error {
 	return err
 }
 
-// requeueRunning returns all repeatable intents that are running in this process to the queue.
+// requeueRunning puts the running intents of this process back into the queue, if they are repeatable.
 func (q *Queue) requeueRunning() {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()

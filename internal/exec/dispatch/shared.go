@@ -265,9 +265,9 @@ func (i *Intent) jobArgs() string {
 	return fmt.Sprintf(`{"intent":%q,"level":%d}`, i.ID, i.effectivePriority().level())
 }
 
-// insertJob writes a new job for an existing intent, in the transaction that changes the intent. River's client would
-// need a pgx transaction, which the store does not expose, but River also supports jobs that are inserted with SQL. A
-// test compares these jobs with those of River's client.
+// insertJob writes a new job for an existing intent, in the transaction that changes the intent. The store does not
+// expose the pgx transaction that River's client would need, so insertJob inserts the job with SQL, which River also
+// supports. A test compares these jobs with those of River's client.
 func insertJob(tx state.Tx, i *Intent) error {
 	err := tx.Query(insertRiverJob, []any{i.jobArgs(), i.kind, i.effectivePriority().level(), i.Asked.UnixMicro()},
 		func(row state.Row) error { return row.Scan(&i.job) })

@@ -102,7 +102,7 @@ type Locking struct {
 	packages map[string]*pack.Package // the fetched packages, by server alias
 	text     []byte                   // the text of the manifest with the new pins
 	pinned   map[string]bool          // the server aliases that have a new pin in the text
-	repinned map[string]bool          // the server aliases with changed local files, about which Agree was asked
+	repinned map[string]bool          // the aliases of servers whose changed local files the user has already seen
 	accepted []pack.Difference        // the differences from the existing lock file
 }
 

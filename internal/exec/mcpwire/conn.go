@@ -34,7 +34,7 @@ type Options struct {
 	// MaxMessage is the maximum size of a message in bytes, in both directions. The default is 32 MiB.
 	MaxMessage int
 
-	// MaxPending is the maximum number of calls that wait for an answer at the same time. The default is 1024.
+	// MaxPending is the maximum number of calls that can wait for an answer at the same time. The default is 1024.
 	MaxPending int
 
 	// MaxNoise is the maximum number of consecutive lines that are not messages. If the server sends more, the connection

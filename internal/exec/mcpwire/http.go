@@ -243,8 +243,8 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 	}
 }
 
-// answers contains buffers for response bodies. Reusing large buffers avoids copying a body of unknown length each time
-// its buffer grows.
+// answers is a pool of buffers for response bodies. The length of a body is often unknown, and a buffer that has to
+// grow is copied each time. Reusing large buffers avoids these copies.
 var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // readJSON reads and delivers a body that contains one message or a batch.

@@ -30,7 +30,7 @@ const (
 	memoryFile = "/memory.jsonl"
 	// memoryVariable is the environment variable that contains the path of the memory file.
 	memoryVariable = "AMBIT_MEMORY"
-	// memoryRead is the capability that a caller needs to give the program its memory.
+	// memoryRead is a capability. The program gets its memory only if the caller holds this capability.
 	memoryRead = "memory.read"
 )
 

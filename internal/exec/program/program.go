@@ -407,7 +407,7 @@ func resolved(path string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// within reports whether a path is the given folder or inside it.
+// The function within reports whether a path is the given folder or inside it.
 func within(folder, path string) bool {
 	rel, err := filepath.Rel(folder, path)
 	return err == nil && filepath.IsLocal(rel)

@@ -35,8 +35,8 @@ type Pool struct {
 	work   sync.WaitGroup
 }
 
-// NewPool returns a pool that holds at most size sandboxes. If interpreters is true, the pool also starts python3
-// and node in advance. The caller must close the pool.
+// NewPool returns a pool. The parameter size is the maximum number of sandboxes in the pool. If interpreters is true,
+// the pool also starts python3 and node in advance. The caller must close the pool.
 func NewPool(size int, interpreters bool) *Pool { return &Pool{size: size, interpreters: interpreters} }
 
 var (
@@ -89,8 +89,8 @@ func (p *Pool) Close() {
 	p.work.Wait()
 }
 
-// accepts reports whether a run can use a sandbox from the pool. A run with a writable folder cannot, because the
-// folder's owner changes as soon as the sandbox is made.
+// The method accepts reports whether a run can use a sandbox from the pool. A run with a writable folder cannot,
+// because the folder's owner changes as soon as the sandbox is made.
 func (p *Pool) accepts(s *Spec) bool {
 	return p != nil && s.Tier == Standard && !slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Write })
 }

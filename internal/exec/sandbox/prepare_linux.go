@@ -104,8 +104,8 @@ func (m *machine) prepare(s shape) (*running, error) {
 	return r, nil
 }
 
-// asSetupError converts an error that occurred while a sandbox was set up to a *setupError. For example, the machine
-// may have run out of files, pipes or processes.
+// asSetupError converts an error in the setup of a sandbox to a *setupError. For example, the machine may have run out
+// of files, pipes or processes.
 func asSetupError(err error) error {
 	if _, ok := errors.AsType[*setupError](err); ok {
 		return err

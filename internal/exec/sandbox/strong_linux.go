@@ -82,7 +82,7 @@ func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 			return err
 		}
 	}
-	// within returns the path at which gVisor's mount namespace contains a source file or folder.
+	// The function within returns the path of a source file or folder in gVisor's mount namespace.
 	within := func(source string) string {
 		if p.User == 0 {
 			return source

@@ -123,7 +123,7 @@ func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 	return s.conn, why, s.settled
 }
 
-// failure converts the error of a call that got no answer to a refusal.
+// If a call got no answer, failure converts the error of the call to a refusal.
 func (s *server) failure(ctx context.Context, t *agent.Tool, err error) *call.Refusal {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
 		return r // the call was refused before it was sent

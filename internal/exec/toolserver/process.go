@@ -142,8 +142,8 @@ func (p *process) stop(grace time.Duration) {
 	<-p.exited
 }
 
-// exitReport describes for an error message how a program exited. The text contains the last lines of stderr. It also
-// contains the exit error, unless ambit killed the program.
+// exitReport describes how a program exited. The text is used in an error message. It contains the last lines of
+// stderr. It also contains the exit error, unless ambit killed the program.
 func (p *process) exitReport() string {
 	report := ""
 	if !p.forced.Load() && p.err != nil {
@@ -159,8 +159,8 @@ func (p *process) exitReport() string {
 	return report
 }
 
-// spawner starts every program from one thread that never exits, because the kernel sends the parent death signal
-// when the thread that started the program exits.
+// spawner starts every program from one thread that never exits. If this thread exited, the kernel would send the
+// parent death signal to all these programs.
 var spawner = sync.OnceValue(func() chan func() {
 	work := make(chan func())
 	go startPrograms(work)

@@ -231,8 +231,8 @@ const (
 	idleTime = 10 * time.Minute
 	// listPatience is how long a request for the list of tools waits for lazy servers.
 	listPatience = 5 * time.Second
-	// startPatience is how long a call waits for the start of a lazy server. It is shorter than the timeout of a tool, so
-	// that a call is refused before it is sent if the start is slow.
+	// startPatience is how long a call waits for the start of a lazy server. It is shorter than the timeout of a tool. If
+	// the start is slow, the call is therefore refused before it is sent.
 	startPatience = 25 * time.Second
 	// lazyPatience is how long a call waits for a lazy server that has just exited.
 	lazyPatience = 800 * time.Millisecond
@@ -287,8 +287,8 @@ func (s *server) postpone(pause time.Duration) {
 }
 
 // awaitUse waits until the server is used and must start. It returns false if the server is closed. After a failed
-// start, awaitUse waits at most until the pause is over if the server was used recently, or if the agent requires the
-// server and nothing provides it.
+// start, there are two cases in which awaitUse waits at most until the pause is over: the server was used recently, or
+// the agent requires the server and nothing provides it.
 func (s *server) awaitUse() bool {
 	s.mu.Lock()
 	var again <-chan time.Time

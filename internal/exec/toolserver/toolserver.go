@@ -222,7 +222,7 @@ func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 	return m
 }
 
-// each calls a function for all servers in parallel and waits until all calls have returned.
+// The method each calls a function for all servers in parallel and waits until all calls have returned.
 func (m *Manager) each(do func(*server)) {
 	var wg sync.WaitGroup
 	for _, s := range m.order {

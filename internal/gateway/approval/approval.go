@@ -57,7 +57,7 @@ type Question struct {
 	sealed []byte
 }
 
-// Over reports whether the question or its answer has expired.
+// The method Over reports whether the question or its answer has expired.
 func (q *Question) Over(now time.Time) bool { return !now.Before(q.Expires) }
 
 // These limits apply to the pending questions of one agent and principal. They protect the person and the store from
@@ -171,7 +171,7 @@ func Get(ctx context.Context, b *store.Store, id string) (*Question, error) {
 	return read(ctx, b, allColumns, id)
 }
 
-// Look returns a question without its arguments. Calls that wait for an answer poll it.
+// Look returns a question without its arguments. While a call waits for an answer, it calls Look repeatedly.
 func Look(ctx context.Context, b *store.Store, id string) (*Question, error) {
 	return read(ctx, b, noArguments, id)
 }
@@ -281,7 +281,7 @@ func Use(tx state.Tx, id string, now time.Time) (bool, error) {
 const Kept = 24 * time.Hour
 
 // Forget deletes questions that expired longer than [Kept] ago, and deletes the arguments of all other expired
-// questions. It changes at most batch questions and returns how many it changed.
+// questions. The parameter batch is the maximum number of questions to change. Forget returns how many it changed.
 func Forget(ctx context.Context, b *store.Store, now time.Time, batch int) (n int, err error) {
 	before := now.Add(-Kept).UnixMicro()
 	var ids []string

@@ -275,14 +275,14 @@ func CapabilityFor(method string) string {
 	return ""
 }
 
-// Client is the client that made a call. A server can send requests to the client only over a connection that is not
-// shared with other clients.
+// Client is the client that made a call. A server can send requests back to it only if their connection is not shared
+// with other clients.
 type Client struct {
 	// Key identifies the client while it is connected. Server connections that belong to this client alone are stored
 	// under this key.
 	Key string
-	// Capabilities is a JSON object with those client capabilities that servers are allowed to use. It contains only
-	// capabilities that the operator has allowed. Nil and {} mean none.
+	// Capabilities is a JSON object with the client's capabilities, without those that the operator has not allowed.
+	// Servers can use what remains. Nil and {} mean none.
 	Capabilities jsontext.Value
 	// Asker sends requests to the client. It is nil if the client accepts no requests during a call.
 	Asker Asker

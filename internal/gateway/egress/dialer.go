@@ -113,7 +113,8 @@ var (
 	errNotLoopback = errors.New("not this machine")
 )
 
-// public returns an error if the address is not public. An address with a zone is link-local, so it is not public.
+// The function public returns an error if the address is not public. An address with a zone is link-local, so it is not
+// public.
 func public(a netip.Addr) error {
 	if a.Zone() != "" {
 		return errZone

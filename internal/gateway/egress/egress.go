@@ -102,18 +102,18 @@ func (c *Client) Switches() Switches {
 // Reads reports whether the HTTP method is GET or HEAD. By definition, these methods change nothing.
 func Reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
-// Do sends a request for a tool that only reads. Therefore, only the HTTP method determines whether the request can
-// change something.
+// Do sends a request on behalf of a tool that only reads. Therefore, only the HTTP method determines whether the
+// request can change something.
 func (c *Client) Do(req *http.Request) (*http.Response, error) { return c.Send(req, agent.Read) }
 
-// Send sends a request for a tool with the given side effect. It returns every HTTP response, whatever its status.
-// The error is a [*call.Refusal].
+// Send sends a request on behalf of a tool with the given side effect. It returns every HTTP response, whatever its
+// status. The error is a [*call.Refusal].
 func (c *Client) Send(req *http.Request, effect agent.SideEffect) (*http.Response, error) {
 	if err := c.dialer.switches.Destination(req); err != nil {
 		return nil, call.Unsent(err)
 	}
 	send := c.change
-	if reads(req, effect) {
+	if onlyReads(req, effect) {
 		send = c.read
 	}
 	resp, connected, err := send(req)
@@ -149,9 +149,9 @@ func (c *Client) change(req *http.Request) (_ *http.Response, connected bool, _ 
 	return resp, true, err
 }
 
-// reads reports whether a request changes nothing. This must be true for both the tool's side effect and the HTTP
-// method.
-func reads(req *http.Request, effect agent.SideEffect) bool {
+// onlyReads reports whether a request cannot change anything. The tool's side effect must be Read, and the HTTP method
+// must be GET or HEAD.
+func onlyReads(req *http.Request, effect agent.SideEffect) bool {
 	return effect == agent.Read && Reads(req.Method)
 }
 
@@ -159,7 +159,7 @@ func reads(req *http.Request, effect agent.SideEffect) bool {
 // request only reads, the refusal says that the effect is unknown.
 func Failure(req *http.Request, effect agent.SideEffect, err error) *call.Refusal {
 	refuse := call.Uncertain
-	if reads(req, effect) {
+	if onlyReads(req, effect) {
 		refuse = call.Refuse
 	}
 	return failure(req, refuse, "closed the connection before it answered", err)

@@ -351,8 +351,8 @@ func (p *Proxy) join(conn net.Conn, from io.Reader, up net.Conn) {
 	wg.Wait()
 }
 
-// copy copies data in one direction. If the sender only stops sending, copy closes this direction. In all other
-// cases, it closes both connections at the end.
+// copy copies data in one direction. If the sender stops sending but can still receive, copy closes only this
+// direction. In all other cases, it closes both connections at the end.
 func (p *Proxy) copy(to net.Conn, from io.Reader, a, b net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {

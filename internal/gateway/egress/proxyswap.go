@@ -377,7 +377,7 @@ type maskingReader struct {
 	find Finder
 
 	buf   []byte
-	held  []byte // bytes that were held back, because they may end with part of a secret
+	held  []byte // bytes that are not masked yet; the last of them may be part of a secret
 	ready []byte // already masked
 	err   error
 }
@@ -400,7 +400,7 @@ func (m *maskingReader) Read(p []byte) (int, error) {
 }
 
 // release masks the held bytes and makes them ready to read. It holds back the bytes at the end that may be the
-// beginning of a secret. There are fewer of these bytes than in the longest secret.
+// beginning of a secret. The number of these bytes is less than the length of the longest secret.
 func (m *maskingReader) release() {
 	keep := min(m.find.Longest()-1, len(m.held))
 	if m.find.InLine() { // hold back no complete line, because a stream of events must not be delayed

@@ -101,7 +101,7 @@ func readRoots(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// On reports whether any switch is on.
+// The method On reports whether any switch is on.
 func (s Switches) On() bool { return s.LoopbackHTTP || len(s.names) > 0 || s.caFile != "" }
 
 // Announce returns a warning that lists the active switches. It returns "" if no switch is on.
@@ -123,7 +123,8 @@ func (s Switches) Announce() string {
 	return b.String()
 }
 
-// resolve returns the address that replaces a host and port because of a switch.
+// resolve returns the address to connect to instead of the given host and port. The second result is false if no switch
+// replaces this host and port.
 func (s Switches) resolve(host, port string) (netip.AddrPort, bool) {
 	to, ok := s.names[net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)]
 	return to, ok

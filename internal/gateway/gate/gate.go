@@ -33,7 +33,7 @@ type Decision struct {
 	Held []string
 }
 
-// Grants tells which capabilities a principal holds.
+// Grants reports which capabilities a principal holds.
 type Grants interface {
 	// Missing returns those of the given actions that the principal does not hold for this agent. If Missing returns an
 	// error, the call is refused and the refusal quotes the error.
@@ -47,8 +47,8 @@ type Policy interface {
 	Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason
 }
 
-// Rules contains the checks that are made in addition to the manifest's own rules. A nil field disables its check,
-// except that a nil Grants means that no caller holds any capability.
+// Rules contains the checks that are made in addition to the manifest's own rules. A nil field disables its check.
+// Grants is an exception: if it is nil, no caller holds any capability.
 type Rules struct {
 	Grants Grants
 	Policy Policy

@@ -38,7 +38,7 @@ type Grant struct {
 	Action string
 	// Scope is the id of the agent that the grant applies to. If Scope is empty, the grant applies to every agent.
 	Scope string
-	// GrantedBy is the owner who granted the capability at the time Granted.
+	// GrantedBy is the owner who granted the capability. Granted is the time of the grant.
 	GrantedBy string
 	Granted   time.Time
 	// Expires is zero if the grant does not expire.
@@ -134,7 +134,7 @@ type Grants struct {
 	now   func() time.Time
 }
 
-// Of returns the grants in a store.
+// The function Of returns the grants in a store.
 func Of(b *store.Store) *Grants { return &Grants{store: b, now: time.Now} }
 
 const columns = `subject, action, scope, granted_by, granted, expires, revoked, signature`
@@ -172,7 +172,7 @@ func (s *Grants) List(ctx context.Context) (list []*Grant, err error) {
 	return list, err
 }
 
-// For returns a [Held] for the agent with this id.
+// The method For returns a [Held] for the agent with this id.
 func (s *Grants) For(agentID string) *Held { return &Held{s, agentID} }
 
 // Held tells which capabilities principals hold for one agent.

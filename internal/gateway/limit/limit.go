@@ -269,7 +269,7 @@ func isDecimal(s string) bool {
 }
 
 // member returns the text of a member of the object, if the value is a number or a string. The third result reports
-// whether another member's name differs only in case, because some parsers treat Amount as amount.
+// whether another member has the same name in a different case. Some parsers treat Amount as amount.
 func member(object []byte, name string) (text string, found, doubtful bool) {
 	var members map[string]jsontext.Value
 	if json.Unmarshal(object, &members) != nil {

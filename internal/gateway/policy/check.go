@@ -218,7 +218,7 @@ func (r *rule) checkSpelling(add adder) {
 }
 
 // checkTexts checks the strings in node n, which a rule compares with paths, hosts or databases. The argument kind says
-// with which of the three.
+// which of the three it is.
 func checkTexts(kind part, n ast.IsNode, add adder) {
 	// A constant string or set can be evaluated without a context.
 	v, _ := eval.Eval(n, eval.Env{Entities: types.EntityMap{}})

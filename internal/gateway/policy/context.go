@@ -64,7 +64,7 @@ type callInfo struct {
 	annotations               agent.Annotations
 }
 
-// facts contains the data of one call from which the Cedar context is built.
+// facts contains one call's data. The Cedar context is built from this data.
 type facts struct {
 	view *view
 	m    callInfo
@@ -81,7 +81,7 @@ type facts struct {
 	renamed, asSent bool
 }
 
-// gather collects the data of a call that rules read. The error explains why the arguments cannot be checked, without
+// gather collects the data that rules read from a call. The error explains why the arguments cannot be checked, without
 // quoting a value.
 func (v *view) gather(m callInfo, arguments []byte, asSent bool) (*facts, error) {
 	f := &facts{view: v, m: m, asSent: asSent}
@@ -193,7 +193,7 @@ type reader struct {
 	// the call declares, or the server's working folder. startCount is the number of texts with isStart set.
 	hasAbsolute, hasFolder bool
 	startCount, values     int
-	forBases               bool // set if every argument is read, because each can be the base folder of a path
+	forBases               bool // set if all arguments must be read, to find the base folders of paths
 	top                    text // how rules read the current top-level argument
 }
 
@@ -248,7 +248,7 @@ func (r *reader) findBases() {
 			}
 		case folder && path.Clean(s) != ".":
 			starts = append(starts, s)
-			if t.isStart = isPath || strings.ContainsAny(s, "/.~$"); t.isStart { // the value "main" of base is not a folder
+			if t.isStart = isPath || strings.ContainsAny(s, "/.~$"); t.isStart { // in {"base": "main"}, the value is no folder
 				r.startCount++
 			}
 		}

@@ -157,7 +157,8 @@ func (l *Live) hasChanged() bool {
 	return changed
 }
 
-// next reads the files and returns the new policy. The argument is the previous policy, or nil on the first read.
+// The method next reads the files and returns the new policy. The argument is the previous policy, or nil on the first
+// read.
 func (l *Live) next(was *snapshot) *snapshot {
 	now := &snapshot{work: l.options.Work}
 	var err error
@@ -408,8 +409,8 @@ func (r *Rules) forbidden(found verdict) []call.Reason {
 	return reasons
 }
 
-// maxPermits is the maximum number of permit rules that are listed as reasons, because one permit rule is enough to
-// allow a call. Forbid rules are always listed.
+// maxPermits is the maximum number of permit rules that are listed as reasons. A few are enough, because a single
+// permit rule allows a call. Forbid rules are always listed.
 const maxPermits = 20
 
 // permitted appends a reason for each permit rule that matched. If no rule permits or forbids the call, it appends a

@@ -325,8 +325,8 @@ var (
 
 var (
 	oddDatabase = flaw{"names a database in an unusual form", "send only the name, or one plain URL"}
-	// cutName matches a name that begins with a quotation mark or brace but lacks the closing one, because the name
-	// contains a separator.
+	// cutName matches a name that begins with a quotation mark or brace and lost the closing one. This happens if the name
+	// contains a separator, at which it was cut.
 	cutName      = regexp.MustCompile(`^['"{](?:.*[^'"}])?$|\\$`)
 	databaseList = regexp.MustCompile(`[,;|\n%]|^\s*[\[{]`)
 )

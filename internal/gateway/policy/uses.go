@@ -135,7 +135,7 @@ func (u *usage) add(other usage) {
 	}
 }
 
-// has reports whether rules read any of the given parts.
+// The method has reports whether rules read any of the given parts.
 func (u *usage) has(parts part) bool { return u.parts&parts != 0 }
 
 // readsPaths reports whether rules read an argument as a path through context.arguments.

@@ -86,7 +86,7 @@ func Elements(array []byte, visit func(value jsontext.Value)) {
 	}
 }
 
-// Named reports whether a member's quoted name decodes to want.
+// The function Named reports whether a member's quoted name decodes to want.
 func Named(name []byte, want string) bool {
 	if len(name) == len(want)+2 && string(name[1:len(name)-1]) == want {
 		return true
@@ -98,8 +98,8 @@ func Named(name []byte, want string) bool {
 	return err == nil && string(got) == want
 }
 
-// Twice reports whether two members of an object have the same name, ignoring case. Such an object is ambiguous,
-// because parsers use different values and some parsers ignore case. Twice does not check nested objects.
+// The function Twice reports whether two members of an object have the same name, ignoring case. Such an object is
+// ambiguous, because parsers use different values and some parsers ignore case. Twice does not check nested objects.
 func Twice(object []byte) bool {
 	names := map[string]bool{}
 	w := Walk(object)

@@ -1,6 +1,6 @@
 // Package convert records what a conversion between manifest dialects changes. A part of the agent is lost if the
-// target dialect cannot express it. A field is added if the target dialect requires it and the conversion had to fill
-// it in.
+// target dialect has no field for that part. A field is added if the target dialect requires a field that the agent
+// does not have.
 package convert
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// ErrNothingSurvives means that the target dialect cannot express any part of the agent.
-var ErrNothingSurvives = errors.New("the target dialect cannot express this agent")
+// ErrNothingSurvives means that no part of the agent can be converted to the target dialect.
+var ErrNothingSurvives = errors.New("this agent cannot be converted to the target dialect")
 
 // Note describes one part that was lost, or one field that was added.
 type Note struct {

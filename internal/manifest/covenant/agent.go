@@ -67,8 +67,8 @@ const (
 	newVersion = "0.1.0"
 )
 
-// From converts an agent of another dialect, as far as this dialect can express the agent. What is lost or added is
-// recorded in n.
+// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. From
+// records in n what is lost and what is added.
 //
 // A Covenant agent is a program. A manifest in another dialect only describes what the program would do. The result
 // therefore contains only the agent's identity and a capability for each callable tool. A code bundle is already a

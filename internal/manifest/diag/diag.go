@@ -142,7 +142,7 @@ func (r *Reporter) Report(rule *Rule, at Place, hint, format string, args ...any
 // format messages for them.
 func (r *Reporter) Full() bool { return len(r.list) >= maxDiagnostics }
 
-// Any reports whether the reporter has recorded a problem.
+// Any returns true if the reporter has recorded a problem.
 func (r *Reporter) Any() bool { return len(r.list) > 0 }
 
 // Errors returns the number of errors, including errors beyond the reporter's limit.

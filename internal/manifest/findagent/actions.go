@@ -28,7 +28,7 @@ var actionFields = []struct {
 	{"tool", "compose"},
 }
 
-// action parses the action of a tool. The inputs are the properties that can fill the action's placeholders.
+// The method action parses the action of a tool. The inputs are the properties that can fill the action's placeholders.
 func (p *parser) action(v doc.Value, a *Action, in *inputs) {
 	o := p.Object(v)
 	a.Type, _ = o.Enum("type", read.Required, actionTypes)
@@ -193,8 +193,8 @@ func startsWithPlaceholder(body string) bool {
 	return len(found) > 0 && found[0].Start == 0
 }
 
-// fillPlaceholders replaces each placeholder with a sample value, which is a character inside a JSON string and null
-// elsewhere.
+// fillPlaceholders replaces each placeholder with a sample value. The sample value is a character if the placeholder is
+// inside a JSON string, and null otherwise.
 func fillPlaceholders(s string, found []agent.Placeholder) []byte {
 	out := make([]byte, 0, len(s))
 	pos, quoted := 0, false
@@ -210,8 +210,8 @@ func fillPlaceholders(s string, found []agent.Placeholder) []byte {
 	return append(out, s[pos:]...)
 }
 
-// appendText appends a piece of JSON to a buffer. The argument quoted says whether the piece begins inside a JSON
-// string. The second result reports whether it ends inside one.
+// appendText appends a piece of JSON to a buffer. If quoted is true, the piece begins inside a JSON string. The second
+// result reports whether the piece also ends inside a JSON string.
 func appendText(out []byte, s string, quoted bool) ([]byte, bool) {
 	for i := 0; i < len(s); i++ {
 		switch {

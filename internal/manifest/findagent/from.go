@@ -16,8 +16,8 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// From converts an agent of another dialect, as far as this dialect can express the agent. What is lost or added is
-// recorded in n.
+// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. From
+// records in n what is lost and what is added.
 //
 // A FindAgent manifest cannot start tool servers. An agent with tool servers becomes a static recipe, which only
 // describes the tools. A program for Node or Python becomes a code bundle, which the author must complete. From

@@ -12,8 +12,8 @@ import (
 
 // checkURL checks the address of an action and returns the host in lower case. It returns "" if the host is unusable.
 //
-// The address is parsed byte by byte instead of with a library, so that only addresses in which every program finds the
-// same host are accepted.
+// checkURL accepts only addresses in which every program finds the same host. It therefore parses the address byte by
+// byte instead of with a library.
 func (p *parser) checkURL(v doc.Value, in *inputs) (host string) {
 	s := v.Text()
 	found := p.checkTemplate(v, inURL, in, nil)

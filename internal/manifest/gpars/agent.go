@@ -59,8 +59,8 @@ const (
 	anyVersion = ">=0.0.0"
 )
 
-// From converts an agent of another dialect, as far as this dialect can express the agent. What is lost or added is
-// recorded in n.
+// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. From
+// records in n what is lost and what is added.
 //
 // A GPARS manifest lists only servers. From therefore refuses an agent without tool servers. The registry id of a
 // server is guessed from the server's command. The scopes are guessed from the side-effect classes of the tools.
@@ -103,7 +103,7 @@ func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	return m, nil
 }
 
-// refusal returns an error that explains why GPARS cannot express an agent without tool servers.
+// refusal returns an error that explains why an agent without tool servers cannot be converted to GPARS.
 func refusal(a *agent.Agent) error {
 	const serve = "; run this agent as a server (ambit run), and list that server in the manifest of another agent"
 	why := "this agent uses none"
@@ -180,7 +180,7 @@ func guessID(s *agent.Server) string {
 	return registry + s.Alias
 }
 
-// loseServer records the properties of a server that GPARS cannot express.
+// loseServer records the properties of a server for which GPARS has no fields.
 func loseServer(a *agent.Agent, s *agent.Server, n *convert.Notes) {
 	what := "server " + s.Alias + ": "
 	if s.Transport == agent.StreamableHTTP {

@@ -69,8 +69,8 @@ func setting(name, value string) agent.Setting {
 	return agent.Setting{Name: name, Value: value, Refs: refs}
 }
 
-// From converts an agent of another dialect, as far as this dialect can express the agent. What is lost or added is
-// recorded in n.
+// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. From
+// records in n what is lost and what is added.
 //
 // Every agent that ambit runs is available as an MCP server. From therefore converts a declarative agent or a program
 // to one tool server. The command of this server is ambit, which runs the agent with all checks. From refuses agents

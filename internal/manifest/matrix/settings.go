@@ -315,7 +315,7 @@ func (p *parser) literalArg(v doc.Value, offset int, flag string) {
 		"the value of %s is a literal credential", diag.Quote(flag))
 }
 
-// argsVersion reports a package version in the arguments that differs from the declared version.
+// argsVersion compares the package version in the arguments with the declared version, and reports a difference.
 func (p *parser) argsVersion(list doc.Value, s *ServerEntry) {
 	var separator string
 	switch s.Command {

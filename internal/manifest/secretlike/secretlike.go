@@ -22,7 +22,7 @@ type Finding struct {
 // Found reports whether the Finding is not zero.
 func (f Finding) Found() bool { return f.Kind != "" }
 
-// shape is the format of one kind of token. The prefix is followed by a minimum number of characters from a class.
+// shape is the format of one kind of token: a prefix, followed by at least a minimum number of characters of one class.
 type shape struct {
 	prefix string
 	kind   string

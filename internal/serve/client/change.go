@@ -130,7 +130,8 @@ func (c *Client) PlanRemoval(w *Written, force bool) (*Change, error) {
 	})
 }
 
-// failed wraps err in a [FileError] with a hint. FileError already contains the path, so the path is removed from err.
+// The method failed wraps err in a [FileError] with a hint. FileError already contains the path, so the path is removed
+// from err.
 func (ch *Change) failed(err error, hint string) error {
 	return &FileError{Client: ch.Client, File: ch.File, Reason: home.WithoutPath(err).Error(), Hint: hint}
 }

@@ -229,8 +229,8 @@ func (l *Ledger) Remove(name string, ch *Change, w *Written) error {
 			}
 		}
 	}
-	// If ambit has another entry in this file, copy to its record what ambit created. Removing that entry later can then
-	// delete the file and the folders.
+	// If ambit has another entry in this file, the record of that entry takes over the information about created files and
+	// folders. When that entry is removed later, they can then be deleted.
 	if heir := l.otherEntry(w); heir != nil {
 		heir.Created, heir.Made = heir.Created || w.Created, heir.Made || w.Made
 		if len(heir.Folders) == 0 {

@@ -53,7 +53,7 @@ type Backend interface {
 	Agent(ctx context.Context, name string) *Agent
 	// Call makes a call through the agent's gateway. The principal of c is the signed-in person.
 	Call(ctx context.Context, name string, c *call.Call) (call.Result, error)
-	// Why explains how the gateway would decide about a call and for which reasons.
+	// Why explains the decision that the gateway would make about a call.
 	Why(ctx context.Context, name string, c *call.Call) (allowed bool, reasons []call.Reason, err error)
 	// SetSecret stores a value in the credential slot ref of an agent.
 	SetSecret(name, ref, value string) error
@@ -87,7 +87,7 @@ type Journal interface {
 	Prove(ctx context.Context, log, seq int64) (*journal.Proof, error)
 }
 
-// SingleUse records which sign-in links have been used and which sessions have been closed. Each has an id.
+// SingleUse records the ids of used sign-in links and of closed sessions.
 type SingleUse interface {
 	// Spend marks an id as used until the given time. The first result is false if the id was used before.
 	Spend(ctx context.Context, id string, until time.Time) (first bool, err error)

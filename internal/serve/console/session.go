@@ -51,8 +51,8 @@ func (c *Console) Link(p *identity.Principal) string {
 	return "/login?ticket=" + c.seal(linkPurpose, link{ID: rand.Text(), Who: who, Until: until(who, linkLife)})
 }
 
-// until returns the time at which a lifetime that starts now ends. This is at the latest when the principal's key or
-// token expires.
+// The function until returns the end of a lifetime that starts now. If the principal's key or token expires earlier,
+// the function returns the time when it expires.
 func until(who *identity.Principal, life time.Duration) int64 {
 	end := time.Now().Add(life)
 	if !who.Until.IsZero() && who.Until.Before(end) {
@@ -162,8 +162,8 @@ func (c *Console) sessionOf(r *http.Request) *session {
 	return &s
 }
 
-// ended reports whether a session has ended early, because the person has signed out or because the session's key or
-// token is invalid.
+// The method ended reports whether a session has ended early. This is the case if the person has signed out, or if the
+// session's key or token is invalid.
 func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
 	if spent, err := c.o.SingleUse.Spent(ctx, s.id()); err != nil || spent {
 		return spent, err

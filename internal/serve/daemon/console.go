@@ -163,7 +163,7 @@ func (b backend) Why(ctx context.Context, name string, c *call.Call) (bool, []ca
 	return allowed, reasons, nil
 }
 
-// Why explains whether and why the agent's gateway would allow a call.
+// Why explains the decision that the agent's gateway would make about a call.
 func (a *hosted) Why(ctx context.Context, c *call.Call) (bool, []call.Reason) {
 	g := a.Gateway()
 	if g == nil {

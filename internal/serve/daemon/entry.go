@@ -33,7 +33,7 @@ type Running interface {
 	Proofs() []toolserver.Proof
 	// Call makes a call through the agent's gateway.
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
-	// Why explains whether and why the agent's gateway would allow a call.
+	// Why explains the decision that the agent's gateway would make about a call.
 	Why(ctx context.Context, c *call.Call) (bool, []call.Reason)
 	// UI returns the agent's web pages and the name of the first page. If the agent has no web pages, pages is nil.
 	UI() (pages fs.FS, first string)

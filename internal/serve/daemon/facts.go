@@ -152,8 +152,8 @@ func OrNone(values []string) []string {
 	return values
 }
 
-// OrTheirs is like OrNone, unless a required server is not resolved yet. In this case, it appends a note that the
-// required servers will use more than the listed values.
+// OrTheirs is like OrNone if all required servers are resolved. Otherwise, it appends a note to the values: the
+// required servers will use more than these values.
 func OrTheirs(a *agent.Agent, values []string) []string {
 	if len(a.Servers) < len(a.Requirements) {
 		return append(slices.Clone(values), "and whatever the required servers use")

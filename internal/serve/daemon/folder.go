@@ -238,8 +238,8 @@ func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 		return f, true
 	}
 	if m.Dialect == "" && !m.Suspect() {
-		// A file in a subfolder may belong to a different tool. If the file has the same name as its subfolder, it may be a
-		// broken agent. If the subfolder contains another manifest, the file is not the agent.
+		// A file in a subfolder may belong to a program other than ambit. If the file has the same name as its subfolder, it
+		// may be a broken agent. If the subfolder contains another manifest, the file is not the agent.
 		own := deeper && f.Name == filepath.Base(filepath.Dir(path))
 		if deeper && !own || somethingElse(m) && !fixed && (!own || manifestBeside(path)) {
 			return f, false

@@ -214,7 +214,7 @@ func (d *Daemon) mcp(w http.ResponseWriter, r *http.Request) {
 	v.running.Serve(w, r, p.Name)
 	if d.fleet.open.Err() != nil {
 		// During shutdown, the daemon may close the connection as soon as this handler returns. The response must be sent
-		// before.
+		// before that.
 		_ = http.NewResponseController(w).Flush() // the client may be gone
 	}
 }

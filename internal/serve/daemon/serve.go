@@ -138,8 +138,8 @@ type UsageError struct{ What, Hint string }
 func (e *UsageError) Error() string { return e.What }
 
 // New creates a daemon and reads its agents, but does not start them. It returns a *UsageError if the options are
-// invalid, and a *StrictError if agents are rejected with [Options.Strict]. It returns a different error if a folder or
-// the certificate cannot be read.
+// invalid. With [Options.Strict], it returns a *StrictError if agents are rejected. It returns a different error if a
+// folder or the certificate cannot be read.
 func New(o Options) (*Daemon, error) {
 	if err := o.fill(); err != nil {
 		return nil, err

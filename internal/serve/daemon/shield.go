@@ -144,7 +144,7 @@ func bodyProblem(err error) *problem {
 }
 
 // deadlineWriter sets a deadline whenever it writes a piece of a response, so that a client that stops reading is
-// disconnected. After each piece, it removes the deadline, because HTTP/2 cancels a request when the write deadline
+// disconnected. After each piece, it removes the deadline. Otherwise, HTTP/2 would cancel the request when the deadline
 // expires, even if nothing is being written. The response as a whole has no time limit.
 type deadlineWriter struct {
 	http.ResponseWriter

@@ -79,7 +79,7 @@ func fromPages(r *http.Request) bool {
 }
 
 func noPages() *problem {
-	return failure("not_found", "no pages are served at this address", "for a new one, send: GET /api/v1/agents/NAME/ui")
+	return failure("not_found", "no pages are served at this address", "to get a link, send: GET /api/v1/agents/NAME/ui")
 }
 
 // uiOf returns the agent's pages and the name of the first page. The pages are nil if the agent is not ready or has

@@ -80,8 +80,8 @@ type Agent struct {
 	Definition func(*agent.Tool) []byte
 	// Skill limits every call to the tools that this skill allows. If Skill is nil, it excludes no tools.
 	Skill call.Allowlist
-	// Skills contains the registered skills by name. A client can choose one of them for a call, which can only exclude
-	// further tools.
+	// Skills contains the registered skills by name. A client can choose one of them for a call. This choice can only
+	// exclude further tools.
 	Skills  map[string]call.Allowlist
 	Version string
 	// Ready waits until the servers are verified. It returns an error if verification fails.
@@ -263,7 +263,7 @@ func (a *Agent) client(r *request) *call.Client {
 	return nil
 }
 
-// offered returns those of the client's capabilities that servers are allowed to use.
+// The method offered returns those of the client's capabilities that servers are allowed to use.
 func (a *Agent) offered(capabilities jsontext.Value) jsontext.Value {
 	kinds := []string{"elicitation"}
 	for _, kind := range []string{gateway.Sampling, Roots} {

@@ -292,8 +292,8 @@ func headersMatch(r *http.Request, req *request, a *Agent) *rpcError {
 	return nil
 }
 
-// header returns the decoded value of a header. The second result is false unless there is exactly one value and it is
-// valid.
+// header returns the decoded value of a header. The second result is true if there is exactly one value and this value
+// is valid.
 func header(r *http.Request, name string) (string, bool) {
 	values := r.Header.Values(name)
 	if len(values) != 1 {

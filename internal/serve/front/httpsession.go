@@ -159,7 +159,7 @@ func (p *httpSession) release() {
 }
 
 // drop releases a session's state on this replica. The session itself stays valid. If the session has requests in
-// progress, drop does nothing unless inUse is true.
+// progress, its state is released only if inUse is true.
 func (h *HTTP) drop(p *httpSession, inUse bool) {
 	h.mu.Lock()
 	p.mu.Lock()

@@ -103,7 +103,8 @@ func (p *peer) Ask(ctx context.Context, method string, params jsontext.Value) (j
 	}
 }
 
-// answered passes the client's answer to the Ask call that waits for it. It drops answers to unknown questions.
+// The method answered passes the client's answer to the Ask call that waits for it. It drops answers to unknown
+// questions.
 func (p *peer) answered(m mcpwire.Message) {
 	m.Result, m.Error = slices.Clone(m.Result), slices.Clone(m.Error)
 	p.mu.Lock()

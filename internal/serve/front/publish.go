@@ -116,8 +116,8 @@ func (a *Agent) listen(ctx context.Context, r *request) (jsontext.Value, *rpcErr
 		defer func() {
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), listWait)
 			defer cancel()
-			// Send the request to the same server even if the server is down. Otherwise, the subscription would be renewed when
-			// the server restarts.
+			// Send the unsubscribe request to the same server even if the server is down. Otherwise, the subscription would be
+			// renewed when the server restarts.
 			_, _ = a.Gateway.Forward(ending, a.forward(watchRequest(r, "resources/unsubscribe", uri), alias))
 		}()
 	}

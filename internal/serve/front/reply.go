@@ -122,7 +122,7 @@ func (s *reply) fail(status int, id jsontext.Value, problem *rpcError) {
 	s.finish(status, answer(id, nil, problem))
 }
 
-// accepted sends the status 202 as the answer to a message that has no result.
+// The method accepted sends the status 202 as the answer to a message that has no result.
 func (s *reply) accepted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

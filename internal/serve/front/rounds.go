@@ -101,8 +101,9 @@ func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 	return refusal
 }
 
-// askPeer handles a result that asks for input. In the older protocol, it asks the client and returns a call that
-// continues with the answers. In the newer protocol, it returns nil, and the caller forwards the result to the client.
+// askPeer handles a result that requests input. In the older protocol, askPeer puts the questions to the client and
+// returns a call that continues with the answers. In the newer protocol, askPeer returns nil, and the caller forwards
+// the result to the client.
 func (a *Agent) askPeer(ctx context.Context, r *request, c *call.Call, raw jsontext.Value) (*call.Call, *call.Refusal) {
 	if refusal := a.mayAsk(r, raw); refusal != nil || r.modern {
 		return nil, refusal

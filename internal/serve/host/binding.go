@@ -89,8 +89,8 @@ type Tokens interface {
 
 // Authorize returns a function that adds an authorization header to requests to an agent's remote servers. The header
 // contains the token of a sign-in, and the function also returns this token. If no sign-in covers the server's host,
-// the function adds no header, or returns a refusal if the agent requires a sign-in. Authorize returns nil if it is
-// called without tokens.
+// the function adds no header. If the agent requires a sign-in, the function then returns a refusal. Authorize returns
+// nil if it is called without tokens.
 func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Server, http.Header) (string, error) {
 	if tokens == nil {
 		return nil
@@ -117,7 +117,7 @@ func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Serve
 	}
 }
 
-// known returns the credentials and tokens that the gateway must redact in results.
+// The method known returns the credentials and tokens that the gateway must redact in results.
 func (a *Agent) known() ([]guard.Known, error) {
 	var known []guard.Known
 	if wanted := a.wantedSecrets(); len(wanted) > 0 {

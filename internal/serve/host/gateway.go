@@ -59,7 +59,7 @@ func (a *Agent) participants(b *store.Store) []gateway.Participant {
 	}
 }
 
-// who returns the agent with the servers and tools that are known so far.
+// The method who returns the agent with the servers and tools that are known so far.
 func (a *Agent) who() *agent.Agent {
 	if r := a.resolved.Load(); r != nil {
 		return r.Agent()
@@ -138,10 +138,10 @@ func (a *Agent) recover() {
 	}
 }
 
-// Closed returns a gateway for an agent that is not started. The gateway checks and records calls like the gateway of
-// a started agent, but it also refuses the calls that are permitted. It answers these calls with the given refusal.
-// If the given refusal is nil, it answers them with a refusal that says that the agent was not started. The options
-// must contain a store and the resolved agent.
+// Closed returns a gateway for an agent that is not started. The gateway checks and records calls like the gateway of a
+// started agent, but carries out no calls. If a call passes all checks, the gateway answers with the given refusal. If
+// the given refusal is nil, the answer says that the agent was not started. The options must contain a store and the
+// resolved agent.
 func Closed(m *manifest.Manifest, o Options, why *call.Refusal) (*gateway.Gateway, error) {
 	a := newAgent(m, o)
 	made, err := a.gatewayOptions()

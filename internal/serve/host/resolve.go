@@ -174,8 +174,7 @@ func complete(f *registry.Found, s toolserver.Spec, o toolserver.Options, client
 	return s
 }
 
-// public sends requests to addresses that come from a registry. It uses a client that refuses addresses that are not
-// public.
+// public sends requests to addresses that come from a registry. Its client accepts only public addresses.
 type public struct{ client *egress.Client }
 
 func (p public) RoundTrip(req *http.Request) (*http.Response, error) { return p.client.Do(req) }

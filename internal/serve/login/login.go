@@ -73,8 +73,8 @@ type Keeper struct {
 	given []string // the issued tokens, oldest first
 }
 
-// emptyFor is how long Token does not read the vault again after it has found no sign-in there. Every call to a remote
-// server asks for a token, and reading the vault each time would be slow.
+// emptyFor is how long Token remembers that the vault contains no sign-ins. Every call to a remote server asks for a
+// token, and reading the vault each time would be slow.
 const emptyFor = 2 * time.Millisecond
 
 func New(h home.Home, v credential.Vault) *Keeper { return &Keeper{home: h, vault: v, now: time.Now} }
@@ -189,8 +189,8 @@ func (k *Keeper) Fresh(ctx context.Context, issuer string) (*identity.Login, err
 	return l, k.Keep(l, hosts)
 }
 
-// lock waits until no other process is renewing a token. It fails when ctx is done, because the other process may be
-// suspended.
+// lock waits until no other process is renewing a token. The other process may be suspended, so the wait ends with an
+// error when ctx is done.
 func (k *Keeper) lock(ctx context.Context) (unlock func(), err error) {
 	unlock, err = home.Hold(ctx, filepath.Join(k.home.Dir(), "logins.lock"))
 	switch {

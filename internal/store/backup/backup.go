@@ -69,8 +69,8 @@ type Summary struct {
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
-// homePaths lists the files and directories of a home that a backup contains. Restore writes them in reverse order. All
-// other files can be recreated, or belong to a running process.
+// homePaths lists the paths that a backup copies from a home. Restore writes them in reverse order. All other files can
+// be recreated, or belong to a running process.
 var homePaths = []string{
 	"keys", "secrets", "agents", "registry/given", "registry/pins", "policy.cedar",
 	"policy.cedarschema", "guardrails.json", "config.toml", "catalog.json",

@@ -40,7 +40,7 @@ func ReadLogin(file string) (LoginConfig, error) {
 	return c, err
 }
 
-// CheckIssuer returns an error unless issuer is an https URL. An http URL is accepted for a loopback host.
+// CheckIssuer returns an error unless issuer is an https URL, or an http URL with a loopback host.
 func CheckIssuer(issuer string) error {
 	u, err := url.Parse(issuer)
 	switch {
@@ -411,7 +411,7 @@ func (l *Login) Token() string { return l.access() }
 // Renewable reports whether the token can be renewed.
 func (l *Login) Renewable() bool { return l.refresh() != "" }
 
-// margin is how long before its expiry time a token is already treated as expired.
+// margin is a safety margin. A token is treated as expired this long before its expiry time.
 const margin = 30 * time.Second
 
 // Good reports whether the access token remains valid for longer than margin.

@@ -95,7 +95,7 @@ func (c *checker) checkLeaf(seq int64, hash, record []byte) error {
 	case seq > next:
 		return faultAt(c.log, next, "record %d of log %d is missing", next, c.log)
 	case seq < next:
-		return faultAt(c.log, next, "record %d of log %d appears again, in the place of record %d", seq, c.log, next)
+		return faultAt(c.log, next, "record %d of log %d appears again where record %d should be", seq, c.log, next)
 	case len(hash) != tlog.HashSize:
 		return faultAt(c.log, seq, "the hash of record %d of log %d has the wrong length", seq, c.log)
 	}
@@ -104,7 +104,7 @@ func (c *checker) checkLeaf(seq int64, hash, record []byte) error {
 		if last := len(c.empty) - 1; last >= 0 && c.empty[last].to == seq {
 			c.empty[last].to++
 		} else if len(c.empty) > rosterLimit/16 {
-			return faultAt(c.log, seq, "too many records have no content, such as record %d of log %d", seq, c.log)
+			return faultAt(c.log, seq, "too many records have no content; one of them is record %d of log %d", seq, c.log)
 		} else {
 			c.empty = append(c.empty, span{seq, seq + 1})
 		}

@@ -110,7 +110,7 @@ func TestVerifyExportFindsTampering(t *testing.T) {
 		{"a record removed", without(20), Check{}, 20, "missing"},
 		{"the first record removed", without(0), Check{}, 0, "missing"},
 		{"the last record removed", without(size - 1), Check{}, size - 1, "ends after 49 records"},
-		{"a record repeated", strings.Replace(string(text), line(20), line(20)+line(20), 1), Check{}, 21, "appears again, in the place of record"},
+		{"a record repeated", strings.Replace(string(text), line(20), line(20)+line(20), 1), Check{}, 21, "appears again where record"},
 		{"records swapped", strings.Replace(string(text), line(20)+line(21), line(21)+line(20), 1), Check{}, 20, "missing"},
 		{"a record hidden as erased", strings.Replace(string(text), line(20), line(20)[:strings.Index(line(20), `,"record"`)]+"}\n", 1), Check{}, 20, "not a valid line of an export"},
 		{"no last line", without(size), Check{}, size, "truncated"},

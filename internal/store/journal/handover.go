@@ -14,7 +14,7 @@ import (
 )
 
 // Handover is a statement that a new key replaces an old key. The statement contains the size and root of a log at that
-// time, and both keys sign it. A signature of the old key is not valid for a larger size of that log.
+// time, and both keys sign it. For that log, a signature of the old key is valid only up to this size.
 type Handover struct {
 	Log  int64     `json:"log"`
 	Size int64     `json:"size"`
@@ -150,7 +150,7 @@ func readHandovers(tx state.Tx) (list []Handover, err error) {
 	return list, err
 }
 
-// keyring returns the keys of the journal and the handovers in the store.
+// keyring reads the handovers in the store. It returns the keyring of the journal and these handovers.
 func (j *Journal) keyring(tx state.Tx) (*keyring, []Handover, error) {
 	list, err := readHandovers(tx)
 	if err != nil {

@@ -52,17 +52,17 @@ type posting struct {
 // in this directory.
 func (j *Journal) SetWALDir(dir string) { j.posting.dir = dir }
 
-// StartWAL makes Note write to a write-ahead log of this process. It does nothing if no directory is set. Only a
-// long-running process should call StartWAL. Many records are written faster with a write-ahead log, but a single
-// record is written more slowly.
+// StartWAL starts a write-ahead log of this process. From then on, the method Note writes to that log. StartWAL does
+// nothing if no directory is set. Only a long-running process should call StartWAL. Many records are written faster
+// with a write-ahead log, but a single record is written more slowly.
 func (j *Journal) StartWAL() {
 	if j.posting.dir != "" {
 		j.posting.writer.CompareAndSwap(nil, wal.Open(j.posting.dir, j.db.Owner()))
 	}
 }
 
-// Note stores a record that belongs to no other change in the store. When Note returns nil, the record is on disk,
-// but may not be in the journal yet. Note cannot be canceled.
+// Note stores a record that is not part of another change in the store. When Note returns nil, the record is on disk,
+// but may not be in the journal yet. A call of Note cannot be canceled.
 func (j *Journal) Note(r *Record) error {
 	if r.Time.IsZero() {
 		r.Time = j.now()
@@ -196,7 +196,8 @@ func (j *Journal) isFinished(ctx context.Context, f wal.File) (bool, error) {
 	return !alive, err
 }
 
-// postNews posts the new entries of a file. Usually there are no new entries, so postNews needs no write transaction.
+// postNews posts the new entries of a file. It first looks for new entries without a write transaction, because usually
+// there are none.
 func (j *Journal) postNews(ctx context.Context, name string, over bool) error {
 	var e wal.Entries
 	err := j.db.Read(ctx, func(tx state.Tx) (err error) { e, err = j.unposted(tx, name, wal.ToEnd); return err })
@@ -236,8 +237,8 @@ func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool
 	return nil
 }
 
-// errCorrupt means that an entry that this process wrote to the file can no longer be read. Note then stops using the
-// write-ahead log. The damage is recorded when no more entries can be added to the file.
+// errCorrupt means that an entry that this process wrote to the file can no longer be read. In that case, the method
+// Note stops using the write-ahead log. The damage is recorded when no more entries can be added to the file.
 var errCorrupt = errors.New("an entry in the write-ahead log was changed before ambit copied it to the journal")
 
 // unposted reads the next entries to post. A missing file has no entries, because a file is removed only after all

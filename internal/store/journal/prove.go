@@ -256,7 +256,7 @@ func (p *Proof) checkConsistency(keys *keyring, mark Checkpoint, out *Proven) er
 		return nil
 	}
 	if err := tlog.CheckTree(p.Path, mark.Size, mark.Root, old.Size, old.Root); err != nil {
-		return fmt.Errorf("the %d records of the older checkpoint are not the first of the %d records of the newer one",
+		return fmt.Errorf("the older checkpoint (%d records) does not match the first records of the newer one (%d records)",
 			old.Size, mark.Size)
 	}
 	return nil

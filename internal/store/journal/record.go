@@ -19,8 +19,8 @@ const (
 
 // The kinds of records. The record of a call has an empty kind.
 const (
-	// Records of the kinds kindBorn and kindCheckpoint describe the first append to another log and its checkpoints.
-	// They are in log 0.
+	// A record of the kind kindBorn describes the first append to another log. A record of the kind kindCheckpoint
+	// describes a checkpoint of another log. Both kinds of records are in log 0.
 	kindBorn       = "log_born"
 	kindCheckpoint = "log_checkpoint"
 	// kindErased means that the records of a log were erased up to a size. Roster records are never erased.

@@ -226,8 +226,8 @@ func (b *backwardReader) lastMatch(ctx context.Context, n int64) (found int64, e
 }
 
 // searchEnd returns how many of the first n records of a log must be searched. All later records are newer than Until.
-// searchEnd reads the last record of each block, newest block first. A binary search would be wrong, because a clock
-// may have been ahead, and then an old record follows a record that seems newer.
+// searchEnd reads the last record of each block, newest block first. A binary search would be wrong: if a clock was
+// ahead, an old record can follow a record that seems newer.
 func (c *matcher) searchEnd(tx state.Tx, log, n int64) (int64, error) {
 	if c.Until.IsZero() {
 		return n, nil

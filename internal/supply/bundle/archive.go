@@ -107,7 +107,7 @@ func isHidden(name string) bool {
 }
 
 func (b *Bundle) readTar(data []byte) {
-	packed := bytes.NewReader(data) // gzip does not read ahead, so data after the archive stays in packed
+	packed := bytes.NewReader(data) // gzip does not read ahead, so packed still contains any data after the archive
 	unzipped, err := gzip.NewReader(packed)
 	if err != nil {
 		b.report(ruleUnreadable, "", 0, "the archive is damaged")

@@ -38,8 +38,8 @@ func (b *builder) copyArguments(what, command string, args []string,
 	if left >= 0 && (len(out) > left || !named) {
 		return refuse("an argument")
 	}
-	// The validation of the manifest treats the first word as the package, and the part of it after @ as the package
-	// version. It treats the word after an option for a secret as the secret.
+	// The validation of the manifest treats the first word as the package. If that word contains an @, the text after the
+	// @ is the package version. If an option is for a secret, the validation treats the next word as the secret.
 	first := slices.IndexFunc(out, func(a string) bool { return !dashed(a) })
 	if f := familyOf(command); f != nil && f.packages != "" && first > 0 && inList(out[first-1], f.values) &&
 		(strings.Contains(out[first], "@") || strings.Contains(out[first], "==")) {
@@ -309,8 +309,8 @@ func (w *walk) withholdValue(value string) {
 	}
 }
 
-// withholdFirst withholds the rejected value at the beginning of args. The value is a word, the value of an option, or
-// a part of an argument.
+// withholdFirst withholds the rejected value, which is at the beginning of args. The rejected value can be a whole
+// argument, a part of an argument, or what follows an option.
 func (w *walk) withholdFirst(args []string) {
 	_, value, joined := w.splitOption(args[0])
 	words, parts := strings.Fields(args[0]), colon.FindStringSubmatch(args[0])

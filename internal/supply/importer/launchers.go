@@ -15,8 +15,8 @@ type family struct {
 	// false, a command without a subcommand can only run a file.
 	subcommands string
 	bare        bool
-	// switches lists the options without a value. values, packages and modules list the options with a value. The value
-	// of an option in packages is a package, and the value of an option in modules is the module to run.
+	// These fields are lists of options. The options in switches have no value. All other options have a value. For an
+	// option in packages, the value is a package. For an option in modules, the value is the module to run.
 	switches, values, packages, modules string
 	// container is true if the launchers have options that set environment variables. otherContext is true if the
 	// launchers run a program as a different user or in a different environment.
@@ -107,8 +107,8 @@ func base(command string) string {
 // inList reports whether a word is in a space-separated list of words.
 func inList(word, list string) bool { return slices.Contains(strings.Fields(list), word) }
 
-// matchSubcommand compares words with the subcommands of the family. The first result reports whether words is a
-// subcommand. The second result reports whether words is the beginning of a longer subcommand.
+// matchSubcommand compares words with the subcommands of the family. The first result reports whether the words are a
+// complete subcommand. The second result reports whether they are the beginning of a longer subcommand.
 func (f *family) matchSubcommand(words string) (all, some bool) {
 	for known := range strings.SplitSeq(f.subcommands, ",") {
 		all = all || known == words

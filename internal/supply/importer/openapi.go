@@ -75,7 +75,7 @@ func (b *builder) openAPI(name string, root map[string]any) (*Result, error) {
 	}, err
 }
 
-// server sets the address of the API to the first public address in the description.
+// The method server sets the address of the API to the first public address in the description.
 func (a *api) server() {
 	servers := list(a.root["servers"])
 	for i, item := range servers {
@@ -189,7 +189,7 @@ func (a *api) operations() {
 
 var notName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// tool converts one operation to a tool. The second result is false if the operation cannot be converted.
+// The method tool converts one operation to a tool. The second result is false if the operation cannot be converted.
 func (a *api) tool(path, method string, item, op map[string]any) (findagent.Tool, bool) {
 	name := strings.Trim(notName.ReplaceAllString(cmp.Or(text(op["operationId"]), method+"_"+strings.Trim(path, "/{}")),
 		"_"), "_")
@@ -240,7 +240,7 @@ func (a *api) tool(path, method string, item, op map[string]any) (findagent.Tool
 }
 
 // maxSchema is the maximum size of an input schema in bytes. maxSchemas is the maximum number of schemas within an
-// input schema, because a few references can expand to very many schemas.
+// input schema. Without this limit, a few references could expand to very many schemas.
 const (
 	maxSchema  = 60 << 10
 	maxSchemas = 1000

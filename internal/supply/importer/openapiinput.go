@@ -200,14 +200,14 @@ func (a *api) find(ref string) any {
 	return at
 }
 
-// numberWords lists the numeric schema keywords that are copied. The variable types lists the valid values of the
-// schema keyword "type".
+// numberWords lists the numeric schema keywords that are copied. typeNames lists the valid values of the schema keyword
+// "type".
 var (
 	numberWords = []string{
 		"minimum", "maximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
 		"maxProperties",
 	}
-	types = []string{"string", "number", "integer", "boolean", "array", "object", "null"}
+	typeNames = []string{"string", "number", "integer", "boolean", "array", "object", "null"}
 )
 
 const deepest = 6
@@ -264,7 +264,7 @@ func (a *api) clean(v any, depth int) map[string]any {
 func (a *api) copyType(o, out map[string]any) {
 	var kinds []any
 	for _, t := range append(texts([]any{o["type"]}), texts(o["type"])...) {
-		if slices.Contains(types, t) && !slices.Contains(kinds, any(t)) {
+		if slices.Contains(typeNames, t) && !slices.Contains(kinds, any(t)) {
 			kinds = append(kinds, t)
 		}
 	}

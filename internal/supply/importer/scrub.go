@@ -203,8 +203,8 @@ func (b *builder) cleanURL(what, raw string) (clean string, ok bool) {
 	return u.String(), true
 }
 
-// query removes the secrets from the query of a URL. It keeps the other parameters, because they could be limits that
-// the user set. It returns false if one of the other parameters could be a secret.
+// The method query removes the secrets from the query of a URL. It keeps the other parameters, because they could be
+// limits that the user set. It returns false if one of the other parameters could be a secret.
 func (b *builder) query(what string, u *url.URL) (ok bool) {
 	var kept []string
 	left := false

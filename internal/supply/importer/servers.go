@@ -427,8 +427,8 @@ func (b *builder) addTools(what string, s *server, e *matrix.ServerEntry) {
 var readingName = regexp.MustCompile(`^(get|list|read|search|find|describe|show|count|query|lookup|view)([_.-]` +
 	`|[A-Z]|$)`)
 
-// classOf guesses the side-effect class of a tool from its name. The class is "shell", which is the most dangerous
-// class, unless the name clearly indicates that the tool only reads.
+// classOf guesses the side-effect class of a tool from its name. If the name clearly indicates that the tool only
+// reads, the class is "read". Otherwise, it is "shell", which is the most dangerous class.
 func classOf(name string) string {
 	if readingName.MatchString(name) {
 		return string(agent.Read)

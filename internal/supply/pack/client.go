@@ -121,7 +121,7 @@ var storageSymptoms = []symptom{
 }
 
 // explain converts a client's failure to an [Error] with the code and the hint of the first matching symptom. The
-// parameter what is the name of the package.
+// parameter "what" contains the name of the package.
 func explain(symptoms []symptom, what string, err error) error {
 	e, ok := errors.AsType[*clientError](err)
 	if !ok {

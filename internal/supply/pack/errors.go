@@ -52,7 +52,7 @@ func (c Code) Error() string { return string(c) }
 // Error is the error type of this package.
 type Error struct {
 	Code Code
-	// What is the package, command or file that the error is about.
+	// The field What contains the package, command or file that the error is about.
 	What string
 	// File is the path of the first file that differs, relative to the package's folder. It is set only if Code is
 	// Tampered.

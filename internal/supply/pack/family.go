@@ -143,7 +143,7 @@ func (r *Ref) parseSpec(c *command, spec string) error {
 	if r.Kind == PyPI {
 		m := pypiSpec().FindStringSubmatch(spec)
 		if m == nil || len(m[1]) > maxName {
-			return c.unpinnable(diag.Quote(spec)+" is not a Python package name, with or without an exact version",
+			return c.unpinnable(diag.Quote(spec)+" must be a Python package name, which can be followed by an exact version",
 				"write name==1.2.3")
 		}
 		r.Name, r.Asked = m[1], m[3]

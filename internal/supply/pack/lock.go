@@ -62,7 +62,7 @@ type LockedPackage struct {
 // Build is a package as installed on one platform.
 type Build struct {
 	Tree string `json:"tree"`
-	// Lockfile is the digest of the list of dependencies, which is stored in Lock.Dependencies under this key.
+	// Lockfile is the digest of the list of dependencies. Lock.Dependencies contains the list itself under this digest.
 	Lockfile string `json:"lockfile"`
 }
 
@@ -93,7 +93,7 @@ func (p LockedPackage) Here() Build {
 	return b
 }
 
-// Want returns the Want that matches a locked package on this machine.
+// Want converts a locked package to a Want for this machine.
 func (l *Lock) Want(p LockedPackage) Want {
 	b := p.Here()
 	w := Want{Digest: p.Digest, Tree: b.Tree, Scripts: p.Scripts}

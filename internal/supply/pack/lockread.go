@@ -109,8 +109,8 @@ func ParseLock(name string, text []byte) (*Lock, error) {
 
 type lockReader struct {
 	read.Reader
-	// lists maps digests to lists of dependencies, and definitions maps digests to tool definitions. Both are in
-	// canonical form.
+	// The keys of these two maps are digests. The values are lists of dependencies and tool definitions, in canonical
+	// form.
 	lists, definitions map[string][]byte
 }
 

@@ -252,7 +252,7 @@ func damaged(ref Ref, file, how string, err error) error {
 
 // checkNoExtra returns an error if the package's folder contains anything besides the archive, the dependencies, the
 // listing and the tree. It also returns an error if there is a node_modules folder next to the package's folder or one
-// level higher, because Node.js would load modules from it although no listing contains them.
+// level higher. Node.js would load modules from such a folder, although no listing contains them.
 func checkNoExtra(dir string, ref Ref) error {
 	list, err := os.ReadDir(dir)
 	if err != nil {

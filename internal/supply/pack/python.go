@@ -76,8 +76,8 @@ func findPython(ctx context.Context, asked, version string) (file, got string, e
 		"install Python and pip (on Debian, run: apt-get install python3 python3-pip)", nil)
 }
 
-// python downloads wheels with pip and unpacks them. It accepts only wheels, because no code runs when a wheel is
-// unpacked.
+// The method python downloads wheels with pip and unpacks them. It accepts only wheels, because no code runs when a
+// wheel is unpacked.
 func (f *fetch) python(ctx context.Context) error {
 	if m := pypiSpec().FindStringSubmatch(f.ref.Name); m == nil || m[1] != f.ref.Name || f.ref.Version != "" &&
 		!IsExact(PyPI, f.ref.Version) {

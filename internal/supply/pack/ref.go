@@ -40,7 +40,7 @@ type Ref struct {
 	// Asked is the version in the arguments: an exact version, a tag or a range. It is empty if the arguments contain no
 	// version.
 	Asked string
-	// Bin is the name of the program in the package to run. If Bin is empty, the default program runs.
+	// Bin is the name of the program to run. The package contains this program. If Bin is empty, the default program runs.
 	Bin string
 	// Extras lists the requested optional parts of a Python package.
 	Extras []string

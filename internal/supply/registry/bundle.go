@@ -38,8 +38,8 @@ func (p *Package) checkBundle() error {
 // opener opens a package. If necessary, it fetches the package first.
 type opener = func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
 
-// bundle returns a function that opens the package of a bundle. If the store does not contain the bundle, the function
-// downloads it, unless r.Client is nil.
+// The method bundle returns a function that opens the package of a bundle. If the store does not contain the bundle,
+// the function downloads it, unless r.Client is nil.
 func (r *Resolver) bundle(id string, recipe Recipe) opener {
 	return func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error) {
 		if r.Client != nil {

@@ -28,9 +28,9 @@ type lockedExtras struct {
 
 func (l lockedExtras) any() bool { return l.Build != nil || len(l.Scripts) > 0 }
 
-// extrasOf returns the dependencies and install scripts that the locked package p adds to a recipe. It uses the kind
-// in the recipe, because p is untrusted. The result is empty unless the package is an npm or Python package. The hash
-// of a bundle covers its dependencies, and packages of other kinds are not installed.
+// extrasOf returns the dependencies and install scripts that the locked package p adds to a recipe. It uses the kind in
+// the recipe, because p is untrusted. Only npm and Python packages have extras. For other kinds, the result is empty:
+// the hash of a bundle covers its dependencies, and all other packages are not installed.
 func extrasOf(recipe Recipe, p pack.LockedPackage) lockedExtras {
 	if recipe.Kind != pack.NPM && recipe.Kind != pack.PyPI {
 		return lockedExtras{}

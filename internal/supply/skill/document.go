@@ -194,7 +194,7 @@ func parse(file string, raw []byte, tools []string, add func(Problem)) *Document
 	d.Tools, problems = parseTools(all, tools)
 	d.Tools.name = d.ID
 	for _, p := range problems {
-		note(p.line, false, "write one pinned tool URI or agent tool name per line, or the word \"none\"", p.Error())
+		note(p.line, false, "on each line, write a pinned tool URI or the name of an agent's tool, or \"none\"", p.Error())
 	}
 	return d
 }

@@ -252,8 +252,8 @@ func quoteGlobs(line string) string {
 	})
 }
 
-// isPlain reports whether a node contains no anchor, alias or tag. If it does, isPlain also reports a problem, because
-// a value could then differ from the text that a reader sees.
+// isPlain returns false if a node contains an anchor, alias or tag. It then also reports a problem, because a value
+// could differ from the text that a reader sees.
 func (m *matter) isPlain(n *yaml.Node) bool {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" || n.Style&yaml.TaggedStyle != 0 {
 		m.report(n.Line, false, "write the value itself, or put the string in quotes",

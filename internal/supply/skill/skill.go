@@ -75,7 +75,7 @@ func (p Problem) String() string {
 
 // Invalid is the error for a bundle that ambit cannot serve because of its problems.
 type Invalid struct {
-	// Where is the location of the bundle.
+	// The field Where contains the location of the bundle.
 	Where    string
 	Problems []Problem
 }

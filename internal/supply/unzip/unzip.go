@@ -47,8 +47,8 @@ func newReader(r io.ReaderAt, size, most int64) (*zip.Reader, error) {
 	return archive, err
 }
 
-// directory wraps the reader of an archive. It limits how many bytes can be read while archive/zip parses the
-// directory of the archive.
+// directory wraps the reader of an archive. While archive/zip parses the directory of the archive, only a limited
+// number of bytes can be read.
 type directory struct {
 	from   io.ReaderAt
 	left   int64 // the number of bytes that can still be read

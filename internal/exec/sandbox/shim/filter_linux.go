@@ -36,7 +36,7 @@ var refusedCalls = []uint32{
 }
 
 // These are offsets in the kernel's struct seccomp_data. Arguments are little-endian 64-bit words. The filter reads
-// only the lower half, because the kernel ignores the upper half of the checked arguments.
+// only the lower half of each argument, because for the arguments that it checks the kernel ignores the upper half.
 const (
 	offNumber = 0
 	offArch   = 4

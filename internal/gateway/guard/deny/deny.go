@@ -340,8 +340,8 @@ func (s *scan) matchOnce(text []byte, reading string) (h Hit, near, ok bool) {
 	return Hit{}, near, false
 }
 
-// staysInReach reports whether no match of a pattern in text can be longer than the pattern's reach. It checks how long
-// the runs of the repeated classes are.
+// staysInReach reports whether every match of a pattern in text fits within the pattern's reach. It checks how long the
+// runs of the repeated classes are.
 func (s *scan) staysInReach(p *pattern, text []byte) bool {
 	for _, c := range p.repeated {
 		if !c.hasShortRuns(text) {

@@ -77,7 +77,7 @@ func stepBack(text []byte, offset, n int) int {
 
 var white = [256]bool{' ': true, '\t': true, '\n': true, '\v': true, '\f': true, '\r': true}
 
-// minSpaced is the minimum number of spaced letters that are joined to a word.
+// minSpaced is the minimum number of spaced letters that are joined into a word.
 const minSpaced = 8
 
 // nextSpaced returns the start of the next run of spaced letters, such as "i g n o r e". It returns -1 if there is
@@ -99,8 +99,9 @@ func nextSpaced(text []byte, at int) int {
 	return -1
 }
 
-// joinSpaced appends the spaced letters that begin at an offset of the text to dst, without the characters between
-// them. It writes one space for a gap of several characters. The second result is the offset after the letters.
+// joinSpaced appends spaced letters to dst, without the characters between them. The first letter is at the given
+// offset of the text. joinSpaced writes one space for a gap of several characters. The second result is the offset
+// after the letters.
 func joinSpaced(dst, text []byte, at int) ([]byte, int) {
 	for at < len(text) && letter(text[at]) {
 		dst = append(dst, text[at])

@@ -367,8 +367,8 @@ func classOf(re *syntax.Regexp) *class {
 	return &c
 }
 
-// hasShortRuns reports whether no run of the class in text is longer than maxRun. A longer run contains the last byte
-// of some block of maxRun bytes, so the method first checks only these bytes.
+// hasShortRuns reports whether every run of the class in text has at most maxRun bytes. A longer run contains the last
+// byte of some block of maxRun bytes, so the method first checks only these bytes.
 func (c *class) hasShortRuns(text []byte) bool {
 	for i := maxRun - 1; i < len(text); i += maxRun {
 		if !c[text[i]] {

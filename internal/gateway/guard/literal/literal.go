@@ -140,9 +140,9 @@ func (s *Set) buildTrie(folded []string) (*trie, bool) {
 	return t, true
 }
 
-// addTransitions adds a transition for each byte that does not continue a word. The transition leads to the longest
-// suffix with which a word begins. The states are processed in breadth-first order, so the state of a suffix is
-// complete before it is needed.
+// addTransitions adds a transition for each byte that does not continue a word. After such a byte, only a suffix of the
+// text read so far can be the beginning of a word. The transition leads to the state of the longest such suffix. The
+// states are processed in breadth-first order, so this state is complete before it is needed.
 func (t *trie) addTransitions() {
 	fail := make([]uint32, len(t.ends))
 	queue := make([]uint32, 0, len(t.ends))

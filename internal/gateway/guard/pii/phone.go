@@ -75,8 +75,8 @@ func (r *region) valid(national string) bool {
 	return r.number.MatchString(national)
 }
 
-// accepts reports whether digits are a valid phone number, as people dial it inside the country. The number can have
-// a trunk prefix.
+// The method accepts reports whether digits are a valid phone number, as people dial it inside the country. The number
+// can have a trunk prefix.
 func (r *region) accepts(digits string) bool {
 	if r.valid(digits) {
 		return true

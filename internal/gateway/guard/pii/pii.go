@@ -180,7 +180,7 @@ func (s *search) walk() {
 	}
 }
 
-// found records a span and returns its end.
+// The method found records a span and returns its end.
 func (s *search) found(category string, start, end int) int {
 	// Drop earlier spans inside the new span, such as a number in the local part of an email address.
 	for len(s.out) > 0 && s.done > start && s.out[len(s.out)-1].End > start && s.out[len(s.out)-1].Start >= start {

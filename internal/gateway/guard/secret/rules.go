@@ -21,7 +21,8 @@ func amend(rules []*Rule) []*Rule {
 	return append(out, ownRules()...)
 }
 
-// named returns the expression for the most common kind of rule, which matches a name, an operator and a value.
+// The function named returns the expression for the most common kind of rule, which matches a name, an operator and a
+// value.
 func named(name, value string) string {
 	return `(?i)[\w.-]{0,50}?(?:` + name + `)(?:[ \t\w.-]{0,20})[\s'"]{0,3}` + operator + `(` + value + `)` + ending
 }

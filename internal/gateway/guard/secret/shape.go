@@ -304,8 +304,9 @@ func upper(c byte) byte {
 	return c
 }
 
-// dropPrefix removes the optional first part of some rules, which matches up to fifty characters of a name before the
-// keyword. This part only makes the match longer, not the secret. Without it, a match begins with its literal.
+// Some rules begin with an optional part that matches up to fifty characters of a name before the keyword. dropPrefix
+// removes this part, because it makes only the match longer, not the secret. Without this part, a match begins with its
+// literal.
 func dropPrefix(re *syntax.Regexp) {
 	switch re.Op {
 	case syntax.OpAlternate:

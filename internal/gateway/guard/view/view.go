@@ -48,8 +48,8 @@ func (v *View) startUnit(i int) {
 
 // Range maps Text[start:end] to offsets in the source. The result never splits a unit of the source.
 func (v *View) Range(start, end int) (int, int) {
-	// last returns the index of the last cut at or before offset i. Any earlier cuts at the same offset are for empty
-	// parts.
+	// The function last returns the index of the last cut at or before offset i. Any earlier cuts at the same offset are
+	// for empty parts.
 	last := func(i int) int {
 		return sort.Search(len(v.cuts), func(j int) bool { return int(v.cuts[j].at) > i }) - 1
 	}

@@ -137,7 +137,7 @@ func (w *Writer) drain() {
 	for w.next.entries > 0 {
 		w.flush(w.next)
 		if w.rotating {
-			w.closeFile() // do not wait for finish, because this loop never ends under constant load
+			w.closeFile() // under constant load, this loop never ends and finish is not called
 		}
 	}
 	w.finish()
@@ -375,7 +375,7 @@ type Entries struct {
 	End int64
 	// Left is the size of an incomplete entry at End. It is set only if Bodies is empty.
 	Left int64
-	// More reports whether the file may contain further entries.
+	// More is true if the file may contain further entries.
 	More bool
 }
 

@@ -26,8 +26,8 @@ import (
 
 // A Batch is a transaction that runs the functions of several members one after the other.
 type Batch interface {
-	// Do runs f for one member. If f fails or panics, Do undoes only the changes of that member. Do does not recover
-	// from panics.
+	// Do runs f for one member. If f fails or panics, only the changes of that member are undone. A panic is not
+	// recovered.
 	Do(ctx context.Context, f func(state.Tx) error) error
 	// Lost returns the reason why the whole batch cannot be committed, or nil.
 	Lost() error

@@ -93,7 +93,8 @@ func check(args []any) error {
 	return nil
 }
 
-// Explain wraps err and kind, which is an error of package state. If kind is nil, Explain returns err unchanged.
+// Explain returns an error that wraps both err and kind. The parameter kind is an error that the state package defines.
+// If kind is nil, Explain returns err unchanged.
 func Explain(kind, err error) error {
 	if kind == nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// WaitTime is the maximum duration of Wait; see the method Changed of state.DB. Tests make WaitTime longer to check
-// that Wait returns because of a commit.
+// WaitTime is the maximum duration of Wait; see the method Changed of state.DB. Tests make WaitTime longer, so that
+// only a commit can make Wait return.
 var WaitTime = time.Second
 
 // Watch lets goroutines wait for commits. This process calls Wake after each of its own commits. Watch detects the

@@ -51,8 +51,8 @@ func SQLite(list []string) []string {
 	return list
 }
 
-// Check reports whether a store of the given version lacks some steps of list. It fails with ErrNewer if the store has
-// more steps than list, because a newer version of ambit has then upgraded the store.
+// Check reports whether a store of the given version lacks some steps of list. If the store has more steps than list, a
+// newer version of ambit has upgraded the store, and Check fails with ErrNewer.
 func Check(version int64, list []string) (behind bool, err error) {
 	if newest := int64(len(list)); version > newest {
 		return false, fmt.Errorf("%w: the store has schema version %d, but this version of ambit supports "+

@@ -262,8 +262,8 @@ var keepAlive = map[string]string{
 	"tcp_keepalives_count":    "3",
 }
 
-// Unproven returns the first remote host in a URL whose TLS certificate would not be verified. It returns "" if there
-// is no such host. It also returns "" for an invalid URL, because Open then fails.
+// Unproven examines the remote hosts in a URL. It returns the first host whose TLS certificate would not be verified.
+// It returns "" if there is no such host. It also returns "" for an invalid URL, because Open then fails.
 func Unproven(url string) string {
 	config, err := pgx.ParseConfig(url)
 	if err != nil {

@@ -152,7 +152,7 @@ var kinds = map[string]error{
 	"XX002": state.ErrDamaged,
 }
 
-// explain wraps an error from the server together with the matching error of package state, if any.
+// explain wraps an error from the server. If the state package defines a matching error, explain wraps that error too.
 func explain(err error) error { return engine.Explain(kinds[code(err)], err) }
 
 // uniqueLines is an error whose text contains each line only once. pgx reports the same failure twice, because it tries

@@ -16,7 +16,7 @@ import (
 // never release it. Tests make lockTime shorter.
 var lockTime = 20 * time.Second
 
-// rejectInterval is the interval at which waiting writes are rejected after lockTime has passed.
+// Once lockTime has passed, writes that are still waiting are rejected every rejectInterval.
 const rejectInterval = time.Second
 
 // enter waits without a time limit until this process has the store lock. Only the goroutine that begins a batch

@@ -15,7 +15,7 @@ import (
 // releases the lock when the process exits for any reason, so no timeout is needed. Names are never reused, so an
 // owner without a file is dead.
 
-// claim creates and locks a file in dir for a new owner.
+// The function claim creates and locks a file in dir for a new owner.
 func claim(dir string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(filepath.Join(dir, rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -47,7 +47,7 @@ func sameFile(f *os.File) bool {
 // alive reports whether an owner still has its file locked.
 func alive(dir, owner string) (bool, error) {
 	if owner == "" || strings.Trim(owner, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
-		return false, nil // claim never creates such a name, which could be the path of another file
+		return false, nil // not created by claim; such a name could be the path of another file
 	}
 	f, err := os.OpenFile(filepath.Join(dir, owner), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -195,8 +195,8 @@ func (s *store) try() (engine.Batch, error) {
 	return s.newBatch()
 }
 
-// checkMoved returns ErrMoved if the file of the store was moved, removed or replaced, because SQLite would then write
-// to a file that no other process sees.
+// checkMoved returns ErrMoved if the file of the store was moved, removed or replaced. SQLite would then write to a
+// file that no other process sees.
 func (s *store) checkMoved() error {
 	now, err := os.Stat(s.file)
 	if err == nil && os.SameFile(now, s.self) {

@@ -37,7 +37,7 @@ func (c *conn) prepare(query string) (*sqlite.Stmt, error) {
 	return stmt, nil
 }
 
-// statement runs a query. It is as strict as PostgreSQL, because queries must work with both engines.
+// The method statement runs a query. It is as strict as PostgreSQL, because queries must work with both engines.
 func (c *conn) statement(query string, args []any, visit func(state.Row) error) (rows int64, err error) {
 	stmt, err := c.bind(query, args)
 	if err != nil {
@@ -144,7 +144,8 @@ func (c *conn) queryInt(query string) (n int64, err error) {
 	}
 }
 
-// explain wraps an error from SQLite or the system together with the matching error of package state, if any.
+// explain wraps an error from SQLite or the system. If the state package defines a matching error, explain wraps that
+// error too.
 func explain(err error) error { return engine.Explain(kind(err), err) }
 
 // errBusy means that another process holds SQLite's own lock. That process may be a program that ignores the store
@@ -152,7 +153,7 @@ func explain(err error) error { return engine.Explain(kind(err), err) }
 var errBusy = fmt.Errorf("%w: another process has locked the database. "+
 	"Find the processes that use this store, and check whether one of them is suspended or hangs", state.ErrLocked)
 
-// kind returns the error of package state that describes err, or nil.
+// kind returns the error in the state package that matches err, or nil if there is none.
 func kind(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):

@@ -22,7 +22,7 @@ import (
 var errMissing = errors.New(
 	"PostgreSQL is not installed: put initdb and postgres on PATH (on Debian: apt install postgresql)")
 
-// database creates a database for one test and returns the URL of the database.
+// The function database creates a database for one test and returns the URL of the database.
 func database(t testing.TB) string {
 	t.Helper()
 	s, err := server()
@@ -65,8 +65,8 @@ func at(dir, database string) string {
 	return u.String()
 }
 
-// server starts the PostgreSQL server of this test program, once. A shell waits until the pipe s.held is closed,
-// which also happens when this program exits. The shell then stops the server and removes its files.
+// The function server starts the PostgreSQL server of this test program, once. A shell waits until the pipe s.held is
+// closed, which also happens when this program exits. The shell then stops the server and removes its files.
 var server = sync.OnceValues(func() (s running, err error) {
 	initdb, postgres, err := findPrograms()
 	if err != nil {

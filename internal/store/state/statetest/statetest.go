@@ -23,7 +23,8 @@ func Open(t testing.TB) state.DB {
 	return At(t, filepath.Join(t.TempDir(), "state.db"))
 }
 
-// Each runs a test with each engine. Every call of open opens the same store again, as another process would.
+// Each runs the function test once for every engine. Every call of open opens the same store again, as another process
+// would.
 func Each(t *testing.T, test func(t *testing.T, open func() state.DB)) {
 	t.Helper()
 	Places(t, func(t *testing.T, place string) {
@@ -31,8 +32,8 @@ func Each(t *testing.T, test func(t *testing.T, open func() state.DB)) {
 	})
 }
 
-// Places runs a test with each engine. The argument place is the file or URL of a store that does not exist yet.
-// Other processes can open the same store.
+// Places runs the function test once for every engine. The argument place is the file or URL of a store that does not
+// exist yet. Other processes can open the same store.
 func Places(t *testing.T, test func(t *testing.T, place string)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { test(t, filepath.Join(t.TempDir(), "state.db")) })

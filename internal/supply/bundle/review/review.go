@@ -80,8 +80,8 @@ func Last(ctx context.Context, b *store.Store, digest string) (*Review, error) {
 // ErrMissing means that a bundle has not been reviewed.
 var ErrMissing = errors.New("this bundle has not been reviewed")
 
-// Need returns nil if the bundle with the given digest is approved. Otherwise it returns an error that says why an
-// installation that requires reviews must not run the bundle.
+// Need returns nil if the bundle with the given digest is approved. Otherwise it returns an error with the reason. An
+// installation that requires reviews must not run a bundle without an approval.
 func Need(ctx context.Context, b *store.Store, digest string) error {
 	last, err := Last(ctx, b, digest)
 	switch {

@@ -59,7 +59,7 @@ type Entry struct {
 
 // Package is the package that an entry runs.
 type Package struct {
-	// Kind is "npm", "pypi", or "builtin" for a server that is part of ambit.
+	// Kind is "npm" or "pypi". For a server that is part of ambit, it is "builtin".
 	Kind    string `json:"kind"`
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`

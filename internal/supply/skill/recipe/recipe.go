@@ -191,7 +191,7 @@ func limits(p agent.ToolPolicy) []string {
 	return list
 }
 
-// credentials lists the names of the credentials, never their values.
+// The method credentials lists the names of the credentials, never their values.
 func (w *writer) credentials(a *agent.Agent) {
 	secrets := a.Reach().Secrets
 	if len(secrets) == 0 {
