@@ -15,7 +15,7 @@ type removal struct {
 // removals lists the mechanisms that TestWithoutItsMechanism removes one after the other. Every promise has at
 // least one removal. The text of each removal occurs exactly once in its file.
 var removals = []removal{
-	{"P01", "internal/gateway/admit.go", `if rawjson.Deeper(p.Arguments, maxDepth) {`, `if false && deeper(p.Arguments, maxDepth) {`, "./internal/gateway", "TestCall"},
+	{"P01", "internal/gateway/admit.go", `if rawjson.Deeper(p.Arguments, maxDepth) {`, `if false && rawjson.Deeper(p.Arguments, maxDepth) {`, "./internal/gateway", "TestCall"},
 	{"P02", "internal/gateway/gate/gate.go", `deny(call.SideEffectDenied, "the side-effect class "+string(t.SideEffect)+" is not in allowed_side_effects")`, `allow("anything goes")`, "./internal/gateway/gate", "TestDecide"},
 	{"P03", "internal/gateway/gate/gate.go", `deny(call.NotInSkillAllowlist, "the §TOOLS section of "+c.Skill.Name()+" does not list "+uri)`, `allow(uri)`, "./internal/gateway/gate", "TestDecide"},
 	{"P04", "internal/gateway/gate/gate.go", `case len(required) > 0:`, `case false:`, "./internal/gateway/gate", "TestCapabilities"},

@@ -39,7 +39,7 @@ func TestMakeRun(t *testing.T) {
 	var screen []string
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		screen = append(screen, lines.Text())
-		if strings.Contains(lines.Text(), "what tool servers write:") {
+		if strings.Contains(lines.Text(), "output of tool servers:") {
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 		}
 	}
@@ -56,7 +56,7 @@ func TestMakeRun(t *testing.T) {
 			t.Errorf("the output does not list the agent %s:\n%s", agent, all)
 		}
 	}
-	for _, want := range []string{"/login?ticket=", " install agents/default.json --client claude-code", "what tool servers write: bin/servers.log"} {
+	for _, want := range []string{"/login?ticket=", " install agents/default.json --client claude-code", "output of tool servers: bin/servers.log"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is missing in\n%s", want, all)
 		}

@@ -72,7 +72,7 @@ func testJumpAndSession(t *testing.T, c *clocked, jump int) {
 		c.set(at)
 		status, _, text, err := d.speak(session, "tools/call", `{"name":"look","arguments":{}}`)
 		good := err == nil && status == 200 && strings.Contains(text, "seen")
-		over := err == nil && status == 404 && strings.Contains(text, "begin again with initialize")
+		over := err == nil && status == 404 && strings.Contains(text, "the session is unknown or has ended")
 		if at <= 0 && !good || at > 0 && !over {
 			t.Errorf("%d s from now: got status %d: %s, %v", at, status, text, err)
 		}
@@ -188,7 +188,7 @@ func testJumpAndConsole(t *testing.T, c *clocked, jump int) {
 		if status, page := d.browser().post("/login", url.Values{"ticket": {d.link()}}); status != 200 {
 			t.Errorf("%d s from now, with a new link: got status %d: %s", at, status, page)
 		}
-		if status, page := d.browser().post("/login", url.Values{"ticket": {used}}); status != 403 || !strings.Contains(page, "used before, or is too old") {
+		if status, page := d.browser().post("/login", url.Values{"ticket": {used}}); status != 403 || !strings.Contains(page, "has already been used, has expired") {
 			t.Errorf("%d s from now, with a used link: got status %d: %s", at, status, page)
 		}
 		if status, _ := thief.get(homes[left]); status != 401 {

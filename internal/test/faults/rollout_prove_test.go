@@ -32,10 +32,7 @@ func ambitBefore(t *testing.T) string {
 		}
 		return out
 	}
-	newest, err := filepath.Rel("../../..", slices.Max(steps))
-	if err != nil {
-		t.Fatal(err)
-	}
+	newest := "internal/" + strings.TrimPrefix(slices.Max(steps), "../../")
 	added := strings.TrimSpace(string(git("log", "-1", "--follow", "--diff-filter=A", "--format=%H", "--", newest)))
 	if added == "" {
 		t.Fatalf("git does not know when %s was added: this test needs the complete history of the repository", newest)

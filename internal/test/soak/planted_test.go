@@ -38,7 +38,7 @@ func soakWith(t *testing.T, planted string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const start = "func start(s spec) (*process, error) {\n"
+	const start = "func start(s program) (*process, error) {\n"
 	if strings.Count(string(text), start) != 1 {
 		t.Fatal("the function start in process.go has changed: adapt the patch in this test")
 	}
