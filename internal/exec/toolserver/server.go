@@ -57,7 +57,7 @@ type server struct {
 	resting  *resting                   // not nil while the server waits before a restart because it exited too often
 	demand   demand                     // how a lazy server is used
 	missed   bool                       // whether clients may have seen a list without this server's tools
-	finished bool                       // whether the server will never be verified again
+	finished bool                       // set after the last verification of the server
 }
 
 func newServer(id string, spec Spec, o Options) *server {

@@ -65,8 +65,8 @@ func at(dir, database string) string {
 	return u.String()
 }
 
-// The function server starts the PostgreSQL server of this test program, once. A shell waits until the pipe s.held is
-// closed, which also happens when this program exits. The shell then stops the server and removes its files.
+// server starts PostgreSQL the first time it is called. A shell waits until the pipe s.held is closed, which also
+// happens when this program exits. The shell then stops PostgreSQL and removes its files.
 var server = sync.OnceValues(func() (s running, err error) {
 	initdb, postgres, err := findPrograms()
 	if err != nil {
