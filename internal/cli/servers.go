@@ -53,7 +53,7 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 	}, nil
 }
 
-// resolve finds the servers that an agent requires by id. It does not start the servers.
+// resolve finds the servers whose ids an agent requires. It does not start the servers.
 func (t *terminal) resolve(ctx context.Context, m *manifest.Manifest) (*host.Resolved, error) {
 	if len(m.Agent().Requirements) == 0 {
 		return host.Resolve(ctx, m.Agent(), "", host.ResolveOptions{})

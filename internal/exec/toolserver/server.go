@@ -334,7 +334,7 @@ type secrets struct {
 	broken bool // whether known could not be created; all text is then withheld
 }
 
-// add adds a credential value. From then on, the method mask replaces this value.
+// add adds a credential value. From then on, this value is masked.
 func (s *secrets) add(name, value string) {
 	if slices.Contains(agent.PlainEnv, name) {
 		return // the variable is not a secret

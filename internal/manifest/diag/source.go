@@ -27,7 +27,7 @@ type Source struct {
 	// make Position fast even for many problems on one line.
 	lines []int
 	chars []int
-	few   bool // set if the source has few problems, so that Position needs no indexes
+	few   bool // set if the source has few problems; Position then needs no indexes
 }
 
 const charsBlock = 1 << 10

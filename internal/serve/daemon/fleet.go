@@ -333,8 +333,8 @@ func (f *fleet) enter(name string, p *identity.Principal) (*visit, *problem) {
 	}
 }
 
-// lookup returns the named agent, which may be rejected. It returns a problem if the principal is not allowed to use
-// the agent, or if there is no such agent.
+// lookup returns the named agent, even if the agent was rejected. It returns a problem if the principal is not allowed
+// to use the agent, or if there is no such agent.
 func (f *fleet) lookup(name string, p *identity.Principal) (*entry, *problem) {
 	e := f.current.Load().byName[name]
 	switch {

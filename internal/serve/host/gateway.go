@@ -124,7 +124,7 @@ func (a *Agent) recover() {
 	ticker := time.NewTicker(recoverEvery)
 	defer ticker.Stop()
 	for {
-		// Recover may send a call again, which requires running servers.
+		// Recover may send a call again. For this, the servers must be running.
 		if a.trouble() == nil {
 			if err := a.gateway.Recover(a.ctx); err != nil && a.ctx.Err() == nil {
 				a.options.Log("store", "cannot search for unfinished calls of processes that have exited: "+err.Error())

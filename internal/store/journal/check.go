@@ -194,8 +194,8 @@ func newRoster() *roster {
 
 var kindPrefix = []byte(`"kind":"log_`)
 
-// add reads a record of log 0. It ignores records that are not roster records. The parameter n is the size of the
-// record's head in bytes. The parameter before is the edge of log 0 before the record.
+// add reads a record of log 0. It ignores records that are not roster records. The size of the record's head is n
+// bytes. The edge of log 0 before the record is passed as before.
 func (r *roster) add(record []byte, n int, before *edge) error {
 	if !bytes.HasPrefix(record[n:], kindPrefix) {
 		return nil

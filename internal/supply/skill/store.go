@@ -81,8 +81,8 @@ func (c *StoreConfig) Host() string {
 	return u.Hostname()
 }
 
-// Credential returns the value of the credential with the name ref. The parameter variable is the environment variable
-// that other programs use for the same credential.
+// Credential returns the value of the credential with the name ref. If other programs read the same credential from an
+// environment variable, its name is passed as variable.
 type Credential func(ref, variable string) (string, error)
 
 // Store is a bundle in a bucket. It consists of the objects whose keys begin with the bundle's key.

@@ -343,7 +343,7 @@ func maxWidth(re *syntax.Regexp) (longest int, repeated []*class) {
 }
 
 // classOf returns the bytes in a character class. It returns nil for a class of nearly all bytes, because such a class
-// can match a run as long as the text.
+// can match the whole text.
 func classOf(re *syntax.Regexp) *class {
 	if re.Op != syntax.OpCharClass {
 		return nil
