@@ -48,6 +48,7 @@ func TestTargets(t *testing.T) {
 		{name: "FuzzHolds"},
 		{name: "FuzzBreaks", want: "broken by another input", kept: 1},
 		{name: "FuzzSeedBreaks", want: "broken by its seed"},
+		{name: "FuzzExpires"},
 		{name: "FuzzKilledOnce"},
 		{name: "FuzzKilledAlways", want: "signal: killed"},
 		{name: "FuzzHangs", want: "hung or terminated unexpectedly", kept: 1},
