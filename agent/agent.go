@@ -46,8 +46,8 @@ var Dialects = []Dialect{Matrix, GPARS, Covenant, FindAgent}
 // Agent is one agent.
 type Agent struct {
 	Dialect Dialect `json:"dialect"`
-	// ID identifies the agent within its dialect. A Matrix agent has matrix://agent/NAME, and a GPARS agent has its
-	// id. A Covenant agent has name@host, and a FindAgent agent has the slug of its name.
+	// ID identifies the agent within its dialect: matrix://agent/NAME for Matrix, the id in the manifest for GPARS,
+	// name@host for Covenant, and the slug of the name for FindAgent.
 	ID          string `json:"id"`
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`
@@ -85,8 +85,8 @@ type Agent struct {
 // Kind classifies agents by what they consist of.
 type Kind string
 
-// The kinds. ToolServers is the kind of Matrix and GPARS agents. ProgramAgent is the kind of Covenant agents. All other
-// kinds are for FindAgent agents.
+// The kinds of agents. Matrix and GPARS agents have the kind ToolServers. Covenant agents have the kind ProgramAgent.
+// All other kinds are for FindAgent agents.
 const (
 	StaticRecipe    Kind = "static-recipe"
 	MCPTool         Kind = "mcp-tool"

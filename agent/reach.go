@@ -137,8 +137,8 @@ func (r *Reach) server(s *Server) {
 	}
 }
 
-// The method path adds s to the reachable paths if s looks like a path. If s is a flag such as --dir=/data, the method
-// checks the value of the flag instead.
+// path adds s to the reachable paths if s looks like a path. If s is a flag such as --dir=/data, path uses the value of
+// the flag instead.
 func (r *Reach) path(s string) {
 	if _, value, ok := strings.Cut(s, "="); ok && strings.HasPrefix(s, "-") {
 		s = value

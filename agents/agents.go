@@ -16,8 +16,8 @@ import (
 //go:embed *.json examples starters
 var Files embed.FS
 
-// Find returns the path in Files of the shipped agent with the given name. An example has the name of its folder, or
-// of its file without .json. The second result reports whether the agent exists.
+// Find looks up a shipped agent by name and returns the path of its manifest in Files. An example has the name of its
+// folder, or of its file without .json. The second result reports whether the agent exists.
 func Find(name string) (string, bool) {
 	example := "examples/" + name
 	files := []string{name + ".json", example + ".json", example + "/findagent.json", example + "/agent.toml"}
@@ -51,7 +51,7 @@ func Names() []string {
 	return names
 }
 
-// Starter returns the path in Files of a dialect's minimal manifest. The daemon does not load these manifests as
+// Starter returns the path of a dialect's minimal manifest in Files. The daemon does not load these manifests as
 // agents, because their folders are nested too deeply.
 func Starter(dialect string) string {
 	file := map[string]string{"covenant": "agent.toml", "findagent": "findagent.json"}[dialect]

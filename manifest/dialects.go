@@ -204,7 +204,7 @@ func unknownHint(root doc.Value) string {
 	looked := 0
 	for m := range root.Each() {
 		if looked++; looked > 64 {
-			break // a file with so many keys is not a manifest with a typing error
+			break // a file with this many keys is not a manifest with a misspelled key
 		}
 		if hint := diag.DidYouMean(m.Key(), all); hint != "" && len(m.Key()) > 3 {
 			return fmt.Sprintf("for %s: %s", diag.Quote(m.Key()), hint)

@@ -197,8 +197,8 @@ func byKey[T any](list []T, key func(*T) string) (map[string]*T, []string) {
 	return m, keys
 }
 
-// eachPair calls f for every key in either list, with the element from each list. The element is nil if its list does
-// not contain the key.
+// eachPair calls f once for every key in the two lists, with the old and the new element. An element is nil if its list
+// does not contain the key.
 func eachPair[T any](old, new []T, key func(*T) string, f func(key string, old, new *T)) {
 	before, oldKeys := byKey(old, key)
 	after, newKeys := byKey(new, key)

@@ -57,7 +57,7 @@ func maskNamed(t *doc.Tree, src *diag.Source) {
 			src.Mask(at.Start, at.End)
 			continue
 		}
-		// A text can also contain the name, as in "Authorization: Bearer …", "--api-key …" or "API_KEY=…".
+		// The name can also be at the start of the text, as in "Authorization: Bearer …", "--api-key …" or "API_KEY=…".
 		if i := strings.IndexAny(text, ":= "); i > 0 && i < len(text)-1 && secretlike.Name(text[:i]) &&
 			!strings.Contains(text, "$env:") {
 			at := v.Within(i+1, len(text))

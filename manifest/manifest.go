@@ -55,7 +55,7 @@ type (
 
 // Options controls how a manifest is checked. The zero value is right for most uses.
 type Options struct {
-	// Dialect is the dialect of the manifest. An empty or unknown dialect means that the dialect is detected.
+	// Dialect is the dialect of the manifest. If it is empty or unknown, the dialect is detected.
 	Dialect agent.Dialect
 	// Strict turns warnings into errors and enables additional checks.
 	Strict bool

@@ -3,7 +3,7 @@ package api
 
 import _ "embed"
 
-// OpenAPI is the description, in the format OpenAPI 3.1, as JSON.
+// OpenAPI is the OpenAPI 3.1 description of the API, in JSON.
 //
 //go:embed openapi.json
 var OpenAPI []byte

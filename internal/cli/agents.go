@@ -13,7 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// stateValid is the state that ambit agents shows for a valid agent if no daemon is running.
+// stateValid is the state of a valid agent in a list that does not come from a daemon.
 const stateValid daemon.State = "valid"
 
 func newAgents(t *terminal) *cobra.Command {
@@ -48,9 +48,9 @@ func newAgents(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// listAgents returns the agents of the running daemon and the daemon's URL. If no daemon is running, or if a folder
-// is given, listAgents reads the manifests instead, and the URL is empty. The third result explains why the policy
-// file is not in force. It is empty if the policy file is in force.
+// listAgents returns the agents of the running daemon and the daemon's URL. If no daemon is running, or if a folder is
+// given, listAgents reads the manifests instead, and the URL is empty. If a problem prevents the policy file from
+// taking effect, the third result describes the problem. Otherwise it is empty.
 func listAgents(
 	ctx context.Context, h home.Home, folder string,
 ) (cards []daemon.Card, url, policyProblem string, err error) {

@@ -144,8 +144,8 @@ func (t *terminal) writeBackup(file string, write func(io.Writer) error) error {
 	return nil
 }
 
-// lockFor returns the lock for a new backup. The lock contains the passphrase or the recipients. With --plain, the lock
-// is empty.
+// lockFor returns the encryption settings for a new backup: a passphrase or recipients. With --plain, the settings are
+// empty.
 func (t *terminal) lockFor(ctx context.Context, f *sealFlags) (lock backup.Lock, err error) {
 	lock.Recipients = f.recipients
 	switch ways := btoi(f.plain) + btoi(f.passphrase != "") + btoi(len(f.recipients) > 0); {
@@ -161,8 +161,8 @@ func (t *terminal) lockFor(ctx context.Context, f *sealFlags) (lock backup.Lock,
 // shorter passphrases.
 const minPassphrase = 12
 
-// passphrase reads a passphrase from a file, or from the terminal if the file name is empty. If fresh is set, the
-// passphrase is for a new backup. It must then have the minimum length, and the user must type it twice.
+// passphrase reads a passphrase from a file, or from the terminal if the file name is empty. For a new backup, fresh is
+// true: the passphrase must have the minimum length, and at the terminal, the user must type it twice.
 func (t *terminal) passphrase(ctx context.Context, file string, fresh bool) (string, error) {
 	in, _ := t.in.(*os.File)
 	var text []byte
@@ -174,7 +174,7 @@ func (t *terminal) passphrase(ctx context.Context, file string, fresh bool) (str
 		}
 		text = bytes.TrimRight(text, "\r\n")
 	case in == nil || !term.IsTerminal(int(in.Fd())):
-		return "", usage("use --passphrase-file FILE, or --recipient age1… for a backup",
+		return "", usage("use --passphrase-file FILE; for a new backup, --recipient age1… also works",
 			"ambit cannot ask for the passphrase, because standard input is not a terminal")
 	default:
 		if text, err = t.askHidden(ctx, in, "passphrase for the backup: "); err != nil {

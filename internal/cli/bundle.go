@@ -314,8 +314,9 @@ func reviewCheck(b *store.Store, production bool) func(context.Context, string) 
 }
 
 // canServe returns a function that checks whether an agent can be served. In production, a person must have approved
-// the agent's code. If fromFlag is set, the agents are in a folder that was given on the command line. The id of such
-// an agent must not belong to an installed program. Two installed programs never have the same id.
+// the agent's code. If fromFlag is set, the agents are in a folder that was given on the command line. A program from
+// that folder must not have the id of an installed program. Installed programs do not need this check, because the
+// daemon rejects duplicate ids.
 func canServe(ctx context.Context, b *store.Store, production, fromFlag bool) func(*manifest.Manifest) error {
 	need := reviewCheck(b, production)
 	return func(m *manifest.Manifest) error {

@@ -72,8 +72,8 @@ func (f *actAs) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.as, "as", "", "act as this `principal` (only for the owner of the home)")
 }
 
-// principals returns the principal of a call. With --as, the second result is the owner of the home, who acts as that
-// principal. Without --as, the second result is empty.
+// principals returns the principal of a call. If --as names another principal, the second result is the owner of the
+// home, who acts as that principal. Otherwise the second result is empty.
 func (f *actAs) principals(t *terminal) (principal, actor string, err error) {
 	me := identity.LocalName()
 	if f.as == "" || f.as == me {
@@ -86,7 +86,8 @@ func (f *actAs) principals(t *terminal) (principal, actor string, err error) {
 	return f.as, me, t.checkOwner("only the owner may act as another principal")
 }
 
-// checkOwner returns an error if the user does not own the home. The error message begins with the given rule.
+// checkOwner returns an error if the user does not own the home. The error message begins with the given text, which
+// says what only the owner may do.
 func (t *terminal) checkOwner(rule string) error {
 	err := identity.CheckOwner(t.home.Root())
 	if errors.Is(err, identity.ErrNotOwner) {
@@ -122,7 +123,8 @@ func newCall(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// explain gives a refused call a better hint, which mentions flags and commands. Other errors stay unchanged.
+// explain improves the hint in the error of a refused call. The new hint can mention flags and commands. Other errors
+// stay unchanged.
 func explain(err error, c *call.Call, m *manifest.Manifest) error {
 	r, refusal := errors.AsType[*call.Refusal](err)
 	failed, ok := errors.AsType[*failure](err)
@@ -134,7 +136,8 @@ func explain(err error, c *call.Call, m *manifest.Manifest) error {
 	case r.Code == call.InputInvalid && r.Stage == "remember":
 		failed.hint = "use another --idempotency-key"
 	case r.Code == call.ApprovalDenied && !r.Retryable:
-		// An expired API key also causes this code. The command line uses no API key, so a person denied the call.
+		// A call with an expired API key gets the same code. The command line uses no API key, so here the code means
+		// that a person denied the call.
 		failed.hint = "a person denied the call; try again only after that person agrees"
 	case r.Code == call.TimedOut && r.Effect == call.EffectUnknown:
 		failed.hint = "to see whether an answer came later, run: ambit journal show --unknown; " + moreTime

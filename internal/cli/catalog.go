@@ -315,8 +315,8 @@ func (t *terminal) discover(ctx context.Context, id string, e *catalog.Entry) (m
 	return proof.Tools, nil
 }
 
-// classify sets the side-effect class of every tool, unless --effect sets it. If no --scope is given, classify also
-// sorts the tools into the scopes read and write.
+// classify sets the side-effect class of every tool that has no --effect flag. If no --scope is given, classify also
+// assigns every tool to the scope "read" or "write".
 func classify(e *catalog.Entry, id string, definitions map[string][]byte) {
 	hasScopes := len(e.Scopes) > 0
 	for _, tool := range registry.Tools(id, definitions, e) {

@@ -145,7 +145,7 @@ func homeUnwritable(err error) bool {
 	return err == nil && within && h.Writable() != nil
 }
 
-// groupHelp is the id of the group for verbs about ambit itself, such as version.
+// groupHelp is the id of the group for verbs about ambit itself, such as "ambit version".
 const groupHelp = "help"
 
 // everydayVerbs lists the verbs that the short help shows, in the order in which they are usually used.
@@ -228,7 +228,8 @@ func Verbs() *cobra.Command {
 	return newRoot(newTerminal(strings.NewReader(""), io.Discard, io.Discard))
 }
 
-// verb returns a command that checks its arguments and then calls run. The file verbs.txt contains the help texts.
+// verb returns a command that checks its arguments and then calls the given function. The file verbs.txt contains the
+// help texts.
 func verb(use string, args cobra.PositionalArgs, run func(context.Context, []string) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Args: args,
@@ -304,8 +305,8 @@ func outputFlags(cmd *cobra.Command, output *string, force *bool, usage string) 
 	cmd.Flags().BoolVar(force, "force", false, "overwrite existing files")
 }
 
-// The function each applies f to every element of a list and returns the results. It never returns nil, so JSON
-// contains [] and not null.
+// each applies f to every element of a list and returns the results. It never returns nil, so JSON contains [] and not
+// null.
 func each[T, R any](list []T, f func(T) R) []R {
 	results := make([]R, len(list))
 	for i, element := range list {

@@ -48,7 +48,7 @@ func (t *terminal) delta(d manifest.Delta) {
 	case len(d.Widened) > 0:
 		t.printf("%s: %s\n", t.paint(boldRed, "the agent may do more than before"), count(len(d.Widened), "widening"))
 	case len(d.Narrowed)+len(d.Changed) > 0:
-		t.printf("%s\n", t.paint(green, "the agent is not allowed to do more than before"))
+		t.printf("%s\n", t.paint(green, "the agent gets no new permissions"))
 	default:
 		t.printf("%s\n", t.paint(green, "no difference"))
 	}

@@ -134,7 +134,7 @@ func (t *terminal) ask(ctx context.Context, o dispatch.Options, r dispatch.Reque
 // closeTime is the maximum time for shutting down a queue.
 const closeTime = 5 * time.Second
 
-// request returns the dispatch request for the text of a task. The flags set the priority, parent and principal.
+// request returns a dispatch request for a task with the given text. The flags set the priority, parent and principal.
 func (f *dispatchFlags) request(t *terminal, text string) (*dispatch.Request, error) {
 	if f.priority != "" && !slices.Contains(dispatch.Priorities, f.priority) {
 		return nil, usage("use low, normal or high", "there is no priority %q", f.priority)
@@ -172,8 +172,8 @@ func (t *terminal) programOf(id string) (*manifest.Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	// An id takes precedence over a name, because a folder could be named like the id of another program. The daemon has
-	// the same rule.
+	// Look for an id before a name, because the name of a folder could be the id of another program. The daemon has the
+	// same rule.
 	f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Manifest.Agent().ID == id })
 	if f == nil {
 		f = daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == id })

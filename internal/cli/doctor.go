@@ -145,7 +145,7 @@ func openToAll(key string) bool {
 	if runtime.GOOS == "windows" {
 		return false // Windows does not use these permission bits
 	}
-	bit := fs.FileMode(0o004) // lets everyone read the file; for folders, the loop uses the bit that lets everyone enter
+	bit := fs.FileMode(0o004) // others can read the file; for its folders, the loop checks 0o001 (others can enter)
 	for _, path := range []string{key, filepath.Dir(key), filepath.Dir(filepath.Dir(key))} {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode()&bit == 0 {

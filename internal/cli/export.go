@@ -141,7 +141,7 @@ func (e *export) setClientConfig(m *manifest.Manifest) error {
 	return err
 }
 
-// export writes an exported agent to the output file or folder. If the output is empty or "-", it prints the text.
+// export writes an exported agent to a file or folder. If the output path is empty or "-", export prints the text.
 func (t *terminal) export(e *export, output string, force bool) error {
 	toFile := output != "" && output != "-"
 	if len(e.files) > 1 && !toFile && !t.json {

@@ -26,8 +26,8 @@ import (
 )
 
 // grantFlags contains the flags of ambit grant and ambit revoke. With --server, these verbs change the user's policy
-// file, whose rules let an agent use a server's scopes. Without --server, the verbs change grants in the store, which
-// let a principal perform actions.
+// file. The rules in the policy file let an agent use a server's scopes. Without --server, the verbs change the grants
+// in the store. The grants let a principal perform actions.
 type grantFlags struct{ scope, expires, store, server string }
 
 func (f *grantFlags) flags(cmd *cobra.Command, scope string) {
@@ -128,8 +128,7 @@ func (t *terminal) revokeActions(ctx context.Context, principal string, actions 
 	})
 }
 
-// asOwner opens the store and calls f. If the user does not own the home, asOwner returns an error whose message begins
-// with the given rule.
+// asOwner returns an error if the user does not own the home; see checkOwner. Otherwise it opens the store and calls f.
 func (t *terminal) asOwner(ctx context.Context, rule, store string, f func(*store.Store) error) error {
 	if err := t.checkOwner(rule); err != nil {
 		return err
@@ -230,7 +229,7 @@ func expiry(at time.Time) *string {
 	return new(at.UTC().Format(time.RFC3339))
 }
 
-// scopesAsGrants converts granted server scopes to grants, so that grantDocuments can format both kinds.
+// scopesAsGrants converts granted server scopes to the type grant.Grant, which grantDocuments can format.
 func scopesAsGrants(list []policy.Grant) []*grant.Grant {
 	return each(list, func(g policy.Grant) *grant.Grant {
 		return &grant.Grant{

@@ -58,8 +58,8 @@ func verbNames(cmd *cobra.Command) []string {
 	return each(cmd.Commands(), (*cobra.Command).Name)
 }
 
-// ownHelp changes the verbs help and completion, which cobra provides. It adds the flag --all to ambit help, and makes
-// both verbs reject unknown arguments. Without ownHelp, cobra would print help for unknown arguments and exit with 0.
+// ownHelp changes cobra's verbs "help" and "completion". It adds the flag --all to "ambit help", and makes both verbs
+// reject unknown arguments. Without ownHelp, cobra would print help for unknown arguments and exit with 0.
 func ownHelp(t *terminal, root *cobra.Command) {
 	root.SetHelpCommandGroupID(groupHelp)
 	root.SetCompletionCommandGroupID(groupHelp)
@@ -126,7 +126,7 @@ func (t *terminal) allVerbs(root *cobra.Command) {
 		"3 something needed is missing · 130 interrupted\n", t.paint(bold, "Exit codes"))
 }
 
-// printVerbs prints those verbs of a command for which the callback returns true. The everyday verbs come first.
+// printVerbs prints a command's verbs, but only those that the callback includes. The everyday verbs come first.
 func (t *terminal) printVerbs(title string, cmd *cobra.Command, include func(*cobra.Command) bool) {
 	all := slices.Clone(cmd.Commands())
 	if cmd == cmd.Root() {

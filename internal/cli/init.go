@@ -247,7 +247,7 @@ func (t *terminal) askDraft(ctx context.Context, d *draft.Draft, known *catalog.
 }
 
 func (t *terminal) questions(d *draft.Draft, known *catalog.Catalog) []huh.Field {
-	// check reports an error if one answer, together with the chosen servers, does not make a valid manifest.
+	// check validates one answer. It returns an error if a manifest with this answer and the chosen servers is invalid.
 	check := func(set func(*draft.Draft)) error {
 		probe := draft.Draft{Dialect: d.Dialect, Name: d.Name, Servers: d.Servers, Allow: d.Allow}
 		set(&probe)
@@ -317,7 +317,7 @@ func whichEffects(d *draft.Draft) huh.Field {
 		d.Allow = []string{"read"}
 	}
 	return huh.NewMultiSelect[string]().Title("What may the agent's tools do?").Options(
-		huh.NewOption("read: look, but change nothing", "read"), huh.NewOption("write: change things here", "write"),
+		huh.NewOption("read: view data, change nothing", "read"), huh.NewOption("write: change things here", "write"),
 		huh.NewOption("network: reach other machines", "network"), huh.NewOption("shell: run programs", "shell"),
 	).Height(6).Value(&d.Allow)
 }

@@ -162,8 +162,8 @@ func (in *installer) run(ctx context.Context) error {
 	return nil
 }
 
-// checkClients returns an error if a client cannot run the agent. Without --force, it also returns an error if the
-// agent is not meant for one of the clients. If a client does not meet the agent's requirements, checkClients prints a
+// checkClients returns an error if a client cannot run the agent. Without --force, it also returns an error if there is
+// a client that the agent is not meant for. If a client does not meet the agent's requirements, checkClients prints a
 // warning.
 func (in *installer) checkClients(ctx context.Context) error {
 	a := in.m.Agent()
@@ -398,8 +398,8 @@ func (in *installer) copyAgent(ctx context.Context) error {
 	return in.rememberLock(ctx, base)
 }
 
-// localFiles returns the files to copy for a manifest whose folder can also contain unrelated files. These are the
-// manifest, the lock file, and servers that are single files.
+// localFiles returns the files to copy: the manifest, the lock file, and servers that are single files. The manifest's
+// folder can also contain unrelated files, which are not copied.
 func (in *installer) localFiles(base string) ([]string, error) {
 	files := []string{base}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(in.m.Path), pack.LockName)); err == nil {
@@ -456,8 +456,7 @@ func (in *installer) rememberLock(ctx context.Context, base string) error {
 	return nil
 }
 
-// The method write prints each edit of a configuration file, and then makes the edit. With --dry-run, it only prints
-// the edits.
+// write prints each edit of a configuration file, and then makes the edit. With --dry-run, it only prints the edits.
 func (in *installer) write(context.Context) error {
 	for i, row := range in.doc.Changes {
 		in.t.printChange(row)

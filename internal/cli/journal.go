@@ -112,7 +112,7 @@ func (t *terminal) verifyExport(file, key string, want journal.Check) (err error
 	return t.journalReport(report, &known)
 }
 
-// journalReport prints the result of a verification. For an export, known points to true if the user or this home knows
+// journalReport prints the result of a verification. For an export, *known reports whether the user or this home knows
 // the export's key. For the store's own journal, known is nil.
 func (t *terminal) journalReport(r journal.Report, known *bool) error {
 	if t.interactive() {

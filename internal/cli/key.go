@@ -89,8 +89,8 @@ func newKeyNew(t *terminal, storeURL *string) *cobra.Command {
 	return cmd
 }
 
-// printNewKey prints a new API key, which is never shown again. It adds the entries of extra to the JSON document, and
-// calls printNotes after it has printed the key.
+// printNewKey prints a new API key, which is never shown again. With --json, the document also contains the entries of
+// the map extra. Without --json, printNewKey calls printNotes after it has printed the key.
 func (t *terminal) printNewKey(k *identity.APIKey, text string, extra map[string]any, printNotes func()) error {
 	doc := keyDocument(k)
 	doc["key"] = text
@@ -242,7 +242,7 @@ func keyRecord(c identity.KeyChange) *journal.Record {
 	return &journal.Record{Tool: "key rotate", Detail: detail}
 }
 
-// untilUTC describes an expiry in a journal record. It returns "" for the zero time, which means "never".
+// untilUTC formats an expiry for a journal record. It returns "" for the zero time, which means "never".
 func untilUTC(end time.Time) string {
 	if end.IsZero() {
 		return ""

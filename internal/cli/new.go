@@ -136,8 +136,8 @@ func (t *terminal) writeAgent(name, output string, d agent.Dialect, files string
 	})
 }
 
-// otherFiles returns all files of a shipped agent except the manifest. The parameter folder is the agent's folder in
-// agents.Files. The keys of the result are paths in the target folder.
+// otherFiles returns all files of a shipped agent except the manifest. The agent's folder is a path in agents.Files.
+// The keys of the result are paths in the target folder.
 func otherFiles(folder, target string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	if folder == "" {

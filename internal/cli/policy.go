@@ -89,7 +89,7 @@ func (t *terminal) policyCheck(named []string) (policyReport, error) {
 }
 
 // checkAgainst returns the data that policy rules are checked against: the schema, the installed agents and the scopes.
-// It adds problems in the schema to the report.
+// If the schema is invalid, checkAgainst adds a problem to the report.
 func (t *terminal) checkAgainst(report *policyReport) (c policy.Checking, err error) {
 	schema := schemaFile(report.File)
 	switch text, err := os.ReadFile(schema); {

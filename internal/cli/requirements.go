@@ -49,7 +49,7 @@ type scopeReport struct {
 }
 
 // needSet describes an agent and the servers that it requires. The agent includes the servers that ambit found. The
-// field watch lists what the user should check.
+// texts in watch tell the user what to check.
 type needSet struct {
 	required, optional []needReport
 	agent              *agent.Agent

@@ -58,7 +58,7 @@ func newRun(t *terminal) *cobra.Command {
 	f.isolation.flag(cmd)
 	f.approvalFlags.flags(cmd)
 	cmd.Flags().BoolVar(&f.remote, "remote", false,
-		"serve a hosted agent by sending its calls through this gateway to the agent's server")
+		"serve a hosted agent: calls go through this gateway to the agent's server")
 	cmd.Flags().StringVar(&f.address, "http", "",
 		"serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
 	cmd.Flags().StringSliceVar(&f.expose, "expose", nil,
@@ -74,7 +74,7 @@ type runFlags struct {
 	approvalFlags
 }
 
-// manifest loads the manifest at path. It returns an error if ambit run cannot run the agent.
+// manifest loads the manifest at path. It returns an error if "ambit run" does not support the agent.
 func (f *runFlags) manifest(t *terminal, path string) (*manifest.Manifest, error) {
 	m, err := t.loadFor(f.development, path, "")
 	if err != nil {

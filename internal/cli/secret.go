@@ -130,8 +130,8 @@ func newSecretSet(t *terminal, dev *development) *cobra.Command {
 	return cmd
 }
 
-// maxSecret is the maximum number of bytes to read for a secret. The vault has a lower limit and rejects values that
-// are too long.
+// maxSecret is the maximum number of bytes to read from standard input for a secret. The vault's own limit is smaller,
+// and the vault rejects values that are too long.
 const maxSecret = 1 << 20
 
 // secretValue reads a secret from a file. If no file is given, it asks the user, or reads standard input if standard
@@ -261,8 +261,8 @@ func (t *terminal) declaredSecrets(v credential.Vault, o *owner) ([]secretReport
 	return rows, nil
 }
 
-// addStored appends a row for each stored credential that is not in the rows yet. If o is not nil, it adds only the
-// credentials of that agent.
+// addStored appends a row for each stored credential that is not in the rows yet. If an owner is given, it adds only
+// the owner's credentials.
 func addStored(rows []secretReportRow, v credential.Vault, o *owner) ([]secretReportRow, error) {
 	entries, err := v.List()
 	if err != nil {

@@ -55,7 +55,7 @@ func newServe(t *terminal) *cobra.Command {
 	f.StringVar(&s.Cert, "tls-cert", "", "the `file` of the TLS certificate")
 	f.StringVar(&s.Key, "tls-key", "", "the `file` of the TLS key")
 	f.BoolVar(&s.BehindProxy, "behind-proxy", false,
-		"listen beyond loopback without TLS, because a proxy in front of ambit terminates TLS")
+		"allow a non-loopback address without TLS; a proxy in front of ambit must terminate TLS")
 	f.StringVar(&s.PublicURL, "public-url", "", "the `URL` that clients use")
 	f.BoolVar(&s.MetricsOpen, "metrics-open", false, "serve /metrics without a key")
 	f.DurationVar(&s.Idle, "idle", 0, "stop the servers of an agent after this idle `time`; they start again when needed")
@@ -263,12 +263,12 @@ func addressHint(ctx context.Context, h home.Home) string {
 	return hint
 }
 
-// settleTime is the maximum time that the ready message waits for all agents to be verified. The daemon serves
-// requests in the meantime.
+// settleTime is the maximum time that the daemon waits for all agents to be verified before it prints the ready
+// message. The daemon serves requests in the meantime.
 const settleTime = 10 * time.Second
 
-// printReady prints the served agents and how to connect to them. If announced is set, other commands can find this
-// daemon.
+// printReady prints the served agents and how to connect to them. If other commands can find this daemon, announced is
+// true.
 func (t *terminal) printReady(d *daemon.Daemon, s *serveFlags, p daemon.Presence, announced bool) error {
 	link := d.ConsoleLink(p.URL, &identity.Principal{Name: identity.LocalName(), Kind: identity.Local})
 	if t.json {

@@ -31,8 +31,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// serverOptions returns the options for starting servers. It calls home.Find itself, because ambit tools and ambit
-// verify --offline need a home only for some manifests.
+// serverOptions returns the options for starting servers. It calls home.Find, because t.home can be empty: the verbs
+// "ambit tools" and "ambit verify --offline" need a home only for some manifests.
 func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, error) {
 	h, err := home.Find()
 	if err != nil {
@@ -53,7 +53,7 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 	}, nil
 }
 
-// resolve finds the servers whose ids an agent requires. It does not start the servers.
+// resolve finds the servers that an agent requires by id. It does not start the servers.
 func (t *terminal) resolve(ctx context.Context, m *manifest.Manifest) (*host.Resolved, error) {
 	if len(m.Agent().Requirements) == 0 {
 		return host.Resolve(ctx, m.Agent(), "", host.ResolveOptions{})
@@ -140,7 +140,7 @@ func (d *development) flags(cmd *cobra.Command) {
 // manifestFlag adds --allow-loopback-http to a verb that reads manifests but runs nothing.
 func (d *development) manifestFlag(f *pflag.FlagSet) {
 	f.BoolVar(&d.loopbackHTTP, "allow-loopback-http", false,
-		"for development: let FindAgent actions and slots name this machine, even over plain http")
+		"for development: allow loopback addresses in FindAgent actions and slots, even with plain http")
 }
 
 // announce warns about active development switches.
@@ -202,7 +202,7 @@ func (t *terminal) start(ctx context.Context, m *manifest.Manifest, o host.Optio
 	return a, end, nil
 }
 
-// The function refused converts a refusal to a failure.
+// refused converts a refusal to a failure.
 func refused(r *call.Refusal) *failure {
 	code := exitNo
 	if r.Code == call.IsolationUnavailable || r.Code == call.CredentialMissing {

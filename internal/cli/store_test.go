@@ -94,7 +94,7 @@ func TestRootOfASharedStore(t *testing.T) {
 		if says, code := ambit("first", "key", "list", "--store", store); code != 0 {
 			t.Fatal(says)
 		}
-		if says, code := ambit("new", "key", "list", "--store", store); code != 3 || !strings.Contains(says, "the root key is missing, or was never on this machine") || !strings.Contains(says, "hint: copy keys/root from a machine that uses this store") {
+		if says, code := ambit("new", "key", "list", "--store", store); code != 3 || !strings.Contains(says, "the root key is missing from this machine") || !strings.Contains(says, "hint: copy keys/root from a machine that uses this store") {
 			t.Errorf("without a root key: exit code %d: %s", code, says)
 		}
 		if _, err := os.Stat(root("new")); !errors.Is(err, fs.ErrNotExist) {

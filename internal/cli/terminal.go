@@ -43,7 +43,7 @@ type terminal struct {
 	in     io.Reader
 	raw    io.Writer // stdout without a buffer, for protocols such as MCP
 	out    *bufio.Writer
-	outMu  sync.Mutex // protects the field out, because goroutines also write to it
+	outMu  sync.Mutex // protects terminal.out, because other goroutines also write to it
 	err    io.Writer
 	file   *os.File // stdout, or nil if stdout is not a file
 	json   bool
@@ -194,9 +194,8 @@ func (t *terminal) printf(format string, args ...any) {
 	fmt.Fprint(t.out, t.escapeBetweenStyles(fmt.Sprintf(format, args...), withoutControls))
 }
 
-// The method text prints a document that can contain text from a manifest. It escapes invisible characters. In JSON,
-// this does not change the meaning. If any other document contains such characters, the user gets a note about the
-// escapes.
+// text prints a document that can contain text from a manifest. It escapes invisible characters. In JSON, the escapes
+// do not change the meaning. If any other document contains such characters, text prints a note about the escapes.
 func (t *terminal) text(document string) {
 	document = strings.TrimRight(document, "\r\n")
 	if jsontext.Value(document).IsValid() {
@@ -215,7 +214,7 @@ func (t *terminal) text(document string) {
 
 // notef writes a line to stderr.
 func (t *terminal) notef(format string, args ...any) {
-	_ = t.flush() // keeps stdout and stderr in order; Run reports a write error
+	_ = t.flush() // earlier output must appear first; if flush fails, Run reports the error
 	fmt.Fprintln(t.err, t.escapeBetweenStyles(fmt.Sprintf(format, args...), printableLines))
 }
 
@@ -229,7 +228,7 @@ func (t *terminal) show(document any, text func()) error {
 	return nil
 }
 
-// judge prints a positive or negative answer in the same way as show. It returns errNo for a negative answer.
+// judge calls show to print a positive or negative answer. It returns errNo if the answer is negative.
 func (t *terminal) judge(ok bool, document any, text func()) error {
 	if err := t.show(document, text); err != nil || ok {
 		return err
@@ -237,7 +236,7 @@ func (t *terminal) judge(ok bool, document any, text func()) error {
 	return errNo
 }
 
-// say prints an answer in the same way as show. It builds the human-readable form from the format string and args.
+// say calls show to print an answer. The format string and its arguments produce the text for people.
 func (t *terminal) say(document any, format string, args ...any) error {
 	return t.show(document, func() { t.printf(format, args...) })
 }
@@ -295,8 +294,8 @@ func escapeJSON(text string) string {
 	return b.String()
 }
 
-// The method hint returns the hint of a failure. If the failure is a refusal or a package error and its hint ends in a
-// command, the method adds the path of the last loaded manifest to the command.
+// hint returns the hint of a failure. If the failure is a refusal or a package error and its hint ends in a command,
+// hint adds the path of the last loaded manifest to the command.
 func (t *terminal) hint(f *failure) string {
 	if r, ok := errors.AsType[*call.Refusal](f.err); ok && f.hint == r.Hint {
 		return r.HintFor(t.lastRead)

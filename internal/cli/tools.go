@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// toolReport describes a tool in the output of ambit inspect and ambit tools.
+// toolReport describes a tool in the output of "ambit inspect" and "ambit tools".
 type toolReport struct {
 	Name        string           `json:"name"`
 	URI         string           `json:"uri"`

@@ -61,7 +61,7 @@ func workFolder(work string, h home.Home) (string, error) {
 	return dir, nil
 }
 
-// The function within reports whether the path is the folder itself or lies inside the folder.
+// within reports whether the path is the folder itself or lies inside the folder.
 func within(path, dir string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)

@@ -180,7 +180,7 @@ func reason(m *manifest.Manifest) string {
 	return "the file has no key of a known dialect"
 }
 
-// reports contains, for each value of --format, the function that prints the report.
+// reports maps each value of --format to the function that prints the report.
 var reports = map[string]func(*terminal, *validation) error{
 	"text":   (*terminal).reportText,
 	"json":   (*terminal).reportJSON,

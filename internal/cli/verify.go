@@ -134,8 +134,7 @@ func offlineProofs(servers []toolserver.Spec) []toolserver.Proof {
 // unproven is the message for an interrupted verification.
 const unproven = "nothing is proven"
 
-// The function interrupted returns an error if a signal cancelled ctx. In that case, the results from the servers are
-// not reliable.
+// interrupted returns an error if a signal cancelled ctx. In that case, the results from the servers are not reliable.
 func interrupted(ctx context.Context, state string) error {
 	if ctx.Err() == nil {
 		return nil
@@ -156,8 +155,8 @@ func (t *terminal) provingOptions(m *manifest.Manifest) (toolserver.Options, err
 	return o, err
 }
 
-// addHints improves the refusals of servers. If the manifest does not match the lock file, the message describes the
-// difference. If a server was imported without its tools, the hint explains how to add the tools.
+// addHints improves the messages and hints of refused servers. If the manifest does not match the lock file, the
+// message describes the difference. If a server was imported without its tools, the hint explains how to add the tools.
 func addHints(proofs []toolserver.Proof, a *agent.Agent, lock *pack.Lock) []toolserver.Proof {
 	for i := range proofs {
 		p := &proofs[i]
@@ -258,8 +257,8 @@ func proofReports(proofs []toolserver.Proof) []proofReport {
 	})
 }
 
-// printProofs prints the results for the servers of a manifest. If locked is set, the servers were also compared with a
-// lock file.
+// printProofs prints the results for the servers of a manifest. If the servers were also compared with a lock file,
+// locked is true.
 func (t *terminal) printProofs(proofs []toolserver.Proof, locked bool) {
 	bad := 0
 	for _, p := range proofs {
@@ -300,8 +299,8 @@ func (t *terminal) printRequirements(reports []provenServer, proofs []toolserver
 	t.printf("%s\n", t.paint(style, text))
 }
 
-// printProof prints the result for one server. The parameter verdict is the text to print if the server matches its
-// declaration.
+// printProof prints the result for one server. If the server matches its declaration, the result includes the given
+// verdict.
 func (t *terminal) printProof(p toolserver.Proof, asked, verdict string, optional bool, warnings []string) {
 	mark := t.paint(green, "✓")
 	switch {

@@ -60,7 +60,7 @@ func newWhy(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// whyVerdict is the answer of ambit why. With --json, it is printed as the JSON document.
+// whyVerdict is the answer of "ambit why". With --json, it is printed as the JSON document.
 type whyVerdict struct {
 	Allowed bool          `json:"allowed"`
 	Reasons []call.Reason `json:"reasons"`
@@ -78,8 +78,8 @@ type openQuestion struct {
 	Hint   string `json:"hint"`
 }
 
-// The method why determines whether a call would be allowed, without making the call. If the home has a store, earlier
-// calls count towards the limits.
+// why determines whether a call would be allowed, without making the call. If the home has a store, earlier calls count
+// towards the limits.
 func (t *terminal) why(ctx context.Context, m *manifest.Manifest, c *call.Call) (*whyVerdict, error) {
 	h := t.home
 	if err := checkSettings(h); err != nil {
@@ -222,7 +222,7 @@ func (v *whyVerdict) summary() (style, string) {
 	return green, "the call would be allowed"
 }
 
-// openQuestions completes the answer of ambit why. It lists the checks that were not made, and adds refusals for
+// openQuestions completes the answer of "ambit why". It lists the checks that were not made, and adds refusals for
 // missing credentials and programs.
 type openQuestions struct {
 	t        *terminal

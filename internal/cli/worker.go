@@ -124,7 +124,7 @@ func (t *terminal) programDaemon(o host.Options, programs *daemon.Served) (*daem
 	return daemon.New(daemon.Options{
 		Folders: programFolders(o.Home), Start: hosting.Start, Journal: o.Store.Journal,
 		Served: programs, Log: t.logf,
-		Grace: 24 * time.Hour, // dispatches to a program that was replaced can still finish
+		Grace: 24 * time.Hour, // a dispatch to a replaced program can still finish
 		CanRun: func(m *manifest.Manifest) error {
 			if !dispatch.TakesIntents(m.Agent()) {
 				return errNoProgram

@@ -104,8 +104,8 @@ func (g *Gateway) guarded(c *call.Call) *call.Call {
 	return &copied
 }
 
-// listener forwards a server's notifications to the caller. When the call times out, the method leave stops the
-// forwarding, because the caller has already received an answer.
+// listener forwards a server's notifications to the caller. It stops when the call times out, because the caller then
+// receives an answer.
 type listener struct {
 	mu     sync.Mutex
 	notify func(string, jsontext.Value)

@@ -18,8 +18,8 @@ const (
 	defaultApprovalTTL = 10 * time.Minute
 )
 
-// approve waits until a person approves the call. It returns at once if the tool needs no approval. The later stage
-// intend charges the limits and uses up the approval.
+// approve waits until a person approves the call. It returns at once if the tool needs no approval. A later stage,
+// "intend", charges the limits and uses up the approval.
 func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if !p.tool.Policy.HumanApproval || p.Continues != "" {
 		return nil

@@ -32,8 +32,8 @@ type Options struct {
 	Name string
 	// Binding carries out the calls that the gateway allows.
 	Binding call.Binding
-	// If Shut is not nil, the gateway returns it as the refusal of every call that would otherwise be made. The gateway
-	// still checks and records these calls. If a call repeats an answered call, it still gets the earlier answer.
+	// Shut, if not nil, is the refusal for every call that the gateway would otherwise make. The gateway still checks and
+	// records these calls. A call that repeats an answered call still gets the earlier answer.
 	Shut *call.Refusal
 	// Store contains the journal. If Store is nil, the gateway can only explain its decisions. It refuses every call and
 	// gives StoreErr as the reason.
@@ -68,7 +68,7 @@ type Approvals struct {
 }
 
 // Participant adds rows to the two transactions of a call. The added rows and the call's own rows become durable
-// together. The queue of intents and the memory are participants.
+// together. The queue of intents (package dispatch) and the memory of programs (package memory) are participants.
 type Participant interface {
 	// Begin runs at the end of the transaction that is committed before the call is sent. A refusal or an error from
 	// Begin rolls back the transaction.
@@ -92,7 +92,7 @@ type Gateway struct {
 	lateGrace time.Duration
 }
 
-// New returns a gateway for the agent a.
+// New returns a gateway for the given agent.
 func New(a *agent.Agent, o Options) *Gateway {
 	if o.Name == "" {
 		o.Name = agent.Slug(a.Name)
@@ -154,12 +154,13 @@ type inflight struct {
 	intended bool
 	// resent is set if another process had already sent this call and then died.
 	resent bool
-	// approval is the id of the approval that the stage intend uses up. It is empty if the call needs no approval.
+	// approval is the id of the call's approval, which the stage "intend" uses up. It is empty if the call needs no
+	// approval.
 	approval string
 	// If this call gets the answer of an earlier call, replayed is the id of the earlier call. Otherwise, it is empty.
 	replayed string
 	result   call.Result
-	// late delivers the answer to a call that timed out. When the answer arrives, wasUnknown is set.
+	// late is a channel that delivers the answer to a call that timed out. When the answer arrives, wasUnknown is set.
 	late       <-chan call.Outcome
 	wasUnknown bool
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// guards checks arguments and results against the agent's guardrails.
+// guards applies the agent's guardrails to arguments and results.
 type guards struct {
 	rules   guard.Rails
 	input   *guard.Input
@@ -89,7 +89,7 @@ func (w *guards) checkSize(size int) *call.Refusal {
 	return guard.TooLong(size, w.rules.MaxLength)
 }
 
-// check checks one part of a request against the guardrails and redacts its personal data.
+// check applies the guardrails to one part of a request and redacts the part's personal data.
 func (w *guards) check(part *jsontext.Value, note func([]guard.Finding)) (redacted bool, stopped *call.Refusal) {
 	if len(*part) == 0 {
 		return false, nil
@@ -118,7 +118,7 @@ func (w *guards) withoutPersonal(arguments jsontext.Value) jsontext.Value {
 	return out
 }
 
-// request checks the params of a forwarded request and redacts their personal data.
+// request applies the guardrails to the params of a forwarded request and redacts their personal data.
 func (w *guards) request(f *call.Forward, note func([]guard.Finding)) *call.Refusal {
 	if stopped := w.checkSize(len(f.Params)); stopped != nil {
 		return stopped
@@ -143,7 +143,7 @@ func guardOut(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
 	if stopped != nil {
 		stopped.Effect = call.EffectDone
 		if !p.intended {
-			stopped.Effect = call.NoEffect // a call without a stored intent only reads data
+			stopped.Effect = call.NoEffect // no intent was stored, so the call only reads data
 		}
 	}
 	return stopped
@@ -175,7 +175,7 @@ func (w *guards) redact(r *call.Refusal) *call.Refusal {
 	return &clean
 }
 
-// redacted returns the text without secrets. If the text cannot be scanned, redacted returns the constant withheld.
+// redacted returns the text without secrets. If the text cannot be scanned, it returns a fixed message instead.
 func (w *guards) redacted(text string) string {
 	quoted, err := jsontext.AppendQuote(nil, strings.ToValidUTF8(text, "\uFFFD"))
 	if err != nil {
@@ -227,7 +227,7 @@ func (w *guards) guardNotify(notify func(string, jsontext.Value)) func(string, j
 	}
 }
 
-// client returns a copy of c that removes secrets from all messages that servers send to it.
+// client returns a copy of the client. Secrets are removed from all messages that servers send to the copy.
 func (w *guards) client(c *call.Client) *call.Client {
 	if c == nil {
 		return nil

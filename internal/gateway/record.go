@@ -217,7 +217,7 @@ func (g *Gateway) hearLate(p *inflight) {
 	if stopped == nil {
 		stopped = guardOut(g, context.Background(), p)
 	}
-	// If this fails, the outcome stays unknown until a person settles the call.
+	// If recording fails, the outcome stays unknown until a person settles the call.
 	_ = g.record(p, stopped)
 }
 

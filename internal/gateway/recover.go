@@ -20,8 +20,8 @@ type orphan struct {
 	record                                                 []byte
 }
 
-// These queries do not read the arguments, because arguments can be large. The column settled is always NULL, but the
-// condition on settled lets the database use the index of open calls.
+// These queries do not read the arguments, because arguments can be large. The condition "settled IS NULL" is always
+// true. It lets the database use the index of open calls.
 const (
 	selectOwners = `SELECT DISTINCT owner FROM calls WHERE state IN ('sending', 'resending') AND settled IS NULL`
 	columns      = `SELECT id, agent, digest, tool, principal, state, owner, idem,
@@ -148,7 +148,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 		return err
 	}
 	arguments, err := g.store.Keys.OpenKept(sealArguments+o.id, sealed)
-	if err != nil || len(g.options.Participants) > 0 { // the queue of intents repeats its own calls
+	if err != nil || len(g.options.Participants) > 0 { // the queue of intents retries its calls itself
 		return giveUp(ctx, g.store, o)
 	}
 	draft := o.draft()
@@ -184,8 +184,8 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	return nil
 }
 
-// afterResend returns the given refusal of the call. If the call was resent, it changes NoEffect to EffectUnknown,
-// because the first attempt may have had an effect.
+// afterResend returns the given refusal. If the call was resent, the effect NoEffect becomes EffectUnknown, because the
+// first attempt may have had an effect.
 func (p *inflight) afterResend(stopped *call.Refusal) *call.Refusal {
 	if stopped == nil || !p.resent || stopped.Effect != call.NoEffect {
 		return stopped
@@ -198,8 +198,7 @@ func (p *inflight) afterResend(stopped *call.Refusal) *call.Refusal {
 // ErrNotUnknown means that the call is not in the list of calls with an unknown outcome.
 var ErrNotUnknown = errors.New("the call is not in the list of calls with an unknown outcome")
 
-// Settle records what a person found out about a call with an unknown outcome. The argument done says whether the
-// call was carried out.
+// Settle records what a person found out about a call with an unknown outcome: whether or not the call was carried out.
 func Settle(ctx context.Context, b *store.Store, id string, done bool, who string) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
 		found, err := orphans(tx, selectUnknown, id)

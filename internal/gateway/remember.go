@@ -42,7 +42,7 @@ type earlierCall struct {
 	same  bool   // whether the tool and arguments are the same as in the new call
 	done  bool   // whether it was carried out
 	sent  []byte // the sealed answer, or nil if unknown
-	state string // the state of the earlier call if it is not done
+	state string // the state of the earlier call; not used if done is true
 	owner string
 }
 
@@ -192,8 +192,8 @@ func StoreFailed(stage string, err error) *call.Refusal {
 // key is a new call.
 const AnswersKept = 30 * 24 * time.Hour
 
-// ForgetAnswers deletes answers that are older than [AnswersKept]. The parameter batch is the maximum number of answers
-// to delete. ForgetAnswers returns how many it deleted. The keys of unanswered calls are never deleted.
+// ForgetAnswers deletes at most the given number of answers that are older than [AnswersKept]. It returns how many it
+// deleted. The keys of unanswered calls are never deleted.
 func ForgetAnswers(ctx context.Context, b *store.Store, now time.Time, batch int) (n int, err error) {
 	before := now.Add(-AnswersKept).UnixMicro()
 	type key struct{ agent, principal, idem string }

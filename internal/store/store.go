@@ -166,9 +166,8 @@ func (b *Store) Close() error {
 // must not become usable again.
 const spentKept = 31 * 24 * time.Hour
 
-// Spend records the use of a single-use id and the time when the id expires. The first result reports whether this
-// was the first use in all processes that share the store. Spend also deletes ids that expired more than spentKept
-// ago.
+// Spend marks a single-use id as used and stores the time when the id expires. The first result reports whether the id
+// was unused in all processes that share the store. Spend also deletes ids that expired more than spentKept ago.
 func (b *Store) Spend(ctx context.Context, id string, expires time.Time) (first bool, err error) {
 	err = b.DB.Write(ctx, func(tx state.Tx) error {
 		if _, err := tx.Exec(`DELETE FROM spent WHERE until < $1`, time.Now().Add(-spentKept).UnixMicro()); err != nil {

@@ -20,12 +20,11 @@ type source struct {
 	module  string
 	version string
 	root    string   // the module's top folder
-	folders []string // the folders of the module's packages that the binaries contain
+	folders []string // the folders of the module's linked packages
 	embeds  []string // the files that these packages embed, relative to the top folder
 }
 
-// sources returns the sources of the modules that the binaries for the given platforms contain. The keys are module
-// paths.
+// sources returns the source of each module in the binaries for the given platforms. The keys are module paths.
 func sources(env environment, platforms []string) (map[string]*source, error) {
 	root, err := env.run("env", "GOROOT")
 	if err != nil {
@@ -95,7 +94,7 @@ type linkedModule struct {
 }
 
 // modules returns the parts that are Go modules, including the standard library. The first map contains the modules in
-// the binaries, and the second map contains their sources. The parameter all is the total number of platforms.
+// the binaries, and the second map contains their sources. The last argument is the total number of platforms.
 func modules(in map[string]*linkedModule, where map[string]*source, all int) ([]part, error) {
 	var parts []part
 	var missing error
@@ -207,8 +206,8 @@ var licenceSentences = []struct{ name, sentence string }{
 	{"Unlicense", "This is free and unencumbered software released into the public domain"},
 }
 
-// licenceName returns the SPDX identifier of a licence text. It returns "" if the text matches no known licence or
-// more than one.
+// licenceName returns the SPDX identifier of a licence text. It returns "" if no known licence matches, or if several
+// match.
 func licenceName(text string) string {
 	flat := strings.Join(strings.Fields(text), " ")
 	found := ""

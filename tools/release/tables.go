@@ -48,8 +48,8 @@ func tables(own string) []table {
 	}
 }
 
-// tablesIn returns the tables as parts. It returns an error if an embedded .gz file is not listed, because such a file
-// must contain third-party data: ambit's own files are not compressed.
+// tablesIn returns the tables as parts. It returns an error if an embedded .gz file is not listed. ambit's own files
+// are not compressed, so every .gz file contains third-party data.
 func tablesIn(env environment, where map[string]*source, own string) ([]part, error) {
 	self := where[ownPath]
 	if self == nil {

@@ -46,8 +46,8 @@ type Credentials interface {
 	Slot(a *agent.Agent, slot *agent.Slot) (credential.Secret, error)
 }
 
-// Caller calls a tool of another agent through that agent's gateway. The parameter name is the name under which the
-// other agent runs.
+// Caller calls a tool of another agent through that agent's gateway. It identifies the other agent by the name under
+// which that agent runs.
 type Caller interface {
 	CallAgent(ctx context.Context, name string, c *call.Call) (call.Result, error)
 }
@@ -200,7 +200,7 @@ func (b *binding) compose(ctx context.Context, t *agent.Tool, to agent.Compose, 
 		Tool: to.Tool, Arguments: c.Arguments, Principal: c.Principal, Parent: c.ID, Skill: c.Skill, Timeout: c.Timeout,
 		OnNotify: c.OnNotify, By: c.By, Gone: c.Gone,
 	}
-	// If a call is repeated, its inner call must have the same idempotency key again.
+	// If a call is repeated, the inner call must get the same idempotency key as the first time.
 	switch prefix := "compose/" + b.Name + "/"; {
 	case c.IdempotencyKey != "":
 		inner.IdempotencyKey = prefix + c.IdempotencyKey

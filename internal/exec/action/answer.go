@@ -115,7 +115,7 @@ func statusLine(resp *http.Response) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
 }
 
-// redirectAnswer reports a redirect. Of the redirect target, it shows only the host.
+// redirectAnswer reports a redirect. It shows the host of the redirect target, but not the full URL.
 func redirectAnswer(host string, resp *http.Response) answer {
 	to := "an unknown host"
 	if u, err := resp.Request.URL.Parse(resp.Header.Get("Location")); err == nil && u.Hostname() != "" {

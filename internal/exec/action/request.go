@@ -157,7 +157,7 @@ func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 	}
 	name, err := egress.Host(u.Hostname())
 	if err != nil {
-		name = strings.ToLower(u.Hostname()) // by default, egress refuses IP addresses later
+		name = strings.ToLower(u.Hostname()) // an IP address, for example; egress refuses it later by default
 	}
 	if name != h.Host {
 		return nil, call.Refuse(stage, call.HostNotAllowed, "the host in the URL of %s was not reviewed", a.tool.Name)
@@ -206,7 +206,7 @@ func changesPath(segment string) bool {
 	return slices.Contains(parts, ".") || slices.Contains(parts, "..")
 }
 
-// setBody sets the body of a request. It sets no body if the method only reads.
+// setBody sets the body of a request. It sets no body for GET and HEAD.
 func (a arguments) setBody(req *http.Request, h agent.HTTP) error {
 	if h.Body == "" || egress.Reads(h.Method) {
 		return nil
@@ -299,8 +299,8 @@ func (a arguments) jsonBody(template string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// inString reports whether a text ends inside a JSON string. The parameter quoted reports whether the text begins
-// inside a string.
+// inString reports whether a text ends inside a JSON string. The second argument reports whether the text begins inside
+// a string.
 func inString(text string, quoted bool) bool {
 	for i := 0; i < len(text); i++ {
 		switch {
@@ -314,7 +314,7 @@ func inString(text string, quoted bool) bool {
 }
 
 // stringContent returns a value as the content of a JSON string, without the quotes. If the value is null, it returns
-// the error in the parameter missing.
+// the given error.
 func stringContent(v jsontext.Value, missing error) (jsontext.Value, error) {
 	text, err := textOf(v, missing)
 	if err != nil {
@@ -422,7 +422,7 @@ func (a arguments) fill(template string, esc escape) (string, error) {
 	return b.String() + template[at:], nil
 }
 
-// The function percent returns a text in percent-encoding. Only unreserved characters stay unchanged.
+// percent returns the percent-encoding of a text. Only unreserved characters stay unchanged.
 func percent(text string) (string, error) {
 	return strings.ReplaceAll(url.QueryEscape(text), "+", "%20"), nil
 }

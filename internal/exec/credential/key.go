@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// keyring stores short strings for the user of the session. For example, the operating system has such a keyring.
+// keyring stores short strings for the user of the session. An example is the keyring of the operating system.
 type keyring interface {
 	get(account string) (string, error)
 	set(account, text string) error
@@ -35,7 +35,8 @@ type keyFile struct {
 // keyringPrefix is the beginning of a key file that contains the name of a keyring account.
 const keyringPrefix = "keyring "
 
-// Kept returns where the vault's key is stored: "keyring" or "file". Kept returns "" if the vault has no key yet.
+// Kept returns "keyring" or "file", depending on where the vault's key is stored. It returns "" if the vault has no key
+// yet.
 func (f *File) Kept() (string, error) {
 	text, err := f.key.text()
 	switch {
@@ -190,7 +191,7 @@ func startRequest(do func() (string, error)) *keyRequest {
 	return r
 }
 
-// The method stale reports whether the next caller must make a new request.
+// stale reports whether the next caller must make a new request.
 func (r *keyRequest) stale() bool {
 	select {
 	case <-r.done:

@@ -106,8 +106,8 @@ func New(kind Type, value string, hosts []string) (Secret, error) {
 	return Secret{func() content { return c }}, nil
 }
 
-// The method Of returns a copy of the secret that is reserved for the agent with the given [ID]. A different agent
-// with the same name does not get the secret.
+// Of returns a copy of the secret that is reserved for the agent with the given [ID]. A different agent with the same
+// name does not get the secret.
 func (s Secret) Of(id string) Secret {
 	if s.in == nil {
 		return s
@@ -138,7 +138,7 @@ func (s Secret) Type() Type { return s.content().kind }
 // Hosts returns the hosts for which the secret was set. An empty list means any host.
 func (s Secret) Hosts() []string { return slices.Clone(s.content().hosts) }
 
-// The method allows reports whether the secret was set for a host.
+// allows reports whether the secret was set for a host.
 func (s Secret) allows(host string) bool {
 	hosts := s.content().hosts
 	return s.in != nil && (len(hosts) == 0 || agent.Covers(hosts, host))

@@ -27,7 +27,7 @@ const Own = "ambit"
 // Source finds the secrets of an agent.
 type Source struct {
 	// Agent is the name under which the agent runs. The name comes from the agent's file, never from the manifest. If
-	// Agent is empty, only the environment variables that the manifest names are read.
+	// Agent is empty, Source reads only the environment variables that the manifest specifies.
 	Agent string
 	// Vault is searched before the environment. Vault can be nil.
 	Vault Vault
@@ -46,8 +46,8 @@ const (
 	InEnvironment = "environment"
 )
 
-// The method For returns a copy of the source for the agent with the given name. The copy records every secret that it
-// returns, and [Source.Known] includes the recorded secrets.
+// For returns a copy of the source for the agent with the given name. The copy records every secret that it returns,
+// and [Source.Known] includes the recorded secrets.
 func (s *Source) For(name string) *Source {
 	c := *s
 	c.Agent = name
@@ -297,8 +297,8 @@ func (s *Source) Lookup(a *agent.Agent) func(name string) (string, bool) {
 	}
 }
 
-// The method covers reports whether the secret was set for all of the given hosts. An empty list means any host. In
-// that case, the secret must have been set without a list of hosts.
+// covers reports whether the secret was set for all of the given hosts. An empty list means any host. In that case, the
+// secret must have been set without a list of hosts.
 func (s Secret) covers(hosts []string) bool {
 	if len(s.content().hosts) == 0 {
 		return true
@@ -382,12 +382,12 @@ func eachScalar(v jsontext.Value, path string, visit func(path, key, text string
 	}
 }
 
-// maxIssued is the maximum number of values that are recorded for one secret. The oldest value is dropped first. A
-// value that a running program uses is therefore dropped only after the secret was replaced this many times.
+// maxIssued is the maximum number of values that are recorded for one secret. When a secret has been replaced this many
+// times, its oldest value is dropped, even if a running program still uses that value.
 const maxIssued = 256
 
-// The type issued records the secrets that a source has returned. They are recorded because a running program can
-// print an old value after the secret was replaced.
+// issued contains the secrets that a source has returned. It keeps the old values of a replaced secret, because a
+// running program can still print them.
 type issued struct {
 	mu sync.Mutex
 	// byRef contains the values of each secret, oldest first. Each value is a result of withFields.
@@ -413,7 +413,7 @@ func (i *issued) add(a *agent.Agent, ref string, s Secret) {
 	i.byRef[ref] = append(values, withFields(a, ref, s))
 }
 
-// The method all returns the recorded secrets in a stable order.
+// all returns the recorded secrets in a stable order.
 func (i *issued) all() (all []Secret) {
 	if i == nil {
 		return nil

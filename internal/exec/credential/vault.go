@@ -20,7 +20,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Vault stores secrets. The name under which the agent runs and the ref in its manifest identify a secret.
+// Vault stores secrets. A secret is identified by the name under which its agent runs and by the ref in the agent's
+// manifest.
 type Vault interface {
 	Get(agent, ref string) (Secret, bool, error)
 	Set(agent, ref string, s Secret) error
@@ -50,7 +51,7 @@ type File struct {
 	key            keyFile
 	now            func() time.Time
 
-	mu     sync.Mutex  // not held while the keyring may wait for a person
+	mu     sync.Mutex  // not held during keyring requests, which may wait for a person
 	seen   fs.FileInfo // state of the file when the contents were cached
 	cached contents
 	ident  *age.X25519Identity // the cached key, or nil
@@ -147,7 +148,7 @@ func (f *File) Remove(agent, ref string) (bool, error) {
 	})
 }
 
-// The method read returns the contents of the vault, from the cache if the file has not changed. Reading needs no
+// read returns the contents of the vault. It returns the cached contents if the file has not changed. Reading needs no
 // file lock, because writers replace the whole file.
 func (f *File) read() (contents, error) {
 	info, err := os.Stat(f.path)
@@ -173,7 +174,7 @@ func (f *File) load(info fs.FileInfo, err error) (contents, error) {
 		return contents{}, err
 	}
 	if runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		// The file is encrypted, but other users do not need to read it.
+		// Other users must not read the file, although it is encrypted.
 		if err := os.Chmod(f.path, 0o600); err != nil {
 			return contents{}, fmt.Errorf("other users can access the vault, and its mode cannot be changed: %w", err)
 		}

@@ -79,9 +79,9 @@ type participant struct {
 	unconfined bool
 }
 
-// Participant returns a participant that connects the queue with the calls to an agent's program. The parameter
-// unconfined means that the program runs without a sandbox. The intents of such a program are never repeated, even if
-// the manifest allows it.
+// Participant returns a participant that connects the queue with the calls to an agent's program. If unconfined is
+// true, the program runs without a sandbox. Its intents are then never repeated, even if the manifest allows
+// repetition.
 func Participant(b *store.Store, a *agent.Agent, unconfined bool) gateway.Participant {
 	return participant{b, a, unconfined}
 }

@@ -118,7 +118,7 @@ type Options struct {
 	Daemon bool
 	// Log receives messages for the operator.
 	Log func(format string, args ...any)
-	// Step is how long an intent waits before it rises by one level. Zero means the constant [Step].
+	// Step is how long an intent waits before it rises by one level. The default is the constant [Step].
 	Step time.Duration
 }
 
@@ -138,7 +138,7 @@ type Queue struct {
 	stopAccepting context.CancelFunc
 	work          sync.WaitGroup
 
-	// Only the method maintain uses the next two fields.
+	// Only the goroutine of [Queue.maintain] uses the next two fields.
 	lastDeleted time.Time // when old intents were last deleted
 	retired     bool      // set if the rotation of the root key was already logged
 
@@ -147,7 +147,7 @@ type Queue struct {
 	cancels  map[string]context.CancelFunc // cancels an intent that is running or reserved in this process
 	running  map[string]bool               // the intents that run in this process
 	reserved map[string]chan struct{}      // the reserved intents; each channel is closed when its intent is released
-	watched  map[string]*watchedIntent     // the intents that callers wait for, unless they are reserved here
+	watched  map[string]*watchedIntent     // the intents that callers wait for, except reserved intents
 	polling  bool                          // whether pollWatched is running
 }
 
@@ -220,7 +220,7 @@ type Request struct {
 	Priority  Priority // empty means the priority in the manifest
 	Parent    string   // the id of the parent intent; may be empty
 	Principal string
-	By        string // the owner who acts for Principal; empty if Principal acts
+	By        string // the owner who acts on behalf of Principal; empty if Principal itself makes the request
 	// Key is the id of the caller's API key. Key is empty if the caller used a token.
 	Key string
 	// Until is the time when the caller's token expires. It is zero if the caller used an API key. If Key is empty and

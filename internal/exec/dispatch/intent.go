@@ -300,7 +300,7 @@ repeatable = CASE WHEN $3 = 1 THEN 0 ELSE repeatable END WHERE id = $4 AND state
 	setAnswer = `UPDATE intents SET state = CASE WHEN cancel = 1 AND $1 = 'failed' THEN 'cancelled' ELSE $1 END,
 ended = $2, answer = $3, sealed = NULL WHERE id = $4 AND `
 	// settleIntent accepts the answer to a running intent only from the process that owns the intent. If the state is
-	// unknown, it accepts a late answer from any process.
+	// Unknown, settleIntent accepts a late answer from any process.
 	settleIntent = setAnswer + `(state = 'running' AND owner = $5 OR state = 'unknown')`
 	// refuseIntent ends an intent that never began and therefore has no owner.
 	refuseIntent = setAnswer + `state = 'queued'`

@@ -19,8 +19,8 @@ const (
 	cancelInterval = 250 * time.Millisecond
 	// cleanUpInterval is how often the queue searches for intents of dead processes.
 	cleanUpInterval = 2 * time.Second
-	// maxAttempts is the number of workers that can die while they run the same intent. After that, the intent is not
-	// repeated.
+	// maxAttempts limits the attempts to run an intent. If a worker dies during attempt maxAttempts or a later attempt,
+	// the intent is not run again.
 	maxAttempts = 5
 	// retention is how long an intent is stored after it has ended.
 	retention      = 7 * 24 * time.Hour
@@ -121,8 +121,8 @@ func (q *Queue) retire(ctx context.Context, why error) error {
 }
 
 // orphans returns the intents that no process will run because their owner is dead. If the queue runs in this process,
-// orphans also returns the queued intents of this process without a reservation. Such an intent lost its reservation
-// when an attempt to run it failed.
+// orphans also returns this process's queued intents that have no reservation. Such an intent lost its reservation when
+// an attempt to run it failed.
 func (q *Queue) orphans(ctx context.Context) ([]*Intent, error) {
 	var open []*Intent
 	query := `SELECT ` + columns + ` FROM intents WHERE ended = 0 AND state = `
@@ -246,8 +246,8 @@ func (q *Queue) takeOver(ctx context.Context, i *Intent) error {
 	return err
 }
 
-// requeueIntent returns an intent to the queue as if its call had never begun. The parameter served reports whether
-// this process serves the agent.
+// requeueIntent returns an intent to the queue as if its call had never begun. The last argument reports whether this
+// process serves the agent.
 func (q *Queue) requeueIntent(tx state.Tx, i *Intent, served bool) error {
 	if _, err := tx.Exec(deleteCall, i.ID); err != nil {
 		return err
@@ -390,8 +390,8 @@ func (q *Queue) pollWatched() {
 	}
 }
 
-// endedAmong returns those of the ids whose intents have ended. If reading fails, it returns nil, and the next poll
-// tries again.
+// endedAmong checks which of the given intents have ended, and returns their ids. If reading fails, it returns nil, and
+// the next poll tries again.
 func (q *Queue) endedAmong(ids []string) (ended []string) {
 	marks, args := make([]string, len(ids)), make([]any, len(ids))
 	for n, id := range ids {

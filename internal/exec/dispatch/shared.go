@@ -23,8 +23,8 @@ import (
 
 const (
 	riverQueue = "intents"
-	// fetchCooldown is the minimum time between two fetches of jobs. River's default of 100 ms is longer than a short
-	// program runs.
+	// fetchCooldown is the minimum time between two fetches of jobs. River's default is 100 ms, which is longer than
+	// the run time of a short program.
 	fetchCooldown = 2 * time.Millisecond
 	// pollInterval is how often River polls for jobs. If a notification is missed, the job waits at most this long.
 	pollInterval = time.Second
@@ -37,8 +37,8 @@ const (
 	migrationLock = 0x616d626974_03
 )
 
-// pgQueue is the queue on PostgreSQL. River uses its own connections and transactions. The transaction that writes
-// an intent writes only one row for River, which is the intent's job.
+// pgQueue is the queue on PostgreSQL. River uses its own connections and transactions, with one exception: the
+// transaction that writes an intent also writes the intent's River job.
 type pgQueue struct {
 	queue *Queue
 	pool  *pgxpool.Pool
@@ -137,7 +137,7 @@ func (s *pgQueue) reload(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.queue.accepting.Err() != nil {
-		return nil // Close would not stop a client that is started now
+		return nil // the queue is closing, and Close might not stop a new client
 	}
 	workers := map[string]*worker{}
 	digests := s.queue.options.Gateways.Digests()
@@ -294,7 +294,8 @@ func (s *pgQueue) raisePriorities(ctx context.Context) error {
 }
 
 // withoutJob returns the queued intents that have no waiting job. If a worker has fetched the job, the intent is
-// returned with that worker as its owner. A worker that is alive is about to claim the intent.
+// returned with that worker as its owner. As long as that worker is alive, the intent is not an orphan, because the
+// worker is about to claim it.
 func (s *pgQueue) withoutJob(ctx context.Context) ([]*Intent, error) {
 	var found []*Intent
 	err := s.queue.store.DB.Read(ctx, func(tx state.Tx) error {

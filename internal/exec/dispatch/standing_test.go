@@ -49,11 +49,11 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 			until time.Time
 			says  string // how the refusal begins; empty if the intent runs
 		}{
-			{"revoked", func(id string) error { _, err := keys.Revoke(t.Context(), id); return err }, time.Time{}, "the key has been revoked while"},
-			{"expired", change(`UPDATE api_keys SET expires = 1 WHERE id = $1`), time.Time{}, "the key has expired while"},
-			{"deleted", change(`DELETE FROM api_keys WHERE id = $1`), time.Time{}, "the key is unknown while"},
+			{"revoked", func(id string) error { _, err := keys.Revoke(t.Context(), id); return err }, time.Time{}, "the intent was not run, because the key has been revoked"},
+			{"expired", change(`UPDATE api_keys SET expires = 1 WHERE id = $1`), time.Time{}, "the intent was not run, because the key has expired"},
+			{"deleted", change(`DELETE FROM api_keys WHERE id = $1`), time.Time{}, "the intent was not run, because the key is unknown"},
 			{"a good key", func(string) error { return nil }, time.Time{}, ""},
-			{"an expired token", nil, time.Now(), "the token has expired while"},
+			{"an expired token", nil, time.Now(), "the intent was not run, because the token has expired"},
 			{"a valid token", nil, time.Now().Add(time.Hour), ""},
 			{"the command line", nil, time.Time{}, ""},
 		}

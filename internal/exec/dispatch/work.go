@@ -135,7 +135,7 @@ func (q *Queue) checkAccess(ctx context.Context, a *sealedRequest) error {
 	if over == nil {
 		return err
 	}
-	refusal := call.Refuse(stage, call.ApprovalDenied, "%v while the intent waited, so the intent was not run", over)
+	refusal := call.Refuse(stage, call.ApprovalDenied, "the intent was not run, because %v", over)
 	refusal.Hint = "submit the task again with a valid key"
 	return refusal
 }

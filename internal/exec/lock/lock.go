@@ -91,12 +91,11 @@ type Locking struct {
 	Servers  toolserver.Options // Servers.Lock is the existing lock file; may be nil
 	Update   bool               // update each package to its newest version
 	Scripts  []string           // the packages that may run their install scripts
-	// Agree asks the user to accept differences. Run stops with any error from Agree.
+	// Agree asks the user to accept differences. If Agree returns an error, Run stops and returns the error.
 	Agree func(ctx context.Context, asked Asked, differences []pack.Difference) error
 	// OpenStore opens the store in which the lock file is recorded.
 	OpenStore func(context.Context) (*store.Store, error)
-	// Remember records in the store that this is the agent's newest lock file. The path parameter is the path of the
-	// manifest.
+	// Remember marks the lock file in the store as the agent's newest lock file. The path is the path of the manifest.
 	Remember func(ctx context.Context, b *store.Store, path string, a *agent.Agent, lock *pack.Lock) error
 
 	packages map[string]*pack.Package // the fetched packages, by server alias
@@ -211,8 +210,7 @@ func (l *Locking) checkAvailable() error {
 	return nil
 }
 
-// The method found returns the server that was found for a requirement. For a server that the manifest declares,
-// found returns nil.
+// found returns the server that was found for a requirement. It returns nil for a server that the manifest declares.
 func (l *Locking) found(alias string) *registry.Found {
 	for _, f := range l.Resolved.Found() {
 		if f.Requirement.Server == alias {
@@ -229,7 +227,7 @@ func (l *Locking) start(ctx context.Context, a *agent.Agent, o toolserver.Option
 	return toolserver.Start(ctx, a, o)
 }
 
-// trust records that the packages in the lock file were chosen on this machine.
+// trust saves a record that the packages in the lock file were chosen on this machine.
 func (l *Locking) trust(entry *pack.LockedAgent) error {
 	var err error
 	for _, f := range l.Resolved.Found() {
@@ -263,7 +261,7 @@ func (l *Locking) pin(ctx context.Context) error {
 		}
 		l.packages[s.Alias] = p
 		if f != nil {
-			if f.Package == nil { // not for a bundle, whose digest is already known
+			if f.Package == nil { // not a bundle; the digest of a bundle is already known
 				l.Resolved.Fetched(s.Alias, p.Digest)
 			}
 			continue

@@ -208,7 +208,7 @@ func tokenID(raw []byte) (int64, bool) {
 	return parseID(raw[len(tokenPrefix) : len(raw)-1])
 }
 
-// newBody returns an empty buffer for a request. The parameter size is the number of bytes that come from the caller.
+// newBody returns an empty buffer for a request that contains the given number of bytes from the caller.
 func (c *Conn) newBody(size int) []byte {
 	size += len(c.ownMeta) + 128
 	if c.http == nil {
@@ -253,9 +253,9 @@ func (c *Conn) appendWithMeta(b, params, own, token []byte) []byte {
 	return append(c.appendMeta(append(b, `"_meta":`...), meta, own, token), '}')
 }
 
-// appendMeta appends a _meta object with the caller's members, the connection's own members and the progress token. It
-// omits members of the caller that only the connection is allowed to set. For a legacy server, own is nil. The token is
-// nil if the caller does not request progress.
+// appendMeta appends a _meta object with the caller's members (meta), the connection's members (own) and the progress
+// token. It omits members of the caller that only the connection is allowed to set. The argument own is nil for a
+// legacy server. The token is nil if the caller does not request progress.
 func (c *Conn) appendMeta(b, meta, own, token []byte) []byte {
 	b = append(b, '{')
 	start := len(b)

@@ -344,9 +344,9 @@ const (
 	sideStream   = -1 // a stream without answers to calls
 )
 
-// deliver handles a message or a batch of messages from the transport. The parameter owned reports whether the
-// connection can keep the bytes. The first result reports whether a message was the answer to a call. An error means
-// that a message is malformed.
+// deliver handles a message or a batch of messages from the transport. If owned is true, the connection can keep the
+// bytes. The first result reports whether a message was the answer to a call. An error means that a message is
+// malformed.
 func (c *Conn) deliver(msg []byte, owned bool, stream int64) (answered bool, err error) {
 	if !isBatch(msg) {
 		return c.deliverOne(msg, owned, stream)

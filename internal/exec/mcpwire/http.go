@@ -506,7 +506,7 @@ func pause(ctx context.Context, requested time.Duration, tries int) error {
 }
 
 // speaksOnlySSE reports whether the server's URL supports only the HTTP+SSE transport. The first event in an HTTP+SSE
-// stream is named endpoint. The parameter status is the HTTP status with which the URL refused a message.
+// stream is named "endpoint". The last argument is the HTTP status with which the URL refused a message.
 func (t *httpTransport) speaksOnlySSE(ctx context.Context, status int) bool {
 	ctx, cancel := context.WithTimeout(ctx, t.conn.opts.ProbeTimeout)
 	defer cancel()

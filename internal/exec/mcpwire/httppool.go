@@ -236,8 +236,8 @@ func encodeRequest(req *http.Request, body []byte) ([]byte, error) {
 
 var errHead = errors.New("the server's response is not valid HTTP")
 
-// readResponse reads the status line and the headers of a response, and skips informational responses (1xx). The
-// parameter reusable is false if the connection must be closed after the response.
+// readResponse reads the status line and the headers of a response, and skips informational responses (1xx). The last
+// argument is false if the connection must be closed after the response.
 func (c *webConn) readResponse(req *http.Request, stop func() bool, reusable bool) (*http.Response, error) {
 	for range 10 {
 		resp, err := readHead(c.read)

@@ -71,7 +71,7 @@ type eventReader struct {
 const maxEventID = 4 << 10
 
 func newEventReader(r io.Reader, limit int) *eventReader {
-	// Each line also contains the name of its field.
+	// A line can be longer than its data, because it begins with the name of the field.
 	return &eventReader{lines: newLineReader(r, limit+len("data: ")), limit: limit}
 }
 

@@ -39,8 +39,8 @@ type Server struct {
 // Capabilities returns the server's capabilities as the server sent them, or nil.
 func (s *Server) Capabilities() jsontext.Value { return rawjson.Lookup(s.Result, "capabilities") }
 
-// negotiation holds the result of the first call to Negotiate. The channel turn is used as a mutex: sending a value
-// locks it.
+// negotiation holds the result of the first call to Negotiate. The channel serves as a mutex: a send locks it, and a
+// receive unlocks it.
 type negotiation struct {
 	turn   chan struct{}
 	done   bool
@@ -137,8 +137,8 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	}
 }
 
-// fallBack returns nil if Negotiate should try initialize after a failed probe. The parameter versions lists the
-// revisions that the server supports, if it listed any. The parameter err is the error of the probe.
+// fallBack returns nil if Negotiate should try initialize after a failed probe. The first argument lists the revisions
+// that the server supports, if the server listed any. The second argument is the error of the probe, if any.
 func (c *Conn) fallBack(versions []string, err error) error {
 	common := slices.ContainsFunc(versions, func(v string) bool { return slices.Contains(legacyVersions, v) })
 	switch {
@@ -328,7 +328,7 @@ func (c *Conn) subscribe(ctx context.Context, filter string) {
 		case time.Since(began) > maxPause:
 			tries = 0
 		case tries >= maxResumes && !errors.Is(err, ErrNotSent):
-			return // the server keeps closing the subscription; retries are unlimited only while it is unreachable
+			return // the server keeps closing the subscription; only an unreachable server is retried without limit
 		}
 	}
 }

@@ -81,8 +81,8 @@ func (c *Conn) toCall(id int64, e envelope) bool {
 	return true
 }
 
-// cancelledByServer handles a notification that the server cancelled the request with this id. It closes the listener's
-// subscription, or cancels the OnRequest callback that answers the request.
+// cancelledByServer handles a notification from the server that cancels the request with this id. It closes the
+// listener's subscription, or cancels the OnRequest callback that answers the request.
 func (c *Conn) cancelledByServer(raw []byte) {
 	if id, ok := parseID(raw); ok && c.listener.is(id) {
 		c.settle(id, errUnlistened)

@@ -208,7 +208,7 @@ func (m *Memory) List(ctx context.Context, agentID string) (list []Record, err e
 	return list, err
 }
 
-// The method open decrypts a record. If the decryption fails, open marks the record as changed.
+// open decrypts a record. If the decryption fails, it marks the record as changed.
 func (m *Memory) open(agentID, id string, sealed []byte) Record {
 	var r Record
 	text, err := m.store.Keys.OpenKept(purpose(agentID, id), sealed)

@@ -297,7 +297,7 @@ func (r *run) trust(extra []byte) error {
 	if len(extra) == 0 {
 		return nil
 	}
-	r.Pool = nil // a prepared sandbox does not have these files
+	r.Pool = nil // use a new sandbox, because prepared sandboxes do not have these files
 	all := extra
 	for _, file := range systemAuthorities {
 		if text, err := os.ReadFile(file); err == nil {

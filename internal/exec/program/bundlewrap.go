@@ -115,7 +115,7 @@ func (b *Bundle) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 	return result, nil
 }
 
-// answer parses the line that begins with the mark, which the harness wrote. It returns nil if there is no such
+// answer parses the harness's answer, which is the line that begins with the mark. It returns nil if there is no such
 // line. All other lines go to the log.
 func (b *Bundle) answer(r *run, stdout []byte, mark string) *outcome {
 	var found *outcome

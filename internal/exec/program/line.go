@@ -61,7 +61,7 @@ func (b *binding) mountMemory(ctx context.Context, c *call.Call, s *sandbox.Spec
 		remove()
 		return nil, failed(NotStarted, "the program's memory cannot be written: %v", err)
 	}
-	s.Pool = nil // a prepared sandbox does not have this file
+	s.Pool = nil // use a new sandbox, because prepared sandboxes do not have this file
 	s.Mounts = append(s.Mounts, sandbox.Mount{Source: file, To: memoryFile})
 	s.Env = append(s.Env, memoryVariable+"="+memoryFile)
 	return remove, nil

@@ -373,7 +373,7 @@ func (b *binding) checkVisible(folder string) *call.Refusal {
 }
 
 // checkReadable checks that the entry is a regular file. If ambit is root, the unprivileged user of the sandbox must
-// also be able to read the entry and its folders. The top parameter is the highest folder that the program sees.
+// also be able to read the entry and its folders. The second argument is the highest folder that the program sees.
 // Without a sandbox, the program runs as root, and permissions are not checked.
 func (b *binding) checkReadable(entry, top string) *call.Refusal {
 	info, err := os.Stat(entry)
@@ -407,7 +407,7 @@ func resolved(path string) (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-// The function within reports whether a path is the given folder or inside it.
+// within reports whether a path is the given folder or inside it.
 func within(folder, path string) bool {
 	rel, err := filepath.Rel(folder, path)
 	return err == nil && filepath.IsLocal(rel)

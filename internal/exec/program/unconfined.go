@@ -97,7 +97,7 @@ func hostPath(s *sandbox.Spec, path string) string {
 	return path
 }
 
-// The type capped forwards writes until a limit is exceeded. Then it calls onFull and discards all further bytes.
+// capped is a writer with a limit. When the limit is exceeded, it calls onFull and discards all further bytes.
 type capped struct {
 	to     io.Writer
 	left   int64 // number of bytes that can still be written
@@ -107,7 +107,7 @@ type capped struct {
 func (c *capped) Write(p []byte) (int, error) {
 	if c.left -= int64(len(p)); c.left < 0 {
 		c.onFull()
-		return len(p), nil // the program is being killed; a full pipe would block it
+		return len(p), nil // keep draining the pipe: a full pipe would block the program, which is being killed
 	}
 	return c.to.Write(p)
 }

@@ -68,7 +68,7 @@ func findHierarchy(mountinfo, own string) (hierarchy, error) {
 				continue
 			}
 			if filepath.Base(parent) == mainGroup {
-				parent = filepath.Dir(parent) // this process was started by an ambit process in mainGroup
+				parent = filepath.Dir(parent) // this process inherited mainGroup from the ambit process that started it
 			}
 			for _, c := range controllers {
 				if _, taken := h.parents[c]; !taken && hasController(parent, c) {

@@ -24,7 +24,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// proven caches the machine of each tier whose isolation was proven. A failed proof is not cached, because an
+// proven caches the isolation mechanisms of each tier that passed its proof. A failed proof is not cached, because an
 // administrator may repair the machine while a daemon runs.
 var proven struct {
 	sync.Mutex
@@ -59,8 +59,8 @@ func check(ctx context.Context, t Tier, proofs string) error {
 	return err
 }
 
-// findProven returns the machine for a tier after proving that its isolation works. It runs the canaries unless a
-// proof is cached or stored.
+// findProven returns the isolation mechanisms of a tier and ensures that they work. It runs the canaries unless a proof
+// is cached or stored.
 func findProven(ctx context.Context, t Tier, proofs string) (*machine, error) {
 	proven.Lock()
 	defer proven.Unlock()

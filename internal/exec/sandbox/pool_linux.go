@@ -89,8 +89,8 @@ func (p *Pool) Close() {
 	p.work.Wait()
 }
 
-// The method accepts reports whether a run can use a sandbox from the pool. A run with a writable folder cannot,
-// because the folder's owner changes as soon as the sandbox is made.
+// accepts reports whether a run can use a sandbox from the pool. A run with a writable folder cannot, because the
+// folder's owner changes as soon as the sandbox is made.
 func (p *Pool) accepts(s *Spec) bool {
 	return p != nil && s.Tier == Standard && !slices.ContainsFunc(s.Mounts, func(m Mount) bool { return m.Write })
 }
@@ -113,7 +113,7 @@ func (p *Pool) run(ctx context.Context, m *machine, s *Spec) (Outcome, error) {
 	if r := p.take(sh.key()); r != nil {
 		o := order(s, "")
 		if sh.interpreter != "" {
-			o = nil // the interpreter already received its order when it was prestarted
+			o = nil // no order is needed, because the interpreter is already running
 		}
 		out, _, err := r.execute(ctx, s, o, begun)
 		// A setup error means that the sandbox died before the program started. A new sandbox can be used.
@@ -248,7 +248,7 @@ func isCertificateFile(variable string) bool {
 	return ok && filepath.IsAbs(file)
 }
 
-// prestartOrder returns the order that starts the interpreter with its gate script.
+// prestartOrder returns the [shim.Order] that starts the interpreter with its gate script.
 func (sh *shape) prestartOrder() *shim.Order {
 	file, _ := gateScript(sh.interpreter)
 	argv := append([]string{sh.argv[0], file}, sh.argv[1:]...)

@@ -28,8 +28,8 @@ type shape struct {
 	disk   int64 // in bytes
 	bounds bounds
 	egress bool
-	// interpreter, if not empty, is started before the run and waits inside the sandbox. In that case, the fields below
-	// describe the program that the interpreter will run.
+	// interpreter is the name of a prestarted interpreter, or empty. The fields below describe the program that the
+	// interpreter will run. They are not set if there is no interpreter.
 	interpreter string
 	argv, env   []string
 	dir         string
@@ -366,8 +366,9 @@ func (m *machine) userFor(s shape) int {
 	return m.users.pick()
 }
 
-// If ambit is root, chownMounts makes the given user the owner of everything in writable mounts that have Give set.
-// It never follows a link, even if another process replaces files at the same time.
+// chownMounts makes the given user the owner of everything in the writable mounts whose Give field is true. It does
+// nothing if the user is 0, which means that ambit is not root. It never follows a link, even if another process
+// replaces files at the same time.
 func chownMounts(s shape, user int) error {
 	if user == 0 {
 		return nil

@@ -99,7 +99,7 @@ type setupError struct{ what, text string }
 
 func (e *setupError) Error() string { return e.what + ": " + e.text }
 
-// The type running represents a sandbox that has been started. It is used for one run.
+// running represents a started sandbox, which is used for one run.
 type running struct {
 	shape shape
 	group *group
@@ -133,7 +133,7 @@ type running struct {
 	closing     bool
 }
 
-// begin starts the program by sending the order. If the order is nil, the prestarted interpreter is released
+// begin sends the order, which starts the program. If the order is nil, begin releases the prestarted interpreter
 // instead.
 func (r *running) begin(s *Spec, o *shim.Order) error {
 	r.mu.Lock()

@@ -67,10 +67,11 @@ type Mount struct {
 	// Source is the absolute path on this machine. The path contains no symbolic link. To is the absolute path
 	// inside the sandbox.
 	Source, To string
-	// Write lets the program change a folder permanently. Spec.DiskMB limits each file in the folder, but not their
-	// total size.
+	// Write lets the program change a folder permanently. Spec.DiskMB limits the size of each file in the folder, but not
+	// the total size of the folder.
 	Write bool
-	// Give makes the run's user the owner of everything in a writable folder. It has no effect if ambit is not root.
+	// If Give is set, the run's user becomes the owner of everything in a writable folder. Give has no effect if ambit is
+	// not root.
 	Give bool
 }
 
@@ -135,7 +136,7 @@ const Home = "/scratch/home"
 // ErrNotStarted means that the sandbox was ready but the program could not be executed.
 var ErrNotStarted = errors.New("the program could not be started")
 
-// Stage is the stage that appears in refusals of runs.
+// Stage is the name of the stage in every refusal of a run.
 const Stage = "act"
 
 // Run runs a program and returns when all of its processes have exited. If the tier is not available, the error is a
@@ -185,7 +186,7 @@ func (s *Spec) defaults() {
 
 // Missing describes a mechanism that isolation needs but this machine does not have.
 type Missing struct {
-	// The field What holds the name of the mechanism, such as "bubblewrap", "user namespace" or "cgroup memory".
+	// The name of the mechanism (What) is, for example, "bubblewrap", "user namespace" or "cgroup memory".
 	What, Detail, Fix string
 }
 

@@ -82,7 +82,7 @@ func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 			return err
 		}
 	}
-	// The function within returns the path of a source file or folder in gVisor's mount namespace.
+	// within returns the path of a source file or folder in gVisor's mount namespace.
 	within := func(source string) string {
 		if p.User == 0 {
 			return source
@@ -266,7 +266,7 @@ func (r *running) dial() {
 		if err == nil {
 			defer theirs.Close()
 			rights = unix.UnixRights(int(theirs.Fd()))
-			h.conns <- ours // does not block, because the channel has space and only dial sends to it
+			h.conns <- ours // does not block: the channel has space, and only this method sends to it
 		}
 	}
 	raw, err := r.control.SyscallConn()

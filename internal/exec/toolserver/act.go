@@ -16,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
-// patience is how long a call waits for a server that is being started or verified again.
+// patience is how long a call waits while a server starts or is verified again.
 const patience = 5 * time.Second
 
 // Act calls a tool on the server that provides it.
@@ -100,13 +100,13 @@ func (s *server) ready(ctx context.Context) (*mcpwire.Conn, error) {
 	}
 }
 
-// current returns the shared connection, or nil and the reason why there is no connection. While the returned channel
-// is open, a verification is pending, and the other two results are not final.
+// current returns the shared connection, or nil and the reason why there is no connection. The third result is a
+// channel. While the channel is open, a verification is pending, and the first two results are not final.
 func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil && s.conn.Err() != nil {
-		s.unsettle() // supervise has not yet noticed that the connection was closed
+		s.unsettle() // the connection is closed, but s.supervise has not noticed yet
 	}
 	if s.called != nil {
 		close(s.called)
@@ -123,7 +123,7 @@ func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 	return s.conn, why, s.settled
 }
 
-// If a call got no answer, failure converts the error of the call to a refusal.
+// failure returns the refusal for the error of a call that got no answer.
 func (s *server) failure(ctx context.Context, t *agent.Tool, err error) *call.Refusal {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
 		return r // the call was refused before it was sent

@@ -12,8 +12,8 @@ import (
 )
 
 // generation is the protocol generation of a server. If the first greeting uses the wrong generation, the server must
-// be started twice, or the greeting times out. Therefore, the type server remembers the generation, and the lock file
-// stores the MCP revision.
+// be started twice, or the greeting times out. Therefore, ambit remembers the generation while it runs, and stores the
+// MCP revision in the lock file.
 type generation int
 
 const (
@@ -39,8 +39,8 @@ func (s *server) rememberedGeneration() generation {
 	return unknown
 }
 
-// fallback returns the generation to try next after a greeting in generation g failed with the given error. The
-// second result is false if another attempt would not help.
+// fallback returns the generation to try after a greeting in generation g has failed. The error is the reason for the
+// failure. The second result is false if another attempt would not help.
 func (g generation) fallback(err error) (next generation, ok bool) {
 	_, refused := errors.AsType[*mcpwire.RPCError](err)
 	_, foreign := errors.AsType[*mcpwire.VersionError](err)
@@ -70,7 +70,7 @@ func (s *server) connect(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn,
 }
 
 // launch starts a local server or connects to a remote server. Then it sends a greeting in the protocol generation
-// that s.speaks contains.
+// s.speaks.
 func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, *process, error) {
 	log := limited(s.log)
 	if s.remote() {

@@ -43,8 +43,8 @@ func (s *server) owner(ctx context.Context) *call.Client {
 	return nil
 }
 
-// restricted returns a copy of the client without capabilities if the server must not send requests to clients.
-// Otherwise, it returns the client unchanged.
+// restricted returns the client unchanged if the server is allowed to send requests to clients. Otherwise, it returns a
+// copy of the client that has no capabilities.
 func (s *server) restricted(c *call.Client) *call.Client {
 	if s.mayNotAsk {
 		return &call.Client{Key: c.Key, Notify: c.Notify}
@@ -52,13 +52,13 @@ func (s *server) restricted(c *call.Client) *call.Client {
 	return c
 }
 
-// ownerCanBeAsked reports whether the server can send requests to the owner of its connection. That is the case if
-// the connection declares a capability of the owner.
+// ownerCanBeAsked reports whether the server can send requests to the owner of its connection. The owner must have
+// declared at least one capability.
 func (s *server) ownerCanBeAsked() bool {
 	if s.options.Owner == nil || s.mayNotAsk {
 		return false
 	}
-	// The owner is already known, so the function Owner returns immediately.
+	// The owner is already known, so this call returns immediately.
 	c := s.options.Owner(s.ctx)
 	return c != nil && declaresAny(c.Capabilities)
 }
@@ -230,7 +230,7 @@ func (s *server) releaseAll() {
 	wg.Wait()
 }
 
-// close waits until the connection is open or has failed. It then closes an open connection.
+// close waits until opening the connection has succeeded or failed. If it succeeded, close closes the connection.
 func (o *ownedConn) close() {
 	<-o.opened
 	if o.conn != nil {

@@ -45,8 +45,8 @@ type plan struct {
 	digest PackageDigest
 	// visible is the only folder in ambit's home that the program can read. See [server.visibleDir].
 	visible string
-	// hidden lists folders outside ambit's home that the program cannot see. Otherwise, the program could load code from
-	// them that was not hashed.
+	// hidden lists folders outside ambit's home. They are hidden from the program, because it could load code from them,
+	// and that code was not hashed.
 	hidden []string
 	// env holds the environment variables that the package sets.
 	env      map[string]string
@@ -172,9 +172,9 @@ func (s *server) open(ctx context.Context, l *plan, ref pack.Ref) (*pack.Package
 	return p, err
 }
 
-// visibleDir returns the folder in ambit's home that a server can read. For a package, it returns the package
-// folder. For a local file of an installed agent, it returns the folder of the file. For any other file, it returns
-// "", because the folder may contain private files. Such a file cannot start if it is in ambit's home.
+// visibleDir returns the folder in ambit's home that a server can read. For a package, it returns the package folder.
+// For a local file of an installed agent, it returns the folder of the file. For any other file, it returns "", because
+// the folder may contain private files. If such a file is in ambit's home, it is hidden and cannot be started.
 func (s *server) visibleDir(p *pack.Package) string {
 	if p.File == "" {
 		return p.Dir

@@ -19,7 +19,8 @@ type program struct {
 	env []string
 	// hidden lists folders that the program cannot see.
 	hidden []string
-	// visible is a folder inside a hidden folder that the program can still read. It is "" if there is no such folder.
+	// visible is a folder that the program can read although it is inside a hidden folder. It is "" if there is no such
+	// folder.
 	visible string
 	// log receives each line of stderr.
 	log func(line string)
@@ -205,8 +206,8 @@ func drain(r io.Reader, log func(string)) string {
 	}
 }
 
-// tail keeps the last lines of a program's stderr. It also keeps the latest line before them that contains "error".
-// It does not truncate lines, because a truncated credential could not be recognized and removed.
+// tail keeps the last lines of a program's stderr. Of the earlier lines, it keeps only the latest one that contains
+// "error". It does not truncate lines, because a truncated credential could not be recognized and removed.
 type tail struct {
 	lines []string
 	fault string

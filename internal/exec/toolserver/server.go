@@ -37,7 +37,7 @@ type server struct {
 	// Only the goroutine that starts or verifies the server uses the following fields.
 	speaks    generation                 // protocol generation of the server
 	first     map[string]pack.LockedTool // tools from the first verification
-	mayNotAsk bool                       // requests to clients are refused, because they change the server's tools
+	mayNotAsk bool                       // declare no client capabilities, because they change the server's tools
 	upSince   time.Time                  // time of the last successful start
 
 	recheck chan struct{} // signals that the server must be verified again
@@ -75,9 +75,10 @@ func newServer(id string, spec Spec, o Options) *server {
 
 func (s *server) remote() bool { return s.spec.Transport == agent.StreamableHTTP }
 
-// log and progress remove credential values from the text before they pass it on.
+// log removes credential values from a line and passes the line to Options.Log.
 func (s *server) log(line string) { s.options.Log(s.alias, s.secrets.mask(line)) }
 
+// progress removes credential values from a step and passes the step to Options.Progress.
 func (s *server) progress(step string) { s.options.Progress(s.alias, s.secrets.mask(step)) }
 
 func (s *server) lastProof() Proof {
@@ -142,7 +143,7 @@ func (s *server) bringUp(ctx context.Context) (*mcpwire.Conn, error) {
 		return nil, err
 	}
 	s.progress("ready")
-	s.upSince = s.options.clock.Now() // set before adopt, because after adopt a call can crash the server
+	s.upSince = s.options.clock.Now() // set before s.adopt, because after that a call can crash the server
 	s.options.OnProven(s.alias, p.Tools)
 	if !s.adopt(p, conn, proc, doubts) {
 		end(conn, proc)
@@ -154,7 +155,7 @@ func (s *server) bringUp(ctx context.Context) (*mcpwire.Conn, error) {
 // attempt prepares, starts, greets and verifies the server. The third result is the value of s.doubts before the
 // verification.
 func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, proc *process, doubts int, err error) {
-	// The timeout begins after the methods find and prepare, because they may download a package.
+	// The timeout does not include s.find and s.prepare, because they may download a package.
 	l := &plan{}
 	if err = s.find(ctx); err == nil {
 		l, err = s.prepare(ctx)
@@ -176,7 +177,7 @@ func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, pro
 		end(conn, proc)
 		s.mayNotAsk = true
 		*p = Proof{Alias: p.Alias, Package: p.Package, notes: append(l.warnings,
-			"the server advertises different tools to clients that accept its requests, so ambit refuses its requests")}
+			"the server advertises different tools to clients that accept requests from it, so ambit refuses those requests")}
 		if conn, proc, err = s.connect(ctx, l, p); err == nil {
 			doubts, err = s.prove(ctx, conn, p)
 		}
@@ -267,7 +268,7 @@ func (s *server) finish() {
 	s.settle(s.doubts)
 }
 
-// requestRecheck requests another verification of the server and makes calls wait for it.
+// requestRecheck requests another verification of the server. Calls wait until it is done.
 func (s *server) requestRecheck() {
 	s.mu.Lock()
 	s.unsettle()
@@ -278,7 +279,7 @@ func (s *server) requestRecheck() {
 	}
 }
 
-// unsettle increments s.doubts and makes calls wait for the next verification. The caller holds the mutex.
+// unsettle increments s.doubts. Calls then wait for the next verification. The caller holds the mutex.
 func (s *server) unsettle() {
 	if s.finished {
 		return
@@ -331,7 +332,7 @@ type secrets struct {
 	mu     sync.Mutex
 	values map[string]string // credential values, by name
 	known  *secret.Known
-	broken bool // whether known could not be created; all text is then withheld
+	broken bool // creating the field known failed, so all text is withheld
 }
 
 // add adds a credential value. From then on, this value is masked.
@@ -360,7 +361,7 @@ func (s *secrets) add(name, value string) {
 	s.known, s.broken = known, err != nil
 }
 
-// maskJSON is like the method mask, but for JSON. It returns {} if the masked text is not valid JSON.
+// maskJSON masks the credential values in JSON. It returns {} if the masked text is not valid JSON.
 func (s *secrets) maskJSON(raw jsontext.Value) jsontext.Value {
 	masked := s.mask(string(raw))
 	if masked == string(raw) {

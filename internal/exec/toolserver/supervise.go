@@ -18,8 +18,8 @@ const (
 	quickRestarts = 5
 	firstPause    = 200 * time.Millisecond
 	longestPause  = 30 * time.Second
-	// forgiveAfter is how long a server must run until one of its earlier exits no longer counts. A server that always
-	// runs longer than this is always restarted quickly.
+	// forgiveAfter is the running time that cancels one earlier exit. A server that always runs longer than this is always
+	// restarted quickly.
 	forgiveAfter = time.Minute / quickRestarts
 )
 
@@ -144,7 +144,7 @@ func (s *server) rest(ends int, pause time.Duration, why error) {
 	s.mu.Unlock()
 }
 
-// wake makes calls wait for the next start instead of being refused.
+// wake ends the resting state. Calls then wait for the next start and are no longer refused.
 func (s *server) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,8 +184,8 @@ func drifted(err error) bool {
 	return ok && r.Code == call.ServerDrifted
 }
 
-// reprove verifies a running server again. A server that has drifted is quarantined: its calls are refused until
-// the agent is restarted. Any other error means that the tools could not be compared.
+// reprove verifies a running server again. If the error says that the server has drifted, the server is quarantined:
+// its calls are refused until the agent is restarted. Any other error means that the tools could not be compared.
 func (s *server) reprove(conn *mcpwire.Conn) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.options.startTimeout)
 	defer cancel()
@@ -287,8 +287,8 @@ func (s *server) postpone(pause time.Duration) {
 }
 
 // awaitUse waits until the server is used and must start. It returns false if the server is closed. After a failed
-// start, there are two cases in which awaitUse waits at most until the pause is over: the server was used recently, or
-// the agent requires the server and nothing provides it.
+// start, it also returns when the pause is over, but only if the server was used recently, or if the agent requires the
+// server and nothing provides it.
 func (s *server) awaitUse() bool {
 	s.mu.Lock()
 	var again <-chan time.Time
@@ -309,12 +309,12 @@ func (s *server) awaitUse() bool {
 	if s.demand.asleep {
 		s.markStarting()
 	} else {
-		<-s.demand.wanted // a use of the server has requested the start at the same time
+		<-s.demand.wanted // the server was used at the same time, so startOnUse has already requested the start
 	}
 	return true
 }
 
-// markStarting records that the server is starting, which makes calls wait. The caller holds the mutex.
+// markStarting records that the server is starting. Calls then wait for the start. The caller holds the mutex.
 func (s *server) markStarting() {
 	s.demand.asleep, s.demand.starting = false, true
 	s.unsettle()

@@ -110,8 +110,8 @@ type Options struct {
 	Contain bool
 	// Version is ambit's version. It is sent to servers in the greeting.
 	Version string
-	// Owner is set if all connections belong to a single client. It waits for this client and returns it, or returns nil.
-	// If the field Owner is nil, several clients share the servers.
+	// Owner returns the client to which all connections belong. It waits until the client is known, and may return nil. If
+	// the field itself is nil, several clients share the servers.
 	Owner func(context.Context) *call.Client
 	// OnNotify receives the servers' notifications. It is also called when the tools of a server change. It must not
 	// block.
@@ -147,8 +147,7 @@ type Spec struct {
 	// Find completes the spec before the first start. If Find fails, it is called again before the next start. The error
 	// may be an [*Unavailable]. If Find is nil, the spec is already complete.
 	Find func(ctx context.Context, progress pack.Progress) (Spec, error)
-	// Problem is used instead of the first call to Find if the caller already knows that Find would fail with this error.
-	// Otherwise, it is nil.
+	// Problem, if not nil, is the error that Find is known to return. It is used instead of the first call to Find.
 	Problem error
 }
 
@@ -222,7 +221,7 @@ func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 	return m
 }
 
-// The method each calls a function for all servers in parallel and waits until all calls have returned.
+// each calls a function for all servers in parallel and waits until all calls have returned.
 func (m *Manager) each(do func(*server)) {
 	var wg sync.WaitGroup
 	for _, s := range m.order {

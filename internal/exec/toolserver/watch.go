@@ -266,8 +266,8 @@ func (s *server) handleClientGap(key string, forgotten bool) {
 }
 
 // resubscribe renews the subscriptions that a verified server may have lost. It works in the background. The caller
-// must hold the mutex. It must also run in a goroutine that s.close waits for, because only such a goroutine is
-// allowed to add to s.done.
+// must hold the mutex and must run in a goroutine that s.close waits for, because only such a goroutine is allowed to
+// add to s.done.
 func (s *server) resubscribe(conn *mcpwire.Conn) {
 	all := s.forgot
 	s.forgot = false

@@ -57,7 +57,7 @@ type Question struct {
 	sealed []byte
 }
 
-// The method Over reports whether the question or its answer has expired.
+// Over reports whether the question or its answer has expired.
 func (q *Question) Over(now time.Time) bool { return !now.Before(q.Expires) }
 
 // These limits apply to the pending questions of one agent and principal. They protect the person and the store from
@@ -69,8 +69,8 @@ const (
 
 // Errors that callers can test for.
 var (
-	// ErrTooMany means that the agent and principal have too many pending questions, or too many bytes in their
-	// arguments.
+	// ErrTooMany means that the agent and principal have too many pending questions, or that the arguments of these
+	// questions are too large in total.
 	ErrTooMany = errors.New("too many calls from this agent and principal are waiting for approval")
 	// ErrUnknown means that there is no such question.
 	ErrUnknown = errors.New("there is no approval with that id")
@@ -154,7 +154,7 @@ func checkBounds(tx state.Tx, q *Question, size int) error {
 	case waiting >= maxPending:
 		return ErrTooMany
 	case held+int64(size) > maxPendingBytes:
-		return fmt.Errorf("%w: their arguments and those of this call exceed %d MiB", ErrTooMany, maxPendingBytes>>20)
+		return fmt.Errorf("%w: with this call, their arguments would exceed %d MiB", ErrTooMany, maxPendingBytes>>20)
 	}
 	// Expired questions do not count toward the limits, so delete their arguments. Otherwise the store could grow without
 	// bound.
@@ -166,12 +166,12 @@ AND sealed IS NOT NULL`,
 
 func purpose(id string) string { return "arguments of approval " + id }
 
-// Get returns a question. A pending question has its arguments.
+// Get returns a question. Its arguments are included only while the question is pending.
 func Get(ctx context.Context, b *store.Store, id string) (*Question, error) {
 	return read(ctx, b, allColumns, id)
 }
 
-// Look returns a question without its arguments. While a call waits for an answer, it calls Look repeatedly.
+// Look returns a question without its arguments. The gateway calls Look repeatedly while a call waits for an answer.
 func Look(ctx context.Context, b *store.Store, id string) (*Question, error) {
 	return read(ctx, b, noArguments, id)
 }
@@ -280,8 +280,8 @@ func Use(tx state.Tx, id string, now time.Time) (bool, error) {
 // Kept is how long an expired question stays in the store. The journal keeps every decision permanently.
 const Kept = 24 * time.Hour
 
-// Forget deletes questions that expired longer than [Kept] ago, and deletes the arguments of all other expired
-// questions. The parameter batch is the maximum number of questions to change. Forget returns how many it changed.
+// Forget deletes a question when the time [Kept] has passed since the question expired. It also deletes the arguments
+// of all other expired questions. It changes at most the given number of questions and returns how many it changed.
 func Forget(ctx context.Context, b *store.Store, now time.Time, batch int) (n int, err error) {
 	before := now.Add(-Kept).UnixMicro()
 	var ids []string

@@ -120,11 +120,11 @@ type Refusal struct {
 	Retryable bool   `json:"retryable"`
 	// RetryAfter is how long to wait before a retry. Zero means unknown.
 	RetryAfter time.Duration `json:"-"`
-	// Command is a shell command that is shown after Hint. It is not needed for the default hint of Code, which has its
-	// own command.
+	// Command is a shell command that is shown after Hint. If Hint is the default hint of Code, Command is ignored and the
+	// default command of Code is shown instead.
 	Command diag.Command `json:"-"`
-	// Unsent is set if the call certainly never reached the tool. An unsent call does not count toward any limit. A read
-	// that was sent also has NoEffect, but it does count.
+	// Unsent is set if the call certainly never reached the tool. An unsent call does not count toward any limit. In
+	// contrast, a read that was sent does count, although its effect is also NoEffect.
 	Unsent bool `json:"-"`
 }
 
@@ -187,8 +187,8 @@ func (r *Refusal) Advice() (string, diag.Command) {
 	return r.Hint, r.Command
 }
 
-// HintFor returns the hint followed by its shell command. The parameter manifest is the name or path of the agent's
-// manifest, which HintFor inserts into the command. See [diag.Command].
+// HintFor returns the hint followed by its shell command. It inserts the name or path of the agent's manifest into the
+// command. See [diag.Command].
 func (r *Refusal) HintFor(manifest string) string {
 	hint, command := r.Advice()
 	return command.After(hint, manifest)
@@ -281,8 +281,8 @@ type Client struct {
 	// Key identifies the client while it is connected. Server connections that belong to this client alone are stored
 	// under this key.
 	Key string
-	// Capabilities is a JSON object with the client's capabilities, without those that the operator has not allowed.
-	// Servers can use what remains. Nil and {} mean none.
+	// Capabilities is a JSON object with those capabilities of the client that the operator has allowed. Servers can use
+	// only these. Nil and {} mean none.
 	Capabilities jsontext.Value
 	// Asker sends requests to the client. It is nil if the client accepts no requests during a call.
 	Asker Asker

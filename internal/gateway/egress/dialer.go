@@ -21,8 +21,8 @@ type Dialer struct {
 	Resolver Resolver
 
 	switches Switches
-	// open connects to an address that was already checked. Just before the socket connects, the function control checks
-	// the address again.
+	// open connects to an address that was already checked. The last parameter is a function that checks the address again
+	// just before the socket connects. It may be nil.
 	open func(ctx context.Context, address netip.AddrPort, control control) (net.Conn, error)
 }
 
@@ -113,8 +113,7 @@ var (
 	errNotLoopback = errors.New("not this machine")
 )
 
-// The function public returns an error if the address is not public. An address with a zone is link-local, so it is not
-// public.
+// public returns an error if the address is not public. An address with a zone is link-local, so it is not public.
 func public(a netip.Addr) error {
 	if a.Zone() != "" {
 		return errZone

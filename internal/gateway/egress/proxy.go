@@ -162,7 +162,7 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 		sendRefusal(conn, r)
 		return
 	}
-	head.N = proxyBytes // the smaller limit proxyHeader applies only to the header
+	head.N = proxyBytes // the header has been read, so its smaller limit no longer applies
 	if req.Method != http.MethodConnect {
 		p.forwardPlain(ctx, conn, req)
 		return
@@ -198,7 +198,7 @@ func (p *Proxy) handle(ctx context.Context, conn net.Conn) {
 		}
 		if err != nil {
 			p.report(host, port, call.Refuse(Stage, call.HostNotAllowed,
-				"the program did not use the tunnel to %s for TLS with that host: %v", diag.Quote(host), err))
+				"the program opened a tunnel to %s, but did not start TLS with that host: %v", diag.Quote(host), err))
 			return
 		}
 		from = io.MultiReader(strings.NewReader(string(hello.raw)), from)
@@ -229,7 +229,7 @@ func (p *Proxy) swap(ctx context.Context, conn net.Conn, from io.Reader, host, p
 	}
 	if err != nil {
 		p.report(host, port, call.Refuse(Stage, call.HostNotAllowed,
-			"the program did not use the tunnel to %s for TLS with that host: %v", diag.Quote(host), err))
+			"the program opened a tunnel to %s, but did not start TLS with that host: %v", diag.Quote(host), err))
 	}
 }
 
@@ -341,8 +341,8 @@ func (m *meteredBody) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// join copies data in both directions until a peer closes its connection. It also stops if no data is sent for the
-// duration proxyIdle, or if the sandbox reaches its byte limit.
+// join copies data in both directions until a peer closes its connection. It also stops after proxyIdle without data,
+// or when the sandbox reaches its byte limit.
 func (p *Proxy) join(conn net.Conn, from io.Reader, up net.Conn) {
 	conn.SetDeadline(time.Time{})
 	var wg sync.WaitGroup

@@ -21,8 +21,8 @@ var (
 	errOtherName = errors.New("the TLS ClientHello contains a different host name")
 )
 
-// readHello reads a TLS ClientHello and stores its bytes in the field raw. It uses package crypto/tls to parse the
-// message and then aborts the handshake.
+// readHello reads a TLS ClientHello and keeps its bytes, so that they can be forwarded. It uses package crypto/tls to
+// parse the message and then aborts the handshake.
 func readHello(from io.Reader) (*hello, error) {
 	h := &hello{}
 	var raw bytes.Buffer

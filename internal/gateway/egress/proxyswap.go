@@ -49,7 +49,7 @@ type Swap struct {
 type Finder interface {
 	// Find returns the start and end offsets of each secret in a text. The results are sorted and do not overlap.
 	Find(text []byte) [][2]int
-	// Longest returns the length in bytes of the longest text that Find can find.
+	// Longest returns the maximum length in bytes of a match that Find reports.
 	Longest() int
 	// InLine returns true if no secret contains a line break.
 	InLine() bool
@@ -233,7 +233,8 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// The server may also serve other hosts, which must not receive the credential.
 	if name, err := Host(strings.TrimSuffix(r.Host, ":443")); err != nil || name != s.host {
-		refuse(http.StatusMisdirectedRequest, "a request over TLS to %s is for a different host", diag.Quote(s.host))
+		refuse(http.StatusMisdirectedRequest,
+			"a request on the TLS connection to %s is for a different host", diag.Quote(s.host))
 		return
 	}
 	if r.Method == http.MethodConnect || r.Header.Get("Upgrade") != "" || r.URL.IsAbs() {
@@ -403,7 +404,7 @@ func (m *maskingReader) Read(p []byte) (int, error) {
 // beginning of a secret. The number of these bytes is less than the length of the longest secret.
 func (m *maskingReader) release() {
 	keep := min(m.find.Longest()-1, len(m.held))
-	if m.find.InLine() { // hold back no complete line, because a stream of events must not be delayed
+	if m.find.InLine() { // release every complete line, because a stream of events must not be delayed
 		keep = min(keep, len(m.held)-1-bytes.LastIndexByte(m.held, '\n'))
 	}
 	if m.err != nil {

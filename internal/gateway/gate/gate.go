@@ -42,8 +42,7 @@ type Grants interface {
 
 // Policy applies the user's policy rules.
 type Policy interface {
-	// Judge returns a reason for each policy rule that applies to the call. The parameter name is the name under which the
-	// agent is registered.
+	// Judge returns a reason for each policy rule that applies to the call. The agent is registered under the given name.
 	Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason
 }
 
@@ -52,13 +51,12 @@ type Policy interface {
 type Rules struct {
 	Grants Grants
 	Policy Policy
-	// Lacks returns a refusal if the tool has no credential. It is called only for tools that need approval, so that
-	// nobody is asked to approve a call that cannot be made.
+	// Lacks returns a refusal if the credential of the tool is missing. It is called only for tools that need approval, so
+	// that no approval is requested for a call that would fail.
 	Lacks func(t *agent.Tool) *call.Refusal
 }
 
-// Decide judges a call to the tool t of the agent a. The parameter name is the name under which the agent is
-// registered.
+// Decide judges a call to a tool of an agent. The agent is registered under the given name.
 func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call, rules Rules) Decision {
 	d := Decision{Allowed: true}
 	allow := func(why string) { d.add(call.Reason{Stage: Stage, Allowed: true, Detail: why}) }
@@ -161,7 +159,7 @@ func heldDetail(who string, held, missing []string) string {
 		strings.Join(missing, ", "))
 }
 
-// Refusal returns the first denial as a refusal. It returns nil if the call is allowed.
+// Refusal returns a refusal with the first reason that denies the call. It returns nil if the call is allowed.
 func (d Decision) Refusal() *call.Refusal {
 	for _, r := range d.Reasons {
 		if !r.Allowed {

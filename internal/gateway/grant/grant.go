@@ -134,7 +134,7 @@ type Grants struct {
 	now   func() time.Time
 }
 
-// The function Of returns the grants in a store.
+// Of returns the grants in a store.
 func Of(b *store.Store) *Grants { return &Grants{store: b, now: time.Now} }
 
 const columns = `subject, action, scope, granted_by, granted, expires, revoked, signature`
@@ -172,10 +172,10 @@ func (s *Grants) List(ctx context.Context) (list []*Grant, err error) {
 	return list, err
 }
 
-// The method For returns a [Held] for the agent with this id.
+// For returns the [Held] of the agent with this id.
 func (s *Grants) For(agentID string) *Held { return &Held{s, agentID} }
 
-// Held tells which capabilities principals hold for one agent.
+// Held reports which capabilities principals hold for one agent.
 type Held struct {
 	grants *Grants
 	agent  string

@@ -40,8 +40,7 @@ type Finding struct {
 	Rule string `json:"rule"`
 	// Pointer is a JSON pointer to the value. [Scan] does not set it.
 	Pointer string `json:"pointer,omitempty"`
-	// View is the reading of the text in which the pattern matched, such as "decoded". It is empty if the pattern matched
-	// the original text.
+	// View is the form of the text in which the pattern matched, such as "decoded". It is empty for the original text.
 	View string `json:"view,omitempty"`
 	// Start and End are offsets in the text that was passed to [Scan]. Only Scan sets them.
 	Start int `json:"-"`

@@ -114,7 +114,7 @@ func (in *Input) Check(arguments jsontext.Value) (out jsontext.Value, findings [
 		"the arguments contain personal data that could not be redacted completely")
 }
 
-// outcome is what one pass over the arguments found, apart from personal data.
+// outcome contains the denied pattern or the hidden character that was found in one pass over the arguments.
 type outcome struct {
 	refused bool
 	hit     deny.Hit
@@ -162,8 +162,8 @@ func (in *Input) scanDocument(s *scratch, doc []byte, checkDeny bool) (edits []e
 
 // visitValues calls the callback for every string and number in a document, until the callback returns false. The
 // offsets of a string exclude the quotes. The callback's third argument reports whether the string is a member name,
-// and the fourth is the name of the member that contains the value. Invalid JSON is accepted here, because later stages
-// refuse it and rewrite returns an error for it.
+// and the fourth is the name of the member that contains the value. visitValues accepts invalid JSON, because later
+// stages and the function rewrite reject it.
 func (s *scratch) visitValues(doc []byte, do func(start, end int, name bool, key []byte) bool) {
 	s.stack = s.stack[:0]
 	var key []byte

@@ -29,7 +29,7 @@ type scalar struct {
 	name       bool // set if the scalar is the name of a member
 }
 
-// frame is one of the arrays and objects that contain the current position of a walk.
+// frame is an array or object that contains the current position of a walk.
 type frame struct {
 	object bool
 	index  int    // the index of the current array element
@@ -119,8 +119,8 @@ func unquote(v []byte) string {
 }
 
 // rewrite replaces ranges of a document with placeholders. It returns the new document and a finding for each
-// replacement. The callback redactBase64 can be nil; it redacts the secrets in base64 text and returns nil if it finds
-// none. The function returns an error if the old or the new document is not valid JSON.
+// replacement. If redactBase64 is not nil, it is called for base64 text. It returns the redacted text, or nil if it
+// finds no secret. The function rewrite returns an error if the old or the new document is not valid JSON.
 func rewrite(doc []byte, edits []edit, redactBase64 func(text []byte) []byte) ([]byte, []Finding, error) {
 	var (
 		findings []Finding

@@ -10,7 +10,7 @@ import (
 // A client joins the text items of a result, so a secret can be split across several items. Output.scan does not find
 // such a secret, so the code in this file scans the joined text.
 
-// edgeBytes is the number of bytes that are kept at the beginning and at the end of a long text. No token is longer.
+// edgeBytes is the number of bytes that are kept at each end of a long text. No token is longer than edgeBytes.
 const edgeBytes = 4 << 10
 
 // gap replaces the middle of a long text. No secret contains the bytes of gap.

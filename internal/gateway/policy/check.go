@@ -199,7 +199,7 @@ func (r *rule) checkText(add adder) {
 					"the rule compares a URL as text, so it misses other arguments and other schemes")
 			case startsLikePath.MatchString(text) || startsAtHome.MatchString(text):
 				add(RawText, Warning,
-					"in a forbid rule use context.paths_any_under; in a permit rule context.paths_all_under or context.path_of",
+					"use context.paths_any_under to forbid, and context.paths_all_under or context.path_of to permit",
 					"the rule compares a path as text, so it misses other arguments and relative paths")
 			}
 		}
@@ -217,8 +217,8 @@ func (r *rule) checkSpelling(add adder) {
 	}
 }
 
-// checkTexts checks the strings in node n, which a rule compares with paths, hosts or databases. The argument kind says
-// which of the three it is.
+// checkTexts checks strings that a rule compares with a set of paths, hosts or databases. The first argument is the
+// kind of this set. The node n contains the strings.
 func checkTexts(kind part, n ast.IsNode, add adder) {
 	// A constant string or set can be evaluated without a context.
 	v, _ := eval.Eval(n, eval.Env{Entities: types.EntityMap{}})

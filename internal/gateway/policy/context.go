@@ -152,8 +152,9 @@ var errUnreadable = errors.New("the arguments are not valid JSON")
 type member struct {
 	key   string
 	words []string // cached, because wordsOf(key) is slow for long names
-	// under contains the words of the innermost name that declares a place. This can be the name itself or the name of an
-	// enclosing object. A general name, as in {"host": {"name": "…"}}, inherits these words.
+	// under contains the words of the nearest name that declares a path, host or database. This is the member's own name
+	// or the name of an enclosing object. A general name inherits these words. In {"host": {"name": "…"}}, for example,
+	// "name" inherits "host".
 	under     []string
 	inherited bool
 }
@@ -248,7 +249,7 @@ func (r *reader) findBases() {
 			}
 		case folder && path.Clean(s) != ".":
 			starts = append(starts, s)
-			if t.isStart = isPath || strings.ContainsAny(s, "/.~$"); t.isStart { // in {"base": "main"}, the value is no folder
+			if t.isStart = isPath || strings.ContainsAny(s, "/.~$"); t.isStart { // "main" in {"base": "main"} is not a folder
 				r.startCount++
 			}
 		}
@@ -446,7 +447,7 @@ func (r *reader) judge(t *text) error {
 // itself.
 func (r *reader) checkPath(t *text, words []string) flaw {
 	uses, s := &r.f.view.uses, t.text
-	if t.inherited && !strings.ContainsAny(s, `/\`) { // such as the name of a file, without a path
+	if t.inherited && !strings.ContainsAny(s, `/\`) { // only a name, as in {"file": {"name": "report"}}
 		words = nil
 	}
 	perhaps := perhapsPaths.any(words) && !pathWords.any(words)

@@ -43,7 +43,7 @@ type Options struct {
 // Live is the user's current policy. It reads the policy file again whenever the file changes. It implements
 // [gate.Policy].
 //
-// A changed file either replaces all rules or none. If a new file is moved into place, Live reads it immediately. If
+// A changed file replaces either all rules or none. If a new file is moved into place, Live reads it immediately. If
 // the file is modified in place, Live waits until no more writes happen, because a half-written file could be valid but
 // forbid less. If the file cannot be used, the last valid rules stay in force. If the file is deleted, only its forbid
 // rules stay in force, and nothing is permitted.
@@ -53,7 +53,7 @@ type Live struct {
 	reading chan struct{} // a mutex, held while files are checked and read
 	files   []source      // the policy file, and the files that map scopes
 	opened  time.Time
-	checked atomic.Int64 // when the last completed check of the files began, as a duration since opened
+	checked atomic.Int64 // the start of the last completed check of the files, in nanoseconds after l.opened
 }
 
 // fileData contains everything that was read from the files.
@@ -157,8 +157,7 @@ func (l *Live) hasChanged() bool {
 	return changed
 }
 
-// The method next reads the files and returns the new policy. The argument is the previous policy, or nil on the first
-// read.
+// next reads the files and returns the new policy. The argument is the previous policy, or nil on the first read.
 func (l *Live) next(was *snapshot) *snapshot {
 	now := &snapshot{work: l.options.Work}
 	var err error

@@ -131,7 +131,8 @@ func (p *places) addHost(host string) {
 	p.add(host, under)
 }
 
-// addURLByLooks adds the host of a URL if a string starts with one. It ignores the text after a space or a line break.
+// addURLByLooks checks whether a string starts with a URL, and adds the host of the URL. It ignores the text after a
+// space or a line break.
 func (p *places) addURLByLooks(text string) flaw {
 	s := strings.Trim(strings.Map(visible, text), quoteMarks+" ")
 	if _, ok := decodeEscape(s); ok && s[0] == '%' && strings.Contains(s, ":") && !strings.ContainsAny(s, " ") {
@@ -325,8 +326,8 @@ var (
 
 var (
 	oddDatabase = flaw{"names a database in an unusual form", "send only the name, or one plain URL"}
-	// cutName matches a name that begins with a quotation mark or brace and lost the closing one. This happens if the name
-	// contains a separator, at which it was cut.
+	// cutName matches an incomplete name. Its closing quotation mark or brace is missing, or it ends in a backslash. The
+	// reason is that connectionPart cuts a name at the first separator.
 	cutName      = regexp.MustCompile(`^['"{](?:.*[^'"}])?$|\\$`)
 	databaseList = regexp.MustCompile(`[,;|\n%]|^\s*[\[{]`)
 )

@@ -283,7 +283,7 @@ type verdict struct {
 	failed  []failure // permit rules that could not be evaluated; they permit nothing
 }
 
-// The method denies reports whether a rule forbids the call.
+// denies reports whether a rule forbids the call.
 func (v *verdict) denies() bool { return len(v.forbids)+len(v.broken) > 0 }
 
 // rules is a list of rules that Cedar can evaluate.

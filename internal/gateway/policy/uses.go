@@ -84,7 +84,7 @@ type usage struct {
 	beyondASCII bool
 }
 
-// names maps the folded form of a name to its spellings.
+// names is a map from the folded form of a name to its spellings.
 type names map[string][]string
 
 func (n names) add(name string) {
@@ -135,7 +135,7 @@ func (u *usage) add(other usage) {
 	}
 }
 
-// The method has reports whether rules read any of the given parts.
+// has reports whether rules read any of the given parts.
 func (u *usage) has(parts part) bool { return u.parts&parts != 0 }
 
 // readsPaths reports whether rules read an argument as a path through context.arguments.

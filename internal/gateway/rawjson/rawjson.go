@@ -67,8 +67,8 @@ func Find(object []byte, name string) (start, end int) {
 	return 0, 0
 }
 
-// Members calls visit with the decoded name and the original value of every member of an object. It skips members whose
-// name contains an unpaired surrogate.
+// Members passes the decoded name and the original value of every member of an object to the callback. It skips members
+// whose name contains an unpaired surrogate.
 func Members(object []byte, visit func(name string, value jsontext.Value)) {
 	w := Walk(object)
 	for k, v, ok := w.Member(); ok; k, v, ok = w.Member() {
@@ -78,7 +78,7 @@ func Members(object []byte, visit func(name string, value jsontext.Value)) {
 	}
 }
 
-// Elements calls visit with the original bytes of every element of an array.
+// Elements passes the original bytes of every element of an array to the callback.
 func Elements(array []byte, visit func(value jsontext.Value)) {
 	w := Walk(array)
 	for e, ok := w.Element(); ok; e, ok = w.Element() {
@@ -86,7 +86,7 @@ func Elements(array []byte, visit func(value jsontext.Value)) {
 	}
 }
 
-// The function Named reports whether a member's quoted name decodes to want.
+// Named reports whether a member's quoted name equals the second argument after decoding.
 func Named(name []byte, want string) bool {
 	if len(name) == len(want)+2 && string(name[1:len(name)-1]) == want {
 		return true
@@ -98,8 +98,8 @@ func Named(name []byte, want string) bool {
 	return err == nil && string(got) == want
 }
 
-// The function Twice reports whether two members of an object have the same name, ignoring case. Such an object is
-// ambiguous, because parsers use different values and some parsers ignore case. Twice does not check nested objects.
+// Twice reports whether two members of an object have the same name, ignoring case. Such an object is ambiguous,
+// because parsers use different values and some parsers ignore case. Twice does not check nested objects.
 func Twice(object []byte) bool {
 	names := map[string]bool{}
 	w := Walk(object)

@@ -26,13 +26,13 @@ type Notes struct {
 	Added []Note
 }
 
-// Lose records that a part of the agent is missing from the result. The first argument identifies the part.
+// Lose adds a note that a part of the agent is missing from the result. The first argument identifies the part.
 func (n *Notes) Lose(what, format string, args ...any) {
 	n.Lost = append(n.Lost, Note{what, fmt.Sprintf(format, args...)})
 }
 
-// Add records that the conversion filled in a required field. The first argument is the name of the field. A person
-// should check this field.
+// Add adds a note that the conversion filled in a required field. A person should check this field. The first argument
+// is the name of the field.
 func (n *Notes) Add(what, format string, args ...any) {
 	n.Added = append(n.Added, Note{what, fmt.Sprintf(format, args...)})
 }

@@ -68,7 +68,7 @@ const (
 )
 
 // From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. From
-// records in n what is lost and what is added.
+// adds a note to n for each lost part and each added field.
 //
 // A Covenant agent is a program. A manifest in another dialect only describes what the program would do. The result
 // therefore contains only the agent's identity and a capability for each callable tool. A code bundle is already a

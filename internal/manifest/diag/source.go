@@ -35,7 +35,7 @@ const charsBlock = 1 << 10
 // NewSource returns a source with the given name and text.
 func NewSource(name, text string) *Source { return &Source{Name: name, Text: text} }
 
-// Mask marks the bytes from start to end as a secret, which frames do not show.
+// Mask marks the bytes from start to end as a secret. A frame does not show secrets.
 func (s *Source) Mask(start, end int) { s.masks = append(s.masks, [2]int{start, end}) }
 
 // BeforeFrames sets a function that runs once, before the first frame is made. The function adds masks that only frames
@@ -116,7 +116,8 @@ func (s *Source) charsBefore(off int) int {
 // control characters are escaped.
 type Frame struct {
 	Line int
-	// Text is the line to print. The problem is Marked columns wide and has Before columns of Text to its left.
+	// Text is the line to print. Before is the number of columns to the left of the problem, and Marked is the width of
+	// the problem in columns.
 	Text           string
 	Before, Marked int
 }

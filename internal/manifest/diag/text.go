@@ -170,8 +170,8 @@ func distance(a, b string) int {
 // name or path.
 type Command struct{ Verb, Arg string }
 
-// The method After appends the command to a hint. If the manifest is empty, the command contains the word PATH instead.
-// If Verb is empty, After returns the hint unchanged.
+// After appends the command to a hint. If no manifest is given, the command contains the word PATH instead. If Verb is
+// empty, After returns the hint unchanged.
 func (c Command) After(hint, manifest string) string {
 	if c.Verb == "" {
 		return hint

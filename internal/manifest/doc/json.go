@@ -150,7 +150,7 @@ func (p *jsonParser) atEnd(open int32) bool {
 func (p *jsonParser) object(self int32, depth int) bool {
 	p.pos++
 	comma := -1          // the offset of the comma before the next member
-	var maybeSeen uint64 // one bit for each key so far; different keys can share a bit
+	var maybeSeen uint64 // hash bits of the keys so far; a key with a clear bit is new
 	for {
 		c := p.skipSpace()
 		if p.pos >= len(p.src) {

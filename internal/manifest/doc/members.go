@@ -22,9 +22,9 @@ func (m *members) find(t *Tree, object int32, key string) int32 {
 	return t.findBetween(nodes[object].first, none, key, tagOf(key))
 }
 
-// findBetween searches the members of an object, from node i up to but not including node stop. It returns the first
-// member with the given key, or stop if there is no such member. If stop is none, the search continues to the end of
-// the object. The tag is tagOf(key).
+// findBetween searches the members of an object, starting with node i and ending before the node stop. It returns the
+// first member with the given key. If there is no such member, it returns the value of stop. To search up to the end of
+// the object, pass the constant none as stop. The tag is tagOf(key).
 func (t *Tree) findBetween(i, stop int32, key string, tag uint32) int32 {
 	for i != stop {
 		n := &t.nodes[i]

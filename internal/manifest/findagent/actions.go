@@ -28,7 +28,7 @@ var actionFields = []struct {
 	{"tool", "compose"},
 }
 
-// The method action parses the action of a tool. The inputs are the properties that can fill the action's placeholders.
+// action parses a tool's action, whose placeholders can refer to the given inputs.
 func (p *parser) action(v doc.Value, a *Action, in *inputs) {
 	o := p.Object(v)
 	a.Type, _ = o.Enum("type", read.Required, actionTypes)

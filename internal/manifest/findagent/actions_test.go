@@ -90,7 +90,7 @@ func TestPlaceholders(t *testing.T) {
 	testRules(t, []ruleCase{
 		{"unbound", url("https://example.com/‹{r}"), "FA052", "input_schema has no such property"},
 		{"misspelled", schema(`{"type":"object","properties":{"range":{}}}`, "https://example.com/‹{rnage}"), "FA052", `did you mean "range"?`},
-		{"no schema", tool(`"action":{"type":"http","auth_ref":"key","method":"GET","url":"https://example.com/‹{x}"}`), "FA052", `nothing fills "{x}", because the tool has no input_schema`},
+		{"no schema", tool(`"action":{"type":"http","auth_ref":"key","method":"GET","url":"https://example.com/‹{x}"}`), "FA052", `"{x}" has no value, because the tool has no input_schema`},
 		{"open schema", schema(`{"type":"object"}`, "https://example.com/{x}"), "", ""},
 		{"closed schema", schema(`{"type":"object","additionalProperties":false}`, "https://example.com/‹{x}"), "FA052", ""},
 		{"by reference", schema(`{"type":"object","$ref":"#/$defs/a","$defs":{"a":{"properties":{"x":{}}}}}`, "https://example.com/{x}"), "", ""},

@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// The method delivery parses the fields that say where the agent runs and how clients reach the agent.
+// delivery parses the fields that say where the agent runs and how clients reach it.
 func (p *parser) delivery(o *read.Object, m *Manifest) {
 	m.Delivery = p.parseModes(o.Get("delivery", read.Optional))
 	m.Exec, _ = o.Enum("exec", read.Optional, execs)

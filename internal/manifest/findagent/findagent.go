@@ -133,7 +133,7 @@ type ActionRails struct {
 	Idempotent *bool      `json:"idempotent,omitempty"`
 }
 
-// MaxAmount limits the amount that a tool can spend. The decimals are stored as written.
+// MaxAmount limits the amount that a tool can spend. The amounts are decimal strings, exactly as in the manifest.
 type MaxAmount agent.Cap
 
 // MarshalJSON returns a number if there is no daily limit and no currency, and an object otherwise.

@@ -16,12 +16,12 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. From
-// records in n what is lost and what is added.
+// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. The
+// notes in n list the lost and added parts.
 //
 // A FindAgent manifest cannot start tool servers. An agent with tool servers becomes a static recipe, which only
-// describes the tools. A program for Node or Python becomes a code bundle, which the author must complete. From
-// refuses an agent that names servers without their tools.
+// describes the tools. A program for Node or Python becomes a code bundle, which the author must complete. An agent
+// that names servers without their tools is refused.
 func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	if len(a.Requirements) > 0 && len(a.Tools) == 0 {
 		return nil, convert.Refuse("a FindAgent manifest lists its tools, but this agent only names servers, whose " +

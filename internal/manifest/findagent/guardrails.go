@@ -122,7 +122,7 @@ func (s *patternSet) add(expr string) {
 	if s.set == nil || len(s.set) >= maxGoodPatterns {
 		s.set = make(map[string]bool)
 	}
-	s.set[strings.Clone(expr)] = true // expr itself would keep the whole manifest in memory
+	s.set[strings.Clone(expr)] = true // cloned, because a substring would keep the whole manifest in memory
 }
 
 func (p *parser) outputRails(v doc.Value) *OutputRails {
@@ -234,7 +234,7 @@ func (p *parser) maxAmount(v doc.Value) *MaxAmount {
 	return m
 }
 
-// amount parses a decimal, which is a number or a string.
+// amount parses a decimal that is written as a number or as a string.
 func (p *parser) amount(v doc.Value) string {
 	switch {
 	case (v.Is(doc.Number) || v.Is(doc.String)) && isDecimal(v.Text()):

@@ -206,8 +206,8 @@ func (p *parser) missingAt(in doc.Value, key string) diag.Place {
 	return in.MissingPlace(key)
 }
 
-// isWord reports whether a string is not empty and contains only accepted bytes. One callback checks the first byte,
-// and the other one checks the remaining bytes.
+// isWord reports whether a string is not empty and the callbacks accept its bytes. The first callback checks the first
+// byte, and the second callback checks all other bytes.
 func isWord(s string, first, rest func(byte) bool) bool {
 	for i := range len(s) {
 		if i == 0 && !first(s[i]) || i > 0 && !rest(s[i]) {

@@ -85,10 +85,10 @@ func (p *parser) checkTemplate(
 		case in.hasInput(ph.Name):
 		case !in.schema.Ok():
 			p.Report(ruleUnbound, where(), "add an input_schema with the property "+diag.Quote(ph.Name),
-				"nothing fills %s, because the tool has no input_schema", diag.Quote("{"+ph.Name+"}"))
+				"%s has no value, because the tool has no input_schema", diag.Quote("{"+ph.Name+"}"))
 		default:
 			p.Report(ruleUnbound, where(), p.DidYouMean(ph.Name, in.names),
-				"nothing fills %s, because input_schema has no such property", diag.Quote("{"+ph.Name+"}"))
+				"%s has no value, because input_schema has no such property", diag.Quote("{"+ph.Name+"}"))
 		}
 	}
 	return found
@@ -107,7 +107,7 @@ func (p *parser) strayBraces(v doc.Value, stray []int) {
 		if i == skip {
 			continue
 		}
-		end := strings.IndexAny(s[i+1:], "{}") + i + 1 // the next brace, or i if there is none
+		end := strings.IndexAny(s[i+1:], "{}") + i + 1 // the index of the next brace; equal to i if there is none
 		switch {
 		case s[i] == '}':
 			p.Report(ruleBraces, v.Within(i, i+1), "", "the closing brace has no opening brace")

@@ -20,7 +20,7 @@ func (p *parser) readTools(o *read.Object) []Tool {
 	if list.Len() > toolsMost {
 		p.Report(ruleManyTools, list.Head(), "", "the agent has %d tools, but at most %d are allowed", list.Len(), toolsMost)
 	}
-	// If the list is far too long, read only a part of it, because the problems of single tools do not matter then.
+	// If the list is far too long, read only a part of it. The problems of individual tools do not matter then.
 	most := min(list.Len(), 5*toolsMost)
 	p.tools = make(map[string]*inputs, most)
 	tools, parts := make([]Tool, 0, most), make([]toolParts, most)

@@ -107,7 +107,7 @@ func (p *parser) checkAuthority(v doc.Value, start, end int) string {
 	return ""
 }
 
-// checkRest reports characters that an address must not contain, and invalid escapes after the host.
+// checkRest reports the first problem in an address: a forbidden character, or an invalid escape after the host.
 func (p *parser) checkRest(v doc.Value, end int) {
 	s := v.Text()
 	for i := range len(s) {

@@ -59,11 +59,11 @@ const (
 	anyVersion = ">=0.0.0"
 )
 
-// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. From
-// records in n what is lost and what is added.
+// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. The
+// notes in n list the lost and added parts.
 //
-// A GPARS manifest lists only servers. From therefore refuses an agent without tool servers. The registry id of a
-// server is guessed from the server's command. The scopes are guessed from the side-effect classes of the tools.
+// A GPARS manifest lists only servers, so an agent without tool servers is refused. The registry id of a server is
+// guessed from the server's command. The scopes are guessed from the side-effect classes of the tools.
 func From(a *agent.Agent, n *convert.Notes) (*Manifest, error) {
 	if len(a.Servers) == 0 {
 		return nil, refusal(a)
@@ -180,7 +180,7 @@ func guessID(s *agent.Server) string {
 	return registry + s.Alias
 }
 
-// loseServer records the properties of a server for which GPARS has no fields.
+// loseServer records which properties of a server are lost, because GPARS has no fields for them.
 func loseServer(a *agent.Agent, s *agent.Server, n *convert.Notes) {
 	what := "server " + s.Alias + ": "
 	if s.Transport == agent.StreamableHTTP {

@@ -42,8 +42,8 @@ var constraintSyntax = sync.OnceValue(func() *regexp.Regexp {
 // isConstraint reports whether a string is a version constraint. The second result reports whether npm can parse the
 // constraint too.
 func isConstraint(s string) (ok, npm bool) {
-	// Most constraints are a sign and a version. Checking them here avoids the regular expression, which would take
-	// longer than all other checks of an entry.
+	// Most constraints are a version after an optional operator. Checking these here avoids the regular expression, which
+	// would take longer than all other checks of an entry.
 	version := strings.TrimLeft(s, "^~>=")
 	if sign := s[:len(s)-len(version)]; len(version) <= maxDigits && slices.Contains(commonSigns, sign) {
 		if _, err := tooluri.ParsePin(version); err == nil {

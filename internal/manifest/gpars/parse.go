@@ -115,8 +115,8 @@ func isVersion(s string) bool {
 	return dots == 2 && digits > 0
 }
 
-// servers parses one of the two server lists, and adds the server ids to seen. For the optional list, the caller also
-// passes the ids of the required servers.
+// servers parses the list of required or of optional servers, and adds the ids to the first set. It reports an id that
+// is already in either set. For the optional list, the second set contains the ids of the required servers.
 func (p *parser) servers(list doc.Value, need read.Presence, seen, required *read.Seen) []ServerEntry {
 	servers := make([]ServerEntry, 0, list.Len())
 	for v := range list.Each() {

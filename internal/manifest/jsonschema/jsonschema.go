@@ -58,7 +58,7 @@ type checker struct {
 	// visited contains the schemas that were already checked. The map is nil during the first walk, which visits no
 	// schema twice.
 	visited map[doc.Value]bool
-	lists   map[doc.Value][]doc.Value // the items of each list, collected by child
+	lists   map[doc.Value][]doc.Value // the items of each list, for access by index
 }
 
 func (c *checker) report(at diag.Place, hint, format string, args ...any) {

@@ -13,7 +13,7 @@ import (
 // too. Other names are possible if the schema has patternProperties, or if it neither names nor forbids properties.
 func Properties(v doc.Value) (names []string, open bool) {
 	if len(v.Raw()) > maxBytes {
-		return nil, true // Check refuses a schema of this size
+		return nil, true // a schema of this size is invalid (see Check)
 	}
 	p := &properties{checker: checker{root: v, draft: draft2020}}
 	p.collect(v, 0)

@@ -18,8 +18,8 @@ type reference struct {
 	to     doc.Value // the schema to which the keyword refers
 }
 
-// The method references resolves every reference and checks its target. A target below an unknown keyword has not been
-// checked before, and can contain more references.
+// references resolves all references and checks their targets. A target below an unknown keyword has not been checked
+// before, and can contain more references.
 func (c *checker) references() {
 	if len(c.refs) == 0 {
 		return

@@ -69,12 +69,12 @@ func setting(name, value string) agent.Setting {
 	return agent.Setting{Name: name, Value: value, Refs: refs}
 }
 
-// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. From
-// records in n what is lost and what is added.
+// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. The
+// notes in n list the lost and added parts.
 //
-// Every agent that ambit runs is available as an MCP server. From therefore converts a declarative agent or a program
-// to one tool server. The command of this server is ambit, which runs the agent with all checks. From refuses agents
-// without known tools, such as GPARS agents.
+// Every agent that ambit runs is available as an MCP server. A declarative agent or a program therefore becomes one
+// tool server. The command of this server is ambit, which runs the agent with all checks. Agents without known tools,
+// such as GPARS agents, are refused.
 func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 	m := &AgentManifest{
 		SchemaVersion: schemaVersion, Agent: agentPrefix + agent.Slug(a.Name), Description: a.Description,

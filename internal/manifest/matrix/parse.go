@@ -21,8 +21,8 @@ var foreignNames = map[string]string{
 	"environment": "env", "arguments": "args", "cmd": "command",
 }
 
-// fromClient is the hint for a servers field that was copied from an MCP client's configuration. The servers in such a
-// configuration lack fields that a manifest requires.
+// fromClient is the hint for the field "mcpServers", which people copy from an MCP client's configuration. The servers
+// in such a configuration lack fields that a manifest requires.
 const fromClient = "this field is from an MCP client's configuration; " +
 	`in a manifest, "servers" is a list, and its entries also have alias, version and tools`
 

@@ -115,8 +115,8 @@ func (p *parser) headers(o *read.Object) map[string]string {
 var otherRefs = regexp.MustCompile(`\$\{\{[^}]*\}\}|\$\{(?:env:|input:)?([^}:]*)[^}]*\}|` +
 	`\{env:(\w+)\}|(?i:\$env)[:.](\w+)|(?:^|\s)\$([A-Za-z_]\w*)$`)
 
-// checkSetting checks that the value of a variable or header contains no literal credential. The offset is the position
-// of the value in the text of v.
+// checkSetting checks that the value of a variable or header contains no literal credential. The text of v contains the
+// value, starting at the given offset.
 func (p *parser) checkSetting(v doc.Value, name, value string, offset int) {
 	refs, bad := references(value)
 	if bad >= 0 {
@@ -187,8 +187,8 @@ func refName(value string, match []int, setting string) string {
 	return envName(setting)
 }
 
-// literalHint returns the hint for a literal credential. The hint keeps an authorization scheme before the
-// credential.
+// literalHint returns the hint for a literal credential. If the value begins with an authorization scheme such as
+// Bearer, the suggested value does too.
 func literalHint(name, value string) string {
 	if scheme, _, ok := strings.Cut(value, " "); ok && (scheme == "Bearer" || scheme == "Basic" || scheme == "Token") {
 		return "write " + scheme + " " + envRef + "NAME"

@@ -47,8 +47,8 @@ type Object struct {
 	r     *Reader
 	v     doc.Value
 	last  doc.Value // the member that Get found last
-	asked uint64    // bit i is set if Get found member i, for the first 64 members
-	// The slices first[:n] and more contain the names of the requested fields.
+	asked uint64    // bit i is set if Get found member i; members after the first 64 have no bit
+	// The names of the requested fields. The first n names are in the array, and all others are in the slice.
 	first [12]string
 	n     int
 	more  []string
@@ -153,7 +153,7 @@ func (o *Object) reportMissing(key string) {
 			continue
 		}
 		if looked++; looked > 64 {
-			break // too many members for a typing mistake
+			break // with so many unknown members, a typing mistake is unlikely
 		}
 		if diag.Closest(m.Key(), []string{key}) != "" || o.r.Foreign[m.Key()] == key {
 			hint = "is " + diag.Quote(m.Key()) + " meant to be " + diag.Quote(key) + "?"

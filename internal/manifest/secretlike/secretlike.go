@@ -121,8 +121,8 @@ const (
 	lowest         = '+' // the smallest of the tokenBytes
 	window         = 8   // the number of bytes that are checked together
 	// windowStep is the distance between the windows that findToken checks. Every run that is long enough for a token
-	// contains a whole window and at least windowStep (12) more bytes. At least margin (6) of these bytes are on one side
-	// of the window.
+	// contains a whole window and at least 12 (windowStep) more bytes. Of these bytes, at least 6 (margin) are on the same
+	// side of the window.
 	windowStep = minTokenLength - window
 	margin     = windowStep / 2
 )

@@ -89,8 +89,8 @@ func readSnapshot(file string) (snapshot, error) {
 	return s, err
 }
 
-// Plan plans the edit that adds the agent's entry to the client's file. The parameter written is the ledger's record of
-// an earlier installation, or nil.
+// Plan plans the edit that adds the agent's entry to the client's file. The last parameter is the ledger's record of an
+// earlier installation, or nil.
 func (c *Client) Plan(s System, name string, e Entry, written *Written) (*Change, error) {
 	file, _ := c.File(s, name)
 	ch := &Change{Client: c, File: file, Key: c.Key(name), entry: e, want: c.editor.valueOf(e)}
@@ -116,7 +116,7 @@ func (c *Client) PlanRemoval(w *Written, force bool) (*Change, error) {
 		}
 		before, err := os.ReadFile(w.Backup)
 		if err != nil || sum(before) != w.Before {
-			return out, nil // without a valid backup, only the entry is removed
+			return out, nil // without a valid backup, remove the entry instead of restoring the file
 		}
 		out.text = before
 		ch.want, err = c.editor.get(before, w.Key)
@@ -130,8 +130,7 @@ func (c *Client) PlanRemoval(w *Written, force bool) (*Change, error) {
 	})
 }
 
-// The method failed wraps err in a [FileError] with a hint. FileError already contains the path, so the path is removed
-// from err.
+// failed wraps err in a [FileError] with a hint. It removes the path from err, because FileError contains the path.
 func (ch *Change) failed(err error, hint string) error {
 	return &FileError{Client: ch.Client, File: ch.File, Reason: home.WithoutPath(err).Error(), Hint: hint}
 }

@@ -85,7 +85,7 @@ type Client struct {
 	place func(s System, name string) (file, sign string)
 }
 
-// Clients lists all supported clients, in the order in which manifests define them.
+// Clients lists all supported clients, in the same order as package findagent.
 var Clients = []*Client{
 	{
 		Name: "claude-desktop", Title: "Claude Desktop", After: "quit Claude Desktop and start it again", Family: "claude",
@@ -245,7 +245,7 @@ func NewEntry(ambit, name, home string) Entry {
 // homeVariable is the only environment variable that an entry sets.
 const homeVariable = "AMBIT_HOME"
 
-// value returns the entry as a parsed JSON or TOML value. If typed is true, the value has the member "type": "stdio".
+// value returns the entry as a parsed JSON or TOML value. A typed value also has the member "type": "stdio".
 func (e Entry) value(typed bool) map[string]any {
 	args := make([]any, len(e.Args))
 	for i, a := range e.Args {

@@ -13,14 +13,14 @@ type editor interface {
 	get(text []byte, key string) (any, error)
 	// set adds or replaces the entry with this key.
 	set(text []byte, key string, e Entry) (edited, error)
-	// remove removes the entry with this key. If made is true, ambit created the object or table that contains the
-	// entries, so remove also removes this container if it has become empty.
+	// remove removes the entry with this key. The last parameter reports whether ambit created the JSON object that
+	// contains the entries. If so, remove also removes this object when it has become empty.
 	remove(text []byte, key string, made bool) (edited, error)
-	// valueOf returns the value that get will return after set has written the entry.
+	// valueOf returns the value of an entry, in the same form as get.
 	valueOf(e Entry) any
 }
 
-// edited is the result of set or remove.
+// edited is the result of adding, replacing or removing an entry.
 type edited struct {
 	text           []byte // the new text of the file
 	line           int    // the number of the first changed line, starting at 1

@@ -207,9 +207,9 @@ func (f jsonFile) set(text []byte, key string, e Entry) (edited, error) {
 	}), nil
 }
 
-// insert adds a member at the end of an object. The parameter outer is the indentation of the object's closing brace.
-// The callback gets the indentation of the new member's line and returns the text of the member's value. The
-// indentation is empty if the object is on one line.
+// insert adds a member at the end of an object. The outer indentation is that of the object's closing brace. The
+// callback gets the indentation of the new member's line and returns the text of the member's value. The indentation is
+// empty if the object is on one line.
 func (p *parsed) insert(object *hujson.Value, outer, name string, render func(indent string) string) edited {
 	o := object.Value.(*hujson.Object)
 	from, to := object.StartOffset+1, object.EndOffset-1
@@ -224,7 +224,7 @@ func (p *parsed) insert(object *hujson.Value, outer, name string, render func(in
 		}
 		last = o.Members[n-1].Value.EndOffset
 		if o.Members[n-1].Value.AfterExtra != nil {
-			closing = "," // the new last member gets the trailing comma
+			closing = "," // the last member has a trailing comma, so the new one gets a trailing comma too
 		} else {
 			comma = ","
 		}
@@ -239,8 +239,8 @@ func (p *parsed) insert(object *hujson.Value, outer, name string, render func(in
 	return p.edit(end, splice{last, last, comma}, splice{end, end, added})
 }
 
-// edit applies the splices and returns the result. The edit begins at the given offset. Its diff shows only the last
-// splice.
+// edit applies the splices and returns the result. The diff shows only the last splice. Its line number is that of the
+// given offset, or the next line if the new text begins with a line break.
 func (p *parsed) edit(at int, splices ...splice) edited {
 	shown := splices[len(splices)-1]
 	line := lineAt(p.text, at)

@@ -59,7 +59,8 @@ func script(e Entry) string {
 // shell quotes a word for sh.
 func shell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// batch escapes percent signs, which cmd would expand. It removes quotes, which Windows paths cannot contain.
+// batch makes a string safe for a batch file. It doubles percent signs, which cmd would expand, and removes quotes,
+// which Windows paths cannot contain.
 func batch(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, `"`, ""), "%", "%%")
 }

@@ -43,8 +43,8 @@ type Written struct {
 	Before string `json:"before"`
 	// After is the hash of the whole file after the entry was written.
 	After string `json:"after"`
-	// Backup is the path of a copy of the file from before the entry was written. It is empty if there is no copy from
-	// which the file can be restored.
+	// Backup is the path of a copy of the file, as it was before the entry was written. It is empty if there is no copy
+	// from which the file can be restored.
 	Backup string `json:"backup,omitempty"`
 	// Created reports whether ambit created the file.
 	Created bool `json:"created"`
@@ -229,8 +229,8 @@ func (l *Ledger) Remove(name string, ch *Change, w *Written) error {
 			}
 		}
 	}
-	// If ambit has another entry in this file, the record of that entry takes over the information about created files and
-	// folders. When that entry is removed later, they can then be deleted.
+	// If ambit has another entry in this file, the record of that entry takes over the information about what ambit
+	// created. The removal of that entry can then delete the file and folders.
 	if heir := l.otherEntry(w); heir != nil {
 		heir.Created, heir.Made = heir.Created || w.Created, heir.Made || w.Made
 		if len(heir.Folders) == 0 {

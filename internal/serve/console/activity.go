@@ -25,11 +25,11 @@ type activity struct {
 	watching atomic.Int64 // the number of open event streams
 
 	mu    sync.Mutex
-	idle  *time.Timer     // stops the counting when it fires; nil if nothing is counted
+	idle  *time.Timer     // the timer that stops the counting; nil if nothing is counted
 	slots map[int64]*slot // by time divided by span
 }
 
-// slot is one point of a chart. The element took[i] is the number of calls that took from 2^i to 2^(i+1) microseconds.
+// slot is one point of a chart. took[i] counts the calls that lasted 2^i to 2^(i+1) microseconds.
 type slot struct {
 	calls, refused, unknown int
 	took                    [48]int

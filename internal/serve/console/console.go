@@ -58,8 +58,7 @@ type Backend interface {
 	// SetSecret stores a value in the credential slot ref of an agent.
 	SetSecret(name, ref, value string) error
 	Intents(ctx context.Context) ([]*dispatch.Intent, error)
-	// Policy returns the path and the text of the user's policy file. If the policy is not in force, problem is the
-	// reason.
+	// Policy returns the path and text of the user's policy file. If the policy is not in force, the last result says why.
 	Policy() (file, text, problem string)
 	SpentToday(ctx context.Context) ([]limit.Spent, error)
 	// Standing returns nil if the principal's key or token is still valid. It returns a [*call.Refusal] if the key or
@@ -126,7 +125,8 @@ func (a *Agent) Frame(d manifest.Diagnostic) string {
 	return f.Text + "\n" + strings.Repeat(" ", f.Before) + strings.Repeat("^", max(1, f.Marked))
 }
 
-// Need is a server that an agent requires or can use. The field Resolved describes the server that was found for it.
+// Need is a server that an agent requires or can use. Version is the constraint in the manifest, and Resolved is the
+// version that was found.
 type Need struct {
 	Server, Version, Resolved, Problem string
 	Optional                           bool

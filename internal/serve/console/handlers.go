@@ -82,7 +82,7 @@ func (c *Console) tool(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 }
 
-// try calls the tool with the arguments in the form.
+// try handles a submitted form. It calls the tool with the arguments in the form.
 func (c *Console) try(w http.ResponseWriter, r *http.Request, s *session) {
 	t := c.toolOf(w, r, s, r.PostFormValue("tool"))
 	if t == nil {

@@ -51,8 +51,8 @@ func (c *Console) Link(p *identity.Principal) string {
 	return "/login?ticket=" + c.seal(linkPurpose, link{ID: rand.Text(), Who: who, Until: until(who, linkLife)})
 }
 
-// The function until returns the end of a lifetime that starts now. If the principal's key or token expires earlier,
-// the function returns the time when it expires.
+// until returns the end of a lifetime that starts now, or the expiry of the principal's key or token if that is
+// earlier.
 func until(who *identity.Principal, life time.Duration) int64 {
 	end := time.Now().Add(life)
 	if !who.Until.IsZero() && who.Until.Before(end) {
@@ -162,8 +162,8 @@ func (c *Console) sessionOf(r *http.Request) *session {
 	return &s
 }
 
-// The method ended reports whether a session has ended early. This is the case if the person has signed out, or if the
-// session's key or token is invalid.
+// ended reports whether a session has ended early. This is the case if the person has signed out, or if the session's
+// key or token is invalid.
 func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
 	if spent, err := c.o.SingleUse.Spent(ctx, s.id()); err != nil || spent {
 		return spent, err
@@ -178,7 +178,7 @@ func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
 // base returns the path of the session's pages.
 func (s *session) base() string { return sessionPrefix + s.Home + "/" }
 
-// id returns the id that is recorded when the session has been closed.
+// id returns the id under which a closed session is recorded.
 func (s *session) id() string { return "console session " + s.Token }
 
 const maxForm = 1 << 20

@@ -330,8 +330,8 @@ func filterOf(r *http.Request) (f journal.Filter, trouble *problem) {
 }
 
 // listQuery parses the query parameters of a request for a list. It returns the parameters and the value of "limit",
-// which must not exceed the maximum. The map times contains the names of the parameters that are times. listQuery
-// stores each parsed time at the pointer in the map. It rejects parameters that are not listed in known.
+// which must not exceed the maximum. For each parameter that is a time, the map contains a pointer to which listQuery
+// writes the time. It rejects parameters that are not among the known names.
 func listQuery(r *http.Request, most int, times map[string]*time.Time, known ...string) (url.Values, int, *problem) {
 	q, limit := r.URL.Query(), 100
 	for name := range q {

@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// Served gives the intent queue and the agents access to the agents of a daemon. It is created before the daemon. No
-// agent is available until [New] sets the daemon.
+// Served gives access to the agents of a daemon. The intent queue uses it, and so do agents that call other agents. It
+// is created before the daemon. No agent is available until [New] sets the daemon.
 type Served struct{ of atomic.Pointer[Daemon] }
 
 // CallAgent calls another agent on behalf of the same principal. The call goes through the gateway of the called

@@ -67,7 +67,7 @@ type entry struct {
 	parked     bool
 	retired    bool
 	visits     int         // the number of requests so far
-	parking    *time.Timer // runs while the agent has no users; nil until a user has left
+	parking    *time.Timer // the idle timer, which starts when the last user leaves; nil before that
 	fewer      *sync.Cond  // signals changes of users and listeners
 }
 

@@ -139,7 +139,7 @@ func Effects(a *agent.Agent, r agent.Reach) (may, never []string) {
 		}
 	}
 	if len(a.Requirements) > 0 {
-		may = append(may, "the side effects of the tools that you grant")
+		may = append(may, "any side effect of a granted tool")
 	}
 	return OrNone(may), never
 }
@@ -152,8 +152,8 @@ func OrNone(values []string) []string {
 	return values
 }
 
-// OrTheirs is like OrNone if all required servers are resolved. Otherwise, it appends a note to the values: the
-// required servers will use more than these values.
+// OrTheirs is like OrNone if all required servers are resolved. Otherwise, the values are incomplete, and OrTheirs
+// appends a note that says so.
 func OrTheirs(a *agent.Agent, values []string) []string {
 	if len(a.Servers) < len(a.Requirements) {
 		return append(slices.Clone(values), "and whatever the required servers use")

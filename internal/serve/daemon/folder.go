@@ -139,8 +139,8 @@ func settle(all []Found) {
 	}
 }
 
-// checkDuplicate returns an error if an earlier file has the same name or id as f. The parameter named is the earlier
-// file with the same name, or nil. The parameter owner is the earlier file with the same id, or nil.
+// checkDuplicate returns an error if an earlier file has the same name or id as f. The first parameter is the earlier
+// file with the same name, or nil. The second parameter is the earlier file with the same id, or nil.
 func (f *Found) checkDuplicate(named, owner *Found) error {
 	switch {
 	case named != nil && named.Problem != nil:
@@ -219,8 +219,8 @@ func PassedOver(name string) bool {
 
 func extension(path string) string { return strings.ToLower(filepath.Ext(path)) }
 
-// read reads one file of a folder. Paths in messages are relative to the parameter top. The second result is false if
-// the file is not a manifest.
+// read reads one file of a folder. Paths in messages are relative to the top folder. The second result is false if the
+// file is not a manifest.
 func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 	f = Found{Path: path, Name: strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), short: path}
 	if short, err := filepath.Rel(top, path); err == nil {

@@ -124,8 +124,8 @@ func (g meteredGateway) Forward(ctx context.Context, f *call.Forward) (jsontext.
 	return answer, withName(err, g.agent.name)
 }
 
-// Timed returns a DB that records the duration of each write transaction of db in the metrics. After the call, the
-// metrics of the store are read from db.
+// Timed returns a DB that records the duration of each write transaction of db in the metrics. It also sets db as the
+// source of the metrics that come from the store.
 func (m *Metrics) Timed(db state.DB) state.DB {
 	m.db.Store(&db)
 	return timedDB{db, m}

@@ -58,8 +58,8 @@ func WriteKey(h home.Home, key string) (file string, err error) {
 }
 
 // Announce writes daemon.json. If another daemon is running in the same home, Announce writes nothing and returns the
-// presence of the other daemon. If daemon.json describes a daemon that is no longer running, Announce removes the key
-// file of that daemon.
+// [Presence] of that daemon. If daemon.json describes a daemon that is no longer running, Announce removes the key file
+// of that daemon.
 func Announce(ctx context.Context, h home.Home, p Presence) (other *Presence, err error) {
 	if c, err := FindDaemon(h); err == nil {
 		if c.Alive(ctx) {

@@ -68,7 +68,7 @@ func failure(code, message, hint string) *problem {
 // jsonAnswer is an HTTP handler that returns a JSON document or a problem.
 type jsonAnswer func(r *http.Request) (doc any, trouble *problem)
 
-// The type accepted wraps a document that is sent with the status 202 Accepted.
+// accepted is a document that is sent with the status 202 Accepted.
 type accepted struct{ doc any }
 
 func (f jsonAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {

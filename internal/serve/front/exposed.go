@@ -60,7 +60,7 @@ func (a *Agent) capabilityFor(method string) (capability string, ok bool) {
 	}
 }
 
-// The method pass answers requests for resources, prompts and completions.
+// pass handles requests for resources, prompts and completions.
 func (a *Agent) pass(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	capability, exposed := a.capabilityFor(r.Method)
 	own := capability == "prompts" && len(a.Prompts) > 0
@@ -165,7 +165,7 @@ func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Va
 	return result, nil
 }
 
-// The function without returns a copy of the object without the named member.
+// without returns a copy of the object that lacks the named member.
 func without(object jsontext.Value, name string) jsontext.Value {
 	var rest [][]byte
 	rawjson.Members(object, func(n string, value jsontext.Value) {
@@ -190,8 +190,8 @@ const (
 	maxPages = 100
 )
 
-// The method merge asks every server for its list and returns one merged list. If several items have the same name,
-// only the first one is listed. The agent's own prompts come first. The server of each item is stored in a.routes.
+// merge asks every server for its list and returns one merged list. If several items have the same name, only the first
+// one is listed. The agent's own prompts come first. The server of each item is stored in a.routes.
 func (a *Agent) merge(ctx context.Context, r *request, list string, servers []string) jsontext.Value {
 	var all [][]byte
 	to := map[string]string{}
@@ -360,8 +360,7 @@ func (p *peer) claim(uri string, on bool) (changed bool, problem *rpcError) {
 	return true, nil
 }
 
-// The method watch sends a subscribe or unsubscribe request to the server that offers the resource. It returns the
-// server's alias.
+// watch sends a subscribe or unsubscribe request to the server that offers the resource. It returns the server's alias.
 func (a *Agent) watch(ctx context.Context, r *request, method, uri string) (alias string, problem *rpcError) {
 	asked := watchRequest(r, method, uri)
 	if alias, problem = a.serverOf(ctx, asked, uri); problem != nil {

@@ -88,8 +88,8 @@ type Agent struct {
 	Ready func(context.Context) error
 	// Prompts lists the agent's own prompts. They are served in addition to the servers' prompts.
 	Prompts []Prompt
-	// Expose lists what is forwarded between servers and clients in addition to tools. Each element must be listed in
-	// [Exposable].
+	// Expose is the list of features that are forwarded between servers and clients in addition to tools. It can contain
+	// only values from [Exposable].
 	Expose gateway.Exposed
 	// Level sets the minimum level of the log messages from servers to the client c.
 	Level func(ctx context.Context, c *call.Client, level string)
@@ -97,8 +97,8 @@ type Agent struct {
 	Capabilities func(alias string) jsontext.Value
 	// Keys returns the keys that encrypt states. It is called only when a state is sealed or opened.
 	Keys func() (*identity.Keys, error)
-	// Spend records that the sealed state with the given id was used. The first result is false if the state was used
-	// before. The record is kept until the given time.
+	// Spend marks the sealed state with the given id as used. The first result is false if the state was already marked.
+	// The mark is kept at least until the given time.
 	Spend func(ctx context.Context, id string, until time.Time) (first bool, err error)
 	// Release is called when a client has disconnected. The parameter is the client's key.
 	Release func(key string)
@@ -124,7 +124,7 @@ var _ Gateway = (*gateway.Gateway)(nil)
 // the folders in the manifest. Roots are therefore hidden by default.
 const Roots = "roots"
 
-// Exposable lists all values that [Agent.Expose] accepts.
+// Exposable contains all values that are allowed in [Agent.Expose].
 var Exposable = []string{gateway.Sampling, gateway.Resources, gateway.Prompts, Roots}
 
 func (a *Agent) exposes(kind string) bool { return slices.Contains(a.Expose, kind) }
@@ -180,7 +180,7 @@ type request struct {
 // method handles a request. It returns a JSON result or an error.
 type method func(*Agent, context.Context, *request) (jsontext.Value, *rpcError)
 
-// The map methods contains the methods of both protocols. The other maps contain the methods of one protocol only.
+// methods contains the methods of both protocols. Each of the other maps contains the methods of one protocol.
 var (
 	methods = map[string]method{
 		"tools/call":               (*Agent).call,
@@ -263,7 +263,7 @@ func (a *Agent) client(r *request) *call.Client {
 	return nil
 }
 
-// The method offered returns those of the client's capabilities that servers are allowed to use.
+// offered returns the subset of the client's capabilities that servers are allowed to use.
 func (a *Agent) offered(capabilities jsontext.Value) jsontext.Value {
 	kinds := []string{"elicitation"}
 	for _, kind := range []string{gateway.Sampling, Roots} {

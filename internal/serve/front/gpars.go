@@ -17,8 +17,9 @@ const (
 )
 
 // gparsError converts a refusal to the protocol error that GPARS defines for it. It returns nil if GPARS defines no
-// such error, or if the agent's dialect is not GPARS. A denial reveals neither the violated rule nor whether the tool
-// exists. The name of an unavailable server is revealed only to a call that has passed the policy.
+// such error, or if the agent's dialect is not GPARS. The error for a call that is not permitted reveals neither the
+// violated rule nor whether the tool exists. An error contains the name of an unavailable server only if the policy has
+// permitted the call.
 func (a *Agent) gparsError(tool string, r *call.Refusal) *rpcError {
 	who := a.Gateway.Agent()
 	if who.Dialect != agent.GPARS {

@@ -79,7 +79,7 @@ func (h *HTTP) open(id, principal string) *token {
 }
 
 // session returns the session of a request. The caller must call release when the request has been answered. If there
-// is no usable session, the other results are the HTTP status and a message for the client.
+// is no usable session, it returns nil, an HTTP status and a message for the client.
 func (h *HTTP) session(r *http.Request, principal string) (p *httpSession, status int, why string) {
 	ids := r.Header.Values("Mcp-Session-Id")
 	if len(ids) != 1 {
@@ -113,7 +113,8 @@ func (h *HTTP) session(r *http.Request, principal string) (p *httpSession, statu
 	return p, 0, ""
 }
 
-// acquire records that a request is using the session. The caller must call release when the request has been answered.
+// acquire increments the number of requests that use the session. The caller must call release when the request has
+// been answered.
 func (p *httpSession) acquire() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,8 +122,8 @@ func (p *httpSession) acquire() {
 	p.idle.Stop()
 }
 
-// remember records that a session has ended. If there are too many records, it drops arbitrary other records. The
-// caller must hold the mutex.
+// remember adds a session to endedSessions. If the map is full, remember deletes arbitrary other entries. The caller
+// must hold the mutex.
 func (h *HTTP) remember(p *httpSession) {
 	h.endedSessions[p.key] = time.Unix(p.until+1, 0) // the session is valid until the end of this second
 	for key := range h.endedSessions {
@@ -135,7 +136,7 @@ func (h *HTTP) remember(p *httpSession) {
 	}
 }
 
-// sweep drops the records of ended sessions that have expired. The caller must hold the mutex.
+// sweep deletes expired entries from endedSessions. The caller must hold the mutex.
 func (h *HTTP) sweep() {
 	now := time.Now()
 	if now.Sub(h.swept) < time.Minute {
@@ -149,7 +150,8 @@ func (h *HTTP) sweep() {
 	}
 }
 
-// release records that a request no longer uses the session. If the session stays idle, its state is released later.
+// release decrements the number of requests that use the session. If the session stays idle, its state is released
+// later.
 func (p *httpSession) release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,8 +160,8 @@ func (p *httpSession) release() {
 	}
 }
 
-// drop releases a session's state on this replica. The session itself stays valid. If the session has requests in
-// progress, its state is released only if inUse is true.
+// drop releases a session's state on this replica. The session itself stays valid. If requests still use the session,
+// drop does nothing unless inUse is true.
 func (h *HTTP) drop(p *httpSession, inUse bool) {
 	h.mu.Lock()
 	p.mu.Lock()
@@ -199,7 +201,7 @@ func (h *HTTP) end(w http.ResponseWriter, r *http.Request, principal string) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// open allows messages from servers to be sent on the reply s until close is called.
+// open registers the reply s. Messages from servers can be sent on s until close is called.
 func (p *httpSession) open(s *reply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -29,7 +29,7 @@ type peer struct {
 	capabilities jsontext.Value
 	level        int                             // the minimum level of log messages
 	watched      map[string]bool                 // the URIs of subscribed resources
-	running      map[string]context.CancelFunc   // cancels each open request, by request id
+	running      map[string]context.CancelFunc   // the cancel function of each open request, by request id
 	asked        map[string]chan mcpwire.Message // the unanswered questions to the client, by id
 	questions    int                             // the number of questions asked so far
 }
@@ -73,7 +73,7 @@ func (p *peer) Ask(ctx context.Context, method string, params jsontext.Value) (j
 	p.mu.Lock()
 	if len(p.asked) >= maxQuestions {
 		p.mu.Unlock()
-		return nil, fmt.Errorf("the client has not answered %d earlier requests, which is the limit", maxQuestions)
+		return nil, fmt.Errorf("%d requests to the client are still unanswered, which is the limit", maxQuestions)
 	}
 	p.questions++
 	id := strconv.Quote("ambit-" + strconv.Itoa(p.questions))
@@ -103,8 +103,7 @@ func (p *peer) Ask(ctx context.Context, method string, params jsontext.Value) (j
 	}
 }
 
-// The method answered passes the client's answer to the Ask call that waits for it. It drops answers to unknown
-// questions.
+// answered delivers the client's answer to the Ask call that waits for it. It drops answers to unknown questions.
 func (p *peer) answered(m mcpwire.Message) {
 	m.Result, m.Error = slices.Clone(m.Result), slices.Clone(m.Error)
 	p.mu.Lock()

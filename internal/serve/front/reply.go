@@ -88,7 +88,7 @@ func (s *reply) finish(status int, message []byte) {
 	_, _ = s.w.Write(message) // fails only if the client has disconnected
 }
 
-// answer ends a request and sends the result, if the client is still waiting for it.
+// answer completes a request. It sends the result if the client is still waiting for it.
 func (s *reply) answer(ctx context.Context, req *request, result jsontext.Value, problem *rpcError) {
 	if p := s.session; p != nil {
 		p.close(s)
@@ -122,7 +122,7 @@ func (s *reply) fail(status int, id jsontext.Value, problem *rpcError) {
 	s.finish(status, answer(id, nil, problem))
 }
 
-// The method accepted sends the status 202 as the answer to a message that has no result.
+// accepted sends the status 202 for a message that has no result.
 func (s *reply) accepted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -219,7 +219,7 @@ func (a *Agent) openState(ctx context.Context, r *request, raw jsontext.Value) (
 	first, err := a.Spend(ctx, s.ID, until)
 	switch {
 	case err != nil:
-		return nil, errors.New("the store could not be asked whether the state was already used")
+		return nil, errors.New("ambit could not check in the store whether the state was already used")
 	case !first:
 		return nil, errSpentState
 	}

@@ -40,8 +40,8 @@ type session struct {
 	listening context.Context // ends with the client's input
 }
 
-// ServeStdio serves a client that sends one JSON-RPC message per line. It returns when the input has ended or ctx is
-// done, and no call is running. If ctx is done first, a goroutine may still be blocked reading the input.
+// ServeStdio serves a client that sends one JSON-RPC message per line. When the input has ended or ctx is done, it
+// waits for the running calls and returns. If ctx is done first, a goroutine may still be blocked reading the input.
 func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -151,8 +151,8 @@ func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.Wait
 	}
 }
 
-// greet starts the client's notifications and calls [Agent.Greeted]. Only the first call has an effect. Calls for a
-// ping are ignored.
+// greet starts the client's notifications and calls [Agent.Greeted]. It ignores ping requests. After the first other
+// request, it does nothing.
 func (s *session) greet(r *request) {
 	if r.Method == "ping" {
 		return

@@ -45,9 +45,9 @@ func (b binding) wait(ctx context.Context) (*toolserver.Manager, error) {
 	return b.of.servers, nil
 }
 
-// Forward sends a server any request other than a tool call. For a GPARS agent, a policy rule must permit the
-// request, because all permissions of such an agent come from policy rules. The policy treats the request as a call
-// to a tool whose name is the method, such as resources/read.
+// Forward sends a request other than a tool call to a server. For a GPARS agent, a policy rule must permit the request,
+// because all permissions of such an agent come from policy rules. The policy treats the request as a call to a tool
+// whose name is the method, such as resources/read.
 func (b binding) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	s, err := b.wait(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ type Tokens interface {
 
 // Authorize returns a function that adds an authorization header to requests to an agent's remote servers. The header
 // contains the token of a sign-in, and the function also returns this token. If no sign-in covers the server's host,
-// the function adds no header. If the agent requires a sign-in, the function then returns a refusal. Authorize returns
+// the function adds no header. For an agent that requires a sign-in, it returns a refusal instead. Authorize returns
 // nil if it is called without tokens.
 func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Server, http.Header) (string, error) {
 	if tokens == nil {
@@ -117,7 +117,7 @@ func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Serve
 	}
 }
 
-// The method known returns the credentials and tokens that the gateway must redact in results.
+// known returns the credentials and tokens that the gateway must redact in results.
 func (a *Agent) known() ([]guard.Known, error) {
 	var known []guard.Known
 	if wanted := a.wantedSecrets(); len(wanted) > 0 {

@@ -47,8 +47,8 @@ func (a *Agent) gatewayOptions() (gateway.Options, error) {
 	}, nil
 }
 
-// participants returns the intent queue and the memory, which add rows to the transactions of a program's calls.
-// Agents that are not programs have no participants.
+// participants returns the gateway participants of a program: its intent queue and its memory. They add rows to the
+// transactions of the program's calls. Other agents have no participants.
 func (a *Agent) participants(b *store.Store) []gateway.Participant {
 	who := a.manifest.Agent()
 	if !dispatch.TakesIntents(who) {
@@ -59,7 +59,7 @@ func (a *Agent) participants(b *store.Store) []gateway.Participant {
 	}
 }
 
-// The method who returns the agent with the servers and tools that are known so far.
+// who returns the agent with the servers and tools that are known so far.
 func (a *Agent) who() *agent.Agent {
 	if r := a.resolved.Load(); r != nil {
 		return r.Agent()

@@ -48,7 +48,8 @@ type Options struct {
 	// Name is the name that the agent runs under. If Name is empty, the manifest determines the name.
 	Name    string
 	Version string
-	// Store is the store, which the caller closes. If Store is nil, every call is refused for the reason in StoreErr.
+	// Store is the store of this process. The caller closes it. If Store is nil, every call is refused for the reason in
+	// StoreErr.
 	Store    *store.Store
 	StoreErr error
 	// Resolved is the agent with its servers. If Resolved is nil, Start resolves the agent.
@@ -85,7 +86,7 @@ type Options struct {
 	// Operator contains the guardrails that apply to every agent.
 	Operator  guard.Operator
 	Approvals gateway.Approvals
-	// Expose lists what servers are allowed to offer to clients in addition to tools.
+	// Expose is the list of features that servers are allowed to offer to clients in addition to tools.
 	Expose gateway.Exposed
 	// Skill restricts the tools that can be called. A client can restrict them further by choosing an entry of Skills.
 	Skill  call.Allowlist
@@ -151,7 +152,7 @@ type Agent struct {
 	up      chan struct{} // closed when every server has been verified or has failed
 	servers *toolserver.Manager
 	failure *Failure    // set if the agent can never become ready
-	late    atomic.Bool // whether a server failed to start and some servers are still not running
+	late    atomic.Bool // true after a server failed to start, until all failed servers have started
 	skills  *skillSet   // nil without skills
 	wanted  atomic.Pointer[wantedSecrets]
 
@@ -473,7 +474,7 @@ func (a *Agent) State() string {
 		if p.Drifted() {
 			return Quarantined
 		}
-		if !p.OK && (!p.Lazy || p.NotFound) { // a lazy server that exists can be temporarily unavailable
+		if !p.OK && (!p.Lazy || p.NotFound) { // a lazy server that was found may still start later
 			state = Failed
 		}
 	}

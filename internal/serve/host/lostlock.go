@@ -33,7 +33,7 @@ func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
 	switch {
 	case err != nil:
 		return call.Refuse("act", call.StoreUnavailable,
-			"ambit cannot read from the store which ambit.lock was used last: %v", err)
+			"cannot look up the last used ambit.lock in the store: %v", err)
 	case newest == "" && digest == "", newest == digest:
 		return nil
 	case digest == "":
@@ -67,7 +67,7 @@ func drifted(what, fix string) *call.Refusal {
 	return r
 }
 
-// RememberLock records which lock file an agent used last. The parameter path is the path of the agent's manifest.
+// RememberLock records the lock file that an agent used last. The agent is identified by the path of its manifest.
 func RememberLock(ctx context.Context, b *store.Store, path string, who *agent.Agent, lock *pack.Lock) error {
 	digest, err := lockDigest(who, lock)
 	if err != nil || digest == "" {

@@ -23,8 +23,8 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Clients see the skills of a bundle as prompts. The router skill is the first prompt. The manifest contains the
-// names of the skills, so prompts/list answers immediately. The request prompts/get has to wait until the bundle has
+// Clients see the skills of a bundle as prompts. The router skill is the first prompt. The manifest contains the names
+// of the skills, so a prompts/list request is answered immediately. A prompts/get request waits until the bundle has
 // been read. If the bundle differs from the manifest, the agent is not served.
 
 // skillsWait is the time limit for reading a bundle.

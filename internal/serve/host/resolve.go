@@ -82,7 +82,7 @@ func (r *Resolved) Found() []registry.Found {
 	return slices.Clone(r.found)
 }
 
-// Fetched records the digest of a required server's package after the caller has fetched the package.
+// Fetched stores the digest of a required server's package after the caller has fetched the package.
 func (r *Resolved) Fetched(alias, digest string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,14 +94,14 @@ func (r *Resolved) Fetched(alias, digest string) {
 	r.agent.Store(registry.Agent(r.declared, r.found))
 }
 
-// Trust records on this machine that the lock file pins the server to the package.
+// Trust calls [registry.Resolver.Trust], which records that the server f was locked with the package p.
 func (r *Resolved) Trust(f *registry.Found, p pack.LockedPackage) error {
 	return r.Resolver.Trust(f, p)
 }
 
 // Servers returns the specifications of the resolved servers. It returns nil for an agent that declares its own
-// servers. Lazy servers start on demand. The parameter client sends the requests to servers whose addresses come from
-// a registry.
+// servers. Lazy servers start on demand. If the address of a server comes from a registry, requests to the server are
+// sent through the given client.
 func (r *Resolved) Servers(o toolserver.Options, client *egress.Client, lazy bool) []toolserver.Spec {
 	var specs []toolserver.Spec
 	for i, f := range r.Found() {
@@ -174,7 +174,7 @@ func complete(f *registry.Found, s toolserver.Spec, o toolserver.Options, client
 	return s
 }
 
-// public sends requests to addresses that come from a registry. Its client accepts only public addresses.
+// public is an http.RoundTripper for addresses that come from a registry. Its client accepts only public addresses.
 type public struct{ client *egress.Client }
 
 func (p public) RoundTrip(req *http.Request) (*http.Response, error) { return p.client.Do(req) }

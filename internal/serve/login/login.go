@@ -36,8 +36,8 @@ const owner = credential.Own
 // prefix is the prefix of each sign-in's reference in the vault. References in a manifest cannot contain a colon.
 const prefix = "login:"
 
-// NoneError reports that the person is not signed in at the provider Where. If Where is empty, the person is not signed
-// in at all.
+// NoneError reports that the person is not signed in at a provider. The field Where contains the provider. It is empty
+// if the person is not signed in at all.
 type NoneError struct{ Where string }
 
 func (e *NoneError) Error() string {
@@ -47,7 +47,7 @@ func (e *NoneError) Error() string {
 	return "you are not signed in at " + e.Where
 }
 
-// SeveralError reports that more than one sign-in matches. Where lists the providers.
+// SeveralError reports that more than one sign-in matches. The field Where contains their providers.
 type SeveralError struct{ Where []string }
 
 func (e *SeveralError) Error() string {
@@ -79,7 +79,7 @@ const emptyFor = 2 * time.Millisecond
 
 func New(h home.Home, v credential.Vault) *Keeper { return &Keeper{home: h, vault: v, now: time.Now} }
 
-// Keep stores a sign-in. Its tokens are allowed to be sent only to the given hosts.
+// Keep saves a sign-in in the vault. Its tokens can be sent only to the given hosts.
 func (k *Keeper) Keep(l *identity.Login, hosts []string) error {
 	s, err := credential.New(credential.JSON, l.Reveal(), hosts)
 	if err != nil {
@@ -292,7 +292,8 @@ func isName(host string) bool {
 		!strings.ContainsAny(host, "*@ ") && !strings.HasSuffix(host, ".")
 }
 
-// At returns the host that a sign-in must list in order to be used for the given address.
+// At returns the host of an address in the form in which a sign-in lists hosts. For a loopback host, the result
+// includes the port.
 func At(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {

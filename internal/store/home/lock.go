@@ -25,8 +25,8 @@ func lockWithin(ctx context.Context, f *os.File) error {
 	}
 }
 
-// Hold locks a file and returns a function that releases the lock. It creates a missing file, and waits for the lock
-// until ctx is done.
+// Hold acquires the lock on a file and returns a function that releases the lock. It creates a missing file, and waits
+// for the lock until ctx is done.
 func Hold(ctx context.Context, file string) (release func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

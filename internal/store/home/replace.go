@@ -18,7 +18,7 @@ func Replace(file string, mode fs.FileMode, text []byte) error {
 	})
 }
 
-// ReplaceBy is like [Replace], but calls the function write to produce the content.
+// ReplaceBy is like [Replace], but a callback writes the content.
 func ReplaceBy(file string, mode fs.FileMode, write func(io.Writer) error) error {
 	dir := filepath.Dir(file)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(file)+"-*") // mode 0600

@@ -17,7 +17,7 @@ import (
 // shape describes the type of a value in config.toml.
 type shape struct {
 	kind string // the type, as shown in messages
-	// fields maps the name of each setting in a table to the shape of its value.
+	// fields contains the shape of each setting in a table, by name.
 	fields map[string]shape
 	// elem is the shape of every item in a list, or of every value in a table. If elem is set, a table can contain
 	// settings of any name.
@@ -210,8 +210,7 @@ func quoteKey(name string) string {
 	return strconv.Quote(name)
 }
 
-// suggestion returns a hint that contains the known name most similar to name. It returns "" if no known name is
-// similar.
+// suggestion returns a hint with the most similar known name. It returns "" if no known name is similar.
 func suggestion(name string, known fields) string {
 	if near := diag.Closest(name, slices.Sorted(maps.Keys(known))); near != "" {
 		return "; did you mean " + strconv.Quote(near) + "?"

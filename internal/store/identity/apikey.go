@@ -90,7 +90,7 @@ type APIKeys struct {
 
 // KeyChange describes a new key or the revocation of a key.
 type KeyChange struct {
-	// Made is the new key. Old is the key that Made replaces, or nil.
+	// Made is the new key. Old is the key that the new key replaces, or nil.
 	Made, Old *APIKey
 	// Revoked is the id of the revoked key. It is empty if the change is a new key.
 	Revoked string

@@ -111,7 +111,7 @@ func Unbegun(ctx context.Context, db state.DB, file string) error {
 		})
 	})
 	if err == nil && begun {
-		err = fmt.Errorf("%w, or was never on this machine: the store was created with a root key, and %s does not exist",
+		err = fmt.Errorf("%w from this machine: the store was created with a root key, and %s does not exist",
 			ErrNoRoot, file)
 	}
 	return err

@@ -83,8 +83,8 @@ var (
 	ErrSignedOut = errors.New("the sign-in has ended")
 )
 
-// NewDevice discovers the endpoints of the provider and returns a Device. The callback secret returns the client
-// secret. The callback is nil for a public client, which is the usual kind of client for a desktop program.
+// NewDevice discovers the endpoints of the provider and returns a Device. The callback returns the client secret. It is
+// nil for a public client, which is the usual kind of client for a desktop program.
 func NewDevice(ctx context.Context, c LoginConfig, secret func() string) (*Device, error) {
 	if err := CheckIssuer(c.Issuer); err != nil {
 		return nil, err
@@ -194,7 +194,8 @@ func (d *Device) Begin(ctx context.Context) (*Code, error) {
 	return c, nil
 }
 
-// seconds returns n seconds, but at most limit. It returns fallback if n is not positive.
+// seconds converts n seconds to a duration. Longer durations are reduced to the limit. If n is not positive, the result
+// is the fallback.
 func seconds(n float64, limit, fallback time.Duration) time.Duration {
 	switch {
 	case !(n > 0):
@@ -340,8 +341,8 @@ func (e *oauthError) Error() string {
 	return s
 }
 
-// post sends a form to an endpoint and decodes the response into answer, unless answer is nil. An OAuth error response
-// is returned as an oauthError. All other failures wrap ErrProvider.
+// post sends a form to an endpoint and decodes the response into the value that answer points to. If answer is nil, the
+// response is not decoded. An OAuth error response is returned as an oauthError. All other failures wrap ErrProvider.
 func (d *Device) post(ctx context.Context, endpoint string, form url.Values, answer any) error {
 	form.Set("client_id", d.config.ClientID)
 	if d.secret != nil {

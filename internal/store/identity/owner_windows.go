@@ -22,7 +22,7 @@ func owned(path string, _ fs.FileInfo) (bool, error) {
 	if owner.Equals(user.User.Sid) {
 		return true, nil
 	}
-	// Files that an administrator creates are owned by the Administrators group.
+	// Windows can make the Administrators group the owner of a file that an administrator creates.
 	admins := owner.IsWellKnown(windows.WinBuiltinAdministratorsSid)
 	return admins && windows.GetCurrentProcessToken().IsElevated(), nil
 }

@@ -55,7 +55,8 @@ func (p *Principal) SeesAll() bool { return p.Admin || p.Everywhere }
 // localRealm is the suffix of the names of local users. A token is rejected if its principal name has this suffix.
 const localRealm = "@local"
 
-// keyRealm is a prefix of principal names. It marks API keys that were created without a principal name.
+// keyRealm is the prefix of default principal names. The default name of an API key is keyRealm followed by the key's
+// id.
 const keyRealm = "key:"
 
 // LocalName returns the principal name of the current user: <os user>@local.

@@ -69,8 +69,8 @@ type checker struct {
 	held   int64   // the size of the last confirmed claim
 	signed int64   // the number of records that a checkpoint covers
 	erased int64   // the number of records without content
-	// If erasable is set, every record without content is accepted. Otherwise, the roster must record its erasure. The
-	// roster record can come after the erased record.
+	// If erasable is set, every record without content is accepted. Otherwise, a record without content is accepted only
+	// if the roster records its erasure. The roster record can come after the erased record.
 	erasable bool
 	empty    []span // the ranges of records without content
 	edge     edge
@@ -88,7 +88,7 @@ func newChecker(log int64, claims []claim, erasable bool, r *roster) (*checker, 
 	return c, c.checkClaims()
 }
 
-// checkLeaf checks the next record. The argument record is nil if the record has no content.
+// checkLeaf checks the next record. A record without content is passed as nil.
 func (c *checker) checkLeaf(seq int64, hash, record []byte) error {
 	next := c.edge.size
 	switch {
@@ -194,8 +194,8 @@ func newRoster() *roster {
 
 var kindPrefix = []byte(`"kind":"log_`)
 
-// add reads a record of log 0. It ignores records that are not roster records. The size of the record's head is n
-// bytes. The edge of log 0 before the record is passed as before.
+// add reads a record of log 0. It ignores records that are not roster records. The first n bytes of the record are its
+// head. The last parameter is the edge of log 0 before this record.
 func (r *roster) add(record []byte, n int, before *edge) error {
 	if !bytes.HasPrefix(record[n:], kindPrefix) {
 		return nil

@@ -157,8 +157,8 @@ func (j *Journal) sign(log, size int64, root tlog.Hash) ([]byte, error) {
 	return note.Sign(&note.Note{Text: text}, noteSigner{v, j.signer})
 }
 
-// checkpointDue reports whether an append must make a checkpoint. The parameter size is the size of the log after the
-// append. The first record of a log always gets a checkpoint, because Verify rejects a log without checkpoints.
+// checkpointDue reports whether an append must make a checkpoint. The given size of the log includes the appended
+// records. The first record of a log always gets a checkpoint, because Verify rejects a log without checkpoints.
 func (j *Journal) checkpointDue(now time.Time, size int64) bool {
 	return size == 1 || size%stride == 0 || now.UnixMicro()-j.marked.Load() >= checkpointInterval.Microseconds()
 }

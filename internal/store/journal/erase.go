@@ -40,7 +40,7 @@ func (j *Journal) Erase(ctx context.Context, cutoff time.Time, principal string)
 			if err := j.InForce(tx); err != nil {
 				return err
 			}
-			// An older version of ambit stored hashes of values in this table.
+			// Delete the hashes of values that an older version of ambit stored in this table.
 			if _, err := tx.Exec(`DELETE FROM words WHERE log = $1`, log); err != nil {
 				return err
 			}
@@ -75,7 +75,7 @@ func (e *Erasure) text(target *Roster, before *edge) []byte {
 		e.Key, target.Log, target.Size, before.size, before.root())
 }
 
-// signErasure returns a signed statement that a log is erased up to a size. The parameter before is the edge of log 0
+// signErasure returns a signed statement that a log is erased up to a size. The second parameter is the edge of log 0
 // before the record of the erasure.
 func (j *Journal) signErasure(target *Roster, before *edge) *Erasure {
 	e := &Erasure{Key: j.key.String()}

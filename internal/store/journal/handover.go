@@ -150,7 +150,7 @@ func readHandovers(tx state.Tx) (list []Handover, err error) {
 	return list, err
 }
 
-// keyring reads the handovers in the store. It returns two things: the journal's keyring, and the handovers.
+// keyring reads the handovers in the store and returns them together with the journal's keyring.
 func (j *Journal) keyring(tx state.Tx) (*keyring, []Handover, error) {
 	list, err := readHandovers(tx)
 	if err != nil {

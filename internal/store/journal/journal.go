@@ -45,8 +45,8 @@ func New(db state.DB, signer ed25519.PrivateKey, name string) *Journal {
 	}
 }
 
-// Through replaces the journal's database with a wrapper around it, for example to measure the time of transactions.
-// Call Through before any other method.
+// Through replaces the journal's database with a wrapper around it, for example to measure the time of transactions. It
+// must be called before any other method.
 func (j *Journal) Through(db state.DB) { j.db = db }
 
 // Enter announces a call that will be recorded. The returned function must be called after the call is recorded. The
@@ -81,8 +81,8 @@ func (j *Journal) Append(tx state.Tx, r *Record) (seq int64, err error) {
 	return r.Seq, err
 }
 
-// add appends records and returns the sequence number of the last record. The parameter bodies contains the encoded
-// records without their heads. If a checkpoint is due between two records, add makes the checkpoint between them.
+// add appends records and returns the sequence number of the last record. Each element of bodies is an encoded record
+// without its head. If a checkpoint is due between two records, add makes the checkpoint between them.
 func (j *Journal) add(tx state.Tx, bodies [][]byte, now time.Time) (last int64, err error) {
 	for len(bodies) > 0 {
 		a, n, err := j.addSome(tx, bodies, now)
@@ -200,8 +200,8 @@ func (a *appender) append(tx state.Tx, log int64, bodies [][]byte) error {
 
 // enroll appends a record to log 0, the roster.
 func (j *Journal) enroll(tx state.Tx, r *Record) error {
-	// This update makes concurrent transactions that write to the roster conflict, so that the store repeats one of
-	// them.
+	// This update causes a conflict between concurrent transactions that write to the roster, so that the store repeats
+	// one of them.
 	if _, err := tx.Exec(`UPDATE heads SET size = size WHERE log = 0`); err != nil {
 		return err
 	}

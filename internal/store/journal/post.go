@@ -52,7 +52,7 @@ type posting struct {
 // in this directory.
 func (j *Journal) SetWALDir(dir string) { j.posting.dir = dir }
 
-// StartWAL starts a write-ahead log of this process. From then on, the method Note writes to that log. StartWAL does
+// StartWAL starts a write-ahead log of this process. From then on, [Journal.Note] writes to that log. StartWAL does
 // nothing if no directory is set. Only a long-running process should call StartWAL. Many records are written faster
 // with a write-ahead log, but a single record is written more slowly.
 func (j *Journal) StartWAL() {
@@ -134,7 +134,8 @@ func (j *Journal) postCurrent(ctx context.Context) error {
 	return j.postFile(ctx, name, size, false)
 }
 
-// rotateLater makes this process close the new file after fileTime. The name is empty if there is no file.
+// rotateLater sets a timer that closes the current file after fileTime, and stops any earlier timer. If the name is
+// empty, there is no current file, and no new timer is set.
 func (j *Journal) rotateLater(name string) {
 	p := &j.posting
 	p.mu.Lock()
@@ -207,8 +208,8 @@ func (j *Journal) postNews(ctx context.Context, name string, over bool) error {
 	return j.postFile(ctx, name, wal.ToEnd, over)
 }
 
-// postFile posts the entries of a file up to an offset. If over is set, no more entries will be added to the file, and
-// an incomplete entry at the end of the file is recorded too.
+// postFile posts the entries of a file up to an offset. The last parameter is true if no more entries will be added to
+// the file. In that case, postFile also records an incomplete entry at the end of the file.
 func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool) error {
 	for more := true; more; {
 		err := j.db.Write(ctx, func(tx state.Tx) error {
@@ -237,12 +238,12 @@ func (j *Journal) postFile(ctx context.Context, name string, to int64, over bool
 	return nil
 }
 
-// errCorrupt means that an entry that this process wrote to the file can no longer be read. In that case, the method
-// Note stops using the write-ahead log. The damage is recorded when no more entries can be added to the file.
+// errCorrupt means that this process can no longer read an entry that it wrote to the file. In that case,
+// [Journal.Note] stops using the write-ahead log. The damage is recorded when no more entries can be added to the file.
 var errCorrupt = errors.New("an entry in the write-ahead log was changed before ambit copied it to the journal")
 
-// unposted reads the next entries to post. A missing file has no entries, because a file is removed only after all
-// its entries were posted.
+// unposted reads the next entries to post. It returns none if the file is missing, because a file is removed only after
+// all its entries were posted.
 func (j *Journal) unposted(tx state.Tx, name string, to int64) (e wal.Entries, err error) {
 	var from int64
 	err = tx.Query(`SELECT posted FROM daybooks WHERE name = $1`, []any{name},

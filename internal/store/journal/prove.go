@@ -238,7 +238,7 @@ func (p *Proof) checkInclusion(mark Checkpoint, out *Proven) error {
 		}
 	}
 	if err := tlog.CheckRecord(p.Path, mark.Size, mark.Root, p.Seq, *p.Hash); err != nil {
-		return fmt.Errorf("the checkpoint does not cover this record at position %d of log %d", p.Seq, p.Log)
+		return fmt.Errorf("the proof does not show that the record is at position %d of log %d", p.Seq, p.Log)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ type matcher struct {
 	// decoding the record.
 	texts  [][]byte
 	lookup lookup
-	// If calls is not nil, only calls with these ids match.
+	// Unless this map is nil, only calls with these ids match.
 	calls map[string]bool
 }
 
@@ -145,10 +145,10 @@ type backwardReader struct {
 	j     *Journal
 	log   int64
 	next  int64 // the end of the records that are not read yet
-	size  int64 // how many records the last read requested
+	size  int64 // the number of records that were requested in the last read
 	c     *matcher
 	found []Entry // the matches that are not returned yet, newest first
-	stuck bool    // whether the index cannot be extended, so that unindexed blocks must be read
+	stuck bool    // true if the index cannot be extended; unindexed blocks must then be read
 }
 
 // fill reads records until at least one matches or no records are left.

@@ -173,7 +173,7 @@ func (r *nodeReader) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 }
 
 func (r *nodeReader) node(level int, n int64) (tlog.Hash, error) {
-	above := level % tileHeight // the height of the node above the hashes in the tile
+	above := level % tileHeight // how many levels the node is above the hashes in the tile
 	first := n << above
 	hashes, err := r.tileHashes(int64(level/tileHeight), first/tileWidth)
 	if err != nil {

@@ -100,7 +100,7 @@ func (v *verification) run(ctx context.Context) error {
 			}
 		}
 	}
-	if err := v.roster.checkLogs(there); err != nil { // the loop does not check this if log 0 is missing
+	if err := v.roster.checkLogs(there); err != nil { // if log 0 is missing, the loop did not call checkLogs
 		return err
 	}
 	for log, claims := range given {

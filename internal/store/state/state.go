@@ -18,8 +18,8 @@ import (
 // DB is a store.
 type DB interface {
 	// Write runs f in a transaction. When Write returns nil, the transaction is on disk. If f fails, Write undoes the
-	// changes of f and returns the error. Transactions that wait at the same time are committed together. Because Write
-	// can run f more than once, f must change only data in its Tx, and variables that f resets at its start.
+	// changes of f and returns the error. Transactions that wait at the same time are committed together. Write can run f
+	// more than once. Outside its Tx, f must therefore change only variables that it resets at its start.
 	Write(ctx context.Context, f func(Tx) error) error
 	// Read runs f on one snapshot of the store.
 	Read(ctx context.Context, f func(Tx) error) error

@@ -27,7 +27,7 @@ func newIntake(b *Bundle) *intake {
 	return &intake{of: b, names: unzip.Names{}, left: maxUnpacked}
 }
 
-// add adds a file to the bundle and calls open to get the content of the file. It skips folders and hidden files, and
+// add adds a file to the bundle. It calls open() to get the content of the file. It skips folders and hidden files, and
 // reports any other kind of entry as a problem. It returns false if the caller must stop adding files.
 func (in *intake) add(name string, mode fs.FileMode, open func() (io.ReadCloser, error)) bool {
 	b := in.of
@@ -107,7 +107,7 @@ func isHidden(name string) bool {
 }
 
 func (b *Bundle) readTar(data []byte) {
-	packed := bytes.NewReader(data) // gzip does not read ahead, so packed still contains any data after the archive
+	packed := bytes.NewReader(data) // gzip does not read ahead, so any data after the archive stays in this reader
 	unzipped, err := gzip.NewReader(packed)
 	if err != nil {
 		b.report(ruleUnreadable, "", 0, "the archive is damaged")

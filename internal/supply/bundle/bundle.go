@@ -188,8 +188,8 @@ func (b *Bundle) report(r *diag.Rule, path string, line int, format string, args
 	b.Problems = append(b.Problems, Problem{r.Code, r.Severity, path, line, fmt.Sprintf(format, args...), r.Fix})
 }
 
-// Open reads and checks a bundle. The parameter name is the path of a folder, of the manifest in a folder, or of an
-// archive. Open fails only if the path cannot be read. Problems in the bundle are listed in the field Problems.
+// Open reads and checks the bundle at a path. The path can be a folder, the manifest in a folder, or an archive. Open
+// fails only if the path cannot be read. Problems in the bundle are listed in the field Problems.
 func Open(name string) (*Bundle, error) {
 	b, err := read(name)
 	if err != nil {

@@ -100,7 +100,7 @@ func credentialFor(slots []findagent.CredentialSlot, address string) string {
 	return ""
 }
 
-// The function tool returns a tool with an argument for every placeholder in text.
+// tool returns a FindAgent tool with an argument for every placeholder in the given text.
 func tool(name, description string, a *findagent.Action, text string) findagent.Tool {
 	properties, required := map[string]any{}, []string{}
 	for _, p := range placeholder.FindAllStringSubmatch(text, -1) {

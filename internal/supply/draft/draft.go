@@ -74,7 +74,7 @@ type Result struct {
 	Files    []File
 }
 
-// Make assembles the manifest. The parameter known is the catalogue of tool servers.
+// Make assembles the manifest. It looks up tool servers in the given catalogue.
 func (d *Draft) Make(known *catalog.Catalog) (*Result, error) {
 	var wrong []string
 	r := &Result{}
@@ -132,7 +132,7 @@ func document(v any) []byte {
 	return []byte(b.String())
 }
 
-// words splits the items of list at commas. It drops empty words and duplicates.
+// words splits each item at commas. It drops empty words and duplicates.
 func words(list []string) []string {
 	all := []string{}
 	for _, item := range list {

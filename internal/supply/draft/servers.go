@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
 )
 
-// server is a catalogue entry that the draft uses, with its name in the draft and its catalogue id.
+// server is a catalogue entry with its catalogue id, and with the name that the draft uses for the server.
 type server struct {
 	name, id string
 	*catalog.Entry

@@ -14,15 +14,15 @@ import (
 // meaning of the command, because the next word would take its place. If such an argument could be a secret, the
 // second result is false and the server is not imported.
 //
-// copyArguments calls env for each environment variable that an option sets. The parameter given of env is true if the
-// option contains a value.
+// copyArguments calls env() for each environment variable that an option sets. The last argument of env() reports
+// whether the option contains a value.
 func (b *builder) copyArguments(what, command string, args []string,
 	env func(name, value string, given bool),
 ) (out []string, ok bool) {
 	w := &walk{builder: b, what: what, env: env, out: []string{}, left: -1}
 	w.enter(command, true)
 	refuse := func(name string) ([]string, bool) {
-		b.note(Dropped, what, "%s could be a secret or refer to one, and the command cannot be copied without it", name)
+		b.note(Dropped, what, "the command cannot be copied, because %s could be a secret or refer to one", name)
 		return nil, false
 	}
 	for w.at < len(args) {
@@ -73,8 +73,8 @@ type walk struct {
 	left      int // the number of arguments that were copied before the first argument was dropped, or -1
 }
 
-// enter starts reading the arguments of a program. The parameter understood is true if every argument before the
-// program was understood.
+// enter starts reading the arguments of a program. The bool parameter reports whether every argument before the program
+// was understood.
 func (w *walk) enter(command string, understood bool) {
 	w.family = familyOf(command)
 	w.hasTarget = w.family == nil
@@ -131,8 +131,8 @@ func (w *walk) next(args []string) (taken int, refused string) {
 	return w.readOther(arg, next)
 }
 
-// isShort reports whether arg is a one-letter option of a container program, whose value can follow the letter
-// directly.
+// isShort reports whether arg is a one-letter option of a container program. The value of such an option can follow the
+// letter directly.
 func (w *walk) isShort(arg string) bool {
 	return w.container && dashed(arg) && !strings.HasPrefix(arg, "--")
 }
@@ -176,8 +176,8 @@ func (w *walk) readFamilyOption(arg, next string) (taken int, refused string) {
 	return 0, ""
 }
 
-// variableOf reads an option of a container program. If the option sets an environment variable, variableOf returns
-// that variable in the form name or name=value. The second result is the number of arguments that the option takes.
+// variableOf reads an option of a container program. If the option sets an environment variable, the first result is
+// NAME or NAME=value. The second result is the number of arguments that the option takes.
 func variableOf(arg, next string) (set string, words int) {
 	if long, joined := strings.CutPrefix(arg, "--env="); joined {
 		return long, 1
@@ -192,9 +192,9 @@ func variableOf(arg, next string) (set string, words int) {
 	return "", 0
 }
 
-// readName reads a word of the subcommand, or the program or package to run. It is called only if every argument
-// before the word was understood. Because the name of a package can look like a secret, a word that looks like a
-// secret is copied if it has the form of a package name.
+// readName reads a word of the subcommand, or the program or package to run. It is called only if every argument before
+// the word was understood. The name of a package can look like a secret. If a word has the form of a package name,
+// readName therefore copies the word even if it looks like a secret.
 func (w *walk) readName(arg string) (taken int, refused string) {
 	if !w.begun {
 		words := strings.TrimSpace(w.words + " " + arg)
@@ -264,7 +264,7 @@ func (w *walk) readOther(arg, next string) (taken int, refused string) {
 		return 0, "the value of " + arg
 	case option && next != "" && !dashed(next) && w.isSecret(arg, next):
 		if !w.hasTarget || doubtful(arg, next) {
-			return 0, "the value of " + arg // next may be the program to run, or a count as in --max-tokens
+			return 0, "the value of " + arg // the value may be the program to run, or a count as in --max-tokens
 		}
 		w.withholdValue(next)
 		w.note(Secret, w.what, "%s and its value are not copied: pass the value in an environment variable", arg)
@@ -300,8 +300,8 @@ func (w *walk) drop(arg string) {
 	w.note(Secret, w.what, "argument %d is not copied, because it could be a secret or refer to one", w.at+1)
 }
 
-// withholdValue withholds a value. If the value has the form name:value, the part after the colon is also withheld by
-// itself.
+// withholdValue withholds a value. If the value has the form name:value, withholdValue withholds both the whole text
+// and the part after the colon.
 func (w *walk) withholdValue(value string) {
 	w.withhold(value)
 	if _, behind, found := strings.Cut(value, ":"); found {

@@ -23,7 +23,7 @@ const (
 	maxArchive  = 256 << 20
 )
 
-// The method bundle converts an MCPB bundle, which is a zip archive with a server and its files.
+// bundle converts an MCPB bundle, which is a zip archive with a server and its files.
 func (b *builder) bundle(file string) (*Result, error) {
 	archive, err := openArchive(file)
 	if err != nil {

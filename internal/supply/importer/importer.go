@@ -46,7 +46,7 @@ const (
 	Secret = "secret"
 )
 
-// Note is a message about the import that the user must check.
+// Note is a message that the user must check after the import.
 type Note struct {
 	Kind   string `json:"kind"`
 	What   string `json:"what"`
@@ -65,13 +65,13 @@ type Result struct {
 	// Next is the ambit command to run next: lock, verify or inspect.
 	Next string
 
-	// unpack writes the files that the manifest needs to dir, which is the folder of the manifest. It is nil if the
-	// manifest needs no files.
+	// unpack writes additional files for the manifest to dir, which is the folder of the manifest. It is nil if the
+	// manifest needs no additional files.
 	unpack func(dir string) error
 }
 
-// Unpack writes the files that the manifest needs to dir, which is the folder of the manifest. It returns false if the
-// manifest needs no files.
+// Unpack writes additional files for the manifest to dir, which is the folder of the manifest. It returns false if the
+// manifest needs no additional files.
 func (r *Result) Unpack(dir string) (bool, error) {
 	if r.unpack == nil {
 		return false, nil
@@ -96,8 +96,8 @@ const (
 	maxDepth = 200
 )
 
-// Import creates a manifest from the file or folder at path. The parameter output is the folder where the caller will
-// write the manifest. Paths in the manifest are relative to that folder.
+// Import creates a manifest from the file or folder at path. Paths in the manifest are relative to output, which is the
+// folder where the caller will write the manifest.
 func Import(path, output string) (*Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {

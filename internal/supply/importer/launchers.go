@@ -15,8 +15,9 @@ type family struct {
 	// false, a command without a subcommand can only run a file.
 	subcommands string
 	bare        bool
-	// These fields are lists of options. The options in switches have no value. All other options have a value. For an
-	// option in packages, the value is a package. For an option in modules, the value is the module to run.
+	// Each of these fields lists options. The options in the switches field have no value. All other options have a
+	// value. For an option in the packages field, the value is a package. For an option in the modules field, the value
+	// is the module to run.
 	switches, values, packages, modules string
 	// container is true if the launchers have options that set environment variables. otherContext is true if the
 	// launchers run a program as a different user or in a different environment.

@@ -75,7 +75,7 @@ func (b *builder) openAPI(name string, root map[string]any) (*Result, error) {
 	}, err
 }
 
-// The method server sets the address of the API to the first public address in the description.
+// server sets the address of the API to the first public address in the description.
 func (a *api) server() {
 	servers := list(a.root["servers"])
 	for i, item := range servers {
@@ -99,7 +99,7 @@ func (a *api) server() {
 		}
 		a.base, a.host = strings.TrimSuffix(kept, "/"), strings.ToLower(u.Hostname())
 		if len(servers) > 1 {
-			a.note(Dropped, "servers", "only address %d of the %d addresses is used", i+1, len(servers))
+			a.note(Dropped, "servers", "only address %d of %d is used", i+1, len(servers))
 		}
 		return
 	}
@@ -189,7 +189,7 @@ func (a *api) operations() {
 
 var notName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// The method tool converts one operation to a tool. The second result is false if the operation cannot be converted.
+// tool converts one operation to a tool. The second result is false if the operation cannot be converted.
 func (a *api) tool(path, method string, item, op map[string]any) (findagent.Tool, bool) {
 	name := strings.Trim(notName.ReplaceAllString(cmp.Or(text(op["operationId"]), method+"_"+strings.Trim(path, "/{}")),
 		"_"), "_")
@@ -246,8 +246,8 @@ const (
 	maxSchemas = 1000
 )
 
-// authorize adds a credential to the action act, for the first security requirement that ambit supports. It returns
-// false if the operation needs a credential that ambit cannot send.
+// authorize adds a credential to an action, for the first security requirement that ambit supports. It returns false if
+// the operation needs a credential that ambit cannot send.
 func (a *api) authorize(what string, op map[string]any, act *findagent.Action) bool {
 	required, set := op["security"].([]any)
 	if !set {

@@ -33,8 +33,8 @@ func (in *input) schema() map[string]any {
 
 var parameterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
 
-// addParameters adds the path, query and header parameters of an operation to the input and to the action act. Because
-// the template of a request has no optional parts, an optional parameter is added only if its default can be sent.
+// addParameters adds the path, query and header parameters of an operation to the input and to the action. Because the
+// template of a request has no optional parts, an optional parameter is added only if its default can be sent.
 func (in *input) addParameters(what, path string, shared, own []any, act *findagent.Action) (query string, ok bool) {
 	in.path = path
 	all := map[string]map[string]any{}
@@ -260,7 +260,7 @@ func (a *api) clean(v any, depth int) map[string]any {
 	return out
 }
 
-// copyType copies the type and the enum of the schema o to out.
+// copyType copies the type and the enum from one schema to another.
 func (a *api) copyType(o, out map[string]any) {
 	var kinds []any
 	for _, t := range append(texts([]any{o["type"]}), texts(o["type"])...) {
@@ -303,7 +303,7 @@ func scalar(v any) bool {
 	return false
 }
 
-// copyProperties copies the properties of the schema o to out, except read-only properties.
+// copyProperties copies the properties from one schema to another, except read-only properties.
 func (a *api) copyProperties(o, out map[string]any, depth int) {
 	props := object(o["properties"])
 	if len(props) == 0 {

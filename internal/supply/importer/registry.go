@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The method registry converts a server.json from the MCP registry. It uses the first package that ambit can use. If
-// there is no such package, it uses the first remote address.
+// registry converts a server.json from the MCP registry. It uses the first package that ambit can use. If there is no
+// such package, it uses the first remote address.
 func (b *builder) registry(root map[string]any) (*Result, error) {
 	full := text(root["name"])
 	name := cmp.Or(path.Base(full), "server")

@@ -203,8 +203,8 @@ func (b *builder) cleanURL(what, raw string) (clean string, ok bool) {
 	return u.String(), true
 }
 
-// The method query removes the secrets from the query of a URL. It keeps the other parameters, because they could be
-// limits that the user set. It returns false if one of the other parameters could be a secret.
+// query removes the secrets from the query of a URL. It keeps the other parameters, because they could be limits that
+// the user set. It returns false if one of the other parameters could be a secret.
 func (b *builder) query(what string, u *url.URL) (ok bool) {
 	var kept []string
 	left := false
@@ -257,8 +257,8 @@ const (
 )
 
 // packageSpec matches harmless arguments that look like a token: packages with a version, and words that are separated
-// by slashes. It does not match user/password9x. versioned is less strict and also matches Admin@12, so it is used
-// only where a package is expected.
+// by slashes. It does not match user/password9x. The variable versioned holds a less strict expression, which also
+// matches Admin@12. That expression is used only where a package is expected.
 var (
 	packageSpec = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[a-z][a-z0-9_.-]*(\[[\w,]+\])?(@` +
 		`|==)([~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$` +

@@ -172,7 +172,7 @@ func (b *builder) fillLocal(what string, s *server, e *matrix.ServerEntry, refs 
 		for _, a := range s.args {
 			b.withhold(a)
 		}
-		b.note(Dropped, what, "the command starts env with options; use the program itself as the command")
+		b.note(Dropped, what, "the command runs \"env\" with options; use the program itself as the command")
 		return false
 	case b.risky(s.command) && !b.isPlainName(s.command) &&
 		!strings.ContainsAny(s.command, `/\`), strings.Contains(s.command, "$"), secretlike.Find(s.command).Found():
@@ -378,9 +378,8 @@ func notFromRegistry(arg string) bool {
 			func(ext string) bool { return strings.HasSuffix(file, ext) })
 }
 
-// findVersion finds the version after the name of the package. The result arg points to the argument that contains the
-// package. It is nil if there is no version. (*arg)[:name] is the name of the package, and (*arg)[from:] is the
-// version.
+// findVersion finds the version after the name of the package. The first result points to the argument that contains
+// both. It is nil if there is no version. (*arg)[:name] is the name of the package, and (*arg)[from:] is the version.
 func findVersion(e *matrix.ServerEntry) (arg *string, from, name int) {
 	arg = packageOf(e)
 	if arg == nil {

@@ -87,7 +87,7 @@ func scriptEnviron(home string) []string {
 	return append(inherited(basicVariables.contains), "HOME="+home, "USERPROFILE="+home)
 }
 
-// inherited returns the environment variables of this process for which wanted returns true.
+// inherited returns the environment variables of this process whose names the callback accepts.
 func inherited(wanted func(name string) bool) []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")

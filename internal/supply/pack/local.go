@@ -78,7 +78,7 @@ func (c *command) identifyLocal() (Ref, error) {
 	return Ref{Kind: Program, Name: program, Args: c.argv[1:]}, nil
 }
 
-// The method script identifies the file that an interpreter runs.
+// script identifies the file that an interpreter runs.
 func (c *command) script(name string, in interpreter) (Ref, error) {
 	ref := Ref{Kind: File, Runtime: c.argv[0]}
 	if name == "bun" && slices.Equal(c.next(1), []string{"run"}) {

@@ -103,9 +103,9 @@ func (l *Lock) Want(p LockedPackage) Want {
 	return w
 }
 
-// Locked returns the package's entry for a lock file. The parameter old is the entry to replace, or nil. If the
-// archive and the install scripts have not changed, the old builds for other platforms are kept. For npm, the list of
-// dependencies must be unchanged too.
+// Locked returns the package's entry for a lock file. The argument is the entry to replace, or nil. If the archive and
+// the install scripts have not changed, the old builds for other platforms are kept. For npm, the list of dependencies
+// must be unchanged too.
 func (p *Package) Locked(old *LockedPackage) LockedPackage {
 	l := LockedPackage{Kind: p.Kind, Name: p.Name, Version: p.Version, Digest: p.Digest, Scripts: p.Scripts}
 	if p.Tree == "" {
@@ -216,7 +216,7 @@ func oneLineEach(b *bytes.Buffer, object []byte) error {
 	return nil
 }
 
-// UpdateLock reads the lock file at path, calls change with the lock, and replaces the file with the result.
+// UpdateLock reads the lock file at path, lets the callback change the lock, and replaces the file with the result.
 // Concurrent updates by the same user wait for each other. A missing file is treated as an empty lock. If the file
 // cannot be read, UpdateLock fails and does not change the file. The first result reports whether the content of the
 // file changed.

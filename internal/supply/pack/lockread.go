@@ -38,7 +38,7 @@ var (
 	ruleEntry   = Rules.Get("LK005")
 )
 
-// Problems lists all problems in a lock file, in the order of the file.
+// Problems lists all problems in a lock file, sorted by their position in the file.
 type Problems []diag.Diagnostic
 
 func (p Problems) Error() string {
@@ -68,8 +68,8 @@ type lockFile struct {
 	Dependencies map[string]jsontext.Value `json:"dependencies,omitempty"`
 }
 
-// ParseLock parses a lock file and checks every hash in it. The parameter name is the name of the file in errors. If
-// the lock file is invalid, the error wraps [Problems].
+// ParseLock parses a lock file and checks every hash in it. Errors refer to the file by the given name. If the lock
+// file is invalid, the error wraps [Problems].
 func ParseLock(name string, text []byte) (*Lock, error) {
 	if len(text) > doc.MaxBytes || !utf8.Valid(text) {
 		return nil, fail(LockInvalid, name, "the lock file is too large or not UTF-8", lockAgain, nil, lockCommand)
@@ -109,8 +109,8 @@ func ParseLock(name string, text []byte) (*Lock, error) {
 
 type lockReader struct {
 	read.Reader
-	// The keys of these two maps are digests. The values are lists of dependencies and tool definitions, in canonical
-	// form.
+	// The keys of both maps are digests. The values are canonical JSON: the first map contains lists of dependencies, and
+	// the second map contains tool definitions.
 	lists, definitions map[string][]byte
 }
 
@@ -229,7 +229,8 @@ func (r *lockReader) pkg(v doc.Value) {
 	r.isDigest(o.Get("digest", read.Presence(stored || kind == File || kind == Program)))
 	builds := o.Get("builds", read.Presence(stored))
 	if builds.Is(doc.Object) && slices.Contains(Kinds, kind) && (builds.Len() > 0) != stored {
-		r.Report(ruleEntry, builds.Place(), "", "a package of the kind %s cannot have these builds", diag.Quote(string(kind)))
+		r.Report(ruleEntry, builds.Place(), "", "\"builds\" is invalid for a package of the kind %s",
+			diag.Quote(string(kind)))
 	}
 	for b := range builds.Each() {
 		if os, arch, _ := strings.Cut(b.Key(), "/"); os == "" || arch == "" || strings.Contains(arch, "/") {

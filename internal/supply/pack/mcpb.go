@@ -34,8 +34,8 @@ const (
 // the function, the caller decides which addresses are requested.
 type Download func(ctx context.Context, w io.Writer) error
 
-// The method bundle downloads, checks and unpacks a bundle. It does not read the content of the archive until the hash
-// has been verified.
+// bundle downloads, checks and unpacks a bundle. It does not read the content of the archive until the hash has been
+// verified.
 func (f *fetch) bundle(ctx context.Context) error {
 	if f.want.Digest == "" {
 		return fail(NotStored, f.ref.String(), "the bundle cannot be identified without its sha256", "", nil)

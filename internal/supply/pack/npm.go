@@ -26,11 +26,11 @@ var npmSymptoms = []symptom{
 }
 
 // noGit is a path that cannot exist. It is passed to npm as the path of git, so that npm cannot run git. Otherwise npm
-// could clone a dependency from a git repository. Before it reported an error, npm would install the dependencies of
-// the clone, and an .npmrc in the clone could decide which code runs.
+// could clone a dependency from a git repository, and install the dependencies of the clone before it reports an error.
+// An .npmrc in the clone could then decide which code runs.
 const noGit = os.DevNull + "/git"
 
-// The method npm fetches and installs a package without running any of its code.
+// npm fetches and installs a package without running any of its code.
 func (f *fetch) npm(ctx context.Context) error {
 	if !npmName().MatchString(f.ref.Name) || f.ref.Version != "" && !IsExact(NPM, f.ref.Version) {
 		return fail(NotFound, f.ref.String(), "this is not an npm package with an exact version", "write name@1.2.3", nil)

@@ -56,7 +56,7 @@ func (p *Package) Argv(args []string) []string {
 	return slices.Concat(p.argv, args)
 }
 
-// Want describes the package that the caller needs. If Digest or Tree is empty, it matches any package.
+// Want describes the package that the caller needs. An empty Digest or Tree matches any package.
 type Want struct {
 	Digest string
 	Tree   string
@@ -162,8 +162,8 @@ func folderName(digest, tree string) string {
 	return strings.TrimPrefix(digest, digestPrefix) + "-" + strings.TrimPrefix(tree, digestPrefix)[:16]
 }
 
-// openVerified verifies the package in dir and returns it. It compares the listing with its digest, and then all other
-// files with the listing.
+// openVerified verifies the package in dir and returns it. It first compares the digest of the listing with the
+// expected digest. Then it compares all other files with the listing.
 func openVerified(dir string, ref Ref, want Want) (*Package, error) {
 	if err := checkNoExtra(dir, ref); err != nil {
 		return nil, err

@@ -50,8 +50,8 @@ def hook(event, args):
 sys.addaudithook(hook)
 runpy.run_module("pip", run_name="__main__", alter_sys=True)`
 
-// findPython returns the path and the version of a Python interpreter. If asked is empty, findPython tries the usual
-// names. If version is not empty, the interpreter must have that version.
+// findPython finds the requested Python interpreter and returns its path and version. If asked is "", findPython tries
+// the usual names. If version is not "", the interpreter must have that version.
 func findPython(ctx context.Context, asked, version string) (file, got string, err error) {
 	names := []string{asked}
 	if asked == "" {
@@ -76,8 +76,8 @@ func findPython(ctx context.Context, asked, version string) (file, got string, e
 		"install Python and pip (on Debian, run: apt-get install python3 python3-pip)", nil)
 }
 
-// The method python downloads wheels with pip and unpacks them. It accepts only wheels, because no code runs when a
-// wheel is unpacked.
+// python downloads wheels with pip and unpacks them. It accepts only wheels, because no code runs when a wheel is
+// unpacked.
 func (f *fetch) python(ctx context.Context) error {
 	if m := pypiSpec().FindStringSubmatch(f.ref.Name); m == nil || m[1] != f.ref.Name || f.ref.Version != "" &&
 		!IsExact(PyPI, f.ref.Version) {

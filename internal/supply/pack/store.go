@@ -84,8 +84,8 @@ func (s *Store) Fetch(ctx context.Context, ref Ref, want Want, progress Progress
 	return s.Open(ref, Want{Digest: f.record.Digest, Tree: tree})
 }
 
-// fetch holds the state of fetching one package. Each kind of package has its own method (npm, python or bundle),
-// which puts the archive and the tree into the work folder and sets the fields record and deps.
+// fetch holds the state of fetching one package. Each kind of package has its own method (npm, python or bundle), which
+// puts the archive and the tree into the work folder and sets the record and deps fields.
 type fetch struct {
 	store    *Store
 	ref      Ref
@@ -96,7 +96,7 @@ type fetch struct {
 	deps     []byte
 }
 
-// begin creates the work folder in the store. Later, place renames this folder to its final name.
+// begin creates the work folder in the store. Later, place() renames this folder to its final name.
 func (f *fetch) begin() error {
 	dir := f.store.platformDir()
 	err := os.MkdirAll(dir, 0o700)

@@ -177,8 +177,8 @@ const (
 
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// modeMark returns the mark of a file or folder. If the mode is not one that seal sets, the mark is the mode itself.
-// Windows does not have the modes that seal sets, so modeMark accepts every mode there.
+// modeMark returns the mark of a file or folder. If seal() never sets the mode, the mark is the mode itself. Windows
+// does not have the modes that seal() sets, so modeMark accepts every mode there.
 func modeMark(m fs.FileMode) string {
 	bits := m & modeBits
 	switch {
@@ -271,9 +271,8 @@ func unsafePackage(file, detail string) error {
 	}
 }
 
-// difference compares a scanned tree with its listing. The parameter want is the listing without its header. The
-// results are the first path that differs and a description of the difference. If there is no difference, both
-// results are empty.
+// difference compares a scanned tree with its listing, which is given without its header. The results are the first
+// path that differs and a description of the difference. If there is no difference, both results are empty.
 func difference(want []byte, list []entry) (file, how string) {
 	i := 0
 	for line := range bytes.Lines(want) {

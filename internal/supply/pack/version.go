@@ -36,8 +36,8 @@ func sameVersion(k Kind, a, b string) bool {
 	return a == b
 }
 
-// satisfies reports whether an exact version matches the range or tag in asked. A tag matches every version, because
-// a tag can refer to any version.
+// satisfies reports whether an exact version matches the requested range or tag. A tag matches every version, because a
+// tag can refer to any version.
 func satisfies(asked, version string) bool {
 	c, err := semver.NewConstraint(asked)
 	if err != nil {

@@ -38,8 +38,8 @@ func (p *Package) checkBundle() error {
 // opener opens a package. If necessary, it fetches the package first.
 type opener = func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
 
-// The method bundle returns a function that opens the package of a bundle. If the store does not contain the bundle,
-// the function downloads it, unless r.Client is nil.
+// bundle returns an opener for a bundle. If the store does not contain the bundle, the opener downloads it, unless
+// r.Client is nil.
 func (r *Resolver) bundle(id string, recipe Recipe) opener {
 	return func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error) {
 		if r.Client != nil {
@@ -53,9 +53,9 @@ func (r *Resolver) bundle(id string, recipe Recipe) opener {
 	}
 }
 
-// download downloads an archive and writes it to w. The parameter address is the URL in the registry's answer.
-// Archives are often stored on another host, so download follows redirects. The URL and every redirect target must be
-// a public https address or an address of the registry itself.
+// download downloads an archive from an address in the registry's answer and writes it to w. It follows redirects,
+// because archives are often stored on another host. The address and every redirect target must be a public https
+// address or an address of the registry itself.
 func (c *Client) download(ctx context.Context, host, address string, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()

@@ -87,8 +87,8 @@ type page struct {
 	} `json:"metadata"`
 }
 
-// Name returns the name of a server in the registry of h, which is the part of the id after the host. If that part has
-// no namespace, Name adds the namespace of h.
+// Name returns the name that a server has in the registry of h. The name is the part of the id after the host. If that
+// part has no namespace, Name adds the namespace of h.
 func (h Host) Name(id string) (string, error) {
 	_, rest, _ := strings.Cut(id, "/")
 	switch {
@@ -120,8 +120,8 @@ func (c *Client) Versions(ctx context.Context, host, id string) (list []Listing,
 	})
 }
 
-// Search finds the servers whose names contain the given text. It returns the newest version of each server. It reads
-// pages until it has found at least limit servers, and returns all servers on these pages.
+// Search finds the servers whose names contain the given text. It returns the newest version of each server. It stops
+// after the page on which the number of servers reaches the limit, so the result can exceed the limit.
 func (c *Client) Search(ctx context.Context, host, text string, limit int) ([]Listing, error) {
 	h, ok := c.config.Hosts[host]
 	if !ok {
@@ -134,8 +134,8 @@ func (c *Client) Search(ctx context.Context, host, text string, limit int) ([]Li
 	return c.pages(ctx, h, "/v0.1/servers", query, limit)
 }
 
-// pages reads the pages of an answer. If limit is 0, it reads all pages. Otherwise it stops after the page on which
-// the number of entries reaches limit.
+// pages reads the pages of an answer until the number of entries reaches the limit. If the limit is 0, it reads all
+// pages.
 func (c *Client) pages(ctx context.Context, h Host, path string, query url.Values, limit int) ([]Listing, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -171,7 +171,7 @@ func (c *Client) pages(ctx context.Context, h Host, path string, query url.Value
 // budget is the number of bytes and JSON tokens that the remaining pages of an answer are allowed to have.
 type budget struct{ bytes, tokens int }
 
-// take subtracts one page from the budget. It is called before the page is decoded.
+// take subtracts the bytes and tokens of one page from the budget. It is called before the page is decoded.
 func (b *budget) take(body []byte) error {
 	if b.bytes -= len(body); b.bytes < 0 {
 		return fmt.Errorf("%w: the pages of the response exceed %d bytes in total", ErrUnreachable, maxBytes)

@@ -117,9 +117,9 @@ var (
 	pypiName = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 )
 
-// Recipe returns the recipe for the first package or endpoint that ambit can use. If there is none, the error gives
-// the reason for each package and endpoint. The parameter bases lists the URLs of package indexes that this machine
-// uses in addition to the public indexes.
+// Recipe returns the recipe for the first package or endpoint that ambit can use. If there is none, the error gives the
+// reason for each package and endpoint. The arguments are the URLs of the package indexes that this machine uses in
+// addition to the public indexes.
 func (l *Listing) Recipe(bases ...string) (Recipe, error) {
 	var why []string
 	for i := range l.Packages {
@@ -198,8 +198,8 @@ func (p *Package) recipe() (Recipe, error) {
 // publicIndex maps the kind of a package to the domain of the public index for that kind, without ".org".
 var publicIndex = map[pack.Kind]string{pack.NPM: "npmjs", pack.PyPI: "pypi"}
 
-// checkBase returns an error if a package without a hash comes from an index that this machine does not use. The
-// indexes that this machine uses could contain a different package with the same name.
+// checkBase returns an error if a package without a hash is published in an index that this machine does not use. This
+// machine would install the package from another index, which could contain a different package with the same name.
 func (p *Package) checkBase(kind pack.Kind, bases []string) error {
 	domain := publicIndex[kind]
 	if p.BaseURL == "" || p.FileSHA256 != "" || domain == "" {
@@ -250,8 +250,8 @@ func checkVariables(env map[string]string) error {
 	return nil
 }
 
-// settings returns the values that the registry provides. The second result lists the required inputs that the user
-// must set. Values with placeholders are ignored, and so are the registry's values for secrets.
+// settings returns the values that the registry provides for the given inputs. It ignores values with placeholders and
+// values for secrets. The second result lists the required inputs that the user must set.
 func settings(list []Input) (values map[string]string, needs []string) {
 	for _, in := range list {
 		value := cmp.Or(in.Value, in.Default)

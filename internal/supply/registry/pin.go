@@ -19,9 +19,9 @@ type pinned struct {
 	Digest  string    `json:"digest"`
 }
 
-// Pin pins the package of f if it is an npm or Python package without a hash from the registry. The package then runs
-// from the store, without install scripts, and always has the content that this machine fetched first. For all other
-// packages, Pin does nothing.
+// Pin pins the package of f if it is an npm or Python package for which the registry provides no hash. The package then
+// runs from the store, without install scripts, and must match the content that this machine fetched first. For all
+// other packages, Pin does nothing.
 func Pin(ctx context.Context, h home.Home, f *Found, progress pack.Progress) error {
 	kind := f.Recipe.Kind
 	if !f.Server.Placeholder || kind != pack.NPM && kind != pack.PyPI {

@@ -76,8 +76,8 @@ func parseGroup(text string) (g group, err error) {
 			g.prereleases = append(g.prereleases, v)
 		}
 	}
-	// npm and the semver library disagree on whether 1.3.0-beta is in >1.2 or in <1.3. A group with a prerelease must
-	// therefore not contain partial versions.
+	// In the semver library, 1.3.0-beta is in >1.2 and also in <1.3. In npm, it is in neither. A group with a
+	// prerelease must therefore not contain partial versions.
 	rest := fullSyntax().ReplaceAllString(text, "")
 	if g.prereleases != nil && strings.ContainsAny(rest, "0123456789xX*") {
 		return g, semver.ErrInvalidPrerelease

@@ -41,7 +41,7 @@ type Found struct {
 	Package opener
 	// Work is the path of the server's work folder. It is empty if the server uses no work folder.
 	Work string
-	// Own means that Work is ambit's own folder for the agent and not a folder that the user chose.
+	// Own is true if Work is ambit's folder for the agent, not a folder that the user chose.
 	Own bool
 	// Tools lists the known tools of the server. Definitions maps tool names to the definitions that are known.
 	Tools       []agent.Tool
@@ -69,7 +69,7 @@ type Resolver struct {
 	Config  Config
 	// Lock is the lock file in the manifest's folder, or nil.
 	Lock *pack.Lock
-	// Anew means that dependencies are resolved again. In that case, the lists of dependencies in Lock are ignored.
+	// Anew is true if dependencies must be resolved again. The lists of dependencies in Lock are then ignored.
 	Anew bool
 	// Client queries registries. If Client is nil, the resolver sends no requests.
 	Client *Client
@@ -88,8 +88,7 @@ func NewResolver(h home.Home, lock *pack.Lock) (*Resolver, error) {
 	return &Resolver{Home: h, Catalog: c, Config: config, Lock: lock, Client: NewClient(h, config)}, nil
 }
 
-// Resolve resolves all requirements of an agent, up to four at the same time. The parameter name is the name under
-// which the agent runs.
+// Resolve resolves all requirements of an agent, up to four at the same time. The agent runs under the given name.
 func (r *Resolver) Resolve(ctx context.Context, a *agent.Agent, name string) []Found {
 	found := make([]Found, len(a.Requirements))
 	var wg sync.WaitGroup
@@ -105,7 +104,7 @@ func (r *Resolver) Resolve(ctx context.Context, a *agent.Agent, name string) []F
 	return found
 }
 
-// Agent returns a copy of an agent that contains the servers and tools of the given results.
+// Agent returns a copy of an agent. The copy has the servers and tools of the given results.
 func Agent(a *agent.Agent, found []Found) *agent.Agent {
 	copied := *a
 	copied.Servers, copied.Tools = nil, nil
@@ -232,7 +231,8 @@ func usesWork(recipe Recipe, set Settings) bool {
 
 var envRef = regexp.MustCompile(`\$env:([A-Za-z_][A-Za-z0-9_]*)`)
 
-// Server returns the result of applying the user's settings to a recipe. The parameter work replaces {work}.
+// Server applies the user's settings to a recipe and returns the resulting server. It replaces {work} with the path of
+// the given work folder.
 func Server(id string, recipe Recipe, set Settings, work string) (agent.Server, error) {
 	s := agent.Server{
 		Alias: id, Transport: agent.Stdio, Version: recipe.Version, Digest: recipe.Digest, Placeholder: recipe.Digest == "",

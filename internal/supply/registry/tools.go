@@ -38,7 +38,7 @@ func lockedTools(id string, locked *pack.LockedServer, e *catalog.Entry) ([]agen
 	return Tools(id, definitions, e), definitions
 }
 
-// Tools converts the definitions of a server's tools to tools. The parameter e is the server's catalogue entry, or
+// Tools returns a tool for each of a server's tool definitions. The parameter e is the server's catalogue entry, or
 // nil. The side-effect class of a tool comes from the catalogue entry. If the entry does not list the tool, the class
 // comes from the tool's own annotations.
 func Tools(id string, definitions map[string][]byte, e *catalog.Entry) []agent.Tool {
@@ -120,7 +120,7 @@ func (r *Resolver) Remember(f *Found, definitions map[string][]byte) error {
 	return write(r.definitionsFile(f.Requirement.Server, f.Recipe), text)
 }
 
-// hashed returns the file name for a key, which contains a hash of the key.
+// hashed returns a file name that contains a hash of the key.
 func hashed(key []byte) string {
 	sum := sha256.Sum256(key)
 	return hex.EncodeToString(sum[:16]) + ".json"

@@ -30,7 +30,7 @@ func (l lockedExtras) any() bool { return l.Build != nil || len(l.Scripts) > 0 }
 
 // extrasOf returns the dependencies and install scripts that the locked package p adds to a recipe. It uses the kind in
 // the recipe, because p is untrusted. Only npm and Python packages have extras. For other kinds, the result is empty:
-// the hash of a bundle covers its dependencies, and all other packages are not installed.
+// the hash of a bundle covers its dependencies, and ambit installs no packages of the remaining kinds.
 func extrasOf(recipe Recipe, p pack.LockedPackage) lockedExtras {
 	if recipe.Kind != pack.NPM && recipe.Kind != pack.PyPI {
 		return lockedExtras{}
@@ -43,9 +43,9 @@ func extrasOf(recipe Recipe, p pack.LockedPackage) lockedExtras {
 }
 
 // trustFile returns the path of a marker file. The marker exists if the recipe was resolved for id on this machine, or
-// was locked on this machine with the given extras. The path does not depend on the version and the digest, because a
-// lock file is allowed to choose them. For a bundle, the path does depend on them, because only the hash identifies a
-// bundle.
+// was locked on this machine with the given extras. For a bundle, the path depends on the version and the digest,
+// because only the digest identifies a bundle. For other kinds, it depends on neither, because a lock file is allowed
+// to choose both.
 func (r *Resolver) trustFile(id string, recipe Recipe, with lockedExtras) string {
 	if recipe.Kind != pack.MCPB {
 		recipe.Version, recipe.Digest = "", ""

@@ -18,7 +18,7 @@ import (
 type Files interface {
 	// Name returns the location of the bundle, for messages.
 	Name() string
-	// List returns every file. For a file that must not be read, Refused contains the reason.
+	// List returns every file. For a file that must not be read, File.Refused contains the reason.
 	List(ctx context.Context) ([]File, error)
 	// Read reads a file that List returned.
 	Read(ctx context.Context, path string) ([]byte, error)
@@ -55,9 +55,8 @@ func (b *Bundle) Skill(id string) *Document {
 	return nil
 }
 
-// Read reads the bundle that a manifest declares. The parameter tools lists the names of the agent's tools. A §TOOLS
-// section can contain names as well as URIs. If the bundle has problems, the error is an [*Invalid]. Any other error
-// means that the bundle could not be read.
+// Read reads the bundle that a manifest declares. In a §TOOLS section, it accepts tool URIs and the given tool names.
+// If the bundle has problems, the error is an [*Invalid]. Any other error means that the bundle could not be read.
 func Read(ctx context.Context, files Files, declared *agent.Skills, tools []string) (*Bundle, error) {
 	b, all, err := inspect(ctx, files, declared, tools)
 	if err != nil {
@@ -178,8 +177,8 @@ func IDs(files []File) map[string]string {
 	return ids
 }
 
-// within reports whether a file is in one of the folders or in a subfolder of one. Every file in the folder of an
-// Agent Skill belongs to that skill, even if its name looks like the name of a rule.
+// within reports whether a file is in one of the folders, at any depth. Every file in the folder of an Agent Skill
+// belongs to that skill, even a file that is named like a rule.
 func within(folders map[string]bool, file string) bool {
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		if folders[dir] {

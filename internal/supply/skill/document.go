@@ -91,8 +91,8 @@ const (
 	agentsFile = "AGENTS.md"
 )
 
-// under reports whether folder is a rules folder or a folder below one. The parameter rules is the path of the rules
-// folder, such as .windsurf/rules.
+// under reports whether a folder is a rules folder or is inside one. The path of a rules folder ends in the second
+// argument, such as .windsurf/rules.
 func under(folder, rules string) bool {
 	return strings.Contains("/"+folder+"/", "/"+rules+"/")
 }
@@ -152,7 +152,8 @@ var (
 	isName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`).MatchString
 )
 
-// parse parses one skill and calls add for each problem. The parameter tools lists the names of the agent's tools.
+// parse parses one skill and calls add for each problem. In the §TOOLS section, it accepts tool URIs and the given tool
+// names.
 func parse(file string, raw []byte, tools []string, add func(Problem)) *Document {
 	f := formatOf(file)
 	d := &Document{ID: idOf(file), File: file, Format: f.name}
@@ -194,7 +195,8 @@ func parse(file string, raw []byte, tools []string, add func(Problem)) *Document
 	d.Tools, problems = parseTools(all, tools)
 	d.Tools.name = d.ID
 	for _, p := range problems {
-		note(p.line, false, "on each line, write a pinned tool URI or the name of an agent's tool, or \"none\"", p.Error())
+		note(p.line, false, "on each line of §TOOLS, write a pinned tool URI or the name of one of the agent's tools; "+
+			"to allow no tools, write \"none\"", p.Error())
 	}
 	return d
 }

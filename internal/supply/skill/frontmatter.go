@@ -30,8 +30,8 @@ type field struct {
 	items []entry
 }
 
-// entry is an item of a list or of a mapping. An item of a list has no key. If the value in a mapping is a list of
-// strings, text contains the strings, separated by commas. For other nested values, text is empty.
+// entry is an item of a list or a key-value pair of a mapping. An item of a list has no key. If the value of a pair is
+// a list, text contains the strings in the list, separated by commas. If the value is a mapping, text is empty.
 type entry struct {
 	key, text string
 	line      int
@@ -41,7 +41,7 @@ type entry struct {
 // below.
 type frontmatter struct {
 	present bool
-	broken  bool // whether the YAML could not be parsed; the problem was reported
+	broken  bool // true if the front matter could not be parsed; the problem was reported
 	fields  []field
 	body    string
 	line    int // the number of the first line of the body
@@ -56,8 +56,8 @@ func (f *frontmatter) field(key string) *field {
 	return nil
 }
 
-// FrontMatter returns the fields of a file's front matter and the text below the front matter. The value of a field
-// that contains a list or a mapping is empty. If the front matter is invalid, the map is empty.
+// FrontMatter returns the fields of a file's front matter and the text below the front matter. If a field contains a
+// list or a mapping, its value is empty. If the front matter is invalid, the map is empty.
 func FrontMatter(all string) (fields map[string]string, body string) {
 	m := readFrontmatter(all, func(int, bool, string, string) {})
 	fields = map[string]string{}
@@ -102,7 +102,7 @@ func readFrontmatter(all string, note report) frontmatter {
 	return f
 }
 
-// matter parses the lines of a front matter. lines includes the first "---", so that line numbers are the same as in
+// matter parses the front matter of a file. Its lines include the first "---", so that line numbers are the same as in
 // the file.
 type matter struct {
 	lines  []string

@@ -108,8 +108,8 @@ func (s *s3) list(ctx context.Context, prefix string) ([]object, error) {
 // attempts is the maximum number of attempts to send a request.
 const attempts = 3
 
-// get gets an object, or the list of objects if key is empty. It retries the request after temporary failures. It
-// fails if the response is larger than limit bytes.
+// get gets an object, or the list of objects if key is empty. It retries the request after temporary failures. It fails
+// if the response is larger than the given number of bytes.
 func (s *s3) get(ctx context.Context, key string, query url.Values, limit int64) ([]byte, error) {
 	wait := 200 * time.Millisecond
 	for n := 1; ; n++ {

@@ -75,8 +75,7 @@ func (p Problem) String() string {
 
 // Invalid is the error for a bundle that ambit cannot serve because of its problems.
 type Invalid struct {
-	// The field Where contains the location of the bundle.
-	Where    string
+	Where    string // the location of the bundle
 	Problems []Problem
 }
 

@@ -81,8 +81,8 @@ func (c *StoreConfig) Host() string {
 	return u.Hostname()
 }
 
-// Credential returns the value of the credential with the name ref. If other programs read the same credential from an
-// environment variable, its name is passed as variable.
+// Credential returns the value of a credential. Its arguments are the name of the credential and the name of the
+// environment variable from which other programs read it.
 type Credential func(ref, variable string) (string, error)
 
 // Store is a bundle in a bucket. It consists of the objects whose keys begin with the bundle's key.
@@ -93,7 +93,7 @@ type Store struct {
 
 var _ Files = (*Store)(nil)
 
-// Open returns the bundle at key. It calls find to get the credentials of the store.
+// Open returns the bundle at key. It calls the given function for each credential of the store.
 func (c *StoreConfig) Open(key string, find Credential) (*Store, error) {
 	access, err := find(c.AccessKey, "AWS_ACCESS_KEY_ID")
 	if err != nil {

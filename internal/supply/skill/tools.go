@@ -71,8 +71,7 @@ type lineError struct {
 
 func (e lineError) Unwrap() error { return e.error }
 
-// parseTools parses the §TOOLS section. The parameter names lists the tools without a URI, which the section can refer
-// to by name.
+// parseTools parses the §TOOLS section. It accepts tool URIs and the given tool names.
 func parseTools(text string, names []string) (*Tools, []lineError) {
 	t := &Tools{uris: map[string]bool{}}
 	var problems []lineError

@@ -95,8 +95,8 @@ func OpenReader(file string, entries int) (*Archive, error) {
 // compression method is unknown.
 var ErrDamaged = errors.New("the entry is damaged, or its compression method is unknown")
 
-// Extract writes the entry f to a new file in root. The parameter name is the path of the file, with slashes. Extract
-// fails if the content does not have the declared size and checksum.
+// Extract writes the entry f to a new file in root. The given name is the path of the file, with slashes. Extract fails
+// if the content does not have the declared size and checksum.
 func Extract(root *os.Root, f *zip.File, name string) error {
 	name = filepath.FromSlash(name)
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {

@@ -1,5 +1,5 @@
-// Package overlay makes the go command read replaced content for some source files. A test can use it to break ambit
-// or its dependencies without changing the working tree.
+// Package overlay replaces the content of source files for the go command. A test can use it to break ambit or its
+// dependencies without changing the working tree.
 package overlay
 
 import (
@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Files returns the path of a file to pass to the -overlay flag of the go command. The map texts contains the new
-// content of each source file. Its keys are the paths of the files, either absolute or relative to the test's
-// directory. A file that does not exist is added.
+// Files writes a file for the -overlay flag of the go command and returns its path. The map contains the new content of
+// each source file. The keys are paths, either absolute or relative to the test's directory. A source file that does
+// not exist is added.
 func Files(t testing.TB, texts map[string]string) (overlay string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Package sandboxtest skips tests that need a sandbox if the machine cannot isolate programs. In CI, such tests fail
-// instead.
+// Package sandboxtest skips a test if the test needs a sandbox and this machine cannot isolate programs. In CI, the
+// test fails instead.
 package sandboxtest
 
 import (

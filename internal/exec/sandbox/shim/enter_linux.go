@@ -27,8 +27,8 @@ func init() {
 	default:
 		return
 	}
-	// Each role changes the settings of its own thread only. The same thread must therefore execute the next
-	// program.
+	// The settings that a role changes apply only to the current thread. The same thread must therefore execute
+	// bubblewrap, gVisor or the program, which inherits the settings.
 	runtime.LockOSThread()
 	switch os.Args[1] {
 	case Enter:
@@ -83,8 +83,8 @@ func enter() error {
 	if err != nil {
 		return err
 	}
-	// Descriptors that ambit inherited must not reach the program. Go's runtime still uses some of them, so they are
-	// marked to be closed by the kernel when bubblewrap is executed.
+	// Mark all descriptors above the data files as close-on-exec, because the program must not inherit them. They cannot
+	// be closed now, because Go's runtime still uses some of them.
 	if err := unix.CloseRange(uint(FDData+p.Data), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return mechanismError("close_range", err)
 	}
@@ -134,8 +134,8 @@ func setUser(user int) error {
 	return nil
 }
 
-// stage bind-mounts paths in StageDir, where an unprivileged user can reach them. The original paths may be in a
-// folder that the user cannot enter, such as root's home.
+// stage mounts each path in StageDir with a bind mount, so that an unprivileged user can reach it. The original path
+// may be in a folder that the user cannot enter, such as root's home.
 func stage(paths []string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err

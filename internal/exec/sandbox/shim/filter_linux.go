@@ -36,7 +36,7 @@ var refusedCalls = []uint32{
 }
 
 // These are offsets in the kernel's struct seccomp_data. Arguments are little-endian 64-bit words. The filter reads
-// only the lower half of each argument, because for the arguments that it checks the kernel ignores the upper half.
+// only their lower half. The kernel ignores the upper half of the arguments that the filter checks.
 const (
 	offNumber = 0
 	offArch   = 4

@@ -78,8 +78,7 @@ func execute(o *Order) error {
 	return nil
 }
 
-// find returns the path of the program's executable. If PATH does not contain such an executable, find returns the
-// name from the order, and executing that name fails.
+// find returns the path of the program's executable. If the executable is not in PATH, find returns Argv[0] unchanged.
 func find(o *Order) string {
 	if strings.Contains(o.Argv[0], "/") {
 		return o.Argv[0]
@@ -164,7 +163,7 @@ const minLandlock = 2
 var errOldLandlock = errors.New("the kernel has no Landlock, or a version that is too old; " +
 	"Linux 5.19 or newer is required")
 
-// These are access rights of Landlock. The function confine removes the rights that the kernel does not know.
+// These are access rights of Landlock. Rights that the kernel does not know are removed later, in confine.
 const (
 	readsFiles  = ll.AccessFSExecute | ll.AccessFSReadFile
 	readsTree   = readsFiles | ll.AccessFSReadDir
@@ -186,8 +185,8 @@ func deniableRights(version int) *ll.RulesetAttr {
 	return a
 }
 
-// confine lets the current thread open only the files in the plan. It denies all other rights that the kernel's
-// version of Landlock knows. Other threads are not restricted, but the current thread also executes the program.
+// confine restricts the current thread, which later executes the program. The thread can open only the files in the
+// plan. All other rights that the kernel's version of Landlock knows are denied. Other threads are not restricted.
 func confine(p *Plan) error {
 	version, err := ll.LandlockGetABIVersion()
 	if err != nil || version < minLandlock {

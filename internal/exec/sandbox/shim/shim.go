@@ -92,7 +92,7 @@ type Order struct {
 const MaxOrder = 1 << 24
 
 // Go is ambit's answer to [Restricted]. It tells the shim that the order has been written. It also proves that ambit
-// is still running. When the shim sends Restricted, the kernel is already set up to kill the sandbox if ambit exits.
+// was still running after the shim sent Restricted. If ambit exits after that point, the kernel kills the sandbox.
 const Go = "go"
 
 // StageDir is the folder for staged paths in the run's own mount namespace.
@@ -101,7 +101,7 @@ const StageDir = "/tmp"
 // Message is a message from the shim to ambit over the control socket.
 type Message struct {
 	Kind string
-	// The field What names the mechanism that failed. Text is the error.
+	// The name of the failed mechanism (What) and the error (Text).
 	What, Text string
 }
 

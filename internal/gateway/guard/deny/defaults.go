@@ -12,12 +12,12 @@ const defaultReach = 200
 // upTo returns an expression that matches zero to n arbitrary words.
 func upTo(n string) string { return `(?:[\w']+[\W_]+){0,` + n + `}?` }
 
-// withGaps replaces each space in a pattern with the expression gap.
+// withGaps replaces each space in a pattern with the constant gap.
 func withGaps(words string) string { return strings.ReplaceAll(words, " ", gap) }
 
 // Defaults returns patterns that detect prompt injection. The patterns match phrases that have no legitimate use in the
-// arguments of a tool. A pattern is named after the intent of its phrases. It should begin with a distinctive word, so
-// that the search can reject most text early.
+// arguments of a tool. The name of a pattern says what its phrases try to achieve. Each expression should begin with a
+// distinctive word, so that the search can reject most text early.
 func Defaults() []Pattern {
 	var out []Pattern
 	add := func(name string, words ...string) {

@@ -45,18 +45,18 @@ const (
 	maxPattern  = 4 << 10 // bytes of one expression
 	maxProgram  = 20_000  // instructions of one expression
 	maxPrograms = 200_000 // instructions of all expressions
-	maxReach    = 2 << 10 // maximum match length, in bytes, for a search near a word
+	maxReach    = 2 << 10 // bytes of one match; patterns with longer matches are matched against the whole text
 	maxDepth    = 2
 	maxWordSize = 12
 
-	// wholeText is the value in scan.done that marks a pattern as already matched against the whole text.
+	// wholeText in scan.done means that the pattern was already matched against the whole text.
 	wholeText = math.MaxInt
 )
 
 // List is a compiled list of patterns. It is safe for concurrent use.
 type List struct {
 	patterns []*pattern
-	wordless []*pattern // patterns for which there is no word to search for
+	wordless []*pattern // patterns without required words
 	set      *literal.Set
 	words    [][]*pattern
 	scratch  sync.Pool
@@ -67,20 +67,20 @@ type pattern struct {
 	regex *regexp.Regexp
 	index int
 	reach int // the maximum length of a match; 0 means no limit
-	// repeated lists the character classes that the pattern repeats without a limit. The field reach is valid only if the
-	// text has no long runs of these classes.
+	// repeated lists the character classes that the pattern repeats without a limit. The value of reach is valid only if
+	// the text has no long runs of these classes.
 	repeated []*class
 	// If wordFirst is set, every match begins with one of the pattern's words, and regex is anchored at that word. If
 	// boundary is set, a word boundary must precede the match.
 	wordFirst, boundary bool
-	// unanchored returns the expression without the anchor. It is used if a match can be longer than reach.
+	// unanchored returns the expression without the anchor. It is used if staysInReach returns false.
 	unanchored func() *regexp.Regexp
 	// later is a set of words. Every match contains one of them after its first word. The set is nil if there are no
 	// such words.
 	later *literal.Set
 }
 
-// Hit is a match: the name of the pattern, and the reading of the text in which it matched.
+// Hit is a match. Pattern is the name of the pattern. View is the reading that matched, such as [Decoded].
 type Hit struct{ Pattern, View string }
 
 // The readings of a text.
@@ -219,8 +219,8 @@ func (l *List) Find(text []byte) (Hit, bool) {
 	return s.matchReadings(text, AsIs, 0)
 }
 
-// matchReadings matches a text in every reading. The parameter reading says how the text was obtained, and depth is the
-// number of times that it was decoded.
+// matchReadings matches all readings of a text. If the text is the result of decoding, reading is [Decoded] and depth
+// is the number of decoding steps.
 func (s *scan) matchReadings(text []byte, reading string, depth int) (Hit, bool) {
 	if h, ok := s.matchText(text, reading); ok {
 		return h, true
@@ -392,7 +392,7 @@ func (s *scan) matchAround(p *pattern, text []byte, end, size int, reading strin
 	return s.matchPart(p, near, reading)
 }
 
-// matchAt matches a pattern at offset start, where one of the pattern's first words begins.
+// matchAt matches a pattern whose matches begin with a word. The word was found at offset start.
 func (s *scan) matchAt(p *pattern, text []byte, start int, reading string) (Hit, bool) {
 	if p.boundary && start > 0 && wordByte(text[start-1]) {
 		return Hit{}, false

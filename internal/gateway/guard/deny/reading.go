@@ -81,7 +81,7 @@ var white = [256]bool{' ': true, '\t': true, '\n': true, '\v': true, '\f': true,
 const minSpaced = 8
 
 // nextSpaced returns the start of the next run of spaced letters, such as "i g n o r e". It returns -1 if there is
-// none. A run is longer than minSpaced bytes, so it is enough to check two of every minSpaced bytes.
+// none. A run has more than minSpaced bytes, so nextSpaced checks only two adjacent offsets in every minSpaced bytes.
 func nextSpaced(text []byte, at int) int {
 	for i := at; i+4 < len(text); i += minSpaced {
 		for _, j := range [2]int{i, i + 1} {
@@ -99,9 +99,9 @@ func nextSpaced(text []byte, at int) int {
 	return -1
 }
 
-// joinSpaced appends spaced letters to dst, without the characters between them. The first letter is at the given
-// offset of the text. joinSpaced writes one space for a gap of several characters. The second result is the offset
-// after the letters.
+// joinSpaced appends spaced letters to dst, starting with the letter at the given offset of the text. It drops a single
+// separator between two letters, and replaces several separators with one space. The second result is the offset at
+// which it stopped.
 func joinSpaced(dst, text []byte, at int) ([]byte, int) {
 	for at < len(text) && letter(text[at]) {
 		dst = append(dst, text[at])

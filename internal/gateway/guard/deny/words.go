@@ -74,7 +74,7 @@ func firstWords(re *syntax.Regexp) (first []string, word bool) {
 	}
 	for i, w := range first {
 		if w == "" || word && !wordByte(w[0]) {
-			return nil, word // before a sign, \b would match only at the end of a word
+			return nil, word // before a sign, \b requires a preceding word character
 		}
 		// White space can be written in many ways, so search only for the part before it.
 		if space := strings.IndexFunc(w, unicode.IsSpace); space >= 0 {
@@ -116,8 +116,8 @@ func wordLists(parts []*syntax.Regexp) [][]string {
 		if words := requiredWords(parts[i]); words != nil {
 			out = append(out, words)
 		}
-		// Join a stem and its endings, as in ignor(?:e|ing). The endings alone are too short to search for. They are separate
-		// because the parser factors out common prefixes.
+		// Join a stem and its endings, as in ignor(?:e|ing). The endings alone are too short to search for. The parser
+		// separates stem and endings when it factors out common prefixes.
 		if exact := spellings(parts[i : i+1]); exact != nil {
 			for j := i + 1; j < len(parts); j++ {
 				longer := spellings(parts[i : j+1])
@@ -265,12 +265,12 @@ func hasAnchor(re *syntax.Regexp) bool {
 // class is a set of bytes that a pattern repeats without a limit.
 type class [256]bool
 
-// maxRun is the longest run of a class that maxWidth allows for. The method hasShortRuns checks that a text has no
-// longer run.
+// maxRun is the length that maxWidth assumes for an unlimited repetition of a class. The method hasShortRuns checks
+// that a text has no longer run.
 const maxRun = 128
 
-// maxSpaces is the longest run of white space that maxWidth allows for. Longer runs are matched after they were
-// collapsed.
+// maxSpaces is the length that maxWidth assumes for an unlimited repetition of white space. Longer runs are collapsed
+// before matching.
 const maxSpaces = 8
 
 // isBlank reports whether an expression matches only white space.
@@ -367,8 +367,8 @@ func classOf(re *syntax.Regexp) *class {
 	return &c
 }
 
-// hasShortRuns reports whether every run of the class in text has at most maxRun bytes. A longer run contains the last
-// byte of some block of maxRun bytes, so the method first checks only these bytes.
+// hasShortRuns reports whether every run of the class in text has at most maxRun bytes. Every longer run contains the
+// last byte of a block of maxRun bytes, so hasShortRuns looks for runs only around these bytes.
 func (c *class) hasShortRuns(text []byte) bool {
 	for i := maxRun - 1; i < len(text); i += maxRun {
 		if !c[text[i]] {

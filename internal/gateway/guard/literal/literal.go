@@ -15,8 +15,8 @@ import "errors"
 type Set struct {
 	class [256]uint8
 	shift uint
-	// next[state|class] is the state that follows after a byte of that class. A state is the index of its row in next. In
-	// every state in which a word ends, the bit in the field hit is set.
+	// next[state|class] is the state that follows after a byte of that class. A state is the index of its row in next. If
+	// a word ends in the state, the state also includes the bit s.hit.
 	next  []uint32
 	hit   uint32
 	words [][]uint16 // the words that end in each state whose hit bit is set
@@ -37,7 +37,7 @@ var ErrTooMany = errors.New("literal: too many words")
 const maxStates = 1 << 15
 
 // New compiles a set of words. The search compares at most the first maxLen bytes of each word, or fewer if the table
-// would become too large. Each string in groups lists bytes that the search treats as equal.
+// would become too large. A group is a string of bytes that the search treats as equal.
 func New(words []string, maxLen int, groups ...string) (*Set, error) {
 	longest := 0
 	for _, w := range words {
@@ -97,7 +97,7 @@ func (s *Set) assignClasses(words []string, maxLen int, groups []string) (folded
 		}
 	}
 	for c, to := range canon {
-		// Apply canon twice: it maps an upper-case letter to lower case, which it may then map to the first byte of a group.
+		// Apply canon twice. The first step can map a letter to lower case, and the second step to the first byte of a group.
 		s.class[c] = s.class[canon[to]]
 	}
 	for 1<<s.shift < classes {
@@ -212,7 +212,7 @@ func fold(s string, canon *[256]byte) string {
 // Words returns the words that end at a hit, as indexes into the words that were passed to [New].
 func (s *Set) Words(h Hit) []uint16 { return s.words[(h.state&^s.hit)>>s.shift] }
 
-// Size returns how many bytes of a word the search compares.
+// Size returns the number of bytes that the search compares for a word.
 func (s *Set) Size(word uint16) int { return s.size[word] }
 
 // Block is the recommended number of bytes for one call of [Set.Scan]. A block of this size stays in the CPU cache.

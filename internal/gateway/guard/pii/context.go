@@ -33,7 +33,7 @@ func (s *search) wordNear(start, end int, w *words) bool {
 			return true
 		}
 	}
-	// Several checks use the same position, so keep the lower-case text.
+	// Several checks use the same position, so cache the lower-case text before it.
 	if s.low.at != start || len(s.low.text) == 0 {
 		s.low.at, s.low.text = start, s.low.text[:0]
 		for _, c := range s.text[max(s.paragraphStart(start), start-maxBefore):start] {

@@ -195,7 +195,8 @@ func itForm(s []byte) bool {
 	return bytes.IndexByte([]byte("ABCDEHLMPRST"), s[8]) >= 0
 }
 
-// deTax checks a German tax number. The check digit must be correct, and only a few digits are allowed to repeat.
+// deTax checks a German tax number. The check digit must be correct. In the first ten digits, no digit can occur more
+// than three times, and at most two different digits can occur more than once.
 func deTax(s []byte) bool {
 	var count [10]int
 	for _, c := range s[:10] {

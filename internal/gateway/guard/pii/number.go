@@ -115,7 +115,7 @@ func (s *search) numberAfterWord(a, i int) int {
 func (s *search) longestNumber(start int) int {
 	text := s.text
 	if start > 0 && (text[start-1] == '-' || text[start-1] == '.') && start > 1 && alnum(text[start-2]) {
-		return 0 // this is the last part of a longer number or word
+		return 0 // start is in the middle of a longer number or word
 	}
 	n, size, digits := 0, 0, 0
 	for at := start; n < maxGroups; {

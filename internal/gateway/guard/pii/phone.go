@@ -75,8 +75,8 @@ func (r *region) valid(national string) bool {
 	return r.number.MatchString(national)
 }
 
-// The method accepts reports whether digits are a valid phone number, as people dial it inside the country. The number
-// can have a trunk prefix.
+// accepts reports whether the digits are a valid phone number, as dialed inside the country. They can include a trunk
+// prefix.
 func (r *region) accepts(digits string) bool {
 	if r.valid(digits) {
 		return true
@@ -199,7 +199,7 @@ func (s *search) findPhone(a int) int {
 	return 0
 }
 
-// isPhone reports whether text[start:end] is a phone number. The parameter digits contains only the digits of the text.
+// isPhone reports whether text[start:end] is a phone number. The first argument is the number without separators.
 // hasPlus is set if a plus sign precedes the digits, and hasSlash if a slash separates them.
 func (s *search) isPhone(digits string, start, end int, hasPlus, hasSlash bool) bool {
 	if hasPlus {

@@ -180,13 +180,13 @@ func (s *search) walk() {
 	}
 }
 
-// The method found records a span and returns its end.
+// found appends a span to s.out and returns the end of the span.
 func (s *search) found(category string, start, end int) int {
 	// Drop earlier spans inside the new span, such as a number in the local part of an email address.
 	for len(s.out) > 0 && s.done > start && s.out[len(s.out)-1].End > start && s.out[len(s.out)-1].Start >= start {
 		s.out = s.out[:len(s.out)-1]
 	}
-	// Do not overlap the previous span, as in a@b.org@c.org.
+	// If the new span overlaps the previous span, as in a@b.org@c.org, shorten the new span.
 	if n := len(s.out); n > 0 && s.done > start {
 		start = max(start, s.out[n-1].End)
 	}

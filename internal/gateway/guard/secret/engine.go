@@ -44,12 +44,11 @@ type Engine struct {
 	rules   []*rule
 	allow   []Allow
 	set     *literal.Set
-	words   [][]place // for each word in set, the shapes whose literal is that word
+	words   [][]place // for each word in the set, the shapes that have this word as literal
 	scratch sync.Pool
 }
 
-// place is a shape whose literal is a word in the set. The zero place marks a word that is the beginning of an
-// invisible character.
+// place identifies a shape of a rule. The zero place marks a word that begins an invisible character, not a secret.
 type place struct {
 	rule  *rule
 	index int // index of the rule

@@ -91,7 +91,7 @@ func unpack() (rules []*Rule, allow []Allow, err error) {
 	return all.Rules, all.Allow, nil
 }
 
-// The method allows reports whether the allowlist says that a match is not a secret.
+// allows reports whether a match is on the allowlist and therefore not a secret.
 func (a *Allow) allows(secret, match, line []byte) bool {
 	a.once.Do(a.compile)
 	target := secret

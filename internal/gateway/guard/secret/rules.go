@@ -21,8 +21,7 @@ func amend(rules []*Rule) []*Rule {
 	return append(out, ownRules()...)
 }
 
-// The function named returns the expression for the most common kind of rule, which matches a name, an operator and a
-// value.
+// named returns the expression for the most common kind of rule. It matches a name, an operator and a value.
 func named(name, value string) string {
 	return `(?i)[\w.-]{0,50}?(?:` + name + `)(?:[ \t\w.-]{0,20})[\s'"]{0,3}` + operator + `(` + value + `)` + ending
 }
@@ -176,10 +175,10 @@ func hasSemicolon(text []byte) bool {
 	return bytes.IndexByte(text[:min(len(text), 160)], ';') > 0
 }
 
-// notTokens allows values without digits and values that end in "example", because they are not tokens.
+// notTokens is an allowlist for values without digits and values that end in "example". They are not tokens.
 var notTokens = []Allow{{Regexes: []string{`^\D+$|(?i)example$`}}}
 
-// placeholders allows values that people write instead of a secret.
+// placeholders is an allowlist for values that people write instead of a secret.
 var placeholders = []Allow{{Regexes: []string{
 	`(?i)^(?:[\w-]*pass(?:word|wd|phrase)?|secret|user(?:name)?|[\w-]*token|x{3,}|changeme|example|` +
 		`your[_-].*|my[_-].*|<.*|\.{3,}|\*+|\[?redacted.*|\$.*|\{.*|%[sv].*)$`,

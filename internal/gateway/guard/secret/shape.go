@@ -38,7 +38,7 @@ type seq struct {
 // maker builds shapes. It stores each distinct set only once, because the rules share many sets.
 type maker struct {
 	known   map[set]*set
-	letters map[*set]byte // the letter of each set that contains only one letter
+	letters map[*set]byte // maps each set with only one letter to that letter
 }
 
 func newMaker() *maker { return &maker{map[set]*set{}, map[*set]byte{}} }
@@ -324,8 +324,8 @@ func dropPrefix(re *syntax.Regexp) {
 	}
 }
 
-// matchSize returns the minimum and the maximum length of a match of re. A maximum of -1 means no limit. It adds all
-// bytes that a match can contain to the set letters.
+// matchSize returns the minimum and the maximum length of a match of re. A maximum of -1 means no limit. matchSize also
+// adds every byte that can occur in a match to *letters.
 func matchSize(re *syntax.Regexp, letters *set) (shortest, longest int) {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -437,7 +437,7 @@ func valueOf(regex string) *value {
 	v.shortest, v.max = matchSize(re, &v.letters)
 	for c, is := range ends {
 		if is && v.letters[c] {
-			return nil // the value itself can contain such a byte
+			return nil // the value can contain a byte that should end it
 		}
 	}
 	return v

@@ -27,7 +27,7 @@ func letters(s string) *[256]bool {
 }
 
 // NextRun returns the start and end of the next run in text, at or after the given offset. It returns -1 if there is no
-// run. Every run contains at least one of every MinRun bytes, so NextRun first checks only these bytes.
+// run. A run has at least MinRun bytes, so NextRun first checks only one of every MinRun bytes.
 func NextRun(text []byte, at int) (start, end int) {
 	low := at // the run cannot begin before this offset
 	for i := at + MinRun - 1; i < len(text); i += MinRun {

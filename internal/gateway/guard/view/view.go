@@ -48,8 +48,8 @@ func (v *View) startUnit(i int) {
 
 // Range maps Text[start:end] to offsets in the source. The result never splits a unit of the source.
 func (v *View) Range(start, end int) (int, int) {
-	// The function last returns the index of the last cut at or before offset i. Any earlier cuts at the same offset are
-	// for empty parts.
+	// last finds the last cut at or before offset i, and returns its index. Any earlier cuts at the same offset are for
+	// empty parts.
 	last := func(i int) int {
 		return sort.Search(len(v.cuts), func(j int) bool { return int(v.cuts[j].at) > i }) - 1
 	}
@@ -95,7 +95,7 @@ func (v *View) unescape(src []byte, controls bool) bool {
 		v.Text = append(v.Text, src[done:i]...)
 		r, n := decodeEscape(src[i:])
 		if n == 0 || !controls && (r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0x7f) {
-			// Keep this backslash. It begins no escape, or an escape that must not be decoded.
+			// Keep this backslash. Either it does not begin an escape, or the escape must not be decoded.
 			v.Text = append(v.Text, '\\')
 			done = i + 1
 		} else {
@@ -200,9 +200,9 @@ func (v *View) Unpercent(src []byte) bool {
 	return found
 }
 
-// Strip sets the view to the text around the invisible characters in src, without these characters. It keeps margin
-// bytes before and after each of them, and replaces the text in between with a gap that no secret contains. Strip
-// reports whether src has invisible characters.
+// Strip sets the view to the text around the invisible characters in src, without these characters. The margin is the
+// number of bytes to keep before and after each of them. Strip replaces the text between two margins with a gap that no
+// secret contains. Strip reports whether src has invisible characters.
 func (v *View) Strip(src []byte, margin int) bool {
 	found, done := false, 0 // src[:done] has been processed
 	for i := 0; i < len(src); {
@@ -270,8 +270,8 @@ var startsInvisible = [256]bool{
 }
 
 // Signals returns words for a prefilter that detects invisible characters. If a text contains none of the words, it has
-// no invisible characters. Each string in groups lists bytes that the search must treat as equal. Some visible
-// characters begin with the same bytes, so the caller must check each match.
+// no invisible characters. A group is a string of bytes that the search must treat as equal. Some visible characters
+// begin with the same bytes, so the caller must check each match.
 func Signals() (words, groups []string) {
 	span := func(from, to byte) (s []byte) {
 		for c := int(from); c <= int(to); c++ {

@@ -90,8 +90,8 @@ func Open(dir, owner string) *Writer {
 	return w
 }
 
-// A sync takes as long as a whole call. If at least 16 other calls are in progress, their entries will arrive soon. A
-// write then waits for 2 milliseconds to include them.
+// A sync is slow: it takes as long as a whole call. If at least 16 other calls are in progress, their entries will
+// arrive soon, so a write waits for 2 milliseconds to include them.
 const (
 	many   = 16
 	moment = 2 * time.Millisecond
@@ -122,7 +122,7 @@ func (w *Writer) Write(entry []byte, others int) error {
 	w.writing = true
 	w.flush(p)
 	if w.next.entries > 0 {
-		go w.drain() // this call does not have to wait for later entries
+		go w.drain() // writes the later entries in the background, so that this call can return
 	} else {
 		w.finish()
 	}
@@ -137,7 +137,7 @@ func (w *Writer) drain() {
 	for w.next.entries > 0 {
 		w.flush(w.next)
 		if w.rotating {
-			w.closeFile() // under constant load, this loop never ends and finish is not called
+			w.closeFile() // under constant load, this loop never ends, so finish() cannot close the file
 		}
 	}
 	w.finish()
@@ -189,7 +189,7 @@ func (w *Writer) write(p *page) error {
 		err = w.sync(w.file)
 	}
 	if err != nil {
-		// The entries were not acknowledged, so they must not be posted.
+		// The entries were not acknowledged, so they must not reach the journal.
 		return errors.Join(err, w.file.Truncate(w.size))
 	}
 	held += len(p.bytes)

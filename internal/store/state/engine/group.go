@@ -69,9 +69,9 @@ type member struct {
 	done chan error    // receives the outcome of the batch
 }
 
-// New returns a group. The callback begin starts a batch and waits until this process has the lock. The callback try
-// starts a batch without waiting. It returns a nil Batch if begin would have to wait. If try is nil, the group always
-// calls begin.
+// New returns a group, which starts a batch by calling begin() or try(). A call of begin() waits until this process has
+// the lock. A call of try() does not wait, and returns a nil Batch if begin() would have to wait. If the second
+// callback is nil, the group always calls begin().
 func New(begin, try func() (Batch, error)) *Group {
 	if try == nil {
 		try = func() (Batch, error) { return nil, nil }
@@ -158,8 +158,8 @@ func (g *Group) lead(ctx context.Context, batch Batch, f func(state.Tx) error) (
 	return err
 }
 
-// await calls begin, which can take a while. It then runs the functions of the first member and of the other waiting
-// members. Finally, await calls End and releases the baton.
+// await calls begin(), which can take a while. Then it runs the functions of the first member and of the other waiting
+// members. Finally, it calls End and releases the baton.
 func (g *Group) await(first *member) {
 	defer g.release()
 	batch, err := g.begin()
@@ -212,7 +212,7 @@ func (g *Group) runMembers(batch Batch, m *member, limit int) (members []*member
 }
 
 // Fail makes Write return err to every member that is waiting now. Later members are not affected. Fail can be called
-// while the callback begin waits.
+// while a call of begin() waits.
 func (g *Group) Fail(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -93,8 +93,8 @@ func check(args []any) error {
 	return nil
 }
 
-// Explain returns an error that wraps both err and kind. The parameter kind is an error that the state package defines.
-// If kind is nil, Explain returns err unchanged.
+// Explain returns an error that wraps both arguments. The first argument is an error that the state package defines. If
+// the first argument is nil, Explain returns err unchanged.
 func Explain(kind, err error) error {
 	if kind == nil {
 		return err

@@ -86,7 +86,8 @@ func (w *Watch) end(err error) {
 	clear(w.waiters)
 }
 
-// poll polls while there are waiters. A commit since the last poll wakes the waiters at once.
+// poll calls Look repeatedly while there are waiters. It wakes the waiters if there was a commit since the last call of
+// Look.
 func (w *Watch) poll() {
 	pause := w.First
 	for !w.idle() {

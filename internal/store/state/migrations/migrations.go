@@ -42,7 +42,7 @@ var (
 	inSQLite   = regexp.MustCompile(`\S+ /\*sqlite! (.*?) ?\*/`)
 )
 
-// SQLite converts the steps in list to SQL for SQLite.
+// SQLite returns the given steps as SQL for the SQLite engine.
 func SQLite(list []string) []string {
 	list = slices.Clone(list)
 	for i, text := range list {
@@ -51,7 +51,7 @@ func SQLite(list []string) []string {
 	return list
 }
 
-// Check reports whether a store of the given version lacks some steps of list. If the store has more steps than list, a
+// Check reports whether a store of the given version lacks some of the given steps. If the store has more steps, a
 // newer version of ambit has upgraded the store, and Check fails with ErrNewer.
 func Check(version int64, list []string) (behind bool, err error) {
 	if newest := int64(len(list)); version > newest {
@@ -69,8 +69,8 @@ func Version(tx state.Tx) (version int64, err error) {
 	return version, err
 }
 
-// Run applies the missing steps of list to a store. The caller must hold the lock that prevents simultaneous
-// migrations.
+// Run applies the given steps to a store, except the steps that were already applied. The caller must hold the lock
+// that prevents simultaneous migrations.
 func Run(tx state.Tx, list []string) error {
 	if _, err := tx.Exec(`CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)`); err != nil {
 		return err

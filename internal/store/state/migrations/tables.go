@@ -24,7 +24,7 @@ var (
 	marks  = regexp.MustCompile(`(?s)/\*.*?\*/`)
 )
 
-// Tables returns the tables that the steps in list create, in order of creation.
+// Tables returns the tables that the given steps create, in order of creation.
 func Tables(list []string) (tables []Table) {
 	at := map[string]int{}
 	for _, text := range list {

@@ -51,7 +51,7 @@ func (s *store) establish(ctx context.Context) error {
 	return nil
 }
 
-// The function lease assigns a log to the owner. It takes the first log whose owner is dead, or creates a new log.
+// lease assigns a log to the owner. It takes the first log whose owner is dead, or creates a new log.
 func lease(ctx context.Context, tx pgx.Tx, owner string) (log int64, err error) {
 	if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(leaseLock)); err != nil {
 		return 0, err

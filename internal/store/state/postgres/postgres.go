@@ -111,7 +111,7 @@ func open(ctx context.Context, url string, list []string) (_ *store, err error) 
 		return nil, err
 	}
 	s.watch.Look, s.watch.First, s.watch.Longest = s.look, 25*time.Millisecond, 250*time.Millisecond
-	s.group = engine.New(s.begin, nil) // there is no try callback, because begin may have to connect
+	s.group = engine.New(s.begin, nil) // the second callback is nil, because s.begin may have to connect
 	return s, nil
 }
 

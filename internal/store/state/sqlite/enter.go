@@ -111,10 +111,10 @@ func (s *store) locked(since time.Time) error {
 		if h.stopped {
 			fix = fmt.Sprintf("The process is suspended. Resume it (kill -CONT %d) or terminate it. Then try again", h.pid)
 		}
-		return fmt.Errorf("%w: process %d (%s) has held the lock since at least %s. %s",
+		return fmt.Errorf("%w: process %d (%s) has held the lock since %s or earlier. %s",
 			state.ErrLocked, h.pid, h.name, from, fix)
 	}
-	return fmt.Errorf("%w: another process has held the lock %s.lock since at least %s. "+
+	return fmt.Errorf("%w: another process has held the lock %s.lock since %s or earlier. "+
 		"Find the other processes that use this store, and check whether one of them is suspended or hangs",
 		state.ErrLocked, s.file, from)
 }

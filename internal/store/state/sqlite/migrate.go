@@ -36,8 +36,8 @@ func (s *store) version() (int64, error) {
 	return s.writer.queryInt(`SELECT version FROM schema_version`)
 }
 
-// The method upgrade applies the missing migrations. The caller holds the store lock. The version is read again,
-// because another process may have upgraded the store in the meantime.
+// upgrade applies the missing migrations. The caller holds the store lock. The version is read again, because another
+// process may have upgraded the store in the meantime.
 func (s *store) upgrade(ctx context.Context, list []string) (err error) {
 	version, err := s.version()
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *store) upgrade(ctx context.Context, list []string) (err error) {
 	return s.writer.exec(`COMMIT`)
 }
 
-// The method backup copies the store to <file>.v<version>. The copy gets that name only when the copy is complete.
+// backup copies the store to <file>.v<version>. The copy gets that name only when it is complete.
 func (s *store) backup(version int64) (err error) {
 	name := fmt.Sprintf("%s.v%d", s.file, version)
 	// VACUUM INTO accepts an existing empty file and keeps the mode of the file.

@@ -11,11 +11,11 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// Each owner of the store has a file in the directory owners. The owner's process keeps the file locked. The kernel
-// releases the lock when the process exits for any reason, so no timeout is needed. Names are never reused, so an
-// owner without a file is dead.
+// Each owner of the store has a file in the "owners" directory. The owner's process keeps the file locked. The kernel
+// releases the lock when the process exits for any reason, so no timeout is needed. Names are never reused, so an owner
+// without a file is dead.
 
-// The function claim creates and locks a file in dir for a new owner.
+// claim creates and locks a file in dir for a new owner.
 func claim(dir string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(filepath.Join(dir, rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)

@@ -60,7 +60,7 @@ type store struct {
 
 	entering atomic.Bool // whether this process waits for the store lock
 	commits  int         // the number of commits since Open; guarded by the store lock
-	scrubs   []*error    // where to store the results of the scrubs that the current batch requested
+	scrubs   []*error    // one for each scrub that the current batch requested; receives the result
 
 	watch  engine.Watch
 	looker *conn // a separate connection for watch, because SQLite reports only the commits of other connections
@@ -217,8 +217,8 @@ func (s *store) newBatch() (engine.Batch, error) {
 	return b, nil
 }
 
-// batch is one transaction of the writing connection. Until the first member has succeeded, members need no savepoint.
-// If such a member fails, the whole transaction is rolled back and restarted.
+// batch is one transaction of the writing connection. Members run without a savepoint until the first member has
+// succeeded. If a member without a savepoint fails, the whole transaction is rolled back and restarted.
 type batch struct {
 	s     *store
 	saved bool // whether the transaction contains the changes of a member

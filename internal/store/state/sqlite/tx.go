@@ -37,7 +37,7 @@ func (c *conn) prepare(query string) (*sqlite.Stmt, error) {
 	return stmt, nil
 }
 
-// The method statement runs a query. It is as strict as PostgreSQL, because queries must work with both engines.
+// statement runs a query. It is as strict as PostgreSQL, because queries must work with both engines.
 func (c *conn) statement(query string, args []any, visit func(state.Row) error) (rows int64, err error) {
 	stmt, err := c.bind(query, args)
 	if err != nil {

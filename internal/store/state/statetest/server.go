@@ -22,7 +22,7 @@ import (
 var errMissing = errors.New(
 	"PostgreSQL is not installed: put initdb and postgres on PATH (on Debian: apt install postgresql)")
 
-// The function database creates a database for one test and returns the URL of the database.
+// database creates a database for one test and returns the URL of the database.
 func database(t testing.TB) string {
 	t.Helper()
 	s, err := server()
@@ -65,8 +65,8 @@ func at(dir, database string) string {
 	return u.String()
 }
 
-// server starts PostgreSQL the first time it is called. A shell waits until the pipe s.held is closed, which also
-// happens when this program exits. The shell then stops PostgreSQL and removes its files.
+// server starts PostgreSQL on the first call. A shell waits until the pipe s.held is closed, which also happens when
+// this program exits. The shell then stops PostgreSQL and removes its files.
 var server = sync.OnceValues(func() (s running, err error) {
 	initdb, postgres, err := findPrograms()
 	if err != nil {
@@ -79,7 +79,7 @@ var server = sync.OnceValues(func() (s running, err error) {
 	if err != nil {
 		return s, err
 	}
-	// After this program has exited, the shell only cleans up.
+	// The shell outlives this program, but only to clean up.
 	cmd := exec.Command("sh", "-c", `
 		"$1" -D "$3/data" -U ambit -A trust -E UTF8 --no-locale --no-sync >"$3/log" 2>&1 &&
 		"$2" -D "$3/data" -k "$3" -c listen_addresses= >>"$3/log" 2>&1 &

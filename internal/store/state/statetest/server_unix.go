@@ -10,7 +10,7 @@ import (
 )
 
 // unprivileged returns the process attributes for the server. The server refuses to run as root. If this process is
-// root, unprivileged selects the user nobody and makes that user the owner of dir. The server gets a process group of
+// root, unprivileged selects the user "nobody" and makes that user the owner of dir. The server gets a process group of
 // its own. An interrupt from the terminal then does not stop the server before the test ends.
 func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	as := &syscall.SysProcAttr{Setpgid: true}

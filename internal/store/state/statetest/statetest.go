@@ -23,8 +23,8 @@ func Open(t testing.TB) state.DB {
 	return At(t, filepath.Join(t.TempDir(), "state.db"))
 }
 
-// Each runs the function test once for every engine. Every call of open opens the same store again, as another process
-// would.
+// Each runs a test once for every engine. The test gets a function that opens a store. Every call of that function
+// opens the same store again, as another process would.
 func Each(t *testing.T, test func(t *testing.T, open func() state.DB)) {
 	t.Helper()
 	Places(t, func(t *testing.T, place string) {
@@ -32,15 +32,15 @@ func Each(t *testing.T, test func(t *testing.T, open func() state.DB)) {
 	})
 }
 
-// Places runs the function test once for every engine. The argument place is the file or URL of a store that does not
-// exist yet. Other processes can open the same store.
+// Places runs a test once for every engine. The test gets the file or URL of a store that does not exist yet. Other
+// processes can open the same store.
 func Places(t *testing.T, test func(t *testing.T, place string)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { test(t, filepath.Join(t.TempDir(), "state.db")) })
 	t.Run("postgres", func(t *testing.T) { test(t, database(t)) })
 }
 
-// At opens the store in a file or at a URL. The store is closed when the test ends.
+// At opens a store, given its file or URL. The store is closed when the test ends.
 func At(t testing.TB, place string) state.DB {
 	t.Helper()
 	db, err := OpenPlace(t.Context(), place)

@@ -126,8 +126,7 @@ func (c *Catalog) ScopesOf(server string) []string {
 
 const maxFile = 4 << 20
 
-// Parse parses a file of entries. The parameter name is the name of the file in errors. The error lists every
-// problem, one per line.
+// Parse parses a file of entries. The error lists every problem, one per line, with the given file name.
 func Parse(name string, text []byte) (map[string]*Entry, error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFile)

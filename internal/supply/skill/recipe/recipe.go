@@ -1,15 +1,14 @@
-// Package recipe describes an agent in a text for people and models. The text is a recipe to paste into a chat, or the
-// same content as an Agent Skill.
+// Package recipe describes an agent as text for people and models. The output is either one text to paste into a chat,
+// called a recipe, or a set of Agent Skills.
 //
 // For the model, a recipe contains instructions, skills, tools with their parameters, and examples. For the person, it
 // contains the names of the credentials and the hosts that receive them. It contains no secrets, because manifests
 // contain no secrets.
 //
-// A recipe gives no protection, because ambit cannot check the calls that a chat makes. If the agent has tools, the
-// recipe contains a note that says so.
+// A recipe gives no protection, because ambit cannot check the calls that a chat makes. If the agent has tools, a note
+// in the recipe says that the tools are available only under ambit.
 //
-// The texts of the agent are copied, and only invisible characters are escaped, so that the pasted text is exactly the
-// text that the person saw.
+// Invisible characters in the agent's texts are escaped, so that the person sees everything that is pasted.
 package recipe
 
 import (
@@ -191,7 +190,7 @@ func limits(p agent.ToolPolicy) []string {
 	return list
 }
 
-// The method credentials lists the names of the credentials, never their values.
+// credentials writes the names of the credentials, never their values.
 func (w *writer) credentials(a *agent.Agent) {
 	secrets := a.Reach().Secrets
 	if len(secrets) == 0 {

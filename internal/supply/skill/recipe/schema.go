@@ -54,7 +54,7 @@ var keywords = []struct{ name, words string }{
 // described in words.
 var copiedKeywords = strings.Fields("anyOf oneOf allOf not if $ref patternProperties prefixItems dependentRequired")
 
-// The method schema describes a tool's input or output. The parameter text is the JSON Schema.
+// schema describes a tool's input or output. The last argument is its JSON Schema.
 func (w *writer) schema(verb, text string) {
 	if text == "" {
 		return
