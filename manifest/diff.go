@@ -282,7 +282,7 @@ func (d *differ) binding(what string, old, new agent.Binding) {
 	case bindingKind(old) != bindingKind(new):
 		d.widen(what, "has a different kind of action: %s → %s", bindingKind(old), bindingKind(new))
 	case sameKind && http:
-		// A different request can have any effect on the service.
+		// Any change of the request counts as wider, because its effect on the service is unknown.
 		if before.Method != after.Method || before.URL != after.URL {
 			d.widen(what, "sends a different request: %s %s → %s %s", before.Method, before.URL, after.Method, after.URL)
 		}

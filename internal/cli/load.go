@@ -225,7 +225,7 @@ func soleID(m *manifest.Manifest) error {
 
 // registeredName returns the name under which ambit knows an agent. As in a daemon, the name comes from the path of the
 // manifest, and not from its content. If a different agent is installed under that name, registeredName returns the
-// full path. Otherwise the agent would get the grants of the installed agent.
+// full path, so that this agent does not get the grants of the installed agent.
 func registeredName(h home.Home, m *manifest.Manifest) string {
 	if m.Path == stdinName {
 		return "stdin"

@@ -141,7 +141,7 @@ func (t *terminal) report(proofs []toolserver.Proof, locked bool, doc *lockDocum
 	}
 }
 
-// notLocked converts an error from ambit lock to a failure.
+// notLocked returns the failure to print when ambit lock fails with err.
 func (t *terminal) notLocked(ctx context.Context, m *manifest.Manifest, err error, doc *lockDocument) error {
 	if errors.Is(err, lock.ErrNotRemembered) {
 		return err

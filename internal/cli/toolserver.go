@@ -34,7 +34,7 @@ func newToolServer(t *terminal) *cobra.Command {
 		}
 		return nil
 	})
-	cmd.Flags().StringVar(&work, "work", "", "the `folder` that commands run in and can change")
+	cmd.Flags().StringVar(&work, "work", "", "the `folder` in which commands run, and whose files they can modify")
 	return cmd
 }
 

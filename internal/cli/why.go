@@ -238,7 +238,7 @@ func (w *openQuestions) add(stage, hint, format string, args ...any) {
 	w.verdict.Unknown = append(w.verdict.Unknown, openQuestion{stage, fmt.Sprintf(format, args...), hint})
 }
 
-// listArgumentChecks lists the checks that need arguments, unless arguments were given.
+// listArgumentChecks lists the checks that need arguments. If arguments were given, it lists nothing.
 func (w *openQuestions) listArgumentChecks(name string) {
 	if len(w.call.Arguments) > 0 {
 		return

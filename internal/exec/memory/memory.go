@@ -64,7 +64,7 @@ type Record struct {
 	Cut bool `json:"cut,omitempty"`
 
 	Expires time.Time `json:"-"`
-	// Changed reports whether the decryption failed. A changed record contains only the ID.
+	// Changed reports whether somebody modified the stored record, so that it cannot be decrypted. Only ID is then set.
 	Changed bool `json:"-"`
 }
 

@@ -140,7 +140,7 @@ type Spec struct {
 	// Launch starts the server's program, which the caller has already verified. If Launch is nil, the manager
 	// starts the server's command.
 	Launch func(context.Context) (*Launched, error)
-	// Package hashes and returns the package of a server that has no command. It is nil for other servers.
+	// Package returns the package of a server that has no command, and its hash. Package is nil for other servers.
 	Package func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
 	// RoundTripper sends requests to a remote server. If it is nil, mcpwire's default is used.
 	RoundTripper http.RoundTripper

@@ -61,7 +61,7 @@ type node struct {
 	next             int32
 	first, last      int32
 	index, count     int32
-	text, key        int32  // indexes in Tree.decoded; 0 means a span of the source
+	text, key        int32  // indexes in Tree.decoded; 0 if the text is a part of the source
 	keyTag           uint32 // the tag of the key, see tagOf
 	kind             Kind
 	origin           origin // used only by ParseTOML

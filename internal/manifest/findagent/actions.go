@@ -166,7 +166,7 @@ func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place
 func (p *parser) checkBody(v doc.Value, a *Action, in *inputs) {
 	found := p.checkTemplate(v, inBody, in, nil)
 	if a.Method == "GET" || a.Method == "HEAD" {
-		p.Report(ruleBodyUnsent, v.KeyPlace(), "", "a %s request has no body", a.Method)
+		p.Report(ruleBodyUnsent, v.KeyPlace(), "", "a %s request must not have a body", a.Method)
 	}
 	if isJSONBody(a) && !json.Valid(fillPlaceholders(v.Text(), found)) {
 		p.Report(ruleBodyJSON, v.Place(), "", "the body is not JSON after its placeholders are replaced")

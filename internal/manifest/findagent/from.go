@@ -166,7 +166,7 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 		m.Tools = append(m.Tools, out)
 	}
 	if filled > 0 {
-		n.Add("tools", "%s made from the names of the tools; replace them with real descriptions",
+		n.Add("tools", "ambit wrote %s that only repeat the names of the tools; replace these descriptions",
 			countOf(filled, "description"))
 	}
 }

@@ -75,8 +75,8 @@ func (e *Erasure) text(target *Roster, before *edge) []byte {
 		e.Key, target.Log, target.Size, before.size, before.root())
 }
 
-// signErasure returns a signed statement that a log is erased up to a size. The second parameter is the edge of log 0
-// before the record of the erasure.
+// signErasure returns a signed statement that a log is erased up to a size. The second parameter describes log 0
+// as it was before the record of the erasure was added.
 func (j *Journal) signErasure(target *Roster, before *edge) *Erasure {
 	e := &Erasure{Key: j.key.String()}
 	e.By = ed25519.Sign(j.signer, e.text(target, before))

@@ -200,9 +200,9 @@ func (v *View) Unpercent(src []byte) bool {
 	return found
 }
 
-// Strip sets the view to the text around the invisible characters in src, without these characters. The margin is the
-// number of bytes to keep before and after each of them. Strip replaces the text between two margins with a gap that no
-// secret contains. Strip reports whether src has invisible characters.
+// Strip copies the text near each invisible character of src to the view, but not the character itself. The margin is
+// the number of bytes to copy before and after each of them. A separator that no secret contains replaces all other
+// text. Strip reports whether src has invisible characters.
 func (v *View) Strip(src []byte, margin int) bool {
 	found, done := false, 0 // src[:done] has been processed
 	for i := 0; i < len(src); {
