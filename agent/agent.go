@@ -122,7 +122,7 @@ func (s SideEffect) Rank() int {
 
 // SideEffectPolicy limits the classes of tools that clients can call.
 type SideEffectPolicy struct {
-	// Restricted is set if the manifest lists the allowed classes. Otherwise all classes are allowed.
+	// Restricted is set if the manifest lists the allowed classes. If Restricted is false, all classes are allowed.
 	Restricted bool `json:"restricted"`
 	// Allowed lists the allowed classes of a restricted policy. An empty list allows no tool.
 	Allowed []SideEffect `json:"allowed,omitempty"`
@@ -144,7 +144,8 @@ type Tool struct {
 	InputSchema  string      `json:"input_schema,omitempty"`
 	OutputSchema string      `json:"output_schema,omitempty"`
 	Annotations  Annotations `json:"annotations,omitzero"`
-	// Timeout limits the duration of one call. The value 0 means the default of the runtime.
+	// Timeout limits the duration of one call. If Timeout is 0, the program's wall-clock limit or the gateway's default
+	// timeout applies.
 	Timeout time.Duration `json:"-"`
 	Policy  ToolPolicy    `json:"policy,omitzero"`
 	// Binding defines how calls to the tool are carried out. If Binding is nil, users see the tool, but clients cannot
@@ -193,10 +194,11 @@ type Program struct {
 	Export string `json:"export,omitempty"`
 	// Contract is the protocol between ambit and the program.
 	Contract Contract `json:"contract"`
-	// Command and Args start a program with the contract NativeMCP.
+	// Command and Args are the command line of a NativeMCP program. They are empty for other programs.
 	Command string   `json:"command,omitempty"`
 	Args    []string `json:"args,omitempty"`
-	// Hosts lists the only hosts that a code bundle can reach.
+	// Hosts lists the hosts that a code bundle can reach. The bundle can also reach their subdomains, but no other
+	// hosts.
 	Hosts []string `json:"hosts,omitempty"`
 	// UI is the path of a folder with static pages. It may be empty.
 	UI  string   `json:"ui,omitempty"`
@@ -265,7 +267,7 @@ type Delivery struct {
 const (
 	// RemoteAlias is the alias of a hosted agent's only server; see [Agent.Remote].
 	RemoteAlias = "remote"
-	// RemoteKey is the name of the secret with the API key for that server.
+	// RemoteKey is the name of the secret that contains the API key for a hosted agent's server.
 	RemoteKey = "FINDAGENT_TOKEN"
 )
 

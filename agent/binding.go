@@ -196,8 +196,8 @@ func (a *Agent) Slot(ref string) *Slot {
 // Covers reports whether the host is allowed to receive the slot's credential.
 func (s *Slot) Covers(host string) bool { return Covers(s.Hosts, host) }
 
-// Covers reports whether the list contains the host or one of its parent domains. It ignores case, and a trailing dot
-// in the host.
+// Covers reports whether the list contains the host or one of its parent domains. The comparison ignores case. It also
+// ignores a trailing dot in the host.
 func Covers(hosts []string, host string) bool {
 	host = strings.TrimSuffix(host, ".")
 	for _, h := range hosts {

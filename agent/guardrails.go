@@ -50,8 +50,8 @@ type Rate struct {
 	Per   time.Duration `json:"per"`
 }
 
-// AtMost reports whether r is at least as strict as the other rate: its count is not higher, and its period is not
-// shorter.
+// AtMost reports whether r is as strict as the other rate or stricter: r.Count must not be higher than other.Count, and
+// r.Per must not be shorter than other.Per.
 func (r Rate) AtMost(other Rate) bool { return r.Count <= other.Count && r.Per >= other.Per }
 
 func (r Rate) String() string {

@@ -29,7 +29,8 @@ type Reach struct {
 	hosts map[string]int
 }
 
-// Host is a host that the agent connects to. By lists the tools, servers and programs that connect to the host.
+// Host is a host that the agent connects to. The field By lists the tools, servers and programs that connect to the
+// host.
 type Host struct {
 	Name string
 	By   []string
@@ -43,7 +44,7 @@ type Secret struct {
 	Required bool
 }
 
-// Command is a program with its arguments, run for a server or for the agent itself.
+// Command is the command line that starts a tool server or the agent's own program.
 type Command struct {
 	For  string
 	Argv []string
@@ -137,8 +138,8 @@ func (r *Reach) server(s *Server) {
 	}
 }
 
-// path adds s to the reachable paths if s looks like a path. If s is a flag such as --dir=/data, path uses the value of
-// the flag instead.
+// path adds s to r.Paths if s looks like a path. If s is a flag such as --dir=/data, only the value of the flag is
+// checked and added.
 func (r *Reach) path(s string) {
 	if _, value, ok := strings.Cut(s, "="); ok && strings.HasPrefix(s, "-") {
 		s = value

@@ -16,8 +16,9 @@ import (
 //go:embed *.json examples starters
 var Files embed.FS
 
-// Find looks up a shipped agent by name and returns the path of its manifest in Files. An example has the name of its
-// folder, or of its file without .json. The second result reports whether the agent exists.
+// Find looks up a shipped agent by name and returns the path of its manifest in Files. The name is the name of the
+// agent's folder, such as research, or the name of its JSON file without .json, such as neo. The second result reports
+// whether the agent exists.
 func Find(name string) (string, bool) {
 	example := "examples/" + name
 	files := []string{name + ".json", example + ".json", example + "/findagent.json", example + "/agent.toml"}

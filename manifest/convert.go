@@ -54,7 +54,8 @@ func Convert(m *Manifest, to agent.Dialect) (*Converted, error) {
 	return &Converted{Text: bytes.TrimRight(text, "\n"), Lost: notes.Lost, Added: notes.Added}, nil
 }
 
-// Fork returns the text of a valid manifest with a different agent name. The rest of the text does not change.
+// Fork copies the text of a valid manifest and replaces the agent's name in the copy. The rest of the text stays
+// the same.
 func Fork(m *Manifest, name string) ([]byte, error) {
 	if !m.Valid() {
 		return nil, &InvalidError{m}

@@ -174,8 +174,8 @@ func detect(root doc.Value, r *diag.Reporter, complete bool) agent.Dialect {
 	return ""
 }
 
-// isOpenAPI reports whether the file is an OpenAPI description. Such a file has a key "servers", as a Matrix manifest
-// does.
+// isOpenAPI reports whether the file is an OpenAPI description. In such a file, the key "servers" belongs to OpenAPI,
+// not to Matrix.
 func isOpenAPI(root doc.Value) bool {
 	return root.Get("openapi").Is(doc.String) && root.Get("info").Is(doc.Object)
 }
@@ -204,7 +204,7 @@ func unknownHint(root doc.Value) string {
 	looked := 0
 	for m := range root.Each() {
 		if looked++; looked > 64 {
-			break // a file with this many keys is not a manifest with a misspelled key
+			break // a manifest has far fewer top-level keys
 		}
 		if hint := diag.DidYouMean(m.Key(), all); hint != "" && len(m.Key()) > 3 {
 			return fmt.Sprintf("for %s: %s", diag.Quote(m.Key()), hint)

@@ -240,8 +240,8 @@ func (d *differ) tool(name string, old, new *agent.Tool, could, can bool) {
 		d.widen(what, "side effect %s → %s", old.SideEffect, new.SideEffect)
 	case new.SideEffect != old.SideEffect:
 		// Policy rules for the old class no longer apply, even if the tool itself is the same.
-		d.widen(what, "side effect %s → %s, so %s rules no longer apply to this tool", old.SideEffect, new.SideEffect,
-			old.SideEffect)
+		d.widen(what, "side effect %s → %s, so the policy rules for %s no longer apply to this tool", old.SideEffect,
+			new.SideEffect, old.SideEffect)
 	}
 	d.text(what+" description", old.Description, new.Description)
 	if old.InputSchema != new.InputSchema {
@@ -282,7 +282,7 @@ func (d *differ) binding(what string, old, new agent.Binding) {
 	case bindingKind(old) != bindingKind(new):
 		d.widen(what, "has a different kind of action: %s → %s", bindingKind(old), bindingKind(new))
 	case sameKind && http:
-		// Any change of the request counts as wider, because its effect on the service is unknown.
+		// The effect of a different method, URL, body or header is unknown, so the change is listed in Widened.
 		if before.Method != after.Method || before.URL != after.URL {
 			d.widen(what, "sends a different request: %s %s → %s %s", before.Method, before.URL, after.Method, after.URL)
 		}

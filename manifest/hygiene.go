@@ -12,8 +12,8 @@ import (
 // checkHygiene checks every key and string of a manifest for secrets and invisible characters. Secrets that the rules
 // of the dialect already masked are not reported again.
 func checkHygiene(t *doc.Tree, r *diag.Reporter) {
-	// If MayHold returns false, ordinary texts contain no secret. Texts with an escape in the source, and texts that are
-	// not printable ASCII, still must be checked.
+	// If MayHold returns false, check only the texts that have escapes in the source or are not printable ASCII. The
+	// other texts contain no secrets and no invisible characters.
 	if secretlike.MayHold(t.Source.Text) {
 		for v := range t.All() {
 			checkTexts(v, r)
@@ -44,8 +44,8 @@ func checkTexts(v doc.Value, r *diag.Reporter) {
 	}
 }
 
-// maskNamed masks every value whose name is typical of secrets, such as an API key. Diagnostics show source lines,
-// and must not show such a value. The rules of a dialect mask secrets only in the fields that they check.
+// maskNamed masks every string whose key is a typical name of a secret, such as "api_key". Diagnostics show source
+// lines, and must not show a secret. The rules of a dialect mask secrets only in the fields that they check.
 func maskNamed(t *doc.Tree, src *diag.Source) {
 	for v := range t.All() {
 		text := v.Text()

@@ -171,7 +171,8 @@ func (m *Manifest) tree() *doc.Tree {
 	return t
 }
 
-// read detects the dialect of a parsed manifest and checks the dialect's rules.
+// read checks a parsed manifest against the rules of its dialect. It first detects the dialect if m.Dialect is empty or
+// unknown.
 func (m *Manifest) read(root doc.Value, complete bool, r *diag.Reporter, o Options) {
 	if root.Ok() && !root.Is(doc.Object) {
 		// The parser replaces an unknown word with null and reports the word. Do not report the null as well.
@@ -305,8 +306,8 @@ func (m *Manifest) Agent() *agent.Agent {
 	return m.agent
 }
 
-// Remote returns a copy of a hosted agent's manifest. The copy describes the agent that [agent.Agent.Remote] returns.
-// If the agent is not hosted, Remote returns m.
+// Remote returns a copy of m if the agent is hosted. The copy's Agent method returns the result of
+// [agent.Agent.Remote]. If the agent is not hosted, or the manifest has errors, Remote returns m itself.
 func (m *Manifest) Remote() *Manifest {
 	a := m.Agent()
 	if a == nil || !a.Hosted() {

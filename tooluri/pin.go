@@ -28,7 +28,8 @@ func ParsePin(s string) (Pin, error) {
 	case len(s) > maxPart || !versionChars(s):
 		return Pin{}, ErrInvalidURI
 	}
-	// Package managers treat 1.2 as a range, so a pin needs three numbers. IsValid also accepts v1 and v1.2.
+	// Package managers treat 1.2 as a range, so a pin needs three numbers. semver.IsValid also accepts v1
+	// and v1.2, so count the dots.
 	if !semver.IsValid("v"+s) || strings.Count(s, ".") < 2 {
 		return Pin{}, ErrUnpinnedTool
 	}

@@ -49,8 +49,8 @@ func newAgents(t *terminal) *cobra.Command {
 }
 
 // listAgents returns the agents of the running daemon and the daemon's URL. If no daemon is running, or if a folder is
-// given, listAgents reads the manifests instead, and the URL is empty. If a problem prevents the policy file from
-// taking effect, the third result describes the problem. Otherwise it is empty.
+// given, listAgents reads the manifests instead, and the URL is empty. The result policyProblem explains why the
+// policy file is not in force. It is empty if there is no such problem.
 func listAgents(
 	ctx context.Context, h home.Home, folder string,
 ) (cards []daemon.Card, url, policyProblem string, err error) {

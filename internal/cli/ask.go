@@ -14,7 +14,7 @@ import (
 
 // errInterrupted is returned if a signal arrives while a verb waits for the user's answer.
 var errInterrupted = &failure{
-	code: exitInterrupted, err: errors.New("interrupted while waiting for your answer, so ambit did nothing more"),
+	code: exitInterrupted, err: errors.New("interrupted while waiting for your answer, so ambit stopped"),
 }
 
 // canAsk reports whether ambit can ask the user questions. Standard input must be a terminal, and --json must not be

@@ -77,7 +77,7 @@ func interruptAt(t *testing.T, question, answer string, args ...string) {
 	if _, err := person.WriteString(answer + "\n"); err != nil {
 		t.Fatal(err)
 	}
-	if want := question + "\nambit: interrupted while waiting for your answer, so ambit did nothing more\n"; code != 130 || !strings.HasSuffix(shown.String(), want) {
+	if want := question + "\nambit: interrupted while waiting for your answer, so ambit stopped\n"; code != 130 || !strings.HasSuffix(shown.String(), want) {
 		t.Errorf("exit %d: %s", code, shown)
 	}
 }

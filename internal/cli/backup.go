@@ -99,7 +99,8 @@ func (t *terminal) warnLeftOut(names []string) {
 			diag.Printable(name))
 	}
 	if more := len(names) - most; more > 0 {
-		t.alertf("the backup also omits %s of this kind; to list them all, use --json", count(more, "more file"))
+		t.alertf("the backup also omits %s for the same reason; to list all omitted files, use --json",
+			count(more, "more file"))
 	}
 }
 
@@ -161,8 +162,9 @@ func (t *terminal) lockFor(ctx context.Context, f *sealFlags) (lock backup.Lock,
 // shorter passphrases.
 const minPassphrase = 12
 
-// passphrase reads a passphrase from a file, or from the terminal if the file name is empty. For a new backup, fresh is
-// true: the passphrase must have the minimum length, and at the terminal, the user must type it twice.
+// passphrase reads a passphrase from a file, or from the terminal if the file name is empty. If fresh is true, the
+// passphrase is for a new backup. It must then have at least minPassphrase characters, and a user at the terminal must
+// type it twice.
 func (t *terminal) passphrase(ctx context.Context, file string, fresh bool) (string, error) {
 	in, _ := t.in.(*os.File)
 	var text []byte

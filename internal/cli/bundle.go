@@ -68,8 +68,8 @@ func (t *terminal) printBundleProblems(b *bundle.Bundle) {
 	}
 }
 
-// withoutErrors returns an error if the bundle has errors. The error message contains the given text, such as "cannot
-// be approved".
+// withoutErrors checks that the bundle has no errors. If the check fails, the returned error contains the given
+// refusal, such as "cannot be approved".
 func (t *terminal) withoutErrors(b *bundle.Bundle, refusal string) error {
 	if b.Errors() == 0 {
 		return nil

@@ -35,7 +35,7 @@ func (f *callFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.input, "input", "{}",
 		"the arguments as a JSON `object`; @FILE reads them from a file, and - reads them from standard input")
 	cmd.Flags().StringVar(&f.skill, "skill", "", "allow only the tools in the §TOOLS section of this skill `file`")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "stop waiting after this `time`")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "wait at most this `time` for the tool")
 	f.actAs.flags(cmd)
 }
 
@@ -72,8 +72,8 @@ func (f *actAs) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.as, "as", "", "act as this `principal` (only for the owner of the home)")
 }
 
-// principals returns the principal of a call. If --as names another principal, the second result is the owner of the
-// home, who acts as that principal. Otherwise the second result is empty.
+// principals returns the principal and the actor of a call. If --as names another principal, the actor is the user, who
+// must own the home. If the principal is the user, the actor is empty.
 func (f *actAs) principals(t *terminal) (principal, actor string, err error) {
 	me := identity.LocalName()
 	if f.as == "" || f.as == me {
@@ -136,8 +136,8 @@ func explain(err error, c *call.Call, m *manifest.Manifest) error {
 	case r.Code == call.InputInvalid && r.Stage == "remember":
 		failed.hint = "use another --idempotency-key"
 	case r.Code == call.ApprovalDenied && !r.Retryable:
-		// A call with an expired API key gets the same code. The command line uses no API key, so here the code means
-		// that a person denied the call.
+		// A call with an expired API key is also refused with ApprovalDenied. But the command line uses no API key, so
+		// a person denied this call.
 		failed.hint = "a person denied the call; try again only after that person agrees"
 	case r.Code == call.TimedOut && r.Effect == call.EffectUnknown:
 		failed.hint = "to see whether an answer came later, run: ambit journal show --unknown; " + moreTime
@@ -211,7 +211,7 @@ func (t *terminal) callOnce(
 	}
 	f := asFailure(err)
 	if r, ok := errors.AsType[*call.Refusal](err); ok && down != nil && r.Code == down.Code {
-		f.code = broken.code // exitMissing if this machine lacks something that the agent needs
+		f.code = broken.code // use the exit code of the failed start, such as exitMissing
 	}
 	return result, f
 }

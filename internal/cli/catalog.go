@@ -69,7 +69,7 @@ func newCatalogList(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// maxSearched is the maximum number of registry servers in a list.
+// maxSearched limits a search in a registry. The search stops after the page that reaches this number of servers.
 const maxSearched = 500
 
 func (t *terminal) searchRegistry(ctx context.Context, host, text string) error {

@@ -252,7 +252,8 @@ func group(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// exactly returns a check that requires n arguments. The error message contains the given description of the arguments.
+// exactly is the argument check for verbs that take n arguments. The error message contains the given description of
+// the arguments.
 func exactly(n int, what string) cobra.PositionalArgs { return between(n, n, what) }
 
 func atMost(n int, what string) cobra.PositionalArgs { return between(0, n, what) }
@@ -273,7 +274,7 @@ func between(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// complete sets the words that shell completion offers for a flag.
+// complete registers the words that shell completion offers for a flag.
 func complete(cmd *cobra.Command, flag string, words []string) {
 	values := cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)
 	if err := cmd.RegisterFlagCompletionFunc(flag, values); err != nil {
@@ -305,8 +306,8 @@ func outputFlags(cmd *cobra.Command, output *string, force *bool, usage string) 
 	cmd.Flags().BoolVar(force, "force", false, "overwrite existing files")
 }
 
-// each applies f to every element of a list and returns the results. It never returns nil, so JSON contains [] and not
-// null.
+// each is the usual map function. It calls f for every element of a list and returns the results. The returned slice is
+// never nil, so JSON contains [] and not null.
 func each[T, R any](list []T, f func(T) R) []R {
 	results := make([]R, len(list))
 	for i, element := range list {

@@ -145,13 +145,13 @@ func openToAll(key string) bool {
 	if runtime.GOOS == "windows" {
 		return false // Windows does not use these permission bits
 	}
-	bit := fs.FileMode(0o004) // others can read the file; for its folders, the loop checks 0o001 (others can enter)
+	bit := fs.FileMode(0o004) // other users can read the file
 	for _, path := range []string{key, filepath.Dir(key), filepath.Dir(filepath.Dir(key))} {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode()&bit == 0 {
 			return false
 		}
-		bit = 0o001
+		bit = 0o001 // other users can enter the folder
 	}
 	return true
 }

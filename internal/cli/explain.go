@@ -19,7 +19,7 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// meaning is the explanation of a code that ambit prints, such as the code of a diagnostic or refusal.
+// meaning explains a code that ambit prints, such as the code of a diagnostic or refusal.
 type meaning struct {
 	Code     string `json:"code"`
 	Kind     string `json:"kind"`

@@ -44,12 +44,12 @@ func newExport(t *terminal) *cobra.Command {
 	})
 	cmd.Flags().StringVar(&as, "as", "", "the `format` to write: "+strings.Join(exportForms, ", "))
 	dialectFlag(cmd, &dialect)
-	outputFlags(cmd, &output, &force, "write to `file`, or to a folder with --as skills, instead of standard output")
+	outputFlags(cmd, &output, &force, "write to `file` instead of standard output; with --as skills, write to a folder")
 	complete(cmd, "as", exportForms)
 	return cmd
 }
 
-// export is an agent in an export format. It contains either a text or files.
+// export contains an agent in an export format, either as text or as files.
 type export struct {
 	as, name string
 	text     string
@@ -106,7 +106,7 @@ func skillsOf(ctx context.Context, m *manifest.Manifest) (*skill.Bundle, error) 
 	return b, err
 }
 
-// setClientConfig sets the text to a configuration for MCP clients. The configuration tells the client to run "ambit
+// setClientConfig writes a configuration for MCP clients to e.text. The configuration tells the client to run "ambit
 // run" with the manifest. It never contains the command that the manifest declares.
 func (e *export) setClientConfig(m *manifest.Manifest) error {
 	if m.Path == stdinName {

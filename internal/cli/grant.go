@@ -140,7 +140,7 @@ func (t *terminal) asOwner(ctx context.Context, rule, store string, f func(*stor
 	return errors.Join(f(b), b.Close())
 }
 
-// grantText describes a grant without its expiry. The parameter preposition is "to" or "from".
+// grantText describes a grant, but leaves out the expiry. The preposition is "to" or "from".
 func grantText(g *grant.Grant, preposition string) string {
 	s := g.Action + " " + preposition + " " + g.Subject
 	if g.Scope != "" {

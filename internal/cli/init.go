@@ -218,9 +218,9 @@ var dialectWords = map[agent.Dialect]string{
 	agent.FindAgent: "a prompt whose tools are HTTP requests and templates",
 }
 
-// askDraft asks the user for every value that the flags do not set. It shows forms, or plain lines of text if the
-// terminal cannot show forms. If the environment variable ACCESSIBLE is set, it also uses plain lines, which screen
-// readers can read.
+// askDraft asks the user for every value that the flags do not set. It normally shows forms. It uses plain lines of
+// text instead if the terminal cannot show forms, or if the environment variable ACCESSIBLE is set. Screen readers can
+// read plain lines.
 func (t *terminal) askDraft(ctx context.Context, d *draft.Draft, known *catalog.Catalog) error {
 	plain := !t.interactive() || os.Getenv("TERM") == "dumb" || os.Getenv("ACCESSIBLE") != ""
 	var first []huh.Field
@@ -247,7 +247,8 @@ func (t *terminal) askDraft(ctx context.Context, d *draft.Draft, known *catalog.
 }
 
 func (t *terminal) questions(d *draft.Draft, known *catalog.Catalog) []huh.Field {
-	// check validates one answer. It returns an error if a manifest with this answer and the chosen servers is invalid.
+	// check validates one answer. It makes a manifest from this answer and the chosen servers, and returns an error if
+	// the manifest is invalid.
 	check := func(set func(*draft.Draft)) error {
 		probe := draft.Draft{Dialect: d.Dialect, Name: d.Name, Servers: d.Servers, Allow: d.Allow}
 		set(&probe)

@@ -161,7 +161,7 @@ func (t *terminal) wrapLastColumn(rows [][]string) [][]string {
 	return out
 }
 
-// fact appends a row for each non-empty value. Only the first row has the label.
+// fact appends one row to rows for each non-empty value. The label appears only in the first new row.
 func (t *terminal) fact(rows [][]string, label string, values ...string) [][]string {
 	for _, v := range values {
 		if v != "" {
@@ -257,8 +257,8 @@ func (t *terminal) prompt(a *agent.Agent) {
 		t.paint(dim, wrap(diag.Printable(strings.Join(strings.Fields(string(text)), " "))+more, "  ", t.width)))
 }
 
-// clip shortens a string to the given number of characters. If the string is too long and the width is less than 12,
-// clip returns "".
+// clip returns s unchanged if it has at most width characters. A longer string is shortened to width characters, with
+// "…" at the end. If width is less than 12, a longer string becomes "".
 func clip(s string, width int) string {
 	r := []rune(s)
 	switch {

@@ -66,7 +66,7 @@ type installDocument struct {
 	Widened  []string        `json:"widened"`
 	Warnings []string        `json:"warnings"`
 	Missing  []missingSecret `json:"missing"`
-	// Watch lists what the user should check before installing the agent.
+	// Watch contains the points that the user should check before installing the agent.
 	Watch []string `json:"watch"`
 }
 
@@ -75,7 +75,8 @@ type changeRow struct {
 	Client string `json:"client"`
 	File   string `json:"file"`
 	Diff   string `json:"diff"`
-	// Next tells the user how to make the client load the agent. Undo is the command that removes the agent.
+	// Next contains the user's next steps, such as restarting the client. Undo contains the command that removes the
+	// agent from the client.
 	Next string `json:"next"`
 	Undo string `json:"undo"`
 	Link string `json:"link,omitempty"`
@@ -162,8 +163,8 @@ func (in *installer) run(ctx context.Context) error {
 	return nil
 }
 
-// checkClients returns an error if a client cannot run the agent. Without --force, it also returns an error if there is
-// a client that the agent is not meant for. If a client does not meet the agent's requirements, checkClients prints a
+// checkClients returns an error if a client cannot run the agent. Without --force, it also returns an error if the
+// agent is not meant for one of the clients. If a client does not meet the agent's requirements, checkClients prints a
 // warning.
 func (in *installer) checkClients(ctx context.Context) error {
 	a := in.m.Agent()
@@ -230,7 +231,7 @@ func (in *installer) compare(ctx context.Context) error {
 			// The manifest is already in the folder of installed agents, so it is not copied.
 			in.prior, in.doc.Path = f.Manifest, filepath.Dir(path)
 		case mine && filepath.Dir(f.Path) != in.doc.Path:
-			return no("move that file away, or rename one of the two",
+			return no("move that file away, or rename one of the two agents",
 				"an agent named %s already exists: %s", in.name, f.Path)
 		case mine && readable:
 			in.prior = f.Manifest

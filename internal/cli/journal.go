@@ -112,8 +112,8 @@ func (t *terminal) verifyExport(file, key string, want journal.Check) (err error
 	return t.journalReport(report, &known)
 }
 
-// journalReport prints the result of a verification. For an export, *known reports whether the user or this home knows
-// the export's key. For the store's own journal, known is nil.
+// journalReport prints the result of a verification. For an export, *known is true if the user gave the export's key
+// with --key, or if the key belongs to a root key in ambit's home folder. For the store's own journal, known is nil.
 func (t *terminal) journalReport(r journal.Report, known *bool) error {
 	if t.interactive() {
 		fmt.Fprint(t.err, "\r\x1b[K") // clear the progress line
@@ -148,7 +148,7 @@ func (t *terminal) journalReport(r journal.Report, known *bool) error {
 	})
 }
 
-// warnUnknownKey warns if the key comes from the verified file itself and nothing else confirms the key.
+// warnUnknownKey warns if the file that was verified is the only source of the key.
 func (t *terminal) warnUnknownKey(key journal.Key, known *bool) {
 	if known == nil || *known || key.IsZero() {
 		return
@@ -157,7 +157,8 @@ func (t *terminal) warnUnknownKey(key journal.Key, known *bool) {
 	t.hintf("this machine does not know that key; compare it with the expected key, or use --key EXPECTED_KEY")
 }
 
-// isOurs reports whether the key belongs to this home. It never creates keys.
+// isOurs reports whether the key belongs to a root key in ambit's home folder. If the file of root keys is missing,
+// isOurs returns false and does not create the file.
 func isOurs(key journal.Key) bool {
 	h, err := home.Find()
 	if err != nil {
@@ -220,7 +221,8 @@ func newJournalProve(t *terminal, storeURL *string) *cobra.Command {
 	cmd.Flags().Int64Var(&log, "log", 0, "the number of the record's log; only PostgreSQL has logs other than 0")
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write to this `file`")
 	cmd.Flags().StringVar(&check, "check", "", "check the proof in this `file`")
-	cmd.Flags().StringVar(&since, "since", "", "prove that the journal continues the checkpoint in this `file`")
+	cmd.Flags().StringVar(&since, "since", "",
+		"prove that the journal begins with the records of the checkpoint in this `file`")
 	cmd.Flags().StringVar(&key, "key", "", "the public `key` of the journal that the proof comes from")
 	return cmd
 }
@@ -365,8 +367,8 @@ func readSmall(file string) ([]byte, error) {
 	return text, nil
 }
 
-// recordCounter returns a function that prints the number of verified records. If standard error is not a terminal, it
-// returns nil.
+// recordCounter returns a callback that prints the number of verified records. The callback is nil if standard error is
+// not a terminal.
 func (t *terminal) recordCounter() func(done, total int64) {
 	if !t.interactive() {
 		return nil

@@ -159,8 +159,8 @@ func (t *terminal) journalFollow(ctx context.Context, j *journal.Journal, filter
 	return nil // ctx was cancelled
 }
 
-// printRecords prints a table of journal records. It also prints column names and a hint about --json, but only on a
-// terminal and only if named is true. Programs that read the output get only the rows.
+// printRecords prints a table of journal records. If the parameter named is true and standard output is a terminal,
+// printRecords also prints column names and a hint about --json. Programs that read the output get only the rows.
 func (t *terminal) printRecords(entries []journal.Entry, named bool) {
 	rows := make([][]string, 0, len(entries)+1)
 	named = named && t.cut && len(entries) > 0

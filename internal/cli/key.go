@@ -89,8 +89,8 @@ func newKeyNew(t *terminal, storeURL *string) *cobra.Command {
 	return cmd
 }
 
-// printNewKey prints a new API key, which is never shown again. With --json, the document also contains the entries of
-// the map extra. Without --json, printNewKey calls printNotes after it has printed the key.
+// printNewKey prints a new API key, which is never shown again. With --json, it also prints the entries of the
+// parameter extra. Without --json, it calls printNotes after it has printed the key.
 func (t *terminal) printNewKey(k *identity.APIKey, text string, extra map[string]any, printNotes func()) error {
 	doc := keyDocument(k)
 	doc["key"] = text
@@ -102,8 +102,8 @@ func (t *terminal) printNewKey(k *identity.APIKey, text string, extra map[string
 	})
 }
 
-// unknownAgents returns those names that do not belong to an agent of the daemon or the home. An unknown name is not an
-// error, because a key can be created before its agent.
+// unknownAgents returns the given names for which no agent exists. Such a name is not an error, because a key can be
+// created before its agent.
 func (t *terminal) unknownAgents(ctx context.Context, names []string) []string {
 	if len(names) == 0 {
 		return nil
@@ -242,7 +242,8 @@ func keyRecord(c identity.KeyChange) *journal.Record {
 	return &journal.Record{Tool: "key rotate", Detail: detail}
 }
 
-// untilUTC formats an expiry for a journal record. It returns "" for the zero time, which means "never".
+// untilUTC formats an expiry for a journal record. If the key never expires, end is the zero time and untilUTC returns
+// "".
 func untilUTC(end time.Time) string {
 	if end.IsZero() {
 		return ""

@@ -25,7 +25,8 @@ import (
 
 const stdinName = "<stdin>"
 
-// read reads the manifest with the given path or name. It also returns invalid manifests.
+// read reads the manifest with the given path or name. If the manifest is invalid, read returns the manifest and no
+// error. The manifest lists its problems.
 func (t *terminal) read(path string, o manifest.Options) (*manifest.Manifest, error) {
 	if path == "-" {
 		src, err := io.ReadAll(io.LimitReader(t.in, doc.MaxBytes+1))
@@ -177,8 +178,8 @@ func mayBeName(asked string) bool {
 	return asked != "" && !strings.ContainsAny(asked, `/\`) && asked[0] != '.' && ext != ".json" && ext != ".toml"
 }
 
-// installedAs returns the path of the manifest that a daemon serves under the given name. If a broken manifest
-// reserves the name, installedAs returns the path of the broken manifest. Otherwise it returns "".
+// installedAs returns the path of the manifest that is installed under the given name, even if the manifest is broken.
+// If the name is free, installedAs returns "".
 func installedAs(h home.Home, name string) string {
 	if found, err := daemon.List(h.Agents()); err == nil {
 		if f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == name }); f != nil {
@@ -201,8 +202,8 @@ func firstFile(paths ...string) string {
 	return ""
 }
 
-// soleID returns an error if a different installed program has the same id. Any manifest can claim any id, and the
-// program with that id gets the id's grants and memory.
+// soleID returns an error if m is a program and a different installed agent has the same id. Without this check, m
+// could claim the id of the installed agent and get its grants and memory.
 func soleID(m *manifest.Manifest) error {
 	if !dispatch.TakesIntents(m.Agent()) {
 		return nil

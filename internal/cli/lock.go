@@ -141,7 +141,8 @@ func (t *terminal) report(proofs []toolserver.Proof, locked bool, doc *lockDocum
 	}
 }
 
-// notLocked returns the failure to print when ambit lock fails with err.
+// notLocked converts an error of Check or Run to the error that ambit lock returns. If the servers do not match the
+// manifest, notLocked also reports their proofs.
 func (t *terminal) notLocked(ctx context.Context, m *manifest.Manifest, err error, doc *lockDocument) error {
 	if errors.Is(err, lock.ErrNotRemembered) {
 		return err
@@ -175,8 +176,8 @@ func (t *terminal) notLocked(ctx context.Context, m *manifest.Manifest, err erro
 	return f
 }
 
-// agreeToLock prints the differences and asks the user to accept them, unless --yes is set. A person must check the
-// differences, because ambit cannot distinguish a manipulated description or file from a legitimate change.
+// agreeToLock reports the differences. If --yes is not set, it then asks the user to accept them. A person must check
+// the differences, because ambit cannot distinguish a manipulated description or file from a legitimate change.
 func (t *terminal) agreeToLock(
 	ctx context.Context, m *manifest.Manifest, asked lock.Asked, differences []pack.Difference, yes bool,
 	doc *lockDocument,

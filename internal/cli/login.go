@@ -41,7 +41,7 @@ func newLogin(t *terminal) *cobra.Command {
 	cmd.Flags().StringVar(&f.ClientID, "client-id", "", "the client `id` that the provider gave to ambit")
 	cmd.Flags().StringSliceVar(&f.Scopes, "scope", nil, "the `scopes` to ask for (default openid,offline_access)")
 	cmd.Flags().StringVar(&f.Resource, "resource", "",
-		"the `URL` of the daemon that the token is for, if the provider requires this URL")
+		"the token's audience: the `URL` of the daemon (some providers require this)")
 	cmd.Flags().StringSliceVar(&f.hosts, "host", nil,
 		"the `hosts` of agents and tool servers to which the token is sent (default: the host of --resource)")
 	cmd.AddCommand(newLoginToken(t))
@@ -154,7 +154,7 @@ func loginConfig(h home.Home, asked identity.LoginConfig) (identity.LoginConfig,
 		return c, usage("fix config.toml, or remove the invalid table from it", "%w", err)
 	}
 	if asked.Issuer != "" && c.Issuer != "" && asked.Issuer != c.Issuer {
-		c.ClientID, c.Resource = "", "" // the values from config.toml are only for the issuer in config.toml
+		c.ClientID, c.Resource = "", "" // these values in config.toml are for a different issuer
 	}
 	c.Issuer, c.ClientID = cmp.Or(asked.Issuer, c.Issuer), cmp.Or(asked.ClientID, c.ClientID)
 	c.Resource = cmp.Or(asked.Resource, c.Resource)

@@ -20,15 +20,15 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Users of Matrix agents know the program mcl-tools. If ambit is started under that name, it accepts the program's
-// verbs and flags. The exit codes are also the same:
+// Users of Matrix agents know the program mcl-tools. If ambit is started under that name, it accepts the verbs and
+// flags of mcl-tools, and uses the same exit codes:
 //
 //	0  ok
 //	1  the manifest, a server or the call failed
 //	2  wrong usage, a bad URI, or the gateway refused the call
 //	3  the tool reported an error
 //
-// These verbs share the code of ambit's own verbs, including all checks.
+// The verbs use the implementation of ambit's own verbs, including all checks.
 const (
 	mclFailed    = 1
 	mclNo        = 2

@@ -45,8 +45,8 @@ func (n *neighbours) CallAgent(ctx context.Context, name string, c *call.Call) (
 	return a.Gateway().Call(ctx, c)
 }
 
-// find returns the named agent, and starts the agent if necessary. If the agent cannot be used, find returns a refusal.
-// It never falls back to another agent with the same name. A daemon has the same rule.
+// find returns the named agent, and starts the agent if necessary. If the agent cannot be used, find returns a refusal,
+// even if another agent has the same name. The daemon does the same.
 func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -190,8 +190,9 @@ func writeNew(file string, content []byte, force bool) error {
 	return nil
 }
 
-// renameNew renames a file, but never replaces an existing file. It creates a hard link, because a rename would replace
-// an existing file. If hard links are not supported, it checks that the new name is free and then renames the file.
+// renameNew renames a file without replacing an existing file. It creates a hard link, because os.Rename would replace
+// an existing file. The caller removes the old name. If the link fails although the new name is free, renameNew calls
+// os.Rename.
 func renameNew(old, file string) error {
 	err := os.Link(old, file)
 	if _, statErr := os.Lstat(file); err != nil && errors.Is(statErr, fs.ErrNotExist) {

@@ -48,8 +48,8 @@ type scopeReport struct {
 	Depends []string `json:"depends"`
 }
 
-// needSet describes an agent and the servers that it requires. The agent includes the servers that ambit found. The
-// texts in watch tell the user what to check.
+// needSet describes an agent and the servers that it requires. The field agent also contains the servers that ambit
+// found. The field watch contains warnings for the user.
 type needSet struct {
 	required, optional []needReport
 	agent              *agent.Agent
@@ -110,12 +110,13 @@ func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet
 	return n, nil
 }
 
-// addServers adds the servers that ambit found to the agent. It adds only those tools for which the callback returns
-// true.
+// addServers sets n.agent.Servers to the found servers, and n.agent.Tools to their tools. It leaves out each tool for
+// which include returns false. It also sets n.reach and n.watch.
 func (n *needSet) addServers(found []registry.Found, include func(*agent.Tool) bool) {
 	n.agent = registry.Agent(n.agent, found)
 	n.agent.Tools = slices.DeleteFunc(n.agent.Tools, func(t agent.Tool) bool { return !include(&t) })
-	// ambit's own shell server runs commands in a sandbox, so its commands can reach less than other programs.
+	// The commands of ambit's own shell server run in a sandbox without a network. Therefore addShell adds the reach of
+	// this server separately.
 	shells := map[string]bool{}
 	for _, f := range found {
 		if f.Recipe.Kind == pack.Builtin && f.Recipe.Name == bashserver.Name && f.Server.Alias != "" {
@@ -216,7 +217,8 @@ func (s *scopeReport) words() string {
 	return "not granted"
 }
 
-// partlyGranted reports whether the policy allows at least one tool of the scope, at least with some arguments.
+// partlyGranted reports whether the policy allows at least one tool of the scope. A tool also counts if the policy
+// allows it only with some arguments.
 func (s *scopeReport) partlyGranted() bool { return len(s.Allowed)+len(s.Depends) > 0 }
 
 // needsTime is the maximum time that a console page waits for ambit to find the agent's servers.

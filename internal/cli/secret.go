@@ -60,8 +60,8 @@ func (t *terminal) owner(dev development, asked string) (*owner, error) {
 	}
 	f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == asked })
 	if f == nil {
-		// An agent whose file has this name takes precedence, even if the file is not a valid manifest. Agents with this id
-		// or name in their manifests come second.
+		// A file reserves its name even if the file is not a valid manifest. Therefore look for a file before comparing
+		// the ids and names in manifests.
 		if file := installedAs(t.home, asked); file != "" {
 			return &owner{name: asked, broken: file}, nil
 		}
@@ -134,8 +134,8 @@ func newSecretSet(t *terminal, dev *development) *cobra.Command {
 // and the vault rejects values that are too long.
 const maxSecret = 1 << 20
 
-// secretValue reads a secret from a file. If no file is given, it asks the user, or reads standard input if standard
-// input is not a terminal.
+// secretValue reads a secret from a file. If no file is given, it reads standard input, with a prompt if standard input
+// is a terminal.
 func (t *terminal) secretValue(ctx context.Context, o *owner, w credential.Reference, file string) (string, error) {
 	var text []byte
 	var err error

@@ -267,8 +267,8 @@ func addressHint(ctx context.Context, h home.Home) string {
 // message. The daemon serves requests in the meantime.
 const settleTime = 10 * time.Second
 
-// printReady prints the served agents and how to connect to them. If other commands can find this daemon, announced is
-// true.
+// printReady prints the served agents and how to connect to them. The parameter announced tells whether other commands
+// can find this daemon.
 func (t *terminal) printReady(d *daemon.Daemon, s *serveFlags, p daemon.Presence, announced bool) error {
 	link := d.ConsoleLink(p.URL, &identity.Principal{Name: identity.LocalName(), Kind: identity.Local})
 	if t.json {

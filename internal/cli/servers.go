@@ -116,7 +116,7 @@ func (t *terminal) progress() func(alias, step string) {
 	return t.bar.step
 }
 
-// onServers reports whether an agent's tools run on tool servers, which can be verified.
+// onServers reports whether an agent's tools run on tool servers. Only tool servers can be verified.
 func onServers(m *manifest.Manifest) bool {
 	return m.Dialect == agent.Matrix || m.Dialect == agent.GPARS || m.Agent().Hosted()
 }
@@ -125,7 +125,7 @@ func nothingToProve(m *manifest.Manifest) string {
 	return fmt.Sprintf("nothing to verify, because a %s agent has no tool servers", m.Dialect)
 }
 
-// development contains the switches that relax restrictions during development.
+// development contains the values of two flags that can relax restrictions: --allow-loopback-http and --isolation.
 type development struct {
 	loopbackHTTP bool
 	isolation    isolationFlag // only for verbs that run programs
@@ -202,7 +202,7 @@ func (t *terminal) start(ctx context.Context, m *manifest.Manifest, o host.Optio
 	return a, end, nil
 }
 
-// refused converts a refusal to a failure.
+// refused converts a call.Refusal to a *failure. It chooses the exit code and keeps the hint.
 func refused(r *call.Refusal) *failure {
 	code := exitNo
 	if r.Code == call.IsolationUnavailable || r.Code == call.CredentialMissing {

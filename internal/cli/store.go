@@ -34,8 +34,8 @@ func (t *terminal) warnElsewhere(ctx context.Context, storeURL string) {
 	}
 }
 
-// sharedStore opens the store at the given URL. If the URL is empty, it opens the running daemon's store, or the
-// store in the home.
+// sharedStore opens the store at the given URL. If the URL is empty, it opens the store of the daemon that sharedDaemon
+// returns, or the store in the home if sharedDaemon returns nil.
 func (t *terminal) sharedStore(ctx context.Context, storeURL string) (*store.Store, error) {
 	if d := t.sharedDaemon(ctx); storeURL == "" && d != nil {
 		t.notef("%s", t.paint(dim, "using the store of the daemon at "+d.URL+": "+diag.Printable(d.Store)))

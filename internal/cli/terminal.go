@@ -194,8 +194,8 @@ func (t *terminal) printf(format string, args ...any) {
 	fmt.Fprint(t.out, t.escapeBetweenStyles(fmt.Sprintf(format, args...), withoutControls))
 }
 
-// text prints a document that can contain text from a manifest. It escapes invisible characters. In JSON, the escapes
-// do not change the meaning. If any other document contains such characters, text prints a note about the escapes.
+// text prints a document and escapes its invisible characters, because the document can contain text from a manifest.
+// The escapes do not change a JSON value. For any other document, text prints a note if it escaped characters.
 func (t *terminal) text(document string) {
 	document = strings.TrimRight(document, "\r\n")
 	if jsontext.Value(document).IsValid() {
@@ -228,7 +228,7 @@ func (t *terminal) show(document any, text func()) error {
 	return nil
 }
 
-// judge calls show to print a positive or negative answer. It returns errNo if the answer is negative.
+// judge is like show, but returns errNo if ok is false.
 func (t *terminal) judge(ok bool, document any, text func()) error {
 	if err := t.show(document, text); err != nil || ok {
 		return err
@@ -236,7 +236,7 @@ func (t *terminal) judge(ok bool, document any, text func()) error {
 	return errNo
 }
 
-// say calls show to print an answer. The format string and its arguments produce the text for people.
+// say is like show, but takes a format string and arguments instead of a callback.
 func (t *terminal) say(document any, format string, args ...any) error {
 	return t.show(document, func() { t.printf(format, args...) })
 }
@@ -245,7 +245,7 @@ func (t *terminal) warnf(format string, args ...any) {
 	t.notef("%s %s", t.paint(yellow, "warning:"), fmt.Sprintf(format, args...))
 }
 
-// hintf prints how to fix the problem in the previous line.
+// hintf prints a hint about the previous message, for example how to fix the problem.
 func (t *terminal) hintf(format string, args ...any) {
 	t.notef("  %s %s", t.paint(dim, "hint:"), fmt.Sprintf(format, args...))
 }
@@ -260,7 +260,7 @@ func (t *terminal) alertf(format string, args ...any) {
 	t.notef("%s %s", t.paint(boldRed, "ambit:"), fmt.Sprintf(format, args...))
 }
 
-// document prints the only JSON document of a verb.
+// document prints v as indented JSON. It is for verbs that print only one document.
 func (t *terminal) document(v any) error {
 	t.outMu.Lock()
 	defer t.outMu.Unlock()
@@ -294,8 +294,8 @@ func escapeJSON(text string) string {
 	return b.String()
 }
 
-// hint returns the hint of a failure. If the failure is a refusal or a package error and its hint ends in a command,
-// hint adds the path of the last loaded manifest to the command.
+// hint returns the hint of a failure. The hint of a call.Refusal or a pack.Error can come with a command about a
+// manifest. In that case, the result ends with the command for the last loaded manifest.
 func (t *terminal) hint(f *failure) string {
 	if r, ok := errors.AsType[*call.Refusal](f.err); ok && f.hint == r.Hint {
 		return r.HintFor(t.lastRead)

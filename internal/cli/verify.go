@@ -299,8 +299,8 @@ func (t *terminal) printRequirements(reports []provenServer, proofs []toolserver
 	t.printf("%s\n", t.paint(style, text))
 }
 
-// printProof prints the result for one server. If the server matches its declaration, the result includes the given
-// verdict.
+// printProof prints the result for one server. If the server does not match its declaration, printProof prints the code
+// of the refusal instead of the given verdict.
 func (t *terminal) printProof(p toolserver.Proof, asked, verdict string, optional bool, warnings []string) {
 	mark := t.paint(green, "✓")
 	switch {
@@ -374,8 +374,8 @@ func (t *terminal) printDifferences(indent string, list []pack.Difference) {
 	}
 }
 
-// mostShown is the maximum number of characters to show of a changed text. If a text is longer, the output says how
-// many characters are hidden, because the user is about to accept the change.
+// mostShown is the maximum number of characters that are shown of a changed text. If a text is longer, the output says
+// how many characters are hidden. A user who is asked to accept the change then knows that a part is not shown.
 const mostShown = 4000
 
 func atLength(text string) string {

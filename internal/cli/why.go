@@ -60,7 +60,7 @@ func newWhy(t *terminal) *cobra.Command {
 	return cmd
 }
 
-// whyVerdict is the answer of "ambit why". With --json, it is printed as the JSON document.
+// whyVerdict is the answer of "ambit why". Its exported fields form the JSON document that --json prints.
 type whyVerdict struct {
 	Allowed bool          `json:"allowed"`
 	Reasons []call.Reason `json:"reasons"`
@@ -294,7 +294,7 @@ func (w *openQuestions) checkNeeds() {
 	}
 }
 
-// addRefusal adds the error to the answer if it is a refusal. It ignores other errors.
+// addRefusal adds err to the answer if err is a refusal. It ignores other errors.
 func (w *openQuestions) addRefusal(err error) {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
 		w.verdict.Allowed, w.verdict.lacking = false, true

@@ -43,7 +43,7 @@ func newWorker(t *terminal) *cobra.Command {
 func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 	switch {
 	case f.store == "":
-		return usage("add --store postgres://…; on a single machine, no worker is needed, so run: ambit dispatch",
+		return usage("add --store postgres://…; or, if you use only one machine, run: ambit dispatch",
 			"a worker takes tasks from a shared store, but --store is missing")
 	case f.concurrency < 1:
 		return usage("use 1 or more", "--concurrency cannot be %d", f.concurrency)
@@ -99,7 +99,7 @@ func (t *terminal) worker(ctx context.Context, f *workerFlags) error {
 	for err == nil {
 		select {
 		case <-ctx.Done():
-			t.logf("shutting down after the running dispatches have finished")
+			t.logf("shutting down; running dispatches can finish within the grace period")
 			return nil
 		case <-reloads:
 			t.reload(ctx, d)
@@ -124,7 +124,7 @@ func (t *terminal) programDaemon(o host.Options, programs *daemon.Served) (*daem
 	return daemon.New(daemon.Options{
 		Folders: programFolders(o.Home), Start: hosting.Start, Journal: o.Store.Journal,
 		Served: programs, Log: t.logf,
-		Grace: 24 * time.Hour, // a dispatch to a replaced program can still finish
+		Grace: 24 * time.Hour, // a replaced program can finish its running dispatches
 		CanRun: func(m *manifest.Manifest) error {
 			if !dispatch.TakesIntents(m.Agent()) {
 				return errNoProgram

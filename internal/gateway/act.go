@@ -104,8 +104,8 @@ func (g *Gateway) guarded(c *call.Call) *call.Call {
 	return &copied
 }
 
-// listener forwards a server's notifications to the caller. It stops when the call times out, because the caller then
-// receives an answer.
+// listener forwards a server's notifications to the caller until the call times out. A call that timed out is refused,
+// and the caller must not receive notifications after the refusal.
 type listener struct {
 	mu     sync.Mutex
 	notify func(string, jsontext.Value)

@@ -25,7 +25,7 @@ func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		return nil
 	}
 	if len(p.More) > 0 {
-		// Refuse the call. The server would receive these responses, but the approver sees only the arguments.
+		// The inputResponses would reach the server, but the approver sees only the arguments.
 		return call.Refuse(stageApprove, call.InputInvalid,
 			"%s needs approval, but the call has inputResponses that the approver would not see", p.tool.Name)
 	}
@@ -71,7 +71,8 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *inflight, q *approval.Qu
 			r := call.Refuse(stageApprove, call.ApprovalExpired,
 				"the call to %s is not approved yet (approval %s)", p.tool.Name, q.ID).Again()
 			if time.Now().Before(q.Expires) { // the caller stopped waiting before the question expired
-				r.Hint = fmt.Sprintf("to approve it before %s, run: ambit approvals approve %s; then repeat the call",
+				r.Hint = fmt.Sprintf(
+					"the approval request expires at %s; to approve, run: ambit approvals approve %s; then repeat the call",
 					q.Expires.Local().Format("15:04:05 MST"), q.ID)
 			}
 			return r

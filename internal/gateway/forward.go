@@ -136,7 +136,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 
 var _ call.Forwarder = (*Gateway)(nil)
 
-// Prompt fetches a prompt of the agent with the given callback and returns the prompt. It removes secrets from the
+// Prompt returns the agent's prompt with the given name. It calls get to fetch the prompt, removes secrets from the
 // prompt and records the read in the journal.
 func (g *Gateway) Prompt(
 	ctx context.Context, principal, name string, get func(ctx context.Context, name string) (jsontext.Value, error),

@@ -157,10 +157,11 @@ type inflight struct {
 	// approval is the id of the call's approval, which the stage "intend" uses up. It is empty if the call needs no
 	// approval.
 	approval string
-	// If this call gets the answer of an earlier call, replayed is the id of the earlier call. Otherwise, it is empty.
+	// replayed is the id of the earlier call whose answer this call gets. It is empty if there is no such call.
 	replayed string
 	result   call.Result
-	// late is a channel that delivers the answer to a call that timed out. When the answer arrives, wasUnknown is set.
+	// late receives an answer that arrives after the timeout. wasUnknown is set when such an answer replaces an unknown
+	// outcome.
 	late       <-chan call.Outcome
 	wasUnknown bool
 }
@@ -171,7 +172,8 @@ type stage struct {
 	run  func(*Gateway, context.Context, *inflight) *call.Refusal
 }
 
-// stages lists all stages in order. The first stage that stops or answers a call is the call's last stage.
+// stages lists all stages in order. If a stage refuses a call or replays an earlier answer, the remaining stages are
+// skipped.
 var stages = []stage{
 	{stageAdmit, admit},
 	{stageResolve, resolveStage},
@@ -187,8 +189,7 @@ var stages = []stage{
 	{guard.StageOut, guardOut},
 }
 
-// refuseShut stops a call that was refused before it reached the gateway. If Options.Shut is set, it stops every
-// call.
+// refuseShut refuses the call if the call's field Refused is set or Options.Shut is set.
 func refuseShut(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
 	why := cmp.Or(p.Refused, g.options.Shut)
 	if why == nil {

@@ -227,7 +227,7 @@ func (w *guards) guardNotify(notify func(string, jsontext.Value)) func(string, j
 	}
 }
 
-// client returns a copy of the client. Secrets are removed from all messages that servers send to the copy.
+// client returns a copy of c. The copy removes secrets from all messages that servers send to it.
 func (w *guards) client(c *call.Client) *call.Client {
 	if c == nil {
 		return nil

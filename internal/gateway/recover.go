@@ -42,9 +42,9 @@ func orphans(tx state.Tx, query, arg string) (found []orphan, err error) {
 	return found, err
 }
 
-// Recover takes over the unfinished calls of dead processes. A call of an idempotent tool can be sent again, because
-// its arguments are stored. Recover sends such a call again if the call belongs to this agent and this manifest.
-// Otherwise, the call waits until its own agent is served. The outcome of every other call becomes unknown.
+// Recover takes over the unfinished calls of dead processes. A call of an idempotent tool can be sent again, but only
+// by a gateway with the same agent and manifest. Other gateways leave such a call alone. Recover marks a call's outcome
+// as unknown if no gateway can send the call again.
 func (g *Gateway) Recover(ctx context.Context) error {
 	var owners []string
 	err := g.store.DB.Read(ctx, func(tx state.Tx) error {

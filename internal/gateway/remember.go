@@ -64,8 +64,8 @@ func (g *Gateway) findEarlier(tx state.Tx, p *inflight) (*earlierCall, error) {
 	return found, err
 }
 
-// remember answers a call whose idempotency key was used before. If the earlier call is still running, remember waits
-// for it.
+// remember looks for an earlier call with the same idempotency key and reuses its answer. If the earlier call is still
+// running, remember waits for it.
 func remember(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if p.IdempotencyKey == "" {
 		return nil
@@ -75,7 +75,7 @@ func remember(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		return call.Refuse(stageRemember, call.InputInvalid,
 			"an idempotency key must be at most %d bytes long and contain only printable characters", maxKey)
 	}
-	// The earlier call has the same timeout as this call.
+	// Wait for the earlier call at most as long as this call's timeout.
 	waiting, cancel := context.WithTimeout(ctx, g.timeout(p))
 	defer cancel()
 	for {
@@ -99,8 +99,8 @@ func remember(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	}
 }
 
-// changeWait is the maximum time to wait for a change in the store. The wait needs a limit, because it does not notice
-// a change that happened just before it began.
+// changeWait is the maximum time to wait for a change in the store. The wait needs a limit, because a change just
+// before the wait is not noticed.
 const changeWait = time.Second
 
 // waitForChange waits until the store changes, but at most one second.

@@ -91,8 +91,8 @@ func packageDigest(a *agent.Agent, t *agent.Tool) string {
 	return ""
 }
 
-// ServedName returns the name under which a tool is served over MCP. If no other tool of the agent has the same name,
-// this is the tool's own name. Otherwise, the served name is <alias>_<tool>.
+// ServedName returns the name under which a tool is served over MCP. The name is <alias>_<tool> if the tool is on a
+// server and another tool of the agent has the same name. In all other cases, it is the tool's own name.
 func ServedName(a *agent.Agent, t *agent.Tool) string {
 	on, ok := t.Binding.(agent.OnServer)
 	if !ok {

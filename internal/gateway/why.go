@@ -9,8 +9,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 )
 
-// Why returns what each stage would decide about a call, without making the call. It charges no limits. The gate
-// reports all its reasons. The stages after a denial are skipped.
+// Why explains whether a call would be allowed. It does not make the call and charges no limits. It returns the reasons
+// of each stage up to the first denial. The gate reports all its reasons.
 func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons []call.Reason) {
 	copied := *c // a copy, because redaction changes the arguments
 	p := &inflight{Call: &copied}

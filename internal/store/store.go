@@ -28,8 +28,8 @@ type Store struct {
 	Keys    *identity.Keys
 	Journal *journal.Journal
 
-	newer *identity.Keys // the keys of the home's current root key, if the store still uses an older root key
-	apart error          // why the store can be used only for a rotation, or nil
+	newer *identity.Keys // set only if the store uses an older root key: the keys of the home's current root key
+	apart error          // ErrBehind or ErrInterrupted; nil if the store uses the home's current root key
 }
 
 // ErrBehind means that the store uses an older root key of its home. The root key was rotated while the home was used
@@ -166,8 +166,8 @@ func (b *Store) Close() error {
 // must not become usable again.
 const spentKept = 31 * 24 * time.Hour
 
-// Spend marks a single-use id as used and stores the time when the id expires. The first result reports whether the id
-// was unused in all processes that share the store. Spend also deletes ids that expired more than spentKept ago.
+// Spend marks a single-use id as used and stores the time when the id expires. The first result is false if any process
+// that shares the store has already used the id. Spend also deletes ids that expired more than spentKept ago.
 func (b *Store) Spend(ctx context.Context, id string, expires time.Time) (first bool, err error) {
 	err = b.DB.Write(ctx, func(tx state.Tx) error {
 		if _, err := tx.Exec(`DELETE FROM spent WHERE until < $1`, time.Now().Add(-spentKept).UnixMicro()); err != nil {

@@ -115,9 +115,9 @@ func modules(in map[string]*linkedModule, where map[string]*source, all int) ([]
 	return parts, missing
 }
 
-// licences returns the licences of a module. It looks in the module's top folder, in the folders of the module's
-// packages, and in all folders between them, because code that was copied from other projects can have its own
-// licences there.
+// licences returns the licences of a module. It looks in the module's top folder, in the folders of the linked
+// packages, and in all folders between them. Code that was copied from another project can have its own licence in its
+// folder.
 func (s *source) licences() ([]string, error) {
 	texts, err := licenceTexts(s.root)
 	if err != nil || len(texts) == 0 {

@@ -48,12 +48,12 @@ func tables(own string) []table {
 	}
 }
 
-// tablesIn returns the tables as parts. It returns an error if an embedded .gz file is not listed. ambit's own files
-// are not compressed, so every .gz file contains third-party data.
+// tablesIn returns the tables as parts. It returns an error if an embedded .gz file is missing from the list of tables.
+// ambit's own files are not compressed, so every .gz file contains third-party data.
 func tablesIn(env environment, where map[string]*source, own string) ([]part, error) {
 	self := where[ownPath]
 	if self == nil {
-		return nil, fmt.Errorf("go list does not list %s", ownPath)
+		return nil, fmt.Errorf("the output of go list does not contain the module %s", ownPath)
 	}
 	listed := tables(own)
 	for _, file := range self.embeds {

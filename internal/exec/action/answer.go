@@ -121,7 +121,7 @@ func redirectAnswer(host string, resp *http.Response) answer {
 	if u, err := resp.Request.URL.Parse(resp.Header.Get("Location")); err == nil && u.Hostname() != "" {
 		to = "host " + diag.Quote(u.Hostname())
 	}
-	return httpError(resp, "%s answered %s with a redirect to %s; redirects are not followed", host, statusLine(resp), to)
+	return httpError(resp, "%s answered %s and redirects to %s; redirects are not followed", host, statusLine(resp), to)
 }
 
 // errorAnswer reports an error status and the beginning of the response body.

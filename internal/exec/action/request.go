@@ -157,10 +157,11 @@ func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 	}
 	name, err := egress.Host(u.Hostname())
 	if err != nil {
-		name = strings.ToLower(u.Hostname()) // an IP address, for example; egress refuses it later by default
+		name = strings.ToLower(u.Hostname()) // not a host name, such as an IP address; egress refuses it by default
 	}
 	if name != h.Host {
-		return nil, call.Refuse(stage, call.HostNotAllowed, "the host in the URL of %s was not reviewed", a.tool.Name)
+		return nil, call.Refuse(stage, call.HostNotAllowed,
+			"the host in the URL of %s does not match the action's host", a.tool.Name)
 	}
 	if err == nil {
 		// Use the normalized host in all later checks.
@@ -299,8 +300,7 @@ func (a arguments) jsonBody(template string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// inString reports whether a text ends inside a JSON string. The second argument reports whether the text begins inside
-// a string.
+// inString reports whether a text ends inside a JSON string. If the text begins inside a JSON string, quoted is true.
 func inString(text string, quoted bool) bool {
 	for i := 0; i < len(text); i++ {
 		switch {
@@ -398,7 +398,8 @@ func textOf(v jsontext.Value, missing error) (string, error) {
 	return string(v), nil
 }
 
-// escape escapes a value for its position in a template, or refuses it.
+// escape is a function that escapes a value for its position in a template. It returns an error if the value is not
+// allowed there.
 type escape func(text string) (string, error)
 
 func plain(text string) (string, error) { return text, nil }

@@ -52,9 +52,9 @@ const (
 type Options struct {
 	// Work is the absolute path of the work folder on this machine. If Work is empty, commands have no work folder.
 	Work string
-	// Own makes the sandbox's user the owner of the files in Work, if ambit runs as root. If Own is not set, files keep
-	// their owners, and commands can change only files with suitable permissions. Set Own only if no other user has files
-	// in the folder.
+	// Own makes the sandbox's user the owner of the files in Work. It has no effect if ambit is not root. If Own is not
+	// set, files keep their owners, and commands can change only files with suitable permissions. Set Own only if no
+	// other user has files in the folder.
 	Own bool
 	// Home is ambit's home folder, where the results of the sandbox's checks are cached.
 	Home    home.Home
@@ -231,7 +231,7 @@ func errorResult(r *call.Refusal) *mcp.CallToolResult {
 	}
 }
 
-// stderrLines collects lines from stderr. When the collected text is longer than maxOutput, it drops further lines.
+// stderrLines collects lines from stderr. It drops further lines when it has collected more than maxOutput bytes.
 type stderrLines struct {
 	mu   sync.Mutex
 	text strings.Builder

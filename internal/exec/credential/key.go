@@ -78,7 +78,7 @@ func (k keyFile) read() (*age.X25519Identity, error) {
 	}
 	ident, err := age.ParseX25519Identity(text)
 	if err != nil {
-		// The library's error may quote the key, so drop it.
+		// Omit the library's error, because the error may quote the key.
 		return nil, fmt.Errorf("%s does not contain a vault key", k.path)
 	}
 	return ident, nil
@@ -132,7 +132,7 @@ func (osKeyring) get(account string) (string, error) { return oskeyring.Get(serv
 func (osKeyring) set(account, text string) error { return oskeyring.Set(service, account, text) }
 
 const (
-	// keyringWait is the time that a person has to unlock the keyring.
+	// keyringWait is the time limit for unlocking the keyring.
 	keyringWait = 30 * time.Second
 	// keyringPause is the delay before the next request after an error from the keyring.
 	keyringPause = 5 * time.Second
@@ -143,8 +143,8 @@ const (
 // boundedKeyring limits how long callers wait for a keyring.
 //
 // Every tool call needs the vault's key, because the call's output is scanned for secrets. Concurrent callers share
-// one request, and the person sees only one prompt. Callers wait at most until keyringWait after the start of the
-// request. After that, new callers get an error immediately until the keyring answers.
+// one request, and the person sees only one prompt. Callers stop waiting when the request is older than keyringWait.
+// From then on, new callers get an error immediately until the keyring answers.
 type boundedKeyring struct {
 	keyring
 

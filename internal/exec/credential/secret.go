@@ -106,8 +106,8 @@ func New(kind Type, value string, hosts []string) (Secret, error) {
 	return Secret{func() content { return c }}, nil
 }
 
-// Of returns a copy of the secret that is reserved for the agent with the given [ID]. A different agent with the same
-// name does not get the secret.
+// Of returns a copy of the secret. The copy is reserved for the agent with the given [ID]. A different agent with the
+// same name does not get the copy.
 func (s Secret) Of(id string) Secret {
 	if s.in == nil {
 		return s

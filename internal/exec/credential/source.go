@@ -46,8 +46,8 @@ const (
 	InEnvironment = "environment"
 )
 
-// For returns a copy of the source for the agent with the given name. The copy records every secret that it returns,
-// and [Source.Known] includes the recorded secrets.
+// For returns a copy of the source. The copy finds the secrets of the agent with the given name. It records the secrets
+// that [Source.Slot] and [Source.Lookup] return, and [Source.Known] includes the recorded secrets.
 func (s *Source) For(name string) *Source {
 	c := *s
 	c.Agent = name
@@ -297,8 +297,8 @@ func (s *Source) Lookup(a *agent.Agent) func(name string) (string, bool) {
 	}
 }
 
-// covers reports whether the secret was set for all of the given hosts. An empty list means any host. In that case, the
-// secret must have been set without a list of hosts.
+// covers reports whether the secret was set for all of the given hosts. A secret that was set without a list of hosts
+// covers all hosts. If the argument is empty, only such a secret is accepted.
 func (s Secret) covers(hosts []string) bool {
 	if len(s.content().hosts) == 0 {
 		return true

@@ -282,7 +282,7 @@ func (f *File) write(c contents) error {
 	_, err := os.Stat(f.path)
 	first := errors.Is(err, fs.ErrNotExist)
 	if first {
-		f.setIdentity(nil) // the key may have been deleted with the file
+		f.setIdentity(nil) // drop the cached key, because the key file may be missing too
 	}
 	ident, err := f.identity(first)
 	if err != nil {

@@ -71,8 +71,7 @@ func (q *Queue) Turn(ctx context.Context, a *agent.Agent, p Priority) (done func
 // its intent already has one.
 type hasTurn struct{}
 
-// participant claims intents and stores their answers. It does so in the transactions of the gateway that makes the
-// calls.
+// participant claims intents and stores their answers. Both happen in transactions of the gateway.
 type participant struct {
 	store      *store.Store
 	agent      *agent.Agent

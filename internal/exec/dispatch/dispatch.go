@@ -112,13 +112,13 @@ type Options struct {
 	URL string
 	// Gateways provides the gateways that run intents in this process. If it is nil, this process runs no intents.
 	Gateways Gateways
-	// Concurrency is the maximum number of intents that run at the same time. Zero means the number of CPUs.
+	// Concurrency is the maximum number of intents that run at the same time. The default is the number of CPUs.
 	Concurrency int
 	// Daemon makes this process take over the intents of dead processes.
 	Daemon bool
 	// Log receives messages for the operator.
 	Log func(format string, args ...any)
-	// Step is how long an intent waits before it rises by one level. The default is the constant [Step].
+	// Step is how long an intent waits before it rises by one level. The default is the package constant [Step].
 	Step time.Duration
 }
 
@@ -217,7 +217,7 @@ type Request struct {
 	Agent     *agent.Agent
 	Name      string // the name under which the agent runs
 	Text      string
-	Priority  Priority // empty means the priority in the manifest
+	Priority  Priority // if empty, the manifest's priority is used
 	Parent    string   // the id of the parent intent; may be empty
 	Principal string
 	By        string // the owner who acts on behalf of Principal; empty if Principal itself makes the request
@@ -303,8 +303,8 @@ func (q *Queue) newIntent(ctx context.Context, r Request) (*Intent, []byte, erro
 	return i, sealed, err
 }
 
-// isRepeatable reports whether an interrupted call to an agent can safely be repeated. This requires that the tool is
-// idempotent or that the program has no network access.
+// isRepeatable reports whether an interrupted call to an agent can safely be repeated. A repetition is safe if the tool
+// is idempotent or the program has no network access.
 func isRepeatable(a *agent.Agent) bool {
 	if a.Tools[0].Policy.Idempotent {
 		return true
@@ -321,8 +321,8 @@ func (q *Queue) gateway(digest string) (Gateway, func(), bool) {
 	return q.options.Gateways.Open(digest)
 }
 
-// Call submits an intent and waits for its answer. If onChange is not nil, it is called with the new intent and after
-// each change of state. If ctx is canceled, Call cancels the intent.
+// Call submits an intent and waits for its answer. If onChange is not nil, Call runs it when the intent is stored, and
+// again after each change of state until the intent ends. If ctx is canceled, Call cancels the intent.
 func (q *Queue) Call(ctx context.Context, r Request, onChange func(*Intent)) (*Intent, error) {
 	i, err := q.Submit(ctx, r)
 	if err != nil {

@@ -97,7 +97,7 @@ const insertIntent = `INSERT INTO intents (id, agent, digest, name, principal, p
 repeatable, sealed, state, owner, kind, job, attempts, cancel, asked, started, ended)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, 0, $15, 0, 0)`
 
-// insert writes a new intent. If the queue runs on PostgreSQL, it also writes a job for the intent.
+// insert writes a new intent. If the queue runs on PostgreSQL, insert also writes a job for the intent.
 func (q *Queue) insert(ctx context.Context, i *Intent, asked []byte) error {
 	sealed := q.store.Keys.Seal(sealAsked+i.ID, asked)
 	i.kind = kindsOf(q.store.Keys, i.Digest)[0]
@@ -302,7 +302,7 @@ ended = $2, answer = $3, sealed = NULL WHERE id = $4 AND `
 	// settleIntent accepts the answer to a running intent only from the process that owns the intent. If the state is
 	// Unknown, settleIntent accepts a late answer from any process.
 	settleIntent = setAnswer + `(state = 'running' AND owner = $5 OR state = 'unknown')`
-	// refuseIntent ends an intent that never began and therefore has no owner.
+	// refuseIntent ends an intent that never began. It accepts the refusal from any process.
 	refuseIntent = setAnswer + `state = 'queued'`
 	stateOf      = `SELECT state FROM intents WHERE id = $1`
 )
@@ -310,7 +310,8 @@ ended = $2, answer = $3, sealed = NULL WHERE id = $4 AND `
 // errTaken means that another process has claimed the intent, or that the intent has ended.
 var errTaken = errors.New("another process has claimed the intent")
 
-// settle stores the answer to an intent. It ignores a call that has no intent.
+// settle stores the answer to the intent with the given id. If there is no such intent, settle does nothing, because a
+// call can be made without an intent.
 func settle(tx state.Tx, b *store.Store, id string, o call.Outcome) error {
 	k := storedAnswer{Refusal: o.Refusal}
 	if r := o.Result; o.Refusal == nil {

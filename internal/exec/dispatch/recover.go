@@ -19,8 +19,8 @@ const (
 	cancelInterval = 250 * time.Millisecond
 	// cleanUpInterval is how often the queue searches for intents of dead processes.
 	cleanUpInterval = 2 * time.Second
-	// maxAttempts limits the attempts to run an intent. If a worker dies during attempt maxAttempts or a later attempt,
-	// the intent is not run again.
+	// maxAttempts limits the attempts to run an intent. If a worker dies during a run, the intent runs again only if it
+	// has had fewer than maxAttempts attempts.
 	maxAttempts = 5
 	// retention is how long an intent is stored after it has ended.
 	retention      = 7 * 24 * time.Hour
@@ -110,8 +110,8 @@ func (q *Queue) cleanUp(ctx context.Context) error {
 	})
 }
 
-// retire stops accepting intents after a rotation of the root key, and logs the reason once. Processes that have the
-// new root key take over the intents of dead processes.
+// retire logs once that the root key was rotated. On PostgreSQL, it also stops accepting jobs. From then on, only
+// processes that have the new root key take over the intents of dead processes.
 func (q *Queue) retire(ctx context.Context, why error) error {
 	if !q.retired {
 		q.retired = true
@@ -120,9 +120,9 @@ func (q *Queue) retire(ctx context.Context, why error) error {
 	return q.Reload(ctx)
 }
 
-// orphans returns the intents that no process will run because their owner is dead. If the queue runs in this process,
-// orphans also returns this process's queued intents that have no reservation. Such an intent lost its reservation when
-// an attempt to run it failed.
+// orphans returns the intents that no process will run. Their owner is dead or not set. On SQLite, orphans also returns
+// this process's queued intents that have no reservation. Such an intent lost its reservation when an attempt to run it
+// failed.
 func (q *Queue) orphans(ctx context.Context) ([]*Intent, error) {
 	var open []*Intent
 	query := `SELECT ` + columns + ` FROM intents WHERE ended = 0 AND state = `
@@ -246,8 +246,8 @@ func (q *Queue) takeOver(ctx context.Context, i *Intent) error {
 	return err
 }
 
-// requeueIntent returns an intent to the queue as if its call had never begun. The last argument reports whether this
-// process serves the agent.
+// requeueIntent returns an intent to the queue as if its call had never begun. On SQLite, this process becomes the
+// owner of the intent if served is true.
 func (q *Queue) requeueIntent(tx state.Tx, i *Intent, served bool) error {
 	if _, err := tx.Exec(deleteCall, i.ID); err != nil {
 		return err
@@ -338,8 +338,8 @@ func (q *Queue) Wait(ctx context.Context, id string, onChange func(*Intent)) (*I
 	}
 }
 
-// watch returns a channel that is closed when an intent may have ended. A caller that stops waiting must call the
-// returned function.
+// watch returns a channel that is closed when an intent may have ended. When the caller stops waiting, it must call
+// unwatch.
 func (q *Queue) watch(id string) (ended <-chan struct{}, unwatch func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -265,9 +265,9 @@ func (i *Intent) jobArgs() string {
 	return fmt.Sprintf(`{"intent":%q,"level":%d}`, i.ID, i.effectivePriority().level())
 }
 
-// insertJob writes a new job for an existing intent, in the transaction that changes the intent. The store does not
-// expose the pgx transaction that River's client would need, so insertJob inserts the job with SQL, which River also
-// supports. A test compares these jobs with those of River's client.
+// insertJob writes a new job for an existing intent, in the transaction that changes the intent. It does not use
+// River's client, because the client needs a pgx transaction and the store does not expose one. River also supports
+// jobs that are inserted with SQL.
 func insertJob(tx state.Tx, i *Intent) error {
 	err := tx.Query(insertRiverJob, []any{i.jobArgs(), i.kind, i.effectivePriority().level(), i.Asked.UnixMicro()},
 		func(row state.Row) error { return row.Scan(&i.job) })
@@ -293,9 +293,9 @@ func (s *pgQueue) raisePriorities(ctx context.Context) error {
 	return err
 }
 
-// withoutJob returns the queued intents that have no waiting job. If a worker has fetched the job, the intent is
-// returned with that worker as its owner. As long as that worker is alive, the intent is not an orphan, because the
-// worker is about to claim it.
+// withoutJob returns the queued intents that have no waiting job. If a worker has fetched the job of an intent,
+// the owner of the returned intent is this worker. The intent is not an orphan while the worker is alive, because the
+// worker is about to claim the intent.
 func (s *pgQueue) withoutJob(ctx context.Context) ([]*Intent, error) {
 	var found []*Intent
 	err := s.queue.store.DB.Read(ctx, func(tx state.Tx) error {

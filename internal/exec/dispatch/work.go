@@ -16,9 +16,10 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// reserve records that this process will run an intent. The caller must call reserve before it writes the intent.
-// Otherwise the queued intent would be treated as an orphan (see [Queue.orphans]). The caller must then call one of the
-// returned functions: start runs the intent as soon as it gets a turn, and release cancels the reservation.
+// reserve records that this process will run an intent. A new intent must be reserved before it is written, because a
+// queued intent without a reservation is treated as an orphan (see [Queue.orphans]). reserve returns two functions, and
+// the caller must call one of them. The function start runs the intent as soon as the intent gets a turn. The function
+// release cancels the reservation.
 func (q *Queue) reserve(i *Intent) (start, release func()) {
 	released := make(chan struct{})
 	waiting, cancel := context.WithCancel(q.accepting)
@@ -67,8 +68,9 @@ func (q *Queue) run(id, digest string) error {
 	defer release()
 	ctx, cancel := context.WithCancel(context.WithValue(q.ctx, hasTurn{}, true))
 	defer cancel()
-	// Every running intent must be stoppable, so set q.cancels before claiming the intent. The map q.running prevents a
-	// second run in this process: River can deliver a job to one process twice, and a claim excludes only other processes.
+	// Set q.cancels before the intent is claimed, so that every running intent can be stopped. The map q.running
+	// prevents a second run in this process, because River can deliver a job to one process twice. The second run would
+	// be refused, and conclude would store the refusal as the answer to the intent.
 	q.mu.Lock()
 	if q.running[id] {
 		q.mu.Unlock()
@@ -280,8 +282,8 @@ func (t *turnQueue) assign() {
 	}
 }
 
-// levelAt returns the level of a waiter at the given time. The level decreases by one for each step that the waiter has
-// waited. Level 1 is the lowest level and is served first.
+// levelAt returns the level of a waiter at the given time. The level decreases by one each time the duration step
+// has passed. Level 1 is the lowest level and is served first.
 func (w *waiter) levelAt(now time.Time, step time.Duration) int64 {
 	return max(1, w.level-int64(now.Sub(w.since)/step))
 }

@@ -9,7 +9,7 @@
 //  4. It shows the changes since the last lock file, and asks the user to accept the changes.
 //  5. It writes the lock file and the manifest.
 //
-// If Run is refused or interrupted before the last step, neither file changes.
+// If the user refuses, or if Run is interrupted before the last step, neither file changes.
 package lock
 
 import (
@@ -227,7 +227,7 @@ func (l *Locking) start(ctx context.Context, a *agent.Agent, o toolserver.Option
 	return toolserver.Start(ctx, a, o)
 }
 
-// trust saves a record that the packages in the lock file were chosen on this machine.
+// trust records that the servers found for requirements were locked on this machine (see [registry.Resolver.Trust]).
 func (l *Locking) trust(entry *pack.LockedAgent) error {
 	var err error
 	for _, f := range l.Resolved.Found() {

@@ -148,7 +148,8 @@ func (t *ToolCall) check() error {
 }
 
 // CallTool calls a tool and returns the result exactly as the server sent it. The result can report an error (isError)
-// or ask for input (resultType input_required). If ctx is canceled, CallTool tells the server and returns immediately.
+// or ask for input (resultType input_required). If ctx is canceled, CallTool informs the server of the cancellation and
+// returns immediately.
 func (c *Conn) CallTool(ctx context.Context, t ToolCall) (jsontext.Value, error) {
 	s := c.server.Load()
 	if s == nil {
@@ -208,7 +209,8 @@ func tokenID(raw []byte) (int64, bool) {
 	return parseID(raw[len(tokenPrefix) : len(raw)-1])
 }
 
-// newBody returns an empty buffer for a request that contains the given number of bytes from the caller.
+// newBody returns an empty buffer for a request. The size is the number of bytes in the request that come from the
+// caller.
 func (c *Conn) newBody(size int) []byte {
 	size += len(c.ownMeta) + 128
 	if c.http == nil {

@@ -42,7 +42,7 @@ type Options struct {
 	MaxNoise int
 
 	// OnNotification receives every notification that belongs to no call. It runs in the goroutine that reads from the
-	// server, so it must not block or wait for this connection.
+	// server, so it must not block, for example in a call on this connection.
 	OnNotification func(Notification)
 
 	// OnRequest answers the server's requests, except ping. It runs in a new goroutine for each request. If it returns an
@@ -78,8 +78,8 @@ type Transport interface {
 	// [Conn.deliver]. It calls [Conn.fail] when the connection is lost.
 	start(c *Conn)
 
-	// send sends a message. The stdio transport takes over the message's body. Over HTTP, send returns when the answer was
-	// delivered or can no longer arrive.
+	// send sends a message. The stdio transport takes ownership of the message's body. Over HTTP, send returns when the
+	// answer was delivered or can no longer arrive.
 	send(ctx context.Context, m outgoing) error
 
 	// close closes the transport without waiting for the server.
@@ -121,7 +121,7 @@ type Conn struct {
 	closed  error // an ErrClosed with the cause; nil while the connection is open
 	pending map[int64]*pendingCall
 	spare   sync.Pool                     // of *pendingCall
-	serving map[string]context.CancelFunc // by request id; cancels the callback that answers a server's request
+	serving map[string]context.CancelFunc // the cancel function of each running OnRequest callback, by request id
 
 	side chan struct{} // contains one value for each running background job
 
@@ -253,8 +253,8 @@ func (c *Conn) settle(id int64, err error) bool {
 	return p != nil
 }
 
-// exchange sends a request and waits for its answer. If the request has a mailbox, the callback receives the
-// notifications about the request.
+// exchange sends a request and waits for its answer. If the request has a mailbox, exchange passes each notification in
+// the mailbox to the callback.
 func (c *Conn) exchange(
 	ctx context.Context, m outgoing, box *mailbox, callback func(Notification),
 ) (jsontext.Value, error) {
@@ -266,8 +266,8 @@ func (c *Conn) exchange(
 		return nil, fmt.Errorf("%s: %w", m.method, err)
 	}
 	if c.http != nil && box != nil {
-		// Read the stream in another goroutine, so that this goroutine can run the callbacks, even for notifications from
-		// other streams.
+		// Over HTTP, send returns only after the answer. Call send in another goroutine, so that this goroutine can pass
+		// earlier notifications to the callback. These notifications can also arrive on other streams.
 		go func() { c.afterSend(ctx, m, c.transport.send(ctx, m)) }()
 	} else {
 		c.afterSend(ctx, m, c.transport.send(ctx, m))

@@ -182,8 +182,8 @@ func rpcError(raw []byte) error {
 	return e
 }
 
-// pick returns the values of an object's members with the given names, in the order of the names. The second result
-// reports whether one of these members appears more than once.
+// pick returns the values of an object's members with the given names. values[i] is the value of the member names[i],
+// or nil if there is no such member. The second result reports whether one of these members appears more than once.
 func pick(object []byte, names ...string) (values [][]byte, twice bool) {
 	values = make([][]byte, len(names))
 	w := rawjson.Walk(object)

@@ -202,8 +202,8 @@ func (t *httpTransport) send(ctx context.Context, m outgoing) error {
 	return err
 }
 
-// post sends one message and delivers the answer. The first result reports whether a goroutine is still reading the
-// rest of the stream, in which case that goroutine calls cancel later.
+// post sends one message and delivers the answer. If lingering is true, another goroutine is still reading the rest of
+// the stream and will call cancel. If lingering is false, the caller must call cancel.
 func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m outgoing) (lingering bool, err error) {
 	req, session, err := t.newRequest(ctx, http.MethodPost, m)
 	if err != nil {
@@ -243,8 +243,8 @@ func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m o
 	}
 }
 
-// answers is a pool of buffers for response bodies. The length of a body is often unknown, and a buffer that has to
-// grow is copied each time. Reusing large buffers avoids these copies.
+// answers is a pool of buffers for response bodies. The length of a body is often unknown, so a new buffer would have
+// to grow several times, with a copy each time. A reused buffer is often large enough already.
 var answers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // readJSON reads and delivers a body that contains one message or a batch.
@@ -442,9 +442,10 @@ func (t *httpTransport) get(ctx context.Context, version, lastEventID string) (*
 
 var errNoStream = errors.New("the server offers no event stream")
 
-// listen keeps a legacy server's notification stream open until the server refuses to open it. The callback is called
-// each time the stream opens. If the server no longer knows the session, listen creates a new session. The new session
-// starts its own listener and stops this one.
+// listen opens a legacy server's notification stream and reopens it each time it ends. It calls opened each time the
+// stream opens. It returns when the server refuses the stream or ctx is canceled. If the stream was open before and the
+// server no longer knows the session, listen creates a new session. The new session starts its own listener and stops
+// this one.
 func (t *httpTransport) listen(ctx context.Context, version string, opened func()) {
 	after, retry, wasOpen := "", time.Duration(0), false
 	for first := true; ctx.Err() == nil; first = false {
@@ -473,8 +474,8 @@ func (t *httpTransport) listen(ctx context.Context, version string, opened func(
 	}
 }
 
-// renew creates a new session for the listener. Errors are ignored, because the next attempt to open the stream also
-// fails and calls renew again.
+// renew creates a new session for the listener. Errors are ignored: if there is still no new session at the next
+// attempt to open the stream, listen calls renew again.
 func (t *httpTransport) renew(ctx context.Context, lost string) {
 	ctx, cancel := context.WithTimeout(ctx, maxPause)
 	defer cancel()
@@ -506,7 +507,7 @@ func pause(ctx context.Context, requested time.Duration, tries int) error {
 }
 
 // speaksOnlySSE reports whether the server's URL supports only the HTTP+SSE transport. The first event in an HTTP+SSE
-// stream is named "endpoint". The last argument is the HTTP status with which the URL refused a message.
+// stream is named "endpoint". The last argument is the HTTP status with which the server refused a POST request.
 func (t *httpTransport) speaksOnlySSE(ctx context.Context, status int) bool {
 	ctx, cancel := context.WithTimeout(ctx, t.conn.opts.ProbeTimeout)
 	defer cancel()

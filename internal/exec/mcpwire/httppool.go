@@ -24,9 +24,9 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// The pool contains HTTP/1.1 connections to one server. [http.Transport] runs two goroutines for each connection and
-// passes every request and response between them. With the pool, the calling goroutine sends the request in one write
-// and reads the response.
+// The pool contains HTTP/1.1 connections to one server. [http.Transport] runs two goroutines for each connection: one
+// writes the requests, and one reads the responses. With the pool, the calling goroutine sends the request in one write
+// and reads the response itself.
 //
 // A request is never sent twice. An idle connection is checked before it is reused, and it is discarded if the server
 // has closed it or sent data on it. If not even the first byte can be written to a reused connection, another
@@ -38,7 +38,7 @@ const (
 	idleTime      = 90 * time.Second       // how long an idle connection is kept
 	maxIdle       = 64                     // the maximum number of idle connections
 	maxHead       = 1 << 20                // the maximum size of a status line with its headers
-	refusalWait   = 100 * time.Millisecond // how long to wait for a response after a request could be sent only in part
+	refusalWait   = 100 * time.Millisecond // how long to wait for a response if only part of the request was sent
 )
 
 // pool contains the idle connections to one server.
@@ -128,7 +128,7 @@ func (c *webConn) exchange(
 	if written == 0 || c.aborted.Load() {
 		return nil, written, err
 	}
-	// The server may have rejected the request before it read all of it.
+	// The server may have answered with an error without reading the whole request.
 	_ = c.SetReadDeadline(time.Now().Add(refusalWait))
 	resp, e := c.readResponse(req, stop, false)
 	if e != nil || resp.StatusCode < 400 {
@@ -236,8 +236,8 @@ func encodeRequest(req *http.Request, body []byte) ([]byte, error) {
 
 var errHead = errors.New("the server's response is not valid HTTP")
 
-// readResponse reads the status line and the headers of a response, and skips informational responses (1xx). The last
-// argument is false if the connection must be closed after the response.
+// readResponse reads the status line and the headers of a response, and skips informational responses (1xx). If
+// reusable is false, the connection is closed after the response.
 func (c *webConn) readResponse(req *http.Request, stop func() bool, reusable bool) (*http.Response, error) {
 	for range 10 {
 		resp, err := readHead(c.read)
@@ -387,8 +387,8 @@ func (b *webBody) trailer() error {
 	return errHead
 }
 
-// finish marks the body as finished with the given error. If the connection is reusable, it returns to the pool;
-// otherwise it is closed.
+// finish ends the body. Later reads return err, or errAborted if abort caused err. If err is io.EOF and the connection
+// is reusable, the connection returns to the pool. In all other cases, the connection is closed.
 func (b *webBody) finish(err error) {
 	c := b.conn
 	b.conn, b.err = nil, err

@@ -137,8 +137,9 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	}
 }
 
-// fallBack returns nil if Negotiate should try initialize after a failed probe. The first argument lists the revisions
-// that the server supports, if the server listed any. The second argument is the error of the probe, if any.
+// fallBack is called after a failed probe. It returns nil if Negotiate should try initialize. Any other result is the
+// error of Negotiate. The first argument lists the revisions that the server supports, if the server listed any. The
+// second argument is the error of the probe, if any.
 func (c *Conn) fallBack(versions []string, err error) error {
 	common := slices.ContainsFunc(versions, func(v string) bool { return slices.Contains(legacyVersions, v) })
 	switch {
@@ -280,7 +281,7 @@ func (c *Conn) listen(ctx context.Context, s *Server) {
 		again := true
 		once.Do(func() { again = false; close(ready) })
 		if again && c.opts.OnGap != nil {
-			// A legacy server without sessions may have restarted without being noticed.
+			// Without a session, the client cannot tell whether a legacy server has restarted.
 			c.opts.OnGap(!s.Modern && c.http.session.Load() == nil)
 		}
 	}
@@ -328,7 +329,7 @@ func (c *Conn) subscribe(ctx context.Context, filter string) {
 		case time.Since(began) > maxPause:
 			tries = 0
 		case tries >= maxResumes && !errors.Is(err, ErrNotSent):
-			return // the server keeps closing the subscription; only an unreachable server is retried without limit
+			return // give up, because the server is reachable but keeps closing the subscription
 		}
 	}
 }

@@ -81,8 +81,9 @@ func (c *Conn) toCall(id int64, e envelope) bool {
 	return true
 }
 
-// cancelledByServer handles a notification from the server that cancels the request with this id. It closes the
-// listener's subscription, or cancels the OnRequest callback that answers the request.
+// cancelledByServer handles a notification with which the server cancels a request. The argument is the id of the
+// request. If the request is the listener's subscription, the subscription ends. If the server made the request, the
+// context of the OnRequest callback is cancelled.
 func (c *Conn) cancelledByServer(raw []byte) {
 	if id, ok := parseID(raw); ok && c.listener.is(id) {
 		c.settle(id, errUnlistened)

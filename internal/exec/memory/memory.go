@@ -64,7 +64,8 @@ type Record struct {
 	Cut bool `json:"cut,omitempty"`
 
 	Expires time.Time `json:"-"`
-	// Changed reports whether somebody modified the stored record, so that it cannot be decrypted. Only ID is then set.
+	// Changed reports whether the stored record was modified and can no longer be decrypted. Of the JSON fields, only
+	// ID is then set.
 	Changed bool `json:"-"`
 }
 
@@ -265,8 +266,8 @@ func (m *Memory) Search(ctx context.Context, agentID, query string) ([]Record, e
 // ErrUnknown means that an agent has no record with the given id.
 var ErrUnknown = errors.New("the agent's memory has no record with that id")
 
-// TTL returns how long records are kept. TTL reads ttl, such as "30d" or "12h", from the table [memory] in
-// config.toml. The default is [DefaultTTL].
+// TTL returns how long records are kept. In config.toml, the table [memory] can set this time, for example with
+// ttl = "30d" or ttl = "12h". The default is [DefaultTTL].
 func TTL(h home.Home) (time.Duration, error) {
 	var table struct {
 		TTL string `toml:"ttl"`
@@ -283,9 +284,10 @@ func TTL(h home.Home) (time.Duration, error) {
 	return ttl, nil
 }
 
-// Purge deletes records of an agent and returns the number of deleted records. With ids, Purge deletes exactly these
-// records, or nothing if an id is unknown. Without ids, Purge deletes all records that are older than the cutoff
-// time. A zero cutoff means all records. The journal records who purged the memory.
+// Purge deletes records of an agent and returns the number of deleted records. If ids are given, Purge deletes exactly
+// these records. If one of the ids is unknown, Purge deletes nothing. If no ids are given, Purge deletes the records
+// that are older than the cutoff time, or all records if the cutoff time is zero. The journal records who purged the
+// memory.
 func (m *Memory) Purge(
 	ctx context.Context, agentID string, ids []string, cutoff time.Time, principal string,
 ) (deleted int64, err error) {

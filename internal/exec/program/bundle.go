@@ -66,9 +66,9 @@ func (l *Lacking) Unwrap() error { return l.Refusal }
 // Wrapped code is started again for each call, so calls share no state. A bundle that is an MCP server is started by
 // [Bundle.Launch].
 //
-// The code gets the interpreter and the settings that the manifest declares. The code gets the value of a credential
-// only if all hosts that the code can reach are allowed to receive the credential. Otherwise, the code gets a
-// placeholder ([egress.Swap]).
+// The code gets the interpreter, the settings and the credentials that the manifest declares. If the code can reach a
+// host that is not allowed to receive a credential, the code gets a placeholder ([egress.Swap]) instead of the
+// credential's value.
 type Bundle struct {
 	agent   *agent.Agent
 	options BundleOptions
@@ -178,8 +178,8 @@ func (b *Bundle) stage(t bundle.Tree) error {
 	if err := errors.Join(t.Write(b.code), writeHarness(harness)); err != nil {
 		return err
 	}
-	// Only the outer folder is private. The user of the sandbox must be able to read the inner folders, even if the
-	// umask removed the permission.
+	// Only the outer folder is private. The user of the sandbox must be able to read the inner folders, but the umask
+	// may have removed this permission.
 	return filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
 		if err == nil && e.IsDir() && path != dir {
 			err = os.Chmod(path, 0o755)
@@ -291,8 +291,9 @@ var systemAuthorities = []string{
 	"/etc/ssl/cert.pem",
 }
 
-// trust makes the code trust additional certificate authorities. Node adds them to its own list. Other programs
-// replace their list with the given file, so the file also contains the system's authorities.
+// trust adds certificate authorities to those that the code trusts. Node reads a file that contains only the additional
+// authorities. Other programs read a file that replaces their own list, so this file also contains the system's
+// authorities.
 func (r *run) trust(extra []byte) error {
 	if len(extra) == 0 {
 		return nil
@@ -325,9 +326,9 @@ func (r *run) trust(extra []byte) error {
 	return nil
 }
 
-// setEffect records the effect that a failed run may have had, and returns the refusal. There is no effect if the
-// code has no network access or the tool only reads. The call is always treated as sent, even if the code could not
-// be loaded.
+// setEffect sets the effect of a failed run in the refusal and returns the refusal. A run has no effect if the code has
+// no network access or if the tool only reads. setEffect also clears Unsent, because the call counts as sent even if
+// the code could not be loaded.
 func (b *Bundle) setEffect(t *agent.Tool, f *call.Refusal) error {
 	f.Unsent = false
 	if len(b.agent.Program.Hosts) > 0 && t.SideEffect != agent.Read {
@@ -360,7 +361,7 @@ type runCredentials struct {
 	missing []*call.Refusal
 }
 
-// complete returns a refusal if a required credential is missing.
+// complete checks the required credentials. If one is missing, it returns a refusal.
 func (l *runCredentials) complete() error {
 	if len(l.missing) == 0 {
 		return nil

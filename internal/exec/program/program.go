@@ -41,7 +41,7 @@ type Options struct {
 	Manifest string
 	// Isolation is the tier of the sandbox. It defaults to the standard tier.
 	Isolation sandbox.Tier
-	// Unconfined runs the program without a sandbox. It must not be set unless the operator passed an explicit flag.
+	// Unconfined runs the program without a sandbox. Set it only if the operator passed an explicit flag.
 	Unconfined bool
 	// Egress holds the development switches for network access.
 	Egress egress.Switches
@@ -107,7 +107,8 @@ const (
 // Act runs the program for one intent.
 func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
 	if _, ok := t.Binding.(agent.RunProgram); !ok || b.agent.Program == nil || b.agent.Program.Contract != agent.OneLine {
-		return call.Result{}, failed(NotStarted, "the tool %s is not a program that reads one line", diag.Quote(t.Name))
+		return call.Result{}, failed(NotStarted,
+			"the tool %s is not implemented by a program that reads and writes one line of JSON", diag.Quote(t.Name))
 	}
 	line, id, err := b.intent(c)
 	if err != nil {
@@ -149,8 +150,7 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	return result, err
 }
 
-// transcript forwards the lines of stderr to the log. It also counts and hashes them, because the journal refers to
-// them.
+// transcript forwards the lines of stderr to the log. It also counts and hashes the lines for the journal.
 type transcript struct {
 	to func(line string)
 
@@ -169,7 +169,8 @@ func (t *transcript) line(text string) {
 	t.to(text)
 }
 
-// reference returns the text with which the journal refers to the lines. It returns "" if there are no lines.
+// reference returns the line count, the size and the hash of stderr as a text for the journal. It returns "" if there
+// are no lines.
 func (t *transcript) reference() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,8 +180,8 @@ func (t *transcript) reference() string {
 	return fmt.Sprintf("stderr: %d lines, %d bytes, sha256:%x", t.lines, t.bytes, t.sum.Sum(nil))
 }
 
-// notRun returns the refusal for a run that failed without an outcome. If the run was interrupted, notRun calls
-// setEffect, because the run may have had an effect.
+// notRun converts the error of a run to the error of the call. If the call timed out or was cancelled, notRun also
+// calls setEffect, because the program may have had an effect.
 func notRun(ctx context.Context, err error, setEffect func(*call.Refusal) error) error {
 	switch {
 	case errors.Is(err, sandbox.ErrNotStarted):
@@ -193,7 +194,8 @@ func notRun(ctx context.Context, err error, setEffect func(*call.Refusal) error)
 	return call.Unsent(err) // the sandbox could not be made
 }
 
-// exitFailure returns a refusal if the program was killed or did not exit with code 0. Otherwise, it returns nil.
+// exitFailure returns a refusal if the program was killed or exited with a code other than 0. It returns nil if the
+// program exited with code 0.
 func exitFailure(out *sandbox.Outcome, wall time.Duration) *call.Refusal {
 	switch {
 	case out.TimedOut:
@@ -201,7 +203,7 @@ func exitFailure(out *sandbox.Outcome, wall time.Duration) *call.Refusal {
 		f.Hint = "make the program faster, or raise cpu_ms_per_task in the manifest"
 		return f
 	case out.TooLarge != "":
-		return failed(TooLarge, "the program wrote more to %s than is allowed and was killed", out.TooLarge)
+		return failed(TooLarge, "the program was killed because it wrote too much to %s", out.TooLarge)
 	case out.ExitCode != 0 && out.OOM:
 		f := failed(OOM, "the program exceeded its memory limit and was killed")
 		f.Hint = "make the program use less memory, or raise memory_mb in the manifest; files it writes also count"

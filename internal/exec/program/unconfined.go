@@ -107,7 +107,7 @@ type capped struct {
 func (c *capped) Write(p []byte) (int, error) {
 	if c.left -= int64(len(p)); c.left < 0 {
 		c.onFull()
-		return len(p), nil // keep draining the pipe: a full pipe would block the program, which is being killed
+		return len(p), nil // no error, so that the pipe is drained until the killed program exits
 	}
 	return c.to.Write(p)
 }

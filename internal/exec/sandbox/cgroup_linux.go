@@ -101,8 +101,8 @@ func ownPaths(own string) map[string]string {
 	return paths
 }
 
-// groupDir returns the folder of a cgroup, given the cgroup's path in the tree. The mount may expose only the part
-// of the tree below the given root.
+// groupDir returns the folder of a cgroup. The parameter path is the cgroup's path in the tree. The parameter root is
+// the path of the cgroup that is mounted at the mount point.
 func groupDir(mount, root, path string) string {
 	if rest, ok := strings.CutPrefix(path, root); ok && root != "/" {
 		path = rest
@@ -455,7 +455,7 @@ func (g *group) kill() (processes int) {
 // bubblewrap is killed before the request, its child survives.
 //
 // The result is the write end of a pipe to the watcher. ambit never writes to the pipe. When ambit exits, the kernel
-// closes the pipe, which the watcher notices.
+// closes the write end, and the watcher reads the end of file.
 func (h hierarchy) watch() (alive *os.File, err error) {
 	prefix, err := groupPrefix(os.Getpid())
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
-// proven caches the isolation mechanisms of each tier that passed its proof. A failed proof is not cached, because an
+// proven is the cache of findProven. It contains only tiers whose mechanisms work. A failure is not cached, because an
 // administrator may repair the machine while a daemon runs.
 var proven struct {
 	sync.Mutex
@@ -273,7 +273,7 @@ func Survey(ctx context.Context, proofs string) []Finding {
 	}
 }
 
-// newFinding returns a finding. An empty fix means that the mechanism works.
+// newFinding returns a finding. The finding is OK if fix is empty, because a mechanism that works needs no fix.
 func newFinding(name, detail, fix string) Finding {
 	return Finding{Name: name, OK: fix == "", Detail: detail, Fix: fix}
 }
@@ -323,7 +323,7 @@ func surveyCgroups() Finding {
 func surveyLandlock() Finding {
 	version, err := ll.LandlockGetABIVersion()
 	if err != nil || version < 2 {
-		return newFinding("landlock", "the kernel has no Landlock, or a version that is too old",
+		return newFinding("landlock", "the kernel does not support Landlock, or its Landlock version is too old",
 			asMissing(&setupError{"landlock", ""}).Fix)
 	}
 	return newFinding("landlock", fmt.Sprintf("version %d", version), "")

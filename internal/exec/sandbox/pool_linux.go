@@ -22,8 +22,8 @@ import (
 // After a run, the pool makes another sandbox of the same shape. In a full pool, the new sandbox replaces the oldest
 // sandbox of a different shape.
 //
-// A pool can also start python3 and node in advance. The interpreter then executes a script of ambit that waits for
-// the run. It reads none of the program's files before the run.
+// A pool can also start python3 and node in advance. The interpreter then executes one of ambit's scripts, and the
+// script waits for the run. Until the run starts, the interpreter reads none of the program's files.
 type Pool struct {
 	size         int
 	interpreters bool
@@ -105,7 +105,8 @@ func (p *Pool) shape(s *Spec) shape {
 	return sh
 }
 
-// run executes a run in a prepared sandbox, or in a new sandbox if none is prepared.
+// run executes a program in a prepared sandbox. If the pool has no suitable sandbox, or the sandbox dies before the
+// program starts, the program runs in a new sandbox.
 func (p *Pool) run(ctx context.Context, m *machine, s *Spec) (Outcome, error) {
 	begun := time.Now()
 	sh := p.shape(s)
@@ -113,7 +114,7 @@ func (p *Pool) run(ctx context.Context, m *machine, s *Spec) (Outcome, error) {
 	if r := p.take(sh.key()); r != nil {
 		o := order(s, "")
 		if sh.interpreter != "" {
-			o = nil // no order is needed, because the interpreter is already running
+			o = nil // there is no shim.Order to send, because the interpreter is already running
 		}
 		out, _, err := r.execute(ctx, s, o, begun)
 		// A setup error means that the sandbox died before the program started. A new sandbox can be used.
@@ -203,8 +204,8 @@ func (p *Pool) makeSandbox(m *machine, s shape) (*running, error) {
 	return nil, err
 }
 
-// A prestarted interpreter waits in one of these scripts. The script writes one byte and waits for one byte. Then
-// it runs the program as if the interpreter had been started with the program.
+// A prestarted interpreter executes one of these scripts. The script writes one byte and waits until it can read one
+// byte. Then it runs the program as if the interpreter had executed the program directly.
 var (
 	//go:embed gate.py
 	pythonGate string

@@ -367,8 +367,8 @@ func (m *machine) userFor(s shape) int {
 }
 
 // chownMounts makes the given user the owner of everything in the writable mounts whose Give field is true. It does
-// nothing if the user is 0, which means that ambit is not root. It never follows a link, even if another process
-// replaces files at the same time.
+// nothing if the user is 0. userFor returns 0 if ambit is not root. chownMounts never follows a link, even if another
+// process replaces files at the same time.
 func chownMounts(s shape, user int) error {
 	if user == 0 {
 		return nil

@@ -64,11 +64,11 @@ const (
 
 // Mount makes a file or folder of this machine visible to the program. A mount is read-only unless Write is set.
 type Mount struct {
-	// Source is the absolute path on this machine. The path contains no symbolic link. To is the absolute path
-	// inside the sandbox.
+	// Source is an absolute path on this machine and contains no symbolic link. The program sees the file or folder at
+	// the absolute path To.
 	Source, To string
-	// Write lets the program change a folder permanently. Spec.DiskMB limits the size of each file in the folder, but not
-	// the total size of the folder.
+	// Write allows the program to change the folder. The changes remain after the run. Spec.DiskMB limits the size of
+	// each file in the folder, but not the total size of the folder.
 	Write bool
 	// If Give is set, the run's user becomes the owner of everything in a writable folder. Give has no effect if ambit is
 	// not root.
@@ -136,7 +136,7 @@ const Home = "/scratch/home"
 // ErrNotStarted means that the sandbox was ready but the program could not be executed.
 var ErrNotStarted = errors.New("the program could not be started")
 
-// Stage is the name of the stage in every refusal of a run.
+// Stage is the value of [call.Refusal.Stage] if a run is refused.
 const Stage = "act"
 
 // Run runs a program and returns when all of its processes have exited. If the tier is not available, the error is a
@@ -186,7 +186,7 @@ func (s *Spec) defaults() {
 
 // Missing describes a mechanism that isolation needs but this machine does not have.
 type Missing struct {
-	// The name of the mechanism (What) is, for example, "bubblewrap", "user namespace" or "cgroup memory".
+	// The field What contains the name of the mechanism, for example "bubblewrap", "user namespace" or "cgroup memory".
 	What, Detail, Fix string
 }
 
@@ -228,6 +228,6 @@ func surveyTier(ctx context.Context, name string, t Tier, proofs string) Finding
 		}
 		return f
 	}
-	f.OK, f.Detail = true, fmt.Sprintf("the %s isolation tier works: all canaries were stopped", t)
+	f.OK, f.Detail = true, fmt.Sprintf("the %s isolation tier works: it blocked all forbidden actions in a test", t)
 	return f
 }

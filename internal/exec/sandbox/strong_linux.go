@@ -82,7 +82,8 @@ func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 			return err
 		}
 	}
-	// within returns the path of a source file or folder in gVisor's mount namespace.
+	// within returns the path that gVisor must use for the source. If gVisor runs as another user, within adds the
+	// source to p.Stage.
 	within := func(source string) string {
 		if p.User == 0 {
 			return source

@@ -123,7 +123,7 @@ func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 	return s.conn, why, s.settled
 }
 
-// failure returns the refusal for the error of a call that got no answer.
+// failure converts the error of a failed tool call to a refusal.
 func (s *server) failure(ctx context.Context, t *agent.Tool, err error) *call.Refusal {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
 		return r // the call was refused before it was sent
@@ -142,7 +142,7 @@ func (s *server) failure(ctx context.Context, t *agent.Tool, err error) *call.Re
 		return refuse(stage, call.TimedOut, "the call to %s was cancelled", t.Name)
 	}
 	if _, answered := errors.AsType[*mcpwire.HTTPError](err); s.remote() && !answered {
-		s.requestRecheck() // next time, a different server may answer at this address
+		s.requestRecheck() // verify again, because a different server may answer the next call
 	}
 	what := "stopped answering during the call"
 	if notSent {

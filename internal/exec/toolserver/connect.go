@@ -11,9 +11,9 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
-// generation is the protocol generation of a server. If the first greeting uses the wrong generation, the server must
-// be started twice, or the greeting times out. Therefore, ambit remembers the generation while it runs, and stores the
-// MCP revision in the lock file.
+// generation is the protocol generation of a server. A greeting in the wrong generation costs time: it may time out, or
+// the server may have to be started again. Therefore, ambit remembers the generation while it runs, and stores the MCP
+// revision in the lock file.
 type generation int
 
 const (

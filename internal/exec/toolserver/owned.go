@@ -16,7 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
-// ownedConn is a connection to a remote server that only one client uses.
+// ownedConn is one client's separate connection to a remote server.
 type ownedConn struct {
 	opened chan struct{} // closed when conn or err is set
 	conn   *mcpwire.Conn
@@ -178,8 +178,8 @@ func (s *server) connectFor(c *call.Client, o *ownedConn) {
 	o.conn = conn
 }
 
-// checkTools checks that the server advertises all verified tools with the same definitions on a separate connection.
-// Additional tools are allowed, but they cannot be called.
+// checkTools lists the tools on a separate connection. It returns an error if a verified tool is missing or has a
+// different definition. Additional tools are allowed, but they cannot be called.
 func (s *server) checkTools(ctx context.Context, conn *mcpwire.Conn) error {
 	advertised, err := conn.ListTools(ctx)
 	if err != nil {
@@ -230,7 +230,7 @@ func (s *server) releaseAll() {
 	wg.Wait()
 }
 
-// close waits until opening the connection has succeeded or failed. If it succeeded, close closes the connection.
+// close closes the connection. If the connection is still being opened, close first waits for the result.
 func (o *ownedConn) close() {
 	<-o.opened
 	if o.conn != nil {

@@ -161,7 +161,7 @@ func (s *server) open(ctx context.Context, l *plan, ref pack.Ref) (*pack.Package
 			return p, err
 		}
 		l.digest.Actual = p.Digest
-		return pack.OpenLocal(ref, s.options.Folder, s.spec.Digest) // returns an error, because the digest is wrong
+		return pack.OpenLocal(ref, s.options.Folder, s.spec.Digest) // this call fails, because the digests differ
 	}
 	// A damaged package is refused and not downloaded again, because the damage may be a sign of tampering.
 	store := pack.Store{Dir: s.options.Home.Packages()}

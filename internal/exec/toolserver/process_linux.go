@@ -78,8 +78,8 @@ func (p *process) prepare(s *program, argv []string) (status func() int, err err
 	args := append(baseOptions(), "--unshare-pid", "--die-with-parent", "--new-session",
 		"--json-status-fd", "3", "--cap-drop", "ALL")
 	if os.Geteuid() == 0 {
-		// Keep only the capabilities that root needs to work on the files of other users. With all capabilities, root could
-		// unmount the file systems that hide folders.
+		// Keep only the capabilities that let root read and change the files of other users. With all capabilities, root
+		// could unmount the file systems that hide folders.
 		args = append(args, "--cap-add", "CAP_DAC_OVERRIDE", "--cap-add", "CAP_FOWNER", "--cap-add", "CAP_CHOWN")
 	}
 	covers, err := hideOptions(s)

@@ -41,7 +41,7 @@ type Proof struct {
 	Tools map[string][]byte
 	// Lazy reports whether the server starts only when it is used. Until then, the agent works without the server.
 	Lazy bool
-	// NotFound reports whether the agent requires the server, but no lock file, catalogue or registry provides it.
+	// NotFound is true if a required server could not be resolved, for example because no registry provides it.
 	NotFound bool
 
 	notes []string // warnings that are not about tool definitions

@@ -143,7 +143,7 @@ func (s *server) bringUp(ctx context.Context) (*mcpwire.Conn, error) {
 		return nil, err
 	}
 	s.progress("ready")
-	s.upSince = s.options.clock.Now() // set before s.adopt, because after that a call can crash the server
+	s.upSince = s.options.clock.Now() // set before s.adopt, because s.adopt admits calls, and a call can crash the server
 	s.options.OnProven(s.alias, p.Tools)
 	if !s.adopt(p, conn, proc, doubts) {
 		end(conn, proc)
@@ -177,7 +177,7 @@ func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, pro
 		end(conn, proc)
 		s.mayNotAsk = true
 		*p = Proof{Alias: p.Alias, Package: p.Package, notes: append(l.warnings,
-			"the server advertises different tools to clients that accept requests from it, so ambit refuses those requests")}
+			"the server's tools depend on the client's capabilities, so ambit declares none and rejects the server's requests")}
 		if conn, proc, err = s.connect(ctx, l, p); err == nil {
 			doubts, err = s.prove(ctx, conn, p)
 		}
@@ -332,7 +332,7 @@ type secrets struct {
 	mu     sync.Mutex
 	values map[string]string // credential values, by name
 	known  *secret.Known
-	broken bool // creating the field known failed, so all text is withheld
+	broken bool // secret.NewKnown failed, so mask withholds all text
 }
 
 // add adds a credential value. From then on, this value is masked.

@@ -75,7 +75,7 @@ func (s *server) supervise(conn *mcpwire.Conn, failed error) {
 // restarts counts the recent exits of a server.
 type restarts struct {
 	first time.Duration // the pause after the first exit
-	ends  int           // exits and failed starts that still count
+	ends  int           // number of recent exits and failed starts; see forgiveAfter
 	since time.Time     // when the server last started; zero if the last start failed
 }
 
@@ -184,8 +184,9 @@ func drifted(err error) bool {
 	return ok && r.Code == call.ServerDrifted
 }
 
-// reprove verifies a running server again. If the error says that the server has drifted, the server is quarantined:
-// its calls are refused until the agent is restarted. Any other error means that the tools could not be compared.
+// reprove verifies a running server again. If the server has drifted, reprove quarantines it and returns the refusal.
+// Calls to a quarantined server are refused until the agent is restarted. Any other error means that the tools could
+// not be compared.
 func (s *server) reprove(conn *mcpwire.Conn) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.options.startTimeout)
 	defer cancel()
@@ -286,9 +287,9 @@ func (s *server) postpone(pause time.Duration) {
 	s.settle(s.doubts)
 }
 
-// awaitUse waits until the server is used and must start. It returns false if the server is closed. After a failed
-// start, it also returns when the pause is over, but only if the server was used recently, or if the agent requires the
-// server and nothing provides it.
+// awaitUse waits until a lazy server must start. It returns true when the server is used, and false when the server is
+// closed. After a failed start, it also returns true at the end of the pause if the server was used recently or if
+// [Proof.NotFound] is set.
 func (s *server) awaitUse() bool {
 	s.mu.Lock()
 	var again <-chan time.Time
@@ -309,7 +310,7 @@ func (s *server) awaitUse() bool {
 	if s.demand.asleep {
 		s.markStarting()
 	} else {
-		<-s.demand.wanted // the server was used at the same time, so startOnUse has already requested the start
+		<-s.demand.wanted // startOnUse has already recorded the start, so only its signal must be received
 	}
 	return true
 }
@@ -330,7 +331,7 @@ func (s *server) startOnUse() {
 	s.demand.used = now
 	if s.demand.asleep && !s.finished && !now.Before(s.demand.retry) {
 		s.markStarting()
-		s.demand.wanted <- struct{}{} // never blocks, because awaitUse empties the channel before asleep is set again
+		s.demand.wanted <- struct{}{} // never blocks, because the channel is empty while demand.asleep is true
 	}
 }
 

@@ -94,7 +94,7 @@ type Options struct {
 	Want map[string]pack.Want
 	// Log receives the stderr lines of servers, and messages about starts, stops and failures.
 	Log func(alias, line string)
-	// Progress receives the name of each step while a server starts, to show it to a waiting user.
+	// Progress is called at each step of a server's start, so that the caller can show the step to the user.
 	Progress func(alias, step string)
 	// Servers are the servers to start. If Servers is nil, the manager starts the servers of the manifest.
 	Servers []Spec
@@ -110,8 +110,8 @@ type Options struct {
 	Contain bool
 	// Version is ambit's version. It is sent to servers in the greeting.
 	Version string
-	// Owner returns the client to which all connections belong. It waits until the client is known, and may return nil. If
-	// the field itself is nil, several clients share the servers.
+	// Owner returns the client that owns all connections. It waits until the client is known. Its result may be nil. If
+	// Owner is not set, several clients share the servers.
 	Owner func(context.Context) *call.Client
 	// OnNotify receives the servers' notifications. It is also called when the tools of a server change. It must not
 	// block.
@@ -140,14 +140,15 @@ type Spec struct {
 	// Launch starts the server's program, which the caller has already verified. If Launch is nil, the manager
 	// starts the server's command.
 	Launch func(context.Context) (*Launched, error)
-	// Package returns the package of a server that has no command, and its hash. Package is nil for other servers.
+	// Package opens the server's MCPB bundle. The returned package contains the hash of the bundle. Package is nil if the
+	// server is not an MCPB bundle.
 	Package func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
 	// RoundTripper sends requests to a remote server. If it is nil, mcpwire's default is used.
 	RoundTripper http.RoundTripper
 	// Find completes the spec before the first start. If Find fails, it is called again before the next start. The error
 	// may be an [*Unavailable]. If Find is nil, the spec is already complete.
 	Find func(ctx context.Context, progress pack.Progress) (Spec, error)
-	// Problem, if not nil, is the error that Find is known to return. It is used instead of the first call to Find.
+	// If Problem is not nil, the first start fails with this error and does not call Find. Later starts call Find.
 	Problem error
 }
 
@@ -156,7 +157,7 @@ type Unavailable struct {
 	Refusal *call.Refusal
 	// Lacking reports whether a registry is unavailable, or a file or program is missing on this machine.
 	Lacking bool
-	// NotFound reports whether no lock file, catalogue or registry provides the server.
+	// NotFound is true if the server could not be resolved, for example because no registry provides it.
 	NotFound bool
 }
 

@@ -126,10 +126,10 @@ func (s *server) begin(w *watch, conn *mcpwire.Conn) (ask func(context.Context) 
 	}
 }
 
-// listen keeps a subscription of the newer protocol generation open as long as the connection is open. Updates arrive
-// as notifications. The server answers the request only when the subscription ends. In this case, listen sends the
-// request again after a pause, which grows with each attempt. If the server could not be reached, the next call to
-// the server cuts the pause short.
+// listen keeps a subscription of the newer protocol generation open until ctx is cancelled, the connection is closed or
+// the server refuses the request. Updates arrive as notifications. The server answers the request when the subscription
+// ends. listen then sends the request again after a pause. The pauses grow with each attempt. If the server could not
+// be reached, the next call to the server ends the pause early.
 func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Request) {
 	clock := s.options.clock
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -266,8 +266,8 @@ func (s *server) handleClientGap(key string, forgotten bool) {
 }
 
 // resubscribe renews the subscriptions that a verified server may have lost. It works in the background. The caller
-// must hold the mutex and must run in a goroutine that s.close waits for, because only such a goroutine is allowed to
-// add to s.done.
+// holds the mutex. If the server has subscriptions, the caller must run in a goroutine of s.done, because the counter
+// of s.done must not be zero when another goroutine is added.
 func (s *server) resubscribe(conn *mcpwire.Conn) {
 	all := s.forgot
 	s.forgot = false

@@ -108,8 +108,8 @@ func (q *Question) mac(b *store.Store) []byte {
 	return mac[:]
 }
 
-// Find returns the newest unexpired question about an identical call, if the question is pending or approved. It
-// returns nil if there is none.
+// Find searches the questions about calls that are identical to the call of q. It returns the newest question that is
+// pending or approved and has not expired, or nil if there is none.
 func Find(tx state.Tx, b *store.Store, q *Question, now time.Time) (found *Question, err error) {
 	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE mac = $1 AND state IN ('pending', 'approved')
 AND expires > $2 ORDER BY asked DESC LIMIT 1`, []any{q.mac(b), now.UnixMicro()}, func(row state.Row) (err error) {
@@ -154,7 +154,8 @@ func checkBounds(tx state.Tx, q *Question, size int) error {
 	case waiting >= maxPending:
 		return ErrTooMany
 	case held+int64(size) > maxPendingBytes:
-		return fmt.Errorf("%w: with this call, their arguments would exceed %d MiB", ErrTooMany, maxPendingBytes>>20)
+		return fmt.Errorf("%w: with this call, the arguments of the waiting calls would exceed %d MiB in total",
+			ErrTooMany, maxPendingBytes>>20)
 	}
 	// Expired questions do not count toward the limits, so delete their arguments. Otherwise the store could grow without
 	// bound.
@@ -280,8 +281,8 @@ func Use(tx state.Tx, id string, now time.Time) (bool, error) {
 // Kept is how long an expired question stays in the store. The journal keeps every decision permanently.
 const Kept = 24 * time.Hour
 
-// Forget deletes a question when the time [Kept] has passed since the question expired. It also deletes the arguments
-// of all other expired questions. It changes at most the given number of questions and returns how many it changed.
+// Forget deletes questions that have been expired for longer than [Kept]. If a question expired more recently, Forget
+// deletes only its arguments. One run deletes or changes at most batch questions. Forget returns their number.
 func Forget(ctx context.Context, b *store.Store, now time.Time, batch int) (n int, err error) {
 	before := now.Add(-Kept).UnixMicro()
 	var ids []string

@@ -34,7 +34,8 @@ type Call struct {
 	Principal string
 	// By is the owner who makes the call on behalf of Principal. It is empty if Principal itself makes the call.
 	By string
-	// Held lists the capabilities in the agent's manifest that the principal holds. Only the gateway sets it.
+	// Held lists the capabilities that the agent's manifest declares and that the principal holds. Only the gateway sets
+	// it.
 	Held []string
 	// Parent is the ID of the call that caused this call, or empty.
 	Parent string
@@ -65,7 +66,7 @@ type Call struct {
 type Allowlist interface {
 	// Allows reports whether the skill allows the tool with this URI.
 	Allows(uri string) bool
-	// Name returns the skill's name for messages.
+	// Name returns the name of the skill. Policy rules and messages use this name.
 	Name() string
 }
 
@@ -89,7 +90,8 @@ type Outcome struct {
 	Result Result
 	// Refusal is nil if there is a result.
 	Refusal *Refusal
-	// Begun is set if the gateway had already stored the intent, a row that it writes before it sends the call.
+	// Begun is set if the gateway stored the call's intent. An intent is a row that the gateway writes before it sends
+	// the call.
 	Begun bool
 }
 
@@ -164,7 +166,7 @@ func AsRefusal(stage string, err error) *Refusal {
 	return Uncertain(stage, ServerUnavailable, "%v", err)
 }
 
-// Again marks the refusal as retryable if the call had no effect.
+// Again sets r.Retryable and returns r. The refusal is retryable only if the call had no effect.
 func (r *Refusal) Again() *Refusal {
 	r.Retryable = r.Effect == NoEffect
 	return r
@@ -194,7 +196,7 @@ func (r *Refusal) HintFor(manifest string) string {
 	return command.After(hint, manifest)
 }
 
-// Reason is the verdict of one stage on a call.
+// Reason says why a stage allows or denies a call.
 type Reason struct {
 	Stage   string `json:"stage"`
 	Code    Code   `json:"code,omitempty"`
@@ -240,8 +242,8 @@ func (r Result) Document(id string) map[string]any {
 
 type standingKey struct{}
 
-// WithStanding returns a copy of ctx that contains an access check. The check is needed because the caller's key can be
-// revoked while a call waits in a queue or for an approval. It reports whether the caller still has access.
+// WithStanding returns a copy of ctx that contains an access check. The check reports whether the caller still has
+// access. It is needed because the caller's key can be revoked while a call waits in a queue or for an approval.
 func WithStanding(ctx context.Context, still func(context.Context) error) context.Context {
 	return context.WithValue(ctx, standingKey{}, still)
 }
@@ -275,8 +277,8 @@ func CapabilityFor(method string) string {
 	return ""
 }
 
-// Client is the client that made a call. A server can send requests back to it only if their connection is not shared
-// with other clients.
+// Client is the client that made a call. A server can send requests to the client over a connection that no other
+// client uses. In the newer protocol, the result of a call can also contain requests.
 type Client struct {
 	// Key identifies the client while it is connected. Server connections that belong to this client alone are stored
 	// under this key.
@@ -291,8 +293,8 @@ type Client struct {
 	Notify func(method string, params jsontext.Value)
 }
 
-// Forward is a request for a server's resource, prompt or completion. Manifests do not declare such requests, so the
-// operator must expose each kind of request.
+// Forward is a request for a server's resource, prompt or completion. Manifests do not declare such requests. The
+// gateway refuses them unless the operator has exposed this kind of request.
 type Forward struct {
 	// ID identifies the request. It has 32 hex digits, like [Call.ID].
 	ID string

@@ -122,8 +122,8 @@ func (p *Proxy) Serve(l net.Listener) {
 	wg.Wait()
 }
 
-// register adds a connection to the connections that Serve closes before it returns. If Serve is already closing
-// them, register returns false.
+// register adds a connection to p.conns. Serve closes all connections in p.conns before it returns. If Serve has
+// already done so, register adds nothing and returns false.
 func (p *Proxy) register(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -341,8 +341,8 @@ func (m *meteredBody) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// join copies data in both directions until a peer closes its connection. It also stops after proxyIdle without data,
-// or when the sandbox reaches its byte limit.
+// join copies data in both directions until both peers have stopped sending or a connection fails. It also stops if
+// neither peer sends data for the time proxyIdle, or if the sandbox exceeds its byte limit.
 func (p *Proxy) join(conn net.Conn, from io.Reader, up net.Conn) {
 	conn.SetDeadline(time.Time{})
 	var wg sync.WaitGroup

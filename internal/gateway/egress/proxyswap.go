@@ -280,8 +280,8 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.forwardAnswer(w, resp)
 }
 
-// onlyOnce hides from net/http that a body is empty. Otherwise, net/http would send a request with an empty body
-// again if a reused connection was closed.
+// onlyOnce wraps a request body so that net/http cannot detect that the body is empty. If a reused connection is
+// closed, net/http can repeat a request that has an empty body.
 type onlyOnce struct{ io.ReadCloser }
 
 // connectionNames returns the header names that the Connection header lists.

@@ -101,7 +101,7 @@ func readRoots(file string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// On reports whether any switch is on.
+// On returns true if at least one switch is on.
 func (s Switches) On() bool { return s.LoopbackHTTP || len(s.names) > 0 || s.caFile != "" }
 
 // Announce returns a warning that lists the active switches. It returns "" if no switch is on.

@@ -29,7 +29,7 @@ const Stage = "gate"
 type Decision struct {
 	Allowed bool
 	Reasons []call.Reason
-	// Held lists the capabilities in the agent's manifest that the caller holds.
+	// Held lists the capabilities that the caller holds. It contains only capabilities from the agent's manifest.
 	Held []string
 }
 
@@ -42,7 +42,8 @@ type Grants interface {
 
 // Policy applies the user's policy rules.
 type Policy interface {
-	// Judge returns a reason for each policy rule that applies to the call. The agent is registered under the given name.
+	// Judge returns a reason for each policy rule that applies to the call. The parameter name is the name under which
+	// the agent is registered.
 	Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason
 }
 
@@ -56,7 +57,7 @@ type Rules struct {
 	Lacks func(t *agent.Tool) *call.Refusal
 }
 
-// Decide judges a call to a tool of an agent. The agent is registered under the given name.
+// Decide judges a call to a tool of an agent. The parameter name is the name under which the agent is registered.
 func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call, rules Rules) Decision {
 	d := Decision{Allowed: true}
 	allow := func(why string) { d.add(call.Reason{Stage: Stage, Allowed: true, Detail: why}) }

@@ -166,8 +166,9 @@ func until(t time.Time) string {
 	return " until " + t.UTC().Format(time.RFC3339)
 }
 
-// Resign signs all grants again after a change of keys: old has the previous key, and next has the new key. It returns
-// how many grants it signed. Grants with an invalid signature are skipped and stay invalid.
+// Resign signs all grants again after a change of keys. The parameter old is the store with the previous key, and next
+// is the store with the new key. Resign returns how many grants it signed. Grants with an invalid signature are skipped
+// and stay invalid.
 func Resign(tx state.Tx, old, next *store.Store) (signed int, err error) {
 	list, err := Of(old).query(tx, func(*Grant) bool { return true }, "")
 	if err != nil {

@@ -128,13 +128,13 @@ func checkAction(action string) string {
 	return ""
 }
 
-// Grants reads and changes the grants in one store.
+// Grants is a handle for reading and changing the grants in one store.
 type Grants struct {
 	store *store.Store
 	now   func() time.Time
 }
 
-// Of returns the grants in a store.
+// Of returns a [Grants] for the given store.
 func Of(b *store.Store) *Grants { return &Grants{store: b, now: time.Now} }
 
 const columns = `subject, action, scope, granted_by, granted, expires, revoked, signature`
@@ -172,7 +172,7 @@ func (s *Grants) List(ctx context.Context) (list []*Grant, err error) {
 	return list, err
 }
 
-// For returns the [Held] of the agent with this id.
+// For returns a [Held] for the agent with the given id.
 func (s *Grants) For(agentID string) *Held { return &Held{s, agentID} }
 
 // Held reports which capabilities principals hold for one agent.

@@ -162,8 +162,8 @@ func (in *Input) scanDocument(s *scratch, doc []byte, checkDeny bool) (edits []e
 
 // visitValues calls the callback for every string and number in a document, until the callback returns false. The
 // offsets of a string exclude the quotes. The callback's third argument reports whether the string is a member name,
-// and the fourth is the name of the member that contains the value. visitValues accepts invalid JSON, because later
-// stages and the function rewrite reject it.
+// and the fourth is the name of the member that contains the value. visitValues accepts invalid JSON. The later
+// stages reject it, and so does rewrite.
 func (s *scratch) visitValues(doc []byte, do func(start, end int, name bool, key []byte) bool) {
 	s.stack = s.stack[:0]
 	var key []byte

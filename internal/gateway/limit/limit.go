@@ -178,7 +178,7 @@ func (m Meter) checkSpend(tx state.Tx) (*call.Refusal, *big.Rat, error) {
 		return nil, nil, err
 	}
 	total := amount
-	if day >= m.day() { // if the clock was moved back, continue the later day's total
+	if day >= m.day() { // the stored day is later than today if the clock was moved back
 		total = new(big.Rat).Add(amount, spent)
 	}
 	if over(total, m.Spend.PerDay) {

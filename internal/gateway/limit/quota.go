@@ -25,7 +25,7 @@ type Quota struct {
 // Quotas contains the quotas of all principals.
 type Quotas struct {
 	Quota
-	// Principals contains different quotas for individual principals.
+	// Principals maps principals to their own quotas. A principal's own quota replaces the general quota.
 	Principals map[string]Quota `toml:"principals"`
 }
 

@@ -35,7 +35,7 @@ type Case struct {
 	Name    string `toml:"name"`
 	Agent   string `toml:"agent"`
 	Dialect string `toml:"dialect"`
-	// ID is the id of the manifest. Rules cannot read the id. Cases set it to test this.
+	// ID is the id of the manifest. A case can set the id to test that rules cannot read it.
 	ID string `toml:"id"`
 	// Tool is <server>/<tool>, as in Tool::"…".
 	Tool       string `toml:"tool"`

@@ -41,7 +41,7 @@ type Problem struct {
 	Hint     string   `json:"hint"`
 }
 
-// Known is a registered agent and its registered name.
+// Known is an agent and the name under which it is registered.
 type Known struct {
 	Name  string
 	Agent *agent.Agent
@@ -253,9 +253,9 @@ func placesOf(n ast.IsNode) part {
 	return partNamed(access.Value) & placeParts
 }
 
-// checkPlace checks the spelling of a path, host or database in a rule. If the text can occur in a call, both results
-// are empty. Otherwise the second result explains why the text never occurs, and the first result is the canonical
-// spelling, or "" if there is none.
+// checkPlace checks the spelling of a path, host or database in a rule. Both results are empty if the text can occur in
+// a call. If the text can never occur, the second result explains why. The first result is then the canonical spelling,
+// or "" if there is none.
 func checkPlace(kind part, text string) (better, why string) {
 	switch kind {
 	case partPaths:

@@ -45,8 +45,8 @@ var Mapping = []string{
 		"comparing it is an error; a forbid rule with an error is treated as matching",
 }
 
-// Limits on the arguments that rules read. Larger arguments are refused, because an attacker could otherwise choose
-// values with colliding hashes, for which Cedar's sets take quadratic time.
+// Limits on the arguments that rules read. Larger arguments are refused. Without limits, an attacker could send many
+// values with the same hash, and Cedar would take quadratic time to build a set of them.
 const (
 	maxValues   = 10_000
 	maxElements = 1_000
@@ -57,7 +57,7 @@ const (
 // errTooMuch means that the arguments exceed maxValues, maxElements or maxFolders.
 var errTooMuch = errors.New("the arguments have more values than the policy can check")
 
-// callInfo contains the values in the context that do not come from the arguments.
+// callInfo contains the context values that do not come from the arguments.
 type callInfo struct {
 	caller, sideEffect, skill string
 	time                      time.Time
@@ -414,7 +414,7 @@ func (r *reader) checkNumber(m *member, n int64) error {
 		(n == 0 || n >= 1<<24 && n < 1<<32) {
 		return &flawError{oddAddress, "the argument " + quote(m.key)}
 	}
-	// An argument with a longer name, such as db_timeout, does not contain a database name.
+	// The whole argument name must be in databaseWords. The number in db_timeout, for example, is not a database name.
 	if uses.has(partDatabases) && databaseWords[fold(m.key)] {
 		r.f.addDatabase(strconv.FormatInt(n, 10))
 	}
@@ -443,8 +443,8 @@ func (r *reader) judge(t *text) error {
 	return &flawError{found, "the argument " + quote(t.key)}
 }
 
-// checkPath checks and records a string that can be a path, judging by the argument name, the rules or the string
-// itself.
+// checkPath checks and records a string if it can be a path. The argument name, the rules or the string itself can show
+// this.
 func (r *reader) checkPath(t *text, words []string) flaw {
 	uses, s := &r.f.view.uses, t.text
 	if t.inherited && !strings.ContainsAny(s, `/\`) { // only a name, as in {"file": {"name": "report"}}
@@ -504,7 +504,8 @@ func (r *reader) checkPath(t *text, words []string) flaw {
 	return f
 }
 
-// checkHost checks and records a string that can be a URL or host, judging by the argument name or the string itself.
+// checkHost checks and records a string if it can be a URL or host. The argument name or the string itself can show
+// this.
 func (r *reader) checkHost(t *text, words []string) flaw {
 	uses, s := &r.f.view.uses, t.text
 	strict := hostWords.any(words) && !t.inherited
@@ -553,8 +554,8 @@ func (r *reader) checkHost(t *text, words []string) flaw {
 // programs expect a host.
 var opaqueURL = regexp.MustCompile(`^(?:mailto|data|tel|urn|about):[^0-9/]`)
 
-// isProse reports whether a string consists of several words, none of which is a URL or a host with a dot or a port. An
-// abbreviation such as P.O. is not treated as a host.
+// isProse reports whether a string has several words and none of them is a URL or a host. A word without a dot or colon
+// is not treated as a host. An abbreviation such as P.O. is not treated as a host either.
 func isProse(s string) bool {
 	words := strings.Fields(s)
 	return len(words) > 1 && !slices.ContainsFunc(words, func(word string) bool {

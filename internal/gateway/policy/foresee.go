@@ -69,9 +69,9 @@ func (f *facts) unknownContext() types.Record {
 	return types.NewRecord(parts)
 }
 
-// foresee predicts whether a rule matches. It evaluates each condition separately. For a whole rule, PartialPolicy
-// would drop the rule if any condition is false, even if an earlier condition causes an error. But a forbid rule with
-// an error is treated as matching.
+// foresee predicts whether a rule matches. It evaluates the conditions one by one, because PartialPolicy would drop the
+// whole rule if any condition is false. That would be wrong: an earlier condition can cause an error for some
+// arguments, and a forbid rule with an error is treated as matching.
 func (r *rule) foresee(env eval.Env) Foresight {
 	if r.uses.wholeArguments {
 		return Depends // Cedar would compare the variables themselves, not the values they stand for

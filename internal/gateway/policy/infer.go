@@ -170,8 +170,8 @@ func (e *expectedTypes) both(n ast.BinaryNode, kind string) {
 	e.expectType(n.Right, kind)
 }
 
-// expectSame records that both operands of an operator have the same type. Each operand gets the type of the other
-// operand. If that type is unknown, the operand gets the usual type for this operator.
+// expectSame records that both operands of an operator have the same type. If the type of one operand is known, the
+// other operand gets this type. If it is unknown, the other operand gets the usual type for the operator.
 func (e *expectedTypes) expectSame(n ast.BinaryNode, usual string) {
 	e.expectType(n.Left, cmp.Or(kindOf(n.Right), usual))
 	e.expectType(n.Right, cmp.Or(kindOf(n.Left), usual))

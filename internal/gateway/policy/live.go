@@ -24,8 +24,8 @@ import (
 type Options struct {
 	// File is the policy file. Config is config.toml, in which the user maps scopes to tools.
 	File, Config string
-	// Catalogue loads the catalogue, which maps scopes that Config does not map. If Catalogue is nil, only Config maps
-	// scopes. CatalogueFile is the file of the catalogue, which is watched for changes.
+	// Catalogue loads the catalogue. The catalogue maps the scopes that Config does not map. If Catalogue is nil, only
+	// Config maps scopes. CatalogueFile is the path of the catalogue's file. Live watches this file for changes.
 	Catalogue     func() (Catalogue, error)
 	CatalogueFile string
 	// Work returns the working folder of an agent's servers. It is called only for GPARS agents, and only for servers
@@ -216,8 +216,8 @@ type source struct {
 	text        []byte
 }
 
-// writePause is how long a file must stay unchanged until a write is considered complete. minAge is the age after which
-// every later write changes the modification time of a file.
+// writePause is how long a file must stay unchanged until a write is considered complete. If the last write is at least
+// minAge old, the next write changes the modification time of the file.
 const (
 	writePause = 100 * time.Millisecond
 	minAge     = time.Second

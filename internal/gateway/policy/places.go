@@ -68,8 +68,9 @@ func (p *places) record() types.Value {
 	return types.NewRecord(types.RecordMap{"values": set(p.values), "any_under": set(p.inAny), "all_under": set(p.inAll)})
 }
 
-// addPath adds a canonical path. A relative path is also resolved against each folder in bases. Forbid rules see every
-// resulting path, but no permit rule about paths matches. The result describes a flaw in one of the resulting paths.
+// addPath adds a canonical path. It adds a relative path for forbid rules only, both unchanged and resolved against
+// each folder in bases. After that, no permit rule about paths matches. The result is a flaw if there are too many
+// bases, or if a resolved path matches otherRoot.
 func (p *places) addPath(s string, bases []string) flaw {
 	for _, form := range forms(s) {
 		if form[0] == '/' || isDrive(form) {
@@ -157,8 +158,8 @@ func visible(r rune) rune {
 	return r
 }
 
-// These expressions apply to strings that neither an argument name nor a rule declares to be a path. Such a string can
-// be prose or source code. It is treated as a path if it starts like a path or contains a ".." segment.
+// These expressions apply to a string if neither its argument name nor a rule declares a path. Such a string can be
+// prose or source code. It is treated as a path if it starts like a path or contains a ".." segment.
 var (
 	startsLikePath = regexp.MustCompile(`^(?:/|\.\.?(?:[/\\]|$)|[A-Za-z]:[/\\]|\\{1,2}[\w.$-]+\\)|[/\\]\.\.(?:[/\\]|$)`)
 	startsAtHome   = regexp.MustCompile(`^(?:~[\w.-]*|\$HOME|\$\{HOME\})(?:[/\\]|$)`)
@@ -166,8 +167,9 @@ var (
 	perhapsPath = regexp.MustCompile(`(?i)[/\\]|^(?:%(?:2f|5c|2e|7e|25)|[^\x00-\x7f])`)
 )
 
-// addLooks adds a string as a path if it looks like a path. Because the string can be prose, addLooks normalizes the
-// segments. It refuses only disguised characters, home folders, and folders that lead back to the root.
+// addLooks adds a string as a path if it looks like a path. The string can be prose. If the path is not canonical,
+// addLooks therefore normalizes its segments and does not refuse it. But it refuses disguised characters, home folders,
+// and folders such as /proc/self/root, which give a file a second path.
 func (p *places) addLooks(text string, bases []string) flaw {
 	s := strings.Trim(strings.Map(visible, text), quoteMarks+" ")
 	if s == "" {
@@ -224,7 +226,7 @@ func (p *places) addFileURL(s string) flaw {
 	f := pathFlaw(rest)
 	if f.what == "" {
 		p.addPath(rest, nil)
-		p.addUnknown() // some programs do not treat the URL as a path
+		p.addUnknown() // a program without support for file URLs can use another path
 	}
 	return f
 }
@@ -233,7 +235,8 @@ func (p *places) addFileURL(s string) flaw {
 var plainSlashes = strings.NewReplacer(`\`, "/", "\u2044", "/", "\u2215", "/", "\u29f8", "/", "\u29f5", "/", "\u00a5",
 	"/", "\u20a9", "/")
 
-// trimSegments removes the spaces and dots at the end of each segment, which Windows ignores.
+// trimSegments removes spaces and dots at the end of each segment, because Windows ignores them. A segment of only
+// spaces and dots becomes "." or "..".
 func trimSegments(s string) string {
 	parts := strings.Split(s, "/")
 	for i, part := range parts {
@@ -326,8 +329,8 @@ var (
 
 var (
 	oddDatabase = flaw{"names a database in an unusual form", "send only the name, or one plain URL"}
-	// cutName matches an incomplete name. Its closing quotation mark or brace is missing, or it ends in a backslash. The
-	// reason is that connectionPart cuts a name at the first separator.
+	// cutName matches a name that connectionPart cut off at a separator inside the name. The closing quotation mark or
+	// brace is missing, or the name ends in a backslash.
 	cutName      = regexp.MustCompile(`^['"{](?:.*[^'"}])?$|\\$`)
 	databaseList = regexp.MustCompile(`[,;|\n%]|^\s*[\[{]`)
 )

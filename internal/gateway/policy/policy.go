@@ -100,7 +100,7 @@ type rule struct {
 	// permits is the message for a call that the rule permits.
 	permits string
 	line    int
-	start   int // offset of the first annotation or word of the rule in the file
+	start   int // offset in the file where the rule begins, including its annotations
 }
 
 // Parse parses the text of a policy file. The file name is used in messages.
@@ -366,7 +366,7 @@ func describeError(message string) string {
 	return "a value could not be read"
 }
 
-// subjectOf returns the subject of calls to a tool. The name is the agent's registered name.
+// subjectOf returns the subject of calls from an agent to a tool. The agent is registered under the given name.
 func subjectOf(a *agent.Agent, name string, t *agent.Tool) subject {
 	return subject{
 		agent: name, dialect: string(a.Dialect), server: ServerOf(name, t), tool: t.Name, sideEffect: string(t.SideEffect),

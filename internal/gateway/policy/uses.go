@@ -138,7 +138,7 @@ func (u *usage) add(other usage) {
 // has reports whether rules read any of the given parts.
 func (u *usage) has(parts part) bool { return u.parts&parts != 0 }
 
-// readsPaths reports whether rules read an argument as a path through context.arguments.
+// readsPaths reports whether rules use an argument that can be a path, in context.arguments or in context.path_of.
 func (u *usage) readsPaths() bool {
 	for name := range u.members {
 		if words := wordsOf(u.members[name][0]); pathWords.any(words) || perhapsPaths.any(words) {

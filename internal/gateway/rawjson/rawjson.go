@@ -86,7 +86,7 @@ func Elements(array []byte, visit func(value jsontext.Value)) {
 	}
 }
 
-// Named reports whether a member's quoted name equals the second argument after decoding.
+// Named decodes a member's quoted name and reports whether the result equals want.
 func Named(name []byte, want string) bool {
 	if len(name) == len(want)+2 && string(name[1:len(name)-1]) == want {
 		return true
@@ -99,7 +99,8 @@ func Named(name []byte, want string) bool {
 }
 
 // Twice reports whether two members of an object have the same name, ignoring case. Such an object is ambiguous,
-// because parsers use different values and some parsers ignore case. Twice does not check nested objects.
+// because some parsers use the first value and others the last. Case is ignored, because some parsers ignore it. Twice
+// does not check nested objects.
 func Twice(object []byte) bool {
 	names := map[string]bool{}
 	w := Walk(object)
@@ -150,7 +151,7 @@ func Walk(data []byte) Walker {
 func closing(open byte) byte { return open + 2 } // in ASCII, '{'+2 is '}' and '['+2 is ']'
 
 // Member returns the quoted name and the value of the next member of an object. The last result is false if there are
-// no more members, if the syntax is invalid, or if the value is an array.
+// no more members, if the syntax is invalid, or if the Walker visits an array.
 func (w *Walker) Member() (name, value []byte, ok bool) {
 	if w.open != '{' {
 		return nil, nil, false
@@ -168,7 +169,7 @@ func (w *Walker) Member() (name, value []byte, ok bool) {
 }
 
 // Element returns the next element of an array. The last result is false if there are no more elements, if the syntax
-// is invalid, or if the value is an object.
+// is invalid, or if the Walker visits an object.
 func (w *Walker) Element() (value []byte, ok bool) {
 	if w.open != '[' {
 		return nil, false

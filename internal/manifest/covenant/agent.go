@@ -67,8 +67,8 @@ const (
 	newVersion = "0.1.0"
 )
 
-// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. From
-// adds a note to n for each lost part and each added field.
+// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. The
+// notes n list each lost part and each added field.
 //
 // A Covenant agent is a program. A manifest in another dialect only describes what the program would do. The result
 // therefore contains only the agent's identity and a capability for each callable tool. A code bundle is already a
@@ -142,7 +142,8 @@ func (m *Manifest) fromRequirements(a *agent.Agent, n *convert.Notes) {
 		n.Lose("server "+r.Server, "a Covenant manifest cannot specify the server's registry and its version %s; "+
 			"the agent's program must connect to the server itself", diag.Quote(r.Version))
 	}
-	// If two registries have servers with the same name, both lists can contain the same action.
+	// If two registries have servers with the same name, an action can be both required and optional. Keep it only as
+	// required.
 	m.Capabilities.Optional = slices.DeleteFunc(m.Capabilities.Optional,
 		func(s string) bool { return slices.Contains(m.Capabilities.Required, s) })
 }

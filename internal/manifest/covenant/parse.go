@@ -251,8 +251,8 @@ func (p *parser) isAction(v doc.Value) bool {
 	return true
 }
 
-// namespaceHint suggests an action in a known namespace, such as tool.web for tools.web or tool:web. namespaceHint
-// returns "" if no namespace is similar.
+// namespaceHint suggests an action in a known namespace. For example, it suggests tool.web instead of tools.web or
+// tool:web. It returns "" if no namespace is similar.
 func namespaceHint(action string) string {
 	i := strings.IndexAny(action, ".:/")
 	if i < 0 || i+1 == len(action) {

@@ -125,14 +125,14 @@ type Frame struct {
 const (
 	frameWidth  = 96
 	frameBefore = 48
-	// maskMargin is the number of bytes around a frame that are also searched for secrets. A secret can start before
-	// the frame and end after the frame.
+	// maskMargin is the number of bytes before and after a frame that are also searched for secrets. A secret can start
+	// before the frame or end after it.
 	maskMargin = 4096
 	mask       = "••••••"
 )
 
-// Frame returns the frame of a diagnostic from this source's reporter. Several goroutines can call Frame at the same
-// time. The other methods are meant for the parser.
+// Frame returns the frame of a diagnostic. The diagnostic must come from this source's reporter. Several goroutines can
+// call Frame at the same time. The other methods are not safe for concurrent use.
 func (s *Source) Frame(d Diagnostic) Frame {
 	s.framing.Lock()
 	defer s.framing.Unlock()
@@ -164,7 +164,7 @@ func (s *Source) Frame(d Diagnostic) Frame {
 	line, _ := s.Position(start)
 	before := lead + s.clean(from, start)
 	marked := s.clean(start, end)
-	// If a mask extends over two parts, print it only once.
+	// A secret that crosses the start or the end of the marked text is masked on both sides. Print only one mask.
 	if strings.HasSuffix(before, mask) && strings.HasPrefix(marked, mask) {
 		before = strings.TrimSuffix(before, mask)
 	}

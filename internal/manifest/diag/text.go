@@ -70,7 +70,7 @@ func escapedWord(s string) string {
 	return b.String() + "'"
 }
 
-// Name returns a key of a manifest. A key that looks like a secret is masked.
+// Name returns a key of a manifest, or a mask if the key looks like a secret.
 func Name(s string) string {
 	if secretlike.Find(s).Found() {
 		return mask
@@ -98,8 +98,8 @@ func DidYouMean(s string, candidates []string) string {
 	return ""
 }
 
-// DidYouMean is like the function [DidYouMean]. To save time, it returns "" after 200 errors or for more than 200
-// candidates.
+// DidYouMean returns the hint of the function [DidYouMean]. To save time, it returns "" if there are more than 200
+// errors or more than 200 candidates.
 func (r *Reporter) DidYouMean(s string, candidates []string) string {
 	if len(candidates) > 200 || r.errors > 200 {
 		return ""
@@ -171,7 +171,7 @@ func distance(a, b string) int {
 type Command struct{ Verb, Arg string }
 
 // After appends the command to a hint. If no manifest is given, the command contains the word PATH instead. If Verb is
-// empty, After returns the hint unchanged.
+// empty, the result is the unchanged hint.
 func (c Command) After(hint, manifest string) string {
 	if c.Verb == "" {
 		return hint

@@ -52,8 +52,8 @@ func (k Kind) String() string {
 }
 
 // node is one value. A node contains no pointers, so that the garbage collector does not scan the nodes of a tree. The
-// key and the text of a value are usually spans of the source. If the source contains an escape, the decoded form is in
-// Tree.decoded, and the field key or text contains its index.
+// key and the text of a value are usually spans of the source. A key or text that differs from the source, for example
+// because of an escape, is stored in Tree.decoded, and the node contains the index.
 type node struct {
 	start, end       int32
 	keyStart, keyEnd int32
@@ -61,7 +61,7 @@ type node struct {
 	next             int32
 	first, last      int32
 	index, count     int32
-	text, key        int32  // indexes in Tree.decoded; 0 if the text is a part of the source
+	text, key        int32  // each is an index in Tree.decoded, or 0 for a span of the source
 	keyTag           uint32 // the tag of the key, see tagOf
 	kind             Kind
 	origin           origin // used only by ParseTOML

@@ -150,7 +150,7 @@ func (p *jsonParser) atEnd(open int32) bool {
 func (p *jsonParser) object(self int32, depth int) bool {
 	p.pos++
 	comma := -1          // the offset of the comma before the next member
-	var maybeSeen uint64 // hash bits of the keys so far; a key with a clear bit is new
+	var maybeSeen uint64 // one hash bit for each earlier key; if the bit of a key is not set, the key is new
 	for {
 		c := p.skipSpace()
 		if p.pos >= len(p.src) {
@@ -327,7 +327,7 @@ func (p *jsonParser) singleQuoted() (text int32, ok bool) {
 	return p.t.addDecoded(p.src[start+1 : p.pos-1]), true
 }
 
-// foreignWords maps the words for true, false and null in other languages to JSON.
+// foreignWords contains spellings of true, false and null that are common outside JSON. Each value is the JSON word.
 var foreignWords = map[string]string{
 	"True": "true", "False": "false", "None": "null", "nil": "null", "undefined": "null",
 	"TRUE": "true", "FALSE": "false", "NULL": "null",

@@ -9,8 +9,9 @@ type members struct {
 // fewMembers is the maximum number of members for a linear search.
 const fewMembers = 16
 
-// find returns the first member of an object with the given key, or none if there is no such member. While a tree is
-// being built, callers must search for each key before they add the member. Otherwise the index can miss a member.
+// find returns the first member with the given key in an object. If there is no such member, find returns the constant
+// none. While a tree is being built, callers must call find before each addition to a large object, because one call
+// adds at most one member to an existing index.
 func (m *members) find(t *Tree, object int32, key string) int32 {
 	nodes := t.nodes
 	if nodes[object].count > fewMembers {
@@ -22,9 +23,9 @@ func (m *members) find(t *Tree, object int32, key string) int32 {
 	return t.findBetween(nodes[object].first, none, key, tagOf(key))
 }
 
-// findBetween searches the members of an object, starting with node i and ending before the node stop. It returns the
-// first member with the given key. If there is no such member, it returns the value of stop. To search up to the end of
-// the object, pass the constant none as stop. The tag is tagOf(key).
+// findBetween searches the members of an object from i up to, but not including, stop. It returns the first member with
+// the given key, or stop if there is no such member. If stop is the constant none, the search continues to the end of
+// the object. The tag is tagOf(key).
 func (t *Tree) findBetween(i, stop int32, key string, tag uint32) int32 {
 	for i != stop {
 		n := &t.nodes[i]
@@ -42,14 +43,15 @@ func (m *members) indexOf(t *Tree, object int32) map[string]int32 {
 		m.index = make(map[int32]map[string]int32)
 	}
 	index, ok := m.index[object]
-	from := t.nodes[object].last // an existing index lacks at most the last member
+	from := t.nodes[object].last // if there is an index, only the last member can be missing from it
 	if !ok {
 		index = make(map[string]int32, 4*fewMembers)
 		m.index[object] = index
 		from = t.nodes[object].first
 	}
 	for i := from; i >= 0; i = t.nodes[i].next {
-		if key := t.keyOf(&t.nodes[i]); index[key] == 0 { // node 0 is the root, so 0 means no entry
+		// Node 0 is the root, so index[key] is 0 only if the index does not contain the key.
+		if key := t.keyOf(&t.nodes[i]); index[key] == 0 {
 			index[key] = i
 		}
 	}

@@ -26,8 +26,9 @@ func loadWord(s string, i int) uint64 {
 		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 }
 
-// markNotPlain finds the first of eight bytes that is a backslash, a quote or not printable ASCII. In the result, the
-// high bit of this byte is set and all lower bits are clear. The bits of later bytes are unreliable.
+// markNotPlain searches eight bytes for the first backslash, quote or byte that is not printable ASCII. In the result,
+// the lowest set bit is the high bit of this byte. The bits of later bytes are unreliable. If there is no such byte,
+// the result is 0.
 func markNotPlain(x uint64) uint64 {
 	quote, slash := x^('"'*ones), x^('\\'*ones)
 	odd := x | (x + ones) // 0x7F and above

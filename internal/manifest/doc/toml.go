@@ -154,8 +154,8 @@ func (b *tomlBuilder) followHeader(key unstable.Iterator, list bool) int32 {
 	return at
 }
 
-// enterTable returns the table for one part of a header. It is not called for the last part. If the parent table
-// already has a member with this name, found is the index of the member. Otherwise found is negative.
+// enterTable returns the table for one part of a header. It is not called for the last part. The argument found is the
+// index of the parent's member with this name, or negative if there is no such member.
 func (b *tomlBuilder) enterTable(table, found int32, part *unstable.Node) int32 {
 	switch {
 	case found < 0:

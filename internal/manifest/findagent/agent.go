@@ -166,7 +166,7 @@ func (m *Manifest) compileProgram() *agent.Program {
 func canonicalSchema(schema json.RawMessage) string {
 	v := jsontext.Value(bytes.Clone(schema))
 	if len(v) == 0 || v.Canonicalize() != nil {
-		return string(schema) // the schema is empty; all other schemas in a valid manifest are valid JSON
+		return string(schema) // the schema is empty, because Canonicalize does not fail for a valid manifest
 	}
 	return string(v)
 }

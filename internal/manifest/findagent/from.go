@@ -16,8 +16,8 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. The
-// notes in n list the lost and added parts.
+// From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. From
+// adds a note to n for each lost or added part.
 //
 // A FindAgent manifest cannot start tool servers. An agent with tool servers becomes a static recipe, which only
 // describes the tools. A program for Node or Python becomes a code bundle, which the author must complete. An agent
@@ -166,13 +166,13 @@ func (m *Manifest) fromTools(a *agent.Agent, n *convert.Notes) {
 		m.Tools = append(m.Tools, out)
 	}
 	if filled > 0 {
-		n.Add("tools", "ambit wrote %s that only repeat the names of the tools; replace these descriptions",
+		n.Add("tools", "ambit generated %s from tool names; replace each with a real description",
 			countOf(filled, "description"))
 	}
 }
 
-// fromAnnotations returns the annotations of a tool. If the tool has no annotations, some are derived from the
-// side-effect class. The class does not say whether the tool is destructive, so that hint stays unset.
+// fromAnnotations returns the annotations of a tool. If a tool of another dialect has no annotations, fromAnnotations
+// derives some from the side-effect class. The destructive hint stays unset, because the class does not determine it.
 func fromAnnotations(d agent.Dialect, t *agent.Tool) *agent.Annotations {
 	if t.Annotations != (agent.Annotations{}) {
 		return &t.Annotations
@@ -290,7 +290,7 @@ func (m *Manifest) fromProgram(a *agent.Agent, n *convert.Notes) {
 	if strings.HasPrefix(entry, "/") || strings.ContainsAny(entry, `\:`) ||
 		slices.Contains(strings.Split(entry, "/"), "..") {
 		entry = path.Base(strings.ReplaceAll(entry, `\`, "/"))
-		n.Add("entrypoint.path", "%s, a path inside the bundle; move the file there", diag.Quote(entry))
+		n.Add("entrypoint.path", "%s; move the file to this path in the bundle", diag.Quote(entry))
 	}
 	m.Entrypoint = &Entrypoint{Path: entry, Export: p.Export}
 	m.Runtime = &Runtime{Kind: bundleRuntime(p.Runtime), Version: p.RuntimeVersion}

@@ -14,7 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
-// The limits on deny_patterns. Every pattern is matched against every call.
+// The number and length of deny_patterns are limited, because every pattern is matched against every call.
 const (
 	maxPatterns     = 100
 	maxPatternBytes = 1000
@@ -66,7 +66,7 @@ func (p *parser) inputRails(v doc.Value) *InputRails {
 }
 
 // denyPattern reports whether a value is a usable pattern. If not, it records a diagnostic. Like the runtime,
-// denyPattern ignores letter case.
+// denyPattern treats patterns as case-insensitive.
 func (p *parser) denyPattern(v doc.Value) bool {
 	expr := v.Text()
 	if len(expr) > maxPatternBytes {
@@ -140,7 +140,7 @@ func (p *parser) outputRails(v doc.Value) *OutputRails {
 	return out
 }
 
-// actionRails parses the guardrails of one tool. The key of the value is the name of the tool.
+// actionRails parses the guardrails of one tool. In the manifest, the tool's name is the key, and v is the value.
 func (p *parser) actionRails(v doc.Value) ActionRails {
 	var a ActionRails
 	in := p.tools[v.Key()]
@@ -199,7 +199,7 @@ func rateHint(s string) string {
 	return ""
 }
 
-// maxAmount parses max_amount. The value is an object, or a number that limits one call.
+// maxAmount parses max_amount. The value is an object or a number. A number is the maximum amount per call.
 func (p *parser) maxAmount(v doc.Value) *MaxAmount {
 	m := &MaxAmount{}
 	if v.Is(doc.Number) {

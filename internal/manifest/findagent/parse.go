@@ -206,7 +206,7 @@ func (p *parser) missingAt(in doc.Value, key string) diag.Place {
 	return in.MissingPlace(key)
 }
 
-// isWord reports whether a string is not empty and the callbacks accept its bytes. The first callback checks the first
+// isWord reports whether a string is not empty and contains only allowed bytes. The first callback checks the first
 // byte, and the second callback checks all other bytes.
 func isWord(s string, first, rest func(byte) bool) bool {
 	for i := range len(s) {

@@ -107,7 +107,8 @@ func (p *parser) checkAuthority(v doc.Value, start, end int) string {
 	return ""
 }
 
-// checkRest reports the first problem in an address: a forbidden character, or an invalid escape after the host.
+// checkRest reports the first forbidden character or invalid escape in an address. It checks escapes only in the part
+// that follows the host and port.
 func (p *parser) checkRest(v doc.Value, end int) {
 	s := v.Text()
 	for i := range len(s) {

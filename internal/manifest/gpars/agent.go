@@ -39,8 +39,9 @@ func (s *ServerEntry) compile(optional bool) agent.Requirement {
 	}
 }
 
-// nameOf returns the last part of an id, without @ and the text after @. Parts that are only a version are ignored.
-// For org:example/agent:researcher-v1, the name is researcher-v1.
+// nameOf derives an agent's name from its id. Slashes, colons and # separate the parts of an id. The name is the last
+// part that is not just a version number. In each part, @ and the text after it are dropped. For
+// org:example/agent:researcher-v1, the name is researcher-v1.
 func nameOf(id string) string {
 	parts := strings.FieldsFunc(id, func(r rune) bool { return r == '/' || r == ':' || r == '#' })
 	for _, part := range slices.Backward(parts) {
@@ -134,7 +135,8 @@ func classesOf(a *agent.Agent, alias string) []string {
 	return list
 }
 
-// require adds an entry for a server. If an earlier server has the same id, require extends that entry instead.
+// require adds an entry for a server. If the manifest already has an entry with the same server id, require extends
+// that entry instead.
 func (m *Manifest) require(s *agent.Server, scopes []string, n *convert.Notes) {
 	id := guessID(s)
 	version := s.Version

@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// These limits ensure that the library that resolves versions can handle a constraint.
+// The version library can handle every constraint within these limits.
 const (
 	maxConstraint = 256
 	maxGroups     = 32
@@ -42,8 +42,8 @@ var constraintSyntax = sync.OnceValue(func() *regexp.Regexp {
 // isConstraint reports whether a string is a version constraint. The second result reports whether npm can parse the
 // constraint too.
 func isConstraint(s string) (ok, npm bool) {
-	// Most constraints are a version after an optional operator. Checking these here avoids the regular expression, which
-	// would take longer than all other checks of an entry.
+	// Most constraints consist of an optional operator and one version. They are checked here without the regular
+	// expression, which would take longer than all other checks of an entry.
 	version := strings.TrimLeft(s, "^~>=")
 	if sign := s[:len(s)-len(version)]; len(version) <= maxDigits && slices.Contains(commonSigns, sign) {
 		if _, err := tooluri.ParsePin(version); err == nil {
@@ -56,8 +56,8 @@ func isConstraint(s string) (ok, npm bool) {
 	return true, !strings.ContainsAny(s, ",!") && !strings.Contains(s, "=>") && !strings.Contains(s, "=<")
 }
 
-// addSpaces puts spaces around ||. Without the spaces, the version library would parse the bars in a hyphen range as
-// part of a version, and the constraint 1||2 - 3 would match too many versions.
+// addSpaces puts spaces around ||. Without the spaces, the version library would parse 1||2 - 3 as a hyphen range from
+// "1||2" to "3", and the constraint would match too many versions.
 func addSpaces(constraint string) string {
 	return strings.ReplaceAll(constraint, "||", " || ")
 }

@@ -115,8 +115,9 @@ func isVersion(s string) bool {
 	return dots == 2 && digits > 0
 }
 
-// servers parses the list of required or of optional servers, and adds the ids to the first set. It reports an id that
-// is already in either set. For the optional list, the second set contains the ids of the required servers.
+// servers parses a list of servers and adds their ids to the first set. It reports an id that occurs twice in the list
+// or is in the second set. For required servers, the second set is empty. For optional servers, the second set contains
+// the ids of the required servers.
 func (p *parser) servers(list doc.Value, need read.Presence, seen, required *read.Seen) []ServerEntry {
 	servers := make([]ServerEntry, 0, list.Len())
 	for v := range list.Each() {
@@ -180,7 +181,7 @@ func (p *parser) serverID(o *read.Object) string {
 }
 
 // isServerID reports whether a string is a valid server id. An id consists of parts that are separated by slashes. Each
-// part starts with a letter, a digit or _. A part can also begin with an @, as in npm scopes.
+// part starts with an optional @, as in npm scopes, and then a letter, a digit or _.
 func isServerID(id string) bool {
 	start := true // at the start of a part
 	for i := range len(id) {

@@ -55,8 +55,8 @@ type checker struct {
 
 	refs    []reference
 	anchors map[string]doc.Value
-	// visited contains the schemas that were already checked. The map is nil during the first walk, which visits no
-	// schema twice.
+	// visited contains the schemas that were already checked. The map is nil during the first walk, because that walk
+	// reaches each schema only once.
 	visited map[doc.Value]bool
 	lists   map[doc.Value][]doc.Value // the items of each list, for access by index
 }
@@ -82,7 +82,7 @@ const (
 	aSchema shape = iota
 	schemaMap
 	schemaList
-	schemaOrNames // an object with schemas or lists of names as values
+	schemaOrNames // an object whose values are schemas or lists of names
 	patternMap    // an object with patterns as keys and schemas as values
 	itemsSchema   // a schema; before 2020-12 also a list of schemas
 	typeWords     // the name of a type or a list of names
@@ -158,8 +158,8 @@ func (c *checker) checkSchema(v doc.Value) {
 		return
 	case doc.Object:
 	default:
-		c.report(v.Place(), "write an object with keywords, true to allow any value, or false to allow none",
-			"a JSON Schema must be an object, true or false, not %s", v.Kind())
+		c.report(v.Place(), "write an object with keywords, or true (allows any value), or false (allows no value)",
+			"a JSON Schema must be an object or a boolean, not %s", v.Kind())
 		return
 	}
 	for m := range v.Each() {

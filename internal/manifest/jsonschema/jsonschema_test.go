@@ -76,7 +76,7 @@ var good = []string{
 // The variable bad contains invalid schemas. Each entry has the location of the first mistake and a part
 // of the message or hint.
 var bad = []struct{ schema, at, says string }{
-	{`null`, "1:1", "a JSON Schema must be an object, true or false, not null"},
+	{`null`, "1:1", "a JSON Schema must be an object or a boolean, not null"},
 	{`[]`, "1:1", "not a list"},
 	{`"string"`, "1:1", "not a string"},
 	{`3`, "1:1", "not a number"},

@@ -18,8 +18,8 @@ type reference struct {
 	to     doc.Value // the schema to which the keyword refers
 }
 
-// references resolves all references and checks their targets. A target below an unknown keyword has not been checked
-// before, and can contain more references.
+// references resolves each $ref and $dynamicRef and checks its target. The first walk does not check schemas below
+// unknown keywords. Such a schema can be a target, and can contain more references.
 func (c *checker) references() {
 	if len(c.refs) == 0 {
 		return
@@ -137,8 +137,8 @@ const (
 	done   = 2
 )
 
-// reportCycles reports cycles of references that all apply to the same value. Such a cycle has no "properties" or
-// "items" between its references, so a validator would follow it forever.
+// reportCycles reports each cycle of references in which all schemas apply to the same value. A validator would follow
+// such a cycle forever, because there is no "properties" or "items" between the references.
 func (c *checker) reportCycles() {
 	to := make(map[doc.Value][]reference, len(c.refs))
 	for _, r := range c.refs {

@@ -168,8 +168,8 @@ func (c *checker) address(in, m doc.Value) {
 		return
 	}
 	id := strings.TrimSuffix(m.Text(), "#")
-	// Refuse an address without a host, such as s:/a, because the code that resolves references would change it. Also
-	// refuse an IPv6 address, because no schema needs one.
+	// Refuse an address without a host, such as s:/a. Resolving a reference against such an address would change the
+	// address. Also refuse a URL with an IPv6 host, because no schema needs one.
 	u, err := url.Parse(id)
 	if err != nil || strings.ContainsAny(id, `#\`) || strings.Contains(u.Hostname(), ":") || u.OmitHost {
 		c.report(m.Place(), "", "%s is not an address that ambit accepts as $id", diag.Quote(m.Text()))

@@ -70,11 +70,11 @@ func setting(name, value string) agent.Setting {
 }
 
 // From converts an agent of another dialect to this dialect. Parts for which this dialect has no field are lost. The
-// notes in n list the lost and added parts.
+// notes in n list the lost parts and the fields that From filled in.
 //
-// Every agent that ambit runs is available as an MCP server. A declarative agent or a program therefore becomes one
-// tool server. The command of this server is ambit, which runs the agent with all checks. Agents without known tools,
-// such as GPARS agents, are refused.
+// The result has one tool server with the command "ambit run NAME". This command serves the agent over MCP and enforces
+// all checks. From refuses an agent if none of its tools has an action. It also refuses an agent without tools, such as
+// a GPARS agent.
 func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 	m := &AgentManifest{
 		SchemaVersion: schemaVersion, Agent: agentPrefix + agent.Slug(a.Name), Description: a.Description,
@@ -102,7 +102,7 @@ func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 		Alias: agent.Slug(a.Name), Transport: "stdio", Command: "ambit", Args: []string{"run", agent.Slug(a.Name)},
 		PackageDigest: tooluri.ZeroDigest, Version: pinOr(a.Version, "0.0.0"), Tools: tools,
 	})
-	n.Add("servers/0", "to start the agent, the server runs: ambit run %s; install the agent under that name",
+	n.Add("servers/0", "install the agent under the name in this server's command: ambit run %s",
 		agent.Slug(a.Name))
 	n.Add("servers/0/package_digest", "this is a placeholder; to compute the digest, run: ambit lock PATH")
 	if a.Prompt != "" {

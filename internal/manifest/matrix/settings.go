@@ -115,8 +115,8 @@ func (p *parser) headers(o *read.Object) map[string]string {
 var otherRefs = regexp.MustCompile(`\$\{\{[^}]*\}\}|\$\{(?:env:|input:)?([^}:]*)[^}]*\}|` +
 	`\{env:(\w+)\}|(?i:\$env)[:.](\w+)|(?:^|\s)\$([A-Za-z_]\w*)$`)
 
-// checkSetting checks that the value of a variable or header contains no literal credential. The text of v contains the
-// value, starting at the given offset.
+// checkSetting reports literal credentials and invalid references in the value of a variable or header. The value is
+// the part of v's text that begins at the given offset.
 func (p *parser) checkSetting(v doc.Value, name, value string, offset int) {
 	refs, bad := references(value)
 	if bad >= 0 {
@@ -201,8 +201,8 @@ func envName(name string) string {
 	return strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
-// references returns the names in the $env:NAME references of a value. The second result is the offset after a "$env:"
-// that has no name, or -1 if there is none.
+// references returns the variable names in the $env:NAME references of a value. The second result is -1 if every
+// "$env:" is followed by a name. If not, it is the offset after the first "$env:" without a name.
 func references(value string) (names []string, bad int) {
 	for off := 0; ; {
 		i := strings.Index(value[off:], envRef)
@@ -307,7 +307,8 @@ func (p *parser) checkArgs(o *read.Object, s *ServerEntry) {
 	}
 }
 
-// literalArg reports a credential in an argument. The credential extends from the given byte offset to the end.
+// literalArg reports a credential in an argument. The credential begins at the given byte offset and
+// ends with the argument.
 func (p *parser) literalArg(v doc.Value, offset int, flag string) {
 	at := v.Within(offset, len(v.Text()))
 	p.Source.Mask(at.Start, at.End)

@@ -31,8 +31,8 @@ type Reader struct {
 	*diag.Reporter
 	// Foreign maps field names of other dialects and formats to field names of this dialect.
 	Foreign map[string]string
-	// Unknown is the rule that an unknown field breaks. If Unknown is nil, unknown fields are ignored. UnknownHint is
-	// the hint if no known field has a similar name.
+	// Unknown is the rule for unknown fields. If Unknown is nil, unknown fields are ignored. UnknownHint is the hint
+	// if no known field has a similar name.
 	Unknown     *diag.Rule
 	UnknownHint string
 	// Hints contains the hints for certain unknown fields. They take precedence over all other hints.
@@ -54,8 +54,8 @@ type Object struct {
 	more  []string
 }
 
-// Object opens a value as an object. A value that is not an object is reported once. All getters then return false
-// without another report.
+// Object opens a value as an object. If the value is of another type, Object records a diagnostic. The getters of the
+// result then return false and record nothing.
 func (r *Reader) Object(v doc.Value) *Object {
 	o := &Object{r: r}
 	if r.Is(v, doc.Object) {
@@ -212,8 +212,8 @@ func (r *Reader) OneOf(v doc.Value, words []string) bool {
 	return false
 }
 
-// withPart returns the word that has the given part before or after its separator, such as "user-local" for "local".
-// If no word or more than one word matches, withPart returns "".
+// withPart splits each word at the first "-", "." or "_", and returns the word in which one half is the given part. For
+// example, it finds "user-local" for "local". If no word or more than one word matches, withPart returns "".
 func withPart(words []string, part string) string {
 	found := ""
 	for _, w := range words {
@@ -345,8 +345,11 @@ func (o *Object) Done() {
 	}
 }
 
-// unknownHint returns the hint for an unknown field. If another format uses this name for a known field, the hint
-// suggests that field. Otherwise the hint suggests a known field with a similar name.
+// unknownHint returns the hint for an unknown field. It uses the first of these that exists:
+//   - the field's entry in Hints
+//   - the known field that has this name in another dialect or format
+//   - a known field with a similar name
+//   - UnknownHint
 func (o *Object) unknownHint(key string) string {
 	if hint := o.r.Hints[key]; hint != "" {
 		return hint

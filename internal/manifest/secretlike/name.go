@@ -19,8 +19,8 @@ var secretPairs = map[string]bool{
 	"connection string": true,
 }
 
-// aboutWords contains words at the end of names such as TOKEN_LIMIT, AUTH_URL and SECRET_NAME. The values of these
-// names describe a secret, but do not contain one.
+// aboutWords contains the last words of names such as TOKEN_LIMIT, AUTH_URL and SECRET_NAME. A value with such a name
+// describes a secret, but does not contain one.
 var aboutWords = map[string]bool{
 	"limit": true, "limits": true, "count": true, "url": true, "uri": true, "endpoint": true, "host": true,
 	"path": true, "file": true, "dir": true, "name": true, "type": true, "mode": true, "method": true,

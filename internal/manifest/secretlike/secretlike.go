@@ -103,7 +103,7 @@ var shapes = []shape{
 
 const pemHead = "-----BEGIN "
 
-// byFirst lists the shapes for each first byte of a prefix.
+// byFirst lists the shapes by the first byte of their prefix.
 var byFirst = func() (t [256][]*shape) {
 	for i := range shapes {
 		c := shapes[i].prefix[0]
@@ -121,8 +121,8 @@ const (
 	lowest         = '+' // the smallest of the tokenBytes
 	window         = 8   // the number of bytes that are checked together
 	// windowStep is the distance between the windows that findToken checks. Every run that is long enough for a token
-	// contains a whole window and at least 12 (windowStep) more bytes. Of these bytes, at least 6 (margin) are on the same
-	// side of the window.
+	// contains a whole window and at least 12 (windowStep) more bytes. At least 6 (margin) of them are directly before
+	// the window, or at least 6 are directly after it.
 	windowStep = minTokenLength - window
 	margin     = windowStep / 2
 )

@@ -36,9 +36,10 @@ type Staged struct {
 // other tools and often contain secrets. Stage never follows a link out of the folder, because the link could lead to
 // any file.
 //
-// Only the owner can write to the copy. Other users keep their read access to copied files, regardless of the umask.
-// This access is needed if ambit runs as root, because it then runs the agent's programs as an unprivileged user, who
-// must be able to read the files. The agents folder itself is accessible only to the owner.
+// Only the owner can write to the copy. A copied file keeps the read permissions of the original, regardless of the
+// umask. If ambit runs as root, the sandbox runs the agent's programs as an unprivileged user, who needs these
+// permissions. Outside the sandbox, other users cannot reach the copy, because only the owner can access the agents
+// folder.
 func Stage(agents, name, folder string, whole bool, files []string) (*Staged, error) {
 	from, err := os.OpenRoot(folder) // OpenRoot does not follow links out of the folder
 	if err != nil {

@@ -71,7 +71,7 @@ func (s System) configFolder() string {
 // Client is a program into which agents can be installed.
 type Client struct {
 	Name, Title string
-	// After is an instruction for the user: how to make the client notice a change to its file.
+	// After is a message that tells the user how to make the client reload its file.
 	After string
 	// Binary is the name of the client's program on PATH, or empty.
 	Binary string
@@ -80,8 +80,8 @@ type Client struct {
 
 	editor editor
 	plain  bool // an entry's name can contain only letters, digits, - and _
-	// place returns the path of the file that contains the agent's entry. The second result is a folder that exists
-	// if the client is installed.
+	// place returns the path of the file that contains the agent's entry. The second result is the path of a folder.
+	// If this folder exists, the client is assumed to be installed.
 	place func(s System, name string) (file, sign string)
 }
 

@@ -16,7 +16,7 @@ type editor interface {
 	// remove removes the entry with this key. The last parameter reports whether ambit created the JSON object that
 	// contains the entries. If so, remove also removes this object when it has become empty.
 	remove(text []byte, key string, made bool) (edited, error)
-	// valueOf returns the value of an entry, in the same form as get.
+	// valueOf converts an entry to a value. The value has the same form as the result of get.
 	valueOf(e Entry) any
 }
 
@@ -35,7 +35,7 @@ func (e edited) diff(theirs bool) string {
 	fmt.Fprintf(&b, "@@ line %d @@\n", e.line)
 	if theirs && e.removed != "" {
 		n := strings.Count(strings.Trim(e.removed, "\r\n"), "\n") + 1
-		fmt.Fprintf(&b, "- (existing entry with this name not shown; number of lines: %d)\n", n)
+		fmt.Fprintf(&b, "- (the existing entry is not shown; number of lines: %d)\n", n)
 	} else {
 		mark(&b, "-", e.removed)
 	}

@@ -207,9 +207,9 @@ func (f jsonFile) set(text []byte, key string, e Entry) (edited, error) {
 	}), nil
 }
 
-// insert adds a member at the end of an object. The outer indentation is that of the object's closing brace. The
-// callback gets the indentation of the new member's line and returns the text of the member's value. The indentation is
-// empty if the object is on one line.
+// insert adds a member at the end of an object. The parameter outer is the indentation of the object's closing brace.
+// The callback gets the indentation of the new member's line, or "" if the object is on one line. It returns the text
+// of the member's value.
 func (p *parsed) insert(object *hujson.Value, outer, name string, render func(indent string) string) edited {
 	o := object.Value.(*hujson.Object)
 	from, to := object.StartOffset+1, object.EndOffset-1
@@ -239,8 +239,8 @@ func (p *parsed) insert(object *hujson.Value, outer, name string, render func(in
 	return p.edit(end, splice{last, last, comma}, splice{end, end, added})
 }
 
-// edit applies the splices and returns the result. The diff shows only the last splice. Its line number is that of the
-// given offset, or the next line if the new text begins with a line break.
+// edit applies the splices and returns the result. The diff shows only the last splice. The line number in the diff is
+// that of the given offset. If the text of the last splice begins with a line break, the line number is one higher.
 func (p *parsed) edit(at int, splices ...splice) edited {
 	shown := splices[len(splices)-1]
 	line := lineAt(p.text, at)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// launcher edits a script that starts the agent. The whole script is the entry. If the command ends in .exe, the script
-// is a Windows batch file. Otherwise, it is a shell script.
+// launcher edits a script that starts the agent. The whole script is the entry. The script is a Windows batch file if
+// the command ends in .exe, and a shell script if not.
 type launcher struct{}
 
 func (launcher) valueOf(e Entry) any { return script(e) }

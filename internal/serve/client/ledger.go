@@ -27,7 +27,7 @@ type Ledger struct {
 
 // Install is the record of one agent.
 type Install struct {
-	// Copied reports whether ambit created the agent's folder. If so, uninstalling the agent removes the folder.
+	// Copied is true if ambit created the agent's folder. In this case, uninstalling the agent removes the folder.
 	Copied  bool       `json:"copied"`
 	Clients []*Written `json:"clients"`
 }
@@ -46,9 +46,9 @@ type Written struct {
 	// Backup is the path of a copy of the file, as it was before the entry was written. It is empty if there is no copy
 	// from which the file can be restored.
 	Backup string `json:"backup,omitempty"`
-	// Created reports whether ambit created the file.
+	// Created is true if ambit created the file.
 	Created bool `json:"created"`
-	// Made reports whether ambit created the JSON object or TOML table that contains the entries.
+	// Made is true if ambit created the JSON object or TOML table that contains the entries.
 	Made bool `json:"made"`
 	// Folders lists the folders that ambit created for the file, outermost first.
 	Folders []string `json:"folders,omitempty"`
@@ -133,7 +133,7 @@ func (l *Ledger) Of(name, client string) *Written {
 	return nil
 }
 
-// Copied records that ambit created the agent's folder.
+// Copied sets [Install.Copied] for an agent and saves the ledger.
 func (l *Ledger) Copied(name string) error {
 	l.install(name).Copied = true
 	return l.save()
@@ -170,8 +170,8 @@ func (l *Ledger) Write(name string, ch *Change) error {
 		return err
 	}
 	// If another program changed the file after the first backup, back up the newer version. An error is ignored, because
-	// the entry is already written and must be recorded. Without a backup, removing the entry later edits the file instead
-	// of restoring it.
+	// the entry is already written and must be recorded. Without a backup, PlanRemoval removes the entry instead of
+	// restoring the file.
 	if !bytes.Equal(first.text, ch.now.text) && l.backUp(w, ch.now) != nil {
 		w.Backup = ""
 	}
@@ -181,8 +181,8 @@ func (l *Ledger) Write(name string, ch *Change) error {
 		if old.After == w.Before {
 			w.Before, w.Backup = old.Before, old.Backup
 		} else {
-			// Another program changed the file between ambit's two changes, so neither backup contains the latest version of the
-			// file without ambit's entry.
+			// Another program changed the file after ambit's previous change. The old backup lacks this change, and the new
+			// backup may contain ambit's old entry. Therefore, neither backup can be used to restore the file.
 			w.Backup = ""
 		}
 	}
@@ -229,8 +229,8 @@ func (l *Ledger) Remove(name string, ch *Change, w *Written) error {
 			}
 		}
 	}
-	// If ambit has another entry in this file, the record of that entry takes over the information about what ambit
-	// created. The removal of that entry can then delete the file and folders.
+	// If there is a record of another entry in this file, note in that record what ambit created. When the other entry is
+	// removed, Remove can then delete the file and its folders.
 	if heir := l.otherEntry(w); heir != nil {
 		heir.Created, heir.Made = heir.Created || w.Created, heir.Made || w.Made
 		if len(heir.Folders) == 0 {

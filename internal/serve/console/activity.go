@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// span is the time between two points of a chart. A chart covers one day.
+	// span is the time between adjacent points of a chart. A chart covers one day.
 	span   = 5 * time.Minute
 	points = 24 * 12
 	// maxPast is the maximum number of old journal records that are read.
@@ -137,7 +137,7 @@ func (a *activity) read(now time.Time) (start time.Time, calls, latency, spent [
 	return start, calls, latency, spent
 }
 
-// idleTime is how long calls are still counted after the last page view.
+// idleTime is the time from the last page view until the counting of calls stops.
 const idleTime = 10 * time.Minute
 
 // watchActivity starts to count calls for the charts in the background. The counting stops when watchActivity has not

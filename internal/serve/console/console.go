@@ -53,7 +53,7 @@ type Backend interface {
 	Agent(ctx context.Context, name string) *Agent
 	// Call makes a call through the agent's gateway. The principal of c is the signed-in person.
 	Call(ctx context.Context, name string, c *call.Call) (call.Result, error)
-	// Why explains the decision that the gateway would make about a call.
+	// Why reports whether the gateway would allow a call, and returns the reasons.
 	Why(ctx context.Context, name string, c *call.Call) (allowed bool, reasons []call.Reason, err error)
 	// SetSecret stores a value in the credential slot ref of an agent.
 	SetSecret(name, ref, value string) error
@@ -110,7 +110,7 @@ type Agent struct {
 	Slots      []Slot
 	Facts      []Fact
 	Guardrails []Fact
-	// Watch lists what a reviewer should check first.
+	// Watch contains the warnings that a reviewer should check first.
 	Watch []string
 	Needs []Need
 }
@@ -173,7 +173,7 @@ type Options struct {
 	SingleUse SingleUse
 	// Keys seals cookies and links.
 	Keys *identity.Keys
-	// Secure makes browsers send cookies only over TLS.
+	// Secure sets the Secure attribute of cookies, so that browsers send them only over TLS.
 	Secure  bool
 	Version string
 	Log     func(format string, args ...any)
@@ -260,8 +260,8 @@ func New(o Options) (*Console, error) {
 // page handles a request from a signed-in person.
 type page func(*Console, http.ResponseWriter, *http.Request, *session)
 
-// Owns reports whether a path belongs to the console. This includes paths such as /agents, which are not part of a
-// session. They can come from a bookmark, and the console answers them with the sign-in page.
+// Owns reports whether a path belongs to the console. This includes paths without a session, such as a bookmarked
+// /agents. The console answers requests for these paths with the sign-in page.
 func (c *Console) Owns(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return path == "/" || slices.Contains([]string{

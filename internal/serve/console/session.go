@@ -51,8 +51,8 @@ func (c *Console) Link(p *identity.Principal) string {
 	return "/login?ticket=" + c.seal(linkPurpose, link{ID: rand.Text(), Who: who, Until: until(who, linkLife)})
 }
 
-// until returns the end of a lifetime that starts now, or the expiry of the principal's key or token if that is
-// earlier.
+// until returns the expiry time of a link or session that is created now. The result is not later than the expiry time
+// of the principal's key or token.
 func until(who *identity.Principal, life time.Duration) int64 {
 	end := time.Now().Add(life)
 	if !who.Until.IsZero() && who.Until.Before(end) {
@@ -86,7 +86,7 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, nil, http.StatusOK, "login", "Sign in", "", map[string]string{"Ticket": r.URL.Query().Get("ticket")})
 }
 
-// signInFirst answers a request without a valid session with the sign-in page.
+// signInFirst shows the sign-in page. It handles GET requests that have no valid session.
 func (c *Console) signInFirst(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", "", map[string]string{})
 }

@@ -247,8 +247,8 @@ type Journal interface {
 	Ends(ctx context.Context) (journal.Ends, error)
 	Checkpoint(ctx context.Context) ([]byte, error)
 	Key() journal.Key
-	// HandedOver returns an error if this process can no longer record calls, because the root key was rotated after the
-	// process started.
+	// HandedOver returns an error if this process has detected that the root key was rotated after the process started.
+	// The process can then no longer record calls.
 	HandedOver() error
 }
 
@@ -329,9 +329,9 @@ func filterOf(r *http.Request) (f journal.Filter, trouble *problem) {
 	return f, nil
 }
 
-// listQuery parses the query parameters of a request for a list. It returns the parameters and the value of "limit",
-// which must not exceed the maximum. For each parameter that is a time, the map contains a pointer to which listQuery
-// writes the time. It rejects parameters that are not among the known names.
+// listQuery parses the query parameters of a request for a list. It returns the parameters and the value of "limit". It
+// rejects a limit that is greater than most, and parameters that are not in known. It parses each parameter whose name
+// is in times and stores the result in *times[name].
 func listQuery(r *http.Request, most int, times map[string]*time.Time, known ...string) (url.Values, int, *problem) {
 	q, limit := r.URL.Query(), 100
 	for name := range q {

@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// Served gives access to the agents of a daemon. The intent queue uses it, and so do agents that call other agents. It
-// is created before the daemon. No agent is available until [New] sets the daemon.
+// Served gives access to the agents of a daemon. It is used by the intent queue and by agents that call other agents.
+// A Served is created before its daemon. No agent is available until [New] sets the daemon.
 type Served struct{ of atomic.Pointer[Daemon] }
 
 // CallAgent calls another agent on behalf of the same principal. The call goes through the gateway of the called
@@ -44,8 +44,8 @@ func (s *Served) Digests() []string {
 	return digests
 }
 
-// Open returns the gateway of the program with this digest and a function that releases the gateway. The last result
-// is false if the program is not served.
+// Open returns the gateway of the program with this digest. The second result is a function that releases the gateway.
+// The last result is false if the program is not served.
 func (s *Served) Open(digest string) (dispatch.Gateway, func(), bool) {
 	d := s.of.Load()
 	if d == nil {

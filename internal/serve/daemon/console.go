@@ -103,8 +103,7 @@ func (b backend) Agent(ctx context.Context, name string) *console.Agent {
 	return out
 }
 
-// withServerInfo returns a copy of a tool. If the manifest omits the tool's description or input schema, the copy
-// contains the one that the tool's server sent.
+// withServerInfo returns a copy of a tool. The copy gets a missing description or input schema from the tool's server.
 func withServerInfo(t *agent.Tool, proofs []toolserver.Proof) agent.Tool {
 	out := *t
 	on, _ := t.Binding.(agent.OnServer)
@@ -163,7 +162,7 @@ func (b backend) Why(ctx context.Context, name string, c *call.Call) (bool, []ca
 	return allowed, reasons, nil
 }
 
-// Why explains the decision that the agent's gateway would make about a call.
+// Why reports whether the agent's gateway would allow a call, and returns the reasons.
 func (a *hosted) Why(ctx context.Context, c *call.Call) (bool, []call.Reason) {
 	g := a.Gateway()
 	if g == nil {
@@ -267,8 +266,8 @@ func (d *Daemon) OpenConsole(ctx context.Context, o *ConsoleOptions) error {
 	return nil
 }
 
-// ConsoleLink returns an address that signs a person in to the console. The address works once. It is empty if the
-// daemon has no console. The session ends when the principal's key or token becomes invalid.
+// ConsoleLink returns a link that signs a person in to the console as the principal p. The link works once. The session
+// ends at the latest when the key or token of p becomes invalid. If the daemon has no console, the link is empty.
 func (d *Daemon) ConsoleLink(base string, p *identity.Principal) string {
 	c := d.console.Load()
 	if c == nil {

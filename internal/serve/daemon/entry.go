@@ -124,8 +124,8 @@ func (e *entry) proofs() []toolserver.Proof {
 }
 
 // enter registers a request as a user of the agent and starts the agent if necessary. The caller must call leave when
-// the request has been answered. The last result is false if the agent is rejected or has retired. A retired agent may
-// have a successor.
+// the request has been answered. The last result is false if the agent is rejected or has retired. If the agent has
+// retired, the caller can look for its successor.
 func (e *entry) enter() (running Running, leave func(), ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

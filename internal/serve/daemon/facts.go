@@ -152,8 +152,8 @@ func OrNone(values []string) []string {
 	return values
 }
 
-// OrTheirs is like OrNone if all required servers are resolved. Otherwise, the values are incomplete, and OrTheirs
-// appends a note that says so.
+// OrTheirs returns OrNone(values) if all required servers are resolved. If some are not resolved, the values are
+// incomplete, and OrTheirs appends a note that says so.
 func OrTheirs(a *agent.Agent, values []string) []string {
 	if len(a.Servers) < len(a.Requirements) {
 		return append(slices.Clone(values), "and whatever the required servers use")

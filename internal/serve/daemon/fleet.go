@@ -275,8 +275,8 @@ func (e *entry) replacedBy(next *entry) bool {
 	return e.Name == next.Name || e.Path == next.Path || e.id() != "" && e.id() == next.id()
 }
 
-// vanished returns an error if a folder is missing although agents from that folder are served. The folder was probably
-// not removed on purpose. For example, its disk may not be mounted.
+// vanished returns an error if a folder is missing although agents from that folder are served. The folder is probably
+// missing by accident. For example, its disk may not be mounted.
 func (f *fleet) vanished(old *lineup) error {
 	for _, folder := range f.options.Folders {
 		_, err := os.Stat(folder)

@@ -58,9 +58,9 @@ func List(folders ...string) ([]Found, error) {
 	return all, err
 }
 
-// Pick returns the first agent that can be served and for which the callback returns true. If there is no such agent,
-// Pick returns the first one for which the callback returns true, or nil. A duplicate cannot be served, so it never
-// hides the original.
+// Pick returns the first agent for which the callback returns true. It returns nil if there is no such agent. An agent
+// that can be served takes precedence over an earlier agent that cannot be served. A duplicate cannot be served, so it
+// never takes precedence over the original.
 func Pick(all []Found, fits func(*Found) bool) *Found {
 	var picked *Found
 	for i := range all {
@@ -116,9 +116,10 @@ func within(top, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// settle assigns each name and id to the first file that has it. Later files with the same name or id get a Problem. A
-// file that cannot be served keeps its name too, and also its id if the manifest is valid. Grants and memory belong to
-// the id, so another agent must not take the place of a broken agent. A duplicate reserves neither its name nor its id.
+// settle reserves each name and id for the first file that has it. If a later file has the same name or id, it gets a
+// Problem and reserves nothing. A file that cannot be served for another reason still reserves its name, and its id if
+// the manifest is valid. Without this rule, another agent with the same id could use the grants and memory of a broken
+// agent.
 func settle(all []Found) {
 	names, ids := map[string]*Found{}, map[string]*Found{}
 	for i := range all {
@@ -238,8 +239,9 @@ func read(folder, path, top string, o manifest.Options) (f Found, ok bool) {
 		return f, true
 	}
 	if m.Dialect == "" && !m.Suspect() {
-		// A file in a subfolder may belong to a program other than ambit. If the file has the same name as its subfolder, it
-		// may be a broken agent. If the subfolder contains another manifest, the file is not the agent.
+		// A subfolder may contain files of other programs, so an unknown file in it is ignored. A file with the same name
+		// as the subfolder may be a broken agent, so it is kept as a stray. But if the file can be parsed and the subfolder
+		// contains agent.toml or findagent.json, the file is ignored too.
 		own := deeper && f.Name == filepath.Base(filepath.Dir(path))
 		if deeper && !own || somethingElse(m) && !fixed && (!own || manifestBeside(path)) {
 			return f, false

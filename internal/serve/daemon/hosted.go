@@ -49,8 +49,8 @@ func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) 
 	return a
 }
 
-// withName replaces the path of the manifest with the agent's name in the hint of a refusal, because callers do not
-// need to know the path. It returns other errors unchanged.
+// withName appends the command of a refusal to the refusal's hint. The command contains the agent's name instead of the
+// manifest's path, because callers do not need to know the path. withName returns other errors unchanged.
 func withName(err error, name string) error {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {

@@ -146,8 +146,8 @@ func (d *Daemon) requestOf(body *newIntent, p *identity.Principal) (*dispatch.Re
 	return r, nil
 }
 
-// intentOf returns the intent in the request's path. Only administrators and the principal that created the intent can
-// see it. Other principals get ErrNoIntent.
+// intentOf returns the intent whose id is in the request's path. A principal that is not an administrator must have
+// created the intent and must be allowed to use its agent. Other principals get ErrNoIntent.
 func (d *Daemon) intentOf(r *http.Request) (*dispatch.Intent, error) {
 	id, ok := dispatch.ParseID(r.PathValue("id"))
 	if !ok {
@@ -215,8 +215,8 @@ func (d *Daemon) intentProblem(err error) *problem {
 	return d.unavailable("the intents cannot be read", err)
 }
 
-// turn waits until the called program is allowed to run. It does not wait for agents that are not programs. It also
-// does not wait for the call of an intent, which has already waited in the queue.
+// turn waits until the called program is allowed to run. It returns immediately if the agent is not a program. It also
+// returns immediately if the call belongs to an intent, because the intent has already waited in the queue.
 func (h *Hosting) turn(ctx context.Context, a *agent.Agent, c *call.Call) (done func(), err error) {
 	if h.Turns == nil || !dispatch.TakesIntents(a) {
 		return func() {}, nil

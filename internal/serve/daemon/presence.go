@@ -20,10 +20,10 @@ import (
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
-// A daemon writes two files to its home, which only the daemon's own user can read. The file run/serve-*.key contains
-// the daemon's temporary key. The file daemon.json contains the daemon's address and the path of the key file. The
-// daemon removes both files when it exits. A killed daemon leaves its files behind, but no other daemon accepts the key
-// in them.
+// A daemon writes two files to its home. Only the daemon's own user can read these files. The file run/serve-*.key
+// contains the daemon's temporary key. The file daemon.json contains the daemon's address and the path of the key file.
+// The daemon removes both files when it exits. A killed daemon leaves its files behind, but no other daemon accepts its
+// key.
 
 // Presence is the content of daemon.json.
 type Presence struct {
@@ -110,8 +110,8 @@ func FindDaemon(h home.Home) (*Client, error) {
 		return nil, ErrNoDaemon
 	}
 	if c.Certificate != "" {
-		// The usual verification would fail if the certificate is for a different host or from an unknown issuer. Instead,
-		// the certificate must have the fingerprint that is in daemon.json.
+		// The certificate may be for a different host or from an unknown issuer. The usual verification would reject such a
+		// certificate, so the client compares the certificate's fingerprint with the one in daemon.json instead.
 		c.http.Transport = &http.Transport{TLSClientConfig: &tls.Config{
 			InsecureSkipVerify: true,
 			VerifyConnection: func(s tls.ConnectionState) error {

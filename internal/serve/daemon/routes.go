@@ -84,7 +84,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if t := h.daemon.options.Trace; t != nil {
-		// Requests for unknown paths are not traced. For them, the pattern is "/" and contains no method.
+		// Requests without a route are not traced. They match the pattern "/", which contains no method.
 		_, pattern := h.mux.Handler(r)
 		if _, route, known := strings.Cut(pattern, " "); known {
 			var end func()
@@ -159,7 +159,8 @@ func (d *Daemon) readyz(r *http.Request) (any, *problem) {
 	}
 }
 
-// addPolicyProblem adds the reason why the user's policy is not in force, but only for administrators.
+// addPolicyProblem adds to doc the reason why the user's policy is not in force. It does nothing if the policy is in
+// force or if the caller is not an administrator.
 func (d *Daemon) addPolicyProblem(doc map[string]any, r *http.Request) {
 	if p := principalOf(r); d.options.PolicyProblem == nil || p == nil || !p.Admin {
 		return

@@ -76,7 +76,7 @@ type Options struct {
 	Grace time.Duration
 
 	APIKeys Keys
-	// Passing is the temporary key of this daemon, or nil.
+	// Passing is an admin key that is valid until this daemon exits. It is nil if the daemon has no such key.
 	Passing *identity.PassingKey
 	// OIDC checks the tokens of the OpenID provider. It is nil if no provider is configured.
 	OIDC    Tokens
@@ -93,8 +93,8 @@ type Options struct {
 	Tidy Tidier
 	// Tickets seals the tickets for agents' web pages. If Tickets is nil, no pages are served.
 	Tickets *identity.Keys
-	// If Served is not nil, New connects it to the new daemon. This allows the queue to run programs and agents to call
-	// other agents.
+	// Served lets the intent queue run programs, and lets agents call other agents. If Served is not nil, New connects it
+	// to the new daemon.
 	Served  *Served
 	Metrics *Metrics
 	// If MetricsOpen is true, /metrics requires no key.
@@ -267,7 +267,7 @@ func (d *Daemon) Agents() []Card {
 	return cards
 }
 
-// Close closes the agents. It must be called only if Serve was never called.
+// Close closes the agents of a daemon on which Serve was never called. Serve closes the agents itself.
 func (d *Daemon) Close() { d.fleet.close(context.Background()) }
 
 // Prove starts and verifies every agent, a few at a time. It returns when every agent is verified or has failed. The

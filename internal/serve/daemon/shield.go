@@ -38,8 +38,8 @@ type shield struct {
 	cross    *http.CrossOriginProtection
 }
 
-// securityHeaders are set on every response. All responses share these slices. An append makes a copy, because the
-// slices have no spare capacity.
+// securityHeaders are set on every response. All responses share the slices in this map. Adding a value to a header of
+// one response does not change the map: the slices have no spare capacity, so append copies them.
 var securityHeaders = map[string][]string{
 	"X-Content-Type-Options":       {"nosniff"},
 	"X-Frame-Options":              {"DENY"},

@@ -37,7 +37,7 @@ func (d *Daemon) standing(ctx context.Context, p *identity.Principal) error {
 	return refusal
 }
 
-// streams contains the keys that have open streams. All streams of one key share one periodic check.
+// streams is the set of keys that have open streams. All streams of one key share one periodic check.
 type streams struct {
 	mu   sync.Mutex
 	keys map[string]*watchedKey

@@ -165,7 +165,7 @@ func (a *Agent) send(ctx context.Context, r *request, alias string) (jsontext.Va
 	return result, nil
 }
 
-// without returns a copy of the object that lacks the named member.
+// without returns a copy of the object. The copy does not contain the named member.
 func without(object jsontext.Value, name string) jsontext.Value {
 	var rest [][]byte
 	rawjson.Members(object, func(n string, value jsontext.Value) {
@@ -342,8 +342,8 @@ func (a *Agent) subscribe(ctx context.Context, r *request) (jsontext.Value, *rpc
 	return jsontext.Value("{}"), nil
 }
 
-// claim starts or ends the client's subscription to a resource. It returns false if nothing has changed. Only changes
-// are forwarded, because a server might count its subscriptions.
+// claim adds a resource to the client's subscriptions, or removes it if on is false. It returns false if nothing has
+// changed. The caller forwards only changes to the server, because a server might count its subscriptions.
 func (p *peer) claim(uri string, on bool) (changed bool, problem *rpcError) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -78,10 +78,10 @@ type Agent struct {
 	Gateway Gateway
 	// Definition returns the verified definition of a tool. It returns nil if the tool is not verified.
 	Definition func(*agent.Tool) []byte
-	// Skill limits every call to the tools that this skill allows. If Skill is nil, it excludes no tools.
+	// Skill limits every call to the tools that the skill allows. If Skill is nil, this limit does not apply.
 	Skill call.Allowlist
-	// Skills contains the registered skills by name. A client can choose one of them for a call. This choice can only
-	// exclude further tools.
+	// Skills contains the registered skills by name. A client can choose one of them for a call. The chosen skill can
+	// exclude tools that Skill allows, but it cannot allow tools that Skill excludes.
 	Skills  map[string]call.Allowlist
 	Version string
 	// Ready waits until the servers are verified. It returns an error if verification fails.
@@ -180,7 +180,8 @@ type request struct {
 // method handles a request. It returns a JSON result or an error.
 type method func(*Agent, context.Context, *request) (jsontext.Value, *rpcError)
 
-// methods contains the methods of both protocols. Each of the other maps contains the methods of one protocol.
+// methods contains the methods that are served in both protocols. newerMethods and olderMethods contain the methods
+// that are served in only one protocol.
 var (
 	methods = map[string]method{
 		"tools/call":               (*Agent).call,

@@ -41,7 +41,7 @@ type HTTP struct {
 	o     HTTPOptions
 
 	mu            sync.Mutex
-	peers         map[string]*httpSession // by session id; the id of a session in this map is not decrypted again
+	peers         map[string]*httpSession // by session id; an id in this map need not be decrypted again
 	endedSessions map[string]time.Time    // the expiry time of each session that a client has ended, by session key
 	swept         time.Time               // when expired entries of endedSessions were last removed
 	held          map[string]int          // the number of sessions of each principal
@@ -58,7 +58,7 @@ const (
 	heartbeat = 25 * time.Second
 	// maxPeers is the maximum number of sessions with state on this replica.
 	maxPeers = 10000
-	// maxPeersEach is the maximum number of such sessions that one principal can have.
+	// maxPeersEach is like maxPeers, but limits the sessions of one principal.
 	maxPeersEach = 1000
 )
 
@@ -116,9 +116,9 @@ func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string) {
 	s.answer(ctx, req, result, problem)
 }
 
-// foreignReason returns a reason to reject the request if a web page of another site could have sent it. Otherwise, it
-// returns "". A browser puts the page's origin into the Origin header. In a DNS rebinding attack, the Host header
-// contains the attacker's host name.
+// foreignReason returns the reason to reject a request that a web page of another site could have sent. It returns ""
+// for any other request. A browser puts the page's origin into the Origin header. In a DNS rebinding attack, the Host
+// header contains the attacker's host name.
 func (h *HTTP) foreignReason(r *http.Request) string {
 	host := (&url.URL{Host: r.Host}).Hostname()
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
@@ -205,8 +205,8 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request) (*reply, *request) {
 	return s, req
 }
 
-// body reads the body of a request within ioTimeout. If this fails, the second result is the HTTP status of the error.
-// Otherwise, it is 0. Memory is allocated as the body arrives, so a client cannot occupy memory by announcing a large
+// body reads the body of a request within ioTimeout. The second result is 0 on success, and the HTTP status of the
+// error on failure. Memory is allocated as the body arrives, so a client cannot occupy memory by announcing a large
 // body.
 func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.ResponseController) ([]byte, int) {
 	// Ignore the error, because some HTTP servers do not support deadlines and have their own timeouts.

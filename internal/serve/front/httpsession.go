@@ -41,7 +41,7 @@ type httpSession struct {
 	until int64  // when the session expires, in Unix seconds
 
 	mu      sync.Mutex
-	replies []*reply    // the open replies, on which messages from servers can also be sent
+	replies []*reply    // the replies that are still open; messages from servers can be sent on them
 	stream  *reply      // the stream that the client opened with GET, or nil
 	closed  func()      // closes the stream
 	users   int         // the number of requests in progress
@@ -161,7 +161,7 @@ func (p *httpSession) release() {
 }
 
 // drop releases a session's state on this replica. The session itself stays valid. If requests still use the session,
-// drop does nothing unless inUse is true.
+// its state is released only if inUse is true.
 func (h *HTTP) drop(p *httpSession, inUse bool) {
 	h.mu.Lock()
 	p.mu.Lock()
@@ -201,7 +201,7 @@ func (h *HTTP) end(w http.ResponseWriter, r *http.Request, principal string) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// open registers the reply s. Messages from servers can be sent on s until close is called.
+// open adds s to the session's open replies. Messages from servers can be sent on an open reply. close removes s again.
 func (p *httpSession) open(s *reply) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -73,7 +73,8 @@ func (f *filter) matches(e event) bool {
 	return false
 }
 
-// filterOf returns the part of the requested subscription that is exposed.
+// filterOf returns the filter that a client requested, without the events that the agent does not expose. It keeps at
+// most maxWatched URIs.
 func (a *Agent) filterOf(requested jsontext.Value) filter {
 	is := func(name string) bool { return string(lookup(requested, name)) == "true" }
 	f := filter{

@@ -10,8 +10,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// reply is the answer to one HTTP request. If the answer is a single message, it is sent as JSON. Otherwise, it is sent
-// as an event stream.
+// reply is the answer to one HTTP request. Several messages are sent as an event stream. A single message is normally
+// sent as JSON.
 type reply struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -45,8 +45,8 @@ func (s *reply) write(head string, message []byte) bool {
 	}
 	err := s.control.Flush()
 	if !s.done {
-		// Remove the deadline, because HTTP/2 would cancel the call when the deadline expires, even if nothing is being
-		// written.
+		// Remove the deadline. When a write deadline expires, the HTTP/2 server resets the stream, even if nothing is
+		// being written.
 		_ = s.control.SetWriteDeadline(time.Time{})
 	}
 	return err == nil

@@ -74,7 +74,7 @@ func (a *Agent) mayAsk(r *request, raw jsontext.Value) *call.Refusal {
 		return call.Refuse("act", call.ServerUnavailable,
 			"the server asked for input %d times, which is the limit", maxRounds)
 	}
-	// If a member is duplicated, the client could see different questions from those that are checked here.
+	// If a member is duplicated, the client could read a question that was not checked here.
 	unclear := call.Refuse("act", call.OutputInvalid,
 		"the server's request to the client is not a JSON object, or has duplicate members")
 	questions := lookup(raw, "inputRequests")
@@ -178,7 +178,8 @@ func (a *Agent) resume(ctx context.Context, r *request, c *call.Call) *rpcError 
 		return &rpcError{Code: invalidParams, Message: "inputResponses must be an object"}
 	}
 	if (responses != nil || sealed != nil) && !r.Params.IsValid() {
-		// The state is bound to these params. If a member is duplicated, the server could read the params differently.
+		// The state is valid only for these params. If a member is duplicated, ambit and the server could read
+		// different values.
 		return &rpcError{Code: invalidParams, Message: "the params have a duplicate member"}
 	}
 	if sealed == nil {

@@ -119,7 +119,8 @@ func (s *session) handle(ctx context.Context, line []byte, calls *sync.WaitGroup
 	}
 }
 
-// serve answers a request. If this can take long, it uses a new goroutine and adds it to the wait group.
+// serve answers a request. A request that can take long is answered in a new goroutine, which is added to the wait
+// group.
 func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.WaitGroup) {
 	r := newRequest(m)
 	r.principal, r.peer, r.notify = s.peer.principal, s.peer, s.notify
@@ -151,8 +152,8 @@ func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.Wait
 	}
 }
 
-// greet starts the client's notifications and calls [Agent.Greeted]. It ignores ping requests. After the first other
-// request, it does nothing.
+// greet handles the first request that is not a ping. It calls [Agent.Greeted]. In the older protocol, it also starts
+// to forward notifications to the client. For pings and for later requests, greet does nothing.
 func (s *session) greet(r *request) {
 	if r.Method == "ping" {
 		return
@@ -183,7 +184,7 @@ func (s *session) reply(id, result jsontext.Value, err *rpcError) { s.send(answe
 func (s *session) send(message []byte) bool {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	// Ignore a disconnected client here, because the session is closed when its input ends.
+	// A failed write does not close the session. The session is closed when the client's input ends.
 	_, err := s.out.Write(append(message, '\n'))
 	return err == nil
 }

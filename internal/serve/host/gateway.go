@@ -76,8 +76,8 @@ func (a *Agent) resolvedAgent(ctx context.Context) (*agent.Agent, *call.Refusal)
 	return a.who(), nil
 }
 
-// waitFor waits until the channel is closed. It returns false if the context ends first. If the channel is already
-// closed, the result is always true.
+// waitFor waits until the channel is closed and returns true. If the context ends first, it returns false. If the
+// channel is already closed at the start, it returns true even if the context has ended.
 func waitFor(ctx context.Context, happened <-chan struct{}) bool {
 	select {
 	case <-happened:
@@ -92,7 +92,7 @@ func waitFor(ctx context.Context, happened <-chan struct{}) bool {
 	}
 }
 
-// missingCredential returns a refusal if the credential of a tool is missing. Otherwise, it returns nil.
+// missingCredential returns a refusal if the credential of a tool is missing, and nil in all other cases.
 func (a *Agent) missingCredential(t *agent.Tool) *call.Refusal {
 	h, ok := t.Binding.(agent.HTTP)
 	if !ok || h.AuthRef == "" {

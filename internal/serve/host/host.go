@@ -143,8 +143,8 @@ type Agent struct {
 	noStore  error         // the reason why no call can be made, or nil
 	lookedUp chan struct{} // closed when the servers are resolved
 	resolved atomic.Pointer[Resolved]
-	// newLock contains the manifest path and the digest of the agent's lock file if this lock file was never used before.
-	// The digest becomes empty when the lock file has been recorded.
+	// newLock is set if the agent's lock file was never used before. It contains the path of the manifest and the
+	// digest of the lock file. The digest becomes empty when the lock file has been recorded.
 	newLock struct {
 		mu           sync.Mutex
 		path, digest string
@@ -327,7 +327,7 @@ func (a *Agent) fail(r *call.Refusal, lacking bool) {
 	a.failure = &Failure{Refusal: r, Lacking: lacking}
 }
 
-// trouble returns the reason why the agent is not ready, or nil. It must not be called before every server has been
+// trouble returns the reason why the agent is not ready, or nil. The caller must first wait until every server has been
 // verified or has failed. An agent with failed servers becomes ready when all of them have started. After that, a
 // server that exits affects only its own tools.
 func (a *Agent) trouble() *Failure {
@@ -370,9 +370,9 @@ func message(f *Failure) jsontext.Value {
 	})
 }
 
-// passNotification passes a notification from a server to the clients, after scanning it for secrets like a result.
-// Log messages are dropped, because several clients may share a server, and a log message may contain the data of any
-// of them.
+// passNotification passes a notification from a server to the clients. Notifications are first scanned for secrets, as
+// results are. Log messages are dropped, because several clients may share a server, and a log message may contain the
+// data of any of them.
 func (a *Agent) passNotification(_, method string, params jsontext.Value) {
 	if method == "notifications/message" {
 		return
@@ -474,7 +474,7 @@ func (a *Agent) State() string {
 		if p.Drifted() {
 			return Quarantined
 		}
-		if !p.OK && (!p.Lazy || p.NotFound) { // a lazy server that was found may still start later
+		if !p.OK && (!p.Lazy || p.NotFound) { // a lazy server fails the agent only if it was not found
 			state = Failed
 		}
 	}

@@ -87,9 +87,9 @@ ON CONFLICT (agent, digest) DO UPDATE SET seen = excluded.seen`, path, digest, t
 	})
 }
 
-// lockSeen looks up the lock files that an agent has used. The path is the path of the agent's manifest. The first
-// result is the given digest if the agent has used the lock file with this digest. Otherwise, it is empty. The second
-// result is the digest of the lock file that the agent used last.
+// lockSeen looks up the lock files that an agent has used. The agent is identified by the path of its manifest. The
+// result seen is the given digest if the agent has used the lock file with this digest, and empty if not. The result
+// newest is the digest of the lock file that the agent used last.
 func lockSeen(ctx context.Context, b *store.Store, path, digest string) (seen, newest string, err error) {
 	err = b.DB.Read(ctx, func(tx state.Tx) error {
 		seen, newest = "", ""

@@ -30,7 +30,8 @@ import (
 // skillsWait is the time limit for reading a bundle.
 const skillsWait = time.Minute
 
-// skillSet holds the skills of an agent. The other fields are valid only after the channel is closed.
+// skillSet holds the skills of an agent. The fields bundle, refusal and lacking are valid only after skillSet.read has
+// been closed.
 type skillSet struct {
 	read    chan struct{} // closed when either bundle or refusal is set
 	bundle  *skill.Bundle
@@ -223,8 +224,8 @@ func mustJSON(v any) jsontext.Value {
 	return b
 }
 
-// skillTools is the list of tools that a skill is allowed to call. Allows waits until the skill has been read. A
-// skill that cannot be read allows no tool.
+// skillTools is the list of tools that a skill is allowed to call. [skillTools.Allows] waits until the skill has been
+// read. The result is false for every tool if the skill cannot be read.
 type skillTools struct {
 	of *skillSet
 	id string

@@ -21,12 +21,12 @@ import (
 	"github.com/ambit-run/ambit/internal/supply/registry"
 )
 
-// Resolved is an agent together with the servers that meet its requirements. An agent that declares its own servers
-// has no requirements, so it is not changed.
+// Resolved is an agent together with the servers that meet its requirements. If an agent declares its own servers, it
+// has no requirements, and [Resolved.Agent] returns the agent unchanged.
 //
-// The tools of a server come from the lock file, the catalogue or an earlier start. If none of them lists the tools,
-// they are unknown until the server has been verified. After the verification, [Resolved.Agent] returns a new copy of
-// the agent that includes the tools. A returned copy never changes.
+// The tools of a server come from the lock file, the catalogue or an earlier start. If none of these sources lists the
+// tools, the tools are unknown until the server has been verified. After the verification, [Resolved.Agent] returns a
+// new copy of the agent that includes the tools. A returned copy never changes.
 type Resolved struct {
 	// Resolver is the resolver that looked up the requirements. It is nil if the agent has no requirements.
 	Resolver *registry.Resolver
@@ -52,7 +52,8 @@ type ResolveOptions struct {
 
 // Resolve finds a server for each requirement of an agent. A requirement is a server id with a version constraint and
 // scopes. Resolve searches the lock file, the catalogue and the registries, but starts no server. If a requirement
-// cannot be met, its [registry.Found] contains the problem. The agent runs under the given name.
+// cannot be met, its [registry.Found] contains the problem. The agent's name determines the default work folder of the
+// servers.
 func Resolve(ctx context.Context, a *agent.Agent, name string, o ResolveOptions) (*Resolved, error) {
 	r := &Resolved{declared: a, name: name}
 	r.agent.Store(a)

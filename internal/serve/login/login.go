@@ -163,7 +163,7 @@ func (k *Keeper) Device(ctx context.Context, c identity.LoginConfig) (*identity.
 	return identity.NewDevice(ctx, c, reveal)
 }
 
-// Fresh returns the sign-in at an issuer with a valid token. It renews an expired token.
+// Fresh returns the sign-in at an issuer. If the token of the sign-in has expired, Fresh renews the token first.
 func (k *Keeper) Fresh(ctx context.Context, issuer string) (*identity.Login, error) {
 	l, _, err := k.Kept(issuer)
 	if err != nil || l.Good(k.now()) {
@@ -264,8 +264,8 @@ func (k *Keeper) Given() []string {
 	return slices.Clone(k.given)
 }
 
-// Host checks and normalizes a host for a sign-in. The host must be a name without a port, or a loopback host with a
-// port.
+// Host returns the normalized form of a host for a sign-in. It returns an error if the host is invalid. A valid host is
+// a name without a port, or a loopback host with a port.
 func Host(text string) (string, error) {
 	if host, port, err := net.SplitHostPort(text); err == nil {
 		host = bare(host)
@@ -292,8 +292,7 @@ func isName(host string) bool {
 		!strings.ContainsAny(host, "*@ ") && !strings.HasSuffix(host, ".")
 }
 
-// At returns the host of an address in the form in which a sign-in lists hosts. For a loopback host, the result
-// includes the port.
+// At returns the host of an address, normalized by [Host]. For a loopback host, the result includes the port.
 func At(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {

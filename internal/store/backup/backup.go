@@ -65,7 +65,7 @@ type Summary struct {
 	About
 	Rows  int64 `json:"rows"`
 	Files int   `json:"files"`
-	// LeftOut lists the special files in the home, such as links, which are not backed up.
+	// LeftOut lists the links and other special files that were not backed up.
 	LeftOut []string `json:"left_out,omitempty"`
 }
 

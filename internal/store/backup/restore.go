@@ -30,9 +30,9 @@ import (
 type Source func() (io.ReadCloser, error)
 
 // Restore restores a backup into a home and a store. Restore fails if the store contains data, or if the home contains
-// a file with different content. Before it calls open, Restore reads the whole backup and checks the home. It also
-// checks the store before it writes anything. The files are written before the rows, because the store needs the keys.
-// An interrupted restore can be repeated: files that already match the backup are accepted.
+// a file with different content. Restore first reads the whole backup and checks the home. Then it calls the callback
+// open and checks the store. Only then does it write anything. The files are written before the rows, because the store
+// needs the keys. An interrupted restore can be repeated: files that already match the backup are accepted.
 func Restore(ctx context.Context, src Source, h home.Home, open func() (state.DB, error)) (s Summary, err error) {
 	files, s, err := readFiles(src, h)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"filippo.io/age"
 )
 
-// Lock specifies whether a backup is encrypted with a passphrase or with the public keys of its recipients. The zero
-// Lock means no encryption.
+// Lock specifies how a backup is encrypted: with a passphrase, or with the public keys of its recipients. If neither is
+// set, the backup is not encrypted.
 type Lock struct {
 	Passphrase string
 	// Recipients lists age public keys (age1…).

@@ -53,8 +53,8 @@ func SyncFolder(dir string) error {
 	return d.Sync()
 }
 
-// WithoutPath removes the path from the error of a file operation. It is used for messages that already contain the
-// path or must not reveal it.
+// WithoutPath removes the path from the error of a file operation. Callers use WithoutPath if their message already
+// contains the path or must not reveal the path.
 func WithoutPath(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

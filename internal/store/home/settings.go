@@ -88,7 +88,7 @@ const maxProblems = 10
 // checker collects the problems of a settings file and finds their positions in the file.
 type checker struct {
 	problems []problem
-	places   map[string]int // maps the path of a key to the offset at which it first appears
+	places   map[string]int // maps the path of each key to the offset where the key first appears
 }
 
 type problem struct{ path, text string }

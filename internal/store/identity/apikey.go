@@ -80,8 +80,8 @@ func (k *APIKey) principal() *Principal {
 // APIKeys manages the API keys of a store. Every check reads the store, so all processes reject a revoked key
 // immediately.
 type APIKeys struct {
-	// Note, if set, is called for every new key and every revocation. The call is part of the transaction that makes
-	// the change.
+	// Note is a callback for every new key and every revocation, or nil. It runs in the transaction that makes the
+	// change.
 	Note func(state.Tx, KeyChange) error
 
 	db  state.DB
@@ -192,10 +192,10 @@ func (a *APIKeys) Standing(ctx context.Context, id string) error {
 
 var errTokenExpired = errors.New("the token has expired")
 
-// CredentialExpired checks whether a caller's credential is still valid. The credential is the API key with the id
-// keyID. If keyID is empty, the credential is a token that expires at the given time. If that time is zero, the token
-// never expires. The first result is the reason why the credential is no longer valid, or nil if it is valid. The
-// second result is not nil if the check itself failed.
+// CredentialExpired checks whether a caller's credential is still valid. If keyID is set, the credential is the API key
+// with that id. If keyID is empty, the credential is a token that expires at the given time. The zero time means never.
+// If the credential is no longer valid, why is the reason. If the check itself fails, err is set. If the credential is
+// valid, both results are nil.
 func CredentialExpired(ctx context.Context, keys interface {
 	Standing(ctx context.Context, id string) error
 }, keyID string, expires time.Time,
@@ -342,9 +342,9 @@ func digits(n *big.Int, width int) string {
 // ErrNoKey means that the id is unknown, or that the key has expired or was revoked.
 var ErrNoKey = errors.New("there is no valid key with this id")
 
-// Rotate replaces a key with a new key for the same principal. The new key has the same rights and the same lifetime,
-// counted from now. The old key remains valid for the given overlap, unless it expires earlier. The third result is the
-// text of the new key, which the store does not keep.
+// Rotate replaces a key with a new key for the same principal. The new key has the same rights and the same lifetime as
+// the old key. The new lifetime begins now. The old key remains valid for the given overlap, unless it expires earlier.
+// The third result is the text of the new key. The store does not keep this text.
 func (a *APIKeys) Rotate(
 	ctx context.Context, id string, overlap time.Duration,
 ) (fresh, old *APIKey, text string, err error) {

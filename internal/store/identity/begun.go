@@ -21,14 +21,15 @@ var (
 	ErrOldRoot = errors.New("the store now uses a newer root key")
 )
 
-// Begin binds a store to a root key and returns the journal key that the store uses now. The binding prevents machines
-// with different root keys from signing the journal of a shared store. The caller passes the journal keys of the home's
-// root keys, newest first. The first call for a store records a key. Later calls accept only the recorded key and the
-// keys that replaced it in rotations.
+// Begin binds a store to a root key and returns the journal key that the store uses now. Without the binding, two
+// machines with different root keys could sign the journal of the same store. The caller passes the journal keys of the
+// home's root keys, newest first. The first call for a store records one of these keys. A rotation replaces the key.
+// Begin fails with ErrOldRoot if the home has only keys that were replaced, and with ErrOtherRoot if the store never
+// used any of the home's keys.
 //
 // Stores that were created by earlier versions of ambit have checkpoints but no recorded key. For such a store, Begin
-// calls signer with the last checkpoint. The callback returns the key that signed the checkpoint, or "" if none of the
-// keys signed it.
+// calls signer with the last checkpoint. The signer function returns the key that signed the checkpoint, or "" if none
+// of the home's keys signed it.
 func Begin(
 	ctx context.Context, db state.DB, keys []string, signer func(checkpoint []byte) string,
 ) (inForce string, err error) {

@@ -83,8 +83,8 @@ var (
 	ErrSignedOut = errors.New("the sign-in has ended")
 )
 
-// NewDevice discovers the endpoints of the provider and returns a Device. The callback returns the client secret. It is
-// nil for a public client, which is the usual kind of client for a desktop program.
+// NewDevice discovers the endpoints of the provider and returns a Device. The callback returns the client secret. The
+// callback is nil for a public client. Desktop programs are usually public clients.
 func NewDevice(ctx context.Context, c LoginConfig, secret func() string) (*Device, error) {
 	if err := CheckIssuer(c.Issuer); err != nil {
 		return nil, err
@@ -194,8 +194,7 @@ func (d *Device) Begin(ctx context.Context) (*Code, error) {
 	return c, nil
 }
 
-// seconds converts n seconds to a duration. Longer durations are reduced to the limit. If n is not positive, the result
-// is the fallback.
+// seconds converts n seconds to a duration. The result is at most limit. If n is not positive, the result is fallback.
 func seconds(n float64, limit, fallback time.Duration) time.Duration {
 	switch {
 	case !(n > 0):

@@ -74,7 +74,8 @@ func OpenKeys(file string) (*Keys, error) {
 	roots, err := readRoots(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !errors.Is(storeErr, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %s does not exist, and the store %s needs that key", ErrNoRoot, file, store)
+			return nil, fmt.Errorf("%w: the file %s does not exist, and the store %s cannot be used without this file",
+				ErrNoRoot, file, store)
 		}
 		if err = makeRoot(file); err == nil {
 			roots, err = readRoots(file)
@@ -168,9 +169,9 @@ func deriveKeys(root []byte) (*Keys, error) {
 // Signer returns the key that signs checkpoints and grants.
 func (k *Keys) Signer() ed25519.PrivateKey { return k.sign }
 
-// PublicOf returns a public key in base64. Programs that run for a principal use it to identify the principal. Nothing
-// is signed with the key. The key is derived from the oldest root key and the principal's name. Every machine with that
-// root key computes the same key, and a rotation does not change the key.
+// PublicOf returns a public key in base64 that identifies a principal to programs. Nothing is signed with the key. The
+// key is derived from the oldest root key and the principal's name. Every machine with that root key computes the same
+// key, and a rotation does not change the key.
 func (k *Keys) PublicOf(principal string) string {
 	if n := len(k.old); n > 0 {
 		k = k.old[n-1]

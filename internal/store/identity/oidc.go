@@ -85,8 +85,8 @@ var ErrToken = errors.New("the token is not accepted")
 // ErrProvider means that the provider cannot be reached or sent an invalid response.
 var ErrProvider = errors.New("the OpenID provider gave no valid response")
 
-// OIDC checks bearer tokens from an OpenID provider. It fetches the provider's keys for the first token, and again when
-// a token was signed with an unknown key.
+// OIDC checks bearer tokens from an OpenID provider. It fetches the provider's keys when it checks the first token. It
+// fetches them again when a token was signed with an unknown key.
 type OIDC struct {
 	config OIDCConfig
 	client *http.Client
@@ -164,8 +164,7 @@ func (o *OIDC) discover(ctx context.Context) *discovery {
 	return d
 }
 
-// shouldRetry reports whether a new discovery should start. This is the case if this discovery failed and retryDelay
-// has passed since then.
+// shouldRetry reports whether d failed at least retryDelay ago. If so, the caller starts a new discovery.
 func (d *discovery) shouldRetry(now time.Time) bool {
 	select {
 	case <-d.done:
@@ -192,7 +191,7 @@ func (o *OIDC) Check(ctx context.Context, token string) (*Principal, error) {
 	}
 	var name string
 	if json.Unmarshal(claims[o.config.PrincipalClaim], &name) != nil || !ValidName(name) {
-		return nil, fmt.Errorf("%w: the claim %s is not a valid principal name", ErrToken, o.config.PrincipalClaim)
+		return nil, fmt.Errorf("%w: the claim %s does not contain a valid principal name", ErrToken, o.config.PrincipalClaim)
 	}
 	// An unverified email address could belong to another person.
 	if o.config.PrincipalClaim == "email" && string(claims["email_verified"]) != "true" {

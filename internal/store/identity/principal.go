@@ -37,7 +37,8 @@ type Principal struct {
 	KeyID string
 	// Admin allows the principal to use every agent and to administer the daemon.
 	Admin bool
-	// If Everywhere is set, the principal can use every agent. Otherwise, the principal can use only the listed Agents.
+	// Everywhere allows the principal to use every agent. If neither Admin nor Everywhere is set, the principal can use
+	// only the agents in Agents.
 	Everywhere bool
 	Agents     []string
 	// Until is the time when the key or token expires. The zero time means never.

@@ -61,8 +61,8 @@ func (k *Keys) Signers() []ed25519.PublicKey {
 	return list
 }
 
-// Roots returns one Keys value for each root key, newest first. Each value also contains the keys of all older root
-// keys, but of no newer root key.
+// Roots returns one Keys value for each root key, newest first. Each value contains the keys that are derived from its
+// root key and from all older root keys. It contains no keys that are derived from newer root keys.
 func (k *Keys) Roots() []*Keys {
 	all := []*Keys{k}
 	for i, old := range k.old {

@@ -69,8 +69,8 @@ type checker struct {
 	held   int64   // the size of the last confirmed claim
 	signed int64   // the number of records that a checkpoint covers
 	erased int64   // the number of records without content
-	// If erasable is set, every record without content is accepted. Otherwise, a record without content is accepted only
-	// if the roster records its erasure. The roster record can come after the erased record.
+	// If erasable is set, every record without content is accepted. If erasable is not set, the roster must list the
+	// erasure of each record without content. The erasure can be listed after the erased record.
 	erasable bool
 	empty    []span // the ranges of records without content
 	edge     edge
@@ -104,7 +104,8 @@ func (c *checker) checkLeaf(seq int64, hash, record []byte) error {
 		if last := len(c.empty) - 1; last >= 0 && c.empty[last].to == seq {
 			c.empty[last].to++
 		} else if len(c.empty) > rosterLimit/16 {
-			return faultAt(c.log, seq, "too many records have no content; one of them is record %d of log %d", seq, c.log)
+			return faultAt(c.log, seq,
+				"too many ranges of records have no content: the limit is exceeded at record %d of log %d", seq, c.log)
 		} else {
 			c.empty = append(c.empty, span{seq, seq + 1})
 		}
@@ -140,7 +141,8 @@ func (c *checker) checkContent(seq int64, hash, record []byte) error {
 	return nil
 }
 
-// checkClaims checks and removes the claims about the current size.
+// checkClaims checks the claims whose size is the number of records checked so far. It removes the confirmed claims
+// from c.claims.
 func (c *checker) checkClaims() error {
 	for len(c.claims) > 0 && c.claims[0].size == c.edge.size {
 		v := c.claims[0]
@@ -195,7 +197,7 @@ func newRoster() *roster {
 var kindPrefix = []byte(`"kind":"log_`)
 
 // add reads a record of log 0. It ignores records that are not roster records. The first n bytes of the record are its
-// head. The last parameter is the edge of log 0 before this record.
+// head. The last parameter represents the tree of all earlier records in log 0.
 func (r *roster) add(record []byte, n int, before *edge) error {
 	if !bytes.HasPrefix(record[n:], kindPrefix) {
 		return nil

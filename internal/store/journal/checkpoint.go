@@ -213,8 +213,8 @@ func (j *Journal) storeCheckpoint(tx state.Tx, log int64, e *edge, now time.Time
 	return text, err
 }
 
-// forget deletes the last checkpoint of a log if the new checkpoint is from the same minute. Checkpoints at a
-// multiple of stride are kept.
+// forget deletes the previous checkpoint of a log if it was made in the same minute as the new checkpoint. A checkpoint
+// whose size is a multiple of stride is kept.
 func forget(tx state.Tx, log, size int64, now time.Time) error {
 	last, made, err := lastMark(tx, log)
 	minute := checkpointInterval.Microseconds()

@@ -266,7 +266,7 @@ func TestHostileExportIsBounded(t *testing.T) {
 		gaps.Write(appendLine(nil, 1, row{seq: 2 * i, hash: make([]byte, sha256.Size)}))
 		gaps.Write(leaf(1, 2*i+1))
 	}
-	for want, export := range map[string]*bytes.Buffer{"too many logs to check": &logs, "too many records have no content": &gaps} {
+	for want, export := range map[string]*bytes.Buffer{"too many logs to check": &logs, "too many ranges of records have no content": &gaps} {
 		if r, err := VerifyExport(export, Check{Erased: true}); err != nil || r.OK || !strings.Contains(r.Problem, want) {
 			t.Errorf("got report %+v, %v; want the problem %q", r, err, want)
 		}

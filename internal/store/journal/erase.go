@@ -40,7 +40,7 @@ func (j *Journal) Erase(ctx context.Context, cutoff time.Time, principal string)
 			if err := j.InForce(tx); err != nil {
 				return err
 			}
-			// Delete the hashes of values that an older version of ambit stored in this table.
+			// Older versions of ambit used this table as an index. Delete the hashes that it contains for this log.
 			if _, err := tx.Exec(`DELETE FROM words WHERE log = $1`, log); err != nil {
 				return err
 			}

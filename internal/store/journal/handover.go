@@ -77,7 +77,7 @@ func newKeyring(trusted Key, list []Handover) (*keyring, error) {
 			return nil, errors.New("one key was replaced by two different keys")
 		}
 		if other, ok := before[h.New]; ok && !other.Equal(old) {
-			return nil, errors.New("a key replaced two different keys")
+			return nil, errors.New("the same key replaced two different keys")
 		}
 		next[h.Old], before[h.New] = fresh, old
 		if k.maxSize[h.Old] == nil {
@@ -258,7 +258,8 @@ func (j *Journal) tookOver(tx state.Tx) bool {
 	return err == nil && found
 }
 
-// handovers returns a handover for every log at its current size, signed by the keys of both journals.
+// handovers returns one handover for each log. A handover contains the current size and root of its log. The old key
+// and the new key both sign every handover.
 func (j *Journal) handovers(tx state.Tx, fresh *Journal) (list []Handover, err error) {
 	var a appender
 	if err := a.open(tx, 0); err != nil { // creates log 0 if necessary
@@ -280,8 +281,8 @@ func (j *Journal) handovers(tx state.Tx, fresh *Journal) (list []Handover, err e
 	return list, nil
 }
 
-// checkHandovers checks that the store and log 0 contain the same handovers. The caller passes the handovers in the
-// store. The keyring must contain the old key of every handover.
+// checkHandovers checks that the store and log 0 contain the same handovers. It also checks that the keyring contains
+// the old key of every handover. The last parameter contains the handovers from the store.
 func (r *roster) checkHandovers(k *keyring, list []Handover) error {
 	has := func(list []Handover, h *Handover) bool {
 		return slices.ContainsFunc(list, func(o Handover) bool { return bytes.Equal(o.text(), h.text()) })

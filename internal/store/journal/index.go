@@ -50,9 +50,10 @@ var indexedFields = [...]struct {
 // fieldValues contains the values of one record's indexedFields, as JSON.
 type fieldValues [len(indexedFields)][]byte
 
-// read finds the values in a record without decoding the JSON. It searches for the bytes of each key with its quotes. A
-// value cannot contain these bytes, because quotes inside JSON strings are escaped. The indexed fields come before the
-// arguments, which could contain the same keys. An optional field, if present, directly follows the previous field.
+// read finds the values in a record without decoding the JSON. It searches for each key together with the quotes around
+// it. No JSON string contains a quoted key, because quotes inside a JSON string are escaped. The arguments could
+// contain the same keys, but they come after the indexed fields. An optional field, if present, directly follows the
+// previous indexed field.
 func (v *fieldValues) read(record []byte) {
 	rest := record
 	for i, f := range indexedFields {
@@ -85,7 +86,8 @@ func (v *fieldValues) decode(record []byte) {
 	}
 }
 
-// cutString splits b after the JSON string at its start. The first result is nil if b does not begin with a string.
+// cutString splits b into a JSON string and the bytes after that string. The first result is nil if b does not begin
+// with a complete JSON string.
 func cutString(b []byte) (text, rest []byte) {
 	if len(b) == 0 || b[0] != '"' {
 		return nil, b
@@ -203,9 +205,10 @@ func indexedBlocks(tx state.Tx, log int64) (first, next int64, err error) {
 
 var errIndexed = errors.New("every block is indexed")
 
-// backfill indexes some of the blocks that an older version of ambit wrote. It starts at the newest block if that
-// block is not indexed, and otherwise before the first indexed block. It returns errIndexed if all blocks are
-// indexed. After each transaction, the index is complete for the range in journal_indexed.
+// backfill indexes some of the blocks that an older version of ambit wrote. If the newest complete block is not
+// indexed, backfill indexes the newest blocks. If it is indexed, backfill indexes the blocks before the first indexed
+// block. If all blocks are indexed, backfill returns errIndexed. After each transaction, the index is complete for the
+// range in journal_indexed.
 func (j *Journal) backfill(ctx context.Context, log int64) error {
 	return j.db.Write(ctx, func(tx state.Tx) error {
 		first, next, err := indexedBlocks(tx, log)

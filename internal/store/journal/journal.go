@@ -45,12 +45,13 @@ func New(db state.DB, signer ed25519.PrivateKey, name string) *Journal {
 	}
 }
 
-// Through replaces the journal's database with a wrapper around it, for example to measure the time of transactions. It
-// must be called before any other method.
+// Through makes the journal use db, which must be a wrapper around the journal's database. For example, the wrapper can
+// measure the time of transactions. Through must be called before any other method.
 func (j *Journal) Through(db state.DB) { j.db = db }
 
-// Enter announces a call that will be recorded. The returned function must be called after the call is recorded. The
-// journal counts the calls in progress because it writes the records of simultaneous calls together.
+// Enter tells the journal that a gateway call has started and will be recorded. The caller of Enter must run the
+// returned function after the gateway call is recorded. The journal counts the calls in progress because it writes the
+// records of simultaneous calls together.
 func (j *Journal) Enter() (leave func()) {
 	j.calls.Add(1)
 	return j.leave
@@ -82,7 +83,8 @@ func (j *Journal) Append(tx state.Tx, r *Record) (seq int64, err error) {
 }
 
 // add appends records and returns the sequence number of the last record. Each element of bodies is an encoded record
-// without its head. If a checkpoint is due between two records, add makes the checkpoint between them.
+// without its head. If a checkpoint is required after a record, the checkpoint is made before the next record is
+// appended.
 func (j *Journal) add(tx state.Tx, bodies [][]byte, now time.Time) (last int64, err error) {
 	for len(bodies) > 0 {
 		a, n, err := j.addSome(tx, bodies, now)

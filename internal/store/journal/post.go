@@ -61,8 +61,8 @@ func (j *Journal) StartWAL() {
 	}
 }
 
-// Note stores a record that is not part of another change in the store. When Note returns nil, the record is on disk,
-// but may not be in the journal yet. A call of Note cannot be canceled.
+// Note stores a record. If the record must be in the same transaction as another change, use [Journal.Append] instead.
+// When Note returns nil, the record is on disk, but may not be in the journal yet. A call of Note cannot be canceled.
 func (j *Journal) Note(r *Record) error {
 	if r.Time.IsZero() {
 		r.Time = j.now()
@@ -134,8 +134,8 @@ func (j *Journal) postCurrent(ctx context.Context) error {
 	return j.postFile(ctx, name, size, false)
 }
 
-// rotateLater sets a timer that closes the current file after fileTime, and stops any earlier timer. If the name is
-// empty, there is no current file, and no new timer is set.
+// rotateLater stops the previous timer, if any, and sets a new timer that closes the current file after fileTime. If
+// the name is empty, there is no current file, and no new timer is set.
 func (j *Journal) rotateLater(name string) {
 	p := &j.posting
 	p.mu.Lock()
@@ -171,8 +171,8 @@ func (j *Journal) Post(ctx context.Context) error {
 	j.posting.post.Lock()
 	defer j.posting.post.Unlock()
 	for _, f := range files {
-		// Check whether the file is finished before reading it. Otherwise, an entry could be added after the file was
-		// read.
+		// The file must be read after this check. In the other order, an entry could be added between the read and the
+		// check, and the file would be removed together with this entry.
 		over, err := j.isFinished(ctx, f)
 		if err == nil {
 			err = j.postNews(ctx, f.Name, over)

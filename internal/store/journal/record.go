@@ -23,7 +23,7 @@ const (
 	// describes a checkpoint of another log. Both kinds of records are in log 0.
 	kindBorn       = "log_born"
 	kindCheckpoint = "log_checkpoint"
-	// kindErased means that the records of a log were erased up to a size. Roster records are never erased.
+	// kindErased means that the first records of a log were erased. Roster records are never erased.
 	kindErased = "log_erased"
 	// kindHandover means that another key has replaced the journal's key.
 	kindHandover = "log_handover"
@@ -49,7 +49,7 @@ type Record struct {
 	ID        string `json:"id"`
 	Digest    string `json:"digest"`
 	Principal string `json:"principal"`
-	// By is the name of the owner who made the call on behalf of the principal, if any.
+	// By is the name of the owner who made the call on behalf of Principal. It is empty if Principal made the call.
 	By string `json:"by,omitempty"`
 	// Capabilities is nil if the agent declares no capabilities.
 	Capabilities *Capabilities `json:"capabilities,omitempty"`
@@ -95,8 +95,8 @@ type Capabilities struct {
 	Held     []string `json:"held,omitempty"`
 }
 
-// Roster describes a log at its beginning or at a checkpoint. In the record of an erasure, Size is the size up to
-// which the log was erased.
+// Roster describes a log at its beginning or at a checkpoint. In the record of an erasure, Size is the sequence
+// number of the first record after the erased range.
 type Roster struct {
 	Log  int64      `json:"log"`
 	Size int64      `json:"size"`
@@ -113,6 +113,6 @@ type Position struct {
 type Entry struct {
 	Record
 	Hash tlog.Hash `json:"hash"`
-	// Erased reports whether the record was erased. Only the hash is left.
+	// Erased reports whether the record was erased. If so, only its position and its hash are left.
 	Erased bool `json:"erased,omitempty"`
 }

@@ -23,7 +23,7 @@ type Filter struct {
 	Unknown bool
 	// Limit is the maximum number of records to return. Zero means 100.
 	Limit int
-	// If Before is not nil, only records before these positions match.
+	// If Before is not nil, only the first Before[log] records of each log can match.
 	Before Ends
 }
 
@@ -237,7 +237,7 @@ func (c *matcher) searchEnd(tx state.Tx, log, n int64) (int64, error) {
 	for at := n; at > 0; at = (at - 1) / blockSize * blockSize {
 		var r struct{ Time time.Time }
 		err := readRows(tx, log, at-1, at, func(one row) error {
-			// An unreadable record is treated as old enough, because it must be shown.
+			// Show must list unreadable records. The zero time ends the loop, so this record is searched.
 			if json.Unmarshal(one.record, &r) != nil {
 				r.Time = time.Time{}
 			}

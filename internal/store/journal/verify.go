@@ -19,8 +19,9 @@ type Check struct {
 	// Key verifies an export. If Key is zero, the key in the export is used. The result then shows only that the parts
 	// of the export match each other.
 	Key Key
-	// If Erased is set, all call records without content are accepted. Otherwise, the journal must record the erasure
-	// of every such record, because any process with write access to the store can remove content.
+	// If Erased is set, all call records without content are accepted. If Erased is not set, a call record without
+	// content is accepted only if the journal records its erasure, because any process with write access to the store
+	// can remove content.
 	Erased bool
 	// Progress is called from time to time with the number of checked records and the total number. The total is 0 if
 	// it is unknown. Progress may be nil.
@@ -38,7 +39,7 @@ func (j *Journal) Verify(ctx context.Context, want Check) (Report, error) {
 	v.report.Key = j.key
 	report, err := v.report.finish(v.run(ctx))
 	if err == nil && report.OK {
-		err = posted // if the report already shows damage, the error from posting adds nothing
+		err = posted // if the report shows damage, the report matters more than the error from Post
 	}
 	return report, err
 }
@@ -100,7 +101,7 @@ func (v *verification) run(ctx context.Context) error {
 			}
 		}
 	}
-	if err := v.roster.checkLogs(there); err != nil { // if log 0 is missing, the loop did not call checkLogs
+	if err := v.roster.checkLogs(there); err != nil { // the loop calls checkLogs only if log 0 exists
 		return err
 	}
 	for log, claims := range given {
@@ -127,8 +128,8 @@ func (v *verification) readKeys(ctx context.Context) error {
 	return err
 }
 
-// claims returns the claims of the handovers about log 0. For other logs, the result is empty, because the roster
-// contains their handovers.
+// claims returns the claims in the stored handovers of log 0. For any other log, it returns nil, because the roster
+// already contains those claims.
 func (v *verification) claims(log int64) (list []claim) {
 	for _, h := range v.handed {
 		if h.Log == log && log == 0 {
@@ -190,8 +191,8 @@ func (v *verification) outlines(tx state.Tx) ([]outline, error) {
 
 // checkLog checks the records of one log.
 func (v *verification) checkLog(ctx context.Context, o outline, claims []claim) error {
-	// If there are several logs, log 0 must have no unrecorded erasures. Otherwise, whole logs could disappear
-	// together with their roster records.
+	// If there are several logs, every erasure in log 0 must be recorded, even if Erased is set. Without this rule, an
+	// attacker could remove a whole log and erase its roster records.
 	c, err := newChecker(o.log, claims, v.want.Erased && (o.log != 0 || v.j.db.Log() == 0), v.roster)
 	if err != nil {
 		return err

@@ -19,13 +19,14 @@ import (
 type DB interface {
 	// Write runs f in a transaction. When Write returns nil, the transaction is on disk. If f fails, Write undoes the
 	// changes of f and returns the error. Transactions that wait at the same time are committed together. Write can run f
-	// more than once. Outside its Tx, f must therefore change only variables that it resets at its start.
+	// more than once. If f changes variables, it must therefore reset them at its start. It must have no other effects
+	// outside the transaction.
 	Write(ctx context.Context, f func(Tx) error) error
 	// Read runs f on one snapshot of the store.
 	Read(ctx context.Context, f func(Tx) error) error
-	// Changed returns nil when a process may have committed something, and after a second at the latest. A commit
-	// between a read and the call of Changed is noticed late, but is not missed. If ctx is done, Changed returns the
-	// error of ctx.
+	// Changed waits until a process may have committed something, but at most one second. It then returns nil, and the
+	// caller must read the store again. If a commit happens just before the call, Changed may wait the whole second. If
+	// ctx is done, Changed returns the error of ctx.
 	Changed(ctx context.Context) error
 	// Owner returns the owner name that this process got when it opened the store. The name is valid until Close or the
 	// end of the process. After ErrLost, the owner has a new name. Code that stores the name must therefore call Owner
@@ -42,9 +43,9 @@ type DB interface {
 	Close() error
 }
 
-// Tx is a transaction. Only the function that Write or Read calls may use the Tx, and only in its own goroutine. If a
-// statement fails, all later statements fail too. Write also fails, even if the function ignores the error. Expected
-// conflicts must be handled in SQL, with ON CONFLICT or a WHERE condition.
+// Tx is a transaction. It is valid only in the function that was passed to Write or Read, and only in the goroutine
+// that runs this function. If a statement fails, all later statements fail too. Write also fails, even if the function
+// ignores the error. Expected conflicts must be handled in SQL, with ON CONFLICT or a WHERE condition.
 type Tx interface {
 	// Exec runs one statement and returns the number of affected rows. Each argument must be an int64, a string, a
 	// []byte or nil.
@@ -102,8 +103,8 @@ var (
 	ErrLost = errors.New("the connection to the store was lost")
 	// ErrClosed means that the store is closed.
 	ErrClosed = errors.New("the store is closed")
-	// ErrTx means that code uses a transaction incorrectly. For example, the code uses the transaction after its end,
-	// inside Query, or with an unsupported type.
+	// ErrTx means that code uses a transaction incorrectly. For example, the code uses a transaction that has ended,
+	// runs a statement in the callback of Query, or passes an argument of an unsupported type.
 	ErrTx = errors.New("a transaction is used incorrectly")
 )
 

@@ -48,7 +48,7 @@ func (in *intake) add(name string, mode fs.FileMode, open func() (io.ReadCloser,
 		b.report(ruleLink, short, 0, "%s is a link or a device", diag.Quote(short))
 	case isHidden(short):
 		b.LeftOut = append(b.LeftOut, short)
-	case mode.IsDir(): // folders need no entry of their own, because the paths of the files contain them
+	case mode.IsDir(): // folders are not added, because the paths of the files contain the folder names
 	case !in.names.Claim(short):
 		b.report(ruleTwice, short, 0, "%s appears twice, or is both a file and a folder", diag.Quote(short))
 	default:
@@ -123,7 +123,7 @@ func (b *Bundle) readTar(data []byte) {
 		}
 	}
 	if safe.N == 0 {
-		b.report(ruleTooLarge, "", 0, "the archive grows to more than %d times its size when unpacked", maxRatio)
+		b.report(ruleTooLarge, "", 0, "the archive becomes more than %d times larger when unpacked", maxRatio)
 	}
 }
 
@@ -163,7 +163,7 @@ func (b *Bundle) readZip(data []byte) {
 	for _, f := range archive.File {
 		// The ratio is checked for each entry, because several entries can refer to the same compressed bytes.
 		if f.UncompressedSize64 > ratioFrom && f.UncompressedSize64/maxRatio > f.CompressedSize64 {
-			b.report(ruleTooLarge, "", 0, "%s grows to more than %d times its size when unpacked", diag.Quote(f.Name), maxRatio)
+			b.report(ruleTooLarge, "", 0, "%s becomes more than %d times larger when unpacked", diag.Quote(f.Name), maxRatio)
 			return
 		}
 		open := func() (io.ReadCloser, error) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// covenant returns a manifest for a program, and a simple program as a starting point.
+// covenant returns a Covenant manifest. For Python and Node.js, it also returns a simple program as a starting point.
 func (d *Draft) covenant() (text []byte, files []File) {
 	runtime := cmp.Or(d.Runtime, "python3")
 	entry := cmp.Or(d.Entry, map[string]string{"node": "main.mjs"}[runtime], "main.py")

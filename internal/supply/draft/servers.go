@@ -37,7 +37,7 @@ func (d *Draft) servers(known *catalog.Catalog, dialect string) (list []server, 
 	return list, wrong
 }
 
-// matrix returns a Matrix manifest. Each server uses the folder in which the agent is started as its work folder.
+// matrix returns a Matrix manifest. The work folder of each server is the folder in which the agent is started.
 func (d *Draft) matrix(known *catalog.Catalog) (text []byte, wrong []string) {
 	m := matrix.AgentManifest{
 		SchemaVersion: 1, Agent: "matrix://agent/" + d.Name, Description: d.Description,

@@ -10,9 +10,9 @@ import (
 )
 
 // copyArguments returns the arguments that do not look like secrets: flags, paths, URLs, packages and plain words. It
-// drops options for secrets, and words at the end that could be secrets. Dropping any other argument would change the
-// meaning of the command, because the next word would take its place. If such an argument could be a secret, the
-// second result is false and the server is not imported.
+// drops options for secrets. It also drops arguments that could be secrets, but only at the end of the command.
+// Anywhere else, the next argument would take the place of the dropped argument, and the command would have a different
+// meaning. If an argument can be neither copied nor dropped, the second result is false and the server is not imported.
 //
 // copyArguments calls env() for each environment variable that an option sets. The last argument of env() reports
 // whether the option contains a value.
@@ -62,15 +62,16 @@ type walk struct {
 	family *family
 	words  string // the part of the subcommand that has been read so far
 	begun  bool   // whether the subcommand is complete
-	// understood is true as long as every argument was understood. The next word is then the program or package to run.
-	// hasTarget is true after that program or package was copied.
+	// understood is true if every argument so far was understood. In that case, the next word belongs to the subcommand,
+	// or is the program or package to run. hasTarget is true after that program or package was copied. It is also true
+	// if the command is not a launcher.
 	understood, hasTarget bool
 	// container is true if the program runs containers. In that case, its options can set environment variables.
 	container bool
 	at        int    // the index of the current argument
 	before    string // the argument before the current argument
 	out       []string
-	left      int // the number of arguments that were copied before the first argument was dropped, or -1
+	left      int // the number of arguments copied before the first call of drop(), or -1 if there was no such call
 }
 
 // enter starts reading the arguments of a program. The bool parameter reports whether every argument before the program
@@ -264,7 +265,7 @@ func (w *walk) readOther(arg, next string) (taken int, refused string) {
 		return 0, "the value of " + arg
 	case option && next != "" && !dashed(next) && w.isSecret(arg, next):
 		if !w.hasTarget || doubtful(arg, next) {
-			return 0, "the value of " + arg // the value may be the program to run, or a count as in --max-tokens
+			return 0, "the value of " + arg // the value could be the program to run, or a number as in --max-tokens 9
 		}
 		w.withholdValue(next)
 		w.note(Secret, w.what, "%s and its value are not copied: pass the value in an environment variable", arg)
@@ -279,7 +280,7 @@ func (w *walk) readOther(arg, next string) (taken int, refused string) {
 		}
 		arg = kept
 	case familyOf(arg) != nil && !strings.ContainsAny(arg, `/\`):
-		w.enter(arg, false) // this program could be a launcher that runs the words after it
+		w.enter(arg, false) // arg could be a launcher, followed by the program to run
 	case slices.Contains(shells, base(arg)) && shellOption.MatchString(next):
 		return 0, "a shell command"
 	}
@@ -309,8 +310,8 @@ func (w *walk) withholdValue(value string) {
 	}
 }
 
-// withholdFirst withholds the rejected value, which is at the beginning of args. The rejected value can be a whole
-// argument, a part of an argument, or what follows an option.
+// withholdFirst withholds the value that next() rejected. The value is args[0], a part of args[0], or args[1]. It is
+// args[1] if args[0] is an option that does not contain the value.
 func (w *walk) withholdFirst(args []string) {
 	_, value, joined := w.splitOption(args[0])
 	words, parts := strings.Fields(args[0]), colon.FindStringSubmatch(args[0])
@@ -380,8 +381,8 @@ func (b *builder) gluedHeader(arg string) bool {
 	return strings.HasPrefix(arg, "-H") && b.isSecret("-H", arg[2:])
 }
 
-// checkURL checks a URL in an argument and returns the URL to copy. The second result is false if a part of the query
-// would have to be removed, because the URL would then have a different meaning.
+// checkURL calls cleanURL for a URL in an argument. The second result is also false if cleanURL changed the query,
+// because the cleaned URL then has a different meaning.
 func (w *walk) checkURL(what, raw string) (kept string, ok bool) {
 	kept, ok = w.builder.cleanURL(what, raw)
 	raw, _, _ = strings.Cut(raw, "#")

@@ -319,7 +319,7 @@ func (b *builder) finish(r *Result) (*Result, error) {
 		quoted, err := json.Marshal(secret)
 		if err != nil || bytes.Contains(r.Text, []byte(secret)) || bytes.Contains(r.Text, bytes.Trim(quoted, `"`)) {
 			return nil, fail("remove the secret from the name or description, and import again",
-				"a value that could be a secret also appears in a text that the manifest would contain")
+				"the manifest would contain a value that could be a secret")
 		}
 	}
 	if _, err := manifest.Parse("imported.json", r.Text, manifest.Options{Dialect: r.Dialect}); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/findagent"
 )
 
-// input is the input of a tool while the tool is being built.
+// input holds the state while the input schema of a tool is built.
 type input struct {
 	*api
 	path       string
@@ -331,7 +331,7 @@ func (a *api) copyProperties(o, out map[string]any, depth int) {
 	}
 }
 
-// withholdDefaults withholds every example and default that looks like a secret.
+// withholdDefaults calls withhold for every example or default in v that looks like a secret.
 func (b *builder) withholdDefaults(v any) {
 	switch v := v.(type) {
 	case map[string]any:

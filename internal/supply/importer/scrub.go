@@ -11,8 +11,8 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// withhold adds a value to b.withheld. It ignores harmless values, and also short values, because they occur in many
-// words.
+// withhold adds a value to b.withheld. It ignores harmless values. It also ignores short values, because a short value
+// could be part of an ordinary word.
 func (b *builder) withhold(value string) {
 	value = strings.TrimSpace(value)
 	for _, scheme := range []string{"Bearer ", "bearer ", "Basic ", "Token ", "token "} {
@@ -93,8 +93,8 @@ var reference = regexp.MustCompile(`\$\{(?:env:|input:|user_config\.)?([A-Za-z_]
 // usualName matches the usual form of an environment variable's name, such as API_KEY.
 var usualName = regexp.MustCompile(`^[A-Z]+(_[A-Z0-9]+)*$`)
 
-// referencedVariable returns the variable to which a value refers, and the authentication scheme before the reference.
-// Both results are empty if the value contains anything else.
+// referencedVariable parses a value that refers to a variable. The reference can follow an authentication scheme such
+// as "Bearer ". The results are the scheme and the name of the variable. For any other value, both results are empty.
 func referencedVariable(value string) (scheme, name string) {
 	m := reference.FindStringSubmatchIndex(value)
 	if m == nil || m[1] != len(value) {
@@ -203,8 +203,9 @@ func (b *builder) cleanURL(what, raw string) (clean string, ok bool) {
 	return u.String(), true
 }
 
-// query removes the secrets from the query of a URL. It keeps the other parameters, because they could be limits that
-// the user set. It returns false if one of the other parameters could be a secret.
+// query filters the query string of u. It removes each parameter whose name suggests a secret. It keeps all other
+// parameters, because they could be limits that the user set. It returns false if one of the other parameters could
+// also be a secret.
 func (b *builder) query(what string, u *url.URL) (ok bool) {
 	var kept []string
 	left := false
@@ -256,9 +257,10 @@ const (
 	words = word + `(?:[._-]+` + word + `)*`
 )
 
-// packageSpec matches harmless arguments that look like a token: packages with a version, and words that are separated
-// by slashes. It does not match user/password9x. The variable versioned holds a less strict expression, which also
-// matches Admin@12. That expression is used only where a package is expected.
+// packageSpec matches arguments that look like tokens but are harmless: packages with a scope or a version, and words
+// separated by slashes. It does not match user/password9x. The expression in versioned matches only packages with a
+// version, but it is less strict. For example, it matches Admin@12, which could be a password. Therefore, versioned is
+// used only where a package is expected.
 var (
 	packageSpec = regexp.MustCompile(`^(@[a-z0-9][a-z0-9._-]*/)?[a-z][a-z0-9_.-]*(\[[\w,]+\])?(@` +
 		`|==)([~^]?v?\d+(\.\d+)+[\w.+-]*|latest|next)$` +

@@ -212,8 +212,8 @@ func (b *builder) fillLocal(what string, s *server, e *matrix.ServerEntry, refs 
 	return true
 }
 
-// wholeLine reports whether a command is a command line with arguments. A space alone is not enough, because the names
-// of folders can contain spaces.
+// wholeLine reports whether a command seems to contain arguments. A space does not prove that, because the path of a
+// program can contain spaces.
 func (b *builder) wholeLine(command string) bool {
 	words := strings.Fields(command)
 	return len(words) > 1 && slices.ContainsFunc(words[1:], func(word string) bool {
@@ -256,9 +256,9 @@ func (b *builder) unwrap(s *server) {
 const cmdBuiltins = "call cd chdir copy del dir echo for goto if md mkdir move path popd pushd rd rem ren set " +
 	"setlocal start title type"
 
-// safeValue returns the value of a setting if the value is harmless. Otherwise it returns a reference to an
-// environment variable. The map refs contains the original value for each reference. If two servers have different
-// values for the same setting, they get different references.
+// safeValue returns either the value of a setting or a reference to an environment variable. It returns the value only
+// if the value cannot be a secret. The map refs contains the original value for each reference. If two servers have
+// different values for the same setting, they get different references.
 func (b *builder) safeValue(what, alias string, s setting, refs map[string]string) string {
 	scheme, name := referencedVariable(s.value)
 	if name != "" {
@@ -283,12 +283,12 @@ func (b *builder) safeValue(what, alias string, s setting, refs map[string]strin
 	return scheme + "$env:" + name
 }
 
-// setVersion sets the version of the server to the version in the arguments. It removes all other versions from the
-// arguments.
+// setVersion chooses the version of the server: the declared version, the exact version in the arguments, or a
+// placeholder. It removes every other version from the arguments.
 func (b *builder) setVersion(what string, e *matrix.ServerEntry) {
 	if name := unregisteredPackage(e); name != "" {
-		// The source must stay in the argument. Otherwise the argument would refer to a registry package with the same name,
-		// which anyone could have published. The server gets a placeholder digest instead of a version.
+		// The source must stay in the argument. Without the source, the argument would refer to a registry package with
+		// the same name, which anyone could have published. The server gets a placeholder digest instead of a version.
 		e.Version = zeroDigest
 		b.note(Guessed, what, "the package %s does not come from a registry, so ambit cannot pin it", name)
 		return
@@ -331,8 +331,9 @@ func (b *builder) setVersion(what string, e *matrix.ServerEntry) {
 	}
 }
 
-// packageOf returns the first argument that is neither an option nor the value of a known option, or nil. The manifest
-// validation treats this argument as the package.
+// packageOf returns the first argument that is neither an option nor the value of a known option. The manifest
+// validation treats this argument as the package. The result is nil if there is no such argument, or if the command is
+// not npx, bunx, pnpx or uvx.
 func packageOf(e *matrix.ServerEntry) *string {
 	if !slices.Contains([]string{"npx", "bunx", "pnpx", "uvx"}, e.Command) {
 		return nil
@@ -345,8 +346,8 @@ func packageOf(e *matrix.ServerEntry) *string {
 	return nil
 }
 
-// unregisteredPackage returns the package of the server if the package does not come from a registry. Otherwise it
-// returns "".
+// unregisteredPackage returns a package in the arguments that does not come from a registry. It returns "" if there is
+// no such package.
 func unregisteredPackage(e *matrix.ServerEntry) string {
 	if arg := packageOf(e); arg != nil && notFromRegistry(*arg) {
 		return *arg
@@ -360,8 +361,8 @@ func unregisteredPackage(e *matrix.ServerEntry) string {
 	return ""
 }
 
-// notFromRegistry reports whether a package does not come from the registry under its own name. This is the case if
-// the argument is a path, a URL, or a name with a source such as name@file:name.tgz or name@npm:other.
+// notFromRegistry reports whether arg is anything other than the name of a registry package, with or without a version.
+// Examples are a path, a URL, and a name with a source, such as name@file:name.tgz or name@npm:other.
 func notFromRegistry(arg string) bool {
 	scope := ""
 	if strings.HasPrefix(arg, "@") {
@@ -378,8 +379,8 @@ func notFromRegistry(arg string) bool {
 			func(ext string) bool { return strings.HasSuffix(file, ext) })
 }
 
-// findVersion finds the version after the name of the package. The first result points to the argument that contains
-// both. It is nil if there is no version. (*arg)[:name] is the name of the package, and (*arg)[from:] is the version.
+// findVersion finds the argument that contains the name and the version of the package. (*arg)[:name] is the name, and
+// (*arg)[from:] is the version. If there is no version, arg is nil.
 func findVersion(e *matrix.ServerEntry) (arg *string, from, name int) {
 	arg = packageOf(e)
 	if arg == nil {
@@ -426,8 +427,8 @@ func (b *builder) addTools(what string, s *server, e *matrix.ServerEntry) {
 var readingName = regexp.MustCompile(`^(get|list|read|search|find|describe|show|count|query|lookup|view)([_.-]` +
 	`|[A-Z]|$)`)
 
-// classOf guesses the side-effect class of a tool from its name. If the name clearly indicates that the tool only
-// reads, the class is "read". Otherwise, it is "shell", which is the most dangerous class.
+// classOf guesses the side-effect class of a tool from its name. The class is "read" if the name begins with a verb
+// such as get or list. For any other name, the class is "shell", which is the most dangerous class.
 func classOf(name string) string {
 	if readingName.MatchString(name) {
 		return string(agent.Read)

@@ -46,7 +46,7 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 			ID: id, Name: strings.TrimSpace(b.scrub(fields["name"])),
 			Description: strings.TrimSpace(b.scrub(fields["description"])),
 		}
-		if id == "" { // at the top of the folder, a skill gets its id from its name
+		if id == "" { // a skill at the top of the folder gets its id from its own name or the folder's name
 			id = agent.Slug(cmp.Or(s.Name, filepath.Base(dir)))
 			s.ID = id
 		}

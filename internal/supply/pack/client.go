@@ -108,7 +108,7 @@ type symptom struct {
 	command diag.Command
 }
 
-// newSymptom returns a symptom. In texts, the strings to look for are separated by "|".
+// newSymptom returns a symptom. The parameter texts contains the strings to look for, separated by "|".
 func newSymptom(code Code, texts, hint string, command diag.Command) symptom {
 	return symptom{code, strings.Split(texts, "|"), hint, command}
 }

@@ -23,9 +23,9 @@ const (
 	Changed = "changed"
 )
 
-// Compare lists the differences between two entries of an agent, server by server and tool by tool. Builds are
-// compared only for this machine's platform and for platforms that appear in both entries. For other platforms, a
-// build that only one entry contains is ignored.
+// Compare lists the differences between two entries of an agent, server by server and tool by tool. For this machine,
+// it compares the builds that [LockedPackage.Here] returns. For another platform, it compares the builds only if both
+// entries contain one.
 func Compare(before, after *LockedAgent) []Difference {
 	var out []Difference
 	for _, alias := range bothKeys(before.Servers, after.Servers) {

@@ -59,9 +59,9 @@ var (
 	}
 )
 
-// MachineVariable reports whether only the owner of the machine is allowed to set a variable. If a server entry could
-// set such a variable, it could make a package run different code although the hash of the package is correct. The
-// program that starts the sandbox gets the same variables, so it could be made to run different code too.
+// MachineVariable reports whether only the owner of the machine is allowed to set a variable. A server entry that sets
+// such a variable could make a package run different code, although the hash of the package is correct. The program
+// that starts the sandbox could run different code too, because it gets the same variables.
 func MachineVariable(name string) bool {
 	return machineVariables.contains(name) && !harmlessVariables.contains(name)
 }

@@ -58,7 +58,7 @@ type Error struct {
 	// Tampered.
 	File   string
 	Detail string
-	// Hint describes how to fix the problem. Command is the command to print after the hint, if any.
+	// Hint describes how to fix the problem. Command is an optional command, which is printed after the hint.
 	Hint    string
 	Command diag.Command
 	// Err is the cause, or nil.

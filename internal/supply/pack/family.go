@@ -12,7 +12,7 @@ import (
 type family struct {
 	kind  Kind
 	words [][]string // the commands, as words
-	// harmless lists the options without a value that do not change which code runs.
+	// harmless lists the options that take no value and do not change which code runs.
 	harmless []string
 	// packageOptions lists the options that specify the package. After such an option, the first word that is not an
 	// option is the name of a program in the package.
@@ -111,8 +111,8 @@ func (f *family) read(c *command) (Ref, error) {
 	return ref, nil
 }
 
-// eagerArgs returns a copy of r that contains only the arguments that an eager client passes to the program. Such a
-// client removes the first "--". eagerArgs fails if the client would parse one of the arguments as its own option.
+// eagerArgs returns a copy of r without the first "--" in Args. An eager client does not pass that word to the program.
+// eagerArgs fails if the client would parse one of the arguments as its own option.
 func (r Ref) eagerArgs(c *command) (Ref, error) {
 	var args []string
 	for i, a := range r.Args {

@@ -13,9 +13,10 @@ import (
 // interpreter is a program that runs the file that its first argument specifies.
 type interpreter struct {
 	names []string
-	// options lists the options that do not change which code runs. An option that ends in "=" takes a value. letters
-	// contains the one-letter options of the same kind, which can be combined after a single hyphen.
+	// options lists the options that do not change which code runs. An option that ends in "=" takes a value.
 	options []string
+	// letters contains the one-letter options that do not change which code runs. They can be combined after a single
+	// hyphen.
 	letters string
 }
 
@@ -181,7 +182,7 @@ func lookup(name, dir string) (string, error) {
 func localError(ref Ref, err error) error {
 	if os.IsNotExist(err) {
 		return fail(RuntimeMissing, ref.Name, "the file does not exist",
-			"correct the path, which must be relative to the manifest's folder", err)
+			"check the path; it can be absolute or relative to the manifest's folder", err)
 	}
 	return fail(NotFound, ref.Name, "the file cannot be read", "check the file's permissions", err)
 }

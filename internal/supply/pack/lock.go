@@ -80,9 +80,9 @@ func (l *Lock) Server(agentID, alias string) *LockedServer {
 	return l.Agents[agentID].Servers[alias]
 }
 
-// Here returns the build for this machine. If an npm package was locked only on other platforms, the Build contains
-// only a list of dependencies, because npm's list is valid for all platforms. If the dependencies must be resolved
-// again, Here returns an empty Build.
+// Here returns the build for this machine's platform. If there is none, Here returns an empty Build, and the
+// dependencies must be resolved again. npm is an exception, because its list of dependencies is valid for all
+// platforms: the Build then contains the Lockfile of another platform's build.
 func (p LockedPackage) Here() Build {
 	b, here := p.Builds[platform()]
 	if !here && p.Kind == NPM {
@@ -93,7 +93,7 @@ func (p LockedPackage) Here() Build {
 	return b
 }
 
-// Want converts a locked package to a Want for this machine.
+// Want returns a [Want] that matches a locked package on this machine.
 func (l *Lock) Want(p LockedPackage) Want {
 	b := p.Here()
 	w := Want{Digest: p.Digest, Tree: b.Tree, Scripts: p.Scripts}

@@ -30,8 +30,8 @@ const (
 	bundleManifest    = "manifest.json"
 )
 
-// Download downloads the archive of a bundle and writes the archive to w. Because the caller of this package provides
-// the function, the caller decides which addresses are requested.
+// Download is a function that downloads the archive of a bundle and writes the archive to w. The caller of this package
+// provides the function, and thus decides which addresses are requested.
 type Download func(ctx context.Context, w io.Writer) error
 
 // bundle downloads, checks and unpacks a bundle. It does not read the content of the archive until the hash has been

@@ -16,9 +16,9 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// bundle is the part of a bundle's manifest.json that ambit uses. ambit runs only the entry point, and rejects a
-// bundle that needs another program or passes options to its interpreter. Other clients ask the user for the values in
-// user_config, but ambit takes these values from args and env in the agent's manifest.
+// bundle is the part of a bundle's manifest.json that ambit uses. ambit runs only the entry point. It rejects a bundle
+// whose command runs another program or contains options for the interpreter. Other clients ask the user for the values
+// in user_config, but ambit takes these values from args and env in the agent's manifest.
 type bundle struct {
 	Version string `json:"version"`
 	Server  struct {
@@ -49,7 +49,7 @@ type bundleConfig struct {
 var bundleTypes = map[string][]string{
 	"node":   {"", "node"},
 	"python": {"", "python", "python3"},
-	"binary": {""}, // parseBundle also accepts the entry point itself
+	"binary": {""}, // parseBundle also accepts the path of the entry point as the command
 }
 
 // parseBundle parses a bundle's manifest for one platform. The error lists every problem.
@@ -157,7 +157,7 @@ sys.path[:0] = [os.path.dirname(file)] + [p for p in paths.split(os.pathsep) if 
 builtins.exit = builtins.quit = sys.exit
 runpy.run_path(file, run_name="__main__")`
 
-// program sets the fields of p that are needed to start the bundle's program.
+// program stores in p the command, the arguments and the environment variables that start the bundle.
 func (b *bundle) program(p *Package, tree string, ref Ref) (err error) {
 	entry := b.entry(tree)
 	p.args, p.missingArgs = b.words(tree)
@@ -267,7 +267,8 @@ func (b *bundle) defaults(key string) (values []string, required bool) {
 		switch one := one.(type) {
 		case string:
 			if strings.Contains(one, "${") {
-				return nil, c.Required // a default with a placeholder is a path, which the user must choose
+				// A default such as ${HOME}/Desktop is ignored, because the user must choose the path.
+				return nil, c.Required
 			}
 			values = append(values, one)
 		case bool, float64:
@@ -277,8 +278,9 @@ func (b *bundle) defaults(key string) (values []string, required bool) {
 	return values, c.Required
 }
 
-// Lacks describes the required variables and arguments that the program would not get. The parameter args contains the
-// arguments for the program. The callback isSet reports whether a variable is set.
+// Lacks returns a description of each required variable that is not set and of each required argument that has no
+// value. The callback isSet reports whether a variable is set. If args is not empty, it replaces the bundle's default
+// arguments, and Lacks reports no arguments.
 func (p *Package) Lacks(args []string, isSet func(variable string) bool) []string {
 	var out []string
 	for _, name := range p.Needs {

@@ -25,12 +25,13 @@ var npmSymptoms = []symptom{
 		updateCommand),
 }
 
-// noGit is a path that cannot exist. It is passed to npm as the path of git, so that npm cannot run git. Otherwise npm
-// could clone a dependency from a git repository, and install the dependencies of the clone before it reports an error.
-// An .npmrc in the clone could then decide which code runs.
+// noGit is a path that cannot exist. It is passed to npm as the path of git, so that npm cannot run git. If npm could
+// run git, it could clone a dependency from a git repository, install the dependencies of the clone, and only then
+// report an error. An .npmrc in the clone could decide which code runs.
 const noGit = os.DevNull + "/git"
 
-// npm fetches and installs a package without running any of its code.
+// npm is the fetch method for npm packages. It downloads and installs the package with npm. It runs only the install
+// scripts of the packages in want.Scripts.
 func (f *fetch) npm(ctx context.Context) error {
 	if !npmName().MatchString(f.ref.Name) || f.ref.Version != "" && !IsExact(NPM, f.ref.Version) {
 		return fail(NotFound, f.ref.String(), "this is not an npm package with an exact version", "write name@1.2.3", nil)
@@ -47,8 +48,8 @@ func (f *fetch) npm(ctx context.Context) error {
 	// The choice of the registry is the only machine setting that is allowed to affect the installed tree. All other
 	// relevant options are therefore set on the command line, which overrides the environment and every .npmrc. If npm
 	// clones a repository and starts itself in the clone, it passes on these options, so they also override the .npmrc of
-	// the clone. Some versions of npm do not support --allow-git. With these versions, --node-options prevents an .npmrc
-	// from setting options for Node.js.
+	// the clone. The option --allow-git=none forbids cloning, but some versions of npm do not support it. The option
+	// --node-options is set so that the .npmrc of a clone cannot set options for Node.js.
 	client := func(env []string, args ...string) error {
 		argv := append([]string{npm}, args...)
 		argv = append(
@@ -106,8 +107,8 @@ func (f *fetch) npm(ctx context.Context) error {
 }
 
 // npmProject writes an npm project that depends only on the downloaded archive. It returns the npm command that
-// installs the project. If there is a list of dependencies, the command is "ci", which follows the list exactly.
-// Otherwise the command is "install".
+// installs the project: "install" if want.Dependencies is nil, and "ci" if it is not nil. The command "ci" installs
+// exactly the listed dependencies.
 func (f *fetch) npmProject(dir string) (command string, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", storeFailed(dir, "the folder could not be created", err)
@@ -168,7 +169,7 @@ func (f *fetch) npmScripts(dir string, client func([]string, ...string) error) e
 	for _, name := range f.want.Scripts {
 		if !npmName().MatchString(name) || !anyNamed(deps, name) {
 			return fail(NotFound, name, "--allow-scripts lists this package, but "+f.ref.String()+" does not depend on it",
-				"specify a package in the dependency tree", nil)
+				"correct the name, or remove the package from --allow-scripts", nil)
 		}
 	}
 	home := filepath.Join(dir, "home")

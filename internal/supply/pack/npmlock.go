@@ -28,7 +28,7 @@ type npmDependency struct {
 	Dependencies         map[string]string `json:"dependencies,omitempty"`
 	OptionalDependencies map[string]string `json:"optionalDependencies,omitempty"`
 	PeerDependencies     map[string]string `json:"peerDependencies,omitempty"`
-	// These fields can have several JSON types. They are kept unchanged.
+	// The JSON type of these fields varies, so ambit keeps their JSON text.
 	PeerDependenciesMeta json.RawMessage `json:"peerDependenciesMeta,omitempty"`
 	BundleDependencies   json.RawMessage `json:"bundleDependencies,omitempty"`
 	Bin                  json.RawMessage `json:"bin,omitempty"`

@@ -14,8 +14,8 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// pipSymptoms lists the known causes of pip's failures. The symptom of a missing version is last, because pip also
-// reports a missing version if the index is unreachable.
+// pipSymptoms lists the known causes of pip's failures. The first match is used. The entry with
+// the code NotFound is last, because pip also prints its texts if the index is unreachable.
 var pipSymptoms = []symptom{
 	newSymptom(RuntimeMissing, "No module named pip",
 		"install pip for this Python (on Debian, run: apt-get install python3-pip)", none),
@@ -32,11 +32,11 @@ var pipSymptoms = []symptom{
 // notBuilt is the error message that pip gets when it tries to start another program.
 const notBuilt = "this would run the code of a package"
 
-// runPip is a Python program that runs pip and prevents it from starting other programs. pip does not need other
-// programs to download wheels from an index. The option --only-binary is not enough, because it does not apply to
-// dependencies with a URL. pip would clone and build such a dependency, and the build would run its code. The hook
-// allows two exceptions: pip can run programs to find out the version of musl or macOS, and to get a password from
-// keyring.
+// runPip is a Python program that runs pip. Its audit hook prevents pip from starting other programs, with two
+// exceptions: pip can start programs to find out the version of musl or macOS, and to get a password from keyring. To
+// download wheels from an index, pip needs no other programs. The option --only-binary is not enough, because it does
+// not apply to dependencies with a URL. pip would clone and build such a dependency, and the build would run the
+// dependency's code.
 const runPip = `import os, runpy, sys
 def hook(event, args):
     if event == "subprocess.Popen":
@@ -76,8 +76,8 @@ func findPython(ctx context.Context, asked, version string) (file, got string, e
 		"install Python and pip (on Debian, run: apt-get install python3 python3-pip)", nil)
 }
 
-// python downloads wheels with pip and unpacks them. It accepts only wheels, because no code runs when a wheel is
-// unpacked.
+// python is the fetch method for Python packages. It downloads wheels with pip and unpacks them. It accepts only
+// wheels, because no code runs when a wheel is unpacked.
 func (f *fetch) python(ctx context.Context) error {
 	if m := pypiSpec().FindStringSubmatch(f.ref.Name); m == nil || m[1] != f.ref.Name || f.ref.Version != "" &&
 		!IsExact(PyPI, f.ref.Version) {

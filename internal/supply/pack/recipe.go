@@ -8,7 +8,8 @@ type Recipe struct {
 	Kind    Kind   `json:"kind"`
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
-	// Digest is the digest of the published package. It is empty if the digest is unknown until the package is fetched.
+	// Digest is the digest of the published package. It is empty if the digest is not known before the package is
+	// fetched.
 	Digest string            `json:"digest,omitempty"`
 	Args   []string          `json:"args,omitempty"`
 	Env    map[string]string `json:"env,omitempty"`

@@ -51,7 +51,7 @@ type Ref struct {
 	// Args lists the arguments of the program itself.
 	Args []string
 
-	// spec is the index of the argument that contains the package.
+	// spec is the index of the server's argument that names the package.
 	spec int
 }
 
@@ -120,8 +120,8 @@ type command struct {
 	off int
 }
 
-// identify parses the command with the family to which the command belongs. If there is no such family, it calls
-// identifyLocal.
+// identify finds the family that contains the command, and parses the command with the rules of this family. If no
+// family contains the command, identify fails for "cmd /c" and calls identifyLocal for any other command.
 func (c *command) identify() (Ref, error) {
 	// On Windows, scripts are started with "cmd /c".
 	if c.program() == "cmd" && len(c.argv) > 2 && strings.EqualFold(c.argv[1], "/c") {
@@ -156,7 +156,7 @@ func (c *command) program() string {
 	return name
 }
 
-// next returns at most n words after the program.
+// next returns the n words after the program, or fewer if the command ends before that.
 func (c *command) next(n int) []string {
 	from := min(c.off+1, len(c.argv))
 	return c.argv[from:min(from+n, len(c.argv))]

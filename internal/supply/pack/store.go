@@ -250,8 +250,8 @@ func (f *fetch) place(tree string) error {
 }
 
 // resolvedMarker returns the path of a marker file for a stored package. The marker exists if the dependencies of the
-// package were resolved on this machine. Without the marker, the dependencies come from a lock file. Open then returns
-// the package only to a caller with the same lock file, because the digest of the archive does not cover the
+// package were resolved on this machine. If there is no marker, the dependencies come from a lock file. To open such an
+// npm or Python package, the caller must set want.Tree or want.Dependencies, because want.Digest does not cover the
 // dependencies.
 func (s *Store) resolvedMarker(folder string) string {
 	return filepath.Join(s.Dir, "chosen", filepath.Base(s.platformDir()), folder)

@@ -33,7 +33,7 @@ import (
 // entry is one line of a listing.
 type entry struct {
 	path string // relative to the root, with slashes
-	mark string // d, f, x, l, or a file mode, which no listing contains
+	mark string // d, f, x or l; in a scan, it can also be a file mode
 	// detail is the hash of a file or the target of a link.
 	detail string
 	err    error
@@ -83,7 +83,7 @@ func scan(root string) ([]entry, error) {
 		if p == root {
 			return nil
 		}
-		if err != nil { // p is an unreadable folder, whose entry was added last
+		if err != nil { // p is an unreadable folder; its entry is the last in the list
 			list[len(list)-1].err = err
 			return nil
 		}
@@ -177,8 +177,8 @@ const (
 
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// modeMark returns the mark of a file or folder. If seal() never sets the mode, the mark is the mode itself. Windows
-// does not have the modes that seal() sets, so modeMark accepts every mode there.
+// modeMark returns the mark of a file or folder with the mode m. If m is not one of the modes that seal() sets, the
+// mark is m itself. Windows does not have the modes that seal() sets, so modeMark accepts every mode there.
 func modeMark(m fs.FileMode) string {
 	bits := m & modeBits
 	switch {

@@ -10,8 +10,8 @@ import (
 	"github.com/ambit-run/ambit/tooluri"
 )
 
-// lazy returns a function that compiles a regular expression when it is first called, because most runs of ambit need
-// none of these expressions.
+// lazy returns a function that returns a compiled regular expression. The expression is compiled at the first call,
+// because most runs of ambit need none of these expressions.
 func lazy(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }

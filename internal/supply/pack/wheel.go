@@ -21,8 +21,8 @@ import (
 // maxUnpacked limits the total unpacked size of all wheels of a package, in bytes.
 const maxUnpacked = 8 << 30
 
-// unpackAll unpacks the wheels in dir into the tree, in the order of their names. The package's own wheel comes last.
-// If two wheels contain the same file, the later wheel overwrites the file.
+// unpackAll unpacks the wheels in dir into the tree. It unpacks the dependencies first, sorted by file name, and then
+// the package's own wheel. If two wheels contain the same file, the later wheel overwrites the file.
 func (f *fetch) unpackAll(dir, own string) error {
 	wheels, err := filepath.Glob(filepath.Join(dir, "*.whl"))
 	if err != nil {
@@ -114,8 +114,8 @@ func extract(root *os.Root, f *zip.File, name string) error {
 }
 
 // launch is a Python program that runs an entry point of a tree. Its arguments are the tree, the module, the attribute
-// and the program's name. Python runs with the options -I and -S, so that it can import only from the tree and the
-// standard library, but not packages that are installed on the machine.
+// and the program's name. Python runs with the options -I and -S. It can therefore import modules of the tree and of
+// the standard library, but no packages that are installed on the machine.
 const launch = `import builtins, sys
 from importlib import import_module
 _, tree, module, attribute, name = sys.argv[:5]

@@ -38,8 +38,8 @@ func (p *Package) checkBundle() error {
 // opener opens a package. If necessary, it fetches the package first.
 type opener = func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error)
 
-// bundle returns an opener for a bundle. If the store does not contain the bundle, the opener downloads it, unless
-// r.Client is nil.
+// bundle returns an opener for a bundle. If the store does not contain the bundle, the opener downloads it. If r.Client
+// is nil, the opener returns an error instead of downloading the bundle.
 func (r *Resolver) bundle(id string, recipe Recipe) opener {
 	return func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error) {
 		if r.Client != nil {
@@ -87,8 +87,8 @@ func (c *Client) download(ctx context.Context, host, address string, w io.Writer
 	return fmt.Errorf("the download was redirected more than %d times", maxRedirects)
 }
 
-// fetch requests one address. If the address belongs to the registry h, fetch uses the client that is configured for
-// h. Otherwise fetch uses the client for public addresses.
+// fetch requests one address. For an address of the registry h, it uses the client that is configured for h. For every
+// other address, it uses the client for public addresses.
 func (c *Client) fetch(ctx context.Context, h Host, at *url.URL) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {

@@ -34,7 +34,7 @@ const (
 	maxBytes   = 2 * maxBody // bytes of all pages
 	maxPages   = 100
 	maxEntries = 10_000
-	maxTokens  = 250_000 // JSON tokens on all pages; three bytes of JSON can take up hundreds of bytes of memory
+	maxTokens  = 250_000 // JSON tokens of all pages; limits memory, because two tokens can need hundreds of bytes
 	pageSize   = 100
 	askTimeout = 10 * time.Second
 )
@@ -57,7 +57,7 @@ var (
 	localClient  = egress.New(egress.Switches{LoopbackHTTP: true})
 )
 
-// privateClient sends requests to registries in a private network, which the egress clients would reject.
+// privateClient sends requests to registries in a private network. The other two clients reject private addresses.
 var privateClient = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	Transport:     &http.Transport{Proxy: nil, TLSHandshakeTimeout: askTimeout, MaxResponseHeaderBytes: 64 << 10},
@@ -178,7 +178,7 @@ func (b *budget) take(body []byte) error {
 	}
 	for d := json.NewDecoder(bytes.NewReader(body)); ; b.tokens-- {
 		if _, err := d.Token(); err != nil {
-			return nil // the end of the page, or invalid JSON, which the caller reports
+			return nil // the page has ended, or its JSON is invalid; the caller reports invalid JSON
 		}
 		if b.tokens == 0 {
 			return fmt.Errorf("%w: the answer has more than %d JSON tokens", ErrUnreachable, maxTokens)

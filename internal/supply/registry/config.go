@@ -35,7 +35,7 @@ type Host struct {
 //	[server."registry.openmcp.org/filesystem"]
 //	work = "/home/me/project"
 type Settings struct {
-	// Work is the path of the work folder, which replaces {work} in arguments and variables.
+	// Work is the path of the work folder. This path replaces {work} in arguments and variables.
 	Work string `toml:"work"`
 	// Args replaces the server's default arguments.
 	Args []string `toml:"args"`

@@ -20,8 +20,8 @@ type pinned struct {
 }
 
 // Pin pins the package of f if it is an npm or Python package for which the registry provides no hash. The package then
-// runs from the store, without install scripts, and must match the content that this machine fetched first. For all
-// other packages, Pin does nothing.
+// runs from the store, without install scripts. Its content must be the same as when this machine first fetched the
+// package. For all other packages, Pin does nothing.
 func Pin(ctx context.Context, h home.Home, f *Found, progress pack.Progress) error {
 	kind := f.Recipe.Kind
 	if !f.Server.Placeholder || kind != pack.NPM && kind != pack.PyPI {

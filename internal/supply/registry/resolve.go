@@ -143,7 +143,8 @@ func (r *Resolver) One(ctx context.Context, a *agent.Agent, name string, q agent
 		f.Tools, f.Definitions = r.lastTools(q.Server, f.Recipe)
 	}
 	if len(f.Tools) == 0 {
-		f.Tools = r.catalogueTools(q.Server) // the names are enough to explain why a call is rejected
+		// The catalogue has no tool definitions. If a call is rejected, the tool's name is enough to explain why.
+		f.Tools = r.catalogueTools(q.Server)
 	}
 	return f
 }
@@ -200,7 +201,7 @@ func RecipeOf(e *catalog.Entry) Recipe {
 	}
 }
 
-// applySettings sets f.Server. It applies the user's settings to the recipe, unless the recipe is untrusted.
+// applySettings derives f.Server from the recipe and the user's settings. If f is untrusted, it ignores the settings.
 func (r *Resolver) applySettings(f *Found, name string) {
 	id := f.Requirement.Server
 	var set Settings

@@ -77,8 +77,8 @@ func Class(a agent.Annotations) agent.SideEffect {
 }
 
 // definitionsFile returns the path of the file that stores the tool definitions of a server. The file is written after
-// the server has been verified. The gateway uses the stored definitions until the server starts again, and then
-// compares the server's tools with them.
+// the server has been verified. The gateway uses the stored definitions until the server has been started and verified
+// again.
 func (r *Resolver) definitionsFile(id string, recipe Recipe) string {
 	key, err := json.Marshal(struct {
 		ID     string

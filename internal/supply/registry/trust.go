@@ -42,10 +42,10 @@ func extrasOf(recipe Recipe, p pack.LockedPackage) lockedExtras {
 	return l
 }
 
-// trustFile returns the path of a marker file. The marker exists if the recipe was resolved for id on this machine, or
-// was locked on this machine with the given extras. For a bundle, the path depends on the version and the digest,
-// because only the digest identifies a bundle. For other kinds, it depends on neither, because a lock file is allowed
-// to choose both.
+// trustFile returns the path of a marker file. If there are no extras, the file records that id was resolved to the
+// recipe on this machine. If there are extras, the file records that the recipe was locked with them on this machine.
+// For a bundle, the path depends on the version and the digest, because only the digest identifies a bundle. For other
+// kinds, the path does not depend on them, because a lock file is allowed to choose the version and the digest.
 func (r *Resolver) trustFile(id string, recipe Recipe, with lockedExtras) string {
 	if recipe.Kind != pack.MCPB {
 		recipe.Version, recipe.Digest = "", ""
@@ -122,7 +122,7 @@ func (r *Resolver) trusted(ctx context.Context, f *Found, with lockedExtras) boo
 
 // distrust marks a locked recipe or its dependencies as untrusted.
 func (r *Resolver) distrust(f *Found, with lockedExtras) {
-	if f.Recipe.Kind != pack.Remote { // a remote server has headers instead of variables
+	if f.Recipe.Kind != pack.Remote { // for a remote server, Env contains headers
 		if err := checkVariables(f.Recipe.Env); err != nil {
 			f.Recipe = Recipe{}
 			f.Problem = fmt.Errorf("the entry in the lock file is rejected: %w; to update it, run: ambit lock --update", err)

@@ -101,7 +101,7 @@ func inspect(ctx context.Context, files Files, declared *agent.Skills, tools []s
 	return b, r.problems, nil
 }
 
-// skillFiles returns the files of a code bundle that are skills listed in the manifest.
+// skillFiles returns the skill files of a code bundle. It omits skills that the manifest does not list.
 func skillFiles(files []File, declared *agent.Skills) []File {
 	return slices.DeleteFunc(slices.Clone(files), func(f File) bool {
 		id := idOf(f.Path)
@@ -142,7 +142,7 @@ func (r *reader) choose(listed []File) []File {
 		switch {
 		case f.Refused != "":
 			r.refuse(ruleFile, diag.Printable(f.Path), f.Refused,
-				"remove the file: a bundle can contain only regular files, and no links to files outside the bundle")
+				"remove the file: a bundle can contain only regular files, folders, and links to targets in the bundle")
 		case !holds:
 		case f.Size > maxDocument:
 			r.refuse(ruleFile, f.Path, fmt.Sprintf("the file has %d bytes; the limit is %d", f.Size, maxDocument),
@@ -177,8 +177,8 @@ func IDs(files []File) map[string]string {
 	return ids
 }
 
-// within reports whether a file is in one of the folders, at any depth. Every file in the folder of an Agent Skill
-// belongs to that skill, even a file that is named like a rule.
+// within reports whether a file is in one of the folders, at any depth. IDs calls it with the folders of Agent Skills.
+// A file in such a folder belongs to the Agent Skill, even if its name matches another format, such as a Cursor rule.
 func within(folders map[string]bool, file string) bool {
 	for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
 		if folders[dir] {

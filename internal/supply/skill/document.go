@@ -91,8 +91,8 @@ const (
 	agentsFile = "AGENTS.md"
 )
 
-// under reports whether a folder is a rules folder or is inside one. The path of a rules folder ends in the second
-// argument, such as .windsurf/rules.
+// under reports whether a folder is a rules folder or is inside one. The parameter rules contains the last elements of
+// a rules folder's path, such as .windsurf/rules.
 func under(folder, rules string) bool {
 	return strings.Contains("/"+folder+"/", "/"+rules+"/")
 }
@@ -281,7 +281,7 @@ func (d *Document) agentSkill(m *frontmatter, note report) {
 	}
 }
 
-// tagsOf returns the tags in the field metadata.tags, which are separated by commas.
+// tagsOf splits the field metadata.tags at the commas and returns the tags.
 func tagsOf(m *frontmatter) []string {
 	v := m.field("metadata")
 	if v == nil {

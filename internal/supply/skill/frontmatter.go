@@ -30,8 +30,8 @@ type field struct {
 	items []entry
 }
 
-// entry is an item of a list or a key-value pair of a mapping. An item of a list has no key. If the value of a pair is
-// a list, text contains the strings in the list, separated by commas. If the value is a mapping, text is empty.
+// entry is an item of a list or a key-value pair of a mapping. The key of a list item is empty. The text is the item,
+// or the value of the pair, as a string: a list becomes its strings, separated by commas, and a mapping becomes "".
 type entry struct {
 	key, text string
 	line      int
@@ -102,7 +102,7 @@ func readFrontmatter(all string, note report) frontmatter {
 	return f
 }
 
-// matter parses the front matter of a file. Its lines include the first "---", so that line numbers are the same as in
+// matter parses the front matter of a file. It keeps the opening line "---", so that line numbers are the same as in
 // the file.
 type matter struct {
 	lines  []string
@@ -116,7 +116,7 @@ func (m *matter) read() []field {
 		return nil
 	}
 	for i, l := range m.lines {
-		// YAML treats these characters as line breaks or ignores them, but editors do not.
+		// YAML treats these characters as line breaks or ignores them. For an editor, they are part of the line.
 		if strings.ContainsAny(l, "\u0085\u2028\u2029\ufeff") {
 			m.report(i+1, false, "remove the character",
 				"the line contains an invisible character that YAML and editors interpret differently")
@@ -207,8 +207,8 @@ func (m *matter) parse() *yaml.Node {
 // unquotedLine matches a line that contains a key and a string without quotes.
 var unquotedLine = regexp.MustCompile("^( *(?:- )?[A-Za-z0-9_./-]+: +)([^\\s'\"\\[\\]{}|>&*!%@`#,?-].*)$")
 
-// quote puts the string in the given line in quotes and reports a warning. It returns false if the line contains no
-// string with a colon.
+// quote adds the missing quotes to the string on a line and reports a warning. If the line contains no unquoted string
+// with a colon, quote returns false.
 func (m *matter) quote(line int) bool {
 	at := unquotedLine.FindStringSubmatch(m.lines[line-1])
 	if at == nil {
@@ -252,8 +252,8 @@ func quoteGlobs(line string) string {
 	})
 }
 
-// isPlain returns false if a node contains an anchor, alias or tag. It then also reports a problem, because a value
-// could differ from the text that a reader sees.
+// isPlain reports a problem and returns false if a node contains an anchor, alias or tag. With these, a parsed value
+// can differ from the text in the file.
 func (m *matter) isPlain(n *yaml.Node) bool {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" || n.Style&yaml.TaggedStyle != 0 {
 		m.report(n.Line, false, "write the value itself, or put the string in quotes",

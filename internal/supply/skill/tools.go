@@ -16,7 +16,7 @@ import (
 // Tools is the set of tools that a skill allows.
 type Tools struct {
 	name string
-	// constrained is true if the skill has a §TOOLS section. Otherwise all tools are allowed.
+	// constrained is true if the skill has a §TOOLS section. A skill without this section allows all tools.
 	constrained bool
 	uris        map[string]bool
 }

@@ -2,9 +2,10 @@
 //
 // The directory at the end of an archive lists the entries. The package archive/zip reads the whole directory before
 // the caller can count the entries, and each entry takes at least 46 bytes in the archive and several times as much in
-// memory. The archive declares the directory size and the number of entries, but these values do not limit how much is
-// read: archive/zip reads until it finds something that is not an entry, and compares only the low 16 bits of the
-// number of entries. This package therefore limits the number of bytes that archive/zip can read.
+// memory. The archive declares the directory size and the number of entries, but these values do not limit how much
+// archive/zip reads. It reads entries until it finds something else. Only then does it compare the number of entries
+// with the declared number, and it compares only the low 16 bits. This package therefore limits the number of bytes
+// that archive/zip can read.
 package unzip
 
 import (
@@ -52,7 +53,7 @@ func newReader(r io.ReaderAt, size, most int64) (*zip.Reader, error) {
 type directory struct {
 	from   io.ReaderAt
 	left   int64 // the number of bytes that can still be read
-	parsed bool  // whether the directory has been parsed, after which there is no limit
+	parsed bool  // true if the directory has been parsed; reads are then unlimited
 }
 
 func (d *directory) ReadAt(p []byte, at int64) (int, error) {
@@ -123,8 +124,8 @@ func Extract(root *os.Root, f *zip.File, name string) error {
 // for a folder.
 type Names map[string]bool
 
-// Claim adds the file with the given path and its parent folders. It returns false if the path is already used, or if
-// the path of a parent folder is already used by a file.
+// Claim adds the path of a file and the paths of its parent folders. It returns false if the file's path is already
+// used, or if the path of a parent folder is already used by a file.
 func (n Names) Claim(name string) bool {
 	folded := strings.ToLower(norm.NFC.String(name))
 	if _, taken := n[folded]; taken {

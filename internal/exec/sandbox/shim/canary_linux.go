@@ -172,7 +172,7 @@ func tryMemory() error {
 	// The kernel may kill the process with a delay.
 	time.Sleep(100 * time.Millisecond)
 	runtime.KeepAlive(held)
-	return mechanismError("cgroup memory", fmt.Errorf("%d MiB could be allocated", len(held)))
+	return mechanismError("cgroup memory", fmt.Errorf("the limit is not enforced: %d MiB were allocated", len(held)))
 }
 
 func tryDisk() error {

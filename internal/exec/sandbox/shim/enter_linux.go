@@ -27,8 +27,8 @@ func init() {
 	default:
 		return
 	}
-	// The settings that a role changes apply only to the current thread. The same thread must therefore execute
-	// bubblewrap, gVisor or the program, which inherits the settings.
+	// A role changes settings of the current thread only. Bubblewrap, gVisor or the program inherits these settings
+	// only if the same thread executes it.
 	runtime.LockOSThread()
 	switch os.Args[1] {
 	case Enter:
@@ -117,9 +117,9 @@ func enter() error {
 	return mechanismError(what, syscall.Exec(p.Exec[0], p.Exec, env))
 }
 
-// setUser drops root privileges for the current thread only. The same thread later executes the next program. The
-// functions in package syscall would stop and change all threads. On a busy machine, that takes longer than
-// everything else that this role does.
+// setUser drops root privileges for the current thread only, because the same thread executes the next program. The
+// functions in package syscall would stop all threads and change each of them. On a busy machine, that would take
+// longer than the rest of this role's work.
 func setUser(user int) error {
 	id := uintptr(user)
 	for _, c := range [][4]uintptr{
@@ -134,8 +134,8 @@ func setUser(user int) error {
 	return nil
 }
 
-// stage mounts each path in StageDir with a bind mount, so that an unprivileged user can reach it. The original path
-// may be in a folder that the user cannot enter, such as root's home.
+// stage bind-mounts the given paths at new paths in StageDir, so that an unprivileged user can reach them. An original
+// path may be in a folder that the user cannot enter, such as root's home.
 func stage(paths []string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err

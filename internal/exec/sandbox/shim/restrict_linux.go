@@ -160,7 +160,7 @@ func limits(p *Plan) error {
 // minLandlock is the first version of Landlock that controls moving files between folders.
 const minLandlock = 2
 
-var errOldLandlock = errors.New("the kernel has no Landlock, or a version that is too old; " +
+var errOldLandlock = errors.New("the kernel does not support Landlock, or its Landlock version is too old; " +
 	"Linux 5.19 or newer is required")
 
 // These are access rights of Landlock. Rights that the kernel does not know are removed later, in confine.

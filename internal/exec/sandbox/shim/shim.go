@@ -58,7 +58,7 @@ type Plan struct {
 	Join []string
 	// User is the id of the user that executes Exec. 0 means the current user.
 	User int
-	// Stage lists paths that the user may not have permission to reach. Stage[i] is mounted at StagePath(i).
+	// Stage lists paths that the user may be unable to reach. Stage[i] is mounted at StagePath(i).
 	Stage []string
 	// Exec is the command that the role [Enter] executes: bubblewrap or gVisor.
 	Exec []string
@@ -92,7 +92,7 @@ type Order struct {
 const MaxOrder = 1 << 24
 
 // Go is ambit's answer to [Restricted]. It tells the shim that the order has been written. It also proves that ambit
-// was still running after the shim sent Restricted. If ambit exits after that point, the kernel kills the sandbox.
+// was still running when all restrictions were in force. If ambit exits later, the kernel kills the sandbox.
 const Go = "go"
 
 // StageDir is the folder for staged paths in the run's own mount namespace.

@@ -45,7 +45,7 @@ const (
 	maxPattern  = 4 << 10 // bytes of one expression
 	maxProgram  = 20_000  // instructions of one expression
 	maxPrograms = 200_000 // instructions of all expressions
-	maxReach    = 2 << 10 // bytes of one match; patterns with longer matches are matched against the whole text
+	maxReach    = 2 << 10 // bytes of one match; a pattern with longer matches is searched for in the whole text
 	maxDepth    = 2
 	maxWordSize = 12
 
@@ -75,12 +75,13 @@ type pattern struct {
 	wordFirst, boundary bool
 	// unanchored returns the expression without the anchor. It is used if staysInReach returns false.
 	unanchored func() *regexp.Regexp
-	// later is a set of words. Every match contains one of them after its first word. The set is nil if there are no
-	// such words.
+	// later is a set of words. A text can match only if one of these words follows the word at the start of the match.
+	// The set is nil if there are no such words.
 	later *literal.Set
 }
 
-// Hit is a match. Pattern is the name of the pattern. View is the reading that matched, such as [Decoded].
+// Hit is a match. Pattern is the name of the pattern. View is the form of the text in which the pattern matched, such
+// as [Decoded].
 type Hit struct{ Pattern, View string }
 
 // The readings of a text.
@@ -219,8 +220,9 @@ func (l *List) Find(text []byte) (Hit, bool) {
 	return s.matchReadings(text, AsIs, 0)
 }
 
-// matchReadings matches all readings of a text. If the text is the result of decoding, reading is [Decoded] and depth
-// is the number of decoding steps.
+// matchReadings matches the patterns against all readings of a text. The package comment lists the readings. The
+// parameter reading is [Decoded] if the text was decoded, and [AsIs] if not. The parameter depth is the number of
+// decoding steps.
 func (s *scan) matchReadings(text []byte, reading string, depth int) (Hit, bool) {
 	if h, ok := s.matchText(text, reading); ok {
 		return h, true
@@ -297,8 +299,9 @@ func nextEscaped(text []byte, at int) (start, end int) {
 	}
 }
 
-// matchText matches a text unchanged, and then with white space collapsed. The second match is needed only for patterns
-// that are matched against the whole text. For all other patterns, matchOnce already collapses white space.
+// matchText first matches the text as it is. If nothing matches, it can collapse white space and try again. The second
+// attempt is needed only for patterns without required words or without a length limit. For other patterns, matchAround
+// collapses the white space near the word.
 func (s *scan) matchText(text []byte, reading string) (Hit, bool) {
 	h, near, ok := s.matchOnce(text, reading)
 	if ok || !near && len(s.wordless) == 0 {
@@ -311,8 +314,8 @@ func (s *scan) matchText(text []byte, reading string) (Hit, bool) {
 	return h, ok
 }
 
-// matchOnce matches a text against all patterns in one pass. The second result reports whether a pattern had to be
-// matched against the whole text.
+// matchOnce matches a text against all patterns in one pass. If there is no match, the second result reports whether
+// the text contains a word of a pattern without a length limit.
 func (s *scan) matchOnce(text []byte, reading string) (h Hit, near, ok bool) {
 	for _, p := range s.wordless {
 		if p.regex.Match(text) {
@@ -351,7 +354,8 @@ func (s *scan) staysInReach(p *pattern, text []byte) bool {
 	return true
 }
 
-// matchAround matches a pattern against the text around one of its words. The word has the given end offset and size.
+// matchAround matches a pattern against the text around a word of the pattern. The search found the word, or the
+// first bytes of a long word, at text[end-size:end].
 func (s *scan) matchAround(p *pattern, text []byte, end, size int, reading string) (Hit, bool) {
 	if s.done[p.index] == wholeText {
 		return Hit{}, false
@@ -392,7 +396,8 @@ func (s *scan) matchAround(p *pattern, text []byte, end, size int, reading strin
 	return s.matchPart(p, near, reading)
 }
 
-// matchAt matches a pattern whose matches begin with a word. The word was found at offset start.
+// matchAt matches a pattern against the text at offset start. It is called only if wordFirst is set and one of the
+// pattern's words was found at start.
 func (s *scan) matchAt(p *pattern, text []byte, start int, reading string) (Hit, bool) {
 	if p.boundary && start > 0 && wordByte(text[start-1]) {
 		return Hit{}, false

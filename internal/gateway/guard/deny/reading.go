@@ -81,7 +81,8 @@ var white = [256]bool{' ': true, '\t': true, '\n': true, '\v': true, '\f': true,
 const minSpaced = 8
 
 // nextSpaced returns the start of the next run of spaced letters, such as "i g n o r e". It returns -1 if there is
-// none. A run has more than minSpaced bytes, so nextSpaced checks only two adjacent offsets in every minSpaced bytes.
+// none. A run of minSpaced letters has almost twice as many bytes, so nextSpaced moves in steps of minSpaced bytes. At
+// each step it checks two adjacent offsets, because every second byte of a run is a separator.
 func nextSpaced(text []byte, at int) int {
 	for i := at; i+4 < len(text); i += minSpaced {
 		for _, j := range [2]int{i, i + 1} {

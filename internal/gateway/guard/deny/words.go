@@ -74,7 +74,7 @@ func firstWords(re *syntax.Regexp) (first []string, word bool) {
 	}
 	for i, w := range first {
 		if w == "" || word && !wordByte(w[0]) {
-			return nil, word // before a sign, \b requires a preceding word character
+			return nil, word // if w begins with a sign, \b matches only after a word character
 		}
 		// White space can be written in many ways, so search only for the part before it.
 		if space := strings.IndexFunc(w, unicode.IsSpace); space >= 0 {
@@ -266,7 +266,7 @@ func hasAnchor(re *syntax.Regexp) bool {
 type class [256]bool
 
 // maxRun is the length that maxWidth assumes for an unlimited repetition of a class. The method hasShortRuns checks
-// that a text has no longer run.
+// that no run in a text is longer.
 const maxRun = 128
 
 // maxSpaces is the length that maxWidth assumes for an unlimited repetition of white space. Longer runs are collapsed
@@ -367,8 +367,8 @@ func classOf(re *syntax.Regexp) *class {
 	return &c
 }
 
-// hasShortRuns reports whether every run of the class in text has at most maxRun bytes. Every longer run contains the
-// last byte of a block of maxRun bytes, so hasShortRuns looks for runs only around these bytes.
+// hasShortRuns reports whether every run of the class in text has at most maxRun bytes. It looks for runs only around
+// every maxRun-th byte of the text, because each longer run contains at least one of these bytes.
 func (c *class) hasShortRuns(text []byte) bool {
 	for i := maxRun - 1; i < len(text); i += maxRun {
 		if !c[text[i]] {

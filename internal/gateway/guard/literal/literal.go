@@ -15,8 +15,8 @@ import "errors"
 type Set struct {
 	class [256]uint8
 	shift uint
-	// next[state|class] is the state that follows after a byte of that class. A state is the index of its row in next. If
-	// a word ends in the state, the state also includes the bit s.hit.
+	// next[state|class] is the state after a byte of that class. The number of a state is the index at which its row
+	// begins in next. The number includes the bit s.hit if a word ends in the state.
 	next  []uint32
 	hit   uint32
 	words [][]uint16 // the words that end in each state whose hit bit is set
@@ -36,8 +36,8 @@ var ErrTooMany = errors.New("literal: too many words")
 // maxStates limits the size of the table to a few megabytes.
 const maxStates = 1 << 15
 
-// New compiles a set of words. The search compares at most the first maxLen bytes of each word, or fewer if the table
-// would become too large. A group is a string of bytes that the search treats as equal.
+// New compiles a set of words. The search compares only the first maxLen bytes of each word, and even fewer if the
+// table would become too large. The search treats all bytes of a group as equal.
 func New(words []string, maxLen int, groups ...string) (*Set, error) {
 	longest := 0
 	for _, w := range words {
@@ -97,7 +97,8 @@ func (s *Set) assignClasses(words []string, maxLen int, groups []string) (folded
 		}
 	}
 	for c, to := range canon {
-		// Apply canon twice. The first step can map a letter to lower case, and the second step to the first byte of a group.
+		// Apply canon twice. The first step can map a letter to lower case. The second step can then map the lower-case
+		// letter to the first byte of its group.
 		s.class[c] = s.class[canon[to]]
 	}
 	for 1<<s.shift < classes {

@@ -163,8 +163,8 @@ func esNIE(s []byte) bool {
 	return nifLetters[n%23] == s[8]
 }
 
-// itCF checks an Italian codice fiscale. Letters can replace some of its digits, which happens if two people would
-// otherwise have the same code.
+// itCF checks an Italian codice fiscale. Letters can replace some of its digits, so that no two people have the same
+// code.
 func itCF(s []byte) bool {
 	const odd = "\x01\x00\x05\x07\x09\x0d\x0f\x11\x13\x15\x02\x04\x12\x14\x0b\x03\x06\x08\x0c\x0e\x10\x0a\x16\x19\x18\x17"
 	if !itForm(s) {

@@ -196,6 +196,6 @@ func (s *search) emailAt(i int) int {
 	return s.found(Email, a, b)
 }
 
-// reserved contains top-level domains that RFC 2606 or private networks use. They are not in the public suffix list,
-// but people use them in addresses.
+// reserved contains the top-level domains that RFC 2606 reserves, and some that are common in private networks. They
+// are not in the public suffix list, but people use them in addresses.
 const reserved = " test example invalid localhost local internal corp lan home "

@@ -247,9 +247,9 @@ func (s *search) isBare(n *id, groups []group) bool {
 	return false
 }
 
-// hasLayout reports whether the groups have the layout in form, such as 3-2-4. The digits are the lengths of the
-// groups. A dash stands for any separator, but all dashes must stand for the same separator. Any other separator must
-// match exactly.
+// hasLayout reports whether the groups have the layout in form, such as 3-2-4. Each digit in form is the length of a
+// group. A dash in form matches any separator, but all dashes must match the same one. Every other separator in form
+// matches only itself.
 func (s *search) hasLayout(groups []group, form string) bool {
 	if len(groups) != (len(form)+1)/2 {
 		return false

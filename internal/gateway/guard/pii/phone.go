@@ -96,7 +96,8 @@ func (r *region) accepts(digits string) bool {
 	return r.valid(digits[loc[1]:])
 }
 
-// braces replaces $1 with ${1}. Otherwise a digit after $1 would become part of the group number.
+// braces adds braces to the group numbers in a template: $1 becomes ${1}. Without braces, a digit after $1 would become
+// part of the group number.
 func braces(template string) string {
 	var b []byte
 	for i := 0; i < len(template); i++ {

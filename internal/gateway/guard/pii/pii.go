@@ -135,7 +135,8 @@ var signs = func() (t [256]uint8) {
 	return t
 }()
 
-// nextSignal returns the offset of the next byte that can indicate personal data, at or after offset i.
+// nextSignal searches text from offset i for a byte that can indicate personal data. It returns the offset of this
+// byte, or len(text) if there is none.
 func nextSignal(text []byte, i int) int {
 	for i+4 <= len(text) {
 		if signs[text[i]]|signs[text[i+1]]|signs[text[i+2]]|signs[text[i+3]] != 0 {

@@ -48,7 +48,8 @@ type Engine struct {
 	scratch sync.Pool
 }
 
-// place identifies a shape of a rule. The zero place marks a word that begins an invisible character, not a secret.
+// place identifies a shape of a rule. The zero place has no rule: its word can be the beginning of an invisible
+// character.
 type place struct {
 	rule  *rule
 	index int // index of the rule

@@ -35,8 +35,8 @@ type form struct {
 	fold bool // upper and lower case are equal
 }
 
-// The minimum length of a value, and of a part or an encoding of a value. Shorter strings also occur in many harmless
-// texts.
+// minKnown is the minimum length of a value. minFragment is the minimum length of its hex and base64 encodings, and of
+// a secret nested in it. Shorter strings also occur in many harmless texts.
 const (
 	minKnown    = 6
 	minFragment = 8

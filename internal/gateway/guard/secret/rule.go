@@ -39,7 +39,8 @@ type Rule struct {
 
 // Allow describes matches that are not secrets.
 type Allow struct {
-	// If All is set, both Regexes and StopWords must match. Otherwise one match is enough.
+	// All selects how Regexes and StopWords are combined. If All is true, both lists must match, but an empty list is
+	// ignored. If All is false, one matching list is enough.
 	All bool `json:"all"`
 	// Target selects the text that Regexes are matched against: "match" selects the whole match, "line" selects the line,
 	// and any other value selects the secret.

@@ -34,7 +34,7 @@ const tail = `(?:[^\w+/=-]|$)`
 
 // changedRules maps the id of a gitleaks rule to a new expression. An empty expression drops the rule.
 var changedRules = map[string]string{
-	// These rules make sense only in certain files.
+	// Drop these rules, because gitleaks applies them only to certain files.
 	"hashicorp-tf-password": "", "freemius-secret-key": "", "nuget-config-password": "",
 	// These expressions omit the scheme and the first part of the host name, which are not needed.
 	"microsoft-teams-webhook": `\.webhook\.office\.com/webhookb2/[a-z0-9]{8}-(?:[a-z0-9]{4}-){3}[a-z0-9]{12}@` +

@@ -27,8 +27,8 @@ const (
 	maxWord   = 8
 )
 
-// seq is a shape under construction. If open is set, the sequence cannot be extended, because the text that follows can
-// vary too much.
+// seq is a shape under construction. If open is set, a match can continue after the last set, but the shape does not
+// describe the rest, because the rest varies too much or a limit is reached.
 type seq struct {
 	sets        []*set
 	word, begin bool
@@ -304,9 +304,9 @@ func upper(c byte) byte {
 	return c
 }
 
-// Some rules begin with an optional part that matches up to fifty characters of a name before the keyword. dropPrefix
-// removes this part, because it makes only the match longer, not the secret. Without this part, a match begins with its
-// literal.
+// dropPrefix removes the optional start of a rule's expression. In some rules, this start matches up to fifty
+// characters of a name before the keyword. These characters are not part of the secret. Without them, a match begins
+// with the keyword.
 func dropPrefix(re *syntax.Regexp) {
 	switch re.Op {
 	case syntax.OpAlternate:
@@ -437,7 +437,7 @@ func valueOf(regex string) *value {
 	v.shortest, v.max = matchSize(re, &v.letters)
 	for c, is := range ends {
 		if is && v.letters[c] {
-			return nil // the value can contain a byte that should end it
+			return nil // c can be part of a value, so canFollow could not find the end of the value
 		}
 	}
 	return v

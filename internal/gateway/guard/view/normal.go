@@ -52,9 +52,9 @@ func ASCII(text []byte) bool {
 	return true
 }
 
-// Normal sets the view to src as a reader sees it: without invisible characters and accents, and with look-alikes
-// replaced by ASCII. A language model also reads tag characters, so Normal replaces them with the ASCII characters that
-// they encode. Normal reports whether the view differs from src.
+// Normal sets the view to the text that a reader sees in src. It removes invisible characters and accents, and replaces
+// look-alikes with ASCII. A language model also reads tag characters, so Normal replaces them with the ASCII characters
+// that they encode. Normal reports whether the view differs from src.
 func (v *View) Normal(src []byte) bool {
 	v.reset(len(src))
 	changed, tags := false, false

@@ -62,8 +62,8 @@ func NextRun(text []byte, at int) (start, end int) {
 	return -1, -1
 }
 
-// DecodeRun decodes a run of base64 or hex and reuses the memory of dst. It returns false if the run is not valid. It
-// also returns false if the run is shorter than a file and does not decode to text.
+// DecodeRun decodes a run of base64 or hex. It reuses the memory of dst. It returns false if the run is not valid. It
+// also returns false if the run has fewer than minFile bytes and its decoded form does not begin with readable text.
 func DecodeRun(dst, run []byte) ([]byte, bool) {
 	if len(run)%2 == 0 && hexText(run) {
 		dst, err := hex.AppendDecode(dst[:0], run)

@@ -74,13 +74,13 @@ func (v *View) Range(start, end int) (int, int) {
 	return from, to
 }
 
-// JSON sets the view to a JSON text in which the escapes in strings are decoded. If the text has no backslash, JSON
-// returns false and does not set the view.
+// JSON copies the JSON text src to the view and decodes its escapes. If src has no backslash, JSON returns false and
+// does not set the view.
 func (v *View) JSON(src []byte) bool { return v.unescape(src, true) }
 
-// Unescape sets the view to src with the escapes of visible characters and white space decoded. It leaves the escapes
-// of control characters unchanged, because they are common in source code and hide nothing. If src has no backslash,
-// Unescape returns false and does not set the view.
+// Unescape copies src to the view and decodes its escapes. It does not decode the escapes of control characters other
+// than tab, newline and carriage return. Such escapes are common in source code and hide nothing. If src has no
+// backslash, Unescape returns false and does not set the view.
 func (v *View) Unescape(src []byte) bool { return v.unescape(src, false) }
 
 func (v *View) unescape(src []byte, controls bool) bool {
@@ -200,9 +200,9 @@ func (v *View) Unpercent(src []byte) bool {
 	return found
 }
 
-// Strip copies the text near each invisible character of src to the view, but not the character itself. The margin is
-// the number of bytes to copy before and after each of them. A separator that no secret contains replaces all other
-// text. Strip reports whether src has invisible characters.
+// Strip copies the text around every invisible character of src to the view, but not the character itself. It copies at
+// most margin bytes before and after each invisible character. If it skips text between two of these characters, it
+// writes a separator that no secret contains. Strip reports whether src has invisible characters.
 func (v *View) Strip(src []byte, margin int) bool {
 	found, done := false, 0 // src[:done] has been processed
 	for i := 0; i < len(src); {
@@ -269,9 +269,9 @@ var startsInvisible = [256]bool{
 	0xe1: true, 0xe2: true, 0xe3: true, 0xef: true, 0xf0: true, 0xf3: true,
 }
 
-// Signals returns words for a prefilter that detects invisible characters. If a text contains none of the words, it has
-// no invisible characters. A group is a string of bytes that the search must treat as equal. Some visible characters
-// begin with the same bytes, so the caller must check each match.
+// Signals returns words for a prefilter that detects invisible characters, and groups of bytes that the prefilter must
+// treat as equal. A text that contains none of the words has no invisible characters. Some visible characters also
+// contain a word, so the caller must check each match.
 func Signals() (words, groups []string) {
 	span := func(from, to byte) (s []byte) {
 		for c := int(from); c <= int(to); c++ {

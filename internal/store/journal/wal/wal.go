@@ -137,7 +137,7 @@ func (w *Writer) drain() {
 	for w.next.entries > 0 {
 		w.flush(w.next)
 		if w.rotating {
-			w.closeFile() // under constant load, this loop never ends, so finish() cannot close the file
+			w.closeFile() // do not wait for finish(): under constant load, this loop never ends
 		}
 	}
 	w.finish()
@@ -306,8 +306,9 @@ func (w *Writer) Current() (name string, size int64) {
 	return filepath.Base(w.file.Name()), w.size
 }
 
-// Finished reports whether this writer has stopped adding entries to one of its files. This is true for a closed file
-// and for a file that is older than the current file. It is false for a new file that is not yet the current file.
+// Finished reports whether this writer has stopped adding entries to f. The file f must belong to this writer. The
+// result is true if f is closed or older than the current file. It is false if f is the current file, or a new file
+// that is about to become the current file.
 func (w *Writer) Finished(f File) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

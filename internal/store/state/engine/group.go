@@ -32,12 +32,13 @@ type Batch interface {
 	// Lost returns the reason why the whole batch cannot be committed, or nil.
 	Lost() error
 	// End commits the batch and releases the lock. The argument is the number of members whose functions succeeded. End
-	// rolls back the batch if Lost returns an error or this number is 0. An error means that nothing was committed.
+	// rolls back the batch if Lost returns an error or this number is 0. If End fails, the batch may still have been
+	// committed, for example because the connection was lost during the commit.
 	End(members int) error
 }
 
-// ErrAgain means that a batch conflicted with another transaction and that its members should run again. In that case,
-// the error of the batch wraps ErrAgain.
+// ErrAgain means that a batch conflicted with another transaction. The methods of the batch return errors that wrap
+// ErrAgain. Write then runs its function again.
 var ErrAgain = errors.New("the transaction conflicted with another transaction")
 
 const (
@@ -69,9 +70,9 @@ type member struct {
 	done chan error    // receives the outcome of the batch
 }
 
-// New returns a group, which starts a batch by calling begin() or try(). A call of begin() waits until this process has
-// the lock. A call of try() does not wait, and returns a nil Batch if begin() would have to wait. If the second
-// callback is nil, the group always calls begin().
+// New returns a group. To start a batch, the group first calls try(), which does not wait for the lock. If the lock is
+// not free, try() returns a nil Batch and a nil error. The group then calls begin(), which can wait. If the argument
+// try is nil, the group calls only begin().
 func New(begin, try func() (Batch, error)) *Group {
 	if try == nil {
 		try = func() (Batch, error) { return nil, nil }
@@ -158,8 +159,8 @@ func (g *Group) lead(ctx context.Context, batch Batch, f func(state.Tx) error) (
 	return err
 }
 
-// await calls begin(), which can take a while. Then it runs the functions of the first member and of the other waiting
-// members. Finally, it calls End and releases the baton.
+// await calls begin(), which can take a while. Then await runs the function of the given member and the functions of
+// other waiting members. Finally, await calls End and releases the baton.
 func (g *Group) await(first *member) {
 	defer g.release()
 	batch, err := g.begin()
@@ -185,8 +186,9 @@ func (m *member) run(ctx context.Context, batch Batch, f func(state.Tx) error) (
 	return err
 }
 
-// runMembers runs the functions of at most limit members. If m is not nil, m is the first member. The other members
-// come from the line of waiting members. The result contains the members whose changes are in the batch.
+// runMembers runs the functions of waiting members. The argument limit is the maximum number of members. If m is not
+// nil, m is the first member. All other members come from g.line. The result contains the members whose changes are in
+// the batch.
 func (g *Group) runMembers(batch Batch, m *member, limit int) (members []*member) {
 	for range limit {
 		if m == nil {

@@ -17,7 +17,8 @@ var WaitTime = time.Second
 type Watch struct {
 	// Look returns a string that changes with every commit. Only one goroutine at a time calls Look.
 	Look func() (string, error)
-	// First is the time between two polls after a commit. Without further commits, the time grows up to Longest.
+	// First is the initial pause between polls. The pause grows up to Longest. When a poll detects a commit, the pause
+	// becomes First again.
 	First, Longest time.Duration
 
 	mu      sync.Mutex

@@ -111,7 +111,7 @@ func open(ctx context.Context, url string, list []string) (_ *store, err error) 
 		return nil, err
 	}
 	s.watch.Look, s.watch.First, s.watch.Longest = s.look, 25*time.Millisecond, 250*time.Millisecond
-	s.group = engine.New(s.begin, nil) // the second callback is nil, because s.begin may have to connect
+	s.group = engine.New(s.begin, nil) // try is nil, because starting a batch can require a new connection
 	return s, nil
 }
 
@@ -246,9 +246,9 @@ func migrate(ctx context.Context, conn *pgx.Conn, list []string) error {
 	})
 }
 
-// dialer detects lost connections within about ten seconds. A connection is not closed when the other machine loses
-// power or a firewall forgets the connection. Client and server must therefore probe the connection, even while it is
-// idle.
+// dialer detects lost connections within about ten seconds. If a machine loses power or a firewall forgets a
+// connection, nothing tells the other side that the connection is lost. Client and server must therefore probe the
+// connection, even while it is idle.
 var dialer = &net.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
 	Control:         setUserTimeout,

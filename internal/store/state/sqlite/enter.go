@@ -16,7 +16,7 @@ import (
 // never release it. Tests make lockTime shorter.
 var lockTime = 20 * time.Second
 
-// Once lockTime has passed, writes that are still waiting are rejected every rejectInterval.
+// rejectInterval is the interval at which rejectWaiting rejects the writes that have arrived since the last rejection.
 const rejectInterval = time.Second
 
 // enter waits without a time limit until this process has the store lock. Only the goroutine that begins a batch
@@ -33,8 +33,8 @@ func (s *store) enter() error {
 	return enter(s.turnFile, s.lock)
 }
 
-// rejectWaiting makes all waiting members fail, immediately and then once per rejectInterval. It returns when lockHeld
-// is closed, which means that this process has the store lock.
+// rejectWaiting makes all waiting members fail. It does so immediately, and then again once per rejectInterval. It
+// returns when lockHeld is closed. The channel is closed when the wait for the store lock ends.
 func (s *store) rejectWaiting(since time.Time, lockHeld <-chan struct{}) {
 	pause := time.NewTicker(rejectInterval)
 	defer pause.Stop()
@@ -79,8 +79,8 @@ func (s *store) enterFirst(ctx context.Context) (err error) {
 	return err
 }
 
-// enter waits for the store lock. It first locks turnFile, and keeps turnFile locked until it has the store lock. A
-// waiting process therefore gets the store lock before a process that has just released it.
+// enter waits for the store lock. It first locks turnFile, and keeps turnFile locked until it has the store lock. The
+// waiting process therefore gets the store lock next, even if the last holder immediately wants the store lock again.
 func enter(turnFile, file *os.File) error {
 	if err := home.Lock(turnFile); err != nil {
 		return err
@@ -98,8 +98,9 @@ func (s *store) tryEnter() (bool, error) {
 	return ok, errors.Join(err, home.Unlock(s.turnFile))
 }
 
-// locked returns an error that wraps ErrLocked. The error message contains the process that holds the store lock, if
-// that process can be found. Otherwise, it contains the process that has locked turnFile, if any.
+// locked returns an error that wraps ErrLocked. The error message names the process that holds the store lock. If that
+// process cannot be found, the message names the process that has locked turnFile. If no other process can be found,
+// the message names only the lock file.
 func (s *store) locked(since time.Time) error {
 	from := since.Format(time.TimeOnly)
 	for _, file := range []string{s.file + ".lock", s.file + ".turn"} {

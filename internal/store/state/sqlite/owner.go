@@ -47,7 +47,7 @@ func sameFile(f *os.File) bool {
 // alive reports whether an owner still has its file locked.
 func alive(dir, owner string) (bool, error) {
 	if owner == "" || strings.Trim(owner, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
-		return false, nil // not created by claim; such a name could be the path of another file
+		return false, nil // claim() does not create such names, and they could be paths of other files
 	}
 	f, err := os.OpenFile(filepath.Join(dir, owner), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -60,7 +60,7 @@ type store struct {
 
 	entering atomic.Bool // whether this process waits for the store lock
 	commits  int         // the number of commits since Open; guarded by the store lock
-	scrubs   []*error    // one for each scrub that the current batch requested; receives the result
+	scrubs   []*error    // points to the result variable of each Scrub call in the current batch
 
 	watch  engine.Watch
 	looker *conn // a separate connection for watch, because SQLite reports only the commits of other connections

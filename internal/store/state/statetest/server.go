@@ -65,8 +65,8 @@ func at(dir, database string) string {
 	return u.String()
 }
 
-// server starts PostgreSQL on the first call. A shell waits until the pipe s.held is closed, which also happens when
-// this program exits. The shell then stops PostgreSQL and removes its files.
+// server starts PostgreSQL on the first call. The pipe s.held stays open until this program exits. A shell waits until
+// the pipe is closed. The shell then stops PostgreSQL and removes the folder s.dir.
 var server = sync.OnceValues(func() (s running, err error) {
 	initdb, postgres, err := findPrograms()
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package statetest opens stores of both engines for tests.
 //
 // For PostgreSQL, it starts a real server for each test program. Each test has a database of its own. The server stops
-// when the test program exits for any reason. A shell waits until the test program closes its end of a pipe, which also
-// happens when the program exits. The shell then stops the server and removes its files.
+// when the test program exits, even if the program crashes. Until it exits, the program keeps open a pipe to a shell.
+// When the pipe is closed, the shell stops the server and removes the server's files.
 package statetest
 
 import (
@@ -23,7 +23,7 @@ func Open(t testing.TB) state.DB {
 	return At(t, filepath.Join(t.TempDir(), "state.db"))
 }
 
-// Each runs a test once for every engine. The test gets a function that opens a store. Every call of that function
+// Each calls test() once for every engine and passes it a function that opens a store. Every call of that function
 // opens the same store again, as another process would.
 func Each(t *testing.T, test func(t *testing.T, open func() state.DB)) {
 	t.Helper()
@@ -40,7 +40,7 @@ func Places(t *testing.T, test func(t *testing.T, place string)) {
 	t.Run("postgres", func(t *testing.T) { test(t, database(t)) })
 }
 
-// At opens a store, given its file or URL. The store is closed when the test ends.
+// At opens the store at place, a file or a URL. The store is closed when the test ends.
 func At(t testing.TB, place string) state.DB {
 	t.Helper()
 	db, err := OpenPlace(t.Context(), place)

@@ -126,7 +126,7 @@ func (c *Catalog) ScopesOf(server string) []string {
 
 const maxFile = 4 << 20
 
-// Parse parses a file of entries. The error lists every problem, one per line, with the given file name.
+// Parse parses a file of entries. The error has one line for each problem. Each line begins with the given file name.
 func Parse(name string, text []byte) (map[string]*Entry, error) {
 	if len(text) > maxFile {
 		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFile)

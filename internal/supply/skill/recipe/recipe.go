@@ -61,7 +61,7 @@ func Skills(a *agent.Agent, skills *skill.Bundle) []File {
 const maxDescription = 1024
 
 func skillFile(name, description string, tags []string, text string) File {
-	name = agent.Slug(name) // removes double hyphens, and hyphens at the beginning and the end
+	name = agent.Slug(name) // the result has no leading, trailing or double hyphens
 	var w writer
 	w.line("---")
 	w.line("name: " + name)

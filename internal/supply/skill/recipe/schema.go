@@ -34,7 +34,8 @@ func get[T any](n node, keyword string) (v T) {
 	return v
 }
 
-// keywords lists the keywords that are described in words, in the order in which they are described.
+// keywords contains a phrase for each keyword that can be described in words. A description has the phrases in this
+// order.
 var keywords = []struct{ name, words string }{
 	{"const", "always %s"},
 	{"format", "a %s"},
@@ -54,7 +55,7 @@ var keywords = []struct{ name, words string }{
 // described in words.
 var copiedKeywords = strings.Fields("anyOf oneOf allOf not if $ref patternProperties prefixItems dependentRequired")
 
-// schema describes a tool's input or output. The last argument is its JSON Schema.
+// schema writes a description of a tool's input or output. The parameter text is the JSON Schema.
 func (w *writer) schema(verb, text string) {
 	if text == "" {
 		return
@@ -105,7 +106,7 @@ func (w *writer) properties(n node, depth int) {
 	}
 }
 
-// words describes the values that the schema allows.
+// words returns a description of the values that the schema allows.
 func (n node) words() string {
 	parts := []string{n.kind()}
 	if choice := get[[]json.RawMessage](n, "enum"); len(choice) > 0 {
