@@ -305,7 +305,7 @@ func (in *installer) consent(ctx context.Context, d manifest.Delta) error {
 		more = ": " + strings.Join(in.doc.Widened, "; ")
 	}
 	return no("to see the differences, run: ambit diff OLD NEW; to install it anyway, use --force",
-		"%s may do more than the installed agent%s", in.m.Path, more)
+		"%s is allowed to do more than the installed agent%s", in.m.Path, more)
 }
 
 // plan computes all edits of configuration files, but writes nothing. If one of the files cannot be edited, plan

@@ -54,8 +54,8 @@ func (t *terminal) read(path string, o manifest.Options) (*manifest.Manifest, er
 	return m, nil
 }
 
-// manifestIn returns the path of the manifest in a folder. If the path is not a folder, manifestIn returns the path
-// unchanged.
+// manifestIn returns the path of the manifest in the given folder. If it is given a file, it returns the path of the
+// file.
 func manifestIn(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil || !info.IsDir() {

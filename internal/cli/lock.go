@@ -45,7 +45,7 @@ func newLock(t *terminal) *cobra.Command {
 	})
 	cmd.Flags().BoolVar(&f.check, "check", false, "change nothing, and exit with 1 if the lock file does not match")
 	cmd.Flags().BoolVar(&f.update, "update", false, "update each package to its newest version")
-	cmd.Flags().BoolVar(&f.yes, "yes", false, "accept every change since the last lock without asking")
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask; accept every change since the last lock")
 	cmd.Flags().StringSliceVar(&f.scripts, "allow-scripts", nil,
 		"let this `package` run its install scripts; the lock file records this permission")
 	return cmd

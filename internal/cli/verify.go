@@ -265,12 +265,13 @@ func (t *terminal) printProofs(proofs []toolserver.Proof, locked bool) {
 		bad += btoi(!p.OK)
 		t.printProof(p, "", count(len(p.Tools), "tool")+" as declared, package "+string(p.Package.Status), false, p.Warnings)
 	}
-	style, text := green, fmt.Sprintf("every server matches the manifest (%d)", len(proofs))
+	servers := count(len(proofs), "server")
+	style, text := green, fmt.Sprintf("every server matches the manifest (%s)", servers)
 	switch {
 	case bad > 0:
-		style, text = boldRed, fmt.Sprintf("%d of %s refused", bad, count(len(proofs), "server"))
+		style, text = boldRed, fmt.Sprintf("%d of %s refused", bad, servers)
 	case locked:
-		text = fmt.Sprintf("every server matches the manifest and the lock file (%d)", len(proofs))
+		text = fmt.Sprintf("every server matches the manifest and the lock file (%s)", servers)
 	}
 	t.printf("%s\n", t.paint(style, text))
 }

@@ -85,8 +85,8 @@ func Participant(b *store.Store, a *agent.Agent, unconfined bool) gateway.Partic
 	return participant{b, a, unconfined}
 }
 
-// Begin claims the intent of a call. It accepts a call that has no intent. It refuses the call if another process has
-// already claimed the intent.
+// Begin claims the queued intent of a call, so that no other process runs it. A call that is not in the queue needs no
+// claim. If another process has already claimed the intent, Begin refuses the call.
 func (p participant) Begin(tx state.Tx, c *call.Call) (*call.Refusal, error) {
 	n, err := tx.Exec(claimIntent, p.store.DB.Owner(), time.Now().UnixMicro(), toInt(p.unconfined), c.ID)
 	if err != nil || n == 1 {

@@ -190,8 +190,8 @@ type reader struct {
 	d     *jsontext.Decoder
 	texts []text
 	bases []string // absolute paths that relative paths can be resolved against, at most maxBases+1
-	// hasAbsolute is set if the call itself contains an absolute path. hasFolder is set if bases contains a folder that
-	// the call declares, or the server's working folder. startCount is the number of texts with isStart set.
+	// hasAbsolute is set if the call itself contains an absolute path. hasFolder is set if bases contains the
+	// server's working folder or a folder that the call declares. startCount is the number of texts with isStart set.
 	hasAbsolute, hasFolder bool
 	startCount, values     int
 	forBases               bool // set if all arguments must be read, to find the base folders of paths

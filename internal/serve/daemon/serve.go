@@ -72,7 +72,7 @@ type Options struct {
 	// Idle is how long an agent can be unused before its servers are stopped. Zero means that the servers are never
 	// stopped.
 	Idle time.Duration
-	// Grace is how long running calls are allowed to continue after the shutdown has begun. Zero means 20 seconds.
+	// Grace is the time that calls in progress have to finish after the shutdown has begun. Zero means 20 seconds.
 	Grace time.Duration
 
 	APIKeys Keys

@@ -66,7 +66,7 @@ func (c *OIDCConfig) check() error {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return errors.New("the issuer is not a URL")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
-		return errors.New("the issuer must begin with https://, because ambit gets the keys for verifying tokens from it")
+		return errors.New("the issuer must begin with https://, because ambit downloads keys from the issuer")
 	case c.PrincipalClaim == "" || c.GroupsClaim == "":
 		return errors.New("principal_claim and groups_claim must not be empty")
 	}

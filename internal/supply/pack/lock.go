@@ -52,7 +52,7 @@ type LockedPackage struct {
 	Version string `json:"version"`
 	// Digest is empty for a remote server.
 	Digest string `json:"digest,omitempty"`
-	// Builds maps each platform (os/arch) to the build for that platform. Local files, programs and remote servers
+	// Builds contains one build for each platform (os/arch). Local files, programs and remote servers
 	// have no builds.
 	Builds map[string]Build `json:"builds,omitempty"`
 	// Scripts lists the packages whose install scripts were allowed to run.
@@ -81,8 +81,8 @@ func (l *Lock) Server(agentID, alias string) *LockedServer {
 }
 
 // Here returns the build for this machine's platform. If there is none, Here returns an empty Build, and the
-// dependencies must be resolved again. npm is an exception, because its list of dependencies is valid for all
-// platforms: the Build then contains the Lockfile of another platform's build.
+// dependencies must be resolved again. For npm, Here returns the Lockfile of another platform instead, because npm's
+// list of dependencies is valid for all platforms.
 func (p LockedPackage) Here() Build {
 	b, here := p.Builds[platform()]
 	if !here && p.Kind == NPM {

@@ -15,7 +15,7 @@ import (
 )
 
 // pipSymptoms lists the known causes of pip's failures. The first match is used. The entry with
-// the code NotFound is last, because pip also prints its texts if the index is unreachable.
+// the code NotFound is last, because pip prints the same messages if the index is unreachable.
 var pipSymptoms = []symptom{
 	newSymptom(RuntimeMissing, "No module named pip",
 		"install pip for this Python (on Debian, run: apt-get install python3-pip)", none),

@@ -2,7 +2,7 @@
 //
 // Each step is an SQL file for both engines. The version of a store is the number of applied steps. SQL that only
 // SQLite needs is in a comment of the form /*sqlite … */. PostgreSQL ignores the comment, and the SQLite engine
-// replaces the comment with its content. A comment of the form /*sqlite! … */ also replaces the word before the
+// replaces the comment with its content. For a comment of the form /*sqlite! … */, it also removes the word before the
 // comment. Each statement ends with a semicolon at the end of a line. No other line may end with a semicolon.
 package migrations
 
