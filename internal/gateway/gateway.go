@@ -32,8 +32,8 @@ type Options struct {
 	Name string
 	// Binding carries out the calls that the gateway allows.
 	Binding call.Binding
-	// Shut, if not nil, is the refusal for every call that the gateway would otherwise make. The gateway still checks and
-	// records these calls. A call that repeats an answered call still gets the earlier answer.
+	// If Shut is not nil, the gateway makes no calls and answers them with this refusal. It still checks and records the
+	// calls. A call that repeats an answered call still gets the earlier answer.
 	Shut *call.Refusal
 	// Store contains the journal. If Store is nil, the gateway can only explain its decisions. It refuses every call and
 	// gives StoreErr as the reason.

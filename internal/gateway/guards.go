@@ -257,7 +257,7 @@ func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Va
 // Guard returns a copy of c that removes secrets from the servers' notifications and requests.
 func (g *Gateway) Guard(c *call.Client) *call.Client { return g.guards.client(c) }
 
-// Redact removes secrets from a refusal, because a refusal can quote a server.
+// Redact removes secrets from a refusal, because a refusal can contain text from a server.
 func (g *Gateway) Redact(r *call.Refusal) *call.Refusal { return g.guards.redact(r) }
 
 // scanner returns a scanner for the credentials that Options.Known currently returns. It creates a new scanner only

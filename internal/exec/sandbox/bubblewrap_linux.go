@@ -25,8 +25,8 @@ const path = "PATH=/usr/local/bin:/usr/bin:/bin"
 
 var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"}
 
-// systemDirs are the system folders that programs need. A symbolic link on this machine is also a symbolic link in
-// the sandbox.
+// systemDirs are the system folders that programs need. A folder that is a symbolic link on this machine is a symbolic
+// link in the sandbox too.
 var systemDirs = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
 // systemFiles are public files in /etc, such as certificates, library paths and the time zone.

@@ -132,7 +132,7 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
 
-// Refuse returns a refusal for a call that had no effect. The refusal has the default hint of its code.
+// Refuse returns a refusal that says that the call had no effect. The refusal has the default hint of its code.
 func Refuse(stage string, code Code, format string, args ...any) *Refusal {
 	message := fmt.Sprintf(format, args...)
 	return &Refusal{Code: code, Stage: stage, Message: message, Hint: meaningOf(code).Fix, Effect: NoEffect}

@@ -238,7 +238,7 @@ func loseWords(a *agent.Agent, n *convert.Notes) {
 		n.Lose("system_prompt", "Covenant has no field for instructions (%d characters)", len([]rune(a.Prompt)))
 	}
 	if len(a.Examples) > 0 {
-		n.Lose("example_prompts", "Covenant has no field for example prompts (%d)", len(a.Examples))
+		n.Lose("example_prompts", "Covenant has no field for the %d example prompts", len(a.Examples))
 	}
 }
 

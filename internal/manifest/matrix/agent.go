@@ -109,7 +109,7 @@ func From(a *agent.Agent, n *convert.Notes) (*AgentManifest, error) {
 		n.Lose("system_prompt", "Matrix has no field for instructions (%d characters)", len([]rune(a.Prompt)))
 	}
 	if len(a.Examples) > 0 {
-		n.Lose("example_prompts", "Matrix has no field for example prompts (%d)", len(a.Examples))
+		n.Lose("example_prompts", "Matrix has no field for the %d example prompts", len(a.Examples))
 	}
 	n.LoseDefinitions(a, "ambit run %s still serves this data", agent.Slug(a.Name))
 	n.LoseShared(a, "ambit run %s still enforces this setting", agent.Slug(a.Name))

@@ -237,8 +237,8 @@ func findInRun(s string, start, end int) Finding {
 // maxExamined is the maximum number of characters after the prefix that are examined to recognize a token.
 const maxExamined = 96
 
-// match reports whether a token of this shape starts at an offset, and where the token ends. It reads more than
-// maxExamined characters only if the text is a token. Without that limit, a text with many prefixes would take
+// match reports whether a token of this shape starts at an offset, and where the token ends. It reads at most
+// maxExamined characters of a text that is not a token. Otherwise, a text that contains many prefixes would take
 // quadratic time.
 func (sh *shape) match(s string, start int) (end int, ok bool) {
 	body := start + len(sh.prefix)

@@ -140,8 +140,8 @@ func (a *activity) read(now time.Time) (start time.Time, calls, latency, spent [
 // idleTime is the time from the last page view until the counting of calls stops.
 const idleTime = 10 * time.Minute
 
-// watchActivity starts to count calls for the charts in the background. The counting stops when watchActivity has not
-// been called for idleTime.
+// watchActivity starts a goroutine that counts calls for the charts. The goroutine ends idleTime after the last call of
+// watchActivity.
 func (c *Console) watchActivity() {
 	a := c.activity
 	a.mu.Lock()

@@ -84,8 +84,8 @@ func (d *Daemon) hold(ctx context.Context, p *identity.Principal) (context.Conte
 	}
 }
 
-// watchKey checks a key periodically and closes its streams when the key becomes invalid. If a check fails, the streams
-// stay open, because the key was valid when they were opened.
+// watchKey checks a key periodically and closes its streams when the key becomes invalid. If the key cannot be checked,
+// for example because the store is down, the streams stay open.
 func (d *Daemon) watchKey(k *watchedKey, p *identity.Principal) {
 	tick := time.NewTicker(d.options.recheckEvery)
 	defer tick.Stop()

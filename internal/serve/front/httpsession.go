@@ -27,8 +27,8 @@ type token struct {
 const (
 	tokenPurpose = "mcp/session"
 	maxToken     = 4 << 10
-	// maxEnded is the maximum number of ended sessions that are remembered. A session that is no longer remembered can be
-	// used again until it expires, but only by the same principal.
+	// maxEnded is the maximum number of ended sessions that are remembered. If ambit forgets that a session has ended, its
+	// principal can use it again until the session expires.
 	maxEnded = 10000
 )
 

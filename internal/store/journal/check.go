@@ -131,7 +131,7 @@ func (c *checker) checkContent(seq int64, hash, record []byte) error {
 	}
 	c.buffer = appendHead(c.buffer[:0], c.log, seq)
 	if !bytes.HasPrefix(record, c.buffer) {
-		return faultAt(c.log, seq, "record %d of log %d was moved: its content contains another position", seq, c.log)
+		return faultAt(c.log, seq, "record %d of log %d was moved: its content names a different position", seq, c.log)
 	}
 	if c.log == 0 && c.roster != nil {
 		if err := c.roster.add(record, len(c.buffer), &c.edge); err != nil {

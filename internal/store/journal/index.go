@@ -117,7 +117,8 @@ func callSum(value []byte) []byte {
 }
 
 // addToIndex adds a newly completed block to the index. The indexed blocks of a log form one contiguous range. If an
-// older version of ambit appended blocks without indexing them, a new range starts with this block.
+// older version of ambit appended blocks without indexing them, the range is replaced: the new range starts with this
+// block.
 func addToIndex(tx state.Tx, log, block int64, rows []row) error {
 	if err := indexBlock(tx, log, block, rows); err != nil {
 		return err

@@ -48,7 +48,7 @@ type posting struct {
 	running  sync.WaitGroup
 }
 
-// SetWALDir sets the directory of the store's write-ahead logs. Methods that read the journal first post the entries
+// SetWALDir sets the directory of the store's write-ahead logs. Before a method reads the journal, it posts the entries
 // in this directory.
 func (j *Journal) SetWALDir(dir string) { j.posting.dir = dir }
 

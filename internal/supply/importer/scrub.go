@@ -167,7 +167,7 @@ var (
 	apiVersion  = regexp.MustCompile(`^v\d{1,2}[A-Z][a-z]+\d?$`) // such as v2Beta1
 )
 
-// cleanURL removes the user, the fragment and the secrets in the query from a URL. The second result is false if raw
+// cleanURL removes the user and the fragment of a URL, and the secrets in its query. The second result is false if raw
 // is not an http or https URL, or if the cleaned URL could still contain a secret.
 func (b *builder) cleanURL(what, raw string) (clean string, ok bool) {
 	u, err := url.Parse(raw)

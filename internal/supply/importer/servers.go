@@ -45,8 +45,8 @@ const (
 
 const zeroDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
-// matrixOf converts servers to a Matrix manifest. The manifest allows only the side-effect class "read". The user must
-// allow any other class.
+// matrixOf converts servers to a Matrix manifest. The manifest allows only the side-effect class "read". To use other
+// classes, the user must add them.
 func (b *builder) matrixOf(source, name, description string, servers []server) (*Result, error) {
 	m := matrix.AgentManifest{
 		SchemaVersion: 1, Agent: "matrix://agent/" + agent.Slug(name), Description: b.scrub(description),

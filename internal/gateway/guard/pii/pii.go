@@ -76,7 +76,7 @@ func New(categories []string) (*Finder, error) {
 type search struct {
 	*Finder
 	text []byte
-	key  []byte // the name of the JSON member that contains the text, split into words
+	key  []byte // the words in the name of the JSON member that contains the text
 	raw  []byte // the name of that member, unchanged
 	done int    // the end of the last span that was found
 	out  []Span
@@ -169,7 +169,7 @@ func (s *search) walk() {
 				}
 			}
 		case aDash:
-			// A MAC address with dashes can consist of letters only.
+			// A MAC address with dashes need not contain a digit.
 			if s.mac && i-2 >= s.done && i+14 < len(s.text) && s.text[i+3] == '-' && hexDigit(s.text[i+1]) &&
 				hexDigit(s.text[i-1]) {
 				if start, to := s.macAt(i - 2); to > 0 {

@@ -20,7 +20,7 @@ type shape struct {
 
 type set [256]bool
 
-// Limits: the number of positions in a shape, of shapes for a rule, and of bytes in a literal.
+// These are the maximum numbers: positions in a shape, shapes for a rule, and bytes in a literal.
 const (
 	maxPlaces = 48
 	maxShapes = 96

@@ -137,7 +137,7 @@ func (w *Writer) drain() {
 	for w.next.entries > 0 {
 		w.flush(w.next)
 		if w.rotating {
-			w.closeFile() // do not wait for finish(): under constant load, this loop never ends
+			w.closeFile() // closed here, because finish() is not called while this loop runs, and under load it does not end
 		}
 	}
 	w.finish()
