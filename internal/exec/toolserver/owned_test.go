@@ -141,7 +141,7 @@ func TestMoreToolsForAClientThatCanBeAsked(t *testing.T) {
 	r.fake("one", []string{"ask"}, "-do", "more-for-askable")
 	r.owned(askable("Ann"))
 	m := r.proven()
-	if w := strings.Join(m.Proofs()[0].Warnings, "\n"); !strings.Contains(w, "so ambit refuses its requests") {
+	if w := strings.Join(m.Proofs()[0].Warnings, "\n"); !strings.Contains(w, "so ambit declares none and rejects the") {
 		t.Errorf("got the warnings %q", w)
 	}
 	result, refusal := r.act(t.Context(), m, "one", "ask", &call.Call{Arguments: jsontext.Value("{}")})
