@@ -110,7 +110,7 @@ func TestVerifyFindsTampering(t *testing.T) {
 			exec(t, j, `DELETE FROM leaves WHERE place >= 20 AND place < 590`)
 		}, 20, "missing"},
 		{"two records swapped, in tiles", func(t *testing.T, j *Journal) { swap(t, j, 17, 300) }, 17, "tile"},
-		{"two records swapped, not yet in a tile", func(t *testing.T, j *Journal) { swap(t, j, 540, 541) }, 540, "another position"},
+		{"two records swapped, not yet in a tile", func(t *testing.T, j *Journal) { swap(t, j, 540, 541) }, 540, "a different position"},
 		{"the tail removed", func(t *testing.T, j *Journal) {
 			exec(t, j, `DELETE FROM leaves WHERE place >= 595`)
 		}, 595, "missing"},
