@@ -99,8 +99,12 @@ func inBinary(t *testing.T, file string) []string {
 func inBill(doc cdx.BOM, platform string) []string {
 	var all []string
 	for _, c := range *doc.Components {
-		only := slices.ContainsFunc(*c.Properties, func(p cdx.Property) bool { return p.Name == "ambit:only" })
-		if c.Type == "library" && (!only || slices.Contains(*c.Properties, cdx.Property{Name: "ambit:only", Value: platform})) {
+		var properties []cdx.Property
+		if c.Properties != nil {
+			properties = *c.Properties
+		}
+		only := slices.ContainsFunc(properties, func(p cdx.Property) bool { return p.Name == "ambit:only" })
+		if c.Type == "library" && (!only || slices.Contains(properties, cdx.Property{Name: "ambit:only", Value: platform})) {
 			all = append(all, c.Name+" "+c.Version)
 		}
 	}
