@@ -223,6 +223,12 @@ var (
 	urlList = regexp.MustCompile(`[,;|][a-zA-Z][a-zA-Z0-9+.-]*://`)
 )
 
+// startsURL reports whether urlStart matches. Every match contains "//" or a colon. Without this check, the expression
+// takes more than a millisecond for 8 KiB of letters.
+func startsURL(s string) bool {
+	return (strings.HasPrefix(s, "//") || strings.Contains(s, ":")) && urlStart.MatchString(s)
+}
+
 // defaultPorts contains the default port of each scheme. A canonical URL omits the default port.
 var defaultPorts = map[string]string{"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21"}
 

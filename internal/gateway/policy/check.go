@@ -194,7 +194,7 @@ func (r *rule) checkText(add adder) {
 			}
 			switch {
 			case !isArgument(side):
-			case urlStart.MatchString(text):
+			case startsURL(text):
 				add(RawText, Warning, "use context.hosts, context.hosts_any_under or context.hosts_all_under",
 					"the rule compares a URL as text, so it misses other arguments and other schemes")
 			case startsLikePath.MatchString(text) || startsAtHome.MatchString(text):

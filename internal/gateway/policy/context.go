@@ -241,7 +241,7 @@ func (r *reader) findBases() {
 		folder, isPath := baseWords.any(t.words), pathWords.any(t.words)
 		prose := !folder && !isPath && !perhapsPaths.any(t.words) && strings.ContainsAny(s, " \t\n")
 		switch {
-		case t.isName || s == "" || prose || urlStart.MatchString(s) && s[0] != '/':
+		case t.isName || s == "" || prose || startsURL(s) && s[0] != '/':
 		case s[0] == '/' || isDrive(s) && strings.HasPrefix(s[2:], "/"):
 			r.hasAbsolute, r.hasFolder = true, r.hasFolder || folder
 			for _, form := range forms(s) {
@@ -476,7 +476,7 @@ func (r *reader) checkPath(t *text, words []string) flaw {
 			take(p)
 		}
 	}
-	if urlStart.MatchString(s) && !fileURL.MatchString(s) && !strings.HasPrefix(s, "//") {
+	if startsURL(s) && !fileURL.MatchString(s) && !strings.HasPrefix(s, "//") {
 		each((*places).addUnknown)
 		_, f := urlFlaw(s, compared)
 		return f
@@ -534,12 +534,12 @@ func (r *reader) checkHost(t *text, words []string) flaw {
 	case s == "" || s[0] == '/' && !strings.HasPrefix(s, "//"):
 		r.f.hosts.addUnknown()
 		return pathFlaw(s)
-	case opaqueURL.MatchString(s) && !urlStart.MatchString(s):
+	case opaqueURL.MatchString(s) && !startsURL(s):
 		r.f.hosts.addUnknown() // mailto:, data: and similar URLs have no host
 		return disguiseFlaw(s, true)
 	}
 	host, f := hostFlaw(s, "")
-	if urlStart.MatchString(s) {
+	if startsURL(s) {
 		host, f = urlFlaw(s, t.isRead)
 	} else if t.isRead && f.what == "" && host != s {
 		f = flaw{"has a port or brackets", "send the host alone"}
@@ -563,7 +563,7 @@ func isProse(s string) bool {
 		name, _ := cutAny(word, "/?#")
 		host, f := hostFlaw(name, "")
 		_, err := netip.ParseAddr(host)
-		return urlStart.MatchString(word) || f.what == "" && strings.ContainsAny(name, ".:") &&
+		return startsURL(word) || f.what == "" && strings.ContainsAny(name, ".:") &&
 			(err == nil || len(host) == 1 || host[len(host)-2] != '.')
 	})
 }

@@ -139,7 +139,7 @@ func (p *places) addURLByLooks(text string) flaw {
 	if _, ok := decodeEscape(s); ok && s[0] == '%' && strings.Contains(s, ":") && !strings.ContainsAny(s, " ") {
 		return escaped
 	}
-	if !urlStart.MatchString(s) || fileURL.MatchString(s) {
+	if !startsURL(s) || fileURL.MatchString(s) {
 		return flaw{}
 	}
 	word, _, _ := strings.Cut(strings.Trim(strings.TrimLeftFunc(text, unicode.IsSpace), quoteMarks), " ")
@@ -184,7 +184,7 @@ func (p *places) addLooks(text string, bases []string) flaw {
 	switch {
 	case fileURL.MatchString(s):
 		return p.addFileURL(text)
-	case urlStart.MatchString(s) && s[0] != '/':
+	case startsURL(s) && s[0] != '/':
 		return flaw{}
 	case startsAtHome.MatchString(s):
 		return flaw{"starts with a home folder", "send the whole path"}
