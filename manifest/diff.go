@@ -321,9 +321,9 @@ func (d *differ) policy(what string, old, new agent.ToolPolicy) {
 	}
 	if old.Idempotent != new.Idempotent {
 		if new.Idempotent {
-			d.widen(what, "is now repeated after a crash")
+			d.widen(what, "its calls can now be repeated after a crash")
 		} else {
-			d.narrow(what, "is no longer repeated after a crash")
+			d.narrow(what, "its calls can no longer be repeated after a crash")
 		}
 	}
 	switch before, after := old.Rate, new.Rate; {

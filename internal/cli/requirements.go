@@ -48,8 +48,8 @@ type scopeReport struct {
 	Depends []string `json:"depends"`
 }
 
-// needSet describes an agent and the servers that it requires. The agent has the servers that ambit found, in addition
-// to its own. The list watch contains warnings for the user.
+// needSet describes an agent and the servers that it requires. The agent has the servers that ambit found. The list
+// watch contains warnings for the user.
 type needSet struct {
 	required, optional []needReport
 	agent              *agent.Agent

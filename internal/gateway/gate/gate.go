@@ -42,7 +42,7 @@ type Grants interface {
 
 // Policy applies the user's policy rules.
 type Policy interface {
-	// Judge returns a reason for each policy rule that applies to the call. An agent is registered under its name.
+	// Judge returns a reason for each policy rule that applies to the call. Rules know the agent by the given name.
 	Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason
 }
 
@@ -56,7 +56,7 @@ type Rules struct {
 	Lacks func(t *agent.Tool) *call.Refusal
 }
 
-// Decide judges a call to a tool of an agent. An agent is registered under its name.
+// Decide judges a call to a tool of an agent. Policy rules know the agent by the given name.
 func Decide(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call, rules Rules) Decision {
 	d := Decision{Allowed: true}
 	allow := func(why string) { d.add(call.Reason{Stage: Stage, Allowed: true, Detail: why}) }

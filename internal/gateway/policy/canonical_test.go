@@ -357,3 +357,15 @@ func FuzzCanonical(f *testing.F) {
 		}
 	})
 }
+
+// startsURL is a faster way to ask whether urlStart matches.
+func TestStartsURL(t *testing.T) {
+	for _, s := range []string{
+		"https://a.test", "HTTPS:a.test", "//a.test", "jdbc:mysql://a.test", "a:@//b", "file:/etc", "ws:x", "\u017fftp://a.test",
+		"", "/", "a/b", "a:b", "letters", "C:\\x", "see https://a.test", strings.Repeat("x", 100) + "://a.test",
+	} {
+		if got, want := startsURL(s), urlStart.MatchString(s); got != want {
+			t.Errorf("%q: got %t, want %t", s, got, want)
+		}
+	}
+}
