@@ -18,7 +18,8 @@
 // difference.
 //
 // An Agent is only data. It contains the names of secrets, but never the secrets themselves. Goroutines share an
-// Agent, so code must not modify it. Encoding an Agent as JSON and decoding it again yields an equal Agent.
+// Agent, so code must not modify it. Encoding an Agent as JSON and decoding it again yields an equal Agent, except that
+// JSON does not contain proposed rights.
 package agent
 
 import (

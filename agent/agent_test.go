@@ -120,10 +120,19 @@ func TestReach(t *testing.T) {
 	if got := fmt.Sprint(r.Hosts); got != "[{api.example.com [tool h tool h2]} {mcp.example.com [server web]}]" {
 		t.Errorf("got hosts %s", got)
 	}
-	if !r.AnyHost || r.AnyHostReason == "" {
-		t.Error("AnyHost is not set, although a stdio server can use the network")
+	if r.AnyHost {
+		t.Errorf("AnyHost is set, although no tool connects: %s", r.AnyHostReason)
 	}
-	if got := strings.Join(r.Paths, " "); got != "/data ./x $env:HOME/memory" {
+	a.SideEffects.Allowed = append(a.SideEffects.Allowed, agent.Network)
+	a.Tools = append(a.Tools, agent.Tool{Name: "n", SideEffect: agent.Network, Binding: agent.OnServer{Alias: "fs"}})
+	if r := a.Reach(); !r.AnyHost || r.AnyHostReason != "server fs names no host, so it can connect to any public host" {
+		t.Errorf("got AnyHost %t because %q, although a server connects and names no host", r.AnyHost, r.AnyHostReason)
+	}
+	a.Servers[0].Args = append(a.Servers[0].Args, "https://db.example.com:8443")
+	if r := a.Reach(); r.AnyHost || fmt.Sprint(r.Hosts[1]) != "{db.example.com [server fs]}" {
+		t.Errorf("got any host %t and %v, want only the named host", r.AnyHost, r.Hosts)
+	}
+	if got := strings.Join(r.Paths, " "); got != "/data x $env:HOME/memory" {
 		t.Errorf("got paths %s", got)
 	}
 	if len(r.Secrets) != 2 || r.Secrets[0].Name != "TOKEN" || len(r.Secrets[0].Hosts) != 0 || r.Secrets[1].Name != "WEB" || r.Secrets[1].Hosts[0] != "mcp.example.com" {

@@ -150,6 +150,9 @@ type Server struct {
 	Digest string `json:"package_digest,omitempty"`
 	// Placeholder is set if the digest is all zeros. The package is then not pinned.
 	Placeholder bool `json:"placeholder,omitempty"`
+	// Proposed lists the rights that the manifest proposes for the server. They have no effect until the owner accepts
+	// them.
+	Proposed Access `json:"-"`
 }
 
 // Server returns the server with the given alias, or nil if the agent has no such server.
@@ -219,6 +222,8 @@ type Requirement struct {
 	Version  string   `json:"version,omitempty"`
 	Scopes   []string `json:"permission_scopes,omitempty"`
 	Optional bool     `json:"optional,omitempty"`
+	// Proposed lists the rights that the manifest proposes for the server; see [Server].
+	Proposed Access `json:"-"`
 }
 
 // Capabilities lists the actions that an agent uses. A caller needs a grant for every required action.

@@ -7,6 +7,7 @@ import (
 )
 
 // Reach lists the hosts, programs, files, secrets and side effects that an agent can use, according to its manifest.
+// The hosts and files of tool servers are complete only where ambit confines the servers.
 type Reach struct {
 	// SideEffects lists the classes of the callable tools.
 	SideEffects []SideEffect
@@ -20,12 +21,11 @@ type Reach struct {
 	Secrets []Secret
 	// Programs lists the programs that run on this machine.
 	Programs []Command
-	// Paths lists the files and folders that the manifest names.
+	// Paths lists the files and folders that tool servers can use.
 	Paths []string
 	// Agents lists the tools of other agents that this agent calls, as NAME/tool.
 	Agents []string
 
-	paths map[string]bool
 	hosts map[string]int
 }
 
@@ -71,7 +71,7 @@ func (a *Agent) Reach() Reach {
 	}
 	slices.SortFunc(r.SideEffects, func(x, y SideEffect) int { return x.Rank() - y.Rank() })
 	for i := range a.Servers {
-		r.server(&a.Servers[i])
+		r.server(a, &a.Servers[i])
 	}
 	for _, s := range a.Slots {
 		r.Secrets = append(r.Secrets, Secret{Name: s.Env, For: "slot " + s.Ref, Hosts: s.Hosts, Required: s.Required})
@@ -105,7 +105,7 @@ func (r *Reach) host(name, by string) {
 	}
 }
 
-func (r *Reach) server(s *Server) {
+func (r *Reach) server(a *Agent, s *Server) {
 	by := "server " + s.Alias
 	var hosts []string
 	switch s.Transport {
@@ -115,18 +115,22 @@ func (r *Reach) server(s *Server) {
 			r.host(u.Hostname(), by)
 		}
 	case Stdio:
-		r.anyHost("the agent's tool servers are programs that can use the network")
+		for _, right := range a.Access(s) {
+			switch isPath := right.Kind == CanRead || right.Kind == CanWrite; {
+			case isPath && !slices.Contains(r.Paths, right.What):
+				r.Paths = append(r.Paths, right.What)
+			case right.Kind == CanConnect && right.What == Any:
+				r.anyHost(by + " names no host, so it can connect to any public host")
+			case right.Kind == CanConnect:
+				host, _ := splitHost(right.What)
+				r.host(host, by)
+			}
+		}
 		digest := s.Digest
 		if s.Placeholder {
 			digest = ""
 		}
 		r.Programs = append(r.Programs, Command{For: by, Argv: append([]string{s.Command}, s.Args...), Digest: digest})
-		for _, arg := range s.Args {
-			r.path(arg)
-		}
-	}
-	for _, set := range s.Env {
-		r.path(set.Value)
 	}
 	for _, set := range slices.Concat(s.Env, s.Headers) {
 		for _, ref := range set.Refs {
@@ -135,24 +139,6 @@ func (r *Reach) server(s *Server) {
 			}
 			r.Secrets = append(r.Secrets, Secret{Name: ref, For: by, Hosts: hosts, Required: true})
 		}
-	}
-}
-
-// path adds s to r.Paths if s looks like a path. If s is a flag such as --dir=/data, only the value of the flag is
-// checked and added.
-func (r *Reach) path(s string) {
-	if _, value, ok := strings.Cut(s, "="); ok && strings.HasPrefix(s, "-") {
-		s = value
-	}
-	if !isPath(s) && s != "$env:HOME" && !strings.HasPrefix(s, "$env:HOME/") {
-		return
-	}
-	if r.paths == nil {
-		r.paths = map[string]bool{}
-	}
-	if !r.paths[s] {
-		r.paths[s] = true
-		r.Paths = append(r.Paths, s)
 	}
 }
 
