@@ -16,6 +16,8 @@ func (d *differ) servers(old, new *agent.Agent) {
 		switch {
 		case before == nil:
 			d.widen("server", "new: %s, %s", alias, where(after))
+			d.access(what+" access", nil, new.Access(after))
+			d.access(what+" proposal", nil, after.Proposed)
 			return
 		case after == nil:
 			d.narrow("server", "gone: %s, %s", alias, where(before))
@@ -37,7 +39,23 @@ func (d *differ) servers(old, new *agent.Agent) {
 		}
 		d.settings(what+" env", before.Env, after.Env)
 		d.settings(what+" header", before.Headers, after.Headers)
+		d.access(what+" access", old.Access(before), new.Access(after))
+		d.access(what+" proposal", before.Proposed, after.Proposed)
 	})
+}
+
+// access compares the old rights of a server with its new rights. The manifest either implies or proposes these rights.
+func (d *differ) access(what string, old, new agent.Access) {
+	for _, r := range new {
+		if !old.Allows(r) {
+			d.widen(what, "new: %s", r)
+		}
+	}
+	for _, r := range old {
+		if !new.Allows(r) {
+			d.narrow(what, "gone: %s", r)
+		}
+	}
 }
 
 func where(s *agent.Server) string {
@@ -118,12 +136,14 @@ func (d *differ) requirements(old, new *agent.Agent) {
 		switch {
 		case before == nil:
 			d.widen("server", "new: %s with scopes %s", id, list(after.Scopes))
+			d.access(what+" proposal", nil, after.Proposed)
 			return
 		case after == nil:
 			d.narrow("server", "gone: %s", id)
 			return
 		}
 		d.compareSets(what+" scope", before.Scopes, after.Scopes)
+		d.access(what+" proposal", before.Proposed, after.Proposed)
 		if before.Version != after.Version {
 			d.widen(what, "accepts different versions: %s → %s", quoted(before.Version), quoted(after.Version))
 		}

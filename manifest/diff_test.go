@@ -27,6 +27,8 @@ const matrixBase = `{
   ]
 }`
 
+var networkBase = strings.NewReplacer(`["read", "write"]`, `["read", "network"]`, `"shell"`, `"network"`).Replace(matrixBase)
+
 const findagentBase = `{
   "name": "Base Agent", "kind": "mcp-tool",
   "system_prompt": "You are a careful assistant that does what it is told, and nothing else at all.",
@@ -91,6 +93,15 @@ func TestDiff(t *testing.T) {
 		{"native tool of the same name", matrixBase, `{"name": "exec", "side_effect_class": "shell"}
       ]`, `{"name": "exec", "side_effect_class": "shell"}, {"name": "new_one", "side_effect_class": "read"}
       ]`, "widened", "tool"},
+		{"server writes", matrixBase, `"allowed_side_effects": ["read", "write"]`, `"allowed_side_effects": ["read"]`, "narrowed", "server fs access"},
+		{"server runs programs", matrixBase, `["read", "write"]`, `["read", "write", "shell"]`, "widened", "server fs access"},
+		{"more files", matrixBase, `"/workspace"`, `"/workspace", "/srv"`, "widened", "server fs access"},
+		{"fewer files", matrixBase, `"/workspace"`, `"/workspace/sub"`, "narrowed", "server fs access"},
+		{"one host instead of any", networkBase, `"TOKEN=$env:FS_TOKEN"`, `"TOKEN=$env:FS_TOKEN", "URL=https://a.example.com"`, "narrowed", "server fs access"},
+		{"new server", matrixBase, `{"alias": "web"`, `{"alias": "more", "transport": "stdio", "command": "x", "args": ["/srv"], "version": "1.0.0",
+      "package_digest": "sha256:a239da270c403c42eb03e1ca7cca07c858085819797b74856ddbb91b50491b1a", "tools": [{"name": "r", "side_effect_class": "read"}]}, {"alias": "web"`, "widened", "server more access"},
+		{"proposal", matrixBase, `"env": ["TOKEN=$env:FS_TOKEN"], `, `"env": ["TOKEN=$env:FS_TOKEN"], "x-ambit": {"reach": {"read": ["/usr/share"]}}, `, "widened", "server fs proposal"},
+		{"proposal of a required server", gparsBase, `}]}`, `}], "extensions": {"run.ambit": {"reach": {"registry.openmcp.org/fs": {"exec": ["git"]}}}}}`, "widened", "server registry.openmcp.org/fs proposal"},
 		{"description", matrixBase, `"description": "base"`, `"description": "other"`, "changed", "description"},
 
 		{"slot host", findagentBase, `"allowed_hosts": ["api.example.com"]`, `"allowed_hosts": ["api.example.com", "evil.example.org"]`, "widened", "credential slot token host"},

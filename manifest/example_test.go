@@ -76,7 +76,7 @@ func ExampleManifest_Agent() {
 	// write_file write false matrix://tool/mcp/fs/write_file@1.0.0
 	// programs: fs-server /data
 	// paths: [/data]
-	// any host: true
+	// any host: false
 }
 
 // Compare a new version with the one that a person approved.

@@ -117,8 +117,8 @@ func TestFromMatrix(t *testing.T) {
 		t.Errorf("unexpected result: %+v", m)
 	}
 	expect(t, "required", m.Capabilities.Required, []string{"tool.read_file", "tool.fs_search", "tool.web_search"})
-	expect(t, "lost", whats(n.Lost), []string{"tool write_file", "tool pay", "server fs", "server web", "allowed_side_effects", "description", "definition of read_file"})
-	expect(t, "added", whats(n.Added), []string{"agent.id", "agent.version", "resources.network", "agent.entry"})
+	expect(t, "lost", whats(n.Lost), []string{"tool write_file", "tool pay", "network_hosts", "server fs", "server web", "allowed_side_effects", "description", "definition of read_file"})
+	expect(t, "added", whats(n.Added), []string{"agent.id", "agent.version", "agent.entry"})
 }
 
 func TestFromGPARS(t *testing.T) {

@@ -73,4 +73,5 @@ var (
 	Reserved       = Shared.Get("AM108")
 	SecretValue    = Shared.Get("AM110")
 	HiddenText     = Shared.Get("AM111")
+	BadRight       = Shared.Get("AM120")
 )

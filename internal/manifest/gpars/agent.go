@@ -8,6 +8,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/convert"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/read"
 )
 
 // Compile converts a valid manifest to the neutral model. The model has requirements but no tools, because the tools
@@ -20,6 +21,10 @@ func (m *Manifest) Compile() *agent.Agent {
 		Version: m.Version,
 		Kind:    agent.ToolServers,
 	}
+	var reach map[string]*read.Rights
+	if m.Extensions != nil && m.Extensions.Ambit != nil {
+		reach = m.Extensions.Ambit.Reach
+	}
 	required := make(map[string]bool, len(m.RequiredMCPServers))
 	for _, s := range m.RequiredMCPServers {
 		required[s.ServerID] = true
@@ -29,6 +34,10 @@ func (m *Manifest) Compile() *agent.Agent {
 		if !required[s.ServerID] {
 			a.Requirements = append(a.Requirements, s.compile(true))
 		}
+	}
+	for i := range a.Requirements {
+		q := &a.Requirements[i]
+		q.Proposed = reach[q.Server].Access()
 	}
 	return a
 }
@@ -199,6 +208,9 @@ func loseServer(a *agent.Agent, s *agent.Server, n *convert.Notes) {
 	}
 	if s.Digest != "" && !s.Placeholder {
 		n.Lose(what+"package_digest", "GPARS has no field for package digests")
+	}
+	if len(s.Proposed) > 0 {
+		n.Lose(what+"x-ambit", "the id is a guess, so the proposed rights could belong to another server")
 	}
 	var tools []string
 	for i := range a.Tools {

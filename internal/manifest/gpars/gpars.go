@@ -16,12 +16,26 @@
 //   - A server in both lists is required.
 package gpars
 
+import "github.com/ambit-run/ambit/internal/manifest/read"
+
 // Manifest is a GPARS agent capability manifest.
 type Manifest struct {
 	ID                 string        `json:"id"`
 	Version            string        `json:"version,omitempty"`
 	RequiredMCPServers []ServerEntry `json:"required_mcp_servers"`
 	OptionalMCPServers []ServerEntry `json:"optional_mcp_servers,omitempty"`
+	Extensions         *Extensions   `json:"extensions,omitempty"`
+}
+
+// Extensions contains the extensions that ambit knows.
+type Extensions struct {
+	Ambit *Extension `json:"run.ambit,omitempty"`
+}
+
+// Extension is ambit's extension of a manifest.
+type Extension struct {
+	// Reach maps the id of a server to the rights that the manifest proposes for the server.
+	Reach map[string]*read.Rights `json:"reach,omitempty"`
 }
 
 // ServerEntry is an MCP server that the agent needs or can use. In an optional entry, an empty Version or a nil

@@ -55,7 +55,7 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	var required, optional read.Seen
 	m.RequiredMCPServers = p.servers(o.List("required_mcp_servers", read.Required), read.Required, &required, &read.Seen{})
 	m.OptionalMCPServers = p.servers(o.List("optional_mcp_servers", read.Optional), read.Optional, &optional, &required)
-	p.extensions(o)
+	m.Extensions = p.extensions(o, func(id string) bool { return required.Has(id) || optional.Has(id) })
 	o.Done()
 	return m
 }
@@ -259,16 +259,40 @@ func (p *parser) scopes(o *read.Object, need read.Presence) []string {
 	return scopes
 }
 
-func (p *parser) extensions(o *read.Object) {
+func (p *parser) extensions(o *read.Object, listed func(id string) bool) *Extensions {
 	v := o.Get("extensions", read.Optional)
 	if !p.Is(v, doc.Object) {
-		return
+		return nil
 	}
+	var known *Extensions
 	for m := range v.Each() {
-		if !isReverseDomain(m.Key()) {
+		switch {
+		case m.Key() == "run.ambit":
+			known = &Extensions{Ambit: p.ambit(m, listed)}
+		case !isReverseDomain(m.Key()):
 			p.Report(ruleExtensionKey, m.KeyPlace(), "", "the key %s is not a reversed domain name", diag.Quote(m.Key()))
 		}
 	}
+	return known
+}
+
+// ambit parses ambit's own extension.
+func (p *parser) ambit(v doc.Value, listed func(id string) bool) *Extension {
+	r := read.Reader{Reporter: p.Reporter, Unknown: diag.UnknownField}
+	o := r.Object(v)
+	reach := o.Get("reach", read.Optional)
+	o.Done()
+	if !r.Is(reach, doc.Object) {
+		return &Extension{}
+	}
+	e := &Extension{Reach: make(map[string]*read.Rights, reach.Len())}
+	for m := range reach.Each() {
+		if !listed(m.Key()) {
+			p.Report(ruleStrayReach, m.KeyPlace(), "", "the manifest does not list the server %s", diag.Quote(m.Key()))
+		}
+		e.Reach[m.Key()] = r.Rights(m)
+	}
+	return e
 }
 
 // isReverseDomain reports whether a key consists of at least two labels with dots between them.

@@ -164,6 +164,7 @@ var ruleTests = []struct {
 	{"constraint is a number", entry(`"server_id": "r.io/x", "version": 1, "permission_scopes": ["a"]`), []string{"AM101 2:36"}},
 
 	{"no scopes", scopes(`[]`), []string{"GP030 2:64"}},
+	{"reach of a stray server", `{"id": "x", "required_mcp_servers": [], "extensions": {"run.ambit": {"reach": {"a.example/b": {}}}}}`, []string{"GP040 1:80"}},
 	{"scopes is a text", scopes(`"read"`), []string{"AM101 2:64"}},
 	{"empty scope", scopes(`["read", ""]`), []string{"AM105 2:73"}},
 	{"scope is a number", scopes(`[1, null]`), []string{"AM101 2:65", "AM101 2:68"}},

@@ -26,4 +26,5 @@ var (
 	ruleConstraint   = Rules.Get("GP020")
 	ruleNotNPM       = Rules.Get("GP021")
 	ruleNoScopes     = Rules.Get("GP030")
+	ruleStrayReach   = Rules.Get("GP040")
 )

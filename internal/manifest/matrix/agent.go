@@ -53,6 +53,9 @@ func (s *ServerEntry) compile() agent.Server {
 		Alias: s.Alias, Transport: agent.Transport(s.Transport), Command: s.Command, Args: s.Args, Endpoint: s.Endpoint,
 		Version: s.Version, Digest: s.PackageDigest, Placeholder: s.PackageDigest == tooluri.ZeroDigest,
 	}
+	if s.Extension != nil {
+		out.Proposed = s.Extension.Reach.Access()
+	}
 	for _, e := range s.Env {
 		name, value, _ := strings.Cut(e, "=")
 		out.Env = append(out.Env, setting(name, value))

@@ -19,6 +19,8 @@
 //   - The field for the address of an http server is endpoint. The field url is a warning.
 package matrix
 
+import "github.com/ambit-run/ambit/internal/manifest/read"
+
 // AgentManifest is a Matrix agent manifest.
 type AgentManifest struct {
 	SchemaVersion      int               `json:"schema_version"`
@@ -41,6 +43,13 @@ type ServerEntry struct {
 	PackageDigest string            `json:"package_digest,omitempty"`
 	Version       string            `json:"version"`
 	Tools         []ToolEntry       `json:"tools"`
+	Extension     *Extension        `json:"x-ambit,omitempty"`
+}
+
+// Extension is ambit's extension of a server entry.
+type Extension struct {
+	// Reach proposes rights for the server.
+	Reach *read.Rights `json:"reach,omitempty"`
 }
 
 // ToolEntry is a tool that a server advertises.

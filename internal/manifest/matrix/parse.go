@@ -149,8 +149,19 @@ func (p *parser) server(v doc.Value) ServerEntry {
 	p.perTransport(o, &s)
 	s.Tools = p.tools(o)
 	p.checkArgs(o, &s)
+	s.Extension = p.extension(o.Get("x-ambit", read.Optional))
 	o.Done()
 	return s
+}
+
+func (p *parser) extension(v doc.Value) *Extension {
+	if !v.Ok() {
+		return nil
+	}
+	o := p.Object(v)
+	e := &Extension{Reach: p.Rights(o.Get("reach", read.Optional))}
+	o.Done()
+	return e
 }
 
 func (p *parser) transport(o *read.Object) string {
@@ -234,7 +245,7 @@ func (p *parser) perTransport(o *read.Object, s *ServerEntry) {
 		if !o.Value().Get("endpoint").Ok() && !o.Value().Get("url").Ok() {
 			p.Report(ruleEndpoint, o.Value().MissingPlace("endpoint"), "", "an http server needs an endpoint")
 		}
-		others = []string{"command", "args", "env"}
+		others = []string{"command", "args", "env", "x-ambit"}
 	}
 	for _, key := range others {
 		if v := o.Value().Get(key); v.Ok() && !(v.Len() == 0 && (v.Is(doc.Array) || v.Is(doc.Object))) {
