@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -49,32 +50,63 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, fmt.Errorf("the address to dial has no port: %w", err)
 	}
+	if network != "tcp" && network != "tcp4" && network != "tcp6" {
+		return nil, call.Refuse(Stage, call.HostNotAllowed, "%s is not a network that can be dialled", diag.Quote(network))
+	}
+	if _, err := netip.ParseAddr(host); err == nil && !(d.switches.LoopbackHTTP && IsLoopback(host)) {
+		_, err := Host(host)
+		return nil, err
+	}
+	return d.dial(ctx, host, port, false)
+}
+
+// dial connects to a port of a host. The host is a name or an IP address. If private is true, the host's address may be
+// loopback or private.
+func (d *Dialer) dial(ctx context.Context, host, port string, private bool) (net.Conn, error) {
 	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil || number == 0 || network != "tcp" && network != "tcp4" && network != "tcp6" {
-		return nil, call.Refuse(Stage, call.HostNotAllowed, "%s is not a valid TCP port", diag.Quote(port))
+	if err != nil || number == 0 {
+		return nil, call.Refuse(Stage, call.HostNotAllowed, "%s is not a port that can be dialled", diag.Quote(port))
 	}
 	if to, ok := d.switches.resolve(host, port); ok {
 		return d.open(ctx, to, nil)
 	}
-	allowed, name := loopback, host
-	if !d.switches.LoopbackHTTP || !IsLoopback(host) {
-		if host, err = Host(host); err != nil {
-			return nil, err
-		}
-		// The name ends with a dot so that the resolver does not also try search domains.
-		allowed, name = public, host+"."
+	allowed := public
+	switch {
+	case private:
+		allowed = notMetadata
+	case d.switches.LoopbackHTTP && IsLoopback(host):
+		allowed = loopback
 	}
-	addresses, err := d.Resolver.LookupNetIP(ctx, "ip", name)
+	addresses, err := d.lookup(ctx, host)
 	if err != nil {
 		return nil, err
 	}
 	for i, a := range addresses {
 		addresses[i] = a.Unmap() // some resolvers return IPv4 addresses in their IPv6 form
 		if allowed(addresses[i]) != nil {
+			if err := notMetadata(addresses[i]); err != nil {
+				return nil, fmt.Errorf("%w: %w", blocked(host), err)
+			}
 			return nil, blocked(host)
 		}
 	}
 	return d.first(ctx, host, addresses, uint16(number), allowed)
+}
+
+// lookup returns the addresses of a host.
+func (d *Dialer) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return []netip.Addr{a}, nil
+	}
+	if IsLoopback(host) {
+		return d.Resolver.LookupNetIP(ctx, "ip", host)
+	}
+	name, err := Host(host)
+	if err != nil {
+		return nil, err
+	}
+	// Without the final dot, the resolver would also try search domains.
+	return d.Resolver.LookupNetIP(ctx, "ip", name+".")
 }
 
 func (d *Dialer) first(
@@ -119,6 +151,24 @@ func public(a netip.Addr) error {
 		return errZone
 	}
 	return guardian.SafeAddr(a)
+}
+
+// metadata contains the addresses of cloud metadata services that are not link-local.
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("168.63.129.16/32"), netip.MustParsePrefix("100.100.100.200/32"),
+	netip.MustParsePrefix("192.0.0.192/32"), netip.MustParsePrefix("fd00:ec2::/32"),
+	netip.MustParsePrefix("fd20:ce::254/128"),
+}
+
+var errMetadata = errors.New("a metadata service")
+
+// notMetadata returns an error for link-local addresses and those of metadata services.
+func notMetadata(a netip.Addr) error {
+	if a.Zone() != "" || a.IsLinkLocalUnicast() || a.IsMulticast() ||
+		slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(a) }) {
+		return errMetadata
+	}
+	return nil
 }
 
 func loopback(a netip.Addr) error {

@@ -1,9 +1,12 @@
 package egress
 
 import (
+	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -32,6 +35,41 @@ func isNumber(label string) bool {
 		return strings.Trim(hex, "0123456789abcdef") == ""
 	}
 	return strings.Trim(label, "0123456789") == ""
+}
+
+// Destination checks a host that a person allows a program to reach. It returns the canonical spelling of the host. The
+// text is NAME or NAME:PORT, and NAME can be an IP address. If private is true, the address may be private or loopback,
+// and the text must contain a port. The addresses of metadata services are always refused.
+func Destination(text string, private bool) (string, error) {
+	name, port, err := net.SplitHostPort(text)
+	if err != nil {
+		name, port = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), ""
+	} else if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		name = ""
+	}
+	address, err := netip.ParseAddr(name)
+	literal := err == nil
+	if !literal {
+		if name, err = Host(name); err != nil {
+			return "", fmt.Errorf("%s is not a host; write NAME or NAME:PORT", diag.Quote(text))
+		}
+	}
+	switch {
+	case literal && notMetadata(address.Unmap()) != nil:
+		return "", fmt.Errorf("no program can reach %s, because it is a link-local, multicast or metadata service address",
+			diag.Quote(text))
+	case private && port == "":
+		return "", fmt.Errorf("a private host needs a port; write %s:PORT", diag.Printable(name))
+	case !private && (literal && public(address) != nil || name == "localhost"):
+		return "", fmt.Errorf("%s is not a public address; to allow it, write NAME:PORT and add --private", diag.Quote(text))
+	}
+	if literal {
+		name = address.String()
+	}
+	if port == "" {
+		return name, nil
+	}
+	return net.JoinHostPort(name, port), nil
 }
 
 // IsLoopback reports whether a host is "localhost" or a loopback address.

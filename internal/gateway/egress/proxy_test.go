@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -24,10 +23,10 @@ func proxied(t *testing.T, d *Dialer, p Policy) (address string, decisions chan 
 	if err != nil {
 		t.Fatal(err)
 	}
-	decisions = make(chan Decision, 100)
+	decisions = make(chan Decision, 2*maxConnections)
 	done := make(chan struct{})
 	go func() {
-		NewProxy(d, p, func(d Decision) { decisions <- d }).Serve(l)
+		NewNetwork(d, p, func(d Decision) { decisions <- d }).Serve(l)
 		close(done)
 	}()
 	t.Cleanup(func() {
@@ -112,19 +111,20 @@ func TestProxyRefuses(t *testing.T) {
 		{"mapped", "CONNECT [::ffff:127.0.0.1]:443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"translated", "CONNECT [64:ff9b::7f00:1]:443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"a name in brackets", "CONNECT [example.com]:443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
+		{"no request", "hello", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"two final dots", "CONNECT example.com..:443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"an address with a dot", "CONNECT 127.0.0.1.:443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"a user", "CONNECT user@example.com:443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"another port", "CONNECT example.com:22 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
-		{"a port spelled otherwise", "CONNECT example.com:0443 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
+		{"a port spelled otherwise", "CONNECT example.com:022 HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"no port", "CONNECT example.com HTTP/1.1", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"plain http", "GET http://example.com/ HTTP/1.1\r\nHost: example.com", Policy{Mode: ModeHTTPS}, call.HostNotAllowed},
 		{"https without a tunnel", "GET https://example.com/ HTTP/1.1\r\nHost: example.com", Policy{Mode: ModeFull}, call.HostNotAllowed},
 		{"the proxy itself", "GET / HTTP/1.1\r\nHost: proxy", Policy{Mode: ModeFull}, call.HostNotAllowed},
 		{"a listed name that leads inside", "CONNECT example.com:443 HTTP/1.1", Policy{Mode: ModeAllowlist, Hosts: []string{"example.com"}}, call.AddressBlocked},
 		{"everything, but not inside", "CONNECT example.com:" + port + " HTTP/1.1", Policy{Mode: ModeFull}, call.AddressBlocked},
-		{"plain http inside", "GET http://example.com:" + port + "/ HTTP/1.1\r\nHost: example.com", Policy{Mode: ModeFull}, call.AddressBlocked},
-		{"an address, everything allowed", "CONNECT 127.0.0.1:" + port + " HTTP/1.1", Policy{Mode: ModeFull}, call.HostNotAllowed},
+		{"plain http inside", "GET http://example.com:" + port + "/ HTTP/1.1\r\nHost: example.com", Policy{Mode: ModeFull}, call.HostNotAllowed},
+		{"an address, everything allowed", "CONNECT 127.0.0.1:" + port + " HTTP/1.1", Policy{Mode: ModeFull}, call.AddressBlocked},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			proxy, decisions := proxied(t, d, tt.policy)
@@ -209,29 +209,6 @@ func TestProxyWantsTLS(t *testing.T) {
 	}
 }
 
-// In ModeFull, the proxy also forwards plain http. It removes the headers that are for the proxy.
-func TestProxyFullIsPlainToo(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, r.Host+" "+r.URL.Path+" "+r.Header.Get("Proxy-Authorization"))
-	}))
-	t.Cleanup(s.Close)
-	sw, err := Read(environ(map[string]string{EnvResolve: "plain.test:80=" + s.Listener.Addr().String()}), false, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy, _ := proxied(t, NewDialer(sw), Policy{Mode: ModeFull})
-	req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://plain.test/x", nil)
-	req.Header.Set("Proxy-Authorization", "secret")
-	resp, err := through(sw, proxy).Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if body, _ := io.ReadAll(resp.Body); string(body) != "plain.test /x " {
-		t.Errorf("got body %q, want the host and the path only", body)
-	}
-}
-
 // TestProxyEnds: all connections end when the listener is closed, including idle ones.
 func TestProxyEnds(t *testing.T) {
 	_, sw := server(t, nil)
@@ -241,7 +218,7 @@ func TestProxyEnds(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() {
-		NewProxy(NewDialer(sw), Policy{Mode: ModeHTTPS}, nil).Serve(l)
+		NewNetwork(NewDialer(sw), Policy{Mode: ModeHTTPS}, nil).Serve(l)
 		close(done)
 	}()
 	conn, r, _ := ask(t, l.Addr().String(), "CONNECT example.com:443 HTTP/1.1")
@@ -261,21 +238,38 @@ func TestProxyEnds(t *testing.T) {
 	}
 }
 
-// TestProxyBounds: the proxy limits the number of connections of a sandbox.
+// TestProxyBounds: the proxy limits the number of connections of a sandbox. A connection counts before it has sent
+// CONNECT.
 func TestProxyBounds(t *testing.T) {
 	_, sw := server(t, nil)
 	proxy, _ := proxied(t, NewDialer(sw), Policy{Mode: ModeHTTPS})
-	for i := range proxyConnections {
-		if _, _, status := ask(t, proxy, "CONNECT example.com:443 HTTP/1.1"); status != http.StatusOK {
-			t.Fatalf("connection %d: got status %d, want %d", i, status, http.StatusOK)
+	dial := func() net.Conn {
+		conn, err := net.Dial("unix", proxy)
+		if err != nil {
+			t.Fatal(err)
 		}
+		t.Cleanup(func() { conn.Close() })
+		return conn
 	}
-	conn, err := net.Dial("unix", proxy)
-	if err != nil {
-		t.Fatal(err)
+	for range maxConnections - 1 {
+		dial() // sends nothing
 	}
-	defer conn.Close()
-	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+	if _, _, status := ask(t, proxy, "CONNECT example.com:443 HTTP/1.1"); status != http.StatusOK {
+		t.Fatalf("the last connection: got status %d, want %d", status, http.StatusOK)
+	}
+	if n, err := dial().Read(make([]byte, 1)); n != 0 || err == nil {
 		t.Error("a connection beyond the limit is served")
+	}
+}
+
+// The header of a request counts toward the traffic of a sandbox.
+func TestProxyCountsHeaders(t *testing.T) {
+	_, sw := server(t, nil)
+	for long, want := range map[int]int{10: http.StatusOK, 2000: http.StatusForbidden} {
+		proxy := near(t, NewDialer(sw), Policy{Mode: ModeHTTPS}, 1000)
+		line := "CONNECT example.com:443 HTTP/1.1\r\nX-Long: " + strings.Repeat("x", long)
+		if _, _, status := ask(t, proxy, line); status != want {
+			t.Errorf("a header of %d bytes: got status %d, want %d", long, status, want)
+		}
 	}
 }

@@ -125,26 +125,28 @@ func (p *Policy) swaps(host string) (found []Swap) {
 	return found
 }
 
-// intercept decrypts the program's TLS connection to a host and forwards the requests to the host.
-func (p *Proxy) intercept(ctx context.Context, conn net.Conn, from io.Reader, host string, swaps []Swap) error {
-	leaf, err := p.policy.Authority.leaf(host)
+// intercept terminates the program's TLS connection to a host. It forwards the requests in the connection to the
+// host.
+func (l *Link) intercept(ctx context.Context, conn net.Conn, from io.Reader) error {
+	n := l.network
+	leaf, err := n.policy.Authority.leaf(l.host)
 	if err != nil {
 		return err
 	}
-	conn.SetDeadline(time.Now().Add(proxyGreeting))
-	secure := tls.Server(&meteredConn{Conn: conn, from: from, proxy: p}, &tls.Config{
+	conn.SetDeadline(time.Now().Add(greetingTime))
+	secure := tls.Server(&meteredConn{Conn: conn, from: from, link: l}, &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*leaf}, NextProtos: []string{"http/1.1"},
 	})
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return err
 	}
 	conn.SetDeadline(time.Time{})
-	transport := p.dialer.transport()
+	transport := n.dialer.transport()
 	transport.DisableCompression = true // compressed answers cannot be searched
 	defer transport.CloseIdleConnections()
-	swapped := &swapper{proxy: p, host: host, swaps: swaps, transport: transport}
+	swapped := &swapper{network: n, host: l.host, swaps: l.swaps, transport: transport}
 	server := &http.Server{
-		Handler: swapped, ReadHeaderTimeout: proxyIdle, IdleTimeout: proxyIdle, MaxHeaderBytes: maxHeaderBytes,
+		Handler: swapped, ReadHeaderTimeout: idleTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: log.New(io.Discard, "", 0), BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	one := &oneConn{conn: secure, done: make(chan struct{})}
@@ -162,20 +164,21 @@ func (p *Proxy) intercept(ctx context.Context, conn net.Conn, from io.Reader, ho
 // headers can carry as much data as a body.
 type meteredConn struct {
 	net.Conn
-	from  io.Reader
-	proxy *Proxy
+	from io.Reader
+	link *Link
 }
 
 func (c *meteredConn) Read(b []byte) (int, error) {
 	n, err := c.from.Read(b)
-	if c.proxy.bytes.Add(int64(n)) > proxyBytes {
+	c.link.used.Store(time.Now().UnixNano())
+	if !c.link.network.count(int64(n)) {
 		return 0, errShare
 	}
 	return n, err
 }
 
 func (c *meteredConn) Write(b []byte) (int, error) {
-	if c.proxy.bytes.Add(int64(len(b))) > proxyBytes {
+	if !c.link.network.count(int64(len(b))) {
 		return 0, errShare
 	}
 	return c.Conn.Write(b)
@@ -209,7 +212,7 @@ func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
 // swapper is an HTTP handler that forwards requests to a host. It replaces placeholders in the requests with
 // secrets.
 type swapper struct {
-	proxy     *Proxy
+	network   *Network
 	host      string
 	swaps     []Swap
 	transport *http.Transport
@@ -227,7 +230,7 @@ var rangeHeaders = []string{"Range", "If-Range"}
 func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuse := func(status int, format string, args ...any) {
 		refusal := call.Refuse(Stage, call.HostNotAllowed, format, args...)
-		s.proxy.report(s.host, "443", refusal)
+		s.network.say(Decision{Host: s.host, Port: "443", Refusal: refusal})
 		w.Header().Set("Connection", "close")
 		http.Error(w, refusal.Error(), status)
 	}
@@ -263,7 +266,9 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resp, err := s.transport.RoundTrip(out)
 	if err != nil {
 		refusal := dialRefusal(s.host, err)
-		s.proxy.report(s.host, "443", refusal)
+		s.network.say(Decision{
+			Host: s.host, Port: "443", Refusal: refusal, Unreachable: refusal.Code == call.ServerUnavailable,
+		})
 		w.Header().Set("Connection", "close")
 		http.Error(w, refusal.Error(), http.StatusBadGateway)
 		return
@@ -324,7 +329,7 @@ func (s *swapper) forwardAnswer(w http.ResponseWriter, resp *http.Response) {
 	for _, name := range append(connectionNames(resp.Header), perHop...) {
 		resp.Header.Del(name)
 	}
-	find := s.proxy.policy.Finder
+	find := s.network.policy.Finder
 	for name, values := range resp.Header {
 		for _, v := range values {
 			w.Header().Add(string(mask(find, []byte(name))), string(mask(find, []byte(v))))
