@@ -72,7 +72,8 @@ func (g *Gateway) outcome(result call.Result, err error) call.Outcome {
 	if err == nil {
 		return call.Outcome{Result: result}
 	}
-	return call.Outcome{Result: call.Result{Log: result.Log}, Refusal: g.guards.redact(call.AsRefusal(stageAct, err))}
+	kept := call.Result{Log: result.Log, Observed: result.Observed}
+	return call.Outcome{Result: kept, Refusal: g.guards.redact(call.AsRefusal(stageAct, err))}
 }
 
 func (p *inflight) finish(o call.Outcome) *call.Refusal {

@@ -149,6 +149,7 @@ func (g *Gateway) newRecord(p *inflight) journal.Record {
 // conclude adds the call's outcome to its journal record.
 func conclude(r *journal.Record, p *inflight, stopped *call.Refusal) {
 	r.DurationUS = p.result.Duration.Microseconds()
+	observed(r, &p.result.Observed)
 	defer func() {
 		if p.result.Log != "" {
 			r.Detail = strings.TrimPrefix(r.Detail+"; "+p.result.Log, "; ")
@@ -166,6 +167,21 @@ func conclude(r *journal.Record, p *inflight, stopped *call.Refusal) {
 	sum := sha256.Sum256(p.result.Raw)
 	r.Decision, r.ResultHash, r.ResultSize = journal.Allow, hex.EncodeToString(sum[:]), len(p.result.Raw)
 	r.ToolError, r.Replay, r.Detail = p.result.IsError, p.replayed, strings.Join(p.notes, "; ")
+}
+
+// observed extends a journal record with what the tool's server did. The server chooses the names of hosts and
+// programs. These names may contain secrets, which observed redacts.
+func observed(r *journal.Record, o *call.Observed) {
+	clean := func(s string) string { return string(guard.Redact([]byte(clip(s)))) }
+	for _, host := range o.Contacted {
+		r.Contacted = append(r.Contacted, clean(host))
+	}
+	for _, right := range o.Refused {
+		r.Refused = append(r.Refused, journal.Denial{
+			Kind: string(right.Kind), What: clean(right.What), Private: right.Private,
+		})
+	}
+	r.Omitted = o.Omitted
 }
 
 const (

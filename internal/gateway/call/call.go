@@ -83,6 +83,18 @@ type Result struct {
 	// Log identifies the call's output in the operator's log, so that the journal can refer to it. It is empty if there
 	// was no output. A failed call can have a Log too.
 	Log string
+	// Observed is set for a call to a server in a sandbox, even if the call failed.
+	Observed Observed
+}
+
+// Observed is what a server in a sandbox did while a call ran. If the server carried out other calls at the same time,
+// Observed may include what the server did for those calls.
+type Observed struct {
+	// Contacted lists hosts as HOST:PORT. Refused lists the rights that the server lacked.
+	Contacted []string
+	Refused   []agent.Right
+	// Omitted is the number of contacts and refusals that are not listed.
+	Omitted int
 }
 
 // Outcome is a call's result or refusal.

@@ -44,6 +44,8 @@ type Grants interface {
 type Policy interface {
 	// Judge returns a reason for each policy rule that applies to the call. Rules know the agent by the given name.
 	Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason
+	// Possible reports whether the policy can allow a call to the tool.
+	Possible(a *agent.Agent, name string, t *agent.Tool) bool
 }
 
 // Rules contains the checks that are made in addition to the manifest's own rules. A nil field disables its check.

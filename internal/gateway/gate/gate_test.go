@@ -252,6 +252,8 @@ func (p policy) Judge(_ context.Context, a *agent.Agent, name string, _ *agent.T
 	return p
 }
 
+func (policy) Possible(*agent.Agent, string, *agent.Tool) bool { return true }
+
 func TestPolicy(t *testing.T) {
 	no := call.Reason{Stage: gate.Stage, Code: call.PolicyDenied, Detail: "forbidden", Hint: "ask"}
 	yes := call.Reason{Stage: gate.Stage, Allowed: true, Detail: "permitted"}

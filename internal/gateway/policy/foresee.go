@@ -23,6 +23,13 @@ func (l *Live) Foresee(a *agent.Agent, name string, t *agent.Tool, principal str
 	return l.load().foresee(l.options, a, name, t, principal)
 }
 
+// Possible reports whether the rules can allow a call to a tool, by some caller at some time with some arguments. A
+// server needs access for such tools.
+func (l *Live) Possible(a *agent.Agent, name string, t *agent.Tool) bool {
+	return l.load().foresee(l.options, a, name, t, "") != Never
+}
+
+// foresee predicts whether the rules allow calls to a tool. Without a principal, caller and time are unknown too.
 func (s *snapshot) foresee(o Options, a *agent.Agent, name string, t *agent.Tool, principal string) Foresight {
 	needsPermit := a.Dialect == agent.GPARS
 	switch {
@@ -58,11 +65,11 @@ func (s *snapshot) foresee(o Options, a *agent.Agent, name string, t *agent.Tool
 }
 
 // unknownContext returns a context in which each part that comes from the arguments is replaced by a Cedar variable. A
-// variable stands for an unknown value.
+// variable stands for an unknown value. If there is no caller, the caller and the time are variables too.
 func (f *facts) unknownContext() types.Record {
 	parts := f.context(everyPart &^ ofArguments).Map()
 	for _, p := range partTable {
-		if p.part&ofArguments != 0 {
+		if p.part&ofArguments != 0 || f.m.caller == "" && (p.name == "caller" || p.name == "time") {
 			parts[p.name] = eval.Variable(p.name)
 		}
 	}

@@ -50,3 +50,29 @@ func TestForesee(t *testing.T) {
 		}
 	}
 }
+
+// A tool is possible if any caller can call it at any time.
+func TestPossible(t *testing.T) {
+	const permit, forbid = "permit (principal, action, resource)", "forbid (principal, action, resource)"
+	for text, want := range map[string]bool{
+		"// none":    false,
+		"permit (":   false,
+		permit + ";": true,
+		permit + ` when { context.caller == "you@local" };`:                              true,
+		permit + ` when { context.time.toTime() < duration("11h") };`:                    true,
+		permit + ` when { context.arguments has a };`:                                    true,
+		permit + ` when { resource.name == "other" };`:                                   false,
+		permit + ` when { context.side_effect == "read" };`:                              false,
+		permit + `; ` + forbid + ` when { resource.name == "t" };`:                       false,
+		permit + `; ` + forbid + ` when { context.caller == "you@local" };`:              true,
+		permit + ` when { context.caller == "you@local" && resource.name == "other" };`:  true, // Cedar evaluates from left to right
+		permit + ` when { resource.name == "other" && context.caller == "you@local"  };`: false,
+	} {
+		b := newBench(t, text)
+		b.live.options.Now = now
+		tool := &agent.Tool{Name: "t", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "s"}}
+		if got := b.live.Possible(&agent.Agent{Dialect: agent.GPARS}, "a", tool); got != want {
+			t.Errorf("%s: got %t, want %t", text, got, want)
+		}
+	}
+}

@@ -93,6 +93,7 @@ func appendBody(b []byte, r *Record) []byte {
 		}
 		b = appendSize(b, `,"duration_us":`, r.DurationUS)
 		b = appendSome(b, `,"replay":`, r.Replay)
+		b = appendObserved(b, r)
 	}
 	return append(b, '}')
 }
@@ -126,6 +127,36 @@ func appendCapabilities(b []byte, c *Capabilities) []byte {
 		b = append(b, ']')
 	}
 	return append(b, '}')
+}
+
+// appendObserved appends the hosts that the tool's server contacted, and what the server's sandbox refused.
+func appendObserved(b []byte, r *Record) []byte {
+	for i, host := range r.Contacted[:min(len(r.Contacted), maxActions)] {
+		b = appendText(b, between(i, `,"contacted":[`), host[:min(len(host), maxAction)])
+	}
+	if len(r.Contacted) > 0 {
+		b = append(b, ']')
+	}
+	for i, d := range r.Refused[:min(len(r.Refused), maxActions)] {
+		b = appendText(b, between(i, `,"refused":[`)+`{"kind":`, d.Kind)
+		b = appendText(b, `,"what":`, d.What[:min(len(d.What), maxAction)])
+		if d.Private {
+			b = append(b, `,"private":true`...)
+		}
+		b = append(b, '}')
+	}
+	if len(r.Refused) > 0 {
+		b = append(b, ']')
+	}
+	return appendSize(b, `,"omitted":`, int64(r.Omitted))
+}
+
+// between returns the text before element i of a list.
+func between(i int, first string) string {
+	if i == 0 {
+		return first
+	}
+	return ","
 }
 
 // appendArguments appends the arguments of a call. A record must be valid JSON on one line. Invalid JSON is therefore

@@ -24,6 +24,8 @@ func TestRecordComesBackWhole(t *testing.T) {
 	want := Record{
 		Time: started.Add(123456 * time.Microsecond), Arguments: json.RawMessage(`{"a":[1,2.50,"ü\n"]}`),
 		Capabilities: &Capabilities{Required: []string{"a", "b"}, Optional: []string{"c"}, Held: []string{"a", "b"}},
+		Contacted:    []string{"a.test:443", "\x1b\"\n:1"},
+		Refused:      []Denial{{Kind: "connect", What: "10.0.0.1:5432", Private: true}, {Kind: "execute", What: "/bin/\"\n\x00"}},
 	}
 	v := reflect.ValueOf(&want).Elem()
 	for i := range v.NumField() {
@@ -72,6 +74,10 @@ func TestRecordIsBoundedAndOneLine(t *testing.T) {
 		{"large arguments are left out", Record{Arguments: json.RawMessage(`"` + strings.Repeat("x", maxArguments) + `"`), ArgumentsSize: 9}, `"decision":"","arguments_size":9`},
 		{"arguments on one line", Record{Arguments: json.RawMessage("{\n\"a\": 1.0,\r\n\"b\": \"\\n\"}")}, `"arguments":{"a":1.0,"b":"\n"}`},
 		{"arguments that are not JSON become a string", Record{Arguments: json.RawMessage(`{"a":`)}, `"arguments":"{\"a\":"`},
+		{"many refusals", Record{
+			Contacted: slices.Repeat([]string{strings.Repeat("x", MaxRecord)}, 2*maxActions),
+			Refused:   slices.Repeat([]Denial{{Kind: "execute", What: strings.Repeat("\n", MaxRecord)}}, 2*maxActions),
+		}, `"refused":[{"kind":"execute"`},
 		{"bytes that are not UTF-8", Record{Tool: "a\xffb"}, "\"tool\":\"a\ufffdb\""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

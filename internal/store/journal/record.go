@@ -78,6 +78,12 @@ type Record struct {
 	// Replay is the id of an earlier call with the same idempotency key. It is set if the call returned the result of
 	// that earlier call.
 	Replay string `json:"replay,omitempty"`
+	// Contacted lists the hosts that the tool's server contacted while the call ran. Each host is HOST:PORT. Refused
+	// lists what the server's sandbox refused in that time. If the server carried out other calls at the same time, the
+	// lists may include entries of those calls. Omitted is the number of contacts and refusals that are not listed.
+	Contacted []string `json:"contacted,omitempty"`
+	Refused   []Denial `json:"refused,omitempty"`
+	Omitted   int      `json:"omitted,omitempty"`
 
 	// Roster is set in roster records, which describe a log.
 	Roster *Roster `json:"roster,omitempty"`
@@ -93,6 +99,14 @@ type Capabilities struct {
 	Required []string `json:"required,omitempty"`
 	Optional []string `json:"optional,omitempty"`
 	Held     []string `json:"held,omitempty"`
+}
+
+// Denial is something that the sandbox of a tool server refused. Kind is connect or execute.
+type Denial struct {
+	Kind string `json:"kind"`
+	What string `json:"what"`
+	// Private is set if What is a host whose address is not public.
+	Private bool `json:"private,omitempty"`
 }
 
 // Roster describes a log at its beginning or at a checkpoint. In the record of an erasure, Size is the sequence
