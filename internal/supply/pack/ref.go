@@ -88,6 +88,16 @@ func Identify(s agent.Server) (Ref, error) {
 	return ref, nil
 }
 
+// ProgramOf identifies the program of a server, but not its version: the package, the file or the program. For a command
+// that Identify does not recognize, it is the whole command.
+func ProgramOf(s agent.Server) string {
+	ref, err := Identify(s)
+	if err != nil {
+		return diag.Quote(strings.Join(append([]string{s.Command}, s.Args...), " "))
+	}
+	return string(ref.Kind) + " " + ref.Name
+}
+
 // exactVersion returns the exact version to use. It fails if the version in the arguments contradicts the declared
 // version.
 func exactVersion(ref Ref, declared string) (string, error) {

@@ -84,6 +84,38 @@ func (s *Store) Fetch(ctx context.Context, ref Ref, want Want, progress Progress
 	return s.Open(ref, Want{Digest: f.record.Digest, Tree: tree})
 }
 
+// FetchOnce returns a package that no digest pins. It fetches the package the first time and returns the same package
+// later, even if the registry then offers another one under the same version.
+func (s *Store) FetchOnce(ctx context.Context, ref Ref, progress Progress) (*Package, error) {
+	name := strings.TrimPrefix(digestOf([]byte(string(ref.Kind)+" "+ref.String())), digestPrefix)
+	file := filepath.Join(s.Dir, "unpinned", filepath.Base(s.platformDir()), name)
+	if text, err := readBounded(file, maxListing); err == nil {
+		digest, tree, _ := strings.Cut(string(text), " ")
+		p, err := s.Open(ref, Want{Digest: digest, Tree: tree})
+		if !errors.Is(err, NotStored) {
+			return p, err
+		}
+	}
+	p, err := s.Fetch(ctx, ref, Want{}, progress)
+	if err != nil {
+		return nil, err
+	}
+	if err = os.MkdirAll(filepath.Dir(file), 0o700); err == nil {
+		err = replaceFile(file, []byte(p.Digest+" "+p.Tree))
+	}
+	if err != nil {
+		return nil, storeFailed(file, "could not be written", err)
+	}
+	return p, nil
+}
+
+// ErrScripts returns the error for a package that would run install scripts when a server starts. Scripts run without a
+// sandbox, and a lock file can come from a stranger. So only ambit lock runs them, when a person asks for it.
+func ErrScripts(ref Ref, scripts []string) error {
+	return fail(ScriptsNotAllowed, ref.String(), "its lock file wants to run install scripts of "+strings.Join(scripts, ", "),
+		"if you trust these packages, lock again with --allow-scripts "+strings.Join(scripts, ","), nil, lockCommand)
+}
+
 // fetch holds the state of fetching one package. Each kind of package has its own method (npm, python or bundle), which
 // puts the archive and the tree into the work folder and sets the record and deps fields.
 type fetch struct {

@@ -215,6 +215,7 @@ func (r *Resolver) applySettings(f *Found, name string) {
 		return
 	}
 	f.Server = server
+	f.Server.Proposed = f.Requirement.Proposed
 	if f.Recipe.Kind == pack.MCPB {
 		f.Package = r.bundle(id, f.Recipe)
 	}
