@@ -138,7 +138,7 @@ func TestExecuteIsNeverWithout(t *testing.T) {
 	ran := 0
 	o := Options{Home: home.At(t.TempDir()), run: func(_ context.Context, s sandbox.Spec) (sandbox.Outcome, error) {
 		ran++
-		if s.Tier != sandbox.Standard || s.Egress != nil {
+		if s.Tier != sandbox.Standard || s.Network != nil {
 			t.Errorf("the command requests %+v, want the standard tier without network", s)
 		}
 		return sandbox.Outcome{}, call.Refuse(sandbox.Stage, call.IsolationUnavailable, "there is no bubblewrap here")

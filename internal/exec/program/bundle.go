@@ -281,7 +281,7 @@ func (b *Bundle) openEgress(r *run) error {
 	if err := r.trust(extra); err != nil {
 		return err
 	}
-	r.Egress = egress.NewProxy(egress.NewDialer(b.options.Egress), policy, logEgress(b.options.Log)).Serve
+	r.Network = egress.NewNetwork(egress.NewDialer(b.options.Egress), policy, logEgress(b.options.Log))
 	return nil
 }
 

@@ -265,7 +265,7 @@ func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 	default:
 		return s, nil
 	}
-	s.Egress = egress.NewProxy(egress.NewDialer(b.options.Egress), policy, logEgress(b.options.Log)).Serve
+	s.Network = egress.NewNetwork(egress.NewDialer(b.options.Egress), policy, logEgress(b.options.Log))
 	if file := b.options.Egress.CAFile(); file != "" {
 		file, err := resolved(file)
 		if err != nil {

@@ -29,11 +29,12 @@ var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/d
 // link in the sandbox too.
 var systemDirs = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// systemFiles are public files in /etc, such as certificates, library paths and the time zone.
+// systemFiles are public files in /etc, such as certificates, library paths, the time zone and names of protocols.
 var systemFiles = []string{
 	"/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem",
 	"/etc/pki/ca-trust/extracted", "/etc/ca-certificates", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
-	"/etc/ld.so.conf.d", "/etc/localtime",
+	"/etc/ld.so.conf.d", "/etc/localtime", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols",
+	"/etc/mime.types",
 }
 
 //go:embed node-proxy.cjs
@@ -50,8 +51,12 @@ func syntheticFiles(s shape) [][2]string {
 		{"/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"},
 		{shim.CanaryFile, "canary\n"},
 	}
-	if s.egress {
+	switch {
+	case s.network && s.tier == Strong:
 		files = append(files, [2]string{nodeProxyFile, nodeProxy})
+	case s.network:
+		files[3][1] = "passwd: files\ngroup: files\nhosts: files dns\n"
+		files = append(files, [2]string{"/etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:5\n"})
 	}
 	if s.interpreter != "" {
 		file, text := gateScript(s.interpreter)
@@ -62,7 +67,7 @@ func syntheticFiles(s shape) [][2]string {
 
 func environment(s *Spec) []string {
 	env := []string{path, "HOME=" + Home, "TMPDIR=/tmp", "LANG=C.UTF-8", "USER=agent"}
-	if s.Egress != nil {
+	if s.Network != nil && s.Tier == Strong {
 		proxy := "http://" + shim.ProxyAddress
 		env = append(
 			env, "HTTPS_PROXY="+proxy, "https_proxy="+proxy, "HTTP_PROXY="+proxy, "http_proxy="+proxy,
@@ -87,15 +92,34 @@ func sources(s shape) []string {
 // [shim.Plan].
 func prepareBubblewrap(p *shim.Plan, s shape, bwrap string) {
 	a := []string{
-		bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
+		bwrap, "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session",
 		"--clearenv", "--cap-drop", "ALL", "--uid", user, "--gid", user, "--hostname", "sandbox",
-		"--json-status-fd", strconv.Itoa(shim.FDStatus), "--ro-bind", "/usr", "/usr",
+		"--json-status-fd", strconv.Itoa(shim.FDStatus),
+	}
+	// The shim uses these capabilities and then drops them. --disable-userns would create a nested user namespace.
+	// There, the capabilities would have no effect on the namespaces of the sandbox.
+	if p.Network {
+		a = append(a, "--cap-add", "CAP_NET_BIND_SERVICE")
+	}
+	if p.NoExec {
+		a = append(a, "--cap-add", "CAP_SYS_ADMIN")
+	}
+	if !p.Network && !p.NoExec {
+		a = append(a, "--disable-userns")
 	}
 	p.ReadOnly = []string{"/usr", "/etc", "/proc"}
+	if p.NoExec {
+		for _, folder := range s.programs.folders {
+			a = append(a, "--ro-bind", folder, folder)
+		}
+		p.Execute = s.programs.execute
+	} else {
+		a = append(a, "--ro-bind", "/usr", "/usr")
+	}
 	for _, dir := range systemDirs {
 		if to, err := os.Readlink(dir); err == nil {
 			a = append(a, "--symlink", to, dir)
-		} else if _, err := os.Stat(dir); err == nil {
+		} else if _, err := os.Stat(dir); err == nil && (!p.NoExec || slices.Contains(s.programs.folders, dir)) {
 			a = append(a, "--ro-bind", dir, dir)
 			p.ReadOnly = append(p.ReadOnly, dir)
 		}
@@ -112,20 +136,41 @@ func prepareBubblewrap(p *shim.Plan, s shape, bwrap string) {
 		a = append(a, "--dev-bind", d, d)
 	}
 	p.Devices = devices
+	memoryDisk := strconv.FormatInt(s.disk, 10)
+	if s.tier == Confined { // s.disk is for the private folder, and there may be no cgroup that limits memory
+		memoryDisk = strconv.FormatInt(min(s.disk, s.bounds.memory/4), 10)
+	}
 	a = append(
 		a, "--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/proc/self/fd/0", "/dev/stdin",
 		"--symlink", "/proc/self/fd/1", "/dev/stdout", "--symlink", "/proc/self/fd/2", "/dev/stderr",
 		"--symlink", scratch+"/shm", "/dev/shm", "--remount-ro", "/dev",
-		"--size", strconv.FormatInt(s.disk, 10), "--tmpfs", scratch, "--dir", Home,
-		"--dir", scratch+"/tmp", "--dir", scratch+"/shm", "--symlink", "scratch/tmp", "/tmp",
+		"--size", memoryDisk, "--tmpfs", scratch, "--dir", Home,
+		"--dir", scratch+"/tmp", "--dir", scratch+"/shm",
 	)
 	p.ReadWrite = []string{scratch}
-	for i, m := range s.mounts {
-		source := m.Source
-		if p.User != 0 {
-			p.Stage = append(p.Stage, source)
-			source = shim.StagePath(i)
+	if s.tier == Confined { // a declared path below /tmp must have its own name inside
+		a = append(a, "--size", memoryDisk, "--tmpfs", "/tmp")
+		p.ReadWrite = append(p.ReadWrite, "/tmp")
+	} else {
+		a = append(a, "--symlink", "scratch/tmp", "/tmp")
+	}
+	var seals []string // applied after all mounts, because bubblewrap creates mount points in these folders
+	stage := func(source string, asOwner bool) string {
+		if p.User == 0 {
+			return source
 		}
+		if asOwner {
+			p.AsOwner = append(p.AsOwner, len(p.Stage))
+		}
+		p.Stage = append(p.Stage, source)
+		return shim.StagePath(len(p.Stage) - 1)
+	}
+	for _, m := range s.mounts {
+		if m.Hide {
+			a, seals = append(a, "--tmpfs", m.To), append(seals, "--remount-ro", m.To)
+			continue
+		}
+		source := stage(m.Source, m.AsOwner)
 		if m.Write {
 			a = append(a, "--bind", source, m.To)
 			p.ReadWrite = append(p.ReadWrite, filepath.Clean(m.To))
@@ -134,5 +179,21 @@ func prepareBubblewrap(p *shim.Plan, s shape, bwrap string) {
 		a = append(a, "--ro-bind", source, m.To)
 		p.ReadOnly = append(p.ReadOnly, filepath.Clean(m.To))
 	}
-	p.Exec = append(a, "--remount-ro", "/", "--chdir", "/", "--", "/proc/self/fd/"+strconv.Itoa(shim.FDExe), shim.Shim)
+	if p.NoExec {
+		for _, folder := range s.programs.hidden {
+			a, seals = append(a, "--tmpfs", folder), append(seals, "--remount-ro", folder)
+		}
+		for _, file := range s.programs.covered {
+			a = append(a, "--ro-bind", "/dev/null", file)
+		}
+		for _, l := range s.programs.links {
+			a = append(a, "--symlink", l[0], l[1])
+		}
+		for _, file := range s.programs.files {
+			m := s.programs.mountOf(file)
+			a = append(a, "--ro-bind", stage(s.programs.outside(file), m != nil && m.AsOwner), file)
+		}
+	}
+	p.Exec = append(append(a, seals...), "--remount-ro", "/", "--chdir", "/", "--",
+		"/proc/self/fd/"+strconv.Itoa(shim.FDExe), shim.Shim)
 }

@@ -275,6 +275,9 @@ func (g *group) dirs() []string {
 }
 
 func (g *group) bound(b bounds) error {
+	if len(g.parents) == 0 {
+		return nil
+	}
 	quota, period := strconv.FormatInt(max(int64(b.cpu*cpuPeriod), 1000), 10), strconv.Itoa(cpuPeriod)
 	memory, pids := strconv.FormatInt(b.memory, 10), strconv.FormatInt(b.pids, 10)
 	limits := [][3]string{{"pids", "pids.max", pids}}

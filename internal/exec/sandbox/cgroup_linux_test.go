@@ -157,6 +157,7 @@ func TestSecondVersion(t *testing.T) {
 	s := Spec{Argv: append(python(stubborn), "second"), OnStderr: func(string) { close(up) }, Wall: time.Minute}
 	s.defaults()
 	r := &running{shape: shapeOf(&s), group: g, stop: make(chan struct{}), restricted: make(chan struct{}), ready: make(chan struct{}), exited: make(chan struct{})}
+	r.ctx, r.cancel = context.WithCancel(t.Context())
 	if err := r.start(&m); err != nil {
 		t.Fatal(err)
 	}

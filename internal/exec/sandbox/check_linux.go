@@ -112,6 +112,9 @@ func find(t Tier, folder string) (*machine, error) {
 	if m.groups, err = findHierarchy(string(mounts), string(own)); err == nil {
 		err = m.groups.prepare()
 	}
+	if t == Confined && (err != nil || m.groups.try() != nil) {
+		m.groups, err = hierarchy{}, nil
+	}
 	if err != nil {
 		return nil, &setupError{"cgroup", err.Error()}
 	}
@@ -129,6 +132,15 @@ func find(t Tier, folder string) (*machine, error) {
 		return nil, &setupError{"sandbox", err.Error()}
 	}
 	return m, nil
+}
+
+// try checks that ambit can create a cgroup and remove it.
+func (h hierarchy) try() error {
+	g, err := h.create(bounds{memory: 64 << 20, pids: minProcesses, cpu: 1})
+	if err != nil {
+		return err
+	}
+	return g.remove()
 }
 
 func findBubblewrap() (string, error) {
@@ -153,8 +165,13 @@ func (m *machine) prove(ctx context.Context) error {
 	if m.tier == Strong {
 		canaries[0] = shim.CanaryKernel
 	}
+	memory := int64(64)
+	if len(m.groups.parents) == 0 {
+		canaries = canaries[:3] // only a cgroup limits the memory of all processes together
+		memory = confinedMB     // the runtime of the canary reserves more than it uses
+	}
 	for _, canary := range canaries {
-		s := Spec{Tier: m.tier, Argv: []string{canary, release}, MemoryMB: 64, DiskMB: 4, PIDs: 32, Wall: canaryWall}
+		s := Spec{Tier: m.tier, Argv: []string{canary, release}, MemoryMB: memory, DiskMB: 4, PIDs: 32, Wall: canaryWall}
 		s.defaults()
 		out, report, err := m.run(ctx, &s, canary)
 		switch {
@@ -269,8 +286,26 @@ func asMissing(f *setupError) Missing {
 func Survey(ctx context.Context, proofs string) []Finding {
 	return []Finding{
 		surveyBubblewrap(ctx), surveyNamespaces(ctx), surveyCgroups(), surveyLandlock(), surveySeccomp(),
-		surveyTier(ctx, "sandbox", Standard, proofs),
+		surveyTier(ctx, "sandbox", Standard, proofs), surveyConfined(ctx, proofs),
 	}
+}
+
+// surveyConfined checks the tier of tool servers and says which limits apply.
+func surveyConfined(ctx context.Context, proofs string) Finding {
+	f := surveyTier(ctx, "tool servers", Confined, proofs)
+	if !f.OK {
+		return f
+	}
+	proven.Lock()
+	defer proven.Unlock()
+	memory, by := "all processes together", "cgroup"
+	if len(proven.machines[Confined].groups.parents) == 0 {
+		memory, by = "each process", "rlimit, because ambit has no delegated cgroup"
+	}
+	f.Detail = fmt.Sprintf("confined; limits of each server: %d MB memory for %s and %d processes (by %s), "+
+		"%d open files, %d MB in its private folder, %d MB in /tmp",
+		confinedMB, memory, confinedPIDs, by, shim.OpenFiles, confinedMB, confinedMB/4)
+	return f
 }
 
 // newFinding returns a finding. The finding is OK if fix is empty, because a mechanism that works needs no fix.
@@ -301,10 +336,7 @@ func surveyCgroups() Finding {
 	m, err := find(Standard, "")
 	if err == nil {
 		defer m.exe.Close()
-		var g *group
-		if g, err = m.groups.create(bounds{memory: 64 << 20, pids: minProcesses, cpu: 1}); err == nil {
-			err = g.remove()
-		}
+		err = m.groups.try()
 	}
 	if s, ok := errors.AsType[*setupError](err); ok && s.what == "bubblewrap" {
 		return newFinding("cgroups", "not checked, because bubblewrap is missing", "install bubblewrap first")

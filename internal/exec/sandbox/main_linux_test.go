@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		probeSyscalls()
 	case "network":
 		probeNetwork()
+	case "clients":
+		probeClients()
 	case "supervise":
 		probeSupervise()
 	case "deprived":
@@ -355,13 +357,37 @@ func ordinary(t *testing.T, how, skip string) {
 	if err := errors.Join(os.Chown(temp, user, user), os.Chmod(filepath.Dir(temp), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	script := `probe=$1; shift; for f; do echo $$ > "$f"; done; exec setpriv --reuid 60123 --regid 60123 --clear-groups "$probe" -test.v -test.count=1 -test.timeout=240s -test.skip="$SKIP"`
+	script := `probe=$1; shift; for f; do echo $$ > "$f"; done; exec setpriv --reuid 60123 --regid 60123 --clear-groups "$probe" -test.v -test.count=1 -test.timeout=480s -test.skip="$SKIP"`
 	cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", script, "sh", probe()}, join...)...)
 	cmd.Env = []string{
 		"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin:" + filepath.Dir(os.Getenv("PROBE_RUNSC")), "HOME=" + temp, "TMPDIR=" + temp,
 		"PROBE_FILE=" + probe(), "PROBE_HOW=" + how, "SKIP=" + skip, "CI=" + os.Getenv("CI"),
 	}
 	passes(t, cmd)
+}
+
+// TestConfinedWithoutCgroups runs the attacks on confined programs again, for an ordinary user without delegated
+// cgroups. Most people run ambit this way.
+func TestConfinedWithoutCgroups(t *testing.T) {
+	if again() {
+		return
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("the tests already run as an ordinary user")
+	}
+	temp := t.TempDir()
+	if err := errors.Join(os.Chown(temp, 60123, 60123), os.Chmod(filepath.Dir(temp), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "setpriv", "--reuid", "60123", "--regid", "60123", "--clear-groups", probe(),
+		"-test.v", "-test.count=1", "-test.timeout=480s", "-test.run=^(TestHostile|TestEndsBySIGTERM|TestPrivateFolderIsBounded|TestNoOtherProgram)$")
+	cmd.Env = []string{
+		"GORACE=atexit_sleep_ms=0", "PATH=/usr/bin:/bin", "HOME=" + temp, "TMPDIR=" + temp, "PROBE_FILE=" + probe(), "CI=" + os.Getenv("CI"),
+	}
+	text, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(text), "--- PASS: TestHostile") {
+		t.Errorf("%v\n%s", err, text)
+	}
 }
 
 // passes runs the tests in another process. It fails if they fail or if none ran.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
 // prepared returns a pool with one sandbox for a run.
@@ -71,7 +72,9 @@ func TestPoolFits(t *testing.T) {
 		"less disk":    func(s *Spec) { s.DiskMB = 10 },
 		"fewer pids":   func(s *Spec) { s.PIDs = 20 },
 		"less CPU":     func(s *Spec) { s.CPU = 0.5 },
-		"with network": func(s *Spec) { s.Egress = func(l net.Listener) { l.Close() } },
+		"with network": func(s *Spec) {
+			s.Network = egress.NewNetwork(egress.NewDialer(egress.Switches{}), egress.Policy{}, nil)
+		},
 	} {
 		p := prepared(t, false, s)
 		differs := s

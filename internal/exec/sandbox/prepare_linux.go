@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -23,13 +25,16 @@ import (
 
 // shape describes a sandbox, but not the program that runs in it.
 type shape struct {
-	tier   Tier
-	mounts []Mount
-	disk   int64 // in bytes
-	bounds bounds
-	egress bool
-	// interpreter is the name of a prestarted interpreter, or empty. The fields below describe the program that the
-	// interpreter will run. They are not set if there is no interpreter.
+	tier    Tier
+	mounts  []Mount
+	disk    int64 // in bytes
+	bounds  bounds
+	network bool // the program has a Network
+	observe bool // the spec has an Observe
+	// programs, if not nil, are the only programs of the sandbox.
+	programs *programs
+	// interpreter, if not empty, is started before the run and waits inside the sandbox. The fields below then
+	// describe the program that the interpreter will run.
 	interpreter string
 	argv, env   []string
 	dir         string
@@ -37,8 +42,9 @@ type shape struct {
 
 func shapeOf(s *Spec) shape {
 	return shape{
-		tier: s.Tier, mounts: s.Mounts, disk: s.DiskMB << 20, egress: s.Egress != nil,
-		bounds: bounds{memory: s.MemoryMB << 20, pids: max(s.PIDs, minProcesses) + ownProcesses, cpu: s.CPU},
+		tier: s.Tier, mounts: s.Mounts, disk: s.DiskMB << 20, network: s.Network != nil,
+		observe: s.Observe != nil,
+		bounds:  bounds{memory: s.MemoryMB << 20, pids: max(s.PIDs, minProcesses) + ownProcesses, cpu: s.CPU},
 	}
 }
 
@@ -75,12 +81,25 @@ func (r *running) unchanged() bool {
 // prepare starts a sandbox and returns before the sandbox is ready. A ready sandbox waits for an order, which says
 // what program to run.
 func (m *machine) prepare(s shape) (*running, error) {
+	var expected []shim.Mounted
 	for _, mount := range s.mounts {
+		if mount.Hide {
+			continue
+		}
+		if !filepath.IsAbs(mount.Source) || !filepath.IsAbs(mount.To) {
+			return nil, &setupError{"mounts", "a path is not absolute"}
+		}
 		fd, err := shim.OpenPlain(mount.Source)
 		if err != nil {
 			return nil, &setupError{"mounts", err.Error()}
 		}
+		var st unix.Stat_t
+		err = unix.Fstat(fd, &st)
 		unix.Close(fd)
+		if err != nil {
+			return nil, &setupError{"mounts", err.Error()}
+		}
+		expected = append(expected, shim.Mounted{To: filepath.Clean(mount.To), Device: st.Dev, Inode: st.Ino})
 	}
 	b := s.bounds
 	if s.tier == Strong {
@@ -91,9 +110,10 @@ func (m *machine) prepare(s shape) (*running, error) {
 		return nil, &setupError{"cgroup", err.Error()}
 	}
 	r := &running{
-		shape: s, group: g, stop: make(chan struct{}), restricted: make(chan struct{}),
+		shape: s, expected: expected, group: g, stop: make(chan struct{}), restricted: make(chan struct{}),
 		ready: make(chan struct{}), exited: make(chan struct{}),
 	}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
 	for _, path := range sources(s) {
 		r.identities = append(r.identities, identify(path))
 	}
@@ -119,9 +139,17 @@ func (r *running) start(m *machine) error {
 	if err := chownMounts(r.shape, user); err != nil {
 		return err
 	}
-	plan := &shim.Plan{
-		Parent: os.Getpid(), Join: r.group.tasksFiles(), User: user,
-		FileSize: uint64(r.shape.disk), Listen: r.shape.egress,
+	plan := &shim.Plan{Parent: os.Getpid(), Join: r.group.tasksFiles(), User: user}
+	plan.Network, plan.NoExec = r.shape.network && r.shape.tier != Strong, r.shape.programs != nil
+	plan.Expected = r.expected
+	plan.Observe = r.shape.observe && r.shape.tier != Strong
+	plan.Listen = r.shape.network && r.shape.tier == Strong
+	plan.FileSize = uint64(r.shape.disk)
+	if r.shape.tier == Confined {
+		plan.Processes = uint64(r.shape.bounds.pids)
+		if len(m.groups.parents) == 0 {
+			plan.Memory = uint64(r.shape.bounds.memory)
+		}
 	}
 	var files [][2]string
 	if r.shape.tier == Strong {
@@ -237,6 +265,16 @@ func (r *running) connect(user int) (*remoteEnds, error) {
 	return e, err
 }
 
+// quotas returns the private folders of a sandbox. The size of each is limited.
+func (s *shape) quotas() (folders []string) {
+	for _, m := range s.mounts {
+		if s.tier == Confined && m.Write && m.Give {
+			folders = append(folders, m.Source)
+		}
+	}
+	return folders
+}
+
 func (r *running) startReaders() {
 	r.first = make(chan int, 1)
 	go firstProcess(r.status, r.first)
@@ -276,8 +314,10 @@ func socketPair() (theirs, ours *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The shim uses blocking system calls on its end of the socket.
-	if err := unix.SetNonblock(fds[0], false); err != nil {
+	// The shim uses blocking system calls on its end of the socket. Its messages carry its pid, which becomes the pid
+	// of the program.
+	err = errors.Join(unix.SetNonblock(fds[0], false), unix.SetsockoptInt(fds[1], unix.SOL_SOCKET, unix.SO_PASSCRED, 1))
+	if err != nil {
 		unix.Close(fds[0])
 		unix.Close(fds[1])
 		return nil, nil, err

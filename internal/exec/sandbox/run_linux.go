@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -22,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
+	"github.com/ambit-run/ambit/internal/exec/sandbox/supervisor"
 )
 
 // machine holds the isolation mechanisms of one tier on this machine.
@@ -56,7 +59,20 @@ const (
 // run makes a sandbox and runs a program in it. If a canary is given, the canary runs instead of the program.
 func (m *machine) run(ctx context.Context, s *Spec, canary string) (Outcome, *shim.Message, error) {
 	begun := time.Now()
-	r, err := m.prepare(shapeOf(s))
+	shape := shapeOf(s)
+	if s.NoExec && s.Tier != Strong {
+		var err error
+		if shape.programs, err = findPrograms(s); err != nil {
+			return Outcome{}, nil, fmt.Errorf("%w: %w", ErrNotStarted, err)
+		}
+	}
+	for _, folder := range shape.quotas() {
+		if size := folderSize(folder); size > shape.disk {
+			return Outcome{}, nil, fmt.Errorf("%w: its private folder %s contains %d MB, more than the "+
+				"limit of %d MB; delete files there", ErrNotStarted, folder, size>>20, shape.disk>>20)
+		}
+	}
+	r, err := m.prepare(shape)
 	if err != nil {
 		return Outcome{}, nil, err
 	}
@@ -74,14 +90,19 @@ func (r *running) execute(
 ) (Outcome, *shim.Message, error) {
 	err := r.begin(s, o)
 	if err == nil {
-		timer := time.NewTimer(s.Wall - time.Since(begun))
-		defer timer.Stop()
+		var late <-chan time.Time
+		if s.Wall > 0 {
+			timer := time.NewTimer(s.Wall - time.Since(begun))
+			defer timer.Stop()
+			late = timer.C
+		}
 		select {
 		case <-r.exited:
-		case <-timer.C:
+		case <-late:
 			r.outcome.TimedOut = true
 		case <-ctx.Done():
 			err = context.Cause(ctx)
+			r.askToExit(s.Grace)
 		case <-r.stop:
 		}
 	}
@@ -101,8 +122,9 @@ func (e *setupError) Error() string { return e.what + ": " + e.text }
 
 // running represents a started sandbox, which is used for one run.
 type running struct {
-	shape shape
-	group *group
+	shape    shape
+	expected []shim.Mounted
+	group    *group
 
 	cmd     *exec.Cmd
 	exited  chan struct{}
@@ -114,6 +136,7 @@ type running struct {
 	stdin, stdout, stderr *os.File
 	status, control, gate *os.File
 	order                 *os.File
+	program               *os.Process // set when ready is closed
 	identities            []identity
 	folder                string // path of the run's private folder; may be empty
 
@@ -129,8 +152,11 @@ type running struct {
 	earlyStderr bytes.Buffer // stderr before the program starts, such as errors from bubblewrap
 	failed      *shim.Message
 	report      *shim.Message
-	listener    net.Listener
+	listener    net.Listener // at the tier strong
+	sockets     supervisor.Sockets
 	closing     bool
+	ctx         context.Context // ends with the run
+	cancel      context.CancelFunc
 }
 
 // begin sends the order, which starts the program. If the order is nil, begin releases the prestarted interpreter
@@ -141,6 +167,7 @@ func (r *running) begin(s *Spec, o *shim.Order) error {
 	r.serveLocked()
 	r.mu.Unlock()
 	r.readers.Go(r.readStderr)
+	r.readers.Go(func() { r.watchQuotas(quotaTime) })
 	if s.Talk != nil {
 		s.Talk(r.stdin, r.stdout)
 	} else {
@@ -200,7 +227,7 @@ func (r *running) listen() {
 		return
 	}
 	for {
-		buf, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+		buf, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(8)+unix.CmsgSpace(unix.SizeofUcred))
 		var n, rn int
 		var recvErr error
 		err := raw.Read(func(fd uintptr) bool {
@@ -213,9 +240,9 @@ func (r *running) listen() {
 		if err != nil || recvErr != nil {
 			return
 		}
-		files := received(rights[:rn])
-		r.handle(buf[:n], files)
-		for _, f := range files { // r.handle has duplicated the files that it uses
+		files, pid := received(rights[:rn])
+		r.handle(buf[:n], files, pid)
+		for _, f := range files { // those that r.handle has not taken
 			f.Close()
 		}
 		if n == 0 {
@@ -226,7 +253,7 @@ func (r *running) listen() {
 
 // handle processes one message from the shim. At the strong tier, the shim keeps running as the same user as the
 // program. The program could therefore forge messages. A forged message can harm only the program's own run.
-func (r *running) handle(text []byte, files []*os.File) {
+func (r *running) handle(text []byte, files []*os.File, pid int) {
 	var m shim.Message
 	if json.Unmarshal(text, &m) != nil {
 		return
@@ -241,21 +268,40 @@ func (r *running) handle(text []byte, files []*os.File) {
 		r.failed = &m
 	case begun:
 	case m.Kind == shim.Ready:
+		if p, err := os.FindProcess(pid); err == nil && pid > 0 {
+			r.program, r.ours = p, append(r.ours, released{p})
+		}
 		close(r.ready)
 	case m.Kind == shim.Restricted && !closed(r.restricted):
 		close(r.restricted)
-	case m.Kind == shim.Listener && r.listener == nil && len(files) == 1:
-		r.serve(files[0])
+	case m.Kind == shim.Sockets && len(files) == 2 && r.sockets.DNS == nil:
+		r.sockets.DNS, r.sockets.Relay = files[0], files[1]
+		clear(files)
+	case m.Kind == shim.Notify && len(files) == 1 && r.sockets.Notify == nil:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.sockets.Notify = files[0]
+		clear(files)
+		r.serveLocked()
 	}
 }
 
-// received returns the files that were passed with a message.
-func received(rights []byte) (files []*os.File) {
+// released is an [io.Closer] that releases a process.
+type released struct{ *os.Process }
+
+func (p released) Close() error { return p.Release() }
+
+// received returns the files that were passed with a message, and the pid of the sender.
+func received(rights []byte) (files []*os.File, pid int) {
 	messages, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {
-		return nil
+		return nil, 0
 	}
 	for i := range messages {
+		if sender, err := unix.ParseUnixCredentials(&messages[i]); err == nil {
+			pid = int(sender.Pid)
+			continue
+		}
 		fds, err := unix.ParseUnixRights(&messages[i])
 		if err != nil {
 			continue // a control message of another kind carries no files
@@ -264,31 +310,25 @@ func received(rights []byte) (files []*os.File) {
 			files = append(files, os.NewFile(uintptr(fd), "received"))
 		}
 	}
-	return files
+	return files, pid
 }
 
-// serve starts to accept connections from the listener that the shim opened.
-func (r *running) serve(f *os.File) {
-	l, err := net.FileListener(f)
-	if err != nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.listener = l
-	r.serveLocked()
-}
-
-// serveLocked starts to serve network connections as soon as both the listener and the spec are known. The caller
-// must hold the mutex r.mu.
+// serveLocked starts to answer the program's system calls. At the tier Strong, it serves the program's connections to a
+// proxy instead. It does nothing if the sockets or the spec are not known yet. The caller holds the mutex r.mu.
 func (r *running) serveLocked() {
 	switch {
-	case r.listener == nil:
-	case r.closing:
-		r.listener.Close()
-	case r.spec != nil:
-		l, serve := r.listener, r.spec.Egress
-		r.readers.Go(func() { serve(l) })
+	case r.closing || r.spec == nil:
+	case r.listener != nil:
+		l, network := r.listener, r.spec.Network
+		r.readers.Go(func() { network.Serve(l) })
+	case r.sockets.Notify != nil:
+		s := &supervisor.Supervisor{Network: r.spec.Network, NoExec: r.spec.NoExec, OnExec: r.spec.OnExec, Observe: r.spec.Observe}
+		if r.shape.programs != nil {
+			s.Programs = r.shape.programs.extra
+		}
+		sockets := r.sockets
+		r.sockets = supervisor.Sockets{}
+		r.readers.Go(func() { s.Serve(r.ctx, sockets) })
 	}
 }
 
@@ -350,6 +390,122 @@ func (r *running) stderrLine(line string) {
 	}
 }
 
+// askToExit sends SIGTERM to the program and waits until it has exited, but no longer than the grace time.
+func (r *running) askToExit(grace time.Duration) {
+	if grace <= 0 || !closed(r.ready) || r.program == nil || r.program.Signal(syscall.SIGTERM) != nil {
+		return
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-r.exited:
+	case <-timer.C:
+	}
+}
+
+// The size of a private folder is checked every quotaTime. After a slow check, the pause is longer: quotaShare times
+// the duration of the check.
+const (
+	quotaTime  = 10 * time.Second
+	quotaShare = 1000
+	maxPause   = time.Minute
+)
+
+// watchQuotas ends the run when a private folder exceeds its limit.
+func (r *running) watchQuotas(every time.Duration) {
+	folders := r.shape.quotas()
+	if len(folders) == 0 {
+		return
+	}
+	for pause := every; ; {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		begun := time.Now()
+		for _, folder := range folders {
+			if folderSize(folder) > r.shape.disk {
+				r.tooLarge("disk")
+			}
+		}
+		pause = min(max(every, quotaShare*time.Since(begun)), maxPause)
+	}
+}
+
+// A private folder with more files or more levels counts as too large. Without this limit, a program could make ambit
+// use any amount of memory.
+const (
+	maxFiles  = 1 << 20
+	maxLevels = 100
+)
+
+var errUnmeasured = errors.New("the folder is too deep, has too many files, or cannot be read")
+
+// folderSize returns the number of bytes that a folder takes on its disk. It follows no links. If it cannot measure the
+// folder, it returns the largest number.
+func folderSize(dir string) int64 {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0
+	}
+	var sum measure
+	if err == nil {
+		err = sum.add(root, 0)
+	}
+	if err != nil {
+		return math.MaxInt64
+	}
+	return sum.bytes
+}
+
+// measure is the sum of the files in a folder.
+type measure struct{ bytes, files int64 }
+
+// add adds the files of a folder and closes the folder.
+func (m *measure) add(root *os.Root, level int) error {
+	defer root.Close()
+	dir, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for {
+		entries, err := dir.ReadDir(1024)
+		for _, e := range entries {
+			info, err := root.Lstat(e.Name())
+			if err != nil {
+				continue // the file was deleted meanwhile
+			}
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				m.bytes += st.Blocks*512 + 512
+			}
+			if m.files++; m.files > maxFiles || level > maxLevels {
+				return errUnmeasured
+			}
+			if !info.IsDir() {
+				continue
+			}
+			below, err := root.OpenRoot(e.Name())
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err == nil {
+				err = m.add(below, level+1)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 // kill kills all processes of the sandbox and waits until bubblewrap or gVisor has exited.
 func (r *running) kill() {
 	if !r.hasExited() {
@@ -375,9 +531,11 @@ func (r *running) terminate() error {
 	err := r.group.killAndRemove()
 	r.mu.Lock()
 	r.closing = true
+	r.cancel()
 	if r.listener != nil {
 		r.listener.Close()
 	}
+	r.sockets.Close()
 	r.mu.Unlock()
 	r.readers.Wait()
 	for _, c := range r.ours {

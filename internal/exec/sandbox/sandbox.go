@@ -34,6 +34,9 @@
 //   - Files on the memory disk count toward the memory limit. The kernel accounts for them as
 //     memory.
 //   - The source path of a mount must not contain a symbolic link.
+//   - A program that must not start other programs ([Spec.NoExec]) is alone: of the system's folders it sees
+//     libraries and data only. Writable mounts are noexec. Landlock allows only listed files to be executed, so the
+//     kernel decides by file. A supervisor refuses and reports every other execve.
 //   - A [Pool] makes sandboxes in advance, with the same code. Each sandbox is used for one run.
 //
 // Programs at the standard tier use the kernel of the machine. A vulnerability in the kernel can break
@@ -46,10 +49,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"time"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
 // Tier is the strength of the isolation. A run is refused if its tier is not available.
@@ -60,6 +64,9 @@ const (
 	Standard Tier = "standard"
 	// Strong uses gVisor, which has its own kernel.
 	Strong Tier = "strong"
+	// Confined is Standard without a time limit, for tool servers. On a machine without delegated cgroups, rlimits
+	// bound the number of processes and the memory of each process, and nothing bounds CPU.
+	Confined Tier = "confined"
 )
 
 // Mount makes a file or folder of this machine visible to the program. A mount is read-only unless Write is set.
@@ -67,11 +74,17 @@ type Mount struct {
 	// Source is an absolute path on this machine and contains no symbolic link. The program sees the file or folder at
 	// the absolute path To.
 	Source, To string
-	// Write allows the program to change the folder. The changes remain after the run. Spec.DiskMB limits the size of
-	// each file in the folder, but not the total size of the folder.
+	// Write lets the program change a folder permanently. Spec.DiskMB limits the size of each file in the folder. It
+	// limits the total size of the folder only with Give and at the tier [Confined].
 	Write bool
-	// If Give is set, the run's user becomes the owner of everything in a writable folder. Give has no effect if ambit is
-	// not root.
+	// AsOwner gives the program the rights of the file's owner. Files that the program creates belong to the owner.
+	// AsOwner has no effect unless ambit is root.
+	AsOwner bool
+	// Hide shows an empty folder at To, instead of Source.
+	Hide bool
+	// Give makes the run's user the owner of everything in a writable folder, if ambit is root. At the tier [Confined],
+	// Spec.DiskMB limits the size of the folder. If the folder exceeds the limit, a run does not start, and a run that
+	// has started is ended at the next check. ambit checks every 10 seconds, or less often if a check takes long.
 	Give bool
 }
 
@@ -92,17 +105,30 @@ type Spec struct {
 	// and Outcome.Stdout are not used. Talk must not block. The streams are closed when the run ends.
 	Talk func(stdin io.WriteCloser, stdout io.ReadCloser)
 
-	// MemoryMB, DiskMB and PIDs default to 512, 100 and 64. CPU is a number of cores and defaults to 1.
+	// MemoryMB, DiskMB and PIDs default to 512, 100 and 64. CPU is a number of cores and defaults to 1. At the tier
+	// [Confined], the defaults are 4096, 4096, 512 and all cores.
 	MemoryMB, DiskMB, PIDs int64
 	CPU                    float64
 	// Wall is the time limit of the run. It defaults to 30 seconds.
 	Wall time.Duration
+	// Grace is the time between SIGTERM and SIGKILL when the context of the run ends. Without it, the program gets
+	// SIGKILL at once.
+	Grace time.Duration
 	// MaxStdout and MaxStderr are in bytes and default to 16 MiB. A program that writes more is killed.
 	MaxStdout, MaxStderr int64
 
-	// Egress serves the program's network connections until the listener is closed. If Egress is nil, the program
-	// has no network access.
-	Egress func(net.Listener)
+	// Network is the program's access to the network. If Network is nil, the program has no network access.
+	Network *egress.Network
+	// NoExec forbids the program to start other programs, except those in Programs. An entry of Programs is a path, a
+	// name, or a folder of programs. No other program exists in the sandbox, and writable mounts and memory files
+	// cannot be executed. OnExec receives the path of each refused program. OnExec may be nil.
+	NoExec   bool
+	Programs []string
+	OnExec   func(path string)
+	// Observe, if not nil, receives each file that the program tries to open, change or execute, and whether the sandbox
+	// has such a file. A path is a path inside the sandbox. Observe may be called concurrently. The program can change a
+	// path while ambit reads it, so Observe is not for decisions. The tier Strong does not observe.
+	Observe func(use agent.Right, found bool)
 	// OnStderr receives each line of stderr.
 	OnStderr func(line string)
 	// Pool provides prepared sandboxes. If Pool is nil, the run gets a new sandbox.
@@ -120,8 +146,8 @@ type Outcome struct {
 	Signal int
 	// OOM reports whether the kernel killed a process because memory ran out.
 	OOM bool
-	// TimedOut reports whether the program was killed at the deadline. TooLarge is the stream that exceeded its
-	// limit: stdout or stderr.
+	// TimedOut reports whether the program was killed at the deadline. TooLarge is the thing that exceeded its
+	// limit: stdout, stderr or disk.
 	TimedOut bool
 	TooLarge string
 	Stdout   []byte
@@ -164,7 +190,7 @@ func Check(ctx context.Context, t Tier, proofs string) error {
 }
 
 func (t Tier) validate() error {
-	if t == Standard || t == Strong {
+	if t == Standard || t == Strong || t == Confined {
 		return nil
 	}
 	return unavailable(t, Missing{"tier", "unknown name", "use --isolation standard or --isolation strong"})
@@ -173,15 +199,28 @@ func (t Tier) validate() error {
 // maxMB is the largest limit in MiB. Larger numbers could overflow in the conversion to bytes.
 const maxMB = 1 << 30
 
+// These are the limits of a confined server. CPU is not limited, because a server waits most of its time.
+const (
+	confinedMB   = 4 << 10 // of memory and of disk
+	confinedPIDs = 512
+	confinedCPU  = 1 << 10
+)
+
 func (s *Spec) defaults() {
 	s.Tier, s.Dir = cmp.Or(s.Tier, Standard), cmp.Or(s.Dir, Home)
+	if s.Tier == Confined {
+		s.MemoryMB, s.DiskMB = cmp.Or(max(s.MemoryMB, 0), confinedMB), cmp.Or(max(s.DiskMB, 0), confinedMB)
+		s.PIDs, s.CPU = cmp.Or(max(s.PIDs, 0), confinedPIDs), cmp.Or(max(s.CPU, 0), confinedCPU)
+	}
 	s.MemoryMB = min(cmp.Or(max(s.MemoryMB, 0), 512), maxMB)
 	s.DiskMB = min(cmp.Or(max(s.DiskMB, 0), 100), maxMB)
 	s.PIDs = cmp.Or(max(s.PIDs, 0), 64)
 	s.MaxStdout = cmp.Or(max(s.MaxStdout, 0), 16<<20)
 	s.MaxStderr = cmp.Or(max(s.MaxStderr, 0), 16<<20)
 	s.CPU = cmp.Or(max(s.CPU, 0), 1)
-	s.Wall = cmp.Or(max(s.Wall, 0), 30*time.Second)
+	if s.Tier != Confined {
+		s.Wall = cmp.Or(max(s.Wall, 0), 30*time.Second)
+	}
 }
 
 // Missing describes a mechanism that isolation needs but this machine does not have.

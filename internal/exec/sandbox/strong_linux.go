@@ -116,7 +116,7 @@ func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 			return err
 		}
 	}
-	if r.shape.egress {
+	if r.shape.network {
 		r.listener = newDialListener()
 	}
 	p.Exec = []string{

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,6 +24,8 @@ func init() {
 	switch os.Args[1] {
 	case Watcher:
 		fail(watch())
+	case Holder:
+		hold()
 	case Enter, Shim, Guest:
 	default:
 		return
@@ -94,7 +97,7 @@ func enter() error {
 		}
 	}
 	if p.User != 0 {
-		if err := stage(p.Stage); err != nil {
+		if err := stage(p); err != nil {
 			return mechanismError("mounts", err)
 		}
 		if err := setUser(p.User); err != nil {
@@ -134,17 +137,17 @@ func setUser(user int) error {
 	return nil
 }
 
-// stage bind-mounts the given paths at new paths in StageDir, so that an unprivileged user can reach them. An original
+// stage bind-mounts the plan's paths at new paths in StageDir, so that an unprivileged user can reach them. An original
 // path may be in a folder that the user cannot enter, such as root's home.
-func stage(paths []string) error {
+func stage(p *Plan) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	fds := make([]int, len(paths))
-	for i, path := range paths {
+	fds := make([]int, len(p.Stage))
+	for i, path := range p.Stage {
 		fd, err := OpenPlain(path)
 		if err != nil {
 			return err
@@ -155,8 +158,14 @@ func stage(paths []string) error {
 		return err
 	}
 	for i, fd := range fds {
-		if err := bind(fd, StagePath(i)); err != nil {
-			return fmt.Errorf("%s: %w", paths[i], err)
+		to, err := StagePath(i), error(nil)
+		if slices.Contains(p.AsOwner, i) {
+			err = bindAsOwner(fd, to, p.User)
+		} else {
+			err = bind(fd, to)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.Stage[i], err)
 		}
 	}
 	return nil
@@ -180,16 +189,18 @@ func bind(fd int, to string) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	var err error
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		err = os.Mkdir(to, 0o755)
-	} else {
-		err = os.WriteFile(to, nil, 0o644)
-	}
-	if err != nil {
+	if err := createTarget(&st, to); err != nil {
 		return err
 	}
 	return unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), to, "", unix.MS_BIND, "")
+}
+
+// createTarget creates a folder or a file on which a folder or a file can be mounted.
+func createTarget(st *unix.Stat_t, to string) error {
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return os.Mkdir(to, 0o755)
+	}
+	return os.WriteFile(to, nil, 0o644)
 }
 
 // Watch identifies ambit's cgroups for the watcher.

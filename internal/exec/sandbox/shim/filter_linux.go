@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"fmt"
 	"unsafe"
 
 	"golang.org/x/net/bpf"
@@ -42,6 +41,8 @@ const (
 	offArch   = 4
 	offArg0   = 16
 	offArg1   = 24
+	offArg2   = 32
+	offArg3   = 40
 )
 
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
@@ -51,10 +52,11 @@ var (
 	allow   = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 	eperm   = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	enosys  = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)}
+	notify  = bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF}
 	killAll = bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}
 )
 
-func rules() []bpf.Instruction {
+func rules(p *Plan) []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
@@ -67,9 +69,33 @@ func rules() []bpf.Instruction {
 	for _, number := range append(refusedCalls, refusedOnArch...) {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: number, SkipFalse: 1}, eperm)
 	}
+	if p.Network {
+		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_CONNECT, SkipFalse: 1}, notify)
+	}
+	var reported []uint32
+	if p.NoExec || p.Observe {
+		reported = []uint32{unix.SYS_EXECVE, unix.SYS_EXECVEAT}
+	}
+	if p.Observe {
+		for number := range FileCalls {
+			reported = append(reported, uint32(number))
+		}
+	}
+	for _, number := range reported {
+		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: number, SkipFalse: 1}, notify)
+	}
 	when := func(number uint32, body ...bpf.Instruction) {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: uint8(len(body))})
 		prog = append(prog, body...)
+	}
+	if p.NoExec {
+		// For a call without MFD_NOEXEC_SEAL, report that memfd_create does not exist. Programs that do not know the
+		// flag then use a temporary file.
+		when(
+			unix.SYS_MEMFD_CREATE,
+			bpf.LoadAbsolute{Off: offArg1, Size: 4},
+			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.MFD_NOEXEC_SEAL, SkipTrue: 1}, enosys, allow,
+		)
 	}
 	// A filter cannot read the flags of clone3, so report that clone3 does not exist. Libraries then fall back to clone.
 	when(unix.SYS_CLONE3, enosys)
@@ -91,8 +117,14 @@ func rules() []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
 		eperm, allow,
 	)
-	// Allow pairs of connected stream sockets. Event loops need them, and they cannot reach other sockets. Refuse pairs
-	// of datagram sockets, because they could reach other sockets.
+	// With this flag a socket would connect without a connect call.
+	for _, c := range [][2]uint32{{unix.SYS_SENDTO, offArg3}, {unix.SYS_SENDMSG, offArg2}, {unix.SYS_SENDMMSG, offArg3}} {
+		when(
+			c[0], bpf.LoadAbsolute{Off: c[1], Size: 4},
+			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.MSG_FASTOPEN, SkipFalse: 1}, eperm, allow,
+		)
+	}
+	// Allow stream pairs. Event loops need them, and they cannot reach other sockets. Datagram pairs could.
 	when(
 		unix.SYS_SOCKETPAIR,
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
@@ -113,9 +145,10 @@ func rules() []bpf.Instruction {
 	return append(prog, allow)
 }
 
-// filter installs the filter for all threads. Executed programs inherit the filter.
-func filter() error {
-	raw, err := bpf.Assemble(rules())
+// filter installs the filter for all threads. Executed programs inherit the filter. If the filter reports system
+// calls, the descriptor for the reports is passed to ambit.
+func filter(p *Plan) error {
+	raw, err := bpf.Assemble(rules(p))
 	if err != nil {
 		return err
 	}
@@ -127,13 +160,21 @@ func filter() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC,
+	reports := p.Network || p.NoExec || p.Observe
+	flags := uintptr(unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH)
+	if reports {
+		// With WAIT_KILLABLE_RECV, only a fatal signal interrupts a thread after ambit has received its call. Without
+		// the flag, any signal could repeat the call, and ambit would connect twice.
+		flags |= unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	}
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags,
 		uintptr(unsafe.Pointer(&program)))
 	if errno != 0 {
 		return errno
 	}
-	if thread != 0 {
-		return fmt.Errorf("the filter could not be set for thread %d", thread)
+	if reports {
+		send(Message{Kind: Notify}, unix.UnixRights(int(fd)))
+		return unix.Close(int(fd))
 	}
 	return nil
 }

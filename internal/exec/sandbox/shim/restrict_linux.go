@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,10 +23,21 @@ func restrict() error {
 	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return mechanismError("close_range", err)
 	}
-	if p.Listen {
-		if err := listen(); err != nil {
+	if err := checkMounts(p.Expected); err != nil {
+		return mechanismError("mounts", err)
+	}
+	if p.Network {
+		if err := openSockets(); err != nil {
 			return mechanismError("network namespace", err)
 		}
+	}
+	if p.NoExec {
+		if err := sealMounts(); err != nil {
+			return mechanismError("mounts", err)
+		}
+	}
+	if err := dropCapabilities(); err != nil {
+		return mechanismError("capabilities", err)
 	}
 	if err := limits(p); err != nil {
 		return mechanismError("rlimits", err)
@@ -33,7 +45,7 @@ func restrict() error {
 	if err := confine(p); err != nil {
 		return mechanismError("landlock", err)
 	}
-	if err := filter(); err != nil {
+	if err := filter(p); err != nil {
 		return mechanismError("seccomp", err)
 	}
 	send(Message{Kind: Restricted}, nil)
@@ -42,6 +54,20 @@ func restrict() error {
 		return err
 	}
 	return execute(o)
+}
+
+// checkMounts returns an error if a mount does not show what ambit checked before.
+func checkMounts(expected []Mounted) error {
+	for _, m := range expected {
+		var st unix.Stat_t
+		if err := unix.Lstat(m.To, &st); err != nil {
+			return fmt.Errorf("%s: %w", m.To, err)
+		}
+		if st.Dev != m.Device || st.Ino != m.Inode {
+			return fmt.Errorf("%s was replaced while the sandbox was made", m.To)
+		}
+	}
+	return nil
 }
 
 // awaitOrder waits for the message [Go] and then reads the order.
@@ -117,15 +143,64 @@ func openListener() (int, error) {
 	return fd, unix.Listen(fd, 128)
 }
 
-// listen opens the proxy's listener and passes it to ambit. The listener stays in the sandbox's network namespace,
-// but ambit can use it from outside.
-func listen() error {
-	fd, err := openListener()
+// openSockets opens a UDP socket at port 53 and a TCP listener and passes both to ambit. The sockets stay in the
+// sandbox's network namespace, but ambit can use them from outside. Port 53 needs a capability.
+func openSockets() error {
+	var fds [2]int
+	for i, s := range []struct{ kind, port int }{{unix.SOCK_DGRAM, 53}, {unix.SOCK_STREAM, 0}} {
+		fd, err := unix.Socket(unix.AF_INET, s.kind|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		if err := unix.Bind(fd, &unix.SockaddrInet4{Port: s.port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+			return err
+		}
+		fds[i] = fd
+	}
+	if err := unix.Listen(fds[1], 256); err != nil {
+		return err
+	}
+	send(Message{Kind: Sockets}, unix.UnixRights(fds[:]...))
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+	return nil
+}
+
+// sealMounts makes every writable mount noexec: the kernel then neither executes a file there nor maps it as code.
+func sealMounts() error {
+	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return err
 	}
-	send(Message{Kind: Listener}, unix.UnixRights(fd))
-	return unix.Close(fd)
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 6 {
+			return errors.New("/proc/self/mountinfo has another format")
+		}
+		if !strings.HasPrefix(f[5], "rw") {
+			continue
+		}
+		at := unescape.Replace(f[4])
+		err := unix.MountSetattr(unix.AT_FDCWD, at, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOEXEC})
+		// These errors mean that another mount covers this one. The covered mount cannot be reached by any path.
+		if err != nil && err != unix.ENOENT && err != unix.ENOTDIR && err != unix.EINVAL {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+	}
+	return nil
+}
+
+// unescape replaces the characters that the kernel escapes in a list of mounts.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// dropCapabilities drops the capabilities that the shim had inside the user namespace.
+func dropCapabilities() error {
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return err
+	}
+	none := [2]unix.CapUserData{}
+	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
 }
 
 // OpenFiles and LockedMemory are limits for each process. LockedMemory is in bytes.
@@ -135,6 +210,10 @@ const (
 )
 
 func limits(p *Plan) error {
+	// If memory runs out, the kernel kills the program and not ambit.
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0); err != nil {
+		return err
+	}
 	for _, l := range []struct {
 		resource int
 		max      uint64
@@ -144,6 +223,9 @@ func limits(p *Plan) error {
 		{unix.RLIMIT_NOFILE, OpenFiles},
 		{unix.RLIMIT_MEMLOCK, LockedMemory},
 		{unix.RLIMIT_MSGQUEUE, 0},
+		{unix.RLIMIT_NPROC, cmp.Or(p.Processes, unix.RLIM_INFINITY)},
+		// Programs such as node reserve more address space than they use, so RLIMIT_AS would stop them.
+		{unix.RLIMIT_DATA, cmp.Or(p.Memory, unix.RLIM_INFINITY)},
 	} {
 		var old unix.Rlimit
 		if err := unix.Prlimit(0, l.resource, nil, &old); err != nil {
@@ -198,13 +280,22 @@ func confine(p *Plan) error {
 		return err
 	}
 	defer unix.Close(rules)
+	handled := all.HandledAccessFS
+	if p.NoExec {
+		handled &^= ll.AccessFSExecute
+	}
 	allow := func(paths []string, dir, file uint64) error {
 		for _, path := range paths {
-			if err := allowBeneath(rules, path, dir&all.HandledAccessFS, file&all.HandledAccessFS); err != nil {
+			if err := allowBeneath(rules, path, dir&handled, file&handled); err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
 		}
 		return nil
+	}
+	for _, path := range p.Execute {
+		if err := allowBeneath(rules, path, ll.AccessFSExecute, ll.AccessFSExecute); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	if err := errors.Join(
 		allow(p.ReadOnly, readsTree, readsFiles),

@@ -24,6 +24,8 @@ const (
 	Shim  = "ambit-sandbox-shim"
 	// Guest selects the shim inside gVisor.
 	Guest = "ambit-sandbox-guest"
+	// Holder selects the process that keeps a user namespace open.
+	Holder = "ambit-sandbox-holder"
 	// Watcher selects the process that kills all remaining processes after ambit has exited.
 	Watcher = "ambit-sandbox-watcher"
 )
@@ -60,6 +62,8 @@ type Plan struct {
 	User int
 	// Stage lists paths that the user may be unable to reach. Stage[i] is mounted at StagePath(i).
 	Stage []string
+	// AsOwner lists indexes into Stage. The user has the rights of the owner at each of these paths.
+	AsOwner []int
 	// Exec is the command that the role [Enter] executes: bubblewrap or gVisor.
 	Exec []string
 	// Guest reports whether Exec is gVisor.
@@ -72,9 +76,30 @@ type Plan struct {
 	ReadOnly, ReadWrite, Devices []string
 	// FileSize is the maximum size of a file in bytes.
 	FileSize uint64
-	// Listen requests a listener at ProxyAddress. The role [Shim] passes the listener to ambit. The role [Guest]
-	// accepts the connections itself and relays them to ambit.
+	// Processes is the maximum number of processes. Memory is the maximum data size of each process in bytes; it is set
+	// if no cgroup limits the memory. 0 means no limit.
+	Processes, Memory uint64
+	// Listen requests a listener at ProxyAddress inside gVisor.
 	Listen bool
+	// Network requests a socket for the resolver and a listener for the relay. The shim passes both to ambit. The filter
+	// reports connect calls to ambit.
+	Network bool
+	// NoExec reports execve calls to ambit, makes every writable mount noexec, and refuses memory files that can be
+	// executed. Landlock then lets the program execute only the paths in Execute. Execute lists files and folders; a
+	// folder stands for all files in it.
+	NoExec  bool
+	Execute []string
+	// Expected lists what must be at the paths of the mounts. While bubblewrap makes the mounts, another program can
+	// replace a folder in a path with a link.
+	Expected []Mounted
+	// Observe reports to ambit each call that opens or changes a file by its path, and each execve.
+	Observe bool
+}
+
+// Mounted is the file or folder at a path inside the sandbox.
+type Mounted struct {
+	To            string
+	Device, Inode uint64
 }
 
 // Order describes what runs in a sandbox.
@@ -107,8 +132,10 @@ type Message struct {
 
 // These are the kinds of messages.
 const (
-	// Listener carries the descriptor of the listener.
-	Listener = "listener"
+	// Sockets carries the descriptors of the resolver's socket and the relay's listener.
+	Sockets = "sockets"
+	// Notify carries the descriptor that reports system calls.
+	Notify = "notify"
 	// Restricted reports that all restrictions are in force. The shim then waits for its order.
 	Restricted = "restricted"
 	// Ready is sent immediately before the program is executed.

@@ -1,0 +1,142 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// When its context ends, a confined program gets SIGTERM and can finish its work. One that ignores the signal is killed.
+func TestEndsBySIGTERM(t *testing.T) {
+	needConfined(t)
+	for name, tt := range map[string]struct {
+		grace time.Duration
+		code  string
+		want  string
+	}{
+		"finishes":        {time.Minute, "signal.signal(signal.SIGTERM, lambda *a: (open('done', 'w').write('saved'), sys.exit()))", "saved"},
+		"ignores":         {time.Millisecond, "signal.signal(signal.SIGTERM, signal.SIG_IGN)", ""},
+		"without a grace": {0, "signal.signal(signal.SIGTERM, lambda *a: (open('done', 'w').write('saved'), sys.exit()))", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := t.TempDir()
+			ctx, cancel := context.WithCancel(t.Context())
+			_, err := Run(ctx, Spec{
+				Tier: Confined, NoExec: true, Grace: tt.grace,
+				Argv:   []string{"python3", "-c", "import signal, sys, time\n" + tt.code + "\nprint('up', flush=True)\nwhile True: time.sleep(600)"},
+				Mounts: []Mount{{Source: home, To: Home, Write: true, Give: true}},
+				Talk: func(_ io.WriteCloser, stdout io.ReadCloser) {
+					go func() {
+						io.ReadFull(stdout, make([]byte, 2))
+						cancel()
+					}()
+				},
+			})
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("got error %v, want context.Canceled", err)
+			}
+			if text, _ := os.ReadFile(filepath.Join(home, "done")); string(text) != tt.want {
+				t.Errorf("the program wrote %q, want %q", text, tt.want)
+			}
+		})
+	}
+}
+
+// A private folder above its limit does not start a run, and ends a run that fills it. /tmp is a disk of fixed size.
+func TestPrivateFolderIsBounded(t *testing.T) {
+	needConfined(t)
+	home := t.TempDir()
+	s := Spec{
+		Tier: Confined, NoExec: true, DiskMB: 8, MemoryMB: 64, Wall: 20 * time.Second,
+		Mounts: []Mount{{Source: home, To: Home, Write: true, Give: true}},
+		Argv: []string{"python3", "-c", `
+import os, time
+try:
+    with open('/tmp/big', 'wb', 0) as f:
+        while True: f.write(b'x' * 65536)
+except OSError as e: print(e.strerror, os.path.getsize('/tmp/big') >> 20, flush=True)
+i = 0
+try:
+    while i < 20:
+        with open('f%d' % i, 'wb', 0) as f: f.write(b'x' * (1 << 20))
+        i += 1
+    print('full', flush=True)
+except OSError: pass
+time.sleep(600)
+`},
+	}
+	s.defaults()
+	m, err := findProven(t.Context(), Confined, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape := shapeOf(&s)
+	if shape.programs, err = findPrograms(&s); err != nil {
+		t.Fatal(err)
+	}
+	r, err := m.prepare(shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var output strings.Builder
+	s.Talk = func(_ io.WriteCloser, stdout io.ReadCloser) {
+		r.readers.Go(func() { io.Copy(&output, stdout) })
+	}
+	r.readers.Go(func() { r.watchQuotas(time.Millisecond) })
+	out, _, err := r.execute(t.Context(), &s, order(&s, ""), time.Now())
+	if err != nil || out.TooLarge != "disk" {
+		t.Errorf("got %+v (error %v), want the disk too large", out, err)
+	}
+	if got := output.String(); !strings.HasPrefix(got, "No space left on device 8\n") && !strings.HasPrefix(got, "File too large 8\n") {
+		t.Errorf("the program printed %q, want a full /tmp", got)
+	}
+	if _, err := Run(t.Context(), s); !errors.Is(err, ErrNotStarted) || !strings.Contains(err.Error(), home) {
+		t.Errorf("got error %v, want a run that does not start because of %s", err, home)
+	}
+}
+
+// Without cgroups, rlimits stop a fork bomb and a process that takes too much memory.
+func TestLimitsWithoutCgroups(t *testing.T) {
+	needConfined(t)
+	m, err := findProven(t.Context(), Confined, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := *m
+	alone.groups = hierarchy{}
+	run := func(code string) string {
+		t.Helper()
+		s := Spec{Tier: Confined, NoExec: true, Argv: python(code), PIDs: 40, MemoryMB: 256}
+		s.defaults()
+		out, _, err := alone.run(t.Context(), &s, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(out.Stdout))
+	}
+	got := run(`
+import os, signal
+n = 0
+try:
+    while n < 500:
+        if os.fork() == 0: signal.pause()
+        n += 1
+except OSError: pass
+print(n <= 42, flush=True)
+os._exit(0)
+`)
+	if got != "True" {
+		t.Error("the program started more processes than its limit")
+	}
+	if got := run("try: bytearray(300 << 20); print('held')\nexcept MemoryError: print('refused')"); got != "refused" {
+		t.Errorf("300 MB were %s, want refused", got)
+	}
+	if got := run("bytearray(100 << 20); print('held')"); got != "held" {
+		t.Errorf("100 MB were %s, want held", got)
+	}
+}

@@ -1,0 +1,396 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"bufio"
+	"cmp"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// programs lists the programs of a sandbox with [Spec.NoExec]. No other program exists there: of the system's folders,
+// only libraries and data are visible. All paths are paths inside the sandbox. They are the same outside, except below
+// a mount.
+type programs struct {
+	mounts []Mount
+	stems  []string // names of the programs without their version
+	// folders are the visible system folders, and hidden are folders that are shown empty.
+	folders, hidden []string
+	// files are the programs that must be shown one by one, because their folder is not visible. links are symbolic
+	// links to them, as target and path.
+	files []string
+	links [][2]string
+	// covered are programs in library folders. They are shown as unreadable files.
+	covered []string
+	// execute are the files and folders that the kernel agrees to execute: the programs and their loaders.
+	execute []string
+	// extra are the paths that the program itself may start. If the field listing is true, add also appends its
+	// programs to extra.
+	extra   []string
+	listing bool
+}
+
+// findPrograms finds the programs of a run. If s.Argv starts with a script, findPrograms inserts the script's
+// interpreter before it. For a script that names env, the kernel would start env, and env could not start the
+// interpreter.
+func findPrograms(s *Spec) (*programs, error) {
+	p := &programs{mounts: s.Mounts}
+	for range maxLinks {
+		first, err := lookUp(s.Argv[0])
+		if err != nil {
+			return nil, err
+		}
+		s.Argv = append([]string{first}, s.Argv[1:]...)
+		script := p.script(first)
+		if len(script) == 0 {
+			break
+		}
+		s.Argv = append(withoutEnv(script), s.Argv...)
+	}
+	p.stems = []string{stem(s.Argv[0])}
+	for _, program := range s.Programs {
+		p.stems = append(p.stems, stem(program))
+	}
+	if err := p.findLibraries(); err != nil {
+		return nil, err
+	}
+	if err := p.add(s.Argv[0]); err != nil {
+		return nil, err
+	}
+	p.listing = true
+	for _, program := range s.Programs {
+		path, err := lookUp(program)
+		if err == nil {
+			p.extra = append(p.extra, path)
+			err = errors.Join(p.add(path), p.addHelpers(stem(path)))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, path := range p.extra {
+		if short, ok := strings.CutPrefix(path, "/usr"); ok { // /bin is a link to /usr/bin
+			p.extra = append(p.extra, short)
+		}
+	}
+	return p, nil
+}
+
+// maxLinks bounds chains of symbolic links and of script interpreters.
+const maxLinks = 16
+
+// lookUp returns the path of a program. A name without a slash is searched in the PATH of the sandbox.
+func lookUp(name string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for dir := range strings.SplitSeq(strings.TrimPrefix(path, "PATH="), ":") {
+		file := filepath.Join(dir, name)
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w in %s", name, fs.ErrNotExist, path)
+}
+
+// stem returns the name of a program without its version, such as python for /usr/bin/python3.11.
+func stem(program string) string {
+	name := filepath.Base(program)
+	return cmp.Or(strings.TrimRight(name, "0123456789.-"), name)
+}
+
+// named reports whether a folder is named after one of the programs, as git-core is named after git.
+func (p *programs) named(folder string) bool {
+	return slices.ContainsFunc(p.stems, func(stem string) bool {
+		rest, ok := strings.CutPrefix(folder, stem)
+		return ok && (rest == "" || strings.ContainsRune("0123456789.-_", rune(rest[0])))
+	})
+}
+
+var libraryFolders = []string{
+	"/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32", "/usr/local/lib", "/usr/local/lib64",
+	"/lib", "/lib32", "/lib64", "/libx32",
+}
+
+// findLibraries chooses the visible system folders: data, libraries, and what belongs to the programs by name or by
+// place. Other folders next to the libraries, such as those of git or of a compiler, contain programs.
+func (p *programs) findLibraries() error {
+	for _, folder := range []string{"/usr/share", "/usr/local/share"} {
+		if info, err := os.Lstat(folder); err == nil && info.IsDir() {
+			p.folders = append(p.folders, folder)
+		}
+	}
+	for _, folder := range libraryFolders {
+		info, err := os.Lstat(folder)
+		if err != nil {
+			continue
+		}
+		if !info.IsDir() {
+			if to, err := os.Readlink(folder); err == nil && strings.HasPrefix(folder, "/usr/") {
+				p.links = append(p.links, [2]string{to, folder}) // prepareBubblewrap makes the links in /
+			}
+			continue
+		}
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			return err
+		}
+		// Some systems keep libraries directly in the folder, others in a folder for each architecture.
+		whole := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() && isLibrary(e.Name()) })
+		if whole {
+			p.folders = append(p.folders, folder)
+		}
+		for _, e := range entries {
+			at, name := filepath.Join(folder, e.Name()), e.Name()
+			shown := strings.Contains(name, "-linux-") || name == "ssl" || name == "locale" || p.named(name)
+			switch {
+			case !e.IsDir():
+			case shown && !whole:
+				p.folders = append(p.folders, at)
+			case !shown && whole:
+				p.hidden = append(p.hidden, at)
+			}
+			if e.IsDir() && shown && !p.named(name) {
+				p.covered = append(p.covered, programsIn(at)...)
+			}
+		}
+	}
+	return nil
+}
+
+func isLibrary(name string) bool {
+	return strings.HasSuffix(name, ".so") || strings.Contains(name, ".so.")
+}
+
+var scanned sync.Map // the result of programsIn for each folder
+
+// programsIn returns the native programs in a folder of libraries.
+func programsIn(folder string) []string {
+	if known, ok := scanned.Load(folder); ok {
+		return known.([]string)
+	}
+	var found []string
+	// A folder that cannot be read contains nothing that the program could read.
+	_ = filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() || isLibrary(e.Name()) || strings.HasSuffix(e.Name(), ".py") {
+			return nil
+		}
+		if info, err := e.Info(); err == nil && info.Mode()&0o111 != 0 {
+			found = append(found, path)
+		}
+		return nil
+	})
+	scanned.Store(folder, found)
+	return found
+}
+
+// outside returns where a path is on this machine.
+func (p *programs) outside(path string) string {
+	if m := p.mountOf(path); m != nil {
+		return m.Source + strings.TrimPrefix(path, m.To)
+	}
+	return path
+}
+
+// mountOf returns the mount that contains a path, or nil.
+func (p *programs) mountOf(path string) (in *Mount) {
+	for i, m := range p.mounts {
+		if !m.Hide && within(path, m.To) && (in == nil || len(m.To) >= len(in.To)) {
+			in = &p.mounts[i]
+		}
+	}
+	return in
+}
+
+func within(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
+}
+
+// add adds a program, the programs that it needs to start, and the links that lead to it. A folder stands for all
+// programs in it. Scripts in a folder do not make their interpreter available: one script would be enough to give a
+// program a shell.
+func (p *programs) add(path string) error {
+	for range maxLinks {
+		path = p.plain(path)
+		at := p.outside(path)
+		info, err := os.Lstat(at)
+		if err != nil {
+			return err
+		}
+		if p.listing {
+			p.extra = append(p.extra, path)
+		}
+		alone := p.showsAlone(path)
+		if info.Mode()&fs.ModeSymlink == 0 {
+			return p.addFile(path, info, alone)
+		}
+		to, err := os.Readlink(at)
+		if err != nil {
+			return err
+		}
+		if alone && !slices.Contains(p.links, [2]string{to, path}) {
+			p.links = append(p.links, [2]string{to, path})
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
+	}
+	return fmt.Errorf("%s: too many links", path)
+}
+
+// plain returns the path without links to folders.
+func (p *programs) plain(path string) string {
+	dir, err := filepath.EvalSymlinks(filepath.Dir(p.outside(path)))
+	if err != nil {
+		return path
+	}
+	if m := p.mountOf(path); m != nil {
+		if !within(dir, m.Source) {
+			return path
+		}
+		dir = m.To + strings.TrimPrefix(dir, m.Source)
+	}
+	return filepath.Join(dir, filepath.Base(path))
+}
+
+func (p *programs) addFile(path string, info fs.FileInfo, alone bool) error {
+	if slices.Contains(p.execute, path) {
+		return nil
+	}
+	p.execute = append(p.execute, path)
+	p.covered = slices.DeleteFunc(slices.Clone(p.covered), func(c string) bool { return within(c, path) })
+	if alone {
+		p.files = append(p.files, path)
+	}
+	if !info.IsDir() {
+		return p.addNeeds(path)
+	}
+	entries, err := os.ReadDir(p.outside(path))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Type().IsRegular() {
+			if _, err := p.addLoader(filepath.Join(path, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// showsAlone reports whether a program must be shown by itself because its folder is not visible. If the folder is
+// visible and its name is bin or sbin, showsAlone first hides the folder: the bin folder of a runtime, such
+// as ~/.nvm/versions/node/v20/bin, also contains other programs.
+func (p *programs) showsAlone(path string) bool {
+	dir := filepath.Dir(path)
+	shown := func(folder string) bool { return within(path, folder) }
+	if p.mountOf(path) == nil && (!slices.ContainsFunc(p.folders, shown) || slices.ContainsFunc(p.hidden, shown)) {
+		return true
+	}
+	if base := filepath.Base(dir); base != "bin" && base != "sbin" {
+		return false
+	}
+	if !slices.Contains(p.hidden, dir) {
+		p.hidden = append(p.hidden, dir)
+	}
+	return true
+}
+
+// addHelpers adds the folders of a program's helper programs, such as /usr/lib/git-core for git.
+func (p *programs) addHelpers(stem string) error {
+	only := &programs{stems: []string{stem}}
+	for _, folder := range []string{"/usr/lib", "/usr/libexec"} {
+		entries, _ := os.ReadDir(folder) // a missing folder contains no helpers
+		for _, e := range entries {
+			if e.IsDir() && only.named(e.Name()) {
+				if err := p.add(filepath.Join(folder, e.Name())); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// addLoader adds the loader of a native program. It reports whether the file is a native program.
+func (p *programs) addLoader(path string) (native bool, err error) {
+	f, err := elf.Open(p.outside(path))
+	if err != nil {
+		return false, nil // no native program
+	}
+	defer f.Close()
+	for _, part := range f.Progs {
+		if part.Type != elf.PT_INTERP {
+			continue
+		}
+		loader := make([]byte, part.Filesz)
+		if _, err := part.ReadAt(loader, 0); err != nil {
+			return true, err
+		}
+		return true, p.addUnlisted(strings.TrimRight(string(loader), "\x00"))
+	}
+	return true, nil
+}
+
+// addUnlisted adds a loader or an interpreter, but not to p.extra. Only the kernel may start it: a loader could start
+// any file, and an interpreter any script.
+func (p *programs) addUnlisted(path string) error {
+	was := p.listing
+	p.listing = false
+	defer func() { p.listing = was }()
+	return p.add(path)
+}
+
+// addNeeds adds the loader of a native program, or the interpreter of a script.
+func (p *programs) addNeeds(path string) error {
+	if native, err := p.addLoader(path); native || err != nil {
+		return err
+	}
+	words := p.script(path)
+	if len(words) == 0 {
+		return nil
+	}
+	if err := p.addUnlisted(words[0]); err != nil || len(withoutEnv(words)) == len(words) {
+		return err
+	}
+	interpreter, err := lookUp(withoutEnv(words)[0]) // env starts it
+	if err != nil {
+		return err
+	}
+	return p.add(interpreter)
+}
+
+// script returns the interpreter of a script and its arguments. It returns nil for other files.
+func (p *programs) script(path string) []string {
+	f, err := os.Open(p.outside(path))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	line, err := bufio.NewReaderSize(f, 256).ReadSlice('\n')
+	words, ok := strings.CutPrefix(string(line), "#!")
+	if !ok || err != nil {
+		return nil
+	}
+	return strings.Fields(words)
+}
+
+// withoutEnv returns the command that env would start.
+func withoutEnv(words []string) []string {
+	if len(words) > 1 && filepath.Base(words[0]) == "env" {
+		if words = words[1:]; words[0] == "-S" && len(words) > 1 {
+			words = words[1:]
+		}
+	}
+	return words
+}

@@ -1,0 +1,243 @@
+//go:build amd64 || arm64
+
+package supervisor
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ambit-run/ambit/internal/gateway/egress"
+)
+
+const (
+	// dialTime bounds a connect of a blocking socket.
+	dialTime = 60 * time.Second
+	// promptTime is how long a connect of a non-blocking socket waits for the dial. Most failures occur within this time,
+	// so the program gets the right errno. After this time, the socket is connected to the relay, and a later failure
+	// resets the connection.
+	promptTime = 60 * time.Millisecond
+	dnsPort    = 53
+)
+
+// connect answers a connect call. The kernel carries out calls to the program's own loopback interface and calls on
+// sockets other than TCP, because they cannot reach anything outside the namespace. There is one exception: if the
+// owner allowed a loopback port of this machine, ambit connects the program to that port.
+func (s *Supervisor) connect(ctx context.Context, notify *listener, c *notification) {
+	to, ok := parseAddress(c.peek(c.Args[1], int(min(c.Args[2], unix.SizeofSockaddrInet6))))
+	local := to.Addr().IsLoopback()
+	if !ok || to.Addr().IsUnspecified() || local && (s.relay == nil || to.Port() == dnsPort) {
+		notify.resume(c)
+		return
+	}
+	socket, err := c.socket(int(int32(c.Args[0])))
+	if err != nil || !notify.waiting(c) {
+		unix.Close(socket)
+		notify.fail(c, errnoOf(err, unix.EBADF))
+		return
+	}
+	defer unix.Close(socket)
+	if !isTCP(socket) {
+		notify.resume(c)
+		return
+	}
+	if local && s.Network.Loopback(to) == "" {
+		if !c.listens(to.Port()) {
+			s.Network.Missed(to.Port())
+		}
+		notify.resume(c)
+		return
+	}
+	if s.relay == nil {
+		notify.fail(c, unix.ENETUNREACH)
+		return
+	}
+	if err := s.open(ctx, socket, to); err != nil {
+		notify.fail(c, errnoOf(err, unix.ECONNREFUSED))
+		return
+	}
+	notify.succeed(c)
+}
+
+// open dials the address and connects the program's socket with the result.
+func (s *Supervisor) open(ctx context.Context, socket int, to netip.AddrPort) error {
+	if _, err := unix.Getpeername(socket); err == nil {
+		return unix.EISCONN
+	}
+	host := to.Addr().String()
+	switch {
+	case to.Addr().IsLoopback():
+		host = s.Network.Loopback(to)
+	case invented(to.Addr()):
+		if host = s.names.name(to.Addr()); host == "" {
+			return unix.EHOSTUNREACH
+		}
+	}
+	flags, err := unix.FcntlInt(uintptr(socket), unix.F_GETFL, 0)
+	if err != nil {
+		return err
+	}
+	d := s.dial(ctx, host, to.Port())
+	wait := dialTime
+	if flags&unix.O_NONBLOCK != 0 {
+		wait = promptTime
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-d.done:
+	case <-timer.C:
+		if wait == dialTime {
+			d.abandon()
+			return unix.ETIMEDOUT
+		}
+	}
+	if err := d.failed(); err != nil {
+		return err
+	}
+	if err := s.relay.connect(ctx, socket, d); err != nil {
+		d.abandon()
+		return err
+	}
+	return nil
+}
+
+// dialing is a connection that is being made. The fields link and err are valid after the channel done is closed.
+type dialing struct {
+	done   chan struct{}
+	link   *egress.Link
+	err    error
+	cancel context.CancelFunc
+}
+
+func (s *Supervisor) dial(ctx context.Context, host string, port uint16) *dialing {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	d := &dialing{done: make(chan struct{}), cancel: cancel}
+	go func() {
+		defer close(d.done)
+		defer cancel()
+		d.link, d.err = s.Network.Open(ctx, host, port)
+	}()
+	return d
+}
+
+// failed returns the error of a dial that has failed by now.
+func (d *dialing) failed() error {
+	select {
+	case <-d.done:
+		return d.err
+	default:
+		return nil
+	}
+}
+
+// abandon ends a dial whose result nobody uses.
+func (d *dialing) abandon() {
+	d.cancel()
+	go func() {
+		if <-d.done; d.link != nil {
+			d.link.Close()
+		}
+	}()
+}
+
+// socket returns a copy of a descriptor of the calling process.
+func (c *notification) socket(fd int) (int, error) {
+	process, err := c.process()
+	if err != nil {
+		return -1, err
+	}
+	pidfd, err := unix.PidfdOpen(process, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(pidfd)
+	return unix.PidfdGetfd(pidfd, fd, 0)
+}
+
+// maxTable is the largest part of a table of sockets that is read. A program can make its tables as long as it likes.
+const maxTable = 1 << 20
+
+// listens reports whether a socket in the namespace of the calling thread accepts
+// connections at a port. If that is unknown, it reports true.
+func (c *notification) listens(port uint16) bool {
+	for _, table := range []string{"tcp", "tcp6"} {
+		file, err := os.Open("/proc/" + strconv.Itoa(int(c.Thread)) + "/net/" + table)
+		if err != nil {
+			return true
+		}
+		defer file.Close()
+		part := &io.LimitedReader{R: file, N: maxTable}
+		lines := bufio.NewScanner(part)
+		for lines.Scan() {
+			const listening = "0A"
+			f := strings.Fields(lines.Text())
+			if len(f) > 3 && f[3] == listening && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
+				return true
+			}
+		}
+		if lines.Err() != nil || part.N == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// process returns the process of the calling thread.
+func (c *notification) process() (int, error) {
+	status, err := os.ReadFile("/proc/" + strconv.Itoa(int(c.Thread)) + "/status")
+	if err != nil {
+		return 0, unix.ESRCH
+	}
+	_, rest, _ := strings.Cut(string(status), "\nTgid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strconv.Atoi(strings.TrimSpace(line))
+}
+
+func isTCP(socket int) bool {
+	kind, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil || kind != unix.SOCK_STREAM {
+		return false
+	}
+	protocol, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PROTOCOL)
+	return err == nil && protocol == unix.IPPROTO_TCP
+}
+
+// parseAddress parses a struct sockaddr_in or sockaddr_in6. It reports false for other
+// families and for addresses that are too short.
+func parseAddress(b []byte) (netip.AddrPort, bool) {
+	if len(b) < unix.SizeofSockaddrInet4 {
+		return netip.AddrPort{}, false
+	}
+	port := binary.BigEndian.Uint16(b[2:])
+	switch binary.NativeEndian.Uint16(b) {
+	case unix.AF_INET:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), port), true
+	case unix.AF_INET6:
+		if len(b) >= unix.SizeofSockaddrInet6 {
+			return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:24])).Unmap(), port), true
+		}
+	}
+	return netip.AddrPort{}, false
+}
+
+// errnoOf returns the errno that an error contains, or the given one.
+func errnoOf(err error, other unix.Errno) unix.Errno {
+	if errno, ok := errors.AsType[unix.Errno](err); ok && errno != 0 {
+		return errno
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
+		return unix.ETIMEDOUT
+	}
+	return other
+}

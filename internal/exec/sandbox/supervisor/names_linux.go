@@ -1,0 +1,124 @@
+//go:build amd64 || arm64
+
+package supervisor
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/ambit-run/ambit/internal/gateway/egress"
+)
+
+// Range contains the invented addresses. They look public, because many programs refuse
+// to connect to private or reserved addresses. The real hosts with these addresses can
+// be reached by their names only.
+var Range = netip.MustParsePrefix("11.0.0.0/15")
+
+// maxNames is the maximum number of names that have an address. A further name takes over the address of the oldest
+// name. This makes no other host reachable, because every connection is judged by its name.
+const maxNames = 8192
+
+// names assigns addresses to names.
+type names struct {
+	mu      sync.Mutex
+	address map[string]netip.Addr
+	list    [maxNames]string // by number of the address
+	next    int
+}
+
+// invented reports whether an address is in Range.
+func invented(a netip.Addr) bool { return Range.Contains(a) }
+
+// assign returns the address of a name.
+func (n *names) assign(name string) netip.Addr {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if a, ok := n.address[name]; ok {
+		return a
+	}
+	if n.address == nil {
+		n.address = map[string]netip.Addr{}
+	}
+	i := n.next
+	n.next = (i + 1) % maxNames
+	delete(n.address, n.list[i])
+	b := Range.Addr().As4()
+	number := i + 1
+	b[2], b[3] = byte(number>>8), byte(number)
+	n.list[i], n.address[name] = name, netip.AddrFrom4(b)
+	return netip.AddrFrom4(b)
+}
+
+// name returns the name of an address; empty if it has none.
+func (n *names) name(a netip.Addr) string {
+	b := a.As4()
+	i := int(b[1])<<16 | int(b[2])<<8 | int(b[3])
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if i < 1 || i > maxNames {
+		return ""
+	}
+	return n.list[i-1]
+}
+
+// ttl is short, because an address can get another name.
+const ttl = 60
+
+// maxQuestion is the size of the largest query that is read.
+const maxQuestion = 1 << 10
+
+// serve answers queries until the socket is closed.
+func (n *names) serve(socket net.PacketConn) {
+	query := make([]byte, maxQuestion)
+	for {
+		size, from, err := socket.ReadFrom(query)
+		if err != nil {
+			return
+		}
+		if reply := n.reply(query[:size]); reply != nil {
+			socket.WriteTo(reply, from)
+		}
+	}
+}
+
+// reply answers one query: every host name has one IPv4 address, and nothing else
+// exists. It returns nil for a message that is not a query with one question.
+func (n *names) reply(query []byte) []byte {
+	var p dnsmessage.Parser
+	head, err := p.Start(query)
+	if err != nil || head.Response {
+		return nil
+	}
+	q, err := p.Question()
+	if err != nil {
+		return nil
+	}
+	head = dnsmessage.Header{
+		ID: head.ID, Response: true, OpCode: head.OpCode, RecursionDesired: head.RecursionDesired,
+		RecursionAvailable: true,
+	}
+	name, err := egress.Host(strings.TrimSuffix(q.Name.String(), "."))
+	if err != nil || q.Class != dnsmessage.ClassINET {
+		head.RCode = dnsmessage.RCodeNameError
+	}
+	b := dnsmessage.NewBuilder(nil, head)
+	b.EnableCompression()
+	if b.StartQuestions() != nil || b.Question(q) != nil || b.StartAnswers() != nil {
+		return nil
+	}
+	if head.RCode == dnsmessage.RCodeSuccess && q.Type == dnsmessage.TypeA {
+		h := dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: ttl}
+		if b.AResource(h, dnsmessage.AResource{A: n.assign(name).As4()}) != nil {
+			return nil
+		}
+	}
+	reply, err := b.Finish()
+	if err != nil {
+		return nil
+	}
+	return reply
+}

@@ -1,0 +1,365 @@
+//go:build amd64 || arm64
+
+// Package supervisor connects a program that has no network.
+//
+// The program runs in a network namespace with nothing in it except a loopback
+// interface. A seccomp filter reports each of its connect calls to ambit and makes the
+// calling thread wait. The supervisor takes the program's own socket, asks an
+// [egress.Network] whether the program may reach the host and to dial it, and connects the socket to a
+// relay inside the namespace. The relay's other side is the connection that ambit made.
+// No socket of the host's network enters the namespace.
+//
+// The empty namespace is what stops a program. The supervisor is only the way out of
+// it: a call that the supervisor answers wrongly, or that a program changes while it is
+// being judged, connects the program to something inside its own namespace at most.
+//
+// A program learns addresses from a resolver in the namespace, which invents an address
+// for every name and never asks another server. So a lookup sends nothing out, and a
+// connection is judged by the name that the program asked for, not by an address that a
+// name server chose.
+//
+// Programs need no proxy settings, so clients of any protocol over TCP work. UDP does
+// not, except to the resolver.
+//
+// If other programs are forbidden, the filter also reports execve. The first one is
+// the start of the program itself. Each later one fails with EACCES, unless the owner listed
+// the program. For a listed one, the kernel decides again: Landlock lets the sandbox execute only
+// the listed files.
+package supervisor
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
+)
+
+// Sockets are the files that a shim opened inside a sandbox. Serve closes them.
+type Sockets struct {
+	// Notify receives the reported system calls.
+	Notify *os.File
+	// DNS is a UDP socket at port 53, Relay a TCP listener. Both are nil for a program
+	// without network.
+	DNS, Relay *os.File
+}
+
+// Close closes the files. It is needed only if they were not passed to Serve.
+func (s *Sockets) Close() {
+	for _, f := range []*os.File{s.Notify, s.DNS, s.Relay} {
+		f.Close()
+	}
+}
+
+// Supervisor answers the reported system calls of one sandbox.
+type Supervisor struct {
+	// Network is nil for a program that may connect to nothing.
+	Network *egress.Network
+	// NoExec refuses every execve except the first one and the execve of a path in Programs. Programs lists files and
+	// folders. A program can change the path after the supervisor has read it, so Landlock must also forbid all other
+	// programs.
+	NoExec   bool
+	Programs []string
+	// OnExec receives the path of each refused execve. It may be nil. The program can change the path while ambit reads
+	// it, so the path is only for display and not for decisions.
+	OnExec func(path string)
+
+	// Observe receives each reported use of a file. If it is nil, the filter reports none.
+	Observe func(use agent.Right, found bool)
+
+	started atomic.Bool
+	names   names
+	relay   *relay
+}
+
+// maxCalls bounds the system calls that are answered at the same time. A thread whose
+// call exceeds the bound waits in the kernel.
+const maxCalls = 256
+
+// Serve answers system calls until the sandbox or ctx ends.
+func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
+	ctx, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer cancel()
+	notify, err := newListener(socks.Notify)
+	if err != nil {
+		return
+	}
+	context.AfterFunc(ctx, notify.close)
+	if socks.Relay != nil {
+		if s.relay, err = newRelay(socks.Relay); err != nil {
+			return
+		}
+		work.Go(func() { s.relay.serve(ctx) })
+		dns, err := net.FilePacketConn(socks.DNS)
+		socks.DNS.Close()
+		if err != nil {
+			return
+		}
+		context.AfterFunc(ctx, func() { dns.Close() })
+		work.Go(func() { s.names.serve(dns) })
+	}
+	slots := make(chan struct{}, maxCalls)
+	for {
+		c, err := notify.receive()
+		if err != nil {
+			return
+		}
+		slots <- struct{}{} // each answer takes a bounded time
+		work.Go(func() {
+			s.answer(ctx, notify, c)
+			<-slots
+		})
+	}
+}
+
+// answer decides about one system call.
+func (s *Supervisor) answer(ctx context.Context, notify *listener, c *notification) {
+	switch c.Number {
+	case unix.SYS_CONNECT:
+		s.connect(ctx, notify, c)
+	case unix.SYS_EXECVE, unix.SYS_EXECVEAT:
+		first := s.started.CompareAndSwap(false, true)
+		path := c.executed()
+		if !first {
+			s.observe(c, agent.CanExecute, path)
+		}
+		if first || !s.NoExec || s.listed(path) {
+			notify.resume(c)
+			return
+		}
+		if s.OnExec != nil {
+			s.OnExec(path)
+		}
+		notify.fail(c, unix.EACCES)
+	default:
+		call, ok := shim.FileCalls[c.Number]
+		if !ok {
+			notify.fail(c, unix.EPERM)
+			return
+		}
+		if kind, path := c.file(call); notify.waiting(c) {
+			s.observe(c, kind, path)
+		}
+		notify.resume(c)
+	}
+}
+
+// observe reports the use of a file. An empty path is one that could not be read.
+func (s *Supervisor) observe(c *notification, kind agent.RightKind, path string) {
+	if s.Observe == nil || path == "" {
+		return
+	}
+	_, err := os.Lstat("/proc/" + strconv.Itoa(int(c.Thread)) + "/root" + path)
+	s.Observe(agent.Right{Kind: kind, What: path}, err == nil)
+}
+
+// listed reports whether a path is one of Programs or in one of them.
+func (s *Supervisor) listed(path string) bool {
+	return slices.ContainsFunc(s.Programs, func(program string) bool {
+		return path == program || strings.HasPrefix(path, program+"/")
+	})
+}
+
+// notification is the kernel's struct seccomp_notif.
+type notification struct {
+	ID     uint64
+	Thread uint32
+	Flags  uint32
+	Number int32
+	Arch   uint32
+	IP     uint64
+	Args   [6]uint64
+}
+
+// response is the kernel's struct seccomp_notif_resp.
+type response struct {
+	ID    uint64
+	Val   int64
+	Error int32
+	Flags uint32
+}
+
+// listener receives the system calls that the kernel reports.
+type listener struct {
+	file *os.File
+	raw  syscall.RawConn
+}
+
+// newListener takes over the file.
+func newListener(f *os.File) (*listener, error) {
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	l := &listener{file: os.NewFile(uintptr(fd), "seccomp")}
+	if l.raw, err = l.file.SyscallConn(); err != nil {
+		l.file.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *listener) close() { l.file.Close() }
+
+// receive waits for the next system call. It fails when the sandbox has ended or the
+// listener is closed.
+func (l *listener) receive() (*notification, error) {
+	c := &notification{}
+	var failed error
+	err := l.raw.Read(func(fd uintptr) bool {
+		for {
+			// The kernel's receive blocks even if the file does not, so poll comes first.
+			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+			if n, err := unix.Poll(p, 0); err != nil && err != unix.EINTR {
+				failed = err
+				return true
+			} else if n <= 0 {
+				return false
+			}
+			if p[0].Revents&unix.POLLIN == 0 {
+				failed = unix.ENOENT // every process of the sandbox has ended
+				return true
+			}
+			*c = notification{}
+			switch failed = ioctl(fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(c)); failed {
+			case unix.ENOENT, unix.EINTR: // the thread was killed
+				failed = nil
+			default:
+				return true
+			}
+		}
+	})
+	if err == nil {
+		err = failed
+	}
+	return c, err
+}
+
+// waiting reports whether the thread still waits for the answer. If not, the thread's id may already belong to another
+// thread, so everything that was read with this id is invalid.
+func (l *listener) waiting(c *notification) bool {
+	return l.ioctl(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&c.ID)) == nil
+}
+
+// succeed makes the call return 0, and fail makes it return an error. If the thread was
+// killed meanwhile, both do nothing.
+func (l *listener) succeed(c *notification) { l.respond(response{ID: c.ID}) }
+
+func (l *listener) fail(c *notification, errno unix.Errno) {
+	l.respond(response{ID: c.ID, Error: -int32(errno)})
+}
+
+// resume lets the kernel carry out the call.
+func (l *listener) resume(c *notification) {
+	l.respond(response{ID: c.ID, Flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE})
+}
+
+func (l *listener) respond(r response) { l.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) }
+
+func (l *listener) ioctl(request uintptr, arg unsafe.Pointer) (err error) {
+	if closed := l.raw.Control(func(fd uintptr) { err = ioctl(fd, request, arg) }); closed != nil {
+		return closed
+	}
+	return err
+}
+
+func ioctl(fd, request uintptr, arg unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, request, uintptr(arg)); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// peek copies memory of the calling thread. It returns fewer bytes at the end of a
+// mapping.
+func (c *notification) peek(address uint64, size int) []byte {
+	if size <= 0 {
+		return nil
+	}
+	b := make([]byte, size)
+	local := []unix.Iovec{{Base: &b[0], Len: uint64(size)}}
+	remote := []unix.RemoteIovec{{Base: uintptr(address), Len: size}}
+	n, err := unix.ProcessVMReadv(int(c.Thread), local, remote, 0)
+	if err != nil {
+		return nil
+	}
+	return b[:n]
+}
+
+// executed returns the absolute path of the file in an execve.
+func (c *notification) executed() string {
+	if c.Number == unix.SYS_EXECVEAT {
+		return c.path(0, 1)
+	}
+	return c.path(-1, 0)
+}
+
+// file returns the absolute path of the file in a call, and whether the call reads or writes the file.
+func (c *notification) file(call shim.FileCall) (agent.RightKind, string) {
+	path := c.path(call.Dir, call.Path)
+	if call.Flags < 0 {
+		return agent.CanWrite, path
+	}
+	flags := c.Args[call.Flags]
+	if c.Number == unix.SYS_OPENAT2 {
+		b := c.peek(flags, 8)
+		if len(b) < 8 {
+			return agent.CanRead, ""
+		}
+		flags = binary.NativeEndian.Uint64(b)
+	}
+	if flags&(unix.O_WRONLY|unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC) != 0 {
+		return agent.CanWrite, path
+	}
+	return agent.CanRead, path
+}
+
+// path returns the absolute path in an argument of a call. A relative path starts at the folder in the argument dir, or
+// at the working directory if dir is negative. The path is "" if it cannot be read.
+func (c *notification) path(dir, argument int) string {
+	path := c.text(c.Args[argument])
+	if path == "" || path[0] == '/' {
+		return path
+	}
+	base := "cwd"
+	if dir >= 0 && int32(c.Args[dir]) != unix.AT_FDCWD {
+		base = "fd/" + strconv.Itoa(int(int32(c.Args[dir])))
+	}
+	folder, err := os.Readlink("/proc/" + strconv.Itoa(int(c.Thread)) + "/" + base)
+	if err != nil {
+		return ""
+	}
+	return folder + "/" + path
+}
+
+// text returns the string at an address.
+func (c *notification) text(address uint64) string {
+	// A read across the end of a mapping returns nothing, so it stops at the page's end.
+	page := uint64(os.Getpagesize())
+	text := c.peek(address, int(page-address%page))
+	if len(text) > 0 && !bytes.Contains(text, []byte{0}) {
+		text = append(text, c.peek(address-address%page+page, int(page))...)
+	}
+	path, _, _ := bytes.Cut(text, []byte{0})
+	return string(path)
+}
