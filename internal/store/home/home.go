@@ -9,9 +9,13 @@
 package home
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Home is the directory that contains ambit's files.
@@ -71,6 +75,31 @@ func (h Home) Guardrails() string { return filepath.Join(h.dir, "guardrails.json
 
 // Agents returns the directory of installed agents.
 func (h Home) Agents() string { return filepath.Join(h.dir, "agents") }
+
+// ServerFiles returns the private folder of a tool server. Agents with the same name but different ids have different
+// folders.
+func (h Home) ServerFiles(agent, id, server string) string {
+	return filepath.Join(h.AgentFiles(agent), fileName(id), fileName(server))
+}
+
+// AgentFiles returns the folder that contains the private folders of all tool servers of agents with a name.
+func (h Home) AgentFiles(agent string) string {
+	return filepath.Join(h.dir, "servers", fileName(agent))
+}
+
+// fileName returns a file name for any text. Different texts have different file names. No file name is "." or "..".
+func fileName(text string) string {
+	name := url.PathEscape(text)
+	if strings.HasPrefix(name, ".") {
+		name = "%2E" + name[1:]
+	}
+	const longest = 128
+	if len(name) > longest {
+		sum := sha256.Sum256([]byte(text))
+		name = name[:longest-2*len(sum)] + "-" + hex.EncodeToString(sum[:])
+	}
+	return name
+}
 
 // Policy returns the path of the operator's policy.
 func (h Home) Policy() string { return filepath.Join(h.dir, "policy.cedar") }

@@ -3,6 +3,7 @@ package home_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ambit-run/ambit/internal/store/home"
@@ -99,5 +100,23 @@ func TestWritable(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
 		t.Errorf("the directory contains %v (error %v), want only the test's own file", left, err)
+	}
+}
+
+// No name of an agent or server leads out of the folder of private files, and no two names share a folder.
+func TestServerFiles(t *testing.T) {
+	h := home.At("/home")
+	seen := map[string]bool{}
+	long := strings.Repeat("long", 100)
+	for _, name := range []string{"desk", "..", ".", "%2E.", "a/b", "a%2Fb", "/root/desk.json", ".x", long, long + "x"} {
+		path := h.ServerFiles(name, name, name)
+		of := filepath.Dir(filepath.Dir(path))
+		if seen[path] || filepath.Dir(of) != filepath.FromSlash("/home/servers") || of != h.AgentFiles(name) || len(filepath.Base(path)) > 255 {
+			t.Errorf("%q: %s", name, path)
+		}
+		seen[path] = true
+	}
+	if h.ServerFiles("desk", "one", "s") == h.ServerFiles("desk", "other", "s") {
+		t.Error("two agents with the same name share the private folder of a server")
 	}
 }

@@ -1,0 +1,311 @@
+// Package allowance stores the rights that a person added for the tool servers of agents.
+//
+// The access of a server consists of the rights that the manifest implies (see [agent.Agent.Access]) and of the rights
+// in this package. A manifest, a lock file or an extension can only propose rights, because all of them come from the
+// author of the agent.
+//
+// An allowance belongs to the name of an agent, to the id in its manifest, and to the program of one server. A manifest
+// can claim any id, and an agent can be replaced by another agent with the same name. Therefore all of them must match.
+//
+// Every allowance is signed with the key of this ambit installation. The signature covers the whole row. An attacker
+// who can write to the store but has no key cannot create, widen or transfer an allowance. A modified allowance has no
+// effect and is reported. A signature cannot reveal that a row was deleted, or that an old row was restored. The
+// journal can, because it records every change.
+package allowance
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// Holder is the tool server that an allowance belongs to.
+type Holder struct {
+	// Agent is the name under which ambit knows the agent, and ID is the id in the agent's manifest.
+	Agent, ID string
+	// Server is the alias of the server, and Code identifies its program. A new version of a manifest can use the same
+	// alias for another program, which the owner has not seen.
+	Server, Code string
+}
+
+// Allowance is one right of one server.
+type Allowance struct {
+	Holder
+	// Right has no reason.
+	Right agent.Right
+	// By is the name of the owner who allowed the right, and At is the time.
+	By string
+	At time.Time
+	// Changed is set if the signature does not match the row. Such an allowance has no effect.
+	Changed bool
+}
+
+// bytes returns the data that is signed: a version line, each string with its length, and the numbers.
+func (a *Allowance) bytes() []byte {
+	b := []byte("ambit allowance v1\n")
+	for _, s := range []string{a.Agent, a.ID, a.Server, a.Code, string(a.Right.Kind), a.Right.What, a.By} {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
+		b = append(b, s...)
+	}
+	b = binary.BigEndian.AppendUint64(b, uint64(number(a.Right.Private)))
+	return binary.BigEndian.AppendUint64(b, uint64(state.Micros(a.At)))
+}
+
+func number(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Access returns the rights of the allowances that are in effect. The reason of each right says who allowed it.
+func Access(list []*Allowance) agent.Access {
+	var access agent.Access
+	for _, a := range list {
+		if !a.Changed {
+			r := a.Right
+			r.Reason = "allowed by " + a.By + " on " + a.At.UTC().Format(time.DateOnly)
+			access = append(access, r)
+		}
+	}
+	return access
+}
+
+// Warnings returns one sentence for each allowance that was modified in the store.
+func Warnings(list []*Allowance) (warnings []string) {
+	for _, a := range list {
+		if a.Changed {
+			warnings = append(warnings, fmt.Sprintf("the allowance to %s was modified in the store, or was signed by another "+
+				"ambit installation, and has no effect; to remove it, run: ambit disallow %s %s --all",
+				Text(a.Right), diag.ShellWord(a.Agent), diag.ShellWord(a.Server)))
+		}
+	}
+	return warnings
+}
+
+// Text describes what a right allows, such as "write /data".
+func Text(r agent.Right) string {
+	switch {
+	case r.Kind == agent.CanConnect && r.What == agent.Any:
+		return "connect to any public host"
+	case r.Kind == agent.CanConnect && r.Private:
+		return "connect to " + r.What + ", even at a private address"
+	case r.Kind == agent.CanConnect:
+		return "connect to " + r.What
+	case r.Kind == agent.CanExecute && r.What == agent.Any:
+		return "start any program"
+	case r.Kind == agent.CanExecute:
+		return "start " + r.What
+	}
+	return string(r.Kind) + " " + r.What
+}
+
+// Allowances reads and changes the allowances in one store.
+type Allowances struct {
+	store *store.Store
+	now   func() time.Time
+}
+
+// Of returns an [Allowances] for a store.
+func Of(b *store.Store) *Allowances { return &Allowances{store: b, now: time.Now} }
+
+const columns = `agent, id, server, code, kind, what, private, allowed_by, allowed, signature`
+
+// query returns allowances. It sets Changed on every allowance with an invalid signature.
+func (s *Allowances) query(tx state.Tx, where string, args ...any) (list []*Allowance, err error) {
+	public := s.store.Keys.Signer().Public().(ed25519.PublicKey)
+	err = tx.Query(`SELECT `+columns+` FROM allowances `+where+` ORDER BY agent, id, server, code, kind, what, private`,
+		args, func(row state.Row) error {
+			a := &Allowance{}
+			var private, at int64
+			var kind string
+			var signature []byte
+			err := row.Scan(&a.Agent, &a.ID, &a.Server, &a.Code, &kind, &a.Right.What, &private, &a.By, &at, &signature)
+			a.Right.Kind, a.Right.Private, a.At = agent.RightKind(kind), private == 1, state.Instant(at)
+			a.Changed = private != number(a.Right.Private) || !ed25519.Verify(public, a.bytes(), signature)
+			list = append(list, a)
+			return err
+		})
+	return list, err
+}
+
+const ofHolder = `WHERE agent = $1 AND id = $2 AND server = $3 AND code = $4`
+
+func (s *Allowances) of(tx state.Tx, h Holder) ([]*Allowance, error) {
+	return s.query(tx, ofHolder, h.Agent, h.ID, h.Server, h.Code)
+}
+
+// List returns the allowances of a server, including modified ones.
+func (s *Allowances) List(ctx context.Context, h Holder) (list []*Allowance, err error) {
+	err = s.store.DB.Read(ctx, func(tx state.Tx) (err error) {
+		list, err = s.of(tx, h)
+		return err
+	})
+	return list, err
+}
+
+// Digest returns a hash of all allowances of an agent. It is different after every change.
+func (s *Allowances) Digest(ctx context.Context, name string) (digest string, err error) {
+	var list []*Allowance
+	err = s.store.DB.Read(ctx, func(tx state.Tx) (err error) {
+		list, err = s.query(tx, `WHERE agent = $1`, name)
+		return err
+	})
+	h := sha256.New()
+	for _, a := range list {
+		fmt.Fprintf(h, "%t %x\n", a.Changed, a.bytes())
+	}
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// maxRights is the maximum number of allowances of one server. The number is limited because each path becomes a mount.
+const maxRights = 256
+
+// ErrTooMany means that a server would have more allowances than ambit supports.
+var ErrTooMany = fmt.Errorf("a tool server can have at most %d added rights", maxRights)
+
+// Allow adds rights to a server. A right to write a path replaces the right to read the same path. An existing
+// allowance of the same right is replaced, even if its row was modified.
+func (s *Allowances) Allow(ctx context.Context, h Holder, rights agent.Access, by string) error {
+	return s.store.DB.Write(ctx, func(tx state.Tx) error {
+		now := state.Instant(state.Micros(s.now())) // the signature covers the stored value
+		for _, r := range rights {
+			r.Reason = ""
+			if r.Kind == agent.CanWrite {
+				if err := s.remove(tx, h, agent.Right{Kind: agent.CanRead, What: r.What}); err != nil {
+					return err
+				}
+			}
+			if err := s.put(tx, &Allowance{Holder: h, Right: r, By: by, At: now}); err != nil {
+				return err
+			}
+		}
+		list, err := s.of(tx, h)
+		if err == nil && len(list) > maxRights {
+			err = ErrTooMany
+		}
+		if err != nil {
+			return err
+		}
+		return s.record(tx, "allow", by, now, h, fmt.Sprintf("server %s is allowed to %s", h.Server, texts(rights)))
+	})
+}
+
+func (s *Allowances) put(tx state.Tx, a *Allowance) error {
+	_, err := tx.Exec(`INSERT INTO allowances (`+columns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (agent, id, server, code, kind, what, private) DO UPDATE SET
+allowed_by = excluded.allowed_by, allowed = excluded.allowed, signature = excluded.signature`,
+		a.Agent, a.ID, a.Server, a.Code, string(a.Right.Kind), a.Right.What, number(a.Right.Private), a.By,
+		state.Micros(a.At), ed25519.Sign(s.store.Keys.Signer(), a.bytes()))
+	return err
+}
+
+func (s *Allowances) remove(tx state.Tx, h Holder, r agent.Right) error {
+	_, err := tx.Exec(`DELETE FROM allowances `+ofHolder+` AND kind = $5 AND what = $6 AND private = $7`,
+		h.Agent, h.ID, h.Server, h.Code, string(r.Kind), r.What, number(r.Private))
+	return err
+}
+
+// NotAllowed lists rights that cannot be removed because nobody added them.
+type NotAllowed agent.Access
+
+func (n NotAllowed) Error() string { return texts(agent.Access(n)) }
+
+// Disallow removes rights of a server, even if their rows were modified, and returns the removed rights. If rights is
+// nil, Disallow removes all of them. If one of the rights was not added before, Disallow returns [NotAllowed] and
+// removes nothing.
+func (s *Allowances) Disallow(
+	ctx context.Context, h Holder, rights agent.Access, by string,
+) (removed agent.Access, err error) {
+	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
+		list, err := s.of(tx, h)
+		if err != nil {
+			return err
+		}
+		held := make(agent.Access, len(list))
+		for i, a := range list {
+			held[i] = a.Right
+		}
+		if removed = rights; rights == nil {
+			removed = held // a modified row may have values that the statement in remove does not match
+			if _, err := tx.Exec(`DELETE FROM allowances `+ofHolder, h.Agent, h.ID, h.Server, h.Code); err != nil {
+				return err
+			}
+		}
+		var absent NotAllowed
+		for _, r := range removed {
+			if !slices.ContainsFunc(held, r.Same) {
+				absent = append(absent, r)
+			} else if err := s.remove(tx, h, r); err != nil {
+				return err
+			}
+		}
+		switch {
+		case len(absent) > 0:
+			return absent
+		case len(removed) == 0:
+			return nil
+		}
+		return s.record(tx, "disallow", by, s.now(), h,
+			fmt.Sprintf("server %s is no longer allowed to %s", h.Server, texts(removed)))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return removed, nil
+}
+
+// Forget removes all allowances of the agents with this name, and returns how many there were.
+func (s *Allowances) Forget(ctx context.Context, name, by string) (removed int64, err error) {
+	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
+		if removed, err = tx.Exec(`DELETE FROM allowances WHERE agent = $1`, name); err != nil || removed == 0 {
+			return err
+		}
+		return s.record(tx, "disallow", by, s.now(), Holder{Agent: name}, "the servers of the agent have no added rights")
+	})
+	return removed, err
+}
+
+func (s *Allowances) record(tx state.Tx, verb, by string, at time.Time, h Holder, detail string) error {
+	var id [16]byte
+	rand.Read(id[:]) // never fails
+	_, err := s.store.Journal.Append(tx, &journal.Record{
+		Time: at, Call: hex.EncodeToString(id[:]), Agent: h.Agent, ID: h.ID, Principal: by, Tool: verb,
+		Decision: journal.Allow, Stage: "allowance", Detail: detail,
+	})
+	return err
+}
+
+func texts(rights agent.Access) string {
+	var list []string
+	for _, r := range rights {
+		list = append(list, Text(r))
+	}
+	return strings.Join(list, "; ")
+}
+
+// Resign signs all allowances again, with the key of the new store. Allowances with an invalid signature are skipped
+// and stay invalid.
+func Resign(tx state.Tx, old, next *store.Store) (signed int, err error) {
+	list, err := Of(old).query(tx, "")
+	for _, a := range list {
+		if err == nil && !a.Changed {
+			err = Of(next).put(tx, a)
+			signed++
+		}
+	}
+	return signed, err
+}
