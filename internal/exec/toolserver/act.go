@@ -20,11 +20,19 @@ import (
 const patience = 5 * time.Second
 
 // Act calls a tool on the server that provides it.
-func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
+func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (result call.Result, err error) {
 	on, ok := t.Binding.(agent.OnServer)
 	s := m.servers[on.Alias]
 	if !ok || s == nil {
 		return call.Result{}, call.Unsent(call.Refuse(stage, call.UnknownTool, "no server of this agent provides %s", t.Name))
+	}
+	if s.options.Confine != nil {
+		seen := s.observed.begin()
+		defer func() {
+			s.observed.end(seen)
+			result.Observed = s.result(seen)
+			err = addHint(seen.hint("the call ran"), &result, err)
+		}()
 	}
 	tc := mcpwire.ToolCall{Name: t.Name, Arguments: c.Arguments, Meta: c.Meta, More: c.More}
 	if c.OnNotify != nil {
@@ -33,7 +41,6 @@ func (m *Manager) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	defer s.keepRunning()()
 	start := time.Now()
 	var raw jsontext.Value
-	var err error
 	for range 2 {
 		var conn *mcpwire.Conn
 		if conn, tc.Capabilities, err = s.connFor(ctx, c.Client, false); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -89,9 +90,15 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 	owner := s.owner(ctx)
 	s.progress("starting")
 	var proc *process
-	if s.spec.Launch != nil {
+	switch {
+	case s.spec.Launch != nil:
 		proc, err = s.launched(ctx)
-	} else {
+	case s.options.Confine != nil && !s.unconfined():
+		proc, err = s.startConfined(l, env, log)
+	default:
+		if s.unconfined() {
+			s.log("warning: this server runs WITHOUT confinement, because of --unconfined: it can do everything that you can do")
+		}
 		hidden := append([]string{s.options.Home.Dir()}, l.hidden...)
 		proc, err = start(program{argv: l.argv, env: env, hidden: hidden, visible: l.visible, log: log})
 	}
@@ -109,6 +116,11 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 		err = fmt.Errorf("%w%s", err, proc.exitReport())
 	}
 	return conn, proc, err
+}
+
+// unconfined reports whether the owner runs this server without a sandbox.
+func (s *server) unconfined() bool {
+	return s.options.Confine != nil && slices.Contains(s.options.Confine.Unconfined, s.alias)
 }
 
 func (s *server) transport() (mcpwire.Transport, error) {

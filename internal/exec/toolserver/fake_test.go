@@ -8,7 +8,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -43,6 +45,7 @@ type fake struct {
 	asks  bool // the client accepts elicitation requests
 	asked fakeRequest
 	out   io.Writer
+	conn  net.Conn
 }
 
 func runFake(args []string) {
@@ -62,6 +65,10 @@ func runFake(args []string) {
 		select {}
 	case f.is("exit"):
 		fmt.Fprintln(os.Stderr, "the database is on fire")
+		os.Exit(3)
+	case f.is("dial-and-exit"):
+		_, err := net.Dial("tcp", "refused.test:443")
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)
 	case f.is("exit-later") && f.life > 1:
 		os.Exit(4)
@@ -313,6 +320,29 @@ func (f *fake) call(r fakeRequest) {
 		_ = syscall.Unmount(args.Path, 0)
 		b, _ := os.ReadFile(filepath.Join(args.Path, args.Content))
 		text = string(b)
+	case "connect", "connect_crash", "run", "send": // the path is an address or a program; send uses the last connection
+		var err error
+		switch r.Params.Name {
+		case "run":
+			err = exec.Command(args.Path).Run()
+		case "send":
+			if _, err = io.WriteString(f.conn, "x"); err == nil {
+				_, err = io.ReadFull(f.conn, make([]byte, 1))
+			}
+		default:
+			for address := range strings.FieldsSeq(args.Path) {
+				f.conn, err = net.Dial("tcp", address)
+			}
+		}
+		if r.Params.Name == "connect_crash" {
+			os.Exit(7)
+		}
+		if err != nil {
+			message, _ := json.Marshal(err.Error())
+			f.answer(r, fmt.Sprintf(`{"content":[{"type":"text","text":%s}],"isError":true}`, message))
+			return
+		}
+		text = "done"
 	case "signal":
 		if text = "signalled"; syscall.Kill(args.PID, syscall.SIGKILL) != nil {
 			text = "cannot"

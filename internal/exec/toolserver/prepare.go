@@ -48,6 +48,8 @@ type plan struct {
 	// hidden lists folders outside ambit's home. They are hidden from the program, because it could load code from them,
 	// and that code was not hashed.
 	hidden []string
+	// file is the local file that contains the server's program. It is "" for other servers.
+	file string
 	// env holds the environment variables that the package sets.
 	env      map[string]string
 	warnings []string
@@ -80,17 +82,7 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	}
 	ref, err := pack.Identify(s.spec.Server)
 	if l.digest.Status == Placeholder {
-		l.argv = append([]string{s.spec.Command}, s.spec.Args...)
-		l.warnings = []string{"the package is not pinned, so the command may fetch a different version at each start"}
-		if err == nil && ref.Kind == pack.File {
-			p, err := pack.OpenLocal(ref, s.options.Folder, "")
-			if err != nil {
-				return l, s.packageRefusal(l, err)
-			}
-			l.argv, l.visible, l.digest.Actual = p.Argv(ref.Args), s.visibleDir(p), p.Digest
-			l.warnings = []string{"the file is not pinned, so its content may differ at each start"}
-		}
-		return l, nil
+		return l, s.prepareUnpinned(ctx, l, ref, err)
 	}
 	if err != nil {
 		return l, s.packageRefusal(l, err)
@@ -99,9 +91,35 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	if err != nil {
 		return l, s.packageRefusal(l, err)
 	}
-	l.argv, l.visible, l.hidden = p.Argv(ref.Args), s.visibleDir(p), p.Strays
+	l.argv, l.file, l.visible, l.hidden = p.Argv(ref.Args), p.File, s.visibleDir(p), p.Strays
 	l.digest.Actual, l.digest.Status = p.Digest, Verified
 	return l, nil
+}
+
+// prepareUnpinned fills in the plan for a server whose digest is a placeholder. The parameter unknown says why the
+// server's code cannot be identified. It is nil if the code is identified.
+func (s *server) prepareUnpinned(ctx context.Context, l *plan, ref pack.Ref, unknown error) error {
+	var p *pack.Package
+	var err error
+	switch {
+	case unknown == nil && ref.Kind == pack.File:
+		p, err = pack.OpenLocal(ref, s.options.Folder, "")
+		l.warnings = []string{"the file is not pinned, so its content may differ at each start"}
+	case unknown == nil && (ref.Kind == pack.NPM || ref.Kind == pack.PyPI):
+		store := pack.Store{Dir: s.options.Home.Packages()}
+		p, err = store.FetchOnce(ctx, ref, s.progress)
+		l.warnings = []string{"the package is not pinned, so on another machine it may have other content"}
+	default:
+		l.argv = append([]string{s.spec.Command}, s.spec.Args...)
+		l.warnings = []string{"the program is not pinned, so its content may differ at each start"}
+		return nil
+	}
+	if err != nil {
+		return s.packageRefusal(l, err)
+	}
+	l.argv, l.file, l.visible, l.hidden = p.Argv(ref.Args), p.File, s.visibleDir(p), p.Strays
+	l.digest.Actual = p.Digest
+	return nil
 }
 
 // uncontained reports whether [Options.Contain] is set but the server's program cannot be contained. Such a server is
@@ -165,9 +183,13 @@ func (s *server) open(ctx context.Context, l *plan, ref pack.Ref) (*pack.Package
 	}
 	// A damaged package is refused and not downloaded again, because the damage may be a sign of tampering.
 	store := pack.Store{Dir: s.options.Home.Packages()}
-	p, err := store.Open(ref, s.wantedPackage())
+	want := s.wantedPackage()
+	p, err := store.Open(ref, want)
 	if errors.Is(err, pack.NotStored) {
-		return store.Fetch(ctx, ref, s.wantedPackage(), s.progress)
+		if len(want.Scripts) > 0 {
+			return nil, pack.ErrScripts(ref, want.Scripts)
+		}
+		return store.Fetch(ctx, ref, want, s.progress)
 	}
 	return p, err
 }

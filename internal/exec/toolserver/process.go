@@ -2,6 +2,7 @@ package toolserver
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -36,6 +37,8 @@ type process struct {
 	// initPID is the pid of the first process in the pid namespace. It is 0 if there is no namespace.
 	initPID int
 
+	// end ends the sandbox of a confined program. It is nil for other programs.
+	end context.CancelFunc
 	// stopLaunched stops a program that [Spec.Launch] started. It is nil for other programs.
 	stopLaunched func() error
 
@@ -139,7 +142,11 @@ func (p *process) stop(grace time.Duration) {
 	case <-timer.C:
 		p.forced.Store(true)
 	}
-	p.kill()
+	if p.end != nil {
+		p.end()
+	} else {
+		p.kill()
+	}
 	<-p.exited
 }
 

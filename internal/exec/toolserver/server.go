@@ -16,6 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
@@ -29,6 +30,7 @@ type server struct {
 	spec     *Spec
 	options  Options
 	secrets  secrets
+	observed observer
 
 	ctx  context.Context // cancelled when the server is closed
 	stop context.CancelFunc
@@ -134,10 +136,15 @@ func (s *server) bringUp(ctx context.Context) (*mcpwire.Conn, error) {
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	p := Proof{Alias: s.alias}
+	seen := s.observed.begin()
 	conn, proc, doubts, err := s.attempt(ctx, &p)
+	s.observed.end(seen)
 	if err != nil {
 		end(conn, proc)
 		s.refuse(&p, err)
+		if hint := seen.hint("it started"); hint != "" && !p.Drifted() {
+			p.Refusal.Hint, p.Refusal.Command = hint, diag.Command{}
+		}
 		s.progress("refused")
 		s.adopt(p, nil, nil, doubts)
 		return nil, err

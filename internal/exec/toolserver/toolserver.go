@@ -105,8 +105,10 @@ type Options struct {
 	// If Persist is set, the manager retries a failed first start in the same way as a failed restart. Long-running
 	// agents use Persist to wait until the cause of the failure is gone.
 	Persist bool
-	// If Contain is set, servers whose programs cannot be contained are refused. A contained program runs in its own pid
-	// namespace and cannot see ambit's files.
+	// Confine runs the programs of servers in sandboxes. If it is nil, they run with the rights of ambit's user.
+	Confine *Confinement
+	// Contain refuses servers whose programs cannot be contained. A contained program runs in its own pid namespace
+	// and cannot see ambit's files.
 	Contain bool
 	// Version is ambit's version. It is sent to servers in the greeting.
 	Version string

@@ -1,0 +1,245 @@
+package toolserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+)
+
+// Confinement runs the servers of an agent in sandboxes.
+type Confinement struct {
+	// Agent is the name of the agent in commands.
+	Agent string
+	// Unconfined lists the aliases of servers that the owner runs without a sandbox.
+	Unconfined []string
+	// Access returns what a server can use. It is called whenever a server starts.
+	Access func(s *agent.Server) agent.Access
+	// Files returns the private folder of a server. It is the server's home and is kept between starts.
+	Files func(alias string) string
+	// ReadOnly lists files and folders that stay read-only even if a declared folder that contains them is writable. They
+	// need not exist.
+	ReadOnly []string
+	// Switches are the development switches for network access.
+	Switches egress.Switches
+	// OnDenial is called each time a server was refused something. It may be nil.
+	OnDenial func(Denial)
+	// OnUse is called each time a server tries to use a file, a program or a host, whether or not it succeeds. All paths
+	// are paths inside the sandbox. For a path, found reports whether it exists; for a host, whether the server is
+	// connected. OnUse may be nil; servers then run faster.
+	OnUse func(alias string, use agent.Right, found bool)
+}
+
+// containerPrograms start programs outside the sandbox, through the socket of a container engine, or need rights that
+// a sandbox does not give.
+var containerPrograms = []string{
+	"docker", "docker-compose", "podman", "nerdctl", "finch", "ctr", "runc", "crun", "apptainer", "singularity",
+}
+
+// startConfined starts a server in a sandbox that grants only the server's access. If the server cannot be confined,
+// the error is a refusal.
+func (s *server) startConfined(l *plan, env []string, log func(string)) (*process, error) {
+	if name := filepath.Base(l.argv[0]); slices.Contains(containerPrograms, name) {
+		return nil, s.unconfinable(name+" starts containers, which a sandbox cannot contain", "")
+	}
+	spec, err := s.confinedSpec(l, env, log)
+	if err != nil {
+		return nil, err
+	}
+	p, err := runConfined(spec, log)
+	if u, ok := errors.AsType[*sandbox.Unavailable](err); ok {
+		return nil, s.unconfinable(u.Missing.What+" is missing on this machine ("+u.Missing.Detail+")", u.Missing.Fix)
+	}
+	return p, err
+}
+
+// unconfinable returns the refusal of a server that cannot run in a sandbox.
+func (s *server) unconfinable(reason, fix string) error {
+	r := call.Refuse(stage, call.IsolationUnavailable, "server %s cannot be confined: %s", s.alias, reason)
+	r.Hint = "if you trust the server with everything that you can do, run it with --unconfined " + diag.ShellWord(s.alias)
+	if fix != "" {
+		r.Hint = fix + "; or " + r.Hint
+	}
+	return r
+}
+
+// confinedSpec describes the sandbox of a server.
+func (s *server) confinedSpec(l *plan, env []string, log func(string)) (spec sandbox.Spec, err error) {
+	c := s.options.Confine
+	access, err := Absolute(c.Access(&s.spec.Server))
+	if err != nil {
+		return spec, err
+	}
+	own, err := ownFolders()
+	if err != nil {
+		return spec, err
+	}
+	path, err := exec.LookPath(l.argv[0])
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return spec, err
+	}
+	spec = sandbox.Spec{
+		Tier: sandbox.Confined, Argv: []string{path}, Proofs: s.options.Home.Dir(),
+		MaxStderr: 1 << 40, NoExec: true, Grace: grace,
+	}
+	for _, arg := range l.argv[1:] {
+		spec.Argv = append(spec.Argv, own.argument(arg))
+	}
+	for _, r := range access.Of(agent.CanExecute) {
+		switch {
+		case r.What == agent.Any:
+			spec.NoExec = false
+		case Replaceable(r.What, access):
+			s.log(r.What + " is in a folder that the server can write, so the server cannot start it")
+		default:
+			spec.Programs = append(spec.Programs, r.What)
+		}
+	}
+	if spec.Mounts, err = s.mounts(l, path, access); err != nil {
+		return spec, err
+	}
+	if slices.ContainsFunc(spec.Mounts, func(m sandbox.Mount) bool {
+		return inside(own.work, m.To) && !m.Hide
+	}) {
+		spec.Dir = own.work
+	}
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		if slices.Contains([]string{"HOME", "PATH", "TMPDIR"}, name) {
+			continue
+		}
+		if slices.ContainsFunc(s.spec.Env, func(set agent.Setting) bool { return set.Name == name && len(set.Refs) == 0 }) {
+			value = own.expand(value) // never a secret
+		}
+		spec.Env = append(spec.Env, name+"="+value)
+	}
+	spec.OnExec = func(path string) { s.execDenied(path, log) }
+	if c.OnUse != nil {
+		spec.Observe = func(use agent.Right, found bool) { c.OnUse(s.alias, use, found) }
+	}
+	spec.Network = s.network(access.Of(agent.CanConnect), log)
+	return spec, nil
+}
+
+// Replaceable reports whether a server with this access could replace a program.
+func Replaceable(program string, access agent.Access) bool {
+	return slices.ContainsFunc(access.Of(agent.CanWrite), func(r agent.Right) bool {
+		folder := realPath(r.What)
+		return inside(program, r.What) || inside(realPath(program), folder)
+	})
+}
+
+// network returns the network of a server. A server that may not connect to any host has a network too, because the
+// network reports the names of refused hosts.
+func (s *server) network(hosts agent.Access, log func(string)) *egress.Network {
+	switches := s.options.Confine.Switches
+	switches.LoopbackHTTP = false // it is for actions; a server needs a right to a port of this machine
+	dialer := egress.NewDialer(switches)
+	network := egress.NewNetwork(dialer, policyFor(hosts), func(d egress.Decision) {
+		to, private := net.JoinHostPort(d.Host, d.Port), d.Remedy == egress.AddPrivate
+		// The owner of a name decides its addresses. So ambit does not suggest private addresses for a name.
+		allowable := d.Remedy != egress.NoRemedy && (!private || agent.LocalHost(to))
+		if c := s.options.Confine; c.OnUse != nil && (d.Refusal == nil || allowable) {
+			c.OnUse(s.alias, agent.Right{Kind: agent.CanConnect, What: to, Private: private}, d.Refusal == nil)
+		}
+		switch {
+		case d.Refusal == nil:
+			s.observed.contact(to)
+		case !d.Unreachable:
+			s.denied(agent.CanConnect, to, private, allowable, log)
+		}
+	})
+	s.observed.mu.Lock()
+	defer s.observed.mu.Unlock()
+	s.observed.network = network
+	return network
+}
+
+func policyFor(hosts agent.Access) egress.Policy {
+	policy := egress.Policy{LongRunning: true}
+	if len(hosts) > 0 {
+		policy.Mode = egress.ModeHosts
+	}
+	for _, h := range hosts {
+		switch {
+		case h.What == agent.Any:
+			policy.Mode = egress.ModeFull
+		case h.Private:
+			policy.Private = append(policy.Private, h.What)
+		default:
+			policy.Hosts = append(policy.Hosts, h.What)
+		}
+	}
+	return policy
+}
+
+// execDenied records that a server was not allowed to start a program. It ignores missing files in the system's
+// folders, because a server that searches PATH tries many such paths.
+func (s *server) execDenied(path string, log func(string)) {
+	// Elsewhere, a look at a path that the server chose could mount a file system.
+	if inSystem(path) {
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path)) // /bin is /usr/bin
+		if err != nil {
+			return
+		}
+		path = filepath.Join(dir, filepath.Base(path))
+		if _, err := os.Stat(path); err != nil {
+			return
+		}
+	}
+	s.denied(agent.CanExecute, path, false, filepath.IsAbs(path), log)
+}
+
+// runConfined runs a sandbox in the background.
+func runConfined(spec sandbox.Spec, log func(string)) (*process, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &process{contained: true, exited: make(chan struct{}), drained: make(chan struct{}), end: cancel}
+	talking := make(chan struct{})
+	spec.Talk = func(stdin io.WriteCloser, stdout io.ReadCloser) {
+		p.stdin, p.stdout = stdin, stdout
+		close(talking)
+	}
+	var last tail
+	spec.OnStderr = func(line string) {
+		log(line)
+		last.add(line)
+	}
+	go func() {
+		defer close(p.exited)
+		defer cancel()
+		out, err := sandbox.Run(ctx, spec)
+		switch {
+		case err != nil:
+			p.err = err
+		case out.OOM:
+			p.err = errors.New("the server was killed because it used more memory than its limit")
+		case out.TooLarge != "":
+			p.err = fmt.Errorf("the server was stopped because its %s exceeded its limit", out.TooLarge)
+		case out.ExitCode != 0:
+			p.err = fmt.Errorf("exit status %d", out.ExitCode)
+		}
+		p.lastOutput = last.String()
+		close(p.drained)
+	}()
+	select {
+	case <-talking:
+		return p, nil
+	case <-p.exited:
+		return nil, p.err
+	}
+}

@@ -1,0 +1,191 @@
+package toolserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
+)
+
+// mounts returns what a server sees of this machine besides the system's own files: its runtime, its package, its
+// private home and its declared paths.
+func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []sandbox.Mount, err error) {
+	files := s.options.Confine.Files(s.alias)
+	if err := os.MkdirAll(files, 0o700); err != nil {
+		return nil, err
+	}
+	own := realPath(s.options.Home.Dir())
+	declared := s.declared(access, own, l.visible)
+	if err := linkHome(files, declared); err != nil {
+		s.log("warning: some declared files are missing in the server's home: " + err.Error())
+	}
+	for _, path := range []string{runtimeFolder(program), l.visible} {
+		if path != "" {
+			declared = append(declared, agent.Right{Kind: agent.CanRead, What: path})
+		}
+	}
+	for _, right := range declared {
+		mount := sandbox.Mount{
+			Source: realPath(right.What), To: right.What, Write: right.Kind == agent.CanWrite, AsOwner: true,
+		}
+		mounts = append(mounts, mount)
+		if mount.Source != mount.To { // programs compare both
+			mount.To = mount.Source
+			mounts = append(mounts, mount)
+		}
+	}
+	for _, m := range mounts {
+		mounts = append(mounts, protect(m, own, append(slices.Clone(s.options.Confine.ReadOnly), l.file))...)
+	}
+	mounts = append(mounts, sandbox.Mount{Source: files, To: sandbox.Home, Write: true, Give: true})
+	// A mount hides what was mounted below its path before.
+	slices.SortStableFunc(mounts, func(a, b sandbox.Mount) int { return len(a.To) - len(b.To) })
+	return mounts, nil
+}
+
+// realPath returns the path without symbolic links, or the path itself if it does not exist.
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+// linkHome makes declared files in the owner's home available at the same place in the server's private home. The
+// parameter files is the path of the private home. A server can change its home, so it could replace a mount point
+// while a sandbox is set up. Therefore, linkHome makes links and not mounts.
+func linkHome(files string, declared agent.Access) error {
+	own, err := ownFolders()
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(files)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	var problems []error
+	for _, r := range declared {
+		rel, err := filepath.Rel(own.home, r.What)
+		if err != nil || rel == "." || !filepath.IsLocal(rel) {
+			continue
+		}
+		if _, err := root.Lstat(rel); err == nil {
+			continue // the server has its own file
+		}
+		problems = append(problems, root.MkdirAll(filepath.Dir(rel), 0o700), root.Symlink(r.What, rel))
+	}
+	return errors.Join(problems...)
+}
+
+// declared returns the rights to files and folders that the sandbox must show. It leaves out those that do not exist,
+// that belong to ambit, or that another mount shows. A path that leads elsewhere through a link is left out too, unless
+// the server has the right to the real path: another server, or the manifest's author, may have made the link.
+func (s *server) declared(access agent.Access, own, visible string) (paths agent.Access) {
+	skip := func(right agent.Right, format string, args ...any) {
+		s.log(right.What + " " + fmt.Sprintf(format, args...) + ", so the server does not see it")
+	}
+	for _, right := range access {
+		if right.Kind == agent.CanConnect || right.What == agent.Any {
+			continue
+		}
+		if right.Kind == agent.CanExecute {
+			if right.What = runtimeFolder(right.What); right.What != "" { // the sandbox shows programs of the system itself
+				paths = append(paths, agent.Right{Kind: agent.CanRead, What: right.What})
+			}
+			continue
+		}
+		real, err := filepath.EvalSymlinks(right.What)
+		moved := right
+		moved.What = real
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			skip(right, "does not exist")
+		case err != nil:
+			skip(right, "cannot be opened (%v)", err)
+		case real == visible:
+		case inside(real, own):
+			skip(right, "belongs to ambit")
+		case real != right.What && !access.Allows(moved):
+			skip(right, "leads to %s through a link; to allow it, run: %s", real,
+				AllowCommand(s.options.Confine.Agent, s.alias, moved))
+		case slices.ContainsFunc(access, func(other agent.Right) bool {
+			below := func(path, folder string) bool { return path != folder && inside(path, folder) }
+			return other.Kind == agent.CanWrite && (below(right.What, other.What) || below(real, realPath(other.What)))
+		}): // the mount of the other folder shows it, and the server could have replaced it with a link
+		default:
+			paths = append(paths, right)
+		}
+	}
+	return paths
+}
+
+// protect returns the mounts that hide ambit's own folder inside a mount, and that make files in a writable mount
+// read-only. The folders between the mount and such a path become mount points too, because a server cannot rename a
+// mount point: it could put another folder in its place.
+func protect(m sandbox.Mount, own string, readOnly []string) (mounts []sandbox.Mount) {
+	if m.Hide {
+		return nil
+	}
+	at := func(path string) string {
+		rel, _ := filepath.Rel(m.Source, path) // the path is inside the folder
+		return filepath.Join(m.To, rel)
+	}
+	pin := func(path string) {
+		for dir := filepath.Dir(path); m.Write && dir != m.Source && inside(dir, m.Source); dir = filepath.Dir(dir) {
+			mounts = append(mounts, sandbox.Mount{Source: dir, To: at(dir), Write: true, AsOwner: m.AsOwner})
+		}
+	}
+	if own != m.Source && inside(own, m.Source) {
+		pin(own)
+		mounts = append(mounts, sandbox.Mount{To: at(own), Hide: true})
+	}
+	for _, path := range readOnly {
+		real, err := filepath.EvalSymlinks(path)
+		if path != "" && err == nil && m.Write && real != m.Source && inside(real, m.Source) {
+			pin(real)
+			mounts = append(mounts, sandbox.Mount{Source: real, To: at(real), AsOwner: m.AsOwner})
+		}
+	}
+	return mounts
+}
+
+// inside reports whether the path is the folder itself or lies inside the folder.
+func inside(path, folder string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// systemPrefixes are the folders that every sandbox shows.
+var systemPrefixes = []string{"/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/"}
+
+func inSystem(path string) bool {
+	return slices.ContainsFunc(systemPrefixes, func(p string) bool { return strings.HasPrefix(path, p) })
+}
+
+// runtimeFolder returns the folder of a runtime that is not installed in the system's folders, such as node in the
+// folder of a version manager, or the folder of a virtual environment of Python. It returns the program itself if the
+// folder could contain more than the runtime, as ~/.local does, and "" for programs of the system.
+func runtimeFolder(program string) string {
+	environment := filepath.Dir(filepath.Dir(program))
+	if _, err := os.Stat(filepath.Join(environment, "pyvenv.cfg")); err == nil && !TooWide(environment) {
+		return environment
+	}
+	real, err := filepath.EvalSymlinks(program)
+	if err != nil || inSystem(real) {
+		return ""
+	}
+	prefix := filepath.Dir(filepath.Dir(real))
+	home, err := os.UserHomeDir()
+	above := filepath.Dir(prefix)
+	if err != nil || filepath.Base(filepath.Dir(real)) != "bin" || TooWide(prefix) || TooWide(above) ||
+		above == realPath(home) || above == "/" {
+		return real
+	}
+	return prefix
+}
