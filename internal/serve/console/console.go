@@ -107,6 +107,7 @@ type Agent struct {
 	Card
 	Tools      []Tool
 	Servers    []toolserver.Proof
+	Refused    []toolserver.Denial
 	Slots      []Slot
 	Facts      []Fact
 	Guardrails []Fact

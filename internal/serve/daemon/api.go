@@ -32,6 +32,8 @@ type Card struct {
 	Digest      string        `json:"digest"`
 	State       State         `json:"state"`
 	Error       string        `json:"error"`
+	// Refused lists what the sandboxes of the agent's servers refused lately.
+	Refused []toolserver.Denial `json:"refused,omitempty"`
 }
 
 // Card describes an agent that is not running. The State in the result is Rejected or empty.
@@ -53,6 +55,7 @@ func (f *Found) Card() Card {
 func (e *entry) card() Card {
 	c := e.Card()
 	c.State, c.Error = e.state()
+	c.Refused = e.denials()
 	return c
 }
 

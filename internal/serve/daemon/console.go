@@ -82,7 +82,7 @@ func (b backend) Agent(ctx context.Context, name string) *console.Agent {
 	if a == nil {
 		return out
 	}
-	out.Servers = e.proofs()
+	out.Servers, out.Refused = e.proofs(), e.denials()
 	for i := range a.Tools {
 		t := &a.Tools[i]
 		out.Tools = append(out.Tools, console.Tool{Tool: withServerInfo(t, out.Servers), Callable: a.Callable(t)})

@@ -156,20 +156,27 @@ func TestConsoleEndsWithItsKey(t *testing.T) {
 	}
 }
 
-// Agents may have the same display name; their ids distinguish them.
-func TestPolicyPageDistinguishesAgents(t *testing.T) {
+// Agents may have the same display name; their ids distinguish them. The page of an agent shows what was refused to its
+// servers.
+func TestPages(t *testing.T) {
 	r := consoleRig(t)
+	r.Prove(t.Context())
 	p := r.person()
 	if got := p.signIn(r.link(r.admin)); got != 200 {
 		t.Fatalf("signing in: %d", got)
 	}
-	resp := p.ask(t.Context(), "GET", p.base+"/policy", "")
-	defer resp.Body.Close()
-	page, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := `<option value="alpha">alpha (matrix://agent/alpha)</option>`; !strings.Contains(string(page), want) {
-		t.Errorf("%d: the page does not contain %s: %s", resp.StatusCode, want, page)
+	for path, want := range map[string]string{
+		"/policy":       `<option value="alpha">alpha (matrix://agent/alpha)</option>`,
+		"/agents/alpha": `<code>ambit allow alpha db --host 10.0.0.1:5432 --private</code>`,
+	} {
+		resp := p.ask(t.Context(), "GET", p.base+path, "")
+		page, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(page), want) {
+			t.Errorf("%d: the page %s does not contain %s: %s", resp.StatusCode, path, want, page)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
@@ -20,6 +21,7 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 	m.Timed(statetest.Open(t))
 	m.Began("a", "t")("deny", "unknown_tool")
 	m.reloaded(nil)
+	m.denied("a", toolserver.Denial{})
 	families, err := m.registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -31,6 +31,7 @@ type Running interface {
 	// State returns the agent's state, which is never Rejected.
 	State() State
 	Proofs() []toolserver.Proof
+	Denials() []toolserver.Denial
 	// Call makes a call through the agent's gateway.
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
 	// Why explains the decision that the agent's gateway would make about a call.
@@ -121,6 +122,16 @@ func (e *entry) proofs() []toolserver.Proof {
 		return nil
 	}
 	return running.Proofs()
+}
+
+func (e *entry) denials() []toolserver.Denial {
+	e.mu.Lock()
+	running := e.running
+	e.mu.Unlock()
+	if running == nil {
+		return nil
+	}
+	return running.Denials()
 }
 
 // enter registers a request as a user of the agent and starts the agent if necessary. The caller must call leave when

@@ -8,7 +8,74 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/serve/console"
+	"github.com/ambit-run/ambit/internal/serve/host"
 )
+
+const unconfined = "tool servers are not confined on this system, " +
+	"so they can use all your files, the network and every program"
+
+func hasLocalServer(a *agent.Agent) bool {
+	return slices.ContainsFunc(a.Servers, func(s agent.Server) bool { return s.Transport == agent.Stdio })
+}
+
+// ServerAccess is what a tool server can use on this machine.
+type ServerAccess struct {
+	Alias string `json:"alias"`
+	// Confined reports whether a sandbox enforces the access. An unconfined server can use everything that the user who
+	// runs it can use.
+	Confined bool         `json:"confined"`
+	Access   agent.Access `json:"access"`
+	// Proposed lists the rights that the manifest proposes and that are not in force.
+	Proposed agent.Access `json:"proposed"`
+	// Never contains the kinds of right that a confined server lacks entirely. The possible kinds are write, connect
+	// and execute.
+	Never []agent.RightKind `json:"never"`
+}
+
+// AccessOf returns what a server can use. If confines is true, this system confines servers.
+func AccessOf(s *agent.Server, access agent.Access, confines bool) ServerAccess {
+	out := ServerAccess{
+		Alias: s.Alias, Confined: confines && s.Transport == agent.Stdio, Access: append(agent.Access{}, access...),
+		Proposed: agent.Access{}, Never: []agent.RightKind{},
+	}
+	for _, r := range s.Proposed {
+		if !access.Allows(r) {
+			out.Proposed = append(out.Proposed, r)
+		}
+	}
+	for _, kind := range []agent.RightKind{agent.CanWrite, agent.CanConnect, agent.CanExecute} {
+		if out.Confined && len(access.Of(kind)) == 0 {
+			out.Never = append(out.Never, kind)
+		}
+	}
+	return out
+}
+
+// Lines describes the access, one line for each right.
+func (s ServerAccess) Lines(remote bool) []string {
+	switch {
+	case remote:
+		return []string{"runs on another machine, so ambit does not confine it"}
+	case !s.Confined:
+		return []string{unconfined}
+	}
+	var lines []string
+	for _, r := range s.Access {
+		lines = append(lines, "can "+r.String()+"  ("+r.Reason+")")
+	}
+	for _, r := range s.Proposed {
+		lines = append(lines, "proposed, not in force: "+r.String())
+	}
+	never := map[agent.RightKind]string{
+		agent.CanWrite:   "never writes outside its private folder",
+		agent.CanConnect: "never connects",
+		agent.CanExecute: "never starts another program",
+	}
+	for _, kind := range s.Never {
+		lines = append(lines, never[kind])
+	}
+	return lines
+}
 
 // Facts lists what an agent may do and access. An empty list of permissions is shown as "none", because a reviewer
 // must also see which permissions the agent does not have.
@@ -26,6 +93,9 @@ func Facts(a *agent.Agent, r agent.Reach) (facts []console.Fact) {
 	}
 	if r.AnyHost {
 		hosts = append(hosts, "any: "+r.AnyHostReason)
+	}
+	if !host.Confines && hasLocalServer(a) {
+		hosts = append(hosts, "any: "+unconfined)
 	}
 	for _, s := range r.Secrets {
 		text := s.Name + "  → " + s.For
@@ -162,7 +232,10 @@ func OrTheirs(a *agent.Agent, values []string) []string {
 }
 
 // Warnings lists what a reviewer should check first.
-func Warnings(a *agent.Agent) []string {
+func Warnings(a *agent.Agent) []string { return warnings(a, host.Confines) }
+
+// warnings is like Warnings. If confines is true, this system confines servers.
+func warnings(a *agent.Agent, confines bool) []string {
 	var out []string
 	r := a.Reach()
 	note := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -190,19 +263,28 @@ func Warnings(a *agent.Agent) []string {
 	} else if unapproved > 1 {
 		note("%d tools with side effects can be called without approval", unapproved)
 	}
-	if slices.Contains(r.SideEffects, agent.Shell) {
+	switch shell := slices.Contains(r.SideEffects, agent.Shell); {
+	case shell && confines:
+		note("the agent can run shell commands; a command can use every file and host that its tool server can use")
+	case shell:
 		note("the agent can run shell commands, so it can do everything that the user who runs it can do")
+	}
+	if !confines && hasLocalServer(a) {
+		note("%s", unconfined)
 	}
 	if r.AnyHost {
 		note("the agent can reach hosts that the manifest does not name: %s", r.AnyHostReason)
 	}
 	for _, s := range r.Secrets {
-		if len(s.Hosts) == 0 {
+		alias, _ := strings.CutPrefix(s.For, "server ")
+		server := a.Server(alias)
+		anyHost := agent.Right{Kind: agent.CanConnect, What: agent.Any}
+		if len(s.Hosts) == 0 && (!confines || server == nil || a.Access(server).Allows(anyHost)) {
 			note("secret %s is given to %s, which can send the secret to any host", s.Name, s.For)
 		}
 	}
 	for _, path := range r.Paths {
-		if slices.Contains([]string{"/", "~", "~/", "$env:HOME"}, path) {
+		if slices.Contains([]string{"~", "$env:HOME"}, path) {
 			note("the agent can use %s and everything below it", path)
 		}
 	}

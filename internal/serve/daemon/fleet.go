@@ -99,6 +99,13 @@ func (f *fleet) find() ([]Found, error) {
 		if one.Problem == nil && f.options.Production {
 			one.Problem = one.fitForProduction()
 		}
+		if one.Problem == nil && f.options.Allowed != nil {
+			allowed, err := f.options.Allowed(one.Name)
+			if err != nil {
+				return nil, fmt.Errorf("the rights of the agents' servers cannot be read: %w", err)
+			}
+			one.seal += allowed
+		}
 	}
 	settle(found)
 	strict := &StrictError{}

@@ -77,6 +77,28 @@ func TestReloadDetectsANewLock(t *testing.T) {
 	}
 }
 
+// A reload restarts an agent whose servers have other rights, and no other agent.
+func TestReloadDetectsChangedRights(t *testing.T) {
+	var failed error
+	allowed := map[string]string{}
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha"), "beta.json": matrix("beta")}, func(_ *rig, o *Options) {
+		o.Allowed = func(name string) (string, error) { return allowed[name], failed }
+	})
+	r.Prove(t.Context())
+	alpha, beta := r.agent("alpha"), r.agent("beta")
+	allowed["alpha"] = "read /data"
+	if c, err := r.Reload(t.Context()); err != nil || !slices.Equal(c.Changed, []string{"alpha"}) {
+		t.Errorf("the reload changed %v, %v", c.Changed, err)
+	}
+	if r.agent("alpha") == alpha || r.agent("beta") != beta {
+		t.Error("the wrong agent was restarted")
+	}
+	failed = errors.New("no store")
+	if _, err := r.Reload(t.Context()); !errors.Is(err, failed) {
+		t.Errorf("the rights cannot be read: %v", err)
+	}
+}
+
 // In strict mode, a reload that would reject an agent changes nothing.
 func TestStrictReload(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(_ *rig, o *Options) { o.Strict = true })

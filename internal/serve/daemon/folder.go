@@ -34,7 +34,7 @@ type Found struct {
 
 	stray bool // the file is not a valid manifest and may have a different purpose
 	lock  *pack.Lock
-	seal  string // a digest of the path, the manifest and the lock file, for detecting changes
+	seal  string // digests of the path, the manifest, the lock file and the allowed rights, for detecting changes
 }
 
 // Find searches folders for agents: *.json, *.toml, */agent.toml, */findagent.json and */*.json. The agents of each

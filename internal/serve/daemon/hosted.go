@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/front"
@@ -17,8 +18,11 @@ import (
 
 // Hosting starts agents together with their tool servers.
 type Hosting struct {
-	// Host contains the options that all agents share. Start sets Name, Contain, Log and Front for each agent separately.
+	// Host contains the options that all agents share. Start sets Name, Contain, UnconfinedServers, Log and
+	// Front for each agent separately.
 	Host host.Options
+	// Unconfined maps the name of an agent to the aliases of the agent's tool servers that run without a sandbox.
+	Unconfined map[string][]string
 	// HTTP contains the options of each agent's HTTP front. All agents use the same session keys, so a reloaded agent
 	// accepts the sessions of its predecessor.
 	HTTP    front.HTTPOptions
@@ -35,8 +39,9 @@ type Hosting struct {
 func (h *Hosting) Start(ctx context.Context, name string, m *manifest.Manifest) Running {
 	o := h.Host
 	o.Name = name
-	o.Contain = h.Production
+	o.Contain, o.UnconfinedServers = h.Production, h.Unconfined[name]
 	o.Log = func(alias, line string) { h.Log(name, alias, line) }
+	o.OnDenial = func(d toolserver.Denial) { h.Metrics.denied(name, d) }
 	a := &hosted{hosting: h, name: name}
 	o.Front = func(f *front.Agent) {
 		a.HTTP = front.NewHTTP(f, h.HTTP)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
@@ -18,6 +19,7 @@ import (
 //	ambit_calls_total{agent,tool,decision,code}   calls to the gateway, by decision
 //	ambit_call_duration_seconds{agent}            duration of calls
 //	ambit_calls_in_flight{agent}                  open calls
+//	ambit_denials_total{agent,kind}               what sandboxes refused to tool servers
 //	ambit_agents{state}                           agents, by state
 //	ambit_store_write_seconds                     duration of durable transactions
 //	ambit_reloads_total{result}                   reloads, ok or failed
@@ -37,6 +39,7 @@ type Metrics struct {
 	inFlight *prometheus.GaugeVec
 	store    prometheus.Histogram
 	reloads  *prometheus.CounterVec
+	denials  *prometheus.CounterVec
 	fleet    atomic.Pointer[fleet]
 	db       atomic.Pointer[state.DB]
 }
@@ -67,8 +70,11 @@ func NewMetrics() *Metrics {
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "ambit_reloads_total", Help: "Reloads, by result.",
 		}, []string{"result"}),
+		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "ambit_denials_total", Help: "Connections and programs that sandboxes refused to tool servers, by kind.",
+		}, []string{"agent", "kind"}),
 	}
-	m.registry.MustRegister(m.calls, m.took, m.inFlight, m.store, m.reloads,
+	m.registry.MustRegister(m.calls, m.took, m.inFlight, m.store, m.reloads, m.denials,
 		prometheus.CollectorFunc(m.countAgents), prometheus.CollectorFunc(m.readStore), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -86,6 +92,11 @@ func (m *Metrics) Began(agent, tool string) (ended func(decision, code string)) 
 		m.took.WithLabelValues(agent).Observe(time.Since(start).Seconds())
 		m.calls.WithLabelValues(agent, tool, decision, code).Inc()
 	}
+}
+
+func (m *Metrics) denied(agent string, d toolserver.Denial) {
+	agent, _ = m.labelsFor(agent, "")
+	m.denials.WithLabelValues(agent, string(d.Kind)).Inc()
 }
 
 func (m *Metrics) reloaded(err error) {

@@ -17,9 +17,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/docs/api"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -60,6 +62,12 @@ func (f *fake) Ready(ctx context.Context) error {
 }
 
 func (f *fake) State() State { return f.state.Load().(State) }
+
+func (f *fake) Denials() []toolserver.Denial {
+	right := agent.Right{Kind: agent.CanConnect, What: "10.0.0.1:5432", Private: true}
+	allow := "ambit allow " + f.name + " db --host 10.0.0.1:5432 --private"
+	return []toolserver.Denial{{Server: "db", Right: right, Time: time.Unix(1, 0).UTC(), Count: 2, Allow: allow}}
+}
 
 func (f *fake) Proofs() []toolserver.Proof {
 	p := toolserver.Proof{Alias: "demo", OK: f.State() == Ready, Protocol: "2025-11-25"}

@@ -64,7 +64,10 @@ type Options struct {
 	// CanRun returns an error if a valid agent cannot run on this daemon. A nil CanRun means that every valid agent
 	// can run.
 	CanRun func(*manifest.Manifest) error
-	Start  Starter
+	// Allowed returns a digest of the rights that a person allowed for the servers of an agent. A reload restarts an
+	// agent whose digest has changed. A nil Allowed means that nothing is allowed.
+	Allowed func(name string) (string, error)
+	Start   Starter
 	// If Strict is set, New and Reload return a *StrictError when an agent is rejected.
 	Strict bool
 	// If Production is set, agents with development settings are rejected.

@@ -72,10 +72,20 @@ type Options struct {
 	Isolation sandbox.Tier
 	// If Unconfined is set, Covenant programs run without a sandbox. Use it only for trusted local development.
 	Unconfined bool
+	// UnconfinedServers lists the aliases of tool servers that run without a sandbox.
+	UnconfinedServers []string
 	// Agents calls other agents for actions of the type compose.
 	Agents action.Caller
 	// Pool keeps sandboxes ready for programs. The caller closes Pool.
 	Pool *sandbox.Pool
+	// OnDenial is called each time a sandbox refused something to a server. It may be nil.
+	OnDenial func(toolserver.Denial)
+	// OnUse receives everything that the servers try to use, as described at [toolserver.Confinement]. It may be nil.
+	OnUse func(alias string, use agent.Right, found bool)
+	// Protected lists files and folders that tool servers cannot change, even if a manifest lets them write there.
+	Protected []string
+	// Extra returns rights that a server has in addition to its own, until ambit ends. It may be nil.
+	Extra func(s *agent.Server) agent.Access
 	// Log receives the output and the state changes of servers.
 	Log func(alias, line string)
 	// Progress receives the name of each step while a server starts, to show it to a waiting user.
@@ -282,6 +292,12 @@ func (a *Agent) start() {
 	if a.options.Sole {
 		o.Owner = a.owner
 	}
+	if c := Confinement(a.options.Home, a.manifest.Path, a.name, who.ID); c != nil {
+		c.Access, c.OnDenial, c.OnUse = a.access, a.options.OnDenial, a.options.OnUse
+		c.Switches = a.options.Switches
+		c.Unconfined, c.ReadOnly = a.options.UnconfinedServers, append(c.ReadOnly, a.options.Protected...)
+		o.Confine = c
+	}
 	o.Servers = resolved.Servers(o, a.options.Egress, true)
 	if isCode(who) && !a.openBundle(&o) {
 		return
@@ -301,7 +317,7 @@ func (a *Agent) start() {
 	a.proveSkills()
 }
 
-// resolve resolves the servers that the agent requires. Calls wait until it closes the channel lookedUp.
+// resolve resolves the servers that the agent requires. It then closes the channel lookedUp, on which calls wait.
 func (a *Agent) resolve(lock *pack.Lock) (*Resolved, error) {
 	if r := a.resolved.Load(); r != nil {
 		return r, nil
@@ -454,6 +470,15 @@ func (a *Agent) Proofs() []toolserver.Proof {
 		proofs[i].Refusal = a.redact(proofs[i].Refusal)
 	}
 	return proofs
+}
+
+// Denials returns what the sandboxes of the servers refused lately.
+func (a *Agent) Denials() []toolserver.Denial {
+	s := a.manager()
+	if s == nil {
+		return nil
+	}
+	return s.Denials()
 }
 
 // State returns Starting, Ready, Quarantined or Failed.

@@ -200,6 +200,10 @@ func (p anything) Judge(_ context.Context, _ *agent.Agent, _ string, t *agent.To
 	return []call.Reason{{Stage: gate.Stage, Allowed: true, Detail: "it is permitted"}}
 }
 
+func (p anything) Possible(_ *agent.Agent, _ string, t *agent.Tool) bool {
+	return !slices.Contains(p.denied, t.Name)
+}
+
 // answer is a message that a client receives.
 type answer struct {
 	Method string          `json:"method"`

@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+)
+
+func TestServerAccess(t *testing.T) {
+	const anything = "tool servers are not confined on this system, so they can use all your files, the network and every program"
+	tests := []struct {
+		name     string
+		server   agent.Server
+		class    agent.SideEffect
+		confines bool
+		want     []string
+		never    int
+	}{
+		{"reads", agent.Server{Args: []string{"/data"}}, agent.Read, true, []string{
+			"can read /data  (named in its arguments)",
+			"never writes outside its private folder", "never connects", "never starts another program",
+		}, 3},
+		{"connects", agent.Server{}, agent.Network, true, []string{
+			"can connect to any public host  (its tool do connects, and the manifest names no host)",
+			"never writes outside its private folder", "never starts another program",
+		}, 2},
+		{"runs commands", agent.Server{Args: []string{"/data"}}, agent.Shell, true, []string{
+			"can start any program  (its tool do runs commands)",
+			"can write /data  (named in its arguments, and its tool do runs commands)",
+			"can connect to any public host  (its tool do runs commands, and the manifest names no host)",
+		}, 0},
+		{"proposes", agent.Server{Args: []string{"/data"}, Proposed: agent.Access{
+			{Kind: agent.CanRead, What: "/data/part"}, {Kind: agent.CanRead, What: "/srv"},
+			{Kind: agent.CanConnect, What: "localhost:5432", Private: true}, {Kind: agent.CanExecute, What: "git"},
+		}}, agent.Read, true, []string{
+			"can read /data  (named in its arguments)",
+			"proposed, not in force: read /srv",
+			"proposed, not in force: connect to localhost:5432 at a private address",
+			"proposed, not in force: start git",
+			"never writes outside its private folder", "never connects", "never starts another program",
+		}, 3},
+		{"another system", agent.Server{Args: []string{"/data"}}, agent.Read, false, []string{anything}, 0},
+		{"another machine", agent.Server{Transport: agent.StreamableHTTP, Endpoint: "https://mcp.example.com"}, agent.Read, true, []string{
+			"runs on another machine, so ambit does not confine it",
+		}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := tt.server
+			s.Alias = "s"
+			if s.Transport == "" {
+				s.Transport = agent.Stdio
+			}
+			a := &agent.Agent{Servers: []agent.Server{s}, Tools: []agent.Tool{
+				{Name: "do", SideEffect: tt.class, Binding: agent.OnServer{Alias: "s"}},
+			}}
+			of := AccessOf(&s, a.Access(&s), tt.confines)
+			if got := of.Lines(s.Transport == agent.StreamableHTTP); !slices.Equal(got, tt.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
+			}
+			if len(of.Never) != tt.never {
+				t.Errorf("got %v, want %d things that never happen", of.Never, tt.never)
+			}
+			if noted := slices.Contains(warnings(a, tt.confines), anything); noted == tt.confines {
+				t.Errorf("the warning about servers that are not confined: got %t, want %t", noted, !tt.confines)
+			}
+		})
+	}
+}
+
+// A secret is only as safe as the hosts that its server can reach.
+func TestSecretWarnings(t *testing.T) {
+	for name, tt := range map[string]struct {
+		class    agent.SideEffect
+		args     []string
+		confines bool
+		want     bool
+	}{
+		"no network":     {agent.Write, nil, true, false},
+		"any host":       {agent.Network, nil, true, true},
+		"named host":     {agent.Network, []string{"https://api.example.com"}, true, false},
+		"another system": {agent.Write, nil, false, true},
+	} {
+		a := &agent.Agent{
+			Servers: []agent.Server{{
+				Alias: "s", Transport: agent.Stdio, Args: tt.args,
+				Env: []agent.Setting{{Name: "T", Value: "$env:TOKEN", Refs: []string{"TOKEN"}}},
+			}},
+			Tools: []agent.Tool{{Name: "do", SideEffect: tt.class, Binding: agent.OnServer{Alias: "s"}}},
+		}
+		got := slices.Contains(warnings(a, tt.confines), "secret TOKEN is given to server s, which can send the secret to any host")
+		if got != tt.want {
+			t.Errorf("%s: got a warning %t, want %t", name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package host
+
+import (
+	"context"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/allowance"
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/gateway/gate"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/supply/pack"
+)
+
+// Confines reports whether ambit runs tool servers in sandboxes on this system.
+const Confines = runtime.GOOS == "linux"
+
+// Confinement returns how the tool servers of an agent are confined, except for their access. The file is the agent's
+// manifest, or "" if there is none. Confinement returns nil if ambit cannot confine servers on this system.
+func Confinement(h home.Home, file, name, id string) *toolserver.Confinement {
+	if !Confines {
+		return nil
+	}
+	c := &toolserver.Confinement{
+		Agent: name,
+		Files: func(alias string) string { return h.ServerFiles(name, id, alias) },
+	}
+	if path, err := filepath.Abs(file); err == nil && file != "" {
+		c.ReadOnly = []string{path, filepath.Join(filepath.Dir(path), pack.LockName)}
+	}
+	return c
+}
+
+// access returns what a server can use. It is computed at each start of the server, because the policy and the known
+// tools can change.
+func (a *Agent) access(s *agent.Server) agent.Access {
+	granted := Granted(a.who(), a.name, a.options.Rules.Policy)
+	access, list, err := ServerAccess(a.ctx, a.options.Store, a.name, granted, s, filepath.Dir(a.manifest.Path))
+	if err != nil {
+		a.options.Log(s.Alias, "warning: the server starts without the rights that were allowed: "+err.Error())
+	}
+	for _, w := range allowance.Warnings(list) {
+		a.options.Log(s.Alias, "warning: "+w)
+	}
+	if a.options.Extra != nil {
+		access = access.With(a.options.Extra(s))
+	}
+	return access
+}
+
+// ServerAccess returns the access of a tool server: the rights that the manifest implies, and the rights that a person
+// allowed. The second result contains all allowances, including modified ones. A modified allowance has no effect. If
+// the allowances cannot be read, the access consists of the implied rights. The store may be nil. The folder is the one
+// that contains the manifest.
+func ServerAccess(
+	ctx context.Context, b *store.Store, name string, who *agent.Agent, s *agent.Server, folder string,
+) (access agent.Access, list []*allowance.Allowance, err error) {
+	access, err = toolserver.Absolute(Implied(who, s, folder))
+	// Drop rights to "/". If the working folder is "/", the path "." in a manifest would open the whole file system.
+	access = slices.DeleteFunc(access, func(r agent.Right) bool { return r.What == "/" })
+	if err != nil || b == nil {
+		return access, nil, err
+	}
+	list, err = allowance.Of(b).List(ctx, Holder(name, who, s))
+	return access.With(allowance.Access(list)), list, err
+}
+
+// Holder returns the holder of the allowances of a server. The name is the agent's.
+func Holder(name string, who *agent.Agent, s *agent.Server) allowance.Holder {
+	return allowance.Holder{Agent: name, ID: who.ID, Server: s.Alias, Code: pack.ProgramOf(*s)}
+}
+
+// Implied returns the rights that the manifest in a folder implies: those of [agent.Agent.Access] and, if the server's
+// program is a local file, the right to read the folder of the program. The program itself is never writable.
+func Implied(who *agent.Agent, s *agent.Server, folder string) agent.Access {
+	access := who.Access(s)
+	ref, err := pack.Identify(*s)
+	if err != nil || ref.Kind != pack.File {
+		return access
+	}
+	access = slices.DeleteFunc(access, func(r agent.Right) bool { return r.What == path.Clean(ref.Name) })
+	file := ref.Name
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(folder, file)
+	}
+	own := agent.Right{Kind: agent.CanRead, What: filepath.Dir(file), Reason: "the folder of its program"}
+	const packages = "/node_modules"
+	if before, _, ok := strings.Cut(filepath.ToSlash(file), packages+"/"); ok {
+		own.What, own.Reason = before+packages, "the packages of its program"
+	} else if toolserver.TooWide(own.What) {
+		own.What, own.Reason = file, "its program"
+	}
+	return access.With(agent.Access{own})
+}
+
+// Granted returns a copy of a resolved agent with only those tools of required servers that the policy can allow. The
+// other tools do not count for the access of the servers, because a requirement grants nothing. An agent without
+// requirements stays unchanged.
+func Granted(a *agent.Agent, name string, p gate.Policy) *agent.Agent {
+	if len(a.Requirements) == 0 || p == nil {
+		return a
+	}
+	granted := *a
+	granted.Tools = slices.DeleteFunc(slices.Clone(a.Tools), func(t agent.Tool) bool { return !p.Possible(a, name, &t) })
+	return &granted
+}
