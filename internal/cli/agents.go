@@ -32,6 +32,7 @@ func newAgents(t *terminal) *cobra.Command {
 		}
 		return t.show(doc, func() {
 			t.agentTable(cards, url)
+			t.printDenials(cards)
 			switch {
 			case len(cards) == 0:
 				t.notef("there are no agents")
@@ -96,6 +97,19 @@ func daemonFailure(err error) error {
 		return missing("run: ambit serve", "%w", err)
 	}
 	return err
+}
+
+// printDenials prints what the sandboxes of the agents' servers refused lately.
+func (t *terminal) printDenials(cards []daemon.Card) {
+	for _, c := range cards {
+		for _, d := range c.Refused {
+			t.printf("%s: the sandbox of server %s refused: %s %s, %s\n", diag.Printable(c.Name), diag.Printable(d.Server),
+				diag.Printable(string(d.Kind)), diag.Printable(d.What), count(d.Count, "time"))
+			if d.Allow != "" {
+				t.printf("  to allow it, run: %s\n", diag.Printable(d.Allow))
+			}
+		}
+	}
 }
 
 // agentTable prints a table of agents. The URL of the daemon is empty if no daemon is running.

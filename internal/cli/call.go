@@ -117,6 +117,7 @@ func newCall(t *terminal) *cobra.Command {
 	f.flags(cmd)
 	f.development.flags(cmd)
 	f.development.isolation.flag(cmd)
+	f.unconfinedFlag(cmd, "server")
 	cmd.Flags().StringVar(&f.key, "idempotency-key", "",
 		"a `key` of your choice: repeated calls with the same key run once and get the same answer")
 	storeFlag(cmd.Flags(), &f.store)
@@ -177,12 +178,15 @@ func (t *terminal) callOnce(
 	if err != nil {
 		return result, err
 	}
+	if err := t.checkUnconfined(m.Agent(), d.unconfined); err != nil {
+		return result, err
+	}
 	b, err := t.openStore(ctx, store)
 	if err != nil {
 		return result, err
 	}
 	defer b.Close()
-	o.Store, o.Name = b, name
+	o.Store, o.Name, o.UnconfinedServers = b, name, d.unconfined
 	if o.Resolved, err = t.resolveAndWarn(ctx, m); err != nil {
 		return result, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/internal/supply/registry"
 	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
@@ -286,16 +288,14 @@ func (t *terminal) discover(ctx context.Context, id string, e *catalog.Entry) (m
 		return nil, no("fix the file named in the message", "%w", err)
 	}
 	set := config.Servers[id]
-	work := set.Work
-	if work == "" {
-		// No agent uses the server yet, so use a temporary work folder.
-		if work, err = os.MkdirTemp("", "ambit-catalog-"); err == nil {
-			defer os.RemoveAll(work)
-		}
-	} else {
-		err = os.MkdirAll(work, 0o700)
-	}
+	// No agent uses the server yet, so it gets temporary folders.
+	folder, err := os.MkdirTemp("", "ambit-catalog-")
 	if err != nil {
+		return nil, missing("", "the folder of the server cannot be created: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	work := cmp.Or(set.Work, filepath.Join(folder, "work"))
+	if err := os.MkdirAll(work, 0o700); err != nil {
 		return nil, missing("", "the work folder of the server cannot be created: %w", err)
 	}
 	server, err := registry.Server(id, registry.RecipeOf(e), set, work)
@@ -303,10 +303,15 @@ func (t *terminal) discover(ctx context.Context, id string, e *catalog.Entry) (m
 		return nil, no("", "%w", err)
 	}
 	one := &agent.Agent{ID: "catalog", Name: "catalog", Servers: []agent.Server{server}}
-	m := toolserver.Start(ctx, one, toolserver.Options{
+	o := toolserver.Options{
 		Home: h, Lookup: (&credential.Source{Vault: credential.Open(h)}).Lookup(one), Version: version,
 		Log: t.serverLog, Progress: t.progress(), Servers: []toolserver.Spec{{Server: server, Learn: true}},
-	})
+	}
+	if o.Confine = host.Confinement(h, "", one.Name, one.ID); o.Confine != nil {
+		o.Confine.Files = func(string) string { return filepath.Join(folder, "home") }
+		o.Confine.Access = one.Access
+	}
+	m := toolserver.Start(ctx, one, o)
 	defer m.Close()
 	proof := m.Proofs()[0]
 	if !proof.OK {

@@ -213,7 +213,8 @@ func newRoot(t *terminal) *cobra.Command {
 	add("run", "Run and call", newRun(t), newServe(t), newCall(t), newDispatch(t), newWorker(t), newToolServer(t),
 		newAgents(t), newReload(t), newConsole(t))
 	add("decide", "Decide what is allowed",
-		newWhy(t), newApprovals(t), newPolicy(t), newGrant(t), newRevoke(t), newGrants(t))
+		newWhy(t), newApprovals(t), newPolicy(t), newGrant(t), newRevoke(t), newGrants(t), newAllow(t), newDisallow(t),
+		newLearn(t))
 	add("secrets", "Credentials and keys",
 		newSecret(t), newLogin(t), newLogout(t), newWhoami(t), newKey(t), newRotate(t))
 	add("records", "Records and backups", newJournal(t), newMemory(t), newBackup(t), newRestore(t))

@@ -73,8 +73,9 @@ func (t *terminal) inspection(m *manifest.Manifest, needs needSet, g guard.Rails
 		"side_effects": notNil(r.SideEffects), "tools": toolReports(a), "hosts": hosts, "any_host": r.AnyHostReason,
 		"paths": notNil(r.Paths), "secrets": secrets, "secret_details": details, "programs": programs,
 		"settings": notNil(daemon.Settings(a)), "agents": notNil(r.Agents), "requirements": notNil(a.Requirements),
-		"required_servers": needs.required, "optional_servers": needs.optional, "capabilities": a.Capabilities,
-		"resources": a.Resources, "settlement": a.Settlement, "delivery": a.Delivery, "skills": a.Skills,
+		"required_servers": needs.required, "optional_servers": needs.optional, "servers": notNil(needs.servers),
+		"capabilities": a.Capabilities,
+		"resources":    a.Resources, "settlement": a.Settlement, "delivery": a.Delivery, "skills": a.Skills,
 		"guardrails": a.Guardrails, "effective_guardrails": map[string]any{
 			"max_length": g.MaxLength, "deny_patterns": notNil(g.Input.Deny), "deny_defaults": g.Input.DenyDefaults,
 			"pii_redaction": notNil(g.Input.PII), "on_leak": g.OnLeak, "output_schemas": len(g.Schemas),
@@ -97,6 +98,7 @@ func (t *terminal) inspect(m *manifest.Manifest, needs needSet, guardrails guard
 	facts = t.fact(facts, "version", a.Version)
 	t.table("  ", t.wrapLastColumn(facts))
 	t.section("What the agent may do", t.facts(daemon.Facts(a, needs.reach)))
+	t.servers(needs)
 	t.section("Limits", t.limits(a, guardrails))
 	t.toolList(a)
 	t.prompt(a)
@@ -112,6 +114,16 @@ func (t *terminal) inspect(m *manifest.Manifest, needs needSet, guardrails guard
 			t.printf("  %s\n", line)
 		}
 	}
+}
+
+// servers prints what each tool server can use.
+func (t *terminal) servers(needs needSet) {
+	var rows [][]string
+	for _, s := range needs.servers {
+		remote := needs.agent.Server(s.Alias).Transport == agent.StreamableHTTP
+		rows = t.fact(rows, diag.Printable(s.Alias), s.Lines(remote)...)
+	}
+	t.section("What its tool servers can use", rows)
 }
 
 func (t *terminal) lookTwice(notes []string) {

@@ -263,6 +263,7 @@ func (in *installer) introduce(ctx context.Context) error {
 	}
 	t.printf("%s  %s\n", t.paint(bold, diag.Printable(in.name)), t.paint(dim, diag.Printable(a.ID)))
 	t.section("What the agent may do", t.facts(daemon.Facts(a, with.reach)))
+	t.servers(with)
 	t.lookTwice(in.doc.Watch)
 	t.printf("\n")
 	return nil

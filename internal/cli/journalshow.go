@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -211,9 +212,29 @@ func (t *terminal) recordColumns(e *journal.Entry) []string {
 	case why == "" && e.Stage == "approve":
 		why = "decided by a person"
 	}
+	if seen := observed(e); seen != "" {
+		why = strings.TrimPrefix(why+"; "+seen, "; ")
+	}
 	names := each([]string{e.Agent, e.Tool, e.Principal, e.Call}, diag.Printable)
 	decision := t.paint(style, diag.Printable(string(e.Decision)))
 	return slices.Concat([]string{moment(e.Time), decision}, names, []string{t.paint(dim, diag.Printable(why))})
+}
+
+// observed lists the hosts that the tool's server contacted while a call ran, and what was refused to the server.
+func observed(e *journal.Entry) string {
+	var parts []string
+	if len(e.Contacted) > 0 {
+		parts = append(parts, "contacted "+strings.Join(e.Contacted, ", "))
+	}
+	if len(e.Refused) > 0 {
+		parts = append(parts, "refused to the server: "+strings.Join(each(e.Refused, func(d journal.Denial) string {
+			return d.Kind + " " + d.What
+		}), ", "))
+	}
+	if e.Omitted > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", e.Omitted))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // recordDocument is the JSON document for a journal record. Seq is nil if the record has no number yet.

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
@@ -41,5 +44,42 @@ func TestJournalShowsDecisionsOfPeople(t *testing.T) {
 	}
 	if lines := strings.Split(b.String(), "\n"); !strings.HasSuffix(lines[0], "approval_denied") || !strings.HasSuffix(lines[1], "decided by a person") {
 		t.Errorf("got the lines %q", lines)
+	}
+}
+
+// The record of a call shows what the server contacted and was refused.
+func TestJournalShowsWhatWasRefused(t *testing.T) {
+	var b bytes.Buffer
+	term := &terminal{out: bufio.NewWriter(&b), width: 300}
+	term.printRecords([]journal.Entry{{Record: journal.Record{
+		Tool: "pay", Decision: journal.Allow, ToolError: true, Contacted: []string{"a.test:443", "b.test:80"}, Omitted: 2,
+		Refused: []journal.Denial{{Kind: "connect", What: "c.test:443"}, {Kind: "execute", What: "/bin/\x1b"}},
+	}}}, true)
+	if err := term.flush(); err != nil {
+		t.Fatal(err)
+	}
+	const want = "the tool reported an error; contacted a.test:443, b.test:80; " +
+		`refused to the server: connect c.test:443, execute /bin/\u001b; and 2 more`
+	if got := strings.TrimSpace(b.String()); !strings.HasSuffix(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// The list of agents shows what was refused to their servers, and the command that allows it.
+func TestAgentsShowsDenials(t *testing.T) {
+	var b bytes.Buffer
+	term := &terminal{out: bufio.NewWriter(&b), width: 300}
+	term.printDenials([]daemon.Card{{Name: "desk", Refused: []toolserver.Denial{
+		{Server: "web", Right: agent.Right{Kind: agent.CanConnect, What: "a.test:443"}, Count: 2, Allow: "ambit allow …"},
+		{Server: "web", Right: agent.Right{Kind: agent.CanExecute, What: "x\x1b"}, Count: 1},
+	}}})
+	if err := term.flush(); err != nil {
+		t.Fatal(err)
+	}
+	const want = "desk: the sandbox of server web refused: connect a.test:443, 2 times\n" +
+		"  to allow it, run: ambit allow …\n" +
+		"desk: the sandbox of server web refused: execute x\\u001b, 1 time\n"
+	if got := b.String(); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/internal/exec/allowance"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/grant"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -280,9 +281,12 @@ func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
 		return err
 	}
 	resumed := identity.Rotating(h.Root())
-	was, by, grants := b.Journal.Key().String(), identity.LocalName(), 0
+	was, by, grants, allowances := b.Journal.Key().String(), identity.LocalName(), 0, 0
 	err = b.Rotate(ctx, h, by, func(tx state.Tx, next *store.Store) (err error) {
 		if grants, err = grant.Resign(tx, b, next); err != nil {
+			return err
+		}
+		if allowances, err = allowance.Resign(tx, b, next); err != nil {
 			return err
 		}
 		_, err = next.Journal.Append(tx, &journal.Record{
@@ -300,9 +304,11 @@ func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
 	if err := closing(b); err != nil {
 		return err
 	}
-	return t.show(map[string]any{"old_key": was, "key": now, "grants": grants, "root": h.Root()}, func() {
+	doc := map[string]any{"old_key": was, "key": now, "grants": grants, "allowances": allowances, "root": h.Root()}
+	return t.show(doc, func() {
 		t.printf("%s the journal is now signed with %s\n", t.paint(green, "rotated:"), now)
-		t.notef("signed %s again; the old key of the journal is %s", count(grants, "grant"), was)
+		t.notef("signed %s and %s again; the old key of the journal is %s",
+			count(grants, "grant"), count(allowances, "allowance"), was)
 		if resumed {
 			t.notef("this completed an interrupted rotation; if anyone could have seen the new key, run the command again")
 		}

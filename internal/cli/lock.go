@@ -20,6 +20,7 @@ import (
 type lockFlags struct {
 	check, update, yes bool
 	scripts            []string
+	dev                development
 }
 
 func newLock(t *terminal) *cobra.Command {
@@ -48,6 +49,7 @@ func newLock(t *terminal) *cobra.Command {
 	cmd.Flags().BoolVar(&f.yes, "yes", false, "do not ask; accept every change since the last lock")
 	cmd.Flags().StringSliceVar(&f.scripts, "allow-scripts", nil,
 		"let this `package` run its install scripts; the lock file records this permission")
+	f.dev.unconfinedFlag(cmd, "server")
 	return cmd
 }
 
@@ -96,6 +98,9 @@ func (t *terminal) lock(ctx context.Context, path string, f lockFlags, doc *lock
 		if found.Problem != nil {
 			t.warnf("%s: %s", diag.Printable(found.Requirement.Server), diag.Printable(found.Problem.Error()))
 		}
+	}
+	if err := t.confine(ctx, &o, m, resolved.Agent(), f.dev.unconfined); err != nil {
+		return err
 	}
 	l := &lock.Locking{
 		Manifest: m, Resolved: resolved, Servers: o, Update: f.update, Scripts: f.scripts,

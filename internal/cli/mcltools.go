@@ -98,7 +98,7 @@ func (c *mcl) parse(args []string) (run func(context.Context, *manifest.Manifest
 	set.StringVar(&c.manifest, "manifest", "", "")
 	switch verb {
 	case "verify":
-		run = func(ctx context.Context, m *manifest.Manifest) error { return c.t.verify(ctx, m, false) }
+		run = func(ctx context.Context, m *manifest.Manifest) error { return c.t.verify(ctx, m, false, nil) }
 	case "list-servers":
 		run = c.listServers
 	case "list-tools", "list":

@@ -28,7 +28,8 @@ func newNeighbours(ctx context.Context, m *manifest.Manifest, o host.Options) *n
 		folder = filepath.Dir(folder) // this manifest has its own folder, so other agents are in sibling folders
 	}
 	n := &neighbours{ctx: ctx, folders: []string{folder, o.Home.Agents()}, options: o, live: map[string]*host.Agent{}}
-	n.options.Agents, n.options.Sole, n.options.Name = n, false, ""
+	n.options.Agents, n.options.Sole, n.options.Name, n.options.UnconfinedServers = n, false, "", nil
+	n.options.OnUse, n.options.Extra = nil, nil
 	return n
 }
 

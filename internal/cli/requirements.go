@@ -2,13 +2,16 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/allowance"
 	"github.com/ambit-run/ambit/internal/exec/bashserver"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -17,6 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/internal/supply/registry"
@@ -55,6 +59,8 @@ type needSet struct {
 	agent              *agent.Agent
 	reach              agent.Reach
 	watch              []string
+	// servers describes what each tool server can use.
+	servers []daemon.ServerAccess
 }
 
 // findNeeds finds the servers that an agent requires, and the scopes that the policy grants. It does not start the
@@ -64,7 +70,7 @@ func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet
 	n := needSet{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: daemon.Warnings(a)}
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {
-		return n, err
+		return n, errors.Join(err, t.addAccess(ctx, &n, a, m))
 	}
 	found := resolved.Found()
 	scopes, err := policy.ReadScopes(t.home.Config())
@@ -74,6 +80,9 @@ func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet
 	c, me := resolved.Resolver.Catalog, identity.LocalName()
 	name, rules := registeredName(t.home, m), t.rules(t.home)
 	gw := gateway.New(resolved.Agent(), gateway.Options{Name: name, Rules: gate.Rules{Policy: rules}})
+	if err := t.addAccess(ctx, &n, host.Granted(resolved.Agent(), name, rules), m); err != nil {
+		return n, err
+	}
 	n.addServers(found, func(of *agent.Tool) bool {
 		on, _ := of.Binding.(agent.OnServer)
 		asked := func(q agent.Requirement) bool {
@@ -110,13 +119,38 @@ func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet
 	return n, nil
 }
 
+// addAccess adds what each server of granted can use: what the manifest implies, and what the owner allowed. The tools
+// in granted decide whether a server can write, connect or start programs.
+func (t *terminal) addAccess(ctx context.Context, n *needSet, granted *agent.Agent, m *manifest.Manifest) error {
+	b, err := t.existingStore(ctx, "")
+	if err != nil {
+		return err
+	}
+	if b != nil {
+		defer b.Close()
+	}
+	for i := range granted.Servers {
+		s := &granted.Servers[i]
+		access := host.Implied(granted, s, filepath.Dir(m.Path))
+		if b != nil {
+			list, err := allowance.Of(b).List(ctx, host.Holder(registeredName(t.home, m), granted, s))
+			if err != nil {
+				return err
+			}
+			access = access.With(allowance.Access(list))
+		}
+		n.servers = append(n.servers, daemon.AccessOf(s, access, host.Confines))
+	}
+	return nil
+}
+
 // addServers sets n.agent.Servers to the found servers, and n.agent.Tools to their tools. It leaves out each tool for
 // which include returns false. It also sets n.reach and n.watch.
 func (n *needSet) addServers(found []registry.Found, include func(*agent.Tool) bool) {
 	n.agent = registry.Agent(n.agent, found)
-	n.agent.Tools = slices.DeleteFunc(n.agent.Tools, func(t agent.Tool) bool { return !include(&t) })
-	// The commands of ambit's own shell server run in a sandbox without a network. Therefore addShell adds the reach of
-	// this server separately.
+	all := *n.agent
+	n.agent.Tools = slices.DeleteFunc(slices.Clone(n.agent.Tools), func(t agent.Tool) bool { return !include(&t) })
+	// ambit's own shell server runs commands in a sandbox, so its commands can reach less than other programs.
 	shells := map[string]bool{}
 	for _, f := range found {
 		if f.Recipe.Kind == pack.Builtin && f.Recipe.Name == bashserver.Name && f.Server.Alias != "" {
@@ -136,14 +170,15 @@ func (n *needSet) addServers(found []registry.Found, include func(*agent.Tool) b
 	n.reach.SideEffects = n.agent.Reach().SideEffects
 	for _, s := range n.agent.Servers {
 		if shells[s.Alias] {
-			n.addShell(s)
+			n.addShell(&all, s)
 		}
 	}
 }
 
-// addShell adds the program, secrets and paths of ambit's own shell server to n.reach. It also adds a warning to
-// n.watch.
-func (n *needSet) addShell(s agent.Server) {
+// addShell adds what ambit's own shell server can reach. Whatever the policy grants, the server can run commands in its
+// sandbox, and the sandbox has no network. The parameter all is the agent with all tools of its servers, even those
+// that addServers leaves out.
+func (n *needSet) addShell(all *agent.Agent, s agent.Server) {
 	own := (&agent.Agent{Servers: []agent.Server{s}}).Reach()
 	for _, p := range own.Programs {
 		p.For += "; commands run in the sandbox, without a network"
@@ -153,6 +188,12 @@ func (n *needSet) addShell(s agent.Server) {
 	for _, path := range own.Paths {
 		if !slices.Contains(n.reach.Paths, path) {
 			n.reach.Paths = append(n.reach.Paths, path)
+		}
+	}
+	for i := range n.servers {
+		if of := &n.servers[i]; of.Alias == s.Alias {
+			isConnect := func(r agent.Right) bool { return r.Kind == agent.CanConnect }
+			*of = daemon.AccessOf(&s, slices.DeleteFunc(all.Access(&s), isConnect), true)
 		}
 	}
 	watch := fmt.Sprintf("the agent may run shell commands without approval; server %s runs them in the sandbox, "+

@@ -56,6 +56,7 @@ func newRun(t *terminal) *cobra.Command {
 	cmd.Flags().StringVar(&f.skill, "skill", "", "allow only the tools in the §TOOLS section of this skill `file`")
 	f.development.flags(cmd)
 	f.isolation.flag(cmd)
+	f.unconfinedFlag(cmd, "server")
 	f.approvalFlags.flags(cmd)
 	cmd.Flags().BoolVar(&f.remote, "remote", false,
 		"serve a hosted agent: calls go through this gateway to the agent's server")
@@ -105,7 +106,10 @@ func (f *runFlags) options(t *terminal, m *manifest.Manifest) (host.Options, err
 	if err != nil {
 		return o, err
 	}
-	o.Name = registeredName(o.Home, m)
+	if err := t.checkUnconfined(m.Agent(), f.unconfined); err != nil {
+		return o, err
+	}
+	o.Name, o.UnconfinedServers = registeredName(o.Home, m), f.unconfined
 	o.Sole = f.address == ""
 	o.Approvals = f.Approvals
 	if o.Expose, err = exposed(f.expose); err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/internal/exec/allowance"
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -64,6 +65,7 @@ func newServe(t *terminal) *cobra.Command {
 	s.dev.flags(cmd)
 	s.approval.flags(cmd)
 	s.dev.isolation.flag(cmd)
+	s.dev.unconfinedFlag(cmd, "AGENT/SERVER")
 	f.IntVar(&s.concurrency, "concurrency", runtime.NumCPU(), "how many programs run at the same time (`N`)")
 	f.StringVar(&s.serverLog, "server-log", "",
 		"write the output of tool servers to this `file` instead of standard error")
@@ -128,6 +130,10 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	o.Store, o.Approvals = &timed, s.approval.Approvals
 	o.Reviewed, s.Tickets = reviewCheck(b, s.Production), b.Keys
 	o.Persist = true
+	unconfined, err := t.unconfinedServers(s)
+	if err != nil {
+		return err
+	}
 	if o.Expose, err = exposed(s.expose); err != nil {
 		return err
 	}
@@ -140,8 +146,9 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	defer closeLog()
 	s.Served, s.Approvals, s.Tidy = new(daemon.Served), daemon.ApprovalsOf(b), daemon.TidierOf(b)
 	o.Agents = s.Served
+	o.Protected = s.Folders
 	hosting := &daemon.Hosting{
-		Host: o, HTTP: front.HTTPOptions{Keys: b.Keys, Hosts: s.PublicHosts()},
+		Host: o, Unconfined: unconfined, HTTP: front.HTTPOptions{Keys: b.Keys, Hosts: s.PublicHosts()},
 		Metrics: s.Metrics, Production: s.Production, Log: log,
 	}
 	if err := t.startRetention(ctx, h, b.Journal); err != nil {
@@ -149,6 +156,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	}
 	runKey, key := identity.NewPassingKey()
 	s.Start, s.CanRun = hosting.Start, canServe(ctx, b, s.Production, len(s.folders) > 0)
+	s.Allowed = func(name string) (string, error) { return allowance.Of(&timed).Digest(ctx, name) }
 	s.APIKeys, s.Passing, s.Journal = identity.NewAPIKeys(b.DB), runKey, b.Journal
 	s.Version, s.Log = version, t.logf
 	s.PolicyProblem = func() string { return t.rules(h).Problem() }
@@ -181,6 +189,34 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 		return err
 	}
 	return t.listen(ctx, s, d, key, reloads)
+}
+
+// unconfinedServers returns the aliases of the servers in --unconfined, grouped by agent name. The flag names each
+// server as AGENT/SERVER, because agents that are installed later may have a server with the same alias.
+func (t *terminal) unconfinedServers(s *serveFlags) (map[string][]string, error) {
+	if len(s.dev.unconfined) == 0 {
+		return nil, nil
+	}
+	if s.Production {
+		return nil, usage("leave out --unconfined", "--production and --unconfined cannot be combined")
+	}
+	found, err := agentsIn(s.Reading, s.Folders...)
+	if err != nil {
+		return nil, err
+	}
+	servers := map[string][]string{}
+	for _, both := range s.dev.unconfined {
+		name, alias, _ := strings.Cut(both, "/")
+		f := daemon.Pick(found, func(f *daemon.Found) bool { return f.Name == name })
+		if f == nil {
+			return nil, usage("write AGENT/SERVER", "--unconfined: there is no agent %s", diag.Quote(name))
+		}
+		if err := t.checkUnconfined(f.Manifest.Agent(), []string{alias}); err != nil {
+			return nil, err
+		}
+		servers[name] = append(servers[name], alias)
+	}
+	return servers, nil
 }
 
 // listen serves requests until ctx is cancelled. It reloads the agents whenever a signal arrives on the channel. The

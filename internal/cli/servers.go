@@ -1,18 +1,21 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/allowance"
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/memory"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
@@ -51,6 +54,43 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 		Home: h, Folder: folder, Lookup: source.Lookup(m.Agent()), Lock: lock, Version: version,
 		Authorize: host.Authorize(m.Agent(), keeper(h)), Log: t.serverLog, Progress: t.progress(),
 	}, nil
+}
+
+// confine sets the options so that the servers of an agent start in sandboxes, except the unconfined ones. The agent is
+// the resolved agent of the manifest.
+func (t *terminal) confine(
+	ctx context.Context, o *toolserver.Options, m *manifest.Manifest, a *agent.Agent, unconfined []string,
+) error {
+	if err := t.checkUnconfined(a, unconfined); err != nil {
+		return err
+	}
+	name := registeredName(o.Home, m)
+	if o.Confine = host.Confinement(o.Home, m.Path, name, a.ID); o.Confine == nil {
+		return nil
+	}
+	b, err := t.existingStore(ctx, "")
+	if err != nil {
+		return err
+	}
+	if b != nil {
+		defer b.Close()
+	}
+	granted := host.Granted(a, name, t.rules(o.Home))
+	rights := map[string]agent.Access{}
+	for i := range granted.Servers {
+		s := &granted.Servers[i]
+		access, list, err := host.ServerAccess(ctx, b, name, granted, s, o.Folder)
+		if err != nil {
+			return err
+		}
+		for _, w := range allowance.Warnings(list) {
+			t.warnf("%s: %s", diag.Printable(s.Alias), w)
+		}
+		rights[s.Alias] = access
+	}
+	o.Confine.Unconfined = unconfined
+	o.Confine.Access = func(s *agent.Server) agent.Access { return rights[s.Alias] }
+	return nil
 }
 
 // resolve finds the servers that an agent requires by id. It does not start the servers.
@@ -129,12 +169,45 @@ func nothingToProve(m *manifest.Manifest) string {
 type development struct {
 	loopbackHTTP bool
 	isolation    isolationFlag // only for verbs that run programs
+	unconfined   []string      // only for verbs that start tool servers
 }
 
 func (d *development) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&d.loopbackHTTP, "allow-loopback-http", false,
 		"for development: let http actions reach this machine without TLS; AMBIT_DEV_RESOLVE=HOST:443=127.0.0.1:PORT "+
 			"redirects a host to this machine, and AMBIT_DEV_CA=FILE trusts an additional certificate authority")
+}
+
+// unconfinedFlag adds --unconfined to a verb that starts tool servers. The help text shows name as the placeholder of
+// the value, such as AGENT/SERVER.
+func (d *development) unconfinedFlag(cmd *cobra.Command, name string) {
+	cmd.Flags().StringArrayVar(&d.unconfined, "unconfined", nil,
+		"run this server (`"+name+"`) without a sandbox, so that it can do everything that you can do; can be repeated")
+}
+
+// checkUnconfined warns about each server in --unconfined. It returns an error if one of them is not a local tool
+// server of the agent.
+func (t *terminal) checkUnconfined(a *agent.Agent, aliases []string) error {
+	var local []string
+	for _, s := range a.Servers {
+		if s.Transport == agent.Stdio {
+			local = append(local, s.Alias)
+		}
+	}
+	for _, q := range a.Requirements {
+		local = append(local, q.Server)
+	}
+	for _, alias := range aliases {
+		if !slices.Contains(local, alias) {
+			hint := "the agent has no tool servers on this machine"
+			if len(local) > 0 {
+				hint = cmp.Or(diag.DidYouMean(alias, local), "the servers are "+diag.Words(local, "and"))
+			}
+			return usage(hint, "--unconfined: %s has no server %s on this machine", diag.Quote(a.Name), diag.Quote(alias))
+		}
+		t.alertf("server %s runs WITHOUT confinement: it can do everything that you can do", diag.Printable(alias))
+	}
+	return nil
 }
 
 // manifestFlag adds --allow-loopback-http to a verb that reads manifests but runs nothing.

@@ -44,6 +44,14 @@ func (t *terminal) sharedStore(ctx context.Context, storeURL string) (*store.Sto
 	return t.openStore(ctx, storeURL)
 }
 
+// existingStore is like sharedStore, but returns nil if there is no store.
+func (t *terminal) existingStore(ctx context.Context, storeURL string) (*store.Store, error) {
+	if !t.hasSharedStore(ctx, storeURL) {
+		return nil, nil
+	}
+	return t.sharedStore(ctx, storeURL)
+}
+
 // withSharedStore calls f with the store that sharedStore opens.
 func (t *terminal) withSharedStore(ctx context.Context, storeURL string, f func(*store.Store) error) error {
 	b, err := t.sharedStore(ctx, storeURL)

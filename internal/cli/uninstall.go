@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -11,15 +12,18 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/internal/exec/allowance"
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/client"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 func newUninstall(t *terminal) *cobra.Command {
 	var f installFlags
-	cmd := verb("uninstall NAME", exactly(1, "the name of an agent"), func(_ context.Context, args []string) error {
-		return t.uninstall(args[0], f)
+	cmd := verb("uninstall NAME", exactly(1, "the name of an agent"), func(ctx context.Context, args []string) error {
+		return t.uninstall(ctx, args[0], f)
 	})
 	cmd.Flags().StringSliceVar(&f.clients, "client", nil, "remove the agent only from these `clients`")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would change, but change nothing")
@@ -28,7 +32,7 @@ func newUninstall(t *terminal) *cobra.Command {
 	return cmd
 }
 
-func (t *terminal) uninstall(name string, f installFlags) error {
+func (t *terminal) uninstall(ctx context.Context, name string, f installFlags) error {
 	gone := len(f.clients) == 0
 	if !gone {
 		if _, err := clientsNamed(f.clients); err != nil {
@@ -80,7 +84,7 @@ func (t *terminal) uninstall(name string, f installFlags) error {
 		}
 	}
 	if gone && !f.dryRun {
-		if err := t.removeAgent(ledger, name); err != nil {
+		if err := t.removeAgent(ctx, ledger, name); err != nil {
 			return err
 		}
 	}
@@ -118,8 +122,13 @@ func notInstalled(l *client.Ledger, name string) error {
 	return no(hint, "no agent %s is installed", diag.Quote(name))
 }
 
-// removeAgent deletes the copy that ambit install made, and removes the agent from the ledger.
-func (t *terminal) removeAgent(ledger *client.Ledger, name string) error {
+// removeAgent deletes the copy that ambit install made, the private folders of the agent's servers and the rights that
+// were allowed for them, and removes the agent from the ledger.
+func (t *terminal) removeAgent(ctx context.Context, ledger *client.Ledger, name string) error {
+	t.forgetAllowances(ctx, name)
+	if err := removeFiles(t.home.AgentFiles(name)); err != nil {
+		return err
+	}
 	if ledger.Agents[name].Copied && client.ValidName(name) == nil {
 		if !t.json {
 			t.keptSecrets(name)
@@ -129,6 +138,36 @@ func (t *terminal) removeAgent(ledger *client.Ledger, name string) error {
 		}
 	}
 	return ledger.Forget(name)
+}
+
+// removeFiles deletes a folder of files that a server made. The server may have made folders read-only.
+func removeFiles(dir string) error {
+	if root, err := os.OpenRoot(dir); err == nil {
+		_ = fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, _ error) error {
+			if d != nil && d.IsDir() {
+				_ = root.Chmod(path, 0o700) // RemoveAll reports the error
+			}
+			return nil
+		})
+		root.Close()
+	}
+	return os.RemoveAll(dir)
+}
+
+// forgetAllowances removes the rights that were allowed for the servers of an agent. A store that cannot be used does
+// not prevent the removal of the agent.
+func (t *terminal) forgetAllowances(ctx context.Context, name string) {
+	if !t.hasSharedStore(ctx, "") {
+		return
+	}
+	err := t.withSharedStore(ctx, "", func(b *store.Store) error {
+		_, err := allowance.Of(b).Forget(ctx, name, identity.LocalName())
+		return err
+	})
+	if err != nil {
+		t.warnf("the rights that were allowed for the servers of %s stay in the store: %s", diag.Printable(name),
+			diag.Printable(err.Error()))
+	}
 }
 
 // keptSecrets prints the agent's credentials that stay in the vault, with the commands that remove them.

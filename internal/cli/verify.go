@@ -25,6 +25,7 @@ import (
 
 func newVerify(t *terminal) *cobra.Command {
 	var offline bool
+	var d development
 	cmd := verb("verify PATH", exactly(1, "one manifest"), func(ctx context.Context, args []string) error {
 		m, err := t.load(args[0], "")
 		if err != nil {
@@ -37,9 +38,10 @@ func newVerify(t *terminal) *cobra.Command {
 		if offline && m.Dialect != agent.GPARS {
 			return t.verifyOffline(m)
 		}
-		return t.verify(ctx, m, offline)
+		return t.verify(ctx, m, offline, d.unconfined)
 	})
 	cmd.Flags().BoolVar(&offline, "offline", false, "check only the file; start nothing")
+	d.unconfinedFlag(cmd, "server")
 	return cmd
 }
 
@@ -65,13 +67,16 @@ func (t *terminal) verifyOffline(m *manifest.Manifest) error {
 
 // verify proves that every server matches the manifest and the lock file. An optional server that is unavailable
 // causes only a warning. Offline, verify finds the servers but does not start them.
-func (t *terminal) verify(ctx context.Context, m *manifest.Manifest, offline bool) error {
+func (t *terminal) verify(ctx context.Context, m *manifest.Manifest, offline bool, unconfined []string) error {
 	o, err := t.provingOptions(m)
 	if err != nil {
 		return err
 	}
 	r, err := resolveWith(ctx, m, host.ResolveOptions{Home: o.Home, Lock: o.Lock, Offline: offline})
 	if err != nil {
+		return err
+	}
+	if err := t.confine(ctx, &o, m, r.Agent(), unconfined); err != nil {
 		return err
 	}
 	o.Servers = r.Servers(o, egress.New(egress.Switches{}), false)

@@ -1,0 +1,265 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/allowance"
+	"github.com/ambit-run/ambit/internal/exec/learn"
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/manifest"
+)
+
+// learnFlags contains the flags of ambit learn.
+type learnFlags struct {
+	within, hosts []string
+	yes           bool
+	store         string
+	timeout       time.Duration
+	development
+}
+
+func newLearn(t *terminal) *cobra.Command {
+	var f learnFlags
+	cmd := verb("learn AGENT [TOOL [ARGUMENTS]]...", atLeast(1, "an agent"), func(ctx context.Context, args []string) error {
+		work, err := parseWork(args[1:])
+		if err != nil {
+			return err
+		}
+		return t.learn(ctx, args[0], work, &f)
+	})
+	cmd.Flags().StringArrayVar(&f.within, "within", nil,
+		"open this `folder` to the servers while ambit learns; can be repeated")
+	cmd.Flags().StringArrayVar(&f.hosts, "host", nil,
+		"let the servers connect to this `host` while ambit learns; can be repeated")
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "allow the learned rights without asking")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "wait at most this `time` for each tool")
+	f.development.flags(cmd)
+	storeFlag(cmd.Flags(), &f.store)
+	return cmd
+}
+
+// parseWork returns the calls that the arguments describe. An argument that begins with { belongs to the tool before
+// it.
+func parseWork(args []string) (work []call.Call, err error) {
+	for _, arg := range args {
+		if !strings.HasPrefix(arg, "{") {
+			work = append(work, call.Call{Tool: arg, Arguments: jsontext.Value("{}")})
+			continue
+		}
+		if len(work) == 0 {
+			return nil, usage("", "no tool is named before the arguments %s", diag.Quote(arg))
+		}
+		work[len(work)-1].Arguments = jsontext.Value(arg)
+	}
+	return work, nil
+}
+
+// learnedServer describes what ambit learned about one server.
+type learnedServer struct {
+	Server string `json:"server"`
+	// Used is the number of different files, programs and hosts that the server tried to use.
+	Used     int          `json:"used"`
+	Proposed agent.Access `json:"proposed"`
+	// Commands are the commands that allow what is proposed.
+	Commands []string `json:"commands"`
+
+	holder allowance.Holder
+}
+
+// learnedCall is the result of one call.
+type learnedCall struct {
+	Tool  string `json:"tool"`
+	OK    bool   `json:"ok"`
+	Error string `json:"error,omitempty"`
+}
+
+type learnDocument struct {
+	Agent   string          `json:"agent"`
+	Calls   []learnedCall   `json:"calls"`
+	Servers []learnedServer `json:"servers"`
+	Allowed bool            `json:"allowed"`
+}
+
+// learn runs an agent's servers, makes the calls, and proposes the access that the servers lacked.
+func (t *terminal) learn(ctx context.Context, path string, work []call.Call, f *learnFlags) error {
+	m, err := t.loadFor(f.development, path, "")
+	if err != nil {
+		return err
+	}
+	m = m.Remote()
+	if !host.Confines {
+		return missing("use Linux", "ambit cannot learn on this system, because it does not confine tool servers here")
+	}
+	if !onServers(m) {
+		return no("", "%s has no tool servers", diag.Printable(m.Path))
+	}
+	if err := t.checkOwner("only the owner may learn what a server needs"); err != nil {
+		return err
+	}
+	extra, err := t.canonical((&rightFlags{read: f.within, hosts: f.hosts}).rights())
+	if err != nil {
+		return err
+	}
+	b, err := t.openStore(ctx, f.store)
+	if err != nil {
+		return err
+	}
+	err = t.learnWith(ctx, m, work, extra, b, f)
+	return errors.Join(err, closing(b))
+}
+
+func (t *terminal) learnWith(
+	ctx context.Context, m *manifest.Manifest, work []call.Call, extra agent.Access, b *store.Store, f *learnFlags,
+) error {
+	o, err := t.hostOptions(f.development, false)
+	if err != nil {
+		return err
+	}
+	var recorder learn.Recorder
+	o.Store, o.Name, o.OnUse = b, registeredName(t.home, m), recorder.Use
+	if o.Resolved, err = t.resolveAndWarn(ctx, m); err != nil {
+		return err
+	}
+	a := o.Resolved.Agent()
+	o.Extra = func(s *agent.Server) agent.Access { return extraAccess(a, s, extra) }
+	doc := learnDocument{Agent: o.Name, Calls: t.makeCalls(ctx, m, o, work, f.timeout), Servers: []learnedServer{}}
+	if err := interrupted(ctx, "nothing was allowed"); err != nil {
+		return err
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return err
+	}
+	granted := host.Granted(a, o.Name, o.Rules.Policy)
+	for i := range granted.Servers {
+		s := &granted.Servers[i]
+		if s.Transport != agent.Stdio {
+			continue
+		}
+		access, _, err := host.ServerAccess(ctx, b, o.Name, granted, s, filepath.Dir(m.Path))
+		if err != nil {
+			return err
+		}
+		uses, complete := recorder.Uses(s.Alias)
+		if !complete {
+			t.warnf("%s used more than ambit can record", diag.Printable(s.Alias))
+		}
+		server := learnedServer{
+			Server: s.Alias, Used: len(uses), Proposed: agent.Access{}, Commands: []string{}, holder: host.Holder(o.Name, a, s),
+		}
+		for _, r := range recorder.Propose(s.Alias, access, home, t.home.Dir()) {
+			if t.checkRight(&r) == nil {
+				server.Proposed = append(server.Proposed, r)
+				server.Commands = append(server.Commands, toolserver.AllowCommand(o.Name, s.Alias, r))
+			}
+		}
+		doc.Servers = append(doc.Servers, server)
+	}
+	return t.acceptLearned(ctx, b, &doc, f.yes)
+}
+
+// extraAccess returns the rights that the user gives a server while ambit learns. A folder counts as a path in the
+// server's arguments: the callable tools decide whether the server can only read it or also write it.
+func extraAccess(a *agent.Agent, s *agent.Server, extra agent.Access) (access agent.Access) {
+	for _, r := range extra {
+		if r.Kind == agent.CanRead {
+			named := *s
+			named.Args = []string{r.What}
+			access = access.With(a.Access(&named).Of(agent.CanRead)).With(a.Access(&named).Of(agent.CanWrite))
+			continue
+		}
+		access = access.With(agent.Access{r})
+	}
+	return access
+}
+
+// makeCalls starts the agent and makes the calls. Failures are expected, because the servers may lack access.
+func (t *terminal) makeCalls(
+	ctx context.Context, m *manifest.Manifest, o host.Options, work []call.Call, timeout time.Duration,
+) []learnedCall {
+	calls := []learnedCall{}
+	a, end, err := t.start(ctx, m, o)
+	if err != nil {
+		t.warnf("the agent did not start: %s", diag.Printable(err.Error()))
+		return calls
+	}
+	defer end()
+	for _, c := range work {
+		c.ID, c.Principal, c.Timeout = gateway.NewID(), identity.LocalName(), timeout
+		result, err := a.Gateway().Call(ctx, &c)
+		made := learnedCall{Tool: c.Tool, OK: err == nil && !result.IsError}
+		switch {
+		case err != nil:
+			made.Error = err.Error()
+		case result.IsError:
+			made.Error = "the tool reported an error"
+		}
+		if !t.json {
+			mark := t.paint(green, "✓")
+			if !made.OK {
+				mark = t.paint(red, "✗")
+			}
+			t.printf("%s %s  %s\n", mark, diag.Printable(c.Tool), diag.Printable(made.Error))
+		}
+		calls = append(calls, made)
+	}
+	return calls
+}
+
+// acceptLearned shows what was learned, asks, and allows it.
+func (t *terminal) acceptLearned(ctx context.Context, b *store.Store, doc *learnDocument, yes bool) error {
+	proposals := 0
+	for _, s := range doc.Servers {
+		proposals += len(s.Proposed)
+		if t.json {
+			continue
+		}
+		t.printf("%s %s  %s\n", t.paint(bold, diag.Printable(doc.Agent)), t.paint(bold, diag.Printable(s.Server)),
+			t.paint(dim, "used "+count(s.Used, "thing")))
+		t.table("  ", each(s.Proposed, func(r agent.Right) []string {
+			return []string{t.paint(green, "+"), diag.Printable(allowance.Text(r))}
+		}))
+	}
+	if proposals == 0 {
+		return t.show(doc, func() { t.notef("ambit proposes no new rights for the servers") })
+	}
+	if !yes && (t.json || !t.interactive()) {
+		return t.show(doc, func() {
+			for _, s := range doc.Servers {
+				for _, command := range s.Commands {
+					t.hintf("to allow it, run: %s", command)
+				}
+			}
+		})
+	}
+	if !yes {
+		if agreed, err := t.agreed(ctx, "allow this?"); err != nil || !agreed {
+			return errors.Join(err, no("to allow it without a question, add --yes", "nothing was allowed"))
+		}
+	}
+	for _, s := range doc.Servers {
+		if err := allowance.Of(b).Allow(ctx, s.holder, s.Proposed, identity.LocalName()); err != nil {
+			return err
+		}
+	}
+	doc.Allowed = true
+	return t.show(doc, func() {
+		t.printf("%s %s\n", t.paint(green, "allowed:"), count(proposals, "right"))
+		t.appliesLater(ctx)
+	})
+}
