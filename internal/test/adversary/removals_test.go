@@ -30,9 +30,7 @@ var removals = []removal{
 	{"P13", "internal/exec/credential/secret.go", `if !s.allows(host) {`, `if false {`, "./internal/exec/credential", "TestSealedAudience"},
 	{"P14", "internal/exec/credential/source.go", `if strings.HasPrefix(strings.ToUpper(variable), "AMBIT_") {`, `if false {`, "./internal/exec/credential", "TestOursIsNotTheirs"},
 	{"P15", "internal/exec/credential/secret.go", `|| !httpguts.ValidHeaderFieldValue(value) {`, `|| false {`, "./internal/exec/credential", "TestTemplates"},
-	{"P16", "internal/gateway/egress/dialer.go", `		if allowed(addresses[i]) != nil {
-			return nil, blocked(host)
-		}`, ``, "./internal/gateway/egress", "TestMixedAnswersAreRefused"},
+	{"P16", "internal/gateway/egress/dialer.go", `		if allowed(addresses[i]) != nil {`, `		if false {`, "./internal/gateway/egress", "TestMixedAnswersAreRefused"},
 	{"P17", "internal/gateway/egress/dialer.go", `if err != nil || allowed(to.Addr().Unmap()) != nil {`, `if err != nil || !to.IsValid() {`, "./internal/gateway/egress", "TestSocketIsJudged"},
 	{"P18", "internal/gateway/egress/host.go", `if !ok || isNumber(labels[len(labels)-1]) {`, `if !ok {`, "./internal/gateway/egress", "TestHost"},
 	{"P19", "internal/gateway/egress/egress.go", `resp, err := c.reused.RoundTrip(`, `resp, err := (&http.Client{Transport: c.reused}).Do(`, "./internal/gateway/egress", "TestRedirectsAreNotFollowed"},
@@ -41,8 +39,8 @@ var removals = []removal{
 `, `		req.Body = io.NopCloser(bytes.NewReader(body))
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 `, "./internal/exec/mcpwire", "TestHTTP2NeverSendsTwice"},
-	{"P21", "internal/gateway/egress/proxyhello.go", `err != nil || name != host {`, `err != nil || name == "" {`, "./internal/gateway/egress", "TestProxyWantsTLS"},
-	{"P22", "internal/gateway/egress/proxy.go", `if !agent.Covers(p.policy.Hosts, name) {`, `if false && !agent.Covers(p.policy.Hosts, name) {`, "./internal/gateway/egress", "TestProxyRefuses"},
+	{"P21", "internal/gateway/egress/network.go", `err != nil || canonical != host {`, `err != nil || canonical == "" {`, "./internal/gateway/egress", "TestProxyWantsTLS"},
+	{"P22", "internal/gateway/egress/network.go", `if p.Mode == ModeAllowlist && !agent.Covers(p.Hosts, name) ||`, `if false && !agent.Covers(p.Hosts, name) ||`, "./internal/gateway/egress", "TestProxyRefuses"},
 	{"P23", "internal/gateway/egress/proxyswap.go", `w.Header().Add(string(mask(find, []byte(name))), string(mask(find, []byte(v))))`, `w.Header().Add(name, v)`, "./internal/gateway/egress", "TestSwapMasksEchoes"},
 	{"P24", "internal/exec/action/request.go", `	if !httpguts.ValidHeaderFieldValue(text) {`, `	if false {`, "./internal/exec/action", "TestHeaders"},
 	{"P25", "internal/exec/action/request.go", `		if changesPath(filled) {`, `		if false {`, "./internal/exec/action", "TestAddress"},
@@ -112,8 +110,8 @@ var removals = []removal{
 	{"P63", "internal/exec/sandbox/bubblewrap_linux.go", `a = append(a, "--ro-bind", source, m.To)
 		p.ReadOnly`, `a = append(a, "--bind", source, m.To)
 		p.ReadWrite`, "./internal/exec/sandbox", "TestNothingElseIsWritable"},
-	{"P63", "internal/exec/sandbox/shim/restrict_linux.go", `	if err := filter(); err != nil {`, `	if err := error(nil); err != nil {`, "./internal/exec/sandbox", "TestSyscalls"},
-	{"P64", "internal/exec/sandbox/bubblewrap_linux.go", `"--size", strconv.FormatInt(s.disk, 10), "--tmpfs"`, `"--tmpfs"`, "./internal/exec/sandbox", "TestDiskFill"},
+	{"P63", "internal/exec/sandbox/shim/restrict_linux.go", `	if err := filter(p); err != nil {`, `	if err := error(nil); err != nil {`, "./internal/exec/sandbox", "TestSyscalls"},
+	{"P64", "internal/exec/sandbox/bubblewrap_linux.go", `memoryDisk := strconv.FormatInt(s.disk, 10)`, `memoryDisk := strconv.FormatInt(s.disk*100, 10)`, "./internal/exec/sandbox", "TestDiskFill"},
 	{"P64", "internal/exec/sandbox/cgroup_linux.go", `strconv.FormatInt(b.memory, 10), strconv`, `strconv.FormatInt(b.memory*1000, 10), strconv`, "./internal/exec/sandbox", "TestMemoryHog"},
 	{"P65", "internal/exec/program/program.go", `Tier: b.options.Isolation, Stdin`, `Tier: sandbox.Standard, Stdin`, "./internal/exec/program", "TestNeverLess"},
 	{"P65", "internal/exec/sandbox/check_linux.go", `case report != nil && report.Text != "":`, `case false:`, "./internal/exec/sandbox", "TestFailsClosed"},
@@ -202,8 +200,8 @@ var removals = []removal{
 	{"P96", "internal/gateway/record.go", `	stopped := p.afterResend(o.Refusal)`, `	stopped := o.Refusal`, "./internal/gateway", "TestResendNotSentLate"},
 	{"P97", "internal/gateway/forward.go", `if stopped := g.guards.request(f, note); stopped != nil {`, `if stopped := g.guards.request(f, note); false {`, "./internal/gateway", "TestForward"},
 	{"P97", "internal/gateway/forward.go", `if !strings.HasSuffix(f.Method, "/list") && f.Method != "resources/unsubscribe" {`, `if false {`, "./internal/gateway", "TestForward"},
-	{"P98", "internal/gateway/egress/proxy.go", `	resp.Body = &meteredBody{resp.Body, p}`, ``, "./internal/gateway/egress", "TestPlainIsBounded"},
-	{"P98", "internal/gateway/egress/proxy.go", `if p.bytes.Add(proxyHeader-head.N-int64(buffered.Buffered())) > proxyBytes {`, `if false {`, "./internal/gateway/egress", "TestPlainIsBounded"},
+	{"P98", "internal/gateway/egress/network.go", `if !l.network.count(int64(read)) {`, `if false {`, "./internal/gateway/egress", "TestTunnelIsBounded"},
+	{"P98", "internal/gateway/egress/proxy.go", `if !n.count(maxRequest - head.N - int64(buffered.Buffered())) {`, `if false {`, "./internal/gateway/egress", "TestProxyCountsHeaders"},
 	{"P99", "internal/cli/ask.go", "	if ctx.Err() != nil {\n		t.interrupted = true", "	if false {\n		t.interrupted = true", "./internal/cli", "TestInterruptedQuestion"},
 	{"P100", "internal/exec/dispatch/intent.go", `n < maxWaiting && bytes+int64(size) <= maxWaitingBytes`, `true`, "./internal/exec/dispatch", "TestWaitingLimit"},
 	{"P101", "internal/store/home/settings.go", `	c.table(whole, settings, nil)`, ``, "./internal/store/home", "TestConfigProblems"},
@@ -278,7 +276,7 @@ var removals = []removal{
 	{"P137", "internal/gateway/intend.go", `if err = g.store.Journal.InForce(tx); err != nil {`, `if err != nil {`, "./internal/gateway", "TestNothingIsSentAfterRotation"},
 	{"P138", "internal/exec/toolserver/server.go", `	s.resubscribe(conn)
 `, ``, "./internal/exec/toolserver", "TestWatchedAgain"},
-	{"P98", "internal/gateway/egress/proxyswap.go", `if c.proxy.bytes.Add(int64(n)) > proxyBytes {`, `if false {`, "./internal/gateway/egress", "TestSwapHeadsAreBounded"},
+	{"P98", "internal/gateway/egress/proxyswap.go", `if !c.link.network.count(int64(n)) {`, `if false {`, "./internal/gateway/egress", "TestSwapHeadsAreBounded"},
 	{"P69", "internal/serve/login/login.go", `	return Host(net.JoinHostPort(host, port))`, "	_ = port\n\treturn bare(host), nil", "./internal/serve/login", "TestLoopbackWithoutPort"},
 	{"P03", "internal/supply/skill/tools.go", `case almostSection(line):`, `case false:`, "./internal/supply/skill", "TestAlmostTools"},
 	{"P42", "internal/supply/unzip/unzip.go", `d.left < 0 {
@@ -335,4 +333,21 @@ var removals = []removal{
 	{"P117", "internal/serve/host/host.go", `		return g.Redact(r)
 `, `		return r
 `, "./internal/serve/host", "TestFailureIsRedacted"},
+	{"P151", "internal/exec/sandbox/bubblewrap_linux.go", `range s.programs.folders {`, `range append(s.programs.folders, "/usr/sbin") {`, "./internal/exec/sandbox", "TestNoOtherProgram"},
+	{"P151", "internal/exec/sandbox/programs_linux.go", `p.covered = append(p.covered, programsIn(at)...)`, `_ = programsIn`, "./internal/exec/sandbox", "TestNoOtherProgram"},
+	{"P151", "internal/exec/sandbox/programs_linux.go", `p.hidden = append(p.hidden, dir)`, `_ = dir`, "./internal/exec/sandbox", "TestNoOtherProgram"},
+	{"P151", "internal/exec/sandbox/supervisor/supervisor_linux.go", `notify.fail(c, unix.EACCES)`, `notify.resume(c)`, "./internal/exec/sandbox", "TestHostile"},
+	{"P152", "internal/exec/sandbox/shim/restrict_linux.go", `handled &^= ll.AccessFSExecute`, `handled &^= 0`, "./internal/exec/sandbox", "TestSwappedPath"},
+	{"P152", "internal/exec/sandbox/supervisor/supervisor_linux.go", `if s.listed(path) {`, `if len(s.Programs) > 0 {`, "./internal/exec/sandbox", "TestListedPrograms"},
+	{"P153", "internal/exec/sandbox/shim/restrict_linux.go", `Attr_set: unix.MOUNT_ATTR_NOEXEC}`, `Attr_set: unix.MOUNT_ATTR_NOSUID}`, "./internal/exec/sandbox", "TestWrittenCodeIsNotExecuted"},
+	{"P153", "internal/exec/sandbox/shim/filter_linux.go", `Val: unix.MFD_NOEXEC_SEAL, SkipTrue: 1}, enosys, allow,`, `Val: unix.MFD_NOEXEC_SEAL, SkipTrue: 1}, allow, allow,`, "./internal/exec/sandbox", "TestWrittenCodeIsNotExecuted"},
+	{"P154", "internal/exec/sandbox/bubblewrap_linux.go", `a = append(a, "--size", memoryDisk, "--tmpfs", "/tmp")`, `a = append(a, "--bind", "/tmp", "/tmp")`, "./internal/test/adversary", "TestConfinedServer"},
+	{"P154", "internal/exec/sandbox/bubblewrap_linux.go", `a, seals = append(a, "--tmpfs", m.To), append(seals, "--remount-ro", m.To)`, `_ = seals`, "./internal/exec/sandbox", "TestHostile"},
+	{"P155", "internal/gateway/egress/network.go", `if l.host, err = p.judge(l.host, l.port); err != nil {`, `if err != nil {`, "./internal/exec/sandbox", "TestHostile"},
+	{"P155", "internal/exec/sandbox/bubblewrap_linux.go", `bwrap, "--unshare-all", "--unshare-user",`, `bwrap, "--unshare-all", "--share-net", "--unshare-user",`, "./internal/exec/sandbox", "TestHostile"},
+	{"P156", "internal/exec/sandbox/shim/restrict_linux.go", `{unix.RLIMIT_NPROC, cmp.Or(p.Processes, unix.RLIM_INFINITY)},`, ``, "./internal/exec/sandbox", "TestLimitsWithoutCgroups"},
+	{"P156", "internal/exec/sandbox/prepare_linux.go", `plan.Memory = uint64(r.shape.bounds.memory)`, `plan.Memory = 0`, "./internal/exec/sandbox", "TestLimitsWithoutCgroups"},
+	{"P156", "internal/exec/sandbox/run_linux.go", `r.tooLarge("disk")`, `_ = folder`, "./internal/exec/sandbox", "TestPrivateFolderIsBounded"},
+	{"P156", "internal/exec/sandbox/run_linux.go", `size > shape.disk {`, `size < 0 {`, "./internal/exec/sandbox", "TestPrivateFolderIsBounded"},
+	{"P157", "internal/exec/sandbox/run_linux.go", "\t\t\tr.askToExit(s.Grace)\n", ``, "./internal/exec/sandbox", "TestEndsBySIGTERM"},
 }
