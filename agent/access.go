@@ -173,7 +173,7 @@ func (r Right) String() string {
 		text = "start " + r.What
 	}
 	if r.Private {
-		text += " at a private address"
+		text += ", even at a private address"
 	}
 	return text
 }
@@ -276,7 +276,7 @@ func (m mention) hosts() []string {
 			}
 			continue
 		}
-		host, port := splitHost(text)
+		host, port := SplitHost(text)
 		dotted := strings.Contains(host, ".")
 		if port != "" && (dotted || isAddress(host) || LocalHost(host)) ||
 			port == "" && dotted && m.namesHost() && !isAddress(host) {
@@ -315,7 +315,7 @@ func (m mention) namesHost() bool {
 // ParseHost returns the canonical spelling of a host, which is NAME, NAME:PORT, an IP address, or an IP address with a
 // port. It returns "" for other texts.
 func ParseHost(text string) string {
-	host, port := splitHost(text)
+	host, port := SplitHost(text)
 	return joinHost(host, port)
 }
 
@@ -326,9 +326,9 @@ func joinHost(host, port string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// splitHost returns the canonical host and the port in a text. The host is empty if the text is not valid. The port is
-// empty if the text has none.
-func splitHost(text string) (host, port string) {
+// SplitHost returns the canonical host and the port in a text. The host is a name in lower case or an IP address. It is
+// empty if the text is not valid. The port is empty if the text has none.
+func SplitHost(text string) (host, port string) {
 	host = text
 	if h, p, err := net.SplitHostPort(text); err == nil {
 		number, err := strconv.ParseUint(p, 10, 16)
@@ -336,8 +336,8 @@ func splitHost(text string) (host, port string) {
 			return "", ""
 		}
 		host, port = h, strconv.FormatUint(number, 10)
-	} else if h, ok := strings.CutPrefix(text, "["); ok {
-		host = strings.TrimSuffix(h, "]")
+	} else if h, ok := strings.CutSuffix(text, "]"); ok && strings.HasPrefix(h, "[") && strings.Contains(h, ":") {
+		host = h[1:]
 	}
 	if address, err := netip.ParseAddr(host); err == nil && address.Zone() == "" {
 		return address.String(), port
@@ -367,12 +367,16 @@ func isAddress(host string) bool {
 	return err == nil
 }
 
+// sharedAddresses is the range that providers and overlay networks use between the private and the public network
+// (RFC 6598).
+var sharedAddresses = netip.MustParsePrefix("100.64.0.0/10")
+
 // LocalHost reports whether a host, with or without a port, is localhost or an address that is not public.
 func LocalHost(host string) bool {
-	name, _ := splitHost(host)
+	name, _ := SplitHost(host)
 	if address, err := netip.ParseAddr(name); err == nil {
 		address = address.Unmap()
-		return !address.IsGlobalUnicast() || address.IsPrivate()
+		return !address.IsGlobalUnicast() || address.IsPrivate() || sharedAddresses.Contains(address)
 	}
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }

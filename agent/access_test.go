@@ -71,7 +71,9 @@ func TestAccess(t *testing.T) {
 			{Name: "HOME", Value: "$env:HOME"}, {Name: "PATH", Value: "/opt/bin:/usr/bin"}, {Name: "TMPDIR", Value: "/tmp"},
 		}}), nil, ""},
 		{"secrets are not resolved", classes(agent.Server{Env: []agent.Setting{
-			{Name: "DIR", Value: "$env:DIR"}, {Name: "SUB", Value: "/data/$env:TENANT"}, {Name: "API_HOST", Value: "$env:REGION.example.com"},
+			{Name: "DIR", Value: "$env:DIR"},
+			{Name: "SUB", Value: "/data/$env:TENANT"},
+			{Name: "API_HOST", Value: "$env:REGION.example.com"},
 			{Name: "DB", Value: "postgres://$env:DB_USER:$env:DB_PASSWORD@db.example.com/x"},
 		}}, agent.Network), nil, "connect to db.example.com"},
 	}

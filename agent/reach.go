@@ -122,7 +122,7 @@ func (r *Reach) server(a *Agent, s *Server) {
 			case right.Kind == CanConnect && right.What == Any:
 				r.anyHost(by + " names no host, so it can connect to any public host")
 			case right.Kind == CanConnect:
-				host, _ := splitHost(right.What)
+				host, _ := SplitHost(right.What)
 				r.host(host, by)
 			}
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/allowance"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -76,6 +77,11 @@ func (t *terminal) canonical(rights agent.Access) (agent.Access, error) {
 			problems = append(problems, fmt.Sprintf("%s %s: %v", toolserver.FlagOf[r.Kind], diag.Quote(rights[i].What), err))
 		}
 		list = list.With(agent.Access{r})
+		// A link is shown to the server only if the server also has the right to the file behind it.
+		if real, err := filepath.EvalSymlinks(r.What); err == nil && (r.Kind == agent.CanRead || r.Kind == agent.CanWrite) {
+			r.What = real
+			list = list.With(agent.Access{r})
+		}
 	}
 	if len(problems) > 0 {
 		return nil, usage("see: ambit allow --help", "nothing was changed; %s", strings.Join(problems, "; "))
@@ -109,7 +115,7 @@ func (t *terminal) checkRight(r *agent.Right) (err error) {
 			return errors.New("each private host must be named")
 		}
 		if r.What != agent.Any {
-			r.What, err = egress.Destination(r.What, r.Private)
+			r.What, err = egress.ParseDestination(r.What, r.Private)
 		}
 		return err
 	case agent.CanExecute:
@@ -134,9 +140,9 @@ func (t *terminal) checkRight(r *agent.Right) (err error) {
 	switch {
 	case real == filepath.Dir(real):
 		return errors.New("the whole file system cannot be allowed; name the folders that the server needs")
-	case slices.ContainsFunc(neverShown, func(dir string) bool { return within(real, dir) }):
+	case slices.ContainsFunc(neverShown, func(dir string) bool { return sandbox.Inside(real, dir) }):
 		return errors.New("a sandbox has its own " + strings.Join(neverShown, ", "))
-	case within(real, kept):
+	case sandbox.Inside(real, kept):
 		return errors.New("ambit's own files stay hidden from servers")
 	}
 	return nil
@@ -145,9 +151,8 @@ func (t *terminal) checkRight(r *agent.Right) (err error) {
 // toolServer is a tool server whose access a command shows or changes.
 type toolServer struct {
 	allowance.Holder
-	agent  *agent.Agent
+	rights host.Rights
 	server *agent.Server // nil if the agent has no such server
-	folder string        // the folder of the manifest
 	// command is the command that lists the access of the server.
 	command string
 }
@@ -162,21 +167,21 @@ func (t *terminal) toolServer(ctx context.Context, path, alias string) (*toolSer
 	if err != nil {
 		return nil, err
 	}
-	a := resolved.Agent()
 	s := &toolServer{
-		Holder: allowance.Holder{Agent: registeredName(t.home, m), ID: a.ID, Server: alias},
-		agent:  a, server: a.Server(alias), folder: filepath.Dir(m.Path),
+		rights: t.rights(m, resolved.Agent()), server: resolved.Agent().Server(alias),
 		command: "ambit allow " + diag.ShellWord(path) + " " + diag.ShellWord(alias),
 	}
-	if s.server != nil {
-		s.Holder = host.Holder(s.Agent, a, s.server)
+	if s.server == nil {
+		s.Holder = allowance.Holder{Agent: s.rights.Name, ID: s.rights.Agent.ID, Server: alias}
+	} else {
+		s.Holder = s.rights.Holder(s.server)
 	}
 	return s, nil
 }
 
 // local returns an error if the server does not run on this machine.
 func (s *toolServer) local() error {
-	aliases := each(s.agent.Servers, func(s agent.Server) string { return s.Alias })
+	aliases := each(s.rights.Agent.Servers, func(s agent.Server) string { return s.Alias })
 	switch {
 	case s.server == nil && len(aliases) == 0:
 		return no("", "%s has no tool servers", diag.Quote(s.Agent))
@@ -288,7 +293,7 @@ func (t *terminal) showAccess(ctx context.Context, s *toolServer, storeURL strin
 	if b != nil {
 		defer b.Close()
 	}
-	access, list, err := host.ServerAccess(ctx, b, s.Agent, s.agent, s.server, s.folder)
+	access, list, err := s.rights.Of(ctx, b, s.server)
 	if err != nil {
 		return err
 	}
@@ -330,7 +335,7 @@ func (t *terminal) printAccess(doc accessDocument) {
 }
 
 func (t *terminal) rightRow(r agent.Right) []string {
-	return []string{diag.Printable(allowance.Text(r)), t.paint(dim, diag.Printable(r.Reason))}
+	return []string{diag.Printable(r.String()), t.paint(dim, diag.Printable(r.Reason))}
 }
 
 func (t *terminal) allow(ctx context.Context, s *toolServer, storeURL string, rights agent.Access, yes bool) error {
@@ -338,13 +343,12 @@ func (t *terminal) allow(ctx context.Context, s *toolServer, storeURL string, ri
 		return err
 	}
 	return t.withSharedStore(ctx, storeURL, func(b *store.Store) error {
-		before, list, err := host.ServerAccess(ctx, b, s.Agent, s.agent, s.server, s.folder)
+		before, list, err := s.rights.Of(ctx, b, s.server)
 		if err != nil {
 			return err
 		}
-		by := identity.LocalName()
 		added := each(rights, func(r agent.Right) *allowance.Allowance {
-			return &allowance.Allowance{Holder: s.Holder, Right: r, By: by, At: time.Now()}
+			return &allowance.Allowance{Holder: s.Holder, Right: r, By: identity.LocalName(), At: time.Now()}
 		})
 		doc, err := t.accessDocument(s, before, before.With(allowance.Access(added)), list)
 		if err != nil {
@@ -377,10 +381,7 @@ func (t *terminal) allow(ctx context.Context, s *toolServer, storeURL string, ri
 				return no("to allow it without a question, add --yes", "nothing was allowed")
 			}
 		}
-		if err := allowance.Of(b).Allow(ctx, s.Holder, doc.Added, by); err != nil {
-			if errors.Is(err, allowance.ErrTooMany) {
-				return no("to remove rights, run: ambit disallow", "nothing was allowed: %w", err)
-			}
+		if err := addRights(ctx, b, s.Holder, doc.Added); err != nil {
 			return err
 		}
 		return t.show(doc, func() {
@@ -389,6 +390,15 @@ func (t *terminal) allow(ctx context.Context, s *toolServer, storeURL string, ri
 			t.appliesLater(ctx)
 		})
 	})
+}
+
+// addRights stores rights that a person has accepted.
+func addRights(ctx context.Context, b *store.Store, h allowance.Holder, rights agent.Access) error {
+	err := allowance.Of(b).Allow(ctx, h, rights, identity.LocalName())
+	if errors.Is(err, allowance.ErrTooMany) {
+		return no("to remove rights, run: ambit disallow", "nothing was allowed for server %s: %w", diag.Quote(h.Server), err)
+	}
+	return err
 }
 
 // appliesLater says when a changed access takes effect.
@@ -420,7 +430,7 @@ func (t *terminal) disallow(ctx context.Context, s *toolServer, storeURL string,
 		doc := map[string]any{"agent": s.Agent, "server": s.Server, "removed": notNil(removed)}
 		return t.show(doc, func() {
 			for _, r := range removed {
-				t.printf("%s %s\n", t.paint(green, "removed:"), diag.Printable(allowance.Text(r)))
+				t.printf("%s %s\n", t.paint(green, "removed:"), diag.Printable(r.String()))
 			}
 			if len(removed) == 0 {
 				t.notef("nothing has changed, because no rights were added for server %s", diag.Printable(s.Server))

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/agent"
-	"github.com/ambit-run/ambit/internal/exec/allowance"
 	"github.com/ambit-run/ambit/internal/serve/host"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/manifest"
@@ -21,12 +20,12 @@ func TestProposals(t *testing.T) {
 	term.json, term.home = true, home.At(t.TempDir())
 	data := t.TempDir()
 	s := &toolServer{
-		Holder: allowance.Holder{Agent: "desk", ID: "matrix://agent/desk", Server: "fs"},
-		agent:  &agent.Agent{ID: "matrix://agent/desk"},
+		rights: host.Rights{Agent: &agent.Agent{ID: "matrix://agent/desk"}, Name: "desk"},
 		server: &agent.Server{Alias: "fs", Transport: agent.Stdio, Proposed: agent.Access{
 			{Kind: agent.CanRead, What: data, Reason: "it reads notes"}, {Kind: agent.CanConnect, What: "API.example.com"},
 		}},
 	}
+	s.Holder = s.rights.Holder(s.server)
 	listed := func(access, proposed int) {
 		t.Helper()
 		if err := term.flush(); err != nil { // the output of an earlier call

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -145,22 +144,22 @@ func (t *terminal) learnWith(
 	if err != nil {
 		return err
 	}
-	granted := host.Granted(a, o.Name, o.Rules.Policy)
-	for i := range granted.Servers {
-		s := &granted.Servers[i]
+	rights := t.rights(m, a)
+	for i := range a.Servers {
+		s := &a.Servers[i]
 		if s.Transport != agent.Stdio {
 			continue
 		}
-		access, _, err := host.ServerAccess(ctx, b, o.Name, granted, s, filepath.Dir(m.Path))
+		access, _, err := rights.Of(ctx, b, s)
 		if err != nil {
 			return err
 		}
-		uses, complete := recorder.Uses(s.Alias)
+		used, complete := recorder.Used(s.Alias)
 		if !complete {
 			t.warnf("%s used more than ambit can record", diag.Printable(s.Alias))
 		}
 		server := learnedServer{
-			Server: s.Alias, Used: len(uses), Proposed: agent.Access{}, Commands: []string{}, holder: host.Holder(o.Name, a, s),
+			Server: s.Alias, Used: used, Proposed: agent.Access{}, Commands: []string{}, holder: rights.Holder(s),
 		}
 		for _, r := range recorder.Propose(s.Alias, access, home, t.home.Dir()) {
 			if t.checkRight(&r) == nil {
@@ -232,7 +231,7 @@ func (t *terminal) acceptLearned(ctx context.Context, b *store.Store, doc *learn
 		t.printf("%s %s  %s\n", t.paint(bold, diag.Printable(doc.Agent)), t.paint(bold, diag.Printable(s.Server)),
 			t.paint(dim, "used "+count(s.Used, "thing")))
 		t.table("  ", each(s.Proposed, func(r agent.Right) []string {
-			return []string{t.paint(green, "+"), diag.Printable(allowance.Text(r))}
+			return []string{t.paint(green, "+"), diag.Printable(r.String())}
 		}))
 	}
 	if proposals == 0 {
@@ -253,7 +252,7 @@ func (t *terminal) acceptLearned(ctx context.Context, b *store.Store, doc *learn
 		}
 	}
 	for _, s := range doc.Servers {
-		if err := allowance.Of(b).Allow(ctx, s.holder, s.Proposed, identity.LocalName()); err != nil {
+		if err := addRights(ctx, b, s.holder, s.Proposed); err != nil {
 			return err
 		}
 	}

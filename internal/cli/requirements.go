@@ -70,7 +70,7 @@ func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet
 	n := needSet{required: []needReport{}, optional: []needReport{}, agent: a, reach: a.Reach(), watch: daemon.Warnings(a)}
 	resolved, err := t.resolve(ctx, m)
 	if err != nil || resolved.Resolver == nil {
-		return n, errors.Join(err, t.addAccess(ctx, &n, a, m))
+		return n, errors.Join(err, t.addAccess(ctx, &n, t.rights(m, a)))
 	}
 	found := resolved.Found()
 	scopes, err := policy.ReadScopes(t.home.Config())
@@ -78,9 +78,10 @@ func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet
 		return n, no("fix the file named in the message", "%w", err)
 	}
 	c, me := resolved.Resolver.Catalog, identity.LocalName()
-	name, rules := registeredName(t.home, m), t.rules(t.home)
+	rights := t.rights(m, resolved.Agent())
+	name, rules := rights.Name, t.rules(t.home)
 	gw := gateway.New(resolved.Agent(), gateway.Options{Name: name, Rules: gate.Rules{Policy: rules}})
-	if err := t.addAccess(ctx, &n, host.Granted(resolved.Agent(), name, rules), m); err != nil {
+	if err := t.addAccess(ctx, &n, rights); err != nil {
 		return n, err
 	}
 	n.addServers(found, func(of *agent.Tool) bool {
@@ -119,9 +120,15 @@ func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet
 	return n, nil
 }
 
-// addAccess adds what each server of granted can use: what the manifest implies, and what the owner allowed. The tools
-// in granted decide whether a server can write, connect or start programs.
-func (t *terminal) addAccess(ctx context.Context, n *needSet, granted *agent.Agent, m *manifest.Manifest) error {
+// rights returns what determines the access of an agent's servers. The agent is the resolved agent of the manifest.
+func (t *terminal) rights(m *manifest.Manifest, a *agent.Agent) host.Rights {
+	return host.Rights{
+		Agent: a, Name: registeredName(t.home, m), Folder: filepath.Dir(m.Path), Policy: t.rules(t.home),
+	}
+}
+
+// addAccess adds what each server can use: what the manifest implies, and what the owner allowed.
+func (t *terminal) addAccess(ctx context.Context, n *needSet, rights host.Rights) error {
 	b, err := t.existingStore(ctx, "")
 	if err != nil {
 		return err
@@ -129,11 +136,11 @@ func (t *terminal) addAccess(ctx context.Context, n *needSet, granted *agent.Age
 	if b != nil {
 		defer b.Close()
 	}
-	for i := range granted.Servers {
-		s := &granted.Servers[i]
-		access := host.Implied(granted, s, filepath.Dir(m.Path))
+	for i := range rights.Agent.Servers {
+		s := &rights.Agent.Servers[i]
+		access := rights.Implied(s)
 		if b != nil {
-			list, err := allowance.Of(b).List(ctx, host.Holder(registeredName(t.home, m), granted, s))
+			list, err := allowance.Of(b).List(ctx, rights.Holder(s))
 			if err != nil {
 				return err
 			}

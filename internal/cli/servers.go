@@ -75,21 +75,21 @@ func (t *terminal) confine(
 	if b != nil {
 		defer b.Close()
 	}
-	granted := host.Granted(a, name, t.rules(o.Home))
-	rights := map[string]agent.Access{}
-	for i := range granted.Servers {
-		s := &granted.Servers[i]
-		access, list, err := host.ServerAccess(ctx, b, name, granted, s, o.Folder)
+	rights := host.Rights{Agent: a, Name: name, Folder: o.Folder, Policy: t.rules(o.Home)}
+	access := map[string]agent.Access{}
+	for i := range a.Servers {
+		s := &a.Servers[i]
+		of, list, err := rights.Of(ctx, b, s)
 		if err != nil {
 			return err
 		}
 		for _, w := range allowance.Warnings(list) {
 			t.warnf("%s: %s", diag.Printable(s.Alias), w)
 		}
-		rights[s.Alias] = access
+		access[s.Alias] = of
 	}
 	o.Confine.Unconfined = unconfined
-	o.Confine.Access = func(s *agent.Server) agent.Access { return rights[s.Alias] }
+	o.Confine.Access = func(s *agent.Server) agent.Access { return access[s.Alias] }
 	return nil
 }
 

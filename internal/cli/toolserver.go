@@ -55,16 +55,10 @@ func workFolder(work string, h home.Home) (string, error) {
 	if real, err := filepath.EvalSymlinks(kept); err == nil {
 		kept = real
 	}
-	if within(kept, dir) || within(dir, kept) {
+	if sandbox.Inside(kept, dir) || sandbox.Inside(dir, kept) {
 		return "", usage("choose another folder", "%s overlaps the folder in which ambit stores its keys and state", work)
 	}
 	return dir, nil
-}
-
-// within reports whether the path is the folder itself or lies inside the folder.
-func within(path, dir string) bool {
-	rel, err := filepath.Rel(dir, path)
-	return err == nil && filepath.IsLocal(rel)
 }
 
 // unclosed is a writer whose Close method does nothing, because the terminal still uses the writer after Close.

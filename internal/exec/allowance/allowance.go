@@ -90,27 +90,10 @@ func Warnings(list []*Allowance) (warnings []string) {
 		if a.Changed {
 			warnings = append(warnings, fmt.Sprintf("the allowance to %s was modified in the store, or was signed by another "+
 				"ambit installation, and has no effect; to remove it, run: ambit disallow %s %s --all",
-				Text(a.Right), diag.ShellWord(a.Agent), diag.ShellWord(a.Server)))
+				a.Right, diag.ShellWord(a.Agent), diag.ShellWord(a.Server)))
 		}
 	}
 	return warnings
-}
-
-// Text describes what a right allows, such as "write /data".
-func Text(r agent.Right) string {
-	switch {
-	case r.Kind == agent.CanConnect && r.What == agent.Any:
-		return "connect to any public host"
-	case r.Kind == agent.CanConnect && r.Private:
-		return "connect to " + r.What + ", even at a private address"
-	case r.Kind == agent.CanConnect:
-		return "connect to " + r.What
-	case r.Kind == agent.CanExecute && r.What == agent.Any:
-		return "start any program"
-	case r.Kind == agent.CanExecute:
-		return "start " + r.What
-	}
-	return string(r.Kind) + " " + r.What
 }
 
 // Allowances reads and changes the allowances in one store.
@@ -292,7 +275,7 @@ func (s *Allowances) record(tx state.Tx, verb, by string, at time.Time, h Holder
 func texts(rights agent.Access) string {
 	var list []string
 	for _, r := range rights {
-		list = append(list, Text(r))
+		list = append(list, r.String())
 	}
 	return strings.Join(list, "; ")
 }

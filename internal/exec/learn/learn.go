@@ -10,11 +10,9 @@ package learn
 
 import (
 	"cmp"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/ambit-run/ambit/agent"
@@ -29,8 +27,13 @@ const maxUses = 1 << 16
 // Recorder collects what servers use. The zero value is ready.
 type Recorder struct {
 	mu      sync.Mutex
-	servers map[string]map[agent.Right]bool // for each server and use, whether the sandbox had the file
-	full    bool
+	servers map[string]*record
+}
+
+// record is what one server tried to use.
+type record struct {
+	uses map[agent.Right]bool // for each use, whether the sandbox had the file
+	full bool                 // the server used more than maxUses things
 }
 
 // Use records that a server tried to use something. A path is a path inside the server's sandbox, and found reports
@@ -38,31 +41,31 @@ type Recorder struct {
 func (r *Recorder) Use(alias string, use agent.Right, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.servers == nil {
-		r.servers = map[string]map[agent.Right]bool{}
-	}
 	of := r.servers[alias]
 	if of == nil {
-		of = map[agent.Right]bool{}
+		if r.servers == nil {
+			r.servers = map[string]*record{}
+		}
+		of = &record{uses: map[agent.Right]bool{}}
 		r.servers[alias] = of
 	}
-	if _, known := of[use]; !known && len(of) >= maxUses {
-		r.full = true
+	if _, known := of.uses[use]; !known && len(of.uses) >= maxUses {
+		of.full = true
 		return
 	}
-	of[use] = of[use] || found
+	of.uses[use] = of.uses[use] || found
 }
 
-// Uses returns what a server tried to use, sorted by kind and name. The second result is false if there was more than
-// could be kept.
-func (r *Recorder) Uses(alias string) (uses agent.Access, complete bool) {
+// Used returns the number of different things that a server tried to use. The second result is false if there were more
+// than the recorder keeps.
+func (r *Recorder) Used(alias string) (n int, complete bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(r.servers[alias]), compare), !r.full
-}
-
-func compare(a, b agent.Right) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.What, b.What))
+	of := r.servers[alias]
+	if of == nil {
+		return 0, true
+	}
+	return len(of.uses), !of.full
 }
 
 // Propose returns the rights that a server lacks for what it tried to use. It proposes only what exists on this machine.
@@ -71,11 +74,16 @@ func compare(a, b agent.Right) int {
 func (r *Recorder) Propose(alias string, access agent.Access, home, hidden string) agent.Access {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var lacking agent.Access
-	for use, found := range r.servers[alias] {
+	of := r.servers[alias]
+	if of == nil {
+		return nil
+	}
+	lacking := rights{}
+	for use, found := range of.uses {
 		switch use.Kind {
 		case agent.CanRead, agent.CanWrite:
-			if use = onMachine(use, home); use.What == "" || inside(use.What, hidden) || found && use.Kind == agent.CanRead {
+			use = onMachine(use, home)
+			if use.What == "" || sandbox.Inside(use.What, hidden) || found && use.Kind == agent.CanRead {
 				continue
 			}
 		case agent.CanExecute:
@@ -87,10 +95,10 @@ func (r *Recorder) Propose(alias string, access agent.Access, home, hidden strin
 			}
 		}
 		if !access.Allows(use) {
-			lacking = lacking.With(agent.Access{use})
+			lacking[use] = true
 		}
 	}
-	return widest(folders(lacking))
+	return lacking.folders().widest()
 }
 
 // ownVersions lists folders whose files are never proposed for reading or writing. The sandbox has its own version of
@@ -107,7 +115,7 @@ func onMachine(use agent.Right, home string) agent.Right {
 			return use // the private home is for writing
 		}
 		path = filepath.Join(home, rel)
-	} else if slices.ContainsFunc(ownVersions, func(dir string) bool { return inside(path, dir) }) {
+	} else if slices.ContainsFunc(ownVersions, func(dir string) bool { return sandbox.Inside(path, dir) }) {
 		return use
 	}
 	if _, err := os.Stat(path); err == nil {
@@ -125,37 +133,63 @@ func onMachine(use agent.Right, home string) agent.Right {
 // proposed.
 const manyFiles = 4
 
+// rights is a set of rights without reasons.
+type rights map[agent.Right]bool
+
 // folders replaces the right to write a file with the right to write its folder, because programs often replace a file
 // with a new one. It replaces rights to read many files in one folder with the right to read the folder. It never
 // chooses a folder that [toolserver.TooWide] reports.
-func folders(rights agent.Access) (out agent.Access) {
+func (s rights) folders() rights {
 	files := map[string]int{}
-	for _, r := range rights {
+	for r := range s {
 		if r.Kind == agent.CanRead {
 			files[filepath.Dir(r.What)]++
 		}
 	}
-	for _, r := range rights {
+	out := rights{}
+	for r := range s {
 		dir := filepath.Dir(r.What)
 		isFile := (r.Kind == agent.CanRead || r.Kind == agent.CanWrite) && !isFolder(r.What) && !toolserver.TooWide(dir)
 		if isFile && (r.Kind == agent.CanWrite || files[dir] >= manyFiles) {
 			r.What = dir
 		}
-		out = out.With(agent.Access{r})
+		out[r] = true
 	}
 	return out
 }
 
-// widest removes the rights that another right contains.
-func widest(rights agent.Access) (out agent.Access) {
-	for i, r := range rights {
-		others := slices.Concat(rights[:i], rights[i+1:])
-		if !others.Allows(r) {
-			out = append(out, r)
+// widest returns the rights that no other right contains, sorted by kind and name.
+func (s rights) widest() (list agent.Access) {
+	for r := range s {
+		if !s.contains(r) {
+			list = append(list, r)
 		}
 	}
-	slices.SortFunc(out, compare)
-	return out
+	slices.SortFunc(list, func(a, b agent.Right) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.What, b.What))
+	})
+	return list
+}
+
+// contains reports whether another right in the set contains the right to a path.
+func (s rights) contains(r agent.Right) bool {
+	has := func(kind agent.RightKind, path string) bool { return s[agent.Right{Kind: kind, What: path}] }
+	switch r.Kind {
+	case agent.CanRead:
+		if has(agent.CanWrite, r.What) {
+			return true
+		}
+	case agent.CanWrite:
+	default:
+		return false
+	}
+	for dir := r.What; dir != filepath.Dir(dir); {
+		dir = filepath.Dir(dir)
+		if has(agent.CanWrite, dir) || r.Kind == agent.CanRead && has(agent.CanRead, dir) {
+			return true
+		}
+	}
+	return false
 }
 
 func isFolder(path string) bool {
@@ -166,8 +200,4 @@ func isFolder(path string) bool {
 func executable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
-}
-
-func inside(path, folder string) bool {
-	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }

@@ -86,18 +86,18 @@ func TestPropose(t *testing.T) {
 	}
 }
 
-// TestRecorderIsBounded checks that a server cannot fill the memory with names, and that Uses says so.
+// TestRecorderIsBounded checks that a server cannot fill the memory with names, and that Used says so.
 func TestRecorderIsBounded(t *testing.T) {
 	var r Recorder
 	for i := range maxUses {
 		r.Use("s", read("/"+strconv.Itoa(i)), false)
 	}
-	if _, complete := r.Uses("s"); !complete {
+	if _, complete := r.Used("s"); !complete {
 		t.Fatalf("incomplete after %d uses", maxUses)
 	}
 	r.Use("s", read("/one-more"), false)
 	r.Use("s", read("/1"), true)
-	if uses, complete := r.Uses("s"); len(uses) != maxUses || complete {
-		t.Errorf("got %d uses, complete %t; want %d and false", len(uses), complete, maxUses)
+	if n, complete := r.Used("s"); n != maxUses || complete {
+		t.Errorf("got %d uses, complete %t; want %d and false", n, complete, maxUses)
 	}
 }

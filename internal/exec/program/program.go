@@ -311,7 +311,7 @@ func (b *binding) findEntry(s *sandbox.Spec) *call.Refusal {
 		f.Hint = "build the program first, or correct its path in the manifest; the path is relative to the manifest"
 		return f
 	}
-	inside := within(folder, entry)
+	inside := sandbox.Inside(entry, folder)
 	if !inside && !filepath.IsAbs(p.Entry) {
 		return failed(NotStarted, "the entry %s is outside the manifest's folder", diag.Quote(p.Entry))
 	}
@@ -320,7 +320,7 @@ func (b *binding) findEntry(s *sandbox.Spec) *call.Refusal {
 	case filepath.Base(b.options.Manifest) != "agent.toml": // the folder may contain several manifests
 		folder = filepath.Dir(entry)
 		inside = true
-	case !inside && !within("/usr", entry):
+	case !inside && !sandbox.Inside(entry, "/usr"):
 		if f := b.checkVisible(filepath.Dir(entry)); f != nil {
 			return f
 		}
@@ -335,7 +335,7 @@ func (b *binding) findEntry(s *sandbox.Spec) *call.Refusal {
 	case inside:
 		top = folder
 		seen = agentDir + strings.TrimPrefix(entry, strings.TrimSuffix(folder, "/"))
-	case !within("/usr", entry):
+	case !sandbox.Inside(entry, "/usr"):
 		seen = filepath.Join(entryDir, filepath.Base(entry))
 	}
 	if f := b.checkReadable(entry, top); f != nil {
@@ -367,7 +367,7 @@ func (b *binding) checkVisible(folder string) *call.Refusal {
 	}
 	for i, path := range append(whole, private...) {
 		path, err := resolved(path)
-		if err == nil && (within(folder, path) || i >= len(whole) && within(path, folder)) {
+		if err == nil && (sandbox.Inside(path, folder) || i >= len(whole) && sandbox.Inside(folder, path)) {
 			return f
 		}
 	}
@@ -389,7 +389,7 @@ func (b *binding) checkReadable(entry, top string) *call.Refusal {
 	if b.agent.Program.Runtime == agent.RustBin {
 		need = 0o001
 	}
-	for path := entry; within(top, path); path = filepath.Dir(path) {
+	for path := entry; sandbox.Inside(path, top); path = filepath.Dir(path) {
 		if info, err := os.Stat(path); err == nil && info.Mode()&need == 0 {
 			f := failed(NotStarted, "%s is readable only by its owner, but the program runs as another user", what)
 			f.Hint = "to make the program's folder readable, run: chmod -R o+rX FOLDER; " +
@@ -407,10 +407,4 @@ func resolved(path string) (string, error) {
 		return "", err
 	}
 	return filepath.EvalSymlinks(path)
-}
-
-// within reports whether a path is the given folder or inside it.
-func within(folder, path string) bool {
-	rel, err := filepath.Rel(folder, path)
-	return err == nil && filepath.IsLocal(rel)
 }

@@ -221,15 +221,18 @@ var commands = []struct {
 	{"curl https", "secure", []string{"curl", "-sS", "--cacert", "/ca.pem", "https://HOST:PORT/"}, "hello", "curl: (7)"},
 	{"curl -4", "plain", []string{"curl", "-sS4", "http://HOST:PORT/"}, "hello", "curl: (7)"},
 	{
-		"psql", "postgres", []string{"PSQL", "-XAtc", "select 1", "postgres://ambit@HOST:PORT/postgres"},
+		"psql", "postgres",
+		[]string{"PSQL", "-XAtc", "select 1", "postgres://ambit@HOST:PORT/postgres"},
 		"hello", "Connection refused",
 	},
 	{
-		"redis-cli", "redis", []string{"redis-cli", "-h", "HOST", "-p", "PORT", "ECHO", "hello"},
+		"redis-cli", "redis",
+		[]string{"redis-cli", "-h", "HOST", "-p", "PORT", "ECHO", "hello"},
 		"hello", "Connection refused",
 	},
 	{
-		"ssh", "ssh", []string{"ssh", "-F", "none", "-v", "-o", "BatchMode=yes", "-p", "PORT", "HOST"},
+		"ssh", "ssh",
+		[]string{"ssh", "-F", "none", "-v", "-o", "BatchMode=yes", "-p", "PORT", "HOST"},
 		"remote software version hello", "Connection refused",
 	},
 }

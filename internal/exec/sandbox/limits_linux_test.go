@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -138,5 +139,28 @@ os._exit(0)
 	}
 	if got := run("bytearray(100 << 20); print('held')"); got != "held" {
 		t.Errorf("100 MB were %s, want held", got)
+	}
+}
+
+// A folder that cannot be measured with bounded work counts as too large.
+func TestFolderSize(t *testing.T) {
+	dir := t.TempDir()
+	if got := folderSize(filepath.Join(dir, "none")); got != 0 {
+		t.Errorf("a missing folder has %d bytes", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if got := folderSize(dir); got < 1<<20 || got > 1<<21 {
+		t.Errorf("a folder with 1 MiB and a link has %d bytes", got)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", maxLevels+2)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := folderSize(dir); got != math.MaxInt64 {
+		t.Errorf("a folder that is too deep has %d bytes", got)
 	}
 }

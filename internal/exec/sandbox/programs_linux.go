@@ -203,15 +203,11 @@ func (p *programs) outside(path string) string {
 // mountOf returns the mount that contains a path, or nil.
 func (p *programs) mountOf(path string) (in *Mount) {
 	for i, m := range p.mounts {
-		if !m.Hide && within(path, m.To) && (in == nil || len(m.To) >= len(in.To)) {
+		if !m.Hide && Inside(path, m.To) && (in == nil || len(m.To) >= len(in.To)) {
 			in = &p.mounts[i]
 		}
 	}
 	return in
-}
-
-func within(path, folder string) bool {
-	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }
 
 // add adds a program, the programs that it needs to start, and the links that lead to it. A folder stands for all
@@ -254,7 +250,7 @@ func (p *programs) plain(path string) string {
 		return path
 	}
 	if m := p.mountOf(path); m != nil {
-		if !within(dir, m.Source) {
+		if !Inside(dir, m.Source) {
 			return path
 		}
 		dir = m.To + strings.TrimPrefix(dir, m.Source)
@@ -267,7 +263,7 @@ func (p *programs) addFile(path string, info fs.FileInfo, alone bool) error {
 		return nil
 	}
 	p.execute = append(p.execute, path)
-	p.covered = slices.DeleteFunc(slices.Clone(p.covered), func(c string) bool { return within(c, path) })
+	p.covered = slices.DeleteFunc(slices.Clone(p.covered), func(c string) bool { return Inside(c, path) })
 	if alone {
 		p.files = append(p.files, path)
 	}
@@ -293,7 +289,7 @@ func (p *programs) addFile(path string, info fs.FileInfo, alone bool) error {
 // as ~/.nvm/versions/node/v20/bin, also contains other programs.
 func (p *programs) showsAlone(path string) bool {
 	dir := filepath.Dir(path)
-	shown := func(folder string) bool { return within(path, folder) }
+	shown := func(folder string) bool { return Inside(path, folder) }
 	if p.mountOf(path) == nil && (!slices.ContainsFunc(p.folders, shown) || slices.ContainsFunc(p.hidden, shown)) {
 		return true
 	}

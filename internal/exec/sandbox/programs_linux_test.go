@@ -149,7 +149,8 @@ for flags in (0, 1, 0x10):
 print(os.memfd_create('x', 8) > 0)
 `, library},
 		Mounts: []Mount{
-			{Source: dir, To: dir}, {Source: home, To: Home, Write: true, Give: true},
+			{Source: dir, To: dir},
+			{Source: home, To: Home, Write: true, Give: true},
 			{Source: t.TempDir(), To: "/declared with space", Write: true, AsOwner: true},
 		},
 	})

@@ -49,6 +49,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
@@ -269,4 +270,10 @@ func surveyTier(ctx context.Context, name string, t Tier, proofs string) Finding
 	}
 	f.OK, f.Detail = true, fmt.Sprintf("the %s isolation tier works: it blocked all forbidden actions in a test", t)
 	return f
+}
+
+// Inside reports whether a path is the given folder or inside it.
+func Inside(path, folder string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
 }

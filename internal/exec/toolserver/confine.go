@@ -114,7 +114,7 @@ func (s *server) confinedSpec(l *plan, env []string, log func(string)) (spec san
 		return spec, err
 	}
 	if slices.ContainsFunc(spec.Mounts, func(m sandbox.Mount) bool {
-		return inside(own.work, m.To) && !m.Hide
+		return sandbox.Inside(own.work, m.To) && !m.Hide
 	}) {
 		spec.Dir = own.work
 	}
@@ -140,7 +140,7 @@ func (s *server) confinedSpec(l *plan, env []string, log func(string)) (spec san
 func Replaceable(program string, access agent.Access) bool {
 	return slices.ContainsFunc(access.Of(agent.CanWrite), func(r agent.Right) bool {
 		folder := realPath(r.What)
-		return inside(program, r.What) || inside(realPath(program), folder)
+		return sandbox.Inside(program, r.What) || sandbox.Inside(realPath(program), folder)
 	})
 }
 

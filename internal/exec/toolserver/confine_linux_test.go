@@ -284,7 +284,7 @@ func TestConfinedSpec(t *testing.T) {
 		}
 	}
 	for _, m := range got.Mounts {
-		if inside(m.Source, kept) && !m.Hide {
+		if sandbox.Inside(m.Source, kept) && !m.Hide {
 			t.Errorf("ambit's files are mounted: %+v", m)
 		}
 	}

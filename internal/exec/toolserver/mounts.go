@@ -109,13 +109,13 @@ func (s *server) declared(access agent.Access, own, visible string) (paths agent
 		case err != nil:
 			skip(right, "cannot be opened (%v)", err)
 		case real == visible:
-		case inside(real, own):
+		case sandbox.Inside(real, own):
 			skip(right, "belongs to ambit")
 		case real != right.What && !access.Allows(moved):
 			skip(right, "leads to %s through a link; to allow it, run: %s", real,
 				AllowCommand(s.options.Confine.Agent, s.alias, moved))
 		case slices.ContainsFunc(access, func(other agent.Right) bool {
-			below := func(path, folder string) bool { return path != folder && inside(path, folder) }
+			below := func(path, folder string) bool { return path != folder && sandbox.Inside(path, folder) }
 			return other.Kind == agent.CanWrite && (below(right.What, other.What) || below(real, realPath(other.What)))
 		}): // the mount of the other folder shows it, and the server could have replaced it with a link
 		default:
@@ -137,28 +137,22 @@ func protect(m sandbox.Mount, own string, readOnly []string) (mounts []sandbox.M
 		return filepath.Join(m.To, rel)
 	}
 	pin := func(path string) {
-		for dir := filepath.Dir(path); m.Write && dir != m.Source && inside(dir, m.Source); dir = filepath.Dir(dir) {
+		for dir := filepath.Dir(path); m.Write && dir != m.Source && sandbox.Inside(dir, m.Source); dir = filepath.Dir(dir) {
 			mounts = append(mounts, sandbox.Mount{Source: dir, To: at(dir), Write: true, AsOwner: m.AsOwner})
 		}
 	}
-	if own != m.Source && inside(own, m.Source) {
+	if own != m.Source && sandbox.Inside(own, m.Source) {
 		pin(own)
 		mounts = append(mounts, sandbox.Mount{To: at(own), Hide: true})
 	}
 	for _, path := range readOnly {
 		real, err := filepath.EvalSymlinks(path)
-		if path != "" && err == nil && m.Write && real != m.Source && inside(real, m.Source) {
+		if path != "" && err == nil && m.Write && real != m.Source && sandbox.Inside(real, m.Source) {
 			pin(real)
 			mounts = append(mounts, sandbox.Mount{Source: real, To: at(real), AsOwner: m.AsOwner})
 		}
 	}
 	return mounts
-}
-
-// inside reports whether the path is the folder itself or lies inside the folder.
-func inside(path, folder string) bool {
-	rel, err := filepath.Rel(folder, path)
-	return err == nil && filepath.IsLocal(rel)
 }
 
 // systemPrefixes are the folders that every sandbox shows.

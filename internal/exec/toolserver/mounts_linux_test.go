@@ -4,8 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
@@ -36,7 +39,8 @@ func TestProtect(t *testing.T) {
 	}{
 		{"nothing to protect", work, at("elsewhere"), []string{at("other/a.json"), ""}, nil},
 		{
-			"a manifest", work, at("elsewhere"), []string{at("work/agents/deep/a.json")},
+			"a manifest", work, at("elsewhere"),
+			[]string{at("work/agents/deep/a.json")},
 			[]sandbox.Mount{
 				pin("work/agents/deep", "/w/agents/deep"),
 				pin("work/agents", "/w/agents"),
@@ -50,7 +54,9 @@ func TestProtect(t *testing.T) {
 			[]sandbox.Mount{pin("work/home", "/w/home"), {To: "/w/home/.ambit", Hide: true}},
 		},
 		{
-			"ambit's home in a read-only folder", sandbox.Mount{Source: at("work"), To: "/w"}, at("work/home/.ambit"), nil,
+			"ambit's home in a read-only folder",
+			sandbox.Mount{Source: at("work"), To: "/w"},
+			at("work/home/.ambit"), nil,
 			[]sandbox.Mount{{To: "/w/home/.ambit", Hide: true}},
 		},
 	} {
@@ -59,5 +65,86 @@ func TestProtect(t *testing.T) {
 				t.Errorf("got %+v\nwant %+v", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestDeclared checks which declared paths a server sees. A path that leads elsewhere through a link is shown only if
+// the server also has the right to the real path.
+func TestDeclared(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(path string) string { return filepath.Join(dir, path) }
+	for _, folder := range []string{"data/below", "ambit", "elsewhere"} {
+		if err := os.MkdirAll(at(folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(at("elsewhere"), at("link")); err != nil {
+		t.Fatal(err)
+	}
+	read := func(path string) agent.Right { return agent.Right{Kind: agent.CanRead, What: at(path)} }
+	write := func(path string) agent.Right { return agent.Right{Kind: agent.CanWrite, What: at(path)} }
+	for _, tt := range []struct {
+		name   string
+		access agent.Access
+		want   []string
+		log    string
+	}{
+		{"a folder", agent.Access{read("data")}, []string{"data"}, ""},
+		{"a missing file", agent.Access{read("none")}, nil, "does not exist"},
+		{"ambit's own folder", agent.Access{read("ambit")}, nil, "belongs to ambit"},
+		{"a link", agent.Access{read("link")}, nil, "leads to " + at("elsewhere") + " through a link"},
+		{"a link with the right to read", agent.Access{read("link"), read("elsewhere")}, []string{"link", "elsewhere"}, ""},
+		{"a link to write with the right to read", agent.Access{write("link"), read("elsewhere")}, []string{"elsewhere"}, "ambit allow desk one --write"},
+		{"a folder in a folder that it can write", agent.Access{write("data"), read("data/below")}, []string{"data"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var log strings.Builder
+			o := Options{Confine: &Confinement{Agent: "desk"}, Log: func(_, line string) { log.WriteString(line) }}
+			s := newServer("id", Spec{Server: agent.Server{Alias: "one"}}, o)
+			var got []string
+			for _, r := range s.declared(tt.access, at("ambit"), "") {
+				got = append(got, strings.TrimPrefix(r.What, dir+"/"))
+			}
+			if !slices.Equal(got, tt.want) || tt.log == "" != (log.Len() == 0) || !strings.Contains(log.String(), tt.log) {
+				t.Errorf("got %q with the log %q, want %q with %q", got, log.String(), tt.want, tt.log)
+			}
+		})
+	}
+}
+
+// TestReplaceable checks that a program counts as replaceable if the server can write its folder, also through a link.
+func TestReplaceable(t *testing.T) {
+	dir := t.TempDir()
+	at := func(path string) string { return filepath.Join(dir, path) }
+	if err := os.MkdirAll(at("bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(at("bin/tool"), nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for link, to := range map[string]string{"linked": "bin", "tool": "bin/tool"} {
+		if err := os.Symlink(at(to), at(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		program, folder string
+		kind            agent.RightKind
+		want            bool
+	}{
+		{"bin/tool", "bin", agent.CanWrite, true},
+		{"bin/tool", "bin", agent.CanRead, false},
+		{"bin/tool", "bin/tool", agent.CanWrite, true},
+		{"bin/tool", "linked", agent.CanWrite, true},
+		{"tool", "bin", agent.CanWrite, true},
+		{"bin/tool", "binary", agent.CanWrite, false},
+	} {
+		access := agent.Access{{Kind: tt.kind, What: at(tt.folder)}}
+		if got := Replaceable(at(tt.program), access); got != tt.want {
+			t.Errorf("%s with %s %s: got %t", tt.program, tt.kind, tt.folder, got)
+		}
 	}
 }

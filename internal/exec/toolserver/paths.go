@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
 )
 
 // folders are the folders that paths in a manifest refer to.
@@ -50,7 +51,7 @@ func TooWide(folder string) bool {
 		path = real
 	}
 	home, err := os.UserHomeDir()
-	return err != nil || inside(home, path) || path == filepath.Clean(os.TempDir()) || path == "/tmp"
+	return err != nil || sandbox.Inside(home, path) || path == filepath.Clean(os.TempDir()) || path == "/tmp"
 }
 
 // expand returns the absolute path of a text such as ~/notes or ./data. It returns all other texts unchanged.

@@ -2,13 +2,12 @@ package egress
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strconv"
 	"strings"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
@@ -16,45 +15,23 @@ import (
 // Host returns the canonical spelling of a host name: lower case and without a final dot. It rejects IP addresses in
 // every notation. It also rejects characters that different programs interpret in different ways.
 func Host(host string) (string, error) {
-	name := strings.ToLower(strings.TrimSuffix(host, "."))
-	labels := strings.Split(name, ".")
-	ok := len(name) <= 253
-	for _, l := range labels {
-		ok = ok && l != "" && len(l) <= 63 && strings.Trim(l, "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
-	}
-	if !ok || isNumber(labels[len(labels)-1]) {
+	name, port := agent.SplitHost(host)
+	if _, err := netip.ParseAddr(name); name == "" || port != "" || err == nil {
 		return "", call.Refuse(Stage, call.HostNotAllowed, "%s is not a host name", diag.Quote(host))
 	}
 	return name, nil
 }
 
-// isNumber reports whether a label is a number. If the last label of a name is a number, some resolvers treat the
-// name as an IPv4 address. Examples are 127.1, 2130706433, 0x7f.1 and 0177.0.0.1.
-func isNumber(label string) bool {
-	if hex, ok := strings.CutPrefix(label, "0x"); ok {
-		return strings.Trim(hex, "0123456789abcdef") == ""
-	}
-	return strings.Trim(label, "0123456789") == ""
-}
-
-// Destination checks a host that a person allows a program to reach. It returns the canonical spelling of the host. The
-// text is NAME or NAME:PORT, and NAME can be an IP address. If private is true, the address may be private or loopback,
-// and the text must contain a port. The addresses of metadata services are always refused.
-func Destination(text string, private bool) (string, error) {
-	name, port, err := net.SplitHostPort(text)
-	if err != nil {
-		name, port = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), ""
-	} else if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		name = ""
-	}
+// ParseDestination checks a host that a person allows a program to reach. It returns the canonical spelling of the
+// host. The text is NAME or NAME:PORT, and NAME can be an IP address. If private is true, the address may be private or
+// loopback, and the text must contain a port. The addresses of metadata services are always refused.
+func ParseDestination(text string, private bool) (string, error) {
+	name, port := agent.SplitHost(text)
 	address, err := netip.ParseAddr(name)
 	literal := err == nil
-	if !literal {
-		if name, err = Host(name); err != nil {
-			return "", fmt.Errorf("%s is not a host; write NAME or NAME:PORT", diag.Quote(text))
-		}
-	}
 	switch {
+	case name == "":
+		return "", fmt.Errorf("%s is not a host; write NAME or NAME:PORT", diag.Quote(text))
 	case literal && notMetadata(address.Unmap()) != nil:
 		return "", fmt.Errorf("no program can reach %s, because it is a link-local, multicast or metadata service address",
 			diag.Quote(text))
@@ -63,13 +40,7 @@ func Destination(text string, private bool) (string, error) {
 	case !private && (literal && public(address) != nil || name == "localhost"):
 		return "", fmt.Errorf("%s is not a public address; to allow it, write NAME:PORT and add --private", diag.Quote(text))
 	}
-	if literal {
-		name = address.String()
-	}
-	if port == "" {
-		return name, nil
-	}
-	return net.JoinHostPort(name, port), nil
+	return agent.ParseHost(text), nil
 }
 
 // IsLoopback reports whether a host is "localhost" or a loopback address.

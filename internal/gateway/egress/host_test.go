@@ -27,7 +27,7 @@ func TestAllowedDestination(t *testing.T) {
 		{"169.254.169.254:80", true, "!metadata"},
 		{"[::ffff:169.254.169.254]:80", true, "!metadata"},
 		{"[fd00:ec2::254]:80", true, "!metadata"},
-		{"[fe80::1%eth0]:80", true, "!metadata"},
+		{"[fe80::1%eth0]:80", true, "!not a host"},
 		{"100.100.100.200:80", true, "!metadata"},
 		{"[::ffff:100.100.100.200]:80", true, "!metadata"},
 		{"168.63.129.16", false, "!metadata"},
@@ -39,7 +39,7 @@ func TestAllowedDestination(t *testing.T) {
 		{"0x7f.1", false, "!is not a host"},
 		{"", false, "!is not a host"},
 	} {
-		got, err := Destination(tt.text, tt.private)
+		got, err := ParseDestination(tt.text, tt.private)
 		if part, fails := strings.CutPrefix(tt.want, "!"); fails {
 			if err == nil || !strings.Contains(err.Error(), part) {
 				t.Errorf("%q: %q, %v; want an error with %q", tt.text, got, err, part)

@@ -32,12 +32,14 @@ func TestServerAccess(t *testing.T) {
 			"can connect to any public host  (its tool do runs commands, and the manifest names no host)",
 		}, 0},
 		{"proposes", agent.Server{Args: []string{"/data"}, Proposed: agent.Access{
-			{Kind: agent.CanRead, What: "/data/part"}, {Kind: agent.CanRead, What: "/srv"},
-			{Kind: agent.CanConnect, What: "localhost:5432", Private: true}, {Kind: agent.CanExecute, What: "git"},
+			{Kind: agent.CanRead, What: "/data/part"},
+			{Kind: agent.CanRead, What: "/srv"},
+			{Kind: agent.CanConnect, What: "localhost:5432", Private: true},
+			{Kind: agent.CanExecute, What: "git"},
 		}}, agent.Read, true, []string{
 			"can read /data  (named in its arguments)",
 			"proposed, not in force: read /srv",
-			"proposed, not in force: connect to localhost:5432 at a private address",
+			"proposed, not in force: connect to localhost:5432, even at a private address",
 			"proposed, not in force: start git",
 			"never writes outside its private folder", "never connects", "never starts another program",
 		}, 3},

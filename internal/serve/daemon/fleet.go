@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
@@ -287,7 +288,7 @@ func (e *entry) replacedBy(next *entry) bool {
 func (f *fleet) vanished(old *lineup) error {
 	for _, folder := range f.options.Folders {
 		_, err := os.Stat(folder)
-		served := func(e *entry) bool { return !e.rejected() && within(folder, e.Path) }
+		served := func(e *entry) bool { return !e.rejected() && sandbox.Inside(e.Path, folder) }
 		if errors.Is(err, fs.ErrNotExist) && slices.ContainsFunc(old.all, served) {
 			return fmt.Errorf("the agents cannot be read: %w", err)
 		}

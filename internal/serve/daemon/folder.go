@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 	"github.com/ambit-run/ambit/internal/store/home"
@@ -101,19 +102,14 @@ func readAll(o manifest.Options, folders []string) ([]Found, error) {
 func messageBase(folder string, folders []string) string {
 	top := filepath.Clean(folders[0])
 	for _, other := range folders[1:] {
-		for !within(top, other) && top != filepath.Dir(top) {
+		for !sandbox.Inside(other, top) && top != filepath.Dir(top) {
 			top = filepath.Dir(top)
 		}
 	}
-	if root := top == filepath.Dir(top) && top != "."; root || !within(top, folder) {
+	if root := top == filepath.Dir(top) && top != "."; root || !sandbox.Inside(folder, top) {
 		return filepath.Dir(filepath.Clean(folder))
 	}
 	return top
-}
-
-func within(top, path string) bool {
-	rel, err := filepath.Rel(top, path)
-	return err == nil && filepath.IsLocal(rel)
 }
 
 // settle reserves each name and id for the first file that has it. If a later file has the same name or id, it gets a

@@ -39,8 +39,8 @@ func Confinement(h home.Home, file, name, id string) *toolserver.Confinement {
 // access returns what a server can use. It is computed at each start of the server, because the policy and the known
 // tools can change.
 func (a *Agent) access(s *agent.Server) agent.Access {
-	granted := Granted(a.who(), a.name, a.options.Rules.Policy)
-	access, list, err := ServerAccess(a.ctx, a.options.Store, a.name, granted, s, filepath.Dir(a.manifest.Path))
+	rights := Rights{Agent: a.who(), Name: a.name, Folder: filepath.Dir(a.manifest.Path), Policy: a.options.Rules.Policy}
+	access, list, err := rights.Of(a.ctx, a.options.Store, s)
 	if err != nil {
 		a.options.Log(s.Alias, "warning: the server starts without the rights that were allowed: "+err.Error())
 	}
@@ -50,35 +50,49 @@ func (a *Agent) access(s *agent.Server) agent.Access {
 	if a.options.Extra != nil {
 		access = access.With(a.options.Extra(s))
 	}
+	if err := a.watchLock(access); err != nil {
+		a.options.Log(s.Alias, "warning: ambit does not notice if the server creates an ambit.lock: "+err.Error())
+	}
 	return access
 }
 
-// ServerAccess returns the access of a tool server: the rights that the manifest implies, and the rights that a person
-// allowed. The second result contains all allowances, including modified ones. A modified allowance has no effect. If
-// the allowances cannot be read, the access consists of the implied rights. The store may be nil. The folder is the one
-// that contains the manifest.
-func ServerAccess(
-	ctx context.Context, b *store.Store, name string, who *agent.Agent, s *agent.Server, folder string,
+// Rights determines what the tool servers of an agent can use.
+type Rights struct {
+	// Agent is the resolved agent. Name is the name under which ambit knows the agent.
+	Agent *agent.Agent
+	Name  string
+	// Folder is the folder that contains the manifest.
+	Folder string
+	// Policy decides which tools of required servers count. It may be nil.
+	Policy gate.Policy
+}
+
+// Of returns the access of a server: the rights that the manifest implies, and the rights that a person allowed. The
+// second result contains all allowances, including modified ones, which have no effect. If the allowances cannot be
+// read, the access consists of the implied rights. The store may be nil.
+func (r Rights) Of(
+	ctx context.Context, b *store.Store, s *agent.Server,
 ) (access agent.Access, list []*allowance.Allowance, err error) {
-	access, err = toolserver.Absolute(Implied(who, s, folder))
+	access, err = toolserver.Absolute(r.Implied(s))
 	// Drop rights to "/". If the working folder is "/", the path "." in a manifest would open the whole file system.
 	access = slices.DeleteFunc(access, func(r agent.Right) bool { return r.What == "/" })
 	if err != nil || b == nil {
 		return access, nil, err
 	}
-	list, err = allowance.Of(b).List(ctx, Holder(name, who, s))
+	list, err = allowance.Of(b).List(ctx, r.Holder(s))
 	return access.With(allowance.Access(list)), list, err
 }
 
-// Holder returns the holder of the allowances of a server. The name is the agent's.
-func Holder(name string, who *agent.Agent, s *agent.Server) allowance.Holder {
-	return allowance.Holder{Agent: name, ID: who.ID, Server: s.Alias, Code: pack.ProgramOf(*s)}
+// Holder returns the holder of the allowances of a server.
+func (r Rights) Holder(s *agent.Server) allowance.Holder {
+	return allowance.Holder{Agent: r.Name, ID: r.Agent.ID, Server: s.Alias, Code: pack.ProgramOf(*s)}
 }
 
-// Implied returns the rights that the manifest in a folder implies: those of [agent.Agent.Access] and, if the server's
-// program is a local file, the right to read the folder of the program. The program itself is never writable.
-func Implied(who *agent.Agent, s *agent.Server, folder string) agent.Access {
-	access := who.Access(s)
+// Implied returns the rights that the manifest implies: those of [agent.Agent.Access] and, if the server's program is a
+// local file, the right to read the folder of the program. The program itself is never writable. The paths are written
+// as in the manifest.
+func (r Rights) Implied(s *agent.Server) agent.Access {
+	access := r.granted(s).Access(s)
 	ref, err := pack.Identify(*s)
 	if err != nil || ref.Kind != pack.File {
 		return access
@@ -86,7 +100,7 @@ func Implied(who *agent.Agent, s *agent.Server, folder string) agent.Access {
 	access = slices.DeleteFunc(access, func(r agent.Right) bool { return r.What == path.Clean(ref.Name) })
 	file := ref.Name
 	if !filepath.IsAbs(file) {
-		file = filepath.Join(folder, file)
+		file = filepath.Join(r.Folder, file)
 	}
 	own := agent.Right{Kind: agent.CanRead, What: filepath.Dir(file), Reason: "the folder of its program"}
 	const packages = "/node_modules"
@@ -98,14 +112,17 @@ func Implied(who *agent.Agent, s *agent.Server, folder string) agent.Access {
 	return access.With(agent.Access{own})
 }
 
-// Granted returns a copy of a resolved agent with only those tools of required servers that the policy can allow. The
-// other tools do not count for the access of the servers, because a requirement grants nothing. An agent without
-// requirements stays unchanged.
-func Granted(a *agent.Agent, name string, p gate.Policy) *agent.Agent {
-	if len(a.Requirements) == 0 || p == nil {
-		return a
+// granted returns a copy of the agent with only those tools of a server that the policy can allow. The other tools do
+// not count for the access of the server, because a requirement grants nothing. An agent without requirements stays
+// unchanged.
+func (r Rights) granted(s *agent.Server) *agent.Agent {
+	if len(r.Agent.Requirements) == 0 || r.Policy == nil {
+		return r.Agent
 	}
-	granted := *a
-	granted.Tools = slices.DeleteFunc(slices.Clone(a.Tools), func(t agent.Tool) bool { return !p.Possible(a, name, &t) })
+	granted := *r.Agent
+	granted.Tools = slices.DeleteFunc(slices.Clone(r.Agent.Tools), func(t agent.Tool) bool {
+		on, ok := t.Binding.(agent.OnServer)
+		return !ok || on.Alias != s.Alias || !r.Policy.Possible(r.Agent, r.Name, &t)
+	})
 	return &granted
 }

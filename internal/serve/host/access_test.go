@@ -46,7 +46,7 @@ func TestGrantedAccess(t *testing.T) {
 				File: h.Policy(), Catalogue: func() (policy.Catalogue, error) { return catalog.Open(h) },
 			})
 			server := resolved.Agent().Server(files)
-			access := Granted(resolved.Agent(), "tester", live).Access(server)
+			access := Rights{Agent: resolved.Agent(), Name: "tester", Policy: live}.Implied(server)
 			if len(access) != 1 || access[0].Kind != tt.want || access[0].What != catalog.Work(h, "tester") {
 				t.Errorf("got %v, want only the right to %s the work folder", access, tt.want)
 			}

@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -18,7 +20,8 @@ import (
 // lostLock returns a refusal if the agent has used a lock file before, but the lock file is now missing or older than
 // the lock file that was used last. Without this check, an attacker could disable the lock file by deleting it. A
 // lock file that was never used is treated as new. A new lock file is recorded only after the agent has started with
-// it. Until then, the operator can go back to the last working lock file.
+// it. Until then, the operator can go back to the last working lock file. A lock file is refused if a server could have
+// created it.
 func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
 	if a.noStore != nil {
 		return nil // without a store, every call is refused
@@ -34,8 +37,11 @@ func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
 	case err != nil:
 		return call.Refuse("act", call.StoreUnavailable,
 			"cannot look up the last used ambit.lock in the store: %v", err)
-	case newest == "" && digest == "", newest == digest:
+	case digest == "" && (newest == "" || newest == noLock), newest == digest:
 		return nil
+	case newest == noLock:
+		return drifted("an ambit.lock appeared where a server of the agent can write",
+			"check that you made ambit.lock, and accept it with: ambit lock "+a.manifest.Path)
 	case digest == "":
 		return drifted("the agent's ambit.lock is missing",
 			"restore ambit.lock, or create a new one with: ambit lock "+a.manifest.Path)
@@ -45,6 +51,28 @@ func (a *Agent) lostLock(folder string, lock *pack.Lock) *call.Refusal {
 	}
 	a.newLock.path, a.newLock.digest = path, digest
 	return nil
+}
+
+// noLock is recorded instead of a digest if an agent runs without a lock file and a server can create one.
+const noLock = "none"
+
+// watchLock records that there is no lock file if a server with this access can create one.
+func (a *Agent) watchLock(access agent.Access) error {
+	path, err := filepath.Abs(a.manifest.Path)
+	if err != nil {
+		return err
+	}
+	folder := filepath.Dir(path)
+	if _, err := os.Lstat(filepath.Join(folder, pack.LockName)); !errors.Is(err, os.ErrNotExist) {
+		return err // an existing lock file is read-only for servers
+	}
+	if folder, err = filepath.EvalSymlinks(folder); err != nil {
+		return err
+	}
+	if !access.Allows(agent.Right{Kind: agent.CanWrite, What: folder}) {
+		return nil
+	}
+	return rememberLock(a.ctx, a.options.Store, path, noLock)
 }
 
 // rememberLock records the lock file if lostLock treated it as new.

@@ -125,6 +125,34 @@ func TestFetchNPM(t *testing.T) {
 	}
 }
 
+// FetchOnce fetches a package without a digest only once. Later it returns the same package, whatever the registry
+// offers, and refuses one that was changed on the disk.
+func TestFetchOnce(t *testing.T) {
+	t.Parallel()
+	s, ctx := newStore(t), context.Background()
+	name, digest := publishEcho(t)
+	ref := Ref{Kind: NPM, Name: name, Version: "1.2.3"}
+	first, err := s.FetchOnce(ctx, ref, nil)
+	check(t, err)
+	if first.Digest != digest {
+		t.Fatalf("got the digest %s, want %s", first.Digest, digest)
+	}
+	registry.publish(map[string]any{"name": name, "version": "1.2.3", "bin": "x.js"}, map[string]string{"x.js": "evil"})
+	again, err := s.FetchOnce(ctx, ref, nil)
+	check(t, err)
+	if again.Digest != digest || again.Tree != first.Tree {
+		t.Errorf("the second time: got the digest %s, want %s", again.Digest, digest)
+	}
+	file := filepath.Join(first.Dir, dirTree, "node_modules", name, "bin.js")
+	unsealed(t, filepath.Dir(file), func() error {
+		check(t, os.Remove(file))
+		return os.WriteFile(file, []byte("evil"), 0o755)
+	})
+	if _, err := s.FetchOnce(ctx, ref, nil); !errors.Is(err, Tampered) {
+		t.Errorf("a changed package: got %v, want %s", err, Tampered)
+	}
+}
+
 func TestFetchNPMFails(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)

@@ -33,7 +33,7 @@ const (
 // connect answers a connect call. The kernel carries out calls to the program's own loopback interface and calls on
 // sockets other than TCP, because they cannot reach anything outside the namespace. There is one exception: if the
 // owner allowed a loopback port of this machine, ambit connects the program to that port.
-func (s *Supervisor) connect(ctx context.Context, notify *listener, c *notification) {
+func (s *Supervisor) connect(ctx context.Context, notify *notifier, c *notification) {
 	to, ok := parseAddress(c.peek(c.Args[1], int(min(c.Args[2], unix.SizeofSockaddrInet6))))
 	local := to.Addr().IsLoopback()
 	if !ok || to.Addr().IsUnspecified() || local && (s.relay == nil || to.Port() == dnsPort) {

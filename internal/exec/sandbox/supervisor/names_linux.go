@@ -13,10 +13,10 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// Range contains the invented addresses. They look public, because many programs refuse
+// inventedRange contains the invented addresses. They look public, because many programs refuse
 // to connect to private or reserved addresses. The real hosts with these addresses can
 // be reached by their names only.
-var Range = netip.MustParsePrefix("11.0.0.0/15")
+var inventedRange = netip.MustParsePrefix("11.0.0.0/15")
 
 // maxNames is the maximum number of names that have an address. A further name takes over the address of the oldest
 // name. This makes no other host reachable, because every connection is judged by its name.
@@ -30,8 +30,8 @@ type names struct {
 	next    int
 }
 
-// invented reports whether an address is in Range.
-func invented(a netip.Addr) bool { return Range.Contains(a) }
+// invented reports whether an address is in inventedRange.
+func invented(a netip.Addr) bool { return inventedRange.Contains(a) }
 
 // assign returns the address of a name.
 func (n *names) assign(name string) netip.Addr {
@@ -46,7 +46,7 @@ func (n *names) assign(name string) netip.Addr {
 	i := n.next
 	n.next = (i + 1) % maxNames
 	delete(n.address, n.list[i])
-	b := Range.Addr().As4()
+	b := inventedRange.Addr().As4()
 	number := i + 1
 	b[2], b[3] = byte(number>>8), byte(number)
 	n.list[i], n.address[name] = name, netip.AddrFrom4(b)

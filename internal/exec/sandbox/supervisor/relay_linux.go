@@ -38,10 +38,8 @@ const (
 	maxUnpaired = 64
 )
 
-// newRelay takes over a listener.
 func newRelay(f *os.File) (*relay, error) {
 	l, err := net.FileListener(f)
-	f.Close()
 	if err != nil {
 		return nil, err
 	}
@@ -108,16 +106,7 @@ func (r *relay) connect(ctx context.Context, socket int, d *dialing) error {
 	} else if domain == unix.AF_INET6 {
 		to = &unix.SockaddrInet6{Port: int(r.address.Port()), Addr: r.address.Addr().As16()}
 	}
-	// The program can make its socket drop the relay's answer. Then only the shutdown ends a blocking call.
-	timely, cancel := context.WithTimeout(ctx, pairTime)
-	stop := context.AfterFunc(timely, func() { unix.Shutdown(socket, unix.SHUT_RDWR) })
-	err := unix.Connect(socket, to)
-	inTime := stop()
-	cancel()
-	if !inTime {
-		return unix.ETIMEDOUT
-	}
-	if err != nil && err != unix.EINPROGRESS {
+	if err := connectInTime(ctx, socket, to); err != nil && err != unix.EINPROGRESS {
 		return err
 	}
 	name, err := unix.Getsockname(socket)
@@ -145,6 +134,37 @@ func (r *relay) connect(ctx context.Context, socket int, d *dialing) error {
 		time.AfterFunc(pairTime, func() { r.expire(from, d) })
 	}
 	return nil
+}
+
+// connectInTime connects a program's socket. The program can make the socket drop the relay's answer. A call that
+// blocks then ends only when the socket is shut down.
+func connectInTime(ctx context.Context, socket int, to unix.Sockaddr) error {
+	ctx, cancel := context.WithTimeout(ctx, pairTime)
+	defer cancel()
+	connected := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-connected:
+			return
+		case <-ctx.Done():
+		}
+		for { // a shutdown before the call begins has no effect
+			unix.Shutdown(socket, unix.SHUT_RDWR)
+			select {
+			case <-connected:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	err := unix.Connect(socket, to)
+	close(connected)
+	watch.Wait()
+	if ctx.Err() != nil {
+		return unix.ETIMEDOUT
+	}
+	return err
 }
 
 // expire ends a dial whose socket the listener has not accepted.

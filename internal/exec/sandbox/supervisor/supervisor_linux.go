@@ -48,7 +48,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// Sockets are the files that a shim opened inside a sandbox. Serve closes them.
+// Sockets are the files that a shim opened inside a sandbox. [Supervisor.Serve] closes them.
 type Sockets struct {
 	// Notify receives the reported system calls.
 	Notify *os.File
@@ -91,11 +91,12 @@ const maxCalls = 256
 
 // Serve answers system calls until the sandbox or ctx ends.
 func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
+	defer socks.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer cancel()
-	notify, err := newListener(socks.Notify)
+	notify, err := newNotifier(socks.Notify)
 	if err != nil {
 		return
 	}
@@ -106,7 +107,6 @@ func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
 		}
 		work.Go(func() { s.relay.serve(ctx) })
 		dns, err := net.FilePacketConn(socks.DNS)
-		socks.DNS.Close()
 		if err != nil {
 			return
 		}
@@ -128,7 +128,7 @@ func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
 }
 
 // answer decides about one system call.
-func (s *Supervisor) answer(ctx context.Context, notify *listener, c *notification) {
+func (s *Supervisor) answer(ctx context.Context, notify *notifier, c *notification) {
 	switch c.Number {
 	case unix.SYS_CONNECT:
 		s.connect(ctx, notify, c)
@@ -194,15 +194,13 @@ type response struct {
 	Flags uint32
 }
 
-// listener receives the system calls that the kernel reports.
-type listener struct {
+// notifier receives the system calls that the kernel reports.
+type notifier struct {
 	file *os.File
 	raw  syscall.RawConn
 }
 
-// newListener takes over the file.
-func newListener(f *os.File) (*listener, error) {
-	defer f.Close()
+func newNotifier(f *os.File) (*notifier, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -211,7 +209,7 @@ func newListener(f *os.File) (*listener, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	l := &listener{file: os.NewFile(uintptr(fd), "seccomp")}
+	l := &notifier{file: os.NewFile(uintptr(fd), "seccomp")}
 	if l.raw, err = l.file.SyscallConn(); err != nil {
 		l.file.Close()
 		return nil, err
@@ -219,11 +217,11 @@ func newListener(f *os.File) (*listener, error) {
 	return l, nil
 }
 
-func (l *listener) close() { l.file.Close() }
+func (l *notifier) close() { l.file.Close() }
 
 // receive waits for the next system call. It fails when the sandbox has ended or the
-// listener is closed.
-func (l *listener) receive() (*notification, error) {
+// notifier is closed.
+func (l *notifier) receive() (*notification, error) {
 	c := &notification{}
 	var failed error
 	err := l.raw.Read(func(fd uintptr) bool {
@@ -257,26 +255,26 @@ func (l *listener) receive() (*notification, error) {
 
 // waiting reports whether the thread still waits for the answer. If not, the thread's id may already belong to another
 // thread, so everything that was read with this id is invalid.
-func (l *listener) waiting(c *notification) bool {
+func (l *notifier) waiting(c *notification) bool {
 	return l.ioctl(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&c.ID)) == nil
 }
 
 // succeed makes the call return 0, and fail makes it return an error. If the thread was
 // killed meanwhile, both do nothing.
-func (l *listener) succeed(c *notification) { l.respond(response{ID: c.ID}) }
+func (l *notifier) succeed(c *notification) { l.respond(response{ID: c.ID}) }
 
-func (l *listener) fail(c *notification, errno unix.Errno) {
+func (l *notifier) fail(c *notification, errno unix.Errno) {
 	l.respond(response{ID: c.ID, Error: -int32(errno)})
 }
 
 // resume lets the kernel carry out the call.
-func (l *listener) resume(c *notification) {
+func (l *notifier) resume(c *notification) {
 	l.respond(response{ID: c.ID, Flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE})
 }
 
-func (l *listener) respond(r response) { l.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) }
+func (l *notifier) respond(r response) { l.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) }
 
-func (l *listener) ioctl(request uintptr, arg unsafe.Pointer) (err error) {
+func (l *notifier) ioctl(request uintptr, arg unsafe.Pointer) (err error) {
 	if closed := l.raw.Control(func(fd uintptr) { err = ioctl(fd, request, arg) }); closed != nil {
 		return closed
 	}

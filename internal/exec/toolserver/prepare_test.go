@@ -1,0 +1,27 @@
+package toolserver
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/supply/pack"
+)
+
+// A lock file can come from a stranger, and install scripts run without a sandbox. So a server does not start if its
+// lock file wants to run some. The message names the command that runs them.
+func TestScriptsOfALockFile(t *testing.T) {
+	r := newRig(t)
+	r.o.Want = map[string]pack.Want{"one": {Digest: "sha256:" + strings.Repeat("0", 64), Scripts: []string{"evil"}}}
+	s := newServer("id", Spec{Server: agent.Server{
+		Alias: "one", Transport: agent.Stdio, Command: "npx", Args: []string{"-y", "@ambit-test/none@1.0.0"}, Version: "1.0.0",
+		Digest: "sha256:" + strings.Repeat("0", 64),
+	}}, r.o)
+	_, err := s.prepare(t.Context())
+	refusal, ok := errors.AsType[*call.Refusal](err)
+	if !ok || !strings.Contains(refusal.Error(), "install scripts of evil") || !strings.Contains(refusal.Hint, "--allow-scripts evil") {
+		t.Errorf("got %v, want a refusal of the scripts", err)
+	}
+}
