@@ -309,7 +309,9 @@ func (t *terminal) discover(ctx context.Context, id string, e *catalog.Entry) (m
 	}
 	if o.Confine = host.Confinement(h, "", one.Name, one.ID); o.Confine != nil {
 		o.Confine.Files = func(string) string { return filepath.Join(folder, "home") }
-		o.Confine.Access = one.Access
+		o.Confine.Access = func(s *agent.Server) agent.Access { // the classes of the tools are not known yet
+			return one.Access(s).With(agent.Access{{Kind: agent.CanWrite, What: work}})
+		}
 	}
 	m := toolserver.Start(ctx, one, o)
 	defer m.Close()

@@ -30,7 +30,7 @@ func TestInterruptedProof(t *testing.T) {
 		}
 		return file
 	}
-	// The server starts and connects to the listener, but never answers a request.
+	// The server starts and connects to the listener, but never answers a request. A confined server could not connect.
 	write("server.mjs", fmt.Sprintf("import { connect } from 'node:net'\nconnect(%d, '127.0.0.1')\n", l.Addr().(*net.TCPAddr).Port))
 	const text = `{"schema_version": 1, "agent": "matrix://agent/notes", "allowed_side_effects": ["read"], "servers": [
   {"alias": "s", "transport": "stdio", "command": "node", "args": ["server.mjs"],
@@ -42,9 +42,9 @@ func TestInterruptedProof(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"lock", notes}, locked},
-		{[]string{"lock", notes, "--json"}, locked},
-		{[]string{"verify", notes}, "interrupted; nothing is proven"},
+		{[]string{"lock", notes, "--unconfined", "s"}, locked},
+		{[]string{"lock", notes, "--unconfined", "s", "--json"}, locked},
+		{[]string{"verify", notes, "--unconfined", "s"}, "interrupted; nothing is proven"},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			ctx, interrupt := context.WithCancel(t.Context())

@@ -1,6 +1,8 @@
 package toolserver
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -42,10 +44,50 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 	for _, m := range mounts {
 		mounts = append(mounts, protect(m, own, append(slices.Clone(s.options.Confine.ReadOnly), l.file))...)
 	}
+	beside, err := privateParents(files, own, access, mounts)
+	if err != nil {
+		return nil, err
+	}
+	mounts = append(mounts, beside...)
 	mounts = append(mounts, sandbox.Mount{Source: files, To: sandbox.Home, Write: true, Give: true})
 	// A mount hides what was mounted below its path before.
 	slices.SortStableFunc(mounts, func(a, b sandbox.Mount) int { return len(a.To) - len(b.To) })
 	return mounts, nil
+}
+
+// privateParents returns a private folder for the folder of each file that the server can write, or that the server can
+// create because it does not exist yet. Many programs need to create files beside the one that they write, such as the
+// journal of a database. The private folders are kept between starts. They are beside the server's private home and
+// not in it, because the server could replace them there.
+func privateParents(
+	files, own string, access agent.Access, shown []sandbox.Mount,
+) (mounts []sandbox.Mount, err error) {
+	for _, right := range access.Of(agent.CanWrite) {
+		info, err := os.Stat(right.What)
+		missing := errors.Is(err, os.ErrNotExist)
+		dir := filepath.Dir(right.What)
+		if !missing && (err != nil || !info.Mode().IsRegular()) || sandbox.Inside(right.What, own) ||
+			slices.ContainsFunc(alreadyShown, func(folder string) bool { return sandbox.Inside(dir, folder) }) ||
+			dir == "/" || dir == "/tmp" ||
+			slices.ContainsFunc(shown, func(m sandbox.Mount) bool { return sandbox.Inside(dir, m.To) }) {
+			continue
+		}
+		sum := sha256.Sum256([]byte(dir))
+		source := filepath.Join(files+"%beside", hex.EncodeToString(sum[:16])) // no server's folder has such a name
+		if err := os.MkdirAll(source, 0o700); err != nil {
+			return nil, err
+		}
+		mount := sandbox.Mount{Source: source, To: dir, Write: true, Give: true}
+		if !slices.Contains(mounts, mount) {
+			mounts = append(mounts, mount)
+		}
+	}
+	return mounts, nil
+}
+
+// alreadyShown lists folders that a sandbox has its own version of.
+var alreadyShown = []string{
+	"/proc", "/sys", "/dev", "/run", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib64", "/scratch",
 }
 
 // realPath returns the path without symbolic links, or the path itself if it does not exist.
@@ -104,6 +146,8 @@ func (s *server) declared(access agent.Access, own, visible string) (paths agent
 		moved := right
 		moved.What = real
 		switch {
+		case errors.Is(err, os.ErrNotExist) && right.Kind == agent.CanWrite:
+			s.log(right.What + " does not exist; if the server creates it, ambit keeps it in the server's private folder")
 		case errors.Is(err, os.ErrNotExist):
 			skip(right, "does not exist")
 		case err != nil:

@@ -144,6 +144,9 @@ func newFixture(t *testing.T, gate string, timeoutMS int) *fixture {
 	t.Helper()
 	dir := t.TempDir()
 	h := &fixture{t: t, dir: dir, effects: filepath.Join(dir, "effects"), gate: gate, agent: filepath.Join(dir, "agents", "till.json"), binary: os.Args[0]}
+	if err := os.WriteFile(h.effects, nil, 0o600); err != nil { // a file that a server creates is private to it
+		t.Fatal(err)
+	}
 	if gate == "" {
 		h.gate = filepath.Join(dir, "gate")
 		if err := syscall.Mkfifo(h.gate, 0o600); err != nil {

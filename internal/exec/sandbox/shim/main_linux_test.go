@@ -1,0 +1,11 @@
+//go:build amd64 || arm64
+
+package shim
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
