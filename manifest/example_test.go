@@ -90,6 +90,7 @@ func ExampleDiff() {
 	// Output:
 	// side effect: new: write
 	// tool fs/write_file: can now be called
+	// server fs access: new: write /data
 }
 
 // Convert a manifest to another dialect. Lost and Added list the differences.

@@ -44,7 +44,11 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 	for _, m := range mounts {
 		mounts = append(mounts, protect(m, own, append(slices.Clone(s.options.Confine.ReadOnly), l.file))...)
 	}
-	beside, err := privateParents(files, own, access, mounts)
+	shown := func(dir string) bool {
+		return sandbox.Inside(program, dir) ||
+			slices.ContainsFunc(mounts, func(m sandbox.Mount) bool { return sandbox.Inside(dir, m.To) })
+	}
+	beside, err := privateParents(files, own, access, shown)
 	if err != nil {
 		return nil, err
 	}
@@ -58,9 +62,9 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 // privateParents returns a private folder for the folder of each file that the server can write, or that the server can
 // create because it does not exist yet. Many programs need to create files beside the one that they write, such as the
 // journal of a database. The private folders are kept between starts. They are beside the server's private home and
-// not in it, because the server could replace them there.
+// not in it, because the server could replace them there. A folder for which shown returns true gets no private folder.
 func privateParents(
-	files, own string, access agent.Access, shown []sandbox.Mount,
+	files, own string, access agent.Access, shown func(dir string) bool,
 ) (mounts []sandbox.Mount, err error) {
 	for _, right := range access.Of(agent.CanWrite) {
 		info, err := os.Stat(right.What)
@@ -68,8 +72,7 @@ func privateParents(
 		dir := filepath.Dir(right.What)
 		if !missing && (err != nil || !info.Mode().IsRegular()) || sandbox.Inside(right.What, own) ||
 			slices.ContainsFunc(alreadyShown, func(folder string) bool { return sandbox.Inside(dir, folder) }) ||
-			dir == "/" || dir == "/tmp" ||
-			slices.ContainsFunc(shown, func(m sandbox.Mount) bool { return sandbox.Inside(dir, m.To) }) {
+			dir == "/" || dir == "/tmp" || shown(dir) {
 			continue
 		}
 		sum := sha256.Sum256([]byte(dir))

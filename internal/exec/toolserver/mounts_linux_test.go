@@ -148,3 +148,54 @@ func TestReplaceable(t *testing.T) {
 		}
 	}
 }
+
+// A server that can write a file gets a private folder in place of the file's folder, also if the file does not exist.
+func TestPrivateParents(t *testing.T) {
+	dir := t.TempDir()
+	at := func(path string) string { return filepath.Join(dir, path) }
+	for _, folder := range []string{"data", "ambit"} {
+		if err := os.Mkdir(at(folder), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(at("data/file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write := func(path string) agent.Right { return agent.Right{Kind: agent.CanWrite, What: path} }
+	for _, tt := range []struct {
+		name   string
+		access agent.Access
+		want   []string
+	}{
+		{"a file", agent.Access{write(at("data/file"))}, []string{at("data")}},
+		{"a missing file", agent.Access{write(at("data/none"))}, []string{at("data")}},
+		{"two files in one folder", agent.Access{write(at("data/file")), write(at("data/none"))}, []string{at("data")}},
+		{"a missing folder", agent.Access{write(at("none/file"))}, []string{at("none")}},
+		{"a folder", agent.Access{write(at("data"))}, nil},
+		{"a file to read", agent.Access{{Kind: agent.CanRead, What: at("data/file")}}, nil},
+		{"ambit's own file", agent.Access{write(at("ambit/file"))}, nil},
+		{"a folder of the system", agent.Access{write("/etc/none"), write("/usr/lib/none/file")}, nil},
+		{"the root and /tmp", agent.Access{write("/none"), write("/tmp/no-such-file")}, nil},
+		{"a folder that is shown", agent.Access{write(at("shown/file"))}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			files := filepath.Join(t.TempDir(), "server")
+			shown := func(dir string) bool { return dir == at("shown") }
+			mounts, err := privateParents(files, at("ambit"), tt.access, shown)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, m := range mounts {
+				got = append(got, m.To)
+				info, err := os.Stat(m.Source)
+				if err != nil || !info.IsDir() || !m.Write || !m.Give || sandbox.Inside(m.Source, files) {
+					t.Errorf("the mount is %+v (%v)", m, err)
+				}
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
