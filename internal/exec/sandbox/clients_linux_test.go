@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,7 +23,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgproto3"
+	"golang.org/x/net/websocket"
 	"golang.org/x/sys/unix"
 
 	"github.com/ambit-run/ambit/internal/gateway/egress"
@@ -40,6 +41,8 @@ var nodeClients = map[string]string{
 	"https":               "body(https.get({host, port: secure}))",
 	"https, one family":   "body(https.get({host, port: secure, family: 4}))",
 	"http upgrade":        "upgraded(http.get({host, port: plain, headers: upgrade}))",
+	"websocket":           "echoed(`ws://${host}:${plain}/echo`)",
+	"websocket, tls":      "echoed(`wss://${host}:${secure}/echo`)",
 	"net":                 "talk(net.connect(plain, host))",
 	"net, no happy eyes":  "talk(net.connect({port: plain, host, autoSelectFamily: false}))",
 	"net, looked up":      "dns.lookup(host).then(a => talk(net.connect(plain, a.address)))",
@@ -63,6 +66,17 @@ const upgraded = q => new Promise((yes, no) => q.on('error', no).on('upgrade', (
 	ends(s).then(yes)
 	s.write('x')
 }))
+// A WebSocket does not say why it failed, so a plain connection to the same port does.
+const echoed = url => new Promise((yes, no) => {
+	const s = new WebSocket(url), {hostname, port} = new URL(url)
+	s.onopen = () => s.send('hel')
+	s.onmessage = e => {
+		if (e.data === 'hel') return s.send('hello')
+		s.onclose = c => c.wasClean ? yes(e.data) : no(new Error('closed with ' + c.code))
+		s.close(1000)
+	}
+	s.onerror = () => net.connect(port, hostname).on('error', no).on('connect', () => no(new Error('no WebSocket')))
+})
 const clients = {
 %s}
 async function run() {
@@ -222,93 +236,21 @@ var commands = []struct {
 	{"curl -4", "plain", []string{"curl", "-sS4", "http://HOST:PORT/"}, "hello", "curl: (7)"},
 	{
 		"psql", "postgres",
-		[]string{"PSQL", "-XAtc", "select 1", "postgres://ambit@HOST:PORT/postgres"},
-		"hello", "Connection refused",
+		[]string{"PSQL", "-XAtc", "select 6 * 7, current_user", "postgres://ambit@HOST:PORT/postgres"},
+		"42|ambit", "Connection refused",
 	},
 	{
 		"redis-cli", "redis",
-		[]string{"redis-cli", "-h", "HOST", "-p", "PORT", "ECHO", "hello"},
-		"hello", "Connection refused",
+		[]string{"sh", "-c", "redis-cli -h HOST -p PORT SET word hello && redis-cli -h HOST -p PORT GET word"},
+		"OK\nhello\n", "Connection refused",
 	},
 	{
+		// ssh accepts only a key that no other user can read.
 		"ssh", "ssh",
-		[]string{"ssh", "-F", "none", "-v", "-o", "BatchMode=yes", "-p", "PORT", "HOST"},
-		"remote software version hello", "Connection refused",
+		[]string{"sh", "-c", "install -m 600 /key /tmp/key && echo hello | ssh -F none -i /tmp/key -o BatchMode=yes " +
+			"-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -l USER -p PORT HOST 'tr a-z A-Z; echo $((6 * 7))'"},
+		"HELLO\n42\n", "Connection refused",
 	},
-}
-
-// serveOne accepts connections and calls serve for each.
-func serveOne(t *testing.T, serve func(net.Conn)) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var work sync.WaitGroup
-	work.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			work.Go(func() {
-				defer c.Close()
-				serve(c)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		work.Wait()
-	})
-	return portOf(l)
-}
-
-func portOf(l net.Listener) string { return fmt.Sprint(l.Addr().(*net.TCPAddr).Port) }
-
-// postgres is a PostgreSQL server that answers every query with hello. The real one does not run for a user without an
-// account.
-func postgres(c net.Conn) {
-	b := pgproto3.NewBackend(c, c)
-	for {
-		m, err := b.ReceiveStartupMessage()
-		if err != nil {
-			return
-		}
-		if _, ok := m.(*pgproto3.StartupMessage); ok {
-			break
-		}
-		io.WriteString(c, "N") // no encryption
-	}
-	b.Send(&pgproto3.AuthenticationOk{})
-	for {
-		b.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-		if b.Flush() != nil {
-			return
-		}
-		if m, err := b.Receive(); err != nil {
-			return
-		} else if _, ok := m.(*pgproto3.Query); !ok {
-			return
-		}
-		const text = 25 // the type
-		b.Send(&pgproto3.RowDescription{Fields: []pgproto3.FieldDescription{{Name: []byte("a"), DataTypeOID: text}}})
-		b.Send(&pgproto3.DataRow{Values: [][]byte{[]byte("hello")}})
-		b.Send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT 1")})
-	}
-}
-
-// redis is a Redis server that knows ECHO.
-func redis(c net.Conn) {
-	r := bufio.NewReader(c)
-	for {
-		line, err := r.ReadString('\n')
-		if err != nil {
-			return
-		}
-		if strings.TrimSpace(line) == "hello" {
-			io.WriteString(c, "$5\r\nhello\r\n")
-		}
-	}
 }
 
 // fixedResolver resolves every name to this machine.
@@ -350,7 +292,15 @@ func TestClients(t *testing.T) {
 		return // the tier confined has no pool
 	}
 	const allowed, refused = "example.com", "refused.test"
+	echo := websocket.Server{Handler: func(c *websocket.Conn) {
+		io.Copy(c, c)
+		c.Close() // answers the client's close frame
+	}}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/echo" {
+			echo.ServeHTTP(w, r)
+			return
+		}
 		if r.Header.Get("Upgrade") == "" {
 			io.WriteString(w, "hello")
 			return
@@ -376,10 +326,13 @@ func TestClients(t *testing.T) {
 		&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	ports := map[string]string{
-		"plain": portOf(plain.Listener), "secure": portOf(secure.Listener), "postgres": serveOne(t, postgres),
-		"redis": serveOne(t, redis), "ssh": serveOne(t, func(c net.Conn) { io.WriteString(c, "SSH-2.0-hello\r\n") }),
+	real := realServers(t)
+	key := filepath.Join(dir, "key")
+	if err := os.WriteFile(key, []byte(real.Key), 0o644); err != nil {
+		t.Fatal(err)
 	}
+	ports := map[string]string{"plain": portOf(plain.Listener), "secure": portOf(secure.Listener)}
+	maps.Copy(ports, real.Ports)
 	policy := egress.Policy{Mode: egress.ModeHosts, LongRunning: true}
 	for _, port := range ports {
 		policy.Private = append(policy.Private, allowed+":"+port, "localhost:"+port)
@@ -393,7 +346,7 @@ func TestClients(t *testing.T) {
 		defer cancel()
 		out, err := Run(ctx, Spec{
 			Tier: Confined, Argv: argv, CPU: 4, MemoryMB: 1024, PIDs: 256, Network: egress.NewNetwork(dialer, policy, nil),
-			Mounts: []Mount{{Source: ca, To: "/ca.pem"}, {Source: probe(), To: "/probe"}},
+			Mounts: []Mount{{Source: ca, To: "/ca.pem"}, {Source: key, To: "/key"}, {Source: probe(), To: "/probe"}},
 			Env:    append(env, "SSL_CERT_FILE=/ca.pem", "NODE_EXTRA_CA_CERTS=/ca.pem"),
 			OnStderr: func(line string) {
 				mu.Lock()
@@ -420,7 +373,7 @@ func TestClients(t *testing.T) {
 		env  []string
 		want int
 	}{
-		{"node", []string{"node", "-e", fmt.Sprintf(nodeRunner, node.String()), "--", "node"}, nil, len(nodeClients)},
+		{"node", []string{"node", "--experimental-websocket", "-e", fmt.Sprintf(nodeRunner, node.String()), "--", "node"}, nil, len(nodeClients)},
 		{"python", []string{"python3", "-c", fmt.Sprintf(pythonRunner, python.String())}, nil, len(pythonClients)},
 		{"go", []string{"/probe"}, []string{"PROBE=clients", "GODEBUG=netdns=go", "GORACE=atexit_sleep_ms=0"}, 5},
 	} {
@@ -446,17 +399,14 @@ func TestClients(t *testing.T) {
 			}
 		})
 	}
-	psql, err := filepath.Glob("/usr/lib/postgresql/*/bin/psql") // psql on PATH is a script of Debian
-	if err != nil || len(psql) == 0 {
-		t.Fatal("psql is not installed; run scripts/setup")
-	}
+	psql := installed(t, "/usr/lib/postgresql/*/bin/psql") // psql on PATH is a script of Debian
 	for _, tt := range commands {
 		t.Run(tt.name, func(t *testing.T) {
 			for host, want := range map[string]string{allowed: tt.want, "localhost": tt.want, refused: tt.refused} {
 				if host == "localhost" && tt.port == "secure" {
 					continue // the certificate is for example.com
 				}
-				words := strings.NewReplacer("HOST", host, "PORT", ports[tt.port], "PSQL", psql[0])
+				words := strings.NewReplacer("HOST", host, "PORT", ports[tt.port], "PSQL", psql, "USER", real.User)
 				var argv []string
 				for _, word := range tt.argv {
 					argv = append(argv, words.Replace(word))
