@@ -329,19 +329,20 @@ func (l *Link) copy(to net.Conn, from io.Reader, program net.Conn) error {
 		program.SetDeadline(end)
 		l.up.SetDeadline(end)
 	}
-	buf := make([]byte, 32<<10)
+	var s stream = &buffered{from: from, to: to, buf: buffers.Get().(*[bufferSize]byte)}
+	defer func() { s.close() }()
 	for {
 		if !l.network.policy.LongRunning || l.half.Load() {
 			limitIdle()
 		}
-		read, err := from.Read(buf)
+		read, err := s.read()
 		if read > 0 {
 			l.used.Store(time.Now().UnixNano())
 		}
 		if !l.network.count(int64(read)) {
 			err = errShare
 		} else if read > 0 {
-			if _, e := to.Write(buf[:read]); e != nil {
+			if e := s.write(read); e != nil {
 				err = e
 			}
 		}
@@ -358,7 +359,71 @@ func (l *Link) copy(to net.Conn, from io.Reader, program net.Conn) error {
 			l.up.Close()
 			return err
 		}
+		if _, ok := s.(*buffered); ok && read == bufferSize { // much data flows
+			if fast := newSpliced(to, connOf(from)); fast != nil {
+				s.close()
+				s = fast
+			}
+		}
 	}
+}
+
+// stream copies data from one connection to another: read takes some bytes, and write passes them on.
+type stream interface {
+	read() (int, error)
+	write(size int) error
+	close()
+}
+
+const bufferSize = 32 << 10
+
+var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// buffered is a stream through a buffer.
+type buffered struct {
+	from io.Reader
+	to   io.Writer
+	buf  *[bufferSize]byte
+}
+
+func (b *buffered) read() (int, error) { return b.from.Read(b.buf[:]) }
+
+func (b *buffered) write(size int) error {
+	_, err := b.to.Write(b.buf[:size])
+	return err
+}
+
+func (b *buffered) close() { buffers.Put(b.buf) }
+
+// replay is a reader that first returns bytes that were read before.
+type replay struct {
+	before *bytes.Buffer
+	from   io.Reader
+}
+
+func (r *replay) Read(b []byte) (int, error) {
+	if r.before.Len() > 0 {
+		return r.before.Read(b)
+	}
+	return r.from.Read(b)
+}
+
+// connOf returns the connection that a reader reads from. It returns nil if the reader would return other bytes first,
+// or if it still checks the bytes.
+func connOf(r io.Reader) net.Conn {
+	switch r := r.(type) {
+	case net.Conn:
+		return r
+	case *replay:
+		if r.before.Len() == 0 {
+			return connOf(r.from)
+		}
+	case *named:
+		if r.checked {
+			return connOf(r.rest)
+		}
+	}
+	return nil
 }
 
 // named is a reader of the data that a program sends. If the data begins with a ClientHello that names another host,
@@ -381,11 +446,11 @@ func (r *named) Read(b []byte) (int, error) {
 		return n, err
 	}
 	r.checked = true
-	r.rest = io.MultiReader(bytes.NewReader(b[1:1]), r.program)
+	r.rest = r.program
 	if b[0] != tlsHandshake {
 		return n, err
 	}
-	whole, err := readHello(io.MultiReader(bytes.NewReader([]byte{b[0]}), r.program), r.host)
+	whole, err := readHello(&replay{bytes.NewBuffer([]byte{b[0]}), r.program}, r.host)
 	if errors.Is(err, errOtherName) {
 		return 0, err
 	}
@@ -427,12 +492,12 @@ func readHello(from io.Reader, host string) (io.Reader, error) {
 	case name == nil:
 		return nil, errors.Join(errNotTLS, err)
 	case *name == "":
-		return io.MultiReader(&raw, from), errNoName
+		return &replay{&raw, from}, errNoName
 	}
 	if canonical, err := Host(*name); err != nil || canonical != host {
 		return nil, errOtherName
 	}
-	return io.MultiReader(&raw, from), nil
+	return &replay{&raw, from}, nil
 }
 
 // listening is a [net.Conn] that reads from a reader and discards all writes.

@@ -1,12 +1,15 @@
 package egress
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -167,5 +170,57 @@ func TestLoopback(t *testing.T) {
 		if got := n.Loopback(netip.MustParseAddrPort(address)); got != want {
 			t.Errorf("%s: got %q, want %q", address, got, want)
 		}
+	}
+}
+
+// TestMuchData sends more data than fits in all buffers, in both directions, and then ends one direction.
+func TestMuchData(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accept := make(chan net.Conn)
+	go func() {
+		defer close(accept)
+		for range 2 {
+			if c, err := l.Accept(); err == nil {
+				accept <- c
+			}
+		}
+	}()
+	port := uint16(l.Addr().(*net.TCPAddr).Port)
+	n := NewNetwork(NewDialer(Switches{}), Policy{Mode: ModeHosts, Private: []string{l.Addr().String()}}, nil)
+	link, err := n.Open(t.Context(), "127.0.0.1", port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := <-accept
+	program, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := <-accept
+	sent := make([]byte, 16<<20)
+	rand.NewChaCha8([32]byte{}).Read(sent)
+	var work sync.WaitGroup
+	work.Go(func() { link.Carry(t.Context(), inside) })
+	work.Go(func() {
+		io.Copy(server, server)
+		server.(*net.TCPConn).CloseWrite()
+	})
+	work.Go(func() {
+		program.Write(sent)
+		program.(*net.TCPConn).CloseWrite()
+	})
+	got, err := io.ReadAll(program)
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("got %d bytes and the error %v, want the %d bytes that were sent", len(got), err, len(sent))
+	}
+	program.Close()
+	server.Close()
+	work.Wait()
+	if carried := n.bytes.Load(); carried != int64(2*len(sent)) {
+		t.Errorf("counted %d bytes, want %d", carried, 2*len(sent))
 	}
 }
