@@ -153,11 +153,13 @@ func (d *dialing) abandon() {
 
 // socket returns a copy of a descriptor of the calling process.
 func (c *notification) socket(fd int) (int, error) {
-	process, err := c.process()
-	if err != nil {
-		return -1, err
+	pidfd, err := unix.PidfdOpen(int(c.Thread), unix.PIDFD_THREAD)
+	if err == unix.EINVAL { // before Linux 6.9, only processes have such descriptors
+		var process int
+		if process, err = c.process(); err == nil {
+			pidfd, err = unix.PidfdOpen(process, 0)
+		}
 	}
-	pidfd, err := unix.PidfdOpen(process, 0)
 	if err != nil {
 		return -1, err
 	}

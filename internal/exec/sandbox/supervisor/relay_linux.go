@@ -141,14 +141,9 @@ func (r *relay) connect(ctx context.Context, socket int, d *dialing) error {
 func connectInTime(ctx context.Context, socket int, to unix.Sockaddr) error {
 	ctx, cancel := context.WithTimeout(ctx, pairTime)
 	defer cancel()
-	connected := make(chan struct{})
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		select {
-		case <-connected:
-			return
-		case <-ctx.Done():
-		}
+	connected, ended := make(chan struct{}), make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(ended)
 		for { // a shutdown before the call begins has no effect
 			unix.Shutdown(socket, unix.SHUT_RDWR)
 			select {
@@ -160,8 +155,8 @@ func connectInTime(ctx context.Context, socket int, to unix.Sockaddr) error {
 	})
 	err := unix.Connect(socket, to)
 	close(connected)
-	watch.Wait()
-	if ctx.Err() != nil {
+	if !unwatch() {
+		<-ended
 		return unix.ETIMEDOUT
 	}
 	return err
