@@ -6,10 +6,11 @@
 //   - 100 connections at once;
 //   - memory: what ambit and the sandbox's own processes take for each idle server.
 //
-// All ways are measured in turn. The client is this program itself, started again inside the sandbox.
+// Confined and direct are measured in turn. The client and the server of the network are this program, started again.
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -20,6 +21,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +41,7 @@ import (
 const (
 	starts      = 30
 	connections = 300
-	megabytes   = 200
+	megabytes   = 1000
 	passes      = 5
 	idleServers = 10
 )
@@ -46,10 +49,14 @@ const (
 func main() {
 	err := errors.New("usage: confine")
 	switch {
-	case len(os.Args) == 3:
-		err = client(os.Args[1], os.Args[2])
 	case len(os.Args) == 1:
 		err = measure()
+	case len(os.Args) == 2 && os.Args[1] == "serve":
+		err = listen()
+	case len(os.Args) == 3 && os.Args[1] == "idle":
+		err = idle(os.Args[2] == "confined")
+	case len(os.Args) == 3:
+		err = client(os.Args[1], os.Args[2])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -118,6 +125,18 @@ func client(what, address string) error {
 	return json.NewEncoder(os.Stdout).Encode(s)
 }
 
+// listen serves clients until its standard input ends, and prints its address.
+func listen() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	go serve(l)
+	io.Copy(io.Discard, os.Stdin)
+	return nil
+}
+
 // serve answers clients: "r" gets many bytes, "m" one byte, and others nothing.
 func serve(l net.Listener) {
 	block := make([]byte, 1<<20)
@@ -147,21 +166,53 @@ func serve(l net.Listener) {
 }
 
 func measure() error {
-	dir, err := os.MkdirTemp("", "ambit-bench")
+	exe, err := os.Executable()
+	if err == nil {
+		exe, err = filepath.EvalSymlinks(exe)
+	}
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	fmt.Printf("what confinement costs a tool server; direct and confined in turn; %d cores\n\n", runtime.NumCPU())
+	fmt.Printf("%44s  %9s  %9s  %10s  goal\n", "", "direct", "confined", "difference")
+	if err := measureStart(); err != nil {
+		return err
+	}
+	if err := measureNetwork(exe); err != nil {
+		return err
+	}
+	return measureMemory(exe)
+}
+
+// row prints a measurement and whether it reaches its goal.
+func row(what, unit string, direct, confined float64, difference, goal string, reached bool) {
+	if !reached {
+		goal += ": missed"
+	}
+	number := func(f float64) string { return strconv.FormatFloat(f, 'f', digits(f), 64) + " " + unit }
+	fmt.Printf("%44s  %9s  %9s  %10s  %s\n", what, number(direct), number(confined), difference, goal)
+}
+
+// digits returns the number of digits after the point for three significant digits.
+func digits(f float64) int {
+	switch {
+	case f >= 100:
+		return 0
+	case f >= 10:
+		return 1
+	}
+	return 2
+}
+
+// folder makes a folder with the program of a tool server.
+func folder() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "ambit-bench"); err != nil {
+		return "", err
+	}
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return err
+		return "", err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return err
-	}
-	if err := measureStart(dir); err != nil {
-		return err
-	}
-	return measureNetwork(dir)
+	return dir, errors.Join(os.Chmod(dir, 0o755), os.WriteFile(filepath.Join(dir, "server.cjs"), []byte(serverText), 0o644))
 }
 
 const serverText = `
@@ -201,10 +252,12 @@ func start(dir string, confined bool, number int) (*toolserver.Manager, error) {
 	return m, nil
 }
 
-func measureStart(dir string) error {
-	if err := os.WriteFile(filepath.Join(dir, "server.cjs"), []byte(serverText), 0o644); err != nil {
+func measureStart() error {
+	dir, err := folder()
+	if err != nil {
 		return err
 	}
+	defer os.RemoveAll(dir)
 	var took [2][]time.Duration
 	for i := range starts + 1 { // the first start of each kind is not counted
 		for kind, confined := range []bool{false, true} {
@@ -219,32 +272,63 @@ func measureStart(dir string) error {
 			m.Close()
 		}
 	}
-	out, in := p50(took[0]), p50(took[1])
-	fmt.Printf("start of a node server, p50 of %d: unconfined %.1f ms, confined %.1f ms (%+.1f ms)\n", starts,
-		ms(out), ms(in), ms(in)-ms(out))
-	before, err := memory()
+	direct, confined := ms(p50(took[0])), ms(p50(took[1]))
+	row(fmt.Sprintf("start of a node server, p50 of %d", starts), "ms", direct, confined,
+		fmt.Sprintf("%+.1f ms", confined-direct), "at most +15 ms", confined-direct <= 15)
+	return nil
+}
+
+// measureMemory compares the memory for each idle server in two new processes.
+func measureMemory(exe string) error {
+	var kb [2]float64
+	for kind, how := range []string{"direct", "confined"} {
+		cmd := exec.Command(exe, "idle", how)
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		if err == nil {
+			kb[kind], err = strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	direct, confined := kb[0]/1024, kb[1]/1024
+	row(fmt.Sprintf("memory for each of %d idle servers", idleServers), "MB", direct, confined,
+		fmt.Sprintf("%+.2f MB", confined-direct), "at most 2 MB", confined <= 2)
+	return nil
+}
+
+// idle prints the memory, in KB, that one more idle server takes without the server's own process.
+func idle(confined bool) error {
+	dir, err := folder()
 	if err != nil {
 		return err
 	}
-	for i := range idleServers {
-		m, err := start(dir, true, i+1)
+	defer os.RemoveAll(dir)
+	var before int64
+	for i := range idleServers + 1 {
+		m, err := start(dir, confined, i)
 		if err != nil {
 			return err
 		}
 		defer m.Close()
+		if i == 0 { // the first server also takes what all of them share
+			if before, err = memory(); err != nil {
+				return err
+			}
+		}
 	}
-	time.Sleep(time.Second) // the servers become idle
 	after, err := memory()
 	if err != nil {
 		return err
 	}
-	fmt.Printf("memory of ambit and its sandboxes without the servers themselves: %.2f MB for each of %d idle servers\n",
-		float64(after-before)/idleServers/1024, idleServers)
+	fmt.Println(float64(after-before) / idleServers)
 	return nil
 }
 
 // memory returns the proportional set size of this process and of its descendants except node, in KB.
 func memory() (total int64, err error) {
+	debug.FreeOSMemory() // garbage depends on when it was last collected
 	out, err := exec.Command("ps", "-eo", "pid=,ppid=,comm=").Output()
 	if err != nil {
 		return 0, err
@@ -278,21 +362,26 @@ func memory() (total int64, err error) {
 	return total, nil
 }
 
-func measureNetwork(dir string) error {
-	exe, err := os.Executable()
-	if err == nil {
-		exe, err = filepath.EvalSymlinks(exe)
-	}
+func measureNetwork(exe string) error {
+	server := exec.Command(exe, "serve")
+	hold, err := server.StdinPipe()
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	out, err := server.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	defer l.Close()
-	go serve(l)
-	address := l.Addr().String()
+	if err := server.Start(); err != nil {
+		return err
+	}
+	defer server.Wait()
+	defer hold.Close()
+	address, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	address = strings.TrimSpace(address)
 	outside := func(what string) (s sample, err error) {
 		out, err := exec.Command(exe, what, address).Output()
 		if err == nil {
@@ -317,8 +406,7 @@ func measureNetwork(dir string) error {
 		}
 		return s, err
 	}
-	var connect, read, many [2][]time.Duration
-	var cpu []time.Duration
+	var connect, read, many, cpu [2][]time.Duration
 	for range passes {
 		for kind, run := range []func(string) (sample, error){outside, inside} {
 			for _, what := range []string{"connect", "read", "many"} {
@@ -334,27 +422,24 @@ func measureNetwork(dir string) error {
 					many[kind] = append(many[kind], s.Read)
 				case "read":
 					read[kind] = append(read[kind], s.Read)
-					if kind == 1 {
-						cpu = append(cpu, usage()-busy)
-					} else {
-						cpu = append(cpu, -(usage() - busy))
-					}
+					cpu[kind] = append(cpu[kind], usage()-busy)
 				}
 			}
 		}
 	}
+	direct, confined := us(p50(connect[0])), us(p50(connect[1]))
+	row(fmt.Sprintf("connection, p50 of %d", passes*connections), "µs", direct, confined,
+		fmt.Sprintf("%+.0f µs", confined-direct), "at most +200 µs", confined-direct <= 200)
 	speed := func(d time.Duration) float64 { return megabytes / d.Seconds() }
-	fmt.Printf("connect, p50 of %d: direct %.0f µs, confined %.0f µs (%+.0f µs)\n", passes*connections,
-		us(p50(connect[0])), us(p50(connect[1])), us(p50(connect[1]))-us(p50(connect[0])))
-	direct, confined := speed(p50(read[0])), speed(p50(read[1]))
-	fmt.Printf("throughput of %d MB, p50 of %d: direct %.0f MB/s, confined %.0f MB/s (%.2fx)\n", megabytes, passes,
-		direct, confined, confined/direct)
-	var extra time.Duration
-	for _, d := range cpu {
-		extra += d
-	}
-	fmt.Printf("CPU of ambit for each MB: %.3f ms\n", ms(extra)/passes/megabytes)
-	fmt.Printf("100 connections at once, p50 of %d: direct %.1f ms, confined %.1f ms\n", passes, ms(p50(many[0])), ms(p50(many[1])))
+	direct, confined = speed(p50(read[0])), speed(p50(read[1]))
+	row(fmt.Sprintf("throughput of %d MB, p50 of %d", megabytes, passes), "MB/s", direct, confined,
+		fmt.Sprintf("%.2f x", confined/direct), "at least 0.5 x", confined/direct >= 0.5)
+	direct, confined = ms(p50(cpu[0]))/megabytes, ms(p50(cpu[1]))/megabytes
+	row("CPU of ambit for each MB", "ms", direct, confined,
+		fmt.Sprintf("%+.2f ms", confined-direct), "at most 0.15 ms", confined-direct <= 0.15)
+	direct, confined = ms(p50(many[0])), ms(p50(many[1]))
+	row(fmt.Sprintf("100 connections at once, p50 of %d", passes), "ms", direct, confined,
+		fmt.Sprintf("%+.1f ms", confined-direct), "all succeed", true) // an error ends the benchmark
 	return nil
 }
 
