@@ -1,0 +1,365 @@
+//go:build linux && prove
+
+// Package confined_test runs real tool servers in the sandbox that ambit derives from their manifests.
+package confined_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"maps"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/confined-servers.md")
+
+const (
+	table    = "../../../docs/confined-servers.md"
+	atOnce   = 2               // how many servers run at the same time
+	patience = 8 * time.Minute // for one server, with the download of its package
+	required = 90              // percent of the servers that must work without additions
+)
+
+// row is a tool server in testdata/servers.json. In arguments, settings and flags, $WORK is a folder with the files in
+// testdata/work.
+type row struct {
+	// The server is a package of npm, or a Python file in testdata.
+	Package, Version, File string
+	Args                   []string
+	Env                    map[string]string
+	// Secrets are settings that the manifest takes from ambit's environment.
+	Secrets map[string]string
+	Tools   map[string]agent.SideEffect
+	// API lists what the hosts that the server connects to answer. A test server takes the place of these hosts.
+	API  map[string]json.RawMessage
+	Call struct {
+		Tool      string
+		Arguments json.RawMessage
+		// Want is a part of the answer.
+		Want string
+	}
+	// Allow lists flags of ambit allow. Only a server that does not work without additions has them.
+	Allow []string
+	// Needs says why the server needs additions.
+	Needs string
+}
+
+func (r row) name() string { return cmp.Or(r.Package, r.File) }
+
+// result is what the table says about a row.
+type result struct {
+	access string
+	// The errors are nil if the server works without additions, and with the additions in Allow.
+	derived, allowed error
+}
+
+func TestDerivedAccess(t *testing.T) {
+	sandboxtest.Need(t)
+	rows := read(t)
+	rig := newRig(t, rows)
+	results := make([]result, len(rows))
+	turn := make(chan struct{}, atOnce)
+	var all sync.WaitGroup
+	for i := range rows {
+		all.Go(func() {
+			turn <- struct{}{}
+			defer func() { <-turn }()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			results[i] = rig.run(ctx, rows[i], filepath.Join(rig.dir, fmt.Sprint(i)))
+			t.Logf("%s: %s", rows[i].name(), cmp.Or(message(results[i].derived), "ok"))
+		})
+	}
+	all.Wait()
+	works := 0
+	for i, got := range results {
+		switch r := rows[i]; {
+		case got.derived == nil && len(r.Allow) > 0:
+			t.Errorf("%s works without its additions; remove \"allow\" from its row", r.name())
+		case got.derived == nil:
+			works++
+		case len(r.Allow) == 0:
+			t.Errorf("%s does not work: %v", r.name(), got.derived)
+		case got.allowed != nil:
+			t.Errorf("%s does not work after ambit allow: %v", r.name(), got.allowed)
+		}
+	}
+	t.Logf("%d of %d servers work without additions", works, len(rows))
+	if works*100 < required*len(rows) {
+		t.Errorf("%d of %d servers work without additions, want at least %d %%", works, len(rows), required)
+	}
+	checkTable(t, rows, results, works)
+}
+
+func read(t *testing.T) []row {
+	t.Helper()
+	text, err := os.ReadFile("testdata/servers.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	var rows []row
+	if err := decoder.Decode(&rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if _, ok := r.Tools[r.Call.Tool]; !ok || r.Call.Want == "" || strings.Contains(string(r.Call.Arguments), r.Call.Want) {
+			t.Fatalf("%s: the call must be to one of its tools, and its answer must contain more than its arguments", r.name())
+		}
+		if (r.Needs == "") != (len(r.Allow) == 0) {
+			t.Fatalf("%s: \"needs\" must explain \"allow\"", r.name())
+		}
+	}
+	return rows
+}
+
+// rig is what all rows share: the program ambit, and a server in the place of the hosts that servers connect to.
+type rig struct {
+	dir, ambit, certificate, hosts string
+}
+
+func newRig(t *testing.T, rows []row) *rig {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() { // the stored packages are read-only
+		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
+			if d != nil && d.IsDir() {
+				return os.Chmod(path, 0o700)
+			}
+			return nil
+		})
+	})
+	g := &rig{dir: dir, ambit: filepath.Join(dir, "ambit"), certificate: filepath.Join(dir, "certificate.pem")}
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", g.ambit, "../../../cmd/ambit")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	answers := map[string]json.RawMessage{"pages.example.com": json.RawMessage(`"The page."`), "other.example.com": json.RawMessage(`"The page."`)}
+	for _, r := range rows {
+		maps.Copy(answers, r.API)
+	}
+	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(answers[r.Host])
+	}))
+	names := slices.Sorted(maps.Keys(answers))
+	api.TLS = &tls.Config{Certificates: []tls.Certificate{certificate(t, g.certificate, names)}}
+	api.Config.ErrorLog = log.New(io.Discard, "", 0)
+	api.StartTLS()
+	t.Cleanup(api.Close)
+	for i, name := range names {
+		names[i] = name + ":443=" + api.Listener.Addr().String()
+	}
+	g.hosts = strings.Join(names, ",")
+	return g
+}
+
+// certificate makes a certificate for the given hosts, and writes it to a file.
+func certificate(t *testing.T, file string, hosts []string) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	form := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		DNSNames: hosts, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, form, form, key.Public(), key)
+	if err == nil {
+		err = os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// run makes the call of a row without additions and, if the row has additions, with them.
+func (g *rig) run(ctx context.Context, r row, dir string) (got result) {
+	work := filepath.Join(dir, "work")
+	if err := g.prepare(r, dir, work); err != nil {
+		return result{derived: err, allowed: err}
+	}
+	var secrets []string
+	for name, value := range r.Secrets {
+		secrets = append(secrets, name+"="+value)
+	}
+	got.access, got.derived = g.inspect(ctx, dir, work)
+	if got.derived == nil {
+		got.derived = g.call(ctx, r, dir, work, secrets)
+	}
+	if len(r.Allow) > 0 {
+		flags := strings.Split(strings.ReplaceAll(strings.Join(r.Allow, "\n"), "$WORK", work), "\n")
+		out, err := g.command(ctx, dir, nil, append([]string{"allow", "agent.json", "server", "--yes"}, flags...)...)
+		if err != nil {
+			got.allowed = fmt.Errorf("ambit allow: %w\n%s", err, out)
+		} else {
+			got.allowed = g.call(ctx, r, dir, work, secrets)
+		}
+	}
+	return got
+}
+
+// prepare writes the manifest of a row and the files that its server works with.
+func (g *rig) prepare(r row, dir, work string) error {
+	if err := os.CopyFS(work, os.DirFS("testdata/work")); err != nil {
+		return err
+	}
+	expand := strings.NewReplacer("$WORK", work)
+	program, args := "npx", []string{"-y", r.Package + "@" + r.Version}
+	if r.File != "" {
+		program, args = "/usr/bin/python3", []string{r.File}
+		text, err := os.ReadFile(filepath.Join("testdata", r.File))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, r.File), text, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, arg := range r.Args {
+		args = append(args, expand.Replace(arg))
+	}
+	env := []string{}
+	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
+		env = append(env, name+"="+expand.Replace(r.Env[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Secrets)) {
+		env = append(env, name+"=$env:"+name)
+	}
+	if len(r.API) > 0 {
+		trust := filepath.Join(dir, "certificate.pem")
+		env = append(env, "NODE_EXTRA_CA_CERTS="+trust)
+		if err := os.Link(g.certificate, trust); err != nil {
+			return err
+		}
+	}
+	var tools []any
+	classes := map[agent.SideEffect]bool{}
+	for _, name := range slices.Sorted(maps.Keys(r.Tools)) {
+		classes[r.Tools[name]] = true
+		tools = append(tools, map[string]any{"name": name, "description": name, "side_effect_class": r.Tools[name]})
+	}
+	manifest, err := json.Marshal(map[string]any{
+		"schema_version": 1, "agent": "matrix://agent/confined", "description": "Calls one tool server.",
+		"allowed_side_effects": slices.Sorted(maps.Keys(classes)),
+		"servers": []any{map[string]any{
+			"alias": "server", "transport": "stdio", "command": program, "args": args, "env": env,
+			"package_digest": "sha256:" + strings.Repeat("0", 64), "version": cmp.Or(r.Version, "1.0.0"), "tools": tools,
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "agent.json"), manifest, 0o600)
+}
+
+// inspect says in a few words what the server can use.
+func (g *rig) inspect(ctx context.Context, dir, work string) (string, error) {
+	out, err := g.command(ctx, dir, nil, "inspect", "agent.json", "--json")
+	var shown struct {
+		Servers []struct{ Access agent.Access }
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &shown)
+	}
+	if err != nil || len(shown.Servers) != 1 {
+		return "", fmt.Errorf("ambit inspect: %w\n%s", err, out)
+	}
+	var rights []string
+	for _, r := range shown.Servers[0].Access {
+		if text := r.String(); !strings.HasSuffix(text, "certificate.pem") { // the certificate is a part of the test
+			rights = append(rights, strings.ReplaceAll(text, work, "WORK"))
+		}
+	}
+	return cmp.Or(strings.Join(rights, "; "), "nothing"), nil
+}
+
+func (g *rig) call(ctx context.Context, r row, dir, work string, secrets []string) error {
+	arguments := strings.ReplaceAll(cmp.Or(string(r.Call.Arguments), "{}"), "$WORK", work)
+	out, err := g.command(ctx, dir, secrets, "call", "agent.json", r.Call.Tool, "--input", arguments)
+	if strings.Contains(out, r.Call.Want) {
+		return nil
+	}
+	if err == nil {
+		err = errors.New("the answer has another text")
+	}
+	return fmt.Errorf("%w\n%s", err, out)
+}
+
+func (g *rig) command(ctx context.Context, dir string, secrets []string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, g.ambit, args...)
+	cmd.Dir, cmd.WaitDelay = dir, 10*time.Second
+	cmd.Env = append(os.Environ(), "AMBIT_HOME="+filepath.Join(dir, "home"), "AMBIT_DEV_RESOLVE="+g.hosts, "NO_COLOR=1")
+	cmd.Env = append(cmd.Env, secrets...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func message(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// checkTable compares the results with the page that lists them, or writes the page.
+func checkTable(t *testing.T, rows []row, results []result, works int) {
+	t.Helper()
+	var page strings.Builder
+	fmt.Fprintf(&page, "# Servers that run confined\n\n"+
+		"`make prove` starts these servers in the sandbox that ambit derives from their manifests, and calls one of their tools.\n"+
+		"%d of %d work without additions. `WORK` is the folder that the owner gives to the server. A test server takes the place\n"+
+		"of the hosts on the internet. [Confined tool servers](guides/confinement.md) explains the rights.\n\n"+
+		"| server | version | what it can use | result |\n|---|---|---|---|\n", works, len(rows))
+	for i, r := range rows {
+		verdict := "works"
+		switch {
+		case results[i].derived == nil:
+		case len(r.Allow) > 0 && results[i].allowed == nil:
+			verdict = fmt.Sprintf("works after: `ambit allow … %s` (%s)", strings.ReplaceAll(strings.Join(r.Allow, " "), "$WORK", "WORK"), r.Needs)
+		default:
+			verdict = "does not work"
+		}
+		fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", r.name(), cmp.Or(r.Version, "ours"), results[i].access, verdict)
+	}
+	if *update {
+		if err := os.WriteFile(table, []byte(page.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(table); err != nil || string(want) != page.String() {
+		t.Errorf("%s differs from the results; run the test with -update (%v)\n%s", table, err, page.String())
+	}
+}
