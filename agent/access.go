@@ -80,7 +80,7 @@ func (a *Agent) Access(s *Server) Access {
 	for _, m := range s.mentions() {
 		for _, path := range m.paths() {
 			r := Right{Kind: CanRead, What: path, Reason: m.where}
-			if writes != "" {
+			if writes != "" && !ofSystem(path) {
 				r.Kind, r.Reason = CanWrite, m.where+", and "+writes
 			}
 			access.add(r)
@@ -236,6 +236,16 @@ func notPath(text string) bool { return cleanPath(text) == "" }
 // notDeclared lists folders with devices, processes and sockets. A server gets no right to them from its arguments and
 // settings.
 var notDeclared = []string{"/proc", "/sys", "/dev", "/run", "/var/run"}
+
+// systemFolders lists folders with the programs and settings of the system. A server gets no right to write them from
+// its arguments and settings, because these name a program or a certificate there, and no work of the server.
+var systemFolders = []string{"/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot"}
+
+func ofSystem(path string) bool {
+	return slices.ContainsFunc(systemFolders, func(folder string) bool {
+		return path == folder || strings.HasPrefix(path, folder+"/")
+	})
+}
 
 // cleanPath returns the shortest form of a path. It returns "" if the text is not a path, if a relative path leads out
 // of the home folder or the working folder, or if the path is within a folder in notDeclared. It also returns "" for /,

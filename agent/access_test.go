@@ -65,6 +65,8 @@ func TestAccess(t *testing.T) {
 			Delivery: agent.Delivery{Exec: "findagent-hosted", URL: "https://mcp.example.com"},
 		}).Remote(), nil, ""},
 		{"twice the same path", classes(agent.Server{Args: []string{"/data", "/data/", "--dir=/data/."}}), nil, "read /data"},
+		{"files of the system", classes(agent.Server{Args: []string{"--executable-path=/usr/bin/chromium", "/etc/ssl/a.pem", "/usrdata"}},
+			agent.Write), nil, "read /usr/bin/chromium, read /etc/ssl/a.pem, write /usrdata"},
 		{"settings", classes(agent.Server{Env: []agent.Setting{{Name: "FILE", Value: "/data/x.db"}, {Name: "URL", Value: "https://a.example.com"}}},
 			agent.Network), nil, "read /data/x.db, connect to a.example.com"},
 		{"a sandbox has its own home", classes(agent.Server{Env: []agent.Setting{
