@@ -44,6 +44,9 @@ const (
 	atOnce   = 2               // how many servers run at the same time
 	patience = 8 * time.Minute // for one server, with the download of its package
 	required = 90              // percent of the servers that must work without additions
+
+	// undeclared is a host that no manifest names.
+	undeclared = "other.example.com"
 )
 
 // row is a tool server in testdata/servers.json. In arguments, settings and flags, $WORK is a folder with the files in
@@ -64,9 +67,12 @@ type row struct {
 		// Want is a part of the answer.
 		Want string
 	}
-	// Allow lists flags of ambit allow. Only a server that does not work without additions has them.
+	// Allow lists flags of ambit allow. Only a server that does not work without additions has them. In them, $PACKAGE is
+	// the folder of the package in ambit's store.
 	Allow []string
-	// Needs says why the server needs additions.
+	// Unconfined says that the server works only without a sandbox.
+	Unconfined bool
+	// Needs says why the server needs additions or works only without a sandbox.
 	Needs string
 }
 
@@ -75,8 +81,8 @@ func (r row) name() string { return cmp.Or(r.Package, r.File) }
 // result is what the table says about a row.
 type result struct {
 	access string
-	// The errors are nil if the server works without additions, and with the additions in Allow.
-	derived, allowed error
+	// The errors are nil if the server works without additions, and with Allow or without a sandbox.
+	derived, extended error
 }
 
 func TestDerivedAccess(t *testing.T) {
@@ -100,14 +106,16 @@ func TestDerivedAccess(t *testing.T) {
 	works := 0
 	for i, got := range results {
 		switch r := rows[i]; {
-		case got.derived == nil && len(r.Allow) > 0:
-			t.Errorf("%s works without its additions; remove \"allow\" from its row", r.name())
+		case got.derived == nil && r.Needs != "":
+			t.Errorf("%s works without additions; remove \"needs\" from its row", r.name())
 		case got.derived == nil:
 			works++
-		case len(r.Allow) == 0:
+		case r.Needs == "":
 			t.Errorf("%s does not work: %v", r.name(), got.derived)
-		case got.allowed != nil:
-			t.Errorf("%s does not work after ambit allow: %v", r.name(), got.allowed)
+		case got.extended != nil:
+			t.Errorf("%s does not work, although its row says what it needs: %v", r.name(), got.extended)
+		default:
+			t.Logf("%s does not work without additions: %s", r.name(), r.Needs)
 		}
 	}
 	t.Logf("%d of %d servers work without additions", works, len(rows))
@@ -133,8 +141,8 @@ func read(t *testing.T) []row {
 		if _, ok := r.Tools[r.Call.Tool]; !ok || r.Call.Want == "" || strings.Contains(string(r.Call.Arguments), r.Call.Want) {
 			t.Fatalf("%s: the call must be to one of its tools, and its answer must contain more than its arguments", r.name())
 		}
-		if (r.Needs == "") != (len(r.Allow) == 0) {
-			t.Fatalf("%s: \"needs\" must explain \"allow\"", r.name())
+		if (r.Needs == "") != (len(r.Allow) == 0 && !r.Unconfined) {
+			t.Fatalf("%s: \"needs\" must explain \"allow\" or \"unconfined\"", r.name())
 		}
 	}
 	return rows
@@ -161,7 +169,7 @@ func newRig(t *testing.T, rows []row) *rig {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	answers := map[string]json.RawMessage{"pages.example.com": json.RawMessage(`"The page."`), "other.example.com": json.RawMessage(`"The page."`)}
+	answers := map[string]json.RawMessage{undeclared: json.RawMessage(`"an undeclared host"`)}
 	for _, r := range rows {
 		maps.Copy(answers, r.API)
 	}
@@ -208,7 +216,7 @@ func certificate(t *testing.T, file string, hosts []string) tls.Certificate {
 func (g *rig) run(ctx context.Context, r row, dir string) (got result) {
 	work := filepath.Join(dir, "work")
 	if err := g.prepare(r, dir, work); err != nil {
-		return result{derived: err, allowed: err}
+		return result{derived: err, extended: err}
 	}
 	var secrets []string
 	for name, value := range r.Secrets {
@@ -218,22 +226,45 @@ func (g *rig) run(ctx context.Context, r row, dir string) (got result) {
 	if got.derived == nil {
 		got.derived = g.call(ctx, r, dir, work, secrets)
 	}
-	if len(r.Allow) > 0 {
-		flags := strings.Split(strings.ReplaceAll(strings.Join(r.Allow, "\n"), "$WORK", work), "\n")
-		out, err := g.command(ctx, dir, nil, append([]string{"allow", "agent.json", "server", "--yes"}, flags...)...)
-		if err != nil {
-			got.allowed = fmt.Errorf("ambit allow: %w\n%s", err, out)
-		} else {
-			got.allowed = g.call(ctx, r, dir, work, secrets)
+	switch {
+	case r.Unconfined:
+		got.extended = g.call(ctx, r, dir, work, secrets, "--unconfined", "server")
+	case len(r.Allow) > 0:
+		if got.extended = g.allow(ctx, r, dir, work); got.extended == nil {
+			got.extended = g.call(ctx, r, dir, work, secrets)
 		}
 	}
 	return got
+}
+
+// allow adds the additions of a row.
+func (g *rig) allow(ctx context.Context, r row, dir, work string) error {
+	stored, err := filepath.Glob(filepath.Join(dir, "home", "packages", "*", "*", "tree"))
+	if err != nil || r.Package != "" && len(stored) != 1 {
+		return fmt.Errorf("the store contains the packages %q: %w", stored, err)
+	}
+	expand := strings.NewReplacer("$WORK", work, "$PACKAGE", strings.Join(stored, ""))
+	args := []string{"allow", "agent.json", "server", "--yes"}
+	for _, flag := range r.Allow {
+		args = append(args, expand.Replace(flag))
+	}
+	if out, err := g.command(ctx, dir, nil, args...); err != nil {
+		return fmt.Errorf("ambit allow: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // prepare writes the manifest of a row and the files that its server works with.
 func (g *rig) prepare(r row, dir, work string) error {
 	if err := os.CopyFS(work, os.DirFS("testdata/work")); err != nil {
 		return err
+	}
+	database := exec.Command("/usr/bin/python3", "-c", `import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as db:
+    db.execute("CREATE TABLE fruit (name TEXT, price INTEGER)")
+    db.execute("INSERT INTO fruit VALUES ('orange', 7)")`, filepath.Join(work, "shop.db"))
+	if out, err := database.CombinedOutput(); err != nil {
+		return fmt.Errorf("python3: %w\n%s", err, out)
 	}
 	expand := strings.NewReplacer("$WORK", work)
 	program, args := "npx", []string{"-y", r.Package + "@" + r.Version}
@@ -259,7 +290,7 @@ func (g *rig) prepare(r row, dir, work string) error {
 	}
 	if len(r.API) > 0 {
 		trust := filepath.Join(dir, "certificate.pem")
-		env = append(env, "NODE_EXTRA_CA_CERTS="+trust)
+		env = append(env, "NODE_EXTRA_CA_CERTS="+trust, "SSL_CERT_FILE="+trust)
 		if err := os.Link(g.certificate, trust); err != nil {
 			return err
 		}
@@ -305,9 +336,9 @@ func (g *rig) inspect(ctx context.Context, dir, work string) (string, error) {
 	return cmp.Or(strings.Join(rights, "; "), "nothing"), nil
 }
 
-func (g *rig) call(ctx context.Context, r row, dir, work string, secrets []string) error {
+func (g *rig) call(ctx context.Context, r row, dir, work string, secrets []string, flags ...string) error {
 	arguments := strings.ReplaceAll(cmp.Or(string(r.Call.Arguments), "{}"), "$WORK", work)
-	out, err := g.command(ctx, dir, secrets, "call", "agent.json", r.Call.Tool, "--input", arguments)
+	out, err := g.command(ctx, dir, secrets, append([]string{"call", "agent.json", r.Call.Tool, "--input", arguments}, flags...)...)
 	if strings.Contains(out, r.Call.Want) {
 		return nil
 	}
@@ -325,6 +356,26 @@ func (g *rig) command(ctx context.Context, dir string, secrets []string, args ..
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+// TestUndeclaredHost checks that a server with a declared host cannot connect to another host.
+func TestUndeclaredHost(t *testing.T) {
+	sandboxtest.Need(t)
+	rows := read(t)
+	at := slices.IndexFunc(rows, func(r row) bool { return r.File == "request.py" })
+	if at < 0 {
+		t.Fatal("testdata/servers.json does not list request.py")
+	}
+	g, r := newRig(t, rows), rows[at]
+	for i, tt := range []struct{ url, want string }{
+		{"/fruit", r.Call.Want},
+		{"https://" + undeclared, `ambit refused "` + undeclared + `:443"`},
+	} {
+		r.Call.Arguments, r.Call.Want = json.RawMessage(`{"url": "`+tt.url+`"}`), tt.want
+		if err := g.run(t.Context(), r, filepath.Join(g.dir, fmt.Sprint(i))).derived; err != nil {
+			t.Errorf("%s: %v", tt.url, err)
+		}
+	}
 }
 
 func message(err error) string {
@@ -347,10 +398,12 @@ func checkTable(t *testing.T, rows []row, results []result, works int) {
 		verdict := "works"
 		switch {
 		case results[i].derived == nil:
-		case len(r.Allow) > 0 && results[i].allowed == nil:
-			verdict = fmt.Sprintf("works after: `ambit allow … %s` (%s)", strings.ReplaceAll(strings.Join(r.Allow, " "), "$WORK", "WORK"), r.Needs)
-		default:
+		case results[i].extended != nil || r.Needs == "":
 			verdict = "does not work"
+		case r.Unconfined:
+			verdict = fmt.Sprintf("works only with `--unconfined server`: %s", r.Needs)
+		default:
+			verdict = fmt.Sprintf("works after: `ambit allow … %s`: %s", strings.ReplaceAll(strings.Join(r.Allow, " "), "$", ""), r.Needs)
 		}
 		fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", r.name(), cmp.Or(r.Version, "ours"), results[i].access, verdict)
 	}
