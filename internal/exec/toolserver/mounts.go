@@ -59,18 +59,19 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 	return mounts, nil
 }
 
-// privateParents returns a private folder for the folder of each file that the server can write, or that the server can
-// create because it does not exist yet. Many programs need to create files beside the one that they write, such as the
-// journal of a database. The private folders are kept between starts. They are beside the server's private home and
+// privateParents returns a private folder for the folder of each file that the server can write, and of each declared
+// path that does not exist. So a server can create what is missing, and the files that many programs create beside the
+// one that they write, such as the journal of a database. The private folders are kept between starts. They are beside the server's private home and
 // not in it, because the server could replace them there. A folder for which shown returns true gets no private folder.
 func privateParents(
 	files, own string, access agent.Access, shown func(dir string) bool,
 ) (mounts []sandbox.Mount, err error) {
-	for _, right := range access.Of(agent.CanWrite) {
+	for _, right := range slices.Concat(access.Of(agent.CanRead), access.Of(agent.CanWrite)) {
 		info, err := os.Stat(right.What)
 		missing := errors.Is(err, os.ErrNotExist)
+		written := right.Kind == agent.CanWrite && err == nil && info.Mode().IsRegular()
 		dir := filepath.Dir(right.What)
-		if !missing && (err != nil || !info.Mode().IsRegular()) || sandbox.Inside(right.What, own) ||
+		if !missing && !written || sandbox.Inside(right.What, own) ||
 			slices.ContainsFunc(alreadyShown, func(folder string) bool { return sandbox.Inside(dir, folder) }) ||
 			dir == "/" || dir == "/tmp" || shown(dir) {
 			continue
@@ -149,10 +150,8 @@ func (s *server) declared(access agent.Access, own, visible string) (paths agent
 		moved := right
 		moved.What = real
 		switch {
-		case errors.Is(err, os.ErrNotExist) && right.Kind == agent.CanWrite:
-			s.log(right.What + " does not exist; if the server creates it, ambit keeps it in the server's private folder")
 		case errors.Is(err, os.ErrNotExist):
-			skip(right, "does not exist")
+			s.log(right.What + " does not exist; if the server creates it, ambit keeps it in the server's private folder")
 		case err != nil:
 			skip(right, "cannot be opened (%v)", err)
 		case real == visible:

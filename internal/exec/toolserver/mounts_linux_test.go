@@ -172,6 +172,7 @@ func TestPrivateParents(t *testing.T) {
 		{"two files in one folder", agent.Access{write(at("data/file")), write(at("data/none"))}, []string{at("data")}},
 		{"a missing folder", agent.Access{write(at("none/file"))}, []string{at("none")}},
 		{"a folder", agent.Access{write(at("data"))}, nil},
+		{"a missing file to read", agent.Access{{Kind: agent.CanRead, What: at("data/none")}}, []string{at("data")}},
 		{"a file to read", agent.Access{{Kind: agent.CanRead, What: at("data/file")}}, nil},
 		{"ambit's own file", agent.Access{write(at("ambit/file"))}, nil},
 		{"a folder of the system", agent.Access{write("/etc/none"), write("/usr/lib/none/file")}, nil},
