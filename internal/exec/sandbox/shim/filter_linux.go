@@ -76,17 +76,24 @@ func rules(p *Plan) []bpf.Instruction {
 	if p.NoExec || p.Observe {
 		reported = []uint32{unix.SYS_EXECVE, unix.SYS_EXECVEAT}
 	}
+	when := func(number uint32, body ...bpf.Instruction) {
+		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: uint8(len(body))})
+		prog = append(prog, body...)
+	}
 	if p.Observe {
-		for number := range FileCalls {
-			reported = append(reported, uint32(number))
+		for number, call := range FileCalls {
+			if call.Empty == 0 {
+				reported = append(reported, uint32(number))
+				continue
+			}
+			when(
+				uint32(number), bpf.LoadAbsolute{Off: offArg0 + 8*uint32(call.Empty), Size: 4},
+				bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.AT_EMPTY_PATH, SkipTrue: 1}, notify, allow,
+			)
 		}
 	}
 	for _, number := range reported {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: number, SkipFalse: 1}, notify)
-	}
-	when := func(number uint32, body ...bpf.Instruction) {
-		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: uint8(len(body))})
-		prog = append(prog, body...)
 	}
 	if p.NoExec {
 		// For a call without MFD_NOEXEC_SEAL, report that memfd_create does not exist. Programs that do not know the

@@ -92,7 +92,7 @@ type Plan struct {
 	// Expected lists what must be at the paths of the mounts. While bubblewrap makes the mounts, another program can
 	// replace a folder in a path with a link.
 	Expected []Mounted
-	// Observe reports to ambit each call that opens or changes a file by its path, and each execve.
+	// Observe reports to ambit each call that opens, changes or looks at a file by its path, and each execve.
 	Observe bool
 }
 

@@ -152,8 +152,14 @@ func (s *Supervisor) answer(ctx context.Context, notify *notifier, c *notificati
 			notify.fail(c, unix.EPERM)
 			return
 		}
-		if kind, path := c.file(call); notify.waiting(c) {
+		kind, path := c.file(call)
+		source := ""
+		if call.Moves {
+			_, source = c.file(call.Source())
+		}
+		if notify.waiting(c) {
 			s.observe(c, kind, path)
+			s.observe(c, agent.CanWrite, source)
 		}
 		notify.resume(c)
 	}
@@ -315,6 +321,9 @@ func (c *notification) executed() string {
 // file returns the absolute path of the file in a call, and whether the call reads or writes the file.
 func (c *notification) file(call shim.FileCall) (agent.RightKind, string) {
 	path := c.path(call.Dir, call.Path)
+	if call.Looks {
+		return agent.CanRead, path
+	}
 	if call.Flags < 0 {
 		return agent.CanWrite, path
 	}
