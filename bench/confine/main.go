@@ -4,7 +4,8 @@
 //   - connect: the time of a new TCP connection to a port of this machine, from inside a sandbox and from outside;
 //   - throughput: of one such connection, and ambit's CPU time for each MB;
 //   - 100 connections at once;
-//   - memory: what ambit and the sandbox's own processes take for each idle server.
+//   - memory: what ambit and the sandbox's own processes take for each idle server;
+//   - observation: the time of a server's work without and with the recorder of ambit learn.
 //
 // Confined and direct are measured in turn. The client and the server of the network are this program, started again.
 package main
@@ -32,6 +33,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	_ "github.com/ambit-run/ambit/internal/cli" // the sandbox's shim loads all of ambit's packages, as in ambit
+	"github.com/ambit-run/ambit/internal/exec/learn"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
@@ -181,8 +183,68 @@ func measure() error {
 	if err := measureNetwork(exe); err != nil {
 		return err
 	}
-	return measureMemory(exe)
+	if err := measureMemory(exe); err != nil {
+		return err
+	}
+	return measureObserved()
 }
+
+// measureObserved compares the time of a confined server's work without and with the recorder of ambit learn. The server
+// is an npm package that reads hundreds of its own files when it starts.
+func measureObserved() error {
+	dir, err := folder()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	modules, err := filepath.Abs("bench/node_modules")
+	if err != nil {
+		return err
+	}
+	program := filepath.Join(modules, "@modelcontextprotocol/server-everything/dist/index.js")
+	if _, err := os.Stat(program); err != nil {
+		return fmt.Errorf("run npm ci --prefix bench --ignore-scripts: %w", err)
+	}
+	var took [2][]time.Duration
+	used := 0
+	for i := range starts + 1 {
+		for kind, observed := range []bool{false, true} {
+			var r learn.Recorder
+			spec := sandbox.Spec{
+				Tier: sandbox.Confined, Argv: []string{"/usr/bin/env", "node", program, "stdio"}, Stdin: []byte(greeting),
+				Mounts: []sandbox.Mount{{Source: modules, To: modules}},
+			}
+			if observed {
+				spec.Observe = func(use agent.Right, found bool) { r.Use("s", use, found) }
+			}
+			begun := time.Now()
+			out, err := sandbox.Run(context.Background(), spec)
+			if err == nil && !bytes.Contains(out.Stdout, []byte(`"tools"`)) {
+				err = fmt.Errorf("the server answered %q", out.Stdout)
+			}
+			if err != nil {
+				return err
+			}
+			if i > 0 {
+				took[kind] = append(took[kind], time.Since(begun))
+			}
+			if observed {
+				used, _ = r.Used("s")
+			}
+		}
+	}
+	without, with := ms(p50(took[0])), ms(p50(took[1]))
+	fmt.Printf("\nambit learn: a confined npm server that uses %d files, start to end, p50 of %d\n"+
+		"  without the recorder %.0f ms, with it %.0f ms, ratio %.2f (goal: at most 1.15)\n", used, starts, without, with, with/without)
+	return nil
+}
+
+// greeting lets a server start, list its tools, and end. After the notification that the client is initialized, this
+// server would wait for a timer.
+const greeting = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},` +
+	`"clientInfo":{"name":"bench","version":"1"}}}
+{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{}}
+`
 
 // row prints a measurement and whether it reaches its goal.
 func row(what, unit string, direct, confined float64, difference, goal string, reached bool) {
