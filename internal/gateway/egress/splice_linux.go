@@ -13,7 +13,7 @@ import (
 // 64 MB, and further pipes are small.
 const pipeSize = 1 << 20
 
-// spliced is a stream through a pipe. The data stays in the kernel, which takes a third of the CPU time of a buffer.
+// spliced is a stream through a pipe. The data stays in the kernel, which takes about half of the CPU time of a buffer.
 type spliced struct {
 	from, to            syscall.RawConn
 	readable, writeable int
