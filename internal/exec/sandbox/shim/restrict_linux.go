@@ -53,7 +53,7 @@ func restrict() error {
 	if err != nil {
 		return err
 	}
-	return execute(o)
+	return execute(o, p.Memory)
 }
 
 // checkMounts returns an error if a mount does not show what ambit checked before.
@@ -84,8 +84,8 @@ func awaitOrder() (*Order, error) {
 }
 
 // execute replaces the current process with the program in the order. If the order contains a canary, the canary
-// runs instead.
-func execute(o *Order) error {
+// runs instead. The limit on memory applies only now, because the shim itself may need more. It is 0 if there is none.
+func execute(o *Order, memory uint64) error {
 	if err := os.Chdir(o.Dir); err != nil {
 		return mechanismError("mounts", err)
 	}
@@ -94,11 +94,18 @@ func execute(o *Order) error {
 			return mechanismError("gate", err)
 		}
 	}
+	program := find(o)
 	send(Message{Kind: Ready}, nil)
+	// Programs such as node reserve more address space than they use, so RLIMIT_AS would stop them.
+	if memory != 0 {
+		if err := limit(unix.RLIMIT_DATA, memory); err != nil {
+			return mechanismError("rlimits", err)
+		}
+	}
 	if o.Canary != "" {
 		runCanary(o)
 	}
-	err := syscall.Exec(find(o), o.Argv, o.Env)
+	err := syscall.Exec(program, o.Argv, o.Env)
 	send(Message{Kind: NotStarted, Text: err.Error()}, nil)
 	syscall.Exit(127)
 	return nil
@@ -224,19 +231,22 @@ func limits(p *Plan) error {
 		{unix.RLIMIT_MEMLOCK, LockedMemory},
 		{unix.RLIMIT_MSGQUEUE, 0},
 		{unix.RLIMIT_NPROC, cmp.Or(p.Processes, unix.RLIM_INFINITY)},
-		// Programs such as node reserve more address space than they use, so RLIMIT_AS would stop them.
-		{unix.RLIMIT_DATA, cmp.Or(p.Memory, unix.RLIM_INFINITY)},
 	} {
-		var old unix.Rlimit
-		if err := unix.Prlimit(0, l.resource, nil, &old); err != nil {
-			return err
-		}
-		l.max = min(l.max, old.Max)
-		if err := unix.Prlimit(0, l.resource, &unix.Rlimit{Cur: l.max, Max: l.max}, nil); err != nil {
+		if err := limit(l.resource, l.max); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// limit sets a limit of this process. It never raises the limit.
+func limit(resource int, to uint64) error {
+	var old unix.Rlimit
+	if err := unix.Prlimit(0, resource, nil, &old); err != nil {
+		return err
+	}
+	to = min(to, old.Max)
+	return unix.Prlimit(0, resource, &unix.Rlimit{Cur: to, Max: to}, nil)
 }
 
 // minLandlock is the first version of Landlock that controls moving files between folders.
@@ -355,7 +365,7 @@ func guest() error {
 		return err
 	}
 	if !p.Listen {
-		return execute(o)
+		return execute(o, 0)
 	}
 	return executeChild(o, listenFD)
 }
