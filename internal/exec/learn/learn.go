@@ -17,6 +17,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
+	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 )
 
@@ -78,8 +79,12 @@ func (r *Recorder) Propose(alias string, access agent.Access, home, hidden strin
 	if of == nil {
 		return nil
 	}
-	lacking := rights{}
+	lacking, looks := rights{}, rights{}
 	for use, found := range of.uses {
+		looked := use.Kind == shim.Look
+		if looked {
+			use.Kind = agent.CanRead
+		}
 		switch use.Kind {
 		case agent.CanRead, agent.CanWrite:
 			use = onMachine(use, home)
@@ -94,11 +99,33 @@ func (r *Recorder) Propose(alias string, access agent.Access, home, hidden strin
 				continue
 			}
 		}
-		if !access.Allows(use) {
+		switch {
+		case access.Allows(use):
+		case looked:
+			looks[use] = true
+		default:
 			lacking[use] = true
 		}
 	}
+	above := lacking.above()
+	for look := range looks {
+		if !above[look.What] {
+			lacking[look] = true
+		}
+	}
 	return lacking.folders().widest()
+}
+
+// above returns the folders that contain the paths in the set. Programs look at each folder on the way to a file. If
+// the sandbox shows the file, it also has these folders.
+func (s rights) above() map[string]bool {
+	folders := map[string]bool{}
+	for r := range s {
+		for dir := filepath.Dir(r.What); !folders[dir]; dir = filepath.Dir(dir) {
+			folders[dir] = true
+		}
+	}
+	return folders
 }
 
 // ownVersions lists folders whose files are never proposed for reading or writing. The sandbox has its own version of

@@ -9,9 +9,11 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
+	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
 func read(path string) agent.Right  { return agent.Right{Kind: agent.CanRead, What: path} }
+func look(path string) agent.Right  { return agent.Right{Kind: shim.Look, What: path} }
 func write(path string) agent.Right { return agent.Right{Kind: agent.CanWrite, What: path} }
 
 // TestPropose checks what is proposed for each use of a server.
@@ -63,6 +65,8 @@ func TestPropose(t *testing.T) {
 			}, nil, agent.Access{read(at("many"))},
 		},
 		{"files and their folder", []use{{read(at("many/1")), false}, {read(at("many")), false}}, nil, agent.Access{read(at("many"))}},
+		{"looking on the way to a file", []use{{look(at("many")), false}, {read(at("many/1")), false}}, nil, agent.Access{read(at("many/1"))}},
+		{"only looking", []use{{look(at("many")), false}}, nil, agent.Access{read(at("many"))}},
 		{"the whole home", []use{{read(home), false}, {write(at("new")), false}}, nil, nil},
 		{"ambit's files", []use{{read(at("ambit/keys/root")), false}}, nil, nil},
 		{"the kernel's files", []use{{read("/proc/1/environ"), false}, {read("/sys/power/state"), false}}, nil, nil},

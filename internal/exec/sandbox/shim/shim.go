@@ -1,11 +1,12 @@
 // Package shim is the code that runs between ambit and a program in the sandbox.
 //
-// ambit starts its own binary again in one of four roles. The role [Enter] runs outside the sandbox. It joins the
+// ambit starts its own binary again in one of five roles. The role [Enter] runs outside the sandbox. It joins the
 // run's cgroups, makes the mounts reachable for an unprivileged user, switches to that user, and executes
 // bubblewrap or gVisor. The role [Shim] runs inside bubblewrap's sandbox. It applies the restrictions that
 // bubblewrap does not provide: rlimits, Landlock and seccomp. It reports that the restrictions are in force, waits
-// for its order, and executes the program. The role [Guest] replaces the shim in gVisor. The role [Watcher] is
-// started once. It waits until ambit has ended and kills the remaining processes.
+// for its order, and executes the program. The role [Guest] replaces the shim in gVisor. The role [Holder]
+// keeps a user namespace open. The role [Watcher] is started once. It waits until ambit has ended and kills the
+// remaining processes.
 //
 // The [Plan] describes a sandbox, and the [Order] describes a program. A sandbox can therefore be made before its
 // program is known.
@@ -50,6 +51,9 @@ const (
 
 // ProxyAddress is the address of the network proxy inside the sandbox.
 const ProxyAddress = "127.0.0.1:3128"
+
+// Look is the kind of a use that neither reads nor changes a file: the program asks for the file's size, for example.
+const Look = "look"
 
 // Plan describes a sandbox.
 type Plan struct {

@@ -318,11 +318,11 @@ func (c *notification) executed() string {
 	return c.path(-1, 0)
 }
 
-// file returns the absolute path of the file in a call, and whether the call reads or writes the file.
+// file returns the absolute path of the file in a call, and whether the call looks at, reads or writes the file.
 func (c *notification) file(call shim.FileCall) (agent.RightKind, string) {
 	path := c.path(call.Dir, call.Path)
 	if call.Looks {
-		return agent.CanRead, path
+		return shim.Look, path
 	}
 	if call.Flags < 0 {
 		return agent.CanWrite, path
