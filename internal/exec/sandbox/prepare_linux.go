@@ -142,6 +142,7 @@ func (r *running) start(m *machine) error {
 	plan := &shim.Plan{Parent: os.Getpid(), Join: r.group.tasksFiles(), User: user}
 	plan.Network, plan.NoExec = r.shape.network && r.shape.tier != Strong, r.shape.programs != nil
 	plan.Expected = r.expected
+	plan.Renames = len(r.replaceable()) > 0
 	plan.Observe = r.shape.observe && r.shape.tier != Strong
 	plan.Listen = r.shape.network && r.shape.tier == Strong
 	plan.FileSize = uint64(r.shape.disk)

@@ -16,6 +16,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -322,7 +324,9 @@ func (r *running) serveLocked() {
 		l, network := r.listener, r.spec.Network
 		r.readers.Go(func() { network.Serve(l) })
 	case r.sockets.Notify != nil:
-		s := &supervisor.Supervisor{Network: r.spec.Network, NoExec: r.spec.NoExec, OnExec: r.spec.OnExec, Observe: r.spec.Observe}
+		s := &supervisor.Supervisor{
+			Network: r.spec.Network, NoExec: r.spec.NoExec, OnExec: r.spec.OnExec, Files: r.replaceable(), Observe: r.spec.Observe,
+		}
 		if r.shape.programs != nil {
 			s.Programs = r.shape.programs.extra
 		}
@@ -330,6 +334,26 @@ func (r *running) serveLocked() {
 		r.sockets = supervisor.Sockets{}
 		r.readers.Go(func() { s.Serve(r.ctx, sockets) })
 	}
+}
+
+// replaceable returns the files that the program can write and replace: those whose folder is private to the program.
+func (r *running) replaceable() map[string]supervisor.File {
+	files := map[string]supervisor.File{}
+	for _, m := range r.shape.mounts {
+		if info, err := os.Lstat(m.Source); !m.Write || m.Hide || err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		to := filepath.Clean(m.To)
+		folder := slices.IndexFunc(r.shape.mounts, func(p Mount) bool { return p.Give && p.To == filepath.Dir(to) })
+		mounted := slices.IndexFunc(r.expected, func(e shim.Mounted) bool { return e.To == to })
+		if folder >= 0 && mounted >= 0 && r.shape.tier == Confined {
+			files[to] = supervisor.File{
+				Path: m.Source, Device: r.expected[mounted].Device, Inode: r.expected[mounted].Inode,
+				Folder: r.shape.mounts[folder].Source,
+			}
+		}
+	}
+	return files
 }
 
 func (r *running) tooLarge(where string) {

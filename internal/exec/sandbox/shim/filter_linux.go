@@ -92,6 +92,13 @@ func rules(p *Plan) []bpf.Instruction {
 			)
 		}
 	}
+	if p.Renames && !p.Observe {
+		for number, call := range FileCalls {
+			if call.Moves {
+				reported = append(reported, uint32(number))
+			}
+		}
+	}
 	for _, number := range reported {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: number, SkipFalse: 1}, notify)
 	}
@@ -167,7 +174,7 @@ func filter(p *Plan) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	reports := p.Network || p.NoExec || p.Observe
+	reports := p.Network || p.NoExec || p.Renames || p.Observe
 	flags := uintptr(unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH)
 	if reports {
 		// With WAIT_KILLABLE_RECV, only a fatal signal interrupts a thread after ambit has received its call. Without

@@ -77,12 +77,16 @@ type Supervisor struct {
 	// it, so the path is only for display and not for decisions.
 	OnExec func(path string)
 
-	// Observe receives each reported use of a file. If it is nil, the filter reports none.
+	// Files lists files that the program can write and replace, by their paths in the sandbox.
+	Files map[string]File
+
+	// Observe receives each reported use of a file. If it is nil, the filter reports only renamed files.
 	Observe func(use agent.Right, found bool)
 
-	started atomic.Bool
-	names   names
-	relay   *relay
+	started   atomic.Bool
+	replacing sync.Mutex
+	names     names
+	relay     *relay
 }
 
 // maxCalls bounds the system calls that are answered at the same time. A thread whose
@@ -160,6 +164,9 @@ func (s *Supervisor) answer(ctx context.Context, notify *notifier, c *notificati
 		if notify.waiting(c) {
 			s.observe(c, kind, path)
 			s.observe(c, agent.CanWrite, source)
+			if call.Moves && s.replaced(notify, c, path, source) {
+				return
+			}
 		}
 		notify.resume(c)
 	}
