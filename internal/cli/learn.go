@@ -34,7 +34,8 @@ type learnFlags struct {
 
 func newLearn(t *terminal) *cobra.Command {
 	var f learnFlags
-	cmd := verb("learn AGENT [TOOL [ARGUMENTS]]...", atLeast(1, "an agent"), func(ctx context.Context, args []string) error {
+	what := atLeast(1, "an agent")
+	cmd := verb("learn AGENT [TOOL [ARGUMENTS]]...", what, func(ctx context.Context, args []string) error {
 		work, err := parseWork(args[1:])
 		if err != nil {
 			return err

@@ -56,8 +56,8 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 	}, nil
 }
 
-// confine sets the options so that the servers of an agent start in sandboxes, except the unconfined ones. The agent is
-// the resolved agent of the manifest.
+// confine sets the options so that an agent's servers start in sandboxes. The servers in unconfined start without one.
+// The parameter a is the manifest's agent with all its servers resolved.
 func (t *terminal) confine(
 	ctx context.Context, o *toolserver.Options, m *manifest.Manifest, a *agent.Agent, unconfined []string,
 ) error {

@@ -71,7 +71,7 @@ func toolLimits(t *agent.Tool) []string {
 	}
 	out = append(out, limitsOf(t)...)
 	if t.Policy.Idempotent {
-		out = append(out, "calls can be repeated after a crash")
+		out = append(out, "ambit may repeat a call after a crash")
 	}
 	return out
 }

@@ -69,9 +69,9 @@ func (r *Recorder) Used(alias string) (n int, complete bool) {
 	return len(of.uses), !of.full
 }
 
-// Propose returns the rights that a server lacks for what it tried to use. It proposes only what exists on this machine.
-// Files that the server looked for in its private home are proposed for the owner's home. The hidden folder is ambit's
-// home, which no server sees.
+// Propose returns the rights that a server lacks for what it tried to use. It proposes only what exists on this
+// machine. Files that the server looked for in its private home are proposed for the owner's home. The hidden folder is
+// ambit's home, which no server sees.
 func (r *Recorder) Propose(alias string, access agent.Access, home, hidden string) agent.Access {
 	r.mu.Lock()
 	defer r.mu.Unlock()

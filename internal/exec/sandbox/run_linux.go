@@ -325,7 +325,8 @@ func (r *running) serveLocked() {
 		r.readers.Go(func() { network.Serve(l) })
 	case r.sockets.Notify != nil:
 		s := &supervisor.Supervisor{
-			Network: r.spec.Network, NoExec: r.spec.NoExec, OnExec: r.spec.OnExec, Files: r.replaceable(), Observe: r.spec.Observe,
+			Network: r.spec.Network, NoExec: r.spec.NoExec, OnExec: r.spec.OnExec,
+			Files: r.replaceable(), Observe: r.spec.Observe,
 		}
 		if r.shape.programs != nil {
 			s.Programs = r.shape.programs.extra

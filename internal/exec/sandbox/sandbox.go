@@ -127,8 +127,9 @@ type Spec struct {
 	Programs []string
 	OnExec   func(path string)
 	// Observe, if not nil, receives each file that the program tries to open, change, look at or execute, and whether
-	// the sandbox has such a file. A path is a path inside the sandbox. The kind of a look is [shim.Look]. Observe may be called
-	// concurrently. The program can change a path while ambit reads it, so Observe is not for decisions. The tier Strong does not observe.
+	// the sandbox has such a file. A path is a path inside the sandbox. The kind of a look is [shim.Look]. Observe may
+	// be called concurrently. The program can change a path while ambit reads it, so Observe is not for decisions. The
+	// tier Strong does not observe.
 	Observe func(use agent.Right, found bool)
 	// OnStderr receives each line of stderr.
 	OnStderr func(line string)

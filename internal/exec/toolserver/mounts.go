@@ -61,8 +61,9 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 
 // privateParents returns a private folder for the folder of each file that the server can write, and of each declared
 // path that does not exist. So a server can create what is missing, and the files that many programs create beside the
-// one that they write, such as the journal of a database. The private folders are kept between starts. They are beside the server's private home and
-// not in it, because the server could replace them there. A folder for which shown returns true gets no private folder.
+// one that they write, such as the journal of a database. The private folders are kept between starts. They are beside
+// the server's private home and not in it, because the server could replace them there. A folder for which shown returns
+// true gets no private folder.
 func privateParents(
 	files, own string, access agent.Access, shown func(dir string) bool,
 ) (mounts []sandbox.Mount, err error) {

@@ -141,7 +141,7 @@ func AdoptNext(file string) error {
 	if err := home.Replace(next(file), 0o600, text); err != nil {
 		return fmt.Errorf("cannot write the next root key: %w", err)
 	}
-	// Rename the file instead of copying it, because a remaining file would look like an interrupted rotation.
+	// Rename the new file. If it were copied, the original would stay and look like an interrupted rotation.
 	if err := os.Rename(next(file), file); err != nil {
 		return fmt.Errorf("cannot replace the root key: %w", err)
 	}

@@ -37,8 +37,8 @@ func bindAsOwner(fd int, to string, user int) error {
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// mapping returns a user namespace in which the owner of a path is the run's user. A
-// namespace needs a process, which ends as soon as the namespace is open.
+// mapping returns a user namespace in which the owner of a path is the run's user. Only a process can create a
+// namespace. It ends as soon as ambit has opened the namespace.
 func mapping(owner, group, user int) (int, error) {
 	holder, err := os.StartProcess("/proc/self/exe", []string{"ambit", Holder}, &os.ProcAttr{
 		Env: []string{}, Files: []*os.File{nil, nil, nil},
