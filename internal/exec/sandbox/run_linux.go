@@ -10,14 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"math"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -337,26 +333,6 @@ func (r *running) serveLocked() {
 	}
 }
 
-// replaceable returns the files that the program can write and replace: those whose folder is private to the program.
-func (r *running) replaceable() map[string]supervisor.File {
-	files := map[string]supervisor.File{}
-	for _, m := range r.shape.mounts {
-		if info, err := os.Lstat(m.Source); !m.Write || m.Hide || err != nil || !info.Mode().IsRegular() {
-			continue
-		}
-		to := filepath.Clean(m.To)
-		folder := slices.IndexFunc(r.shape.mounts, func(p Mount) bool { return p.Give && p.To == filepath.Dir(to) })
-		mounted := slices.IndexFunc(r.expected, func(e shim.Mounted) bool { return e.To == to })
-		if folder >= 0 && mounted >= 0 && r.shape.tier == Confined {
-			files[to] = supervisor.File{
-				Path: m.Source, Device: r.expected[mounted].Device, Inode: r.expected[mounted].Inode,
-				Folder: r.shape.mounts[folder].Source,
-			}
-		}
-	}
-	return files
-}
-
 func (r *running) tooLarge(where string) {
 	r.stopOnce.Do(func() {
 		r.mu.Lock()
@@ -425,109 +401,6 @@ func (r *running) askToExit(grace time.Duration) {
 	select {
 	case <-r.exited:
 	case <-timer.C:
-	}
-}
-
-// The size of a private folder is checked every quotaTime. After a slow check, the pause is longer: quotaShare times
-// the duration of the check.
-const (
-	quotaTime  = 10 * time.Second
-	quotaShare = 1000
-	maxPause   = time.Minute
-)
-
-// watchQuotas ends the run when a private folder exceeds its limit.
-func (r *running) watchQuotas(every time.Duration) {
-	folders := r.shape.quotas()
-	if len(folders) == 0 {
-		return
-	}
-	for pause := every; ; {
-		select {
-		case <-r.ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-		begun := time.Now()
-		for _, folder := range folders {
-			if folderSize(folder) > r.shape.disk {
-				r.tooLarge("disk")
-			}
-		}
-		pause = min(max(every, quotaShare*time.Since(begun)), maxPause)
-	}
-}
-
-// A private folder with more files or more levels counts as too large. Without this limit, a program could make ambit
-// use any amount of memory.
-const (
-	maxFiles  = 1 << 20
-	maxLevels = 100
-)
-
-var errUnmeasured = errors.New("the folder is too deep, has too many files, or cannot be read")
-
-// folderSize returns the number of bytes that a folder takes on its disk. It follows no links. If it cannot measure the
-// folder, it returns the largest number.
-func folderSize(dir string) int64 {
-	root, err := os.OpenRoot(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0
-	}
-	var sum measure
-	if err == nil {
-		err = sum.add(root, 0)
-	}
-	if err != nil {
-		return math.MaxInt64
-	}
-	return sum.bytes
-}
-
-// measure is the sum of the files in a folder.
-type measure struct{ bytes, files int64 }
-
-// add adds the files of a folder and closes the folder.
-func (m *measure) add(root *os.Root, level int) error {
-	defer root.Close()
-	dir, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	for {
-		entries, err := dir.ReadDir(1024)
-		for _, e := range entries {
-			info, err := root.Lstat(e.Name())
-			if err != nil {
-				continue // the file was deleted meanwhile
-			}
-			if st, ok := info.Sys().(*syscall.Stat_t); ok {
-				m.bytes += st.Blocks*512 + 512
-			}
-			if m.files++; m.files > maxFiles || level > maxLevels {
-				return errUnmeasured
-			}
-			if !info.IsDir() {
-				continue
-			}
-			below, err := root.OpenRoot(e.Name())
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err == nil {
-				err = m.add(below, level+1)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
 	}
 }
 

@@ -207,9 +207,20 @@ func (p *Policy) lists(host, port string) bool {
 	return slices.Contains(p.Hosts, host) || slices.Contains(p.Hosts, net.JoinHostPort(host, port))
 }
 
+// Permits reports whether the policy allows the name of a host. Open also judges the addresses of the host.
+func (n *Network) Permits(host string, port uint16) bool {
+	number := strconv.Itoa(int(port))
+	_, err := n.policy.judge(host, number)
+	return err == nil || n.policy.private(host, number)
+}
+
+func (p *Policy) private(host, port string) bool {
+	return slices.Contains(p.Private, net.JoinHostPort(host, port))
+}
+
 func (l *Link) open(ctx context.Context) (err error) {
 	p := &l.network.policy
-	private := slices.Contains(p.Private, net.JoinHostPort(l.host, l.port))
+	private := p.private(l.host, l.port)
 	if !private {
 		if l.host, err = p.judge(l.host, l.port); err != nil {
 			return err

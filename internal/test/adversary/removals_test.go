@@ -347,7 +347,7 @@ var removals = []removal{
 	{"P155", "internal/exec/sandbox/bubblewrap_linux.go", `bwrap, "--unshare-all", "--unshare-user",`, `bwrap, "--unshare-all", "--share-net", "--unshare-user",`, "./internal/exec/sandbox", "TestHostile"},
 	{"P156", "internal/exec/sandbox/shim/restrict_linux.go", `{unix.RLIMIT_NPROC, cmp.Or(p.Processes, unix.RLIM_INFINITY)},`, ``, "./internal/exec/sandbox", "TestLimitsWithoutCgroups"},
 	{"P156", "internal/exec/sandbox/prepare_linux.go", `plan.Memory = uint64(r.shape.bounds.memory)`, `plan.Memory = 0`, "./internal/exec/sandbox", "TestLimitsWithoutCgroups"},
-	{"P156", "internal/exec/sandbox/run_linux.go", `r.tooLarge("disk")`, `_ = folder`, "./internal/exec/sandbox", "TestPrivateFolderIsBounded"},
+	{"P156", "internal/exec/sandbox/folders_linux.go", `r.tooLarge("disk")`, `_ = folder`, "./internal/exec/sandbox", "TestPrivateFolderIsBounded"},
 	{"P156", "internal/exec/sandbox/run_linux.go", `size > shape.disk {`, `size < 0 {`, "./internal/exec/sandbox", "TestPrivateFolderIsBounded"},
 	{"P157", "internal/exec/sandbox/run_linux.go", "\t\t\tr.askToExit(s.Grace)\n", ``, "./internal/exec/sandbox", "TestEndsBySIGTERM"},
 	{"P158", "agent/access.go", `b.Alias != s.Alias || !a.Callable(t) {`, `b.Alias != s.Alias {`, "./agent", "TestAccess"},

@@ -89,7 +89,7 @@ func (s *Supervisor) open(ctx context.Context, socket int, to netip.AddrPort) er
 	}
 	d := s.dial(ctx, host, to.Port())
 	wait := dialTime
-	if flags&unix.O_NONBLOCK != 0 {
+	if flags&unix.O_NONBLOCK != 0 && s.Network.Permits(host, to.Port()) { // a refusal needs no dial
 		wait = promptTime
 	}
 	timer := time.NewTimer(wait)

@@ -55,7 +55,8 @@ func (m *maker) intern(s set) *set {
 	return p
 }
 
-// shapes returns the shapes of the texts that a rule matches. It returns nil if one of the shapes has no literal to search for.
+// shapes returns the shapes of the texts that a rule matches. It returns nil if one of the shapes has no literal to
+// search for.
 func (m *maker) shapes(re *syntax.Regexp) []shape {
 	var out []shape
 	for _, q := range m.extendAll(re, []seq{{}}) {
