@@ -345,7 +345,7 @@ var removals = []removal{
 	{"P154", "internal/exec/sandbox/bubblewrap_linux.go", `a, seals = append(a, "--tmpfs", m.To), append(seals, "--remount-ro", m.To)`, `_ = seals`, "./internal/exec/sandbox", "TestHostile"},
 	{"P155", "internal/gateway/egress/network.go", `if l.host, err = p.judge(l.host, l.port); err != nil {`, `if err != nil {`, "./internal/exec/sandbox", "TestHostile"},
 	{"P155", "internal/exec/sandbox/bubblewrap_linux.go", `bwrap, "--unshare-all", "--unshare-user",`, `bwrap, "--unshare-all", "--share-net", "--unshare-user",`, "./internal/exec/sandbox", "TestHostile"},
-	{"P156", "internal/exec/sandbox/shim/restrict_linux.go", `{unix.RLIMIT_NPROC, cmp.Or(p.Processes, unix.RLIM_INFINITY)},`, ``, "./internal/exec/sandbox", "TestLimitsWithoutCgroups"},
+	{"P156", "internal/exec/sandbox/shim/restrict_linux.go", `{unix.RLIMIT_NPROC, cmp.Or(p.Processes, unix.RLIM_INFINITY)},`, `{unix.RLIMIT_NPROC, cmp.Or(0, uint64(unix.RLIM_INFINITY))},`, "./internal/exec/sandbox", "TestLimitsWithoutCgroups"},
 	{"P156", "internal/exec/sandbox/prepare_linux.go", `plan.Memory = uint64(r.shape.bounds.memory)`, `plan.Memory = 0`, "./internal/exec/sandbox", "TestLimitsWithoutCgroups"},
 	{"P156", "internal/exec/sandbox/folders_linux.go", `r.tooLarge("disk")`, `_ = folder`, "./internal/exec/sandbox", "TestPrivateFolderIsBounded"},
 	{"P156", "internal/exec/sandbox/run_linux.go", `size > shape.disk {`, `size < 0 {`, "./internal/exec/sandbox", "TestPrivateFolderIsBounded"},
