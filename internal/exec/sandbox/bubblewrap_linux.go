@@ -29,12 +29,12 @@ var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/d
 // link in the sandbox too.
 var systemDirs = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// systemFiles are public files in /etc, such as certificates, library paths, the time zone and names of protocols.
+// systemFiles are public files in /etc, such as certificates, library paths, the time zone, names of protocols and fonts.
 var systemFiles = []string{
 	"/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem",
 	"/etc/pki/ca-trust/extracted", "/etc/ca-certificates", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
 	"/etc/ld.so.conf.d", "/etc/localtime", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols",
-	"/etc/mime.types",
+	"/etc/mime.types", "/etc/os-release", "/etc/fonts", "/etc/chromium.d",
 }
 
 //go:embed node-proxy.cjs
@@ -68,7 +68,7 @@ func syntheticFiles(s shape) [][2]string {
 func environment(s *Spec) []string {
 	env := []string{path, "HOME=" + Home, "TMPDIR=/tmp", "LANG=C.UTF-8", "USER=agent"}
 	if s.Network != nil && s.Tier == Strong {
-		proxy := "http://" + shim.ProxyAddress
+		proxy := "http://127.0.0.1:" + strconv.Itoa(shim.ProxyPort)
 		env = append(
 			env, "HTTPS_PROXY="+proxy, "https_proxy="+proxy, "HTTP_PROXY="+proxy, "http_proxy="+proxy,
 			"ALL_PROXY="+proxy, "NO_PROXY=", "no_proxy=", "NODE_OPTIONS=--require="+nodeProxyFile,

@@ -18,7 +18,6 @@ import (
 	"time"
 	"unsafe"
 
-	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 
 	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
@@ -353,7 +352,7 @@ func surveyCgroups() Finding {
 }
 
 func surveyLandlock() Finding {
-	version, err := ll.LandlockGetABIVersion()
+	version, err := shim.LandlockVersion()
 	if err != nil || version < 2 {
 		return newFinding("landlock", "the kernel does not support Landlock, or its Landlock version is too old",
 			asMissing(&setupError{"landlock", ""}).Fix)

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"strings"
 	"syscall"
 
-	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 )
 
@@ -137,14 +135,13 @@ func executable(path string) bool {
 	return unix.Stat(path, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && unix.Access(path, unix.X_OK) == nil
 }
 
-// openListener opens a socket that listens at ProxyAddress, and returns its descriptor.
+// openListener opens a socket that listens at ProxyPort, and returns its descriptor.
 func openListener() (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
 	}
-	at := netip.MustParseAddrPort(ProxyAddress)
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: ProxyPort, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		return 0, err
 	}
 	return fd, unix.Listen(fd, 128)
@@ -247,96 +244,6 @@ func limit(resource int, to uint64) error {
 	}
 	to = min(to, old.Max)
 	return unix.Prlimit(0, resource, &unix.Rlimit{Cur: to, Max: to}, nil)
-}
-
-// minLandlock is the first version of Landlock that controls moving files between folders.
-const minLandlock = 2
-
-var errOldLandlock = errors.New("the kernel does not support Landlock, or its Landlock version is too old; " +
-	"Linux 5.19 or newer is required")
-
-// These are access rights of Landlock. Rights that the kernel does not know are removed later, in confine.
-const (
-	readsFiles  = ll.AccessFSExecute | ll.AccessFSReadFile
-	readsTree   = readsFiles | ll.AccessFSReadDir
-	writesFiles = readsFiles | ll.AccessFSWriteFile | ll.AccessFSTruncate
-)
-
-// deniableRights returns all rights that the given version of Landlock can deny.
-func deniableRights(version int) *ll.RulesetAttr {
-	a := &ll.RulesetAttr{HandledAccessFS: ll.AccessFSRefer<<1 - 1}
-	if version >= 3 {
-		a.HandledAccessFS |= ll.AccessFSTruncate
-	}
-	if version >= 5 {
-		a.HandledAccessFS |= ll.AccessFSIoctlDev
-	}
-	if version >= 6 {
-		a.Scoped = ll.ScopeAbstractUnixSocket | ll.ScopeSignal
-	}
-	return a
-}
-
-// confine restricts the current thread, which later executes the program. The thread can open only the files in the
-// plan. All other rights that the kernel's version of Landlock knows are denied. Other threads are not restricted.
-func confine(p *Plan) error {
-	version, err := ll.LandlockGetABIVersion()
-	if err != nil || version < minLandlock {
-		return errOldLandlock
-	}
-	all := deniableRights(version)
-	rules, err := ll.LandlockCreateRuleset(all, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(rules)
-	handled := all.HandledAccessFS
-	if p.NoExec {
-		handled &^= ll.AccessFSExecute
-	}
-	allow := func(paths []string, dir, file uint64) error {
-		for _, path := range paths {
-			if err := allowBeneath(rules, path, dir&handled, file&handled); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-		}
-		return nil
-	}
-	for _, path := range p.Execute {
-		if err := allowBeneath(rules, path, ll.AccessFSExecute, ll.AccessFSExecute); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-	}
-	if err := errors.Join(
-		allow(p.ReadOnly, readsTree, readsFiles),
-		allow(p.ReadWrite, all.HandledAccessFS&^ll.AccessFSIoctlDev, writesFiles),
-		allow(p.Devices, 0, writesFiles),
-	); err != nil {
-		return err
-	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return err
-	}
-	return ll.LandlockRestrictSelf(rules, 0)
-}
-
-// allowBeneath adds a Landlock rule for a path. The rule grants dirRights to everything in a folder, or fileRights
-// to a single file.
-func allowBeneath(rules int, path string, dirRights, fileRights uint64) error {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	access := fileRights
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		access = dirRights
-	}
-	return ll.LandlockAddPathBeneathRule(rules, &ll.PathBeneathAttr{AllowedAccess: access, ParentFd: fd}, 0)
 }
 
 // guest is the role of the shim inside gVisor. It applies no restrictions, because gVisor enforces them.

@@ -49,8 +49,8 @@ const (
 	FDData
 )
 
-// ProxyAddress is the address of the network proxy inside the sandbox.
-const ProxyAddress = "127.0.0.1:3128"
+// ProxyPort is the loopback port of the network proxy inside the sandbox.
+const ProxyPort = 3128
 
 // Look is the kind of a use that neither reads nor changes a file: the program asks for the file's size, for example.
 const Look = "look"
@@ -83,11 +83,13 @@ type Plan struct {
 	// Processes is the maximum number of processes. Memory is the maximum data size of each process in bytes; it is set
 	// if no cgroup limits the memory. 0 means no limit.
 	Processes, Memory uint64
-	// Listen requests a listener at ProxyAddress inside gVisor.
+	// Listen requests a listener at ProxyPort inside gVisor.
 	Listen bool
 	// Network requests a socket for the resolver and a listener for the relay. The shim passes both to ambit. The filter
 	// reports connect calls to ambit.
 	Network bool
+	// UnixSockets lets the program make Unix sockets. It needs Network.
+	UnixSockets bool
 	// NoExec reports execve calls to ambit, makes every writable mount noexec, and refuses memory files that can be
 	// executed. Landlock then lets the program execute only the paths in Execute. Execute lists files and folders; a
 	// folder stands for all files in it.
