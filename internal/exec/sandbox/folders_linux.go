@@ -17,6 +17,18 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/supervisor"
 )
 
+// private returns the folders, by their paths in the sandbox, that no program outside writes.
+func (s *shape) private() []string {
+	folders := []string{scratch, "/tmp"}
+	for _, m := range s.mounts {
+		folders = slices.DeleteFunc(folders, func(f string) bool { return Inside(f, m.To) }) // m covers the folder
+		if m.Write && m.Give {
+			folders = append(folders, filepath.Clean(m.To))
+		}
+	}
+	return folders
+}
+
 // replaceable returns the files that the program can write and replace: those whose folder is private to the program.
 func (r *running) replaceable() map[string]supervisor.File {
 	files := map[string]supervisor.File{}

@@ -148,7 +148,12 @@ func newHostileWorld(t *testing.T, control bool) *hostileWorld {
 	}
 	w.Port = greet("tcp", "127.0.0.1:0").(*net.TCPAddr).Port
 	greet("unix", "@"+w.Abstract)
-	greet("unix", filepath.Join(w.Machine, "socket"))
+	for _, folder := range []string{w.Machine, w.Declared} {
+		greet("unix", filepath.Join(folder, "socket"))
+		if err := os.Chmod(filepath.Join(folder, "socket"), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
 	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -141,6 +141,8 @@ func (r *running) start(m *machine) error {
 	}
 	plan := &shim.Plan{Parent: os.Getpid(), Join: r.group.tasksFiles(), User: user}
 	plan.Network, plan.NoExec = r.shape.network && r.shape.tier != Strong, r.shape.programs != nil
+	// A program that may start other programs must be able to talk with them.
+	plan.UnixSockets = plan.Network && !plan.NoExec && r.shape.tier == Confined
 	plan.Expected = r.expected
 	plan.Renames = len(r.replaceable()) > 0
 	plan.Observe = r.shape.observe && r.shape.tier != Strong
@@ -266,7 +268,7 @@ func (r *running) connect(user int) (*remoteEnds, error) {
 	return e, err
 }
 
-// quotas returns the private folders of a sandbox. The size of each is limited.
+// quotas returns the private folders of a sandbox on this machine. The size of each is limited.
 func (s *shape) quotas() (folders []string) {
 	for _, m := range s.mounts {
 		if s.tier == Confined && m.Write && m.Give {

@@ -322,7 +322,7 @@ func (r *running) serveLocked() {
 	case r.sockets.Notify != nil:
 		s := &supervisor.Supervisor{
 			Network: r.spec.Network, NoExec: r.spec.NoExec, OnExec: r.spec.OnExec,
-			Files: r.replaceable(), Observe: r.spec.Observe,
+			Files: r.replaceable(), Private: r.shape.private(), Observe: r.spec.Observe,
 		}
 		if r.shape.programs != nil {
 			s.Programs = r.shape.programs.extra

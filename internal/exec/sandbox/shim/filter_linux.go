@@ -56,6 +56,18 @@ var (
 	killAll = bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}
 )
 
+// socketType is the part of socket's second argument that contains the type.
+const socketType = 0xf
+
+// connectionsOnly allows a Unix socket that can send only to the socket it is connected with.
+var connectionsOnly = []bpf.Instruction{
+	bpf.LoadAbsolute{Off: offArg1, Size: 4},
+	bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: socketType},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 2},
+	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_SEQPACKET, SkipTrue: 1},
+	eperm, allow,
+}
+
 func rules(p *Plan) []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArch, Size: 4},
@@ -118,19 +130,24 @@ func rules(p *Plan) []bpf.Instruction {
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces, SkipFalse: 1}, eperm, allow,
 	)
-	// Allow only TCP and UDP sockets. They can reach only the sandbox's own loopback interface.
-	when(
-		unix.SYS_SOCKET,
-		bpf.LoadAbsolute{Off: offArg0, Size: 4},
+	// Allow TCP and UDP sockets. They can reach only the sandbox's own loopback interface. Allow Unix sockets if ambit
+	// carries out each connect call. A Unix socket for datagrams could send without a connect call.
+	body := []bpf.Instruction{bpf.LoadAbsolute{Off: offArg0, Size: 4}}
+	if p.UnixSockets {
+		body = append(body, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_UNIX, SkipTrue: uint8(len(connectionsOnly))})
+		body = append(body, connectionsOnly...)
+	}
+	when(unix.SYS_SOCKET, append(
+		body,
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 2},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 1},
 		eperm,
 		bpf.LoadAbsolute{Off: offArg1, Size: 4},
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: socketType},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 2},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
 		eperm, allow,
-	)
+	)...)
 	// With this flag a socket would connect without a connect call.
 	for _, c := range [][2]uint32{{unix.SYS_SENDTO, offArg3}, {unix.SYS_SENDMSG, offArg2}, {unix.SYS_SENDMMSG, offArg3}} {
 		when(
@@ -138,17 +155,12 @@ func rules(p *Plan) []bpf.Instruction {
 			bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.MSG_FASTOPEN, SkipFalse: 1}, eperm, allow,
 		)
 	}
-	// Allow stream pairs. Event loops need them, and they cannot reach other sockets. Datagram pairs could.
-	when(
-		unix.SYS_SOCKETPAIR,
+	// Allow pairs of connected sockets. Event loops need them, and they cannot reach other sockets.
+	when(unix.SYS_SOCKETPAIR, append([]bpf.Instruction{
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_UNIX, SkipTrue: 4},
-		bpf.LoadAbsolute{Off: offArg1, Size: 4},
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_SEQPACKET, SkipTrue: 1},
-		eperm, allow,
-	)
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 1},
+		eperm,
+	}, connectionsOnly...)...)
 	// Refuse the requests that simulate typing in the user's terminal.
 	when(
 		unix.SYS_IOCTL,

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -28,45 +29,60 @@ const (
 	// resets the connection.
 	promptTime = 60 * time.Millisecond
 	dnsPort    = 53
+
+	// sizeofFamily is the size of an address's first field, and maxAddress is the size of the kernel's struct
+	// sockaddr_storage.
+	sizeofFamily, maxAddress = 2, 128
 )
 
-// connect answers a connect call. The kernel carries out calls to the program's own loopback interface and calls on
-// sockets other than TCP, because they cannot reach anything outside the namespace. There is one exception: if the
-// owner allowed a loopback port of this machine, ambit connects the program to that port.
+// connect answers a connect call. ambit never lets the kernel carry out the program's own call, because the program
+// could replace the address or the descriptor after ambit has read them. ambit connects its copy of the socket.
 func (s *Supervisor) connect(ctx context.Context, notify *notifier, c *notification) {
-	to, ok := parseAddress(c.peek(c.Args[1], int(min(c.Args[2], unix.SizeofSockaddrInet6))))
-	local := to.Addr().IsLoopback()
-	if !ok || to.Addr().IsUnspecified() || local && (s.relay == nil || to.Port() == dnsPort) {
-		notify.resume(c)
-		return
+	address, err := c.address()
+	socket := -1
+	if err == nil {
+		socket, err = c.socket(int(int32(c.Args[0])))
+		defer unix.Close(socket)
 	}
-	socket, err := c.socket(int(int32(c.Args[0])))
-	if err != nil || !notify.waiting(c) {
-		unix.Close(socket)
-		notify.fail(c, errnoOf(err, unix.EBADF))
-		return
+	if err == nil {
+		err = s.connectCopy(ctx, notify, c, socket, address)
 	}
-	defer unix.Close(socket)
-	if !isTCP(socket) {
-		notify.resume(c)
-		return
-	}
-	if local && s.Network.Loopback(to) == "" {
-		if !c.listens(to.Port()) {
-			s.Network.Missed(to.Port())
-		}
-		notify.resume(c)
-		return
-	}
-	if s.relay == nil {
-		notify.fail(c, unix.ENETUNREACH)
-		return
-	}
-	if err := s.open(ctx, socket, to); err != nil {
+	if err != nil {
 		notify.fail(c, errnoOf(err, unix.ECONNREFUSED))
 		return
 	}
 	notify.succeed(c)
+}
+
+// connectCopy connects a copy of the program's socket. A socket belongs to the network namespace that it was made in.
+// So sockets other than TCP can reach nothing outside, and neither can TCP sockets at loopback addresses. There is one
+// exception: if the owner allowed a loopback port of this machine, ambit connects the program to that port.
+func (s *Supervisor) connectCopy(
+	ctx context.Context, notify *notifier, c *notification, socket int, address []byte,
+) error {
+	domain, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err != nil {
+		return err
+	}
+	if domain == unix.AF_UNIX {
+		return s.connectUnix(notify, c, socket, address)
+	}
+	if !notify.waiting(c) {
+		return unix.ESRCH
+	}
+	to, ok := parseAddress(address)
+	switch {
+	case !ok || to.Addr().IsUnspecified() || !isTCP(socket):
+		return connectInTime(ctx, dialTime, socket, func() error { return connect(socket, address) })
+	case !to.Addr().IsLoopback() && s.relay == nil:
+		return unix.ENETUNREACH
+	case to.Addr().IsLoopback() && (s.relay == nil || to.Port() == dnsPort || s.Network.Loopback(to) == ""):
+		if s.relay != nil && to.Port() != dnsPort && !c.listens(to.Port()) {
+			s.Network.Missed(to.Port())
+		}
+		return connectInTime(ctx, dialTime, socket, func() error { return connect(socket, address) })
+	}
+	return s.open(ctx, socket, to)
 }
 
 // open dials the address and connects the program's socket with the result.
@@ -151,6 +167,28 @@ func (d *dialing) abandon() {
 	}()
 }
 
+// connect is the system call.
+func connect(socket int, address []byte) error {
+	at := uintptr(unsafe.Pointer(&address[0]))
+	if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(socket), at, uintptr(len(address))); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// address returns the address of a connect call as the program wrote it.
+func (c *notification) address() ([]byte, error) {
+	size := int(int32(c.Args[2]))
+	if size < sizeofFamily || size > maxAddress {
+		return nil, unix.EINVAL
+	}
+	address := c.peek(c.Args[1], size)
+	if len(address) < size {
+		return nil, unix.EFAULT
+	}
+	return address, nil
+}
+
 // socket returns a copy of a descriptor of the calling process.
 func (c *notification) socket(fd int) (int, error) {
 	pidfd, err := unix.PidfdOpen(int(c.Thread), unix.PIDFD_THREAD)
@@ -174,7 +212,7 @@ const maxTable = 1 << 20
 // connections at a port. If that is unknown, it reports true.
 func (c *notification) listens(port uint16) bool {
 	for _, table := range []string{"tcp", "tcp6"} {
-		file, err := os.Open("/proc/" + strconv.Itoa(int(c.Thread)) + "/net/" + table)
+		file, err := os.Open(c.proc("net/" + table))
 		if err != nil {
 			return true
 		}
@@ -197,7 +235,7 @@ func (c *notification) listens(port uint16) bool {
 
 // process returns the process of the calling thread.
 func (c *notification) process() (int, error) {
-	status, err := os.ReadFile("/proc/" + strconv.Itoa(int(c.Thread)) + "/status")
+	status, err := os.ReadFile(c.proc("status"))
 	if err != nil {
 		return 0, unix.ESRCH
 	}

@@ -106,7 +106,7 @@ func (r *relay) connect(ctx context.Context, socket int, d *dialing) error {
 	} else if domain == unix.AF_INET6 {
 		to = &unix.SockaddrInet6{Port: int(r.address.Port()), Addr: r.address.Addr().As16()}
 	}
-	if err := connectInTime(ctx, socket, to); err != nil && err != unix.EINPROGRESS {
+	if err := connectInTime(ctx, pairTime, socket, func() error { return unix.Connect(socket, to) }); err != nil && err != unix.EINPROGRESS {
 		return err
 	}
 	name, err := unix.Getsockname(socket)
@@ -136,10 +136,10 @@ func (r *relay) connect(ctx context.Context, socket int, d *dialing) error {
 	return nil
 }
 
-// connectInTime connects a program's socket. The program can make the socket drop the relay's answer. A call that
-// blocks then ends only when the socket is shut down.
-func connectInTime(ctx context.Context, socket int, to unix.Sockaddr) error {
-	ctx, cancel := context.WithTimeout(ctx, pairTime)
+// connectInTime connects a program's socket. The program can make the socket drop the answer. A call that blocks then
+// ends only when the socket is shut down.
+func connectInTime(ctx context.Context, limit time.Duration, socket int, connect func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	connected, ended := make(chan struct{}), make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
@@ -153,7 +153,7 @@ func connectInTime(ctx context.Context, socket int, to unix.Sockaddr) error {
 			}
 		}
 	})
-	err := unix.Connect(socket, to)
+	err := connect()
 	close(connected)
 	if !unwatch() {
 		<-ended

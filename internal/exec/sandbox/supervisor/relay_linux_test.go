@@ -33,7 +33,8 @@ func TestConnectionThatGetsNoAnswer(t *testing.T) {
 	cancel()
 	to := &unix.SockaddrInet4{Port: l.Addr().(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
 	done := make(chan error, 1)
-	go func() { done <- connectInTime(ctx, socket, to) }()
+	connect := func() error { return unix.Connect(socket, to) }
+	go func() { done <- connectInTime(ctx, time.Minute, socket, connect) }()
 	select {
 	case err := <-done:
 		if err != unix.ETIMEDOUT {

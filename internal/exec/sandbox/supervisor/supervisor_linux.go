@@ -21,6 +21,11 @@
 // Programs need no proxy settings, so clients of any protocol over TCP work. UDP does
 // not, except to the resolver.
 //
+// A program that may start other programs can talk with them over Unix sockets. A socket
+// with an abstract name belongs to the namespace. A socket with a path must be in a folder
+// that only this sandbox writes, because other folders may contain the sockets of programs
+// outside, such as a container engine.
+//
 // If other programs are forbidden, the filter also reports execve. The first one is
 // the start of the program itself. Each later one fails with EACCES, unless the owner listed
 // the program. For a listed one, the kernel decides again: Landlock lets the sandbox execute only
@@ -76,6 +81,9 @@ type Supervisor struct {
 	// OnExec receives the path of each refused execve. It may be nil. The program can change the path while ambit reads
 	// it, so the path is only for display and not for decisions.
 	OnExec func(path string)
+
+	// Private lists the folders, by their paths in the sandbox, in which the program may connect to Unix sockets.
+	Private []string
 
 	// Files lists files that the program can write and replace, by their paths in the sandbox.
 	Files map[string]File
@@ -177,7 +185,7 @@ func (s *Supervisor) observe(c *notification, kind agent.RightKind, path string)
 	if s.Observe == nil || path == "" {
 		return
 	}
-	_, err := os.Lstat("/proc/" + strconv.Itoa(int(c.Thread)) + "/root" + path)
+	_, err := os.Lstat(c.proc("root") + path)
 	s.Observe(agent.Right{Kind: kind, What: path}, err == nil)
 }
 
@@ -351,19 +359,29 @@ func (c *notification) file(call shim.FileCall) (agent.RightKind, string) {
 // path returns the absolute path in an argument of a call. A relative path starts at the folder in the argument dir, or
 // at the working directory if dir is negative. The path is "" if it cannot be read.
 func (c *notification) path(dir, argument int) string {
-	path := c.text(c.Args[argument])
-	if path == "" || path[0] == '/' {
-		return path
-	}
 	base := "cwd"
 	if dir >= 0 && int32(c.Args[dir]) != unix.AT_FDCWD {
 		base = "fd/" + strconv.Itoa(int(int32(c.Args[dir])))
 	}
-	folder, err := os.Readlink("/proc/" + strconv.Itoa(int(c.Thread)) + "/" + base)
+	return c.absolute(base, c.text(c.Args[argument]))
+}
+
+// absolute returns the absolute form of a path. A relative path starts at base, a link in the thread's folder in /proc.
+// The result is "" if the path is empty or base cannot be read.
+func (c *notification) absolute(base, path string) string {
+	if path == "" || path[0] == '/' {
+		return path
+	}
+	folder, err := os.Readlink(c.proc(base))
 	if err != nil {
 		return ""
 	}
 	return folder + "/" + path
+}
+
+// proc returns the path of a file in the thread's folder in /proc.
+func (c *notification) proc(name string) string {
+	return "/proc/" + strconv.Itoa(int(c.Thread)) + "/" + name
 }
 
 // text returns the string at an address.

@@ -124,6 +124,7 @@ for (const [name, host, at] of [['metadata', '169.254.169.254', 80], ["Azure's m
   ['a subdomain of an allowed host', 'data.' + allowed, 80], ['mapped metadata', '::ffff:169.254.169.254', 80], ['IPv6 metadata', 'fd00:ec2::254', 80]])
   connects('connect to ' + name, host, at)
 add('reach an abstract socket', () => connect({ path: '\0' + world.abstract })) // node before 21 has no abstract sockets
+add('reach a declared socket', () => connect({ path: world.declared + '/socket' }), proven)
 add('reach a socket file', () => connect({ path: machine + '/socket' }), proven)
 add('fetch an undeclared name', () => fetch('http://undeclared.test:' + port))
 add('fetch loopback', () => fetch('http://127.0.0.1:' + port))

@@ -3,7 +3,7 @@
 # if its function returns normally; an exception stops it. "given" names the profile that allows the attempt, if any.
 # With "control", the program runs without a sandbox and makes only the attempts that must succeed there and that do not
 # harm the machine.
-import ctypes, glob, json, mmap, os, resource, shutil, signal, socket, stat, struct, subprocess, sys, threading, time
+import ctypes, glob, json, mmap, os, resource, shutil, signal, socket, stat, struct, subprocess, sys, tempfile, threading, time
 
 # machine: a folder that stands for the machine's files. port, udp: servers at the machine's loopback. abstract: the
 # name of an abstract socket. pid: a process outside. allowed: a host that the profile network may reach. declared: a
@@ -406,6 +406,121 @@ def reach_a_socket_file():
         greeted(s)
 
 
+# A declared folder contains the socket of a program outside.
+def reach_by(path):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.connect(path)
+        greeted(s)
+
+
+def linked(make):
+    path = tempfile.mkdtemp() + "/link"
+    make(declared + "/socket", path)
+    reach_by(path)
+
+
+def from_its_folder():
+    before = os.getcwd()
+    os.chdir(declared)
+    try:
+        reach_by("socket")
+    finally:
+        os.chdir(before)
+
+
+def through_a_descriptor():
+    fd = os.open(declared, os.O_PATH)
+    reach_by("/proc/self/fd/%d/socket" % fd)
+
+
+add("reach a declared socket", lambda: reach_by(declared + "/socket"), control=True)
+add("reach a declared socket by a link", lambda: linked(os.symlink), control=True)
+add("reach a declared socket by a hard link", lambda: linked(os.link))
+add("reach a declared socket from its folder", from_its_folder, control=True)
+add("reach a declared socket through a descriptor", through_a_descriptor, control=True)
+add("reach a declared socket through /proc", lambda: reach_by("/proc/self/root" + declared + "/socket"), control=True)
+add("reach a declared socket by its parent", lambda: reach_by("/tmp/../" + declared + "/socket"), control=True)
+
+
+@attempt
+def move_a_declared_socket():
+    path = tempfile.mkdtemp() + "/moved"
+    os.rename(declared + "/socket", path)
+    os.rename(path, declared + "/socket")
+
+
+def swapping(swap, restore, reach):
+    # A thread swaps what the other one has passed to connect.
+    end = time.monotonic() + 2
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            swap()
+            restore()
+    t = threading.Thread(target=work)
+    t.start()
+    try:
+        while time.monotonic() < end:
+            try:
+                return reach()
+            except OSError:
+                pass
+        raise OSError("never reached")
+    finally:
+        stop.set()
+        t.join()
+
+
+def unix_address(path):
+    return struct.pack("=H108s", socket.AF_UNIX, path.encode())
+
+
+@attempt
+def swap_the_address_of_a_socket():
+    own = tempfile.mkdtemp() + "/own"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(own)
+        listener.listen(1024)
+        listener.setblocking(False)
+        good, bad = unix_address(own), unix_address(declared + "/socket")
+        memory = ctypes.create_string_buffer(good, len(good))
+
+        def reach():
+            with socket.socket(socket.AF_UNIX) as s:
+                s.settimeout(1)
+                if libc.connect(s.fileno(), memory, len(good)) != 0:
+                    raise OSError(ctypes.get_errno(), "connect")
+                try:
+                    listener.accept()[0].close()
+                except BlockingIOError:
+                    pass
+                greeted(s)
+        swapping(lambda: ctypes.memmove(memory, bad, len(bad)), lambda: ctypes.memmove(memory, good, len(good)), reach)
+
+
+@attempt
+def swap_the_descriptor_of_a_socket():
+    with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as local:
+        fd = os.dup(tcp.fileno())
+        good = struct.pack("=HH4s8x", socket.AF_INET, socket.htons(9), bytes([127, 0, 0, 1])).ljust(110, b"\0")
+        bad = unix_address(declared + "/socket")
+        memory = ctypes.create_string_buffer(good, len(good))
+
+        def swap():
+            os.dup2(local.fileno(), fd)
+            ctypes.memmove(memory, bad, len(bad))
+
+        def restore():
+            os.dup2(tcp.fileno(), fd)
+            ctypes.memmove(memory, good, len(good))
+
+        def reach():
+            libc.connect(fd, memory, len(good))
+            local.getpeername()
+        swapping(swap, restore, reach)
+
+
 @attempt
 def disconnect_a_connecting_socket():
     # An injected socket of the host would be free after shutdown, and could connect to the host's loopback.
@@ -506,23 +621,27 @@ def fast_open_to_a_public_address():
         s.sendto(b"x", 0x20000000, ("8.8.8.8", 80))
 
 
-def sockets(name, *args):
-    add("socket " + name, lambda: socket.socket(*args))
+def sockets(name, *args, given=""):
+    add("socket " + name, lambda: socket.socket(*args), given)
 
 
 sockets("raw", socket.AF_INET, socket.SOCK_RAW, 1)
 sockets("packet", socket.AF_PACKET, socket.SOCK_RAW, 3)
 sockets("netlink", socket.AF_NETLINK, socket.SOCK_RAW, 0)
-sockets("unix", socket.AF_UNIX, socket.SOCK_STREAM, 0)
+sockets("unix", socket.AF_UNIX, socket.SOCK_STREAM, 0, given="shell")
+sockets("unix for datagrams", socket.AF_UNIX, socket.SOCK_DGRAM, 0)
+sockets("unix, raw", socket.AF_UNIX, socket.SOCK_RAW, 0)
 sockets("vsock", 40, socket.SOCK_STREAM, 0)
 sockets("bluetooth", 31, socket.SOCK_RAW, 0)
 sockets("alg", 38, socket.SOCK_SEQPACKET, 0)
 
 
-@attempt
 def abstract_socket():
     s = socket.socket(socket.AF_UNIX)
     s.bind("\0ambit-test")
+
+
+add("abstract socket", abstract_socket, "shell")
 
 
 for number, name, args in [(425, "io_uring", (1, ctypes.create_string_buffer(120))), (101, "ptrace", (0, 0, 0, 0)), (323, "userfaultfd", (0,)), (248, "add_key", (ctypes.c_char_p(b"user"), ctypes.c_char_p(b"x"), ctypes.c_char_p(b"y"), 1, -2)),
