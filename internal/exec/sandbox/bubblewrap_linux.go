@@ -65,6 +65,23 @@ func syntheticFiles(s shape) [][2]string {
 	return files
 }
 
+// maxCopy is the size of the largest system file that is copied into a sandbox. A copy is faster than a mount.
+const maxCopy = 128 << 10
+
+// copiedFiles returns the path and the content of each small file in systemFiles that every user may read.
+func copiedFiles() (files [][2]string) {
+	for _, file := range systemFiles {
+		info, err := os.Stat(file)
+		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o004 == 0 || info.Size() > maxCopy {
+			continue
+		}
+		if text, err := os.ReadFile(file); err == nil {
+			files = append(files, [2]string{file, string(text)})
+		}
+	}
+	return files
+}
+
 func environment(s *Spec) []string {
 	env := []string{path, "HOME=" + Home, "TMPDIR=/tmp", "LANG=C.UTF-8", "USER=agent"}
 	if s.Network != nil && s.Tier == Strong {
@@ -87,10 +104,10 @@ func sources(s shape) []string {
 	return out
 }
 
-// prepareBubblewrap sets the plan's bubblewrap command and the lists of files that the program is allowed to open.
-// If bubblewrap runs as a different user than ambit, the source paths of the mounts are staged as described at
-// [shim.Plan].
-func prepareBubblewrap(p *shim.Plan, s shape, bwrap string) {
+// prepareBubblewrap sets the command of the launch, and the plan's lists of files that the program is allowed to open.
+// The files are the paths of those that bubblewrap creates; their contents are at shim.FDData and the following
+// descriptors.
+func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][2]string) {
 	a := []string{
 		bwrap, "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session",
 		"--clearenv", "--cap-drop", "ALL", "--uid", user, "--gid", user, "--hostname", "sandbox",
@@ -126,10 +143,12 @@ func prepareBubblewrap(p *shim.Plan, s shape, bwrap string) {
 	}
 	a = append(a, "--dir", "/etc")
 	for _, file := range systemFiles {
-		a = append(a, "--ro-bind-try", file, file)
+		if !slices.ContainsFunc(files, func(f [2]string) bool { return f[0] == file }) {
+			a = append(a, "--ro-bind-try", file, file)
+		}
 	}
-	for i, f := range syntheticFiles(s) {
-		a = append(a, "--perms", "0444", "--ro-bind-data", strconv.Itoa(shim.FDData+i), f[0])
+	for i, f := range files {
+		a = append(a, "--perms", "0444", "--file", strconv.Itoa(shim.FDData+i), f[0])
 	}
 	a = append(a, "--proc", "/proc", "--size", "65536", "--tmpfs", "/dev")
 	for _, d := range devices {
@@ -155,22 +174,12 @@ func prepareBubblewrap(p *shim.Plan, s shape, bwrap string) {
 		a = append(a, "--symlink", "scratch/tmp", "/tmp")
 	}
 	var seals []string // applied after all mounts, because bubblewrap creates mount points in these folders
-	stage := func(source string, asOwner bool) string {
-		if p.User == 0 {
-			return source
-		}
-		if asOwner {
-			p.AsOwner = append(p.AsOwner, len(p.Stage))
-		}
-		p.Stage = append(p.Stage, source)
-		return shim.StagePath(len(p.Stage) - 1)
-	}
 	for _, m := range s.mounts {
 		if m.Hide {
 			a, seals = append(a, "--tmpfs", m.To), append(seals, "--remount-ro", m.To)
 			continue
 		}
-		source := stage(m.Source, m.AsOwner)
+		source := l.within(m.Source, m.AsOwner)
 		if m.Write {
 			a = append(a, "--bind", source, m.To)
 			p.ReadWrite = append(p.ReadWrite, filepath.Clean(m.To))
@@ -191,9 +200,10 @@ func prepareBubblewrap(p *shim.Plan, s shape, bwrap string) {
 		}
 		for _, file := range s.programs.files {
 			m := s.programs.mountOf(file)
-			a = append(a, "--ro-bind", stage(s.programs.outside(file), m != nil && m.AsOwner), file)
+			a = append(a, "--ro-bind", l.within(s.programs.outside(file), m != nil && m.AsOwner), file)
 		}
 	}
-	p.Exec = append(append(a, seals...), "--remount-ro", "/", "--chdir", "/", "--",
+	l.argv = append(append(a, seals...), "--remount-ro", "/", "--chdir", "/", "--",
 		"/proc/self/fd/"+strconv.Itoa(shim.FDExe), shim.Shim)
+	l.env = []string{}
 }

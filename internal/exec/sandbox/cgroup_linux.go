@@ -394,16 +394,27 @@ func (g *group) peak() int64 {
 	return max(g.number("memory", file), 0)
 }
 
-// tasksFiles returns the tasks files of the cgroup, one in each version 1 tree. A thread joins the cgroup by writing
-// to these files.
-func (g *group) tasksFiles() []string {
-	var out []string
-	for _, dir := range g.dirs() {
-		if !isV2Dir(dir) {
-			out = append(out, filepath.Join(dir, "tasks"))
+// join moves the current thread into the cgroup, in each version 1 tree. A process that the thread starts inherits the
+// cgroup. Only a thread that moves itself is cheap to move: otherwise the kernel waits for every processor. The caller
+// must call leave, even after an error.
+func (g *group) join() (leave func() error, err error) {
+	var joined []string
+	leave = func() (err error) {
+		for _, dir := range joined {
+			err = errors.Join(err, os.WriteFile(filepath.Join(filepath.Dir(dir), "tasks"), []byte("0"), 0))
 		}
+		return err
 	}
-	return out
+	for _, dir := range g.dirs() {
+		if isV2Dir(dir) {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte("0"), 0); err != nil {
+			return leave, &setupError{"cgroup", err.Error()}
+		}
+		joined = append(joined, dir)
+	}
+	return leave, nil
 }
 
 // open opens the folder of the cgroup in the version 2 tree. The folder's descriptor can be used to start a process

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,7 +88,7 @@ func (m *machine) prepare(s shape) (*running, error) {
 		if !filepath.IsAbs(mount.Source) || !filepath.IsAbs(mount.To) {
 			return nil, &setupError{"mounts", "a path is not absolute"}
 		}
-		fd, err := shim.OpenPlain(mount.Source)
+		fd, err := openPlain(mount.Source)
 		if err != nil {
 			return nil, &setupError{"mounts", err.Error()}
 		}
@@ -139,7 +138,8 @@ func (r *running) start(m *machine) error {
 	if err := chownMounts(r.shape, user); err != nil {
 		return err
 	}
-	plan := &shim.Plan{Parent: os.Getpid(), Join: r.group.tasksFiles(), User: user}
+	l := &launch{user: user}
+	plan := &shim.Plan{}
 	plan.Network, plan.NoExec = r.shape.network && r.shape.tier != Strong, r.shape.programs != nil
 	// A program that may start other programs must be able to talk with them.
 	plan.UnixSockets = plan.Network && !plan.NoExec && r.shape.tier == Confined
@@ -157,19 +157,18 @@ func (r *running) start(m *machine) error {
 	var files [][2]string
 	if r.shape.tier == Strong {
 		plan.ReadWrite = []string{Home}
-		if err := r.prepareBundle(plan, m.runsc); err != nil {
+		if err := r.prepareBundle(plan, l, m.runsc); err != nil {
 			return err
 		}
 	} else {
-		files = syntheticFiles(r.shape)
-		prepareBubblewrap(plan, r.shape, m.bwrap)
+		files = append(syntheticFiles(r.shape), copiedFiles()...)
+		prepareBubblewrap(plan, l, r.shape, m.bwrap, files)
 	}
 	e, err := r.connect(user)
 	defer e.close()
 	if err != nil {
 		return err
 	}
-	plan.Data = len(files)
 	text, err := json.Marshal(plan)
 	if err != nil {
 		return err
@@ -195,13 +194,16 @@ func (r *running) start(m *machine) error {
 		e.all = append(e.all, v2)
 		attr.UseCgroupFD, attr.CgroupFD = true, int(v2.Fd())
 	}
+	if user != 0 {
+		attr.Credential = &syscall.Credential{Uid: uint32(user), Gid: uint32(user)}
+	}
 	r.cmd = &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{"ambit", shim.Enter}, Env: []string{}, Dir: "/",
+		Path: l.argv[0], Args: l.argv, Env: l.env, Dir: "/",
 		Stdin: e.stdin, Stdout: e.stdout, Stderr: e.stderr, ExtraFiles: extra, SysProcAttr: attr,
 	}
-	if err := r.spawn(); err != nil {
+	if err := r.spawn(l); err != nil {
 		r.cmd = nil
-		return &setupError{"sandbox", err.Error()}
+		return err
 	}
 	r.startReaders()
 	return nil
@@ -291,25 +293,6 @@ func (r *running) startReaders() {
 			}
 		}()
 	}
-}
-
-// spawn starts the process from a thread that lives until the process exits. Because of Pdeathsig, the kernel kills
-// the process when that thread exits.
-func (r *running) spawn() error {
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := r.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		r.cmd.Wait() // the result is in ProcessState
-		r.state = r.cmd.ProcessState
-		close(r.exited)
-	}()
-	return <-started
 }
 
 func socketPair() (theirs, ours *os.File, err error) {

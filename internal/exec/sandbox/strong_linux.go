@@ -68,8 +68,8 @@ type bundleMount struct {
 	Options []string `json:"options,omitempty"`
 }
 
-// prepareBundle writes an OCI bundle to the run's private folder and sets the plan's runsc command.
-func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
+// prepareBundle writes an OCI bundle to the run's private folder and sets the command of the launch.
+func (r *running) prepareBundle(p *shim.Plan, l *launch, runsc string) error {
 	var err error
 	if r.folder, err = TempDir(); err != nil {
 		return err
@@ -82,16 +82,7 @@ func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 			return err
 		}
 	}
-	// within returns the path that gVisor must use for the source. If gVisor runs as another user, within adds the
-	// source to p.Stage.
-	within := func(source string) string {
-		if p.User == 0 {
-			return source
-		}
-		p.Stage = append(p.Stage, source)
-		return shim.StagePath(len(p.Stage) - 1)
-	}
-	folder, runsc := within(own), within(runsc)
+	folder, runsc := l.within(own, false), l.within(runsc, false)
 	b := &bundle{root: root}
 	if err := b.addSystem(r.shape); err != nil {
 		return err
@@ -103,7 +94,7 @@ func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 		if err := b.addMount(m.Source, m.To); err != nil {
 			return err
 		}
-		b.mounts[len(b.mounts)-1].Source = within(m.Source)
+		b.mounts[len(b.mounts)-1].Source = l.within(m.Source, false)
 	}
 	if err := b.addMemoryMounts(r.shape.disk); err != nil {
 		return err
@@ -111,24 +102,24 @@ func (r *running) prepareBundle(p *shim.Plan, runsc string) error {
 	if err := b.write(own, r.shape, p.FileSize); err != nil {
 		return err
 	}
-	if p.User != 0 {
-		if err := errors.Join(os.Chown(state, p.User, p.User), os.Chown(own, p.User, p.User)); err != nil {
+	if l.user != 0 {
+		if err := errors.Join(os.Chown(state, l.user, l.user), os.Chown(own, l.user, l.user)); err != nil {
 			return err
 		}
 	}
 	if r.shape.network {
 		r.listener = newDialListener()
 	}
-	p.Exec = []string{
+	l.argv = []string{
 		runsc, "--rootless", "--root", filepath.Join(folder, "state"), "--platform", "systrap", "--network", "none",
 		"--ignore-cgroups", "--overlay2", "none", "--file-access-mounts", "shared",
 		"run", "--bundle", folder, "--exec-fd", strconv.Itoa(shim.FDExe),
 	}
 	for _, fd := range []int{shim.FDControl, shim.FDPlan, shim.FDOrder} {
-		p.Exec = append(p.Exec, "--pass-fd", strconv.Itoa(fd)+":"+strconv.Itoa(fd))
+		l.argv = append(l.argv, "--pass-fd", strconv.Itoa(fd)+":"+strconv.Itoa(fd))
 	}
-	p.Exec = append(p.Exec, "run"+filepath.Ext(r.folder))
-	p.Guest = true
+	l.argv = append(l.argv, "run"+filepath.Ext(r.folder))
+	l.env = []string{"PATH=/usr/bin:/bin"} // gVisor starts its own processes
 	return nil
 }
 

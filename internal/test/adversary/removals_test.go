@@ -337,7 +337,7 @@ var removals = []removal{
 	{"P151", "internal/exec/sandbox/programs_linux.go", `p.covered = append(p.covered, programsIn(at)...)`, `_ = programsIn`, "./internal/exec/sandbox", "TestNoOtherProgram"},
 	{"P151", "internal/exec/sandbox/programs_linux.go", `p.hidden = append(p.hidden, dir)`, `_ = dir`, "./internal/exec/sandbox", "TestNoOtherProgram"},
 	{"P151", "internal/exec/sandbox/supervisor/supervisor_linux.go", `notify.fail(c, unix.EACCES)`, `notify.resume(c)`, "./internal/exec/sandbox", "TestHostile"},
-	{"P152", "internal/exec/sandbox/shim/restrict_linux.go", `handled &^= ll.AccessFSExecute`, `handled &^= 0`, "./internal/exec/sandbox", "TestSwappedPath"},
+	{"P152", "internal/exec/sandbox/shim/landlock_linux.go", `handled &^= unix.LANDLOCK_ACCESS_FS_EXECUTE`, `handled &^= 0`, "./internal/exec/sandbox", "TestSwappedPath"},
 	{"P152", "internal/exec/sandbox/supervisor/supervisor_linux.go", `if first || !s.NoExec || s.listed(path) {`, `if first || !s.NoExec || len(s.Programs) > 0 {`, "./internal/exec/sandbox", "TestListedPrograms"},
 	{"P153", "internal/exec/sandbox/shim/restrict_linux.go", `Attr_set: unix.MOUNT_ATTR_NOEXEC}`, `Attr_set: unix.MOUNT_ATTR_NOSUID}`, "./internal/exec/sandbox", "TestWrittenCodeIsNotExecuted"},
 	{"P153", "internal/exec/sandbox/shim/filter_linux.go", `Val: unix.MFD_NOEXEC_SEAL, SkipTrue: 1}, enosys, allow,`, `Val: unix.MFD_NOEXEC_SEAL, SkipTrue: 1}, allow, allow,`, "./internal/exec/sandbox", "TestWrittenCodeIsNotExecuted"},

@@ -1,19 +1,18 @@
 // Package shim is the code that runs between ambit and a program in the sandbox.
 //
-// ambit starts its own binary again in one of five roles. The role [Enter] runs outside the sandbox. It joins the
-// run's cgroups, makes the mounts reachable for an unprivileged user, switches to that user, and executes
-// bubblewrap or gVisor. The role [Shim] runs inside bubblewrap's sandbox. It applies the restrictions that
-// bubblewrap does not provide: rlimits, Landlock and seccomp. It reports that the restrictions are in force, waits
-// for its order, and executes the program. The role [Guest] replaces the shim in gVisor. The role [Holder]
-// keeps a user namespace open. The role [Watcher] is started once. It waits until ambit has ended and kills the
-// remaining processes.
+// ambit starts its own binary again in one of four roles. The role [Shim] runs inside bubblewrap's sandbox. It applies
+// the restrictions that bubblewrap does not provide: rlimits, Landlock and seccomp. It reports that the restrictions
+// are in force, waits for its order, and executes the program. The role [Guest] replaces the shim in gVisor. The role
+// [Holder] keeps a user namespace open. The role [Watcher] is started once. It waits until ambit has ended and kills
+// the remaining processes.
 //
 // The [Plan] describes a sandbox, and the [Order] describes a program. A sandbox can therefore be made before its
 // program is known.
 //
 // The roles start in an init function. Every binary that can start a sandbox thus contains the roles, including
-// test binaries. The binary starts twice in each run, and each start initializes the imports of this package.
-// Therefore, this package does not import net, os/exec or path/filepath, which would add about a hundred packages.
+// test binaries. Go initializes packages in the order of their paths, as soon as their imports are initialized. This
+// package does not import packages with late imports, such as net and net/netip, because then most of ambit's packages
+// would be initialized before a role starts.
 //
 // The shim never ignores a failure. It reports the failure on the control socket and exits before the program
 // starts. Plan and order are passed in memory files, because other users can read the arguments of a process.
@@ -21,8 +20,7 @@ package shim
 
 // Each of these command-line arguments selects a role of the shim.
 const (
-	Enter = "ambit-sandbox-enter"
-	Shim  = "ambit-sandbox-shim"
+	Shim = "ambit-sandbox-shim"
 	// Guest selects the shim inside gVisor.
 	Guest = "ambit-sandbox-guest"
 	// Holder selects the process that keeps a user namespace open.
@@ -57,24 +55,6 @@ const Look = "look"
 
 // Plan describes a sandbox.
 type Plan struct {
-	// Parent is the pid of ambit. The run must not outlive ambit.
-	Parent int
-	// Join lists the tasks files of the run's version 1 cgroups. Only the thread that executes bubblewrap joins the
-	// cgroups, because moving one thread is cheap. Moving a whole process would make the kernel wait for every processor.
-	Join []string
-	// User is the id of the user that executes Exec. 0 means the current user.
-	User int
-	// Stage lists paths that the user may be unable to reach. Stage[i] is mounted at StagePath(i).
-	Stage []string
-	// AsOwner lists indexes into Stage. The user has the rights of the owner at each of these paths.
-	AsOwner []int
-	// Exec is the command that the role [Enter] executes: bubblewrap or gVisor.
-	Exec []string
-	// Guest reports whether Exec is gVisor.
-	Guest bool
-	// Data is the number of data files. Their descriptors start at FDData.
-	Data int
-
 	// The program can open only these files. ReadOnly lists files and folders, ReadWrite lists folders, and Devices
 	// lists device files.
 	ReadOnly, ReadWrite, Devices []string
@@ -127,9 +107,6 @@ const MaxOrder = 1 << 24
 // Go is ambit's answer to [Restricted]. It tells the shim that the order has been written. It also proves that ambit
 // was still running when all restrictions were in force. If ambit exits later, the kernel kills the sandbox.
 const Go = "go"
-
-// StageDir is the folder for staged paths in the run's own mount namespace.
-const StageDir = "/tmp"
 
 // Message is a message from the shim to ambit over the control socket.
 type Message struct {

@@ -1,0 +1,224 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
+)
+
+// launch describes how bubblewrap or gVisor is started.
+type launch struct {
+	argv, env []string
+	// user is the id of the user that executes argv. 0 means the current user.
+	user int
+	// staged lists paths that the user may be unable to reach. staged[i] is mounted at stagePath(i).
+	staged []stagedPath
+}
+
+type stagedPath struct {
+	path    string
+	asOwner bool // as in [Mount]
+}
+
+// stageDir is the folder for staged paths, in a mount namespace that only the started process has.
+const stageDir = "/tmp"
+
+// stagePath returns the path at which staged[i] is mounted.
+func stagePath(i int) string { return stageDir + "/" + strconv.Itoa(i) }
+
+// within returns the path that the started process must use for a path.
+func (l *launch) within(path string, asOwner bool) string {
+	if l.user == 0 {
+		return path
+	}
+	l.staged = append(l.staged, stagedPath{path, asOwner})
+	return stagePath(len(l.staged) - 1)
+}
+
+// spawn starts the process. All steps that require ambit's permissions happen in one thread of ambit, which then starts
+// the process: the thread gets its own mount namespace and joins the cgroup, and the process inherits both. The thread
+// lives until the process exits. Because of Pdeathsig, the kernel kills the process when that thread exits.
+func (r *running) spawn(l *launch) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if l.user == 0 {
+			defer runtime.UnlockOSThread()
+		} // otherwise Go ends the thread, whose mount namespace is not ambit's
+		err := r.startProcess(l)
+		started <- err
+		if err != nil {
+			return
+		}
+		r.cmd.Wait() // the result is in ProcessState
+		r.state = r.cmd.ProcessState
+		close(r.exited)
+	}()
+	return <-started
+}
+
+func (r *running) startProcess(l *launch) error {
+	if l.user != 0 {
+		if err := l.stage(); err != nil {
+			return &setupError{"mounts", err.Error()}
+		}
+	}
+	// bubblewrap inherits only the files that ambit passes to it.
+	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return &setupError{"close_range", err.Error()}
+	}
+	leave, err := r.group.join()
+	if err == nil {
+		err = r.cmd.Start()
+	}
+	if e := leave(); e != nil && err == nil {
+		r.cmd.Process.Kill()
+		r.cmd.Wait()
+		err = &setupError{"cgroup", e.Error()}
+	}
+	return err
+}
+
+// stage makes a mount namespace for the current thread and bind-mounts the paths in it, so that an unprivileged user
+// can reach them. An original path may be in a folder that the user cannot enter, such as root's home.
+func (l *launch) stage() error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	fds := make([]int, len(l.staged))
+	defer func() {
+		for _, fd := range fds {
+			if fd > 0 {
+				unix.Close(fd)
+			}
+		}
+	}()
+	for i, s := range l.staged {
+		fd, err := openPlain(s.path)
+		if err != nil {
+			return err
+		}
+		fds[i] = fd
+	}
+	if err := unix.Mount("tmpfs", stageDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=64k"); err != nil {
+		return err
+	}
+	for i, s := range l.staged {
+		if err := bind(fds[i], stagePath(i), s.asOwner, l.user); err != nil {
+			return fmt.Errorf("%s: %w", s.path, err)
+		}
+	}
+	return nil
+}
+
+// openPlain opens a path and rejects symbolic links in it, because the owner of a link could decide what is mounted.
+func openPlain(path string) (int, error) {
+	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, how)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return fd, nil
+}
+
+// bind makes an open file or folder visible at a path.
+func bind(fd int, to string, asOwner bool, user int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	var err error
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		err = os.Mkdir(to, 0o755)
+	} else {
+		err = os.WriteFile(to, nil, 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	if asOwner {
+		return bindAsOwner(fd, to, users{int(st.Uid), int(st.Gid), user})
+	}
+	return unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), to, "", unix.MS_BIND, "")
+}
+
+// bindAsOwner binds a path so that the run's user has the rights of the path's owner, and files that the user creates
+// belong to the owner. The kernel translates between the two users at the mount; no file on the disk changes.
+func bindAsOwner(fd int, to string, u users) error {
+	tree, err := unix.OpenTree(fd, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	namespaces.Lock()
+	defer namespaces.Unlock()
+	namespace, err := u.namespaceLocked()
+	if err != nil {
+		return err
+	}
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(namespace)}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, attr); err != nil {
+		return fmt.Errorf("the file system does not support mounts for another user: %w", err)
+	}
+	return unix.MoveMount(tree, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// users are the owner and the group of a file, and the user of a run.
+type users struct{ owner, group, user int }
+
+// namespaces keeps the descriptors of user namespaces, because each takes a process to make. Runs with a writable mount
+// share one user, so the owners of the files determine how many there are.
+var namespaces struct {
+	sync.Mutex
+	of map[users]int
+}
+
+const maxNamespaces = 64
+
+// namespaceLocked returns a user namespace in which the owner of a file is the run's user. Only a process can create a
+// namespace. It ends as soon as ambit has opened the namespace. The caller holds the mutex of namespaces.
+func (u users) namespaceLocked() (int, error) {
+	if fd, ok := namespaces.of[u]; ok {
+		return fd, nil
+	}
+	holder, err := os.StartProcess("/proc/self/exe", []string{"ambit", shim.Holder}, &os.ProcAttr{
+		Env: []string{}, Files: []*os.File{nil, nil, nil},
+		Sys: &syscall.SysProcAttr{
+			Cloneflags:  unix.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: u.owner, HostID: u.user, Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: u.group, HostID: u.user, Size: 1}},
+		},
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer holder.Wait()
+	defer holder.Kill()
+	fd, err := unix.Open("/proc/"+strconv.Itoa(holder.Pid)+"/ns/user", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	if len(namespaces.of) >= maxNamespaces {
+		for _, old := range namespaces.of {
+			unix.Close(old)
+		}
+		clear(namespaces.of)
+	}
+	if namespaces.of == nil {
+		namespaces.of = map[users]int{}
+	}
+	namespaces.of[u] = fd
+	return fd, nil
+}

@@ -1,0 +1,147 @@
+package shim
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	if len(os.Args) != 2 {
+		return
+	}
+	switch os.Args[1] {
+	case Watcher:
+		fail(watch())
+	case Holder:
+		hold()
+	case Shim:
+		// The restrictions apply to the current thread only. The program inherits them only if the same thread executes it.
+		runtime.LockOSThread()
+		fail(restrict())
+	case Guest:
+		fail(guest())
+	}
+}
+
+type failure struct {
+	what string
+	err  error
+}
+
+func (f *failure) Error() string { return f.what + ": " + f.err.Error() }
+
+func mechanismError(what string, err error) error { return &failure{what, err} }
+
+// fail reports an error to ambit and exits.
+func fail(err error) {
+	m := Message{Kind: Failed, What: "sandbox", Text: err.Error()}
+	if f, ok := errors.AsType[*failure](err); ok {
+		m.What, m.Text = f.what, f.err.Error()
+	}
+	send(m, nil)
+	syscall.Exit(125)
+}
+
+// send sends a message to ambit. It ignores errors, because a closed socket means that ambit has exited.
+func send(m Message, rights []byte) {
+	if text, err := json.Marshal(m); err == nil {
+		unix.Sendmsg(FDControl, text, rights, nil, unix.MSG_NOSIGNAL)
+	}
+}
+
+func read[T any](fd uintptr, name string) (*T, error) {
+	var v T
+	text, err := io.ReadAll(io.NewSectionReader(os.NewFile(fd, name), 0, MaxOrder))
+	if err == nil {
+		err = json.Unmarshal(text, &v)
+	}
+	if err != nil {
+		return nil, mechanismError(name, err)
+	}
+	return &v, nil
+}
+
+// Watch identifies ambit's cgroups for the watcher.
+type Watch struct {
+	// Folders lists the folders that contain the cgroups. Prefix is the prefix of the names of the cgroups.
+	Folders []string
+	Prefix  string
+}
+
+// fdWatch is the descriptor of the memory file that contains the [Watch].
+const fdWatch = 3
+
+// watchTime is how long the watcher waits for the kernel to remove killed processes.
+const watchTime = 10 * time.Second
+
+// watch waits until its stdin is closed, which happens when ambit exits. Then it kills the processes that ambit left
+// behind. It ignores termination signals, because a signal to ambit's processes may also reach the watcher.
+func watch() error {
+	w, err := read[Watch](fdWatch, "watch")
+	if err != nil {
+		return err
+	}
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	io.Copy(io.Discard, os.Stdin)
+	for deadline := time.Now().Add(watchTime); time.Now().Before(deadline) && !w.purge(); time.Sleep(time.Millisecond) {
+	}
+	syscall.Exit(0)
+	return nil
+}
+
+// purge kills the processes in the cgroups and removes empty cgroups. It reports whether all cgroups were removed.
+func (w *Watch) purge() bool {
+	gone := true
+	for _, folder := range w.Folders {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), w.Prefix) {
+				continue
+			}
+			KillAll(folder + "/" + e.Name())
+			if os.Remove(folder+"/"+e.Name()) != nil {
+				gone = false
+			}
+		}
+	}
+	return gone
+}
+
+// KillAll kills the processes in a cgroup and returns how many it killed. A process that starts during the call may
+// survive. KillAll never kills the process that calls it.
+func KillAll(dir string) int {
+	text, err := os.ReadFile(dir + "/cgroup.procs")
+	if err != nil {
+		return 0
+	}
+	pids := strings.Fields(string(text))
+	if len(pids) > 0 && os.WriteFile(dir+"/cgroup.kill", []byte("1"), 0) == nil {
+		return len(pids)
+	}
+	for _, p := range pids {
+		if pid, err := strconv.Atoi(p); err == nil && pid > 0 && pid != os.Getpid() {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	return len(pids)
+}
+
+// hold waits to be killed.
+func hold() {
+	for {
+		unix.Pause()
+	}
+}
