@@ -215,7 +215,7 @@ func measureObserved() error {
 				Mounts: []sandbox.Mount{{Source: modules, To: modules}},
 			}
 			if observed {
-				spec.Observe = func(use agent.Right, found bool) { r.Use("s", use, found) }
+				spec.Observe = func(use agent.Right, found func() bool) { r.Use("s", use, found) }
 			}
 			begun := time.Now()
 			out, err := sandbox.Run(context.Background(), spec)

@@ -38,8 +38,8 @@ type record struct {
 }
 
 // Use records that a server tried to use something. A path is a path inside the server's sandbox, and found reports
-// whether the sandbox has such a file.
-func (r *Recorder) Use(alias string, use agent.Right, found bool) {
+// whether the sandbox has such a file. It is called only until the answer is yes.
+func (r *Recorder) Use(alias string, use agent.Right, found func() bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := r.servers[alias]
@@ -54,7 +54,7 @@ func (r *Recorder) Use(alias string, use agent.Right, found bool) {
 		of.full = true
 		return
 	}
-	of.uses[use] = of.uses[use] || found
+	of.uses[use] = of.uses[use] || found()
 }
 
 // Used returns the number of different things that a server tried to use. The second result is false if there were more

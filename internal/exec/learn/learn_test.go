@@ -80,8 +80,8 @@ func TestPropose(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var r Recorder
 			for _, u := range tt.uses {
-				r.Use("s", u.Right, u.found)
-				r.Use("other", read(at("data/one")), false)
+				r.Use("s", u.Right, func() bool { return u.found })
+				r.Use("other", read(at("data/one")), no)
 			}
 			if got := r.Propose("s", tt.access, home, hidden); !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got %v, want %v", got, tt.want)
@@ -94,14 +94,16 @@ func TestPropose(t *testing.T) {
 func TestRecorderIsBounded(t *testing.T) {
 	var r Recorder
 	for i := range maxUses {
-		r.Use("s", read("/"+strconv.Itoa(i)), false)
+		r.Use("s", read("/"+strconv.Itoa(i)), no)
 	}
 	if _, complete := r.Used("s"); !complete {
 		t.Fatalf("incomplete after %d uses", maxUses)
 	}
-	r.Use("s", read("/one-more"), false)
-	r.Use("s", read("/1"), true)
+	r.Use("s", read("/one-more"), no)
+	r.Use("s", read("/1"), func() bool { return true })
 	if n, complete := r.Used("s"); n != maxUses || complete {
 		t.Errorf("got %d uses, complete %t; want %d and false", n, complete, maxUses)
 	}
 }
+
+func no() bool { return false }

@@ -113,7 +113,7 @@ type hostileWorld struct {
 func newHostileWorld(t *testing.T, control bool) *hostileWorld {
 	t.Helper()
 	w := &hostileWorld{
-		Machine: t.TempDir(), Declared: t.TempDir(), Allowed: "allowed.test", PID: os.Getpid(), Control: control,
+		Machine: shortDir(t), Declared: shortDir(t), Allowed: "allowed.test", PID: os.Getpid(), Control: control,
 		Abstract: fmt.Sprintf("ambit-hostile-%d", os.Getpid()),
 	}
 	for _, file := range []string{
@@ -170,6 +170,20 @@ func newHostileWorld(t *testing.T, control bool) *hostileWorld {
 		}
 	}()
 	return w
+}
+
+// shortDir returns a folder whose path is short enough for a Unix socket.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ambit-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // write writes a file that every user may read and write: only the sandbox protects it.

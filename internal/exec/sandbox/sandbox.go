@@ -130,7 +130,7 @@ type Spec struct {
 	// the sandbox has such a file. A path is a path inside the sandbox. The kind of a look is [shim.Look]. Observe may
 	// be called concurrently. The program can change a path while ambit reads it, so Observe is not for decisions. The
 	// tier Strong does not observe.
-	Observe func(use agent.Right, found bool)
+	Observe func(use agent.Right, found func() bool)
 	// OnStderr receives each line of stderr.
 	OnStderr func(line string)
 	// Pool provides prepared sandboxes. If Pool is nil, the run gets a new sandbox.

@@ -104,10 +104,7 @@ func pipe(socket string) func(net.Conn) {
 
 // redis starts a Redis server and returns its socket.
 func redis(t *testing.T) string {
-	dir, err := os.MkdirTemp("", "ambit-redis-") // the path of a Unix socket must be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := shortDir(t)
 	socket := filepath.Join(dir, "socket")
 	cmd := exec.Command(installed(t, "/usr/bin/redis-server"), "--port", "0", "--unixsocket", socket, "--save", "", "--dir", dir)
 	if err := cmd.Start(); err != nil {
@@ -116,7 +113,6 @@ func redis(t *testing.T) string {
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
-		os.RemoveAll(dir)
 	})
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		c, err := net.Dial("unix", socket)

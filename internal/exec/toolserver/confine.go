@@ -39,7 +39,7 @@ type Confinement struct {
 	// OnUse is called each time a server tries to use a file, a program or a host, whether or not it succeeds. All paths
 	// are paths inside the sandbox. For a path, found reports whether it exists; for a host, whether the server is
 	// connected. OnUse may be nil; servers then run faster.
-	OnUse func(alias string, use agent.Right, found bool)
+	OnUse func(alias string, use agent.Right, found func() bool)
 }
 
 // containerPrograms start programs outside the sandbox, through the socket of a container engine, or need rights that
@@ -130,7 +130,7 @@ func (s *server) confinedSpec(l *plan, env []string, log func(string)) (spec san
 	}
 	spec.OnExec = func(path string) { s.execDenied(path, log) }
 	if c.OnUse != nil {
-		spec.Observe = func(use agent.Right, found bool) { c.OnUse(s.alias, use, found) }
+		spec.Observe = func(use agent.Right, found func() bool) { c.OnUse(s.alias, use, found) }
 	}
 	spec.Network = s.network(access.Of(agent.CanConnect), log)
 	return spec, nil
@@ -155,7 +155,7 @@ func (s *server) network(hosts agent.Access, log func(string)) *egress.Network {
 		// The owner of a name decides its addresses. So ambit does not suggest private addresses for a name.
 		allowable := d.Remedy != egress.NoRemedy && (!private || agent.LocalHost(to))
 		if c := s.options.Confine; c.OnUse != nil && (d.Refusal == nil || allowable) {
-			c.OnUse(s.alias, agent.Right{Kind: agent.CanConnect, What: to, Private: private}, d.Refusal == nil)
+			c.OnUse(s.alias, agent.Right{Kind: agent.CanConnect, What: to, Private: private}, func() bool { return d.Refusal == nil })
 		}
 		switch {
 		case d.Refusal == nil:

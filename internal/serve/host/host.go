@@ -81,7 +81,7 @@ type Options struct {
 	// OnDenial is called each time a sandbox refused something to a server. It may be nil.
 	OnDenial func(toolserver.Denial)
 	// OnUse receives everything that the servers try to use, as described at [toolserver.Confinement]. It may be nil.
-	OnUse func(alias string, use agent.Right, found bool)
+	OnUse func(alias string, use agent.Right, found func() bool)
 	// Protected lists files and folders that tool servers cannot change, even if a manifest lets them write there.
 	Protected []string
 	// Extra returns rights that a server has in addition to its own, until ambit ends. It may be nil.

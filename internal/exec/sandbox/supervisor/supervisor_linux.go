@@ -88,8 +88,9 @@ type Supervisor struct {
 	// Files lists files that the program can write and replace, by their paths in the sandbox.
 	Files map[string]File
 
-	// Observe receives each reported use of a file. If it is nil, the filter reports only renamed files.
-	Observe func(use agent.Right, found bool)
+	// Observe receives each reported use of a file. If it is nil, the filter reports only renamed files. The function
+	// found reports whether the sandbox has the file; it must not be called later.
+	Observe func(use agent.Right, found func() bool)
 
 	started   atomic.Bool
 	replacing sync.Mutex
@@ -112,6 +113,9 @@ func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
 	if err != nil {
 		return
 	}
+	if s.Observe != nil {
+		notify.patience = 50
+	}
 	context.AfterFunc(ctx, notify.close)
 	if socks.Relay != nil {
 		if s.relay, err = newRelay(socks.Relay); err != nil {
@@ -130,6 +134,10 @@ func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
 		c, err := notify.receive()
 		if err != nil {
 			return
+		}
+		if call, ok := shim.FileCalls[c.Number]; ok && !call.Moves {
+			s.file(notify, c, call) // takes less time than a goroutine
+			continue
 		}
 		slots <- struct{}{} // each answer takes a bounded time
 		work.Go(func() {
@@ -159,24 +167,33 @@ func (s *Supervisor) answer(ctx context.Context, notify *notifier, c *notificati
 		}
 		notify.fail(c, unix.EACCES)
 	default:
-		call, ok := shim.FileCalls[c.Number]
-		if !ok {
-			notify.fail(c, unix.EPERM)
+		if call, ok := shim.FileCalls[c.Number]; ok {
+			s.file(notify, c, call)
 			return
 		}
-		kind, path := c.file(call)
-		source := ""
-		if call.Moves {
-			_, source = c.file(call.Source())
+		notify.fail(c, unix.EPERM)
+	}
+}
+
+// file reports the use of a file and lets the kernel carry out the call. The program waits only as long as necessary: a
+// call that creates a file is reported before the kernel creates it, and other calls are reported afterwards.
+func (s *Supervisor) file(notify *notifier, c *notification, call shim.FileCall) {
+	kind, path := c.file(call)
+	source := ""
+	if call.Moves {
+		_, source = c.file(call.Source())
+	}
+	valid := notify.waiting(c)
+	if valid && kind == agent.CanWrite {
+		s.observe(c, kind, path)
+		s.observe(c, agent.CanWrite, source)
+		if call.Moves && s.replaced(notify, c, path, source) {
+			return
 		}
-		if notify.waiting(c) {
-			s.observe(c, kind, path)
-			s.observe(c, agent.CanWrite, source)
-			if call.Moves && s.replaced(notify, c, path, source) {
-				return
-			}
-		}
-		notify.resume(c)
+	}
+	notify.resume(c)
+	if valid && kind != agent.CanWrite {
+		s.observe(c, kind, path)
 	}
 }
 
@@ -185,8 +202,10 @@ func (s *Supervisor) observe(c *notification, kind agent.RightKind, path string)
 	if s.Observe == nil || path == "" {
 		return
 	}
-	_, err := os.Lstat(c.proc("root") + path)
-	s.Observe(agent.Right{Kind: kind, What: path}, err == nil)
+	s.Observe(agent.Right{Kind: kind, What: path}, func() bool {
+		_, err := os.Lstat(c.proc("root") + path)
+		return err == nil
+	})
 }
 
 // listed reports whether a path is one of Programs or in one of them.
@@ -219,6 +238,9 @@ type response struct {
 type notifier struct {
 	file *os.File
 	raw  syscall.RawConn
+	// patience is how many milliseconds receive waits in the kernel, before it waits in Go's scheduler. The kernel reacts
+	// faster but needs a thread, so this is for programs that make many calls.
+	patience int
 }
 
 func newNotifier(f *os.File) (*notifier, error) {
@@ -230,6 +252,8 @@ func newNotifier(f *os.File) (*notifier, error) {
 		unix.Close(fd)
 		return nil, err
 	}
+	// The kernel may run ambit on the processor of the waiting thread. Linux before 6.6 does not know the flag.
+	unix.IoctlSetInt(fd, unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
 	l := &notifier{file: os.NewFile(uintptr(fd), "seccomp")}
 	if l.raw, err = l.file.SyscallConn(); err != nil {
 		l.file.Close()
@@ -249,7 +273,7 @@ func (l *notifier) receive() (*notification, error) {
 		for {
 			// The kernel's receive blocks even if the file does not, so poll comes first.
 			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			if n, err := unix.Poll(p, 0); err != nil && err != unix.EINTR {
+			if n, err := unix.Poll(p, l.patience); err != nil && err != unix.EINTR {
 				failed = err
 				return true
 			} else if n <= 0 {
