@@ -9,7 +9,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-// npmSigns lists the known causes of npm's failures.
+// npmSymptoms lists the known causes of npm's failures.
 var npmSymptoms = []symptom{
 	newSymptom(NotFound, "code E404|code ETARGET|code ENOVERSIONS",
 		"check the name and the version; to list the versions, run: npm view NAME versions", none),
@@ -66,11 +66,13 @@ func (f *fetch) npm(ctx context.Context) error {
 		return nil
 	}
 
-	spec := f.ref.Name + "@latest"
+	// Without a version, npm chooses the newest one that runs with the installed Node.js, as npx does. For the tag latest,
+	// it would ignore the engines that a package names.
+	spec := f.ref.Name + "@*"
 	if f.ref.Version != "" {
 		spec = f.ref.Name + "@" + f.ref.Version
 	}
-	f.progress("downloading " + spec)
+	f.progress("downloading " + f.ref.String())
 	if err := client(environ(), "pack", spec, "--pack-destination="+dir, "--ignore-scripts"); err != nil {
 		return err
 	}
@@ -81,7 +83,7 @@ func (f *fetch) npm(ctx context.Context) error {
 	if err := f.checkArchive(archive, filepath.Join(dir, npmArchive)); err != nil {
 		return err
 	}
-	f.progress("installing " + spec + " and its dependencies")
+	f.progress("installing " + f.ref.String() + " and its dependencies")
 	if err := client(environ(), install, "--ignore-scripts"); err != nil {
 		return err
 	}

@@ -125,6 +125,21 @@ func TestFetchNPM(t *testing.T) {
 	}
 }
 
+// Without a version, the newest version that runs with the installed Node.js is fetched.
+func TestVersionForTheEngine(t *testing.T) {
+	t.Parallel()
+	name := scope + "/engines"
+	for version, node := range map[string]string{"1.0.0": ">=12", "1.1.0": ">=12", "2.0.0": ">=999"} {
+		registry.publish(map[string]any{"name": name, "version": version, "engines": map[string]string{"node": node}, "bin": "bin.js"},
+			map[string]string{"bin.js": "#!/usr/bin/env node\n"})
+	}
+	p, err := newStore(t).Fetch(context.Background(), Ref{Kind: NPM, Name: name}, Want{}, nil)
+	check(t, err)
+	if p.Version != "1.1.0" {
+		t.Errorf("got version %s, want 1.1.0", p.Version)
+	}
+}
+
 // FetchOnce fetches a package without a digest only once. Later it returns the same package, whatever the registry
 // offers, and refuses one that was changed on the disk.
 func TestFetchOnce(t *testing.T) {
