@@ -53,10 +53,15 @@ RACE     = $(if $(WATCHED),CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 )$(HASTE) $(GO
 CI_TESTS = $(if $(filter true,$(CI)),-count=1 -shuffle=on)
 # Tests spend half of their time waiting for servers, sandboxes and stores, so three packages run on each core.
 WIDE     = -p $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
-GOTEST   = $(RACE) -vet=off $(WIDE) $(CI_TESTS) $(TESTFLAGS)
+RUN      = -vet=off $(WIDE) $(CI_TESTS) $(TESTFLAGS)
+GOTEST   = $(RACE) $(RUN)
+# The tests of whole commands run under the race detector only in make prove: there it takes three quarters of their
+# time, and the packages that they use have their own tests.
+PLAIN    = $(HASTE) $(GO) test -exec '$(NORMAL)' $(RUN)
+WHOLE    = ./internal/cli ./internal/test/...
 # The slowest packages start first, so that none of them runs alone at the end.
-TESTED   = ./internal/cli ./internal/test/... ./internal/store/journal ./internal/gateway ./internal/supply/pack ./internal/exec/sandbox \
-	./...
+SLOW     = ./internal/store/journal ./internal/gateway ./internal/supply/pack ./internal/exec/sandbox
+TESTED   = $(WHOLE) $(SLOW) ./...
 
 # make check leaves out every package whose tests link a store, a sandbox, a tool server or a package manager.
 HEAVY    = zombiezen\.com/go/sqlite|jackc/pgx|go-sdk/mcp|internal/([a-z]+/)?(sandbox|pack)
@@ -90,7 +95,8 @@ conformance: setup build ## run the official MCP conformance suite, directly and
 	$(GO) test -vet=off -count=1 -v -run TestConformance ./internal/test/conformance
 
 test: setup build lint ## set up, build, lint, and run every test
-	$(GOTEST) -timeout 15m $(TESTED)
+	$(GOTEST) -timeout 15m $(SLOW) $$($(GO) list ./... | grep -v -E '/internal/(cli$$|test/)')
+	$(PLAIN) -timeout 15m $(WHOLE)
 	cd bench && $(GOTEST) -timeout 5m ./...
 	cd tools && $(GOTEST) -timeout 5m ./...
 
