@@ -222,10 +222,7 @@ func runtimeFolder(program string) string {
 		return ""
 	}
 	prefix := filepath.Dir(filepath.Dir(real))
-	home, err := os.UserHomeDir()
-	above := filepath.Dir(prefix)
-	if err != nil || filepath.Base(filepath.Dir(real)) != "bin" || TooWide(prefix) || TooWide(above) ||
-		above == realPath(home) || above == "/" {
+	if filepath.Base(filepath.Dir(real)) != "bin" || TooWide(prefix) || TooWide(filepath.Dir(prefix)) {
 		return real
 	}
 	return prefix

@@ -47,11 +47,9 @@ func TooWide(folder string) bool {
 	if err != nil {
 		return true
 	}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real
-	}
 	home, err := os.UserHomeDir()
-	return err != nil || sandbox.Inside(home, path) || path == filepath.Clean(os.TempDir()) || path == "/tmp"
+	path = realPath(path)
+	return err != nil || sandbox.Inside(realPath(home), path) || path == realPath(os.TempDir()) || path == "/tmp"
 }
 
 // expand returns the absolute path of a text such as ~/notes or ./data. It returns all other texts unchanged.

@@ -3,6 +3,8 @@
 package toolserver
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -40,6 +42,24 @@ func TestAbsolute(t *testing.T) {
 			if got := f.argument(flag + tt.what); got != flag+tt.argument {
 				t.Errorf("the argument %s is %s, want %s", flag+tt.what, got, flag+tt.argument)
 			}
+		}
+	}
+}
+
+func TestTooWide(t *testing.T) {
+	dir := realPath(t.TempDir())
+	real, home := filepath.Join(dir, "disk", "ann"), filepath.Join(dir, "home")
+	if err := errors.Join(os.MkdirAll(filepath.Join(real, "code"), 0o755), os.Symlink(real, home)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home) // a link, as on machines with a second disk
+	t.Setenv("TMPDIR", filepath.Join(dir, "tmp"))
+	for folder, want := range map[string]bool{
+		"/": true, dir: true, home: true, real: true, filepath.Dir(real): true, filepath.Join(dir, "tmp"): true, "/tmp": true,
+		filepath.Join(home, "code"): false, filepath.Join(real, "code"): false,
+	} {
+		if got := TooWide(folder); got != want {
+			t.Errorf("TooWide(%s) = %t, want %t", folder, got, want)
 		}
 	}
 }
