@@ -165,7 +165,8 @@ func nothingToProve(m *manifest.Manifest) string {
 	return fmt.Sprintf("nothing to verify, because a %s agent has no tool servers", m.Dialect)
 }
 
-// development contains the values of two flags that can relax restrictions: --allow-loopback-http and --isolation.
+// development contains the values of the flags that can relax restrictions: --allow-loopback-http, --isolation and
+// --unconfined.
 type development struct {
 	loopbackHTTP bool
 	isolation    isolationFlag // only for verbs that run programs

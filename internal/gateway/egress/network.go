@@ -77,8 +77,8 @@ const (
 
 // Network is the only network access of one sandbox. It enforces one policy on every connection.
 //
-// The network resolves and dials names with a [Dialer]. The program therefore cannot choose the address. A program
-// that begins TLS must name the same host in its first message. Otherwise, a connection to a server with many names
+// The network resolves and dials names with a [Dialer]. A program that begins TLS must name the
+// same host in its first message. Otherwise, a connection to a server with many names
 // would give access to all of them. The network does not see requests inside TLS. It cannot stop an allowed host from
 // forwarding data.
 type Network struct {
@@ -140,7 +140,7 @@ func (n *Network) Loopback(to netip.AddrPort) (host string) {
 // server on this machine.
 func (n *Network) Missed(port uint16) {
 	const host = "localhost"
-	n.say(Decision{Host: host, Port: strconv.Itoa(int(port)), Refusal: blocked(host), Remedy: AddPrivate})
+	n.report(Decision{Host: host, Port: strconv.Itoa(int(port)), Refusal: blocked(host), Remedy: AddPrivate})
 }
 
 // Link is a connection of a program to a host. Either Carry or Close must be called.
@@ -169,14 +169,14 @@ func (n *Network) Open(ctx context.Context, host string, port uint16) (*Link, er
 		if refused && !errors.Is(err, errMetadata) {
 			d.Remedy = n.policy.remedy(l.host, l.port, r.Code)
 		}
-		n.say(d)
+		n.report(d)
 		if refused {
 			return nil, r
 		}
 		return nil, err
 	}
 	if !l.namesHost() {
-		n.say(Decision{Host: l.host, Port: l.port})
+		n.report(Decision{Host: l.host, Port: l.port})
 	}
 	return l, nil
 }
@@ -266,12 +266,12 @@ func (p *Policy) judge(host, port string) (string, error) {
 
 // refuse reports a refusal and returns it.
 func (l *Link) refuse(r *call.Refusal) *call.Refusal {
-	l.network.say(Decision{Host: l.host, Port: l.port, Refusal: r})
+	l.network.report(Decision{Host: l.host, Port: l.port, Refusal: r})
 	return r
 }
 
-// say reports a decision.
-func (n *Network) say(d Decision) {
+// report reports a decision.
+func (n *Network) report(d Decision) {
 	if n.onDecision != nil {
 		n.onDecision(d)
 	}
@@ -313,7 +313,7 @@ func (l *Link) carry(ctx context.Context, program net.Conn) error {
 		if from, err = readHello(program, l.host); err != nil {
 			return err
 		}
-		l.network.say(Decision{Host: l.host, Port: l.port})
+		l.network.report(Decision{Host: l.host, Port: l.port})
 	}
 	program.SetDeadline(time.Time{})
 	if len(l.swaps) > 0 {
@@ -498,7 +498,7 @@ func readHello(from io.Reader, host string) (io.Reader, error) {
 		name = &info.ServerName
 		return nil, io.EOF
 	}}
-	err := tls.Server(listening{io.TeeReader(from, &raw)}, config).Handshake()
+	err := tls.Server(readOnlyConn{io.TeeReader(from, &raw)}, config).Handshake()
 	switch {
 	case name == nil:
 		return nil, errors.Join(errNotTLS, err)
@@ -511,13 +511,13 @@ func readHello(from io.Reader, host string) (io.Reader, error) {
 	return &replay{&raw, from}, nil
 }
 
-// listening is a [net.Conn] that reads from a reader and discards all writes.
-type listening struct{ io.Reader }
+// readOnlyConn is a [net.Conn] that reads from a reader and discards all writes.
+type readOnlyConn struct{ io.Reader }
 
-func (listening) Write(b []byte) (int, error)      { return len(b), nil }
-func (listening) Close() error                     { return nil }
-func (listening) LocalAddr() net.Addr              { return nil }
-func (listening) RemoteAddr() net.Addr             { return nil }
-func (listening) SetDeadline(time.Time) error      { return nil }
-func (listening) SetReadDeadline(time.Time) error  { return nil }
-func (listening) SetWriteDeadline(time.Time) error { return nil }
+func (readOnlyConn) Write(b []byte) (int, error)      { return len(b), nil }
+func (readOnlyConn) Close() error                     { return nil }
+func (readOnlyConn) LocalAddr() net.Addr              { return nil }
+func (readOnlyConn) RemoteAddr() net.Addr             { return nil }
+func (readOnlyConn) SetDeadline(time.Time) error      { return nil }
+func (readOnlyConn) SetReadDeadline(time.Time) error  { return nil }
+func (readOnlyConn) SetWriteDeadline(time.Time) error { return nil }

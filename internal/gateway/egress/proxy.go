@@ -55,7 +55,7 @@ func (n *Network) tunnel(ctx context.Context, conn net.Conn) {
 	buffered := bufio.NewReader(head)
 	refuse := func(format string, args ...any) {
 		r := call.Refuse(Stage, call.HostNotAllowed, format, args...)
-		n.say(Decision{Refusal: r})
+		n.report(Decision{Refusal: r})
 		sendRefusal(conn, r)
 	}
 	req, err := http.ReadRequest(buffered)
@@ -86,19 +86,19 @@ func (n *Network) tunnel(ctx context.Context, conn net.Conn) {
 		link.Close()
 		return
 	}
-	link.Carry(ctx, &buffer{conn, buffered})
+	link.Carry(ctx, &bufferedConn{conn, buffered})
 }
 
-// buffer is a connection whose first bytes have already been read.
-type buffer struct {
+// bufferedConn is a connection whose first bytes have already been read.
+type bufferedConn struct {
 	net.Conn
 	from io.Reader
 }
 
-func (b *buffer) Read(p []byte) (int, error) { return b.from.Read(p) }
+func (b *bufferedConn) Read(p []byte) (int, error) { return b.from.Read(p) }
 
 // CloseWrite lets the program see the end of the host's data.
-func (b *buffer) CloseWrite() error {
+func (b *bufferedConn) CloseWrite() error {
 	if half, ok := b.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}

@@ -230,7 +230,7 @@ var rangeHeaders = []string{"Range", "If-Range"}
 func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	refuse := func(status int, format string, args ...any) {
 		refusal := call.Refuse(Stage, call.HostNotAllowed, format, args...)
-		s.network.say(Decision{Host: s.host, Port: "443", Refusal: refusal})
+		s.network.report(Decision{Host: s.host, Port: "443", Refusal: refusal})
 		w.Header().Set("Connection", "close")
 		http.Error(w, refusal.Error(), status)
 	}
@@ -266,7 +266,7 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resp, err := s.transport.RoundTrip(out)
 	if err != nil {
 		refusal := dialRefusal(s.host, err)
-		s.network.say(Decision{
+		s.network.report(Decision{
 			Host: s.host, Port: "443", Refusal: refusal, Unreachable: refusal.Code == call.ServerUnavailable,
 		})
 		w.Header().Set("Connection", "close")
