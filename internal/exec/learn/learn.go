@@ -38,8 +38,18 @@ type record struct {
 }
 
 // Use records that a server tried to use something. A path is a path inside the server's sandbox, and found reports
-// whether the sandbox has such a file. It is called only until the answer is yes.
+// whether the sandbox has such a file. Use stops calling found for a use once found has returned true.
 func (r *Recorder) Use(alias string, use agent.Right, found func() bool) {
+	if !r.open(alias, use) || !found() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.servers[alias].uses[use] = true
+}
+
+// open adds a use that is not known yet, and reports whether it was not found before. The recorder keeps at most maxUses.
+func (r *Recorder) open(alias string, use agent.Right) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := r.servers[alias]
@@ -50,11 +60,15 @@ func (r *Recorder) Use(alias string, use agent.Right, found func() bool) {
 		of = &record{uses: map[agent.Right]bool{}}
 		r.servers[alias] = of
 	}
-	if _, known := of.uses[use]; !known && len(of.uses) >= maxUses {
-		of.full = true
-		return
+	found, known := of.uses[use]
+	if !known {
+		if len(of.uses) >= maxUses {
+			of.full = true
+			return false
+		}
+		of.uses[use] = false
 	}
-	of.uses[use] = of.uses[use] || found()
+	return !found
 }
 
 // Used returns the number of different things that a server tried to use. The second result is false if there were more

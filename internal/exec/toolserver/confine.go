@@ -38,7 +38,7 @@ type Confinement struct {
 	OnDenial func(Denial)
 	// OnUse is called each time a server tries to use a file, a program or a host, whether or not it succeeds. All paths
 	// are paths inside the sandbox. For a path, found reports whether it exists; for a host, whether the server is
-	// connected. OnUse may be nil; servers then run faster.
+	// connected. The function found is valid only until OnUse returns. OnUse may be nil; servers then run faster.
 	OnUse func(alias string, use agent.Right, found func() bool)
 }
 
@@ -155,7 +155,8 @@ func (s *server) network(hosts agent.Access, log func(string)) *egress.Network {
 		// The owner of a name decides its addresses. So ambit does not suggest private addresses for a name.
 		allowable := d.Remedy != egress.NoRemedy && (!private || agent.LocalHost(to))
 		if c := s.options.Confine; c.OnUse != nil && (d.Refusal == nil || allowable) {
-			c.OnUse(s.alias, agent.Right{Kind: agent.CanConnect, What: to, Private: private}, func() bool { return d.Refusal == nil })
+			use := agent.Right{Kind: agent.CanConnect, What: to, Private: private}
+			c.OnUse(s.alias, use, func() bool { return d.Refusal == nil })
 		}
 		switch {
 		case d.Refusal == nil:

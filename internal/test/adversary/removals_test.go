@@ -362,7 +362,7 @@ var removals = []removal{
 	{"P164", "internal/exec/toolserver/prepare.go", `if len(want.Scripts) > 0 {`, `if false {`, "./internal/exec/toolserver", "TestScriptsOfALockFile"},
 	{"P164", "internal/serve/host/lostlock.go", `case newest == noLock:`, `case false:`, "./internal/cli", "TestScripts/lock-appears"},
 	{"P165", "internal/exec/sandbox/supervisor/relay_linux.go", `			unix.Shutdown(socket, unix.SHUT_RDWR)`, ``, "./internal/exec/sandbox/supervisor", "TestConnectionThatGetsNoAnswer"},
-	{"P166", "internal/exec/sandbox/supervisor/unix_linux.go", `if !slices.ContainsFunc(s.Private, in) {`, `if false && !slices.ContainsFunc(s.Private, in) {`, "./internal/exec/sandbox", "TestHostile"},
-	{"P166", "internal/exec/sandbox/supervisor/connect_linux.go", "	address, err := c.address()\n", "	address, err := c.address()\n	if to, ok := parseAddress(address); ok && to.Addr().IsLoopback() {\n		notify.resume(c)\n		return\n	}\n", "./internal/exec/sandbox", "TestHostile"},
+	{"P166", "internal/exec/sandbox/supervisor/unix_linux.go", `if err == nil && !slices.ContainsFunc(s.Private, private) {`, `if false && !slices.ContainsFunc(s.Private, private) {`, "./internal/exec/sandbox", "TestHostile"},
+	{"P166", "internal/exec/sandbox/supervisor/connect_linux.go", "	if err := s.connectCopy(ctx, notify, c); err != nil {\n", "	address, err := c.address()\n	if to, ok := parseAddress(address); err == nil && ok && to.Addr().IsLoopback() {\n		notify.resume(c)\n		return\n	}\n	if err := s.connectCopy(ctx, notify, c); err != nil {\n", "./internal/exec/sandbox", "TestHostile"},
 	{"P166", "internal/exec/sandbox/prepare_linux.go", `plan.UnixSockets = plan.Network && !plan.NoExec &&`, `plan.UnixSockets = plan.Network &&`, "./internal/exec/sandbox", "TestUnixSockets"},
 }

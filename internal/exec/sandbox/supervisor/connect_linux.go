@@ -38,28 +38,26 @@ const (
 // connect answers a connect call. ambit never lets the kernel carry out the program's own call, because the program
 // could replace the address or the descriptor after ambit has read them. ambit connects its copy of the socket.
 func (s *Supervisor) connect(ctx context.Context, notify *notifier, c *notification) {
-	address, err := c.address()
-	socket := -1
-	if err == nil {
-		socket, err = c.socket(int(int32(c.Args[0])))
-		defer unix.Close(socket)
-	}
-	if err == nil {
-		err = s.connectCopy(ctx, notify, c, socket, address)
-	}
-	if err != nil {
+	if err := s.connectCopy(ctx, notify, c); err != nil {
 		notify.fail(c, errnoOf(err, unix.ECONNREFUSED))
 		return
 	}
 	notify.succeed(c)
 }
 
-// connectCopy connects a copy of the program's socket. A socket belongs to the network namespace that it was made in.
-// So sockets other than TCP can reach nothing outside, and neither can TCP sockets at loopback addresses. There is one
+// connectCopy connects a copy of the program's socket. An IP socket stays in the network namespace in which it was
+// created. UDP and loopback connections therefore stay in the sandbox, and ambit simply makes the call. There is one
 // exception: if the owner allowed a loopback port of this machine, ambit connects the program to that port.
-func (s *Supervisor) connectCopy(
-	ctx context.Context, notify *notifier, c *notification, socket int, address []byte,
-) error {
+func (s *Supervisor) connectCopy(ctx context.Context, notify *notifier, c *notification) error {
+	socket, err := c.socket(int(int32(c.Args[0])))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(socket)
+	address, err := c.address()
+	if err != nil {
+		return err
+	}
 	domain, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_DOMAIN)
 	if err != nil {
 		return err
@@ -70,42 +68,47 @@ func (s *Supervisor) connectCopy(
 	if !notify.waiting(c) {
 		return unix.ESRCH
 	}
-	to, ok := parseAddress(address)
-	switch {
-	case !ok || to.Addr().IsUnspecified() || !isTCP(socket):
-		return connectInTime(ctx, dialTime, socket, func() error { return connect(socket, address) })
-	case !to.Addr().IsLoopback() && s.relay == nil:
+	if s.relay == nil {
 		return unix.ENETUNREACH
-	case to.Addr().IsLoopback() && (s.relay == nil || to.Port() == dnsPort || s.Network.Loopback(to) == ""):
-		if s.relay != nil && to.Port() != dnsPort && !c.listens(to.Port()) {
-			s.Network.Missed(to.Port())
-		}
-		return connectInTime(ctx, dialTime, socket, func() error { return connect(socket, address) })
 	}
-	return s.open(ctx, socket, to)
-}
-
-// open dials the address and connects the program's socket with the result.
-func (s *Supervisor) open(ctx context.Context, socket int, to netip.AddrPort) error {
-	if _, err := unix.Getpeername(socket); err == nil {
-		return unix.EISCONN
+	direct := func() error {
+		return connectInTime(ctx, dialTime, socket, func() error { return sysConnect(socket, address) })
+	}
+	to, ok := parseAddress(address)
+	if !ok || to.Addr().IsUnspecified() || !isTCP(socket) {
+		return direct()
 	}
 	host := to.Addr().String()
 	switch {
+	case to.Addr().IsLoopback() && to.Port() == dnsPort:
+		return direct()
 	case to.Addr().IsLoopback():
-		host = s.Network.Loopback(to)
+		if host = s.Network.Loopback(to); host == "" {
+			if !c.listens(to.Port()) {
+				s.Network.Missed(to.Port())
+			}
+			return direct()
+		}
 	case invented(to.Addr()):
 		if host = s.names.name(to.Addr()); host == "" {
 			return unix.EHOSTUNREACH
 		}
 	}
+	return s.open(ctx, socket, host, to.Port())
+}
+
+// open dials the host and connects the program's socket with the result.
+func (s *Supervisor) open(ctx context.Context, socket int, host string, port uint16) error {
+	if _, err := unix.Getpeername(socket); err == nil {
+		return unix.EISCONN
+	}
 	flags, err := unix.FcntlInt(uintptr(socket), unix.F_GETFL, 0)
 	if err != nil {
 		return err
 	}
-	d := s.dial(ctx, host, to.Port())
+	d := s.dial(ctx, host, port)
 	wait := dialTime
-	if flags&unix.O_NONBLOCK != 0 && s.Network.Permits(host, to.Port()) { // a refusal needs no dial
+	if flags&unix.O_NONBLOCK != 0 && s.Network.Permits(host, port) { // a refusal needs no dial
 		wait = promptTime
 	}
 	timer := time.NewTimer(wait)
@@ -167,8 +170,7 @@ func (d *dialing) abandon() {
 	}()
 }
 
-// connect is the system call.
-func connect(socket int, address []byte) error {
+func sysConnect(socket int, address []byte) error {
 	at := uintptr(unsafe.Pointer(&address[0]))
 	if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(socket), at, uintptr(len(address))); errno != 0 {
 		return errno

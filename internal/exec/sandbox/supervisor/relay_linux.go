@@ -106,7 +106,8 @@ func (r *relay) connect(ctx context.Context, socket int, d *dialing) error {
 	} else if domain == unix.AF_INET6 {
 		to = &unix.SockaddrInet6{Port: int(r.address.Port()), Addr: r.address.Addr().As16()}
 	}
-	if err := connectInTime(ctx, pairTime, socket, func() error { return unix.Connect(socket, to) }); err != nil && err != unix.EINPROGRESS {
+	err := connectInTime(ctx, pairTime, socket, func() error { return unix.Connect(socket, to) })
+	if err != nil && err != unix.EINPROGRESS {
 		return err
 	}
 	name, err := unix.Getsockname(socket)
@@ -136,8 +137,8 @@ func (r *relay) connect(ctx context.Context, socket int, d *dialing) error {
 	return nil
 }
 
-// connectInTime connects a program's socket. The program can make the socket drop the answer. A call that blocks then
-// ends only when the socket is shut down.
+// connectInTime calls connect and shuts the socket down at the limit. A program can attach a filter that drops the
+// peer's answer; only a shutdown ends such a call.
 func connectInTime(ctx context.Context, limit time.Duration, socket int, connect func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -1,6 +1,6 @@
 //go:build amd64 || arm64
 
-// Package supervisor connects a program that has no network.
+// Package supervisor answers the system calls that a sandbox reports: connect, execve and uses of files.
 //
 // The program runs in a network namespace with nothing in it except a loopback
 // interface. A seccomp filter reports each of its connect calls to ambit and makes the
@@ -9,9 +9,10 @@
 // relay inside the namespace. The relay's other side is the connection that ambit made.
 // No socket of the host's network enters the namespace.
 //
-// The empty namespace is what stops a program. The supervisor is only the way out of
-// it: a call that the supervisor answers wrongly, or that a program changes while it is
-// being judged, connects the program to something inside its own namespace at most.
+// ambit makes each connection with its own copy of the socket, so a program gains nothing by
+// changing the arguments of its call. For TCP and UDP, the empty namespace stops the program
+// even if the supervisor decides wrongly. For Unix sockets with a path, the supervisor itself
+// stops it.
 //
 // A program learns addresses from a resolver in the namespace, which invents an address
 // for every name and never asks another server. So a lookup sends nothing out, and a
@@ -21,7 +22,7 @@
 // Programs need no proxy settings, so clients of any protocol over TCP work. UDP does
 // not, except to the resolver.
 //
-// A program that may start other programs can talk with them over Unix sockets. A socket
+// A program that may start any program can talk with the others over Unix sockets. A socket
 // with an abstract name belongs to the namespace. A socket with a path must be in a folder
 // that only this sandbox writes, because other folders may contain the sockets of programs
 // outside, such as a container engine.
@@ -89,9 +90,10 @@ type Supervisor struct {
 	Files map[string]File
 
 	// Observe receives each reported use of a file. If it is nil, the filter reports only renamed files. The function
-	// found reports whether the sandbox has the file; it must not be called later.
+	// found reports whether the sandbox has the file. It is valid only until Observe returns.
 	Observe func(use agent.Right, found func() bool)
 
+	root      *os.File // of the sandbox
 	started   atomic.Bool
 	replacing sync.Mutex
 	names     names
@@ -105,6 +107,7 @@ const maxCalls = 256
 // Serve answers system calls until the sandbox or ctx ends.
 func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
 	defer socks.Close()
+	defer func() { s.root.Close() }()
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -114,7 +117,7 @@ func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
 		return
 	}
 	if s.Observe != nil {
-		notify.patience = 50
+		notify.pollMillis = observedPoll
 	}
 	context.AfterFunc(ctx, notify.close)
 	if socks.Relay != nil {
@@ -135,8 +138,11 @@ func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
 		if err != nil {
 			return
 		}
+		if s.root == nil {
+			s.openRoot(notify, c)
+		}
 		if call, ok := shim.FileCalls[c.Number]; ok && !call.Moves {
-			s.file(notify, c, call) // takes less time than a goroutine
+			s.answerFile(notify, c, call) // takes less time than a goroutine
 			continue
 		}
 		slots <- struct{}{} // each answer takes a bounded time
@@ -145,6 +151,27 @@ func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
 			<-slots
 		})
 	}
+}
+
+// openRoot opens the root folder of the sandbox. All processes of the sandbox have the same, because the filter refuses
+// the calls that would change it.
+func (s *Supervisor) openRoot(notify *notifier, c *notification) {
+	root, err := os.OpenFile(c.proc("root"), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err == nil && notify.waiting(c) {
+		s.root = root
+		return
+	}
+	root.Close()
+}
+
+// openInside opens a path of the sandbox, but not for reading or writing. Links lead to files of the sandbox.
+func (s *Supervisor) openInside(path string, flags uint64) (int, error) {
+	if s.root == nil {
+		return -1, unix.ESRCH
+	}
+	return unix.Openat2(int(s.root.Fd()), path, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
 }
 
 // answer decides about one system call.
@@ -168,16 +195,17 @@ func (s *Supervisor) answer(ctx context.Context, notify *notifier, c *notificati
 		notify.fail(c, unix.EACCES)
 	default:
 		if call, ok := shim.FileCalls[c.Number]; ok {
-			s.file(notify, c, call)
+			s.answerFile(notify, c, call)
 			return
 		}
 		notify.fail(c, unix.EPERM)
 	}
 }
 
-// file reports the use of a file and lets the kernel carry out the call. The program waits only as long as necessary: a
-// call that creates a file is reported before the kernel creates it, and other calls are reported afterwards.
-func (s *Supervisor) file(notify *notifier, c *notification, call shim.FileCall) {
+// answerFile reports the use of a file and lets the kernel carry out the call. A call that changes a file is reported
+// before the kernel carries it out, so that found describes the earlier state. Other calls are reported afterwards, so
+// that the program does not wait.
+func (s *Supervisor) answerFile(notify *notifier, c *notification, call shim.FileCall) {
 	kind, path := c.file(call)
 	source := ""
 	if call.Moves {
@@ -203,7 +231,8 @@ func (s *Supervisor) observe(c *notification, kind agent.RightKind, path string)
 		return
 	}
 	s.Observe(agent.Right{Kind: kind, What: path}, func() bool {
-		_, err := os.Lstat(c.proc("root") + path)
+		fd, err := s.openInside(path, unix.O_NOFOLLOW)
+		unix.Close(fd)
 		return err == nil
 	})
 }
@@ -238,10 +267,12 @@ type response struct {
 type notifier struct {
 	file *os.File
 	raw  syscall.RawConn
-	// patience is how many milliseconds receive waits in the kernel, before it waits in Go's scheduler. The kernel reacts
-	// faster but needs a thread, so this is for programs that make many calls.
-	patience int
+	// pollMillis is how long receive waits in the kernel before it waits in Go's scheduler. The kernel reacts faster but
+	// needs a thread, so this is for programs that make many calls.
+	pollMillis int
 }
+
+const observedPoll = 50
 
 func newNotifier(f *os.File) (*notifier, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
@@ -252,7 +283,8 @@ func newNotifier(f *os.File) (*notifier, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	// The kernel may run ambit on the processor of the waiting thread. Linux before 6.6 does not know the flag.
+	// Ask the kernel to wake ambit on the processor of the waiting thread. Linux before 6.6 lacks the flag, so the error
+	// is ignored.
 	unix.IoctlSetInt(fd, unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
 	l := &notifier{file: os.NewFile(uintptr(fd), "seccomp")}
 	if l.raw, err = l.file.SyscallConn(); err != nil {
@@ -273,7 +305,7 @@ func (l *notifier) receive() (*notification, error) {
 		for {
 			// The kernel's receive blocks even if the file does not, so poll comes first.
 			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			if n, err := unix.Poll(p, l.patience); err != nil && err != unix.EINTR {
+			if n, err := unix.Poll(p, l.pollMillis); err != nil && err != unix.EINTR {
 				failed = err
 				return true
 			} else if n <= 0 {

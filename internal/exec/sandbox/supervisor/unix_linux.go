@@ -7,9 +7,13 @@ import (
 	"encoding/binary"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// unixTime bounds a connect of a Unix socket.
+const unixTime = 5 * time.Second
 
 // connectUnix connects a Unix socket. ambit opens the file at the path, checks it, and connects to exactly that file.
 func (s *Supervisor) connectUnix(notify *notifier, c *notification, socket int, address []byte) error {
@@ -33,40 +37,37 @@ func (s *Supervisor) connectUnix(notify *notifier, c *notification, socket int, 
 	if err != nil {
 		return err
 	}
-	limit := unix.NsecToTimeval(pairTime.Nanoseconds())
+	limit := unix.NsecToTimeval(unixTime.Nanoseconds())
 	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
 		return err
 	}
 	defer unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO, before)
-	return connect(socket, address)
+	return sysConnect(socket, address)
 }
 
 // openPrivate opens the file at a path of the program without reading it. The file must be in a folder of s.Private and
 // not in a mount below that folder.
 func (s *Supervisor) openPrivate(c *notification, path string) (int, error) {
-	root, err := unix.Open(c.proc("root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	file, err := s.openInside(c.absolute("cwd", path), 0)
 	if err != nil {
 		return -1, err
 	}
-	defer unix.Close(root)
-	how := &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	file, err := unix.Openat2(root, c.absolute("cwd", path), how)
-	if err != nil {
-		return -1, err
-	}
-	in := func(folder string) bool {
-		fd, err := unix.Openat2(root, folder, how)
+	mount, err := mountOf(file)
+	private := func(folder string) bool {
+		fd, err := s.openInside(folder, 0)
 		if err != nil {
 			return false
 		}
 		defer unix.Close(fd)
-		of, err := mountOf(fd)
-		at, err2 := mountOf(file)
-		return err == nil && err2 == nil && of == at
+		m, err := mountOf(fd)
+		return err == nil && m == mount
 	}
-	if !slices.ContainsFunc(s.Private, in) {
+	if err == nil && !slices.ContainsFunc(s.Private, private) {
+		err = unix.EACCES
+	}
+	if err != nil {
 		unix.Close(file)
-		return -1, unix.EACCES
+		return -1, err
 	}
 	return file, nil
 }
