@@ -29,7 +29,8 @@ var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/d
 // link in the sandbox too.
 var systemDirs = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// systemFiles are public files in /etc, such as certificates, library paths, the time zone, names of protocols and fonts.
+// systemFiles are public files in /etc, such as certificates, library paths, the time zone, protocol names
+// and fonts.
 var systemFiles = []string{
 	"/etc/ssl/certs", "/etc/ssl/cert.pem", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem",
 	"/etc/pki/ca-trust/extracted", "/etc/ca-certificates", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
@@ -105,8 +106,8 @@ func sources(s shape) []string {
 }
 
 // prepareBubblewrap sets the command of the launch, and the plan's lists of files that the program is allowed to open.
-// The files are the paths of those that bubblewrap creates; their contents are at shim.FDData and the following
-// descriptors.
+// files lists the path and the content of each file that bubblewrap creates. The caller passes the content of files[i]
+// as descriptor shim.FDData+i.
 func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][2]string) {
 	a := []string{
 		bwrap, "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session",
@@ -179,7 +180,7 @@ func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][
 			a, seals = append(a, "--tmpfs", m.To), append(seals, "--remount-ro", m.To)
 			continue
 		}
-		source := l.within(m.Source, m.AsOwner)
+		source := l.expose(m.Source, m.AsOwner)
 		if m.Write {
 			a = append(a, "--bind", source, m.To)
 			p.ReadWrite = append(p.ReadWrite, filepath.Clean(m.To))
@@ -200,7 +201,7 @@ func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][
 		}
 		for _, file := range s.programs.files {
 			m := s.programs.mountOf(file)
-			a = append(a, "--ro-bind", l.within(s.programs.outside(file), m != nil && m.AsOwner), file)
+			a = append(a, "--ro-bind", l.expose(s.programs.outside(file), m != nil && m.AsOwner), file)
 		}
 	}
 	l.argv = append(append(a, seals...), "--remount-ro", "/", "--chdir", "/", "--",

@@ -394,27 +394,23 @@ func (g *group) peak() int64 {
 	return max(g.number("memory", file), 0)
 }
 
-// join moves the current thread into the cgroup, in each version 1 tree. A process that the thread starts inherits the
-// cgroup. Only a thread that moves itself is cheap to move: otherwise the kernel waits for every processor. The caller
-// must call leave, even after an error.
-func (g *group) join() (leave func() error, err error) {
-	var joined []string
-	leave = func() (err error) {
-		for _, dir := range joined {
-			err = errors.Join(err, os.WriteFile(filepath.Join(filepath.Dir(dir), "tasks"), []byte("0"), 0))
+// join moves the current thread into the cgroup in each version 1 tree, and leave moves it back. A process that the
+// thread starts inherits the cgroup. A thread that moves itself is cheap to move: otherwise the kernel would wait for
+// every processor.
+func (g *group) join() error { return moveThread(g.dirs()) }
+
+func (g *group) leave() error { return moveThread(g.folders()) }
+
+func moveThread(dirs []string) (err error) {
+	for _, dir := range dirs {
+		if !isV2Dir(dir) {
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, "tasks"), []byte("0"), 0))
 		}
-		return err
 	}
-	for _, dir := range g.dirs() {
-		if isV2Dir(dir) {
-			continue
-		}
-		if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte("0"), 0); err != nil {
-			return leave, &setupError{"cgroup", err.Error()}
-		}
-		joined = append(joined, dir)
+	if err != nil {
+		err = &setupError{"cgroup", err.Error()}
 	}
-	return leave, nil
+	return err
 }
 
 // open opens the folder of the cgroup in the version 2 tree. The folder's descriptor can be used to start a process

@@ -151,7 +151,7 @@ func TestSecondVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A thread cannot join a version 2 cgroup by itself, because the folder has no tasks file.
-	if leave, err := g.join(); errors.Join(err, leave()) != nil {
+	if err := errors.Join(g.join(), g.leave()); err != nil {
 		t.Error(err)
 	}
 	up := make(chan struct{})

@@ -353,9 +353,8 @@ func surveyCgroups() Finding {
 
 func surveyLandlock() Finding {
 	version, err := shim.LandlockVersion()
-	if err != nil || version < 2 {
-		return newFinding("landlock", "the kernel does not support Landlock, or its Landlock version is too old",
-			asMissing(&setupError{"landlock", ""}).Fix)
+	if err != nil {
+		return newFinding("landlock", err.Error(), asMissing(&setupError{"landlock", ""}).Fix)
 	}
 	return newFinding("landlock", fmt.Sprintf("version %d", version), "")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox/supervisor"
 )
 
-// private returns the folders, by their paths in the sandbox, that no program outside writes.
+// private returns the folders that only the program writes, by their paths in the sandbox.
 func (s *shape) private() []string {
 	folders := []string{scratch, "/tmp"}
 	for _, m := range s.mounts {

@@ -29,14 +29,14 @@ type stagedPath struct {
 	asOwner bool // as in [Mount]
 }
 
-// stageDir is the folder for staged paths, in a mount namespace that only the started process has.
+// stageDir is the folder for staged paths, in the mount namespace of the thread that starts the process.
 const stageDir = "/tmp"
 
 // stagePath returns the path at which staged[i] is mounted.
 func stagePath(i int) string { return stageDir + "/" + strconv.Itoa(i) }
 
-// within returns the path that the started process must use for a path.
-func (l *launch) within(path string, asOwner bool) string {
+// expose returns the path that the started process must use for a path.
+func (l *launch) expose(path string, asOwner bool) string {
 	if l.user == 0 {
 		return path
 	}
@@ -49,11 +49,7 @@ func (l *launch) within(path string, asOwner bool) string {
 // lives until the process exits. Because of Pdeathsig, the kernel kills the process when that thread exits.
 func (r *running) spawn(l *launch) error {
 	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		if l.user == 0 {
-			defer runtime.UnlockOSThread()
-		} // otherwise Go ends the thread, whose mount namespace is not ambit's
+	onNewThread(func() {
 		err := r.startProcess(l)
 		started <- err
 		if err != nil {
@@ -62,55 +58,73 @@ func (r *running) spawn(l *launch) error {
 		r.cmd.Wait() // the result is in ProcessState
 		r.state = r.cmd.ProcessState
 		close(r.exited)
-	}()
+	})
 	return <-started
+}
+
+// onNewThread calls f in a goroutine with a thread of its own, which ends with f. f can change the thread's namespaces
+// and cgroups. The main thread is not used, because Go does not end it.
+func onNewThread(f func()) {
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return // Go ends the thread, because it is still locked
+		}
+		elsewhere := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(elsewhere)
+			f()
+		}()
+		<-elsewhere
+		runtime.UnlockOSThread()
+	}()
 }
 
 func (r *running) startProcess(l *launch) error {
 	if l.user != 0 {
-		if err := l.stage(); err != nil {
+		if err := l.mountStaged(); err != nil {
 			return &setupError{"mounts", err.Error()}
 		}
 	}
-	// bubblewrap inherits only the files that ambit passes to it.
+	// Go opens files close-on-exec. This covers the descriptors that ambit itself inherited.
 	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return &setupError{"close_range", err.Error()}
 	}
-	leave, err := r.group.join()
+	err := r.group.join()
 	if err == nil {
 		err = r.cmd.Start()
 	}
-	if e := leave(); e != nil && err == nil {
+	if e := r.group.leave(); e != nil && err == nil {
 		r.cmd.Process.Kill()
 		r.cmd.Wait()
-		err = &setupError{"cgroup", e.Error()}
+		err = e
 	}
 	return err
 }
 
-// stage makes a mount namespace for the current thread and bind-mounts the paths in it, so that an unprivileged user
+// mountStaged makes a mount namespace for the current thread and bind-mounts the paths in it, so that an unprivileged user
 // can reach them. An original path may be in a folder that the user cannot enter, such as root's home.
-func (l *launch) stage() error {
+func (l *launch) mountStaged() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
-	fds := make([]int, len(l.staged))
+	var fds []int
 	defer func() {
 		for _, fd := range fds {
-			if fd > 0 {
-				unix.Close(fd)
-			}
+			unix.Close(fd)
 		}
 	}()
-	for i, s := range l.staged {
+	for _, s := range l.staged { // before the next mount, which covers stageDir
 		fd, err := openPlain(s.path)
 		if err != nil {
 			return err
 		}
-		fds[i] = fd
+		fds = append(fds, fd)
 	}
 	if err := unix.Mount("tmpfs", stageDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=64k"); err != nil {
 		return err
@@ -149,14 +163,14 @@ func bind(fd int, to string, asOwner bool, user int) error {
 		return err
 	}
 	if asOwner {
-		return bindAsOwner(fd, to, users{int(st.Uid), int(st.Gid), user})
+		return bindAsOwner(fd, to, idMapping{int(st.Uid), int(st.Gid), user})
 	}
 	return unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), to, "", unix.MS_BIND, "")
 }
 
 // bindAsOwner binds a path so that the run's user has the rights of the path's owner, and files that the user creates
 // belong to the owner. The kernel translates between the two users at the mount; no file on the disk changes.
-func bindAsOwner(fd int, to string, u users) error {
+func bindAsOwner(fd int, to string, m idMapping) error {
 	tree, err := unix.OpenTree(fd, "", unix.AT_EMPTY_PATH|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return err
@@ -164,7 +178,7 @@ func bindAsOwner(fd int, to string, u users) error {
 	defer unix.Close(tree)
 	namespaces.Lock()
 	defer namespaces.Unlock()
-	namespace, err := u.namespaceLocked()
+	namespace, err := m.namespaceLocked()
 	if err != nil {
 		return err
 	}
@@ -175,30 +189,31 @@ func bindAsOwner(fd int, to string, u users) error {
 	return unix.MoveMount(tree, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// users are the owner and the group of a file, and the user of a run.
-type users struct{ owner, group, user int }
+// idMapping maps the owner and the group of a file to the user of a run.
+type idMapping struct{ owner, group, user int }
 
-// namespaces keeps the descriptors of user namespaces, because each takes a process to make. Runs with a writable mount
-// share one user, so the owners of the files determine how many there are.
-var namespaces struct {
+// namespaces caches user namespaces, because creating one takes a process. Runs with a writable mount share one user id,
+// so the number of file owners bounds the cache.
+var namespaces = struct {
 	sync.Mutex
-	of map[users]int
-}
+	of map[idMapping]int
+}{of: map[idMapping]int{}}
 
 const maxNamespaces = 64
 
 // namespaceLocked returns a user namespace in which the owner of a file is the run's user. Only a process can create a
-// namespace. It ends as soon as ambit has opened the namespace. The caller holds the mutex of namespaces.
-func (u users) namespaceLocked() (int, error) {
-	if fd, ok := namespaces.of[u]; ok {
+// user namespace, so namespaceLocked starts a [shim.Holder] and kills it once the namespace is open. The caller holds
+// the mutex of namespaces.
+func (m idMapping) namespaceLocked() (int, error) {
+	if fd, ok := namespaces.of[m]; ok {
 		return fd, nil
 	}
 	holder, err := os.StartProcess("/proc/self/exe", []string{"ambit", shim.Holder}, &os.ProcAttr{
 		Env: []string{}, Files: []*os.File{nil, nil, nil},
 		Sys: &syscall.SysProcAttr{
 			Cloneflags:  unix.CLONE_NEWUSER,
-			UidMappings: []syscall.SysProcIDMap{{ContainerID: u.owner, HostID: u.user, Size: 1}},
-			GidMappings: []syscall.SysProcIDMap{{ContainerID: u.group, HostID: u.user, Size: 1}},
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: m.owner, HostID: m.user, Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: m.group, HostID: m.user, Size: 1}},
 		},
 	})
 	if err != nil {
@@ -216,9 +231,6 @@ func (u users) namespaceLocked() (int, error) {
 		}
 		clear(namespaces.of)
 	}
-	if namespaces.of == nil {
-		namespaces.of = map[users]int{}
-	}
-	namespaces.of[u] = fd
+	namespaces.of[m] = fd
 	return fd, nil
 }

@@ -308,7 +308,7 @@ func TestAsAnOrdinaryUser(t *testing.T) {
 		t.Skip("the tests already run as an ordinary user")
 	}
 	able(t)
-	ordinary(t, "", "")
+	ordinary(t, "", "TestHostile") // TestConfinedWithoutCgroups runs it as an ordinary user
 }
 
 // TestThroughAPool runs the tests again in prepared sandboxes with prestarted

@@ -132,7 +132,7 @@ func asSetupError(err error) error {
 	return &setupError{"sandbox", err.Error()}
 }
 
-// start starts the process that executes bubblewrap or gVisor.
+// start starts bubblewrap or gVisor.
 func (r *running) start(m *machine) error {
 	user := m.userFor(r.shape)
 	if err := chownMounts(r.shape, user); err != nil {
@@ -141,7 +141,7 @@ func (r *running) start(m *machine) error {
 	l := &launch{user: user}
 	plan := &shim.Plan{}
 	plan.Network, plan.NoExec = r.shape.network && r.shape.tier != Strong, r.shape.programs != nil
-	// A program that may start other programs must be able to talk with them.
+	// A program that may start any program must be able to talk with the others.
 	plan.UnixSockets = plan.Network && !plan.NoExec && r.shape.tier == Confined
 	plan.Expected = r.expected
 	plan.Renames = len(r.replaceable()) > 0

@@ -7,7 +7,7 @@
 // The program sees the system folders of the machine and its mounts. All of them are read-only, except
 // mounts with the field Write set. HOME and /tmp are on a memory disk of fixed size. The program
 // inherits no environment variables and no open files other than stdin, stdout and stderr. Its only
-// network interface is a private loopback. A proxy may listen there.
+// network interface is a private loopback.
 //
 // The tier [Strong] uses gVisor's runsc instead of bubblewrap, Landlock and seccomp. gVisor's kernel
 // handles the program's system calls.
@@ -28,9 +28,9 @@
 //     At the deadline of a run, ambit kills the processes in its cgroup until the cgroup is empty.
 //   - If ambit is root, bubblewrap runs in a mount namespace of its own. The unprivileged user of
 //     the run can reach the mounts there.
-//   - For network access, the shim opens a listener inside the sandbox and passes it to ambit.
-//     ambit accepts the connections outside. No socket file or relay process is needed. Each run
-//     has its own listener, so each connection belongs to a known run.
+//   - For network access, seccomp reports each connect call. ambit dials the host and connects the
+//     program's socket to a relay in the sandbox, as package supervisor describes. In gVisor, the
+//     shim listens as a proxy and requests each connection from ambit.
 //   - Files on the memory disk count toward the memory limit. The kernel accounts for them as
 //     memory.
 //   - The source path of a mount must not contain a symbolic link.
@@ -110,7 +110,7 @@ type Spec struct {
 	// [Confined], the defaults are 4096, 4096, 512 and all cores.
 	MemoryMB, DiskMB, PIDs int64
 	CPU                    float64
-	// Wall is the time limit of the run. It defaults to 30 seconds.
+	// Wall is the time limit of the run. It defaults to 30 seconds. At the tier Confined, there is no limit by default.
 	Wall time.Duration
 	// Grace is the time between SIGTERM and SIGKILL when the context of the run ends. Without it, the program gets
 	// SIGKILL at once.
@@ -122,14 +122,15 @@ type Spec struct {
 	Network *egress.Network
 	// NoExec forbids the program to start other programs, except those in Programs. An entry of Programs is a path, a
 	// name, or a folder of programs. No other program exists in the sandbox, and writable mounts and memory files
-	// cannot be executed. OnExec receives the path of each refused program. OnExec may be nil.
+	// cannot be executed. OnExec receives the path of each refused program. OnExec may be nil. The tier Strong ignores
+	// NoExec.
 	NoExec   bool
 	Programs []string
 	OnExec   func(path string)
 	// Observe, if not nil, receives each file that the program tries to open, change, look at or execute, and whether
 	// the sandbox has such a file. A path is a path inside the sandbox. The kind of a look is [shim.Look]. Observe may
 	// be called concurrently. The program can change a path while ambit reads it, so Observe is not for decisions. The
-	// tier Strong does not observe.
+	// tier Strong does not observe. The function found is valid only until Observe returns.
 	Observe func(use agent.Right, found func() bool)
 	// OnStderr receives each line of stderr.
 	OnStderr func(line string)

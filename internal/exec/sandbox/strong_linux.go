@@ -82,7 +82,7 @@ func (r *running) prepareBundle(p *shim.Plan, l *launch, runsc string) error {
 			return err
 		}
 	}
-	folder, runsc := l.within(own, false), l.within(runsc, false)
+	folder, runsc := l.expose(own, false), l.expose(runsc, false)
 	b := &bundle{root: root}
 	if err := b.addSystem(r.shape); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (r *running) prepareBundle(p *shim.Plan, l *launch, runsc string) error {
 		if err := b.addMount(m.Source, m.To); err != nil {
 			return err
 		}
-		b.mounts[len(b.mounts)-1].Source = l.within(m.Source, false)
+		b.mounts[len(b.mounts)-1].Source = l.expose(m.Source, false)
 	}
 	if err := b.addMemoryMounts(r.shape.disk); err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// A program that may start other programs talks with them over Unix sockets. A program that may not has none.
+// A program that may start any program talks with the others over Unix sockets. Other programs have none.
 func TestUnixSockets(t *testing.T) {
 	needConfined(t)
 	const script = `

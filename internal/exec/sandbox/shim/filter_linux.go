@@ -56,16 +56,15 @@ var (
 	killAll = bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}
 )
 
-// socketType is the part of socket's second argument that contains the type.
-const socketType = 0xf
-
-// connectionsOnly allows a Unix socket that can send only to the socket it is connected with.
-var connectionsOnly = []bpf.Instruction{
-	bpf.LoadAbsolute{Off: offArg1, Size: 4},
-	bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: socketType},
-	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 2},
-	bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_SEQPACKET, SkipTrue: 1},
-	eperm, allow,
+// socketTypes allows sockets of two types and refuses all others.
+func socketTypes(a, b uint32) []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: offArg1, Size: 4},
+		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: 0xf}, // the other bits are flags
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: a, SkipTrue: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: b, SkipTrue: 1},
+		eperm, allow,
+	}
 }
 
 func rules(p *Plan) []bpf.Instruction {
@@ -130,24 +129,22 @@ func rules(p *Plan) []bpf.Instruction {
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: newNamespaces, SkipFalse: 1}, eperm, allow,
 	)
+	// Unix sockets of these types must connect before they send. Those for datagrams need not.
+	local := socketTypes(unix.SOCK_STREAM, unix.SOCK_SEQPACKET)
 	// Allow TCP and UDP sockets. They can reach only the sandbox's own loopback interface. Allow Unix sockets if ambit
-	// carries out each connect call. A Unix socket for datagrams could send without a connect call.
+	// carries out each connect call.
 	body := []bpf.Instruction{bpf.LoadAbsolute{Off: offArg0, Size: 4}}
 	if p.UnixSockets {
-		body = append(body, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_UNIX, SkipTrue: uint8(len(connectionsOnly))})
-		body = append(body, connectionsOnly...)
+		body = append(body, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.AF_UNIX, SkipTrue: uint8(len(local))})
+		body = append(body, local...)
 	}
-	when(unix.SYS_SOCKET, append(
+	body = append(
 		body,
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET, SkipTrue: 2},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_INET6, SkipTrue: 1},
 		eperm,
-		bpf.LoadAbsolute{Off: offArg1, Size: 4},
-		bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: socketType},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_STREAM, SkipTrue: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SOCK_DGRAM, SkipTrue: 1},
-		eperm, allow,
-	)...)
+	)
+	when(unix.SYS_SOCKET, append(body, socketTypes(unix.SOCK_STREAM, unix.SOCK_DGRAM)...)...)
 	// With this flag a socket would connect without a connect call.
 	for _, c := range [][2]uint32{{unix.SYS_SENDTO, offArg3}, {unix.SYS_SENDMSG, offArg2}, {unix.SYS_SENDMMSG, offArg3}} {
 		when(
@@ -160,7 +157,7 @@ func rules(p *Plan) []bpf.Instruction {
 		bpf.LoadAbsolute{Off: offArg0, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_UNIX, SkipTrue: 1},
 		eperm,
-	}, connectionsOnly...)...)
+	}, local...)...)
 	// Refuse the requests that simulate typing in the user's terminal.
 	when(
 		unix.SYS_IOCTL,

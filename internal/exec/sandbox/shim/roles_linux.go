@@ -120,8 +120,9 @@ func (w *Watch) purge() bool {
 	return gone
 }
 
-// KillAll kills the processes in a cgroup and returns how many it killed. A process that starts during the call may
-// survive. KillAll never kills the process that calls it.
+// KillAll kills the processes in a cgroup and returns how many it found. A process that starts during the call may
+// survive. In version 1, KillAll skips the calling process, because a thread of ambit is in the cgroup while it starts a
+// sandbox.
 func KillAll(dir string) int {
 	text, err := os.ReadFile(dir + "/cgroup.procs")
 	if err != nil {

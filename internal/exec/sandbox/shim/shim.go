@@ -10,9 +10,9 @@
 // program is known.
 //
 // The roles start in an init function. Every binary that can start a sandbox thus contains the roles, including
-// test binaries. Go initializes packages in the order of their paths, as soon as their imports are initialized. This
-// package does not import packages with late imports, such as net and net/netip, because then most of ambit's packages
-// would be initialized before a role starts.
+// test binaries. Go initializes packages in the order of their import paths, each as soon as its own imports are ready.
+// This package avoids imports that become ready late, such as net and net/netip. With them, most of ambit would be
+// initialized before a role starts.
 //
 // The shim never ignores a failure. It reports the failure on the control socket and exits before the program
 // starts. Plan and order are passed in memory files, because other users can read the arguments of a process.

@@ -451,7 +451,7 @@ def move_a_declared_socket():
 
 def swapping(swap, restore, reach):
     # A thread swaps what the other one has passed to connect.
-    end = time.monotonic() + 2
+    end = time.monotonic() + 1
     stop = threading.Event()
 
     def work():

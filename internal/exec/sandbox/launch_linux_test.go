@@ -1,0 +1,51 @@
+package sandbox
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The threads that start sandboxes end with them. No thread of ambit keeps the mount namespace of a sandbox, not even
+// the main thread, which Go never ends.
+func TestNamespacesOfThreads(t *testing.T) {
+	own, err := os.Readlink("/proc/thread-self/ns/mnt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		do(t, Spec{Argv: []string{"/bin/true"}})
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		strange := 0
+		threads, _ := filepath.Glob("/proc/self/task/*/ns/mnt")
+		for _, thread := range threads {
+			if ns, err := os.Readlink(thread); err == nil && ns != own {
+				strange++
+			}
+		}
+		if len(threads) > 0 && strange == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d threads have another mount namespace", strange, len(threads))
+		}
+	}
+}
+
+// A function on a new thread never runs on the main thread, even if the main thread is the only one that is free.
+func TestOnNewThread(t *testing.T) {
+	before := runtime.GOMAXPROCS(1)
+	defer runtime.GOMAXPROCS(before)
+	for range 1000 {
+		thread := make(chan int)
+		onNewThread(func() { thread <- unix.Gettid() })
+		if <-thread == unix.Getpid() {
+			t.Fatal("the function ran on the main thread")
+		}
+	}
+}
