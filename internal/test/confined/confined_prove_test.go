@@ -423,9 +423,9 @@ func checkTable(t *testing.T, rows []row, results []result, works int) {
 		case results[i].extended != nil || r.Needs == "":
 			verdict = "does not work"
 		case r.Unconfined:
-			verdict = fmt.Sprintf("works only with `--unconfined server`: %s", r.Needs)
+			verdict = fmt.Sprintf("works only with `--unconfined server`, because %s", r.Needs)
 		default:
-			verdict = fmt.Sprintf("works after: `ambit allow … %s`: %s", strings.ReplaceAll(strings.Join(r.Allow, " "), "$", ""), r.Needs)
+			verdict = fmt.Sprintf("works after `ambit allow … %s`, because %s", strings.ReplaceAll(strings.Join(r.Allow, " "), "$", ""), r.Needs)
 		}
 		fmt.Fprintf(&page, "| `%s` | %s | %s | %s |\n", r.name(), cmp.Or(r.Version, "ours"), results[i].access, verdict)
 	}
