@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
@@ -292,11 +293,14 @@ func (f *Found) readLock() {
 // readBounded reads a lock file. It reads at most one byte more than the maximum size. Because of the extra byte,
 // ParseLock can detect a file that is too large.
 func readBounded(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe must not block
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, &fs.PathError{Op: "read", Path: path, Err: errors.New("is not a regular file")})
+	}
 	return io.ReadAll(io.LimitReader(file, doc.MaxBytes+1))
 }
 
