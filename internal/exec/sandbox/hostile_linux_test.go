@@ -172,20 +172,6 @@ func newHostileWorld(t *testing.T, control bool) *hostileWorld {
 	return w
 }
 
-// shortDir returns a folder whose path is short enough for a Unix socket.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "ambit-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // write writes a file that every user may read and write: only the sandbox protects it.
 func (w *hostileWorld) write(t *testing.T, file string) {
 	t.Helper()

@@ -110,7 +110,8 @@ func (l *launch) mountStaged() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+	// An unmount on the machine has an effect here too, but not the other way round.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return err
 	}
 	var fds []int

@@ -49,3 +49,20 @@ func TestOnNewThread(t *testing.T) {
 		}
 	}
 }
+
+// Runs with the same private folder have the same user, and servers with different folders have different users.
+func TestUsersOfServers(t *testing.T) {
+	m := &machine{users: span{1000, 1 << 20}}
+	user := func(folder string) int {
+		return m.userFor(shape{mounts: []Mount{{Source: "/code", To: "/code"}, {Source: folder, To: Home, Write: true, Give: true}}})
+	}
+	one, two := user("/home/ann/.ambit/servers/one"), user("/home/ann/.ambit/servers/two")
+	if one == two || one != user("/home/ann/.ambit/servers/one") {
+		t.Errorf("the users are %d and %d, want two different ones", one, two)
+	}
+	for _, id := range []int{one, two} {
+		if id < m.users.first || id >= m.users.first+m.users.count {
+			t.Errorf("the user %d is not in the range of unused users", id)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"io/fs"
 	"os"
@@ -143,6 +144,9 @@ func (r *running) start(m *machine) error {
 	plan.Network, plan.NoExec = r.shape.network && r.shape.tier != Strong, r.shape.programs != nil
 	// A program that may start any program must be able to talk with the others.
 	plan.UnixSockets = plan.Network && !plan.NoExec && r.shape.tier == Confined
+	if plan.UnixSockets {
+		plan.Private = r.shape.private()
+	}
 	plan.Expected = r.expected
 	plan.Renames = len(r.replaceable()) > 0
 	plan.Observe = r.shape.observe && r.shape.tier != Strong
@@ -383,13 +387,16 @@ func ownFile(forOtherUsers bool) (*os.File, error) {
 	return memoryFile("ambit", content)
 }
 
-// userFor returns the user id of a run. Runs with writable folders share one id, because they must own the files of
-// earlier runs. Every other run gets a random id.
+// userFor returns the user id of a run. Runs with the same private folder share an id, because they must own the files
+// of earlier runs. The kernel limits some resources for each user, so other runs have other ids.
 func (m *machine) userFor(s shape) int {
-	if m.users.count > 0 && slices.ContainsFunc(s.mounts, func(mount Mount) bool { return mount.Write }) {
-		return m.users.first
+	i := slices.IndexFunc(s.mounts, func(mount Mount) bool { return mount.Write && mount.Give })
+	if i < 0 || m.users.count == 0 {
+		return m.users.pick()
 	}
-	return m.users.pick()
+	h := fnv.New32a()
+	io.WriteString(h, s.mounts[i].Source)
+	return m.users.first + int(h.Sum32()%uint32(m.users.count))
 }
 
 // chownMounts makes the given user the owner of everything in the writable mounts whose Give field is true. It does

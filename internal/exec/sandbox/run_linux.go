@@ -152,6 +152,7 @@ type running struct {
 	report      *shim.Message
 	listener    net.Listener // at the tier strong
 	sockets     supervisor.Sockets
+	private     []uint64 // the mounts of the program's private folders
 	closing     bool
 	ctx         context.Context // ends with the run
 	cancel      context.CancelFunc
@@ -278,7 +279,7 @@ func (r *running) handle(text []byte, files []*os.File, pid int) {
 	case m.Kind == shim.Notify && len(files) == 1 && r.sockets.Notify == nil:
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.sockets.Notify = files[0]
+		r.sockets.Notify, r.private = files[0], m.Private
 		clear(files)
 		r.serveLocked()
 	}
@@ -322,7 +323,7 @@ func (r *running) serveLocked() {
 	case r.sockets.Notify != nil:
 		s := &supervisor.Supervisor{
 			Network: r.spec.Network, NoExec: r.spec.NoExec, OnExec: r.spec.OnExec,
-			Files: r.replaceable(), Private: r.shape.private(), Observe: r.spec.Observe,
+			Files: r.replaceable(), Private: r.private, Observe: r.spec.Observe,
 		}
 		if r.shape.programs != nil {
 			s.Programs = r.shape.programs.extra

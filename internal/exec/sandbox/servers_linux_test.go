@@ -102,6 +102,20 @@ func pipe(socket string) func(net.Conn) {
 	}
 }
 
+// shortDir returns a folder whose path is short enough for a Unix socket.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ambit-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // redis starts a Redis server and returns its socket.
 func redis(t *testing.T) string {
 	dir := shortDir(t)

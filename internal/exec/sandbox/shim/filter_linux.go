@@ -1,6 +1,8 @@
 package shim
 
 import (
+	"errors"
+	"maps"
 	"unsafe"
 
 	"golang.org/x/net/bpf"
@@ -26,6 +28,8 @@ var refusedCalls = []uint32{
 	unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE,
 	unix.SYS_DELETE_MODULE, unix.SYS_KEXEC_LOAD, unix.SYS_MEMFD_SECRET, unix.SYS_MBIND, unix.SYS_SET_MEMPOLICY,
 	unix.SYS_SET_MEMPOLICY_HOME_NODE, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES,
+	// kernel memory that all users share
+	unix.SYS_IO_SETUP,
 	// keys
 	unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL,
 	// the machine
@@ -44,6 +48,27 @@ const (
 	offArg2   = 32
 	offArg3   = 40
 )
+
+// modeCalls maps system calls to the offset of a file mode, and createCalls to the offsets of flags and of a mode that
+// counts only if the flags create a file.
+var (
+	modeCalls = withArch(map[uint32]uint32{
+		unix.SYS_FCHMOD: offArg1, unix.SYS_FCHMODAT: offArg2, unix.SYS_FCHMODAT2: offArg2, unix.SYS_MKDIRAT: offArg2,
+		unix.SYS_MKNODAT: offArg2,
+	}, modeCallsOnArch)
+	createCalls = withArch(map[uint32][2]uint32{unix.SYS_OPENAT: {offArg2, offArg3}}, createCallsOnArch)
+)
+
+func withArch[V any](calls, onArch map[uint32]V) map[uint32]V {
+	maps.Copy(calls, onArch)
+	return calls
+}
+
+// setID are the bits of a file mode that let other users run a program with the rights of its owner or group.
+const setID = unix.S_ISUID | unix.S_ISGID
+
+// createsFile are the flags with which open uses its mode.
+const createsFile = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
@@ -80,16 +105,34 @@ func rules(p *Plan) []bpf.Instruction {
 	for _, number := range append(refusedCalls, refusedOnArch...) {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: number, SkipFalse: 1}, eperm)
 	}
+	when := func(number uint32, body ...bpf.Instruction) {
+		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: uint8(len(body))})
+		prog = append(prog, body...)
+	}
+	// The sandbox ignores set-id bits, but the machine does not: in a declared folder, such a program would run with the
+	// rights of the folder's owner. openat2 passes the mode in memory, so report that it does not exist.
+	when(unix.SYS_OPENAT2, enosys)
+	number := bpf.LoadAbsolute{Off: offNumber, Size: 4}
+	for call, mode := range modeCalls {
+		when(call, bpf.LoadAbsolute{Off: mode, Size: 4}, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: setID, SkipFalse: 1}, eperm, number)
+	}
+	for call, at := range createCalls {
+		when(
+			call, bpf.LoadAbsolute{Off: at[0], Size: 4}, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: createsFile, SkipFalse: 3},
+			bpf.LoadAbsolute{Off: at[1], Size: 4}, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: setID, SkipFalse: 1}, eperm, number,
+		)
+	}
+	// A lease would let the program delay other programs that open the file.
+	when(
+		unix.SYS_FCNTL, bpf.LoadAbsolute{Off: offArg1, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.F_SETLEASE, SkipFalse: 1}, eperm, allow,
+	)
 	if p.Network {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_CONNECT, SkipFalse: 1}, notify)
 	}
 	var reported []uint32
 	if p.NoExec || p.Observe {
 		reported = []uint32{unix.SYS_EXECVE, unix.SYS_EXECVEAT}
-	}
-	when := func(number uint32, body ...bpf.Instruction) {
-		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: uint8(len(body))})
-		prog = append(prog, body...)
 	}
 	if p.Observe {
 		for number, call := range FileCalls {
@@ -169,8 +212,8 @@ func rules(p *Plan) []bpf.Instruction {
 }
 
 // filter installs the filter for all threads. Executed programs inherit the filter. If the filter reports system
-// calls, the descriptor for the reports is passed to ambit.
-func filter(p *Plan) error {
+// calls, the descriptor for the reports is passed to ambit, with the mounts of the private folders.
+func filter(p *Plan, private []uint64) error {
 	raw, err := bpf.Assemble(rules(p))
 	if err != nil {
 		return err
@@ -196,8 +239,7 @@ func filter(p *Plan) error {
 		return errno
 	}
 	if reports {
-		send(Message{Kind: Notify}, unix.UnixRights(int(fd)))
-		return unix.Close(int(fd))
+		return errors.Join(send(Message{Kind: Notify, Private: private}, unix.UnixRights(int(fd))), unix.Close(int(fd)))
 	}
 	return nil
 }

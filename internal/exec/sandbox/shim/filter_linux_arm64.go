@@ -8,3 +8,8 @@ const (
 )
 
 var refusedOnArch = []uint32{unix.SYS_KEXEC_FILE_LOAD}
+
+var (
+	modeCallsOnArch   map[uint32]uint32
+	createCallsOnArch map[uint32][2]uint32
+)

@@ -24,6 +24,10 @@ func restrict() error {
 	if err := checkMounts(p.Expected); err != nil {
 		return mechanismError("mounts", err)
 	}
+	private, err := mountsOf(p.Private)
+	if err != nil {
+		return mechanismError("mounts", err)
+	}
 	if p.Network {
 		if err := openSockets(); err != nil {
 			return mechanismError("network namespace", err)
@@ -43,7 +47,7 @@ func restrict() error {
 	if err := confine(p); err != nil {
 		return mechanismError("landlock", err)
 	}
-	if err := filter(p); err != nil {
+	if err := filter(p, private); err != nil {
 		return mechanismError("seccomp", err)
 	}
 	send(Message{Kind: Restricted}, nil)
@@ -66,6 +70,34 @@ func checkMounts(expected []Mounted) error {
 		}
 	}
 	return nil
+}
+
+// mountsOf returns the numbers of the mounts at the given paths. The program has not started, so it cannot have replaced
+// a path.
+func mountsOf(paths []string) (mounts []uint64, err error) {
+	for _, path := range paths {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		mount, err := MountOf(fd)
+		unix.Close(fd)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		mounts = append(mounts, mount)
+	}
+	return mounts, nil
+}
+
+// MountOf returns the number of the mount that contains an open file.
+func MountOf(fd int) (uint64, error) {
+	var st unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st)
+	if err == nil && st.Mask&unix.STATX_MNT_ID == 0 {
+		err = unix.ENOSYS
+	}
+	return st.Mnt_id, err
 }
 
 // awaitOrder waits for the message [Go] and then reads the order.
@@ -94,6 +126,11 @@ func execute(o *Order, memory uint64) error {
 	}
 	program := find(o)
 	send(Message{Kind: Ready}, nil)
+	// The kernel compares this limit with the descriptors that all processes of the user are sending, so it applies after
+	// the shim has sent its own.
+	if err := limit(unix.RLIMIT_NOFILE, OpenFiles); err != nil {
+		return mechanismError("rlimits", err)
+	}
 	// Programs such as node reserve more address space than they use, so RLIMIT_AS would stop them.
 	if memory != 0 {
 		if err := limit(unix.RLIMIT_DATA, memory); err != nil {
@@ -164,11 +201,11 @@ func openSockets() error {
 	if err := unix.Listen(fds[1], 256); err != nil {
 		return err
 	}
-	send(Message{Kind: Sockets}, unix.UnixRights(fds[:]...))
+	err := send(Message{Kind: Sockets}, unix.UnixRights(fds[:]...))
 	for _, fd := range fds {
 		unix.Close(fd)
 	}
-	return nil
+	return err
 }
 
 // sealMounts makes every writable mount noexec: the kernel then neither executes a file there nor maps it as code.
@@ -224,7 +261,6 @@ func limits(p *Plan) error {
 	}{
 		{unix.RLIMIT_CORE, 0},
 		{unix.RLIMIT_FSIZE, p.FileSize},
-		{unix.RLIMIT_NOFILE, OpenFiles},
 		{unix.RLIMIT_MEMLOCK, LockedMemory},
 		{unix.RLIMIT_MSGQUEUE, 0},
 		{unix.RLIMIT_NPROC, cmp.Or(p.Processes, unix.RLIM_INFINITY)},

@@ -52,11 +52,14 @@ func fail(err error) {
 	syscall.Exit(125)
 }
 
-// send sends a message to ambit. It ignores errors, because a closed socket means that ambit has exited.
-func send(m Message, rights []byte) {
-	if text, err := json.Marshal(m); err == nil {
-		unix.Sendmsg(FDControl, text, rights, nil, unix.MSG_NOSIGNAL)
+// send sends a message to ambit. Without rights, the caller may ignore the error, because a closed socket means that
+// ambit has exited.
+func send(m Message, rights []byte) error {
+	text, err := json.Marshal(m)
+	if err == nil {
+		err = unix.Sendmsg(FDControl, text, rights, nil, unix.MSG_NOSIGNAL)
 	}
+	return err
 }
 
 func read[T any](fd uintptr, name string) (*T, error) {

@@ -68,8 +68,10 @@ type Plan struct {
 	// Network requests a socket for the resolver and a listener for the relay. The shim passes both to ambit. The filter
 	// reports connect calls to ambit.
 	Network bool
-	// UnixSockets lets the program make Unix sockets. It needs Network.
+	// UnixSockets lets the program make Unix sockets. It needs Network. The shim reports the mounts of the folders in
+	// Private to ambit.
 	UnixSockets bool
+	Private     []string
 	// NoExec reports execve calls to ambit, makes every writable mount noexec, and refuses memory files that can be
 	// executed. Landlock then lets the program execute only the paths in Execute. Execute lists files and folders; a
 	// folder stands for all files in it.
@@ -113,6 +115,8 @@ type Message struct {
 	Kind string
 	// The name of the failed mechanism (What) and the error (Text).
 	What, Text string
+	// Private contains the numbers of the mounts at Plan.Private.
+	Private []uint64 `json:",omitempty"`
 }
 
 // These are the kinds of messages.

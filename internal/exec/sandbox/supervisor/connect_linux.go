@@ -53,7 +53,7 @@ func (s *Supervisor) connectCopy(ctx context.Context, notify *notifier, c *notif
 	if err != nil {
 		return err
 	}
-	defer unix.Close(socket)
+	defer closeInTime(socket)
 	address, err := c.address()
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (s *Supervisor) connectCopy(ctx context.Context, notify *notifier, c *notif
 		return err
 	}
 	if domain == unix.AF_UNIX {
-		return s.connectUnix(notify, c, socket, address)
+		return s.connectUnix(ctx, notify, c, socket, address)
 	}
 	if !notify.waiting(c) {
 		return unix.ESRCH

@@ -137,32 +137,6 @@ func (r *relay) connect(ctx context.Context, socket int, d *dialing) error {
 	return nil
 }
 
-// connectInTime calls connect and shuts the socket down at the limit. A program can attach a filter that drops the
-// peer's answer; only a shutdown ends such a call.
-func connectInTime(ctx context.Context, limit time.Duration, socket int, connect func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	connected, ended := make(chan struct{}), make(chan struct{})
-	unwatch := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		for { // a shutdown before the call begins has no effect
-			unix.Shutdown(socket, unix.SHUT_RDWR)
-			select {
-			case <-connected:
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
-	})
-	err := connect()
-	close(connected)
-	if !unwatch() {
-		<-ended
-		return unix.ETIMEDOUT
-	}
-	return err
-}
-
 // expire ends a dial whose socket the listener has not accepted.
 func (r *relay) expire(from netip.AddrPort, d *dialing) {
 	r.mu.Lock()

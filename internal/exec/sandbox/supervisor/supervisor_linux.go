@@ -83,8 +83,8 @@ type Supervisor struct {
 	// it, so the path is only for display and not for decisions.
 	OnExec func(path string)
 
-	// Private lists the folders, by their paths in the sandbox, in which the program may connect to Unix sockets.
-	Private []string
+	// Private contains the numbers of the mounts in which the program may connect to Unix sockets.
+	Private []uint64
 
 	// Files lists files that the program can write and replace, by their paths in the sandbox.
 	Files map[string]File
@@ -145,7 +145,11 @@ func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
 			s.answerFile(notify, c, call) // takes less time than a goroutine
 			continue
 		}
-		slots <- struct{}{} // each answer takes a bounded time
+		select {
+		case slots <- struct{}{}: // each answer takes a bounded time
+		case <-ctx.Done():
+			return
+		}
 		work.Go(func() {
 			s.answer(ctx, notify, c)
 			<-slots
@@ -449,5 +453,8 @@ func (c *notification) text(address uint64) string {
 		text = append(text, c.peek(address-address%page+page, int(page))...)
 	}
 	path, _, _ := bytes.Cut(text, []byte{0})
+	if len(path) >= unix.PathMax {
+		return "" // the kernel refuses it too
+	}
 	return string(path)
 }

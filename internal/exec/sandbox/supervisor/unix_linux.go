@@ -4,19 +4,24 @@ package supervisor
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"slices"
 	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ambit-run/ambit/internal/exec/sandbox/shim"
 )
 
 // unixTime bounds a connect of a Unix socket.
 const unixTime = 5 * time.Second
 
 // connectUnix connects a Unix socket. ambit opens the file at the path, checks it, and connects to exactly that file.
-func (s *Supervisor) connectUnix(notify *notifier, c *notification, socket int, address []byte) error {
+func (s *Supervisor) connectUnix(
+	ctx context.Context, notify *notifier, c *notification, socket int, address []byte,
+) error {
 	if binary.NativeEndian.Uint16(address) != unix.AF_UNIX || len(address) == sizeofFamily {
 		return unix.EINVAL
 	}
@@ -32,37 +37,22 @@ func (s *Supervisor) connectUnix(notify *notifier, c *notification, socket int, 
 	if !notify.waiting(c) {
 		return unix.ESRCH
 	}
-	// The call blocks while the queue of the other socket is full, and a shutdown does not end it.
-	before, err := unix.GetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO)
-	if err != nil {
-		return err
-	}
-	limit := unix.NsecToTimeval(unixTime.Nanoseconds())
-	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
-		return err
-	}
-	defer unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO, before)
-	return sysConnect(socket, address)
+	return inTime(ctx, unixTime, func() error { return sysConnect(socket, address) }, func() {
+		// The call waits while the queue of the other socket is full. If it is interrupted, it begins again and reads this
+		// limit, which the program may have changed meanwhile.
+		unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Usec: 1})
+	})
 }
 
-// openPrivate opens the file at a path of the program without reading it. The file must be in a folder of s.Private and
-// not in a mount below that folder.
+// openPrivate opens the file at a path of the program without reading it. The mount of the file must be one of
+// s.Private.
 func (s *Supervisor) openPrivate(c *notification, path string) (int, error) {
 	file, err := s.openInside(c.absolute("cwd", path), 0)
 	if err != nil {
 		return -1, err
 	}
-	mount, err := mountOf(file)
-	private := func(folder string) bool {
-		fd, err := s.openInside(folder, 0)
-		if err != nil {
-			return false
-		}
-		defer unix.Close(fd)
-		m, err := mountOf(fd)
-		return err == nil && m == mount
-	}
-	if err == nil && !slices.ContainsFunc(s.Private, private) {
+	mount, err := shim.MountOf(file)
+	if err == nil && !slices.Contains(s.Private, mount) {
 		err = unix.EACCES
 	}
 	if err != nil {
@@ -70,14 +60,4 @@ func (s *Supervisor) openPrivate(c *notification, path string) (int, error) {
 		return -1, err
 	}
 	return file, nil
-}
-
-// mountOf returns the number of the mount that contains an open file.
-func mountOf(fd int) (uint64, error) {
-	var st unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &st)
-	if err == nil && st.Mask&unix.STATX_MNT_ID == 0 {
-		err = unix.ENOSYS
-	}
-	return st.Mnt_id, err
 }

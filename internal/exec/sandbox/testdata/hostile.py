@@ -3,7 +3,7 @@
 # if its function returns normally; an exception stops it. "given" names the profile that allows the attempt, if any.
 # With "control", the program runs without a sandbox and makes only the attempts that must succeed there and that do not
 # harm the machine.
-import ctypes, glob, json, mmap, os, resource, shutil, signal, socket, stat, struct, subprocess, sys, tempfile, threading, time
+import ctypes, fcntl, glob, json, mmap, os, resource, shutil, signal, socket, stat, struct, subprocess, sys, tempfile, threading, time
 
 # machine: a folder that stands for the machine's files. port, udp: servers at the machine's loopback. abstract: the
 # name of an abstract socket. pid: a process outside. allowed: a host that the profile network may reach. declared: a
@@ -449,6 +449,41 @@ def move_a_declared_socket():
     os.rename(path, declared + "/socket")
 
 
+# The machine does not ignore the bits that the sandbox ignores.
+def set_id(make):
+    path = declared + "/set-id-%d" % time.monotonic_ns()
+    try:
+        make(path)
+        if os.stat(path).st_mode & 0o6000 == 0:
+            raise OSError("no such bit")
+    finally:
+        if os.path.exists(path):
+            os.rmdir(path) if os.path.isdir(path) else os.unlink(path)
+
+
+def made(path):
+    with open(path, "w"):
+        return path
+
+
+for name, make in {
+    "chmod": lambda p: os.chmod(made(p), 0o4755), "fchmod": lambda p: os.fchmod(os.open(made(p), os.O_RDONLY), 0o2755),
+    "fchmodat": lambda p: os.chmod(os.path.basename(made(p)), 0o6755, dir_fd=os.open(declared, os.O_RDONLY)),
+    "fchmodat2": lambda p: syscall(452, -100, ctypes.c_char_p(made(p).encode()), 0o4755, 0),
+    "open": lambda p: os.open(p, os.O_CREAT | os.O_WRONLY, 0o4755), "creat": lambda p: syscall(85, ctypes.c_char_p(p.encode()), 0o4755),
+    "openat2": lambda p: syscall(437, -100, ctypes.c_char_p(p.encode()), ctypes.c_char_p(struct.pack("QQQ", os.O_CREAT | os.O_WRONLY, 0o4755, 0)), 24),
+    "mkdir": lambda p: syscall(83, ctypes.c_char_p(p.encode()), 0o2755), "mknod": lambda p: os.mknod(p, 0o4755 | stat.S_IFREG),
+}.items():
+    add("set-id program by " + name, lambda make=make: set_id(make), control=name in ("chmod", "open"))
+
+
+@attempt
+def lease_on_a_file():
+    fd = os.open(declared + "/file", os.O_RDONLY)
+    fcntl.fcntl(fd, 1024, fcntl.F_WRLCK)
+    fcntl.fcntl(fd, 1024, fcntl.F_UNLCK)
+
+
 def swapping(swap, restore, reach):
     # A thread swaps what the other one has passed to connect.
     end = time.monotonic() + 1
@@ -647,7 +682,7 @@ add("abstract socket", abstract_socket, "shell")
 for number, name, args in [(425, "io_uring", (1, ctypes.create_string_buffer(120))), (101, "ptrace", (0, 0, 0, 0)), (323, "userfaultfd", (0,)), (248, "add_key", (ctypes.c_char_p(b"user"), ctypes.c_char_p(b"x"), ctypes.c_char_p(b"y"), 1, -2)),
                            (250, "keyctl", (0, -3, 0)), (321, "bpf", (0, 0, 0)), (298, "perf_event_open", (0, 0, -1, -1, 0)), (310, "process_vm_readv", (1, 0, 0, 0, 0, 0)), (438, "pidfd_getfd", (0, 0, 0)),
                            (304, "open_by_handle_at", (0, 0, 0)), (175, "init_module", (0, 0, 0)), (246, "kexec_load", (0, 0, 0, 0)), (169, "reboot", (0, 0, 0)), (161, "chroot call", (ctypes.c_char_p(b"/"),)),
-                           (165, "mount call", (0, 0, 0, 0, 0)), (155, "pivot_root", (0, 0)), (317, "seccomp without a filter", (3, 0, 0)), (103, "syslog", (2, 0, 0)), (164, "settimeofday", (0, 0))]:
+                           (165, "mount call", (0, 0, 0, 0, 0)), (155, "pivot_root", (0, 0)), (317, "seccomp without a filter", (3, 0, 0)), (103, "syslog", (2, 0, 0)), (206, "io_setup", (1, ctypes.create_string_buffer(8))), (164, "settimeofday", (0, 0))]:
     add("call " + name, lambda number=number, args=args: syscall(number, *args))
 
 

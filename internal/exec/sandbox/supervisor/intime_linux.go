@@ -1,0 +1,56 @@
+//go:build amd64 || arm64
+
+package supervisor
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// connectInTime connects a program's socket. A program can make the socket drop the peer's answer; only a shutdown ends
+// such a call.
+func connectInTime(ctx context.Context, limit time.Duration, socket int, connect func() error) error {
+	return inTime(ctx, limit, connect, func() { unix.Shutdown(socket, unix.SHUT_RDWR) })
+}
+
+// closeTime bounds the closing of a socket.
+const closeTime = time.Second
+
+// closeInTime closes ambit's copy of a program's socket. If the program has closed the socket meanwhile, and told the
+// kernel to wait for the peer, this call would wait.
+func closeInTime(socket int) {
+	inTime(context.Background(), closeTime, func() error { return unix.Close(socket) }, func() {})
+}
+
+// inTime makes a system call on a file that the program shares, and therefore can make block. When the limit is over or
+// ctx ends, it calls unblock and interrupts the call, until the call returns.
+func inTime(ctx context.Context, limit time.Duration, call func() error, unblock func()) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread := unix.Gettid()
+	returned, ended := make(chan struct{}), make(chan struct{})
+	unwatch := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		for { // an interruption before the call begins has no effect
+			unblock()
+			unix.Tgkill(unix.Getpid(), thread, unix.SIGURG) // Go uses the signal too, and ignores one that it did not send
+			select {
+			case <-returned:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	})
+	err := call()
+	close(returned)
+	if !unwatch() {
+		<-ended
+		return unix.ETIMEDOUT
+	}
+	return err
+}
