@@ -193,8 +193,8 @@ func bindAsOwner(fd int, to string, m idMapping) error {
 // idMapping maps the owner and the group of a file to the user of a run.
 type idMapping struct{ owner, group, user int }
 
-// namespaces caches user namespaces, because creating one takes a process. Runs with a writable mount share one user id,
-// so the number of file owners bounds the cache.
+// namespaces caches user namespaces, because creating one takes a process. Runs with the same private folder have the
+// same user, so a server that starts again finds its namespace here.
 var namespaces = struct {
 	sync.Mutex
 	of map[idMapping]int
