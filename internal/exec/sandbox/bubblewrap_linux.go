@@ -130,7 +130,7 @@ func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][
 		for _, folder := range s.programs.folders {
 			a = append(a, "--ro-bind", folder, folder)
 		}
-		p.Execute = s.programs.execute
+		p.Execute, p.Cover = s.programs.execute, s.programs.covered
 	} else {
 		a = append(a, "--ro-bind", "/usr", "/usr")
 	}
@@ -192,9 +192,6 @@ func prepareBubblewrap(p *shim.Plan, l *launch, s shape, bwrap string, files [][
 	if p.NoExec {
 		for _, folder := range s.programs.hidden {
 			a, seals = append(a, "--tmpfs", folder), append(seals, "--remount-ro", folder)
-		}
-		for _, file := range s.programs.covered {
-			a = append(a, "--ro-bind", "/dev/null", file)
 		}
 		for _, l := range s.programs.links {
 			a = append(a, "--symlink", l[0], l[1])

@@ -335,6 +335,7 @@ var removals = []removal{
 `, "./internal/serve/host", "TestFailureIsRedacted"},
 	{"P151", "internal/exec/sandbox/bubblewrap_linux.go", `range s.programs.folders {`, `range append(s.programs.folders, "/usr/sbin") {`, "./internal/exec/sandbox", "TestNoOtherProgram"},
 	{"P151", "internal/exec/sandbox/programs_linux.go", `p.covered = append(p.covered, programsIn(at)...)`, `_ = programsIn`, "./internal/exec/sandbox", "TestNoOtherProgram"},
+	{"P151", "internal/exec/sandbox/shim/restrict_linux.go", `err := cover(p.Cover)`, `err := cover(nil)`, "./internal/exec/sandbox", "TestNoOtherProgram"},
 	{"P151", "internal/exec/sandbox/programs_linux.go", `p.hidden = append(p.hidden, dir)`, `_ = dir`, "./internal/exec/sandbox", "TestNoOtherProgram"},
 	{"P151", "internal/exec/sandbox/supervisor/supervisor_linux.go", `notify.fail(c, unix.EACCES)`, `notify.resume(c)`, "./internal/exec/sandbox", "TestHostile"},
 	{"P152", "internal/exec/sandbox/shim/landlock_linux.go", `handled &^= unix.LANDLOCK_ACCESS_FS_EXECUTE`, `handled &^= 0`, "./internal/exec/sandbox", "TestSwappedPath"},

@@ -34,7 +34,11 @@ func restrict() error {
 		}
 	}
 	if p.NoExec {
-		if err := sealMounts(); err != nil {
+		err := cover(p.Cover)
+		if err == nil {
+			err = sealMounts()
+		}
+		if err != nil {
 			return mechanismError("mounts", err)
 		}
 	}
@@ -206,6 +210,25 @@ func openSockets() error {
 		unix.Close(fd)
 	}
 	return err
+}
+
+// cover replaces files by a device that cannot be opened. bubblewrap could do the same, but for each mount it reads the
+// list of all mounts.
+func cover(files []string) error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	for _, file := range files {
+		err := unix.Mount("/dev/null", file, "", unix.MS_BIND, "")
+		if err == unix.ENOENT { // the file was deleted after ambit found it
+			continue
+		}
+		if err == nil {
+			err = unix.MountSetattr(unix.AT_FDCWD, file, 0, &attr)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return nil
 }
 
 // sealMounts makes every writable mount noexec: the kernel then neither executes a file there nor maps it as code.

@@ -77,6 +77,8 @@ type Plan struct {
 	// folder stands for all files in it.
 	NoExec  bool
 	Execute []string
+	// Cover lists programs that the shim makes unreadable. It needs NoExec.
+	Cover []string
 	// Expected lists what must be at the paths of the mounts. While bubblewrap makes the mounts, another program can
 	// replace a folder in a path with a link.
 	Expected []Mounted
