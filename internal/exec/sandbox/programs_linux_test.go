@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -15,7 +16,12 @@ func confined(t *testing.T, s Spec) (stdout string, refused []string) {
 	t.Helper()
 	var stderr strings.Builder
 	s.Tier, s.NoExec, s.PIDs = Confined, true, 64
-	s.OnExec = func(path string) { refused = append(refused, path) }
+	var mu sync.Mutex
+	s.OnExec = func(path string) {
+		mu.Lock()
+		defer mu.Unlock()
+		refused = append(refused, path)
+	}
 	s.OnStderr = func(line string) { stderr.WriteString(line + "\n") }
 	out, err := Run(t.Context(), s)
 	if err != nil || out.ExitCode != 0 {

@@ -39,12 +39,12 @@ import (
 	"encoding/binary"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -79,8 +79,8 @@ type Supervisor struct {
 	// programs.
 	NoExec   bool
 	Programs []string
-	// OnExec receives the path of each refused execve. It may be nil. The program can change the path while ambit reads
-	// it, so the path is only for display and not for decisions.
+	// OnExec receives the path of each refused execve. It may be nil. Several goroutines may call it at the same time.
+	// The program can change the path while ambit reads it, so the path is only for display and not for decisions.
 	OnExec func(path string)
 
 	// Private contains the numbers of the mounts in which the program may connect to Unix sockets.
@@ -109,17 +109,21 @@ func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
 	defer socks.Close()
 	defer func() { s.root.Close() }()
 	ctx, cancel := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	defer work.Wait()
 	defer cancel()
 	notify, err := newNotifier(socks.Notify)
 	if err != nil {
 		return
 	}
-	if s.Observe != nil {
-		notify.pollMillis = observedPoll
-	}
-	context.AfterFunc(ctx, notify.close)
+	defer unix.Close(notify.stop)
+	var work sync.WaitGroup
+	defer work.Wait()
+	ended := make(chan struct{})
+	defer func() { <-ended }()
+	context.AfterFunc(ctx, func() {
+		notify.end()
+		close(ended)
+	})
+	defer cancel()
 	if socks.Relay != nil {
 		if s.relay, err = newRelay(socks.Relay); err != nil {
 			return
@@ -154,6 +158,7 @@ func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
 			s.answer(ctx, notify, c)
 			<-slots
 		})
+		runtime.Gosched() // let the answer begin before the next receive blocks this thread
 	}
 }
 
@@ -236,7 +241,9 @@ func (s *Supervisor) observe(c *notification, kind agent.RightKind, path string)
 	}
 	s.Observe(agent.Right{Kind: kind, What: path}, func() bool {
 		fd, err := s.openInside(path, unix.O_NOFOLLOW)
-		unix.Close(fd)
+		if err == nil {
+			unix.Close(fd)
+		}
 		return err == nil
 	})
 }
@@ -267,103 +274,73 @@ type response struct {
 	Flags uint32
 }
 
-// notifier receives the system calls that the kernel reports.
+// notifier receives the system calls that the kernel reports. Its receive waits in the kernel and not in Go's scheduler,
+// which would wake a second thread for each call.
 type notifier struct {
-	file *os.File
-	raw  syscall.RawConn
-	// pollMillis is how long receive waits in the kernel before it waits in Go's scheduler. The kernel reacts faster but
-	// needs a thread, so this is for programs that make many calls.
-	pollMillis int
+	fd   int // of Sockets.Notify
+	stop int // is readable when receive must end
 }
 
-const observedPoll = 50
-
 func newNotifier(f *os.File) (*notifier, error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
+	n := &notifier{fd: int(f.Fd()), stop: stop}
 	// Ask the kernel to wake ambit on the processor of the waiting thread. Linux before 6.6 lacks the flag, so the error
 	// is ignored.
-	unix.IoctlSetInt(fd, unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
-	l := &notifier{file: os.NewFile(uintptr(fd), "seccomp")}
-	if l.raw, err = l.file.SyscallConn(); err != nil {
-		l.file.Close()
-		return nil, err
-	}
-	return l, nil
+	unix.IoctlSetInt(n.fd, unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+	return n, nil
 }
 
-func (l *notifier) close() { l.file.Close() }
+// end makes receive fail.
+func (n *notifier) end() { unix.Write(n.stop, binary.NativeEndian.AppendUint64(nil, 1)) }
 
-// receive waits for the next system call. It fails when the sandbox has ended or the
-// notifier is closed.
-func (l *notifier) receive() (*notification, error) {
-	c := &notification{}
-	var failed error
-	err := l.raw.Read(func(fd uintptr) bool {
-		for {
-			// The kernel's receive blocks even if the file does not, so poll comes first.
-			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-			if n, err := unix.Poll(p, l.pollMillis); err != nil && err != unix.EINTR {
-				failed = err
-				return true
-			} else if n <= 0 {
-				return false
-			}
-			if p[0].Revents&unix.POLLIN == 0 {
-				failed = unix.ENOENT // every process of the sandbox has ended
-				return true
-			}
-			*c = notification{}
-			switch failed = ioctl(fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(c)); failed {
-			case unix.ENOENT, unix.EINTR: // the thread was killed
-				failed = nil
-			default:
-				return true
-			}
+// receive waits for the next system call. It fails when the sandbox has ended or end was called.
+func (n *notifier) receive() (*notification, error) {
+	wait := []unix.PollFd{{Fd: int32(n.fd), Events: unix.POLLIN}, {Fd: int32(n.stop), Events: unix.POLLIN}}
+	for {
+		// The kernel's receive cannot be stopped, so poll comes first.
+		if _, err := unix.Poll(wait, -1); err == unix.EINTR {
+			continue
+		} else if err != nil {
+			return nil, err
 		}
-	})
-	if err == nil {
-		err = failed
+		if wait[1].Revents != 0 || wait[0].Revents&unix.POLLIN == 0 {
+			return nil, unix.ENOENT // every process of the sandbox has ended, or end was called
+		}
+		c := &notification{}
+		switch err := n.ioctl(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(c)); err {
+		case unix.ENOENT, unix.EINTR: // the thread was killed
+		default:
+			return c, err
+		}
 	}
-	return c, err
 }
 
 // waiting reports whether the thread still waits for the answer. If not, the thread's id may already belong to another
 // thread, so everything that was read with this id is invalid.
-func (l *notifier) waiting(c *notification) bool {
-	return l.ioctl(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&c.ID)) == nil
+func (n *notifier) waiting(c *notification) bool {
+	return n.ioctl(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&c.ID)) == nil
 }
 
 // succeed makes the call return 0, and fail makes it return an error. If the thread was
 // killed meanwhile, both do nothing.
-func (l *notifier) succeed(c *notification) { l.respond(response{ID: c.ID}) }
+func (n *notifier) succeed(c *notification) { n.respond(response{ID: c.ID}) }
 
-func (l *notifier) fail(c *notification, errno unix.Errno) {
-	l.respond(response{ID: c.ID, Error: -int32(errno)})
+func (n *notifier) fail(c *notification, errno unix.Errno) {
+	n.respond(response{ID: c.ID, Error: -int32(errno)})
 }
 
 // resume lets the kernel carry out the call.
-func (l *notifier) resume(c *notification) {
-	l.respond(response{ID: c.ID, Flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE})
+func (n *notifier) resume(c *notification) {
+	n.respond(response{ID: c.ID, Flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE})
 }
 
-func (l *notifier) respond(r response) { l.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) }
+func (n *notifier) respond(r response) { n.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) }
 
-func (l *notifier) ioctl(request uintptr, arg unsafe.Pointer) (err error) {
-	if closed := l.raw.Control(func(fd uintptr) { err = ioctl(fd, request, arg) }); closed != nil {
-		return closed
-	}
-	return err
-}
-
-func ioctl(fd, request uintptr, arg unsafe.Pointer) error {
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, request, uintptr(arg)); errno != 0 {
+func (n *notifier) ioctl(request uintptr, arg unsafe.Pointer) error {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(n.fd), request, uintptr(arg)); errno != 0 {
 		return errno
 	}
 	return nil
