@@ -103,6 +103,7 @@ func client(what, address string) error {
 			return fmt.Errorf("read %d bytes: %w", n, err)
 		}
 		s.Read = time.Since(begun)
+	case "nothing":
 	case "many":
 		var all sync.WaitGroup
 		errs := make(chan error, 100)
@@ -444,12 +445,14 @@ func measureNetwork(exe string) error {
 		return err
 	}
 	address = strings.TrimSpace(address)
-	outside := func(what string) (s sample, err error) {
-		out, err := exec.Command(exe, what, address).Output()
-		if err == nil {
-			err = json.Unmarshal(out, &s)
+	outside := func(address string) func(string) (sample, error) {
+		return func(what string) (s sample, err error) {
+			out, err := exec.Command(exe, what, address).Output()
+			if err == nil {
+				err = json.Unmarshal(out, &s)
+			}
+			return s, err
 		}
-		return s, err
 	}
 	inside := func(what string) (s sample, err error) {
 		var said bytes.Buffer
@@ -468,9 +471,14 @@ func measureNetwork(exe string) error {
 		}
 		return s, err
 	}
-	var connect, read, many, cpu [2][]time.Duration
+	bare, err := startBareRelay(address)
+	if err != nil {
+		return err
+	}
+	defer bare.Close()
+	var connect, read, many, cpu [3][]time.Duration
 	for range passes {
-		for kind, run := range []func(string) (sample, error){outside, inside} {
+		for kind, run := range []func(string) (sample, error){outside(address), inside, outside(bare.Addr().String())} {
 			for _, what := range []string{"connect", "read", "many"} {
 				busy := usage()
 				s, err := run(what)
@@ -484,7 +492,13 @@ func measureNetwork(exe string) error {
 					many[kind] = append(many[kind], s.Read)
 				case "read":
 					read[kind] = append(read[kind], s.Read)
-					cpu[kind] = append(cpu[kind], usage()-busy)
+					busy = usage() - busy
+					// The same run with nothing to read costs what a start costs.
+					before := usage()
+					if _, err := run("nothing"); err != nil {
+						return err
+					}
+					cpu[kind] = append(cpu[kind], busy-(usage()-before))
 				}
 			}
 		}
@@ -496,13 +510,42 @@ func measureNetwork(exe string) error {
 	direct, confined = speed(p50(read[0])), speed(p50(read[1]))
 	row(fmt.Sprintf("throughput of %d MB, p50 of %d", megabytes, passes), "MB/s", direct, confined,
 		fmt.Sprintf("%.2f x", confined/direct), "at least 0.5 x", confined/direct >= 0.5)
-	direct, confined = ms(p50(cpu[0]))/megabytes, ms(p50(cpu[1]))/megabytes
-	row("CPU of ambit for each MB", "ms", direct, confined,
-		fmt.Sprintf("%+.2f ms", confined-direct), "at most 0.15 ms", confined-direct <= 0.15)
+	bareCPU, confinedCPU := ms(p50(cpu[2]))/megabytes, ms(p50(cpu[1]))/megabytes
+	row("CPU of ambit for each MB", "ms", 0, confinedCPU,
+		fmt.Sprintf("%+.2f ms", confinedCPU), "at most 0.15 ms", confinedCPU <= 0.15)
+	row("CPU of a relay that only copies, for each MB", "ms", 0, bareCPU, fmt.Sprintf("%+.2f ms", bareCPU), "", true)
 	direct, confined = ms(p50(many[0])), ms(p50(many[1]))
 	row(fmt.Sprintf("100 connections at once, p50 of %d", passes), "ms", direct, confined,
 		fmt.Sprintf("%+.1f ms", confined-direct), "all succeed", true) // an error ends the benchmark
 	return nil
+}
+
+// startBareRelay listens, connects each caller with the address, and copies what comes back. It does nothing else, so
+// its CPU time is what the kernel needs for any relay.
+func startBareRelay(address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				to, err := net.Dial("tcp", address)
+				if err != nil {
+					return
+				}
+				defer to.Close()
+				go io.Copy(to, c)
+				io.Copy(c, to)
+			}()
+		}
+	}()
+	return l, nil
 }
 
 // usage returns the CPU time of this process.

@@ -54,6 +54,7 @@ func TestFindsWhatStraceFinds(t *testing.T) {
 		t.Fatal("strace is not installed; run scripts/setup")
 	}
 	var all, found int
+	var times [2]time.Duration
 	for _, w := range works(t) {
 		t.Run(w.name, func(t *testing.T) {
 			var wanted map[string]bool
@@ -84,6 +85,9 @@ func TestFindsWhatStraceFinds(t *testing.T) {
 				}
 				access = access.With(proposed)
 			}
+			took := timed(t, w, access)
+			t.Logf("without the recorder %v, with it %v, ratio %.2f", took[0], took[1], float64(took[1])/float64(took[0]))
+			times[0], times[1] = times[0]+took[0], times[1]+took[1]
 			n, lines := 0, 0
 			for _, path := range slices.Sorted(maps.Keys(wanted)) {
 				if got[path] {
@@ -99,7 +103,25 @@ func TestFindsWhatStraceFinds(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("all servers: %d of %d (%.2f %%)", found, all, 100*float64(found)/float64(max(all, 1)))
+	t.Logf("all servers: %d of %d (%.2f %%); %.2f of the time without the recorder",
+		found, all, 100*float64(found)/float64(max(all, 1)), float64(times[1])/float64(times[0]))
+}
+
+// timed returns the median time of the work without and with the recorder.
+func timed(t *testing.T, w work, access agent.Access) (p50 [2]time.Duration) {
+	var took [2][]time.Duration
+	for range 9 {
+		for i, r := range []*Recorder{nil, {}} {
+			begun := time.Now()
+			confined(t, w, access, r)
+			took[i] = append(took[i], time.Since(begun))
+		}
+	}
+	for i := range took {
+		slices.Sort(took[i])
+		p50[i] = took[i][len(took[i])/2]
+	}
+	return p50
 }
 
 // systemPath is the PATH of a sandbox. With another PATH, the servers could be other programs.
