@@ -366,7 +366,7 @@ func (w *openQuestions) checkLockedSchema(alias string) {
 		return
 	}
 	schema := rawjson.Lookup([]byte(server.Tools[w.tool.Name].Definition), "inputSchema")
-	if r := guard.NewSchema(string(schema)).Input(w.call.Arguments); r != nil {
+	if r := guard.NewSchema(string(schema)).Input(context.Background(), w.call.Arguments); r != nil {
 		w.add("act", "", "the server will probably refuse the arguments; they do not match its locked schema: %s", r.Message)
 	}
 }

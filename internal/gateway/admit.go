@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard/validate"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
@@ -40,6 +41,9 @@ func admit(_ *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	}
 	if rawjson.Deeper(p.Arguments, maxDepth) {
 		return call.Refuse(stageAdmit, call.InputInvalid, "the arguments are nested more than %d levels deep", maxDepth)
+	}
+	if err := validate.Bounds(p.Arguments); err != nil {
+		return call.Refuse(stageAdmit, call.InputInvalid, "the arguments contain %v", err)
 	}
 	canonical := p.Arguments.Clone()
 	if err := canonical.Canonicalize(exactNumbers...); err != nil {

@@ -91,6 +91,9 @@ func TestCall(t *testing.T) {
 		{"duplicate key", "read", `{"a":1,"a":2}`, nil, call.InputInvalid, "admit"},
 		{"more than one", "read", `{} {}`, nil, call.InputInvalid, "admit"},
 		{"too deep", "read", `{"a":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`, nil, call.InputInvalid, "admit"},
+		{"exponent", "read", `{"a":1e999999}`, nil, call.InputInvalid, "admit"},
+		{"long number", "read", `{"a":` + strings.Repeat("1", 1001) + `}`, nil, call.InputInvalid, "admit"},
+		{"many values", "read", `{"a":[` + strings.Repeat("1,", 100_000) + `1]}`, nil, call.InputInvalid, "admit"},
 		{"too long", "read", `{"a":"` + strings.Repeat("x", maxArguments) + `"}`, nil, call.InputTooLong, "admit"},
 	}
 	for _, tt := range tests {

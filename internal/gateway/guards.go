@@ -20,7 +20,7 @@ type guards struct {
 	rules   guard.Rails
 	input   *guard.Input
 	schemas map[*agent.Tool]shapes
-	results []*guard.Schema // every result must match these schemas
+	results []guard.Schema // every result must match these schemas
 	known   func() ([]guard.Known, error)
 	broken  error // if set, the guardrails cannot be used and every call is refused
 	// personal returns an input check that looks only for personal data.
@@ -31,7 +31,7 @@ type guards struct {
 	output *guard.Output // nil before the first scan
 }
 
-type shapes struct{ in, out *guard.Schema }
+type shapes struct{ in, out guard.Schema }
 
 func newGuards(a *agent.Agent, o Options) *guards {
 	w := &guards{rules: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known}
@@ -51,13 +51,13 @@ func newGuards(a *agent.Agent, o Options) *guards {
 
 // guardIn checks the arguments against the tool's schema and the guardrails. It redacts personal data in everything
 // that the server receives.
-func guardIn(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
+func guardIn(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	w := g.guards
 	if stopped := w.checkSize(len(p.Arguments) + len(p.Meta) + len(p.More)); stopped != nil {
 		return stopped
 	}
 	if p.tool.InputSchema != "" {
-		if stopped := w.schemas[p.tool].in.Input(p.Arguments); stopped != nil {
+		if stopped := w.schemas[p.tool].in.Input(ctx, p.Arguments); stopped != nil {
 			return stopped
 		}
 	}

@@ -30,10 +30,4 @@ func TestBrokenChecksRefuse(t *testing.T) {
 	if out, _, refusal := o.Check(text); out != nil || refusal == nil || refusal.Code != call.SecretLeak || refusal.Effect != call.EffectDone {
 		t.Errorf("the result passes as %s, %+v", out, refusal)
 	}
-
-	s := NewSchema(`{"type":"object"}`)
-	s.once.Do(func() {}) // the schema is never compiled, so Check panics
-	if problems, err := s.Check(text); err == nil {
-		t.Errorf("Check returned no error for a schema that was not compiled: %v", problems)
-	}
 }

@@ -34,6 +34,10 @@ func Check(v doc.Value, rule *diag.Rule, r *diag.Reporter) bool {
 			len(raw), maxBytes)
 		return false
 	}
+	if countValues(v, MaxValues+1) > MaxValues {
+		r.Report(rule, v.Head(), "make the schema smaller", "the schema has more than %d values", MaxValues)
+		return false
+	}
 	c := &checker{root: v, rule: rule, r: r, draft: draft2020}
 	if d, ok := draftOf(v.Get("$schema").Text()); ok {
 		c.draft = d
@@ -43,8 +47,24 @@ func Check(v doc.Value, rule *diag.Rule, r *diag.Reporter) bool {
 	return !c.bad
 }
 
-// maxBytes is the maximum size of one schema.
-const maxBytes = 64 << 10
+// maxBytes is the maximum size of one schema, and MaxValues the maximum number of values in it. The time to compile a
+// schema grows with the square of its values.
+const (
+	maxBytes  = 64 << 10
+	MaxValues = 5000
+)
+
+// countValues counts the values in a value, up to a limit.
+func countValues(v doc.Value, limit int) int {
+	n := 1
+	for part := range v.Each() {
+		if n >= limit {
+			break
+		}
+		n += countValues(part, limit-n)
+	}
+	return n
+}
 
 type checker struct {
 	root  doc.Value

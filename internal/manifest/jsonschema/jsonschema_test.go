@@ -32,7 +32,17 @@ func check(text string) (found []diag.Diagnostic, ok bool) {
 	return found, true
 }
 
+// doubled returns a schema in which 2 to the power of n schemas apply to one value.
+func doubled(n int) string {
+	text := `{"$defs":{"d0":{}`
+	for i := 1; i <= n; i++ {
+		text += fmt.Sprintf(`,"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i, i-1, i-1)
+	}
+	return text + fmt.Sprintf(`},"$ref":"#/$defs/d%d"}`, n)
+}
+
 var good = []string{
+	doubled(10),
 	`true`, `false`, `{}`,
 	`{"type":"object"}`,
 	`{"type":["string","null"]}`,
@@ -185,6 +195,8 @@ var stricter = []struct{ says, schema string }{
 	{"does not support the JSON Schema version", `{"$schema":"http://json-schema.org/draft-04/schema#"}`},
 	{"does not support the JSON Schema version", `{"$schema":"http://json-schema.org/draft-06/schema#"}`},
 	{"leads back to itself", `{"$ref":"#"}`},
+	{"more than 10000 schemas apply to one value", doubled(14)},
+	{"more than 5000 values", `{"enum":[` + strings.Repeat("1,", 5000) + `1]}`},
 	{"leads back to itself", `{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#/$defs/b"}]},"b":{"not":{"$ref":"#/$defs/a"}}}}`},
 	{"a chain of references has more than", chain(maxChain + 2)},
 	{"expands to too many steps", `{"pattern":"(abcdefghijklmnop){1000}"}`},

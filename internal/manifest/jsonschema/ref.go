@@ -49,7 +49,7 @@ func (c *checker) references() {
 			}
 		}
 	}
-	c.reportCycles()
+	c.checkApplied()
 }
 
 // localFragment returns the fragment of a reference. The second result is false if the reference is invalid or points
@@ -128,59 +128,71 @@ func (c *checker) child(v doc.Value, name string) doc.Value {
 	return items[i]
 }
 
-// maxChain is the maximum length of a chain of references.
-const maxChain = 1000
-
-// The states of a schema during the search for cycles.
+// maxChain is the maximum length of a chain of references. maxApplied is how many schemas may apply to one value: a few
+// references that each occur twice double the number again and again.
 const (
-	onPath = 1
-	done   = 2
+	maxChain   = 1000
+	maxApplied = 10_000
 )
 
-// reportCycles reports each cycle of references in which all schemas apply to the same value. A validator would follow
-// such a cycle forever, because there is no "properties" or "items" between the references.
-func (c *checker) reportCycles() {
+// onPath marks a schema whose applied schemas are being counted.
+const onPath = -1
+
+// checkApplied reports each cycle of references in which all schemas apply to the same value. A validator would follow
+// such a cycle forever, because there is no "properties" or "items" between the references. It also reports a schema in
+// which too many schemas apply to the same value.
+func (c *checker) checkApplied() {
 	to := make(map[doc.Value][]reference, len(c.refs))
 	for _, r := range c.refs {
 		if r.to.Is(doc.Object) {
 			to[r.in] = append(to[r.in], r)
 		}
 	}
-	state := make(map[doc.Value]uint8, len(to))
+	applied := make(map[doc.Value]int, len(to)) // how many schemas apply to a value that a schema applies to
 	stop := false
-	var visit func(v doc.Value, depth int)
-	visit = func(v doc.Value, depth int) {
-		if stop || !v.Is(doc.Object) || state[v] != 0 {
-			return
+	var visit func(v doc.Value, depth int) int
+	visit = func(v doc.Value, depth int) (n int) {
+		if stop || !v.Is(doc.Object) {
+			return 1
 		}
-		state[v] = onPath
-		defer func() { state[v] = done }()
+		if applied[v] != 0 {
+			return applied[v]
+		}
+		applied[v] = onPath
+		n = 1
+		defer func() { applied[v] = n }()
 		for _, r := range to[v] {
 			switch {
-			case state[r.to] == onPath:
+			case applied[r.to] == onPath:
 				c.report(r.at.Place(), "move the reference below properties or items, or remove it",
 					"%s leads back to itself, so validation would never end", diag.Quote(r.at.Text()))
 			case depth >= maxChain:
 				c.report(r.at.Place(), "", "a chain of references has more than %d links", maxChain)
 				stop = true
-				return
+				return n
 			default:
-				visit(r.to, depth+1)
+				n += visit(r.to, depth+1)
+			}
+			if n > maxApplied && !stop {
+				c.report(r.at.Place(), "refer to each schema once", "more than %d schemas apply to one value", maxApplied)
+				stop = true
+				return n
 			}
 		}
 		if c.draft == draft07 && v.Get("$ref").Ok() {
-			return // in draft-07, $ref disables the keywords next to it
+			return n // in draft-07, $ref disables the keywords next to it
 		}
 		for m := range v.Each() {
 			switch m.Key() {
 			case "not", "if", "then", "else":
-				visit(m, depth)
+				n += visit(m, depth)
 			case "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies":
 				for s := range m.Each() {
-					visit(s, depth)
+					n += visit(s, depth)
 				}
 			}
 		}
+		return n
 	}
 	for _, r := range c.refs {
 		visit(r.in, 0)

@@ -335,6 +335,12 @@ var removals = []removal{
 `, "./internal/serve/host", "TestFailureIsRedacted"},
 	{"P151", "internal/exec/sandbox/bubblewrap_linux.go", `range s.programs.folders {`, `range append(s.programs.folders, "/usr/sbin") {`, "./internal/exec/sandbox", "TestNoOtherProgram"},
 	{"P151", "internal/exec/sandbox/programs_linux.go", `p.covered = append(p.covered, programsIn(at)...)`, `_ = programsIn`, "./internal/exec/sandbox", "TestNoOtherProgram"},
+	{"P170", "internal/gateway/guard/validate/evaluate.go", `e.spend(1 + len(text)*p.size/8)`, `e.spend(1)`, "./internal/gateway/guard/validate", "TestWorkIsBounded"},
+	{"P170", "internal/gateway/guard/validate/evaluate.go", `e.err = ErrTooMuchWork
+		return false`, `return false`, "./internal/gateway/guard/validate", "TestWorkIsBounded"},
+	{"P170", "internal/gateway/guard/validate/evaluate.go", `case before>>12 != e.work>>12:`, `case before < e.work:`, "./internal/gateway/guard/validate", "TestStopsWhenTheCallerLeaves"},
+	{"P170", "internal/gateway/guard/validate/pattern.go", `if s.read%1024 == 0 && s.ctx.Err() != nil || s.text == "" {`, `if s.text == "" {`, "./internal/gateway/guard/validate", "TestStopsWhenTheCallerLeaves"},
+	{"P170", "internal/gateway/admit.go", `if err := validate.Bounds(p.Arguments); err != nil {`, `if err := validate.Bounds(nil); err != nil {`, "./internal/gateway", "TestCall"},
 	{"P151", "internal/exec/sandbox/shim/restrict_linux.go", `err := cover(p.Cover)`, `err := cover(nil)`, "./internal/exec/sandbox", "TestNoOtherProgram"},
 	{"P151", "internal/exec/sandbox/programs_linux.go", `p.hidden = append(p.hidden, dir)`, `_ = dir`, "./internal/exec/sandbox", "TestNoOtherProgram"},
 	{"P151", "internal/exec/sandbox/supervisor/supervisor_linux.go", `notify.fail(c, unix.EACCES)`, `notify.resume(c)`, "./internal/exec/sandbox", "TestHostile"},
