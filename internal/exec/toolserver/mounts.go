@@ -31,9 +31,14 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 			declared = append(declared, agent.Right{Kind: agent.CanRead, What: path})
 		}
 	}
+	readOnly := append(slices.Clone(s.options.Confine.ReadOnly), l.file)
 	for _, right := range declared {
 		mount := sandbox.Mount{
 			Source: realPath(right.What), To: right.What, Write: right.Kind == agent.CanWrite, AsOwner: true,
+		}
+		if mount.Write && protected(mount.Source, readOnly) {
+			s.log("warning: " + right.What + " is a manifest or a folder of manifests, so the server can only read it")
+			mount.Write = false
 		}
 		mounts = append(mounts, mount)
 		if mount.Source != mount.To { // programs compare both
@@ -42,7 +47,7 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 		}
 	}
 	for _, m := range mounts {
-		mounts = append(mounts, protect(m, own, append(slices.Clone(s.options.Confine.ReadOnly), l.file))...)
+		mounts = append(mounts, protect(m, own, readOnly)...)
 	}
 	shown := func(dir string) bool {
 		return sandbox.Inside(program, dir) ||
@@ -170,6 +175,14 @@ func (s *server) declared(access agent.Access, own, visible string) (paths agent
 		}
 	}
 	return paths
+}
+
+// protected reports whether a path is one of the paths that a server must not change, or is in one of them. A folder in
+// a folder of agents can contain an agent too.
+func protected(source string, readOnly []string) bool {
+	return slices.ContainsFunc(readOnly, func(path string) bool {
+		return path != "" && sandbox.Inside(source, realPath(path))
+	})
 }
 
 // protect returns the mounts that hide ambit's own folder inside a mount, and that make files in a writable mount

@@ -68,6 +68,19 @@ func TestProtect(t *testing.T) {
 	}
 }
 
+// TestProtected checks which declared paths a server can only read, because they are manifests or contain some.
+func TestProtected(t *testing.T) {
+	readOnly := []string{"/w/agents", "/w/own/agent.json", ""}
+	for path, want := range map[string]bool{
+		"/w/agents": true, "/w/agents/data": true, "/w/own/agent.json": true,
+		"/w": false, "/w/own": false, "/w/own/data": false, "/w/agents-data": false,
+	} {
+		if got := protected(path, readOnly); got != want {
+			t.Errorf("protected(%s) = %v", path, got)
+		}
+	}
+}
+
 // TestDeclared checks which declared paths a server sees. A path that leads elsewhere through a link is shown only if
 // the server also has the right to the real path.
 func TestDeclared(t *testing.T) {
