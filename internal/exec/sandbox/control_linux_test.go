@@ -71,7 +71,7 @@ func heard(t *testing.T, r *running, texts []string, each int) {
 
 // listening returns a sandbox that can only receive messages.
 func listening() *running {
-	return &running{ready: make(chan struct{}), restricted: make(chan struct{})}
+	return &running{ready: make(chan struct{}), restricted: make(chan struct{}), stop: make(chan struct{})}
 }
 
 // ambit closes the unused descriptors of messages. So a program cannot exhaust ambit's limit on
@@ -89,6 +89,54 @@ func TestDescriptorsOfMessages(t *testing.T) {
 	close(began.ready)
 	heard(t, began, []string{`{"kind":"` + shim.Sockets + `"}`}, 2)
 	heard(t, began, []string{`{"kind":"` + shim.Notify + `"}`}, 1)
+}
+
+// TestUnsupervised: if ambit did not receive the descriptor of the reported system calls, the program does not start.
+// The kernel drops a descriptor if ambit has too many open files.
+func TestUnsupervised(t *testing.T) {
+	notify, restricted := `{"kind":"`+shim.Notify+`"}`, `{"kind":"`+shim.Restricted+`"}`
+	for _, tt := range []struct {
+		name       string
+		supervised bool
+		messages   []string
+		each       int
+		starts     bool
+	}{
+		{"no reports", false, []string{restricted}, 0, true},
+		{"descriptor received", true, []string{notify, restricted}, 1, true},
+		{"descriptor dropped", true, []string{notify, restricted}, 0, false},
+		{"too many descriptors", true, []string{notify, restricted}, 9, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := listening()
+			r.supervised = tt.supervised
+			heard(t, r, tt.messages, tt.each)
+			if closed(r.restricted) != tt.starts || closed(r.stop) == tt.starts || (r.failed == nil) != tt.starts {
+				t.Errorf("the program starts: %v; the run ends: %v; failure: %v", closed(r.restricted), closed(r.stop), r.failed)
+			}
+		})
+	}
+}
+
+// TestOwnListener: a program cannot make itself the one that answers its reported calls.
+func TestOwnListener(t *testing.T) {
+	needConfined(t)
+	stdout, _ := confined(t, Spec{Argv: python(`
+import ctypes, errno, platform
+class Filter(ctypes.Structure):
+    _fields_ = [('code', ctypes.c_uint16), ('jt', ctypes.c_uint8), ('jf', ctypes.c_uint8), ('k', ctypes.c_uint32)]
+class Program(ctypes.Structure):
+    _fields_ = [('len', ctypes.c_uint16), ('filter', ctypes.POINTER(Filter))]
+libc = ctypes.CDLL(None, use_errno=True)
+seccomp = 317 if platform.machine() == 'x86_64' else 277
+for flags in (8, 0):  # with and without a listener
+    allow = Program(1, ctypes.pointer(Filter(6, 0, 0, 0x7fff0000)))
+    result = libc.syscall(seccomp, 1, flags, ctypes.byref(allow))
+    print(errno.errorcode[ctypes.get_errno()] if result < 0 else result)
+`)})
+	if stdout != "EPERM\n0" {
+		t.Errorf("got %q, want EPERM with a listener and 0 without", stdout)
+	}
 }
 
 // FuzzListen: a program can send anything on the control socket. The method listen must not panic

@@ -150,6 +150,7 @@ func (r *running) start(m *machine) error {
 	plan.Expected = r.expected
 	plan.Renames = len(r.replaceable()) > 0
 	plan.Observe = r.shape.observe && r.shape.tier != Strong
+	r.supervised = plan.Reports()
 	plan.Listen = r.shape.network && r.shape.tier == Strong
 	plan.FileSize = uint64(r.shape.disk)
 	if r.shape.tier == Confined {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // programs lists the programs of a sandbox with [Spec.NoExec]. No other program exists there: of the system's folders,
@@ -79,6 +80,9 @@ func findPrograms(s *Spec) (*programs, error) {
 	for _, path := range p.extra {
 		if short, ok := strings.CutPrefix(path, "/usr"); ok { // /bin is a link to /usr/bin
 			p.extra = append(p.extra, short)
+		}
+		if s.OwnerHome != "" && path != s.OwnerHome && Inside(path, s.OwnerHome) {
+			p.extra = append(p.extra, Home+strings.TrimPrefix(path, s.OwnerHome))
 		}
 	}
 	return p, nil
@@ -170,12 +174,21 @@ func isLibrary(name string) bool {
 	return strings.HasSuffix(name, ".so") || strings.Contains(name, ".so.")
 }
 
-var scanned sync.Map // the result of programsIn for each folder
+// scanned contains the result of programsIn for each folder. An upgrade of the system can add programs, so a result is
+// used only for scanTime.
+var scanned sync.Map
+
+const scanTime = 10 * time.Minute
+
+type scan struct {
+	programs []string
+	at       time.Time
+}
 
 // programsIn returns the native programs in a folder of libraries.
 func programsIn(folder string) []string {
-	if known, ok := scanned.Load(folder); ok {
-		return known.([]string)
+	if known, ok := scanned.Load(folder); ok && time.Since(known.(scan).at) < scanTime {
+		return known.(scan).programs
 	}
 	var found []string
 	// A folder that cannot be read contains nothing that the program could read.
@@ -188,7 +201,7 @@ func programsIn(folder string) []string {
 		}
 		return nil
 	})
-	scanned.Store(folder, found)
+	scanned.Store(folder, scan{found, time.Now()})
 	return found
 }
 

@@ -193,6 +193,17 @@ for argv in (['git', '--version'], ['/bin/git', 'version'], ['sh', '-c', 'echo s
 	if got != "tool" {
 		t.Errorf("a program in a listed folder printed %q", got)
 	}
+	own := t.TempDir()
+	if err := os.Symlink(filepath.Join(dir, "tool"), filepath.Join(own, "tool")); err != nil {
+		t.Fatal(err)
+	}
+	got, _ = confined(t, Spec{
+		Argv: []string{"node", "-p", "require('child_process').execFileSync('" + Home + "/tool') + ''"}, Programs: []string{dir + "/tool", "sh"},
+		Mounts: []Mount{{Source: dir, To: dir}, {Source: own, To: Home, Write: true, Give: true}}, OwnerHome: dir,
+	})
+	if got != "tool" {
+		t.Errorf("a program in the owner's home printed %q through a link in the private home", got)
+	}
 }
 
 // TestSwappedPath: a program that changes a path while ambit judges it cannot start a program that is not listed, even

@@ -63,8 +63,9 @@ refused(lambda: os.mkfifo('/data/pipe'), '/data/pipe')
 refused(lambda: os.mkdir('/data/folder'), '/data/folder')
 refused(lambda: open('other', 'w').write('other'), 'other')
 refused(lambda: None, '/data/none')
+refused(lambda: open('/data/holes', 'w').truncate(100 << 20), '/data/holes')
 `)
-	if want := "OSError\nOSError\nOSError\nOSError\nFileNotFoundError"; got != want || content() != "new" {
+	if want := "OSError\nOSError\nOSError\nOSError\nFileNotFoundError\nOSError"; got != want || content() != "new" {
 		t.Errorf("the program printed %q, want %q, and the file contains %q", got, want, content())
 	}
 }

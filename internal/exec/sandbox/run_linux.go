@@ -139,10 +139,12 @@ type running struct {
 	folder                string // path of the run's private folder; may be empty
 
 	stopOnce   sync.Once
-	stop       chan struct{} // closed when the program has written too much
+	stop       chan struct{} // closed when the program has written too much, or ambit cannot supervise it
 	restricted chan struct{} // closed when all restrictions are in force
 	idle       chan struct{} // closed when the sandbox waits for a run
 	ready      chan struct{} // closed when the program is about to start
+
+	supervised bool // the filter passes system calls to ambit
 
 	mu          sync.Mutex
 	spec        *Spec // nil until the run begins
@@ -152,6 +154,7 @@ type running struct {
 	report      *shim.Message
 	listener    net.Listener // at the tier strong
 	sockets     supervisor.Sockets
+	notified    bool     // ambit has received sockets.Notify
 	private     []uint64 // the mounts of the program's private folders
 	closing     bool
 	ctx         context.Context // ends with the run
@@ -164,7 +167,11 @@ func (r *running) begin(s *Spec, o *shim.Order) error {
 	r.mu.Lock()
 	r.spec = s
 	r.serveLocked()
+	failed := r.failed
 	r.mu.Unlock()
+	if failed != nil {
+		return &setupError{failed.What, failed.Text}
+	}
 	r.readers.Go(r.readStderr)
 	r.readers.Go(func() { r.watchQuotas(quotaTime) })
 	if s.Talk != nil {
@@ -264,7 +271,9 @@ func (r *running) handle(text []byte, files []*os.File, pid int) {
 	case m.Kind == shim.CanaryReport:
 		r.report = &m
 	case m.Kind == shim.NotStarted, m.Kind == shim.Failed && !begun:
+		r.mu.Lock()
 		r.failed = &m
+		r.mu.Unlock()
 	case begun:
 	case m.Kind == shim.Ready:
 		if p, err := os.FindProcess(pid); err == nil && pid > 0 {
@@ -272,6 +281,13 @@ func (r *running) handle(text []byte, files []*os.File, pid int) {
 		}
 		close(r.ready)
 	case m.Kind == shim.Restricted && !closed(r.restricted):
+		r.mu.Lock()
+		unsupervised := r.supervised && !r.notified || r.failed != nil
+		r.mu.Unlock()
+		if unsupervised {
+			r.abort("seccomp", errors.New("ambit cannot answer the program's system calls"))
+			return
+		}
 		close(r.restricted)
 	case m.Kind == shim.Sockets && len(files) == 2 && r.sockets.DNS == nil:
 		r.sockets.DNS, r.sockets.Relay = files[0], files[1]
@@ -279,7 +295,7 @@ func (r *running) handle(text []byte, files []*os.File, pid int) {
 	case m.Kind == shim.Notify && len(files) == 1 && r.sockets.Notify == nil:
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.sockets.Notify, r.private = files[0], m.Private
+		r.sockets.Notify, r.private, r.notified = files[0], m.Private, true
 		clear(files)
 		r.serveLocked()
 	}
@@ -330,8 +346,30 @@ func (r *running) serveLocked() {
 		}
 		sockets := r.sockets
 		r.sockets = supervisor.Sockets{}
-		r.readers.Go(func() { s.Serve(r.ctx, sockets) })
+		if err := s.Open(sockets); err != nil {
+			r.abortLocked("seccomp", err)
+			return
+		}
+		r.readers.Go(func() {
+			if err := s.Serve(r.ctx); err != nil {
+				r.abort("seccomp", err)
+			}
+		})
 	}
+}
+
+// abort ends the run because a mechanism does not work. If the program has not started, it never does.
+func (r *running) abort(what string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.abortLocked(what, err)
+}
+
+func (r *running) abortLocked(what string, err error) {
+	if r.failed == nil {
+		r.failed = &shim.Message{Kind: shim.Failed, What: what, Text: err.Error()}
+	}
+	r.stopOnce.Do(func() { close(r.stop) })
 }
 
 func (r *running) tooLarge(where string) {

@@ -127,6 +127,9 @@ type Spec struct {
 	NoExec   bool
 	Programs []string
 	OnExec   func(path string)
+	// OwnerHome is the home of the person who runs the program. The program may start a program in Programs that is there
+	// also through links in its own home.
+	OwnerHome string
 	// Observe, if not nil, receives each file that the program tries to open, change, look at or execute, and whether
 	// the sandbox has such a file. A path is a path inside the sandbox. The kind of a look is [shim.Look]. Observe may
 	// be called concurrently. The program can change a path while ambit reads it, so Observe is not for decisions. The

@@ -21,7 +21,7 @@ import (
 
 // Confinement runs the servers of an agent in sandboxes.
 type Confinement struct {
-	// Agent is the name of the agent in commands.
+	// Agent is what commands call the agent: its name or the path of its manifest.
 	Agent string
 	// Unconfined lists the aliases of servers that the owner runs without a sandbox.
 	Unconfined []string
@@ -95,7 +95,7 @@ func (s *server) confinedSpec(l *plan, env []string, log func(string)) (spec san
 	}
 	spec = sandbox.Spec{
 		Tier: sandbox.Confined, Argv: []string{path}, Proofs: s.options.Home.Dir(),
-		MaxStderr: 1 << 40, NoExec: true, Grace: grace,
+		MaxStderr: 1 << 40, NoExec: true, Grace: grace, OwnerHome: own.home,
 	}
 	for _, arg := range l.argv[1:] {
 		spec.Argv = append(spec.Argv, own.argument(arg))
@@ -192,6 +192,18 @@ func policyFor(hosts agent.Access) egress.Policy {
 // execDenied records that a server was not allowed to start a program. It ignores missing files in the system's
 // folders, because a server that searches PATH tries many such paths.
 func (s *server) execDenied(path string, log func(string)) {
+	allowable := filepath.IsAbs(path)
+	if inHome, err := filepath.Rel(sandbox.Home, path); err == nil && filepath.IsLocal(inHome) {
+		// The private home has links to declared files in the owner's home. A program that the server itself made cannot be
+		// allowed.
+		home, err := os.UserHomeDir()
+		if err == nil {
+			_, err = os.Stat(filepath.Join(home, inHome))
+		}
+		if allowable = err == nil; allowable {
+			path = filepath.Join(home, inHome)
+		}
+	}
 	// Elsewhere, a look at a path that the server chose could mount a file system.
 	if inSystem(path) {
 		dir, err := filepath.EvalSymlinks(filepath.Dir(path)) // /bin is /usr/bin
@@ -203,7 +215,7 @@ func (s *server) execDenied(path string, log func(string)) {
 			return
 		}
 	}
-	s.denied(agent.CanExecute, path, false, filepath.IsAbs(path), log)
+	s.denied(agent.CanExecute, path, false, allowable, log)
 }
 
 // runConfined runs a sandbox in the background.

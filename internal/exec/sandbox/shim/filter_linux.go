@@ -122,6 +122,11 @@ func rules(p *Plan) []bpf.Instruction {
 			bpf.LoadAbsolute{Off: at[1], Size: 4}, bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: setID, SkipFalse: 1}, eperm, number,
 		)
 	}
+	// If ambit no longer listened, a listener of the program itself could answer for ambit.
+	when(
+		unix.SYS_SECCOMP, bpf.LoadAbsolute{Off: offArg1, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, SkipFalse: 1}, eperm, allow,
+	)
 	// A lease would let the program delay other programs that open the file.
 	when(
 		unix.SYS_FCNTL, bpf.LoadAbsolute{Off: offArg1, Size: 4},
@@ -226,9 +231,8 @@ func filter(p *Plan, private []uint64) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
 	}
-	reports := p.Network || p.NoExec || p.Renames || p.Observe
 	flags := uintptr(unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH)
-	if reports {
+	if p.Reports() {
 		// With WAIT_KILLABLE_RECV, only a fatal signal interrupts a thread after ambit has received its call. Without
 		// the flag, any signal could repeat the call, and ambit would connect twice.
 		flags |= unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
@@ -238,7 +242,7 @@ func filter(p *Plan, private []uint64) error {
 	if errno != 0 {
 		return errno
 	}
-	if reports {
+	if p.Reports() {
 		return errors.Join(send(Message{Kind: Notify, Private: private}, unix.UnixRights(int(fd))), unix.Close(int(fd)))
 	}
 	return nil

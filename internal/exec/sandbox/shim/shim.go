@@ -88,6 +88,9 @@ type Plan struct {
 	Observe bool
 }
 
+// Reports reports whether the filter passes system calls to ambit. The program must then not start without a supervisor.
+func (p *Plan) Reports() bool { return p.Network || p.NoExec || p.Renames || p.Observe }
+
 // Mounted is the file or folder at a path inside the sandbox.
 type Mounted struct {
 	To            string

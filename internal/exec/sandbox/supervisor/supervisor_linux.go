@@ -37,6 +37,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"os"
 	"runtime"
@@ -54,7 +55,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 )
 
-// Sockets are the files that a shim opened inside a sandbox. [Supervisor.Serve] closes them.
+// Sockets are the files that a shim opened inside a sandbox. [Supervisor.Open] takes them over.
 type Sockets struct {
 	// Notify receives the reported system calls.
 	Notify *os.File
@@ -63,7 +64,7 @@ type Sockets struct {
 	DNS, Relay *os.File
 }
 
-// Close closes the files. It is needed only if they were not passed to Serve.
+// Close closes the files. It is needed only if they were not passed to Open.
 func (s *Sockets) Close() {
 	for _, f := range []*os.File{s.Notify, s.DNS, s.Relay} {
 		f.Close()
@@ -93,30 +94,62 @@ type Supervisor struct {
 	// found reports whether the sandbox has the file. It is valid only until Observe returns.
 	Observe func(use agent.Right, found func() bool)
 
-	root      *os.File // of the sandbox
+	socks     Sockets
+	notify    *notifier
+	dns       net.PacketConn // nil without a network
+	relay     *relay         // nil without a network
+	root      *os.File       // of the sandbox
 	started   atomic.Bool
 	replacing sync.Mutex
 	names     names
-	relay     *relay
 }
 
 // maxCalls bounds the system calls that are answered at the same time. A thread whose
 // call exceeds the bound waits in the kernel.
-const maxCalls = 256
+const maxCalls = 64
 
-// Serve answers system calls until the sandbox or ctx ends.
-func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
-	defer socks.Close()
-	defer func() { s.root.Close() }()
+// Open takes everything that [Supervisor.Serve] needs. If it fails, the program must not start, because nobody would
+// answer its system calls.
+func (s *Supervisor) Open(socks Sockets) (err error) {
+	s.socks = socks
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.notify, err = newNotifier(socks.Notify); err != nil || socks.Relay == nil {
+		return err
+	}
+	if s.relay, err = newRelay(socks.Relay); err != nil {
+		return err
+	}
+	s.dns, err = net.FilePacketConn(socks.DNS)
+	return err
+}
+
+func (s *Supervisor) close() {
+	if s.dns != nil {
+		s.dns.Close()
+	}
+	if s.relay != nil {
+		s.relay.listener.Close()
+	}
+	if s.notify != nil {
+		unix.Close(s.notify.stop)
+	}
+	s.root.Close()
+	s.socks.Close()
+}
+
+// Serve answers system calls until the sandbox or ctx ends. An error means that it can no longer answer them, although
+// the sandbox has not ended.
+func (s *Supervisor) Serve(ctx context.Context) error {
+	defer s.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	notify, err := newNotifier(socks.Notify)
-	if err != nil {
-		return
-	}
-	defer unix.Close(notify.stop)
 	var work sync.WaitGroup
 	defer work.Wait()
+	notify := s.notify
 	ended := make(chan struct{})
 	defer func() { <-ended }()
 	context.AfterFunc(ctx, func() {
@@ -124,35 +157,30 @@ func (s *Supervisor) Serve(ctx context.Context, socks Sockets) {
 		close(ended)
 	})
 	defer cancel()
-	if socks.Relay != nil {
-		if s.relay, err = newRelay(socks.Relay); err != nil {
-			return
-		}
+	if s.relay != nil {
 		work.Go(func() { s.relay.serve(ctx) })
-		dns, err := net.FilePacketConn(socks.DNS)
-		if err != nil {
-			return
-		}
-		context.AfterFunc(ctx, func() { dns.Close() })
-		work.Go(func() { s.names.serve(dns) })
+		context.AfterFunc(ctx, func() { s.dns.Close() })
+		work.Go(func() { s.names.serve(s.dns) })
 	}
 	slots := make(chan struct{}, maxCalls)
 	for {
 		c, err := notify.receive()
-		if err != nil {
-			return
+		if err != nil && ctx.Err() == nil && err != errEnded {
+			return err
+		} else if err != nil {
+			return nil
 		}
 		if s.root == nil {
 			s.openRoot(notify, c)
 		}
 		if call, ok := shim.FileCalls[c.Number]; ok && !call.Moves {
-			s.answerFile(notify, c, call) // takes less time than a goroutine
+			s.answerFile(ctx, notify, c, call) // takes less time than a goroutine
 			continue
 		}
 		select {
 		case slots <- struct{}{}: // each answer takes a bounded time
 		case <-ctx.Done():
-			return
+			return nil
 		}
 		work.Go(func() {
 			s.answer(ctx, notify, c)
@@ -204,7 +232,7 @@ func (s *Supervisor) answer(ctx context.Context, notify *notifier, c *notificati
 		notify.fail(c, unix.EACCES)
 	default:
 		if call, ok := shim.FileCalls[c.Number]; ok {
-			s.answerFile(notify, c, call)
+			s.answerFile(ctx, notify, c, call)
 			return
 		}
 		notify.fail(c, unix.EPERM)
@@ -214,7 +242,7 @@ func (s *Supervisor) answer(ctx context.Context, notify *notifier, c *notificati
 // answerFile reports the use of a file and lets the kernel carry out the call. A call that changes a file is reported
 // before the kernel carries it out, so that found describes the earlier state. Other calls are reported afterwards, so
 // that the program does not wait.
-func (s *Supervisor) answerFile(notify *notifier, c *notification, call shim.FileCall) {
+func (s *Supervisor) answerFile(ctx context.Context, notify *notifier, c *notification, call shim.FileCall) {
 	kind, path := c.file(call)
 	source := ""
 	if call.Moves {
@@ -224,7 +252,7 @@ func (s *Supervisor) answerFile(notify *notifier, c *notification, call shim.Fil
 	if valid && kind == agent.CanWrite {
 		s.observe(c, kind, path)
 		s.observe(c, agent.CanWrite, source)
-		if call.Moves && s.replaced(notify, c, path, source) {
+		if call.Moves && s.replaced(ctx, notify, c, path, source) {
 			return
 		}
 	}
@@ -296,7 +324,10 @@ func newNotifier(f *os.File) (*notifier, error) {
 // end makes receive fail.
 func (n *notifier) end() { unix.Write(n.stop, binary.NativeEndian.AppendUint64(nil, 1)) }
 
-// receive waits for the next system call. It fails when the sandbox has ended or end was called.
+// errEnded means that every process of the sandbox has ended, or that end was called.
+var errEnded = errors.New("the sandbox has ended")
+
+// receive waits for the next system call.
 func (n *notifier) receive() (*notification, error) {
 	wait := []unix.PollFd{{Fd: int32(n.fd), Events: unix.POLLIN}, {Fd: int32(n.stop), Events: unix.POLLIN}}
 	for {
@@ -306,8 +337,11 @@ func (n *notifier) receive() (*notification, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		if wait[1].Revents != 0 || wait[0].Revents&unix.POLLIN == 0 {
-			return nil, unix.ENOENT // every process of the sandbox has ended, or end was called
+		switch on := wait[0].Revents; {
+		case wait[1].Revents != 0 || on&unix.POLLIN == 0 && on&unix.POLLHUP != 0:
+			return nil, errEnded
+		case on&unix.POLLIN == 0: // a signal interrupted the kernel's look at the calls
+			continue
 		}
 		c := &notification{}
 		switch err := n.ioctl(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(c)); err {
@@ -340,10 +374,15 @@ func (n *notifier) resume(c *notification) {
 func (n *notifier) respond(r response) { n.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) }
 
 func (n *notifier) ioctl(request uintptr, arg unsafe.Pointer) error {
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(n.fd), request, uintptr(arg)); errno != 0 {
-		return errno
+	for {
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(n.fd), request, uintptr(arg))
+		switch {
+		case errno == 0:
+			return nil
+		case errno != unix.EINTR || request == unix.SECCOMP_IOCTL_NOTIF_RECV: // receive polls again
+			return errno
+		}
 	}
-	return nil
 }
 
 // peek copies memory of the calling thread. It returns fewer bytes at the end of a
