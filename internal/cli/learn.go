@@ -165,7 +165,7 @@ func (t *terminal) learnWith(
 		for _, r := range recorder.Propose(s.Alias, access, home, t.home.Dir()) {
 			if t.checkRight(&r) == nil {
 				server.Proposed = append(server.Proposed, r)
-				server.Commands = append(server.Commands, toolserver.AllowCommand(o.Name, s.Alias, r))
+				server.Commands = append(server.Commands, toolserver.AllowCommand(host.Reference(t.home, m.Path, o.Name), s.Alias, r))
 			}
 		}
 		doc.Servers = append(doc.Servers, server)

@@ -21,9 +21,12 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 )
 
-// maxUses is the maximum number of different uses that are kept for one server. A node program opens some thousand
-// files.
-const maxUses = 1 << 16
+// maxUses is the maximum number of different uses that are kept for one server, and maxBytes the maximum length of all
+// their paths. A node program opens some thousand files.
+const (
+	maxUses  = 1 << 16
+	maxBytes = 8 << 20
+)
 
 // Recorder collects what servers use. The zero value is ready.
 type Recorder struct {
@@ -33,8 +36,9 @@ type Recorder struct {
 
 // record is what one server tried to use.
 type record struct {
-	uses map[agent.Right]bool // for each use, whether the sandbox had the file
-	full bool                 // the server used more than maxUses things
+	uses  map[agent.Right]bool // for each use, whether the sandbox had the file
+	bytes int                  // the length of all paths and hosts
+	full  bool                 // the server used more than the recorder keeps
 }
 
 // Use records that a server tried to use something. A path is a path inside the server's sandbox, and found reports
@@ -62,7 +66,7 @@ func (r *Recorder) open(alias string, use agent.Right) bool {
 	}
 	found, known := of.uses[use]
 	if !known {
-		if len(of.uses) >= maxUses {
+		if of.bytes += len(use.What); len(of.uses) >= maxUses || of.bytes > maxBytes {
 			of.full = true
 			return false
 		}
@@ -93,6 +97,12 @@ func (r *Recorder) Propose(alias string, access agent.Access, home, hidden strin
 	if of == nil {
 		return nil
 	}
+	// A program that can start another one, such as a shell, looks for programs before it starts them.
+	programs := access.Of(agent.CanExecute)
+	runs := len(programs) > 0
+	for _, r := range programs {
+		access = append(slices.Clip(access), agent.Right{Kind: agent.CanExecute, What: realFolder(r.What)})
+	}
 	lacking, looks := rights{}, rights{}
 	for use, found := range of.uses {
 		looked := use.Kind == shim.Look
@@ -101,14 +111,20 @@ func (r *Recorder) Propose(alias string, access agent.Access, home, hidden strin
 		}
 		switch use.Kind {
 		case agent.CanRead, agent.CanWrite:
+			if program, ok := inPath(use.What); ok && !found && runs {
+				use = agent.Right{Kind: agent.CanExecute, What: program}
+				looked = false
+				break
+			}
 			use = onMachine(use, home)
 			if use.What == "" || sandbox.Inside(use.What, hidden) || found && use.Kind == agent.CanRead {
 				continue
 			}
 		case agent.CanExecute:
-			if dir, err := filepath.EvalSymlinks(filepath.Dir(use.What)); err == nil { // /bin is /usr/bin
-				use.What = filepath.Join(dir, filepath.Base(use.What))
+			if rel, err := filepath.Rel(sandbox.Home, use.What); err == nil && filepath.IsLocal(rel) {
+				use.What = filepath.Join(home, rel)
 			}
+			use.What = realFolder(use.What)
 			if !filepath.IsAbs(use.What) || !executable(use.What) {
 				continue
 			}
@@ -128,6 +144,25 @@ func (r *Recorder) Propose(alias string, access agent.Access, home, hidden strin
 		}
 	}
 	return lacking.folders().widest()
+}
+
+// searchPath lists the folders in which programs look for other programs.
+var searchPath = []string{"/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin"}
+
+// inPath returns the real path of a program in one of the folders of searchPath.
+func inPath(path string) (program string, ok bool) {
+	if !slices.Contains(searchPath, filepath.Dir(path)) || !executable(path) {
+		return "", false
+	}
+	return realFolder(path), true
+}
+
+// realFolder returns a path without links in its folder: /usr/bin/sh for /bin/sh.
+func realFolder(path string) string {
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil && filepath.IsAbs(path) {
+		return filepath.Join(dir, filepath.Base(path))
+	}
+	return path
 }
 
 // above returns the folders that contain the paths in the set. Programs look at each folder on the way to a file. If

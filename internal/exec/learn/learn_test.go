@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/ambit-run/ambit/agent"
@@ -72,6 +73,10 @@ func TestPropose(t *testing.T) {
 		{"the kernel's files", []use{{read("/proc/1/environ"), false}, {read("/sys/power/state"), false}}, nil, nil},
 		{"a program", []use{{execute(at("bin/tool")), false}, {execute("tool"), false}}, nil, agent.Access{execute(at("bin/tool"))}},
 		{"no program", []use{{execute(at("bin/none")), false}, {execute(at("bin")), false}}, nil, nil},
+		{"a program in its home", []use{{execute(sandbox.Home + "/bin/tool"), false}}, nil, agent.Access{execute(at("bin/tool"))}},
+		{"a program that a shell looks for", []use{{look("/bin/true"), false}, {look("/usr/local/bin/true"), false}}, agent.Access{execute("/bin/sh")}, agent.Access{execute("/usr/bin/true")}},
+		{"a program that a server without programs looks for", []use{{look("/bin/true"), false}}, nil, nil},
+		{"a program that was allowed by another name", []use{{execute("/usr/bin/sh"), false}}, agent.Access{execute("/bin/sh")}, nil},
 		{"any program", []use{{execute(at("bin/tool")), false}}, agent.Access{execute(agent.Any)}, nil},
 		{"a host", []use{{connect("a.test:443", false), false}}, nil, agent.Access{connect("a.test:443", false)}},
 		{"a private host", []use{{connect("localhost:5432", true), false}}, agent.Access{connect(agent.Any, false)}, agent.Access{connect("localhost:5432", true)}},
@@ -87,6 +92,18 @@ func TestPropose(t *testing.T) {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestRecordedBytesAreBounded checks that a server cannot fill the memory with long names.
+func TestRecordedBytesAreBounded(t *testing.T) {
+	var r Recorder
+	long := "/" + strings.Repeat("x", 4000)
+	for i := range 2 * maxBytes / len(long) {
+		r.Use("s", read(long+strconv.Itoa(i)), no)
+	}
+	if n, complete := r.Used("s"); complete || n > maxBytes/len(long) {
+		t.Errorf("got %d uses, complete %t", n, complete)
 	}
 }
 

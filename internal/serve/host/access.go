@@ -27,13 +27,22 @@ func Confinement(h home.Home, file, name, id string) *toolserver.Confinement {
 		return nil
 	}
 	c := &toolserver.Confinement{
-		Agent: name,
+		Agent: Reference(h, file, name),
 		Files: func(alias string) string { return h.ServerFiles(name, id, alias) },
 	}
 	if path, err := filepath.Abs(file); err == nil && file != "" {
 		c.ReadOnly = []string{path, filepath.Join(filepath.Dir(path), pack.LockName)}
 	}
 	return c
+}
+
+// Reference returns what a command calls an agent: its name if it is installed, otherwise the path of its manifest.
+func Reference(h home.Home, file, name string) string {
+	path, err := filepath.Abs(file)
+	if rel, errRel := filepath.Rel(h.Agents(), path); file == "" || err == nil && errRel == nil && filepath.IsLocal(rel) {
+		return name
+	}
+	return file
 }
 
 // access returns what a server can use. It is computed at each start of the server, because the policy and the known
