@@ -71,7 +71,10 @@ func (r *running) watchQuotas(every time.Duration) {
 		}
 		begun := time.Now()
 		for _, folder := range folders {
-			if folderSize(folder) > r.shape.disk {
+			r.moving.Lock() // a file could move from a folder that was not measured yet into one that was
+			size, err := folderSize(folder)
+			r.moving.Unlock()
+			if err == nil && size > r.shape.disk {
 				r.tooLarge("disk")
 			}
 		}
@@ -88,21 +91,24 @@ const (
 
 var errUnmeasured = errors.New("the folder is too deep, has too many files, or cannot be read")
 
-// folderSize returns the number of bytes that a folder takes on its disk. It follows no links. If it cannot measure the
-// folder, it returns the largest number.
-func folderSize(dir string) int64 {
+// folderSize returns the number of bytes that a folder takes on its disk. It follows no links. If the folder cannot be
+// measured, it returns the largest number. An error means that ambit has too many open files.
+func folderSize(dir string) (int64, error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0
+		return 0, nil
 	}
 	var sum measure
 	if err == nil {
 		err = sum.add(root, 0)
 	}
-	if err != nil {
-		return math.MaxInt64
+	switch {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return 0, err
+	case err != nil:
+		return math.MaxInt64, nil
 	}
-	return sum.bytes
+	return sum.bytes, nil
 }
 
 // measure is the sum of the files in a folder.

@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -142,10 +144,70 @@ os._exit(0)
 	}
 }
 
+// TestMovesWaitForTheMeasure: while ambit measures a private folder, the program cannot move a file, nor give it a second
+// name, so that ambit would not see it.
+func TestMovesWaitForTheMeasure(t *testing.T) {
+	needConfined(t)
+	for _, move := range []string{"os.rename", "os.link"} {
+		t.Run(move, func(t *testing.T) {
+			s := Spec{
+				Tier: Confined, NoExec: true, Wall: 20 * time.Second,
+				Mounts: []Mount{{Source: t.TempDir(), To: Home, Write: true, Give: true}},
+				Argv: python(`
+import os, threading
+open('a', 'w').close()
+t = threading.Thread(target=lambda: ` + move + `('a', 'b'))
+input()
+t.start()
+seen = 0
+while t.is_alive():
+    with open('/proc/self/task/%d/syscall' % t.native_id) as f: call = f.read().split()[0]
+    seen += call in ('82', '86', '264', '265', '316', '37', '38', '276')
+    if seen == 1000:  # ambit answers a call that does not wait much faster
+        print('waits', os.listdir(), flush=True)
+        break
+t.join()
+print('b' in os.listdir())
+`),
+			}
+			s.defaults()
+			m, err := findProven(t.Context(), Confined, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			shape := shapeOf(&s)
+			if shape.programs, err = findPrograms(&s); err != nil {
+				t.Fatal(err)
+			}
+			r, err := m.prepare(shape)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.moving.Lock()
+			var first, rest string
+			s.Talk = func(stdin io.WriteCloser, stdout io.ReadCloser) {
+				r.readers.Go(func() {
+					lines := bufio.NewReader(stdout)
+					fmt.Fprintln(stdin)
+					first, _ = lines.ReadString('\n')
+					r.moving.Unlock()
+					rest, _ = lines.ReadString('\n')
+				})
+			}
+			if _, _, err := r.execute(t.Context(), &s, order(&s, ""), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			if first != "waits ['a']\n" || rest != "True\n" {
+				t.Errorf("the program printed %q and %q", first, rest)
+			}
+		})
+	}
+}
+
 // A folder that cannot be measured with bounded work counts as too large.
 func TestFolderSize(t *testing.T) {
 	dir := t.TempDir()
-	if got := folderSize(filepath.Join(dir, "none")); got != 0 {
+	if got, err := folderSize(filepath.Join(dir, "none")); err != nil || got != 0 {
 		t.Errorf("a missing folder has %d bytes", got)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600); err != nil {
@@ -154,13 +216,13 @@ func TestFolderSize(t *testing.T) {
 	if err := os.Symlink("/", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if got := folderSize(dir); got < 1<<20 || got > 1<<21 {
+	if got, err := folderSize(dir); err != nil || got < 1<<20 || got > 1<<21 {
 		t.Errorf("a folder with 1 MiB and a link has %d bytes", got)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, strings.Repeat("d/", maxLevels+2)), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if got := folderSize(dir); got != math.MaxInt64 {
+	if got, err := folderSize(dir); err != nil || got != math.MaxInt64 {
 		t.Errorf("a folder that is too deep has %d bytes", got)
 	}
 }

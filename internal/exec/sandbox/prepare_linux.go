@@ -148,7 +148,7 @@ func (r *running) start(m *machine) error {
 		plan.Private = r.shape.private()
 	}
 	plan.Expected = r.expected
-	plan.Renames = len(r.replaceable()) > 0
+	plan.Renames = len(r.replaceable()) > 0 || len(r.shape.quotas()) > 0 && r.shape.tier != Strong
 	plan.Observe = r.shape.observe && r.shape.tier != Strong
 	r.supervised = plan.Reports()
 	plan.Listen = r.shape.network && r.shape.tier == Strong

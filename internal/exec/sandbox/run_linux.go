@@ -65,7 +65,11 @@ func (m *machine) run(ctx context.Context, s *Spec, canary string) (Outcome, *sh
 		}
 	}
 	for _, folder := range shape.quotas() {
-		if size := folderSize(folder); size > shape.disk {
+		size, err := folderSize(folder)
+		if err != nil {
+			return Outcome{}, nil, fmt.Errorf("%w: ambit cannot measure its private folder: %w", ErrNotStarted, err)
+		}
+		if size > shape.disk {
 			return Outcome{}, nil, fmt.Errorf("%w: its private folder %s contains %d MB, more than the "+
 				"limit of %d MB; delete files there", ErrNotStarted, folder, size>>20, shape.disk>>20)
 		}
@@ -144,7 +148,8 @@ type running struct {
 	idle       chan struct{} // closed when the sandbox waits for a run
 	ready      chan struct{} // closed when the program is about to start
 
-	supervised bool // the filter passes system calls to ambit
+	supervised bool         // the filter passes system calls to ambit
+	moving     sync.RWMutex // is locked while ambit measures the private folders
 
 	mu          sync.Mutex
 	spec        *Spec // nil until the run begins
@@ -339,7 +344,7 @@ func (r *running) serveLocked() {
 	case r.sockets.Notify != nil:
 		s := &supervisor.Supervisor{
 			Network: r.spec.Network, NoExec: r.spec.NoExec, OnExec: r.spec.OnExec,
-			Files: r.replaceable(), Private: r.private, Observe: r.spec.Observe,
+			Files: r.replaceable(), Moving: &r.moving, Private: r.private, Observe: r.spec.Observe,
 		}
 		if r.shape.programs != nil {
 			s.Programs = r.shape.programs.extra

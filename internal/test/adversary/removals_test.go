@@ -338,6 +338,8 @@ var removals = []removal{
 	{"P163", "internal/exec/toolserver/mounts.go", `if mount.Write && protected(mount.Source, readOnly) {`, `if mount.Write && protected(mount.Source, nil) {`, "./internal/cli", "TestScripts/write-manifest"},
 	{"P166", "internal/exec/sandbox/run_linux.go", `unsupervised := r.supervised && !r.notified || r.failed != nil`, `unsupervised := false`, "./internal/exec/sandbox", "TestUnsupervised"},
 	{"P166", "internal/exec/sandbox/shim/filter_linux.go", `Val: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, SkipFalse: 1}, eperm, allow,`, `Val: 1 << 30, SkipFalse: 1}, eperm, allow,`, "./internal/exec/sandbox", "TestOwnListener"},
+	{"P156", "internal/exec/sandbox/supervisor/supervisor_linux.go", `s.Moving.RLock()
+		defer s.Moving.RUnlock()`, ``, "./internal/exec/sandbox", "TestMovesWaitForTheMeasure"},
 	{"P165", "internal/exec/sandbox/supervisor/replace_linux.go", `info.Size() > 2*512*stored.Blocks+maxHoles`, `info.Size() > stored.Blocks+maxHoles<<20`, "./internal/exec/sandbox", "TestReplaceFile"},
 	{"P170", "internal/gateway/guard/validate/evaluate.go", `e.spend(1 + len(text)*p.size/8)`, `e.spend(1)`, "./internal/gateway/guard/validate", "TestWorkIsBounded"},
 	{"P170", "internal/gateway/guard/validate/evaluate.go", `e.err = ErrTooMuchWork

@@ -20,8 +20,9 @@ type FileCall struct {
 	// Empty is the position of flags that may contain AT_EMPTY_PATH; 0 means none. A call with this flag is about an open
 	// file, so it is not reported.
 	Empty int
-	// Moves is set for a call that renames a file. Its first path is the old name, and Path is the new one.
-	Moves bool
+	// Moves is set for a call that renames a file. Its first path is the old name, and Path is the new one. Links is set
+	// for a call that gives a file a second name.
+	Moves, Links bool
 }
 
 // Source describes the old name in a call that renames a file.
@@ -41,7 +42,7 @@ var FileCalls = withOlder(map[int32]FileCall{
 	unix.SYS_UNLINKAT:   {Dir: 0, Path: 1, Flags: -1},
 	unix.SYS_RENAMEAT2:  {Dir: 2, Path: 3, Flags: -1, Moves: true},
 	unix.SYS_SYMLINKAT:  {Dir: 1, Path: 2, Flags: -1},
-	unix.SYS_LINKAT:     {Dir: 2, Path: 3, Flags: -1},
+	unix.SYS_LINKAT:     {Dir: 2, Path: 3, Flags: -1, Links: true},
 	unix.SYS_TRUNCATE:   {Dir: -1, Path: 0, Flags: -1},
 	unix.SYS_FCHMODAT:   {Dir: 0, Path: 1, Flags: -1},
 	unix.SYS_UTIMENSAT:  {Dir: 0, Path: 1, Flags: -1},

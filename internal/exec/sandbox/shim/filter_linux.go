@@ -153,7 +153,7 @@ func rules(p *Plan) []bpf.Instruction {
 	}
 	if p.Renames && !p.Observe {
 		for number, call := range FileCalls {
-			if call.Moves {
+			if call.Moves || call.Links {
 				reported = append(reported, uint32(number))
 			}
 		}

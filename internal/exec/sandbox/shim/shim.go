@@ -82,7 +82,7 @@ type Plan struct {
 	// Expected lists what must be at the paths of the mounts. While bubblewrap makes the mounts, another program can
 	// replace a folder in a path with a link.
 	Expected []Mounted
-	// Renames reports to ambit each call that renames a file.
+	// Renames reports to ambit each call that renames a file or gives it a second name.
 	Renames bool
 	// Observe reports to ambit each call that opens, changes or looks at a file by its path, and each execve.
 	Observe bool

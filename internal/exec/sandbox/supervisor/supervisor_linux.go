@@ -90,8 +90,11 @@ type Supervisor struct {
 	// Files lists files that the program can write and replace, by their paths in the sandbox.
 	Files map[string]File
 
-	// Observe receives each reported use of a file. If it is nil, the filter reports only renamed files. The function
-	// found reports whether the sandbox has the file. It is valid only until Observe returns.
+	// Moving delays the calls that rename a file or give it a second name while it is locked.
+	Moving *sync.RWMutex
+
+	// Observe receives each reported use of a file. If it is nil, the filter reports only files that get another name. The
+	// function found reports whether the sandbox has the file. It is valid only until Observe returns.
 	Observe func(use agent.Right, found func() bool)
 
 	socks     Sockets
@@ -173,7 +176,7 @@ func (s *Supervisor) Serve(ctx context.Context) error {
 		if s.root == nil {
 			s.openRoot(notify, c)
 		}
-		if call, ok := shim.FileCalls[c.Number]; ok && !call.Moves {
+		if call, ok := shim.FileCalls[c.Number]; ok && !call.Moves && !call.Links {
 			s.answerFile(ctx, notify, c, call) // takes less time than a goroutine
 			continue
 		}
@@ -243,6 +246,10 @@ func (s *Supervisor) answer(ctx context.Context, notify *notifier, c *notificati
 // before the kernel carries it out, so that found describes the earlier state. Other calls are reported afterwards, so
 // that the program does not wait.
 func (s *Supervisor) answerFile(ctx context.Context, notify *notifier, c *notification, call shim.FileCall) {
+	if call.Moves || call.Links {
+		s.Moving.RLock()
+		defer s.Moving.RUnlock()
+	}
 	kind, path := c.file(call)
 	source := ""
 	if call.Moves {
