@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -96,6 +97,18 @@ func (t *terminal) checkOwner(rule string) error {
 	return err
 }
 
+// missesFile matches the text of a tool that could not use a file.
+var missesFile = regexp.MustCompile(`\b(ENOENT|EACCES|EPERM|EROFS)\b|(?i)no such file|permission denied|read-only file system`)
+
+// learnCommand returns the command that finds the rights that a call needs.
+func learnCommand(agent string, c *call.Call) string {
+	words := []string{"ambit learn", diag.ShellWord(agent), diag.ShellWord(c.Tool)}
+	if n := len(c.Arguments); n > 0 && n < 200 {
+		words = append(words, diag.ShellWord(string(c.Arguments)))
+	}
+	return strings.Join(words, " ")
+}
+
 func newCall(t *terminal) *cobra.Command {
 	var f callFlags
 	cmd := verb("call PATH TOOL", exactly(2, "a manifest and a tool"), func(ctx context.Context, args []string) error {
@@ -111,6 +124,10 @@ func newCall(t *terminal) *cobra.Command {
 		result, err := t.callOnce(ctx, m, c, f.store, f.development, registeredName(t.home, m))
 		if err != nil {
 			return explain(err, c, m)
+		}
+		if result.IsError && host.Confines && missesFile.MatchString(firstText(result)) {
+			defer t.hintf("the server sees only the files that the manifest or its owner names; to find those that it needs, run: %s",
+				learnCommand(args[0], c))
 		}
 		return t.answer(c, result)
 	})

@@ -2,8 +2,11 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,6 +96,8 @@ type learnDocument struct {
 	Calls   []learnedCall   `json:"calls"`
 	Servers []learnedServer `json:"servers"`
 	Allowed bool            `json:"allowed"`
+	// Failed is set if the agent did not start.
+	Failed bool `json:"failed,omitempty"`
 }
 
 // learn runs an agent's servers, makes the calls, and proposes the access that the servers lacked.
@@ -137,7 +142,11 @@ func (t *terminal) learnWith(
 	}
 	a := o.Resolved.Agent()
 	o.Extra = func(s *agent.Server) agent.Access { return extraAccess(a, s, extra) }
-	doc := learnDocument{Agent: o.Name, Calls: t.makeCalls(ctx, m, o, work, f.timeout), Servers: []learnedServer{}}
+	calls, err := t.makeCalls(ctx, m, o, work, f.timeout)
+	if err != nil {
+		t.warnf("the agent did not start: %s", diag.Printable(err.Error()))
+	}
+	doc := learnDocument{Agent: o.Name, Calls: calls, Servers: []learnedServer{}, Failed: err != nil}
 	if err := interrupted(ctx, "nothing was allowed"); err != nil {
 		return err
 	}
@@ -191,12 +200,11 @@ func extraAccess(a *agent.Agent, s *agent.Server, extra agent.Access) (access ag
 // makeCalls starts the agent and makes the calls. Failures are expected, because the servers may lack access.
 func (t *terminal) makeCalls(
 	ctx context.Context, m *manifest.Manifest, o host.Options, work []call.Call, timeout time.Duration,
-) []learnedCall {
-	calls := []learnedCall{}
+) (calls []learnedCall, err error) {
+	calls = []learnedCall{}
 	a, end, err := t.start(ctx, m, o)
 	if err != nil {
-		t.warnf("the agent did not start: %s", diag.Printable(err.Error()))
-		return calls
+		return calls, err
 	}
 	defer end()
 	for _, c := range work {
@@ -207,7 +215,7 @@ func (t *terminal) makeCalls(
 		case err != nil:
 			made.Error = err.Error()
 		case result.IsError:
-			made.Error = "the tool reported an error"
+			made.Error = "the tool reported an error: " + diag.Cut(firstText(result), 300)
 		}
 		if !t.json {
 			mark := t.paint(green, "✓")
@@ -218,7 +226,20 @@ func (t *terminal) makeCalls(
 		}
 		calls = append(calls, made)
 	}
-	return calls
+	return calls, nil
+}
+
+// firstText returns the first text of a result.
+func firstText(r call.Result) string {
+	var raw struct{ Content []struct{ Text string } }
+	if json.Unmarshal(r.Raw, &raw) == nil {
+		for _, c := range raw.Content {
+			if c.Text != "" {
+				return c.Text
+			}
+		}
+	}
+	return ""
 }
 
 // acceptLearned shows what was learned, asks, and allows it.
@@ -230,13 +251,14 @@ func (t *terminal) acceptLearned(ctx context.Context, b *store.Store, doc *learn
 			continue
 		}
 		t.printf("%s %s  %s\n", t.paint(bold, diag.Printable(doc.Agent)), t.paint(bold, diag.Printable(s.Server)),
-			t.paint(dim, "used "+count(s.Used, "thing")))
+			t.paint(dim, fmt.Sprintf("used %d files, programs and hosts", s.Used)))
 		t.table("  ", each(s.Proposed, func(r agent.Right) []string {
 			return []string{t.paint(green, "+"), diag.Printable(r.String())}
 		}))
 	}
 	if proposals == 0 {
-		return t.show(doc, func() { t.notef("ambit proposes no new rights for the servers") })
+		failed := doc.Failed || slices.ContainsFunc(doc.Calls, func(c learnedCall) bool { return !c.OK })
+		return t.judge(!failed, doc, func() { t.notef("ambit proposes no new rights for the servers") })
 	}
 	if !yes && (t.json || !t.interactive()) {
 		return t.show(doc, func() {

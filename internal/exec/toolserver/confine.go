@@ -162,7 +162,13 @@ func (s *server) network(hosts agent.Access, log func(string)) *egress.Network {
 		case d.Refusal == nil:
 			s.observed.contact(to)
 		case !d.Unreachable:
-			s.denied(agent.CanConnect, to, private, allowable, log)
+			reason := ""
+			if private && !allowable {
+				reason = "its address is private, which only ambit allow --private permits"
+			}
+			s.denied(Denial{Right: agent.Right{Kind: agent.CanConnect, What: to, Private: private}, Reason: reason}, allowable, log)
+		case s.observed.unreachable(to):
+			log(s.clean(d.Refusal.Message))
 		}
 	})
 	s.observed.mu.Lock()
@@ -215,7 +221,7 @@ func (s *server) execDenied(path string, log func(string)) {
 			return
 		}
 	}
-	s.denied(agent.CanExecute, path, false, allowable, log)
+	s.denied(Denial{Right: agent.Right{Kind: agent.CanExecute, What: path}}, allowable, log)
 }
 
 // runConfined runs a sandbox in the background.

@@ -29,6 +29,8 @@ type Denial struct {
 	Count int       `json:"count"`
 	// Allow is the command that gives the right to the server. It is "" if no command can.
 	Allow string `json:"allow,omitempty"`
+	// Reason explains a refusal that ambit suggests no command for.
+	Reason string `json:"reason,omitempty"`
 }
 
 const (
@@ -46,6 +48,7 @@ type observer struct {
 	mu      sync.Mutex
 	network *egress.Network // the network of the last start; nil before the first start
 	denials []Denial        // the latest, without duplicates
+	missing []string        // the first hosts that could not be reached
 	running map[*observation]struct{}
 }
 
@@ -99,6 +102,17 @@ func (s *observation) contact(host string) {
 	}
 }
 
+// unreachable returns true when a host cannot be reached for the first time.
+func (o *observer) unreachable(host string) (first bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if slices.Contains(o.missing, host) || len(o.missing) >= maxObserved {
+		return false
+	}
+	o.missing = append(o.missing, host)
+	return true
+}
+
 // refuse records a denial. It returns true if o.denials did not contain the same right. The list drops old denials, so
 // refuse can return true again for the same right.
 func (o *observer) refuse(d Denial) (first bool) {
@@ -139,14 +153,14 @@ func (m *Manager) Denials() []Denial {
 }
 
 // denied records that the sandbox refused something. The parameter allowable reports whether a person can allow it.
-func (s *server) denied(kind agent.RightKind, what string, private, allowable bool, log func(string)) {
-	c := s.options.Confine
-	d := Denial{Server: s.alias, Right: agent.Right{Kind: kind, What: s.clean(what), Private: private}, Time: time.Now()}
+func (s *server) denied(d Denial, allowable bool, log func(string)) {
+	c, what := s.options.Confine, d.What
+	d.Server, d.What, d.Time = s.alias, s.clean(what), time.Now()
 	if allowable && d.What == what { // a command with a shortened or masked name would allow something else
 		d.Allow = AllowCommand(c.Agent, d.Server, d.Right)
 	}
 	if s.observed.refuse(d) {
-		line := "ambit refused " + diag.Quote(d.What)
+		line := "ambit refused " + d.named()
 		if d.Allow != "" {
 			line += "; to allow it, run: " + d.Allow
 		}
@@ -155,6 +169,14 @@ func (s *server) denied(kind agent.RightKind, what string, private, allowable bo
 	if c.OnDenial != nil {
 		c.OnDenial(d)
 	}
+}
+
+// named returns what was refused, and the reason.
+func (d Denial) named() string {
+	if d.Reason == "" {
+		return diag.Quote(d.What)
+	}
+	return diag.Quote(d.What) + " (" + d.Reason + ")"
 }
 
 // clean makes a name that a server chose printable and short, and removes secrets.
@@ -192,7 +214,7 @@ func (s *server) result(seen *observation) call.Observed {
 func (s *observation) hint(when string) string {
 	var names, commands []string
 	for _, d := range s.refused[:min(len(s.refused), maxHints)] {
-		names = append(names, diag.Quote(d.What))
+		names = append(names, d.named())
 		if d.Allow != "" {
 			commands = append(commands, d.Allow)
 		}

@@ -479,6 +479,9 @@ func dialRefusal(host string, err error) *call.Refusal {
 	if r, ok := errors.AsType[*call.Refusal](err); ok {
 		return r
 	}
+	if missing, ok := errors.AsType[*net.DNSError](err); ok && missing.IsNotFound {
+		return call.Refuse(Stage, call.ServerUnavailable, "%s could not be reached: there is no such host", diag.Quote(host))
+	}
 	return call.Refuse(Stage, call.ServerUnavailable, "%s could not be reached", diag.Quote(host))
 }
 

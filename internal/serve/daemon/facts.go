@@ -3,10 +3,12 @@ package daemon
 import (
 	"cmp"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/serve/host"
 )
@@ -39,7 +41,7 @@ func AccessOf(s *agent.Server, access agent.Access, confines bool) ServerAccess 
 		Proposed: agent.Access{}, Never: []agent.RightKind{},
 	}
 	for _, r := range s.Proposed {
-		if !access.Allows(r) {
+		if !inForce(access, r) {
 			out.Proposed = append(out.Proposed, r)
 		}
 	}
@@ -49,6 +51,21 @@ func AccessOf(s *agent.Server, access agent.Access, confines bool) ServerAccess 
 		}
 	}
 	return out
+}
+
+// inForce reports whether the access contains a proposed right. A manifest can write ~/notes or git, and the access
+// contains absolute paths.
+func inForce(access agent.Access, r agent.Right) bool {
+	if access.Allows(r) {
+		return true
+	}
+	if r.Kind == agent.CanExecute {
+		path, err := exec.LookPath(r.What)
+		r.What = path
+		return err == nil && access.Allows(r)
+	}
+	absolute, err := toolserver.Absolute(agent.Access{r})
+	return err == nil && access.Allows(absolute[0])
 }
 
 // Lines describes the access, one line for each right.

@@ -1,12 +1,30 @@
 package daemon
 
 import (
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ambit-run/ambit/agent"
 )
+
+// A manifest proposes ~/notes and git. The owner accepted them as absolute paths.
+func TestAcceptedProposals(t *testing.T) {
+	t.Setenv("HOME", "/home/me")
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := agent.Server{Transport: agent.Stdio, Proposed: agent.Access{
+		{Kind: agent.CanRead, What: "~/notes"}, {Kind: agent.CanExecute, What: "git"}, {Kind: agent.CanRead, What: "~/other"},
+	}}
+	access := agent.Access{{Kind: agent.CanRead, What: "/home/me/notes"}, {Kind: agent.CanExecute, What: git}}
+	got := AccessOf(&s, access, true).Proposed
+	if len(got) != 1 || got[0].What != "~/other" {
+		t.Errorf("still proposed: %v, want ~/other", got)
+	}
+}
 
 func TestServerAccess(t *testing.T) {
 	const anything = "tool servers are not confined on this system, so they can use all your files, the network and every program"

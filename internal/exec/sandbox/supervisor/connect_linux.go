@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/netip"
 	"os"
 	"strconv"
@@ -277,6 +278,9 @@ func parseAddress(b []byte) (netip.AddrPort, bool) {
 func errnoOf(err error, other unix.Errno) unix.Errno {
 	if errno, ok := errors.AsType[unix.Errno](err); ok && errno != 0 {
 		return errno
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return unix.EHOSTUNREACH // the program has resolved the name, so it expects no error of a resolver
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) {
 		return unix.ETIMEDOUT
