@@ -312,7 +312,7 @@ func (t *terminal) printReady(d *daemon.Daemon, s *serveFlags, p daemon.Presence
 	}
 	link := p.URL
 	if t.writesFile() {
-		good = "ambit writes the link that signs in only to a terminal"
+		good = "ambit does not write the link that signs in to a file"
 		if announced {
 			good += "; for a link, run: " + ownCommand() + " console"
 		}
