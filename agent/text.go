@@ -77,3 +77,47 @@ func isNameByte(c byte, first bool) bool {
 		return !first && ('0' <= c && c <= '9' || c == '-' || c == '.')
 	}
 }
+
+// BodyKind is how the values in a request's body are escaped.
+type BodyKind string
+
+// UnknownBody is the kind of a body whose values cannot be escaped, because ambit does not know its format.
+const (
+	JSONBody      BodyKind = "json"
+	FormBody      BodyKind = "form"
+	XMLBody       BodyKind = "xml"
+	MultipartBody BodyKind = "multipart"
+	TextBody      BodyKind = "text"
+	UnknownBody   BodyKind = "unknown"
+)
+
+// KindOfBody returns the kind of a body. The content type decides. Without one, a template that starts like a JSON object
+// or list is JSON, and any other template is text.
+func KindOfBody(contentType, template string) BodyKind {
+	kind, _, _ := strings.Cut(strings.ToLower(contentType), ";")
+	switch kind = strings.TrimSpace(kind); {
+	case kind == "" && looksLikeJSON(template):
+		return JSONBody
+	case kind == "", kind == "text/plain":
+		return TextBody
+	case kind == "application/json", kind == "text/json", strings.HasSuffix(kind, "+json"):
+		return JSONBody
+	case kind == "application/x-www-form-urlencoded":
+		return FormBody
+	case kind == "application/xml", kind == "text/xml", kind == "text/html", strings.HasSuffix(kind, "+xml"):
+		return XMLBody
+	case strings.HasPrefix(kind, "multipart/"):
+		return MultipartBody
+	}
+	return UnknownBody
+}
+
+// looksLikeJSON reports whether a template seems to be JSON. An opening brace that belongs to a placeholder does not count.
+func looksLikeJSON(template string) bool {
+	template = strings.TrimLeft(template, " \t\r\n")
+	if template == "" || template[0] != '{' && template[0] != '[' {
+		return false
+	}
+	found, _ := Placeholders(template)
+	return len(found) == 0 || found[0].Start > 0
+}

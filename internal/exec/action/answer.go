@@ -163,7 +163,7 @@ func successAnswer(req *http.Request, resp *http.Response, body []byte) answer {
 		text := decode(body, params["charset"])
 		a.Content = []content{textContent(text)}
 		object := jsontext.Value(text)
-		if isJSON(kind) && object.Kind() == '{' && object.IsValid() && object.Compact() == nil {
+		if agent.KindOfBody(kind, "") == agent.JSONBody && object.Kind() == '{' && object.IsValid() && object.Compact() == nil {
 			a.Structured = object
 		}
 	case major == "image" || major == "audio":
@@ -191,12 +191,15 @@ func mediaType(resp *http.Response, body []byte) (string, map[string]string) {
 
 func isText(kind string) bool {
 	switch kind {
-	case "application/xml", "application/yaml", "application/x-yaml", "application/javascript",
-		"application/x-ndjson", "application/graphql", "application/toml", "application/sql", typeForm:
+	case "application/yaml", "application/x-yaml", "application/javascript",
+		"application/x-ndjson", "application/graphql", "application/toml", "application/sql":
 		return true
 	}
-	return strings.HasPrefix(kind, "text/") || isJSON(kind) ||
-		strings.HasSuffix(kind, "+xml") || strings.HasSuffix(kind, "+yaml")
+	switch agent.KindOfBody(kind, "") {
+	case agent.JSONBody, agent.FormBody, agent.XMLBody:
+		return true
+	}
+	return strings.HasPrefix(kind, "text/") || strings.HasSuffix(kind, "+yaml")
 }
 
 // decode converts a text from the given charset to UTF-8. Invalid bytes become U+FFFD.

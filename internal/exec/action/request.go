@@ -186,26 +186,45 @@ func (a arguments) path(template string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if changesPath(filled) {
+		whole := len(found) == 1 && found[0].Start == 0 && found[0].End == len(s) && a.hasSegments(found[0].Name)
+		if changesPath(filled, whole) {
 			r := call.Refuse(stage, call.InputInvalid, "the value for %s would change the path", diag.Quote(found[0].Name))
-			r.Hint = "use a value that is not empty and does not contain \".\" or \"..\" as a path segment"
+			r.Hint = "use a value that is not empty and contains no slash, no backslash, and no \".\" or \"..\" as a segment"
 			return "", r
+		}
+		if whole {
+			filled = strings.ReplaceAll(filled, "%2F", "/")
 		}
 		segments[i] = filled
 	}
 	return strings.Join(segments, "/"), nil
 }
 
-// changesPath reports whether a filled segment would change the structure of the path. Some servers decode a path
-// before they split it, so the decoded segment is split again.
-func changesPath(segment string) bool {
-	plain, err := url.PathUnescape(segment)
-	if err != nil || plain == "" {
+// hasSegments reports whether the manifest says that a value may consist of several segments of a path.
+func (a arguments) hasSegments(name string) bool {
+	return string(rawjson.Lookup([]byte(a.tool.InputSchema), "properties", name, "x-ambit-segments")) == "true"
+}
+
+// changesPath reports whether a filled segment would change the structure of the path. Some servers decode a path more
+// than once, or before they split it, so the segment is decoded completely. If whole is true, slashes may separate
+// segments.
+func changesPath(segment string, whole bool) bool {
+	for range maxDecoded {
+		plain, err := url.PathUnescape(segment)
+		if err != nil || plain == segment {
+			break
+		}
+		segment = plain
+	}
+	if segment == "" || strings.Contains(segment, `\`) || !whole && strings.Contains(segment, "/") {
 		return true
 	}
-	parts := strings.FieldsFunc(plain, func(r rune) bool { return r == '/' || r == '\\' })
-	return slices.Contains(parts, ".") || slices.Contains(parts, "..")
+	parts := strings.Split(segment, "/")
+	return slices.Contains(parts, ".") || slices.Contains(parts, "..") || len(parts) > 1 && slices.Contains(parts, "")
 }
+
+// maxDecoded is how often a value is decoded in the search for slashes.
+const maxDecoded = 5
 
 // setBody sets the body of a request. It sets no body for GET and HEAD.
 func (a arguments) setBody(req *http.Request, h agent.HTTP) error {
@@ -226,49 +245,34 @@ func (a arguments) setBody(req *http.Request, h agent.HTTP) error {
 
 const (
 	typeJSON = "application/json"
-	typeForm = "application/x-www-form-urlencoded"
 	typeText = "text/plain; charset=utf-8"
 )
 
 // body fills the placeholders of a request body. It escapes the values as the content type requires. The second result
 // is the content type to use if the manifest sets none.
 func (a arguments) body(template, contentType string) ([]byte, string, error) {
-	kind, _, _ := strings.Cut(strings.ToLower(contentType), ";")
-	kind = strings.TrimSpace(kind)
-	if kind == "" && looksLikeJSON(template) {
-		kind = typeJSON
-	}
 	var esc escape
-	switch {
-	case isJSON(kind):
+	switch agent.KindOfBody(contentType, template) {
+	case agent.JSONBody:
 		text, err := a.jsonBody(template)
 		return text, typeJSON, err
-	case kind == typeForm:
+	case agent.FormBody:
 		esc = percent
-	case kind == "application/xml", kind == "text/xml", kind == "text/html", strings.HasSuffix(kind, "+xml"):
+	case agent.XMLBody:
 		esc = xmlText
-	case strings.HasPrefix(kind, "multipart/"):
+	case agent.MultipartBody:
 		esc = multipartText
+	case agent.TextBody:
+		esc = plain
 	default:
+		if found, _ := agent.Placeholders(template); len(found) > 0 {
+			return nil, "", call.Refuse(stage, call.InputInvalid,
+				"ambit cannot escape values in a body of the type %s", diag.Quote(contentType))
+		}
 		esc = plain
 	}
 	text, err := a.fill(template, esc)
 	return []byte(text), typeText, err
-}
-
-func isJSON(kind string) bool {
-	return kind == typeJSON || kind == "text/json" || strings.HasSuffix(kind, "+json")
-}
-
-// looksLikeJSON reports whether the template of a body seems to be JSON. It ignores an opening brace that belongs to a
-// placeholder.
-func looksLikeJSON(template string) bool {
-	template = strings.TrimLeft(template, " \t\r\n")
-	if template == "" || template[0] != '{' && template[0] != '[' {
-		return false
-	}
-	found, _ := agent.Placeholders(template)
-	return len(found) == 0 || found[0].Start > 0
 }
 
 // jsonBody fills the placeholders of a JSON template. A placeholder without quotes is replaced with a JSON value. A

@@ -50,7 +50,13 @@ func TestAddress(t *testing.T) {
 		code                       call.Code
 	}{
 		{"query", "https://api.example.com/v1?a={a}&b=1", `{"a":"x&b=2#y z+/?é"}`, "https://api.example.com/v1?a=x%26b%3D2%23y%20z%2B%2F%3F%C3%A9&b=1", ""},
-		{"path", "https://api.example.com/{a}/x", `{"a":"p/q?r#s%2F"}`, "https://api.example.com/p%2Fq%3Fr%23s%252F/x", ""},
+		{"path", "https://api.example.com/{a}/x", `{"a":"p q?r#s 100%"}`, "https://api.example.com/p%20q%3Fr%23s%20100%25/x", ""},
+		{"another path", "https://api.example.com/orders/{a}", `{"a":"42/cancel"}`, "", call.InputInvalid},
+		{"an encoded slash", "https://api.example.com/orders/{a}", `{"a":"42%2fcancel"}`, "", call.InputInvalid},
+		{"a slash that is encoded twice", "https://api.example.com/orders/{a}", `{"a":"42%252Fcancel"}`, "", call.InputInvalid},
+		{"a backslash", "https://api.example.com/orders/{a}", `{"a":"42\\cancel"}`, "", call.InputInvalid},
+		{"an encoded backslash", "https://api.example.com/orders/{a}", `{"a":"42%5Ccancel"}`, "", call.InputInvalid},
+		{"encoded dots", "https://api.example.com/orders/{a}", `{"a":"%2e%2E"}`, "", call.InputInvalid},
 		{"two in a segment", "https://api.example.com/{a}-{b}", `{"a":"","b":"2"}`, "https://api.example.com/-2", ""},
 		{"query without a path", "https://api.example.com?a={a}", `{"a":"x"}`, "https://api.example.com?a=x", ""},
 		{"query name", "https://api.example.com/?{a}=1", `{"a":"x=y&z"}`, "https://api.example.com/?x%3Dy%26z=1", ""},
@@ -95,6 +101,40 @@ func TestAddress(t *testing.T) {
 				t.Errorf("request = %v, error %v; want %s", req, err, tt.want)
 			}
 		})
+	}
+}
+
+// TestSegments: the manifest can say that a value consists of several segments of a path.
+func TestSegments(t *testing.T) {
+	const schema = `{"type":"object","properties":{"a":{"type":"string","x-ambit-segments":true}}}`
+	for value, want := range map[string]string{
+		"docs/a b.md": "/files/docs/a%20b.md/raw", "a": "/files/a/raw",
+		"../x": "", "a/./b": "", "a/%2e%2e/b": "", "/a": "", "a//b": "", "a/": "", `a\b`: "", "": "",
+	} {
+		arguments, err := json.Marshal(map[string]string{"a": value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, _, err := sent(t, agent.HTTP{Method: "GET", URL: "https://api.example.com/files/{a}/raw"}, schema, string(arguments))
+		switch {
+		case want == "":
+			wantCode(t, err, call.InputInvalid, call.NoEffect)
+		case err != nil || req.URL.EscapedPath() != want:
+			t.Errorf("%q: request = %v, error %v; want %s", value, req, err, want)
+		}
+	}
+}
+
+// TestUnknownBodies: a value does not get into a body whose format ambit does not know.
+func TestUnknownBodies(t *testing.T) {
+	for _, kind := range []string{"application/x-ndjson", "application/graphql", "application/yaml", "text/csv"} {
+		h := agent.HTTP{Headers: map[string]string{"Content-Type": kind}, Body: `{"a":"{a}"}`}
+		_, _, err := sent(t, h, "", `{"a":"x\"}\n{\"b\":1"}`)
+		wantCode(t, err, call.InputInvalid, call.NoEffect)
+		h.Body = "constant"
+		if _, wire, err := sent(t, h, "", `{}`); err != nil || !strings.HasSuffix(wire, "constant") {
+			t.Errorf("%s: %s, error %v; want the constant body", kind, wire, err)
+		}
 	}
 }
 

@@ -168,29 +168,23 @@ func (p *parser) checkBody(v doc.Value, a *Action, in *inputs) {
 	if a.Method == "GET" || a.Method == "HEAD" {
 		p.Report(ruleBodyUnsent, v.KeyPlace(), "", "a %s request must not have a body", a.Method)
 	}
-	if isJSONBody(a) && !json.Valid(fillPlaceholders(v.Text(), found)) {
+	switch kind := kindOfBody(a); {
+	case kind == agent.JSONBody && !json.Valid(fillPlaceholders(v.Text(), found)):
 		p.Report(ruleBodyJSON, v.Place(), "", "the body is not JSON after its placeholders are replaced")
+	case kind == agent.UnknownBody && len(found) > 0:
+		p.Report(ruleBodyEscape, v.Place(), "", "ambit cannot escape values in a body of this content type")
 	}
 }
 
-// isJSONBody reports whether the body of an action must be JSON. The Content-Type header decides. If there is no such
-// header, a body that starts like a JSON object or list must be JSON.
-func isJSONBody(a *Action) bool {
+// kindOfBody returns how the values in the body of an action are escaped.
+func kindOfBody(a *Action) agent.BodyKind {
+	contentType := ""
 	for name, value := range a.Headers {
 		if strings.EqualFold(name, "content-type") {
-			kind, _, _ := strings.Cut(strings.ToLower(value), ";")
-			kind = strings.TrimSpace(kind)
-			return kind == "application/json" || kind == "text/json" || strings.HasSuffix(kind, "+json")
+			contentType = value
 		}
 	}
-	body := strings.TrimLeft(a.BodyTemplate, " \t\r\n")
-	// A body that starts with a placeholder need not be JSON.
-	return body != "" && (body[0] == '[' || body[0] == '{' && !startsWithPlaceholder(body))
-}
-
-func startsWithPlaceholder(body string) bool {
-	found, _ := agent.Placeholders(body)
-	return len(found) > 0 && found[0].Start == 0
+	return agent.KindOfBody(contentType, a.BodyTemplate)
 }
 
 // fillPlaceholders replaces each placeholder with a sample value. The sample value is a character if the placeholder is

@@ -39,6 +39,7 @@ var (
 	ruleLiteralCredential = Rules.Get("FA037")
 	ruleBodyUnsent        = Rules.Get("FA038")
 	ruleBodyJSON          = Rules.Get("FA039")
+	ruleBodyEscape        = Rules.Get("FA119")
 	ruleAuthRef           = Rules.Get("FA040")
 	ruleAudience          = Rules.Get("FA041")
 	ruleOtherAction       = Rules.Get("FA042")

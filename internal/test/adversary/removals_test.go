@@ -43,7 +43,7 @@ var removals = []removal{
 	{"P22", "internal/gateway/egress/network.go", `if p.Mode == ModeAllowlist && !agent.Covers(p.Hosts, name) ||`, `if false && !agent.Covers(p.Hosts, name) ||`, "./internal/gateway/egress", "TestProxyRefuses"},
 	{"P23", "internal/gateway/egress/proxyswap.go", `w.Header().Add(string(mask(find, []byte(name))), string(mask(find, []byte(v))))`, `w.Header().Add(name, v)`, "./internal/gateway/egress", "TestSwapMasksEchoes"},
 	{"P24", "internal/exec/action/request.go", `	if !httpguts.ValidHeaderFieldValue(text) {`, `	if false {`, "./internal/exec/action", "TestHeaders"},
-	{"P25", "internal/exec/action/request.go", `		if changesPath(filled) {`, `		if false {`, "./internal/exec/action", "TestAddress"},
+	{"P25", "internal/exec/action/request.go", `		if changesPath(filled, whole) {`, `		if false {`, "./internal/exec/action", "TestAddress"},
 	{"P26", "internal/store/journal/check.go", `!bytes.Equal(sum[:], hash) {`, `!bytes.Equal(sum[:], hash) && len(hash) == 0 {`, "./internal/store/journal", "TestVerifyFindsTampering"},
 	{"P27", "internal/store/journal/verify.go", `	case next <= h.size:`, `	case false:`, "./internal/store/journal", "TestVerifyDemandsEveryStride"},
 	{"P28", "internal/store/journal/check.go", `!c.erasable && s.to > end {`, `!c.erasable && s.to > end && s.to < 0 {`, "./internal/store/journal", "TestEraseIsRecordedAndProven"},
@@ -335,6 +335,11 @@ var removals = []removal{
 `, "./internal/serve/host", "TestFailureIsRedacted"},
 	{"P151", "internal/exec/sandbox/bubblewrap_linux.go", `range s.programs.folders {`, `range append(s.programs.folders, "/usr/sbin") {`, "./internal/exec/sandbox", "TestNoOtherProgram"},
 	{"P151", "internal/exec/sandbox/programs_linux.go", `p.covered = append(p.covered, programsIn(at)...)`, `_ = programsIn`, "./internal/exec/sandbox", "TestNoOtherProgram"},
+	{"P171", "internal/exec/action/request.go", `|| !whole && strings.Contains(segment, "/")`, ``, "./internal/exec/action", "TestAddress"},
+	{"P171", "internal/exec/action/request.go", `segment = plain
+`, `break
+`, "./internal/exec/action", "TestAddress"},
+	{"P171", "internal/exec/action/request.go", `if found, _ := agent.Placeholders(template); len(found) > 0 {`, `if false {`, "./internal/exec/action", "TestUnknownBodies"},
 	{"P163", "internal/exec/toolserver/mounts.go", `if mount.Write && protected(mount.Source, readOnly) {`, `if mount.Write && protected(mount.Source, nil) {`, "./internal/cli", "TestScripts/write-manifest"},
 	{"P166", "internal/exec/sandbox/run_linux.go", `unsupervised := r.supervised && !r.notified || r.failed != nil`, `unsupervised := false`, "./internal/exec/sandbox", "TestUnsupervised"},
 	{"P166", "internal/exec/sandbox/shim/filter_linux.go", `Val: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, SkipFalse: 1}, eperm, allow,`, `Val: 1 << 30, SkipFalse: 1}, eperm, allow,`, "./internal/exec/sandbox", "TestOwnListener"},
