@@ -25,6 +25,7 @@ import (
 	"github.com/ambit-run/ambit/docs/api"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/serve/front"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
@@ -102,10 +103,12 @@ func (f *fake) Serve(w http.ResponseWriter, r *http.Request, principal string) {
 	if f.seen != nil {
 		f.seen <- r.Header.Clone()
 	}
-	if isStream(r) {
+	if r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen" {
+		ctx, end := front.BeginStream(r.Context())
+		defer end()
 		w.WriteHeader(http.StatusOK)
 		w.(http.Flusher).Flush()
-		<-r.Context().Done()
+		<-ctx.Done()
 		return
 	}
 	_, _ = io.Copy(io.Discard, r.Body)

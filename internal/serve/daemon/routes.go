@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ambit-run/ambit/docs/api"
+	"github.com/ambit-run/ambit/internal/serve/front"
 )
 
 // route is a path of the daemon with its method and handler. A test checks that docs/api/openapi.json describes every
@@ -204,23 +206,19 @@ func (d *Daemon) mcp(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer v.leave()
-	if isStream(r) {
-		// A stream is closed when the agent retires or when the caller's key becomes invalid.
-		ctx, stop := v.untilRetired(r.Context())
-		defer stop()
+	// A stream is closed when the agent retires or when the caller's key becomes invalid.
+	ctx := front.WithStreams(r.Context(), func(ctx context.Context) (context.Context, func()) {
+		ctx, stop := v.untilRetired(ctx)
 		ctx, leave := d.hold(ctx, p)
-		defer leave()
-		r = r.WithContext(ctx)
-	}
-	v.running.Serve(w, r, p.Name)
+		return ctx, func() {
+			leave()
+			stop()
+		}
+	})
+	v.running.Serve(w, r.WithContext(ctx), p.Name)
 	if d.fleet.open.Err() != nil {
 		// During shutdown, the daemon may close the connection as soon as this handler returns. The response must be sent
 		// before that.
 		_ = http.NewResponseController(w).Flush() // the client may be gone
 	}
-}
-
-// isStream reports whether a request only listens for notifications.
-func isStream(r *http.Request) bool {
-	return r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen"
 }

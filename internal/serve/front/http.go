@@ -112,8 +112,29 @@ func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string) {
 	if ctx == nil {
 		return
 	}
+	if req.Method == "subscriptions/listen" {
+		var end func()
+		ctx, end = BeginStream(ctx)
+		defer end()
+	}
 	result, problem := req.method()(h.agent, ctx, req)
 	s.answer(ctx, req, result, problem)
+}
+
+type streamKey struct{}
+
+// WithStreams returns a context for [HTTP.Serve]. Serve calls begin for a request that only listens for notifications.
+// The stream ends with the context that begin returns. Only the parsed message decides whether a request listens.
+func WithStreams(ctx context.Context, begin func(context.Context) (context.Context, func())) context.Context {
+	return context.WithValue(ctx, streamKey{}, begin)
+}
+
+// BeginStream begins a stream, as the context of [WithStreams] requires.
+func BeginStream(ctx context.Context) (stream context.Context, end func()) {
+	if begin, ok := ctx.Value(streamKey{}).(func(context.Context) (context.Context, func())); ok {
+		return begin(ctx)
+	}
+	return ctx, func() {}
 }
 
 // foreignReason returns the reason to reject a request that a web page of another site could have sent. It returns ""

@@ -235,8 +235,8 @@ func (p *httpSession) send(message []byte) bool {
 // session's earlier stream, because the earlier connection may be broken.
 func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	version := r.Header.Get("Mcp-Protocol-Version")
-	stream := strings.Contains(r.Header.Get("Accept"), "text/event-stream")
-	if version != "" && !slices.Contains(handshakes, version) || !stream {
+	accepts := strings.Contains(r.Header.Get("Accept"), "text/event-stream")
+	if version != "" && !slices.Contains(handshakes, version) || !accepts {
 		w.Header().Set("Allow", "POST")
 		http.Error(w, "GET requires the header Accept: text/event-stream "+
 			"and a session of revision 2025-11-25 or earlier", http.StatusMethodNotAllowed)
@@ -248,7 +248,9 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 		return
 	}
 	defer p.release()
-	ctx, cancel := context.WithCancel(r.Context())
+	stream, end := BeginStream(r.Context())
+	defer end()
+	ctx, cancel := context.WithCancel(stream)
 	defer cancel()
 	s := &reply{w: w, control: http.NewResponseController(w), stream: true, now: true}
 	p.mu.Lock()
