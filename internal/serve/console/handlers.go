@@ -20,6 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
@@ -149,12 +150,49 @@ func cut(s string) string {
 	return s
 }
 
+// pretty indents JSON and escapes characters that a person cannot see, such as those that reverse the direction of text.
+// It does not indent large or deep values, because the text could become a hundred times as long.
 func pretty(raw []byte) string {
 	var out bytes.Buffer
-	if json.Indent(&out, raw, "", "  ") != nil {
-		return string(raw)
+	if len(raw) > maxShown || rawjson.Deeper(raw, maxIndented) || json.Indent(&out, raw, "", "  ") != nil {
+		return diag.Printable(string(raw))
 	}
-	return out.String()
+	lines := strings.Split(out.String(), "\n")
+	for i, line := range lines {
+		lines[i] = diag.Printable(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+const (
+	maxIndented = 16
+	// maxFirst is how much of a call's arguments the list of approvals shows at once, and maxAll how much it shows on
+	// request. maxPage bounds the arguments of all calls in the list.
+	maxFirst, maxAll, maxPage = 2000, 32 << 10, 1 << 20
+)
+
+// waitingCall is a call that waits for a decision, with the part of its arguments that is shown.
+type waitingCall struct {
+	*approval.Question
+	First, All string // All is "" if First is everything
+	Size       int
+	Cut        bool // not all arguments are shown
+}
+
+func waitingCalls(list []*approval.Question) []waitingCall {
+	calls := make([]waitingCall, len(list))
+	left := maxPage
+	for i, q := range list {
+		text := pretty(q.Arguments)
+		c := waitingCall{Question: q, First: diag.Cut(text, min(maxFirst, left)), Size: len(q.Arguments)}
+		if len(text) > len(c.First) {
+			c.All = diag.Cut(text, min(maxAll, left))
+			c.Cut = len(text) > len(c.All)
+		}
+		left = max(left-len(c.First)-len(c.All), 0)
+		calls[i] = c
+	}
+	return calls
 }
 
 func (c *Console) setSecret(w http.ResponseWriter, r *http.Request, s *session) {
@@ -176,7 +214,7 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, s *session) 
 		c.unavailable(w, r, s, "The approvals cannot be read at the moment.", err)
 		return
 	}
-	c.show(w, r, s, http.StatusOK, "approvals", "Approvals", "approvals", waiting)
+	c.show(w, r, s, http.StatusOK, "approvals", "Approvals", "approvals", waitingCalls(waiting))
 }
 
 func (c *Console) decide(w http.ResponseWriter, r *http.Request, s *session) {
@@ -336,9 +374,8 @@ var funcs = template.FuncMap{
 		}
 		return d.String()
 	},
-	"stamp":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
-	"pretty": func(raw json.RawMessage) string { return pretty(raw) },
-	"ms":     func(us int64) string { return strconv.FormatFloat(float64(us)/1000, 'f', 1, 64) },
+	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+	"ms":    func(us int64) string { return strconv.FormatFloat(float64(us)/1000, 'f', 1, 64) },
 	"short": func(s string) string {
 		if len(s) > 19 {
 			return s[:19] + "…"

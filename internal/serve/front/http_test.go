@@ -469,7 +469,12 @@ func TestStreamsEndWithTheirContext(t *testing.T) {
 			if resp.StatusCode != http.StatusOK {
 				t.Fatalf("status %d", resp.StatusCode)
 			}
-			(<-ended)()
+			select {
+			case end := <-ended:
+				end()
+			case <-time.After(20 * time.Second):
+				t.Fatal("the request began no stream")
+			}
 			if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 				t.Errorf("the stream ended with %v", err)
 			}

@@ -335,6 +335,11 @@ var removals = []removal{
 `, "./internal/serve/host", "TestFailureIsRedacted"},
 	{"P151", "internal/exec/sandbox/bubblewrap_linux.go", `range s.programs.folders {`, `range append(s.programs.folders, "/usr/sbin") {`, "./internal/exec/sandbox", "TestNoOtherProgram"},
 	{"P151", "internal/exec/sandbox/programs_linux.go", `p.covered = append(p.covered, programsIn(at)...)`, `_ = programsIn`, "./internal/exec/sandbox", "TestNoOtherProgram"},
+	{"P172", "internal/serve/console/handlers.go", `lines[i] = diag.Printable(line)`, `lines[i] = line`, "./internal/serve/console", "TestWaitingCalls"},
+	{"P172", "internal/serve/console/handlers.go", `left = max(left-len(c.First)-len(c.All), 0)`, `_ = left`, "./internal/serve/console", "TestWaitingCalls"},
+	{"P173", "internal/serve/front/http.go", `if req.Method == "subscriptions/listen" {
+		var end func()`, `if r.Header.Get("Mcp-Method") == "subscriptions/listen" {
+		var end func()`, "./internal/serve/front", "TestStreamsEndWithTheirContext"},
 	{"P171", "internal/exec/action/request.go", `|| !whole && strings.Contains(segment, "/")`, ``, "./internal/exec/action", "TestAddress"},
 	{"P171", "internal/exec/action/request.go", `segment = plain
 `, `break
