@@ -1,6 +1,9 @@
 package secretlike
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // secretWords contains words that occur in the names of secrets, at any position.
 var secretWords = map[string]bool{
@@ -19,6 +22,21 @@ var secretPairs = map[string]bool{
 	"connection string": true,
 }
 
+// lastWords contains words that belong to a secret only at the end of a name: DB_PASS does, PASS_THROUGH does not.
+var lastWords = map[string]bool{
+	"pw": true, "pin": true, "psk": true, "otp": true, "totp": true, "cred": true, "creds": true,
+}
+
+// lastSuffixes contains endings of the last word of a name, for names such as PGPASS and ROOTPWD.
+var lastSuffixes = []string{"pass", "passwd", "pwd", "passphrase", "passcode", "mnemonic", "seedphrase", "seed phrase"}
+
+// otherNames contains the ends of names that end like a secret but are not secrets, such as BYPASS and GPIO_PIN.
+var otherNames = map[string]bool{
+	"bypass": true, "by pass": true, "compass": true, "encompass": true, "overpass": true, "underpass": true,
+	"surpass": true, "trespass": true, "single pass": true, "multi pass": true, "two pass": true, "render pass": true,
+	"oldpwd": true, "gpio pin": true, "led pin": true, "reset pin": true, "data pin": true, "clock pin": true,
+}
+
 // aboutWords contains the last words of names such as TOKEN_LIMIT, AUTH_URL and SECRET_NAME. A value with such a name
 // describes a secret, but does not contain one.
 var aboutWords = map[string]bool{
@@ -33,7 +51,8 @@ var aboutWords = map[string]bool{
 // Name reports whether a name usually belongs to a secret. The name can be that of an environment variable
 // (GITHUB_TOKEN), a header (X-Api-Key) or a flag (--api-key).
 func Name(name string) bool {
-	var buffer [96]byte // large enough for most names, which avoids an allocation
+	name = strings.TrimRight(name, "0123456789") // such as --token2
+	var buffer [96]byte                          // large enough for most names, which avoids an allocation
 	words := splitWords(buffer[:0], name)
 	first, _, _ := bytes.Cut(words, blank)
 	last := words[bytes.LastIndexByte(words, ' ')+1:]
@@ -52,6 +71,9 @@ func Name(name string) bool {
 		}
 		before, start = start, end+1
 	}
+	if endsName(words, last) {
+		return true
+	}
 	// OPENAI_KEY and X-Key are API keys. PRIMARY_KEY is not an API key.
 	owner, isKey := bytes.CutSuffix(words, []byte(" key"))
 	return isKey && !otherKeys[string(owner[bytes.LastIndexByte(owner, ' ')+1:])]
@@ -67,6 +89,20 @@ func endsInSecret(word []byte) bool {
 		}
 	}
 	return false
+}
+
+// endsName reports whether the end of a name belongs to a secret. The last word of the name is passed too.
+func endsName(words, last []byte) bool {
+	pair := words[bytes.LastIndexByte(words[:max(len(words)-len(last)-1, 0)], ' ')+1:]
+	if otherNames[string(last)] || otherNames[string(pair)] {
+		return false
+	}
+	for _, end := range lastSuffixes {
+		if len(words) >= len(end) && string(words[len(words)-len(end):]) == end {
+			return true
+		}
+	}
+	return lastWords[string(last)]
 }
 
 // otherKeys contains words that precede "key" in the names of keys that are not secrets, such as PRIMARY_KEY.

@@ -81,6 +81,8 @@ func TestName(t *testing.T) {
 	for _, name := range []string{
 		"GITHUB_TOKEN", "API_KEY", "apiKey", "OPENAI_API_KEY", "DB_PASSWORD", "Authorization", "X-Api-Key", "Cookie", "--token",
 		"--api-key", "client_secret", "AWS_SECRET_ACCESS_KEY", "PGPASSWORD_PWD", "accessToken", "Proxy-Authorization", "SENTRY_DSN",
+		"DB_PASS", "PGPASS", "CREDS", "DB_CREDS", "AWS_CRED", "dbPass", "--pass", "ROOTPWD", "WIFI_PSK", "CARD_PIN", "SEED_PHRASE",
+		"--token2", "API_KEY_2", "DB_PASS2",
 	} {
 		if !secretlike.Name(name) {
 			t.Errorf("Name(%q) = false, want true", name)
@@ -89,6 +91,8 @@ func TestName(t *testing.T) {
 	for _, name := range []string{
 		"", "HOME", "LOG_LEVEL", "MAX_TOKENS", "TOKEN_LIMIT", "AUTH_URL", "KEYBOARD", "MONKEY", "AUTHOR", "SECRET_NAME", "Content-Type",
 		"--path", "PRIMARY_KEY_COLUMN", "TOKENIZERS_PARALLELISM", "AUTH_MODE", "PATH",
+		"PASSENGER", "BYPASS", "COMPASS", "PASS_THROUGH", "PASSTHROUGH", "CAPTCHA_BYPASS", "--by-pass", "RENDER_PASS", "PASS_COUNT",
+		"CREDS_FILE", "OLDPWD", "GPIO_PIN", "SPIN", "PINNED", "SACRED", "S3", "UTF8",
 	} {
 		if secretlike.Name(name) {
 			t.Errorf("Name(%q) = true, want false", name)

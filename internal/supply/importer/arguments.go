@@ -424,9 +424,7 @@ func (b *builder) isSecret(flag, value string) bool {
 
 // secretName reports whether the name of an option or a variable suggests a secret.
 func secretName(name string) bool {
-	name = strings.TrimRight(name, "0123456789") // such as --token2
-	return !strings.HasPrefix(name, "--no-") &&
-		(secretlike.Name(name) || passName.MatchString(name) && !otherPass.MatchString(name))
+	return !strings.HasPrefix(name, "--no-") && secretlike.Name(name)
 }
 
 // containsSecret reports whether a text contains the name of a secret together with a value.
@@ -482,9 +480,6 @@ var (
 		`([A-Za-z][\w-]*)(?:=|["']\s*:|:\s)`)
 	shellOption = regexp.MustCompile(`^(-[A-Za-z]+|/[A-Za-z])$`)
 	header      = regexp.MustCompile(`^[A-Za-z][\w-]*:\s*\S`)
-	passName    = regexp.MustCompile(`(?i)(pass|passwd|pwd|passphrase|passcode|mnemonic|` +
-		`seed[-_]?phrase|(^|[-_])(pw|pin|psk|t?otp|creds?))$`)
-	otherPass = regexp.MustCompile(`(?i)(by|com)pass$`)
 	// switchFlag matches options that switch something on or off, such as --disable-auth.
 	switchFlag = regexp.MustCompile(`(?i:disable|omit|skip|without|allow|ignore|type|mode([^l]|$))|` +
 		`[-_]no[-_]|^--?no[A-Z]`)
