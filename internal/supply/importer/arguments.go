@@ -405,7 +405,7 @@ func (w *walk) isSafeURL(arg string) bool {
 // example, the option can be a switch, or the value can be a file or a login method.
 func doubtful(flag, value string) bool {
 	return switchFlag.MatchString(flag) || isPath(value) || fileName.MatchString(value) || harmless(value) ||
-		loginMethod.MatchString(value) ||
+		secretlike.LoginMethod(value) ||
 		authFlag.MatchString(flag) && plainWord.MatchString(value)
 }
 
@@ -414,7 +414,7 @@ func (b *builder) isSecret(flag, value string) bool {
 	switch {
 	case secretName(flag):
 		return true
-	case inList(flag, "-H --header --headers"):
+	case secretlike.HeaderOption(flag):
 		return header.MatchString(value) && !strings.Contains(value, "://") && !numbers.MatchString(value)
 	case inList(flag, "-u --user"):
 		return strings.Contains(value, ":") && !strings.Contains(value, "://") && !userName.MatchString(value)
@@ -485,8 +485,6 @@ var (
 		`[-_]no[-_]|^--?no[A-Z]`)
 	authFlag    = regexp.MustCompile(`(?i)auth(entication|orization)?$`)
 	plainWord   = regexp.MustCompile(`^[A-Za-z][A-Za-z-]{0,15}$`)
-	loginMethod = regexp.MustCompile(`(?i)^(basic|bearer|digest|oauth2?|oidc|saml|sso|ntlm|kerberos|iam|azcli|` +
-		`[a-z]+-cli|cli|env|envvar|interactive|browser|device|default|auto|managed|anonymous|integrated)$`)
 	numbers     = regexp.MustCompile(`^(localhost:)?\d{1,5}([.:,x]\d{1,5})*[a-z]{0,2}$`)
 	settingFlag = regexp.MustCompile(`^--([a-z-]+-)?(region|zone|location|model|platform|arch|profile|level|` +
 		`network|encoding|python|with|version|cache|loglevel|` +

@@ -214,7 +214,7 @@ func (b *builder) query(what string, u *url.URL) (ok bool) {
 		text, err := url.QueryUnescape(value)
 		switch {
 		case pair == "":
-		case secretName(name) || keyName.MatchString(name):
+		case secretlike.QueryName(name):
 			b.withhold(text)
 			left = true
 		case err != nil || !queryName.MatchString(name) || doubtName.MatchString(name) || b.risky(text) ||
@@ -235,7 +235,6 @@ func (b *builder) query(what string, u *url.URL) (ok bool) {
 }
 
 var (
-	keyName    = regexp.MustCompile(`(?i)^(key|sig|signature)$`)
 	doubtName  = regexp.MustCompile(`(?i)(key|code|session|sid|login|user|hash)$`) // a secret or a limit
 	queryName  = regexp.MustCompile(`^[A-Za-z][A-Za-z_.-]{2,31}$`)
 	queryValue = regexp.MustCompile(`^[A-Za-z0-9][\w.,-]*$`)
