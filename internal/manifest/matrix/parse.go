@@ -8,6 +8,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 	"github.com/ambit-run/ambit/internal/manifest/read"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 	"github.com/ambit-run/ambit/tooluri"
 )
 
@@ -137,8 +138,11 @@ func (p *parser) server(v doc.Value) ServerEntry {
 	s.Transport = p.transport(o)
 	s.Command, _ = o.String("command", read.Optional)
 	if program, rest, ok := strings.Cut(s.Command, " "); ok && rest != "" && !strings.ContainsAny(program, `/\`) {
-		p.Report(ruleCommandLine, o.Value().Get("command").Place(), "", "the command %s contains arguments",
-			diag.Quote(s.Command))
+		shown := s.Command
+		if len(secretlike.Args(strings.Fields(rest))) > 0 {
+			shown = program + " …"
+		}
+		p.Report(ruleCommandLine, o.Value().Get("command").Place(), "", "the command %s contains arguments", diag.Quote(shown))
 	}
 	s.Args = o.AnyTexts("args", read.Optional)
 	s.Env = p.env(o)

@@ -1,9 +1,11 @@
 package matrix
 
 import (
+	"maps"
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -131,6 +133,8 @@ func (p *parser) checkSetting(v doc.Value, name, value string, offset int) {
 			p.Source.Mask(at.Start, at.End)
 			p.Report(ruleLiteralCredential, at, "put the whole credential into the variable",
 				"%s contains a literal value in addition to an $env: reference", diag.Quote(name))
+		} else if !secretlike.Name(name) {
+			p.literalPairs(v, value, offset)
 		}
 		return
 	}
@@ -151,13 +155,27 @@ func (p *parser) checkSetting(v doc.Value, name, value string, offset int) {
 	}
 	switch {
 	case value == "":
-	case secretlike.Name(name):
+	case secretlike.Name(name) && !secretlike.PlainURL(value):
 		p.Source.Mask(at.Start, at.End)
 		p.Report(ruleLiteralCredential, at, literalHint(name, value),
 			"%s usually holds a credential, but the manifest contains the value itself", diag.Quote(name))
+	case p.literalPairs(v, value, offset):
 	case p.Strict:
 		p.Report(ruleLiteralSetting, at, "write "+envRef+envName(name), "%s contains a literal value", diag.Quote(name))
 	}
+}
+
+// literalPairs reports the credentials inside a value, such as a JSON object with headers. The value begins at the given
+// offset of v's text. The result is false if there are none.
+func (p *parser) literalPairs(v doc.Value, value string, offset int) bool {
+	pairs := secretlike.Pairs(value)
+	for _, n := range pairs {
+		at := v.Within(offset+n.Start, offset+n.End)
+		p.Source.Mask(at.Start, at.End)
+		p.Report(ruleLiteralCredential, at, "put the whole value into a variable, and write $env:NAME",
+			"the value of %s is a literal credential", diag.Quote(n.Name))
+	}
+	return len(pairs) > 0
 }
 
 // remainder returns a value without its references and without the name of an authorization scheme.
@@ -256,21 +274,31 @@ func (p *parser) endpoint(o *read.Object) string {
 	case u.Scheme == "http" && !loopback(u.Hostname()):
 		p.Report(rulePlainHTTP, v.Place(), "", "the connection to %s is not encrypted", diag.Quote(u.Hostname()))
 	}
-	for key, values := range queryOf(u) {
-		if secretlike.Name(key) && values[0] != "" {
-			p.Source.Mask(v.Place().Start, v.Place().End)
-			p.Report(ruleLiteralCredential, v.Place(), "send the credential in a header, as $env:NAME",
-				"the endpoint's query contains %s, which usually holds a credential", diag.Quote(key))
-		}
+	if key := queryCredential(u); key != "" {
+		p.Source.Mask(v.Place().Start, v.Place().End)
+		p.Report(ruleLiteralCredential, v.Place(), "send the credential in a header, as $env:NAME",
+			"the endpoint's query contains %s, which usually holds a credential", diag.Quote(key))
 	}
 	return v.Text()
 }
 
-func queryOf(u *url.URL) url.Values {
+// queryCredential returns the name of the first parameter in a query that usually holds a credential. It returns "" if
+// there is none.
+func queryCredential(u *url.URL) string {
 	if u == nil {
-		return nil
+		return ""
 	}
-	return u.Query()
+	query := u.Query()
+	for _, key := range slices.Sorted(maps.Keys(query)) {
+		if secretlike.QueryName(key) && strings.Join(query[key], "") != "" {
+			return key
+		}
+	}
+	// Query ignores parameters after a semicolon, but a server may read them.
+	for _, n := range secretlike.Pairs(u.RawQuery) {
+		return n.Name
+	}
+	return ""
 }
 
 func loopback(host string) bool {
@@ -282,38 +310,36 @@ func loopback(host string) bool {
 // every local user can see the arguments.
 func (p *parser) checkArgs(o *read.Object, s *ServerEntry) {
 	list := o.Value().Get("args")
-	flag := "" // the previous argument, if it is a flag that takes a secret
+	values, args := make([]doc.Value, 0, list.Len()), make([]string, 0, list.Len())
 	for v := range list.Each() {
-		arg := v.Text()
-		name, value, joined := strings.Cut(arg, "=")
+		values = append(values, v)
+		args = append(args, "")
 		switch {
 		case !v.Is(doc.String):
-		case strings.Contains(arg, envRef):
+		case strings.Contains(v.Text(), envRef):
 			p.Report(ruleRefPlace, v.Place(), "", "the argument contains an $env: reference, which ambit does not resolve there")
-		case joined && strings.HasPrefix(name, "-") && secretlike.Name(name) && value != "":
-			p.literalArg(v, len(name)+1, name)
-		case flag != "" && arg != "" && !strings.HasPrefix(arg, "-"):
-			p.literalArg(v, 0, flag)
-		}
-		flag = ""
-		if strings.HasPrefix(arg, "-") && !joined && secretlike.Name(arg) {
-			flag = arg
+		default:
+			args[len(args)-1] = v.Text()
 		}
 	}
+	for _, a := range secretlike.Args(args) {
+		p.literalArg(values[a.Index].Within(a.Start, a.End), a.Name)
+	}
 	p.argsVersion(list, s)
-	if c := o.Value().Get("command"); strings.Contains(c.Text(), envRef) {
+	c := o.Value().Get("command")
+	if strings.Contains(c.Text(), envRef) {
 		p.Report(ruleRefPlace, c.Place(), "write the path of the program, or the name of a program in PATH",
 			"the command contains an $env: reference, which ambit does not resolve there")
+	} else if found := secretlike.Args(strings.Fields(c.Text())); len(found) > 0 {
+		p.literalArg(c.Place(), found[0].Name)
 	}
 }
 
-// literalArg reports a credential in an argument. The credential begins at the given byte offset and
-// ends with the argument.
-func (p *parser) literalArg(v doc.Value, offset int, flag string) {
-	at := v.Within(offset, len(v.Text()))
+// literalArg reports a credential in an argument.
+func (p *parser) literalArg(at diag.Place, name string) {
 	p.Source.Mask(at.Start, at.End)
 	p.Report(ruleLiteralCredential, at, "pass the credential in \"env\" as NAME=$env:NAME",
-		"the value of %s is a literal credential", diag.Quote(flag))
+		"the value of %s is a literal credential", diag.Quote(name))
 }
 
 // argsVersion compares the package version in the arguments with the declared version, and reports a difference.
