@@ -12,6 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/manifest"
@@ -65,8 +66,10 @@ func (t *terminal) inspection(m *manifest.Manifest, needs needSet, g guard.Rails
 		return map[string]any{"name": s.Name, "for": s.For, "hosts": notNil(s.Hosts), "required": s.Required}
 	})
 	programs := each(r.Programs, func(p agent.Command) map[string]any {
-		return map[string]any{"for": p.For, "argv": p.Argv, "digest": p.Digest}
+		return map[string]any{"for": p.For, "argv": secretlike.Redact(p.Argv), "digest": p.Digest}
 	})
+	delivery := a.Delivery
+	delivery.Args = secretlike.Redact(delivery.Args)
 	return map[string]any{
 		"id": a.ID, "called": registeredName(t.home, m), "dialect": a.Dialect, "kind": a.Kind, "name": a.Name,
 		"description": a.Description, "prompt": a.Prompt, "version": a.Version, "digest": a.Digest,
@@ -75,7 +78,7 @@ func (t *terminal) inspection(m *manifest.Manifest, needs needSet, g guard.Rails
 		"settings": notNil(daemon.Settings(a)), "agents": notNil(r.Agents), "requirements": notNil(a.Requirements),
 		"required_servers": needs.required, "optional_servers": needs.optional, "servers": notNil(needs.servers),
 		"capabilities": a.Capabilities,
-		"resources":    a.Resources, "settlement": a.Settlement, "delivery": a.Delivery, "skills": a.Skills,
+		"resources":    a.Resources, "settlement": a.Settlement, "delivery": delivery, "skills": a.Skills,
 		"guardrails": a.Guardrails, "effective_guardrails": map[string]any{
 			"max_length": g.MaxLength, "deny_patterns": notNil(g.Input.Deny), "deny_defaults": g.Input.DenyDefaults,
 			"pii_redaction": notNil(g.Input.PII), "on_leak": g.OnLeak, "output_schemas": len(g.Schemas),

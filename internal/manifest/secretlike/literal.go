@@ -154,8 +154,9 @@ func valueAt(text string, at int) (from, to int) {
 			return at + 1, at + 1 + i
 		}
 	}
-	if i := strings.IndexAny(text[at:], " \t\r\n;&\"'"); i >= 0 {
-		return at, at + i
+	body := at + len(scheme.FindString(text[at:])) // the credential follows the scheme, as in Bearer …
+	if i := strings.IndexAny(text[body:], " \t\r\n;&\"'"); i >= 0 {
+		return at, body + i
 	}
 	return at, len(text)
 }
@@ -207,6 +208,14 @@ func Redact(argv []string) []string {
 		}
 	}
 	return out
+}
+
+// RedactSetting returns the value of an environment variable or header, for display. Every literal credential is replaced.
+func RedactSetting(name, value string) string {
+	if Name(name) && isLiteral(value) && !PlainURL(value) {
+		return redacted
+	}
+	return Redact([]string{value})[0]
 }
 
 const redacted = "[redacted]"

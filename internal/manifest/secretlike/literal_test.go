@@ -26,6 +26,7 @@ func TestArgs(t *testing.T) {
 		{"--env=GITHUB_TOKEN=invented", "--env=GITHUB_TOKEN=[redacted]"},
 		{"--env|DB_PASS=invented", "--env|DB_PASS=[redacted]"},
 		{"API_KEY=invented", "API_KEY=[redacted]"},
+		{"AUTHORIZATION=Bearer invented", "AUTHORIZATION=[redacted]"},
 		{"API_KEY=${KEY:-invented}", "API_KEY=[redacted]"},
 		{"https://h/mcp?token=invented", "https://h/mcp?token=[redacted]"},
 		{"https://h/mcp?lang=en&key=invented&x=1", "https://h/mcp?lang=en&key=[redacted]&x=1"},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/serve/host"
 )
@@ -125,7 +126,7 @@ func Facts(a *agent.Agent, r agent.Reach) (facts []console.Fact) {
 		secrets = append(secrets, text)
 	}
 	for _, p := range r.Programs {
-		text := agent.CommandLine(p.Argv) + "  (" + p.For + ")"
+		text := agent.CommandLine(secretlike.Redact(p.Argv)) + "  (" + p.For + ")"
 		if p.Digest != "" {
 			text += "  " + ShortDigest(p.Digest)
 		}
@@ -190,12 +191,13 @@ func ShortDigest(d string) string {
 }
 
 // Settings lists the environment variables and headers that the manifest sets for servers. They can change the behavior
-// of a server as much as its arguments can.
+// of a server as much as its arguments can. Literal credentials are redacted: validation rejects them, but a report is
+// often shared.
 func Settings(a *agent.Agent) []string {
 	var out []string
 	for _, s := range a.Servers {
 		for _, set := range slices.Concat(s.Env, s.Headers) {
-			out = append(out, set.Name+"="+set.Value+"  (server "+s.Alias+")")
+			out = append(out, set.Name+"="+secretlike.RedactSetting(set.Name, set.Value)+"  (server "+s.Alias+")")
 		}
 	}
 	return out
@@ -206,7 +208,8 @@ func delivery(d agent.Delivery) []string {
 	for _, mode := range d.Modes {
 		switch {
 		case mode == "mcp.stdio" && d.Command != "":
-			mode += ", " + agent.CommandLine(append([]string{d.Command}, d.Args...)) + " (ambit never runs this itself)"
+			argv := secretlike.Redact(append([]string{d.Command}, d.Args...))
+			mode += ", " + agent.CommandLine(argv) + " (ambit never runs this itself)"
 		case mode == "mcp.remote":
 			mode += ", auth " + cmp.Or(d.Auth, "as the daemon requires")
 		}

@@ -116,3 +116,31 @@ func TestSecretWarnings(t *testing.T) {
 		}
 	}
 }
+
+// Validation rejects literal credentials in a Matrix manifest. The facts of any agent do not show them either.
+func TestFactsRedactCredentials(t *testing.T) {
+	a := &agent.Agent{
+		Servers: []agent.Server{{
+			Alias: "s", Transport: agent.Stdio, Command: "server",
+			Args: []string{"--header", "Authorization: Bearer invented", "-e", "API_KEY=invented", "https://h/?token=invented", "/data"},
+			Env: []agent.Setting{
+				{Name: "DB_PASS", Value: "invented"},
+				{Name: "HEADERS", Value: `{"Authorization": "Bearer invented"}`},
+				{Name: "TOKEN", Value: "$env:TOKEN", Refs: []string{"TOKEN"}},
+			},
+		}},
+		Delivery: agent.Delivery{Modes: []string{"mcp.stdio"}, Command: "client", Args: []string{"--token=invented"}},
+	}
+	var all strings.Builder
+	for _, f := range Facts(a, a.Reach()) {
+		all.WriteString(strings.Join(f.Values, "\n") + "\n")
+	}
+	if strings.Contains(all.String(), "invented") {
+		t.Errorf("the facts contain a credential:\n%s", all.String())
+	}
+	for _, want := range []string{"/data", "API_KEY=[redacted]", "DB_PASS=[redacted]", "TOKEN=$env:TOKEN", "client --token=[redacted]"} {
+		if !strings.Contains(all.String(), want) {
+			t.Errorf("the facts do not contain %q:\n%s", want, all.String())
+		}
+	}
+}
