@@ -16,6 +16,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/tooluri"
 )
 
 // sdkServer returns a server that has these tools and uses the Go MCP SDK.
@@ -91,6 +92,35 @@ func TestRemoteServers(t *testing.T) {
 			}
 			if all := r.reported(m); strings.Contains(all, canary) {
 				t.Errorf("a credential was leaked:\n%s", all)
+			}
+		})
+	}
+}
+
+// A digest cannot be compared with the program of a remote server, and the proof says so.
+func TestRemoteServerWithDigest(t *testing.T) {
+	for _, tt := range []struct {
+		name, digest string
+		placeholder  bool
+		want         int
+	}{
+		{"digest", "sha256:" + strings.Repeat("ab", 32), false, 1},
+		{"placeholder", tooluri.ZeroDigest, true, 0},
+		{"no digest", "", false, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t)
+			r.at("web", []string{"echo"}, handler(sdkServer("echo"), true))
+			r.agent.Servers[0].Digest, r.agent.Servers[0].Placeholder = tt.digest, tt.placeholder
+			p := r.proven().Proofs()[0]
+			got := 0
+			for _, w := range p.Warnings {
+				if strings.Contains(w, "package_digest proves nothing") {
+					got++
+				}
+			}
+			if got != tt.want || p.Package.Status != Unverifiable {
+				t.Errorf("got the warnings %q and the status %s", p.Warnings, p.Package.Status)
 			}
 		})
 	}

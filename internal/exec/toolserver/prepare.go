@@ -67,6 +67,9 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 			"server %s cannot be contained, and --production requires containment", s.alias)
 	case s.remote():
 		l.digest.Status = Unverifiable
+		if s.spec.Digest != "" && !s.spec.Placeholder {
+			l.warnings = []string{"package_digest proves nothing, because the server runs on another machine; remove it"}
+		}
 	case s.spec.Placeholder || s.spec.Digest == "":
 		l.digest.Status = Placeholder
 	}
