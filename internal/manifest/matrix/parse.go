@@ -249,6 +249,10 @@ func (p *parser) perTransport(o *read.Object, s *ServerEntry) {
 		if !o.Value().Get("endpoint").Ok() && !o.Value().Get("url").Ok() {
 			p.Report(ruleEndpoint, o.Value().MissingPlace("endpoint"), "", "an http server needs an endpoint")
 		}
+		if d := o.Value().Get("package_digest"); tooluri.IsDigest(s.PackageDigest) && s.PackageDigest != tooluri.ZeroDigest {
+			p.Report(ruleRemoteDigest, d.Place(), "",
+				"ambit cannot compare package_digest with the program of an http server, which runs on another machine")
+		}
 		others = []string{"command", "args", "env", "x-ambit"}
 	}
 	for _, key := range others {

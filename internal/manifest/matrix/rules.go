@@ -33,6 +33,7 @@ var (
 	ruleZeroDigest        = Rules.Get("MX022")
 	ruleArgsVersion       = Rules.Get("MX023")
 	ruleCommandLine       = Rules.Get("MX024")
+	ruleRemoteDigest      = Rules.Get("MX025")
 	ruleNoTools           = Rules.Get("MX030")
 	ruleToolName          = Rules.Get("MX031")
 	ruleDuplicateTool     = Rules.Get("MX032")
