@@ -408,8 +408,8 @@ func (t *terminal) scopeNotes(grants []policy.Grant) {
 	}
 }
 
-// warnUnrequested warns about a grant whose server or scope the agent does not request. The user might have mistyped
-// the name.
+// warnUnrequested warns about a grant whose server or scope the agent does not request. Such a grant has no effect. The
+// user might have mistyped the name.
 func (t *terminal) warnUnrequested(a *agent.Agent, grants []policy.Grant) {
 	var servers, scopes []string
 	for _, q := range a.Requirements {
@@ -422,7 +422,7 @@ func (t *terminal) warnUnrequested(a *agent.Agent, grants []policy.Grant) {
 		if slices.Contains(asked, name) {
 			return
 		}
-		t.warnf("%s does not request the %s %s", diag.Quote(grants[0].Agent), what, diag.Quote(name))
+		t.warnf("%s does not request the %s %s, so the grant has no effect", diag.Quote(grants[0].Agent), what, diag.Quote(name))
 		t.hintf("the agent requests %s", diag.Printable(cmp.Or(diag.Words(asked, "and"), "none")))
 	}
 	if !slices.Contains(servers, grants[0].Server) {

@@ -38,6 +38,9 @@ type needReport struct {
 	Digest   string        `json:"package_digest"`
 	Problem  string        `json:"problem"`
 	Scopes   []scopeReport `json:"scopes"`
+	// Unrequested lists scopes that the policy file grants, but that the manifest does not request. Their grants have
+	// no effect.
+	Unrequested []string `json:"unrequested_grants"`
 }
 
 // scopeReport describes a scope that the agent requests.
@@ -92,8 +95,17 @@ func (t *terminal) findNeeds(ctx context.Context, m *manifest.Manifest) (needSet
 		}
 		return slices.ContainsFunc(a.Requirements, asked) || rules.Foresee(gw.Agent(), name, of, me) != policy.Never
 	})
+	granted, err := t.scopesGranted()
+	if err != nil {
+		return n, err
+	}
 	for i := range found {
 		r := needOf(&found[i])
+		for _, g := range granted {
+			if g.Agent == name && g.Server == r.Server && !slices.Contains(found[i].Requirement.Scopes, g.Scope) {
+				r.Unrequested = append(r.Unrequested, g.Scope)
+			}
+		}
 		for _, scope := range found[i].Requirement.Scopes {
 			s := scopeReport{Scope: scope, Tools: scopes.Map(c, r.Server, scope).Tools, Allowed: []string{}, Depends: []string{}}
 			for _, tool := range s.Tools {
@@ -211,7 +223,7 @@ func (n *needSet) addShell(all *agent.Agent, s agent.Server) {
 func needOf(f *registry.Found) needReport {
 	r := needReport{
 		Server: f.Requirement.Server, Constraint: f.Requirement.Version, Resolved: f.Version, From: f.From,
-		Digest: f.Recipe.Digest, Scopes: []scopeReport{},
+		Digest: f.Recipe.Digest, Scopes: []scopeReport{}, Unrequested: []string{},
 	}
 	if f.Recipe.Kind != "" {
 		r.Package = strings.TrimSuffix(string(f.Recipe.Kind)+":"+f.Recipe.Name+"@"+f.Recipe.Version, "@")
@@ -247,6 +259,10 @@ func (t *terminal) showNeeds(n needSet) {
 				mark = t.paint(yellow, "!")
 			}
 			t.printf("    %s %s  %s\n", mark, diag.Printable(s.Scope), s.words())
+		}
+		for _, scope := range r.Unrequested {
+			t.printf("    %s %s  granted without effect, because the manifest does not request it\n",
+				t.paint(yellow, "!"), diag.Printable(scope))
 		}
 	}
 }

@@ -166,6 +166,9 @@ func (c *Case) run(in *snapshot, o Options, at time.Time) Outcome {
 	}
 	o.Now = func() time.Time { return at }
 	a, t, k := c.call()
+	// A case names no manifest, so its agent requests every scope of the tool.
+	server := ServerOf(c.Agent, t)
+	a.Requirements = []agent.Requirement{{Server: server, Scopes: in.scopes.scopesCovering(in.catalogue, server, t.Name)}}
 	out := Outcome{Name: c.Name, Expected: c.Expect, Got: "allow", Reasons: []call.Reason{}}
 	out.Reasons = append(out.Reasons, in.judge(o, a, c.Agent, t, k)...)
 	codes, rules := []string{}, ""

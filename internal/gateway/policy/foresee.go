@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"slices"
+
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
 	"github.com/cedar-policy/cedar-go/x/exp/eval"
@@ -52,7 +54,7 @@ func (s *snapshot) foresee(o Options, a *agent.Agent, name string, t *agent.Tool
 		if one.forbid {
 			forbidden = max(forbidden, one.foresee(env))
 		} else {
-			permitted = max(permitted, one.foresee(env))
+			permitted = max(permitted, min(one.foresee(env), v.ceiling.foresee(one, env)))
 		}
 	}
 	switch {
@@ -62,6 +64,19 @@ func (s *snapshot) foresee(o Options, a *agent.Agent, name string, t *agent.Tool
 		return Always
 	}
 	return Depends
+}
+
+// foresee predicts whether a permit rule matches if the tool has only the requested scopes. The result is Always if
+// there is no ceiling.
+func (v *view) foresee(one *rule, env eval.Env) Foresight {
+	switch {
+	case v == nil:
+		return Always
+	case !slices.Contains(v.rules, one):
+		return Never
+	}
+	env.Entities = v.entities
+	return one.foresee(env)
 }
 
 // unknownContext returns a context in which each part that comes from the arguments is replaced by a Cedar variable. A

@@ -273,7 +273,7 @@ func (s *source) read() (err error) {
 // viewKey identifies a cached view.
 type viewKey struct {
 	subject
-	asked string // the manifest's digest, because the hint in the view depends on the manifest
+	asked string // the manifest's digest, because the view depends on the scopes that the manifest requests
 }
 
 const maxViews = 10_000
@@ -295,6 +295,11 @@ func (s *snapshot) view(a *agent.Agent, on subject) *view {
 	scopes := s.scopes.scopesCovering(s.catalogue, on.server, on.tool)
 	v := s.rules.view(on, scopes)
 	v.base = s.base(on)
+	if requested := requestedScopes(a, on.server, scopes); a.Dialect == agent.GPARS && len(requested) < len(scopes) {
+		v.ceiling = s.rules.view(on, requested)
+		v.ceiling.base = v.base
+		v.ceiling.rules = slices.DeleteFunc(v.ceiling.rules, func(one *rule) bool { return one.forbid })
+	}
 	v.unpermitted = fmt.Sprintf("no rule of %s permits %s to call %s", s.rules.fileName(), v.principal, v.resource)
 	v.covered = s.scopes.explain(s.catalogue, scopes, on.server, on.tool)
 	v.hint = grantHint(a, on, scopes)
@@ -305,14 +310,22 @@ func (s *snapshot) view(a *agent.Agent, on subject) *view {
 }
 
 // grantHint returns a hint with the command that permits a call. If no scope covers the tool, the hint explains how
-// to map a scope.
+// to map a scope. If the agent does not request a scope that covers the tool, the hint explains how to request it,
+// because a grant alone has no effect.
 func grantHint(a *agent.Agent, on subject, scopes []string) string {
 	if len(scopes) == 0 {
 		return fmt.Sprintf("map a scope to the tool in config.toml: [scopes.%q] SCOPE = [%q]; then grant that scope",
 			on.server, on.tool)
 	}
-	return fmt.Sprintf("grant the scope: ambit grant %s --server %s --scope %s",
-		diag.ShellWord(on.agent), diag.ShellWord(on.server), diag.ShellWord(scopeToGrant(a, on.server, scopes)))
+	scope, first := scopes[0], "grant the scope"
+	if requested := requestedScopes(a, on.server, scopes); len(requested) > 0 {
+		scope = requested[0]
+	} else {
+		first = fmt.Sprintf("add %s to the permission_scopes of %s in the manifest, then grant the scope",
+			quote(scope), quote(on.server))
+	}
+	return fmt.Sprintf("%s: ambit grant %s --server %s --scope %s",
+		first, diag.ShellWord(on.agent), diag.ShellWord(on.server), diag.ShellWord(scope))
 }
 
 // base returns the folder that a server resolves relative paths against, or "" if it is unknown.
@@ -328,16 +341,21 @@ func (s *snapshot) base(on subject) string {
 	return ""
 }
 
-// scopeToGrant returns one of the scopes, preferably a scope that the agent requests.
-func scopeToGrant(a *agent.Agent, server string, scopes []string) string {
+// requestedScopes returns the scopes in a list that the agent's manifest requests for a server. The result is in the
+// order of the manifest.
+func requestedScopes(a *agent.Agent, server string, scopes []string) []string {
+	var requested []string
 	for i := range a.Requirements {
-		q := &a.Requirements[i]
-		asked := slices.IndexFunc(q.Scopes, func(scope string) bool { return slices.Contains(scopes, scope) })
-		if q.Server == server && asked >= 0 {
-			return q.Scopes[asked]
+		if a.Requirements[i].Server != server {
+			continue
+		}
+		for _, scope := range a.Requirements[i].Scopes {
+			if slices.Contains(scopes, scope) && !slices.Contains(requested, scope) {
+				requested = append(requested, scope)
+			}
 		}
 	}
-	return scopes[0]
+	return requested
 }
 
 // ServerOf returns the server name that rules use for a tool. For a tool without a server, this is the agent's name.
@@ -429,6 +447,9 @@ func (v *view) permitted(reasons []call.Reason, found *verdict) []call.Reason {
 	detail := v.unpermitted
 	for _, f := range found.failed {
 		detail += fmt.Sprintf("; %s could not be evaluated: %s", f.rule, f.why)
+	}
+	for _, one := range found.unrequested {
+		detail += fmt.Sprintf("; %s has no effect, because the manifest does not request its scope", one)
 	}
 	return append(reasons, call.Reason{Stage: gate.Stage, Code: call.ScopeNotGranted, Detail: detail, Hint: v.hint})
 }

@@ -104,10 +104,70 @@ func TestHint(t *testing.T) {
 		t.Fatal(err)
 	}
 	for server, want := range map[string]string{"s": "grant the scope: ambit grant a --server s --scope read", "x;ls": "grant the scope: ambit grant a --server 'x;ls' --scope read", "u": `map a scope to the tool in config.toml: [scopes."u"] SCOPE = ["t"]; then grant that scope`} {
-		reasons := b.live.Judge(context.Background(), &agent.Agent{Dialect: agent.GPARS}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: server}}, &call.Call{})
+		asking := &agent.Agent{Dialect: agent.GPARS, Requirements: []agent.Requirement{{Server: server, Scopes: []string{"read"}}}}
+		reasons := b.live.Judge(context.Background(), asking, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: server}}, &call.Call{})
 		if last := reasons[len(reasons)-1]; last.Allowed || last.Hint != want {
 			t.Errorf("%s: the last reason is %+v", server, last)
 		}
+	}
+}
+
+// A grant gives an agent no more than the scopes that its manifest requests. Forbid rules still see every scope.
+func TestGrantsStayWithinTheRequest(t *testing.T) {
+	grant := func(scope string) string { return Grant{Agent: "a", Server: "s", Scope: scope, By: "me"}.Rule() }
+	const read, write, both = "look", "change", "stat"
+	for name, c := range map[string]struct {
+		rules, tool string
+		asked       []string
+		want        string
+	}{
+		"a requested scope":                   {grant("read"), read, []string{"read"}, "yes"},
+		"a scope that is not requested":       {grant("write"), write, []string{"read"}, "scope_not_granted"},
+		"both are granted, one is requested":  {grant("read") + grant("write"), write, []string{"read"}, "scope_not_granted"},
+		"both are requested":                  {grant("read") + grant("write"), write, []string{"read", "write"}, "yes"},
+		"nothing is requested":                {grant("read"), read, nil, "scope_not_granted"},
+		"the other scope of a tool":           {grant("write"), both, []string{"read"}, "scope_not_granted"},
+		"one of the tool's scopes":            {grant("read"), both, []string{"read"}, "yes"},
+		"a scope as a group":                  {`permit (principal, action, resource in Scope::"s/write");`, write, []string{"read"}, "scope_not_granted"},
+		"a rule without scopes":               {`permit (principal == Agent::"a", action, resource);`, write, []string{"read"}, "yes"},
+		"a rule that excludes a scope":        {`permit (principal, action, resource) unless { resource.scopes.contains("write") };`, write, []string{"read"}, "scope_not_granted"},
+		"a scope that is forbidden":           {grant("read") + `forbid (principal, action, resource) when { resource.scopes.contains("write") };`, both, []string{"read"}, "policy_denied"},
+		"tools outside a scope are forbidden": {grant("read") + `forbid (principal, action, resource) unless { resource.scopes.contains("write") };`, both, []string{"read"}, "yes"},
+	} {
+		b := newBench(t, c.rules)
+		config := "[scopes.s]\nread = [\"look\", \"stat\"]\nwrite = [\"change\", \"stat\"]\n"
+		if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte(config)); err != nil {
+			t.Fatal(err)
+		}
+		b.open()
+		a := &agent.Agent{Dialect: agent.GPARS, Requirements: []agent.Requirement{{Server: "s", Scopes: c.asked}, {Server: "other", Scopes: []string{"write"}}}}
+		tool := &agent.Tool{Name: c.tool, Binding: agent.OnServer{Alias: "s"}}
+		b.want(name, first(b.live.Judge(t.Context(), a, "a", tool, &call.Call{Principal: "me@local"})), c.want)
+		foreseen := Never
+		if c.want == "yes" {
+			foreseen = Always
+		}
+		if got := b.live.Foresee(a, "a", tool, "me@local"); got != foreseen {
+			t.Errorf("%s: foreseen %d, want %d", name, got, foreseen)
+		}
+	}
+}
+
+// The refusal names the grant that has no effect, and the hint says what to change first.
+func TestUnrequestedGrantIsExplained(t *testing.T) {
+	b := newBench(t, Grant{Agent: "a", Server: "s", Scope: "write", By: "me"}.Rule())
+	if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte("[scopes.s]\nwrite = [\"t\"]\n")); err != nil {
+		t.Fatal(err)
+	}
+	b.open()
+	a := &agent.Agent{Dialect: agent.GPARS, Requirements: []agent.Requirement{{Server: "s", Scopes: []string{"read"}}}}
+	reasons := b.live.Judge(t.Context(), a, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, &call.Call{})
+	last := reasons[len(reasons)-1]
+	if want := "; grant (line 1) has no effect, because the manifest does not request its scope"; !strings.HasSuffix(last.Detail, want) {
+		t.Errorf("got %q, want the end %q", last.Detail, want)
+	}
+	if want := `add "write" to the permission_scopes of "s" in the manifest, then grant the scope: ambit grant a --server s --scope write`; last.Hint != want {
+		t.Errorf("got the hint %q, want %q", last.Hint, want)
 	}
 }
 

@@ -197,12 +197,15 @@ type subject struct {
 
 // view contains the rules and entities for one subject.
 type view struct {
-	rules             rules // the rules whose scope matches, in file order
-	uses              usage
-	principal         types.EntityUID
-	resource          types.EntityUID
-	entities          types.EntityMap
-	base              string // the folder that relative paths are resolved against; empty if unknown
+	rules     rules // the rules whose scope matches, in file order
+	uses      usage
+	principal types.EntityUID
+	resource  types.EntityUID
+	entities  types.EntityMap
+	base      string // the folder that relative paths are resolved against; empty if unknown
+	// ceiling is the view of a tool that has only the scopes that the agent's manifest requests. It contains no forbid
+	// rules. It is nil if the manifest requests every scope of the tool.
+	ceiling           *view
 	covered           string // describes which scopes cover the tool
 	hint, unpermitted string // the hint and the message for a call that no rule permits
 }
@@ -281,6 +284,8 @@ type verdict struct {
 	broken  []failure // forbid rules that could not be evaluated; they are treated as matching
 	permits rules     // empty if a forbid rule matched
 	failed  []failure // permit rules that could not be evaluated; they permit nothing
+	// unrequested lists permit rules that match only with a scope that the manifest does not request; they permit nothing.
+	unrequested rules
 }
 
 // denies reports whether a rule forbids the call.
@@ -303,10 +308,31 @@ func (r rules) find(id types.PolicyID) *rule {
 	return r[slices.IndexFunc(r, func(one *rule) bool { return one.id == id })]
 }
 
-// decide evaluates the rules of a view for a call. A rule and the call may spell the name of an argument differently,
+// decide evaluates the rules of a view for a call. A grant gives an agent no more than its manifest requests. So a permit
+// rule applies only if it matches both with all scopes of the tool and with the requested scopes. The requested scopes
+// alone are not enough: a rule can permit tools without a certain scope. Forbid rules see all scopes.
+func (v *view) decide(m callInfo, arguments []byte) (verdict, error) {
+	found, err := v.evaluate(m, arguments)
+	if err != nil || v.ceiling == nil || len(found.permits) == 0 {
+		return found, err
+	}
+	within, err := v.ceiling.evaluate(m, arguments)
+	if err != nil {
+		return verdict{}, err
+	}
+	for _, one := range found.permits {
+		if !slices.Contains(within.permits, one) {
+			found.unrequested = append(found.unrequested, one)
+		}
+	}
+	found.permits = slices.DeleteFunc(found.permits, func(one *rule) bool { return slices.Contains(found.unrequested, one) })
+	return found, nil
+}
+
+// evaluate evaluates the rules of a view for a call, without the view's ceiling. A rule and the call may spell the name of an argument differently,
 // and the tool may accept either spelling. A forbid rule applies if it matches with either spelling. A permit rule
 // applies only if it matches with both.
-func (v *view) decide(m callInfo, arguments []byte) (verdict, error) {
+func (v *view) evaluate(m callInfo, arguments []byte) (verdict, error) {
 	f, err := v.gather(m, arguments, false)
 	if err != nil {
 		return verdict{}, err
