@@ -125,7 +125,7 @@ func (s *server) current() (*mcpwire.Conn, *call.Refusal, <-chan struct{}) {
 	case s.resting != nil:
 		why = s.resting.refusal(s.alias, s.options.clock.Now())
 	case why == nil && s.conn == nil:
-		why = call.Refuse(stage, call.ServerUnavailable, "server %s is not running", s.alias)
+		why = call.Refuse(stage, call.ServerUnavailable, "server %s is not running", s.alias).Again()
 	}
 	return s.conn, why, s.settled
 }

@@ -141,7 +141,7 @@ func TestLazyServerStartFails(t *testing.T) {
 	m := r.start()
 	for range 2 { // the second call comes before the next start
 		_, refusal := r.call(m, "one", "echo", `{}`)
-		is(t, refusal, call.ServerUnavailable, call.NoEffect, false)
+		is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
 		if !strings.Contains(refusal.Message, "not-there-yet") {
 			t.Errorf("the refusal is %q", refusal.Message)
 		}

@@ -147,7 +147,7 @@ func (s *server) preparePackage(ctx context.Context, l *plan) error {
 		return nil
 	}
 	l.lacking = true
-	r := call.Refuse(stage, call.ServerUnavailable, "server %s needs %s", s.alias, strings.Join(lacks, ", "))
+	r := call.Refuse(stage, call.ServerUnavailable, "server %s needs %s", s.alias, strings.Join(lacks, ", ")).Again()
 	r.Hint = fmt.Sprintf("set variables in `env` and arguments in `args`, under [server.%q] in config.toml", s.alias)
 	return r
 }
@@ -245,6 +245,9 @@ func (s *server) packageRefusal(l *plan, err error) error {
 	}
 	l.lacking = pack.Lacking(err)
 	r := call.Refuse(stage, code, "server %s: %v", s.alias, err)
+	if code == call.ServerUnavailable {
+		r = r.Again() // ambit prepares the package again at the next start
+	}
 	if e, ok := errors.AsType[*pack.Error](err); ok && e.Hint != "" {
 		r.Hint, r.Command = e.Hint, e.Command
 	}

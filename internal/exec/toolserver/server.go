@@ -216,7 +216,7 @@ func (s *server) prove(ctx context.Context, conn *mcpwire.Conn, p *Proof) (doubt
 func (s *server) refuse(p *Proof, err error) {
 	r, ok := errors.AsType[*call.Refusal](err)
 	if !ok {
-		r = call.Refuse(stage, call.ServerUnavailable, "server %s did not start: %v", s.alias, err)
+		r = call.Refuse(stage, call.ServerUnavailable, "server %s did not start: %v", s.alias, err).Again()
 	}
 	p.OK, p.Refusal = false, r
 	p.Lacking = p.Lacking || r.Code == call.CredentialMissing || errors.Is(err, exec.ErrNotFound)

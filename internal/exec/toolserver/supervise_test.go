@@ -181,7 +181,7 @@ func TestCloseWhileResting(t *testing.T) {
 	lives := r.read("one/lives")
 	m.Close()
 	_, refusal := r.call(m, "one", "echo", `{}`)
-	is(t, refusal, call.ServerUnavailable, call.NoEffect, false)
+	is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
 	if got := r.read("one/lives"); got != lives {
 		t.Errorf("the server was started %s times before Close and %s times in total", lives, got)
 	}

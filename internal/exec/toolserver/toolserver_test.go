@@ -7,7 +7,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -70,7 +72,7 @@ func TestProvenServersAreCalled(t *testing.T) {
 	is(t, err.(*call.Refusal), call.UnknownTool, call.NoEffect, false)
 	m.Close()
 	_, refusal = r.call(m, "one", "echo", `{}`)
-	is(t, refusal, call.ServerUnavailable, call.NoEffect, false)
+	is(t, refusal, call.ServerUnavailable, call.NoEffect, true)
 }
 
 func TestCallsRunSideBySide(t *testing.T) {
@@ -125,7 +127,7 @@ func TestBadServers(t *testing.T) {
 				t.Error("Proven returned true although a server failed")
 			}
 			_, refusal := r.call(m, "bad", "echo", `{}`)
-			is(t, refusal, tt.code, call.NoEffect, false)
+			is(t, refusal, tt.code, call.NoEffect, tt.code == call.ServerUnavailable)
 			r.works(m, "good")
 		})
 	}
@@ -156,6 +158,29 @@ func TestWhatIsNotHere(t *testing.T) {
 	refused(t, m.Proofs()[0], call.ServerUnavailable, "no-such-program-anywhere")
 	if !m.Proofs()[0].Lacking {
 		t.Error("got Lacking false, want true")
+	}
+}
+
+// A package that is unavailable may be available at the next start. A package that has changed stays refused.
+func TestPackageRefusalsAreRetryable(t *testing.T) {
+	for name, tt := range map[string]struct {
+		found *pack.Package
+		err   error
+		code  call.Code
+	}{
+		"the download failed":    {err: &pack.Error{Code: pack.FetchFailed}, code: call.ServerUnavailable},
+		"another error":          {err: io.ErrUnexpectedEOF, code: call.ServerUnavailable},
+		"a variable is missing":  {found: &pack.Package{Needs: []string{"KEY"}}, code: call.ServerUnavailable},
+		"another digest":         {err: &pack.Error{Code: pack.DigestMismatch}, code: call.ServerDrifted},
+		"a modified package":     {err: &pack.Error{Code: pack.Tampered}, code: call.ServerDrifted},
+		"two different versions": {err: &pack.Error{Code: pack.VersionConflict}, code: call.ServerDrifted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &server{alias: "one", options: Options{}, spec: &Spec{}}
+			s.spec.Package = func(context.Context, pack.Want, pack.Progress) (*pack.Package, error) { return tt.found, tt.err }
+			r, _ := errors.AsType[*call.Refusal](s.preparePackage(t.Context(), &plan{}))
+			is(t, r, tt.code, call.NoEffect, tt.code == call.ServerUnavailable)
+		})
 	}
 }
 
