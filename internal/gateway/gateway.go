@@ -268,9 +268,12 @@ func gateStage(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	return d.Refusal()
 }
 
-// NewID returns a new id for a call.
+// NewID returns a new id for a call. The id consists of the 32 hex digits of a random UUID (RFC 9562, version 4), because
+// Covenant programs and the API get the id as a UUID.
 func NewID() string {
 	var b [16]byte
-	rand.Read(b[:]) // never fails
+	rand.Read(b[:])         // never fails
+	b[6] = b[6]&0x0f | 0x40 // version 4
+	b[8] = b[8]&0x3f | 0x80 // variant of RFC 9562
 	return hex.EncodeToString(b[:])
 }

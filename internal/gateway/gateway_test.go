@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -168,5 +169,17 @@ func TestServedName(t *testing.T) {
 	}
 	if got := strings.Join(names, " "); got != "read write fs_list db_list send" {
 		t.Errorf("served as %s", got)
+	}
+}
+
+// The ids of calls are random UUIDs without hyphens. Covenant programs get them as the ids of intents.
+func TestNewID(t *testing.T) {
+	form, seen := regexp.MustCompile(`^[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}$`), map[string]bool{}
+	for range 200 {
+		id := NewID()
+		if !form.MatchString(id) || seen[id] {
+			t.Fatalf("%s is not a new UUID of version 4", id)
+		}
+		seen[id] = true
 	}
 }
