@@ -170,6 +170,7 @@ var beyondSchema = map[string]string{
 	"MX042": "names that are typical of secrets",
 	"MX043": "references of other formats",
 	"MX051": "entries with the same name",
+	"CV006": "where a path leads",
 	"GP013": "entries with the same name",
 	"FA010": "whether any tool has an action",
 	"FA021": "entries with the same name",

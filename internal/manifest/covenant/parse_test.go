@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path"
 	"reflect"
 	"regexp"
 	"slices"
@@ -331,6 +332,9 @@ func FuzzSchema(f *testing.F) {
 			t.Fatal(err)
 		}
 		for key, re := range fields {
+			if key == "entry" && strings.HasPrefix(path.Clean(s), "../") {
+				continue // a pattern cannot tell where a path leads
+			}
 			text := with(key, key+" = "+string(quoted))
 			if key == "action" {
 				text = after("[capabilities]\nrequired = [" + string(quoted) + "]\n")
