@@ -33,7 +33,6 @@ func TestContract(t *testing.T) {
 		{name: "hugeline", code: "for _ in range(100): sys.stdout.write('x' * (1 << 20))", reason: "too_large"},
 		{name: "badjson", code: "print('{\"intent_id\":')", reason: "bad_json"},
 		{name: "otherintent", code: "i['id'] = 'x'\nanswer('a')", reason: "wrong_intent"},
-		{name: "status", code: "print(json.dumps({'intent_id': i['id'], 'status': 'error', 'text': 'no luck', 'sources': []}))", reason: "status_error"},
 		{name: "exit", code: "print('last words', file=sys.stderr)\nanswer('a')\nsys.exit(3)", reason: "exit_code"},
 		{name: "flood", code: "while True: sys.stderr.write('x' * 10000 + '\\n')", reason: "too_large"},
 		{name: "unread", code: "raw", text: strings.Repeat("x", 100_000), reason: "no_answer"},
@@ -78,7 +77,37 @@ func TestContract(t *testing.T) {
 	}
 }
 
-type record struct{ Agent, Decision, Code, Detail string }
+// An answer with the status "error" is printed as a whole. The exit code is 1.
+func TestContractErrorStatus(t *testing.T) {
+	h := newProgramHome(t)
+	h.program("status", "off", "print(json.dumps({'intent_id': i['id'], 'status': 'error', 'text': 'no luck', 'sources': ['a', 'b']}))", "")
+	out, _ := h.dispatch(1, "status", "hello", "--json")
+	var doc struct {
+		ID      string `json:"intent_id"`
+		Status  string
+		Text    string
+		Sources []string
+		Error   any
+	}
+	if err := json.Unmarshal([]byte(out), &doc); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if len(doc.ID) != 36 || doc.Status != "error" || doc.Text != "no luck" || len(doc.Sources) != 2 || doc.Error != nil {
+		t.Errorf("got %s", out)
+	}
+	if r := lastRecord(t); r.Agent != "status" || r.Decision != "allow" || !r.ToolError {
+		t.Errorf("got the journal record %+v", r)
+	}
+	out, errOut := h.dispatch(1, "status", "hello")
+	if out != "no luck\n" || !strings.Contains(errOut, "the tool reported an error") {
+		t.Errorf("got the output %q and the messages %q", out, errOut)
+	}
+}
+
+type record struct {
+	Agent, Decision, Code, Detail string
+	ToolError                     bool `json:"tool_error"`
+}
 
 // lastRecord returns the newest record in the journal.
 func lastRecord(t *testing.T) record {

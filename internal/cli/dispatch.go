@@ -201,10 +201,10 @@ func (t *terminal) programOf(id string) (*manifest.Manifest, error) {
 	return m, nil
 }
 
+// answered prints the answer of a program. It returns errNo if the program reported an error.
 func (t *terminal) answered(i *dispatch.Intent) error {
 	if !t.json {
-		t.printResult(*i.Result)
-		return nil
+		return t.judge(!i.Result.IsError, nil, func() { t.printResult(*i.Result) })
 	}
 	var doc struct {
 		IntentID   string   `json:"intent_id"`
@@ -217,5 +217,5 @@ func (t *terminal) answered(i *dispatch.Intent) error {
 		return no("", "the answer cannot be read: %w", err)
 	}
 	doc.OverBudget = i.OverBudget
-	return t.document(doc)
+	return t.judge(!i.Result.IsError, doc, nil)
 }

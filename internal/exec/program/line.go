@@ -15,7 +15,6 @@ import (
 
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/gateway/call"
-	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // Memory holds the earlier answers of agents.
@@ -159,8 +158,6 @@ func readAnswer(stdout []byte, id string) (*answer, *call.Refusal) {
 		return nil, failed(BadStatus, "the answer's status is neither \"ok\" nor \"error\"")
 	case a.Text == nil:
 		return nil, failed(BadJSON, "the program's answer has no \"text\"")
-	case *a.Status == "error":
-		return nil, failed(StatusError, "the program reported an error: %s", diag.Quote(*a.Text))
 	}
 	if a.Sources == nil {
 		a.Sources = []string{}
@@ -168,10 +165,13 @@ func readAnswer(stdout []byte, id string) (*answer, *call.Refusal) {
 	return &a, nil
 }
 
+// isError reports whether the program could not do the task. The answer is complete nevertheless.
+func (a *answer) isError() bool { return *a.Status == "error" }
+
 func (a *answer) result() (jsontext.Value, error) {
 	structured, err := json.Marshal(a)
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(toolResult{Content: []textContent{{"text", *a.Text}}, Structured: structured})
+	return json.Marshal(toolResult{Content: []textContent{{"text", *a.Text}}, Structured: structured, IsError: a.isError()})
 }

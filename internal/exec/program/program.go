@@ -69,7 +69,6 @@ const (
 	BadJSON     Reason = "bad_json"
 	WrongIntent Reason = "wrong_intent"
 	BadStatus   Reason = "bad_status"
-	StatusError Reason = "status_error"
 	ExitCode    Reason = "exit_code"
 	TooLarge    Reason = "too_large"
 	OOM         Reason = "oom"
@@ -146,6 +145,7 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	if f != nil {
 		return result, b.setEffect(f)
 	}
+	result.IsError = a.isError()
 	result.Raw, err = a.result()
 	return result, err
 }

@@ -180,7 +180,6 @@ func TestFailures(t *testing.T) {
 		{"no intent", `print(json.dumps({'status': 'ok', 'text': 't'}))`, program.WrongIntent},
 		{"no status", `print(json.dumps({'intent_id': i['id'], 'text': 't'}))`, program.BadStatus},
 		{"another status", `print(json.dumps({'intent_id': i['id'], 'status': 'OK', 'text': 't'}))`, program.BadStatus},
-		{"status error", `print(json.dumps({'intent_id': i['id'], 'status': 'error', 'text': 'no luck'}))`, program.StatusError},
 		{"exit code", ok + "\nsys.exit(3)", program.ExitCode},
 		{"signal", ok + "\nsys.stdout.flush()\nos.kill(os.getpid(), 11)", program.ExitCode},
 		{"a line of 100 MB", "for _ in range(100): sys.stdout.write('x' * (1 << 20))", program.TooLarge},
@@ -201,6 +200,21 @@ func TestFailures(t *testing.T) {
 				t.Fatalf("error = %v, want program_failed with the reason %s", err, tt.reason)
 			}
 		})
+	}
+}
+
+// An answer with the status "error" is a complete answer of a tool that reports an error.
+func TestErrorStatus(t *testing.T) {
+	r := newRig(t)
+	r.write(t, "main.py", "import json, sys\ni = json.loads(sys.stdin.readline())\n"+
+		"print(json.dumps({'intent_id': i['id'], 'status': 'error', 'text': 'no luck', 'sources': ['a']}))\n")
+	result, err := r.act(t.Context())
+	if err != nil || !result.IsError || !strings.Contains(string(result.Raw), `"isError":true`) {
+		t.Fatalf("got %s and the error %v, want a result that reports an error", result.Raw, err)
+	}
+	a := structured(t, result)
+	if a["intent_id"] != intentID || a["status"] != "error" || a["text"] != "no luck" || len(a["sources"].([]any)) != 1 {
+		t.Errorf("the answer is %v", a)
 	}
 }
 

@@ -43,8 +43,12 @@ func (d doesAsTold) Act(ctx context.Context, _ *agent.Tool, c *call.Call) (call.
 		<-ctx.Done()
 		return call.Result{}, call.Refuse("act", call.ProgramFailed, "cancelled: it was ended")
 	}
-	raw := fmt.Sprintf(`{"content":[],"structuredContent":{"intent_id":%q,"status":"ok","text":%q,"sources":["s"]}}`, dispatch.UUID(c.ID), c.Principal)
-	return call.Result{Raw: []byte(raw)}, nil
+	status := "ok"
+	if strings.Contains(string(c.Arguments), "sorry") {
+		status = "error"
+	}
+	raw := fmt.Sprintf(`{"content":[],"structuredContent":{"intent_id":%q,"status":%q,"text":%q,"sources":["s"]}}`, dispatch.UUID(c.ID), status, c.Principal)
+	return call.Result{Raw: []byte(raw), IsError: status == "error"}, nil
 }
 
 // newIntentRig returns a daemon with a program and with an agent that is not a program.
@@ -258,5 +262,18 @@ func TestRevokedWhileIntentsWait(t *testing.T) {
 		if a.doc["state"] != state || strings.Contains(a.body, `"code":"approval_denied"`) != (state == "failed") {
 			t.Errorf("want the state %s: %s", state, a.body)
 		}
+	}
+}
+
+// An answer with the status "error" is an answer, not a problem of the request.
+func TestIntentWithErrorStatus(t *testing.T) {
+	r, _ := newIntentRig(t)
+	a := r.ask(r.admin, "POST", "/api/v1/intents", `{"agent":"worker","text":"sorry"}`)
+	if a.status != http.StatusOK || a.doc["status"] != "error" || len(a.doc["sources"].([]any)) != 1 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	a = r.ask(r.admin, "GET", "/api/v1/intents/"+a.doc["intent_id"].(string), "")
+	if answer, _ := a.doc["answer"].(map[string]any); a.doc["state"] != "done" || answer["status"] != "error" {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 }
