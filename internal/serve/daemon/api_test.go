@@ -52,7 +52,16 @@ func TestAgents(t *testing.T) {
 	if a := r.ask(r.admin, "GET", "/readyz", ""); a.status != 503 {
 		t.Errorf("before the agents are proven: %d", a.status)
 	}
+	if a := r.ask("", "GET", "/readyz", ""); a.status != 503 || a.code() != "unavailable" || strings.Contains(a.body, "starting") {
+		t.Errorf("before the agents are proven, without a key: %d %s", a.status, a.body)
+	}
 	r.Prove(t.Context())
+	if a := r.ask("", "GET", "/readyz", ""); a.status != 200 || strings.TrimSpace(a.body) != `{"status":"ok"}` {
+		t.Errorf("without a key: %d %s", a.status, a.body)
+	}
+	if a := r.ask("ambit_wrong", "GET", "/readyz", ""); a.status != 401 {
+		t.Errorf("with a wrong key: %d %s", a.status, a.body)
+	}
 	if a := r.ask(r.admin, "GET", "/readyz", ""); a.status != 200 {
 		t.Errorf("after the agents are proven: %d", a.status)
 	}

@@ -144,8 +144,17 @@ func (d *Daemon) healthz(_ *http.Request) (any, *problem) {
 }
 
 // readyz reports whether a load balancer should send requests to this daemon. The daemon is ready when every agent is
-// verified or has failed. It is not ready during shutdown, or after the root key was rotated.
+// verified or has failed. It is not ready during shutdown, or after the root key was rotated. Without a key, the answer
+// contains no details.
 func (d *Daemon) readyz(r *http.Request) (any, *problem) {
+	doc, trouble := d.readiness(r)
+	if trouble != nil && principalOf(r) == nil {
+		trouble = failure("unavailable", "the daemon is not ready", "send a key to see the reason")
+	}
+	return doc, trouble
+}
+
+func (d *Daemon) readiness(r *http.Request) (any, *problem) {
 	handedOver := d.options.Journal.HandedOver()
 	switch {
 	case d.fleet.open.Err() != nil:
