@@ -238,6 +238,9 @@ func (d *differ) tool(name string, old, new *agent.Tool, could, can bool) {
 	switch {
 	case new.SideEffect.Rank() > old.SideEffect.Rank():
 		d.widen(what, "side effect %s → %s", old.SideEffect, new.SideEffect)
+	case new.SideEffect != old.SideEffect && runsProgram(old) && runsProgram(new):
+		// The sandbox enforces the class of a program, so the program itself can do less.
+		d.narrow(what, "side effect %s → %s", old.SideEffect, new.SideEffect)
 	case new.SideEffect != old.SideEffect:
 		// Policy rules for the old class no longer apply, even if the tool itself is the same.
 		d.widen(what, "side effect %s → %s, so the policy rules for %s no longer apply to this tool", old.SideEffect,
@@ -252,6 +255,12 @@ func (d *differ) tool(name string, old, new *agent.Tool, could, can bool) {
 	d.binding(what, old.Binding, new.Binding)
 	d.policy(what, old.Policy, new.Policy)
 	d.annotations(what, old.Annotations, new.Annotations)
+}
+
+// runsProgram reports whether a tool runs the agent's own program.
+func runsProgram(t *agent.Tool) bool {
+	_, ok := t.Binding.(agent.RunProgram)
+	return ok
 }
 
 // annotations compares a tool's hints about its own behaviour. Removing a hint about a danger gives the agent more

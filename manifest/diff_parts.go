@@ -69,7 +69,10 @@ func (d *differ) settings(what string, old, new []agent.Setting) {
 	key := func(s *agent.Setting) string { return s.Name }
 	eachPair(old, new, key, func(name string, before, after *agent.Setting) {
 		switch {
-		// Treat every difference as giving the agent more rights, because a setting can change a program in any way. Examples
+		// Without the reference, the server no longer gets the secret.
+		case after == nil && isSecret(before):
+			d.narrow(what, "gone: %s=%s", name, before.Value)
+		// Treat every other difference as giving the agent more rights, because a setting can change a program in any way. Examples
 		// are NODE_OPTIONS, a proxy, and the removal of READ_ONLY=1.
 		case before == nil:
 			d.widen(what, "new: %s=%s", name, after.Value)
@@ -79,6 +82,11 @@ func (d *differ) settings(what string, old, new []agent.Setting) {
 			d.widen(what, "%s=%s → %s", name, before.Value, after.Value)
 		}
 	})
+}
+
+// isSecret reports whether the value of a setting is a secret and nothing else.
+func isSecret(s *agent.Setting) bool {
+	return len(s.Refs) == 1 && s.Value == "$env:"+s.Refs[0] && !slices.Contains(agent.PlainEnv, s.Refs[0])
 }
 
 // reach compares what the old and the new agent can use: hosts, secrets, other agents and paths.

@@ -134,6 +134,8 @@ func TestDiff(t *testing.T) {
 		{"optional capability", covenantBase, `["memory.read"]`, `["memory.read", "memory.write"]`, "widened", "optional capability"},
 		{"wall clock", covenantBase, "1000", "2000", "widened", "cpu_ms_per_task"},
 		{"network", covenantBase, `"outbound-https-only"`, `"full"`, "widened", "network"},
+		{"network off", covenantBase, `"outbound-https-only"`, `"off"`, "narrowed", "network"},
+		{"no secret", matrixBase, `"env": ["TOKEN=$env:FS_TOKEN"], `, ``, "narrowed", "server fs env"},
 		{"budget dropped", covenantBase, "budget_credits_per_hour = 100", "budget_credits_per_hour = 0", "widened", "budget_credits_per_hour"},
 		{"budget", covenantBase, "budget_credits_per_hour = 100", "budget_credits_per_hour = 50", "narrowed", "budget_credits_per_hour"},
 		{"priority", covenantBase, `priority = "normal"`, `priority = "high"`, "widened", "priority"},
@@ -193,5 +195,19 @@ func TestDiff(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A program without a network and a server without a secret can do less, so nothing is widened.
+func TestDiffOnlyNarrows(t *testing.T) {
+	for _, tt := range []struct{ file, base, old, new string }{
+		{"x.toml", covenantBase, `"outbound-https-only"`, `"off"`},
+		{"x.json", matrixBase, `"env": ["TOKEN=$env:FS_TOKEN"], `, ``},
+	} {
+		before, _ := manifest.Parse(tt.file, []byte(tt.base), manifest.Options{})
+		after, _ := manifest.Parse(tt.file, []byte(strings.Replace(tt.base, tt.old, tt.new, 1)), manifest.Options{})
+		if d := manifest.Diff(before.Agent(), after.Agent()); len(d.Widened) > 0 || len(d.Narrowed) == 0 {
+			t.Errorf("without %s: %+v", tt.old, d)
+		}
 	}
 }
