@@ -329,9 +329,9 @@ func (v *view) decide(m callInfo, arguments []byte) (verdict, error) {
 	return found, nil
 }
 
-// evaluate evaluates the rules of a view for a call, without the view's ceiling. A rule and the call may spell the name of an argument differently,
-// and the tool may accept either spelling. A forbid rule applies if it matches with either spelling. A permit rule
-// applies only if it matches with both.
+// evaluate evaluates the rules of a view for a call, without the view's ceiling. A rule and the call may spell the name
+// of an argument differently, and the tool may accept either spelling. A forbid rule applies if it matches with either
+// spelling. A permit rule applies only if it matches with both.
 func (v *view) evaluate(m callInfo, arguments []byte) (verdict, error) {
 	f, err := v.gather(m, arguments, false)
 	if err != nil {
