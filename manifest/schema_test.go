@@ -190,6 +190,7 @@ var beyondSchema = map[string]string{
 	"FA103": "a name that must exist elsewhere",
 	"FA117": "entries with the same name",
 	"FA118": "names that are typical of secrets",
+	"FA119": "the content type of a body with placeholders",
 }
 
 // TestSchemasRefuseBadManifests checks that the schema rejects every manifest that the rules reject. The test skips
