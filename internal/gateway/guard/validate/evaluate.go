@@ -13,6 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
@@ -60,19 +61,17 @@ func (e *evaluation) spend(units int) bool {
 // fail adds a problem, if problems are reported, and returns false.
 func (e *evaluation) fail(report bool, format string, args ...any) bool {
 	if report && len(e.problems) < maxProblems {
-		var pointer strings.Builder
+		var pointer jsontext.Pointer
 		for _, to := range e.path {
 			if to.index >= 0 {
 				to.name = strconv.Itoa(to.index)
 			}
-			pointer.WriteString("/" + pointerEscapes.Replace(to.name))
+			pointer = pointer.AppendToken(to.name)
 		}
-		e.problems = append(e.problems, Problem{pointer.String(), fmt.Sprintf(format, args...)})
+		e.problems = append(e.problems, Problem{string(pointer), fmt.Sprintf(format, args...)})
 	}
 	return false
 }
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 // enough reports whether the evaluation of a value's other parts can be skipped after a failure.
 func (e *evaluation) enough(report bool) bool { return !report || len(e.problems) >= maxProblems }
