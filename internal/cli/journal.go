@@ -63,12 +63,16 @@ func newJournalVerify(t *terminal, storeURL *string) *cobra.Command {
 		if key != "" {
 			return usage("leave out --key to use the store's own key", "--key can be used only with an export")
 		}
-		return t.withJournal(ctx, *storeURL, func(j *journal.Journal) error {
-			report, err := j.Verify(ctx, want)
+		return t.withExistingStore(ctx, *storeURL, func(b *store.Store) error {
+			report, err := b.Journal.Verify(ctx, want)
 			if err != nil {
 				return no(checkpointHint(want), "the journal cannot be verified: %w", err)
 			}
-			return t.journalReport(report, nil)
+			problems, err := checkAuthority(ctx, b)
+			if err != nil {
+				return no("", "the authority in the store cannot be verified: %w", err)
+			}
+			return t.journalReport(report, problems, nil)
 		})
 	})
 	cmd.Flags().StringArrayVar(&kept, "checkpoint", nil,
@@ -109,12 +113,12 @@ func (t *terminal) verifyExport(file, key string, want journal.Check) (err error
 		return no(checkpointHint(want), "the export cannot be verified: %w", err)
 	}
 	known := !want.Key.IsZero() || isOurs(report.Key)
-	return t.journalReport(report, &known)
+	return t.journalReport(report, nil, &known)
 }
 
 // journalReport prints the result of a verification. For an export, *known is true if the user gave the export's key
 // with --key, or if the key belongs to a root key in ambit's home folder. For the store's own journal, known is nil.
-func (t *terminal) journalReport(r journal.Report, known *bool) error {
+func (t *terminal) journalReport(r journal.Report, problems []authorityProblem, known *bool) error {
 	if t.interactive() {
 		fmt.Fprint(t.err, "\r\x1b[K") // clear the progress line
 	}
@@ -123,9 +127,14 @@ func (t *terminal) journalReport(r journal.Report, known *bool) error {
 		journal.Report
 		Key   string `json:"key"`
 		Known *bool  `json:"key_known,omitempty"`
-	}{r, r.Key.String(), known}
-	return t.judge(r.OK, doc, func() {
-		if !r.OK {
+		// Authority lists the rows with authority that were not written by ambit.
+		Authority []authorityProblem `json:"authority,omitempty"`
+	}{r, r.Key.String(), known, problems}
+	intact := r.OK
+	doc.OK = intact && len(problems) == 0
+	return t.judge(doc.OK, doc, func() {
+		defer t.printAuthority(problems)
+		if !intact {
 			t.printf("%s %s\n", t.paint(boldRed, "the journal was changed:"), diag.Printable(r.Problem))
 			t.printf("  the first bad record is record %d of log %d\n", r.FirstBad.Seq, r.FirstBad.Log)
 			return

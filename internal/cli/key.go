@@ -29,7 +29,8 @@ func newKey(t *terminal) *cobra.Command {
 	cmd := &cobra.Command{Use: "key"}
 	sharedStoreFlag(cmd.PersistentFlags(), &storeURL)
 	return group(cmd,
-		newKeyNew(t, &storeURL), newKeyList(t, &storeURL), newKeyRotate(t, &storeURL), newKeyRevoke(t, &storeURL))
+		newKeyNew(t, &storeURL), newKeyList(t, &storeURL), newKeyRotate(t, &storeURL), newKeyRevoke(t, &storeURL),
+		newKeyAdopt(t, &storeURL))
 }
 
 // apiKeys calls f with the API keys in a store. All changes to the keys are journaled.
@@ -38,7 +39,7 @@ func (t *terminal) apiKeys(ctx context.Context, storeURL string, f func(*identit
 	if err != nil {
 		return err
 	}
-	keys := identity.NewAPIKeys(b.DB)
+	keys := identity.NewAPIKeys(b.DB, b.Authority)
 	keys.Note = func(tx state.Tx, c identity.KeyChange) error {
 		r := keyRecord(c)
 		r.Call, r.Principal, r.Decision, r.Stage = gateway.NewID(), identity.LocalName(), journal.Allow, "key"
@@ -211,6 +212,8 @@ func keyState(k *identity.APIKey) string {
 		return "revoked"
 	case !k.Expires.IsZero() && !time.Now().Before(k.Expires):
 		return "expired"
+	case k.Changed:
+		return "changed"
 	}
 	return "good"
 }
@@ -282,13 +285,16 @@ func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
 	}
 	resumed := identity.Rotating(h.Root())
 	was, by, grants, allowances := b.Journal.Key().String(), identity.LocalName(), 0, 0
-	err = b.Rotate(ctx, h, by, func(tx state.Tx, next *store.Store) (err error) {
-		if grants, err = grant.Resign(tx, b, next); err != nil {
+	err = b.Rotate(ctx, h, by, func(tx state.Tx, next *store.Store) error {
+		given, err := grant.Claims(tx)
+		if err != nil {
 			return err
 		}
-		if allowances, err = allowance.Resign(tx, b, next); err != nil {
+		allowed, err := allowance.Claims(tx)
+		if err != nil {
 			return err
 		}
+		grants, allowances = len(given), len(allowed)
 		_, err = next.Journal.Append(tx, &journal.Record{
 			Call: gateway.NewID(), Principal: by, Tool: "rotate root", Decision: journal.Allow,
 			Detail: fmt.Sprintf("the journal's key was %s and is now %s", was, next.Journal.Key()),
@@ -307,7 +313,7 @@ func (t *terminal) rotateRoot(ctx context.Context, storeURL string) error {
 	doc := map[string]any{"old_key": was, "key": now, "grants": grants, "allowances": allowances, "root": h.Root()}
 	return t.show(doc, func() {
 		t.printf("%s the journal is now signed with %s\n", t.paint(green, "rotated:"), now)
-		t.notef("signed %s and %s again; the old key of the journal is %s",
+		t.notef("%s and %s stay valid; the old key of the journal is %s",
 			count(grants, "grant"), count(allowances, "allowance"), was)
 		if resumed {
 			t.notef("this completed an interrupted rotation; if anyone could have seen the new key, run the command again")

@@ -163,7 +163,7 @@ func (g *Gateway) useApproval(tx state.Tx, p *inflight) (*call.Refusal, error) {
 	if p.approval == "" {
 		return nil, nil
 	}
-	good, err := approval.Use(tx, p.approval, time.Now())
+	good, err := approval.Use(tx, g.store, p.approval, time.Now())
 	if err != nil || good {
 		return nil, err
 	}

@@ -129,7 +129,7 @@ func TestApprovalStands(t *testing.T) {
 		}
 
 		db := connect()
-		b := &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}
+		b := store.New(db, first.Keys, nil)
 		other := func(digest, principal, args string) error {
 			a := careful()
 			a.Digest = digest
@@ -167,7 +167,7 @@ func TestOneApprovalAdmitsOneCall(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for range n {
 			db := connect()
-			g := New(careful(), Options{Binding: w, Store: &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}})
+			g := New(careful(), Options{Binding: w, Store: store.New(db, first.Keys, nil)})
 			go func() {
 				_, err := g.Call(ctx, &call.Call{Tool: "do_asked", Principal: "me", OnNotify: func(string, jsontext.Value) { told <- struct{}{} }})
 				ended <- err

@@ -35,7 +35,7 @@ func TestFleet(t *testing.T) {
 		first := open(t, connect())
 		gateways := []*Gateway{New(a, Options{Binding: w, Store: first})}
 		db := connect()
-		gateways = append(gateways, New(a, Options{Binding: w, Store: &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
+		gateways = append(gateways, New(a, Options{Binding: w, Store: store.New(db, first.Keys, nil)}))
 
 		// together makes one call from every client at the same time and returns how many succeed.
 		together := func(tool, args string, ctx context.Context, want call.Code, told func(string, jsontext.Value)) (passed int) {

@@ -103,7 +103,7 @@ func open(t testing.TB, db state.DB) *store.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}
+	return store.New(db, keys, nil)
 }
 
 // newGateway makes a gateway with a new store.

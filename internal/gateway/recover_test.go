@@ -62,7 +62,7 @@ func TestRecover(t *testing.T) {
 					if tt.absent {
 						binding = absent{}
 					}
-					doors = append(doors, New(a, Options{Binding: binding, Store: &store.Store{DB: db, Keys: first.Keys, Journal: journal.New(db, first.Keys.Signer(), "test")}}))
+					doors = append(doors, New(a, Options{Binding: binding, Store: store.New(db, first.Keys, nil)}))
 					return doors[len(doors)-1]
 				}
 				g := next(tt.digest)

@@ -50,8 +50,12 @@ func (b *Store) Rotate(ctx context.Context, h home.Home, by string, update func(
 			return err
 		}
 	}
+	register := b.Authority.WithKeys(next)
 	fresh, err := b.Journal.HandOver(ctx, next.Signer(), by, func(tx state.Tx, j *journal.Journal) error {
-		return update(tx, &Store{DB: b.DB, Keys: next, Journal: j})
+		if err := b.Authority.Resign(tx, register); err != nil {
+			return err
+		}
+		return update(tx, &Store{DB: b.DB, Keys: next, Journal: j, Authority: register})
 	})
 	if err != nil {
 		return err
@@ -61,7 +65,7 @@ func (b *Store) Rotate(ctx context.Context, h home.Home, by string, update func(
 			return err
 		}
 	}
-	b.Keys, b.Journal, b.newer, b.apart = next, fresh, nil, nil
+	b.Keys, b.Journal, b.Authority, b.newer, b.apart = next, fresh, register, nil, nil
 	return nil
 }
 

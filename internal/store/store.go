@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
@@ -27,9 +28,18 @@ type Store struct {
 	DB      state.DB
 	Keys    *identity.Keys
 	Journal *journal.Journal
+	// Authority is the register of the rows that give somebody authority.
+	Authority *authority.Register
 
 	newer *identity.Keys // set only if the store uses an older root key: the keys of the home's current root key
 	apart error          // ErrBehind or ErrInterrupted; nil if the store uses the home's current root key
+}
+
+// New returns a store with a database and keys that are already open. The parameter memory can be nil.
+func New(db state.DB, keys *identity.Keys, memory *authority.Memory) *Store {
+	return &Store{
+		DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "ambit"), Authority: authority.New(db, keys, memory),
+	}
 }
 
 // ErrBehind means that the store uses an older root key of its home. The root key was rotated while the home was used
@@ -57,9 +67,14 @@ func OpenToRotate(ctx context.Context, h home.Home, url string) (*Store, error) 
 	if err != nil {
 		return nil, err
 	}
-	b, err := withKeys(ctx, db, keys)
+	var memory *authority.Memory
+	if url != "" {
+		memory = authority.MemoryOf(h, url)
+	}
+	b, err := withKeys(ctx, db, keys, memory)
 	if errors.Is(err, identity.ErrOldRoot) && interrupted(ctx, db, h) {
-		b, err = &Store{DB: db, Keys: keys, Journal: journalOf(db, keys), apart: ErrInterrupted}, nil
+		b, err = New(db, keys, memory), nil
+		b.apart = ErrInterrupted
 	}
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
@@ -80,17 +95,19 @@ func interrupted(ctx context.Context, db state.DB, h home.Home) bool {
 	if err != nil {
 		return false
 	}
-	b, err := withKeys(ctx, db, next)
+	b, err := withKeys(ctx, db, next, nil)
 	return err == nil && b.Keys == next
 }
 
 // withKeys returns a store with the keys of the root key that the database uses. This is the home's current root key or
 // an older root key.
-func withKeys(ctx context.Context, db state.DB, keys *identity.Keys) (*Store, error) {
+func withKeys(
+	ctx context.Context, db state.DB, keys *identity.Keys, memory *authority.Memory,
+) (*Store, error) {
 	all := map[string]*Store{}
 	var names []string
 	for _, k := range keys.Roots() {
-		b := &Store{DB: db, Keys: k, Journal: journalOf(db, k)}
+		b := New(db, k, memory)
 		name := b.Journal.Key().String()
 		all[name], names = b, append(names, name)
 	}
@@ -110,10 +127,6 @@ func withKeys(ctx context.Context, db state.DB, keys *identity.Keys) (*Store, er
 		b.newer, b.apart = keys, ErrBehind
 	}
 	return b, nil
-}
-
-func journalOf(db state.DB, keys *identity.Keys) *journal.Journal {
-	return journal.New(db, keys.Signer(), "ambit")
 }
 
 // open opens the database and the keys. For SQLite, the root key is created before the database. A SQLite database
@@ -179,17 +192,4 @@ func (b *Store) Spend(ctx context.Context, id string, expires time.Time) (first 
 		return err
 	})
 	return first, err
-}
-
-// Spent reports whether Spend has recorded the id.
-func (b *Store) Spent(ctx context.Context, id string) (spent bool, err error) {
-	err = b.DB.Read(ctx, func(tx state.Tx) error {
-		spent = false
-		var n int64
-		return tx.Query(`SELECT until FROM spent WHERE id = $1`, []any{id}, func(r state.Row) error {
-			spent = true
-			return r.Scan(&n)
-		})
-	})
-	return spent, err
 }

@@ -7,27 +7,26 @@
 // An allowance belongs to the name of an agent, to the id in its manifest, and to the program of one server. A manifest
 // can claim any id, and an agent can be replaced by another agent with the same name. Therefore all of them must match.
 //
-// Every allowance is signed with the key of this ambit installation. The signature covers the whole row. An attacker
-// who can write to the store but has no key cannot create, widen or transfer an allowance. A modified allowance has no
-// effect and is reported. A signature cannot reveal that a row was deleted, or that an old row was restored. The
-// journal can, because it records every change.
+// An allowance counts only while the register of authority contains exactly its row. Somebody who can write to the store
+// but has no root key cannot create, widen, transfer or restore an allowance. A modified allowance has no effect and is
+// reported.
 package allowance
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
@@ -49,19 +48,20 @@ type Allowance struct {
 	// By is the name of the owner who allowed the right, and At is the time.
 	By string
 	At time.Time
-	// Changed is set if the signature does not match the row. Such an allowance has no effect.
+	// Changed is set if the register does not contain the row. Such an allowance has no effect.
 	Changed bool
 }
 
-// bytes returns the data that is signed: a version line, each string with its length, and the numbers.
-func (a *Allowance) bytes() []byte {
-	b := []byte("ambit allowance v1\n")
-	for _, s := range []string{a.Agent, a.ID, a.Server, a.Code, string(a.Right.Kind), a.Right.What, a.By} {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
-		b = append(b, s...)
-	}
-	b = binary.BigEndian.AppendUint64(b, uint64(number(a.Right.Private)))
-	return binary.BigEndian.AppendUint64(b, uint64(state.Micros(a.At)))
+// row returns the entry of the allowance in the register.
+func (a *Allowance) row() authority.Row {
+	return authority.Row{Kind: authority.Allowance, ID: a.entry(), Content: []byte(authority.ID(
+		strconv.FormatInt(state.Micros(a.At), 10), a.By))}
+}
+
+// entry returns the id of the allowance in the register.
+func (a *Allowance) entry() string {
+	return authority.ID(a.Agent, a.ID, a.Server, a.Code,
+		string(a.Right.Kind), a.Right.What, strconv.FormatBool(a.Right.Private))
 }
 
 func number(b bool) int64 {
@@ -88,8 +88,8 @@ func Access(list []*Allowance) agent.Access {
 func Warnings(list []*Allowance) (warnings []string) {
 	for _, a := range list {
 		if a.Changed {
-			warnings = append(warnings, fmt.Sprintf("the allowance to %s was modified in the store, or was signed by another "+
-				"ambit installation, and has no effect; to remove it, run: ambit disallow %s %s --all",
+			warnings = append(warnings, fmt.Sprintf("the allowance to %s was modified in the store by something other than "+
+				"ambit, and has no effect; to remove it, run: ambit disallow %s %s --all",
 				a.Right, diag.ShellWord(a.Agent), diag.ShellWord(a.Server)))
 		}
 	}
@@ -105,20 +105,26 @@ type Allowances struct {
 // Of returns an [Allowances] for a store.
 func Of(b *store.Store) *Allowances { return &Allowances{store: b, now: time.Now} }
 
-const columns = `agent, id, server, code, kind, what, private, allowed_by, allowed, signature`
+const columns = `agent, id, server, code, kind, what, private, allowed_by, allowed`
 
-// query returns allowances. It sets Changed on every allowance with an invalid signature.
-func (s *Allowances) query(tx state.Tx, where string, args ...any) (list []*Allowance, err error) {
-	public := s.store.Keys.Signer().Public().(ed25519.PublicKey)
+func (s *Allowances) query(tx state.Tx, where string, args ...any) ([]*Allowance, error) {
+	v, err := s.store.Authority.View(tx)
+	if err != nil {
+		return nil, err
+	}
+	return query(tx, v, where, args...)
+}
+
+func query(tx state.Tx, v *authority.View, where string, args ...any) (list []*Allowance, err error) {
 	err = tx.Query(`SELECT `+columns+` FROM allowances `+where+` ORDER BY agent, id, server, code, kind, what, private`,
 		args, func(row state.Row) error {
 			a := &Allowance{}
 			var private, at int64
 			var kind string
-			var signature []byte
-			err := row.Scan(&a.Agent, &a.ID, &a.Server, &a.Code, &kind, &a.Right.What, &private, &a.By, &at, &signature)
+			err := row.Scan(&a.Agent, &a.ID, &a.Server, &a.Code, &kind, &a.Right.What, &private, &a.By, &at)
 			a.Right.Kind, a.Right.Private, a.At = agent.RightKind(kind), private == 1, state.Instant(at)
-			a.Changed = private != number(a.Right.Private) || !ed25519.Verify(public, a.bytes(), signature)
+			r := a.row()
+			a.Changed = private != number(a.Right.Private) || !v.Has(r.Kind, r.ID, r.Content)
 			list = append(list, a)
 			return err
 		})
@@ -149,7 +155,7 @@ func (s *Allowances) Digest(ctx context.Context, name string) (digest string, er
 	})
 	h := sha256.New()
 	for _, a := range list {
-		fmt.Fprintf(h, "%t %x\n", a.Changed, a.bytes())
+		fmt.Fprintf(h, "%t %s %s\n", a.Changed, a.entry(), a.row().Content)
 	}
 	return hex.EncodeToString(h.Sum(nil)), err
 }
@@ -164,7 +170,7 @@ var ErrTooMany = fmt.Errorf("a tool server can have at most %d added rights", ma
 // allowance of the same right is replaced, even if its row was modified.
 func (s *Allowances) Allow(ctx context.Context, h Holder, rights agent.Access, by string) error {
 	return s.store.DB.Write(ctx, func(tx state.Tx) error {
-		now := state.Instant(state.Micros(s.now())) // the signature covers the stored value
+		now := state.Instant(state.Micros(s.now())) // the store rounds times to microseconds
 		for _, r := range rights {
 			r.Reason = ""
 			if r.Kind == agent.CanWrite {
@@ -188,18 +194,35 @@ func (s *Allowances) Allow(ctx context.Context, h Holder, rights agent.Access, b
 }
 
 func (s *Allowances) put(tx state.Tx, a *Allowance) error {
-	_, err := tx.Exec(`INSERT INTO allowances (`+columns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+	// The column signature was used before the register of authority existed.
+	_, err := tx.Exec(`INSERT INTO allowances (`+columns+`, signature) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (agent, id, server, code, kind, what, private) DO UPDATE SET
 allowed_by = excluded.allowed_by, allowed = excluded.allowed, signature = excluded.signature`,
 		a.Agent, a.ID, a.Server, a.Code, string(a.Right.Kind), a.Right.What, number(a.Right.Private), a.By,
-		state.Micros(a.At), ed25519.Sign(s.store.Keys.Signer(), a.bytes()))
-	return err
+		state.Micros(a.At), []byte{})
+	if err != nil {
+		return err
+	}
+	return s.store.Authority.Put(tx, a.row())
 }
 
 func (s *Allowances) remove(tx state.Tx, h Holder, r agent.Right) error {
 	_, err := tx.Exec(`DELETE FROM allowances `+ofHolder+` AND kind = $5 AND what = $6 AND private = $7`,
 		h.Agent, h.ID, h.Server, h.Code, string(r.Kind), r.What, number(r.Private))
+	if err != nil {
+		return err
+	}
+	entry := (&Allowance{Holder: h, Right: r}).entry()
+	_, err = s.store.Authority.Remove(tx, authority.Allowance, func(id string) bool { return id == entry })
 	return err
+}
+
+// unregister removes all allowances from the register whose first values are the given ones.
+func (s *Allowances) unregister(tx state.Tx, values ...string) (int, error) {
+	return s.store.Authority.Remove(tx, authority.Allowance, func(id string) bool {
+		parts := authority.Parts(id)
+		return len(parts) >= len(values) && slices.Equal(parts[:len(values)], values)
+	})
 }
 
 // NotAllowed lists rights that cannot be removed because nobody added them.
@@ -225,6 +248,9 @@ func (s *Allowances) Disallow(
 		if removed = rights; rights == nil {
 			removed = held // a modified row may have values that the statement in remove does not match
 			if _, err := tx.Exec(`DELETE FROM allowances `+ofHolder, h.Agent, h.ID, h.Server, h.Code); err != nil {
+				return err
+			}
+			if _, err := s.unregister(tx, h.Agent, h.ID, h.Server, h.Code); err != nil {
 				return err
 			}
 		}
@@ -254,7 +280,11 @@ func (s *Allowances) Disallow(
 // Forget removes all allowances of the agents with this name, and returns how many there were.
 func (s *Allowances) Forget(ctx context.Context, name, by string) (removed int64, err error) {
 	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
-		if removed, err = tx.Exec(`DELETE FROM allowances WHERE agent = $1`, name); err != nil || removed == 0 {
+		if removed, err = tx.Exec(`DELETE FROM allowances WHERE agent = $1`, name); err != nil {
+			return err
+		}
+		entries, err := s.unregister(tx, name)
+		if err != nil || removed == 0 && entries == 0 {
 			return err
 		}
 		return s.record(tx, "disallow", by, s.now(), Holder{Agent: name}, "the servers of the agent have no added rights")
@@ -280,15 +310,11 @@ func texts(rights agent.Access) string {
 	return strings.Join(list, "; ")
 }
 
-// Resign signs all allowances again, with the key of the new store. Allowances with an invalid signature are skipped
-// and stay invalid.
-func Resign(tx state.Tx, old, next *store.Store) (signed int, err error) {
-	list, err := Of(old).query(tx, "")
+// Claims returns the allowances in the store, whether or not the register contains them.
+func Claims(tx state.Tx) (rows []authority.Row, err error) {
+	list, err := query(tx, &authority.View{}, "")
 	for _, a := range list {
-		if err == nil && !a.Changed {
-			err = Of(next).put(tx, a)
-			signed++
-		}
+		rows = append(rows, a.row())
 	}
-	return signed, err
+	return rows, err
 }

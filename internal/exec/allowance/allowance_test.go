@@ -41,7 +41,7 @@ func keep(t testing.TB, db state.DB) *store.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}
+	return store.New(db, keys, nil)
 }
 
 func allow(t *testing.T, s *Allowances, h Holder, rights ...agent.Right) {
@@ -206,28 +206,51 @@ func TestJournal(t *testing.T) {
 	})
 }
 
-// After Resign, allowances are valid under the new key and not under the old key. A modified allowance is valid under
-// neither key.
-func TestResign(t *testing.T) {
+// After a rotation, allowances are valid under the new root key. A modified allowance stays invalid.
+func TestRotation(t *testing.T) {
 	each(t, func(t *testing.T, s *Allowances) {
 		allow(t, s, desk, read, host)
 		s.exec(t, `UPDATE allowances SET what = 'other' WHERE kind = 'connect'`)
 		next := keep(t, s.store.DB)
-		err := s.store.DB.Write(t.Context(), func(tx state.Tx) error {
-			signed, err := Resign(tx, s.store, next)
-			if signed != 1 {
-				t.Errorf("%d allowances were signed, want 1", signed)
-			}
-			return err
-		})
+		err := s.store.DB.Write(t.Context(), func(tx state.Tx) error { return s.store.Authority.Resign(tx, next.Authority) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := inEffect(t, Of(next), desk); got != "read /data" {
 			t.Errorf("under the new key: %q", got)
 		}
-		if got := inEffect(t, s, desk); got != "" {
-			t.Errorf("under the old key: %q", got)
-		}
 	})
+}
+
+// Somebody who writes to the store cannot restore an allowance that was removed, even if its row was deleted before.
+func TestRestoredAllowance(t *testing.T) {
+	for name, remove := range map[string]func(*testing.T, *Allowances) error{
+		"disallow": func(t *testing.T, s *Allowances) error {
+			_, err := s.Disallow(t.Context(), desk, agent.Access{read}, "me@local")
+			return err
+		},
+		"disallow all": func(t *testing.T, s *Allowances) error {
+			_, err := s.Disallow(t.Context(), desk, nil, "me@local")
+			return err
+		},
+		"forget": func(t *testing.T, s *Allowances) error {
+			s.exec(t, `DELETE FROM allowances`)
+			_, err := s.Forget(t.Context(), desk.Agent, "me@local")
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, s *Allowances) {
+				allow(t, s, desk, read)
+				restore := statetest.Keep(t, s.store.DB, "allowances")
+				if err := remove(t, s); err != nil {
+					t.Fatal(err)
+				}
+				restore()
+				if got := inEffect(t, s, desk); got != "" {
+					t.Errorf("the restored allowance is in effect: %q", got)
+				}
+			})
+		})
+	}
 }

@@ -133,7 +133,7 @@ func live(place string) {
 	fail(err)
 	db, err := statetest.OpenPlace(ctx, place)
 	fail(err)
-	b := &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "ambit")}
+	b := store.New(db, keys, nil)
 	m := &mortalGateways{gateways: map[string]mortal{}}
 	if urlOf(place) == "" {
 		m.passes = 1 // Submit calls Open too

@@ -96,7 +96,7 @@ func openStore(t testing.TB, place, dir string) *store.Store {
 		t.Fatal(err)
 	}
 	db := statetest.At(t, place)
-	return &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "ambit")}
+	return store.New(db, keys, nil)
 }
 
 func urlOf(place string) string {

@@ -36,7 +36,7 @@ func in(t *testing.T, db state.DB) *Memory {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(&store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}, time.Hour)
+	return New(store.New(db, keys, nil), time.Hour)
 }
 
 // asked returns a call whose caller holds these capabilities.

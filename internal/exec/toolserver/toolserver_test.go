@@ -25,7 +25,6 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
-	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
@@ -388,7 +387,7 @@ func TestTimeoutOfTheManifest(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := statetest.Open(t)
-	g := gateway.New(r.agent, gateway.Options{Binding: m, Store: &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}})
+	g := gateway.New(r.agent, gateway.Options{Binding: m, Store: store.New(db, keys, nil)})
 	_, err = g.Call(t.Context(), &call.Call{Tool: "hang"})
 	refusal, _ := err.(*call.Refusal)
 	is(t, refusal, call.TimedOut, call.EffectUnknown, false)

@@ -10,18 +10,21 @@
 // API. Both identify the person: the owner, or an administrator with a key.
 //
 // The arguments are stored only while the question is pending, for the person to read. Answers are matched to calls
-// by a MAC of the arguments.
+// by a MAC of the arguments. The same MAC shows that a pending question was written by ambit: a question that somebody
+// else wrote into the store is not shown, and cannot be answered. An approval counts only while the register of
+// authority contains it. Using the approval removes it from the register.
 package approval
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
@@ -54,7 +57,7 @@ type Question struct {
 	Decider string    `json:"decided_by,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 
-	sealed []byte
+	sealed, bound []byte // bound is the MAC that the row contains
 }
 
 // Over reports whether the question or its answer has expired.
@@ -83,7 +86,7 @@ var (
 // allColumns lists all columns of a question. noArguments selects NULL instead of the encrypted arguments, which can be
 // large and slow to decrypt.
 const (
-	commonColumns = `id, agent, digest, tool, principal, call, state, asked, expires, decider, reason, `
+	commonColumns = `id, agent, digest, tool, principal, call, state, asked, expires, decider, reason, mac, `
 	allColumns    = commonColumns + `sealed`
 	noArguments   = commonColumns + `CAST(NULL AS BYTEA)`
 )
@@ -93,27 +96,53 @@ func scan(row state.Row) (*Question, error) {
 	var asked, expires int64
 	var s string
 	err := row.Scan(&q.ID, &q.Agent, &q.Digest, &q.Tool, &q.Principal, &q.Call, &s, &asked, &expires, &q.Decider,
-		&q.Reason, &q.sealed)
+		&q.Reason, &q.bound, &q.sealed)
 	q.State, q.Asked, q.Expires = State(s), time.UnixMicro(asked), time.UnixMicro(expires)
 	return q, err
 }
 
 // mac returns a MAC of everything that an approval is bound to.
 func (q *Question) mac(b *store.Store) []byte {
+	mac := b.Keys.MAC(q.macPurpose(), q.Arguments)
+	return mac[:]
+}
+
+func (q *Question) macPurpose() string {
 	bound, err := json.Marshal([]string{q.Agent, q.Digest, q.Tool, q.Principal})
 	if err != nil {
 		panic(err) // strings always marshal
 	}
-	mac := b.Keys.MAC("approval "+string(bound), q.Arguments)
-	return mac[:]
+	return "approval " + string(bound)
+}
+
+// row returns the entry of an approval in the register.
+func (q *Question) row() authority.Row {
+	content, err := json.Marshal([]any{q.bound, q.Decider, q.Expires.UnixMicro()})
+	if err != nil {
+		panic(err) // bytes, strings and numbers always marshal
+	}
+	return authority.Row{Kind: authority.Approval, ID: q.ID, Content: content, Until: q.Expires}
+}
+
+// approved reports whether the question was approved and the approval is still in the register.
+func (q *Question) approved(v *authority.View) bool {
+	row := q.row()
+	return q.State == Approved && v.Has(row.Kind, row.ID, row.Content)
 }
 
 // Find searches the questions about calls that are identical to the call of q. It returns the newest question that is
 // pending or approved and has not expired, or nil if there is none.
 func Find(tx state.Tx, b *store.Store, q *Question, now time.Time) (found *Question, err error) {
+	v, err := b.Authority.View(tx)
+	if err != nil {
+		return nil, err
+	}
 	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE mac = $1 AND state IN ('pending', 'approved')
-AND expires > $2 ORDER BY asked DESC LIMIT 1`, []any{q.mac(b), now.UnixMicro()}, func(row state.Row) (err error) {
-		found, err = scan(row)
+AND expires > $2 ORDER BY asked DESC`, []any{q.mac(b), now.UnixMicro()}, func(row state.Row) error {
+		same, err := scan(row)
+		if found == nil && (same.State == Pending || same.approved(v)) {
+			found = same
+		}
 		return err
 	})
 	return found, err
@@ -168,24 +197,24 @@ AND sealed IS NOT NULL`,
 func purpose(id string) string { return "arguments of approval " + id }
 
 // Get returns a question. Its arguments are included only while the question is pending.
-func Get(ctx context.Context, b *store.Store, id string) (*Question, error) {
-	return read(ctx, b, allColumns, id)
+func Get(ctx context.Context, b *store.Store, id string) (found *Question, err error) {
+	err = b.DB.Read(ctx, func(tx state.Tx) error {
+		found, err = get(tx, allColumns, id)
+		return err
+	})
+	if err == nil && !found.decryptArguments(b) {
+		err = ErrUnknown
+	}
+	return found, err
 }
 
 // Look returns a question without its arguments. The gateway calls Look repeatedly while a call waits for an answer.
-func Look(ctx context.Context, b *store.Store, id string) (*Question, error) {
-	return read(ctx, b, noArguments, id)
-}
-
-func read(ctx context.Context, b *store.Store, columns, id string) (found *Question, err error) {
+func Look(ctx context.Context, b *store.Store, id string) (found *Question, err error) {
 	err = b.DB.Read(ctx, func(tx state.Tx) error {
-		found, err = get(tx, columns, id)
+		found, err = get(tx, noArguments, id)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return found, found.decryptArguments(b)
+	return found, err
 }
 
 func get(tx state.Tx, columns, id string) (found *Question, err error) {
@@ -199,19 +228,22 @@ func get(tx state.Tx, columns, id string) (found *Question, err error) {
 	return found, err
 }
 
-// decryptArguments decrypts the arguments of a question. It does nothing if the query did not select them.
-func (q *Question) decryptArguments(b *store.Store) error {
+// decryptArguments decrypts the arguments of a question. It does nothing if the query did not select them. It returns
+// false if ambit did not write the question as it is.
+func (q *Question) decryptArguments(b *store.Store) bool {
 	if q.sealed == nil {
-		return nil
+		return q.State != Pending || q.Over(time.Now())
 	}
 	arguments, err := b.Keys.OpenKept(purpose(q.ID), q.sealed)
 	q.Arguments, q.sealed = arguments, nil
-	return err
+	return err == nil && b.Keys.SameMAC(q.macPurpose(), arguments, q.bound)
 }
 
-// List returns the pending questions with their arguments, oldest first.
+// List returns the pending questions with their arguments, oldest first. It leaves out questions that ambit did not
+// write as they are.
 func List(ctx context.Context, b *store.Store, now time.Time) ([]*Question, error) {
-	return waiting(ctx, b, allColumns, now)
+	list, err := waiting(ctx, b, allColumns, now)
+	return slices.DeleteFunc(list, func(q *Question) bool { return !q.decryptArguments(b) }), err
 }
 
 // Waiting returns the pending questions without their arguments, oldest first.
@@ -229,9 +261,6 @@ func waiting(ctx context.Context, b *store.Store, columns string, now time.Time)
 				return err
 			})
 	})
-	for _, q := range list {
-		err = cmp.Or(err, q.decryptArguments(b))
-	}
 	return list, err
 }
 
@@ -239,7 +268,7 @@ func waiting(ctx context.Context, b *store.Store, columns string, now time.Time)
 // already has an answer, and ErrOver if it has expired.
 func Decide(ctx context.Context, b *store.Store, id string, yes bool, who, reason string) error {
 	return b.DB.Write(ctx, func(tx state.Tx) error {
-		q, err := get(tx, noArguments, id)
+		q, err := get(tx, allColumns, id)
 		now := time.Now()
 		switch {
 		case err != nil:
@@ -248,6 +277,8 @@ func Decide(ctx context.Context, b *store.Store, id string, yes bool, who, reaso
 			return ErrDecided
 		case q.Over(now):
 			return ErrOver
+		case !q.decryptArguments(b):
+			return ErrUnknown
 		}
 		s, decision, said := Denied, journal.Deny, "refused by "
 		if yes {
@@ -258,6 +289,9 @@ WHERE id = $5 AND state = 'pending'`,
 			string(s), who, now.UnixMicro(), reason, id)
 		if err == nil && n == 0 {
 			err = ErrDecided
+		}
+		if q.Decider = who; err == nil && yes {
+			err = b.Authority.Put(tx, q.row())
 		}
 		if err != nil {
 			return err
@@ -272,10 +306,34 @@ WHERE id = $5 AND state = 'pending'`,
 
 // Use marks an approval as used and reports whether it was still valid. The gateway calls Use in the transaction that
 // it commits before it sends the call.
-func Use(tx state.Tx, id string, now time.Time) (bool, error) {
-	n, err := tx.Exec(`UPDATE approvals SET state = 'used' WHERE id = $1 AND state = 'approved' AND expires > $2`,
-		id, now.UnixMicro())
-	return n == 1, err
+func Use(tx state.Tx, b *store.Store, id string, now time.Time) (bool, error) {
+	q, err := get(tx, noArguments, id)
+	if errors.Is(err, ErrUnknown) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	v, err := b.Authority.View(tx)
+	if err != nil || !q.approved(v) || q.Over(now) {
+		return false, err
+	}
+	if _, err := tx.Exec(`UPDATE approvals SET state = 'used' WHERE id = $1`, id); err != nil {
+		return false, err
+	}
+	_, err = b.Authority.Remove(tx, authority.Approval, func(other string) bool { return other == id })
+	return err == nil, err
+}
+
+// Claims returns the approvals that are valid according to their rows alone, whether or not the register contains them.
+func Claims(tx state.Tx) (rows []authority.Row, err error) {
+	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE state = 'approved' AND expires > $1`,
+		[]any{time.Now().UnixMicro()}, func(row state.Row) error {
+			q, err := scan(row)
+			rows = append(rows, q.row())
+			return err
+		})
+	return rows, err
 }
 
 // Kept is how long an expired question stays in the store. The journal keeps every decision permanently.

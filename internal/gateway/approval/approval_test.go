@@ -23,7 +23,7 @@ func each(t *testing.T, test func(*testing.T, *store.Store)) {
 			t.Fatal(err)
 		}
 		db := connect()
-		test(t, &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")})
+		test(t, store.New(db, keys, nil))
 	})
 }
 
@@ -152,8 +152,8 @@ func TestCountingOpensNothing(t *testing.T) {
 		if q, err := Look(t.Context(), other, "q"); err != nil || q.State != Pending || q.sealed != nil || q.Arguments != nil {
 			t.Errorf("the question is %+v, %v", q, err)
 		}
-		if _, err := List(t.Context(), other, now); err == nil {
-			t.Error("the arguments were decrypted with another key")
+		if list, err := List(t.Context(), other, now); err != nil || len(list) != 0 {
+			t.Errorf("with another key, the pending questions are %+v, %v; want none", list, err)
 		}
 		if list, err := List(t.Context(), b, now); err != nil || len(list) != 1 || string(list[0].Arguments) != `{"id":"q"}` {
 			t.Errorf("the pending questions are %+v, %v", list, err)
@@ -208,6 +208,76 @@ func TestForget(t *testing.T) {
 		}
 		if _, err := Get(t.Context(), b, "old0"); !errors.Is(err, ErrUnknown) {
 			t.Errorf("getting an old question returned %v, want ErrUnknown", err)
+		}
+	})
+}
+
+// Somebody who writes to the store cannot approve a call, cannot use an approval twice, and cannot show a person another
+// call than the one that is approved.
+func TestAnswersOfOthers(t *testing.T) {
+	each(t, func(t *testing.T, b *store.Store) {
+		now := time.Now()
+		exec := func(statement string) {
+			t.Helper()
+			err := b.DB.Write(t.Context(), func(tx state.Tx) error { _, err := tx.Exec(statement); return err })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		use := func(id string) (good bool) {
+			t.Helper()
+			err := b.DB.Write(t.Context(), func(tx state.Tx) (err error) {
+				good, err = Use(tx, b, id, now)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return good
+		}
+		ask := func(id string) *Question {
+			t.Helper()
+			q, err := Ask(t.Context(), b, question(id, "me", now))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return q
+		}
+		ask("forged")
+		exec(`UPDATE approvals SET state = 'approved', decider = 'boss@local'`)
+		if use("forged") {
+			t.Error("a call was approved by a change of its row")
+		}
+		again := question("again", "me", now)
+		again.Arguments = question("forged", "me", now).Arguments
+		if q, err := Ask(t.Context(), b, again); err != nil || q.ID != "again" {
+			t.Errorf("the call with the forged approval got %+v, %v; want a new question", q, err)
+		}
+		ask("used")
+		if err := Decide(t.Context(), b, "used", true, "boss@local", ""); err != nil {
+			t.Fatal(err)
+		}
+		restore := statetest.Keep(t, b.DB, "approvals")
+		if !use("used") {
+			t.Fatal("the approval has no effect")
+		}
+		restore()
+		if use("used") {
+			t.Error("an approval was used twice after its row was restored")
+		}
+		// The person would approve "harmless", and the row would approve the call of "harmful".
+		ask("harmful")
+		ask("harmless")
+		exec(`UPDATE approvals SET mac = (SELECT mac FROM approvals WHERE id = 'harmful') WHERE id = 'harmless'`)
+		exec(`UPDATE approvals SET tool = 'look' WHERE id = 'harmful'`)
+		for _, id := range []string{"harmless", "harmful"} {
+			if err := Decide(t.Context(), b, id, true, "boss@local", ""); !errors.Is(err, ErrUnknown) {
+				t.Errorf("deciding the changed question %s returned %v, want ErrUnknown", id, err)
+			}
+		}
+		list, err := List(t.Context(), b, now)
+		if err != nil || len(list) != 1 || list[0].ID != "again" {
+			t.Errorf("the pending questions are %+v, %v; want only the unchanged one", list, err)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package grant
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -10,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
@@ -41,18 +40,23 @@ func (s *Grants) Give(ctx context.Context, a Asked, by string) (given []*Grant, 
 	if !a.Expires.IsZero() && !now.Before(a.Expires) {
 		return nil, Problems{"the expiry is in the past"}
 	}
+	var rows []authority.Row
 	for _, action := range a.Actions {
-		// The signature covers the stored values, and the store rounds times to microseconds.
-		given = append(given, &Grant{
+		// The store rounds times to microseconds.
+		g := &Grant{
 			Subject: a.Subject, Action: action, Scope: a.Scope, GrantedBy: by,
 			Granted: state.Instant(state.Micros(now)), Expires: state.Instant(state.Micros(a.Expires)),
-		})
+		}
+		given, rows = append(given, g), append(rows, g.row())
 	}
 	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
 		for _, g := range given {
 			if err := s.put(tx, g); err != nil {
 				return err
 			}
+		}
+		if err := s.store.Authority.Put(tx, rows...); err != nil {
+			return err
 		}
 		var n int64
 		err := tx.Query(`SELECT COUNT(*) FROM grants WHERE subject = $1`,
@@ -72,14 +76,14 @@ func (s *Grants) Give(ctx context.Context, a Asked, by string) (given []*Grant, 
 	return given, nil
 }
 
-const upsert = `INSERT INTO grants (` + columns + `) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+// upsert leaves the column signature empty. It contained a signature before the register of authority existed.
+const upsert = `INSERT INTO grants (` + columns + `, signature) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (subject, action, scope) DO UPDATE SET granted_by = excluded.granted_by, granted = excluded.granted,
 expires = excluded.expires, revoked = excluded.revoked, signature = excluded.signature`
 
 func (s *Grants) put(tx state.Tx, g *Grant) error {
-	_, err := tx.Exec(upsert,
-		g.Subject, g.Action, g.Scope, g.GrantedBy, state.Micros(g.Granted), state.Micros(g.Expires), state.Micros(g.Revoked),
-		ed25519.Sign(s.store.Keys.Signer(), g.bytes()))
+	_, err := tx.Exec(upsert, g.Subject, g.Action, g.Scope, g.GrantedBy,
+		state.Micros(g.Granted), state.Micros(g.Expires), state.Micros(g.Revoked), []byte{})
 	return err
 }
 
@@ -103,7 +107,14 @@ func (s *Grants) Revoke(
 		}
 		var absent NotHeld
 		for _, action := range actions {
-			found := false
+			entries, err := s.store.Authority.Remove(tx, authority.Grant, func(id string) bool {
+				p := authority.Parts(id)
+				return len(p) == 3 && p[0] == subject && p[1] == action && (scope == "" || p[2] == scope)
+			})
+			if err != nil {
+				return err
+			}
+			found := entries > 0
 			for _, g := range list {
 				if g.Action != action || scope != "" && g.Scope != scope || !g.Changed && g.State(now) != Active {
 					continue
@@ -130,8 +141,8 @@ func (s *Grants) Revoke(
 	return revoked, nil
 }
 
-// revokeGrant revokes a grant. If the grant's row was modified, revokeGrant deletes the row instead, because a new
-// signature would make the modified values valid.
+// revokeGrant revokes a grant. If the grant's row was modified, revokeGrant deletes the row instead, because its values
+// are not those of a grant.
 func (s *Grants) revokeGrant(tx state.Tx, g *Grant, now time.Time) error {
 	if g.Changed {
 		_, err := tx.Exec(`DELETE FROM grants WHERE subject = $1 AND action = $2 AND scope = $3`,
@@ -166,23 +177,13 @@ func until(t time.Time) string {
 	return " until " + t.UTC().Format(time.RFC3339)
 }
 
-// Resign signs all grants again after a change of keys. The parameter old is the store with the previous key, and next
-// is the store with the new key. Resign returns how many grants it signed. Grants with an invalid signature are skipped
-// and stay invalid.
-func Resign(tx state.Tx, old, next *store.Store) (signed int, err error) {
-	list, err := Of(old).query(tx, func(*Grant) bool { return true }, "")
-	if err != nil {
-		return 0, err
-	}
-	to := Of(next)
+// Claims returns the grants that are valid according to their rows alone, whether or not the register contains them.
+func Claims(tx state.Tx) (rows []authority.Row, err error) {
+	list, err := query(tx, &authority.View{}, func(*Grant) bool { return true }, "")
 	for _, g := range list {
-		if g.Changed {
-			continue
+		if g.Changed = false; g.State(time.Now()) == Active {
+			rows = append(rows, g.row())
 		}
-		if err := to.put(tx, g); err != nil {
-			return 0, err
-		}
-		signed++
 	}
-	return signed, nil
+	return rows, err
 }

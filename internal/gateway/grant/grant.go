@@ -4,19 +4,14 @@
 // exactly, and there are no wildcards. A grant ends when it expires or is revoked. Its row stays in the store until
 // the same action is granted again.
 //
-// Every grant is signed with the key of this ambit installation. The signature covers the whole row, including the
-// expiry. It is checked whenever a grant is used or listed. An attacker who can write to the store but has no key
-// cannot create, widen, extend or transfer a grant. A modified grant has no effect, and the refusal of a call reports
-// the modification.
-//
-// A signature cannot reveal that a row was deleted, or that an old row was restored. The journal can, because it
-// records every grant and revocation.
+// A grant counts only while the register of authority contains exactly its row. Somebody who can write to the store but
+// has no root key cannot create, widen, extend, transfer or restore a grant. A modified grant has no effect, and the
+// refusal of a call reports the modification.
 package grant
 
 import (
 	"context"
-	"crypto/ed25519"
-	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,6 +21,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
@@ -45,7 +41,7 @@ type Grant struct {
 	Expires time.Time
 	// Revoked is zero if the grant was not revoked.
 	Revoked time.Time
-	// Changed is set if the signature does not match the row. Such a grant has no effect.
+	// Changed is set if the grant is not revoked and the register does not contain its row. Such a grant has no effect.
 	Changed bool
 }
 
@@ -65,17 +61,15 @@ func (g *Grant) State(now time.Time) string {
 // Active is the state of a grant that is in force.
 const Active = "active"
 
-// bytes returns the data that is signed: a version line, each string with its length, and the times.
-func (g *Grant) bytes() []byte {
-	b := []byte("ambit grant v1\n")
-	for _, s := range []string{g.Subject, g.Action, g.Scope, g.GrantedBy} {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
-		b = append(b, s...)
+// row returns the entry of the grant in the register.
+func (g *Grant) row() authority.Row {
+	content, err := json.Marshal([]any{g.GrantedBy, state.Micros(g.Granted), state.Micros(g.Expires)})
+	if err != nil {
+		panic(err) // strings and numbers always marshal
 	}
-	for _, t := range []time.Time{g.Granted, g.Expires, g.Revoked} {
-		b = binary.BigEndian.AppendUint64(b, uint64(state.Micros(t)))
+	return authority.Row{
+		Kind: authority.Grant, ID: authority.ID(g.Subject, g.Action, g.Scope), Content: content, Until: g.Expires,
 	}
-	return b
 }
 
 // Problems lists the problems with a requested grant.
@@ -137,18 +131,25 @@ type Grants struct {
 // Of returns a [Grants] for the given store.
 func Of(b *store.Store) *Grants { return &Grants{store: b, now: time.Now} }
 
-const columns = `subject, action, scope, granted_by, granted, expires, revoked, signature`
+const columns = `subject, action, scope, granted_by, granted, expires, revoked`
 
-// query returns the grants for which the include callback returns true. It sets Changed on every grant with an invalid
-// signature.
-func (s *Grants) query(tx state.Tx, include func(*Grant) bool, where string, args ...any) (list []*Grant, err error) {
-	public := s.store.Keys.Signer().Public().(ed25519.PublicKey)
+// query returns the grants for which the include callback returns true.
+func (s *Grants) query(tx state.Tx, include func(*Grant) bool, where string, args ...any) ([]*Grant, error) {
+	v, err := s.store.Authority.View(tx)
+	if err != nil {
+		return nil, err
+	}
+	return query(tx, v, include, where, args...)
+}
+
+func query(
+	tx state.Tx, v *authority.View, include func(*Grant) bool, where string, args ...any,
+) (list []*Grant, err error) {
 	err = tx.Query(`SELECT `+columns+` FROM grants `+where+` ORDER BY subject, action, scope`,
 		args, func(row state.Row) error {
 			g := &Grant{}
 			var granted, expires, revoked int64
-			var signature []byte
-			err := row.Scan(&g.Subject, &g.Action, &g.Scope, &g.GrantedBy, &granted, &expires, &revoked, &signature)
+			err := row.Scan(&g.Subject, &g.Action, &g.Scope, &g.GrantedBy, &granted, &expires, &revoked)
 			if err != nil {
 				return err
 			}
@@ -156,7 +157,8 @@ func (s *Grants) query(tx state.Tx, include func(*Grant) bool, where string, arg
 				return nil
 			}
 			g.Granted, g.Expires, g.Revoked = state.Instant(granted), state.Instant(expires), state.Instant(revoked)
-			g.Changed = !ed25519.Verify(public, g.bytes(), signature)
+			r := g.row()
+			g.Changed = revoked == 0 && !v.Has(r.Kind, r.ID, r.Content)
 			list = append(list, g)
 			return nil
 		})
@@ -181,8 +183,8 @@ type Held struct {
 	agent  string
 }
 
-// ErrChanged means that a grant in the store does not match its signature.
-var ErrChanged = errors.New("the grant in the store was modified or was signed by another ambit installation")
+// ErrChanged means that something other than ambit wrote a grant.
+var ErrChanged = errors.New("the grant in the store was modified by something other than ambit")
 
 // Missing returns those of the given actions that the principal does not hold. The error is ErrChanged if an action is
 // missing because its grant was modified. If ctx contains a transaction of the gateway, Missing reads in that

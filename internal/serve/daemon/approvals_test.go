@@ -4,24 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
-	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 func TestApprovals(t *testing.T) {
 	var kept *store.Store
 	r := newRig(t, map[string]string{"a.json": matrix("a")}, func(r *rig, o *Options) {
-		keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		kept = &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
+		kept = r.store
 		o.Approvals = ApprovalsOf(kept)
 	})
 	ask := func(id string, expires time.Duration) {

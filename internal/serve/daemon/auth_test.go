@@ -6,10 +6,12 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
@@ -114,7 +116,7 @@ func TestRevokedWhileServing(t *testing.T) {
 	if a := r.ask(text, "GET", "/api/v1/whoami", ""); a.status != 200 {
 		t.Fatal(a.body)
 	}
-	if _, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), k.ID); err != nil {
+	if _, err := identity.NewAPIKeys(r.db, r.store.Authority).Revoke(t.Context(), k.ID); err != nil {
 		t.Fatal(err)
 	}
 	if a := r.ask(text, "GET", "/api/v1/whoami", ""); a.status != 401 || a.code() != "key_refused" {
@@ -205,7 +207,12 @@ func TestKeysCannotBeChecked(t *testing.T) {
 
 // BenchmarkKey measures the shield and the key check of a request, without the network.
 func BenchmarkKey(b *testing.B) {
-	keys := identity.NewAPIKeys(statetest.Open(b))
+	root, err := identity.OpenKeys(filepath.Join(b.TempDir(), "root"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	db := statetest.Open(b)
+	keys := identity.NewAPIKeys(db, authority.New(db, root, nil))
 	_, text, err := keys.New(b.Context(), identity.KeySpec{})
 	if err != nil {
 		b.Fatal(err)

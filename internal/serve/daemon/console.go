@@ -255,7 +255,7 @@ func (d *Daemon) OpenConsole(ctx context.Context, o *ConsoleOptions) error {
 	ctx, stop := context.WithCancel(ctx)
 	d.server.RegisterOnShutdown(stop)
 	c, err := console.New(console.Options{
-		Context: ctx, Backend: backend{d, o}, Approvals: d.options.Approvals, Journal: o.Store.Journal, SingleUse: o.Store,
+		Context: ctx, Backend: backend{d, o}, Approvals: d.options.Approvals, Journal: o.Store.Journal, SingleUse: o.Store.Authority,
 		Keys: o.Store.Keys, Version: d.options.Version, Log: d.options.Log,
 		Secure: d.options.Cert != "" || d.options.public != nil && d.options.public.Scheme == "https",
 	})

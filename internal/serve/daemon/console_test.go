@@ -6,15 +6,12 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/exec/credential"
-	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
-	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
@@ -29,11 +26,7 @@ type person struct {
 func consoleRig(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
-	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
+	b := r.store
 	if err := r.OpenConsole(t.Context(), &ConsoleOptions{Store: b, Credentials: &credential.Source{}}); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +96,7 @@ func (p *person) ask(ctx context.Context, method, path, form string) *http.Respo
 func TestConsoleEndsWithItsKey(t *testing.T) {
 	for name, end := range map[string]func(*rig, string) error{
 		"revoked": func(r *rig, id string) error {
-			_, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), id) // acts as another process
+			_, err := identity.NewAPIKeys(r.db, r.store.Authority).Revoke(t.Context(), id) // acts as another process
 			return err
 		},
 		"expired": func(r *rig, id string) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,9 +12,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
-	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
-	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -56,11 +53,7 @@ func newIntentRig(t *testing.T) (*rig, doesAsTold) {
 	t.Helper()
 	does := doesAsTold{make(chan struct{}, 10)}
 	r := newRig(t, map[string]string{"a.json": matrix("a"), "worker.toml": echoProgram}, func(r *rig, o *Options) {
-		keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
+		b := r.store
 		o.Served = new(Served)
 		desk, err := dispatch.Open(t.Context(), dispatch.Options{Store: b, Gateways: o.Served, Concurrency: 2, Log: r.logf})
 		if err != nil {

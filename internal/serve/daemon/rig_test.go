@@ -136,6 +136,7 @@ type rig struct {
 	t      *testing.T
 	folder string
 	db     state.DB
+	store  *store.Store
 	keys   *identity.APIKeys
 	admin  string
 	server *server
@@ -161,16 +162,17 @@ func newRig(t *testing.T, files map[string]string, change func(*rig, *Options)) 
 	for name, text := range files {
 		r.write(name, text)
 	}
-	r.keys = identity.NewAPIKeys(r.db)
 	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.store = store.New(r.db, keys, nil)
+	r.keys = identity.NewAPIKeys(r.db, r.store.Authority)
 	var passing *identity.PassingKey
 	passing, r.admin = identity.NewPassingKey()
 	o := Options{
 		Folders: []string{r.folder}, Start: r.start, APIKeys: r.keys, Passing: passing,
-		Approvals: ApprovalsOf(&store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}),
+		Approvals: ApprovalsOf(r.store),
 		Journal:   journal.New(r.db, keys.Signer(), "test"), Log: r.logf, Version: "test",
 	}
 	if change != nil {

@@ -17,7 +17,6 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
-	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
@@ -38,7 +37,7 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 		})
 	}
 	revoke := func(r *rig, id string) error {
-		_, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), id) // acts as another process
+		_, err := identity.NewAPIKeys(r.db, r.store.Authority).Revoke(t.Context(), id) // acts as another process
 		return err
 	}
 	tests := []struct {
@@ -185,7 +184,7 @@ func TestConsoleEndsWithTheDaemon(t *testing.T) {
 	}
 	start := func() *rig {
 		r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
-		b := &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
+		b := store.New(r.db, keys, nil)
 		if err := r.OpenConsole(t.Context(), &ConsoleOptions{Store: b, Credentials: &credential.Source{}}); err != nil {
 			t.Fatal(err)
 		}

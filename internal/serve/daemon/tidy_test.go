@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/store"
-	"github.com/ambit-run/ambit/internal/store/identity"
-	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 // A daemon deletes expired rows in batches, and continues after an error.
@@ -21,11 +18,7 @@ func TestDaemonTidiesUp(t *testing.T) {
 	done := make(chan struct{})
 	runs := 0
 	r := newRig(t, nil, func(r *rig, o *Options) {
-		keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		kept = &store.Store{DB: r.db, Keys: keys, Journal: journal.New(r.db, keys.Signer(), "test")}
+		kept = r.store
 		tidy := TidierOf(kept)
 		o.tidyEvery = time.Millisecond
 		o.Tidy = func(ctx context.Context, now time.Time) (int, bool, error) {

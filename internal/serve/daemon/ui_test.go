@@ -202,7 +202,7 @@ func TestUITicketEndsWithItsKey(t *testing.T) {
 	if resp, _ := r.get(at+"/index.html", nil); resp.StatusCode != 200 {
 		t.Fatalf("before the key is revoked: %d", resp.StatusCode)
 	}
-	if _, err := identity.NewAPIKeys(r.db).Revoke(t.Context(), k.ID); err != nil { // acts as another process
+	if _, err := identity.NewAPIKeys(r.db, r.store.Authority).Revoke(t.Context(), k.ID); err != nil { // acts as another process
 		t.Fatal(err)
 	}
 	for _, path := range []string{"", "/index.html", "/app.js"} {

@@ -26,7 +26,6 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
-	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 	"github.com/ambit-run/ambit/internal/supply/skill"
 	"github.com/ambit-run/ambit/manifest"
@@ -190,7 +189,7 @@ func gated(t testing.TB) func(*Agent) {
 		t.Fatal(err)
 	}
 	db := statetest.Open(t)
-	b := &store.Store{DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "test")}
+	b := store.New(db, keys, nil)
 	return func(a *Agent) {
 		a.Gateway = gateway.New(testManifest(t), gateway.Options{Binding: a.Gateway.(fakeGateway).stage, Store: b})
 		a.Keys = testKeys

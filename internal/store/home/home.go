@@ -70,6 +70,10 @@ func (h Home) WALDir() string { return filepath.Join(h.dir, "daybooks") }
 // Root returns the path of the file that contains the root secret.
 func (h Home) Root() string { return filepath.Join(h.dir, "keys", "root") }
 
+// Seen returns the path of the file that records the newest registers of authority that this home has seen in
+// PostgreSQL stores.
+func (h Home) Seen() string { return filepath.Join(h.dir, "seen.json") }
+
 // Guardrails returns the path of the operator's guardrails, which apply to every agent.
 func (h Home) Guardrails() string { return filepath.Join(h.dir, "guardrails.json") }
 

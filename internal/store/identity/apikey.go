@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
@@ -66,6 +67,9 @@ type APIKey struct {
 	KeySpec
 	Made    time.Time
 	Revoked time.Time // zero if the key is not revoked
+	// Changed is set if the register does not contain the key: something other than ambit wrote the row. Such a key is
+	// not valid.
+	Changed bool
 
 	hash []byte
 }
@@ -84,8 +88,9 @@ type APIKeys struct {
 	// change.
 	Note func(state.Tx, KeyChange) error
 
-	db  state.DB
-	now func() time.Time
+	db       state.DB
+	register *authority.Register
+	now      func() time.Time
 }
 
 // KeyChange describes a new key or the revocation of a key.
@@ -103,8 +108,10 @@ func (a *APIKeys) note(tx state.Tx, c KeyChange) error {
 	return a.Note(tx, c)
 }
 
-// NewAPIKeys returns the API keys of a store.
-func NewAPIKeys(db state.DB) *APIKeys { return &APIKeys{db: db, now: time.Now} }
+// NewAPIKeys returns the API keys of a store. Only keys in the register are valid.
+func NewAPIKeys(db state.DB, register *authority.Register) *APIKeys {
+	return &APIKeys{db: db, register: register, now: time.Now}
+}
 
 // New creates a key. The second result is the text that the holder presents. The store keeps only a hash of the text.
 func (a *APIKeys) New(ctx context.Context, spec KeySpec) (*APIKey, string, error) {
@@ -119,7 +126,7 @@ func (a *APIKeys) New(ctx context.Context, spec KeySpec) (*APIKey, string, error
 	hash := sha256.Sum256([]byte(text))
 	k.hash = hash[:]
 	err := a.db.Write(ctx, func(tx state.Tx) error {
-		if err := insertKey(tx, k); err != nil {
+		if err := a.insert(tx, k); err != nil {
 			return err
 		}
 		return a.note(tx, KeyChange{Made: k})
@@ -133,10 +140,10 @@ func (a *APIKeys) New(ctx context.Context, spec KeySpec) (*APIKey, string, error
 // List returns all keys from oldest to newest, including expired and revoked keys.
 func (a *APIKeys) List(ctx context.Context) ([]*APIKey, error) {
 	var keys []*APIKey
-	err := a.db.Read(ctx, func(tx state.Tx) error {
+	err := a.register.Read(ctx, func(tx state.Tx, v *authority.View) error {
 		keys = nil
 		return tx.Query(keyColumns+` ORDER BY made, id`, nil, func(r state.Row) error {
-			k, err := scanKey(r)
+			k, err := scanKey(r, v)
 			keys = append(keys, k)
 			return err
 		})
@@ -146,15 +153,19 @@ func (a *APIKeys) List(ctx context.Context) ([]*APIKey, error) {
 
 // Revoke makes a key invalid immediately. It returns false if the id is unknown or the key was already revoked.
 func (a *APIKeys) Revoke(ctx context.Context, id string) (bool, error) {
-	var rows int64
-	err := a.db.Write(ctx, func(tx state.Tx) (err error) {
-		rows, err = tx.Exec(`UPDATE api_keys SET revoked = $1 WHERE id = $2 AND revoked = 0`, a.now().UnixMicro(), id)
-		if err != nil || rows == 0 {
+	revoked := false
+	err := a.db.Write(ctx, func(tx state.Tx) error {
+		rows, err := tx.Exec(`UPDATE api_keys SET revoked = $1 WHERE id = $2 AND revoked = 0`, a.now().UnixMicro(), id)
+		if err != nil {
+			return err
+		}
+		entries, err := a.register.Remove(tx, authority.APIKey, func(other string) bool { return other == id })
+		if revoked = rows > 0 || entries > 0; err != nil || !revoked {
 			return err
 		}
 		return a.note(tx, KeyChange{Revoked: id})
 	})
-	return rows > 0, err
+	return revoked, err
 }
 
 // Check returns the principal that holds the key with the given text. It fails with ErrUnknown, ErrExpired,
@@ -215,17 +226,22 @@ func CredentialExpired(ctx context.Context, keys interface {
 
 // find returns the key with the given id, or nil if the id is unknown.
 func (a *APIKeys) find(ctx context.Context, id string) (k *APIKey, err error) {
-	err = a.db.Read(ctx, func(tx state.Tx) error {
-		k = nil
-		return tx.Query(keyColumns+` WHERE id = $1`, []any{id}, func(r state.Row) (err error) {
-			k, err = scanKey(r)
-			return err
-		})
+	err = a.register.Read(ctx, func(tx state.Tx, v *authority.View) error {
+		k, err = findKey(tx, v, id)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the API keys: %w", err)
 	}
 	return k, nil
+}
+
+func findKey(tx state.Tx, v *authority.View, id string) (k *APIKey, err error) {
+	err = tx.Query(keyColumns+` WHERE id = $1`, []any{id}, func(r state.Row) (err error) {
+		k, err = scanKey(r, v)
+		return err
+	})
+	return k, err
 }
 
 func (k *APIKey) valid(now time.Time) error {
@@ -234,6 +250,8 @@ func (k *APIKey) valid(now time.Time) error {
 		return ErrRevoked
 	case !k.Expires.IsZero() && !now.Before(k.Expires):
 		return ErrExpired
+	case k.Changed:
+		return ErrUnknown
 	}
 	return nil
 }
@@ -265,7 +283,7 @@ func (k *PassingKey) Check(text string) *Principal {
 
 const keyColumns = `SELECT id, name, hash, principal, agents, admin, made, expires, revoked FROM api_keys`
 
-func scanKey(r state.Row) (*APIKey, error) {
+func scanKey(r state.Row, v *authority.View) (*APIKey, error) {
 	var k APIKey
 	var agents string
 	var admin, made, expires, revoked int64
@@ -280,7 +298,24 @@ func scanKey(r state.Row) (*APIKey, error) {
 	}
 	k.Admin, k.Made = admin != 0, state.Instant(made)
 	k.Expires, k.Revoked = state.Instant(expires), state.Instant(revoked)
+	k.Changed = k.Revoked.IsZero() && !v.Has(authority.APIKey, k.ID, k.content())
 	return &k, nil
+}
+
+// content returns everything that the authority of the key depends on.
+func (k *APIKey) content() []byte {
+	agents := append([]string{}, k.Agents...) // nil and an empty list are the same
+	text, err := json.Marshal([]any{
+		k.hash, k.Name, k.Principal, agents, k.Admin, state.Micros(k.Made), state.Micros(k.Expires),
+	})
+	if err != nil {
+		panic(err) // strings, bytes and numbers always marshal
+	}
+	return text
+}
+
+func (k *APIKey) row() authority.Row {
+	return authority.Row{Kind: authority.APIKey, ID: k.ID, Content: k.content(), Until: k.Expires}
 }
 
 // sameKey reports in constant time whether hash is the hash of text.
@@ -353,11 +388,11 @@ func (a *APIKeys) Rotate(
 	hash := sha256.Sum256([]byte(text))
 	err = a.db.Write(ctx, func(tx state.Tx) error {
 		fresh, old = nil, nil
-		err := tx.Query(keyColumns+` WHERE id = $1`, []any{id}, func(r state.Row) (err error) {
-			old, err = scanKey(r)
-			return err
-		})
+		v, err := a.register.View(tx)
 		if err != nil {
+			return err
+		}
+		if old, err = findKey(tx, v, id); err != nil {
 			return err
 		}
 		now := a.now()
@@ -379,8 +414,11 @@ func (a *APIKeys) Rotate(
 		if err != nil {
 			return err
 		}
+		if err := a.register.Put(tx, old.row()); err != nil {
+			return err
+		}
 		fresh = &k
-		if err := insertKey(tx, fresh); err != nil {
+		if err := a.insert(tx, fresh); err != nil {
 			return err
 		}
 		return a.note(tx, KeyChange{Made: fresh, Old: old})
@@ -391,7 +429,8 @@ func (a *APIKeys) Rotate(
 	return fresh, old, text, nil
 }
 
-func insertKey(tx state.Tx, k *APIKey) error {
+// insert stores a new key and adds it to the register.
+func (a *APIKeys) insert(tx state.Tx, k *APIKey) error {
 	agents := ""
 	if len(k.Agents) > 0 {
 		list, err := json.Marshal(k.Agents)
@@ -407,5 +446,20 @@ func insertKey(tx state.Tx, k *APIKey) error {
 	_, err := tx.Exec(`INSERT INTO api_keys (id, name, hash, principal, agents, admin, made, expires, revoked)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)`,
 		k.ID, k.Name, k.hash, k.Principal, agents, admin, state.Micros(k.Made), state.Micros(k.Expires))
-	return err
+	if err != nil {
+		return err
+	}
+	return a.register.Put(tx, k.row())
+}
+
+// Claims returns the keys that are valid according to their rows alone, whether or not the register contains them.
+func Claims(tx state.Tx) (rows []authority.Row, err error) {
+	err = tx.Query(keyColumns+` WHERE revoked = 0`, nil, func(r state.Row) error {
+		k, err := scanKey(r, &authority.View{})
+		if err == nil && (k.Expires.IsZero() || time.Now().Before(k.Expires)) {
+			rows = append(rows, k.row())
+		}
+		return err
+	})
+	return rows, err
 }

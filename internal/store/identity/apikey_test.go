@@ -1,15 +1,28 @@
 package identity
 
 import (
+	"crypto/sha256"
 	"errors"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
+
+// newAPIKeys returns the API keys of a store with a new root key.
+func newAPIKeys(t testing.TB, db state.DB) *APIKeys {
+	t.Helper()
+	root, err := OpenKeys(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewAPIKeys(db, authority.New(db, root, nil))
+}
 
 func makeKey(t *testing.T, keys *APIKeys, spec KeySpec) (*APIKey, string) {
 	t.Helper()
@@ -21,7 +34,7 @@ func makeKey(t *testing.T, keys *APIKeys, spec KeySpec) (*APIKey, string) {
 }
 
 func TestKeyText(t *testing.T) {
-	keys := NewAPIKeys(statetest.Open(t))
+	keys := newAPIKeys(t, statetest.Open(t))
 	k, text := makeKey(t, keys, KeySpec{})
 	if !regexp.MustCompile(`^ambit_[a-z2-9]{10}_[0-9A-Za-z]{49}$`).MatchString(text) {
 		t.Fatal("the key does not have the format that secret scanners look for")
@@ -44,7 +57,7 @@ func TestKeyText(t *testing.T) {
 // The store contains no part of a key's secret.
 func TestOnlyTheHashIsKept(t *testing.T) {
 	db := statetest.Open(t)
-	_, text := makeKey(t, NewAPIKeys(db), KeySpec{Name: "ci"})
+	_, text := makeKey(t, newAPIKeys(t, db), KeySpec{Name: "ci"})
 	secret := text[len(keyPrefix)+idLength+1:]
 	err := db.Read(t.Context(), func(tx state.Tx) error {
 		return tx.Query(`SELECT id || name || principal || agents, hash FROM api_keys`, nil, func(r state.Row) error {
@@ -66,7 +79,7 @@ func TestOnlyTheHashIsKept(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	db := statetest.Open(t)
-	keys := NewAPIKeys(db)
+	keys := newAPIKeys(t, db)
 	now := time.Now()
 	keys.now = func() time.Time { return now }
 	_, plain := makeKey(t, keys, KeySpec{Name: "plain"})
@@ -124,7 +137,8 @@ func TestCheck(t *testing.T) {
 // After another process revokes a key, the next check refuses the key.
 func TestRevokedAtOnce(t *testing.T) {
 	db := statetest.Open(t)
-	here, elsewhere := NewAPIKeys(db), NewAPIKeys(db)
+	here := newAPIKeys(t, db)
+	elsewhere := NewAPIKeys(db, here.register)
 	k, text := makeKey(t, here, KeySpec{})
 	if _, err := here.Check(t.Context(), text); err != nil {
 		t.Fatal(err)
@@ -144,7 +158,7 @@ func TestRevokedAtOnce(t *testing.T) {
 }
 
 func TestListKeys(t *testing.T) {
-	keys := NewAPIKeys(statetest.Open(t))
+	keys := newAPIKeys(t, statetest.Open(t))
 	now := time.UnixMicro(1_700_000_000_000_000)
 	keys.now = func() time.Time { now = now.Add(time.Second); return now }
 	a, _ := makeKey(t, keys, KeySpec{Name: "first", Agents: []string{"x"}, Expires: now.Add(time.Hour)})
@@ -168,7 +182,7 @@ func TestListKeys(t *testing.T) {
 func TestBrokenScope(t *testing.T) {
 	for _, agents := range []string{"x", "[]", "null", "{}"} {
 		db := statetest.Open(t)
-		keys := NewAPIKeys(db)
+		keys := newAPIKeys(t, db)
 		_, text := makeKey(t, keys, KeySpec{Agents: []string{"a"}})
 		err := db.Write(t.Context(), func(tx state.Tx) error {
 			_, err := tx.Exec(`UPDATE api_keys SET agents = $1`, agents)
@@ -184,7 +198,7 @@ func TestBrokenScope(t *testing.T) {
 }
 
 func TestNewKeyRefusals(t *testing.T) {
-	keys := NewAPIKeys(statetest.Open(t))
+	keys := newAPIKeys(t, statetest.Open(t))
 	for name, spec := range map[string]KeySpec{
 		"admin and scoped": {Admin: true, Agents: []string{"a"}},
 		"two lines":        {Principal: "a\nb"},
@@ -214,7 +228,7 @@ func TestPassingKey(t *testing.T) {
 }
 
 func BenchmarkCheck(b *testing.B) {
-	keys := NewAPIKeys(statetest.Open(b))
+	keys := newAPIKeys(b, statetest.Open(b))
 	_, text, err := keys.New(b.Context(), KeySpec{Name: "bench"})
 	if err != nil {
 		b.Fatal(err)
@@ -225,4 +239,61 @@ func BenchmarkCheck(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// Somebody who writes to the store cannot make a key, widen a key, or restore a revoked key. That the row was deleted
+// when the key was revoked makes no difference.
+func TestKeysOfOthers(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, open func() state.DB) {
+		db := open()
+		keys := newAPIKeys(t, db)
+		exec := func(statement string, args ...any) {
+			t.Helper()
+			err := db.Write(t.Context(), func(tx state.Tx) error { _, err := tx.Exec(statement, args...); return err })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		unknown := func(what, text string) {
+			t.Helper()
+			if p, err := keys.Check(t.Context(), text); !errors.Is(err, ErrUnknown) {
+				t.Errorf("%s: Check returned %+v, %v; want ErrUnknown", what, p, err)
+			}
+		}
+		forged := newText("forgedforg")
+		hash := sha256.Sum256([]byte(forged))
+		exec(`INSERT INTO api_keys (id, name, hash, principal, agents, admin, made, expires, revoked)
+VALUES ('forgedforg', '', $1, '', '', 1, 0, 0, 0)`, hash[:])
+		unknown("an inserted key", forged)
+		if _, _, _, err := keys.Rotate(t.Context(), "forgedforg", 0); !errors.Is(err, ErrNoKey) {
+			t.Errorf("rotating an inserted key returned %v, want ErrNoKey", err)
+		}
+		for column, value := range map[string]string{
+			"admin": "1", "agents": "''", "principal": "'owner'", "expires": "0", "name": "'x'", "made": "1",
+			"hash": "(SELECT hash FROM api_keys WHERE id = 'forgedforg')",
+		} {
+			_, text := makeKey(t, keys, KeySpec{Agents: []string{"a"}, Principal: "ci", Expires: time.Now().Add(time.Hour)})
+			id, _ := idOf(text)
+			exec(`UPDATE api_keys SET `+column+` = `+value+` WHERE id = $1`, id)
+			unknown("a key with another "+column, text)
+			if err := keys.Standing(t.Context(), id); !errors.Is(err, ErrUnknown) {
+				t.Errorf("a key with another %s: Standing returned %v, want ErrUnknown", column, err)
+			}
+		}
+		first, one := makeKey(t, keys, KeySpec{})
+		second, two := makeKey(t, keys, KeySpec{})
+		restore := statetest.Keep(t, db, "api_keys")
+		revoke := func(id string) {
+			t.Helper()
+			if ok, err := keys.Revoke(t.Context(), id); err != nil || !ok {
+				t.Fatalf("Revoke returned %v, %v", ok, err)
+			}
+		}
+		revoke(first.ID)
+		exec(`DELETE FROM api_keys`)
+		revoke(second.ID)
+		restore()
+		unknown("a restored key", one)
+		unknown("a restored key that was deleted first", two)
+	})
 }

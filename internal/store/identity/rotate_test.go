@@ -177,7 +177,7 @@ func TestDamagedOlderRoot(t *testing.T) {
 // Rotate gives the holder of an API key a new secret, and the old key expires.
 func TestRotateAPIKey(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
-		a := NewAPIKeys(open())
+		a := newAPIKeys(t, open())
 		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 		a.now = func() time.Time { return now }
 		old, was, err := a.New(t.Context(), KeySpec{Name: "ci", Agents: []string{"alpha"}, Expires: now.Add(30 * 24 * time.Hour)})

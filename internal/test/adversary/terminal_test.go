@@ -184,6 +184,7 @@ func TestNothingDrivesTheTerminal(t *testing.T) {
 		{"journal", "settle", "x\x1b[2J\u202e", "--done"},
 		{"key", "x\x1b[2J\u202e"},
 		{"key", "rotate", "x\x1b[2J\u202e"},
+		{"key", "adopt"},
 		{"login", "token", "x\x1b[2J\u202e"},
 		{"memory", "x\x1b[2J\u202e"},
 		{"memory", "search", covenant, "x\x1b[2J\u202e"},

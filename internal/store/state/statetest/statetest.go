@@ -73,3 +73,27 @@ func Database(ctx context.Context) (string, error) {
 	name := "b" + strings.ToLower(rand.Text())
 	return at(s.dir, name), s.exec(ctx, "CREATE DATABASE "+name)
 }
+
+// Keep copies a table and returns a function that restores it, as somebody with the password of the database could.
+func Keep(t testing.TB, db state.DB, table string) (restore func()) {
+	t.Helper()
+	run := func(statements ...string) {
+		t.Helper()
+		err := db.Write(t.Context(), func(tx state.Tx) error {
+			for _, statement := range statements {
+				if _, err := tx.Exec(statement); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(`CREATE TABLE kept_` + table + ` AS SELECT * FROM ` + table)
+	return func() {
+		t.Helper()
+		run(`DELETE FROM `+table, `INSERT INTO `+table+` SELECT * FROM kept_`+table)
+	}
+}

@@ -2,16 +2,19 @@
 //
 // A review contains the name of the reviewer and the digest of the bundle. Because the digest covers every file, a
 // changed bundle needs a new review. A review is stored in the same transaction as its journal record. Only the latest
-// review of a bundle is in effect, so an approval can be withdrawn later.
+// review of a bundle is in effect, so an approval can be withdrawn later. An approval counts only while the register of
+// authority contains exactly its row, so nobody can approve a bundle by writing to the store.
 package review
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
@@ -47,6 +50,11 @@ func Record(ctx context.Context, b *store.Store, callID string, r Review) error 
 		_, err := tx.Exec(`INSERT INTO bundle_reviews (digest, at, name, principal, verdict, note) `+
 			`VALUES ($1, $2, $3, $4, $5, $6)`,
 			r.Digest, r.Time.UnixMicro(), r.Name, r.Principal, string(r.Verdict), r.Note)
+		if err == nil && r.Verdict == Approved {
+			err = b.Authority.Put(tx, r.row())
+		} else if err == nil {
+			_, err = b.Authority.Remove(tx, authority.Review, func(digest string) bool { return digest == r.Digest })
+		}
 		if err != nil {
 			return err
 		}
@@ -58,24 +66,55 @@ func Record(ctx context.Context, b *store.Store, callID string, r Review) error 
 	})
 }
 
-// Last returns the last review of the bundle with the given digest, or nil.
-func Last(ctx context.Context, b *store.Store, digest string) (*Review, error) {
-	var last *Review
-	err := b.DB.Read(ctx, func(tx state.Tx) error {
+func (r *Review) row() authority.Row {
+	content := authority.ID(strconv.FormatInt(r.Time.UnixMicro(), 10), r.Name, r.Principal, string(r.Verdict))
+	return authority.Row{Kind: authority.Review, ID: r.Digest, Content: []byte(content)}
+}
+
+// Last returns the last review of the bundle with the given digest, or nil. It does not return an approval that the
+// register does not contain.
+func Last(ctx context.Context, b *store.Store, digest string) (last *Review, err error) {
+	err = b.Authority.Read(ctx, func(tx state.Tx, v *authority.View) error {
 		last = nil
-		return tx.Query(`SELECT at, name, principal, verdict, note FROM bundle_reviews WHERE digest = $1 `+
-			`ORDER BY at DESC LIMIT 1`, []any{digest}, func(row state.Row) error {
-			var at int64
-			var verdict string
-			r := Review{Digest: digest}
-			err := row.Scan(&at, &r.Name, &r.Principal, &verdict, &r.Note)
-			r.Verdict, r.Time = Verdict(verdict), time.UnixMicro(at).UTC()
-			last = &r
-			return err
-		})
+		list, err := query(tx, `WHERE digest = $1 ORDER BY at DESC LIMIT 1`, digest)
+		for _, r := range list {
+			row := r.row()
+			if r.Verdict == Approved && !v.Has(row.Kind, row.ID, row.Content) {
+				return ErrChanged
+			}
+			last = r
+		}
+		return err
 	})
 	return last, err
 }
+
+func query(tx state.Tx, where string, args ...any) (list []*Review, err error) {
+	err = tx.Query(`SELECT digest, at, name, principal, verdict, note FROM bundle_reviews `+where, args,
+		func(row state.Row) error {
+			var at int64
+			var verdict string
+			r := &Review{}
+			err := row.Scan(&r.Digest, &at, &r.Name, &r.Principal, &verdict, &r.Note)
+			r.Verdict, r.Time = Verdict(verdict), time.UnixMicro(at).UTC()
+			list = append(list, r)
+			return err
+		})
+	return list, err
+}
+
+// Claims returns the last reviews that approve a bundle, whether or not the register contains them.
+func Claims(tx state.Tx) (rows []authority.Row, err error) {
+	list, err := query(tx, `r WHERE verdict = 'approved' AND NOT EXISTS (
+SELECT 1 FROM bundle_reviews later WHERE later.digest = r.digest AND later.at > r.at)`)
+	for _, r := range list {
+		rows = append(rows, r.row())
+	}
+	return rows, err
+}
+
+// ErrChanged means that something other than ambit wrote or removed a review.
+var ErrChanged = errors.New("the review of this bundle was modified in the store by something other than ambit")
 
 // ErrMissing means that a bundle has not been reviewed.
 var ErrMissing = errors.New("this bundle has not been reviewed")

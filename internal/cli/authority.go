@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ambit-run/ambit/internal/exec/allowance"
+	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/gateway/approval"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/authority"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/journal"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/supply/bundle/review"
+)
+
+// claims returns all rows of the store that would have authority if the register contained them.
+func claims(tx state.Tx) (all []authority.Row, err error) {
+	for _, of := range []func(state.Tx) ([]authority.Row, error){
+		identity.Claims, approval.Claims, grant.Claims, allowance.Claims, review.Claims,
+	} {
+		rows, err := of(tx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+	}
+	return all, nil
+}
+
+// authorityProblem is a row of the store that gives somebody authority, but was not written by ambit.
+type authorityProblem struct {
+	Kind    authority.Kind `json:"kind"`
+	ID      string         `json:"id"`
+	Problem string         `json:"problem"`
+}
+
+// checkAuthority compares the rows that have authority with the register.
+func checkAuthority(ctx context.Context, b *store.Store) (problems []authorityProblem, err error) {
+	err = b.Authority.Read(ctx, func(tx state.Tx, v *authority.View) error {
+		problems = nil
+		rows, err := claims(tx)
+		for _, row := range rows {
+			if !v.Has(row.Kind, row.ID, row.Content) {
+				problems = append(problems, authorityProblem{row.Kind, row.ID, "there is no record that ambit made it"})
+			}
+		}
+		for _, row := range v.Missing(rows, time.Now()) {
+			problems = append(problems, authorityProblem{row.Kind, row.ID, "something other than ambit deleted or changed it"})
+		}
+		return err
+	})
+	if errors.Is(err, authority.ErrChanged) || errors.Is(err, authority.ErrOlder) {
+		return []authorityProblem{{Kind: "register", Problem: err.Error()}}, nil
+	}
+	return problems, err
+}
+
+// printAuthority prints the problems that checkAuthority found.
+func (t *terminal) printAuthority(problems []authorityProblem) {
+	if len(problems) == 0 {
+		return
+	}
+	t.printf("%s\n", t.paint(boldRed, "the store contains authority that ambit did not give, or lacks authority that it gave:"))
+	for _, p := range problems {
+		t.printf("  %s: %s\n", strings.TrimSpace(string(p.Kind)+" "+diag.Printable(p.ID)), p.Problem)
+	}
+	t.hintf("these rows have no effect; find out who can write to the store, and change its password")
+}
+
+func newKeyAdopt(t *terminal, storeURL *string) *cobra.Command {
+	var yes bool
+	cmd := verb("adopt", exactly(0, "no arguments"), func(ctx context.Context, _ []string) error {
+		return t.withExistingStore(ctx, *storeURL, func(b *store.Store) error { return t.adopt(ctx, b, yes) })
+	})
+	cmd.Flags().BoolVar(&yes, "yes", false, "adopt without asking")
+	return cmd
+}
+
+func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
+	var kept []authority.Row
+	// look finds out what Adopt would keep, in a transaction that is undone.
+	look := errors.New("undone")
+	err := b.DB.Write(ctx, func(tx state.Tx) error {
+		rows, err := claims(tx)
+		if err != nil {
+			return err
+		}
+		if v, err := b.Authority.View(tx); err == nil && (v.Version > 0 || len(rows) == 0) {
+			return nil
+		}
+		if kept, err = b.Authority.Adopt(tx, rows); err != nil {
+			return err
+		}
+		return look
+	})
+	if err == nil {
+		return t.say(map[string]any{"adopted": []string{}}, "there is nothing to adopt: the register of authority is intact\n")
+	}
+	if !errors.Is(err, look) {
+		return no("", "the store cannot be read: %w", err)
+	}
+	if !yes {
+		t.notef("these rows of the store will have authority:")
+		for _, row := range kept {
+			t.notef("  %s %s", row.Kind, diag.Printable(row.ID))
+		}
+		agreed, err := t.agreed(ctx, "adopt them?")
+		if err != nil {
+			return err
+		}
+		if !agreed {
+			return no("to look at them, run: ambit key list; to adopt them, add --yes", "nothing was adopted")
+		}
+	}
+	ids := []string{}
+	err = b.DB.Write(ctx, func(tx state.Tx) error {
+		ids = []string{}
+		if _, err := b.Authority.Adopt(tx, kept); err != nil {
+			return err
+		}
+		for _, row := range kept {
+			ids = append(ids, string(row.Kind)+" "+row.ID)
+		}
+		_, err := b.Journal.Append(tx, &journal.Record{
+			Call: gateway.NewID(), Principal: identity.LocalName(), Tool: "key adopt", Decision: journal.Allow, Stage: "key",
+			Detail: "adopted " + count(len(ids), "row") + " of the store: " + strings.Join(ids, ", "),
+		})
+		return err
+	})
+	if err != nil {
+		return no("", "the rows cannot be adopted: %w", err)
+	}
+	return t.say(map[string]any{"adopted": ids}, "%s %s\n", t.paint(green, "adopted:"), count(len(ids), "row"))
+}

@@ -1,0 +1,496 @@
+// Package authority keeps a register of every row in the store that gives somebody authority.
+//
+// # Why
+//
+// A fleet shares a PostgreSQL database. Whoever has the password of the database can change every row: insert an API
+// key, approve a call, or restore the row of a key that was revoked. They do not have the root key. The register makes
+// such changes worthless: a row has authority only if the register contains a hash of exactly that row, and only a
+// process with the root key can change the register.
+//
+// # How
+//
+// An entry has a kind, an id, and a hash of the row's content. One keyed hash, made with the root key, covers all
+// entries and a version. So nobody else can add, change, remove or bring back an entry. Revoking means removing the
+// entry. A revoked row that somebody restores has no entry.
+//
+// A reader checks the keyed hash only when it has changed, and keeps the entries in memory. The change of an entry
+// computes a new keyed hash over all entries. That is cheap, because authority changes when a person acts.
+//
+// # Older registers
+//
+// Somebody could restore the whole register together with the rows. A process therefore remembers the highest version
+// that it has seen, and a home remembers it for its PostgreSQL stores in a file (see [Memory]). An older register is
+// refused with [ErrOlder]. A machine that uses the store for the first time has seen no version. It cannot know that a
+// register is old, and no data in the store could tell it.
+package authority
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+// Kind is the kind of a row with authority.
+type Kind string
+
+// The kinds.
+const (
+	APIKey    Kind = "api key"
+	Approval  Kind = "approval"
+	Grant     Kind = "grant"
+	Allowance Kind = "allowance"
+	Review    Kind = "review"
+	// used is the kind of an id that can be used once and was used. It is the only kind without a row in another table.
+	used Kind = "used"
+)
+
+// Errors that callers distinguish.
+var (
+	// ErrChanged means that something other than ambit changed the register.
+	ErrChanged = errors.New("the register of keys, grants and approvals was changed by something other than ambit, " +
+		"or the root key was rotated while this process ran; to find out, run: ambit journal verify")
+	// ErrOlder means that the register is older than one that this machine has seen.
+	ErrOlder = errors.New("the register of keys, grants and approvals is older than the one that this machine has seen, " +
+		"so the store was restored or lost changes; if you restored a backup, run: ambit key adopt")
+)
+
+// maxEntries is the maximum number of entries. It limits the memory that a changed database can cost a process.
+const maxEntries = 100_000
+
+// Keys computes keyed hashes with the root key.
+type Keys interface {
+	MAC(purpose string, data []byte) [sha256.Size]byte
+}
+
+// Register is the register of one store.
+type Register struct {
+	db     state.DB
+	keys   Keys
+	memory *Memory // nil if the home does not remember versions
+
+	mu   sync.Mutex
+	last *View // the last register that was read, which spares the check of the same register
+	seen mark  // the newest register that was read from a committed state
+}
+
+// New returns the register of a store. If m is not nil, the register must not be older than m remembers.
+func New(db state.DB, keys Keys, m *Memory) *Register {
+	return &Register{db: db, keys: keys, memory: m, seen: m.read()}
+}
+
+// mark identifies a state of a register.
+type mark struct {
+	Name    string `json:"name"`
+	Version int64  `json:"version"`
+}
+
+type key struct {
+	kind Kind
+	id   string
+}
+
+type entry struct {
+	sum   [sha256.Size]byte
+	until int64
+}
+
+// View is the register as one transaction sees it.
+type View struct {
+	mark
+	mac     []byte
+	entries map[key]entry
+}
+
+// Has reports whether the register contains a row with exactly this content.
+func (v *View) Has(kind Kind, id string, content []byte) bool {
+	e, ok := v.entries[key{kind, id}]
+	return ok && e.sum == sha256.Sum256(content)
+}
+
+// Missing returns the rows of the register that are not among the given rows and are not over. Somebody deleted or
+// changed them in their tables.
+func (v *View) Missing(claims []Row, now time.Time) (missing []Row) {
+	has := map[key]bool{}
+	for _, row := range claims {
+		has[key{row.Kind, row.ID}] = true
+	}
+	for k, e := range v.entries {
+		if !has[k] && k.kind != used && (e.until == 0 || e.until > state.Micros(now)) {
+			missing = append(missing, Row{Kind: k.kind, ID: k.id})
+		}
+	}
+	slices.SortFunc(missing, func(a, b Row) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.ID, b.ID)) })
+	return missing
+}
+
+// Read runs f on one snapshot of the store, with the register of that snapshot.
+func (r *Register) Read(ctx context.Context, f func(state.Tx, *View) error) error {
+	var read mark
+	err := r.db.Read(ctx, func(tx state.Tx) error {
+		v, err := r.View(tx)
+		if err != nil {
+			return err
+		}
+		read = v.mark
+		return f(tx, v)
+	})
+	if err == nil {
+		r.remember(ctx, read)
+	}
+	return err
+}
+
+// remember records a state that was committed. View must not record states, because a transaction that it reads in may
+// fail.
+func (r *Register) remember(ctx context.Context, m mark) {
+	r.mu.Lock()
+	newer := m.Name != r.seen.Name || m.Version > r.seen.Version
+	if newer {
+		r.seen = m
+	}
+	r.mu.Unlock()
+	if newer {
+		r.memory.keep(ctx, m)
+	}
+}
+
+// View returns the register of a transaction. It fails with ErrChanged or ErrOlder if the register cannot be trusted.
+func (r *Register) View(tx state.Tx) (*View, error) {
+	v, err := r.load(tx)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	seen := r.seen
+	r.mu.Unlock()
+	if seen.Name != "" && (v.Name != seen.Name || v.Version < seen.Version) {
+		return nil, ErrOlder
+	}
+	return v, nil
+}
+
+// load reads the register and checks its keyed hash. A store without a register has an empty one.
+func (r *Register) load(tx state.Tx) (*View, error) {
+	v := &View{}
+	err := tx.Query(`SELECT name, version, mac FROM authority_head WHERE one = 1`, nil, func(row state.Row) error {
+		return row.Scan(&v.Name, &v.Version, &v.mac)
+	})
+	if err != nil || v.mac == nil {
+		return v, err
+	}
+	r.mu.Lock()
+	last := r.last
+	r.mu.Unlock()
+	if last != nil && last.mark == v.mark && bytes.Equal(last.mac, v.mac) {
+		return last, nil
+	}
+	v.entries = map[key]entry{}
+	err = tx.Query(`SELECT kind, id, sum, until FROM authority LIMIT $1`, []any{int64(maxEntries + 1)},
+		func(row state.Row) error {
+			var kind, id string
+			var sum []byte
+			var e entry
+			err := row.Scan(&kind, &id, &sum, &e.until)
+			copy(e.sum[:], sum)
+			v.entries[key{Kind(kind), id}] = e
+			return err
+		})
+	if err != nil {
+		return nil, err
+	}
+	if len(v.entries) > maxEntries || subtle.ConstantTimeCompare(r.sign(v), v.mac) == 0 {
+		return nil, ErrChanged
+	}
+	r.mu.Lock()
+	r.last = v
+	r.mu.Unlock()
+	return v, nil
+}
+
+// sign returns the keyed hash of a register.
+func (r *Register) sign(v *View) []byte {
+	b := appendText(nil, v.Name)
+	b = binary.BigEndian.AppendUint64(b, uint64(v.Version))
+	for _, k := range slices.SortedFunc(maps.Keys(v.entries), func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.id, b.id))
+	}) {
+		e := v.entries[k]
+		b = append(appendText(appendText(b, string(k.kind)), k.id), e.sum[:]...)
+		b = binary.BigEndian.AppendUint64(b, uint64(e.until))
+	}
+	mac := r.keys.MAC("authority", b)
+	return mac[:]
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
+}
+
+// Row is a row with authority.
+type Row struct {
+	Kind Kind
+	ID   string
+	// Content is everything in the row that its authority depends on.
+	Content []byte
+	// Until is when the row has no more authority. The zero time means never.
+	Until time.Time
+}
+
+// ID returns the id of a row that several values identify. Parts returns the values again.
+func ID(values ...string) string {
+	text, err := json.Marshal(values)
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return string(text)
+}
+
+// Parts returns the values that ID was called with, or nil.
+func Parts(id string) (values []string) {
+	if json.Unmarshal([]byte(id), &values) != nil {
+		return nil
+	}
+	return values
+}
+
+// Put adds rows to the register. A row replaces the row with the same kind and id.
+func (r *Register) Put(tx state.Tx, rows ...Row) error {
+	v, err := r.View(tx)
+	if err != nil {
+		return err
+	}
+	next := v.clone()
+	for _, row := range rows {
+		next.entries[key{row.Kind, row.ID}] = entry{sha256.Sum256(row.Content), state.Micros(row.Until)}
+	}
+	return r.write(tx, v, next)
+}
+
+// Remove removes the rows of a kind for which the callback returns true, and returns their number. It finds rows in the
+// register, not in their table. Otherwise somebody could delete a row before it is revoked, and restore it later.
+func (r *Register) Remove(tx state.Tx, kind Kind, which func(id string) bool) (n int, err error) {
+	v, err := r.View(tx)
+	if err != nil {
+		return 0, err
+	}
+	next := v.clone()
+	maps.DeleteFunc(next.entries, func(k key, _ entry) bool { return k.kind == kind && which(k.id) })
+	return len(v.entries) - len(next.entries), r.write(tx, v, next)
+}
+
+// Forget removes the entries of rows whose authority ended before the given time, and returns their number.
+func (r *Register) Forget(ctx context.Context, before time.Time) (n int, err error) {
+	over := func(_ key, e entry) bool { return e.until != 0 && e.until < state.Micros(before) }
+	err = r.Read(ctx, func(_ state.Tx, v *View) error {
+		n = 0
+		for k, e := range v.entries {
+			if over(k, e) {
+				n++
+			}
+		}
+		return nil
+	})
+	if err != nil || n == 0 { // a write transaction would block others
+		return 0, err
+	}
+	err = r.db.Write(ctx, func(tx state.Tx) error {
+		v, err := r.View(tx)
+		if err != nil {
+			return err
+		}
+		next := v.clone()
+		maps.DeleteFunc(next.entries, over)
+		n = len(v.entries) - len(next.entries)
+		return r.write(tx, v, next)
+	})
+	return n, err
+}
+
+// usedKept is how long a used id stays in the register after it expired. If a clock was ahead and is set back, the id
+// must not become usable again.
+const usedKept = 31 * 24 * time.Hour
+
+// Spend marks an id as used and returns true if it was not used before. The parameter expires is when the id becomes
+// useless anyway.
+func (r *Register) Spend(ctx context.Context, id string, expires time.Time) (first bool, err error) {
+	err = r.db.Write(ctx, func(tx state.Tx) error {
+		v, err := r.View(tx)
+		if err != nil {
+			return err
+		}
+		if first = !v.Has(used, id, nil); !first {
+			return nil
+		}
+		return r.Put(tx, Row{Kind: used, ID: id, Until: expires.Add(usedKept)})
+	})
+	return first, err
+}
+
+// Spent reports whether an id was used.
+func (r *Register) Spent(ctx context.Context, id string) (spent bool, err error) {
+	err = r.Read(ctx, func(_ state.Tx, v *View) error {
+		spent = v.Has(used, id, nil)
+		return nil
+	})
+	return spent, err
+}
+
+// WithKeys returns the register of the same store with other keys.
+func (r *Register) WithKeys(keys Keys) *Register {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &Register{db: r.db, keys: keys, memory: r.memory, seen: r.seen}
+}
+
+// Resign writes the register again with the keys of next, unless an interrupted rotation has already done so.
+func (r *Register) Resign(tx state.Tx, next *Register) error {
+	if _, err := next.View(tx); !errors.Is(err, ErrChanged) {
+		return err
+	}
+	v, err := r.View(tx)
+	if err != nil {
+		return err
+	}
+	return next.writeHead(tx, v.clone())
+}
+
+// Begin creates the register of a store that was made before registers existed. The callback returns the rows that have
+// authority. If the store has a register, Begin does nothing.
+func (r *Register) Begin(ctx context.Context, claims func(state.Tx) ([]Row, error)) error {
+	begun := false
+	err := r.db.Read(ctx, func(tx state.Tx) (err error) {
+		begun, err = r.begun(tx)
+		return err
+	})
+	if err != nil || begun {
+		return err
+	}
+	return r.db.Write(ctx, func(tx state.Tx) error {
+		if begun, err := r.begun(tx); err != nil || begun {
+			return err
+		}
+		rows, err := claims(tx)
+		if err != nil {
+			return err
+		}
+		_, err = r.Adopt(tx, rows)
+		return err
+	})
+}
+
+func (r *Register) begun(tx state.Tx) (begun bool, err error) {
+	err = tx.Query(`SELECT version FROM authority_head`, nil, func(row state.Row) error {
+		begun = true
+		return nil
+	})
+	return begun, err
+}
+
+// Adopt writes a register that this machine and every other machine accept, although the store has no register, or one
+// that was changed or is older than the one this machine has seen. If the register is only older, Adopt keeps those of
+// the given rows that it contains. Otherwise Adopt keeps all of them. It returns the rows that it kept.
+func (r *Register) Adopt(tx state.Tx, claims []Row) (kept []Row, err error) {
+	v, err := r.load(tx)
+	if err != nil && !errors.Is(err, ErrChanged) {
+		return nil, err
+	}
+	r.mu.Lock()
+	next := &View{mark: r.seen, entries: map[key]entry{}}
+	r.mu.Unlock()
+	if v != nil {
+		for k, e := range v.entries {
+			if k.kind == used {
+				next.entries[k] = e
+			}
+		}
+	}
+	for _, row := range claims {
+		if v == nil || v.mac == nil || v.Has(row.Kind, row.ID, row.Content) {
+			kept = append(kept, row)
+			next.entries[key{row.Kind, row.ID}] = entry{sha256.Sum256(row.Content), state.Micros(row.Until)}
+		}
+	}
+	return kept, r.writeAll(tx, next)
+}
+
+// writeAll writes a register, whatever the store contains.
+func (r *Register) writeAll(tx state.Tx, next *View) error {
+	if _, err := tx.Exec(`DELETE FROM authority`); err != nil {
+		return err
+	}
+	if err := r.writeEntries(tx, nil, next); err != nil {
+		return err
+	}
+	return r.writeHead(tx, next)
+}
+
+func (v *View) clone() *View {
+	entries := maps.Clone(v.entries)
+	if entries == nil {
+		entries = map[key]entry{}
+	}
+	return &View{mark: v.mark, entries: entries}
+}
+
+// write replaces the register v, which the store contains, with next.
+func (r *Register) write(tx state.Tx, v, next *View) error {
+	switch {
+	case maps.Equal(v.entries, next.entries):
+		return nil
+	case v.mac == nil: // rows without a head are not part of a register
+		return r.writeAll(tx, next)
+	}
+	for k := range v.entries {
+		if _, ok := next.entries[k]; !ok {
+			if _, err := tx.Exec(`DELETE FROM authority WHERE kind = $1 AND id = $2`, string(k.kind), k.id); err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.writeEntries(tx, v.entries, next); err != nil {
+		return err
+	}
+	return r.writeHead(tx, next)
+}
+
+// writeEntries writes the entries of a register, except those that the store has.
+func (r *Register) writeEntries(tx state.Tx, has map[key]entry, next *View) error {
+	if len(next.entries) > maxEntries {
+		return fmt.Errorf("the store can hold at most %d valid keys, grants, approvals and allowances", maxEntries)
+	}
+	for k, e := range next.entries {
+		if has[k] == e {
+			continue
+		}
+		_, err := tx.Exec(`INSERT INTO authority (kind, id, sum, until) VALUES ($1, $2, $3, $4)
+ON CONFLICT (kind, id) DO UPDATE SET sum = excluded.sum, until = excluded.until`, string(k.kind), k.id, e.sum[:], e.until)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Register) writeHead(tx state.Tx, v *View) error {
+	if v.Name == "" {
+		v.Name = rand.Text()
+	}
+	v.Version++
+	_, err := tx.Exec(`INSERT INTO authority_head (one, name, version, mac) VALUES (1, $1, $2, $3)
+ON CONFLICT (one) DO UPDATE SET name = excluded.name, version = excluded.version, mac = excluded.mac`,
+		v.Name, v.Version, r.sign(v))
+	return err
+}

@@ -1,0 +1,334 @@
+package authority
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+)
+
+// testKeys is a root key.
+type testKeys string
+
+func (k testKeys) MAC(purpose string, data []byte) (mac [sha256.Size]byte) {
+	h := hmac.New(sha256.New, []byte(k))
+	fmt.Fprintf(h, "%d:%s", len(purpose), purpose)
+	h.Write(data)
+	h.Sum(mac[:0])
+	return mac
+}
+
+func row(id string) Row { return Row{Kind: APIKey, ID: id, Content: []byte("content of " + id)} }
+
+func put(t *testing.T, r *Register, rows ...Row) {
+	t.Helper()
+	if err := r.db.Write(t.Context(), func(tx state.Tx) error { return r.Put(tx, rows...) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, r *Register, id string) {
+	t.Helper()
+	err := r.db.Write(t.Context(), func(tx state.Tx) error {
+		n, err := r.Remove(tx, APIKey, func(other string) bool { return other == id })
+		if n != 1 {
+			t.Errorf("%d entries were removed, want 1", n)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// held returns which of the rows a, b and c the register contains.
+func held(t *testing.T, r *Register) (ids []string, err error) {
+	t.Helper()
+	err = r.Read(t.Context(), func(_ state.Tx, v *View) error {
+		ids = nil
+		for _, id := range []string{"a", "b", "c"} {
+			if v.Has(APIKey, id, row(id).Content) {
+				ids = append(ids, id)
+			}
+		}
+		return nil
+	})
+	return ids, err
+}
+
+// wantHeld checks that r and a register of another process contain exactly the given rows.
+func wantHeld(t *testing.T, r *Register, want ...string) {
+	t.Helper()
+	for _, of := range []*Register{r, New(r.db, r.keys, nil)} {
+		if ids, err := held(t, of); err != nil || !slices.Equal(ids, want) {
+			t.Errorf("the register contains %v, %v; want %v", ids, err, want)
+		}
+	}
+}
+
+// table is the content of a table, which a test can restore.
+type table struct {
+	name string
+	rows [][4]any
+}
+
+// snapshot reads the tables of a register, as somebody with the password of the database could.
+func snapshot(t *testing.T, db state.DB) (entries, head table) {
+	t.Helper()
+	err := db.Read(t.Context(), func(tx state.Tx) error {
+		entries, head = table{name: "authority (kind, id, sum, until)"}, table{name: "authority_head (one, name, version, mac)"}
+		err := tx.Query(`SELECT kind, id, sum, until FROM authority`, nil, func(r state.Row) error {
+			var kind, id string
+			var sum []byte
+			var until int64
+			err := r.Scan(&kind, &id, &sum, &until)
+			entries.rows = append(entries.rows, [4]any{kind, id, sum, until})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return tx.Query(`SELECT one, name, version, mac FROM authority_head`, nil, func(r state.Row) error {
+			var one, version int64
+			var name string
+			var mac []byte
+			err := r.Scan(&one, &name, &version, &mac)
+			head.rows = append(head.rows, [4]any{one, name, version, mac})
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries, head
+}
+
+// restore replaces the content of tables.
+func restore(t *testing.T, db state.DB, tables ...table) {
+	t.Helper()
+	err := db.Write(t.Context(), func(tx state.Tx) error {
+		for _, tb := range tables {
+			var name string
+			fmt.Sscan(tb.name, &name)
+			if _, err := tx.Exec(`DELETE FROM ` + name); err != nil {
+				return err
+			}
+			for _, r := range tb.rows {
+				if _, err := tx.Exec(`INSERT INTO `+tb.name+` VALUES ($1, $2, $3, $4)`, r[:]...); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPutAndRemove(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+		r := New(connect(), testKeys("root"), nil)
+		wantHeld(t, r)
+		put(t, r, row("a"), row("b"))
+		put(t, r, row("c"))
+		wantHeld(t, r, "a", "b", "c")
+		remove(t, r, "b")
+		wantHeld(t, r, "a", "c")
+		put(t, r, Row{Kind: APIKey, ID: "a", Content: []byte("other")})
+		wantHeld(t, r, "c")
+	})
+}
+
+// A transaction that fails changes neither the register nor what a process remembers.
+func TestFailedChange(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+		r := New(connect(), testKeys("root"), nil)
+		put(t, r, row("a"))
+		failed := errors.New("failed")
+		err := r.db.Write(t.Context(), func(tx state.Tx) error {
+			if err := r.Put(tx, row("b")); err != nil {
+				return err
+			}
+			if v, err := r.View(tx); err != nil || !v.Has(APIKey, "b", row("b").Content) {
+				t.Errorf("the transaction does not see its own change: %v", err)
+			}
+			return failed
+		})
+		if !errors.Is(err, failed) {
+			t.Fatal(err)
+		}
+		wantHeld(t, r, "a")
+	})
+}
+
+// Whoever can write to the database but has no root key cannot give authority and cannot bring it back.
+func TestOthersCannotChange(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+		db := connect()
+		exec := func(query string, args ...any) func(t *testing.T, r *Register) {
+			return func(t *testing.T, _ *Register) {
+				t.Helper()
+				if err := db.Write(t.Context(), func(tx state.Tx) error { _, err := tx.Exec(query, args...); return err }); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		sum := sha256.Sum256(row("c").Content)
+		for _, c := range []struct {
+			name   string
+			change func(*testing.T, *Register)
+			want   error // in a process that saw the newest register, and in a new process
+		}{
+			{"insert", exec(`INSERT INTO authority (kind, id, sum, until) VALUES ('api key', 'c', $1, 0)`, sum[:]), ErrChanged},
+			{"rename", exec(`UPDATE authority SET id = 'c' WHERE id = 'a'`), ErrChanged},
+			{"extend", exec(`UPDATE authority SET until = 1`), ErrChanged},
+			{"delete", exec(`DELETE FROM authority WHERE id = 'a'`), ErrChanged},
+			{"version", exec(`UPDATE authority_head SET version = 1000`), ErrChanged},
+			{"other root key", func(t *testing.T, r *Register) {
+				forged := New(db, testKeys("other"), nil)
+				if err := db.Write(t.Context(), func(tx state.Tx) error {
+					_, err := forged.Adopt(tx, []Row{row("c")})
+					return err
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}, ErrChanged},
+			{"restore the entry", func(t *testing.T, r *Register) {
+				entries, _ := snapshot(t, db)
+				remove(t, r, "a")
+				restore(t, db, entries)
+			}, ErrChanged},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				exec(`DELETE FROM authority`)(t, nil)
+				exec(`DELETE FROM authority_head`)(t, nil)
+				r := New(db, testKeys("root"), nil)
+				put(t, r, row("a"), row("b"))
+				c.change(t, r)
+				if ids, err := held(t, New(db, testKeys("root"), nil)); !errors.Is(err, c.want) {
+					t.Errorf("another process sees %v, %v; want %v", ids, err, c.want)
+				}
+			})
+		}
+	})
+}
+
+// A process that has seen a register refuses an older one, even if all its tables were restored. So does a home.
+func TestOlderRegister(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+		db, memory := connect(), MemoryOf(home.At(t.TempDir()), "postgres://me:secret@db:5432/ambit?sslmode=disable")
+		r := New(db, testKeys("root"), memory)
+		put(t, r, row("a"), row("b"))
+		entries, head := snapshot(t, db)
+		remove(t, r, "a")
+		wantHeld(t, r, "b")
+		restore(t, db, entries, head)
+		for name, of := range map[string]*Register{"process": r, "home": New(db, testKeys("root"), memory)} {
+			if ids, err := held(t, of); !errors.Is(err, ErrOlder) {
+				t.Errorf("the %s sees %v, %v in the restored register; want %v", name, ids, err, ErrOlder)
+			}
+		}
+		restore(t, db, table{name: entries.name}, table{name: head.name})
+		if ids, err := held(t, New(db, testKeys("root"), memory)); !errors.Is(err, ErrOlder) {
+			t.Errorf("without a register, the home sees %v, %v; want %v", ids, err, ErrOlder)
+		}
+		// The owner accepts the restored state, and all machines accept it again.
+		restore(t, db, entries, head)
+		other := New(db, testKeys("root"), memory)
+		err := db.Write(t.Context(), func(tx state.Tx) error {
+			kept, err := other.Adopt(tx, []Row{row("a"), row("b"), row("c")})
+			if len(kept) != 2 {
+				t.Errorf("%d rows were adopted; want the 2 that the register contained", len(kept))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantHeld(t, r, "a", "b")
+	})
+}
+
+// Begin gives a store without a register the rows that it has, once.
+func TestBegin(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+		r := New(connect(), testKeys("root"), nil)
+		for _, id := range []string{"a", "b"} {
+			err := r.Begin(t.Context(), func(state.Tx) ([]Row, error) { return []Row{row(id)}, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantHeld(t, r, "a")
+	})
+}
+
+func TestForget(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+		r, now := New(connect(), testKeys("root"), nil), time.Now()
+		over, lasting := row("a"), row("b")
+		over.Until, lasting.Until = now.Add(-time.Minute), now.Add(time.Minute)
+		put(t, r, over, lasting, row("c"))
+		for _, want := range []int{1, 0} {
+			if n, err := r.Forget(t.Context(), now); err != nil || n != want {
+				t.Errorf("Forget removed %d entries, %v; want %d", n, err, want)
+			}
+		}
+		wantHeld(t, r, "b", "c")
+	})
+}
+
+// Missing finds the rows that somebody deleted from their tables.
+func TestMissing(t *testing.T) {
+	r, now := New(statetest.Open(t), testKeys("root"), nil), time.Now()
+	over := row("b")
+	over.Until = now.Add(-time.Minute)
+	put(t, r, row("a"), over, row("c"))
+	err := r.Read(t.Context(), func(_ state.Tx, v *View) error {
+		if got := v.Missing([]Row{row("c")}, now); len(got) != 1 || got[0].ID != "a" {
+			t.Errorf("the missing rows are %v, want a", got)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An id can be used once, even if somebody deletes the entry of its use.
+func TestSpend(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+		r, until := New(connect(), testKeys("root"), nil), time.Now().Add(time.Hour)
+		spend := func(id string) (first bool) {
+			t.Helper()
+			first, err := r.Spend(t.Context(), id, until)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if spent, err := r.Spent(t.Context(), id); err != nil || !spent {
+				t.Errorf("after its use, Spent(%q) returned %v, %v", id, spent, err)
+			}
+			return first
+		}
+		if spent, err := r.Spent(t.Context(), "x"); err != nil || spent {
+			t.Errorf("before its use, Spent returned %v, %v", spent, err)
+		}
+		if !spend("x") || spend("x") || !spend("y") {
+			t.Error("an id was used twice, or not at all")
+		}
+		if err := r.db.Write(t.Context(), func(tx state.Tx) error { _, err := tx.Exec(`DELETE FROM authority`); return err }); err != nil {
+			t.Fatal(err)
+		}
+		if first, err := New(r.db, r.keys, nil).Spend(t.Context(), "x", until); first || !errors.Is(err, ErrChanged) {
+			t.Errorf("after the entries were deleted, Spend returned %v, %v; want %v", first, err, ErrChanged)
+		}
+	})
+}
