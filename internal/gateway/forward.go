@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/gate"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
@@ -42,8 +43,8 @@ func (e Exposed) Allows(method string) bool {
 }
 
 // Forward sends a request to a server and returns the server's answer. Manifests do not declare such requests, so
-// Forward returns a refusal unless the operator has exposed this kind of request. Forwarded requests are recorded in
-// the journal like calls.
+// Forward returns a refusal unless the operator has exposed this kind of request. Forwarded requests pass the gate, like
+// calls to a tool whose name is the method, such as resources/read. They are recorded in the journal like calls.
 func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	if stopped := g.checkStore(); stopped != nil {
 		return nil, stopped
@@ -99,6 +100,14 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	// These checks ensure that the server and the gateway parse the params in the same way.
 	if len(f.Params) > 0 {
 		if stopped := admit(g, ctx, &inflight{Call: &call.Call{Arguments: f.Params}}); stopped != nil {
+			return nil, stopped
+		}
+	}
+	// Unsubscribing passes the gate in any case. It only ends what an earlier rule allowed.
+	if f.Method != "resources/unsubscribe" {
+		c := &call.Call{Tool: f.Method, Principal: f.Principal, Arguments: f.Params}
+		t := &agent.Tool{Name: f.Method, SideEffect: agent.Read, Binding: agent.OnServer{Alias: f.Server}}
+		if stopped := gate.Decide(ctx, g.Agent(), g.name, t, c, g.options.Rules).Refusal(); stopped != nil {
 			return nil, stopped
 		}
 	}

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,7 +11,9 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/gate"
 	"github.com/ambit-run/ambit/internal/gateway/limit"
+	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
@@ -73,5 +77,50 @@ func TestForward(t *testing.T) {
 				t.Errorf("with a quota of one request a day, the second request ended with %v, want %q", err, want)
 			}
 		})
+	}
+}
+
+// A policy that forbids a path forbids it in every request that reaches a server, in every dialect.
+func TestForwardPassesTheGate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.cedar")
+	rules := `forbid (principal, action, resource) when { context.paths_any_under.contains("/etc") };
+forbid (principal, action, resource) when { resource.name == "prompts/get" && context.arguments.name == "hidden" };
+forbid (principal, action, resource in Server::"closed");
+permit (principal, action, resource in Server::"s");`
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	live := policy.Open(policy.Options{File: file, Log: func(m string) { t.Error(m) }})
+	for _, tt := range []struct {
+		server, method, params string
+		allowed                bool
+	}{
+		{"s", "resources/read", `{"uri":"file:///srv/a"}`, true},
+		{"s", "resources/read", `{"uri":"file:///etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"file://localhost/etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"file:/etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"file:///srv/../etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"file:///srv/%2e%2e/etc/passwd"}`, false},
+		{"s", "resources/subscribe", `{"uri":"file:///etc/passwd"}`, false},
+		{"s", "resources/unsubscribe", `{"uri":"file:///etc/passwd"}`, true},
+		{"s", "resources/list", ``, true},
+		{"closed", "resources/list", ``, false},
+		{"s", "prompts/get", `{"name":"open"}`, true},
+		{"s", "prompts/get", `{"name":"hidden"}`, false},
+		{"s", "prompts/get", `{"name":"open","arguments":{"file":"/etc/passwd"}}`, false},
+		{"s", "completion/complete", `{"ref":{"type":"ref/resource","uri":"file:///{path}"},"argument":{"name":"path","value":"/etc/pas"}}`, false},
+	} {
+		for _, dialect := range []agent.Dialect{agent.Matrix, agent.GPARS, agent.FindAgent, agent.Covenant} {
+			s := &shelf{}
+			a := railed(agent.Guardrails{})
+			a.Dialect = dialect
+			g := New(a, Options{
+				Binding: s, Store: open(t, statetest.Open(t)), Expose: Exposed{Resources, Prompts}, Rules: gate.Rules{Policy: live},
+			})
+			_, err := g.Forward(t.Context(), &call.Forward{Server: tt.server, Method: tt.method, Params: jsontext.Value(tt.params), Principal: "me"})
+			if want := map[bool]call.Code{false: call.PolicyDenied}[tt.allowed]; codeOf(err) != want || (len(s.asked) > 0) != tt.allowed {
+				t.Errorf("%s of %s on %s, %s: got %v, and the server got %q", dialect, tt.method, tt.server, tt.params, err, s.asked)
+			}
+		}
 	}
 }

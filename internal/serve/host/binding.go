@@ -11,7 +11,6 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
-	"github.com/ambit-run/ambit/internal/gateway/gate"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/serve/login"
 )
@@ -45,20 +44,11 @@ func (b binding) wait(ctx context.Context) (*toolserver.Manager, error) {
 	return b.of.servers, nil
 }
 
-// Forward sends a request other than a tool call to a server. For a GPARS agent, a policy rule must permit the request,
-// because all permissions of such an agent come from policy rules. The policy treats the request as a call to a tool
-// whose name is the method, such as resources/read.
+// Forward sends a request other than a tool call to a server.
 func (b binding) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 	s, err := b.wait(ctx)
 	if err != nil {
 		return nil, err
-	}
-	if who := b.of.who(); who.Dialect == agent.GPARS {
-		t := &agent.Tool{Name: f.Method, SideEffect: agent.Read, Binding: agent.OnServer{Alias: f.Server}}
-		c := &call.Call{Tool: f.Method, Principal: f.Principal, Arguments: f.Params}
-		if !gate.Decide(ctx, who, b.of.name, t, c, b.of.options.Rules).Allowed {
-			return nil, call.Refuse(gate.Stage, call.PolicyDenied, "no policy permits %s on server %s", f.Method, f.Server)
-		}
 	}
 	return s.Forward(ctx, f)
 }
