@@ -85,6 +85,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r = h.daemon.authenticate(w, r); r == nil {
 		return
 	}
+	if p := principalOf(r); p != nil && r.Body != nil {
+		body := h.daemon.bytes.Body(p.Name, r.Body)
+		defer body.Release()
+		r.Body = body
+	}
 	if t := h.daemon.options.Trace; t != nil {
 		// Requests without a route are not traced. They match the pattern "/", which contains no method.
 		_, pattern := h.mux.Handler(r)

@@ -44,6 +44,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/manifest"
@@ -131,6 +132,7 @@ type Daemon struct {
 	cert    atomic.Pointer[tls.Certificate]
 	server  *http.Server
 	streams streams
+	bytes   *limit.Bytes // of the requests in progress
 	console atomic.Pointer[console.Console]
 	again   sync.Mutex // held during a reload
 }
@@ -147,7 +149,7 @@ func New(o Options) (*Daemon, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	d := &Daemon{options: o}
+	d := &Daemon{options: o, bytes: limit.NewBytes()}
 	d.streams.keys = map[string]*watchedKey{}
 	cert, err := d.readCertificate()
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ambit-run/ambit/internal/gateway/limit"
 )
 
 // These constants limit requests and responses, or are values of security headers.
@@ -136,6 +138,9 @@ func hostname(host string) string {
 func bodyProblem(err error) *problem {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return failure("too_large", "the request body is larger than 32 MiB", "")
+	}
+	if busy, ok := errors.AsType[*limit.BusyError](err); ok {
+		return failure("busy", busy.Error(), "")
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return failure("timeout", "the request did not arrive in time", "")

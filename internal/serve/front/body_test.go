@@ -1,10 +1,15 @@
 package front
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
+
+	"github.com/ambit-run/ambit/internal/gateway/limit"
 )
 
 // sender sends a body and records the largest unused part of the reader's buffer.
@@ -39,9 +44,9 @@ func TestAnnouncedBodyIsNotAllocated(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/", from)
 		r.ContentLength = int64(tt.announced)
 		w := httptest.NewRecorder()
-		body, status := NewHTTP(nil, HTTPOptions{}).body(w, r, http.NewResponseController(w))
-		if whole := tt.sent == tt.announced; (status == 0) != whole || whole && len(body) != tt.sent {
-			t.Errorf("%d of %d: %d bytes, status %d", tt.sent, tt.announced, len(body), status)
+		body, err := NewHTTP(nil, HTTPOptions{}).body(w, r, http.NewResponseController(w))
+		if whole := tt.sent == tt.announced; (err == nil) != whole || whole && len(body) != tt.sent {
+			t.Errorf("%d of %d: %d bytes, %v", tt.sent, tt.announced, len(body), err)
 		}
 		for i, b := range body {
 			if b != byte(i%251) {
@@ -51,5 +56,28 @@ func TestAnnouncedBodyIsNotAllocated(t *testing.T) {
 		if from.ahead > 0 {
 			t.Errorf("%d of %d: the buffer has %d unused bytes", tt.sent, tt.announced, from.ahead)
 		}
+	}
+}
+
+// A request beyond the limit of the requests in progress is refused, over HTTP and over stdio.
+func TestBusy(t *testing.T) {
+	r := httptest.NewRequest(http.MethodPost, "http://localhost/", nil)
+	r.Header.Set("Content-Type", "application/json")
+	r.Body = (&limit.Bytes{Each: 10, All: 10}).Body("me", io.NopCloser(strings.NewReader(hello)))
+	w := httptest.NewRecorder()
+	NewHTTP(nil, HTTPOptions{}).Serve(w, r, "me")
+	const says = "your requests in progress have more than"
+	if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), says) {
+		t.Errorf("over HTTP, the client got %d: %s", w.Code, w.Body)
+	}
+
+	var out bytes.Buffer
+	s := &session{out: &out, bytes: &limit.Bytes{Each: 10, All: 10}}
+	s.peer = newPeer(nil, "", "me", func([]byte) bool { return true })
+	var calls sync.WaitGroup
+	s.handle(t.Context(), []byte(`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a long name"}}`), &calls)
+	calls.Wait()
+	if got := out.String(); !strings.Contains(got, says) || !strings.Contains(got, `"id":7`) {
+		t.Errorf("over stdio, the client got %s", got)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
+	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
@@ -209,9 +210,15 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request) (*reply, *request) {
 		return nil, nil
 	}
 	s := &reply{w: w, control: http.NewResponseController(w), stream: stream, now: streamFirst || !json}
-	body, status := h.body(w, r, s.control)
-	if status != 0 {
-		s.fail(status, nil, &rpcError{Code: invalidRequest, Message: "the body is too large or could not be read"})
+	body, err := h.body(w, r, s.control)
+	if err != nil {
+		status, why := http.StatusBadRequest, "the body could not be read"
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			status, why = http.StatusRequestEntityTooLarge, "the body is too large"
+		} else if busy, ok := errors.AsType[*limit.BusyError](err); ok {
+			status, why = http.StatusTooManyRequests, busy.Error()
+		}
+		s.fail(status, nil, &rpcError{Code: invalidRequest, Message: why})
 		return nil, nil
 	}
 	m, problem := parse(body)
@@ -226,25 +233,20 @@ func (h *HTTP) read(w http.ResponseWriter, r *http.Request) (*reply, *request) {
 	return s, req
 }
 
-// body reads the body of a request within ioTimeout. The second result is 0 on success, and the HTTP status of the
-// error on failure. Memory is allocated as the body arrives, so a client cannot occupy memory by announcing a large
-// body.
-func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.ResponseController) ([]byte, int) {
+// body reads the body of a request within ioTimeout. Memory is allocated as the body arrives, so a client cannot occupy
+// memory by announcing a large body.
+func (h *HTTP) body(w http.ResponseWriter, r *http.Request, control *http.ResponseController) ([]byte, error) {
 	// Ignore the error, because some HTTP servers do not support deadlines and have their own timeouts.
 	_ = control.SetReadDeadline(time.Now().Add(ioTimeout))
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), maxPrealloc)) + bytes.MinRead)
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, h.o.MaxBody))
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return nil, http.StatusRequestEntityTooLarge
-	}
-	if err != nil {
+	if _, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, h.o.MaxBody)); err != nil {
 		w.Header().Set("Connection", "close")
-		return nil, http.StatusBadRequest
+		return nil, err
 	}
 	// After an error, the deadline is not removed, so that the server does not wait for the rest of the body.
 	_ = control.SetReadDeadline(time.Time{})
-	return body.Bytes(), 0
+	return body.Bytes(), nil
 }
 
 // begin returns the context in which the request is handled. It returns nil if the message is already answered. In the

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
+	"github.com/ambit-run/ambit/internal/gateway/limit"
 )
 
 const (
@@ -36,6 +37,7 @@ type session struct {
 	out     io.Writer
 	writing sync.Mutex
 	greeted sync.Once
+	bytes   *limit.Bytes // of the requests in progress
 
 	listening context.Context // ends with the client's input
 }
@@ -45,7 +47,7 @@ type session struct {
 func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &session{agent: a, out: out}
+	s := &session{agent: a, out: out, bytes: limit.NewBytes()}
 	s.peer = newPeer(a, stdioKey, principal, s.send)
 	defer s.peer.cleanUp()
 	// Subscriptions are closed when the input ends. Running calls are allowed to continue for a while.
@@ -127,12 +129,19 @@ func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.Wait
 	if m.Method == "subscriptions/listen" {
 		ctx = s.listening
 	}
+	release, err := s.bytes.Take(s.peer.principal, int64(len(m.Params)))
+	if err != nil {
+		s.reply(m.ID, nil, &rpcError{Code: internalError, Message: err.Error()})
+		return
+	}
 	ctx, problem := s.peer.enter(ctx, m.ID) // the client can now cancel the request
 	if problem != nil {
+		release()
 		s.reply(m.ID, nil, problem)
 		return
 	}
 	work := func() {
+		defer release()
 		var result jsontext.Value
 		err := r.check()
 		if err == nil {

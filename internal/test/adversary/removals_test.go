@@ -346,6 +346,9 @@ var removals = []removal{
 	{"P175", "internal/store/authority/authority.go", `|| v.Version < seen.Version) {`, `) {`, "./internal/store/authority", "TestOlderRegister"},
 	{"P175", "internal/store/authority/authority.go", `r.memory.keep(ctx, m)`, `_ = ctx`, "./internal/store/authority", "TestOlderRegister"},
 	{"P176", "internal/gateway/forward.go", `g.Agent(), g.name, t, c, g.options.Rules).Refusal(); stopped != nil {`, `g.Agent(), g.name, t, c, g.options.Rules).Refusal(); false {`, "./internal/gateway", "TestForwardPassesTheGate"},
+	{"P177", "internal/gateway/limit/bytes.go", `case b.by[principal]+n > b.Each:`, `case false:`, "./internal/serve/front", "TestBusy"},
+	{"P177", "internal/gateway/limit/bytes.go", `case b.all+n > b.All:`, `case false:`, "./internal/gateway/limit", "TestBytes"},
+	{"P177", "internal/gateway/limit/bytes.go", `func (b *Body) Release() { b.bytes.remove(b.principal, b.read) }`, `func (b *Body) Release() {}`, "./internal/gateway/limit", "TestBytesAreReleased"},
 	{"P173", "internal/serve/front/http.go", `if req.Method == "subscriptions/listen" {
 		var end func()`, `if r.Header.Get("Mcp-Method") == "subscriptions/listen" {
 		var end func()`, "./internal/serve/front", "TestStreamsEndWithTheirContext"},

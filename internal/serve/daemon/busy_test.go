@@ -1,0 +1,43 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/gateway/limit"
+	"github.com/ambit-run/ambit/internal/store/identity"
+)
+
+// The requests in progress of one principal have a limited size together. Other principals are not affected, and the
+// principal can go on when an earlier request is answered.
+func TestBytesInProgress(t *testing.T) {
+	hold, held := make(chan struct{}), make(chan string, 2)
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, _ *Options) {
+		r.make = func(f *fake) { f.hold, f.calls = hold, held; close(f.ready) }
+	})
+	r.bytes = &limit.Bytes{Each: 2000, All: 3000}
+	ci, other := r.key(identity.KeySpec{Principal: "ci"}), r.key(identity.KeySpec{Principal: "other"})
+	call := func(key string, size int) *answer {
+		return r.ask(key, "POST", "/api/v1/agents/alpha/call", `{"tool": "echo", "arguments": {"text": "`+strings.Repeat("x", size)+`"}}`)
+	}
+	first := make(chan *answer)
+	go func() { first <- call(ci, 1500) }()
+	select {
+	case <-held:
+	case a := <-first:
+		t.Fatalf("the first request got %d: %s", a.status, a.body)
+	}
+	if a := call(ci, 1000); a.status != 429 || a.code() != "busy" || !strings.Contains(a.body, "your requests in progress have more than") {
+		t.Errorf("the request beyond the limit got %d: %s", a.status, a.body)
+	}
+	if a := call(other, 1600); a.status != 429 || !strings.Contains(a.body, "of all callers") {
+		t.Errorf("the request beyond the limit of the daemon got %d: %s", a.status, a.body)
+	}
+	close(hold)
+	if a := <-first; a.status != 200 {
+		t.Errorf("the first request got %d: %s", a.status, a.body)
+	}
+	if a := call(ci, 1500); a.status != 200 {
+		t.Errorf("after an answer, the request got %d: %s", a.status, a.body)
+	}
+}
