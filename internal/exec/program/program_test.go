@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -362,22 +363,43 @@ func TestNetwork(t *testing.T) {
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	// This server has a protocol of its own: it speaks first.
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Close() })
+	go func() {
+		for {
+			c, err := other.Accept()
+			if err != nil {
+				return
+			}
+			io.WriteString(c, "reached")
+			c.Close()
+		}
+	}()
 	env := map[string]string{
-		egress.EnvResolve: "example.com:443=" + s.Listener.Addr().String() + ",example.com:80=" + plain.Listener.Addr().String(), egress.EnvCA: ca,
+		egress.EnvResolve: "example.com:443=" + s.Listener.Addr().String() + ",example.com:80=" + plain.Listener.Addr().String() +
+			",example.com:5432=" + other.Addr().String(),
+		egress.EnvCA: ca,
 	}
 	sw, err := egress.Read(func(n string) (string, bool) { v, ok := env[n]; return v, ok }, false, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	code := `
-import json, urllib.request as u
+import json, socket, urllib.request as u
 def get(url):
     try: return u.urlopen(url, timeout=10).read().decode()
     except OSError: return 'no'
-print(json.dumps({'intent_id': '` + intentID + `', 'status': 'ok', 'text': get('https://example.com/') + ' ' + get('http://example.com/')}))
+def hear(port):
+    try: return socket.create_connection(('example.com', port), 10).recv(100).decode() or 'no'
+    except OSError: return 'no'
+print(json.dumps({'intent_id': '` + intentID + `', 'status': 'ok', 'text': get('https://example.com/') + ' ' + get('http://example.com/') + ' ' + hear(5432)}))
 `
 	for access, want := range map[agent.NetworkAccess]string{
-		agent.NetworkOff: "no no", agent.NetworkHTTPS: "reached no", agent.NetworkFull: "reached reached", "": "no no", "nonsense": "no no",
+		agent.NetworkOff: "no no no", agent.NetworkHTTPS: "reached no no", agent.NetworkFull: "reached reached reached", "": "no no no", "nonsense": "no no no",
 	} {
 		t.Run(string(access), func(t *testing.T) {
 			r := newRig(t)
