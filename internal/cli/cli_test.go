@@ -14,10 +14,10 @@ import (
 	"github.com/ambit-run/ambit/internal/cli"
 )
 
-// If the test binary is started under the name ambit or mcl-tools, it runs that program instead of the tests.
+// If the test binary is started under a name of ambit, it runs ambit instead of the tests.
 func TestMain(m *testing.M) {
 	ambit := func() { os.Exit(cli.Main()) }
-	testscript.Main(leakless{m}, map[string]func(){"ambit": ambit, "mcl-tools": ambit})
+	testscript.Main(leakless{m}, map[string]func(){"ambit": ambit, "mcl-tools": ambit, "findagent-mcp": ambit})
 }
 
 // leakless runs the tests and then fails if goroutines are left. The goroutine that starts programs is allowed,
