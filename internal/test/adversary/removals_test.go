@@ -363,11 +363,12 @@ var removals = []removal{
 	{"P156", "internal/exec/sandbox/supervisor/supervisor_linux.go", `s.Moving.RLock()
 		defer s.Moving.RUnlock()`, ``, "./internal/exec/sandbox", "TestMovesWaitForTheMeasure"},
 	{"P165", "internal/exec/sandbox/supervisor/replace_linux.go", `info.Size() > 2*512*stored.Blocks+maxHoles`, `info.Size() > stored.Blocks+maxHoles<<20`, "./internal/exec/sandbox", "TestReplaceFile"},
-	{"P170", "internal/gateway/guard/validate/evaluate.go", `e.spend(1 + len(text)*p.size/8)`, `e.spend(1)`, "./internal/gateway/guard/validate", "TestWorkIsBounded"},
+	{"P170", "internal/gateway/guard/validate/evaluate.go", `e.spend(p.work(text))`, `e.spend(1)`, "./internal/gateway/guard/validate", "TestWorkIsCounted"},
+	{"P170", "internal/gateway/guard/validate/pattern.go", `if format.Name != "regex" {`, `if true {`, "./internal/gateway/guard/validate", "TestHostile"},
 	{"P170", "internal/gateway/guard/validate/evaluate.go", `e.err = ErrTooMuchWork
 		return false`, `return false`, "./internal/gateway/guard/validate", "TestWorkIsBounded"},
 	{"P170", "internal/gateway/guard/validate/evaluate.go", `case before>>12 != e.work>>12:`, `case before < e.work:`, "./internal/gateway/guard/validate", "TestStopsWhenTheCallerLeaves"},
-	{"P170", "internal/gateway/guard/validate/pattern.go", `if s.read%1024 == 0 && s.ctx.Err() != nil || s.text == "" {`, `if s.text == "" {`, "./internal/gateway/guard/validate", "TestStopsWhenTheCallerLeaves"},
+	{"P170", "internal/gateway/guard/validate/pattern.go", `if s.read%s.every == 0 && s.ctx.Err() != nil || s.text == "" {`, `if s.text == "" {`, "./internal/gateway/guard/validate", "TestStopsWhenTheCallerLeaves"},
 	{"P170", "internal/gateway/admit.go", `if err := validate.Bounds(p.Arguments); err != nil {`, `if err := validate.Bounds(nil); err != nil {`, "./internal/gateway", "TestCall"},
 	{"P151", "internal/exec/sandbox/shim/restrict_linux.go", `err := cover(p.Cover)`, `err := cover(nil)`, "./internal/exec/sandbox", "TestNoOtherProgram"},
 	{"P151", "internal/exec/sandbox/programs_linux.go", `p.hidden = append(p.hidden, dir)`, `_ = dir`, "./internal/exec/sandbox", "TestNoOtherProgram"},

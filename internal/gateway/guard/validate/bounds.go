@@ -1,26 +1,32 @@
 package validate
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits of a value. They bound the memory of a check, because each value of a document takes more than a hundred bytes,
-// and a number with an exponent takes as many digits as it stands for.
+// Limits of a value. They bound the memory of a check, because each value of a document takes up to a hundred bytes, each
+// object several hundred, and a number with an exponent takes as many digits as it stands for.
 const (
 	maxValues   = 100_000
+	maxObjects  = 60_000
 	maxDigits   = 1000
 	maxExponent = 400
 )
 
-// Bounds returns an error if a JSON text contains too many values, or a number that is too long. The error names what the
+// Bounds returns an error if a JSON text contains too many values or objects, or a number that is too long. The error names what the
 // text contains. Bounds ignores everything after the first syntax error.
 func Bounds(text []byte) error { return bounds(text, maxValues) }
 
 func bounds(text []byte, maxValues int) error {
-	values := 0
+	values, objects := 0, 0
 	inString, escaped := false, false
 	for i := 0; i < len(text); i++ {
 		c := text[i]
@@ -33,6 +39,12 @@ func bounds(text []byte, maxValues int) error {
 		case c == ',' || c == '{' || c == '[':
 			if values++; values > maxValues {
 				return fmt.Errorf("more than %d values", maxValues)
+			}
+			if c != '{' {
+				continue
+			}
+			if objects++; objects > maxObjects {
+				return fmt.Errorf("more than %d objects", maxObjects)
 			}
 		case c == '-' || '0' <= c && c <= '9':
 			end := i
@@ -62,4 +74,59 @@ func checkNumber(text []byte) error {
 		return fmt.Errorf("a number with an exponent beyond %d", maxExponent)
 	}
 	return nil
+}
+
+// decode reads a JSON text as the values that the package jsonschema uses. It copies no more than the parts of the text.
+// If a name occurs twice in an object, the last value counts.
+func decode(text []byte) (any, error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	v, err := decodeNext(d)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.ReadToken(); err != io.EOF {
+		return nil, errors.New("the text continues after the value")
+	}
+	return v, nil
+}
+
+func decodeNext(d *jsontext.Decoder) (any, error) {
+	t, err := d.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch t.Kind() {
+	case '{':
+		object := map[string]any{}
+		for d.PeekKind() != '}' {
+			t, err := d.ReadToken()
+			if err != nil {
+				return nil, err
+			}
+			name := t.String()
+			if object[name], err = decodeNext(d); err != nil {
+				return nil, err
+			}
+		}
+		_, err = d.ReadToken()
+		return object, err
+	case '[':
+		array := []any{}
+		for d.PeekKind() != ']' {
+			item, err := decodeNext(d)
+			if err != nil {
+				return nil, err
+			}
+			array = append(array, item)
+		}
+		_, err = d.ReadToken()
+		return array, err
+	case '"':
+		return t.String(), nil
+	case '0':
+		return json.Number(t.String()), nil
+	case 'n':
+		return nil, nil
+	}
+	return t.Bool(), nil
 }

@@ -1,8 +1,8 @@
 package validate
 
 import (
+	"bytes"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,8 +46,7 @@ func (e *evaluation) isInteger(n json.Number) bool {
 	if !strings.ContainsAny(string(n), ".eE") {
 		return true
 	}
-	r, ok := e.rat(n)
-	return ok && r.IsInt()
+	return e.spend(len(n)/4) && decimalOf(n).exponent >= 0
 }
 
 // equal reports whether two values are equal as JSON Schema defines it: numbers by value, objects in any order.
@@ -76,9 +75,11 @@ func (e *evaluation) equal(a, b any) bool {
 		if !ok || a == b {
 			return ok
 		}
-		x, okX := e.rat(a)
-		y, okY := e.rat(b)
-		return okX && okY && x.Cmp(y) == 0
+		if !e.spend(8 + (len(a)+len(b))/4) {
+			return false
+		}
+		e.keyA, e.keyB = decimalOf(a).append(e.keyA[:0]), decimalOf(b).append(e.keyB[:0])
+		return bytes.Equal(e.keyA, e.keyB)
 	case string:
 		b, ok := b.(string)
 		return ok && len(a) == len(b) && e.spend(len(a)/16) && a == b
@@ -88,13 +89,21 @@ func (e *evaluation) equal(a, b any) bool {
 
 // unique reports whether no two items of an array are equal.
 func (e *evaluation) unique(array []any) bool {
+	if len(array) <= 8 { // a map would take more memory than the items
+		for i, item := range array {
+			if slices.ContainsFunc(array[:i], func(other any) bool { return e.equal(item, other) }) {
+				return false
+			}
+		}
+		return true
+	}
 	seen := make(map[string]bool, len(array))
 	for _, item := range array {
-		key := string(e.appendKey(nil, item))
-		if e.err != nil || seen[key] {
+		e.keyA = e.appendKey(e.keyA[:0], item)
+		if !e.spend(seenWork+len(e.keyA)/8) || seen[string(e.keyA)] {
 			return false
 		}
-		seen[key] = true
+		seen[string(e.keyA)] = true
 	}
 	return true
 }
@@ -107,10 +116,12 @@ func (e *evaluation) appendKey(to []byte, v any) []byte {
 	switch v := v.(type) {
 	case map[string]any:
 		to = append(to, '{')
-		for _, name := range slices.Sorted(maps.Keys(v)) {
+		start := len(e.names)
+		for _, name := range e.sorted(v) {
 			to = append(strconv.AppendQuote(to, name), ':')
 			to = append(e.appendKey(to, v[name]), ',')
 		}
+		e.names = e.names[:start]
 		return append(to, '}')
 	case []any:
 		to = append(to, '[')
@@ -119,10 +130,7 @@ func (e *evaluation) appendKey(to []byte, v any) []byte {
 		}
 		return append(to, ']')
 	case json.Number:
-		if r, ok := e.rat(v); ok {
-			return append(to, r.RatString()...)
-		}
-		return to
+		return decimalOf(v).append(to)
 	case string:
 		e.spend(len(v) / 8)
 		return strconv.AppendQuote(to, v)

@@ -5,9 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
-	"maps"
 	"math/big"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,12 +16,15 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// maxWork bounds the work of a check. One unit takes about 25 ns, and the evaluation of a schema takes schemaWork units.
-// maxNesting bounds the schemas that are evaluated inside each other. It also ends a schema that refers to itself without
-// end.
+// maxWork bounds the work of a check. One unit takes at most about 25 ns and allocates a few bytes. The other constants
+// are the units of one step: schemaWork for the evaluation of a schema, memberWork for a look at a member of an object,
+// seenWork for a part that is remembered. maxNesting bounds the schemas that are evaluated inside each other. It also ends
+// a schema that refers to itself without end.
 const (
 	maxWork    = 4_000_000
 	schemaWork = 8
+	memberWork = 4
+	seenWork   = 16
 	maxNesting = 2000
 )
 
@@ -34,6 +36,11 @@ type evaluation struct {
 	path     []step
 	problems []Problem
 	err      error
+
+	// These are reused, so that most steps allocate nothing.
+	value, quotient big.Rat
+	keyA, keyB      []byte
+	names           []string
 }
 
 // step leads from a value to one of its parts. The index is -1 for a member of an object.
@@ -58,9 +65,10 @@ func (e *evaluation) spend(units int) bool {
 	return e.err == nil
 }
 
-// fail adds a problem, if problems are reported, and returns false.
-func (e *evaluation) fail(report bool, format string, args ...any) bool {
-	if report && len(e.problems) < maxProblems {
+// fail adds a problem and returns false. An evaluation that must end finds no more problems, because a part that was not
+// evaluated seems not to match.
+func (e *evaluation) fail(format string, args ...any) bool {
+	if e.err == nil && len(e.problems) < maxProblems {
 		var pointer jsontext.Pointer
 		for _, to := range e.path {
 			if to.index >= 0 {
@@ -84,25 +92,40 @@ type seen struct {
 	items map[int]bool
 }
 
-func (s *seen) addName(name string) {
-	if s != nil {
+func (e *evaluation) addName(s *seen, name string) {
+	if s != nil && e.spend(seenWork) {
+		if s.names == nil {
+			s.names = map[string]bool{}
+		}
 		s.names[name] = true
 	}
 }
 
-func (s *seen) addItem(i int) {
-	if s != nil {
+func (e *evaluation) addItem(s *seen, i int) {
+	if s != nil && e.spend(seenWork) {
+		if s.items == nil {
+			s.items = map[int]bool{}
+		}
 		s.items[i] = true
 	}
 }
 
-func (s *seen) addAll() {
-	if s != nil {
-		s.all = true
+// add adds the parts of another set.
+func (e *evaluation) add(s, other *seen) {
+	if s.all = s.all || other.all; s.all {
+		return
+	}
+	if s.names == nil && s.items == nil {
+		s.names, s.items = other.names, other.items // the other set is not used anymore
+		return
+	}
+	for name := range other.names {
+		e.addName(s, name)
+	}
+	for i := range other.items {
+		e.addItem(s, i)
 	}
 }
-
-func newSeen() *seen { return &seen{names: map[string]bool{}, items: map[int]bool{}} }
 
 // matches reports whether a value matches a schema. If report is true, it also adds the problems. It adds the evaluated
 // parts of the value to outer, if outer is not nil and the value matches.
@@ -116,25 +139,26 @@ func (e *evaluation) matches(s *jsonschema.Schema, v any, report bool, outer *se
 	}
 	defer func() { e.nesting-- }()
 	if s.Bool != nil {
-		return *s.Bool || e.fail(report, "is not allowed here")
+		return *s.Bool || report && e.fail("is not allowed here")
 	}
 	if s.Types != nil && !s.Types.IsEmpty() && !e.hasType(*s.Types, v) {
-		return e.fail(report, "must be %s, not %s", strings.Join(s.Types.ToStrings(), " or "), typeOf(v).ToStrings()[0])
+		return report && e.fail("must be %s, not %s", strings.Join(s.Types.ToStrings(), " or "), typeOf(v).ToStrings()[0])
 	}
 	if s.Const != nil && !e.equal(v, *s.Const) {
-		return e.fail(report, "is not the required value")
+		return report && e.fail("is not the required value")
 	}
 	if s.Enum != nil && !slices.ContainsFunc(s.Enum.Values, func(want any) bool { return e.equal(v, want) }) {
-		return e.fail(report, "is not one of the allowed values")
+		return report && e.fail("is not one of the allowed values")
 	}
 	if text, ok := v.(string); ok && s.Format != nil {
-		if !e.spend(len(text)) || s.Format.Validate(v) != nil {
-			return e.fail(report, "does not have the format %s", s.Format.Name)
+		if !e.hasFormat(s.Format, text) {
+			return report && e.fail("does not have the format %s", s.Format.Name)
 		}
 	}
+	var all seen
 	var parts *seen
 	if outer != nil || s.UnevaluatedProperties != nil || s.UnevaluatedItems != nil {
-		parts = newSeen()
+		parts = &all
 	}
 	ok := e.kind(s, v, report, parts)
 	if !ok && e.enough(report) {
@@ -143,12 +167,7 @@ func (e *evaluation) matches(s *jsonschema.Schema, v any, report bool, outer *se
 	ok = e.inPlace(s, v, report, parts) && ok
 	ok = (ok || !e.enough(report)) && e.unevaluated(s, v, report, parts) && ok
 	if ok && outer != nil {
-		if !e.spend(len(parts.names) + len(parts.items)) {
-			return false
-		}
-		outer.all = outer.all || parts.all
-		maps.Copy(outer.names, parts.names)
-		maps.Copy(outer.items, parts.items)
+		e.add(outer, parts)
 	}
 	return ok && e.err == nil
 }
@@ -176,25 +195,53 @@ func (e *evaluation) inside(s *jsonschema.Schema, v any, at step, report bool) b
 	return ok
 }
 
-// names returns the names of an object's members. They are sorted if problems are reported, so that the same value always
-// has the same problems.
-func names(object map[string]any, report bool) iter.Seq[string] {
+// each calls do for the members of an object until it returns false. If problems are reported, the members are sorted, so
+// that the same value always has the same problems.
+func (e *evaluation) each(object map[string]any, report bool, do func(name string, v any) bool) {
 	if report {
-		return slices.Values(slices.Sorted(maps.Keys(object)))
+		start := len(e.names)
+		for _, name := range e.sorted(object) {
+			if !do(name, object[name]) {
+				break
+			}
+		}
+		e.names = e.names[:start]
+		return
 	}
-	return maps.Keys(object)
+	if !e.spend(memberWork * len(object)) {
+		return
+	}
+	for name, v := range object {
+		if !do(name, v) {
+			return
+		}
+	}
+}
+
+// sorted returns the sorted names of an object's members, which it adds to e.names.
+func (e *evaluation) sorted(object map[string]any) []string {
+	if !e.spend(len(object) * (memberWork + bits.Len(uint(len(object)))/2)) {
+		return nil
+	}
+	start := len(e.names)
+	for name := range object {
+		e.names = append(e.names, name)
+	}
+	names := e.names[start:]
+	slices.Sort(names)
+	return names
 }
 
 func (e *evaluation) object(s *jsonschema.Schema, object map[string]any, report bool, parts *seen) bool {
-	if !e.spend(len(object) + len(s.Required) + len(s.Dependencies) + len(s.DependentSchemas) + len(s.DependentRequired)) {
+	if !e.spend(2*len(s.Dependencies) + 2*len(s.DependentSchemas) + 2*len(s.DependentRequired)) {
 		return false
 	}
 	ok := true
 	if s.MinProperties != nil && len(object) < *s.MinProperties {
-		ok = e.fail(report, "has fewer than %s", count(*s.MinProperties, "member"))
+		ok = report && e.fail("has fewer than %s", count(*s.MinProperties, "member"))
 	}
 	if s.MaxProperties != nil && len(object) > *s.MaxProperties {
-		ok = e.fail(report, "has more than %s", count(*s.MaxProperties, "member"))
+		ok = report && e.fail("has more than %s", count(*s.MaxProperties, "member"))
 	}
 	ok = e.needs(s.Required, object, report) && ok
 	if !ok && e.enough(report) {
@@ -204,17 +251,17 @@ func (e *evaluation) object(s *jsonschema.Schema, object map[string]any, report 
 		return ok // no other keyword applies
 	}
 	unknown := 0
-	for name := range names(object, report) {
-		if s.PropertyNames != nil && !e.matches(s.PropertyNames, name, false, nil) {
-			ok = e.fail(report, "has a member whose name is not allowed")
-		}
-		ok = e.member(s, name, object[name], report, parts, &unknown) && ok
-		if !ok && e.enough(report) {
-			break
-		}
+	if s.PropertyNames != nil || len(s.Properties) > 0 || len(s.PatternProperties) > 0 || s.AdditionalProperties != nil {
+		e.each(object, report, func(name string, v any) bool {
+			if s.PropertyNames != nil && !e.matches(s.PropertyNames, name, false, nil) {
+				ok = report && e.fail("has a member whose name is not allowed")
+			}
+			ok = e.member(s, name, v, report, parts, &unknown) && ok
+			return ok || !e.enough(report)
+		})
 	}
 	if unknown > 0 {
-		ok = e.fail(report, "has %s that the schema does not allow", count(unknown, "member"))
+		ok = report && e.fail("has %s that the schema does not allow", count(unknown, "member"))
 	}
 	for name, other := range s.Dependencies {
 		if _, has := object[name]; !has {
@@ -241,13 +288,20 @@ func (e *evaluation) object(s *jsonschema.Schema, object map[string]any, report 
 }
 
 func (e *evaluation) needs(names []string, object map[string]any, report bool) bool {
+	if !e.spend(2 * len(names)) {
+		return false
+	}
 	var missing []string
 	for _, name := range names {
-		if _, has := object[name]; !has {
-			missing = append(missing, name)
+		if _, has := object[name]; has {
+			continue
 		}
+		if !report {
+			return false
+		}
+		missing = append(missing, name)
 	}
-	return len(missing) == 0 || e.fail(report, "needs %s", strings.Join(missing, ", "))
+	return len(missing) == 0 || e.fail("needs %s", strings.Join(missing, ", "))
 }
 
 // member checks a member of an object. If the schema does not allow the member, it increments unknown.
@@ -275,7 +329,7 @@ func (e *evaluation) member(s *jsonschema.Schema, name string, v any, report boo
 		}
 	}
 	if known {
-		parts.addName(name)
+		e.addName(parts, name)
 	}
 	return ok
 }
@@ -283,13 +337,13 @@ func (e *evaluation) member(s *jsonschema.Schema, name string, v any, report boo
 // find reports whether a pattern occurs in a text.
 func (e *evaluation) find(re jsonschema.Regexp, text string) bool {
 	p := re.(*pattern)
-	if !e.spend(1 + len(text)*p.size/8) {
+	if !e.spend(p.work(text)) {
 		return false
 	}
 	if len(text)*p.size < longMatch {
 		return p.MatchString(text)
 	}
-	found := p.MatchReader(&stoppable{ctx: e.ctx, text: text})
+	found := p.MatchReader(&stoppable{ctx: e.ctx, every: askAfter/p.size + 1, text: text})
 	e.err = e.ctx.Err()
 	return found && e.err == nil
 }
@@ -300,13 +354,13 @@ func (e *evaluation) array(s *jsonschema.Schema, array []any, report bool, parts
 	}
 	ok := true
 	if s.MinItems != nil && len(array) < *s.MinItems {
-		ok = e.fail(report, "has fewer than %s", count(*s.MinItems, "item"))
+		ok = report && e.fail("has fewer than %s", count(*s.MinItems, "item"))
 	}
 	if s.MaxItems != nil && len(array) > *s.MaxItems {
-		ok = e.fail(report, "has more than %s", count(*s.MaxItems, "item"))
+		ok = report && e.fail("has more than %s", count(*s.MaxItems, "item"))
 	}
 	if s.UniqueItems && !e.unique(array) {
-		ok = e.fail(report, "has a duplicate item")
+		ok = report && e.fail("has a duplicate item")
 	}
 	if !ok && e.enough(report) {
 		return false
@@ -320,7 +374,7 @@ func (e *evaluation) array(s *jsonschema.Schema, array []any, report bool, parts
 		if schema == nil {
 			break
 		}
-		parts.addItem(i)
+		e.addItem(parts, i)
 		ok = e.inside(schema, item, step{"", i}, report) && ok
 		if !ok && e.enough(report) {
 			break
@@ -361,15 +415,15 @@ func (e *evaluation) contains(s *jsonschema.Schema, array []any, report bool, pa
 		if e.inside(s.Contains, item, step{"", i}, false) {
 			found++
 			if s.DraftVersion >= 2020 {
-				parts.addItem(i)
+				e.addItem(parts, i)
 			}
 		}
 	}
 	switch {
 	case found < least:
-		return e.fail(report, "has fewer than %s of the required form", count(least, "item"))
+		return report && e.fail("has fewer than %s of the required form", count(least, "item"))
 	case s.MaxContains != nil && found > *s.MaxContains:
-		return e.fail(report, "has more than %s of the limited form", count(*s.MaxContains, "item"))
+		return report && e.fail("has more than %s of the limited form", count(*s.MaxContains, "item"))
 	}
 	return true
 }
@@ -382,58 +436,16 @@ func (e *evaluation) text(s *jsonschema.Schema, text string, report bool) bool {
 		}
 		n := utf8.RuneCountInString(text)
 		if s.MinLength != nil && n < *s.MinLength {
-			ok = e.fail(report, "is shorter than %s", count(*s.MinLength, "character"))
+			ok = report && e.fail("is shorter than %s", count(*s.MinLength, "character"))
 		}
 		if s.MaxLength != nil && n > *s.MaxLength {
-			ok = e.fail(report, "is longer than %s", count(*s.MaxLength, "character"))
+			ok = report && e.fail("is longer than %s", count(*s.MaxLength, "character"))
 		}
 	}
 	if s.Pattern != nil && !e.find(s.Pattern, text) {
-		ok = e.fail(report, "does not match the pattern %q", s.Pattern.String())
+		ok = report && e.fail("does not match the pattern %q", s.Pattern.String())
 	}
 	return ok
-}
-
-func (e *evaluation) number(s *jsonschema.Schema, n json.Number, report bool) bool {
-	if s.Minimum == nil && s.Maximum == nil && s.ExclusiveMinimum == nil && s.ExclusiveMaximum == nil && s.MultipleOf == nil {
-		return true
-	}
-	r, ok := e.rat(n)
-	if !ok {
-		return false
-	}
-	if s.Minimum != nil && r.Cmp(s.Minimum) < 0 {
-		ok = e.fail(report, "is less than %s", s.Minimum.RatString())
-	}
-	if s.Maximum != nil && r.Cmp(s.Maximum) > 0 {
-		ok = e.fail(report, "is more than %s", s.Maximum.RatString())
-	}
-	if s.ExclusiveMinimum != nil && r.Cmp(s.ExclusiveMinimum) <= 0 {
-		ok = e.fail(report, "is not more than %s", s.ExclusiveMinimum.RatString())
-	}
-	if s.ExclusiveMaximum != nil && r.Cmp(s.ExclusiveMaximum) >= 0 {
-		ok = e.fail(report, "is not less than %s", s.ExclusiveMaximum.RatString())
-	}
-	if s.MultipleOf != nil && !new(big.Rat).Quo(r, s.MultipleOf).IsInt() {
-		ok = e.fail(report, "is not a multiple of %s", s.MultipleOf.RatString())
-	}
-	return ok
-}
-
-// rat returns the value of a number. It fails if the evaluation must end.
-func (e *evaluation) rat(n json.Number) (*big.Rat, bool) {
-	digits := len(n)
-	if _, exponent, ok := strings.Cut(strings.ToLower(string(n)), "e"); ok {
-		size, _ := strconv.Atoi(exponent)
-		digits += max(size, -size)
-	}
-	if !e.spend(8 + digits) {
-		return nil, false
-	}
-	if i, err := strconv.ParseInt(string(n), 10, 64); err == nil {
-		return new(big.Rat).SetInt64(i), true
-	}
-	return new(big.Rat).SetString(string(n))
 }
 
 // inPlace checks the schemas that apply to the same value.
@@ -449,7 +461,7 @@ func (e *evaluation) inPlace(s *jsonschema.Schema, v any, report bool, parts *se
 		ok = e.matches(schema, v, report, parts) && ok
 	}
 	if s.Not != nil && e.matches(s.Not, v, false, nil) {
-		ok = e.fail(report, "matches a schema that it must not match")
+		ok = report && e.fail("matches a schema that it must not match")
 	}
 	if len(s.AnyOf) > 0 {
 		any := false
@@ -461,7 +473,7 @@ func (e *evaluation) inPlace(s *jsonschema.Schema, v any, report bool, parts *se
 			}
 		}
 		if !any {
-			ok = e.fail(report, "matches none of the allowed alternatives")
+			ok = report && e.fail("matches none of the allowed alternatives")
 		}
 	}
 	if len(s.OneOf) > 0 {
@@ -474,7 +486,7 @@ func (e *evaluation) inPlace(s *jsonschema.Schema, v any, report bool, parts *se
 			}
 		}
 		if matched != 1 {
-			ok = e.fail(report, "does not match exactly one of the allowed alternatives")
+			ok = report && e.fail("does not match exactly one of the allowed alternatives")
 		}
 	}
 	if s.If != nil {
@@ -515,12 +527,10 @@ func (e *evaluation) unevaluated(s *jsonschema.Schema, v any, report bool, parts
 		if s.UnevaluatedProperties == nil {
 			return true
 		}
-		for name := range names(v, report) {
-			ok = (parts.names[name] || e.inside(s.UnevaluatedProperties, v[name], step{name, -1}, report)) && ok
-			if !ok && e.enough(report) {
-				break
-			}
-		}
+		e.each(v, report, func(name string, part any) bool {
+			ok = (parts.names[name] || e.inside(s.UnevaluatedProperties, part, step{name, -1}, report)) && ok
+			return ok || !e.enough(report)
+		})
 	case []any:
 		if s.UnevaluatedItems == nil {
 			return true
@@ -534,7 +544,7 @@ func (e *evaluation) unevaluated(s *jsonschema.Schema, v any, report bool, parts
 	default:
 		return true
 	}
-	parts.addAll()
+	parts.all = true
 	return ok
 }
 

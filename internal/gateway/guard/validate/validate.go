@@ -11,8 +11,6 @@
 package validate
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +77,7 @@ func (s *Schema) Check(ctx context.Context, value jsontext.Value) (problems []Pr
 	if err := Bounds(value); err != nil {
 		return []Problem{{"", "contains " + err.Error()}}, nil
 	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(value))
+	doc, err := decode(value)
 	if err != nil {
 		return []Problem{{"", "is not JSON"}}, nil
 	}
@@ -87,9 +85,12 @@ func (s *Schema) Check(ctx context.Context, value jsontext.Value) (problems []Pr
 	if e.matches(s.schema, doc, false, nil) || e.err != nil {
 		return nil, e.err
 	}
-	e.work = maxWork
-	if e.matches(s.schema, doc, true, nil); len(e.problems) == 0 {
-		return nil, cmp.Or(e.err, errors.New("the schema could not be checked"))
+	// The value does not match. The rest of the work goes into saying why.
+	switch e.matches(s.schema, doc, true, nil); {
+	case e.err != nil && !errors.Is(e.err, ErrTooMuchWork):
+		return nil, e.err
+	case len(e.problems) == 0:
+		return []Problem{{"", "does not match the schema"}}, nil
 	}
 	return e.problems, nil
 }
@@ -117,7 +118,7 @@ func (s *Schema) compile() {
 		s.err = fmt.Errorf("the schema is nested more than %d levels deep", maxDepth)
 		return
 	}
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(s.text))
+	doc, err := decode([]byte(s.text))
 	if err != nil {
 		s.err = fmt.Errorf("the schema is not JSON: %w", err)
 		return
