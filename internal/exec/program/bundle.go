@@ -275,7 +275,7 @@ func (b *Bundle) openEgress(r *run) error {
 		if err != nil {
 			return err
 		}
-		policy.Authority, policy.Finder = authority, r.credentials.known
+		policy.Authority, policy.Finder = authority, r.credentials.echo
 		extra = append(extra, authority.PEM()...)
 	}
 	if err := r.trust(extra); err != nil {
@@ -357,6 +357,8 @@ type runCredentials struct {
 	swaps []egress.Swap
 	// known finds credential values in output.
 	known *secret.Known
+	// echo finds credential values and parts of them in the answers of hosts.
+	echo *secret.Echo
 	// missing contains a refusal for each required credential slot that is empty.
 	missing []*call.Refusal
 }
@@ -372,7 +374,7 @@ func (l *runCredentials) complete() error {
 // credentials decides for each credential slot whether the run gets the value or a placeholder.
 func (b *Bundle) credentials() (*runCredentials, error) {
 	l := &runCredentials{}
-	var values []secret.Value
+	var values, nested []secret.Value
 	for i := range b.agent.Slots {
 		slot := &b.agent.Slots[i]
 		s, err := b.options.Credentials.Slot(b.agent, slot)
@@ -390,7 +392,7 @@ func (b *Bundle) credentials() (*runCredentials, error) {
 			l.env = append(l.env, slot.Env+"="+s.Reveal())
 			continue
 		}
-		text, err := l.substitute(slot, s, &values)
+		text, err := l.substitute(slot, s, &nested)
 		if err != nil {
 			return nil, call.Refuse(sandbox.Stage, call.CredentialMissing,
 				"no placeholder can be made for the credential %s: %v", slot.Ref, err)
@@ -404,7 +406,10 @@ func (b *Bundle) credentials() (*runCredentials, error) {
 		}
 	}
 	var err error
-	if l.known, err = secret.NewKnown(values); err != nil {
+	if l.known, err = secret.NewKnown(append(nested, values...)); err == nil && len(l.swaps) > 0 {
+		l.echo, err = secret.NewEcho(l.known, values)
+	}
+	if err != nil {
 		return nil, call.Refuse(sandbox.Stage, call.CredentialMissing, "output cannot be scanned for credentials: %v", err)
 	}
 	return l, nil
@@ -423,7 +428,7 @@ func (b *Bundle) mayHold(slot *agent.Slot, s credential.Secret) bool {
 
 // substitute returns a placeholder for a secret and adds the placeholder to the swaps. For a JSON object, it returns
 // an object of the same structure in which each string is a placeholder.
-func (l *runCredentials) substitute(slot *agent.Slot, s credential.Secret, values *[]secret.Value) (string, error) {
+func (l *runCredentials) substitute(slot *agent.Slot, s credential.Secret, nested *[]secret.Value) (string, error) {
 	hosts := commonHosts(slot.Hosts, s.Hosts())
 	add := func(value string) string {
 		p := "ambit-placeholder-" + strings.ToLower(rand.Text())
@@ -441,7 +446,7 @@ func (l *runCredentials) substitute(slot *agent.Slot, s credential.Secret, value
 		if len(value) < minSecret {
 			return "" // too short to be found in responses
 		}
-		*values = append(*values, secret.Value{Name: slot.Ref, Secret: value})
+		*nested = append(*nested, secret.Value{Name: slot.Ref, Secret: value})
 		return add(value)
 	}))
 	return string(text), err

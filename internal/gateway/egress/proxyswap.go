@@ -35,8 +35,8 @@ import (
 // their requests still contain the placeholder.
 //
 // The proxy inserts the secret only into header values, because hosts store, show and forward paths and bodies. It
-// removes the secret from answers, because a host may echo a request. It neither requests nor accepts partial
-// answers, because they could reveal the secret piece by piece.
+// removes the secret and parts of it from answers, because a host may echo a request. It neither requests nor accepts
+// partial answers, because they could reveal the secret piece by piece.
 type Swap struct {
 	Placeholder string
 	// Value returns the secret. Because Value is a function, printing a Swap does not print the secret.
@@ -45,11 +45,12 @@ type Swap struct {
 	Hosts []string
 }
 
-// Finder finds secrets in the answers of a host, in several encodings.
+// Finder finds secrets and parts of secrets in the answers of a host, in several encodings.
 type Finder interface {
-	// Find returns the start and end offsets of each secret in a text. The results are sorted and do not overlap.
+	// Find returns the start and end offsets of each secret in a text. The results are sorted and do not overlap. A
+	// result can join several matches that overlap.
 	Find(text []byte) [][2]int
-	// Longest returns the maximum length in bytes of a match that Find reports.
+	// Longest returns the maximum length in bytes of one match.
 	Longest() int
 	// InLine returns true if no secret contains a line break.
 	InLine() bool
@@ -256,7 +257,7 @@ func (s *swapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for name, values := range out.Header {
 		for i, v := range values {
-			if out.Header[name][i] = s.fill(name, v); strings.ContainsAny(out.Header[name][i], "\r\n\x00") {
+			if out.Header[name][i] = s.fill(v); strings.ContainsAny(out.Header[name][i], "\r\n\x00") {
 				refuse(http.StatusBadGateway, "a credential with a line break or NUL character cannot be sent in a header")
 				return
 			}
@@ -299,29 +300,36 @@ func connectionNames(h http.Header) (names []string) {
 	return names
 }
 
-// fill replaces the placeholders in a header value. If the value is Basic authentication, fill decodes it first.
-func (s *swapper) fill(name, value string) string {
-	scheme, rest, _ := strings.Cut(value, " ")
-	if name == "Authorization" && strings.EqualFold(scheme, "Basic") {
-		if plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(rest)); err == nil {
-			return scheme + " " + base64.StdEncoding.EncodeToString([]byte(s.replace(string(plain))))
-		}
+// schemes lists the words that can precede a placeholder in a header value, in lower case.
+var schemes = []string{"bearer", "basic", "token", "apikey", "bot"}
+
+// fill replaces the placeholder in a header value. The value must be the placeholder alone, or a scheme and the
+// placeholder. In Basic authentication, the user name or the password must be the placeholder. Text beside a
+// placeholder would let the program choose which part of the secret a host cuts off when it echoes the header.
+func (s *swapper) fill(value string) string {
+	scheme, rest, ok := strings.Cut(value, " ")
+	if !ok || !slices.Contains(schemes, strings.ToLower(scheme)) {
+		return s.replace(value)
 	}
-	return s.replace(value)
+	if plain, err := base64.StdEncoding.DecodeString(rest); err == nil && strings.EqualFold(scheme, "Basic") {
+		user, password, colon := strings.Cut(string(plain), ":")
+		text := s.replace(user)
+		if colon {
+			text += ":" + s.replace(password)
+		}
+		return scheme + " " + base64.StdEncoding.EncodeToString([]byte(text))
+	}
+	return scheme + " " + s.replace(rest)
 }
 
-// replace replaces placeholders with secrets in one pass, so that a placeholder inside a secret is not replaced.
+// replace returns the secret if text is a placeholder, and text otherwise.
 func (s *swapper) replace(text string) string {
-	var pairs []string
 	for _, swap := range s.swaps {
-		if strings.Contains(text, swap.Placeholder) {
-			pairs = append(pairs, swap.Placeholder, swap.Value())
+		if text == swap.Placeholder {
+			return swap.Value()
 		}
 	}
-	if pairs == nil {
-		return text
-	}
-	return strings.NewReplacer(pairs...).Replace(text)
+	return text
 }
 
 // forwardAnswer sends an answer to the program. It replaces the secrets in the answer with hiddenText.
@@ -366,15 +374,22 @@ func mask(find Finder, text []byte) []byte {
 	if len(found) == 0 {
 		return text
 	}
-	var b bytes.Buffer
-	at := 0
+	return hide(nil, text, 0, len(text), found)
+}
+
+// hide appends text[from:to] to dst and replaces each result of a finder with hiddenText. If a result begins before
+// from, the text before from has been masked already.
+func hide(dst, text []byte, from, to int, found [][2]int) []byte {
 	for _, f := range found {
-		b.Write(text[at:f[0]])
-		b.WriteString(hiddenText)
-		at = f[1]
+		if f[1] <= from || f[0] >= to {
+			continue
+		}
+		if f[0] >= from {
+			dst = append(append(dst, text[from:f[0]]...), hiddenText...)
+		}
+		from = min(f[1], to)
 	}
-	b.Write(text[at:])
-	return b.Bytes()
+	return append(dst, text[from:to]...)
 }
 
 // maskingReader masks the secrets in a stream. It holds back bytes that may be the beginning of a secret.
@@ -383,7 +398,8 @@ type maskingReader struct {
 	find Finder
 
 	buf   []byte
-	held  []byte // bytes that are not masked yet; the last of them may be part of a secret
+	held  []byte // bytes that are not masked yet, after the bytes of past
+	past  int    // how many of the held bytes are already masked; a match can begin in them
 	ready []byte // already masked
 	err   error
 }
@@ -406,21 +422,24 @@ func (m *maskingReader) Read(p []byte) (int, error) {
 }
 
 // release masks the held bytes and makes them ready to read. It holds back the bytes at the end that may be the
-// beginning of a secret. The number of these bytes is less than the length of the longest secret.
+// beginning of a secret. The number of these bytes is less than the length of the longest match.
 func (m *maskingReader) release() {
-	keep := min(m.find.Longest()-1, len(m.held))
+	longest := m.find.Longest()
+	keep := min(longest-1, len(m.held)-m.past)
 	if m.find.InLine() { // release every complete line, because a stream of events must not be delayed
 		keep = min(keep, len(m.held)-1-bytes.LastIndexByte(m.held, '\n'))
 	}
 	if m.err != nil {
 		keep = 0
 	}
-	cut := len(m.held) - keep
-	for _, f := range m.find.Find(m.held) {
+	found := m.find.Find(m.held)
+	cut := max(len(m.held)-keep, m.past)
+	for _, f := range found {
 		if f[0] < cut && f[1] > cut {
 			cut = f[1] // include the whole secret
 		}
 	}
-	m.ready = append(m.ready[:0], mask(m.find, m.held[:cut])...)
-	m.held = append(m.held[:0], m.held[cut:]...)
+	m.ready = hide(m.ready[:0], m.held, m.past, cut, found)
+	m.past = min(cut, max(longest-1, 0))
+	m.held = append(m.held[:0], m.held[cut-m.past:]...)
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +23,7 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
 const (
@@ -28,32 +31,19 @@ const (
 	standIn = "ambit-placeholder-0123456789abcdef"
 )
 
-// finder finds a value in plain text, and in base64 if the value starts a base64 group.
-type finder struct{ forms []string }
-
-func newFinder(value string) *finder {
-	return &finder{[]string{value, base64.RawStdEncoding.EncodeToString([]byte(value))}}
-}
-
-func (f *finder) Find(text []byte) (found [][2]int) {
-	for at := 0; at < len(text); {
-		best := [2]int{-1, 0}
-		for _, form := range f.forms {
-			if i := bytes.Index(text[at:], []byte(form)); i >= 0 && (best[0] < 0 || at+i < best[0]) {
-				best = [2]int{at + i, at + i + len(form)}
-			}
-		}
-		if best[0] < 0 {
-			return found
-		}
-		found = append(found, best)
-		at = best[1]
+func newFinder(t testing.TB, value string) Finder {
+	t.Helper()
+	values := []secret.Value{{Name: "SLOT", Secret: value}}
+	known, err := secret.NewKnown(values)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return found
+	echo, err := secret.NewEcho(known, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return echo
 }
-
-func (f *finder) Longest() int { return max(len(f.forms[0]), len(f.forms[1])) }
-func (f *finder) InLine() bool { return true }
 
 // seen is a request that a server received.
 type seen struct {
@@ -100,7 +90,7 @@ func swapping(t *testing.T, sw Switches) (Policy, Switches) {
 		t.Fatal("no authority", err)
 	}
 	return Policy{
-		Mode: ModeAllowlist, Hosts: []string{"api.example.com", "other.example.com"}, Authority: authority, Finder: newFinder(token),
+		Mode: ModeAllowlist, Hosts: []string{"api.example.com", "other.example.com"}, Authority: authority, Finder: newFinder(t, token),
 		Swaps: []Swap{{Placeholder: standIn, Value: func() string { return token }, Hosts: []string{"api.example.com"}}},
 	}, trusted
 }
@@ -126,12 +116,13 @@ func request(t *testing.T, address, body string) *http.Request {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", "Bearer "+standIn)
-	req.Header.Set("X-Key", "k="+standIn+";")
+	req.Header.Set("X-Key", standIn)
+	req.Header.Set("X-Padded", "k="+standIn+";")
 	return req
 }
 
-// The proxy inserts the token only into headers of requests to the token's host. It does
-// not insert the token into paths or bodies, or into requests to other hosts.
+// The proxy inserts the token only into headers of requests to the token's host, and only where the placeholder is the
+// whole value or follows a scheme. It does not insert the token into paths or bodies, or into requests to other hosts.
 func TestSwap(t *testing.T) {
 	sw, sent := site(t, nil)
 	policy, trusted := swapping(t, sw)
@@ -159,8 +150,11 @@ func TestSwap(t *testing.T) {
 		if got := s.header.Get("Authorization"); got != "Bearer "+want {
 			t.Errorf("%s got the wrong Authorization header; it contains the token: %t", s.host, strings.Contains(got, token))
 		}
-		if got := s.header.Get("X-Key"); got != "k="+want+";" {
+		if got := s.header.Get("X-Key"); got != want {
 			t.Errorf("%s got the wrong X-Key header; it contains the token: %t", s.host, strings.Contains(got, token))
+		}
+		if got := s.header.Get("X-Padded"); got != "k="+standIn+";" {
+			t.Errorf("%s got the token beside other text", s.host)
 		}
 		if strings.Contains(s.uri+s.body, token) || !strings.Contains(s.uri, standIn) || s.body != "body "+standIn {
 			t.Errorf("%s: the path or body was changed", s.host)
@@ -278,7 +272,7 @@ func TestSwapAuthority(t *testing.T) {
 
 // If a host echoes a request, the program does not see the token in the answer.
 func TestSwapMasksEchoes(t *testing.T) {
-	encoded := base64.RawStdEncoding.EncodeToString([]byte(token))
+	encoded := base64.RawStdEncoding.EncodeToString([]byte(token[:21]))
 	for _, tt := range []struct {
 		name   string
 		answer http.HandlerFunc
@@ -315,6 +309,41 @@ func TestSwapMasksEchoes(t *testing.T) {
 			for name, values := range resp.Header {
 				if strings.Contains(strings.Join(values, ""), token) {
 					t.Errorf("the header %s contains the token", name)
+				}
+			}
+		})
+	}
+}
+
+// A host that cuts its echo off, changes its letter case or encodes it does not reveal six characters of the token.
+func TestSwapMasksParts(t *testing.T) {
+	for name, change := range map[string]func(string) string{
+		"plain":       func(s string) string { return s },
+		"upper case":  strings.ToUpper,
+		"base64":      func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+		"hex":         func(s string) string { return hex.EncodeToString([]byte(s)) },
+		"percent":     func(s string) string { return "%" + strings.ReplaceAll(fmt.Sprintf("% X", s), " ", "%") },
+		"JSON escape": func(s string) string { return `\u00` + strings.ReplaceAll(fmt.Sprintf("% x", s), " ", `\u00`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sw, _ := site(t, func(w http.ResponseWriter, r *http.Request) {
+				at, _ := strconv.Atoi(r.URL.RawQuery)
+				echo := "Pad: " + r.Header.Get("X-Pad") + "; X-Key: " + r.Header.Get("X-Key")
+				io.WriteString(w, change(echo[:len(echo)-at]))
+			})
+			policy, trusted := swapping(t, sw)
+			proxy, _ := proxied(t, NewDialer(sw), policy)
+			client := through(trusted, proxy)
+			for cut := range len(token) - 5 {
+				req := request(t, "https://api.example.com/?"+strconv.Itoa(cut), "")
+				req.Header.Set("X-Pad", strings.Repeat("p", cut))
+				_, body := send(t, client, req)
+				want := "Pad: " + strings.Repeat("p", cut) + "; X-Key: "
+				if name == "base64" {
+					want = want[:len(want)/3*3] // the characters that the token does not change
+				}
+				if want = change(want); !strings.HasPrefix(body, strings.TrimRight(want, "=")) || len(body) > len(want)+len(hiddenText)+8 || !strings.Contains(body, hiddenText) {
+					t.Errorf("without its last %d characters, the token is visible in %q", cut, body)
 				}
 			}
 		})
@@ -362,7 +391,7 @@ func TestSwapTakesNoParts(t *testing.T) {
 		if strings.Contains(part, ",") {
 			req.Header.Set("If-Range", `"e"`)
 		}
-		if resp, body := send(t, client, req); resp.StatusCode != http.StatusOK || body != "echo: k="+hiddenText+";" {
+		if resp, body := send(t, client, req); resp.StatusCode != http.StatusOK || body != "echo: "+hiddenText {
 			t.Errorf("%s: got status %d with body %q, want the complete answer", part, resp.StatusCode, body)
 		}
 	}
@@ -433,8 +462,9 @@ func FuzzMasked(f *testing.F) {
 	f.Add("a"+token+"b", 1)
 	f.Add(strings.Repeat(token[:10], 3)+token, 7)
 	f.Add("\n"+token+"\n", 3)
+	f.Add(strings.Repeat("a", 200)+strings.Repeat(token[:9], 40)+strings.Repeat("a", 200), 7)
+	find := newFinder(f, token)
 	f.Fuzz(func(t *testing.T, text string, _ int) {
-		find := newFinder(token)
 		want := mask(find, []byte(text))
 		for name, r := range map[string]io.Reader{"whole": strings.NewReader(text), "bytes": iotest.OneByteReader(strings.NewReader(text)), "halves": iotest.HalfReader(strings.NewReader(text))} {
 			got, err := io.ReadAll(&maskingReader{from: r, find: find})

@@ -22,7 +22,7 @@ type Value struct {
 }
 
 // Known finds the credentials that ambit stores. It finds each value as plain text, in JSON, in a URL, in hex, and in
-// base64 at each of the three alignments.
+// base64 at each of the three alignments. It ignores letter case, because a host can change the case of an echo.
 type Known struct {
 	set   *literal.Set
 	forms []form
@@ -32,7 +32,6 @@ type Known struct {
 type form struct {
 	name string
 	text []byte
-	fold bool // upper and lower case are equal
 }
 
 // minKnown is the minimum length of a value. minFragment is the minimum length of its hex and base64 encodings, and of
@@ -46,10 +45,10 @@ const (
 func NewKnown(values []Value) (*Known, error) {
 	k := &Known{}
 	seen := map[string]bool{}
-	add := func(name string, shortest int, fold bool, text string) {
+	add := func(name string, shortest int, text string) {
 		if len(text) >= shortest && !seen[text] {
 			seen[text] = true
-			k.forms = append(k.forms, form{name, []byte(text), fold})
+			k.forms = append(k.forms, form{name, []byte(text)})
 		}
 	}
 	for _, v := range values {
@@ -57,17 +56,17 @@ func NewKnown(values []Value) (*Known, error) {
 			if len(secret) < minKnown {
 				continue
 			}
-			add(v.Name, minKnown, false, secret)
+			add(v.Name, minKnown, secret)
 			if quoted, err := json.Marshal(secret); err == nil {
-				add(v.Name, minKnown, false, string(quoted[1:len(quoted)-1]))
+				add(v.Name, minKnown, string(quoted[1:len(quoted)-1]))
 			}
 			for _, escaped := range []string{url.QueryEscape(secret), url.PathEscape(secret)} {
-				add(v.Name, minKnown, true, escaped)
+				add(v.Name, minKnown, escaped)
 			}
-			add(v.Name, minFragment, true, hex.EncodeToString([]byte(secret)))
+			add(v.Name, minFragment, hex.EncodeToString([]byte(secret)))
 			for shift := range 3 {
 				for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-					add(v.Name, minFragment, false, encodeAligned(enc, secret, shift))
+					add(v.Name, minFragment, encodeAligned(enc, secret, shift))
 				}
 			}
 		}
@@ -133,7 +132,7 @@ func (k *Known) findValues(text []byte, h *literal.Hits, dst []Match) []Match {
 					if end > len(text) {
 						continue
 					}
-					if bytes.Equal(text[start:end], f.text) || f.fold && bytes.EqualFold(text[start:end], f.text) {
+					if bytes.EqualFold(text[start:end], f.text) {
 						dst = append(dst, Match{Rule: f.name, Start: start, End: end})
 					}
 				}

@@ -1,0 +1,227 @@
+package secret
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/internal/gateway/guard/literal"
+	"github.com/ambit-run/ambit/internal/gateway/guard/view"
+)
+
+// Echo finds stored credentials and parts of them in the answers of a host that received the credentials. A host can
+// cut an echo off, so a part of six bytes is enough. Letter case does not matter. A part is found as plain text, in hex,
+// in base64 at each alignment, and where backslash or percent escapes hide it.
+//
+// The work is linear in the text, whatever the number of credentials: each byte needs three lookups, in the text and
+// in its decoded views.
+type Echo struct {
+	known *Known
+	parts map[uint64]struct{}
+	// filter has a bit for the hash of each part, because almost no byte of a text ends a part.
+	filter [1 << 10]uint64
+}
+
+// These are the lengths of a part: in bytes, and in the base64 characters that six bytes fully determine at each
+// alignment. maxEscaped is the length of a part in the longest encoding, where each digit of each percent escape has a
+// \u escape of its own.
+const (
+	partSize   = minKnown
+	part64Size = 7
+	maxEscaped = partSize * 18
+)
+
+// NewEcho returns a finder for known and for the parts of values. If a value is a JSON object, only the secrets inside it
+// have parts. A value that cannot be sent in a header has none.
+func NewEcho(known *Known, values []Value) (*Echo, error) {
+	e := &Echo{known: known, parts: map[uint64]struct{}{}}
+	for _, v := range values {
+		secrets := nestedSecrets(v.Secret)
+		if secrets == nil {
+			secrets = []string{v.Secret}
+		}
+		for _, s := range secrets {
+			if len(s) < partSize || strings.ContainsAny(s, "\r\n\x00") {
+				continue
+			}
+			public, err := publicPrefix(s)
+			if err != nil {
+				return nil, err
+			}
+			if from := public - partSize + 1; from > 0 && len(s)-from >= partSize {
+				s = s[from:]
+			}
+			e.addParts(s)
+		}
+	}
+	return e, nil
+}
+
+// publicPrefix returns the length of the part of a secret that the secret shares with others of its kind: a prefix such
+// as "sk_live_", or the header of a JSON web token. Answers contain such prefixes in harmless places.
+func publicPrefix(s string) (n int, err error) {
+	engine, err := Standard()
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range engine.rules {
+		for i := range r.shapes {
+			p := &r.shapes[i]
+			if p.offset == 0 && len(p.literal) <= len(s) && strings.EqualFold(s[:len(p.literal)], p.literal) {
+				n = max(n, len(p.literal))
+			}
+		}
+	}
+	if header, _, ok := strings.Cut(s, ".eyJ"); ok && strings.HasPrefix(header, "eyJ") {
+		n = max(n, len(header)+len(".eyJ"))
+	}
+	return n, nil
+}
+
+func (e *Echo) addParts(s string) {
+	var w windows
+	for i := range len(s) {
+		if w.push(s[i]); i+1 >= partSize {
+			e.add(w.plain())
+		}
+	}
+	for shift := range 3 {
+		var w windows
+		for i, c := range []byte(encodeAligned(base64.RawStdEncoding, s, shift)) {
+			if w.push(c); i+1 >= part64Size {
+				e.add(w.base64())
+			}
+		}
+	}
+}
+
+func (e *Echo) add(part uint64) {
+	e.parts[part] = struct{}{}
+	word, bit := slot(part)
+	e.filter[word] |= bit
+}
+
+func (e *Echo) has(part uint64) bool {
+	if word, bit := slot(part); e.filter[word]&bit == 0 {
+		return false
+	}
+	_, ok := e.parts[part]
+	return ok
+}
+
+func slot(part uint64) (word, bit uint64) {
+	hash := part * 0x9e3779b97f4a7c15
+	return hash >> 54, 1 << (hash >> 48 & 63)
+}
+
+// windows holds the last bytes of a text in each way of reading them.
+type windows struct {
+	folded  uint64 // the last bytes
+	letters uint64 // the last base64 characters; length64 of them follow each other
+	digits  uint64 // the last hex digits; length16 of them follow each other
+
+	length64, length16 int
+}
+
+func (w *windows) push(c byte) {
+	w.folded = w.folded<<8 | uint64(foldPlain[c])
+	if b := fold64[c]; b != 0 {
+		w.letters = w.letters<<8 | uint64(b)
+		w.length64++
+	} else {
+		w.length64 = 0
+	}
+	if hexes[c] {
+		w.digits = w.digits<<4 | uint64(c&0xf+c>>6*9)
+		w.length16++
+	} else {
+		w.length16 = 0
+	}
+}
+
+// The keys of parts: 48 bits for six bytes. Seven base64 characters have 56 bits and a mark.
+func (w *windows) plain() uint64  { return w.folded & (1<<48 - 1) }
+func (w *windows) base64() uint64 { return w.letters&(1<<56-1) | 1<<63 }
+
+func (w *windows) hex() (part uint64) {
+	for at := 40; at >= 0; at -= 8 {
+		part = part<<8 | uint64(foldPlain[byte(w.digits>>at)])
+	}
+	return part
+}
+
+// foldPlain ignores case, and reads the plus signs of a URL's query as spaces. fold64 ignores case and unites the two
+// alphabets of base64; it is 0 for other characters.
+var foldPlain, fold64 = func() (plain, letters [256]byte) {
+	for i := range plain {
+		plain[i] = lower(byte(i))
+		if base64s[i] {
+			letters[i] = lower(byte(i))
+		}
+	}
+	plain['+'], letters['-'], letters['_'] = ' ', '+', '/'
+	return plain, letters
+}()
+
+// findParts appends a match to dst for each part in text.
+func (e *Echo) findParts(text []byte, dst []Match) []Match {
+	var w windows
+	match := func(end, size int) {
+		start := end - size
+		if n := len(dst); n > 0 && dst[n-1].Start <= start && start < dst[n-1].End {
+			dst[n-1].End = max(dst[n-1].End, end) // a longer part, so that a text has few matches
+			return
+		}
+		dst = append(dst, Match{Start: start, End: end})
+	}
+	for i, c := range text {
+		w.push(c)
+		if i+1 >= partSize && e.has(w.plain()) {
+			match(i+1, partSize)
+		}
+		if w.length64 >= part64Size && e.has(w.base64()) {
+			match(i+1, part64Size)
+		}
+		if w.length16 >= 2*partSize && e.has(w.hex()) {
+			match(i+1, 2*partSize)
+		}
+	}
+	return dst
+}
+
+// Find returns the positions of credentials and parts in text as pairs of offsets. The pairs are in order and do not
+// overlap.
+func (e *Echo) Find(text []byte) (found [][2]int) {
+	matches := e.findIn(text)
+	var views []*view.View
+	for _, decode := range []func(*view.View, []byte) bool{(*view.View).Unescape, (*view.View).Unpercent} {
+		v := new(view.View)
+		if !decode(v, text) {
+			continue
+		}
+		views, text = append(views, v), v.Text
+		decoded := e.findIn(text)
+		for _, v := range slices.Backward(views) {
+			mapBack(v, decoded)
+		}
+		matches = append(matches, decoded...)
+	}
+	for _, m := range Merge(matches) {
+		found = append(found, [2]int{m.Start, m.End})
+	}
+	return found
+}
+
+func (e *Echo) findIn(text []byte) []Match {
+	matches := e.findParts(text, nil)
+	if e.known != nil {
+		matches = e.known.findValues(text, new(literal.Hits), matches)
+	}
+	return matches
+}
+
+// Longest returns the maximum length of an encoded credential or part.
+func (e *Echo) Longest() int { return max(e.known.Longest(), maxEscaped) }
+
+// InLine reports whether every encoding of every credential and part fits on one line.
+func (e *Echo) InLine() bool { return e.known.InLine() }
