@@ -400,8 +400,9 @@ func (in *installer) copyAgent(ctx context.Context) error {
 	return in.rememberLock(ctx, base)
 }
 
-// localFiles returns the files to copy: the manifest, the lock file, and servers that are single files. The manifest's
-// folder can also contain unrelated files, which are not copied.
+// localFiles returns the files to copy: the manifest, the lock file, and the servers that are files, with the rest of
+// their projects if the lock file pins them. The manifest's folder can also contain unrelated files, which are not
+// copied.
 func (in *installer) localFiles(base string) ([]string, error) {
 	files := []string{base}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(in.m.Path), pack.LockName)); err == nil {
@@ -417,8 +418,36 @@ func (in *installer) localFiles(base string) ([]string, error) {
 			return nil, no("move the server's file into the manifest's folder, or use its absolute path",
 				"server %s is the file %s, which is outside the manifest's folder", s.Alias, diag.Quote(ref.Name))
 		}
+		if lock, err := readLock(filepath.Dir(in.m.Path)); err != nil {
+			return nil, err
+		} else if locked := lock.Server(in.m.Agent().ID, s.Alias); locked != nil && locked.Package.Folder != "" {
+			project, err := in.projectFiles(ref)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, project...)
+			continue
+		}
 		in.warn("server %s is a single file, so it is copied without the files that it imports", s.Alias)
 		files = append(files, rel)
+	}
+	return files, nil
+}
+
+// projectFiles returns the files of a server's project, relative to the manifest's folder.
+func (in *installer) projectFiles(ref pack.Ref) ([]string, error) {
+	folder, err := filepath.Abs(filepath.Dir(in.m.Path))
+	if err != nil {
+		return nil, err
+	}
+	root, files, err := pack.Project(ref, folder)
+	if err != nil {
+		return nil, err
+	}
+	for i := range files {
+		if files[i], err = filepath.Rel(folder, filepath.Join(root, files[i])); err != nil {
+			return nil, err
+		}
 	}
 	return files, nil
 }

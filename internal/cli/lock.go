@@ -224,6 +224,9 @@ func (t *terminal) reportLocked(path string, r *lock.Result, doc *lockDocument) 
 		if !t.json {
 			alias, version := t.paint(bold, diag.Printable(s.Alias)), diag.Printable(s.Version)
 			t.printf("%s %s %s  %s, %s\n", t.paint(green, "✓"), alias, version, digest, count(len(s.Tools), "tool"))
+			if s.Uncovered != "" {
+				t.printf("    %s %s\n", t.paint(yellow, "!"), diag.Printable(s.Uncovered))
+			}
 		}
 	}
 	if t.json {

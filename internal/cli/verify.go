@@ -318,6 +318,9 @@ func (t *terminal) printProof(p toolserver.Proof, asked, verdict string, optiona
 	alias := t.paint(bold, diag.Printable(p.Alias)) + diag.Printable(asked)
 	t.printf("%s %s  %s\n", mark, alias, t.paint(dim, diag.Printable(verdict)))
 	t.whyNot(p)
+	if p.OK && p.Package.Uncovered != "" {
+		warnings = append(slices.Clone(warnings), p.Package.Uncovered)
+	}
 	for _, w := range warnings {
 		t.printf("    %s %s\n", t.paint(yellow, "!"), diag.Printable(w))
 	}

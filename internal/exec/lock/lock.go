@@ -124,6 +124,8 @@ type Server struct {
 	Tools         []string `json:"tools"`
 	// Rewritten reports whether a new digest or version was written into the manifest.
 	Rewritten bool `json:"rewritten"`
+	// Uncovered describes the code that the lock file does not cover.
+	Uncovered string `json:"uncovered,omitempty"`
 	// Kind is the kind of package. Kind is set only for a server that was found for a requirement.
 	Kind pack.Kind `json:"kind,omitempty"`
 }
@@ -287,7 +289,7 @@ func (l *Locking) fetch(ctx context.Context, s *agent.Server, f *registry.Found)
 		return nil, err
 	}
 	if ref.Kind == pack.File || ref.Kind == pack.Program {
-		return pack.OpenLocal(ref, l.Servers.Folder, "")
+		return pack.OpenLocal(ref, l.Servers.Folder)
 	}
 	store, want := pack.Store{Dir: l.Servers.Home.Packages()}, pack.Want{Scripts: l.Scripts}
 	if f != nil {
@@ -334,16 +336,16 @@ func (l *Locking) changedLocalFiles() []pack.Difference {
 		if p == nil || p.File == "" {
 			continue
 		}
-		var pins []string
-		if !s.Placeholder {
-			pins = append(pins, s.Digest)
-		}
+		pin, folder := "", ""
 		if locked := l.previousEntry(s.Alias); locked != nil {
-			pins = append(pins, locked.Package.Digest)
+			pin, folder = locked.Package.Digest, locked.Package.Folder
 		}
-		if i := slices.IndexFunc(pins, func(pin string) bool { return pin != "" && pin != p.Digest }); i >= 0 {
+		if !s.Placeholder && s.Digest != "" && (pin == "" || s.Digest != p.Digest) {
+			pin = s.Digest
+		}
+		if d, changed := pack.Repinned(s.Alias, pin, folder, p); changed {
 			l.repinned[s.Alias] = true
-			out = append(out, pack.Repinned(s.Alias, pins[i], p.Digest))
+			out = append(out, d)
 		}
 	}
 	return out
@@ -376,7 +378,7 @@ func (l *Locking) entry(s *agent.Server, p toolserver.Proof) (*pack.LockedServer
 	}
 	report := Server{
 		Agent: l.Manifest.Agent().ID, Alias: p.Alias, PackageDigest: p.Package.Actual, Version: s.Version,
-		Tools: slices.Sorted(maps.Keys(p.Tools)), Rewritten: l.pinned[p.Alias],
+		Tools: slices.Sorted(maps.Keys(p.Tools)), Rewritten: l.pinned[p.Alias], Uncovered: p.Package.Uncovered,
 	}
 	if f != nil {
 		report.PackageDigest, report.Version, report.Kind = locked.Package.Digest, f.Version, f.Recipe.Kind
@@ -423,7 +425,7 @@ func (l *Locking) unseenChanges() []pack.Difference {
 	var out []pack.Difference
 	for _, d := range l.accepted {
 		if d.What == pack.Changed && d.Tool == "" && l.repinned[d.Server] {
-			d.Changes = slices.DeleteFunc(slices.Clone(d.Changes), func(c pack.Change) bool { return c.Field == "digest" })
+			d.Changes = slices.DeleteFunc(slices.Clone(d.Changes), func(c pack.Change) bool { return c.Field == "digest" || c.Field == "folder" })
 			if len(d.Changes) == 0 {
 				continue
 			}

@@ -37,6 +37,8 @@ type PackageDigest struct {
 	Declared string        `json:"declared"`
 	Actual   string        `json:"actual"`
 	Status   PackageStatus `json:"status"`
+	// Uncovered describes the code that was not compared with anything.
+	Uncovered string `json:"uncovered,omitempty"`
 }
 
 // plan describes the program that will be started.
@@ -96,6 +98,7 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	}
 	l.argv, l.file, l.visible, l.hidden = p.Argv(ref.Args), p.File, s.visibleDir(p), p.Strays
 	l.digest.Actual, l.digest.Status = p.Digest, Verified
+	l.digest.Uncovered = ref.Uncovered(s.wantedPackage().Tree != "")
 	return l, nil
 }
 
@@ -106,7 +109,7 @@ func (s *server) prepareUnpinned(ctx context.Context, l *plan, ref pack.Ref, unk
 	var err error
 	switch {
 	case unknown == nil && ref.Kind == pack.File:
-		p, err = pack.OpenLocal(ref, s.options.Folder, "")
+		p, err = pack.OpenLocal(ref, s.options.Folder)
 		l.warnings = []string{"the file is not pinned, so its content may differ at each start"}
 	case unknown == nil && (ref.Kind == pack.NPM || ref.Kind == pack.PyPI):
 		store := pack.Store{Dir: s.options.Home.Packages()}
@@ -177,12 +180,12 @@ func (s *server) compareWithLock(l *plan) error {
 // downloads it.
 func (s *server) open(ctx context.Context, l *plan, ref pack.Ref) (*pack.Package, error) {
 	if ref.Kind == pack.File || ref.Kind == pack.Program {
-		p, err := pack.OpenLocal(ref, s.options.Folder, "")
-		if err != nil || p.Digest == s.spec.Digest {
-			return p, err
+		p, err := pack.OpenLocal(ref, s.options.Folder)
+		if err != nil {
+			return nil, err
 		}
 		l.digest.Actual = p.Digest
-		return pack.OpenLocal(ref, s.options.Folder, s.spec.Digest) // this call fails, because the digests differ
+		return p, p.Compare(pack.Want{Digest: s.spec.Digest, Tree: s.wantedPackage().Tree})
 	}
 	// A damaged package is refused and not downloaded again, because the damage may be a sign of tampering.
 	store := pack.Store{Dir: s.options.Home.Packages()}

@@ -445,8 +445,8 @@ func TestDigestOfAFile(t *testing.T) {
 		name, digest string
 		want         PackageDigest
 	}{
-		{"pinned", real, PackageDigest{real, real, Verified}},
-		{"pinned to another digest", other, PackageDigest{other, real, Mismatch}},
+		{"pinned", real, PackageDigest{Declared: real, Actual: real, Status: Verified}},
+		{"pinned to another digest", other, PackageDigest{Declared: other, Actual: real, Status: Mismatch}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -9,9 +9,11 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 	"github.com/ambit-run/ambit/internal/serve/console"
 	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
 const unconfined = "tool servers are not confined on this system, " +
@@ -266,6 +268,12 @@ func warnings(a *agent.Agent, confines bool) []string {
 		}
 		if s.Transport == agent.StreamableHTTP {
 			note("server %s runs on another machine, so its code cannot be verified here", s.Alias)
+		}
+		if ref, err := pack.Identify(*s); err == nil && !s.Placeholder && s.Digest != "" {
+			if ref.Uncovered(false) != "" {
+				note("the digest of server %s covers only the file %s; its imports are covered only by a lock file, "+
+					"and only if their folder has a package.json or pyproject.toml", s.Alias, diag.Quote(ref.Name))
+			}
 		}
 	}
 	unapproved := 0

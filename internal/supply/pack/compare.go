@@ -70,9 +70,17 @@ func CompareTools(alias string, locked, current map[string]LockedTool) []Differe
 	return out
 }
 
-// Repinned returns the Difference for a server whose pinned digest changed.
-func Repinned(alias, before, after string) Difference {
-	return Difference{Server: alias, What: Changed, Changes: compareText(nil, "package_digest", before, after)}
+// Repinned returns the Difference for a server whose local file has a digest other than before, or whose project has a
+// digest other than folder. An empty digest is not compared. It returns false if there is no difference.
+func Repinned(alias, before, folder string, p *Package) (Difference, bool) {
+	d := Difference{Server: alias, What: Changed}
+	if before != "" {
+		d.Changes = compareText(d.Changes, "package_digest", before, p.Digest)
+	}
+	if folder != "" {
+		d.Changes = compareText(d.Changes, "folder", folder, p.Tree)
+	}
+	return d, len(d.Changes) > 0
 }
 
 func comparePackages(a, b LockedPackage) []Change {
@@ -81,6 +89,9 @@ func comparePackages(a, b LockedPackage) []Change {
 	c = compareText(c, "name", a.Name, b.Name)
 	c = compareText(c, "version", a.Version, b.Version)
 	c = compareText(c, "digest", a.Digest, b.Digest)
+	if a.Folder != "" {
+		c = compareText(c, "folder", a.Folder, b.Folder)
+	}
 	for _, key := range sorted(append(bothKeys(a.Builds, b.Builds), platform())) {
 		x, y := a.Builds[key], b.Builds[key]
 		if key == platform() {

@@ -45,7 +45,8 @@
 // [Package.Strays] lists the existing folders of this kind.
 //
 // The runtime itself (node, python3) belongs to the machine and is not pinned. The digest of a local file covers that
-// file alone, not the files it imports.
+// file alone, not the files it imports. If the file is a script in a project, a folder with a package.json or
+// pyproject.toml, then the lock file also contains the digest of the whole project.
 //
 // # The lock file
 //

@@ -114,10 +114,10 @@ func (c *command) script(name string, in interpreter) (Ref, error) {
 	return ref, nil
 }
 
-// OpenLocal hashes the file or program that ref refers to. Paths are relative to dir. If digest is not empty and the
-// file has a different digest, OpenLocal fails with Tampered. The file is not copied to the store, because it could
-// import other files in its folder.
-func OpenLocal(ref Ref, dir, digest string) (*Package, error) {
+// OpenLocal hashes the file or program that ref refers to. Paths are relative to dir. The file is not copied to the
+// store, because it could import other files in its folder. If the file is a script in a project, OpenLocal hashes all
+// files of the project.
+func OpenLocal(ref Ref, dir string) (*Package, error) {
 	var file string
 	var argv []string
 	var err error
@@ -150,16 +150,32 @@ func OpenLocal(ref Ref, dir, digest string) (*Package, error) {
 	if err != nil {
 		return nil, localError(ref, err)
 	}
-	if digest != "" && got != digest {
-		return nil, &Error{
-			Code: Tampered, What: ref.Name, File: ref.Name,
-			Detail: "the file has the sha256 " + got + ", but the manifest pins " + digest,
-			Hint:   "if you made this change, pin the new content", Command: lockCommand,
-		}
-	}
-	return &Package{
+	p := &Package{
 		Kind: ref.Kind, Name: ref.Name, Version: ref.Version, Digest: got, Platform: platform(), File: file, argv: argv,
-	}, nil
+	}
+	if p.Tree, err = hashProject(ref, dir); err != nil {
+		return nil, fail(NotFound, ref.Name, "a file of the server's project cannot be read",
+			"check the file's permissions", err)
+	}
+	return p, nil
+}
+
+// Compare compares a local file with the digest that the manifest pins, and its project with the digest in the lock
+// file. If a digest differs, Compare fails with Tampered. It does not compare the project if want.Tree is empty.
+func (p *Package) Compare(want Want) error {
+	detail := ""
+	switch {
+	case p.Digest != want.Digest:
+		detail = "the file has the sha256 " + p.Digest + ", but the manifest pins " + want.Digest
+	case want.Tree != "" && p.Tree != want.Tree:
+		detail = "the files beside it changed since they were locked"
+	default:
+		return nil
+	}
+	return &Error{
+		Code: Tampered, What: p.Name, File: p.Name, Detail: detail,
+		Hint: "if you made this change, pin the new content", Command: lockCommand,
+	}
 }
 
 // lookup finds a program by name on PATH, or by its path relative to dir.

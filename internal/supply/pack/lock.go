@@ -55,6 +55,8 @@ type LockedPackage struct {
 	// Builds contains one build for each platform (os/arch). Local files, programs and remote servers
 	// have no builds.
 	Builds map[string]Build `json:"builds,omitempty"`
+	// Folder is the digest of all files of the project that contains a local file.
+	Folder string `json:"folder,omitempty"`
 	// Scripts lists the packages whose install scripts were allowed to run.
 	Scripts []string `json:"scripts,omitempty"`
 }
@@ -96,7 +98,7 @@ func (p LockedPackage) Here() Build {
 // Want returns a [Want] that matches a locked package on this machine.
 func (l *Lock) Want(p LockedPackage) Want {
 	b := p.Here()
-	w := Want{Digest: p.Digest, Tree: b.Tree, Scripts: p.Scripts}
+	w := Want{Digest: p.Digest, Tree: b.Tree + p.Folder, Scripts: p.Scripts} // a package has one of the two
 	if b.Lockfile != "" {
 		w.Dependencies = l.Dependencies[b.Lockfile]
 	}
@@ -108,7 +110,10 @@ func (l *Lock) Want(p LockedPackage) Want {
 // must be unchanged too.
 func (p *Package) Locked(old *LockedPackage) LockedPackage {
 	l := LockedPackage{Kind: p.Kind, Name: p.Name, Version: p.Version, Digest: p.Digest, Scripts: p.Scripts}
-	if p.Tree == "" {
+	if p.Kind == File {
+		l.Folder = p.Tree
+	}
+	if p.Tree == "" || p.Kind == File {
 		return l
 	}
 	l.Builds = map[string]Build{}

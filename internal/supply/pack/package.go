@@ -21,8 +21,8 @@ type Package struct {
 	Version string
 	// Digest is the sha256 of the archive as published, or of the local file.
 	Digest string
-	// Tree is the digest of the installed tree. Dependencies is the list of dependencies, and Lockfile is the digest
-	// of that list. All three are empty for local files and programs.
+	// Tree is the digest of the installed tree, or of the project that contains a local file. Dependencies is the list
+	// of dependencies, and Lockfile is the digest of that list. Local files and programs have no such list.
 	Tree         string
 	Lockfile     string
 	Dependencies []byte

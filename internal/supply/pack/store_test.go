@@ -248,7 +248,7 @@ func TestOpenLocal(t *testing.T) {
 	dir := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(dir, "server.mjs"), []byte("1"), 0o644))
 	ref := Ref{Kind: File, Name: "server.mjs", Runtime: "node", Flags: []string{"--no-warnings"}}
-	p, err := OpenLocal(ref, dir, "")
+	p, err := OpenLocal(ref, dir)
 	check(t, err)
 	if p.Digest != digestOf([]byte("1")) {
 		t.Errorf("got the digest %s, want %s", p.Digest, digestOf([]byte("1")))
@@ -256,28 +256,31 @@ func TestOpenLocal(t *testing.T) {
 	if argv := p.Argv([]string{"x"}); !filepath.IsAbs(argv[0]) || argv[1] != "--no-warnings" || argv[2] != filepath.Join(dir, "server.mjs") || argv[3] != "x" {
 		t.Errorf("got the command %q, want node, its option, the file and x", argv)
 	}
-	if _, err := OpenLocal(ref, dir, p.Digest); err != nil {
+	if err := p.Compare(Want{Digest: p.Digest}); err != nil {
 		t.Error(err)
 	}
 	check(t, os.WriteFile(filepath.Join(dir, "server.mjs"), []byte("2"), 0o644))
+	changed, err := OpenLocal(ref, dir)
+	check(t, err)
+	if err := changed.Compare(p.Want()); !errors.Is(err, Tampered) || HintOf(err) == "" {
+		t.Errorf("a changed file: got %v, want %s with a hint", err, Tampered)
+	}
 	for _, c := range []struct {
-		name   string
-		ref    Ref
-		digest string
-		code   Code
+		name string
+		ref  Ref
+		code Code
 	}{
-		{"a changed file", ref, p.Digest, Tampered},
-		{"a missing file", Ref{Kind: File, Name: "none.mjs", Runtime: "node"}, "", RuntimeMissing},
-		{"a folder", Ref{Kind: File, Name: "."}, "", NotFound},
-		{"a missing interpreter", Ref{Kind: File, Name: "server.mjs", Runtime: "no-such-program"}, "", RuntimeMissing},
-		{"a missing program", Ref{Kind: Program, Name: "no-such-program"}, "", RuntimeMissing},
-		{"a package", Ref{Kind: NPM, Name: "x"}, "", Unpinnable},
+		{"a missing file", Ref{Kind: File, Name: "none.mjs", Runtime: "node"}, RuntimeMissing},
+		{"a folder", Ref{Kind: File, Name: "."}, NotFound},
+		{"a missing interpreter", Ref{Kind: File, Name: "server.mjs", Runtime: "no-such-program"}, RuntimeMissing},
+		{"a missing program", Ref{Kind: Program, Name: "no-such-program"}, RuntimeMissing},
+		{"a package", Ref{Kind: NPM, Name: "x"}, Unpinnable},
 	} {
-		if _, err := OpenLocal(c.ref, dir, c.digest); !errors.Is(err, c.code) || HintOf(err) == "" {
+		if _, err := OpenLocal(c.ref, dir); !errors.Is(err, c.code) || HintOf(err) == "" {
 			t.Errorf("%s: got %v, want %s with a hint", c.name, err, c.code)
 		}
 	}
-	if p, err := OpenLocal(Ref{Kind: Program, Name: "node"}, dir, ""); err != nil || !filepath.IsAbs(p.Argv(nil)[0]) {
+	if p, err := OpenLocal(Ref{Kind: Program, Name: "node"}, dir); err != nil || !filepath.IsAbs(p.Argv(nil)[0]) {
 		t.Errorf("a program on PATH: %v", err)
 	}
 }

@@ -94,7 +94,12 @@ func scan(root string) ([]entry, error) {
 		return nil, err
 	}
 	slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.path, b.path) })
+	readAll(root, list)
+	return list, nil
+}
 
+// readAll reads the entries of a tree on all cores.
+func readAll(root string, list []entry) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -110,7 +115,6 @@ func scan(root string) ([]entry, error) {
 		})
 	}
 	wg.Wait()
-	return list, nil
 }
 
 // typeMark returns the preliminary mark of a file, which depends only on the file type. The mark of a device or a pipe

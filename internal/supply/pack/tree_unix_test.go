@@ -46,3 +46,36 @@ func TestHashIntoFollowsAndWaitsForNothing(t *testing.T) {
 		t.Errorf("the pipe is marked as a file: %v", mode)
 	}
 }
+
+// A link to a file in the project counts as the file. For any other link, the target counts.
+func TestProjectLinks(t *testing.T) {
+	dir := t.TempDir()
+	check(t, os.MkdirAll(filepath.Join(dir, "a"), 0o755))
+	for _, name := range []string{"package.json", "a/main.py"} {
+		check(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o644))
+	}
+	digest := func(target string) string {
+		t.Helper()
+		link := filepath.Join(dir, "link")
+		if target == "" {
+			check(t, os.WriteFile(link, []byte("x"), 0o644))
+		} else {
+			check(t, os.Symlink(target, link))
+		}
+		got, err := hashProject(Ref{Kind: File, Name: "a/main.py", Runtime: "python3"}, dir)
+		check(t, err)
+		check(t, os.Remove(link))
+		return got
+	}
+	if digest(filepath.Join("a", "main.py")) != digest("") {
+		t.Error("a link to a file of the project does not count as the file")
+	}
+	seen := map[string]bool{digest(""): true}
+	for _, target := range []string{"a", "..", "nowhere", os.Args[0]} {
+		got := digest(target)
+		if seen[got] {
+			t.Errorf("the link to %s has the digest of another", target)
+		}
+		seen[got] = true
+	}
+}

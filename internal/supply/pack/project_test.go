@@ -1,0 +1,63 @@
+package pack
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// The digest of a project depends on the paths and content of its files, and on nothing else.
+func TestProject(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("USERPROFILE", os.Getenv("HOME"))
+	dir := filepath.Join(os.Getenv("HOME"), "agents")
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		check(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	digest := func(name string) string {
+		t.Helper()
+		got, err := hashProject(Ref{Kind: File, Name: filepath.FromSlash(name), Runtime: "node"}, dir)
+		check(t, err)
+		return got
+	}
+	write("a.json", `{}`)
+	write("tool/src/main.mjs", "main")
+	write("tool/src/lib.mjs", "lib")
+	if got := digest("tool/src/main.mjs"); got != "" {
+		t.Errorf("without a project, got the digest %s", got)
+	}
+	write("../package.json", `{}`)
+	if got := digest("tool/src/main.mjs"); got != "" {
+		t.Errorf("the home folder counts as a project: %s", got)
+	}
+	write("tool/package.json", `{}`)
+	was := digest("tool/src/main.mjs")
+	if was == "" || digest("tool/src/lib.mjs") != was {
+		t.Errorf("got the digest %q, want one for the whole project", was)
+	}
+	for _, name := range []string{"other.txt", "tool/.env", "tool/.git/HEAD", "tool/ambit.lock"} {
+		write(name, "x")
+		if got := digest("tool/src/main.mjs"); got != was {
+			t.Errorf("%s changes the digest", name)
+		}
+	}
+	write("tool/agent.json", `{"schema_version": 1, "servers": [{"package_digest": "sha256:0"}]}`)
+	check(t, os.Chmod(filepath.Join(dir, "tool", "src", "lib.mjs"), 0o755))
+	if got := digest("tool/src/main.mjs"); got != was {
+		t.Error("a manifest or a mode changes the digest")
+	}
+	for _, name := range []string{"tool/src/lib.mjs", "tool/new.json", "tool/node_modules/.bin/x"} {
+		write(name, "changed")
+		got := digest("tool/src/main.mjs")
+		if got == was {
+			t.Errorf("%s does not change the digest", name)
+		}
+		was = got
+	}
+	if got, err := hashProject(Ref{Kind: File, Name: "tool/program"}, dir); err != nil || got != "" {
+		t.Errorf("a program without an interpreter: got %q, %v", got, err)
+	}
+}
