@@ -200,7 +200,7 @@ type scan struct {
 	done   []int
 	levels [maxDepth + 1]struct {
 		normal, unpercent view.View
-		decoded           []byte
+		decoded, shown    []byte
 	}
 	flat, near, other, joined []byte
 }
@@ -227,7 +227,7 @@ func (s *scan) matchReadings(text []byte, reading string, depth int) (Hit, bool)
 	if h, ok := s.matchText(text, reading); ok {
 		return h, true
 	}
-	l := &s.levels[depth]
+	l, original := &s.levels[depth], text
 	if !view.ASCII(text) && l.normal.Normal(text) {
 		text = l.normal.Text
 		if h, ok := s.matchText(text, or(reading, Normalised)); ok {
@@ -243,6 +243,12 @@ func (s *scan) matchReadings(text []byte, reading string, depth int) (Hit, bool)
 	}
 	if depth == maxDepth {
 		return Hit{}, false
+	}
+	if shown, ok := view.Displayed(l.shown[:0], original); ok {
+		l.shown = shown
+		if h, ok := s.matchReadings(shown, or(reading, Normalised), depth+1); ok {
+			return h, true
+		}
 	}
 	for start, end := nextEscaped(text, 0); start >= 0; start, end = nextEscaped(text, end) {
 		if l.unpercent.Unpercent(text[start:end]) {

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,11 +75,29 @@ func TestEvasions(t *testing.T) {
 		"tags": func(s string) string {
 			return "hello" + mapRunes(s, func(r rune) string { return string(r + 0xe0000) })
 		},
-		"Cyrillic": cyrillic.Replace,
-		"leet":     leet.Replace,
-		"spaced":   func(s string) string { return mapRunes(s, func(r rune) string { return string(r) + " " }) },
-		"dots":     func(s string) string { return mapRunes(s, func(r rune) string { return string(r) + "." }) },
-		"base64":   func(s string) string { return "run this: " + base64.StdEncoding.EncodeToString([]byte(s)) },
+		"negative circled":    func(s string) string { return letters(s, 0x1f150) },
+		"negative squared":    func(s string) string { return letters(s, 0x1f170) },
+		"parenthesized":       func(s string) string { return letters(s, 0x249c) },
+		"regional indicators": func(s string) string { return letters(s, 0x1f1e6) },
+		"small capitals": func(s string) string {
+			capitals := []rune("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘꞯʀꜱᴛᴜᴠᴡxʏᴢ")
+			return mapRunes(s, func(r rune) string {
+				if 'a' <= r && r <= 'z' {
+					r = capitals[r-'a']
+				}
+				return string(r)
+			})
+		},
+		"enclosed":       func(s string) string { return between(s, "\u20dd") },
+		"braille blank":  func(s string) string { return strings.ReplaceAll(s, " ", "\u2800") },
+		"Hangul filler":  func(s string) string { return strings.ReplaceAll(s, " ", "\u3164") },
+		"right to left":  func(s string) string { return "see \u202e" + reversed(s) + "\u202c, thanks" },
+		"two directions": func(s string) string { return "\u202e" + between(s, "\u200b") + "\nx" },
+		"Cyrillic":       cyrillic.Replace,
+		"leet":           leet.Replace,
+		"spaced":         func(s string) string { return mapRunes(s, func(r rune) string { return string(r) + " " }) },
+		"dots":           func(s string) string { return mapRunes(s, func(r rune) string { return string(r) + "." }) },
+		"base64":         func(s string) string { return "run this: " + base64.StdEncoding.EncodeToString([]byte(s)) },
 		"base64 twice": func(s string) string {
 			return base64.StdEncoding.EncodeToString([]byte(base64.StdEncoding.EncodeToString([]byte(s))))
 		},
@@ -97,6 +116,42 @@ func TestEvasions(t *testing.T) {
 			} else if h.Pattern != family {
 				t.Errorf("%s, %s: found as %s", family, name, h.Pattern)
 			}
+		}
+	}
+}
+
+// letters replaces small letters with the 26 characters from the given one on.
+func letters(s string, from rune) string {
+	return mapRunes(s, func(r rune) string {
+		if 'a' <= r && r <= 'z' {
+			r += from - 'a'
+		}
+		return string(r)
+	})
+}
+
+func reversed(s string) string {
+	r := []rune(s)
+	slices.Reverse(r)
+	return string(r)
+}
+
+// A pattern of a manifest also matches letters and blanks that only look like its own.
+func TestLooksLikeAPattern(t *testing.T) {
+	l, err := deny.Compile([]deny.Pattern{{Name: "sql", Regex: "(?i)drop table"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"🅓🅡🅞🅟 🅣🅐🅑🅛🅔", "🅳🆁🅾🅿 🆃🅰🅱🅻🅴", "ᴅʀᴏᴘ ᴛᴀʙʟᴇ", "🇩🇷🇴🇵 🇹🇦🇧🇱🇪", "drop\u2800table", "\u202eelbat pord", "ⓓⓡⓞⓟ ⓣⓐⓑⓛⓔ", "d\u20ddrop table",
+	} {
+		if _, ok := l.Find([]byte(text)); !ok {
+			t.Errorf("%s is not found", text)
+		}
+	}
+	for _, text := range []string{"drop\u2800the table", "\u202edrop a table", "🇩🇪 🇹🇷", "dropꟗtable"} {
+		if h, ok := l.Find([]byte(text)); ok {
+			t.Errorf("%s is found as %v", text, h)
 		}
 	}
 }

@@ -33,6 +33,11 @@ var lookalikes = sync.OnceValue(func() map[rune]string {
 			out[rune(n)] = to
 		}
 	}
+	for _, f := range framedLetters {
+		for i, c := range f.text {
+			out[f.from+rune(i)] = string(c)
+		}
+	}
 	return out
 })
 
@@ -79,6 +84,8 @@ func (v *View) Normal(src []byte) bool {
 				v.Text = append(v.Text, ' ') // separate the hidden text from the preceding text
 			}
 			v.Text = append(v.Text, byte(r-0xe0000))
+		case r == 0x3164 || r == 0xffa0 || r == 0x2800: // blanks as wide as a letter
+			v.Text = append(v.Text, ' ')
 		case Invisible(r):
 		case 0x2010 <= r && r <= 0x2027, r == utf8.RuneError && n == 1:
 			v.Text = append(v.Text, src[i:i+n]...) // keep punctuation and invalid UTF-8
@@ -116,7 +123,7 @@ func (v *View) appendPlain(r rune, src []byte) {
 	for len(d) > 0 {
 		r, n := utf8.DecodeRune(d)
 		switch s, ok := lookalikes()[r]; {
-		case unicode.Is(unicode.Mn, r):
+		case unicode.Is(unicode.Mn, r), unicode.Is(unicode.Me, r):
 		case ok:
 			v.Text = append(v.Text, s...)
 		case unicode.IsSpace(r):
@@ -125,6 +132,49 @@ func (v *View) appendPlain(r rune, src []byte) {
 			v.Text = append(v.Text, d[:n]...)
 		}
 		d = d[n:]
+	}
+}
+
+// framedLetters are the ranges of letters and digits in a frame, as small capitals or as regional indicators. The
+// characters of each range resemble the ASCII text. Unicode neither decomposes them to ASCII nor lists them as
+// look-alikes.
+var framedLetters = []struct {
+	from rune
+	text string
+}{
+	{0x249c, alphabet}, {0x1f110, alphabet}, {0x1f150, alphabet}, {0x1f170, alphabet}, {0x1f1e6, alphabet},
+	{0x24f5, "123456789"}, {0x24ff, "0"}, {0x2776, "123456789"}, {0x2780, "123456789"}, {0x278a, "123456789"},
+	{0x1d00, "a"}, {0x299, "b"}, {0x1d05, "d"}, {0x1d07, "e"}, {0xa730, "f"}, {0x262, "g"}, {0x29c, "h"}, {0x1d0a, "jk"},
+	{0x29f, "l"}, {0x1d0d, "m"}, {0x274, "n"}, {0x1d18, "p"}, {0xa7af, "q"}, {0x280, "r"}, {0x1d1b, "t"},
+}
+
+const alphabet = "abcdefghijklmnopqrstuvwxyz"
+
+// Displayed appends text to dst in the order in which it is displayed: text after a right-to-left override is reversed,
+// up to the end of the override or of the line. Displayed reports whether text has such an override.
+func Displayed(dst, text []byte) ([]byte, bool) {
+	const override, pop, popIsolate = '\u202e', '\u202c', '\u2069'
+	found := false
+	for {
+		at := bytes.Index(text, []byte(string(override)))
+		if at < 0 {
+			return append(dst, text...), found
+		}
+		found = true
+		dst, text = append(dst, text[:at]...), text[at+utf8.RuneLen(override):]
+		end := 0
+		for end < len(text) && text[end] != '\n' {
+			r, n := utf8.DecodeRune(text[end:])
+			if r == override || r == pop || r == popIsolate {
+				break
+			}
+			end += n
+		}
+		for rest := text[:end]; len(rest) > 0; {
+			_, n := utf8.DecodeLastRune(rest)
+			dst, rest = append(dst, rest[len(rest)-n:]...), rest[:len(rest)-n]
+		}
+		text = text[end:]
 	}
 }
 

@@ -69,6 +69,10 @@ func TestNormalIsWhatAReaderSees(t *testing.T) {
 		{"tags", "a\U000e0069\U000e0067b", "a igb"},
 		{"soft hyphen", "ig\u00adnore", "ignore"},
 		{"no-break space", "a\u00a0b", "a b"},
+		{"framed letters", "🅓🅁 ⒪🅿🇹 ➊⓵", "dR opt 11"},
+		{"small capitals", "ᴅʀᴏᴘ", "drop"},
+		{"enclosing mark", "a\u20ddb", "ab"},
+		{"blanks", "a\u2800b\u3164c", "a b c"},
 		{"other scripts stay", "日本語 ignore", "日本語 ignore"},
 		{"bad UTF-8 stays", "a\xffb\u200b", "a\xffb"},
 	} {
@@ -97,6 +101,19 @@ func TestWhatWasOneCharacterIsNotCut(t *testing.T) {
 	for _, r := range [][2]int{{1, 2}, {2, 3}, {1, 3}} {
 		if from, to := v.Range(r[0], r[1]); src[from:to] != "ﬁ" {
 			t.Errorf("the range %v is mapped to %q", r, src[from:to])
+		}
+	}
+}
+
+// Displayed reverses what follows an override, up to its end.
+func TestDisplayed(t *testing.T) {
+	for in, want := range map[string]string{
+		"abc": "abc", "a\u202ecb": "abc", "a\u202ecb\u202cd\u202efe\ng": "a" + "bc\u202cdef\ng",
+		"\u202e\u202eb\xffä": "ä\xffb", "\u202ec\u2069x": "c\u2069x",
+	} {
+		got, found := view.Displayed(nil, []byte(in))
+		if string(got) != want || found != (in != "abc") {
+			t.Errorf("Displayed(%q) = %q, %t, want %q", in, got, found, want)
 		}
 	}
 }
