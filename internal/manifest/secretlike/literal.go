@@ -21,7 +21,7 @@ type Argument struct {
 }
 
 // Args returns the literal credentials in the arguments of a command: values of options such as --token, headers after
-// -H or --header, a user with a password after -u or --user, and everything that [Pairs] finds.
+// -H or --header, and everything that [UserPassword] and [Pairs] find.
 func Args(args []string) []Argument {
 	var found []Argument
 	option := "" // the previous argument, if it is an option without a value
@@ -62,13 +62,32 @@ func inArgument(option, arg string) []Named {
 			return nil
 		}
 		return []Named{{at, len(arg), option}}
-	case option == "-u" || option == "--user":
-		if user, password, ok := strings.Cut(value, ":"); ok && password != user && !userAndGroup.MatchString(value) &&
-			isLiteral(password) {
-			return []Named{{at + len(user) + 1, len(arg), option}}
+	default:
+		if password := UserPassword(option, value); password != "" && isLiteral(password) {
+			return []Named{{len(arg) - len(password), len(arg), option}}
 		}
 	}
 	return Pairs(arg)
+}
+
+// UserPassword returns the password in the value of an option for a user and a password, such as --user or --login. It
+// returns "" for any other option, and for a value without a password.
+func UserPassword(option, value string) string {
+	separators := ""
+	switch strings.ToLower(option) {
+	case "-u", "--user":
+		separators = ":"
+	case "--login", "--logon", "--userid":
+		separators = ":/" // as in scott/tiger
+	}
+	i := strings.IndexAny(value, separators)
+	if i <= 0 || strings.Contains(value, "://") || value[:i] == value[i+1:] || userAndGroup.MatchString(value) {
+		return ""
+	}
+	if j := strings.IndexByte(value[i+1:], ':'); value[i] == '/' && j >= 0 {
+		i += 1 + j
+	}
+	return value[i+1:]
 }
 
 func (n Named) shift(by int) Named { return Named{n.Start + by, n.End + by, n.Name} }

@@ -38,6 +38,9 @@ func TestArgs(t *testing.T) {
 		{`--headers|{"Authorization": "Bearer invented"}`, `--headers|{"Authorization": "[redacted]"}`},
 		{`-c|curl -H 'Authorization: Bearer invented' https://h`, `-c|curl -H 'Authorization: [redacted]' https://h`},
 		{"-u|admin:invented", "-u|admin:[redacted]"},
+		{"--login=bob/invented9", "--login=bob/[redacted]"},
+		{"--Login|bob:invented", "--Login|bob:[redacted]"},
+		{"--logon|acme/deploy:invented", "--logon|acme/deploy:[redacted]"},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			args := strings.Split(tt.args, "|")
@@ -59,7 +62,7 @@ func TestArgsWithoutCredentials(t *testing.T) {
 		"https://h/mcp?token=${TOKEN}", "https://h/mcp?lang=en", "https://h/mcp?token_type=jwt", "mcp-auth==1.2.3",
 		"--with|mcp-auth==1.2.3", "--with=jwt>=2", "--connectionString=mongodb://host/db", "--connection-string|mongodb://a:1,b:2/db",
 		"--token-limit|4000", "-e|AUTH=true", "-e|AUTH_METHOD=oauth", "-e|GOOGLE_APPLICATION_CREDENTIALS=/creds/key.json",
-		"-u|1000:1000", "-u|node:node", "--user|root", "--mount|type=bind,src=/a,dst=/b", "PASS_THROUGH=yes", "-c|echo $TOKEN",
+		"-u|1000:1000", "-u|node:node", "--user|root", "--login|bob", "--login=/etc/login", "--login|bob/$env:PASSWORD", "--mount|type=bind,src=/a,dst=/b", "PASS_THROUGH=yes", "-c|echo $TOKEN",
 		`--headers|{"Authorization": "Bearer ${TOKEN}"}`, "-c|TOKEN=$(cat /run/token) server",
 	} {
 		args := strings.Split(text, "|")
