@@ -43,7 +43,7 @@ type opener = func(ctx context.Context, want pack.Want, progress pack.Progress) 
 func (r *Resolver) bundle(id string, recipe Recipe) opener {
 	return func(ctx context.Context, want pack.Want, progress pack.Progress) (*pack.Package, error) {
 		if r.Client != nil {
-			host, _, _ := strings.Cut(id, "/")
+			host := r.Config.hostOf(id)
 			want.Download = func(ctx context.Context, w io.Writer) error {
 				return r.Client.download(ctx, host, recipe.Name, w)
 			}

@@ -111,9 +111,11 @@ func (c *Client) Versions(ctx context.Context, host, id string) (list []Listing,
 		return nil, "", fmt.Errorf("the registry %s is not configured; add its URL to config.toml in [registry.%q]",
 			diag.Quote(host), host)
 	}
-	name, err := h.Name(id)
-	if err != nil {
-		return nil, "", err
+	name := id
+	if strings.HasPrefix(id, host+"/") {
+		if name, err = h.Name(id); err != nil {
+			return nil, "", err
+		}
 	}
 	return c.cache.get(h.URL+" "+name, func() ([]Listing, error) {
 		return c.pages(ctx, h, "/v0.1/servers/"+url.PathEscape(name)+"/versions", url.Values{}, 0)

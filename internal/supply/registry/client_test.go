@@ -151,6 +151,28 @@ func TestResolveNames(t *testing.T) {
 	}
 }
 
+// An id that is only a name in the official registry is resolved there. An id that could begin with a host is not.
+func TestResolveOfficialNames(t *testing.T) {
+	h := settled(t, newFake(t).url)
+	text := fmt.Sprintf("[registry.%q]\nurl = %q\n", Official, newFake(t).url)
+	if err := os.WriteFile(filepath.Join(h.Dir(), "config.toml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := resolver(t, h)
+	f := ask(r, "com.example/tool", "^1.0.0")
+	if f.Problem != nil || f.Version != "1.10.0" || f.From != FromRegistry || f.Server.Alias != "com.example/tool" {
+		t.Errorf("got version %q from %s for %s, and the problem %v", f.Version, f.From, f.Server.Alias, f.Problem)
+	}
+	if f := ask(r, "io.github.owner/name", "*"); !errors.Is(f.Problem, ErrNotFound) {
+		t.Errorf("an unknown name: got %v, want %v", f.Problem, ErrNotFound)
+	}
+	for _, id := range []string{"ai.corp.com/tool", "registry.example/x", "localhost/x", "io.example/a/b"} {
+		if f := ask(r, id, "*"); f.Problem == nil || !strings.Contains(f.Problem.Error(), "is not configured") {
+			t.Errorf("%s: %v", id, f.Problem)
+		}
+	}
+}
+
 func TestCache(t *testing.T) {
 	f := newFake(t)
 	r := resolver(t, settled(t, f.url))

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/net/publicsuffix"
+
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store/home"
@@ -54,6 +56,29 @@ const (
 	OpenMCP  = "registry.openmcp.org"
 	Official = "registry.modelcontextprotocol.io"
 )
+
+// hostOf returns the host of the registry that has the server with the given id. It is the first part of the id. If an
+// id is only a name, as in the official registry (io.github.owner/name), it is the host of that registry.
+func (c Config) hostOf(id string) string {
+	host, name, _ := strings.Cut(id, "/")
+	if _, ok := c.Hosts[host]; !ok && !strings.Contains(name, "/") && isNamespace(host) {
+		return Official
+	}
+	return host
+}
+
+// isNamespace reports whether a text is a domain in reverse order. A text that could also be a domain in the usual order
+// is not one, because the owner of another domain could then provide the server.
+func isNamespace(text string) bool {
+	labels := strings.Split(text, ".")
+	return len(labels) > 1 && isTopLevel(labels[0]) &&
+		(strings.HasPrefix(text, "io.github.") || !isTopLevel(labels[len(labels)-1]))
+}
+
+func isTopLevel(label string) bool {
+	suffix, icann := publicsuffix.PublicSuffix(label)
+	return icann && suffix == label
+}
 
 func known() map[string]Host {
 	return map[string]Host{

@@ -169,7 +169,7 @@ func (r *Resolver) fromLock(ctx context.Context, f *Found, locked *pack.LockedSe
 
 func (r *Resolver) lookUp(ctx context.Context, f *Found, versions Range) {
 	id := f.Requirement.Server
-	host, _, _ := strings.Cut(id, "/")
+	host := r.Config.hostOf(id)
 	entry := r.Catalog.Entries[id]
 	if entry != nil && !r.Config.Hosts[host].configured {
 		r.fromCatalogue(f, entry, versions)

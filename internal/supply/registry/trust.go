@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/pack"
@@ -105,7 +104,7 @@ func (r *Resolver) trusted(ctx context.Context, f *Found, with lockedExtras) boo
 	if _, configured := r.Config.Servers[id]; !configured || r.Client == nil {
 		return false
 	}
-	host, _, _ := strings.Cut(id, "/")
+	host := r.Config.hostOf(id)
 	list, _, err := r.Client.Versions(ctx, host, id)
 	if err != nil {
 		return false
