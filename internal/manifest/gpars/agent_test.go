@@ -19,17 +19,17 @@ func TestCompile(t *testing.T) {
 		"required_mcp_servers": [{"server_id": "r.io/a", "version": "1||2 - 3", "permission_scopes": ["read"]}],
 		"optional_mcp_servers": [
 			{"server_id": "r.io/a", "version": "9", "permission_scopes": ["all"]},
-			{"server_id": "r.io/b"}
+			{"server_id": "r.io/b", "version": "*", "permission_scopes": ["list"]}
 		]
 	}`, false)
-	if len(list) != 2 {
+	if len(list) != 1 {
 		t.Fatalf("unexpected diagnostics: %+v", list)
 	}
 	want := &agent.Agent{
 		Dialect: agent.GPARS, ID: "org:example/agent:researcher-v1", Name: "researcher-v1", Version: "1.2.3", Kind: agent.ToolServers,
 		Requirements: []agent.Requirement{
 			{Server: "r.io/a", Version: "1 || 2 - 3", Scopes: []string{"read"}},
-			{Server: "r.io/b", Optional: true},
+			{Server: "r.io/b", Version: "*", Scopes: []string{"list"}, Optional: true},
 		},
 	}
 	if got := m.Compile(); !reflect.DeepEqual(got, want) {

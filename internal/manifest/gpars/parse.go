@@ -53,8 +53,8 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 	m.ID = p.id(o)
 	m.Version = p.version(o)
 	var required, optional read.Seen
-	m.RequiredMCPServers = p.servers(o.List("required_mcp_servers", read.Required), read.Required, &required, &read.Seen{})
-	m.OptionalMCPServers = p.servers(o.List("optional_mcp_servers", read.Optional), read.Optional, &optional, &required)
+	m.RequiredMCPServers = p.servers(o.List("required_mcp_servers", read.Required), &required, &read.Seen{})
+	m.OptionalMCPServers = p.servers(o.List("optional_mcp_servers", read.Optional), &optional, &required)
 	m.Extensions = p.extensions(o, func(id string) bool { return required.Has(id) || optional.Has(id) })
 	o.Done()
 	return m
@@ -118,10 +118,10 @@ func isVersion(s string) bool {
 // servers parses a list of servers and adds their ids to the first set. It reports an id that occurs twice in the list
 // or is in the second set. For required servers, the second set is empty. For optional servers, the second set contains
 // the ids of the required servers.
-func (p *parser) servers(list doc.Value, need read.Presence, seen, required *read.Seen) []ServerEntry {
+func (p *parser) servers(list doc.Value, seen, required *read.Seen) []ServerEntry {
 	servers := make([]ServerEntry, 0, list.Len())
 	for v := range list.Each() {
-		s := p.server(v, need)
+		s := p.server(v)
 		servers = append(servers, s)
 		if s.ServerID == "" {
 			continue
@@ -137,28 +137,11 @@ func (p *parser) servers(list doc.Value, need read.Presence, seen, required *rea
 	return servers
 }
 
-func (p *parser) server(v doc.Value, need read.Presence) ServerEntry {
+func (p *parser) server(v doc.Value) ServerEntry {
 	o := p.entry.Object(v)
-	s := ServerEntry{ServerID: p.serverID(o), Version: p.constraint(o, need), PermissionScopes: p.scopes(o, need)}
-	if need == read.Optional && o.Ok() && (s.Version == "" || s.PermissionScopes == nil) {
-		p.reportIncomplete(o.Value())
-	}
+	s := ServerEntry{ServerID: p.serverID(o), Version: p.constraint(o), PermissionScopes: p.scopes(o)}
 	o.Done()
 	return s
-}
-
-// reportIncomplete reports the fields that an optional entry lacks.
-func (p *parser) reportIncomplete(v doc.Value) {
-	var missing []string
-	for _, key := range []string{"version", "permission_scopes"} {
-		if !v.Get(key).Ok() {
-			missing = append(missing, key)
-		}
-	}
-	if len(missing) > 0 {
-		p.Report(ruleIncomplete, v.Head(), "add "+diag.Words(missing, "and"), "the optional server has no %s",
-			diag.Words(missing, "and no"))
-	}
 }
 
 func (p *parser) serverID(o *read.Object) string {
@@ -217,8 +200,8 @@ func serverIDHint(id string) string {
 // tags contains the npm tags, such as latest, that refer to different versions over time.
 var tags = map[string]bool{"latest": true, "next": true, "stable": true, "beta": true, "canary": true}
 
-func (p *parser) constraint(o *read.Object, need read.Presence) string {
-	v := o.Get("version", need)
+func (p *parser) constraint(o *read.Object) string {
+	v := o.Get("version", read.Required)
 	if !p.Is(v, doc.String) {
 		return ""
 	}
@@ -237,8 +220,8 @@ func (p *parser) constraint(o *read.Object, need read.Presence) string {
 	return s
 }
 
-func (p *parser) scopes(o *read.Object, need read.Presence) []string {
-	list := o.List("permission_scopes", need)
+func (p *parser) scopes(o *read.Object) []string {
+	list := o.List("permission_scopes", read.Required)
 	if !list.Ok() {
 		return nil
 	}

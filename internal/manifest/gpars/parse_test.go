@@ -172,10 +172,10 @@ var ruleTests = []struct {
 	{"untidy scope", scopes(`["read "]`), []string{"GP003 2:65"}},
 
 	{"optional server, in full", at(`"optional_mcp_servers": [` + full + `]`), nil},
-	{"optional server by id alone", at("\"optional_mcp_servers\": [\n{\"server_id\": \"r.io/x\"}]"), []string{"GP015 4:1"}},
-	{"optional server without scopes", at("\"optional_mcp_servers\": [\n{\"server_id\": \"r.io/x\", \"version\": \"1\"}]"), []string{"GP015 4:1"}},
+	{"optional server by id alone", at("\"optional_mcp_servers\": [\n{\"server_id\": \"r.io/x\"}]"), []string{"AM102 4:1", "AM102 4:1"}},
+	{"optional server without scopes", at("\"optional_mcp_servers\": [\n{\"server_id\": \"r.io/x\", \"version\": \"1\"}]"), []string{"AM102 4:1"}},
 	{"optional server with three problems", at("\"optional_mcp_servers\": [\n{\"server_id\": \"a b\", \"version\": \"latest\", \"permission_scopes\": [\"\"]}]"), []string{"GP010 4:15", "GP020 4:33", "AM105 4:65"}},
-	{"optional server without id", at("\"optional_mcp_servers\": [\n{}]"), []string{"AM102 4:1", "GP015 4:1"}},
+	{"optional server without id", at("\"optional_mcp_servers\": [\n{}]"), []string{"AM102 4:1", "AM102 4:1", "AM102 4:1"}},
 	{"optional servers as an object", at(`"optional_mcp_servers": {}`), []string{"AM101 3:25"}},
 }
 
@@ -226,7 +226,6 @@ func TestHints(t *testing.T) {
 		{"upper case", id("R.io/X"), `write "r.io/X"`},
 		{"latest", version("latest"), ">=1.0.0"},
 		{"any version", version(""), `"*"`},
-		{"what is missing", at(`"optional_mcp_servers": [{"server_id": "r.io/x"}]`), "add version and permission_scopes"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -238,10 +237,22 @@ func TestHints(t *testing.T) {
 	}
 }
 
-func TestStrictRefusesIncompleteEntries(t *testing.T) {
-	_, list := parse(t, at(`"optional_mcp_servers": [{"server_id": "r.io/x"}]`), true)
-	if len(list) != 1 || list[0].Severity != diag.Error || list[0].Message != "the optional server has no version and no permission_scopes" {
-		t.Errorf("unexpected diagnostics: %+v", list)
+// An optional server has the schema of a required one, and an unknown field is an error only in strict mode.
+func TestSeverities(t *testing.T) {
+	for _, tt := range []struct {
+		manifest string
+		strict   bool
+		want     diag.Severity
+	}{
+		{at(`"optional_mcp_servers": [{"server_id": "r.io/x", "version": "1"}]`), false, diag.Error},
+		{entry(`"server_id": "r.io/x", "version": "1"`), false, diag.Error},
+		{at(`"description": "finds things"`), false, diag.Warning},
+		{entry(`"server_id": "r.io/x", "version": "1", "permission_scopes": ["a"], "description": "x"`), false, diag.Warning},
+		{at(`"description": "finds things"`), true, diag.Error},
+	} {
+		if _, list := parse(t, tt.manifest, tt.strict); len(list) != 1 || list[0].Severity != tt.want {
+			t.Errorf("%s, strict %t: got %+v, want one %s", tt.manifest, tt.strict, list, tt.want)
+		}
 	}
 }
 

@@ -22,7 +22,6 @@ var (
 	ruleHostCase     = Rules.Get("GP012")
 	ruleDuplicate    = Rules.Get("GP013")
 	ruleBothLists    = Rules.Get("GP014")
-	ruleIncomplete   = Rules.Get("GP015")
 	ruleConstraint   = Rules.Get("GP020")
 	ruleNotNPM       = Rules.Get("GP021")
 	ruleNoScopes     = Rules.Get("GP030")
