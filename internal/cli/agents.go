@@ -112,7 +112,8 @@ func (t *terminal) printDenials(cards []daemon.Card) {
 	}
 }
 
-// agentTable prints a table of agents. The URL of the daemon is empty if no daemon is running.
+// agentTable prints a table of agents. Commands use the name of an agent's file; the name in its manifest follows in
+// parentheses. The URL of the daemon is empty if no daemon is running.
 func (t *terminal) agentTable(cards []daemon.Card, url string) {
 	t.table("  ", each(cards, func(c daemon.Card) []string {
 		style, last := red, c.Error
@@ -124,7 +125,10 @@ func (t *terminal) agentTable(cards []daemon.Card, url string) {
 		case c.State == daemon.Ready, c.State == stateValid:
 			style, last = green, c.ID
 		}
-		name, dialect := diag.Printable(c.Name), diag.Printable(string(c.Dialect))
-		return []string{t.paint(style, string(c.State)), t.paint(bold, name), dialect, diag.Printable(last)}
+		name, dialect := t.paint(bold, diag.Printable(c.Name)), diag.Printable(string(c.Dialect))
+		if c.DisplayName != "" && c.DisplayName != c.Name {
+			name += t.paint(dim, " ("+diag.Printable(c.DisplayName)+")")
+		}
+		return []string{t.paint(style, string(c.State)), name, dialect, diag.Printable(last)}
 	}))
 }
