@@ -179,7 +179,7 @@ func bareFolder(t *testing.T) string {
 // Limits that are too large for a time.Duration or for any machine do not overflow.
 func TestLargestAmounts(t *testing.T) {
 	h := newProgramHome(t)
-	const most = "9007199254740992"
+	const most = "9223372036854775807"
 	// Converted to nanoseconds, these values would overflow. The results would be negative, very short, and
 	// arbitrary.
 	for _, ms := range []string{"10000000000000", "18446744073710", most} {

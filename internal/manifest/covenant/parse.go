@@ -1,6 +1,7 @@
 package covenant
 
 import (
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -286,8 +287,9 @@ func (p *parser) resources(o *read.Object) Resources {
 }
 
 // readAmount stores the value of a whole-number field in *n. If the field is missing or invalid, *n keeps its default.
+// The largest amount is the largest integer of TOML.
 func (p *parser) readAmount(o *read.Object, key string, n *int64) {
-	if v, ok := o.Int(key, read.Optional, 0, read.MaxInt); ok {
+	if v, ok := o.Int(key, read.Optional, 0, math.MaxInt64); ok {
 		*n = v
 	}
 }

@@ -16,12 +16,14 @@ func (t *Tree) Digest() string {
 }
 
 // Canonical returns the value in the canonical form of RFC 8785. The form has no white space. Keys are sorted by
-// UTF-16 code units, and numbers are written as ECMAScript prints them.
+// UTF-16 code units, and numbers are written as ECMAScript prints them. The integers of TOML have 64 bits, so they are
+// written with all their digits.
 func (v Value) Canonical() []byte {
 	text := jsontext.Value(v.appendJSON(nil))
+	asDoubles := v.t == nil || !v.t.toml
 	// Canonicalize fails only for a number that a double cannot represent. A document with such a number is invalid and
 	// has no digest.
-	_ = text.Canonicalize(jsontext.AllowDuplicateNames(true))
+	_ = text.Canonicalize(jsontext.AllowDuplicateNames(true), jsontext.CanonicalizeRawInts(asDoubles))
 	return text
 }
 

@@ -289,7 +289,6 @@ func (b *tomlBuilder) parseScalar(v *unstable.Node, n *node) {
 	switch c := content["v"].(type) {
 	case int64:
 		text = strconv.FormatInt(c, 10)
-		reportInexact(b.r, at, text)
 	case float64:
 		if c != c || c > maxExact || c < -maxExact {
 			b.r.Report(diag.InexactNumber, at, "", "not every JSON parser represents %s exactly", diag.Quote(text))
