@@ -201,10 +201,21 @@ type Program struct {
 	// Hosts lists the hosts that a code bundle can reach. The bundle can also reach their subdomains, but no other
 	// hosts.
 	Hosts []string `json:"hosts,omitempty"`
+	// Isolation is the weakest sandbox in which the program is allowed to run. If it is empty, the operator decides.
+	Isolation Isolation `json:"isolation,omitempty"`
 	// UI is the path of a folder with static pages. It may be empty.
 	UI  string   `json:"ui,omitempty"`
 	Env []EnvVar `json:"env,omitempty"`
 }
+
+// Isolation is a kind of sandbox for programs.
+type Isolation string
+
+// The kinds of sandboxes, from the weakest to the strongest.
+const (
+	StandardIsolation Isolation = "standard" // shares the kernel of the machine
+	StrongIsolation   Isolation = "strong"   // has its own kernel
+)
 
 // Runtime is the interpreter that runs a program.
 type Runtime string

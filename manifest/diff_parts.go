@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -180,12 +181,21 @@ func (d *differ) program(old, new *agent.Agent) {
 		if describe(before) != describe(after) || before.Contract != after.Contract {
 			d.widen("program", "runs a different program: %s → %s", describe(before), describe(after))
 		}
+		if b, a := isolationRank[before.Isolation], isolationRank[after.Isolation]; b > a {
+			d.widen("program isolation", "a weaker sandbox is enough: %s → %s", before.Isolation, orNone(after.Isolation))
+		} else if b < a {
+			d.narrow("program isolation", "needs a stronger sandbox: %s → %s", orNone(before.Isolation), after.Isolation)
+		}
 		d.text("program ui", before.UI, after.UI)
 		if !slices.Equal(before.Env, after.Env) {
 			d.change("program env", "the expected settings have changed")
 		}
 	}
 }
+
+var isolationRank = map[agent.Isolation]int{agent.StandardIsolation: 1, agent.StrongIsolation: 2}
+
+func orNone(i agent.Isolation) agent.Isolation { return cmp.Or(i, "none required") }
 
 func describe(p *agent.Program) string {
 	parts := slices.DeleteFunc([]string{string(p.Runtime), p.Entry, p.Command}, func(s string) bool { return s == "" })

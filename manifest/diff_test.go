@@ -134,6 +134,7 @@ func TestDiff(t *testing.T) {
 		{"optional capability", covenantBase, `["memory.read"]`, `["memory.read", "memory.write"]`, "widened", "optional capability"},
 		{"wall clock", covenantBase, "1000", "2000", "widened", "cpu_ms_per_task"},
 		{"network", covenantBase, `"outbound-https-only"`, `"full"`, "widened", "network"},
+		{"sandbox", covenantBase, "[resources]", "[sandbox]\nrequired = true\nbackend = \"linux-gvisor\"\n[resources]", "narrowed", "program isolation"},
 		{"network off", covenantBase, `"outbound-https-only"`, `"off"`, "narrowed", "network"},
 		{"no secret", matrixBase, `"env": ["TOKEN=$env:FS_TOKEN"], `, ``, "narrowed", "server fs env"},
 		{"budget dropped", covenantBase, "budget_credits_per_hour = 100", "budget_credits_per_hour = 0", "widened", "budget_credits_per_hour"},

@@ -171,6 +171,7 @@ var beyondSchema = map[string]string{
 	"MX043": "references of other formats",
 	"MX051": "entries with the same name",
 	"CV006": "where a path leads",
+	"CV040": "a value that depends on another field",
 	"GP013": "entries with the same name",
 	"FA010": "whether any tool has an action",
 	"FA021": "entries with the same name",

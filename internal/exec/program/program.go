@@ -113,6 +113,11 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	if err != nil {
 		return call.Result{}, call.Unsent(err)
 	}
+	if b.options.Unconfined && b.agent.Program.Isolation != "" {
+		r := call.Refuse(sandbox.Stage, call.IsolationUnavailable, "the manifest requires a sandbox")
+		r.Hint, r.Unsent = "leave out --isolation none", true
+		return call.Result{}, r
+	}
 	spec, err := b.spec(line)
 	if err != nil {
 		return call.Result{}, err
@@ -249,6 +254,9 @@ func (b *binding) spec(line []byte) (sandbox.Spec, error) {
 	s := sandbox.Spec{
 		Tier: b.options.Isolation, Stdin: line, PIDs: maxProcesses, MaxStdout: maxAnswer, MaxStderr: maxLog,
 		OnStderr: b.options.Log, Proofs: b.options.Home.Dir(), Pool: b.options.Pool,
+	}
+	if b.agent.Program.Isolation == agent.StrongIsolation {
+		s.Tier = sandbox.Strong
 	}
 	if r := b.agent.Resources; r != nil {
 		s.MemoryMB, s.DiskMB, s.Wall = r.MemoryMB, r.DiskMB, r.WallClock

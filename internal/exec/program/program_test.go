@@ -430,6 +430,17 @@ func TestNeverLess(t *testing.T) {
 			t.Errorf("tier %s: error = %v, want isolation_unavailable", tier, err)
 		}
 	}
+	// The manifest's own requirement counts too, whatever the operator chose.
+	for _, tt := range []struct {
+		required   agent.Isolation
+		unconfined bool
+	}{{agent.StrongIsolation, false}, {agent.StrongIsolation, true}, {agent.StandardIsolation, true}} {
+		r.agent.Program.Isolation, r.options.Isolation, r.options.Unconfined = tt.required, sandbox.Standard, tt.unconfined
+		_, err := r.act(t.Context())
+		if f, ok := errors.AsType[*call.Refusal](err); !ok || f.Code != call.IsolationUnavailable {
+			t.Errorf("the manifest requires %s, unconfined %t: error = %v, want isolation_unavailable", tt.required, tt.unconfined, err)
+		}
+	}
 	if bytes.Contains([]byte(strings.Join(r.log, "")), []byte("working")) {
 		t.Error("the program ran without the requested isolation")
 	}

@@ -29,7 +29,9 @@ func (m *Manifest) Compile() *agent.Agent {
 			InputSchema: inputSchema,
 			Binding:     agent.RunProgram{},
 		}},
-		Program:      &agent.Program{Runtime: agent.Runtime(m.Agent.Runtime), Entry: m.Agent.Entry, Contract: agent.OneLine},
+		Program: &agent.Program{
+			Runtime: agent.Runtime(m.Agent.Runtime), Entry: m.Agent.Entry, Contract: agent.OneLine, Isolation: m.Sandbox.isolation(),
+		},
 		Capabilities: agent.Capabilities{Required: m.Capabilities.Required, Optional: m.Capabilities.Optional},
 		Resources: &agent.Resources{
 			WallClock: agent.Milliseconds(m.Resources.CPUMsPerTask), MemoryMB: m.Resources.MemoryMB, DiskMB: m.Resources.DiskMB,
@@ -39,6 +41,17 @@ func (m *Manifest) Compile() *agent.Agent {
 			CreditsPerHour: m.Settlement.BudgetCreditsPerHour, Priority: agent.Priority(m.Settlement.Priority),
 		},
 	}
+}
+
+// isolation returns the weakest sandbox that the manifest allows, or "".
+func (s *Sandbox) isolation() agent.Isolation {
+	switch {
+	case s == nil || !s.Required:
+		return ""
+	case s.Backend == gVisor:
+		return agent.StrongIsolation
+	}
+	return agent.StandardIsolation
 }
 
 // toolName returns the display name of an agent if MCP allows the name for a tool. Otherwise the name is converted to

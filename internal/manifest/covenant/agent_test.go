@@ -215,3 +215,17 @@ func TestFromRefuses(t *testing.T) {
 		}
 	}
 }
+
+// Only a required sandbox restricts where the program runs.
+func TestIsolation(t *testing.T) {
+	for text, want := range map[string]agent.Isolation{
+		"": "", "[sandbox]\nbackend = \"linux-gvisor\"\n": "",
+		"[sandbox]\nrequired = true\n":                             agent.StandardIsolation,
+		"[sandbox]\nrequired = true\nbackend = \"linux-gvisor\"\n": agent.StrongIsolation,
+	} {
+		m, list := parse(t, after(text), false)
+		if len(list) > 0 || m.Compile().Program.Isolation != want {
+			t.Errorf("%q: got %q and %v, want %q", text, m.Compile().Program.Isolation, list, want)
+		}
+	}
+}

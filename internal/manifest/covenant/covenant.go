@@ -12,6 +12,8 @@
 //   - An id without a host is a warning, because later releases of Covenant allow it.
 //   - A version that is not SemVer is a warning, because SemVer is only recommended.
 //   - An action consists of a reserved namespace and at least one name. "tool." alone is not an action.
+//   - A required sandbox with the backend linux-gvisor is the tier strong. ambit always runs programs in a sandbox, so
+//     a sandbox that is not required changes nothing.
 //   - Unknown sections are ignored, as the dialect requires. An unknown field in a known section is a warning,
 //     because the field is usually a mistake.
 package covenant
@@ -24,6 +26,7 @@ type Manifest struct {
 	Capabilities Capabilities `toml:"capabilities"`
 	Resources    Resources    `toml:"resources"`
 	Settlement   Settlement   `toml:"settlement"`
+	Sandbox      *Sandbox     `toml:"sandbox,omitempty"`
 }
 
 // Agent identifies the agent and its program. Entry is the path of the program.
@@ -56,6 +59,14 @@ type Settlement struct {
 	Priority             string `toml:"priority"`
 }
 
+// Sandbox describes the sandbox that the program needs.
+type Sandbox struct {
+	// Required means that the program must not run without the sandbox.
+	Required   bool   `toml:"required"`
+	Backend    string `toml:"backend,omitempty"`
+	Filesystem string `toml:"filesystem,omitempty"`
+}
+
 // Keys lists the top-level keys that no other TOML dialect has.
 var Keys = []string{"agent", "capabilities", "resources", "settlement"}
 
@@ -66,6 +77,14 @@ var (
 	runtimes   = []string{"rust-bin", "python3", "node"}
 	networks   = []string{"off", "outbound-https-only", "full"}
 	priorities = []string{"low", "normal", "high"}
+	backends   = []string{trustedLocal, gVisor}
+	filesystem = []string{"read-only-package", "ephemeral", hostFiles}
+)
+
+const (
+	trustedLocal = "trusted-local"
+	gVisor       = "linux-gvisor"
+	hostFiles    = "host"
 )
 
 func defaultResources() Resources {

@@ -67,17 +67,21 @@ func Parse(root doc.Value, rep *diag.Reporter) *Manifest {
 		Capabilities: p.capabilities(p.Object(o.Get("capabilities", read.Optional))),
 		Resources:    p.resources(p.Object(o.Get("resources", read.Optional))),
 		Settlement:   p.settlement(p.Object(o.Get("settlement", read.Optional))),
+		Sandbox:      p.sandbox(p.Object(o.Get("sandbox", read.Optional))),
 	}
 }
+
+// sections lists all known sections.
+var sections = append(slices.Clone(Keys), "sandbox")
 
 // checkSections reports unknown sections whose names are similar to a known section. All other unknown sections are
 // ignored.
 func (p *parser) checkSections(root doc.Value) {
 	for v := range root.Each() {
-		if slices.Contains(Keys, v.Key()) || !v.Is(doc.Object) {
+		if slices.Contains(sections, v.Key()) || !v.Is(doc.Object) {
 			continue
 		}
-		if near := diag.Closest(v.Key(), Keys); near != "" && !root.Get(near).Ok() {
+		if near := diag.Closest(v.Key(), sections); near != "" && !root.Get(near).Ok() {
 			p.Report(ruleSection, v.KeyPlace(), "did you mean ["+near+"]?", "the section %s has no effect", diag.Quote(v.Key()))
 		}
 	}
@@ -298,6 +302,25 @@ func (p *parser) settlement(o *read.Object) Settlement {
 	s := defaultSettlement()
 	p.readAmount(o, "budget_credits_per_hour", &s.BudgetCreditsPerHour)
 	s.Priority = p.oneOf(o.Get("priority", read.Optional), priorities, meantPriority, s.Priority)
+	o.Done()
+	return s
+}
+
+func (p *parser) sandbox(o *read.Object) *Sandbox {
+	if !o.Ok() {
+		return nil
+	}
+	s := &Sandbox{}
+	s.Required, _ = o.Bool("required", read.Optional)
+	s.Backend = p.oneOf(o.Get("backend", read.Optional), backends, nil, "")
+	s.Filesystem = p.oneOf(o.Get("filesystem", read.Optional), filesystem, nil, "")
+	if s.Required && s.Backend == trustedLocal {
+		p.Report(ruleNoSandbox, o.Value().Get("backend").Place(), "", "the backend %s is not a sandbox, but a sandbox is required",
+			diag.Quote(trustedLocal))
+	}
+	if s.Filesystem == hostFiles {
+		p.Report(ruleHostFiles, o.Value().Get("filesystem").Place(), "", "the program cannot use the files of the host")
+	}
 	o.Done()
 	return s
 }

@@ -26,4 +26,6 @@ var (
 	ruleBothLists        = Rules.Get("CV013")
 	ruleNoBudget         = Rules.Get("CV020")
 	ruleSection          = Rules.Get("CV030")
+	ruleNoSandbox        = Rules.Get("CV040")
+	ruleHostFiles        = Rules.Get("CV041")
 )

@@ -174,6 +174,9 @@ func Limits(a *agent.Agent) (facts []console.Fact) {
 			res.WallClock.Milliseconds(), res.MemoryMB, res.DiskMB))
 		add("Network", string(res.Network))
 	}
+	if p := a.Program; p != nil && p.Isolation != "" {
+		add("Isolation", string(p.Isolation)+" at least, or it does not run")
+	}
 	if s := a.Settlement; s != nil {
 		budget := "no budget"
 		if s.CreditsPerHour > 0 {
