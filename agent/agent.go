@@ -47,8 +47,8 @@ var Dialects = []Dialect{Matrix, GPARS, Covenant, FindAgent}
 // Agent is one agent.
 type Agent struct {
 	Dialect Dialect `json:"dialect"`
-	// ID identifies the agent within its dialect: matrix://agent/NAME for Matrix, the id in the manifest for GPARS,
-	// name@host for Covenant, and the slug of the name for FindAgent.
+	// ID identifies the agent within its dialect: matrix://agent/NAME or a did:key for Matrix, the id in the manifest for
+	// GPARS, name@host for Covenant, and the slug of the name for FindAgent.
 	ID          string `json:"id"`
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"`

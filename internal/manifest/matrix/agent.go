@@ -14,7 +14,7 @@ func (m *AgentManifest) Compile() *agent.Agent {
 	a := &agent.Agent{
 		Dialect:     agent.Matrix,
 		ID:          m.Agent,
-		Name:        strings.TrimPrefix(m.Agent, agentPrefix),
+		Name:        strings.TrimPrefix(strings.TrimPrefix(m.Agent, agentPrefix), didKeyPrefix), // base58 is safe in a name
 		Description: m.Description,
 		Kind:        agent.ToolServers,
 		SideEffects: agent.SideEffectPolicy{Restricted: true},

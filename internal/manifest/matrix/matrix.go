@@ -72,6 +72,7 @@ type NativeToolEntry struct {
 
 const (
 	agentPrefix   = "matrix://agent/"
+	didKeyPrefix  = "did:key:"
 	schemaVersion = 1
 )
 

@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"math/big"
 	"slices"
 	"strings"
 
@@ -47,12 +48,13 @@ func Parse(root doc.Value, rep *diag.Reporter) *AgentManifest {
 	}
 	if v := o.Get("agent", read.Required); p.Is(v, doc.String) {
 		m.Agent = v.Text()
-		if name, ok := strings.CutPrefix(m.Agent, agentPrefix); !ok || !isAgentName(name) {
+		if name, ok := strings.CutPrefix(m.Agent, agentPrefix); (!ok || !isAgentName(name)) && !isDIDKey(m.Agent) {
 			hint := ""
 			if isAgentName(m.Agent) {
 				hint = "write " + diag.Quote(agentPrefix+m.Agent)
 			}
-			p.Report(ruleAgent, v.Place(), hint, "%s is not of the form matrix://agent/<name>", diag.Quote(m.Agent))
+			p.Report(ruleAgent, v.Place(), hint, "%s is neither matrix://agent/<name> nor the did:key of an Ed25519 key",
+				diag.Quote(m.Agent))
 		}
 	}
 	m.Description, _ = o.String("description", read.Optional)
@@ -64,6 +66,26 @@ func Parse(root doc.Value, rep *diag.Reporter) *AgentManifest {
 		p.Report(ruleNoServers, servers.Place(), "", "the agent has no servers, so it cannot do anything")
 	}
 	return m
+}
+
+// isDIDKey reports whether a string is the did:key identifier of an Ed25519 key: the two bytes of the key's multicodec
+// and the 32 bytes of the key, in the base58btc form of multibase.
+func isDIDKey(s string) bool {
+	const alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+	text, ok := strings.CutPrefix(s, didKeyPrefix+"z")
+	if !ok || len(text) != 47 {
+		return false
+	}
+	n, base := new(big.Int), big.NewInt(int64(len(alphabet)))
+	for i := range len(text) {
+		digit := strings.IndexByte(alphabet, text[i])
+		if digit < 0 {
+			return false
+		}
+		n.Add(n.Mul(n, base), big.NewInt(int64(digit)))
+	}
+	b := n.Bytes()
+	return len(b) == 34 && b[0] == 0xed && b[1] == 0x01
 }
 
 // isAgentName reports whether a string is a valid agent name. A valid name is safe in paths and as a file name.
