@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ambit-run/ambit/internal/gateway/approval"
+	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
@@ -53,6 +54,9 @@ func (t *terminal) listApprovals(ctx context.Context, store string) error {
 			t.printf("%s  %s %s\n  requested by %s, expires in %s\n  %s\n",
 				t.paint(bold, q.ID), diag.Printable(q.Agent), t.paint(cyan, diag.Printable(q.Tool)),
 				diag.Printable(q.Principal), time.Until(q.Expires).Round(time.Second), diag.Printable(string(q.Arguments)))
+			for _, l := range view.LookAlikes(q.Tool+" "+string(q.Arguments), 5) {
+				t.warnf("%s looks like %s, but is written with other letters", diag.Quote(l.Word), diag.Quote(l.Reads))
+			}
 		}
 		t.notef("to decide, run: ambit approvals approve ID, or: ambit approvals deny ID")
 	})

@@ -14,6 +14,7 @@ func TestWaitingCalls(t *testing.T) {
 	deep := strings.Repeat(`{"a":`, 96) + `"` + strings.Repeat("x", 1<<20) + `"` + strings.Repeat("}", 96)
 	got := waitingCalls([]*approval.Question{
 		question(`{"account":"12\u202e34"}`), question("{\"account\":\"12\u202e34\"}"), question(`{"a":{"b":1}}`), question(deep),
+		question("{\"to\":\"p\u0430ypal\"}"),
 	})
 	if text := got[1].First; strings.ContainsRune(text, 0x202e) || !strings.Contains(text, `12\u202e34`) {
 		t.Errorf("the page shows %q", text)
@@ -23,6 +24,9 @@ func TestWaitingCalls(t *testing.T) {
 	}
 	if len(got[3].First) != maxFirst || len(got[3].All) != maxAll || !got[3].Cut || got[3].Size != len(deep) {
 		t.Errorf("%d and %d bytes are shown, cut: %v", len(got[3].First), len(got[3].All), got[3].Cut)
+	}
+	if l := got[4].LookAlikes; len(l) != 1 || l[0].Reads != "paypal" || len(got[2].LookAlikes) != 0 {
+		t.Errorf("the marked look-alikes are %v and %v", l, got[2].LookAlikes)
 	}
 	var many []*approval.Question
 	for range 500 {

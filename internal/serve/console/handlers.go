@@ -20,6 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	guardview "github.com/ambit-run/ambit/internal/gateway/guard/view"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store/journal"
@@ -177,7 +178,11 @@ type waitingCall struct {
 	First, All string // All is "" if First is everything
 	Size       int
 	Cut        bool // not all arguments are shown
+	// LookAlikes are the words that a person reads as other words. There are at most maxLookAlikes.
+	LookAlikes []guardview.LookAlike
 }
+
+const maxLookAlikes = 5
 
 func waitingCalls(list []*approval.Question) []waitingCall {
 	calls := make([]waitingCall, len(list))
@@ -189,6 +194,7 @@ func waitingCalls(list []*approval.Question) []waitingCall {
 			c.All = diag.Cut(text, min(maxAll, left))
 			c.Cut = len(text) > len(c.All)
 		}
+		c.LookAlikes = guardview.LookAlikes(q.Tool+" "+cmp.Or(c.All, c.First), maxLookAlikes)
 		left = max(left-len(c.First)-len(c.All), 0)
 		calls[i] = c
 	}

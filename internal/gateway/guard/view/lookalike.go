@@ -1,0 +1,61 @@
+package view
+
+import (
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// LookAlike is a word that a person reads as another word.
+type LookAlike struct {
+	Word string
+	// Reads is the word as a person reads it.
+	Reads string
+}
+
+// LookAlikes returns the words of a text that a person reads as ASCII, but that contain other letters, such as раypal
+// with Cyrillic letters. It returns each word once, and at most the given number of words. Accents make no look-alike.
+func LookAlikes(text string, most int) (found []LookAlike) {
+	seen := map[string]bool{}
+	var v View
+	for word := range strings.FieldsFuncSeq(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) && !unicode.IsNumber(r)
+	}) {
+		if len(found) == most {
+			break
+		}
+		if ASCII([]byte(word)) || seen[word] || !v.Normal([]byte(word)) || withoutAccents(word) == string(v.Text) {
+			continue
+		}
+		if reads := string(v.Text); mixesAlphabets(word) || ASCII(v.Text) && len(reads) > 2 {
+			seen[word] = true
+			found = append(found, LookAlike{word, reads})
+		}
+	}
+	return found
+}
+
+func withoutAccents(word string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Mn, r) {
+			return -1
+		}
+		return r
+	}, norm.NFD.String(word))
+}
+
+// alphabets are the scripts with letters that look like ASCII and that no language mixes with ASCII in one word.
+var alphabets = []*unicode.RangeTable{
+	unicode.Armenian, unicode.Cherokee, unicode.Coptic, unicode.Cyrillic, unicode.Greek,
+}
+
+// mixesAlphabets reports whether a word contains ASCII letters and letters of another alphabet.
+func mixesAlphabets(word string) bool {
+	ascii, other := false, false
+	for _, r := range word {
+		ascii = ascii || r <= unicode.MaxASCII && unicode.IsLetter(r)
+		other = other || unicode.In(r, alphabets...)
+	}
+	return ascii && other
+}
