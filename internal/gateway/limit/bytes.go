@@ -56,6 +56,9 @@ func (b *Bytes) add(principal string, n int64) error {
 }
 
 func (b *Bytes) remove(principal string, n int64) {
+	if n == 0 {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.all -= n
