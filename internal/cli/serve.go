@@ -306,7 +306,19 @@ const settleTime = 10 * time.Second
 // printReady prints the served agents and how to connect to them. The parameter announced tells whether other commands
 // can find this daemon.
 func (t *terminal) printReady(d *daemon.Daemon, s *serveFlags, p daemon.Presence, announced bool) error {
-	link := d.ConsoleLink(p.URL, &identity.Principal{Name: identity.LocalName(), Kind: identity.Local})
+	good := "the link works only once, within the next ten minutes"
+	if announced {
+		good += "; for another link, run: " + ownCommand() + " console"
+	}
+	link := p.URL
+	if t.writesFile() {
+		good = "ambit does not write the link that signs in to a file"
+		if announced {
+			good += "; for a link, run: " + ownCommand() + " console"
+		}
+	} else {
+		link = d.ConsoleLink(p.URL, &identity.Principal{Name: identity.LocalName(), Kind: identity.Local})
+	}
 	if t.json {
 		return t.jsonLine(map[string]string{"url": p.URL, "console": link, "key_file": p.KeyFile})
 	}
@@ -326,10 +338,6 @@ func (t *terminal) printReady(d *daemon.Daemon, s *serveFlags, p daemon.Presence
 	}
 	if slices.ContainsFunc(cards, func(c daemon.Card) bool { return c.State == daemon.Starting }) {
 		t.printf("  %s\n", t.paint(dim, "some agents are still being verified; to see them, run: "+ownCommand()+" agents"))
-	}
-	good := "the link works only once, within the next ten minutes"
-	if announced {
-		good += "; for another link, run: " + ownCommand() + " console"
 	}
 	t.printf("\n  console: %s\n  %s\n", t.paint(bold, link), t.paint(dim, good))
 	up := func(c daemon.Card) bool { return c.State == daemon.Ready || c.State == daemon.Starting }

@@ -118,6 +118,15 @@ func (t *terminal) interactive() bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
+// writesFile reports whether stdout is a regular file, which others may read later.
+func (t *terminal) writesFile() bool {
+	if t.file == nil {
+		return false
+	}
+	info, err := t.file.Stat()
+	return err != nil || info.Mode().IsRegular()
+}
+
 func (t *terminal) flush() error {
 	t.bar.hide()
 	t.outMu.Lock()

@@ -44,11 +44,11 @@ type shell struct {
 }
 
 // standIn lets pages run in parallel: a daemon without --listen uses a free port, and [shell.printed]
-// replaces this port with 7411.
+// replaces this port with 7411. The daemon writes to a pipe, because it does not write the link that signs in to a file.
 const standIn = `set -e -o pipefail
 ambit() {
 	if [ "${1-}" = serve ] && [[ " $* " != *" --listen "* ]]; then
-		command ambit serve --listen 127.0.0.1:0 "${@:2}"
+		command ambit serve --listen 127.0.0.1:0 "${@:2}" > >(cat)
 	else
 		command ambit "$@"
 	fi
