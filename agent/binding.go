@@ -177,10 +177,13 @@ type Setting struct {
 // Slot is a credential slot: a credential that the operator supplies. Only the hosts in Hosts and their subdomains
 // can receive the credential.
 type Slot struct {
-	Ref         string   `json:"ref"`
-	Label       string   `json:"label"`
-	Env         string   `json:"env"`
-	Type        string   `json:"type"`
+	Ref   string `json:"ref"`
+	Label string `json:"label"`
+	Env   string `json:"env"`
+	Type  string `json:"type"`
+	// Scopes are the OAuth scopes of the access token for which ambit exchanges the slot's value, the key of a service
+	// account. Without Scopes, the value is not exchanged.
+	Scopes      []string `json:"scopes,omitempty"`
 	Description string   `json:"description,omitempty"`
 	Required    bool     `json:"required"`
 	Hosts       []string `json:"allowed_hosts"`

@@ -41,6 +41,7 @@ type Secret struct {
 	Name     string
 	For      string   // the slot or server that uses the credential
 	Hosts    []string // the hosts that can receive the credential
+	Scopes   []string // the scopes of the access token that is sent instead of the credential
 	Required bool
 }
 
@@ -74,7 +75,9 @@ func (a *Agent) Reach() Reach {
 		r.server(a, &a.Servers[i])
 	}
 	for _, s := range a.Slots {
-		r.Secrets = append(r.Secrets, Secret{Name: s.Env, For: "slot " + s.Ref, Hosts: s.Hosts, Required: s.Required})
+		r.Secrets = append(r.Secrets, Secret{
+			Name: s.Env, For: "slot " + s.Ref, Hosts: s.Hosts, Scopes: s.Scopes, Required: s.Required,
+		})
 	}
 	if a.Program != nil {
 		r.program(a)

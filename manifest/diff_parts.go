@@ -132,6 +132,7 @@ func (d *differ) slots(old, new *agent.Agent) {
 			d.widen(what, "now uses the environment variable %s instead of %s", after.Env, before.Env)
 		}
 		d.text(what+" type", before.Type, after.Type)
+		d.compareSets(what+" scope", before.Scopes, after.Scopes)
 		if before.Required != after.Required {
 			d.change(what, "required %t → %t", before.Required, after.Required)
 		}

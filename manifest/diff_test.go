@@ -105,6 +105,7 @@ func TestDiff(t *testing.T) {
 		{"description", matrixBase, `"description": "base"`, `"description": "other"`, "changed", "description"},
 
 		{"slot host", findagentBase, `"allowed_hosts": ["api.example.com"]`, `"allowed_hosts": ["api.example.com", "evil.example.org"]`, "widened", "credential slot token host"},
+		{"slot scope", findagentBase, `"label": "Token"`, `"label": "Token", "type": "json", "scopes": ["admin"]`, "widened", "credential slot token scope"},
 		{"request host", findagentBase, "https://api.example.com/look", "https://other.example.org/look", "widened", "host"},
 		{"request path", findagentBase, "https://api.example.com/look", "https://api.example.com/delete", "both", "tool look"},
 		{"method", findagentBase, `"GET"`, `"HEAD"`, "both", "tool look"},

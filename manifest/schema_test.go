@@ -184,6 +184,7 @@ var beyondSchema = map[string]string{
 	"FA053": "the argument that a placeholder refers to",
 	"FA054": "the argument that a placeholder refers to",
 	"FA055": "the argument that a placeholder refers to",
+	"FA056": "a name that must exist elsewhere",
 	"FA071": "entries with the same name",
 	"FA073": "entries with the same name",
 	"FA080": "whether a pattern compiles",

@@ -41,9 +41,11 @@ import (
 
 const stage = "act"
 
-// Credentials returns the secret for a credential slot of an agent.
+// Credentials returns the secret for a credential slot of an agent. Token exchanges a secret for an access token if the
+// slot has scopes.
 type Credentials interface {
 	Slot(a *agent.Agent, slot *agent.Slot) (credential.Secret, error)
+	Token(context.Context, *egress.Client, *agent.Agent, *agent.Slot, credential.Secret) (credential.Secret, error)
 }
 
 // Caller calls a tool of another agent through that agent's gateway. It identifies the other agent by the name under

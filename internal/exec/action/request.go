@@ -89,6 +89,9 @@ func (b *binding) attach(req *http.Request, h agent.HTTP, templates map[string]s
 	if err != nil {
 		return err
 	}
+	if value, err = b.Credentials.Token(req.Context(), b.Egress, b.agent, slot, value); err != nil {
+		return err
+	}
 	return credential.Attach(b.Egress.Switches(), req, slot, value, templates, func(name string) (string, error) {
 		text, err := args.textValue(name)
 		if err != nil {

@@ -229,9 +229,7 @@ func TestHeaders(t *testing.T) {
 		want            map[string]string
 	}{
 		{"filled in", `{"a":"x y"}`, map[string]string{"X-A": "<{a}>"}, "", nil, map[string]string{"X-A": "<x y>", "User-Agent": "ambit", "Idempotency-Key": ""}},
-		{"bearer", `{}`, nil, "token", nil, map[string]string{"Authorization": `Bearer {"id":"i1","key":"` + canary + `"}`}},
 		{"in other headers", `{"a":"{credential.key}"}`, map[string]string{"X-Key": "{a}:{credential.key}", "X-Id": "{credential.id}"}, "token", nil, map[string]string{"X-Key": "{credential.key}:" + canary, "X-Id": "i1", "Authorization": ""}},
-		{"the credential replaces the header", `{"a":"mine"}`, map[string]string{"Authorization": "{a}"}, "token", nil, map[string]string{"Authorization": `Bearer {"id":"i1","key":"` + canary + `"}`}},
 		{"Accept-Encoding is ignored", `{}`, map[string]string{"accept-encoding": "br", "User-Agent": "mine", "accept": "text/csv"}, "", nil, map[string]string{"Accept-Encoding": "", "User-Agent": "mine", "Accept": "text/csv"}},
 		{"repeatable", `{}`, nil, "", idempotent, map[string]string{"Idempotency-Key": "id-1"}},
 		{"repeatable with a key", `{}`, nil, "", keyed("key-1"), map[string]string{"Idempotency-Key": "key-1"}},

@@ -72,6 +72,7 @@ type content struct {
 	kind  Type
 	hosts []string
 	id    string // the manifest id of the agent for which the secret was set; empty means any agent
+	token string // the access token for which the value was exchanged; see [Source.Token]
 }
 
 // content returns the content of the secret. The zero Secret has empty content.
@@ -123,13 +124,15 @@ func (s Secret) IsZero() bool { return s.in == nil }
 // Reveal returns the value of the secret.
 func (s Secret) Reveal() string { return s.content().value }
 
-// compact returns the value in the form that is sent in a header. White space is removed from JSON.
-func (s Secret) compact() string {
-	v := jsontext.Value(s.Reveal())
-	if s.Type() != JSON || v.Compact() != nil {
-		return s.Reveal()
+// whole returns the text for {credential}: the value, or the access token for which the value was exchanged. A JSON
+// secret and the key of a service account have private parts and are never sent as a whole.
+func (s Secret) whole() (string, bool) {
+	c := s.content()
+	if c.token != "" {
+		return c.token, true
 	}
-	return string(v)
+	_, account := readAccount(c.value)
+	return c.value, c.kind != JSON && !account
 }
 
 // Type returns the type of the secret.
@@ -219,7 +222,8 @@ func Uses(template string) bool {
 // Attach adds the secret of a credential slot to a request that is otherwise complete.
 //
 // The templates are the headers that contain {credential} or {credential.FIELD}. Without templates, the secret is
-// sent as Authorization: Bearer. The callback returns the values of all other placeholders.
+// sent as Authorization: Bearer. A JSON secret is sent only in parts. The callback returns the values of all other
+// placeholders.
 //
 // Attach returns a [*call.Refusal] if the request's host is outside the secret's audience. The request is then
 // unchanged.
@@ -260,7 +264,15 @@ func expand(template string, slot *agent.Slot, s Secret, fill func(string) (stri
 		field, isField := strings.CutPrefix(p.Name, placeholder+".")
 		switch {
 		case p.Name == placeholder:
-			b.WriteString(s.compact())
+			text, ok := s.whole()
+			if !ok {
+				r := call.Refuse(Stage, call.CredentialMissing,
+					"the credential %s is JSON with private parts, and no header names the field to send", slot.Ref)
+				r.Hint = "ask the author of the manifest to name a field of a json slot, such as {credential.access_token}, " +
+					"or for the key of a service account to add scopes"
+				return "", r
+			}
+			b.WriteString(text)
 		case isField:
 			text, ok := s.Field(field)
 			if !ok {

@@ -38,6 +38,7 @@ type Source struct {
 	OnError func(error)
 
 	issued *issued // the secrets that the source has returned; if nil, they are not recorded
+	tokens *tokens // the access tokens of service accounts; if nil, they are not cached
 }
 
 // The places where a secret can be found.
@@ -52,6 +53,7 @@ func (s *Source) For(name string) *Source {
 	c := *s
 	c.Agent = name
 	c.issued = &issued{byRef: map[string][][]Secret{}}
+	c.tokens = &tokens{bySlot: map[string]cachedToken{}}
 	return &c
 }
 

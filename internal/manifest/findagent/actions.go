@@ -67,14 +67,23 @@ func (p *parser) httpAction(o *read.Object, a *Action, in *inputs) {
 		host = p.checkURL(url, in)
 	}
 	s := p.authRef(o, a, host)
+	whole := s != nil && s.json && !s.scopes // {credential} stands for all of the JSON
+	placed := false
 	a.Headers = p.headers(o, in, func(field string, at diag.Place) {
+		placed = true
 		switch {
 		case !o.Value().Get("auth_ref").Ok():
 			p.Report(ruleCredentialNone, at, "", "the action has no auth_ref, so {credential} has no value")
 		case field != "" && s != nil && !s.json:
 			p.Report(ruleCredentialField, at, "", "the credential has no fields, because its slot is not of type json")
+		case field == "" && whole:
+			p.Report(ruleCredentialWhole, at, "", "{credential} stands for all of the JSON, private parts included")
 		}
 	})
+	if whole && !placed {
+		p.Report(ruleCredentialWhole, o.Value().Get("auth_ref").Place(), "",
+			"no header names a field of the credential %s, so all of its JSON would be sent", diag.Quote(a.AuthRef))
+	}
 	if body, ok := o.String("body_template", read.Optional); ok {
 		a.BodyTemplate = body
 		p.checkBody(o.Value().Get("body_template"), a, in)

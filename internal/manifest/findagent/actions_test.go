@@ -87,6 +87,10 @@ func TestPlaceholders(t *testing.T) {
 	schema := func(schema, u string) string {
 		return tool(`"action":{"type":"http","auth_ref":"key","method":"GET","url":"` + u + `"},"input_schema":` + schema)
 	}
+	jsonTool := func(members string) string {
+		return with(`"kind":"mcp-tool","tools":[{"name":"t","description":"d","action":{"type":"http","method":"GET","url":"https://example.com",` + members + `}}],
+"credential_slots":[{"ref":"account","label":"A","type":"json","allowed_hosts":["example.com"]}]`)
+	}
 	testRules(t, []ruleCase{
 		{"unbound", url("https://example.com/‹{r}"), "FA052", "input_schema has no such property"},
 		{"misspelled", schema(`{"type":"object","properties":{"range":{}}}`, "https://example.com/‹{rnage}"), "FA052", `did you mean "range"?`},
@@ -109,6 +113,9 @@ func TestPlaceholders(t *testing.T) {
 		{"credential in the body", httpTool(`"method":"POST","url":"https://example.com","body_template":"‹{credential.a}"`), "FA053", ""},
 		{"credential in a header", httpTool(`"method":"POST","url":"https://example.com","headers":{"X-Api-Key":"{credential}"}`), "", ""},
 		{"credential without auth_ref", tool(`"action":{"type":"http","method":"GET","url":"https://example.com","headers":{"X-Api-Key":"‹{credential}"}}`, ``), "FA054", ""},
+		{"whole JSON", jsonTool(`"auth_ref":‹"account"`), "FA056", "all of its JSON would be sent"},
+		{"whole JSON in a header", jsonTool(`"auth_ref":"account","headers":{"X-Id":"{credential.id}","X-Key":"‹{credential}"}`), "FA056", ""},
+		{"field of JSON", jsonTool(`"auth_ref":"account","headers":{"X-Id":"{credential.id}"}`), "", ""},
 		{"field of a plain credential", httpTool(`"method":"GET","url":"https://example.com","headers":{"X-Api-Key":"‹{credential.id}"}`), "FA055", ""},
 		{
 			"field of a JSON credential", httpTool(`"method":"GET","url":"https://example.com","headers":{"X-Api-Key":"{credential.id}"}`,

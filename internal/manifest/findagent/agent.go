@@ -79,7 +79,7 @@ func (a *Action) compile() agent.Binding {
 func (s *CredentialSlot) compile() agent.Slot {
 	return agent.Slot{
 		Ref: s.Ref, Label: s.Label, Env: cmp.Or(s.Env, upperSnake(s.Ref)), Type: cmp.Or(s.Type, slotTypes[0]),
-		Description: s.Description, Required: s.Required == nil || *s.Required, Hosts: s.AllowedHosts,
+		Scopes: s.Scopes, Description: s.Description, Required: s.Required == nil || *s.Required, Hosts: s.AllowedHosts,
 	}
 }
 

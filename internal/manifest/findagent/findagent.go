@@ -100,6 +100,7 @@ type CredentialSlot struct {
 	Env          string   `json:"env,omitempty"`
 	AllowedHosts []string `json:"allowed_hosts"`
 	Type         string   `json:"type,omitempty"`
+	Scopes       []string `json:"scopes,omitempty"`
 	Description  string   `json:"description,omitempty"`
 	Required     *bool    `json:"required,omitempty"`
 }

@@ -205,7 +205,8 @@ func fromBinding(b agent.Binding) *Action {
 func (m *Manifest) fromSlots(a *agent.Agent) {
 	for _, s := range a.Slots {
 		out := CredentialSlot{
-			Ref: s.Ref, Label: s.Label, Env: s.Env, AllowedHosts: s.Hosts, Type: s.Type, Description: s.Description,
+			Ref: s.Ref, Label: s.Label, Env: s.Env, AllowedHosts: s.Hosts, Type: s.Type, Scopes: s.Scopes,
+			Description: s.Description,
 		}
 		if !s.Required {
 			out.Required = &s.Required

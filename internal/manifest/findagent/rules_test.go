@@ -116,7 +116,9 @@ func TestSlots(t *testing.T) {
 	}
 	hosts := func(hosts string) string { return slots(`{"ref":"a","label":"A","allowed_hosts":` + hosts + `}`) }
 	testRules(t, []ruleCase{
-		{"all fields", slot(`"env":"A_1","type":"json","description":"d","required":false`), "", ""},
+		{"all fields", slot(`"env":"A_1","type":"json","scopes":["s"],"description":"d","required":false`), "", ""},
+		{"scopes of a text", slot(`‹"scopes":["s"]`), "FA077", ""},
+		{"empty scope", slot(`"type":"json","scopes":["s",‹""]`), "AM105", ""},
 		{"nothing", slots(`{"ref":"a","label":"A","allowed_hosts":["example.com"]}`, `‹‹‹{}`), "AM102 AM102 FA074", ""},
 		{"not an object", slots(`{"ref":"a","label":"A","allowed_hosts":["example.com"]}`, `‹"x"`), "AM101", ""},
 		{"ref", slots(`{"ref":"a","label":"A","allowed_hosts":["example.com"]}`, `{"ref":‹"1 x","label":"A","allowed_hosts":["example.com"]}`), "FA070", ""},

@@ -12,10 +12,11 @@ import (
 
 // slot contains the properties of a credential slot that are needed to check actions.
 type slot struct {
-	hosts []string
-	json  bool
-	used  bool
-	at    doc.Value
+	hosts  []string
+	json   bool
+	scopes bool // the key of a service account is exchanged for a token
+	used   bool
+	at     doc.Value
 }
 
 // valueFields lists fields in which people write the credential itself by mistake.
@@ -39,7 +40,7 @@ func (p *parser) readSlots(o *read.Object) []CredentialSlot {
 			p.Report(ruleDuplicateRef, v.Get("ref").Place(), "", "another slot already has the ref %s", diag.Quote(s.Ref))
 			continue
 		}
-		p.slots[s.Ref] = &slot{hosts: s.AllowedHosts, json: s.Type == "json", at: v.Get("ref")}
+		p.slots[s.Ref] = &slot{hosts: s.AllowedHosts, json: s.Type == "json", scopes: len(s.Scopes) > 0, at: v.Get("ref")}
 		name, at := s.Env, v.Get("env")
 		if name == "" {
 			name, at = upperSnake(s.Ref), v.Get("ref")
@@ -79,6 +80,9 @@ func (p *parser) readSlot(v doc.Value) CredentialSlot {
 		s.AllowedHosts = p.parseHosts(hosts)
 	}
 	s.Type, _ = o.Enum("type", read.Optional, slotTypes)
+	if s.Scopes = o.Texts("scopes", read.Optional); len(s.Scopes) > 0 && s.Type != "json" {
+		p.Report(ruleSlotScopes, v.Get("scopes").KeyPlace(), "", "the slot has scopes, but it is not of type json")
+	}
 	s.Description, _ = o.String("description", read.Optional)
 	if required, ok := o.Bool("required", read.Optional); ok {
 		s.Required = &required

@@ -122,6 +122,9 @@ func Facts(a *agent.Agent, r agent.Reach) (facts []console.Fact) {
 		if len(s.Hosts) > 0 {
 			text += ", only to " + strings.Join(s.Hosts, ", ")
 		}
+		if len(s.Scopes) > 0 {
+			text += ", as a token with the scopes " + strings.Join(s.Scopes, ", ")
+		}
 		if !s.Required {
 			text += " (optional)"
 		}
