@@ -283,19 +283,28 @@ const (
 	RemoteKey = "FINDAGENT_TOKEN"
 )
 
+// HostedExec is the value of Delivery.Exec for an agent that runs on a server, not on the user's machine.
+const HostedExec = "findagent-hosted"
+
 // Hosted reports whether the agent is hosted at the URL in its manifest.
-func (a *Agent) Hosted() bool {
-	return a.Delivery.Exec == "findagent-hosted" && a.Delivery.URL != ""
+func (a *Agent) Hosted() bool { return a.Delivery.Exec == HostedExec && a.Delivery.URL != "" }
+
+// RunsHere reports whether the manifest says how to run the agent without its host: with a program, with skills, or
+// with a tool that has a binding.
+func (a *Agent) RunsHere() bool {
+	return a.Program != nil || a.Skills != nil ||
+		slices.ContainsFunc(a.Tools, func(t Tool) bool { return t.Binding != nil })
 }
 
 // Remote returns a copy of a hosted agent. The copy has the same tools and guardrails, but all calls go to the server
-// at the agent's URL. The copy has no program and no skills, because the host runs both.
+// at the agent's URL. The copy has no program, skills or credential slots, because the host has them. If no tool has a
+// binding, the host has all tools; otherwise, the tools without a binding are only described.
 func (a *Agent) Remote() *Agent {
 	r := *a
-	r.Program, r.Skills = nil, nil
+	r.Program, r.Skills, r.Slots = nil, nil, nil
 	r.Tools = slices.Clone(a.Tools)
 	for i := range r.Tools {
-		if r.Tools[i].Binding != nil {
+		if r.Tools[i].Binding != nil || !a.RunsHere() {
 			r.Tools[i].Binding = OnServer{Alias: RemoteAlias}
 		}
 	}

@@ -120,6 +120,10 @@ func TestReach(t *testing.T) {
 	if got := fmt.Sprint(r.Hosts); got != "[{api.example.com [tool h tool h2]} {mcp.example.com [server web]}]" {
 		t.Errorf("got hosts %s", got)
 	}
+	hosted := &agent.Agent{Delivery: agent.Delivery{Exec: agent.HostedExec, URL: "https://agents.example.com/mcp"}, Tools: a.Tools[2:3]}
+	if got := fmt.Sprint(hosted.Reach().Hosts); got != "[{api.example.com [tool h]} {agents.example.com [the agent's host]}]" {
+		t.Errorf("got hosts %s of a hosted agent", got)
+	}
 	if r.AnyHost {
 		t.Errorf("AnyHost is set, although no tool connects: %s", r.AnyHostReason)
 	}

@@ -82,6 +82,9 @@ func (a *Agent) Reach() Reach {
 	if a.Program != nil {
 		r.program(a)
 	}
+	if u, err := url.Parse(a.Delivery.URL); err == nil && a.Hosted() && len(a.Servers) == 0 {
+		r.host(u.Hostname(), "the agent's host")
+	}
 	if len(a.Servers) < len(a.Requirements) {
 		r.anyHost("the operator chooses the agent's servers, and they can reach any host")
 	}

@@ -112,12 +112,9 @@ func (e *export) setClientConfig(m *manifest.Manifest) error {
 	if m.Path == stdinName {
 		return usage("give the path of a file", "a client cannot start a manifest that comes from standard input")
 	}
-	if d := m.Agent().Delivery; d.Exec == "findagent-hosted" {
-		hint := "install the agent where a daemon runs (ambit serve), and connect clients to URL/mcp/NAME there"
-		if d.URL != "" {
-			hint = "connect clients to " + d.URL + "; to get a token for it, run: ambit login"
-		}
-		return no(hint, "%s is a hosted agent, which a client cannot start", m.Path)
+	if a := m.Agent(); a.Delivery.Exec == agent.HostedExec && !a.Hosted() {
+		return no("install the agent where a daemon runs (ambit serve), and connect clients to URL/mcp/NAME there",
+			"%s is a hosted agent, which a client cannot start", m.Path)
 	}
 	program, err := os.Executable()
 	if err != nil {

@@ -63,7 +63,9 @@ func (t *terminal) inspection(m *manifest.Manifest, needs needSet, g guard.Rails
 	hosts := each(r.Hosts, func(h agent.Host) string { return h.Name })
 	secrets := each(r.Secrets, func(s agent.Secret) string { return s.Name })
 	details := each(r.Secrets, func(s agent.Secret) map[string]any {
-		return map[string]any{"name": s.Name, "for": s.For, "hosts": notNil(s.Hosts), "required": s.Required}
+		return map[string]any{
+			"name": s.Name, "for": s.For, "hosts": notNil(s.Hosts), "scopes": notNil(s.Scopes), "required": s.Required,
+		}
 	})
 	programs := each(r.Programs, func(p agent.Command) map[string]any {
 		return map[string]any{"for": p.For, "argv": secretlike.Redact(p.Argv), "digest": p.Digest}

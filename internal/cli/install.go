@@ -252,7 +252,7 @@ func (in *installer) compare(ctx context.Context) error {
 
 // introduce prints what a new agent is allowed to do, before the agent is installed.
 func (in *installer) introduce(ctx context.Context) error {
-	with, err := in.t.findNeeds(ctx, in.m)
+	with, err := in.t.findNeeds(ctx, in.m.Remote())
 	if err != nil {
 		return err
 	}
@@ -521,7 +521,7 @@ func (in *installer) write(context.Context) error {
 // prints the command that sets it.
 func (in *installer) askCredentials(ctx context.Context) error {
 	vault := credential.Open(in.t.home)
-	a := in.m.Agent()
+	a := in.m.Remote().Agent()
 	source := &credential.Source{Agent: in.name, Vault: vault}
 	for _, w := range credential.References(a) {
 		_, where, _, err := source.Find(a, w)
@@ -568,10 +568,11 @@ func (in *installer) askCredentials(ctx context.Context) error {
 // answer stores nothing.
 func (in *installer) ask(ctx context.Context, vault *credential.File, w credential.Reference) (kept bool, err error) {
 	t := in.t
-	o := ownerOf(in.name, in.m.Agent())
+	a := in.m.Remote().Agent()
+	o := ownerOf(in.name, a)
 	label := w.Ref
 	t.notef("")
-	if slot := in.m.Agent().Slot(w.Ref); slot != nil {
+	if slot := a.Slot(w.Ref); slot != nil {
 		label = cmp.Or(slot.Label, label)
 		if slot.Description != "" {
 			t.notef("%s", diag.Printable(slot.Description))

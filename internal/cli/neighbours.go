@@ -70,7 +70,7 @@ func (n *neighbours) find(name string) (*host.Agent, *call.Refusal) {
 	}
 	o := n.options
 	o.Name, o.Resolved = registeredName(n.options.Home, found.Manifest), nil
-	n.live[name] = host.Start(n.ctx, found.Manifest, o)
+	n.live[name] = host.Start(n.ctx, found.Manifest.Remote(), o)
 	return n.live[name], nil
 }
 

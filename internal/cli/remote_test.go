@@ -192,13 +192,29 @@ func TestHostedAgentWithAKey(t *testing.T) {
 	if out := trusting(t, other, 3, "", "call", moved, "whoami"); !strings.Contains(out, "credential_missing") || strings.Contains(out, key) {
 		t.Errorf("got the output %s", out)
 	}
-	// Without --remote, ambit run refuses a hosted agent.
-	if out := trusting(t, server, 1, "", "run", agent); !strings.Contains(out, "connect the client to "+server.URL+"/mcp") {
-		t.Errorf("got the output %s", out)
-	}
 	hello := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}` + "\n" +
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n" + `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"whoami","arguments":{}}}` + "\n"
-	if out := trusting(t, server, 0, hello, "run", "--remote", agent); !strings.Contains(out, "you are [secret:") || strings.Contains(out, key) {
-		t.Errorf("got the output %s", out)
+	// The agent is reached at its URL, with --remote and without it.
+	for _, args := range [][]string{{"run", agent}, {"run", "--remote", agent}} {
+		if out := trusting(t, server, 0, hello, args...); !strings.Contains(out, "you are [secret:") || strings.Contains(out, key) {
+			t.Errorf("%q: got the output %s", args, out)
+		}
+	}
+}
+
+// A hosted agent needs no actions. Its tools are the tools of its server.
+func TestHostedAgentWithoutActions(t *testing.T) {
+	t.Setenv("AMBIT_HOME", t.TempDir())
+	there := &remote{accept: func(string) bool { return true }}
+	server := httptest.NewTLSServer(there)
+	defer server.Close()
+	agent := write(t, "findagent.json", `{"name":"Hosted","system_prompt":"You are hosted elsewhere, and reached from wherever somebody wants you.","kind":"mcp-tool",
+		"tools":[{"name":"whoami","description":"Says who you are.","annotations":{"readOnlyHint":true}}],
+		"example_prompts":["Who am I?"],"delivery":{"mcp":{"remote":{"url":"`+server.URL+`/mcp"}}}}`)
+	if out := trusting(t, server, 0, "", "call", agent, "whoami"); !strings.Contains(out, "you are") {
+		t.Errorf("call: got the output %s", out)
+	}
+	if out := trusting(t, server, 0, "", "inspect", agent); !strings.Contains(out, "127.0.0.1  (server remote)") {
+		t.Errorf("inspect: got the output %s", out)
 	}
 }

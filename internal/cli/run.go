@@ -59,7 +59,7 @@ func newRun(t *terminal) *cobra.Command {
 	f.unconfinedFlag(cmd, "server")
 	f.approvalFlags.flags(cmd)
 	cmd.Flags().BoolVar(&f.remote, "remote", false,
-		"serve a hosted agent: calls go through this gateway to the agent's server")
+		"refuse an agent that is not hosted at a URL; calls to a hosted agent always go to its server")
 	cmd.Flags().StringVar(&f.address, "http", "",
 		"serve over streamable HTTP at this loopback `address`, such as 127.0.0.1:0")
 	cmd.Flags().StringSliceVar(&f.expose, "expose", nil,
@@ -81,24 +81,10 @@ func (f *runFlags) manifest(t *terminal, path string) (*manifest.Manifest, error
 	if err != nil {
 		return nil, err
 	}
-	hosted := m.Agent().Hosted()
-	if f.remote {
-		if !hosted {
-			return nil, usage("leave out --remote", "%s does not say where the agent is hosted", m.Path)
-		}
-		m = m.Remote()
+	if f.remote && !m.Agent().Hosted() {
+		return nil, usage("leave out --remote", "%s does not say where the agent is hosted", m.Path)
 	}
-	if err := soleID(m); err != nil {
-		return nil, err
-	}
-	if m.Agent().Delivery.Exec == "findagent-hosted" && !f.remote {
-		hint := "install the agent where a daemon runs (ambit serve), and connect clients to URL/mcp/NAME there"
-		if hosted {
-			hint = "connect the client to " + m.Agent().Delivery.URL + ", or run: ambit run --remote PATH"
-		}
-		return nil, no(hint, "%s is a hosted agent, which runs only in a daemon (ambit serve)", m.Path)
-	}
-	return m, nil
+	return m.Remote(), soleID(m)
 }
 
 func (f *runFlags) options(t *terminal, m *manifest.Manifest) (host.Options, error) {

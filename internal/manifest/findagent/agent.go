@@ -40,6 +40,10 @@ func (m *Manifest) Compile() *agent.Agent {
 		a.Tools = append(a.Tools, t)
 	}
 	a.Guardrails = m.Guardrails.compile()
+	if doer := a.Kind == agent.MCPTool || a.Kind == agent.AutonomousAgent; doer && m.hosted() && !a.RunsHere() {
+		a.Delivery.Exec = agent.HostedExec
+		return a.Remote()
+	}
 	return a
 }
 
@@ -106,6 +110,13 @@ func (r ActionRails) compile() agent.ToolPolicy {
 		p.Spend = (*agent.Cap)(r.MaxAmount)
 	}
 	return p
+}
+
+// hosted reports whether the agent has tools and a URL, and the manifest does not say that it runs on the user's
+// machine.
+func (m *Manifest) hosted() bool {
+	d := m.Delivery
+	return len(m.Tools) > 0 && m.Exec != execs[0] && d != nil && d.Remote != nil && d.Remote.URL != ""
 }
 
 func (m *Manifest) compileDelivery() agent.Delivery {

@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/doc"
 	"github.com/ambit-run/ambit/internal/manifest/read"
@@ -16,7 +17,7 @@ func (p *parser) delivery(o *read.Object, m *Manifest) {
 	m.Auth, _ = o.Enum("auth", read.Optional, auths)
 	isClient := func(v doc.Value) bool { return p.OneOf(v, clients) }
 	m.Targets = p.Distinct(o.List("targets", read.Optional), isClient)
-	if m.Exec == "findagent-hosted" && m.Delivery != nil && m.Delivery.Stdio != nil {
+	if m.Exec == agent.HostedExec && m.Delivery != nil && m.Delivery.Stdio != nil {
 		p.Report(ruleHostedStdio, o.Value().Get("exec").Place(), "",
 			"the agent is hosted, so no client can start it over stdio")
 	}

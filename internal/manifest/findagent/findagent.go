@@ -214,7 +214,7 @@ var (
 	methods     = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}
 	slotTypes   = []string{"string", "secret", "json"}
 	deliveries  = []string{"prompt", "mcp.stdio", "mcp.remote"}
-	execs       = []string{"user-local", "findagent-hosted"}
+	execs       = []string{"user-local", agent.HostedExec}
 	auths       = []string{"none", "api-key", "oauth-device"}
 	clients     = []string{
 		"claude-desktop", "claude-code", "chatgpt", "cursor", "vscode", "gemini-cli", "windsurf", "cli", "web",

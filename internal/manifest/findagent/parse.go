@@ -67,7 +67,7 @@ func parse(root doc.Value, rep *diag.Reporter, loopback bool) *Manifest {
 	p.skills(o, m)
 	p.bundle(o, m)
 	if o.Ok() {
-		p.perKind(o)
+		p.perKind(o, m)
 		p.unusedSlots(m.CredentialSlots)
 	}
 	o.Done()
@@ -146,7 +146,7 @@ var kindFields = []struct {
 
 // perKind checks that the manifest has all required fields for the agent's kind. It reports fields that have no effect
 // on that kind.
-func (p *parser) perKind(o *read.Object) {
+func (p *parser) perKind(o *read.Object, m *Manifest) {
 	if p.kind == "" {
 		return
 	}
@@ -165,7 +165,7 @@ func (p *parser) perKind(o *read.Object) {
 			p.Report(ruleRecipeActions, action.KeyPlace(), "", "the tool has an action, but the agent is a static recipe")
 		}
 	case "mcp-tool":
-		if !action.Ok() {
+		if !action.Ok() && !m.hosted() {
 			p.Report(ruleNeedsAction, p.missingAt(root, "tools"), "", "an mcp-tool agent needs at least one tool with an action")
 		}
 	case "skills-bundle":

@@ -395,13 +395,17 @@ func TestLinks(t *testing.T) {
 func TestFit(t *testing.T) {
 	local := &agent.Agent{Delivery: agent.Delivery{Modes: []string{"mcp.stdio"}, Exec: "user-local"}}
 	far := &agent.Agent{Delivery: agent.Delivery{Modes: []string{"mcp.remote"}, Exec: "findagent-hosted", URL: "https://a.example/mcp", Auth: "api-key"}}
+	ours := &agent.Agent{Delivery: agent.Delivery{Modes: []string{"mcp.remote"}, Exec: "findagent-hosted"}}
 	recipe := &agent.Agent{Delivery: agent.Delivery{Modes: []string{"prompt"}}}
 	for _, c := range Clients {
 		if reason, hint := c.Refuse(local); (reason != "") != (c.Name == Web) || (reason == "") != (hint == "") {
 			t.Errorf("a local agent in %s: %q", c.Name, reason)
 		}
-		if reason, _ := c.Refuse(far); (reason != "") != (c.Name != Web) {
-			t.Errorf("a hosted agent in %s: %q", c.Name, reason)
+		if reason, _ := c.Refuse(far); reason != "" {
+			t.Errorf("an agent that is hosted at a URL in %s: %q", c.Name, reason)
+		}
+		if reason, _ := c.Refuse(ours); reason == "" {
+			t.Errorf("%s accepts a hosted agent without a URL", c.Name)
 		}
 		if reason, _ := c.Refuse(recipe); reason != "" {
 			t.Errorf("a recipe in %s: %q", c.Name, reason)

@@ -18,25 +18,19 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// hostedExec is the value of Delivery.Exec for an agent that runs only on a server.
-const hostedExec = "findagent-hosted"
-
 // Refuse returns the reason why the client can never use the agent, and a hint about what to do instead. Both results
-// are empty if the client can use the agent.
+// are empty if the client can use the agent. A client uses an agent that is hosted at a URL through "ambit run NAME".
 func (c *Client) Refuse(a *agent.Agent) (reason, hint string) {
 	remote := slices.Contains(a.Delivery.Modes, "mcp.remote") && a.Delivery.URL != ""
 	switch {
 	case c.Name == Web && !remote && !slices.Contains(a.Delivery.Modes, "prompt"):
 		return "the agent runs on this machine, but a web client can only connect to a URL",
 			"run \"ambit serve\" on a machine that the client can reach, and connect the client to URL/mcp/NAME"
-	case c.Name == Web || a.Delivery.Exec != hostedExec:
+	case c.Name == Web || a.Delivery.Exec != agent.HostedExec || a.Hosted():
 		return "", ""
 	}
-	hint = "install the agent on the machine where \"ambit serve\" runs, and connect the client to URL/mcp/NAME"
-	if remote {
-		hint = "connect the client to " + a.Delivery.URL
-	}
-	return "the agent is hosted, so it runs only on a server, but " + c.Title + " starts agents on this machine", hint
+	return "the agent is hosted, so it runs only on a server, but " + c.Title + " starts agents on this machine",
+		"install the agent on the machine where \"ambit serve\" runs, and connect the client to URL/mcp/NAME"
 }
 
 // Meant reports whether the agent is meant for this client. This is the case if the manifest lists this client or lists
