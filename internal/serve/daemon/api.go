@@ -191,7 +191,7 @@ func (d *Daemon) callTool(r *http.Request) (any, *problem) {
 		asked.Arguments = jsontext.Value("{}")
 	}
 	c := &call.Call{Tool: asked.Tool, Arguments: asked.Arguments, Principal: p.Name, IdempotencyKey: asked.IdempotencyKey}
-	v, trouble := d.fleet.enter(r.PathValue("name"), p)
+	v, trouble := d.enter(r)
 	if trouble != nil {
 		return nil, trouble
 	}

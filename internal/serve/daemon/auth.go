@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
@@ -41,7 +42,7 @@ func (d *Daemon) authenticate(w http.ResponseWriter, r *http.Request) *http.Requ
 	p, trouble := d.principal(r)
 	if trouble != nil {
 		if trouble.status == http.StatusUnauthorized {
-			w.Header().Set("WWW-Authenticate", d.challenge(r, trouble.Code))
+			trouble.challenge = d.challenge(r, trouble.Code)
 		}
 		// Without this header, the server would read the whole body of the rejected request before it answers.
 		w.Header().Set("Connection", "close")
@@ -106,6 +107,21 @@ func (d *Daemon) principal(r *http.Request) (*identity.Principal, *problem) {
 	// The key could not be checked, so the request must be rejected.
 	d.options.Log("rejecting requests, because keys cannot be checked: %v", err)
 	return nil, failure("unavailable", "keys cannot be checked at the moment", "see the daemon's log for the reason")
+}
+
+// needsSignIn reports whether callers must present a token of the OpenID provider. For an agent that is on another
+// server, "auth" is about that server.
+func needsSignIn(a *agent.Agent) bool {
+	return a.Delivery.Auth == "oauth-device" && a.Server(agent.RemoteAlias) == nil
+}
+
+// enter is fleet.enter for the agent in the path of a request.
+func (d *Daemon) enter(r *http.Request) (*visit, *problem) {
+	v, trouble := d.fleet.enter(r.PathValue("name"), principalOf(r))
+	if trouble != nil && trouble.status == http.StatusUnauthorized {
+		trouble.challenge = d.challenge(r, trouble.Code)
+	}
+	return v, trouble
 }
 
 // resourceMetadata is the path of the OAuth 2.0 protected resource metadata (RFC 9728).

@@ -106,6 +106,38 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
+// An agent whose manifest requires a sign-in accepts tokens and the user of this machine, but no API key.
+func TestSignInRequired(t *testing.T) {
+	files := map[string]string{}
+	for name, auth := range map[string]string{"alpha": "oauth-device", "beta": "api-key"} {
+		files[name+"/findagent.json"] = `{"name": "` + name + ` agent", "kind": "mcp-tool", "auth": "` + auth + `", "example_prompts": ["Go."],
+			"system_prompt": "You say what you are told to say, and nothing else at all, ever.",
+			"tools": [{"name": "say", "description": "Says it.", "action": {"type": "prompt-template", "template": "it"}}]}`
+	}
+	r := newRig(t, files, func(_ *rig, o *Options) { o.OIDC = noTokens{} })
+	r.Prove(t.Context())
+	for _, tt := range []struct {
+		key, path, body string
+		status          int
+	}{
+		{r.key(identity.KeySpec{Agents: []string{"alpha"}}), "/api/v1/agents/alpha/call", `{"tool":"echo"}`, 401},
+		{r.key(identity.KeySpec{Admin: true}), "/api/v1/agents/alpha/call", `{"tool":"echo"}`, 401},
+		{r.key(identity.KeySpec{}), "/mcp/alpha", `{}`, 401},
+		{r.key(identity.KeySpec{}), "/mcp/beta", `{}`, 200},
+		{"eyGood", "/api/v1/agents/alpha/call", `{"tool":"echo"}`, 200},
+		{"eyGood", "/mcp/alpha", `{}`, 200},
+		{r.admin, "/mcp/alpha", `{}`, 200},
+	} {
+		a := r.ask(tt.key, "POST", tt.path, tt.body)
+		if a.status != tt.status || a.status == 401 && (a.code() != "key_refused" || !strings.Contains(a.header.Get("WWW-Authenticate"), "resource_metadata")) {
+			t.Errorf("%.9s at %s: status %d, want %d: %s", tt.key, tt.path, a.status, tt.status, a.body)
+		}
+	}
+	if a := r.ask(r.key(identity.KeySpec{}), "GET", "/api/v1/agents/alpha", ""); a.status != 200 {
+		t.Errorf("a key cannot read about the agent: %s", a.body)
+	}
+}
+
 // A key that is revoked while the daemon runs is rejected from then on.
 func TestRevokedWhileServing(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)

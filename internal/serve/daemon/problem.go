@@ -16,6 +16,8 @@ import (
 // call also contains the other fields of the refusal.
 type problem struct {
 	status int
+	// challenge is the value of the header WWW-Authenticate, which every answer with status 401 has.
+	challenge string
 
 	Code      string      `json:"code"`
 	Reason    string      `json:"reason,omitempty"`
@@ -30,6 +32,9 @@ type problem struct {
 }
 
 func (p *problem) write(w http.ResponseWriter) {
+	if p.challenge != "" {
+		w.Header().Set("WWW-Authenticate", p.challenge)
+	}
 	if p.RetryAfter != nil {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(*p.RetryAfter))))
 	}

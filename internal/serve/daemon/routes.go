@@ -214,7 +214,7 @@ func (d *Daemon) openapi(w http.ResponseWriter, _ *http.Request) {
 // mcp passes an MCP request to its agent.
 func (d *Daemon) mcp(w http.ResponseWriter, r *http.Request) {
 	p := principalOf(r)
-	v, trouble := d.fleet.enter(r.PathValue("name"), p)
+	v, trouble := d.enter(r)
 	if trouble != nil {
 		trouble.write(w)
 		return

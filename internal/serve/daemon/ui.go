@@ -48,7 +48,7 @@ type ticket struct {
 // uiTicket issues a ticket for an agent's pages and answers with the address of the pages.
 func (d *Daemon) uiTicket(r *http.Request) (any, *problem) {
 	p := principalOf(r)
-	v, trouble := d.fleet.enter(r.PathValue("name"), p)
+	v, trouble := d.enter(r)
 	if trouble != nil {
 		return nil, trouble
 	}

@@ -424,4 +424,5 @@ var removals = []removal{
 	{"P180", "internal/exec/credential/secret.go", `return c.value, c.kind != JSON && !account`, `return c.value, !account`, "./internal/exec/action", "TestWholeJSON"},
 	{"P180", "internal/exec/credential/token.go", `err := Audience(e.client.Switches(), req, e.slot, e.key)`, `var err error`, "./internal/exec/action", "TestServiceAccountRefused"},
 	{"P180", "internal/exec/credential/token.go", `return http.ErrUseLastResponse`, `return nil`, "./internal/exec/action", "TestServiceAccountRefused"},
+	{"P181", "internal/serve/daemon/fleet.go", `p.Kind == identity.ByKey && needsSignIn(e.agent())`, `false`, "./internal/serve/daemon", "TestSignInRequired"},
 }
