@@ -191,9 +191,12 @@ func (b *Bundle) stage(t bundle.Tree) error {
 func (b *Bundle) command(ctx context.Context) ([]string, error) {
 	p := b.agent.Program
 	kind := string(p.Runtime)
-	interpreter, err := findInterpreter(ctx, kind, p.RuntimeVersion)
+	interpreter, warning, err := findInterpreter(ctx, kind, p.RuntimeVersion)
 	if err != nil {
 		return nil, err
+	}
+	if warning != "" {
+		b.options.Log(warning)
 	}
 	if p.Contract == agent.Wrapped {
 		return harness(kind, interpreter), nil

@@ -1,8 +1,8 @@
 package program
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -97,28 +97,46 @@ func versionOf(ctx context.Context, file string) *semver.Version {
 }
 
 // findInterpreter returns the newest installed interpreter that satisfies a version constraint. An empty constraint
-// accepts every version.
-func findInterpreter(ctx context.Context, kind, version string) (string, error) {
-	all := installed(ctx, kind)
-	fits := func(*semver.Version) bool { return true }
-	if version != "" {
-		c, err := semver.NewConstraint(version)
-		if err != nil {
-			return "", failed(NotStarted, "runtime.version %s is not a version constraint", diag.Quote(version))
-		}
-		fits = c.Check
-	}
-	var have []string
-	for _, i := range all {
-		if fits(i.version) {
-			return i.path, nil
-		}
-		have = append(have, i.version.String())
-	}
+// accepts every version. The version in a manifest is a hint: if no interpreter satisfies it, findInterpreter returns
+// the nearest one, and a warning.
+func findInterpreter(ctx context.Context, kind, version string) (path, warning string, err error) {
 	name := strings.TrimSuffix(kind, "3")
-	needed := strings.TrimSpace(name + " " + version)
-	r := call.Refuse(sandbox.Stage, call.ServerUnavailable, "the bundle needs %s; installed under /usr: %s",
-		needed, cmp.Or(strings.Join(have, ", "), "no "+name))
-	r.Hint = "install " + needed + " under /usr, or change runtime.version in the manifest"
-	return "", &Lacking{r}
+	all := installed(ctx, kind)
+	if len(all) == 0 {
+		needed := strings.TrimSpace(name + " " + version)
+		r := call.Refuse(sandbox.Stage, call.ServerUnavailable, "the bundle needs %s, but no %s is installed under /usr",
+			needed, name)
+		r.Hint = "install " + needed + " under /usr"
+		return "", "", &Lacking{r}
+	}
+	if version == "" {
+		return all[0].path, "", nil
+	}
+	c, err := semver.NewConstraint(version)
+	if err != nil {
+		return "", "", failed(NotStarted, "runtime.version %s is not a version constraint", diag.Quote(version))
+	}
+	i := slices.IndexFunc(all, func(i interpreter) bool { return c.Check(i.version) })
+	if i < 0 {
+		i = nearest(all, version)
+		warning = fmt.Sprintf("warning: the bundle asks for %s %s, but runs on %s, the nearest version under /usr",
+			name, version, all[i].version)
+	}
+	return all[i].path, warning, nil
+}
+
+var firstVersion = regexp.MustCompile(`[0-9]+(\.[0-9]+)*`)
+
+// nearest returns the index of the interpreter that is closest to the first version in a constraint. A newer
+// interpreter is preferred, because it usually runs older code. The newest interpreter must come first.
+func nearest(all []interpreter, constraint string) int {
+	wanted, err := semver.NewVersion(firstVersion.FindString(constraint))
+	if err != nil {
+		return 0
+	}
+	older := slices.IndexFunc(all, func(i interpreter) bool { return i.version.LessThan(wanted) })
+	if older < 0 {
+		return len(all) - 1
+	}
+	return max(older-1, 0)
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Masterminds/semver/v3"
+
 	"github.com/ambit-run/ambit/internal/exec/sandbox/sandboxtest"
 )
 
@@ -23,6 +25,20 @@ func (f *fading) Deadline() (time.Time, bool) {
 	}
 	f.used = true
 	return f.Context.Deadline()
+}
+
+func TestNearest(t *testing.T) {
+	var all []interpreter
+	for _, v := range []string{"24.1.0", "22.4.0", "20.19.2", "16.0.0"} {
+		all = append(all, interpreter{v, semver.MustParse(v)})
+	}
+	for constraint, want := range map[string]string{
+		"18": "20.19.2", "^18.2": "20.19.2", ">=17 <19": "20.19.2", "20.99": "22.4.0", "14.x": "16.0.0", "99": "24.1.0", "23": "24.1.0",
+	} {
+		if got := all[nearest(all, constraint)].path; got != want {
+			t.Errorf("nearest(%q) = %s, want %s", constraint, got, want)
+		}
+	}
 }
 
 // TestInterpretersOfAnEndedCall checks that an incomplete list of interpreters is not

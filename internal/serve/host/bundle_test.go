@@ -22,7 +22,7 @@ func TestBundleUnsent(t *testing.T) {
 		value        any
 		code         call.Code
 	}{
-		{"the runtime is not installed", "runtime", map[string]any{"kind": "node", "version": ">=999"}, call.ServerUnavailable},
+		{"the server does not start", "mcp", map[string]any{"mode": "native", "command": "node", "args": []string{"nowhere.mjs"}}, call.ServerUnavailable},
 		{"a credential is missing", "credential_slots", []any{map[string]any{"ref": "token", "label": "Token", "env": "TOKEN", "allowed_hosts": []string{"api.example.com"}}}, call.CredentialMissing},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
