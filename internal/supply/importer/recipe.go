@@ -53,7 +53,7 @@ func (b *builder) subagent(name string, raw []byte) (*Result, error) {
 	if !utf8.Valid(raw) {
 		return nil, fail("save the file as UTF-8", "the file is not UTF-8 text")
 	}
-	fields, body := skill.FrontMatter(string(raw))
+	fields, _, body := skill.FrontMatter(string(raw))
 	if strings.TrimSpace(body) == "" {
 		return nil, fail("", "the file contains no text that could be the prompt")
 	}

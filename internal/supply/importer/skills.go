@@ -41,10 +41,13 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 			b.note(Dropped, f.Path, "the file cannot be read")
 			continue
 		}
-		fields, _ := skill.FrontMatter(string(raw))
+		fields, tags, _ := skill.FrontMatter(string(raw))
 		s := agent.Skill{
 			ID: id, Name: strings.TrimSpace(b.scrub(fields["name"])),
 			Description: strings.TrimSpace(b.scrub(fields["description"])),
+		}
+		for _, tag := range tags {
+			s.Tags = append(s.Tags, b.scrub(tag))
 		}
 		if id == "" { // a skill at the top of the folder gets its id from its own name or the folder's name
 			id = agent.Slug(cmp.Or(s.Name, filepath.Base(dir)))
@@ -59,7 +62,7 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 	}
 	if len(found) == 0 {
 		return nil, fail("",
-			"%s contains no skills or rules (SKILL.md, AGENTS.md, or rules for Cursor, Windsurf or Continue)", dir)
+			"%s contains no skills or rules (SKILL.md, AGENTS.md, CLAUDE.md, or rules for Cursor or another client)", dir)
 	}
 	name := filepath.Base(dir)
 	m := b.findAgent(strings.ReplaceAll(name, "-", " "), "Skills imported from "+name+".",
@@ -94,10 +97,7 @@ func (b *builder) key(dir, output string) string {
 // checkBundle reads the skills in the same way as a running agent. It adds a note for each error that would prevent
 // ambit from serving the skills.
 func (b *builder) checkBundle(ctx context.Context, folder *skill.Folder, m findagent.Manifest) {
-	declared := &agent.Skills{SourceKind: m.SkillsSource.Kind}
-	for _, s := range m.Skills {
-		declared.List = append(declared.List, agent.Skill{ID: s.ID, Name: s.Name, Description: s.Description})
-	}
+	declared := &agent.Skills{SourceKind: m.SkillsSource.Kind, List: m.Skills}
 	_, err := skill.Read(ctx, folder, declared, nil)
 	invalid, ok := errors.AsType[*skill.Invalid](err)
 	if !ok {

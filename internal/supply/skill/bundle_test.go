@@ -56,20 +56,29 @@ func readFolder(t *testing.T, dir string, declared *agent.Skills) (*Bundle, erro
 
 func TestRead(t *testing.T) {
 	dir := writeFiles(t, map[string]string{
-		"b/skills/review/SKILL.md":          "---\nname: review\ndescription: >-\n  Reviews\n  code.\nmetadata:\n  tags: git, code\n---\nReview it.\n\n## §TOOLS\nlook_up\n",
-		"b/skills/review/scripts/run.sh":    "rm -rf /",
-		"b/skills/review/assets/sample.mdc": "not a rule of its own",
-		"b/.cursor/rules/Type Script.mdc":   "---\ndescription: Types.\nglobs: *.ts,*.tsx\nalwaysApply: false\n---\nUse types.\n",
-		"b/.cursor/rules/code_style.mdc":    "Tabs.\n",
-		"b/.windsurf/rules/go.md":           "---\ntrigger: glob\nglobs: \"**/*.go\"\n---\nUse gofumpt.\n",
-		"b/.windsurfrules":                  "Be brief.\n",
-		"b/.continue/rules/sql.md":          "---\nname: SQL\nregex: \"SELECT\"\nglobs: [\"*.sql\"]\n---\nNo star.\n",
-		"b/AGENTS.md":                       "# Agents\n\nRun the tests.\n",
-		"b/packages/api/AGENTS.md":          "Run the API.\n",
-		"b/README.md":                       "not a skill",
-		"b/.git/AGENTS.md":                  "not looked at",
+		"b/skills/review/SKILL.md":                  "---\nname: review\ndescription: >-\n  Reviews\n  code.\nmetadata:\n  tags: git, code\n---\nReview it.\n\n## §TOOLS\nlook_up\n",
+		"b/skills/review/scripts/run.sh":            "rm -rf /",
+		"b/skills/review/assets/sample.mdc":         "not a rule of its own",
+		"b/.cursor/rules/Type Script.mdc":           "---\ndescription: Types.\nglobs: *.ts,*.tsx\nalwaysApply: false\n---\nUse types.\n",
+		"b/.cursor/rules/code_style.mdc":            "Tabs.\n",
+		"b/.windsurf/rules/go.md":                   "---\ntrigger: glob\nglobs: \"**/*.go\"\n---\nUse gofumpt.\n",
+		"b/.windsurfrules":                          "Be brief.\n",
+		"b/.continue/rules/sql.md":                  "---\nname: SQL\nregex: \"SELECT\"\nglobs: [\"*.sql\"]\n---\nNo star.\n",
+		"b/AGENTS.md":                               "# Agents\n\nRun the tests.\n",
+		"b/packages/api/AGENTS.md":                  "Run the API.\n",
+		"b/CLAUDE.md":                               "Run the linter.\n",
+		"b/web/GEMINI.md":                           "Run the browser.\n",
+		"b/.github/copilot-instructions.md":         "Write tests.\n",
+		"b/.github/instructions/go.instructions.md": "---\napplyTo: \"**/*.go\"\ntags: [go, style]\n---\nUse gofmt.\n",
+		"b/.cursorrules":                            "Be kind.\n",
+		"b/.clinerules":                             "Be careful.\n",
+		"b/.junie/guidelines.md":                    "Be precise.\n",
+		"b/.kiro/steering/tech.md":                  "---\ninclusion: always\n---\nUse Go.\n",
+		"b/README.md":                               "not a skill",
+		"b/.git/AGENTS.md":                          "not looked at",
 	})
-	declared := declare("agents", "review", "type-script", "code_style", "go", "windsurfrules", "sql", "packages-api-agents")
+	declared := declare("agents", "review", "type-script", "code_style", "go", "windsurfrules", "sql", "packages-api-agents",
+		"claude", "web-gemini", "copilot-instructions", "go-instructions", "cursorrules", "clinerules", "guidelines", "tech")
 	declared.Router = "review"
 	declared.List[1] = agent.Skill{ID: "review", Name: "Code review", Description: "Reviews code.", Tags: []string{"git", "code"}}
 	b, err := readFolder(t, dir, declared)
@@ -82,13 +91,21 @@ func TestRead(t *testing.T) {
 	}
 	want := []string{
 		"review an Agent Skill skills/review/SKILL.md",
-		"agents an AGENTS.md AGENTS.md",
+		"agents an instruction file AGENTS.md",
 		"type-script a Cursor rule .cursor/rules/Type Script.mdc",
 		"code_style a Cursor rule .cursor/rules/code_style.mdc",
 		"go a Windsurf rule .windsurf/rules/go.md",
 		"windsurfrules a Windsurf rule .windsurfrules",
 		"sql a Continue rule .continue/rules/sql.md",
-		"packages-api-agents an AGENTS.md packages/api/AGENTS.md",
+		"packages-api-agents an instruction file packages/api/AGENTS.md",
+		"claude an instruction file CLAUDE.md",
+		"web-gemini an instruction file web/GEMINI.md",
+		"copilot-instructions a Copilot instruction .github/copilot-instructions.md",
+		"go-instructions a Copilot instruction .github/instructions/go.instructions.md",
+		"cursorrules a Cursor rule .cursorrules",
+		"clinerules a rule of a client .clinerules",
+		"guidelines a rule of a client .junie/guidelines.md",
+		"tech a Kiro steering file .kiro/steering/tech.md",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -97,6 +114,9 @@ func TestRead(t *testing.T) {
 	if review.Name != "Code review" || review.Description != "Reviews code." || !slices.Equal(review.Tags, []string{"git", "code"}) ||
 		review.Text != "Review it.\n\n## §TOOLS\nlook_up" {
 		t.Errorf("got %+v", review)
+	}
+	if tags := b.Skill("go-instructions").Tags; !slices.Equal(tags, []string{"go", "style"}) {
+		t.Errorf("got the tags %q", tags)
 	}
 	if !review.Tools.Allows("look_up") || review.Tools.Allows("delete") || review.Tools.Allows(read) || !b.Skill("go").Tools.Allows("delete") {
 		t.Error("a skill with §TOOLS must allow only the listed tools, and a skill without it all tools")

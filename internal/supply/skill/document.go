@@ -53,13 +53,14 @@ var formats = []*format{
 			"license":       anyText,
 			"compatibility": {shapes: []shape{asText}, longest: 500},
 			"metadata":      {shapes: []shape{asTable}},
-			"allowed-tools": {shapes: []shape{asText, asList}},
+			"allowed-tools": patterns,
+			"tags":          patterns,
 		},
 	},
 	{
 		name:    "a Cursor rule",
 		matches: func(_, name string) bool { return strings.HasSuffix(name, ".mdc") || name == ".cursorrules" },
-		fields:  map[string]rule{"description": anyText, "globs": patterns, "alwaysApply": truth},
+		fields:  map[string]rule{"description": anyText, "globs": patterns, "alwaysApply": truth, "tags": patterns},
 	},
 	{
 		name: "a Windsurf rule",
@@ -68,7 +69,7 @@ var formats = []*format{
 		},
 		fields: map[string]rule{
 			"trigger":     {shapes: []shape{asText}, allowed: []string{"always_on", "manual", "model_decision", "glob"}},
-			"description": anyText, "globs": patterns,
+			"description": anyText, "globs": patterns, "tags": patterns,
 		},
 	},
 	{
@@ -78,17 +79,48 @@ var formats = []*format{
 		},
 		fields: map[string]rule{
 			"name": anyText, "description": anyText, "globs": patterns, "regex": patterns, "alwaysApply": truth,
+			"tags": patterns,
 		},
 	},
 	{
-		name:    "an AGENTS.md",
-		matches: func(_, name string) bool { return name == agentsFile },
+		name: "a Copilot instruction",
+		matches: func(folder, name string) bool {
+			return under(folder, ".github") && name == "copilot-instructions.md" ||
+				under(folder, ".github/instructions") && strings.HasSuffix(name, ".instructions.md")
+		},
+		fields: map[string]rule{"description": anyText, "applyTo": patterns, "excludeAgent": anyText, "tags": patterns},
+	},
+	{
+		name: "a Kiro steering file",
+		matches: func(folder, name string) bool {
+			return under(folder, ".kiro/steering") && strings.HasSuffix(name, ".md")
+		},
+		fields: map[string]rule{
+			"inclusion": anyText, "fileMatchPattern": patterns, "name": anyText, "description": anyText, "tags": patterns,
+		},
+	},
+	{
+		name: "a rule of a client",
+		matches: func(folder, name string) bool {
+			return slices.Contains(ruleFiles, name) || strings.HasSuffix(name, ".md") &&
+				slices.ContainsFunc(ruleFolders, func(rules string) bool { return under(folder, rules) })
+		},
+	},
+	{
+		name:    "an instruction file",
+		matches: func(_, name string) bool { return slices.Contains(instructionFiles, name) },
 	},
 }
 
-const (
-	skillFile  = "SKILL.md"
-	agentsFile = "AGENTS.md"
+const skillFile = "SKILL.md"
+
+var (
+	// instructionFiles lists the files in which projects instruct agents. A project can have one in every folder.
+	instructionFiles = []string{"AGENTS.md", "AGENT.md", "CLAUDE.md", "GEMINI.md", "QWEN.md", "WARP.md", "CRUSH.md"}
+	// ruleFiles and ruleFolders list the rules of clients whose rules have no fields: Cline, Roo Code, goose, Zed, Junie,
+	// and Amazon Q.
+	ruleFiles   = []string{".clinerules", ".roorules", ".goosehints", ".rules"}
+	ruleFolders = []string{".clinerules", ".roo/rules", ".junie", ".amazonq/rules"}
 )
 
 // under reports whether a folder is a rules folder or is inside one. The parameter rules contains the last elements of
@@ -132,8 +164,8 @@ func idOf(file string) string {
 		return ""
 	case name == skillFile:
 		name = path.Base(folder)
-	case name == agentsFile:
-		name = agent.Slug(folder + "-agents")
+	case slices.Contains(instructionFiles, name):
+		name = agent.Slug(folder + "-" + strings.TrimSuffix(name, path.Ext(name)))
 	default:
 		if base := strings.TrimSuffix(name, path.Ext(name)); base != "" {
 			name = base
@@ -281,21 +313,26 @@ func (d *Document) agentSkill(m *frontmatter, note report) {
 	}
 }
 
-// tagsOf splits the field metadata.tags at the commas and returns the tags.
+// tagsOf returns the tags in the fields tags and metadata.tags. A text is split at the commas.
 func tagsOf(m *frontmatter) []string {
-	v := m.field("metadata")
-	if v == nil {
-		return nil
+	var texts []string
+	if v := m.field("tags"); v != nil {
+		texts = append(texts, v.text)
+		for _, e := range v.items {
+			texts = append(texts, e.text)
+		}
+	}
+	if v := m.field("metadata"); v != nil {
+		for _, e := range v.items {
+			if e.key == "tags" {
+				texts = append(texts, e.text)
+			}
+		}
 	}
 	var tags []string
-	for _, e := range v.items {
-		if e.key != "tags" {
-			continue
-		}
-		for tag := range strings.SplitSeq(e.text, ",") {
-			if tag = strings.TrimSpace(tag); tag != "" {
-				tags = append(tags, tag)
-			}
+	for tag := range strings.SplitSeq(strings.Join(texts, ","), ",") {
+		if tag = strings.TrimSpace(tag); tag != "" && !slices.Contains(tags, tag) {
+			tags = append(tags, tag)
 		}
 	}
 	return tags

@@ -56,15 +56,15 @@ func (f *frontmatter) field(key string) *field {
 	return nil
 }
 
-// FrontMatter returns the fields of a file's front matter and the text below the front matter. If a field contains a
-// list or a mapping, its value is empty. If the front matter is invalid, the map is empty.
-func FrontMatter(all string) (fields map[string]string, body string) {
+// FrontMatter returns the fields of a file's front matter, the tags, and the text below the front matter. If a field
+// contains a list or a mapping, its value is empty. If the front matter is invalid, the map is empty.
+func FrontMatter(all string) (fields map[string]string, tags []string, body string) {
 	m := readFrontmatter(all, func(int, bool, string, string) {})
 	fields = map[string]string{}
 	for _, f := range m.fields {
 		fields[f.key] = f.text
 	}
-	return fields, m.body
+	return fields, tagsOf(&m), m.body
 }
 
 // report records a problem at a line.

@@ -9,19 +9,19 @@
 //
 // # Bundles
 //
-// [Read] reads a whole bundle: Agent Skills (SKILL.md folders), rules of Cursor, Windsurf and Continue, and
-// AGENTS.md. The files come from a [Files], which is a [Folder] below the manifest's folder or a [Store] with the S3
-// API. The skills in the files must be exactly the skills that the manifest lists. Otherwise ambit could serve a
-// skill that was not reviewed, or a bundle with a missing skill. Read reports all problems together, each with its
-// file and line. ambit serves a bundle with warnings, but not a bundle with errors. [Check] returns the same problems
+// [Read] reads a whole bundle: Agent Skills (SKILL.md folders), rules of clients such as Cursor, Windsurf, Continue and
+// Copilot, and instruction files such as AGENTS.md and CLAUDE.md. The files come from a [Files], which is a [Folder]
+// below the manifest's folder or a [Store] with the S3 API. The skills in the files must be exactly the skills that the
+// manifest lists. Otherwise ambit could serve a skill that was not reviewed, or a bundle with a missing skill. Read
+// reports all problems together, each with its file and line. ambit serves a bundle with warnings, but not a bundle with errors. [Check] returns the same problems
 // as diagnostics.
 //
 // In a code bundle, skills are mixed with other files. ambit therefore reads only the skills that the manifest lists.
 // For example, an AGENTS.md for the developers of the code is not one of the agent's skills.
 //
 // The id of an Agent Skill is the name of its folder. The id of any other skill is the name of its file, in lower
-// case and without the extension. The id of an AGENTS.md is FOLDER-agents, where FOLDER is its folder. Ids must be
-// unique.
+// case and without the extension. The id of an instruction file such as AGENTS.md is FOLDER-agents, where FOLDER is
+// its folder. Ids must be unique.
 //
 // # Front matter
 //
