@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/lock"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -564,27 +565,32 @@ func (in *installer) askCredentials(ctx context.Context) error {
 	return nil
 }
 
+// introduceSlot prints the label of a credential slot as a heading, and the slot's description.
+func (t *terminal) introduceSlot(a *agent.Agent, ref string) {
+	if a == nil || a.Slot(ref) == nil {
+		return
+	}
+	t.notef("%s", t.paint(bold, diag.Printable(a.Slot(ref).Label)))
+	if text := a.Slot(ref).Description; text != "" {
+		t.notef("%s", diag.Printable(text))
+	}
+}
+
 // ask asks the user for a credential and stores the answer. It reports whether the credential was stored. An empty
 // answer stores nothing.
 func (in *installer) ask(ctx context.Context, vault *credential.File, w credential.Reference) (kept bool, err error) {
 	t := in.t
 	a := in.m.Remote().Agent()
 	o := ownerOf(in.name, a)
-	label := w.Ref
 	t.notef("")
-	if slot := a.Slot(w.Ref); slot != nil {
-		label = cmp.Or(slot.Label, label)
-		if slot.Description != "" {
-			t.notef("%s", diag.Printable(slot.Description))
-		}
-	}
+	t.introduceSlot(a, w.Ref)
 	if len(w.Hosts) > 0 {
 		t.notef("%s", t.paint(dim, "this credential is sent only to "+diag.Printable(diag.Words(w.Hosts, "and"))))
 	}
 	if w.Type == credential.JSON {
 		t.remarkf("type the JSON on one line, or type @FILE to read it from a file")
 	}
-	question := diag.Printable(label) + " (leave empty to set it later): "
+	question := diag.Printable(w.Ref) + " (leave empty to set it later): "
 	for range 3 {
 		var value string
 		if w.Type == credential.String {

@@ -146,6 +146,7 @@ func (t *terminal) secretValue(ctx context.Context, o *owner, w credential.Refer
 			return "", err
 		}
 	case in != nil && term.IsTerminal(int(in.Fd())):
+		t.introduceSlot(o.agent, w.Ref)
 		text, err = t.askHidden(ctx, in, diag.Printable(w.Ref+" of "+o.name)+": ")
 	default:
 		text, err = t.await(ctx, func() ([]byte, error) { return io.ReadAll(io.LimitReader(t.in, maxSecret)) })

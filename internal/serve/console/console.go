@@ -151,8 +151,8 @@ type Tool struct {
 // Slot is a credential slot: a credential that an agent needs.
 type Slot struct {
 	credential.Reference
-	Description string
-	Set         bool
+	Label, Description string
+	Set                bool
 }
 
 // Fact is a labelled list of values.

@@ -94,7 +94,7 @@ func (b backend) Agent(ctx context.Context, name string) *console.Agent {
 	for _, w := range credential.References(a) {
 		slot := console.Slot{Reference: w}
 		if s := a.Slot(w.Ref); s != nil {
-			slot.Description = cmp.Or(s.Description, s.Label)
+			slot.Label, slot.Description = s.Label, s.Description
 		}
 		_, where, _, err := b.o.Credentials.For(name).Find(a, w)
 		slot.Set = err == nil && where != ""
