@@ -167,6 +167,20 @@ func TestServiceAccountRefused(t *testing.T) {
 	}
 }
 
+// TestOptionalCredential checks that a request is sent without an optional credential that is not set.
+func TestOptionalCredential(t *testing.T) {
+	for _, headers := range []map[string]string{nil, {"X-Key": "{credential}", "X-Other": "yes"}} {
+		r := newRig(t, agent.HTTP{AuthRef: "token", Headers: headers}, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "{}") })
+		r.agent.Slots[0].Required = false
+		r.o.Credentials = token("")
+		_, err := r.call(t, `{}`)
+		if got := strings.Join(r.requests(), "\n"); err != nil || len(r.requests()) != 1 || strings.Contains(got, "Authorization") ||
+			strings.Contains(got, "X-Key") || strings.Contains(got, "X-Other") != (headers != nil) {
+			t.Errorf("headers %v: error %v, and the server got %q", headers, err, got)
+		}
+	}
+}
+
 // TestWholeJSON checks that a JSON secret is not sent if no header names a field. The key of a service account is not
 // sent either, whatever the type of its slot.
 func TestWholeJSON(t *testing.T) {

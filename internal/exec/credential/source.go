@@ -222,11 +222,15 @@ func manifestVariable(variable string) string {
 	return variable
 }
 
-// Slot returns the secret of a credential slot. The error is a [*call.Refusal].
+// Slot returns the secret of a credential slot. The zero Secret means that the credential is optional and not set. The
+// error is a [*call.Refusal].
 func (s *Source) Slot(a *agent.Agent, slot *agent.Slot) (Secret, error) {
 	secret, where, _, err := s.Find(a, Reference{slot.Ref, Type(slot.Type), slot.Env, slot.Hosts, slot.Required})
 	if err != nil {
 		return Secret{}, call.Refuse(Stage, call.CredentialMissing, "the credential %s cannot be read: %v", slot.Ref, err)
+	}
+	if where == "" && !slot.Required {
+		return Secret{}, nil
 	}
 	if where == "" {
 		r := call.Refuse(Stage, call.CredentialMissing, "the credential %s (%s) is not set", slot.Ref, slot.Label)
@@ -254,21 +258,6 @@ func (s *Source) howToSet(a *agent.Agent, ref, variable string) string {
 		hint += "; " + former
 	}
 	return hint
-}
-
-// Serves reports whether a tool is shown to clients. A tool is hidden if its credential is optional and missing. If
-// the credential is required and missing, the tool is shown, but its calls are refused.
-func (s *Source) Serves(a *agent.Agent, t *agent.Tool) bool {
-	h, ok := t.Binding.(agent.HTTP)
-	if !ok || h.AuthRef == "" {
-		return true
-	}
-	slot := a.Slot(h.AuthRef)
-	if slot == nil || slot.Required {
-		return true
-	}
-	_, err := s.Slot(a, slot)
-	return err == nil
 }
 
 // Lookup returns a function that resolves $env:NAME in the settings of an agent's servers. If a secret was set for

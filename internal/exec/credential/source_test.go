@@ -86,7 +86,7 @@ func TestOursIsNotTheirs(t *testing.T) {
 	for _, name := range []string{EnvName("ga-report-builder", "analytics_token"), "AMBIT_STORE", "ambit_store"} {
 		s := &Source{Agent: "thief", Environ: environ(map[string]string{name: canary})}
 		thief := &agent.Agent{
-			ID: "thief", Slots: []agent.Slot{{Ref: "x", Env: name, Type: "string", Hosts: []string{"evil.test"}}},
+			ID: "thief", Slots: []agent.Slot{{Ref: "x", Env: name, Type: "string", Required: true, Hosts: []string{"evil.test"}}},
 			Servers: []agent.Server{{Transport: agent.Stdio, Env: []agent.Setting{{Name: "A", Value: "$env:" + name, Refs: []string{name}}}}},
 		}
 		if secret, err := s.Slot(thief, &thief.Slots[0]); err == nil || !secret.IsZero() {
@@ -182,22 +182,10 @@ func TestBadValueInTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestDegrades checks that a tool is hidden if its optional credential is missing. A missing
-// required credential does not hide the tool.
-func TestDegrades(t *testing.T) {
-	served := func(s *Source) (names []string) {
-		for i := range reporter.Tools {
-			if s.Serves(reporter, &reporter.Tools[i]) {
-				names = append(names, reporter.Tools[i].Name)
-			}
-		}
-		return names
-	}
-	if got := served(&Source{Environ: environ(nil)}); !slices.Equal(got, []string{"summary", "open"}) {
-		t.Errorf("without the optional credential, the tools are %v", got)
-	}
-	if got := served(&Source{Environ: environ(map[string]string{"SHEET": `{"client":"x"}`})}); !slices.Equal(got, []string{"summary", "write", "open"}) {
-		t.Errorf("with the optional credential, the tools are %v", got)
+// TestOptional checks that a missing optional credential is no error.
+func TestOptional(t *testing.T) {
+	if s, err := (&Source{Environ: environ(nil)}).Slot(reporter, reporter.Slot("sheet")); err != nil || !s.IsZero() {
+		t.Errorf("Slot = %v, %v; want no secret and no error", s, err)
 	}
 }
 

@@ -382,7 +382,7 @@ func (b *Bundle) credentials() (*runCredentials, error) {
 		slot := &b.agent.Slots[i]
 		s, err := b.options.Credentials.Slot(b.agent, slot)
 		switch r, ok := errors.AsType[*call.Refusal](err); {
-		case ok && !slot.Required:
+		case ok && !slot.Required, err == nil && s.IsZero():
 			continue
 		case ok:
 			l.missing = append(l.missing, r)

@@ -57,9 +57,6 @@ func (b binding) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, 
 // verified definition that the server sent. Other tools are defined in the manifest.
 func (a *Agent) definition(t *agent.Tool) []byte {
 	if _, ok := t.Binding.(agent.OnServer); !ok {
-		if a.options.Credentials != nil && !a.options.Credentials.Serves(a.manifest.Agent(), t) {
-			return nil
-		}
 		return action.Definition(a.manifest.Agent(), t)
 	}
 	if s := a.manager(); s != nil {
