@@ -53,6 +53,9 @@ type Backend interface {
 	Agent(ctx context.Context, name string) *Agent
 	// Call makes a call through the agent's gateway. The principal of c is the signed-in person.
 	Call(ctx context.Context, name string, c *call.Call) (call.Result, error)
+	// Pages returns an address at which the agent's own pages are shown to the principal who, or "" if the agent has no
+	// pages or is not ready.
+	Pages(ctx context.Context, name string, who *identity.Principal) string
 	// Why reports whether the gateway would allow a call, and returns the reasons.
 	Why(ctx context.Context, name string, c *call.Call) (allowed bool, reasons []call.Reason, err error)
 	// SetSecret stores a value in the credential slot ref of an agent.
@@ -239,6 +242,7 @@ func New(o Options) (*Console, error) {
 		"GET /":                           (*Console).notFound,
 		"GET /{$}":                        (*Console).agents,
 		"GET /agents/{name}":              (*Console).agent,
+		"GET /agents/{name}/ui":           (*Console).ui,
 		"POST /agents/{name}/call":        (*Console).try,
 		"POST /agents/{name}/secrets":     (*Console).setSecret,
 		"GET /approvals":                  (*Console).approvals,

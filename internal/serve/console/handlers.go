@@ -45,6 +45,17 @@ func (c *Console) agent(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 }
 
+// ui redirects to the agent's own pages.
+func (c *Console) ui(w http.ResponseWriter, r *http.Request, s *session) {
+	at := c.o.Backend.Pages(r.Context(), r.PathValue("name"), s.Who)
+	if at == "" {
+		c.failed(w, r, s, http.StatusNotFound, "The agent has no pages, or it is not ready.",
+			"The agent's page shows its state.")
+		return
+	}
+	http.Redirect(w, r, at, http.StatusSeeOther)
+}
+
 type toolPage struct {
 	Agent   *Agent
 	Tool    *Tool

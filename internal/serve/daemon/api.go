@@ -174,8 +174,10 @@ func (d *Daemon) whoami(r *http.Request) (any, *problem) {
 	return map[string]any{"principal": p.Name, "kind": p.Kind, "key_id": p.KeyID, "admin": p.Admin, "agents": agents}, nil
 }
 
-func (d *Daemon) callTool(r *http.Request) (any, *problem) {
-	p := principalOf(r)
+func (d *Daemon) callTool(r *http.Request) (any, *problem) { return d.callAs(r, r.PathValue("name")) }
+
+// callAs makes the call in the body of a request. The caller is the principal of the request.
+func (d *Daemon) callAs(r *http.Request, name string) (any, *problem) {
 	var asked struct {
 		Tool           string         `json:"tool"`
 		Arguments      jsontext.Value `json:"arguments"`
@@ -190,8 +192,10 @@ func (d *Daemon) callTool(r *http.Request) (any, *problem) {
 	if len(asked.Arguments) == 0 {
 		asked.Arguments = jsontext.Value("{}")
 	}
-	c := &call.Call{Tool: asked.Tool, Arguments: asked.Arguments, Principal: p.Name, IdempotencyKey: asked.IdempotencyKey}
-	v, trouble := d.enter(r)
+	c := &call.Call{
+		Tool: asked.Tool, Arguments: asked.Arguments, Principal: principalOf(r).Name, IdempotencyKey: asked.IdempotencyKey,
+	}
+	v, trouble := d.enter(r, name)
 	if trouble != nil {
 		return nil, trouble
 	}

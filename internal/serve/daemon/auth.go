@@ -49,13 +49,18 @@ func (d *Daemon) authenticate(w http.ResponseWriter, r *http.Request) *http.Requ
 		trouble.write(w)
 		return nil
 	}
+	r = d.withPrincipal(r, p)
+	r.Header.Del("Authorization") // so that no later code can forward the key
+	return r
+}
+
+// withPrincipal returns a copy of a request that has a principal.
+func (d *Daemon) withPrincipal(r *http.Request, p *identity.Principal) *http.Request {
 	ctx := context.WithValue(r.Context(), principalKey{}, p)
 	if canExpire(p) {
 		ctx = call.WithStanding(ctx, func(ctx context.Context) error { return d.standing(ctx, p) })
 	}
-	r = r.WithContext(ctx)
-	r.Header.Del("Authorization") // so that no later code can forward the key
-	return r
+	return r.WithContext(ctx)
 }
 
 // isPublic reports whether a path can be requested without a key.
@@ -64,7 +69,7 @@ func (d *Daemon) isPublic(path string) bool {
 	case path == "/healthz":
 		return true
 	case strings.HasPrefix(path, "/ui/"):
-		return true // the ticket in the path replaces the key
+		return true // the ticket in the path replaces the key, also for the calls of pages
 	case path == "/metrics":
 		return d.options.MetricsOpen
 	}
@@ -115,9 +120,9 @@ func needsSignIn(a *agent.Agent) bool {
 	return a.Delivery.Auth == "oauth-device" && a.Server(agent.RemoteAlias) == nil
 }
 
-// enter is fleet.enter for the agent in the path of a request.
-func (d *Daemon) enter(r *http.Request) (*visit, *problem) {
-	v, trouble := d.fleet.enter(r.PathValue("name"), principalOf(r))
+// enter is fleet.enter for the principal of a request.
+func (d *Daemon) enter(r *http.Request, name string) (*visit, *problem) {
+	v, trouble := d.fleet.enter(name, principalOf(r))
 	if trouble != nil && trouble.status == http.StatusUnauthorized {
 		trouble.challenge = d.challenge(r, trouble.Code)
 	}

@@ -152,6 +152,19 @@ func (b backend) Call(ctx context.Context, name string, c *call.Call) (call.Resu
 	return v.call(ctx, c)
 }
 
+func (b backend) Pages(ctx context.Context, name string, who *identity.Principal) string {
+	v, trouble := b.fleet.enter(name, consoleUser)
+	if trouble != nil {
+		return ""
+	}
+	defer v.leave()
+	if pages, _ := uiOf(ctx, v.running); pages == nil || b.options.Tickets == nil {
+		return ""
+	}
+	at, _ := b.frameAddress(name, who)
+	return at
+}
+
 func (b backend) Why(ctx context.Context, name string, c *call.Call) (bool, []call.Reason, error) {
 	v, trouble := b.fleet.enter(name, consoleUser)
 	if trouble != nil {

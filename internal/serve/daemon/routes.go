@@ -37,6 +37,7 @@ func (d *Daemon) routes() []route {
 		{method: "POST", path: "/api/v1/agents/{name}/call", answer: jsonAnswer(d.callTool)},
 		{method: "GET", path: "/api/v1/agents/{name}/ui", answer: jsonAnswer(d.uiTicket)},
 		{method: "GET", path: "/ui/{ticket}", answer: http.HandlerFunc(d.uiFrame)},
+		{method: "POST", path: "/ui/{ticket}", answer: jsonAnswer(d.uiCall)},
 		{method: "GET", path: "/ui/{ticket}/{path...}", answer: http.HandlerFunc(d.uiPage)},
 		{method: "GET", path: "/api/v1/journal", answer: jsonAnswer(d.showJournal)},
 		{method: "GET", path: "/api/v1/journal/checkpoint", answer: jsonAnswer(d.checkpoint)},
@@ -214,7 +215,7 @@ func (d *Daemon) openapi(w http.ResponseWriter, _ *http.Request) {
 // mcp passes an MCP request to its agent.
 func (d *Daemon) mcp(w http.ResponseWriter, r *http.Request) {
 	p := principalOf(r)
-	v, trouble := d.enter(r)
+	v, trouble := d.enter(r, r.PathValue("name"))
 	if trouble != nil {
 		trouble.write(w)
 		return

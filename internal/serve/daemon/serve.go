@@ -30,6 +30,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -135,6 +136,7 @@ type Daemon struct {
 	bytes   *limit.Bytes // of the requests in progress
 	console atomic.Pointer[console.Console]
 	again   sync.Mutex // held during a reload
+	run     string     // a random id that is different after a restart
 }
 
 // UsageError reports invalid or contradictory options. Hint says how to correct them.
@@ -149,7 +151,7 @@ func New(o Options) (*Daemon, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	d := &Daemon{options: o, bytes: limit.NewBytes()}
+	d := &Daemon{options: o, bytes: limit.NewBytes(), run: rand.Text()}
 	d.streams.keys = map[string]*watchedKey{}
 	cert, err := d.readCertificate()
 	if err != nil {

@@ -25,14 +25,21 @@ import (
 //   - A page can load only files under its own address. It cannot open connections or
 //     submit forms, and other sites cannot frame it.
 //   - A browser frame cannot send an API key. Instead, a caller with a key requests a
-//     ticket, which is part of the page's address. A ticket opens the pages of one
-//     agent. It expires after an hour, or earlier if the caller's key or token
-//     becomes invalid.
+//     ticket, which is part of the frame's address. A ticket is for one agent. It
+//     expires after an hour, or earlier if the caller's key or token becomes invalid.
+//   - A page calls its agent's tools with a message to the frame around it (JSON-RPC, as
+//     in MCP). The script of the frame passes the call to the daemon, and the gateway
+//     decides. The frame's address allows calls, so the pages have a ticket of their own,
+//     which opens only files: a page knows its own address and could publish it.
 
 // uiTime is the lifetime of a ticket. A ticket never outlives the token of the caller who requested it.
 const uiTime = time.Hour
 
-const uiPurpose = "ui ticket"
+// A ticket for the frame also allows calls of the agent's tools. A ticket for pages opens only files.
+const (
+	forFrame = "ui frame"
+	forPages = "ui ticket"
+)
 
 // maxPage is the maximum number of bytes that are served from one file.
 const maxPage = 32 << 20
@@ -41,34 +48,43 @@ const maxPage = 32 << 20
 type ticket struct {
 	Agent string `json:"agent"`
 	Until int64  `json:"until"`
-	// Key is the id of the API key that requested the ticket. It is empty if the caller used no API key.
-	Key string `json:"key,omitempty"`
+	// Who is the principal that requested the ticket, without its rights.
+	Who identity.Principal `json:"who"`
 }
 
-// uiTicket issues a ticket for an agent's pages and answers with the address of the pages.
+// uiTicket issues a ticket for an agent's pages and answers with the address of the frame.
 func (d *Daemon) uiTicket(r *http.Request) (any, *problem) {
-	p := principalOf(r)
-	v, trouble := d.enter(r)
+	v, trouble := d.enter(r, r.PathValue("name"))
 	if trouble != nil {
 		return nil, trouble
 	}
 	defer v.leave()
-	if pages, _ := uiOf(r, v.running); pages == nil || d.options.Tickets == nil {
+	if pages, _ := uiOf(r.Context(), v.running); pages == nil || d.options.Tickets == nil {
 		return nil, noPages()
 	}
+	at, until := d.frameAddress(v.Name, principalOf(r))
+	return map[string]any{"url": at, "expires_at": until.UTC().Format(time.RFC3339)}, nil
+}
+
+// frameAddress returns the path of a new frame around an agent's pages, and the time when its ticket expires.
+func (d *Daemon) frameAddress(name string, p *identity.Principal) (string, time.Time) {
 	until := time.Now().Add(uiTime)
 	if !p.Until.IsZero() && p.Until.Before(until) {
 		until = p.Until
 	}
-	t := ticket{Agent: v.Name, Until: until.Unix()}
-	if p.Kind == identity.ByKey { // the daemon's temporary key is not in the store
-		t.Key = p.KeyID
+	who := identity.Principal{Name: p.Name, Kind: p.Kind, KeyID: p.KeyID, Until: p.Until}
+	if p.Kind == identity.Local { // the daemon's temporary key is not in the store, and ends with the daemon
+		who.KeyID = d.run
 	}
-	sealed, err := d.options.Tickets.SealText(uiPurpose, t)
+	return "/ui/" + d.sealTicket(forFrame, ticket{name, until.Unix(), who}), until
+}
+
+func (d *Daemon) sealTicket(purpose string, t ticket) string {
+	sealed, err := d.options.Tickets.SealText(purpose, t)
 	if err != nil {
-		return nil, noPages()
+		panic(err) // strings, numbers and times can always be encoded
 	}
-	return map[string]any{"url": "/ui/" + sealed, "expires_at": until.UTC().Format(time.RFC3339)}, nil
+	return sealed
 }
 
 // fromPages reports whether a sandboxed page requests one of its own files. Browsers send the origin "null" for a
@@ -84,52 +100,78 @@ func noPages() *problem {
 
 // uiOf returns the agent's pages and the name of the first page. The pages are nil if the agent is not ready or has
 // no pages.
-func uiOf(r *http.Request, running Running) (fs.FS, string) {
-	if running.Ready(r.Context()) != nil {
+func uiOf(ctx context.Context, running Running) (fs.FS, string) {
+	if running.Ready(ctx) != nil {
 		return nil, ""
 	}
 	return running.UI()
 }
 
-// ticketAgent returns the name of the agent whose pages the ticket opens. It returns an empty name if the ticket is
-// invalid or expired, or if the ticket's key is revoked or cannot be checked.
-func (d *Daemon) ticketAgent(ctx context.Context, text string) string {
+// openTicket returns the content of a ticket, or nil if the ticket is invalid or expired. A ticket is also invalid if
+// its key is revoked or cannot be checked, or if an earlier daemon issued it for its own temporary key.
+func (d *Daemon) openTicket(ctx context.Context, purpose, text string) *ticket {
 	var t ticket
-	if d.options.Tickets == nil || d.options.Tickets.OpenText(uiPurpose, text, &t) != nil || time.Now().Unix() >= t.Until {
-		return ""
+	if d.options.Tickets == nil || d.options.Tickets.OpenText(purpose, text, &t) != nil || time.Now().Unix() >= t.Until ||
+		d.standing(ctx, &t.Who) != nil || t.Who.Kind == identity.Local && t.Who.KeyID != d.run {
+		return nil
 	}
-	if t.Key != "" && d.options.APIKeys.Standing(ctx, t.Key) != nil {
-		return ""
-	}
-	return t.Agent
+	return &t
 }
 
-// uiFrame answers with a page that shows the agent's first page in a sandboxed frame.
+// uiFrame answers with a page that shows the agent's first page in a sandboxed frame. Its script passes the calls of
+// the framed page to uiCall.
 func (d *Daemon) uiFrame(w http.ResponseWriter, r *http.Request) {
-	d.withPages(w, r, func(name string, _ fs.FS, first string) {
-		at := d.base(r) + r.URL.EscapedPath() + "/"
+	d.withPages(w, r, forFrame, func(t *ticket, _ fs.FS, first string) {
+		at := d.base(r) + "/ui/" + d.sealTicket(forPages, *t) + "/"
 		h := w.Header()
 		h.Del("X-Frame-Options")
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src '"+frameStyleHash+"'; frame-src "+at+
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src '"+hashSource(frameStyle)+"'; script-src '"+
+			hashSource(frameScript)+"'; connect-src 'self'; frame-src "+at+
 			"; frame-ancestors 'self'; base-uri 'none'; form-action 'none'")
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		source := at + (&url.URL{Path: first}).EscapedPath()
 		// the client may be gone
-		_ = framePage.Execute(w, map[string]any{"Name": name, "Source": source, "Style": template.CSS(frameStyle)})
+		_ = framePage.Execute(w, map[string]any{
+			"Name": t.Agent, "Source": source, "Style": template.CSS(frameStyle), "Script": template.JS(frameScript),
+		})
 	})
+}
+
+// uiCall makes a call that an agent's page asked for, on behalf of the principal that requested the ticket.
+func (d *Daemon) uiCall(r *http.Request) (any, *problem) {
+	t := d.openTicket(r.Context(), forFrame, r.PathValue("ticket"))
+	if t == nil {
+		return nil, noPages()
+	}
+	who := t.Who
+	who.Agents = []string{t.Agent}
+	return d.callAs(d.withPrincipal(r, &who), t.Agent)
 }
 
 const frameStyle = `html,body,iframe{margin:0;border:0;width:100%;height:100%}`
 
-var (
-	frameStyleHash = hashSource(frameStyle)
-	framePage      = template.Must(template.New("frame").Parse(`<!doctype html>
+// frameScript passes tools/call requests of the framed page to the daemon, and answers with the results. All other
+// messages are ignored.
+const frameScript = `addEventListener("message", async ({ source, data }) => {
+	const page = document.querySelector("iframe").contentWindow;
+	if (source !== page || data?.jsonrpc !== "2.0" || data.method !== "tools/call") return;
+	const answer = (part) => page.postMessage({ jsonrpc: "2.0", id: data.id, ...part }, "*");
+	try {
+		const body = JSON.stringify({ tool: data.params.name, arguments: data.params.arguments ?? {} });
+		const response = await fetch(location.pathname, { method: "POST", body });
+		const { error, is_error: isError, ...result } = await response.json();
+		answer(error ? { error: { code: -32000, message: error.message, data: error } } : { result: { ...result, isError } });
+	} catch (problem) {
+		answer({ error: { code: -32603, message: String(problem) } });
+	}
+});`
+
+var framePage = template.Must(template.New("frame").Parse(`<!doctype html>
 <html lang="en">
-<head><meta charset="utf-8"><title>{{.Name}}</title><style>{{.Style}}</style></head>
+<head><meta charset="utf-8"><title>{{.Name}}</title><style>{{.Style}}</style><script>{{.Script}}</script></head>
 <body><iframe title="{{.Name}}" sandbox="allow-scripts" referrerpolicy="no-referrer" src="{{.Source}}"></iframe></body>
 </html>
 `))
-)
 
 // hashSource returns the SHA-256 hash of text in the notation of Content-Security-Policy.
 func hashSource(text string) string {
@@ -149,7 +191,7 @@ var pageTypes = map[string]string{
 
 // uiPage answers with one file of an agent's pages.
 func (d *Daemon) uiPage(w http.ResponseWriter, r *http.Request) {
-	d.withPages(w, r, func(_ string, pages fs.FS, first string) {
+	d.withPages(w, r, forPages, func(_ *ticket, pages fs.FS, first string) {
 		name := r.PathValue("path")
 		if name == "" {
 			name = first
@@ -201,19 +243,26 @@ func readPage(pages fs.FS, name string) []byte {
 	return text
 }
 
-// withPages finds the pages that the request's ticket opens. It calls the callback with the agent's name, the pages,
-// and the name of the first page. If the ticket opens no pages, withPages answers with the error not_found.
-func (d *Daemon) withPages(w http.ResponseWriter, r *http.Request, show func(name string, pages fs.FS, first string)) {
-	v, trouble := d.fleet.enter(d.ticketAgent(r.Context(), r.PathValue("ticket")), consoleUser)
+// withPages finds the pages that the request's ticket opens. It calls the callback with the ticket, the pages, and the
+// name of the first page. If the ticket opens no pages, withPages answers with the error not_found.
+func (d *Daemon) withPages(
+	w http.ResponseWriter, r *http.Request, purpose string, show func(t *ticket, pages fs.FS, first string),
+) {
+	t := d.openTicket(r.Context(), purpose, r.PathValue("ticket"))
+	if t == nil {
+		noPages().write(w)
+		return
+	}
+	v, trouble := d.fleet.enter(t.Agent, consoleUser)
 	if trouble != nil {
 		noPages().write(w)
 		return
 	}
 	defer v.leave()
-	pages, first := uiOf(r, v.running)
+	pages, first := uiOf(r.Context(), v.running)
 	if pages == nil {
 		noPages().write(w)
 		return
 	}
-	show(v.Name, pages, first)
+	show(t, pages, first)
 }

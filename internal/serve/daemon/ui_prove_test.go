@@ -79,7 +79,9 @@ func TestUIInABrowser(t *testing.T) {
 			return paged{start(ctx, name, m).(*fake), pages}
 		}
 	})
-	ticket := base64.RawURLEncoding.EncodeToString(keys.Seal(uiPurpose, fmt.Appendf(nil, `{"agent":"pages","until":%d}`, time.Now().Add(uiTime).Unix())))
+	ticket := func(purpose string) string {
+		return base64.RawURLEncoding.EncodeToString(keys.Seal(purpose, fmt.Appendf(nil, `{"agent":"pages","until":%d}`, time.Now().Add(uiTime).Unix())))
+	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -87,8 +89,8 @@ func TestUIInABrowser(t *testing.T) {
 	defer cancel()
 	ctx, cancel = chromedp.NewContext(ctx)
 	defer cancel()
-	for _, path := range []string{"", "/index.html"} {
-		if _, err := chromedp.Run(ctx, chromedp.Navigate(r.server.URL+"/ui/"+ticket+path)); err != nil {
+	for _, path := range []string{ticket(forFrame), ticket(forPages) + "/index.html"} {
+		if _, err := chromedp.Run(ctx, chromedp.Navigate(r.server.URL+"/ui/"+path)); err != nil {
 			t.Fatal(err)
 		}
 		select {

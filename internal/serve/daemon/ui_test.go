@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,19 @@ func (r *rig) get(target string, header http.Header) (*http.Response, string) {
 	return resp, string(body)
 }
 
+var framed = regexp.MustCompile(`src="([^"]*)/index\.html"`)
+
+// pages returns the address of the pages in a frame.
+func (r *rig) pages(frame string) string {
+	r.t.Helper()
+	_, body := r.get(frame, nil)
+	src := framed.FindStringSubmatch(body)
+	if src == nil {
+		r.t.Fatalf("the frame has no page: %s", body)
+	}
+	return strings.TrimPrefix(src[1], r.server.URL)
+}
+
 func TestUIPages(t *testing.T) {
 	r, _ := uiRig(t)
 	a := r.ask(r.admin, "GET", "/api/v1/agents/pages/ui", "")
@@ -92,12 +106,13 @@ func TestUIPages(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	frame, body := r.get(at, nil)
-	if frame.StatusCode != 200 || !strings.Contains(body, `sandbox="allow-scripts"`) || strings.Contains(body, "allow-same-origin") || !strings.Contains(body, at+"/index.html") {
+	if frame.StatusCode != 200 || !strings.Contains(body, `sandbox="allow-scripts"`) || strings.Contains(body, "allow-same-origin") || strings.Contains(body, at) {
 		t.Errorf("%d %s", frame.StatusCode, body)
 	}
 	if csp := frame.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'self'") || strings.Contains(csp, "unsafe") {
 		t.Errorf("the frame has the policy %s", csp)
 	}
+	at = r.pages(at)
 	for name, kind := range map[string]string{
 		"": "text/html; charset=utf-8", "index.html": "text/html; charset=utf-8", "app.js": "text/javascript; charset=utf-8", "sub/pic.svg": "image/svg+xml",
 		"empty.css": "text/css; charset=utf-8", "data.bin": "application/octet-stream",
@@ -127,6 +142,7 @@ func TestUIPages(t *testing.T) {
 func TestUIOutside(t *testing.T) {
 	r, _ := uiRig(t)
 	at, _ := r.ask(r.admin, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
+	at = r.pages(at)
 	for _, name := range []string{
 		"../outside.txt", "%2e%2e/outside.txt", "..%2foutside.txt", "sub/../../outside.txt", "/etc/hosts", "//etc/hosts", ".env", "sub/.env", "sub", "sub/", "gone.html",
 		"index.html/", "index.html%00", `..\outside.txt`, "%5c..%5coutside.txt", "./app.js",
@@ -153,7 +169,7 @@ func TestUITickets(t *testing.T) {
 	sealed := func(purpose, text string) string {
 		return base64.RawURLEncoding.EncodeToString(keys.Seal(purpose, []byte(text)))
 	}
-	good := sealed(uiPurpose, `{"agent":"pages","until":99999999999}`)
+	good, frame := sealed(forPages, `{"agent":"pages","until":99999999999}`), sealed(forFrame, `{"agent":"pages","until":99999999999}`)
 	flipped := []byte(good)
 	flipped[10] ^= 1
 	for name, tt := range map[string]struct {
@@ -161,17 +177,21 @@ func TestUITickets(t *testing.T) {
 		status int
 	}{
 		"good":                 {good, 200},
-		"expired":              {sealed(uiPurpose, fmt.Sprintf(`{"agent":"pages","until":%d}`, time.Now().Unix()-1)), 404},
+		"of the frame":         {frame, 404},
+		"expired":              {sealed(forPages, fmt.Sprintf(`{"agent":"pages","until":%d}`, time.Now().Unix()-1)), 404},
 		"changed":              {string(flipped), 404},
 		"for another purpose":  {sealed("session", `{"agent":"pages","until":99999999999}`), 404},
-		"without pages":        {sealed(uiPurpose, `{"agent":"plain","until":99999999999}`), 404},
-		"for an unknown agent": {sealed(uiPurpose, `{"agent":"gone","until":99999999999}`), 404},
+		"without pages":        {sealed(forPages, `{"agent":"plain","until":99999999999}`), 404},
+		"for an unknown agent": {sealed(forPages, `{"agent":"gone","until":99999999999}`), 404},
 		"none":                 {"x", 404},
 	} {
-		for _, path := range []string{"", "/index.html"} {
-			if resp, _ := r.get("/ui/"+tt.ticket+path, nil); resp.StatusCode != tt.status {
-				t.Errorf("%s: %d", name, resp.StatusCode)
-			}
+		if resp, _ := r.get("/ui/"+tt.ticket+"/index.html", nil); resp.StatusCode != tt.status {
+			t.Errorf("%s: %d", name, resp.StatusCode)
+		}
+	}
+	for ticket, status := range map[string]int{frame: 200, good: 404} {
+		if resp, _ := r.get("/ui/"+ticket, nil); resp.StatusCode != status {
+			t.Errorf("a frame answered %d, want %d", resp.StatusCode, status)
 		}
 	}
 	if resp, _ := r.get("/ui/"+good+"/app.js", http.Header{"Origin": {"null"}}); resp.StatusCode != 200 || resp.Header.Get("Access-Control-Allow-Origin") != "" {
@@ -199,18 +219,56 @@ func TestUITicketEndsWithItsKey(t *testing.T) {
 	}
 	at, _ := r.ask(text, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
 	other, _ := r.ask(r.admin, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
-	if resp, _ := r.get(at+"/index.html", nil); resp.StatusCode != 200 {
+	pages := r.pages(at)
+	if resp, _ := r.get(pages+"/index.html", nil); resp.StatusCode != 200 {
 		t.Fatalf("before the key is revoked: %d", resp.StatusCode)
 	}
 	if _, err := identity.NewAPIKeys(r.db, r.store.Authority).Revoke(t.Context(), k.ID); err != nil { // acts as another process
 		t.Fatal(err)
 	}
-	for _, path := range []string{"", "/index.html", "/app.js"} {
-		if resp, _ := r.get(at+path, nil); resp.StatusCode != 404 {
+	for _, path := range []string{at, pages + "/index.html", pages + "/app.js"} {
+		if resp, _ := r.get(path, nil); resp.StatusCode != 404 {
 			t.Errorf("%s after the key was revoked: %d", path, resp.StatusCode)
 		}
-		if resp, _ := r.get(other+path, nil); resp.StatusCode != 200 {
-			t.Errorf("%s with the ticket of another key: %d", path, resp.StatusCode)
+	}
+	if a := r.ask("", "POST", at, `{"tool":"echo"}`); a.status != 404 {
+		t.Errorf("a call after the key was revoked: %d", a.status)
+	}
+	if resp, _ := r.get(r.pages(other)+"/app.js", nil); resp.StatusCode != 200 {
+		t.Errorf("with the ticket of another key: %d", resp.StatusCode)
+	}
+}
+
+// The ticket of a frame allows calls of its agent's tools, on behalf of the principal that requested it, and nothing
+// else. The ticket that pages know allows no calls.
+func TestUICalls(t *testing.T) {
+	r, keys := uiRig(t)
+	at, _ := r.ask(r.key(identity.KeySpec{Principal: "ada", Agents: []string{"pages"}}), "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
+	const call = `{"tool":"echo"}`
+	if a := r.ask("", "POST", at, call); a.status != 200 || !strings.Contains(a.body, "pages ada {}") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := r.ask("", "POST", at, `{"tool":"echo","agent":"plain"}`); a.status != 400 {
+		t.Errorf("a call of another agent: %d %s", a.status, a.body)
+	}
+	earlier := "/ui/" + base64.RawURLEncoding.EncodeToString(keys.Seal(forFrame, []byte(`{"agent":"pages","until":99999999999,"who":{"Kind":"local","KeyID":"x"}}`)))
+	for name, path := range map[string]string{"the pages' ticket": r.pages(at), "a ticket of an earlier daemon": earlier} {
+		if a := r.ask("", "POST", path, call); a.status != 404 {
+			t.Errorf("a call with %s: %d", name, a.status)
+		}
+	}
+	for _, origin := range []string{"null", "https://elsewhere.example.com"} {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", r.server.URL+at, strings.NewReader(call))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Origin", origin)
+		resp, err := r.server.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != 403 {
+			t.Errorf("a call from the origin %s: %d", origin, resp.StatusCode)
 		}
 	}
 }

@@ -169,7 +169,7 @@ var removals = []removal{
 	{"P81", "internal/supply/importer/scrub.go", `func harmless(value string) bool { return plainValue.MatchString(value) }`, `func harmless(value string) bool { return plainValue.MatchString(value) || value != "" }`, "./internal/supply/importer", "TestImports"},
 	{"P82", "internal/serve/daemon/ui.go", `if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {`, `if false {`, "./internal/serve/daemon", "TestUIOutside"},
 	{"P82", "internal/serve/daemon/ui.go", `"sandbox allow-scripts; default-src`, `"default-src`, "./internal/serve/daemon", "TestUIPages"},
-	{"P82", "internal/serve/daemon/ui.go", `.OpenText(uiPurpose, text, &t) != nil || time.Now().Unix() >= t.Until {`, `.OpenText(uiPurpose, text, &t) != nil {`, "./internal/serve/daemon", "TestUITickets"},
+	{"P82", "internal/serve/daemon/ui.go", `|| time.Now().Unix() >= t.Until ||`, `||`, "./internal/serve/daemon", "TestUITickets"},
 	{"P83", "internal/serve/front/httpsession.go", ` && time.Now().Unix() <= p.until {`, ` {`, "./internal/serve/front", "TestHeldSessionEnds"},
 	{"P84", "internal/store/journal/wal/wal.go", `	if p.crowd {
 `, `	if false {
@@ -425,4 +425,8 @@ var removals = []removal{
 	{"P180", "internal/exec/credential/token.go", `err := Audience(e.client.Switches(), req, e.slot, e.key)`, `var err error`, "./internal/exec/action", "TestServiceAccountRefused"},
 	{"P180", "internal/exec/credential/token.go", `return http.ErrUseLastResponse`, `return nil`, "./internal/exec/action", "TestServiceAccountRefused"},
 	{"P181", "internal/serve/daemon/fleet.go", `p.Kind == identity.ByKey && needsSignIn(e.agent())`, `false`, "./internal/serve/daemon", "TestSignInRequired"},
+	{"P182", "internal/serve/daemon/ui.go", `|| t.Who.Kind == identity.Local && t.Who.KeyID != d.run`, ``, "./internal/serve/daemon", "TestUICalls"},
+	{"P182", "internal/serve/daemon/ui.go", `d.standing(ctx, &t.Who) != nil`, `false`, "./internal/serve/daemon", "TestUITicketEndsWithItsKey"},
+	{"P182", "internal/serve/daemon/ui.go", `d.sealTicket(forPages, *t)`, `r.PathValue("ticket")`, "./internal/serve/daemon", "TestUIPages"},
+	{"P182", "internal/serve/daemon/ui.go", `t := d.openTicket(r.Context(), forFrame, r.PathValue("ticket"))`, `t := d.openTicket(r.Context(), forPages, r.PathValue("ticket"))`, "./internal/serve/daemon", "TestUICalls"},
 }

@@ -20,7 +20,7 @@ const spend = `{"campaign":"spring","amount":10.50,"currency":"EUR","reason":"it
 // TestConsole uses the console like a person. It looks at an agent's permissions, sets a credential and
 // makes a call. Then it approves a call from another process and reads the journal.
 func TestConsole(t *testing.T) {
-	d := start(t)
+	d := start(t, nil)
 	b := d.browse(t)
 	b.signIn()
 	b.text("#agents", "GA Report Builder")
@@ -128,7 +128,7 @@ func TestConsole(t *testing.T) {
 
 // TestKeyboard moves through the page with the Tab key alone.
 func TestKeyboard(t *testing.T) {
-	b := start(t).browse(t)
+	b := start(t, nil).browse(t)
 	b.signIn()
 	var seen []string
 	for range 9 {
@@ -147,7 +147,7 @@ func TestKeyboard(t *testing.T) {
 
 // TestAccessToTheConsole checks who can open the console.
 func TestAccessToTheConsole(t *testing.T) {
-	d := start(t)
+	d := start(t, nil)
 	b := d.browse(t)
 	b.signIn()
 	cookies := must(b, network.GetCookies, network.GetCookiesParams{}).Cookies
@@ -233,7 +233,7 @@ Promise.all(` + string(list) + `.map((path) => fetch(path).then((answer) => answ
 </script>`))
 	}))
 	t.Cleanup(other.Close)
-	d := start(t)
+	d := start(t, nil)
 	b := d.browse(t)
 	b.signIn()
 	ask[bool](b, `location.assign("`+other.URL+`/") === undefined`) // like following a link in the console

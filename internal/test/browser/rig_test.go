@@ -54,7 +54,8 @@ func (d *daemon) agentPath() string {
 	return filepath.Join(d.dir, "agents", "report", "findagent.json")
 }
 
-func start(t *testing.T) *daemon {
+// start starts a daemon. The parameter contains the texts of additional files, by path.
+func start(t *testing.T, files map[string]string) *daemon {
 	t.Helper()
 	service := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -85,6 +86,9 @@ func start(t *testing.T) *daemon {
 	write("agents/loose.json", []byte(`{"schema_version": 1, "agent": "matrix://agent/loose", "allowed_side_effects": ["read", "shell"], "servers": [
   {"alias": "away", "transport": "http", "endpoint": "https://127.0.0.1:1/mcp", "version": "1.0.0", "tools": [{"name": "run", "side_effect_class": "shell"}]}]}`))
 	write("agents/wrong.json", []byte("{\n  \"schema_version\": 1,\n  \"agent\": \"matrix://agent/wrong\",\n  \"allowed_side_effects\": [\"reed\"],\n  \"servers\": []\n}\n"))
+	for name, text := range files {
+		write(name, []byte(text))
+	}
 	ca := write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: service.Certificate().Raw}))
 	d := &daemon{t: t, dir: dir, printed: &output.Buffer{}, env: append(os.Environ(), envAmbit+"=1", "AMBIT_HOME="+filepath.Join(dir, "home"),
 		"AMBIT_DEV_CA="+ca, "AMBIT_DEV_RESOLVE=api.example.com:443="+service.Listener.Addr().String())}
@@ -131,6 +135,7 @@ type browser struct {
 
 	mu       sync.Mutex
 	problems []string
+	expected string // a problem that contains this text is ignored
 }
 
 func (d *daemon) browse(t *testing.T) *browser {
@@ -189,7 +194,9 @@ func (d *daemon) browse(t *testing.T) *browser {
 func (b *browser) wrong(problem string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.problems = append(b.problems, problem)
+	if b.expected == "" || !strings.Contains(problem, b.expected) {
+		b.problems = append(b.problems, problem)
+	}
 }
 
 const patience = 30 * time.Second
