@@ -23,6 +23,7 @@ import (
 	"hash"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -390,11 +391,17 @@ func (b *binding) checkReadable(entry, top string) *call.Refusal {
 	if err == nil && !info.Mode().IsRegular() {
 		return failed(NotStarted, "the entry is not a regular file")
 	}
+	rust := b.agent.Program.Runtime == agent.RustBin
+	if rust && err == nil && info.Mode()&0o111 == 0 && runtime.GOOS != "windows" {
+		f := failed(NotStarted, "the entry is not executable")
+		f.Hint = "run: chmod +x " + diag.ShellWord(entry)
+		return f
+	}
 	if os.Geteuid() != 0 || b.options.Unconfined {
 		return nil
 	}
 	what, need := "the entry", os.FileMode(0o004)
-	if b.agent.Program.Runtime == agent.RustBin {
+	if rust {
 		need = 0o001
 	}
 	for path := entry; sandbox.Inside(path, top); path = filepath.Dir(path) {

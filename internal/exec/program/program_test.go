@@ -115,6 +115,21 @@ func main() {
 }
 `
 
+// A program without an execute bit gets a hint that sets it.
+func TestNotExecutable(t *testing.T) {
+	r := newRig(t)
+	r.agent.Program.Runtime, r.agent.Program.Entry = agent.RustBin, "x y"
+	r.write(t, "x y", "\x7fELF")
+	if err := os.Chmod(filepath.Join(r.folder, "x y"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.act(t.Context())
+	if refusal, ok := errors.AsType[*call.Refusal](err); !ok || !strings.HasSuffix(refusal.Message, ": the entry is not executable") ||
+		!strings.HasPrefix(refusal.Hint, "run: chmod +x '") || !strings.HasSuffix(refusal.Hint, "/x y'") {
+		t.Errorf("%+v", err)
+	}
+}
+
 func TestContract(t *testing.T) { contract(t, sandbox.Standard) }
 
 func contract(t *testing.T, tier sandbox.Tier) {
