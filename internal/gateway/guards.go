@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -163,7 +164,7 @@ func (w *guards) answer(raw jsontext.Value, note func([]guard.Finding)) (jsontex
 func (w *guards) redact(r *call.Refusal) *call.Refusal {
 	if _, err := w.scanner(); err != nil {
 		hidden := *r
-		hidden.Message, hidden.Hint = withheld+", and the scan for secrets failed: "+err.Error(), vaultHint
+		hidden.Message, hidden.Hint = withheld+", and the scan for secrets failed: "+err.Error(), hintOf(err)
 		return &hidden
 	}
 	message, hint := w.redacted(r.Message), w.redacted(r.Hint)
@@ -200,13 +201,24 @@ const (
 	withheld  = "the error is withheld, because it may contain a secret"
 )
 
+// hintOf returns the hint of an error about known secrets. Without a hint of its own, the error is about the vault.
+func hintOf(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		Hint() string
+	}](err); ok {
+		return e.Hint()
+	}
+	return vaultHint
+}
+
 // scan redacts the secrets in an answer, or returns a refusal for the whole answer.
 func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
 	scanner, err := w.scanner()
 	if err != nil {
 		stopped := call.Refuse(guard.StageOut, call.SecretLeak,
 			"the result cannot be scanned for secrets, so it is withheld: %v", err)
-		stopped.Hint = vaultHint
+		stopped.Hint = hintOf(err)
 		return nil, stopped
 	}
 	raw, found, stopped := scanner.Check(raw)

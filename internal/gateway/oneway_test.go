@@ -195,9 +195,17 @@ func TestRefusedCallsAreImpersonal(t *testing.T) {
 	}
 }
 
+// hinted is an error with a hint of its own.
+type hinted struct{ error }
+
+func (hinted) Hint() string { return "fix it" }
+
 // If the known secrets cannot be read, errors are withheld.
 func TestRefusalsWithoutAVault(t *testing.T) {
 	broken := errors.New("the vault cannot be opened")
+	if hint := hintOf(errors.Join(broken, hinted{broken})); hint != "fix it" {
+		t.Errorf("the hint is %q, want the error's own", hint)
+	}
 	for name, s := range map[string]*server{
 		"a refusal": {stopped: call.Refuse(stageAct, call.ServerUnavailable, "HTTP status 500: %s", held)},
 		"an answer": {result: call.Result{Raw: jsontext.Value(`{"content":[{"type":"text","text":"` + held + `"}]}`)}},

@@ -154,12 +154,27 @@ func (s *Source) Find(a *agent.Agent, w Reference) (secret Secret, where, variab
 		if value := s.environ(variable); value != "" {
 			secret, err := New(w.Type, value, nil)
 			if err != nil {
-				return Secret{}, "", "", fmt.Errorf("%s: %w", variable, err)
+				return Secret{}, "", "", &badVariable{variable, err}
 			}
 			return secret, InEnvironment, variable, nil
 		}
 	}
 	return Secret{}, "", "", nil
+}
+
+// badVariable is the error for an environment variable whose value does not have the type of the secret.
+type badVariable struct {
+	variable string
+	error
+}
+
+func (e *badVariable) Error() string { return e.variable + ": " + e.error.Error() }
+
+func (e *badVariable) Unwrap() error { return e.error }
+
+// Hint returns what to do.
+func (e *badVariable) Hint() string {
+	return "correct or unset the environment variable " + e.variable + "; a slot of type json needs a whole JSON document"
 }
 
 func (s *Source) environ(variable string) string {
@@ -227,7 +242,11 @@ func manifestVariable(variable string) string {
 func (s *Source) Slot(a *agent.Agent, slot *agent.Slot) (Secret, error) {
 	secret, where, _, err := s.Find(a, Reference{slot.Ref, Type(slot.Type), slot.Env, slot.Hosts, slot.Required})
 	if err != nil {
-		return Secret{}, call.Refuse(Stage, call.CredentialMissing, "the credential %s cannot be read: %v", slot.Ref, err)
+		r := call.Refuse(Stage, call.CredentialMissing, "the credential %s cannot be read: %v", slot.Ref, err)
+		if bad, ok := errors.AsType[*badVariable](err); ok {
+			r.Hint = bad.Hint()
+		}
+		return Secret{}, r
 	}
 	if where == "" && !slot.Required {
 		return Secret{}, nil

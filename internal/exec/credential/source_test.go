@@ -177,7 +177,8 @@ func TestBrokenVault(t *testing.T) {
 func TestBadValueInTheEnvironment(t *testing.T) {
 	_, err := (&Source{Environ: environ(map[string]string{"SHEET": canary})}).Slot(reporter, reporter.Slot("sheet"))
 	r, ok := errors.AsType[*call.Refusal](err)
-	if !ok || r.Code != call.CredentialMissing || !strings.Contains(r.Message, "SHEET: the value is not valid JSON") || strings.Contains(fmt.Sprintf("%+v", r), canary) {
+	if !ok || r.Code != call.CredentialMissing || !strings.Contains(r.Message, "SHEET: the value is not valid JSON") ||
+		!strings.Contains(r.Hint, "environment variable SHEET") || strings.Contains(fmt.Sprintf("%+v", r), canary) {
 		t.Error(err)
 	}
 }
