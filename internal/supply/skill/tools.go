@@ -50,15 +50,20 @@ func Load(path string) (*Tools, error) {
 // ParseTools parses the §TOOLS section of a skill's text. The error lists every problem in the section.
 func ParseTools(text string) (*Tools, error) {
 	t, problems := parseTools(text, nil)
-	errs := make([]error, len(problems))
-	for i, p := range problems {
-		errs[i] = p
+	var all error
+	for _, p := range problems {
+		var err error = p
 		if p.line > 0 {
-			errs[i] = fmt.Errorf("line %d: %w", p.line, p)
+			err = fmt.Errorf("line %d: %w", p.line, p)
+		}
+		if all == nil {
+			all = err
+		} else {
+			all = fmt.Errorf("%w; %w", all, err) // on one line, unlike errors.Join
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
+	if all != nil {
+		return nil, all
 	}
 	return t, nil
 }

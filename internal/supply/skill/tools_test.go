@@ -27,7 +27,7 @@ func TestParseTools(t *testing.T) {
 		{"colon", "#§TOOLS:\n" + read + "\n", true, true, false, ""},
 		{"only mentioned", "Use the §TOOLS section.\n", false, true, true, ""},
 		{"unpinned", "§TOOLS\nmatrix://tool/mcp/fs/read\n", false, false, false, "line 2: tool URI is not pinned"},
-		{"prose", "§TOOLS\nanything you like\n" + read + "\nall\n", false, false, false, "line 4: invalid tool URI"},
+		{"prose", "§TOOLS\nanything you like\n" + read + "\nall\n", false, false, false, "; line 4: invalid tool URI"},
 		{"both", "§TOOLS\nnone\n" + read + "\n", false, false, false, `the word "none" but also lists tools`},
 		{"twice", "§TOOLS\n" + read + "\n§TOOLS\n" + write + "\n", false, false, false, "second §TOOLS"},
 	}
@@ -35,7 +35,7 @@ func TestParseTools(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := ParseTools(tt.text)
 			if tt.err != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.err) {
+				if err == nil || !strings.Contains(err.Error(), tt.err) || strings.Contains(err.Error(), "\n") {
 					t.Errorf("got %v, want an error with %q", err, tt.err)
 				}
 				return
