@@ -3,9 +3,9 @@
 //
 // ambit never executes a skill. It interprets only one part of the text, the section §TOOLS. The section starts at a
 // line §TOOLS, with or without heading marks. It ends at the next heading or the next line that starts with §. It
-// contains tool URIs, one per line, or the word none. If a skill has this section, only the listed tools are allowed.
-// A skill without the section allows all tools. A section that cannot be parsed is an error, because a typing mistake
-// must not remove a restriction.
+// contains tool URIs, one per line, or the word none. A line can be an item of a Markdown list. If a skill has this
+// section, only the listed tools are allowed. A skill without the section allows all tools. A section that cannot be
+// parsed is an error, because a typing mistake must not remove a restriction.
 //
 // # Bundles
 //

@@ -98,12 +98,12 @@ func parseTools(text string, names []string) (*Tools, []lineError) {
 		case heading || strings.HasPrefix(line, "#"):
 			inside = false
 		case !inside || line == "":
-		case slices.Contains(names, line):
-			t.uris[line] = true
-		case line == "none":
+		case slices.Contains(names, listItem(line)):
+			t.uris[listItem(line)] = true
+		case listItem(line) == "none":
 			none = true
 		default:
-			u, err := tooluri.Parse(line)
+			u, err := tooluri.Parse(listItem(line))
 			if err != nil {
 				problems = append(problems, lineError{err, i + 1})
 				continue
@@ -115,6 +115,19 @@ func parseTools(text string, names []string) (*Tools, []lineError) {
 		problems = append(problems, lineError{errors.New("§TOOLS contains the word \"none\" but also lists tools"), 0})
 	}
 	return t, problems
+}
+
+// listItem returns a line without the bullet and the code marks of Markdown.
+func listItem(line string) string {
+	if len(line) > 1 && strings.ContainsRune("-*+", rune(line[0])) && (line[1] == ' ' || line[1] == '\t') {
+		line = strings.TrimSpace(line[1:])
+	}
+	if inner, ok := strings.CutPrefix(line, "`"); ok {
+		if inner, ok := strings.CutSuffix(inner, "`"); ok {
+			return inner
+		}
+	}
+	return line
 }
 
 // almostSection reports whether a line looks like a misspelled heading of the §TOOLS section, such as a heading with
