@@ -17,6 +17,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/grant"
 	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
@@ -178,7 +179,7 @@ func (t *terminal) listGrants(ctx context.Context, store string, all bool) error
 		return err
 	}
 	scoped := scopesAsGrants(granted)
-	return t.show(map[string]any{"grants": append(grantDocuments(shown), grantDocuments(scoped)...)}, func() {
+	return t.show(map[string]any{"grants": append(grantDocuments(shown), scopeDocuments(granted)...)}, func() {
 		for i, g := range granted {
 			t.printf("%s %s\n", scoped[i].State(now), scopeSentence(g))
 		}
@@ -200,9 +201,24 @@ func (t *terminal) listGrants(ctx context.Context, store string, all bool) error
 	})
 }
 
+// grantsFor returns the active grants for an agent. It does not create a store.
+func (t *terminal) grantsFor(ctx context.Context, a *agent.Agent) ([]*grant.Grant, error) {
+	if !t.hasSharedStore(ctx, "") {
+		return nil, nil
+	}
+	var list []*grant.Grant
+	err := t.withSharedStore(ctx, "", func(b *store.Store) (err error) {
+		list, err = grant.Of(b).List(ctx)
+		return err
+	})
+	return daemon.GrantsFor(a, list), err
+}
+
 // grantDocument is the JSON document for a grant.
 type grantDocument struct {
-	Subject   string  `json:"subject"`
+	Subject string `json:"subject"`
+	// AgentID is the id of the agent that a scope of a server was granted to.
+	AgentID   string  `json:"agent_id,omitempty"`
 	Action    string  `json:"action"`
 	Scope     string  `json:"scope"`
 	GrantedBy string  `json:"granted_by"`
@@ -213,7 +229,10 @@ type grantDocument struct {
 
 func grantDocuments(list []*grant.Grant) []grantDocument {
 	return each(list, func(g *grant.Grant) grantDocument {
-		d := grantDocument{g.Subject, g.Action, g.Scope, g.GrantedBy, "", expiry(g.Expires), g.State(time.Now())}
+		d := grantDocument{
+			Subject: g.Subject, Action: g.Action, Scope: g.Scope, GrantedBy: g.GrantedBy, ExpiresAt: expiry(g.Expires),
+			State: g.State(time.Now()),
+		}
 		if at := expiry(g.Granted); at != nil { // for some scopes, the time of the grant is unknown
 			d.GrantedAt = *at
 		}
@@ -227,6 +246,15 @@ func expiry(at time.Time) *string {
 		return nil
 	}
 	return new(at.UTC().Format(time.RFC3339))
+}
+
+// scopeDocuments returns the JSON documents for granted server scopes.
+func scopeDocuments(list []policy.Grant) []grantDocument {
+	docs := grantDocuments(scopesAsGrants(list))
+	for i := range docs {
+		docs[i].AgentID = list[i].ID
+	}
+	return docs
 }
 
 // scopesAsGrants converts granted server scopes to the type grant.Grant, which grantDocuments can format.
@@ -282,6 +310,11 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *grantFlags) e
 				"nothing was granted, because %s is a file and a grant needs the name of an agent", name)
 		}
 	}
+	if a := t.agentNamed(name); a != nil {
+		for i := range grants {
+			grants[i].ID = a.ID
+		}
+	}
 	fresh, file := false, t.home.Policy()
 	err = t.editPolicy("granted", func(text []byte) (out []byte, err error) {
 		if out, fresh, err = policy.Add(file, text, grants); err == nil && fresh {
@@ -292,7 +325,7 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *grantFlags) e
 	if err != nil {
 		return err
 	}
-	doc := map[string]any{"grants": grantDocuments(scopesAsGrants(grants)), "policy": file, "changed": fresh}
+	doc := map[string]any{"grants": scopeDocuments(grants), "policy": file, "changed": fresh}
 	return t.show(doc, func() {
 		for _, g := range grants {
 			t.printf("%s %s\n", t.paint(green, "granted:"), scopeSentence(g))
@@ -302,6 +335,16 @@ func (t *terminal) grantScope(ctx context.Context, name string, f *grantFlags) e
 		}
 		t.scopeNotes(grants)
 	})
+}
+
+// agentNamed returns the installed agent with a name, or the agent of a manifest file with that name. It returns nil if
+// there is none, or if its manifest is not valid.
+func (t *terminal) agentNamed(name string) *agent.Agent {
+	m := manifestOf(cmp.Or(installedAs(t.home, name), name))
+	if m == nil {
+		return nil
+	}
+	return m.Agent()
 }
 
 func (t *terminal) revokeScope(ctx context.Context, name string, f *grantFlags) error {
@@ -333,7 +376,7 @@ func (t *terminal) revokeScope(ctx context.Context, name string, f *grantFlags) 
 		return no("to list the grants, run: ambit grants", "nothing was revoked: %s does not have all of the scopes %s on %s",
 			diag.Quote(name), diag.Quote(f.scope), diag.Quote(f.server))
 	}
-	return t.show(map[string]any{"revoked": grantDocuments(scopesAsGrants(removed)), "policy": file}, func() {
+	return t.show(map[string]any{"revoked": scopeDocuments(removed), "policy": file}, func() {
 		for _, g := range removed {
 			g.Expires = time.Time{} // do not print the expiry of a revoked grant
 			t.printf("%s %s\n", t.paint(green, "revoked:"), scopeSentence(g))

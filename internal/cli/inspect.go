@@ -36,6 +36,9 @@ func newInspect(t *terminal) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if needs.grants, err = t.grantsFor(ctx, m.Agent()); err != nil {
+			needs.watch = append(needs.watch, "the grants cannot be read: "+err.Error())
+		}
 		return t.show(t.inspection(m, needs, guardrails), func() {
 			t.inspect(m, needs, guardrails)
 			t.showNeeds(needs)
@@ -79,8 +82,8 @@ func (t *terminal) inspection(m *manifest.Manifest, needs needSet, g guard.Rails
 		"paths": notNil(r.Paths), "secrets": secrets, "secret_details": details, "programs": programs,
 		"settings": notNil(daemon.Settings(a)), "agents": notNil(r.Agents), "requirements": notNil(a.Requirements),
 		"required_servers": needs.required, "optional_servers": needs.optional, "servers": notNil(needs.servers),
-		"capabilities": a.Capabilities,
-		"resources":    a.Resources, "settlement": a.Settlement, "delivery": delivery, "skills": a.Skills,
+		"capabilities": a.Capabilities, "grants": grantDocuments(needs.grants),
+		"resources": a.Resources, "settlement": a.Settlement, "delivery": delivery, "skills": a.Skills,
 		"guardrails": a.Guardrails, "effective_guardrails": map[string]any{
 			"max_length": g.MaxLength, "deny_patterns": notNil(g.Input.Deny), "deny_defaults": g.Input.DenyDefaults,
 			"pii_redaction": notNil(g.Input.PII), "on_leak": g.OnLeak, "output_schemas": len(g.Schemas),
@@ -102,7 +105,7 @@ func (t *terminal) inspect(m *manifest.Manifest, needs needSet, guardrails guard
 	facts = t.fact(facts, "digest", a.Digest)
 	facts = t.fact(facts, "version", a.Version)
 	t.table("  ", t.wrapLastColumn(facts))
-	t.section("What the agent may do", t.facts(daemon.Facts(a, needs.reach)))
+	t.section("What the agent may do", t.facts(append(daemon.Facts(a, needs.reach), daemon.Granted(needs.grants)...)))
 	t.servers(needs)
 	t.section("Limits", t.limits(a, guardrails))
 	t.toolList(a)

@@ -16,6 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/gate"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
 	"github.com/ambit-run/ambit/internal/gateway/policy"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/console"
@@ -64,6 +65,8 @@ type needSet struct {
 	watch              []string
 	// servers describes what each tool server can use.
 	servers []daemon.ServerAccess
+	// grants lists the capabilities that principals hold for the agent.
+	grants []*grant.Grant
 }
 
 // findNeeds finds the servers that an agent requires, and the scopes that the policy grants. It does not start the

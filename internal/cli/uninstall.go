@@ -132,6 +132,7 @@ func (t *terminal) removeAgent(ctx context.Context, ledger *client.Ledger, name 
 	if ledger.Agents[name].Copied && client.ValidName(name) == nil {
 		if !t.json {
 			t.keptSecrets(name)
+			t.keptGrants(ctx, name)
 		}
 		if err := os.RemoveAll(filepath.Join(t.home.Agents(), name)); err != nil {
 			return err
@@ -180,6 +181,34 @@ func (t *terminal) keptSecrets(name string) {
 		if e.Agent == name {
 			t.notef("the agent's credential %s stays in the vault; to remove it, run: ambit secret rm %s %s",
 				diag.Printable(e.Ref), diag.ShellWord(name), diag.ShellWord(e.Ref))
+		}
+	}
+}
+
+// keptGrants prints the grants for an agent that stay in force, with the commands that revoke them.
+func (t *terminal) keptGrants(ctx context.Context, name string) {
+	scopes, err := t.scopesGranted()
+	if err != nil {
+		t.notef("the policy file cannot be read, so the agent's grants are not listed: %s", diag.Printable(err.Error()))
+	}
+	for _, g := range scopes {
+		if g.Agent == name {
+			t.notef("the grant of %s stays in the policy file; to revoke it, run: ambit revoke %s --server %s --scope %s",
+				scopeSentence(g), diag.ShellWord(name), diag.ShellWord(g.Server), diag.ShellWord(g.Scope))
+		}
+	}
+	a := t.agentNamed(name)
+	if a == nil {
+		return
+	}
+	list, err := t.grantsFor(ctx, a)
+	if err != nil {
+		t.notef("the store cannot be read, so the agent's grants are not listed: %s", diag.Printable(err.Error()))
+	}
+	for _, g := range list {
+		if g.Scope == a.ID {
+			t.notef("the grant of %s stays in the store; to revoke it, run: ambit revoke %s %s --scope %s",
+				withExpiry(grantText(g, "to"), g.Expires), diag.ShellWord(g.Subject), diag.ShellWord(g.Action), diag.ShellWord(g.Scope))
 		}
 	}
 }

@@ -24,7 +24,10 @@ import (
 // @ambit("grant"). ambit uses the annotation to find and revoke the grant. All other rules belong to the user, and
 // ambit never changes them.
 type Grant struct {
-	Agent  string
+	Agent string
+	// ID is the id in the agent's manifest. A grant with an id does not apply to another agent that takes the name. If
+	// ID is empty, the grant applies to every agent of that name.
+	ID     string
 	Server string
 	Scope  string
 	// By is the owner who made the grant. At is the time of the grant. Both are zero if unknown.
@@ -40,6 +43,9 @@ const grantMark = "grant"
 // Rule returns the grant as a Cedar rule.
 func (g Grant) Rule() string {
 	condition := fmt.Sprintf("resource.scopes.contains(%s)", literal(g.Scope))
+	if g.ID != "" {
+		condition = fmt.Sprintf("principal.id == %s && %s", literal(g.ID), condition)
+	}
 	if !g.Expires.IsZero() {
 		condition += fmt.Sprintf(" && context.time < datetime(%s)", literal(stamp(g.Expires)))
 	}
@@ -80,6 +86,8 @@ func grantOf(r *rule) (Grant, bool) {
 	g.At, _ = time.Parse(stampForm, string(notes["granted_at"]))
 	for n := range r.nodes() {
 		switch n := n.(type) {
+		case ast.NodeTypeEquals:
+			g.ID = textOf(n.Right)
 		case ast.NodeTypeContains:
 			g.Scope = cmp.Or(textOf(n.Right), g.Scope)
 		case ast.NodeTypeExtensionCall:
@@ -114,11 +122,11 @@ func (r *Rules) Grants() []Grant {
 var ErrChanged = errors.New("the rule was edited by hand")
 
 // Add adds grants to the text of a policy file. It replaces an existing grant of the same scope only if the expiry time
-// differs. The second result reports whether the text changed.
+// or the id differs. The second result reports whether the text changed.
 func Add(file string, text []byte, grants []Grant) (out []byte, changed bool, err error) {
 	out = text
 	for _, g := range grants {
-		for _, name := range []string{g.Agent, g.Server, g.Scope, g.By} {
+		for _, name := range []string{g.Agent, g.ID, g.Server, g.Scope, g.By} {
 			if !utf8.ValidString(name) {
 				return nil, false, errors.New("a name in the grant is not valid UTF-8")
 			}
@@ -132,7 +140,7 @@ func Add(file string, text []byte, grants []Grant) (out []byte, changed bool, er
 		case at == nil:
 			out = appendRule(out, g.Rule())
 		default:
-			if was, _ := grantOf(at); was.Expires.Equal(g.Expires.Truncate(time.Millisecond)) {
+			if was, _ := grantOf(at); was.ID == g.ID && was.Expires.Equal(g.Expires.Truncate(time.Millisecond)) {
 				continue
 			}
 			out = slices.Concat(out[:at.start], []byte(g.Rule()), out[at.endOffset(out):])

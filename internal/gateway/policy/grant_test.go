@@ -23,6 +23,7 @@ func TestGrantAndRevoke(t *testing.T) {
 		read := Grant{Agent: "coder", Server: "registry.openmcp.org/fs", Scope: "read", By: "me@local"}
 		write := Grant{Agent: "coder", Server: "registry.openmcp.org/fs", Scope: "write", By: "me@local", At: end.AddDate(-1, 0, 0), Expires: end}
 		odd := Grant{Agent: "q\"uo\\te\n;//", Server: "s\"", Scope: "a\u202eb;", By: "x\"y"}
+		odd.ID = "id\"\\;"
 		out, changed, err := Add("p", []byte(text), []Grant{read, write, odd})
 		if err != nil || !changed {
 			t.Fatal(err)

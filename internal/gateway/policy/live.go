@@ -301,6 +301,11 @@ func (s *snapshot) view(a *agent.Agent, on subject) *view {
 		v.ceiling.rules = slices.DeleteFunc(v.ceiling.rules, func(one *rule) bool { return one.forbid })
 	}
 	v.unpermitted = fmt.Sprintf("no rule of %s permits %s to call %s", s.rules.fileName(), v.principal, v.resource)
+	for _, one := range v.rules {
+		if g, ok := grantOf(one); ok && g.ID != "" && g.ID != a.ID && slices.Contains(scopes, g.Scope) {
+			v.unpermitted += fmt.Sprintf("; the grant of %s belongs to another agent of this name, %s", g.Scope, quote(g.ID))
+		}
+	}
 	v.covered = s.scopes.explain(s.catalogue, scopes, on.server, on.tool)
 	v.hint = grantHint(a, on, scopes)
 	if s.count.Add(1) <= maxViews {

@@ -153,6 +153,24 @@ func TestGrantsStayWithinTheRequest(t *testing.T) {
 	}
 }
 
+// A grant with an id does not apply to another agent that takes the name, and the refusal says so.
+func TestGrantBelongsToOneAgent(t *testing.T) {
+	b := newBench(t, Grant{Agent: "a", ID: "org:one", Server: "s", Scope: "read", By: "me"}.Rule())
+	if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte("[scopes.s]\nread = [\"t\"]\n")); err != nil {
+		t.Fatal(err)
+	}
+	b.open()
+	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
+	for id, want := range map[string]string{"org:one": "yes", "org:two": "scope_not_granted", "": "scope_not_granted"} {
+		a := &agent.Agent{Dialect: agent.GPARS, ID: id, Digest: id, Requirements: []agent.Requirement{{Server: "s", Scopes: []string{"read"}}}}
+		reasons := b.live.Judge(t.Context(), a, "a", tool, &call.Call{})
+		b.want(id, first(reasons), want)
+		if last := reasons[len(reasons)-1]; want != "yes" && !strings.Contains(last.Detail, `the grant of read belongs to another agent of this name, "org:one"`) {
+			t.Errorf("%s: got the reason %q", id, last.Detail)
+		}
+	}
+}
+
 // The refusal names the grant that has no effect, and the hint says what to change first.
 func TestUnrequestedGrantIsExplained(t *testing.T) {
 	b := newBench(t, Grant{Agent: "a", Server: "s", Scope: "write", By: "me"}.Rule())

@@ -13,8 +13,8 @@
 //
 // # Entities
 //
-// The principal is Agent::"NAME", where NAME is the name under which the agent is registered. Rules do not see the id
-// that the manifest claims. The resource is Tool::"<server>/<tool>" in Server::"<server>". The server is an alias, a
+// The principal is Agent::"NAME", where NAME is the name under which the agent is registered. The attribute id is what
+// the manifest claims. A rule about the id alone would apply to every manifest that claims it. The resource is Tool::"<server>/<tool>" in Server::"<server>". The server is an alias, a
 // registry id, a native namespace, or the agent's own NAME for tools without a server. A tool is also in
 // Scope::"<server>/<scope>" for every scope that the user or the catalogue maps to the tool. A scope that is not
 // mapped covers no tool.
@@ -192,7 +192,7 @@ func (r *Rules) fileName() string { return filepath.Base(r.file) }
 
 // subject describes the agent and the tool of a call.
 type subject struct {
-	agent, dialect, server, tool, sideEffect string
+	agent, id, dialect, server, tool, sideEffect string
 }
 
 // view contains the rules and entities for one subject.
@@ -226,7 +226,7 @@ func (r *Rules) view(s subject, scopes []string) *view {
 	}
 	v.entities = types.EntityMap{
 		v.principal: {UID: v.principal, Attributes: types.NewRecord(types.RecordMap{
-			"name": types.String(s.agent), "dialect": types.String(s.dialect),
+			"name": types.String(s.agent), "id": types.String(s.id), "dialect": types.String(s.dialect),
 		})},
 		v.resource: {UID: v.resource, Parents: types.NewEntityUIDSet(parents...), Attributes: types.NewRecord(types.RecordMap{
 			"name": types.String(s.tool), "server": types.String(s.server),
@@ -395,6 +395,6 @@ func describeError(message string) string {
 // subjectOf returns the subject of calls from an agent to a tool. The agent is registered under the given name.
 func subjectOf(a *agent.Agent, name string, t *agent.Tool) subject {
 	return subject{
-		agent: name, dialect: string(a.Dialect), server: ServerOf(name, t), tool: t.Name, sideEffect: string(t.SideEffect),
+		agent: name, id: a.ID, dialect: string(a.Dialect), server: ServerOf(name, t), tool: t.Name, sideEffect: string(t.SideEffect),
 	}
 }

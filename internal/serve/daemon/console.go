@@ -20,6 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/serve/console"
@@ -88,6 +89,11 @@ func (b backend) Agent(ctx context.Context, name string) *console.Agent {
 		out.Tools = append(out.Tools, console.Tool{Tool: withServerInfo(t, out.Servers), Callable: a.Callable(t)})
 	}
 	out.Facts, out.Guardrails, out.Watch = append(Facts(a, a.Reach()), Limits(a)...), b.guardrailsOf(a), Warnings(a)
+	if list, err := grant.Of(b.o.Store).List(ctx); err != nil {
+		out.Watch = append(out.Watch, "the grants cannot be read: "+err.Error())
+	} else {
+		out.Facts = append(out.Facts, Granted(GrantsFor(a, list))...)
+	}
 	if b.o.Needs != nil && len(a.Requirements) > 0 {
 		out.Needs = b.o.Needs(ctx, e.Manifest)
 	}

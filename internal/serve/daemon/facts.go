@@ -6,9 +6,11 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 	"github.com/ambit-run/ambit/internal/serve/console"
@@ -167,6 +169,32 @@ func adder(facts *[]console.Fact) func(label string, values ...string) {
 			*facts = append(*facts, console.Fact{Label: label, Values: values})
 		}
 	}
+}
+
+// GrantsFor selects the active grants for an agent: those for its id, and those for every agent whose action the agent
+// asks for.
+func GrantsFor(a *agent.Agent, list []*grant.Grant) []*grant.Grant {
+	asked := slices.Concat(a.Capabilities.Required, a.Capabilities.Optional)
+	return slices.DeleteFunc(slices.Clone(list), func(g *grant.Grant) bool {
+		return g.State(time.Now()) != grant.Active || g.Scope != a.ID && (g.Scope != "" || !slices.Contains(asked, g.Action))
+	})
+}
+
+// Granted lists who may use an agent's actions. The argument is a result of [GrantsFor].
+func Granted(list []*grant.Grant) (facts []console.Fact) {
+	var values []string
+	for _, g := range list {
+		text := g.Action + " to " + g.Subject
+		if g.Scope == "" {
+			text += ", for every agent"
+		}
+		if !g.Expires.IsZero() {
+			text += ", until " + g.Expires.UTC().Format(time.RFC3339)
+		}
+		values = append(values, text)
+	}
+	adder(&facts)("Granted", values...)
+	return facts
 }
 
 // Limits lists the resources that one run of a program may use, and the program's budget.

@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/grant"
 )
 
 // A manifest proposes ~/notes and git. The owner accepted them as absolute paths.
@@ -142,5 +144,26 @@ func TestFactsRedactCredentials(t *testing.T) {
 		if !strings.Contains(all.String(), want) {
 			t.Errorf("the facts do not contain %q:\n%s", want, all.String())
 		}
+	}
+}
+
+// The facts about an agent include the grants for its id, and those for every agent whose action it asks for.
+func TestGranted(t *testing.T) {
+	a := &agent.Agent{ID: "a@local", Capabilities: agent.Capabilities{Required: []string{"tool.x"}, Optional: []string{"memory.read"}}}
+	end := time.Date(2099, 1, 31, 0, 0, 0, 0, time.UTC)
+	facts := Granted(GrantsFor(a, []*grant.Grant{
+		{Subject: "me", Action: "tool.x"},
+		{Subject: "me", Action: "tool.y"},
+		{Subject: "you", Action: "tool.y", Scope: "a@local", Expires: end},
+		{Subject: "you", Action: "tool.x", Scope: "b@local"},
+		{Subject: "you", Action: "memory.read", Expires: end.AddDate(-99, 0, 0)},
+		{Subject: "you", Action: "memory.read", Changed: true},
+	}))
+	want := []string{"tool.x to me, for every agent", "tool.y to you, until 2099-01-31T00:00:00Z"}
+	if len(facts) != 1 || facts[0].Label != "Granted" || !slices.Equal(facts[0].Values, want) {
+		t.Errorf("got %+v, want %q", facts, want)
+	}
+	if facts := Granted(nil); facts != nil {
+		t.Errorf("without grants, got %+v", facts)
 	}
 }

@@ -429,4 +429,8 @@ var removals = []removal{
 	{"P182", "internal/serve/daemon/ui.go", `d.standing(ctx, &t.Who) != nil`, `false`, "./internal/serve/daemon", "TestUITicketEndsWithItsKey"},
 	{"P182", "internal/serve/daemon/ui.go", `d.sealTicket(forPages, *t)`, `r.PathValue("ticket")`, "./internal/serve/daemon", "TestUIPages"},
 	{"P182", "internal/serve/daemon/ui.go", `t := d.openTicket(r.Context(), forFrame, r.PathValue("ticket"))`, `t := d.openTicket(r.Context(), forPages, r.PathValue("ticket"))`, "./internal/serve/daemon", "TestUICalls"},
+	{"P192", "internal/gateway/policy/grant.go", `condition = fmt.Sprintf("principal.id == %s && %s", literal(g.ID), condition)`, `condition = fmt.Sprintf("principal.id != %s || %s", literal(g.ID), condition)`, "./internal/gateway/policy", "TestGrantBelongsToOneAgent"},
+	{"P192", "internal/cli/grant.go", `			grants[i].ID = a.ID
+`, `			_, _ = i, a
+`, "./internal/cli", "TestScripts/grant-scope"},
 }
