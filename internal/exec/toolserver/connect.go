@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -60,6 +61,7 @@ func (g generation) fallback(err error) (next generation, ok bool) {
 // connect starts a local server or connects to a remote server, and greets it. If the greeting fails, connect may try
 // once more with a different protocol generation.
 func (s *server) connect(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, *process, error) {
+	l.greeting = s.options.greetTimeout
 	conn, proc, err := s.launch(ctx, l, p)
 	next, again := s.speaks.fallback(err)
 	if err == nil || !again || ctx.Err() != nil {
@@ -81,7 +83,7 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 		}
 		s.progress("connecting")
 		conn := mcpwire.New(transport, s.connOptions(log, s.owner(ctx)))
-		return conn, nil, s.greet(ctx, conn, p)
+		return conn, nil, s.greet(ctx, conn, l, p)
 	}
 	env, err := s.environment(l)
 	if err != nil {
@@ -110,7 +112,7 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 			"the server is not contained and can read ambit's files; to prevent that on Linux, install bubblewrap")
 	}
 	conn := mcpwire.New(mcpwire.Stdio(proc.stdout, proc.stdin), s.connOptions(log, owner))
-	err = s.greet(ctx, conn, p)
+	err = s.greet(ctx, conn, l, p)
 	if errors.Is(err, mcpwire.ErrClosed) {
 		end(conn, proc)
 		err = fmt.Errorf("%w%s", err, proc.exitReport())
@@ -128,14 +130,23 @@ func (s *server) transport() (mcpwire.Transport, error) {
 	return mcpwire.HTTP(s.spec.Endpoint, o)
 }
 
-func (s *server) greet(ctx context.Context, conn *mcpwire.Conn, p *Proof) error {
+// errSilent means that the server did not answer a greeting in time.
+var errSilent = errors.New("the server does not answer")
+
+// greet greets the server. All greetings of a start share the time in the plan.
+func (s *server) greet(ctx context.Context, conn *mcpwire.Conn, l *plan, p *Proof) error {
+	limit := l.greeting
 	if s.speaks == unknown {
-		// Some servers fail when they receive the newer greeting, so leave time for a second start.
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.options.startTimeout/2)
-		defer cancel()
+		limit = limit * 2 / 3 // some servers fail when they receive the newer greeting, so leave time for a second start
 	}
-	hello, err := conn.Negotiate(ctx)
+	answering, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	began := time.Now()
+	hello, err := conn.Negotiate(answering)
+	l.greeting -= time.Since(began)
+	if err != nil && answering.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", errSilent, err)
+	}
 	if err != nil {
 		return err
 	}

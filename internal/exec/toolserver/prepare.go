@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -55,6 +56,8 @@ type plan struct {
 	// env holds the environment variables that the package sets.
 	env      map[string]string
 	warnings []string
+	// greeting is how much longer the server may take to answer a greeting.
+	greeting time.Duration
 	// lacking reports whether a runtime, a setting or access to the package is missing on this machine.
 	lacking bool
 }

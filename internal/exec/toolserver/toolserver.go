@@ -120,6 +120,7 @@ type Options struct {
 	OnNotify func(alias, method string, params jsontext.Value)
 
 	startTimeout time.Duration // time limit for the start of a server, without the download; 0 means 90 s
+	greetTimeout time.Duration // time limit for the server's answer to the greeting; 0 means 30 s
 	probe        time.Duration // how long to wait for the answer to the newer greeting; 0 means mcpwire's default
 	pause        time.Duration // the pause before the first restart
 	clock        clock         // nil means the system clock
@@ -191,6 +192,7 @@ type Manager struct {
 // its proof contains the reason, and calls to its tools are refused. The caller must close the manager.
 func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 	o.startTimeout = cmp.Or(o.startTimeout, 90*time.Second)
+	o.greetTimeout = cmp.Or(o.greetTimeout, 30*time.Second)
 	o.pause = cmp.Or(o.pause, firstPause)
 	o.Idle = cmp.Or(o.Idle, idleTime)
 	if o.clock == nil {

@@ -132,6 +132,14 @@ func TestBadServers(t *testing.T) {
 	}
 }
 
+// A server that never answers the greeting is given up before the time for a whole start is over.
+func TestServersThatDoNotAnswer(t *testing.T) {
+	r := newRig(t)
+	r.o.greetTimeout, r.o.probe = 3*time.Second, time.Millisecond
+	r.fake("mute", []string{"echo"}, "-do", "mute-on-discover,mute")
+	refused(t, r.start().Proofs()[0], call.TimedOut, "server mute did not answer initialize within 3s")
+}
+
 // Servers that hang delay the start only until the timeout.
 func TestServersThatHang(t *testing.T) {
 	r := newRig(t)
@@ -206,7 +214,7 @@ func TestOddServersWork(t *testing.T) {
 			r := newRig(t)
 			r.o.probe = tt.probe
 			if strings.HasPrefix(tt.do, "mute") {
-				r.o.startTimeout = 8 * time.Second // the first start takes half of this time
+				r.o.greetTimeout = 12 * time.Second // the first start takes two thirds of this time
 			}
 			r.fake("odd", []string{"echo"}, "-do", tt.do)
 			m := r.proven()
