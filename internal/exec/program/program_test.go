@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -431,6 +432,44 @@ print(json.dumps({'intent_id': '` + intentID + `', 'status': 'ok', 'text': get('
 				t.Errorf("the log does not match the connections: %q", logged)
 			}
 		})
+	}
+}
+
+// TestFullNetworkLimits checks what a program cannot do even with the network access "full".
+func TestFullNetworkLimits(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	r := newRig(t)
+	r.agent.Resources.Network = agent.NetworkFull
+	r.write(t, "main.py", `import json, socket, sys
+json.loads(sys.stdin.readline())
+def tries(name, f):
+    try: f()
+    except OSError: return name + ': no'
+    return name + ': yes'
+def connect(host, port): socket.create_connection((host, port), timeout=10).close()
+def own():
+    s = socket.create_server(('127.0.0.1', 0)); connect('127.0.0.1', s.getsockname()[1])
+print(json.dumps({'intent_id': '`+intentID+`', 'status': 'ok', 'text': ', '.join([
+    tries('UDP', lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('93.184.215.14', 443))),
+    tries('ICMP', lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)),
+    tries('ping', lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP).sendto(b'\x08\x00' + bytes(6), ('93.184.215.14', 0))),
+    tries('private', lambda: connect('10.0.0.1', 80)),
+    tries('metadata', lambda: connect('169.254.169.254', 80)),
+    tries('machine', lambda: connect('127.0.0.1', `+strconv.Itoa(l.Addr().(*net.TCPAddr).Port)+`)),
+    tries('Unix', lambda: socket.socket(socket.AF_UNIX).bind('/tmp/s')),
+    tries('own', own)])}))
+`)
+	result, err := r.act(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "UDP: no, ICMP: no, ping: no, private: no, metadata: no, machine: no, Unix: no, own: yes"
+	if got := structured(t, result)["text"]; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
