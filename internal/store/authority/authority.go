@@ -138,14 +138,24 @@ func (v *View) Missing(claims []Row, now time.Time) (missing []Row) {
 
 // Read runs f on one snapshot of the store, with the register of that snapshot.
 func (r *Register) Read(ctx context.Context, f func(state.Tx, *View) error) error {
-	var read mark
-	err := r.db.Read(ctx, func(tx state.Tx) error {
+	return r.ReadRow(ctx, func(tx state.Tx) (*View, error) {
 		v, err := r.View(tx)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		read = v.mark
-		return f(tx, v)
+		return v, f(tx, v)
+	})
+}
+
+// ReadRow is like Read, but f itself returns the register of the snapshot, from ViewAt.
+func (r *Register) ReadRow(ctx context.Context, f func(state.Tx) (*View, error)) error {
+	var read mark
+	err := r.db.Read(ctx, func(tx state.Tx) error {
+		v, err := f(tx)
+		if v != nil {
+			read = v.mark
+		}
+		return err
 	})
 	if err == nil {
 		r.remember(ctx, read)
@@ -157,7 +167,7 @@ func (r *Register) Read(ctx context.Context, f func(state.Tx, *View) error) erro
 // fail.
 func (r *Register) remember(ctx context.Context, m mark) {
 	r.mu.Lock()
-	newer := m.Name != r.seen.Name || m.Version > r.seen.Version
+	newer := m.Version > r.seen.Version // View has compared the names
 	if newer {
 		r.seen = m
 	}
@@ -169,7 +179,30 @@ func (r *Register) remember(ctx context.Context, m mark) {
 
 // View returns the register of a transaction. It fails with ErrChanged or ErrOlder if the register cannot be trusted.
 func (r *Register) View(tx state.Tx) (*View, error) {
-	v, err := r.load(tx)
+	h, err := readHead(tx)
+	if err != nil {
+		return nil, err
+	}
+	return r.ViewAt(tx, h)
+}
+
+// Head is the head of a register. A query that joins authority_head can read it together with another row.
+type Head struct {
+	Name    string
+	Version int64
+	MAC     []byte
+}
+
+func readHead(tx state.Tx) (h Head, err error) {
+	err = tx.Query(`SELECT name, version, mac FROM authority_head WHERE one = 1`, nil, func(row state.Row) error {
+		return row.Scan(&h.Name, &h.Version, &h.MAC)
+	})
+	return h, err
+}
+
+// ViewAt is like View, but for a caller that has read the head in the same transaction.
+func (r *Register) ViewAt(tx state.Tx, h Head) (*View, error) {
+	v, err := r.load(tx, h)
 	if err != nil {
 		return nil, err
 	}
@@ -183,13 +216,10 @@ func (r *Register) View(tx state.Tx) (*View, error) {
 }
 
 // load reads the register and checks its keyed hash. A store without a register has an empty one.
-func (r *Register) load(tx state.Tx) (*View, error) {
-	v := &View{}
-	err := tx.Query(`SELECT name, version, mac FROM authority_head WHERE one = 1`, nil, func(row state.Row) error {
-		return row.Scan(&v.Name, &v.Version, &v.mac)
-	})
-	if err != nil || v.mac == nil {
-		return v, err
+func (r *Register) load(tx state.Tx, h Head) (*View, error) {
+	v := &View{mark: mark{h.Name, h.Version}, mac: h.MAC}
+	if v.mac == nil {
+		return &View{}, nil
 	}
 	r.mu.Lock()
 	last := r.last
@@ -198,7 +228,7 @@ func (r *Register) load(tx state.Tx) (*View, error) {
 		return last, nil
 	}
 	v.entries = map[key]entry{}
-	err = tx.Query(`SELECT kind, id, sum, until FROM authority LIMIT $1`, []any{int64(maxEntries + 1)},
+	err := tx.Query(`SELECT kind, id, sum, until FROM authority LIMIT $1`, []any{int64(maxEntries + 1)},
 		func(row state.Row) error {
 			var kind, id string
 			var sum []byte
@@ -403,7 +433,11 @@ func (r *Register) begun(tx state.Tx) (begun bool, err error) {
 // that was changed or is older than the one this machine has seen. If the register is only older, Adopt keeps those of
 // the given rows that it contains. Otherwise Adopt keeps all of them. It returns the rows that it kept.
 func (r *Register) Adopt(tx state.Tx, claims []Row) (kept []Row, err error) {
-	v, err := r.load(tx)
+	h, err := readHead(tx)
+	if err != nil {
+		return nil, err
+	}
+	v, err := r.load(tx, h)
 	if err != nil && !errors.Is(err, ErrChanged) {
 		return nil, err
 	}

@@ -230,6 +230,10 @@ func TestOlderRegister(t *testing.T) {
 		entries, head := snapshot(t, db)
 		remove(t, r, "a")
 		wantHeld(t, r, "b")
+		// A reader that found no row returns no register. The register that was seen before still counts.
+		if err := r.ReadRow(t.Context(), func(state.Tx) (*View, error) { return nil, nil }); err != nil {
+			t.Fatal(err)
+		}
 		restore(t, db, entries, head)
 		for name, of := range map[string]*Register{"process": r, "home": New(db, testKeys("root"), memory)} {
 			if ids, err := held(t, of); !errors.Is(err, ErrOlder) {

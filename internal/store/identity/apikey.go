@@ -142,10 +142,14 @@ func (a *APIKeys) List(ctx context.Context) ([]*APIKey, error) {
 	var keys []*APIKey
 	err := a.register.Read(ctx, func(tx state.Tx, v *authority.View) error {
 		keys = nil
-		return tx.Query(keyColumns+` ORDER BY made, id`, nil, func(r state.Row) error {
-			k, err := scanKey(r, v)
+		return tx.Query(allKeys+` ORDER BY made, id`, nil, func(r state.Row) error {
+			k, err := scanKey(r)
+			if err != nil {
+				return err
+			}
+			k.compare(v)
 			keys = append(keys, k)
-			return err
+			return nil
 		})
 	})
 	return keys, err
@@ -226,9 +230,9 @@ func CredentialExpired(ctx context.Context, keys interface {
 
 // find returns the key with the given id, or nil if the id is unknown.
 func (a *APIKeys) find(ctx context.Context, id string) (k *APIKey, err error) {
-	err = a.register.Read(ctx, func(tx state.Tx, v *authority.View) error {
-		k, err = findKey(tx, v, id)
-		return err
+	err = a.register.ReadRow(ctx, func(tx state.Tx) (v *authority.View, err error) {
+		k, v, err = a.findIn(tx, id)
+		return v, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the API keys: %w", err)
@@ -236,12 +240,22 @@ func (a *APIKeys) find(ctx context.Context, id string) (k *APIKey, err error) {
 	return k, nil
 }
 
-func findKey(tx state.Tx, v *authority.View, id string) (k *APIKey, err error) {
-	err = tx.Query(keyColumns+` WHERE id = $1`, []any{id}, func(r state.Row) (err error) {
-		k, err = scanKey(r, v)
+// findIn reads a key and the head of the register with one query, because every request of a caller needs both.
+func (a *APIKeys) findIn(tx state.Tx, id string) (k *APIKey, v *authority.View, err error) {
+	var h authority.Head
+	err = tx.Query(`SELECT `+keyColumns+`, h.name, h.version, h.mac FROM api_keys k
+LEFT JOIN authority_head h ON h.one = 1 WHERE k.id = $1`, []any{id}, func(r state.Row) (err error) {
+		k, err = scanKey(r, &h.Name, &h.Version, &h.MAC)
 		return err
 	})
-	return k, err
+	if err != nil || k == nil {
+		return nil, nil, err
+	}
+	if v, err = a.register.ViewAt(tx, h); err != nil {
+		return nil, nil, err
+	}
+	k.compare(v)
+	return k, v, nil
 }
 
 func (k *APIKey) valid(now time.Time) error {
@@ -281,13 +295,18 @@ func (k *PassingKey) Check(text string) *Principal {
 	return &p
 }
 
-const keyColumns = `SELECT id, name, hash, principal, agents, admin, made, expires, revoked FROM api_keys`
+const (
+	keyColumns = `k.id, k.name, k.hash, k.principal, k.agents, k.admin, k.made, k.expires, k.revoked`
+	allKeys    = `SELECT ` + keyColumns + ` FROM api_keys k`
+)
 
-func scanKey(r state.Row, v *authority.View) (*APIKey, error) {
+// scanKey reads a key, and the columns after it into the other arguments.
+func scanKey(r state.Row, more ...any) (*APIKey, error) {
 	var k APIKey
 	var agents string
 	var admin, made, expires, revoked int64
-	if err := r.Scan(&k.ID, &k.Name, &k.hash, &k.Principal, &agents, &admin, &made, &expires, &revoked); err != nil {
+	into := append([]any{&k.ID, &k.Name, &k.hash, &k.Principal, &agents, &admin, &made, &expires, &revoked}, more...)
+	if err := r.Scan(into...); err != nil {
 		return nil, err
 	}
 	if agents != "" {
@@ -298,8 +317,12 @@ func scanKey(r state.Row, v *authority.View) (*APIKey, error) {
 	}
 	k.Admin, k.Made = admin != 0, state.Instant(made)
 	k.Expires, k.Revoked = state.Instant(expires), state.Instant(revoked)
-	k.Changed = k.Revoked.IsZero() && !v.Has(authority.APIKey, k.ID, k.content())
 	return &k, nil
+}
+
+// compare sets Changed.
+func (k *APIKey) compare(v *authority.View) {
+	k.Changed = k.Revoked.IsZero() && !v.Has(authority.APIKey, k.ID, k.content())
 }
 
 // content returns everything that the authority of the key depends on.
@@ -388,11 +411,8 @@ func (a *APIKeys) Rotate(
 	hash := sha256.Sum256([]byte(text))
 	err = a.db.Write(ctx, func(tx state.Tx) error {
 		fresh, old = nil, nil
-		v, err := a.register.View(tx)
-		if err != nil {
-			return err
-		}
-		if old, err = findKey(tx, v, id); err != nil {
+		var err error
+		if old, _, err = a.findIn(tx, id); err != nil {
 			return err
 		}
 		now := a.now()
@@ -454,8 +474,8 @@ func (a *APIKeys) insert(tx state.Tx, k *APIKey) error {
 
 // Claims returns the keys that are valid according to their rows alone, whether or not the register contains them.
 func Claims(tx state.Tx) (rows []authority.Row, err error) {
-	err = tx.Query(keyColumns+` WHERE revoked = 0`, nil, func(r state.Row) error {
-		k, err := scanKey(r, &authority.View{})
+	err = tx.Query(allKeys+` WHERE revoked = 0`, nil, func(r state.Row) error {
+		k, err := scanKey(r)
 		if err == nil && (k.Expires.IsZero() || time.Now().Before(k.Expires)) {
 			rows = append(rows, k.row())
 		}
