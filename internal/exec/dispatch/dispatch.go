@@ -298,7 +298,7 @@ func (q *Queue) newIntent(ctx context.Context, r Request) (*Intent, []byte, erro
 			"the task is %d bytes long; the limit is %d bytes", len(args), maxArguments)
 	}
 	sealed, err := json.Marshal(sealedRequest{
-		Principal: r.Principal, By: r.By, Key: r.Key, Until: r.Until, Arguments: args,
+		Digest: i.Digest, Principal: r.Principal, By: r.By, Key: r.Key, Until: r.Until, Arguments: args,
 	})
 	return i, sealed, err
 }

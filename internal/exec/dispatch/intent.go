@@ -86,6 +86,8 @@ const (
 // sealedRequest is the encrypted part of an intent. It includes the principal, so that changing the principal in the
 // row has no effect.
 type sealedRequest struct {
+	// Digest is the digest of the agent's manifest. It is empty if an earlier version of ambit submitted the intent.
+	Digest    string          `json:"digest,omitempty"`
 	Principal string          `json:"principal"`
 	By        string          `json:"by,omitempty"`
 	Key       string          `json:"key,omitempty"`

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -98,6 +99,30 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 		}
 		if done.Load() != good {
 			t.Errorf("%d intents ran, want %d", done.Load(), good)
+		}
+	})
+}
+
+// Somebody who writes to the store cannot make another agent run an intent.
+func TestIntentIsBoundToItsAgent(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, place, dir string) {
+		begun, end := make(chan struct{}), make(chan struct{})
+		r := newRig(t, place, dir, echo(agent.NetworkOff, 0), func(ctx context.Context, c *call.Call) (call.Result, error) {
+			close(begun)
+			<-end
+			return answer(ctx, c)
+		}, Options{Concurrency: 1})
+		defer close(end)
+		r.submit("first", "")
+		<-begun
+		second := r.submit("second", "")
+		c, _, err := r.readCall(second.ID, "sha256:other")
+		if c != nil || !errors.Is(err, errOtherAgent) {
+			t.Fatalf("for another agent, readCall returned %v, %v", c, err)
+		}
+		if got := r.wait(second.ID); got.State != Failed || got.Attempts != 0 {
+			t.Errorf("the intent is %+v, want failed", got)
 		}
 	})
 }

@@ -84,7 +84,7 @@ func (q *Queue) run(id, digest string) error {
 		delete(q.cancels, id)
 		q.mu.Unlock()
 	}()
-	c, asked, err := q.readCall(id)
+	c, asked, err := q.readCall(id, digest)
 	if c == nil || err != nil {
 		if err != nil {
 			q.options.Log("intent %s cannot be read: %v", UUID(id), err)
@@ -102,9 +102,12 @@ func (q *Queue) run(id, digest string) error {
 
 const selectAsked = `SELECT parent, sealed FROM intents WHERE id = $1 AND state = 'queued'`
 
+var errOtherAgent = errors.New("the task was submitted for another agent, and its row in the store was changed")
+
 // readCall returns the call of an intent, or nil if the intent is no longer queued. It does not claim the intent. The
-// gateway claims it when the call begins (see [participant.Begin]).
-func (q *Queue) readCall(id string) (*call.Call, *sealedRequest, error) {
+// gateway claims it when the call begins (see [participant.Begin]). The digest is that of the agent that would run the
+// intent. It comes from the store, so readCall compares it with the sealed request.
+func (q *Queue) readCall(id, digest string) (*call.Call, *sealedRequest, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
 	c := &call.Call{ID: id}
@@ -121,9 +124,12 @@ func (q *Queue) readCall(id string) (*call.Call, *sealedRequest, error) {
 	if err == nil {
 		err = json.Unmarshal(text, &asked)
 	}
+	if err == nil && asked.Digest != "" && asked.Digest != digest {
+		err = errOtherAgent
+	}
 	if err != nil {
 		refusal := call.Refuse(stage, call.StoreUnavailable,
-			"the task cannot be decrypted with the keys of this store: %v", err)
+			"the task cannot be read: %v", err)
 		return nil, nil, errors.Join(err, q.settleNow(ctx, id, call.Outcome{Refusal: refusal}))
 	}
 	c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)

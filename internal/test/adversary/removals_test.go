@@ -350,6 +350,7 @@ var removals = []removal{
 	{"P177", "internal/gateway/limit/bytes.go", `case b.all+n > b.All:`, `case false:`, "./internal/gateway/limit", "TestBytes"},
 	{"P177", "internal/gateway/limit/bytes.go", `func (b *Body) Release() { b.bytes.remove(b.principal, b.read) }`, `func (b *Body) Release() {}`, "./internal/gateway/limit", "TestBytesAreReleased"},
 	{"P172", "internal/gateway/guard/view/lookalike.go", `mixesAlphabets(word) || ASCII(v.Text) && len(reads) > 2`, `false && reads != ""`, "./internal/gateway/guard/view", "TestLookAlikes"},
+	{"P178", "internal/exec/dispatch/work.go", `if err == nil && asked.Digest != "" && asked.Digest != digest {`, `if false {`, "./internal/exec/dispatch", "TestIntentIsBoundToItsAgent"},
 	{"P173", "internal/serve/front/http.go", `if req.Method == "subscriptions/listen" {
 		var end func()`, `if r.Header.Get("Mcp-Method") == "subscriptions/listen" {
 		var end func()`, "./internal/serve/front", "TestStreamsEndWithTheirContext"},
