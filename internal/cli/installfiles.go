@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"path/filepath"
+
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/serve/daemon"
+	"github.com/ambit-run/ambit/internal/supply/pack"
+)
+
+// localFiles returns the files to copy: the manifest, the lock file, and the servers that are files, with the rest of
+// their projects if the lock file pins them. The manifest's folder can also contain unrelated files, which are not
+// copied.
+func (in *installer) localFiles(base string) ([]string, error) {
+	files := []string{base}
+	lock, err := readLock(filepath.Dir(in.m.Path))
+	if err != nil {
+		return nil, err
+	}
+	if lock != nil {
+		files = append(files, pack.LockName)
+	}
+	for _, s := range in.m.Agent().Servers {
+		ref, err := pack.Identify(s)
+		if err != nil || ref.Kind != pack.File || filepath.IsAbs(ref.Name) {
+			continue
+		}
+		rel := filepath.Clean(ref.Name)
+		if !filepath.IsLocal(rel) {
+			return nil, no("move the server's file into the manifest's folder, or use its absolute path",
+				"server %s is the file %s, which is outside the manifest's folder", s.Alias, diag.Quote(ref.Name))
+		}
+		if locked := lock.Server(in.m.Agent().ID, s.Alias); locked != nil && locked.Package.Folder != "" {
+			project, err := in.projectFiles(ref)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, project...)
+			continue
+		}
+		in.warn("server %s is a single file, so it is copied without the files that it imports", s.Alias)
+		files = append(files, rel)
+	}
+	return files, nil
+}
+
+// projectFiles returns the files of a server's project, relative to the manifest's folder.
+func (in *installer) projectFiles(ref pack.Ref) ([]string, error) {
+	folder, err := filepath.Abs(filepath.Dir(in.m.Path))
+	if err != nil {
+		return nil, err
+	}
+	root, files, err := pack.Project(ref, folder)
+	if err != nil {
+		return nil, err
+	}
+	for i := range files {
+		if files[i], err = filepath.Rel(folder, filepath.Join(root, files[i])); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// checkNoOtherAgents returns an error if the copied folder contains other agents, because the user has not reviewed
+// these agents.
+func (in *installer) checkNoOtherAgents(staged, base string) error {
+	found, err := daemon.Find(staged)
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		if other := filepath.Base(f.Path); other != base {
+			return no("move the other agent to another folder", "the folder of %s contains another agent: %s", in.m.Path, other)
+		}
+		if f.Problem != nil {
+			return no("", "the copy cannot be served: %w", f.Problem)
+		}
+	}
+	return nil
+}
