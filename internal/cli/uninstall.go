@@ -208,7 +208,8 @@ func (t *terminal) keptGrants(ctx context.Context, name string) {
 	for _, g := range list {
 		if g.Scope == a.ID {
 			t.notef("the grant of %s stays in the store; to revoke it, run: ambit revoke %s %s --scope %s",
-				withExpiry(grantText(g, "to"), g.Expires), diag.ShellWord(g.Subject), diag.ShellWord(g.Action), diag.ShellWord(g.Scope))
+				withExpiry(grantText(g, "to"), g.Expires), diag.ShellWord(g.Subject), diag.ShellWord(g.Action),
+				diag.ShellWord(g.Scope))
 		}
 	}
 }

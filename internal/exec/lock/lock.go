@@ -425,7 +425,9 @@ func (l *Locking) unseenChanges() []pack.Difference {
 	var out []pack.Difference
 	for _, d := range l.accepted {
 		if d.What == pack.Changed && d.Tool == "" && l.repinned[d.Server] {
-			d.Changes = slices.DeleteFunc(slices.Clone(d.Changes), func(c pack.Change) bool { return c.Field == "digest" || c.Field == "folder" })
+			d.Changes = slices.DeleteFunc(slices.Clone(d.Changes), func(c pack.Change) bool {
+				return c.Field == "digest" || c.Field == "folder"
+			})
 			if len(d.Changes) == 0 {
 				continue
 			}

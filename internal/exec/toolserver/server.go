@@ -191,7 +191,8 @@ func (s *server) attempt(ctx context.Context, p *Proof) (conn *mcpwire.Conn, pro
 	}
 	switch {
 	case errors.Is(err, errSilent):
-		err = call.Refuse(stage, call.TimedOut, "server %s did not answer initialize within %v", s.alias, s.options.greetTimeout)
+		err = call.Refuse(stage, call.TimedOut,
+			"server %s did not answer initialize within %v", s.alias, s.options.greetTimeout)
 	case err != nil && !drifted(err) && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		err = call.Refuse(stage, call.TimedOut, "server %s did not start within %v", s.alias, s.options.startTimeout)
 	}

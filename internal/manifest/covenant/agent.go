@@ -30,7 +30,8 @@ func (m *Manifest) Compile() *agent.Agent {
 			Binding:     agent.RunProgram{},
 		}},
 		Program: &agent.Program{
-			Runtime: agent.Runtime(m.Agent.Runtime), Entry: m.Agent.Entry, Contract: agent.OneLine, Isolation: m.Sandbox.isolation(),
+			Runtime: agent.Runtime(m.Agent.Runtime), Entry: m.Agent.Entry, Contract: agent.OneLine,
+			Isolation: m.Sandbox.isolation(),
 		},
 		Capabilities: agent.Capabilities{Required: m.Capabilities.Required, Optional: m.Capabilities.Optional},
 		Resources: &agent.Resources{

@@ -315,8 +315,8 @@ func (p *parser) sandbox(o *read.Object) *Sandbox {
 	s.Backend = p.oneOf(o.Get("backend", read.Optional), backends, nil, "")
 	s.Filesystem = p.oneOf(o.Get("filesystem", read.Optional), filesystem, nil, "")
 	if s.Required && s.Backend == trustedLocal {
-		p.Report(ruleNoSandbox, o.Value().Get("backend").Place(), "", "the backend %s is not a sandbox, but a sandbox is required",
-			diag.Quote(trustedLocal))
+		p.Report(ruleNoSandbox, o.Value().Get("backend").Place(), "",
+			"the backend %s is not a sandbox, but a sandbox is required", diag.Quote(trustedLocal))
 	}
 	if s.Filesystem == hostFiles {
 		p.Report(ruleHostFiles, o.Value().Get("filesystem").Place(), "", "the program cannot use the files of the host")

@@ -176,7 +176,8 @@ func adder(facts *[]console.Fact) func(label string, values ...string) {
 func GrantsFor(a *agent.Agent, list []*grant.Grant) []*grant.Grant {
 	asked := slices.Concat(a.Capabilities.Required, a.Capabilities.Optional)
 	return slices.DeleteFunc(slices.Clone(list), func(g *grant.Grant) bool {
-		return g.State(time.Now()) != grant.Active || g.Scope != a.ID && (g.Scope != "" || !slices.Contains(asked, g.Action))
+		applies := g.Scope == a.ID || g.Scope == "" && slices.Contains(asked, g.Action)
+		return !applies || g.State(time.Now()) != grant.Active
 	})
 }
 

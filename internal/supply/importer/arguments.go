@@ -270,7 +270,8 @@ func (w *walk) readOther(arg, next string) (taken int, refused string) {
 		w.withholdValue(next)
 		w.note(Secret, w.what, "%s and its value are not copied: pass the value in an environment variable", arg)
 		return 2, ""
-	case w.before == "-p" && couldBePassword(arg), w.risky(arg) && !(dashed(w.before) && !strings.Contains(w.before, "=") && w.isSetting(w.before, arg)):
+	case w.before == "-p" && couldBePassword(arg),
+		w.risky(arg) && !(dashed(w.before) && !strings.Contains(w.before, "=") && w.isSetting(w.before, arg)):
 		w.drop(arg)
 		return 1, ""
 	case strings.Contains(arg, "://"):
@@ -425,8 +426,8 @@ func (b *builder) isSecret(flag, value string) bool {
 // couldBePassword reports whether the value of -p could be a password. Such a value can also be a port, a path or the name
 // of a project.
 func couldBePassword(value string) bool {
-	return len(value) >= 6 && !dashed(value) && !isPath(value) && !numbers.MatchString(value) && !fileName.MatchString(value) &&
-		!strings.Contains(value, "://") && !harmless(value)
+	return len(value) >= 6 && !dashed(value) && !isPath(value) && !numbers.MatchString(value) &&
+		!fileName.MatchString(value) && !strings.Contains(value, "://") && !harmless(value)
 }
 
 // secretName reports whether the name of an option or a variable suggests a secret.

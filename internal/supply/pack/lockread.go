@@ -228,7 +228,8 @@ func (r *lockReader) pkg(v doc.Value) {
 	r.filled(v.Get("name"))
 	r.isDigest(o.Get("digest", read.Presence(stored || kind == File || kind == Program)))
 	if folder := v.Get("folder"); r.isDigest(folder) && kind != File {
-		r.Report(ruleEntry, folder.Place(), "", "\"folder\" is invalid for a package of the kind %s", diag.Quote(string(kind)))
+		r.Report(ruleEntry, folder.Place(), "", "\"folder\" is invalid for a package of the kind %s",
+			diag.Quote(string(kind)))
 	}
 	builds := o.Get("builds", read.Presence(stored))
 	if builds.Is(doc.Object) && slices.Contains(Kinds, kind) && (builds.Len() > 0) != stored {

@@ -133,7 +133,8 @@ func hasDigests(file string) bool {
 		return false
 	}
 	text, err := os.ReadFile(file)
-	return err == nil && bytes.Contains(text, []byte(`"package_digest"`)) && bytes.Contains(text, []byte(`"schema_version"`))
+	return err == nil && bytes.Contains(text, []byte(`"package_digest"`)) &&
+		bytes.Contains(text, []byte(`"schema_version"`))
 }
 
 // Uncovered describes the code of a local script that is not verified, or returns "". The argument locked says whether

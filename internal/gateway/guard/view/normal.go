@@ -33,11 +33,19 @@ var lookalikes = sync.OnceValue(func() map[rune]string {
 			out[rune(n)] = to
 		}
 	}
-	for _, f := range framedLetters {
-		for i, c := range f.text {
-			out[f.from+rune(i)] = string(c)
+	for i, small := range smallCapitals {
+		letter := string(rune('a' + i))
+		out[small] = letter
+		for _, first := range framedLetters {
+			out[first+rune(i)] = letter
 		}
 	}
+	for i := range rune(9) {
+		for _, first := range framedDigits {
+			out[first+i] = string('1' + i)
+		}
+	}
+	out['⓿'] = "0"
 	return out
 })
 
@@ -135,20 +143,13 @@ func (v *View) appendPlain(r rune, src []byte) {
 	}
 }
 
-// framedLetters are the ranges of letters and digits in a frame, as small capitals or as regional indicators. The
-// characters of each range resemble the ASCII text. Unicode neither decomposes them to ASCII nor lists them as
-// look-alikes.
-var framedLetters = []struct {
-	from rune
-	text string
-}{
-	{0x249c, alphabet}, {0x1f110, alphabet}, {0x1f150, alphabet}, {0x1f170, alphabet}, {0x1f1e6, alphabet},
-	{0x24f5, "123456789"}, {0x24ff, "0"}, {0x2776, "123456789"}, {0x2780, "123456789"}, {0x278a, "123456789"},
-	{0x1d00, "a"}, {0x299, "b"}, {0x1d05, "d"}, {0x1d07, "e"}, {0xa730, "f"}, {0x262, "g"}, {0x29c, "h"}, {0x1d0a, "jk"},
-	{0x29f, "l"}, {0x1d0d, "m"}, {0x274, "n"}, {0x1d18, "p"}, {0xa7af, "q"}, {0x280, "r"}, {0x1d1b, "t"},
-}
-
-const alphabet = "abcdefghijklmnopqrstuvwxyz"
+// Unicode neither decomposes these characters to ASCII nor lists them as look-alikes. The first two lists contain the
+// first character of each range of letters or digits in a frame; regional indicators count as framed letters.
+var (
+	framedLetters = []rune{0x249c, 0x1f110, 0x1f150, 0x1f170, 0x1f1e6}
+	framedDigits  = []rune{0x24f5, 0x2776, 0x2780, 0x278a}
+	smallCapitals = []rune("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘꞯʀꜱᴛᴜᴠᴡxʏᴢ")
+)
 
 // Displayed appends text to dst in the order in which it is displayed: text after a right-to-left override is reversed,
 // up to the end of the override or of the line. Displayed reports whether text has such an override.
