@@ -55,12 +55,13 @@ CI_TESTS = $(if $(filter true,$(CI)),-count=1 -shuffle=on)
 WIDE     = -p $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 RUN      = -vet=off $(WIDE) $(CI_TESTS) $(TESTFLAGS)
 GOTEST   = $(RACE) $(RUN)
-# The tests of whole commands run under the race detector only in make prove: there it takes three quarters of their
-# time, and the packages that they use have their own tests.
+# The tests of whole commands and of whole sandboxes run under the race detector only in make prove: there it takes
+# three quarters of their time, because every process that they start has it, and the packages that they use have
+# their own tests.
 PLAIN    = $(HASTE) $(GO) test -exec '$(NORMAL)' $(RUN)
-WHOLE    = ./internal/cli ./internal/test/...
+WHOLE    = ./internal/cli ./internal/test/... ./internal/exec/sandbox
 # The slowest packages start first, so that none of them runs alone at the end.
-SLOW     = ./internal/store/journal ./internal/gateway ./internal/supply/pack ./internal/exec/sandbox
+SLOW     = ./internal/store/journal ./internal/gateway ./internal/supply/pack
 TESTED   = $(WHOLE) $(SLOW) ./...
 
 # make check leaves out every package whose tests link a store, a sandbox, a tool server or a package manager.
@@ -95,7 +96,7 @@ conformance: setup build ## run the official MCP conformance suite, directly and
 	$(GO) test -vet=off -count=1 -v -run TestConformance ./internal/test/conformance
 
 test: setup build lint ## set up, build, lint, and run every test
-	$(GOTEST) -timeout 15m $(SLOW) $$($(GO) list ./... | grep -v -E '/internal/(cli$$|test/)')
+	$(GOTEST) -timeout 15m $(SLOW) $$($(GO) list ./... | grep -v -E '/internal/(cli$$|test/|exec/sandbox$$)')
 	$(PLAIN) -timeout 15m $(WHOLE)
 	cd bench && $(GOTEST) -timeout 5m ./...
 	cd tools && $(GOTEST) -timeout 5m ./...
