@@ -28,7 +28,7 @@ type Store struct {
 	DB      state.DB
 	Keys    *identity.Keys
 	Journal *journal.Journal
-	// Authority is the register of the rows that give somebody authority.
+	// Authority is the register of the rows that give authority.
 	Authority *authority.Register
 
 	newer *identity.Keys // set only if the store uses an older root key: the keys of the home's current root key

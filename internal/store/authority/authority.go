@@ -1,27 +1,27 @@
-// Package authority keeps a register of every row in the store that gives somebody authority.
+// Package authority keeps a register of every row in the store that gives authority.
 //
 // # Why
 //
-// A fleet shares a PostgreSQL database. Whoever has the password of the database can change every row: insert an API
-// key, approve a call, or restore the row of a key that was revoked. They do not have the root key. The register makes
-// such changes worthless: a row has authority only if the register contains a hash of exactly that row, and only a
-// process with the root key can change the register.
+// A fleet shares a PostgreSQL database. An attacker with the password of the database can change every row: insert an
+// API key, approve a call, or restore the row of a revoked key. The attacker does not have the root key. The register
+// makes such changes worthless: a row has authority only if the register contains a hash of exactly that row, and only
+// a process with the root key can change the register.
 //
 // # How
 //
 // An entry has a kind, an id, and a hash of the row's content. One keyed hash, made with the root key, covers all
-// entries and a version. So nobody else can add, change, remove or bring back an entry. Revoking means removing the
-// entry. A revoked row that somebody restores has no entry.
+// entries and a version. So only a process with the root key can add, change, remove or restore an entry. Revoking
+// removes the entry. If an attacker restores a revoked row, the register has no entry for it.
 //
-// A reader checks the keyed hash only when it has changed, and keeps the entries in memory. The change of an entry
-// computes a new keyed hash over all entries. That is cheap, because authority changes when a person acts.
+// A reader checks the keyed hash only when it has changed, and keeps the entries in memory. Every change of an entry
+// computes a new keyed hash over all entries. That is cheap enough, because authority changes only when a person acts.
 //
 // # Older registers
 //
-// Somebody could restore the whole register together with the rows. A process therefore remembers the highest version
-// that it has seen, and a home remembers it for its PostgreSQL stores in a file (see [Memory]). An older register is
-// refused with [ErrOlder]. A machine that uses the store for the first time has seen no version. It cannot know that a
-// register is old, and no data in the store could tell it.
+// An attacker could restore the whole register together with the rows. A process therefore remembers the highest
+// version that it has seen, and a home remembers it for its PostgreSQL stores in a file (see [Memory]). An older
+// register is refused with [ErrOlder]. A machine that uses the store for the first time has seen no version. It cannot
+// detect an old register, because nothing in the store can prove that a register is the newest one.
 package authority
 
 import (
@@ -53,7 +53,7 @@ const (
 	Grant     Kind = "grant"
 	Allowance Kind = "allowance"
 	Review    Kind = "review"
-	// used is the kind of an id that can be used once and was used. It is the only kind without a row in another table.
+	// used marks a single-use id that was used. It is the only kind without a row in another table.
 	used Kind = "used"
 )
 
@@ -82,7 +82,7 @@ type Register struct {
 	memory *Memory // nil if the home does not remember versions
 
 	mu   sync.Mutex
-	last *View // the last register that was read, which spares the check of the same register
+	last *View // the last register that was read; it is not checked again until it changes
 	seen mark  // the newest register that was read from a committed state
 }
 
@@ -120,8 +120,8 @@ func (v *View) Has(kind Kind, id string, content []byte) bool {
 	return ok && e.sum == sha256.Sum256(content)
 }
 
-// Missing returns the rows of the register that are not among the given rows and are not over. Somebody deleted or
-// changed them in their tables.
+// Missing returns the rows of the register that are still valid but are not among claims. They were deleted or changed
+// in their tables.
 func (v *View) Missing(claims []Row, now time.Time) (missing []Row) {
 	has := map[key]bool{}
 	for _, row := range claims {
@@ -163,8 +163,7 @@ func (r *Register) ReadRow(ctx context.Context, f func(state.Tx) (*View, error))
 	return err
 }
 
-// remember records a state that was committed. View must not record states, because a transaction that it reads in may
-// fail.
+// remember records a state that was committed. View must not record states, because its transaction may still fail.
 func (r *Register) remember(ctx context.Context, m mark) {
 	r.mu.Lock()
 	newer := m.Version > r.seen.Version // View has compared the names
@@ -275,11 +274,11 @@ type Row struct {
 	ID   string
 	// Content is everything in the row that its authority depends on.
 	Content []byte
-	// Until is when the row has no more authority. The zero time means never.
+	// Until is when the row's authority ends. The zero time means never.
 	Until time.Time
 }
 
-// ID returns the id of a row that several values identify. Parts returns the values again.
+// ID returns the id of a row that several values identify. Parts is its inverse.
 func ID(values ...string) string {
 	text, err := json.Marshal(values)
 	if err != nil {
@@ -309,8 +308,9 @@ func (r *Register) Put(tx state.Tx, rows ...Row) error {
 	return r.write(tx, v, next)
 }
 
-// Remove removes the rows of a kind for which the callback returns true, and returns their number. It finds rows in the
-// register, not in their table. Otherwise somebody could delete a row before it is revoked, and restore it later.
+// Remove removes the rows of a kind for which the callback returns true, and returns their number. It looks up
+// rows in the register, not in their table. Otherwise an attacker could delete a row before it is revoked, and restore
+// it later.
 func (r *Register) Remove(tx state.Tx, kind Kind, which func(id string) bool) (n int, err error) {
 	v, err := r.View(tx)
 	if err != nil {
@@ -353,8 +353,8 @@ func (r *Register) Forget(ctx context.Context, before time.Time) (n int, err err
 // must not become usable again.
 const usedKept = 31 * 24 * time.Hour
 
-// Spend marks an id as used and returns true if it was not used before. The parameter expires is when the id becomes
-// useless anyway.
+// Spend marks an id as used and returns true if it was not used before. The parameter expires is when the id stops
+// being valid.
 func (r *Register) Spend(ctx context.Context, id string, expires time.Time) (first bool, err error) {
 	err = r.db.Write(ctx, func(tx state.Tx) error {
 		v, err := r.View(tx)
@@ -429,9 +429,9 @@ func (r *Register) begun(tx state.Tx) (begun bool, err error) {
 	return begun, err
 }
 
-// Adopt writes a register that this machine and every other machine accept, although the store has no register, or one
-// that was changed or is older than the one this machine has seen. If the register is only older, Adopt keeps those of
-// the given rows that it contains. Otherwise Adopt keeps all of them. It returns the rows that it kept.
+// Adopt writes a register that every machine accepts. It is for a store whose register is missing, was changed, or is
+// older than the one that this machine has seen. If the register is only older, Adopt keeps the claims that the
+// register contains. Otherwise it keeps all claims. Adopt returns the rows that it kept.
 func (r *Register) Adopt(tx state.Tx, claims []Row) (kept []Row, err error) {
 	h, err := readHead(tx)
 	if err != nil {
@@ -460,7 +460,7 @@ func (r *Register) Adopt(tx state.Tx, claims []Row) (kept []Row, err error) {
 	return kept, r.writeAll(tx, next)
 }
 
-// writeAll writes a register, whatever the store contains.
+// writeAll replaces all entries in the store with a register.
 func (r *Register) writeAll(tx state.Tx, next *View) error {
 	if _, err := tx.Exec(`DELETE FROM authority`); err != nil {
 		return err

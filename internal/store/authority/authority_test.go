@@ -79,7 +79,7 @@ type table struct {
 	rows [][4]any
 }
 
-// snapshot reads the tables of a register, as somebody with the password of the database could.
+// snapshot reads the tables of a register, as an attacker with the password of the database could.
 func snapshot(t *testing.T, db state.DB) (entries, head table) {
 	t.Helper()
 	err := db.Read(t.Context(), func(tx state.Tx) error {
@@ -169,7 +169,7 @@ func TestFailedChange(t *testing.T) {
 	})
 }
 
-// Whoever can write to the database but has no root key cannot give authority and cannot bring it back.
+// An attacker who can write to the database but has no root key can neither give nor restore authority.
 func TestOthersCannotChange(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		db := connect()
@@ -290,7 +290,7 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// Missing finds the rows that somebody deleted from their tables.
+// Missing finds the rows that were deleted from their tables.
 func TestMissing(t *testing.T) {
 	r, now := New(statetest.Open(t), testKeys("root"), nil), time.Now()
 	over := row("b")
@@ -307,7 +307,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// An id can be used once, even if somebody deletes the entry of its use.
+// An id can be used only once, even if the entry that records its use is deleted.
 func TestSpend(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		r, until := New(connect(), testKeys("root"), nil), time.Now().Add(time.Hour)

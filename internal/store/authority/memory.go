@@ -10,7 +10,7 @@ import (
 )
 
 // Memory is a file in a home that contains, for each PostgreSQL store, the newest register that the home has seen. A
-// SQLite store needs no memory: whoever can change its file can also read the root key beside it.
+// SQLite store needs no memory: an attacker who can change its file can also read the root key beside it.
 type Memory struct{ file, store string }
 
 // MemoryOf returns the memory of a home for the PostgreSQL store at a URL.

@@ -241,8 +241,8 @@ func BenchmarkCheck(b *testing.B) {
 	}
 }
 
-// Somebody who writes to the store cannot make a key, widen a key, or restore a revoked key. That the row was deleted
-// when the key was revoked makes no difference.
+// An attacker who writes to the store cannot make a key, widen a key, or restore a revoked key, even if the row was
+// deleted when the key was revoked.
 func TestKeysOfOthers(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		db := open()

@@ -74,7 +74,7 @@ func Database(ctx context.Context) (string, error) {
 	return at(s.dir, name), s.exec(ctx, "CREATE DATABASE "+name)
 }
 
-// Keep copies a table and returns a function that restores it, as somebody with the password of the database could.
+// Keep copies a table and returns a function that restores it, as an attacker with the database password could.
 func Keep(t testing.TB, db state.DB, table string) (restore func()) {
 	t.Helper()
 	run := func(statements ...string) {
