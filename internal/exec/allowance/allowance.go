@@ -7,9 +7,9 @@
 // An allowance belongs to the name of an agent, to the id in its manifest, and to the program of one server. A manifest
 // can claim any id, and an agent can be replaced by another agent with the same name. Therefore all of them must match.
 //
-// An allowance counts only while the register of authority contains exactly its row. Somebody who can write to the store
-// but has no root key cannot create, widen, transfer or restore an allowance. A modified allowance has no effect and is
-// reported.
+// An allowance counts only while the register of authority contains exactly its row. An attacker who can write to the
+// store but has no root key cannot create, widen, transfer or restore an allowance. A modified allowance has no effect
+// and is reported.
 package allowance
 
 import (
@@ -217,7 +217,7 @@ func (s *Allowances) remove(tx state.Tx, h Holder, r agent.Right) error {
 	return err
 }
 
-// unregister removes all allowances from the register whose first values are the given ones.
+// unregister removes the allowances from the register whose ids start with the given values.
 func (s *Allowances) unregister(tx state.Tx, values ...string) (int, error) {
 	return s.store.Authority.Remove(tx, authority.Allowance, func(id string) bool {
 		parts := authority.Parts(id)

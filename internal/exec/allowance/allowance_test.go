@@ -222,7 +222,7 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// Somebody who writes to the store cannot restore an allowance that was removed, even if its row was deleted before.
+// An attacker who writes to the store cannot restore an allowance that was removed, even if its row was deleted before.
 func TestRestoredAllowance(t *testing.T) {
 	for name, remove := range map[string]func(*testing.T, *Allowances) error{
 		"disallow": func(t *testing.T, s *Allowances) error {

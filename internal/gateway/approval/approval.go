@@ -10,9 +10,9 @@
 // API. Both identify the person: the owner, or an administrator with a key.
 //
 // The arguments are stored only while the question is pending, for the person to read. Answers are matched to calls
-// by a MAC of the arguments. The same MAC shows that a pending question was written by ambit: a question that somebody
-// else wrote into the store is not shown, and cannot be answered. An approval counts only while the register of
-// authority contains it. Using the approval removes it from the register.
+// by a MAC of the arguments. The same MAC proves that ambit wrote a pending question: a question that something else
+// wrote to the store is not shown and cannot be answered. An approval counts only while the register of authority
+// contains it. Using the approval removes it from the register.
 package approval
 
 import (
@@ -229,7 +229,7 @@ func get(tx state.Tx, columns, id string) (found *Question, err error) {
 }
 
 // decryptArguments decrypts the arguments of a question. It does nothing if the query did not select them. It returns
-// false if ambit did not write the question as it is.
+// false if something other than ambit wrote or changed the question.
 func (q *Question) decryptArguments(b *store.Store) bool {
 	if q.sealed == nil {
 		return q.State != Pending || q.Over(time.Now())
@@ -239,8 +239,8 @@ func (q *Question) decryptArguments(b *store.Store) bool {
 	return err == nil && b.Keys.SameMAC(q.macPurpose(), arguments, q.bound)
 }
 
-// List returns the pending questions with their arguments, oldest first. It leaves out questions that ambit did not
-// write as they are.
+// List returns the pending questions with their arguments, oldest first. It leaves out questions that something other
+// than ambit wrote or changed.
 func List(ctx context.Context, b *store.Store, now time.Time) ([]*Question, error) {
 	list, err := waiting(ctx, b, allColumns, now)
 	return slices.DeleteFunc(list, func(q *Question) bool { return !q.decryptArguments(b) }), err

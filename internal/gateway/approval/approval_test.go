@@ -212,8 +212,8 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// Somebody who writes to the store cannot approve a call, cannot use an approval twice, and cannot show a person another
-// call than the one that is approved.
+// An attacker who writes to the store cannot approve a call, use an approval twice, or make a person approve a call
+// other than the one that the person sees.
 func TestAnswersOfOthers(t *testing.T) {
 	each(t, func(t *testing.T, b *store.Store) {
 		now := time.Now()

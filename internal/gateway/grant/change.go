@@ -141,8 +141,8 @@ func (s *Grants) Revoke(
 	return revoked, nil
 }
 
-// revokeGrant revokes a grant. If the grant's row was modified, revokeGrant deletes the row instead, because its values
-// are not those of a grant.
+// revokeGrant revokes a grant. If the grant's row was modified, revokeGrant deletes the row instead, because ambit
+// did not write its values.
 func (s *Grants) revokeGrant(tx state.Tx, g *Grant, now time.Time) error {
 	if g.Changed {
 		_, err := tx.Exec(`DELETE FROM grants WHERE subject = $1 AND action = $2 AND scope = $3`,
@@ -181,7 +181,8 @@ func until(t time.Time) string {
 func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	list, err := query(tx, &authority.View{}, func(*Grant) bool { return true }, "")
 	for _, g := range list {
-		if g.Changed = false; g.State(time.Now()) == Active {
+		g.Changed = false // the empty view marks every grant as changed
+		if g.State(time.Now()) == Active {
 			rows = append(rows, g.row())
 		}
 	}

@@ -195,8 +195,8 @@ func TestAnotherKey(t *testing.T) {
 	}
 }
 
-// Somebody who writes to the store cannot give a grant, and cannot restore a revoked grant. That the row was deleted
-// when the grant was revoked makes no difference.
+// An attacker who writes to the store cannot give a grant or restore a revoked grant, even if the row was deleted when
+// the grant was revoked.
 func TestRestoredGrant(t *testing.T) {
 	each(t, func(t *testing.T, s *Grants) {
 		give(t, s, Asked{Subject: "me@local", Actions: []string{"tool.a", "tool.b"}})

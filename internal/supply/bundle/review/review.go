@@ -3,7 +3,7 @@
 // A review contains the name of the reviewer and the digest of the bundle. Because the digest covers every file, a
 // changed bundle needs a new review. A review is stored in the same transaction as its journal record. Only the latest
 // review of a bundle is in effect, so an approval can be withdrawn later. An approval counts only while the register of
-// authority contains exactly its row, so nobody can approve a bundle by writing to the store.
+// authority contains exactly its row, so a write to the store cannot approve a bundle.
 package review
 
 import (
@@ -71,8 +71,8 @@ func (r *Review) row() authority.Row {
 	return authority.Row{Kind: authority.Review, ID: r.Digest, Content: []byte(content)}
 }
 
-// Last returns the last review of the bundle with the given digest, or nil. It does not return an approval that the
-// register does not contain.
+// Last returns the last review of the bundle with the given digest, or nil. If the review is an approval that the
+// register does not contain, Last returns ErrChanged.
 func Last(ctx context.Context, b *store.Store, digest string) (last *Review, err error) {
 	err = b.Authority.Read(ctx, func(tx state.Tx, v *authority.View) error {
 		last = nil

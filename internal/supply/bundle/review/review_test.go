@@ -43,7 +43,7 @@ func TestNeed(t *testing.T) {
 	}
 }
 
-// Somebody who writes to the store cannot approve a bundle, and cannot undo the withdrawal of an approval.
+// An attacker who writes to the store cannot approve a bundle, and cannot undo the withdrawal of an approval.
 func TestReviewsOfOthers(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
