@@ -35,7 +35,8 @@ func claims(tx state.Tx) (all []authority.Row, err error) {
 	return all, nil
 }
 
-// authorityProblem is a row of the store that gives somebody authority, but was not written by ambit.
+// authorityProblem is a row with authority that the register does not contain, or a row of the register that is
+// missing.
 type authorityProblem struct {
 	Kind    authority.Kind `json:"kind"`
 	ID      string         `json:"id"`
@@ -86,8 +87,7 @@ func newKeyAdopt(t *terminal, storeURL *string) *cobra.Command {
 
 func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
 	var kept []authority.Row
-	// look finds out what Adopt would keep, in a transaction that is undone.
-	look := errors.New("undone")
+	rollBack := errors.New("only a preview") // the first transaction only finds the rows that Adopt would keep
 	err := b.DB.Write(ctx, func(tx state.Tx) error {
 		rows, err := claims(tx)
 		if err != nil {
@@ -99,12 +99,12 @@ func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
 		if kept, err = b.Authority.Adopt(tx, rows); err != nil {
 			return err
 		}
-		return look
+		return rollBack
 	})
 	if err == nil {
 		return t.say(map[string]any{"adopted": []string{}}, "there is nothing to adopt: the register of authority is intact\n")
 	}
-	if !errors.Is(err, look) {
+	if !errors.Is(err, rollBack) {
 		return no("", "the store cannot be read: %w", err)
 	}
 	if !yes {

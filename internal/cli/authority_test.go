@@ -105,8 +105,8 @@ func TestAuthorityOfOthers(t *testing.T) {
 		run(1, "journal verify", "was changed by something other than ambit")
 		run(3, "key list", "was changed by something other than ambit")
 
-		// All of it is restored. A home does not remember its own SQLite store, because whoever can change the store can
-		// read the root key.
+		// All of it is restored. A home does not remember its own SQLite store, because an attacker who can change the
+		// store can read the root key.
 		for _, table := range tables {
 			exec(`DELETE FROM `+table, `INSERT INTO `+table+` SELECT * FROM before_`+table)
 		}

@@ -127,7 +127,7 @@ func (t *terminal) journalReport(r journal.Report, problems []authorityProblem, 
 		journal.Report
 		Key   string `json:"key"`
 		Known *bool  `json:"key_known,omitempty"`
-		// Authority lists the rows with authority that were not written by ambit.
+		// Authority lists the differences between the store and its register of authority.
 		Authority []authorityProblem `json:"authority,omitempty"`
 	}{r, r.Key.String(), known, problems}
 	intact := r.OK

@@ -145,8 +145,8 @@ func (t *terminal) openStoreWith(
 		return nil, notOpened(t.home, storeURL, err)
 	}
 	if storeURL == "" {
-		// Whoever can change this store can also read the root key beside it. So the rows of an earlier version are as good
-		// as ambit's own. A PostgreSQL store needs: ambit key adopt.
+		// An attacker who can change this store can also read the root key beside it. So the rows of an earlier version
+		// are adopted without a question. A PostgreSQL store needs: ambit key adopt.
 		if err := b.Authority.Begin(ctx, claims); err != nil {
 			return nil, errors.Join(notOpened(t.home, storeURL, err), b.Close())
 		}
