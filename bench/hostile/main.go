@@ -1,5 +1,5 @@
-// Command hostile measures the worst that strangers can do with a schema or a value. It checks generated schemas and values
-// that are made to take as much work as possible, and compares each with a plain value of the same size.
+// Command hostile measures how expensive a hostile schema or value can make a check. It checks generated schemas and
+// values that take as much work as possible, and compares each with a plain value of the same size.
 //
 //	bench/run hostile
 //
@@ -92,7 +92,7 @@ func check(c validatetest.Case) func(context.Context) error {
 
 // parse reads a manifest in which a tool has the schema.
 func parse(c validatetest.Case) func(context.Context) error {
-	text := []byte(`{"name":"Hostile","system_prompt":"You are an agent whose only tool has a schema that somebody made to be slow.","example_prompts":["Go."],
+	text := []byte(`{"name":"Hostile","system_prompt":"You are an agent whose only tool has a schema that is slow on purpose.","example_prompts":["Go."],
 		"kind":"mcp-tool","tools":[{"name":"t","description":"d","action":{"type":"prompt-template","template":"x"},"input_schema":` + c.Schema + `}]}`)
 	return func(context.Context) error {
 		_, err := manifest.Parse("findagent.json", text, manifest.Options{})
@@ -116,7 +116,7 @@ func measure(rounds int, do func(context.Context) error) measured {
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		used, start := cpu.Used(), time.Now()
-		_ = do(context.Background()) // a refusal is as good as a match here
+		_ = do(context.Background()) // it does not matter whether the value matches
 		took := time.Since(start)
 		used = cpu.Used() - used
 		runtime.ReadMemStats(&after)
@@ -127,7 +127,8 @@ func measure(rounds int, do func(context.Context) error) measured {
 	return best
 }
 
-// leave returns how long a check goes on after its caller has left, at best, or 0 if the check is over before.
+// leave cancels a check after some time, and returns how long the check then still runs. It returns the best of several
+// runs, or 0 if the check always ends first.
 func leave(rounds int, after time.Duration, do func(context.Context) error) time.Duration {
 	best := time.Duration(0)
 	for range rounds {

@@ -21,8 +21,8 @@ const (
 	maxExponent = 400
 )
 
-// Bounds returns an error if a JSON text contains too many values or objects, or a number that is too long. The error names what the
-// text contains. Bounds ignores everything after the first syntax error.
+// Bounds returns an error if a JSON text contains too many values or objects, or a number that is too long. The error
+// names what the text contains. Bounds ignores everything after the first syntax error.
 func Bounds(text []byte) error { return bounds(text, maxValues) }
 
 func bounds(text []byte, maxValues int) error {
@@ -76,8 +76,8 @@ func checkNumber(text []byte) error {
 	return nil
 }
 
-// decode reads a JSON text as the values that the package jsonschema uses. It copies no more than the parts of the text.
-// If a name occurs twice in an object, the last value counts.
+// decode parses a JSON text into the types that the package jsonschema uses. It does not copy the whole text. If a name
+// occurs twice in an object, the last value counts.
 func decode(text []byte) (any, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	v, err := decodeNext(d)

@@ -37,7 +37,7 @@ type evaluation struct {
 	problems []Problem
 	err      error
 
-	// These are reused, so that most steps allocate nothing.
+	// These buffers are reused, so that most steps allocate nothing.
 	value, quotient big.Rat
 	keyA, keyB      []byte
 	names           []string
@@ -65,8 +65,8 @@ func (e *evaluation) spend(units int) bool {
 	return e.err == nil
 }
 
-// fail adds a problem and returns false. An evaluation that must end finds no more problems, because a part that was not
-// evaluated seems not to match.
+// fail adds a problem and returns false. After the evaluation was stopped, fail adds nothing, because a part that was
+// not evaluated only seems not to match.
 func (e *evaluation) fail(format string, args ...any) bool {
 	if e.err == nil && len(e.problems) < maxProblems {
 		var pointer jsontext.Pointer
@@ -116,7 +116,7 @@ func (e *evaluation) add(s, other *seen) {
 		return
 	}
 	if s.names == nil && s.items == nil {
-		s.names, s.items = other.names, other.items // the other set is not used anymore
+		s.names, s.items = other.names, other.items // the other set is not used again
 		return
 	}
 	for name := range other.names {
@@ -343,7 +343,7 @@ func (e *evaluation) find(re jsonschema.Regexp, text string) bool {
 	if len(text)*p.size < longMatch {
 		return p.MatchString(text)
 	}
-	found := p.MatchReader(&stoppable{ctx: e.ctx, every: askAfter/p.size + 1, text: text})
+	found := p.MatchReader(&stoppable{ctx: e.ctx, every: checkAfter/p.size + 1, text: text})
 	e.err = e.ctx.Err()
 	return found && e.err == nil
 }

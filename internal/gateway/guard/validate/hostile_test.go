@@ -29,7 +29,7 @@ func TestHostile(t *testing.T) {
 		if used := after.TotalAlloc - before.TotalAlloc; used > mostBytes && !race {
 			t.Errorf("case %d (%s) allocated %d MiB, want at most %d", i, c.Name, used>>20, mostBytes>>20)
 		}
-		// The context is asked once in 4096 units of work, and a few more times during matches of regular expressions.
+		// The context is checked once in 4096 units of work, and a few more times during matches of regular expressions.
 		const mostPolls = maxWork>>12 + maxWork>>14
 		polls := math.MaxInt - ctx.left
 		if polls > mostPolls {
@@ -61,8 +61,8 @@ func spent(t *testing.T, schema, value string) int {
 	return math.MaxInt - e.work
 }
 
-// TestWorkIsCounted: work that a stranger can repeat is counted. The least work is about the time of the step in units of
-// 25 ns.
+// TestWorkIsCounted checks that work which a stranger can repeat is counted. The least work is about the time of the
+// step in units of 25 ns.
 func TestWorkIsCounted(t *testing.T) {
 	names := items(1000, func(i int) string { return fmt.Sprintf(`"n%d"`, i) })
 	object := "{" + strings.ReplaceAll(strings.Trim(names, "[]"), ",", ":1,") + ":1}"
@@ -90,12 +90,12 @@ func TestWorkIsCounted(t *testing.T) {
 	}
 }
 
-// TestSingle: the next character decides how a match of these expressions goes on, or not.
+// TestSingle checks for which expressions the next character decides how a match continues.
 func TestSingle(t *testing.T) {
 	for expr, want := range map[string]bool{
 		"^[A-Za-z0-9+/]*={0,2}$": true, "^([A-Za-z0-9+/]{4})*(==|=)?$": true, `^\d{3}-\d{4}$`: true, "^(abc|abd)*$": true, "^$": true, "^a+b*c?$": true, "^.": true,
 		"abc": false, "^a*a$": false, "^(a|ab)c?bd$": false, "^(x?){3}y": false, "^(?i)k*$": false, `^.*\.txt$`: false, "^[^@]+@[^@]+$": true, `^[^@]+@[^@]+\.[a-z]+$`: false,
-		"^a|b": false, `^\pL*\d+$`: false, // a large class, on which it gives up
+		"^a|b": false, `^\pL*\d+$`: false, // a large class, which is too expensive to analyze
 	} {
 		re, err := new(patterns).compile(expr)
 		if err != nil {

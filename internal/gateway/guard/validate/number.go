@@ -52,7 +52,7 @@ func (e *evaluation) compare(a, b *big.Rat) int {
 	return a.Cmp(b)
 }
 
-// words returns the number of machine words of a number. The work with two numbers grows with its square.
+// words returns how many machine words a number takes. The work of a division or comparison grows with the square.
 func words(r *big.Rat) int {
 	bits := r.Num().BitLen() + 63
 	if !r.IsInt() {
@@ -61,7 +61,7 @@ func words(r *big.Rat) int {
 	return bits / 64
 }
 
-// rat returns the value of a number until the next call. It fails if the evaluation must end.
+// rat returns the value of a number, which is valid until the next call. It fails if the evaluation must end.
 func (e *evaluation) rat(n json.Number) (*big.Rat, bool) {
 	digits := len(n)
 	if _, exponent, ok := strings.Cut(strings.ToLower(string(n)), "e"); ok {
@@ -79,9 +79,9 @@ func (e *evaluation) rat(n json.Number) (*big.Rat, bool) {
 
 // decimal is a number as its digits and a power of ten. The first and the last digit are not zero. Zero has no digits.
 type decimal struct {
-	negative       bool
-	whole, decimal string // the digits are these two after each other
-	exponent       int
+	negative        bool
+	whole, fraction string // the digits before and after the decimal point
+	exponent        int
 }
 
 func decimalOf(n json.Number) (d decimal) {
@@ -90,16 +90,16 @@ func decimalOf(n json.Number) (d decimal) {
 		d.exponent, _ = strconv.Atoi(text[i+1:]) // Bounds has limited it
 		text = text[:i]
 	}
-	d.whole, d.decimal, _ = strings.Cut(text, ".")
-	d.decimal = strings.TrimRight(d.decimal, "0")
-	d.exponent -= len(d.decimal)
-	if d.decimal == "" {
+	d.whole, d.fraction, _ = strings.Cut(text, ".")
+	d.fraction = strings.TrimRight(d.fraction, "0")
+	d.exponent -= len(d.fraction)
+	if d.fraction == "" {
 		d.exponent += len(d.whole)
 		d.whole = strings.TrimRight(d.whole, "0")
 		d.exponent -= len(d.whole)
 	}
 	if d.whole = strings.TrimLeft(d.whole, "0"); d.whole == "" {
-		if d.decimal = strings.TrimLeft(d.decimal, "0"); d.decimal == "" {
+		if d.fraction = strings.TrimLeft(d.fraction, "0"); d.fraction == "" {
 			return decimal{}
 		}
 	}
@@ -112,6 +112,6 @@ func (d decimal) append(to []byte) []byte {
 	if d.negative {
 		to = append(to, '-')
 	}
-	to = append(append(to, d.whole...), d.decimal...)
+	to = append(append(to, d.whole...), d.fraction...)
 	return strconv.AppendInt(append(to, 'e'), int64(d.exponent), 10)
 }

@@ -54,8 +54,9 @@ func (p *patterns) compile(text string) (jsonschema.Regexp, error) {
 	return &pattern{re, len(program.Inst), single(program)}, err
 }
 
-// single reports whether the next character of a text always decides how a match goes on: the expression is anchored, and
-// no two instructions that can come next accept the same character. It gives up on large expressions.
+// single reports whether the next character of a text always decides how a match continues: the expression is anchored,
+// and no two instructions that can come next accept the same character. For some large expressions, single returns
+// false without an answer, because the analysis would take too long.
 func single(p *syntax.Prog) bool {
 	if p.StartCond()&syntax.EmptyBeginText == 0 {
 		return false
@@ -116,17 +117,17 @@ func single(p *syntax.Prog) bool {
 	return true
 }
 
-// longMatch is the number of steps from which on a match can be stopped, which makes it slower. Its context is asked after
-// each askAfter steps.
+// A match that can take longMatch steps or more can be stopped, which makes it slower. It checks its context after
+// every checkAfter steps.
 const (
-	longMatch = 1 << 20
-	askAfter  = 1 << 16
+	longMatch  = 1 << 20
+	checkAfter = 1 << 16
 )
 
 // stoppable reads a text rune by rune until its context ends.
 type stoppable struct {
 	ctx   context.Context
-	every int // the number of runes after which the context is asked
+	every int // the number of runes between two checks of the context
 	text  string
 	read  int
 }
@@ -141,12 +142,12 @@ func (s *stoppable) ReadRune() (rune, int, error) {
 	return r, size, nil
 }
 
-// expressionWork is the work for each byte of a regular expression that is parsed. A few bytes such as \pL can stand for
-// hundreds of ranges.
+// expressionWork is the work to parse one byte of a regular expression. A few bytes such as \pL can stand for hundreds
+// of ranges.
 const expressionWork = 500
 
-// hasFormat reports whether a text has a format. The library compiles a regular expression to check it, which takes
-// memory for each repetition in the expression, so it is only parsed here.
+// hasFormat reports whether a text has a format. To check the format regex, the library would compile the text, which
+// takes memory for each repetition in the expression. So hasFormat only parses it.
 func (e *evaluation) hasFormat(format *jsonschema.Format, text string) bool {
 	if format.Name != "regex" {
 		return e.spend(2*(schemaWork+len(text))) && format.Validate(text) == nil

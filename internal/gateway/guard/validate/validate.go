@@ -85,7 +85,7 @@ func (s *Schema) Check(ctx context.Context, value jsontext.Value) (problems []Pr
 	if e.matches(s.schema, doc, false, nil) || e.err != nil {
 		return nil, e.err
 	}
-	// The value does not match. The rest of the work goes into saying why.
+	// The value does not match. The rest of the work is for finding out why.
 	switch e.matches(s.schema, doc, true, nil); {
 	case e.err != nil && !errors.Is(e.err, ErrTooMuchWork):
 		return nil, e.err

@@ -116,7 +116,7 @@ func TestWorkIsBounded(t *testing.T) {
 			items(90_000, func(int) string { return "3999" }), ErrTooMuchWork.Error(),
 		},
 		{
-			// The check finds that the value does not match, and has no work left to say why.
+			// The check finds that the value does not match, and has no work left to find out why.
 			"reasons", strings.Replace(doubled(16), `"$ref":"#/$defs/d16"}`, `"allOf":[{"anyOf":[{"allOf":[{"$ref":"#/$defs/d16"},{"$ref":"#/$defs/d15"}]}]},{"required":["b"]}]}`, 1),
 			`{"a":1}`, "<nil>;  does not match the schema",
 		},

@@ -11,8 +11,8 @@ import (
 // Case is a schema and a value to check against it.
 type Case struct{ Name, Schema, Value string }
 
-// The sizes of generated texts are just below the limits of the package validate, so that the work is bounded and not
-// refused.
+// The sizes of generated texts are just below the limits of the package validate. Larger texts would be refused before
+// any work.
 const (
 	maxSchema       = 250 << 10
 	maxSchemaValues = 4900
@@ -21,7 +21,7 @@ const (
 	maxValues       = 95_000
 )
 
-// Schemas returns hostile schemas. Each has a value that makes it expensive.
+// Schemas returns hostile schemas, each with a value that is expensive to check.
 func Schemas(seed uint64, n int) []Case {
 	cases := make([]Case, 0, n)
 	for i := 0; len(cases) < n; i++ {
@@ -33,7 +33,7 @@ func Schemas(seed uint64, n int) []Case {
 	return cases
 }
 
-// Values returns hostile values. Each has a schema as an ordinary tool has it.
+// Values returns hostile values, each with the schema of an ordinary tool.
 func Values(seed uint64, n int) []Case {
 	cases := make([]Case, n)
 	for i := range cases {

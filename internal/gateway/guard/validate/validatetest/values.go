@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ordinary are schemas as tools have them. Every value is checked against one of them. In each, "x" can be anything that
-// a hostile value contains.
+// ordinary contains schemas like those of real tools. Every value is checked against one of them. The member "x" of a
+// value is hostile.
 var ordinary = []struct{ name, schema string }{
 	{"a form", `{"type":"object","required":["x","y"],"additionalProperties":false,"properties":{"x":{"type":["string","number","array","object"]},"y":{"type":"string"}}}`},
 	{"a set", `{"properties":{"x":{"type":"array","uniqueItems":true}}}`},
@@ -20,7 +20,7 @@ var ordinary = []struct{ name, schema string }{
 	{"everything checked", `{"unevaluatedProperties":false,"allOf":[{"properties":{"x":{"unevaluatedItems":{"type":"number"},"unevaluatedProperties":{"type":"number"}}}}]}`},
 }
 
-// texts make a part of a hostile value.
+// texts generate the member "x" of a hostile value.
 var texts = []struct {
 	name string
 	make func(g *generator) string
