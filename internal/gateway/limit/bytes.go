@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// Bytes limits how many bytes of requests a process handles at the same time, for each principal and for all together.
-// Without the limit, a few callers with many large requests could use all memory, because a request stays in memory
-// until it is answered.
+// Bytes limits the total size of the requests that a process handles at the same time, for each principal and for all
+// principals together. Without the limit, a few callers with many large requests could use all memory, because a
+// request stays in memory until it is answered.
 type Bytes struct {
 	// Each is the limit of one principal, and All is the limit of the process.
 	Each, All int64
@@ -23,7 +23,7 @@ func NewBytes() *Bytes { return &Bytes{Each: 64 << 20, All: 256 << 20} }
 
 // BusyError means that a request has to wait until others are answered.
 type BusyError struct {
-	// All is set if the limit of the process is reached, and not set if the limit of the principal is reached.
+	// All is true if the process reached its limit, and false if the principal did.
 	All   bool
 	Limit int64
 }
@@ -33,8 +33,7 @@ func (e *BusyError) Error() string {
 	if e.All {
 		whose = "the requests in progress of all callers"
 	}
-	return fmt.Sprintf("%s have more than %d MiB together; send the request again when one of them is answered",
-		whose, e.Limit>>20)
+	return fmt.Sprintf("%s exceed %d MiB; send the request again when one of them is answered", whose, e.Limit>>20)
 }
 
 // add counts n more bytes of a principal. It fails with a BusyError.
@@ -100,5 +99,5 @@ func (b *Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Release ends the count. The body must not be read any more.
+// Release stops counting the bytes of the body, which must not be read after that.
 func (b *Body) Release() { b.bytes.remove(b.principal, b.read) }

@@ -8,8 +8,8 @@ import (
 	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
-// The requests in progress of one principal have a limited size together. Other principals are not affected, and the
-// principal can go on when an earlier request is answered.
+// The total size of one principal's requests in progress is limited. Other principals are not affected, and the
+// principal can send more when an earlier request is answered.
 func TestBytesInProgress(t *testing.T) {
 	hold, held := make(chan struct{}), make(chan string, 2)
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, _ *Options) {
@@ -27,7 +27,7 @@ func TestBytesInProgress(t *testing.T) {
 	case a := <-first:
 		t.Fatalf("the first request got %d: %s", a.status, a.body)
 	}
-	if a := call(ci, 1000); a.status != 429 || a.code() != "busy" || !strings.Contains(a.body, "your requests in progress have more than") {
+	if a := call(ci, 1000); a.status != 429 || a.code() != "busy" || !strings.Contains(a.body, "your requests in progress exceed") {
 		t.Errorf("the request beyond the limit got %d: %s", a.status, a.body)
 	}
 	if a := call(other, 1600); a.status != 429 || !strings.Contains(a.body, "of all callers") {

@@ -66,7 +66,7 @@ func TestBusy(t *testing.T) {
 	r.Body = (&limit.Bytes{Each: 10, All: 10}).Body("me", io.NopCloser(strings.NewReader(hello)))
 	w := httptest.NewRecorder()
 	NewHTTP(nil, HTTPOptions{}).Serve(w, r, "me")
-	const says = "your requests in progress have more than"
+	const says = "your requests in progress exceed"
 	if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), says) {
 		t.Errorf("over HTTP, the client got %d: %s", w.Code, w.Body)
 	}
