@@ -153,7 +153,7 @@ func TestGrantsStayWithinTheRequest(t *testing.T) {
 	}
 }
 
-// A grant with an id does not apply to another agent that takes the name, and the refusal says so.
+// A grant with an id does not apply to another agent that takes the name, and the refusal reports that.
 func TestGrantBelongsToOneAgent(t *testing.T) {
 	b := newBench(t, Grant{Agent: "a", ID: "org:one", Server: "s", Scope: "read", By: "me"}.Rule())
 	if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte("[scopes.s]\nread = [\"t\"]\n")); err != nil {

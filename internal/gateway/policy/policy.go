@@ -13,8 +13,8 @@
 //
 // # Entities
 //
-// The principal is Agent::"NAME", where NAME is the name under which the agent is registered. The attribute id is what
-// the manifest claims. A rule about the id alone would apply to every manifest that claims it. The resource is
+// The principal is Agent::"NAME", where NAME is the name under which the agent is registered. The attribute id is the
+// id in the manifest. A rule about the id alone would apply to every manifest that claims it. The resource is
 // Tool::"<server>/<tool>" in Server::"<server>". The server is an alias, a registry id, a native namespace, or the
 // agent's own NAME for tools without a server. A tool is also in Scope::"<server>/<scope>" for every scope that the
 // user or the catalogue maps to the tool. A scope that is not mapped covers no tool.
@@ -395,7 +395,7 @@ func describeError(message string) string {
 // subjectOf returns the subject of calls from an agent to a tool. The agent is registered under the given name.
 func subjectOf(a *agent.Agent, name string, t *agent.Tool) subject {
 	return subject{
-		agent: name, id: a.ID, dialect: string(a.Dialect), server: ServerOf(name, t), tool: t.Name,
-		sideEffect: string(t.SideEffect),
+		agent: name, id: a.ID, dialect: string(a.Dialect),
+		server: ServerOf(name, t), tool: t.Name, sideEffect: string(t.SideEffect),
 	}
 }
