@@ -103,7 +103,7 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 			return nil, stopped
 		}
 	}
-	// Unsubscribing passes the gate in any case. It only ends what an earlier rule allowed.
+	// Unsubscribing needs no permission, because it only ends a subscription that a rule permitted before.
 	if f.Method != "resources/unsubscribe" {
 		c := &call.Call{Tool: f.Method, Principal: f.Principal, Arguments: f.Params}
 		t := &agent.Tool{Name: f.Method, SideEffect: agent.Read, Binding: agent.OnServer{Alias: f.Server}}

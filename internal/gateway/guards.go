@@ -201,7 +201,7 @@ const (
 	withheld  = "the error is withheld, because it may contain a secret"
 )
 
-// hintOf returns the hint of an error about known secrets. Without a hint of its own, the error is about the vault.
+// hintOf returns the hint of an error about known secrets. An error without a hint of its own is about the vault.
 func hintOf(err error) string {
 	if e, ok := errors.AsType[interface {
 		error

@@ -10,11 +10,11 @@ import (
 )
 
 // Echo finds stored credentials and parts of them in the answers of a host that received the credentials. A host can
-// cut an echo off, so a part of six bytes is enough. Letter case does not matter. A part is found as plain text, in hex,
-// in base64 at each alignment, and where backslash or percent escapes hide it.
+// truncate an echo, so Echo finds every part of six bytes or more. It ignores letter case. It finds parts as plain
+// text, in hex, in base64 at each alignment, and behind backslash or percent escapes.
 //
-// The work is linear in the text, whatever the number of credentials: each byte needs three lookups, in the text and
-// in its decoded views.
+// The work grows linearly with the text and does not depend on the number of credentials: each byte of the text and of
+// its decoded views needs three lookups.
 type Echo struct {
 	known *Known
 	parts map[uint64]struct{}
@@ -22,9 +22,9 @@ type Echo struct {
 	filter [1 << 10]uint64
 }
 
-// These are the lengths of a part: in bytes, and in the base64 characters that six bytes fully determine at each
-// alignment. maxEscaped is the length of a part in the longest encoding, where each digit of each percent escape has a
-// \u escape of its own.
+// partSize is the length of a part in bytes. At each alignment, these bytes fully determine part64Size characters of
+// base64. maxEscaped is the length of a part in the longest encoding, in which each character of a percent escape is a
+// \u escape.
 const (
 	partSize   = minKnown
 	part64Size = 7
@@ -114,13 +114,13 @@ func slot(part uint64) (word, bit uint64) {
 	return hash >> 54, 1 << (hash >> 48 & 63)
 }
 
-// windows holds the last bytes of a text in each way of reading them.
+// windows contains the last bytes of a text as plain text, as base64 and as hex.
 type windows struct {
 	folded  uint64 // the last bytes
-	letters uint64 // the last base64 characters; length64 of them follow each other
-	digits  uint64 // the last hex digits; length16 of them follow each other
+	letters uint64 // the last base64 characters
+	digits  uint64 // the last hex digits
 
-	length64, length16 int
+	length64, length16 int // how many of the last bytes are base64 characters, and how many are hex digits
 }
 
 func (w *windows) push(c byte) {
@@ -139,7 +139,8 @@ func (w *windows) push(c byte) {
 	}
 }
 
-// The keys of parts: 48 bits for six bytes. Seven base64 characters have 56 bits and a mark.
+// plain, base64 and hex return the key of a part. The key of six bytes has 48 bits. The key of seven base64 characters
+// has 56 bits and a mark, so that it differs from all others.
 func (w *windows) plain() uint64  { return w.folded & (1<<48 - 1) }
 func (w *windows) base64() uint64 { return w.letters&(1<<56-1) | 1<<63 }
 
@@ -169,7 +170,7 @@ func (e *Echo) findParts(text []byte, dst []Match) []Match {
 	match := func(end, size int) {
 		start := end - size
 		if n := len(dst); n > 0 && dst[n-1].Start <= start && start < dst[n-1].End {
-			dst[n-1].End = max(dst[n-1].End, end) // a longer part, so that a text has few matches
+			dst[n-1].End = max(dst[n-1].End, end) // extend the last match, so that a text has few matches
 			return
 		}
 		dst = append(dst, Match{Start: start, End: end})

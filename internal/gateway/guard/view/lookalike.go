@@ -15,7 +15,8 @@ type LookAlike struct {
 }
 
 // LookAlikes returns the words of a text that a person reads as ASCII, but that contain other letters, such as раypal
-// with Cyrillic letters. It returns each word once, and at most the given number of words. Accents make no look-alike.
+// with Cyrillic letters. It returns each word once, and at most the given number of words. Accents alone do not make a
+// word a look-alike.
 func LookAlikes(text string, most int) (found []LookAlike) {
 	seen := map[string]bool{}
 	var v View

@@ -105,7 +105,7 @@ func TestWhatWasOneCharacterIsNotCut(t *testing.T) {
 	}
 }
 
-// Displayed reverses what follows an override, up to its end.
+// Displayed reverses the text after an override, up to the end of the override.
 func TestDisplayed(t *testing.T) {
 	for in, want := range map[string]string{
 		"abc": "abc", "a\u202ecb": "abc", "a\u202ecb\u202cd\u202efe\ng": "a" + "bc\u202cdef\ng",
