@@ -2,6 +2,7 @@ package pack
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -98,7 +99,7 @@ func (p LockedPackage) Here() Build {
 // Want returns a [Want] that matches a locked package on this machine.
 func (l *Lock) Want(p LockedPackage) Want {
 	b := p.Here()
-	w := Want{Digest: p.Digest, Tree: b.Tree + p.Folder, Scripts: p.Scripts} // a package has one of the two
+	w := Want{Digest: p.Digest, Tree: cmp.Or(b.Tree, p.Folder), Scripts: p.Scripts}
 	if b.Lockfile != "" {
 		w.Dependencies = l.Dependencies[b.Lockfile]
 	}
@@ -112,8 +113,9 @@ func (p *Package) Locked(old *LockedPackage) LockedPackage {
 	l := LockedPackage{Kind: p.Kind, Name: p.Name, Version: p.Version, Digest: p.Digest, Scripts: p.Scripts}
 	if p.Kind == File {
 		l.Folder = p.Tree
+		return l
 	}
-	if p.Tree == "" || p.Kind == File {
+	if p.Tree == "" {
 		return l
 	}
 	l.Builds = map[string]Build{}

@@ -84,6 +84,7 @@ func parseTools(text string, names []string) (*Tools, []lineError) {
 	for i, line := range strings.Split(text, "\n") {
 		line = strings.TrimSpace(strings.TrimSuffix(line, "\r"))
 		title, heading := strings.CutPrefix(strings.TrimSpace(strings.TrimLeft(line, "#")), "§")
+		item := listItem(line)
 		switch {
 		case heading && sectionName(title) == "TOOLS":
 			if t.constrained {
@@ -98,12 +99,12 @@ func parseTools(text string, names []string) (*Tools, []lineError) {
 		case heading || strings.HasPrefix(line, "#"):
 			inside = false
 		case !inside || line == "":
-		case slices.Contains(names, listItem(line)):
-			t.uris[listItem(line)] = true
-		case listItem(line) == "none":
+		case slices.Contains(names, item):
+			t.uris[item] = true
+		case item == "none":
 			none = true
 		default:
-			u, err := tooluri.Parse(listItem(line))
+			u, err := tooluri.Parse(item)
 			if err != nil {
 				problems = append(problems, lineError{err, i + 1})
 				continue
