@@ -20,8 +20,8 @@ const (
 	maxProjectBytes = 512 << 20
 )
 
-// findProject returns the nearest folder that contains both the file and one of projectFiles, or "". A file below dir
-// has its project there. Neither the home folder nor a folder above it is a project.
+// findProject returns the nearest folder above the file that contains one of projectFiles, or "". For a file below dir,
+// the search ends at dir. Neither the home folder nor a folder above it is a project.
 func findProject(file, dir string) string {
 	home, _ := os.UserHomeDir()
 	within, err := filepath.Rel(dir, file)
@@ -42,9 +42,9 @@ func findProject(file, dir string) string {
 }
 
 // Project returns the project that contains a local script, and the paths of its files below the project's folder. It
-// leaves out ambit.lock, the manifests into which ambit writes digests, and names at the top that begin with a
-// dot. They are settings of other tools and often contain secrets. Project returns "" if there is no project, or if it
-// is too large.
+// leaves out ambit.lock, the manifests into which ambit writes digests, and top-level names that begin with a dot,
+// which are settings of other tools and often contain secrets. Project returns "" if there is no project, or if it is
+// too large.
 func Project(ref Ref, dir string) (root string, files []string, err error) {
 	if ref.Kind != File || ref.Runtime == "" {
 		return "", nil, nil
@@ -84,8 +84,8 @@ func Project(ref Ref, dir string) (root string, files []string, err error) {
 }
 
 // hashProject returns the digest of the project that contains a local script: the paths and the content of its files.
-// Modes do not count, because they differ between machines. A link to a file in the project counts as the file. For any
-// other link, only its target counts. If there is no project, the digest is empty.
+// File modes are ignored, because they differ between machines. A link to a file in the project counts as the file. For
+// any other link, only its target counts. If there is no project, the digest is empty.
 func hashProject(ref Ref, dir string) (string, error) {
 	root, files, err := Project(ref, dir)
 	if err != nil || root == "" {

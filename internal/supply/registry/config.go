@@ -57,8 +57,8 @@ const (
 	Official = "registry.modelcontextprotocol.io"
 )
 
-// hostOf returns the host of the registry that has the server with the given id. It is the first part of the id. If an
-// id is only a name, as in the official registry (io.github.owner/name), it is the host of that registry.
+// hostOf returns the host of the registry that lists the server with the given id. The host is the first part of the
+// id. An id without a host, such as io.github.owner/name, is a name in the official registry.
 func (c Config) hostOf(id string) string {
 	host, name, _ := strings.Cut(id, "/")
 	if _, ok := c.Hosts[host]; !ok && !strings.Contains(name, "/") && isNamespace(host) {
@@ -67,8 +67,8 @@ func (c Config) hostOf(id string) string {
 	return host
 }
 
-// isNamespace reports whether a text is a domain in reverse order. A text that could also be a domain in the usual order
-// is not one, because the owner of another domain could then provide the server.
+// isNamespace reports whether a text is a domain in reverse order. It returns false for a text that could also be a
+// domain in the usual order, because the owner of another domain could then provide the server.
 func isNamespace(text string) bool {
 	labels := strings.Split(text, ".")
 	return len(labels) > 1 && isTopLevel(labels[0]) &&
