@@ -69,7 +69,7 @@ func (d *Daemon) isPublic(path string) bool {
 	case path == "/healthz":
 		return true
 	case strings.HasPrefix(path, "/ui/"):
-		return true // the ticket in the path replaces the key, also for the calls of pages
+		return true // the ticket in the path replaces the key, also when a page makes a call
 	case path == "/metrics":
 		return d.options.MetricsOpen
 	}
@@ -114,8 +114,8 @@ func (d *Daemon) principal(r *http.Request) (*identity.Principal, *problem) {
 	return nil, failure("unavailable", "keys cannot be checked at the moment", "see the daemon's log for the reason")
 }
 
-// needsSignIn reports whether callers must present a token of the OpenID provider. For an agent that is on another
-// server, "auth" is about that server.
+// needsSignIn reports whether callers must present a token of the OpenID provider. For an agent that runs on another
+// server, "auth" describes that server.
 func needsSignIn(a *agent.Agent) bool {
 	return a.Delivery.Auth == "oauth-device" && a.Server(agent.RemoteAlias) == nil
 }

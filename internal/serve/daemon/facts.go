@@ -171,8 +171,8 @@ func adder(facts *[]console.Fact) func(label string, values ...string) {
 	}
 }
 
-// GrantsFor selects the active grants for an agent: those for its id, and those for every agent whose action the agent
-// asks for.
+// GrantsFor selects the active grants for an agent: those for its id, and those for every agent if the agent asks for
+// their action.
 func GrantsFor(a *agent.Agent, list []*grant.Grant) []*grant.Grant {
 	asked := slices.Concat(a.Capabilities.Required, a.Capabilities.Optional)
 	return slices.DeleteFunc(slices.Clone(list), func(g *grant.Grant) bool {
@@ -207,7 +207,7 @@ func Limits(a *agent.Agent) (facts []console.Fact) {
 		add("Network", string(res.Network))
 	}
 	if p := a.Program; p != nil && p.Isolation != "" {
-		add("Isolation", string(p.Isolation)+" at least, or it does not run")
+		add("Isolation", string(p.Isolation)+" or stronger; otherwise the program does not run")
 	}
 	if s := a.Settlement; s != nil {
 		budget := "no budget"
@@ -304,11 +304,10 @@ func warnings(a *agent.Agent, confines bool) []string {
 		if s.Transport == agent.StreamableHTTP {
 			note("server %s runs on another machine, so its code cannot be verified here", s.Alias)
 		}
-		if ref, err := pack.Identify(*s); err == nil && !s.Placeholder && s.Digest != "" {
-			if ref.Uncovered(false) != "" {
-				note("the digest of server %s covers only the file %s; its imports are covered only by a lock file, "+
-					"and only if their folder has a package.json or pyproject.toml", s.Alias, diag.Quote(ref.Name))
-			}
+		ref, err := pack.Identify(*s)
+		if err == nil && !s.Placeholder && s.Digest != "" && ref.Uncovered(false) != "" {
+			note("the digest of server %s covers only the file %s; its imports are covered only by a lock file, "+
+				"and only if their folder has a package.json or pyproject.toml", s.Alias, diag.Quote(ref.Name))
 		}
 	}
 	unapproved := 0

@@ -147,7 +147,7 @@ func TestFactsRedactCredentials(t *testing.T) {
 	}
 }
 
-// The facts about an agent include the grants for its id, and those for every agent whose action it asks for.
+// The facts about an agent include the grants for its id, and those for every agent if it asks for their action.
 func TestGranted(t *testing.T) {
 	a := &agent.Agent{ID: "a@local", Capabilities: agent.Capabilities{Required: []string{"tool.x"}, Optional: []string{"memory.read"}}}
 	end := time.Date(2099, 1, 31, 0, 0, 0, 0, time.UTC)

@@ -23,7 +23,7 @@ const (
 // may remain.
 type Tidier func(ctx context.Context, now time.Time) (deleted int, more bool, err error)
 
-// TidierOf returns a Tidier for the expired approvals, stored answers and entries of the register in a store.
+// TidierOf returns a Tidier for the expired approvals, stored answers and register entries of a store.
 func TidierOf(s *store.Store) Tidier {
 	return func(ctx context.Context, now time.Time) (deleted int, more bool, err error) {
 		type forgetter = func(context.Context, *store.Store, time.Time, int) (int, error)

@@ -48,7 +48,7 @@ const maxPage = 32 << 20
 type ticket struct {
 	Agent string `json:"agent"`
 	Until int64  `json:"until"`
-	// Who is the principal that requested the ticket, without its rights.
+	// Who identifies the principal that requested the ticket. It has no rights.
 	Who identity.Principal `json:"who"`
 }
 
