@@ -86,7 +86,7 @@ func (b *binding) attach(req *http.Request, h agent.HTTP, templates map[string]s
 		return call.Refuse(stage, call.CredentialMissing, "the credential %s is not set", diag.Quote(h.AuthRef))
 	}
 	value, err := b.Credentials.Slot(b.agent, slot)
-	if err != nil || value.IsZero() { // without an optional credential, the request has none of its headers
+	if err != nil || value.IsZero() { // an optional credential is not set, so its headers are left out
 		return err
 	}
 	if value, err = b.Credentials.Token(req.Context(), b.Egress, b.agent, slot, value); err != nil {

@@ -133,7 +133,7 @@ func (s *server) transport() (mcpwire.Transport, error) {
 // errSilent means that the server did not answer a greeting in time.
 var errSilent = errors.New("the server does not answer")
 
-// greet greets the server. All greetings of a start share the time in the plan.
+// greet greets the server. All greetings during one start share the time limit l.greeting.
 func (s *server) greet(ctx context.Context, conn *mcpwire.Conn, l *plan, p *Proof) error {
 	limit := l.greeting
 	if s.speaks == unknown {

@@ -38,7 +38,7 @@ type PackageDigest struct {
 	Declared string        `json:"declared"`
 	Actual   string        `json:"actual"`
 	Status   PackageStatus `json:"status"`
-	// Uncovered describes the code that was not compared with anything.
+	// Uncovered describes the code that was not verified.
 	Uncovered string `json:"uncovered,omitempty"`
 }
 

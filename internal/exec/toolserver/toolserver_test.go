@@ -132,7 +132,7 @@ func TestBadServers(t *testing.T) {
 	}
 }
 
-// A server that never answers the greeting is given up before the time for a whole start is over.
+// The start of a server that never answers the greeting times out before the limit for a whole start.
 func TestServersThatDoNotAnswer(t *testing.T) {
 	r := newRig(t)
 	r.o.greetTimeout, r.o.probe = 3*time.Second, time.Millisecond
