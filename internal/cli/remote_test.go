@@ -83,7 +83,7 @@ func matrixAt(t *testing.T, endpoint string) string {
 }
 
 func hostedAt(t *testing.T, endpoint, auth string) string {
-	return write(t, "findagent.json", `{"name":"Hosted","system_prompt":"You are hosted elsewhere, and reached from wherever somebody wants you.","kind":"mcp-tool",
+	return write(t, "findagent.json", `{"name":"Hosted","system_prompt":"You are hosted elsewhere, and clients reach you through your URL.","kind":"mcp-tool",
 		"tools":[{"name":"whoami","description":"Says who you are.","annotations":{"readOnlyHint":true},"action":{"type":"prompt-template","template":"Who?"}}],
 		"example_prompts":["Who am I?"],"delivery":{"mcp":{"remote":{"url":"`+endpoint+`"}}},"exec":"findagent-hosted","auth":"`+auth+`"}`)
 }
@@ -208,7 +208,7 @@ func TestHostedAgentWithoutActions(t *testing.T) {
 	there := &remote{accept: func(string) bool { return true }}
 	server := httptest.NewTLSServer(there)
 	defer server.Close()
-	agent := write(t, "findagent.json", `{"name":"Hosted","system_prompt":"You are hosted elsewhere, and reached from wherever somebody wants you.","kind":"mcp-tool",
+	agent := write(t, "findagent.json", `{"name":"Hosted","system_prompt":"You are hosted elsewhere, and clients reach you through your URL.","kind":"mcp-tool",
 		"tools":[{"name":"whoami","description":"Says who you are.","annotations":{"readOnlyHint":true}}],
 		"example_prompts":["Who am I?"],"delivery":{"mcp":{"remote":{"url":"`+server.URL+`/mcp"}}}}`)
 	if out := trusting(t, server, 0, "", "call", agent, "whoami"); !strings.Contains(out, "you are") {

@@ -111,7 +111,7 @@ func TestSignInRequired(t *testing.T) {
 	files := map[string]string{}
 	for name, auth := range map[string]string{"alpha": "oauth-device", "beta": "api-key"} {
 		files[name+"/findagent.json"] = `{"name": "` + name + ` agent", "kind": "mcp-tool", "auth": "` + auth + `", "example_prompts": ["Go."],
-			"system_prompt": "You say what you are told to say, and nothing else at all, ever.",
+			"system_prompt": "You repeat the text that you get, and nothing else at all, ever.",
 			"tools": [{"name": "say", "description": "Says it.", "action": {"type": "prompt-template", "template": "it"}}]}`
 	}
 	r := newRig(t, files, func(_ *rig, o *Options) { o.OIDC = noTokens{} })
