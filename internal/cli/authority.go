@@ -50,7 +50,7 @@ func checkAuthority(ctx context.Context, b *store.Store) (problems []authorityPr
 		rows, err := claims(tx)
 		for _, row := range rows {
 			if !v.Has(row.Kind, row.ID, row.Content) {
-				problems = append(problems, authorityProblem{row.Kind, row.ID, "there is no record that ambit made it"})
+				problems = append(problems, authorityProblem{row.Kind, row.ID, "something other than ambit added, changed or restored it"})
 			}
 		}
 		for _, row := range v.Missing(rows, time.Now()) {
@@ -69,11 +69,11 @@ func (t *terminal) printAuthority(problems []authorityProblem) {
 	if len(problems) == 0 {
 		return
 	}
-	t.printf("%s\n", t.paint(boldRed, "the store contains authority that ambit did not give, or lacks authority that it gave:"))
+	t.printf("%s\n", t.paint(boldRed, "the rows of the store do not match the register of authority:"))
 	for _, p := range problems {
 		t.printf("  %s: %s\n", strings.TrimSpace(string(p.Kind)+" "+diag.Printable(p.ID)), p.Problem)
 	}
-	t.hintf("these rows have no effect; find out who can write to the store, and change its password")
+	t.hintf("these rows have no effect; find out who can write to the store, and change the database password")
 }
 
 func newKeyAdopt(t *terminal, storeURL *string) *cobra.Command {

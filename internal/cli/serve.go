@@ -303,21 +303,16 @@ func addressHint(ctx context.Context, h home.Home) string {
 // message. The daemon serves requests in the meantime.
 const settleTime = 10 * time.Second
 
-// printReady prints the served agents and how to connect to them. The parameter announced tells whether other commands
-// can find this daemon.
+// printReady prints the served agents and how to connect to them. The parameter announced reports whether other
+// commands can find this daemon.
 func (t *terminal) printReady(d *daemon.Daemon, s *serveFlags, p daemon.Presence, announced bool) error {
-	good := "the link works only once, within the next ten minutes"
-	if announced {
-		good += "; for another link, run: " + ownCommand() + " console"
-	}
-	link := p.URL
-	if t.writesFile() {
-		good = "ambit does not write the link that signs in to a file"
-		if announced {
-			good += "; for a link, run: " + ownCommand() + " console"
-		}
-	} else {
+	link, aboutLink, another := p.URL, "ambit does not write sign-in links to files", "a link"
+	if !t.writesFile() {
 		link = d.ConsoleLink(p.URL, &identity.Principal{Name: identity.LocalName(), Kind: identity.Local})
+		aboutLink, another = "the link works only once, within the next ten minutes", "another link"
+	}
+	if announced {
+		aboutLink += "; for " + another + ", run: " + ownCommand() + " console"
 	}
 	if t.json {
 		return t.jsonLine(map[string]string{"url": p.URL, "console": link, "key_file": p.KeyFile})
@@ -339,7 +334,7 @@ func (t *terminal) printReady(d *daemon.Daemon, s *serveFlags, p daemon.Presence
 	if slices.ContainsFunc(cards, func(c daemon.Card) bool { return c.State == daemon.Starting }) {
 		t.printf("  %s\n", t.paint(dim, "some agents are still being verified; to see them, run: "+ownCommand()+" agents"))
 	}
-	t.printf("\n  console: %s\n  %s\n", t.paint(bold, link), t.paint(dim, good))
+	t.printf("\n  console: %s\n  %s\n", t.paint(bold, link), t.paint(dim, aboutLink))
 	up := func(c daemon.Card) bool { return c.State == daemon.Ready || c.State == daemon.Starting }
 	if i := slices.IndexFunc(cards, up); i >= 0 {
 		name := cards[i].Name

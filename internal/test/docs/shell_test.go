@@ -44,7 +44,7 @@ type shell struct {
 }
 
 // standIn lets pages run in parallel: a daemon without --listen uses a free port, and [shell.printed]
-// replaces this port with 7411. The daemon writes to a pipe, because it does not write the link that signs in to a file.
+// replaces this port with 7411. The daemon writes to a pipe, because it does not write sign-in links to files.
 const standIn = `set -e -o pipefail
 ambit() {
 	if [ "${1-}" = serve ] && [[ " $* " != *" --listen "* ]]; then
