@@ -59,12 +59,14 @@ func (in *installer) askCredentials(ctx context.Context) error {
 
 // introduceSlot prints the label of a credential slot as a heading, and the slot's description.
 func (t *terminal) introduceSlot(a *agent.Agent, ref string) {
-	if a == nil || a.Slot(ref) == nil {
+	if a == nil {
 		return
 	}
-	t.notef("%s", t.paint(bold, diag.Printable(a.Slot(ref).Label)))
-	if text := a.Slot(ref).Description; text != "" {
-		t.notef("%s", diag.Printable(text))
+	if slot := a.Slot(ref); slot != nil {
+		t.notef("%s", t.paint(bold, diag.Printable(slot.Label)))
+		if slot.Description != "" {
+			t.notef("%s", diag.Printable(slot.Description))
+		}
 	}
 }
 
