@@ -306,8 +306,8 @@ func warnings(a *agent.Agent, confines bool) []string {
 		}
 		ref, err := pack.Identify(*s)
 		if err == nil && !s.Placeholder && s.Digest != "" && ref.Uncovered(false) != "" {
-			note("the digest of server %s covers only the file %s; its imports are covered only by a lock file, "+
-				"and only if their folder has a package.json or pyproject.toml", s.Alias, diag.Quote(ref.Name))
+			note("the digest of server %s covers only the file %s, not its imports; to cover them, put a package.json or "+
+				"pyproject.toml into their folder, and run: ambit lock", s.Alias, diag.Quote(ref.Name))
 		}
 	}
 	unapproved := 0
