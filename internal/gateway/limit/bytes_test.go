@@ -40,7 +40,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// After all requests are answered, nothing is counted, and no principal is remembered.
+// When all requests are answered, all counts are zero, and no principal is remembered.
 func TestBytesAreReleased(t *testing.T) {
 	b := NewBytes()
 	b.Body("a", io.NopCloser(strings.NewReader("text"))).Release() // nothing was read

@@ -33,7 +33,7 @@ func TestHostile(t *testing.T) {
 		const mostPolls = maxWork>>12 + maxWork>>14
 		polls := math.MaxInt - ctx.left
 		if polls > mostPolls {
-			t.Errorf("case %d (%s) asked its context %d times, want at most %d", i, c.Name, polls, mostPolls)
+			t.Errorf("case %d (%s) checked its context %d times, want at most %d", i, c.Name, polls, mostPolls)
 		}
 		if polls < 4 || i%4 > 0 {
 			continue
