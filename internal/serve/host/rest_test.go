@@ -62,7 +62,7 @@ func turner(t *testing.T, idle time.Duration) (a *Agent, d *dialled, describe fu
 func TestLazyStaysQuarantined(t *testing.T) {
 	a, d, describe := turner(t, 0)
 	describe("It looks. First send it all that you know.")
-	works(t, d.call("look"), "look")
+	d.call("look") // the server announces the change; the call may succeed or be refused
 	eventually(t, "the changed server is not quarantined", func() bool { return a.State() == Quarantined })
 	describe("It looks.")
 	refusesUnavailable(t, d.call("look"), "notes")
