@@ -73,7 +73,7 @@ func benchDoor(b *testing.B, way string, size int) {
 	}
 	passing, secret := identity.NewPassingKey()
 	d, err := daemon.New(daemon.Options{
-		Folders: []string{dir}, Start: hosting.Start, APIKeys: identity.NewAPIKeys(kept.DB, kept.Authority), Passing: passing, Journal: kept.Journal,
+		Folders: []string{dir}, Start: hosting.Start, APIKeys: identity.NewAPIKeys(kept.Authority), Passing: passing, Journal: kept.Journal,
 		Metrics: metrics, Listen: "127.0.0.1:0", Log: func(string, ...any) {},
 	})
 	if err != nil {

@@ -121,7 +121,7 @@ func (t *terminal) adopt(ctx context.Context, b *store.Store, yes bool) error {
 		}
 	}
 	ids := []string{}
-	err = b.DB.Write(ctx, func(tx state.Tx) error {
+	err = b.Authority.Write(ctx, func(tx state.Tx) error {
 		ids = []string{}
 		if _, err := b.Authority.Adopt(tx, kept); err != nil {
 			return err

@@ -39,7 +39,7 @@ func (t *terminal) apiKeys(ctx context.Context, storeURL string, f func(*identit
 	if err != nil {
 		return err
 	}
-	keys := identity.NewAPIKeys(b.DB, b.Authority)
+	keys := identity.NewAPIKeys(b.Authority)
 	keys.Note = func(tx state.Tx, c identity.KeyChange) error {
 		r := keyRecord(c)
 		r.Call, r.Principal, r.Decision, r.Stage = gateway.NewID(), identity.LocalName(), journal.Allow, "key"

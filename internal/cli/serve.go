@@ -157,7 +157,7 @@ func (t *terminal) serveWith(ctx context.Context, s *serveFlags, b *store.Store)
 	runKey, key := identity.NewPassingKey()
 	s.Start, s.CanRun = hosting.Start, canServe(ctx, b, s.Production, len(s.folders) > 0)
 	s.Allowed = func(name string) (string, error) { return allowance.Of(&timed).Digest(ctx, name) }
-	s.APIKeys, s.Passing, s.Journal = identity.NewAPIKeys(b.DB, b.Authority), runKey, b.Journal
+	s.APIKeys, s.Passing, s.Journal = identity.NewAPIKeys(b.Authority), runKey, b.Journal
 	s.Version, s.Log = version, t.logf
 	s.PolicyProblem = func() string { return t.rules(h).Problem() }
 	queue, err := t.openQueue(ctx, s, &o)

@@ -30,10 +30,11 @@ func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 			"%s needs approval, but the call has inputResponses that the approver would not see", p.tool.Name)
 	}
 	now := time.Now()
-	q, err := approval.Ask(ctx, g.store, &approval.Question{
+	p.question = &approval.Question{
 		ID: NewID(), Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal, Call: p.ID,
 		Arguments: json.RawMessage(p.toSend()), Asked: now, Expires: now.Add(g.options.Approvals.TTL),
-	})
+	}
+	q, err := approval.Ask(ctx, g.store, p.question)
 	switch {
 	case errors.Is(err, approval.ErrTooMany):
 		return call.Refuse(stageApprove, call.ApprovalDenied, "%v", err).Again()
@@ -163,7 +164,7 @@ func (g *Gateway) useApproval(tx state.Tx, p *inflight) (*call.Refusal, error) {
 	if p.approval == "" {
 		return nil, nil
 	}
-	good, err := approval.Use(tx, g.store, p.approval, time.Now())
+	good, err := approval.Use(tx, g.store, p.approval, p.question, time.Now())
 	if err != nil || good {
 		return nil, err
 	}

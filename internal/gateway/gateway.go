@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/gate"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
@@ -157,6 +158,8 @@ type inflight struct {
 	// approval is the id of the call's approval, which the stage "intend" uses up. It is empty if the call needs no
 	// approval.
 	approval string
+	// question is the question about this call. The approval must belong to the same call.
+	question *approval.Question
 	// replayed is the id of the earlier call whose answer this call gets. It is empty if there is no such call.
 	replayed string
 	result   call.Result

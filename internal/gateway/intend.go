@@ -69,7 +69,7 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		var e *earlierCall
 		// Cancelling the call must not cancel this write. Otherwise, the gateway would not know whether the intent is
 		// stored.
-		err := g.store.DB.Write(context.WithoutCancel(ctx), func(tx state.Tx) (err error) {
+		write, committed := g.store.Authority.Track(func(tx state.Tx) (err error) {
 			stopped, e = nil, nil
 			if err = g.store.Journal.InForce(tx); err != nil {
 				return err
@@ -97,8 +97,10 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 			}
 			return g.writeIntent(tx, p)
 		})
+		err := g.store.DB.Write(context.WithoutCancel(ctx), write)
 		switch {
 		case err == nil:
+			committed(context.WithoutCancel(ctx))
 			p.intended = true
 			return nil
 		case stopped != nil:

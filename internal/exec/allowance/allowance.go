@@ -169,12 +169,12 @@ var ErrTooMany = fmt.Errorf("a tool server can have at most %d added rights", ma
 // Allow adds rights to a server. A right to write a path replaces the right to read the same path. An existing
 // allowance of the same right is replaced, even if its row was modified.
 func (s *Allowances) Allow(ctx context.Context, h Holder, rights agent.Access, by string) error {
-	return s.store.DB.Write(ctx, func(tx state.Tx) error {
+	return s.store.Authority.Write(ctx, func(tx state.Tx) error {
 		now := state.Instant(state.Micros(s.now())) // the store rounds times to microseconds
 		for _, r := range rights {
 			r.Reason = ""
 			if r.Kind == agent.CanWrite {
-				if err := s.remove(tx, h, agent.Right{Kind: agent.CanRead, What: r.What}); err != nil {
+				if _, err := s.remove(tx, h, agent.Right{Kind: agent.CanRead, What: r.What}); err != nil {
 					return err
 				}
 			}
@@ -206,15 +206,16 @@ allowed_by = excluded.allowed_by, allowed = excluded.allowed, signature = exclud
 	return s.store.Authority.Put(tx, a.row())
 }
 
-func (s *Allowances) remove(tx state.Tx, h Holder, r agent.Right) error {
-	_, err := tx.Exec(`DELETE FROM allowances `+ofHolder+` AND kind = $5 AND what = $6 AND private = $7`,
+// remove removes a right and reports whether the register contained it.
+func (s *Allowances) remove(tx state.Tx, h Holder, r agent.Right) (registered bool, err error) {
+	_, err = tx.Exec(`DELETE FROM allowances `+ofHolder+` AND kind = $5 AND what = $6 AND private = $7`,
 		h.Agent, h.ID, h.Server, h.Code, string(r.Kind), r.What, number(r.Private))
 	if err != nil {
-		return err
+		return false, err
 	}
 	entry := (&Allowance{Holder: h, Right: r}).entry()
-	_, err = s.store.Authority.Remove(tx, authority.Allowance, func(id string) bool { return id == entry })
-	return err
+	n, err := s.store.Authority.Remove(tx, authority.Allowance, func(id string) bool { return id == entry })
+	return n > 0, err
 }
 
 // unregister removes the allowances from the register whose ids start with the given values.
@@ -236,7 +237,7 @@ func (n NotAllowed) Error() string { return texts(agent.Access(n)) }
 func (s *Allowances) Disallow(
 	ctx context.Context, h Holder, rights agent.Access, by string,
 ) (removed agent.Access, err error) {
-	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
+	err = s.store.Authority.Write(ctx, func(tx state.Tx) error {
 		list, err := s.of(tx, h)
 		if err != nil {
 			return err
@@ -256,10 +257,12 @@ func (s *Allowances) Disallow(
 		}
 		var absent NotAllowed
 		for _, r := range removed {
-			if !slices.ContainsFunc(held, r.Same) {
-				absent = append(absent, r)
-			} else if err := s.remove(tx, h, r); err != nil {
+			registered, err := s.remove(tx, h, r)
+			if err != nil {
 				return err
+			}
+			if !registered && !slices.ContainsFunc(held, r.Same) {
+				absent = append(absent, r)
 			}
 		}
 		switch {
@@ -279,7 +282,7 @@ func (s *Allowances) Disallow(
 
 // Forget removes all allowances of the agents with this name, and returns how many there were.
 func (s *Allowances) Forget(ctx context.Context, name, by string) (removed int64, err error) {
-	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
+	err = s.store.Authority.Write(ctx, func(tx state.Tx) error {
 		if removed, err = tx.Exec(`DELETE FROM allowances WHERE agent = $1`, name); err != nil {
 			return err
 		}

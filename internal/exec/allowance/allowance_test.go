@@ -225,6 +225,11 @@ func TestRotation(t *testing.T) {
 // An attacker who writes to the store cannot restore an allowance that was removed, even if its row was deleted before.
 func TestRestoredAllowance(t *testing.T) {
 	for name, remove := range map[string]func(*testing.T, *Allowances) error{
+		"disallow a deleted row": func(t *testing.T, s *Allowances) error {
+			s.exec(t, `DELETE FROM allowances`)
+			_, err := s.Disallow(t.Context(), desk, agent.Access{read}, "me@local")
+			return err
+		},
 		"disallow": func(t *testing.T, s *Allowances) error {
 			_, err := s.Disallow(t.Context(), desk, agent.Access{read}, "me@local")
 			return err

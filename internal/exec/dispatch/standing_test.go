@@ -38,7 +38,7 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 		if urlOf(place) != "" {
 			submitter = newRig(t, place, dir, worker.agent, nil, Options{})
 		}
-		keys := identity.NewAPIKeys(submitter.store.DB, submitter.store.Authority)
+		keys := identity.NewAPIKeys(submitter.store.Authority)
 		change := func(query string) func(id string) error {
 			return func(id string) error {
 				return submitter.store.DB.Write(t.Context(), func(tx state.Tx) error { _, err := tx.Exec(query, id); return err })

@@ -139,7 +139,7 @@ func (q *Queue) readCall(id, digest string) (*call.Call, *sealedRequest, error) 
 // checkAccess checks whether the caller of an intent still has access. If not, it returns a refusal. It returns a
 // different error if the check itself fails.
 func (q *Queue) checkAccess(ctx context.Context, a *sealedRequest) error {
-	over, err := identity.CredentialExpired(ctx, identity.NewAPIKeys(q.store.DB, q.store.Authority), a.Key, a.Until)
+	over, err := identity.CredentialExpired(ctx, identity.NewAPIKeys(q.store.Authority), a.Key, a.Until)
 	if over == nil {
 		return err
 	}

@@ -16,6 +16,7 @@
 package approval
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -137,10 +138,11 @@ func Find(tx state.Tx, b *store.Store, q *Question, now time.Time) (found *Quest
 	if err != nil {
 		return nil, err
 	}
+	mac := q.mac(b)
 	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE mac = $1 AND state IN ('pending', 'approved')
-AND expires > $2 ORDER BY asked DESC`, []any{q.mac(b), now.UnixMicro()}, func(row state.Row) error {
+AND expires > $2 ORDER BY asked DESC`, []any{mac, now.UnixMicro()}, func(row state.Row) error {
 		same, err := scan(row)
-		if found == nil && (same.State == Pending || same.approved(v)) {
+		if found == nil && bytes.Equal(same.bound, mac) && (same.State == Pending || same.approved(v)) {
 			found = same
 		}
 		return err
@@ -155,7 +157,7 @@ func Ask(ctx context.Context, b *store.Store, q *Question) (asked *Question, err
 		if asked, err = Find(tx, b, q, q.Asked); err != nil || asked != nil {
 			return err
 		}
-		sealed := b.Keys.Seal(purpose(q.ID), q.Arguments)
+		sealed := b.Keys.Seal(q.purpose(), q.Arguments)
 		if err = checkBounds(tx, q, len(sealed)); err != nil {
 			return err
 		}
@@ -194,7 +196,10 @@ AND sealed IS NOT NULL`,
 	return err
 }
 
-func purpose(id string) string { return "arguments of approval " + id }
+// purpose includes the times, so that nobody can change when the question expires.
+func (q *Question) purpose() string {
+	return fmt.Sprintf("arguments of approval %s, asked at %d until %d", q.ID, q.Asked.UnixMicro(), q.Expires.UnixMicro())
+}
 
 // Get returns a question. Its arguments are included only while the question is pending.
 func Get(ctx context.Context, b *store.Store, id string) (found *Question, err error) {
@@ -222,7 +227,7 @@ func get(tx state.Tx, columns, id string) (found *Question, err error) {
 		found, err = scan(row)
 		return err
 	})
-	if err == nil && found == nil {
+	if err == nil && (found == nil || found.ID != id) {
 		err = ErrUnknown
 	}
 	return found, err
@@ -234,7 +239,7 @@ func (q *Question) decryptArguments(b *store.Store) bool {
 	if q.sealed == nil {
 		return q.State != Pending || q.Over(time.Now())
 	}
-	arguments, err := b.Keys.OpenKept(purpose(q.ID), q.sealed)
+	arguments, err := b.Keys.OpenKept(q.purpose(), q.sealed)
 	q.Arguments, q.sealed = arguments, nil
 	return err == nil && b.Keys.SameMAC(q.macPurpose(), arguments, q.bound)
 }
@@ -267,7 +272,7 @@ func waiting(ctx context.Context, b *store.Store, columns string, now time.Time)
 // Decide answers a pending question and records the answer in the journal. It returns ErrDecided if the question
 // already has an answer, and ErrOver if it has expired.
 func Decide(ctx context.Context, b *store.Store, id string, yes bool, who, reason string) error {
-	return b.DB.Write(ctx, func(tx state.Tx) error {
+	return b.Authority.Write(ctx, func(tx state.Tx) error {
 		q, err := get(tx, allColumns, id)
 		now := time.Now()
 		switch {
@@ -304,9 +309,10 @@ WHERE id = $5 AND state = 'pending'`,
 	})
 }
 
-// Use marks an approval as used and reports whether it was still valid. The gateway calls Use in the transaction that
-// it commits before it sends the call.
-func Use(tx state.Tx, b *store.Store, id string, now time.Time) (bool, error) {
+// Use marks an approval as used and reports whether it was still valid for the given call. The gateway calls Use in the
+// transaction that it commits before it sends the call. The row may have belonged to another call when the gateway began
+// to wait for the answer, because the store can be changed. Use therefore compares it with the call.
+func Use(tx state.Tx, b *store.Store, id string, made *Question, now time.Time) (bool, error) {
 	q, err := get(tx, noArguments, id)
 	if errors.Is(err, ErrUnknown) {
 		return false, nil
@@ -315,7 +321,7 @@ func Use(tx state.Tx, b *store.Store, id string, now time.Time) (bool, error) {
 		return false, err
 	}
 	v, err := b.Authority.View(tx)
-	if err != nil || !q.approved(v) || q.Over(now) {
+	if err != nil || !q.approved(v) || q.Over(now) || !bytes.Equal(q.bound, made.mac(b)) {
 		return false, err
 	}
 	if _, err := tx.Exec(`UPDATE approvals SET state = 'used' WHERE id = $1`, id); err != nil {

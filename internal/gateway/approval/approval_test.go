@@ -224,10 +224,10 @@ func TestAnswersOfOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		use := func(id string) (good bool) {
+		useFor := func(id string, made *Question) (good bool) {
 			t.Helper()
-			err := b.DB.Write(t.Context(), func(tx state.Tx) (err error) {
-				good, err = Use(tx, b, id, now)
+			err := b.Authority.Write(t.Context(), func(tx state.Tx) (err error) {
+				good, err = Use(tx, b, id, made, now)
 				return err
 			})
 			if err != nil {
@@ -235,6 +235,7 @@ func TestAnswersOfOthers(t *testing.T) {
 			}
 			return good
 		}
+		use := func(id string) bool { t.Helper(); return useFor(id, question(id, "me", now)) }
 		ask := func(id string) *Question {
 			t.Helper()
 			q, err := Ask(t.Context(), b, question(id, "me", now))
@@ -258,12 +259,20 @@ func TestAnswersOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		restore := statetest.Keep(t, b.DB, "approvals")
+		if useFor("used", question("another", "me", now)) || useFor("used", question("used", "eve", now)) {
+			t.Error("an approval was used for another call")
+		}
 		if !use("used") {
 			t.Fatal("the approval has no effect")
 		}
 		restore()
 		if use("used") {
 			t.Error("an approval was used twice after its row was restored")
+		}
+		ask("over")
+		exec(`UPDATE approvals SET expires = expires + 1000000000 WHERE id = 'over'`)
+		if err := Decide(t.Context(), b, "over", true, "boss@local", ""); !errors.Is(err, ErrUnknown) {
+			t.Errorf("deciding a question that was extended returned %v, want ErrUnknown", err)
 		}
 		// The person would approve "harmless", and the row would approve the call of "harmful".
 		ask("harmful")

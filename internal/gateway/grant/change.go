@@ -49,7 +49,7 @@ func (s *Grants) Give(ctx context.Context, a Asked, by string) (given []*Grant, 
 		}
 		given, rows = append(given, g), append(rows, g.row())
 	}
-	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
+	err = s.store.Authority.Write(ctx, func(tx state.Tx) error {
 		for _, g := range given {
 			if err := s.put(tx, g); err != nil {
 				return err
@@ -97,7 +97,7 @@ func (n NotHeld) Error() string { return strings.Join(n, ", ") }
 func (s *Grants) Revoke(
 	ctx context.Context, subject string, actions []string, scope, by string,
 ) (revoked []*Grant, err error) {
-	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
+	err = s.store.Authority.Write(ctx, func(tx state.Tx) error {
 		revoked = nil
 		now := state.Instant(state.Micros(s.now()))
 		list, err := s.query(tx, func(g *Grant) bool { return slices.Contains(actions, g.Action) },

@@ -192,7 +192,7 @@ var ErrChanged = errors.New("the grant in the store was modified by something ot
 func (h *Held) Missing(ctx context.Context, principal string, actions []string) (missing []string, err error) {
 	var list []*Grant
 	counts := func(g *Grant) bool {
-		return (g.Scope == "" || g.Scope == h.agent) && slices.Contains(actions, g.Action)
+		return g.Subject == principal && (g.Scope == "" || g.Scope == h.agent) && slices.Contains(actions, g.Action)
 	}
 	err = state.Look(ctx, h.grants.store.DB, func(tx state.Tx) (err error) {
 		list, err = h.grants.query(tx, counts, `WHERE subject = $1`, principal)

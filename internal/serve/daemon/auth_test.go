@@ -148,7 +148,7 @@ func TestRevokedWhileServing(t *testing.T) {
 	if a := r.ask(text, "GET", "/api/v1/whoami", ""); a.status != 200 {
 		t.Fatal(a.body)
 	}
-	if _, err := identity.NewAPIKeys(r.db, r.store.Authority).Revoke(t.Context(), k.ID); err != nil {
+	if _, err := identity.NewAPIKeys(r.store.Authority).Revoke(t.Context(), k.ID); err != nil {
 		t.Fatal(err)
 	}
 	if a := r.ask(text, "GET", "/api/v1/whoami", ""); a.status != 401 || a.code() != "key_refused" {
@@ -244,7 +244,7 @@ func BenchmarkKey(b *testing.B) {
 		b.Fatal(err)
 	}
 	db := statetest.Open(b)
-	keys := identity.NewAPIKeys(db, authority.New(db, root, nil))
+	keys := identity.NewAPIKeys(authority.New(db, root, nil))
 	_, text, err := keys.New(b.Context(), identity.KeySpec{})
 	if err != nil {
 		b.Fatal(err)

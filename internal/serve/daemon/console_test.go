@@ -96,7 +96,7 @@ func (p *person) ask(ctx context.Context, method, path, form string) *http.Respo
 func TestConsoleEndsWithItsKey(t *testing.T) {
 	for name, end := range map[string]func(*rig, string) error{
 		"revoked": func(r *rig, id string) error {
-			_, err := identity.NewAPIKeys(r.db, r.store.Authority).Revoke(t.Context(), id) // acts as another process
+			_, err := identity.NewAPIKeys(r.store.Authority).Revoke(t.Context(), id) // acts as another process
 			return err
 		},
 		"expired": func(r *rig, id string) error {

@@ -55,7 +55,7 @@ func hostedRig(t *testing.T, files map[string]string, change func(*Hosting, *Opt
 		}
 	})
 	r := newRig(t, files, func(r *rig, o *Options) {
-		r.db, r.keys = b.DB, identity.NewAPIKeys(b.DB, b.Authority)
+		r.db, r.keys = b.DB, identity.NewAPIKeys(b.Authority)
 		o.Metrics = NewMetrics()
 		timed := *b
 		timed.DB = o.Metrics.Timed(b.DB)

@@ -64,7 +64,7 @@ func TestReplicas(t *testing.T) {
 			b := store.New(db, keys, nil)
 			hosting := &Hosting{Host: host.Options{Home: h, Store: b, Version: "test"}, HTTP: front.HTTPOptions{Keys: keys}, Metrics: NewMetrics(), Log: func(_, alias, line string) { t.Log(alias, line) }}
 			d, err := New(Options{
-				Folders: []string{folder}, Start: hosting.Start, APIKeys: identity.NewAPIKeys(db, b.Authority), Journal: b.Journal, Approvals: ApprovalsOf(b),
+				Folders: []string{folder}, Start: hosting.Start, APIKeys: identity.NewAPIKeys(b.Authority), Journal: b.Journal, Approvals: ApprovalsOf(b),
 				Metrics: hosting.Metrics, Listen: "127.0.0.1:0", Log: t.Logf,
 			})
 			if err != nil {
@@ -74,7 +74,7 @@ func TestReplicas(t *testing.T) {
 			d.Prove(t.Context())
 			kept, urls = append(kept, b), append(urls, newServer(t, d.Handler()).URL)
 		}
-		key, secret, err := identity.NewAPIKeys(kept[0].DB, kept[0].Authority).New(t.Context(), identity.KeySpec{Name: "fleet"})
+		key, secret, err := identity.NewAPIKeys(kept[0].Authority).New(t.Context(), identity.KeySpec{Name: "fleet"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestReplicas(t *testing.T) {
 				t.Errorf("replica %d answered %d: %s", i%2, status, said)
 			}
 		}
-		if ok, err := identity.NewAPIKeys(kept[1].DB, kept[1].Authority).Revoke(t.Context(), key.ID); err != nil || !ok {
+		if ok, err := identity.NewAPIKeys(kept[1].Authority).Revoke(t.Context(), key.ID); err != nil || !ok {
 			t.Fatal(ok, err)
 		}
 		for i := range urls {

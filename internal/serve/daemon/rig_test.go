@@ -167,7 +167,7 @@ func newRig(t *testing.T, files map[string]string, change func(*rig, *Options)) 
 		t.Fatal(err)
 	}
 	r.store = store.New(r.db, keys, nil)
-	r.keys = identity.NewAPIKeys(r.db, r.store.Authority)
+	r.keys = identity.NewAPIKeys(r.store.Authority)
 	var passing *identity.PassingKey
 	passing, r.admin = identity.NewPassingKey()
 	o := Options{

@@ -37,7 +37,7 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 		})
 	}
 	revoke := func(r *rig, id string) error {
-		_, err := identity.NewAPIKeys(r.db, r.store.Authority).Revoke(t.Context(), id) // acts as another process
+		_, err := identity.NewAPIKeys(r.store.Authority).Revoke(t.Context(), id) // acts as another process
 		return err
 	}
 	tests := []struct {

@@ -223,7 +223,7 @@ func TestUITicketEndsWithItsKey(t *testing.T) {
 	if resp, _ := r.get(pages+"/index.html", nil); resp.StatusCode != 200 {
 		t.Fatalf("before the key is revoked: %d", resp.StatusCode)
 	}
-	if _, err := identity.NewAPIKeys(r.db, r.store.Authority).Revoke(t.Context(), k.ID); err != nil { // acts as another process
+	if _, err := identity.NewAPIKeys(r.store.Authority).Revoke(t.Context(), k.ID); err != nil { // acts as another process
 		t.Fatal(err)
 	}
 	for _, path := range []string{at, pages + "/index.html", pages + "/app.js"} {

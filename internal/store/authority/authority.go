@@ -95,6 +95,13 @@ func New(db state.DB, keys Keys, m *Memory) *Register {
 type mark struct {
 	Name    string `json:"name"`
 	Version int64  `json:"version"`
+	MAC     []byte `json:"mac"`
+}
+
+// follows reports whether a register in the state m can come after one in the state seen, or is the same.
+func (m mark) follows(seen mark) bool {
+	return seen.Name == "" || m.Name == seen.Name &&
+		(m.Version > seen.Version || m.Version == seen.Version && bytes.Equal(m.MAC, seen.MAC))
 }
 
 type key struct {
@@ -110,7 +117,6 @@ type entry struct {
 // View is the register as one transaction sees it.
 type View struct {
 	mark
-	mac     []byte
 	entries map[key]entry
 }
 
@@ -176,6 +182,47 @@ func (r *Register) remember(ctx context.Context, m mark) {
 	}
 }
 
+// newest returns the newest register that this process or another process of the home has seen.
+func (r *Register) newest() mark {
+	kept, changed := r.memory.changed()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if changed && kept.Version > r.seen.Version {
+		r.seen = kept
+	}
+	return r.seen
+}
+
+// Write runs f in a transaction of the store. Functions that change the register must run in Write or Track: then this
+// machine refuses every older register as soon as the transaction is committed.
+func (r *Register) Write(ctx context.Context, f func(state.Tx) error) error {
+	tracked, committed := r.Track(f)
+	err := r.db.Write(ctx, tracked)
+	if err == nil {
+		committed(ctx)
+	}
+	return err
+}
+
+// Track is for callers that run the transaction themselves. They run tracked instead of f, and call committed after the
+// transaction was committed.
+func (r *Register) Track(f func(state.Tx) error) (tracked func(state.Tx) error, committed func(context.Context)) {
+	var wrote mark
+	tracked = func(tx state.Tx) error {
+		t := &trackedTx{Tx: tx}
+		err := f(t)
+		wrote = t.wrote
+		return err
+	}
+	return tracked, func(ctx context.Context) { r.remember(ctx, wrote) }
+}
+
+// trackedTx records the register that was written in a transaction.
+type trackedTx struct {
+	state.Tx
+	wrote mark
+}
+
 // View returns the register of a transaction. It fails with ErrChanged or ErrOlder if the register cannot be trusted.
 func (r *Register) View(tx state.Tx) (*View, error) {
 	h, err := readHead(tx)
@@ -205,10 +252,7 @@ func (r *Register) ViewAt(tx state.Tx, h Head) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	seen := r.seen
-	r.mu.Unlock()
-	if seen.Name != "" && (v.Name != seen.Name || v.Version < seen.Version) {
+	if !v.follows(r.newest()) {
 		return nil, ErrOlder
 	}
 	return v, nil
@@ -216,14 +260,14 @@ func (r *Register) ViewAt(tx state.Tx, h Head) (*View, error) {
 
 // load reads the register and checks its keyed hash. A store without a register has an empty one.
 func (r *Register) load(tx state.Tx, h Head) (*View, error) {
-	v := &View{mark: mark{h.Name, h.Version}, mac: h.MAC}
-	if v.mac == nil {
+	v := &View{mark: mark(h)}
+	if v.MAC == nil {
 		return &View{}, nil
 	}
 	r.mu.Lock()
 	last := r.last
 	r.mu.Unlock()
-	if last != nil && last.mark == v.mark && bytes.Equal(last.mac, v.mac) {
+	if last != nil && last.Name == v.Name && last.Version == v.Version && bytes.Equal(last.MAC, v.MAC) {
 		return last, nil
 	}
 	v.entries = map[key]entry{}
@@ -240,7 +284,7 @@ func (r *Register) load(tx state.Tx, h Head) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(v.entries) > maxEntries || subtle.ConstantTimeCompare(r.sign(v), v.mac) == 0 {
+	if len(v.entries) > maxEntries || subtle.ConstantTimeCompare(r.sign(v), v.MAC) == 0 {
 		return nil, ErrChanged
 	}
 	r.mu.Lock()
@@ -336,7 +380,7 @@ func (r *Register) Forget(ctx context.Context, before time.Time) (n int, err err
 	if err != nil || n == 0 { // a write transaction would block others
 		return 0, err
 	}
-	err = r.db.Write(ctx, func(tx state.Tx) error {
+	err = r.Write(ctx, func(tx state.Tx) error {
 		v, err := r.View(tx)
 		if err != nil {
 			return err
@@ -356,7 +400,7 @@ const usedKept = 31 * 24 * time.Hour
 // Spend marks an id as used and returns true if it was not used before. The parameter expires is when the id stops
 // being valid.
 func (r *Register) Spend(ctx context.Context, id string, expires time.Time) (first bool, err error) {
-	err = r.db.Write(ctx, func(tx state.Tx) error {
+	err = r.Write(ctx, func(tx state.Tx) error {
 		v, err := r.View(tx)
 		if err != nil {
 			return err
@@ -408,7 +452,7 @@ func (r *Register) Begin(ctx context.Context, claims func(state.Tx) ([]Row, erro
 	if err != nil || begun {
 		return err
 	}
-	return r.db.Write(ctx, func(tx state.Tx) error {
+	return r.Write(ctx, func(tx state.Tx) error {
 		if begun, err := r.begun(tx); err != nil || begun {
 			return err
 		}
@@ -441,9 +485,7 @@ func (r *Register) Adopt(tx state.Tx, claims []Row) (kept []Row, err error) {
 	if err != nil && !errors.Is(err, ErrChanged) {
 		return nil, err
 	}
-	r.mu.Lock()
-	next := &View{mark: r.seen, entries: map[key]entry{}}
-	r.mu.Unlock()
+	next := &View{mark: r.newest(), entries: map[key]entry{}}
 	if v != nil {
 		for k, e := range v.entries {
 			if k.kind == used {
@@ -452,7 +494,7 @@ func (r *Register) Adopt(tx state.Tx, claims []Row) (kept []Row, err error) {
 		}
 	}
 	for _, row := range claims {
-		if v == nil || v.mac == nil || v.Has(row.Kind, row.ID, row.Content) {
+		if v == nil || v.MAC == nil || v.Has(row.Kind, row.ID, row.Content) {
 			kept = append(kept, row)
 			next.entries[key{row.Kind, row.ID}] = entry{sha256.Sum256(row.Content), state.Micros(row.Until)}
 		}
@@ -484,7 +526,7 @@ func (r *Register) write(tx state.Tx, v, next *View) error {
 	switch {
 	case maps.Equal(v.entries, next.entries):
 		return nil
-	case v.mac == nil: // rows without a head are not part of a register
+	case v.MAC == nil: // rows without a head are not part of a register
 		return r.writeAll(tx, next)
 	}
 	for k := range v.entries {
@@ -523,8 +565,12 @@ func (r *Register) writeHead(tx state.Tx, v *View) error {
 		v.Name = rand.Text()
 	}
 	v.Version++
+	v.MAC = r.sign(v)
+	if t, ok := tx.(*trackedTx); ok {
+		t.wrote = v.mark
+	}
 	_, err := tx.Exec(`INSERT INTO authority_head (one, name, version, mac) VALUES (1, $1, $2, $3)
 ON CONFLICT (one) DO UPDATE SET name = excluded.name, version = excluded.version, mac = excluded.mac`,
-		v.Name, v.Version, r.sign(v))
+		v.Name, v.Version, v.MAC)
 	return err
 }

@@ -29,14 +29,14 @@ func row(id string) Row { return Row{Kind: APIKey, ID: id, Content: []byte("cont
 
 func put(t *testing.T, r *Register, rows ...Row) {
 	t.Helper()
-	if err := r.db.Write(t.Context(), func(tx state.Tx) error { return r.Put(tx, rows...) }); err != nil {
+	if err := r.Write(t.Context(), func(tx state.Tx) error { return r.Put(tx, rows...) }); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func remove(t *testing.T, r *Register, id string) {
 	t.Helper()
-	err := r.db.Write(t.Context(), func(tx state.Tx) error {
+	err := r.Write(t.Context(), func(tx state.Tx) error {
 		n, err := r.Remove(tx, APIKey, func(other string) bool { return other == id })
 		if n != 1 {
 			t.Errorf("%d entries were removed, want 1", n)
@@ -153,7 +153,7 @@ func TestFailedChange(t *testing.T) {
 		r := New(connect(), testKeys("root"), nil)
 		put(t, r, row("a"))
 		failed := errors.New("failed")
-		err := r.db.Write(t.Context(), func(tx state.Tx) error {
+		err := r.Write(t.Context(), func(tx state.Tx) error {
 			if err := r.Put(tx, row("b")); err != nil {
 				return err
 			}
@@ -333,6 +333,31 @@ func TestSpend(t *testing.T) {
 		}
 		if first, err := New(r.db, r.keys, nil).Spend(t.Context(), "x", until); first || !errors.Is(err, ErrChanged) {
 			t.Errorf("after the entries were deleted, Spend returned %v, %v; want %v", first, err, ErrChanged)
+		}
+	})
+}
+
+// A process remembers its own change without reading it, and learns from the home what other processes have seen. It
+// does not accept another register with the same version.
+func TestOlderThanItsOwnChange(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+		db, h := connect(), home.At(t.TempDir())
+		open := func() *Register { return New(db, testKeys("root"), MemoryOf(h, "postgres://db/ambit")) }
+		daemon, command := open(), open()
+		put(t, daemon, row("a"), row("b"))
+		entries, head := snapshot(t, db)
+		remove(t, command, "a")
+		restore(t, db, entries, head)
+		for name, of := range map[string]*Register{"command": command, "daemon": daemon} {
+			if ids, err := held(t, of); !errors.Is(err, ErrOlder) {
+				t.Errorf("the %s sees %v, %v; want %v", name, ids, err, ErrOlder)
+			}
+		}
+		put(t, New(db, testKeys("root"), nil), row("c")) // on a machine that has not seen the revocation
+		for name, of := range map[string]*Register{"command": command, "daemon": daemon} {
+			if ids, err := held(t, of); !errors.Is(err, ErrOlder) {
+				t.Errorf("after another change, the %s sees %v, %v; want %v", name, ids, err, ErrOlder)
+			}
 		}
 	})
 }

@@ -5,13 +5,19 @@ import (
 	"encoding/json"
 	"net/url"
 	"os"
+	"sync"
 
 	"github.com/ambit-run/ambit/internal/store/home"
 )
 
 // Memory is a file in a home that contains, for each PostgreSQL store, the newest register that the home has seen. A
 // SQLite store needs no memory: an attacker who can change its file can also read the root key beside it.
-type Memory struct{ file, store string }
+type Memory struct {
+	file, store string
+
+	mu   sync.Mutex
+	last os.FileInfo // of the file, when it was last read
+}
 
 // MemoryOf returns the memory of a home for the PostgreSQL store at a URL.
 func MemoryOf(h home.Home, storeURL string) *Memory {
@@ -21,6 +27,25 @@ func MemoryOf(h home.Home, storeURL string) *Memory {
 		m.store = u.Host + q.Get("host") + ":" + q.Get("port") + u.Path // without the password
 	}
 	return m
+}
+
+// changed returns the newest register that the home has seen, if the file has changed since the last call.
+func (m *Memory) changed() (newest mark, changed bool) {
+	if m == nil {
+		return mark{}, false
+	}
+	info, err := os.Stat(m.file)
+	if err != nil {
+		return mark{}, false
+	}
+	m.mu.Lock()
+	same := m.last != nil && os.SameFile(info, m.last) && info.ModTime().Equal(m.last.ModTime())
+	m.last = info
+	m.mu.Unlock()
+	if same {
+		return mark{}, false
+	}
+	return m.read(), true
 }
 
 // read returns the newest register that the home has seen.

@@ -88,7 +88,6 @@ type APIKeys struct {
 	// change.
 	Note func(state.Tx, KeyChange) error
 
-	db       state.DB
 	register *authority.Register
 	now      func() time.Time
 }
@@ -109,8 +108,8 @@ func (a *APIKeys) note(tx state.Tx, c KeyChange) error {
 }
 
 // NewAPIKeys returns the API keys of a store. Only keys in the register are valid.
-func NewAPIKeys(db state.DB, register *authority.Register) *APIKeys {
-	return &APIKeys{db: db, register: register, now: time.Now}
+func NewAPIKeys(register *authority.Register) *APIKeys {
+	return &APIKeys{register: register, now: time.Now}
 }
 
 // New creates a key. The second result is the text that the holder presents. The store keeps only a hash of the text.
@@ -125,7 +124,7 @@ func (a *APIKeys) New(ctx context.Context, spec KeySpec) (*APIKey, string, error
 	text := newText(k.ID)
 	hash := sha256.Sum256([]byte(text))
 	k.hash = hash[:]
-	err := a.db.Write(ctx, func(tx state.Tx) error {
+	err := a.register.Write(ctx, func(tx state.Tx) error {
 		if err := a.insert(tx, k); err != nil {
 			return err
 		}
@@ -158,7 +157,7 @@ func (a *APIKeys) List(ctx context.Context) ([]*APIKey, error) {
 // Revoke makes a key invalid immediately. It returns false if the id is unknown or the key was already revoked.
 func (a *APIKeys) Revoke(ctx context.Context, id string) (bool, error) {
 	revoked := false
-	err := a.db.Write(ctx, func(tx state.Tx) error {
+	err := a.register.Write(ctx, func(tx state.Tx) error {
 		rows, err := tx.Exec(`UPDATE api_keys SET revoked = $1 WHERE id = $2 AND revoked = 0`, a.now().UnixMicro(), id)
 		if err != nil {
 			return err
@@ -248,7 +247,7 @@ LEFT JOIN authority_head h ON h.one = 1 WHERE k.id = $1`, []any{id}, func(r stat
 		k, err = scanKey(r, &h.Name, &h.Version, &h.MAC)
 		return err
 	})
-	if err != nil || k == nil {
+	if err != nil || k == nil || k.ID != id {
 		return nil, nil, err
 	}
 	if v, err = a.register.ViewAt(tx, h); err != nil {
@@ -409,7 +408,7 @@ func (a *APIKeys) Rotate(
 	next := newID()
 	text = newText(next)
 	hash := sha256.Sum256([]byte(text))
-	err = a.db.Write(ctx, func(tx state.Tx) error {
+	err = a.register.Write(ctx, func(tx state.Tx) error {
 		fresh, old = nil, nil
 		var err error
 		if old, _, err = a.findIn(tx, id); err != nil {

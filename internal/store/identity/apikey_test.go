@@ -21,7 +21,7 @@ func newAPIKeys(t testing.TB, db state.DB) *APIKeys {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewAPIKeys(db, authority.New(db, root, nil))
+	return NewAPIKeys(authority.New(db, root, nil))
 }
 
 func makeKey(t *testing.T, keys *APIKeys, spec KeySpec) (*APIKey, string) {
@@ -138,7 +138,7 @@ func TestCheck(t *testing.T) {
 func TestRevokedAtOnce(t *testing.T) {
 	db := statetest.Open(t)
 	here := newAPIKeys(t, db)
-	elsewhere := NewAPIKeys(db, here.register)
+	elsewhere := NewAPIKeys(here.register)
 	k, text := makeKey(t, here, KeySpec{})
 	if _, err := here.Check(t.Context(), text); err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func Record(ctx context.Context, b *store.Store, callID string, r Review) error 
 	if r.Verdict == Approved {
 		decision = journal.Allow
 	}
-	return b.DB.Write(ctx, func(tx state.Tx) error {
+	return b.Authority.Write(ctx, func(tx state.Tx) error {
 		_, err := tx.Exec(`INSERT INTO bundle_reviews (digest, at, name, principal, verdict, note) `+
 			`VALUES ($1, $2, $3, $4, $5, $6)`,
 			r.Digest, r.Time.UnixMicro(), r.Name, r.Principal, string(r.Verdict), r.Note)
@@ -79,7 +79,7 @@ func Last(ctx context.Context, b *store.Store, digest string) (last *Review, err
 		list, err := query(tx, `WHERE digest = $1 ORDER BY at DESC LIMIT 1`, digest)
 		for _, r := range list {
 			row := r.row()
-			if r.Verdict == Approved && !v.Has(row.Kind, row.ID, row.Content) {
+			if r.Digest != digest || r.Verdict == Approved && !v.Has(row.Kind, row.ID, row.Content) {
 				return ErrChanged
 			}
 			last = r
