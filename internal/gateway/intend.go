@@ -136,17 +136,20 @@ func (g *Gateway) claim(tx state.Tx, p *inflight) (*earlierCall, error) {
 }
 
 func (g *Gateway) writeIntent(tx state.Tx, p *inflight) error {
-	var sealed any
-	if p.tool.Policy.Idempotent {
-		sealed = g.store.Keys.Seal(sealArguments+p.ID, p.Arguments)
-	}
 	draft, err := json.Marshal(g.newRecord(p))
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(insertCall,
-		p.ID, g.name, g.agent.Digest, nameOf(p.tool), p.Principal, stateSending, g.store.DB.Owner(),
-		p.IdempotencyKey, sealed, draft, p.start.UnixMicro())
+	o := orphan{
+		id: p.ID, agent: g.name, digest: g.agent.Digest, tool: nameOf(p.tool), principal: p.Principal,
+		idem: p.IdempotencyKey, record: draft,
+	}
+	var sealed any
+	if p.tool.Policy.Idempotent {
+		sealed = g.store.Keys.Seal(o.purpose(), p.Arguments)
+	}
+	_, err = tx.Exec(insertCall, o.id, o.agent, o.digest, o.tool, o.principal, stateSending, g.store.DB.Owner(),
+		o.idem, sealed, o.record, p.start.UnixMicro())
 	return err
 }
 

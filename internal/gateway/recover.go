@@ -13,11 +13,18 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
-// orphan is a call without a recorded outcome. The process that made the call may be dead.
+// orphan is a row in the table calls: a call without a recorded outcome. The process that made the call may be dead.
 type orphan struct {
 	id, agent, digest, tool, principal, state, owner, idem string
 	resendable                                             int64 // 1 if the sealed arguments are stored
 	record                                                 []byte
+}
+
+// purpose returns the string that binds the sealed arguments to the rest of the row. If the row is changed, the
+// arguments cannot be opened, and the call is not sent again.
+func (o *orphan) purpose() string {
+	return fmt.Sprintf("arguments of call %q",
+		[]string{o.id, o.agent, o.digest, o.tool, o.principal, o.idem, string(o.record)})
 }
 
 // These queries do not read the arguments, because arguments can be large. The condition "settled IS NULL" is always
@@ -147,7 +154,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	if err != nil {
 		return err
 	}
-	arguments, err := g.store.Keys.OpenKept(sealArguments+o.id, sealed)
+	arguments, err := g.store.Keys.OpenKept(o.purpose(), sealed)
 	if err != nil || len(g.options.Participants) > 0 { // the queue of intents retries its calls itself
 		return giveUp(ctx, g.store, o)
 	}
@@ -159,7 +166,8 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 		},
 		start: time.Now(), intended: true, resent: true,
 	}
-	if admit(g, ctx, p) != nil || resolveStage(g, ctx, p) != nil || gateStage(g, ctx, p) != nil {
+	if admit(g, ctx, p) != nil || resolveStage(g, ctx, p) != nil || !p.tool.Policy.Idempotent ||
+		gateStage(g, ctx, p) != nil {
 		return giveUp(ctx, g.store, o)
 	}
 	var taken int64

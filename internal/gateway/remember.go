@@ -157,11 +157,8 @@ func (g *Gateway) replay(p *inflight, e *earlierCall) *call.Refusal {
 	return nil
 }
 
-// Each sealed value is bound to a purpose, which consists of one of these texts and the call's id.
-const (
-	sealAnswer    = "answer of call "
-	sealArguments = "arguments of call "
-)
+// A sealed answer is bound to a purpose, which consists of this text and the call's id.
+const sealAnswer = "answer of call "
 
 // The first byte of a stored answer specifies whether the tool reported a failure.
 const (

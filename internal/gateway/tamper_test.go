@@ -1,0 +1,68 @@
+package gateway
+
+import (
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/statetest"
+)
+
+// tamper changes the store as someone does who has no root key.
+func tamper(t *testing.T, b *store.Store, statement string) {
+	t.Helper()
+	err := b.DB.Write(t.Context(), func(tx state.Tx) error {
+		_, err := tx.Exec(statement)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestChangedCallIsNotResent changes the row of an unfinished call. Recovery must not send the changed call, because
+// the gateway never admitted it.
+func TestChangedCallIsNotResent(t *testing.T) {
+	tests := []struct{ agent, digest, change string }{ // the agent that made the call, and the change of its row
+		{"desk", "sha256:d1", `id = 'another'`},
+		{"desk", "sha256:d1", `tool = 'do_asked'`},
+		{"desk", "sha256:d1", `tool = 'fail_idempotent'`},
+		{"desk", "sha256:d1", `principal = 'boss'`},
+		{"desk", "sha256:d1", `idem = 'k'`},
+		{"desk", "sha256:d1", `record = NULL`},
+		{"other", "sha256:d1", `agent = 'desk'`},
+		{"desk", "sha256:d2", `digest = 'sha256:d1'`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.change, func(t *testing.T) {
+			statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+				w, b := newWorld(), open(t, connect())
+				a := careful()
+				a.Digest = tt.digest
+				made := New(a, Options{Name: tt.agent, Binding: w, Store: b})
+				defer made.Close()
+				g := New(careful(), Options{Name: "desk", Binding: w, Store: b})
+				defer g.Close()
+				orphaned(t, made)
+				tamper(t, b, `UPDATE calls SET `+tt.change)
+				if err := g.Recover(t.Context()); err != nil || w.count() != 0 || kept(t, g) != "call unknown, leaf unknown" {
+					t.Errorf("sent %d times; the store has: %s; error %v", w.count(), kept(t, g), err)
+				}
+			})
+		})
+	}
+}
+
+// TestOnlyIdempotentCallsAreResent recovers a call of a tool that is not idempotent any more.
+func TestOnlyIdempotentCallsAreResent(t *testing.T) {
+	w := newWorld()
+	g := newGateway(t, w)
+	defer g.Close()
+	orphaned(t, g)
+	for i := range g.agent.Tools {
+		g.agent.Tools[i].Policy.Idempotent = false
+	}
+	if err := g.Recover(t.Context()); err != nil || w.count() != 0 || kept(t, g) != "call unknown, leaf unknown" {
+		t.Errorf("sent %d times; the store has: %s; error %v", w.count(), kept(t, g), err)
+	}
+}
