@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 	"unicode"
@@ -147,7 +148,7 @@ func unsettled(id string) *call.Refusal {
 }
 
 func (g *Gateway) replay(p *inflight, e *earlierCall) *call.Refusal {
-	raw, err := g.store.Keys.OpenKept(sealAnswer+e.call, e.sent)
+	raw, err := g.store.Keys.OpenKept(g.answerPurpose(p, e.call), e.sent)
 	if err != nil || len(raw) == 0 {
 		return call.Refuse(stageRemember, call.OutcomeUnknown,
 			"call %s with the same idempotency key was carried out, but its answer cannot be read", e.call)
@@ -157,8 +158,11 @@ func (g *Gateway) replay(p *inflight, e *earlierCall) *call.Refusal {
 	return nil
 }
 
-// A sealed answer is bound to a purpose, which consists of this text and the call's id.
-const sealAnswer = "answer of call "
+// answerPurpose returns the string that binds the answer of a call to its row in the table answers. An answer that is
+// copied to the row of another caller cannot be opened there.
+func (g *Gateway) answerPurpose(p *inflight, id string) string {
+	return fmt.Sprintf("answer of call %q", []string{id, g.name, p.Principal, p.IdempotencyKey})
+}
 
 // The first byte of a stored answer specifies whether the tool reported a failure.
 const (
@@ -171,7 +175,7 @@ func (g *Gateway) sealAnswer(p *inflight) []byte {
 	if p.result.IsError {
 		mark = failedAnswer
 	}
-	return g.store.Keys.Seal(sealAnswer+p.ID, append([]byte{mark}, p.result.Raw...))
+	return g.store.Keys.Seal(g.answerPurpose(p, p.ID), append([]byte{mark}, p.result.Raw...))
 }
 
 // StoreFailed returns the refusal for a call that a store error prevented. If the root key has changed,

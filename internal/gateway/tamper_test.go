@@ -3,6 +3,7 @@ package gateway
 import (
 	"testing"
 
+	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
@@ -64,5 +65,40 @@ func TestOnlyIdempotentCallsAreResent(t *testing.T) {
 	}
 	if err := g.Recover(t.Context()); err != nil || w.count() != 0 || kept(t, g) != "call unknown, leaf unknown" {
 		t.Errorf("sent %d times; the store has: %s; error %v", w.count(), kept(t, g), err)
+	}
+}
+
+// TestMovedAnswerIsNotReplayed copies a stored answer to the row of another call. The other caller must not get it.
+func TestMovedAnswerIsNotReplayed(t *testing.T) {
+	tests := []struct{ name, agent, principal, key string }{ // whose answer is copied
+		{"principal", "desk", "alice", "k"},
+		{"key", "desk", "mallory", "another"},
+		{"agent", "other", "mallory", "k"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+				w, b := newWorld(), open(t, connect())
+				do := func(agent, principal, key string) (call.Result, error) {
+					g := New(clerk(), Options{Name: agent, Binding: w, Store: b})
+					defer g.Close()
+					return g.Call(t.Context(), &call.Call{Tool: "do_write", IdempotencyKey: key, Principal: principal})
+				}
+				if _, err := do("desk", "mallory", "k"); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := do(tt.agent, tt.principal, tt.key); err != nil {
+					t.Fatal(err)
+				}
+				for _, column := range []string{"sealed", "call"} { // the second change completes the copy
+					tamper(t, b, `UPDATE answers SET `+column+` = (SELECT `+column+` FROM answers
+WHERE agent = '`+tt.agent+`' AND principal = '`+tt.principal+`' AND idem = '`+tt.key+`')
+WHERE agent = 'desk' AND principal = 'mallory' AND idem = 'k'`)
+					if got, err := do("desk", "mallory", "k"); codeOf(err) != call.OutcomeUnknown || w.count() != 2 {
+						t.Errorf("after copying %s, the caller got %s, %v; sent %d times", column, got.Raw, err, w.count())
+					}
+				}
+			})
+		})
 	}
 }

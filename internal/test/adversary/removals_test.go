@@ -440,4 +440,5 @@ var removals = []removal{
 `, "./internal/cli", "TestScripts/grant-scope"},
 	{"P193", "internal/gateway/recover.go", `[]string{o.id, o.agent, o.digest, o.tool, o.principal, o.idem, string(o.record)}`, `[]string{o.id}`, "./internal/gateway", "TestChangedCallIsNotResent"},
 	{"P193", "internal/gateway/recover.go", ` || !p.tool.Policy.Idempotent ||`, ` ||`, "./internal/gateway", "TestOnlyIdempotentCallsAreResent"},
+	{"P194", "internal/gateway/remember.go", `[]string{id, g.name, p.Principal, p.IdempotencyKey}`, `[]string{id}`, "./internal/gateway", "TestMovedAnswerIsNotReplayed"},
 }
