@@ -41,3 +41,26 @@ func TestBytesInProgress(t *testing.T) {
 		t.Errorf("after an answer, the request got %d: %s", a.status, a.body)
 	}
 }
+
+// The calls of an agent's pages count as requests of the principal that requested the ticket.
+func TestBytesOfPages(t *testing.T) {
+	r, _ := uiRig(t)
+	r.bytes = &limit.Bytes{Each: 2000, All: 3000}
+	at, _ := r.ask(r.key(identity.KeySpec{Principal: "ada", Agents: []string{"pages"}}), "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
+	call := func() *answer {
+		return r.ask("", "POST", at, `{"tool": "echo", "arguments": {"text": "`+strings.Repeat("x", 1500)+`"}}`)
+	}
+	release, err := r.bytes.Take("ada", 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := call(); a.status != 429 || !strings.Contains(a.body, "your requests in progress exceed") {
+		t.Errorf("the call beyond the limit got %d: %s", a.status, a.body)
+	}
+	release()
+	for range 2 {
+		if a := call(); a.status != 200 {
+			t.Errorf("a call within the limit got %d: %s", a.status, a.body)
+		}
+	}
+}

@@ -145,6 +145,9 @@ func (d *Daemon) uiCall(r *http.Request) (any, *problem) {
 	}
 	who := t.Who
 	who.Agents = []string{t.Agent}
+	body := d.bytes.Body(who.Name, r.Body)
+	defer body.Release()
+	r.Body = body
 	return d.callAs(d.withPrincipal(r, &who), t.Agent)
 }
 

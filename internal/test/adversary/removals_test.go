@@ -441,4 +441,6 @@ var removals = []removal{
 	{"P193", "internal/gateway/recover.go", `[]string{o.id, o.agent, o.digest, o.tool, o.principal, o.idem, string(o.record)}`, `[]string{o.id}`, "./internal/gateway", "TestChangedCallIsNotResent"},
 	{"P193", "internal/gateway/recover.go", ` || !p.tool.Policy.Idempotent ||`, ` ||`, "./internal/gateway", "TestOnlyIdempotentCallsAreResent"},
 	{"P194", "internal/gateway/remember.go", `[]string{id, g.name, p.Principal, p.IdempotencyKey}`, `[]string{id}`, "./internal/gateway", "TestMovedAnswerIsNotReplayed"},
+	{"P177", "internal/serve/daemon/ui.go", `	r.Body = body
+`, ``, "./internal/serve/daemon", "TestBytesOfPages"},
 }
