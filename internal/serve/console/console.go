@@ -54,8 +54,8 @@ type Backend interface {
 	// Call makes a call through the agent's gateway. The principal of c is the signed-in person.
 	Call(ctx context.Context, name string, c *call.Call) (call.Result, error)
 	// Pages returns an address at which the agent's own pages are shown to the principal who, or "" if the agent has no
-	// pages or is not ready.
-	Pages(ctx context.Context, name string, who *identity.Principal) string
+	// pages or is not ready. The address works until the given time, or until [Console.SignedOut] reports the session.
+	Pages(ctx context.Context, name string, who *identity.Principal, session string, until time.Time) string
 	// Why reports whether the gateway would allow a call, and returns the reasons.
 	Why(ctx context.Context, name string, c *call.Call) (allowed bool, reasons []call.Reason, err error)
 	// SetSecret stores a value in the credential slot ref of an agent.

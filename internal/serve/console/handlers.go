@@ -47,7 +47,7 @@ func (c *Console) agent(w http.ResponseWriter, r *http.Request, s *session) {
 
 // ui redirects to the agent's own pages.
 func (c *Console) ui(w http.ResponseWriter, r *http.Request, s *session) {
-	at := c.o.Backend.Pages(r.Context(), r.PathValue("name"), s.Who)
+	at := c.o.Backend.Pages(r.Context(), r.PathValue("name"), s.Who, s.id(), time.Unix(s.Until, 0))
 	if at == "" {
 		c.failed(w, r, s, http.StatusNotFound, "The agent has no pages, or it is not ready.",
 			"The agent's page shows its state.")

@@ -165,14 +165,20 @@ func (c *Console) sessionOf(r *http.Request) *session {
 // ended reports whether a session has ended early. This is the case if the person has signed out, or if the session's
 // key or token is invalid.
 func (c *Console) ended(ctx context.Context, s *session) (bool, error) {
-	if spent, err := c.o.SingleUse.Spent(ctx, s.id()); err != nil || spent {
-		return spent, err
+	if out, err := c.SignedOut(ctx, s.id()); err != nil || out {
+		return out, err
 	}
 	err := c.o.Backend.Standing(ctx, s.Who)
 	if _, refused := errors.AsType[*call.Refusal](err); refused {
 		return true, nil
 	}
 	return false, err
+}
+
+// SignedOut reports whether the person has signed out of the session with this id. The answer is reliable until the
+// session expires.
+func (c *Console) SignedOut(ctx context.Context, session string) (bool, error) {
+	return c.o.SingleUse.Spent(ctx, session)
 }
 
 // base returns the path of the session's pages.

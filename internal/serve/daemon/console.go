@@ -158,7 +158,9 @@ func (b backend) Call(ctx context.Context, name string, c *call.Call) (call.Resu
 	return v.call(ctx, c)
 }
 
-func (b backend) Pages(ctx context.Context, name string, who *identity.Principal) string {
+func (b backend) Pages(
+	ctx context.Context, name string, who *identity.Principal, session string, until time.Time,
+) string {
 	v, trouble := b.fleet.enter(name, consoleUser)
 	if trouble != nil {
 		return ""
@@ -167,7 +169,7 @@ func (b backend) Pages(ctx context.Context, name string, who *identity.Principal
 	if pages, _ := uiOf(ctx, v.running); pages == nil || b.options.Tickets == nil {
 		return ""
 	}
-	at, _ := b.frameAddress(name, who)
+	at, _ := b.frameAddress(name, who, session, until)
 	return at
 }
 

@@ -66,6 +66,18 @@ func (p *person) signIn(link string) int {
 	return resp.StatusCode
 }
 
+// page opens a page of the session.
+func (p *person) page(path string) (status int, text string) {
+	p.r.t.Helper()
+	resp := p.ask(p.r.t.Context(), "GET", p.base+path, "")
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		p.r.t.Fatal(err)
+	}
+	return resp.StatusCode, string(page)
+}
+
 // status sends a request to a page of the session and returns the HTTP status.
 func (p *person) status(method, path, form string) int {
 	p.r.t.Helper()
@@ -162,14 +174,8 @@ func TestPages(t *testing.T) {
 		"/policy":       `<option value="alpha">alpha (matrix://agent/alpha)</option>`,
 		"/agents/alpha": `<code>ambit allow alpha db --host 10.0.0.1:5432 --private</code>`,
 	} {
-		resp := p.ask(t.Context(), "GET", p.base+path, "")
-		page, err := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(string(page), want) {
-			t.Errorf("%d: the page %s does not contain %s: %s", resp.StatusCode, path, want, page)
+		if status, page := p.page(path); !strings.Contains(page, want) {
+			t.Errorf("%d: the page %s does not contain %s: %s", status, path, want, page)
 		}
 	}
 }

@@ -26,13 +26,14 @@ import (
 //     submit forms, and other sites cannot frame it.
 //   - A browser frame cannot send an API key. Instead, a caller with a key requests a
 //     ticket, which is part of the frame's address. A ticket is for one agent. It
-//     expires after an hour, or earlier if the caller's key or token becomes invalid.
+//     expires after an hour, or earlier if the caller's key or token becomes invalid. A
+//     ticket of the console also ends with the console session.
 //   - A page calls its agent's tools with a message to the frame around it (JSON-RPC, as
 //     in MCP). The script of the frame passes the call to the daemon, and the gateway
 //     decides. The frame's address allows calls, so the pages have a ticket of their own,
 //     which opens only files: a page knows its own address and could publish it.
 
-// uiTime is the lifetime of a ticket. A ticket never outlives the token of the caller who requested it.
+// uiTime is the lifetime of a ticket. A ticket never outlives the token or console session that requested it.
 const uiTime = time.Hour
 
 // A ticket for the frame also allows calls of the agent's tools. A ticket for pages opens only files.
@@ -50,6 +51,8 @@ type ticket struct {
 	Until int64  `json:"until"`
 	// Who identifies the principal that requested the ticket. It has no rights.
 	Who identity.Principal `json:"who"`
+	// Session is the id of the console session that requested the ticket, or "" if a key or token did.
+	Session string `json:"session,omitempty"`
 }
 
 // uiTicket issues a ticket for an agent's pages and answers with the address of the frame.
@@ -62,21 +65,23 @@ func (d *Daemon) uiTicket(r *http.Request) (any, *problem) {
 	if pages, _ := uiOf(r.Context(), v.running); pages == nil || d.options.Tickets == nil {
 		return nil, noPages()
 	}
-	at, until := d.frameAddress(v.Name, principalOf(r))
+	p := principalOf(r)
+	at, until := d.frameAddress(v.Name, p, "", p.Until)
 	return map[string]any{"url": at, "expires_at": until.UTC().Format(time.RFC3339)}, nil
 }
 
-// frameAddress returns the path of a new frame around an agent's pages, and the time when its ticket expires.
-func (d *Daemon) frameAddress(name string, p *identity.Principal) (string, time.Time) {
+// frameAddress returns the path of a new frame around an agent's pages, and the time when its ticket expires. The
+// ticket expires at end at the latest, unless end is zero.
+func (d *Daemon) frameAddress(name string, p *identity.Principal, session string, end time.Time) (string, time.Time) {
 	until := time.Now().Add(uiTime)
-	if !p.Until.IsZero() && p.Until.Before(until) {
-		until = p.Until
+	if !end.IsZero() && end.Before(until) {
+		until = end
 	}
 	who := identity.Principal{Name: p.Name, Kind: p.Kind, KeyID: p.KeyID, Until: p.Until}
 	if p.Kind == identity.Local { // the daemon's temporary key is not in the store, and ends with the daemon
 		who.KeyID = d.run
 	}
-	return "/ui/" + d.sealTicket(forFrame, ticket{name, until.Unix(), who}), until
+	return "/ui/" + d.sealTicket(forFrame, ticket{name, until.Unix(), who, session}), until
 }
 
 func (d *Daemon) sealTicket(purpose string, t ticket) string {
@@ -108,14 +113,26 @@ func uiOf(ctx context.Context, running Running) (fs.FS, string) {
 }
 
 // openTicket returns the content of a ticket, or nil if the ticket is invalid or expired. A ticket is also invalid if
-// its key is revoked or cannot be checked, or if an earlier daemon issued it for its own temporary key.
+// its key is revoked or cannot be checked, if an earlier daemon issued it for its own temporary key, or if the person
+// has signed out of the console session that requested it.
 func (d *Daemon) openTicket(ctx context.Context, purpose, text string) *ticket {
 	var t ticket
 	if d.options.Tickets == nil || d.options.Tickets.OpenText(purpose, text, &t) != nil || time.Now().Unix() >= t.Until ||
-		d.standing(ctx, &t.Who) != nil || t.Who.Kind == identity.Local && t.Who.KeyID != d.run {
+		d.standing(ctx, &t.Who) != nil || t.Who.Kind == identity.Local && t.Who.KeyID != d.run ||
+		t.Session != "" && d.signedOut(ctx, t.Session) {
 		return nil
 	}
 	return &t
+}
+
+// signedOut reports whether a console session has ended or cannot be checked.
+func (d *Daemon) signedOut(ctx context.Context, session string) bool {
+	c := d.console.Load()
+	if c == nil {
+		return true
+	}
+	out, err := c.SignedOut(ctx, session)
+	return err != nil || out
 }
 
 // uiFrame answers with a page that shows the agent's first page in a sandboxed frame. Its script passes the calls of

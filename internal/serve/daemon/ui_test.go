@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -236,6 +238,55 @@ func TestUITicketEndsWithItsKey(t *testing.T) {
 	}
 	if resp, _ := r.get(r.pages(other)+"/app.js", nil); resp.StatusCode != 200 {
 		t.Errorf("with the ticket of another key: %d", resp.StatusCode)
+	}
+}
+
+var formToken = regexp.MustCompile(`name="token" value="([^"]*)"`)
+
+// A ticket of the console becomes invalid when the person signs out, and never outlives the session. Other sessions and
+// keys of the same principal keep their tickets.
+func TestUITicketEndsWithItsSession(t *testing.T) {
+	r, _ := uiRig(t)
+	if err := r.OpenConsole(t.Context(), &ConsoleOptions{Store: r.store, Credentials: &credential.Source{}}); err != nil {
+		t.Fatal(err)
+	}
+	open := func() (p *person, frame string) {
+		p = r.person()
+		if got := p.signIn(r.link(r.admin)); got != 200 {
+			t.Fatalf("signing in: %d", got)
+		}
+		resp := p.ask(t.Context(), "GET", p.base+"/agents/pages/ui", "")
+		resp.Body.Close()
+		return p, resp.Request.URL.Path
+	}
+	leaves, at := open()
+	_, other := open()
+	byKey, _ := r.ask(r.admin, "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
+	pages := r.pages(at) + "/index.html"
+	const call = `{"tool":"echo"}`
+	if a := r.ask("", "POST", at, call); a.status != 200 {
+		t.Fatalf("a call before the person signs out: %d %s", a.status, a.body)
+	}
+	_, home := leaves.page("/")
+	if got := leaves.status("POST", "/logout", url.Values{"token": {formToken.FindStringSubmatch(home)[1]}}.Encode()); got != 200 {
+		t.Fatalf("signing out: %d", got)
+	}
+	for _, path := range []string{at, pages} {
+		if resp, _ := r.get(path, nil); resp.StatusCode != 404 {
+			t.Errorf("%s after the person signed out: %d", path, resp.StatusCode)
+		}
+	}
+	if a := r.ask("", "POST", at, call); a.status != 404 {
+		t.Errorf("a call after the person signed out: %d", a.status)
+	}
+	for _, path := range []string{other, byKey} {
+		if a := r.ask("", "POST", path, call); a.status != 200 {
+			t.Errorf("a call with another ticket: %d %s", a.status, a.body)
+		}
+	}
+	end := time.Now().Add(uiTime / 2)
+	if _, until := r.frameAddress("pages", &identity.Principal{}, "id", end); !until.Equal(end) {
+		t.Errorf("the session ends at %v, and its ticket at %v", end, until)
 	}
 }
 

@@ -443,4 +443,6 @@ var removals = []removal{
 	{"P194", "internal/gateway/remember.go", `[]string{id, g.name, p.Principal, p.IdempotencyKey}`, `[]string{id}`, "./internal/gateway", "TestMovedAnswerIsNotReplayed"},
 	{"P177", "internal/serve/daemon/ui.go", `	r.Body = body
 `, ``, "./internal/serve/daemon", "TestBytesOfPages"},
+	{"P182", "internal/serve/daemon/ui.go", `t.Session != "" && d.signedOut(ctx, t.Session)`, `false`, "./internal/serve/daemon", "TestUITicketEndsWithItsSession"},
+	{"P182", "internal/serve/daemon/ui.go", `if !end.IsZero() && end.Before(until) {`, `if false {`, "./internal/serve/daemon", "TestUITicketEndsWithItsSession"},
 }
