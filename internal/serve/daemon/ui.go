@@ -228,6 +228,8 @@ func (d *Daemon) uiPage(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Security-Policy", "sandbox allow-scripts; default-src 'none'; script-src "+at+"; style-src "+at+
 			" 'unsafe-inline'; img-src "+at+" data:; font-src "+at+"; connect-src 'none'; frame-ancestors "+d.base(r)+
 			"; base-uri 'none'; form-action 'none'")
+		// Content-Security-Policy does not cover WebRTC. Browsers that do not know this header ignore it.
+		h.Set("Connection-Allowlist", "(response-origin); webrtc=block")
 		// A sandboxed page has an opaque origin. The value "same-origin" would therefore block the page's own files.
 		h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 		h.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=(), clipboard-read=(), "+

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,6 +38,14 @@ const attempt = async (name, f) => { try { await f(); worked.push(name); } catch
   await attempt('eval', () => eval('1'));
   await attempt('top', () => { if (top === window) throw 0; top.location = 'about:blank'; });
   await attempt('popup', () => { if (!open('about:blank')) throw 0; });
+  await attempt('peer', async () => {
+    const peer = new RTCPeerConnection({ iceServers: [{ urls: 'stun:SINK' }] });
+    peer.createDataChannel('x');
+    const gathered = new Promise((done) => { peer.onicegatheringstatechange = () => peer.iceGatheringState === 'complete' && done(); });
+    await peer.setLocalDescription();
+    await gathered;
+    throw 0; // a packet that arrived has been reported
+  });
   new Image().src = 'worked-' + (worked.join('+') || 'nothing') + '.png';
 })();`
 
@@ -65,9 +74,23 @@ func TestUIInABrowser(t *testing.T) {
 		}
 		t.Skip(err)
 	}
+	sink, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	script := strings.ReplaceAll(hostile, "SINK", sink.LocalAddr().String())
 	pages := reporting{fstest.MapFS{
-		"index.html": {Data: []byte(`<!doctype html><body><script src="app.js"></script>`)}, "app.js": {Data: []byte(hostile)},
+		"index.html": {Data: []byte(`<!doctype html><body><script src="app.js"></script>`)}, "app.js": {Data: []byte(script)},
 	}, make(chan string, 10)}
+	go func() {
+		for {
+			if _, _, err := sink.ReadFrom(make([]byte, 2000)); err != nil {
+				return
+			}
+			_, _ = pages.Open("worked-webrtc") // reports the packet
+		}
+	}()
 	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
 	if err != nil {
 		t.Fatal(err)

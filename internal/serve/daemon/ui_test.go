@@ -130,6 +130,9 @@ func TestUIPages(t *testing.T) {
 				t.Errorf("%q: %s is missing in %s", name, want, csp)
 			}
 		}
+		if got := h.Get("Connection-Allowlist"); got != "(response-origin); webrtc=block" {
+			t.Errorf("%q: the page may connect to %q", name, got)
+		}
 		if strings.Contains(csp, "allow-same-origin") || strings.Contains(csp, "allow-top-navigation") || strings.Contains(csp, "script-src 'self'") {
 			t.Errorf("%q: %s", name, csp)
 		}
