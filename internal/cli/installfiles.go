@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
 
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -31,7 +33,7 @@ func (in *installer) localFiles(base string) ([]string, error) {
 				"server %s is the file %s, which is outside the manifest's folder", s.Alias, diag.Quote(ref.Name))
 		}
 		if locked := lock.Server(in.m.Agent().ID, s.Alias); locked != nil && locked.Package.Folder != "" {
-			project, err := in.projectFiles(ref)
+			project, err := in.projectFiles(s.Alias, ref)
 			if err != nil {
 				return nil, err
 			}
@@ -44,19 +46,34 @@ func (in *installer) localFiles(base string) ([]string, error) {
 	return files, nil
 }
 
-// projectFiles returns the files of a server's project, relative to the manifest's folder.
-func (in *installer) projectFiles(ref pack.Ref) ([]string, error) {
+// projectFiles returns the files of a server's locked project, relative to the manifest's folder.
+func (in *installer) projectFiles(alias string, ref pack.Ref) ([]string, error) {
 	folder, err := filepath.Abs(filepath.Dir(in.m.Path))
 	if err != nil {
 		return nil, err
 	}
-	root, files, err := pack.Project(ref, folder)
+	within, err := os.OpenRoot(folder) // a root does not follow links out of the folder
 	if err != nil {
 		return nil, err
+	}
+	defer within.Close()
+	relock := "ambit lock " + diag.ShellWord(in.m.Path)
+	root, files, err := pack.Project(ref, in.m.Path)
+	if err == nil && root == "" {
+		err = errors.New("its folder no longer has a package.json or pyproject.toml")
+	}
+	if err != nil {
+		return nil, no("restore the locked files, or lock the agent again: "+relock,
+			"server %s cannot be copied: %w", alias, err)
 	}
 	for i := range files {
 		if files[i], err = filepath.Rel(folder, filepath.Join(root, files[i])); err != nil {
 			return nil, err
+		}
+		if info, err := within.Stat(files[i]); err != nil || !info.Mode().IsRegular() {
+			return nil, no("move it out of the project, and lock the agent again: "+relock,
+				"server %s cannot be copied: %s is a link to a folder or out of the manifest's folder, or not a regular file",
+				alias, diag.Quote(files[i]))
 		}
 	}
 	return files, nil

@@ -41,17 +41,13 @@ func (t *terminal) serverOptions(m *manifest.Manifest) (toolserver.Options, erro
 	if err != nil {
 		return toolserver.Options{}, err
 	}
-	folder, err := filepath.Abs(filepath.Dir(m.Path))
-	if err != nil {
-		return toolserver.Options{}, err
-	}
-	lock, err := readLock(folder)
+	lock, err := readLock(filepath.Dir(m.Path))
 	if err != nil {
 		return toolserver.Options{}, err
 	}
 	source := &credential.Source{Agent: registeredName(h, m), Vault: credential.Open(h)}
 	return toolserver.Options{
-		Home: h, Folder: folder, Lookup: source.Lookup(m.Agent()), Lock: lock, Version: version,
+		Home: h, Manifest: m.Path, Lookup: source.Lookup(m.Agent()), Lock: lock, Version: version,
 		Authorize: host.Authorize(m.Agent(), keeper(h)), Log: t.serverLog, Progress: t.progress(),
 	}, nil
 }
@@ -75,7 +71,7 @@ func (t *terminal) confine(
 	if b != nil {
 		defer b.Close()
 	}
-	rights := host.Rights{Agent: a, Name: name, Folder: o.Folder, Policy: t.rules(o.Home)}
+	rights := host.Rights{Agent: a, Name: name, Folder: filepath.Dir(m.Path), Policy: t.rules(o.Home)}
 	access := map[string]agent.Access{}
 	for i := range a.Servers {
 		s := &a.Servers[i]

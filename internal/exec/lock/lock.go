@@ -289,7 +289,7 @@ func (l *Locking) fetch(ctx context.Context, s *agent.Server, f *registry.Found)
 		return nil, err
 	}
 	if ref.Kind == pack.File || ref.Kind == pack.Program {
-		return pack.OpenLocal(ref, l.Servers.Folder)
+		return pack.OpenLocal(ref, l.Manifest.Path)
 	}
 	store, want := pack.Store{Dir: l.Servers.Home.Packages()}, pack.Want{Scripts: l.Scripts}
 	if f != nil {
@@ -401,7 +401,7 @@ func (l *Locking) write(ctx context.Context, entry *pack.LockedAgent, locked []S
 	if err != nil {
 		return nil, err
 	}
-	file := filepath.Join(l.Servers.Folder, pack.LockName)
+	file := filepath.Join(filepath.Dir(l.Manifest.Path), pack.LockName)
 	lock, changed, err := l.replace(file, entry)
 	if err != nil {
 		return nil, errors.Join(err, b.Close())

@@ -99,7 +99,7 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	if err != nil {
 		return l, s.packageRefusal(l, err)
 	}
-	l.argv, l.file, l.visible, l.hidden = p.Argv(ref.Args), p.File, s.visibleDir(p), p.Strays
+	l.argv, l.file, l.visible, l.hidden, l.env = p.Argv(ref.Args), p.File, s.visibleDir(p), p.Strays, p.Env
 	l.digest.Actual, l.digest.Status = p.Digest, Verified
 	l.digest.Uncovered = ref.Uncovered(s.wantedPackage().Tree != "")
 	return l, nil
@@ -112,7 +112,7 @@ func (s *server) prepareUnpinned(ctx context.Context, l *plan, ref pack.Ref, unk
 	var err error
 	switch {
 	case unknown == nil && ref.Kind == pack.File:
-		p, err = pack.OpenLocal(ref, s.options.Folder)
+		p, err = pack.OpenLocal(ref, s.options.Manifest)
 		l.warnings = []string{"the file is not pinned, so its content may differ at each start"}
 	case unknown == nil && (ref.Kind == pack.NPM || ref.Kind == pack.PyPI):
 		store := pack.Store{Dir: s.options.Home.Packages()}
@@ -183,7 +183,7 @@ func (s *server) compareWithLock(l *plan) error {
 // downloads it.
 func (s *server) open(ctx context.Context, l *plan, ref pack.Ref) (*pack.Package, error) {
 	if ref.Kind == pack.File || ref.Kind == pack.Program {
-		p, err := pack.OpenLocal(ref, s.options.Folder)
+		p, err := pack.OpenLocal(ref, s.options.Manifest)
 		if err != nil {
 			return nil, err
 		}

@@ -48,7 +48,7 @@ func newRig(t *testing.T) *rig {
 	})
 	r.agent = &agent.Agent{ID: "matrix://agent/rig"}
 	r.o = Options{
-		Home: home.At(r.path("home")), Folder: r.dir, startTimeout: time.Minute,
+		Home: home.At(r.path("home")), Manifest: r.path("agent.json"), startTimeout: time.Minute,
 		probe: time.Minute, pause: time.Millisecond,
 		Log: func(alias, line string) {
 			r.mu.Lock()

@@ -80,8 +80,8 @@ import (
 // Options configure the servers of an agent.
 type Options struct {
 	Home home.Home
-	// Folder is the folder that contains the manifest. The paths of local files are relative to this folder.
-	Folder string
+	// Manifest is the path of the manifest. The paths of local files are relative to its folder.
+	Manifest string
 	// Lookup resolves $env:NAME references.
 	Lookup func(name string) (string, bool)
 	// Authorize adds authorization headers to a request to a remote server. It is called only if the manifest declares no

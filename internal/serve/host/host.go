@@ -279,7 +279,7 @@ func (a *Agent) start() {
 	}
 	who := resolved.Agent()
 	o := toolserver.Options{
-		Home: a.options.Home, Folder: folder, Lock: lock, Version: a.options.Version,
+		Home: a.options.Home, Manifest: a.manifest.Path, Lock: lock, Version: a.options.Version,
 		Lookup: a.options.Credentials.Lookup(who), Authorize: Authorize(who, a.options.Tokens),
 		Log: a.options.Log, Progress: a.options.Progress, OnNotify: a.passNotification,
 		Persist: a.options.Persist, Contain: a.options.Contain, Idle: a.options.ServerIdle,

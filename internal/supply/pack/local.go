@@ -114,20 +114,21 @@ func (c *command) script(name string, in interpreter) (Ref, error) {
 	return ref, nil
 }
 
-// OpenLocal hashes the file or program that ref refers to. Paths are relative to dir. The file is not copied to the
-// store, because it could import other files in its folder. If the file is a script in a project, OpenLocal hashes all
-// files of the project.
-func OpenLocal(ref Ref, dir string) (*Package, error) {
+// OpenLocal hashes the file or program that ref refers to. Paths are relative to the manifest's folder. The file is not
+// copied to the store, because it could import other files in its folder. If the file is a script in a project,
+// OpenLocal hashes all files of the project.
+func OpenLocal(ref Ref, manifest string) (*Package, error) {
+	manifest, err := filepath.Abs(manifest)
+	if err != nil {
+		return nil, localError(ref, err)
+	}
+	dir := filepath.Dir(manifest)
 	var file string
 	var argv []string
-	var err error
 	switch ref.Kind {
 	case File:
 		if file = ref.Name; !filepath.IsAbs(file) {
 			file = filepath.Join(dir, file)
-		}
-		if file, err = filepath.Abs(file); err != nil {
-			return nil, localError(ref, err)
 		}
 		argv = []string{file}
 		if ref.Runtime != "" {
@@ -153,9 +154,12 @@ func OpenLocal(ref Ref, dir string) (*Package, error) {
 	p := &Package{
 		Kind: ref.Kind, Name: ref.Name, Version: ref.Version, Digest: got, Platform: platform(), File: file, argv: argv,
 	}
-	if p.Tree, err = hashProject(ref, dir); err != nil {
+	if p.Tree, err = hashProject(ref, manifest); err != nil {
 		return nil, fail(NotFound, ref.Name, "a file of the server's project cannot be read",
 			"check the file's permissions", err)
+	}
+	if p.Tree != "" { // compiled files of Python would change the project
+		p.Env = map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}
 	}
 	return p, nil
 }

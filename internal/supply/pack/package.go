@@ -38,8 +38,8 @@ type Package struct {
 	// Strays lists the folders outside the package where Node.js would look for a missing module. A sandbox should hide
 	// these folders.
 	Strays []string
-	// Env contains the environment variables that a bundle sets for its program. Needs lists the variables that the
-	// user must set.
+	// Env contains the environment variables that a bundle or a project sets for its program. Needs lists the
+	// variables that the user must set.
 	Env   map[string]string
 	Needs []string
 

@@ -1,7 +1,8 @@
 package pack
 
 import (
-	"bytes"
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -41,15 +42,18 @@ func findProject(file, dir string) string {
 	}
 }
 
+// ErrLargeProject is the error of Project for a project that exceeds the limits.
+var ErrLargeProject = fmt.Errorf("the project has more than %d files or %d MiB", maxProjectFiles, maxProjectBytes>>20)
+
 // Project returns the project that contains a local script, and the paths of its files below the project's folder. It
-// leaves out ambit.lock, the manifests into which ambit writes digests, and top-level names that begin with a dot,
-// which are settings of other tools and often contain secrets. Project returns "" if there is no project, or if it is
-// too large.
-func Project(ref Ref, dir string) (root string, files []string, err error) {
+// leaves out only the manifest and its lock file, which ambit lock writes, and the project's .git. Names that begin with
+// a dot count, because folders such as .venv and .yarn contain code. Project returns "" if there is no project.
+func Project(ref Ref, manifest string) (root string, files []string, err error) {
 	if ref.Kind != File || ref.Runtime == "" {
 		return "", nil, nil
 	}
-	if dir, err = filepath.Abs(dir); err != nil {
+	dir, err := filepath.Abs(filepath.Dir(manifest))
+	if err != nil {
 		return "", nil, err
 	}
 	file := ref.Name
@@ -59,24 +63,32 @@ func Project(ref Ref, dir string) (root string, files []string, err error) {
 	if root = findProject(file, dir); root == "" {
 		return "", nil, nil
 	}
+	// WalkDir does not follow a link to a folder, and the root can be such a link.
+	real, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return "", nil, err
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return "", nil, err
+	}
+	own := []string{filepath.Join(dir, filepath.Base(manifest)), filepath.Join(dir, LockName)}
 	size := int64(0)
-	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-		if err != nil || p == root {
+	err = filepath.WalkDir(real, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || p == real {
 			return err
 		}
-		rel := p[len(root)+1:]
+		rel := p[len(real)+1:]
 		switch {
-		case strings.HasPrefix(rel, ".") && d.IsDir():
+		case rel == ".git" && d.IsDir():
 			return filepath.SkipDir
-		case strings.HasPrefix(rel, "."), d.IsDir(), d.Name() == LockName, strings.HasSuffix(rel, ".json") && hasDigests(p):
+		case rel == ".git", d.IsDir(), slices.Contains(own, p):
 			return nil
 		}
 		if info, err := os.Stat(p); err == nil {
 			size += info.Size()
 		}
 		if files = append(files, rel); len(files) > maxProjectFiles || size > maxProjectBytes {
-			root = ""
-			return filepath.SkipAll
+			return ErrLargeProject
 		}
 		return nil
 	})
@@ -85,9 +97,12 @@ func Project(ref Ref, dir string) (root string, files []string, err error) {
 
 // hashProject returns the digest of the project that contains a local script: the paths and the content of its files.
 // File modes are ignored, because they differ between machines. A link to a file in the project counts as the file. For
-// any other link, only its target counts. If there is no project, the digest is empty.
-func hashProject(ref Ref, dir string) (string, error) {
-	root, files, err := Project(ref, dir)
+// any other link, only its target counts. If there is no project, or if it is too large, the digest is empty.
+func hashProject(ref Ref, manifest string) (string, error) {
+	root, files, err := Project(ref, manifest)
+	if errors.Is(err, ErrLargeProject) {
+		return "", nil
+	}
 	if err != nil || root == "" {
 		return "", err
 	}
@@ -124,17 +139,6 @@ func hashProject(ref Ref, dir string) (string, error) {
 	}
 	text, err := listing(nil, list)
 	return digestOf(text), err
-}
-
-// hasDigests reports whether a JSON file is a manifest with digests of packages. ambit lock rewrites such a file.
-func hasDigests(file string) bool {
-	info, err := os.Stat(file)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > 16<<20 {
-		return false
-	}
-	text, err := os.ReadFile(file)
-	return err == nil && bytes.Contains(text, []byte(`"package_digest"`)) &&
-		bytes.Contains(text, []byte(`"schema_version"`))
 }
 
 // Uncovered describes the code of a local script that is not verified, or returns "". The argument locked says whether

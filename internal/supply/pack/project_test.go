@@ -11,6 +11,7 @@ func TestProject(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("USERPROFILE", os.Getenv("HOME"))
 	dir := filepath.Join(os.Getenv("HOME"), "agents")
+	manifest := filepath.Join(dir, "tool", "agent.json")
 	write := func(name, text string) {
 		t.Helper()
 		path := filepath.Join(dir, filepath.FromSlash(name))
@@ -19,45 +20,51 @@ func TestProject(t *testing.T) {
 	}
 	digest := func(name string) string {
 		t.Helper()
-		got, err := hashProject(Ref{Kind: File, Name: filepath.FromSlash(name), Runtime: "node"}, dir)
+		got, err := hashProject(Ref{Kind: File, Name: filepath.FromSlash(name), Runtime: "node"}, manifest)
 		check(t, err)
 		return got
 	}
 	write("a.json", `{}`)
 	write("tool/src/main.mjs", "main")
 	write("tool/src/lib.mjs", "lib")
-	if got := digest("tool/src/main.mjs"); got != "" {
+	if got := digest("src/main.mjs"); got != "" {
 		t.Errorf("without a project, got the digest %s", got)
 	}
 	write("../package.json", `{}`)
-	if got := digest("tool/src/main.mjs"); got != "" {
+	if got := digest("src/main.mjs"); got != "" {
 		t.Errorf("the home folder counts as a project: %s", got)
 	}
 	write("tool/package.json", `{}`)
-	was := digest("tool/src/main.mjs")
-	if was == "" || digest("tool/src/lib.mjs") != was {
+	was := digest("src/main.mjs")
+	if was == "" || digest("src/lib.mjs") != was {
 		t.Errorf("got the digest %q, want one for the whole project", was)
 	}
-	for _, name := range []string{"other.txt", "tool/.env", "tool/.git/HEAD", "tool/ambit.lock"} {
+	for _, name := range []string{"other.txt", "tool/.git/HEAD", "tool/ambit.lock", "tool/agent.json"} {
 		write(name, "x")
-		if got := digest("tool/src/main.mjs"); got != was {
+		if got := digest("src/main.mjs"); got != was {
 			t.Errorf("%s changes the digest", name)
 		}
 	}
-	write("tool/agent.json", `{"schema_version": 1, "servers": [{"package_digest": "sha256:0"}]}`)
 	check(t, os.Chmod(filepath.Join(dir, "tool", "src", "lib.mjs"), 0o755))
-	if got := digest("tool/src/main.mjs"); got != was {
-		t.Error("a manifest or a mode changes the digest")
+	if got := digest("src/main.mjs"); got != was {
+		t.Error("a mode changes the digest")
 	}
-	for _, name := range []string{"tool/src/lib.mjs", "tool/new.json", "tool/node_modules/.bin/x"} {
-		write(name, "changed")
-		got := digest("tool/src/main.mjs")
+	for _, name := range []string{
+		"tool/src/lib.mjs", "tool/new.json", "tool/node_modules/.bin/x", "tool/.env", "tool/.venv/bin/python",
+		"tool/.pnp.cjs", "tool/src/.git/x", "tool/src/agent.json", "tool/src/ambit.lock",
+	} {
+		write(name, `{"schema_version": 1, "servers": [{"package_digest": "sha256:0"}]}`)
+		got := digest("src/main.mjs")
 		if got == was {
 			t.Errorf("%s does not change the digest", name)
 		}
 		was = got
 	}
-	if got, err := hashProject(Ref{Kind: File, Name: "tool/program"}, dir); err != nil || got != "" {
+	check(t, os.Truncate(filepath.Join(dir, "tool", "new.json"), maxProjectBytes))
+	if got := digest("src/main.mjs"); got != "" {
+		t.Errorf("a project that is too large: got the digest %s", got)
+	}
+	if got, err := hashProject(Ref{Kind: File, Name: "program"}, manifest); err != nil || got != "" {
 		t.Errorf("a program without an interpreter: got %q, %v", got, err)
 	}
 }

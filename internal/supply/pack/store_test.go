@@ -246,9 +246,10 @@ func TestSealRefuses(t *testing.T) {
 
 func TestOpenLocal(t *testing.T) {
 	dir := t.TempDir()
+	manifest := filepath.Join(dir, "agent.json")
 	check(t, os.WriteFile(filepath.Join(dir, "server.mjs"), []byte("1"), 0o644))
 	ref := Ref{Kind: File, Name: "server.mjs", Runtime: "node", Flags: []string{"--no-warnings"}}
-	p, err := OpenLocal(ref, dir)
+	p, err := OpenLocal(ref, manifest)
 	check(t, err)
 	if p.Digest != digestOf([]byte("1")) {
 		t.Errorf("got the digest %s, want %s", p.Digest, digestOf([]byte("1")))
@@ -260,7 +261,7 @@ func TestOpenLocal(t *testing.T) {
 		t.Error(err)
 	}
 	check(t, os.WriteFile(filepath.Join(dir, "server.mjs"), []byte("2"), 0o644))
-	changed, err := OpenLocal(ref, dir)
+	changed, err := OpenLocal(ref, manifest)
 	check(t, err)
 	if err := changed.Compare(p.Want()); !errors.Is(err, Tampered) || HintOf(err) == "" {
 		t.Errorf("a changed file: got %v, want %s with a hint", err, Tampered)
@@ -276,11 +277,11 @@ func TestOpenLocal(t *testing.T) {
 		{"a missing program", Ref{Kind: Program, Name: "no-such-program"}, RuntimeMissing},
 		{"a package", Ref{Kind: NPM, Name: "x"}, Unpinnable},
 	} {
-		if _, err := OpenLocal(c.ref, dir); !errors.Is(err, c.code) || HintOf(err) == "" {
+		if _, err := OpenLocal(c.ref, manifest); !errors.Is(err, c.code) || HintOf(err) == "" {
 			t.Errorf("%s: got %v, want %s with a hint", c.name, err, c.code)
 		}
 	}
-	if p, err := OpenLocal(Ref{Kind: Program, Name: "node"}, dir); err != nil || !filepath.IsAbs(p.Argv(nil)[0]) {
+	if p, err := OpenLocal(Ref{Kind: Program, Name: "node"}, manifest); err != nil || !filepath.IsAbs(p.Argv(nil)[0]) {
 		t.Errorf("a program on PATH: %v", err)
 	}
 }

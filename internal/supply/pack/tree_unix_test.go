@@ -54,6 +54,7 @@ func TestProjectLinks(t *testing.T) {
 	for _, name := range []string{"package.json", "a/main.py"} {
 		check(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o644))
 	}
+	at := dir
 	digest := func(target string) string {
 		t.Helper()
 		link := filepath.Join(dir, "link")
@@ -62,7 +63,7 @@ func TestProjectLinks(t *testing.T) {
 		} else {
 			check(t, os.Symlink(target, link))
 		}
-		got, err := hashProject(Ref{Kind: File, Name: "a/main.py", Runtime: "python3"}, dir)
+		got, err := hashProject(Ref{Kind: File, Name: "a/main.py", Runtime: "python3"}, filepath.Join(at, "agent.json"))
 		check(t, err)
 		check(t, os.Remove(link))
 		return got
@@ -77,5 +78,11 @@ func TestProjectLinks(t *testing.T) {
 			t.Errorf("the link to %s has the digest of another", target)
 		}
 		seen[got] = true
+	}
+	was := digest("")
+	at = filepath.Join(t.TempDir(), "folder")
+	check(t, os.Symlink(dir, at))
+	if got := digest(""); got != was {
+		t.Error("a project in a linked folder has another digest")
 	}
 }

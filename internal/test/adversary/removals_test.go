@@ -423,6 +423,7 @@ var removals = []removal{
 	{"P190", "internal/gateway/guard/secret/echo.go", `matches := e.findParts(text, nil)`, `matches := []Match(nil)`, "./internal/gateway/egress", "TestSwapMasksParts"},
 	{"P190", "internal/gateway/guard/secret/echo.go", `		plain[i] = lower(byte(i))`, `		plain[i] = byte(i)`, "./internal/gateway/guard/secret", "TestEchoFindsParts"},
 	{"P191", "internal/supply/pack/local.go", `case want.Tree != "" && p.Tree != want.Tree:`, `case false:`, "./internal/cli", "TestScripts/lock-project"},
+	{"P191", "internal/supply/pack/project.go", `case rel == ".git" && d.IsDir():`, `case strings.HasPrefix(rel, ".") && d.IsDir():`, "./internal/supply/pack", "TestProject"},
 	{"P191", "internal/exec/toolserver/prepare.go", `l.digest.Uncovered = ref.Uncovered(s.wantedPackage().Tree != "")`, ``, "./internal/cli", "TestScripts/lock-project"},
 	{"P65", "internal/exec/program/program.go", `if b.options.Unconfined && b.agent.Program.Isolation != "" {`, `if false {`, "./internal/exec/program", "TestNeverLess"},
 	{"P65", "internal/exec/program/program.go", `if b.agent.Program.Isolation == agent.StrongIsolation {`, `if false {`, "./internal/exec/program", "TestNeverLess"},
