@@ -300,7 +300,7 @@ func start(dir string, confined bool, number int) (*toolserver.Manager, error) {
 		}},
 		Tools: []agent.Tool{{Name: "echo", SideEffect: agent.Read, Binding: agent.OnServer{Alias: alias}}},
 	}
-	o := toolserver.Options{Home: home.At(filepath.Join(dir, "home")), Folder: dir, Version: "bench"}
+	o := toolserver.Options{Home: home.At(filepath.Join(dir, "home")), Manifest: filepath.Join(dir, "agent.json"), Version: "bench"}
 	if confined {
 		o.Confine = &toolserver.Confinement{
 			Agent: "bench", Access: a.Access,

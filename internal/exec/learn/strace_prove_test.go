@@ -269,7 +269,7 @@ func confined(t *testing.T, w work, access agent.Access, r *Recorder) (failures 
 		a.Tools = append(a.Tools, agent.Tool{Name: name, SideEffect: agent.Read, Binding: agent.OnServer{Alias: "s"}})
 	}
 	o := toolserver.Options{
-		Home: ambithome.At(filepath.Join(dir, "home")), Folder: dir, Version: "prove",
+		Home: ambithome.At(filepath.Join(dir, "home")), Manifest: filepath.Join(dir, "agent.json"), Version: "prove",
 		Confine: &toolserver.Confinement{
 			Agent: "prove", Access: func(s *agent.Server) agent.Access { return a.Access(s).With(access) },
 			Files: func(alias string) string { return filepath.Join(dir, "files", alias) },
