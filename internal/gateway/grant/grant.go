@@ -194,7 +194,7 @@ func (h *Held) Missing(ctx context.Context, principal string, actions []string) 
 	counts := func(g *Grant) bool {
 		return g.Subject == principal && (g.Scope == "" || g.Scope == h.agent) && slices.Contains(actions, g.Action)
 	}
-	err = state.Look(ctx, h.grants.store.DB, func(tx state.Tx) (err error) {
+	err = state.Look(ctx, h.grants.store.Authority.DB(), func(tx state.Tx) (err error) {
 		list, err = h.grants.query(tx, counts, `WHERE subject = $1`, principal)
 		return err
 	})

@@ -156,8 +156,9 @@ func (r *Register) Read(ctx context.Context, f func(state.Tx, *View) error) erro
 // ReadRow is like Read, but f itself returns the register of the snapshot, from ViewAt.
 func (r *Register) ReadRow(ctx context.Context, f func(state.Tx) (*View, error)) error {
 	var read mark
+	floor := r.newest()
 	err := r.db.Read(ctx, func(tx state.Tx) error {
-		v, err := f(tx)
+		v, err := f(&trackedTx{Tx: tx, floor: floor})
 		if v != nil {
 			read = v.mark
 		}
@@ -208,8 +209,9 @@ func (r *Register) Write(ctx context.Context, f func(state.Tx) error) error {
 // transaction was committed.
 func (r *Register) Track(f func(state.Tx) error) (tracked func(state.Tx) error, committed func(context.Context)) {
 	var wrote mark
+	floor := r.newest()
 	tracked = func(tx state.Tx) error {
-		t := &trackedTx{Tx: tx}
+		t := &trackedTx{Tx: tx, floor: floor}
 		err := f(t)
 		wrote = t.wrote
 		return err
@@ -217,10 +219,25 @@ func (r *Register) Track(f func(state.Tx) error) (tracked func(state.Tx) error, 
 	return tracked, func(ctx context.Context) { r.remember(ctx, wrote) }
 }
 
-// trackedTx records the register that was written in a transaction.
+// trackedTx is a transaction that knows the newest register that was seen before it began, and records the register that
+// was written in it. A register that was committed after the transaction began is not in its snapshot, so the snapshot
+// must not be compared with it.
 type trackedTx struct {
 	state.Tx
-	wrote mark
+	floor, wrote mark
+}
+
+// DB returns the store with transactions that compare their register with the newest one seen before they began.
+func (r *Register) DB() state.DB { return trackedDB{r.db, r} }
+
+type trackedDB struct {
+	state.DB
+	register *Register
+}
+
+// Read is like the Read of the store.
+func (d trackedDB) Read(ctx context.Context, f func(state.Tx) error) error {
+	return d.register.ReadRow(ctx, func(tx state.Tx) (*View, error) { return nil, f(tx) })
 }
 
 // View returns the register of a transaction. It fails with ErrChanged or ErrOlder if the register cannot be trusted.
@@ -252,7 +269,11 @@ func (r *Register) ViewAt(tx state.Tx, h Head) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !v.follows(r.newest()) {
+	floor := r.newest()
+	if t, ok := tx.(*trackedTx); ok {
+		floor = t.floor
+	}
+	if !v.follows(floor) {
 		return nil, ErrOlder
 	}
 	return v, nil

@@ -361,3 +361,23 @@ func TestOlderThanItsOwnChange(t *testing.T) {
 		}
 	})
 }
+
+// A change that is committed while a snapshot is open does not make the snapshot's register an older one.
+func TestChangeDuringASnapshot(t *testing.T) {
+	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
+		r := New(connect(), testKeys("root"), nil)
+		put(t, r, row("a"), row("b"))
+		err := r.DB().Read(t.Context(), func(tx state.Tx) error {
+			if _, err := r.View(tx); err != nil { // the snapshot begins
+				return err
+			}
+			remove(t, r, "a")
+			_, err := r.View(tx)
+			return err
+		})
+		if err != nil {
+			t.Errorf("the register of an open snapshot is refused: %v", err)
+		}
+		wantHeld(t, r, "b")
+	})
+}
