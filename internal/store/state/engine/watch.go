@@ -82,7 +82,7 @@ func (w *Watch) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for waiter := range w.waiters {
-		waiter <- err // never blocks, because each waiter receives one value and the channel has room for it
+		waiter <- err // never blocks, because each waiter receives one value and the channel buffers it
 	}
 	clear(w.waiters)
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A refused connection is reported once, although pgx tries with and without TLS.
+// A refused connection is reported once, in one line, although pgx tries with and without TLS.
 func TestRefusedIsReportedOnce(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -21,7 +21,7 @@ func TestRefusedIsReportedOnce(t *testing.T) {
 		db.Close()
 		t.Fatal("Open succeeded without a server")
 	}
-	if n := strings.Count(err.Error(), "dial error"); n != 1 {
-		t.Errorf("the failure is reported %d times, want 1: %v", n, err)
+	if n := strings.Count(err.Error(), "dial error"); n != 1 || strings.Contains(err.Error(), "\n") {
+		t.Errorf("the failure is reported %d times, want once in one line: %q", n, err)
 	}
 }

@@ -13,11 +13,15 @@
 //   - NOTIFY is not used, because it locks the whole database at commit. Instead, waiters poll the server's current
 //     snapshot.
 //
+// The tables are in the schema that the URL names with search_path, or else in public. Each connection sets this schema
+// explicitly, because the role or the database can have a default that selects another schema.
+//
 // The advisory lock and the prepared statements belong to a session. A connection pooler in front of the server must
 // therefore pool sessions, not transactions.
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -25,6 +29,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,15 +79,15 @@ var _ state.DB = (*store)(nil)
 func Open(ctx context.Context, url string) (state.DB, error) {
 	s, err := open(ctx, url, migrations.List())
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the store: %w", uniqueLines{explain(err)})
+		return nil, fmt.Errorf("cannot open the store: %w", explain(err))
 	}
 	return s, nil
 }
 
 func open(ctx context.Context, url string, list []string) (_ *store, err error) {
-	config, err := pgxpool.ParseConfig(url)
+	config, err := Config(url, "ambit")
 	if err != nil {
-		return nil, err // pgx masks the password
+		return nil, err
 	}
 	config.MaxConns = maxReaders + 1 // one more connection polls for commits
 	config.MinConns = 0
@@ -91,7 +96,6 @@ func open(ctx context.Context, url string, list []string) (_ *store, err error) 
 		config.ConnConfig.ConnectTimeout = answerTime
 	}
 	config.ConnConfig.DialFunc = dialer.DialContext
-	config.ConnConfig.RuntimeParams["application_name"] = "ambit"
 	s := &store{config: config.ConnConfig}
 	defer func() {
 		if err != nil {
@@ -113,6 +117,24 @@ func open(ctx context.Context, url string, list []string) (_ *store, err error) 
 	s.watch.Look, s.watch.First, s.watch.Longest = s.look, 25*time.Millisecond, 250*time.Millisecond
 	s.group = engine.New(s.begin, nil) // try is nil, because starting a batch can require a new connection
 	return s, nil
+}
+
+// Config returns the settings of the connections to the store at a URL. It sets search_path. The list does not name
+// pg_catalog: the server searches that schema first anyway, and would also create tables there if the list named it.
+// The list ends with pg_temp, because the server would otherwise search temporary tables first.
+func Config(url, application string) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err // pgx masks the password
+	}
+	params := config.ConnConfig.RuntimeParams
+	if strings.Contains(params["options"], "search_path") {
+		return nil, errors.New("the options of the URL, or PGOPTIONS, set search_path; " +
+			"name the schema in the URL instead: ?search_path=SCHEMA")
+	}
+	params["application_name"] = application
+	params["search_path"] = cmp.Or(params["search_path"], "public") + ", pg_temp"
+	return config, nil
 }
 
 func (s *store) connect(ctx context.Context) (*pgx.Conn, error) {
@@ -246,8 +268,8 @@ func migrate(ctx context.Context, conn *pgx.Conn, list []string) error {
 	})
 }
 
-// dialer detects lost connections within about ten seconds. If a machine loses power or a firewall forgets a
-// connection, nothing tells the other side that the connection is lost. Client and server must therefore probe the
+// dialer detects lost connections within about ten seconds. If a machine loses power or a firewall drops a connection
+// from its table, the other side gets no signal that the connection is lost. Client and server must therefore probe the
 // connection, even while it is idle.
 var dialer = &net.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},

@@ -153,20 +153,25 @@ var kinds = map[string]error{
 }
 
 // explain wraps an error from the server. If the state package defines a matching error, explain wraps that error too.
-func explain(err error) error { return engine.Explain(kinds[code(err)], err) }
+func explain(err error) error {
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		err = oneLine{err}
+	}
+	return engine.Explain(kinds[code(err)], err)
+}
 
-// uniqueLines is an error whose text contains each line only once. pgx reports the same failure twice, because it tries
-// to connect with TLS and without TLS.
-type uniqueLines struct{ error }
+// oneLine is an error whose text is one line and contains each line of the original text only once. pgx writes a line
+// for each attempt to connect, and can report the same failure twice, because it tries with and without TLS.
+type oneLine struct{ error }
 
-func (e uniqueLines) Error() string {
+func (e oneLine) Error() string {
 	var lines []string
 	for line := range strings.SplitSeq(e.error.Error(), "\n") {
-		if !slices.Contains(lines, line) {
+		if line = strings.TrimSpace(line); !slices.Contains(lines, line) {
 			lines = append(lines, line)
 		}
 	}
-	return strings.Join(lines, "\n")
+	return strings.TrimSpace(lines[0] + " " + strings.Join(lines[1:], "; "))
 }
 
-func (e uniqueLines) Unwrap() error { return e.error }
+func (e oneLine) Unwrap() error { return e.error }

@@ -80,7 +80,7 @@ func (s *store) enterFirst(ctx context.Context) (err error) {
 }
 
 // enter waits for the store lock. It first locks turnFile, and keeps turnFile locked until it has the store lock. The
-// waiting process therefore gets the store lock next, even if the last holder immediately wants the store lock again.
+// waiting process therefore gets the store lock next, even if the last holder immediately tries to lock it again.
 func enter(turnFile, file *os.File) error {
 	if err := home.Lock(turnFile); err != nil {
 		return err

@@ -1,0 +1,11 @@
+-- Until when untrusted text counts that a process has read for a principal. Other processes do not know this text, so
+-- they treat arguments without a known origin as doubtful.
+CREATE TABLE flow_reads (
+	principal TEXT   NOT NULL,
+	owner     TEXT   NOT NULL,
+	until     BIGINT NOT NULL,
+	PRIMARY KEY (principal, owner)
+) /*sqlite WITHOUT ROWID */;
+
+-- Where the doubtful arguments of a waiting call come from, encrypted; NULL if none is doubtful.
+ALTER TABLE approvals ADD COLUMN origin BYTEA;
