@@ -21,7 +21,8 @@
 // An attacker could restore the whole register together with the rows. A process therefore remembers the highest
 // version that it has seen, and a home remembers it for its PostgreSQL stores in a file (see [Memory]). An older
 // register is refused with [ErrOlder]. A machine that uses the store for the first time has seen no version. It cannot
-// detect an old register, because nothing in the store can prove that a register is the newest one.
+// detect an old register, because nothing in the store can prove that a register is the newest one. The home also
+// remembers the root key, because an attacker with an older root key can make a register with any version.
 package authority
 
 import (
@@ -32,6 +33,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,6 +67,11 @@ var (
 	// ErrOlder means that the register is older than one that this machine has seen.
 	ErrOlder = errors.New("the register of keys, grants and approvals is older than the one that this machine has seen, " +
 		"so the store was restored or lost changes; if you restored a backup, run: ambit key adopt")
+	// ErrRolledBack means that this machine has seen the store with a newer root key than the one that the store uses
+	// now.
+	ErrRolledBack = errors.New("this machine has seen the store with the newer root key, so the store was set back to a " +
+		"time before the rotation, and someone who has the older root key may have changed it; if you restored a backup, " +
+		"move seen.json out of AMBIT_HOME and try again")
 )
 
 // maxEntries is the maximum number of entries. It limits the memory that a changed database can cost a process.
@@ -77,31 +84,36 @@ type Keys interface {
 
 // Register is the register of one store.
 type Register struct {
-	db     state.DB
-	keys   Keys
-	memory *Memory // nil if the home does not remember versions
+	DB   *DB
+	keys Keys
+	root string // identifies the root key
 
 	mu   sync.Mutex
 	last *View // the last register that was read; it is not checked again until it changes
-	seen mark  // the newest register that was read from a committed state
 }
 
-// New returns the register of a store. If m is not nil, the register must not be older than m remembers.
-func New(db state.DB, keys Keys, m *Memory) *Register {
-	return &Register{db: db, keys: keys, memory: m, seen: m.read()}
+// New returns the register of a store.
+func New(db *DB, keys Keys) *Register {
+	id := keys.MAC("root key of the register", nil)
+	return &Register{DB: db, keys: keys, root: hex.EncodeToString(id[:8])}
 }
 
-// mark identifies a state of a register.
-type mark struct {
+// Head identifies a state of a register. A query that joins authority_head can read it together with another row.
+type Head struct {
 	Name    string `json:"name"`
 	Version int64  `json:"version"`
 	MAC     []byte `json:"mac"`
+	// Root identifies the root key that made the MAC. It is empty until the register has been checked.
+	Root string `json:"root,omitempty"`
 }
 
-// follows reports whether a register in the state m can come after one in the state seen, or is the same.
-func (m mark) follows(seen mark) bool {
-	return seen.Name == "" || m.Name == seen.Name &&
-		(m.Version > seen.Version || m.Version == seen.Version && bytes.Equal(m.MAC, seen.MAC))
+func (h Head) equal(other Head) bool {
+	return h.Name == other.Name && h.Version == other.Version && bytes.Equal(h.MAC, other.MAC)
+}
+
+// follows reports whether h is the same state as seen, or can be a later state.
+func (h Head) follows(seen Head) bool {
+	return seen.Name == "" || h.Name == seen.Name && h.Version > seen.Version || h.equal(seen)
 }
 
 type key struct {
@@ -116,14 +128,14 @@ type entry struct {
 
 // View is the register as one transaction sees it.
 type View struct {
-	mark
+	Head
 	entries map[key]entry
 }
 
 // Has reports whether the register contains a row with exactly this content.
-func (v *View) Has(kind Kind, id string, content []byte) bool {
-	e, ok := v.entries[key{kind, id}]
-	return ok && e.sum == sha256.Sum256(content)
+func (v *View) Has(row Row) bool {
+	e, ok := v.entries[key{row.Kind, row.ID}]
+	return ok && e.sum == sha256.Sum256(row.Content)
 }
 
 // Missing returns the rows of the register that are still valid but are not among claims. They were deleted or changed
@@ -144,116 +156,23 @@ func (v *View) Missing(claims []Row, now time.Time) (missing []Row) {
 
 // Read runs f on one snapshot of the store, with the register of that snapshot.
 func (r *Register) Read(ctx context.Context, f func(state.Tx, *View) error) error {
-	return r.ReadRow(ctx, func(tx state.Tx) (*View, error) {
+	return r.DB.Read(ctx, func(tx state.Tx) error {
 		v, err := r.View(tx)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return v, f(tx, v)
+		return f(tx, v)
 	})
 }
 
-// ReadRow is like Read, but f itself returns the register of the snapshot, from ViewAt.
-func (r *Register) ReadRow(ctx context.Context, f func(state.Tx) (*View, error)) error {
-	var read mark
-	floor := r.newest()
-	err := r.db.Read(ctx, func(tx state.Tx) error {
-		v, err := f(&trackedTx{Tx: tx, floor: floor})
-		if v != nil {
-			read = v.mark
-		}
-		return err
-	})
-	if err == nil {
-		r.remember(ctx, read)
-	}
-	return err
-}
-
-// remember records a state that was committed. View must not record states, because its transaction may still fail.
-func (r *Register) remember(ctx context.Context, m mark) {
-	r.mu.Lock()
-	newer := m.Version > r.seen.Version // View has compared the names
-	if newer {
-		r.seen = m
-	}
-	r.mu.Unlock()
-	if newer {
-		r.memory.keep(ctx, m)
-	}
-}
-
-// newest returns the newest register that this process or another process of the home has seen.
-func (r *Register) newest() mark {
-	kept, changed := r.memory.changed()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if changed && kept.Version > r.seen.Version {
-		r.seen = kept
-	}
-	return r.seen
-}
-
-// Write runs f in a transaction of the store. Functions that change the register must run in Write or Track: then this
-// machine refuses every older register as soon as the transaction is committed.
-func (r *Register) Write(ctx context.Context, f func(state.Tx) error) error {
-	tracked, committed := r.Track(f)
-	err := r.db.Write(ctx, tracked)
-	if err == nil {
-		committed(ctx)
-	}
-	return err
-}
-
-// Track is for callers that run the transaction themselves. They run tracked instead of f, and call committed after the
-// transaction was committed.
-func (r *Register) Track(f func(state.Tx) error) (tracked func(state.Tx) error, committed func(context.Context)) {
-	var wrote mark
-	floor := r.newest()
-	tracked = func(tx state.Tx) error {
-		t := &trackedTx{Tx: tx, floor: floor}
-		err := f(t)
-		wrote = t.wrote
-		return err
-	}
-	return tracked, func(ctx context.Context) { r.remember(ctx, wrote) }
-}
-
-// trackedTx is a transaction that knows the newest register that was seen before it began, and records the register that
-// was written in it. A register that was committed after the transaction began is not in its snapshot, so the snapshot
-// must not be compared with it.
-type trackedTx struct {
-	state.Tx
-	floor, wrote mark
-}
-
-// DB returns the store with transactions that compare their register with the newest one seen before they began.
-func (r *Register) DB() state.DB { return trackedDB{r.db, r} }
-
-type trackedDB struct {
-	state.DB
-	register *Register
-}
-
-// Read is like the Read of the store.
-func (d trackedDB) Read(ctx context.Context, f func(state.Tx) error) error {
-	return d.register.ReadRow(ctx, func(tx state.Tx) (*View, error) { return nil, f(tx) })
-}
-
-// View returns the register of a transaction. It fails with ErrChanged or ErrOlder if the register cannot be trusted.
+// View returns the register of a transaction, which must be a transaction of a [DB]. It fails with ErrChanged, ErrOlder
+// or a DamagedError if the register cannot be trusted.
 func (r *Register) View(tx state.Tx) (*View, error) {
 	h, err := readHead(tx)
 	if err != nil {
 		return nil, err
 	}
 	return r.ViewAt(tx, h)
-}
-
-// Head is the head of a register. A query that joins authority_head can read it together with another row.
-type Head struct {
-	Name    string
-	Version int64
-	MAC     []byte
 }
 
 func readHead(tx state.Tx) (h Head, err error) {
@@ -265,33 +184,52 @@ func readHead(tx state.Tx) (h Head, err error) {
 
 // ViewAt is like View, but for a caller that has read the head in the same transaction.
 func (r *Register) ViewAt(tx state.Tx, h Head) (*View, error) {
-	v, err := r.load(tx, h)
+	t, err := tracked(tx)
 	if err != nil {
 		return nil, err
 	}
-	floor := r.newest()
-	if t, ok := tx.(*trackedTx); ok {
-		floor = t.floor
-	}
-	if !v.follows(floor) {
+	v, err := r.load(tx, h)
+	switch {
+	case err != nil:
+		return nil, err
+	case t.damaged != nil:
+		return nil, t.damaged
+	case !v.follows(t.seen):
 		return nil, ErrOlder
 	}
+	t.last = v.Head
 	return v, nil
 }
 
 // load reads the register and checks its keyed hash. A store without a register has an empty one.
 func (r *Register) load(tx state.Tx, h Head) (*View, error) {
-	v := &View{mark: mark(h)}
-	if v.MAC == nil {
+	if h.MAC == nil {
 		return &View{}, nil
 	}
 	r.mu.Lock()
 	last := r.last
 	r.mu.Unlock()
-	if last != nil && last.Name == v.Name && last.Version == v.Version && bytes.Equal(last.MAC, v.MAC) {
+	if last != nil && last.equal(h) {
 		return last, nil
 	}
-	v.entries = map[key]entry{}
+	entries, err := readEntries(tx)
+	if err != nil {
+		return nil, err
+	}
+	v := &View{Head: h, entries: entries}
+	if len(v.entries) > maxEntries || subtle.ConstantTimeCompare(r.sign(v), v.MAC) == 0 {
+		return nil, ErrChanged
+	}
+	v.Root = r.root
+	r.mu.Lock()
+	r.last = v
+	r.mu.Unlock()
+	return v, nil
+}
+
+// readEntries reads the entries without checking them.
+func readEntries(tx state.Tx) (map[key]entry, error) {
+	entries := map[key]entry{}
 	err := tx.Query(`SELECT kind, id, sum, until FROM authority LIMIT $1`, []any{int64(maxEntries + 1)},
 		func(row state.Row) error {
 			var kind, id string
@@ -299,19 +237,10 @@ func (r *Register) load(tx state.Tx, h Head) (*View, error) {
 			var e entry
 			err := row.Scan(&kind, &id, &sum, &e.until)
 			copy(e.sum[:], sum)
-			v.entries[key{Kind(kind), id}] = e
+			entries[key{Kind(kind), id}] = e
 			return err
 		})
-	if err != nil {
-		return nil, err
-	}
-	if len(v.entries) > maxEntries || subtle.ConstantTimeCompare(r.sign(v), v.MAC) == 0 {
-		return nil, ErrChanged
-	}
-	r.mu.Lock()
-	r.last = v
-	r.mu.Unlock()
-	return v, nil
+	return entries, err
 }
 
 // sign returns the keyed hash of a register.
@@ -341,6 +270,16 @@ type Row struct {
 	Content []byte
 	// Until is when the row's authority ends. The zero time means never.
 	Until time.Time
+	// Gives describes, for a person, what the row allows and who made it. It is set only in claims.
+	Gives string
+}
+
+// UntilText returns when the authority of a row ends, for Gives.
+func UntilText(end time.Time) string {
+	if end.IsZero() {
+		return "without end"
+	}
+	return "until " + end.UTC().Format(time.RFC3339)
 }
 
 // ID returns the id of a row that several values identify. Parts is its inverse.
@@ -362,74 +301,76 @@ func Parts(id string) (values []string) {
 
 // Put adds rows to the register. A row replaces the row with the same kind and id.
 func (r *Register) Put(tx state.Tx, rows ...Row) error {
-	v, err := r.View(tx)
-	if err != nil {
-		return err
-	}
-	next := v.clone()
-	for _, row := range rows {
-		next.entries[key{row.Kind, row.ID}] = entry{sha256.Sum256(row.Content), state.Micros(row.Until)}
-	}
-	return r.write(tx, v, next)
+	_, err := r.change(tx, func(entries map[key]entry) {
+		for _, row := range rows {
+			entries[key{row.Kind, row.ID}] = row.entry()
+		}
+	})
+	return err
 }
 
-// Remove removes the rows of a kind for which the callback returns true, and returns their number. It looks up
-// rows in the register, not in their table. Otherwise an attacker could delete a row before it is revoked, and restore
-// it later.
-func (r *Register) Remove(tx state.Tx, kind Kind, which func(id string) bool) (n int, err error) {
+func (row Row) entry() entry { return entry{sha256.Sum256(row.Content), state.Micros(row.Until)} }
+
+// Remove removes a row from the register, and reports whether the register contained it. Remove must work even if the
+// row is missing from its table. Otherwise, an attacker could delete a row before it is revoked, and restore it later.
+func (r *Register) Remove(tx state.Tx, kind Kind, id string) (bool, error) {
+	n, err := r.RemoveFunc(tx, kind, func(other string) bool { return other == id })
+	return n > 0, err
+}
+
+// RemoveFunc is like Remove, but removes the rows for which the callback returns true, and returns their number.
+func (r *Register) RemoveFunc(tx state.Tx, kind Kind, which func(id string) bool) (n int, err error) {
+	return r.change(tx, func(entries map[key]entry) {
+		maps.DeleteFunc(entries, func(k key, _ entry) bool { return k.kind == kind && which(k.id) })
+	})
+}
+
+// change changes the entries of the register, and returns how many fewer entries there are afterwards.
+func (r *Register) change(tx state.Tx, f func(entries map[key]entry)) (fewer int, err error) {
 	v, err := r.View(tx)
 	if err != nil {
 		return 0, err
 	}
 	next := v.clone()
-	maps.DeleteFunc(next.entries, func(k key, _ entry) bool { return k.kind == kind && which(k.id) })
+	f(next.entries)
 	return len(v.entries) - len(next.entries), r.write(tx, v, next)
 }
 
 // Forget removes the entries of rows whose authority ended before the given time, and returns their number.
 func (r *Register) Forget(ctx context.Context, before time.Time) (n int, err error) {
 	over := func(_ key, e entry) bool { return e.until != 0 && e.until < state.Micros(before) }
+	found := false
 	err = r.Read(ctx, func(_ state.Tx, v *View) error {
-		n = 0
+		found = false
 		for k, e := range v.entries {
-			if over(k, e) {
-				n++
-			}
+			found = found || over(k, e)
 		}
 		return nil
 	})
-	if err != nil || n == 0 { // a write transaction would block others
+	if err != nil || !found { // a write transaction would block others
 		return 0, err
 	}
-	err = r.Write(ctx, func(tx state.Tx) error {
-		v, err := r.View(tx)
-		if err != nil {
-			return err
-		}
-		next := v.clone()
-		maps.DeleteFunc(next.entries, over)
-		n = len(v.entries) - len(next.entries)
-		return r.write(tx, v, next)
+	err = r.DB.Write(ctx, func(tx state.Tx) error {
+		n, err = r.change(tx, func(entries map[key]entry) { maps.DeleteFunc(entries, over) })
+		return err
 	})
 	return n, err
 }
 
-// usedKept is how long a used id stays in the register after it expired. If a clock was ahead and is set back, the id
+// UsedKept is how long a used id stays in the register after it expires. If a clock was ahead and is set back, the id
 // must not become usable again.
-const usedKept = 31 * 24 * time.Hour
+const UsedKept = 31 * 24 * time.Hour
 
 // Spend marks an id as used and returns true if it was not used before. The parameter expires is when the id stops
 // being valid.
 func (r *Register) Spend(ctx context.Context, id string, expires time.Time) (first bool, err error) {
-	err = r.Write(ctx, func(tx state.Tx) error {
+	err = r.DB.Write(ctx, func(tx state.Tx) error {
 		v, err := r.View(tx)
-		if err != nil {
+		row := Row{Kind: used, ID: id, Until: expires.Add(UsedKept)}
+		if first = err == nil && !v.Has(row); !first {
 			return err
 		}
-		if first = !v.Has(used, id, nil); !first {
-			return nil
-		}
-		return r.Put(tx, Row{Kind: used, ID: id, Until: expires.Add(usedKept)})
+		return r.Put(tx, row)
 	})
 	return first, err
 }
@@ -437,27 +378,31 @@ func (r *Register) Spend(ctx context.Context, id string, expires time.Time) (fir
 // Spent reports whether an id was used.
 func (r *Register) Spent(ctx context.Context, id string) (spent bool, err error) {
 	err = r.Read(ctx, func(_ state.Tx, v *View) error {
-		spent = v.Has(used, id, nil)
+		spent = v.Has(Row{Kind: used, ID: id})
 		return nil
 	})
 	return spent, err
 }
 
 // WithKeys returns the register of the same store with other keys.
-func (r *Register) WithKeys(keys Keys) *Register {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return &Register{db: r.db, keys: keys, memory: r.memory, seen: r.seen}
-}
+func (r *Register) WithKeys(keys Keys) *Register { return New(r.DB, keys) }
 
-// Resign writes the register again with the keys of next, unless an interrupted rotation has already done so.
-func (r *Register) Resign(tx state.Tx, next *Register) error {
+// SignAgain writes the register with the keys of next, unless an interrupted rotation has already done so. It fails
+// with ErrRolledBack if this machine has already seen the register with these keys.
+func (r *Register) SignAgain(tx state.Tx, next *Register) error {
+	t, err := tracked(tx)
+	if err != nil {
+		return err
+	}
 	if _, err := next.View(tx); !errors.Is(err, ErrChanged) {
 		return err
 	}
 	v, err := r.View(tx)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case t.seen.Root == next.root:
+		return ErrRolledBack
 	}
 	return next.writeHead(tx, v.clone())
 }
@@ -466,14 +411,14 @@ func (r *Register) Resign(tx state.Tx, next *Register) error {
 // authority. If the store has a register, Begin does nothing.
 func (r *Register) Begin(ctx context.Context, claims func(state.Tx) ([]Row, error)) error {
 	begun := false
-	err := r.db.Read(ctx, func(tx state.Tx) (err error) {
+	err := r.DB.Read(ctx, func(tx state.Tx) (err error) {
 		begun, err = r.begun(tx)
 		return err
 	})
 	if err != nil || begun {
 		return err
 	}
-	return r.Write(ctx, func(tx state.Tx) error {
+	return r.DB.Write(ctx, func(tx state.Tx) error {
 		if begun, err := r.begun(tx); err != nil || begun {
 			return err
 		}
@@ -495,9 +440,14 @@ func (r *Register) begun(tx state.Tx) (begun bool, err error) {
 }
 
 // Adopt writes a register that every machine accepts. It is for a store whose register is missing, was changed, or is
-// older than the one that this machine has seen. If the register is only older, Adopt keeps the claims that the
-// register contains. Otherwise it keeps all claims. Adopt returns the rows that it kept.
+// older than the register that this machine has seen. It is also for a home whose record of seen registers is damaged.
+// If the register is intact, Adopt keeps the claims that the register contains. Otherwise it keeps all claims. Ids that
+// are recorded as used stay used. Adopt returns the rows that it kept.
 func (r *Register) Adopt(tx state.Tx, claims []Row) (kept []Row, err error) {
+	t, err := tracked(tx)
+	if err != nil {
+		return nil, err
+	}
 	h, err := readHead(tx)
 	if err != nil {
 		return nil, err
@@ -506,18 +456,20 @@ func (r *Register) Adopt(tx state.Tx, claims []Row) (kept []Row, err error) {
 	if err != nil && !errors.Is(err, ErrChanged) {
 		return nil, err
 	}
-	next := &View{mark: r.newest(), entries: map[key]entry{}}
-	if v != nil {
-		for k, e := range v.entries {
-			if k.kind == used {
-				next.entries[k] = e
-			}
-		}
+	t.adopted = true
+	next := &View{Head: t.seen}
+	if v != nil && next.Name == "" {
+		next.Head = v.Head
 	}
+	// Keep the ids that are recorded as used, even if the register was changed: a used id gives no authority.
+	if next.entries, err = readEntries(tx); err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(next.entries, func(k key, _ entry) bool { return k.kind != used })
 	for _, row := range claims {
-		if v == nil || v.MAC == nil || v.Has(row.Kind, row.ID, row.Content) {
+		if v == nil || v.MAC == nil || v.Has(row) {
 			kept = append(kept, row)
-			next.entries[key{row.Kind, row.ID}] = entry{sha256.Sum256(row.Content), state.Micros(row.Until)}
+			next.entries[key{row.Kind, row.ID}] = row.entry()
 		}
 	}
 	return kept, r.writeAll(tx, next)
@@ -539,7 +491,7 @@ func (v *View) clone() *View {
 	if entries == nil {
 		entries = map[key]entry{}
 	}
-	return &View{mark: v.mark, entries: entries}
+	return &View{Head: v.Head, entries: entries}
 }
 
 // write replaces the register v, which the store contains, with next.
@@ -582,15 +534,17 @@ ON CONFLICT (kind, id) DO UPDATE SET sum = excluded.sum, until = excluded.until`
 }
 
 func (r *Register) writeHead(tx state.Tx, v *View) error {
+	t, err := tracked(tx)
+	if err != nil {
+		return err
+	}
 	if v.Name == "" {
 		v.Name = rand.Text()
 	}
 	v.Version++
-	v.MAC = r.sign(v)
-	if t, ok := tx.(*trackedTx); ok {
-		t.wrote = v.mark
-	}
-	_, err := tx.Exec(`INSERT INTO authority_head (one, name, version, mac) VALUES (1, $1, $2, $3)
+	v.MAC, v.Root = r.sign(v), r.root
+	t.last = v.Head
+	_, err = tx.Exec(`INSERT INTO authority_head (one, name, version, mac) VALUES (1, $1, $2, $3)
 ON CONFLICT (one) DO UPDATE SET name = excluded.name, version = excluded.version, mac = excluded.mac`,
 		v.Name, v.Version, v.MAC)
 	return err

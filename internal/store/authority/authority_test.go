@@ -29,17 +29,17 @@ func row(id string) Row { return Row{Kind: APIKey, ID: id, Content: []byte("cont
 
 func put(t *testing.T, r *Register, rows ...Row) {
 	t.Helper()
-	if err := r.Write(t.Context(), func(tx state.Tx) error { return r.Put(tx, rows...) }); err != nil {
+	if err := r.DB.Write(t.Context(), func(tx state.Tx) error { return r.Put(tx, rows...) }); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func remove(t *testing.T, r *Register, id string) {
 	t.Helper()
-	err := r.Write(t.Context(), func(tx state.Tx) error {
-		n, err := r.Remove(tx, APIKey, func(other string) bool { return other == id })
-		if n != 1 {
-			t.Errorf("%d entries were removed, want 1", n)
+	err := r.DB.Write(t.Context(), func(tx state.Tx) error {
+		found, err := r.Remove(tx, APIKey, id)
+		if !found {
+			t.Errorf("the register does not contain %s", id)
 		}
 		return err
 	})
@@ -54,7 +54,7 @@ func held(t *testing.T, r *Register) (ids []string, err error) {
 	err = r.Read(t.Context(), func(_ state.Tx, v *View) error {
 		ids = nil
 		for _, id := range []string{"a", "b", "c"} {
-			if v.Has(APIKey, id, row(id).Content) {
+			if v.Has(row(id)) {
 				ids = append(ids, id)
 			}
 		}
@@ -66,7 +66,7 @@ func held(t *testing.T, r *Register) (ids []string, err error) {
 // wantHeld checks that r and a register of another process contain exactly the given rows.
 func wantHeld(t *testing.T, r *Register, want ...string) {
 	t.Helper()
-	for _, of := range []*Register{r, New(r.db, r.keys, nil)} {
+	for _, of := range []*Register{r, New(Track(r.DB.DB, nil), r.keys)} {
 		if ids, err := held(t, of); err != nil || !slices.Equal(ids, want) {
 			t.Errorf("the register contains %v, %v; want %v", ids, err, want)
 		}
@@ -135,7 +135,7 @@ func restore(t *testing.T, db state.DB, tables ...table) {
 
 func TestPutAndRemove(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
-		r := New(connect(), testKeys("root"), nil)
+		r := New(Track(connect(), nil), testKeys("root"))
 		wantHeld(t, r)
 		put(t, r, row("a"), row("b"))
 		put(t, r, row("c"))
@@ -150,14 +150,14 @@ func TestPutAndRemove(t *testing.T) {
 // A transaction that fails changes neither the register nor what a process remembers.
 func TestFailedChange(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
-		r := New(connect(), testKeys("root"), nil)
+		r := New(Track(connect(), nil), testKeys("root"))
 		put(t, r, row("a"))
 		failed := errors.New("failed")
-		err := r.Write(t.Context(), func(tx state.Tx) error {
+		err := r.DB.Write(t.Context(), func(tx state.Tx) error {
 			if err := r.Put(tx, row("b")); err != nil {
 				return err
 			}
-			if v, err := r.View(tx); err != nil || !v.Has(APIKey, "b", row("b").Content) {
+			if v, err := r.View(tx); err != nil || !v.Has(row("b")) {
 				t.Errorf("the transaction does not see its own change: %v", err)
 			}
 			return failed
@@ -193,8 +193,8 @@ func TestOthersCannotChange(t *testing.T) {
 			{"delete", exec(`DELETE FROM authority WHERE id = 'a'`), ErrChanged},
 			{"version", exec(`UPDATE authority_head SET version = 1000`), ErrChanged},
 			{"other root key", func(t *testing.T, r *Register) {
-				forged := New(db, testKeys("other"), nil)
-				if err := db.Write(t.Context(), func(tx state.Tx) error {
+				forged := New(Track(db, nil), testKeys("other"))
+				if err := forged.DB.Write(t.Context(), func(tx state.Tx) error {
 					_, err := forged.Adopt(tx, []Row{row("c")})
 					return err
 				}); err != nil {
@@ -210,10 +210,10 @@ func TestOthersCannotChange(t *testing.T) {
 			t.Run(c.name, func(t *testing.T) {
 				exec(`DELETE FROM authority`)(t, nil)
 				exec(`DELETE FROM authority_head`)(t, nil)
-				r := New(db, testKeys("root"), nil)
+				r := New(Track(db, nil), testKeys("root"))
 				put(t, r, row("a"), row("b"))
 				c.change(t, r)
-				if ids, err := held(t, New(db, testKeys("root"), nil)); !errors.Is(err, c.want) {
+				if ids, err := held(t, New(Track(db, nil), testKeys("root"))); !errors.Is(err, c.want) {
 					t.Errorf("another process sees %v, %v; want %v", ids, err, c.want)
 				}
 			})
@@ -225,29 +225,29 @@ func TestOthersCannotChange(t *testing.T) {
 func TestOlderRegister(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		db, memory := connect(), MemoryOf(home.At(t.TempDir()), "postgres://me:secret@db:5432/ambit?sslmode=disable")
-		r := New(db, testKeys("root"), memory)
+		r := New(Track(db, memory), testKeys("root"))
 		put(t, r, row("a"), row("b"))
 		entries, head := snapshot(t, db)
 		remove(t, r, "a")
 		wantHeld(t, r, "b")
-		// A reader that found no row returns no register. The register that was seen before still counts.
-		if err := r.ReadRow(t.Context(), func(state.Tx) (*View, error) { return nil, nil }); err != nil {
+		// A transaction that reads no register does not change what was seen before.
+		if err := r.DB.Read(t.Context(), func(state.Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		restore(t, db, entries, head)
-		for name, of := range map[string]*Register{"process": r, "home": New(db, testKeys("root"), memory)} {
+		for name, of := range map[string]*Register{"process": r, "home": New(Track(db, memory), testKeys("root"))} {
 			if ids, err := held(t, of); !errors.Is(err, ErrOlder) {
 				t.Errorf("the %s sees %v, %v in the restored register; want %v", name, ids, err, ErrOlder)
 			}
 		}
 		restore(t, db, table{name: entries.name}, table{name: head.name})
-		if ids, err := held(t, New(db, testKeys("root"), memory)); !errors.Is(err, ErrOlder) {
+		if ids, err := held(t, New(Track(db, memory), testKeys("root"))); !errors.Is(err, ErrOlder) {
 			t.Errorf("without a register, the home sees %v, %v; want %v", ids, err, ErrOlder)
 		}
 		// The owner accepts the restored state, and all machines accept it again.
 		restore(t, db, entries, head)
-		other := New(db, testKeys("root"), memory)
-		err := db.Write(t.Context(), func(tx state.Tx) error {
+		other := New(Track(db, memory), testKeys("root"))
+		err := other.DB.Write(t.Context(), func(tx state.Tx) error {
 			kept, err := other.Adopt(tx, []Row{row("a"), row("b"), row("c")})
 			if len(kept) != 2 {
 				t.Errorf("%d rows were adopted; want the 2 that the register contained", len(kept))
@@ -264,7 +264,7 @@ func TestOlderRegister(t *testing.T) {
 // Begin gives a store without a register the rows that it has, once.
 func TestBegin(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
-		r := New(connect(), testKeys("root"), nil)
+		r := New(Track(connect(), nil), testKeys("root"))
 		for _, id := range []string{"a", "b"} {
 			err := r.Begin(t.Context(), func(state.Tx) ([]Row, error) { return []Row{row(id)}, nil })
 			if err != nil {
@@ -277,7 +277,7 @@ func TestBegin(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
-		r, now := New(connect(), testKeys("root"), nil), time.Now()
+		r, now := New(Track(connect(), nil), testKeys("root")), time.Now()
 		over, lasting := row("a"), row("b")
 		over.Until, lasting.Until = now.Add(-time.Minute), now.Add(time.Minute)
 		put(t, r, over, lasting, row("c"))
@@ -292,7 +292,7 @@ func TestForget(t *testing.T) {
 
 // Missing finds the rows that were deleted from their tables.
 func TestMissing(t *testing.T) {
-	r, now := New(statetest.Open(t), testKeys("root"), nil), time.Now()
+	r, now := New(Track(statetest.Open(t), nil), testKeys("root")), time.Now()
 	over := row("b")
 	over.Until = now.Add(-time.Minute)
 	put(t, r, row("a"), over, row("c"))
@@ -310,7 +310,7 @@ func TestMissing(t *testing.T) {
 // An id can be used only once, even if the entry that records its use is deleted.
 func TestSpend(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
-		r, until := New(connect(), testKeys("root"), nil), time.Now().Add(time.Hour)
+		r, until := New(Track(connect(), nil), testKeys("root")), time.Now().Add(time.Hour)
 		spend := func(id string) (first bool) {
 			t.Helper()
 			first, err := r.Spend(t.Context(), id, until)
@@ -328,13 +328,35 @@ func TestSpend(t *testing.T) {
 		if !spend("x") || spend("x") || !spend("y") {
 			t.Error("an id was used twice, or not at all")
 		}
-		if err := r.db.Write(t.Context(), func(tx state.Tx) error { _, err := tx.Exec(`DELETE FROM authority`); return err }); err != nil {
+		if err := r.DB.DB.Write(t.Context(), func(tx state.Tx) error { _, err := tx.Exec(`DELETE FROM authority`); return err }); err != nil {
 			t.Fatal(err)
 		}
-		if first, err := New(r.db, r.keys, nil).Spend(t.Context(), "x", until); first || !errors.Is(err, ErrChanged) {
+		if first, err := New(Track(r.DB.DB, nil), r.keys).Spend(t.Context(), "x", until); first || !errors.Is(err, ErrChanged) {
 			t.Errorf("after the entries were deleted, Spend returned %v, %v; want %v", first, err, ErrChanged)
 		}
 	})
+}
+
+// A used id stays used when a changed register is adopted.
+func TestAdoptKeepsUsedIDs(t *testing.T) {
+	r := New(Track(statetest.Open(t), nil), testKeys("root"))
+	if _, err := r.Spend(t.Context(), "x", time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	err := r.DB.Write(t.Context(), func(tx state.Tx) error {
+		if _, err := tx.Exec(`UPDATE authority_head SET version = 1000`); err != nil {
+			return err
+		}
+		_, err := r.Adopt(tx, []Row{row("a")})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spent, err := r.Spent(t.Context(), "x"); err != nil || !spent {
+		t.Errorf("Spent returned %v, %v", spent, err)
+	}
+	wantHeld(t, r, "a")
 }
 
 // A process remembers its own change without reading it, and learns from the home what other processes have seen. It
@@ -342,7 +364,7 @@ func TestSpend(t *testing.T) {
 func TestOlderThanItsOwnChange(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		db, h := connect(), home.At(t.TempDir())
-		open := func() *Register { return New(db, testKeys("root"), MemoryOf(h, "postgres://db/ambit")) }
+		open := func() *Register { return New(Track(db, MemoryOf(h, "postgres://db/ambit")), testKeys("root")) }
 		daemon, command := open(), open()
 		put(t, daemon, row("a"), row("b"))
 		entries, head := snapshot(t, db)
@@ -353,7 +375,7 @@ func TestOlderThanItsOwnChange(t *testing.T) {
 				t.Errorf("the %s sees %v, %v; want %v", name, ids, err, ErrOlder)
 			}
 		}
-		put(t, New(db, testKeys("root"), nil), row("c")) // on a machine that has not seen the revocation
+		put(t, New(Track(db, nil), testKeys("root")), row("c")) // on a machine that has not seen the revocation
 		for name, of := range map[string]*Register{"command": command, "daemon": daemon} {
 			if ids, err := held(t, of); !errors.Is(err, ErrOlder) {
 				t.Errorf("after another change, the %s sees %v, %v; want %v", name, ids, err, ErrOlder)
@@ -365,9 +387,9 @@ func TestOlderThanItsOwnChange(t *testing.T) {
 // A change that is committed while a snapshot is open does not make the snapshot's register an older one.
 func TestChangeDuringASnapshot(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
-		r := New(connect(), testKeys("root"), nil)
+		r := New(Track(connect(), nil), testKeys("root"))
 		put(t, r, row("a"), row("b"))
-		err := r.DB().Read(t.Context(), func(tx state.Tx) error {
+		err := r.DB.Read(t.Context(), func(tx state.Tx) error {
 			if _, err := r.View(tx); err != nil { // the snapshot begins
 				return err
 			}

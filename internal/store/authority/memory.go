@@ -3,6 +3,9 @@ package authority
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"sync"
@@ -17,6 +20,7 @@ type Memory struct {
 
 	mu   sync.Mutex
 	last os.FileInfo // of the file, when it was last read
+	read Head        // the store's register in that file
 }
 
 // MemoryOf returns the memory of a home for the PostgreSQL store at a URL.
@@ -24,63 +28,89 @@ func MemoryOf(h home.Home, storeURL string) *Memory {
 	m := &Memory{file: h.Seen()}
 	if u, err := url.Parse(storeURL); err == nil {
 		q := u.Query()
-		m.store = u.Host + q.Get("host") + ":" + q.Get("port") + u.Path // without the password
+		m.store = u.Host + q.Get("host") + ":" + q.Get("port") + u.Path + q.Get("search_path") // without the password
 	}
 	return m
 }
 
-// changed returns the newest register that the home has seen, if the file has changed since the last call.
-func (m *Memory) changed() (newest mark, changed bool) {
+// DamagedError means that the file in which a home remembers registers cannot be read. Without it, this machine cannot
+// tell whether the register of a store is an older one.
+type DamagedError struct {
+	File string
+	Err  error
+}
+
+// Error names the damaged file and describes the fix.
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("%s, where this machine remembers the newest register of keys, grants and approvals, "+
+		"cannot be read: %v; restore the file, or, to accept the store as it is, run: ambit key adopt", e.File, e.Err)
+}
+
+// Unwrap returns why the file cannot be read.
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// newest returns the newest register that the home has seen. It reads the file only if it has changed.
+func (m *Memory) newest() (Head, error) {
 	if m == nil {
-		return mark{}, false
-	}
-	info, err := os.Stat(m.file)
-	if err != nil {
-		return mark{}, false
+		return Head{}, nil
 	}
 	m.mu.Lock()
-	same := m.last != nil && os.SameFile(info, m.last) && info.ModTime().Equal(m.last.ModTime())
-	m.last = info
-	m.mu.Unlock()
-	if same {
-		return mark{}, false
+	defer m.mu.Unlock()
+	info, err := os.Stat(m.file)
+	if err == nil && m.last != nil && os.SameFile(info, m.last) && info.ModTime().Equal(m.last.ModTime()) {
+		return m.read, nil
 	}
-	return m.read(), true
+	all, err := m.all()
+	if err != nil {
+		return Head{}, err
+	}
+	m.last, m.read = info, all[m.store]
+	return m.read, nil
 }
 
-// read returns the newest register that the home has seen.
-func (m *Memory) read() mark {
-	if m == nil {
-		return mark{}
+// all returns the newest register of each store. If there is no file, the home has seen none.
+func (m *Memory) all() (all map[string]Head, err error) {
+	text, err := os.ReadFile(m.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]Head{}, nil
 	}
-	return m.all()[m.store]
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err == nil && all == nil {
+		err = errors.New("the file does not contain a JSON object")
+	}
+	if err != nil {
+		return nil, &DamagedError{m.file, home.WithoutPath(err)}
+	}
+	return all, nil
 }
 
-func (m *Memory) all() map[string]mark {
-	all := map[string]mark{}
-	if text, err := os.ReadFile(m.file); err == nil {
-		_ = json.Unmarshal(text, &all) // a damaged file remembers nothing
-	}
-	return all
-}
-
-// keep records a register, unless the file contains a newer version of it. If the home cannot be written, only the
-// process remembers the register.
-func (m *Memory) keep(ctx context.Context, newest mark) {
+// keep records a register, unless the file contains a newer version of it. If the file is damaged and a person has
+// adopted the register, keep renames the damaged file and creates a new one.
+func (m *Memory) keep(ctx context.Context, newest Head, adopted bool) error {
 	if m == nil || newest.Name == "" {
-		return
+		return nil
 	}
 	release, err := home.Hold(ctx, m.file+".lock")
 	if err != nil {
-		return
+		return err
 	}
 	defer release()
-	all := m.all()
+	all, err := m.all()
+	if err != nil && adopted {
+		all, err = map[string]Head{}, os.Rename(m.file, m.file+".damaged")
+	}
+	if err != nil {
+		return err
+	}
 	if old := all[m.store]; old.Name == newest.Name && old.Version >= newest.Version {
-		return
+		return nil
 	}
 	all[m.store] = newest
-	if text, err := json.Marshal(all); err == nil {
-		_ = home.Replace(m.file, 0o600, text)
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
 	}
+	return home.Replace(m.file, 0o600, text)
 }
