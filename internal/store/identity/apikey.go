@@ -55,6 +55,8 @@ type KeySpec struct {
 	Principal string
 	// Agents lists the agents that the holder can use. An empty list means all agents.
 	Agents []string
+	// Groups lists the groups of the holder in policy rules.
+	Groups []string
 	// Admin allows the holder to administer the daemon.
 	Admin bool
 	// Expires is the time when the key expires. The zero time means never.
@@ -76,10 +78,13 @@ type APIKey struct {
 
 func (k *APIKey) principal() *Principal {
 	return &Principal{
-		Name: cmp.Or(k.Principal, keyRealm+k.ID), Kind: ByKey, KeyID: k.ID, Admin: k.Admin,
+		Name: cmp.Or(k.Principal, KeyPrincipal(k.ID)), Kind: ByKey, KeyID: k.ID, Admin: k.Admin, Groups: k.Groups,
 		Agents: k.Agents, Everywhere: len(k.Agents) == 0, Until: k.Expires,
 	}
 }
+
+// KeyPrincipal returns the principal of an API key whose spec names none.
+func KeyPrincipal(id string) string { return keyRealm + id }
 
 // APIKeys manages the API keys of a store. Every check reads the store, so all processes reject a revoked key
 // immediately.
@@ -117,14 +122,21 @@ func (a *APIKeys) New(ctx context.Context, spec KeySpec) (*APIKey, string, error
 	switch {
 	case spec.Principal != "" && !ValidName(spec.Principal):
 		return nil, "", fmt.Errorf("%q is not a valid principal name", spec.Principal)
+	case len(spec.Groups) > maxGroups:
+		return nil, "", fmt.Errorf("a key can have at most %d groups", maxGroups)
 	case spec.Admin && len(spec.Agents) > 0:
 		return nil, "", errors.New("an admin key cannot be limited to some agents")
+	}
+	for _, group := range spec.Groups {
+		if !ValidGroup(group) {
+			return nil, "", fmt.Errorf("%q is not a valid name for a group", group)
+		}
 	}
 	k := &APIKey{ID: newID(), KeySpec: spec, Made: a.now()}
 	text := newText(k.ID)
 	hash := sha256.Sum256([]byte(text))
 	k.hash = hash[:]
-	err := a.register.Write(ctx, func(tx state.Tx) error {
+	err := a.register.DB.Write(ctx, func(tx state.Tx) error {
 		if err := a.insert(tx, k); err != nil {
 			return err
 		}
@@ -157,13 +169,13 @@ func (a *APIKeys) List(ctx context.Context) ([]*APIKey, error) {
 // Revoke makes a key invalid immediately. It returns false if the id is unknown or the key was already revoked.
 func (a *APIKeys) Revoke(ctx context.Context, id string) (bool, error) {
 	revoked := false
-	err := a.register.Write(ctx, func(tx state.Tx) error {
+	err := a.register.DB.Write(ctx, func(tx state.Tx) error {
 		rows, err := tx.Exec(`UPDATE api_keys SET revoked = $1 WHERE id = $2 AND revoked = 0`, a.now().UnixMicro(), id)
 		if err != nil {
 			return err
 		}
-		entries, err := a.register.Remove(tx, authority.APIKey, func(other string) bool { return other == id })
-		if revoked = rows > 0 || entries > 0; err != nil || !revoked {
+		registered, err := a.register.Remove(tx, authority.APIKey, id)
+		if revoked = rows > 0 || registered; err != nil || !revoked {
 			return err
 		}
 		return a.note(tx, KeyChange{Revoked: id})
@@ -229,9 +241,9 @@ func CredentialExpired(ctx context.Context, keys interface {
 
 // find returns the key with the given id, or nil if the id is unknown.
 func (a *APIKeys) find(ctx context.Context, id string) (k *APIKey, err error) {
-	err = a.register.ReadRow(ctx, func(tx state.Tx) (v *authority.View, err error) {
-		k, v, err = a.findIn(tx, id)
-		return v, err
+	err = a.register.DB.Read(ctx, func(tx state.Tx) (err error) {
+		k, err = a.findIn(tx, id)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the API keys: %w", err)
@@ -240,7 +252,7 @@ func (a *APIKeys) find(ctx context.Context, id string) (k *APIKey, err error) {
 }
 
 // findIn reads a key and the head of the register with one query, because every request of a caller needs both.
-func (a *APIKeys) findIn(tx state.Tx, id string) (k *APIKey, v *authority.View, err error) {
+func (a *APIKeys) findIn(tx state.Tx, id string) (k *APIKey, err error) {
 	var h authority.Head
 	err = tx.Query(`SELECT `+keyColumns+`, h.name, h.version, h.mac FROM api_keys k
 LEFT JOIN authority_head h ON h.one = 1 WHERE k.id = $1`, []any{id}, func(r state.Row) (err error) {
@@ -248,13 +260,14 @@ LEFT JOIN authority_head h ON h.one = 1 WHERE k.id = $1`, []any{id}, func(r stat
 		return err
 	})
 	if err != nil || k == nil || k.ID != id {
-		return nil, nil, err
+		return nil, err
 	}
-	if v, err = a.register.ViewAt(tx, h); err != nil {
-		return nil, nil, err
+	v, err := a.register.ViewAt(tx, h)
+	if err != nil {
+		return nil, err
 	}
 	k.compare(v)
-	return k, v, nil
+	return k, nil
 }
 
 func (k *APIKey) valid(now time.Time) error {
@@ -295,16 +308,16 @@ func (k *PassingKey) Check(text string) *Principal {
 }
 
 const (
-	keyColumns = `k.id, k.name, k.hash, k.principal, k.agents, k.admin, k.made, k.expires, k.revoked`
+	keyColumns = `k.id, k.name, k.hash, k.principal, k.agents, k.admin, k.made, k.expires, k.revoked, k.member_of`
 	allKeys    = `SELECT ` + keyColumns + ` FROM api_keys k`
 )
 
 // scanKey reads a key, and the columns after it into the other arguments.
 func scanKey(r state.Row, more ...any) (*APIKey, error) {
 	var k APIKey
-	var agents string
+	var agents, groups string
 	var admin, made, expires, revoked int64
-	into := append([]any{&k.ID, &k.Name, &k.hash, &k.Principal, &agents, &admin, &made, &expires, &revoked}, more...)
+	into := append([]any{&k.ID, &k.Name, &k.hash, &k.Principal, &agents, &admin, &made, &expires, &revoked, &groups}, more...)
 	if err := r.Scan(into...); err != nil {
 		return nil, err
 	}
@@ -314,6 +327,12 @@ func scanKey(r state.Row, more ...any) (*APIKey, error) {
 			return nil, fmt.Errorf("the list of agents for the key %s is damaged", k.ID)
 		}
 	}
+	if groups != "" {
+		// A damaged list must not be treated as an empty list, because rules may forbid something to a group.
+		if err := json.Unmarshal([]byte(groups), &k.Groups); err != nil || len(k.Groups) == 0 {
+			return nil, fmt.Errorf("the list of groups of the key %s is damaged", k.ID)
+		}
+	}
 	k.Admin, k.Made = admin != 0, state.Instant(made)
 	k.Expires, k.Revoked = state.Instant(expires), state.Instant(revoked)
 	return &k, nil
@@ -321,15 +340,17 @@ func scanKey(r state.Row, more ...any) (*APIKey, error) {
 
 // compare sets Changed.
 func (k *APIKey) compare(v *authority.View) {
-	k.Changed = k.Revoked.IsZero() && !v.Has(authority.APIKey, k.ID, k.content())
+	k.Changed = k.Revoked.IsZero() && !v.Has(k.row())
 }
 
 // content returns everything that the authority of the key depends on.
 func (k *APIKey) content() []byte {
 	agents := append([]string{}, k.Agents...) // nil and an empty list are the same
-	text, err := json.Marshal([]any{
-		k.hash, k.Name, k.Principal, agents, k.Admin, state.Micros(k.Made), state.Micros(k.Expires),
-	})
+	parts := []any{k.hash, k.Name, k.Principal, agents, k.Admin, state.Micros(k.Made), state.Micros(k.Expires)}
+	if len(k.Groups) > 0 { // keys of earlier versions have no groups
+		parts = append(parts, k.Groups)
+	}
+	text, err := json.Marshal(parts)
 	if err != nil {
 		panic(err) // strings, bytes and numbers always marshal
 	}
@@ -408,10 +429,10 @@ func (a *APIKeys) Rotate(
 	next := newID()
 	text = newText(next)
 	hash := sha256.Sum256([]byte(text))
-	err = a.register.Write(ctx, func(tx state.Tx) error {
+	err = a.register.DB.Write(ctx, func(tx state.Tx) error {
 		fresh, old = nil, nil
 		var err error
-		if old, _, err = a.findIn(tx, id); err != nil {
+		if old, err = a.findIn(tx, id); err != nil {
 			return err
 		}
 		now := a.now()
@@ -450,25 +471,34 @@ func (a *APIKeys) Rotate(
 
 // insert stores a new key and adds it to the register.
 func (a *APIKeys) insert(tx state.Tx, k *APIKey) error {
-	agents := ""
-	if len(k.Agents) > 0 {
-		list, err := json.Marshal(k.Agents)
-		if err != nil {
-			return err
-		}
-		agents = string(list)
+	agents, err := listText(k.Agents)
+	if err != nil {
+		return err
+	}
+	groups, err := listText(k.Groups)
+	if err != nil {
+		return err
 	}
 	admin := int64(0)
 	if k.Admin {
 		admin = 1
 	}
-	_, err := tx.Exec(`INSERT INTO api_keys (id, name, hash, principal, agents, admin, made, expires, revoked)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)`,
-		k.ID, k.Name, k.hash, k.Principal, agents, admin, state.Micros(k.Made), state.Micros(k.Expires))
+	_, err = tx.Exec(`INSERT INTO api_keys (id, name, hash, principal, agents, admin, made, expires, revoked, member_of)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0, $9)`,
+		k.ID, k.Name, k.hash, k.Principal, agents, admin, state.Micros(k.Made), state.Micros(k.Expires), groups)
 	if err != nil {
 		return err
 	}
 	return a.register.Put(tx, k.row())
+}
+
+// listText returns a list in the form of a column. An empty list is empty text.
+func listText(list []string) (string, error) {
+	if len(list) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(list)
+	return string(text), err
 }
 
 // Claims returns the keys that are valid according to their rows alone, whether or not the register contains them.
@@ -476,9 +506,27 @@ func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	err = tx.Query(allKeys+` WHERE revoked = 0`, nil, func(r state.Row) error {
 		k, err := scanKey(r)
 		if err == nil && (k.Expires.IsZero() || time.Now().Before(k.Expires)) {
-			rows = append(rows, k.row())
+			row := k.row()
+			row.Gives = k.describe()
+			rows = append(rows, row)
 		}
 		return err
 	})
 	return rows, err
+}
+
+// describe describes, for a person, the access that the key gives.
+func (k *APIKey) describe() string {
+	what := "calls all agents"
+	switch {
+	case k.Admin:
+		what = "administers the daemon"
+	case len(k.Agents) > 0:
+		what = "calls " + strings.Join(k.Agents, ", ")
+	}
+	if len(k.Groups) > 0 {
+		what += " in " + strings.Join(k.Groups, ", ")
+	}
+	return fmt.Sprintf("%q %s as %s, made %s, %s",
+		k.Name, what, k.principal().Name, k.Made.UTC().Format(time.RFC3339), authority.UntilText(k.Expires))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ func newAPIKeys(t testing.TB, db state.DB) *APIKeys {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return NewAPIKeys(authority.New(db, root, nil))
+	return NewAPIKeys(authority.New(authority.Track(db, nil), root))
 }
 
 func makeKey(t *testing.T, keys *APIKeys, spec KeySpec) (*APIKey, string) {
@@ -197,14 +198,48 @@ func TestBrokenScope(t *testing.T) {
 	}
 }
 
+// A key has exactly the groups that its maker set. A key whose groups were changed in the store is invalid.
+func TestKeyGroups(t *testing.T) {
+	db := statetest.Open(t)
+	keys := newAPIKeys(t, db)
+	plain, plainText := makeKey(t, keys, KeySpec{})
+	in, text := makeKey(t, keys, KeySpec{Groups: []string{"finance", "staff"}})
+	if p, err := keys.Check(t.Context(), plainText); err != nil || p.Groups != nil {
+		t.Errorf("a key without groups: %+v, %v", p, err)
+	}
+	_, _, next, err := keys.Rotate(t.Context(), in.ID, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"a key with groups": text, "the rotated key": next} {
+		if p, err := keys.Check(t.Context(), text); err != nil || !slices.Equal(p.Groups, []string{"finance", "staff"}) {
+			t.Errorf("%s: %+v, %v", name, p, err)
+		}
+	}
+	for _, groups := range []string{`["finance"]`, "x", "[]", "{}"} {
+		err := db.Write(t.Context(), func(tx state.Tx) error {
+			_, err := tx.Exec(`UPDATE api_keys SET member_of = $1 WHERE id = $2`, groups, plain.ID)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := keys.Check(t.Context(), plainText); err == nil {
+			t.Errorf("a key whose groups were changed to %s in the store is valid for %+v", groups, p)
+		}
+	}
+}
+
 func TestNewKeyRefusals(t *testing.T) {
 	keys := newAPIKeys(t, statetest.Open(t))
 	for name, spec := range map[string]KeySpec{
-		"admin and scoped": {Admin: true, Agents: []string{"a"}},
-		"two lines":        {Principal: "a\nb"},
-		"hidden text":      {Principal: "a\u202Eb"},
-		"a filler":         {Principal: "a\u3164b"},
-		"too long":         {Principal: strings.Repeat("a", 300)},
+		"admin and scoped":   {Admin: true, Agents: []string{"a"}},
+		"group of two lines": {Groups: []string{"a\nb"}},
+		"too many groups":    {Groups: slices.Repeat([]string{"a"}, maxGroups+1)},
+		"two lines":          {Principal: "a\nb"},
+		"hidden text":        {Principal: "a\u202Eb"},
+		"a filler":           {Principal: "a\u3164b"},
+		"too long":           {Principal: strings.Repeat("a", 300)},
 	} {
 		if _, _, err := keys.New(t.Context(), spec); err == nil {
 			t.Errorf("%s: New created a key", name)

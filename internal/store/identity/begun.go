@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
@@ -60,10 +61,10 @@ func Begin(
 // first rotation, it is the recorded key. keyInForce returns "" if no key is recorded.
 func keyInForce(tx state.Tx) (key string, err error) {
 	scan := func(r state.Row) error { return r.Scan(&key) }
-	if err = tx.Query(`SELECT key FROM begun`, nil, scan); err == nil {
-		err = tx.Query(`SELECT newer FROM handovers WHERE log = 0 ORDER BY size DESC LIMIT 1`, nil, scan)
+	if err = tx.Query(`SELECT key FROM begun`, nil, scan); err != nil {
+		return "", err
 	}
-	return key, err
+	return journal.KeyInForce(tx, key)
 }
 
 // firstKey returns the key to record in a store. This is the key that signed the store's last checkpoint. If the store

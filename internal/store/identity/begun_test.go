@@ -2,13 +2,17 @@ package identity
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
+	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
@@ -55,20 +59,31 @@ func TestManyBeginAHome(t *testing.T) {
 }
 
 func TestBegin(t *testing.T) {
-	handedOver := func(tx state.Tx) error {
-		_, err := tx.Exec(`INSERT INTO handovers (log, size, root, older, newer, by_old, by_new) VALUES (0, 1, $1, 'first', 'second', $2, $3)`, []byte{}, []byte{}, []byte{})
+	handedOver := func(t *testing.T, db state.DB) error {
+		_, err := journal.New(db, signer("first"), "ambit").HandOver(t.Context(), signer("second"), "", nil)
 		return err
 	}
-	signedBy := func(key string) func(state.Tx) error {
-		return func(tx state.Tx) error {
-			_, err := tx.Exec(`INSERT INTO checkpoints (log, size, note, made) VALUES (0, 1, $1, 0)`, []byte("by "+key))
-			return err
+	write := func(query string, args ...any) func(*testing.T, state.DB) error {
+		return func(t *testing.T, db state.DB) error {
+			return db.Write(t.Context(), func(tx state.Tx) error {
+				_, err := tx.Exec(query, args...)
+				return err
+			})
 		}
+	}
+	signedBy := func(key string) func(*testing.T, state.DB) error {
+		return write(`INSERT INTO checkpoints (log, size, note, made) VALUES (0, 1, $1, 0)`, []byte("by "+keyOf(key)))
+	}
+	// An attacker with the first root key forges a handover of the second key to the first one.
+	forged := func(t *testing.T, db state.DB) error {
+		return errors.Join(handedOver(t, db),
+			write(`INSERT INTO handovers (log, size, root, older, newer, by_old, by_new)
+SELECT log, size + 1, root, newer, older, by_new, by_old FROM handovers WHERE log = 0`)(t, db))
 	}
 	for _, tt := range []struct {
 		name    string
 		first   string // the key that the store was created with, if any
-		also    func(tx state.Tx) error
+		also    func(*testing.T, state.DB) error
 		keys    []string
 		inForce string
 		want    error
@@ -85,7 +100,8 @@ func TestBegin(t *testing.T) {
 		{"the signer of the checkpoint, without a recorded key", "", signedBy("first"), []string{"first"}, "first", nil},
 		{"a home with a newer root than the signer", "", signedBy("first"), []string{"second", "first"}, "first", nil},
 		{"another root than the signer", "", signedBy("first"), []string{"other"}, "", ErrOtherRoot},
-		{"an older root, without a recorded key", "", func(tx state.Tx) error { return errors.Join(handedOver(tx), signedBy("second")(tx)) }, []string{"first"}, "", ErrOldRoot},
+		{"an older root, without a recorded key", "", handedOver, []string{"first"}, "", ErrOldRoot},
+		{"a forged handover to an older root", "first", forged, []string{"second", "first"}, "", journal.ErrForged},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			statetest.Each(t, func(t *testing.T, open func() state.DB) {
@@ -96,7 +112,7 @@ func TestBegin(t *testing.T) {
 					}
 				}
 				if tt.also != nil {
-					if err := db.Write(t.Context(), tt.also); err != nil {
+					if err := tt.also(t, db); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -169,9 +185,22 @@ func TestBeginOvertaken(t *testing.T) {
 	})
 }
 
-// begin calls Begin with keys whose names appear in the test checkpoints.
-func begin(t *testing.T, db state.DB, keys ...string) (string, error) {
-	return Begin(t.Context(), db, keys, func(checkpoint []byte) string {
+// signer returns the signing key with the given name.
+func signer(name string) ed25519.PrivateKey {
+	seed := sha256.Sum256([]byte(name))
+	return ed25519.NewKeyFromSeed(seed[:])
+}
+
+// keyOf returns the journal key with the given name.
+func keyOf(name string) string { return journal.New(nil, signer(name), "ambit").Key().String() }
+
+// begin calls Begin with the keys of these names, and returns the name of the key in force.
+func begin(t *testing.T, db state.DB, names ...string) (string, error) {
+	var keys []string
+	for _, name := range names {
+		keys = append(keys, keyOf(name))
+	}
+	inForce, err := Begin(t.Context(), db, keys, func(checkpoint []byte) string {
 		for _, key := range keys {
 			if string(checkpoint) == "by "+key {
 				return key
@@ -179,4 +208,8 @@ func begin(t *testing.T, db state.DB, keys ...string) (string, error) {
 		}
 		return ""
 	})
+	if i := slices.Index(keys, inForce); i >= 0 {
+		inForce = names[i]
+	}
+	return inForce, err
 }

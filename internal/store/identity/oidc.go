@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,11 +9,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/time/rate"
 
 	"github.com/ambit-run/ambit/internal/store/home"
@@ -24,51 +28,109 @@ import (
 //	issuer = "https://login.example.com"
 //	audience = "https://ambit.example.com"
 //	principal_claim = "email"          # default: sub
-//	groups_claim = "groups"            # the default
+//	groups_claim = "groups"            # the default; "/a/b" is the member b of the claim a
+//	[oidc.group_names]                 # other names for groups of the token
+//	"6f2c…" = "researchers"
 //	[oidc.subjects]                    # the agents that each subject can use, "*" for all agents
 //	"ada@example.com" = ["*"]
 //	[oidc.groups]
 //	researchers = ["neo", "forge"]
 //	[oidc.admins]
 //	groups = ["operators"]
+//	[oidc.providers.partner]           # another provider: the same settings
+//	issuer = "https://login.partner.example"
 //
-// A subject can use an agent only if the table lists the subject or one of its groups.
+// A subject can use an agent only if the table lists the subject or one of its groups. These tables use the names from
+// the provider's tokens. Everywhere else, a name from a provider in [oidc.providers] has the provider's name as a
+// prefix, as in partner:bob@partner.example and Group::"partner:sales". So a provider cannot impersonate a principal or
+// a group of another provider, unless the operator gives a group such a name in group_names.
 type OIDCConfig struct {
 	Issuer         string              `toml:"issuer"`
 	Audience       string              `toml:"audience"`
 	PrincipalClaim string              `toml:"principal_claim"`
 	GroupsClaim    string              `toml:"groups_claim"`
+	GroupNames     map[string]string   `toml:"group_names"`
 	Subjects       map[string][]string `toml:"subjects"`
 	Groups         map[string][]string `toml:"groups"`
 	Admins         struct {
 		Subjects []string `toml:"subjects"`
 		Groups   []string `toml:"groups"`
 	} `toml:"admins"`
+	Providers map[string]*OIDCConfig `toml:"providers"`
+
+	name   string   // the name of another provider
+	others []string // the names of all other providers, if name is empty
 }
 
-// ReadOIDC reads the [oidc] table of a file. It returns nil if the table is missing.
+// ReadOIDC reads the [oidc] table of a file. It returns nil if the table is missing. If the table has only other
+// providers, the issuer of the result is empty.
 func ReadOIDC(file string) (*OIDCConfig, error) {
-	c := &OIDCConfig{PrincipalClaim: "sub", GroupsClaim: "groups"}
+	c := &OIDCConfig{}
 	if found, err := home.ReadTable(file, "oidc", c); err != nil || !found {
 		return nil, err
+	}
+	for name, p := range c.Providers {
+		p.name = name
+		c.others = append(c.others, name)
+		if err := p.check(); err != nil {
+			return nil, fmt.Errorf("%s: [oidc.providers.%s]: %w", file, name, err)
+		}
+	}
+	if len(c.Providers) > 0 && c.isEmpty() {
+		return c, c.unique(file)
 	}
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("%s: [oidc]: %w", file, err)
 	}
-	return c, nil
+	return c, c.unique(file)
 }
 
+// isEmpty reports whether the table has no settings of its own.
+func (c *OIDCConfig) isEmpty() bool {
+	return c.Issuer+c.Audience+c.PrincipalClaim+c.GroupsClaim == "" && c.GroupNames == nil && c.Subjects == nil &&
+		c.Groups == nil && c.Admins.Subjects == nil && c.Admins.Groups == nil
+}
+
+// unique returns an error if two providers have the same issuer, because a token names only its issuer.
+func (c *OIDCConfig) unique(file string) error {
+	issuers := map[string]bool{c.Issuer: true}
+	for _, p := range c.Providers {
+		if issuers[p.Issuer] {
+			return fmt.Errorf("%s: [oidc]: two providers have the issuer %s, so their tokens cannot be distinguished", file, p.Issuer)
+		}
+		issuers[p.Issuer] = true
+	}
+	return nil
+}
+
+// providerName matches the names of providers in [oidc.providers]. The name "key" is reserved, because the principals
+// of API keys begin with "key:".
+var providerName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+// maxRenamed is the maximum number of entries in group_names.
+const maxRenamed = 10_000
+
 func (c *OIDCConfig) check() error {
+	c.PrincipalClaim, c.GroupsClaim = cmp.Or(c.PrincipalClaim, "sub"), cmp.Or(c.GroupsClaim, "groups")
 	u, err := url.Parse(c.Issuer)
 	switch {
+	case c.name != "" && (!providerName.MatchString(c.name) || c.name+":" == keyRealm):
+		return errors.New("the name of a provider must consist of lower-case letters, digits and \"-\", and must not be \"key\"")
+	case c.name != "" && len(c.Providers) > 0:
+		return errors.New("a provider cannot have providers of its own")
+	case len(c.GroupNames) > maxRenamed:
+		return fmt.Errorf("group_names has %d entries; the limit is %d", len(c.GroupNames), maxRenamed)
 	case c.Issuer == "" || c.Audience == "":
 		return errors.New("the issuer and the audience are both required")
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return errors.New("the issuer is not a URL")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
 		return errors.New("the issuer must begin with https://, because ambit downloads keys from the issuer")
-	case c.PrincipalClaim == "" || c.GroupsClaim == "":
-		return errors.New("principal_claim and groups_claim must not be empty")
+	}
+	for from, to := range c.GroupNames {
+		if !ValidGroup(to) {
+			return fmt.Errorf("group_names: %q is not a valid name for the group %q", to, from)
+		}
 	}
 	return nil
 }
@@ -185,28 +247,39 @@ func (o *OIDC) Check(ctx context.Context, token string) (*Principal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrToken, err)
 	}
-	var claims map[string]json.RawMessage
+	var claims map[string]jsontext.Value
 	if err := t.Claims(&claims); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrToken, err)
 	}
 	var name string
-	if json.Unmarshal(claims[o.config.PrincipalClaim], &name) != nil || !ValidName(name) {
+	if json.Unmarshal(claim(claims, o.config.PrincipalClaim), &name) != nil || !ValidName(name) {
 		return nil, fmt.Errorf("%w: the claim %s does not contain a valid principal name", ErrToken, o.config.PrincipalClaim)
 	}
 	// An unverified email address could belong to another person.
-	if o.config.PrincipalClaim == "email" && string(claims["email_verified"]) != "true" {
+	if strings.TrimPrefix(o.config.PrincipalClaim, "/") == "email" && string(claims["email_verified"]) != "true" {
 		return nil, fmt.Errorf("%w: the provider has not verified the email address in the token", ErrToken)
 	}
-	if reserved(name) {
-		return nil, fmt.Errorf("%w: the principal name in the token is reserved for local users and API keys", ErrToken)
+	if reserved(name) || o.config.isOthers(name) {
+		return nil, fmt.Errorf("%w: the principal name in the token is reserved for local users, API keys and other providers",
+			ErrToken)
 	}
-	p := o.principalFor(name, decodeGroups(claims[o.config.GroupsClaim]))
-	p.Until = t.Expiry
+	groups, err := o.config.groupsOf(claims)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrToken, err)
+	}
+	p := o.principalFor(name, groups)
+	if p.ACR, p.AMR, err = strength(claims); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrToken, err)
+	}
+	p.Name, p.Issuer, p.Groups, p.Until = o.config.qualify(name), o.config.Issuer, o.config.rename(groups), t.Expiry
+	if !ValidName(p.Name) {
+		return nil, fmt.Errorf("%w: the principal name in the token is too long", ErrToken)
+	}
 	return p, nil
 }
 
-// principalFor returns a principal with the given name. The principal has the rights that the configuration grants to
-// the name and to the groups.
+// principalFor returns a principal with the given name of the provider. The principal has the rights that the
+// configuration grants to the name and to the groups.
 func (o *OIDC) principalFor(name string, groups []string) *Principal {
 	p := &Principal{Name: name, Kind: ByToken}
 	grant := func(agents []string) {
@@ -221,23 +294,11 @@ func (o *OIDC) principalFor(name string, groups []string) *Principal {
 	grant(o.config.Subjects[name])
 	p.Admin = slices.Contains(o.config.Admins.Subjects, name)
 	for _, g := range groups {
+		g = cmp.Or(o.config.GroupNames[g], g)
 		grant(o.config.Groups[g])
 		p.Admin = p.Admin || slices.Contains(o.config.Admins.Groups, g)
 	}
 	return p
-}
-
-// decodeGroups decodes a claim that is a string or a list of strings.
-func decodeGroups(claim json.RawMessage) []string {
-	var list []string
-	if json.Unmarshal(claim, &list) == nil {
-		return list
-	}
-	var one string
-	if json.Unmarshal(claim, &one) == nil && one != "" {
-		return []string{one}
-	}
-	return nil
 }
 
 // maxResponse is the maximum size of a provider's response, in bytes.

@@ -41,6 +41,11 @@ type Principal struct {
 	// only the agents in Agents.
 	Everywhere bool
 	Agents     []string
+	// Issuer, Groups, ACR and AMR are explained at [Attributes].
+	Issuer string   `json:",omitempty"`
+	Groups []string `json:",omitempty"`
+	ACR    string   `json:",omitempty"`
+	AMR    []string `json:",omitempty"`
 	// Until is the time when the key or token expires. The zero time means never.
 	Until time.Time
 }
@@ -83,6 +88,12 @@ func ValidName(name string) bool {
 	return name != "" && len(name) <= maxName && strings.IndexFunc(name, func(r rune) bool {
 		return r == ' ' || r == utf8.RuneError || diag.Unseen(r)
 	}) < 0
+}
+
+// ValidGroup reports whether name can be the name of a group in policy rules. Unlike the name of a principal, it may
+// contain spaces.
+func ValidGroup(name string) bool {
+	return strings.TrimSpace(name) == name && ValidName(strings.ReplaceAll(name, " ", "_"))
 }
 
 // reserved reports whether name has the form of a local user's name or an API key's name. Tokens with such a name are
