@@ -50,6 +50,11 @@ func ParseKey(s string) (Key, error) {
 	return Key{v.Name(), raw[1:]}, nil
 }
 
+// KeyOf returns the key of the journal that has the given signer and name.
+func KeyOf(signer ed25519.PrivateKey, name string) Key {
+	return Key{name: name, public: signer.Public().(ed25519.PublicKey)}
+}
+
 func (k Key) String() string {
 	if k.public == nil {
 		return ""
@@ -90,7 +95,7 @@ type Checkpoint struct {
 
 var errNote = errors.New("this is not a checkpoint of a journal")
 
-// maxNote is the maximum size of a checkpoint in bytes. It leaves room for the signatures of witnesses.
+// maxNote is the maximum size of a checkpoint in bytes. It leaves space for the signatures of witnesses.
 const maxNote = 64 << 10
 
 // readNote parses a checkpoint without checking its signature. The second result is the name of the journal.

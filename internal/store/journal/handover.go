@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -56,7 +57,8 @@ func (h *Handover) check() (old, fresh Key, err error) {
 
 // keyring contains a trusted key, the older keys that it replaced, and the newer keys that replaced it.
 type keyring struct {
-	keys []Key
+	keys   []Key
+	newest Key // the trusted key, or the last key that replaced it
 	// maxSize limits the signatures of replaced keys. For each replaced key and each log, it contains the largest size
 	// for which a signature is valid.
 	maxSize map[string]map[int64]int64
@@ -85,17 +87,17 @@ func newKeyring(trusted Key, list []Handover) (*keyring, error) {
 		}
 		k.maxSize[h.Old][h.Log] = h.Size
 	}
-	for _, way := range []map[string]Key{before, next} {
-		for at, steps := trusted, 0; steps <= len(list); steps++ {
-			to, ok := way[at.String()]
+	for _, way := range []map[string]Key{before, next} { // the last one leads to the newest key
+		k.newest = trusted
+		for steps := 0; steps <= len(list); steps++ {
+			to, ok := way[k.newest.String()]
 			if !ok {
 				break
 			}
 			if slices.ContainsFunc(k.keys, to.Equal) {
 				return nil, errors.New("the handovers form a cycle")
 			}
-			k.keys = append(k.keys, to)
-			at = to
+			k.keys, k.newest = append(k.keys, to), to
 		}
 	}
 	return k, nil
@@ -182,13 +184,52 @@ func (j *Journal) HandedOver() error {
 }
 
 func (j *Journal) inForce(tx state.Tx) error {
-	last := ""
-	const query = `SELECT newer FROM handovers WHERE log = 0 ORDER BY size DESC LIMIT 1`
-	err := tx.Query(query, nil, func(r state.Row) error { return r.Scan(&last) })
-	if err == nil && last != "" && last != j.key.String() {
-		err = ErrHandedOver
+	last, err := lastKey(tx)
+	if err != nil || last == "" || last == j.key.String() {
+		return err
 	}
-	return err
+	ring, _, err := j.keyring(tx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrForged, err)
+	case ring.newest.Equal(j.key):
+		return fmt.Errorf("%w: the handover to the key of this process is missing", ErrForged)
+	}
+	return ErrHandedOver
+}
+
+// ErrForged means that something other than ambit changed the handovers in the store.
+var ErrForged = errors.New("something other than ambit changed the record of root key rotations in the store; " +
+	"find out who can write to the store, and restore a backup")
+
+// lastKey returns the newest key that replaced another key, or "". It does not check the signatures.
+func lastKey(tx state.Tx) (key string, err error) {
+	const query = `SELECT newer FROM handovers WHERE log = 0 ORDER BY size DESC LIMIT 1`
+	err = tx.Query(query, nil, func(r state.Row) error { return r.Scan(&key) })
+	return key, err
+}
+
+// KeyInForce returns the key that a store uses now: the newest key in the chain of handovers that begins with first. If
+// the first key is not known, first is empty. KeyInForce fails with ErrForged if a handover is not signed by both its
+// old and its new key. Otherwise, an attacker who can write to the store and has an old root key could make the store
+// use that key again.
+func KeyInForce(tx state.Tx, first string) (string, error) {
+	last, err := lastKey(tx)
+	if err != nil || last == "" {
+		return first, err
+	}
+	list, err := readHandovers(tx)
+	if err != nil {
+		return "", err
+	}
+	key, err := ParseKey(cmp.Or(first, last))
+	if err == nil {
+		var ring *keyring
+		if ring, err = newKeyring(key, list); err == nil {
+			return ring.newest.String(), nil
+		}
+	}
+	return "", fmt.Errorf("%w: %w", ErrForged, err)
 }
 
 // HandOver replaces the journal's key and returns the journal with the new key. Both keys sign the size and root of
@@ -205,10 +246,10 @@ func (j *Journal) HandOver(
 	fresh.now = j.now
 	fresh.posting.dir = j.posting.dir
 	err := j.db.Write(ctx, func(tx state.Tx) error {
-		switch err := fresh.inForce(tx); {
-		case err != nil && !errors.Is(err, ErrHandedOver):
+		switch now, err := KeyInForce(tx, ""); {
+		case err != nil:
 			return err
-		case err == nil && fresh.tookOver(tx):
+		case now == fresh.key.String():
 			return nil
 		}
 		if err := j.inForce(tx); err != nil {
@@ -245,17 +286,6 @@ func (j *Journal) HandOver(
 		return err
 	})
 	return fresh, err
-}
-
-// tookOver reports whether this journal's key has replaced another key.
-func (j *Journal) tookOver(tx state.Tx) bool {
-	found := false
-	const query = `SELECT log FROM handovers WHERE log = 0 AND newer = $1`
-	err := tx.Query(query, []any{j.key.String()}, func(state.Row) error {
-		found = true
-		return nil
-	})
-	return err == nil && found
 }
 
 // handovers returns one handover for each log. A handover contains the current size and root of its log. The old key

@@ -85,7 +85,7 @@ func TestHandOver(t *testing.T) {
 }
 
 // A process that still has the old key can no longer sign.
-func TestHandedOverKeySignsNothing(t *testing.T) {
+func TestReplacedKeyCannotSign(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
 		old := open(openStore())
 		fill(t, old, 3)
@@ -106,7 +106,7 @@ func TestHandedOverKeySignsNothing(t *testing.T) {
 }
 
 // HandedOver reports the handover only after InForce has detected it.
-func TestHandedOverIsKnown(t *testing.T) {
+func TestHandedOverAfterInForce(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, openStore func() state.DB) {
 		old := open(openStore())
 		fill(t, old, 3)
@@ -273,5 +273,25 @@ func TestKeyringFollowsNoPredecessor(t *testing.T) {
 	}
 	if _, err := newKeyring(fresh.key, []Handover{sign(0, j, fresh), sign(0, fresh, j)}); err == nil {
 		t.Error("the keyring accepted a cycle")
+	}
+}
+
+// A process does not take a forged handover for a rotation of its key.
+func TestForgedHandOverIsRefused(t *testing.T) {
+	for name, forge := range map[string]string{
+		"back to the old key": `INSERT INTO handovers (log, size, root, older, newer, by_old, by_new)
+SELECT log, size + 1, root, newer, older, by_new, by_old FROM handovers WHERE log = 0`,
+		"no handover to its key": `UPDATE handovers SET newer = older`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			fresh := handOver(t, newJournal(t, 3), secondKey)
+			exec(t, fresh, forge)
+			if err := fresh.db.Read(t.Context(), fresh.InForce); !errors.Is(err, ErrForged) || errors.Is(err, ErrHandedOver) {
+				t.Errorf("InForce returned %v, want %v", err, ErrForged)
+			}
+			if _, err := fresh.HandOver(t.Context(), thirdKey, "", nil); !errors.Is(err, ErrForged) {
+				t.Errorf("HandOver returned %v, want %v", err, ErrForged)
+			}
+		})
 	}
 }

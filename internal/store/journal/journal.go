@@ -40,7 +40,7 @@ var ErrNoRecord = errors.New("the journal has no such record")
 func New(db state.DB, signer ed25519.PrivateKey, name string) *Journal {
 	return &Journal{
 		db: db, signer: signer, now: time.Now,
-		key:     Key{name: name, public: signer.Public().(ed25519.PublicKey)},
+		key:     KeyOf(signer, name),
 		posting: posting{syncFolder: home.SyncFolder},
 	}
 }
@@ -49,7 +49,7 @@ func New(db state.DB, signer ed25519.PrivateKey, name string) *Journal {
 // measure the time of transactions. Through must be called before any other method.
 func (j *Journal) Through(db state.DB) { j.db = db }
 
-// Enter tells the journal that a gateway call has started and will be recorded. The caller of Enter must run the
+// Enter counts a gateway call that has started and will be recorded. The caller of Enter must run the
 // returned function after the gateway call is recorded. The journal counts the calls in progress because it writes the
 // records of simultaneous calls together.
 func (j *Journal) Enter() (leave func()) {

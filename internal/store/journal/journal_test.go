@@ -514,7 +514,7 @@ func TestParseKey(t *testing.T) {
 
 // A transaction is rolled back, and another process appends. The journal then forgets its remembered end of
 // the log.
-func TestAppendAfterOneThatWasUndone(t *testing.T) {
+func TestAppendAfterRollback(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state.db")
 	a, b := open(statetest.At(t, file)), open(statetest.At(t, file))
 	fill(t, a, 5)

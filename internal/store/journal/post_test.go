@@ -207,7 +207,7 @@ func TestClosedWALIsAsked(t *testing.T) {
 
 // A power failure can undo the removal of a file. The file's row in the table is deleted only when this can
 // no longer happen. Without the row, all entries of the file would be posted again.
-func TestMarkStaysUntilTheFileIsGoneForGood(t *testing.T) {
+func TestRowOutlivesItsFile(t *testing.T) {
 	dir := t.TempDir()
 	dead := noting(t, dir)
 	jot(t, dead, 3)

@@ -7,13 +7,16 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Decision is the gateway's decision about a call.
+// Decision is the gateway's decision about a call, or the outcome of a call that the gateway allowed.
 type Decision string
 
 // The possible decisions.
 const (
-	Allow   Decision = "allow"
-	Deny    Decision = "deny"
+	Allow Decision = "allow"
+	Deny  Decision = "deny"
+	// Failed means that the gateway allowed the call, and then the tool reported an error, the program failed, or the
+	// time ran out.
+	Failed  Decision = "failed"
 	Unknown Decision = "unknown"
 )
 

@@ -71,7 +71,7 @@ func TestExportThatDoesNotFit(t *testing.T) {
 
 // Records, tiles or the head of a journal can be damaged. The journal then makes no proofs and accepts no
 // records that would hide the damage.
-func TestDamagedJournalTakesNothing(t *testing.T) {
+func TestDamagedJournalRefusesRecords(t *testing.T) {
 	another := func(j *Journal) error {
 		return j.db.Write(context.Background(), func(tx state.Tx) error { _, err := j.Append(tx, sample(1)); return err })
 	}
@@ -113,7 +113,7 @@ func TestProveSinceOfAShorterJournal(t *testing.T) {
 	longer := newJournal(t, 30)
 	note := checkpoint(t, longer)
 	if _, err := newJournal(t, 20).ProveSince(t.Context(), note); err == nil || !strings.Contains(err.Error(), "shorter") {
-		t.Errorf("got error %v, want one that says that the journal is shorter", err)
+		t.Errorf("got error %v, want an error about the shorter journal", err)
 	}
 	if _, err := longer.ProveSince(t.Context(), []byte("no note")); err == nil {
 		t.Error("a text that is not a checkpoint was accepted")
@@ -160,7 +160,7 @@ func TestHostileExports(t *testing.T) {
 	at := strings.Index(first, `"record":`)
 	for name, hostile := range map[string]string{
 		"a record that is not base64": first[:at] + `"record":"%%"}` + "\n" + rest,
-		"an invalid key":              strings.Replace(text, j.key.String(), "nobody", 1),
+		"an invalid key":              strings.Replace(text, j.key.String(), "invalid", 1),
 		"another log first":           strings.Replace(text, `{"log":0`, `{"log":7`, 1),
 	} {
 		if r := verifyExport(t, []byte(hostile), Check{}); r.OK {

@@ -80,7 +80,7 @@ func TestShowReadsOn(t *testing.T) {
 }
 
 // A record is not hidden from --since if the clock went back a little.
-func TestShowSinceBearsALateRecord(t *testing.T) {
+func TestShowSinceIncludesLateRecords(t *testing.T) {
 	j := open(statetest.Open(t))
 	for _, i := range []int{100, 90, 101} {
 		err := j.db.Write(t.Context(), func(tx state.Tx) error { _, err := j.Append(tx, sample(i)); return err })

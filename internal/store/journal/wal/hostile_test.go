@@ -59,13 +59,13 @@ func TestRefusedEntries(t *testing.T) {
 	}
 
 	taken := filepath.Join(dir, "ANOTHER.0")
-	if err := os.WriteFile(taken, []byte("somebody's"), 0o600); err != nil {
+	if err := os.WriteFile(taken, []byte("stranger's"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := Open(dir, "ANOTHER").Write([]byte("mine"), 0); err == nil {
 		t.Error("Write used an existing file")
 	}
-	if text, err := os.ReadFile(taken); err != nil || string(text) != "somebody's" {
+	if text, err := os.ReadFile(taken); err != nil || string(text) != "stranger's" {
 		t.Errorf("the existing file now contains %q, error %v", text, err)
 	}
 	if err := Open(taken, "OWNER").Write([]byte("mine"), 0); err == nil {
