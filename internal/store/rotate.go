@@ -52,7 +52,7 @@ func (b *Store) Rotate(ctx context.Context, h home.Home, by string, update func(
 	}
 	register := b.Authority.WithKeys(next)
 	fresh, err := b.Journal.HandOver(ctx, next.Signer(), by, func(tx state.Tx, j *journal.Journal) error {
-		if err := b.Authority.Resign(tx, register); err != nil {
+		if err := b.Authority.SignAgain(tx, register); err != nil {
 			return err
 		}
 		return update(tx, &Store{DB: b.DB, Keys: next, Journal: j, Authority: register})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/journal"
@@ -265,4 +266,68 @@ func copyRoot(t *testing.T, from, to home.Home) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// An attacker who can write to the database and has the root key from before a rotation sets the rotation back. A
+// machine that has seen the store after the rotation does not move the forged register to its own root key.
+func TestRolledBackRotation(t *testing.T) {
+	statetest.Places(t, func(t *testing.T, place string) {
+		if urlOf(place) == "" {
+			return // an attacker who can change a SQLite store can read its root key
+		}
+		h, thief := home.At(t.TempDir()), home.At(t.TempDir())
+		b := opened(t, h, place)
+		put := func(b *Store, id string) {
+			t.Helper()
+			err := b.DB.Write(t.Context(), func(tx state.Tx) error {
+				return b.Authority.Put(tx, authority.Row{Kind: authority.Grant, ID: id})
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		exec := func(statements ...string) {
+			t.Helper()
+			err := b.DB.Write(t.Context(), func(tx state.Tx) error {
+				for _, s := range statements {
+					if _, err := tx.Exec(s); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(b, "a")
+		exec(`CREATE TABLE old_entries AS SELECT * FROM authority`, `CREATE TABLE old_head AS SELECT * FROM authority_head`)
+		copyRoot(t, h, thief)
+		if err := b.Rotate(t.Context(), h, "ada@local", nothing); err != nil {
+			t.Fatal(err)
+		}
+		exec(`DELETE FROM handovers`, `DELETE FROM authority`, `INSERT INTO authority SELECT * FROM old_entries`,
+			`DELETE FROM authority_head`, `INSERT INTO authority_head SELECT * FROM old_head`)
+		if err := b.DB.Close(); err != nil {
+			t.Fatal(err)
+		}
+		stolen := opened(t, thief, place)
+		for _, id := range []string{"forged", "x", "y", "z"} {
+			put(stolen, id)
+		}
+		if err := stolen.DB.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := Open(t.Context(), h, place); !errors.Is(err, ErrBehind) {
+			t.Errorf("Open returned %v, %v; want %v", b, err, ErrBehind)
+		}
+		again, err := OpenToRotate(t.Context(), h, place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer again.DB.Close()
+		if err := again.Rotate(t.Context(), h, "ada@local", nothing); !errors.Is(err, authority.ErrRolledBack) {
+			t.Errorf("Rotate returned %v; want %v", err, authority.ErrRolledBack)
+		}
+	})
 }

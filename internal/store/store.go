@@ -35,10 +35,17 @@ type Store struct {
 	apart error          // ErrBehind or ErrInterrupted; nil if the store uses the home's current root key
 }
 
+const journalName = "ambit"
+
+// JournalKey returns the public key of the journal that the keys sign.
+func JournalKey(keys *identity.Keys) journal.Key { return journal.KeyOf(keys.Signer(), journalName) }
+
 // New returns a store with a database and keys that are already open. The parameter memory can be nil.
 func New(db state.DB, keys *identity.Keys, memory *authority.Memory) *Store {
+	tracked := authority.Track(db, memory)
 	return &Store{
-		DB: db, Keys: keys, Journal: journal.New(db, keys.Signer(), "ambit"), Authority: authority.New(db, keys, memory),
+		DB: tracked, Keys: keys, Journal: journal.New(tracked, keys.Signer(), journalName),
+		Authority: authority.New(tracked, keys),
 	}
 }
 
@@ -99,8 +106,8 @@ func interrupted(ctx context.Context, db state.DB, h home.Home) bool {
 	return err == nil && b.Keys == next
 }
 
-// withKeys returns a store with the keys of the root key that the database uses. This is the home's current root key or
-// an older root key.
+// withKeys returns a store with the keys that are derived from the database's root key. That root key is the home's
+// current one or an older one.
 func withKeys(
 	ctx context.Context, db state.DB, keys *identity.Keys, memory *authority.Memory,
 ) (*Store, error) {
@@ -175,15 +182,13 @@ func (b *Store) Close() error {
 	return errors.Join(b.Journal.Close(ctx), b.DB.Close())
 }
 
-// spentKept is how long Spend keeps a used id after the id expired. If a clock was ahead and is set back, the used id
-// must not become usable again.
-const spentKept = 31 * 24 * time.Hour
-
-// Spend marks a single-use id as used and stores the time when the id expires. The first result is false if any process
-// that shares the store has already used the id. Spend also deletes ids that expired more than spentKept ago.
+// Spend marks a single-use id of a call as used and stores the time when the id expires. The first result is false if
+// any process that shares the store has already used the id. Spend also deletes ids that expired more than
+// [authority.UsedKept] ago. [authority.Register.Spend] also protects ids from an attacker who can write to the
+// database, but the register is too slow for the ids of all calls.
 func (b *Store) Spend(ctx context.Context, id string, expires time.Time) (first bool, err error) {
 	err = b.DB.Write(ctx, func(tx state.Tx) error {
-		if _, err := tx.Exec(`DELETE FROM spent WHERE until < $1`, time.Now().Add(-spentKept).UnixMicro()); err != nil {
+		if _, err := tx.Exec(`DELETE FROM spent WHERE until < $1`, time.Now().Add(-authority.UsedKept).UnixMicro()); err != nil {
 			return err
 		}
 		n, err := tx.Exec(`INSERT INTO spent (id, until) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING`,

@@ -129,7 +129,7 @@ func keep(t *testing.T, db state.DB, size int) {
 }
 
 // A row that is many times as large as a page is restored completely.
-func TestLargeAnswerComesBack(t *testing.T) {
+func TestRestoreLargeRow(t *testing.T) {
 	const size = 8 << 20
 	db := statetest.Open(t)
 	h, _ := made(t, db)

@@ -222,7 +222,7 @@ func TestBegunStoreIsNotEmpty(t *testing.T) {
 	}
 }
 
-// If the rows cannot be restored, the error says that files were restored.
+// If the rows cannot be restored, the error reports that files were restored.
 func TestHalfARestoreIsReported(t *testing.T) {
 	is, err := json.Marshal(About{Format: format, Schema: len(migrations.List())})
 	if err != nil {

@@ -55,7 +55,7 @@ func TestFindNowhere(t *testing.T) {
 }
 
 // The home does not change if the working directory changes later.
-func TestFindStays(t *testing.T) {
+func TestFindMakesPathAbsolute(t *testing.T) {
 	first := t.TempDir()
 	t.Chdir(first)
 	t.Setenv("AMBIT_HOME", "kept")

@@ -38,16 +38,25 @@ var (
 func table(n fields) shape { return shape{kind: isTable, fields: n} }
 func mapOf(s shape) shape  { return shape{kind: isTable, elem: &s} }
 
+// provider contains the settings of one OpenID provider.
+var provider = fields{
+	"issuer": text, "audience": text, "principal_claim": text, "groups_claim": text, "group_names": mapOf(text),
+	"subjects": mapOf(texts), "groups": mapOf(texts), "admins": table(fields{"subjects": texts, "groups": texts}),
+}
+
+func withProviders(one fields) fields {
+	all := maps.Clone(one)
+	all["providers"] = mapOf(table(one))
+	return all
+}
+
 // settings describes all tables and settings of config.toml. Each package decodes its table into a struct. Add a new
 // setting to that struct and to this list.
 var settings = table(fields{
 	"bundles": mapOf(table(fields{"env": mapOf(text)})),
 	"login":   table(fields{"issuer": text, "client_id": text, "scopes": texts, "resource": text}),
 	"memory":  table(fields{"ttl": text}),
-	"oidc": table(fields{
-		"issuer": text, "audience": text, "principal_claim": text, "groups_claim": text,
-		"subjects": mapOf(texts), "groups": mapOf(texts), "admins": table(fields{"subjects": texts, "groups": texts}),
-	}),
+	"oidc":    table(withProviders(provider)),
 	"quota": table(fields{
 		"calls_per_minute": number, "calls_per_day": number,
 		"principals": mapOf(table(fields{"calls_per_minute": number, "calls_per_day": number})),
@@ -59,6 +68,11 @@ var settings = table(fields{
 	"skills": table(fields{
 		"endpoint": text, "bucket": text, "region": text, "access_key_ref": text, "secret_key_ref": text,
 	}),
+	"upstream": mapOf(table(fields{
+		"client_id": text, "client_metadata_url": text, "issuer": text, "redirect_port": number, "scopes": texts,
+		"legacy_discovery": truth, "grant": text, "assertion_file": text,
+		"idp_token_endpoint": text, "idp_client_id": text,
+	})),
 })
 
 // check compares a decoded settings file with the known settings. The error lists at most maxProblems differences.
