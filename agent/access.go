@@ -23,7 +23,7 @@ type Right struct {
 	What string `json:"what"`
 	// Private allows the host to have a private or loopback address.
 	Private bool `json:"private,omitempty"`
-	// Reason says why the server has the right, in words for the owner. It is not part of the right itself.
+	// Reason explains to the owner why the server has the right. It is not part of the right itself.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -314,7 +314,7 @@ func hostsOfURL(rest string) []string {
 	return hosts
 }
 
-// namesHost reports whether the name of the setting or flag says that its value is a host.
+// namesHost reports whether the name of the setting or flag suggests that its value is a host.
 func (m mention) namesHost() bool {
 	name := strings.TrimSuffix(strings.ToLower(m.name), "s")
 	return slices.ContainsFunc([]string{"host", "hostname", "domain", "endpoint"}, func(word string) bool {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -30,6 +31,16 @@ type HTTP struct {
 	Body    string            `json:"body_template,omitempty"`
 	// AuthRef is the ref of a credential slot. The request carries the credential of that slot.
 	AuthRef string `json:"auth_ref,omitempty"`
+}
+
+// ContentType returns the value of the Content-Type header, or "" if the manifest sets none.
+func (h HTTP) ContentType() string {
+	for name, value := range h.Headers {
+		if strings.EqualFold(name, "Content-Type") {
+			return value
+		}
+	}
+	return ""
 }
 
 // Prompt fills in a template and returns the text.
@@ -142,14 +153,21 @@ type Server struct {
 	Transport Transport `json:"transport"`
 	Command   string    `json:"command,omitempty"`
 	Args      []string  `json:"args,omitempty"`
-	Endpoint  string    `json:"endpoint,omitempty"`
-	Env       []Setting `json:"env,omitempty"`
-	Headers   []Setting `json:"headers,omitempty"`
-	Version   string    `json:"version"`
+	// ArgRefs lists the names in the $env:NAME references of Args, in their order.
+	ArgRefs  []string  `json:"arg_refs,omitempty"`
+	Endpoint string    `json:"endpoint,omitempty"`
+	Env      []Setting `json:"env,omitempty"`
+	Headers  []Setting `json:"headers,omitempty"`
+	Version  string    `json:"version"`
 	// Digest is the digest of the published package. It may be empty for a remote server.
 	Digest string `json:"package_digest,omitempty"`
 	// Placeholder is set if the digest is all zeros. The package is then not pinned.
 	Placeholder bool `json:"placeholder,omitempty"`
+	// Required is set if the agent cannot work without the server. Otherwise, only the server's own tools are refused
+	// while the server is unavailable.
+	Required bool `json:"required,omitempty"`
+	// Review lists the tools whose side-effect class is a guess that no person has checked yet.
+	Review []string `json:"review,omitempty"`
 	// Proposed lists the rights that the manifest proposes for the server. They have no effect until the owner accepts
 	// them.
 	Proposed Access `json:"-"`
@@ -163,6 +181,20 @@ func (a *Agent) Server(alias string) *Server {
 		}
 	}
 	return nil
+}
+
+// Refs returns the names in all $env:NAME references of the server.
+func (s *Server) Refs() []string {
+	refs := slices.Clone(s.ArgRefs)
+	for _, set := range slices.Concat(s.Env, s.Headers) {
+		refs = append(refs, set.Refs...)
+	}
+	return refs
+}
+
+// SendsAuthorization reports whether the manifest declares the Authorization header of a remote server.
+func (s *Server) SendsAuthorization() bool {
+	return slices.ContainsFunc(s.Headers, func(h Setting) bool { return strings.EqualFold(h.Name, "Authorization") })
 }
 
 // Setting is an environment variable or an HTTP header for a server. The value can refer to secrets as $env:NAME, but

@@ -18,6 +18,11 @@ type Guardrails struct {
 	OutputSchema string `json:"output_schema,omitempty"`
 	// OnLeak decides what happens to a result that contains a secret. The default is LeakRedact.
 	OnLeak OnLeak `json:"on_leak,omitempty"`
+	// OnResult decides whether the categories in PII are also redacted from results. By default, only arguments are
+	// redacted.
+	OnResult OnResult `json:"on_result,omitempty"`
+	// OnInjection decides what happens to a result that contains a prompt injection. The default is InjectionMark.
+	OnInjection OnInjection `json:"on_injection,omitempty"`
 }
 
 // OnLeak decides what happens to a result that contains a secret.
@@ -29,9 +34,29 @@ const (
 	LeakBlock  OnLeak = "block"  // withhold the whole result
 )
 
+// OnResult decides what happens to a result that contains personal data.
+type OnResult string
+
+// ResultRedact returns the result without the personal data.
+const ResultRedact OnResult = "redact"
+
+// OnInjection decides what happens to a result that contains a prompt injection.
+type OnInjection string
+
+// The values of OnInjection.
+const (
+	InjectionMark   OnInjection = "mark"   // return the result with a list of the places in its _meta
+	InjectionRedact OnInjection = "redact" // return the result without the injection
+	InjectionDeny   OnInjection = "deny"   // withhold the whole result
+)
+
+// InjectionActions lists the values of OnInjection. Each is stricter than the one before.
+var InjectionActions = []string{string(InjectionMark), string(InjectionRedact), string(InjectionDeny)}
+
 // IsZero reports whether the agent declares no guardrails.
 func (g Guardrails) IsZero() bool {
-	return g.MaxLength == 0 && len(g.DenyPatterns) == 0 && len(g.PII) == 0 && g.OutputSchema == "" && g.OnLeak == ""
+	return g.MaxLength == 0 && len(g.DenyPatterns) == 0 && len(g.PII) == 0 && g.OutputSchema == "" && g.OnLeak == "" &&
+		g.OnResult == "" && g.OnInjection == ""
 }
 
 // ToolPolicy limits the calls to one tool.

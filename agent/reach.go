@@ -138,13 +138,11 @@ func (r *Reach) server(a *Agent, s *Server) {
 		}
 		r.Programs = append(r.Programs, Command{For: by, Argv: append([]string{s.Command}, s.Args...), Digest: digest})
 	}
-	for _, set := range slices.Concat(s.Env, s.Headers) {
-		for _, ref := range set.Refs {
-			if slices.Contains(PlainEnv, ref) {
-				continue
-			}
-			r.Secrets = append(r.Secrets, Secret{Name: ref, For: by, Hosts: hosts, Required: true})
+	for _, ref := range s.Refs() {
+		if slices.Contains(PlainEnv, ref) {
+			continue
 		}
+		r.Secrets = append(r.Secrets, Secret{Name: ref, For: by, Hosts: hosts, Required: true})
 	}
 }
 

@@ -43,10 +43,20 @@ func CommandLine(argv []string) string {
 type Placeholder struct {
 	Name       string
 	Start, End int
+	// Modifier is [Optional] in {name?}, [Repeated] in {name*}, and empty in {name}.
+	Modifier string
 }
 
+// The values of Placeholder.Modifier. Such a placeholder is the whole value of a part of the request. If there is no
+// value, the part is left out. The part with a repeated placeholder is sent once for each element of the value.
+const (
+	Optional = "?"
+	Repeated = "*"
+)
+
 // Placeholders returns the placeholders of a template, and the offsets of all braces outside placeholders. A
-// placeholder's name begins with a letter or underscore. Letters, digits, underscores, hyphens and dots can follow.
+// placeholder's name begins with a letter or underscore. Letters, digits, underscores, hyphens and dots can follow, and
+// then a modifier.
 // Texts such as {} and { "a": 1 } are not placeholders, so a template can contain JSON.
 func Placeholders(template string) (found []Placeholder, stray []int) {
 	for i := 0; i < len(template); i++ {
@@ -56,9 +66,13 @@ func Placeholders(template string) (found []Placeholder, stray []int) {
 			for end < len(template) && isNameByte(template[end], end == i+1) {
 				end++
 			}
-			if end > i+1 && end < len(template) && template[end] == '}' {
-				found = append(found, Placeholder{template[i+1 : end], i, end + 1})
-				i = end
+			p := Placeholder{Name: template[i+1 : end], Start: i}
+			if rest := template[end:]; strings.HasPrefix(rest, Optional) || strings.HasPrefix(rest, Repeated) {
+				p.Modifier = rest[:1]
+			}
+			if p.End = end + len(p.Modifier) + 1; p.Name != "" && p.End <= len(template) && template[p.End-1] == '}' {
+				found = append(found, p)
+				i = p.End - 1
 			} else {
 				stray = append(stray, i)
 			}
@@ -67,6 +81,15 @@ func Placeholders(template string) (found []Placeholder, stray []int) {
 		}
 	}
 	return found, stray
+}
+
+// Whole returns the placeholder if the template is exactly one placeholder. Otherwise, the second result is false.
+func Whole(template string) (Placeholder, bool) {
+	found, _ := Placeholders(template)
+	if len(found) != 1 || found[0].Start != 0 || found[0].End != len(template) {
+		return Placeholder{}, false
+	}
+	return found[0], true
 }
 
 func isNameByte(c byte, first bool) bool {

@@ -12,11 +12,13 @@ func TestPlaceholders(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        "[] []",
 		"no braces":               "[] []",
-		"/a/{b}/c?d={e.f-1}&{_g}": "[{b 3 6} {e.f-1 11 18} {_g 19 23}] []",
-		`{"a": {}, "b": {c}}`:     "[{c 15 18}] [0 6 7 18]",
-		"{{x}}":                   "[{x 1 4}] [0 4]",
+		"/a/{b}/c?d={e.f-1}&{_g}": "[{b 3 6 } {e.f-1 11 18 } {_g 19 23 }] []",
+		`{"a": {}, "b": {c}}`:     "[{c 15 18 }] [0 6 7 18]",
+		"{{x}}":                   "[{x 1 4 }] [0 4]",
 		"{1} {a b} {":             "[] [0 2 4 8 10]",
-		"}{a}":                    "[{a 1 4}] [0]",
+		"}{a}":                    "[{a 1 4 }] [0]",
+		"?a={b?}&c={d*}":          "[{b 3 7 ?} {d 10 14 *}] []",
+		"{?} {a?*} {a??} {a? {a*": "[] [0 2 4 8 10 14 16 20]",
 		"{ü}":                     "[] [0 3]",
 	} {
 		found, stray := agent.Placeholders(text)
@@ -32,7 +34,7 @@ func FuzzPlaceholders(f *testing.F) {
 		found, stray := agent.Placeholders(text)
 		braces, last := len(stray), 0
 		for _, p := range found {
-			if p.Start < last || text[p.Start:p.End] != "{"+p.Name+"}" || p.Name == "" {
+			if p.Start < last || text[p.Start:p.End] != "{"+p.Name+p.Modifier+"}" || p.Name == "" {
 				t.Fatalf("%q: %+v", text, p)
 			}
 			braces, last = braces+2, p.End
