@@ -30,8 +30,10 @@ type format struct {
 	// parseLoopback replaces parse if Options.LoopbackHTTP is set. It is nil if the option does not affect the
 	// dialect.
 	parseLoopback parseFunc
-	namePath      []string // the keys that lead from the root to the agent's name
-	from          func(*agent.Agent, *convert.Notes) (any, error)
+	// parseNoTools replaces parse if Options.NoTools is set. It is nil if the option does not affect the dialect.
+	parseNoTools parseFunc
+	namePath     []string // the keys that lead from the root to the agent's name
+	from         func(*agent.Agent, *convert.Notes) (any, error)
 }
 
 var formats = func() map[agent.Dialect]*format {
@@ -45,6 +47,7 @@ var formats = func() map[agent.Dialect]*format {
 	all[agent.FindAgent].parseLoopback = func(v doc.Value, r *diag.Reporter) compiler {
 		return findagent.ParseLoopback(v, r)
 	}
+	all[agent.Matrix].parseNoTools = func(v doc.Value, r *diag.Reporter) compiler { return matrix.ParseNoTools(v, r) }
 	return all
 }()
 

@@ -278,6 +278,20 @@ func (d *differ) guardrails(old, new agent.Guardrails) {
 			d.narrow("guardrail on_leak", "a result with a secret is now withheld")
 		}
 	}
+	switch {
+	case old.OnResult == new.OnResult:
+	case new.OnResult == "":
+		d.widen("guardrail on_result", "personal data in results is no longer redacted")
+	default:
+		d.narrow("guardrail on_result", "personal data in results is now redacted")
+	}
+	if rank := func(g agent.Guardrails) int {
+		return max(0, slices.Index(agent.InjectionActions, string(g.OnInjection)))
+	}; rank(new) < rank(old) {
+		d.widen("guardrail on_injection", "a result with an injection is treated less strictly")
+	} else if rank(new) > rank(old) {
+		d.narrow("guardrail on_injection", "a result with an injection is treated more strictly")
+	}
 }
 
 var authRank = map[string]int{"": 0, "none": 0, "api-key": 1, "oauth-device": 2}

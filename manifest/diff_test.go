@@ -31,7 +31,7 @@ var networkBase = strings.NewReplacer(`["read", "write"]`, `["read", "network"]`
 
 const findagentBase = `{
   "name": "Base Agent", "kind": "mcp-tool",
-  "system_prompt": "You are a careful assistant that does what it is told, and nothing else at all.",
+  "system_prompt": "You are a careful assistant that carries out its orders, and nothing else at all.",
   "example_prompts": ["Do it."],
   "tools": [
     {"name": "pay", "description": "Pays.", "input_schema": {"type": "object", "properties": {"amount": {"type": "number"}}},
@@ -42,7 +42,7 @@ const findagentBase = `{
   "credential_slots": [{"ref": "token", "label": "Token", "allowed_hosts": ["api.example.com"]}],
   "guardrails": {
     "input": {"max_length": 1000, "deny_patterns": ["ignore previous"], "pii_redaction": ["email", "phone"]},
-    "output": {"on_leak": "block", "schema": {"type": "object"}},
+    "output": {"on_leak": "block", "on_result": "redact", "on_injection": "redact", "schema": {"type": "object"}},
     "actions": {"pay": {"approval": "human", "max_amount": {"per_call": "10.00", "per_day": "100.00", "currency": "EUR"}, "rate_limit": "10/hour"}}
   },
   "auth": "api-key"
@@ -124,6 +124,9 @@ func TestDiff(t *testing.T) {
 		{"pii dropped", findagentBase, `["email", "phone"]`, `["email"]`, "widened", "guardrail pii_redaction"},
 		{"output schema dropped", findagentBase, `, "schema": {"type": "object"}`, ``, "widened", "guardrail output schema"},
 		{"on_leak", findagentBase, `"on_leak": "block"`, `"on_leak": "redact"`, "widened", "guardrail on_leak"},
+		{"on_result", findagentBase, `"on_result": "redact", `, ``, "widened", "guardrail on_result"},
+		{"on_injection", findagentBase, `"on_injection": "redact"`, `"on_injection": "mark"`, "widened", "guardrail on_injection"},
+		{"stricter on_injection", findagentBase, `"on_injection": "redact"`, `"on_injection": "deny"`, "narrowed", "guardrail on_injection"},
 		{"idempotent", findagentBase, `"approval": "human"`, `"approval": "human", "idempotent": true`, "widened", "tool pay"},
 		{"auth", findagentBase, `"auth": "api-key"`, `"auth": "none"`, "widened", "auth"},
 		{"input schema", findagentBase, `{"q": {"type": "string"}}`, `{"q": {}}`, "both", "tool look input schema"},

@@ -62,6 +62,9 @@ type Options struct {
 	// LoopbackHTTP allows localhost and loopback addresses in FindAgent actions and slots. Actions can also use plain
 	// http with these addresses. The option is for development.
 	LoopbackHTTP bool
+	// NoTools accepts Matrix servers whose list of tools is empty. The option is for commands that start the servers to
+	// find their tools.
+	NoTools bool
 }
 
 // Manifest is a parsed manifest with its problems.
@@ -188,6 +191,9 @@ func (m *Manifest) read(root doc.Value, complete bool, r *diag.Reporter, o Optio
 		parse := f.parse
 		if o.LoopbackHTTP && f.parseLoopback != nil {
 			parse = f.parseLoopback
+		}
+		if o.NoTools && f.parseNoTools != nil {
+			parse = f.parseNoTools
 		}
 		m.typed = parse(root, r)
 		checkName(f.nameOf(root), r)

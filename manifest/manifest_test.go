@@ -87,7 +87,7 @@ func TestHugeFile(t *testing.T) {
 // quadratic time, the test would time out.
 func TestLargeManifests(t *testing.T) {
 	tool := func(i int) string {
-		return fmt.Sprintf(`{"name": "tool_%d", "description": "Does thing number %d and says so.", "side_effect_class": "read"}`, i, i)
+		return fmt.Sprintf(`{"name": "tool_%d", "description": "Does thing number %d and reports it.", "side_effect_class": "read"}`, i, i)
 	}
 	many := func(n int, f func(int) string) string {
 		parts := make([]string, n)

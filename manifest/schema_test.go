@@ -185,6 +185,8 @@ var beyondSchema = map[string]string{
 	"FA054": "the argument that a placeholder refers to",
 	"FA055": "the argument that a placeholder refers to",
 	"FA056": "a name that must exist elsewhere",
+	"FA057": "a name in any spelling",
+	"FA058": "where a placeholder is in a text",
 	"FA071": "entries with the same name",
 	"FA073": "entries with the same name",
 	"FA080": "whether a pattern compiles",

@@ -43,13 +43,16 @@ var (
 		"none": `write "off"`, "no": `write "off"`, "false": `write "off"`, "disabled": `write "off"`,
 		"https": `write "outbound-https-only"`, "https-only": `write "outbound-https-only"`,
 		"outbound": `write "outbound-https-only"`,
-		"on":       `write "full"`, "all": `write "full"`, "any": `write "full"`, "true": `write "full"`,
-		"host": `write "full"`,
+		"on":       httpsFirst, "true": httpsFirst, "yes": httpsFirst, "enabled": httpsFirst,
+		"all": `write "full"`, "any": `write "full"`, "host": `write "full"`,
 	}
 	meantPriority = map[string]string{
 		"medium": `write "normal"`, "default": `write "normal"`, "urgent": `write "high"`, "critical": `write "high"`,
 	}
 )
+
+// httpsFirst is the hint for a value that requests some network access, but not full access.
+const httpsFirst = `write "outbound-https-only"; only a program that needs other protocols than HTTPS needs "full"`
 
 type parser struct {
 	read.Reader

@@ -256,6 +256,7 @@ func TestHints(t *testing.T) {
 		{"hermes", with("runtime", `runtime = "hermes"`), "later Covenant releases"},
 		{"misspelled runtime", with("runtime", `runtime = "pyhton3"`), `did you mean "python3"?`},
 		{"network", after("[resources]\nnetwork = \"https\"\n"), `write "outbound-https-only"`},
+		{"network that is on", after("[resources]\nnetwork = \"on\"\n"), httpsFirst},
 		{"priority", after("[settlement]\npriority = \"medium\"\n"), `write "normal"`},
 		{"tools", required("tools.web"), `did you mean "tool.web"?`},
 		{"upper case", required("Memory.write"), `did you mean "memory.write"?`},

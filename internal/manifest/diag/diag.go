@@ -115,7 +115,7 @@ func Open(name, text string, strict bool) *Reporter {
 	return &both.reporter
 }
 
-// Report records that a rule is broken at a place. The hint says how to fix the problem. The default hint is the
+// Report records that a rule is broken at a place. The hint describes the fix. The default hint is the
 // rule's Fix.
 func (r *Reporter) Report(rule *Rule, at Place, hint, format string, args ...any) {
 	severity := rule.Severity

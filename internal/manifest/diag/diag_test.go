@@ -93,7 +93,7 @@ func TestFrame(t *testing.T) {
 }
 
 // Frame also shows text that was not parsed, such as comments. It masks the secrets in such text.
-func TestFrameMasksSecretsThatNoRuleSaw(t *testing.T) {
+func TestFrameMasksUnparsedSecrets(t *testing.T) {
 	token := "ghp" + "_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 	for _, text := range []string{"// " + token, token, "x " + token + " y " + token, strings.Repeat("é", 300) + token + strings.Repeat("x ", 300)} {
 		for _, at := range []int{0, strings.Index(text, token), strings.Index(text, token) + 30, len(text) - 1} {

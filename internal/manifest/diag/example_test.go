@@ -6,7 +6,7 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
-var tooShort = &diag.Rule{Code: "EX001", Severity: diag.Error, Title: "the name is too short", Why: "short names are hard to tell apart", Fix: "write a longer name"}
+var tooShort = &diag.Rule{Code: "EX001", Severity: diag.Error, Title: "the name is too short", Why: "short names are hard to distinguish", Fix: "write a longer name"}
 
 // A reporter keeps all problems and returns them in the order of the file.
 func ExampleReporter() {

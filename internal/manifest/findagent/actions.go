@@ -77,7 +77,7 @@ func (p *parser) httpAction(o *read.Object, a *Action, in *inputs) {
 		case field != "" && s != nil && !s.json:
 			p.Report(ruleCredentialField, at, "", "the credential has no fields, because its slot is not of type json")
 		case field == "" && whole:
-			p.Report(ruleCredentialWhole, at, "", "{credential} stands for all of the JSON, private parts included")
+			p.Report(ruleCredentialWhole, at, "", "{credential} stands for all of the JSON, including its secret fields")
 		}
 	})
 	if whole && !placed {
@@ -134,6 +134,8 @@ var ownHeaders = map[string]bool{
 	"expect": true,
 }
 
+const contentType = "content-type"
+
 func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place)) map[string]string {
 	v := o.Get("headers", read.Optional)
 	if !p.Is(v, doc.Object) {
@@ -160,7 +162,11 @@ func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place
 			p.Report(ruleHeaderValue, h.Place(), "", "the header %s contains a line break or control character",
 				diag.Quote(name))
 		}
-		if len(p.checkTemplate(h, inHeader, in, use)) == 0 && h.Text() != "" && secretlike.Name(name) {
+		found := p.checkTemplate(h, inHeader, in, use)
+		if len(found) > 0 && folded == contentType {
+			p.Report(ruleContentType, h.Place(), "", "%s contains a placeholder", diag.Quote(name))
+		}
+		if len(found) == 0 && h.Text() != "" && secretlike.Name(name) {
 			at := h.Place()
 			p.Source.Mask(at.Start, at.End)
 			p.Report(ruleLiteralCredential, at, "",
@@ -173,11 +179,16 @@ func (p *parser) headers(o *read.Object, in *inputs, use func(string, diag.Place
 
 // checkBody checks the placeholders of a body, and whether a JSON body is valid.
 func (p *parser) checkBody(v doc.Value, a *Action, in *inputs) {
-	found := p.checkTemplate(v, inBody, in, nil)
+	kind := kindOfBody(a)
+	at, ok := placeOf[kind]
+	if !ok {
+		at = inBody
+	}
+	found := p.checkTemplate(v, at, in, nil)
 	if a.Method == "GET" || a.Method == "HEAD" {
 		p.Report(ruleBodyUnsent, v.KeyPlace(), "", "a %s request must not have a body", a.Method)
 	}
-	switch kind := kindOfBody(a); {
+	switch {
 	case kind == agent.JSONBody && !json.Valid(fillPlaceholders(v.Text(), found)):
 		p.Report(ruleBodyJSON, v.Place(), "", "the body is not JSON after its placeholders are replaced")
 	case kind == agent.UnknownBody && len(found) > 0:
@@ -187,13 +198,7 @@ func (p *parser) checkBody(v doc.Value, a *Action, in *inputs) {
 
 // kindOfBody returns how the values in the body of an action are escaped.
 func kindOfBody(a *Action) agent.BodyKind {
-	contentType := ""
-	for name, value := range a.Headers {
-		if strings.EqualFold(name, "content-type") {
-			contentType = value
-		}
-	}
-	return agent.KindOfBody(contentType, a.BodyTemplate)
+	return agent.KindOfBody(agent.HTTP{Headers: a.Headers}.ContentType(), a.BodyTemplate)
 }
 
 // fillPlaceholders replaces each placeholder with a sample value. The sample value is a character if the placeholder is

@@ -40,7 +40,8 @@ func (m *Manifest) Compile() *agent.Agent {
 		a.Tools = append(a.Tools, t)
 	}
 	a.Guardrails = m.Guardrails.compile()
-	if doer := a.Kind == agent.MCPTool || a.Kind == agent.AutonomousAgent; doer && m.hosted() && !a.RunsHere() {
+	hasTools := a.Kind == agent.MCPTool || a.Kind == agent.AutonomousAgent
+	if hasTools && m.hosted() && !a.RunsHere() {
 		a.Delivery.Exec = agent.HostedExec
 		return a.Remote()
 	}
@@ -97,6 +98,8 @@ func (g *Guardrails) compile() agent.Guardrails {
 	}
 	if g.Output != nil {
 		out.OutputSchema, out.OnLeak = canonicalSchema(g.Output.Schema), agent.OnLeak(g.Output.OnLeak)
+		out.OnResult = agent.OnResult(g.Output.OnResult)
+		out.OnInjection = agent.OnInjection(g.Output.OnInjection)
 	}
 	return out
 }

@@ -43,7 +43,7 @@ const full = `{
   ],
   "guardrails": {
     "input": {"max_length": 4096, "deny_patterns": ["ignore previous"], "pii_redaction": ["email", "iban"]},
-    "output": {"secret_leak_scan": true, "schema": {"type": "object"}, "on_leak": "block"},
+    "output": {"secret_leak_scan": true, "schema": {"type": "object"}, "on_leak": "block", "on_result": "redact"},
     "actions": {
       "pay": {"approval": "human", "max_amount": {"per_call": "100.00", "per_day": 500, "currency": "EUR"}, "rate_limit": "10/hour", "idempotent": true},
       "look": {"max_amount": 7.50}
@@ -128,7 +128,7 @@ func TestCompile(t *testing.T) {
 		},
 		Guardrails: agent.Guardrails{
 			MaxLength: 4096, DenyPatterns: []string{"ignore previous"}, PII: []string{"email", "iban"},
-			OutputSchema: `{"type":"object"}`, OnLeak: "block",
+			OutputSchema: `{"type":"object"}`, OnLeak: "block", OnResult: agent.ResultRedact,
 		},
 		Delivery: agent.Delivery{
 			Modes: []string{"prompt", "mcp.stdio", "mcp.remote"}, Command: "findagent-mcp", Args: []string{"run", "x"},

@@ -124,6 +124,8 @@ type OutputRails struct {
 	SecretLeakScan *bool           `json:"secret_leak_scan,omitempty"`
 	Schema         json.RawMessage `json:"schema,omitempty"`
 	OnLeak         string          `json:"on_leak,omitempty"`
+	OnResult       string          `json:"on_result,omitempty"`
+	OnInjection    string          `json:"on_injection,omitempty"`
 }
 
 // ActionRails are the guardrails of one tool.

@@ -221,8 +221,11 @@ func (m *Manifest) fromRails(a *agent.Agent) {
 	if r.MaxLength > 0 || len(r.DenyPatterns) > 0 || len(r.PII) > 0 {
 		g.Input = &InputRails{MaxLength: r.MaxLength, DenyPatterns: r.DenyPatterns, PIIRedaction: r.PII}
 	}
-	if r.OutputSchema != "" || r.OnLeak != "" {
-		g.Output = &OutputRails{Schema: json.RawMessage(r.OutputSchema), OnLeak: string(r.OnLeak)}
+	if r.OutputSchema != "" || r.OnLeak != "" || r.OnResult != "" || r.OnInjection != "" {
+		g.Output = &OutputRails{
+			Schema: json.RawMessage(r.OutputSchema), OnLeak: string(r.OnLeak), OnResult: string(r.OnResult),
+			OnInjection: string(r.OnInjection),
+		}
 	}
 	for i := range m.Tools {
 		t := a.Tool("", m.Tools[i].Name)

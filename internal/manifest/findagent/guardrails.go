@@ -51,7 +51,7 @@ func (p *parser) inputRails(v doc.Value) *InputRails {
 		p.Report(ruleDenyLimit, list.Head(), "", "there are %d patterns, but at most %d are allowed", list.Len(), maxPatterns)
 	} else {
 		if list.Len() > 0 {
-			in.DenyPatterns = p.Room(list.Len())
+			in.DenyPatterns = p.MakeStrings(list.Len())
 		}
 		for d := range p.Strings(list) {
 			if p.denyPattern(d) {
@@ -136,6 +136,8 @@ func (p *parser) outputRails(v doc.Value) *OutputRails {
 	}
 	out.Schema = p.schema(o.Get("schema", read.Optional))
 	out.OnLeak, _ = o.Enum("on_leak", read.Optional, []string{"redact", "block"})
+	out.OnResult, _ = o.Enum("on_result", read.Optional, []string{"redact"})
+	out.OnInjection, _ = o.Enum("on_injection", read.Optional, agent.InjectionActions)
 	o.Done()
 	return out
 }

@@ -38,6 +38,8 @@ var hostMarks = []struct {
 	{"{", ruleHost, "contains a placeholder", "write the host without placeholders"},
 }
 
+const devHint = "use a public host; to reach this machine during development, use --dev or set AMBIT_DEV=1"
+
 // isLoopback reports whether a host is localhost or a loopback address in its standard spelling. Programs disagree on
 // other spellings, such as 127.1.
 func isLoopback(host string) bool {
@@ -170,7 +172,7 @@ func (p *parser) parseHosts(list doc.Value) []string {
 	if !p.Is(list, doc.Array) {
 		return nil
 	}
-	hosts := p.Room(list.Len())
+	hosts := p.MakeStrings(list.Len())
 	var seen read.Seen
 	for v := range list.Each() {
 		if !p.Is(v, doc.String) {
@@ -179,8 +181,11 @@ func (p *parser) parseHosts(list doc.Value) []string {
 		host := strings.ToLower(v.Text())
 		owner := checkOwner(host)
 		fault := checkHost(host)
-		if p.loopback && isLoopback(host) {
-			fault = hostFault{}
+		if isLoopback(host) {
+			fault.hint = devHint
+			if p.loopback {
+				fault = hostFault{}
+			}
 		}
 		if owner.rule == rulePublicSuffix || fault.rule == nil {
 			fault = owner

@@ -99,7 +99,7 @@ func (p *parser) examples(o *read.Object) []string {
 	if !p.Is(list, doc.Array) {
 		return nil
 	}
-	prompts := p.Room(list.Len())
+	prompts := p.MakeStrings(list.Len())
 	for v := range list.Each() {
 		switch {
 		case !p.Is(v, doc.String):

@@ -39,6 +39,8 @@ var (
 	ruleLiteralCredential = Rules.Get("FA037")
 	ruleBodyUnsent        = Rules.Get("FA038")
 	ruleBodyJSON          = Rules.Get("FA039")
+	ruleContentType       = Rules.Get("FA057")
+	rulePart              = Rules.Get("FA058")
 	ruleBodyEscape        = Rules.Get("FA119")
 	ruleAuthRef           = Rules.Get("FA040")
 	ruleAudience          = Rules.Get("FA041")

@@ -40,17 +40,17 @@ func TestCore(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	const (
-		doer  = `"tools":[{"name":"t","description":"d","action":{"type":"prompt-template","template":"x"}}]`
+		tool  = `"tools":[{"name":"t","description":"d","action":{"type":"prompt-template","template":"x"}}]`
 		plain = `"tools":[{"name":"t","description":"d"}]`
 		src   = `"skills_source":{"kind":"r2","key":"k"}`
 		list  = `"skills":[{"id":"a","name":"A"}]`
 		code  = `"entrypoint":{"path":"a.ts"},"runtime":{"kind":"node"},"mcp":{"mode":"wrap"}`
 	)
-	marked := strings.Replace(doer, `"action"`, `‹"action"`, 1)
+	marked := strings.Replace(tool, `"action"`, `‹"action"`, 1)
 	testRules(t, []ruleCase{
-		{"unknown kind", with(`"kind":‹"mcp-tol",` + doer), "AM104", `did you mean "mcp-tool"?`},
+		{"unknown kind", with(`"kind":‹"mcp-tol",` + tool), "AM104", `did you mean "mcp-tool"?`},
 		{"kind is not a string", with(`"kind":‹1`), "AM101", ""},
-		{"mcp-tool", with(`"kind":"mcp-tool",` + doer), "", ""},
+		{"mcp-tool", with(`"kind":"mcp-tool",` + tool), "", ""},
 		{"mcp-tool without tools", with(`"kind":"mcp-tool"`), "top/FA010", ""},
 		{"hosted mcp-tool without tools", with(`"kind":"mcp-tool","delivery":{"mcp":{"remote":{"url":"https://example.com/mcp"}}}`), "top/FA010", ""},
 		{"hosted mcp-tool without actions", with(`"kind":"mcp-tool","tools":[{"name":"t","description":"d"}],"delivery":{"mcp":{"remote":{"url":"https://example.com/mcp"}}}`), "", ""},
@@ -58,7 +58,7 @@ func TestKinds(t *testing.T) {
 		{"mcp-tool without actions", with(`"kind":"mcp-tool","tools":‹[{"name":"t","description":"d"}]`), "FA010", ""},
 		{"recipe with described tools", with(plain), "", ""},
 		{"recipe with actions", with(marked), "FA014", `set "kind": "mcp-tool"`},
-		{"autonomous-agent", with(`"kind":"autonomous-agent",` + doer), "", ""},
+		{"autonomous-agent", with(`"kind":"autonomous-agent",` + tool), "", ""},
 		{"skills-bundle", with(`"kind":"skills-bundle",` + src + "," + list), "", ""},
 		{"empty skills-bundle", with(`"kind":"skills-bundle"`), "top/FA011 top/FA011", `needs "skills_source"`},
 		{"skills-bundle with an empty list", with(`"kind":"skills-bundle","skills":‹[],` + src), "FA011", ""},
@@ -227,6 +227,9 @@ func TestGuardrails(t *testing.T) {
 		{"scan off", output(`"secret_leak_scan":‹false`), "FA083", ""},
 		{"scan in quotes", output(`"secret_leak_scan":‹"false"`), "AM101", ""},
 		{"on_leak", output(`"on_leak":‹"drop"`), "AM104", ""},
+		{"on_result", output(`"on_result":‹"block"`), "AM104", ""},
+		{"on_injection", output(`"on_injection":"redact"`), "", ""},
+		{"unknown on_injection", output(`"on_injection":‹"block"`), "AM104", ""},
 		{"output schema", output(`"schema":{"type":‹"nope"}`), "FA022", ""},
 		{"output schema is a schema", output(`"schema":‹null`), "FA022", ""},
 		{"rails", policy(`"pay":{"approval":"human","max_amount":100.50,"rate_limit":"10/hour","idempotent":true}`), "", ""},

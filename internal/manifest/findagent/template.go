@@ -53,8 +53,36 @@ const (
 	inURL place = iota
 	inHeader
 	inBody
+	inForm
+	inJSON
 	inPrompt
 )
+
+// placeOf maps the kinds of a body that have parts to their places.
+var placeOf = map[agent.BodyKind]place{agent.FormBody: inForm, agent.JSONBody: inJSON}
+
+// isPart reports whether a placeholder with a modifier is the whole value of a part of the request that can be left out
+// or repeated.
+func (at place) isPart(s string, ph agent.Placeholder) bool {
+	if _, whole := agent.Whole(strings.TrimSpace(s)); whole && ph.Modifier == agent.Optional {
+		return at != inPrompt && at != inURL
+	}
+	begin := 0
+	switch at {
+	case inJSON:
+		_, quoted := appendText(nil, s[:ph.Start], false)
+		return ph.Modifier == agent.Optional && !quoted
+	case inURL:
+		if begin = strings.IndexByte(s, '?') + 1; begin == 0 || begin > ph.Start {
+			return false
+		}
+	case inForm:
+	default:
+		return false
+	}
+	begin += strings.LastIndexByte(s[begin:ph.Start], '&') + 1
+	return strings.IndexByte(s[begin:], '=') == ph.Start-begin-1 && (ph.End == len(s) || s[ph.End] == '&')
+}
 
 // strictBraces reports whether every brace must belong to a placeholder. Bodies and prompts can also contain braces as
 // ordinary text.
@@ -76,6 +104,9 @@ func (p *parser) checkTemplate(
 		case !at.strictBraces() && hasDoubleBraces(v.Text(), ph):
 			p.Report(ruleBraces, where(), "write "+strings.Trim(diag.Quote("{"+ph.Name+"}"), `"`),
 				"a placeholder must have single braces")
+		case ph.Modifier != "" && (name == credential || !at.isPart(v.Text(), ph)):
+			p.Report(rulePart, where(), "", "%s must be the whole value of a part of the request that can be left out or repeated",
+				diag.Quote(v.Text()[ph.Start:ph.End]))
 		case name == credential:
 			if at != inHeader {
 				p.Report(ruleCredentialPlace, where(), "", "a credential is allowed only in a header")

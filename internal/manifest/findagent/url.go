@@ -39,7 +39,11 @@ func (p *parser) checkURL(v doc.Value, in *inputs) (host string) {
 	switch {
 	case scheme == "http" && p.loopback && isLoopback(host):
 	case scheme == "http":
-		p.Report(rulePlainHTTP, v.Within(0, len(scheme)), "", "the connection would not be encrypted")
+		hint := ""
+		if isLoopback(hostOf(s[:end])) {
+			hint = devHint
+		}
+		p.Report(rulePlainHTTP, v.Within(0, len(scheme)), hint, "the connection would not be encrypted")
 	case scheme != "https":
 		hint := ""
 		if strings.EqualFold(scheme, "https") {
@@ -98,6 +102,9 @@ func (p *parser) checkAuthority(v doc.Value, start, end int) string {
 	fault := checkHost(plain)
 	if fault.rule == nil {
 		return plain
+	}
+	if isLoopback(name) {
+		fault.hint = devHint
 	}
 	place := v.Within(start, start+len(host))
 	if host == "" {

@@ -75,7 +75,7 @@ func matrixAgent() *agent.Agent {
 		Servers: []agent.Server{
 			{
 				Alias: "fs", Transport: agent.Stdio, Command: "npx", Args: []string{"-y", "@modelcontextprotocol/server-filesystem@2026.8.31", "."},
-				Version: "2026.8.31", Digest: "sha256:" + strings.Repeat("a", 64), Env: []agent.Setting{{Name: "TOKEN", Value: "hush"}},
+				Version: "2026.8.31", Digest: "sha256:" + strings.Repeat("a", 64), Env: []agent.Setting{{Name: "TOKEN", Value: "secret"}},
 			},
 			{
 				Alias: "fs2", Transport: agent.Stdio, Command: "npx", Args: []string{"@modelcontextprotocol/server-filesystem", "/srv"},
@@ -83,7 +83,7 @@ func matrixAgent() *agent.Agent {
 			},
 			{
 				Alias: "crm", Transport: agent.StreamableHTTP, Endpoint: "https://crm.example.com/mcp",
-				Version: "sha256:" + strings.Repeat("b", 64), Headers: []agent.Setting{{Name: "Authorization", Value: "Bearer hush"}},
+				Version: "sha256:" + strings.Repeat("b", 64), Headers: []agent.Setting{{Name: "Authorization", Value: "Bearer secret"}},
 			},
 			{Alias: "sh", Transport: agent.Stdio, Command: "sh-server", Version: "1.0.0"},
 		},
@@ -134,7 +134,7 @@ func TestFromMatrix(t *testing.T) {
 	if got := whats(n.Added); !slices.Equal(got, wantAdded) {
 		t.Errorf("added\ngot  %q\nwant %q", got, wantAdded)
 	}
-	if b, _ := json.Marshal(n); bytes.Contains(b, []byte("hush")) {
+	if b, _ := json.Marshal(n); bytes.Contains(b, []byte("secret")) {
 		t.Errorf("the notes contain the value of a setting: %s", b)
 	}
 }

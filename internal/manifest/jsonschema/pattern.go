@@ -51,7 +51,7 @@ func steps(re *syntax.Regexp) int {
 }
 
 // PatternProblem explains an error from [ParsePattern]. The first result completes a sentence that begins with "the
-// pattern". The second result says what to write instead, if that is known.
+// pattern". The second result suggests another pattern, if one is known.
 func PatternProblem(expr string, err error) (what, hint string) {
 	const linear = "patterns must match in linear time, as in RE2; write the pattern without "
 	var bad *syntax.Error

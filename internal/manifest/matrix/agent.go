@@ -53,8 +53,13 @@ func (s *ServerEntry) compile() agent.Server {
 		Alias: s.Alias, Transport: agent.Transport(s.Transport), Command: s.Command, Args: s.Args, Endpoint: s.Endpoint,
 		Version: s.Version, Digest: s.PackageDigest, Placeholder: s.PackageDigest == tooluri.ZeroDigest,
 	}
+	for _, arg := range s.Args {
+		refs, _ := references(arg)
+		out.ArgRefs = append(out.ArgRefs, refs...)
+	}
 	if s.Extension != nil {
-		out.Proposed = s.Extension.Reach.Access()
+		out.Proposed, out.Required = s.Extension.Reach.Access(), s.Extension.Required
+		out.Review = s.Extension.Review
 	}
 	for _, e := range s.Env {
 		name, value, _ := strings.Cut(e, "=")

@@ -50,6 +50,10 @@ type ServerEntry struct {
 type Extension struct {
 	// Reach proposes rights for the server.
 	Reach *read.Rights `json:"reach,omitempty"`
+	// Required means that the agent cannot work without the server.
+	Required bool `json:"required,omitempty"`
+	// Review lists the tools whose side-effect class is a guess that no person has checked yet.
+	Review []string `json:"review,omitempty"`
 }
 
 // ToolEntry is a tool that a server advertises.

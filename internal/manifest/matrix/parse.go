@@ -32,11 +32,18 @@ var hints = map[string]string{"mcpServers": fromClient, "mcp_servers": fromClien
 
 type parser struct {
 	read.Reader
+	noTools bool // accept an empty list of tools
 }
 
 // Parse parses a manifest and reports every broken rule.
-func Parse(root doc.Value, rep *diag.Reporter) *AgentManifest {
-	p := &parser{read.Reader{Reporter: rep, Foreign: foreignNames, Unknown: diag.UnknownField, Hints: hints}}
+func Parse(root doc.Value, rep *diag.Reporter) *AgentManifest { return parse(root, rep, false) }
+
+// ParseNoTools is like Parse, but accepts servers whose list of tools is empty.
+func ParseNoTools(root doc.Value, rep *diag.Reporter) *AgentManifest { return parse(root, rep, true) }
+
+func parse(root doc.Value, rep *diag.Reporter, noTools bool) *AgentManifest {
+	reader := read.Reader{Reporter: rep, Foreign: foreignNames, Unknown: diag.UnknownField, Hints: hints}
+	p := &parser{reader, noTools}
 	m := &AgentManifest{}
 	o := p.Object(root)
 	o.String("$schema", read.Optional)
@@ -186,6 +193,8 @@ func (p *parser) extension(v doc.Value) *Extension {
 	}
 	o := p.Object(v)
 	e := &Extension{Reach: p.Rights(o.Get("reach", read.Optional))}
+	e.Required, _ = o.Bool("required", read.Optional)
+	e.Review = o.Texts("review", read.Optional)
 	o.Done()
 	return e
 }
@@ -275,7 +284,11 @@ func (p *parser) perTransport(o *read.Object, s *ServerEntry) {
 			p.Report(ruleRemoteDigest, d.Place(), "",
 				"ambit cannot compare package_digest with the program of an http server, which runs on another machine")
 		}
-		others = []string{"command", "args", "env", "x-ambit"}
+		others = []string{"command", "args", "env"}
+	}
+	reach := o.Value().Get("x-ambit").Get("reach")
+	if s.Transport == "http" && reach.Ok() {
+		p.Report(ruleOtherTransport, reach.KeyPlace(), "", "\"reach\" has no effect on a server with the transport \"http\"")
 	}
 	for _, key := range others {
 		if v := o.Value().Get(key); v.Ok() && !(v.Len() == 0 && (v.Is(doc.Array) || v.Is(doc.Object))) {
@@ -287,7 +300,7 @@ func (p *parser) perTransport(o *read.Object, s *ServerEntry) {
 
 func (p *parser) tools(o *read.Object) []ToolEntry {
 	list := o.List("tools", read.Required)
-	if list.Ok() && list.Len() == 0 {
+	if list.Ok() && list.Len() == 0 && !p.noTools {
 		p.Report(ruleNoTools, list.Place(), "", "\"tools\" must list every tool that the server advertises")
 	}
 	tools := make([]ToolEntry, 0, list.Len())

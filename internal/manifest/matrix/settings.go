@@ -28,7 +28,7 @@ func (p *parser) env(o *read.Object) []string {
 	if list.Len() == 0 {
 		return nil
 	}
-	env := p.Room(list.Len())
+	env := p.MakeStrings(list.Len())
 	var seen read.Seen
 	for v := range p.Strings(list) {
 		entry := v.Text()
@@ -155,7 +155,7 @@ func (p *parser) checkSetting(v doc.Value, name, value string, offset int) {
 	}
 	switch {
 	case value == "":
-	case secretlike.Name(name) && !secretlike.PlainURL(value):
+	case secretlike.Name(name) && !secretlike.PlainURL(value) && !secretlike.PlainValue(value):
 		p.Source.Mask(at.Start, at.End)
 		p.Report(ruleLiteralCredential, at, literalHint(name, value),
 			"%s usually holds a credential, but the manifest contains the value itself", diag.Quote(name))
@@ -306,20 +306,20 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// checkArgs reports references and credentials in the arguments. ambit does not resolve references in arguments, and
-// every local user can see the arguments.
+// checkArgs reports invalid references and literal credentials in the arguments.
 func (p *parser) checkArgs(o *read.Object, s *ServerEntry) {
 	list := o.Value().Get("args")
 	values, args := make([]doc.Value, 0, list.Len()), make([]string, 0, list.Len())
 	for v := range list.Each() {
 		values = append(values, v)
 		args = append(args, "")
-		switch {
-		case !v.Is(doc.String):
-		case strings.Contains(v.Text(), envRef):
-			p.Report(ruleRefPlace, v.Place(), "", "the argument contains an $env: reference, which ambit does not resolve there")
-		default:
-			args[len(args)-1] = v.Text()
+		if !v.Is(doc.String) {
+			continue
+		}
+		args[len(args)-1] = v.Text()
+		if _, bad := references(v.Text()); bad >= 0 {
+			p.Report(ruleEnvRef, v.Within(bad-len(envRef), bad), "", "%s is not followed by the name of a variable",
+				diag.Quote(envRef))
 		}
 	}
 	for _, a := range secretlike.Args(args) {

@@ -38,7 +38,7 @@ type Reader struct {
 	// Hints contains the hints for certain unknown fields. They take precedence over all other hints.
 	Hints map[string]string
 
-	room []string // Room returns parts of this slice
+	spare []string // MakeStrings returns parts of this slice
 }
 
 // Object is an object that is being read. Object records the requested fields, and [Object.Done] reports all other
@@ -277,14 +277,14 @@ func (r *Reader) Strings(list doc.Value) iter.Seq[doc.Value] {
 	}
 }
 
-// Room returns an empty slice with capacity for n strings. Small slices share one allocation.
-func (r *Reader) Room(n int) []string {
-	used := len(r.room)
-	if r.room == nil || n > cap(r.room)-used {
-		used, r.room = 0, make([]string, 0, max(n, 32))
+// MakeStrings returns an empty slice with capacity for n strings. Small slices share one allocation.
+func (r *Reader) MakeStrings(n int) []string {
+	used := len(r.spare)
+	if r.spare == nil || n > cap(r.spare)-used {
+		used, r.spare = 0, make([]string, 0, max(n, 32))
 	}
-	r.room = r.room[:used+n]
-	return r.room[used : used : used+n]
+	r.spare = r.spare[:used+n]
+	return r.spare[used : used : used+n]
 }
 
 // Distinct returns the valid strings of a list without duplicates. Every duplicate is reported.
@@ -292,7 +292,7 @@ func (r *Reader) Distinct(list doc.Value, valid func(doc.Value) bool) []string {
 	if list.Len() == 0 {
 		return nil
 	}
-	texts := r.Room(list.Len())
+	texts := r.MakeStrings(list.Len())
 	var seen Seen
 	for v := range r.Strings(list) {
 		switch {
@@ -317,7 +317,7 @@ func (o *Object) texts(key string, p Presence, mayBeEmpty bool) []string {
 	if list.Len() == 0 {
 		return nil
 	}
-	texts := o.r.Room(list.Len())
+	texts := o.r.MakeStrings(list.Len())
 	for v := range o.r.Strings(list) {
 		if v.Text() == "" && !mayBeEmpty {
 			o.r.Report(diag.EmptyText, v.Place(), "", "an entry of %s is empty", diag.Quote(key))

@@ -154,11 +154,11 @@ func TestManyMembers(t *testing.T) {
 	}
 }
 
-func TestRoomIsNotShared(t *testing.T) {
+func TestMakeStringsDoesNotOverlap(t *testing.T) {
 	r, _ := open(t, `{}`)
 	var lists [][]string
 	for i := range 40 {
-		list := r.Room(i % 5)
+		list := r.MakeStrings(i % 5)
 		if list == nil || len(list) != 0 {
 			t.Fatalf("list %d contains %v", i, list)
 		}

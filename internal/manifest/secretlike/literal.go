@@ -52,13 +52,13 @@ func inArgument(option, arg string) []Named {
 	}
 	value := arg[at:]
 	switch {
-	case option == "" || value == "" || strings.Contains(value, "$env:"):
+	case option == "" || value == "" || strings.Contains(value, "$env:") && !isLiteral(value):
 	case HeaderOption(option):
 		if n, ok := inHeader(value); ok {
 			return []Named{n.shift(at)}
 		}
 	case Name(option):
-		if PlainURL(value) {
+		if PlainURL(value) || PlainValue(value) {
 			return nil
 		}
 		return []Named{{at, len(arg), option}}
@@ -196,8 +196,9 @@ func isAddress(value string) bool {
 		!strings.ContainsAny(value, "@ \t\r\n") && !Find(value).Found()
 }
 
-// LoginMethod reports whether a value is the name of a login method, such as oauth, and therefore not a secret.
-func LoginMethod(value string) bool { return loginMethod.MatchString(value) }
+// PlainValue reports whether a value is not a credential, whatever its name: a switch, a login method or the path of a
+// file.
+func PlainValue(value string) bool { return plainPair.MatchString(value) }
 
 // isLiteral reports whether a value contains literal text. References and the name of an authorization scheme are not
 // literal. Up to seven other characters around a reference are allowed, because they can be separators.
@@ -260,7 +261,6 @@ var (
 		`\$env:\w+|\$[A-Z_][A-Z0-9_]*\b`)
 	// userAndGroup matches the user and group that a container runs as.
 	userAndGroup = regexp.MustCompile(`^\d+:\d+$|^[a-z_][a-z0-9_-]*:(root|users|staff|wheel|nogroup|nobody|docker|www-data)$`)
-	loginMethod  = regexp.MustCompile(`^(?i:` + methods + `)$`)
 	// plainPair matches values that are not credentials: switches, login methods and names of files.
 	plainPair = regexp.MustCompile(`^(?i:true|false|yes|no|on|off|null|[01]|none|` + methods + `)$|` +
 		`^(\.{0,2}|~)/[\w./-]*\.[a-z][a-z0-9]{1,4}$|^/run/secrets/[\w./-]+$`)
