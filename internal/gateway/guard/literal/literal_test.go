@@ -97,7 +97,7 @@ func TestManyWordsAreCutShorter(t *testing.T) {
 	}
 }
 
-func TestBytesThatAreAlike(t *testing.T) {
+func TestSimilarBytes(t *testing.T) {
 	s, err := literal.New([]string{"all", "\xe2\x80"}, 8, "i1l", "a4", "\x80\x81")
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,11 @@ package secret
 
 import (
 	"bytes"
-	"slices"
+	"compress/gzip"
+	"compress/zlib"
+	"io"
+	"sort"
+	"unicode/utf8"
 
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
@@ -21,74 +25,150 @@ func hasEscapes(text []byte) bool {
 	}
 }
 
-// scanPercent finds the words of a text that contain percent escapes, decodes them, and scans the decoded text.
-func (s *scan) scanPercent(text []byte, l *level, dst []Match) []Match {
-	for at := 0; ; {
-		n := bytes.IndexByte(text[at:], '%')
-		if n < 0 || at+n+2 >= len(text) {
-			return dst
-		}
-		at += n
-		if !hexes[text[at+1]] || !hexes[text[at+2]] {
-			at++
-			continue
-		}
-		start, end := at, at
-		for start > max(0, at-window) && !space[text[start-1]] {
-			start--
-		}
-		for end < min(len(text), at+maxMatch) && !space[text[end]] {
-			end++
-		}
-		if s.work -= end - start; s.work < 0 {
-			return dst
-		}
-		if end-start >= view.MinRun && l.unpercent.Unpercent(text[start:end]) {
-			from := len(dst)
-			dst = s.scanView(&l.unpercent, dst)
-			for i := range dst[from:] {
-				dst[from+i].Start += start
-				dst[from+i].End += start
-			}
-		}
-		at = end
-	}
-}
-
-var space = bytesOf(" \t\r\n\"'`<>")
+// maxWordBytes is how much text around an escape is decoded together with it.
+const maxWordBytes = 4 << 10
 
 var (
 	hexes   = bytesOf("0123456789abcdefABCDEF")
 	base64s = bytesOf("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 )
 
-// scanEncoded decodes the runs of base64 and hex in a text and scans the decoded data. If the data contains a secret,
-// the whole run is reported as the match.
-func (s *scan) scanEncoded(text []byte, depth int, dst []Match) []Match {
+// segment is a part of the decoded text. It was decoded from text[start:end].
+type segment struct{ at, start, end int }
+
+// scanRuns tries the formats without a literal at each long run of base64 characters. It also decodes the runs of
+// base64 and hex and scans the decoded data. If the data contains a secret, the whole run is the match. Runs that are
+// part of a match in found are skipped.
+func (s *scan) scanRuns(text []byte, depth int, found, dst []Match) []Match {
+	s.resetLayer()
+	l := &s.levels[depth]
+	l.decoded, l.segments = l.decoded[:0], l.segments[:0]
 	for at := 0; ; {
 		start, end := view.NextRun(text, at)
 		if start < 0 {
-			return dst
+			break
 		}
 		at = end
-		run := text[start:end]
-		if s.work -= len(run); s.work < 0 {
-			return dst
+		for len(found) > 0 && found[0].End < end {
+			found = found[1:]
 		}
-		l := &s.levels[depth]
-		var ok bool
-		if l.decoded, ok = view.DecodeRun(l.decoded, run); !ok {
+		if len(found) > 0 && found[0].Start <= start {
 			continue
 		}
-		from := len(dst)
-		if dst = s.scanLayer(l.decoded, depth+1, dst); len(dst) > from {
-			for end < len(text) && text[end] == '=' {
-				end++
+		if !s.second {
+			if dst = s.tryRuns(text, start, end, dst); s.tired(end) {
+				return s.giveUp(text, start+1, dst)
 			}
-			best := slices.MinFunc(dst[from:], func(a, b Match) int { return a.rank - b.rank })
-			dst = append(dst[:from], Match{best.Rule, start, end, best.rank})
+		}
+		if depth == maxDepth || s.budget < end-start {
+			continue
+		}
+		before := len(l.decoded)
+		var ok bool
+		if l.decoded, ok = view.AppendRun(l.decoded, text[start:end]); !ok {
+			continue
+		}
+		l.decoded = onlyText(inflate(l.decoded, before), before)
+		s.budget -= len(l.decoded) - before
+		l.segments = append(l.segments, segment{before, start, end})
+		l.decoded = append(l.decoded, '\n')
+	}
+	if len(l.segments) == 0 {
+		return dst
+	}
+	from := len(dst)
+	dst = s.scanLayer(l.decoded, depth+1, dst)
+	for i := range dst[from:] {
+		m := &dst[from+i]
+		first := l.segmentAt(m.Start)
+		m.Start, m.End = first.start, l.segmentAt(max(m.Start, m.End-1)).end
+		for n := 0; n < 2 && m.End < len(text) && text[m.End] == '='; n++ {
+			m.End++
 		}
 	}
+	return dst
+}
+
+// segmentAt returns the segment of the decoded text at an offset.
+func (l *level) segmentAt(at int) segment {
+	i := sort.Search(len(l.segments), func(i int) bool { return l.segments[i].at > at })
+	return l.segments[max(0, i-1)]
+}
+
+// maxInflated is how much of a compressed run is scanned.
+const maxInflated = 64 << 10
+
+// inflate replaces data[from:] with its uncompressed form if it is compressed with gzip or zlib.
+func inflate(data []byte, from int) []byte {
+	packed := data[from:]
+	var r io.Reader
+	var err error
+	switch {
+	case len(packed) > 18 && packed[0] == 0x1f && packed[1] == 0x8b:
+		r, err = gzip.NewReader(bytes.NewReader(packed))
+	case len(packed) > 8 && packed[0] == 0x78 && (uint(packed[0])<<8|uint(packed[1]))%31 == 0:
+		r, err = zlib.NewReader(bytes.NewReader(packed))
+	default:
+		return data
+	}
+	if err != nil {
+		return data
+	}
+	plain, _ := io.ReadAll(io.LimitReader(r, int64(min(maxInflated, 4*len(packed)))))
+	return append(data[:from], plain...)
+}
+
+// onlyText reduces data[from:] to the readable texts in it, unless data[from:] is already text.
+func onlyText(data []byte, from int) []byte {
+	if utf8.Valid(data[from:]) {
+		return data
+	}
+	out := data[:from]
+	for at := from; ; {
+		start, end := view.NextText(data, at)
+		if start < 0 {
+			return out
+		}
+		out = append(append(out, data[start:end]...), '\n')
+		at = end
+	}
+}
+
+// tryRuns tries the formats without a literal at the long words in text[start:end]. Each of these formats has a
+// separator before or after its long part, so words without a separator are skipped.
+func (s *scan) tryRuns(text []byte, start, end int, dst []Match) []Match {
+	for at := start; ; at++ {
+		from := at
+		at = min(end, at+s.beside.index(text[at:end]))
+		if at-from > minLong || from == start {
+			dst = s.tryWord(text, from, dst)
+		}
+		word := at
+		for word > from && alnum[text[word-1]] && at-word <= maxLong {
+			word--
+		}
+		if at-word > minLong && word > from {
+			dst = s.tryWord(text, word, dst)
+		}
+		if at == end {
+			return dst
+		}
+	}
+}
+
+// tryWord tries the formats without a literal at the word that begins at offset at.
+func (s *scan) tryWord(text []byte, at int, dst []Match) []Match {
+	for _, f := range s.Engine.runs {
+		if at >= f.lead && !isMangled(text, at-f.lead) {
+			dst = s.tryFormat(text, at-f.lead, f, dst)
+		}
+	}
+	return dst
+}
+
+// isMangled reports whether the name of a C++ symbol, such as _ZNSt11char_traits, begins before offset at.
+func isMangled(text []byte, at int) bool {
+	return at > 0 && text[at-1] == '_' && text[at] == 'Z'
 }
 
 // keyEnd returns the end of the private key that begins at offset start, or 0 if there is no key. The END line can be
@@ -100,28 +180,28 @@ func keyEnd(text []byte, start int) int {
 	if close < 0 {
 		return 0
 	}
-	title := bytes.ToUpper(head[:close])
-	if !bytes.HasSuffix(title, []byte("PRIVATE KEY")) && !bytes.HasSuffix(title, []byte("PRIVATE KEY BLOCK")) {
+	if title := head[:close]; !foldHasSuffix(title, "private key") && !foldHasSuffix(title, "private key block") {
 		return 0
 	}
 	body := start + len("-----BEGIN") + close + len("-----")
+	next := len(text)
 	for at := body; ; {
 		i := bytes.Index(text[at:], []byte("-----"))
 		if i < 0 {
 			break
 		}
 		at += i
+		next = min(next, at)
 		if n := len("-----BEGIN"); at+n <= len(text) && bytes.EqualFold(text[at:at+n], []byte("-----BEGIN")) {
 			break
 		}
-		before := bytes.ToUpper(text[max(body, at-9):at])
-		if at-body >= 64 && (bytes.HasSuffix(before, []byte("KEY")) || bytes.HasSuffix(before, []byte("KEY BLOCK"))) {
+		if before := text[:at]; at-body >= 64 && (foldHasSuffix(before, "key") || foldHasSuffix(before, "key block")) {
 			return at + len("-----")
 		}
 		at += len("-----")
 	}
 	end, letters := body, 0
-	for end < len(text) && (base64s[text[end]] || pemSpace[text[end]]) {
+	for end < next && (base64s[text[end]] || pemSpace[text[end]]) {
 		if base64s[text[end]] {
 			letters++
 		}
@@ -131,6 +211,10 @@ func keyEnd(text []byte, start int) int {
 		return 0
 	}
 	return end
+}
+
+func foldHasSuffix(text []byte, suffix string) bool {
+	return len(text) >= len(suffix) && foldHasPrefix(text[len(text)-len(suffix):], suffix)
 }
 
 var pemSpace = bytesOf(" \t\r\n=\\:,")

@@ -2,11 +2,13 @@ package secret
 
 import (
 	"encoding/base64"
+	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/gateway/guard/literal"
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
+	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
 // Echo finds stored credentials and parts of them in the answers of a host that received the credentials. A host can
@@ -31,51 +33,60 @@ const (
 	maxEscaped = partSize * 18
 )
 
-// NewEcho returns a finder for known and for the parts of values. If a value is a JSON object, only the secrets inside it
-// have parts. A value that cannot be sent in a header has none.
-func NewEcho(known *Known, values []Value) (*Echo, error) {
+// NewEcho returns a finder for known and for parts of the values. If a value is a JSON object, the finder looks for
+// parts of the strings inside it, at any depth, but not for its names and other values. It does not look for parts of
+// public strings, because answers contain the same text in harmless places. Public strings are the type of the
+// credential, addresses (a URL without a credential, a host name, an e-mail address) and identifiers (the field is
+// named id or ends in _id or Id). A string is not public if the name of its field suggests a secret. The finder does
+// not look for parts of a value that cannot be sent in a header.
+func NewEcho(known *Known, values []Value) *Echo {
 	e := &Echo{known: known, parts: map[uint64]struct{}{}}
 	for _, v := range values {
-		secrets := nestedSecrets(v.Secret)
-		if secrets == nil {
+		secrets, object := nestedStrings(v.Secret, func(name, s string) bool { return !public(name, s) })
+		if !object {
 			secrets = []string{v.Secret}
 		}
 		for _, s := range secrets {
 			if len(s) < partSize || strings.ContainsAny(s, "\r\n\x00") {
 				continue
 			}
-			public, err := publicPrefix(s)
-			if err != nil {
-				return nil, err
-			}
-			if from := public - partSize + 1; from > 0 && len(s)-from >= partSize {
+			if from := publicPrefix(s) - partSize + 1; from > 0 && len(s)-from >= partSize {
 				s = s[from:]
 			}
 			e.addParts(s)
 		}
 	}
-	return e, nil
+	return e
 }
 
-// publicPrefix returns the length of the part of a secret that the secret shares with others of its kind: a prefix such
-// as "sk_live_", or the header of a JSON web token. Answers contain such prefixes in harmless places.
-func publicPrefix(s string) (n int, err error) {
-	engine, err := Standard()
-	if err != nil {
-		return 0, err
+// public reports whether a string in a JSON credential is public: see [NewEcho].
+func public(name, s string) bool {
+	if secretlike.Name(name) {
+		return false
 	}
-	for _, r := range engine.rules {
-		for i := range r.shapes {
-			p := &r.shapes[i]
-			if p.offset == 0 && len(p.literal) <= len(s) && strings.EqualFold(s[:len(p.literal)], p.literal) {
-				n = max(n, len(p.literal))
-			}
+	return name == "type" || identifierName.MatchString(name) || address.MatchString(s) || secretlike.PlainURL(s)
+}
+
+var (
+	identifierName = regexp.MustCompile(`^(?i:id)$|_(?i:id)$|[a-z]Id$`)
+	address        = regexp.MustCompile(`^([\w.+-]+@)?([a-z0-9-]+\.)+[a-z]{2,}$`)
+)
+
+// publicPrefix returns the length of the part of a secret that the secret shares with others of its kind: a prefix such
+// as "sk_live_", the scheme of a URL, or the header of a JSON web token. Answers contain such prefixes in harmless places.
+func publicPrefix(s string) (n int) {
+	for _, f := range Standard().formats {
+		if prefix := f.parts[0].text; len(prefix) <= len(s) && strings.EqualFold(s[:len(prefix)], prefix) {
+			n = max(n, len(prefix))
 		}
+	}
+	if scheme, _, ok := strings.Cut(s, "://"); ok {
+		n = max(n, len(scheme)+len("://"))
 	}
 	if header, _, ok := strings.Cut(s, ".eyJ"); ok && strings.HasPrefix(header, "eyJ") {
 		n = max(n, len(header)+len(".eyJ"))
 	}
-	return n, nil
+	return n
 }
 
 func (e *Echo) addParts(s string) {

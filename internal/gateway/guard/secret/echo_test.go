@@ -10,11 +10,7 @@ import (
 
 func echo(t *testing.T, value string) *secret.Echo {
 	t.Helper()
-	e, err := secret.NewEcho(known(t, secret.Value{Name: "A", Secret: value}), []secret.Value{{Name: "A", Secret: value}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return secret.NewEcho(known(t, secret.Value{Name: "A", Secret: value}), []secret.Value{{Name: "A", Secret: value}})
 }
 
 func hidden(e *secret.Echo, text string) string {
@@ -74,6 +70,24 @@ func TestEchoKeepsPublicText(t *testing.T) {
 	} {
 		if got := hidden(echo(t, value), texts[0]); got != texts[1] {
 			t.Errorf("%s: %s became %s, want %s", value, texts[0], got, texts[1])
+		}
+	}
+}
+
+// Every string in a JSON credential has parts, whatever its name and depth, unless it is plainly public.
+func TestEchoOfJSON(t *testing.T) {
+	e := echo(t, `{"type": "service_account", "value": "pLain4You", "deep": [{"x": ["qWerty77"]}, "zXcvbn88"], "short": "aBcD5",
+"project_id": "my-project-1", "tenantId": "contoso-main", "client_email": "bot@my-project-1.iam.gserviceaccount.com",
+"universe_domain": "googleapis.com", "token_uri": "https://oauth2.example.com/token", "hook": "https://u:secret77@h.test/x",
+"private_key_id": "0a1b2c3d4e", "enabled": true, "number": 12345678}`)
+	for text, want := range map[string]string{
+		"<pLain4>": "<*>", "<Werty77>": "<*>", "<zxcvbn>": "<*>", "<secret7>": "<*>", "<0a1b2c>": "<0a1b2c>", "<aBcD5>": "<aBcD5>",
+		"a service account of my-project-1 at googleapis.com": "a service account of my-project-1 at googleapis.com",
+		"contoso-main bot@my https://oauth2.example.com/":     "contoso-main bot@my https://oauth2.example.com/",
+		`{"project_id": 12345678, "enabled": true}`:           `{"project_id": 12345678, "enabled": true}`,
+	} {
+		if got := hidden(e, text); got != want {
+			t.Errorf("%s became %s, want %s", text, got, want)
 		}
 	}
 }

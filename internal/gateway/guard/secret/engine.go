@@ -1,31 +1,33 @@
 // Package secret finds credentials in text.
 //
-// The rules come from gitleaks, and ambit adds some rules. gitleaks matches a rule against the whole text if the text
-// contains one of the rule's keywords, which can be as common as "key". This package is faster, because it analyzes
-// each rule when the rule is loaded. Every match of a rule begins with one of a few byte patterns, called shapes.
-// Each shape contains a literal. A scan has three steps:
-//   - One pass searches for the literals of all rules (package literal).
-//   - At each literal, the scan checks the shape byte by byte. For an assignment, it also checks the value after the
-//     name.
-//   - The remaining candidates are matched against the regular expression, anchored and limited in length.
+// There are two kinds of rules. A format describes credentials that can be recognized by themselves, such as
+// "ghp_" and 36 letters or digits; formats.txt lists the formats. A name describes the value that follows it,
+// such as password=, "api_key": or Authorization: Bearer.
 //
-// Text without secrets has almost no candidates.
+// A scan takes time in proportion to the text, whatever the text contains:
+//   - One pass searches for the literals of all formats and for the words in names (package literal).
+//   - At each literal, the scan compares the parts of the format. A part is a literal or a run of characters of one
+//     class. The end of each run is stored, so that a run is read only once for each class.
+//   - At each word, the scan reads the rest of the name, the operator and the value. This takes a limited number of
+//     steps, apart from the value, which is a run of characters too.
 //
-// Entropy, allowlists and stop words work as in gitleaks. Markers such as gitleaks:allow have no effect. A scan also
-// covers the text without its invisible characters, with its escapes decoded, and decoded from base64 and hex.
-// Decoding goes two levels deep.
+// A token ends at the first character that it cannot contain. A scan also covers the text without its invisible
+// characters, with its escapes decoded, and decoded from base64 and hex. The size of all decoded text together is
+// limited to little more than the size of the text.
+//
+// A second pass finds further copies and parts of the values that the first pass found.
 //
 // Rules are loaded at the first scan.
 package secret
 
 import (
-	"errors"
 	"fmt"
-	"regexp/syntax"
+	"strings"
 	"sync"
 
+	_ "embed"
+
 	"github.com/ambit-run/ambit/internal/gateway/guard/literal"
-	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
 
 // Match is the position of a secret in a text. It never contains the secret itself.
@@ -36,85 +38,112 @@ type Match struct {
 	rank int // more specific rules have a lower rank; 0 for a credential that ambit stores
 }
 
-// ErrTooHard means that a scan stopped because the text needs too much work. The rest of the text may contain secrets.
-var ErrTooHard = errors.New("the text takes too much work to scan")
-
 // Engine is a compiled rule set.
 type Engine struct {
-	rules   []*rule
-	allow   []Allow
+	classes classes
+	formats []*format
+	runs    []*format // formats without a literal; they are tried at long runs of letters and digits
+	beside  set       // the characters before or after the long part of these formats
 	set     *literal.Set
-	words   [][]place // for each word in the set, the shapes that have this word as literal
+	words   []word // the formats and names of each word in the set
 	scratch sync.Pool
 }
 
-// place identifies a shape of a rule. The zero place has no rule: its word can be the beginning of an invisible
-// character.
-type place struct {
-	rule  *rule
-	index int // index of the rule
-	shape *shape
+// word lists the formats and names in which a word occurs. If bounded is set, the word counts only at the beginning of a
+// word in the text.
+type word struct {
+	formats []*format
+	names   []*name
+	bounded bool
+	repeats bool // the word is one character, repeated; only its first occurrence in a row counts
 }
 
-var standard = sync.OnceValues(func() (*Engine, error) {
-	rules, allow, err := unpack()
-	if err != nil {
-		return nil, fmt.Errorf("the packed rules cannot be read: %w", err)
-	}
-	return build(amend(rules), allow)
-})
+//go:embed formats.txt
+var formatList string
 
 // Standard returns the engine with every rule. The first call loads the rules.
-func Standard() (*Engine, error) { return standard() }
+var Standard = sync.OnceValue(func() *Engine {
+	e, err := build(formatList)
+	if err != nil {
+		panic(err) // formats.txt is part of the program
+	}
+	return e
+})
 
-func build(rules []*Rule, allow []Allow) (*Engine, error) {
-	e := &Engine{allow: allow}
-	m := newMaker()
+func build(list string) (*Engine, error) {
+	e := &Engine{}
 	index := map[string]int{}
 	var words []string
-	word := func(w string) int {
+	at := func(w string) *word {
 		i, ok := index[w]
 		if !ok {
 			i = len(words)
 			index[w] = i
 			words = append(words, w)
-			e.words = append(e.words, nil)
+			e.words = append(e.words, word{bounded: true, repeats: strings.Count(w, w[:1]) == len(w)})
 		}
-		return i
+		return &e.words[i]
 	}
-	for _, r := range rules {
-		tree, err := syntax.Parse(r.Regex, syntax.Perl)
+	addName := func(n *name) {
+		w := at(n.word)
+		w.names, w.bounded = append(w.names, n), false
+	}
+	e.classes.add(&nameClass)
+	for _, c := range []*set{&bareClass, &noDouble, &noSingle, &noBacktick, &userClass, &solid} {
+		e.classes.add(c)
+	}
+	for line := range strings.Lines(list) {
+		line = strings.TrimRight(line, "\n")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		id, expression, ok := strings.Cut(line, "\t")
+		if !ok {
+			return nil, fmt.Errorf("formats: the line %q has no tab", line)
+		}
+		expression, context, named := strings.Cut(expression, "\t")
+		formats, err := e.classes.compile(id, expression, named)
 		if err != nil {
-			return nil, fmt.Errorf("rule %s: %w", r.ID, err)
+			return nil, fmt.Errorf("format %s: %w", id, err)
 		}
-		dropPrefix(tree)
-		out := &rule{Rule: r, tree: tree, pem: r.ID == "private-key"}
-		if tree.Op != syntax.OpAlternate {
-			out.value = valueOf(r.Regex)
+		for _, f := range formats {
+			f.rank = len(e.formats) + 1
+			e.formats = append(e.formats, f)
+			if named {
+				addName(&name{context, f.tryAssigned})
+				continue
+			}
+			if len(f.words) == 0 {
+				e.runs = append(e.runs, f)
+				e.addBeside(f)
+			}
+			for _, text := range f.words {
+				w := at(text)
+				w.formats = append(w.formats, f)
+				w.bounded = w.bounded && !f.inner && f.offset == 0
+			}
 		}
-		var letters set
-		if _, longest := matchSize(tree, &letters); longest > 0 {
-			out.reach = longest
-		}
-		if out.shapes = m.shapes(tree); out.shapes == nil {
-			return nil, fmt.Errorf("rule %s has no literal to search for", r.ID)
-		}
-		for i := range out.shapes {
-			w := word(out.shapes[i].literal)
-			e.words[w] = append(e.words[w], place{out, len(e.rules), &out.shapes[i]})
-		}
-		e.rules = append(e.rules, out)
 	}
-	signals, groups := view.Signals()
-	for _, s := range signals {
-		w := word(s)
-		e.words[w] = append(e.words[w], place{})
+	for i := range names {
+		addName(&names[i])
 	}
-	set, err := literal.New(words, maxWord, groups...)
-	if err != nil {
+	var err error
+	if e.set, err = literal.New(words, maxWord); err != nil {
 		return nil, err
 	}
-	e.set = set
-	e.scratch.New = func() any { return &scan{Engine: e, done: make([]int, len(e.rules))} }
+	e.scratch.New = func() any { return &scan{Engine: e} }
 	return e, nil
+}
+
+// addBeside adds the characters that separate the long part of a format from the others.
+func (e *Engine) addBeside(f *format) {
+	for _, p := range f.parts {
+		for b := range 256 {
+			inText := strings.IndexByte(p.text, byte(b)) >= 0
+			inShort := p.text == "" && p.min < minLong && e.classes.has(p.class, byte(b))
+			if !alnum[b] && (inText || inShort) {
+				e.beside[b] = true
+			}
+		}
+	}
 }

@@ -52,7 +52,8 @@ func NewKnown(values []Value) (*Known, error) {
 		}
 	}
 	for _, v := range values {
-		for _, secret := range append(nestedSecrets(v.Secret), v.Secret) {
+		nested, _ := nestedStrings(v.Secret, func(name, s string) bool { return secretlike.Name(name) && len(s) >= minFragment })
+		for _, secret := range append(nested, v.Secret) {
 			if len(secret) < minKnown {
 				continue
 			}
@@ -93,19 +94,20 @@ func encodeAligned(enc *base64.Encoding, secret string, shift int) string {
 	return text[(8*shift+5)/6 : 8*(shift+len(secret))/6]
 }
 
-// nestedSecrets returns the secrets inside a value that is a JSON object, such as a service account key.
-func nestedSecrets(secret string) []string {
-	if len(secret) == 0 || secret[0] != '{' || !jsontext.Value(secret).IsValid() {
-		return nil
+// nestedStrings returns the strings inside a JSON object, such as a service account key, for which the callback returns
+// true. The callback takes a string and the name of the field that contains it. The second result is false for a value
+// that is not a JSON object.
+func nestedStrings(value string, include func(name, s string) bool) (list []string, object bool) {
+	if len(value) == 0 || value[0] != '{' || !jsontext.Value(value).IsValid() {
+		return nil, false
 	}
-	var out []string
-	d := jsontext.NewDecoder(bytes.NewReader([]byte(secret)))
+	d := jsontext.NewDecoder(bytes.NewReader([]byte(value)))
 	name := ""
 	for {
 		kind, length := d.StackIndex(d.StackDepth())
 		t, err := d.ReadToken()
 		if err != nil {
-			return out
+			return list, true
 		}
 		if t.Kind() != '"' {
 			continue
@@ -113,8 +115,8 @@ func nestedSecrets(secret string) []string {
 		switch s := t.String(); {
 		case kind == '{' && length%2 == 0:
 			name = s
-		case secretlike.Name(name) && len(s) >= minFragment:
-			out = append(out, s)
+		case include(name, s):
+			list = append(list, s)
 		}
 	}
 }

@@ -1,11 +1,6 @@
 package secret
 
 import (
-	"bytes"
-	"math"
-	"slices"
-	"unicode/utf8"
-
 	"github.com/ambit-run/ambit/internal/gateway/guard/literal"
 	"github.com/ambit-run/ambit/internal/gateway/guard/view"
 )
@@ -14,104 +9,193 @@ import (
 type scan struct {
 	*Engine
 	hits   literal.Hits
-	done   []int // the end of the last match of each rule
 	known  *Known
-	work   int // how many more bytes the scan is allowed to process
+	copies copies
+	// second is set in the second pass. It searches for copies of the values that the first pass found, in the rest of
+	// the text.
+	second bool
+	rest   view.View
+	budget int  // how many more bytes the scan is allowed to decode
+	steps  int  // how many bytes of runs were read
+	effort int  // how much work the words of this layer made, in steps of about 2 ns
+	cut    bool // a quotation mark follows the beginning of a token
+	noise  int  // how many more bytes can be compared without noise
+	quiet  []byte
 	levels [maxDepth + 1]level
+
+	matches []Match // a buffer
+
+	// The state of one layer of the text.
+	runs    [64]run // the last run of each class
+	covered int     // the end of the last match of a format
+	named   int     // the end of the last match of a name
+	// rejected is a token that was not random. A token of the same format that begins inside it is not random either.
+	rejected struct {
+		format *format
+		end    int
+	}
+	context context
 }
 
 // level contains the buffers for one level of decoding.
 type level struct {
-	strip, unescape, unpercent view.View
-	decoded                    []byte
+	strip, unescape, escapes, normal view.View
+	decoded                          []byte
+	segments                         []segment
 }
 
-// The limits of a scan.
+// run is a part of the text in which every byte belongs to one class. If more is set, the search for its end stopped at
+// a limit, and the run may continue.
+type run struct {
+	start, end int
+	more       bool
+}
+
+// The limits of a scan. maxKept is the maximum size of a buffer of matches that the next scan can use again.
 const (
-	maxDepth  = 2
-	freeWork  = 2 << 20
-	workAByte = 4
-	window    = 4 << 10 // the first window size to try if the rule has no maximum length
-	maxMatch  = 64 << 10
+	maxKept    = 1 << 15
+	maxDepth   = 2
+	freeDecode = 4 << 10
 )
 
 // Scan appends the secrets in text to dst, in order and without overlaps. If known is not nil, Scan also looks for the
 // stored credentials.
-func (e *Engine) Scan(text []byte, known *Known, dst []Match) ([]Match, error) {
+func (e *Engine) Scan(text []byte, known *Known, dst []Match) []Match {
+	dst, _ = e.scan(text, known, dst)
+	return dst
+}
+
+// ScanJSON returns the secrets in a JSON text. The second result reports whether a string ends with the beginning of a
+// token, so that another string can contain the rest.
+func (e *Engine) ScanJSON(text []byte, known *Known) (matches []Match, cut bool) {
+	return e.scan(text, known, nil)
+}
+
+func (e *Engine) scan(text []byte, known *Known, dst []Match) (_ []Match, cut bool) {
 	s := e.scratch.Get().(*scan)
-	defer e.scratch.Put(s)
-	s.known = known
-	s.work = freeWork + workAByte*len(text)
-	from := len(dst)
-	dst = s.scanLayer(text, 0, dst)
-	if s.work < 0 {
-		return dst, ErrTooHard
+	defer func() {
+		s.known = nil
+		e.scratch.Put(s)
+	}()
+	s.known, s.second, s.cut = known, false, false
+	s.copies.reset()
+	s.budget, s.noise = freeDecode+len(text), freeDecode+len(text)/2
+	found := Merge(s.scanLayer(text, 0, s.matches[:0]))
+	if s.copies.index() {
+		s.second = true
+		s.rest.Reset()
+		at, first := 0, len(found)
+		for _, m := range found {
+			s.rest.Append(text, at, m.Start)
+			at = m.End
+		}
+		s.rest.Append(text, at, len(text))
+		s.budget = freeDecode + len(s.rest.Text)
+		found = s.scanLayer(s.rest.Text, 0, found)
+		mapBack(&s.rest, found[first:])
+		found = Merge(found)
 	}
-	return dst[:from+len(Merge(dst[from:]))], nil
+	if cap(found) <= maxKept {
+		s.matches = found
+	}
+	return append(dst, found...), s.cut
 }
 
-// Merge sorts matches and joins overlapping matches in place.
-func Merge(m []Match) []Match {
-	if len(m) < 2 {
-		return m
-	}
-	slices.SortStableFunc(m, func(a, b Match) int {
-		if a.Start != b.Start {
-			return a.Start - b.Start
-		}
-		return b.End - a.End
-	})
-	out := m[:1]
-	for _, next := range m[1:] {
-		last := &out[len(out)-1]
-		if next.Start >= last.End {
-			out = append(out, next)
-			continue
-		}
-		if next.rank < last.rank {
-			last.Rule, last.rank = next.Rule, next.rank
-		}
-		last.End = max(last.End, next.End)
-	}
-	return out
-}
-
-// scanLayer scans a text and everything that can be decoded from it. If the text has backslash escapes, only the text
-// with decoded escapes is scanned. This misses no secret, because secrets contain no backslashes.
+// scanLayer scans a text and everything that can be decoded from it. If the text has backslash escapes, the text is
+// scanned with and without them, and further decoding uses the text without them.
 func (s *scan) scanLayer(text []byte, depth int, dst []Match) []Match {
 	l, from := &s.levels[depth], len(dst)
 	unescaped := hasEscapes(text) && l.unescape.Unescape(text)
 	if unescaped {
-		text = l.unescape.Text
+		dst = s.scanOnce(text, dst)
+		text, from = l.unescape.Text, len(dst)
 	}
-	dst, hidden := s.scanOnce(text, dst)
-	if hidden && l.strip.Strip(text, maxMatch/4) {
-		dst = s.scanView(&l.strip, dst)
+	dst = s.scanOnce(text, dst)
+	dst = dst[:from+len(Merge(dst[from:]))]
+	found := dst[from:]
+	ascii, invisible := view.Classify(text)
+	if invisible && s.spend(len(text)) && l.strip.Strip(text, maxStrip) {
+		before := len(dst)
+		dst = s.scanRuns(l.strip.Text, depth, nil, s.scanOnce(l.strip.Text, dst))
+		mapBack(&l.strip, dst[before:])
 	}
-	dst = s.scanPercent(text, l, dst)
-	if depth < maxDepth {
-		dst = s.scanEncoded(text, depth, dst)
+	if l.escapes.Escapes(text, maxWordBytes) && s.spend(len(l.escapes.Text)) {
+		dst = s.scanView(&l.escapes, dst)
 	}
+	if !ascii && depth == 0 {
+		dst = s.scanLookAlikes(text, l, dst)
+	}
+	dst = s.scanRuns(text, depth, found, dst)
 	if unescaped {
 		mapBack(&l.unescape, dst[from:])
 	}
 	return dst
 }
 
-// scanView scans a view and maps the matches back to the view's source.
-func (s *scan) scanView(v *view.View, dst []Match) []Match {
-	from := len(dst)
-	dst, _ = s.scanOnce(v.Text, dst)
-	mapBack(v, dst[from:])
+// scanLookAlikes scans the words that mix ASCII and other characters, as a person reads them.
+func (s *scan) scanLookAlikes(text []byte, l *level, dst []Match) []Match {
+	limit := freeDecode + len(text)/16 // this is slow
+	for at := view.NextOther(text, 0); at < len(text) && limit > 0; {
+		start, end := at, at
+		for start > 0 && !blanks[text[start-1]] && at-start < maxWordBytes {
+			start--
+		}
+		ascii, letter := at-start, false
+		for end < len(text) && !blanks[text[end]] && end-at < maxWordBytes {
+			if text[end] < 0x80 {
+				ascii++
+			} else {
+				letter = letter || !isSymbol(text[end:])
+			}
+			end++
+		}
+		limit -= (end - start) / 4
+		if letter && ascii+(end-start-ascii)/2 >= minLookAlike {
+			limit -= end - start
+			if l.normal.Normal(text[start:end]) {
+				from := len(dst)
+				dst = s.scanView(&l.normal, dst)
+				for i := range dst[from:] {
+					dst[from+i].Start += start
+					dst[from+i].End += start
+				}
+			}
+		}
+		at = view.NextOther(text, end)
+	}
 	return dst
 }
 
-// rank returns the rank of a rule's matches. The least specific rule has the highest rank.
-func (r *rule) rank(index int) int {
-	if r.ID == "generic-api-key" {
-		return math.MaxInt
+// isSymbol reports whether text begins with, or in the middle of, a character that resembles no letter: punctuation, an
+// arrow, a line, a shape. Circled letters are not symbols.
+func isSymbol(text []byte) bool {
+	if text[0] < 0xc0 {
+		return true // a byte in the middle of a character
 	}
-	return index + 1
+	return text[0] == 0xe2 && len(text) > 1 && (text[1] <= 0x81 || 0x86 <= text[1] && text[1] <= 0x90 || 0x94 <= text[1] && text[1] <= 0x9b)
+}
+
+// minLookAlike is the length of the shortest word that is scanned for look-alikes.
+const minLookAlike = 16
+
+// maxStrip is how much text is kept around an invisible character.
+const maxStrip = 16 << 10
+
+// spend reports whether n more bytes can be decoded.
+func (s *scan) spend(n int) bool {
+	if s.budget < n {
+		return false
+	}
+	s.budget -= n
+	return true
+}
+
+// scanView scans a view and maps the matches back to the view's source.
+func (s *scan) scanView(v *view.View, dst []Match) []Match {
+	from := len(dst)
+	dst = s.scanOnce(v.Text, dst)
+	mapBack(v, dst[from:])
+	return dst
 }
 
 func mapBack(v *view.View, m []Match) {
@@ -120,157 +204,228 @@ func mapBack(v *view.View, m []Match) {
 	}
 }
 
-// scanOnce scans a text once, without decoding it. The second result reports whether the text has invisible characters.
-func (s *scan) scanOnce(text []byte, dst []Match) (_ []Match, hidden bool) {
-	clear(s.done)
+// scanOnce scans a text once, without decoding it.
+func (s *scan) scanOnce(text []byte, dst []Match) []Match {
+	if s.second {
+		return s.copies.find(text, dst)
+	}
+	dst = s.scanWords(text, dst)
+	if s.known != nil {
+		dst = s.known.findValues(text, &s.hits, dst)
+	}
+	return dst
+}
+
+// scanWords tries the formats and names at each of their words in text.
+func (s *scan) scanWords(text []byte, dst []Match) []Match {
+	s.resetLayer()
 	for from := 0; from < len(text); from += literal.Block {
 		s.set.Scan(text, from, min(from+literal.Block, len(text)), &s.hits)
 		for _, lane := range s.hits {
 			for _, hit := range lane {
-				for _, w := range s.set.Words(hit) {
-					for i := range s.words[w] {
-						p := &s.words[w][i]
-						if p.rule == nil {
-							hidden = hidden || invisible(text[hit.End-s.set.Size(w):])
-						} else if start := hit.End - s.set.Size(w) - p.shape.offset; start >= s.done[p.index] &&
-							p.shape.matchesAt(text, start) {
-							dst = s.verify(text, start, p, dst)
+				s.effort++
+				for _, i := range s.set.Words(hit) {
+					w, start := &s.words[i], hit.End-s.set.Size(i)
+					if w.repeats && start > 0 && text[start-1] == text[start] {
+						continue
+					}
+					if s.effort++; w.bounded && inWord(text, start) {
+						continue
+					}
+					for _, f := range w.formats {
+						if text[start] == f.word[0] && text[start+1] == f.word[1] {
+							dst = s.tryFormat(text, start-f.offset, f, dst)
 						}
 					}
+					for _, n := range w.names {
+						if foldHasPrefix(text[start:], n.word) {
+							dst = n.try(s, text, start, start+len(n.word), dst)
+						}
+					}
+				}
+				if s.tired(hit.End) {
+					return s.giveUp(text, hit.End, dst)
 				}
 			}
 		}
 	}
-	if s.known != nil {
-		dst = s.known.findValues(text, &s.hits, dst)
+	return dst
+}
+
+// resetLayer forgets what is known about the last text.
+func (s *scan) resetLayer() {
+	clear(s.runs[:len(s.classes.sets)])
+	s.covered, s.named, s.context, s.rejected.end, s.effort = 0, 0, context{}, 0, 0
+}
+
+// runEnd returns the end of the run of a class at offset at. It does not look further than offset limit.
+func (s *scan) runEnd(text []byte, k class, at, limit int) int {
+	r := &s.runs[k]
+	limit = min(limit, len(text))
+	if at < r.start {
+		// The token begins before the word that was found. Keep the last run, and extend it if it continues to the left.
+		if end := s.span(text, k, at, min(limit, r.start)); end < r.start {
+			return end
+		}
+		r.start = at
 	}
-	return dst, hidden
+	end := at
+	switch {
+	case at >= r.end:
+		r.start = at
+	case !r.more || r.end >= limit:
+		return r.end
+	default:
+		end = r.end
+	}
+	end = s.span(text, k, end, limit)
+	r.end, r.more = end, end == limit && end < len(text)
+	return end
 }
 
-func invisible(text []byte) bool {
-	r, _ := utf8.DecodeRune(text)
-	return view.Invisible(r)
+// span returns the end of the bytes of a class in text[at:limit].
+func (s *scan) span(text []byte, k class, at, limit int) int {
+	member, bit, end := &s.classes.member, uint64(1)<<k, at
+	for end+4 <= limit && member[text[end]]&member[text[end+1]]&member[text[end+2]]&member[text[end+3]]&bit != 0 {
+		end += 4
+	}
+	for end < limit && member[text[end]]&bit != 0 {
+		end++
+	}
+	s.steps += end - at
+	return end
 }
 
-// matchesAt reports whether the text at offset start has this shape.
-func (p *shape) matchesAt(text []byte, start int) bool {
-	if start < 0 || start+len(p.sets) > len(text) {
+// tryFormat appends a match to dst if the text at offset start has a format.
+func (s *scan) tryFormat(text []byte, start int, f *format, dst []Match) []Match {
+	if start < 0 || !f.inner && inWord(text, start) {
+		return dst
+	}
+	s.effort += 3
+	if start < s.rejected.end && f == s.rejected.format {
+		return dst
+	}
+	at, random := start, start
+	for i := range f.parts {
+		p := &f.parts[i]
+		if p.text != "" {
+			if at+len(p.text) > len(text) || string(text[at:at+len(p.text)]) != p.text {
+				return dst
+			}
+			if at += len(p.text); i == 0 {
+				random = at
+			}
+			continue
+		}
+		last := i == len(f.parts)-1
+		limit := len(text)
+		if p.max > 0 {
+			limit = at + p.max + 1
+		}
+		end := s.runEnd(text, p.class, at, limit)
+		s.effort += 3
+		n := end - at
+		switch {
+		case n < p.min:
+			s.cut = s.cut || end < len(text) && text[end] == '"' && n >= minCut && i == 1 && f.loud()
+			if i == 1 && !f.named && skipNoise(text, end) > end {
+				return s.tryNoisy(text, start, f, dst)
+			}
+			return dst
+		case p.max > 0 && n > p.max:
+			if last || p.min != p.max {
+				return dst
+			}
+			n = p.max
+		}
+		at += n
+	}
+	if last := f.parts[len(f.parts)-1]; last.text != "" && at < len(text) && alnum[text[at-1]] && alnum[text[at]] {
+		return dst
+	}
+	if at <= s.covered {
+		return dst
+	}
+	s.effort += 16
+	if !f.named && !looksRandom(text[random:at], random-start >= minWeak) {
+		s.rejected.format, s.rejected.end = f, at
+		return dst
+	}
+	if f.id == "gcp-api-key" && isPublished(text[start:at]) || f.weak && inBlob(text, start, at) {
+		return dst
+	}
+	return s.found(text, start, at, f.id, f.rank, dst)
+}
+
+// minBlob is the minimum number of base64 characters around a text that is part of encoded data, such as a font or an
+// image. The parts of a path are shorter.
+const minBlob = 256
+
+// inBlob reports whether text[start:end] is a part of a long base64 text.
+func inBlob(text []byte, start, end int) bool {
+	from, to := start, end
+	for from > 0 && start-from < minBlob && base64s[text[from-1]] {
+		from--
+	}
+	for to < len(text) && to-end < minBlob && base64s[text[to]] {
+		to++
+	}
+	around := start - from + to - end
+	return around >= minBlob && measure(text[from:start]).other+measure(text[end:to]).other < around/8
+}
+
+// inWord reports whether offset at is in the middle of a word. The letter of an escape such as \n is not part of a word.
+func inWord(text []byte, at int) bool {
+	if at == 0 || !alnum[text[at-1]] || !alnum[text[at]] {
 		return false
 	}
-	for i, c := range text[start : start+len(p.sets)] {
-		if !p.sets[i][c] {
-			return false
-		}
-	}
-	if start == 0 {
-		return true
-	}
-	return !p.begin && !(p.word && wordByte(text[start-1]) == wordByte(text[start]))
+	c := text[at-1]
+	return at == 1 || text[at-2] != '\\' || c != 'n' && c != 'r' && c != 't'
 }
 
-func wordByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_'
+// found appends a match to dst.
+func (s *scan) found(text []byte, start, end int, rule string, rank int, dst []Match) []Match {
+	last := &s.covered
+	if rank >= rankName {
+		if last = &s.named; end <= s.covered {
+			return dst
+		}
+	}
+	if end <= *last {
+		return dst
+	}
+	s.effort += 16
+	s.copies.add(rule, text[max(start, *last):end], rank < rankName)
+	*last = end
+	return append(dst, Match{rule, start, end, rank})
 }
 
-// verify checks a candidate at offset start against its rule. If the candidate is a secret, verify appends a match to
-// dst.
-func (s *scan) verify(text []byte, start int, p *place, dst []Match) []Match {
-	r := p.rule
-	if r.value != nil && !r.value.canFollow(text, start+len(p.shape.sets)) {
+// tryAssigned tries a format at the value that is assigned to a name.
+func (f *format) tryAssigned(s *scan, text []byte, start, end int, dst []Match) []Match {
+	a, ok := s.assignmentAt(text, start, end)
+	if !ok {
 		return dst
 	}
-	if r.precheck != nil && !r.precheck(text[start:]) {
-		return dst
-	}
-	if r.pem {
-		end := keyEnd(text, start)
-		if end > 0 {
-			s.done[p.index] = end
-			dst = append(dst, Match{r.ID, start, end, p.index + 1})
-		}
-		return dst
-	}
-	loc, cut := s.match(r, text, start)
-	if loc == nil {
-		return dst
-	}
-	from, to := start+loc[0], start+loc[1]
-	group := r.Group
-	if group == 0 {
-		for i := 1; i < len(loc)/2; i++ {
-			if loc[2*i] < loc[2*i+1] {
-				group = i
-				break
-			}
-		}
-	}
-	a, b := start+loc[2*group], start+loc[2*group+1]
-	if a >= b {
-		return dst
-	}
-	if r.Entropy > 0 && entropy(text[a:b]) <= r.Entropy {
-		return dst
-	}
-	first := from
-	if r.value != nil {
-		for n := 0; n < 50 && first > 0 && (wordByte(text[first-1]) || text[first-1] == '.' || text[first-1] == '-'); n++ {
-			first--
-		}
-	}
-	s.done[p.index] = to
-	if s.isAllowed(text, r, a, b, first, to) {
-		return dst
-	}
-	if cut {
-		b = to // the window ended inside the secret
-	}
-	return append(dst, Match{r.ID, a, b, r.rank(p.index)})
+	s.context.judged = 0 // another word in the name can have other rules
+	return s.tryFormat(text, a.start, f, dst)
 }
 
-// match matches a rule's expression at offset start, in a window of limited size. If the match reaches the end of the
-// window, match tries a larger window. The second result reports whether the match reached the end of even the largest
-// window.
-func (s *scan) match(r *rule, text []byte, start int) (loc []int, cut bool) {
-	reach := window
-	if r.reach > 0 {
-		reach = r.reach + 4
+// minCut is the minimum number of bytes of a token at the end of a string. For a shorter beginning, the other strings
+// are not searched for the rest of the token.
+const minCut = 8
+
+// minWeak is the length of a prefix that is unlikely to occur by chance.
+const minWeak = 3
+
+// looksRandom reports whether the variable part of a token looks random: it is not an example, not made of words, and
+// not repetitive. If the token has no distinctive prefix, words with fewer than three digits still count as words.
+func looksRandom(value []byte, prefixed bool) bool {
+	q := measure(value)
+	words := q.size >= 12 && q.wordy() && (q.digits == 0 || q.digits < 3 && !prefixed)
+	if words && prefixed && q.size < 24 && q.upper >= 6 && q.lower >= 4 {
+		words = false // no word has so many capitals, and few random letters can look like words
 	}
-	for {
-		end := min(start+reach, len(text))
-		if s.work -= end - start; s.work < 0 {
-			return nil, false
-		}
-		loc = r.regex().FindSubmatchIndex(text[start:end])
-		cut = loc != nil && start+loc[1] == end && end < len(text)
-		if !cut || reach >= maxMatch {
-			return loc, cut
-		}
-		reach *= 4
-	}
+	return q.distinct >= min(6, q.read/2) && !words && !isPlaceholder(value)
 }
 
-// isAllowed reports whether an allowlist says that a match is not a secret.
-func (s *scan) isAllowed(text []byte, r *rule, a, b, first, to int) bool {
-	line := func() []byte {
-		from, end := max(0, first-window), min(len(text), to+window)
-		if i := bytes.LastIndexByte(text[from:first], '\n'); i >= 0 {
-			from += i + 1
-		}
-		if i := bytes.IndexByte(text[to:end], '\n'); i >= 0 {
-			end = to + i
-		}
-		return text[from:end]
-	}
-	for _, list := range [...][]Allow{s.allow, r.Allow} {
-		for i := range list {
-			var l []byte
-			if list[i].Target == "line" {
-				l = line()
-			}
-			if list[i].allows(text[a:b], text[first:to], l) {
-				return true
-			}
-		}
-	}
-	return false
-}
+var alnum = bytesOf("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")

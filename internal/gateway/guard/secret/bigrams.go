@@ -1,0 +1,40 @@
+package secret
+
+// commonPairs lists the pairs of letters that are common in English words: for each first letter, the second letters.
+// About 93 % of the pairs in prose are in the list, but only 28 % of the pairs of random letters.
+var commonPairs = map[string]string{
+	"a": "bcdgilmnprstuy",
+	"b": "eiloruy",
+	"c": "aehiklortu",
+	"d": "aeios",
+	"e": "acdefilmnprstvwxy",
+	"f": "eiort",
+	"g": "aehir",
+	"h": "aeiot",
+	"i": "abcdefglmnorstv",
+	"k": "e",
+	"l": "adeilosuy",
+	"m": "abeiops",
+	"n": "acdegilosty",
+	"o": "cdfglmnoprstuvw",
+	"p": "aeiloprtuy",
+	"q": "u",
+	"r": "acdeikmnorstuvy",
+	"s": "acehiopstu",
+	"t": "aehiorstwy",
+	"u": "bcelmnrst",
+	"v": "aei",
+	"w": "aehio",
+	"y": "o",
+}
+
+// bigrams contains the common pairs as bits: bigrams[first] has bit n set if letter n commonly follows the letter
+// first.
+var bigrams = func() (out [26]uint32) {
+	for first, seconds := range commonPairs {
+		for i := range len(seconds) {
+			out[first[0]-'a'] |= 1 << (seconds[i] - 'a')
+		}
+	}
+	return out
+}()

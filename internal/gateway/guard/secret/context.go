@@ -1,0 +1,431 @@
+package secret
+
+import (
+	"bytes"
+	"encoding/base64"
+)
+
+// name is a word that occurs in the names of credentials, such as "password" or "token".
+type name struct {
+	word string
+	try  func(s *scan, text []byte, start, end int, dst []Match) []Match
+}
+
+// names lists the words. Longer names that contain a word are handled together with it.
+var names = []name{
+	{"pass", (*scan).tryPassword},
+	{"pwd", (*scan).tryPassword},
+	{"secret", (*scan).trySecret},
+	{"credential", (*scan).trySecret},
+	{"creds", (*scan).trySecret},
+	{"token", (*scan).tryToken},
+	{"sonar", (*scan).tryToken},
+	{"cloudflare", (*scan).tryToken},
+	{"sourcegraph", (*scan).tryToken},
+	{"telegram", (*scan).tryToken},
+	{"hubspot", (*scan).tryToken},
+	{"messagebird", (*scan).tryToken},
+	{"artifactory", (*scan).tryToken},
+	{"key", (*scan).tryKey},
+	{"auth", (*scan).tryKey},
+	{"sig=", (*scan).tryParameter},
+	{"code=", (*scan).tryParameter},
+	{"bearer", (*scan).tryBearer},
+	{"cookie", (*scan).tryCookie},
+	{"://", (*scan).tryURL},
+	{"-----begin", (*scan).tryPrivateKey},
+	{"putty-user-key", (*scan).startPutty},
+	{"private-mac:", (*scan).endPutty},
+	{"private-hash:", (*scan).endPutty},
+	{"curl", (*scan).startCurl},
+	{" -u", (*scan).tryUser},
+	{"--user", (*scan).tryUser},
+	{"kind:", (*scan).tryKind},
+	{"data:", (*scan).tryData},
+}
+
+// context is what the scan remembers about the text before the current position. Positions are stored plus one, so 0
+// means that there is no such position.
+type context struct {
+	judged int // the start of the last value that was judged
+	bare   int // the end of the last name without a value
+	putty  int // the start of a PuTTY key
+	curl   int // the last command curl
+	kind   int // the last line "kind: Secret" of a Kubernetes manifest
+	data   int // the last line "data:"
+}
+
+// The classes of characters in names and values.
+var (
+	letters   = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	nameClass = bytesOf(letters + "_.-")
+	closers   = bytesOf(" \t\"'`])\\")
+	operators = bytesOf("=:>|?,")
+	quotes    = bytesOf("\"'`")
+	blanks    = bytesOf(" \t\r\n")
+
+	everyByte  = bytesOf("").not()
+	solid      = everyByte.without(" \t\r\n\"'`\\")
+	bareClass  = solid.without(",;()[]{}<>&|=:")
+	userClass  = solid.without("/?#@<>[]{}(),;|")
+	line       = everyByte.without("\r\n")
+	noDouble   = line.without("\"")
+	noSingle   = line.without("'")
+	noBacktick = line.without("`")
+)
+
+// These are the numbers of the classes. The engine adds them first, in this order.
+const (
+	className class = iota
+	classBare
+	classDouble
+	classSingle
+	classBacktick
+	classUser
+	classSolid
+)
+
+// assignment is a value and the name before it.
+type assignment struct {
+	name       []byte
+	start, end int
+	quoted     bool
+	spaced     bool // only a space separates the name and the value
+}
+
+// maxName is how many bytes of a name are read on each side of a word.
+const maxName = 48
+
+// assignmentAt reads the assignment to the name around text[start:end]. It returns false if there is no value.
+func (s *scan) assignmentAt(text []byte, start, end int) (a assignment, ok bool) {
+	at := s.runEnd(text, className, end, len(text))
+	s.effort += 6
+	if at-end > maxName || s.context.bare == at+1 {
+		return a, false
+	}
+	nameEnd, from := at, at
+	s.context.bare = at + 1
+	for at < len(text) && at-from < 3 && closers[text[at]] {
+		at++
+	}
+	if at == len(text) {
+		return a, false
+	}
+	switch {
+	case valueMember(text, nameEnd, &at):
+	case text[at] == ',' && !isArgument(text, start):
+		return a, false
+	case isOperator(text[at:]):
+		at = s.afterOperator(text, at)
+	case at > from && blanks[text[at-1]] && declared(text, &at):
+		at = s.afterOperator(text, at)
+	case at > from && blanks[text[at-1]]:
+		a.spaced = true
+	default:
+		return a, false
+	}
+	if at < 0 || at >= len(text) {
+		return a, false
+	}
+	s.context.bare = 0
+	if quotes[text[at]] {
+		quote := text[at]
+		for n := 0; n < 3 && at < len(text) && text[at] == quote; n++ {
+			at++
+		}
+		k := classDouble
+		switch quote {
+		case '\'':
+			k = classSingle
+		case '`':
+			k = classBacktick
+		}
+		a.start, a.end, a.quoted = at, s.runEnd(text, k, at, len(text)), true
+		if at < len(text) && blanks[text[at]] {
+			return a, false
+		}
+	} else {
+		if bytes.HasPrefix(text[at:], []byte("base64:")) {
+			at += len("base64:")
+		}
+		a.start, a.end = at, s.runEnd(text, classBare, at, len(text))
+		if a.end-a.start < 16 && a.end+1 < len(text) && (text[a.end] == ':' || text[a.end] == '=') &&
+			bareClass[text[a.end+1]] && text[a.end+1] != '/' {
+			a.end = s.runEnd(text, classBare, a.end+1, len(text))
+		}
+		for n := 0; n < 3 && a.end < len(text) && a.end > a.start && text[a.end] == '='; n++ {
+			a.end++
+		}
+		for a.end > a.start && (text[a.end-1] == '.' || text[a.end-1] == '!' || text[a.end-1] == '?') {
+			a.end--
+		}
+	}
+	if a.end-a.start < minValue || s.context.judged == a.start+1 || a.end <= s.named {
+		return a, false
+	}
+	s.context.judged = a.start + 1
+	s.effort += 16
+	first := start
+	for first > 0 && start-first < maxName && nameClass[text[first-1]] {
+		first--
+	}
+	a.name = text[first:nameEnd]
+	// A placeholder of ambit, such as [secret:…], contains words that are not names.
+	return a, !bytes.HasSuffix(text[:first], []byte("[secret:"))
+}
+
+// minValue is the minimum length of a value, including its authentication scheme if it has one.
+const minValue = 3
+
+// isArgument reports whether the name around offset at is the first argument of a call, as in set("token", "…").
+func isArgument(text []byte, at int) bool {
+	for n := 0; at > 0 && n < maxName && nameClass[text[at-1]]; n++ {
+		at--
+	}
+	return at > 1 && quotes[text[at-1]] && text[at-2] == '('
+}
+
+func isOperator(text []byte) bool {
+	switch text[0] {
+	case '=', ':', '>', '?', ',':
+		return true
+	case '|': // "a"|"b" is a type, and a|b is an expression
+		return len(text) > 1 && !quotes[text[1]] && !nameClass[text[1]]
+	case '.', '+', '-', '~':
+		return len(text) > 1 && (text[1] == '=' || text[1] == '>')
+	}
+	return false
+}
+
+// afterOperator returns the offset after an operator and the blanks that follow it, or -1 if no value can follow.
+func (s *scan) afterOperator(text []byte, at int) int {
+	comma := text[at] == ','
+	for n := 0; n < 4 && at < len(text) && (operators[text[at]] || n == 0); n++ {
+		at++
+	}
+	for n := 0; n < 12 && at < len(text) && (blanks[text[at]] || text[at] == '(' || text[at] == '['); n++ {
+		at++
+	}
+	if comma && (at == len(text) || !quotes[text[at]]) {
+		return -1
+	}
+	return at
+}
+
+// declared reports whether a type and an operator follow, as in "token string = ". It moves at to the operator.
+func declared(text []byte, at *int) bool {
+	i := *at
+	for i < len(text) && i-*at < 16 && alnum[text[i]] {
+		i++
+	}
+	if !stringTypes[string(text[*at:i])] {
+		return false
+	}
+	for n := 0; i < len(text) && n < 3 && text[i] == ' '; n++ {
+		i++
+	}
+	if i >= len(text) || text[i] != '=' && text[i] != ':' {
+		return false
+	}
+	*at = i
+	return true
+}
+
+// stringTypes lists the types of strings in programming languages.
+var stringTypes = map[string]bool{"string": true, "String": true, "str": true, "char": true, "NSString": true, "byte": true, "text": true}
+
+// valueMember reports whether the value follows in a member called "value", as in {"name": "TOKEN", "value": "…"},
+// <add key="token" value="…"/> and <key>token</key><string>…</string>. It moves at to the value.
+func valueMember(text []byte, nameEnd int, at *int) bool {
+	i := nameEnd
+	if i+2 < len(text) && text[i] == '<' && text[i+1] == '/' {
+		n := bytes.IndexByte(text[i:min(len(text), i+maxName)], '>')
+		if n < 0 {
+			return false
+		}
+		for i += n + 1; i < len(text) && blanks[text[i]] && i-nameEnd < maxName+32; i++ {
+		}
+		if i == len(text) || text[i] != '<' {
+			return false
+		}
+		if n = bytes.IndexByte(text[i:min(len(text), i+maxName)], '>'); n < 0 {
+			return false
+		}
+		if i += n + 1; i == len(text) {
+			return false
+		}
+		*at = i
+		return true
+	}
+	for n := 0; i < len(text) && n < 16 && (blanks[text[i]] || closers[text[i]] || text[i] == ',' || text[i] == '-'); n++ {
+		i++
+	}
+	if i+6 >= len(text) || !foldHasPrefix(text[i:], "value") {
+		return false
+	}
+	i += len("value")
+	for n := 0; n < 4 && i < len(text) && (closers[text[i]] || text[i] == '=' || text[i] == ':'); n++ {
+		i++
+	}
+	for i > 0 && quotes[text[i-1]] {
+		i--
+	}
+	*at = i
+	return true
+}
+
+func foldHasPrefix(text []byte, prefix string) bool {
+	if len(text) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		if lower(text[i]) != prefix[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// The rules for values that are recognized by the name before them.
+const (
+	rulePassword = "generic-password"
+	ruleKey      = "generic-api-key"
+)
+
+// rankName is the rank of values that are recognized by the name before them. It is higher than the rank of any format.
+const rankName = 1 << 20
+
+func (s *scan) tryPassword(text []byte, start, end int, dst []Match) []Match {
+	a, ok := s.assignmentAt(text, start, end)
+	if !ok {
+		return dst
+	}
+	value := text[a.start:a.end]
+	q := measure(value)
+	if a.spaced && (!s.isOption(text, a) || value[0] == '-' || isFileName(value)) || !passwordName(a.name) {
+		return dst
+	}
+	if !q.password(a.quoted || a.spaced) || isCode(text, a) || isPlaceholder(value) || ignoredName(a.name) {
+		return dst
+	}
+	return s.found(text, a.start, s.wholeValue(text, a), rulePassword, rankName, dst)
+}
+
+// isFileName reports whether a value looks like the name of a file, such as test.7z.
+func isFileName(value []byte) bool {
+	dot := bytes.LastIndexByte(value, '.')
+	return dot > 0 && len(value)-dot <= 5 && measure(value).other == 1
+}
+
+// isOption reports whether a value after a space belongs to a command-line option or to a line of a netrc file.
+func (s *scan) isOption(text []byte, a assignment) bool {
+	if len(a.name) > 1 && a.name[0] == '-' {
+		return true
+	}
+	before := text[max(0, a.start-128):a.start]
+	return bytes.Contains(before, []byte("login ")) || bytes.Contains(before, []byte("login\n"))
+}
+
+func (s *scan) trySecret(text []byte, start, end int, dst []Match) []Match {
+	if start > 0 && (text[start-1] == '[' || text[start-1] == ':') && end < len(text) && text[end] == ':' {
+		return dst // a placeholder, or a part of an ARN
+	}
+	a, ok := s.assignmentAt(text, start, end)
+	if !ok {
+		return dst
+	}
+	value := text[a.start:a.end]
+	q := measure(value)
+	good := q.token(12) || a.quoted && !q.wordy() && q.password(true)
+	if a.spaced {
+		good = q.clear() || s.isOption(text, a) && good
+	}
+	if !good || isCode(text, a) || isPlaceholder(value) || ignoredName(a.name) {
+		return dst
+	}
+	return s.found(text, a.start, s.wholeValue(text, a), ruleKey, rankName, dst)
+}
+
+func (s *scan) tryToken(text []byte, start, end int, dst []Match) []Match {
+	return s.tryStrong(text, start, end, true, dst)
+}
+
+func (s *scan) tryKey(text []byte, start, end int, dst []Match) []Match {
+	return s.tryStrong(text, start, end, false, dst)
+}
+
+// tryStrong handles keys and tokens. Many keys are not secret, so a key counts only if its name marks it as secret.
+func (s *scan) tryStrong(text []byte, start, end int, token bool, dst []Match) []Match {
+	a, ok := s.assignmentAt(text, start, end)
+	if !ok {
+		return dst
+	}
+	basic := foldHasPrefix(text[a.start:], "basic ")
+	if !a.quoted || foldHasPrefix(a.name, "auth") || foldHasPrefix(a.name, "proxy-auth") {
+		s.skipScheme(text, &a)
+	}
+	value := text[a.start:a.end]
+	q := measure(value)
+	if len(value) < 10 {
+		return dst
+	}
+	if basic && isBasic(value) {
+		return s.found(text, a.start, a.end, "authorization-header", rankName, dst)
+	}
+	if !q.token(10) {
+		return dst
+	}
+	if a.spaced && !q.clear() && !s.isOption(text, a) || isCode(text, a) || isPlaceholder(value) || ignoredName(a.name) {
+		return dst
+	}
+	if !token && !secretKey(a.name) && !q.strong() {
+		return dst
+	}
+	return s.found(text, a.start, s.wholeValue(text, a), ruleKey, rankName, dst)
+}
+
+// isBasic reports whether a value is a user name and a password in base64.
+func isBasic(value []byte) bool {
+	var plain [sample]byte
+	n, _ := base64.StdEncoding.Decode(plain[:], value[:min(len(value), sample)&^3])
+	return n > 5 && bytes.IndexByte(plain[:n], ':') >= 0
+}
+
+// skipScheme moves the start of a value behind the scheme of an authorization, such as "Bearer".
+func (s *scan) skipScheme(text []byte, a *assignment) {
+	i := a.start
+	for i < len(text) && i-a.start < 12 && nameClass[text[i]] {
+		i++
+	}
+	if i == a.start || i >= len(text) || text[i] != ' ' {
+		return
+	}
+	for n := 0; n < 3 && i < len(text) && text[i] == ' '; n++ {
+		i++
+	}
+	if end := s.runEnd(text, classBare, i, len(text)); end-i > minValue {
+		a.start, a.end = i, end
+		for n := 0; n < 3 && a.end < len(text) && text[a.end] == '='; n++ {
+			a.end++
+		}
+	}
+}
+
+// maxColons is how many colons a value without quotes can contain.
+const maxColons = 8
+
+// wholeValue returns the end of a value that is a secret. A value without quotes can contain colons.
+func (s *scan) wholeValue(text []byte, a assignment) int {
+	end := a.end
+	if a.quoted {
+		return end
+	}
+	for n := 0; n < maxColons && end+1 < len(text) && text[end] == ':'; n++ {
+		next := s.runEnd(text, classBare, end+1, len(text))
+		if next-end <= 2*minValue {
+			break
+		}
+		end = next
+	}
+	return end
+}

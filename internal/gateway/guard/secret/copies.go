@@ -1,0 +1,186 @@
+package secret
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+)
+
+// copies finds further copies of the values that were found. It finds a value of at least minCopy bytes, and parts of
+// at least minPart bytes of a longer value.
+type copies struct {
+	arena  []byte
+	values []span
+	table  []window // a hash table of the windows
+	filter [1 << 11]uint64
+}
+
+type span struct {
+	start, end int
+	rule       string
+}
+
+// window is eight bytes of a value. The value begins offset bytes before it.
+type window struct {
+	key   uint64
+	value uint32 // index of the value plus 1; 0 if the slot is empty
+	at    uint32 // offset in the arena
+}
+
+const (
+	minCopy = 8
+	minPart = 16
+	stride  = 8
+	// maxWindows is the maximum number of windows of a value to search for.
+	maxWindows = 32
+	maxCopy    = 1 << 20 // how many bytes of values are remembered
+	eight      = 8
+	hashMult   = 0x9e3779b97f4a7c15
+)
+
+func (c *copies) reset() {
+	c.arena, c.values = c.arena[:0], c.values[:0]
+}
+
+// add remembers a value. Values that consist of words or of few characters are not remembered, because they also occur
+// in harmless places. The value of a format is remembered even if its random letters look like a word.
+func (c *copies) add(rule string, value []byte, format bool) {
+	if len(value) < minCopy || len(c.arena)+len(value) > maxCopy {
+		return
+	}
+	if q := measure(value[:min(len(value), minPart)]); !format && q.digits+q.other == 0 && q.wordy() || q.distinct < 4 {
+		return
+	}
+	start := len(c.arena)
+	c.arena = append(c.arena, value...)
+	c.values = append(c.values, span{start, len(c.arena), rule})
+}
+
+// index prepares the search. It returns false if there is nothing to search for.
+func (c *copies) index() bool {
+	if len(c.values) == 0 {
+		return false
+	}
+	n := 16
+	for n < 2*(len(c.arena)/stride+len(c.values)) {
+		n *= 2
+	}
+	if cap(c.table) < n {
+		c.table = make([]window, n)
+	}
+	c.table = c.table[:n]
+	clear(c.table)
+	clear(c.filter[:])
+	for i, v := range c.values {
+		c.insert(i, v.start)
+		if v.end-v.start < 20 {
+			continue
+		}
+		step := max(stride, (v.end-v.start)/maxWindows)
+		for at := v.start + step; at+eight <= v.end; at += step {
+			if partial(c.arena[at:at+eight]) && !encodesText(c.arena[at:v.end]) {
+				c.insert(i, at)
+			}
+		}
+	}
+	return true
+}
+
+// partial reports whether a part of a value is specific enough to search for. Public prefixes of tokens are not, and
+// they rarely contain digits, so partial requires a digit.
+func partial(w []byte) bool {
+	digits := 0
+	for _, b := range w {
+		if '0' <= b && b <= '9' {
+			digits++
+		}
+	}
+	return digits > 0
+}
+
+// encodesText reports whether a part of a value begins with the base64 of readable text. The payload of a JSON Web
+// Token has such parts, but so does harmless data with the same text.
+func encodesText(part []byte) bool {
+	for shift := range 4 {
+		var plain [6]byte
+		if shift+eight > len(part) {
+			return false
+		}
+		n, err := base64.RawURLEncoding.Decode(plain[:], part[shift:shift+eight])
+		if err == nil && n == len(plain) && !bytes.ContainsFunc(plain[:], func(r rune) bool { return r < ' ' || r > '~' }) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *copies) insert(value, at int) {
+	key := binary.LittleEndian.Uint64(c.arena[at:])
+	h := key * hashMult
+	c.filter[h>>53] |= 1 << (h >> 47 & 63)
+	for i := h >> 32 & uint64(len(c.table)-1); ; i = (i + 1) & uint64(len(c.table)-1) {
+		switch w := &c.table[i]; {
+		case w.value == 0:
+			*w = window{key, uint32(value) + 1, uint32(at)}
+			return
+		case w.key == key:
+			return // another value has the same window; one of them is enough
+		}
+	}
+}
+
+// find appends a match to dst for each copy and each part in text.
+func (c *copies) find(text []byte, dst []Match) []Match {
+	filter := &c.filter
+	for i := 0; i+eight <= len(text); i++ {
+		key := binary.LittleEndian.Uint64(text[i:])
+		h := key * hashMult
+		if filter[h>>53]>>(h>>47&63)&1 == 0 {
+			continue
+		}
+		if start, end, rule, ok := c.copyAt(text, i, key, h); ok {
+			dst = append(dst, Match{rule, start, end, rankName + 1})
+			i = end - 1
+		}
+	}
+	return dst
+}
+
+// copyAt returns the copy or part around the window at offset i.
+func (c *copies) copyAt(text []byte, i int, key, hash uint64) (start, end int, rule string, ok bool) {
+	for j := hash >> 32 & uint64(len(c.table)-1); c.table[j].value != 0; j = (j + 1) & uint64(len(c.table)-1) {
+		w := &c.table[j]
+		if w.key != key {
+			continue
+		}
+		v := c.values[w.value-1]
+		start, at := i, int(w.at)
+		for start > 0 && at > v.start && text[start-1] == c.arena[at-1] {
+			start, at = start-1, at-1
+		}
+		end = i + eight + same(text[i+eight:], c.arena[int(w.at)+eight:v.end])
+		n := end - start
+		return start, end, v.rule, n == v.end-v.start && bounded(text, start, end) || n >= minPart
+	}
+	return 0, 0, "", false
+}
+
+// same returns the length of the common prefix of a and b.
+func same(a, b []byte) int {
+	n := min(len(a), len(b))
+	a, b = a[:n], b[:n]
+	if bytes.Equal(a, b) {
+		return n
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// bounded reports whether a copy is long, or a whole word of the text.
+func bounded(text []byte, start, end int) bool {
+	return end-start >= minPart || (start == 0 || !alnum[text[start-1]]) && (end == len(text) || !alnum[text[end]])
+}

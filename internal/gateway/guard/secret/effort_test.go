@@ -1,0 +1,66 @@
+package secret_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
+)
+
+// slow are beginnings of tokens. A scan of each of them, repeated, stops.
+var slow = []string{
+	"live_live_live_", `\nsk_test_UUID-----BEGIN A-Za-z0-9` + "\u200b", "bearer SWMKEY-1-live_live_x", "sgp_tk.eyJpnu_xA-Za-z0-9kind: secretpa-glft-",
+}
+
+// The scan of a slow text ends with a match that covers the rest of the text. A secret before it is found, and one after
+// it is redacted too. A second scan finds nothing.
+func TestSlowTexts(t *testing.T) {
+	e := secret.Standard()
+	known, err := secret.NewKnown([]secret.Value{{Name: "SLOT", Secret: "stored-value"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, unit := range slow {
+		text := token + " stored-value " + strings.Repeat(unit, 200_000/len(unit)) + "\npassword:\n  " + token
+		matches := e.Scan([]byte(text), known, nil)
+		last := matches[len(matches)-1]
+		if last.Rule != "unscanned" || last.End != len(text) || last.Start < 500 || last.Start > 20_000 {
+			t.Errorf("%q: the last of %d matches is %v in %d bytes", unit, len(matches), last, len(text))
+		}
+		clean, _ := redact(e, text)
+		if strings.Contains(clean, token) {
+			t.Errorf("%q: the token is left", unit)
+		}
+		for _, m := range matches[:min(len(matches), 2)] {
+			if got := text[m.Start:m.End]; got != token && got != "stored-value" {
+				t.Errorf("%q: %q is found first", unit, got)
+			}
+		}
+		for range 2 { // the copies of a token can be found later
+			clean, _ = redact(e, clean)
+		}
+		if again, n := redact(e, clean); n > 0 {
+			t.Errorf("%q: after three scans, another changes %d bytes to %d", unit, len(clean), len(again))
+		}
+	}
+}
+
+// Long lists of secrets are scanned to their end.
+func TestListsOfSecrets(t *testing.T) {
+	e := secret.Standard()
+	examples := e.Examples(rand.New(rand.NewPCG(4, 4)))
+	for name, format := range map[string]string{
+		"lines": "%[2]s\n", "CSV": "%[1]d,%[2]s,active\n", "JSON": `{"id":%[1]d,"name":"key %[1]d","api_key":"%[2]s","created":"2026-01-01T00:00:00Z"},`,
+	} {
+		var text strings.Builder
+		for i := range 5_000 {
+			fmt.Fprintf(&text, format, i, examples[i%len(examples)].Token)
+		}
+		matches := e.Scan([]byte(text.String()), nil, nil)
+		if len(matches) < 4_900 || matches[len(matches)-1].Rule == "unscanned" {
+			t.Errorf("%s: %d matches, and the last one is %v", name, len(matches), matches[len(matches)-1])
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package secret
+
+// A token can be interrupted: by the end of a line of a narrow column, by the marks of Markdown, or by the codes that
+// color a terminal. A format that begins with a distinctive literal is therefore also compared without such noise.
+
+// maxNoise is the maximum number of interruptions in a token. minLoud is the minimum length of a distinctive literal.
+const (
+	maxNoise = 12
+	minLoud  = 4
+)
+
+// loud reports whether a format begins with a distinctive literal.
+func (f *format) loud() bool {
+	first := f.parts[0].text
+	return len(first) >= minLoud && !alnum[first[len(first)-1]]
+}
+
+// tryNoisy compares a format with the text at offset start and skips noise. The literal at the beginning must be free
+// of noise.
+func (s *scan) tryNoisy(text []byte, start int, f *format, dst []Match) []Match {
+	if !f.loud() || start < s.covered {
+		return dst
+	}
+	value := s.quiet[:0]
+	at, noise := start+len(f.parts[0].text), 0
+	for _, p := range f.parts[1:] {
+		for n := 0; p.text != "" && n < len(p.text) || p.text == "" && (p.max == 0 || n < p.max); n++ {
+			if n >= p.min && p.text == "" && (at == len(text) || skipNoise(text, at) > at) {
+				break // the token is complete
+			}
+			for skip := skipNoise(text, at); skip > at; skip = skipNoise(text, at) {
+				if noise++; noise > maxNoise {
+					return dst
+				}
+				at = skip
+			}
+			s.effort += 2
+			if s.noise--; s.noise < 0 || at >= len(text) {
+				return dst
+			}
+			c := text[at]
+			if p.text != "" && c != p.text[n] || p.text == "" && n < p.min && !s.classes.has(p.class, c) {
+				return dst
+			}
+			if p.text == "" && !s.classes.has(p.class, c) {
+				break
+			}
+			value = append(value, c)
+			at++
+		}
+	}
+	if s.quiet = value; noise == 0 || !looksRandom(value, true) || measure(value).wordy() {
+		return dst
+	}
+	return s.found(text, start, at, f.id, f.rank, dst)
+}
+
+// skipNoise returns the offset at which the noise that begins at offset at ends. If there is no noise, it returns at.
+func skipNoise(text []byte, at int) int {
+	if at >= len(text) {
+		return at
+	}
+	switch text[at] {
+	case ' ', '`':
+		return at + 1
+	case '*':
+		if at+1 < len(text) && text[at+1] == '*' {
+			return at + 2
+		}
+		return at + 1
+	case '\r', '\n':
+		end := at
+		for end < len(text) && end-at < maxName && blanks[text[end]] {
+			end++
+		}
+		return end
+	case 0x1b:
+		if at+1 < len(text) && text[at+1] == '[' {
+			for end := at + 2; end < len(text) && end-at < maxName; end++ {
+				if c := text[end]; 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' {
+					return end + 1
+				}
+			}
+		}
+	}
+	return at
+}

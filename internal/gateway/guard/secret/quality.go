@@ -1,0 +1,134 @@
+package secret
+
+import "math/bits"
+
+// quality counts the kinds of characters in a value.
+type quality struct {
+	size                              int
+	read                              int // how many bytes were read; the other numbers refer to these bytes
+	lower, upper, digits, hex, blanks int
+	other                             int
+	distinct                          int
+	pairs, common                     int // the pairs of letters, and those that are common in words
+}
+
+// sample is the maximum number of bytes of a value that are read to judge it.
+const sample = 48
+
+// Each kind of byte has a counter of eight bits in one 64-bit word. A byte adds 1 to the counter of each of its kinds.
+const (
+	countLower = 1 << (8 * iota)
+	countUpper
+	countDigit
+	countHex
+	countBlank
+)
+
+var kinds = func() (out [256]uint64) {
+	for c := range out {
+		switch {
+		case 'a' <= c && c <= 'z':
+			out[c] = countLower
+		case 'A' <= c && c <= 'Z':
+			out[c] = countUpper
+		case '0' <= c && c <= '9':
+			out[c] = countDigit
+		case c == ' ':
+			out[c] = countBlank
+		}
+		if hexes[c] {
+			out[c] += countHex
+		}
+	}
+	return out
+}()
+
+// measure reads the beginning of a value.
+func measure(value []byte) (q quality) {
+	q.size, q.read = len(value), min(len(value), sample)
+	var low, high, counts uint64
+	row, lowerCase := uint32(0), false // the letters that commonly follow the last letter
+	for _, c := range value[:q.read] {
+		low |= uint64(1) << (c & 63) &^ -uint64(c>>6&1)
+		high |= uint64(1) << (c & 63) & -uint64(c>>6&1)
+		kind := kinds[c]
+		counts += kind
+		if kind&(countLower|countUpper) == 0 {
+			row = 0
+			continue
+		}
+		l := c&0x1f - 1
+		if row != 0 && !(lowerCase && kind&countUpper != 0) { // a capital letter begins a new word
+			q.pairs++
+			q.common += int(row >> l & 1)
+		}
+		row, lowerCase = bigrams[l], kind&countLower != 0
+	}
+	q.lower, q.upper, q.digits = int(counts&0xff), int(counts>>8&0xff), int(counts>>16&0xff)
+	q.hex, q.blanks = int(counts>>24&0xff), int(counts>>32&0xff)
+	q.other = q.read - q.lower - q.upper - q.digits - q.blanks
+	q.distinct = bits.OnesCount64(low) + bits.OnesCount64(high)
+	return q
+}
+
+// wordy reports whether a value consists of words.
+func (q quality) wordy() bool {
+	n := q.read
+	if q.size < 20 {
+		return q.pairs >= 4 && 3*q.common > 2*q.pairs
+	}
+	return q.pairs > n/4 && 4*q.common > 3*q.pairs
+}
+
+// password reports whether a value can be a password.
+func (q quality) password(quoted bool) bool {
+	n := q.read
+	if q.size < 6 || q.size > 256 || q.blanks > 0 || q.distinct < 4 {
+		return false
+	}
+	letters := q.lower + q.upper
+	switch {
+	case !quoted && q.digits == 0:
+		return n >= 16 && q.upper > 1 && q.lower > 1 && q.distinct >= 8 && !q.wordy()
+	case !quoted:
+		return n >= 8 && q.digits > 0 && letters > 0 && q.distinct >= 6 && (q.digits > 1 || q.other > 0 || !q.wordy())
+	case q.digits == n:
+		return true
+	case q.digits > 0 && letters > 0:
+		return true
+	case q.other > 0 && letters > 0:
+		return n >= 8 && !q.wordy()
+	}
+	return q.upper > 1 && q.lower > 1 && n >= 10 && !q.wordy()
+}
+
+// token reports whether a value of at least the given size can be a token.
+func (q quality) token(shortest int) bool {
+	n := q.read
+	if q.size < shortest || q.blanks > 0 {
+		return false
+	}
+	if q.digits == 0 {
+		return n >= 12 && q.upper > 1 && q.lower > 1 && q.distinct >= 9 && 2*q.common < q.pairs && 3*q.other < n
+	}
+	if q.digits == n {
+		return n >= 14 && q.distinct >= 5
+	}
+	if q.hex == n {
+		return n >= 16 && q.distinct >= 6
+	}
+	return q.distinct >= min(9, n-2) && !q.wordy() && 3*q.other < n
+}
+
+// strong reports whether a value looks like a token even without a name: long, mixed, and no hash or UUID.
+func (q quality) strong() bool {
+	n := q.read
+	return q.size >= 20 && q.upper > 1 && q.lower > 1 && q.digits > 1 && q.distinct >= 14 && q.hex < n-2 &&
+		4*q.common < q.pairs*2 && q.other*8 < n
+}
+
+// clear reports whether a value is so clearly a token that no operator is needed before it.
+func (q quality) clear() bool {
+	n := q.read
+	return q.token(20) && (q.strong() || q.hex == n && q.size >= 32)
+}
