@@ -75,6 +75,7 @@ func FuzzNextRun(f *testing.F) {
 	f.Add([]byte("x dGhlIHF1aWNrIGJyb3duIGZveCBqdW1wcz8+ y"), uint8(0))
 	f.Add([]byte("74686520717569636b2062726f776e20666f78 d41d8cd98f00b204e9800998ecf8427e"), uint8(3))
 	f.Add([]byte(strings.Repeat(".", 40)+"aaaaaaaaaaaa"), uint8(0))
+	f.Add([]byte("the key\r\naaaaaaaaaaaa\naaaaaaaaaaaa\naaaaaa\nof"), uint8(1))
 	f.Add([]byte("aaaaaaaaaaaaaaaaaaaaaaa aaaaaaaaaaaaaaaaaaaaaaaa_-+/="), uint8(1))
 	f.Fuzz(func(t *testing.T, text []byte, skip uint8) {
 		at := min(int(skip), len(text))
@@ -94,17 +95,42 @@ func FuzzNextRun(f *testing.F) {
 	})
 }
 
+// eachByte finds the next run byte by byte, and then line by line.
 func eachByte(text []byte, at int) (start, end int) {
-	start = at
-	for i := at; i <= len(text); i++ {
-		if i < len(text) && ('a' <= text[i]|0x20 && text[i]|0x20 <= 'z' || '0' <= text[i] && text[i] <= '9' ||
-			text[i] == '+' || text[i] == '/' || text[i] == '-' || text[i] == '_') {
+	member := func(c byte) bool {
+		return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || strings.IndexByte("+/-_\r\n", c) >= 0
+	}
+	for from := at; from < len(text); from++ {
+		to := from
+		for to < len(text) && member(text[to]) {
+			to++
+		}
+		if to-from < view.MinRun {
+			from = to
 			continue
 		}
-		if i-start >= view.MinRun {
-			return start, i
+		var lines [][2]int
+		for i := from; i < to; i++ {
+			first := i
+			for i < to && text[i] != '\r' && text[i] != '\n' {
+				i++
+			}
+			if i > first {
+				lines = append(lines, [2]int{first, i})
+			}
 		}
-		start = i + 1
+		size := func(i int) int { return lines[i][1] - lines[i][0] }
+		for i := 0; i < len(lines); {
+			last := i
+			for last+1 < len(lines) && size(last) == size(i) && size(last+1) <= size(i) {
+				last++
+			}
+			if lines[last][1]-lines[i][0] >= view.MinRun {
+				return lines[i][0], lines[last][1]
+			}
+			i = last + 1
+		}
+		from = to
 	}
 	return -1, -1
 }

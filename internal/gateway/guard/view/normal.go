@@ -109,7 +109,7 @@ func (v *View) Normal(src []byte) bool {
 }
 
 // unchanged is set for the bytes that Normal does not change: visible ASCII and white space.
-var unchanged = func() (t [256]bool) {
+var unchanged = func() (t set) {
 	for c := ' '; c <= '~'; c++ {
 		t[c] = true
 	}

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"slices"
 )
 
-// A run is a sequence of base64 characters. A run of fewer than MinRun bytes is too short for a secret or a denied
-// phrase. A run of at least minFile bytes may be a file, so it is decoded even if it does not begin with readable text.
+// A run is a sequence of base64 characters that can contain line breaks. A run of fewer than MinRun bytes is too short
+// for a secret or a denied phrase. A run of at least minFile bytes may be a file, so it is decoded even if it does not
+// begin with readable text.
 const (
 	MinRun  = 24
 	minFile = 512
@@ -16,10 +18,33 @@ const (
 var (
 	hexDigits = letters("0123456789abcdefABCDEF")
 	base64s   = letters("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
+	wrapped   = letters("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_\r\n")
+	// plain contains the characters of a text in a binary file. It includes the zero byte, because UTF-16 has one
+	// beside each ASCII character.
+	plain = func() *set {
+		out := unchanged
+		out[0] = true
+		return &out
+	}()
 )
 
-func letters(s string) *[256]bool {
-	var out [256]bool
+// set is a set of bytes.
+type set [256]bool
+
+// span returns how many bytes at the beginning of text are in the set.
+func (s *set) span(text []byte) int {
+	n := 0
+	for len(text)-n >= 4 && s[text[n]] && s[text[n+1]] && s[text[n+2]] && s[text[n+3]] {
+		n += 4
+	}
+	for n < len(text) && s[text[n]] {
+		n++
+	}
+	return n
+}
+
+func letters(s string) *set {
+	var out set
 	for i := range len(s) {
 		out[s[i]] = true
 	}
@@ -27,44 +52,110 @@ func letters(s string) *[256]bool {
 }
 
 // NextRun returns the start and end of the next run in text, at or after the given offset. It returns -1 if there is no
-// run. A run has at least MinRun bytes, so NextRun first checks only one of every MinRun bytes.
-func NextRun(text []byte, at int) (start, end int) {
-	low := at // the run cannot begin before this offset
-	for i := at + MinRun - 1; i < len(text); i += MinRun {
-		if !base64s[text[i]] {
+// run. A run can span several lines if the text is wrapped: all lines but the last have the same length.
+func NextRun(text []byte, at int) (int, int) {
+	for {
+		start := wrapped.next(text, at, MinRun)
+		if start < 0 {
+			return -1, -1
+		}
+		for start < len(text) && wrapped[text[start]] {
+			start = skipBreaks(text, start)
+			at = start + base64s.span(text[start:])
+			for width := at - start; ; {
+				next := skipBreaks(text, at)
+				to := next + base64s.span(text[next:])
+				if to == next || next == at || to-next > width {
+					break
+				}
+				if at = to; to-next < width {
+					break
+				}
+			}
+			if at-start >= MinRun {
+				return start, at
+			}
+			start = at
+		}
+		at = start
+	}
+}
+
+func skipBreaks(text []byte, at int) int {
+	for at < len(text) && (text[at] == '\r' || text[at] == '\n') {
+		at++
+	}
+	return at
+}
+
+// minText is the minimum length of a text in a binary file.
+const minText = 12
+
+// NextText returns the start and end of the next text in a binary file, at or after the given offset. It returns -1 if
+// there is none.
+func NextText(data []byte, at int) (int, int) {
+	start := plain.next(data, at, minText)
+	if start < 0 {
+		return -1, -1
+	}
+	return start, start + plain.span(data[start:])
+}
+
+// next returns the start of the next n bytes in a row that are in the set, or -1. To be fast, it first checks only
+// every n-th byte.
+func (s *set) next(text []byte, at, n int) int {
+	low := at // the bytes cannot begin before this offset
+	for i := at + n - 1; i < len(text); i += n {
+		if !s[text[i]] {
 			low = i + 1
 			continue
 		}
-		start = i
-		for start > low && base64s[text[start-1]] {
+		start := i
+		for start > low && s[text[start-1]] {
 			start--
 		}
-		if i-start < MinRun-1 {
-			// The run has fewer than MinRun bytes up to offset i. Check whether it continues long enough.
-			low = start
-			end = i + 1
-			stop := min(start+MinRun, len(text))
-			for end < stop && base64s[text[end]] {
-				end++
-			}
-			if end < stop || end-start < MinRun {
-				low, i = end, end-1
-				continue
-			}
-		} else {
-			end = i + 1
+		if i-start >= n-1 {
+			return start
 		}
-		for end < len(text) && base64s[text[end]] {
+		// There are fewer than n bytes up to offset i. Check whether enough follow.
+		end := i + 1
+		for end < len(text) && end-start < n && s[text[end]] {
 			end++
 		}
-		return start, end
+		if end-start == n {
+			return start
+		}
+		low, i = end, end-1
 	}
-	return -1, -1
+	return -1
+}
+
+// AppendRun decodes a run like DecodeRun and appends the result to dst.
+func AppendRun(dst, run []byte) ([]byte, bool) {
+	at := len(dst)
+	dst = slices.Grow(dst, len(run))
+	out, ok := DecodeRun(dst[at:], run)
+	if !ok {
+		return dst, false
+	}
+	return append(dst, out...), true
 }
 
 // DecodeRun decodes a run of base64 or hex. It reuses the memory of dst. It returns false if the run is not valid. It
-// also returns false if the run has fewer than minFile bytes and its decoded form does not begin with readable text.
+// also returns false if the run has fewer than minFile bytes and its decoded form begins with neither readable text nor
+// the signature of a compressed file.
 func DecodeRun(dst, run []byte) ([]byte, bool) {
+	if bytes.IndexByte(run, '\n') >= 0 || bytes.IndexByte(run, '\r') >= 0 {
+		lines := make([]byte, 0, len(run))
+		for _, c := range run {
+			if c != '\n' && c != '\r' {
+				lines = append(lines, c)
+			}
+		}
+		if run = lines; len(run) < MinRun {
+			return dst, false
+		}
+	}
 	if len(run)%2 == 0 && hexText(run) {
 		dst, err := hex.AppendDecode(dst[:0], run)
 		return dst, err == nil
@@ -78,7 +169,7 @@ func DecodeRun(dst, run []byte) ([]byte, bool) {
 		enc = base64.RawURLEncoding
 	}
 	var head [12]byte
-	if _, err := enc.Decode(head[:], run[:16]); err != nil || len(run) < minFile && !readable(head[:]) {
+	if _, err := enc.Decode(head[:], run[:16]); err != nil || len(run) < minFile && !readable(head[:]) && !compressed(head[:]) {
 		return dst, false
 	}
 	if cap(dst) < enc.DecodedLen(len(run)) {
@@ -97,6 +188,11 @@ func hexText(run []byte) bool {
 		}
 	}
 	return true
+}
+
+// compressed reports whether b begins like a gzip or zlib file.
+func compressed(b []byte) bool {
+	return b[0] == 0x1f && b[1] == 0x8b || b[0] == 0x78 && (int(b[0])<<8|int(b[1]))%31 == 0
 }
 
 // readable reports whether b is ASCII text.

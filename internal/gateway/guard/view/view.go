@@ -6,6 +6,7 @@ package view
 
 import (
 	"bytes"
+	"encoding/binary"
 	"sort"
 	"unicode"
 	"unicode/utf16"
@@ -17,6 +18,7 @@ import (
 type View struct {
 	Text []byte
 	cuts []cut
+	hint int // the part of the last range
 }
 
 // cut marks the beginning of a part of the view. The part extends to the next cut. For each byte of the part, the
@@ -28,11 +30,21 @@ type cut struct {
 }
 
 func (v *View) reset(size int) {
-	v.cuts = v.cuts[:0]
+	v.cuts, v.hint = v.cuts[:0], 0
 	if cap(v.Text) < size {
 		v.Text = make([]byte, 0, size+size/8)
 	}
 	v.Text = v.Text[:0]
+}
+
+// Reset makes the view empty.
+func (v *View) Reset() { v.reset(0) }
+
+// Append appends src[start:end] to the view, behind a separator that no secret contains.
+func (v *View) Append(src []byte, start, end int) {
+	v.Text = append(v.Text, gap...)
+	v.startAt(start)
+	v.Text = append(v.Text, src[start:end]...)
 }
 
 // startAt begins a part of the view that comes from offset i of the source.
@@ -51,7 +63,16 @@ func (v *View) Range(start, end int) (int, int) {
 	// last finds the last cut at or before offset i, and returns its index. Any earlier cuts at the same offset are for
 	// empty parts.
 	last := func(i int) int {
-		return sort.Search(len(v.cuts), func(j int) bool { return int(v.cuts[j].at) > i }) - 1
+		// Most ranges begin soon after the range before them.
+		for n := v.hint; n < min(len(v.cuts), v.hint+8); n++ {
+			if int(v.cuts[n].at) <= i && (n+1 == len(v.cuts) || int(v.cuts[n+1].at) > i) {
+				v.hint = n
+				return n
+			}
+		}
+		n := sort.Search(len(v.cuts), func(j int) bool { return int(v.cuts[j].at) > i }) - 1
+		v.hint = max(0, n)
+		return n
 	}
 	from, to := start, end
 	if n := last(start); n >= 0 {
@@ -200,6 +221,110 @@ func (v *View) Unpercent(src []byte) bool {
 	return found
 }
 
+// Escapes copies the words of src that have percent escapes or character references to the view, and decodes the
+// escapes. An escaped percent sign that begins another escape is decoded too. A word ends at a blank or a quote, and at
+// most margin bytes before and after an escape are copied. Escapes reports whether src has such escapes.
+func (v *View) Escapes(src []byte, margin int) bool {
+	found, done := false, 0      // src[:done] has been processed
+	percent, reference := -1, -1 // the next percent sign and the next ampersand
+	next := func(at, i int, c byte) int {
+		if at >= i {
+			return at
+		}
+		if n := bytes.IndexByte(src[i:], c); n >= 0 {
+			return i + n
+		}
+		return len(src)
+	}
+	for i := 0; ; {
+		percent, reference = next(percent, i, '%'), next(reference, i, '&')
+		if i = min(percent, reference); i == len(src) {
+			break
+		}
+		c, size := decodeWordEscape(src[i:])
+		if size == 0 {
+			i++
+			continue
+		}
+		if !found {
+			found = true
+			v.reset(min(len(src), 4*margin))
+		}
+		from := i
+		for from > done && i-from < margin && !ends[src[from-1]] {
+			from--
+		}
+		if from > done || len(v.Text) == 0 {
+			v.Text = append(v.Text, gap...)
+			v.startAt(from)
+		}
+		v.Text = append(v.Text, src[from:i]...)
+		v.startUnit(i)
+		v.Text = append(v.Text, c)
+		i += size
+		done = i
+		v.startAt(done)
+		// Copy the rest of the word up to the next escape.
+		for done < len(src) && done-i < margin && !ends[src[done]] && src[done] != '%' && src[done] != '&' {
+			done++
+		}
+		v.Text = append(v.Text, src[i:done]...)
+		i = done
+	}
+	return found
+}
+
+var ends = letters(" \t\r\n\"'`<>")
+
+// decodeWordEscape decodes the percent escape or character reference at the start of src. The second result is its
+// length, or 0 if there is none.
+func decodeWordEscape(src []byte) (byte, int) {
+	if src[0] == '%' {
+		if len(src) < 3 {
+			return 0, 0
+		}
+		a, b := unhex(src[1]), unhex(src[2])
+		if a < 0 || b < 0 {
+			return 0, 0
+		}
+		c := byte(a<<4 | b)
+		if c == '%' && len(src) >= 5 {
+			if a, b = unhex(src[3]), unhex(src[4]); a >= 0 && b >= 0 {
+				return byte(a<<4 | b), 5
+			}
+		}
+		return c, 3
+	}
+	for _, e := range references {
+		if bytes.HasPrefix(src, e.name) {
+			return e.char, len(e.name)
+		}
+	}
+	if len(src) < 4 || src[1] != '#' {
+		return 0, 0
+	}
+	value, at, base := rune(0), 2, rune(10)
+	if src[2]|0x20 == 'x' {
+		at, base = 3, 16
+	}
+	for ; at < min(len(src), 9); at++ {
+		d := unhex(src[at])
+		if d < 0 || d >= base {
+			break
+		}
+		value = value*base + d
+	}
+	if at == len(src) || src[at] != ';' || value >= 0x80 {
+		return 0, 0
+	}
+	return byte(value), at + 1
+}
+
+var references = []struct {
+	name []byte
+	char byte
+}{{[]byte("&amp;"), '&'}, {[]byte("&quot;"), '"'}, {[]byte("&lt;"), '<'}, {[]byte("&gt;"), '>'}, {[]byte("&apos;"), '\''}}
+
 // Strip copies the text around every invisible character of src to the view, but not the character itself. It copies at
 // most margin bytes before and after each invisible character. If it skips text between two of these characters, it
 // writes a separator that no secret contains. Strip reports whether src has invisible characters.
@@ -269,24 +394,52 @@ var startsInvisible = [256]bool{
 	0xe1: true, 0xe2: true, 0xe3: true, 0xef: true, 0xf0: true, 0xf3: true,
 }
 
-// Signals returns words for a prefilter that detects invisible characters, and groups of bytes that the prefilter must
-// treat as equal. A text that contains none of the words has no invisible characters. Some visible characters also
-// contain a word, so the caller must check each match.
-func Signals() (words, groups []string) {
-	span := func(from, to byte) (s []byte) {
-		for c := int(from); c <= int(to); c++ {
-			s = append(s, byte(c))
+// Classify reports whether src consists of ASCII characters, and whether it has invisible characters.
+func Classify(src []byte) (ascii, invisible bool) {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	ascii = true
+	for i := 0; i < len(src); {
+		if i+8 <= len(src) {
+			// Skip eight bytes at once if all of them are printable ASCII characters.
+			w := binary.LittleEndian.Uint64(src[i:])
+			if (w|(w-' '*ones)|(w+ones))&high == 0 {
+				i += 8
+				continue
+			}
 		}
-		return s
+		for end := min(i+8, len(src)); i < end; {
+			c := src[i]
+			if c < 0x80 {
+				invisible = invisible || startsInvisible[c]
+				i++
+				continue
+			}
+			ascii = false
+			if !startsInvisible[c] {
+				i++
+				continue
+			}
+			r, n := utf8.DecodeRune(src[i:])
+			invisible = invisible || Invisible(r)
+			i += n
+		}
+		if invisible && !ascii {
+			break
+		}
 	}
-	control := append(append(append(span(0x00, 0x08), 0x0b, 0x0c, 0x7f), span(0x0e, 0x1f)...),
-		"\xcd\xd8\xdb\xdc\xe0\xe1\xe3\xef\xf0\xf3"...)
-	low, high := span(0x82, 0x8a), span(0x90, 0x9f)
-	first := append(span(0x8b, 0x8f), span(0xaa, 0xae)...)
-	second := append(span(0xa0, 0xa9), 0xaf)
-	words = []string{
-		"\x00", "\xe2\x80\x8b", "\xe2\x81\x8b", "\xe2\x81\xa0", "\xc2\x80", "\xc2\x81", "\xc2\x82",
-		"\xc2\x8b", "\xc2\x90",
+	return ascii, invisible
+}
+
+// NextOther returns the offset of the next character other than ASCII, at or after the given offset, or the length of
+// src.
+func NextOther(src []byte, at int) int {
+	for ; at+8 <= len(src); at += 8 {
+		if binary.LittleEndian.Uint64(src[at:])&0x8080808080808080 != 0 {
+			break
+		}
 	}
-	return words, []string{string(control), string(low), string(high), string(first), string(second)}
+	for at < len(src) && src[at] < 0x80 {
+		at++
+	}
+	return at
 }

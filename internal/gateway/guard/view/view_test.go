@@ -49,34 +49,72 @@ func TestPlainTextHasNoViews(t *testing.T) {
 	}
 }
 
-// Every invisible character starts with one of the signals, and Strip removes it.
-func TestSignalsAnnounceEveryInvisibleCharacter(t *testing.T) {
-	signals, alike := view.Signals()
-	canon := func(b []byte) string {
-		for i, c := range b {
-			for _, group := range alike {
-				if strings.IndexByte(group, c) >= 0 {
-					b[i] = group[0]
-				}
-			}
-		}
-		return string(b)
-	}
+// Classify finds every invisible character at every position, and Strip removes it.
+func TestInvisibleCharacters(t *testing.T) {
 	var v view.View
 	for r := rune(0); r <= unicode.MaxRune; r++ {
-		if !view.Invisible(r) || !utf8.ValidRune(r) {
+		if !utf8.ValidRune(r) {
 			continue
 		}
-		s := string(r)
-		announced := false
-		for _, signal := range signals {
-			announced = announced || strings.HasPrefix(canon([]byte(s)), signal)
+		before := strings.Repeat("x", int(r)%9)
+		ascii, invisible := view.Classify([]byte(before + string(r) + "bcdefghij"))
+		if ascii != (r < 0x80) || invisible != view.Invisible(r) {
+			t.Errorf("%U: Classify returned %v, %v", r, ascii, invisible)
 		}
-		if !announced {
-			t.Errorf("%U starts with none of the signals", r)
-		}
-		if !v.Strip([]byte("a"+s+"b"), 100) || string(v.Text) != "ab" {
+		if view.Invisible(r) && (!v.Strip([]byte("a"+string(r)+"b"), 100) || string(v.Text) != "ab") {
 			t.Errorf("%U is not stripped", r)
+		}
+	}
+}
+
+// Escapes decodes percent escapes and character references, also twice escaped ones, and maps them back.
+func TestEscapes(t *testing.T) {
+	for src, want := range map[string]string{
+		"a b%67c d":            "bgc",
+		"x%2567y":              "xgy",
+		"&#103;h&#x70;_1 q":    "ghp_1",
+		"u?a=1&amp;b=%41%42 z": "u?a=1&b=AB",
+		"50% off & more":       "",
+	} {
+		var v view.View
+		found := want != ""
+		if got := v.Escapes([]byte(src), 100); got != found || found && !strings.Contains(string(v.Text), want) {
+			t.Errorf("%q: got %v and the view %q, want %q", src, got, v.Text, want)
+		}
+		if found {
+			at := strings.Index(string(v.Text), want)
+			start, end := v.Range(at, at+len(want))
+			if again := new(view.View); !again.Escapes([]byte(src[start:end]), 100) || !strings.Contains(string(again.Text), want) {
+				t.Errorf("%q: %q is mapped to %q", src, want, src[start:end])
+			}
+		}
+	}
+}
+
+func TestNextOther(t *testing.T) {
+	for _, text := range []string{"", "é", "abc", "abcdefgé", "abcdefghijklmnopé", "abcdefghé"} {
+		want := strings.IndexRune(text, 'é')
+		if want < 0 {
+			want = len(text)
+		}
+		if got := view.NextOther([]byte(text), 0); got != want {
+			t.Errorf("%q: got %d, want %d", text, got, want)
+		}
+	}
+}
+
+// AppendRun appends the decoded run, also if it has line breaks.
+func TestAppendRun(t *testing.T) {
+	for run, want := range map[string]string{
+		"QSByZWFkYWJsZSB0ZXh0IGhlcmU":              ">A readable text here",
+		"QSByZWFkYWJs\nZSB0ZXh0IG\r\nhlcmU":        ">A readable text here",
+		"QSByZWFk\nYWJsZQ\n\n\n\n\n\n\n\n\n\n\n":   ">",
+		strings.Repeat("/", view.MinRun):           ">",
+		"H4sIAAAAAAAAA8tIzcnJVyjPL8pJAQCFEUoNCwAA": ">\x1f\x8b",
+	} {
+		got, _ := view.AppendRun([]byte(">"), []byte(run))
+		if !strings.HasPrefix(string(got), want) || want == ">" && len(got) > 1 {
+			t.Errorf("%q: got %q, want %q", run, got, want)
 		}
 	}
 }
