@@ -1,6 +1,10 @@
 package pii
 
-// The checks in this file expect the compact form of a number: only digits and upper-case letters.
+import "bytes"
+
+// check reports whether a number is valid. It expects the compact form of the number: only digits and upper-case
+// letters.
+type check func(s []byte) bool
 
 func digit(c byte) bool { return '0' <= c && c <= '9' }
 
@@ -31,6 +35,97 @@ func allSame(s []byte) bool {
 	return true
 }
 
+// all combines checks.
+func all(checks ...check) check {
+	return func(s []byte) bool {
+		for _, c := range checks {
+			if !c(s) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// after applies a check to the part of a number that begins at an offset.
+func after(from int, c check) check { return func(s []byte) bool { return c(s[from:]) } }
+
+// between checks that the digits s[from:to] are a number from low to high.
+func between(from, to, low, high int) check {
+	return func(s []byte) bool {
+		n := number(s[from:to])
+		return low <= n && n <= high
+	}
+}
+
+// oneOf checks that the character at an offset is one of the given characters.
+func oneOf(at int, chars string) check {
+	return func(s []byte) bool { return bytes.IndexByte([]byte(chars), s[at]) >= 0 }
+}
+
+// sum checks the character after the weighted digits. Its expected value is chars[n], where n is the weighted sum
+// modulo len(chars). A space in chars matches nothing. Letters count as their distance from the character 0.
+func sum(chars string, weights ...int) check {
+	return func(s []byte) bool {
+		n := 0
+		for i, w := range weights {
+			n += int(s[i]-'0') * w
+		}
+		return !allSame(s) && chars[n%len(chars)] == s[len(weights)]
+	}
+}
+
+// The usual ways to turn a remainder modulo 11 or 10 into a check digit.
+const (
+	rest11   = "0123456789 " // the remainder; 10 is not assigned
+	rest11x0 = "01234567890" // the remainder; 10 becomes 0
+	minus11  = "0 987654321" // 11 minus the remainder; 10 is not assigned
+	minus110 = "00987654321" // 11 minus the remainder; 10 becomes 0
+	minus111 = "10987654321" // 11 minus the remainder, modulo 10
+	rest10   = "0123456789"  // the remainder
+	minus10  = "0987654321"  // 10 minus the remainder
+	nifChars = "TRWAGMYFPDXBNJZSQVHLCKE"
+)
+
+// date checks a date that begins at an offset and consists of two-digit parts. The layout lists the parts: y is the
+// year, m is the month and d is the day. Many countries add one of the offsets to the month, to mark the century or the
+// sex, and dayOffset to the day.
+func date(layout string, at, dayOffset int, monthOffsets ...int) check {
+	return func(s []byte) bool {
+		month, day := 1, 1
+		for i := range len(layout) {
+			switch n := number(s[at+2*i : at+2*i+2]); layout[i] {
+			case 'm':
+				month = n
+			case 'd':
+				day = n
+			}
+		}
+		if dayOffset > 0 && day > dayOffset {
+			day -= dayOffset
+		}
+		for _, o := range monthOffsets {
+			if month > o && month <= o+12 {
+				month -= o
+				break
+			}
+		}
+		return isDate(4, month, day)
+	}
+}
+
+// isDate reports whether year, month and day are a valid date. Every two-digit year is treated as a leap year.
+func isDate(year, month, day int) bool {
+	if month < 1 || month > 12 || day < 1 {
+		return false
+	}
+	days := [...]int{31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
+	if month == 2 && day == 29 && year > 99 && (year%4 != 0 || year%100 == 0 && year%400 != 0) {
+		return false
+	}
+	return day <= days[month-1]
+}
+
 // luhn checks the Luhn check digit, which payment cards and many other numbers have.
 func luhn(s []byte) bool {
 	sum, double := 0, false
@@ -44,15 +139,7 @@ func luhn(s []byte) bool {
 		sum += d
 		double = !double
 	}
-	return sum%10 == 0
-}
-
-func weighted(s []byte, weights ...int) int {
-	sum := 0
-	for i, w := range weights {
-		sum += int(s[i]-'0') * w
-	}
-	return sum
+	return sum%10 == 0 && !allSame(s)
 }
 
 // mod97 returns the remainder of ISO 7064 mod 97-10 over letters and digits. IBANs use this check.
@@ -70,7 +157,7 @@ func mod97(parts ...[]byte) int {
 	return r
 }
 
-// mod11x10 checks the check digit of ISO 7064 mod 11,10, which German tax numbers have.
+// mod11x10 checks the check digit of ISO 7064 mod 11,10, which German and Croatian tax numbers have.
 func mod11x10(s []byte) bool {
 	p := 10
 	for _, c := range s[:len(s)-1] {
@@ -80,7 +167,7 @@ func mod11x10(s []byte) bool {
 		}
 		p = p * 2 % 11
 	}
-	return (11-p)%10 == int(s[len(s)-1]-'0')
+	return (11-p)%10 == int(s[len(s)-1]-'0') && !allSame(s)
 }
 
 // mod11x2 checks the check digit of ISO 7064 mod 11-2, which Chinese resident numbers have.
@@ -112,17 +199,20 @@ func verhoeff(s []byte) bool {
 	return c == '0'
 }
 
-// isDate reports whether year, month and day are a valid date. Every two-digit year is treated as a leap year.
-func isDate(year, month, day int) bool {
-	if month < 1 || month > 12 || day < 1 {
+// isTime reports whether digits look like a point in time: a date with or without a time of day, or the seconds,
+// milliseconds, microseconds or nanoseconds since 1970.
+func isTime(s []byte) bool {
+	switch len(s) {
+	case 10, 13, 16, 19: // from 2001 to 2033
+		if s[0] == '1' {
+			return true
+		}
+	}
+	if len(s) < 8 || len(s) > 17 || number(s[:4]) < 1970 || number(s[:4]) > 2049 ||
+		!isDate(number(s[:4]), number(s[4:6]), number(s[6:8])) {
 		return false
 	}
-	days := [...]int{31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31}
-	if month == 2 && day == 29 && year > 99 && (year%4 != 0 || year%100 == 0 && year%400 != 0) {
-		return false
-	}
-	return day <= days[month-1]
+	rest := s[8:]
+	return (len(rest) < 2 || number(rest[:2]) < 24) && (len(rest) < 4 || number(rest[2:4]) < 60) &&
+		(len(rest) < 6 || number(rest[4:6]) < 61)
 }
-
-// isYYMMDD reports whether six digits are a date in the form YYMMDD.
-func isYYMMDD(s []byte) bool { return isDate(number(s[:2]), number(s[2:4]), number(s[4:6])) }

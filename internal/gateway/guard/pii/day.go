@@ -2,7 +2,7 @@ package pii
 
 import "strings"
 
-var birthWords = newWords("birth, born, dob, birthday, birthdate, bday, geboren, geburt, geb, naissance, " +
+var birthLabels = newLabels("birth, born, dob, birthday, birthdate, bday, geboren, geburt, geb, naissance, " +
 	"nacimiento, nascita, nascimento, urodz, geboorte")
 
 // months contains the first three letters of month names in several languages.
@@ -13,7 +13,7 @@ const months = " jan feb mar apr may jun jul aug sep oct nov dec mär mai okt de
 // second result is 0 if there is no date of birth.
 func (s *search) birthDate(a, b int) (start, end int) {
 	start, end = s.findDate(a, b)
-	if end == 0 || !s.wordNear(start, end, birthWords) {
+	if end == 0 || !s.near(start, end, birthLabels) {
 		return 0, 0
 	}
 	return start, end
@@ -23,10 +23,11 @@ func (s *search) birthDate(a, b int) (start, end int) {
 // second result is 0 if there is no date.
 func (s *search) findDate(a, b int) (start, end int) {
 	text := s.text
-	if !allDigits(text[a:b]) && !isOrdinal(text[a:b]) {
-		return 0, 0
+	if b-a > 8 || a > 1 && b+1 < len(text) && text[b] == ' ' && digit(text[b+1]) && digit(text[a-2]) ||
+		!allDigits(text[a:b]) && !isOrdinal(text[a:b]) {
+		return 0, 0 // a long number, or a number in a list
 	}
-	if b-a == 8 && allDigits(text[a:b]) && isDate(number(text[a:a+4]), number(text[a+4:a+6]), number(text[a+6:b])) {
+	if b-a == 8 && allDigits(text[a:b]) && year(number(text[a:a+4])) && isDate(number(text[a:a+4]), number(text[a+4:a+6]), number(text[a+6:b])) {
 		return a, b
 	}
 	if b-a > 4 {

@@ -3,56 +3,83 @@ package pii
 import (
 	"bytes"
 	"crypto/sha256"
-	"fmt"
-	"math/big"
+	"encoding/binary"
 	"strings"
 )
 
+// issuers lists the prefixes of payment cards and the lengths of their numbers.
+var issuers = []struct{ low, high, digits, shortest, longest int }{
+	{4, 4, 1, 13, 13},
+	{4, 4, 1, 16, 16},
+	{4, 4, 1, 19, 19}, // Visa
+	{51, 55, 2, 16, 16},
+	{2221, 2720, 4, 16, 16}, // Mastercard
+	{34, 34, 2, 15, 15},
+	{37, 37, 2, 15, 15}, // American Express
+	{300, 305, 3, 14, 19},
+	{309, 309, 3, 14, 19},
+	{36, 36, 2, 14, 19},
+	{38, 39, 2, 14, 19}, // Diners Club
+	{6011, 6011, 4, 16, 19},
+	{644, 659, 3, 16, 19}, // Discover
+	{3528, 3589, 4, 16, 19},
+	{2131, 2131, 4, 15, 15},
+	{1800, 1800, 4, 15, 15}, // JCB
+	{62, 62, 2, 16, 19},
+	{8100, 8171, 4, 16, 19}, // UnionPay
+	{2200, 2204, 4, 16, 19}, // Mir
+	{5018, 5020, 4, 12, 19},
+	{5038, 5038, 4, 12, 19},
+	{56, 58, 2, 12, 19},
+	{6304, 6304, 4, 12, 19}, // Maestro and Dankort
+	{6759, 6759, 4, 12, 19},
+	{6761, 6763, 4, 12, 19},
+	{6799, 6799, 4, 12, 19},
+	{1001, 1001, 4, 15, 15},
+	{1006, 1006, 4, 15, 15},
+	{1014, 1016, 4, 15, 15},
+	{1081, 1081, 4, 15, 15}, // UATP
+	{1131, 1131, 4, 15, 15},
+	{1220, 1220, 4, 15, 15},
+	{1235, 1235, 4, 15, 15},
+	{1257, 1257, 4, 15, 15},
+}
+
 // isCard reports whether s is a payment card number. It checks the issuer's range, the length and the check digit.
 func isCard(s []byte) bool {
-	if len(s) < 12 || len(s) > 19 || allSame(s) || !luhn(s) {
-		return false
-	}
-	n, two, three, four, six := len(s), number(s[:2]), number(s[:3]), number(s[:4]), number(s[:6])
-	switch {
-	case s[0] == '4':
-		return n == 13 || n == 16 || n == 19
-	case 51 <= two && two <= 55, 2221 <= four && four <= 2720:
-		return n == 16
-	case two == 34 || two == 37:
-		return n == 15
-	case three >= 300 && three <= 305 || three == 309 || two == 36 || two == 38 || two == 39:
-		return n >= 14 && n <= 19
-	case four == 6011 || two == 65 || 644 <= three && three <= 649 || 622126 <= six && six <= 622925:
-		return n >= 16
-	case two == 35:
-		return n >= 16
-	case s[0] == '1': // UATP, and the oldest JCB cards
-		return n == 15
-	case four == 2131:
-		return n == 15
-	case two == 62 || two == 81:
-		return n >= 16
-	case two == 50 || 56 <= two && two <= 58 || two == 60 || two == 63 || two == 67 || two == 68 || two == 69:
-		return n >= 12
-	case two == 22: // Mir
-		return n == 16
+	for _, r := range issuers {
+		if n := number(s[:r.digits]); r.low <= n && n <= r.high && r.shortest <= len(s) && len(s) <= r.longest {
+			return luhn(s)
+		}
 	}
 	return false
 }
 
-// ibans lists the country codes, each with the length of IBANs in that country.
-const ibans = "" +
+// ibanLengths lists the country codes, each with the length of IBANs in that country.
+const ibanLengths = "" +
 	" AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 DK18 DO28 EE20" +
 	" EG29 ES24 FI18 FK18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HN28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30" +
 	" KW30 KZ20 LB28 LC32 LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22 MK19 MN20 MR27 MT31 MU30 NI28 NL18 NO15 OM23" +
 	" PK24 PL28 PS29 PT25 QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26" +
 	" UA29 VA22 VG24 XK20 YE30 "
 
-func iban(s []byte) bool {
-	return len(s) >= 15 && digit(s[2]) && digit(s[3]) && strings.Contains(ibans, fmt.Sprintf(" %s%d ", s[:2], len(s))) &&
-		mod97(s[4:], s[:4]) == 1
+// ibanLength contains the lengths in ibanLengths, indexed by the two letters of the country code.
+var ibanLength = func() (out [26][26]int) {
+	for c := range strings.FieldsSeq(ibanLengths) {
+		out[c[0]-'A'][c[1]-'A'] = number([]byte(c[2:]))
+	}
+	return out
+}()
+
+// lengthOfIBAN returns the length of IBANs that begin like s, or 0 if the first two letters are not a country.
+func lengthOfIBAN(s []byte) int {
+	if !upper(s[0]) || !upper(s[1]) {
+		return 0
+	}
+	return ibanLength[s[0]-'A'][s[1]-'A']
 }
+
+func isIBAN(s []byte) bool { return lengthOfIBAN(s) == len(s) && mod97(s[4:], s[:4]) == 1 }
 
 // isWallet reports whether s is a cryptocurrency address. Unlike all other checks, isWallet is case-sensitive.
 func isWallet(s []byte) bool {
@@ -87,22 +114,32 @@ const (
 )
 
 func base58check(s []byte, letters string) bool {
-	n := new(big.Int)
-	base := big.NewInt(58)
+	// The 25 bytes of an address are a number in seven words of 32 bits, the last of which is the least significant.
+	var words [7]uint32
 	for _, c := range s {
-		d := bytes.IndexByte([]byte(letters), c)
-		if d < 0 {
+		carry := uint64(max(0, strings.IndexByte(letters, c)))
+		if carry == 0 && c != letters[0] {
 			return false
 		}
-		n.Add(n.Mul(n, base), big.NewInt(int64(d)))
+		for i := len(words) - 1; i >= 0; i-- {
+			carry += uint64(words[i]) * 58
+			words[i] = uint32(carry)
+			carry >>= 32
+		}
+		if carry != 0 {
+			return false
+		}
 	}
-	if n.BitLen() > 25*8 {
+	var raw [28]byte
+	for i, w := range words {
+		binary.BigEndian.PutUint32(raw[4*i:], w)
+	}
+	if raw[0] != 0 || raw[1] != 0 || raw[2] != 0 {
 		return false
 	}
-	raw := n.FillBytes(make([]byte, 25))
-	first := sha256.Sum256(raw[:21])
+	first := sha256.Sum256(raw[3:24])
 	second := sha256.Sum256(first[:])
-	return bytes.Equal(second[:4], raw[21:])
+	return bytes.Equal(second[:4], raw[24:])
 }
 
 // bech32 reports whether s is a bech32 or bech32m address with a valid checksum.

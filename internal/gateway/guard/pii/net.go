@@ -56,6 +56,9 @@ func (s *search) addressAtColon(i int) int {
 	if s.ip && j == i+1 && s.isUnspecified(i) {
 		return s.found(IPAddress, i, i+2)
 	}
+	if i < s.colons {
+		return 0
+	}
 	a, b := i, i+1
 	for a > s.done && (hexDigit(text[a-1]) || text[a-1] == ':') && i-a < 46 {
 		a--
@@ -63,7 +66,9 @@ func (s *search) addressAtColon(i int) int {
 	for b < len(text) && (hexDigit(text[b]) || text[b] == ':' || text[b] == '.') && b-i < 46 {
 		b++
 	}
-	if a > 0 && alnum(text[a-1]) || b < len(text) && alnum(text[b]) {
+	s.work += b - a
+	s.colons = b
+	if a > 0 && (alnum(text[a-1]) || text[a-1] == ':') || b < len(text) && alnum(text[b]) {
 		return 0
 	}
 	for b > a && text[b-1] == '.' {
@@ -85,7 +90,7 @@ func (s *search) addressAtColon(i int) int {
 	return 0
 }
 
-var ipWords = newWords("ip, ipv6, address, src, dst, source, destination, unspecified, listen, bind")
+var ipLabels = newLabels("ip, ipv6, address, src, dst, source, destination, unspecified, listen, bind")
 
 // isUnspecified reports whether the two colons at offset i are the unspecified IPv6 address. Two colons are common in
 // source code, so a prefix length must follow or a word such as "ip" must be nearby.
@@ -97,7 +102,7 @@ func (s *search) isUnspecified(i int) bool {
 	if b+1 < len(text) && text[b] == '/' && digit(text[b+1]) {
 		return true
 	}
-	return (b == len(text) || text[b] == ' ' || text[b] == ']' || text[b] == ',') && s.wordNear(i, b, ipWords)
+	return (b == len(text) || text[b] == ' ' || text[b] == ']' || text[b] == ',') && s.near(i, b, ipLabels)
 }
 
 // hasHexPairs reports whether text consists of six pairs of hex digits, separated by sep. It returns false if all
@@ -115,8 +120,10 @@ func hasHexPairs(text []byte, sep byte) bool {
 // of four with dots. The second result is 0 if there is no address.
 func (s *search) macAt(a int) (start, end int) {
 	text := s.text
-	for a-3 >= s.done && text[a-1] == '-' && hexDigit(text[a-2]) && hexDigit(text[a-3]) {
-		a -= 3
+	for range 5 {
+		if a-3 >= s.done && text[a-1] == '-' && hexDigit(text[a-2]) && hexDigit(text[a-3]) {
+			a -= 3
+		}
 	}
 	free := func(from, to int) bool {
 		return to <= len(text) && (from == 0 || !alnum(text[from-1]) && text[from-1] != '-') &&
@@ -159,7 +166,7 @@ func tableOf(s string) *[256]bool {
 	return &t
 }
 
-var emailWords = newWords("email, e mail, mail, correo")
+var emailLabels = newLabels("email, e mail, mail, correo")
 
 // emailAt looks for an email address around the @ sign at offset i. It returns the end of the address, or 0 if there is
 // none.
@@ -189,7 +196,7 @@ func (s *search) emailAt(i int) int {
 	if dot <= 0 || strings.Contains(domain, "..") || len(domain)-dot < 3 || allDigits([]byte(domain[dot+1:])) {
 		return 0
 	}
-	if _, icann := publicsuffix.PublicSuffix(domain); !icann && !s.wordNear(a, b, emailWords) &&
+	if _, icann := publicsuffix.PublicSuffix(domain); !icann && !s.near(a, b, emailLabels) &&
 		!strings.Contains(reserved, " "+domain[dot+1:]+" ") {
 		return 0
 	}

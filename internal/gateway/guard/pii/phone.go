@@ -1,258 +1,306 @@
 package pii
 
 import (
-	"bytes"
-	"compress/gzip"
 	_ "embed"
-	"fmt"
-	"regexp"
-	"slices"
 	"strconv"
-	"sync"
-
-	"github.com/go-json-experiment/json"
+	"strings"
 )
 
-//go:generate go test -run TestPhonesAreCurrent -update
+//go:generate go test -run TestPhonesAreCurrent|TestGuideListsEveryRow -update
 
-//go:embed phones.json.gz
-var packedPhones []byte
+// phonesText has a line for each calling code: the code, and the lengths of the national numbers.
+//
+//go:embed phones.txt
+var phonesText string
 
-// region describes the phone numbers of a country or a part of a country.
-type region struct {
-	ID        string `json:"id"`
-	Code      int    `json:"code"`
-	Prefix    string `json:"prefix,omitzero"`
-	Transform string `json:"transform,omitzero"`
-	Leading   string `json:"leading,omitzero"`
-	Lengths   []int  `json:"lengths"`
-	Number    string `json:"number"`
-
-	once           sync.Once
-	prefix, number *regexp.Regexp
-}
-
-// directory contains all regions, by calling code and by name.
-type directory struct {
-	codes map[int][]*region
-	names map[string]*region
-}
-
-var phones = sync.OnceValue(func() *directory {
-	z, err := gzip.NewReader(bytes.NewReader(packedPhones))
-	if err != nil {
-		panic(fmt.Sprintf("phones: %v", err))
-	}
-	var all struct {
-		Regions []*region `json:"regions"`
-	}
-	if err := json.UnmarshalRead(z, &all); err != nil {
-		panic(fmt.Sprintf("phones: %v", err))
-	}
-	d := &directory{map[int][]*region{}, map[string]*region{}}
-	for _, r := range all.Regions {
-		d.codes[r.Code] = append(d.codes[r.Code], r)
-		d.names[r.ID] = r
-	}
-	return d
-})
-
-func (r *region) compile() {
-	r.once.Do(func() {
-		r.number = regexp.MustCompile(`\A(?:` + r.Number + `)\z`)
-		if r.Prefix != "" {
-			r.prefix = regexp.MustCompile(`\A(?:` + r.Prefix + `)`)
+// phoneLengths contains the lengths of national numbers by calling code. Bit n is set for the length n.
+var phoneLengths = func() (out [1000]uint32) {
+	for line := range strings.Lines(phonesText) {
+		fields := strings.Fields(line)
+		code, err := strconv.Atoi(fields[0])
+		for _, f := range fields[1:] {
+			n, _ := strconv.Atoi(f)
+			out[code] |= 1 << n
 		}
-	})
-}
-
-// valid reports whether a national number is valid in the region. The number must not include the trunk prefix.
-func (r *region) valid(national string) bool {
-	if !slices.Contains(r.Lengths, len(national)) || r.Number == "" {
-		return false
-	}
-	r.compile()
-	return r.number.MatchString(national)
-}
-
-// accepts reports whether the digits are a valid phone number, as dialed inside the country. They can include a trunk
-// prefix.
-func (r *region) accepts(digits string) bool {
-	if r.valid(digits) {
-		return true
-	}
-	r.compile()
-	if r.prefix == nil {
-		return false
-	}
-	loc := r.prefix.FindStringSubmatchIndex(digits)
-	if loc == nil || loc[1] == 0 {
-		return false
-	}
-	if r.Transform != "" && len(loc) > 2 && loc[len(loc)-1] > loc[len(loc)-2] {
-		out := r.prefix.ExpandString(nil, braces(r.Transform), digits, loc)
-		return r.valid(string(out) + digits[loc[1]:])
-	}
-	return r.valid(digits[loc[1]:])
-}
-
-// braces adds braces to the group numbers in a template: $1 becomes ${1}. Without braces, a digit after $1 would become
-// part of the group number.
-func braces(template string) string {
-	var b []byte
-	for i := 0; i < len(template); i++ {
-		if template[i] == '$' && i+1 < len(template) && digit(template[i+1]) {
-			b = append(b, '$', '{', template[i+1], '}')
-			i++
-			continue
-		}
-		b = append(b, template[i])
-	}
-	return string(b)
-}
-
-// international reports whether digits can be an international phone number. They must begin with a country code, and
-// the rest must have the length of a number in that country.
-func international(digits string) bool {
-	d := phones()
-	for n := 1; n <= 3 && n < len(digits); n++ {
-		code, err := strconv.Atoi(digits[:n])
-		if err != nil || digits[0] == '0' {
-			return false
-		}
-		for _, r := range d.codes[code] {
-			// The number does not have to be assigned. A trunk prefix can follow the country code, as in +44 (0) 20.
-			if slices.Contains(r.Lengths, len(digits)-n) || digits[n] == '0' && slices.Contains(r.Lengths, len(digits)-n-1) {
-				return true
-			}
+		if err != nil {
+			panic("phones.txt: " + line)
 		}
 	}
-	return false
+	return out
+}()
+
+// regionNames lists the words that name a country, with the calling code of the country. Within these countries, people
+// write phone numbers with a leading zero or in a common form.
+var regionNames = []struct {
+	code  int
+	words string
+}{
+	{1, "us usa american canadian international"},
+	{27, "african"},
+	{30, "greece greek"},
+	{31, "netherlands dutch nederland"},
+	{32, "belgium belgian belgien belgie"},
+	{33, "france french frankreich francais"},
+	{34, "spain spanish espana"},
+	{36, "hungary hungarian"},
+	{39, "italy italian italia"},
+	{40, "romania romanian"},
+	{41, "switzerland swiss schweiz suisse"},
+	{43, "austria austrian osterreich"},
+	{44, "uk british britain england"},
+	{45, "denmark danish danmark"},
+	{46, "sweden swedish sverige"},
+	{47, "norway norwegian norge"},
+	{48, "poland polish polska"},
+	{49, "germany german deutschland deutsche"},
+	{55, "brazil brazilian brasil"},
+	{61, "australia australian"},
+	{62, "indonesia indonesian"},
+	{63, "philippines philippine filipino"},
+	{64, "zealand"},
+	{81, "japan japanese jp"},
+	{82, "korea korean"},
+	{86, "china chinese cn"},
+	{90, "turkey turkish turkiye"},
+	{91, "india indian"},
+	{234, "nigeria nigerian"},
+	{351, "portugal portuguese"},
+	{353, "ireland irish"},
+	{358, "finland finnish suomi"},
+	{380, "ukraine ukrainian"},
+	{972, "israel israeli"},
 }
 
-var phoneWords = newWords("phone, telephone, telefon, telefono, téléphone, tel, mobile, mobil, cell, " +
-	"cellphone, call, fax, sms, whatsapp, handy, contact, reach, dial, text me, ring, " +
-	"celular, telefone, ph, voicemail, answering, message, us number, uk number, cn number, israeli number, " +
-	"chinese number, international number")
+// regionLabels contains the label sets of the names in regionNames.
+var regionLabels = func() (out []labels) {
+	for _, r := range regionNames {
+		out = append(out, newLabels(strings.ReplaceAll(r.words, " ", ", ")))
+	}
+	return out
+}()
 
-// phoneLabels contains words that indicate a phone number only if they come after the number. For example, "office"
-// before a number can belong to a postal address.
-var phoneLabels = newWords("office")
-
-// findPhone looks for a phone number whose digits begin at offset a. A plus sign or a parenthesis before the digits is
-// part of the number. The result is the end of the number, or 0 if there is none.
-func (s *search) findPhone(a int) int {
-	text := s.text
-	start, hasPlus := a, false
-	if start > s.done && text[start-1] == '(' {
-		start--
-	}
-	if start > s.done && text[start-1] == '+' {
-		start, hasPlus = start-1, true
-	}
-	if start > 0 && !hasPlus && (digit(text[start-1]) || 'A' <= text[start-1] && text[start-1] <= 'Z' ||
-		text[start-1] == '.' || text[start-1] == '-' || text[start-1] == '/' || text[start-1] == '$' ||
-		text[start-1] == '=' || text[start-1] == '%') {
-		return 0
-	}
-	var digits [16]byte
-	var ends [16]int // the offset after each digit that ends a group; 0 for all other digits
-	n, groups, gaps, hasSlash := 0, 0, 0, false
-	at := a
-	for at < len(text) && n < len(digits) {
-		c := text[at]
-		if digit(c) {
-			digits[n] = c
-			if gaps > 0 || n == 0 {
-				groups++
-			}
-			gaps = 0
-			n++
-			at++
-			if at == len(text) || !digit(text[at]) {
-				ends[n-1] = at
-			}
-			continue
-		}
-		if c != ' ' && c != '-' && c != '.' && c != '(' && c != ')' && c != '/' && c != 0xa0 || gaps == 3 {
-			break
-		}
-		hasSlash = hasSlash || c == '/'
-		gaps++
-		at++
-	}
-	if at < len(text) && letter(text[at]) && gaps == 0 && text[at] != 'x' && text[at] != 'e' {
-		return 0
-	}
-	if n == len(digits) && at < len(text) && digit(text[at]) {
-		return 0
-	}
-	for size := n; size >= 7; size-- {
-		end := ends[size-1]
-		if end == 0 || end < len(text) && (text[end] == '-' || text[end] == '.') && end+1 < len(text) &&
-			digit(text[end+1]) && !hasPlus {
-			continue
-		}
-		if s.isPhone(string(digits[:size]), start, end, hasPlus, hasSlash) {
-			return s.found(Phone, start, end)
-		}
-	}
-	return 0
-}
-
-// isPhone reports whether text[start:end] is a phone number. The first argument is the number without separators.
-// hasPlus is set if a plus sign precedes the digits, and hasSlash if a slash separates them.
-func (s *search) isPhone(digits string, start, end int, hasPlus, hasSlash bool) bool {
-	if hasPlus {
-		return international(digits)
-	}
-	if allSame([]byte(digits)) {
-		return false
-	}
-	written := s.text[start:end]
-	grouped := len(written) > len(digits)
-	if grouped && digits[0] == '0' && digits[1] == '0' && international(digits[2:]) {
-		return true
-	}
-	d := phones()
-	if grouped && !hasSlash && isAmerican(written) && (d.names["US"].accepts(digits) || d.names["CA"].accepts(digits)) {
-		return true
-	}
-	// In most countries, a phone number begins with a zero and is written in groups.
-	typical := grouped && !hasSlash && digits[0] == '0' &&
-		(len(digits) >= 10 && bytes.IndexByte(written, '.') < 0 || hasAreaCode(written))
-	if !typical && !s.wordNear(start, end, phoneWords) && !s.wordAfter(end, phoneLabels) {
-		return false
-	}
-	if len(digits) > 10 && international(digits) {
-		return true
-	}
-	for _, r := range d.names {
-		if r.accepts(digits) {
+// international reports whether digits can be an international phone number: a country code, followed by as many digits
+// as a number in that country has. It does not check that the number is assigned.
+func international(digits []byte) bool {
+	for n := 1; n <= 3 && n < len(digits) && digits[0] != '0'; n++ {
+		lengths := phoneLengths[number(digits[:n])]
+		// A trunk prefix can follow the country code, as in +44 (0) 20.
+		if lengths>>(len(digits)-n)&1 == 1 || digits[n] == '0' && lengths>>(len(digits)-n-1)&1 == 1 {
 			return true
 		}
 	}
 	return false
 }
 
-// hasAreaCode reports whether a number is written as 0x-xxxxxxx: an area code and a subscriber number.
-func hasAreaCode(written []byte) bool { return len(written) == 10 && written[2] == '-' }
+// dialed is a text that can be a phone number.
+type dialed struct {
+	digits [16]byte
+	ends   [16]int // the offset after each digit that ends a group; 0 for all other digits
+	n      int
+}
 
-// isAmerican reports whether digits are grouped 3-3-4, 1-3-3-4 or 3-7, with any separators.
-func isAmerican(written []byte) bool {
-	var sizes []int
-	n := 0
-	for i := 0; i <= len(written); i++ {
-		if i < len(written) && digit(written[i]) {
-			n++
-		} else if n > 0 {
-			sizes = append(sizes, n)
-			n = 0
+// phoneAt looks for a phone number whose digits begin at offset a. A plus sign or a parenthesis before the digits is
+// part of the number. The result is the end of the number, or 0 if there is none.
+//
+// Digits alone are never a phone number. There must also be evidence: a plus sign or 00 with a country code, the form
+// of a number in North America, a label directly before or after the number, a request such as "call me at", or a
+// leading zero and the name of a country nearby.
+func (s *search) phoneAt(a int) int {
+	text := s.text
+	start := a
+	if start > s.done && text[start-1] == '(' {
+		start--
+	}
+	plus := start > s.done && text[start-1] == '+'
+	if plus {
+		start--
+	}
+	before := byte(' ')
+	if start > 0 {
+		before = text[start-1]
+	}
+	if plus && (wordByte(before) || before == '.' || before == '+') {
+		return 0 // a version such as 1.0.0+20240506, or a sum
+	}
+	if !plus {
+		if end := s.american(a, start, before); end > 0 {
+			return s.found(Phone, start, end)
+		}
+		// Only the first group of a number can begin a phone number.
+		if start > 1 && digit(text[start-2]) && (separator(before) || before == ',') || digit(before) || before == '_' {
+			return 0
 		}
 	}
-	if len(sizes) == 4 && sizes[0] == 1 {
-		sizes = sizes[1:]
+	if start > 0 && !plus && before != ' ' && before != '=' && before != '/' && upper(before) {
+		return 0
 	}
-	return len(sizes) == 3 && sizes[0] == 3 && sizes[1] == 3 && sizes[2] == 4 || len(sizes) == 2 && sizes[0] == 3 &&
-		sizes[1] == 7
+	d := s.dial(a)
+	if d.n < 7 {
+		return 0
+	}
+	proof := 0
+	for size := d.n; size >= 7; size-- {
+		end := d.ends[size-1]
+		if end == 0 || !plus && end+1 < len(text) && (text[end] == '-' || text[end] == '.') && digit(text[end+1]) {
+			continue
+		}
+		digits := d.digits[:size]
+		if s.beginsWithDate(a, end) || isTime(digits) || allSame(digits) {
+			return 0
+		}
+		if plus {
+			if international(digits) {
+				return s.found(Phone, start, end)
+			}
+			continue
+		}
+		grouped := d.ends[size-1]-a > size
+		if proof == 0 {
+			proof = s.proofBefore(start)
+		}
+		switch {
+		case proof == 1 && size <= 15, proof == 2 && (grouped || size >= 9) && size <= 15,
+			s.phoneLabelAfter(end, grouped), grouped && s.dialedFromAbroad(&d, a, size):
+			return s.found(Phone, start, end)
+		case grouped && digits[0] == '0' && digits[1] != '0' && size >= 8 && size <= 12 && s.national(start, end, size):
+			return s.found(Phone, start, end)
+		}
+	}
+	return 0
+}
+
+// beginsWithDate reports whether text[a:end] is a date, or begins with a date that has a four-digit year.
+func (s *search) beginsWithDate(a, end int) bool {
+	b := s.skipDigits(a)
+	_, dateEnd := s.findDate(a, b)
+	return dateEnd > 0 && (dateEnd == end || b-a == 4 || allDigits(s.text[dateEnd-4:dateEnd]))
+}
+
+// proofBefore returns 1 if a label for a phone is directly in front of an offset or in the name of the JSON member, 2 if
+// a request such as "call me at" is in front of the offset, and otherwise -1.
+func (s *search) proofBefore(start int) int {
+	if k := s.labelBefore(s.text, start); k == aPhone || k == aRegion || k == unknown && s.keyLabel() == aPhone {
+		return 1
+	}
+	if s.askedBefore(start) {
+		return 2
+	}
+	return -1
+}
+
+// dial reads the digits of a phone number from offset a, with at most three other characters between two digits.
+func (s *search) dial(a int) (d dialed) {
+	text, at, gaps := s.text, a, 0
+	for at < len(text) && d.n < len(d.digits) {
+		c := text[at]
+		if digit(c) {
+			d.digits[d.n] = c
+			d.n++
+			gaps = 0
+			at++
+			if at == len(text) || !digit(text[at]) {
+				d.ends[d.n-1] = at
+			}
+			continue
+		}
+		if !separator(c) && c != '(' && c != ')' || gaps == 3 {
+			break
+		}
+		gaps++
+		at++
+	}
+	s.work += at - a
+	if at < len(text) && gaps == 0 && (letter(text[at]) && text[at] != 'x' && text[at] != 'e' ||
+		d.n == len(d.digits) && digit(text[at])) {
+		d.n = 0 // the last group is part of a word or of a longer number
+	}
+	return d
+}
+
+// american returns the end of a number in the form of North America, such as (415) 555-2671, 415-555-2671 or
+// 1.415.555.2671, which begins with the digits at offset a. It returns 0 if there is none.
+func (s *search) american(a, start int, before byte) int {
+	text := s.text
+	if wordByte(before) && before != 's' || before == '.' || before == '-' || before == '/' || before == '$' ||
+		before == '%' || before == ',' || before == '_' || before == '#' {
+		return 0
+	}
+	if text[a] == '1' && a+2 < len(text) && (text[a+1] == '-' || text[a+1] == '.' || text[a+1] == ' ') {
+		a += 2
+		if text[a] == '(' {
+			a++
+		}
+	}
+	if a+12 > len(text) || !allDigits(text[a:a+3]) || text[a] < '2' {
+		return 0
+	}
+	at := a + 3
+	open := a > 0 && text[a-1] == '('
+	if open {
+		if text[at] != ')' {
+			return 0
+		}
+		if at++; text[at] == ' ' || text[at] == '-' {
+			at++
+		}
+	} else {
+		at++
+	}
+	if at+8 > len(text) || !allDigits(text[at:at+3]) || text[at] < '2' {
+		return 0
+	}
+	between, end := text[at+3], at+8
+	if between != '-' && between != '.' && between != ' ' || !open && text[a+3] != between || !allDigits(text[at+4:end]) {
+		return 0
+	}
+	if end < len(text) && (alnum(text[end]) && text[end] != 'x' && text[end] != 'e' || text[end] == '_' ||
+		end+1 < len(text) && separator(text[end]) && digit(text[end+1])) {
+		return 0
+	}
+	if !open && between == ' ' && start > 1 && before == ' ' && digit(text[start-2]) {
+		return 0 // a list of numbers
+	}
+	return end
+}
+
+// dialedFromAbroad reports whether a number begins with 00 and a country code, as in 0044 20 7946 0958.
+func (s *search) dialedFromAbroad(d *dialed, a, size int) bool {
+	first := s.skipDigits(a) - a
+	return first >= 3 && first <= 5 && d.digits[0] == '0' && d.digits[1] == '0' && d.digits[first] != '0' &&
+		phoneLengths[number(d.digits[2:first])]>>(size-first)&1 == 1
+}
+
+// national reports whether the name of a country is near a number, and the number has the length of phone numbers in
+// that country. The size includes the leading zero.
+func (s *search) national(start, end, size int) bool {
+	if !s.anyNear(start, end) {
+		return false
+	}
+	for i, r := range regionNames {
+		if phoneLengths[r.code]>>(size-1)&1 == 1 && s.has(start, regionLabels[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// phoneLabelAfter reports whether a label for a phone is directly after an offset and ends the line or the clause, as in
+// 781 1704 office.
+func (s *search) phoneLabelAfter(end int, grouped bool) bool {
+	rest := s.text[end:min(len(s.text), end+12)]
+	if len(rest) < 4 || rest[0] != '-' && (rest[0] != ' ' && rest[0] != '(' || !grouped) {
+		return false
+	}
+	to := 1
+	for to < len(rest) && letter(rest[to]) {
+		to++
+	}
+	if to < len(rest) && strings.IndexByte("\n\r\\,;.)", rest[to]) < 0 {
+		return false
+	}
+	switch strings.ToLower(string(rest[1:to])) {
+	case "office", "fax", "mobile", "cell", "home", "work", "tel", "phone":
+		return true
+	}
+	return false
 }

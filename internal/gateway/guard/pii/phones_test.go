@@ -1,96 +1,75 @@
 package pii
 
 import (
-	"bytes"
-	"cmp"
-	"compress/gzip"
 	"flag"
-	"io"
+	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/go-json-experiment/json"
 	"github.com/nyaruka/phonenumbers"
 )
 
-var update = flag.Bool("update", false, "write phones.json.gz from the phonenumbers module in go.mod")
+var update = flag.Bool("update", false, "write phones.txt from the phonenumbers module in go.mod, and the table in the guide")
 
 // The table must match the phonenumbers module in go.mod. Production code does not import that module, because
 // loading its metadata takes 7 ms and 5 MB before main runs.
 func TestPhonesAreCurrent(t *testing.T) {
-	want, err := phoneTable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if *update {
-		var packed bytes.Buffer
-		z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-		if _, err := z.Write(want); err != nil {
-			t.Fatal(err)
-		}
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile("phones.json.gz", packed.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	file, err := os.ReadFile("phones.json.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := gzip.NewReader(bytes.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := io.ReadAll(z); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("phones.json.gz is not current (%v); run: go generate ./internal/gateway/guard/pii", err)
-	}
-}
-
-// phoneTable returns the part of libphonenumber's metadata that decides whether a number is valid.
-func phoneTable() ([]byte, error) {
 	all, err := phonenumbers.MetadataCollection()
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	var out struct {
-		From    string    `json:"from"`
-		Regions []*region `json:"regions"`
-	}
-	out.From = "libphonenumber through github.com/nyaruka/phonenumbers, Apache License 2.0, " +
-		"Copyright (C) The Libphonenumber Authors"
+	lengths := map[int]map[int]bool{}
 	for _, m := range all.GetMetadata() {
-		r := &region{
-			ID: m.GetId(), Code: int(m.GetCountryCode()), Prefix: m.GetNationalPrefixForParsing(),
-			Transform: m.GetNationalPrefixTransformRule(), Leading: m.GetLeadingDigits(),
+		code := int(m.GetCountryCode())
+		if lengths[code] == nil {
+			lengths[code] = map[int]bool{}
 		}
-		lengths := func(d *phonenumbers.PhoneNumberDesc) {
+		for _, d := range []*phonenumbers.PhoneNumberDesc{
+			m.GetFixedLine(), m.GetMobile(), m.GetTollFree(), m.GetPremiumRate(), m.GetSharedCost(), m.GetVoip(),
+			m.GetPersonalNumber(), m.GetPager(), m.GetUan(), m.GetVoicemail(), m.GetGeneralDesc(),
+		} {
 			for _, n := range d.GetPossibleLength() {
-				if n > 0 && !slices.Contains(r.Lengths, int(n)) {
-					r.Lengths = append(r.Lengths, int(n))
+				if n > 0 && d.GetNationalNumberPattern() != "NA" {
+					lengths[code][int(n)] = true
 				}
 			}
 		}
-		var kinds []string
-		for _, d := range []*phonenumbers.PhoneNumberDesc{
-			m.GetFixedLine(), m.GetMobile(), m.GetTollFree(), m.GetPremiumRate(), m.GetSharedCost(), m.GetVoip(),
-			m.GetPersonalNumber(), m.GetPager(), m.GetUan(), m.GetVoicemail(),
-		} {
-			if p := d.GetNationalNumberPattern(); p != "" && p != "NA" && !slices.Contains(kinds, p) {
-				kinds = append(kinds, p)
-				lengths(d)
+	}
+	var want strings.Builder
+	for _, code := range slices.Sorted(maps.Keys(lengths)) {
+		fmt.Fprintln(&want, code, strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(lengths[code]))), "[]"))
+	}
+	if *update {
+		if err := os.WriteFile("phones.txt", []byte(want.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		phonesText = want.String()
+	}
+	if phonesText != want.String() {
+		t.Error("phones.txt is not current; run: go generate ./internal/gateway/guard/pii")
+	}
+}
+
+func TestExamplesOfEveryRegionAreFound(t *testing.T) {
+	f, err := New([]string{Phone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for region := range phonenumbers.GetSupportedRegions() {
+		number := phonenumbers.GetExampleNumber(region)
+		for _, format := range []phonenumbers.PhoneNumberFormat{phonenumbers.INTERNATIONAL, phonenumbers.E164} {
+			text := "x " + phonenumbers.Format(number, format) + " y"
+			if got := f.Find([]byte(text), nil, nil); len(got) != 1 || text[got[0].Start:got[0].End] != text[2:len(text)-2] {
+				t.Errorf("%s: Find(%q) returned %v", region, text, got)
 			}
 		}
-		lengths(m.GetGeneralDesc()) // for kinds of numbers that list no lengths of their own
-		slices.Sort(r.Lengths)
-		r.Number = strings.Join(kinds, "|")
-		out.Regions = append(out.Regions, r)
+		// A number of fewer than seven digits is not found without a country code.
+		text := phonenumbers.Format(number, phonenumbers.NATIONAL)
+		if len(phonenumbers.GetNationalSignificantNumber(number)) >= 7 && len(f.Find([]byte(text), []byte("phone"), nil)) != 1 {
+			t.Errorf("%s: %q is not found in a member named phone", region, text)
+		}
 	}
-	slices.SortFunc(out.Regions, func(a, b *region) int {
-		return cmp.Or(cmp.Compare(a.Code, b.Code), strings.Compare(a.ID, b.ID))
-	})
-	return json.Marshal(out, json.Deterministic(true))
 }
