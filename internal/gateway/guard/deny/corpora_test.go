@@ -41,7 +41,7 @@ func TestCorporaBenignPromptsPass(t *testing.T) {
 	l := defaults(t)
 	denied := 0
 	for _, p := range prompts {
-		if h, ok := l.Find([]byte(p.Prompt)); ok {
+		if h, ok := find(l, []byte(p.Prompt)); ok {
 			denied++
 			t.Logf("denied as %s (%s): %.120q", h.Pattern, h.View, p.Prompt)
 		}
@@ -63,7 +63,7 @@ func TestCorporaIndirectInjections(t *testing.T) {
 		for _, texts := range groups {
 			for _, text := range texts {
 				n++
-				if _, ok := l.Find([]byte(text)); ok {
+				if _, ok := find(l, []byte(text)); ok {
 					found++
 				}
 			}

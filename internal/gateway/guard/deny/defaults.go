@@ -16,12 +16,12 @@ func upTo(n string) string { return `(?:[\w']+[\W_]+){0,` + n + `}?` }
 func withGaps(words string) string { return strings.ReplaceAll(words, " ", gap) }
 
 // Defaults returns patterns that detect prompt injection. The patterns match phrases that have no legitimate use in the
-// arguments of a tool. The name of a pattern says what its phrases try to achieve. Each expression should begin with a
+// arguments of a tool. The name of a pattern describes the aim of its phrases. Each expression should begin with a
 // distinctive word, so that the search can reject most text early.
 func Defaults() []Pattern {
 	var out []Pattern
 	add := func(name string, words ...string) {
-		out = append(out, Pattern{name, `\b` + strings.Join(words, gap), defaultReach})
+		out = append(out, Pattern{Name: name, Regex: `\b` + strings.Join(words, gap), Reach: defaultReach})
 	}
 	const (
 		drop = `(?:ignor(?:e|ing)|disregard(?:ing)?|forget(?:ting)?|overrid(?:e|ing)|` +
@@ -45,6 +45,7 @@ func Defaults() []Pattern {
 		`tell (?:me|us)`, `give (?:me|us)`, `what (?:is|are|was|were)`,
 	} {
 		add("reveal_prompt", withGaps(verb), upTo("2")+`(?:your|the|its|this|all)`, upTo("3")+prompts)
+		out[len(out)-1].Unless = `(?:\b(?:never|not|cannot)|n['’]t)\s+(?:ever\s+)?\z` // "never reveal your system prompt"
 	}
 	add("reveal_prompt", `(?:repeat|print|output|write)`,
 		upTo("4")+`(?:words|text|everything|sentences|content|instructions)`, `(?:above|before`+gap+`this)\b`)
@@ -60,23 +61,44 @@ func Defaults() []Pattern {
 	add("unrestricted_persona", `(?:enable|enter|activate|switch(?:ing)?)`,
 		upTo("3")+`(?:developer|god|jail-?break|dan|sudo|unrestricted|unfiltered)`, `mode\b`)
 
-	out = append(out, Pattern{
-		"control_tokens",
-		`<\|(?:im_start|im_end|im_sep|system|user|assistant|endoftext|` +
-			`eot_id|start_header_id|end_header_id|begin_of_text|endofprompt)\|>`, 40,
-	},
-		Pattern{"control_tokens", `\[/?INST\]`, 40},
-		Pattern{"control_tokens", `<</?SYS>>`, 40},
-		Pattern{"control_tokens", `</?system[_-]?(?:prompt|message|instructions?|override)>`, 60},
-		Pattern{"control_tokens", `\[(?:system|admin|developer)\s{0,2}(?:message|prompt|override|instructions?)\]`, 60},
-		Pattern{"control_tokens", `###?\s{0,3}(?:system|new)\s{0,3}(?:prompt|instructions?|message|override)\s{0,3}:`, 60})
+	tokens := func(regex string, reach int) {
+		out = append(out, Pattern{Name: "control_tokens", Regex: regex, Reach: reach})
+	}
+	tokens(`<\|(?:im_start|im_end|im_sep|system|user|assistant|endoftext|`+
+		`eot_id|start_header_id|end_header_id|begin_of_text|endofprompt)\|>`, 40)
+	tokens(`\[/?INST\]`, 40)
+	tokens(`<</?SYS>>`, 40)
+	tokens(`</?system[_-]?(?:prompt|message|instructions?|override)>`, 60)
+	tokens(`\[(?:system|admin|developer)\s{0,2}(?:message|prompt|override|instructions?)\]`, 60)
+	tokens(`###?\s{0,3}(?:system|new)\s{0,3}(?:prompt|instructions?|message|override)\s{0,3}:`, 60)
 
-	add("hidden_orders", `(?:new|real|actual|true|overriding|revised)`,
-		`(?:system`+gap+`)?(?:instructions?|directives?|orders)\s{0,2}[:=]`)
-	const telling = `(?:tell|inform|mention|reveal|notify|alert|warn|telling|` +
-		`informing|mentioning|revealing|notifying|alerting|disclose|disclosing)\b`
-	for _, not := range []string{`do` + gap + `not`, `don\W?t`, `never`, `without`, `avoid`, `refrain` + gap + `from`} {
-		add("hidden_orders", not, upTo("2")+telling, upTo("4")+`(?:the|your)`, `(?:user|human|operator|owner)\b`)
+	// A system prompt often lists facts that the agent must keep from the user. These patterns match only an order to hide
+	// the action that the same text asks for: "do not tell the user about this", but not "do not tell the user the price".
+	add("hidden_orders", `(?:new|real|actual|true|overriding|revised)`, `(?:system`+gap+`)?(?:instructions?|directives?)\s{0,2}[:=]`)
+	add("hidden_orders", `(?:real|actual|true|overriding)`, `orders\s{0,2}[:=]`)
+	const (
+		tell    = `(?:tell|inform|notify|alert|warn)(?:ing)?`
+		mention = `(?:mention|reveal|disclose|disclosing|report|show)(?:ing)?`
+		user    = `(?:the|your)` + gap + `(?:user|human|operator|owner)\b`
+		did     = `(?:this|it|that|any` + gap + `of` + gap + `(?:this|it|that))`
+		deeds   = `(?:action|step|request|message|e?-?mail|call|transfer|transaction|payment|change|operation|task|note)s?`
+		youDid  = `(?:that|what)` + gap + `you` + gap + `(?:did|just|sent|made|received|` +
+			`are` + gap + `doing|were` + gap + `(?:told|asked)|have` + gap + `(?:done|been|sent|made|received|read))\b`
+		end = `\s{0,2}(?:[.!]|\z)`
+	)
+	for _, not := range []string{`do(?:n\W?t|` + gap + `not)`, `never`, `avoid`, `refrain` + gap + `from`} {
+		add("hidden_orders", not, upTo("2")+`(?:`+
+			tell+gap+user+`(?:`+gap+`(?:anything`+gap+`)?(?:about|of)`+gap+did+`\b|`+gap+youDid+`|`+end+`)|`+
+			mention+gap+`(?:`+did+`(?:`+gap+deeds+`)?|`+youDid+gap+upTo("3")+`)`+gap+`to`+gap+user+`)`)
+	}
+	// "Never send it without telling the user" protects the user.
+	for _, quietly := range []string{
+		withGaps(`without `) + tell + gap + user + `(?:` + gap + `(?:about|of)` + gap + did + `\b|` + end + `)`,
+		withGaps(`without `) + mention + gap + did + withGaps(` to `) + user,
+		`(?:hide|conceal)` + gap + did + `(?:` + gap + deeds + `)?` + withGaps(` from `) + user,
+	} {
+		add("hidden_orders", quietly)
+		out[len(out)-1].Unless = `\b(?:never|not|cannot|avoid|refrain|rather than|instead of)\b|n['’]t\b`
 	}
 	return out
 }

@@ -19,6 +19,7 @@ package deny
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -38,6 +39,9 @@ type Pattern struct {
 	// Reach is the maximum length of a match in bytes. If Reach is 0, Compile derives the maximum from the
 	// expression.
 	Reach int
+	// Unless is an expression. A match does not count if Unless matches the text before it in the same sentence. An empty
+	// expression matches nothing.
+	Unless string
 }
 
 // The limits on patterns.
@@ -64,9 +68,11 @@ type List struct {
 
 type pattern struct {
 	Pattern
-	regex *regexp.Regexp
-	index int
-	reach int // the maximum length of a match; 0 means no limit
+	regex  *regexp.Regexp
+	unless *regexp.Regexp // compiled from Unless; nil if Unless is empty
+	index  int
+	work   int64 // for each character
+	reach  int   // the maximum length of a match; 0 means no limit
 	// repeated lists the character classes that the pattern repeats without a limit. The value of reach is valid only if
 	// the text has no long runs of these classes.
 	repeated []*class
@@ -80,9 +86,14 @@ type pattern struct {
 	later *literal.Set
 }
 
-// Hit is a match. Pattern is the name of the pattern. View is the form of the text in which the pattern matched, such
-// as [Decoded].
-type Hit struct{ Pattern, View string }
+// Hit is a match.
+type Hit struct {
+	// Pattern is the name of the pattern. View is the form of the text in which the pattern matched, such as [Decoded].
+	Pattern, View string
+	// Start and End are the offsets of the passage in the text. If the passage is disguised, the part between them
+	// contains at least the text that was decoded.
+	Start, End int
+}
 
 // The readings of a text.
 const (
@@ -109,7 +120,13 @@ func Compile(patterns []Pattern) (*List, error) {
 			errs = append(errs, fmt.Errorf("%s: %w", p.Name, err))
 			continue
 		}
-		q := &pattern{Pattern: p, index: i, reach: p.Reach}
+		q := &pattern{Pattern: p, index: i, work: baseWork + int64(size), reach: p.Reach}
+		if p.Reach > 0 { // few of the instructions of a built-in pattern are active at the same time
+			q.work = 1
+		}
+		if p.Unless != "" {
+			q.unless = regexp.MustCompile("(?i:" + p.Unless + ")")
+		}
 		if longest, repeated := maxWidth(tree); q.reach == 0 && longest > 0 && longest <= maxReach && !hasAnchor(tree) {
 			q.reach, q.repeated = longest, repeated
 		}
@@ -196,6 +213,12 @@ func Check(regex string) error {
 // scan contains the buffers of one search.
 type scan struct {
 	*List
+	ctx    context.Context
+	work   *int64 // the work that is left
+	err    error
+	input  input
+	most   int // the search stops when it has found this many matches
+	found  []Hit
 	hits   literal.Hits
 	done   []int
 	levels [maxDepth + 1]struct {
@@ -203,73 +226,144 @@ type scan struct {
 		decoded, shown    []byte
 	}
 	flat, near, other, joined []byte
+	// at describes the part of the text that near contains.
+	at struct {
+		start, reach int
+		changed      bool
+	}
 }
 
-// Find searches a text for all patterns, and returns the first match that it finds.
-func (l *List) Find(text []byte) (Hit, bool) {
+// maxHits is the maximum number of matches that [List.FindAll] returns.
+const maxHits = 1000
+
+// Find searches a text for all patterns, and returns the first match that it finds. It subtracts the cost of the search
+// from *work, and returns [ErrWork] if the result is negative. It returns the error of ctx if ctx is cancelled.
+func (l *List) Find(ctx context.Context, text []byte, work *int64) (Hit, bool, error) {
+	hits, err := l.find(ctx, text, 1, work)
+	if err != nil || len(hits) == 0 {
+		return Hit{}, false, err
+	}
+	return hits[0], true, nil
+}
+
+// FindAll returns the matches of all patterns in a text, sorted by their start. It returns at most maxHits matches. If
+// matches of the same pattern overlap, it returns only one of them. FindAll stops early if ctx is cancelled, and then
+// returns the error of ctx.
+func (l *List) FindAll(ctx context.Context, text []byte) ([]Hit, error) {
+	work := int64(math.MaxInt64)
+	hits, err := l.find(ctx, text, maxHits, &work)
+	slices.SortStableFunc(hits, func(a, b Hit) int { return a.Start - b.Start })
+	return hits, err
+}
+
+func (l *List) find(ctx context.Context, text []byte, most int, work *int64) ([]Hit, error) {
 	if len(l.patterns) == 0 || len(text) == 0 {
-		return Hit{}, false
+		return nil, ctx.Err()
 	}
 	// Most strings are short, contain only ASCII, and contain none of the words.
 	if len(text) < view.MinRun && len(l.wordless) == 0 && view.ASCII(text) && !l.set.Contains(text) &&
 		bytes.IndexByte(text, '%') < 0 && nextSpaced(text, 0) < 0 {
-		return Hit{}, false
+		return nil, ctx.Err()
 	}
 	s := l.scratch.Get().(*scan)
 	defer l.scratch.Put(s)
-	return s.matchReadings(text, AsIs, 0)
+	s.ctx, s.most, s.work, s.found, s.err = ctx, most, work, nil, nil
+	s.matchReadings(text, AsIs, 0)
+	found := s.found
+	s.ctx, s.found, s.input = nil, nil, input{}
+	return found, s.err
 }
 
 // matchReadings matches the patterns against all readings of a text. The package comment lists the readings. The
 // parameter reading is [Decoded] if the text was decoded, and [AsIs] if not. The parameter depth is the number of
-// decoding steps.
-func (s *scan) matchReadings(text []byte, reading string, depth int) (Hit, bool) {
-	if h, ok := s.matchText(text, reading); ok {
-		return h, true
+// decoding steps. The result is true if the search is over.
+func (s *scan) matchReadings(text []byte, reading string, depth int) (over bool) {
+	if s.matchText(text, reading) {
+		return true
 	}
 	l, original := &s.levels[depth], text
-	if !view.ASCII(text) && l.normal.Normal(text) {
-		text = l.normal.Text
-		if h, ok := s.matchText(text, or(reading, Normalised)); ok {
-			return h, true
-		}
+	if view.ASCII(text) || !l.normal.Normal(text) {
+		return s.matchDisguised(text, original, reading, depth)
 	}
-	for at := nextSpaced(text, 0); at >= 0; at = nextSpaced(text, at) {
+	n := len(s.found)
+	over = s.matchText(l.normal.Text, or(reading, Normalised)) || s.matchDisguised(l.normal.Text, original, reading, depth)
+	for i := n; i < len(s.found); i++ {
+		h := &s.found[i]
+		h.Start, h.End = l.normal.Range(h.Start, h.End)
+	}
+	s.dropRepeated(n)
+	return over
+}
+
+// matchDisguised matches the patterns against spaced, reversed and encoded parts of a text. The parameter original is
+// the text before its normalization.
+func (s *scan) matchDisguised(text, original []byte, reading string, depth int) (over bool) {
+	l := &s.levels[depth]
+	// within sets the offsets of s.found[n:] to those of the part of the text that was decoded.
+	within := func(start, end int, over bool, n int) bool {
+		for i := n; i < len(s.found); i++ {
+			s.found[i].Start, s.found[i].End = start, end
+		}
+		s.dropRepeated(n)
+		return over
+	}
+	for at := nextSpaced(text, 0); at >= 0; {
+		start := at
 		if s.joined, at = joinSpaced(s.joined[:0], text, at); len(s.joined) >= minSpaced {
-			if h, ok := s.matchText(s.joined, or(reading, Spaced)); ok {
-				return h, true
+			n := len(s.found)
+			if within(start, at, s.matchText(s.joined, or(reading, Spaced)), n) {
+				return true
 			}
 		}
+		at = nextSpaced(text, at)
 	}
 	if depth == maxDepth {
-		return Hit{}, false
+		return false
 	}
 	if shown, ok := view.Displayed(l.shown[:0], original); ok {
 		l.shown = shown
-		if h, ok := s.matchReadings(shown, or(reading, Normalised), depth+1); ok {
-			return h, true
+		n := len(s.found)
+		if within(0, len(text), s.matchReadings(shown, or(reading, Normalised), depth+1), n) {
+			return true
 		}
 	}
 	for start, end := nextEscaped(text, 0); start >= 0; start, end = nextEscaped(text, end) {
 		if l.unpercent.Unpercent(text[start:end]) {
-			if h, ok := s.matchReadings(l.unpercent.Text, Decoded, depth+1); ok {
-				return h, true
+			n := len(s.found)
+			if within(start, end, s.matchReadings(l.unpercent.Text, Decoded, depth+1), n) {
+				return true
 			}
 		}
 	}
 	for at := 0; ; {
 		start, end := view.NextRun(text, at)
 		if start < 0 {
-			return Hit{}, false
+			return false
 		}
 		at = end
 		var ok bool
 		if l.decoded, ok = view.DecodeRun(l.decoded, text[start:end]); ok {
-			if h, ok := s.matchReadings(l.decoded, Decoded, depth+1); ok {
-				return h, true
+			n := len(s.found)
+			if within(start, end, s.matchReadings(l.decoded, Decoded, depth+1), n) {
+				return true
 			}
 		}
 	}
+}
+
+// dropRepeated removes each match in s.found[n:] that overlaps an earlier match of the same pattern.
+func (s *scan) dropRepeated(n int) {
+	kept := s.found[:n]
+	for _, h := range s.found[n:] {
+		if !slices.ContainsFunc(kept, h.repeats) {
+			kept = append(kept, h)
+		}
+	}
+	s.found = kept
+}
+
+func (h Hit) repeats(other Hit) bool {
+	return h.Pattern == other.Pattern && h.Start < other.End && other.Start < h.End
 }
 
 func or(a, b string) string {
@@ -308,45 +402,54 @@ func nextEscaped(text []byte, at int) (start, end int) {
 // matchText first matches the text as it is. If nothing matches, it can collapse white space and try again. The second
 // attempt is needed only for patterns without required words or without a length limit. For other patterns, matchAround
 // collapses the white space near the word.
-func (s *scan) matchText(text []byte, reading string) (Hit, bool) {
-	h, near, ok := s.matchOnce(text, reading)
-	if ok || !near && len(s.wordless) == 0 {
-		return h, ok
+func (s *scan) matchText(text []byte, reading string) (over bool) {
+	n := len(s.found)
+	near, over := s.matchOnce(text, reading)
+	if over || len(s.found) > n || !near && len(s.wordless) == 0 {
+		return over
 	}
 	var changed bool
 	if s.flat, changed, _ = flatten(s.flat[:0], text, len(text)); changed {
-		h, _, ok = s.matchOnce(s.flat, or(reading, Normalised))
+		_, over = s.matchOnce(s.flat, or(reading, Normalised))
+		for i := n; i < len(s.found); i++ {
+			h := &s.found[i]
+			h.Start, h.End = unflatten(text, h.Start), unflatten(text, h.End)
+		}
 	}
-	return h, ok
+	return over
 }
 
-// matchOnce matches a text against all patterns in one pass. If there is no match, the second result reports whether
-// the text contains a word of a pattern without a length limit.
-func (s *scan) matchOnce(text []byte, reading string) (h Hit, near, ok bool) {
+// matchOnce matches a text against all patterns in one pass. The first result reports whether the text contains a word
+// of a pattern without a length limit. The second is true if the search is over.
+func (s *scan) matchOnce(text []byte, reading string) (near, over bool) {
 	for _, p := range s.wordless {
-		if p.regex.Match(text) {
-			return Hit{p.Name, reading}, true, true
+		if s.matchWith(p.regex, p, window{text, text, 0, false}, reading) {
+			return true, true
 		}
 	}
 	for i := range s.done {
 		s.done[i] = -1
 	}
+	s.at.start = -1
 	for from := 0; from < len(text); from += literal.Block {
+		if s.err = s.ctx.Err(); s.err != nil {
+			return near, true
+		}
 		s.set.Scan(text, from, min(from+literal.Block, len(text)), &s.hits)
 		for _, lane := range s.hits {
 			for _, hit := range lane {
 				for _, w := range s.set.Words(hit) {
 					for _, p := range s.words[w] {
 						near = near || p.reach == 0
-						if h, ok := s.matchAround(p, text, hit.End, s.set.Size(w), reading); ok {
-							return h, true, true
+						if s.matchAround(p, text, hit.End, s.set.Size(w), reading) {
+							return true, true
 						}
 					}
 				}
 			}
 		}
 	}
-	return Hit{}, near, false
+	return near, false
 }
 
 // staysInReach reports whether every match of a pattern in text fits within the pattern's reach. It checks how long the
@@ -362,16 +465,17 @@ func (s *scan) staysInReach(p *pattern, text []byte) bool {
 
 // matchAround matches a pattern against the text around a word of the pattern. The search found the word, or the
 // first bytes of a long word, at text[end-size:end].
-func (s *scan) matchAround(p *pattern, text []byte, end, size int, reading string) (Hit, bool) {
+func (s *scan) matchAround(p *pattern, text []byte, end, size int, reading string) (over bool) {
 	if s.done[p.index] == wholeText {
-		return Hit{}, false
+		return false
 	}
 	if s.done[p.index] < 0 && !s.staysInReach(p, text) {
 		s.done[p.index] = wholeText
-		if p.unanchored == nil {
-			return s.matchPart(p, text, reading)
+		regex := p.regex
+		if p.unanchored != nil {
+			regex = p.unanchored()
 		}
-		return s.matchPartWith(p.unanchored(), p, text, reading)
+		return s.matchWith(regex, p, window{text, text, 0, false}, reading)
 	}
 	s.done[p.index] = max(s.done[p.index], 0)
 	switch {
@@ -379,64 +483,88 @@ func (s *scan) matchAround(p *pattern, text []byte, end, size int, reading strin
 		return s.matchAt(p, text, end-size, reading)
 	case p.reach == 0:
 		s.done[p.index] = wholeText
-		return s.matchPart(p, text, reading)
+		return s.matchWith(p.regex, p, window{text, text, 0, false}, reading)
 	case end <= s.done[p.index]:
-		return Hit{}, false // the last attempt covered this word
+		return false // the last attempt covered this word
 	}
 	from := stepBack(text, end, p.reach+16)
 	for n := 0; n < 32 && from > 0 && wordByte(text[from-1]); n++ {
 		from--
 	}
 	near, changed, used := flatten(s.near[:0], text[from:], 3*p.reach+64)
-	s.near = near
+	s.near, s.at.start = near, -1
 	if to := from + used; to < len(text) {
 		s.done[p.index] = max(end, stepBack(text, to, p.reach+16))
 	} else {
 		s.done[p.index] = to
 	}
-	if changed {
-		if h, ok := s.matchPart(p, text[from:from+used], reading); ok {
-			return h, true
-		}
+	if changed && s.matchWith(p.regex, p, window{text[from : from+used], text, from, false}, reading) {
+		return true
 	}
-	return s.matchPart(p, near, reading)
+	return s.matchWith(p.regex, p, window{near, text, from, changed}, reading)
 }
 
 // matchAt matches a pattern against the text at offset start. It is called only if wordFirst is set and one of the
 // pattern's words was found at start.
-func (s *scan) matchAt(p *pattern, text []byte, start int, reading string) (Hit, bool) {
+func (s *scan) matchAt(p *pattern, text []byte, start int, reading string) (over bool) {
 	if p.boundary && start > 0 && wordByte(text[start-1]) {
-		return Hit{}, false
+		return false
 	}
-	var changed bool
-	if s.near, changed, _ = flatten(s.near[:0], text[start:], p.reach); p.later != nil && !p.later.Contains(s.near) {
-		return Hit{}, false
+	if s.at.start != start || s.at.reach != p.reach { // several patterns can begin with the same word
+		s.near, s.at.changed, _ = flatten(s.near[:0], text[start:], p.reach)
+		s.at.start, s.at.reach = start, p.reach
+	}
+	changed := s.at.changed
+	if p.later != nil && !p.later.Contains(s.near) {
+		return false
 	}
 	if changed && p.Reach == 0 {
-		if h, ok := s.matchPart(p, text[start:min(len(text), start+p.reach)], reading); ok {
-			return h, true
+		near := text[start:min(len(text), start+p.reach)]
+		if s.matchWith(p.regex, p, window{near, text, start, false}, reading) {
+			return true
 		}
 	}
-	return s.matchPart(p, s.near, reading)
+	return s.matchWith(p.regex, p, window{s.near, text, start, changed}, reading)
 }
 
-// matchPart matches a pattern against a part of a text, first unchanged and then with digits and signs replaced by
+// window is a part of a text. If flat is set, runs of white space are collapsed in the part.
+type window struct {
+	part, text []byte
+	start      int // the offset of the part in the text
+	flat       bool
+}
+
+// matchWith matches a pattern against a part of a text, first unchanged and then with digits and signs replaced by
 // letters.
-func (s *scan) matchPart(p *pattern, near []byte, reading string) (Hit, bool) {
-	return s.matchPartWith(p.regex, p, near, reading)
-}
-
-func (s *scan) matchPartWith(regex *regexp.Regexp, p *pattern, near []byte, reading string) (Hit, bool) {
-	if regex.Match(near) {
-		return Hit{p.Name, reading}, true
+func (s *scan) matchWith(regex *regexp.Regexp, p *pattern, w window, reading string) (over bool) {
+	if s.match(regex, p, w.part) {
+		return s.err != nil || s.keep(regex, p, w, w.part, reading)
 	}
 	for _, letters := range readings {
 		var changed bool
-		if s.other, changed = unleet(s.other[:0], near, letters); changed && regex.Match(s.other) {
-			return Hit{p.Name, or(reading, Leet)}, true
+		if s.other, changed = unleet(s.other[:0], w.part, letters); changed && s.match(regex, p, s.other) {
+			return s.err != nil || s.keep(regex, p, w, s.other, or(reading, Leet))
 		}
 	}
-	return Hit{}, false
+	return false
+}
+
+// keep adds the matches of a pattern to s.found. The parameter part is a reading of w.part with the same offsets. The
+// result is true if the search is over.
+func (s *scan) keep(regex *regexp.Regexp, p *pattern, w window, part []byte, reading string) (over bool) {
+	for _, at := range regex.FindAllIndex(part, s.most-len(s.found)) {
+		start, end := at[0], at[1]
+		if w.flat {
+			start, end = unflatten(w.text[w.start:], start), unflatten(w.text[w.start:], end)
+		}
+		h := Hit{p.Name, reading, w.start + start, w.start + end}
+		if p.unless != nil && p.unless.Match(sentenceBefore(w.text, h.Start)) || !h.outsideMarkers(w.text) ||
+			slices.ContainsFunc(s.found, h.repeats) {
+			continue
+		}
+		s.found = append(s.found, h)
+	}
+	return len(s.found) >= s.most
 }
 
 func wordByte(c byte) bool {

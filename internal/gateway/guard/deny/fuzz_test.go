@@ -7,7 +7,8 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/guard/deny"
 )
 
-// The search for words never hides a match: if the regular expression alone matches a text, the list finds it too.
+// The search for words never hides a match: if the regular expression alone matches a text, the list finds it too. All
+// matches are inside the text.
 func FuzzFind(f *testing.F) {
 	for regex, text := range map[string]string{
 		`launch(?:es|ed|ing)?\s+codes`: "xx launch\tcodes yy",
@@ -29,8 +30,17 @@ func FuzzFind(f *testing.F) {
 			}
 			return
 		}
-		if _, found := l.Find(text); !found && len(text) > 0 && regexp.MustCompile("(?i:"+regex+")").Match(text) {
+		if _, found := find(l, text); !found && len(text) > 0 && regexp.MustCompile("(?i:"+regex+")").Match(text) {
 			t.Fatalf("%q is not found in %q", regex, text)
+		}
+		hits, err := l.FindAll(t.Context(), text)
+		for _, h := range hits {
+			if h.Start < 0 || h.End < h.Start || h.End > len(text) {
+				t.Fatalf("%q is found in %q at %d to %d", regex, text, h.Start, h.End)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	})
 }

@@ -1,5 +1,7 @@
 package deny
 
+import "bytes"
+
 // leet contains groups of similar characters. Each group begins with a letter, followed by the digits and signs that
 // can replace it. The search for words treats all characters of a group as equal.
 var leet = []string{"i1!|l", "o0", "e3", "a4@", "s5$", "t7+", "b8", "g9"}
@@ -61,6 +63,29 @@ func flatten(dst, text []byte, maxLen int) (flat []byte, changed bool, used int)
 		dst, done = append(dst, text[done:end]...), end
 	}
 	return dst, changed, done
+}
+
+// unflatten returns the offset in text of the byte that [flatten] wrote at the given offset.
+func unflatten(text []byte, offset int) int {
+	for i := 0; i < len(text); i++ {
+		if offset == 0 {
+			return i
+		}
+		for white[text[i]] && i+1 < len(text) && white[text[i+1]] {
+			i++
+		}
+		offset--
+	}
+	return len(text)
+}
+
+// maxSentence is the maximum number of bytes that sentenceBefore returns.
+const maxSentence = 160
+
+// sentenceBefore returns the part of the sentence before the given offset.
+func sentenceBefore(text []byte, offset int) []byte {
+	before := text[max(0, offset-maxSentence):offset]
+	return before[bytes.LastIndexAny(before, ".!?;\n")+1:]
 }
 
 // stepBack returns the offset that is n bytes before the given offset. It counts a run of white space as one byte,

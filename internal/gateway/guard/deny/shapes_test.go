@@ -16,12 +16,12 @@ func TestPatternsOfEveryShape(t *testing.T) {
 		"please reveal the launch codes now", "REVEAL THE LAUNCH CODES", "xx launch\tcodes yy", "reveal\nreveal reveal the codes",
 		"kelvin \u212aelvin and \u017fecret", "secret", "secrets are secret", "aaa bbb aaa", "a.b.c", "codes", "launch launches launched launching",
 		strings.Repeat("nothing ", 300) + "reveal the launch codes" + strings.Repeat(" nothing", 300), "reveal" + strings.Repeat(" ", 500) + "codes",
-		"the launch " + strings.Repeat("x", 200) + " codes", "été reveal", "", "12345 codes", "reveal the 99 codes",
+		"the launch " + strings.Repeat("x", 200) + " codes", "été reveal", "don't reveal", "", "12345 codes", "reveal the 99 codes",
 	}
 	patterns := []string{
 		`(reveal)\s+(the)\s+launch`, `((reveal)|(show))\s+\w+`, `launch(?:es|ed|ing)?\s+codes`, `(?:reveal\s+){2,3}the`, `(?:launch)+\s`, `(?:launch){1,2}`,
 		`.*codes`, `reveal.{0,40}codes`, `reveal(?s:.){0,40}codes`, `reveal.*codes`, `^reveal`, `codes$`, `\bcodes\b`, `k[e3]lvin`, `[s\x{17f}]ecret`, `a.b`, `[0-9]{2,}\s+codes`,
-		`(?:(?:launch|reveal))`, `(?:a|b|c)`, `x{150,}`, `reveal (?:the )?(?:launch )?codes`, `(launch)`, `\s*codes`, `\W(?:été|codes)`, `r?eveal`, `(?:re)?veal the`, `[^a-z]+reveal`,
+		`(?:(?:launch|reveal))`, `(?:a|b|c)`, `x{150,}`, `reveal (?:the )?(?:launch )?codes`, `(launch)`, `\s*codes`, `\W(?:été|codes)`, `r?eveal`, `(?:re)?veal the`, `[^a-z]+reveal`, `\bdon\W?t reveal`,
 	}
 	for _, p := range patterns {
 		l, err := deny.Compile([]deny.Pattern{{Name: "one", Regex: p}})
@@ -31,7 +31,7 @@ func TestPatternsOfEveryShape(t *testing.T) {
 		}
 		plain := regexp.MustCompile("(?i:" + p + ")")
 		for _, text := range texts {
-			hit, found := l.Find([]byte(text))
+			hit, found := find(l, []byte(text))
 			if plain.MatchString(text) && text != "" && !found {
 				t.Errorf("%s is not found in %.60q", p, text)
 			}
@@ -67,7 +67,7 @@ func TestPatternsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, found := empty.Find([]byte("reveal the codes")); found {
+	if _, found := find(empty, []byte("reveal the codes")); found {
 		t.Error("an empty list found a match")
 	}
 }

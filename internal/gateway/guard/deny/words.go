@@ -9,6 +9,7 @@ import (
 // The limits on the words that are searched for: the minimum length of a word, and the maximum number of words.
 const (
 	minWord  = 3
+	minFirst = 2 // at the beginning of a match
 	maxWords = 80
 )
 
@@ -17,7 +18,7 @@ const (
 func requiredWords(re *syntax.Regexp) []string {
 	switch re.Op {
 	case syntax.OpLiteral:
-		return usablePart(string(re.Rune))
+		return usablePart(string(re.Rune), minWord)
 	case syntax.OpCapture:
 		return requiredWords(re.Sub[0])
 	case syntax.OpPlus:
@@ -80,7 +81,7 @@ func firstWords(re *syntax.Regexp) (first []string, word bool) {
 		if space := strings.IndexFunc(w, unicode.IsSpace); space >= 0 {
 			w = w[:space]
 		}
-		u := usablePart(w)
+		u := usablePart(w, minFirst)
 		if u == nil {
 			return nil, word
 		}
@@ -163,7 +164,10 @@ func spellOne(re *syntax.Regexp) []string {
 	case syntax.OpEmptyMatch, syntax.OpWordBoundary:
 		return []string{""}
 	case syntax.OpQuest:
-		return append(spellOne(re.Sub[0]), "")
+		if words := spellOne(re.Sub[0]); words != nil {
+			return append(words, "")
+		}
+		return nil
 	case syntax.OpCharClass:
 		var out []string
 		seen := map[string]bool{}
@@ -199,7 +203,7 @@ func spellOne(re *syntax.Regexp) []string {
 func allUsable(words []string) []string {
 	var out []string
 	for _, w := range words {
-		u := usablePart(w)
+		u := usablePart(w, minWord)
 		if u == nil {
 			return nil
 		}
@@ -209,15 +213,15 @@ func allUsable(words []string) []string {
 }
 
 // usablePart returns the longest part of a literal that has no white space, because white space can be written in many
-// ways. It returns nil if the part is too short or not ASCII.
-func usablePart(s string) []string {
+// ways. It returns nil if the part has fewer than shortest bytes or is not ASCII.
+func usablePart(s string, shortest int) []string {
 	best := ""
 	for _, part := range strings.Fields(s) {
 		if len(part) > len(best) {
 			best = part
 		}
 	}
-	if len(best) < minWord {
+	if len(best) < shortest {
 		return nil
 	}
 	for i := range len(best) {
