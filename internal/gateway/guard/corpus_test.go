@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"os"
 	"slices"
@@ -140,7 +141,7 @@ func TestPromptsCorpus(t *testing.T) {
 		if err := json.Unmarshal(line, &c); err != nil {
 			t.Fatal(err)
 		}
-		_, _, refusal := in.Check(jsontext.Value(`{"prompt":` + quote(c.Text) + `}`))
+		_, _, refusal := in.Check(context.Background(), jsontext.Value(`{"prompt":`+quote(c.Text)+`}`))
 		switch {
 		case refusal != nil && c.Deny:
 			s.right++

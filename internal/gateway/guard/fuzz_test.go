@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -107,7 +108,7 @@ func FuzzInput(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		before := string(doc)
-		out, findings, refusal := in.Check(doc)
+		out, findings, refusal := in.Check(context.Background(), doc)
 		if string(doc) != before {
 			t.Fatal("Check modified its input")
 		}
@@ -130,7 +131,7 @@ func FuzzInput(f *testing.F) {
 		if !jsontext.Value(out).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
 			t.Fatalf("not JSON: %q", out)
 		}
-		again, findings, refusal := in.Check(out)
+		again, findings, refusal := in.Check(context.Background(), out)
 		for _, x := range findings {
 			if x.Kind == guard.PII {
 				t.Fatalf("redacted again: %q, then %q", out, again)

@@ -20,8 +20,8 @@ func FuzzOperator(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		o, err := ParseOperator("guardrails.json", text)
 		if err != nil {
-			told, ok := errors.AsType[*FileError](err)
-			if !ok || strings.ContainsAny(told.Error(), "\x1b\u202e\u009b") {
+			fileErr, ok := errors.AsType[*FileError](err)
+			if !ok || strings.ContainsAny(fileErr.Error(), "\x1b\u202e\u009b") {
 				t.Errorf("the error is %q", err)
 			}
 			return

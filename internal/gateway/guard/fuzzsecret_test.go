@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"net/url"
 	"slices"
 	"strings"
@@ -22,18 +21,9 @@ func FuzzSecrets(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	e, err := secret.Standard()
-	if err != nil {
-		f.Fatal(err)
-	}
+	e := secret.Standard()
 	f.Fuzz(func(t *testing.T, text []byte) {
-		matches, err := e.Scan(text, nil, nil)
-		if err != nil {
-			if !errors.Is(err, secret.ErrTooHard) {
-				t.Fatal(err)
-			}
-			return
-		}
+		matches := e.Scan(text, nil, nil)
 		last := 0
 		for _, m := range matches {
 			if m.Start < last || m.End <= m.Start || m.End > len(text) || m.Rule == "" {
@@ -41,8 +31,8 @@ func FuzzSecrets(f *testing.F) {
 			}
 			last = m.End
 		}
-		if again, err := e.Scan(text, nil, nil); err != nil || !slices.Equal(again, matches) {
-			t.Fatalf("in %q, the first scan found %v, the second %v, %v", text, matches, again, err)
+		if again := e.Scan(text, nil, nil); !slices.Equal(again, matches) {
+			t.Fatalf("in %q, the first scan found %v, the second %v", text, matches, again)
 		}
 	})
 }

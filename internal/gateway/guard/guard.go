@@ -2,7 +2,7 @@
 //
 // [Input] checks the arguments of a call before they are used. It refuses a call that matches a denied pattern, and
 // it redacts personal data. [Output] checks a result before the agent sees it. It redacts secrets or withholds the
-// whole result. [Schema] validates arguments and results. [Merge] combines the guardrails of the operator and the
+// whole result. [Injections] looks for prompt injection in results. [Schema] validates arguments and results. [Merge] combines the guardrails of the operator and the
 // manifest.
 //
 // The result of a check depends only on the guardrails and the checked bytes. The package promises:
@@ -18,6 +18,7 @@
 package guard
 
 import (
+	"github.com/ambit-run/ambit/internal/gateway/guard/deny"
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 )
 
@@ -30,6 +31,8 @@ const (
 	PII     Kind = "pii"
 	Pattern Kind = "pattern"
 	Hidden  Kind = "hidden"
+	// Injection is a built-in pattern in a result.
+	Injection Kind = "injection"
 )
 
 // Finding describes one match of a rule in a text. It never contains the text that matched.
@@ -54,22 +57,14 @@ func Scan(text []byte) (findings []Finding) {
 			findings = unscanned(text)
 		}
 	}()
-	e, err := secret.Standard()
-	if err != nil {
-		return unscanned(text)
-	}
-	matches, err := e.Scan(text, nil, nil)
-	if err != nil {
-		return unscanned(text)
-	}
-	for _, m := range matches {
+	for _, m := range secret.Standard().Scan(text, nil, nil) {
 		findings = append(findings, Finding{Kind: Secret, Rule: m.Rule, Start: m.Start, End: m.End})
 	}
 	return findings
 }
 
 func unscanned(text []byte) []Finding {
-	return []Finding{{Kind: Secret, Rule: "unscanned", End: len(text)}}
+	return []Finding{{Kind: Secret, Rule: secret.RuleUnscanned, End: len(text)}}
 }
 
 // Redact replaces each secret in text with a placeholder. If text has no secrets, Redact returns text itself.
@@ -88,8 +83,11 @@ func Redact(text []byte) []byte {
 
 // placeholder returns the string that replaces a redacted value.
 func placeholder(kind Kind, rule string) string {
-	if kind == Secret {
+	switch kind {
+	case Secret:
 		return "[secret:" + rule + "]"
+	case Injection:
+		return deny.Marker(rule)
 	}
 	return "[" + rule + "]"
 }

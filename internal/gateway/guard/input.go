@@ -2,6 +2,8 @@ package guard
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -71,9 +73,15 @@ type scratch struct {
 	stack [][]byte
 }
 
+// maxEdits is the maximum number of pieces of personal data that are redacted in one document.
+const maxEdits = 100_000
+
 // Check returns the arguments with personal data redacted. It returns a refusal if a member name, string or number
-// matches a denied pattern. If there is nothing to redact, Check returns the same slice.
-func (in *Input) Check(arguments jsontext.Value) (out jsontext.Value, findings []Finding, refusal *call.Refusal) {
+// matches a denied pattern, or if the check takes too much work. If there is nothing to redact, Check returns the same
+// slice. Check stops if ctx is cancelled.
+func (in *Input) Check(
+	ctx context.Context, arguments jsontext.Value,
+) (out jsontext.Value, findings []Finding, refusal *call.Refusal) {
 	defer func() {
 		if r := recover(); r != nil {
 			out, refusal = nil, call.Refuse(StageIn, call.InputInvalid, "the arguments could not be checked")
@@ -86,7 +94,10 @@ func (in *Input) Check(arguments jsontext.Value) (out jsontext.Value, findings [
 	defer in.views.Put(s)
 	out = arguments
 	for round := range 4 {
-		found, place := in.scanDocument(s, out, round == 0)
+		found, place := in.scanDocument(ctx, s, out, round == 0)
+		if place.err != nil {
+			return nil, findings, unchecked(place.err)
+		}
 		if place.refused {
 			f := Finding{Kind: Pattern, Rule: place.hit.Pattern, View: place.hit.View, Pointer: pointerAt(out, place.at)}
 			as := ""
@@ -114,17 +125,39 @@ func (in *Input) Check(arguments jsontext.Value) (out jsontext.Value, findings [
 		"the arguments contain personal data that could not be redacted completely")
 }
 
+// errEdits is the error for a document with more than maxEdits pieces of personal data.
+var errEdits = fmt.Errorf("they contain more than %d pieces of personal data", maxEdits)
+
+// unchecked returns the refusal for arguments whose check stopped.
+func unchecked(err error) *call.Refusal {
+	hint := "send less text in one call"
+	switch {
+	case errors.Is(err, deny.ErrWork):
+		hint += ", or use deny patterns with fewer repetitions"
+	case !errors.Is(err, errEdits):
+		return call.Refuse(StageIn, call.TimedOut, "the caller left before the arguments were checked")
+	}
+	r := call.Refuse(StageIn, call.InputTooLong, "the arguments could not be checked: %v", err)
+	r.Hint = hint
+	return r
+}
+
 // outcome contains the denied pattern or the hidden character that was found in one pass over the arguments.
 type outcome struct {
 	refused bool
 	hit     deny.Hit
 	trick   string
 	at      int
+	// err is the reason why the pass stopped early. It is nil if the pass is complete.
+	err error
 }
 
 // scanDocument checks all strings and numbers of a document in one pass. It returns an edit for each piece of personal
 // data. If checkDeny is set, it also looks for denied patterns and hidden characters.
-func (in *Input) scanDocument(s *scratch, doc []byte, checkDeny bool) (edits []edit, o outcome) {
+func (in *Input) scanDocument(
+	ctx context.Context, s *scratch, doc []byte, checkDeny bool,
+) (edits []edit, o outcome) {
+	work := deny.MaxWork
 	s.edits = s.edits[:0]
 	s.visitValues(doc, func(start, end int, name bool, key []byte) bool {
 		text, viewed := doc[start:end], false
@@ -132,8 +165,9 @@ func (in *Input) scanDocument(s *scratch, doc []byte, checkDeny bool) (edits []e
 			text, viewed = s.view.Text, true
 		}
 		if checkDeny && in.deny != nil {
-			if hit, ok := in.deny.Find(text); ok {
-				o = outcome{refused: true, hit: hit, at: start}
+			hit, ok, err := in.deny.Find(ctx, text, &work)
+			if ok || err != nil {
+				o = outcome{refused: ok, hit: hit, at: start, err: err}
 				return false
 			}
 			if o.trick == "" {
@@ -145,6 +179,9 @@ func (in *Input) scanDocument(s *scratch, doc []byte, checkDeny bool) (edits []e
 		if in.pii == nil {
 			return true
 		}
+		if o.err = ctx.Err(); o.err != nil {
+			return false
+		}
 		if name {
 			key = nil
 		}
@@ -153,7 +190,10 @@ func (in *Input) scanDocument(s *scratch, doc []byte, checkDeny bool) (edits []e
 			if viewed {
 				p.Start, p.End = s.view.Range(p.Start, p.End)
 			}
-			s.edits = append(s.edits, edit{PII, p.Category, start + p.Start, start + p.End})
+			if s.edits = append(s.edits, edit{PII, p.Category, start + p.Start, start + p.End}); len(s.edits) > maxEdits {
+				o.err = errEdits
+				return false
+			}
 		}
 		return true
 	})

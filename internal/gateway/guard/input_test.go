@@ -1,6 +1,7 @@
 package guard_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -56,7 +57,7 @@ func TestPersonalDataIsRedacted(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			out, findings, refusal := in.Check(jsontext.Value(tt.in))
+			out, findings, refusal := in.Check(context.Background(), jsontext.Value(tt.in))
 			if refusal != nil {
 				t.Fatal(refusal)
 			}
@@ -71,7 +72,7 @@ func TestPersonalDataIsRedacted(t *testing.T) {
 					t.Errorf("a finding contains the value: %+v", f)
 				}
 			}
-			again, findings, _ := in.Check(out)
+			again, findings, _ := in.Check(context.Background(), out)
 			if string(again) != string(out) || len(findings) > 0 {
 				t.Errorf("redacted again: %s", again)
 			}
@@ -81,7 +82,7 @@ func TestPersonalDataIsRedacted(t *testing.T) {
 
 func TestOnlyTheCategoriesAsked(t *testing.T) {
 	in := input(t, guard.InputRules{PII: []string{"email"}})
-	out, findings, _ := in.Check(jsontext.Value(`{"q":"anna@example.org 8.8.8.8 4111111111111111"}`))
+	out, findings, _ := in.Check(context.Background(), jsontext.Value(`{"q":"anna@example.org 8.8.8.8 4111111111111111"}`))
 	if string(out) != `{"q":"[email] 8.8.8.8 4111111111111111"}` || len(findings) != 1 {
 		t.Errorf("got %s", out)
 	}
@@ -90,11 +91,11 @@ func TestOnlyTheCategoriesAsked(t *testing.T) {
 func TestCleanArgumentsAreTheSameSlice(t *testing.T) {
 	in := input(t, guard.InputRules{PII: agent.PIICategories, DenyDefaults: true, Deny: []string{`drop table`}})
 	args := jsontext.Value(`{"q":"How many orders were there on 2024-05-06?\n","n":[1,2.50,-3e2],"deep":{"a":{"b":null}},"ok":true}`)
-	out, findings, refusal := in.Check(args)
+	out, findings, refusal := in.Check(context.Background(), args)
 	if refusal != nil || len(findings) > 0 || &out[0] != &args[0] {
 		t.Errorf("got %s, findings %v, refusal %v; want the same slice", out, findings, refusal)
 	}
-	if n := testing.AllocsPerRun(100, func() { in.Check(args) }); n > 2 && !race {
+	if n := testing.AllocsPerRun(100, func() { in.Check(context.Background(), args) }); n > 2 && !race {
 		t.Errorf("got %v allocations, want at most 2", n)
 	}
 }
@@ -111,7 +112,7 @@ func TestDeniedPatternsRefuse(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			out, findings, refusal := in.Check(jsontext.Value(tt.in))
+			out, findings, refusal := in.Check(context.Background(), jsontext.Value(tt.in))
 			if refusal == nil || out != nil {
 				t.Fatalf("the arguments passed as %s", out)
 			}
@@ -123,14 +124,14 @@ func TestDeniedPatternsRefuse(t *testing.T) {
 			}
 		})
 	}
-	if _, _, refusal := in.Check(jsontext.Value(`{"n":420,"q":"table drop"}`)); refusal != nil {
+	if _, _, refusal := in.Check(context.Background(), jsontext.Value(`{"n":420,"q":"table drop"}`)); refusal != nil {
 		t.Error(refusal)
 	}
 }
 
 func TestTricksAreFindings(t *testing.T) {
 	in := input(t, guard.InputRules{Deny: []string{"zzz"}})
-	out, findings, refusal := in.Check(jsontext.Value(`{"a":"fine","b":"invoice\u202efdp.exe"}`))
+	out, findings, refusal := in.Check(context.Background(), jsontext.Value(`{"a":"fine","b":"invoice\u202efdp.exe"}`))
 	if refusal != nil || out == nil || len(findings) != 1 || findings[0].Kind != guard.Hidden || findings[0].Rule != "bidi_control" || findings[0].Pointer != "/b" {
 		t.Errorf("got the findings %v and the refusal %v", findings, refusal)
 	}
@@ -143,14 +144,14 @@ func TestNoRailsAndNoJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := jsontext.Value(`{"a":"ada@example.com"}`)
-	if out, found, refusal := none.Check(in); &out[0] != &in[0] || found != nil || refusal != nil {
+	if out, found, refusal := none.Check(context.Background(), in); &out[0] != &in[0] || found != nil || refusal != nil {
 		t.Errorf("got %s, %v, %v", out, found, refusal)
 	}
 	some, err := guard.NewInput(guard.InputRules{PII: []string{"email"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, _, refusal := some.Check(jsontext.Value(`{"a":"ada@example.com"`)); refusal == nil || refusal.Code != call.InputInvalid || out != nil || strings.Contains(refusal.Message, "ada@") {
+	if out, _, refusal := some.Check(context.Background(), jsontext.Value(`{"a":"ada@example.com"`)); refusal == nil || refusal.Code != call.InputInvalid || out != nil || strings.Contains(refusal.Message, "ada@") {
 		t.Errorf("got %s, %v", out, refusal)
 	}
 }
@@ -171,5 +172,38 @@ func TestTooLong(t *testing.T) {
 	}
 	if r := guard.TooLong(len(`{"a":"ü"}`), 0); r != nil {
 		t.Error(r)
+	}
+}
+
+// A check takes a bounded amount of work and memory. At the bound it returns an error. It stops when the caller leaves.
+func TestInputIsBounded(t *testing.T) {
+	patterns, err := guard.NewInput(guard.InputRules{Deny: []string{`[a-z]{0,1000}!`}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	personal, err := guard.NewInput(guard.InputRules{PII: []string{"email"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	words := `["` + strings.Repeat(strings.Repeat(";", 1<<20)+`","`, 8) + `"]`
+	emails := `["` + strings.Repeat("a@b.co ", 101_000) + `", ""]`
+	for _, tt := range []struct {
+		name string
+		in   *guard.Input
+		ctx  context.Context
+		text string
+		code call.Code
+	}{
+		{"a slow pattern", patterns, t.Context(), words, call.InputTooLong},
+		{"a slow pattern, after the caller left", patterns, left, words, call.TimedOut},
+		{"much personal data", personal, t.Context(), emails, call.InputTooLong},
+		{"much personal data, after the caller left", personal, left, emails, call.TimedOut},
+	} {
+		out, _, refusal := tt.in.Check(tt.ctx, jsontext.Value(tt.text))
+		if out != nil || refusal == nil || refusal.Code != tt.code || tt.code == call.InputTooLong && refusal.Hint == "" {
+			t.Errorf("%s: got %v", tt.name, refusal)
+		}
 	}
 }

@@ -22,7 +22,7 @@ const (
 
 // OutputRules contains the guardrails for results. The zero value scans results and redacts secrets.
 type OutputRules struct {
-	// OnLeak says what to do with a result that contains a secret. The zero value redacts the secret.
+	// OnLeak is the action for a result that contains a secret. The zero value redacts the secret.
 	OnLeak agent.OnLeak
 	// Known lists the credentials that ambit stores. The scan finds them in several encodings.
 	Known []Known
@@ -88,16 +88,14 @@ func (o *Output) Check(result jsontext.Value) (out jsontext.Value, findings []Fi
 	out = result
 	// After a redaction, the remaining text can look like another secret, so scan the result again.
 	for range 4 {
-		matches, err := o.scan(out)
-		if err != nil {
-			return nil, findings, withheld("the result could not be scanned for secrets, so it is withheld: %v", err)
-		}
-		edits := make([]edit, len(matches))
-		for i, m := range matches {
-			edits[i] = edit{Secret, m.Rule, m.Start, m.End}
+		var edits []edit
+		matches, cut := o.scan(out)
+		for _, m := range matches {
+			edits = append(edits, edit{Secret, m.Rule, m.Start, m.End})
 		}
 		if len(edits) == 0 {
-			if edits, err = o.findSplit(out); err != nil {
+			var err error
+			if edits, err = o.findSplit(out, cut); err != nil {
 				return nil, findings, withheld("the result could not be scanned for secrets, so it is withheld: %v", err)
 			}
 		}
@@ -126,22 +124,20 @@ func withheld(format string, args ...any) *call.Refusal {
 	return r
 }
 
-// scan returns the positions of the secrets in a JSON document.
-func (o *Output) scan(doc []byte) ([]secret.Match, error) {
-	e, err := secret.Standard()
-	if err != nil {
-		return nil, err
-	}
+// scan returns the positions of the secrets in a JSON document. The second result reports whether a string ends with the
+// beginning of a token.
+func (o *Output) scan(doc []byte) (matches []secret.Match, cut bool) {
+	e := secret.Standard()
 	v := o.views.Get().(*view.View)
 	defer o.views.Put(v)
 	if !v.JSON(doc) {
-		return e.Scan(doc, o.known, nil)
+		return e.ScanJSON(doc, o.known)
 	}
-	matches, err := e.Scan(v.Text, o.known, nil)
+	matches, cut = e.ScanJSON(v.Text, o.known)
 	for i := range matches {
 		matches[i].Start, matches[i].End = v.Range(matches[i].Start, matches[i].End)
 	}
-	return matches, err
+	return matches, cut
 }
 
 // redactBase64 decodes base64 text, redacts the secrets in it, and encodes it again. It returns nil if it finds no
@@ -151,12 +147,8 @@ func (o *Output) redactBase64(text []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	e, err := secret.Standard()
-	if err != nil {
-		return nil
-	}
-	matches, err := e.Scan(plain, o.known, nil)
-	if err != nil || len(matches) == 0 {
+	matches := secret.Standard().Scan(plain, o.known, nil)
+	if len(matches) == 0 {
 		return nil
 	}
 	var clean []byte

@@ -43,7 +43,7 @@ func quote(s string) string {
 
 func text(s string) string { return `{"content":[{"type":"text","text":` + quote(s) + `}]}` }
 
-func TestACleanResultIsTheSameSlice(t *testing.T) {
+func TestCleanResultIsNotCopied(t *testing.T) {
 	o := output(t, guard.OutputRules{Known: []guard.Known{{Name: "SLOT", Value: "correct horse battery"}}})
 	for _, in := range []string{
 		`{"content":[{"type":"text","text":"The token is refreshed every hour.\nSee \"docs\"."}],"structuredContent":{"n":1.0,"big":12345678901234567890}}`,
@@ -186,23 +186,21 @@ func TestWhatCannotBeRedactedIsWithheld(t *testing.T) {
 	}
 }
 
-// A result that takes too long to scan is withheld, and Redact replaces such a text completely.
-func TestWhatCannotBeScannedIsWithheld(t *testing.T) {
-	hard := strings.Repeat("eyJhbGciOiJIUzI1NiJ9.", 5_000)
+// A large result is scanned whatever it contains.
+func TestDenseResults(t *testing.T) {
 	o := output(t, guard.OutputRules{})
-	if out, _, refusal := o.Check(jsontext.Value(text(hard))); refusal == nil || refusal.Code != call.SecretLeak || out != nil {
-		t.Errorf("the result passed: %v", refusal)
+	for _, in := range []string{
+		strings.Repeat("eyJhbGciOiJIUzI1NiJ9.", 5_000), strings.Repeat("api_key=", 20_000), strings.Repeat("curl a ", 20_000),
+		strings.Repeat("this.password=e.password;", 5_000), strings.Repeat("key=3f786850e387550fdab836ed7e6dc881de23001b\n", 3_000),
+		strings.Repeat("kind: secret data: ", 10_000),
+	} {
+		if _, _, refusal := o.Check(jsontext.Value(text(in))); refusal != nil {
+			t.Errorf("%.30q: %v", in, refusal)
+		}
 	}
-	if f := guard.Scan([]byte(hard)); len(f) != 1 || f[0].Rule != "unscanned" || f[0].Start != 0 || f[0].End != len(hard) {
-		t.Errorf("Scan returned %v", f)
-	}
-	if got := string(guard.Redact([]byte(hard))); got != "[secret:unscanned]" {
-		t.Errorf("got %.60s", got)
-	}
-	half := len(hard) / 2 / 21 * 21
-	if _, _, refusal := o.Check(jsontext.Value(texts(hard[:half], hard[half:]))); refusal == nil {
-		t.Error("a result with two such texts passed")
-	}
+}
+
+func TestCredentialWithoutName(t *testing.T) {
 	// A credential without a name is redacted under the name "credential".
 	named := output(t, guard.OutputRules{Known: []guard.Known{{Name: "", Value: "correct horse battery"}}})
 	if out, _, _ := named.Check(jsontext.Value(text("the correct horse battery"))); !strings.Contains(string(out), "[secret:credential]") {
@@ -228,5 +226,30 @@ func TestScanAndRedactForLogs(t *testing.T) {
 	clean := []byte("GET /x 200")
 	if got := guard.Redact(clean); &got[0] != &clean[0] {
 		t.Error("a clean line was copied")
+	}
+}
+
+// A result with a text that makes a scan slow is not withheld. The secrets before it and after it are redacted, and so is
+// everything that was not scanned.
+func TestSlowTextsAreRedacted(t *testing.T) {
+	o := output(t, guard.OutputRules{Known: []guard.Known{{Name: "SLOT", Value: "correct horse battery"}}})
+	for _, unit := range []string{"live_live_live_", "bearer SWMKEY-1-live_live_x", "sgp_tk.eyJpnu_xA-Za-z0-9kind: secretpa-glft-\\n"} {
+		in := `{"content":[{"type":"text","text":` + quote("first "+pat+" correct horse battery") + `},{"type":"text","text":` +
+			quote(strings.Repeat(unit, 100_000/len(unit))) + `}],"structuredContent":{"n":12,"password":` + quote(awsKey) + `,"after":"words"}}`
+		out, findings, refusal := o.Check(jsontext.Value(in))
+		if refusal != nil || len(findings) == 0 || !out.IsValid() {
+			t.Fatalf("%q: refusal %v after %d findings", unit, refusal, len(findings))
+		}
+		for _, secret := range []string{pat, awsKey, "correct horse", "words"} {
+			if strings.Contains(string(out), secret) {
+				t.Errorf("%q: the result contains %s", unit, secret)
+			}
+		}
+		if !strings.HasPrefix(string(out), `{"content":[{"type":"text","text":"first [secret:github-pat] [secret:SLOT]"}`) {
+			t.Errorf("%q: the beginning of the result is %.120s", unit, out)
+		}
+		if again, findings, refusal := o.Check(out); refusal != nil || len(findings) > 0 {
+			t.Errorf("%q: a second check changes %d bytes to %d: %v", unit, len(out), len(again), refusal)
+		}
 	}
 }

@@ -18,7 +18,7 @@ func TestBrokenChecksRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.views.New = func() any { return new(view.View) } // not a *scratch, so Check panics
-	if out, _, refusal := in.Check(text); out != nil || refusal == nil || refusal.Code != call.InputInvalid {
+	if out, _, refusal := in.Check(t.Context(), text); out != nil || refusal == nil || refusal.Code != call.InputInvalid {
 		t.Errorf("the arguments pass as %s, %v", out, refusal)
 	}
 

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"slices"
@@ -21,29 +22,76 @@ import (
 //	  "input": {
 //	    "max_length": 100000, "deny_patterns": ["(?i)drop table"], "deny_defaults": true, "pii_redaction": ["iban"]
 //	  },
-//	  "output": {"on_leak": "block", "schema": {…}}
+//	  "output": {"on_leak": "block", "on_result": "redact", "on_injection": "redact", "schema": {…}},
+//	  "flow": {"mode": "ask", "tools": {"post_message": "off"}},
+//	  "approval": {"tools": ["send_message"], "agents": ["mail"]}
 //	}
 type Operator struct {
 	agent.Guardrails
-	// DenyDefaults switches the built-in patterns on or off. If DenyDefaults is nil, the built-in patterns are on only for
-	// agents that have other deny patterns.
+	// DenyDefaults switches the built-in patterns on or off. If DenyDefaults is nil, the built-in patterns are on only
+	// for agents that have other deny patterns. Results are searched for the built-in patterns if OnInjection is set,
+	// or if DenyDefaults is nil or true.
 	DenyDefaults *bool
+	// Flow says what happens to calls whose arguments come from untrusted text.
+	Flow FlowRules
+	// Approval says which calls a person must approve, in addition to those that the manifest names.
+	Approval ApprovalRules
 }
+
+// ApprovalRules is the member "approval" of guardrails.json. It is for agents of others and for dialects whose manifests
+// cannot require approval.
+type ApprovalRules struct {
+	// Tools contains names of tools. A person must approve every call of them, by any agent.
+	Tools []string
+	// Agents contains names of agents. A person must approve their calls that have an effect.
+	Agents []string
+}
+
+// Asks reports whether a person must approve the calls that the agent makes to the tool.
+func (r ApprovalRules) Asks(agentName string, t *agent.Tool) bool {
+	return slices.Contains(r.Tools, t.Name) || t.SideEffect != agent.Read && slices.Contains(r.Agents, agentName)
+}
+
+// FlowRules is the member "flow" of guardrails.json:
+//
+//	{"flow": {"mode": "ask", "strict": false, "tools": {"post_message": "off"}, "agents": {"mail": "deny"}}}
+type FlowRules struct {
+	// Mode is FlowAsk, FlowDeny, FlowOff, or empty for FlowAsk. Tools and Agents contain the modes of single tools and
+	// agents, by name. A tool's mode takes precedence.
+	Mode          string
+	Tools, Agents map[string]string
+	// If Strict is set, every destination and identifier without a known origin counts as untrusted.
+	Strict bool
+}
+
+// The modes of FlowRules. With FlowOff, the results of a tool are not read, and its calls are not checked.
+const (
+	FlowAsk  = "ask"
+	FlowDeny = "deny"
+	FlowOff  = "off"
+)
+
+var flowModes = []string{FlowAsk, FlowDeny, FlowOff}
 
 // Rails contains the guardrails of one agent.
 type Rails struct {
 	// MaxLength is the maximum size of the arguments in bytes; 0 means no limit.
 	MaxLength int64
 	Input     InputRules
-	// OnLeak says what to do with a result that contains a secret.
+	// OnLeak is the action for a result that contains a secret.
 	OnLeak agent.OnLeak
+	// OnResult says whether the personal data in Input.PII is also redacted from results.
+	OnResult agent.OnResult
+	// OnInjection is the action for a result that contains an injection. If it is empty, results are not searched.
+	OnInjection agent.OnInjection
 	// Schemas lists the JSON Schemas that every result must match.
 	Schemas []string
 }
 
 // Merge combines the guardrails of the operator and of a manifest. A manifest can only tighten the operator's
-// guardrails. The result has the lower limit, all patterns, all categories and both schemas. It blocks leaks if the
-// operator or the manifest blocks leaks.
+// guardrails. The result has the lower limit, all patterns, all categories and both schemas. If either of the two
+// blocks leaks, the result blocks them. If either redacts personal data from results, the result does so too. For
+// injections, the stricter of the two actions applies.
 func Merge(operator Operator, manifest agent.Guardrails) Rails {
 	r := Rails{OnLeak: agent.LeakRedact, MaxLength: operator.MaxLength}
 	if n := manifest.MaxLength; n > 0 && (r.MaxLength == 0 || n < r.MaxLength) {
@@ -57,6 +105,11 @@ func Merge(operator Operator, manifest agent.Guardrails) Rails {
 	}
 	if operator.OnLeak == agent.LeakBlock || manifest.OnLeak == agent.LeakBlock {
 		r.OnLeak = agent.LeakBlock
+	}
+	r.OnResult = cmp.Or(operator.OnResult, manifest.OnResult)
+	r.OnInjection = stricter(operator.OnInjection, manifest.OnInjection)
+	if r.OnInjection == "" && (operator.DenyDefaults == nil || *operator.DenyDefaults) {
+		r.OnInjection = agent.InjectionMark
 	}
 	for _, s := range []string{operator.OutputSchema, manifest.OutputSchema} {
 		if s != "" && !slices.Contains(r.Schemas, s) {
@@ -97,8 +150,11 @@ type FileError struct {
 func (e *FileError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s cannot be used, so no agent can start:", e.Name)
-	for _, d := range e.Diagnostics {
-		fmt.Fprintf(&b, "\n  line %d, column %d: %s: %s", d.Line, d.Column, d.Code, d.Message)
+	for i, d := range e.Diagnostics {
+		if i > 0 {
+			b.WriteString(";")
+		}
+		fmt.Fprintf(&b, " line %d, column %d: %s: %s", d.Line, d.Column, d.Code, d.Message)
 		if d.Hint != "" {
 			b.WriteString(" (" + d.Hint + ")")
 		}
@@ -156,6 +212,10 @@ func (p *operatorParser) operator(root doc.Value) (out Operator) {
 		rails := p.Object(v)
 		onLeak, _ := rails.Enum("on_leak", read.Optional, []string{string(agent.LeakRedact), string(agent.LeakBlock)})
 		out.OnLeak = agent.OnLeak(onLeak)
+		onResult, _ := rails.Enum("on_result", read.Optional, []string{string(agent.ResultRedact)})
+		out.OnResult = agent.OnResult(onResult)
+		onInjection, _ := rails.Enum("on_injection", read.Optional, agent.InjectionActions)
+		out.OnInjection = agent.OnInjection(onInjection)
 		if scan, ok := rails.Bool("secret_leak_scan", read.Optional); ok && !scan {
 			p.Report(ruleOperatorScan, v.Get("secret_leak_scan").Place(), "", "secret_leak_scan cannot be set to false")
 		}
@@ -164,6 +224,38 @@ func (p *operatorParser) operator(root doc.Value) (out Operator) {
 		}
 		rails.Done()
 	}
+	if v := o.Get("flow", read.Optional); p.Is(v, doc.Object) {
+		f := p.Object(v)
+		out.Flow.Mode, _ = f.Enum("mode", read.Optional, flowModes)
+		out.Flow.Strict, _ = f.Bool("strict", read.Optional)
+		out.Flow.Tools = p.modes(f.Get("tools", read.Optional))
+		out.Flow.Agents = p.modes(f.Get("agents", read.Optional))
+		f.Done()
+	}
+	if v := o.Get("approval", read.Optional); p.Is(v, doc.Object) {
+		a := p.Object(v)
+		for name := range p.Strings(a.List("tools", read.Optional)) {
+			out.Approval.Tools = append(out.Approval.Tools, name.Text())
+		}
+		for name := range p.Strings(a.List("agents", read.Optional)) {
+			out.Approval.Agents = append(out.Approval.Agents, name.Text())
+		}
+		a.Done()
+	}
 	o.Done()
+	return out
+}
+
+// modes reads an object whose members are modes.
+func (p *operatorParser) modes(v doc.Value) map[string]string {
+	if !p.Is(v, doc.Object) {
+		return nil
+	}
+	out := map[string]string{}
+	for mode := range v.Each() {
+		if p.Is(mode, doc.String) && p.OneOf(mode, flowModes) {
+			out[mode.Key()] = mode.Text()
+		}
+	}
 	return out
 }

@@ -23,30 +23,36 @@ func TestTheManifestCanOnlyTighten(t *testing.T) {
 		manifest agent.Guardrails
 		want     guard.Rails
 	}{
-		{"nothing", guard.Operator{}, agent.Guardrails{}, guard.Rails{OnLeak: "redact"}},
+		{"nothing", guard.Operator{}, agent.Guardrails{}, guard.Rails{OnLeak: "redact", OnInjection: "mark"}},
 		{
 			"the manifest alone",
 			guard.Operator{},
-			agent.Guardrails{MaxLength: 10, DenyPatterns: []string{"x"}, PII: []string{"email"}, OnLeak: "block", OutputSchema: "{}"},
-			guard.Rails{MaxLength: 10, Input: guard.InputRules{Deny: []string{"x"}, DenyDefaults: true, PII: []string{"email"}}, OnLeak: "block", Schemas: []string{"{}"}},
+			agent.Guardrails{MaxLength: 10, DenyPatterns: []string{"x"}, PII: []string{"email"}, OnLeak: "block", OnInjection: "deny", OutputSchema: "{}"},
+			guard.Rails{MaxLength: 10, Input: guard.InputRules{Deny: []string{"x"}, DenyDefaults: true, PII: []string{"email"}}, OnLeak: "block", OnInjection: "deny", Schemas: []string{"{}"}},
 		},
 		{
 			"a less strict manifest changes nothing",
-			guard.Operator{Guardrails: agent.Guardrails{MaxLength: 10, DenyPatterns: []string{"x"}, PII: []string{"email"}, OnLeak: "block", OutputSchema: "{}"}},
-			agent.Guardrails{MaxLength: 99, OnLeak: "redact"},
-			guard.Rails{MaxLength: 10, Input: guard.InputRules{Deny: []string{"x"}, DenyDefaults: true, PII: []string{"email"}}, OnLeak: "block", Schemas: []string{"{}"}},
+			guard.Operator{Guardrails: agent.Guardrails{MaxLength: 10, DenyPatterns: []string{"x"}, PII: []string{"email"}, OnLeak: "block", OnInjection: "redact", OutputSchema: "{}"}},
+			agent.Guardrails{MaxLength: 99, OnLeak: "redact", OnInjection: "mark"},
+			guard.Rails{MaxLength: 10, Input: guard.InputRules{Deny: []string{"x"}, DenyDefaults: true, PII: []string{"email"}}, OnLeak: "block", OnInjection: "redact", Schemas: []string{"{}"}},
 		},
 		{
 			"both",
 			guard.Operator{Guardrails: agent.Guardrails{MaxLength: 100, DenyPatterns: []string{"x"}, PII: []string{"email"}, OutputSchema: "true"}},
 			agent.Guardrails{MaxLength: 50, DenyPatterns: []string{"y", "x"}, PII: []string{"iban", "email"}, OutputSchema: "{}"},
-			guard.Rails{MaxLength: 50, Input: guard.InputRules{Deny: []string{"x", "y"}, DenyDefaults: true, PII: []string{"email", "iban"}}, OnLeak: "redact", Schemas: []string{"true", "{}"}},
+			guard.Rails{MaxLength: 50, Input: guard.InputRules{Deny: []string{"x", "y"}, DenyDefaults: true, PII: []string{"email", "iban"}}, OnLeak: "redact", OnInjection: "mark", Schemas: []string{"true", "{}"}},
 		},
 		{
 			"only the operator can switch the built-in patterns off",
 			guard.Operator{DenyDefaults: &off},
 			agent.Guardrails{DenyPatterns: []string{"y"}},
 			guard.Rails{Input: guard.InputRules{Deny: []string{"y"}}, OnLeak: "redact"},
+		},
+		{
+			"the manifest can have results searched",
+			guard.Operator{DenyDefaults: &off},
+			agent.Guardrails{OnInjection: "mark"},
+			guard.Rails{OnLeak: "redact", OnInjection: "mark"},
 		},
 	}
 	for _, tt := range tests {
@@ -74,7 +80,7 @@ func TestOperatorFile(t *testing.T) {
 	}
 }
 
-func TestOperatorFileTellsOfEveryMistake(t *testing.T) {
+func TestOperatorFileReportsEveryMistake(t *testing.T) {
 	_, err := guard.ParseOperator("guardrails.json", []byte(`{
   "inputs": {},
   "input": {"max_length": -1, "deny_patterns": ["(", "ok", "x*"], "pii_redaction": ["e-mail", "iban", "iban"], "deny_default": true},
@@ -106,7 +112,7 @@ func TestOperatorFileTellsOfEveryMistake(t *testing.T) {
 	}
 }
 
-func TestSchemaSaysWhereAndNeverWhat(t *testing.T) {
+func TestSchemaErrorsHideValues(t *testing.T) {
 	s := guard.NewSchema(`{"type":"object","required":["id"],"additionalProperties":false,"properties":{
 		"id":{"type":"integer","maximum":9007199254740993},"tags":{"type":"array","items":{"type":"string","pattern":"^[a-z]+$","maxLength":5}},"kind":{"enum":["a","b"]},
 		"either":{"anyOf":[{"type":"string"},{"type":"null"}]}}}`)
@@ -121,6 +127,7 @@ func TestSchemaSaysWhereAndNeverWhat(t *testing.T) {
 		{"type", `{"id":"hunter2"}`, []string{`/id must be integer, not string`}},
 		{"deep", `{"id":1,"tags":["ok","HUNTER2"]}`, []string{`/tags/1 is longer than 5 characters`, `/tags/1 does not match the pattern "^[a-z]+$"`}},
 		{"unknown", `{"id":1,"hunter2":1}`, []string{` has 1 member that the schema does not allow`}},
+		{"unknown words", `{"id":1,"tag":[],"what":1,"hunter2":1}`, []string{` has 3 members that the schema does not allow: tag, what`}},
 		{"enum", `{"id":1,"kind":"hunter2"}`, []string{`/kind is not one of the allowed values`}},
 		{"choices", `{"id":1,"either":5}`, []string{`/either matches none of the allowed alternatives`}},
 		{"not JSON", `{"id":`, []string{` is not JSON`}},

@@ -8,7 +8,8 @@ import (
 )
 
 // A client joins the text items of a result, so a secret can be split across several items. Output.scan does not find
-// such a secret, so the code in this file scans the joined text.
+// such a secret, so the code in this file scans the joined text. If the scan of the document found the beginning of a
+// token at the end of a string, the code also joins all values, because the rest of the token can be in the next field.
 
 // edgeBytes is the number of bytes that are kept at each end of a long text. No token is longer than edgeBytes.
 const edgeBytes = 4 << 10
@@ -24,17 +25,27 @@ type piece struct {
 	escaped    *view.View
 }
 
-// findSplit finds secrets that are split across several text items of a document. It returns an edit for each part of
-// such a secret.
-func (o *Output) findSplit(doc []byte) ([]edit, error) {
-	if !severalTexts(doc) {
+// findSplit finds secrets that are split across several text items of a document. If cut is set, it also finds secrets
+// that are split across other values. It returns an edit for each part of a secret.
+func (o *Output) findSplit(doc []byte, cut bool) ([]edit, error) {
+	if severalTexts(doc) {
+		if edits, err := o.findJoined(doc, func(member string) bool { return member == "text" }); err != nil || len(edits) > 0 {
+			return edits, err
+		}
+	}
+	if !cut {
 		return nil, nil
 	}
+	return o.findJoined(doc, func(string) bool { return true })
+}
+
+// findJoined finds secrets that are split across the values of certain members.
+func (o *Output) findJoined(doc []byte, take func(member string) bool) ([]edit, error) {
 	var joined []byte
 	var pieces []piece
 	var w walk
 	err := w.scalars(doc, func(s scalar) {
-		if s.kind != '"' || s.name || w.member() != "text" {
+		if s.kind != '"' || s.name || !take(w.member()) {
 			return
 		}
 		text := doc[s.start+1 : s.end-1]
@@ -59,15 +70,16 @@ func (o *Output) findSplit(doc []byte) ([]edit, error) {
 	if err != nil || len(pieces) < 2 {
 		return nil, err
 	}
-	e, err := secret.Standard()
-	if err != nil {
-		return nil, err
-	}
-	matches, err := e.Scan(joined, o.known, nil)
 	var edits []edit
-	for _, m := range matches {
+	for _, m := range secret.Standard().Scan(joined, o.known, nil) {
 		var parts []edit
+		for len(pieces) > 0 && pieces[0].end <= m.Start {
+			pieces = pieces[1:]
+		}
 		for _, p := range pieces {
+			if p.start >= m.End {
+				break
+			}
 			if a, b := max(m.Start, p.start), min(m.End, p.end); a < b {
 				from, to := p.from+a-p.start, p.from+b-p.start
 				if p.escaped != nil {
@@ -80,7 +92,7 @@ func (o *Output) findSplit(doc []byte) ([]edit, error) {
 			edits = append(edits, parts...)
 		}
 	}
-	return edits, err
+	return edits, nil
 }
 
 // severalTexts reports whether a document may have more than one text item. The check is fast and never misses a second

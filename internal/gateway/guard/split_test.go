@@ -62,6 +62,11 @@ func TestSplitSecrets(t *testing.T) {
 	if _, _, refusal := output(t, guard.OutputRules{OnLeak: agent.LeakBlock}).Check(jsontext.Value(texts(pat[:9], pat[9:]))); refusal == nil || refusal.Code != call.SecretLeak {
 		t.Errorf("a split secret passed although OnLeak is block: %v", refusal)
 	}
+	// Other values are joined if one of them ends with the beginning of a token.
+	fields := `{"structuredContent":{"a":"it is ` + pat[:12] + `","b":"` + pat[12:] + `"}}`
+	if out, found, _ := o.Check(jsontext.Value(fields)); len(found) != 2 || strings.Contains(string(out), pat[12:]) {
+		t.Errorf("found %v in %s", found, out)
+	}
 	// The member name "text" can be written with escapes.
 	hidden := strings.ReplaceAll(texts(pat[:9], pat[9:]), `"text":`, `"\u0074ext":`)
 	if out, found, _ := o.Check(jsontext.Value(hidden)); len(found) != 2 || strings.Contains(string(out), pat[9:]) {

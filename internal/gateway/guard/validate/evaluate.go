@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/big"
 	"math/bits"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,8 +66,8 @@ func (e *evaluation) spend(units int) bool {
 	return e.err == nil
 }
 
-// fail adds a problem and returns false. After the evaluation was stopped, fail adds nothing, because a part that was
-// not evaluated only seems not to match.
+// fail adds a problem and returns false. If the evaluation was stopped, fail adds nothing, because a part that
+// was evaluated incompletely can look like a mismatch.
 func (e *evaluation) fail(format string, args ...any) bool {
 	if e.err == nil && len(e.problems) < maxProblems {
 		var pointer jsontext.Pointer
@@ -250,7 +251,7 @@ func (e *evaluation) object(s *jsonschema.Schema, object map[string]any, report 
 	if len(object) == 0 {
 		return ok // no other keyword applies
 	}
-	unknown := 0
+	var unknown []string
 	if s.PropertyNames != nil || len(s.Properties) > 0 || len(s.PatternProperties) > 0 || s.AdditionalProperties != nil {
 		e.each(object, report, func(name string, v any) bool {
 			if s.PropertyNames != nil && !e.matches(s.PropertyNames, name, false, nil) {
@@ -260,8 +261,8 @@ func (e *evaluation) object(s *jsonschema.Schema, object map[string]any, report 
 			return ok || !e.enough(report)
 		})
 	}
-	if unknown > 0 {
-		ok = report && e.fail("has %s that the schema does not allow", count(unknown, "member"))
+	if len(unknown) > 0 {
+		ok = report && e.fail("has %s that the schema does not allow%s", count(len(unknown), "member"), named(unknown))
 	}
 	for name, other := range s.Dependencies {
 		if _, has := object[name]; !has {
@@ -304,8 +305,26 @@ func (e *evaluation) needs(names []string, object map[string]any, report bool) b
 	return len(missing) == 0 || e.fail("needs %s", strings.Join(missing, ", "))
 }
 
-// member checks a member of an object. If the schema does not allow the member, it increments unknown.
-func (e *evaluation) member(s *jsonschema.Schema, name string, v any, report bool, parts *seen, unknown *int) bool {
+// named returns a colon and a list of names. It leaves out names that are not simple words, because such a name could
+// be a value.
+func named(names []string) string {
+	const most = 5
+	var words []string
+	for _, name := range names {
+		if word.MatchString(name) && len(words) < most {
+			words = append(words, name)
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(words, ", ")
+}
+
+var word = regexp.MustCompile(`^[A-Za-z_]{1,40}$`)
+
+// member checks a member of an object. If the schema does not allow the member, it adds the name to unknown.
+func (e *evaluation) member(s *jsonschema.Schema, name string, v any, report bool, parts *seen, unknown *[]string) bool {
 	ok, known := true, false
 	if schema, has := s.Properties[name]; has {
 		known, ok = true, e.inside(schema, v, step{name, -1}, report)
@@ -321,7 +340,7 @@ func (e *evaluation) member(s *jsonschema.Schema, name string, v any, report boo
 		case bool:
 			known = true
 			if !more {
-				*unknown++
+				*unknown = append(*unknown, name)
 				return false
 			}
 		case *jsonschema.Schema:

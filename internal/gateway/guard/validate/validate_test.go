@@ -186,7 +186,7 @@ func TestStopsWhenTheCallerLeaves(t *testing.T) {
 				t.Errorf("got %v, %v, want %v", problems, err, context.Canceled)
 			}
 			if ctx.left < -20 {
-				t.Errorf("the check went on after its context had ended")
+				t.Errorf("the check continued after its context had ended")
 			}
 		})
 	}
