@@ -1,0 +1,464 @@
+package flow
+
+import (
+	"slices"
+	"time"
+)
+
+// Reason is why an argument is in doubt.
+type Reason string
+
+// The reasons.
+const (
+	// OnlyUntrusted means that the value, or a part of it, was seen only in untrusted text.
+	OnlyUntrusted Reason = "only_untrusted"
+	// AskedFor means that untrusted text asks for this action with this value.
+	AskedFor Reason = "asked_for"
+	// Named means that untrusted text asks for this action, and the action needs no value.
+	Named Reason = "named"
+	// Unknown means that text was forgotten, and the value has no known origin.
+	Unknown Reason = "unknown_origin"
+)
+
+// Finding is one argument in doubt.
+type Finding struct {
+	// Argument is a JSON pointer to the argument. It is empty if the action as a whole is in doubt.
+	Argument string
+	Value    string
+	Reason   Reason
+	// Asked is set if the text asks for the action.
+	Asked bool
+	// Source is where the value was first seen. It is empty if it is not known.
+	Source Source
+}
+
+// Verdict is what is known about a call.
+type Verdict struct {
+	// Untrusted is set if the agents of the principal have read untrusted text that still counts.
+	Untrusted bool
+	// Strict is set if text was forgotten.
+	Strict   bool
+	Findings []Finding
+}
+
+// The limits of one decision.
+const (
+	maxSteps    = 20_000
+	maxHits     = 64
+	maxFindings = 8
+	near        = 30 // tokens between a value and a verb
+	nearID      = 8
+	nearTime    = 15
+	windowSize  = 6 // tokens of a quotation
+	maxPhrase   = 12
+	maxShown    = 200
+)
+
+// Decide compares the arguments of a call with what was read before. If strict is set, it doubts every destination and
+// identifier without a known origin, as if text had been forgotten.
+func (s *Session) Decide(t *Tool, arguments []byte, now time.Time, strict bool) Verdict {
+	leaves := t.leaves(arguments)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.m.prune(now)
+	v := Verdict{Untrusted: len(s.m.blocks) > 0, Strict: strict || s.strict(now)}
+	if !v.Untrusted && !v.Strict {
+		return v
+	}
+	d := &decision{Session: s, tool: t, strict: v.Strict, steps: maxSteps}
+	for i := range leaves {
+		if len(d.found) >= maxFindings {
+			break
+		}
+		l := &leaves[i]
+		if s.approved[t.approvalKey(*l)] {
+			continue
+		}
+		d.judge(l)
+		if d.steps <= 0 && len(d.found) == 0 {
+			d.report(l, Unknown, false, nil) // a text that repeats parts of the value cannot hide it
+		}
+	}
+	if len(d.found) == 0 && t.Effect && (t.Destructive || t.verbs&deleting != 0) {
+		d.named(leaves)
+	}
+	v.Findings = d.found
+	return v
+}
+
+// approvalKey identifies a value of one argument of one tool.
+func (t *Tool) approvalKey(l leaf) uint64 {
+	w := wordsOf([]byte(t.Name + " " + l.pointer + " "))
+	w.text = append(append(w.text, 0), l.value...)
+	return w.key()
+}
+
+type decision struct {
+	*Session
+	tool   *Tool
+	strict bool
+	steps  int
+	found  []Finding
+}
+
+// hit is an occurrence of a value in untrusted text.
+type hit struct {
+	b        *block
+	at, last int // positions of the first and the last token
+}
+
+func (d *decision) report(l *leaf, r Reason, asked bool, h *hit) {
+	f := Finding{Reason: r, Asked: asked}
+	if l != nil {
+		f.Argument, f.Value = l.pointer, string(l.value[:min(len(l.value), maxShown)])
+	}
+	if h != nil {
+		f.Source = h.b.source(h.at)
+	}
+	d.found = append(d.found, f)
+}
+
+func (d *decision) judge(l *leaf) {
+	switch l.role {
+	case choice:
+	case prose:
+		d.prose(l)
+	case code:
+		d.code(l)
+	case moment:
+		d.echoed(l, nearTime)
+	case amount:
+		d.echoed(l, near)
+	case identifier:
+		d.value(l, strong(l), nearID)
+	default:
+		d.value(l, l.role == destination || strong(l) || l.words.len() > 1, near)
+	}
+}
+
+// strong reports whether an identifier is unlikely to occur in text by chance.
+func strong(l *leaf) bool {
+	digit, letter := false, false
+	for _, c := range l.words.text {
+		if '0' <= c && c <= '9' {
+			digit = true
+		} else {
+			letter = true
+		}
+	}
+	return len(l.words.text) >= 8 || digit && letter && len(l.words.text) >= 3
+}
+
+// value judges a short value: a destination, an identifier, a path or a name.
+func (d *decision) value(l *leaf, strong bool, reach int) {
+	key := l.words.key()
+	if key == 0 {
+		return
+	}
+	hits := d.occurrences(&l.words, l.role == destination || strong)
+	attested := d.attested[key]
+	own := d.own[key]
+	for i := range hits {
+		if d.asks(&hits[i], reach) && (strong || d.meant(&hits[i])) {
+			r := AskedFor
+			if !attested && !own {
+				r = OnlyUntrusted
+			}
+			d.report(l, r, true, &hits[i])
+			return
+		}
+	}
+	switch {
+	case strong && len(hits) >= maxHits: // copies of the value cannot hide the text that asks
+		d.report(l, AskedFor, false, &hits[0])
+	case own || attested:
+	case len(hits) > 0 && strong && !d.tool.readsOnly():
+		d.report(l, OnlyUntrusted, false, &hits[0])
+	case d.strict && (l.role == destination || l.role == identifier):
+		d.report(l, Unknown, false, nil)
+	}
+}
+
+// meant reports whether a verb near a short number refers to the number. In English, the text must also name an
+// identifier or the tool's object. The names of objects are known only in English, so in other languages the verb is
+// enough.
+func (d *decision) meant(h *hit) bool {
+	first, end := h.b.bounds(h.at)
+	inEnglish, verb := false, false
+	for i := max(first, h.at-nearID); i < min(end, h.last+1+nearID); i++ {
+		w := wordsOf(h.b.token(i))
+		if roleOf[string(w.text)] == identifier || slices.Contains(d.tool.nouns, w.hashes[0]) {
+			return true
+		}
+		inEnglish = inEnglish || english[string(w.text)]
+		verb = verb || table.at(h.b, i)&d.tool.verbs != 0
+	}
+	return verb && !inEnglish
+}
+
+// readsOnly reports whether the tool only reads. Opening a link from a mail or page is ordinary work, so such a
+// call is in doubt only if the text asks for it.
+func (t *Tool) readsOnly() bool { return !t.Effect || t.fetching }
+
+// echoed judges a value that is too common to be traced, such as a time: it is in doubt only if text asks for it.
+func (d *decision) echoed(l *leaf, reach int) {
+	hits := d.occurrences(&l.words, false)
+	for i := range hits {
+		if d.asks(&hits[i], reach) {
+			d.report(l, AskedFor, true, &hits[i])
+			return
+		}
+	}
+}
+
+// code judges a command. It doubts a word that comes neither from the user nor from a field, if untrusted text asks for
+// the action with this word.
+func (d *decision) code(l *leaf) {
+	for i := range l.words.len() {
+		one := wordsOf(l.words.token(i))
+		if len(one.text) < 4 || d.own[one.key()] || d.attested[one.key()] {
+			continue
+		}
+		hits := d.occurrences(&one, false)
+		for j := range hits {
+			if d.asks(&hits[j], near) {
+				d.report(l, OnlyUntrusted, true, &hits[j])
+				return
+			}
+		}
+	}
+}
+
+// prose judges free text that a tool sends to others. It reports addresses, account numbers, short phrases and
+// quotations if untrusted text asks the agent to send them.
+func (d *decision) prose(l *leaf) {
+	if !d.tool.Network || d.own[l.words.key()] {
+		return
+	}
+	for _, part := range slices.Concat(addresses(l.value), accountForm.FindAll(l.value, 20)) {
+		w := wordsOf(part)
+		if len(w.text) < 8 || d.own[w.key()] || dateForm.Match(part) {
+			continue
+		}
+		hits := d.occurrences(&w, true)
+		for i := range hits {
+			if d.asks(&hits[i], near) {
+				d.report(l, OnlyUntrusted, true, &hits[i])
+				return
+			}
+		}
+	}
+	n := l.words.len()
+	if n >= 2 && n <= maxPhrase {
+		hits := d.sequences(&l.words, 0, n)
+		for i := range hits {
+			if d.asks(&hits[i], near) {
+				d.report(l, AskedFor, true, &hits[i])
+				return
+			}
+		}
+		return
+	}
+	for i := 0; i+windowSize <= n && d.steps > 0; i++ {
+		hits := d.sequences(&l.words, i, i+windowSize)
+		for j := range hits {
+			if d.asks(&hits[j], near) {
+				d.report(l, AskedFor, true, &hits[j])
+				return
+			}
+		}
+	}
+}
+
+// named judges an action that can do harm even if none of its arguments comes from untrusted text.
+func (d *decision) named(leaves []leaf) {
+	for i := range leaves {
+		if !d.own[leaves[i].words.key()] {
+			leaves = nil
+			break
+		}
+	}
+	if len(leaves) > 0 {
+		return // all arguments come from the user
+	}
+	for bi := len(d.m.blocks) - 1; bi >= 0; bi-- {
+		b := d.m.blocks[bi]
+		for _, verb := range b.deleting {
+			for p := b.find(verb).last; p != 0 && d.steps > 0; p = b.prev[p-1] {
+				d.steps -= nearID
+				if h := (hit{b, int(p) - 1, int(p) - 1}); d.object(&h) {
+					d.report(nil, Named, true, &h)
+					return
+				}
+			}
+		}
+	}
+}
+
+// object reports whether the text around a verb names the object of the tool. The names of objects are known only in
+// English, so in other languages the verb is enough.
+func (d *decision) object(h *hit) bool {
+	first, end := h.b.bounds(h.at)
+	inEnglish := false
+	for i := max(first, h.at-nearID); i < min(end, h.last+1+nearID); i++ {
+		w := wordsOf(h.b.token(i))
+		if slices.Contains(d.tool.nouns, w.hashes[0]) {
+			return true
+		}
+		inEnglish = inEnglish || english[string(w.text)]
+	}
+	return !inEnglish && table.at(h.b, h.at)&deleting != 0
+}
+
+// occurrences finds a value in the untrusted text. If regrouped is set, the value may be spelled with other separators.
+func (d *decision) occurrences(w *words, regrouped bool) []hit {
+	hits := d.sequences(w, 0, w.len())
+	if len(hits) > 0 || !regrouped || len(w.text) < 8 {
+		return hits
+	}
+	return d.regrouped(w.text)
+}
+
+// sequences finds the tokens from..to-1 of w in the untrusted text.
+func (d *decision) sequences(w *words, from, to int) (hits []hit) {
+	for bi := len(d.m.blocks) - 1; bi >= 0; bi-- {
+		b := d.m.blocks[bi]
+		rare, rarest := -1, (*slot)(nil)
+		for i := from; i < to; i++ {
+			s := b.find(w.hashes[i])
+			if s == nil {
+				rare = -1
+				break
+			}
+			if rare < 0 || s.count < rarest.count {
+				rare, rarest = i, s
+			}
+		}
+		if rare < 0 {
+			continue
+		}
+		for p := rarest.last; p != 0 && d.steps > 0; p = b.prev[p-1] {
+			d.steps--
+			at := int(p) - 1 - (rare - from)
+			if at < 0 || at+to-from > len(b.starts) {
+				continue
+			}
+			same := true
+			for i := from; i < to && same; i++ {
+				same = string(b.token(at+i-from)) == string(w.token(i))
+			}
+			if same {
+				if hits = append(hits, hit{b, at, at + to - from - 1}); len(hits) == maxHits {
+					return hits
+				}
+			}
+		}
+	}
+	return hits
+}
+
+// spelled contains the words that people write instead of a separator.
+var spelled = map[string]bool{"at": true, "dot": true, "punkt": true, "punto": true, "point": true, "arroba": true, "ponto": true}
+
+// regrouped finds the letters and digits of a value in the untrusted text, whatever separates them.
+func (d *decision) regrouped(value []byte) (hits []hit) {
+	hash := uint32(hashStart)
+	for n := 1; n <= min(len(value), 40); n++ {
+		hash = (hash ^ uint32(value[n-1])) * hashPrime
+		for bi := len(d.m.blocks) - 1; bi >= 0; bi-- {
+			b := d.m.blocks[bi]
+			s := b.find(hash)
+			if s == nil {
+				continue
+			}
+			for p := s.last; p != 0 && d.steps > 0; p = b.prev[p-1] {
+				d.steps--
+				if last := b.matches(int(p)-1, value); last >= 0 {
+					if hits = append(hits, hit{b, int(p) - 1, last}); len(hits) == maxHits {
+						return hits
+					}
+				}
+			}
+		}
+	}
+	return hits
+}
+
+// matches returns the position of the token at which a value ends if it starts at the given token, or -1.
+func (b *block) matches(at int, value []byte) int {
+	for i := at; i < len(b.starts); i++ {
+		t := b.token(i)
+		if len(t) <= len(value) && string(value[:len(t)]) == string(t) {
+			if value = value[len(t):]; len(value) == 0 {
+				return i
+			}
+			continue
+		}
+		if i > at && spelled[string(t)] {
+			continue
+		}
+		return -1
+	}
+	return -1
+}
+
+// asks reports whether the text around an occurrence asks for the action of the tool.
+func (d *decision) asks(h *hit, reach int) bool {
+	return d.tool.verbs == 0 || d.verb(h, reach)
+}
+
+// verb reports whether a verb of the tool is near an occurrence. If the language of the text is unknown, it returns true.
+func (d *decision) verb(h *hit, reach int) bool {
+	b := h.b
+	first, end := b.bounds(h.at)
+	from, to := max(first, h.at-reach), min(end, h.last+1+reach)
+	known, unknown := 0, 0
+	for i := from; i < to; i++ {
+		if i >= h.at && i <= h.last {
+			continue
+		}
+		if table.at(b, i)&d.tool.verbs != 0 {
+			return true
+		}
+		switch t := b.token(i); {
+		case t[0] >= 0x80 && aloneIn(t):
+			known++
+		case functionWords[string(t)]:
+			known++
+		case len(t) > 1 && (t[0] < '0' || t[0] > '9'):
+			unknown++
+		}
+	}
+	return known*12 < unknown && unknown >= 6
+}
+
+// at returns the families of the verb that starts at a position.
+func (t *verbTable) at(b *block, i int) (f family) {
+	token := b.token(i)
+	if token[0] >= 0x80 && aloneIn(token) {
+		r, _ := firstRune(token)
+		for _, v := range t.chars[r] {
+			if b.follows(i, v.word) {
+				f |= v.family
+			}
+		}
+		return f
+	}
+	return t.of(token)
+}
+
+// follows reports whether the tokens from a position on spell a word of a script without spaces.
+func (b *block) follows(at int, word string) bool {
+	for len(word) > 0 {
+		if at >= len(b.starts) {
+			return false
+		}
+		t := b.token(at)
+		if len(t) > len(word) || string(t) != word[:len(t)] {
+			return false
+		}
+		word = word[len(t):]
+		at++
+	}
+	return true
+}

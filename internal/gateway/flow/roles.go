@@ -1,0 +1,329 @@
+package flow
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
+)
+
+// Spec describes a tool.
+type Spec struct {
+	Name, Description string
+	Schema            string // the JSON Schema of the arguments, or empty
+	// Effect is set unless the tool only reads. Network is set if the tool can send data to others. Destructive is set if
+	// the tool's hints say so.
+	Effect, Network, Destructive bool
+}
+
+// Tool is a tool with the properties that NewTool derives from its name, its description and its schema.
+type Tool struct {
+	Spec
+	verbs  family   // 0 if the tool names no known verb
+	nouns  []uint32 // hashes of words for the object of the tool
+	schema map[string]property
+	// fetching is set if the tool reads from an external address that an argument contains.
+	fetching bool
+	// onPage is set if the tool acts on a part of a page, and its arguments refer to the part by a name from the page.
+	onPage bool
+}
+
+type property struct {
+	Type   any             `json:"type"`
+	Format string          `json:"format"`
+	Enum   json.RawMessage `json:"enum"`
+}
+
+// role is what an argument means for the call.
+type role int
+
+const (
+	other role = iota
+	destination
+	amount
+	identifier
+	moment
+	path
+	code
+	prose
+	choice // one of a few values that the tool's schema lists, or a part of a page
+)
+
+var roleNames = []struct {
+	role  role
+	names string
+}{
+	{code, `command cmd code script sql expression shell program cmdline commandline statement javascript python bash eval args argv`},
+	{destination, `to recipient recipients email emails mail address addresses cc bcc participant participants attendee attendees invitee
+invitees channel channels user users username member members payee account accounts iban bic url urls uri uris link href webhook endpoint
+host hostname domain phone number_to contact contacts assignee assignees reviewer reviewers destination dest target receiver beneficiary
+guest guests subscriber owner handle website site server callback redirect remote sender
+empfänger empfanger adresse konto destinatario destinatarios cuenta correo destinataire destinataires compte destinazione conto`},
+	{amount, `amount sum price total value quantity qty cost budget limit_amount betrag cantidad monto importe montant importo`},
+	{moment, `date time start end day datetime timestamp when until since due deadline start_time end_time begin from_date to_date hour datum zeit fecha hora`},
+	{path, `path file filename filepath dir directory folder paths files source_path`},
+	{identifier, `id ids uuid guid key ref number sha hash issue pr ticket`},
+	{prose, `body content contents text message subject title description comment note notes summary prompt markdown html caption reason details location place venue`},
+}
+
+var roleOf = func() map[string]role {
+	m := map[string]role{}
+	for _, r := range roleNames {
+		for name := range strings.FieldsSeq(r.names) {
+			if _, taken := m[name]; !taken {
+				m[name] = r.role
+			}
+		}
+	}
+	return m
+}()
+
+// urlNames contains the names of arguments whose value is an external address that a tool reads from.
+var urlNames = map[string]bool{
+	"url": true, "urls": true, "uri": true, "uris": true, "link": true, "href": true, "website": true, "webpage": true, "endpoint": true, "webhook": true,
+}
+
+// objectNames contains the names of arguments that identify one object, such as a file, which the tool returns.
+var objectNames = map[string]bool{
+	"path": true, "paths": true, "file": true, "filepath": true, "filename": true, "url": true, "urls": true, "uri": true, "uris": true, "link": true, "href": true,
+}
+
+// onPage contains the names of arguments that point into a page. Such a value always comes from the page, so its origin
+// is no reason for doubt.
+var onPage = map[string]bool{"element": true, "selector": true, "ref": true}
+
+// listing contains the verbs of tools that return a list of objects instead of one object.
+var listing = map[string]bool{"search": true, "list": true, "find": true, "query": true, "lookup": true, "stat": true, "info": true}
+
+// NewTool derives what the package needs to know about a tool.
+func NewTool(s Spec) *Tool {
+	t := &Tool{Spec: s}
+	var schema struct {
+		Properties map[string]property `json:"properties"`
+	}
+	if json.Unmarshal([]byte(s.Schema), &schema) == nil {
+		t.schema = schema.Properties
+	}
+	_, element := t.schema["element"]
+	_, selector := t.schema["selector"]
+	t.onPage = element || selector
+	known := false
+	for _, part := range nameParts(s.Name) {
+		if f := table.of([]byte(part)); f != 0 && !known {
+			known, t.verbs = true, f
+		} else {
+			t.noun([]byte(part))
+		}
+	}
+	if !known { // the name has no known verb, so use the description
+		first, _, _ := strings.Cut(s.Description, ".")
+		w := wordsOf([]byte(first))
+		for i := range min(w.len(), 12) {
+			if f := table.of(w.token(i)); f != 0 && t.verbs == 0 {
+				t.verbs = f
+			} else if t.verbs != 0 {
+				t.noun(w.token(i))
+			}
+		}
+	}
+	if !s.Effect || t.verbs&^fetching == 0 && t.verbs != 0 {
+		for name, p := range t.schema {
+			if p.Format == "uri" || hasPart(name, urlNames) {
+				t.fetching, t.verbs = true, t.verbs|fetching
+			}
+		}
+	}
+	return t
+}
+
+// noun adds a word for the object of the tool, in singular and plural.
+func (t *Tool) noun(word []byte) {
+	if len(word) < 3 || functionWords[string(word)] || vague[string(word)] {
+		return
+	}
+	singular := strings.TrimSuffix(string(word), "s")
+	t.nouns = append(t.nouns, wordsOf([]byte(singular)).hashes...)
+	t.nouns = append(t.nouns, wordsOf([]byte(singular+"s")).hashes...)
+}
+
+// vague contains words that name no object.
+var vague = map[string]bool{
+	"given": true, "user": true, "all": true, "new": true, "with": true, "its": true, "into": true, "using": true, "specified": true, "one": true, "more": true,
+	"existing": true, "current": true, "tool": true,
+}
+
+// Decides reports whether the package judges calls to the tool: whether it has an effect or fetches an address.
+func (t *Tool) Decides() bool { return t.Effect || t.fetching }
+
+// opaque reports whether the result of a call is one object, such as a file or a page, whose author may have written
+// all of it.
+func (t *Tool) opaque(arguments []byte) bool {
+	if t.Effect && !t.fetching || slices.ContainsFunc(nameParts(t.Name), func(p string) bool { return listing[p] }) {
+		return false
+	}
+	found := false
+	rawjson.Members(arguments, func(name string, value jsontext.Value) {
+		text, ok := rawjson.Text(value)
+		found = found || ok && text != "" && hasPart(name, objectNames) || ok && strings.Contains(text, "://")
+	})
+	return found
+}
+
+func hasPart(name string, of map[string]bool) bool {
+	for _, p := range nameParts(name) {
+		if of[p] {
+			return true
+		}
+	}
+	return false
+}
+
+// nameParts splits a name such as send_email or sendEmail into lower-case words.
+func nameParts(name string) (parts []string) {
+	var cur []rune
+	flush := func() {
+		if len(cur) > 0 {
+			parts = append(parts, string(cur))
+			cur = nil
+		}
+	}
+	small := false
+	for _, r := range name {
+		switch {
+		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
+			flush()
+			small = false
+			continue
+		case unicode.IsUpper(r) && small:
+			flush()
+		}
+		small = unicode.IsLower(r)
+		cur = append(cur, unicode.ToLower(r))
+	}
+	flush()
+	return parts
+}
+
+// leaf is one value of the arguments.
+type leaf struct {
+	name    string // the name of the nearest member
+	pointer string
+	value   []byte
+	role    role
+	words   words
+}
+
+const maxLeaves = 2000
+
+// leaves returns the values of the arguments with their roles.
+func (t *Tool) leaves(arguments []byte) (list []leaf) {
+	var visit func(pointer, name, top string, value []byte, depth int)
+	visit = func(pointer, name, top string, value []byte, depth int) {
+		if len(value) == 0 || len(list) >= maxLeaves || depth > maxNested {
+			return
+		}
+		switch value[0] {
+		case '{':
+			rawjson.Members(value, func(member string, v jsontext.Value) {
+				if depth == 0 {
+					top = member
+				}
+				visit(pointer+"/"+member, member, top, v, depth+1)
+			})
+		case '[':
+			rawjson.Elements(value, func(v jsontext.Value) { visit(pointer, name, top, v, depth+1) })
+		case 't', 'f', 'n':
+		default:
+			text, ok := rawjson.Text(value)
+			if !ok {
+				text = string(value)
+			}
+			if text == "" {
+				return
+			}
+			l := leaf{name: name, pointer: pointer, value: []byte(text)}
+			l.words = wordsOf(l.value)
+			l.role = t.role(l, t.schema[top], value[0] != '"')
+			if l.role == destination && bytes.ContainsAny(l.value, ",; \n") {
+				list = append(list, several(l)...)
+				return
+			}
+			list = append(list, l)
+		}
+	}
+	visit("", "", "", arguments, 0)
+	return list
+}
+
+// several splits a list of addresses in one string.
+func several(l leaf) (list []leaf) {
+	found := addresses(l.value)
+	if len(found) == 0 {
+		return []leaf{l}
+	}
+	for _, value := range found {
+		one := l
+		one.value, one.words = value, wordsOf(value)
+		list = append(list, one)
+	}
+	return list
+}
+
+// These patterns recognize values by their form alone.
+var (
+	emailForm   = regexp.MustCompile(`[\p{L}\p{N}._%+\-]+@[\p{L}\p{N}\-]+(?:\.[\p{L}\p{N}\-]+)+`)
+	urlForm     = regexp.MustCompile(`(?i)\b[a-z][a-z0-9+.\-]{1,20}://[^\s"'<>]+|\bwww\.[^\s"'<>]+`)
+	accountForm = regexp.MustCompile(`\b(?:[A-Za-z]{2}\d{2}[A-Za-z0-9 ]{8,32}\d|\+?\d[\d \-]{6,20}\d)\b`)
+	dateForm    = regexp.MustCompile(`^\d{4}-\d{1,2}-\d{1,2}([T ].*)?$|^\d{1,2}:\d{2}`)
+)
+
+// addresses returns the parts of a text that are an e-mail address or a URL.
+func addresses(text []byte) (found [][]byte) {
+	if bytes.IndexByte(text, '@') >= 0 {
+		found = append(found, emailForm.FindAll(text, 100)...)
+	}
+	if bytes.Contains(text, []byte("://")) || bytes.Contains(text, []byte("www.")) {
+		found = append(found, urlForm.FindAll(text, 100)...)
+	}
+	return found
+}
+
+// role derives the meaning of an argument from its form, its name and its schema.
+func (t *Tool) role(l leaf, p property, number bool) role {
+	named := roleOf[strings.ToLower(l.name)]
+	parts := nameParts(l.name)
+	if named == other {
+		for _, part := range parts { // the last part is the noun
+			if r, ok := roleOf[part]; ok {
+				named = r
+			}
+		}
+	}
+	long := len(l.value) > maxAtom || l.words.len() > maxAtomTokens && bytes.ContainsAny(l.value, " \n")
+	switch {
+	case len(p.Enum) > 0, t.onPage && onPage[l.name]:
+		return choice
+	case named == code:
+		return code
+	case named == prose, long && named != destination && named != path:
+		return prose
+	case p.Format == "email" || p.Format == "uri" || len(addresses(l.value)) > 0 && !bytes.ContainsAny(l.value, "\n"):
+		return destination
+	case named == moment || p.Format == "date" || p.Format == "date-time" || dateForm.Match(l.value):
+		return moment
+	case named == amount, number && named == other:
+		return amount
+	case named == destination && number, named == identifier:
+		return identifier
+	}
+	return named
+}
+
+func firstRune(b []byte) (rune, int) { return utf8.DecodeRune(b) }

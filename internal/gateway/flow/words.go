@@ -1,0 +1,187 @@
+package flow
+
+import (
+	"slices"
+	"strings"
+)
+
+// family is a group of actions. A text can use any verb of the group for any of these actions.
+type family uint16
+
+const (
+	sending family = 1 << iota
+	paying
+	creating
+	deleting
+	changing
+	sharing
+	running
+	fetching
+)
+
+// verbs lists the beginnings of verbs, for each family. A beginning of four letters or more matches every word that
+// starts with it, and a shorter one matches only itself. In languages without spaces, a verb matches a sequence of
+// characters. The languages are English, German, Spanish, French, Italian, Portuguese, Dutch, Japanese and Chinese.
+var verbs = map[family]string{
+	sending: `send sent mail mailed mailing email forward reply respond post message notif publish tell write wrote deliver submit
+contact dispatch transmit text ping broadcast invite share report upload exfiltrat leak
+schick send sende gesendet senden verschick versend weiterleit antwort schreib benachricht mitteil teile melde übermitt einlad
+envia envie envía envíe enviar manda mande mándale reenvi respond escrib publi notifi comparte comunic invita
+envoy transmet transfér transfere répond répon écri ecri partage publie notifie invite
+invia inviare manda inoltra rispond scriv condivid pubblic spedi
+encaminh respond escrev compartilh mande avise
+stuur verstuur zend verzend doorstuur beantwoord schrijf deel meld
+送 返信 転送 連絡 投稿 共有 通知 書いて 知らせ 伝え 发 寄 转发 回复 通知 分享 發 轉`,
+	paying: `pay paid payment payments paying transfer wire wired remit send sent transact refund buy bought purchas donat deposit settle reimburs
+charge credit debit order withdraw invest subscri
+zahl bezahl überweis uberweis transfer schick sende spend kauf begleich bestell erstatt einzahl
+paga pague pagar págale transf envía envíe envia envie compra gira abona deposit dona ingres reembols
+paye payer payez verse virement virer vire achet transfér transfere envoy règle regle rembours
+paga versa bonific trasfer invia acquist compra rimbors
+pague pagar transfira transfer deposit envie compr
+betaal overmaak maak koop stuur stort
+支払 払 送金 振込 振り込 購入 返金 送 付款 支付 转账 轉賬 汇款 购买 打`,
+	creating: `create creating make made add added append new write wrote schedul book booked register set save insert open plan reserv invite
+draft compose put store upload generat record enroll arrange organi setup build start publish
+erstell anleg anlege lege füge hinzu schreib trag vereinbar plane buche speicher reservier neue öffne erzeug leg einricht mache
+crea cree crear añad anad agreg escrib program reserv agend guard nuevo nueva haz registr invit organiz
+crée créer creer ajout écri ecri planif réserv reserv enregist nouve organis prévo prevo fais
+aggiung scriv programm prenot salva nuovo nuova organizz registra
+adicion escrev agende salve marque novo nova organize
+maak toevoeg voeg schrijf plan boek bewaar reserveer nieuw
+作成 作って 作る 追加 登録 予約 保存 書 新規 招待 创建 建立 新建 添加 加入 安排 预订 保存 写 創建 預訂`,
+	deleting: `delete deletion deleting remove removing removal cancel drop erase destroy clear purge wipe unsubscri revoke close archiv terminat
+uninstall trash discard kill disable reset shred prune clean detach unlink rm
+lösch losch entfern storn absag sage lös beseit vernicht widerruf kündig kundig schließ schliess leere
+elimin borra borre borrar quita suprim cancel anul destru revoc cierr vacía vacia
+supprim efface annul enlev détrui detrui retire révoq revoq ferme vide
+cancell rimuov annull distrugg revoc chiud svuot
+exclu apag remov destru revog fech
+verwijder wis annuleer schrap vernietig intrek sluit
+削除 消 取り消 キャンセル 破棄 抹消 删除 刪除 取消 移除 清空 销毁 撤销`,
+	changing: `update updating change changing modify edit reschedul move moving rename set replac reset adjust switch alter put patch correct assign
+revise overwrit configur enable postpone shift turn convert merge approve close reopen mark
+änder ander aktualis verschieb setz ersetz bearbeit stell umbenenn anpass verleg wechsl
+cambi actualiz modific mueve mover reemplaz edita ajust pon ponga reprogram aplaz renombr
+chang modifi mets mettre mettez déplac deplac remplac règle actualis report renomm
+cambia modific aggiorn sposta sostitu impost rinomin
+altere mude atualiz substitu mova defina
+wijzig verander verplaats vervang zet pas hernoem
+変更 更新 修正 移動 編集 置き換 設定 変え 更改 修改 更新 移动 替换 设置 改 調整`,
+	sharing: `share sharing grant give gave invite allow permit permission access add added send expose publish transfer assign
+teil freigeb freigab gib gebt gewähr gewahr einlad lade zugriff zugang füge hinzu
+compart comparta otorg conced invit permi acceso añad agreg dale dar
+partag accord donne invit autoris accès acces ajout
+condivid conced invita permett accesso aggiung
+compartilh conced convid permit acesso adicion
+deel geef nodig toegang verleen voeg
+共有 招待 許可 権限 追加 与え 分享 共享 授权 授予 邀请 添加`,
+	running: `run running execut exec launch call start eval install invoke trigger perform apply command shell deploy use type enter paste
+ausführ ausfuhr führ fuhr starte start aufruf installier
+ejecut corre lanza inicia instala llama
+exécut execut lance lancez démarr demarr install
+esegu avvia lancia installa
+execut rode inicie instale
+voer start draai installeer
+実行 起動 インストール 走らせ 执行 运行 启动 安装 執行 運行`,
+	fetching: `visit open opening go click fetch brows read see check look download get navigat follow access load view request call retriev query
+lookup head ping crawl scrap
+besuch öffne offne klick lies lade ruf abruf geh folge hole schau prüf
+visit abre abra abrir clic haz descarg lee consult sigue accede ve
+ouvr cliqu consult télécharg telecharg suiv va allez lis lisez
+apri clicca scaric leggi segui vai
+abra acesse clique baixe leia siga visite
+bezoek open klik lees haal volg ga
+開 訪問 アクセス クリック 見て 読 取得 ダウンロード 打开 访问 点击 查看 下载 读取 開啟 訪問`,
+}
+
+// verbTable holds the verbs of each family, ready for lookup.
+type verbTable struct {
+	exact  map[string]family
+	stems  map[string]family // beginnings of at least four letters
+	chars  map[rune][]charVerb
+	longer int // the longest beginning
+	// starts has a bit for the first four bytes of each stem, so that most words need no lookup.
+	starts [1 << 10]uint64
+}
+
+func startBit(token []byte) uint32 {
+	return (uint32(token[0]) | uint32(token[1])<<8 | uint32(token[2])<<16 | uint32(token[3])<<24) * 2654435761 >> 16
+}
+
+type charVerb struct {
+	word   string
+	family family
+}
+
+var table = func() *verbTable {
+	t := &verbTable{exact: map[string]family{}, stems: map[string]family{}, chars: map[rune][]charVerb{}}
+	for f, list := range verbs {
+		for word := range strings.FieldsSeq(list) {
+			w := wordsOf([]byte(word)) // normalised as texts are: without accents
+			if w.len() == 0 {
+				continue
+			}
+			first, _ := firstRune(w.text)
+			switch {
+			case alone(first):
+				t.chars[first] = append(t.chars[first], charVerb{string(w.text), f})
+			case len(w.text) < 4:
+				t.exact[string(w.text)] |= f
+			default:
+				t.stems[string(w.text)] |= f
+				t.longer = max(t.longer, len(w.text))
+				bit := startBit(w.text)
+				t.starts[bit>>6] |= 1 << (bit & 63)
+			}
+		}
+	}
+	return t
+}()
+
+// of returns the families of the verbs that are a beginning of the given token.
+func (t *verbTable) of(token []byte) family {
+	if len(token) < 4 {
+		return t.exact[string(token)]
+	}
+	if bit := startBit(token); t.starts[bit>>6]&(1<<(bit&63)) == 0 {
+		return 0
+	}
+	var f family
+	for n := 4; n <= min(len(token), t.longer); n++ {
+		f |= t.stems[string(token[:n])]
+	}
+	return f
+}
+
+// deletes reports whether a token can start a verb that means to delete.
+func (t *verbTable) deletes(token []byte) bool {
+	if token[0] >= 0x80 && aloneIn(token) {
+		r, _ := firstRune(token)
+		return slices.ContainsFunc(t.chars[r], func(v charVerb) bool { return v.family == deleting })
+	}
+	return t.of(token)&deleting != 0
+}
+
+// functionWords are the most frequent short words of the languages of the verb table. A text with words, but without
+// any of these, is in a language that the table does not cover. english contains the words that only the English list
+// contains.
+var functionWords, english = func() (all, en map[string]bool) {
+	all, en = map[string]bool{}, map[string]bool{}
+	for i, list := range []string{
+		`the of and to in is for on with this that it you please be at from by an as are not your my me we will if`,
+		`der die das und zu den mit ein eine auf an bitte ist im von für sie ich dem des es als nicht du dein mein wir`,
+		`el la los las un una por favor para con en es de que se su al lo del mi tu y`,
+		`le les des une est pour avec dans sur et je vous votre au aux que ce il mon`,
+		`il gli una per con di che è nel sul e mio tuo da`,
+		`o os um uma para com em que no na do da por seu`,
+		`het een van en voor met op te dat is niet jouw mijn`,
+	} {
+		for w := range strings.FieldsSeq(list) {
+			w := string(wordsOf([]byte(w)).text)
+			all[w] = true
+			en[w] = i == 0
+		}
+	}
+	return all, en
+}()
