@@ -23,7 +23,7 @@ func judgeOne(t testing.TB, rules string, dialect agent.Dialect, arguments strin
 	}
 	in := &snapshot{fileData: fileData{rules: parsed, scopes: Scopes{}}}
 	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
-	return in.judge(Options{Now: now}, &agent.Agent{Dialect: dialect}, "a", tool, &call.Call{Arguments: []byte(arguments)})
+	return in.judge(t.Context(), Options{Now: now}, &agent.Agent{Dialect: dialect}, "a", tool, &call.Call{Arguments: []byte(arguments)})
 }
 
 // If a rule compares an argument with a path or URL, the argument must have the canonical spelling. Any other
@@ -285,7 +285,7 @@ func TestStartFolders(t *testing.T) {
 			dialect = agent.GPARS
 		}
 		tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
-		reasons := in.judge(Options{Now: now}, &agent.Agent{Dialect: dialect}, "a", tool, &call.Call{Arguments: []byte(tt.args)})
+		reasons := in.judge(t.Context(), Options{Now: now}, &agent.Agent{Dialect: dialect}, "a", tool, &call.Call{Arguments: []byte(tt.args)})
 		if first(reasons) != tt.want {
 			t.Errorf("%s with %s: %+v, want %s", tt.condition, tt.args, reasons, tt.want)
 		}

@@ -1,11 +1,13 @@
 package policy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 // Suite is a file with test cases for rules. docs/policy.md describes the format.
@@ -41,7 +44,12 @@ type Case struct {
 	Tool       string `toml:"tool"`
 	SideEffect string `toml:"side_effect"`
 	Caller     string `toml:"caller"`
-	Skill      string `toml:"skill"`
+	// Groups, Issuer, ACR and AMR are what the caller's credential says, as [identity.Attributes] explains.
+	Groups []string `toml:"groups"`
+	Issuer string   `toml:"issuer"`
+	ACR    string   `toml:"acr"`
+	AMR    []string `toml:"amr"`
+	Skill  string   `toml:"skill"`
 	// Arguments is a JSON object, as a client would send it.
 	Arguments   string                `toml:"arguments"`
 	Annotations map[types.String]bool `toml:"annotations"`
@@ -69,6 +77,9 @@ func ReadSuite(file string) (*Suite, error) {
 	if err != nil {
 		return nil, err
 	}
+	if ext := strings.ToLower(filepath.Ext(file)); ext == ".yaml" || ext == ".yml" || ext == ".json" {
+		return nil, fmt.Errorf("%s: test cases are written in TOML, not in YAML or JSON: each case starts with [[case]]", file)
+	}
 	s, err := ParseSuite(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
@@ -89,9 +100,9 @@ func ParseSuite(text []byte) (*Suite, error) {
 				row, _ := e.Position()
 				problems = append(problems, fmt.Errorf("line %d: there is no setting %s", row, strings.Join(e.Key(), ".")))
 			}
-			return nil, errors.Join(problems...)
+			return nil, list(problems)
 		}
-		return nil, err
+		return nil, plainTOML(err)
 	}
 	var problems []error
 	for i := range s.Cases {
@@ -102,7 +113,42 @@ func ParseSuite(text []byte) (*Suite, error) {
 	if len(s.Cases) == 0 {
 		problems = append(problems, errors.New("the file contains no [[case]]"))
 	}
-	return &s, errors.Join(problems...)
+	return &s, list(problems)
+}
+
+// list joins problems into one error on one line.
+func list(problems []error) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	texts := make([]string, len(problems))
+	for i, p := range problems {
+		texts[i] = p.Error()
+	}
+	return errors.New(strings.Join(texts, "; "))
+}
+
+var wrongType = regexp.MustCompile(`cannot decode TOML (\w+) into .* of type (\S+)$`)
+
+// plainTOML returns an error of the TOML library with its line, and without the names of Go types.
+func plainTOML(err error) error {
+	e, ok := errors.AsType[*toml.DecodeError](err)
+	if !ok {
+		return err
+	}
+	line, _ := e.Position()
+	message := strings.TrimPrefix(e.Error(), "toml: ")
+	if m := wrongType.FindStringSubmatch(message); m != nil {
+		wanted := "a " + m[2]
+		switch {
+		case strings.HasPrefix(m[2], "[]"):
+			wanted = "a list"
+		case strings.HasPrefix(m[2], "map["), strings.Contains(m[2], "."):
+			wanted = "a table"
+		}
+		message = fmt.Sprintf("%s has a value of the type %s, but must be %s", strings.Join(e.Key(), "."), m[1], wanted)
+	}
+	return fmt.Errorf("line %d: %s", line, message)
 }
 
 func (c *Case) check() error {
@@ -131,7 +177,7 @@ func (c *Case) check() error {
 			wrong("there is no annotation %q", name)
 		}
 	}
-	return errors.Join(problems...)
+	return list(problems)
 }
 
 // Run evaluates every case with the policy file of the suite. If the suite does not specify a file, Run uses o.File.
@@ -170,7 +216,7 @@ func (c *Case) run(in *snapshot, o Options, at time.Time) Outcome {
 	server := ServerOf(c.Agent, t)
 	a.Requirements = []agent.Requirement{{Server: server, Scopes: in.scopes.scopesCovering(in.catalogue, server, t.Name)}}
 	out := Outcome{Name: c.Name, Expected: c.Expect, Got: "allow", Reasons: []call.Reason{}}
-	out.Reasons = append(out.Reasons, in.judge(o, a, c.Agent, t, k)...)
+	out.Reasons = append(out.Reasons, in.judge(context.Background(), o, a, c.Agent, t, k)...)
 	codes, rules := []string{}, ""
 	for _, r := range out.Reasons {
 		if !r.Allowed {
@@ -207,6 +253,7 @@ func (c *Case) call() (*agent.Agent, *agent.Tool, *call.Call) {
 		*annotations(&t.Annotations)[name] = &hint
 	}
 	k := &call.Call{Tool: t.Name, Principal: c.Caller, Arguments: jsontext.Value(c.Arguments)}
+	k.Attributes = &identity.Attributes{Issuer: c.Issuer, Groups: c.Groups, ACR: c.ACR, AMR: c.AMR}
 	if c.Skill != "" {
 		k.Skill = namedSkill(c.Skill)
 	}

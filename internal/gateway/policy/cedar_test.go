@@ -28,10 +28,10 @@ func sameAsCedar(t *testing.T, text, arguments []byte) (said int) {
 	if err != nil {
 		return 0
 	}
-	v := rules.view(onMe, []string{"read"})
+	v := rules.view(onMe, []string{"read"}, nil)
 	all := *v
 	all.uses.parts, all.uses.wholeArguments, all.uses.wholePathOf = everyPart, true, true
-	everything, err := all.gather(meNow(), arguments, false)
+	everything, err := all.gather(t.Context(), meNow(), arguments, false)
 	if err != nil {
 		return 0 // such arguments are refused if rules read them
 	}
@@ -57,12 +57,12 @@ func sameAsCedar(t *testing.T, text, arguments []byte) (said int) {
 	}
 	for _, reason := range diagnostic.Reasons {
 		one := rules.list[number(reason.PolicyID)]
-		want = append(want, fmt.Sprintf("%v says so", one))
+		want = append(want, fmt.Sprintf("%v applies", one))
 		forbidden = forbidden || one.forbid
 	}
-	allowed := !forbidden && slices.ContainsFunc(want, func(w string) bool { return strings.HasSuffix(w, "says so") })
+	allowed := !forbidden && slices.ContainsFunc(want, func(w string) bool { return strings.HasSuffix(w, "applies") })
 
-	f, err := v.gather(meNow(), arguments, false)
+	f, err := v.gather(t.Context(), meNow(), arguments, false)
 	if err != nil {
 		t.Fatalf("all of %s can be judged, but not a part: %v", arguments, err)
 	}
@@ -71,7 +71,7 @@ func sameAsCedar(t *testing.T, text, arguments []byte) (said int) {
 		got = append(got, fmt.Sprintf("%v fails: %s", one.rule, one.why))
 	}
 	for _, one := range slices.Concat(found.forbids, found.permits) {
-		got = append(got, fmt.Sprintf("%v says so", one))
+		got = append(got, fmt.Sprintf("%v applies", one))
 	}
 	slices.Sort(want)
 	slices.Sort(got)
@@ -114,12 +114,12 @@ func TestForeseenVerdictsHold(t *testing.T) {
 		in := &snapshot{fileData: fileData{rules: rules, scopes: Scopes{"s": {"read": {"t"}}}}}
 		for _, d := range []agent.Dialect{agent.GPARS, agent.Matrix} {
 			a := &agent.Agent{Dialect: d}
-			foreseen := in.foresee(Options{Now: now}, a, "me", tool, "me@local")
-			if _, err := in.view(a, subjectOf(a, "me", tool)).decide(meNow(), []byte(arguments)); err != nil {
+			foreseen := in.foresee(asked{a, "me", tool, &call.Call{Principal: "me@local"}, now(), 0})
+			if _, err := in.view(a, subjectOf(a, "me", tool), nil).decide(t.Context(), meNow(), []byte(arguments)); err != nil {
 				continue // the spelling is refused before the rules are evaluated
 			}
 			call := &call.Call{Principal: "me@local", Arguments: []byte(arguments)}
-			got := first(in.judge(Options{Now: now}, a, "me", tool, call))
+			got := first(in.judge(t.Context(), Options{Now: now}, a, "me", tool, call))
 			if foreseen == Always && got != "yes" || foreseen == Never && got == "yes" {
 				t.Fatalf("%s: foreseen %d, got %s with %s\n%s", d, foreseen, got, arguments, text)
 			}

@@ -68,9 +68,7 @@ func (r *Rules) Check(c Checking) []Problem {
 				all = append(all, p)
 			}
 		}
-		one.checkTypes(c.Declared, add)
-		one.checkText(add)
-		one.checkSpelling(add)
+		one.checkAlone(c.Declared, add)
 		if by, how := r.shadowedBy(i); by != nil {
 			add(Shadowed, Warning, "remove one of the two rules", "the rule never decides anything: %s %s", by, how)
 		}
@@ -81,6 +79,30 @@ func (r *Rules) Check(c Checking) []Problem {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+	return all
+}
+
+// checkAlone reports the problems of a rule that do not depend on other rules or on agents. Only these problems can be
+// errors.
+func (r *rule) checkAlone(declared schema.RecordType, add adder) {
+	r.checkTypes(declared, add)
+	r.checkText(add)
+	r.checkSpelling(add)
+}
+
+// Errors returns the problems of the rules that are errors. It is faster than [Rules.Check].
+func (r *Rules) Errors() []Problem {
+	if r == nil {
+		return nil
+	}
+	var all []Problem
+	for _, one := range r.list {
+		one.checkAlone(nil, func(code string, severity Severity, hint, format string, args ...any) {
+			if severity == Error {
+				all = append(all, Problem{code, severity, one.line, one.String(), fmt.Sprintf(format, args...), hint})
+			}
+		})
+	}
 	return all
 }
 

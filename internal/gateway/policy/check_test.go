@@ -57,7 +57,7 @@ func TestCheck(t *testing.T) {
 		{"a host with a port", `forbid (principal, action, resource) when { context.hosts.contains("example.org:443") };`, "error never_there"},
 		{"not a host", `forbid (principal, action, resource) when { context.hosts.contains("a b") };`, "error never_there"},
 		{"a database in capitals", `permit (principal == Agent::"coder", action, resource) when { !context.databases.isEmpty() && ["Staging"].containsAll(context.databases) };`, "error never_there"},
-		{"an unknown agent", `forbid (principal == Agent::"nobody", action, resource);`, "warning unused"},
+		{"an unknown agent", `forbid (principal == Agent::"unknown", action, resource);`, "warning unused"},
 		{"no such server", `forbid (principal, action, resource in Server::"other");`, "warning unused"},
 		{"no such tool", `forbid (principal, action, resource == Tool::"exec/stop");`, "warning unused"},
 		{"a tool of a server with unknown tools", `forbid (principal, action, resource == Tool::"registry.openmcp.org/fs/anything");`, ""},

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/big"
@@ -11,14 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/text/unicode/norm"
-
-	"github.com/ambit-run/ambit/agent"
 )
 
 // JSON is converted to Cedar as follows:
@@ -52,99 +50,21 @@ const (
 	maxElements = 1_000
 	maxBases    = 16
 	maxFolders  = 10_000 // folders and domains in all sets together, including duplicates
+
+	// Checking one MiB can take a few seconds, so these limits are lower than the limit on the size of a request.
+	maxNameBytes = 128 << 10 // of all names together
+	maxTextBytes = 1 << 20   // of all strings together
 )
 
 // errTooMuch means that the arguments exceed maxValues, maxElements or maxFolders.
 var errTooMuch = errors.New("the arguments have more values than the policy can check")
 
-// callInfo contains the context values that do not come from the arguments.
-type callInfo struct {
-	caller, sideEffect, skill string
-	time                      time.Time
-	annotations               agent.Annotations
-}
-
-// facts contains one call's data. The Cedar context is built from this data.
-type facts struct {
-	view *view
-	m    callInfo
-	// arguments contains the arguments that rules read.
-	arguments types.RecordMap
-	pathOf    map[string]*places
-	paths     places
-	hosts     places
-	databases map[string]bool
-	folders   int // how many folders and domains were added to the sets of places
-
-	// renamed is set if an argument name was changed to the spelling in the rules. If asSent is set, argument names keep
-	// the spelling that the client sent.
-	renamed, asSent bool
-}
-
-// gather collects the data that rules read from a call. The error explains why the arguments cannot be checked, without
-// quoting a value.
-func (v *view) gather(m callInfo, arguments []byte, asSent bool) (*facts, error) {
-	f := &facts{view: v, m: m, asSent: asSent}
-	if v.uses.has(ofArguments) {
-		return f, f.read(arguments)
-	}
-	return f, nil
-}
-
-// context returns the Cedar context with the given parts.
-func (f *facts) context(parts part) types.Record {
-	made := types.RecordMap{}
-	for _, p := range partTable {
-		if parts&p.part == 0 {
-			continue
-		}
-		if v := p.value(f); v != nil {
-			made[p.name] = v
-		}
-	}
-	return types.NewRecord(made)
-}
-
-func (f *facts) skill() types.Value {
-	if f.m.skill == "" {
-		return nil
-	}
-	return types.String(f.m.skill)
-}
-
-func (f *facts) pathsOf() types.Value {
-	all := make(types.RecordMap, len(f.pathOf))
-	for name, p := range f.pathOf {
-		all[types.String(name)] = p.record()
-	}
-	return types.NewRecord(all)
-}
-
-// annotations returns pointers to a tool's hints, keyed by the names that the hints have in Cedar. A hint that the tool
-// does not declare is nil.
-func annotations(a *agent.Annotations) map[types.String]**bool {
-	return map[types.String]**bool{
-		"read_only": &a.ReadOnly, "destructive": &a.Destructive, "idempotent": &a.Idempotent, "open_world": &a.OpenWorld,
-	}
-}
-
-func hints(a agent.Annotations) types.Value {
-	parts := types.RecordMap{}
-	for name, hint := range annotations(&a) {
-		if *hint != nil {
-			parts[name] = types.Boolean(**hint)
-		}
-	}
-	return types.NewRecord(parts)
-}
-
-func set(texts map[string]bool) types.Value {
-	values := make([]types.Value, 0, len(texts))
-	for text := range texts {
-		values = append(values, types.String(text))
-	}
-	return types.NewSet(values...)
-}
+var (
+	errLongNames = fmt.Errorf("the names of the arguments have more than %d bytes together, which is more than the policy "+
+		"can check; send shorter names", maxNameBytes)
+	errLongTexts = fmt.Errorf("the strings in the arguments that the policy checks have more than %d bytes together; "+
+		"send less in one call", maxTextBytes)
+)
 
 var errUnreadable = errors.New("the arguments are not valid JSON")
 
@@ -186,6 +106,7 @@ type text struct {
 
 // reader reads the arguments of one call.
 type reader struct {
+	ctx   context.Context
 	f     *facts
 	d     *jsontext.Decoder
 	texts []text
@@ -194,16 +115,17 @@ type reader struct {
 	// server's working folder or a folder that the call declares. startCount is the number of texts with isStart set.
 	hasAbsolute, hasFolder bool
 	startCount, values     int
+	nameBytes, textBytes   int
 	forBases               bool // set if all arguments must be read, to find the base folders of paths
 	top                    text // how rules read the current top-level argument
 }
 
 // read reads the arguments of a call. It checks spellings last, when all base folders of relative paths are known.
-func (f *facts) read(arguments []byte) error {
+func (f *facts) read(ctx context.Context, arguments []byte) error {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
 	}
-	r := &reader{f: f, d: jsontext.NewDecoder(bytes.NewBuffer(arguments))} // a Buffer is not copied
+	r := &reader{ctx: ctx, f: f, d: jsontext.NewDecoder(bytes.NewBuffer(arguments))} // a Buffer is not copied
 	r.forBases = f.view.uses.readsPaths()
 	f.paths.count, f.hosts.count = &f.folders, &f.folders
 	f.pathOf, f.databases = map[string]*places{}, map[string]bool{}
@@ -221,6 +143,9 @@ func (f *facts) read(arguments []byte) error {
 	}
 	r.findBases()
 	for i := range r.texts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		if err := r.judge(&r.texts[i]); err != nil {
 			return err
 		}
@@ -283,6 +208,9 @@ func (r *reader) object(parent *member) (types.RecordMap, error) {
 			return nil, errUnreadable
 		}
 		name := token.String()
+		if r.nameBytes += len(name); r.nameBytes > maxNameBytes {
+			return nil, errLongNames
+		}
 		folded, m := fold(name), newMember(name, parent)
 		spellings := uses.members[folded]
 		if seen[folded] && (len(spellings) > 0 || len(uses.pathOf[folded]) > 0 || placeWords.any(m.words)) {
@@ -356,6 +284,9 @@ func (r *reader) value(m *member) (types.Value, error) {
 	if r.values++; r.values > maxValues {
 		return nil, errTooMuch
 	}
+	if err := r.ctx.Err(); err != nil {
+		return nil, err
+	}
 	t, err := r.d.ReadToken()
 	if err != nil {
 		return nil, errUnreadable
@@ -370,6 +301,9 @@ func (r *reader) value(m *member) (types.Value, error) {
 		return types.Boolean(t.Bool()), nil
 	case '"':
 		s := t.String()
+		if r.textBytes += len(s); r.textBytes > maxTextBytes {
+			return nil, errLongTexts
+		}
 		r.note(text{text: s, member: *m})
 		return types.String(s), nil
 	case '0':

@@ -2,12 +2,14 @@ package policy
 
 import (
 	"slices"
+	"time"
 
 	"github.com/cedar-policy/cedar-go/types"
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
 	"github.com/cedar-policy/cedar-go/x/exp/eval"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
 // Foresight predicts whether the rules allow calls to a tool, before the arguments are known.
@@ -20,41 +22,66 @@ const (
 	Always
 )
 
-// Foresee predicts whether the rules allow calls to a tool. It evaluates the rules with unknown arguments.
-func (l *Live) Foresee(a *agent.Agent, name string, t *agent.Tool, principal string) Foresight {
-	return l.load().foresee(l.options, a, name, t, principal)
+// Foresee predicts whether the rules allow calls to a tool by the caller of c. It evaluates the rules with unknown
+// arguments.
+func (l *Live) Foresee(a *agent.Agent, name string, t *agent.Tool, c *call.Call) Foresight {
+	return l.load().foresee(asked{a, name, t, c, l.options.Now(), 0})
 }
 
 // Possible reports whether the rules can allow a call to a tool, by some caller at some time with some arguments. A
 // server needs access for such tools.
 func (l *Live) Possible(a *agent.Agent, name string, t *agent.Tool) bool {
-	return l.load().foresee(l.options, a, name, t, "") != Never
+	unknown := partCaller | partCredential | partSkill | partTime
+	return l.load().foresee(asked{a, name, t, &call.Call{}, l.options.Now(), unknown}) != Never
 }
 
-// foresee predicts whether the rules allow calls to a tool. Without a principal, caller and time are unknown too.
-func (s *snapshot) foresee(o Options, a *agent.Agent, name string, t *agent.Tool, principal string) Foresight {
-	needsPermit := a.Dialect == agent.GPARS
+// asked describes the calls to a tool before their arguments are known.
+type asked struct {
+	agent *agent.Agent
+	name  string
+	tool  *agent.Tool
+	c     *call.Call // the caller and the skill
+	now   time.Time
+	// unknown contains the parts of the context that are unknown in addition to the arguments.
+	unknown part
+}
+
+// foresee predicts whether the rules allow the calls that q describes.
+func (s *snapshot) foresee(q asked) Foresight {
+	needsPermit := q.agent.Dialect == agent.GPARS
 	switch {
 	case s.refusesAll, s.rules == nil && needsPermit:
 		return Never
 	case s.rules == nil:
 		return Always
 	}
-	v := s.view(a, subjectOf(a, name, t))
-	m := callInfo{caller: principal, sideEffect: string(t.SideEffect), time: o.Now(), annotations: t.Annotations}
-	env := eval.Env{
-		Entities: v.entities, Principal: v.principal, Action: callAction, Resource: v.resource,
-		Context: (&facts{view: v, m: m}).unknownContext(),
+	groups := s.rules.named(q.c.Attributes)
+	if q.unknown&partCredential != 0 {
+		groups = s.rules.groups // the caller may be in any group
 	}
+	f := &facts{view: s.view(q.agent, subjectOf(q.agent, q.name, q.tool), groups), m: infoOf(q.c, q.tool, q.now)}
+	unknown := q.unknown | partFlow // the origin of unknown arguments is unknown
+	p := prediction{env: f.env(f.unknownContext(unknown)), unknown: unknown | ofArguments}
+	return p.of(f.view, needsPermit)
+}
+
+// prediction evaluates rules with an environment in which some parts of the context are unknown.
+type prediction struct {
+	env     eval.Env
+	unknown part
+}
+
+// of predicts whether the rules of a view allow a call. If needsPermit is set, a permit rule must match.
+func (p *prediction) of(v *view, needsPermit bool) Foresight {
 	forbidden, permitted := Never, Never
 	if !needsPermit {
 		permitted = Always
 	}
 	for _, one := range v.rules {
 		if one.forbid {
-			forbidden = max(forbidden, one.foresee(env))
+			forbidden = max(forbidden, p.rule(one))
 		} else {
-			permitted = max(permitted, min(one.foresee(env), v.ceiling.foresee(one, env)))
+			permitted = max(permitted, min(p.rule(one), p.within(v.ceiling, one)))
 		}
 	}
 	switch {
@@ -66,42 +93,52 @@ func (s *snapshot) foresee(o Options, a *agent.Agent, name string, t *agent.Tool
 	return Depends
 }
 
-// foresee predicts whether a permit rule matches if the tool has only the requested scopes. The result is Always if
-// there is no ceiling.
-func (v *view) foresee(one *rule, env eval.Env) Foresight {
+// within predicts whether a permit rule matches if the tool has only the requested scopes. The result is Always if there
+// is no ceiling.
+func (p *prediction) within(ceiling *view, one *rule) Foresight {
 	switch {
-	case v == nil:
+	case ceiling == nil:
 		return Always
-	case !slices.Contains(v.rules, one):
+	case !slices.Contains(ceiling.rules, one):
 		return Never
 	}
-	env.Entities = v.entities
-	return one.foresee(env)
+	requested := prediction{p.env, p.unknown}
+	requested.env.Entities = ceiling.entities
+	return requested.rule(one)
 }
 
-// unknownContext returns a context in which each part that comes from the arguments is replaced by a Cedar variable. A
-// variable stands for an unknown value. If there is no caller, the caller and the time are variables too.
-func (f *facts) unknownContext() types.Record {
-	parts := f.context(everyPart &^ ofArguments).Map()
+func (f *facts) env(context types.Record) eval.Env {
+	v := f.view
+	return eval.Env{Entities: v.entities, Principal: v.principal, Action: callAction, Resource: v.resource, Context: context}
+}
+
+// unknownContext returns a context in which each part that comes from the arguments, and each of the given parts, is
+// replaced by a Cedar variable. A variable stands for an unknown value.
+func (f *facts) unknownContext(unknown part) types.Record {
+	unknown |= ofArguments
+	parts := f.context(everyPart &^ unknown).Map()
 	for _, p := range partTable {
-		if p.part&ofArguments != 0 || f.m.caller == "" && (p.name == "caller" || p.name == "time") {
+		if p.part&unknown != 0 {
 			parts[p.name] = eval.Variable(p.name)
 		}
 	}
 	return types.NewRecord(parts)
 }
 
-// foresee predicts whether a rule matches. It evaluates the conditions one by one, because PartialPolicy would drop the
+// rule predicts whether a rule matches. It evaluates the conditions one by one, because PartialPolicy would drop the
 // whole rule if any condition is false. That would be wrong: an earlier condition can cause an error for some
 // arguments, and a forbid rule with an error is treated as matching.
-func (r *rule) foresee(env eval.Env) Foresight {
-	if r.uses.wholeArguments {
+func (p *prediction) rule(r *rule) Foresight {
+	switch optional := p.unknown & (partCredential | partSkill | partFlow); {
+	case r.uses.wholeArguments && p.unknown&partArguments != 0:
 		return Depends // Cedar would compare the variables themselves, not the values they stand for
+	case r.uses.has(optional), optional&partCredential != 0 && len(r.groups) > 0:
+		return Depends // a variable would count as present, but the attribute may be absent
 	}
 	for _, c := range r.ast.Conditions {
 		one := *r.ast
 		one.Conditions = []ast.ConditionType{c}
-		rest, keep := eval.PartialPolicy(env, &one)
+		rest, keep := eval.PartialPolicy(p.env, &one)
 		if !keep {
 			return Never
 		}

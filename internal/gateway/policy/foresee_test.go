@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
 func TestForesee(t *testing.T) {
@@ -34,7 +35,7 @@ func TestForesee(t *testing.T) {
 		b := newBench(t, text)
 		b.live.options.Now = now
 		for i, d := range []agent.Dialect{agent.GPARS, agent.Matrix} {
-			if got := b.live.Foresee(&agent.Agent{Dialect: d}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, "me@local"); got != want[i] {
+			if got := b.live.Foresee(&agent.Agent{Dialect: d}, "a", &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}, &call.Call{Principal: "me@local"}); got != want[i] {
 				t.Errorf("%s, %s: got %d, want %d", d, text, got, want[i])
 			}
 		}
@@ -42,10 +43,10 @@ func TestForesee(t *testing.T) {
 	none, broken := newBench(t, ""), newBench(t, "permit (")
 	for i, d := range []agent.Dialect{agent.GPARS, agent.Matrix} {
 		tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
-		if got := none.live.Foresee(&agent.Agent{Dialect: d}, "a", tool, "me@local"); got != []Foresight{Never, Always}[i] {
+		if got := none.live.Foresee(&agent.Agent{Dialect: d}, "a", tool, &call.Call{Principal: "me@local"}); got != []Foresight{Never, Always}[i] {
 			t.Errorf("%s without a policy: %d", d, got)
 		}
-		if got := broken.live.Foresee(&agent.Agent{Dialect: d}, "a", tool, "me@local"); got != Never {
+		if got := broken.live.Foresee(&agent.Agent{Dialect: d}, "a", tool, &call.Call{Principal: "me@local"}); got != Never {
 			t.Errorf("%s with a broken policy: %d", d, got)
 		}
 	}

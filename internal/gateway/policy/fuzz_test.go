@@ -37,7 +37,7 @@ func askGated(f *testing.F) func(t *testing.T, name string, arguments map[string
 		if err != nil {
 			t.Fatal(err)
 		}
-		return first(in.judge(Options{Now: now}, &agent.Agent{Dialect: agent.GPARS}, name, tool, &call.Call{Arguments: raw})) == "yes"
+		return first(in.judge(t.Context(), Options{Now: now}, &agent.Agent{Dialect: agent.GPARS}, name, tool, &call.Call{Arguments: raw})) == "yes"
 	}
 }
 
@@ -148,7 +148,7 @@ func FuzzParse(f *testing.F) {
 		rules.Check(Checking{Agents: []Known{{"a", &agent.Agent{Dialect: agent.GPARS, Requirements: []agent.Requirement{{Server: "s"}}}}}})
 		in := &snapshot{fileData: fileData{rules: rules, scopes: Scopes{}}}
 		a, tool := &agent.Agent{Dialect: agent.GPARS}, &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
-		reasons := in.judge(Options{Now: now}, a, "a", tool, &call.Call{Arguments: arguments})
+		reasons := in.judge(t.Context(), Options{Now: now}, a, "a", tool, &call.Call{Arguments: arguments})
 		if len(reasons) == 0 {
 			t.Fatal("the call of a GPARS agent got no reasons")
 		}
@@ -181,7 +181,7 @@ func FuzzSuite(f *testing.F) {
 func FuzzSchema(f *testing.F) {
 	f.Add([]byte(Schema))
 	f.Add([]byte(`type Arguments = { amount?: Long, "a b"?: Set<String>, deep?: { x: ipaddr } };`))
-	f.Add([]byte(`type Arguments = { bad?: Nobody };`))
+	f.Add([]byte(`type Arguments = { bad?: Unknown };`))
 	f.Add([]byte(`namespace X { type Arguments = {}; }`))
 	f.Add([]byte("{"))
 	f.Fuzz(func(t *testing.T, text []byte) {

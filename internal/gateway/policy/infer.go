@@ -10,6 +10,8 @@ import (
 	"github.com/cedar-policy/cedar-go/x/exp/ast"
 	"github.com/cedar-policy/cedar-go/x/exp/eval"
 	schema "github.com/cedar-policy/cedar-go/x/exp/schema/ast"
+
+	"github.com/ambit-run/ambit/internal/gateway/call"
 )
 
 // A Cedar schema describes records with fixed members, but each tool has its own arguments. Rules.Check therefore
@@ -201,10 +203,10 @@ func (e *expectedTypes) extension(n ast.NodeTypeExtensionCall) {
 // sample is the environment of a call without arguments. It is used to evaluate expressions that do not depend on
 // arguments.
 var sample = func() eval.Env {
-	v := (&Rules{}).view(subject{}, nil)
+	v := (&Rules{}).view(subject{}, nil, nil)
 	return eval.Env{
 		Entities: v.entities, Principal: v.principal, Action: callAction, Resource: v.resource,
-		Context: (&facts{view: v, m: callInfo{skill: "x"}}).context(everyPart),
+		Context: (&facts{view: v, m: callInfo{skill: "x", flow: &call.Flow{}}}).context(everyPart),
 	}
 }()
 

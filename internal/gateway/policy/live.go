@@ -64,7 +64,7 @@ type fileData struct {
 	catalogue Catalogue
 }
 
-// snapshot is the policy at one point in time. Apart from its cache of views, a snapshot does not change.
+// snapshot is the policy at one point in time. Apart from its caches, a snapshot does not change.
 type snapshot struct {
 	fileData
 	work func(agent string) string
@@ -73,8 +73,9 @@ type snapshot struct {
 	problem    error
 	refusesAll bool
 
-	views sync.Map // viewKey → *view
-	count atomic.Int64
+	views    sync.Map // viewKey → *view
+	count    atomic.Int64
+	listings listings
 }
 
 var _ gate.Policy = (*Live)(nil)
@@ -196,12 +197,17 @@ func (l *Live) report(was, now *snapshot) {
 	}
 	switch {
 	case now.refusesAll:
-		l.options.Log(fmt.Sprintf("THE POLICY CANNOT BE USED, and every call is refused: %v", now.problem))
+		l.options.Log(fmt.Sprintf("warning: THE POLICY CANNOT BE USED, and every call is refused: %v", now.problem))
 	case now.problem != nil:
-		l.options.Log(fmt.Sprintf("THE POLICY CHANGED AND CANNOT BE USED; the last good rules stay in force: %v",
+		l.options.Log(fmt.Sprintf("warning: THE POLICY CHANGED AND CANNOT BE USED; the last good rules stay in force: %v",
 			now.problem))
 	case was != nil:
 		l.options.Log(fmt.Sprintf("the policy was read again: %s in force", counted(now.rules.Len())))
+	}
+	if bad := now.rules.Errors(); now.problem == nil && len(bad) > 0 {
+		l.options.Log(fmt.Sprintf("warning: THE POLICY HAS ERRORS (%d): a permit with an error permits nothing, and a forbid "+
+			"with an error may match every call or none; to see them, run: ambit policy check; the first is on line %d: %s",
+			len(bad), bad[0].Line, bad[0].Message))
 	}
 }
 
@@ -273,7 +279,8 @@ func (s *source) read() (err error) {
 // viewKey identifies a cached view.
 type viewKey struct {
 	subject
-	asked string // the manifest's digest, because the view depends on the scopes that the manifest requests
+	groups string // the caller's groups that rules name
+	asked  string // the manifest's digest, because the view depends on the scopes that the manifest requests
 }
 
 const maxViews = 10_000
@@ -284,19 +291,21 @@ func (l *Live) Judge(ctx context.Context, a *agent.Agent, name string, t *agent.
 	if err != nil {
 		return []call.Reason{no(call.PolicyDenied, "the policy changed and is still being read: %v", err)}
 	}
-	return s.judge(l.options, a, name, t, c)
+	return s.judge(ctx, l.options, a, name, t, c)
 }
 
-func (s *snapshot) view(a *agent.Agent, on subject) *view {
-	key := viewKey{subject: on, asked: a.Digest}
+// view returns the rules and entities for calls of a subject by a caller in the given groups. The groups must be a
+// subset of the groups that rules name.
+func (s *snapshot) view(a *agent.Agent, on subject, groups []string) *view {
+	key := viewKey{on, groupsKey(groups), a.Digest}
 	if v, ok := s.views.Load(key); ok {
 		return v.(*view)
 	}
 	scopes := s.scopes.scopesCovering(s.catalogue, on.server, on.tool)
-	v := s.rules.view(on, scopes)
+	v := s.rules.view(on, scopes, groups)
 	v.base = s.base(on)
 	if requested := requestedScopes(a, on.server, scopes); a.Dialect == agent.GPARS && len(requested) < len(scopes) {
-		v.ceiling = s.rules.view(on, requested)
+		v.ceiling = s.rules.view(on, requested, groups)
 		v.ceiling.base = v.base
 		v.ceiling.rules = slices.DeleteFunc(v.ceiling.rules, func(one *rule) bool { return one.forbid })
 	}
@@ -309,9 +318,11 @@ func (s *snapshot) view(a *agent.Agent, on subject) *view {
 	}
 	v.covered = s.scopes.explain(s.catalogue, scopes, on.server, on.tool)
 	v.hint = grantHint(a, on, scopes)
-	if s.count.Add(1) <= maxViews {
-		s.views.Store(key, v)
+	if s.count.Add(1) > maxViews {
+		s.views.Clear()
+		s.count.Store(1)
 	}
+	s.views.Store(key, v)
 	return v
 }
 
@@ -375,7 +386,9 @@ func ServerOf(name string, t *agent.Tool) string {
 	return name
 }
 
-func (s *snapshot) judge(o Options, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason {
+func (s *snapshot) judge(
+	ctx context.Context, o Options, a *agent.Agent, name string, t *agent.Tool, c *call.Call,
+) []call.Reason {
 	asksPermit, on := a.Dialect == agent.GPARS, subjectOf(a, name, t)
 	switch {
 	case s.refusesAll:
@@ -387,13 +400,20 @@ func (s *snapshot) judge(o Options, a *agent.Agent, name string, t *agent.Tool, 
 		r.Hint = grantHint(a, on, s.scopes.scopesCovering(s.catalogue, on.server, on.tool))
 		return []call.Reason{r}
 	}
-	v := s.view(a, on)
-	m := callInfo{caller: c.Principal, sideEffect: on.sideEffect, time: o.Now(), annotations: t.Annotations}
-	if c.Skill != nil {
-		m.skill = c.Skill.Name()
+	v := s.view(a, on, s.rules.named(c.Attributes))
+	if c.AttributesLost && s.view(a, on, s.rules.groups).dependsOnCaller() {
+		return []call.Reason{no(call.PolicyDenied, "rules depend on the caller's groups or sign-in, which were not kept when "+
+			"the process that made the call ended")}
+	}
+	m := infoOf(c, t, o.Now())
+	if v.uses.has(ofArguments) {
+		m.known = knownOf(c)
 	}
 	reasons := s.warning()
-	found, err := v.decide(m, c.Arguments)
+	found, err := v.decide(ctx, m, c.Arguments)
+	if ctx.Err() != nil {
+		return append(reasons, no(call.TimedOut, "the call was cancelled before the policy was checked"))
+	}
 	if err != nil {
 		r := no(call.PolicyDenied, "%v", err)
 		if _, ok := errors.AsType[*flawError](err); ok {

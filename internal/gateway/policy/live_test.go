@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	nobody   = `forbid (principal, action, resource);`
-	noWrites = `@id("no-writes") forbid (principal, action, resource) when { resource.side_effect == "write" };`
+	forbidAll = `forbid (principal, action, resource);`
+	noWrites  = `@id("no-writes") forbid (principal, action, resource) when { resource.side_effect == "write" };`
 )
 
 // bench is a policy in a temporary folder, with its log messages in the field said.
@@ -147,7 +147,7 @@ func TestGrantsStayWithinTheRequest(t *testing.T) {
 		if c.want == "yes" {
 			foreseen = Always
 		}
-		if got := b.live.Foresee(a, "a", tool, "me@local"); got != foreseen {
+		if got := b.live.Foresee(a, "a", tool, &call.Call{Principal: "me@local"}); got != foreseen {
 			t.Errorf("%s: foreseen %d, want %d", name, got, foreseen)
 		}
 	}
@@ -171,7 +171,7 @@ func TestGrantBelongsToOneAgent(t *testing.T) {
 	}
 }
 
-// The refusal names the grant that has no effect, and the hint says what to change first.
+// The refusal names the grant that has no effect, and the hint describes the first change to make.
 func TestUnrequestedGrantIsExplained(t *testing.T) {
 	b := newBench(t, Grant{Agent: "a", Server: "s", Scope: "write", By: "me"}.Rule())
 	if err := home.Replace(filepath.Join(b.dir, "config.toml"), 0o600, []byte("[scopes.s]\nwrite = [\"t\"]\n")); err != nil {
@@ -190,7 +190,7 @@ func TestUnrequestedGrantIsExplained(t *testing.T) {
 }
 
 // If the gate has no policy at all, every call by a GPARS agent is denied.
-func TestNoPolicyHandedIn(t *testing.T) {
+func TestGateWithoutPolicy(t *testing.T) {
 	tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
 	for d, want := range map[agent.Dialect]string{agent.GPARS: "scope_not_granted", agent.Matrix: "yes"} {
 		if got := first(gate.Decide(context.Background(), &agent.Agent{Dialect: d}, "a", tool, &call.Call{}, gate.Rules{}).Reasons); got != want {
@@ -199,7 +199,7 @@ func TestNoPolicyHandedIn(t *testing.T) {
 	}
 }
 
-func TestAFirstPermitBreaksNobody(t *testing.T) {
+func TestFirstPermitKeepsOtherAgentsAllowed(t *testing.T) {
 	b := newBench(t, `permit (principal == Agent::"other", action, resource);`)
 	b.want("a Matrix agent", b.ask(agent.Matrix, agent.Write), "yes")
 	b.want("a GPARS agent", b.ask(agent.GPARS, agent.Read), "scope_not_granted")
@@ -255,7 +255,7 @@ func TestKeepsTheLastGood(t *testing.T) {
 	if !strings.Contains(fmt.Sprint(reasons), "last good rules are in force") {
 		t.Errorf("got the reasons %v", reasons)
 	}
-	b.move(nobody)
+	b.move(forbidAll)
 	b.want("after the fix", b.ask(agent.Matrix, agent.Read), "policy_denied")
 	if s := b.live.Problem(); s != "" {
 		t.Errorf("got the problem %+v", s)
@@ -265,7 +265,7 @@ func TestKeepsTheLastGood(t *testing.T) {
 func TestChangesCountAtOnce(t *testing.T) {
 	b := newBench(t, "")
 	for i := range 20 {
-		rules, want := nobody, "policy_denied"
+		rules, want := forbidAll, "policy_denied"
 		if i%2 == 1 {
 			rules, want = noWrites, "yes"
 		}
@@ -291,7 +291,7 @@ func TestRevokedWhileItIsRead(t *testing.T) {
 		}})
 		b.want("a read", b.ask(agent.Matrix, agent.Read), "yes")
 		reading, read = make(chan struct{}), make(chan struct{})
-		b.move(nobody)
+		b.move(forbidAll)
 		time.Sleep(glance)
 		answers := make(chan string, 2)
 		ask := func() { answers <- b.ask(agent.Matrix, agent.Read) }
@@ -380,7 +380,7 @@ forbid (principal, action, resource) when { resource.side_effect == "read" };`
 				a, w := &agent.Agent{Dialect: agent.Matrix}, &agent.Tool{Name: "t", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "s"}}
 				r := *w
 				r.SideEffect = agent.Read
-				if first(s.judge(b.live.options, a, "a", w, &call.Call{})) != first(s.judge(b.live.options, a, "a", &r, &call.Call{})) {
+				if first(s.judge(t.Context(), b.live.options, a, "a", w, &call.Call{})) != first(s.judge(t.Context(), b.live.options, a, "a", &r, &call.Call{})) {
 					t.Error("half of a policy was in force")
 					return
 				}

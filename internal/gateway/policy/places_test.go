@@ -35,7 +35,7 @@ func TestSpellings(t *testing.T) {
 	in := &snapshot{fileData: fileData{rules: rules, scopes: Scopes{}}}
 	allowed := func(name, arguments string) bool {
 		tool := &agent.Tool{Name: "t", Binding: agent.OnServer{Alias: "s"}}
-		return first(in.judge(Options{Now: now}, &agent.Agent{Dialect: agent.GPARS}, name, tool, &call.Call{Arguments: []byte(arguments)})) == "yes"
+		return first(in.judge(t.Context(), Options{Now: now}, &agent.Agent{Dialect: agent.GPARS}, name, tool, &call.Call{Arguments: []byte(arguments)})) == "yes"
 	}
 	deepHost := strings.Repeat("a.", 256) + "db.evil.example"
 	pad := strings.Repeat("a", 5000)

@@ -19,6 +19,9 @@
 // agent's own NAME for tools without a server. A tool is also in Scope::"<server>/<scope>" for every scope that the
 // user or the catalogue maps to the tool. A scope that is not mapped covers no tool.
 //
+// The principal is in Group::"NAME" for every group of the caller. Groups and other attributes of the caller come from
+// a verified credential ([identity.Attributes]), never from a client, an agent or an argument.
+//
 // # Arguments
 //
 // context.arguments contains the arguments of the call, converted from JSON to Cedar (context.go). The arguments can
@@ -55,6 +58,7 @@
 package policy
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"path/filepath"
@@ -76,6 +80,7 @@ const (
 	serverType = types.EntityType("Server")
 	toolType   = types.EntityType("Tool")
 	scopeType  = types.EntityType("Scope")
+	groupType  = types.EntityType("Group")
 )
 
 // callAction is the only action.
@@ -88,6 +93,10 @@ const maxFile = 4 << 20
 type Rules struct {
 	file string
 	list []*rule
+	// groups lists the groups that appear in rules, sorted. The other groups of a caller cannot change a decision.
+	groups []string
+	// reads contains the parts of the context that the rules read.
+	reads part
 }
 
 type rule struct {
@@ -96,7 +105,8 @@ type rule struct {
 	cedar  *cedar.Policy
 	ast    *ast.Policy
 	uses   usage
-	name   string // the name of the rule in messages
+	groups []string // the groups that the rule names
+	name   string   // the name of the rule in messages
 	// permits is the message for a call that the rule permits.
 	permits string
 	line    int
@@ -121,8 +131,13 @@ func Parse(file string, text []byte) (*Rules, error) {
 		one.name = one.title(p.Annotations())
 		one.permits = one.name + " of " + filepath.Base(file) + " permits the call"
 		one.uses = usageOf(one.ast)
+		one.groups = groupsIn(one.ast)
+		r.groups = append(r.groups, one.groups...)
+		r.reads |= one.uses.parts
 		r.list = append(r.list, one)
 	}
+	slices.Sort(r.groups)
+	r.groups = slices.Compact(r.groups)
 	return r, nil
 }
 
@@ -166,7 +181,8 @@ func (r *Rules) Len() int {
 
 // withoutPermits returns a copy of r that contains only the forbid rules.
 func (r *Rules) withoutPermits() *Rules {
-	return &Rules{r.file, slices.DeleteFunc(slices.Clone(r.list), func(one *rule) bool { return !one.forbid })}
+	forbids := slices.DeleteFunc(slices.Clone(r.list), func(one *rule) bool { return !one.forbid })
+	return &Rules{r.file, forbids, r.groups, r.reads}
 }
 
 // title returns the name of the rule for messages. The name consists of the effect, the @id if there is one, and the
@@ -210,8 +226,8 @@ type view struct {
 	hint, unpermitted string // the hint and the message for a call that no rule permits
 }
 
-// view selects the rules that can apply to a subject, and builds the entities.
-func (r *Rules) view(s subject, scopes []string) *view {
+// view selects the rules that can apply to a subject whose caller is in the given groups, and builds the entities.
+func (r *Rules) view(s subject, scopes, groups []string) *view {
 	v := &view{
 		principal: types.NewEntityUID(agentType, types.String(s.agent)),
 		resource:  types.NewEntityUID(toolType, types.String(s.server+"/"+s.tool)),
@@ -224,8 +240,12 @@ func (r *Rules) view(s subject, scopes []string) *view {
 		covered[i] = types.String(scope)
 		parents = append(parents, types.NewEntityUID(scopeType, types.String(s.server+"/"+scope)))
 	}
+	who := []types.EntityUID{v.principal}
+	for _, group := range groups {
+		who = append(who, types.NewEntityUID(groupType, types.String(group)))
+	}
 	v.entities = types.EntityMap{
-		v.principal: {UID: v.principal, Attributes: types.NewRecord(types.RecordMap{
+		v.principal: {UID: v.principal, Parents: types.NewEntityUIDSet(who[1:]...), Attributes: types.NewRecord(types.RecordMap{
 			"name": types.String(s.agent), "id": types.String(s.id), "dialect": types.String(s.dialect),
 		})},
 		v.resource: {UID: v.resource, Parents: types.NewEntityUIDSet(parents...), Attributes: types.NewRecord(types.RecordMap{
@@ -234,7 +254,7 @@ func (r *Rules) view(s subject, scopes []string) *view {
 		})},
 		callAction: {UID: callAction},
 	}
-	for _, p := range parents {
+	for _, p := range slices.Concat(parents, who[1:]) {
 		v.entities[p] = types.Entity{UID: p}
 	}
 	line := append([]types.EntityUID{v.resource}, parents...)
@@ -242,7 +262,7 @@ func (r *Rules) view(s subject, scopes []string) *view {
 		if !one.forbid && s.dialect != string(agent.GPARS) {
 			continue // the agent needs no permit
 		}
-		if fits(one.ast.Principal, []types.EntityUID{v.principal}) &&
+		if fits(one.ast.Principal, who) &&
 			fits(one.ast.Action, []types.EntityUID{callAction}) && fits(one.ast.Resource, line) {
 			v.rules = append(v.rules, one)
 			v.uses.add(one.uses)
@@ -311,12 +331,12 @@ func (r rules) find(id types.PolicyID) *rule {
 // decide evaluates the rules of a view for a call. A grant gives an agent no more than its manifest requests. So a permit
 // rule applies only if it matches both with all scopes of the tool and with the requested scopes. The requested scopes
 // alone are not enough: a rule can permit tools without a certain scope. Forbid rules see all scopes.
-func (v *view) decide(m callInfo, arguments []byte) (verdict, error) {
-	found, err := v.evaluate(m, arguments)
+func (v *view) decide(ctx context.Context, m callInfo, arguments []byte) (verdict, error) {
+	found, err := v.evaluate(ctx, m, arguments)
 	if err != nil || v.ceiling == nil || len(found.permits) == 0 {
 		return found, err
 	}
-	within, err := v.ceiling.evaluate(m, arguments)
+	within, err := v.ceiling.evaluate(ctx, m, arguments)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -332,8 +352,8 @@ func (v *view) decide(m callInfo, arguments []byte) (verdict, error) {
 // evaluate evaluates the rules of a view for a call, without the view's ceiling. A rule and the call may spell the name
 // of an argument differently, and the tool may accept either spelling. A forbid rule applies if it matches with either
 // spelling. A permit rule applies only if it matches with both.
-func (v *view) evaluate(m callInfo, arguments []byte) (verdict, error) {
-	f, err := v.gather(m, arguments, false)
+func (v *view) evaluate(ctx context.Context, m callInfo, arguments []byte) (verdict, error) {
+	f, err := v.gather(ctx, m, arguments, false)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -341,7 +361,7 @@ func (v *view) evaluate(m callInfo, arguments []byte) (verdict, error) {
 	if !f.renamed || found.denies() {
 		return found, nil
 	}
-	if f, err = v.gather(m, arguments, true); err != nil {
+	if f, err = v.gather(ctx, m, arguments, true); err != nil {
 		return verdict{}, err
 	}
 	sent := f.judge()

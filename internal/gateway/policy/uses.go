@@ -15,10 +15,15 @@ import (
 )
 
 // part is a bit mask that selects parts of the context.
-type part uint8
+type part uint16
 
 const (
-	partCall part = 1 << iota // everything that does not come from the arguments
+	partCall part = 1 << iota // what is known about the tool
+	partTime
+	partCaller     // the caller's name
+	partCredential // what the caller's credential says
+	partSkill
+	partFlow // where the arguments come from
 	partArguments
 	partPathOf
 	partPaths
@@ -29,7 +34,7 @@ const (
 	// placeParts contains the parts with places: paths, hosts and databases.
 	placeParts = partPaths | partHosts | partDatabases
 	// ofArguments contains the parts that come from the arguments.
-	ofArguments = everyPart &^ partCall
+	ofArguments = placeParts | partArguments | partPathOf
 )
 
 // partTable lists each attribute of the context, the part that contains it, and a function that returns its value. If
@@ -39,11 +44,15 @@ var partTable = []struct {
 	part  part
 	value func(*facts) types.Value
 }{
-	{"caller", partCall, func(f *facts) types.Value { return types.String(f.m.caller) }},
+	{"caller", partCaller, func(f *facts) types.Value { return types.String(f.m.caller) }},
 	{"side_effect", partCall, func(f *facts) types.Value { return types.String(f.m.sideEffect) }},
-	{"time", partCall, func(f *facts) types.Value { return types.NewDatetime(f.m.time) }},
+	{"time", partTime, func(f *facts) types.Value { return types.NewDatetime(f.m.time) }},
 	{"annotations", partCall, func(f *facts) types.Value { return hints(f.m.annotations) }},
-	{"skill", partCall, (*facts).skill},
+	{"skill", partSkill, (*facts).skill},
+	{"issuer", partCredential, (*facts).issuer},
+	{"acr", partCredential, (*facts).acr},
+	{"amr", partCredential, (*facts).amr},
+	{"flow", partFlow, (*facts).origins},
 	{"arguments", partArguments, func(f *facts) types.Value { return types.NewRecord(f.arguments) }},
 	{"path_of", partPathOf, (*facts).pathsOf},
 	{"paths", partPaths, func(f *facts) types.Value { return set(f.paths.values) }},

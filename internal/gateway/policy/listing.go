@@ -1,0 +1,71 @@
+package policy
+
+import (
+	"strings"
+	"sync"
+	"weak"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+// listings keeps the answers of [Live.Hidden] for one snapshot of the policy.
+type listings struct {
+	mu  sync.Mutex
+	all map[listingKey]*listing
+}
+
+// listingKey contains everything that an answer depends on. The pointer is weak, so that the key does not keep an agent
+// in memory after a reload. Fields that the rules do not read are empty, so that callers can share answers.
+type listingKey struct {
+	agent                            weak.Pointer[agent.Agent]
+	name                             string
+	caller, groups, issuer, acr, amr string
+}
+
+type listing struct {
+	once   sync.Once
+	hidden []bool
+}
+
+// maxListings is the maximum number of answers that are kept.
+const maxListings = 1_000
+
+// find returns the entry for a key. If the entry is new, the caller must compute its content.
+func (l *listings) find(key listingKey) *listing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all == nil || l.all[key] == nil && len(l.all) >= maxListings {
+		l.all = map[listingKey]*listing{}
+	}
+	if l.all[key] == nil {
+		l.all[key] = &listing{}
+	}
+	return l.all[key]
+}
+
+// Hidden reports for each of an agent's tools whether the rules deny every call to it by the caller of c, whatever its
+// arguments, its time and its skill are. A nil slice means that no tool is hidden. The caller must not change the
+// result.
+func (l *Live) Hidden(a *agent.Agent, name string, c *call.Call) []bool {
+	s := l.load()
+	if s.rules == nil && !s.refusesAll && a.Dialect != agent.GPARS {
+		return nil
+	}
+	key := listingKey{agent: weak.Make(a), name: name, groups: groupsKey(s.rules.named(c.Attributes))}
+	if s.rules != nil && s.rules.reads&partCaller != 0 {
+		key.caller = c.Principal
+	}
+	if s.rules != nil && s.rules.reads&partCredential != 0 && c.Attributes != nil {
+		key.issuer, key.acr, key.amr = c.Attributes.Issuer, c.Attributes.ACR, strings.Join(c.Attributes.AMR, "\x00")
+	}
+	found := s.listings.find(key)
+	found.once.Do(func() {
+		found.hidden = make([]bool, len(a.Tools))
+		for i := range a.Tools {
+			q := asked{a, name, &a.Tools[i], c, l.options.Now(), partTime | partSkill}
+			found.hidden[i] = s.foresee(q) == Never
+		}
+	})
+	return found.hidden
+}
