@@ -32,7 +32,7 @@ func act(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		r.Unsent = true
 		return r
 	}
-	timeout, c := g.timeout(p), g.guarded(p.Call)
+	timeout, c := g.timeout(p), g.guarded(ctx, p)
 	base, bound := ctx, timeout
 	if p.intended {
 		base, bound = context.WithoutCancel(ctx), timeout+g.lateGrace
@@ -98,10 +98,11 @@ func (g *Gateway) timeout(p *inflight) time.Duration {
 	return timeout
 }
 
-// guarded returns a copy of the call. In the copy, secrets are removed from messages to the client.
-func (g *Gateway) guarded(c *call.Call) *call.Call {
-	copied := *c
-	copied.OnNotify, copied.Client = g.guards.guardNotify(c.OnNotify), g.guards.client(c.Client)
+// guarded returns a copy of the call. In the copy, messages to the client are checked and count as text of the server.
+func (g *Gateway) guarded(ctx context.Context, p *inflight) *call.Call {
+	copied := *p.Call
+	notify, client := g.hear(p)
+	copied.OnNotify, copied.Client = g.guards.guardNotify(ctx, notify, p.noteIn), g.guards.client(ctx, client, p.noteIn)
 	return &copied
 }
 

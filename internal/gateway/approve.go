@@ -1,15 +1,23 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
@@ -18,12 +26,31 @@ const (
 	defaultApprovalTTL = 10 * time.Minute
 )
 
-// approve waits until a person approves the call. It returns at once if the tool needs no approval. A later stage,
-// "intend", charges the limits and uses up the approval.
+// approve waits until a person approves the call. It returns at once if the tool needs no approval and the arguments are
+// not in doubt. A later stage, "intend", charges the limits and uses up the approval.
 func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
-	if !p.tool.Policy.HumanApproval || p.Continues != "" {
+	doubtful, stopped := g.doubts(p)
+	if stopped != nil || !doubtful && !g.needsApproval(p.tool) {
+		return stopped
+	}
+	p.dropUnseenMeta()
+	if p.Continues != "" && !doubtful {
 		return nil
 	}
+	if stopped = g.askPerson(ctx, p); stopped == nil && p.verdict != nil {
+		// The person has seen these arguments, so the same values need no second approval.
+		g.session(p.Principal, p.Client, time.Now()).Approve(g.options.Flow.tool(p.tool), p.canonical)
+	}
+	return stopped
+}
+
+// needsApproval reports whether the manifest or the operator requires that a person approves every call of a tool.
+func (g *Gateway) needsApproval(t *agent.Tool) bool {
+	return t.Policy.HumanApproval || g.options.Operator.Approval.Asks(g.name, t)
+}
+
+// askPerson stores a question about the call and waits for the answer.
+func (g *Gateway) askPerson(ctx context.Context, p *inflight) *call.Refusal {
 	if len(p.More) > 0 {
 		// The inputResponses would reach the server, but the approver sees only the arguments.
 		return call.Refuse(stageApprove, call.InputInvalid,
@@ -33,6 +60,9 @@ func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	p.question = &approval.Question{
 		ID: NewID(), Agent: g.name, Digest: g.agent.Digest, Tool: nameOf(p.tool), Principal: p.Principal, Call: p.ID,
 		Arguments: json.RawMessage(p.toSend()), Asked: now, Expires: now.Add(g.options.Approvals.TTL),
+	}
+	if p.verdict != nil {
+		p.question.Origin = originLines(p.verdict)
 	}
 	q, err := approval.Ask(ctx, g.store, p.question)
 	switch {
@@ -50,6 +80,31 @@ func approve(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		return g.elicit(ctx, p, q)
 	}
 	return g.waitForPerson(ctx, p, q)
+}
+
+// dropUnseenMeta removes the members of _meta that the protocol does not define for calls. The approver does not see
+// them, so the server must not get them. Such a call is not refused, because many clients add members to every call, such
+// as the id of a conversation.
+func (p *inflight) dropUnseenMeta() {
+	var kept [][]byte
+	dropped := false
+	rawjson.Members(p.Meta, func(name string, value jsontext.Value) {
+		const protocol = "io.modelcontextprotocol/"
+		switch {
+		case name == "progressToken" || name == protocol+"logLevel":
+			kept = append(kept, slices.Concat([]byte(strconv.Quote(name)+":"), value))
+		case !strings.HasPrefix(name, protocol): // the others describe the client, and ambit sends its own
+			dropped = true
+		}
+	})
+	if p.Meta = nil; len(kept) > 0 {
+		p.Meta = slices.Concat([]byte("{"), bytes.Join(kept, []byte(",")), []byte("}"))
+	}
+	if dropped {
+		p.notesMu.Lock()
+		defer p.notesMu.Unlock()
+		p.notes = append(p.notes, "members of _meta were not sent, because the approver does not see them")
+	}
 }
 
 func (g *Gateway) waitForPerson(ctx context.Context, p *inflight, q *approval.Question) *call.Refusal {
@@ -98,7 +153,7 @@ func (g *Gateway) waitForPerson(ctx context.Context, p *inflight, q *approval.Qu
 	}
 }
 
-// reportWaiting tells the operator and the client that the call waits for approval.
+// reportWaiting reports to the operator and the client that the call waits for approval.
 func (g *Gateway) reportWaiting(p *inflight, q *approval.Question) {
 	message := fmt.Sprintf("waiting for a person to approve %s; to approve, run: ambit approvals approve %s",
 		p.tool.Name, q.ID)
@@ -130,8 +185,12 @@ func (p *inflight) canElicit() bool {
 func (g *Gateway) elicit(ctx context.Context, p *inflight, q *approval.Question) *call.Refusal {
 	ctx, cancel := context.WithDeadline(ctx, q.Expires)
 	defer cancel()
+	shown := approval.Show(p.toSend())
+	lines := append([]string{
+		fmt.Sprintf("%s asks to call %s with these arguments:", diag.Printable(g.agent.Name), diag.Printable(nameOf(p.tool))), shown,
+	}, slices.Concat(p.question.Origin, approval.LookAlikes(nameOf(p.tool), shown))...)
 	params, err := json.Marshal(map[string]any{
-		"message": fmt.Sprintf("%s asks to call %s with these arguments:\n%s", g.agent.Name, nameOf(p.tool), p.toSend()),
+		"message": strings.Join(lines, "\n"),
 		"requestedSchema": map[string]any{
 			"type": "object", "required": []string{"approve"},
 			"properties": map[string]any{"approve": map[string]any{"type": "boolean", "title": "Approve this call"}},

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
@@ -20,7 +22,7 @@ import (
 
 // careful returns an agent with the tool do_asked, which needs a person's approval.
 func careful() *agent.Agent {
-	a := clerk()
+	a := behaviorAgent()
 	a.Tools = append(a.Tools, agent.Tool{
 		Name: "do_asked", SideEffect: agent.Write, Policy: agent.ToolPolicy{HumanApproval: true}, Binding: agent.OnServer{Alias: "s"},
 	})
@@ -104,16 +106,16 @@ func TestApproval(t *testing.T) {
 	})
 }
 
-// TestApprovalStands approves a call that has stopped waiting. The approval must admit an identical call in another
+// TestApprovalOutlivesItsCaller approves a call that has stopped waiting. The approval must admit an identical call in another
 // process, and no different call.
-func TestApprovalStands(t *testing.T) {
+func TestApprovalOutlivesItsCaller(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		w := newWorld()
 		first := open(t, connect())
 		g := New(careful(), Options{Binding: w, Store: first, Approvals: Approvals{TTL: time.Hour}})
 		gone, cancel := context.WithCancel(t.Context())
-		told := func(string, jsontext.Value) { cancel() }
-		_, err := g.Call(gone, &call.Call{Tool: "do_asked", Arguments: jsontext.Value(`{"n":1}`), Principal: "me", OnNotify: told})
+		leave := func(string, jsontext.Value) { cancel() }
+		_, err := g.Call(gone, &call.Call{Tool: "do_asked", Arguments: jsontext.Value(`{"n":1}`), Principal: "me", OnNotify: leave})
 		if codeOf(err) != call.ApprovalExpired {
 			t.Fatalf("the call ended with %v", err)
 		}
@@ -163,18 +165,18 @@ func TestOneApprovalAdmitsOneCall(t *testing.T) {
 		first := open(t, connect())
 		const n = 8
 		ended := make(chan error, n)
-		told := make(chan struct{}, n)
+		waiting := make(chan struct{}, n)
 		ctx, cancel := context.WithCancel(t.Context())
 		for range n {
 			db := connect()
 			g := New(careful(), Options{Binding: w, Store: store.New(db, first.Keys, nil)})
 			go func() {
-				_, err := g.Call(ctx, &call.Call{Tool: "do_asked", Principal: "me", OnNotify: func(string, jsontext.Value) { told <- struct{}{} }})
+				_, err := g.Call(ctx, &call.Call{Tool: "do_asked", Principal: "me", OnNotify: func(string, jsontext.Value) { waiting <- struct{}{} }})
 				ended <- err
 			}()
 		}
 		for range n {
-			<-told
+			<-waiting
 		}
 		list, err := approval.List(t.Context(), first, time.Now())
 		if err != nil || len(list) != 1 {
@@ -195,8 +197,8 @@ func TestOneApprovalAdmitsOneCall(t *testing.T) {
 	})
 }
 
-// TestNobodyWaits checks that a call is not made if its client goes away while the call waits for approval.
-func TestNobodyWaits(t *testing.T) {
+// TestClientLeavesDuringApproval checks that a call is not made if its client goes away while the call waits for approval.
+func TestClientLeavesDuringApproval(t *testing.T) {
 	w := newWorld()
 	g := New(careful(), Options{Binding: w, Store: open(t, statetest.Open(t))})
 	gone := make(chan struct{})
@@ -223,7 +225,7 @@ func TestApprovalExpires(t *testing.T) {
 type person struct{ answer string }
 
 func (p person) Ask(_ context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
-	if method != "elicitation/create" || !strings.Contains(string(params), `{\"n\":1}`) {
+	if method != "elicitation/create" || !strings.Contains(string(params), `\"n\": 1`) {
 		return nil, errors.New("unexpected request: " + string(params))
 	}
 	return jsontext.Value(p.answer), nil
@@ -252,5 +254,100 @@ func TestElicitation(t *testing.T) {
 		if codeOf(err) != tt.code || (w.count() == 1) != (tt.code == "") {
 			t.Errorf("%s, trusted %t: %v, sent %d times", tt.answer, tt.trust, err, w.count())
 		}
+	}
+}
+
+// metaLog is a binding that records the _meta of each call.
+type metaLog []string
+
+func (l *metaLog) Act(_ context.Context, _ *agent.Tool, c *call.Call) (call.Result, error) {
+	*l = append(*l, string(c.Meta))
+	return call.Result{Raw: jsontext.Value(`{"content":[]}`)}, nil
+}
+
+// The approver sees only the arguments, so the server gets no other data that the caller chose.
+func TestApprovedCallsCarryNoMeta(t *testing.T) {
+	const chosen = `{"to":"mallory","progressToken":7,"io.modelcontextprotocol/logLevel":"info","io.modelcontextprotocol/x":{"to":"mallory"}}`
+	for _, tt := range []struct {
+		tool, continues, want, detail string
+	}{
+		{"do_write", "", chosen, ""},
+		{"do_asked", "", `{"progressToken":7,"io.modelcontextprotocol/logLevel":"info"}`, "members of _meta were not sent, because the approver does not see them"},
+		{"do_asked", "earlier", `{"progressToken":7,"io.modelcontextprotocol/logLevel":"info"}`, "members of _meta were not sent, because the approver does not see them"},
+	} {
+		got := &metaLog{}
+		g := New(careful(), Options{Binding: got, Store: open(t, statetest.Open(t)), Approvals: Approvals{TrustElicitation: true}})
+		_, err := g.Call(t.Context(), &call.Call{
+			Tool: tt.tool, Principal: "me", Meta: jsontext.Value(chosen), Continues: tt.continues,
+			Client: &call.Client{Capabilities: jsontext.Value(`{"elicitation":{}}`), Asker: &yes{}},
+		})
+		if err != nil || len(*got) != 1 || (*got)[0] != tt.want {
+			t.Errorf("%+v: the server got %v: %v", tt, *got, err)
+		}
+		if last, err := g.store.Journal.Show(t.Context(), journal.Filter{Limit: 1}); err != nil || last[0].Detail != tt.detail {
+			t.Errorf("%+v: the journal has %+v: %v", tt, last, err)
+		}
+	}
+}
+
+// The operator can require approval where the manifest does not.
+func TestOperatorRequiresApproval(t *testing.T) {
+	for _, tt := range []struct {
+		name, tool string
+		rules      guard.ApprovalRules
+		asks       bool
+	}{
+		{"no rule", "do_write", guard.ApprovalRules{}, false},
+		{"the tool", "do_write", guard.ApprovalRules{Tools: []string{"do_write"}}, true},
+		{"another tool", "do_write", guard.ApprovalRules{Tools: []string{"do_read"}}, false},
+		{"a tool that reads", "do_read", guard.ApprovalRules{Tools: []string{"do_read"}}, true},
+		{"an effect of the agent", "do_write", guard.ApprovalRules{Agents: []string{"theirs"}}, true},
+		{"a read of the agent", "do_read", guard.ApprovalRules{Agents: []string{"theirs"}}, false},
+		{"another agent", "do_write", guard.ApprovalRules{Agents: []string{"mine"}}, false},
+		{"the manifest's own rule stays", "do_asked", guard.ApprovalRules{Tools: []string{"do_read"}}, true},
+	} {
+		got := &metaLog{}
+		g := New(careful(), Options{
+			Name: "theirs", Binding: got, Store: open(t, statetest.Open(t)), Approvals: Approvals{TTL: time.Millisecond},
+			Operator: guard.Operator{Approval: tt.rules},
+		})
+		_, err := g.Call(t.Context(), &call.Call{Tool: tt.tool, Principal: "me"})
+		if asked := codeOf(err) == call.ApprovalExpired; asked != tt.asks || asked == (len(*got) > 0) {
+			t.Errorf("%s: the call ended with %v after %d calls of the server", tt.name, err, len(*got))
+		}
+	}
+}
+
+// yes is a client whose user approves everything. It records the last question.
+type yes struct{ shown string }
+
+func (y *yes) Ask(_ context.Context, _ string, params jsontext.Value) (jsontext.Value, error) {
+	y.shown = string(params)
+	return jsontext.Value(`{"action":"accept","content":{"approve":true}}`), nil
+}
+
+// A person who approves in the client sees hidden characters, and which words look like others.
+func TestElicitationShowsWhatIsApproved(t *testing.T) {
+	g := New(careful(), Options{Binding: &metaLog{}, Store: open(t, statetest.Open(t)), Approvals: Approvals{TrustElicitation: true}})
+	client := &yes{}
+	_, err := g.Call(t.Context(), &call.Call{
+		Tool: "do_asked", Arguments: jsontext.Value("{\"to\":\"\u202eyrollam\u202c b\u200bob\", \"pay\":\"\u0440aypal\"}"), Principal: "me",
+		Client: &call.Client{Capabilities: jsontext.Value(`{"elicitation":{}}`), Asker: client},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown struct{ Message string }
+	if err := json.Unmarshal([]byte(client.shown), &shown); err != nil {
+		t.Fatal(err)
+	}
+	want := `Clerk asks to call do_asked with these arguments:
+{
+  "pay": "` + "\u0440" + `aypal",
+  "to": "\u202eyrollam\u202c b\u200bob"
+}
+"` + "\u0440" + `aypal" looks like "paypal", but is written with other letters`
+	if shown.Message != want {
+		t.Errorf("the person sees\n%s\nwant\n%s", shown.Message, want)
 	}
 }

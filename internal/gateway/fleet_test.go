@@ -25,7 +25,7 @@ func TestFleet(t *testing.T) {
 	const clients = 32
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		w := newWorld()
-		a := clerk()
+		a := behaviorAgent()
 		tool := func(name string, p agent.ToolPolicy) {
 			a.Tools = append(a.Tools, agent.Tool{Name: name, SideEffect: agent.Write, Policy: p, Binding: agent.OnServer{Alias: "s"}})
 		}
@@ -38,13 +38,13 @@ func TestFleet(t *testing.T) {
 		gateways = append(gateways, New(a, Options{Binding: w, Store: store.New(db, first.Keys, nil)}))
 
 		// together makes one call from every client at the same time and returns how many succeed.
-		together := func(tool, args string, ctx context.Context, want call.Code, told func(string, jsontext.Value)) (passed int) {
+		together := func(tool, args string, ctx context.Context, want call.Code, notify func(string, jsontext.Value)) (passed int) {
 			t.Helper()
 			var mu sync.Mutex
 			var wg sync.WaitGroup
 			for i := range clients {
 				wg.Go(func() {
-					_, err := gateways[i%2].Call(ctx, &call.Call{Tool: tool, Arguments: jsontext.Value(args), Principal: "me", OnNotify: told})
+					_, err := gateways[i%2].Call(ctx, &call.Call{Tool: tool, Arguments: jsontext.Value(args), Principal: "me", OnNotify: notify})
 					mu.Lock()
 					defer mu.Unlock()
 					if err == nil {

@@ -16,7 +16,7 @@ func TestAnswersAreForgotten(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 		w := newWorld()
 		b := open(t, connect())
-		g := New(clerk(), Options{Binding: w, Store: b})
+		g := New(behaviorAgent(), Options{Binding: w, Store: b})
 		pay := func(key string) {
 			t.Helper()
 			if _, err := g.Call(t.Context(), &call.Call{Tool: "do_write", Principal: "me", IdempotencyKey: key}); err != nil {

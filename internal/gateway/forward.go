@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
@@ -55,27 +57,28 @@ func (g *Gateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value,
 	start := time.Now()
 	var found inflight
 	held := *f // a copy, because redaction changes the params
-	answer, err := g.forward(ctx, &held, found.note)
-	return g.recorded(start, &held, f.Server+":"+f.Method, found.notes, answer, err)
+	answer, err := g.forward(ctx, &held, &found)
+	return g.recorded(start, &held, f.Server+":"+f.Method, found.noted(), answer, err)
 }
 
 // recorded writes the journal record of a request and then returns the given answer and error.
 func (g *Gateway) recorded(
-	start time.Time, f *call.Forward, what string, notes []string, answer jsontext.Value, err error,
+	start time.Time, f *call.Forward, what string, notes string, answer jsontext.Value, err error,
 ) (jsontext.Value, error) {
 	r := journal.Record{
 		Time: start, Call: f.ID, Agent: g.name, ID: g.agent.ID, Digest: g.agent.Digest, Principal: f.Principal,
-		Tool: what, SideEffect: "read", Decision: journal.Allow, DurationUS: time.Since(start).Microseconds(),
-		Detail: strings.Join(notes, "; "), ArgumentsSize: len(f.Params),
+		Tool: what, SideEffect: "read", DurationUS: time.Since(start).Microseconds(),
+		Detail: notes, ArgumentsSize: len(f.Params),
 	}
 	if canonical := f.Params.Clone(); len(canonical) > 0 && canonical.Canonicalize(exactNumbers...) == nil {
 		mac := g.store.Keys.MAC("arguments", canonical)
 		r.ArgumentsMAC, r.Arguments = hex.EncodeToString(mac[:]), g.showable(canonical)
 	}
 	stopped, refused := errors.AsType[*call.Refusal](err)
+	r.Decision = DecisionOf(err != nil, stopped)
 	switch {
 	case refused:
-		r.Decision, r.Code, r.Stage = journal.Deny, string(stopped.Code), stopped.Stage
+		r.Code, r.Stage = string(stopped.Code), stopped.Stage
 		r.Effect, r.Detail = string(stopped.Effect), clip(stopped.Message)
 	case err != nil:
 		r.ToolError = true
@@ -86,10 +89,13 @@ func (g *Gateway) recorded(
 	if failed := g.store.Journal.Note(&r); failed != nil {
 		return nil, StoreFailed(stageRecord, failed)
 	}
+	if failed := g.observeForward(f, what, answer, err); failed != nil {
+		return nil, StoreFailed(stageRecord, failed)
+	}
 	return answer, err
 }
 
-func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guard.Finding)) (jsontext.Value, error) {
+func (g *Gateway) forward(ctx context.Context, f *call.Forward, found *inflight) (jsontext.Value, error) {
 	servers, ok := g.options.Binding.(call.Forwarder)
 	if !ok || !g.options.Expose.Allows(f.Method) {
 		stopped := call.Refuse(gate.Stage, call.PolicyDenied,
@@ -97,21 +103,10 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 		stopped.Hint = "the operator can allow the method with the flag --expose resources,prompts,sampling"
 		return nil, stopped
 	}
-	// These checks ensure that the server and the gateway parse the params in the same way.
-	if len(f.Params) > 0 {
-		if stopped := admit(g, ctx, &inflight{Call: &call.Call{Arguments: f.Params}}); stopped != nil {
-			return nil, stopped
-		}
+	if stopped := g.permit(ctx, f, agent.OnServer{Alias: f.Server}); stopped != nil {
+		return nil, stopped
 	}
-	// Unsubscribing needs no permission, because it only ends a subscription that a rule permitted before.
-	if f.Method != "resources/unsubscribe" {
-		c := &call.Call{Tool: f.Method, Principal: f.Principal, Arguments: f.Params}
-		t := &agent.Tool{Name: f.Method, SideEffect: agent.Read, Binding: agent.OnServer{Alias: f.Server}}
-		if stopped := gate.Decide(ctx, g.Agent(), g.name, t, c, g.options.Rules).Refusal(); stopped != nil {
-			return nil, stopped
-		}
-	}
-	if stopped := g.guards.request(f, note); stopped != nil {
+	if stopped := g.guards.request(ctx, f, found.note); stopped != nil {
 		return nil, stopped
 	}
 	// Lists are requested often, so they do not count toward the quota. Unsubscribing must work even if the quota is
@@ -124,10 +119,11 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
 	copied := *f
-	copied.OnNotify, copied.Client = g.guards.guardNotify(f.OnNotify), g.guards.client(f.Client)
+	copied.OnNotify, copied.Client = g.guards.guardNotify(ctx, f.OnNotify, found.noteIn), g.guards.client(ctx, f.Client, found.noteIn)
+	copied.Again = g.again(ctx, f)
 	answer, err := servers.Forward(ctx, &copied)
 	if said, ok := errors.AsType[*call.Answer](err); ok {
-		raw, stopped := g.guards.answer(said.Raw, note)
+		raw, stopped := g.guards.answer(ctx, said.Raw, inError, found.note)
 		if stopped != nil {
 			return nil, stopped
 		}
@@ -136,32 +132,134 @@ func (g *Gateway) forward(ctx context.Context, f *call.Forward, note func([]guar
 	if err != nil {
 		return nil, g.guards.redact(call.AsRefusal(stageAct, err))
 	}
-	answer, stopped := g.guards.answer(answer, note)
+	answer, stopped := g.guards.answer(ctx, answer, inResult, found.note)
 	if stopped != nil {
 		return nil, stopped
 	}
 	return answer, nil
 }
 
+// again returns a function that asks the gate about a request again, and records the answer in the journal.
+func (g *Gateway) again(ctx context.Context, f *call.Forward) func(context.Context) error {
+	caller := context.WithoutCancel(ctx)
+	return func(ctx context.Context) error {
+		if stopped := g.checkStore(); stopped != nil {
+			return stopped
+		}
+		start, repeated := time.Now(), *f
+		repeated.ID = NewID()
+		stopped := stillAllowed(caller, gate.Stage)
+		if stopped == nil {
+			stopped = g.permit(ctx, &repeated, agent.OnServer{Alias: f.Server})
+		}
+		var err error
+		if stopped != nil {
+			err = stopped
+		}
+		_, err = g.recorded(start, &repeated, f.Server+":"+f.Method, "repeated, because the server may have lost it", nil, err)
+		return err
+	}
+}
+
+// permit asks the gate about a request, which rules see as a call to a tool with the given binding.
+func (g *Gateway) permit(ctx context.Context, f *call.Forward, b agent.Binding) *call.Refusal {
+	// These checks ensure that the server and the gateway parse the params in the same way.
+	if len(f.Params) > 0 {
+		if stopped := admit(g, ctx, &inflight{Call: &call.Call{Arguments: f.Params}}); stopped != nil {
+			return stopped
+		}
+	}
+	// Unsubscribing needs no permission, because it only ends a subscription that a rule permitted before.
+	if f.Method == "resources/unsubscribe" {
+		return nil
+	}
+	c := &call.Call{Tool: f.Method, Principal: f.Principal, Attributes: f.Attributes, Arguments: ruleArguments(f)}
+	if f.Skill != nil {
+		c.Skill = skillName{f.Skill}
+	}
+	t := &agent.Tool{Name: f.Method, SideEffect: agent.Read, Binding: b}
+	return gate.Decide(ctx, g.Agent(), g.name, t, c, g.options.Rules).Refusal()
+}
+
+// skillName is the skill of a request that is not a tool call. A skill lists only tools, so it allows the request, but
+// policy rules see it.
+type skillName struct{ call.Allowlist }
+
+func (skillName) Allows(string) bool { return true }
+
 var _ call.Forwarder = (*Gateway)(nil)
 
-// Prompt returns the agent's prompt with the given name. It calls get to fetch the prompt, removes secrets from the
-// prompt and records the read in the journal.
+// Prompt returns the agent's own prompt with the given name. The request passes the gate, as a call to a tool of the
+// agent itself, and counts toward the quota. Prompt calls get to fetch the prompt, removes secrets from the prompt and
+// records the read in the journal.
 func (g *Gateway) Prompt(
-	ctx context.Context, principal, name string, get func(ctx context.Context, name string) (jsontext.Value, error),
+	ctx context.Context, f *call.Forward, name string, get func(ctx context.Context, name string) (jsontext.Value, error),
 ) (jsontext.Value, error) {
 	if stopped := g.checkStore(); stopped != nil {
 		return nil, stopped
 	}
 	start := time.Now()
 	var found inflight
-	answer, err := get(ctx, name)
-	if err == nil {
-		var stopped *call.Refusal
-		if answer, stopped = g.guards.scan(answer, found.note); stopped != nil {
-			stopped.Effect = call.NoEffect // reading a prompt changes nothing
-			err = stopped
-		}
+	answer, err := g.prompt(ctx, f, name, get, found.note)
+	return g.recorded(start, &call.Forward{ID: NewID(), Principal: f.Principal}, "prompt:"+name, found.noted(), answer, err)
+}
+
+func (g *Gateway) prompt(
+	ctx context.Context, f *call.Forward, name string, get func(ctx context.Context, name string) (jsontext.Value, error),
+	note func([]guard.Finding),
+) (jsontext.Value, error) {
+	if stopped := g.permit(ctx, f, nil); stopped != nil {
+		return nil, stopped
 	}
-	return g.recorded(start, &call.Forward{ID: NewID(), Principal: principal}, "prompt:"+name, found.notes, answer, err)
+	if stopped := quota(g, ctx, &inflight{Call: &call.Call{Principal: f.Principal}}); stopped != nil {
+		return nil, stopped
+	}
+	answer, err := get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	answer, stopped := g.guards.scan(ctx, answer, note)
+	if stopped != nil {
+		stopped.Effect = call.NoEffect // reading a prompt changes nothing
+		return nil, stopped
+	}
+	return answer, nil
+}
+
+// ruleArguments returns the params of a request as rules see them. A URI such as fs://etc/passwd can name a file, but
+// only its server knows which file. Rules about paths therefore also see the path of the URI, with and without the
+// authority, and the values of its query. File and web URLs need no such copy, because the rules parse these URLs
+// themselves.
+func ruleArguments(f *call.Forward) jsontext.Value {
+	var params map[string]jsontext.Value
+	var uri string
+	if f.Method != "resources/read" && f.Method != "resources/subscribe" ||
+		json.Unmarshal(f.Params, &params) != nil || json.Unmarshal(params["uri"], &uri) != nil {
+		return f.Params
+	}
+	scheme, rest, _ := strings.Cut(uri, ":")
+	if slices.Contains([]string{"file", "http", "https"}, strings.ToLower(scheme)) {
+		return f.Params
+	}
+	rest, fragment, _ := strings.Cut(rest, "#")
+	rest, query, _ := strings.Cut(rest, "?")
+	whole := strings.TrimSuffix(strings.TrimLeft(rest, "/"), "/")
+	paths := []string{"/" + whole}
+	if _, path, ok := strings.Cut(whole, "/"); ok && strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///") {
+		paths = append(paths, "/"+path)
+	}
+	values, err := url.ParseQuery(strings.ReplaceAll(query, ";", "&"))
+	if err != nil {
+		paths = append(paths, query) // a relative path, which rules over paths refuse
+	}
+	resource, err := json.Marshal(map[string]any{"path": paths, "query": values, "fragment": fragment})
+	if err != nil {
+		return f.Params // a URI that is not UTF-8 was refused before
+	}
+	params["resource"] = resource
+	arguments, err := json.Marshal(params)
+	if err != nil {
+		return f.Params
+	}
+	return arguments
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway/gate"
 	"github.com/ambit-run/ambit/internal/gateway/limit"
 	"github.com/ambit-run/ambit/internal/gateway/policy"
+	"github.com/ambit-run/ambit/internal/store/home"
 	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
@@ -103,6 +104,25 @@ permit (principal, action, resource in Server::"s");`
 		{"s", "resources/read", `{"uri":"file:///srv/%2e%2e/etc/passwd"}`, false},
 		{"s", "resources/subscribe", `{"uri":"file:///etc/passwd"}`, false},
 		{"s", "resources/unsubscribe", `{"uri":"file:///etc/passwd"}`, true},
+		{"s", "resources/read", `{"uri":"fs://srv/a"}`, true},
+		{"s", "resources/read", `{"uri":"memo://insights"}`, true},
+		{"s", "resources/read", `{"uri":"https://example.com/etc/passwd"}`, true},
+		{"s", "resources/read", `{"uri":"fs://etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"fs:///etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"fs:/etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"fs:etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"fs://host/etc/"}`, false},
+		{"s", "resources/read", `{"uri":"fs://srv/../etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"fs://srv/%2e%2e/etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"fs://%2Fetc%2Fpasswd"}`, false},
+		{"s", "resources/read", `{"uri":"FS://srv//etc"}`, false},
+		{"s", "resources/read", `{"uri":"fs://read?path=%2Fetc%2Fpasswd"}`, false},
+		{"s", "resources/read", `{"uri":"fs://read?a=1;path=/etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"fs://read?path=/etc%zz"}`, false},
+		{"s", "resources/read", `{"uri":"fs://read#/etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"fs://srv/a","path":"/etc/passwd"}`, false},
+		{"s", "resources/read", `{"uri":"fs://etc/passwd","resource":{}}`, false},
+		{"s", "resources/subscribe", `{"uri":"fs://etc/passwd"}`, false},
 		{"s", "resources/list", ``, true},
 		{"closed", "resources/list", ``, false},
 		{"s", "prompts/get", `{"name":"open"}`, true},
@@ -123,4 +143,140 @@ permit (principal, action, resource in Server::"s");`
 			}
 		}
 	}
+}
+
+// noTools is a skill that allows no tools.
+type noTools struct{}
+
+func (noTools) Allows(string) bool { return false }
+func (noTools) Name() string       { return "reader.md" }
+
+// Rules about the skill apply to forwarded requests. The list of tools in a skill does not.
+func TestForwardUnderASkill(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.cedar")
+	rule := `forbid (principal, action, resource) when { context has skill && context.skill == "reader.md" && resource.name == "resources/read" };`
+	if err := os.WriteFile(file, []byte(rule), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := New(railed(agent.Guardrails{}), Options{
+		Binding: &shelf{}, Store: open(t, statetest.Open(t)), Expose: Exposed{Resources, Prompts},
+		Rules: gate.Rules{Policy: policy.Open(policy.Options{File: file})},
+	})
+	for _, tt := range []struct {
+		method string
+		skill  call.Allowlist
+		want   call.Code
+	}{
+		{"resources/read", nil, ""},
+		{"resources/read", noTools{}, call.PolicyDenied},
+		{"prompts/get", noTools{}, ""},
+	} {
+		_, err := g.Forward(t.Context(), &call.Forward{Server: "s", Method: tt.method, Principal: "me", Skill: tt.skill})
+		if codeOf(err) != tt.want {
+			t.Errorf("%s under %v: %v", tt.method, tt.skill, err)
+		}
+	}
+}
+
+// The agent's own prompts pass the gate and count toward the quota.
+func TestOwnPromptPassesTheGate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.cedar")
+	rules := `forbid (principal, action, resource == Tool::"desk/prompts/get") when { context.arguments.name == "hidden" };
+forbid (principal, action, resource) when { context has skill };`
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name  string
+		skill call.Allowlist
+		want  call.Code
+		used  int // prompts that count toward the quota
+	}{
+		{"open", nil, "", 1},
+		{"open", noTools{}, call.PolicyDenied, 0},
+		{"hidden", nil, call.PolicyDenied, 0},
+	} {
+		g := New(railed(agent.Guardrails{}), Options{
+			Name: "desk", Binding: &shelf{}, Store: open(t, statetest.Open(t)), Quotas: &limit.Quotas{Quota: limit.Quota{PerDay: 1}},
+			Rules: gate.Rules{Policy: policy.Open(policy.Options{File: file})},
+		})
+		fetched := 0
+		ask := func(name string, skill call.Allowlist) error {
+			params := jsontext.Value(`{"name":"` + name + `"}`)
+			_, err := g.Prompt(t.Context(), &call.Forward{Method: "prompts/get", Params: params, Principal: "me", Skill: skill}, name,
+				func(context.Context, string) (jsontext.Value, error) {
+					fetched++
+					return jsontext.Value(`{"messages":[]}`), nil
+				})
+			return err
+		}
+		if err := ask(tt.name, tt.skill); codeOf(err) != tt.want || fetched != tt.used {
+			t.Errorf("%s under %v: %v, fetched %d times", tt.name, tt.skill, err, fetched)
+		}
+		want := map[int]call.Code{1: call.RateLimited}[tt.used]
+		if err := ask("open", nil); codeOf(err) != want {
+			t.Errorf("%s under %v, then a second prompt: %v, want %q", tt.name, tt.skill, err, want)
+		}
+		entries, err := g.store.Journal.Show(t.Context(), journal.Filter{})
+		if err != nil || len(entries) != 2 {
+			t.Errorf("%d records: %v", len(entries), err)
+		}
+	}
+}
+
+// keptRequest is a server that keeps the last request.
+type keptRequest struct {
+	absent
+	last *call.Forward
+}
+
+func (k *keptRequest) Forward(_ context.Context, f *call.Forward) (jsontext.Value, error) {
+	k.last = f
+	return jsontext.Value(`{}`), nil
+}
+
+// A request that is repeated passes the gate again, under the rules that apply then, and is recorded.
+func TestRepeatedRequestPassesTheGate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.cedar")
+	write := func(rules string) {
+		t.Helper()
+		if err := home.Replace(file, 0o600, []byte(rules)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`// nothing`)
+	k := &keptRequest{}
+	g := New(railed(agent.Guardrails{}), Options{
+		Binding: k, Store: open(t, statetest.Open(t)), Expose: Exposed{Resources},
+		Rules: gate.Rules{Policy: policy.Open(policy.Options{File: file})},
+	})
+	lost := false
+	ctx, cancel := context.WithCancel(call.WithStanding(t.Context(), func(context.Context) error {
+		if lost {
+			return call.Refuse(gate.Stage, call.CapabilityMissing, "the key was revoked")
+		}
+		return nil
+	}))
+	_, err := g.Forward(ctx, &call.Forward{Server: "s", Method: "resources/subscribe", Params: jsontext.Value(`{"uri":"file:///a"}`), Principal: "me"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel() // the request is over
+	again := func(want call.Code) {
+		t.Helper()
+		if err := k.last.Again(t.Context()); codeOf(err) != want {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		last, err := g.store.Journal.Show(t.Context(), journal.Filter{Limit: 1})
+		if err != nil || last[0].Tool != "s:resources/subscribe" || last[0].Code != string(want) || last[0].Principal != "me" {
+			t.Errorf("the journal has %+v: %v", last, err)
+		}
+	}
+	again("")
+	write(`forbid (principal, action, resource) when { resource.name == "resources/subscribe" };`)
+	again(call.PolicyDenied)
+	write(`// nothing again`)
+	again("")
+	lost = true
+	again(call.CapabilityMissing)
 }

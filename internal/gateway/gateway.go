@@ -20,6 +20,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/flow"
 	"github.com/ambit-run/ambit/internal/gateway/gate"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/limit"
@@ -33,9 +34,9 @@ type Options struct {
 	Name string
 	// Binding carries out the calls that the gateway allows.
 	Binding call.Binding
-	// If Shut is not nil, the gateway makes no calls and answers them with this refusal. It still checks and records the
+	// If Closed is not nil, the gateway makes no calls and answers them with this refusal. It still checks and records the
 	// calls. A call that repeats an answered call still gets the earlier answer.
-	Shut *call.Refusal
+	Closed *call.Refusal
 	// Store contains the journal. If Store is nil, the gateway can only explain its decisions. It refuses every call and
 	// gives StoreErr as the reason.
 	Store    *store.Store
@@ -56,6 +57,8 @@ type Options struct {
 	// Quotas limits each principal's total number of calls to all agents. Nil means no limit.
 	Quotas    *limit.Quotas
 	Approvals Approvals
+	// Flow traces where arguments come from. If Flow is nil, arguments are not traced.
+	Flow *Flow
 	// OnAsk is called when a call begins to wait for a person's approval.
 	OnAsk func(message string)
 }
@@ -147,8 +150,10 @@ type inflight struct {
 	forwarded []byte
 	// checked is set when the arguments have passed the guardrails.
 	checked bool
-	// notes describe the guardrails' findings for the journal.
-	notes []string
+	// notes describe the guardrails' findings for the journal. Servers can send notifications at any time, so notesMu
+	// protects notes.
+	notes   []string
+	notesMu sync.Mutex
 	// taken is the time at which the call was counted toward its limits. It is zero until then.
 	taken time.Time
 	// intended is set when the call's intent, a row written before sending, is in the store.
@@ -158,6 +163,8 @@ type inflight struct {
 	// approval is the id of the call's approval, which the stage "intend" uses up. It is empty if the call needs no
 	// approval.
 	approval string
+	// verdict says where the arguments come from. It is nil if the call is not traced.
+	verdict *flow.Verdict
 	// question is the question about this call. The approval must belong to the same call.
 	question *approval.Question
 	// replayed is the id of the earlier call whose answer this call gets. It is empty if there is no such call.
@@ -180,21 +187,23 @@ type stage struct {
 var stages = []stage{
 	{stageAdmit, admit},
 	{stageResolve, resolveStage},
+	{stageFlow, trace},
 	{gate.Stage, gateStage},
 	{guard.StageIn, guardIn},
 	{stageRemember, remember},
-	{stageShut, refuseShut},
+	{stageClosed, refuseClosed},
 	{stageLimit, limits},
 	{stageApprove, approve},
 	{stageLimit, quota},
+	{stageFlow, markRead},
 	{stageIntend, intend},
 	{stageAct, act},
 	{guard.StageOut, guardOut},
 }
 
-// refuseShut refuses the call if the call's field Refused is set or Options.Shut is set.
-func refuseShut(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
-	why := cmp.Or(p.Refused, g.options.Shut)
+// refuseClosed refuses the call if the call's field Refused is set or Options.Closed is set.
+func refuseClosed(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
+	why := cmp.Or(p.Refused, g.options.Closed)
 	if why == nil {
 		return nil
 	}
@@ -224,7 +233,9 @@ func (g *Gateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 		stopped.Unsent = true
 	}
 	p.result.Duration = time.Since(p.start)
-	if stopped = g.record(p, stopped); stopped != nil {
+	stopped = g.record(p, stopped)
+	g.observe(p, stopped)
+	if stopped != nil {
 		return call.Result{}, stopped
 	}
 	return p.result, nil

@@ -23,6 +23,7 @@ type guards struct {
 	schemas map[*agent.Tool]shapes
 	results []guard.Schema // every result must match these schemas
 	known   func() ([]guard.Known, error)
+	inject  *guard.Injections
 	broken  error // if set, the guardrails cannot be used and every call is refused
 	// personal returns an input check that looks only for personal data.
 	personal func() (*guard.Input, error)
@@ -37,6 +38,10 @@ type shapes struct{ in, out guard.Schema }
 func newGuards(a *agent.Agent, o Options) *guards {
 	w := &guards{rules: guard.Merge(o.Operator, a.Guardrails), schemas: map[*agent.Tool]shapes{}, known: o.Known}
 	w.input, w.broken = guard.NewInput(w.rules.Input)
+	var err error
+	if w.inject, err = guard.NewInjections(w.rules.OnInjection); w.broken == nil {
+		w.broken = err
+	}
 	w.personal = sync.OnceValues(func() (*guard.Input, error) {
 		return guard.NewInput(guard.InputRules{PII: w.rules.Input.PII})
 	})
@@ -66,7 +71,7 @@ func guardIn(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	redacted := false
 	for _, part := range []*jsontext.Value{&p.Meta, &p.More, &p.Arguments} {
 		var stopped *call.Refusal
-		if redacted, stopped = w.check(part, p.note); stopped != nil {
+		if redacted, stopped = w.check(ctx, part, p.note); stopped != nil {
 			return stopped
 		}
 	}
@@ -91,11 +96,13 @@ func (w *guards) checkSize(size int) *call.Refusal {
 }
 
 // check applies the guardrails to one part of a request and redacts the part's personal data.
-func (w *guards) check(part *jsontext.Value, note func([]guard.Finding)) (redacted bool, stopped *call.Refusal) {
+func (w *guards) check(
+	ctx context.Context, part *jsontext.Value, note func([]guard.Finding),
+) (redacted bool, stopped *call.Refusal) {
 	if len(*part) == 0 {
 		return false, nil
 	}
-	out, found, stopped := w.input.Check(*part)
+	out, found, stopped := w.input.Check(ctx, *part)
 	if note(found); stopped == nil {
 		*part = out
 	}
@@ -112,7 +119,7 @@ func (w *guards) withoutPersonal(arguments jsontext.Value) jsontext.Value {
 	if err != nil || len(arguments) > maxScanned {
 		return nil
 	}
-	out, _, stopped := in.Check(arguments)
+	out, _, stopped := in.Check(context.Background(), arguments)
 	if stopped != nil {
 		return nil
 	}
@@ -120,20 +127,23 @@ func (w *guards) withoutPersonal(arguments jsontext.Value) jsontext.Value {
 }
 
 // request applies the guardrails to the params of a forwarded request and redacts their personal data.
-func (w *guards) request(f *call.Forward, note func([]guard.Finding)) *call.Refusal {
+func (w *guards) request(ctx context.Context, f *call.Forward, note func([]guard.Finding)) *call.Refusal {
 	if stopped := w.checkSize(len(f.Params)); stopped != nil {
 		return stopped
 	}
-	_, stopped := w.check(&f.Params, note)
+	_, stopped := w.check(ctx, &f.Params, note)
 	return stopped
 }
 
-// guardOut redacts the secrets in a result. It returns a refusal if the result is ambiguous, must be withheld, or
-// does not match the schemas that apply to it.
-func guardOut(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
-	raw, stopped := g.guards.answer(p.result.Raw, p.note)
+// guardOut redacts the secrets in a result and looks for injections. It returns a refusal if the result is ambiguous,
+// must be withheld, or does not match the schemas that apply to it.
+func guardOut(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
+	if p.intended {
+		ctx = context.WithoutCancel(ctx) // the call had an effect, so its answer is kept even if the caller has left
+	}
+	raw, stopped := g.guards.answer(ctx, p.result.Raw, inResult, p.note)
 	if stopped == nil && p.result.Failure != nil {
-		p.result.Failure, stopped = g.guards.answer(p.result.Failure, discard)
+		p.result.Failure, stopped = g.guards.answer(ctx, p.result.Failure, inError, discard)
 	}
 	if stopped == nil {
 		p.result.Raw = raw
@@ -150,17 +160,35 @@ func guardOut(g *Gateway, _ context.Context, p *inflight) *call.Refusal {
 	return stopped
 }
 
-// answer redacts the secrets in a server's answer. It refuses an answer with duplicate keys, because parsers differ
-// in which value of such a key they use.
-func (w *guards) answer(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
+// The members of a message to which a mark about an injection is added.
+const (
+	inResult = "_meta"
+	inError  = "data"
+)
+
+// answer redacts the secrets in a server's answer, and marks, redacts or refuses an answer that contains an injection. It
+// refuses an answer with duplicate keys, because parsers differ in which value of such a key they use.
+func (w *guards) answer(
+	ctx context.Context, raw jsontext.Value, holder string, note func([]guard.Finding),
+) (jsontext.Value, *call.Refusal) {
 	if rawjson.Twice(raw) {
 		return nil, call.Refuse(guard.StageOut, call.OutputInvalid,
 			"the server's answer has a duplicate key, so it is ambiguous")
 	}
-	return w.scan(raw, note)
+	raw, stopped := w.scan(ctx, raw, note)
+	if stopped != nil {
+		return nil, stopped
+	}
+	clean, found, stopped := w.inject.Check(ctx, raw, holder)
+	note(found)
+	if stopped != nil || len(found) == 0 || w.rules.OnInjection != agent.InjectionRedact {
+		return clean, stopped
+	}
+	return w.scan(ctx, clean, note) // a marker can end a text that now looks like a secret
 }
 
-// redact removes secrets from a refusal, because a refusal can quote a server.
+// redact removes secrets from a refusal, because a refusal can quote a server. If results with injections are redacted or
+// withheld, it removes injections too.
 func (w *guards) redact(r *call.Refusal) *call.Refusal {
 	if _, err := w.scanner(); err != nil {
 		hidden := *r
@@ -182,7 +210,13 @@ func (w *guards) redacted(text string) string {
 	if err != nil {
 		return withheld
 	}
-	scanned, stopped := w.scan(quoted, discard)
+	if w.rules.OnInjection == agent.InjectionRedact || w.rules.OnInjection == agent.InjectionDeny {
+		clean, err := w.inject.Redact(context.Background(), []byte(text))
+		if err == nil && string(clean) != text {
+			return w.redacted(string(clean))
+		}
+	}
+	scanned, stopped := w.scan(context.Background(), quoted, discard)
 	if stopped != nil {
 		return withheld
 	}
@@ -212,8 +246,11 @@ func hintOf(err error) string {
 	return vaultHint
 }
 
-// scan redacts the secrets in an answer, or returns a refusal for the whole answer.
-func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.Value, *call.Refusal) {
+// scan redacts the secrets in an answer and, if the guardrails say so, the personal data. It can also return a refusal
+// for the whole answer.
+func (w *guards) scan(
+	ctx context.Context, raw jsontext.Value, note func([]guard.Finding),
+) (jsontext.Value, *call.Refusal) {
 	scanner, err := w.scanner()
 	if err != nil {
 		stopped := call.Refuse(guard.StageOut, call.SecretLeak,
@@ -223,51 +260,70 @@ func (w *guards) scan(raw jsontext.Value, note func([]guard.Finding)) (jsontext.
 	}
 	raw, found, stopped := scanner.Check(raw)
 	note(found)
-	return raw, stopped
+	if stopped != nil || w.rules.OnResult != agent.ResultRedact || len(w.rules.Input.PII) == 0 || len(raw) == 0 {
+		return raw, stopped
+	}
+	personal, err := w.personal()
+	if err == nil {
+		raw, found, stopped = personal.Check(ctx, raw)
+		note(found)
+	}
+	if err != nil || stopped != nil {
+		return nil, call.Refuse(guard.StageOut, call.OutputInvalid,
+			"the result may contain personal data that cannot be redacted, so it is withheld")
+	}
+	return raw, nil
 }
 
-// guardNotify returns a function that removes secrets from a notification and then forwards the notification. The
-// function drops notifications that cannot be scanned or that have duplicate keys.
-func (w *guards) guardNotify(notify func(string, jsontext.Value)) func(string, jsontext.Value) {
+// guardNotify returns a function that checks a notification like a result and then forwards the notification. The
+// function drops notifications that must be withheld, cannot be scanned or have duplicate keys.
+func (w *guards) guardNotify(
+	ctx context.Context, notify func(string, jsontext.Value), note func(string, []guard.Finding),
+) func(string, jsontext.Value) {
 	if notify == nil {
 		return nil
 	}
 	return func(method string, params jsontext.Value) {
-		if params, stopped := w.answer(params, discard); stopped == nil {
+		found := func(f []guard.Finding) { note(method, f) }
+		if params, stopped := w.answer(ctx, params, inResult, found); stopped == nil {
 			notify(method, params)
 		}
 	}
 }
 
-// client returns a copy of c. The copy removes secrets from all messages that servers send to it.
-func (w *guards) client(c *call.Client) *call.Client {
+// client returns a copy of c. The copy checks all messages that servers send to it.
+func (w *guards) client(ctx context.Context, c *call.Client, note func(string, []guard.Finding)) *call.Client {
 	if c == nil {
 		return nil
 	}
 	guarded := *c
-	guarded.Notify = w.guardNotify(c.Notify)
+	guarded.Notify = w.guardNotify(ctx, c.Notify, note)
 	if c.Asker != nil {
-		guarded.Asker = guardedAsker{w, c.Asker}
+		guarded.Asker = guardedAsker{w, note, c.Asker}
 	}
 	return &guarded
 }
 
-// guardedAsker removes secrets from a server's requests to the client.
+// guardedAsker checks a server's requests to the client.
 type guardedAsker struct {
 	guards *guards
+	note   func(message string, found []guard.Finding)
 	call.Asker
 }
 
 func (a guardedAsker) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
-	params, stopped := a.guards.answer(params, discard)
+	found := func(f []guard.Finding) { a.note(method, f) }
+	params, stopped := a.guards.answer(ctx, params, inResult, found)
 	if stopped != nil {
 		return nil, stopped
 	}
 	return a.Asker.Ask(ctx, method, params)
 }
 
-// Guard returns a copy of c that removes secrets from the servers' notifications and requests.
-func (g *Gateway) Guard(c *call.Client) *call.Client { return g.guards.client(c) }
+// Guard returns a copy of c that checks the servers' notifications and requests.
+func (g *Gateway) Guard(c *call.Client) *call.Client {
+	return g.guards.client(context.Background(), c, discardIn)
+}
 
 // Redact removes secrets from a refusal, because a refusal can contain text from a server.
 func (g *Gateway) Redact(r *call.Refusal) *call.Refusal { return g.guards.redact(r) }
@@ -345,14 +401,32 @@ const maxNotes = 20
 
 // note stores findings for the journal. A note contains the rule and the position of the value, but never the value
 // itself.
-func (p *inflight) note(found []guard.Finding) {
+func (p *inflight) note(found []guard.Finding) { p.noteIn("", found) }
+
+// noteIn is note for a message other than the result, such as a notification. The name of the message is part of the
+// note.
+func (p *inflight) noteIn(message string, found []guard.Finding) {
+	p.notesMu.Lock()
+	defer p.notesMu.Unlock()
 	for _, f := range found {
 		if len(p.notes) == maxNotes {
 			return
 		}
-		p.notes = append(p.notes, strings.TrimSpace(string(f.Kind)+" "+f.Rule+" at "+f.Pointer))
+		note := strings.TrimSpace(string(f.Kind) + " " + f.Rule + " at " + f.Pointer)
+		if message != "" {
+			note += " of " + message
+		}
+		p.notes = append(p.notes, note)
 	}
 }
 
-// discard is a callback that ignores findings, because they do not belong in the call's journal record.
-func discard([]guard.Finding) {}
+// noted returns all notes.
+func (p *inflight) noted() string {
+	p.notesMu.Lock()
+	defer p.notesMu.Unlock()
+	return strings.Join(p.notes, "; ")
+}
+
+// discard and discardIn ignore findings that do not belong in a call's journal record.
+func discard([]guard.Finding)           {}
+func discardIn(string, []guard.Finding) {}

@@ -67,18 +67,23 @@ func TestGuards(t *testing.T) {
 		rails            agent.Guardrails
 		operator         guard.Operator
 		code             call.Code
-		heard, told      string // what the binding and the caller get; empty: not checked
+		heard, outcome   string // what the binding and the caller get; empty: not checked
 		detail           string // the detail in the journal record; empty: not checked
 	}{
-		{name: "clean", args: `{"n":1}`, says: fine, heard: `{"n":1}`, told: fine},
+		{name: "clean", args: `{"n":1}`, says: fine, heard: `{"n":1}`, outcome: fine},
 		{name: "schema", args: `{"n":"x"}`, says: fine, code: call.InputInvalid},
 		{name: "too long", args: `{"s":"` + strings.Repeat("x", 50) + `"}`, says: fine, rails: agent.Guardrails{MaxLength: 20}, code: call.InputTooLong},
 		{name: "operator's cap", args: `{"s":"` + strings.Repeat("x", 50) + `"}`, says: fine, rails: agent.Guardrails{MaxLength: 100}, operator: guard.Operator{Guardrails: agent.Guardrails{MaxLength: 20}}, code: call.InputTooLong},
 		{name: "denied", args: `{"s":"please DROP TABLE users"}`, says: fine, rails: agent.Guardrails{DenyPatterns: []string{"(?i)drop table"}}, code: call.DeniedPattern},
-		{name: "personal", args: `{"to":"bob@example.com","n":3}`, says: fine, rails: agent.Guardrails{PII: []string{"email"}}, heard: `{"to":"[email]","n":3}`, told: fine, detail: "pii email at /to"},
-		{name: "secret", args: `{}`, says: saying("the key is " + leaked), told: saying("the key is [secret:github-pat]"), detail: "secret github-pat at /content/0/text"},
+		{name: "personal", args: `{"to":"bob@example.com","n":3}`, says: fine, rails: agent.Guardrails{PII: []string{"email"}}, heard: `{"to":"[email]","n":3}`, outcome: fine, detail: "pii email at /to"},
+		{
+			name: "personal result", args: `{}`, says: saying("write to bob@example.com"), outcome: saying("write to [email]"),
+			rails: agent.Guardrails{PII: []string{"email"}, OnResult: agent.ResultRedact}, detail: "pii email at /content/0/text",
+		},
+		{name: "personal result kept", args: `{}`, says: saying("write to bob@example.com"), outcome: saying("write to bob@example.com"), rails: agent.Guardrails{PII: []string{"email"}}},
+		{name: "secret", args: `{}`, says: saying("the key is " + leaked), outcome: saying("the key is [secret:github-pat]"), detail: "secret github-pat at /content/0/text"},
 		{name: "secret blocked", args: `{}`, says: saying("the key is " + leaked), rails: agent.Guardrails{OnLeak: "block"}, code: call.SecretLeak},
-		{name: "held", args: `{}`, says: saying("it is " + held), told: saying("it is [secret:token]"), detail: "secret token at /content/0/text"},
+		{name: "held", args: `{}`, says: saying("it is " + held), outcome: saying("it is [secret:token]"), detail: "secret token at /content/0/text"},
 		{name: "shape", args: `{}`, says: `{"content":[],"structuredContent":{}}`, code: call.OutputInvalid},
 		{name: "operator's shape", args: `{}`, says: fine, operator: guard.Operator{Guardrails: agent.Guardrails{OutputSchema: `{"required":["more"]}`}}, code: call.OutputInvalid},
 		{name: "not JSON", args: `{}`, says: `{"content":`, code: call.OutputInvalid},
@@ -97,8 +102,8 @@ func TestGuards(t *testing.T) {
 			if tt.heard != "" && m.heard != tt.heard {
 				t.Errorf("the binding got %s, want %s", m.heard, tt.heard)
 			}
-			if tt.told != "" && string(result.Raw) != tt.told {
-				t.Errorf("the caller got %s, want %s", result.Raw, tt.told)
+			if tt.outcome != "" && string(result.Raw) != tt.outcome {
+				t.Errorf("the caller got %s, want %s", result.Raw, tt.outcome)
 			}
 			if tt.code != "" && result.Raw != nil {
 				t.Errorf("a refused call returned the result %s", result.Raw)
@@ -137,7 +142,7 @@ func TestCredentialsChange(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if told := strings.Contains(string(result.Raw), k.Value); told != (k.Name == "") {
+			if outcome := strings.Contains(string(result.Raw), k.Value); outcome != (k.Name == "") {
 				t.Errorf("with %v known, the caller got %s", now, result.Raw)
 			}
 		}
@@ -175,11 +180,14 @@ func TestLateAnswerIsScanned(t *testing.T) {
 	}
 }
 
-// chatty is a binding whose server puts a secret in its notifications, its request to the client and its failure.
-type chatty struct{ asked jsontext.Value }
+// chatty is a binding whose server puts a text in its notifications, its request to the client and its failure.
+type chatty struct {
+	says  string
+	asked jsontext.Value
+}
 
 func (b *chatty) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Result, error) {
-	leak := jsontext.Value(`{"message":"it is ` + leaked + `"}`)
+	leak := jsontext.Value(`{"message":"it is ` + b.says + `"}`)
 	c.OnNotify("notifications/progress", leak)
 	c.Client.Notify("notifications/message", leak)
 	answer, err := c.Client.Asker.Ask(ctx, "elicitation/create", leak)
@@ -201,9 +209,23 @@ func (e *ear) Ask(_ context.Context, _ string, params jsontext.Value) (jsontext.
 // TestNothingIsSaidUnscanned checks that a secret is redacted in everything that a server sends to a client besides
 // results: notifications, requests and failures.
 func TestNothingIsSaidUnscanned(t *testing.T) {
+	saysOnly(t, agent.Guardrails{}, leaked, `{"message":"it is [secret:github-pat]"}`)
+}
+
+// TestPersonalDataOfServers checks the same for personal data, which is redacted only if the guardrails say so.
+func TestPersonalDataOfServers(t *testing.T) {
+	rails := agent.Guardrails{PII: []string{"phone"}}
+	saysOnly(t, rails, "+49 30 901820", `{"message":"it is +49 30 901820"}`)
+	rails.OnResult = agent.ResultRedact
+	saysOnly(t, rails, "+49 30 901820", `{"message":"it is [phone]"}`)
+}
+
+// saysOnly checks that a client receives only the given message from a server.
+func saysOnly(t *testing.T, rails agent.Guardrails, says, want string) {
+	t.Helper()
 	e := &ear{}
 	tell := func(_ string, params jsontext.Value) { e.heard = append(e.heard, string(params)) }
-	g := New(railed(agent.Guardrails{}), Options{Binding: &chatty{}, Store: open(t, statetest.Open(t))})
+	g := New(railed(rails), Options{Binding: &chatty{says: says}, Store: open(t, statetest.Open(t))})
 	result, err := g.Call(t.Context(), &call.Call{Tool: "tell", Principal: "me", OnNotify: tell, Client: &call.Client{Notify: tell, Asker: e}})
 	if err != nil {
 		t.Fatal(err)
@@ -213,8 +235,8 @@ func TestNothingIsSaidUnscanned(t *testing.T) {
 		t.Errorf("the client received %d messages, want 4: %q", len(e.heard), e.heard)
 	}
 	for _, h := range e.heard {
-		if h != `{"message":"it is [secret:github-pat]"}` {
-			t.Errorf("the client received %s", h)
+		if h != want {
+			t.Errorf("the client received %s, want %s", h, want)
 		}
 	}
 }

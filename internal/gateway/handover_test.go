@@ -22,7 +22,7 @@ func handOver(t *testing.T, b *store.Store, db state.DB) {
 	t.Helper()
 	_, next, err := ed25519.GenerateKey(nil)
 	if err == nil {
-		_, err = journal.New(db, b.Keys.Signer(), "test").HandOver(t.Context(), next, "ada@local", nil)
+		_, err = journal.New(db, b.Keys.Signer(), "ambit").HandOver(t.Context(), next, "ada@local", nil)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -55,9 +55,9 @@ func TestNothingIsSentAfterRotation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 				b, w, s := open(t, connect()), newWorld(), &shelf{}
-				g := New(clerk(), Options{Binding: w, Store: b, Expose: Exposed{Resources}})
+				g := New(behaviorAgent(), Options{Binding: w, Store: b, Expose: Exposed{Resources}})
 				defer g.Close()
-				shop := New(clerk(), Options{Binding: s, Store: b, Expose: Exposed{Resources}})
+				shop := New(behaviorAgent(), Options{Binding: s, Store: b, Expose: Exposed{Resources}})
 				defer shop.Close()
 				if _, err := g.Call(t.Context(), &call.Call{Tool: "do_write", Principal: "me"}); err != nil {
 					t.Fatal(err)
@@ -70,7 +70,7 @@ func TestNothingIsSentAfterRotation(t *testing.T) {
 				}
 				_, err := shop.Forward(t.Context(), &call.Forward{Server: "s", Method: "resources/read", Principal: "me"})
 				refusedAfterRotation(t, "a request", err)
-				_, err = g.Prompt(t.Context(), "me", "p", func(context.Context, string) (jsontext.Value, error) {
+				_, err = g.Prompt(t.Context(), &call.Forward{Method: "prompts/get", Principal: "me"}, "p", func(context.Context, string) (jsontext.Value, error) {
 					t.Error("the prompt was fetched")
 					return nil, nil
 				})
@@ -100,7 +100,7 @@ func TestNothingIsSentAgainAfterRotation(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 			b, w := open(t, connect()), newWorld()
-			g := New(clerk(), Options{Binding: w, Store: b})
+			g := New(behaviorAgent(), Options{Binding: w, Store: b})
 			defer g.Close()
 			orphaned(t, g)
 			rotate := sync.OnceFunc(func() { handOver(t, b, connect()) })
@@ -124,7 +124,7 @@ func TestNothingIsSentAgainAfterRotation(t *testing.T) {
 func TestKeyIsNotWaitedForAfterRotation(t *testing.T) {
 	db := statetest.Open(t)
 	b := open(t, db)
-	g := New(clerk(), Options{Binding: newWorld(), Store: b})
+	g := New(behaviorAgent(), Options{Binding: newWorld(), Store: b})
 	defer g.Close()
 	again := &call.Call{Tool: "do_write", IdempotencyKey: "k", Principal: "me", Arguments: jsontext.Value(`{}`)}
 	p := &inflight{Call: again}

@@ -62,6 +62,13 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 	if ctx.Err() != nil {
 		return call.Refuse(stageIntend, call.TimedOut, "the call was cancelled before it was made")
 	}
+	if p.forwarded != nil {
+		// Check the redacted arguments once before the transaction. Reading them can take a long time, and must not
+		// delay other writers.
+		if stopped := gateStage(g, ctx, p); stopped != nil {
+			return stopped
+		}
+	}
 	for {
 		// The limits use the time of sending, because the approval may have taken a long time.
 		p.taken = time.Now()
@@ -69,7 +76,7 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 		var e *earlierCall
 		// Cancelling the call must not cancel this write. Otherwise, the gateway would not know whether the intent is
 		// stored.
-		write, committed := g.store.Authority.Track(func(tx state.Tx) (err error) {
+		err := g.store.DB.Write(context.WithoutCancel(ctx), func(tx state.Tx) (err error) {
 			stopped, e = nil, nil
 			if err = g.store.Journal.InForce(tx); err != nil {
 				return err
@@ -97,10 +104,8 @@ func intend(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
 			}
 			return g.writeIntent(tx, p)
 		})
-		err := g.store.DB.Write(context.WithoutCancel(ctx), write)
 		switch {
 		case err == nil:
-			committed(context.WithoutCancel(ctx))
 			p.intended = true
 			return nil
 		case stopped != nil:

@@ -64,7 +64,7 @@ func (o outside) Act(_ context.Context, t *agent.Tool, c *call.Call) (call.Resul
 }
 
 func spender() *agent.Agent {
-	a := clerk()
+	a := behaviorAgent()
 	a.Tools = nil
 	for name, policy := range map[string]agent.ToolPolicy{
 		"send": {}, "repeat": {Idempotent: true}, "pay": {Spend: &agent.Cap{PerCall: "1", PerDay: dayCap}},

@@ -71,9 +71,9 @@ func (w *world) count() int {
 	return len(w.sent)
 }
 
-// clerk returns an agent whose tools are named <behavior>_<class>. The behavior is what the binding does, and
+// behaviorAgent returns an agent whose tools are named <behavior>_<class>. The behavior is what the binding does, and
 // the class is the tool's side effect or policy.
-func clerk() *agent.Agent {
+func behaviorAgent() *agent.Agent {
 	a := &agent.Agent{
 		Name: "Clerk", ID: "matrix://agent/clerk", Digest: "sha256:d1",
 		SideEffects: agent.SideEffectPolicy{Restricted: true, Allowed: []agent.SideEffect{agent.Read, agent.Write}},
@@ -109,7 +109,7 @@ func open(t testing.TB, db state.DB) *store.Store {
 // newGateway makes a gateway with a new store.
 func newGateway(t testing.TB, w call.Binding) *Gateway {
 	t.Helper()
-	return New(clerk(), Options{Binding: w, Store: open(t, statetest.Open(t))})
+	return New(behaviorAgent(), Options{Binding: w, Store: open(t, statetest.Open(t))})
 }
 
 // kept describes the calls, keys and journal records in the store.
@@ -166,11 +166,11 @@ func TestLifecycle(t *testing.T) {
 		sent            int
 	}{
 		{tool: "do_read", kept: "leaf allow", sent: 1},
-		{tool: "fail_read", kept: "leaf allow", sent: 1},
+		{tool: "fail_read", kept: "leaf failed", sent: 1},
 		{tool: "do_write", kept: "leaf allow", sent: 1},
 		{tool: "do_write", key: "k", kept: "key answered, leaf allow", sent: 1},
 		{tool: "do_read", key: "k", kept: "key answered, leaf allow", sent: 1},
-		{tool: "fail_write", key: "k", kept: "key answered, leaf allow", sent: 1},
+		{tool: "fail_write", key: "k", kept: "key answered, leaf failed", sent: 1},
 
 		{tool: "do_write", args: `[]`, code: call.InputInvalid, stage: "admit", effect: call.NoEffect, kept: "leaf deny"},
 		{tool: "do_write", key: "a\x00b", code: call.InputInvalid, stage: "remember", effect: call.NoEffect, kept: "leaf deny"},

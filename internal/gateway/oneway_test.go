@@ -114,8 +114,8 @@ func TestForwardIsReadInOneWay(t *testing.T) {
 	e := &ear{}
 	tell := func(_ string, params jsontext.Value) { e.heard = append(e.heard, string(params)) }
 	twice := jsontext.Value(`{"message":"a","message":"b"}`)
-	w.guardNotify(tell)("notifications/progress", twice)
-	if _, err := w.client(&call.Client{Asker: e}).Asker.Ask(t.Context(), "elicitation/create", twice); codeOf(err) != call.OutputInvalid {
+	w.guardNotify(t.Context(), tell, discardIn)("notifications/progress", twice)
+	if _, err := w.client(t.Context(), &call.Client{Asker: e}, discardIn).Asker.Ask(t.Context(), "elicitation/create", twice); codeOf(err) != call.OutputInvalid {
 		t.Errorf("the server's request ended with %v", err)
 	}
 	if e.heard != nil {

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestOnlyDoor checks that only this package calls the Act method of a binding. Every call therefore goes
+// TestOnlyGatewayActs checks that only this package calls the Act method of a binding. Every call therefore goes
 // through the gateway.
-func TestOnlyDoor(t *testing.T) {
+func TestOnlyGatewayActs(t *testing.T) {
 	root := filepath.Join("..", "..")
 	calls := 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -12,13 +12,13 @@ import (
 )
 
 // A principal has one quota for all agents and all processes together.
-func TestQuotaHoldsAcrossDoors(t *testing.T) {
+func TestQuotaCoversAllGateways(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, reopen func() state.DB) {
 		w := newWorld()
 		quotas := &limit.Quotas{Quota: limit.Quota{PerDay: 3}}
-		other := clerk()
+		other := behaviorAgent()
 		other.Name, other.ID = "Other", "matrix://agent/other"
-		one := New(clerk(), Options{Binding: w, Store: open(t, reopen()), Quotas: quotas})
+		one := New(behaviorAgent(), Options{Binding: w, Store: open(t, reopen()), Quotas: quotas})
 		two := New(other, Options{Binding: w, Store: open(t, reopen()), Quotas: quotas})
 		make := func(g *Gateway, tool, principal string) error {
 			_, err := g.Call(t.Context(), &call.Call{Tool: tool, Arguments: []byte(`{}`), Principal: principal})
@@ -35,10 +35,10 @@ func TestQuotaHoldsAcrossDoors(t *testing.T) {
 			}
 		}
 		for i, step := range []struct {
-			door *Gateway
-			tool string
+			gateway *Gateway
+			tool    string
 		}{{one, "do_read"}, {two, "do_write"}, {one, "fail_read"}} {
-			if err := make(step.door, step.tool, "ada@local"); err != nil {
+			if err := make(step.gateway, step.tool, "ada@local"); err != nil {
 				t.Fatalf("call %d: %v", i, err)
 			}
 		}
@@ -70,9 +70,9 @@ func TestQuotaHoldsAcrossDoors(t *testing.T) {
 			}
 			before = c.ID
 		}
-		told, err := one.store.Journal.Show(t.Context(), journal.Filter{Code: string(call.RateLimited)})
-		if err != nil || len(told) != 3 {
-			t.Errorf("the journal has %d refusals, want 3: %v", len(told), err)
+		refusals, err := one.store.Journal.Show(t.Context(), journal.Filter{Code: string(call.RateLimited)})
+		if err != nil || len(refusals) != 3 {
+			t.Errorf("the journal has %d refusals, want 3: %v", len(refusals), err)
 		}
 	})
 }

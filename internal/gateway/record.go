@@ -155,19 +155,36 @@ func conclude(r *journal.Record, p *inflight, stopped *call.Refusal) {
 			r.Detail = strings.TrimPrefix(r.Detail+"; "+p.result.Log, "; ")
 		}
 	}()
+	r.Decision = DecisionOf(p.result.IsError, stopped)
 	if stopped != nil {
-		r.Decision = journal.Deny
-		if stopped.Effect == call.EffectUnknown {
-			r.Decision = journal.Unknown
-		}
 		r.Code, r.Stage = string(stopped.Code), stopped.Stage
-		r.Effect, r.Detail = string(stopped.Effect), clip(stopped.Message)
+		// The notes say why the gateway doubted the call, which its refusal may not repeat.
+		r.Effect, r.Detail = string(stopped.Effect), strings.TrimSuffix(clip(stopped.Message)+"; "+p.noted(), "; ")
 		return
 	}
 	sum := sha256.Sum256(p.result.Raw)
-	r.Decision, r.ResultHash, r.ResultSize = journal.Allow, hex.EncodeToString(sum[:]), len(p.result.Raw)
-	r.ToolError, r.Replay, r.Detail = p.result.IsError, p.replayed, strings.Join(p.notes, "; ")
+	r.ResultHash, r.ResultSize = hex.EncodeToString(sum[:]), len(p.result.Raw)
+	r.ToolError, r.Replay, r.Detail = p.result.IsError, p.replayed, p.noted()
 }
+
+// DecisionOf returns the journal's decision for a call. If the call was answered, stopped is nil, and toolError reports
+// whether the answer is an error.
+func DecisionOf(toolError bool, stopped *call.Refusal) journal.Decision {
+	switch {
+	case stopped == nil && !toolError:
+		return journal.Allow
+	case stopped == nil:
+		return journal.Failed
+	case stopped.Effect == call.EffectUnknown:
+		return journal.Unknown
+	case failures[stopped.Code]:
+		return journal.Failed
+	}
+	return journal.Deny
+}
+
+// failures contains the codes of refusals that report a failure of the called tool, not a decision of the gateway.
+var failures = map[call.Code]bool{call.ProgramFailed: true, call.TimedOut: true}
 
 // observed extends a journal record with what the tool's server did. The server chooses the names of hosts and
 // programs. These names may contain secrets, which observed redacts.

@@ -161,7 +161,7 @@ func (g *Gateway) resend(ctx context.Context, o *orphan) error {
 	draft := o.draft()
 	p := &inflight{
 		Call: &call.Call{
-			ID: o.id, Tool: o.tool, Arguments: arguments, Principal: o.principal,
+			ID: o.id, Tool: o.tool, Arguments: arguments, Principal: o.principal, AttributesLost: true,
 			By: draft.By, Parent: draft.Parent, IdempotencyKey: o.idem,
 		},
 		start: time.Now(), intended: true, resent: true,

@@ -41,12 +41,12 @@ func TestRecover(t *testing.T) {
 				w := newWorld()
 				free := sync.OnceFunc(func() { close(w.release) })
 				var dead sync.WaitGroup
-				dies := New(clerk(), Options{Binding: w, Store: first})
-				doors := []*Gateway{dies}
+				dies := New(behaviorAgent(), Options{Binding: w, Store: first})
+				gateways := []*Gateway{dies}
 				defer func() {
 					free()
 					dead.Wait()
-					for _, d := range doors {
+					for _, d := range gateways {
 						d.Close()
 					}
 				}()
@@ -56,14 +56,14 @@ func TestRecover(t *testing.T) {
 				<-w.began
 				next := func(digest string) *Gateway {
 					db := connect()
-					a := clerk()
+					a := behaviorAgent()
 					a.Digest = digest
 					var binding call.Binding = w
 					if tt.absent {
 						binding = absent{}
 					}
-					doors = append(doors, New(a, Options{Binding: binding, Store: store.New(db, first.Keys, nil)}))
-					return doors[len(doors)-1]
+					gateways = append(gateways, New(a, Options{Binding: binding, Store: store.New(db, first.Keys, nil)}))
+					return gateways[len(gateways)-1]
 				}
 				g := next(tt.digest)
 				if err := g.Recover(t.Context()); err != nil || w.count() != 1 {
@@ -159,7 +159,7 @@ func TestResentAsItWas(t *testing.T) {
 func TestOrphansAreFoundByTheirIndex(t *testing.T) {
 	g := newGateway(t, newWorld())
 	defer g.Close()
-	for query, args := range map[string][]any{selectOwners: nil, selectOrphans: {"somebody"}} {
+	for query, args := range map[string][]any{selectOwners: nil, selectOrphans: {"owner"}} {
 		var plan []string
 		err := g.store.DB.Read(t.Context(), func(tx state.Tx) error {
 			return tx.Query(`EXPLAIN QUERY PLAN `+query, args, func(row state.Row) error {
@@ -237,9 +237,9 @@ func (f *first) Act(ctx context.Context, tool *agent.Tool, c *call.Call) (call.R
 	return call.Result{Raw: jsontext.Value(fine)}, nil
 }
 
-// TestContinuationGivesNothingBack checks the amount that was charged at the start of a call. The amount is
+// TestContinuationKeepsTheCharge checks the amount that was charged at the start of a call. The amount is
 // not given back if the continuation of the call cannot be sent.
-func TestContinuationGivesNothingBack(t *testing.T) {
+func TestContinuationKeepsTheCharge(t *testing.T) {
 	g := newGateway(t, &first{})
 	defer g.Close()
 	pay := func(continues string) (id string, err error) {

@@ -17,7 +17,7 @@ import (
 
 const (
 	stageRemember = "remember"
-	stageShut     = "shut"
+	stageClosed   = "shut"
 	// maxKey is the maximum length of an idempotency key in bytes.
 	maxKey = 256
 )
@@ -26,7 +26,7 @@ const (
 func (p *inflight) needsIntent() bool {
 	policy := p.tool.Policy
 	return p.tool.SideEffect != agent.Read || p.IdempotencyKey != "" ||
-		policy.Rate != nil || policy.Spend != nil || policy.HumanApproval
+		policy.Rate != nil || policy.Spend != nil || policy.HumanApproval || p.approval != ""
 }
 
 // keyMAC returns a MAC of the call's tool and arguments.
@@ -125,7 +125,10 @@ func (g *Gateway) compareEarlier(ctx context.Context, p *inflight, e *earlierCal
 		return false, call.Refuse(stageRemember, call.OutcomeUnknown,
 			"call %s with the same idempotency key was carried out, but its answer is unknown", e.call)
 	case e.done:
-		return false, g.replay(p, e)
+		if stopped = markRead(g, ctx, p); stopped == nil { // the caller may read the earlier answer for the first time
+			stopped = g.replay(p, e)
+		}
+		return false, stopped
 	case e.state == stateUnknown:
 		return false, unsettled(e.call)
 	}
@@ -179,7 +182,7 @@ func (g *Gateway) sealAnswer(p *inflight) []byte {
 }
 
 // StoreFailed returns the refusal for a call that a store error prevented. If the root key has changed,
-// the refusal says that the process must be restarted.
+// the refusal asks for a restart of the process.
 func StoreFailed(stage string, err error) *call.Refusal {
 	r := call.Refuse(stage, call.StoreUnavailable, "the store cannot be used: %v", err)
 	if errors.Is(err, journal.ErrHandedOver) {

@@ -14,7 +14,8 @@ import (
 const stageResolve = "resolve"
 
 // resolve returns the declared tool with the given name or URI. A URI must pin the declared version or the digest of
-// the declared package. If several servers have a tool with the same name, the caller must use <alias>_<tool>.
+// the declared package. If several servers have a tool with the same name, the caller must use <alias>_<tool> or
+// <alias>/<tool>.
 func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 	if strings.Contains(asked, "://") {
 		return resolveURI(a, asked)
@@ -30,6 +31,9 @@ func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 	case 1:
 		return found[0], nil
 	case 0:
+		if t := OnServer(a, asked); t != nil {
+			return t, nil
+		}
 		var names []string
 		for i := range a.Tools {
 			names = append(names, a.Tools[i].Name)
@@ -47,6 +51,29 @@ func resolve(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {
 	r := call.Refuse(stageResolve, call.UnknownTool, "more than one server has a tool named %s", diag.Quote(asked))
 	r.Hint = "call it as " + ServedName(a, found[0]) + " or by its URI"
 	return nil, r
+}
+
+// OnServer returns the tool with a name such as filesystem/list_directory, or nil. The first part is the server's
+// alias. If the alias is a registry id, the part after its last slash is enough, unless the name then fits the tools of
+// two servers.
+func OnServer(a *agent.Agent, asked string) *agent.Tool {
+	var short []*agent.Tool
+	for i := range a.Tools {
+		t := &a.Tools[i]
+		on, ok := t.Binding.(agent.OnServer)
+		server, suffix := strings.CutSuffix(asked, "/"+t.Name)
+		switch {
+		case !ok || !suffix:
+		case server == on.Alias:
+			return t
+		case strings.HasSuffix(on.Alias, "/"+server):
+			short = append(short, t)
+		}
+	}
+	if len(short) != 1 {
+		return nil
+	}
+	return short[0]
 }
 
 func resolveURI(a *agent.Agent, asked string) (*agent.Tool, *call.Refusal) {

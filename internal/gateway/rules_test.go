@@ -46,11 +46,11 @@ func TestRevokedOnTheWay(t *testing.T) {
 		a.Capabilities = agent.Capabilities{Required: []string{"tool.a"}, Optional: []string{"tool.b"}}
 		tool := &recorder{}
 		rules := &meanwhile{Grants: grants.For(a.ID)}
-		door := New(a, Options{Binding: tool, Store: b, Rules: gate.Rules{Grants: rules}})
+		g := New(a, Options{Binding: tool, Store: b, Rules: gate.Rules{Grants: rules}})
 		// An intent is stored for a read only if the call has an idempotency key.
 		make := func(key string) error {
 			rules.asked = 0
-			_, err := door.Call(t.Context(), &call.Call{
+			_, err := g.Call(t.Context(), &call.Call{
 				Tool: "read", Principal: "me@local", By: "owner@local", IdempotencyKey: key, Held: []string{"memory.read"},
 			})
 			return err
@@ -77,4 +77,38 @@ func TestRevokedOnTheWay(t *testing.T) {
 			t.Errorf("the grants were checked %d times, and %d calls were made: %+v", rules.asked, len(tool.calls), r)
 		}
 	})
+}
+
+// argumentLog is a policy that allows everything and records the arguments of each check.
+type argumentLog struct {
+	gate.Policy
+	judged []string
+}
+
+func (l *argumentLog) Judge(_ context.Context, _ *agent.Agent, _ string, _ *agent.Tool, c *call.Call) []call.Reason {
+	l.judged = append(l.judged, string(c.Arguments))
+	return nil
+}
+
+// The policy reads redacted arguments before the transaction in which it checks them.
+func TestRedactedArgumentsAreReadBeforeTheWrite(t *testing.T) {
+	rules := &argumentLog{}
+	g := New(railed(agent.Guardrails{PII: []string{"email"}}), Options{
+		Binding: &mouth{says: fine}, Store: open(t, statetest.Open(t)), Rules: gate.Rules{Policy: rules},
+	})
+	for _, tt := range []struct {
+		arguments string
+		want      []string
+	}{
+		{`{"n":1}`, []string{`{"n":1}`, `{"n":1}`}},
+		{`{"to":"bob@example.com"}`, []string{`{"to":"bob@example.com"}`, `{"to":"[email]"}`, `{"to":"[email]"}`}},
+	} {
+		rules.judged = nil
+		_, err := g.Call(t.Context(), &call.Call{
+			Tool: "tell", Arguments: []byte(tt.arguments), Principal: "me", IdempotencyKey: tt.arguments,
+		})
+		if err != nil || !slices.Equal(rules.judged, tt.want) {
+			t.Errorf("the policy checked %q, want %q: %v", rules.judged, tt.want, err)
+		}
+	}
 }

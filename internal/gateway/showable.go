@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 
@@ -27,7 +28,7 @@ func (g *Gateway) showable(canonical []byte) []byte {
 	if len(canonical) > maxScanned {
 		return nil
 	}
-	scanned, stopped := g.guards.scan(canonical, discard)
+	scanned, stopped := g.guards.scan(context.Background(), canonical, discard)
 	if stopped != nil {
 		return nil
 	}

@@ -80,7 +80,7 @@ func TestMovedAnswerIsNotReplayed(t *testing.T) {
 			statetest.Each(t, func(t *testing.T, connect func() state.DB) {
 				w, b := newWorld(), open(t, connect())
 				do := func(agent, principal, key string) (call.Result, error) {
-					g := New(clerk(), Options{Name: agent, Binding: w, Store: b})
+					g := New(behaviorAgent(), Options{Name: agent, Binding: w, Store: b})
 					defer g.Close()
 					return g.Call(t.Context(), &call.Call{Tool: "do_write", IdempotencyKey: key, Principal: principal})
 				}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -30,6 +31,12 @@ func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons 
 	}
 	d := gate.Decide(ctx, g.Agent(), g.name, p.tool, p.Call, g.options.Rules)
 	reasons = append(reasons, d.Reasons...)
+	if hidden := g.hides(p.tool, p.Call); hidden != nil {
+		if i := slices.IndexFunc(d.Reasons, func(r call.Reason) bool { return !r.Allowed }); i >= 0 {
+			hidden.Code, hidden.Hint, hidden.Command = d.Reasons[i].Code, d.Reasons[i].Hint, d.Reasons[i].Command
+		}
+		reasons = append(reasons, *hidden)
+	}
 	// If there are no arguments, explain only whether the tool can be called.
 	if !d.Allowed || len(c.Arguments) > 0 && !ask(guard.StageIn, guardIn, p.guarded) {
 		return false, reasons
@@ -41,7 +48,7 @@ func (g *Gateway) Why(ctx context.Context, c *call.Call) (allowed bool, reasons 
 		func() string { return "the quota allows another call" }) {
 		return false, reasons
 	}
-	if p.tool.Policy.HumanApproval {
+	if g.needsApproval(p.tool) {
 		reasons = append(reasons, call.Reason{
 			Stage: stageApprove, Allowed: true,
 			Detail: "a person must approve the call first",

@@ -18,10 +18,12 @@ package approval
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/store"
@@ -57,8 +59,11 @@ type Question struct {
 	Expires time.Time `json:"expires_at"`
 	Decider string    `json:"decided_by,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
+	// Origin says where doubtful arguments come from, one line for each. Like Arguments, it is nil once the question is no
+	// longer pending.
+	Origin []string `json:"origin,omitempty"`
 
-	sealed, bound []byte // bound is the MAC that the row contains
+	sealed, sealedOrigin, storedMAC []byte
 }
 
 // Over reports whether the question or its answer has expired.
@@ -88,8 +93,8 @@ var (
 // large and slow to decrypt.
 const (
 	commonColumns = `id, agent, digest, tool, principal, call, state, asked, expires, decider, reason, mac, `
-	allColumns    = commonColumns + `sealed`
-	noArguments   = commonColumns + `CAST(NULL AS BYTEA)`
+	allColumns    = commonColumns + `sealed, origin`
+	noArguments   = commonColumns + `CAST(NULL AS BYTEA), CAST(NULL AS BYTEA)`
 )
 
 func scan(row state.Row) (*Question, error) {
@@ -97,7 +102,7 @@ func scan(row state.Row) (*Question, error) {
 	var asked, expires int64
 	var s string
 	err := row.Scan(&q.ID, &q.Agent, &q.Digest, &q.Tool, &q.Principal, &q.Call, &s, &asked, &expires, &q.Decider,
-		&q.Reason, &q.bound, &q.sealed)
+		&q.Reason, &q.storedMAC, &q.sealed, &q.sealedOrigin)
 	q.State, q.Asked, q.Expires = State(s), time.UnixMicro(asked), time.UnixMicro(expires)
 	return q, err
 }
@@ -118,7 +123,7 @@ func (q *Question) macPurpose() string {
 
 // row returns the entry of an approval in the register.
 func (q *Question) row() authority.Row {
-	content, err := json.Marshal([]any{q.bound, q.Decider, q.Expires.UnixMicro()})
+	content, err := json.Marshal([]any{q.storedMAC, q.Decider, q.Expires.UnixMicro()})
 	if err != nil {
 		panic(err) // bytes, strings and numbers always marshal
 	}
@@ -127,8 +132,7 @@ func (q *Question) row() authority.Row {
 
 // approved reports whether the question was approved and the approval is still in the register.
 func (q *Question) approved(v *authority.View) bool {
-	row := q.row()
-	return q.State == Approved && v.Has(row.Kind, row.ID, row.Content)
+	return q.State == Approved && v.Has(q.row())
 }
 
 // Find searches the questions about calls that are identical to the call of q. It returns the newest question that is
@@ -142,7 +146,7 @@ func Find(tx state.Tx, b *store.Store, q *Question, now time.Time) (found *Quest
 	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE mac = $1 AND state IN ('pending', 'approved')
 AND expires > $2 ORDER BY asked DESC`, []any{mac, now.UnixMicro()}, func(row state.Row) error {
 		same, err := scan(row)
-		if found == nil && bytes.Equal(same.bound, mac) && (same.State == Pending || same.approved(v)) {
+		if found == nil && bytes.Equal(same.storedMAC, mac) && (same.State == Pending || same.approved(v)) {
 			found = same
 		}
 		return err
@@ -157,21 +161,21 @@ func Ask(ctx context.Context, b *store.Store, q *Question) (asked *Question, err
 		if asked, err = Find(tx, b, q, q.Asked); err != nil || asked != nil {
 			return err
 		}
-		sealed := b.Keys.Seal(q.purpose(), q.Arguments)
-		if err = checkBounds(tx, q, len(sealed)); err != nil {
+		sealed, origin := b.Keys.Seal(q.purpose(), q.Arguments), q.sealOrigin(b)
+		if err = checkBounds(tx, q, len(sealed)+len(strings.Join(q.Origin, "\n"))); err != nil {
 			return err
 		}
 		asked = q
-		_, err = tx.Exec(`INSERT INTO approvals (id, agent, digest, tool, principal, call, mac, sealed, state, asked, expires)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', $9, $10)`,
-			q.ID, q.Agent, q.Digest, q.Tool, q.Principal, q.Call, q.mac(b), sealed, q.Asked.UnixMicro(), q.Expires.UnixMicro())
+		_, err = tx.Exec(`INSERT INTO approvals (id, agent, digest, tool, principal, call, mac, sealed, state, asked, expires, origin)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 'pending', $9, $10, $11)`,
+			q.ID, q.Agent, q.Digest, q.Tool, q.Principal, q.Call, q.mac(b), sealed, q.Asked.UnixMicro(), q.Expires.UnixMicro(), origin)
 		return err
 	})
 	return asked, err
 }
 
 // countWaiting casts the sum to BIGINT, because PostgreSQL returns a sum as NUMERIC.
-const countWaiting = `SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(sealed)), 0) AS BIGINT) FROM approvals
+const countWaiting = `SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(sealed) + COALESCE(LENGTH(origin), 0)), 0) AS BIGINT) FROM approvals
 WHERE agent = $1 AND principal = $2 AND state = 'pending' AND expires > $3`
 
 // checkBounds returns ErrTooMany if storing the new question would exceed the limits of its agent and principal.
@@ -190,15 +194,30 @@ func checkBounds(tx state.Tx, q *Question, size int) error {
 	}
 	// Expired questions do not count toward the limits, so delete their arguments. Otherwise the store could grow without
 	// bound.
-	_, err = tx.Exec(`UPDATE approvals SET sealed = NULL WHERE agent = $1 AND principal = $2 AND expires <= $3
+	_, err = tx.Exec(`UPDATE approvals SET sealed = NULL, origin = NULL WHERE agent = $1 AND principal = $2 AND expires <= $3
 AND sealed IS NOT NULL`,
 		q.Agent, q.Principal, q.Asked.UnixMicro())
 	return err
 }
 
-// purpose includes the times, so that nobody can change when the question expires.
+// purpose includes the times and a hash of the origin. If a stored time or the origin is changed, the arguments can no
+// longer be decrypted.
 func (q *Question) purpose() string {
-	return fmt.Sprintf("arguments of approval %s, asked at %d until %d", q.ID, q.Asked.UnixMicro(), q.Expires.UnixMicro())
+	p := fmt.Sprintf("arguments of approval %s, asked at %d until %d", q.ID, q.Asked.UnixMicro(), q.Expires.UnixMicro())
+	if len(q.Origin) > 0 {
+		p += fmt.Sprintf(", origin %x", sha256.Sum256([]byte(strings.Join(q.Origin, "\n"))))
+	}
+	return p
+}
+
+func (q *Question) originPurpose() string { return "origin of approval " + q.ID }
+
+// sealOrigin returns the encrypted lines of the origin, or nil if there are none.
+func (q *Question) sealOrigin(b *store.Store) any {
+	if len(q.Origin) == 0 {
+		return nil
+	}
+	return b.Keys.Seal(q.originPurpose(), []byte(strings.Join(q.Origin, "\n")))
 }
 
 // Get returns a question. Its arguments are included only while the question is pending.
@@ -239,9 +258,16 @@ func (q *Question) decryptArguments(b *store.Store) bool {
 	if q.sealed == nil {
 		return q.State != Pending || q.Over(time.Now())
 	}
+	if q.sealedOrigin != nil {
+		origin, err := b.Keys.OpenKept(q.originPurpose(), q.sealedOrigin)
+		if err != nil {
+			return false
+		}
+		q.Origin, q.sealedOrigin = strings.Split(string(origin), "\n"), nil
+	}
 	arguments, err := b.Keys.OpenKept(q.purpose(), q.sealed)
 	q.Arguments, q.sealed = arguments, nil
-	return err == nil && b.Keys.SameMAC(q.macPurpose(), arguments, q.bound)
+	return err == nil && b.Keys.SameMAC(q.macPurpose(), arguments, q.storedMAC)
 }
 
 // List returns the pending questions with their arguments, oldest first. It leaves out questions that something other
@@ -272,7 +298,7 @@ func waiting(ctx context.Context, b *store.Store, columns string, now time.Time)
 // Decide answers a pending question and records the answer in the journal. It returns ErrDecided if the question
 // already has an answer, and ErrOver if it has expired.
 func Decide(ctx context.Context, b *store.Store, id string, yes bool, who, reason string) error {
-	return b.Authority.Write(ctx, func(tx state.Tx) error {
+	return b.DB.Write(ctx, func(tx state.Tx) error {
 		q, err := get(tx, allColumns, id)
 		now := time.Now()
 		switch {
@@ -289,7 +315,7 @@ func Decide(ctx context.Context, b *store.Store, id string, yes bool, who, reaso
 		if yes {
 			s, decision, said = Approved, journal.Allow, "approved by "
 		}
-		n, err := tx.Exec(`UPDATE approvals SET state = $1, decider = $2, decided = $3, reason = $4, sealed = NULL
+		n, err := tx.Exec(`UPDATE approvals SET state = $1, decider = $2, decided = $3, reason = $4, sealed = NULL, origin = NULL
 WHERE id = $5 AND state = 'pending'`,
 			string(s), who, now.UnixMicro(), reason, id)
 		if err == nil && n == 0 {
@@ -310,8 +336,8 @@ WHERE id = $5 AND state = 'pending'`,
 }
 
 // Use marks an approval as used and reports whether it was still valid for the given call. The gateway calls Use in the
-// transaction that it commits before it sends the call. The row may have belonged to another call when the gateway began
-// to wait for the answer, because the store can be changed. Use therefore compares it with the call.
+// transaction that it commits before it sends the call. An attacker who can change the store could have put the approval
+// of another call in this row. Use therefore compares the row with the call.
 func Use(tx state.Tx, b *store.Store, id string, made *Question, now time.Time) (bool, error) {
 	q, err := get(tx, noArguments, id)
 	if errors.Is(err, ErrUnknown) {
@@ -321,13 +347,13 @@ func Use(tx state.Tx, b *store.Store, id string, made *Question, now time.Time) 
 		return false, err
 	}
 	v, err := b.Authority.View(tx)
-	if err != nil || !q.approved(v) || q.Over(now) || !bytes.Equal(q.bound, made.mac(b)) {
+	if err != nil || !q.approved(v) || q.Over(now) || !bytes.Equal(q.storedMAC, made.mac(b)) {
 		return false, err
 	}
 	if _, err := tx.Exec(`UPDATE approvals SET state = 'used' WHERE id = $1`, id); err != nil {
 		return false, err
 	}
-	_, err = b.Authority.Remove(tx, authority.Approval, func(other string) bool { return other == id })
+	_, err = b.Authority.Remove(tx, authority.Approval, id)
 	return err == nil, err
 }
 
@@ -336,7 +362,10 @@ func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	err = tx.Query(`SELECT `+noArguments+` FROM approvals WHERE state = 'approved' AND expires > $1`,
 		[]any{time.Now().UnixMicro()}, func(row state.Row) error {
 			q, err := scan(row)
-			rows = append(rows, q.row())
+			r := q.row()
+			r.Gives = fmt.Sprintf("one call of %s by %s to the agent %s, approved by %s, %s",
+				q.Tool, q.Principal, q.Agent, q.Decider, authority.UntilText(q.Expires))
+			rows = append(rows, r)
 			return err
 		})
 	return rows, err
@@ -369,7 +398,7 @@ func Forget(ctx context.Context, b *store.Store, now time.Time, batch int) (n in
 		for _, id := range ids {
 			gone, err := tx.Exec(`DELETE FROM approvals WHERE id = $1 AND expires < $2`, id, before)
 			if err == nil && gone == 0 {
-				gone, err = tx.Exec(`UPDATE approvals SET sealed = NULL WHERE id = $1 AND expires <= $2`, id, now.UnixMicro())
+				gone, err = tx.Exec(`UPDATE approvals SET sealed = NULL, origin = NULL WHERE id = $1 AND expires <= $2`, id, now.UnixMicro())
 			}
 			if err != nil {
 				return err

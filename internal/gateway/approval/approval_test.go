@@ -135,7 +135,7 @@ func kept(t *testing.T, b *store.Store, id string) (n int64) {
 }
 
 // Waiting and Look decrypt no arguments, so they work without the key.
-func TestCountingOpensNothing(t *testing.T) {
+func TestCountingDecryptsNothing(t *testing.T) {
 	each(t, func(t *testing.T, b *store.Store) {
 		now := time.Now()
 		if _, err := Ask(t.Context(), b, question("q", "me", now)); err != nil {
@@ -226,7 +226,7 @@ func TestAnswersOfOthers(t *testing.T) {
 		}
 		useFor := func(id string, made *Question) (good bool) {
 			t.Helper()
-			err := b.Authority.Write(t.Context(), func(tx state.Tx) (err error) {
+			err := b.DB.Write(t.Context(), func(tx state.Tx) (err error) {
 				good, err = Use(tx, b, id, made, now)
 				return err
 			})

@@ -10,7 +10,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 // Call is a tool call, as the caller requested it.
@@ -32,11 +34,18 @@ type Call struct {
 	More jsontext.Value
 	// Principal is the caller.
 	Principal string
+	// Attributes is what the caller's verified credential says about the caller. It is nil if there is no credential.
+	Attributes *identity.Attributes
+	// AttributesLost is set if an earlier process made the call and its caller's attributes were not kept. Policy refuses
+	// such a call if a rule depends on them.
+	AttributesLost bool
 	// By is the owner who makes the call on behalf of Principal. It is empty if Principal itself makes the call.
 	By string
 	// Held lists the capabilities that the agent's manifest declares and that the principal holds. Only the gateway sets
 	// it.
 	Held []string
+	// Flow says where the arguments come from. It is nil if the call is not traced. Only the gateway sets it.
+	Flow *Flow
 	// Parent is the ID of the call that caused this call, or empty.
 	Parent string
 	// Waited is set if the call waited in a queue after the caller was authenticated. If Waited is set, the gateway checks
@@ -53,6 +62,8 @@ type Call struct {
 	Refused *Refusal
 	// Skill lists the tools that the skill in use allows. Nil means that no skill restricts the call.
 	Skill Allowlist
+	// Known is what the policy has read from the arguments. Only the policy uses it.
+	Known any
 	// Gone is a channel that is closed when the client stops waiting for the answer without cancelling the call. Gone is
 	// nil if ambit cannot detect this.
 	Gone <-chan struct{}
@@ -60,6 +71,17 @@ type Call struct {
 	Timeout time.Duration
 	// OnNotify receives the server's progress and log messages during the call.
 	OnNotify func(method string, params jsontext.Value)
+}
+
+// Flow says where the arguments of a call come from, for policy rules.
+type Flow struct {
+	// Untrusted is set if an agent of the principal has read text that others can write.
+	Untrusted bool
+	// Strict is set if ambit no longer has all such text, or if the operator requires strict decisions.
+	Strict bool
+	// Doubtful lists the arguments whose value comes from such text or has no known origin. Origin lists the tools that
+	// returned the text, and AskedForIn lists the tools whose text asks for this call.
+	Doubtful, Origin, AskedForIn []string
 }
 
 // Allowlist is the list of tools that a skill allows.
@@ -107,6 +129,9 @@ type Outcome struct {
 	Begun bool
 }
 
+// Untrusted is the name of the member of _meta that marks a result with an injection.
+const Untrusted = "ambit/untrusted"
+
 // Binding carries out the calls that the gateway allows.
 type Binding interface {
 	Act(ctx context.Context, tool *agent.Tool, c *Call) (Result, error)
@@ -144,7 +169,7 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
 
-// Refuse returns a refusal that says that the call had no effect. The refusal has the default hint of its code.
+// Refuse returns a refusal of a call that had no effect. The refusal has the default hint of its code.
 func Refuse(stage string, code Code, format string, args ...any) *Refusal {
 	message := fmt.Sprintf(format, args...)
 	return &Refusal{Code: code, Stage: stage, Message: message, Hint: meaningOf(code).Fix, Effect: NoEffect}
@@ -208,13 +233,13 @@ func (r *Refusal) HintFor(manifest string) string {
 	return command.After(hint, manifest)
 }
 
-// Reason says why a stage allows or denies a call.
+// Reason explains why a stage allows or denies a call.
 type Reason struct {
 	Stage   string `json:"stage"`
 	Code    Code   `json:"code,omitempty"`
 	Allowed bool   `json:"allowed"`
 	Detail  string `json:"detail"`
-	// Hint says what to change so that a denied call is allowed. The default is the hint of Code.
+	// Hint describes what to change so that a denied call is allowed. The default is the hint of Code.
 	Hint string `json:"hint,omitempty"`
 	// Command is a shell command that is shown after Hint.
 	Command diag.Command `json:"-"`
@@ -248,6 +273,9 @@ func (r Result) Document(id string) map[string]any {
 	doc["content"] = raw.Content
 	if raw.StructuredContent != nil {
 		doc["structuredContent"] = raw.StructuredContent
+	}
+	if mark := rawjson.Lookup(r.Raw, "_meta", Untrusted); mark.Kind() == '{' {
+		doc["untrusted"] = json.RawMessage(mark)
 	}
 	return doc
 }
@@ -316,12 +344,32 @@ type Forward struct {
 	Method string
 	// Params is a JSON object, or nil.
 	Params jsontext.Value
-	// Principal is the caller.
-	Principal string
+	// Principal is the caller, and Attributes is what the caller's verified credential says. See [Call].
+	Principal  string
+	Attributes *identity.Attributes
+	// Skill is the skill in use, which policy rules see. It is nil if there is none.
+	Skill Allowlist
 	// Client is the client that sent the request, or nil.
 	Client *Client
 	// OnNotify receives the server's progress and log messages until the answer arrives.
 	OnNotify func(method string, params jsontext.Value)
+	// Again returns an error if the gateway no longer allows the request. The gateway sets it. A binding calls Again before
+	// it repeats the request by itself, as it does with subscriptions when a server was restarted.
+	Again func(ctx context.Context) error
+	// OnDrop is called if a binding ends a subscription because of Again. It may be nil.
+	OnDrop func()
+}
+
+// Allowed asks the gateway whether the request may be repeated. If not, it calls OnDrop, unless ctx has ended.
+func (f *Forward) Allowed(ctx context.Context) error {
+	if f.Again == nil {
+		return nil
+	}
+	err := f.Again(ctx)
+	if err != nil && ctx.Err() == nil && f.OnDrop != nil {
+		f.OnDrop()
+	}
+	return err
 }
 
 // Forwarder forwards a request to a server. The gateway and the binding are forwarders. The error is a [*Refusal] if

@@ -156,7 +156,7 @@ func onlyReads(req *http.Request, effect agent.SideEffect) bool {
 }
 
 // Failure returns the refusal for a request that may have reached the server but got no complete answer. Unless the
-// request only reads, the refusal says that the effect is unknown.
+// request only reads, the refusal states that the effect is unknown.
 func Failure(req *http.Request, effect agent.SideEffect, err error) *call.Refusal {
 	refuse := call.Uncertain
 	if onlyReads(req, effect) {

@@ -44,7 +44,7 @@ func TestSwitchesHost(t *testing.T) {
 			}
 		}
 	}
-	if said := dev.Announce(); !strings.Contains(said, "--allow-loopback-http") || !strings.Contains(said, "DEVELOPMENT SWITCHES ARE ON") {
+	if said := dev.Announce(); !strings.Contains(said, "--dev") || !strings.Contains(said, "DEVELOPMENT SWITCHES ARE ON") {
 		t.Errorf("the warning is %q", said)
 	}
 	if c := New(dev); !c.Switches().LoopbackHTTP {

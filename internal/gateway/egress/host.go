@@ -74,7 +74,11 @@ func (s Switches) Host(u *url.URL) (string, error) {
 		return strings.ToLower(u.Hostname()), nil
 	}
 	if u.Scheme != "https" {
-		return "", call.Refuse(Stage, call.HostNotAllowed, "an action must use https, not %s", diag.Quote(u.Scheme))
+		r := call.Refuse(Stage, call.HostNotAllowed, "an action must use https, not %s", diag.Quote(u.Scheme))
+		if IsLoopback(u.Hostname()) {
+			r.Hint = "to reach this machine during development, use --dev"
+		}
+		return "", r
 	}
 	return Host(u.Hostname())
 }

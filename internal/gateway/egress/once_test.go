@@ -127,13 +127,13 @@ func refusing(t *testing.T, refuse func(*http2.Framer, uint32) error) (Switches,
 	return sw, requests
 }
 
-// telling is a connection that calls the function closed when it is closed.
-type telling struct {
+// observedConn is a connection that calls the function closed when it is closed.
+type observedConn struct {
 	net.Conn
 	closed func()
 }
 
-func (c telling) Close() error {
+func (c observedConn) Close() error {
 	c.closed()
 	return c.Conn.Close()
 }
@@ -146,10 +146,10 @@ func TestChangeEndsItsConnection(t *testing.T) {
 			spoken := make(chan string, 1)
 			_, sw := server(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { spoken <- r.Proto }))
 			d, closed := NewDialer(sw), make(chan struct{})
-			open, tell := d.open, sync.OnceFunc(func() { close(closed) })
+			open, observe := d.open, sync.OnceFunc(func() { close(closed) })
 			d.open = func(ctx context.Context, to netip.AddrPort, judge control) (net.Conn, error) {
 				conn, err := open(ctx, to, judge)
-				return telling{conn, tell}, err
+				return observedConn{conn, observe}, err
 			}
 			c := NewClient(d)
 			speak(c)

@@ -177,8 +177,8 @@ func TestProxyRebinding(t *testing.T) {
 	}
 }
 
-// TestProxyWantsTLS: a tunnel can be used only for TLS with the requested host.
-func TestProxyWantsTLS(t *testing.T) {
+// TestProxyRequiresTLS: a tunnel can be used only for TLS with the requested host.
+func TestProxyRequiresTLS(t *testing.T) {
 	_, sw := server(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "reached") }))
 	for _, tt := range []struct {
 		name string

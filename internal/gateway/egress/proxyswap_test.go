@@ -38,11 +38,7 @@ func newFinder(t testing.TB, value string) Finder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	echo, err := secret.NewEcho(known, values)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return echo
+	return secret.NewEcho(known, values)
 }
 
 // seen is a request that a server received.

@@ -14,6 +14,7 @@ import (
 
 // Each of these environment variables turns on a development switch.
 const (
+	EnvDev     = "AMBIT_DEV" // the value 1 has the effect of the flag --dev
 	EnvResolve = "AMBIT_DEV_RESOLVE"
 	EnvCA      = "AMBIT_DEV_CA"
 )
@@ -31,7 +32,7 @@ type Switches struct {
 	roots  *x509.CertPool // trusted authorities; nil means the system's authorities
 }
 
-// Read returns the switches. Two of them come from environment variables. The third is the flag
+// Read returns the switches. Two of them come from environment variables. The third is the flag --dev or
 // --allow-loopback-http, which is passed as the parameter loopbackHTTP. In production, Read fails if a switch is on.
 func Read(environ func(string) (string, bool), loopbackHTTP, production bool) (Switches, error) {
 	s := Switches{LoopbackHTTP: loopbackHTTP}
@@ -46,7 +47,7 @@ func Read(environ func(string) (string, bool), loopbackHTTP, production bool) (S
 			on = append(on, EnvCA)
 		}
 		if loopbackHTTP {
-			on = append(on, "--allow-loopback-http")
+			on = append(on, "--dev ("+EnvDev+") or --allow-loopback-http")
 		}
 		if len(on) > 0 {
 			return Switches{}, fmt.Errorf("%w: turn off %s", ErrProduction, strings.Join(on, ", "))
@@ -118,7 +119,7 @@ func (s Switches) Announce() string {
 		fmt.Fprintf(&b, "\n  certificates signed by %s are trusted (%s)", s.caFile, EnvCA)
 	}
 	if s.LoopbackHTTP {
-		b.WriteString("\n  actions can connect to this machine, even over plain http (--allow-loopback-http)")
+		b.WriteString("\n  actions can connect to this machine, even over plain http (--dev)")
 	}
 	return b.String()
 }

@@ -46,6 +46,9 @@ type Policy interface {
 	Judge(ctx context.Context, a *agent.Agent, name string, t *agent.Tool, c *call.Call) []call.Reason
 	// Possible reports whether the policy can allow a call to the tool.
 	Possible(a *agent.Agent, name string, t *agent.Tool) bool
+	// Hidden reports for each tool of the agent whether the policy denies every call to it by the caller of c, whatever
+	// its arguments are. Nil means that no tool is hidden.
+	Hidden(a *agent.Agent, name string, c *call.Call) []bool
 }
 
 // Rules contains the checks that are made in addition to the manifest's own rules. A nil field disables its check.

@@ -102,7 +102,7 @@ func TestDecide(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.tool.Name = "read_file"
 			d := gate.Decide(t.Context(), &agent.Agent{SideEffects: tt.policy}, "x", &tt.tool, &call.Call{Tool: pinned, Skill: tt.skill}, gate.Rules{})
-			if got := told(t, d); got != tt.reasons {
+			if got := codesOf(t, d); got != tt.reasons {
 				t.Errorf("got the reasons %s, want %s", got, tt.reasons)
 			}
 			if d.Allowed != (tt.refusal == "") {
@@ -119,8 +119,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// told returns the code of each reason of a decision, or "yes". It checks that each reason has a stage and a detail.
-func told(t *testing.T, d gate.Decision) string {
+// codesOf returns the code of each reason of a decision, or "yes". It checks that each reason has a stage and a detail.
+func codesOf(t *testing.T, d gate.Decision) string {
 	t.Helper()
 	var words []string
 	for _, r := range d.Reasons {
@@ -253,6 +253,8 @@ func (p policy) Judge(_ context.Context, a *agent.Agent, name string, _ *agent.T
 }
 
 func (policy) Possible(*agent.Agent, string, *agent.Tool) bool { return true }
+
+func (policy) Hidden(*agent.Agent, string, *call.Call) []bool { return nil }
 
 func TestPolicy(t *testing.T) {
 	no := call.Reason{Stage: gate.Stage, Code: call.PolicyDenied, Detail: "forbidden", Hint: "ask"}

@@ -1,6 +1,7 @@
 package grant
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -49,7 +50,7 @@ func (s *Grants) Give(ctx context.Context, a Asked, by string) (given []*Grant, 
 		}
 		given, rows = append(given, g), append(rows, g.row())
 	}
-	err = s.store.Authority.Write(ctx, func(tx state.Tx) error {
+	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
 		for _, g := range given {
 			if err := s.put(tx, g); err != nil {
 				return err
@@ -97,7 +98,7 @@ func (n NotHeld) Error() string { return strings.Join(n, ", ") }
 func (s *Grants) Revoke(
 	ctx context.Context, subject string, actions []string, scope, by string,
 ) (revoked []*Grant, err error) {
-	err = s.store.Authority.Write(ctx, func(tx state.Tx) error {
+	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
 		revoked = nil
 		now := state.Instant(state.Micros(s.now()))
 		list, err := s.query(tx, func(g *Grant) bool { return slices.Contains(actions, g.Action) },
@@ -107,7 +108,7 @@ func (s *Grants) Revoke(
 		}
 		var absent NotHeld
 		for _, action := range actions {
-			entries, err := s.store.Authority.Remove(tx, authority.Grant, func(id string) bool {
+			entries, err := s.store.Authority.RemoveFunc(tx, authority.Grant, func(id string) bool {
 				p := authority.Parts(id)
 				return len(p) == 3 && p[0] == subject && p[1] == action && (scope == "" || p[2] == scope)
 			})
@@ -183,7 +184,10 @@ func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	for _, g := range list {
 		g.Changed = false // the empty view marks every grant as changed
 		if g.State(time.Now()) == Active {
-			rows = append(rows, g.row())
+			row := g.row()
+			row.Gives = fmt.Sprintf("%s has %s%s, granted by %s, %s",
+				g.Subject, g.Action, cmp.Or(scoped(g.Scope), " for all agents"), g.GrantedBy, authority.UntilText(g.Expires))
+			rows = append(rows, row)
 		}
 	}
 	return rows, err

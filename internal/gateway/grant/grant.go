@@ -157,8 +157,7 @@ func query(
 				return nil
 			}
 			g.Granted, g.Expires, g.Revoked = state.Instant(granted), state.Instant(expires), state.Instant(revoked)
-			r := g.row()
-			g.Changed = revoked == 0 && !v.Has(r.Kind, r.ID, r.Content)
+			g.Changed = revoked == 0 && !v.Has(g.row())
 			list = append(list, g)
 			return nil
 		})
@@ -194,7 +193,7 @@ func (h *Held) Missing(ctx context.Context, principal string, actions []string) 
 	counts := func(g *Grant) bool {
 		return g.Subject == principal && (g.Scope == "" || g.Scope == h.agent) && slices.Contains(actions, g.Action)
 	}
-	err = state.Look(ctx, h.grants.store.Authority.DB(), func(tx state.Tx) (err error) {
+	err = state.Look(ctx, h.grants.store.DB, func(tx state.Tx) (err error) {
 		list, err = h.grants.query(tx, counts, `WHERE subject = $1`, principal)
 		return err
 	})

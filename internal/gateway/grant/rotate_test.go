@@ -29,7 +29,7 @@ func TestRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		next := store.New(s.store.DB, keys, nil)
-		err = s.store.DB.Write(t.Context(), func(tx state.Tx) error { return s.store.Authority.Resign(tx, next.Authority) })
+		err = s.store.DB.Write(t.Context(), func(tx state.Tx) error { return s.store.Authority.SignAgain(tx, next.Authority) })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,7 +25,7 @@ func FuzzQuotas(f *testing.F) {
 		if err != nil || q == nil {
 			return
 		}
-		for _, name := range []string{"ci", "", "somebody"} {
+		for _, name := range []string{"ci", "", "unknown"} {
 			if own := q.of(name); own.PerMinute < 0 || own.PerDay < 0 {
 				t.Errorf("the quota of %q is %+v", name, own)
 			}

@@ -67,7 +67,7 @@ func TestQuota(t *testing.T) {
 
 // A machine with a fast clock may have started a period in the future. The refusal must contain the wait until the
 // end of that period.
-func TestQuotaTellsWhenItIsFree(t *testing.T) {
+func TestQuotaReportsRetryTime(t *testing.T) {
 	statetest.Each(t, func(t *testing.T, open func() state.DB) {
 		db := open()
 		for _, tt := range []struct {

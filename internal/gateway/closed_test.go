@@ -16,9 +16,9 @@ import (
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
 )
 
-// A shut gateway judges and records calls. It asks no person for approval, uses no limit or quota, and stores no
+// A closed gateway judges and records calls. It asks no person for approval, uses no limit or quota, and stores no
 // intent.
-func TestShut(t *testing.T) {
+func TestClosed(t *testing.T) {
 	why := call.Refuse(stageAct, call.ServerUnavailable, "it is down")
 	a := &agent.Agent{Name: "Desk", ID: "matrix://agent/desk", Digest: "sha256:d1", Tools: []agent.Tool{
 		{Name: "pay", SideEffect: agent.Write, Binding: agent.OnServer{Alias: "s"}, Policy: agent.ToolPolicy{Rate: &agent.Rate{Count: 1, Per: time.Hour}}},
@@ -29,8 +29,8 @@ func TestShut(t *testing.T) {
 		Quotas: &limit.Quotas{Quota: limit.Quota{PerDay: 1}}, Approvals: Approvals{TTL: time.Millisecond},
 	}
 	g := New(a, o)
-	o.Shut = why
-	shut := New(a, o)
+	o.Closed = why
+	closed := New(a, o)
 	use := func(tool string) *call.Call {
 		return &call.Call{Tool: tool, Arguments: jsontext.Value(`{}`), Principal: "me"}
 	}
@@ -39,8 +39,8 @@ func TestShut(t *testing.T) {
 		return g.Call(t.Context(), c)
 	}
 	for _, tool := range []string{"pay", "wipe"} {
-		if _, err := shut.Call(t.Context(), use(tool)); codeOf(err) != call.ServerUnavailable {
-			t.Errorf("the shut gateway answered %v", err)
+		if _, err := closed.Call(t.Context(), use(tool)); codeOf(err) != call.ServerUnavailable {
+			t.Errorf("the closed gateway answered %v", err)
 		}
 		if _, err := refuse(use(tool)); codeOf(err) != call.ServerUnavailable {
 			t.Errorf("the refused call ended with %v", err)
@@ -72,20 +72,20 @@ func TestShut(t *testing.T) {
 	}
 }
 
-// The reason for shutting a gateway may quote a server. The gateway therefore redacts secrets in
+// The reason for closing a gateway may quote a server. The gateway therefore redacts secrets in
 // the reason.
-func TestShutTellsNoSecret(t *testing.T) {
+func TestClosedGatewayRedactsSecrets(t *testing.T) {
 	token := "ghp_" + strings.Repeat("a1B2c3D4e5F6", 3)
 	a := &agent.Agent{Name: "Desk", ID: "matrix://agent/desk", Digest: "sha256:d1", Tools: []agent.Tool{
 		{Name: "look", SideEffect: agent.Read, Binding: agent.OnServer{Alias: "s"}},
 	}}
-	g := New(a, Options{Store: open(t, statetest.Open(t)), Shut: call.Refuse(stageAct, call.ServerUnavailable, "bad token %s", token)})
+	g := New(a, Options{Store: open(t, statetest.Open(t)), Closed: call.Refuse(stageAct, call.ServerUnavailable, "bad token %s", token)})
 	_, err := g.Call(t.Context(), &call.Call{Tool: "look", Arguments: jsontext.Value(`{}`), Principal: "me"})
 	entries, bad := g.store.Journal.Show(t.Context(), journal.Filter{})
 	if bad != nil || len(entries) != 1 {
 		t.Fatalf("the journal has %+v, %v", entries, bad)
 	}
-	if told := fmt.Sprintf("%v %+v", err, entries[0]); codeOf(err) != call.ServerUnavailable || strings.Contains(told, token) || !strings.Contains(told, "bad token [secret:") {
-		t.Errorf("the refusal and its record are %s", told)
+	if outcome := fmt.Sprintf("%v %+v", err, entries[0]); codeOf(err) != call.ServerUnavailable || strings.Contains(outcome, token) || !strings.Contains(outcome, "bad token [secret:") {
+		t.Errorf("the refusal and its record are %s", outcome)
 	}
 }

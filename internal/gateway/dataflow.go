@@ -1,0 +1,345 @@
+package gateway
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/flow"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
+	"github.com/ambit-run/ambit/internal/gateway/rawjson"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/store/state"
+)
+
+const (
+	stageFlow = "flow"
+	// readSlack is added to the lifetime of each row in flow_reads, so that ambit need not write a row for every read.
+	readSlack = 10 * time.Minute
+	// maxFlowTools is the maximum number of tools whose properties are kept in memory.
+	maxFlowTools = 4096
+	maxLabel     = 60
+	maxOrigin    = 80
+)
+
+// Flow traces the values of calls back to the results that they come from (package flow). All gateways of a process share
+// one Flow, because text that one agent has read can steer the calls of another agent of the same principal.
+type Flow struct {
+	memories *flow.Memories
+
+	mu sync.Mutex
+	// until contains the rows that this process wrote into the table flow_reads: for each principal, the end of the row's
+	// lifetime.
+	until map[string]time.Time
+	tools map[*agent.Tool]*flow.Tool
+}
+
+// NewFlow returns a Flow without any text.
+func NewFlow() *Flow {
+	return &Flow{
+		memories: flow.NewMemories(flow.DefaultWindow), until: map[string]time.Time{}, tools: map[*agent.Tool]*flow.Tool{},
+	}
+}
+
+func (f *Flow) tool(t *agent.Tool) *flow.Tool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	made := f.tools[t]
+	if made == nil {
+		if len(f.tools) >= maxFlowTools {
+			clear(f.tools) // servers have announced their tools many times
+		}
+		made = flow.NewTool(flow.Spec{
+			Name: t.Name, Description: t.Description, Schema: t.InputSchema,
+			Effect: t.SideEffect != agent.Read, Network: t.SideEffect.Rank() > agent.Write.Rank(),
+			Destructive: t.Annotations.Destructive != nil && *t.Annotations.Destructive && t.SideEffect != agent.Read,
+		})
+		f.tools[t] = made
+	}
+	return made
+}
+
+// session returns what the caller of a request has read and what its session trusts.
+func (g *Gateway) session(principal string, c *call.Client, now time.Time) *flow.Session {
+	key := g.name
+	if c != nil {
+		key += "\x00" + c.Key
+	}
+	return g.options.Flow.memories.Of(principal, now).Session(key, now)
+}
+
+// traceable reports whether calls to a tool are traced.
+func (g *Gateway) traceable(t *agent.Tool) bool {
+	return g.options.Flow != nil && g.flowMode(t) != guard.FlowOff
+}
+
+// flowMode returns the mode for a doubtful call of a tool.
+func (g *Gateway) flowMode(t *agent.Tool) string {
+	rules := g.options.Operator.Flow
+	for _, mode := range []string{rules.Tools[t.Name], rules.Agents[g.name], rules.Mode} {
+		if mode != "" {
+			return mode
+		}
+	}
+	return guard.FlowAsk
+}
+
+// trace compares the arguments of a call with what the principal's agents have read. The policy and the stage "approve"
+// use the verdict.
+func trace(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
+	if !g.traceable(p.tool) {
+		return nil
+	}
+	t, now := g.options.Flow.tool(p.tool), time.Now()
+	s := g.session(p.Principal, p.Client, now)
+	if t.Decides() || s.Trusts(now) {
+		if err := g.readElsewhere(ctx, p.Principal, now); err != nil {
+			return StoreFailed(stageFlow, err)
+		}
+	}
+	if t.Decides() {
+		v := s.Decide(t, p.canonical, now, g.options.Operator.Flow.Strict)
+		if more := rawjson.Lookup(p.More, "inputResponses"); len(more) > 0 && len(v.Findings) == 0 {
+			v = s.Decide(t, more, now, g.options.Operator.Flow.Strict)
+		}
+		p.verdict = &v
+		p.Flow = flowFacts(&v)
+		p.noteFlow(g, &v)
+	}
+	s.Made(t, p.canonical, now)
+	return nil
+}
+
+// flowFacts returns the parts of a verdict that policy rules can use.
+func flowFacts(v *flow.Verdict) *call.Flow {
+	f := &call.Flow{Untrusted: v.Untrusted, Strict: v.Strict}
+	for _, found := range v.Findings {
+		name, _, _ := strings.Cut(strings.TrimPrefix(found.Argument, "/"), "/")
+		if name != "" && !slices.Contains(f.Doubtful, name) {
+			f.Doubtful = append(f.Doubtful, name)
+		}
+		if found.Source.Tool != "" && !slices.Contains(f.Origin, found.Source.Tool) {
+			f.Origin = append(f.Origin, found.Source.Tool)
+		}
+		if found.Asked && !slices.Contains(f.AskedForIn, found.Source.Tool) {
+			f.AskedForIn = append(f.AskedForIn, found.Source.Tool)
+		}
+	}
+	return f
+}
+
+// noteFlow adds the verdict to the journal record. The record contains a MAC of each value, never the value itself, and
+// the call in which the value was first seen.
+func (p *inflight) noteFlow(g *Gateway, v *flow.Verdict) {
+	p.notesMu.Lock()
+	defer p.notesMu.Unlock()
+	for _, f := range v.Findings {
+		if len(p.notes) >= maxNotes {
+			return
+		}
+		mac := g.store.Keys.MAC("flow value", []byte(f.Value))
+		p.notes = append(p.notes, strings.TrimSpace(fmt.Sprintf("flow %s at %s from call %s value %s",
+			f.Reason, f.Argument, f.Source.Call, hex.EncodeToString(mac[:8]))))
+	}
+}
+
+// doubts reports whether a person must approve the call because of the origin of its arguments. It returns a refusal if
+// the operator denies such calls.
+func (g *Gateway) doubts(p *inflight) (ask bool, stopped *call.Refusal) {
+	if p.verdict == nil || len(p.verdict.Findings) == 0 {
+		return false, nil
+	}
+	if g.flowMode(p.tool) == guard.FlowDeny {
+		stopped = call.Refuse(stageFlow, call.PolicyDenied, "%s is denied, because its arguments come from untrusted text: %s",
+			p.tool.Name, strings.Join(originLines(p.verdict), "; "))
+		stopped.Hint = `to ask a person instead, set "flow" in guardrails.json to ask for this tool or agent`
+		return false, stopped
+	}
+	return true, nil
+}
+
+// originLines describes where the doubtful arguments of a call come from.
+func originLines(v *flow.Verdict) (lines []string) {
+	for _, f := range v.Findings {
+		line := "this call"
+		if f.Argument != "" {
+			line = fmt.Sprintf("%s: %s", strings.TrimPrefix(f.Argument, "/"), diag.Quote(diag.Cut(f.Value, maxOrigin)))
+		}
+		place := f.Source.Tool + ", " + f.Source.Time.Local().Format("15:04")
+		if f.Source.Label != "" {
+			place = f.Source.Label + " (" + place + ")"
+		}
+		switch f.Reason {
+		case flow.Unknown:
+			line += " has no known origin, and text that was read before is no longer known"
+		case flow.Named:
+			line += " is asked for in " + place
+		case flow.AskedFor:
+			line += " also appears in " + place + ", and that text asks for this action"
+		default:
+			line += " was first seen in " + place
+			if f.Asked {
+				line += "; that text asks for this action"
+			}
+		}
+		lines = append(lines, diag.Printable(line))
+	}
+	return lines
+}
+
+// markRead records in the store that the principal reads text: before the first read, and later each time the row is
+// about to expire. Other processes, and this process after a restart, do not have the text, so they must at least know
+// that there is some.
+func markRead(g *Gateway, ctx context.Context, p *inflight) *call.Refusal {
+	if !g.traceable(p.tool) {
+		return nil
+	}
+	if err := g.markReader(ctx, p.Principal, g.timeout(p)); err != nil {
+		return StoreFailed(stageFlow, err)
+	}
+	return nil
+}
+
+// markReader stores that the principal reads text. The text arrives within the given time and counts from then on.
+func (g *Gateway) markReader(ctx context.Context, principal string, within time.Duration) error {
+	f, now := g.options.Flow, time.Now()
+	needed := now.Add(within + f.memories.Window())
+	f.mu.Lock()
+	known := !f.until[principal].Before(needed)
+	f.mu.Unlock()
+	if known {
+		return nil
+	}
+	until := needed.Add(readSlack)
+	err := g.store.DB.Write(ctx, func(tx state.Tx) error {
+		if _, err := tx.Exec(`DELETE FROM flow_reads WHERE principal = $1 AND until < $2`, principal, now.UnixMicro()); err != nil {
+			return err
+		}
+		_, err := tx.Exec(`INSERT INTO flow_reads (principal, owner, until) VALUES ($1, $2, $3)
+ON CONFLICT (principal, owner) DO UPDATE SET until = excluded.until`, principal, g.store.DB.Owner(), until.UnixMicro())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for other, end := range f.until {
+		if end.Before(now) {
+			delete(f.until, other)
+		}
+	}
+	f.until[principal] = until
+	return nil
+}
+
+// readElsewhere makes the memory of a principal strict if another process has read text for the principal.
+func (g *Gateway) readElsewhere(ctx context.Context, principal string, now time.Time) error {
+	var until int64
+	err := g.store.DB.Read(ctx, func(tx state.Tx) error {
+		return tx.Query(`SELECT CAST(COALESCE(MAX(until), 0) AS BIGINT) FROM flow_reads WHERE principal = $1 AND owner <> $2`,
+			[]any{principal, g.store.DB.Owner()}, func(row state.Row) error { return row.Scan(&until) })
+	})
+	if end := time.UnixMicro(until); err == nil && end.After(now) {
+		memories := g.options.Flow.memories
+		memories.Of(principal, now).Forget(end.Add(-memories.Window()))
+	}
+	return err
+}
+
+// observe adds what the caller is about to read to the memory of its principal.
+func (g *Gateway) observe(p *inflight, stopped *call.Refusal) {
+	if p.tool == nil || !g.traceable(p.tool) {
+		return
+	}
+	now := time.Now()
+	s := g.session(p.Principal, p.Client, now)
+	src := flow.Source{Call: p.ID, Tool: p.tool.Name, Label: labelOf(p.canonical), Time: now}
+	if stopped != nil {
+		if stopped.Stage == stageAct || stopped.Stage == guard.StageOut { // the message can quote the server
+			s.Read([]byte(stopped.Message+"\n"+stopped.Hint), src)
+		}
+		return
+	}
+	s.Observe(g.options.Flow.tool(p.tool), p.canonical, p.result.Raw, src)
+	if p.result.Failure != nil {
+		s.Read(p.result.Failure, src)
+	}
+}
+
+// hear adds the messages that a server sends during a call to the memory of the principal, before the client gets them.
+// The agent can read such a message and make another call while this call still runs.
+func (g *Gateway) hear(p *inflight) (notify func(string, jsontext.Value), client *call.Client) {
+	if !g.traceable(p.tool) {
+		return p.OnNotify, p.Client
+	}
+	read := func(params jsontext.Value) {
+		now := time.Now()
+		g.session(p.Principal, p.Client, now).Read(params, flow.Source{Call: p.ID, Tool: p.tool.Name, Time: now})
+	}
+	listen := func(notify func(string, jsontext.Value)) func(string, jsontext.Value) {
+		if notify == nil {
+			return nil
+		}
+		return func(method string, params jsontext.Value) {
+			if method != "notifications/progress" || rawjson.Lookup(params, "message") != nil {
+				read(params)
+			}
+			notify(method, params)
+		}
+	}
+	if notify = listen(p.OnNotify); p.Client == nil {
+		return notify, nil
+	}
+	heard := *p.Client
+	heard.Notify = listen(heard.Notify)
+	if heard.Asker != nil {
+		heard.Asker = heardAsker{read, heard.Asker}
+	}
+	return notify, &heard
+}
+
+// heardAsker adds a server's requests to the client to the memory.
+type heardAsker struct {
+	read func(params jsontext.Value)
+	call.Asker
+}
+
+func (a heardAsker) Ask(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
+	a.read(params)
+	return a.Asker.Ask(ctx, method, params)
+}
+
+// observeForward adds the answer to a forwarded request to the memory of its principal.
+func (g *Gateway) observeForward(f *call.Forward, what string, answer jsontext.Value, err error) error {
+	if g.options.Flow == nil {
+		return nil
+	}
+	if failed := g.markReader(context.Background(), f.Principal, 0); failed != nil {
+		return failed
+	}
+	if err != nil {
+		answer = jsontext.Value(err.Error())
+	}
+	now := time.Now()
+	g.session(f.Principal, f.Client, now).Read(answer, flow.Source{Call: f.ID, Tool: what, Label: labelOf(f.Params), Time: now})
+	return nil
+}
+
+// labelOf returns the first short text among the arguments of a read. It names the file or page that was read.
+func labelOf(arguments jsontext.Value) (label string) {
+	rawjson.Members(arguments, func(_ string, value jsontext.Value) {
+		if text, ok := rawjson.Text(value); ok && label == "" && text != "" {
+			label = diag.Cut(text, maxLabel)
+		}
+	})
+	return label
+}

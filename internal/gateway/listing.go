@@ -1,0 +1,30 @@
+package gateway
+
+import (
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+)
+
+// Listed returns the agent, and reports for each of its tools whether the policy denies every call to it by the caller
+// of c. Such a tool is not listed for this caller. A nil slice means that no tool is hidden.
+func (g *Gateway) Listed(c *call.Call) (*agent.Agent, []bool) {
+	a := g.Agent()
+	if g.options.Rules.Policy == nil {
+		return a, nil
+	}
+	return a, g.options.Rules.Policy.Hidden(a, g.name, c)
+}
+
+// hides returns nil if the tool is listed for the caller of c. Otherwise it returns the reason why the tool is hidden.
+func (g *Gateway) hides(t *agent.Tool, c *call.Call) *call.Reason {
+	a, hidden := g.Listed(c)
+	for i, hides := range hidden {
+		if hides && &a.Tools[i] == t {
+			return &call.Reason{
+				Stage: stageResolve, Code: call.PolicyDenied,
+				Detail: "tools/list does not show the tool to this caller, because the policy denies it whatever its arguments are",
+			}
+		}
+	}
+	return nil
+}
