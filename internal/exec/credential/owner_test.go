@@ -12,9 +12,9 @@ import (
 	"github.com/ambit-run/ambit/agent"
 )
 
-// TestCopyGetsNothing checks that a secret is returned only to the agent for which it was set. The
+// TestCopiedAgentGetsNoSecret checks that a secret is returned only to the agent for which it was set. The
 // agent's name and the id in its manifest must both be the same.
-func TestCopyGetsNothing(t *testing.T) {
+func TestCopiedAgentGetsNoSecret(t *testing.T) {
 	vault := vaultWith(t, "desk", "analytics_token", mustNew(t, Masked, canary).Of(ID(reporter)))
 	if err := vault.Set(Own, "analytics_token", mustNew(t, Masked, canary)); err != nil {
 		t.Fatal(err)

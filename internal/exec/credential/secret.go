@@ -9,11 +9,12 @@
 // program of the session can read the key from the keyring, but the key is useless without the vault file. If
 // AMBIT_HOME is set, the key is stored in that folder, because AMBIT_HOME contains all of ambit's files.
 //
-// A secret belongs to an agent's name, which is the name of the agent's file. A secret does not belong to the id in
-// the manifest, because anyone can copy an id. With each secret, the vault stores the id and the audience. The
-// audience is the list of hosts that the credential slot allowed when the secret was set. If the manifest later
-// allows more hosts, the new hosts do not get the secret. If another agent takes the name, that agent does not get
-// the secret. In these cases, a person must set the secret again.
+// A secret belongs to an agent's name, which is the name of the agent's file. A secret does not belong to the id in the
+// manifest, because anyone can copy an id. With each secret, the vault stores the id and the audience. The audience is
+// the list of hosts, and of OAuth scopes, that the credential slot had when the secret was set. If the manifest later
+// allows more hosts, the new hosts do not get the secret. If it asks for more scopes, the key of a service account is
+// not exchanged. If another agent takes the name, that agent does not get the secret. In these cases, a person must set
+// the secret again.
 //
 // A [Source] looks for a secret in three places: in the vault, in ambit's environment variable ([EnvName]), and in
 // the environment variable that the manifest names. If the vault cannot be read, the Source returns an error and does
@@ -73,6 +74,11 @@ type content struct {
 	hosts []string
 	id    string // the manifest id of the agent for which the secret was set; empty means any agent
 	token string // the access token for which the value was exchanged; see [Source.Token]
+
+	// scopes are the scopes for which the key of a service account was set. If scoped is false, the key may be used for
+	// every scope.
+	scopes []string
+	scoped bool
 }
 
 // content returns the content of the secret. The zero Secret has empty content.
@@ -118,6 +124,19 @@ func (s Secret) Of(id string) Secret {
 	return Secret{func() content { return c }}
 }
 
+// ForScopes returns a copy of the secret that can be exchanged only for tokens with these scopes.
+func (s Secret) ForScopes(scopes []string) Secret {
+	if s.in == nil {
+		return s
+	}
+	c := s.in()
+	c.scopes, c.scoped = slices.Clone(scopes), true
+	return Secret{func() content { return c }}
+}
+
+// ID returns the manifest id of the agent for which the secret was set. It is empty if any agent may use the secret.
+func (s Secret) ID() string { return s.content().id }
+
 // IsZero reports whether the Secret has no value.
 func (s Secret) IsZero() bool { return s.in == nil }
 
@@ -125,7 +144,7 @@ func (s Secret) IsZero() bool { return s.in == nil }
 func (s Secret) Reveal() string { return s.content().value }
 
 // whole returns the text for {credential}: the value, or the access token for which the value was exchanged. A JSON
-// secret and the key of a service account have private parts and are never sent as a whole.
+// secret and the key of a service account have secret fields and are never sent as a whole.
 func (s Secret) whole() (string, bool) {
 	c := s.content()
 	if c.token != "" {
@@ -266,8 +285,8 @@ func expand(template string, slot *agent.Slot, s Secret, fill func(string) (stri
 		case p.Name == placeholder:
 			text, ok := s.whole()
 			if !ok {
-				r := call.Refuse(Stage, call.CredentialMissing,
-					"the credential %s is JSON with private parts, and no header names the field to send", slot.Ref)
+				r := call.Refuse(Stage, call.CredentialMissing, "the credential %s is a JSON document with secret fields, "+
+					"and the manifest does not name the field to send", slot.Ref)
 				r.Hint = "ask the author of the manifest to name a field of a json slot, such as {credential.access_token}, " +
 					"or for the key of a service account to add scopes"
 				return "", r

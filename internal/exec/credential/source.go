@@ -100,13 +100,20 @@ type Reference struct {
 	Env      string
 	Hosts    []string
 	Required bool
+	Scopes   []string // of the tokens for which the key of a service account is exchanged
+}
+
+// Secret returns the value that a person sets for the agent with the given [ID]. An empty id means any agent.
+func (w *Reference) Secret(value, id string) (Secret, error) {
+	s, err := New(w.Type, value, w.Hosts)
+	return s.Of(id).ForScopes(w.Scopes), err
 }
 
 // References returns the secrets in the agent's credential slots and in the settings of its servers.
 func References(a *agent.Agent) []Reference {
 	var all []Reference
 	for _, s := range a.Slots {
-		all = append(all, Reference{s.Ref, Type(s.Type), s.Env, s.Hosts, s.Required})
+		all = append(all, Reference{s.Ref, Type(s.Type), s.Env, s.Hosts, s.Required, s.Scopes})
 	}
 	for i := range a.Servers {
 		all = addReferences(all, a, &a.Servers[i])
@@ -122,7 +129,7 @@ func addReferences(all []Reference, a *agent.Agent, s *agent.Server) []Reference
 		at := slices.IndexFunc(all, func(w Reference) bool { return w.Ref == secret.Name })
 		switch {
 		case at < 0:
-			all = append(all, Reference{secret.Name, Masked, secret.Name, secret.Hosts, true})
+			all = append(all, Reference{secret.Name, Masked, secret.Name, secret.Hosts, true, nil})
 		case a.Slot(secret.Name) != nil:
 			// The credential slot takes precedence over the server's settings.
 		case len(all[at].Hosts) == 0 || len(secret.Hosts) == 0:
@@ -240,7 +247,7 @@ func manifestVariable(variable string) string {
 // Slot returns the secret of a credential slot. The zero Secret means that the credential is optional and not set. The
 // error is a [*call.Refusal].
 func (s *Source) Slot(a *agent.Agent, slot *agent.Slot) (Secret, error) {
-	secret, where, _, err := s.Find(a, Reference{slot.Ref, Type(slot.Type), slot.Env, slot.Hosts, slot.Required})
+	secret, where, _, err := s.Find(a, Reference{slot.Ref, Type(slot.Type), slot.Env, slot.Hosts, slot.Required, slot.Scopes})
 	if err != nil {
 		r := call.Refuse(Stage, call.CredentialMissing, "the credential %s cannot be read: %v", slot.Ref, err)
 		if bad, ok := errors.AsType[*badVariable](err); ok {

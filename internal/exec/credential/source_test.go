@@ -250,9 +250,9 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestIssuedIsKnown checks that Known still returns an issued value after the value was replaced.
+// TestKnownKeepsIssuedValues checks that Known still returns an issued value after the value was replaced.
 // Values that were never issued are not recorded.
-func TestIssuedIsKnown(t *testing.T) {
+func TestKnownKeepsIssuedValues(t *testing.T) {
 	values := map[string]string{"PATH": "/usr/bin:/bin"}
 	s := (&Source{Environ: environ(values)}).For("neo")
 	knows := func(a *agent.Agent, want ...string) {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
 // expiryMargin is how long before its expiry a token is replaced.
@@ -48,14 +51,23 @@ type cachedToken struct {
 }
 
 // Token exchanges the key of a service account for an access token (RFC 7523). It returns a copy of the key in which
-// {credential} stands for the token. The token has the slot's scopes; if the slot has none, the key is returned
-// unchanged. The assertion is sent to the key's token_uri, which the slot and the secret must allow like any other
-// host. The error is a [*call.Refusal].
+// {credential} stands for the token. The token has the scopes of the slot, and the key must have been set for all of
+// them. If the slot has no scopes, Token returns the key unchanged. The assertion is sent to the key's token_uri. The
+// slot and the secret must allow that host, like every other host. The error is a [*call.Refusal].
 func (s *Source) Token(
 	ctx context.Context, client *egress.Client, a *agent.Agent, slot *agent.Slot, key Secret,
 ) (Secret, error) {
 	if len(slot.Scopes) == 0 {
 		return key, nil
+	}
+	if c := key.content(); c.scoped {
+		if i := slices.IndexFunc(slot.Scopes, func(s string) bool { return !slices.Contains(c.scopes, s) }); i >= 0 {
+			r := call.Refuse(Stage, call.CredentialMissing,
+				"the key %s was not set for the scope %s, which the manifest asks for", slot.Ref, diag.Quote(slot.Scopes[i]))
+			r.Hint = fmt.Sprintf("if the agent may have the scope, run: ambit secret set %s %s",
+				diag.ShellWord(s.Agent), diag.ShellWord(slot.Ref))
+			return Secret{}, r
+		}
 	}
 	account, ok := readAccount(key.Reveal())
 	if !ok || account.ClientEmail == "" || account.PrivateKey == "" || account.TokenURI == "" {

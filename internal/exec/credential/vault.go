@@ -35,11 +35,13 @@ type Entry struct {
 	Agent string `json:"agent"`
 	// ID is the manifest id of the agent for which the secret was set. If ID is empty, every agent with the same name
 	// gets the secret.
-	ID    string    `json:"id,omitempty"`
-	Ref   string    `json:"ref"`
-	Type  Type      `json:"type"`
-	Hosts []string  `json:"hosts,omitempty"`
-	Set   time.Time `json:"set"`
+	ID    string   `json:"id,omitempty"`
+	Ref   string   `json:"ref"`
+	Type  Type     `json:"type"`
+	Hosts []string `json:"hosts,omitempty"`
+	// Scopes are the scopes for which the key of a service account was set. They do not limit a secret without an ID.
+	Scopes []string  `json:"scopes,omitempty"`
+	Set    time.Time `json:"set"`
 }
 
 // ErrDamaged means that the vault cannot be decrypted with its key.
@@ -102,7 +104,10 @@ func (f *File) Get(agent, ref string) (Secret, bool, error) {
 	}
 	r := c.Secrets[at]
 	s, err := New(r.Type, r.Value, r.Hosts)
-	return s.Of(r.ID), err == nil, err
+	if r.ID != "" {
+		s = s.Of(r.ID).ForScopes(r.Scopes)
+	}
+	return s, err == nil, err
 }
 
 // List returns all entries, sorted by agent and ref.
@@ -125,7 +130,7 @@ func (f *File) Set(agent, ref string, s Secret) error {
 	}
 	_, err := f.change(func(c *contents) bool {
 		set := f.now().UTC().Truncate(time.Second)
-		r := record{Entry{agent, s.content().id, ref, s.Type(), s.Hosts(), set}, s.Reveal()}
+		r := record{Entry{agent, s.content().id, ref, s.Type(), s.Hosts(), s.content().scopes, set}, s.Reveal()}
 		at, ok := c.find(agent, ref)
 		if ok {
 			c.Secrets[at] = r

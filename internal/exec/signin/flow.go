@@ -1,0 +1,199 @@
+package signin
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/oauth2"
+
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+)
+
+// Browser shows a page to a person and returns what the page sends back.
+type Browser interface {
+	// Redirect returns the address to which the page must return. The preferred port comes from an earlier sign-in or the
+	// settings. It may be 0.
+	Redirect(ctx context.Context, port int) (string, error)
+	// Visit shows a page and waits for the answer with the given state.
+	Visit(ctx context.Context, page, state string) (url.Values, error)
+}
+
+const (
+	maxToken  = 16 << 10 // the maximum length of a token
+	maxScopes = 4 << 10  // the maximum length of all requested scopes
+	offline   = "offline_access"
+)
+
+// authorize asks a person to sign in and returns the new sign-in. The old sign-in may be empty. Its client and scopes
+// are used again if the authorization server is still the same.
+func (k *Keeper) authorize(
+	ctx context.Context, b Browser, t *Target, challenges []oauthex.Challenge, old *grant, more []string,
+) (*grant, error) {
+	u, err := k.upstream(t.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	p, err := k.discover(ctx, t.Endpoint, challenges, u)
+	if err != nil {
+		return nil, err
+	}
+	if p.AuthorizationEndpoint == "" {
+		return nil, fmt.Errorf("the authorization server %s has no sign-in page", diag.Quote(p.Issuer))
+	}
+	if old.Issuer != p.Issuer {
+		old = &grant{} // clients, scopes and tokens of another authorization server mean nothing to this one
+	}
+	redirect, err := b.Redirect(ctx, preferredPort(u, old.Client))
+	if err != nil {
+		return nil, err
+	}
+	c, err := k.register(ctx, p, u, old.Client, redirect)
+	if err != nil {
+		return nil, err
+	}
+	scopes := chooseScopes(p, u, parameter(challenges, "scope"), slices.Concat(old.Scopes, more))
+	if length := len(strings.Join(scopes, " ")); length > maxScopes {
+		return nil, fmt.Errorf("the server asks for scopes of %d bytes; the limit is %d", length, maxScopes)
+	}
+	config := c.config(p.TokenEndpoint)
+	config.Endpoint.AuthURL, config.RedirectURL, config.Scopes = p.AuthorizationEndpoint, redirect, scopes
+	verifier, state := oauth2.GenerateVerifier(), rand.Text()
+	resource := oauth2.SetAuthURLParam("resource", p.resource)
+	options := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(verifier), resource}
+	if slices.Contains(scopes, offline) {
+		options = append(options, oauth2.SetAuthURLParam("prompt", "consent")) // OpenID Connect Core, section 11
+	}
+	answer, err := b.Visit(ctx, config.AuthCodeURL(state, options...), state)
+	if err != nil {
+		return nil, err
+	}
+	code, err := readAnswer(answer, state, p.AuthServerMeta)
+	if err != nil {
+		return nil, err
+	}
+	key, err := p.newProofKey()
+	if err != nil {
+		return nil, err
+	}
+	token, err := config.Exchange(k.withClient(ctx, key), code, oauth2.VerifierOption(verifier), resource)
+	if err != nil {
+		return nil, fmt.Errorf("the authorization server %s did not exchange the code: %w", diag.Quote(p.Issuer), tidy(err))
+	}
+	g := &grant{
+		Principal: t.Principal, Resource: p.resource, Issuer: p.Issuer, Client: c,
+		TokenURL: p.TokenEndpoint, RevokeURL: p.RevocationEndpoint, Scopes: scopes, Key: key,
+	}
+	return g, g.accept(token)
+}
+
+// chooseScopes returns the scopes to request: the scopes in the settings, or else those in the challenge, or else those
+// in the server's metadata. Earlier scopes are kept, so that a further sign-in loses no rights.
+func chooseScopes(p *provider, u Upstream, challenged string, earlier []string) []string {
+	scopes := strings.Fields(challenged)
+	switch {
+	case len(u.Scopes) > 0:
+		scopes = slices.Clone(u.Scopes)
+	case len(scopes) == 0:
+		scopes = slices.Clone(p.scopes)
+	}
+	if slices.Contains(p.ScopesSupported, offline) {
+		scopes = append(scopes, offline)
+	}
+	var all []string
+	for _, s := range slices.Concat(earlier, scopes) {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// readAnswer returns the code in the answer of an authorization page.
+func readAnswer(answer url.Values, state string, m *oauthex.AuthServerMeta) (string, error) {
+	if !sameState(answer.Get("state"), state) {
+		return "", errors.New("the answer belongs to another sign-in: its state is wrong")
+	}
+	// RFC 9207: a malicious server could otherwise send the person to another authorization server, and obtain a code of
+	// that server.
+	iss, sent := answer["iss"]
+	switch {
+	case sent && !slices.Equal(iss, []string{m.Issuer}):
+		return "", fmt.Errorf("the answer does not come from the authorization server %s", diag.Quote(m.Issuer))
+	case !sent && m.AuthorizationResponseIssParameterSupported:
+		return "", fmt.Errorf("the answer does not say that it comes from %s", diag.Quote(m.Issuer))
+	}
+	if code := answer.Get("error"); code != "" {
+		return "", &oauthError{code}
+	}
+	if code := answer["code"]; len(code) == 1 && code[0] != "" {
+		return code[0], nil
+	}
+	return "", errors.New("the answer contains no code")
+}
+
+func sameState(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// accept checks the tokens in the answer of a token endpoint and stores them in the grant.
+func (g *grant) accept(t *oauth2.Token) error {
+	bound := strings.EqualFold(t.Type(), typeDPoP)
+	switch {
+	case bound && g.Key == nil || !bound && !strings.EqualFold(t.Type(), "bearer"):
+		return fmt.Errorf("the token has the unknown type %s", diag.Quote(t.Type()))
+	case !bound && g.Key != nil && g.Access != "":
+		return errors.New("the new token is not bound to the key of the sign-in, as the old one was")
+	case t.AccessToken == "" || len(t.AccessToken) > maxToken || !httpguts.ValidHeaderFieldValue(t.AccessToken) ||
+		strings.ContainsAny(t.AccessToken, " \t"):
+		return errors.New("the answer contains no usable token")
+	case len(t.RefreshToken) > maxToken:
+		return errors.New("the refresh token is too long")
+	}
+	if !bound {
+		g.Key = nil // the authorization server announced DPoP, but did not use it
+	}
+	g.Access, g.Expires = t.AccessToken, t.Expiry.UTC()
+	if t.RefreshToken != "" {
+		g.Refresh = t.RefreshToken
+	}
+	return nil
+}
+
+// oauthError is the code of an OAuth error response. The response's description is not shown, because a stranger wrote
+// it, and it may repeat secrets.
+type oauthError struct{ code string }
+
+func (e *oauthError) Error() string {
+	if e.code == "access_denied" {
+		return "the sign-in was refused on the page"
+	}
+	return "it answered with the error " + diag.Quote(e.code)
+}
+
+// asOAuthError returns the OAuth error response in an error.
+func asOAuthError(err error) (*oauthError, bool) {
+	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		if e.ErrorCode == "" {
+			return &oauthError{"status " + e.Response.Status}, true
+		}
+		return &oauthError{e.ErrorCode}, true
+	}
+	if e, ok := errors.AsType[*oauthex.ClientRegistrationError](err); ok {
+		return &oauthError{e.ErrorCode}, true
+	}
+	e, ok := errors.AsType[*oauthError](err)
+	return e, ok
+}
+
+func preferredPort(u Upstream, c client) int {
+	if u.Port != 0 {
+		return u.Port
+	}
+	return portOf(c.Redirect)
+}

@@ -1,0 +1,291 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/store/home"
+)
+
+// Keeper stores sign-ins in the vault, and renews and revokes their tokens.
+type Keeper struct {
+	home      home.Home
+	vault     credential.Vault
+	egress    *egress.Client
+	client    *http.Client
+	upstreams func() (map[string]Upstream, error)
+	now       func() time.Time
+
+	mu    sync.Mutex
+	given []string // the tokens that were used, oldest first
+}
+
+// New returns a keeper. The caller closes the client, through which all requests to authorization servers are sent.
+func New(h home.Home, v credential.Vault, c *egress.Client) *Keeper {
+	return &Keeper{
+		home: h, vault: v, egress: c, client: newClient(c), now: time.Now,
+		upstreams: func() (map[string]Upstream, error) { return ReadUpstreams(h.Config()) },
+	}
+}
+
+// load returns the sign-in for a target. It is empty if there is none, or if it belongs to another agent, host,
+// resource or principal.
+func (k *Keeper) load(t *Target) (*grant, error) {
+	if t.Agent == "" || t.Agent == credential.Own {
+		return &grant{}, nil // the vault stores nothing for such an agent
+	}
+	s, found, err := k.vault.Get(t.Agent, t.ref())
+	if err != nil || !found {
+		return &grant{}, err
+	}
+	g, err := unseal(s)
+	if err != nil {
+		return nil, err
+	}
+	if !g.fits(t, s) {
+		return &grant{}, nil
+	}
+	return g, nil
+}
+
+func (k *Keeper) save(t *Target, g *grant) error {
+	host, err := egress.Audience(t.Endpoint)
+	if err != nil {
+		return err
+	}
+	text, err := g.seal()
+	if err != nil {
+		return err
+	}
+	s, err := credential.New(credential.JSON, text, []string{host})
+	if err != nil {
+		return err
+	}
+	return k.vault.Set(t.Agent, t.ref(), s.Of(t.ID))
+}
+
+// lock waits until no other process changes sign-ins, and then keeps other processes from doing so. A refresh token can
+// often be used only once, so two processes must not use the same one.
+func (k *Keeper) lock(ctx context.Context) (unlock func(), err error) {
+	unlock, err = home.Hold(ctx, filepath.Join(k.home.Dir(), "signins.lock"))
+	if err != nil && ctx.Err() != nil {
+		return nil, errors.New("another process is still renewing a sign-in, or was suspended while doing so")
+	}
+	return unlock, err
+}
+
+// renew exchanges the refresh token of a sign-in, unless another process or call has already replaced the given access
+// token. If the authorization server rejects the refresh token, the tokens are removed.
+func (k *Keeper) renew(ctx context.Context, t *Target, spent string) (*grant, error) {
+	// The exchange continues if the caller leaves, because the server may already have invalidated the old refresh token.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+	defer cancel()
+	unlock, err := k.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	g, err := k.load(t)
+	if err != nil || g.Access != spent || g.Access == "" {
+		return g, err
+	}
+	if g.Refresh == "" {
+		return &grant{}, nil
+	}
+	if err := k.secure(g.TokenURL); err != nil {
+		return nil, err
+	}
+	// Config.TokenSource cannot send the resource, which the specification requires.
+	token, err := g.Client.config(g.TokenURL).Exchange(k.withClient(ctx, g.Key), "",
+		oauth2.SetAuthURLParam("grant_type", "refresh_token"),
+		oauth2.SetAuthURLParam("refresh_token", g.Refresh),
+		oauth2.SetAuthURLParam("resource", g.Resource))
+	refused, isRefused := asOAuthError(err)
+	switch {
+	case isRefused && (refused.code == "invalid_grant" || refused.code == "invalid_client"):
+		g.Access, g.Refresh = "", ""
+		return g, k.save(t, g)
+	case err != nil:
+		return nil, fmt.Errorf("the token cannot be renewed: %w", tidy(err))
+	}
+	if err := g.accept(token); err != nil {
+		return nil, err
+	}
+	return g, k.save(t, g)
+}
+
+// current returns the sign-in for a target. It has no access token if the principal is not signed in. An expired token
+// is renewed.
+func (k *Keeper) current(ctx context.Context, t *Target) (*grant, error) {
+	g, err := k.load(t)
+	if err == nil && g.Access != "" && !g.good(k.now()) {
+		g, err = k.renew(ctx, t, g.Access)
+	}
+	if err != nil {
+		return nil, t.unusable(err)
+	}
+	k.give(g.Access)
+	return g, nil
+}
+
+// unusable returns the refusal for a sign-in that cannot be used at the moment.
+func (t *Target) unusable(err error) *call.Refusal {
+	if r, ok := errors.AsType[*call.Refusal](err); ok {
+		return r
+	}
+	r := call.Refuse(Stage, call.ServerUnavailable, "the sign-in for server %s cannot be used: %v", t.Server, err).Again()
+	r.Hint = "try again later; if the problem remains, sign in again: " + t.command("")
+	return r
+}
+
+// maxGiven is the maximum number of tokens that are remembered.
+const maxGiven = 256
+
+func (k *Keeper) give(token string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if token == "" || slices.Contains(k.given, token) {
+		return
+	}
+	if len(k.given) == maxGiven {
+		k.given = slices.Delete(k.given, 0, 1)
+	}
+	k.given = append(k.given, token)
+}
+
+// Given returns the tokens that were sent to servers. The gateway removes these tokens from the results of tools.
+func (k *Keeper) Given() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.given)
+}
+
+// List returns the stored sign-ins, sorted by agent and server.
+func (k *Keeper) List() ([]Grant, error) {
+	entries, err := k.vault.List()
+	if err != nil {
+		return nil, err
+	}
+	all := []Grant{}
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Ref, prefix)
+		server, principal, _ := strings.Cut(rest, ":")
+		if !ok {
+			continue
+		}
+		s, found, err := k.vault.Get(e.Agent, e.Ref)
+		if err != nil || !found {
+			return nil, err
+		}
+		g, err := unseal(s)
+		if err != nil {
+			return nil, err
+		}
+		if g.Access == "" || len(e.Hosts) != 1 {
+			continue // signed out by the authorization server; only the client remains
+		}
+		all = append(all, Grant{
+			Agent: e.Agent, Server: server, Principal: principal, Host: e.Hosts[0], Resource: g.Resource, Issuer: g.Issuer,
+			Scopes: append([]string{}, g.Scopes...), Expires: g.Expires, Renewable: g.Refresh != "",
+		})
+	}
+	return all, nil
+}
+
+// Status reports whether there is a sign-in for a target, or settings to obtain tokens without one. It sends no request.
+// If calls will be refused because the sign-in has ended, it returns their refusal.
+func (k *Keeper) Status(t *Target) (found bool, ended *call.Refusal) {
+	u, err := k.upstream(t.Endpoint)
+	if err == nil && u.Grant != "" {
+		return true, nil
+	}
+	g := &grant{}
+	if err == nil {
+		g, err = k.load(t)
+	}
+	switch {
+	case err != nil:
+		return true, t.unusable(err)
+	case g.Issuer == "":
+		return false, nil
+	case g.Access == "" || g.Refresh == "" && !g.good(k.now()):
+		return true, t.ended()
+	}
+	return true, nil
+}
+
+// SignOut removes a sign-in and revokes its tokens. The first result reports whether there was a sign-in. The error
+// is the reason why the tokens could not be revoked. They are removed from the vault in any case.
+func (k *Keeper) SignOut(ctx context.Context, t *Target) (found bool, err error) {
+	unlock, err := k.lock(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer unlock()
+	s, found, err := k.vault.Get(t.Agent, t.ref())
+	if err != nil || !found {
+		return false, err
+	}
+	if _, err := k.vault.Remove(t.Agent, t.ref()); err != nil {
+		return true, err
+	}
+	g, err := unseal(s)
+	if err != nil {
+		return true, err
+	}
+	return g.Access != "" || g.Refresh != "", k.revoke(ctx, g)
+}
+
+// revoke asks the authorization server to revoke the tokens (RFC 7009), which x/oauth2 does not support.
+func (k *Keeper) revoke(ctx context.Context, g *grant) error {
+	if g.RevokeURL == "" {
+		return errNoRevocation
+	}
+	if err := k.secure(g.RevokeURL); err != nil {
+		return err
+	}
+	for _, token := range []struct{ hint, value string }{{"refresh_token", g.Refresh}, {"access_token", g.Access}} {
+		if token.value == "" {
+			continue
+		}
+		form := url.Values{"token": {token.value}, "token_type_hint": {token.hint}}
+		if g.Client.Method != methodBasic {
+			form.Set("client_id", g.Client.ID)
+			if g.Client.Secret != "" {
+				form.Set("client_secret", g.Client.Secret)
+			}
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, g.RevokeURL, strings.NewReader(form.Encode()))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if g.Client.Method == methodBasic {
+			req.SetBasicAuth(url.QueryEscape(g.Client.ID), url.QueryEscape(g.Client.Secret))
+		}
+		resp, err := k.client.Do(req)
+		if err != nil {
+			return plain(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("the authorization server answered with status %d", resp.StatusCode)
+		}
+	}
+	return nil
+}
+
+var errNoRevocation = errors.New("the authorization server cannot revoke tokens")

@@ -1,0 +1,270 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+
+	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/manifest/diag"
+)
+
+// Session adds tokens to the requests to one server and handles its refusals.
+type Session struct {
+	keeper *Keeper
+	target Target
+	// browser lets a person sign in. If it is nil, requests that need a sign-in are refused.
+	browser Browser
+	scopes  []string // requested in addition to the server's
+
+	mu      sync.Mutex // held during a sign-in
+	signIns int
+
+	nonce atomic.Value // the string that the server wants in proofs (DPoP)
+
+	// refused is the token of the last request that was refused for lack of a valid sign-in. It points to "" if the
+	// request had no token.
+	refused atomic.Pointer[string]
+}
+
+// maxSignIns is how often a session asks the person to sign in. A server could otherwise ask for ever more scopes.
+const maxSignIns = 3
+
+// maxNonceTries is how often a request is sent again because the server asks for its nonce in the proof.
+const maxNonceTries = 3
+
+// Session returns a session. A session with a browser lets a person sign in, and requests the given scopes in addition.
+// It reuses the client and the scopes of an earlier sign-in, but not its tokens.
+func (k *Keeper) Session(t Target, b Browser, scopes ...string) *Session {
+	return &Session{keeper: k, target: t, browser: b, scopes: scopes}
+}
+
+// Header adds the token of the principal's sign-in to a request. It returns the token, or "" if there is none.
+func (s *Session) Header(ctx context.Context, h http.Header) (string, error) {
+	if s.fresh() {
+		return "", nil
+	}
+	g, err := s.keeper.current(ctx, &s.target)
+	switch {
+	case err != nil || g.Access == "":
+		return "", err
+	case g.Key != nil:
+		h.Set("Authorization", typeDPoP+" "+g.Access)
+	default:
+		h.Set("Authorization", "Bearer "+g.Access)
+	}
+	return g.Access, nil
+}
+
+// credentials returns the scheme and the token of a request.
+func credentials(req *http.Request) (scheme, token string) {
+	scheme, token, _ = strings.Cut(req.Header.Get("Authorization"), " ")
+	return scheme, token
+}
+
+// Refused handles an answer with status 401 or 403. It reports whether the request must be sent again. The try counts
+// how often the request was refused before.
+func (s *Session) Refused(
+	ctx context.Context, req *http.Request, resp *http.Response, try int,
+) (again bool, err error) {
+	challenges, err := oauthex.ParseWWWAuthenticate(resp.Header.Values("WWW-Authenticate"))
+	if err != nil {
+		challenges = nil // find the authorization server without its help
+	}
+	scheme, sent := credentials(req)
+	if scheme == typeDPoP && resp.StatusCode == http.StatusUnauthorized {
+		if nonce := nonceOf(resp); nonce != "" && parameter(challenges, "error") == nonceWanted {
+			s.nonce.Store(nonce)
+			return try < maxNonceTries, nil
+		}
+		try = max(0, try-1) // the first try may have lacked only the nonce
+	}
+	if resp.StatusCode == http.StatusForbidden {
+		if parameter(challenges, "error") != "insufficient_scope" {
+			return false, nil
+		}
+		return s.stepUp(ctx, sent, challenges)
+	}
+	if foreign(challenges) {
+		return false, nil
+	}
+	u, err := s.keeper.upstream(s.target.Endpoint)
+	switch {
+	case err != nil:
+		return false, s.target.unusable(err)
+	case u.Grant != "":
+		return s.obtain(ctx, sent, challenges, u, try)
+	case s.fresh():
+		return s.signIn(ctx, sent, challenges)
+	}
+	g, err := s.keeper.load(&s.target)
+	if err == nil && try == 0 && sent != "" && g.Access == sent {
+		g, err = s.keeper.renew(ctx, &s.target, sent)
+	}
+	switch {
+	case err != nil:
+		return false, s.target.unusable(err)
+	case g.Access != "" && g.Access != sent:
+		return true, nil // renewed by this call or another one
+	case s.browser != nil:
+		return s.signIn(ctx, sent, challenges)
+	}
+	s.refused.Store(&sent)
+	if sent != "" {
+		return false, s.target.ended()
+	}
+	// The command is part of the message, because lists of agents show no hints.
+	return false, s.target.refuse("server %s needs a sign-in (%s)", s.target.Server, s.target.command(""))
+}
+
+// obtain requests a token without a person and stores it. Calls that find an expired token wait for each other, and a
+// token request that fails is not repeated.
+func (s *Session) obtain(
+	ctx context.Context, sent string, challenges []oauthex.Challenge, u Upstream, try int,
+) (again bool, err error) {
+	k, t := s.keeper, &s.target
+	unlock, err := k.lock(ctx)
+	if err != nil {
+		return false, t.unusable(err)
+	}
+	defer unlock()
+	g, err := k.load(t)
+	switch {
+	case err != nil:
+		return false, t.unusable(err)
+	case g.good(k.now()) && g.Access != sent:
+		return true, nil
+	case try > 0:
+		err = errors.New("the server refuses a new token")
+	default:
+		if g, err = k.obtain(ctx, t, challenges, u); err == nil {
+			err = k.save(t, g)
+		}
+		s.mu.Lock()
+		s.signIns++ // from now on, a session with a browser uses this token
+		s.mu.Unlock()
+	}
+	if err != nil {
+		r := t.failed(err)
+		r.Hint = "check [upstream.\"HOST\"] in config.toml and the secret of the client"
+		return false, r
+	}
+	return true, nil
+}
+
+// Missing reports whether the server refused the last request for lack of a valid sign-in, and no one has signed in
+// since.
+func (s *Session) Missing() bool {
+	sent := s.refused.Load()
+	if sent == nil {
+		return false
+	}
+	g, err := s.keeper.load(&s.target)
+	if err == nil && g.Access != *sent {
+		s.refused.Store(nil)
+		return false
+	}
+	return true
+}
+
+// foreign reports whether a server asks for another kind of authentication, such as Basic.
+func foreign(challenges []oauthex.Challenge) bool {
+	return len(challenges) > 0 && !slices.ContainsFunc(challenges, isToken)
+}
+
+// stepUp handles a server that asks for more scopes.
+func (s *Session) stepUp(ctx context.Context, sent string, challenges []oauthex.Challenge) (again bool, err error) {
+	g, err := s.keeper.load(&s.target)
+	if err != nil {
+		return false, s.target.unusable(err)
+	}
+	if g.Access != "" && g.Access != sent {
+		return true, nil
+	}
+	missing := slices.DeleteFunc(strings.Fields(parameter(challenges, "scope")), func(scope string) bool {
+		return slices.Contains(g.Scopes, scope)
+	})
+	if len(missing) == 0 {
+		return false, s.target.refuse("server %s still asks for scopes that the sign-in has already requested", s.target.Server)
+	}
+	if s.browser == nil {
+		r := s.target.refuse("server %s needs the further scopes %s", s.target.Server, diag.Quote(strings.Join(missing, " ")))
+		r.Hint = "if the agent may have them, run: " +
+			s.target.command("--scope "+diag.ShellWord(strings.Join(missing, ","))+" ")
+		return false, r
+	}
+	return s.signIn(ctx, sent, challenges)
+}
+
+// SignIn lets a person sign in, even if the server has refused no request yet. Some servers require a sign-in only for
+// some requests.
+func (s *Session) SignIn(ctx context.Context) error {
+	_, err := s.signIn(ctx, "", nil)
+	return err
+}
+
+// Done reports whether a person has signed in during this session.
+func (s *Session) Done() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.signIns > 0
+}
+
+// fresh reports whether the session is for a new sign-in that has not happened yet. Such a session sends no old token,
+// because the person asked to sign in again.
+func (s *Session) fresh() bool { return s.browser != nil && !s.Done() }
+
+// signIn lets a person sign in and stores the tokens. If another request of this session has done so in the meantime,
+// it does nothing.
+func (s *Session) signIn(ctx context.Context, sent string, challenges []oauthex.Challenge) (again bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, t := s.keeper, &s.target
+	old, err := k.load(t)
+	switch {
+	case err != nil:
+		return false, t.unusable(err)
+	case s.signIns > 0 && old.Access != "" && old.Access != sent:
+		return true, nil
+	case s.signIns == maxSignIns:
+		return false, t.refuse("server %s still refuses the token after %d sign-ins", t.Server, maxSignIns)
+	}
+	s.signIns++
+	g, err := k.authorize(ctx, s.browser, t, challenges, old, s.scopes)
+	if err != nil {
+		return false, t.failed(err)
+	}
+	unlock, err := k.lock(ctx)
+	if err == nil {
+		defer unlock()
+		old, err = k.load(t) // another process may have renewed it
+	}
+	if err == nil {
+		err = k.save(t, g)
+	}
+	if err != nil {
+		return false, t.unusable(err)
+	}
+	_ = k.revoke(ctx, old) // the new sign-in works even if the old tokens stay valid until they expire
+	return true, nil
+}
+
+// failed returns the refusal for a sign-in that failed.
+func (t *Target) failed(err error) *call.Refusal {
+	if r, ok := errors.AsType[*call.Refusal](err); ok {
+		why := *r
+		return &why
+	}
+	r := t.refuse("signing in to server %s failed: %v", t.Server, err)
+	if errors.Is(err, errNoClient) {
+		r.Hint = "register ambit with the authorization server as a native application, and write client_id and issuer " +
+			"under [upstream.\"HOST\"] in config.toml"
+	}
+	return r
+}
