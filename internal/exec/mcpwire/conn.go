@@ -45,6 +45,10 @@ type Options struct {
 	// server, so it must not block, for example in a call on this connection.
 	OnNotification func(Notification)
 
+	// OnLargeNotification is called for every notification that was dropped because it was larger than
+	// [MaxNotification]. It must not block.
+	OnLargeNotification func(size int)
+
 	// OnRequest answers the server's requests, except ping. It runs in a new goroutine for each request. If it returns an
 	// [*RPCError], this error is sent unchanged. If OnRequest is nil, requests are answered with "method not found".
 	OnRequest func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error)
@@ -56,6 +60,10 @@ type Options struct {
 	// between. The argument reports whether the server may also have lost its state. OnGap must not block.
 	OnGap func(forgotten bool)
 }
+
+// MaxNotification is the maximum size of a notification in bytes. A server can send notifications without a call, so
+// that no limit on calls applies to them.
+const MaxNotification = 256 << 10
 
 const (
 	defaultMessage = 32 << 20

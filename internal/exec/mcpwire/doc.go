@@ -40,6 +40,7 @@
 //     allowed. Answers to unknown calls are counted and dropped.
 //   - If a server does not read its input, only calls to this server wait. These calls wait until their own
 //     deadlines. The queue of messages to the server is bounded.
+//   - A notification larger than [MaxNotification] is dropped.
 //   - Notifications about a call wait in a bounded mailbox until the calling goroutine reads them. A slow caller
 //     loses the oldest notifications, but other calls are not delayed.
 //   - [Options.OnNotification], [Options.OnNoise] and [Options.OnGap] run in the goroutine that reads from the

@@ -28,8 +28,8 @@ type envelope struct {
 }
 
 // readEnvelope reads the envelope of one message in one pass, without allocating memory. The second result reports
-// whether a string in the message contains invalid UTF-8. The third result says why the message is not valid JSON-RPC,
-// or is empty.
+// whether a string in the message contains invalid UTF-8. The third result is the reason why the message is not valid
+// JSON-RPC, or is empty.
 func readEnvelope(msg []byte) (e envelope, badText bool, problem string) {
 	var version, method []byte
 	if !bytes.HasPrefix(bytes.TrimLeft(msg, " \t\r\n"), []byte("{")) {
@@ -151,8 +151,8 @@ type Message struct {
 	Error  jsontext.Value
 }
 
-// ReadMessage reads the envelope of one message and makes the same checks as [Conn]. The second result says why the
-// message is invalid, or is empty.
+// ReadMessage reads the envelope of one message and makes the same checks as [Conn]. The second result is the
+// reason why the message is invalid, or is empty.
 func ReadMessage(raw []byte) (m Message, problem string) {
 	e, badText, problem := readEnvelope(raw)
 	switch {

@@ -25,6 +25,16 @@ type HTTPOptions struct {
 	// Header adds headers, such as credentials, to a request just before the request is sent. If Header returns an error,
 	// the request is not sent.
 	Header func(ctx context.Context, h http.Header) error
+
+	// Prove adds a header that depends on the method and the URL of a request, such as a proof (DPoP). It is called after
+	// Header. If it returns an error, the request is not sent. Prove may be nil.
+	Prove func(req *http.Request) error
+
+	// Refused is called if the server answers with status 401 or 403, which means that it has not carried out the request.
+	// If the result is true, the request is sent again, with new headers. If the result is an error, the request fails
+	// with this error. The parameter try counts how often the request was refused before; after [maxRefused] times,
+	// Refused is not called. The callback must not close the body. Refused may be nil.
+	Refused func(ctx context.Context, req *http.Request, resp *http.Response, try int) (again bool, err error)
 }
 
 // HTTP returns a transport for the URL of a streamable HTTP server. The transport starts no goroutine of its own: the
@@ -156,6 +166,11 @@ func (t *httpTransport) newRequest(
 		Method: method, URL: t.url, Host: t.url.Host, Header: h,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}).WithContext(ctx)
+	if t.opts.Prove != nil {
+		if err := t.opts.Prove(req); err != nil {
+			return nil, "", err
+		}
+	}
 	switch method {
 	case http.MethodPost:
 		h["Accept"], h["Content-Type"] = acceptBoth, typeJSON
@@ -182,6 +197,44 @@ func (t *httpTransport) newRequest(
 	return req, session, nil
 }
 
+// maxRefused is how often a request is sent again after the server has refused its authorization.
+const maxRefused = 4
+
+// authorized sends a request and returns the response. If the server refuses the authorization, authorized asks
+// [HTTPOptions.Refused] what to do. The parameter add, which may be nil, adds headers. The second result is the session
+// id that the request contained.
+func (t *httpTransport) authorized(
+	ctx context.Context, method string, m outgoing, add func(http.Header),
+) (resp *http.Response, session string, err error) {
+	for try := 0; ; try++ {
+		req, session, err := t.newRequest(ctx, method, m)
+		if err != nil {
+			return nil, "", notSent(err)
+		}
+		if add != nil {
+			add(req.Header)
+		}
+		resp, err := t.roundTrip(req, m.body)
+		if err != nil {
+			return nil, "", sendingFailed(err)
+		}
+		refused := resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden
+		if !refused || t.opts.Refused == nil || try == maxRefused {
+			return resp, session, nil
+		}
+		again, err := t.opts.Refused(ctx, req, resp, try)
+		switch {
+		case err != nil:
+			resp.Body.Close()
+			return nil, "", notSent(err)
+		case !again:
+			return resp, session, nil
+		}
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxErrorBody)) // to use the connection again
+		resp.Body.Close()
+	}
+}
+
 func (t *httpTransport) send(ctx context.Context, m outgoing) error {
 	if len(m.body) > t.conn.opts.MaxMessage {
 		return notSent(&TooLargeError{Limit: t.conn.opts.MaxMessage})
@@ -205,13 +258,9 @@ func (t *httpTransport) send(ctx context.Context, m outgoing) error {
 // post sends one message and delivers the answer. If lingering is true, another goroutine is still reading the rest of
 // the stream and will call cancel. If lingering is false, the caller must call cancel.
 func (t *httpTransport) post(ctx context.Context, cancel context.CancelFunc, m outgoing) (lingering bool, err error) {
-	req, session, err := t.newRequest(ctx, http.MethodPost, m)
+	resp, session, err := t.authorized(ctx, http.MethodPost, m, nil)
 	if err != nil {
-		return false, notSent(err)
-	}
-	resp, err := t.roundTrip(req, m.body)
-	if err != nil {
-		return false, sendingFailed(err)
+		return false, err
 	}
 	if resp.StatusCode/100 != 2 {
 		defer resp.Body.Close()
@@ -418,14 +467,11 @@ func isBroken(err error) bool {
 // get opens a legacy server's stream for messages that belong to no call. If an event id is given, get instead resumes
 // the stream that contained this event.
 func (t *httpTransport) get(ctx context.Context, version, lastEventID string) (*http.Response, error) {
-	req, session, err := t.newRequest(ctx, http.MethodGet, outgoing{version: version})
-	if err != nil {
-		return nil, err
-	}
-	if lastEventID != "" {
-		req.Header["Last-Event-Id"] = []string{lastEventID}
-	}
-	resp, err := t.roundTrip(req, nil)
+	resp, session, err := t.authorized(ctx, http.MethodGet, outgoing{version: version}, func(h http.Header) {
+		if lastEventID != "" {
+			h["Last-Event-Id"] = []string{lastEventID}
+		}
+	})
 	if err != nil {
 		return nil, err
 	}

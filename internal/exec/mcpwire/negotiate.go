@@ -104,9 +104,10 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 		asking, cancel = context.WithTimeout(ctx, c.opts.ProbeTimeout)
 		defer cancel()
 	}
-	result, err := c.greet(asking, methodDiscover, modernVersion, func(b []byte) []byte {
-		return append(c.appendMeta(append(b, `{"_meta":`...), nil, c.ownMeta, nil), '}')
-	})
+	result, err := c.probe(asking)
+	if slices.Contains(supportedVersions(err), modernVersion) {
+		result, err = c.probe(asking) // the server refused the revision, but lists it as supported; ask once more
+	}
 	if err == nil {
 		versions := texts(rawjson.Lookup(result, "supportedVersions"))
 		if slices.Contains(versions, modernVersion) {
@@ -127,7 +128,7 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	case errors.Is(err, ErrClosed) || errors.Is(err, ErrNotSent):
 		return nil, err
 	case isRPC && rpc.Code == codeUnsupportedVersion:
-		return nil, c.fallBack(texts(rawjson.Lookup(rpc.Data, "supported")), err)
+		return nil, c.fallBack(supportedVersions(err), err)
 	case isRPC && (rpc.Code == codeHeaderMismatch || rpc.Code == codeMissingCapability):
 		return nil, err // the server is modern, but the client's request was wrong
 	case isStatus && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
@@ -135,6 +136,21 @@ func (c *Conn) discover(ctx context.Context) (*Server, error) {
 	default:
 		return nil, c.fallBack(nil, err)
 	}
+}
+
+func (c *Conn) probe(ctx context.Context) (jsontext.Value, error) {
+	return c.greet(ctx, methodDiscover, modernVersion, func(b []byte) []byte {
+		return append(c.appendMeta(append(b, `{"_meta":`...), nil, c.ownMeta, nil), '}')
+	})
+}
+
+// supportedVersions returns the revisions that a server supports, from the error with which it refuses a revision. It
+// returns nil if the error contains no such list.
+func supportedVersions(err error) []string {
+	if rpc, ok := errors.AsType[*RPCError](err); ok && rpc.Code == codeUnsupportedVersion {
+		return texts(rawjson.Lookup(rpc.Data, "supported"))
+	}
+	return nil
 }
 
 // fallBack is called after a failed probe. It returns nil if Negotiate should try initialize. Any other result is the

@@ -136,6 +136,24 @@ func TestNegotiate(t *testing.T) {
 			version: "2025-11-25",
 		},
 		{
+			name: "refuses the revision once, but lists it",
+			server: func(f *fake) {
+				f.say(`{"jsonrpc":"2.0","id":` + string(f.expect(methodDiscover).ID) + `,"error":{"code":-32022,"message":"x","data":{"supported":["2026-07-28"]}}}`)
+				f.answer(f.expect(methodDiscover), `{"supportedVersions":["2026-07-28"]}`)
+			},
+			version: "2026-07-28",
+		},
+		{
+			name: "always refuses a revision that it lists",
+			server: func(f *fake) {
+				for range 2 {
+					f.say(`{"jsonrpc":"2.0","id":` + string(f.expect(methodDiscover).ID) + `,"error":{"code":-32022,"message":"x","data":{"supported":["2026-07-28"]}}}`)
+				}
+				f.idle()
+			},
+			errors: []any{new(*VersionError)},
+		},
+		{
 			name: "is from the future",
 			server: func(f *fake) {
 				m := f.expect(methodDiscover)

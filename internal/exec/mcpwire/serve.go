@@ -39,6 +39,13 @@ const replyTimeout = 5 * time.Second
 // [Options.OnNotification]. A progress notification is matched to its call by the progress token, and a log message by
 // the stream.
 func (c *Conn) notify(e envelope, stream int64) {
+	if size := len(e.method) + len(e.params); size > MaxNotification {
+		c.dropped.Add(1)
+		if c.opts.OnLargeNotification != nil {
+			c.opts.OnLargeNotification(size)
+		}
+		return
+	}
 	switch e.method {
 	case methodProgress:
 		id, ok := tokenID(rawjson.Lookup(e.params, "progressToken"))
@@ -205,7 +212,7 @@ func (c *Conn) post(body []byte) {
 	}
 }
 
-// sendCancelled tells the server that the caller no longer waits. A modern server over HTTP needs no message, because
+// sendCancelled informs the server that the caller no longer waits. A modern server over HTTP needs no message, because
 // it notices that the stream was closed.
 func (c *Conn) sendCancelled(m outgoing) {
 	b := append([]byte(nil), `{"jsonrpc":"2.0","method":"`+methodCancelled+`","params":{"requestId":`...)

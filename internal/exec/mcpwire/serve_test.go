@@ -215,3 +215,30 @@ func TestNotifications(t *testing.T) {
 		heard.want(t, MethodToolsChanged+` {"_meta":{"a":1.0}}`, "notifications/unheard_of ")
 	})
 }
+
+// TestLargeNotifications: a notification that is too large reaches neither its call nor the callback.
+func TestLargeNotifications(t *testing.T) {
+	large := strings.Repeat("x", MaxNotification+1)
+	var heard, dropped diary
+	o := Options{
+		OnNotification:      func(n Notification) { heard.write(fmt.Sprintf("%.100s", n.Method)) },
+		OnLargeNotification: func(size int) { dropped.write(fmt.Sprint(size > MaxNotification)) },
+	}
+	play(t, o, legacy(func(f *fake) {
+		asked := f.expect(methodCallTool)
+		f.say(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"error","data":"` + large + `"}}`)
+		f.say(`{"jsonrpc":"2.0","method":"` + large + `"}`)
+		f.say(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"ambit-%s","progress":1,"x":"%s"}}`, asked.ID, large))
+		f.say(`{"jsonrpc":"2.0","method":"notifications/small"}`)
+		f.answer(asked, `{}`)
+		f.idle()
+	}), func(t *testing.T, c *Conn) {
+		negotiate(t, c)
+		_, err := c.CallTool(t.Context(), ToolCall{Name: "t", OnNotification: func(n Notification) { t.Errorf("the call got %s", n.Method) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		heard.want(t, "notifications/small")
+		dropped.want(t, "true", "true", "true")
+	})
+}

@@ -265,7 +265,7 @@ func (s *server) forwardWatching(ctx context.Context, f *call.Forward) (jsontext
 	if f.Client != nil {
 		key = f.Client.Key
 	}
-	if f.Method == methodUnsubscribe && s.unwatch(key, uri) {
+	if f.Method == methodUnsubscribe && s.unwatch(key, uri, f.Principal) {
 		return jsontext.Value("{}"), nil
 	}
 	conn, _, err := s.connFor(ctx, f.Client, true)
@@ -275,11 +275,11 @@ func (s *server) forwardWatching(ctx context.Context, f *call.Forward) (jsontext
 	case conn != nil && conn != shared:
 		result, err := conn.Do(ctx, mcpwire.Request{Method: f.Method, Params: f.Params})
 		if err == nil {
-			s.notePrivate(f.Client, f.Method, uri)
+			s.notePrivate(f, uri)
 		}
 		return result, err
 	case f.Method == methodUnsubscribe:
 		return jsontext.Value("{}"), nil // the client did not watch the resource
 	}
-	return s.watch(ctx, key, uri)
+	return s.watch(ctx, key, uri, f)
 }

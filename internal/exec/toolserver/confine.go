@@ -16,6 +16,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
 
@@ -97,15 +98,20 @@ func (s *server) confinedSpec(l *plan, env []string, log func(string)) (spec san
 		Tier: sandbox.Confined, Argv: []string{path}, Proofs: s.options.Home.Dir(),
 		MaxStderr: 1 << 40, NoExec: true, Grace: grace, OwnerHome: own.home,
 	}
-	for _, arg := range l.argv[1:] {
-		spec.Argv = append(spec.Argv, own.argument(arg))
+	args := slices.Clone(l.argv[1:])
+	for i := range args {
+		args[i] = own.argument(args[i])
 	}
+	if args, err = s.arguments(args); err != nil {
+		return spec, err
+	}
+	spec.Argv = append(spec.Argv, args...)
 	for _, r := range access.Of(agent.CanExecute) {
 		switch {
 		case r.What == agent.Any:
 			spec.NoExec = false
 		case Replaceable(r.What, access):
-			s.log(r.What + " is in a folder that the server can write, so the server cannot start it")
+			s.warn(r.What + " is in a folder that the server can write, so the server cannot start it")
 		default:
 			spec.Programs = append(spec.Programs, r.What)
 		}
@@ -234,7 +240,9 @@ func runConfined(spec sandbox.Spec, log func(string)) (*process, error) {
 		close(talking)
 	}
 	var last tail
+	var keys guard.KeyLines
 	spec.OnStderr = func(line string) {
+		line = keys.Hide(line)
 		log(line)
 		last.add(line)
 	}

@@ -52,6 +52,13 @@ func (r *rig) confined(more ...agent.Right) {
 	}
 }
 
+func TestCredentialsInTheArgumentsOfAConfinedServer(t *testing.T) {
+	r := newRig(t)
+	r.referring()
+	r.confined()
+	r.checkArguments(r.proven())
+}
+
 // A call's result lists the hosts that the server contacted and what it was refused while the call ran. A call that
 // failed has a hint with the command that allows it.
 func TestObserved(t *testing.T) {
@@ -74,14 +81,14 @@ func TestObserved(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed.Close()
-	here, nobody := l.Addr().String(), closed.Addr().String()
+	here, closedPort := l.Addr().String(), closed.Addr().String()
 	r := newRig(t)
 	r.o.Lookup = lookup(map[string]string{"TOKEN": "a-secret-of-the-owner"})
 	s := r.fake("one", []string{"echo", "connect", "connect_crash", "run", "send"})
 	s.Env = append(s.Env, agent.Setting{Name: "TOKEN", Value: "$env:TOKEN", Refs: []string{"TOKEN"}})
 	r.confined(
 		agent.Right{Kind: agent.CanConnect, What: here, Private: true},
-		agent.Right{Kind: agent.CanConnect, What: nobody, Private: true},
+		agent.Right{Kind: agent.CanConnect, What: closedPort, Private: true},
 	)
 	var denied atomic.Int64
 	r.o.Confine.OnDenial = func(Denial) { denied.Add(1) }
@@ -119,7 +126,7 @@ func TestObserved(t *testing.T) {
 			name: "never allowed", tool: "connect", path: "169.254.169.254:80", refused: connect("169.254.169.254:80", false),
 			hint: `\"169.254.169.254:80\" to the server while the call ran"`,
 		},
-		{name: "unreachable", tool: "connect", path: nobody},
+		{name: "unreachable", tool: "connect", path: closedPort},
 		{
 			name: "a program", tool: "run", path: "/bin/true",
 			refused: []agent.Right{{Kind: agent.CanExecute, What: "/usr/bin/true"}},
@@ -180,7 +187,7 @@ func TestObserved(t *testing.T) {
 	}
 }
 
-// The refusal of a server that failed to start says what its sandbox refused.
+// The refusal of a server that failed to start names the accesses that its sandbox refused.
 func TestStartDenied(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"echo"}, "-do", "dial-and-exit")

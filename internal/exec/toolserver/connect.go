@@ -11,6 +11,7 @@ import (
 
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 )
 
 // generation is the protocol generation of a server. A greeting in the wrong generation costs time: it may time out, or
@@ -75,7 +76,7 @@ func (s *server) connect(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn,
 // launch starts a local server or connects to a remote server. Then it sends a greeting in the protocol generation
 // s.speaks.
 func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, *process, error) {
-	log := limited(s.log)
+	log := s.logOutput
 	if s.remote() {
 		transport, err := s.transport()
 		if err != nil {
@@ -99,10 +100,14 @@ func (s *server) launch(ctx context.Context, l *plan, p *Proof) (*mcpwire.Conn, 
 		proc, err = s.startConfined(l, env, log)
 	default:
 		if s.unconfined() {
-			s.log("warning: this server runs WITHOUT confinement, because of --unconfined: it can do everything that you can do")
+			s.warn("this server runs WITHOUT confinement, because of --unconfined: it can do everything that you can do")
+		}
+		argv, refusal := s.arguments(l.argv)
+		if refusal != nil {
+			return nil, nil, refusal
 		}
 		hidden := append([]string{s.options.Home.Dir()}, l.hidden...)
-		proc, err = start(program{argv: l.argv, env: env, hidden: hidden, visible: l.visible, log: log})
+		proc, err = start(program{argv: argv, env: env, hidden: hidden, visible: l.visible, log: log})
 	}
 	if err != nil {
 		return nil, nil, err
@@ -126,8 +131,27 @@ func (s *server) unconfined() bool {
 }
 
 func (s *server) transport() (mcpwire.Transport, error) {
-	o := mcpwire.HTTPOptions{Header: s.headers, RoundTripper: s.spec.RoundTripper}
+	in := s.signingIn()
+	o := mcpwire.HTTPOptions{RoundTripper: s.spec.RoundTripper}
+	o.Header = func(ctx context.Context, h http.Header) error { return s.headers(ctx, h, in) }
+	if in != nil {
+		o.Prove, o.Refused = in.Prove, in.Refused
+	}
 	return mcpwire.HTTP(s.spec.Endpoint, o)
+}
+
+// signingIn returns the sign-in for a remote server's requests. It returns nil if the manifest declares an authorization
+// header, because a refusal then means that this header is wrong.
+func (s *server) signingIn() SignIn {
+	if s.options.SignIn == nil || s.spec.SendsAuthorization() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.signIn == nil {
+		s.signIn = s.options.SignIn(&s.spec.Server)
+	}
+	return s.signIn
 }
 
 // errSilent means that the server did not answer a greeting in time.
@@ -158,6 +182,7 @@ func (s *server) greet(ctx context.Context, conn *mcpwire.Conn, l *plan, p *Proo
 // connOptions returns the options for a new connection. The owner is the client to which the connection belongs, or
 // nil if clients share the connection.
 func (s *server) connOptions(log func(string), owner *call.Client) mcpwire.Options {
+	var noise guard.KeyLines
 	o := mcpwire.Options{
 		Name: "ambit", Version: s.options.Version, Legacy: s.speaks == handshake, Modern: s.speaks == stateless,
 		ProbeTimeout: s.options.probe, OnGap: s.handleGap,
@@ -175,7 +200,13 @@ func (s *server) connOptions(log func(string), owner *call.Client) mcpwire.Optio
 				s.options.OnNotify(s.alias, n.Method, s.secrets.maskJSON(n.Params))
 			}
 		},
-		OnNoise: func(line []byte) { log("(not an MCP message) " + string(line)) },
+		OnLargeNotification: func(size int) {
+			s.warnLarge.Do(func() {
+				s.warn(fmt.Sprintf("the server sent a notification of %d KiB; ambit drops notifications larger than %d KiB",
+					size>>10, mcpwire.MaxNotification>>10))
+			})
+		},
+		OnNoise: func(line []byte) { log("(not an MCP message) " + noise.Hide(string(line))) },
 	}
 	if owner != nil {
 		o.Capabilities, o.OnRequest = owner.Capabilities, relay(owner)
@@ -199,7 +230,7 @@ func logMessage(params []byte) string {
 }
 
 // headers adds the manifest's headers and the credentials to a request, just before the request is sent.
-func (s *server) headers(ctx context.Context, h http.Header) error {
+func (s *server) headers(ctx context.Context, h http.Header, in SignIn) error {
 	for _, set := range s.spec.Headers {
 		value, err := s.resolve(set)
 		if err != nil {
@@ -207,7 +238,20 @@ func (s *server) headers(ctx context.Context, h http.Header) error {
 		}
 		h.Set(set.Name, value)
 	}
-	if s.options.Authorize == nil || h.Get("Authorization") != "" {
+	if h.Get("Authorization") != "" {
+		return nil
+	}
+	if in != nil {
+		token, err := in.Header(ctx, h)
+		if err != nil {
+			return err
+		}
+		if token != "" {
+			s.secrets.add("signin", token)
+			return nil
+		}
+	}
+	if s.options.Authorize == nil {
 		return nil
 	}
 	secret, err := s.options.Authorize(ctx, &s.spec.Server, h)

@@ -210,7 +210,7 @@ func TestAnnouncedChanges(t *testing.T) {
 			}
 			_, refusal := r.call(m, "one", "echo", `{}`)
 			is(t, refusal, call.ServerDrifted, call.NoEffect, false)
-			if !strings.Contains(refusal.Message, tt.words) || !strings.Contains(r.log(), "one: quarantined: ") {
+			if !strings.Contains(refusal.Message, tt.words) || !strings.Contains(r.log(), "one: warning: quarantined: ") {
 				t.Errorf("refused with %s; log:\n%s", refusal.Message, r.log())
 			}
 			r.until("the server has ended", func() bool { return len(r.processes()) == r.perServer() })
@@ -232,7 +232,7 @@ func (r *rig) perServer() int {
 
 // If a server announces a change and then fails to list its tools, it is restarted and verified
 // again.
-func TestAnnouncedAndNotTold(t *testing.T) {
+func TestListFailsAfterAnnouncement(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"announce", "echo"}, "-do", "list-error-later")
 	m := r.proven()

@@ -301,9 +301,12 @@ func (f *fake) call(r fakeRequest) {
 		f.write("announced", "")
 		f.notify("notifications/tools/list_changed", "{}")
 	case "log":
+		if f.is("large-notifications") {
+			f.notify("notifications/message", fmt.Sprintf(`{"level":"error","data":%q}`, strings.Repeat("large ", 50_000)))
+		}
 		f.notify("notifications/message", `{"level":"warning","data":"the disk is full"}`)
 	case "environment":
-		text = strings.Join(os.Environ(), "\n")
+		text = strings.Join(os.Environ(), "\n") + "\nARGS=" + strings.Join(os.Args, "|")
 		fmt.Fprintln(os.Stderr, text)
 		f.notify("notifications/message", fmt.Sprintf(`{"level":"info","data":%q}`, text))
 		f.say(text)

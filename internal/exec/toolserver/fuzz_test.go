@@ -16,8 +16,8 @@ func FuzzDrain(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, more uint16, slowly bool) {
 		text = strings.Replace(text, "long", strings.Repeat("x", int(more)), 1)
 		from := strings.NewReader(text)
-		var told []string
-		log := func(line string) { told = append(told, line) }
+		var logged []string
+		log := func(line string) { logged = append(logged, line) }
 		var last string
 		if slowly && len(text) < 1<<10 {
 			last = drain(iotest.OneByteReader(from), log)
@@ -33,13 +33,13 @@ func FuzzDrain(f *testing.F) {
 				want = append(want, line)
 			}
 		}
-		if strings.Join(told, "\n") != strings.Join(want, "\n") {
-			t.Errorf("%.100q: logged %.100q, want %.100q", text, told, want)
+		if strings.Join(logged, "\n") != strings.Join(want, "\n") {
+			t.Errorf("%.100q: logged %.100q, want %.100q", text, logged, want)
 		}
 		if most := (lastLines + 1) * (maxLogLine + len(" … ")); len(last) > most {
 			t.Errorf("%.100q: the last lines have %d bytes, more than %d", text, len(last), most)
 		}
-		if end := strings.TrimSpace(strings.Join(told, "\n")); (last == "") != (end == "") {
+		if end := strings.TrimSpace(strings.Join(logged, "\n")); (last == "") != (end == "") {
 			t.Errorf("%.100q: got the last lines %.100q, although the log ends with %.100q", text, last, end)
 		}
 	})
@@ -47,7 +47,7 @@ func FuzzDrain(f *testing.F) {
 
 // drain returns the last lines of stderr. If none of these lines contains "error", drain also returns an
 // earlier line that does. The last line alone rarely explains a failure.
-func TestDrainKeepsWhatSaysWhy(t *testing.T) {
+func TestDrainKeepsTheCause(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"nothing", "", ""},
 		{"one line", "no such file\n", "no such file"},

@@ -97,7 +97,7 @@ func TestRemoteServers(t *testing.T) {
 	}
 }
 
-// A digest cannot be compared with the program of a remote server, and the proof says so.
+// A digest cannot be compared with the program of a remote server, and the proof contains a note about it.
 func TestRemoteServerWithDigest(t *testing.T) {
 	for _, tt := range []struct {
 		name, digest string

@@ -18,7 +18,7 @@ import (
 
 // lazy makes the rig's servers lazy. Their tools are learned at the first start.
 func (r *rig) lazy() {
-	r.o.Servers = declared(r.agent)
+	r.o.Servers = Declared(r.agent)
 	for i := range r.o.Servers {
 		r.o.Servers[i].Lazy, r.o.Servers[i].Learn = true, true
 	}
@@ -53,7 +53,7 @@ func TestLazyServer(t *testing.T) {
 
 // When an idle server starts again, it must advertise the same tools as before. Otherwise it is refused until
 // it does.
-func TestLazyServerComesBackAsItWas(t *testing.T) {
+func TestIdleServerNeedsSameTools(t *testing.T) {
 	tests := []struct{ name, tools, words string }{
 		{"the same", definition("echo"), ""},
 		{"another definition", strings.Replace(definition("echo"), "It does", "It did", 1), `its definition of "echo" has changed`},

@@ -24,7 +24,7 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 	own := realPath(s.options.Home.Dir())
 	declared := s.declared(access, own, l.visible)
 	if err := linkHome(files, declared); err != nil {
-		s.log("warning: some declared files are missing in the server's home: " + err.Error())
+		s.warn("some declared files are missing in the server's home: " + err.Error())
 	}
 	for _, path := range []string{runtimeFolder(program), l.visible} {
 		if path != "" {
@@ -37,7 +37,7 @@ func (s *server) mounts(l *plan, program string, access agent.Access) (mounts []
 			Source: realPath(right.What), To: right.What, Write: right.Kind == agent.CanWrite, AsOwner: true,
 		}
 		if mount.Write && protected(mount.Source, readOnly) {
-			s.log("warning: " + right.What + " is a manifest or a folder of manifests, so the server can only read it")
+			s.warn(right.What + " is a manifest or a folder of manifests, so the server can only read it")
 			mount.Write = false
 		}
 		mounts = append(mounts, mount)
@@ -135,12 +135,13 @@ func linkHome(files string, declared agent.Access) error {
 	return errors.Join(problems...)
 }
 
-// declared returns the rights to files and folders that the sandbox must show. It leaves out those that do not exist,
-// that belong to ambit, or that another mount shows. A path that leads elsewhere through a link is left out too, unless
-// the server has the right to the real path: another server, or the manifest's author, may have made the link.
+// declared returns the rights to files and folders that must be visible in the sandbox. It omits paths that do not
+// exist, paths that belong to ambit, and paths that another mount already shows. It also omits a path that is a link to
+// another place, because another server or the manifest's author may have made the link. If the server has a right to
+// that place as well, the path is kept.
 func (s *server) declared(access agent.Access, own, visible string) (paths agent.Access) {
 	skip := func(right agent.Right, format string, args ...any) {
-		s.log(right.What + " " + fmt.Sprintf(format, args...) + ", so the server does not see it")
+		s.warn(right.What + " " + fmt.Sprintf(format, args...) + ", so the server does not see it")
 	}
 	for _, right := range access {
 		if right.Kind == agent.CanConnect || right.What == agent.Any {
@@ -162,7 +163,8 @@ func (s *server) declared(access agent.Access, own, visible string) (paths agent
 			skip(right, "cannot be opened (%v)", err)
 		case real == visible:
 		case sandbox.Inside(real, own):
-			skip(right, "belongs to ambit")
+			s.warn(right.What + " belongs to ambit, so the server does not see it; move the manifest and the files of its " +
+				"servers into a folder of their own, below agents/ or outside AMBIT_HOME")
 		case real != right.What && !access.Allows(moved):
 			skip(right, "leads to %s through a link; to allow it, run: %s", real,
 				AllowCommand(s.options.Confine.Agent, s.alias, moved))

@@ -68,7 +68,8 @@ func TestProtect(t *testing.T) {
 	}
 }
 
-// TestProtected checks which declared paths a server can only read, because they are manifests or contain some.
+// TestProtected checks which declared paths a server can only read, because they are manifests or
+// folders of manifests.
 func TestProtected(t *testing.T) {
 	readOnly := []string{"/w/agents", "/w/own/agent.json", ""}
 	for path, want := range map[string]bool{

@@ -13,7 +13,6 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
-	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 )
@@ -181,7 +180,7 @@ func (d Denial) named() string {
 
 // clean makes a name that a server chose printable and short, and removes secrets.
 func (s *server) clean(what string) string {
-	return diag.Printable(string(guard.Redact([]byte(s.secrets.mask(diag.Cut(what, maxWhat))))))
+	return diag.Printable(s.secrets.mask(diag.Cut(what, maxWhat)))
 }
 
 // FlagOf maps each kind of right to its flag of ambit allow.
@@ -210,7 +209,7 @@ func (s *server) result(seen *observation) call.Observed {
 	return o
 }
 
-// hint says what was refused, when, and how to allow it. It is "" if nothing was refused.
+// hint describes what was refused, when, and how to allow it. It is "" if nothing was refused.
 func (s *observation) hint(when string) string {
 	var names, commands []string
 	for _, d := range s.refused[:min(len(s.refused), maxHints)] {

@@ -163,7 +163,7 @@ func (s *server) connectFor(c *call.Client, o *ownedConn) {
 		o.err = err
 		return
 	}
-	options := s.connOptions(limited(s.log), s.restricted(c))
+	options := s.connOptions(s.logOutput, s.restricted(c))
 	options.Legacy, options.Modern = true, false
 	options.OnGap = func(forgotten bool) { s.handleClientGap(c.Key, forgotten) }
 	conn := mcpwire.New(transport, options)

@@ -53,7 +53,7 @@ func sessions(s *mcp.Server) (n int) {
 	return n
 }
 
-func TestEachClientIsAskedItself(t *testing.T) {
+func TestQuestionsGoToTheCaller(t *testing.T) {
 	r := newRig(t)
 	s := asker()
 	r.at("far", []string{"echo", "ask"}, handler(s, false))
@@ -81,7 +81,7 @@ func TestEachClientIsAskedItself(t *testing.T) {
 	m.Release("Ann")
 	r.until("Ann's connection is closed", func() bool { return sessions(s) == 2 })
 	m.Release("Ann")
-	m.Release("nobody")
+	m.Release("Unknown")
 	// The client connects again.
 	result, refusal := r.act(t.Context(), m, "far", "ask", &call.Call{Arguments: jsontext.Value("{}"), Client: askable("Ann")})
 	if refusal != nil || !strings.Contains(string(result.Raw), "hello Ann") {
@@ -125,7 +125,7 @@ func TestTheOneClientIsAsked(t *testing.T) {
 	}
 }
 
-func TestNobodyIsAskedWhoSharesAServer(t *testing.T) {
+func TestSharedServerCannotAskClient(t *testing.T) {
 	r := newRig(t)
 	r.fake("one", []string{"ask"})
 	m := r.proven()
@@ -241,20 +241,20 @@ func TestForward(t *testing.T) {
 }
 
 // Credentials are removed from a server's notifications and answers before they reach the client.
-func TestCredentialsAreNotToldToClients(t *testing.T) {
+func TestCredentialsAreRedactedForClients(t *testing.T) {
 	r := newRig(t)
 	s := r.fake("one", []string{"environment", "protocol_error"})
 	s.Env = append(s.Env, agent.Setting{Name: "TOKEN", Value: "$env:CANARY", Refs: []string{"CANARY"}})
 	r.o.Lookup = lookup(map[string]string{"CANARY": canary})
-	told := make(chan string, 10)
+	notified := make(chan string, 10)
 	c := askable("Ann")
-	c.Notify = func(_ string, params jsontext.Value) { told <- string(params) }
+	c.Notify = func(_ string, params jsontext.Value) { notified <- string(params) }
 	r.owned(c)
 	m := r.proven()
 	if _, refusal := r.call(m, "one", "environment", `{}`); refusal != nil {
 		t.Fatal(refusal)
 	}
-	if got := <-told; strings.Contains(got, canary) || !strings.Contains(got, "TOKEN=$env:CANARY") {
+	if got := <-notified; strings.Contains(got, canary) || !strings.Contains(got, "TOKEN=$env:CANARY") {
 		t.Errorf("the client received %s", got)
 	}
 	result, refusal := r.call(m, "one", "protocol_error", `{}`)

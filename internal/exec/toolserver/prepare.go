@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
+	"github.com/ambit-run/ambit/internal/supply/importer"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 )
 
@@ -101,12 +103,12 @@ func (s *server) prepare(ctx context.Context) (*plan, error) {
 	}
 	l.argv, l.file, l.visible, l.hidden, l.env = p.Argv(ref.Args), p.File, s.visibleDir(p), p.Strays, p.Env
 	l.digest.Actual, l.digest.Status = p.Digest, Verified
-	l.digest.Uncovered = ref.Uncovered(s.wantedPackage().Tree != "")
+	l.digest.Uncovered = p.Uncovered(s.wantedPackage().Tree != "")
 	return l, nil
 }
 
-// prepareUnpinned fills in the plan for a server whose digest is a placeholder. The parameter unknown says why the
-// server's code cannot be identified. It is nil if the code is identified.
+// prepareUnpinned fills in the plan for a server whose digest is a placeholder. The parameter unknown is the reason
+// why the server's code cannot be identified. It is nil if the code is identified.
 func (s *server) prepareUnpinned(ctx context.Context, l *plan, ref pack.Ref, unknown error) error {
 	var p *pack.Package
 	var err error
@@ -165,6 +167,11 @@ func (s *server) compareWithLock(l *plan) error {
 	}
 	drift := ""
 	switch locked := s.lockEntry(); {
+	case locked == nil && slices.Equal(s.spec.Tools, []string{importer.UnknownTool}):
+		r := call.Refuse(stage, call.ServerUnavailable, "server %s is not in the lock file yet", s.alias)
+		r.Hint = "to pin and start the server, and write its tools into the manifest, run"
+		r.Command = diag.Command{Verb: "lock --write-tools"}
+		return r
 	case locked == nil:
 		drift = "the lock file contains the agent, but not this server"
 	case s.remote() && (locked.Package.Kind != pack.Remote || locked.Package.Name != s.spec.Endpoint):
@@ -303,3 +310,25 @@ func (s *server) resolve(set agent.Setting) (string, error) {
 	}
 	return value.String() + rest, nil
 }
+
+// arguments returns the command line of the program. It resolves only the references that the arguments in the manifest
+// contain.
+func (s *server) arguments(argv []string) ([]string, error) {
+	argv = slices.Clone(argv)
+	for i, arg := range argv {
+		set := agent.Setting{Value: arg}
+		for _, m := range reference.FindAllStringSubmatch(arg, -1) {
+			if slices.Contains(s.spec.ArgRefs, m[1]) {
+				set.Refs = append(set.Refs, m[1])
+			}
+		}
+		var err error
+		if argv[i], err = s.resolve(set); err != nil {
+			return nil, err
+		}
+	}
+	return argv, nil
+}
+
+// reference matches a reference in an argument, and captures its name.
+var reference = regexp.MustCompile(`\$env:([A-Za-z_][A-Za-z0-9_]*)`)

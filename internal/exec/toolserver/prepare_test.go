@@ -11,7 +11,7 @@ import (
 )
 
 // A lock file can come from a stranger, and install scripts run without a sandbox. So a server does not start if its
-// lock file wants to run some. The message names the command that runs them.
+// lock file lists install scripts. The message names the command that runs them.
 func TestScriptsOfALockFile(t *testing.T) {
 	r := newRig(t)
 	r.o.Want = map[string]pack.Want{"one": {Digest: "sha256:" + strings.Repeat("0", 64), Scripts: []string{"evil"}}}

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 )
 
 type program struct {
@@ -194,15 +196,17 @@ const (
 	lastLines   = 3 // number of stderr lines in an exit report
 )
 
-// drain reads a program's stderr to its end, because a full pipe would block the program. It logs each line and
-// returns the last few lines, because the last line alone may be only a hint or the end of a stack trace. A line
-// longer than maxLogLine is truncated.
+// drain reads a program's stderr to its end, because a full pipe would block the program. It logs each line and returns
+// the last few lines, without private keys. The last line alone would not be enough: it may be only a hint or the end
+// of a stack trace. A line longer than maxLogLine is truncated.
 func drain(r io.Reader, log func(string)) string {
 	b := bufio.NewReaderSize(r, maxLogLine)
 	var last tail
+	var keys guard.KeyLines
 	for inside := false; ; {
 		line, err := b.ReadSlice('\n')
 		if text := strings.TrimRight(string(line), "\r\n"); text != "" && !inside {
+			text = keys.Hide(text)
 			log(text)
 			last.add(text)
 		}
@@ -241,19 +245,32 @@ func (w *tail) String() string {
 	return text
 }
 
-// limited returns a log function that drops all lines after the first maxLogBytes bytes.
-func limited(log func(string)) func(string) {
-	var mu sync.Mutex
-	total := 0
-	return func(line string) {
-		mu.Lock()
-		defer mu.Unlock()
-		if total >= maxLogBytes {
-			return
-		}
-		log(line)
-		if total += len(line) + 1; total >= maxLogBytes {
-			log(fmt.Sprintf("the server wrote more than %d KiB of log; the rest is not shown", maxLogBytes>>10))
-		}
+// logLimit limits what a server writes to ambit's log to maxLogBytes a day, over all its starts and connections.
+// Otherwise, a server that restarts could fill the disk.
+type logLimit struct {
+	mu    sync.Mutex
+	since time.Time
+	total int
+}
+
+// write logs a line, or the part of it that the limit allows. The line is masked before it is truncated, because part
+// of a credential would not be recognized.
+func (l *logLimit) write(line string, now time.Time, mask func(string) string, log func(string)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.since) >= 24*time.Hour {
+		l.since, l.total = now, 0
+	}
+	if l.total >= maxLogBytes {
+		return
+	}
+	line = mask(line)
+	if left := maxLogBytes - l.total; len(line) > left {
+		line = strings.ToValidUTF8(line[:left], "")
+		l.total = maxLogBytes
+	}
+	log(line)
+	if l.total += len(line) + 1; l.total >= maxLogBytes {
+		log(fmt.Sprintf("the server wrote more than %d KiB of log in a day; the rest is not shown", maxLogBytes>>10))
 	}
 }

@@ -16,6 +16,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
+
+	"github.com/ambit-run/ambit/agent"
 )
 
 // shell starts a shell script as a tool server would be started.
@@ -125,7 +128,7 @@ func TestTreeEndsWithItsParent(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Wait() // the error only says that the process was killed
+	cmd.Wait() // the only possible error is that the process was killed
 	waitUnlocked(t, file)
 }
 
@@ -189,12 +192,15 @@ func TestStderrFloodIsBounded(t *testing.T) {
 	var mu sync.Mutex
 	lines, bytes := 0, 0
 	p := shell(t, `head -c 20000000 /dev/zero | tr '\0' y >&2; i=0; while [ $i -lt 20000 ]; do echo line $i >&2; i=$((i+1)); done`, func(s *program) {
-		s.log = limited(func(l string) {
-			mu.Lock()
-			defer mu.Unlock()
-			lines++
-			bytes += len(l)
-		})
+		var limit logLimit
+		s.log = func(line string) {
+			limit.write(line, time.Time{}, func(s string) string { return s }, func(l string) {
+				mu.Lock()
+				defer mu.Unlock()
+				lines++
+				bytes += len(l)
+			})
+		}
 	})
 	<-p.exited
 	<-p.drained
@@ -222,5 +228,54 @@ func TestVariableWithANUL(t *testing.T) {
 		p.kill()
 		<-p.exited
 		t.Error("the program was started")
+	}
+}
+
+// A server that sends large notifications is named once, and its other notifications pass.
+func TestLargeNotificationsAreReported(t *testing.T) {
+	r := newRig(t)
+	r.fake("one", []string{"log"}, "-do", "large-notifications")
+	m := r.proven()
+	for range 3 {
+		if _, refusal := r.call(m, "one", "log", `{}`); refusal != nil {
+			t.Fatal(refusal)
+		}
+	}
+	r.until("every small notification is logged", func() bool { return strings.Count(r.log(), "the disk is full") == 3 })
+	if log := r.log(); strings.Count(log, "drops notifications larger than 256 KiB") != 1 || strings.Contains(log, "large large") {
+		t.Errorf("the log is %.3000s", log)
+	}
+}
+
+// One line cannot exceed the limit of the log. The limit is renewed after a day.
+func TestLogLimit(t *testing.T) {
+	r := newRig(t)
+	hand := r.byHand()
+	r.o.Output = r.o.Log // as in Start
+	s := newServer("x", Spec{Server: agent.Server{Alias: "one"}}, r.o)
+	s.secrets.add("TOKEN", canary)
+	long := strings.Repeat("é "+canary+" ", maxLogBytes/20)
+	for range 3 {
+		s.logOutput(long)
+	}
+	log := r.log()
+	if len(log) < maxLogBytes/2 || len(log) > maxLogBytes+1000 || strings.Contains(log, canary[:8]) || !utf8.ValidString(log) ||
+		strings.Count(log, "the rest is not shown") != 1 {
+		t.Errorf("the log has %d bytes: %.100s … %s", len(log), log, log[max(0, len(log)-200):])
+	}
+	hand.advance(24 * time.Hour)
+	if s.logOutput("a new day"); !strings.Contains(r.log(), "a new day") {
+		t.Error("the limit was not renewed")
+	}
+}
+
+func TestRestartDoesNotRenewLogLimit(t *testing.T) {
+	r := newRig(t)
+	r.fake("one", []string{"crash", "echo"}, "-do", "flood")
+	m := r.proven()
+	r.call(m, "one", "crash", `{}`)
+	r.works(m, "one")
+	if size := len(r.log()); size < maxLogBytes/2 || size > maxLogBytes*3/2 {
+		t.Errorf("after two starts, the log has %d bytes", size)
 	}
 }

@@ -41,6 +41,8 @@ type Proof struct {
 	Tools map[string][]byte
 	// Lazy reports whether the server starts only when it is used. Until then, the agent works without the server.
 	Lazy bool
+	// Required reports whether the agent cannot work without the server.
+	Required bool
 	// NotFound is true if a required server could not be resolved, for example because no registry provides it.
 	NotFound bool
 

@@ -41,6 +41,45 @@ func lookup(values map[string]string) func(string) (string, bool) {
 	}
 }
 
+// referring adds arguments with references to a fake server.
+func (r *rig) referring() {
+	s := r.fake("one", []string{"environment", "crash"}, "--", "--header", "Authorization: Bearer $env:CANARY", "$env:OTHER/x")
+	s.ArgRefs = []string{"CANARY"}
+	r.o.Lookup = lookup(map[string]string{"CANARY": canary + "$env:CANARY", "OTHER": "other-value"})
+}
+
+// checkArguments checks the arguments of a server that [rig.referring] added.
+func (r *rig) checkArguments(m *Manager) {
+	r.t.Helper()
+	result, refusal := r.call(m, "one", "environment", `{}`)
+	if refusal != nil {
+		r.t.Fatal(refusal)
+	}
+	// A reference inside a value, and a reference that the manifest does not declare, are not resolved.
+	if got := string(result.Raw); !strings.Contains(got, "--header|Authorization: Bearer "+canary+"$env:CANARY|$env:OTHER/x") {
+		r.t.Errorf("the server reports %s", got)
+	}
+	r.until("the arguments are logged", func() bool { return strings.Count(r.log(), "Bearer $env:CANARY") >= 3 })
+	_, refusal = r.call(m, "one", "crash", `{}`)
+	if all := r.reported(m, refusal); strings.Contains(all, canary) {
+		r.t.Errorf("a credential was leaked:\n%s", all)
+	}
+}
+
+func TestCredentialsInTheArguments(t *testing.T) {
+	r := newRig(t)
+	r.referring()
+	r.checkArguments(r.proven())
+}
+
+func TestCredentialsMissingInTheArguments(t *testing.T) {
+	r := newRig(t)
+	r.referring()
+	r.o.Lookup = lookup(nil)
+	m := r.start()
+	refused(t, m.Proofs()[0], call.CredentialMissing, "CANARY")
+}
+
 func TestCredentialsInTheEnvironment(t *testing.T) {
 	r := newRig(t)
 	s := r.fake("one", []string{"environment", "crash"})
@@ -170,5 +209,26 @@ func TestServerCannotReachUs(t *testing.T) {
 			}
 			r.works(m, "one")
 		})
+	}
+}
+
+// A server can write a secret that ambit does not know. The secret is redacted in each line of stderr, in the lines of
+// stdout that are no MCP messages, in log messages, and in the report of the server's exit.
+func TestUnknownSecretsAreRedacted(t *testing.T) {
+	unknown := "ghp" + "_x7Kd92LmQp4RtVz8Wb3Ns6Yc1Hf5Jg0AeUoI"
+	body := "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
+	key := "-----BEGIN " + "PRIVATE KEY-----\n" + body + "\n" + body + "\n-----END " + "PRIVATE KEY-----"
+	r := newRig(t)
+	s := r.fake("one", []string{"environment"})
+	s.Env = append(s.Env, agent.Setting{Name: "PLAIN", Value: "first " + unknown}, agent.Setting{Name: "TEXT", Value: key})
+	s = r.fake("two", []string{"environment"}, "-do", "tell-environment")
+	s.Env = append(s.Env, agent.Setting{Name: "PLAIN", Value: "first " + unknown}, agent.Setting{Name: "TEXT", Value: key})
+	m := r.start()
+	if _, refusal := r.call(m, "one", "environment", `{}`); refusal != nil {
+		t.Fatal(refusal)
+	}
+	r.until("the environment is logged", func() bool { return strings.Count(r.log(), "PLAIN=first") >= 4 })
+	if all := r.reported(m); strings.Contains(all, unknown) || strings.Contains(all, body) {
+		t.Errorf("a secret was leaked:\n%s", all)
 	}
 }

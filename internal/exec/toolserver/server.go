@@ -14,6 +14,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
@@ -32,6 +33,9 @@ type server struct {
 	secrets  secrets
 	observed observer
 
+	warnLarge sync.Once // the server has sent a notification that is too large
+	output    logLimit
+
 	ctx  context.Context // cancelled when the server is closed
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -45,6 +49,7 @@ type server struct {
 	recheck chan struct{} // signals that the server must be verified again
 
 	mu       sync.Mutex
+	signIn   SignIn // nil if the server uses no sign-in, or before the first start
 	proof    Proof
 	tools    map[string][]byte          // definitions from the last verification
 	conn     *mcpwire.Conn              // shared connection; nil if the server is not verified
@@ -77,17 +82,25 @@ func newServer(id string, spec Spec, o Options) *server {
 
 func (s *server) remote() bool { return s.spec.Transport == agent.StreamableHTTP }
 
-// log removes credential values from a line and passes the line to Options.Log.
+// log removes secrets from a line and passes the line to Options.Log.
 func (s *server) log(line string) { s.options.Log(s.alias, s.secrets.mask(line)) }
 
-// progress removes credential values from a step and passes the step to Options.Progress.
+// warn is like log, but for problems. Logs with levels show the prefix as the level.
+func (s *server) warn(line string) { s.log("warning: " + line) }
+
+// logOutput is like log, but for lines whose number and size the server determines.
+func (s *server) logOutput(line string) {
+	s.output.write(line, s.options.clock.Now(), s.secrets.mask, func(line string) { s.options.Output(s.alias, line) })
+}
+
+// progress removes secrets from a step and passes the step to Options.Progress.
 func (s *server) progress(step string) { s.options.Progress(s.alias, s.secrets.mask(step)) }
 
 func (s *server) lastProof() Proof {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.proof
-	p.Lazy = s.lazy
+	p.Lazy, p.Required = s.lazy, s.spec.Required
 	if s.resting != nil {
 		p.Refusal = s.resting.refusal(s.alias, s.options.clock.Now())
 	}
@@ -106,7 +119,7 @@ func (s *server) definition(tool string) []byte {
 }
 
 // boot starts the server for the first time and then supervises it. A failed server is supervised only if
-// [Options.Persist] is set. A lazy server is started later, at its first use.
+// [Options.Persist] is set, or if a person only has to sign in. A lazy server is started later, at its first use.
 func (s *server) boot(ctx context.Context) {
 	if s.lazy {
 		if s.spec.Problem != nil {
@@ -120,7 +133,7 @@ func (s *server) boot(ctx context.Context) {
 		return
 	}
 	conn, err := s.bringUp(ctx)
-	if err != nil && (!s.options.Persist || drifted(err) || s.uncontained() || ctx.Err() != nil) {
+	if err != nil && (!s.options.Persist && !s.lacksSignIn() || drifted(err) || s.uncontained() || ctx.Err() != nil) {
 		s.finish()
 		return
 	}
@@ -372,9 +385,10 @@ func (s *secrets) add(name, value string) {
 	s.known, s.broken = known, err != nil
 }
 
-// maskJSON masks the credential values in JSON. It returns {} if the masked text is not valid JSON.
+// maskJSON masks the credential values in JSON. The gateway scans the JSON for other secrets. If the masked text is not
+// valid JSON, maskJSON returns {}.
 func (s *secrets) maskJSON(raw jsontext.Value) jsontext.Value {
-	masked := s.mask(string(raw))
+	masked := s.maskKnown(string(raw))
 	if masked == string(raw) {
 		return raw
 	}
@@ -384,8 +398,13 @@ func (s *secrets) maskJSON(raw jsontext.Value) jsontext.Value {
 	return jsontext.Value(masked)
 }
 
-// mask replaces each credential value with a reference to its name, such as $env:TOKEN.
+// mask replaces each credential value with a reference to its name, such as $env:TOKEN. It replaces everything else that
+// looks like a secret with a placeholder.
 func (s *secrets) mask(text string) string {
+	return string(guard.Redact([]byte(s.maskKnown(text))))
+}
+
+func (s *secrets) maskKnown(text string) string {
 	s.mu.Lock()
 	known, broken := s.known, s.broken
 	s.mu.Unlock()

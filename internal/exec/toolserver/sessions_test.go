@@ -24,7 +24,7 @@ type keeper struct {
 	sessions int           // the number of sessions so far; they are numbered from 1
 	ended    int           // all sessions up to this number are forgotten
 	gone     int           // the session with this number is forgotten too
-	heard    []string      // the received requests: the method, the URI if any, and "lost" without a session
+	heard    []string      // for each request: the method, the URI if any, and "lost" if its session is unknown
 	lost     string        // requests with this method are answered as if their session were forgotten
 	streams  chan struct{} // closed to end all streams; nil if the server has no streams
 	hold     chan int      // if not nil, the answer to a subscription waits for this status

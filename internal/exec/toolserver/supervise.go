@@ -12,8 +12,8 @@ import (
 )
 
 // A server that exits is restarted quickly at first, and calls wait for the restart. After quickRestarts attempts,
-// the pauses are longer, and calls are refused immediately. ambit never gives up, because the cause of the failures
-// may disappear.
+// the pauses are longer, and calls are refused immediately. ambit never stops trying, because the cause of the
+// failures may disappear.
 const (
 	quickRestarts = 5
 	firstPause    = 200 * time.Millisecond
@@ -66,7 +66,7 @@ func (s *server) supervise(conn *mcpwire.Conn, failed error) {
 		if s.ctx.Err() != nil {
 			return
 		}
-		s.log(fmt.Sprintf("the server stopped: %v", why))
+		s.warn(fmt.Sprintf("the server stopped: %v", why))
 		s.retire(call.Refuse(stage, call.ServerUnavailable, "server %s is being restarted", s.alias).Again())
 		conn = s.restart(&r, why)
 	}
@@ -95,10 +95,16 @@ func jitter(pause time.Duration, random float64) time.Duration {
 	return pause - time.Duration(random*float64(pause)/2)
 }
 
-// restart tries to start the server, with pauses, until an attempt succeeds. It then returns the new connection. It
-// gives up and returns nil if the server is closed, idle or drifted. The given error is the reason for the restart.
+// restart tries to start the server, with pauses, until an attempt succeeds. It then returns the new connection. If
+// the server is closed, idle or drifted, restart stops and returns nil. The given error is the reason for the restart.
 func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 	for {
+		if s.lacksSignIn() {
+			if !s.awaitSignIn() {
+				return nil
+			}
+			r.ends = 0
+		}
 		pause := jitter(r.countExit(s.options.clock.Now()), rand.Float64())
 		if r.ends > quickRestarts {
 			s.rest(r.ends, pause, why)
@@ -120,12 +126,49 @@ func (s *server) restart(r *restarts, why error) *mcpwire.Conn {
 		if s.ctx.Err() != nil {
 			return nil
 		}
-		s.log(fmt.Sprintf("the restart failed: %v", err))
+		s.warn(fmt.Sprintf("the restart failed: %v", err))
 		if drifted(err) {
 			return nil // another start would not help
 		}
 		why = err
 	}
+}
+
+// A server that lacks a sign-in is started again as soon as the person has signed in. It is also started again after
+// signInWait polls without a sign-in, because it may no longer need one.
+const (
+	signInPoll = time.Second
+	signInWait = 300 // polls
+)
+
+// lacksSignIn reports whether a person must sign in before the server can work.
+func (s *server) lacksSignIn() bool {
+	s.mu.Lock()
+	in := s.signIn
+	s.mu.Unlock()
+	return in != nil && in.Missing()
+}
+
+// awaitSignIn waits for a sign-in. Meanwhile, calls are refused with the reason for the last failed start. The result is
+// false if the server has been closed.
+func (s *server) awaitSignIn() bool {
+	s.mu.Lock()
+	s.settle(s.doubts)
+	s.mu.Unlock()
+	for range signInWait {
+		if !s.lacksSignIn() {
+			break
+		}
+		select {
+		case <-s.ctx.Done():
+			return false
+		case <-s.options.clock.After(signInPoll):
+		}
+	}
+	s.mu.Lock()
+	s.unsettle()
+	s.mu.Unlock()
+	return true
 }
 
 // resting is the state of a server that exited too often and waits for its next start.
@@ -137,7 +180,7 @@ type resting struct {
 
 // rest makes the server refuse calls immediately until the next start.
 func (s *server) rest(ends int, pause time.Duration, why error) {
-	s.log(fmt.Sprintf("the server stopped or failed to start %d times in a row; next attempt in %v", ends, short(pause)))
+	s.warn(fmt.Sprintf("the server stopped or failed to start %d times in a row; next attempt in %v", ends, short(pause)))
 	s.mu.Lock()
 	s.resting = &resting{ends, s.options.clock.Now().Add(pause), s.secrets.mask(reason(why))}
 	s.settle(s.doubts)
@@ -203,7 +246,7 @@ func (s *server) reprove(conn *mcpwire.Conn) error {
 		s.resubscribe(conn)
 	case drifted(err):
 		s.refuse(&p, err)
-		s.log("quarantined: " + p.Refusal.Message)
+		s.warn("quarantined: " + p.Refusal.Message)
 		s.dismiss(p)
 	}
 	return err
@@ -261,7 +304,7 @@ func (s *server) onDemand() {
 		if err == nil {
 			pause = firstRetry
 			for _, w := range s.lastProof().Warnings {
-				s.log("warning: " + w)
+				s.warn(w)
 			}
 			if s.supervise(conn, nil); s.sleeping() {
 				continue
@@ -279,7 +322,7 @@ func (s *server) onDemand() {
 // postpone delays the next start of a server that failed to start. Until then, calls are refused with the reason for
 // the failure.
 func (s *server) postpone(pause time.Duration) {
-	s.log(s.lastProof().Refusal.Error())
+	s.warn(s.lastProof().Refusal.Error())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.demand.asleep, s.demand.starting = true, false

@@ -87,13 +87,17 @@ type Options struct {
 	// Authorize adds authorization headers to a request to a remote server. It is called only if the manifest declares no
 	// such header. It returns the secret part of the headers that it added. If Authorize is nil, no headers are added.
 	Authorize func(ctx context.Context, s *agent.Server, h http.Header) (secret string, err error)
+	// SignIn returns the sign-in that the requests to a remote server use, or nil. It is not called if the manifest
+	// declares an authorization header for the server.
+	SignIn func(s *agent.Server) SignIn
 	// Lock is the content of the lock file. It is nil if there is no lock file.
 	Lock *pack.Lock
 	// Want maps aliases to the expected packages of servers that are not in the lock file. If a server is neither in the
 	// lock file nor in Want, its package must have the digest in the manifest.
 	Want map[string]pack.Want
-	// Log receives the stderr lines of servers, and messages about starts, stops and failures.
-	Log func(alias, line string)
+	// Log receives messages about starts, stops and failures. Output receives the stderr lines of servers; if it is nil,
+	// Log receives them too.
+	Log, Output func(alias, line string)
 	// Progress is called at each step of a server's start, so that the caller can show the step to the user.
 	Progress func(alias, step string)
 	// Servers are the servers to start. If Servers is nil, the manager starts the servers of the manifest.
@@ -124,6 +128,19 @@ type Options struct {
 	probe        time.Duration // how long to wait for the answer to the newer greeting; 0 means mcpwire's default
 	pause        time.Duration // the pause before the first restart
 	clock        clock         // nil means the system clock
+}
+
+// SignIn authorizes the requests to a remote server. A signin.Session implements it.
+type SignIn interface {
+	// Header adds the token to a request and returns it. It returns "" if there is none.
+	Header(ctx context.Context, h http.Header) (token string, err error)
+	// Prove adds a proof to a request whose token is bound to a key.
+	Prove(req *http.Request) error
+	// Refused handles an answer with status 401 or 403, as described at [mcpwire.HTTPOptions].
+	Refused(ctx context.Context, req *http.Request, resp *http.Response, try int) (again bool, err error)
+	// Missing reports whether the server refused the last request for lack of a valid sign-in, and no one has signed in
+	// since.
+	Missing() bool
 }
 
 // Spec describes a server and how to start it.
@@ -169,7 +186,8 @@ func (e *Unavailable) Error() string { return e.Refusal.Error() }
 // Unwrap returns the refusal.
 func (e *Unavailable) Unwrap() error { return e.Refusal }
 
-func declared(a *agent.Agent) []Spec {
+// Declared returns the specifications of the servers that an agent's manifest declares.
+func Declared(a *agent.Agent) []Spec {
 	specs := make([]Spec, len(a.Servers))
 	for i, s := range a.Servers {
 		specs[i].Server = s
@@ -204,6 +222,9 @@ func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 	if o.Log == nil {
 		o.Log = func(string, string) {}
 	}
+	if o.Output == nil {
+		o.Output = o.Log
+	}
 	if o.Progress == nil {
 		o.Progress = func(string, string) {}
 	}
@@ -214,7 +235,7 @@ func Start(ctx context.Context, a *agent.Agent, o Options) *Manager {
 		o.OnProven = func(string, map[string][]byte) {}
 	}
 	if o.Servers == nil {
-		o.Servers = declared(a)
+		o.Servers = Declared(a)
 	}
 	m := &Manager{servers: map[string]*server{}}
 	for _, spec := range o.Servers {

@@ -16,13 +16,13 @@ import (
 )
 
 // Clients do not learn that a server was restarted. Therefore, subscriptions survive a restart: ambit renews them
-// when the server is running again.
+// when the server is running again. It asks the gateway before each renewal, because the rules may have changed.
 
 // watch is a resource that clients watch through the shared connection.
 type watch struct {
-	// clients counts the subscriptions of each client, by client key. A client can cancel only its own subscriptions. All
+	// clients contains the subscriptions of each client, by client key. A client can cancel only its own subscriptions. All
 	// clients without a key are treated as one client.
-	clients map[string]int
+	clients map[string][]*call.Forward
 	uri     jsontext.Value
 	conn    *mcpwire.Conn      // connection that carries the subscription
 	cancel  context.CancelFunc // cancels the subscription; nil in the older protocol generation
@@ -32,26 +32,26 @@ type watch struct {
 	err      error
 }
 
-// leave removes one subscription of a client. It returns true if no subscription is left.
-func (w *watch) leave(key string) bool {
-	if w.clients[key] > 1 {
-		w.clients[key]--
-		return false
+// leave removes one subscription of a client and principal. It returns true if no subscription is left.
+func (w *watch) leave(key, principal string) bool {
+	list := w.clients[key]
+	at := max(0, slices.IndexFunc(list, func(f *call.Forward) bool { return f.Principal == principal }))
+	if w.clients[key] = slices.Delete(list, at, at+1); len(w.clients[key]) == 0 {
+		delete(w.clients, key)
 	}
-	delete(w.clients, key)
 	return len(w.clients) == 0
 }
 
 // privateWatches holds the resources that a client watches through its separate connection.
 type privateWatches struct {
 	client *call.Client
-	uris   map[string]jsontext.Value
+	uris   map[string]*call.Forward
 	forgot bool // whether the server may have lost these subscriptions
 }
 
 // watch adds a client's subscription to a resource. For the first client, it sends a request over the shared
 // connection. All clients get the answer to this request, even if the first client cancels.
-func (s *server) watch(ctx context.Context, key, uri string) (jsontext.Value, error) {
+func (s *server) watch(ctx context.Context, key, uri string, f *call.Forward) (jsontext.Value, error) {
 	conn, err := s.ready(ctx)
 	if err != nil {
 		return nil, err
@@ -71,11 +71,11 @@ func (s *server) watch(ctx context.Context, key, uri string) (jsontext.Value, er
 		if s.watched == nil {
 			s.watched = map[string]*watch{}
 		}
-		w = &watch{clients: map[string]int{}, uri: quoted, answered: make(chan struct{})}
+		w = &watch{clients: map[string][]*call.Forward{}, uri: quoted, answered: make(chan struct{})}
 		s.watched[uri] = w
-		go s.askFirst(uri, w, s.begin(w, conn))
+		go s.askFirst(uri, w, s.begin(uri, w, conn))
 	}
-	w.clients[key]++
+	w.clients[key] = append(w.clients[key], f)
 	s.mu.Unlock()
 	select {
 	case <-w.answered:
@@ -84,7 +84,7 @@ func (s *server) watch(ctx context.Context, key, uri string) (jsontext.Value, er
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.watched[uri] == w && w.clients[key] > 0 && w.leave(key) {
+	if s.watched[uri] == w && slices.Contains(w.clients[key], f) && w.leave(key, f.Principal) {
 		s.drop(uri, w)
 	}
 	return nil, ctx.Err()
@@ -106,7 +106,7 @@ func (s *server) askFirst(uri string, w *watch, ask func(context.Context) (jsont
 
 // begin assigns a subscription to a connection. The returned function sends the subscribe request. The caller holds
 // the mutex.
-func (s *server) begin(w *watch, conn *mcpwire.Conn) (ask func(context.Context) (jsontext.Value, error)) {
+func (s *server) begin(uri string, w *watch, conn *mcpwire.Conn) (ask func(context.Context) (jsontext.Value, error)) {
 	if w.cancel != nil {
 		w.cancel()
 	}
@@ -120,7 +120,8 @@ func (s *server) begin(w *watch, conn *mcpwire.Conn) (ask func(context.Context) 
 		params := slices.Concat([]byte(`{"notifications":{"resourceSubscriptions":[`), w.uri, []byte(`]}}`))
 		go func() {
 			defer cancel()
-			s.listen(watching, conn, mcpwire.Request{Method: "subscriptions/listen", Params: params})
+			s.listen(watching, conn, mcpwire.Request{Method: "subscriptions/listen", Params: params},
+				func(ctx context.Context) bool { return s.stillWatched(ctx, uri, w) })
 		}()
 		return jsontext.Value("{}"), nil
 	}
@@ -128,9 +129,9 @@ func (s *server) begin(w *watch, conn *mcpwire.Conn) (ask func(context.Context) 
 
 // listen keeps a subscription of the newer protocol generation open until ctx is cancelled, the connection is closed or
 // the server refuses the request. Updates arrive as notifications. The server answers the request when the subscription
-// ends. listen then sends the request again after a pause. The pauses grow with each attempt. If the server could not
-// be reached, the next call to the server ends the pause early.
-func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Request) {
+// ends. listen then sends the request again after a pause, if it is still wanted. The pauses grow with each attempt. If
+// the server could not be reached, the next call to the server ends the pause early.
+func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Request, wanted func(context.Context) bool) {
 	clock := s.options.clock
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		began := clock.Now()
@@ -141,7 +142,7 @@ func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Reque
 		status, _ := errors.AsType[*mcpwire.HTTPError](err)
 		_, refused := errors.AsType[*mcpwire.RPCError](err)
 		if refused && (status == nil || status.Status < http.StatusInternalServerError) {
-			s.log(fmt.Sprintf("the server refused to watch a resource: %v", err))
+			s.warn(fmt.Sprintf("the server refused to watch a resource: %v", err))
 			return
 		}
 		if clock.Now().Sub(began) > longestPause {
@@ -156,7 +157,49 @@ func (s *server) listen(ctx context.Context, conn *mcpwire.Conn, r mcpwire.Reque
 		case <-called:
 		case <-ctx.Done():
 		}
+		if ctx.Err() != nil || !wanted(ctx) {
+			return
+		}
 	}
+}
+
+// stillWatched asks the gateway about each subscription to a resource, and ends the subscriptions that the gateway no
+// longer allows. It reports whether a subscription is left.
+func (s *server) stillWatched(ctx context.Context, uri string, w *watch) bool {
+	s.mu.Lock()
+	clients := make(map[string][]*call.Forward, len(w.clients))
+	for key, list := range w.clients {
+		clients[key] = slices.Clone(list)
+	}
+	s.mu.Unlock()
+	refused := map[*call.Forward]bool{}
+	for _, list := range clients {
+		for _, f := range list {
+			refused[f] = s.refuses(ctx, f)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range clients {
+		w.clients[key] = slices.DeleteFunc(w.clients[key], func(f *call.Forward) bool { return refused[f] })
+		if len(w.clients[key]) == 0 {
+			delete(w.clients, key)
+		}
+	}
+	if len(w.clients) == 0 {
+		s.forget(uri, w)
+	}
+	return ctx.Err() == nil && s.watched[uri] == w && len(w.clients) > 0
+}
+
+// refuses asks the gateway whether a subscription may be renewed.
+func (s *server) refuses(ctx context.Context, f *call.Forward) bool {
+	err := f.Allowed(ctx)
+	if err == nil || ctx.Err() != nil { // if ctx has ended, nothing is renewed now
+		return false
+	}
+	s.warn(fmt.Sprintf("the subscription to a resource is not renewed: %v", err))
+	return true
 }
 
 // nextCall returns a channel that is closed at the next call to the server.
@@ -176,14 +219,14 @@ func subscribe(ctx context.Context, conn *mcpwire.Conn, method string, uri jsont
 // unwatch removes one subscription of a client from the shared connection. It returns false if the client had no
 // subscription. If no subscription to the resource is left, ambit unsubscribes from the resource. The server need not
 // be running.
-func (s *server) unwatch(key, uri string) bool {
+func (s *server) unwatch(key, uri, principal string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.watched[uri]
-	if w == nil || w.clients[key] == 0 {
+	if w == nil || len(w.clients[key]) == 0 {
 		return false
 	}
-	if w.leave(key) {
+	if w.leave(key, principal) {
 		s.drop(uri, w)
 	}
 	return true
@@ -193,25 +236,35 @@ func (s *server) unwatch(key, uri string) bool {
 // unanswered, because the unsubscribe request could overtake it. In this case, [server.askFirst] calls drop again
 // after the answer. The caller holds the mutex.
 func (s *server) drop(uri string, w *watch) {
-	select {
-	case <-w.answered:
-	default:
-		return
-	}
-	delete(s.watched, uri)
-	if w.cancel != nil {
-		w.cancel()
+	if !s.forget(uri, w) || w.cancel != nil {
 		return
 	}
 	conn := w.conn
 	go func() { _, _ = subscribe(s.ctx, conn, methodUnsubscribe, w.uri) }()
 }
 
+// forget is like drop, but sends no unsubscribe request. It returns false if it does nothing, because the subscribe
+// request is still unanswered.
+func (s *server) forget(uri string, w *watch) bool {
+	select {
+	case <-w.answered:
+	default:
+		return false
+	}
+	if s.watched[uri] == w {
+		delete(s.watched, uri)
+	}
+	if w.cancel != nil {
+		w.cancel()
+	}
+	return true
+}
+
 // unwatchAll cancels all subscriptions of a client. The caller holds the mutex.
 func (s *server) unwatchAll(key string) {
 	delete(s.private, key)
 	for uri, w := range s.watched {
-		if w.clients[key] > 0 {
+		if len(w.clients[key]) > 0 {
 			if delete(w.clients, key); len(w.clients) == 0 {
 				s.drop(uri, w)
 			}
@@ -220,16 +273,13 @@ func (s *server) unwatchAll(key string) {
 }
 
 // notePrivate records that a subscription on a client's separate connection began or ended.
-func (s *server) notePrivate(c *call.Client, method, uri string) {
-	quoted, err := json.Marshal(uri)
-	if err != nil {
-		return
-	}
+func (s *server) notePrivate(f *call.Forward, uri string) {
+	c := f.Client
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.private[c.Key]
 	switch {
-	case method == methodUnsubscribe:
+	case f.Method == methodUnsubscribe:
 		if a != nil {
 			delete(a.uris, uri)
 		}
@@ -240,10 +290,10 @@ func (s *server) notePrivate(c *call.Client, method, uri string) {
 		s.private = map[string]*privateWatches{}
 	}
 	if a == nil {
-		a = &privateWatches{client: c, uris: map[string]jsontext.Value{}}
+		a = &privateWatches{client: c, uris: map[string]*call.Forward{}}
 		s.private[c.Key] = a
 	}
-	a.uris[uri] = quoted
+	a.uris[uri] = f
 }
 
 // handleGap is called if notifications of the shared connection may have been lost. The tools may have changed, so
@@ -272,23 +322,38 @@ func (s *server) resubscribe(conn *mcpwire.Conn) {
 	all := s.forgot
 	s.forgot = false
 	var asks []func(context.Context) (jsontext.Value, error)
-	for _, w := range s.watched {
-		if all {
-			asks = append(asks, s.begin(w, conn))
+	for uri, w := range s.watched {
+		if !all {
+			break
 		}
+		ask := s.begin(uri, w, conn)
+		asks = append(asks, func(ctx context.Context) (jsontext.Value, error) {
+			if !s.stillWatched(ctx, uri, w) {
+				return nil, nil
+			}
+			return ask(ctx)
+		})
 	}
 	for _, a := range s.private {
 		if !all && !a.forgot {
 			continue
 		}
 		a.forgot = false
-		for _, uri := range a.uris {
+		for uri, f := range a.uris {
 			asks = append(asks, func(ctx context.Context) (jsontext.Value, error) {
+				if s.refuses(ctx, f) {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					if a.uris[uri] == f {
+						delete(a.uris, uri)
+					}
+					return nil, nil
+				}
 				own, err := s.ownIfWatching(ctx, a)
 				if own == nil || err != nil {
 					return nil, err
 				}
-				return subscribe(ctx, own, methodSubscribe, uri)
+				return own.Do(ctx, mcpwire.Request{Method: methodSubscribe, Params: f.Params})
 			})
 		}
 	}
@@ -300,7 +365,7 @@ func (s *server) resubscribe(conn *mcpwire.Conn) {
 		defer cancel()
 		for _, ask := range asks {
 			if _, err := ask(ctx); err != nil {
-				s.log(fmt.Sprintf("the subscription to a resource could not be renewed: %v", err))
+				s.warn(fmt.Sprintf("the subscription to a resource could not be renewed: %v", err))
 			}
 		}
 	})

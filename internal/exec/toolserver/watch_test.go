@@ -251,7 +251,7 @@ func TestWatchIsBegunAgainByACall(t *testing.T) {
 	h := &herald{end: make(chan struct{})}
 	r.at("notes", []string{"echo"}, h)
 	a := &away{RoundTripper: http.DefaultTransport}
-	r.o.Servers = declared(r.agent)
+	r.o.Servers = Declared(r.agent)
 	r.o.Servers[0].RoundTripper = a
 	m := r.proven()
 	r.watches(m, &call.Client{Key: "one"}, "test://note")
@@ -265,4 +265,96 @@ func TestWatchIsBegunAgainByACall(t *testing.T) {
 		t.Error(refusal)
 	}
 	r.until("the stream is reopened", func() bool { return h.listens.Load() == 2 })
+}
+
+// ambit asks the gateway before it renews a subscription, and ends the subscriptions that the gateway refuses.
+func TestRefusedWatchIsNotRenewed(t *testing.T) {
+	for name, client := range map[string]*call.Client{"shared": {Key: "one"}, "own": askable("one")} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			k := &keeper{}
+			r.at("notes", []string{"echo"}, k)
+			m := r.proven()
+			var dropped atomic.Int32
+			for uri, refusal := range map[string]error{
+				"test://open": nil, "test://closed": call.Refuse("gate", call.PolicyDenied, "no"),
+			} {
+				_, err := m.Forward(t.Context(), &call.Forward{
+					Server: "notes", Method: methodSubscribe, Params: jsontext.Value(`{"uri":"` + uri + `"}`), Client: client,
+					Again:  func(context.Context) error { return refusal },
+					OnDrop: func() { dropped.Add(1) },
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			k.forget()
+			r.until("the server answers again", func() bool {
+				_, refusal := r.call(m, "notes", "echo", `{}`)
+				return refusal == nil
+			})
+			r.until("the open resource is watched again, and the closed one is dropped", func() bool {
+				return k.count("resources/subscribe test://open") >= 2 && dropped.Load() > 0
+			})
+			s := m.servers["notes"]
+			r.until("only the open resource is watched", func() bool {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				n := len(s.watched)
+				for _, a := range s.private {
+					n += len(a.uris)
+				}
+				return n == 1
+			})
+			if n := k.count("resources/subscribe test://closed"); n != 1 {
+				t.Errorf("the server got %d subscriptions to the closed resource, want 1", n)
+			}
+		})
+	}
+}
+
+// One client's subscription is refused, and another client continues to watch the same resource.
+func TestRefusedWatchOfOneClient(t *testing.T) {
+	r := newRig(t)
+	hand := r.byHand()
+	h := &herald{end: make(chan struct{})}
+	r.at("notes", []string{"echo"}, h)
+	m := r.proven()
+	var refused [2]atomic.Bool
+	for i := range refused {
+		_, err := m.Forward(t.Context(), &call.Forward{
+			Server: "notes", Method: methodSubscribe, Params: jsontext.Value(`{"uri":"test://note"}`), Client: &call.Client{Key: fmt.Sprint(i)},
+			Again: func(context.Context) error {
+				if refused[i].Load() {
+					return call.Refuse("gate", call.PolicyDenied, "no")
+				}
+				return nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := m.servers["notes"]
+	watchers := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if w := s.watched["test://note"]; w != nil {
+			return len(w.clients)
+		}
+		return 0
+	}
+	for i, left := range []int{1, 0} {
+		refused[i].Store(true)
+		h.end <- struct{}{} // the server ends the stream
+		hand.waits()
+		hand.pass()
+		r.until("the refused subscription has ended", func() bool { return watchers() == left })
+		if left > 0 {
+			r.until("the stream is reopened", func() bool { return h.listens.Load() == 2 })
+		}
+	}
+	if n := h.listens.Load(); n != 2 {
+		t.Errorf("the server got %d requests, want 2", n)
+	}
 }
