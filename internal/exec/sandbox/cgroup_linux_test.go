@@ -58,8 +58,8 @@ func TestHierarchy(t *testing.T) {
 	}
 }
 
-// TestBoundsThatAreNone: create fails in a folder without cgroup files, and leaves nothing behind.
-func TestBoundsThatAreNone(t *testing.T) {
+// TestCreateWithoutCgroupFiles: create fails in a folder without cgroup files, and leaves nothing behind.
+func TestCreateWithoutCgroupFiles(t *testing.T) {
 	dir := t.TempDir()
 	h := hierarchy{parents: map[string]string{"memory": dir, "pids": dir, "cpu": dir}, unified: true}
 	if _, err := h.create(bounds{memory: 1 << 20, pids: 10, cpu: 1}); !errors.Is(err, os.ErrNotExist) {

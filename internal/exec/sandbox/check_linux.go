@@ -289,7 +289,7 @@ func Survey(ctx context.Context, proofs string) []Finding {
 	}
 }
 
-// surveyConfined checks the tier of tool servers and says which limits apply.
+// surveyConfined checks the tier of tool servers and reports the limits that apply.
 func surveyConfined(ctx context.Context, proofs string) Finding {
 	f := surveyTier(ctx, "tool servers", Confined, proofs)
 	if !f.OK {

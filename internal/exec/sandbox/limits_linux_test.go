@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// When its context ends, a confined program gets SIGTERM and can finish its work. One that ignores the signal is killed.
+// When its context ends, a confined program gets SIGTERM and can finish its work. If it ignores SIGTERM, it is killed.
 func TestEndsBySIGTERM(t *testing.T) {
 	needConfined(t)
 	const (

@@ -298,9 +298,9 @@ func probeDeprived() {
 	json.NewEncoder(os.Stdout).Encode(v)
 }
 
-// TestAsAnOrdinaryUser runs the tests again without root. The user gets delegated cgroups, as from
+// TestWithoutRoot runs the tests again without root. The user gets delegated cgroups, as from
 // a service manager.
-func TestAsAnOrdinaryUser(t *testing.T) {
+func TestWithoutRoot(t *testing.T) {
 	if again() {
 		return
 	}

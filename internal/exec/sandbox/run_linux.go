@@ -253,7 +253,7 @@ func (r *running) listen() {
 		}
 		files, pid := received(rights[:rn])
 		r.handle(buf[:n], files, pid)
-		for _, f := range files { // those that r.handle has not taken
+		for _, f := range files { // close the files that r.handle did not keep
 			f.Close()
 		}
 		if n == 0 {

@@ -185,7 +185,7 @@ func Run(ctx context.Context, s Spec) (Outcome, error) {
 	return run(ctx, s)
 }
 
-// Check returns nil if the tier is available on this machine. Otherwise, the error says which mechanism is missing.
+// Check returns nil if the tier is available on this machine. Otherwise, the error names the missing mechanism.
 // The proofs parameter is the folder described at [Spec.Proofs].
 func Check(ctx context.Context, t Tier, proofs string) error {
 	t = cmp.Or(t, Standard)

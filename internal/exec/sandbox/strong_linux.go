@@ -172,7 +172,7 @@ func (b *bundle) addMount(source, to string) error {
 	return errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, nil, 0o644))
 }
 
-// write writes the bundle's config.json, which tells gVisor to start the shim. It also makes the bundle readable for
+// write writes the bundle's config.json, which makes gVisor start the shim. It also makes the bundle readable for
 // the run's user, regardless of ambit's umask.
 func (b *bundle) write(folder string, s shape, fileSize uint64) error {
 	type object = map[string]any

@@ -111,7 +111,7 @@ type Order struct {
 // environment.
 const MaxOrder = 1 << 24
 
-// Go is ambit's answer to [Restricted]. It tells the shim that the order has been written. It also proves that ambit
+// Go is ambit's answer to [Restricted]. It confirms that the order has been written. It also proves that ambit
 // was still running when all restrictions were in force. If ambit exits later, the kernel kills the sandbox.
 const Go = "go"
 

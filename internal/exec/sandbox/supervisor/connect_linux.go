@@ -161,7 +161,7 @@ func (d *dialing) failed() error {
 	}
 }
 
-// abandon ends a dial whose result nobody uses.
+// abandon ends a dial whose result is not used.
 func (d *dialing) abandon() {
 	d.cancel()
 	go func() {

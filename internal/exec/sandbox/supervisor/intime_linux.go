@@ -19,8 +19,8 @@ func connectInTime(ctx context.Context, limit time.Duration, socket int, connect
 // closeTime bounds the closing of a socket.
 const closeTime = time.Second
 
-// closeInTime closes ambit's copy of a program's socket. If the program has closed the socket meanwhile, and told the
-// kernel to wait for the peer, this call would wait.
+// closeInTime closes ambit's copy of a program's socket in at most closeTime. If the program has set SO_LINGER and
+// closed its own copy, the close would wait for the peer.
 func closeInTime(socket int) {
 	inTime(context.Background(), closeTime, func() error { return unix.Close(socket) }, func() {})
 }

@@ -40,7 +40,7 @@ func TestConnectionThatGetsNoAnswer(t *testing.T) {
 		if err != unix.ETIMEDOUT {
 			t.Errorf("got %v, want %v", err, unix.ETIMEDOUT)
 		}
-	case <-time.After(30 * time.Second): // the kernel gives up after more than two minutes
+	case <-time.After(30 * time.Second): // the kernel's own timeout is more than two minutes
 		t.Error("the connection still blocks")
 		unix.Shutdown(socket, unix.SHUT_RDWR)
 		<-done

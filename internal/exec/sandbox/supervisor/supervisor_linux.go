@@ -111,8 +111,8 @@ type Supervisor struct {
 // call exceeds the bound waits in the kernel.
 const maxCalls = 64
 
-// Open takes everything that [Supervisor.Serve] needs. If it fails, the program must not start, because nobody would
-// answer its system calls.
+// Open takes everything that [Supervisor.Serve] needs. If it fails, the program must not start, because its system
+// calls would not be answered.
 func (s *Supervisor) Open(socks Sockets) (err error) {
 	s.socks = socks
 	defer func() {
