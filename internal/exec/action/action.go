@@ -11,7 +11,10 @@
 //   - The filled URL is parsed again. Its scheme, host and port must be those of the manifest. A value that turns a
 //     path segment into an empty segment, . or .. is refused, because the path was reviewed.
 //   - A missing value is an error unless the input schema has a default. A URL without the value would have another
-//     meaning.
+//     meaning. Only the manifest can say that a part of the request may be left out: a query parameter, header, form
+//     field, JSON member or body whose whole value is {name?}.
+//   - Only the manifest can say that a query parameter or form field is repeated: {name*}. Its value adds pairs with
+//     this name, or with names of the form name[member], and no others.
 //
 // The credential is attached last, and only to requests to its allowed hosts (see package credential). Connections
 // are made only to public addresses (see package egress).
@@ -200,7 +203,7 @@ func (b *binding) compose(ctx context.Context, t *agent.Tool, to agent.Compose, 
 	}
 	inner := &call.Call{
 		Tool: to.Tool, Arguments: c.Arguments, Principal: c.Principal, Parent: c.ID, Skill: c.Skill, Timeout: c.Timeout,
-		OnNotify: c.OnNotify, By: c.By, Gone: c.Gone,
+		OnNotify: c.OnNotify, By: c.By, Gone: c.Gone, Attributes: c.Attributes,
 	}
 	// If a call is repeated, the inner call must get the same idempotency key as the first time.
 	switch prefix := "compose/" + b.Name + "/"; {

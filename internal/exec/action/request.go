@@ -9,6 +9,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
@@ -62,6 +63,7 @@ func (b *binding) request(ctx context.Context, t *agent.Tool, h agent.HTTP, c *c
 			// Ignore this header in the manifest, because the transport negotiates the encoding.
 		case credential.Uses(template):
 			secret[name] = template
+		case args.leaveOut(template):
 		default:
 			value, err := args.fill(template, checkHeader)
 			if err != nil {
@@ -94,6 +96,9 @@ func (b *binding) attach(req *http.Request, h agent.HTTP, templates map[string]s
 	}
 	return credential.Attach(b.Egress.Switches(), req, slot, value, templates, func(name string) (string, error) {
 		text, err := args.textValue(name)
+		if err == nil {
+			err = args.take(len(text))
+		}
 		if err != nil {
 			return "", err
 		}
@@ -146,12 +151,13 @@ func (a arguments) address(h agent.HTTP) (*url.URL, error) {
 	if path, err = a.path(path); err != nil {
 		return nil, err
 	}
-	if query, err = a.fill(query, percent); err != nil {
+	filled, err := a.pairs(query)
+	if err != nil {
 		return nil, err
 	}
 	text := scheme + "://" + host + path
-	if hasQuery {
-		text += "?" + query
+	if hasQuery && (filled != "" || query == "") {
+		text += "?" + filled
 	}
 	u, err := url.Parse(text)
 	if err != nil || !egress.Same(u, base) || u.User != nil || u.Opaque != "" || u.Fragment != "" {
@@ -203,7 +209,7 @@ func (a arguments) path(template string) (string, error) {
 	return strings.Join(segments, "/"), nil
 }
 
-// hasSegments reports whether the manifest says that a value may consist of several segments of a path.
+// hasSegments reports whether the manifest allows a value to consist of several segments of a path.
 func (a arguments) hasSegments(name string) bool {
 	return string(rawjson.Lookup([]byte(a.tool.InputSchema), "properties", name, "x-ambit-segments")) == "true"
 }
@@ -234,7 +240,11 @@ func (a arguments) setBody(req *http.Request, h agent.HTTP) error {
 	if h.Body == "" || egress.Reads(h.Method) {
 		return nil
 	}
-	text, kind, err := a.body(h.Body, req.Header.Get("Content-Type"))
+	if a.leaveOut(strings.TrimSpace(h.Body)) {
+		req.Header.Del("Content-Type")
+		return nil
+	}
+	text, kind, err := a.body(h.Body, h.ContentType())
 	if err != nil {
 		return err
 	}
@@ -251,16 +261,18 @@ const (
 	typeText = "text/plain; charset=utf-8"
 )
 
-// body fills the placeholders of a request body. It escapes the values as the content type requires. The second result
-// is the content type to use if the manifest sets none.
+// body fills the placeholders of a request body. It escapes the values as the content type in the manifest requires, so
+// no value decides how values are escaped. The second result is the content type to use if the manifest sets none.
 func (a arguments) body(template, contentType string) ([]byte, string, error) {
 	var esc escape
-	switch agent.KindOfBody(contentType, template) {
+	kind := agent.KindOfBody(contentType, template)
+	switch kind {
 	case agent.JSONBody:
 		text, err := a.jsonBody(template)
 		return text, typeJSON, err
 	case agent.FormBody:
-		esc = percent
+		text, err := a.pairs(template)
+		return []byte(text), typeText, err
 	case agent.XMLBody:
 		esc = xmlText
 	case agent.MultipartBody:
@@ -275,21 +287,44 @@ func (a arguments) body(template, contentType string) ([]byte, string, error) {
 		esc = plain
 	}
 	text, err := a.fill(template, esc)
+	if err == nil && kind == agent.MultipartBody {
+		err = sameParts(template, text, contentType)
+	}
 	return []byte(text), typeText, err
 }
 
+// sameParts returns a refusal if a filled multipart body has other boundaries than its template.
+func sameParts(template, filled, contentType string) error {
+	_, params, err := mime.ParseMediaType(contentType)
+	if err != nil || params["boundary"] == "" || strings.ContainsAny(params["boundary"], "{}") {
+		return call.Refuse(stage, call.InputInvalid, "the content type %s has no fixed boundary", diag.Quote(contentType))
+	}
+	if boundary := "--" + params["boundary"]; strings.Count(filled, boundary) != strings.Count(template, boundary) {
+		return call.Refuse(stage, call.InputInvalid, "a value for a multipart body contains the boundary between its parts")
+	}
+	return nil
+}
+
 // jsonBody fills the placeholders of a JSON template. A placeholder without quotes is replaced with a JSON value. A
-// placeholder inside quotes becomes part of the string.
+// placeholder inside quotes becomes part of the string. A member or element whose value is {name?} is left out if there
+// is no value.
 func (a arguments) jsonBody(template string) ([]byte, error) {
 	found, _ := agent.Placeholders(template)
 	var b bytes.Buffer
-	at, quoted := 0, false
+	at, quoted, begin := 0, false, 0
 	for _, p := range found {
 		before := template[at:p.Start]
+		var mark int
+		if quoted, mark = scanJSON(before, quoted); mark >= 0 {
+			begin = b.Len() + mark
+		}
 		b.WriteString(before)
-		quoted = inString(before, quoted)
 		at = p.End
 		v, err := a.value(p.Name)
+		if err != nil && p.Modifier == agent.Optional && !quoted {
+			at += removeMember(&b, begin, template[at:])
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -297,6 +332,9 @@ func (a arguments) jsonBody(template string) ([]byte, error) {
 			if v, err = stringContent(v, a.missing(p.Name)); err != nil {
 				return nil, err
 			}
+		}
+		if err := a.take(len(v)); err != nil {
+			return nil, err
 		}
 		b.Write(v)
 	}
@@ -307,17 +345,21 @@ func (a arguments) jsonBody(template string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// inString reports whether a text ends inside a JSON string. If the text begins inside a JSON string, quoted is true.
-func inString(text string, quoted bool) bool {
+// scanJSON reports whether a text ends inside a JSON string. The parameter quoted is true if the text begins inside a
+// JSON string. The second result is the offset of the last bracket or comma outside strings, or -1.
+func scanJSON(text string, quoted bool) (ends bool, mark int) {
+	mark = -1
 	for i := 0; i < len(text); i++ {
 		switch {
 		case text[i] == '"':
 			quoted = !quoted
 		case text[i] == '\\' && quoted:
 			i++
+		case !quoted && strings.IndexByte("{[,", text[i]) >= 0:
+			mark = i
 		}
 	}
-	return quoted
+	return quoted, mark
 }
 
 // stringContent returns a value as the content of a JSON string, without the quotes. If the value is null, it returns
@@ -352,10 +394,30 @@ func multipartText(text string) (string, error) {
 type arguments struct {
 	tool   *agent.Tool
 	values map[string]jsontext.Value
+	// spare is the number of bytes that are left for the values of further placeholders.
+	spare *int
+}
+
+// The values in a request can take up spareBytes bytes, plus growth bytes for each byte of the arguments, because
+// escaping makes values larger, and templates can repeat values.
+const (
+	spareBytes = 1 << 20
+	growth     = 8
+)
+
+// take subtracts n from spare. It returns a refusal if spare becomes negative.
+func (a arguments) take(n int) error {
+	if *a.spare -= n; *a.spare < 0 {
+		r := call.Refuse(stage, call.InputTooLong, "the arguments make the request of %s too large", a.tool.Name)
+		r.Hint = "pass smaller values, and objects with shorter member names"
+		return r
+	}
+	return nil
 }
 
 func readArguments(t *agent.Tool, c *call.Call) (arguments, error) {
-	a := arguments{tool: t}
+	spare := spareBytes + growth*len(c.Arguments)
+	a := arguments{tool: t, spare: &spare}
 	if len(c.Arguments) > 0 && json.Unmarshal(c.Arguments, &a.values) != nil {
 		return a, call.Refuse(stage, call.InputInvalid, "the arguments are not a JSON object")
 	}
@@ -377,7 +439,8 @@ func (a arguments) value(name string) (jsontext.Value, error) {
 
 func (a arguments) missing(name string) error {
 	r := call.Refuse(stage, call.InputInvalid, "the tool %s needs a value for %s", a.tool.Name, diag.Quote(name))
-	r.Hint = "pass the argument, or set its default in the manifest's input_schema"
+	r.Hint = "pass the argument, set its default in the manifest's input_schema, or write {NAME?} in the manifest for a " +
+		"part of the request that may be left out"
 	return r
 }
 
@@ -420,6 +483,9 @@ func (a arguments) fill(template string, esc escape) (string, error) {
 		text, err := a.textValue(p.Name)
 		if err == nil {
 			text, err = esc(text)
+		}
+		if err == nil {
+			err = a.take(len(text))
 		}
 		if err != nil {
 			return "", err

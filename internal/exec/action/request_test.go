@@ -365,3 +365,25 @@ func FuzzJSONBody(f *testing.F) {
 		}
 	})
 }
+
+// A value changes neither the parts of a multipart body nor how the values of a body are escaped.
+func TestValuesKeepTheBody(t *testing.T) {
+	const part = "Content-Disposition: form-data; name=\"a\"\r\n\r\n"
+	for _, tt := range []struct{ name, kind, template, arguments string }{
+		{"the end of a multipart body", "multipart/form-data; boundary=b", "--b\r\n" + part + "{a}\r\n--b--\r\n", `{"a":"--b--"}`},
+		{"a quoted boundary", `multipart/form-data; boundary="b c"`, "--b c\r\n" + part + "{a}\r\n--b c--\r\n", `{"a":"--b c"}`},
+		{"two values", "multipart/form-data; boundary=b", "--b\r\n" + part + "{a}{c}\r\n--b--\r\n", `{"a":"-","c":"-b--"}`},
+		{"no boundary", "multipart/form-data", "--b\r\n" + part + "{a}\r\n--b--\r\n", `{"a":"x"}`},
+		{"a chosen boundary", "multipart/form-data; boundary={c}", "--b\r\n" + part + "{a}\r\n--b--\r\n", `{"a":"x","c":"b"}`},
+	} {
+		h := agent.HTTP{Method: "POST", Headers: map[string]string{"content-type": tt.kind}, Body: tt.template}
+		if _, body, err := sent(t, h, `{}`, tt.arguments); err == nil {
+			t.Errorf("%s: sent %q", tt.name, body)
+		}
+	}
+	h := agent.HTTP{Method: "POST", Headers: map[string]string{"Content-Type": "{type}+json"}, Body: `{"note":"{note}"}`}
+	_, body, err := sent(t, h, `{}`, `{"type":"text/plain;","note":"\",\"admin\":true,\"x\":\""}`)
+	if want := `{"note":"\",\"admin\":true,\"x\":\""}`; err != nil || !strings.HasSuffix(body, want) {
+		t.Errorf("got the body %q and %v, want %s", body, err, want)
+	}
+}

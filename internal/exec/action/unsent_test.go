@@ -37,9 +37,9 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// TestComposeTellsWhatWasSent checks refused calls to another agent. The refusal must keep the other agent's value
+// TestComposeKeepsUnsent checks refused calls to another agent. The refusal must keep the other agent's value
 // of Unsent.
-func TestComposeTellsWhatWasSent(t *testing.T) {
+func TestComposeKeepsUnsent(t *testing.T) {
 	for _, unsent := range []bool{true, false} {
 		agents := callers(func(context.Context, string, *call.Call) (call.Result, error) {
 			r := call.Refuse("act", call.TimedOut, "too late")

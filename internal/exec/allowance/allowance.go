@@ -43,12 +43,13 @@ type Holder struct {
 // Allowance is one right of one server.
 type Allowance struct {
 	Holder
-	// Right has no reason.
+	// Right is the added right. Its Reason is empty.
 	Right agent.Right
 	// By is the name of the owner who allowed the right, and At is the time.
 	By string
 	At time.Time
-	// Changed is set if the register does not contain the row. Such an allowance has no effect.
+	// Changed is set if the register does not contain the row, or if the database returned it for another server. Such an
+	// allowance has no effect.
 	Changed bool
 }
 
@@ -123,8 +124,7 @@ func query(tx state.Tx, v *authority.View, where string, args ...any) (list []*A
 			var kind string
 			err := row.Scan(&a.Agent, &a.ID, &a.Server, &a.Code, &kind, &a.Right.What, &private, &a.By, &at)
 			a.Right.Kind, a.Right.Private, a.At = agent.RightKind(kind), private == 1, state.Instant(at)
-			r := a.row()
-			a.Changed = private != number(a.Right.Private) || !v.Has(r.Kind, r.ID, r.Content)
+			a.Changed = private != number(a.Right.Private) || !v.Has(a.row())
 			list = append(list, a)
 			return err
 		})
@@ -133,8 +133,14 @@ func query(tx state.Tx, v *authority.View, where string, args ...any) (list []*A
 
 const ofHolder = `WHERE agent = $1 AND id = $2 AND server = $3 AND code = $4`
 
+// of returns the allowances of a server. Someone who controls the database can make it answer with the registered rows of
+// another server, so of compares the holder itself.
 func (s *Allowances) of(tx state.Tx, h Holder) ([]*Allowance, error) {
-	return s.query(tx, ofHolder, h.Agent, h.ID, h.Server, h.Code)
+	list, err := s.query(tx, ofHolder, h.Agent, h.ID, h.Server, h.Code)
+	for _, a := range list {
+		a.Changed = a.Changed || a.Holder != h
+	}
+	return list, err
 }
 
 // List returns the allowances of a server, including modified ones.
@@ -169,7 +175,7 @@ var ErrTooMany = fmt.Errorf("a tool server can have at most %d added rights", ma
 // Allow adds rights to a server. A right to write a path replaces the right to read the same path. An existing
 // allowance of the same right is replaced, even if its row was modified.
 func (s *Allowances) Allow(ctx context.Context, h Holder, rights agent.Access, by string) error {
-	return s.store.Authority.Write(ctx, func(tx state.Tx) error {
+	return s.store.DB.Write(ctx, func(tx state.Tx) error {
 		now := state.Instant(state.Micros(s.now())) // the store rounds times to microseconds
 		for _, r := range rights {
 			r.Reason = ""
@@ -213,20 +219,18 @@ func (s *Allowances) remove(tx state.Tx, h Holder, r agent.Right) (registered bo
 	if err != nil {
 		return false, err
 	}
-	entry := (&Allowance{Holder: h, Right: r}).entry()
-	n, err := s.store.Authority.Remove(tx, authority.Allowance, func(id string) bool { return id == entry })
-	return n > 0, err
+	return s.store.Authority.Remove(tx, authority.Allowance, (&Allowance{Holder: h, Right: r}).entry())
 }
 
 // unregister removes the allowances from the register whose ids start with the given values.
 func (s *Allowances) unregister(tx state.Tx, values ...string) (int, error) {
-	return s.store.Authority.Remove(tx, authority.Allowance, func(id string) bool {
+	return s.store.Authority.RemoveFunc(tx, authority.Allowance, func(id string) bool {
 		parts := authority.Parts(id)
 		return len(parts) >= len(values) && slices.Equal(parts[:len(values)], values)
 	})
 }
 
-// NotAllowed lists rights that cannot be removed because nobody added them.
+// NotAllowed lists rights that cannot be removed because they were never added.
 type NotAllowed agent.Access
 
 func (n NotAllowed) Error() string { return texts(agent.Access(n)) }
@@ -237,7 +241,7 @@ func (n NotAllowed) Error() string { return texts(agent.Access(n)) }
 func (s *Allowances) Disallow(
 	ctx context.Context, h Holder, rights agent.Access, by string,
 ) (removed agent.Access, err error) {
-	err = s.store.Authority.Write(ctx, func(tx state.Tx) error {
+	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
 		list, err := s.of(tx, h)
 		if err != nil {
 			return err
@@ -282,7 +286,7 @@ func (s *Allowances) Disallow(
 
 // Forget removes all allowances of the agents with this name, and returns how many there were.
 func (s *Allowances) Forget(ctx context.Context, name, by string) (removed int64, err error) {
-	err = s.store.Authority.Write(ctx, func(tx state.Tx) error {
+	err = s.store.DB.Write(ctx, func(tx state.Tx) error {
 		if removed, err = tx.Exec(`DELETE FROM allowances WHERE agent = $1`, name); err != nil {
 			return err
 		}
@@ -317,7 +321,10 @@ func texts(rights agent.Access) string {
 func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	list, err := query(tx, &authority.View{}, "")
 	for _, a := range list {
-		rows = append(rows, a.row())
+		row := a.row()
+		row.Gives = fmt.Sprintf("the server %s of the agent %s may %s, allowed by %s on %s",
+			a.Server, a.Agent, a.Right, a.By, a.At.UTC().Format(time.DateOnly))
+		rows = append(rows, row)
 	}
 	return rows, err
 }

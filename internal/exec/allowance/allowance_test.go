@@ -212,7 +212,7 @@ func TestRotation(t *testing.T) {
 		allow(t, s, desk, read, host)
 		s.exec(t, `UPDATE allowances SET what = 'other' WHERE kind = 'connect'`)
 		next := keep(t, s.store.DB)
-		err := s.store.DB.Write(t.Context(), func(tx state.Tx) error { return s.store.Authority.Resign(tx, next.Authority) })
+		err := s.store.DB.Write(t.Context(), func(tx state.Tx) error { return s.store.Authority.SignAgain(tx, next.Authority) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -258,4 +258,36 @@ func TestRestoredAllowance(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A database that answers with the rows of another server gives the server no rights.
+func TestRowsOfAnotherServer(t *testing.T) {
+	each(t, func(t *testing.T, s *Allowances) {
+		allow(t, s, desk, write, host)
+		other := Holder{Agent: "DESK", ID: "MATRIX://agent/desk", Server: "FS", Code: "NPM files"}
+		s.exec(t, `ALTER TABLE allowances RENAME TO kept`)
+		const rest = `kind, what, private, allowed_by, allowed FROM kept`
+		if strings.HasSuffix(t.Name(), "/sqlite") {
+			s.exec(t, `CREATE VIEW allowances AS SELECT agent COLLATE NOCASE AS agent, id COLLATE NOCASE AS id,
+server COLLATE NOCASE AS server, code COLLATE NOCASE AS code, `+rest)
+		} else {
+			// The function returns the other value in the condition of a query, which is evaluated first.
+			s.exec(t, `CREATE FUNCTION lie(honest text, fake text, slot text) RETURNS text LANGUAGE plpgsql STABLE AS $$
+DECLARE n int := coalesce(nullif(current_setting('lie.c' || md5(fake || slot), true), ''), '0')::int;
+BEGIN
+	PERFORM set_config('lie.c' || md5(fake || slot), (n + 1)::text, true);
+	IF n % 2 = 0 THEN RETURN fake; END IF;
+	RETURN honest;
+END $$`)
+			s.exec(t, `CREATE VIEW allowances AS SELECT lie(agent, 'DESK', what) AS agent, lie(id, 'MATRIX://agent/desk', what) AS id,
+lie(server, 'FS', what) AS server, lie(code, 'NPM files', what) AS code, `+rest)
+		}
+		got := list(t, s, other)
+		if len(got) != 2 {
+			t.Fatalf("the database returns %d rows, want 2", len(got))
+		}
+		if access := texts(Access(got)); access != "" || len(Warnings(got)) != 2 {
+			t.Errorf("the other server may: %s", access)
+		}
+	})
 }

@@ -48,6 +48,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 // Priority is the urgency of an intent.
@@ -138,8 +139,9 @@ type Queue struct {
 	stopAccepting context.CancelFunc
 	work          sync.WaitGroup
 
-	// Only the goroutine of [Queue.maintain] uses the next two fields.
+	// Only the goroutine of [Queue.maintain] uses the next three fields.
 	lastDeleted time.Time // when old intents were last deleted
+	down        time.Time // when the store became unavailable; zero if it is available
 	retired     bool      // set if the rotation of the root key was already logged
 
 	mu sync.Mutex
@@ -213,14 +215,15 @@ func (q *Queue) Close(ctx context.Context) {
 // Request describes a new intent.
 type Request struct {
 	// ID is the intent's id, 32 hex digits. If ID is empty, [Queue.Submit] creates an id.
-	ID        string
-	Agent     *agent.Agent
-	Name      string // the name under which the agent runs
-	Text      string
-	Priority  Priority // if empty, the manifest's priority is used
-	Parent    string   // the id of the parent intent; may be empty
-	Principal string
-	By        string // the owner who acts on behalf of Principal; empty if Principal itself makes the request
+	ID         string
+	Agent      *agent.Agent
+	Name       string // the name under which the agent runs
+	Text       string
+	Priority   Priority // if empty, the manifest's priority is used
+	Parent     string   // the id of the parent intent; may be empty
+	Principal  string
+	Attributes *identity.Attributes // what the caller's verified credential says
+	By         string               // the owner who acts on behalf of Principal; empty if Principal itself makes the request
 	// Key is the id of the caller's API key. Key is empty if the caller used a token.
 	Key string
 	// Until is the time when the caller's token expires. It is zero if the caller used an API key. If Key is empty and
@@ -298,7 +301,8 @@ func (q *Queue) newIntent(ctx context.Context, r Request) (*Intent, []byte, erro
 			"the task is %d bytes long; the limit is %d bytes", len(args), maxArguments)
 	}
 	sealed, err := json.Marshal(sealedRequest{
-		Digest: i.Digest, Principal: r.Principal, By: r.By, Key: r.Key, Until: r.Until, Arguments: args,
+		Digest: i.Digest, Name: r.Name, Principal: r.Principal, Attributes: r.Attributes, By: r.By, Key: r.Key, Until: r.Until,
+		Arguments: args,
 	})
 	return i, sealed, err
 }

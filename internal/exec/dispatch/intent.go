@@ -8,6 +8,7 @@ import (
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store"
+	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/state"
 )
 
@@ -87,12 +88,15 @@ const (
 // row has no effect.
 type sealedRequest struct {
 	// Digest is the digest of the agent's manifest. It is empty if an earlier version of ambit submitted the intent.
-	Digest    string          `json:"digest,omitempty"`
-	Principal string          `json:"principal"`
-	By        string          `json:"by,omitempty"`
-	Key       string          `json:"key,omitempty"`
-	Until     time.Time       `json:"until,omitzero"`
-	Arguments json.RawMessage `json:"arguments"`
+	Digest string `json:"digest,omitempty"`
+	// Name is the name under which the agent runs. It may be empty for the same reason.
+	Name       string               `json:"name,omitempty"`
+	Principal  string               `json:"principal"`
+	Attributes *identity.Attributes `json:"attributes,omitempty"`
+	By         string               `json:"by,omitempty"`
+	Key        string               `json:"key,omitempty"`
+	Until      time.Time            `json:"until,omitzero"`
+	Arguments  json.RawMessage      `json:"arguments"`
 }
 
 const insertIntent = `INSERT INTO intents (id, agent, digest, name, principal, parent, priority, level, over,
@@ -240,30 +244,70 @@ func (q *Queue) Get(ctx context.Context, id string) (*Intent, error) {
 
 // storedAnswer is the answer to an intent, before it is encrypted.
 type storedAnswer struct {
+	// For is nil if an earlier version of ambit stored the answer.
+	For     *answerFor      `json:"for,omitempty"`
 	Raw     json.RawMessage `json:"raw,omitempty"`
 	IsError bool            `json:"is_error,omitempty"`
 	Took    time.Duration   `json:"took,omitempty"`
 	Refusal *call.Refusal   `json:"refusal,omitempty"`
 }
 
-func (a storedAnswer) seal(s *store.Store, id string) ([]byte, error) {
+// answerFor identifies who may read an answer. It comes from the sealed request, because the row in the store may have
+// been changed. If the request cannot be read, answerFor is empty, and the answer is not shown.
+type answerFor struct {
+	Principal string `json:"principal"`
+	Name      string `json:"name,omitempty"`
+}
+
+func (f *answerFor) matches(i *Intent) bool {
+	return f == nil || f.Principal == i.Principal && (f.Name == "" || f.Name == i.Name)
+}
+
+const selectSealed = `SELECT sealed, answer FROM intents WHERE id = $1`
+
+// seal encrypts the answer to the intent with the given id. It returns nil if there is no such intent.
+func (a storedAnswer) seal(tx state.Tx, s *store.Store, id string) ([]byte, error) {
+	var asked, earlier []byte
+	found := false
+	err := tx.Query(selectSealed, []any{id}, func(row state.Row) error {
+		found = true
+		return row.Scan(&asked, &earlier)
+	})
+	if err != nil || !found {
+		return nil, err
+	}
+	a.For = &answerFor{}
+	if asked != nil {
+		if text, err := s.Keys.OpenKept(sealAsked+id, asked); err == nil {
+			_ = json.Unmarshal(text, a.For) // the request has members with the same names
+		}
+	} else if k, err := openAnswer(s, id, earlier); err == nil && k.For != nil {
+		a.For = k.For // the answer is late; the request was removed with the first answer
+	}
 	text, err := json.Marshal(a)
 	return s.Keys.Seal(sealAnswer+id, text), err
+}
+
+func openAnswer(s *store.Store, id string, sealed []byte) (k storedAnswer, err error) {
+	text, err := s.Keys.OpenKept(sealAnswer+id, sealed)
+	if err == nil {
+		err = json.Unmarshal(text, &k)
+	}
+	return k, err
 }
 
 func (i *Intent) readAnswer(s *store.Store, sealed []byte) {
 	if sealed == nil {
 		return
 	}
-	text, err := s.Keys.OpenKept(sealAnswer+i.ID, sealed)
-	var k storedAnswer
-	if err == nil {
-		err = json.Unmarshal(text, &k)
-	}
+	k, err := openAnswer(s, i.ID, sealed)
 	switch {
 	case err != nil:
 		i.Refusal = call.Refuse(stage, call.OutcomeUnknown,
 			"the answer cannot be decrypted with the keys of this store: %v", err)
+	case !k.For.matches(i):
+		i.Refusal = call.Refuse(stage, call.OutcomeUnknown,
+			"the answer belongs to another principal or agent: the row of this intent in the store was changed")
 	case k.Refusal != nil:
 		i.Refusal = k.Refusal
 	default:
@@ -319,8 +363,8 @@ func settle(tx state.Tx, b *store.Store, id string, o call.Outcome) error {
 	if r := o.Result; o.Refusal == nil {
 		k = storedAnswer{Raw: json.RawMessage(r.Raw), IsError: r.IsError, Took: r.Duration}
 	}
-	sealed, err := k.seal(b, id)
-	if err != nil {
+	sealed, err := k.seal(tx, b, id)
+	if err != nil || sealed == nil {
 		return err
 	}
 	query := refuseIntent
@@ -330,9 +374,6 @@ func settle(tx state.Tx, b *store.Store, id string, o call.Outcome) error {
 	}
 	n, err := tx.Exec(query, args...)
 	if err != nil || n == 1 {
-		return err
-	}
-	if found, err := exists(tx, stateOf, id); err != nil || !found {
 		return err
 	}
 	return errTaken

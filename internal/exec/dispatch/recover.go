@@ -39,20 +39,39 @@ func (q *Queue) maintain() {
 	}
 	var cleaned, aged time.Time
 	for {
-		if q.shared != nil && time.Since(aged) >= q.options.Step/4 {
+		if time.Since(cleaned) >= cleanUpInterval {
+			q.checkStore()
+			if q.down.IsZero() {
+				try("cannot take over the intents of dead processes", q.cleanUp)
+			}
+			cleaned = time.Now()
+		}
+		if q.down.IsZero() && q.shared != nil && time.Since(aged) >= q.options.Step/4 {
 			try("cannot raise the priority of waiting intents", q.shared.raisePriorities)
 			aged = time.Now()
-		}
-		if time.Since(cleaned) >= cleanUpInterval {
-			try("cannot take over the intents of dead processes", q.cleanUp)
-			cleaned = time.Now()
 		}
 		select {
 		case <-q.accepting.Done():
 			return
 		case <-ticker.C:
 		}
-		try("cannot search for cancelled intents", q.stopCancelled)
+		if q.down.IsZero() {
+			try("cannot search for cancelled intents", q.stopCancelled)
+		}
+	}
+}
+
+// checkStore logs when the store becomes unavailable, and when it answers again.
+func (q *Queue) checkStore() {
+	err := q.store.DB.Read(q.accepting, func(state.Tx) error { return nil })
+	switch {
+	case q.accepting.Err() != nil:
+	case err != nil && q.down.IsZero():
+		q.down = time.Now()
+		q.options.Log("the store is unavailable, so no call can be made: %v", err)
+	case err == nil && !q.down.IsZero():
+		q.options.Log("the store is available again, after %v", time.Since(q.down).Round(time.Second))
+		q.down = time.Time{}
 	}
 }
 
@@ -263,7 +282,7 @@ func (q *Queue) requeueIntent(tx state.Tx, i *Intent, served bool) error {
 }
 
 func (q *Queue) end(tx state.Tx, i *Intent, s State, r *call.Refusal) error {
-	sealed, err := storedAnswer{Refusal: r}.seal(q.store, i.ID)
+	sealed, err := storedAnswer{Refusal: r}.seal(tx, q.store, i.ID)
 	if err == nil {
 		_, err = tx.Exec(endIntent, string(s), time.Now().UnixMicro(), sealed, i.ID)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/state"
+	"github.com/ambit-run/ambit/internal/store/state/postgres"
 )
 
 const (
@@ -62,11 +63,10 @@ func kindsOf(k *identity.Keys, digest string) (kinds []string) {
 }
 
 func openShared(ctx context.Context, q *Queue) (_ *pgQueue, err error) {
-	config, err := pgxpool.ParseConfig(q.options.URL)
+	config, err := postgres.Config(q.options.URL, "ambit queue")
 	if err != nil {
-		return nil, err // pgx masks the password
+		return nil, err
 	}
-	config.ConnConfig.RuntimeParams["application_name"] = "ambit queue"
 	s := &pgQueue{queue: q}
 	if s.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, err

@@ -3,8 +3,11 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"net/url"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ambit-run/ambit/agent"
@@ -190,6 +193,34 @@ func TestReloadAtClose(t *testing.T) {
 		r.Close(t.Context())
 		if n := r.announced(); r.away.Load() || n != 0 {
 			t.Errorf("a closed queue announces %d kinds", n)
+		}
+	})
+}
+
+// TestQueueSchema checks that a default of the database does not lead the queue to another schema.
+func TestQueueSchema(t *testing.T) {
+	t.Parallel()
+	onPostgres(t, func(t *testing.T, place, dir string) {
+		u, err := url.Parse(place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := pgx.Connect(t.Context(), place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(t.Context())
+		for _, statement := range []string{
+			`CREATE SCHEMA other`, `ALTER DATABASE ` + strings.TrimPrefix(u.Path, "/") + ` SET search_path = other`,
+		} {
+			if _, err := conn.Exec(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		untended(t, place, dir)
+		var schema string
+		if err := conn.QueryRow(t.Context(), `SELECT schemaname FROM pg_tables WHERE tablename = 'river_job'`).Scan(&schema); err != nil || schema != "public" {
+			t.Errorf("the queue is in the schema %q, %v; want public", schema, err)
 		}
 	})
 }

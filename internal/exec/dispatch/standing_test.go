@@ -103,7 +103,7 @@ func TestKeyEndsWhileItWaits(t *testing.T) {
 	})
 }
 
-// Somebody who writes to the store cannot make another agent run an intent.
+// An attacker with write access to the store cannot make another agent run an intent.
 func TestIntentIsBoundToItsAgent(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, place, dir string) {

@@ -133,6 +133,7 @@ func (q *Queue) readCall(id, digest string) (*call.Call, *sealedRequest, error) 
 		return nil, nil, errors.Join(err, q.settleNow(ctx, id, call.Outcome{Refusal: refusal}))
 	}
 	c.Principal, c.By, c.Arguments = asked.Principal, asked.By, jsontext.Value(asked.Arguments)
+	c.Attributes = asked.Attributes
 	return c, &asked, nil
 }
 
@@ -196,11 +197,11 @@ WHERE id = $3 AND state = 'queued'`
 // cancellation. An intent that has already ended does not change.
 func (q *Queue) Cancel(ctx context.Context, id string) error {
 	refusal := call.Refuse(stage, call.TimedOut, "the intent was cancelled before it began")
-	sealed, err := storedAnswer{Refusal: refusal}.seal(q.store, id)
-	if err != nil {
-		return err
-	}
-	err = q.store.DB.Write(ctx, func(tx state.Tx) error {
+	err := q.store.DB.Write(ctx, func(tx state.Tx) error {
+		sealed, err := storedAnswer{Refusal: refusal}.seal(tx, q.store, id)
+		if err != nil || sealed == nil {
+			return err
+		}
 		n, err := tx.Exec(cancelQueued, time.Now().UnixMicro(), sealed, id)
 		if err != nil || n == 1 {
 			return err

@@ -197,7 +197,7 @@ func onMachine(use agent.Right, home string) agent.Right {
 	if _, err := os.Stat(path); err == nil {
 		use.What = path
 	} else if parent := filepath.Dir(path); use.Kind == agent.CanWrite && isFolder(parent) {
-		use.What = parent // the server wants to make the file
+		use.What = parent // the server tries to create the file
 	}
 	if toolserver.TooWide(use.What) {
 		use.What = ""

@@ -107,7 +107,8 @@ func TestRecordedBytesAreBounded(t *testing.T) {
 	}
 }
 
-// TestRecorderIsBounded checks that a server cannot fill the memory with names, and that Used says so.
+// TestRecorderIsBounded checks that a server cannot fill the memory with names, and that Used reports the
+// omission.
 func TestRecorderIsBounded(t *testing.T) {
 	var r Recorder
 	for i := range maxUses {

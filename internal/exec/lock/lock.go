@@ -5,7 +5,8 @@
 //  1. It fetches the package of every server. For each server that the manifest declares, it puts the digest and
 //     version into the text of the manifest.
 //  2. It shows the local files that differ from their pins, and asks the user to accept the differences.
-//  3. It starts the pinned servers and compares their tools with the manifest.
+//  3. It starts the pinned servers and compares their tools with the manifest. With [Locking.WriteTools], it first adds
+//     the tools that the manifest lacks.
 //  4. It shows the changes since the last lock file, and asks the user to accept the changes.
 //  5. It writes the lock file and the manifest.
 //
@@ -14,8 +15,8 @@ package lock
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,22 +25,19 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store"
 	"github.com/ambit-run/ambit/internal/store/home"
-	"github.com/ambit-run/ambit/internal/supply/importer"
 	"github.com/ambit-run/ambit/internal/supply/pack"
 	"github.com/ambit-run/ambit/internal/supply/registry"
 	"github.com/ambit-run/ambit/manifest"
 )
-
-// ErrUnknownVersion means that the version of a server is a placeholder. An import inserts the placeholder if it does
-// not know the version.
-var ErrUnknownVersion = errors.New("the version is a placeholder, because the import did not know the real version")
 
 // ErrNotRemembered means that the lock file was written, but could not be recorded in the store.
 var ErrNotRemembered = errors.New("the lock file was written, but could not be recorded in the store")
@@ -91,6 +89,19 @@ type Locking struct {
 	Servers  toolserver.Options // Servers.Lock is the existing lock file; may be nil
 	Update   bool               // update each package to its newest version
 	Scripts  []string           // the packages that may run their install scripts
+	// WriteTools adds the servers' undeclared tools to the manifest.
+	WriteTools bool
+	// Allow also allows the side-effect classes of added tools, except shell.
+	Allow bool
+	// Partial locks the servers that match the manifest, and fails if no server matches. The lock file's entries for the
+	// other servers stay as they are.
+	Partial bool
+	// StandIn starts a server that lacks a credential with a made-up credential, in a sandbox without connections, to read
+	// its list of tools.
+	StandIn bool
+	// Confine sets the confinement in the options to what the agent's tools need. If it is nil, the options stay as they
+	// are.
+	Confine func(ctx context.Context, o *toolserver.Options, a *agent.Agent) error
 	// Agree asks the user to accept differences. If Agree returns an error, Run stops and returns the error.
 	Agree func(ctx context.Context, asked Asked, differences []pack.Difference) error
 	// OpenStore opens the store in which the lock file is recorded.
@@ -103,6 +114,11 @@ type Locking struct {
 	pinned   map[string]bool          // the server aliases that have a new pin in the text
 	repinned map[string]bool          // the aliases of servers whose changed local files the user has already seen
 	accepted []pack.Difference        // the differences from the existing lock file
+	failed   map[string]error         // the errors of packages that could not be fetched, by server alias
+	added    map[string][]registry.Proposal
+	lacks    map[string]*call.Refusal // the missing credentials of servers that were proven without them, by alias
+	// classified contains the tool definitions from which ambit derived the classes of the added tools, by server alias.
+	classified map[string]map[string][]byte
 }
 
 // Asked is the reason for asking the user to accept differences.
@@ -128,6 +144,12 @@ type Server struct {
 	Uncovered string `json:"uncovered,omitempty"`
 	// Kind is the kind of package. Kind is set only for a server that was found for a requirement.
 	Kind pack.Kind `json:"kind,omitempty"`
+	// Added lists the tools that were added to the manifest.
+	Added []registry.Proposal `json:"added,omitempty"`
+	// Lacks names the credential that the server needs for calls. The server was locked without the credential.
+	Lacks *call.Refusal `json:"lacks,omitempty"`
+	// Warnings are messages for the user, such as about hidden text in a description.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Result describes the lock file that was written.
@@ -135,6 +157,8 @@ type Result struct {
 	File    string
 	Changed bool // the content of the file changed
 	Servers []Server
+	// Refused contains the servers that were left out. It is empty unless Locking.Partial is set.
+	Refused []toolserver.Proof
 }
 
 // Run locks the manifest. If Run returns both a result and an error, the lock file was written but not recorded in
@@ -149,24 +173,26 @@ func (l *Locking) Run(ctx context.Context) (*Result, error) {
 	if err := l.agree(ctx, Repinned, l.changedLocalFiles()); err != nil {
 		return nil, err
 	}
-	pinned, err := manifest.Parse(l.Manifest.Path, l.text, manifest.Options{Dialect: l.Manifest.Dialect})
+	a, proofs, err := l.prove(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("the pinned manifest would be invalid: %w", err)
+		return nil, err
 	}
-	a := pinned.Agent()
-	if len(a.Requirements) > 0 {
-		a = l.Resolved.Agent()
-	}
-	servers := l.start(ctx, a, l.fetchedOptions())
-	defer servers.Close()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if !servers.Proven() {
-		return nil, &UnprovenError{servers.Proofs()}
+	proofs = slices.Concat(l.sameAsClassified(proofs), l.unfetched())
+	refused := slices.DeleteFunc(slices.Clone(proofs), func(p toolserver.Proof) bool { return p.OK })
+	if len(refused) > 0 && (!l.Partial || len(refused) == len(proofs)) {
+		return nil, &UnprovenError{proofs}
 	}
 	entry, locked := &pack.LockedAgent{Servers: map[string]*pack.LockedServer{}}, []Server{}
-	for _, p := range servers.Proofs() {
+	for _, p := range proofs {
+		if !p.OK {
+			if was := l.previousEntry(p.Alias); was != nil {
+				entry.Servers[p.Alias] = was
+			}
+			continue
+		}
 		one, report, err := l.entry(a.Server(p.Alias), p)
 		if err != nil {
 			return nil, err
@@ -178,6 +204,7 @@ func (l *Locking) Run(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.Refused = refused
 	return r, l.trust(entry)
 }
 
@@ -192,9 +219,8 @@ func (l *Locking) Check(ctx context.Context) ([]toolserver.Proof, error) {
 			return nil, &LeftoverError{alias, l.Manifest.Path}
 		}
 	}
-	servers := l.start(ctx, a, l.Servers)
-	defer servers.Close()
-	return servers.Proofs(), ctx.Err()
+	proofs, err := l.proofs(ctx, a, l.Servers, nil)
+	return proofs, cmp.Or(err, ctx.Err())
 }
 
 // checkAvailable returns an error if a required server was not found. Missing optional servers are ignored.
@@ -222,13 +248,6 @@ func (l *Locking) found(alias string) *registry.Found {
 	return nil
 }
 
-// start starts the agent's servers, except optional servers that were not found.
-func (l *Locking) start(ctx context.Context, a *agent.Agent, o toolserver.Options) *toolserver.Manager {
-	o.Servers = l.Resolved.Servers(o, egress.New(egress.Switches{}), false)
-	o.Servers = slices.DeleteFunc(o.Servers, func(s toolserver.Spec) bool { return s.Problem != nil })
-	return toolserver.Start(ctx, a, o)
-}
-
 // trust records that the servers found for requirements were locked on this machine (see [registry.Resolver.Trust]).
 func (l *Locking) trust(entry *pack.LockedAgent) error {
 	var err error
@@ -247,22 +266,23 @@ func (l *Locking) trust(entry *pack.LockedAgent) error {
 // text of the manifest.
 func (l *Locking) pin(ctx context.Context) error {
 	l.text, l.pinned, l.packages = []byte(l.Manifest.Source.Text), map[string]bool{}, map[string]*pack.Package{}
+	l.failed = map[string]error{}
 	servers := l.Resolved.Agent().Servers
+	fetched, failed := l.fetchAll(ctx, servers)
 	for i := range servers {
-		s := &servers[i]
-		f := l.found(s.Alias)
-		if s.Transport == agent.StreamableHTTP || f != nil && f.Recipe.Kind == pack.Builtin {
+		s, p, err := &servers[i], fetched[i], failed[i]
+		if err != nil && l.Partial && ctx.Err() == nil {
+			l.failed[s.Alias] = err
 			continue
-		}
-		p, err := l.fetch(ctx, s, f)
-		if errors.Is(err, pack.NotFound) && s.Placeholder && s.Version == importer.UnknownVersion {
-			return fmt.Errorf("server %s: version %s: %w: %w", s.Alias, s.Version, ErrUnknownVersion, err)
 		}
 		if err != nil {
 			return &ServerError{s.Alias, err}
 		}
+		if p == nil {
+			continue
+		}
 		l.packages[s.Alias] = p
-		if f != nil {
+		if f := l.found(s.Alias); f != nil {
 			if f.Package == nil { // not a bundle; the digest of a bundle is already known
 				l.Resolved.Fetched(s.Alias, p.Digest)
 			}
@@ -276,6 +296,30 @@ func (l *Locking) pin(ctx context.Context) error {
 		l.text = text
 	}
 	return nil
+}
+
+// maxFetches is the maximum number of packages that are fetched at the same time.
+const maxFetches = 4
+
+// fetchAll fetches the packages of all servers. For remote and built-in servers, the package is nil.
+func (l *Locking) fetchAll(ctx context.Context, servers []agent.Server) ([]*pack.Package, []error) {
+	packages, failed := make([]*pack.Package, len(servers)), make([]error, len(servers))
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, maxFetches)
+	for i := range servers {
+		s := &servers[i]
+		f := l.found(s.Alias)
+		if s.Transport == agent.StreamableHTTP || f != nil && f.Recipe.Kind == pack.Builtin {
+			continue
+		}
+		wg.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			packages[i], failed[i] = l.fetch(ctx, s, f)
+		})
+	}
+	wg.Wait()
+	return packages, failed
 }
 
 // fetch fetches the package of a server. The last argument is nil for a server that the manifest declares.
@@ -304,6 +348,9 @@ func (l *Locking) fetch(ctx context.Context, s *agent.Server, f *registry.Found)
 				return p, nil
 			}
 		}
+	}
+	if l.Partial && s.Placeholder && len(want.Scripts) == 0 {
+		return store.FetchOnce(ctx, ref, progress) // as verify does, so that a second import downloads nothing
 	}
 	return store.Fetch(ctx, ref, want, progress)
 }
@@ -379,6 +426,7 @@ func (l *Locking) entry(s *agent.Server, p toolserver.Proof) (*pack.LockedServer
 	report := Server{
 		Agent: l.Manifest.Agent().ID, Alias: p.Alias, PackageDigest: p.Package.Actual, Version: s.Version,
 		Tools: slices.Sorted(maps.Keys(p.Tools)), Rewritten: l.pinned[p.Alias], Uncovered: p.Package.Uncovered,
+		Added: l.added[p.Alias], Lacks: l.lacks[p.Alias], Warnings: p.Warnings,
 	}
 	if f != nil {
 		report.PackageDigest, report.Version, report.Kind = locked.Package.Digest, f.Version, f.Recipe.Kind
@@ -409,7 +457,7 @@ func (l *Locking) write(ctx context.Context, entry *pack.LockedAgent, locked []S
 	if err := errors.Join(l.Remember(ctx, b, l.Manifest.Path, a, lock), b.Close()); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotRemembered, err)
 	}
-	return &Result{file, changed, locked}, nil
+	return &Result{File: file, Changed: changed, Servers: locked}, nil
 }
 
 func (l *Locking) agree(ctx context.Context, asked Asked, differences []pack.Difference) error {
@@ -495,94 +543,4 @@ func rewrite(path string, content []byte) error {
 		return err
 	}
 	return home.Replace(path, info.Mode().Perm(), content)
-}
-
-// Relocked returns the differences between the lock file of an installed agent and the lock file of a new manifest.
-// The author of the new lock file decides which packages the agent's servers run. The user must therefore accept
-// every difference, as in [Locking.Run].
-func Relocked(installed, m *manifest.Manifest) ([]manifest.Change, error) {
-	was, err := lockOf(installed)
-	if err != nil {
-		detail := fmt.Sprintf("the lock of the installed agent cannot be read: %v", err)
-		return []manifest.Change{{What: "lock", Detail: detail}}, nil
-	}
-	now, err := lockOf(m)
-	if err != nil {
-		return nil, err
-	}
-	var out []manifest.Change
-	add := func(format string, args ...any) {
-		out = append(out, manifest.Change{What: "lock", Detail: fmt.Sprintf(format, args...)})
-	}
-	changed := func(of string, c pack.Change) {
-		was, is := c.Excerpt()
-		add("%s of %s changed from %s to %s", c.Field, of, was, is)
-	}
-	switch {
-	case was == nil && now == nil:
-		return nil, nil
-	case was == nil:
-		return lockedFirst(now), nil
-	case now == nil:
-		add("the installed agent has a lock file, but the new version has none")
-		return out, nil
-	}
-	for _, d := range pack.Compare(was, now) {
-		of := "server " + diag.Quote(d.Server)
-		if d.Tool != "" {
-			of = diag.Quote(d.Tool)
-		}
-		if d.What != pack.Changed {
-			add("%s was %s", of, d.What)
-		}
-		for _, c := range d.Changes {
-			changed(of, c)
-		}
-	}
-	for _, alias := range slices.Sorted(maps.Keys(now.Servers)) {
-		a, b := was.Servers[alias], now.Servers[alias]
-		if a == nil {
-			continue // the loop above has reported the new server
-		}
-		of := "server " + diag.Quote(alias)
-		if !a.Resolved.Equal(b.Resolved) {
-			before, _ := json.Marshal(a.Resolved) // strings can always be encoded as JSON
-			after, _ := json.Marshal(b.Resolved)
-			changed(of, pack.Change{Field: "the recipe", Old: string(before), New: string(after)})
-		}
-		if a.Package.Here() == (pack.Build{}) && b.Package.Here() != (pack.Build{}) {
-			add("the lock now decides which dependencies of %s are installed; before, this machine decided", of)
-		}
-	}
-	return out, nil
-}
-
-// lockedFirst returns the changes for an agent that was installed without a lock file and now gets one.
-func lockedFirst(now *pack.LockedAgent) []manifest.Change {
-	var out []manifest.Change
-	for _, alias := range slices.Sorted(maps.Keys(now.Servers)) {
-		p := now.Servers[alias].Package
-		if p.Here() == (pack.Build{}) && len(p.Scripts) == 0 {
-			continue
-		}
-		detail := fmt.Sprintf("the lock decides which dependencies are installed for server %s", diag.Quote(alias))
-		for _, name := range p.Scripts {
-			detail += fmt.Sprintf(", and lets the install scripts of %s run", diag.Quote(name))
-		}
-		out = append(out, manifest.Change{What: "lock", Detail: detail})
-	}
-	return out
-}
-
-// lockOf returns the agent's entry in the lock file in the manifest's folder. lockOf returns nil if the lock file or
-// the entry is missing.
-func lockOf(m *manifest.Manifest) (*pack.LockedAgent, error) {
-	lock, err := pack.ReadLock(filepath.Join(filepath.Dir(m.Path), pack.LockName))
-	if errors.Is(err, pack.LockMissing) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return lock.Agents[m.Agent().ID], nil
 }

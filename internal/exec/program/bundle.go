@@ -23,6 +23,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/gateway/guard/secret"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store/home"
@@ -222,6 +223,7 @@ type run struct {
 func (b *Bundle) prepare(l *runCredentials) (*run, error) {
 	var err error
 	r := &run{credentials: l}
+	var keys guard.KeyLines
 	if r.dir, err = os.MkdirTemp(b.dir, "run-"); err != nil {
 		return nil, unprepared(err)
 	}
@@ -231,7 +233,7 @@ func (b *Bundle) prepare(l *runCredentials) (*run, error) {
 		Mounts: []sandbox.Mount{
 			{Source: b.code, To: bundleDir}, {Source: filepath.Join(b.dir, "harness"), To: harnessDir},
 		},
-		OnStderr: func(line string) { b.options.Log(l.redact(line)) },
+		OnStderr: func(line string) { b.options.Log(l.redact(keys.Hide(line))) },
 	}
 	for _, e := range b.agent.Program.Env {
 		if value, ok := b.options.Settings[e.Name]; ok {
@@ -410,7 +412,7 @@ func (b *Bundle) credentials() (*runCredentials, error) {
 	}
 	var err error
 	if l.known, err = secret.NewKnown(append(nested, values...)); err == nil && len(l.swaps) > 0 {
-		l.echo, err = secret.NewEcho(l.known, values)
+		l.echo = secret.NewEcho(l.known, values)
 	}
 	if err != nil {
 		return nil, call.Refuse(sandbox.Stage, call.CredentialMissing, "output cannot be scanned for credentials: %v", err)
@@ -496,12 +498,13 @@ func commonHosts(slot, stored []string) []string {
 	return hosts
 }
 
-// redact replaces credential values in a log line with [secret].
+// redact replaces credential values in a log line with [secret], and everything else that looks like a secret with a
+// placeholder.
 func (l *runCredentials) redact(line string) string {
 	out, at := "", 0
 	for _, f := range l.known.Find([]byte(line)) {
 		out += line[at:f[0]] + "[secret]"
 		at = f[1]
 	}
-	return out + line[at:]
+	return string(guard.Redact([]byte(out + line[at:])))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/supply/bundle"
 )
@@ -119,12 +120,13 @@ func (b *Bundle) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Res
 // line. All other lines go to the log.
 func (b *Bundle) answer(r *run, stdout []byte, mark string) *outcome {
 	var found *outcome
+	var keys guard.KeyLines
 	for line := range bytes.Lines(stdout) {
 		line = bytes.TrimRight(line, "\r\n")
 		text, ok := bytes.CutPrefix(line, []byte(mark))
 		if !ok {
 			if len(line) > 0 {
-				b.options.Log(r.credentials.redact(string(line)))
+				b.options.Log(r.credentials.redact(keys.Hide(string(line))))
 			}
 			continue
 		}

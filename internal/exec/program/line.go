@@ -125,6 +125,14 @@ type answer struct {
 	Sources  []string `json:"sources"`
 }
 
+// badAnswer returns a refusal of an answer, with a hint that shows a good one.
+func badAnswer(reason Reason, message string) *call.Refusal {
+	f := failed(reason, "%s", message)
+	f.Hint = `write one line to stdout: {"intent_id": ID, "status": "ok", "text": "…", "sources": []}, ` +
+		`where ID is the "id" that the program read`
+	return f
+}
+
 // readAnswer parses the output of a program that exited with code 0. The output must be one line with the answer to
 // the intent with the given id.
 func readAnswer(stdout []byte, id string) (*answer, *call.Refusal) {
@@ -149,15 +157,17 @@ func readAnswer(stdout []byte, id string) (*answer, *call.Refusal) {
 	var a answer
 	if err := json.Unmarshal(only, &a); err != nil {
 		// Omit the library's error, because it would quote the program's output.
-		return nil, failed(BadJSON, "the program's answer is not a JSON object with intent_id, status, text and sources")
+		return nil, badAnswer(BadJSON, "the program's answer is not a JSON object with intent_id, status, text and sources")
 	}
 	switch {
-	case a.IntentID == nil || *a.IntentID != id:
-		return nil, failed(WrongIntent, "the answer's intent_id is not the id of the intent")
+	case a.IntentID == nil:
+		return nil, badAnswer(WrongIntent, "the program's answer has no \"intent_id\"")
+	case *a.IntentID != id:
+		return nil, badAnswer(WrongIntent, "the answer's intent_id is not the id of the intent")
 	case a.Status == nil || *a.Status != "ok" && *a.Status != "error":
-		return nil, failed(BadStatus, "the answer's status is neither \"ok\" nor \"error\"")
+		return nil, badAnswer(BadStatus, "the answer's status is neither \"ok\" nor \"error\"")
 	case a.Text == nil:
-		return nil, failed(BadJSON, "the program's answer has no \"text\"")
+		return nil, badAnswer(BadJSON, "the program's answer has no \"text\"")
 	}
 	if a.Sources == nil {
 		a.Sources = []string{}

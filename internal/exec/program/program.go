@@ -3,8 +3,8 @@
 //
 // The contract is strict. The program reads exactly one line, the intent. It must write exactly one line, the
 // answer, and exit with code 0. Blank lines in the output are ignored. If the program does anything else, the call
-// is refused. The [Reason] of the refusal tells the program's author what to fix. Stderr goes to the operator's
-// log.
+// is refused. The [Reason] of the refusal helps the program's author to fix the program. Stderr goes to the
+// operator's log.
 //
 // The sandbox enforces the manifest's limits on network access, memory, disk and time. The program sees the folder
 // of its manifest, read-only, as its working directory. If the manifest is not named agent.toml, the folder may
@@ -32,6 +32,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/egress"
+	"github.com/ambit-run/ambit/internal/gateway/guard"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store/home"
 )
@@ -60,7 +61,7 @@ type Options struct {
 	Home home.Home
 }
 
-// Reason says why a program failed. It is stored in [call.Refusal.Reason].
+// Reason explains why a program failed. It is stored in [call.Refusal.Reason].
 type Reason = string
 
 const (
@@ -99,8 +100,8 @@ func New(a *agent.Agent, o Options) call.Binding {
 
 // These are the limits of one run.
 const (
-	maxAnswer    = 16 << 20 // bytes of stdout
-	maxLog       = 16 << 20 // bytes of stderr
+	maxAnswer    = 16 << 20  // bytes of stdout
+	maxLog       = maxAnswer // bytes of stderr
 	maxProcesses = 256
 )
 
@@ -156,9 +157,11 @@ func (b *binding) Act(ctx context.Context, t *agent.Tool, c *call.Call) (call.Re
 	return result, err
 }
 
-// transcript forwards the lines of stderr to the log. It also counts and hashes the lines for the journal.
+// transcript forwards the lines of stderr to the log, without secrets. It also counts and hashes the lines for the
+// journal.
 type transcript struct {
-	to func(line string)
+	to   func(line string)
+	keys guard.KeyLines
 
 	mu    sync.Mutex
 	lines int
@@ -172,7 +175,7 @@ func (t *transcript) line(text string) {
 	t.bytes += int64(len(text)) + 1
 	t.sum.Write([]byte(text + "\n"))
 	t.mu.Unlock()
-	t.to(text)
+	t.to(string(guard.Redact([]byte(t.keys.Hide(text)))))
 }
 
 // reference returns the line count, the size and the hash of stderr as a text for the journal. It returns "" if there
@@ -207,6 +210,10 @@ func exitFailure(out *sandbox.Outcome, wall time.Duration) *call.Refusal {
 	case out.TimedOut:
 		f := failed(TimedOut, "the program did not exit within %s and was killed", wall)
 		f.Hint = "make the program faster, or raise cpu_ms_per_task in the manifest"
+		return f
+	case out.TooLarge == "stdout", out.TooLarge == "stderr":
+		f := failed(TooLarge, "the program was killed because it wrote more than %d MiB to %s", maxAnswer>>20, out.TooLarge)
+		f.Hint = "make the program write less to " + out.TooLarge
 		return f
 	case out.TooLarge != "":
 		return failed(TooLarge, "the program was killed because it wrote too much to %s", out.TooLarge)

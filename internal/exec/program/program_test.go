@@ -51,7 +51,7 @@ func newRig(t *testing.T) *rig {
 	sandboxtest.Need(t)
 	r := &rig{folder: t.TempDir(), agent: &agent.Agent{
 		Program:    &agent.Program{Runtime: "python3", Entry: "main.py", Contract: agent.OneLine},
-		Resources:  &agent.Resources{WallClock: 20 * time.Second, MemoryMB: 128, DiskMB: 10, Network: agent.NetworkOff},
+		Resources:  &agent.Resources{WallClock: 2 * time.Minute, MemoryMB: 128, DiskMB: 10, Network: agent.NetworkOff},
 		Settlement: &agent.Settlement{Priority: "high"},
 		Tools:      []agent.Tool{{Name: "x", Binding: agent.RunProgram{}}},
 	}}
@@ -215,6 +215,13 @@ func TestFailures(t *testing.T) {
 			f, ok := errors.AsType[*call.Refusal](err)
 			if !ok || f.Reason != tt.reason || f.Code != call.ProgramFailed || f.Effect != call.NoEffect || !strings.HasPrefix(f.Message, string(tt.reason)+": ") {
 				t.Fatalf("error = %v, want program_failed with the reason %s", err, tt.reason)
+			}
+			hints := map[program.Reason]string{
+				program.BadJSON: `"intent_id": ID`, program.WrongIntent: `"intent_id": ID`, program.BadStatus: `"status": "ok"`,
+				program.TooLarge: "write less to std",
+			}
+			if hint, _ := f.Advice(); !strings.Contains(hint, hints[tt.reason]) {
+				t.Errorf("the hint is %q, want one that contains %q", hint, hints[tt.reason])
 			}
 		})
 	}
