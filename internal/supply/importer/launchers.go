@@ -22,6 +22,8 @@ type family struct {
 	// container is true if the launchers have options that set environment variables. otherContext is true if the
 	// launchers run a program as a different user or in a different environment.
 	container, otherContext bool
+	// runsFile is true if the program to run is a file.
+	runsFile bool
 }
 
 const (
@@ -55,7 +57,7 @@ var families = []family{
 		programs: "npm pnpm yarn", subcommands: "exec,dlx,x,run,run-script", switches: nodeSwitches, values: nodeValues,
 		packages: nodePackages,
 	},
-	{programs: "bun", subcommands: "x,run", switches: nodeSwitches, values: nodeValues},
+	{programs: "bun", subcommands: "x,run", switches: nodeSwitches, values: nodeValues, runsFile: true},
 	{programs: "uvx", bare: true, switches: uvSwitches, values: uvValues, packages: uvPackages},
 	{
 		programs: "uv pipx", subcommands: "run,tool run", switches: uvSwitches, values: uvValues, packages: uvPackages,
@@ -68,10 +70,13 @@ var families = []family{
 	},
 	{
 		programs: "node tsx ts-node ruby perl php", bare: true, switches: nodeJSOptions,
-		values: "-r --require --import --loader --experimental-loader",
+		values: "-r --require --import --loader --experimental-loader", runsFile: true,
 	},
-	{programs: "deno", subcommands: "run", switches: denoSwitches, values: "--config --import-map"},
-	{programs: "python py", bare: true, switches: "-u -B -I -E -s -S -O -OO -P -q -b -v", values: "-W -X", modules: "-m"},
+	{programs: "deno", subcommands: "run", switches: denoSwitches, values: "--config --import-map", runsFile: true},
+	{
+		programs: "python py", bare: true, switches: "-u -B -I -E -s -S -O -OO -P -q -b -v", values: "-W -X", modules: "-m",
+		runsFile: true,
+	},
 	{programs: "java", switches: "-ea -server", values: "-cp -classpath --class-path", modules: "-jar"},
 	{
 		programs: "sudo doas", bare: true, switches: "-E -H -n -S -A -b -k --preserve-env --set-home --non-interactive",

@@ -3,8 +3,10 @@ package importer
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,7 +15,11 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/findagent"
+	"github.com/ambit-run/ambit/manifest"
 )
+
+// openAPISource is Result.Source of an OpenAPI description.
+const openAPISource = "an OpenAPI description"
 
 // maxTools is the maximum number of tools in a FindAgent manifest.
 const maxTools = 40
@@ -22,15 +28,21 @@ const maxTools = 40
 type api struct {
 	*builder
 	root map[string]any
+	docs documents
 	base string // scheme, host and path prefix of every operation
 	host string
 	m    findagent.Manifest
 	// slots maps security schemes to credential slots. The slot is nil if the scheme is not supported.
 	slots map[string]*slot
 	// following contains the references that are being followed. It is used to detect cycles. schemasLeft is the number
-	// of schemas that can still be added to the current tool.
-	following   map[string]bool
-	schemasLeft int
+	// of schemas that can still be added to the current tool. bytesLeft is the size that they can have together.
+	following              map[string]bool
+	schemasLeft, bytesLeft int
+	// deepest is the maximum number of levels of a schema that are copied.
+	deepest int
+	// cleaned contains the converted schemas. names contains the names of the tools so far.
+	cleaned map[converted]cleaned
+	names   map[string]bool
 }
 
 type slot struct {
@@ -39,16 +51,19 @@ type slot struct {
 	used          bool
 }
 
-// openAPI converts an OpenAPI description. Operations become http tools. Security schemes become credential slots for
-// the host of the API.
-func (b *builder) openAPI(name string, root map[string]any) (*Result, error) {
+// openAPI converts the OpenAPI description at a path. Operations become http tools. Security schemes become credential
+// slots for the host of the API.
+func (b *builder) openAPI(path, name string, root map[string]any) (*Result, error) {
 	if v := text(root["openapi"]); !strings.HasPrefix(v, "3.") {
 		return nil, fail("convert the file to OpenAPI 3 first", "only OpenAPI 3 is supported")
 	}
 	info := object(root["info"])
 	title := cmp.Or(text(info["title"]), name)
 	b.withholdDefaults(root)
-	a := &api{builder: b, root: root, slots: map[string]*slot{}, following: map[string]bool{}}
+	a := &api{
+		builder: b, root: root, docs: documents{folder: filepath.Dir(path), files: map[string]any{}},
+		slots: map[string]*slot{}, following: map[string]bool{}, cleaned: map[converted]cleaned{}, names: map[string]bool{},
+	}
 	a.m = b.findAgent(title, text(info["description"]),
 		fmt.Sprintf("Use your tools to work with the API %s. Choose the tool that fits the request, "+
 			"take the values for its parameters from the user and never invent them, and report what the API returned. Ask "+
@@ -58,33 +73,94 @@ func (b *builder) openAPI(name string, root map[string]any) (*Result, error) {
 	a.m.Delivery = &findagent.Delivery{Stdio: &findagent.Stdio{}}
 	b.note(Guessed, "system_prompt", "the prompt is generic; adapt it to your agent")
 	b.note(Guessed, "example_prompts", "write one to five example requests")
-	a.server()
-	a.schemes()
-	a.operations()
+	chosen, err := a.operations()
+	if err == nil {
+		a.server(chosen)
+		a.schemes()
+		err = a.addTools(chosen)
+	}
+	if a.docs.err != nil || err != nil {
+		return nil, cmp.Or(a.docs.err, err)
+	}
 	if len(a.m.Tools) == 0 {
 		return nil, fail("", "no operation can be converted to a tool%s", b.reasons())
 	}
-	for _, name := range sorted(a.slots) {
-		if s := a.slots[name]; s != nil && s.used {
-			a.m.CredentialSlots = append(a.m.CredentialSlots, s.CredentialSlot)
-		}
-	}
+	a.m.CredentialSlots = a.usedSlots("")
 	out, err := encode(a.m)
 	return &Result{
-		Source: "an OpenAPI description", Dialect: agent.FindAgent, Name: agent.Slug(a.m.Name), Text: out, Next: "inspect",
+		Source: openAPISource, Dialect: agent.FindAgent, Name: agent.Slug(a.m.Name), Text: out, Next: "inspect",
 	}, err
 }
 
-// server sets the address of the API to the first public address in the description.
-func (a *api) server() {
-	servers := list(a.root["servers"])
-	for i, item := range servers {
-		o := object(item)
-		raw := text(o["url"])
-		vars := object(o["variables"])
-		for _, v := range sorted(vars) {
-			raw = strings.ReplaceAll(raw, "{"+v+"}", text(object(vars[v])["default"]))
+// server sets the address of the API to the first public address in the description, or in one of the chosen operations.
+func (a *api) server(chosen []operation) {
+	holders := []map[string]any{a.root}
+	for _, o := range chosen {
+		holders = append(holders, o.op, o.item)
+	}
+	for _, h := range holders {
+		servers := list(h["servers"])
+		if base, host, i := a.publicServer(servers); base != "" {
+			if a.base, a.host = base, host; len(servers) > 1 {
+				a.note(Dropped, "servers", "only address %d of %d is used", i+1, len(servers))
+			}
+			return
 		}
+	}
+	a.base, a.host = "https://"+noHost, noHost
+	problem := "the description has no public address"
+	for _, h := range holders {
+		for _, item := range list(h["servers"]) {
+			u, err := url.Parse(serverURL(object(item)))
+			if err != nil || a.base != "https://"+noHost || strings.ContainsAny(u.Path, "{}") {
+				continue
+			}
+			if kept, ok := a.cleanURL("servers", a.base+"/"+strings.TrimPrefix(u.EscapedPath(), "/")); ok {
+				a.base = strings.TrimSuffix(kept, "/")
+			}
+			if u.Host != "" {
+				problem = a.scrub(cut(u.Host, 200)) + " is not a public address"
+			}
+		}
+	}
+	a.note(Guessed, "servers", "%s, so replace %s in every tool and credential slot; to test with a server on this machine, "+
+		"write its address there, and add --dev to each command", problem, noHost)
+}
+
+// noHost stands for the host of an API whose description has no public address.
+const noHost = "api.example.com"
+
+// serverURL returns the URL of an entry of servers, with the default values of its variables.
+func serverURL(o map[string]any) string {
+	raw, vars := text(o["url"]), object(o["variables"])
+	for _, v := range sorted(vars) {
+		raw = strings.ReplaceAll(raw, "{"+v+"}", text(object(vars[v])["default"]))
+	}
+	return raw
+}
+
+// address returns the address of an operation, which can differ from the address of the API. An operation at another
+// host is left out, because the credentials are for one host.
+func (a *api) address(what string, o operation) (base string, ok bool) {
+	servers := list(o.op["servers"])
+	if len(servers) == 0 {
+		servers = list(o.item["servers"])
+	}
+	base, host, _ := a.publicServer(servers)
+	switch {
+	case base == "":
+		return a.base, true
+	case host != a.host:
+		a.note(Dropped, what, "the operation is at another host, %s: create another agent for it with --only", host)
+		return "", false
+	}
+	return base, true
+}
+
+// publicServer returns the first public address in a list of servers, its host, and its index in the list.
+func (a *api) publicServer(servers []any) (base, host string, index int) {
+	for i, item := range servers {
+		raw := serverURL(object(item))
 		u, err := url.Parse(raw)
 		if err != nil || u.Host == "" || u.User != nil || strings.ContainsAny(raw, "{}") ||
 			!strings.Contains(u.Hostname(), ".") {
@@ -97,15 +173,9 @@ func (a *api) server() {
 		if !ok || !usable(u.Hostname()) {
 			continue
 		}
-		a.base, a.host = strings.TrimSuffix(kept, "/"), strings.ToLower(u.Hostname())
-		if len(servers) > 1 {
-			a.note(Dropped, "servers", "only address %d of %d is used", i+1, len(servers))
-		}
-		return
+		return strings.TrimSuffix(kept, "/"), strings.ToLower(u.Hostname()), i
 	}
-	a.base, a.host = "https://api.example.com", "api.example.com"
-	a.note(Guessed, "servers",
-		"the description has no public address, so replace api.example.com in every tool and credential slot")
+	return "", "", 0
 }
 
 // usable reports whether host is a public host name, as required for the hosts of a credential slot.
@@ -159,78 +229,106 @@ func slotRef(name string) string {
 	return strings.ToLower(ref)
 }
 
-var methods = []string{"get", "head", "post", "put", "patch", "delete"}
-
-func (a *api) operations() {
-	paths := object(a.root["paths"])
-	left := 0
-	for _, path := range sorted(paths) {
-		item := a.resolve(paths[path])
-		for _, method := range methods {
-			op := object(item[method])
-			if op == nil {
-				continue
-			}
-			if len(a.m.Tools) == maxTools {
-				left++
-				continue
-			}
-			if t, ok := a.tool(path, method, item, op); ok {
-				a.m.Tools = append(a.m.Tools, t)
-			}
-		}
-	}
-	if left > 0 {
-		a.note(Dropped, "operations",
-			"%d operations are left out, because an agent can have at most %d tools: create a second agent for them",
-			left, maxTools)
-	}
-}
-
 var notName = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// tool converts one operation to a tool. The second result is false if the operation cannot be converted.
-func (a *api) tool(path, method string, item, op map[string]any) (findagent.Tool, bool) {
-	name := strings.Trim(notName.ReplaceAllString(cmp.Or(text(op["operationId"]), method+"_"+strings.Trim(path, "/{}")),
-		"_"), "_")
-	name = cut(name, 100)
-	for base, n := name, 2; slices.ContainsFunc(a.m.Tools, func(t findagent.Tool) bool { return t.Name == name }); n++ {
-		name = fmt.Sprintf("%s_%d", base, n)
-	}
-	what := "operation " + strings.ToUpper(method) + " " + path
-	if tokenLike(path) && a.scrub(path) != path {
+// tool converts one operation to a tool. The second result is false if the operation cannot be converted. If the schema of
+// the input is too large, the tool gets a schema with fewer levels.
+func (a *api) tool(o operation) (findagent.Tool, bool) {
+	what := "operation " + o.String()
+	if tokenLike(o.path) && a.scrub(o.path) != o.path {
 		a.note(Dropped, "operation", "an operation is left out, because its path seems to contain a secret")
 		return findagent.Tool{}, false
 	}
+	problem := ""
+	for _, a.deepest = range []int{maxLevels, 3, 1, 0} {
+		t, ok := a.build(what, o)
+		if !ok {
+			return t, false
+		}
+		if problem = a.problem(t); problem == "" {
+			if a.deepest < maxLevels {
+				a.note(Guessed, what, "the schema of the input is too large, so only its first levels are copied")
+			}
+			a.names[t.Name] = true
+			return t, true
+		}
+	}
+	a.note(Dropped, what, "the operation is left out: %s", problem)
+	return findagent.Tool{}, false
+}
+
+// problem returns the reason why a manifest cannot contain a tool, or "" if it can.
+func (a *api) problem(t findagent.Tool) string {
+	if a.bytesLeft < 0 || len(t.InputSchema) > maxSchema {
+		return "the schema of its input is too large for a manifest"
+	}
+	alone := a.m
+	alone.Tools, alone.CredentialSlots = []findagent.Tool{t}, a.usedSlots(t.Action.AuthRef)
+	text, err := encode(alone)
+	if err == nil && a.containsWithheld(string(text)) {
+		return "it contains a value that could be a secret"
+	}
+	if err == nil {
+		_, err = manifest.Parse("imported.json", text, manifest.Options{Dialect: agent.FindAgent})
+	}
+	if e, ok := errors.AsType[*manifest.InvalidError](err); ok && len(e.Manifest.Errors()) > 0 {
+		return e.Manifest.Errors()[0].Message
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// usedSlots returns the credential slots that tools use, or only the slot with the given ref.
+func (a *api) usedSlots(ref string) []findagent.CredentialSlot {
+	var slots []findagent.CredentialSlot
+	for _, name := range sorted(a.slots) {
+		if s := a.slots[name]; s != nil && s.used && (ref == "" || s.Ref == ref) {
+			slots = append(slots, s.CredentialSlot)
+		}
+	}
+	return slots
+}
+
+// build converts one operation to a tool. The result can still be too large for a manifest.
+func (a *api) build(what string, o operation) (findagent.Tool, bool) {
+	name := strings.Trim(notName.ReplaceAllString(
+		cmp.Or(text(o.op["operationId"]), o.method+"_"+strings.Trim(o.path, "/{}")), "_"), "_")
+	name = cut(name, 100)
+	for base, n := name, 2; a.names[name]; n++ {
+		name = fmt.Sprintf("%s_%d", base, n)
+	}
 	t := findagent.Tool{
-		Name: name, Description: cut(strings.TrimSpace(a.scrub(cmp.Or(text(op["description"]), text(op["summary"]),
-			strings.ToUpper(method)+" "+path))), 1000),
+		Name: name, Description: cut(strings.TrimSpace(a.scrub(cmp.Or(text(o.op["description"]), text(o.op["summary"]),
+			o.String()))), 1000),
 	}
 	if t.Description == "" {
 		t.Description = name
 	}
-	act := &findagent.Action{Type: "http", Method: strings.ToUpper(method), Headers: map[string]string{}}
-	if !a.authorize(what, op, act) {
+	act := &findagent.Action{Type: "http", Method: strings.ToUpper(o.method), Headers: map[string]string{}}
+	base, ok := a.address(what, o)
+	if !ok || !a.authorize(what, o.op, act) {
 		return t, false
 	}
-	a.schemasLeft = maxSchemas
+	a.schemasLeft, a.bytesLeft = maxSchemas, maxSchema
 	in := newInput(a)
-	query, ok := in.addParameters(what, path, list(item["parameters"]), list(op["parameters"]), act)
-	if !ok || !in.addBody(what, method, op, act) {
+	query, ok := in.addParameters(what, o.path, list(o.item["parameters"]), list(o.op["parameters"]), act)
+	if !ok || !in.addBody(what, o.method, o.op, act) {
 		return t, false
 	}
-	act.URL = a.base + in.path + query
+	act.URL = base + in.path + query
 	if len(act.Headers) == 0 {
 		act.Headers = nil
 	}
 	schema, err := json.Marshal(in.schema())
-	if err != nil || len(schema) > maxSchema {
-		a.note(Dropped, what, "the schema of the input is too large for a manifest")
+	if err != nil {
+		a.note(Dropped, what, "the schema of the input cannot be written as JSON")
 		return t, false
 	}
 	t.InputSchema, t.Action = schema, act
 	yes := true
-	switch method {
+	switch o.method {
 	case "get", "head":
 		t.Annotations = &agent.Annotations{ReadOnly: &yes}
 	case "delete":
@@ -238,6 +336,9 @@ func (a *api) tool(path, method string, item, op map[string]any) (findagent.Tool
 	}
 	return t, true
 }
+
+// maxLevels is the maximum number of levels of an input schema.
+const maxLevels = 6
 
 // maxSchema is the maximum size of an input schema in bytes. maxSchemas is the maximum number of schemas within an
 // input schema. Without this limit, a few references could expand to very many schemas.

@@ -2,6 +2,8 @@ package importer
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -9,6 +11,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/manifest/findagent"
 )
 
@@ -31,80 +34,212 @@ func (in *input) schema() map[string]any {
 	return s
 }
 
-var parameterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`)
+// add adds a property to the input, and returns its name and its placeholder. The name is derived from wire, the name
+// in the API, without characters that a placeholder cannot contain. The last result is false if no usable name remains.
+func (in *input) add(wire string, must bool, schema map[string]any, modifier string) (name, placeholder string, ok bool) {
+	name = strings.Trim(notProperty.ReplaceAllString(wire, "_"), "_.-")
+	if name != "" && '0' <= name[0] && name[0] <= '9' || name == "credential" || strings.HasPrefix(name, "credential.") {
+		name = "p_" + name
+	}
+	if name = cut(name, 60); name == "" || in.scrub(wire) != wire {
+		return "", "", false
+	}
+	for base, n := name, 2; in.properties[name] != nil; n++ {
+		name = fmt.Sprintf("%s_%d", base, n)
+	}
+	if name != wire { // so that a model can distinguish created< and created>
+		schema["description"] = strings.TrimSpace(fmt.Sprintf("%s The API calls it %s.", text(schema["description"]), clean(wire)))
+	}
+	in.properties[name] = schema
+	if must {
+		in.required = append(in.required, name)
+	}
+	return name, "{" + name + modifier + "}", true
+}
 
-// addParameters adds the path, query and header parameters of an operation to the input and to the action. Because the
-// template of a request has no optional parts, an optional parameter is added only if its default can be sent.
-func (in *input) addParameters(what, path string, shared, own []any, act *findagent.Action) (query string, ok bool) {
-	in.path = path
+var notProperty = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+// modifier returns the modifier of a placeholder for a value that may be absent.
+func modifier(must bool) string {
+	if must {
+		return ""
+	}
+	return agent.Optional
+}
+
+// parameters returns the parameters of an operation. Unless its style is deepObject, an object in the query is sent as
+// one parameter for each of its members.
+func (in *input) parameters(shared, own []any) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	for _, item := range slices.Concat(shared, own) {
 		p := in.resolve(item)
-		all[text(p["in"])+" "+text(p["name"])] = p
+		schema := in.resolve(p["schema"])
+		members := object(schema["properties"])
+		if text(p["in"]) != "query" || len(members) == 0 || text(p["style"]) == "deepObject" {
+			all[text(p["in"])+" "+text(p["name"])] = p
+			continue
+		}
+		needed := texts(schema["required"])
+		for _, name := range sorted(members) {
+			all["query "+name] = map[string]any{
+				"in": "query", "name": name, "schema": members[name],
+				"required": truth(p["required"]) && slices.Contains(needed, name),
+			}
+		}
 	}
+	return all
+}
+
+// addParameters adds the path, query and header parameters of an operation to the input and to the action. An optional
+// parameter becomes an optional part of the request.
+func (in *input) addParameters(what, path string, shared, own []any, act *findagent.Action) (query string, ok bool) {
+	all := in.parameters(shared, own)
+	names := map[string]string{} // the placeholders of the path
 	var pairs []string
 	for _, key := range sorted(all) {
 		p := all[key]
-		name, where := text(p["name"]), text(p["in"])
-		inPath := where == "path"
-		schema := in.clean(p["schema"], 0)
-		if d := strings.TrimSpace(in.scrub(text(p["description"]))); d != "" {
-			schema["description"] = cut(d, 500)
+		wire, where := text(p["name"]), text(p["in"])
+		must := truth(p["required"]) || where == "path"
+		schema, separator := in.parameterSchema(p)
+		as := modifier(must)
+		if where == "query" && separator == "" && p["content"] == nil && (isKind(schema, "array") || isKind(schema, "object")) {
+			as = agent.Repeated
 		}
-		fallback, hasDefault := object(in.resolve(p["schema"]))["default"]
-		hasDefault = hasDefault && sendable(fallback)
-		must := truth(p["required"]) || inPath
-		switch {
-		case where == "cookie" || !inPath && where != "query" && where != "header":
-			if must {
-				in.note(Dropped, what, "the operation requires the cookie %s, but ambit does not send cookies", name)
-				return "", false
-			}
-			continue
-		case !parameterName.MatchString(name) || in.properties[name] != nil || in.scrub(name) != name:
-			if must {
-				in.note(Dropped, what, "the name of a required parameter is not usable")
-				return "", false
-			}
-			in.note(Dropped, what, "an optional parameter is left out, because its name is not usable")
-			continue
-		case !must && !hasDefault, !must && (schema["type"] == "array" || schema["type"] == "object"):
-			in.note(Dropped, what, "the optional parameter %s is left out, because request templates have no optional parts",
-				name)
-			continue
-		case where == "header" && !httpguts.ValidHeaderFieldName(name):
-			continue
-		}
-		if must {
-			in.required = append(in.required, name)
-		}
-		if hasDefault {
-			schema["default"] = fallback
-		}
-		in.properties[name] = schema
+		used := false
 		switch where {
+		case "path":
+			if !strings.Contains(path, "{"+wire+"}") {
+				continue
+			}
+			_, names[wire], used = in.add(wire, must, schema, "")
 		case "query":
-			pairs = append(pairs, url.QueryEscape(name)+"={"+name+"}")
+			var placeholder string
+			if _, placeholder, used = in.add(wire, must, schema, as); used {
+				if text(p["style"]) == "deepObject" && isKind(schema, "array") {
+					wire += "[]"
+				}
+				pairs = append(pairs, url.QueryEscape(wire)+"="+placeholder)
+			}
 		case "header":
-			act.Headers[name] = "{" + name + "}"
-		}
-	}
-	for _, m := range pathParameter.FindAllStringSubmatch(path, -1) {
-		if in.properties[m[1]] == nil {
-			if !parameterName.MatchString(m[1]) {
-				in.note(Dropped, what, "the name of a parameter in the path is not usable")
+			if !httpguts.ValidHeaderFieldName(wire) || reservedHeaders[http.CanonicalHeaderKey(wire)] || hasHeader(act, wire) {
+				continue
+			}
+			var placeholder string
+			if _, placeholder, used = in.add(wire, must, schema, as); used {
+				act.Headers[wire] = placeholder
+			}
+		case "cookie":
+			if must {
+				in.note(Dropped, what, "the operation requires the cookie %s, but ambit does not send cookies", wire)
 				return "", false
 			}
-			in.properties[m[1]] = map[string]any{"type": "string"}
-			in.required = append(in.required, m[1])
-			in.note(Guessed, what, "the parameter %s in the path is not described, so it is assumed to be a string", m[1])
+			continue
+		}
+		switch {
+		case used:
+		case must || where == "":
+			in.note(Dropped, what, "a required parameter has no usable name, or its reference leads nowhere")
+			return "", false
+		default:
+			in.note(Dropped, what, "an optional parameter is left out, because its name is not usable")
 		}
 	}
-	in.path = plainPath(path)
+	if in.path, ok = in.fillPath(what, path, names); !ok {
+		return "", false
+	}
 	if len(pairs) > 0 {
 		query = "?" + strings.Join(pairs, "&")
 	}
 	return query, true
+}
+
+// reservedHeaders contains the headers that OpenAPI does not treat as parameters, and those that the connection sets.
+var reservedHeaders = map[string]bool{
+	"Accept": true, "Content-Type": true, "Authorization": true, "Host": true, "Content-Length": true,
+	"Transfer-Encoding": true, "Connection": true, "Accept-Encoding": true, "Expect": true, "Cookie": true,
+}
+
+func hasHeader(act *findagent.Action, name string) bool {
+	for other := range act.Headers {
+		if strings.EqualFold(other, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// parameterSchema returns the schema of a parameter. If a list is sent as one string, its schema becomes that of a
+// string, and the second result is the separator of the elements.
+func (in *input) parameterSchema(p map[string]any) (schema map[string]any, separator string) {
+	raw := p["schema"]
+	for _, kind := range sorted(object(p["content"])) {
+		raw = object(object(p["content"])[kind])["schema"]
+	}
+	schema = in.clean(raw, 0)
+	var about []string
+	if d := strings.TrimSpace(in.scrub(text(p["description"]))); d != "" {
+		about = append(about, cut(d, 500))
+	} else if d := text(schema["description"]); d != "" {
+		about = append(about, d)
+	}
+	if d, ok := in.resolve(raw)["default"]; ok && sendable(d) {
+		about = append(about, fmt.Sprintf("Default: %v.", d))
+	}
+	if isKind(schema, "array") && p["content"] == nil {
+		explode, set := p["explode"].(bool)
+		switch style := text(p["style"]); {
+		case style == "pipeDelimited":
+			separator = "|"
+		case style == "spaceDelimited":
+			separator = "a space"
+		case text(p["in"]) != "query", set && !explode:
+			separator = ","
+		}
+		if separator != "" {
+			about = append(about, "Several values are separated by "+separator+".")
+			schema = map[string]any{"type": "string"}
+		}
+	}
+	if len(about) > 0 {
+		schema["description"] = strings.Join(about, " ")
+	}
+	return schema, separator
+}
+
+// isKind reports whether a converted schema allows values of the given type.
+func isKind(schema map[string]any, kind string) bool {
+	if schema["type"] == kind || slices.Contains(list(schema["type"]), any(kind)) ||
+		schema["type"] == nil && kind == "object" && schema["properties"] != nil {
+		return true
+	}
+	for _, word := range []string{"allOf", "anyOf"} {
+		for _, part := range list(schema[word]) {
+			if isKind(object(part), kind) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fillPath returns the path of the operation with the placeholders of the tool. A parameter that the description omits
+// becomes a string.
+func (in *input) fillPath(what, path string, names map[string]string) (string, bool) {
+	usable := true
+	filled := pathParameter.ReplaceAllStringFunc(plainPath(path), func(found string) string {
+		wire := found[1 : len(found)-1]
+		if names[wire] == "" {
+			in.note(Guessed, what, "the parameter %s in the path is not described, so it is assumed to be a string", wire)
+			var ok bool
+			_, names[wire], ok = in.add(wire, true, map[string]any{"type": "string"}, "")
+			usable = usable && ok
+		}
+		return names[wire]
+	})
+	if !usable {
+		in.note(Dropped, what, "the name of a parameter in the path is not usable")
+	}
+	return filled, usable
 }
 
 var pathParameter = regexp.MustCompile(`\{([^{}]*)\}`)
@@ -135,215 +270,120 @@ func sendable(v any) bool {
 
 var lowerWord = regexp.MustCompile(`^[a-z_]+$`)
 
-// addBody adds a JSON body to the input, as one property with the schema of the body. It returns false if the
-// operation has a body that is not JSON.
+// addBody adds the body of an operation to the input. JSON or text becomes one property with the schema of the body. A
+// form becomes one property for each field. addBody returns false for any other format.
 func (in *input) addBody(what, method string, op map[string]any, act *findagent.Action) bool {
 	if op["requestBody"] == nil || method == "get" || method == "head" {
 		return true
 	}
 	body := in.resolve(op["requestBody"])
 	content := object(body["content"])
-	for _, kind := range sorted(content) {
-		if base, _, _ := strings.Cut(kind, ";"); base != "application/json" && !strings.HasSuffix(base, "+json") {
-			continue
-		}
-		schema := in.clean(object(content[kind])["schema"], 0)
-		if d := strings.TrimSpace(in.scrub(text(body["description"]))); d != "" {
-			schema["description"] = cut(d, 500)
-		}
-		name := "body"
-		for in.properties[name] != nil {
-			name += "_"
-		}
-		in.properties[name] = schema
-		in.required = append(in.required, name)
-		if !truth(body["required"]) {
-			in.note(Guessed, what, "the body is optional in the API, but the tool requires it")
-		}
-		act.Headers["Content-Type"], act.BodyTemplate = "application/json", "{"+name+"}"
-		return true
+	kind, key := bodyKind(content)
+	media := object(content[key])
+	if kind == formType {
+		return in.addForm(what, media, act)
 	}
-	in.note(Dropped, what, "the body of the request is not JSON")
-	return false
+	schema := in.clean(media["schema"], 0)
+	switch {
+	case kind == "" && len(content) > 0:
+		types := strings.Join(sorted(content), ", ")
+		if strings.Contains(types, "multipart/") {
+			in.note(Dropped, what, "the operation uploads files as %s, which ambit does not send", types)
+		} else {
+			in.note(Dropped, what, "the operation needs a body of the type %s, but ambit sends only JSON, forms and text", types)
+		}
+		return false
+	case kind == "":
+		in.note(Dropped, what, "the body of the operation is not described, or its reference leads nowhere")
+		return false
+	case kind == textType || key == "*/*" && isKind(schema, "string"):
+		kind, schema["type"] = textType, "string"
+	}
+	if d := strings.TrimSpace(in.scrub(text(body["description"]))); d != "" {
+		schema["description"] = cut(d, 500)
+	}
+	must := truth(body["required"])
+	_, act.BodyTemplate, _ = in.add("body", must, schema, modifier(must))
+	act.Headers["Content-Type"] = kind
+	return true
 }
 
-// resolve follows references within the document, starting at v, and returns the referenced object. It returns v
-// itself if v is an object without a reference. It returns an empty object if v is not an object.
-func (a *api) resolve(v any) map[string]any {
-	for range 20 {
-		o := object(v)
-		ref := text(o["$ref"])
-		if ref == "" {
-			if o == nil {
-				return map[string]any{}
-			}
-			return o
-		}
-		v = a.find(ref)
-	}
-	return map[string]any{}
-}
-
-func (a *api) find(ref string) any {
-	rest, ok := strings.CutPrefix(ref, "#/")
-	if !ok {
-		a.note(Dropped, "references", "references to other documents are ignored")
-		return nil
-	}
-	var at any = a.root
-	for part := range strings.SplitSeq(rest, "/") {
-		if plain, err := url.PathUnescape(part); err == nil {
-			part = plain
-		}
-		at = object(at)[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]
-	}
-	return at
-}
-
-// numberWords lists the numeric schema keywords that are copied. typeNames lists the valid values of the schema keyword
-// "type".
-var (
-	numberWords = []string{
-		"minimum", "maximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
-		"maxProperties",
-	}
-	typeNames = []string{"string", "number", "integer", "boolean", "array", "object", "null"}
+const (
+	jsonType = "application/json"
+	formType = "application/x-www-form-urlencoded"
+	textType = "text/plain"
 )
 
-const deepest = 6
-
-// clean copies a schema. It copies a keyword only if JSON Schema and all versions of OpenAPI 3 define the keyword in
-// the same way. Examples and defaults are dropped, because they often contain real secrets.
-func (a *api) clean(v any, depth int) map[string]any {
-	out := map[string]any{}
-	ref := text(object(v)["$ref"])
-	if a.schemasLeft--; a.schemasLeft < 0 || depth > deepest || ref != "" && a.following[ref] {
-		return out // an empty schema allows any value
+// bodyKind chooses the format of a body. The results are the content type to send, and the key of its description. Both are
+// empty if ambit can send none of the formats.
+func bodyKind(content map[string]any) (kind, key string) {
+	best := 0
+	for _, k := range sorted(content) {
+		base, _, _ := strings.Cut(strings.ToLower(k), ";")
+		rank, send := 0, jsonType
+		switch base = strings.TrimSpace(base); {
+		case base == jsonType:
+			rank = 5
+		case strings.HasSuffix(base, "+json") && httpguts.ValidHeaderFieldValue(base):
+			rank, send = 4, base
+		case base == formType:
+			rank, send = 3, base
+		case base == "*/*" || base == "application/*":
+			rank = 2
+		case base == textType:
+			rank, send = 1, base
+		}
+		if rank > best {
+			best, kind, key = rank, send, k
+		}
 	}
-	a.following[ref] = true
-	defer delete(a.following, ref)
-	o := a.resolve(v)
-	a.copyType(o, out)
-	for _, word := range numberWords {
-		if n, ok := o[word].(json.Number); ok && !strings.HasPrefix(n.String(), "-") {
-			if whole := !strings.ContainsAny(n.String(), ".eE"); whole || word == "minimum" || word == "maximum" {
-				if word != "multipleOf" || n.String() != "0" {
-					out[word] = n
-				}
+	return kind, key
+}
+
+// addForm adds the fields of a form to the input and to the action. In a request, a list or an object is sent as
+// several fields.
+func (in *input) addForm(what string, media map[string]any, act *findagent.Action) bool {
+	fields, required := map[string]any{}, []string{}
+	collect(in.clean(media["schema"], 0), fields, &required)
+	var pairs []string
+	for _, wire := range sorted(fields) {
+		schema := object(fields[wire])
+		must := slices.Contains(required, wire)
+		as, key := modifier(must), wire
+		if isKind(schema, "array") || isKind(schema, "object") {
+			as = agent.Repeated
+			if text(object(object(media["encoding"])[wire])["style"]) == "deepObject" && isKind(schema, "array") &&
+				!isKind(object(schema["items"]), "object") {
+				key += "[]"
 			}
 		}
-	}
-	if d := strings.TrimSpace(a.scrub(text(o["description"]))); d != "" {
-		out["description"] = cut(d, 300)
-	}
-	if f := text(o["format"]); lowerWord.MatchString(strings.ReplaceAll(f, "-", "_")) {
-		out["format"] = f
-	}
-	if p := text(o["pattern"]); p != "" && len(p) < 200 && a.scrub(p) == p {
-		if _, err := regexp.Compile(p); err == nil {
-			out["pattern"] = p
+		_, placeholder, ok := in.add(wire, must, schema, as)
+		switch {
+		case ok:
+			pairs = append(pairs, url.QueryEscape(key)+"="+placeholder)
+		case must:
+			in.note(Dropped, what, "the name of a required field is not usable")
+			return false
+		default:
+			in.note(Dropped, what, "an optional field is left out, because its name is not usable")
 		}
 	}
-	if items, ok := o["items"]; ok {
-		out["items"] = a.clean(items, depth+1)
+	if len(pairs) == 0 {
+		in.note(Dropped, what, "the operation sends a form whose fields are not described")
+		return false
 	}
-	a.copyProperties(o, out, depth)
-	for _, word := range []string{"allOf", "anyOf", "oneOf"} {
-		var parts []any
-		for _, item := range list(o[word]) {
-			parts = append(parts, a.clean(item, depth+1))
-		}
-		if len(parts) > 0 {
-			out[word] = parts
-		}
-	}
-	return out
+	act.Headers["Content-Type"], act.BodyTemplate = formType, strings.Join(pairs, "&")
+	return true
 }
 
-// copyType copies the type and the enum from one schema to another.
-func (a *api) copyType(o, out map[string]any) {
-	var kinds []any
-	for _, t := range append(texts([]any{o["type"]}), texts(o["type"])...) {
-		if slices.Contains(typeNames, t) && !slices.Contains(kinds, any(t)) {
-			kinds = append(kinds, t)
-		}
+// collect adds the properties of a converted schema to fields, and the names of required properties to required.
+func collect(schema map[string]any, fields map[string]any, required *[]string) {
+	for name, field := range object(schema["properties"]) {
+		fields[name] = field
 	}
-	if truth(o["nullable"]) && len(kinds) > 0 && !slices.Contains(kinds, any("null")) {
-		kinds = append(kinds, "null")
-	}
-	switch len(kinds) {
-	case 0:
-	case 1:
-		out["type"] = kinds[0]
-	default:
-		out["type"] = kinds
-	}
-	var choice []any
-	for _, e := range list(o["enum"]) {
-		if s, isText := e.(string); isText && a.scrub(s) != s {
-			continue
-		}
-		if !slices.ContainsFunc(choice, func(c any) bool { return c == e }) && scalar(e) {
-			choice = append(choice, e)
-		}
-	}
-	if len(choice) > 0 {
-		if truth(o["nullable"]) && !slices.Contains(choice, nil) {
-			choice = append(choice, nil)
-		}
-		out["enum"] = choice
-	}
-}
-
-func scalar(v any) bool {
-	switch v.(type) {
-	case nil, string, bool, json.Number:
-		return true
-	}
-	return false
-}
-
-// copyProperties copies the properties from one schema to another, except read-only properties.
-func (a *api) copyProperties(o, out map[string]any, depth int) {
-	props := object(o["properties"])
-	if len(props) == 0 {
-		return
-	}
-	kept := map[string]any{}
-	var readOnly []string
-	for _, name := range sorted(props) {
-		p := a.resolve(props[name])
-		if truth(p["readOnly"]) {
-			readOnly = append(readOnly, name)
-			continue
-		}
-		kept[name] = a.clean(props[name], depth+1)
-	}
-	out["properties"] = kept
-	var required []string
-	for _, name := range texts(o["required"]) {
-		if kept[name] != nil && !slices.Contains(readOnly, name) && !slices.Contains(required, name) {
-			required = append(required, name)
-		}
-	}
-	if len(required) > 0 {
-		out["required"] = required
-	}
-}
-
-// withholdDefaults calls withhold for every example or default in v that looks like a secret.
-func (b *builder) withholdDefaults(v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		for k, item := range v {
-			if s, ok := item.(string); ok && (k == "example" || k == "default" || k == "value") && tokenLike(s) {
-				b.withhold(s)
-			}
-			b.withholdDefaults(item)
-		}
-	case []any:
-		for _, item := range v {
-			b.withholdDefaults(item)
-		}
+	names, _ := schema["required"].([]string)
+	*required = append(*required, names...)
+	for _, part := range list(schema["allOf"]) {
+		collect(object(part), fields, required)
 	}
 }

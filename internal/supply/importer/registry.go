@@ -2,6 +2,8 @@ package importer
 
 import (
 	"cmp"
+	"encoding/json"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -50,8 +52,8 @@ func (b *builder) registryPackage(name string, p map[string]any) *server {
 		return nil
 	}
 	s := &server{name: name, version: version, env: b.inputs(p["environmentVariables"])}
-	run := b.positional(p["runtimeArguments"])
-	own := b.positional(p["packageArguments"])
+	run := b.positional(name, p["runtimeArguments"])
+	own := b.positional(name, p["packageArguments"])
 	switch strings.ToLower(cmp.Or(text(p["registryType"]), text(p["registry_type"]), text(p["registry_name"]))) {
 	case "npm":
 		s.command = "npx"
@@ -85,46 +87,79 @@ func without(list []string, words ...string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(words, s) })
 }
 
+// inputs converts environment variables or headers of a server.json. It leaves out optional ones without a default.
 func (b *builder) inputs(v any) []setting {
 	var out []setting
 	for _, item := range list(v) {
 		o := object(item)
-		s := setting{name: text(o["name"]), value: text(o["value"]), secret: truth(o["isSecret"]) || truth(o["is_secret"])}
-		if s.value == "" && !s.secret {
-			s.value = text(o["default"])
-		}
-		if d := text(o["default"]); s.secret && d != "" {
-			b.withhold(d)
-			b.note(Secret, s.name, "the default is not copied, because the value is a secret")
+		s := setting{name: text(o["name"]), value: b.substitute(o), secret: isSecret(o), plain: true}
+		if s.value == "" && !isRequired(o) {
+			b.note(Dropped, s.name, "the variable is optional and is left out; to set it, add it to the manifest")
+			continue
 		}
 		out = append(out, s)
 	}
 	return out
 }
 
-// positional returns the arguments that have a value. It skips secret arguments and arguments without a value, and
-// adds a note for each of them.
-func (b *builder) positional(v any) []string {
+// substitute returns the value or the default of an input, with its variables in the form ${NAME}. It withholds the
+// default of a secret.
+func (b *builder) substitute(o map[string]any) string {
+	fallback := oneText(o["default"])
+	if isSecret(o) && fallback != "" {
+		b.withhold(fallback)
+		b.note(Secret, cmp.Or(text(o["name"]), text(o["valueHint"]), "argument"),
+			"the default is not copied, because the value is a secret")
+		fallback = ""
+	}
+	value := cmp.Or(oneText(o["value"]), fallback)
+	variables := object(o["variables"])
+	for _, name := range sorted(variables) {
+		inner := b.substitute(object(variables[name]))
+		value = strings.ReplaceAll(value, "{"+name+"}", cmp.Or(inner, "${"+name+"}"))
+	}
+	return value
+}
+
+func isSecret(o map[string]any) bool   { return truth(o["isSecret"]) || truth(o["is_secret"]) }
+func isRequired(o map[string]any) bool { return truth(o["isRequired"]) || truth(o["is_required"]) }
+
+// oneText returns a string, a number or a boolean as a string.
+func oneText(v any) string {
+	switch v := v.(type) {
+	case string, json.Number, bool:
+		return fmt.Sprint(v)
+	}
+	return ""
+}
+
+// positional returns the arguments of a server.json. A required argument without a value becomes a reference. An
+// optional argument without a value is left out, together with its flag.
+func (b *builder) positional(server string, v any) []string {
 	var out []string
 	for _, item := range list(v) {
 		o := object(item)
-		value := cmp.Or(text(o["value"]), text(o["default"]))
-		name := text(o["name"])
+		name, value := text(o["name"]), b.substitute(o)
+		what := cmp.Or(name, text(o["valueHint"]), "argument")
+		flag := text(o["type"]) == "named"
 		switch {
-		case truth(o["isSecret"]) || truth(o["is_secret"]):
-			b.withhold(value)
-			b.note(Secret, cmp.Or(name, text(o["valueHint"]), "argument"),
-				"the argument is a secret and is not copied: pass the value in an environment variable")
-		case text(o["type"]) == "named" && value != "":
-			out = append(out, name, value)
-		case text(o["type"]) == "named" && !truth(o["isRequired"]) && value == "":
-			b.note(Dropped, name, "the optional argument has no value")
-		case value != "":
-			out = append(out, value)
-		default:
-			b.note(Dropped, cmp.Or(name, text(o["valueHint"]), "argument"),
-				"the argument has no value: choose a value and add the argument to \"args\"")
+		case flag && text(o["format"]) == "boolean":
+			if value == "true" {
+				out = append(out, name)
+			}
+			continue
+		case value == "" && !isRequired(o):
+			b.note(Dropped, what, "the argument is optional and is left out; to set it, add it to \"args\"")
+			continue
+		case value == "":
+			ref := variable(server + "_" + strings.Trim(what, "-<>"))
+			value = "${" + ref + "}"
+			b.note(Secret, what, "the argument has no value: set the variable %s", ref)
 		}
+		if flag {
+			out = append(out, name)
+		}
+		out = append(out, value)
 	}
 	return out
 }

@@ -28,9 +28,12 @@ func (b *builder) withhold(value string) {
 	}
 }
 
-// containsWithheld reports whether s contains a withheld value.
+// containsWithheld reports whether s contains a withheld value. A withheld value that is an ordinary word counts only
+// if it is the whole of s, because the word can also be part of the name of a package.
 func (b *builder) containsWithheld(s string) bool {
-	return slices.ContainsFunc(b.withheld, func(secret string) bool { return strings.Contains(s, secret) })
+	return slices.ContainsFunc(b.withheld, func(secret string) bool {
+		return s == secret || !plainWords[secret] && strings.Contains(s, secret)
+	})
 }
 
 const removed = "[removed]"
@@ -40,22 +43,14 @@ func (b *builder) scrub(s string) string {
 	s = clean(s)
 	before := s
 	for _, value := range b.withheld {
-		s = strings.ReplaceAll(s, value, removed)
+		if !plainWords[value] {
+			s = strings.ReplaceAll(s, value, removed)
+		}
 	}
 	for f := secretlike.Find(s); f.Found(); f = secretlike.Find(s) {
 		s = s[:f.Start] + removed + s[f.End:]
 	}
-	// A text that cannot be scanned is not copied.
-	engine, err := secret.Standard()
-	var found []secret.Match
-	if err == nil {
-		found, err = engine.Scan([]byte(s), nil, nil)
-	}
-	if err != nil {
-		s = ""
-		found = nil
-	}
-	for _, m := range slices.Backward(secret.Merge(found)) {
+	for _, m := range slices.Backward(secret.Standard().Scan([]byte(s), nil, nil)) {
 		s = s[:m.Start] + removed + s[m.End:]
 	}
 	if s != before {
@@ -86,36 +81,8 @@ var plainValue = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|\d{1,5}|debu
 
 func harmless(value string) bool { return plainValue.MatchString(value) }
 
-// reference matches references to variables and inputs in the supported formats.
-var reference = regexp.MustCompile(`\$\{(?:env:|input:|user_config\.)?([A-Za-z_][\w.-]*)(?::-?[^}]*)?\}` +
-	`|\{env:(\w+)\}|\$env:(\w+)|^\$([A-Za-z_]\w*)$|^\{([A-Za-z_]\w*)\}$`)
-
 // usualName matches the usual form of an environment variable's name, such as API_KEY.
 var usualName = regexp.MustCompile(`^[A-Z]+(_[A-Z0-9]+)*$`)
-
-// referencedVariable parses a value that refers to a variable. The reference can follow an authentication scheme such
-// as "Bearer ". The results are the scheme and the name of the variable. For any other value, both results are empty.
-func referencedVariable(value string) (scheme, name string) {
-	m := reference.FindStringSubmatchIndex(value)
-	if m == nil || m[1] != len(value) {
-		return "", ""
-	}
-	scheme = value[:m[0]]
-	if scheme != "" && !slices.Contains([]string{"Bearer ", "Basic ", "Token "}, scheme) {
-		return "", ""
-	}
-	for g := 2; g < len(m); g += 2 {
-		if m[g] < 0 {
-			continue
-		}
-		name = value[m[g]:m[g+1]]
-		if bare := g >= len(m)-4; bare && !usualName.MatchString(name) {
-			return "", "" // a password can also begin with $
-		}
-		return scheme, variable(name)
-	}
-	return "", ""
-}
 
 func variable(name string) string {
 	name = strings.Map(func(r rune) rune {
@@ -171,7 +138,11 @@ var (
 // is not an http or https URL, or if the cleaned URL could still contain a secret.
 func (b *builder) cleanURL(what, raw string) (clean string, ok bool) {
 	u, err := url.Parse(raw)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(raw, "${}") {
+	if host, _, _ := strings.Cut(raw, "?"); strings.Contains(host, "$env:") {
+		b.note(Dropped, what, "the address refers to a variable, which a manifest cannot express: write the address itself")
+		return "", false
+	}
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.ContainsAny(u.Host+u.Path, "${}") {
 		b.withhold(raw)
 		b.note(Dropped, what, "the address is not a plain http or https address")
 		return "", false
@@ -189,7 +160,7 @@ func (b *builder) cleanURL(what, raw string) (clean string, ok bool) {
 	}
 	u.Fragment, u.RawFragment = "", ""
 	for part := range strings.SplitSeq(u.Path, "/") {
-		if tokenLike(part) || slices.ContainsFunc(strings.FieldsFunc(part, isSeparator), keyLike) {
+		if isKeyInPath(part) {
 			b.withhold(part)
 			b.note(Dropped, what, "the path of the address could contain a secret, so the address is not copied")
 			return "", false
@@ -217,8 +188,7 @@ func (b *builder) query(what string, u *url.URL) (ok bool) {
 		case secretlike.QueryName(name):
 			b.withhold(text)
 			left = true
-		case err != nil || !queryName.MatchString(name) || doubtName.MatchString(name) || b.risky(text) ||
-			!queryValue.MatchString(text):
+		case err != nil || !b.isPlainParameter(name, text):
 			b.withhold(text)
 			b.note(Dropped, what,
 				"the query of the address could contain a secret, so the address is not copied")
@@ -228,7 +198,8 @@ func (b *builder) query(what string, u *url.URL) (ok bool) {
 		}
 	}
 	if left {
-		b.note(Dropped, what, "a query parameter in the address is not copied, because its name suggests a secret")
+		b.note(Dropped, what,
+			"a query parameter in the address is not copied, because its name suggests a secret: send it in a header")
 	}
 	u.RawQuery, u.ForceQuery = strings.Join(kept, "&"), false
 	return true
@@ -277,7 +248,7 @@ func (b *builder) risky(arg string) bool {
 		return true
 	case strings.Contains(arg, "://"):
 		scheme, _, _ := strings.Cut(arg, "://")
-		return scheme != "http" && scheme != "https" // the URL of a database can contain a password
+		return scheme != "http" && scheme != "https" && !b.plainURL(arg) // the URL of a database can contain a password
 	case slashOption.MatchString(arg):
 		_, value, _ := strings.Cut(arg, ":")
 		return b.risky(value)
@@ -287,7 +258,9 @@ func (b *builder) risky(arg string) bool {
 			!fileName.MatchString(name) {
 			return true // a secret can begin with a slash
 		}
-		return slices.ContainsFunc(strings.Split(arg, "/"), func(s string) bool { return secretlike.Find(s).Found() })
+		return slices.ContainsFunc(strings.Split(arg, "/"), func(s string) bool {
+			return secretlike.Find(s).Found() || strings.HasPrefix(arg, "//") && isKeyInPath(s) // a URL without its scheme
+		})
 	case packageSpec.MatchString(arg), harmless(arg), drive.MatchString(arg):
 		return false
 	case strings.HasPrefix(arg, "-"):
@@ -298,9 +271,9 @@ func (b *builder) risky(arg string) bool {
 		!fileName.MatchString(arg)
 }
 
-// passwordLike matches words with unusual characters, words with the prefix of a known kind of token, app passwords of
-// four groups of four letters, and mnemonic phrases.
-var passwordLike = regexp.MustCompile(`^\S*([!%^]|#\w|=$)\S*$|^(sk|gh[opsu]|glpat|xox[abeprs])[-_]\S{12,}$` +
+// passwordLike matches words with unusual characters, a user name and a password, words with the prefix of a known kind
+// of token, app passwords of four groups of four letters, and mnemonic phrases.
+var passwordLike = regexp.MustCompile(`^\S*([!%^]|#\w|=$)\S*$|^[A-Za-z]{8,}:[A-Za-z]{8,}$|^(sk|gh[opsu]|glpat|xox[abeprs])[-_]\S{12,}$` +
 	`|^([a-z]{4} ){3}[a-z]{4}$|^([a-z]{3,8} ){11,}[a-z]{3,8}$`)
 
 // slashOption matches options such as /p:value.

@@ -3,9 +3,11 @@ package importer
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -27,23 +29,34 @@ type server struct {
 	version      string
 	tools        []tool
 	sse          bool
+	alias        string
+	places       places
+	// values maps the server's own variables to their values in the manifest.
+	values map[string]string
 }
 
 // setting is an environment variable or a header. If the value is empty, the user must provide it.
 type setting struct {
 	name, value string
 	secret      bool
+	// plain is set if the author of the input declares that the value is not a secret.
+	plain bool
 }
 
 type tool struct{ name, description string }
 
 // UnknownVersion and UnknownTool are the placeholders that are used if the input does not contain a version or a tool.
 const (
-	UnknownVersion = "0.0.0"
+	UnknownVersion = pack.UnknownVersion
 	UnknownTool    = "unknown"
 )
 
 const zeroDigest = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+
+// These limits exist because the work of an import grows with the square of the number of values that could be secrets.
+// maxServers is the maximum number of servers. maxParts is the maximum number of arguments, settings, headers and tools
+// of a server.
+const maxServers, maxParts = 100, 500
 
 // matrixOf converts servers to a Matrix manifest. The manifest allows only the side-effect class "read". To use other
 // classes, the user must add them.
@@ -52,16 +65,23 @@ func (b *builder) matrixOf(source, name, description string, servers []server) (
 		SchemaVersion: 1, Agent: "matrix://agent/" + agent.Slug(name), Description: b.scrub(description),
 		AllowedSideEffects: []string{string(agent.Read)},
 	}
-	refs := map[string]string{}
+	if len(servers) > maxServers {
+		return nil, fail("import a part of the file", "the file has %d servers, but at most %d can be imported",
+			len(servers), maxServers)
+	}
 	for _, s := range servers { // new references must not have the name of an existing reference
 		for _, set := range slices.Concat(s.env, s.headers) {
-			if _, name := referencedVariable(set.value); name != "" {
-				refs[name] = set.value
+			text, _ := s.expand(set.value)
+			for _, ref := range ownReference.FindAllString(text, -1) {
+				b.refs[strings.TrimPrefix(ref, "$env:")] = ref
 			}
 		}
 	}
 	for i := range servers {
-		entry, ok := b.entry(&servers[i], m.Servers, refs)
+		if len(b.notes) > maxNotes {
+			return nil, errTooManyNotes
+		}
+		entry, ok := b.entry(&servers[i], m.Servers)
 		if !ok {
 			continue
 		}
@@ -88,7 +108,7 @@ func (b *builder) reasons() string {
 
 var notAlias = regexp.MustCompile(`[^a-z0-9_-]+`)
 
-func (b *builder) entry(s *server, others []matrix.ServerEntry, refs map[string]string) (matrix.ServerEntry, bool) {
+func (b *builder) entry(s *server, others []matrix.ServerEntry) (matrix.ServerEntry, bool) {
 	alias := strings.Trim(notAlias.ReplaceAllString(strings.ToLower(b.scrub(s.name)), "-"), "-")
 	if alias == "" {
 		alias = "server"
@@ -98,21 +118,27 @@ func (b *builder) entry(s *server, others []matrix.ServerEntry, refs map[string]
 		alias = fmt.Sprintf("%s-%d", base, n)
 	}
 	what := "server " + alias
+	if n := len(s.args) + len(s.env) + len(s.headers) + len(s.tools); n > maxParts {
+		b.note(Dropped, what, "the server has %d arguments, settings and tools, but at most %d can be imported", n, maxParts)
+		return matrix.ServerEntry{}, false
+	}
 	if alias != s.name {
 		b.note(Guessed, what, "the original name is not a valid alias or is already in use")
 	}
+	s.alias = alias
+	b.unwrap(what, s)
 	// All possible secrets must be known before anything is copied to the manifest.
 	for _, set := range slices.Concat(s.env, s.headers) {
-		if _, name := referencedVariable(set.value); name == "" && !harmless(set.value) {
+		if _, found := s.expand(set.value); !found && !b.isPlain(set) {
 			b.withhold(set.value)
 		}
 	}
 	e := matrix.ServerEntry{Alias: alias, Version: s.version}
 	ok := false
 	if s.url != "" {
-		ok = b.fillRemote(what, s, &e, refs)
+		ok = b.fillRemote(what, s, &e)
 	} else {
-		ok = b.fillLocal(what, s, &e, refs)
+		ok = b.fillLocal(what, s, &e)
 	}
 	if !ok {
 		return e, false
@@ -121,8 +147,9 @@ func (b *builder) entry(s *server, others []matrix.ServerEntry, refs map[string]
 	return e, true
 }
 
-func (b *builder) fillRemote(what string, s *server, e *matrix.ServerEntry, refs map[string]string) bool {
-	endpoint, ok := b.cleanURL(what, s.url)
+func (b *builder) fillRemote(what string, s *server, e *matrix.ServerEntry) bool {
+	address, _ := s.expand(s.url)
+	endpoint, ok := b.cleanURL(what, address)
 	if !ok {
 		return false
 	}
@@ -139,7 +166,7 @@ func (b *builder) fillRemote(what string, s *server, e *matrix.ServerEntry, refs
 		if e.Headers == nil {
 			e.Headers = map[string]string{}
 		}
-		e.Headers[h.name] = b.safeValue(what, e.Alias, h, refs)
+		e.Headers[h.name] = b.safeValue(what, s, h)
 	}
 	if _, err := tooluri.ParsePin(e.Version); err != nil {
 		b.note(Guessed, what, "the version is unknown, so %s is a placeholder", UnknownVersion)
@@ -155,8 +182,7 @@ var ownHeaders = []string{
 	"content-type", "accept", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name",
 }
 
-func (b *builder) fillLocal(what string, s *server, e *matrix.ServerEntry, refs map[string]string) bool {
-	b.unwrap(s)
+func (b *builder) fillLocal(what string, s *server, e *matrix.ServerEntry) bool {
 	switch {
 	case s.command == "":
 		b.note(Dropped, what, "the server has neither a command nor an address")
@@ -181,18 +207,31 @@ func (b *builder) fillLocal(what string, s *server, e *matrix.ServerEntry, refs 
 		return false
 	}
 	e.Transport, e.Command, e.PackageDigest = "stdio", s.command, zeroDigest
+	var set []setting // the variables that an option sets
 	var ok bool
-	e.Args, ok = b.copyArguments(what, s.command, s.args, func(name, value string, given bool) {
-		b.withhold(value)
+	s.values = maps.Clone(s.values)
+	if s.values == nil {
+		s.values = map[string]string{}
+	}
+	for _, v := range s.env {
+		if variableName.MatchString(v.name) {
+			s.values[v.name] = b.safeValue(what, s, v)
+		}
+	}
+	e.Args, ok = b.copyArguments(what, s, func(name, value string, given bool) {
+		v := setting{name: name, value: value, secret: !given}
+		if _, found := s.expand(value); !found && !b.isPlain(v) {
+			b.withhold(value)
+		}
 		if given || !slices.ContainsFunc(s.env, func(v setting) bool { return v.name == name }) {
-			s.env = append(s.env, setting{name: name, value: value, secret: !given})
+			set = append(set, v)
 		}
 	})
 	if !ok {
 		return false
 	}
 	seen := map[string]string{}
-	for _, v := range s.env {
+	for _, v := range slices.Concat(s.env, set) {
 		value, again := seen[v.name]
 		switch {
 		case !variableName.MatchString(v.name):
@@ -206,7 +245,10 @@ func (b *builder) fillLocal(what string, s *server, e *matrix.ServerEntry, refs 
 			continue
 		}
 		seen[v.name] = v.value
-		e.Env = append(e.Env, v.name+"="+b.safeValue(what, e.Alias, v, refs))
+		if _, known := s.values[v.name]; !known {
+			s.values[v.name] = b.safeValue(what, s, v)
+		}
+		e.Env = append(e.Env, v.name+"="+s.values[v.name])
 	}
 	b.setVersion(what, e)
 	return true
@@ -221,8 +263,13 @@ func (b *builder) wholeLine(command string) bool {
 	})
 }
 
-// unwrap removes two kinds of wrappers around the real program: "cmd /c", and env without options.
-func (b *builder) unwrap(s *server) {
+// unwrap removes wrappers around the real program: "cmd /c", env without options, a container of a known package, and
+// mcp-remote.
+func (b *builder) unwrap(what string, s *server) {
+	defer func() {
+		b.unwrapContainer(what, s)
+		b.unwrapRemote(what, s)
+	}()
 	if len(s.args) == 0 && strings.ContainsAny(s.command, " ") && !strings.ContainsAny(s.command, `/\"'`) {
 		fields := strings.Fields(s.command)
 		s.command, s.args = fields[0], fields[1:]
@@ -256,31 +303,70 @@ func (b *builder) unwrap(s *server) {
 const cmdBuiltins = "call cd chdir copy del dir echo for goto if md mkdir move path popd pushd rd rem ren set " +
 	"setlocal start title type"
 
+// isPlain reports whether a setting cannot be a secret.
+func (b *builder) isPlain(s setting) bool {
+	return !s.secret && s.value != "" && (b.isPlainSetting(s.name, s.value) ||
+		s.plain && !secretName(s.name) && !secretlike.Find(s.value).Found() && !hasPassword(s.value) && !tokenLike(s.value))
+}
+
 // safeValue returns either the value of a setting or a reference to an environment variable. It returns the value only
-// if the value cannot be a secret. The map refs contains the original value for each reference. If two servers have
-// different values for the same setting, they get different references.
-func (b *builder) safeValue(what, alias string, s setting, refs map[string]string) string {
-	scheme, name := referencedVariable(s.value)
-	if name != "" {
-		return scheme + "$env:" + name
+// if the value cannot be a secret.
+func (b *builder) safeValue(what string, s *server, set setting) string {
+	if text, found := s.expand(set.value); found {
+		bare := ownReference.ReplaceAllString(text, "")
+		for _, scheme := range schemes {
+			bare = strings.TrimPrefix(bare, scheme)
+		}
+		whole := bare == "" || !secretName(set.name) || len(strings.Trim(bare, " :;,=/")) < 8
+		if whole && len(secretlike.Pairs(text)) == 0 && b.isPlainAround(set.value) &&
+			(text == "" || ownReference.MatchString(text) || b.isPlainSetting(set.name, text)) {
+			return text
+		}
+		b.withhold(set.value)
+	} else if b.isPlain(set) {
+		return set.value
 	}
-	if !s.secret && s.value != "" && harmless(s.value) && !secretName(s.name) {
-		return s.value
-	}
-	name = variable(s.name)
-	if name == "AUTHORIZATION" || refs[name] != "" && s.value != "" && refs[name] != s.value {
-		name = variable(alias + "_" + s.name)
-	}
-	if s.value != "" {
-		refs[name] = s.value
-		b.note(Secret, what, "the value of %s is not copied: set the variable %s", s.name, name)
-	}
-	for _, known := range []string{"Bearer ", "Basic ", "Token "} {
-		if strings.HasPrefix(s.value, known) {
-			scheme = known
+	for _, scheme := range schemes {
+		if body, ok := strings.CutPrefix(set.value, scheme); ok {
+			return scheme + b.refer(what, "the value of "+set.name, set.name, s.alias, body)
 		}
 	}
-	return scheme + "$env:" + name
+	if set.value == "" {
+		return "$env:" + variable(set.name)
+	}
+	return b.refer(what, "the value of "+set.name, set.name, s.alias, set.value)
+}
+
+// isPlainAround reports whether the text around the references in a value cannot be a secret.
+func (b *builder) isPlainAround(value string) bool {
+	text := reference.ReplaceAllString(value, "")
+	if b.containsWithheld(text) || hasPassword(text) || secretlike.Find(text).Found() || tokenLike(text) {
+		return false
+	}
+	parts := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t:=,;/?&@", r) })
+	return isPath(text) || !slices.ContainsFunc(parts, func(p string) bool {
+		return b.risky(p) && !numbers.MatchString(p) && !hostName.MatchString(p) && !shortVersion.MatchString(p)
+	})
+}
+
+var shortVersion = regexp.MustCompile(`^v\d{1,2}$`)
+
+// schemes lists the authentication schemes that can precede a credential.
+var schemes = []string{"Bearer ", "Basic ", "Token "}
+
+// refer returns a reference to a variable for a value that is not copied. The variable gets the given name. If another
+// value already uses that name, the server's alias is added to the name.
+func (b *builder) refer(what, label, name, alias, value string) string {
+	name = variable(name)
+	if other, taken := b.refs[name]; name == "AUTHORIZATION" || taken && other != value {
+		name = variable(alias + "_" + name)
+	}
+	for base, n := name, 2; b.refs[name] != "" && b.refs[name] != value; n++ {
+		name = base + "_" + strconv.Itoa(n)
+	}
+	b.refs[name] = value
+	b.note(Secret, what, "%s is not copied: set the variable %s", label, name)
+	return "$env:" + name
 }
 
 // setVersion chooses the version of the server: the declared version, the exact version in the arguments, or a

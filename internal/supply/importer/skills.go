@@ -30,6 +30,7 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 		return nil, err
 	}
 	var found []agent.Skill
+	at := map[string]string{} // the ids of the skills, by file
 	ids := skill.IDs(files)
 	for _, f := range files {
 		id, holds := ids[f.Path]
@@ -59,9 +60,11 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 			continue
 		}
 		found = append(found, s)
+		at[f.Path] = id
 	}
+	found = b.leaveOut(ctx, folder, found, at)
 	if len(found) == 0 {
-		return nil, fail("",
+		return nil, fail(b.reasons(),
 			"%s contains no skills or rules (SKILL.md, AGENTS.md, CLAUDE.md, or rules for Cursor or another client)", dir)
 	}
 	name := filepath.Base(dir)
@@ -73,7 +76,6 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 	m.ExamplePrompts = []string{"Which of your skills fits this: …"}
 	b.note(Guessed, "system_prompt", "the prompt is generic; adapt it to your agent")
 	b.note(Guessed, "example_prompts", "write one to five example requests")
-	b.checkBundle(ctx, folder, m)
 	out, err := encode(m)
 	return &Result{
 		Source: "a folder of skills", Dialect: agent.FindAgent, Name: agent.Slug(name), Text: out, Next: "inspect",
@@ -81,7 +83,7 @@ func (b *builder) skills(dir, output string) (*Result, error) {
 }
 
 // key returns the path of dir relative to output, which is the folder of the manifest. If dir is not below output, key
-// returns only the base name of dir, and adds a note that tells the user to move the folder.
+// returns only the base name of dir, and adds a note that asks the user to move the folder.
 func (b *builder) key(dir, output string) string {
 	base := filepath.Base(dir)
 	out, err := filepath.Abs(output)
@@ -94,18 +96,21 @@ func (b *builder) key(dir, output string) string {
 	return base
 }
 
-// checkBundle reads the skills in the same way as a running agent. It adds a note for each error that would prevent
-// ambit from serving the skills.
-func (b *builder) checkBundle(ctx context.Context, folder *skill.Folder, m findagent.Manifest) {
-	declared := &agent.Skills{SourceKind: m.SkillsSource.Kind, List: m.Skills}
-	_, err := skill.Read(ctx, folder, declared, nil)
+// leaveOut reads the skills in the same way as a running agent, and returns those that ambit can serve.
+func (b *builder) leaveOut(ctx context.Context, folder *skill.Folder, found []agent.Skill, at map[string]string) []agent.Skill {
+	_, err := skill.Read(ctx, folder, &agent.Skills{SourceKind: "r2", List: found}, nil)
 	invalid, ok := errors.AsType[*skill.Invalid](err)
 	if !ok {
-		return
+		return found
 	}
 	for _, p := range invalid.Problems {
-		if !p.Warning {
+		id := at[p.File]
+		if id == "" {
 			b.note(Guessed, p.File, "ambit cannot serve the skills until this problem is fixed: %s", p.Message)
+			continue
 		}
+		b.note(Dropped, p.File, "the skill is left out: %s", p.Message)
+		found = slices.DeleteFunc(found, func(s agent.Skill) bool { return s.ID == id })
 	}
+	return found
 }
