@@ -415,7 +415,7 @@ func TestTypeScript(t *testing.T) {
 		"a syntax error":                                        "export const handler = (",
 		"an import that is missing":                             "import x from './gone'; export const handler = x;",
 		"an import outside the bundle":                          "import x from '" + outside + "'; export const handler = x;",
-		"an import of an npm package that is not in the bundle": "import x from 'left-pad-of-nobody'; export const handler = x;",
+		"an import of an npm package that is not in the bundle": "import x from 'left-pad-of-no-author'; export const handler = x;",
 	} {
 		files["src/agent.ts"] = source
 		p, err := Open(write(t, files))

@@ -160,15 +160,7 @@ func describeCompiled(f *File) string {
 }
 
 func (b *Bundle) checkSecrets(f *File) {
-	engine, err := secret.Standard()
-	var found []secret.Match
-	if err == nil {
-		found, err = engine.Scan(f.Data, nil, nil)
-	}
-	if err != nil {
-		b.report(ruleUnscanned, f.Path, 0, "%s could not be scanned for secrets", diag.Quote(f.Path))
-	}
-	for _, m := range found {
+	for _, m := range secret.Standard().Scan(f.Data, nil, nil) {
 		b.report(ruleSecret, f.Path, lineAt(f.Data, m.Start), "%s contains a secret (%s)", diag.Quote(f.Path), m.Rule)
 	}
 }

@@ -27,7 +27,6 @@ var (
 	ruleNative     = Rules.Get("CB012")
 	ruleVariable   = Rules.Get("CB013")
 	ruleSkills     = Rules.Get("CB015")
-	ruleUnscanned  = Rules.Get("CB014")
 )
 
 // Problem is one problem in a bundle, with its location.

@@ -10,7 +10,7 @@ type Difference struct {
 	Server string `json:"server"`
 	// Tool is empty if the difference is in the server itself.
 	Tool string `json:"tool,omitempty"`
-	// What is Added, Removed or Changed.
+	// What is one of Added, Removed and Changed.
 	What string `json:"what"`
 	// Changes lists the changed fields.
 	Changes []Change `json:"changes,omitempty"`

@@ -31,7 +31,7 @@ const (
 	DigestMismatch Code = "digest_mismatch"
 	// NotStored means that the store does not contain the package.
 	NotStored Code = "not_stored"
-	// ScriptsNotAllowed means that a package needs its install scripts, and that nobody allowed them on this machine.
+	// ScriptsNotAllowed means that a package needs its install scripts, and that they are not allowed on this machine.
 	ScriptsNotAllowed Code = "scripts_not_allowed"
 	// Tampered means that the stored package has changed since it was hashed.
 	Tampered Code = "tampered"

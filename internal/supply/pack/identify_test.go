@@ -177,3 +177,34 @@ func TestPEP440(t *testing.T) {
 		}
 	}
 }
+
+// A right that a person added belongs to a program, so no two programs are identified by the same text.
+func TestProgramOf(t *testing.T) {
+	long := strings.Repeat("a", 60)
+	const secret = " ghp_0123456789abcdefghijABCDEFGHIJ012345"
+	program := func(argv ...string) string {
+		return ProgramOf(agent.Server{Transport: agent.Stdio, Command: argv[0], Args: argv[1:], Version: "1.0.0"})
+	}
+	for _, c := range []struct {
+		name      string
+		one, same []string
+		other     []string
+	}{
+		{"code after 60 bytes", []string{"node", "-e", long + " good()"}, nil, []string{"node", "-e", long + " evil()"}},
+		{"an image", []string{"docker", "run", long, "good/image"}, nil, []string{"docker", "run", long, "evil/image"}},
+		{"text that looks like a secret", []string{"sh", "-c", "good" + secret}, nil, []string{"sh", "-c", "evil" + secret}},
+		{"words", []string{"sh", "-c", "a b"}, nil, []string{"sh", "-c", "a", "b"}},
+		{"the interpreter", []string{"node", "main.mjs"}, []string{"node", "main.mjs", "--port=1"}, []string{"./evil/node", "main.mjs"}},
+		{"the interpreter's options", []string{"python3", "main.py"}, nil, []string{"python3", "-b", "main.py"}},
+		{"an unknown interpreter", []string{"lua", "good.lua"}, nil, []string{"lua", "evil.lua"}},
+		{"an unknown interpreter by path", []string{"./lua", "good.lua"}, nil, []string{"./lua", "evil.lua"}},
+		{"a package", []string{"npx", "server@1.0.0"}, []string{"npx", "-y", "server", "/tmp"}, []string{"npx", "other@1.0.0"}},
+	} {
+		if one, other := program(c.one...), program(c.other...); one == other {
+			t.Errorf("%s: both programs are %s", c.name, one)
+		}
+		if one := program(c.one...); c.same != nil && program(c.same...) != one {
+			t.Errorf("%s: got %s, want %s", c.name, program(c.same...), one)
+		}
+	}
+}

@@ -154,7 +154,11 @@ func OpenLocal(ref Ref, manifest string) (*Package, error) {
 	p := &Package{
 		Kind: ref.Kind, Name: ref.Name, Version: ref.Version, Digest: got, Platform: platform(), File: file, argv: argv,
 	}
-	if p.Tree, err = hashProject(ref, manifest); err != nil {
+	if ref.Runtime != "" && strings.ContainsAny(ref.Runtime, `/\`) {
+		p.interpreter = argv[0]
+	}
+	p.script = isScript(ref, file)
+	if err = p.hashProject(ref, manifest); err != nil {
 		return nil, fail(NotFound, ref.Name, "a file of the server's project cannot be read",
 			"check the file's permissions", err)
 	}
@@ -173,6 +177,9 @@ func (p *Package) Compare(want Want) error {
 		detail = "the file has the sha256 " + p.Digest + ", but the manifest pins " + want.Digest
 	case want.Tree != "" && p.Tree != want.Tree:
 		detail = "the files beside it changed since they were locked"
+		if p.interpreter != "" {
+			detail = "its interpreter or the files beside it changed since they were locked"
+		}
 	default:
 		return nil
 	}

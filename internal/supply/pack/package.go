@@ -46,6 +46,12 @@ type Package struct {
 	argv []string
 	// args lists a bundle's default arguments. missingArgs lists the required arguments that have no default value.
 	args, missingArgs []string
+	// script is set if an interpreter runs the local file. interpreter is the path of the interpreter, if the command
+	// specifies a path.
+	script      bool
+	interpreter string
+	// outside lists the folders with code that a local script can import but Tree does not cover.
+	outside []string
 }
 
 // Argv returns the command that runs the package's program with the given arguments. If args is empty, a bundle's

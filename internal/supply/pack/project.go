@@ -3,6 +3,7 @@ package pack
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,11 +46,29 @@ func findProject(file, dir string) string {
 // ErrLargeProject is the error of Project for a project that exceeds the limits.
 var ErrLargeProject = fmt.Errorf("the project has more than %d files or %d MiB", maxProjectFiles, maxProjectBytes>>20)
 
+// isScript reports whether an interpreter runs a local file, because the command or the file's first line names one.
+func isScript(ref Ref, file string) bool {
+	if ref.Runtime != "" {
+		return true
+	}
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	start := make([]byte, 2)
+	_, err = io.ReadFull(f, start)
+	return err == nil && string(start) == "#!"
+}
+
 // Project returns the project that contains a local script, and the paths of its files below the project's folder. It
 // leaves out only the manifest and its lock file, which ambit lock writes, and the project's .git. Names that begin with
 // a dot count, because folders such as .venv and .yarn contain code. Project returns "" if there is no project.
 func Project(ref Ref, manifest string) (root string, files []string, err error) {
-	if ref.Kind != File || ref.Runtime == "" {
+	if ref.Kind != File {
 		return "", nil, nil
 	}
 	dir, err := filepath.Abs(filepath.Dir(manifest))
@@ -59,6 +78,9 @@ func Project(ref Ref, manifest string) (root string, files []string, err error) 
 	file := ref.Name
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(dir, file)
+	}
+	if !isScript(ref, file) {
+		return "", nil, nil
 	}
 	if root = findProject(file, dir); root == "" {
 		return "", nil, nil
@@ -95,36 +117,38 @@ func Project(ref Ref, manifest string) (root string, files []string, err error) 
 	return root, files, err
 }
 
-// hashProject returns the digest of the project that contains a local script: the paths and the content of its files.
-// File modes are ignored, because they differ between machines. A link to a file in the project counts as the file. For
-// any other link, only its target counts. If there is no project, or if it is too large, the digest is empty.
-func hashProject(ref Ref, manifest string) (string, error) {
+// hashProject sets the digest of the project that contains a local script. The digest covers the paths and the content
+// of the files, and the interpreter if the command specifies it by path. File modes are ignored, because they differ
+// between machines. A link to a file counts as the file. For any other link, only its target counts. If there is no
+// project, or if it is too large, the digest is empty. hashProject also lists the folders outside the project whose
+// code the script can import.
+func (p *Package) hashProject(ref Ref, manifest string) error {
 	root, files, err := Project(ref, manifest)
 	if errors.Is(err, ErrLargeProject) {
-		return "", nil
+		return nil
 	}
 	if err != nil || root == "" {
-		return "", err
+		return err
 	}
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
-		return "", err
+		return err
 	}
 	list, linked := make([]entry, len(files)), map[string]string{} // the hashes of files, by the paths of their links
 	for i, rel := range files {
 		info, err := os.Lstat(filepath.Join(root, rel))
 		if err != nil {
-			return "", err
+			return err
 		}
 		list[i] = entry{path: filepath.ToSlash(rel), mark: typeMark(info.Mode().Type())}
 		end, err := filepath.EvalSymlinks(filepath.Join(root, rel))
 		if err != nil || list[i].mark != "l" {
 			continue
 		}
-		if within, err := filepath.Rel(real, end); err == nil && filepath.IsLocal(within) {
-			if sum, err := hashFile(end); err == nil {
-				linked[list[i].path] = strings.TrimPrefix(sum, digestPrefix)
-			}
+		if sum, err := hashFile(end); err == nil {
+			linked[list[i].path] = strings.TrimPrefix(sum, digestPrefix)
+		} else if within, err := filepath.Rel(real, end); err != nil || !filepath.IsLocal(within) {
+			p.outside = append(p.outside, list[i].path)
 		}
 	}
 	slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.path, b.path) })
@@ -137,16 +161,56 @@ func hashProject(ref Ref, manifest string) (string, error) {
 			e.mark = "f"
 		}
 	}
-	text, err := listing(nil, list)
-	return digestOf(text), err
+	p.outside = append(p.outside, packagesAbove(real)...)
+	var header []byte
+	if p.interpreter != "" {
+		sum, err := hashFile(p.interpreter)
+		if err != nil {
+			return err
+		}
+		header = []byte(sum)
+	}
+	text, err := listing(header, list)
+	p.Tree = digestOf(text)
+	return err
+}
+
+// packagesAbove returns the folders outside a project in which Node.js looks for packages that are missing in the
+// project. The paths are relative to the project's folder.
+func packagesAbove(root string) (found []string) {
+	if _, err := os.Stat(filepath.Join(root, projectFiles[0])); err != nil {
+		return nil
+	}
+	rel := "../node_modules"
+	for at := filepath.Dir(root); ; at, rel = filepath.Dir(at), "../"+rel {
+		if info, err := os.Stat(filepath.Join(at, "node_modules")); err == nil && info.IsDir() {
+			found = append(found, rel)
+		}
+		if at == filepath.Dir(at) {
+			return found
+		}
+	}
 }
 
 // Uncovered describes the code of a local script that is not verified, or returns "". The argument locked says whether
 // the lock file contains the digest of the script's project.
-func (r Ref) Uncovered(locked bool) string {
-	if r.Kind != File || r.Runtime == "" || locked {
+func (p *Package) Uncovered(locked bool) string {
+	switch {
+	case !p.script:
 		return ""
+	case locked && len(p.outside) == 0:
+		return ""
+	case locked:
+		names := make([]string, min(len(p.outside), 3))
+		for i := range names {
+			names[i] = diag.Quote(p.outside[i])
+		}
+		return "the code in " + strings.Join(names, ", ") + " is not verified, because it is outside the project; " +
+			"install or copy it into the project's folder"
+	case p.interpreter != "":
+		return "only " + diag.Quote(p.Name) + " is verified, not its interpreter or the files that it imports; " + pinFolder
 	}
-	return "only " + diag.Quote(r.Name) + " is verified, not the files that it imports; " +
-		"ambit lock pins all files of a folder with a package.json or pyproject.toml"
+	return "only " + diag.Quote(p.Name) + " is verified, not the files that it imports; " + pinFolder
 }
+
+const pinFolder = "ambit lock pins all files of a folder with a package.json or pyproject.toml"

@@ -20,9 +20,9 @@ func TestProject(t *testing.T) {
 	}
 	digest := func(name string) string {
 		t.Helper()
-		got, err := hashProject(Ref{Kind: File, Name: filepath.FromSlash(name), Runtime: "node"}, manifest)
-		check(t, err)
-		return got
+		var p Package
+		check(t, p.hashProject(Ref{Kind: File, Name: filepath.FromSlash(name), Runtime: "node"}, manifest))
+		return p.Tree
 	}
 	write("a.json", `{}`)
 	write("tool/src/main.mjs", "main")
@@ -64,7 +64,8 @@ func TestProject(t *testing.T) {
 	if got := digest("src/main.mjs"); got != "" {
 		t.Errorf("a project that is too large: got the digest %s", got)
 	}
-	if got, err := hashProject(Ref{Kind: File, Name: "program"}, manifest); err != nil || got != "" {
-		t.Errorf("a program without an interpreter: got %q, %v", got, err)
+	var p Package
+	if err := p.hashProject(Ref{Kind: File, Name: "program"}, manifest); err != nil || p.Tree != "" {
+		t.Errorf("a program without an interpreter: got %q, %v", p.Tree, err)
 	}
 }

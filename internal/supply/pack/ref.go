@@ -81,6 +81,9 @@ func Identify(s agent.Server) (Ref, error) {
 		ref.Version = s.Version
 		return ref, nil
 	}
+	if s.Placeholder && s.Version == UnknownVersion && ref.Asked == "" {
+		return ref, nil // the newest version
+	}
 	ref.Version, err = exactVersion(ref, s.Version)
 	if err != nil {
 		return Ref{}, err
@@ -88,14 +91,26 @@ func Identify(s agent.Server) (Ref, error) {
 	return ref, nil
 }
 
-// ProgramOf identifies the program of a server, but not its version: the package, the file or the program. For a command
-// that Identify does not recognize, it is the whole command.
+// UnknownVersion is the version in a manifest whose author did not know the server's version. Together with a
+// placeholder for the digest, it means the newest version.
+const UnknownVersion = "0.0.0"
+
+// ProgramOf identifies the program of a server, without its version. The program is a package, or a local file and the
+// way its interpreter runs it. For any other command, the whole command counts, because the arguments can contain code
+// or name a file with code. The result contains a digest of the words that count, because two shortened commands could
+// be equal.
 func ProgramOf(s agent.Server) string {
-	ref, err := Identify(s)
-	if err != nil {
-		return diag.Quote(strings.Join(append([]string{s.Command}, s.Args...), " "))
+	kind, name, words := "command", "", append([]string{s.Command}, s.Args...)
+	if ref, err := Identify(s); err == nil {
+		kind, name = string(ref.Kind), " "+ref.Name
+		switch {
+		case ref.Kind != File && ref.Kind != Program:
+			return kind + name
+		case ref.Runtime != "":
+			words = slices.Concat([]string{ref.Runtime}, ref.Flags, []string{ref.Name})
+		}
 	}
-	return string(ref.Kind) + " " + ref.Name
+	return kind + name + " " + digestOf([]byte(strings.Join(words, "\x00")))
 }
 
 // exactVersion returns the exact version to use. It fails if the version in the arguments contradicts the declared

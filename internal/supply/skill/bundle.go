@@ -41,7 +41,7 @@ type Bundle struct {
 	// Skills contains the router skill first, and then the other skills in the order of the manifest.
 	Skills   []*Document
 	Warnings []Problem
-	// Others is the number of files that are not skills.
+	// Others is the number of files that are not skills, and of skills that the manifest does not list.
 	Others int
 }
 
@@ -82,12 +82,8 @@ func inspect(ctx context.Context, files Files, declared *agent.Skills, tools []s
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &reader{files: files, tools: tools}
-	candidates := listed
-	if declared.SourceKind == "" {
-		candidates = skillFiles(listed, declared)
-	}
-	chosen := r.choose(candidates)
+	r := &reader{files: files, tools: tools, ids: IDs(listed)}
+	chosen := r.choose(listed, declared)
 	found, err := r.readAll(ctx, chosen)
 	if err != nil {
 		return nil, nil, err
@@ -101,18 +97,12 @@ func inspect(ctx context.Context, files Files, declared *agent.Skills, tools []s
 	return b, r.problems, nil
 }
 
-// skillFiles returns the skill files of a code bundle. It omits skills that the manifest does not list.
-func skillFiles(files []File, declared *agent.Skills) []File {
-	return slices.DeleteFunc(slices.Clone(files), func(f File) bool {
-		id := idOf(f.Path)
-		return formatOf(f.Path) == nil || !slices.ContainsFunc(declared.List, func(s agent.Skill) bool { return s.ID == id })
-	})
-}
-
 // reader reads one bundle and collects its problems.
 type reader struct {
 	files    Files
 	tools    []string
+	ids      map[string]string // the ids of the skills, by file
+	spare    []string          // the ids of the skills that the manifest does not list
 	problems []Problem
 }
 
@@ -132,18 +122,31 @@ func (r *reader) refuse(rule *diag.Rule, file, message, hint string) {
 	r.add(Problem{File: file, Message: message, Hint: hint, rule: rule})
 }
 
-// choose returns the files that are skills. It reports a problem for each file that is too large or must not be read.
-func (r *reader) choose(listed []File) []File {
+// unlisted reports a skill that is not served, because the manifest does not list it.
+func (r *reader) unlisted(file, id string) {
+	r.spare = append(r.spare, id)
+	r.add(Problem{
+		File: file, Message: "the manifest does not list the skill " + diag.Quote(id),
+		Hint: "to serve the skill, add it to \"skills\" in the manifest", Warning: true, rule: ruleUnlisted,
+	})
+}
+
+// choose returns the files of the skills that the manifest lists. It reports a problem for each file that is too large or
+// must not be read. In a code bundle, other files are ignored.
+func (r *reader) choose(files []File, declared *agent.Skills) []File {
 	var chosen []File
 	var total int64
-	ids := IDs(listed)
-	for _, f := range listed {
-		_, holds := ids[f.Path]
+	for _, f := range files {
+		id, holds := r.ids[f.Path]
+		listed := id == "" || slices.ContainsFunc(declared.List, func(s agent.Skill) bool { return s.ID == id })
 		switch {
+		case declared.SourceKind == "" && (!holds || !listed):
 		case f.Refused != "":
 			r.refuse(ruleFile, diag.Printable(f.Path), f.Refused,
 				"remove the file: a bundle can contain only regular files, folders, and links to targets in the bundle")
 		case !holds:
+		case !listed:
+			r.unlisted(f.Path, id)
 		case f.Size > maxDocument:
 			r.refuse(ruleFile, f.Path, fmt.Sprintf("the file has %d bytes; the limit is %d", f.Size, maxDocument),
 				"shorten the file")
@@ -159,8 +162,8 @@ func (r *reader) choose(listed []File) []File {
 	return chosen
 }
 
-// IDs maps the path of each skill to the id of the skill. An Agent Skill at the top of the bundle has an empty id,
-// because only the front matter contains its name.
+// IDs maps the path of each skill to the id of the skill. Skills that would have the same id get ids from their whole
+// paths. An Agent Skill at the top of the bundle has an empty id, because only the front matter contains its name.
 func IDs(files []File) map[string]string {
 	folders := map[string]bool{}
 	for _, f := range files {
@@ -168,10 +171,16 @@ func IDs(files []File) map[string]string {
 			folders[strings.TrimSuffix(dir, "/")] = true
 		}
 	}
-	ids := map[string]string{}
+	ids, uses := map[string]string{}, map[string]int{}
 	for _, f := range files {
 		if formatOf(f.Path) != nil && (path.Base(f.Path) == skillFile || !within(folders, f.Path)) {
 			ids[f.Path] = idOf(f.Path)
+			uses[ids[f.Path]]++
+		}
+	}
+	for file, id := range ids {
+		if uses[id] > 1 {
+			ids[file] = agent.Slug(strings.TrimSuffix(strings.TrimSuffix(file, skillFile), path.Ext(file)))
 		}
 	}
 	return ids
@@ -215,7 +224,7 @@ func (r *reader) readAll(ctx context.Context, chosen []File) ([]*Document, error
 	}
 	documents := make([]*Document, len(chosen))
 	for i, f := range chosen {
-		documents[i] = parse(f.Path, texts[i], r.tools, r.add)
+		documents[i] = parse(f.Path, r.ids[f.Path], texts[i], r.tools, r.add)
 	}
 	return documents, nil
 }
@@ -240,18 +249,17 @@ func (r *reader) unique(found []*Document) map[string]*Document {
 // the bundle or only in the manifest. It returns the skills in the order that Bundle.Skills requires.
 func (r *reader) matchManifest(declared *agent.Skills, byID map[string]*Document) []*Document {
 	var skills []*Document
-	var spare []string
-	for id := range byID {
+	for id, d := range byID { // the id of a skill at the top of the bundle is known only now
 		if !slices.ContainsFunc(declared.List, func(s agent.Skill) bool { return s.ID == id }) {
-			spare = append(spare, id)
+			r.unlisted(d.File, id)
 		}
 	}
-	slices.Sort(spare)
+	slices.Sort(r.spare)
 	for _, s := range declared.List {
 		d := byID[s.ID]
 		if d == nil {
 			message := "the manifest lists the skill " + diag.Quote(s.ID) + ", but no file has that id"
-			r.refuse(ruleListed, "", message, diag.DidYouMean(s.ID, spare))
+			r.refuse(ruleListed, "", message, diag.DidYouMean(s.ID, r.spare))
 			continue
 		}
 		r.applyDeclared(d, s)
@@ -259,10 +267,6 @@ func (r *reader) matchManifest(declared *agent.Skills, byID map[string]*Document
 			copy(skills[1:], skills)
 			skills[0] = d
 		}
-	}
-	for _, id := range spare {
-		message := "the manifest does not list the skill " + diag.Quote(id)
-		r.refuse(ruleListed, byID[id].File, message, "add the skill to \"skills\" in the manifest, or remove the file")
 	}
 	return skills
 }

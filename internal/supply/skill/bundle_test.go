@@ -138,15 +138,12 @@ func TestReadBad(t *testing.T) {
 		want  []string
 	}{
 		{"missing", map[string]string{"b/one/SKILL.md": good("one")}, []string{"one", "two"}, []string{`the manifest lists the skill "two", but no file has that id`}},
-		{"unexpected", map[string]string{"b/one/SKILL.md": good("one"), "b/two/SKILL.md": good("two")}, []string{"one"}, []string{`two/SKILL.md: the manifest does not list the skill "two"`}},
-		{"missing and unexpected", map[string]string{"b/ome/SKILL.md": good("ome")}, []string{"one"}, []string{`the manifest lists the skill "one", but no file has that id`, `ome/SKILL.md: the manifest does not list the skill "ome"`}},
-		{"same id", map[string]string{"b/x/one/SKILL.md": good("one"), "b/y/one/SKILL.md": good("one")}, []string{"one"}, []string{"y/one/SKILL.md: this skill and x/one/SKILL.md have the same id: one"}},
+		{"missing and unexpected", map[string]string{"b/ome/SKILL.md": good("ome")}, []string{"one"}, []string{`the manifest lists the skill "one", but no file has that id`}},
+		{"same id", map[string]string{"b/x/one/SKILL.md": good("one"), "b/y/one/SKILL.md": good("one")}, []string{"one"}, []string{`the manifest lists the skill "one", but no file has that id`}},
 		{"no front matter", map[string]string{"b/one/SKILL.md": "Just text.\n"}, []string{"one"}, []string{"one/SKILL.md:1: an Agent Skill needs front matter"}},
 		{"no name", map[string]string{"b/one/SKILL.md": "---\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:1: an Agent Skill needs the field name"}},
 		{"empty description", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription:\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:3: an Agent Skill needs the field description"}},
-		{"long description", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: " + strings.Repeat("é", 1025) + "\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:3: description has 1025 characters; the limit is 1024"}},
-		{"long compatibility", map[string]string{"b/one/SKILL.md": "---\nname: one\ndescription: D.\ncompatibility: " + strings.Repeat("x", 501) + "\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:4: compatibility has 501 characters; the limit is 500"}},
-		{"long name", map[string]string{"b/one/SKILL.md": "---\nname: " + strings.Repeat("a", 65) + "\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:2: name has 65 characters; the limit is 64", `one/SKILL.md:2: the skill is named "aaa`}},
+		{"long name", map[string]string{"b/one/SKILL.md": "---\nname: " + strings.Repeat("a", 65) + "\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{`one/SKILL.md:2: the skill is named "aaa`}},
 		{"capitals", map[string]string{"b/one/SKILL.md": "---\nname: One\ndescription: D.\n---\nx\n"}, []string{"one"}, []string{"one/SKILL.md:2: \"One\" is not a valid name"}},
 		{"double hyphen", map[string]string{"b/a--b/SKILL.md": good("a--b")}, []string{"a--b"}, []string{"a--b/SKILL.md:2: \"a--b\" is not a valid name"}},
 		{"hyphen at the end", map[string]string{"b/one-/SKILL.md": good("one-")}, []string{"one-"}, []string{"one-/SKILL.md:2: \"one-\" is not a valid name"}},
@@ -191,6 +188,9 @@ func TestReadWarns(t *testing.T) {
 		{"unknown field", "---\nname: one\ndescription: D.\nlicence: MIT\n---\nx\n", `4: an Agent Skill has no field "licence"`},
 		{"colon", "---\nname: one\ndescription: Use when: asked.\n---\nx\n", "3: in YAML, a string with a colon"},
 		{"hidden", "---\nname: one\ndescription: D.\n---\nx\u200by\n", "5: the text contains invisible characters"},
+		{"long description", "---\nname: one\ndescription: " + strings.Repeat("é", 1025) + "\n---\nx\n", "3: description has 1025 characters; the limit is 1024"},
+		{"long compatibility", "---\nname: one\ndescription: D.\ncompatibility: " + strings.Repeat("x", 501) + "\n---\nx\n", "4: compatibility has 501 characters; the limit is 500"},
+		{"a list of mappings", "---\nname: one\ndescription: D.\ntags: [a, {b: c}]\nmetadata: {author: {name: x}, tags: [d]}\n---\nx\n", "4: an item of tags is not a string"},
 		{"long", "---\nname: one\ndescription: D.\n---\n" + strings.Repeat("x\n", 501), "the text has 501 lines"},
 	}
 	for _, tt := range tests {
@@ -203,6 +203,27 @@ func TestReadWarns(t *testing.T) {
 				t.Errorf("got the warnings %v, want %q", b.Warnings, tt.want)
 			}
 		})
+	}
+}
+
+// A file that the manifest does not list is not served, even if it is invalid. The other skills are served.
+func TestUnlisted(t *testing.T) {
+	files := map[string]string{
+		"b/one/SKILL.md": good("one"), "b/two/SKILL.md": good("two"), "b/bad/SKILL.md": "no front matter", "b/large/SKILL.md": strings.Repeat("x", 1<<20+1),
+		"b/x/same/SKILL.md": good("same"), "b/y/same/SKILL.md": good("same"),
+	}
+	b, err := readFolder(t, writeFiles(t, files), declare("one", "y-same"))
+	if err != nil || len(b.Skills) != 2 || b.Skill("one") == nil || b.Skill("y-same").File != "y/same/SKILL.md" {
+		t.Fatalf("got %+v and %v, want the skills one and y-same", b, err)
+	}
+	var got []string
+	for _, w := range b.Warnings {
+		if id, ok := strings.CutPrefix(w.Message, "the manifest does not list the skill "); ok {
+			got = append(got, id)
+		}
+	}
+	if want := []string{`"bad"`, `"large"`, `"two"`, `"x-same"`}; !slices.Equal(got, want) {
+		t.Errorf("got warnings about the skills %q, want %q", got, want)
 	}
 }
 
@@ -340,7 +361,7 @@ func FuzzParse(f *testing.F) {
 		if formatOf(file) == nil {
 			return
 		}
-		d := parse(file, []byte(all), nil, func(Problem) {})
+		d := parse(file, idOf(file), []byte(all), nil, func(Problem) {})
 		if d.ID != "" && !isID(d.ID) {
 			t.Fatalf("%q is not a valid id", d.ID)
 		}

@@ -21,6 +21,7 @@ var (
 	ruleDoubtful = Rules.Get("SK002")
 	ruleFile     = Rules.Get("SK003")
 	ruleListed   = Rules.Get("SK004")
+	ruleUnlisted = Rules.Get("SK005")
 )
 
 // Check reads the bundle that a manifest declares. It returns one Reporter for each file with problems, in the order

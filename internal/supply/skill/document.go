@@ -17,8 +17,8 @@ import (
 // format is a kind of skill file.
 type format struct {
 	name string
-	// matches reports whether a file has this format. Its arguments are the folder and the name of the file.
-	matches func(folder, name string) bool
+	// files lists the patterns of file names. If a pattern has a folder, the file is in that folder or below.
+	files []string
 	// needsMatter is true if the file must have front matter.
 	needsMatter bool
 	// fields contains the allowed fields of the front matter and the rules for their values. If fields is nil, the file
@@ -45,8 +45,7 @@ var (
 // formats lists the supported formats. If several formats match a file, the first one is used.
 var formats = []*format{
 	{
-		name: "an Agent Skill", needsMatter: true,
-		matches: func(_, name string) bool { return name == skillFile },
+		name: "an Agent Skill", needsMatter: true, files: []string{skillFile},
 		fields: map[string]rule{
 			"name":          {shapes: []shape{asText}, required: true, longest: 64},
 			"description":   {shapes: []shape{asText}, required: true, longest: 1024},
@@ -58,75 +57,75 @@ var formats = []*format{
 		},
 	},
 	{
-		name:    "a Cursor rule",
-		matches: func(_, name string) bool { return strings.HasSuffix(name, ".mdc") || name == ".cursorrules" },
-		fields:  map[string]rule{"description": anyText, "globs": patterns, "alwaysApply": truth, "tags": patterns},
+		name: "a Cursor rule", files: []string{"*.mdc", ".cursorrules"},
+		fields: map[string]rule{"description": anyText, "globs": patterns, "alwaysApply": truth, "tags": patterns},
 	},
 	{
-		name: "a Windsurf rule",
-		matches: func(folder, name string) bool {
-			return under(folder, ".windsurf/rules") && strings.HasSuffix(name, ".md") || name == ".windsurfrules"
-		},
+		name: "a Windsurf rule", files: []string{".windsurf/rules/*.md", ".windsurfrules"},
 		fields: map[string]rule{
 			"trigger":     {shapes: []shape{asText}, allowed: []string{"always_on", "manual", "model_decision", "glob"}},
 			"description": anyText, "globs": patterns, "tags": patterns,
 		},
 	},
 	{
-		name: "a Continue rule",
-		matches: func(folder, name string) bool {
-			return under(folder, ".continue/rules") && strings.HasSuffix(name, ".md")
-		},
+		name: "a Continue rule", files: []string{".continue/rules/*.md"},
 		fields: map[string]rule{
 			"name": anyText, "description": anyText, "globs": patterns, "regex": patterns, "alwaysApply": truth,
 			"tags": patterns,
 		},
 	},
 	{
-		name: "a Copilot instruction",
-		matches: func(folder, name string) bool {
-			return under(folder, ".github") && name == "copilot-instructions.md" ||
-				under(folder, ".github/instructions") && strings.HasSuffix(name, ".instructions.md")
-		},
+		name:   "a Copilot instruction",
+		files:  []string{"copilot-instructions.md", ".github/instructions/*.instructions.md"},
 		fields: map[string]rule{"description": anyText, "applyTo": patterns, "excludeAgent": anyText, "tags": patterns},
 	},
 	{
-		name: "a Kiro steering file",
-		matches: func(folder, name string) bool {
-			return under(folder, ".kiro/steering") && strings.HasSuffix(name, ".md")
-		},
+		name: "a Kiro steering file", files: []string{".kiro/steering/*.md"},
 		fields: map[string]rule{
 			"inclusion": anyText, "fileMatchPattern": patterns, "name": anyText, "description": anyText, "tags": patterns,
 		},
 	},
 	{
-		name: "a rule of a client",
-		matches: func(folder, name string) bool {
-			return slices.Contains(ruleFiles, name) || strings.HasSuffix(name, ".md") &&
-				slices.ContainsFunc(ruleFolders, func(rules string) bool { return under(folder, rules) })
+		name: "an Augment rule", files: []string{".augment/rules/*.md", ".augment-guidelines"},
+		fields: map[string]rule{"type": anyText, "description": anyText, "tags": patterns},
+	},
+	{
+		name: "an OpenHands microagent", files: []string{".openhands/microagents/*.md"},
+		fields: map[string]rule{
+			"name": anyText, "type": anyText, "version": anyText, "agent": anyText, "triggers": patterns, "tags": patterns,
 		},
 	},
 	{
-		name:    "an instruction file",
-		matches: func(_, name string) bool { return slices.Contains(instructionFiles, name) },
+		name: "a Trae rule", files: []string{".trae/rules/*.md"},
+		fields: map[string]rule{"description": anyText, "globs": patterns, "alwaysApply": truth, "tags": patterns},
 	},
+	{
+		// The rules of Cline, Roo Code, goose, Zed, Junie, Amazon Q, Kilo Code and Firebase Studio have no fields.
+		name: "a rule of a client",
+		files: []string{
+			".clinerules", ".clinerules/*.md", ".roorules", ".roo/rules/*.md", ".goosehints", ".rules", ".junie/*.md",
+			".amazonq/rules/*.md", ".kilocode/rules/*.md", ".idx/airules.md",
+		},
+	},
+	{name: "an instruction file", files: instructionFiles},
 }
 
 const skillFile = "SKILL.md"
 
-var (
-	// instructionFiles lists the files in which projects instruct agents. A project can have one in every folder.
-	instructionFiles = []string{"AGENTS.md", "AGENT.md", "CLAUDE.md", "GEMINI.md", "QWEN.md", "WARP.md", "CRUSH.md"}
-	// ruleFiles and ruleFolders list the rules of clients whose rules have no fields: Cline, Roo Code, goose, Zed, Junie,
-	// and Amazon Q.
-	ruleFiles   = []string{".clinerules", ".roorules", ".goosehints", ".rules"}
-	ruleFolders = []string{".clinerules", ".roo/rules", ".junie", ".amazonq/rules"}
-)
+// instructionFiles lists the names of files in which projects instruct agents. A project can have such a file in every
+// folder.
+var instructionFiles = []string{
+	"AGENTS.md", "AGENTS.override.md", "AGENT.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "QWEN.md", "WARP.md",
+	"CRUSH.md", "CONVENTIONS.md",
+}
 
-// under reports whether a folder is a rules folder or is inside one. The parameter rules contains the last elements of
-// a rules folder's path, such as .windsurf/rules.
-func under(folder, rules string) bool {
-	return strings.Contains("/"+folder+"/", "/"+rules+"/")
+// matches reports whether a file has the format.
+func (f *format) matches(folder, name string) bool {
+	return slices.ContainsFunc(f.files, func(pattern string) bool {
+		within, file := path.Split(pattern)
+		ok, _ := path.Match(file, name)
+		return ok && strings.Contains("/"+folder+"/", "/"+within)
+	})
 }
 
 // formatOf returns the format of a file, or nil if the file is not a skill.
@@ -186,9 +185,9 @@ var (
 
 // parse parses one skill and calls add for each problem. In the §TOOLS section, it accepts tool URIs and the given tool
 // names.
-func parse(file string, raw []byte, tools []string, add func(Problem)) *Document {
+func parse(file, id string, raw []byte, tools []string, add func(Problem)) *Document {
 	f := formatOf(file)
-	d := &Document{ID: idOf(file), File: file, Format: f.name}
+	d := &Document{ID: id, File: file, Format: f.name}
 	note := func(line int, warning bool, hint, message string) {
 		add(Problem{File: file, Line: line, Message: diag.Printable(message), Hint: hint, Warning: warning})
 	}
@@ -279,7 +278,7 @@ func (v *field) check(r rule, note report) {
 		return
 	}
 	if n := utf8.RuneCountInString(v.text); r.longest > 0 && n > r.longest {
-		note(v.line, false, "shorten the value", fmt.Sprintf("%s has %d characters; the limit is %d", v.key, n, r.longest))
+		note(v.line, true, "shorten the value", fmt.Sprintf("%s has %d characters; the limit is %d", v.key, n, r.longest))
 	}
 	if len(r.allowed) > 0 && !slices.Contains(r.allowed, v.text) && v.text != "" {
 		note(v.line, false, "write "+diag.Words(r.allowed, "or"), v.key+" cannot be "+diag.Quote(v.text))

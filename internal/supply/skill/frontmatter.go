@@ -145,7 +145,7 @@ func (m *matter) read() []field {
 			f.shape = asList
 			for _, item := range value.Content {
 				if item.Kind != yaml.ScalarNode {
-					m.report(item.Line, false, `write a string: "- value"`, "an item of "+f.key+" is not a string")
+					m.report(item.Line, true, `write a string: "- value"`, "an item of "+f.key+" is not a string")
 				}
 				f.items = append(f.items, entry{text: textOf(item), line: item.Line})
 			}

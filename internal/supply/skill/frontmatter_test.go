@@ -60,7 +60,7 @@ func TestReadFrontmatter(t *testing.T) {
 		{"object", "---\na: {b: c}\n---\n", "2 a 2:b=\"c\"\nbody 4 \"\"\n"},
 		{"list in a table", "---\nmetadata:\n  tags: [git, writing]\n---\n", "2 metadata 3:tags=\"git,writing\"\nbody 5 \"\"\n"},
 		{"deep", "---\nm:\n  a:\n    b: c\n---\n", "2 m 3:a=\"\"\nbody 6 \"\"\n"},
-		{"list of tables", "---\na:\n  - b: c\n---\n", "2 a 3:=\"\"\nbody 5 \"\"\nproblem 3 an item of a is not a string"},
+		{"list of tables", "---\na:\n  - b: c\n---\n", "2 a 3:=\"\"\nbody 5 \"\"\nwarning 3 an item of a is not a string"},
 		{"text after a quoted string", "---\na: \"x\"\n  more\n---\n", "body 5 \"\"\nproblem 2 the front matter is not valid YAML: did not find expected key"},
 		{"unclosed quote", "---\na: \"x\n---\n", "body 4 \"\"\nproblem 2 the front matter is not valid YAML: found unexpected end of stream"},
 		{"unclosed list", "---\na: [x\n---\n", "body 4 \"\"\nproblem 2 the front matter is not valid YAML: did not find expected ',' or ']'"},

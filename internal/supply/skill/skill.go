@@ -11,17 +11,18 @@
 //
 // [Read] reads a whole bundle: Agent Skills (SKILL.md folders), rules of clients such as Cursor, Windsurf, Continue and
 // Copilot, and instruction files such as AGENTS.md and CLAUDE.md. The files come from a [Files], which is a [Folder]
-// below the manifest's folder or a [Store] with the S3 API. The skills in the files must be exactly the skills that the
-// manifest lists. Otherwise ambit could serve a skill that was not reviewed, or a bundle with a missing skill. Read
-// reports all problems together, each with its file and line. ambit serves a bundle with warnings, but not a bundle
-// with errors. [Check] returns the same problems as diagnostics.
+// below the manifest's folder or a [Store] with the S3 API. ambit reads and serves only the skills that the manifest
+// lists, because the others were not reviewed. It refuses a bundle in which a listed skill is missing. Read reports all
+// problems together, each with its file and line. ambit serves a bundle with warnings, but not a bundle with errors.
+// [Check] returns the same problems as diagnostics.
 //
 // In a code bundle, skills are mixed with other files. ambit therefore reads only the skills that the manifest lists.
 // For example, an AGENTS.md for the developers of the code is not one of the agent's skills.
 //
 // The id of an Agent Skill is the name of its folder. The id of any other skill is the name of its file, in lower
 // case and without the extension. The id of an instruction file is made of the names of its folder and the
-// file, such as docs-agents for docs/AGENTS.md. Ids must be unique.
+// file, such as docs-agents for docs/AGENTS.md. If several skills would have the same id, their ids are made of their
+// whole paths.
 //
 // # Front matter
 //

@@ -50,20 +50,16 @@ func Load(path string) (*Tools, error) {
 // ParseTools parses the §TOOLS section of a skill's text. The error lists every problem in the section.
 func ParseTools(text string) (*Tools, error) {
 	t, problems := parseTools(text, nil)
-	var all error
+	var texts []string
 	for _, p := range problems {
-		var err error = p
+		text := p.Error()
 		if p.line > 0 {
-			err = fmt.Errorf("line %d: %w", p.line, p)
+			text = fmt.Sprintf("line %d: %s", p.line, text)
 		}
-		if all == nil {
-			all = err
-		} else {
-			all = fmt.Errorf("%w; %w", all, err) // on one line, unlike errors.Join
-		}
+		texts = append(texts, text)
 	}
-	if all != nil {
-		return nil, all
+	if len(texts) > 0 {
+		return nil, errors.New(strings.Join(texts, "; ")) // on one line, unlike errors.Join
 	}
 	return t, nil
 }
@@ -73,8 +69,6 @@ type lineError struct {
 	error
 	line int
 }
-
-func (e lineError) Unwrap() error { return e.error }
 
 // parseTools parses the §TOOLS section. It accepts tool URIs and the given tool names.
 func parseTools(text string, names []string) (*Tools, []lineError) {

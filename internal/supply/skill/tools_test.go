@@ -56,7 +56,7 @@ func TestParseTools(t *testing.T) {
 
 // A misspelled heading of the §TOOLS section is reported. A heading that only begins with the same word
 // is not reported. A line that mentions the section is not reported either.
-func TestAlmostTools(t *testing.T) {
+func TestMisspelledToolsHeading(t *testing.T) {
 	for _, line := range []string{
 		"§Tools", "§tools", "§ TOOLS", "§\u00a0TOOLS", "## § Tools:", "§Tools :", "# §tools of this skill", "§TOOLS\tall", "§TOOLS.", "§TOOLS::",
 		"**§TOOLS**", "- §TOOLS", "> §TOOLS", "\ufeff§TOOLS", "§§TOOLS", "# #§Tools", "§_TOOLS_",

@@ -46,14 +46,14 @@ func Record(ctx context.Context, b *store.Store, callID string, r Review) error 
 	if r.Verdict == Approved {
 		decision = journal.Allow
 	}
-	return b.Authority.Write(ctx, func(tx state.Tx) error {
+	return b.DB.Write(ctx, func(tx state.Tx) error {
 		_, err := tx.Exec(`INSERT INTO bundle_reviews (digest, at, name, principal, verdict, note) `+
 			`VALUES ($1, $2, $3, $4, $5, $6)`,
 			r.Digest, r.Time.UnixMicro(), r.Name, r.Principal, string(r.Verdict), r.Note)
 		if err == nil && r.Verdict == Approved {
 			err = b.Authority.Put(tx, r.row())
 		} else if err == nil {
-			_, err = b.Authority.Remove(tx, authority.Review, func(digest string) bool { return digest == r.Digest })
+			_, err = b.Authority.Remove(tx, authority.Review, r.Digest)
 		}
 		if err != nil {
 			return err
@@ -78,8 +78,7 @@ func Last(ctx context.Context, b *store.Store, digest string) (last *Review, err
 		last = nil
 		list, err := query(tx, `WHERE digest = $1 ORDER BY at DESC LIMIT 1`, digest)
 		for _, r := range list {
-			row := r.row()
-			if r.Digest != digest || r.Verdict == Approved && !v.Has(row.Kind, row.ID, row.Content) {
+			if r.Digest != digest || r.Verdict == Approved && !v.Has(r.row()) {
 				return ErrChanged
 			}
 			last = r
@@ -108,7 +107,9 @@ func Claims(tx state.Tx) (rows []authority.Row, err error) {
 	list, err := query(tx, `r WHERE verdict = 'approved' AND NOT EXISTS (
 SELECT 1 FROM bundle_reviews later WHERE later.digest = r.digest AND later.at > r.at)`)
 	for _, r := range list {
-		rows = append(rows, r.row())
+		row := r.row()
+		row.Gives = fmt.Sprintf("the bundle %s may run, approved by %s on %s", r.Name, r.Principal, r.Time.Format(time.DateOnly))
+		rows = append(rows, row)
 	}
 	return rows, err
 }

@@ -6,7 +6,7 @@
 // contain no secrets.
 //
 // A recipe gives no protection, because ambit cannot check the calls that a chat makes. If the agent has tools, a note
-// in the recipe says that the tools are available only under ambit.
+// in the recipe explains that the tools are available only under ambit.
 //
 // Invisible characters in the agent's texts are escaped, so that the person sees everything that is pasted.
 package recipe

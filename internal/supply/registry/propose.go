@@ -1,0 +1,173 @@
+package registry
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ambit-run/ambit/agent"
+	"github.com/ambit-run/ambit/internal/supply/pack"
+	"github.com/ambit-run/ambit/internal/supply/registry/catalog"
+)
+
+// The sources of a proposed class.
+const (
+	fromCatalogue   = "catalogue"
+	fromAnnotations = "annotations"
+	fromName        = "name"
+	fromInput       = "input"
+	fromConnections = "connections"
+)
+
+// Proposal is a side-effect class that ambit proposes for a tool of a server.
+type Proposal struct {
+	Name  string           `json:"name"`
+	Class agent.SideEffect `json:"side_effect_class"`
+	// From is the source of the class: catalogue, annotations, name, input or connections.
+	From string `json:"from"`
+	// Review is set if the class is a guess that a person should check.
+	Review bool `json:"review"`
+}
+
+// Propose proposes a side-effect class for each of a server's tool definitions, sorted by name. The class comes from
+// the catalogue entry, which may be nil. For a tool that is not in the catalogue, a name that implies execution takes
+// precedence over the annotations. The annotations take precedence over any other name.
+func Propose(definitions map[string][]byte, e *catalog.Entry) []Proposal {
+	var out []Proposal
+	for _, t := range Tools("", definitions, e) {
+		p := Proposal{Name: t.Name, Class: t.SideEffect, From: fromAnnotations}
+		executes := executing(t.Name)
+		switch {
+		case e != nil && e.Tools[t.Name] != "":
+			p.From = fromCatalogue
+		case executes || !annotated(definitions[t.Name]):
+			p.From, p.Review, p.Class = fromName, true, classOf(t.Name)
+		}
+		if p.From != fromCatalogue && p.Class == agent.Read && t.Annotations.OpenWorld == nil && takesURL(definitions[t.Name]) {
+			p.From, p.Review, p.Class = fromInput, true, agent.Network
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// takesURL reports whether a tool has an argument for a URL. A tool that reads from a URL connects to other machines.
+func takesURL(definition []byte) bool {
+	var d struct {
+		InputSchema struct {
+			Properties map[string]json.RawMessage `json:"properties"`
+		} `json:"inputSchema"`
+	}
+	return json.Unmarshal(definition, &d) == nil && (d.InputSchema.Properties["url"] != nil || d.InputSchema.Properties["urls"] != nil)
+}
+
+// SaysOpenWorld reports whether a tool's annotations say that it interacts with the outside world.
+func SaysOpenWorld(definition []byte) bool {
+	open := annotationsOf(definition).OpenWorld
+	return open != nil && *open
+}
+
+// Connecting changes the proposals for a server that connects to other machines, so that at least one of its tools has
+// the class Network. Names and annotations often say only that a tool reads, so the reading tools get this class. If no
+// tool reads, the writing tools get it. A tool keeps its class if its annotations say that it does not interact with
+// the outside world.
+func Connecting(proposals []Proposal, definitions map[string][]byte) []Proposal {
+	if slices.ContainsFunc(proposals, func(p Proposal) bool { return p.Class == agent.Network || p.From == fromCatalogue }) {
+		return proposals
+	}
+	out := slices.Clone(proposals)
+	for _, class := range []agent.SideEffect{agent.Read, agent.Write} {
+		changed := false
+		for i, p := range out {
+			open := annotationsOf(definitions[p.Name]).OpenWorld
+			if p.Class == class && (open == nil || *open) {
+				out[i].Class, out[i].From, out[i].Review, changed = agent.Network, fromConnections, true, true
+			}
+		}
+		if changed {
+			break
+		}
+	}
+	return out
+}
+
+// annotated reports whether a tool definition contains the hint readOnlyHint.
+func annotated(definition []byte) bool {
+	return annotationsOf(definition).ReadOnly != nil
+}
+
+func annotationsOf(definition []byte) agent.Annotations {
+	var d struct {
+		Annotations agent.Annotations `json:"annotations"`
+	}
+	if json.Unmarshal(definition, &d) != nil {
+		return agent.Annotations{}
+	}
+	return d.Annotations
+}
+
+var (
+	wordStart = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+
+	readingVerbs = strings.Fields("get list read search find describe show count query lookup view")
+	networkVerbs = strings.Fields("fetch browse navigate download crawl scrape request http")
+	networkWords = strings.Fields("web website webpage url urls http https internet online")
+	// A name that contains one of executingWords implies execution. So does a name that contains one of runningVerbs,
+	// if the verb is the whole name or the name also contains a word in code.
+	executingWords = strings.Fields("exec shell bash zsh sh cmd powershell terminal eval evaluate spawn subprocess")
+	runningVerbs   = strings.Fields("run execute start invoke")
+	code           = strings.Fields("code command commands script scripts program process js javascript python node")
+)
+
+// classOf guesses the side-effect class of a tool from its name. A name without a known word counts as Write.
+func classOf(name string) agent.SideEffect {
+	words := wordsOf(name)
+	has := func(list []string) bool { return slices.Contains(list, words[0]) }
+	switch {
+	case executing(name):
+		return agent.Shell
+	case has(networkVerbs), slices.ContainsFunc(words, func(w string) bool { return slices.Contains(networkWords, w) }):
+		return agent.Network
+	case has(readingVerbs):
+		return agent.Read
+	}
+	return agent.Write
+}
+
+// executing reports whether a name implies that the tool executes programs, commands or code. A name that begins with a
+// verb such as list does not: list_commands only reads.
+func executing(name string) bool {
+	words := wordsOf(name)
+	has := func(list []string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(list, w) })
+	}
+	if slices.Contains(readingVerbs, words[0]) {
+		return false
+	}
+	return has(executingWords) || has(runningVerbs) && (len(words) == 1 || has(code))
+}
+
+// wordsOf splits a name such as run_command or runCommand into its words.
+func wordsOf(name string) []string {
+	name = strings.ToLower(wordStart.ReplaceAllString(name, "${1}_${2}"))
+	words := strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("_-./: ", r) })
+	if len(words) == 0 {
+		return []string{""}
+	}
+	return words
+}
+
+// EntryFor returns the catalogue entry whose package a server runs, or nil.
+func EntryFor(c *catalog.Catalog, s *agent.Server) *catalog.Entry {
+	ref, err := pack.Identify(*s)
+	if err != nil {
+		return nil
+	}
+	for _, e := range c.Entries {
+		if e.Package.Kind == string(ref.Kind) && e.Package.Name == ref.Name {
+			return e
+		}
+	}
+	return nil
+}
