@@ -185,6 +185,35 @@ func TestStageRefusesLinksAndOutsidePaths(t *testing.T) {
 	}
 }
 
+// A folder that is too large is refused before its content is copied.
+func TestStageIsBounded(t *testing.T) {
+	from, agents := t.TempDir(), t.TempDir()
+	large := filepath.Join(from, "large")
+	if err := errors.Join(os.WriteFile(large, nil, 0o600), os.Truncate(large, maxBytes+1)); err != nil {
+		t.Fatal(err)
+	}
+	for name, whole := range map[string]bool{"folder": true, "file": false} {
+		if _, err := Stage(agents, "x", from, whole, []string{"large"}); err == nil || !strings.Contains(err.Error(), "too large for an agent") {
+			t.Errorf("with a large %s, Stage returned %v", name, err)
+		}
+	}
+	root, err := os.OpenRoot(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	s := &Staged{files: maxFiles - 1}
+	if err := s.count(root, 0); err != nil {
+		t.Errorf("%d files: %v", maxFiles, err)
+	}
+	if err := s.count(root, 0); err == nil {
+		t.Errorf("more than %d files are accepted", maxFiles)
+	}
+	if entries, err := os.ReadDir(agents); err != nil || len(entries) > 0 {
+		t.Errorf("temporary folders remain: %v, %v", entries, err)
+	}
+}
+
 func TestValidName(t *testing.T) {
 	for _, name := range []string{"a", "my agent", "report-builder_2.0", "日本", "it's"} {
 		if err := ValidName(name); err != nil {

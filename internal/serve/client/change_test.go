@@ -25,7 +25,7 @@ func plan(t *testing.T, sc *scene) (*Change, error) {
 }
 
 // Invalid files are not changed, and the error contains the reason.
-func TestFilesThatAreLeftAlone(t *testing.T) {
+func TestInvalidFilesAreUnchanged(t *testing.T) {
 	tests := []struct {
 		name, head, text, reason string
 	}{
@@ -35,12 +35,17 @@ func TestFilesThatAreLeftAlone(t *testing.T) {
 		{"servers as a list", cursorLinux, `{"mcpServers": []}`, `"mcpServers" is not an object`},
 		{"servers twice", cursorLinux, `{"mcpServers": {}, "mcpServers": {}}`, `contains "mcpServers" twice`},
 		{"the entry twice", cursorLinux, `{"mcpServers": {"report-builder": 1, "report-builder": 2}}`, `contains "report-builder" twice`},
-		{"comments for Claude Code", "client: claude-code\nos: linux", "{ // canary\n}", "comments or trailing commas"},
+		{"comments for Claude Code", "client: claude-code\nos: linux", "{\n\n  // canary\n}", "line 3 has a comment or a trailing comma"},
 		{"a trailing comma for Gemini", "client: gemini-cli\nos: linux", `{"a": [1,],}`, "trailing comma"},
 		{"a trailing comma deep inside", "client: gemini-cli\nos: linux", `{"a": [1,]}`, "trailing comma"},
 		{"no TOML", "client: chatgpt\nos: linux", "a = 1\nb = canary\n", "the file is not valid TOML: error on line 2"},
 		{"an inline table", "client: chatgpt\nos: linux", "mcp_servers = { a = { command = \"a\" } }\n", "which is probably an inline table"},
 		{"servers as a value", "client: chatgpt\nos: linux", "mcp_servers = 1\n", "is not a table"},
+		{"no YAML", "client: goose\nos: linux", "a: 1\nb: [canary\n", "the file is not valid YAML: error on line"},
+		{"extensions as a list", "client: goose\nos: linux", "extensions: []\n", "is not a mapping"},
+		{"extensions in braces", "client: goose\nos: linux", "extensions: {a: {}}\n", "without changing other settings"},
+		{"two documents", "client: goose\nos: linux", "a: 1\n---\nb: 1\n", "more than one YAML document"},
+		{"other line breaks", "client: goose\nos: linux", "a: 1\rb: 1\n", "unusual line breaks"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -300,7 +305,7 @@ func TestForeignEntry(t *testing.T) {
 	}
 }
 
-func TestEntryThatWasChangedStays(t *testing.T) {
+func TestChangedEntryIsKept(t *testing.T) {
 	sc := stage(t, cursorLinux)
 	sc.put(t, []byte("{}\n"))
 	sc.install(t)

@@ -100,8 +100,8 @@ func quote(s string) string {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(s) // encoding a string cannot fail
-	// TOML requires an escape for this character, but JSON does not.
-	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007f`)
+	// TOML requires an escape for the first character, and YAML for the second, but JSON does not.
+	return strings.NewReplacer("\x7f", `\u007f`, "\u0085", `\u0085`).Replace(strings.TrimSuffix(b.String(), "\n"))
 }
 
 func quoteList(list []string) string {
@@ -110,4 +110,17 @@ func quoteList(list []string) string {
 		out[i] = quote(s)
 	}
 	return "[" + strings.Join(out, ", ") + "]"
+}
+
+// literal returns the value of a field as JSON. The colon separates the members of an object.
+func literal(value any, colon string) string {
+	switch v := value.(type) {
+	case string:
+		return quote(v)
+	case []string:
+		return quoteList(v)
+	case map[string]string:
+		return "{" + quote(homeVariable) + colon + quote(v[homeVariable]) + "}"
+	}
+	return fmt.Sprint(value)
 }

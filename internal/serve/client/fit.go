@@ -63,11 +63,11 @@ func (c *Client) Link(key string, e Entry) string {
 	one := style{oneLine: true}
 	switch c.Name {
 	case "cursor":
-		config := base64.StdEncoding.EncodeToString([]byte(jsonFile{}.render(e, one, "")))
+		config := base64.StdEncoding.EncodeToString([]byte(jsonFile{shape: usual}.render(e, one, "")))
 		return "cursor://anysphere.cursor-deeplink/mcp/install?name=" + url.QueryEscape(key) +
 			"&config=" + url.QueryEscape(config)
 	case "vscode":
-		entry := jsonFile{typed: true}.render(e, one, "")
+		entry := jsonFile{shape: typed}.render(e, one, "")
 		return "vscode:mcp/install?" + url.PathEscape(`{"name":`+quote(key)+","+strings.TrimPrefix(entry, "{"))
 	}
 	return ""

@@ -70,7 +70,7 @@ func FuzzJSON(f *testing.F) {
 		if ValidName(key) != nil || string([]rune(key)) != key {
 			return
 		}
-		ed := jsonFile{key: "mcpServers", reads: trailing}
+		ed := jsonFile{key: "mcpServers", reads: trailing, shape: typed}
 		e := NewEntry("/bin/ambit", key, "/home")
 		added, err := ed.set(text, key, e)
 		if err != nil {
@@ -96,15 +96,20 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// FuzzTOML is like FuzzJSON, but for TOML. The edit itself checks that all other content keeps its
-// meaning. So this test checks only the entry.
-func FuzzTOML(f *testing.F) {
+// FuzzTOML is like FuzzJSON, but for TOML.
+func FuzzTOML(f *testing.F) { fuzzChecked(f, tomlFile{table: "mcp_servers", shape: usual}) }
+
+// FuzzYAML is like FuzzJSON, but for YAML.
+func FuzzYAML(f *testing.F) { fuzzChecked(f, yamlFile{key: "extensions", shape: goose}) }
+
+// fuzzChecked adds an entry to an arbitrary valid file and removes it again. The edit itself checks that all other
+// content keeps its meaning. So fuzzChecked checks only the entry.
+func fuzzChecked(f *testing.F, ed editor) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, text []byte, key string) {
 		if ValidName(key) != nil || string([]rune(key)) != key {
 			return
 		}
-		ed := tomlFile{table: "mcp_servers"}
 		e := NewEntry("/bin/ambit", key, "/home")
 		added, err := ed.set(text, key, e)
 		if err != nil {
@@ -113,7 +118,7 @@ func FuzzTOML(f *testing.F) {
 		if got, err := ed.get(added.text, key); err != nil || !same(got, ed.valueOf(e)) {
 			t.Fatalf("%q: the entry is %v, %v\n%q", text, got, err, added.text)
 		}
-		removed, err := ed.remove(added.text, key, false)
+		removed, err := ed.remove(added.text, key, added.made)
 		if err != nil {
 			t.Fatalf("%q: %v", added.text, err)
 		}

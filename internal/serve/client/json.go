@@ -24,10 +24,10 @@ const (
 type jsonFile struct {
 	key   string // the name of the top-level member
 	reads leniency
-	typed bool // every entry has the member "type": "stdio"
+	shape shape
 }
 
-func (f jsonFile) valueOf(e Entry) any { return e.value(f.typed) }
+func (f jsonFile) valueOf(e Entry) any { return f.shape.value(e) }
 
 // parsed is a parsed JSON file.
 type parsed struct {
@@ -55,7 +55,7 @@ func (f jsonFile) parse(text []byte) (*parsed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the file is not valid JSON: %s", errorPosition(err))
 	}
-	if err := f.checkSyntax(v); err != nil {
+	if err := f.checkSyntax(v, p.text); err != nil {
 		return nil, err
 	}
 	root, ok := v.Value.(*hujson.Object)
@@ -91,13 +91,23 @@ func errorPosition(err error) string {
 	return "syntax error"
 }
 
+// standardLine returns the number of the line on which a file stops being standard JSON.
+func standardLine(content []byte) int {
+	var syntax *json.SyntaxError
+	if errors.As(json.Unmarshal(content, new(any)), &syntax) {
+		content = content[:syntax.Offset]
+	}
+	return 1 + bytes.Count(content, []byte("\n"))
+}
+
 // checkSyntax returns an error if the file contains syntax that the client does not accept.
-func (f jsonFile) checkSyntax(v hujson.Value) error {
+func (f jsonFile) checkSyntax(v hujson.Value, content []byte) error {
 	if f.reads == trailing {
 		return nil
 	}
 	if f.reads == standard && !v.IsStandard() {
-		return errors.New("the file contains comments or trailing commas, which this client does not accept")
+		return fmt.Errorf("line %d has a comment or a trailing comma, which this client does not accept; remove every comment "+
+			"and trailing comma", standardLine(content))
 	}
 	for part := range v.All() {
 		last := hujson.Extra(nil)
@@ -260,14 +270,8 @@ func (f jsonFile) render(e Entry, s style, indent string) string {
 	if s.oneLine {
 		colon = ":"
 	}
-	add := func(name, value string) { fields = append(fields, quote(name)+colon+value) }
-	if f.typed {
-		add("type", quote("stdio"))
-	}
-	add("command", quote(e.Command))
-	add("args", quoteList(e.Args))
-	if e.Home != "" {
-		add("env", "{"+quote(homeVariable)+colon+quote(e.Home)+"}")
+	for _, of := range f.shape.of(e) {
+		fields = append(fields, quote(of.name)+colon+literal(of.value, colon))
 	}
 	if s.oneLine {
 		return "{" + strings.Join(fields, ",") + "}"

@@ -14,7 +14,10 @@ import (
 )
 
 // packages lists the npm packages of the real clients.
-var packages = []string{"@anthropic-ai/claude-code@2.1.197", "@google/gemini-cli@0.61.0", "@openai/codex@0.166.0", "@modelcontextprotocol/inspector@0.15.0"}
+var packages = []string{
+	"@anthropic-ai/claude-code@2.1.197", "@google/gemini-cli@0.61.0", "@openai/codex@0.166.0", "opencode-ai@1.18.33",
+	"@qwen-code/qwen-code@0.15.10", "@github/copilot@1.0.102", "@modelcontextprotocol/inspector@0.15.0",
+}
 
 // TestRealClients installs an agent into real clients. The clients must list the agent. They must
 // connect to the agent if that needs no account. After the uninstallation, they must no longer list the
@@ -59,12 +62,17 @@ func TestRealClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must(ambit, "install", agent, "--client", "claude-code,gemini-cli,chatgpt,cursor", "--force")
+	must(ambit, "install", agent, "--client", "claude-code,gemini-cli,codex,opencode,qwen-code,copilot-cli,cursor", "--force")
 
-	for name, sign := range map[string]string{"claude": "✔ Connected", "gemini": "✓"} {
-		if line := lineOf(must(client(name), "mcp", "list"), "mcp-tool"); !strings.Contains(line, sign) || !strings.Contains(line, "Connected") {
+	for name, sign := range map[string]string{"claude": "✔ Connected", "gemini": "✓", "opencode": "✓", "qwen": "✓"} {
+		line := lineOf(must(client(name), "mcp", "list"), "mcp-tool")
+		if !strings.Contains(line, sign) || !strings.Contains(strings.ToLower(line), "connected") {
 			t.Errorf("%s: %q", name, line)
 		}
+	}
+	// The Copilot CLI lists its servers without starting them.
+	if out := must(client("copilot"), "mcp", "list"); !strings.Contains(out, "mcp-tool") {
+		t.Errorf("copilot: %s", out)
 	}
 	if command := codexCommand(t, must(client("codex"), "mcp", "list", "--json")); command != ambit {
 		t.Errorf("codex starts %q", command)
@@ -77,7 +85,7 @@ func TestRealClients(t *testing.T) {
 	// Some clients have changed their files since the installation. Uninstalling removes only
 	// ambit's entry.
 	must(ambit, "uninstall", "mcp-tool")
-	for _, name := range []string{"claude", "gemini", "codex"} {
+	for _, name := range []string{"claude", "gemini", "codex", "opencode", "qwen", "copilot"} {
 		if out := must(client(name), "mcp", "list"); strings.Contains(out, "mcp-tool") {
 			t.Errorf("%s still lists the agent: %s", name, out)
 		}

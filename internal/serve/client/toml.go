@@ -12,9 +12,12 @@ import (
 )
 
 // tomlFile edits a TOML file that has one table [table.KEY] for each entry.
-type tomlFile struct{ table string }
+type tomlFile struct {
+	table string
+	shape shape
+}
 
-func (f tomlFile) valueOf(e Entry) any { return e.value(false) }
+func (f tomlFile) valueOf(e Entry) any { return f.shape.value(e) }
 
 func (f tomlFile) parse(text []byte) (map[string]any, error) {
 	_, text = splitMark(text)
@@ -89,13 +92,13 @@ func (f tomlFile) sameExcept(a, b map[string]any, key string) bool {
 }
 
 func (f tomlFile) render(key string, e Entry, eol string) string {
-	lines := []string{
-		"[" + f.table + "." + tomlKey(key) + "]",
-		"command = " + quote(e.Command),
-		"args = " + quoteList(e.Args),
-	}
-	if e.Home != "" {
-		lines = append(lines, "env = { "+homeVariable+" = "+quote(e.Home)+" }")
+	lines := []string{"[" + f.table + "." + tomlKey(key) + "]"}
+	for _, of := range f.shape.of(e) {
+		value := literal(of.value, "")
+		if variables, ok := of.value.(map[string]string); ok {
+			value = "{ " + homeVariable + " = " + quote(variables[homeVariable]) + " }"
+		}
+		lines = append(lines, of.name+" = "+value)
 	}
 	return strings.Join(lines, eol) + eol
 }
