@@ -2,8 +2,9 @@ package console
 
 import (
 	"context"
+	"maps"
 	"math"
-	"strconv"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,11 +14,12 @@ import (
 )
 
 const (
-	// span is the time between adjacent points of a chart. A chart covers one day.
-	span   = 5 * time.Minute
-	points = 24 * 12
-	// maxPast is the maximum number of old journal records that are read.
-	maxPast = 20000
+	// span is the duration of one slot. The slots cover one week.
+	span  = time.Minute
+	slots = 7 * 24 * 60
+	// maxPast is the maximum number of old journal records that are counted. batch is the number of records that are
+	// read at once.
+	maxPast, batch = 200_000, 10_000
 )
 
 // activity counts recent calls for the charts. It reads the journal, so it also counts the calls of other processes.
@@ -27,74 +29,78 @@ type activity struct {
 	mu    sync.Mutex
 	idle  *time.Timer     // the timer that stops the counting; nil if nothing is counted
 	slots map[int64]*slot // by time divided by span
+	last  map[string]time.Time
+	since time.Time // earlier calls are not counted
 }
 
-// slot is one point of a chart. took[i] counts the calls that lasted 2^i to 2^(i+1) microseconds.
+// slot counts the calls of one interval. took[i] counts the calls that lasted 2^i to 2^(i+1) microseconds.
 type slot struct {
-	calls, refused, unknown int
-	took                    [48]int
-	spent                   float64
+	Calls, Refused, Failed, Unknown uint32
+	took                            [36]uint32
 }
 
-func newActivity() *activity { return &activity{slots: map[int64]*slot{}} }
+func newActivity() *activity {
+	return &activity{slots: map[int64]*slot{}, last: map[string]time.Time{}, since: time.Now()}
+}
 
 func (a *activity) count(e *journal.Entry) {
-	if e.Kind != "" || e.Erased {
+	if r := sentence(*e, nil, ""); !r.IsCall() || r.Verb != "called" && r.Verb != "was refused" {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.slotAt(e.Time)
-	s.calls++
-	switch e.Decision {
-	case journal.Deny:
-		s.refused++
-	case journal.Unknown:
-		s.unknown++
-	default:
-		s.took[min(len(s.took)-1, int(math.Log2(float64(max(e.DurationUS, 1)))))]++
+	if e.Time.After(a.last[e.Agent]) {
+		a.last[e.Agent] = e.Time
 	}
-}
-
-// slotAt returns the slot for a time. It also deletes slots that are older than a day. The caller must hold the mutex.
-func (a *activity) slotAt(t time.Time) *slot {
-	n := t.UnixNano() / int64(span)
+	n := e.Time.UnixNano() / int64(span)
 	s := a.slots[n]
 	if s == nil {
 		for old := range a.slots {
-			if old <= n-points {
+			if len(a.slots) > slots && old <= n-slots {
 				delete(a.slots, old)
 			}
 		}
 		s = new(slot)
 		a.slots[n] = s
 	}
-	return s
+	s.Calls++
+	switch e.Decision {
+	case journal.Deny:
+		s.Refused++
+	case journal.Unknown:
+		s.Unknown++
+	case journal.Failed:
+		s.Failed++
+		fallthrough
+	default:
+		s.took[min(len(s.took)-1, int(math.Log2(float64(max(e.DurationUS, 1)))))]++
+	}
 }
 
-// recordSpending records the total amount that all tools with a spending limit have spent today.
-func (a *activity) recordSpending(list []limit.Spent, now time.Time) {
-	sum := 0.0
-	for _, s := range list {
-		if v, err := strconv.ParseFloat(s.Amount, 64); err == nil {
-			sum += v
-		}
-	}
+// lastCall returns the time of the last call of an agent, or the zero time if it had none within a week.
+func (a *activity) lastCall(agent string) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.slotAt(now).spent = sum
+	return a.last[agent]
+}
+
+func (s *slot) add(t *slot) {
+	s.Calls, s.Refused = s.Calls+t.Calls, s.Refused+t.Refused
+	s.Failed, s.Unknown = s.Failed+t.Failed, s.Unknown+t.Unknown
+	for i, n := range t.took {
+		s.took[i] += n
+	}
 }
 
 // quantile returns the q-quantile of the latencies in milliseconds. It returns 0 if there were no calls.
 func (s *slot) quantile(q float64) float64 {
-	n := 0
+	n, seen := uint32(0), uint32(0)
 	for _, c := range s.took {
 		n += c
 	}
 	if n == 0 {
 		return 0
 	}
-	seen := 0
 	for i, c := range s.took {
 		if seen += c; float64(seen) >= q*float64(n) {
 			return math.Exp2(float64(i)+0.5) / 1000 // the middle of the interval
@@ -105,36 +111,91 @@ func (s *slot) quantile(q float64) float64 {
 
 // series is one line of a chart.
 type series struct {
-	Name, Class string
-	Values      []float64
+	Name, Class, Unit string
+	Values            []float64
 }
 
-// read returns the lines of the three charts, and the time of their first point.
-func (a *activity) read(now time.Time) (start time.Time, calls, latency, spent []series) {
+// period is a choice on the activity page. The field whole is the time that the charts cover. The field point is the
+// time between two points of a chart.
+type period struct {
+	Name, Title  string
+	whole, point time.Duration
+}
+
+var periods = []period{
+	{"1h", "last hour", time.Hour, time.Minute},
+	{"24h", "last 24 hours", 24 * time.Hour, 15 * time.Minute},
+	{"7d", "last 7 days", 7 * 24 * time.Hour, 2 * time.Hour},
+}
+
+// read returns one slot for each point of a period, the sum of the slots, and the time from which calls are counted.
+func (a *activity) read(p period, now time.Time) (points []slot, sum slot, since time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	last := now.UnixNano() / int64(span)
-	line := func(name, class string, f func(*slot) float64) series {
-		s := series{Name: name, Class: class, Values: make([]float64, points)}
-		for i := range s.Values {
-			if at := a.slots[last-points+1+int64(i)]; at != nil {
-				s.Values[i] = f(at)
-			}
+	points = make([]slot, p.whole/p.point)
+	end := now.UnixNano() / int64(span)
+	for n, s := range a.slots {
+		back := (end - n) / int64(p.point/span)
+		if n <= end && back < int64(len(points)) {
+			points[len(points)-1-int(back)].add(s)
+			sum.add(s)
 		}
-		return s
 	}
-	start = time.Unix(0, (last-points+1)*int64(span))
-	calls = []series{
-		line("calls", "a", func(s *slot) float64 { return float64(s.calls) }),
-		line("refused", "b", func(s *slot) float64 { return float64(s.refused) }),
-		line("unknown", "c", func(s *slot) float64 { return float64(s.unknown) }),
+	return points, sum, a.since
+}
+
+func line(name, class string, points []slot, value func(*slot) float64) series {
+	s := series{Name: name, Class: class}
+	for i := range points {
+		s.Values = append(s.Values, value(&points[i]))
 	}
-	latency = []series{
-		line("median", "a", func(s *slot) float64 { return s.quantile(0.5) }),
-		line("95th percentile", "b", func(s *slot) float64 { return s.quantile(0.95) }),
+	return s
+}
+
+// activityPage contains the charts of a period.
+type activityPage struct {
+	Periods []period
+	Period  period
+	Sum     slot
+	Charts  []drawing
+	// Since is the time from which calls are counted, if it is within the period.
+	Since time.Time
+	Spent []limit.Spent
+}
+
+// maxSpent is the maximum number of tools in the list of today's spending.
+const maxSpent = 50
+
+func (c *Console) charts(w http.ResponseWriter, r *http.Request, s *session) {
+	spent, err := c.o.Backend.SpentToday(r.Context())
+	if err != nil {
+		c.unavailable(w, r, s, "Today's spending cannot be read at the moment.", err)
+		return
 	}
-	spent = []series{line("spent today", "a", func(s *slot) float64 { return s.spent })}
-	return start, calls, latency, spent
+	p := activityPage{Periods: periods, Period: periods[1], Spent: spent[:min(len(spent), maxSpent)]}
+	for _, choice := range periods {
+		if choice.Name == r.URL.Query().Get("period") {
+			p.Period = choice
+		}
+	}
+	now := time.Now().UTC()
+	points, sum, since := c.activity.read(p.Period, now)
+	if p.Sum = sum; since.After(now.Add(-p.Period.whole)) {
+		p.Since = since
+	}
+	p.Charts = []drawing{
+		draw("Calls", "", now, p.Period, []series{
+			line("calls", "a", points, func(s *slot) float64 { return float64(s.Calls) }),
+			line("refused", "b", points, func(s *slot) float64 { return float64(s.Refused) }),
+			line("failed", "c", points, func(s *slot) float64 { return float64(s.Failed) }),
+			line("unknown outcome", "d", points, func(s *slot) float64 { return float64(s.Unknown) }),
+		}),
+		draw("Latency of calls", " ms", now, p.Period, []series{
+			line("median", "a", points, func(s *slot) float64 { return s.quantile(0.5) }),
+			line("95th percentile", "b", points, func(s *slot) float64 { return s.quantile(0.95) }),
+		}),
+	}
+	c.show(w, r, s, http.StatusOK, "activity", "Activity", "activity", &p)
 }
 
 // idleTime is the time from the last page view until the counting of calls stops.
@@ -161,25 +222,41 @@ func (c *Console) watchActivity() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.idle.Stop()
-		a.idle, a.slots = nil, map[int64]*slot{}
+		a.idle, a.slots, a.last, a.since = nil, map[int64]*slot{}, map[string]time.Time{}, time.Now()
 	}()
 }
 
-// follow counts the calls of the last day. It then counts new calls until ctx is done.
+// follow counts the calls of the last week, newest first. It then counts new calls until ctx is done.
 func (c *Console) follow(ctx context.Context) error {
 	ends, err := c.o.Journal.Ends(ctx)
 	if err != nil {
 		return err
 	}
-	past, err := c.o.Journal.Show(ctx, journal.Filter{Since: time.Now().Add(-points * span), Limit: maxPast, Before: ends})
-	if err != nil {
-		return err
-	}
-	for i := range past {
-		c.activity.count(&past[i])
+	start := time.Now().Add(-slots * span)
+	before := maps.Clone(ends)
+	for read := 0; read < maxPast; read += batch {
+		past, err := c.o.Journal.Show(ctx, journal.Filter{Since: start, Limit: batch, Before: before})
+		if err != nil {
+			return err
+		}
+		for i := range past {
+			c.activity.count(&past[i])
+			before[past[i].Log] = min(before[past[i].Log], past[i].Seq)
+		}
+		if len(past) < batch {
+			c.activity.countedSince(start)
+			break
+		}
+		c.activity.countedSince(past[len(past)-1].Time)
 	}
 	return c.o.Journal.Follow(ctx, ends, journal.Filter{}, func(e journal.Entry) error {
 		c.activity.count(&e)
 		return nil
 	})
+}
+
+func (a *activity) countedSince(t time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.since = t
 }

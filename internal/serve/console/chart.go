@@ -8,62 +8,76 @@ import (
 	"time"
 )
 
-// These constants are the dimensions of a chart. A chart is an SVG image without scripts. Its colours come from the
-// style sheet.
-const (
-	chartWidth  = 720
-	chartHeight = 160
-	chartLeft   = 56
-	chartBottom = 22
-)
+// drawing is a chart. Its lines are an SVG image that the page stretches. The labels are ordinary text, so that they
+// have the same size on every screen.
+type drawing struct {
+	Title string
+	Lines []series
+	SVG   template.HTML
+	// Y contains the labels of the upright axis from top to bottom, and X the labels of the time axis.
+	Y, X []string
+}
 
-// chart draws lines over the 24 hours that begin at start. It appends the unit to the numbers on the axis.
-func chart(title, unit string, start time.Time, lines []series) template.HTML {
+// These constants are the coordinates of a chart.
+const chartWidth, chartHeight = 1000, 100
+
+// draw draws lines over the period that ends at now. It appends the unit to the numbers on the upright axis.
+func draw(title, unit string, now time.Time, p period, lines []series) drawing {
+	d := drawing{Title: title, Lines: lines}
 	top := 0.0
-	for _, l := range lines {
+	for i, l := range lines {
+		lines[i].Unit = unit
 		for _, v := range l.Values {
 			top = max(top, v)
 		}
 	}
 	top = roundUp(top)
+	for _, v := range []float64{top, top / 2, 0} {
+		d.Y = append(d.Y, brief(v)+unit)
+	}
+	layout, steps := "15:04", 4
+	if p.whole > 24*time.Hour {
+		layout, steps = "Jan 2", 7
+	}
+	for i := range steps + 1 {
+		back := p.whole * time.Duration(steps-i) / time.Duration(steps)
+		d.X = append(d.X, now.Add(-back).Format(layout))
+	}
 	var b strings.Builder
-	title = template.HTMLEscapeString(title)
-	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %d %d" role="img" aria-label="%s"><title>%s</title>`,
-		chartWidth, chartHeight, title, title)
-	y := func(v float64) float64 {
-		return float64(chartHeight-chartBottom) - v/top*float64(chartHeight-chartBottom-10)
-	}
-	for i := range 3 {
-		v := top * float64(i) / 2
-		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`, chartLeft, chartWidth, y(v), y(v))
-		fmt.Fprintf(&b, `<text class="tick" x="%d" y="%.1f" text-anchor="end">%s%s</text>`,
-			chartLeft-6, y(v)+4, brief(v), unit)
-	}
-	n := len(lines[0].Values)
-	x := func(i int) float64 { return chartLeft + float64(i)*float64(chartWidth-chartLeft)/float64(n-1) }
-	for i := n / 8; i < n; i += n / 4 {
-		at := start.Add(time.Duration(i) * span)
-		fmt.Fprintf(&b, `<text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`,
-			x(i), chartHeight-6, at.Format("15:04"))
-	}
-	for _, l := range lines {
-		b.WriteString(`<polyline class="line ` + l.Class + `" points="`)
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true">`, chartWidth, chartHeight)
+	for i, l := range lines {
+		if i > 0 && l.Most() == "0" {
+			continue // it would hide the lines that were drawn before
+		}
+		b.WriteString(`<polyline class="` + l.Class + `" points="`)
 		for i, v := range l.Values {
-			fmt.Fprintf(&b, "%.1f,%.1f ", x(i), y(v))
+			x := float64(i) * chartWidth / float64(len(l.Values)-1)
+			fmt.Fprintf(&b, "%.0f,%.1f ", x, chartHeight-v/top*chartHeight)
 		}
 		b.WriteString(`"/>`)
 	}
 	b.WriteString(`</svg>`)
-	return template.HTML(b.String()) // safe, because it contains only our own markup, numbers and escaped text
+	d.SVG = template.HTML(b.String()) // safe: it contains only our own markup and numbers
+	return d
 }
 
-// roundUp rounds v up to the next number that is 1, 2 or 5 times a power of ten. It returns 1 if v is not positive.
+// Most returns the highest value of a line, for people who cannot see the chart.
+func (s series) Most() string {
+	most := 0.0
+	for _, v := range s.Values {
+		most = max(most, v)
+	}
+	return brief(most)
+}
+
+// roundUp rounds v up to the next number that is 2, 4 or 10 times a power of ten, so that half of the result is a round
+// number too. It returns 2 if v is not positive.
 func roundUp(v float64) float64 {
 	if v <= 0 {
-		return 1
+		return 2
 	}
 	p := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, m := range []float64{1, 2, 5, 10} {
+	for _, m := range []float64{2, 4, 10} {
 		if v <= m*p {
 			return m * p
 		}
@@ -75,8 +89,11 @@ func brief(v float64) string {
 	switch {
 	case v >= 1e6:
 		return fmt.Sprintf("%gM", math.Round(v/1e5)/10)
-	case v >= 1e4:
+	case v >= 1e3:
 		return fmt.Sprintf("%gk", math.Round(v/1e2)/10)
+	}
+	if v >= 100 {
+		return fmt.Sprintf("%.0f", v)
 	}
 	return fmt.Sprintf("%g", math.Round(v*100)/100)
 }

@@ -56,12 +56,16 @@ type Backend interface {
 	// Pages returns an address at which the agent's own pages are shown to the principal who, or "" if the agent has no
 	// pages or is not ready. The address works until the given time, or until [Console.SignedOut] reports the session.
 	Pages(ctx context.Context, name string, who *identity.Principal, session string, until time.Time) string
-	// Why reports whether the gateway would allow a call, and returns the reasons.
-	Why(ctx context.Context, name string, c *call.Call) (allowed bool, reasons []call.Reason, err error)
+	// Why explains whether a call would be allowed, as "ambit why" does.
+	Why(ctx context.Context, name string, c *call.Call) (*Verdict, error)
+	// Address returns the URL of an agent for MCP clients, as the client that sent r reaches it.
+	Address(r *http.Request, name string) string
+	// KeyNames returns the names that people gave to API keys, by principal. It omits keys that have no name.
+	KeyNames(ctx context.Context) (map[string]string, error)
 	// SetSecret stores a value in the credential slot ref of an agent.
 	SetSecret(name, ref, value string) error
 	Intents(ctx context.Context) ([]*dispatch.Intent, error)
-	// Policy returns the path and text of the user's policy file. If the policy is not in force, the last result says why.
+	// Policy returns the path and text of the user's policy file. If the policy is not in force, problem is the reason.
 	Policy() (file, text, problem string)
 	SpentToday(ctx context.Context) ([]limit.Spent, error)
 	// Standing returns nil if the principal's key or token is still valid. It returns a [*call.Refusal] if the key or
@@ -79,6 +83,8 @@ type Approvals interface {
 	// Waiting is like List, but omits the arguments, which can be large and must be decrypted.
 	Waiting(ctx context.Context) ([]*approval.Question, error)
 	Decide(ctx context.Context, id string, yes bool, who, reason string) error
+	// Look returns a call that waits or waited for approval, without its arguments.
+	Look(ctx context.Context, id string) (*approval.Question, error)
 }
 
 // Journal is the audit log. See [journal.Journal].
@@ -108,15 +114,35 @@ type Card struct {
 // Agent describes an agent with all its details.
 type Agent struct {
 	Card
+	Inspection
 	Tools      []Tool
 	Servers    []toolserver.Proof
 	Refused    []toolserver.Denial
 	Slots      []Slot
-	Facts      []Fact
 	Guardrails []Fact
+}
+
+// Inspection is the part of the output of "ambit inspect" that the page of an agent shows.
+type Inspection struct {
+	// Resolved is the agent with the servers and tools that were found for its requirements.
+	Resolved *agent.Agent
+	// Facts describes what the agent may do.
+	Facts []Fact
+	// Access describes what each tool server can use. The label is the server's alias.
+	Access []Fact
 	// Watch contains the warnings that a reviewer should check first.
 	Watch []string
 	Needs []Need
+	// Refuses reports whether the policy refuses every call of a tool. It is nil if the agent needs no grants.
+	Refuses func(*agent.Tool) bool
+}
+
+// Verdict is an answer of "ambit why". Summary is one sentence. Class is allow or deny, or unknown if the decision
+// depends on something that was not checked.
+type Verdict struct {
+	Summary, Class string
+	Reasons        []call.Reason
+	Unchecked      []call.Reason
 }
 
 // Frame returns the line of the manifest that contains the problem d, shortened if it is long. A second line marks the
@@ -145,9 +171,10 @@ type Scope struct {
 }
 
 // Tool is a tool of an agent. If the manifest contains no description or input schema for the tool, they come from the
-// tool's server.
+// tool's server. Served is the name under which clients see the tool, which is unique in the agent.
 type Tool struct {
 	agent.Tool
+	Served   string
 	Callable bool
 }
 
@@ -246,6 +273,7 @@ func New(o Options) (*Console, error) {
 		"POST /agents/{name}/call":        (*Console).try,
 		"POST /agents/{name}/secrets":     (*Console).setSecret,
 		"GET /approvals":                  (*Console).approvals,
+		"GET /approvals/{id}":             (*Console).approvals,
 		"POST /approvals/{id}":            (*Console).decide,
 		"GET /journal":                    (*Console).journal,
 		"GET /journal/{log}/{seq}":        (*Console).record,

@@ -125,7 +125,7 @@ func argumentsOf(fields []field, sent url.Values) (json.RawMessage, []field, err
 }
 
 // json returns the field's value as JSON, or nil if the field is omitted from the arguments. If the value is invalid,
-// the second result says why.
+// the second result is the reason.
 func (f *field) json() (raw json.RawMessage, problem string) {
 	switch {
 	case f.Kind == "flag":

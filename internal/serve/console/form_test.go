@@ -5,10 +5,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/ambit-run/ambit/internal/gateway/limit"
-	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
 const schema = `{"type":"object","required":["path","yes"],"properties":{
@@ -89,32 +85,4 @@ func FuzzForm(f *testing.F) {
 			t.Errorf("the arguments are %s", got)
 		}
 	})
-}
-
-func TestActivity(t *testing.T) {
-	a := newActivity()
-	now := time.Now()
-	for i := range 100 {
-		a.count(&journal.Entry{Record: journal.Record{Time: now, Decision: journal.Allow, DurationUS: int64(1000 * (i + 1))}})
-	}
-	a.count(&journal.Entry{Record: journal.Record{Time: now, Decision: journal.Deny}})
-	a.count(&journal.Entry{Record: journal.Record{Time: now, Decision: journal.Unknown}})
-	a.count(&journal.Entry{Record: journal.Record{Time: now, Kind: "log_born"}})
-	a.count(&journal.Entry{Record: journal.Record{Time: now.Add(-points * span)}}) // too old to be shown
-	a.recordSpending([]limit.Spent{{Amount: "10.50"}, {Amount: "0.25"}, {Amount: "odd"}}, now)
-	start, calls, latency, spent := a.read(now)
-	last := points - 1
-	if calls[0].Values[last] != 102 || calls[1].Values[last] != 1 || calls[2].Values[last] != 1 || calls[0].Values[0] != 0 {
-		t.Errorf("got %v calls, %v refused and %v unknown; want 102, 1 and 1", calls[0].Values[last], calls[1].Values[last], calls[2].Values[last])
-	}
-	if median := latency[0].Values[last]; median < 32 || median > 66 {
-		t.Errorf("the median is %v ms, want about 50", median)
-	}
-	if spent[0].Values[last] != 10.75 {
-		t.Errorf("the amount spent is %v, want 10.75", spent[0].Values[last])
-	}
-	svg := string(chart("<b>", " ms", start, latency))
-	if strings.Contains(svg, "<b>") || !strings.Contains(svg, "polyline") || strings.Contains(svg, "NaN") {
-		t.Errorf("the chart is %.300s", svg)
-	}
 }

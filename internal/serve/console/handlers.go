@@ -1,10 +1,8 @@
 package console
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -18,16 +16,79 @@ import (
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
+	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/approval"
 	"github.com/ambit-run/ambit/internal/gateway/call"
-	guardview "github.com/ambit-run/ambit/internal/gateway/guard/view"
-	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/store/journal"
 )
 
+// agentsPage is the list of agents, those with problems first. Counts contains the states other than ready. Next is the
+// position at which the next page begins, or 0.
+type agentsPage struct {
+	Total  int
+	Search string // a part of the names of the agents that are shown
+	Many   bool
+	Counts []stateCount
+	Agents []listedAgent
+	Next   int
+}
+
+type stateCount struct {
+	State string
+	N     int
+}
+
+type listedAgent struct {
+	Card
+	LastCall time.Time // zero if the agent had no recent call
+}
+
+// maxAgents and maxTools are the maximum numbers of agents and of tools on one page.
+const maxAgents, maxTools = 30, 25
+
 func (c *Console) agents(w http.ResponseWriter, r *http.Request, s *session) {
-	c.show(w, r, s, http.StatusOK, "agents", "Agents", "agents", c.o.Backend.Cards())
+	cards := c.o.Backend.Cards()
+	slices.SortStableFunc(cards, func(a, b Card) int { return cmp.Compare(urgency(a.State), urgency(b.State)) })
+	p := agentsPage{Total: len(cards), Many: len(cards) > maxAgents, Search: strings.TrimSpace(r.URL.Query().Get("q"))}
+	for _, card := range cards {
+		if n := len(p.Counts); n > 0 && p.Counts[n-1].State == card.State {
+			p.Counts[n-1].N++
+		} else if card.State != "ready" {
+			p.Counts = append(p.Counts, stateCount{card.State, 1})
+		}
+	}
+	cards = slices.DeleteFunc(cards, func(c Card) bool {
+		return !strings.Contains(strings.ToLower(c.Name+" "+c.Title), strings.ToLower(p.Search))
+	})
+	cards, p.Next = part(cards, r, maxAgents)
+	for _, card := range cards {
+		p.Agents = append(p.Agents, listedAgent{card, c.activity.lastCall(card.Name)})
+	}
+	c.show(w, r, s, http.StatusOK, "agents", "Agents", "agents", p)
+}
+
+// urgency orders the states of agents: problems first, then agents that are starting, then ready agents.
+func urgency(state string) string {
+	switch state {
+	case "ready":
+		return "3"
+	case "starting":
+		return "2"
+	}
+	return "1" + state
+}
+
+// part returns at most n elements of a list, from the index in the query's parameter "from". The second result is the
+// index at which the next part begins, or 0 if there is no next part.
+func part[T any](list []T, r *http.Request, n int) (shown []T, next int) {
+	from, _ := strconv.Atoi(r.URL.Query().Get("from"))
+	from = min(max(from, 0), len(list))
+	if len(list)-from > n {
+		next = from + n
+		return list[from:next], next
+	}
+	return list[from:], 0
 }
 
 // agentOf returns the agent in the request's path. If there is no such agent, it shows an error page and returns nil.
@@ -39,10 +100,79 @@ func (c *Console) agentOf(w http.ResponseWriter, r *http.Request, s *session) *A
 	return a
 }
 
+// agentPage is the page of an agent. Address is the URL for MCP clients. Next is the position of the first tool that is
+// not shown, or 0.
+type agentPage struct {
+	*Agent
+	Address string
+	Groups  []toolGroup
+	Next    int
+	Recent  []record
+}
+
+// toolGroup contains the tools of one server, with the server's proof. Alias is "" for tools that need no server. Proof
+// is nil if the server has not been started.
+type toolGroup struct {
+	Alias  string
+	Proof  *toolserver.Proof
+	Access []string
+	Tools  []Tool
+}
+
+// maxRecent is the number of recent calls on the page of an agent.
+const maxRecent = 8
+
 func (c *Console) agent(w http.ResponseWriter, r *http.Request, s *session) {
-	if a := c.agentOf(w, r, s); a != nil {
-		c.show(w, r, s, http.StatusOK, "agent", a.Title, "agents", a)
+	a := c.agentOf(w, r, s)
+	if a == nil {
+		return
 	}
+	p := agentPage{Agent: a, Address: c.o.Backend.Address(r, a.Name)}
+	tools, next := part(a.Tools, r, maxTools)
+	p.Groups, p.Next = a.groups(tools), next
+	recent, err := c.o.Journal.Show(r.Context(), journal.Filter{Agent: a.Name, Limit: maxRecent})
+	if err != nil {
+		c.unavailable(w, r, s, "The journal cannot be read at the moment.", err)
+		return
+	}
+	names := c.keyNames(r.Context())
+	for _, e := range recent {
+		one := sentence(e, names, s.base())
+		one.OfAgent = true
+		p.Recent = append(p.Recent, one)
+	}
+	c.show(w, r, s, http.StatusOK, "agent", a.Title, "agents", &p)
+}
+
+// groups returns the given tools by server, and every server. The servers with problems come first.
+func (a *Agent) groups(tools []Tool) (groups []toolGroup) {
+	of := func(alias string) *toolGroup {
+		i := slices.IndexFunc(groups, func(g toolGroup) bool { return g.Alias == alias })
+		if i < 0 {
+			i, groups = len(groups), append(groups, toolGroup{Alias: alias})
+		}
+		return &groups[i]
+	}
+	for i := range a.Servers {
+		of(a.Servers[i].Alias).Proof = &a.Servers[i]
+	}
+	for _, f := range a.Access {
+		of(f.Label).Access = f.Values
+	}
+	for _, t := range tools {
+		on, _ := t.Binding.(agent.OnServer)
+		g := of(on.Alias)
+		g.Tools = append(g.Tools, t)
+	}
+	slices.SortStableFunc(groups, func(x, y toolGroup) int { return cmp.Compare(x.rank(), y.rank()) })
+	return groups
+}
+
+func (g *toolGroup) rank() int {
+	if g.Proof != nil && !g.Proof.OK {
+		return 0
+	}
+	return 1
 }
 
 // ui redirects to the agent's own pages.
@@ -57,12 +187,13 @@ func (c *Console) ui(w http.ResponseWriter, r *http.Request, s *session) {
 }
 
 type toolPage struct {
-	Agent   *Agent
-	Tool    *Tool
-	Fields  []field
-	JSON    string
-	Problem string
-	Outcome *outcome
+	Agent       *Agent
+	Tool        *Tool
+	Destination string
+	Fields      []field
+	JSON        string
+	Problem     string
+	Outcome     *outcome
 }
 
 type outcome struct {
@@ -72,6 +203,8 @@ type outcome struct {
 	Texts     []string
 	Structure string
 	Refusal   *call.Refusal
+	Cut       bool // the page does not show all texts
+	size      int
 }
 
 // toolOf returns the data of a tool's page. If there is no such agent or tool, it shows an error page and returns
@@ -81,9 +214,12 @@ func (c *Console) toolOf(w http.ResponseWriter, r *http.Request, s *session, nam
 	if a == nil {
 		return nil
 	}
-	i := slices.IndexFunc(a.Tools, func(t Tool) bool { return t.Name == name })
+	i := slices.IndexFunc(a.Tools, func(t Tool) bool { return t.Served == name })
 	if i >= 0 {
-		return &toolPage{Agent: a, Tool: &a.Tools[i], Fields: formOf([]byte(a.Tools[i].InputSchema))}
+		t := &a.Tools[i]
+		return &toolPage{
+			Agent: a, Tool: t, Destination: destination(&t.Tool), Fields: formOf([]byte(t.InputSchema)),
+		}
 	}
 	c.failed(w, r, s, http.StatusNotFound, "The agent has no tool with this name.", "The agent's page lists its tools.")
 	return nil
@@ -91,7 +227,7 @@ func (c *Console) toolOf(w http.ResponseWriter, r *http.Request, s *session, nam
 
 func (c *Console) tool(w http.ResponseWriter, r *http.Request, s *session) {
 	if t := c.toolOf(w, r, s, r.PathValue("tool")); t != nil {
-		c.show(w, r, s, http.StatusOK, "tool", t.Tool.Name, "agents", t)
+		c.show(w, r, s, http.StatusOK, "tool", t.Tool.Served, "agents", t)
 	}
 }
 
@@ -106,15 +242,12 @@ func (c *Console) try(w http.ResponseWriter, r *http.Request, s *session) {
 	t.Fields = filled
 	if err != nil {
 		t.Problem = err.Error()
-		c.show(w, r, s, http.StatusBadRequest, "tool", t.Tool.Name, "agents", t)
+		c.show(w, r, s, http.StatusBadRequest, "tool", t.Tool.Served, "agents", t)
 		return
 	}
 	// The call can wait for approval longer than the read deadline allows.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	asked := &call.Call{Tool: t.Tool.Name, Arguments: jsontext.Value(arguments), Principal: s.Who.Name}
-	if t.Tool.URI != nil {
-		asked.Tool = t.Tool.URI.String()
-	}
+	asked := &call.Call{Tool: t.Tool.Served, Arguments: jsontext.Value(arguments), Principal: s.Who.Name, Attributes: s.Who.Attributes()}
 	result, err := c.o.Backend.Call(r.Context(), t.Agent.Name, asked)
 	t.Outcome = &outcome{CallID: asked.ID, Took: result.Duration.Round(time.Millisecond / 10)}
 	if err != nil {
@@ -122,11 +255,11 @@ func (c *Console) try(w http.ResponseWriter, r *http.Request, s *session) {
 	} else {
 		t.Outcome.read(result)
 	}
-	c.show(w, r, s, http.StatusOK, "tool", t.Tool.Name, "agents", t)
+	c.show(w, r, s, http.StatusOK, "tool", t.Tool.Served, "agents", t)
 }
 
-// maxShown is the maximum number of bytes of a result that the page shows.
-const maxShown = 64 << 10
+// maxShown is the maximum size of a tool's result on the page.
+const maxShown = 12 << 10
 
 func (o *outcome) read(r call.Result) {
 	o.IsError = r.IsError
@@ -140,76 +273,29 @@ func (o *outcome) read(r call.Result) {
 		StructuredContent jsontext.Value `json:"structuredContent"`
 	}
 	if json.Unmarshal(r.Raw, &raw) != nil {
-		o.Texts = []string{cut(string(r.Raw))}
+		o.add(string(r.Raw))
 		return
 	}
 	for _, item := range raw.Content {
 		if item.Type == "text" {
-			o.Texts = append(o.Texts, cut(item.Text))
+			o.add(item.Text)
 			continue
 		}
-		o.Texts = append(o.Texts, fmt.Sprintf("[%s %s, %d bytes]", item.Type, item.MIMEType, len(item.Data)))
+		o.add(fmt.Sprintf("[%s %s, %d bytes]", item.Type, item.MIMEType, len(item.Data)))
 	}
 	if len(raw.StructuredContent) > 0 {
-		o.Structure = cut(pretty(raw.StructuredContent))
+		o.Structure, _ = fit(approval.Show(raw.StructuredContent), maxShown/2)
 	}
 }
 
-func cut(s string) string {
-	if len(s) > maxShown {
-		return diag.Cut(s, maxShown) + "\n… (" + strconv.Itoa(len(s)) + " bytes)"
+// add adds a text to the result, if it fits on the page.
+func (o *outcome) add(text string) {
+	if o.Cut {
+		return
 	}
-	return s
-}
-
-// pretty indents JSON and escapes characters that a person cannot see, such as those that reverse the direction of text.
-// It does not indent large or deep values, because the text could become a hundred times as long.
-func pretty(raw []byte) string {
-	var out bytes.Buffer
-	if len(raw) > maxShown || rawjson.Deeper(raw, maxIndented) || json.Indent(&out, raw, "", "  ") != nil {
-		return diag.Printable(string(raw))
-	}
-	lines := strings.Split(out.String(), "\n")
-	for i, line := range lines {
-		lines[i] = diag.Printable(line)
-	}
-	return strings.Join(lines, "\n")
-}
-
-const (
-	maxIndented = 16
-	// maxFirst is how much of a call's arguments the list of approvals shows at once, and maxAll how much it shows on
-	// request. maxPage bounds the arguments of all calls in the list.
-	maxFirst, maxAll, maxPage = 2000, 32 << 10, 1 << 20
-)
-
-// waitingCall is a call that waits for a decision, with the part of its arguments that is shown.
-type waitingCall struct {
-	*approval.Question
-	First, All string // All is "" if First is everything
-	Size       int
-	Cut        bool // not all arguments are shown
-	// LookAlikes are the words that a person reads as other words. There are at most maxLookAlikes.
-	LookAlikes []guardview.LookAlike
-}
-
-const maxLookAlikes = 5
-
-func waitingCalls(list []*approval.Question) []waitingCall {
-	calls := make([]waitingCall, len(list))
-	left := maxPage
-	for i, q := range list {
-		text := pretty(q.Arguments)
-		c := waitingCall{Question: q, First: diag.Cut(text, min(maxFirst, left)), Size: len(q.Arguments)}
-		if len(text) > len(c.First) {
-			c.All = diag.Cut(text, min(maxAll, left))
-			c.Cut = len(text) > len(c.All)
-		}
-		c.LookAlikes = guardview.LookAlikes(q.Tool+" "+cmp.Or(c.All, c.First), maxLookAlikes)
-		left = max(left-len(c.First)-len(c.All), 0)
-		calls[i] = c
-	}
-	return calls
+	shown, cut := fit(text, maxShown-o.size)
+	o.Texts, o.Cut = append(o.Texts, shown), cut
+	o.size += len(template.HTMLEscapeString(shown)) + 20
 }
 
 func (c *Console) setSecret(w http.ResponseWriter, r *http.Request, s *session) {
@@ -225,116 +311,6 @@ func (c *Console) setSecret(w http.ResponseWriter, r *http.Request, s *session) 
 	http.Redirect(w, r, s.base()+"agents/"+url.PathEscape(a.Name)+"#credentials", http.StatusSeeOther)
 }
 
-func (c *Console) approvals(w http.ResponseWriter, r *http.Request, s *session) {
-	waiting, err := c.o.Approvals.List(r.Context())
-	if err != nil {
-		c.unavailable(w, r, s, "The approvals cannot be read at the moment.", err)
-		return
-	}
-	c.show(w, r, s, http.StatusOK, "approvals", "Approvals", "approvals", waitingCalls(waiting))
-}
-
-func (c *Console) decide(w http.ResponseWriter, r *http.Request, s *session) {
-	decision := r.PostFormValue("decision")
-	if decision != "approve" && decision != "deny" {
-		c.failed(w, r, s, http.StatusBadRequest, "The decision must be approve or deny.", "Use one of the two buttons.")
-		return
-	}
-	id, reason := r.PathValue("id"), r.PostFormValue("reason")
-	err := c.o.Approvals.Decide(r.Context(), id, decision == "approve", s.Who.Name, reason)
-	switch {
-	case err == nil:
-		http.Redirect(w, r, s.base()+"approvals", http.StatusSeeOther)
-	case errors.Is(err, approval.ErrUnknown), errors.Is(err, approval.ErrDecided), errors.Is(err, approval.ErrOver):
-		c.failed(w, r, s, http.StatusConflict, "Your decision was not recorded: "+err.Error()+".",
-			"Go back to the list of waiting calls.")
-	default:
-		c.unavailable(w, r, s, "The decision could not be stored.", err)
-	}
-}
-
-// journalPage contains the journal records that match a filter. More is true if there are further matching records.
-type journalPage struct {
-	Filter  map[string]string
-	Records []journal.Entry
-	More    bool
-}
-
-const pageLength = 100
-
-func (c *Console) journal(w http.ResponseWriter, r *http.Request, s *session) {
-	q := r.URL.Query()
-	p := journalPage{Filter: map[string]string{}}
-	for _, name := range []string{"agent", "tool", "principal", "call", "code", "decision"} {
-		p.Filter[name] = strings.TrimSpace(q.Get(name))
-	}
-	found, err := c.o.Journal.Show(r.Context(), journal.Filter{
-		Agent: p.Filter["agent"], Tool: p.Filter["tool"], Principal: p.Filter["principal"],
-		Call: p.Filter["call"], Code: p.Filter["code"], Decision: journal.Decision(p.Filter["decision"]),
-		Unknown: q.Get("unknown") == "true", Limit: pageLength + 1,
-	})
-	if err != nil {
-		c.unavailable(w, r, s, "The journal cannot be read at the moment.", err)
-		return
-	}
-	if p.More = len(found) > pageLength; p.More {
-		found = found[:pageLength]
-	}
-	p.Records = found
-	c.show(w, r, s, http.StatusOK, "journal", "Journal", "journal", p)
-}
-
-func (c *Console) record(w http.ResponseWriter, r *http.Request, s *session) {
-	log, err1 := strconv.ParseInt(r.PathValue("log"), 10, 64)
-	seq, err2 := strconv.ParseInt(r.PathValue("seq"), 10, 64)
-	var proof *journal.Proof
-	err := errors.Join(err1, err2)
-	if err == nil {
-		proof, err = c.o.Journal.Prove(r.Context(), log, seq)
-	}
-	if err1 != nil || err2 != nil || errors.Is(err, journal.ErrNoRecord) {
-		c.failed(w, r, s, http.StatusNotFound, "The journal has no record with this number.", "")
-		return
-	}
-	data := map[string]any{"Log": log, "Seq": seq}
-	if err != nil {
-		data["Problem"] = err.Error()
-	} else {
-		data["Proof"], data["Path"] = proof, len(proof.Path)
-	}
-	if err == nil && proof.Record != nil {
-		data["Record"] = pretty([]byte(*proof.Record))
-	}
-	c.show(w, r, s, http.StatusOK, "record", fmt.Sprintf("Record %d", seq), "journal", data)
-}
-
-func (c *Console) charts(w http.ResponseWriter, r *http.Request, s *session) {
-	spent, err := c.o.Backend.SpentToday(r.Context())
-	if err != nil {
-		c.unavailable(w, r, s, "Today's spending cannot be read at the moment.", err)
-		return
-	}
-	now := time.Now()
-	c.activity.recordSpending(spent, now)
-	start, calls, latency, money := c.activity.read(now)
-	type drawn struct {
-		Title string
-		Lines []series
-		SVG   template.HTML
-	}
-	c.show(w, r, s, http.StatusOK, "activity", "Activity", "activity", map[string]any{
-		"Charts": []drawn{
-			{
-				"Calls and refusals, every five minutes", calls,
-				chart("calls, refused calls and calls with an unknown outcome in the last day", "", start, calls),
-			},
-			{"Latency of calls", latency, chart("latency of calls in the last day", " ms", start, latency)},
-			{"Spent today by tools with a limit", money, chart("amount spent today by tools with a limit", "", start, money)},
-		},
-		"Spent": spent,
-	})
-}
-
 func (c *Console) queue(w http.ResponseWriter, r *http.Request, s *session) {
 	intents, err := c.o.Backend.Intents(r.Context())
 	if err != nil {
@@ -342,33 +318,6 @@ func (c *Console) queue(w http.ResponseWriter, r *http.Request, s *session) {
 		return
 	}
 	c.show(w, r, s, http.StatusOK, "queue", "Queue", "queue", intents)
-}
-
-// policyPage contains the user's policy. If Asked is true, it also explains the decision about one call.
-type policyPage struct {
-	File, Text, Problem     string
-	Agents                  []Card
-	Agent, Tool, Input, Who string
-	Asked, Allowed          bool
-	Reasons                 []call.Reason
-	Failed                  string
-}
-
-func (c *Console) policy(w http.ResponseWriter, r *http.Request, s *session) {
-	q := r.URL.Query()
-	p := policyPage{
-		Agents: c.o.Backend.Cards(), Agent: q.Get("agent"), Tool: strings.TrimSpace(q.Get("tool")),
-		Input: q.Get("input"), Who: cmp.Or(strings.TrimSpace(q.Get("as")), s.Who.Name),
-	}
-	p.File, p.Text, p.Problem = c.o.Backend.Policy()
-	if p.Asked = p.Agent != "" && p.Tool != ""; p.Asked {
-		asked := &call.Call{Tool: p.Tool, Principal: p.Who, Arguments: jsontext.Value(p.Input)}
-		var err error
-		if p.Allowed, p.Reasons, err = c.o.Backend.Why(r.Context(), p.Agent, asked); err != nil {
-			p.Asked, p.Failed = false, err.Error()
-		}
-	}
-	c.show(w, r, s, http.StatusOK, "policy", "Policy", "policy", p)
 }
 
 // funcs contains the functions for the page templates.
@@ -386,13 +335,21 @@ var funcs = template.FuncMap{
 	},
 	"left": func(t time.Time) string {
 		d := time.Until(t).Round(time.Second)
-		if d <= 0 {
+		switch {
+		case d <= 0:
 			return "no time"
+		case d < 2*time.Minute:
+			return d.String()
 		}
-		return d.String()
+		return fmt.Sprintf("%d min", int(d.Minutes()))
 	},
-	"stamp": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
-	"ms":    func(us int64) string { return strconv.FormatFloat(float64(us)/1000, 'f', 1, 64) },
+	"at":      func(layout string, t time.Time) string { return t.UTC().Format(layout) },
+	"ms":      elapsed,
+	"clip":    clip,
+	"first":   first,
+	"shell":   diag.ShellWord,
+	"counted": counted,
+	"number":  thousands,
 	"short": func(s string) string {
 		if len(s) > 19 {
 			return s[:19] + "…"
@@ -408,6 +365,38 @@ var funcs = template.FuncMap{
 		}
 		return i.Ended.Sub(i.Started).String()
 	},
+}
+
+// counted returns a number with its noun, such as "1 tool" or "2 tools".
+func counted(n any, noun string) string {
+	if text := thousands(n); text != "1" {
+		return text + " " + noun + "s"
+	}
+	return "1 " + noun
+}
+
+// thousands writes a number that is not negative with separators, such as 12,345.
+func thousands(n any) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// elapsed formats the duration of a call. A long duration has fewer decimals, so that a person can compare durations.
+func elapsed(us int64) string {
+	switch ms := float64(us) / 1000; {
+	case us < 100:
+		return "<0.1 ms"
+	case us < 10_000:
+		return fmt.Sprintf("%.1f ms", ms)
+	case us < 1_000_000:
+		return fmt.Sprintf("%.0f ms", ms)
+	case us < 60_000_000:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	}
+	return (time.Duration(us) * time.Microsecond).Round(time.Second).String()
 }
 
 // limits describes the rate and spending limits of a tool.

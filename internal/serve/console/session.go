@@ -44,7 +44,8 @@ type session struct {
 
 // Link returns the path and query of a link that signs a person in as the principal p. The link works once.
 func (c *Console) Link(p *identity.Principal) string {
-	who := &identity.Principal{Name: p.Name, Kind: p.Kind, KeyID: p.KeyID, Until: p.Until}
+	copied := p.WithoutRights()
+	who := &copied
 	if who.Kind == identity.Local {
 		who.KeyID = c.daemonKey
 	}

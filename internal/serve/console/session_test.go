@@ -45,7 +45,7 @@ func (b *fakeBackend) setStanding(err error) {
 func (b *fakeBackend) Cards() []Card { return nil }
 
 func (b *fakeBackend) Agent(context.Context, string) *Agent {
-	return &Agent{Card: Card{Name: "alpha"}, Tools: []Tool{{Tool: agent.Tool{Name: "write"}, Callable: true}}}
+	return &Agent{Card: Card{Name: "alpha"}, Tools: []Tool{{Tool: agent.Tool{Name: "write"}, Served: "write", Callable: true}}}
 }
 
 func (b *fakeBackend) Call(ctx context.Context, _ string, c *call.Call) (call.Result, error) {
@@ -59,6 +59,12 @@ func (b *fakeBackend) Call(ctx context.Context, _ string, c *call.Call) (call.Re
 func (b *fakeBackend) List(context.Context) ([]*approval.Question, error) { return nil, nil }
 
 func (b *fakeBackend) Waiting(context.Context) ([]*approval.Question, error) { return nil, nil }
+
+func (b *fakeBackend) Address(*http.Request, string) string { return "http://localhost/mcp/alpha" }
+
+func (b *fakeBackend) Show(context.Context, journal.Filter) ([]journal.Entry, error) { return nil, nil }
+
+func (b *fakeBackend) KeyNames(context.Context) (map[string]string, error) { return nil, nil }
 
 func (b *fakeBackend) Ends(context.Context) (journal.Ends, error) {
 	return journal.Ends{}, errors.New("there is no journal")

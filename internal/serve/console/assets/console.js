@@ -21,6 +21,8 @@ async function refresh() {
   const next = new DOMParser().parseFromString(policy.createHTML(await answer.text()), 'text/html');
   for (const part of document.querySelectorAll('[data-live]')) {
     const fresh = next.getElementById(part.id);
+    const open = fresh?.querySelectorAll('details') ?? [];
+    part.querySelectorAll('details').forEach((d, i) => open[i]?.toggleAttribute('open', d.open));
     if (!fresh || busy(part) || fresh.isEqualNode(part)) continue;
     const focused = part.contains(document.activeElement) ? document.activeElement.id : '';
     part.replaceChildren(...fresh.childNodes);
@@ -50,6 +52,11 @@ function follow() {
   addEventListener('pagehide', () => stream.close());
 }
 
+// The list of tools belongs to the chosen agent.
+document.querySelector('form.filter select[name=agent]')?.addEventListener('change', (event) => {
+  history.replaceState(null, '', '?agent=' + encodeURIComponent(event.target.value));
+  refresh();
+});
 document.getElementById('login')?.requestSubmit();
 document.querySelector('form.try')?.addEventListener('submit', (event) => {
   event.target.querySelector('#busy').hidden = false;
