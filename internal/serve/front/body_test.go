@@ -65,7 +65,7 @@ func TestBusy(t *testing.T) {
 	r.Header.Set("Content-Type", "application/json")
 	r.Body = (&limit.Bytes{Each: 10, All: 10}).Body("me", io.NopCloser(strings.NewReader(hello)))
 	w := httptest.NewRecorder()
-	NewHTTP(nil, HTTPOptions{}).Serve(w, r, "me")
+	NewHTTP(nil, HTTPOptions{}).Serve(w, r, "me", nil)
 	const says = "your requests in progress exceed"
 	if w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), says) {
 		t.Errorf("over HTTP, the client got %d: %s", w.Code, w.Body)
@@ -79,5 +79,38 @@ func TestBusy(t *testing.T) {
 	calls.Wait()
 	if got := out.String(); !strings.Contains(got, says) || !strings.Contains(got, `"id":7`) {
 		t.Errorf("over stdio, the client got %s", got)
+	}
+}
+
+// An answer beyond the limit of the answers in progress is replaced with an error, over HTTP and over stdio.
+func TestAnswersAreHeld(t *testing.T) {
+	const says = "the request was carried out, but its answer"
+	answers := &limit.Bytes{Each: 100_000, All: 100_000}
+	ctx := WithAnswers(t.Context(), func(size int64) (func(), error) { return answers.Take("me", size) })
+	w := serveHTTP(t, HTTPOptions{})
+	var out bytes.Buffer
+	s := &session{agent: w.agent, out: &out, bytes: limit.NewBytes()}
+	s.peer = newPeer(w.agent, "", "me", func([]byte) bool { return true })
+	for _, held := range []int64{0, 99_990, 0} {
+		release, err := answers.Take("me", held)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := w.request("POST", newer("tools/list", ""), newerHeaders("tools/list", "")...)
+		rec := httptest.NewRecorder()
+		w.face.Serve(rec, r.WithContext(ctx), "me", nil)
+		var calls sync.WaitGroup
+		out.Reset()
+		s.handle(ctx, []byte(`{"jsonrpc":"2.0","id":7,"method":"ping"}`), &calls)
+		calls.Wait()
+		for way, got := range map[string]string{"HTTP": rec.Body.String(), "stdio": out.String()} {
+			if got == "" || strings.Contains(got, says) != (held > 0) {
+				t.Errorf("over %s with %d bytes held, the client got %.300s", way, held, got)
+			}
+		}
+		release()
+	}
+	if _, err := answers.Take("me", answers.Each); err != nil {
+		t.Errorf("after the answers were sent: %v", err)
 	}
 }

@@ -28,7 +28,7 @@ func TestHeldSessionEnds(t *testing.T) {
 				r.Header.Set("Mcp-Session-Id", session)
 			}
 			w := httptest.NewRecorder()
-			face.Serve(w, r, "me@local")
+			face.Serve(w, r, "me@local", nil)
 			return w
 		}
 		id := post(hello, "").Header().Get("Mcp-Session-Id")

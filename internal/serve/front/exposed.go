@@ -41,10 +41,24 @@ func (a *Agent) aliases(capability string) []string {
 
 // forward converts the client's request to a request to the server with this alias.
 func (a *Agent) forward(r *request, alias string) *call.Forward {
-	return &call.Forward{
+	f := &call.Forward{
 		ID: gateway.NewID(), Server: alias, Method: r.Method, Params: r.Params, Principal: r.principal,
-		Client: a.client(r), OnNotify: r.onNotify(),
+		Attributes: r.attributes, Client: a.client(r), OnNotify: r.onNotify(),
 	}
+	f.Skill, _, _ = a.skillOf(r)
+	if lookup(f.Params, "_meta", metaSkill) != nil { // the server does not need to know the skill
+		f.Params = set(f.Params, "_meta", without(lookup(f.Params, "_meta"), metaSkill))
+	}
+	return f
+}
+
+// checkSkill returns an error if the client chose a skill that it cannot use.
+func (a *Agent) checkSkill(r *request) *rpcError {
+	_, refusal, problem := a.skillOf(r)
+	if refusal != nil {
+		return asRPC(refusal)
+	}
+	return problem
 }
 
 // capabilityFor returns the capability that a server needs for a method. The second result reports whether the operator
@@ -66,6 +80,9 @@ func (a *Agent) pass(ctx context.Context, r *request) (jsontext.Value, *rpcError
 	own := capability == "prompts" && len(a.Prompts) > 0
 	if !exposed && !own {
 		return nil, unknownMethod(r.Method)
+	}
+	if problem := a.checkSkill(r); problem != nil {
+		return nil, problem
 	}
 	if own && r.Method == "prompts/get" {
 		if result, err, found := a.ownPrompt(ctx, r); found || !exposed {
@@ -307,7 +324,7 @@ func (a *Agent) ownPrompt(ctx context.Context, r *request) (result jsontext.Valu
 	name, _ := text(lookup(r.Params, "name"))
 	for _, p := range a.Prompts {
 		if p.Name == name {
-			result, err := p.Get(ctx, r.principal, lookup(r.Params, "arguments"))
+			result, err := p.Get(ctx, a.forward(r, ""))
 			if err != nil {
 				return nil, asRPC(err), true
 			}
@@ -326,13 +343,20 @@ func (a *Agent) subscribe(ctx context.Context, r *request) (jsontext.Value, *rpc
 	if !ok {
 		return nil, &rpcError{Code: invalidParams, Message: r.Method + " requires a uri"}
 	}
+	if len(uri) > maxURI {
+		return nil, &rpcError{Code: invalidParams, Message: "the uri is longer than 4 KiB, which is the limit for subscriptions"}
+	}
+	if problem := a.checkSkill(r); problem != nil {
+		return nil, problem
+	}
 	if err := a.ready(ctx); err != nil {
 		return nil, err
 	}
 	on := r.Method == "resources/subscribe"
 	changed, problem := r.peer.claim(uri, on)
 	if changed {
-		if _, problem = a.watch(ctx, r, r.Method, uri); problem != nil {
+		dropped := func() { _, _ = r.peer.claim(uri, false) }
+		if _, problem = a.watch(ctx, r, r.Method, uri, dropped); problem != nil {
 			_, _ = r.peer.claim(uri, !on) // undo the change
 		}
 	}
@@ -361,12 +385,17 @@ func (p *peer) claim(uri string, on bool) (changed bool, problem *rpcError) {
 }
 
 // watch sends a subscribe or unsubscribe request to the server that offers the resource. It returns the server's alias.
-func (a *Agent) watch(ctx context.Context, r *request, method, uri string) (alias string, problem *rpcError) {
+// If a later change of the policy ends the subscription, watch calls dropped.
+func (a *Agent) watch(
+	ctx context.Context, r *request, method, uri string, dropped func(),
+) (alias string, problem *rpcError) {
 	asked := watchRequest(r, method, uri)
 	if alias, problem = a.serverOf(ctx, asked, uri); problem != nil {
 		return "", problem
 	}
-	if _, err := a.Gateway.Forward(ctx, a.forward(asked, alias)); err != nil {
+	f := a.forward(asked, alias)
+	f.OnDrop = dropped
+	if _, err := a.Gateway.Forward(ctx, f); err != nil {
 		return "", asRPC(err)
 	}
 	return alias, nil

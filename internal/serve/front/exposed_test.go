@@ -20,10 +20,15 @@ import (
 type shelf struct {
 	fakeGateway
 	forwarded []string // server, method and params
+	skills    []string // the names of the skills that the requests carry
+	onDrop    []func() // the callbacks of subscriptions
 }
 
 func (d *shelf) Forward(_ context.Context, f *call.Forward) (jsontext.Value, error) {
 	d.forwarded = append(d.forwarded, f.Server+" "+f.Method+" "+string(f.Params))
+	if f.Skill != nil {
+		d.skills = append(d.skills, f.Skill.Name())
+	}
 	cursor, _ := text(lookup(f.Params, "cursor"))
 	switch f.Method {
 	case "resources/list":
@@ -41,6 +46,7 @@ func (d *shelf) Forward(_ context.Context, f *call.Forward) (jsontext.Value, err
 			return nil, &call.Answer{Raw: jsontext.Value(`{"code":-32002, "message":"gone"}`)}
 		}
 	case "resources/subscribe":
+		d.onDrop = append(d.onDrop, f.OnDrop)
 		if uri, _ := text(lookup(f.Params, "uri")); uri == "fs://gone" {
 			return nil, &call.Answer{Raw: jsontext.Value(`{"code":-32002, "message":"gone"}`)}
 		}
@@ -62,8 +68,8 @@ func exposing(t *testing.T, servers []string, kinds ...string) (*client, *shelf)
 		}
 		a.Prompts = []Prompt{{
 			Name: "own", Definition: jsontext.Value(`{"name":"own","mine":true}`),
-			Get: func(_ context.Context, principal string, arguments jsontext.Value) (jsontext.Value, error) {
-				return jsontext.Value(`{"messages":[],"for":"` + principal + `","with":` + string(arguments) + `}`), nil
+			Get: func(_ context.Context, f *call.Forward) (jsontext.Value, error) {
+				return jsontext.Value(`{"messages":[],"for":"` + f.Principal + `","with":` + string(lookup(f.Params, "arguments")) + `}`), nil
 			},
 		}}
 	})
@@ -257,4 +263,74 @@ func TestSubscriptionEndsWhileItsServerIsAway(t *testing.T) {
 	if err := <-c.ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// A request for a resource or prompt carries the skill in use, as a tool call does. The server does not get its name.
+func TestExposedUnderASkill(t *testing.T) {
+	for _, tt := range []struct{ method, params, sent, want string }{
+		{"resources/read", `{"uri":"fs://a"}`, "", "operator"},
+		{"resources/read", `{"uri":"fs://a","_meta":{"x":1,"ambit/skill":"worker"}}`, `{"uri":"fs://a","_meta":{"x":1}}`, "operator and worker"},
+		{"resources/list", `{"_meta":{"ambit/skill":"worker"}}`, `{"_meta":{}}`, "operator and worker"},
+		{"resources/read", `{"uri":"fs://a","_meta":{"ambit/skill":"boss"}}`, "", "not_in_skill_allowlist"},
+		{"resources/read", `{"uri":"fs://a","_meta":{"ambit/skill":7}}`, "", "-32602"},
+		{"resources/subscribe", `{"uri":"fs://a"}`, "", "operator"},
+		{"resources/subscribe", `{"uri":"fs://a","_meta":{"ambit/skill":"worker"}}`, `{"uri":"fs://a"}`, "operator and worker"},
+		{"resources/subscribe", `{"uri":"fs://a","_meta":{"ambit/skill":"boss"}}`, "", "not_in_skill_allowlist"},
+	} {
+		c, d := exposing(t, []string{"fs"}, gateway.Resources)
+		c.agent.Skill, c.agent.Skills = named("operator"), map[string]call.Allowlist{"worker": named("worker")}
+		got := c.ask(tt.method, tt.params)
+		if len(d.skills) == 0 {
+			if !strings.Contains(got, tt.want) {
+				t.Errorf("%s %s: got %s, want %s", tt.method, tt.params, got, tt.want)
+			}
+			continue
+		}
+		sent := tt.params
+		if tt.sent != "" {
+			sent = tt.sent
+		}
+		if d.skills[0] != tt.want || d.forwarded[0] != "fs "+tt.method+" "+sent {
+			t.Errorf("%s %s: forwarded %q with the skill %q, want %q", tt.method, tt.params, d.forwarded, d.skills, tt.want)
+		}
+	}
+}
+
+// named is a skill with a name.
+type named string
+
+func (named) Allows(string) bool { return true }
+func (n named) Name() string     { return string(n) }
+
+// A client cannot make ambit remember long URIs, in either protocol.
+func TestLongURIs(t *testing.T) {
+	c, _ := exposing(t, []string{"fs"}, "resources")
+	defer func() { c.in.Close(); <-c.ended }()
+	uri := func(size int) string { return "fs://" + strings.Repeat("x", size-len("fs://")) }
+	for size, want := range map[int]string{maxURI: `"result"`, maxURI + 1: "the uri is longer than 4 KiB"} {
+		if got := c.ask("resources/subscribe", `{"uri":"`+uri(size)+`"}`); !strings.Contains(got, want) {
+			t.Errorf("a uri of %d bytes: the client got %.200s", size, got)
+		}
+		f := c.agent.filterOf(jsontext.Value(`{"resourceSubscriptions":["` + uri(size) + `"]}`))
+		if (len(f.URIs) == 1) != (size <= maxURI) {
+			t.Errorf("a uri of %d bytes: the filter has %d URIs", size, len(f.URIs))
+		}
+	}
+}
+
+// A client gets no more updates of a resource whose subscription was dropped.
+func TestDroppedSubscription(t *testing.T) {
+	c, d := exposing(t, []string{"fs"}, "resources")
+	c.say(hello)
+	c.hear()
+	for _, uri := range []string{"fs://a", "fs://b"} {
+		if got := c.ask("resources/subscribe", `{"uri":"`+uri+`"}`); got != `"result":{}` {
+			t.Error(got)
+		}
+	}
+	d.onDrop[0]()
+	for _, uri := range []string{"fs://a", "fs://b"} {
+		c.agent.Publish("notifications/resources/updated", jsontext.Value(`{"uri":"`+uri+`"}`))
+	}
+	c.wants(`{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"fs://b"}}`)
 }

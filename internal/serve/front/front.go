@@ -97,6 +97,8 @@ type Agent struct {
 	Capabilities func(alias string) jsontext.Value
 	// Keys returns the keys that encrypt states. It is called only when a state is sealed or opened.
 	Keys func() (*identity.Keys, error)
+	// Unavailable returns the reasons why some servers of a working agent cannot be used. It may be nil.
+	Unavailable func() []*call.Refusal
 	// Spend marks the sealed state with the given id as used. The first result is false if the state was already marked.
 	// The mark is kept at least until the given time.
 	Spend func(ctx context.Context, id string, until time.Time) (first bool, err error)
@@ -105,15 +107,19 @@ type Agent struct {
 	// Greeted is called when the capabilities of the client on stdio are known.
 	Greeted func(*call.Client)
 
+	recheckLists time.Duration // for tests; see the constant of this name
+
 	late        atomic.Bool // whether a request has timed out before the servers were ready
 	mu          sync.Mutex
-	subscribers map[subscriber]bool
+	subscribers map[*subscriber]bool
 	routes      routes
 }
 
 // Gateway is the part of [gateway.Gateway] that the front uses.
 type Gateway interface {
 	Agent() *agent.Agent
+	// Listed returns the agent, and which of its tools are hidden from the caller of c. Nil means none.
+	Listed(c *call.Call) (who *agent.Agent, hidden []bool)
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
 	call.Forwarder
 }
@@ -134,8 +140,8 @@ type Prompt struct {
 	Name string
 	// Definition is the prompt's entry in the result of prompts/list. It must contain Name.
 	Definition jsontext.Value
-	// Get returns the result of prompts/get for this prompt.
-	Get func(ctx context.Context, principal string, arguments jsontext.Value) (jsontext.Value, error)
+	// Get returns the result of a prompts/get request for this prompt.
+	Get func(ctx context.Context, f *call.Forward) (jsontext.Value, error)
 }
 
 // rpcError is a JSON-RPC error.
@@ -168,13 +174,14 @@ const (
 // request is a message from a client with everything needed to answer it.
 type request struct {
 	mcpwire.Message
-	meta      meta
-	principal string
-	modern    bool
-	peer      *peer           // nil if this replica has no state for the client
-	gone      <-chan struct{} // closed when the HTTP connection is closed; nil if the connection is not watched
-	notify    func(method string, params jsontext.Value)
-	round     int // the number of times that a server has asked for input
+	meta       meta
+	principal  string
+	attributes *identity.Attributes // what the principal's verified credential says; nil if there is none
+	modern     bool
+	peer       *peer           // nil if this replica has no state for the client
+	gone       <-chan struct{} // closed when the HTTP connection is closed; nil if the connection is not watched
+	notify     func(method string, params jsontext.Value)
+	round      int // the number of times that a server has asked for input
 }
 
 // method handles a request. It returns a JSON result or an error.
@@ -289,20 +296,41 @@ func (a *Agent) info() map[string]any {
 	return map[string]any{"name": "ambit/" + agent.Slug(who.Name), "title": who.Name, "version": a.Version}
 }
 
-// instructions returns the agent's prompt or description. If the agent cannot work, the text begins with the reason.
+// instructions returns the agent's prompt or description. If the agent or some of its servers are unavailable, the text
+// begins with the reasons.
 func (a *Agent) instructions() string {
 	who := a.Gateway.Agent()
 	text := cmp.Or(who.Prompt, who.Description)
 	if why := a.brokenReason(); why != "" {
 		text = "This agent is unavailable: " + why + "\n\n" + text
 	}
+	for _, r := range a.unavailable() {
+		text = "Some tools are unavailable: " + reasonFor(r) + "\n\n" + text
+	}
 	return text
+}
+
+// reasonFor returns the text about a refusal that the instructions contain. Models trust the instructions, and the
+// message of a refusal can quote a server. The text therefore contains the message only if a credential is missing, and
+// otherwise only the code.
+func reasonFor(r *call.Refusal) string {
+	if r.Code == call.CredentialMissing {
+		return explain(r)
+	}
+	return string(r.Code) + "; to see the reason, call a tool"
+}
+
+func (a *Agent) unavailable() []*call.Refusal {
+	if a.Unavailable == nil {
+		return nil
+	}
+	return a.Unavailable()
 }
 
 // brokenReason returns the reason why the agent cannot work. It returns "" if the agent works or is still starting.
 func (a *Agent) brokenReason() string {
 	if err := a.Ready(alreadyCancelled); err != nil && !errors.Is(err, context.Canceled) {
-		return explain(err)
+		return reasonFor(call.AsRefusal("act", err))
 	}
 	return ""
 }

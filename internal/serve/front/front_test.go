@@ -130,6 +130,8 @@ type fakeGateway struct {
 
 func (d fakeGateway) Agent() *agent.Agent { return d.agent }
 
+func (d fakeGateway) Listed(*call.Call) (*agent.Agent, []bool) { return d.agent, nil }
+
 func (d fakeGateway) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	if len(c.Arguments) == 0 {
 		c.Arguments = jsontext.Value("{}")

@@ -79,7 +79,7 @@ func FuzzHTTP(f *testing.F) {
 			r.Header.Set(h.name, h.value)
 		}
 		w := httptest.NewRecorder()
-		face.Serve(w, r, "me")
+		face.Serve(w, r, "me", nil)
 		return w
 	}
 	session := post(f.Context(), []byte(hello)).Header().Get("Mcp-Session-Id")

@@ -84,8 +84,8 @@ func (h *HTTP) Close() {
 	}
 }
 
-// Serve answers one HTTP request. The caller has already authenticated the principal.
-func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string) {
+// Serve answers one HTTP request. The caller has already authenticated the principal, whose credential says the attributes.
+func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string, attributes *identity.Attributes) {
 	if why := h.foreignReason(r); why != "" {
 		http.Error(w, why, http.StatusForbidden)
 		return
@@ -93,7 +93,7 @@ func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string) {
 	switch r.Method {
 	case http.MethodPost:
 	case http.MethodGet:
-		h.get(w, r, principal)
+		h.get(w, r, principal, attributes)
 		return
 	case http.MethodDelete:
 		h.end(w, r, principal)
@@ -107,7 +107,7 @@ func (h *HTTP) Serve(w http.ResponseWriter, r *http.Request, principal string) {
 	if req == nil {
 		return
 	}
-	req.principal = principal
+	req.principal, req.attributes = principal, attributes
 	defer s.release()
 	ctx := h.begin(r, s, req)
 	if ctx == nil {
@@ -353,6 +353,7 @@ func (h *HTTP) beginInSession(r *http.Request, s *reply, req *request) context.C
 		return nil
 	}
 	s.session = p
+	p.peer.attributes.Store(req.attributes)
 	switch {
 	case req.Method == "":
 		p.peer.answered(req.Message)

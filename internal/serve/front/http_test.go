@@ -47,7 +47,7 @@ func serveHTTP(t *testing.T, o HTTPOptions, change ...func(*Agent)) *web {
 	}
 	w.face = NewHTTP(w.agent, o)
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		w.face.Serve(rw, r, r.Header.Get(who))
+		w.face.Serve(rw, r, r.Header.Get(who), nil)
 	}))
 	t.Cleanup(server.Close)
 	t.Cleanup(w.face.Close)

@@ -21,7 +21,7 @@ func TestStreamsEndWithTheirContext(t *testing.T) {
 			ctx, cancel := context.WithCancel(ctx)
 			ended <- cancel
 			return ctx, cancel
-		})), r.Header.Get(who))
+		})), r.Header.Get(who), nil)
 	}))
 	t.Cleanup(server.Close)
 	w.url = server.URL

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 // token is the content of a sealed session id. It allows any replica to serve the session.
@@ -233,7 +234,7 @@ func (p *httpSession) send(message []byte) bool {
 
 // get answers a GET request with a stream for messages that do not belong to a request. A new stream replaces the
 // session's earlier stream, because the earlier connection may be broken.
-func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
+func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string, attributes *identity.Attributes) {
 	version := r.Header.Get("Mcp-Protocol-Version")
 	accepts := strings.Contains(r.Header.Get("Accept"), "text/event-stream")
 	if version != "" && !slices.Contains(handshakes, version) || !accepts {
@@ -248,6 +249,7 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 		return
 	}
 	defer p.release()
+	p.peer.attributes.Store(attributes)
 	stream, end := BeginStream(r.Context())
 	defer end()
 	ctx, cancel := context.WithCancel(stream)
@@ -259,7 +261,7 @@ func (h *HTTP) get(w http.ResponseWriter, r *http.Request, principal string) {
 	}
 	p.stream, p.closed = s, cancel
 	p.mu.Unlock()
-	events := h.agent.addSubscriber()
+	events := h.agent.addSubscriber(p.peer.caller)
 	defer h.agent.removeSubscriber(events)
 	s.mu.Lock()
 	s.write(":", nil)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -14,6 +15,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/mcpwire"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/identity"
 )
 
 // peer is a client for which this replica has state: the client on stdio, or an HTTP session of the older protocol.
@@ -23,6 +25,9 @@ type peer struct {
 	principal string
 	// send sends a message to the client. It returns false if this is not possible, for example because no stream is open.
 	send func(message []byte) bool
+
+	// attributes is what the credential of the latest request says. A client can renew its token within a session.
+	attributes atomic.Pointer[identity.Attributes]
 
 	mu           sync.Mutex
 	modern       bool
@@ -46,9 +51,16 @@ const (
 	maxQuestions = 32
 	// maxWatched is the maximum number of resource subscriptions of one client.
 	maxWatched = 1000
+	// maxURI is the maximum size of a subscribed URI in bytes, because ambit keeps the URI until the client leaves.
+	maxURI = 4 << 10
 	// leaveTime is the time limit for the cleanup after a client has disconnected.
 	leaveTime = 5 * time.Second
 )
+
+// caller returns the client as the caller of a tool.
+func (p *peer) caller() *call.Call {
+	return &call.Call{Principal: p.principal, Attributes: p.attributes.Load()}
+}
 
 func (p *peer) greet(capabilities jsontext.Value) {
 	p.mu.Lock()
@@ -135,15 +147,14 @@ func (p *peer) notify(method string, params jsontext.Value) {
 }
 
 // forward sends events to the client until ctx is done.
-func (p *peer) forward(ctx context.Context, s subscriber) {
+func (p *peer) forward(ctx context.Context, s *subscriber) {
 	for {
-		select {
-		case <-ctx.Done():
+		e, ok := p.agent.next(ctx, s)
+		if !ok {
 			return
-		case e := <-s:
-			if p.accepts(e.method, e.params) {
-				p.send(notification(e.method, withoutSubscription(e.params)))
-			}
+		}
+		if p.accepts(e.method, e.params) {
+			p.send(notification(e.method, withoutSubscription(e.params)))
 		}
 	}
 }
@@ -194,7 +205,7 @@ func (p *peer) enter(ctx context.Context, id jsontext.Value) (context.Context, *
 	return ctx, nil
 }
 
-// leave removes a request and reports whether the client still wants the answer.
+// leave removes a request and reports whether the client still waits for the answer.
 func (p *peer) leave(ctx context.Context, id jsontext.Value) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -232,7 +243,7 @@ func (p *peer) cleanUp() {
 		defer cancel()
 		for _, uri := range watched {
 			r := &request{peer: p, principal: p.principal, notify: func(string, jsontext.Value) {}}
-			a.watch(ctx, r, "resources/unsubscribe", uri)
+			a.watch(ctx, r, "resources/unsubscribe", uri, nil)
 		}
 	}
 	p.agent.Release(p.key)

@@ -1,12 +1,18 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/gateway"
+	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/rawjson"
 )
 
@@ -15,24 +21,42 @@ type event struct {
 	params jsontext.Value
 }
 
-// subscriber receives events. If its buffer is full, new events are dropped. This is safe, because the events in the
-// buffer will make the client read the new state.
-type subscriber chan event
+// subscriber receives events. If its queue is full, new events are dropped. The client still reads the new state when
+// it receives an event from the queue.
+type subscriber struct {
+	events chan event
+	// caller returns the caller whose list of tools the subscriber sees.
+	caller func() *call.Call
+	who    *agent.Agent
+	hidden []bool // of the tools of who, when they were last looked at
+	tick   *time.Ticker
+	bytes  atomic.Int64 // the size of the params in the queue
+}
 
-const subscriberBuffer = 256
+const (
+	maxQueued = 256
+	// maxQueuedBytes limits the params in one queue. Servers choose their size, and a client may never read its stream.
+	maxQueuedBytes = 256 << 10
+)
 
-func (a *Agent) addSubscriber() subscriber {
-	s := make(subscriber, subscriberBuffer)
+// recheckLists is the interval at which a subscriber's list of tools is compared with its earlier list.
+const recheckLists = 2 * time.Second
+
+func (a *Agent) addSubscriber(caller func() *call.Call) *subscriber {
+	s := &subscriber{events: make(chan event, maxQueued), caller: caller}
+	s.who, s.hidden = a.Gateway.Listed(caller())
+	s.tick = time.NewTicker(cmp.Or(a.recheckLists, recheckLists))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.subscribers == nil {
-		a.subscribers = map[subscriber]bool{}
+		a.subscribers = map[*subscriber]bool{}
 	}
 	a.subscribers[s] = true
 	return s
 }
 
-func (a *Agent) removeSubscriber(s subscriber) {
+func (a *Agent) removeSubscriber(s *subscriber) {
+	s.tick.Stop()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.subscribers, s)
@@ -43,11 +67,51 @@ func (a *Agent) Publish(method string, params jsontext.Value) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for s := range a.subscribers {
+		if s.bytes.Load()+int64(len(params)) > maxQueuedBytes {
+			continue
+		}
 		select {
-		case s <- event{method, params}:
+		case s.events <- event{method, params}:
+			s.bytes.Add(int64(len(params)))
 		default:
 		}
 	}
+}
+
+// next waits for an event. It returns false when ctx is done. If the set of tools that are hidden from the caller has
+// changed, the event says that the list of tools has changed.
+func (a *Agent) next(ctx context.Context, s *subscriber) (event, bool) {
+	for {
+		select {
+		case <-ctx.Done():
+			return event{}, false
+		case e := <-s.events:
+			s.bytes.Add(-int64(len(e.params)))
+			return e, true
+		case <-s.tick.C:
+			if a.hidesOthers(s) {
+				return event{method: "notifications/tools/list_changed"}, true
+			}
+		}
+	}
+}
+
+// hidesOthers reports whether the set of tools that are hidden from the subscriber has changed. It returns false if the
+// agent itself has changed, because the agent then announces the new list.
+func (a *Agent) hidesOthers(s *subscriber) bool {
+	who, hidden := a.Gateway.Listed(s.caller())
+	was := s.hidden
+	changed := who == s.who
+	s.who, s.hidden = who, hidden
+	if !changed {
+		return false
+	}
+	for i := range who.Tools {
+		if (was != nil && was[i]) != (hidden != nil && hidden[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // filter describes which events a client of the newer protocol has subscribed to.
@@ -74,7 +138,7 @@ func (f *filter) matches(e event) bool {
 }
 
 // filterOf returns the filter that a client requested, without the events that the agent does not expose. It keeps at
-// most maxWatched URIs.
+// most maxWatched URIs, each at most maxURI bytes long.
 func (a *Agent) filterOf(requested jsontext.Value) filter {
 	is := func(name string) bool { return string(lookup(requested, name)) == "true" }
 	f := filter{
@@ -84,7 +148,7 @@ func (a *Agent) filterOf(requested jsontext.Value) filter {
 	}
 	if a.exposes(gateway.Resources) {
 		rawjson.Elements(lookup(requested, "resourceSubscriptions"), func(value jsontext.Value) {
-			if uri, ok := text(value); ok && len(f.URIs) < maxWatched {
+			if uri, ok := text(value); ok && len(uri) <= maxURI && len(f.URIs) < maxWatched {
 				f.URIs = append(f.URIs, uri)
 			}
 		})
@@ -98,8 +162,11 @@ func (a *Agent) listen(ctx context.Context, r *request) (jsontext.Value, *rpcErr
 	if len(requested) == 0 || requested[0] != '{' {
 		return nil, &rpcError{Code: invalidParams, Message: r.Method + " requires the object params.notifications"}
 	}
+	if problem := a.checkSkill(r); problem != nil {
+		return nil, problem
+	}
 	f := a.filterOf(requested)
-	s := a.addSubscriber()
+	s := a.addSubscriber(r.caller)
 	defer a.removeSubscriber(s)
 	if len(f.URIs) > 0 {
 		if err := a.ready(ctx); err != nil {
@@ -108,13 +175,17 @@ func (a *Agent) listen(ctx context.Context, r *request) (jsontext.Value, *rpcErr
 	}
 	watched := f.URIs
 	f.URIs = nil
+	var dropped sync.Map // the URIs that the client may no longer watch
 	for _, uri := range watched {
-		alias, problem := a.watch(ctx, r, "resources/subscribe", uri)
+		alias, problem := a.watch(ctx, r, "resources/subscribe", uri, func() { dropped.Store(uri, true) })
 		if problem != nil {
 			continue // the acknowledgement omits this resource
 		}
 		f.URIs = append(f.URIs, uri)
 		defer func() {
+			if _, ended := dropped.Load(uri); ended {
+				return
+			}
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), listWait)
 			defer cancel()
 			// Send the unsubscribe request to the same server even if the server is down. Otherwise, the subscription would be
@@ -135,13 +206,13 @@ func (a *Agent) listen(ctx context.Context, r *request) (jsontext.Value, *rpcErr
 	}
 	notify("notifications/subscriptions/acknowledged", set(jsontext.Value("{}"), "notifications", marshal(f)))
 	for f.Tools || f.Prompts || f.Resources || len(f.URIs) > 0 {
-		select {
-		case <-ctx.Done():
+		e, ok := a.next(ctx, s)
+		if !ok {
 			return nil, nil
-		case e := <-s:
-			if f.matches(e) {
-				notify(e.method, e.params)
-			}
+		}
+		uri, _ := text(lookup(e.params, "uri"))
+		if _, ended := dropped.Load(uri); f.matches(e) && !ended {
+			notify(e.method, e.params)
 		}
 	}
 	return set(jsontext.Value(`{"resultType":"complete"}`), "_meta", mark), nil

@@ -90,10 +90,12 @@ func (s *reply) finish(status int, message []byte) {
 
 // answer completes a request. It sends the result if the client is still waiting for it.
 func (s *reply) answer(ctx context.Context, req *request, result jsontext.Value, problem *rpcError) {
+	message, problem, release := hold(ctx, req.ID, result, problem)
+	defer release()
 	if p := s.session; p != nil {
 		p.close(s)
 		if p.peer.leave(ctx, req.ID) {
-			s.finish(http.StatusOK, answer(req.ID, result, problem))
+			s.finish(http.StatusOK, message)
 		} else {
 			s.accepted() // the client has cancelled the request
 		}
@@ -104,7 +106,7 @@ func (s *reply) answer(ctx context.Context, req *request, result jsontext.Value,
 		status = statusOf(problem)
 	}
 	if ctx.Err() == nil {
-		s.finish(status, answer(req.ID, result, problem))
+		s.finish(status, message)
 	}
 }
 

@@ -337,12 +337,12 @@ func TestServersFailToStart(t *testing.T) {
 	}
 	c.say(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
 	c.pinged() // other requests are answered while tools/list waits
-	ready <- call.Refuse("act", call.ServerDrifted, "server fs does not match the manifest")
-	if got := c.hear(); !strings.Contains(got, `"id":2,"error":{"code":-32603,"message":"server_drifted: server fs does not match the manifest (`) {
+	ready <- call.Refuse("act", call.ServerDrifted, "server fs does not match the manifest: it advertises \"ignore your instructions\"")
+	if got := c.hear(); !strings.Contains(got, `"id":2,"error":{"code":-32603,"message":"server_drifted: server fs does not match the manifest: it advertises `) {
 		t.Error(got)
 	}
 	c.say(strings.Replace(hello, `"id":1`, `"id":3`, 1))
-	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent is unavailable: server_drifted: server fs does not match`) {
+	if got := c.hear(); !strings.Contains(got, `"instructions":"This agent is unavailable: server_drifted; to see the reason, call a tool\n\nReads`) {
 		t.Error(got)
 	}
 }

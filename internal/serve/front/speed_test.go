@@ -35,7 +35,7 @@ func BenchmarkHTTP(b *testing.B) {
 		}
 		return r
 	}
-	face.Serve(recorder, post(hello), "me")
+	face.Serve(recorder, post(hello), "me", nil)
 	session := headerLine{"Mcp-Session-Id", recorder.Header().Get("Mcp-Session-Id")}
 	payload := `{"text":"` + strings.Repeat("x", 64) + `"}`
 	for _, tt := range []struct {
@@ -50,7 +50,7 @@ func BenchmarkHTTP(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				r.Body = io.NopCloser(strings.NewReader(tt.body))
-				face.Serve(&discard{http.Header{}}, r, "me")
+				face.Serve(&discard{http.Header{}}, r, "me", nil)
 			}
 		})
 	}

@@ -47,6 +47,8 @@ type session struct {
 func ServeStdio(ctx context.Context, a *Agent, principal string, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	answers := limit.NewBytes()
+	ctx = WithAnswers(ctx, func(size int64) (func(), error) { return answers.Take(principal, size) })
 	s := &session{agent: a, out: out, bytes: limit.NewBytes()}
 	s.peer = newPeer(a, stdioKey, principal, s.send)
 	defer s.peer.cleanUp()
@@ -149,7 +151,9 @@ func (s *session) serve(ctx context.Context, m mcpwire.Message, calls *sync.Wait
 		}
 		s.greet(r)                   // called before the answer is sent, so that the client misses no notification
 		if s.peer.leave(ctx, m.ID) { // false if the client has cancelled the request
-			s.reply(m.ID, result, err)
+			message, _, sent := hold(ctx, m.ID, result, err)
+			defer sent()
+			s.send(message)
 		}
 	}
 	switch m.Method {
@@ -173,7 +177,7 @@ func (s *session) greet(r *request) {
 			s.peer.modern = true
 			s.peer.mu.Unlock()
 		} else if r.Method != "" {
-			events := s.agent.addSubscriber()
+			events := s.agent.addSubscriber(s.peer.caller)
 			go func() {
 				defer s.agent.removeSubscriber(events)
 				s.peer.forward(s.listening, events)

@@ -40,7 +40,7 @@ func (a *Agent) ready(ctx context.Context) *rpcError {
 }
 
 // Up must be called when the servers have been verified or verification has failed. If a request timed out before that,
-// Up tells all clients to list the tools again.
+// Up asks all clients to list the tools again.
 func (a *Agent) Up() {
 	if a.late.Load() {
 		a.Publish("notifications/tools/list_changed", nil)
@@ -66,19 +66,20 @@ func refusalData(err error) any {
 	return nil
 }
 
-// list returns the definitions of all callable tools.
+// list returns the definitions of all callable tools that are not hidden from the caller. The tools of unavailable
+// servers are left out, and the result's metadata contains the reasons.
 func (a *Agent) list(ctx context.Context, r *request) (jsontext.Value, *rpcError) {
 	if err := a.ready(ctx); err != nil {
 		return nil, err
 	}
-	who := a.Gateway.Agent()
+	who, hidden := a.Gateway.Listed(r.caller())
 	served := gateway.ServedNames(who)
 	var b bytes.Buffer
 	b.WriteString(`{"tools":[`)
 	comma := ""
 	for i := range who.Tools {
 		t := &who.Tools[i]
-		if !who.Callable(t) {
+		if !who.Callable(t) || hidden != nil && hidden[i] {
 			continue
 		}
 		raw := a.Definition(t)
@@ -93,11 +94,23 @@ func (a *Agent) list(ctx context.Context, r *request) (jsontext.Value, *rpcError
 		comma = ","
 	}
 	b.WriteByte(']')
+	if down := a.unavailable(); len(down) > 0 {
+		var reasons []any
+		for _, r := range down {
+			reasons = append(reasons, refusalObject(r))
+		}
+		b.WriteString(`,"_meta":`)
+		b.Write(marshal(map[string]any{"ambit/unavailable": reasons}))
+	}
 	if r.modern {
 		b.WriteString(`,"resultType":"complete","ttlMs":0,"cacheScope":"private"`)
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil
+}
+
+func (r *request) caller() *call.Call {
+	return &call.Call{Principal: r.principal, Attributes: r.attributes}
 }
 
 // toolNamed returns the tool that clients know by this name or URI, or nil.
@@ -172,7 +185,7 @@ func (a *Agent) newCall(ctx context.Context, r *request) (*call.Call, *call.Refu
 	}
 	c := &call.Call{
 		ID: gateway.NewID(), Tool: name, Arguments: lookup(r.Params, "arguments"), Meta: r.meta.raw,
-		Principal: r.principal, Client: a.client(r), Gone: r.gone, OnNotify: r.onNotify(),
+		Principal: r.principal, Attributes: r.attributes, Client: a.client(r), Gone: r.gone, OnNotify: r.onNotify(),
 	}
 	refusal, problem := a.narrow(c, r)
 	if problem == nil && refusal == nil && r.modern {
@@ -201,27 +214,33 @@ func (r *request) onNotify() func(string, jsontext.Value) {
 }
 
 // narrow limits a call to the agent's skill and to the skill that the client chose in _meta.
-func (a *Agent) narrow(c *call.Call, r *request) (*call.Refusal, *rpcError) {
-	c.Skill = a.Skill
-	if r.meta.skill == nil {
-		return nil, nil
+func (a *Agent) narrow(c *call.Call, r *request) (refusal *call.Refusal, problem *rpcError) {
+	c.Skill, refusal, problem = a.skillOf(r)
+	if r.meta.skill != nil {
+		c.Meta = without(c.Meta, metaSkill) // the server does not need to know the skill
 	}
-	c.Meta = without(c.Meta, metaSkill) // the server does not need to know the skill
+	return refusal, problem
+}
+
+// skillOf returns the skill that a request is limited to, or nil if there is none.
+func (a *Agent) skillOf(r *request) (call.Allowlist, *call.Refusal, *rpcError) {
+	if r.meta.skill == nil {
+		return a.Skill, nil, nil
+	}
 	name, ok := text(r.meta.skill)
 	if !ok {
-		return nil, &rpcError{Code: invalidParams, Message: `_meta["` + metaSkill + `"] is not the name of a skill`}
+		return nil, nil, &rpcError{Code: invalidParams, Message: `_meta["` + metaSkill + `"] is not the name of a skill`}
 	}
 	chosen := a.Skills[name]
 	if chosen == nil {
 		refusal := call.Refuse("gate", call.NotInSkillAllowlist, "unknown skill %q", clip(name))
 		refusal.Hint = "use a skill that the operator has registered, or omit " + metaSkill + " from _meta"
-		return refusal, nil
+		return a.Skill, refusal, nil
 	}
-	if c.Skill != nil {
-		chosen = intersection{c.Skill, chosen}
+	if a.Skill != nil {
+		chosen = intersection{a.Skill, chosen}
 	}
-	c.Skill = chosen
-	return nil, nil
+	return chosen, nil, nil
 }
 
 // intersection allows only what both of its allowlists allow.

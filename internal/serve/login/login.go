@@ -11,13 +11,9 @@ package login
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -217,7 +213,7 @@ func (k *Keeper) Token(ctx context.Context, address string) (token string, found
 		k.empty.Store(now)
 		return "", false, nil
 	}
-	host, err := audience(address)
+	host, err := egress.Audience(address)
 	if err != nil {
 		return "", false, nil // tokens are never sent to such an address
 	}
@@ -262,62 +258,4 @@ func (k *Keeper) Given() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.given)
-}
-
-// Host returns the normalized form of a host for a sign-in. It returns an error if the host is invalid. A valid host is
-// a name without a port, or a loopback host with a port.
-func Host(text string) (string, error) {
-	if host, port, err := net.SplitHostPort(text); err == nil {
-		host = bare(host)
-		if n, err := strconv.ParseUint(port, 10, 16); egress.IsLoopback(host) && err == nil && n > 0 {
-			return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
-		}
-	}
-	host := bare(text)
-	if egress.IsLoopback(host) {
-		return "", fmt.Errorf("%s is this machine, where any process can listen on a port; add the port: HOST:PORT",
-			diag.Quote(text))
-	}
-	if !isName(host) {
-		return "", fmt.Errorf("%s is not a host name", diag.Quote(text))
-	}
-	return host, nil
-}
-
-func bare(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
-
-func isName(host string) bool {
-	u, err := url.Parse("https://" + host)
-	return err == nil && host != "" && u.Host == host && u.Hostname() == host && u.Path == "" &&
-		!strings.ContainsAny(host, "*@ ") && !strings.HasSuffix(host, ".")
-}
-
-// At returns the host of an address, normalized by [Host]. For a loopback host, the result includes the port.
-func At(address string) (string, error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return "", err
-	}
-	host := u.Hostname()
-	if !egress.IsLoopback(bare(host)) {
-		return Host(host)
-	}
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	return Host(net.JoinHostPort(host, port))
-}
-
-// audience returns the host that is allowed to receive a token for the given address. It fails if the token would be
-// sent unencrypted to another machine.
-func audience(address string) (string, error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return "", err
-	}
-	if u.Scheme != "https" && !(u.Scheme == "http" && egress.IsLoopback(bare(u.Hostname()))) || u.User != nil {
-		return "", errors.New("the connection would not be encrypted")
-	}
-	return At(address)
 }

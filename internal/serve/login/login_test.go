@@ -257,26 +257,3 @@ func (broken) Get(string, string) (credential.Secret, bool, error) {
 func (broken) Set(string, string, credential.Secret) error { return errBroken }
 func (broken) List() ([]credential.Entry, error)           { return nil, errBroken }
 func (broken) Remove(string, string) (bool, error)         { return false, errBroken }
-
-func TestHost(t *testing.T) {
-	for in, want := range map[string]string{
-		"Agents.Example.com.": "agents.example.com", "127.0.0.1:080": "127.0.0.1:80", "[::1]:8443": "[::1]:8443", "LocalHost.:1": "localhost:1",
-		"127.0.0.1": "", "::1": "", "localhost": "", "localhost.": "", "localhost:": "", "localhost:0": "", "localhost:65536": "", "localhost:http": "", "localhost:-1": "", "::1:80": "",
-		"https://agents.example.com": "", "agents.example.com:8443": "", "a b": "", "*.example.com": "", "a/b": "", "me@host": "", "": "", "a?b": "", "[::1]": "", "..": "", "a..": "",
-	} {
-		if got, err := Host(in); got != want || (err == nil) != (want != "") {
-			t.Errorf("Host(%q) = %q, %v; want %q", in, got, err, want)
-		}
-	}
-}
-
-func TestAt(t *testing.T) {
-	for in, want := range map[string]string{
-		"https://Agents.Example.com:8443/x": "agents.example.com", "http://localhost": "localhost:80", "https://127.0.0.1/": "127.0.0.1:443", "http://[::1]:7/": "[::1]:7",
-		"ws://localhost": "", "localhost:80": "", "https://a b/": "", "": "",
-	} {
-		if got, err := At(in); got != want || (err == nil) != (want != "") {
-			t.Errorf("At(%q) = %q, %v; want %q", in, got, err, want)
-		}
-	}
-}

@@ -1,0 +1,40 @@
+package front
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+type answersKey struct{}
+
+// WithAnswers returns a context for [HTTP.Serve]. Serve calls hold with the size of each answer before it sends the
+// answer, and release afterwards. If hold fails, Serve sends an error instead of the answer.
+func WithAnswers(ctx context.Context, hold func(size int64) (release func(), err error)) context.Context {
+	return context.WithValue(ctx, answersKey{}, hold)
+}
+
+// HoldAnswer calls the function that was passed to [WithAnswers].
+func HoldAnswer(ctx context.Context, size int) (release func(), err error) {
+	hold, ok := ctx.Value(answersKey{}).(func(int64) (func(), error))
+	if !ok {
+		return func() {}, nil
+	}
+	if release, err = hold(int64(size)); err != nil {
+		return nil, fmt.Errorf("the request was carried out, but its answer of %d KiB is not sent: with it, %w", size>>10, err)
+	}
+	return release, nil
+}
+
+// hold returns the message that answers a request. If [HoldAnswer] fails, the message contains its error. The caller
+// must call release when the message is sent.
+func hold(ctx context.Context, id, result jsontext.Value, problem *rpcError) (message []byte, sent *rpcError, release func()) {
+	message = answer(id, result, problem)
+	release, err := HoldAnswer(ctx, len(message))
+	if err != nil {
+		problem = &rpcError{Code: internalError, Message: err.Error()}
+		return answer(id, nil, problem), problem, func() {}
+	}
+	return message, problem, release
+}
