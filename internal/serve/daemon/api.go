@@ -62,12 +62,16 @@ func (e *entry) card() Card {
 func (d *Daemon) listAgents(r *http.Request) (any, *problem) {
 	p := principalOf(r)
 	cards := []Card{}
+	storeProblem := d.storeProblem()
 	for _, e := range d.fleet.current.Load().all {
 		if p.MayUse(e.Name) {
-			cards = append(cards, e.card())
+			cards = append(cards, e.card().within(storeProblem))
 		}
 	}
 	doc := map[string]any{"agents": cards}
+	if storeProblem != nil && p.Admin {
+		doc["store"] = storeProblem.Error()
+	}
 	d.addPolicyProblem(doc, r)
 	return doc, nil
 }
@@ -113,7 +117,7 @@ func (d *Daemon) showAgent(r *http.Request) (any, *problem) {
 		return nil, trouble
 	}
 	doc := detail{
-		Card: e.card(), SideEffects: []agent.SideEffect{}, Tools: []toolCard{}, Servers: []serverCard{},
+		Card: e.card().within(d.storeProblem()), SideEffects: []agent.SideEffect{}, Tools: []toolCard{}, Servers: []serverCard{},
 		Diagnostics: []manifest.Diagnostic{},
 	}
 	if e.Manifest != nil {
@@ -171,7 +175,10 @@ func (d *Daemon) whoami(r *http.Request) (any, *problem) {
 		}
 	}
 	slices.Sort(agents)
-	return map[string]any{"principal": p.Name, "kind": p.Kind, "key_id": p.KeyID, "admin": p.Admin, "agents": agents}, nil
+	return map[string]any{
+		"principal": p.Name, "kind": p.Kind, "key_id": p.KeyID, "admin": p.Admin, "agents": agents,
+		"issuer": p.Issuer, "groups": append([]string{}, p.Groups...),
+	}, nil
 }
 
 func (d *Daemon) callTool(r *http.Request) (any, *problem) { return d.callAs(r, r.PathValue("name")) }
@@ -192,8 +199,9 @@ func (d *Daemon) callAs(r *http.Request, name string) (any, *problem) {
 	if len(asked.Arguments) == 0 {
 		asked.Arguments = jsontext.Value("{}")
 	}
+	p := principalOf(r)
 	c := &call.Call{
-		Tool: asked.Tool, Arguments: asked.Arguments, Principal: principalOf(r).Name, IdempotencyKey: asked.IdempotencyKey,
+		Tool: asked.Tool, Arguments: asked.Arguments, Principal: p.Name, Attributes: p.Attributes(), IdempotencyKey: asked.IdempotencyKey,
 	}
 	v, trouble := d.enter(r, name)
 	if trouble != nil {

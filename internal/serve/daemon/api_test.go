@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,6 +29,35 @@ func names(doc map[string]any, list string) (out []string) {
 		out = append(out, fmt.Sprint(m["name"], "/", m["state"]))
 	}
 	return out
+}
+
+// While the store is unavailable, no agent is ready, and only administrators see the reason.
+func TestStoreUnavailable(t *testing.T) {
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha"), "broken.json": "{"}, func(_ *rig, o *Options) {
+		o.CheckStore = func(context.Context) error { return errors.New("db.internal refused the connection") }
+	})
+	r.Prove(t.Context())
+	a := r.ask(r.admin, "GET", "/api/v1/agents", "")
+	if got := names(a.doc, "agents"); !slices.Equal(got, []string{"alpha/failed", "broken/rejected"}) {
+		t.Errorf("the agents are %q", got)
+	}
+	if a.doc["store"] != "db.internal refused the connection" {
+		t.Errorf("the reason is missing: %s", a.body)
+	}
+	if a := r.ask(r.admin, "GET", "/api/v1/agents/alpha", ""); a.doc["state"] != "failed" {
+		t.Errorf("one agent: %s", a.body)
+	}
+	if a := r.ask(r.key(identity.KeySpec{Agents: []string{"alpha"}}), "GET", "/api/v1/agents", ""); strings.Contains(a.body, "db.internal") {
+		t.Errorf("a key without administration sees the reason: %s", a.body)
+	}
+	for _, line := range []string{`ambit_agents{state="ready"} 0`, `ambit_agents{state="failed"} 1`, `ambit_agents{state="rejected"} 1`} {
+		if a := r.ask(r.admin, "GET", "/metrics", ""); !strings.Contains(a.body, "\n"+line) {
+			t.Errorf("the metrics do not contain %s", line)
+		}
+	}
+	if a := r.ask(r.admin, "GET", "/readyz", ""); a.status != 503 || !strings.Contains(a.body, "the store is unavailable") {
+		t.Errorf("readyz: %d %s", a.status, a.body)
+	}
 }
 
 func TestAgents(t *testing.T) {
@@ -92,7 +122,7 @@ func TestAgents(t *testing.T) {
 			t.Errorf("%s answered %d: %s", path, a.status, a.body)
 		}
 	}
-	if a := r.ask(r.admin, "POST", "/mcp/nobody", "{}"); a.status != 404 {
+	if a := r.ask(r.admin, "POST", "/mcp/unknown", "{}"); a.status != 404 {
 		t.Errorf("an unknown agent answered %d", a.status)
 	}
 	r.agent("alpha").state.Store(Quarantined)

@@ -28,6 +28,10 @@ func (a storedApprovals) Decide(ctx context.Context, id string, yes bool, who, r
 	return approval.Decide(ctx, a.store, id, yes, who, reason)
 }
 
+func (a storedApprovals) Look(ctx context.Context, id string) (*approval.Question, error) {
+	return approval.Look(ctx, a.store, id)
+}
+
 func (d *Daemon) listApprovals(r *http.Request) (any, *problem) {
 	waiting, err := d.options.Approvals.List(r.Context())
 	if err != nil {

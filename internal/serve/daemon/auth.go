@@ -82,7 +82,7 @@ const (
 )
 
 func (d *Daemon) principal(r *http.Request) (*identity.Principal, *problem) {
-	hint := "send the header \"Authorization: Bearer KEY\"; to create a key, run: ambit key new"
+	hint := "send the header \"Authorization: Bearer KEY\"; to create a key, run: ambit key new --agents NAME"
 	values := r.Header.Values("Authorization")
 	if len(values) == 0 {
 		return nil, failure(codeNoKey, "this address requires an API key", hint)
@@ -104,7 +104,7 @@ func (d *Daemon) principal(r *http.Request) (*identity.Principal, *problem) {
 	case err == nil:
 		return p, nil
 	case errors.Is(err, identity.ErrExpired), errors.Is(err, identity.ErrRevoked), errors.Is(err, identity.ErrUnknown):
-		return nil, failure(codeBadKey, err.Error(), "to create another key, run: ambit key new")
+		return nil, failure(codeBadKey, err.Error(), "to create another key, run: ambit key new --agents NAME")
 	case errors.Is(err, identity.ErrToken):
 		d.options.Log("rejected a token: %v", err)
 		return nil, failure(codeBadKey, identity.ErrToken.Error(), "sign in again; see the daemon's log for the reason")
@@ -168,7 +168,7 @@ func (d *Daemon) describeResource(r *http.Request) (any, *problem) {
 		resource += "/mcp/" + url.PathEscape(name)
 	}
 	return map[string]any{
-		"resource": resource, "resource_name": "ambit", "authorization_servers": []string{d.options.OIDC.Issuer()},
+		"resource": resource, "resource_name": "ambit", "authorization_servers": d.options.OIDC.Issuers(),
 		"bearer_methods_supported": []string{"header"},
 	}, nil
 }

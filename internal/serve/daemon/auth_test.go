@@ -7,10 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store/authority"
 	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/internal/store/state/statetest"
@@ -19,12 +22,17 @@ import (
 // noTokens is a fake OpenID provider that accepts two tokens.
 type noTokens struct{}
 
-func (noTokens) Issuer() string { return "https://login.example.com" }
+func (noTokens) Issuers() []string { return []string{"https://login.example.com"} }
 
 func (noTokens) Check(_ context.Context, text string) (*identity.Principal, error) {
 	switch text {
 	case "eyGood":
 		return &identity.Principal{Name: "ada@example.com", Kind: identity.ByToken, Agents: []string{"alpha"}}, nil
+	case "eyGroups":
+		return &identity.Principal{
+			Name: "eve@example.com", Kind: identity.ByToken, Admin: true, Issuer: "https://login.example.com", ACR: "gold", AMR: []string{"mfa"},
+			Groups: slices.Repeat([]string{"a group with a rather long name"}, 200),
+		}, nil
 	case "eyStranger":
 		return &identity.Principal{Name: "bob@example.com", Kind: identity.ByToken}, nil
 	case "eyDown":
@@ -91,7 +99,7 @@ func TestPermissions(t *testing.T) {
 		}
 	}
 	// The answer for an agent outside the key's scope is the same as for an agent that does not exist.
-	hidden, none := r.ask(keys["alpha's"], "GET", "/api/v1/agents/beta", ""), r.ask(keys["alpha's"], "GET", "/api/v1/agents/nobody", "")
+	hidden, none := r.ask(keys["alpha's"], "GET", "/api/v1/agents/beta", ""), r.ask(keys["alpha's"], "GET", "/api/v1/agents/unknown", "")
 	if hidden.status != none.status || hidden.body != none.body {
 		t.Errorf("an agent outside the scope: %s; an unknown agent: %s", hidden.body, none.body)
 	}
@@ -138,6 +146,36 @@ func TestSignInRequired(t *testing.T) {
 	}
 }
 
+// An agent that calls another agent does not turn an API key into a sign-in.
+func TestSignInRequiredInChains(t *testing.T) {
+	files := map[string]string{"alpha/findagent.json": `{"name": "alpha agent", "kind": "mcp-tool", "auth": "oauth-device", "example_prompts": ["Go."],
+		"system_prompt": "You repeat the text that you get, and nothing else at all, ever.",
+		"tools": [{"name": "say", "description": "Says it.", "action": {"type": "prompt-template", "template": "it"}}]}`}
+	served := &Served{}
+	r := newRig(t, files, func(_ *rig, o *Options) { o.OIDC, o.Served = noTokens{}, served })
+	r.Prove(t.Context())
+	for kind, ok := range map[identity.Kind]bool{identity.ByKey: false, identity.ByToken: true, identity.Local: true} {
+		_, err := served.CallAgent(t.Context(), "alpha", &call.Call{Tool: "echo", Principal: "ada", Attributes: &identity.Attributes{Kind: kind}})
+		if refusal, _ := errors.AsType[*call.Refusal](err); ok != (err == nil) || refusal != nil && !strings.Contains(refusal.Message, "requires a sign-in") {
+			t.Errorf("a caller with the credential %q: %v", kind, err)
+		}
+	}
+}
+
+// The console keeps its session in a cookie, so a token with very many groups gets no link.
+func TestManyGroupsGetNoLink(t *testing.T) {
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(_ *rig, o *Options) { o.OIDC = noTokens{} })
+	if err := r.OpenConsole(t.Context(), &ConsoleOptions{Store: r.store, Credentials: &credential.Source{}}); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.ask("eyGroups", "POST", "/api/v1/console", ""); a.status != 400 || !strings.Contains(a.body, "too many groups") {
+		t.Errorf("got %d %s", a.status, a.body)
+	}
+	if a := r.ask("eyGroups", "GET", "/api/v1/whoami", ""); len(a.doc["groups"].([]any)) != 200 || a.doc["issuer"] != "https://login.example.com" {
+		t.Errorf("whoami: %s", a.body)
+	}
+}
+
 // A key that is revoked while the daemon runs is rejected from then on.
 func TestRevokedWhileServing(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
@@ -156,7 +194,7 @@ func TestRevokedWhileServing(t *testing.T) {
 	}
 }
 
-// Without an OpenID provider, a token is rejected like a wrong key. No header says where to sign in.
+// Without an OpenID provider, a token is rejected like a wrong key. No header names the place to sign in.
 func TestWithoutProvider(t *testing.T) {
 	r := newRig(t, nil, nil)
 	a := r.ask("eyGood", "GET", "/api/v1/whoami", "")
@@ -183,7 +221,7 @@ func TestProtectedResource(t *testing.T) {
 		t.Errorf("the metadata of the daemon is %s", a.body)
 	}
 	// The answer does not reveal whether the agent exists.
-	if a := r.ask("", "GET", "/.well-known/oauth-protected-resource/mcp/nobody", ""); a.status != 200 {
+	if a := r.ask("", "GET", "/.well-known/oauth-protected-resource/mcp/unknown", ""); a.status != 200 {
 		t.Errorf("the metadata of an unknown agent: %d", a.status)
 	}
 }
@@ -244,7 +282,7 @@ func BenchmarkKey(b *testing.B) {
 		b.Fatal(err)
 	}
 	db := statetest.Open(b)
-	keys := identity.NewAPIKeys(authority.New(db, root, nil))
+	keys := identity.NewAPIKeys(authority.New(authority.Track(db, nil), root))
 	_, text, err := keys.New(b.Context(), identity.KeySpec{})
 	if err != nil {
 		b.Fatal(err)

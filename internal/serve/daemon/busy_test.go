@@ -15,7 +15,7 @@ func TestBytesInProgress(t *testing.T) {
 	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, func(r *rig, _ *Options) {
 		r.make = func(f *fake) { f.hold, f.calls = hold, held; close(f.ready) }
 	})
-	r.bytes = &limit.Bytes{Each: 2000, All: 3000}
+	r.requestBytes = &limit.Bytes{Each: 2000, All: 3000}
 	ci, other := r.key(identity.KeySpec{Principal: "ci"}), r.key(identity.KeySpec{Principal: "other"})
 	call := func(key string, size int) *answer {
 		return r.ask(key, "POST", "/api/v1/agents/alpha/call", `{"tool": "echo", "arguments": {"text": "`+strings.Repeat("x", size)+`"}}`)
@@ -45,12 +45,12 @@ func TestBytesInProgress(t *testing.T) {
 // The calls of an agent's pages count as requests of the principal that requested the ticket.
 func TestBytesOfPages(t *testing.T) {
 	r, _ := uiRig(t)
-	r.bytes = &limit.Bytes{Each: 2000, All: 3000}
+	r.requestBytes = &limit.Bytes{Each: 2000, All: 3000}
 	at, _ := r.ask(r.key(identity.KeySpec{Principal: "ada", Agents: []string{"pages"}}), "GET", "/api/v1/agents/pages/ui", "").doc["url"].(string)
 	call := func() *answer {
 		return r.ask("", "POST", at, `{"tool": "echo", "arguments": {"text": "`+strings.Repeat("x", 1500)+`"}}`)
 	}
-	release, err := r.bytes.Take("ada", 1000)
+	release, err := r.requestBytes.Take("ada", 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,5 +62,34 @@ func TestBytesOfPages(t *testing.T) {
 		if a := call(); a.status != 200 {
 			t.Errorf("a call within the limit got %d: %s", a.status, a.body)
 		}
+	}
+}
+
+// The total size of the answers that a principal does not read is limited, and is released with each answer.
+func TestAnswersInProgress(t *testing.T) {
+	r := newRig(t, map[string]string{"alpha.json": matrix("alpha")}, nil)
+	r.answerBytes = &limit.Bytes{Each: 2000, All: 3000}
+	ci := r.key(identity.KeySpec{Principal: "ci"})
+	call := func(size int) *answer {
+		return r.ask(ci, "POST", "/api/v1/agents/alpha/call", `{"tool": "echo", "arguments": {"text": "`+strings.Repeat("x", size)+`"}}`)
+	}
+	for range 3 {
+		if a := call(1500); a.status != 200 {
+			t.Fatalf("an answer within the limit: %d %s", a.status, a.body)
+		}
+	}
+	release, err := r.answerBytes.Take("ci", 1900) // an answer that its client does not read
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := call(1500); a.status != 429 || a.code() != "busy" || !strings.Contains(a.body, "the request was carried out, but its answer") {
+		t.Errorf("the answer beyond the limit: %d %s", a.status, a.body)
+	}
+	release()
+	if a := call(1500); a.status != 200 {
+		t.Errorf("after the other answer was read: %d %s", a.status, a.body)
+	}
+	if _, err := r.answerBytes.Take("ci", 2000); err != nil {
+		t.Errorf("after all answers were read: %v", err)
 	}
 }

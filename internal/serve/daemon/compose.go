@@ -23,7 +23,9 @@ func (s *Served) CallAgent(ctx context.Context, name string, c *call.Call) (call
 		refusal := call.Refuse("act", call.ServerUnavailable, "the agent %s is still starting", name)
 		return call.Result{}, call.Unsent(refusal.Again())
 	}
-	v, trouble := d.fleet.enter(name, &identity.Principal{Name: c.Principal, Everywhere: true})
+	// The principal keeps its kind, so an API key does not turn into a sign-in.
+	kind := c.Attributes.AuthenticatedBy()
+	v, trouble := d.fleet.enter(name, &identity.Principal{Kind: kind, Name: c.Principal, Everywhere: true})
 	if trouble != nil {
 		return call.Result{}, call.Unsent(call.Refuse("act", call.ServerUnavailable, "%s", trouble.Message))
 	}

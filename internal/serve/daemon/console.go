@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/credential"
 	"github.com/ambit-run/ambit/internal/exec/dispatch"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/gateway/grant"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
@@ -39,9 +41,11 @@ type ConsoleOptions struct {
 	Operator    guard.Operator
 	// PolicyFile is the path of the user's policy file.
 	PolicyFile string
-	// Needs returns the servers that an agent requires, with their grants. If Needs is nil, the console shows no
-	// required servers.
-	Needs func(ctx context.Context, m *manifest.Manifest) []console.Need
+	// Inspect returns what "ambit inspect" shows about an agent. If Inspect is nil, the console shows only what the
+	// manifest says.
+	Inspect func(ctx context.Context, m *manifest.Manifest) (console.Inspection, error)
+	// Why answers like "ambit why". If Why is nil, the console explains no calls.
+	Why func(ctx context.Context, m *manifest.Manifest, c *call.Call) (*console.Verdict, error)
 }
 
 // backend implements [console.Backend] for a daemon.
@@ -83,19 +87,22 @@ func (b backend) Agent(ctx context.Context, name string) *console.Agent {
 	if a == nil {
 		return out
 	}
-	out.Servers, out.Refused = e.proofs(), e.denials()
+	out.Servers, out.Refused, out.Guardrails = e.proofs(), e.denials(), b.guardrailsOf(a)
+	out.Inspection = b.inspect(ctx, e.Manifest)
+	a = out.Resolved
+	served := gateway.ServedNames(a)
 	for i := range a.Tools {
 		t := &a.Tools[i]
-		out.Tools = append(out.Tools, console.Tool{Tool: withServerInfo(t, out.Servers), Callable: a.Callable(t)})
+		out.Tools = append(out.Tools, console.Tool{
+			Tool: withServerInfo(t, out.Servers), Served: served(t),
+			Callable: a.Callable(t) && (out.Refuses == nil || !out.Refuses(t)),
+		})
 	}
-	out.Facts, out.Guardrails, out.Watch = append(Facts(a, a.Reach()), Limits(a)...), b.guardrailsOf(a), Warnings(a)
+	out.Facts = append(out.Facts, Limits(a)...)
 	if list, err := grant.Of(b.o.Store).List(ctx); err != nil {
 		out.Watch = append(out.Watch, "the grants cannot be read: "+err.Error())
 	} else {
 		out.Facts = append(out.Facts, Granted(GrantsFor(a, list))...)
-	}
-	if b.o.Needs != nil && len(a.Requirements) > 0 {
-		out.Needs = b.o.Needs(ctx, e.Manifest)
 	}
 	for _, w := range credential.References(a) {
 		slot := console.Slot{Reference: w}
@@ -107,6 +114,26 @@ func (b backend) Agent(ctx context.Context, name string) *console.Agent {
 		out.Slots = append(out.Slots, slot)
 	}
 	return out
+}
+
+// inspectTime is the maximum time that a page waits for the servers of an agent to be found.
+const inspectTime = 3 * time.Second
+
+// inspect returns what "ambit inspect" shows. If a server cannot be found, there is a warning.
+func (b backend) inspect(ctx context.Context, m *manifest.Manifest) (in console.Inspection) {
+	var err error
+	if b.o.Inspect != nil {
+		ctx, cancel := context.WithTimeout(ctx, inspectTime)
+		defer cancel()
+		in, err = b.o.Inspect(ctx, m)
+	}
+	if a := m.Agent(); in.Resolved == nil {
+		in = console.Inspection{Resolved: a, Facts: Facts(a, a.Reach()), Watch: Warnings(a)}
+	}
+	if err != nil {
+		in.Watch = append(in.Watch, "the agent's servers cannot be found: "+err.Error())
+	}
+	return in
 }
 
 // withServerInfo returns a copy of a tool. The copy gets a missing description or input schema from the tool's server.
@@ -138,6 +165,9 @@ func (b backend) guardrailsOf(a *agent.Agent) (facts []console.Fact) {
 	}
 	add("Denied", deny...)
 	add("Redacted", r.Input.PII...)
+	if len(r.Input.PII) > 0 && r.OnResult == agent.ResultRedact {
+		add("Personal data", "redacted in arguments and in results")
+	}
 	if len(r.Schemas) > 0 {
 		add("Results", "checked against a schema")
 	}
@@ -146,11 +176,12 @@ func (b backend) guardrailsOf(a *agent.Agent) (facts []console.Fact) {
 	} else {
 		add("Secrets", "redacted in every result")
 	}
+	add("Injections", r.Injections())
 	return facts
 }
 
 func (b backend) Call(ctx context.Context, name string, c *call.Call) (call.Result, error) {
-	v, trouble := b.fleet.enter(name, consoleUser)
+	v, trouble := b.fleet.enter(name, &identity.Principal{Admin: true, Kind: c.Attributes.AuthenticatedBy()})
 	if trouble != nil {
 		return call.Result{}, call.Refuse("act", call.ServerUnavailable, "%v", console.ErrNoAgent)
 	}
@@ -173,24 +204,27 @@ func (b backend) Pages(
 	return at
 }
 
-func (b backend) Why(ctx context.Context, name string, c *call.Call) (bool, []call.Reason, error) {
-	v, trouble := b.fleet.enter(name, consoleUser)
-	if trouble != nil {
-		return false, nil, console.ErrNoAgent
+func (b backend) Why(ctx context.Context, name string, c *call.Call) (*console.Verdict, error) {
+	e := b.fleet.current.Load().byName[name]
+	if e == nil || e.agent() == nil || b.o.Why == nil {
+		return nil, console.ErrNoAgent
 	}
-	defer v.leave()
-	allowed, reasons := v.running.Why(ctx, c)
-	return allowed, reasons, nil
+	return b.o.Why(ctx, e.Manifest, c)
 }
 
-// Why reports whether the agent's gateway would allow a call, and returns the reasons.
-func (a *hosted) Why(ctx context.Context, c *call.Call) (bool, []call.Reason) {
-	g := a.Gateway()
-	if g == nil {
-		const why = "the call cannot be recorded, because no store is available"
-		return false, []call.Reason{{Stage: "record", Code: call.StoreUnavailable, Detail: why}}
+func (b backend) Address(r *http.Request, name string) string {
+	return b.base(r) + "/mcp/" + url.PathEscape(name)
+}
+
+func (b backend) KeyNames(ctx context.Context) (map[string]string, error) {
+	keys, err := identity.NewAPIKeys(b.o.Store.Authority).List(ctx)
+	names := map[string]string{}
+	for _, k := range keys {
+		if k.Name != "" && k.Principal == "" {
+			names[identity.KeyPrincipal(k.ID)] = k.Name
+		}
 	}
-	return g.Why(ctx, c)
+	return names, err
 }
 
 func (b backend) SetSecret(name, ref, value string) error {
@@ -203,11 +237,11 @@ func (b backend) SetSecret(name, ref, value string) error {
 		if w.Ref != ref {
 			continue
 		}
-		s, err := credential.New(w.Type, value, w.Hosts)
+		s, err := w.Secret(value, credential.ID(a))
 		if err != nil {
 			return err
 		}
-		return b.o.Vault.Set(name, ref, s.Of(credential.ID(a)))
+		return b.o.Vault.Set(name, ref, s)
 	}
 	return errors.New("the agent has no credential slot with this name")
 }
@@ -297,8 +331,16 @@ func (d *Daemon) ConsoleLink(base string, p *identity.Principal) string {
 	return strings.TrimSuffix(base, "/") + c.Link(p)
 }
 
+// maxLink is the maximum size of a link to the console. The cookie of the session is a little larger than the link, and
+// browsers reject cookies larger than 4 KiB.
+const maxLink = 3 << 10
+
 func (d *Daemon) makeLink(r *http.Request) (any, *problem) {
 	link := d.ConsoleLink(d.base(r), principalOf(r))
+	if len(link) > maxLink {
+		return nil, badRequest("your token has too many groups: a session of the console is kept in a cookie, which would be too large",
+			"use a key of an administrator, or open the console on the daemon's machine with: ambit console")
+	}
 	if link == "" {
 		return nil, failure("not_found", "this daemon does not serve a console", "")
 	}

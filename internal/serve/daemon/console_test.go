@@ -161,7 +161,7 @@ func TestConsoleEndsWithItsKey(t *testing.T) {
 	}
 }
 
-// Agents may have the same display name; their ids distinguish them. The page of an agent shows what was refused to its
+// The policy page names the agents that can be chosen. The page of an agent shows what was refused to its
 // servers.
 func TestPages(t *testing.T) {
 	r := consoleRig(t)
@@ -171,11 +171,28 @@ func TestPages(t *testing.T) {
 		t.Fatalf("signing in: %d", got)
 	}
 	for path, want := range map[string]string{
-		"/policy":       `<option value="alpha">alpha (matrix://agent/alpha)</option>`,
+		"/policy":       `<option value="alpha" selected>alpha</option>`,
 		"/agents/alpha": `<code>ambit allow alpha db --host 10.0.0.1:5432 --private</code>`,
 	} {
 		if status, page := p.page(path); !strings.Contains(page, want) {
 			t.Errorf("%d: the page %s does not contain %s: %s", status, path, want, page)
 		}
+	}
+}
+
+// The pages show the name of an API key, and not only its id.
+func TestKeyNames(t *testing.T) {
+	r := consoleRig(t)
+	keys := identity.NewAPIKeys(r.store.Authority)
+	named, _, err := keys.New(t.Context(), identity.KeySpec{Name: "ci"})
+	if err == nil {
+		_, _, err = keys.New(t.Context(), identity.KeySpec{Name: "bot", Principal: "bot@example.com"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := backend{r.Daemon, &ConsoleOptions{Store: r.store}}.KeyNames(t.Context())
+	if err != nil || len(got) != 1 || got["key:"+named.ID] != "ci" {
+		t.Errorf("the names are %v, %v", got, err)
 	}
 }

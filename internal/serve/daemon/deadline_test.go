@@ -138,7 +138,7 @@ func TestStreamThatIsNotRead(t *testing.T) {
 		select {
 		case err := <-failed:
 			if err == nil {
-				t.Error("the response was written, but nobody has read it")
+				t.Error("the response was written, but the client has not read it")
 			}
 		case <-time.After(2 * writeTime):
 			t.Error("the handler still writes")

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io/fs"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/store/identity"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -34,12 +36,10 @@ type Running interface {
 	Denials() []toolserver.Denial
 	// Call makes a call through the agent's gateway.
 	Call(ctx context.Context, c *call.Call) (call.Result, error)
-	// Why explains the decision that the agent's gateway would make about a call.
-	Why(ctx context.Context, c *call.Call) (bool, []call.Reason)
 	// UI returns the agent's web pages and the name of the first page. If the agent has no web pages, pages is nil.
 	UI() (pages fs.FS, first string)
-	// Serve answers a request from an MCP client.
-	Serve(w http.ResponseWriter, r *http.Request, principal string)
+	// Serve answers a request from an MCP client. The attributes are what the principal's verified credential says.
+	Serve(w http.ResponseWriter, r *http.Request, principal string, attributes *identity.Attributes)
 	Close()
 }
 
@@ -105,11 +105,13 @@ func (e *entry) state() (State, string) {
 		if err := running.Ready(now); err != nil && !errors.Is(err, context.Canceled) {
 			return s, err.Error()
 		}
+		var why []string
 		for _, p := range running.Proofs() {
 			if !p.OK && p.Refusal != nil {
-				return s, p.Refusal.Error()
+				why = append(why, p.Refusal.Error())
 			}
 		}
+		return s, strings.Join(why, "; ")
 	}
 	return s, ""
 }

@@ -83,9 +83,11 @@ func (s ServerAccess) Lines(remote bool) []string {
 	}
 	var lines []string
 	for _, r := range s.Access {
+		r.What = placeText(r.What)
 		lines = append(lines, "can "+r.String()+"  ("+r.Reason+")")
 	}
 	for _, r := range s.Proposed {
+		r.What = placeText(r.What)
 		lines = append(lines, "proposed, not in force: "+r.String())
 	}
 	never := map[agent.RightKind]string{
@@ -99,14 +101,22 @@ func (s ServerAccess) Lines(remote bool) []string {
 	return lines
 }
 
+// placeText describes a path. It replaces ".", which a reader would take for the current folder of this command.
+func placeText(path string) string {
+	if path == "." {
+		return "the folder your client starts in"
+	}
+	return path
+}
+
 // Facts lists what an agent may do and access. An empty list of permissions is shown as "none", because a reviewer
 // must also see which permissions the agent does not have.
 func Facts(a *agent.Agent, r agent.Reach) (facts []console.Fact) {
 	add := adder(&facts)
-	may, never := Effects(a, r)
+	may, not := Effects(a, r)
 	effects := strings.Join(may, ", ")
-	if len(never) > 0 {
-		effects += "  (never: " + strings.Join(never, ", ") + ")"
+	if len(not) > 0 {
+		effects += "  (not callable: " + strings.Join(not, ", ") + ")"
 	}
 	add("Side effects", effects)
 	var hosts, programs, secrets []string
@@ -140,7 +150,11 @@ func Facts(a *agent.Agent, r agent.Reach) (facts []console.Fact) {
 		programs = append(programs, text)
 	}
 	add("Hosts", OrNone(hosts)...)
-	add("Files", OrTheirs(a, r.Paths)...)
+	places := slices.Clone(r.Paths)
+	for i := range places {
+		places[i] = placeText(places[i])
+	}
+	add("Files", OrTheirs(a, places)...)
 	add("Secrets", OrTheirs(a, secrets)...)
 	add("Programs", OrTheirs(a, programs)...)
 	add("Settings", Settings(a)...)
@@ -256,19 +270,19 @@ func delivery(d agent.Delivery) []string {
 }
 
 // Effects returns the side effects that the agent's tools may have, and the side effects that the manifest forbids.
-func Effects(a *agent.Agent, r agent.Reach) (may, never []string) {
+func Effects(a *agent.Agent, r agent.Reach) (may, not []string) {
 	for _, class := range agent.SideEffects {
 		switch {
 		case slices.Contains(r.SideEffects, class):
 			may = append(may, string(class))
 		case a.SideEffects.Restricted && !a.SideEffects.Allows(class):
-			never = append(never, string(class))
+			not = append(not, string(class))
 		}
 	}
 	if len(a.Requirements) > 0 {
 		may = append(may, "any side effect of a granted tool")
 	}
-	return OrNone(may), never
+	return OrNone(may), not
 }
 
 // OrNone returns the values, or "none" if there are none.
@@ -280,7 +294,7 @@ func OrNone(values []string) []string {
 }
 
 // OrTheirs returns OrNone(values) if all required servers are resolved. If some are not resolved, the values are
-// incomplete, and OrTheirs appends a note that says so.
+// incomplete, and OrTheirs appends a note about the missing values.
 func OrTheirs(a *agent.Agent, values []string) []string {
 	if len(a.Servers) < len(a.Requirements) {
 		return append(slices.Clone(values), "and whatever the required servers use")
@@ -301,14 +315,27 @@ func warnings(a *agent.Agent, confines bool) []string {
 		if s.Transport == agent.Stdio && (s.Placeholder || s.Digest == "") {
 			note("server %s has no package digest, so the code that runs may differ from the reviewed code", s.Alias)
 		}
+		if len(s.Review) > 0 {
+			note("the side-effect classes of these tools of server %s are guesses: %s; check them, and remove \"review\" "+
+				"from the manifest", s.Alias, diag.Words(s.Review, "and"))
+		}
 		if s.Transport == agent.StreamableHTTP {
 			note("server %s runs on another machine, so its code cannot be verified here", s.Alias)
 		}
 		ref, err := pack.Identify(*s)
-		if err == nil && !s.Placeholder && s.Digest != "" && ref.Uncovered(false) != "" {
-			note("the digest of server %s covers only the file %s, not its imports; to cover them, put a package.json or "+
-				"pyproject.toml into their folder, and run: ambit lock", s.Alias, diag.Quote(ref.Name))
+		if err != nil || s.Placeholder || s.Digest == "" || ref.Kind != pack.File && ref.Kind != pack.Program {
+			continue
 		}
+		if ref.Runtime == "" {
+			note("the digest of server %s covers only the file %s, not the code that the file loads", s.Alias, diag.Quote(ref.Name))
+			continue
+		}
+		note("the digest of server %s covers only the file %s, not its imports; to cover them, put a package.json or "+
+			"pyproject.toml into their folder, and run: ambit lock", s.Alias, diag.Quote(ref.Name))
+	}
+	if a.Program != nil && a.Kind == agent.ProgramAgent {
+		note("no digest covers the program %s, so the code that runs may differ from the reviewed code",
+			diag.Quote(a.Program.Entry))
 	}
 	unapproved := 0
 	for i := range a.Tools {

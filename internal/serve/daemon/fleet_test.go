@@ -346,7 +346,7 @@ func TestListenersLeave(t *testing.T) {
 }
 
 // At most proveLimit agents are proven at the same time. But a request starts its agent immediately.
-func TestAFewAtATime(t *testing.T) {
+func TestProofsAreLimited(t *testing.T) {
 	files := map[string]string{}
 	for i := range 12 {
 		files[fmt.Sprintf("a%02d.json", i)] = matrix(fmt.Sprintf("a%02d", i))

@@ -8,10 +8,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
+	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/manifest/diag"
 	"github.com/ambit-run/ambit/internal/serve/front"
 	"github.com/ambit-run/ambit/internal/serve/host"
+	"github.com/ambit-run/ambit/internal/store/journal"
 	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/manifest"
 )
@@ -99,7 +101,7 @@ func (g meteredGateway) Call(ctx context.Context, c *call.Call) (result call.Res
 	ended := g.agent.hosting.Metrics.Began(g.agent.name, c.Tool)
 	defer func() {
 		err = withName(err, g.agent.name)
-		ended(decisionOf(err))
+		ended(decisionOf(result.IsError, err))
 	}()
 	done, err := g.agent.hosting.turn(ctx, g.agent.Manifest().Agent(), c)
 	if err != nil {
@@ -110,18 +112,15 @@ func (g meteredGateway) Call(ctx context.Context, c *call.Call) (result call.Res
 }
 
 // decisionOf returns the decision and the code that are recorded in the metrics for a call that returned err.
-func decisionOf(err error) (decision, code string) {
-	if err == nil {
-		return "allow", ""
-	}
+func decisionOf(toolError bool, err error) (decision, code string) {
 	r, ok := errors.AsType[*call.Refusal](err)
-	switch {
-	case !ok:
-		return "deny", otherLabel
-	case r.Effect == call.EffectUnknown:
-		return "unknown", string(r.Code)
+	if err != nil && !ok {
+		return string(journal.Deny), otherLabel
 	}
-	return "deny", string(r.Code)
+	if r != nil {
+		code = string(r.Code)
+	}
+	return string(gateway.DecisionOf(toolError, r)), code
 }
 
 func (g meteredGateway) Forward(ctx context.Context, f *call.Forward) (jsontext.Value, error) {

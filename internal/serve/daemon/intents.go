@@ -55,7 +55,7 @@ func (d *Daemon) postIntent(r *http.Request) (any, *problem) {
 }
 
 // waitForIntent submits an intent and waits for the program's answer. If no running worker has the program,
-// waitForIntent cancels the intent and tells the caller to retry. The intent must be canceled, because a retry would
+// waitForIntent cancels the intent and asks the caller to retry. The intent must be canceled, because a retry would
 // otherwise run the program twice.
 func (d *Daemon) waitForIntent(r *http.Request, request *dispatch.Request) (any, *problem) {
 	request.ID = gateway.NewID()
@@ -100,7 +100,7 @@ func answerOf(i *dispatch.Intent) map[string]any {
 // requestOf converts the body of a request to a dispatch.Request. If several members are invalid, the problem lists
 // all of them.
 func (d *Daemon) requestOf(body *newIntent, p *identity.Principal) (*dispatch.Request, *problem) {
-	r := &dispatch.Request{Text: body.Text, Priority: dispatch.Priority(body.Priority), Principal: p.Name}
+	r := &dispatch.Request{Text: body.Text, Priority: dispatch.Priority(body.Priority), Principal: p.Name, Attributes: p.Attributes()}
 	if p.Kind == identity.ByKey {
 		r.Key = p.KeyID
 	} else {

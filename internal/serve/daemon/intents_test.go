@@ -13,6 +13,7 @@ import (
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
 	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/internal/store/state"
 	"github.com/ambit-run/ambit/manifest"
 )
 
@@ -268,5 +269,54 @@ func TestIntentWithErrorStatus(t *testing.T) {
 	a = r.ask(r.admin, "GET", "/api/v1/intents/"+a.doc["intent_id"].(string), "")
 	if answer, _ := a.doc["answer"].(map[string]any); a.doc["state"] != "done" || answer["status"] != "error" {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// Someone who can write to the store and has a key cannot read the answer to an intent of another principal or agent.
+func TestAnswersOfOthers(t *testing.T) {
+	r, does := newIntentRig(t)
+	mine := r.key(identity.KeySpec{Name: "mine", Principal: "me@local"})
+	other := r.key(identity.KeySpec{Name: "other", Principal: "you@local"})
+	narrow := r.key(identity.KeySpec{Name: "narrow", Principal: "me@local", Agents: []string{"a"}})
+	change := func(set string) {
+		t.Helper()
+		err := r.store.DB.Write(t.Context(), func(tx state.Tx) error {
+			_, err := tx.Exec(`UPDATE intents SET ` + set)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	sees := func(key, id, want string) {
+		t.Helper()
+		if a := r.ask(key, "GET", "/api/v1/intents/"+id, ""); !strings.Contains(a.body, want) || want != `"text":"me@local"` && strings.Contains(a.body, `"answer"`) {
+			t.Errorf("the answer is %d %s, want %s", a.status, a.body, want)
+		}
+	}
+	const own, changed, hidden = `"text":"me@local"`, "the row of this intent in the store was changed", "not_found"
+	id, _ := r.ask(mine, "POST", "/api/v1/intents", `{"agent":"worker","text":"hello"}`).doc["intent_id"].(string)
+	sees(mine, id, own)
+	sees(other, id, hidden)
+	sees(narrow, id, hidden)
+	change(`principal = 'you@local'`)
+	sees(other, id, changed)
+	change(`principal = 'me@local', name = 'a'`)
+	sees(narrow, id, changed)
+	change(`name = 'worker'`)
+	sees(mine, id, own)
+
+	// The row is changed while the program runs.
+	for _, set := range []string{`principal = 'you@local'`, `principal = 'you@local', sealed = X'00'`} {
+		id, _ = r.ask(mine, "POST", "/api/v1/intents", `{"agent":"worker","text":"block","wait":false}`).doc["intent_id"].(string)
+		<-does.began
+		change(set)
+		r.ask(other, "POST", "/api/v1/intents/"+id+"/cancel", "")
+		for deadline := time.Now().Add(time.Minute); r.ask(other, "GET", "/api/v1/intents/"+id, "").doc["state"] != "cancelled"; {
+			if time.Now().After(deadline) {
+				t.Fatal("the intent was not cancelled")
+			}
+		}
+		sees(other, id, changed)
 	}
 }

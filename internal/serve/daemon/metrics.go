@@ -40,7 +40,7 @@ type Metrics struct {
 	store    prometheus.Histogram
 	reloads  *prometheus.CounterVec
 	denials  *prometheus.CounterVec
-	fleet    atomic.Pointer[fleet]
+	daemon   atomic.Pointer[Daemon]
 	db       atomic.Pointer[state.DB]
 }
 
@@ -110,11 +110,11 @@ func (m *Metrics) reloaded(err error) {
 // labelsFor returns the labels for an agent and a tool. It replaces names that no manifest declares with the label
 // "other".
 func (m *Metrics) labelsFor(agent, tool string) (string, string) {
-	f := m.fleet.Load()
-	if f == nil {
+	d := m.daemon.Load()
+	if d == nil {
 		return otherLabel, otherLabel
 	}
-	e := f.current.Load().byName[agent]
+	e := d.fleet.current.Load().byName[agent]
 	if e == nil || e.rejected() {
 		return otherLabel, otherLabel
 	}
@@ -133,10 +133,11 @@ var agentsDesc = prometheus.NewDesc("ambit_agents", "Agents, by state.", []strin
 // countAgents collects ambit_agents. Prometheus calls countAgents at each scrape.
 func (m *Metrics) countAgents(out chan<- prometheus.Metric) {
 	counts := map[State]int{Starting: 0, Ready: 0, Quarantined: 0, Failed: 0, Rejected: 0}
-	if f := m.fleet.Load(); f != nil {
-		for _, e := range f.current.Load().all {
+	if d := m.daemon.Load(); d != nil {
+		problem := d.storeProblem()
+		for _, e := range d.fleet.current.Load().all {
 			state, _ := e.state()
-			counts[state]++
+			counts[Card{State: state}.within(problem).State]++
 		}
 	}
 	for state, n := range counts {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"cmp"
 	_ "embed"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/serve/front"
 )
 
 // problem is an error response of the API. Its JSON is {"error":{"code","message","hint"}}. The response to a refused
@@ -86,7 +88,14 @@ func (f jsonAnswer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a, ok := doc.(accepted); ok {
 		status, doc = http.StatusAccepted, a.doc
 	}
-	reply(w, status, doc)
+	text := encode(doc)
+	release, err := front.HoldAnswer(r.Context(), len(text))
+	if err != nil {
+		failure("busy", err.Error(), "").write(w)
+		return
+	}
+	defer release()
+	send(w, status, text)
 }
 
 // unavailable logs an error and returns a problem that does not reveal the error.
@@ -134,10 +143,18 @@ var refusalStatus = map[call.Code]int{
 	call.NativeToolNotImplemented: http.StatusNotImplemented,
 }
 
-func reply(w http.ResponseWriter, status int, v any) {
+func reply(w http.ResponseWriter, status int, v any) { send(w, status, encode(v)) }
+
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // the API's documents can be encoded
+	return b.Bytes()
+}
+
+func send(w http.ResponseWriter, status int, text []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(v) // the client may be gone
+	_, _ = w.Write(text) // the client may be gone
 }

@@ -51,8 +51,6 @@ type fake struct {
 
 func (f *fake) UI() (fs.FS, string) { return nil, "" }
 
-func (f *fake) Why(context.Context, *call.Call) (bool, []call.Reason) { return false, nil }
-
 func (f *fake) Ready(ctx context.Context) error {
 	select {
 	case <-f.ready:
@@ -99,7 +97,7 @@ func (f *fake) Call(ctx context.Context, c *call.Call) (call.Result, error) {
 	return call.Result{Raw: []byte(`{"content":[{"type":"text","text":` + string(text) + `}],"structuredContent":{"n":12345678901234567890}}`)}, err
 }
 
-func (f *fake) Serve(w http.ResponseWriter, r *http.Request, principal string) {
+func (f *fake) Serve(w http.ResponseWriter, r *http.Request, principal string, _ *identity.Attributes) {
 	if f.seen != nil {
 		f.seen <- r.Header.Clone()
 	}

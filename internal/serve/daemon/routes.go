@@ -86,11 +86,18 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r = h.daemon.authenticate(w, r); r == nil {
 		return
 	}
-	if p := principalOf(r); p != nil && r.Body != nil {
-		body := h.daemon.bytes.Body(p.Name, r.Body)
-		defer body.Release()
-		r.Body = body
+	caller := "" // all callers without a key, such as pages, share one limit
+	if p := principalOf(r); p != nil {
+		caller = p.Name
+		if r.Body != nil {
+			body := h.daemon.requestBytes.Body(p.Name, r.Body)
+			defer body.Release()
+			r.Body = body
+		}
 	}
+	r = r.WithContext(front.WithAnswers(r.Context(), func(size int64) (func(), error) {
+		return h.daemon.answerBytes.Take(caller, size)
+	}))
 	if t := h.daemon.options.Trace; t != nil {
 		// Requests without a route are not traced. They match the pattern "/", which contains no method.
 		_, pattern := h.mux.Handler(r)
@@ -150,8 +157,8 @@ func (d *Daemon) healthz(_ *http.Request) (any, *problem) {
 }
 
 // readyz reports whether a load balancer should send requests to this daemon. The daemon is ready when every agent is
-// verified or has failed. It is not ready during shutdown, or after the root key was rotated. Without a key, the answer
-// contains no details.
+// verified or has failed. It is not ready during shutdown, after the root key was rotated, or while the store is
+// unavailable. Without a key, the answer contains no details.
 func (d *Daemon) readyz(r *http.Request) (any, *problem) {
 	doc, trouble := d.readiness(r)
 	if trouble != nil && principalOf(r) == nil {
@@ -169,6 +176,8 @@ func (d *Daemon) readiness(r *http.Request) (any, *problem) {
 		return nil, failure("unavailable", handedOver.Error(), "restart the daemon; until then, it refuses every call")
 	case !d.settled.Load():
 		return nil, failure("starting", "agents are still starting", "")
+	case d.storeProblem() != nil:
+		return nil, failure("unavailable", storeDown, "see the daemon's log for the reason")
 	default:
 		doc := map[string]any{"status": "ok"}
 		d.addPolicyProblem(doc, r)
@@ -204,7 +213,8 @@ func requireAllAgents(r *http.Request) *problem {
 	if principalOf(r).SeesAll() {
 		return nil
 	}
-	return failure("forbidden", "this address requires a key that is not limited to certain agents", "")
+	return failure("forbidden", "this address requires a key that is not limited to certain agents",
+		"to create such a key, run: ambit key new --name NAME --all")
 }
 
 func (d *Daemon) openapi(w http.ResponseWriter, _ *http.Request) {
@@ -230,7 +240,7 @@ func (d *Daemon) mcp(w http.ResponseWriter, r *http.Request) {
 			stop()
 		}
 	})
-	v.running.Serve(w, r.WithContext(ctx), p.Name)
+	v.running.Serve(w, r.WithContext(ctx), p.Name, p.Attributes())
 	if d.fleet.open.Err() != nil {
 		// During shutdown, the daemon may close the connection as soon as this handler returns. The response must be sent
 		// before that.

@@ -51,10 +51,11 @@ import (
 	"github.com/ambit-run/ambit/manifest"
 )
 
-// Tokens checks the tokens of an OpenID provider.
+// Tokens checks the tokens of OpenID providers.
 type Tokens interface {
 	Checker
-	Issuer() string
+	// Issuers returns the issuers of the providers.
+	Issuers() []string
 }
 
 // Options configures a daemon.
@@ -83,9 +84,11 @@ type Options struct {
 	APIKeys Keys
 	// Passing is an admin key that is valid until this daemon exits. It is nil if the daemon has no such key.
 	Passing *identity.PassingKey
-	// OIDC checks the tokens of the OpenID provider. It is nil if no provider is configured.
+	// OIDC checks the tokens of the OpenID providers. It is nil if no provider is configured.
 	OIDC    Tokens
 	Journal Journal
+	// CheckStore returns an error if the store is unavailable. A nil CheckStore means that the store is always available.
+	CheckStore func(context.Context) error
 	// PolicyProblem returns the reason why the user's policy is not in force. It returns an empty string if the policy is
 	// in force. A nil PolicyProblem means that there is no policy.
 	PolicyProblem func() string
@@ -127,16 +130,18 @@ type Options struct {
 
 // Daemon serves agents.
 type Daemon struct {
-	options Options
-	fleet   *fleet
-	settled atomic.Bool // every agent has been verified or has failed at least once
-	cert    atomic.Pointer[tls.Certificate]
-	server  *http.Server
-	streams streams
-	bytes   *limit.Bytes // of the requests in progress
-	console atomic.Pointer[console.Console]
-	again   sync.Mutex // held during a reload
-	run     string     // a random id that is different after a restart
+	options      Options
+	fleet        *fleet
+	store        storeHealth
+	settled      atomic.Bool // every agent has been verified or has failed at least once
+	cert         atomic.Pointer[tls.Certificate]
+	server       *http.Server
+	streams      streams
+	requestBytes *limit.Bytes // of the requests in progress
+	answerBytes  *limit.Bytes // of the answers that clients have not read
+	console      atomic.Pointer[console.Console]
+	again        sync.Mutex // held during a reload
+	run          string     // a random id that is different after a restart
 }
 
 // UsageError reports invalid or contradictory options. Hint says how to correct them.
@@ -151,7 +156,7 @@ func New(o Options) (*Daemon, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	d := &Daemon{options: o, bytes: limit.NewBytes(), run: rand.Text()}
+	d := &Daemon{options: o, requestBytes: limit.NewBytes(), answerBytes: limit.NewBytes(), run: rand.Text()}
 	d.streams.keys = map[string]*watchedKey{}
 	cert, err := d.readCertificate()
 	if err != nil {
@@ -161,7 +166,7 @@ func New(o Options) (*Daemon, error) {
 	if d.fleet, err = newFleet(&d.options); err != nil {
 		return nil, err
 	}
-	o.Metrics.fleet.Store(d.fleet)
+	o.Metrics.daemon.Store(d)
 	if o.Served != nil {
 		o.Served.of.Store(d)
 	}

@@ -164,7 +164,7 @@ func TestRevokedWhileApprovalPending(t *testing.T) {
 	if _, err := r.keys.Revoke(t.Context(), k.ID); err != nil {
 		t.Fatal(err)
 	}
-	// The call ends although nobody has approved or denied it.
+	// The call ends although it was neither approved nor denied.
 	select {
 	case a := <-ended:
 		if a.status != 403 || a.code() != "approval_denied" || !strings.Contains(a.body, "the key has been revoked") {

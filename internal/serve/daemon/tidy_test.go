@@ -13,7 +13,7 @@ import (
 )
 
 // A daemon deletes expired rows in batches, and continues after an error.
-func TestDaemonTidiesUp(t *testing.T) {
+func TestDaemonDeletesExpiredRows(t *testing.T) {
 	var kept *store.Store
 	done := make(chan struct{})
 	runs := 0

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -77,7 +78,7 @@ func (d *Daemon) frameAddress(name string, p *identity.Principal, session string
 	if !end.IsZero() && end.Before(until) {
 		until = end
 	}
-	who := identity.Principal{Name: p.Name, Kind: p.Kind, KeyID: p.KeyID, Until: p.Until}
+	who := p.WithoutRights()
 	if p.Kind == identity.Local { // the daemon's temporary key is not in the store, and ends with the daemon
 		who.KeyID = d.run
 	}
@@ -162,7 +163,7 @@ func (d *Daemon) uiCall(r *http.Request) (any, *problem) {
 	}
 	who := t.Who
 	who.Agents = []string{t.Agent}
-	body := d.bytes.Body(who.Name, r.Body)
+	body := d.requestBytes.Body(who.Name, r.Body)
 	defer body.Release()
 	r.Body = body
 	return d.callAs(d.withPrincipal(r, &who), t.Agent)
@@ -216,11 +217,18 @@ func (d *Daemon) uiPage(w http.ResponseWriter, r *http.Request) {
 		if name == "" {
 			name = first
 		}
-		text := readPage(pages, name)
-		if text == nil {
+		ext := strings.ToLower(path.Ext(name))
+		if openedAlone(r.Header.Get("Sec-Fetch-Dest"), ext) {
+			failure("forbidden", "an agent's pages are shown only in their frame",
+				"open the link that this request returns: GET /api/v1/agents/NAME/ui").write(w)
+			return
+		}
+		f, size := openPage(pages, name)
+		if f == nil {
 			noPages().write(w)
 			return
 		}
+		defer f.Close()
 		at := d.base(r) + "/ui/" + r.PathValue("ticket") + "/"
 		h := w.Header()
 		h.Del("X-Frame-Options")
@@ -234,35 +242,41 @@ func (d *Daemon) uiPage(w http.ResponseWriter, r *http.Request) {
 		h.Set("Cross-Origin-Resource-Policy", "cross-origin")
 		h.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=(), clipboard-read=(), "+
 			"clipboard-write=(), payment=(), usb=()")
-		kind, known := pageTypes[strings.ToLower(path.Ext(name))]
+		kind, known := pageTypes[ext]
 		if !known {
 			kind = "application/octet-stream"
 			h.Set("Content-Disposition", "attachment")
 		}
 		h.Set("Content-Type", kind)
-		_, _ = w.Write(text) // the client may be gone
+		h.Set("Content-Length", strconv.FormatInt(size, 10))
+		// Copy the file in pieces, because clients without a key can request it. The client may be gone.
+		_, _ = io.Copy(w, io.LimitReader(f, size))
 	})
 }
 
-// readPage returns the content of a file. It returns nil if there is no regular file with this name, or if the file
-// is hidden.
-func readPage(pages fs.FS, name string) []byte {
+// openedAlone reports whether a browser requests a file in order to show it outside the frame of uiFrame. Outside the
+// frame, the frame's policy would not stop the page from navigating to other sites. openedAlone returns false for
+// clients that do not send the header Sec-Fetch-Dest.
+func openedAlone(dest, ext string) bool {
+	return dest == "document" || ext == ".html" && dest != "" && dest != "iframe"
+}
+
+// openPage opens a file and returns the number of bytes to serve. It returns nil if there is no regular file with this
+// name, or if the file is hidden.
+func openPage(pages fs.FS, name string) (f fs.File, size int64) {
 	if !fs.ValidPath(name) || strings.HasPrefix(name, ".") || strings.Contains(name, "/.") {
-		return nil
+		return nil, 0
 	}
 	f, err := pages.Open(name)
 	if err != nil {
-		return nil
+		return nil, 0
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, 0
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxPage)) // ReadAll returns a non-nil slice even for an empty file
-	if err != nil {
-		return nil
-	}
-	return text
+	return f, min(info.Size(), maxPage)
 }
 
 // withPages finds the pages that the request's ticket opens. It calls the callback with the ticket, the pages, and the

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -53,6 +54,7 @@ const attempt = async (name, f) => { try { await f(); worked.push(name); } catch
 type reporting struct {
 	fs.FS
 	reports chan string
+	scripts *atomic.Int64 // how often the script was requested
 }
 
 func (h reporting) Open(name string) (fs.File, error) {
@@ -62,10 +64,13 @@ func (h reporting) Open(name string) (fs.File, error) {
 		default:
 		}
 	}
+	if name == "app.js" {
+		h.scripts.Add(1)
+	}
 	return h.FS.Open(name)
 }
 
-// A hostile page cannot break out of its sandbox, either in a frame or on its own.
+// A hostile page cannot break out of its sandbox in a frame, and is not shown on its own.
 func TestUIInABrowser(t *testing.T) {
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
@@ -82,7 +87,7 @@ func TestUIInABrowser(t *testing.T) {
 	script := strings.ReplaceAll(hostile, "SINK", sink.LocalAddr().String())
 	pages := reporting{fstest.MapFS{
 		"index.html": {Data: []byte(`<!doctype html><body><script src="app.js"></script>`)}, "app.js": {Data: []byte(script)},
-	}, make(chan string, 10)}
+	}, make(chan string, 10), new(atomic.Int64)}
 	go func() {
 		for {
 			if _, _, err := sink.ReadFrom(make([]byte, 2000)); err != nil {
@@ -115,6 +120,12 @@ func TestUIInABrowser(t *testing.T) {
 	for _, path := range []string{ticket(forFrame), ticket(forPages) + "/index.html"} {
 		if _, err := chromedp.Run(ctx, chromedp.Navigate(r.server.URL+"/ui/"+path)); err != nil {
 			t.Fatal(err)
+		}
+		if strings.HasSuffix(path, ".html") {
+			if n := pages.scripts.Load(); n != 1 {
+				t.Errorf("the page was shown on its own: its script was requested %d times", n)
+			}
+			continue
 		}
 		select {
 		case got := <-pages.reports:

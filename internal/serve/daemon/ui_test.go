@@ -7,11 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -323,6 +325,77 @@ func TestUICalls(t *testing.T) {
 		}
 		if resp.Body.Close(); resp.StatusCode != 403 {
 			t.Errorf("a call from the origin %s: %d", origin, resp.StatusCode)
+		}
+	}
+}
+
+// endless is a file system whose files never end. It counts the bytes that are read before the first answer.
+type endless struct{ read, before atomic.Int64 }
+
+func (e *endless) Open(string) (fs.File, error) { return e, nil }
+func (e *endless) Stat() (fs.FileInfo, error)   { return fileSize{}, nil }
+func (e *endless) Close() error                 { return nil }
+func (e *endless) Read(p []byte) (int, error)   { e.read.Add(int64(len(p))); return len(p), nil }
+func (e *endless) Header() http.Header          { return http.Header{} }
+func (e *endless) WriteHeader(int)              {}
+func (e *endless) Write(p []byte) (int, error) {
+	e.before.CompareAndSwap(0, e.read.Load())
+	return len(p), nil
+}
+
+type fileSize struct{ fs.FileInfo }
+
+func (fileSize) Size() int64       { return 1 << 40 }
+func (fileSize) Mode() fs.FileMode { return 0 }
+
+// A large file of a page is sent in pieces, and is not held in memory. Everyone with its address can request it.
+func TestPagesAreStreamed(t *testing.T) {
+	keys, err := identity.OpenKeys(filepath.Join(t.TempDir(), "root"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file endless
+	r := newRig(t, map[string]string{"pages.json": matrix("pages")}, func(_ *rig, o *Options) {
+		o.Tickets = keys
+		start := o.Start
+		o.Start = func(ctx context.Context, name string, m *manifest.Manifest) Running {
+			return paged{start(ctx, name, m).(*fake), &file}
+		}
+	})
+	ticket := r.sealTicket(forPages, ticket{Agent: "pages", Until: time.Now().Add(time.Hour).Unix()})
+	req := httptest.NewRequest("GET", "/ui/"+ticket+"/big.png", nil)
+	req.Host = "127.0.0.1"
+	r.Handler().ServeHTTP(&file, req)
+	if read, before := file.read.Load(), file.before.Load(); read != maxPage || before == 0 || before > 1<<20 {
+		t.Errorf("%d bytes were read, %d of them before the first was sent", read, before)
+	}
+}
+
+// A browser shows pages only in their frame, whose policy keeps them from navigating to other sites.
+func TestPagesOnlyInTheirFrame(t *testing.T) {
+	r, _ := uiRig(t)
+	at := "/ui/" + r.sealTicket(forPages, ticket{Agent: "pages", Until: time.Now().Add(time.Hour).Unix()}) + "/"
+	for _, tt := range []struct {
+		file, dest string
+		status     int
+	}{
+		{"", "iframe", 200},
+		{"index.html", "iframe", 200},
+		{"index.html", "", 200},
+		{"app.js", "script", 200},
+		{"sub/pic.svg", "image", 200},
+		{"", "document", 403},
+		{"index.html", "document", 403},
+		{"index.html", "object", 403},
+		{"index.html", "embed", 403},
+		{"sub/pic.svg", "document", 403},
+	} {
+		header := http.Header{}
+		if tt.dest != "" {
+			header.Set("Sec-Fetch-Dest", tt.dest)
+		}
+		if resp, body := r.get(at+tt.file, header); resp.StatusCode != tt.status || tt.status == 403 && !strings.Contains(body, "only in their frame") {
+			t.Errorf("%q for %q: %d %s", tt.file, tt.dest, resp.StatusCode, body)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestMetrics(t *testing.T) {
 	m.Began("alpha", "matrix://tool/mcp/demo/echo@1.0.0")("allow", "")
 	m.Began("alpha", "made-up-1")("deny", "unknown_tool")
 	m.Began("alpha", "made-up-2")("deny", "unknown_tool")
-	m.Began("nobody", "echo")("deny", "unknown_tool")
+	m.Began("undeclared", "echo")("deny", "unknown_tool")
 	under := m.Began("alpha", "echo")
 	defer under("allow", "")
 	if err := m.Timed(r.db).Write(t.Context(), func(state.Tx) error { return nil }); err != nil {
@@ -55,7 +55,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("the metrics do not contain %s", line)
 		}
 	}
-	if strings.Contains(text, "made-up") || strings.Contains(text, "nobody") {
+	if strings.Contains(text, "made-up") || strings.Contains(text, "undeclared") {
 		t.Error("an undeclared name became a label")
 	}
 	open := newRig(t, nil, func(_ *rig, o *Options) { o.MetricsOpen = true })

@@ -3,16 +3,21 @@ package host
 import (
 	"context"
 	"net/http"
+	"path/filepath"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ambit-run/ambit/agent"
 	"github.com/ambit-run/ambit/internal/exec/action"
 	"github.com/ambit-run/ambit/internal/exec/credential"
+	"github.com/ambit-run/ambit/internal/exec/signin"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway/call"
+	"github.com/ambit-run/ambit/internal/gateway/egress"
 	"github.com/ambit-run/ambit/internal/gateway/guard"
-	"github.com/ambit-run/ambit/internal/serve/login"
+	"github.com/ambit-run/ambit/internal/store/home"
+	"github.com/ambit-run/ambit/internal/store/identity"
+	"github.com/ambit-run/ambit/manifest"
 )
 
 // binding carries out the calls that the agent's gateway has permitted. A call to a tool server waits until the
@@ -93,7 +98,7 @@ func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Serve
 		case !found && required:
 			r := call.Refuse("act", call.CredentialMissing,
 				"server %s requires a sign-in, and you are not signed in for its host", s.Alias)
-			if host, err := login.At(s.Endpoint); err == nil {
+			if host, err := egress.AudienceAt(s.Endpoint); err == nil {
 				r.Hint = "if you trust this server with your identity, run: ambit login --host " + host
 			}
 			return "", r
@@ -102,6 +107,29 @@ func Authorize(a *agent.Agent, tokens Tokens) func(context.Context, *agent.Serve
 		}
 		return token, nil
 	}
+}
+
+// SignIn returns a function that returns the sign-in for a remote server of an agent. The sign-in belongs to the person
+// who runs ambit. The agent runs under the given name. If k is nil, SignIn returns nil.
+func SignIn(
+	k *signin.Keeper, h home.Home, m *manifest.Manifest, name string,
+) func(*agent.Server) toolserver.SignIn {
+	if k == nil {
+		return nil
+	}
+	return func(s *agent.Server) toolserver.SignIn { return k.Session(SignInTarget(h, m, name, s), nil) }
+}
+
+// SignInTarget returns what the sign-in for a remote server of an agent is stored under.
+func SignInTarget(h home.Home, m *manifest.Manifest, name string, s *agent.Server) signin.Target {
+	t := signin.Target{
+		Agent: name, ID: m.Agent().ID, Manifest: m.Path, Server: s.Alias, Endpoint: s.Endpoint,
+		Principal: identity.LocalName(),
+	}
+	if installed, err := filepath.Rel(h.Agents(), m.Path); err == nil && filepath.IsLocal(installed) {
+		t.Manifest = name
+	}
+	return t
 }
 
 // known returns the credentials and tokens that the gateway must redact in results.
@@ -119,6 +147,11 @@ func (a *Agent) known() ([]guard.Known, error) {
 	if a.options.Tokens != nil {
 		for _, token := range a.options.Tokens.Given() {
 			known = append(known, guard.Known{Name: "login", Value: token})
+		}
+	}
+	if a.options.SignIns != nil {
+		for _, token := range a.options.SignIns.Given() {
+			known = append(known, guard.Known{Name: "signin", Value: token})
 		}
 	}
 	return known, nil

@@ -43,6 +43,7 @@ func (a *Agent) gatewayOptions() (gateway.Options, error) {
 		Name: a.name, Binding: binding{of: a}, Store: b, Rules: rules, Expose: a.options.Expose,
 		Operator: a.options.Operator, Known: a.known, Quotas: quotas,
 		Participants: a.participants(b), Approvals: a.options.Approvals, Learned: a.resolvedAgent,
+		Flow:  a.options.Flow,
 		OnAsk: func(message string) { a.options.Log("approvals", message) },
 	}, nil
 }
@@ -127,7 +128,8 @@ func (a *Agent) recover() {
 		// Recover may send a call again. For this, the servers must be running.
 		if a.trouble() == nil {
 			if err := a.gateway.Recover(a.ctx); err != nil && a.ctx.Err() == nil {
-				a.options.Log("store", "cannot search for unfinished calls of processes that have exited: "+err.Error())
+				a.options.Log("store",
+					"warning: cannot search for unfinished calls of processes that have exited: "+err.Error())
 			}
 		}
 		select {
@@ -140,7 +142,7 @@ func (a *Agent) recover() {
 
 // Closed returns a gateway for an agent that is not started. The gateway checks and records calls like the gateway of a
 // started agent, but carries out no calls. If a call passes all checks, the gateway answers with the given refusal. If
-// the given refusal is nil, the answer says that the agent was not started. The options must contain a store and the
+// the given refusal is nil, the answer is that the agent was not started. The options must contain a store and the
 // resolved agent.
 func Closed(m *manifest.Manifest, o Options, why *call.Refusal) (*gateway.Gateway, error) {
 	a := newAgent(m, o)
@@ -148,7 +150,7 @@ func Closed(m *manifest.Manifest, o Options, why *call.Refusal) (*gateway.Gatewa
 	if err != nil {
 		return nil, err
 	}
-	if made.Shut = why; why == nil {
+	if made.Closed = why; why == nil {
 		made.Binding = notStarted{} // calls reach the binding only after limits and approvals were checked
 	}
 	return gateway.New(a.who(), made), nil

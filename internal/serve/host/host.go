@@ -4,9 +4,10 @@
 // starts the servers and verifies them. To verify a server, it compares the server's tools with the manifest and the
 // lock file. Calls, lists and [Agent.Ready] wait for the verification.
 //
-// The agent is up when all its servers have been verified. If a server cannot be verified, the gateway refuses every
-// call with the reason and records the refusal in the journal. Servers that the agent requires by id are lazy. They
-// start on demand, and the agent is up without them.
+// A server that cannot be verified is quarantined: calls to its tools are refused with the reason, and the other
+// servers work. The agent as a whole fails only if no server can be verified, or if the manifest marks the failed
+// server as required. Servers that the agent requires by id are lazy. They start on demand, and the agent can be ready
+// without them.
 //
 // With [Options.Sole], the agent has one client, on stdio. The servers receive the client's capabilities in their
 // handshake. They therefore start only after the client has sent its capabilities, or after one second.
@@ -28,6 +29,7 @@ import (
 	"github.com/ambit-run/ambit/internal/exec/memory"
 	"github.com/ambit-run/ambit/internal/exec/program"
 	"github.com/ambit-run/ambit/internal/exec/sandbox"
+	"github.com/ambit-run/ambit/internal/exec/signin"
 	"github.com/ambit-run/ambit/internal/exec/toolserver"
 	"github.com/ambit-run/ambit/internal/gateway"
 	"github.com/ambit-run/ambit/internal/gateway/call"
@@ -61,6 +63,8 @@ type Options struct {
 	Credentials *credential.Source
 	// Tokens provides the tokens that are sent to remote servers. If Tokens is nil, no tokens are sent.
 	Tokens Tokens
+	// SignIns provides the tokens of sign-ins to remote tool servers. If SignIns is nil, there are no such sign-ins.
+	SignIns *signin.Keeper
 	// Egress sends the requests of HTTP actions. The caller closes Egress.
 	Egress *egress.Client
 	// Switches contains the development switches of Egress.
@@ -96,6 +100,8 @@ type Options struct {
 	// Operator contains the guardrails that apply to every agent.
 	Operator  guard.Operator
 	Approvals gateway.Approvals
+	// Flow traces where arguments come from. All agents of a process share it. If Flow is nil, arguments are not traced.
+	Flow *gateway.Flow
 	// Expose is the list of features that servers are allowed to offer to clients in addition to tools.
 	Expose gateway.Exposed
 	// Skill restricts the tools that can be called. A client can restrict them further by choosing an entry of Skills.
@@ -114,25 +120,6 @@ type Options struct {
 
 // helloWait is how long the servers of an agent with Options.Sole wait for the client's capabilities.
 const helloWait = time.Second
-
-// The states of an agent.
-const (
-	Starting    = "starting"
-	Ready       = "ready"
-	Quarantined = "quarantined"
-	Failed      = "failed"
-)
-
-// Failure is the reason why an agent is not ready.
-type Failure struct {
-	Refusal *call.Refusal
-	// Lacking reports whether the agent failed because something that it needs is missing on this machine.
-	Lacking bool
-}
-
-func (f *Failure) Error() string { return f.Refusal.Error() }
-
-func (f *Failure) Unwrap() error { return f.Refusal }
 
 // Agent is a started agent.
 type Agent struct {
@@ -162,7 +149,7 @@ type Agent struct {
 	up      chan struct{} // closed when every server has been verified or has failed
 	servers *toolserver.Manager
 	failure *Failure    // set if the agent can never become ready
-	late    atomic.Bool // true after a server failed to start, until all failed servers have started
+	late    atomic.Bool // true after a server failed to start, until the agent can work
 	skills  *skillSet   // nil without skills
 	wanted  atomic.Pointer[wantedSecrets]
 
@@ -190,7 +177,7 @@ func Start(ctx context.Context, m *manifest.Manifest, o Options) *Agent {
 	a.front = &front.Agent{
 		Gateway: a.gateway, Definition: a.definition, Skill: o.Skill, Skills: o.Skills, Version: o.Version,
 		Ready: a.awaitTools, Expose: o.Expose, Capabilities: a.capabilities, Keys: a.keys, Release: a.release,
-		Spend: a.spend, Level: a.level,
+		Spend: a.spend, Level: a.level, Unavailable: a.unavailable,
 	}
 	if o.Sole {
 		a.front.Greeted = a.setClient
@@ -246,7 +233,10 @@ func (a *Agent) start() {
 		}
 		close(a.up)
 		if f := a.trouble(); f != nil {
-			a.front.Publish("notifications/message", message(f))
+			a.front.Publish("notifications/message", message("The agent is unavailable: "+f.Error()))
+		}
+		for _, r := range a.unavailable() {
+			a.front.Publish("notifications/message", message("Some tools are unavailable: "+r.Error()))
 		}
 		a.front.Up()
 	}()
@@ -281,7 +271,8 @@ func (a *Agent) start() {
 	o := toolserver.Options{
 		Home: a.options.Home, Manifest: a.manifest.Path, Lock: lock, Version: a.options.Version,
 		Lookup: a.options.Credentials.Lookup(who), Authorize: Authorize(who, a.options.Tokens),
-		Log: a.options.Log, Progress: a.options.Progress, OnNotify: a.passNotification,
+		SignIn: SignIn(a.options.SignIns, a.options.Home, a.manifest, a.options.Credentials.Agent),
+		Log:    a.options.Log, Progress: a.options.Progress, OnNotify: a.passNotification,
 		Persist: a.options.Persist, Contain: a.options.Contain, Idle: a.options.ServerIdle,
 		OnProven: func(alias string, definitions map[string][]byte) {
 			if err := resolved.Learn(alias, definitions); err != nil {
@@ -310,7 +301,13 @@ func (a *Agent) start() {
 		for _, w := range p.Warnings {
 			a.options.Log(p.Alias, "warning: "+w)
 		}
-		if !p.OK && a.late.Swap(true) { // Ready returns the first failure, so only later failures are logged
+		if !p.OK {
+			a.late.Store(true)
+		}
+	}
+	stopped := a.trouble()
+	for _, p := range a.servers.Proofs() {
+		if !p.OK && !p.Lazy && (stopped == nil || stopped.Server != p.Alias) { // Ready returns the other failure
 			a.options.Log(p.Alias, a.redact(p.Refusal).Error())
 		}
 	}
@@ -341,49 +338,6 @@ func (a *Agent) resolve(lock *pack.Lock) (*Resolved, error) {
 
 func (a *Agent) fail(r *call.Refusal, lacking bool) {
 	a.failure = &Failure{Refusal: r, Lacking: lacking}
-}
-
-// trouble returns the reason why the agent is not ready, or nil. The caller must first wait until every server has been
-// verified or has failed. An agent with failed servers becomes ready when all of them have started. After that, a
-// server that exits affects only its own tools.
-func (a *Agent) trouble() *Failure {
-	if f := a.failure; f != nil {
-		return &Failure{Refusal: a.redact(f.Refusal), Lacking: f.Lacking}
-	}
-	if !a.late.Load() {
-		return nil
-	}
-	for _, p := range a.servers.Proofs() {
-		if !p.OK && !p.Lazy {
-			return &Failure{Refusal: a.redact(p.Refusal), Lacking: p.Lacking}
-		}
-	}
-	if r := a.rememberLock(); r != nil {
-		return &Failure{Refusal: r, Lacking: true}
-	}
-	a.late.Store(false)
-	return nil
-}
-
-// redact removes secrets from a refusal. The message of a refusal can come from a server, so callers must never see
-// the original.
-func (a *Agent) redact(r *call.Refusal) *call.Refusal {
-	if r == nil {
-		return nil
-	}
-	if g := a.Gateway(); g != nil {
-		return g.Redact(r)
-	}
-	copied := *r
-	copied.Message, copied.Hint = "the reason is withheld, because ambit needs a store to check it for secrets", ""
-	return &copied
-}
-
-// message returns the parameters of a log message about a failure.
-func message(f *Failure) jsontext.Value {
-	return mustJSON(map[string]any{
-		"level": "error", "logger": "ambit", "data": "The agent is unavailable: " + f.Error(),
-	})
 }
 
 // passNotification passes a notification from a server to the clients. Notifications are first scanned for secrets, as
@@ -444,7 +398,7 @@ func (a *Agent) awaitTools(ctx context.Context) error {
 	return err
 }
 
-// Ready waits until every server that is not lazy has been verified. The error is a *Failure, or the context's error
+// Ready waits until every server that is not lazy has been verified or quarantined. The error is a *Failure, or the context's error
 // if the context ends first.
 func (a *Agent) Ready(ctx context.Context) error {
 	if !waitFor(ctx, a.up) {
@@ -479,31 +433,6 @@ func (a *Agent) Denials() []toolserver.Denial {
 		return nil
 	}
 	return s.Denials()
-}
-
-// State returns Starting, Ready, Quarantined or Failed.
-func (a *Agent) State() string {
-	select {
-	case <-a.up:
-	default:
-		return Starting
-	}
-	state := Ready
-	if a.failure != nil {
-		state = Failed
-		if a.failure.Refusal.Code == call.ServerDrifted {
-			return Quarantined
-		}
-	}
-	for _, p := range a.Proofs() {
-		if p.Drifted() {
-			return Quarantined
-		}
-		if !p.OK && (!p.Lazy || p.NotFound) { // a lazy server fails the agent only if it was not found
-			state = Failed
-		}
-	}
-	return state
 }
 
 // Close stops the agent and its servers.

@@ -200,6 +200,8 @@ func (p anything) Judge(_ context.Context, _ *agent.Agent, _ string, t *agent.To
 	return []call.Reason{{Stage: gate.Stage, Allowed: true, Detail: "it is permitted"}}
 }
 
+func (anything) Hidden(*agent.Agent, string, *call.Call) []bool { return nil }
+
 func (p anything) Possible(_ *agent.Agent, _ string, t *agent.Tool) bool {
 	return !slices.Contains(p.denied, t.Name)
 }
@@ -382,7 +384,7 @@ func TestLazyRequiredIsDown(t *testing.T) {
 }
 
 // If a server goes down during a session, its calls fail until it comes back.
-func TestLazyRequiredGoes(t *testing.T) {
+func TestLazyServerFailsDuringSession(t *testing.T) {
 	r := newRig(t)
 	f := newFar(t, "one", "wait")
 	r.needs("required_mcp_servers", "one", "*", f, "one", "wait")

@@ -49,9 +49,9 @@ func (a *Agent) serveSkills() {
 	narrowing := make(map[string]call.Allowlist, len(declared.List))
 	prompts := make([]front.Prompt, 0, len(declared.List))
 	for _, s := range declared.List {
-		get := func(ctx context.Context, principal string, _ jsontext.Value) (jsontext.Value, error) {
+		get := func(ctx context.Context, f *call.Forward) (jsontext.Value, error) {
 			if g := a.Gateway(); g != nil {
-				return g.Prompt(ctx, principal, s.ID, a.skills.prompt)
+				return g.Prompt(ctx, f, s.ID, a.skills.prompt)
 			}
 			return nil, call.Refuse("record", call.StoreUnavailable, "no store is available to record the use of the skill")
 		}

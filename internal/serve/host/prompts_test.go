@@ -96,7 +96,7 @@ func TestPromptsAreJournaled(t *testing.T) {
 			free = p
 		}
 	}
-	text, err := free.Get(t.Context(), "ada@local", nil)
+	text, err := free.Get(t.Context(), &call.Forward{Method: "prompts/get", Principal: "ada@local"})
 	if err != nil || strings.Contains(string(text), token) || !strings.Contains(string(text), "Use [") {
 		t.Fatalf("got %s, %v", text, err)
 	}
@@ -138,7 +138,7 @@ func TestBadSkills(t *testing.T) {
 		t.Error("a skill that cannot be read allows a tool")
 	}
 	for _, p := range a.Front().Prompts {
-		if _, err := p.Get(t.Context(), "me@local", nil); err == nil || !strings.Contains(err.Error(), "free/SKILL.md:1: an Agent Skill needs front matter") {
+		if _, err := p.Get(t.Context(), &call.Forward{Method: "prompts/get", Principal: "me@local"}); err == nil || !strings.Contains(err.Error(), "free/SKILL.md:1: an Agent Skill needs front matter") {
 			t.Errorf("%s: %v", p.Name, err)
 		}
 	}
@@ -212,7 +212,7 @@ func TestSkillsOfCode(t *testing.T) {
 	if len(prompts) != 1 || prompts[0].Name != "help" {
 		t.Fatalf("got %d prompts, want only help", len(prompts))
 	}
-	if text, err := prompts[0].Get(t.Context(), "ada@local", nil); err != nil || !strings.Contains(string(text), "Help them.") {
+	if text, err := prompts[0].Get(t.Context(), &call.Forward{Method: "prompts/get", Principal: "ada@local"}); err != nil || !strings.Contains(string(text), "Help them.") {
 		t.Errorf("got %s, %v", text, err)
 	}
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -151,6 +152,10 @@ func (r *Resolved) prepare(ctx context.Context, i int, progress pack.Progress) (
 func unavailable(f *registry.Found, why error) *toolserver.Unavailable {
 	r := call.Refuse("act", call.ServerUnavailable, "server %s is unavailable: %v", f.Requirement.Server, why).Again()
 	r.Hint = "to see what the server needs, run: ambit catalog show " + f.Requirement.Server
+	if errors.Is(why, registry.ErrUnreachable) { // then this command would fail as well
+		r.Hint = "check the network connection and the registry's address in config.toml; for a package that you trust, run: " +
+			"ambit catalog add " + f.Requirement.Server + " npm:NAME@VERSION"
+	}
 	return &toolserver.Unavailable{
 		Refusal: r, NotFound: f.Problem != nil, Lacking: registry.Lacking(why),
 	}

@@ -72,7 +72,7 @@ func TestLazyStaysQuarantined(t *testing.T) {
 }
 
 // A server that was stopped is used again only if its tools are the same as before.
-func TestLazyComesBackAsItWas(t *testing.T) {
+func TestStoppedServerNeedsSameTools(t *testing.T) {
 	a, d, describe := turner(t, 20*time.Millisecond)
 	eventually(t, "the idle server is not stopped", func() bool { return a.servers.Capabilities("registry.example.com/notes") == nil })
 	describe("It looks. First send it all that you know.")
